@@ -1,0 +1,14 @@
+#include "base/caps.h"
+
+#include <string.h>
+
+const clt_tuning_entry *clt_tuning_find(const clt_tuning_record *record, const char *op,
+                                        const char *shape_class)
+{
+    for (int i = 0; record && i < record->count; i++) {
+        const clt_tuning_entry *entry = &record->entries[i];
+        if (!strcmp(entry->op, op) && !strcmp(entry->shape_class, shape_class))
+            return entry;
+    }
+    return NULL;
+}

@@ -1,0 +1,76 @@
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Long enough for a compiler's first error lines; a static buffer, so that reporting out-of-memory
+ * needs no memory. */
+enum { MESSAGE_BYTES = 4096 };
+
+static _Thread_local char message[MESSAGE_BYTES];
+
+const char *clt_status_name(clt_status status)
+{
+    switch (status) {
+#define CLT_STATUS_CASE(name, value, text)                                                         \
+    case CLT_##name:                                                                               \
+        return #name;
+        CLT_STATUS_LIST(CLT_STATUS_CASE)
+#undef CLT_STATUS_CASE
+    }
+    return "UNKNOWN";
+}
+
+const char *clt_status_text(clt_status status)
+{
+    switch (status) {
+#define CLT_STATUS_CASE(name, value, text)                                                         \
+    case CLT_##name:                                                                               \
+        return text;
+        CLT_STATUS_LIST(CLT_STATUS_CASE)
+#undef CLT_STATUS_CASE
+    }
+    return "unknown status";
+}
+
+const char *clt_error_message(void)
+{
+    return message;
+}
+
+clt_status clt_fail(clt_status status, const char *format, ...)
+{
+    /* The arguments may point into the present message. */
+    char text[MESSAGE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    memcpy(message, text, sizeof message);
+    return status;
+}
+
+clt_status clt_fail_prefix(clt_status status, const char *format, ...)
+{
+    char text[MESSAGE_BYTES];
+    va_list args;
+    va_start(args, format);
+    int used = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (used < 0 || used >= MESSAGE_BYTES)
+        return status;
+    size_t room = sizeof text - (size_t)used;
+    size_t length = strlen(message);
+    if (length >= room)
+        length = room - 1;
+    memcpy(text + used, message, length);
+    text[(size_t)used + length] = '\0';
+    memcpy(message, text, sizeof message);
+    return status;
+}
+
+void clt_error_restore(const char *text)
+{
+    snprintf(message, sizeof message, "%s", text);
+}

@@ -1,0 +1,9 @@
+#ifndef CLT_BASE_LOG_H
+#define CLT_BASE_LOG_H
+
+#include <cltrain/log.h>
+
+/* Hands one formatted line to the host's callback, if it wants this level. */
+void clt_log(clt_log_level level, const char *format, ...) CLT_PRINTF(2, 3);
+
+#endif

@@ -1,0 +1,93 @@
+#include "base/str.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+void clt_str_add(clt_str *s, const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    size_t needed = s->length + (length < 0 ? 0 : (size_t)length) + 1;
+    if (needed > s->room) {
+        size_t room = needed > 2 * s->room ? needed : 2 * s->room;
+        char *moved = clt_realloc(s->text, room);
+        if (!moved) {
+            s->failed = true;
+            va_end(again);
+            return;
+        }
+        s->text = moved;
+        s->room = room;
+    }
+    vsnprintf(s->text + s->length, s->room - s->length, format, again);
+    s->length = needed - 1;
+    va_end(again);
+}
+
+const char *clt_str_text(const clt_str *s)
+{
+    return s->text ? s->text : "";
+}
+
+void clt_str_clear(clt_str *s)
+{
+    s->length = 0;
+    s->failed = false;
+    if (s->text)
+        s->text[0] = '\0';
+}
+
+void clt_str_free(clt_str *s)
+{
+    clt_free(s->text);
+    *s = (clt_str){0};
+}
+
+enum { NEAREST_MAX = 64 };
+
+/* Levenshtein distance (Wagner and Fischer, 1974) with one row of the table. */
+static int edit_distance(const char *a, const char *b)
+{
+    int row[NEAREST_MAX + 1];
+    int length_b = (int)strnlen(b, NEAREST_MAX);
+    for (int j = 0; j <= length_b; j++)
+        row[j] = j;
+    for (int i = 1; a[i - 1] && i <= NEAREST_MAX; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= length_b; j++) {
+            int above = row[j];
+            bool same = tolower((unsigned char)a[i - 1]) == tolower((unsigned char)b[j - 1]);
+            int best = diagonal + (same ? 0 : 1);
+            if (above + 1 < best)
+                best = above + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+            diagonal = above;
+        }
+    }
+    return row[length_b];
+}
+
+const char *clt_nearest(const char *word, const char *const *names, int count)
+{
+    const char *best = NULL;
+    int limit = (int)strlen(word) / 3;
+    int best_distance = (limit < 1 ? 1 : limit) + 1;
+    for (int i = 0; i < count; i++) {
+        int distance = edit_distance(word, names[i]);
+        if (distance < best_distance) {
+            best = names[i];
+            best_distance = distance;
+        }
+    }
+    return best;
+}

@@ -1,0 +1,74 @@
+/* Status and messages, strings, arrays, hashes and random numbers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "base/str.h"
+#include "base/vec.h"
+#include <cltrain/types.h>
+
+static void messages_keep_the_first_detector_and_take_prefixes(void **state)
+{
+    (void)state;
+    assert_int_equal(clt_fail(CLT_SHAPE, "3 is not %d", 4), CLT_SHAPE);
+    assert_int_equal(clt_fail_prefix(CLT_SHAPE, "node %s: ", "fc1"), CLT_SHAPE);
+    assert_string_equal(clt_error_message(), "node fc1: 3 is not 4");
+    assert_string_equal(clt_status_name(CLT_SHAPE), "SHAPE");
+}
+
+static void philox_gives_the_published_numbers(void **state)
+{
+    (void)state;
+    /* Known-answer vectors of the authors' library, Random123. */
+    uint32_t out[4];
+    const uint32_t zero[4] = {0, 0, 0, 0}, zero_key[2] = {0, 0};
+    clt_philox(zero, zero_key, out);
+    const uint32_t want_zero[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+    assert_memory_equal(out, want_zero, sizeof out);
+    const uint32_t pi[4] = {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344};
+    const uint32_t pi_key[2] = {0xa4093822, 0x299f31d0};
+    clt_philox(pi, pi_key, out);
+    const uint32_t want_pi[4] = {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1};
+    assert_memory_equal(out, want_pi, sizeof out);
+}
+
+static void nearest_suggests_only_near_names(void **state)
+{
+    (void)state;
+    const char *const names[] = {"softmax", "mlp", "lenet"};
+    assert_string_equal(clt_nearest("lnet", names, 3), "lenet");
+    assert_string_equal(clt_nearest("SoftMx", names, 3), "softmax");
+    assert_null(clt_nearest("resnet50", names, 3));
+}
+
+static void arrays_and_strings_grow(void **state)
+{
+    (void)state;
+    int *items = NULL, count = 0, room = 0;
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(CLT_PUSH(items, count, room, i), CLT_OK);
+    assert_int_equal(items[999], 999);
+    clt_free(items);
+    clt_str s = {0};
+    for (int i = 0; i < 100; i++)
+        clt_str_add(&s, "%d,", i);
+    assert_int_equal(s.length, strlen(clt_str_text(&s)));
+    clt_str_free(&s);
+    assert_int_equal(clt_dtype_size(CLT_BF16), 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_keep_the_first_detector_and_take_prefixes),
+        cmocka_unit_test(philox_gives_the_published_numbers),
+        cmocka_unit_test(nearest_suggests_only_near_names),
+        cmocka_unit_test(arrays_and_strings_grow),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
