@@ -42,8 +42,9 @@ static inline bool clt_caps_is_cpu(const clt_caps *caps)
     return caps->kind == CLT_KIND_CPU;
 }
 
-/* One measured choice. `shape_class` is the operator's own grouping of shapes, as "m256n128k800t01".
- * `variant` names a row of the operator's list of variants; `options` are its -D tile options. */
+/* One measured choice. `shape_class` is the operator's own grouping of shapes, as
+ * "m256n128k800t01". `variant` names a row of the operator's list of variants; `options` are its -D
+ * tile options. */
 typedef struct clt_tuning_entry {
     char op[32];
     char shape_class[64];

@@ -1,0 +1,167 @@
+/* The public builders of values that no operator computes: inputs, parameters, losses, ... */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "graph/graph.h"
+
+static clt_value *named(clt_graph *graph, clt_value_kind kind, const char *name, clt_dtype dtype,
+                        int rank, const int64_t *dims, clt_init init)
+{
+    if (!graph || graph->status != CLT_OK)
+        return NULL;
+    if ((kind != CLT_VALUE_CONSTANT && (!name || !*name)) || rank < 0 || rank > CLT_MAX_RANK) {
+        clt_graph_failed(graph, clt_fail(CLT_INVALID_ARGUMENT,
+                                         "an input, parameter or state needs a name and 0 to %d "
+                                         "dimensions (%s has %d)",
+                                         CLT_MAX_RANK, name ? name : "(no name)", rank));
+        return NULL;
+    }
+    clt_type type = {.dtype = dtype, .rank = rank};
+    for (int i = 0; i < rank; i++) {
+        type.dims[i] = dims[i];
+        if (dims[i] < 0 && (i > 0 || kind != CLT_VALUE_INPUT)) {
+            clt_graph_failed(
+                graph, clt_fail(CLT_SHAPE,
+                                "%s: dimension %d depends on the batch; only the first dimension "
+                                "of an input can",
+                                name, i));
+            return NULL;
+        }
+    }
+    clt_value *value = clt_graph_value(graph, kind, &type, name);
+    if (value)
+        value->init = init;
+    return value;
+}
+
+clt_value *clt_input(clt_graph *graph, const char *name, clt_dtype dtype, int rank,
+                     const int64_t *dims)
+{
+    return named(graph, CLT_VALUE_INPUT, name, dtype, rank, dims, (clt_init){0});
+}
+
+clt_value *clt_parameter(clt_graph *graph, const char *name, int rank, const int64_t *dims,
+                         clt_init init)
+{
+    return named(graph, CLT_VALUE_PARAMETER, name, CLT_F32, rank, dims, init);
+}
+
+clt_value *clt_state(clt_graph *graph, const char *name, clt_dtype dtype, int rank,
+                     const int64_t *dims, clt_init init)
+{
+    return named(graph, CLT_VALUE_STATE, name, dtype, rank, dims, init);
+}
+
+clt_value *clt_constant(clt_graph *graph, clt_dtype dtype, int rank, const int64_t *dims,
+                        const void *data)
+{
+    clt_value *value = named(graph, CLT_VALUE_CONSTANT, NULL, dtype, rank, dims, (clt_init){0});
+    if (!value)
+        return NULL;
+    size_t bytes = (size_t)clt_type_elements(&value->type, 0) * (size_t)clt_dtype_size(dtype);
+    value->data = clt_alloc(bytes);
+    if (!value->data) {
+        clt_graph_failed(graph, CLT_OUT_OF_MEMORY);
+        return NULL;
+    }
+    memcpy(value->data, data, bytes);
+    return value;
+}
+
+clt_status clt_assign(clt_graph *graph, clt_value *state, clt_value *value)
+{
+    if (graph->status != CLT_OK || !state || !value)
+        return clt_graph_status(graph);
+    clt_status status = CLT_OK;
+    char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+    if (state->kind != CLT_VALUE_STATE)
+        status = clt_fail(CLT_INVALID_ARGUMENT, "assign: the target is not a state");
+    else if (!clt_type_equal(&state->type, &value->type))
+        status = clt_fail(CLT_SHAPE, "assign to %s: %s does not take %s", state->name,
+                          clt_type_text(&state->type, a), clt_type_text(&value->type, b));
+    for (int i = 0; status == CLT_OK && i < graph->n_assigns; i++)
+        if (graph->assigns[i].state == state)
+            status = clt_fail(CLT_INVALID_ARGUMENT, "state %s is assigned twice", state->name);
+    if (status == CLT_OK)
+        status = CLT_PUSH(graph->assigns, graph->n_assigns, graph->room_assigns,
+                          (clt_assignment){state, value});
+    clt_graph_failed(graph, status);
+    return status;
+}
+
+clt_value *clt_name(clt_value *value, const char *name)
+{
+    if (!value || value->graph->status != CLT_OK)
+        return value;
+    clt_graph *graph = value->graph;
+    const clt_value *other = clt_graph_find(graph, name);
+    if (other == value)
+        return value;
+    if (other || value->kind != CLT_VALUE_INTERMEDIATE) {
+        clt_graph_failed(graph, clt_fail(CLT_INVALID_ARGUMENT,
+                                         "the name %s is taken, or the value has a name", name));
+        return NULL;
+    }
+    char *copy = clt_strdup(name), *node_copy = clt_strdup(name);
+    if (!copy || !node_copy) {
+        clt_free(copy);
+        clt_free(node_copy);
+        clt_graph_failed(graph, CLT_OUT_OF_MEMORY);
+        return NULL;
+    }
+    clt_free(value->name);
+    value->name = copy;
+    if (value->slot == 0) {
+        clt_free(value->producer->name);
+        value->producer->name = node_copy;
+    } else {
+        clt_free(node_copy);
+    }
+    return value;
+}
+
+clt_value *clt_output(clt_value *value, const char *name)
+{
+    value = clt_name(value, name);
+    if (value)
+        value->output = true;
+    return value;
+}
+
+static clt_status add_mean(clt_graph *graph, clt_mean **items, int *count, int *room,
+                           const char *name, clt_value *sum, clt_value *weight, double coefficient)
+{
+    if (graph->status != CLT_OK || !sum || !weight)
+        return clt_graph_status(graph);
+    clt_status status = CLT_OK;
+    if (sum->type.dtype != CLT_F32 || clt_type_has_batch(&sum->type) ||
+        clt_type_elements(&sum->type, 0) != 1 || weight->type.dtype != CLT_F32 ||
+        clt_type_has_batch(&weight->type) || clt_type_elements(&weight->type, 0) != 1) {
+        char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+        status = clt_fail(CLT_SHAPE,
+                          "%s: a loss or metric needs one f32 element as sum and as weight, not %s "
+                          "and %s",
+                          name, clt_type_text(&sum->type, a), clt_type_text(&weight->type, b));
+    }
+    clt_mean mean = {.sum = sum, .weight = weight, .coefficient = coefficient};
+    if (status == CLT_OK && !(mean.name = clt_strdup(name)))
+        status = CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK)
+        status = CLT_PUSH(*items, *count, *room, mean);
+    clt_graph_failed(graph, status);
+    return status;
+}
+
+clt_status clt_loss(clt_graph *graph, const char *name, clt_value *sum, clt_value *weight,
+                    double coefficient)
+{
+    return add_mean(graph, &graph->losses, &graph->n_losses, &graph->room_losses, name, sum, weight,
+                    coefficient);
+}
+
+clt_status clt_metric(clt_graph *graph, const char *name, clt_value *sum, clt_value *weight)
+{
+    return add_mean(graph, &graph->metrics, &graph->n_metrics, &graph->room_metrics, name, sum,
+                    weight, 1);
+}

@@ -1,0 +1,202 @@
+/* The graph as passes and the plan see it. The public part is <cltrain/graph.h>. */
+#ifndef CLT_GRAPH_GRAPH_H
+#define CLT_GRAPH_GRAPH_H
+
+#include <stdbool.h>
+
+#include "base/str.h"
+#include <cltrain/graph.h>
+
+typedef struct clt_node clt_node;
+typedef struct clt_op clt_op;
+
+enum { CLT_MAX_OUTPUTS = 4 };
+
+typedef enum clt_value_kind {
+    CLT_VALUE_INPUT,
+    CLT_VALUE_CONSTANT,
+    CLT_VALUE_PARAMETER,
+    CLT_VALUE_STATE,
+    CLT_VALUE_INTERMEDIATE
+} clt_value_kind;
+
+/*
+ * How a value with a leading batch dimension lies in memory. PLAIN: row-major. LANES: the images of
+ * a group of L fill the lanes of a vector, [ceil(B / L)][rest...][L]; L is the plan's lane count.
+ */
+typedef enum clt_layout { CLT_LAYOUT_PLAIN, CLT_LAYOUT_LANES } clt_layout;
+
+/* Element type and dimensions. */
+typedef struct clt_type {
+    clt_dtype dtype;
+    int rank;
+    int64_t dims[CLT_MAX_RANK]; /* negative: -c is c times the batch */
+} clt_type;
+
+struct clt_value {
+    clt_graph *graph;
+    int id; /* index in graph->values */
+    clt_value_kind kind;
+    clt_type type;
+    clt_layout layout;
+    char *name; /* NULL for most intermediates */
+    bool output;
+    clt_node *producer; /* NULL unless INTERMEDIATE */
+    int slot;           /* which of the producer's outputs */
+    clt_init init;      /* PARAMETER, STATE */
+    void *data;         /* CONSTANT: its bytes */
+};
+
+struct clt_node {
+    clt_graph *graph;
+    int id; /* index in graph->nodes, which is a topological order */
+    const clt_op *op;
+    char *name; /* "conv1", "conv1.grad"; never NULL */
+    int n_in;
+    clt_value **in; /* optional operands may be NULL */
+    int n_out;
+    clt_value *out[CLT_MAX_OUTPUTS];
+    void *attr;             /* op->attr_bytes bytes, NULL if 0 */
+    bool backward;          /* added by autodiff */
+    const clt_node *origin; /* the forward node that a backward node belongs to; NULL else */
+};
+
+typedef struct clt_assignment {
+    clt_value *state, *value;
+} clt_assignment;
+
+/* A loss or a metric: reported as sum / weight. */
+typedef struct clt_mean {
+    char *name;
+    clt_value *sum, *weight;
+    double coefficient;  /* losses */
+    clt_value *upstream; /* losses in a training graph: scalar input, coefficient / global weight */
+} clt_mean;
+
+struct clt_graph {
+    clt_value **values;
+    int n_values, room_values;
+    clt_node **nodes;
+    int n_nodes, room_nodes;
+    clt_assignment *assigns;
+    int n_assigns, room_assigns;
+    clt_mean *losses;
+    int n_losses, room_losses;
+    clt_mean *metrics;
+    int n_metrics, room_metrics;
+    const clt_node *origin; /* see clt_graph_set_origin */
+    int streams;            /* random streams handed out so far (dropout) */
+    clt_status status;
+    char *message; /* of the first failure */
+};
+
+/* What ops/ tells the graph about an operator. Static and constant. */
+struct clt_op {
+    const char *name;
+    int min_in, max_in; /* operands; those from min_in on may be NULL */
+    int n_out;
+    size_t attr_bytes;
+
+    /* Checks operands and attributes; sets out[0 .. n_out). Messages name both operands. */
+    clt_status (*infer)(const clt_node *node, clt_type *out);
+
+    /*
+     * Emits nodes that compute the gradients of the operands. dy[o] is the gradient of output o, or
+     * NULL where nothing depends on it; wanted[i] tells whether dx[i] (NULL at call) is needed; a
+     * rule may leave dx[i] NULL for "zero". NULL: the operator has no gradient, which is an error
+     * if one is wanted.
+     */
+    clt_status (*gradient)(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx);
+
+    /* Appends the attributes as text ("stride 2x2, pad 1x1"); NULL: none to tell. */
+    void (*describe)(const clt_node *node, clt_str *text);
+
+    /* Floating-point operations for a batch of n; NULL: one an output element. */
+    double (*flops)(const clt_node *node, int64_t n);
+
+    /* Whether the operator works on values in the LANES layout; see clt_lanes. NULL: never. */
+    int (*lanes)(const clt_node *node);
+
+    /* Output 0 is operand 0's bytes under another shape: no kernel runs. */
+    bool view;
+
+    /* Bit i: output 0 may overwrite operand i, since every output element depends on no element of
+     * that operand but the one of the same index. */
+    unsigned in_place;
+
+    const struct clt_variant *variants; /* ends with a row whose name is NULL; see ops/variant.h */
+};
+
+/* Answers of clt_op.lanes. */
+enum {
+    CLT_LANES_NO = 0,     /* plain operands only */
+    CLT_LANES_FOLLOW = 1, /* works on lanes, if an operand already lies so */
+    CLT_LANES_WANT = 2    /* is faster on lanes: worth a conversion */
+};
+
+/* --- building ------------------------------------------------------------------------------- */
+
+/* Adds a node with operands `in` (NULL for an absent optional one) and a copy of `attr`; the new
+ * values are node->out. Returns NULL and sets the graph's status on failure. */
+clt_node *clt_graph_add(clt_graph *graph, const clt_op *op, clt_value *const *in, int n_in,
+                        const void *attr);
+
+/* Adds a node of one output and returns that. Finds the graph from the first operand that is not
+ * NULL; NULL if a required operand is NULL. */
+clt_value *clt_emit1(const clt_op *op, const void *attr, int n_in, ...);
+
+/* Stores the thread's present message as the graph's failure, unless it has one. */
+void clt_graph_failed(clt_graph *graph, clt_status status);
+
+/* A value that is not the output of a node. */
+clt_value *clt_graph_value(clt_graph *graph, clt_value_kind kind, const clt_type *type,
+                           const char *name);
+
+/* A deep copy: values and nodes keep their ids. */
+clt_status clt_graph_copy(const clt_graph *graph, clt_graph **copy);
+
+/* Replaces `from` by `to` in all operands, assignments, losses and metrics. */
+void clt_graph_replace(clt_graph *graph, const clt_value *from, clt_value *to);
+
+/* Puts nodes and values in topological order, drops nodes on which no output, loss, metric,
+ * assignment or node of `keep` depends, and numbers ids anew. */
+clt_status clt_graph_clean(clt_graph *graph, clt_value *const *keep, int n_keep);
+
+/* While set, nodes added belong to the backward of `origin` and take their names from it; NULL:
+ * forward nodes again. */
+void clt_graph_set_origin(clt_graph *graph, const clt_node *origin);
+
+/* --- shapes --------------------------------------------------------------------------------- */
+
+/* The dimension's size for a batch of n. */
+static inline int64_t clt_dim(int64_t dim, int64_t n)
+{
+    return dim < 0 ? -dim * n : dim;
+}
+
+bool clt_type_has_batch(const clt_type *type);
+
+/* Elements for a batch of n. */
+int64_t clt_type_elements(const clt_type *type, int64_t n);
+
+/* Elements of one image: all dimensions but a leading batch dimension's factor of the batch.
+ * elements(n) == coefficient * (has_batch ? n : 1). */
+int64_t clt_type_coefficient(const clt_type *type);
+
+bool clt_type_equal(const clt_type *a, const clt_type *b);
+
+/* "f32[Bx3x28x28]" into `text` of at least CLT_TYPE_TEXT bytes; returns `text`. */
+enum { CLT_TYPE_TEXT = 256 };
+const char *clt_type_text(const clt_type *type, char *text);
+
+/* True if the value's first dimension is exactly the batch: it can lie in LANES. */
+bool clt_value_leads_with_batch(const clt_value *value);
+
+/* Elements that the value occupies in its layout for a batch of n. */
+int64_t clt_value_stored(const clt_value *value, int64_t n, int lanes);
+
+/* A readable listing: a line a node. */
+void clt_graph_dump(const clt_graph *graph, clt_str *text);
+
+#endif

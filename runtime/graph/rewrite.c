@@ -1,0 +1,289 @@
+/* What passes do to a graph: copy, replace values, drop what is dead. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "graph/graph.h"
+
+static clt_value *mapped(const clt_graph *copy, const clt_value *value)
+{
+    return value ? copy->values[value->id] : NULL;
+}
+
+static clt_status copy_value(clt_graph *copy, const clt_value *value)
+{
+    clt_value *twin = CLT_NEW(clt_value);
+    if (!twin)
+        return CLT_OUT_OF_MEMORY;
+    *twin = *value;
+    twin->graph = copy;
+    twin->name = NULL;
+    twin->data = NULL;
+    twin->producer = NULL;
+    clt_status status = CLT_PUSH(copy->values, copy->n_values, copy->room_values, twin);
+    if (status != CLT_OK) {
+        clt_free(twin);
+        return status;
+    }
+    if (value->name && !(twin->name = clt_strdup(value->name)))
+        return CLT_OUT_OF_MEMORY;
+    if (value->data) {
+        size_t bytes =
+            (size_t)clt_type_elements(&value->type, 0) * (size_t)clt_dtype_size(value->type.dtype);
+        if (!(twin->data = clt_alloc(bytes)))
+            return CLT_OUT_OF_MEMORY;
+        memcpy(twin->data, value->data, bytes);
+    }
+    return CLT_OK;
+}
+
+static clt_status copy_node(clt_graph *copy, const clt_node *node)
+{
+    clt_node *twin = CLT_NEW(clt_node);
+    if (!twin)
+        return CLT_OUT_OF_MEMORY;
+    *twin = *node;
+    twin->graph = copy;
+    twin->in = NULL;
+    twin->name = NULL;
+    twin->attr = NULL;
+    twin->origin = node->origin ? copy->nodes[node->origin->id] : NULL;
+    clt_status status = CLT_PUSH(copy->nodes, copy->n_nodes, copy->room_nodes, twin);
+    if (status != CLT_OK) {
+        clt_free(twin);
+        return status;
+    }
+    twin->in = clt_calloc((size_t)(node->n_in ? node->n_in : 1), sizeof *twin->in);
+    twin->name = clt_strdup(node->name);
+    if (!twin->in || !twin->name)
+        return CLT_OUT_OF_MEMORY;
+    for (int i = 0; i < node->n_in; i++)
+        twin->in[i] = mapped(copy, node->in[i]);
+    for (int i = 0; i < node->n_out; i++) {
+        twin->out[i] = mapped(copy, node->out[i]);
+        twin->out[i]->producer = twin;
+    }
+    if (node->op->attr_bytes) {
+        if (!(twin->attr = clt_alloc(node->op->attr_bytes)))
+            return CLT_OUT_OF_MEMORY;
+        memcpy(twin->attr, node->attr, node->op->attr_bytes);
+    }
+    return CLT_OK;
+}
+
+static clt_status copy_means(clt_graph *copy, const clt_mean *means, int count, clt_mean **items,
+                             int *n, int *room)
+{
+    for (int i = 0; i < count; i++) {
+        clt_mean mean = {.name = clt_strdup(means[i].name),
+                         .sum = mapped(copy, means[i].sum),
+                         .weight = mapped(copy, means[i].weight),
+                         .coefficient = means[i].coefficient,
+                         .upstream = mapped(copy, means[i].upstream)};
+        if (!mean.name)
+            return CLT_OUT_OF_MEMORY;
+        CLT_TRY(CLT_PUSH(*items, *n, *room, mean));
+    }
+    return CLT_OK;
+}
+
+clt_status clt_graph_copy(const clt_graph *graph, clt_graph **out)
+{
+    CLT_TRY(clt_graph_status(graph));
+    clt_graph *copy = NULL;
+    clt_status status = clt_graph_create(&copy);
+    for (int i = 0; status == CLT_OK && i < graph->n_values; i++)
+        status = copy_value(copy, graph->values[i]);
+    for (int i = 0; status == CLT_OK && i < graph->n_nodes; i++)
+        status = copy_node(copy, graph->nodes[i]);
+    for (int i = 0; status == CLT_OK && i < graph->n_assigns; i++)
+        status = CLT_PUSH(copy->assigns, copy->n_assigns, copy->room_assigns,
+                          (clt_assignment){mapped(copy, graph->assigns[i].state),
+                                           mapped(copy, graph->assigns[i].value)});
+    if (status == CLT_OK)
+        status = copy_means(copy, graph->losses, graph->n_losses, &copy->losses, &copy->n_losses,
+                            &copy->room_losses);
+    if (status == CLT_OK)
+        status = copy_means(copy, graph->metrics, graph->n_metrics, &copy->metrics,
+                            &copy->n_metrics, &copy->room_metrics);
+    if (status != CLT_OK) {
+        clt_graph_destroy(copy);
+        return status;
+    }
+    copy->streams = graph->streams;
+    *out = copy;
+    return CLT_OK;
+}
+
+static void replace_in_means(clt_mean *means, int count, const clt_value *from, clt_value *to)
+{
+    for (int i = 0; i < count; i++) {
+        if (means[i].sum == from)
+            means[i].sum = to;
+        if (means[i].weight == from)
+            means[i].weight = to;
+    }
+}
+
+void clt_graph_replace(clt_graph *graph, const clt_value *from, clt_value *to)
+{
+    for (int i = 0; i < graph->n_nodes; i++)
+        for (int j = 0; j < graph->nodes[i]->n_in; j++)
+            if (graph->nodes[i]->in[j] == from)
+                graph->nodes[i]->in[j] = to;
+    for (int i = 0; i < graph->n_assigns; i++)
+        if (graph->assigns[i].value == from)
+            graph->assigns[i].value = to;
+    replace_in_means(graph->losses, graph->n_losses, from, to);
+    replace_in_means(graph->metrics, graph->n_metrics, from, to);
+}
+
+typedef struct walk {
+    const clt_graph *graph;
+    char *live; /* by value id; 1: wanted */
+    char *done; /* by node id; 1: on the path, 2: in `order` */
+    clt_node **order;
+    int n_order;
+} walk;
+
+/* Depth first; recursion is as deep as the graph's longest chain, so use an explicit stack. */
+static clt_status visit(walk *w, clt_node *root)
+{
+    struct frame {
+        clt_node *node;
+        int next;
+    } *stack = NULL;
+    int depth = 0, room = 0;
+    clt_status status = CLT_OK;
+    if (w->done[root->id])
+        return CLT_OK;
+    status = CLT_PUSH(stack, depth, room, (struct frame){root, 0});
+    while (status == CLT_OK && depth) {
+        struct frame *top = &stack[depth - 1];
+        w->done[top->node->id] = 1;
+        if (top->next == top->node->n_in) {
+            w->done[top->node->id] = 2;
+            w->order[w->n_order++] = top->node;
+            depth--;
+            continue;
+        }
+        clt_value *operand = top->node->in[top->next++];
+        if (!operand)
+            continue;
+        w->live[operand->id] = 1;
+        clt_node *producer = operand->producer;
+        if (producer && !w->done[producer->id])
+            status = CLT_PUSH(stack, depth, room, (struct frame){producer, 0});
+        else if (producer && w->done[producer->id] == 1)
+            status = clt_fail(CLT_INTERNAL, "node %s depends on itself", producer->name);
+    }
+    clt_free(stack);
+    return status;
+}
+
+static clt_status visit_value(walk *w, clt_value *value)
+{
+    if (!value)
+        return CLT_OK;
+    w->live[value->id] = 1;
+    return value->producer ? visit(w, value->producer) : CLT_OK;
+}
+
+static clt_status visit_roots(walk *w, clt_value *const *keep, int n_keep)
+{
+    const clt_graph *g = w->graph;
+    for (int i = 0; i < g->n_values; i++)
+        if (g->values[i]->output || g->values[i]->kind == CLT_VALUE_INPUT ||
+            g->values[i]->kind == CLT_VALUE_PARAMETER || g->values[i]->kind == CLT_VALUE_STATE)
+            CLT_TRY(visit_value(w, g->values[i]));
+    for (int i = 0; i < g->n_losses; i++) {
+        CLT_TRY(visit_value(w, g->losses[i].sum));
+        CLT_TRY(visit_value(w, g->losses[i].weight));
+    }
+    for (int i = 0; i < g->n_metrics; i++) {
+        CLT_TRY(visit_value(w, g->metrics[i].sum));
+        CLT_TRY(visit_value(w, g->metrics[i].weight));
+    }
+    for (int i = 0; i < g->n_assigns; i++)
+        CLT_TRY(visit_value(w, g->assigns[i].value));
+    for (int i = 0; i < n_keep; i++)
+        CLT_TRY(visit_value(w, keep[i]));
+    return CLT_OK;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const clt_node *x = *(clt_node *const *)a, *y = *(clt_node *const *)b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Keeps the builder's order where it is a topological one (it is, unless a pass added nodes at the
+ * end that earlier nodes use): schedules then stay close to how the model was written. */
+static void settle_order(walk *w)
+{
+    bool sorted = true;
+    for (int i = 0; sorted && i < w->n_order; i++)
+        for (int j = 0; j < w->order[i]->n_in; j++) {
+            const clt_value *operand = w->order[i]->in[j];
+            if (operand && operand->producer && operand->producer->id > w->order[i]->id)
+                sorted = false;
+        }
+    if (sorted && w->n_order)
+        qsort(w->order, (size_t)w->n_order, sizeof *w->order, by_id);
+}
+
+static void sweep(clt_graph *graph, const walk *w)
+{
+    int kept = 0;
+    for (int i = 0; i < graph->n_values; i++) {
+        clt_value *value = graph->values[i];
+        bool stays = w->live[i] || (value->producer && w->done[value->producer->id] == 2);
+        if (stays) {
+            graph->values[kept++] = value;
+        } else {
+            clt_free(value->name);
+            clt_free(value->data);
+            clt_free(value);
+        }
+    }
+    graph->n_values = kept;
+    for (int i = 0; i < graph->n_nodes; i++) {
+        clt_node *node = graph->nodes[i];
+        if (node->origin && w->done[node->origin->id] != 2)
+            node->origin = NULL;
+    }
+    for (int i = 0; i < graph->n_nodes; i++) {
+        clt_node *node = graph->nodes[i];
+        if (w->done[node->id] == 2)
+            continue;
+        clt_free(node->name);
+        clt_free(node->in);
+        clt_free(node->attr);
+        clt_free(node);
+    }
+    memcpy(graph->nodes, w->order, (size_t)w->n_order * sizeof *w->order);
+    graph->n_nodes = w->n_order;
+    for (int i = 0; i < graph->n_values; i++)
+        graph->values[i]->id = i;
+    for (int i = 0; i < graph->n_nodes; i++)
+        graph->nodes[i]->id = i;
+}
+
+clt_status clt_graph_clean(clt_graph *graph, clt_value *const *keep, int n_keep)
+{
+    walk w = {.graph = graph};
+    clt_status status = CLT_OUT_OF_MEMORY;
+    w.live = clt_calloc((size_t)graph->n_values + 1, 1);
+    w.done = clt_calloc((size_t)graph->n_nodes + 1, 1);
+    w.order = clt_calloc((size_t)graph->n_nodes + 1, sizeof *w.order);
+    if (w.live && w.done && w.order)
+        status = visit_roots(&w, keep, n_keep);
+    if (status == CLT_OK) {
+        settle_order(&w);
+        sweep(graph, &w);
+    }
+    clt_free(w.live);
+    clt_free(w.done);
+    clt_free(w.order);
+    return status;
+}

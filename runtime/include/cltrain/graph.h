@@ -1,0 +1,106 @@
+/*
+ * The graph: operators on values of known shape. It is built once, by the functions here and in
+ * ops.h, and compiled to plans; it holds no numbers but constants.
+ *
+ * Builder functions return the new value, or NULL on failure. A graph keeps its first failure
+ * (clt_graph_status), and every builder given NULL returns NULL without touching it, so a model can
+ * be written without a check a line and be checked once at its end.
+ *
+ * Dimensions are int64. A positive one is constant; a negative one, -c, is c times the batch, which
+ * is known only when a plan runs. CLT_BATCH is one times the batch. Only the first dimension of an
+ * input can depend on the batch.
+ *
+ * A graph is not thread-safe. Values and nodes belong to their graph.
+ */
+#ifndef CLTRAIN_GRAPH_H
+#define CLTRAIN_GRAPH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cltrain/export.h>
+#include <cltrain/status.h>
+#include <cltrain/types.h>
+
+CLT_BEGIN_DECLS
+
+typedef struct clt_graph clt_graph;
+typedef struct clt_value clt_value;
+
+#define CLT_BATCH ((int64_t)-1)
+
+/* How a parameter or state starts. UNIFORM: in [-bound, bound). All are a pure function of the
+ * store's seed and the parameter's position in the graph. */
+typedef enum clt_init_kind {
+    CLT_INIT_ZERO = 0,
+    CLT_INIT_CONSTANT = 1, /* a: the value */
+    CLT_INIT_UNIFORM = 2,  /* a: the bound */
+    CLT_INIT_NORMAL = 3    /* a: mean, b: standard deviation */
+} clt_init_kind;
+
+typedef struct clt_init {
+    clt_init_kind kind;
+    double a, b;
+} clt_init;
+
+/* A new empty graph; *graph is set on CLT_OK. Free with clt_graph_destroy. */
+CLT_API clt_status clt_graph_create(clt_graph **graph);
+
+/* Frees the graph, its values and nodes. NULL is allowed. */
+CLT_API void clt_graph_destroy(clt_graph *graph);
+
+/* CLT_OK, or the status of the first builder that failed; the message becomes the thread's. */
+CLT_API clt_status clt_graph_status(const clt_graph *graph);
+
+/* A value that the caller provides at each run. The first dimension may be CLT_BATCH. Names of
+ * inputs, parameters and states are unique within a graph. */
+CLT_API clt_value *clt_input(clt_graph *graph, const char *name, clt_dtype dtype, int rank,
+                             const int64_t *dims);
+
+/* A trainable f32 tensor of constant dimensions. `name` and layout are those of the checkpoint. */
+CLT_API clt_value *clt_parameter(clt_graph *graph, const char *name, int rank, const int64_t *dims,
+                                 clt_init init);
+
+/* A tensor that persists between steps and changes only through clt_assign. Constant dimensions:
+ * equal on all replicas and part of checkpoints. */
+CLT_API clt_value *clt_state(clt_graph *graph, const char *name, clt_dtype dtype, int rank,
+                             const int64_t *dims, clt_init init);
+
+/* A constant; `data` (row-major, clt_dtype_size bytes an element) is copied. */
+CLT_API clt_value *clt_constant(clt_graph *graph, clt_dtype dtype, int rank, const int64_t *dims,
+                                const void *data);
+
+/* At the end of a training step that is committed, `state` takes the value of `value` (same dtype
+ * and dimensions). Evaluation plans ignore it. */
+CLT_API clt_status clt_assign(clt_graph *graph, clt_value *state, clt_value *value);
+
+/* Gives a value a name, under which plans report and return it. */
+CLT_API clt_value *clt_name(clt_value *value, const char *name);
+
+/* Marks a value as a result that plans keep: readable after a run under its name. */
+CLT_API clt_value *clt_output(clt_value *value, const char *name);
+
+/* Declares a loss: `sum` and `weight` are scalars, as clt_cross_entropy returns them, and the
+ * training objective is the sum over all losses of coefficient * sum / weight, where sum and weight
+ * run over the whole global batch. */
+CLT_API clt_status clt_loss(clt_graph *graph, const char *name, clt_value *sum, clt_value *weight,
+                            double coefficient);
+
+/* Declares a metric: reported as sum / weight over the global batch or epoch (accuracy, top-k). */
+CLT_API clt_status clt_metric(clt_graph *graph, const char *name, clt_value *sum,
+                              clt_value *weight);
+
+/* Rank, dimensions (negative: times the batch) and element type of a value. */
+CLT_API int clt_value_rank(const clt_value *value);
+CLT_API int64_t clt_value_dim(const clt_value *value, int axis);
+CLT_API clt_dtype clt_value_dtype(const clt_value *value);
+
+/* The name, or NULL. */
+CLT_API const char *clt_value_name(const clt_value *value);
+
+/* An input, parameter, state or output by name; NULL if there is none. */
+CLT_API clt_value *clt_graph_find(clt_graph *graph, const char *name);
+
+CLT_END_DECLS
+
+#endif

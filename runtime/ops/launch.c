@@ -1,0 +1,180 @@
+#include "ops/launch.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/vec.h"
+
+clt_extent clt_extent_ceil(clt_extent count, int64_t div, int64_t mul)
+{
+    if (!count.pre)
+        return clt_fixed((count.mul + count.add + div - 1) / div * mul);
+    return (clt_extent){mul, count.mul * count.pre, div, 0};
+}
+
+clt_extent clt_extent_dim(int64_t dim)
+{
+    return dim < 0 ? clt_times_batch(-dim) : clt_fixed(dim);
+}
+
+clt_extent clt_extent_elements(const clt_type *type)
+{
+    const int64_t c = clt_type_coefficient(type);
+    return clt_type_has_batch(type) ? clt_times_batch(c) : clt_fixed(c);
+}
+
+clt_extent clt_extent_stored(const clt_value *value, int lanes)
+{
+    if (value->layout != CLT_LAYOUT_LANES)
+        return clt_extent_elements(&value->type);
+    return (clt_extent){clt_type_coefficient(&value->type) * lanes, 1, lanes, 0};
+}
+
+static void failed(clt_program *p, clt_status status)
+{
+    if (p->status == CLT_OK)
+        p->status = status;
+}
+
+void clt_launch_begin(clt_program *p, const char *file, const char *kernel, const char *options,
+                      ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, options);
+    int length = vsnprintf(text, sizeof text, options, args);
+    va_end(args);
+    if (length < 0 || length >= (int)sizeof text) {
+        failed(p, clt_fail(CLT_INTERNAL, "build options of kernel %s are too long", kernel));
+        return;
+    }
+    clt_launch launch = {.file = clt_strdup(file),
+                         .options = clt_strdup(text),
+                         .kernel = clt_strdup(kernel),
+                         .work_dim = 1,
+                         .global = {clt_fixed(1), clt_fixed(1), clt_fixed(1)}};
+    if (!launch.file || !launch.options || !launch.kernel ||
+        CLT_PUSH(p->launches, p->n_launches, p->room_launches, launch) != CLT_OK) {
+        clt_free(launch.file);
+        clt_free(launch.options);
+        clt_free(launch.kernel);
+        failed(p, CLT_OUT_OF_MEMORY);
+    }
+}
+
+static void add(clt_program *p, clt_arg arg)
+{
+    if (p->status != CLT_OK || !p->n_launches)
+        return;
+    clt_launch *launch = &p->launches[p->n_launches - 1];
+    failed(p, CLT_PUSH(launch->args, launch->n_args, launch->room_args, arg));
+}
+
+void clt_arg_in(clt_program *p, int operand)
+{
+    add(p, (clt_arg){.kind = CLT_ARG_IN, .index = operand});
+}
+
+void clt_arg_out(clt_program *p, int output)
+{
+    add(p, (clt_arg){.kind = CLT_ARG_OUT, .index = output});
+}
+
+void clt_arg_scratch(clt_program *p, int block)
+{
+    add(p, (clt_arg){.kind = CLT_ARG_SCRATCH, .index = block});
+}
+
+void clt_arg_int(clt_program *p, clt_extent value)
+{
+    add(p, (clt_arg){.kind = CLT_ARG_INT, .extent = value});
+}
+
+void clt_arg_long(clt_program *p, clt_extent value)
+{
+    add(p, (clt_arg){.kind = CLT_ARG_LONG, .extent = value});
+}
+
+void clt_arg_float(clt_program *p, double value)
+{
+    add(p, (clt_arg){.kind = CLT_ARG_FLOAT, .value = (float)value});
+}
+
+void clt_arg_run(clt_program *p, clt_runtime_arg which)
+{
+    add(p, (clt_arg){.kind = CLT_ARG_RUN, .index = (int)which});
+}
+
+void clt_arg_local(clt_program *p, int64_t bytes)
+{
+    add(p, (clt_arg){.kind = CLT_ARG_LOCAL, .extent = clt_fixed(bytes)});
+}
+
+int clt_scratch_add(clt_program *p, clt_extent bytes)
+{
+    clt_status status = CLT_PUSH(p->scratch, p->n_scratch, p->room_scratch, bytes);
+    if (status != CLT_OK)
+        failed(p, status);
+    return p->n_scratch - 1;
+}
+
+void clt_range3(clt_program *p, clt_extent gx, clt_extent gy, clt_extent gz, int64_t lx, int64_t ly,
+                int64_t lz)
+{
+    if (p->status != CLT_OK || !p->n_launches)
+        return;
+    clt_launch *launch = &p->launches[p->n_launches - 1];
+    launch->work_dim = 3;
+    launch->global[0] = gx;
+    launch->global[1] = gy;
+    launch->global[2] = gz;
+    launch->local[0] = lx;
+    launch->local[1] = ly;
+    launch->local[2] = lz;
+}
+
+void clt_range1(clt_program *p, clt_extent global, int64_t local)
+{
+    clt_range3(p, global, clt_fixed(1), clt_fixed(1), local, 1, 1);
+    if (p->n_launches)
+        p->launches[p->n_launches - 1].work_dim = 1;
+}
+
+void clt_range_items(clt_program *p, const clt_target *target, clt_extent items)
+{
+    (void)target;
+    clt_range1(p, clt_extent_ceil(items, 64, 64), 64);
+}
+
+void clt_program_free(clt_program *p)
+{
+    for (int i = 0; i < p->n_launches; i++) {
+        clt_free(p->launches[i].file);
+        clt_free(p->launches[i].options);
+        clt_free(p->launches[i].kernel);
+        clt_free(p->launches[i].args);
+    }
+    clt_free(p->launches);
+    clt_free(p->scratch);
+    *p = (clt_program){0};
+}
+
+bool clt_decline(char *why, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, CLT_WHY, format, args);
+    va_end(args);
+    return false;
+}
+
+bool clt_all_plain(const clt_node *node)
+{
+    for (int i = 0; i < node->n_in; i++)
+        if (node->in[i] && node->in[i]->layout != CLT_LAYOUT_PLAIN)
+            return false;
+    for (int i = 0; i < node->n_out; i++)
+        if (node->out[i]->layout != CLT_LAYOUT_PLAIN)
+            return false;
+    return true;
+}
