@@ -1,0 +1,74 @@
+/* Whether a file holds the tensors that a model has. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/tensor.h"
+
+static bool is_float(clt_file_dtype dtype)
+{
+    return dtype == CLT_FILE_F16 || dtype == CLT_FILE_BF16 || dtype == CLT_FILE_F32 ||
+           dtype == CLT_FILE_F64;
+}
+
+static bool same(const clt_tensor *file, const clt_tensor *wanted, int flags)
+{
+    bool types = file->dtype == wanted->dtype ||
+                 (flags & CLT_MATCH_FLOATS && is_float(file->dtype) && is_float(wanted->dtype));
+    return types && file->rank == wanted->rank &&
+           memcmp(file->dims, wanted->dims, (size_t)file->rank * sizeof *file->dims) == 0;
+}
+
+static int compare_pointers(const void *a, const void *b)
+{
+    return strcmp((*(const clt_tensor *const *)a)->name, (*(const clt_tensor *const *)b)->name);
+}
+
+/* Names a tensor of the file that nobody expects. */
+static clt_status find_extra(const clt_tensors *t, const clt_tensor *expected, int count)
+{
+    const clt_tensor **sorted = count ? clt_calloc((size_t)count, sizeof *sorted) : NULL;
+    if (count && !sorted)
+        return CLT_OUT_OF_MEMORY;
+    for (int i = 0; i < count; i++)
+        sorted[i] = &expected[i];
+    if (count)
+        qsort(sorted, (size_t)count, sizeof *sorted, compare_pointers);
+    clt_status status = CLT_OK;
+    for (int i = 0; status == CLT_OK && i < clt_tensors_count(t); i++) {
+        const clt_tensor *item = clt_tensors_at(t, i);
+        clt_label name, shape;
+        if (!count || !bsearch(&item, sorted, (size_t)count, sizeof *sorted, compare_pointers))
+            status = clt_fail(CLT_MISMATCH,
+                              "%s: tensor %s, %s, is not part of the model: the file "
+                              "belongs to another one",
+                              clt_tensors_path(t), clt_label_of(&name, item->name),
+                              clt_label_shape(&shape, item));
+    }
+    clt_free(sorted);
+    return status;
+}
+
+clt_status clt_tensors_match(const clt_tensors *t, const clt_tensor *expected, int count, int flags)
+{
+    for (int i = 0; i < count; i++) {
+        clt_label name, want, have;
+        clt_label_of(&name, expected[i].name);
+        clt_label_shape(&want, &expected[i]);
+        const clt_tensor *found = clt_tensors_lookup(t, expected[i].name);
+        if (!found)
+            return clt_fail(CLT_MISMATCH,
+                            "%s: tensor %s, %s in the model, is not in the file: it "
+                            "belongs to another model",
+                            clt_tensors_path(t), name.text, want.text);
+        if (!same(found, &expected[i], flags))
+            return clt_fail(CLT_MISMATCH,
+                            "%s: tensor %s is %s in the file and %s in the model: it "
+                            "belongs to another model",
+                            clt_tensors_path(t), name.text, clt_label_shape(&have, found),
+                            want.text);
+    }
+    return flags & CLT_MATCH_EXTRA ? CLT_OK : find_extra(t, expected, count);
+}

@@ -1,0 +1,381 @@
+/* The reader trusts nothing: every number of the header is checked before it is used. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/str.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/tensor.h"
+
+struct clt_tensors {
+    char *path;
+    unsigned char *map;
+    size_t map_bytes;
+    json_t *header; /* owns the names and the metadata */
+    json_t *metadata;
+    clt_tensor *items; /* in the order of the data */
+    const clt_tensor **by_name;
+    int count;
+    unsigned char *copies; /* tensors that the file holds at unaligned places */
+};
+
+/* A tensor and its place, while the header is read. */
+typedef struct placed {
+    clt_tensor tensor;
+    int64_t begin, end;
+} placed;
+
+static clt_status map_file(clt_tensors *t)
+{
+    int fd = open(t->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return clt_fail(errno == ENOENT || errno == ENOTDIR ? CLT_NOT_FOUND : CLT_IO,
+                        "cannot open it: %s", strerror(errno));
+    clt_status status = CLT_OK;
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        status = clt_fail(CLT_IO, "cannot read it: %s", strerror(errno));
+    else if (!S_ISREG(info.st_mode))
+        status = clt_fail(CLT_IO, "it is not a regular file");
+    else if (info.st_size < 8)
+        status = clt_fail(CLT_FORMAT,
+                          "it has %lld bytes and a safetensors file at least 8: it is "
+                          "truncated or something else",
+                          (long long)info.st_size);
+    else {
+        void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (map == MAP_FAILED)
+            status = clt_fail(CLT_IO, "cannot map its %lld bytes: %s", (long long)info.st_size,
+                              strerror(errno));
+        else {
+            t->map = map;
+            t->map_bytes = (size_t)info.st_size;
+        }
+    }
+    close(fd);
+    return status;
+}
+
+static clt_status parse_header(clt_tensors *t, size_t *data_begin)
+{
+    uint64_t length = 0;
+    for (int i = 7; i >= 0; i--)
+        length = length << 8 | t->map[i];
+    if (length > CLT_SAFETENSORS_MAX_HEADER)
+        return clt_fail(CLT_FORMAT,
+                        "its header would have %llu bytes and %d are the most: it is damaged or "
+                        "not a safetensors file",
+                        (unsigned long long)length, CLT_SAFETENSORS_MAX_HEADER);
+    if (length > t->map_bytes - 8)
+        return clt_fail(CLT_FORMAT,
+                        "its header would have %llu bytes but the file ends after %zu: it is "
+                        "truncated or not a safetensors file",
+                        (unsigned long long)length, t->map_bytes);
+    const char *text = (const char *)t->map + 8;
+    if (length == 0 || text[0] != '{')
+        return clt_fail(CLT_FORMAT, "its header does not begin with '{': it is damaged or not a "
+                                    "safetensors file");
+    json_error_t error;
+    t->header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    if (!t->header) {
+        clt_label label;
+        return clt_fail(CLT_FORMAT, "its header is not valid JSON: %s (byte %d)",
+                        clt_label_of(&label, error.text), error.position);
+    }
+    *data_begin = 8 + (size_t)length;
+    return CLT_OK;
+}
+
+static clt_status check_metadata(clt_tensors *t, json_t *metadata)
+{
+    clt_label label;
+    const char *key;
+    json_t *value;
+    if (!json_is_object(metadata))
+        return clt_fail(CLT_FORMAT, "its __metadata__ is not an object");
+    json_object_foreach(metadata, key, value)
+    {
+        if (!json_is_string(value))
+            return clt_fail(CLT_FORMAT, "its __metadata__ has a value that is not a string: %s",
+                            clt_label_of(&label, key));
+    }
+    t->metadata = metadata;
+    return CLT_OK;
+}
+
+static bool is_count(const json_t *value)
+{
+    return json_is_integer(value) && json_integer_value(value) >= 0;
+}
+
+/* Fills all but `data`. */
+static clt_status parse_tensor(const char *name, json_t *entry, int64_t data_bytes, placed *out)
+{
+    clt_label label;
+    const char *shown = clt_label_of(&label, name);
+    const json_t *shape = json_object_get(entry, "shape");
+    const json_t *offsets = json_object_get(entry, "data_offsets");
+    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
+    if (!dtype || !json_is_array(shape) || !json_is_array(offsets))
+        return clt_fail(CLT_FORMAT, "tensor %s: dtype, shape or data_offsets is missing", shown);
+    clt_tensor made = {.name = name};
+    if (!clt_file_dtype_parse(dtype, &made.dtype)) {
+        clt_label unknown;
+        return clt_fail(CLT_FORMAT, "tensor %s: unknown dtype %s", shown,
+                        clt_label_of(&unknown, dtype));
+    }
+    if (json_array_size(shape) > CLT_MAX_RANK)
+        return clt_fail(CLT_FORMAT, "tensor %s: %zu dimensions; %d are the most", shown,
+                        json_array_size(shape), CLT_MAX_RANK);
+    made.rank = (int)json_array_size(shape);
+    for (int i = 0; i < made.rank; i++) {
+        const json_t *dim = json_array_get(shape, (size_t)i);
+        if (!is_count(dim))
+            return clt_fail(CLT_FORMAT, "tensor %s: dimension %d is not a whole number from 0",
+                            shown, i);
+        made.dims[i] = json_integer_value(dim);
+    }
+    int64_t bytes = clt_tensor_bytes(&made);
+    clt_label type;
+    clt_label_shape(&type, &made);
+    if (bytes < 0)
+        return clt_fail(CLT_FORMAT, "tensor %s: %s is too large", shown, type.text);
+    const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2 || !is_count(begin) || !is_count(end))
+        return clt_fail(CLT_FORMAT, "tensor %s: data_offsets are not two whole numbers from 0",
+                        shown);
+    placed found = {made, json_integer_value(begin), json_integer_value(end)};
+    if (found.begin > found.end || found.end > data_bytes)
+        return clt_fail(CLT_FORMAT,
+                        "tensor %s: bytes %lld to %lld of a data part of %lld: the file is "
+                        "truncated or damaged",
+                        shown, (long long)found.begin, (long long)found.end, (long long)data_bytes);
+    if (found.end - found.begin != bytes)
+        return clt_fail(CLT_FORMAT, "tensor %s: %s has %lld bytes but its place %lld", shown,
+                        type.text, (long long)bytes, (long long)(found.end - found.begin));
+    *out = found;
+    return CLT_OK;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    const placed *x = a, *y = b;
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    if (x->end != y->end)
+        return x->end < y->end ? -1 : 1;
+    return strcmp(x->tensor.name, y->tensor.name);
+}
+
+/* The format wants the data covered exactly: what a header does not mention cannot be checked. */
+static clt_status check_coverage(const placed *places, int count, int64_t data_bytes)
+{
+    int64_t covered = 0;
+    for (int i = 0; i < count; i++) {
+        clt_label name, before;
+        clt_label_of(&name, places[i].tensor.name);
+        if (places[i].begin < covered)
+            return clt_fail(CLT_FORMAT, "tensors %s and %s overlap",
+                            clt_label_of(&before, places[i - 1].tensor.name), name.text);
+        if (places[i].begin > covered)
+            return clt_fail(CLT_FORMAT, "%lld bytes before tensor %s belong to no tensor",
+                            (long long)(places[i].begin - covered), name.text);
+        covered = places[i].end;
+    }
+    if (covered != data_bytes)
+        return clt_fail(CLT_FORMAT, "%lld bytes at its end belong to no tensor",
+                        (long long)(data_bytes - covered));
+    return CLT_OK;
+}
+
+static bool aligned(const clt_tensor *tensor)
+{
+    return (uintptr_t)tensor->data % (uintptr_t)clt_file_dtype_size(tensor->dtype) == 0;
+}
+
+/* Other writers may leave tensors at odd places; reading floats there is undefined behaviour. */
+static clt_status copy_unaligned(clt_tensors *t)
+{
+    size_t total = 0;
+    for (int i = 0; i < t->count; i++)
+        if (!aligned(&t->items[i]))
+            total += ((size_t)clt_tensor_bytes(&t->items[i]) + 7) / 8 * 8;
+    if (!total)
+        return CLT_OK;
+    t->copies = clt_alloc(total);
+    if (!t->copies)
+        return CLT_OUT_OF_MEMORY;
+    size_t used = 0;
+    for (int i = 0; i < t->count; i++) {
+        if (aligned(&t->items[i]))
+            continue;
+        size_t bytes = (size_t)clt_tensor_bytes(&t->items[i]);
+        t->items[i].data = memcpy(t->copies + used, t->items[i].data, bytes);
+        used += (bytes + 7) / 8 * 8;
+    }
+    return CLT_OK;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp((*(const clt_tensor *const *)a)->name, (*(const clt_tensor *const *)b)->name);
+}
+
+static clt_status read_entries(clt_tensors *t, placed *places, int64_t data_bytes, int *count)
+{
+    const char *name;
+    json_t *entry;
+    *count = 0;
+    json_object_foreach(t->header, name, entry)
+    {
+        if (strcmp(name, "__metadata__") == 0) {
+            CLT_TRY(check_metadata(t, entry));
+            continue;
+        }
+        CLT_TRY(parse_tensor(name, entry, data_bytes, &places[*count]));
+        (*count)++;
+    }
+    if (*count)
+        qsort(places, (size_t)*count, sizeof *places, compare_places);
+    return check_coverage(places, *count, data_bytes);
+}
+
+static clt_status index_tensors(clt_tensors *t, size_t data_begin)
+{
+    size_t entries = json_object_size(t->header);
+    if (entries == 0 || entries > INT_MAX)
+        return entries == 0 && t->map_bytes == data_begin
+                   ? CLT_OK
+                   : clt_fail(CLT_FORMAT, "its header names %zu tensors for %zu bytes", entries,
+                              t->map_bytes - data_begin);
+    placed *places = clt_calloc(entries, sizeof *places);
+    if (!places)
+        return CLT_OUT_OF_MEMORY;
+    int count;
+    clt_status status = read_entries(t, places, (int64_t)(t->map_bytes - data_begin), &count);
+    if (status == CLT_OK && count) {
+        t->items = clt_calloc((size_t)count, sizeof *t->items);
+        t->by_name = clt_calloc((size_t)count, sizeof *t->by_name);
+        if (!t->items || !t->by_name)
+            status = CLT_OUT_OF_MEMORY;
+    }
+    for (int i = 0; status == CLT_OK && i < count; i++) {
+        t->items[i] = places[i].tensor;
+        t->items[i].data = t->map + data_begin + places[i].begin;
+        t->by_name[i] = &t->items[i];
+    }
+    clt_free(places);
+    CLT_TRY(status);
+    t->count = count;
+    if (count)
+        qsort(t->by_name, (size_t)count, sizeof *t->by_name, compare_names);
+    return copy_unaligned(t);
+}
+
+clt_status clt_tensors_open(const char *path, clt_tensors **out)
+{
+    clt_tensors *t = CLT_NEW(clt_tensors);
+    if (!t)
+        return CLT_OUT_OF_MEMORY;
+    size_t data_begin = 0;
+    clt_status status = (t->path = clt_strdup(path)) ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK)
+        status = map_file(t);
+    if (status == CLT_OK)
+        status = parse_header(t, &data_begin);
+    if (status == CLT_OK)
+        status = index_tensors(t, data_begin);
+    if (status != CLT_OK) {
+        clt_tensors_close(t);
+        return clt_fail_prefix(status, "%s: ", path);
+    }
+    *out = t;
+    return CLT_OK;
+}
+
+void clt_tensors_close(clt_tensors *t)
+{
+    if (!t)
+        return;
+    json_decref(t->header);
+    clt_free(t->items);
+    clt_free(t->by_name);
+    clt_free(t->copies);
+    if (t->map)
+        munmap(t->map, t->map_bytes);
+    clt_free(t->path);
+    clt_free(t);
+}
+
+int clt_tensors_count(const clt_tensors *t)
+{
+    return t->count;
+}
+
+const clt_tensor *clt_tensors_at(const clt_tensors *t, int index)
+{
+    return index >= 0 && index < t->count ? &t->items[index] : NULL;
+}
+
+const clt_tensor *clt_tensors_lookup(const clt_tensors *t, const char *name)
+{
+    clt_tensor wanted = {.name = name};
+    const clt_tensor *key = &wanted;
+    if (!t->count)
+        return NULL;
+    const clt_tensor **found =
+        bsearch(&key, t->by_name, (size_t)t->count, sizeof *t->by_name, compare_names);
+    return found ? *found : NULL;
+}
+
+const void *clt_tensors_bytes(const clt_tensors *t, int64_t *bytes)
+{
+    *bytes = (int64_t)t->map_bytes;
+    return t->map;
+}
+
+const char *clt_tensors_path(const clt_tensors *t)
+{
+    return t->path;
+}
+
+clt_status clt_tensors_find(const clt_tensors *t, const char *name, const clt_tensor **out)
+{
+    const clt_tensor *found = clt_tensors_lookup(t, name);
+    clt_label label;
+    if (!found) {
+        const char *nearest = NULL;
+        const char **names = clt_calloc((size_t)t->count, sizeof *names);
+        if (names) {
+            for (int i = 0; i < t->count; i++)
+                names[i] = t->items[i].name;
+            nearest = clt_nearest(name, names, t->count);
+            clt_free(names);
+        }
+        clt_label hint;
+        return clt_fail(CLT_NOT_FOUND, "%s: no tensor %s%s%s", t->path, clt_label_of(&label, name),
+                        nearest ? "; the nearest is " : "",
+                        nearest ? clt_label_of(&hint, nearest) : "");
+    }
+    if (clt_file_dtype_opaque(found->dtype))
+        return clt_fail(CLT_UNSUPPORTED,
+                        "%s: tensor %s is of type %s, which is not supported: store it as F64, "
+                        "F32, F16, BF16, I64, I32 or U8",
+                        t->path, clt_label_of(&label, name), clt_file_dtype_name(found->dtype));
+    *out = found;
+    return CLT_OK;
+}
+
+const char *clt_tensors_metadata(const clt_tensors *t, const char *key)
+{
+    return json_string_value(json_object_get(t->metadata, key));
+}

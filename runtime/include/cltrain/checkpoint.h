@@ -1,0 +1,136 @@
+/*
+ * Tensors in safetensors files.
+ *
+ * The files are those that PyTorch's safetensors package reads and writes. Everything here works on
+ * host memory and needs no device.
+ */
+#ifndef CLTRAIN_CHECKPOINT_H
+#define CLTRAIN_CHECKPOINT_H
+
+#include <stdint.h>
+
+#include <cltrain/export.h>
+#include <cltrain/status.h>
+#include <cltrain/types.h>
+
+CLT_BEGIN_DECLS
+
+/* One row an element type that a file may hold: name in the file, value, bytes. The first six have
+ * the values of clt_dtype. Those after I64 are opaque: they can be listed and written, but
+ * clt_tensors_find refuses them. */
+#define CLT_FILE_DTYPE_LIST(X)                                                                     \
+    X(F32, 0, 4)                                                                                   \
+    X(F16, 1, 2)                                                                                   \
+    X(BF16, 2, 2)                                                                                  \
+    X(I32, 3, 4)                                                                                   \
+    X(U8, 4, 1)                                                                                    \
+    X(F64, 5, 8)                                                                                   \
+    X(I64, 6, 8)                                                                                   \
+    X(BOOL, 7, 1)                                                                                  \
+    X(I8, 8, 1)                                                                                    \
+    X(I16, 9, 2)                                                                                   \
+    X(U16, 10, 2)                                                                                  \
+    X(U32, 11, 4)                                                                                  \
+    X(U64, 12, 8)                                                                                  \
+    X(F8_E4M3, 13, 1)                                                                              \
+    X(F8_E5M2, 14, 1)
+
+typedef enum clt_file_dtype {
+#define CLT_FILE_DTYPE_ENUM(name, value, bytes) CLT_FILE_##name = value,
+    CLT_FILE_DTYPE_LIST(CLT_FILE_DTYPE_ENUM)
+#undef CLT_FILE_DTYPE_ENUM
+} clt_file_dtype;
+
+/* A named tensor in host memory, row-major without gaps. Rank 0 is one element. */
+typedef struct clt_tensor {
+    const char *name; /* UTF-8 */
+    clt_file_dtype dtype;
+    int rank; /* 0 to CLT_MAX_RANK */
+    int64_t dims[CLT_MAX_RANK];
+    const void *data; /* little-endian elements; where tensors are only described, not used */
+} clt_tensor;
+
+/* Fills a description. `dims` has `rank` entries; `name` and `data` are borrowed. Errors:
+ * INVALID_ARGUMENT for a rank, dimension or type out of range. Thread-safe. */
+CLT_API clt_status clt_tensor_init(clt_tensor *tensor, const char *name, clt_file_dtype dtype,
+                                   int rank, const int64_t *dims, const void *data);
+
+/* Bytes of a tensor's elements; -1 if its type, rank or dimensions are out of range or the product
+ * does not fit in 63 bits. Thread-safe. */
+CLT_API int64_t clt_tensor_bytes(const clt_tensor *tensor);
+
+/* "F32" and so on, as in the file; "?" for an unknown type. A constant string. Thread-safe. */
+CLT_API const char *clt_file_dtype_name(clt_file_dtype dtype);
+
+/* An open file. Reading it from several threads at once is safe; closing is not. */
+typedef struct clt_tensors clt_tensors;
+
+/* Opens and checks a file: header, names, types, shapes, and that the tensors cover the data
+ * exactly, without overlap. The file is mapped, not read; it must not be shortened while open.
+ * Errors: NOT_FOUND, IO, OUT_OF_MEMORY, and FORMAT with what is wrong with which tensor. */
+CLT_API clt_status clt_tensors_open(const char *path, clt_tensors **out);
+
+/* Takes NULL. All pointers that came from the file end here. */
+CLT_API void clt_tensors_close(clt_tensors *tensors);
+
+/* Number of tensors. */
+CLT_API int clt_tensors_count(const clt_tensors *tensors);
+
+/* The tensor at `index`, in the order of the data, of whatever type; NULL if out of range. Valid
+ * until the file is closed. `data` is aligned for the element type. */
+CLT_API const clt_tensor *clt_tensors_at(const clt_tensors *tensors, int index);
+
+/* The tensor of that name, valid until the file is closed; `data` is aligned for the element type.
+ * Errors: NOT_FOUND, with the nearest name; UNSUPPORTED if its type is opaque. */
+CLT_API clt_status clt_tensors_find(const clt_tensors *tensors, const char *name,
+                                    const clt_tensor **out);
+
+/* A string of the file's `__metadata__`; NULL if there is none of that key. Valid until closed. */
+CLT_API const char *clt_tensors_metadata(const clt_tensors *tensors, const char *key);
+
+/* What clt_tensors_match lets pass. */
+enum {
+    CLT_MATCH_EXACT = 0,
+    CLT_MATCH_EXTRA = 1, /* tensors in the file that are not expected */
+    CLT_MATCH_FLOATS = 2 /* F16, BF16, F32 and F64 for each other; see clt_tensor_to_f32 */
+};
+
+/* Compares names, shapes and types in the file with `count` expected descriptions (their `data` is
+ * not used). `flags` is a sum of CLT_MATCH_*. Errors: MISMATCH naming the first tensor, in the
+ * order of `expected`, that differs or is missing, with both shapes, or one that was not expected.
+ */
+CLT_API clt_status clt_tensors_match(const clt_tensors *tensors, const clt_tensor *expected,
+                                     int count, int flags);
+
+/* Converts a tensor of F16, BF16, F32 or F64 to `count` floats, rounding F64 to nearest. Errors:
+ * SHAPE if it does not have `count` elements, UNSUPPORTED for other types. Thread-safe. */
+CLT_API clt_status clt_tensor_to_f32(const clt_tensor *tensor, int64_t count, float *out);
+
+/* Gives the data of a tensor whose `data` is NULL, as when it must be fetched from a device. What
+ * it returns has to stay valid until the next call for the same file only, so that one staging area
+ * serves all. Tensors are asked for once each, in the order of the file, which is not that of the
+ * list. A status other than CLT_OK ends the write with that status and the message set. */
+typedef clt_status (*clt_tensor_fetch_fn)(void *user, const clt_tensor *tensor, const void **data);
+
+/* What to write. Initialise with clt_tensors_desc_init. All pointers are borrowed. */
+typedef struct clt_tensors_desc {
+    int64_t struct_size;
+    const clt_tensor *tensors;
+    int64_t count;
+    const char *const *metadata; /* key, value, key, value, ... (UTF-8), or NULL */
+    int64_t metadata_pairs;
+    clt_tensor_fetch_fn fetch; /* needed if a tensor has no `data` */
+    void *fetch_user;
+} clt_tensors_desc;
+
+CLT_API void clt_tensors_desc_init(clt_tensors_desc *desc);
+
+/* Writes a file beside `path`, syncs it to the disk and renames it, so that `path` is either the
+ * old file or the whole new one. One writer at a time for a path. Errors: INVALID_ARGUMENT (names
+ * that are not UTF-8 or occur twice, shapes out of range), IO with the system's reason, what
+ * `fetch` returned. */
+CLT_API clt_status clt_tensors_save(const char *path, const clt_tensors_desc *desc);
+
+CLT_END_DECLS
+
+#endif
