@@ -1,0 +1,174 @@
+#include "device/program.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/vec.h"
+
+/* One row a program. `name` and `options` identify it, for texts of the caller also their hash. */
+typedef struct program_row {
+    char *name, *options;
+    uint64_t text_hash; /* 0: embedded */
+    bool building;      /* by some thread: wait for `changed` */
+    clt_status status;
+    char *message; /* of a failed build, which is not tried again */
+    cl_program program;
+    uint64_t hash;
+} program_row;
+
+struct clt_program_table {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    program_row **rows; /* pointers, since the array moves while rows are built */
+    int count, room;
+};
+
+clt_status clt_program_table_create(clt_program_table **out)
+{
+    clt_program_table *table = CLT_NEW(clt_program_table);
+    if (!table)
+        return CLT_OUT_OF_MEMORY;
+    pthread_mutex_init(&table->lock, NULL);
+    pthread_cond_init(&table->changed, NULL);
+    *out = table;
+    return CLT_OK;
+}
+
+static void free_row(program_row *row)
+{
+    if (row->program) {
+        clReleaseProgram(row->program);
+        clt_object_released(CLT_OBJECT_PROGRAM);
+    }
+    clt_free(row->name);
+    clt_free(row->options);
+    clt_free(row->message);
+    clt_free(row);
+}
+
+void clt_program_table_destroy(clt_program_table *table)
+{
+    if (!table)
+        return;
+    for (int i = 0; i < table->count; i++)
+        free_row(table->rows[i]);
+    clt_free(table->rows);
+    pthread_cond_destroy(&table->changed);
+    pthread_mutex_destroy(&table->lock);
+    clt_free(table);
+}
+
+static clt_status add_row(clt_program_table *table, const char *name, const char *options,
+                          uint64_t text_hash, program_row **out)
+{
+    program_row *row = CLT_NEW(program_row);
+    if (!row)
+        return CLT_OUT_OF_MEMORY;
+    row->name = clt_strdup(name);
+    row->options = clt_strdup(options);
+    row->text_hash = text_hash;
+    row->building = true;
+    if (!row->name || !row->options ||
+        CLT_PUSH(table->rows, table->count, table->room, row) != CLT_OK) {
+        free_row(row);
+        return CLT_OUT_OF_MEMORY;
+    }
+    *out = row;
+    return CLT_OK;
+}
+
+/* Without the table's lock: several threads build different rows. */
+static clt_status build_row(clt_device *device, program_row *row, const char *text)
+{
+    clt_str source = {0}, options = {0};
+    clt_str_add(&options, "-cl-std=CL1.2%s%s", row->options[0] ? " " : "", row->options);
+    clt_status status = clt_source_resolve(row->name, text, &source);
+    if (status == CLT_OK && (options.failed || source.failed))
+        status = CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK) {
+        row->hash = clt_hash_text(clt_str_text(&options), device->identity);
+        row->hash = clt_hash(source.text, source.length, row->hash);
+        status = clt_program_build(device, row->name, source.text, clt_str_text(&options),
+                                   &row->program);
+    }
+    clt_str_free(&source);
+    clt_str_free(&options);
+    return status;
+}
+
+clt_status clt_program_get(clt_device *device, const char *name, const char *text,
+                           const char *options, cl_program *program, uint64_t *hash)
+{
+    clt_program_table *table = device->programs;
+    program_row *row = NULL;
+    uint64_t text_hash = text ? clt_hash_text(text, 1) | 1 : 0;
+    if (!options)
+        options = "";
+    pthread_mutex_lock(&table->lock);
+    for (int i = 0; i < table->count && !row; i++) {
+        program_row *r = table->rows[i];
+        if (r->text_hash == text_hash && !strcmp(r->name, name) && !strcmp(r->options, options))
+            row = r;
+    }
+    if (row) {
+        while (row->building)
+            pthread_cond_wait(&table->changed, &table->lock);
+    } else {
+        clt_status status = add_row(table, name, options, text_hash, &row);
+        if (status != CLT_OK) {
+            pthread_mutex_unlock(&table->lock);
+            return status;
+        }
+        pthread_mutex_unlock(&table->lock);
+        status = build_row(device, row, text);
+        char *message = status == CLT_OK ? NULL : clt_strdup(clt_error_message());
+        pthread_mutex_lock(&table->lock);
+        row->status = status;
+        row->message = message;
+        row->building = false;
+        pthread_cond_broadcast(&table->changed);
+    }
+    clt_status status = row->status;
+    if (status == CLT_OK) {
+        if (program)
+            *program = row->program;
+        if (hash)
+            *hash = row->hash;
+    } else if (row->message) {
+        clt_error_restore(row->message);
+    }
+    pthread_mutex_unlock(&table->lock);
+    return status;
+}
+
+clt_status clt_device_kernel_from_text(clt_device *device, const char *name, const char *text,
+                                       const char *options, const char *kernel, cl_kernel *out)
+{
+    cl_program program = NULL;
+    CLT_TRY(clt_program_get(device, name, text, options, &program, NULL));
+    cl_int code = CL_SUCCESS;
+    cl_kernel made = clCreateKernel(program, kernel, &code);
+    if (code == CL_INVALID_KERNEL_NAME)
+        return clt_fail(CLT_NOT_FOUND, "kernel file %s (options \"%s\") has no kernel %s", name,
+                        options ? options : "", kernel);
+    if (code != CL_SUCCESS)
+        return clt_fail_prefix(clt_cl_fail(code, "clCreateKernel", device),
+                               "kernel %s of %s: ", kernel, name);
+    clt_object_created(CLT_OBJECT_KERNEL);
+    *out = made;
+    return CLT_OK;
+}
+
+clt_status clt_device_kernel(clt_device *device, const char *file, const char *options,
+                             const char *kernel, cl_kernel *out)
+{
+    return clt_device_kernel_from_text(device, file, NULL, options, kernel, out);
+}
+
+clt_status clt_device_program_hash(clt_device *device, const char *file, const char *options,
+                                   uint64_t *hash)
+{
+    return clt_program_get(device, file, NULL, options, NULL, hash);
+}

@@ -1,0 +1,36 @@
+#include "device/discover.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct quirk_row {
+    const char *platform; /* part of the platform's name */
+    int kind;             /* -1: any */
+    int bits;
+    const char *text;
+} quirk_row;
+
+/* Measured, or from the vendors' documentation. First match wins. */
+static const quirk_row rows[] = {
+    {"Portable Computing Language", CLT_KIND_CPU, CLT_QUIRK_OWN_CACHE | CLT_QUIRK_LATE_COMPILE,
+     "compiles at a kernel's first use; keeps its own program cache"},
+    {"Portable Computing Language", -1, CLT_QUIRK_OWN_CACHE, "keeps its own program cache"},
+    {"Oclgrind", -1, CLT_QUIRK_OWN_CACHE, "a checker: slow, cannot be split"},
+    {"Intel", CLT_KIND_CPU, CLT_QUIRK_HOST_WORKS,
+     "the waiting host thread computes too; does not keep to parts: use it whole"},
+    {"NVIDIA", CLT_KIND_GPU, CLT_QUIRK_WAIT_SPINS, "waits may spin; pinned memory is per context"},
+    {"AMD", CLT_KIND_GPU, 0, ""},
+};
+
+int clt_find_quirks(const clt_device_info *info, char *text, size_t bytes)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (strstr(info->platform, rows[i].platform) &&
+            (rows[i].kind < 0 || rows[i].kind == info->kind)) {
+            snprintf(text, bytes, "%s", rows[i].text);
+            return rows[i].bits;
+        }
+    }
+    snprintf(text, bytes, "%s", "");
+    return 0;
+}
