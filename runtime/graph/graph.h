@@ -125,6 +125,13 @@ struct clt_op {
      * that operand but the one of the same index. */
     unsigned in_place;
 
+    /* Fusion: takes over the computation of `next`, the only user of output 0 (an activation, a
+     * pooling), so that output 0 becomes next's; false: cannot. NULL: never. */
+    bool (*absorb)(clt_node *node, const clt_node *next);
+
+    /* What evaluation computes instead of the node (dropout: its operand). NULL: itself. */
+    clt_value *(*evaluate)(const clt_node *node);
+
     const struct clt_variant *variants; /* ends with a row whose name is NULL; see ops/variant.h */
 };
 

@@ -1,5 +1,4 @@
 /* What passes do to a graph: copy, replace values, drop what is dead. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/vec.h"
@@ -211,25 +210,26 @@ static clt_status visit_roots(walk *w, clt_value *const *keep, int n_keep)
     return CLT_OK;
 }
 
-static int by_id(const void *a, const void *b)
+/* The builder's order, but a producer that a pass appended comes just before its first user: keeps
+ * schedules close to how the model was written, and gradients in reverse order of the layers. */
+static clt_status settle_order(walk *w)
 {
-    const clt_node *x = *(clt_node *const *)a, *y = *(clt_node *const *)b;
-    return (x->id > y->id) - (x->id < y->id);
-}
-
-/* Keeps the builder's order where it is a topological one (it is, unless a pass added nodes at the
- * end that earlier nodes use): schedules then stay close to how the model was written. */
-static void settle_order(walk *w)
-{
-    bool sorted = true;
-    for (int i = 0; sorted && i < w->n_order; i++)
-        for (int j = 0; j < w->order[i]->n_in; j++) {
-            const clt_value *operand = w->order[i]->in[j];
-            if (operand && operand->producer && operand->producer->id > w->order[i]->id)
-                sorted = false;
-        }
-    if (sorted && w->n_order)
-        qsort(w->order, (size_t)w->n_order, sizeof *w->order, by_id);
+    bool *live = clt_calloc((size_t)w->graph->n_nodes + 1, sizeof *live);
+    if (!live)
+        return CLT_OUT_OF_MEMORY;
+    for (int i = 0; i < w->graph->n_nodes; i++)
+        live[i] = w->done[i] == 2;
+    memset(w->done, 0, (size_t)w->graph->n_nodes);
+    w->n_order = 0;
+    clt_status status = CLT_OK;
+    /* Forward first, so that it can run by itself. */
+    for (int i = 0; status == CLT_OK && i < 2 * w->graph->n_nodes; i++) {
+        clt_node *node = w->graph->nodes[i % w->graph->n_nodes];
+        if (live[node->id] && node->backward == (i >= w->graph->n_nodes))
+            status = visit(w, node);
+    }
+    clt_free(live);
+    return status;
 }
 
 static void sweep(clt_graph *graph, const walk *w)
@@ -278,10 +278,10 @@ clt_status clt_graph_clean(clt_graph *graph, clt_value *const *keep, int n_keep)
     w.order = clt_calloc((size_t)graph->n_nodes + 1, sizeof *w.order);
     if (w.live && w.done && w.order)
         status = visit_roots(&w, keep, n_keep);
-    if (status == CLT_OK) {
-        settle_order(&w);
+    if (status == CLT_OK)
+        status = settle_order(&w);
+    if (status == CLT_OK)
         sweep(graph, &w);
-    }
     clt_free(w.live);
     clt_free(w.done);
     clt_free(w.order);

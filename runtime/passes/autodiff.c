@@ -1,0 +1,155 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "ops/ops.h"
+#include "passes/passes.h"
+#include <cltrain/ops.h>
+
+/* State of one differentiation; arrays by the ids that values had when it began. */
+typedef struct diff {
+    clt_graph *graph;
+    int n_values;
+    bool *wanted;     /* a wanted value depends on ... reaches this value */
+    clt_value **grad; /* gradient collected so far */
+} diff;
+
+static void mark_wanted(diff *d, clt_value *const *wanted, int n_wanted)
+{
+    for (int i = 0; i < n_wanted; i++)
+        d->wanted[wanted[i]->id] = true;
+    for (int i = 0; i < d->graph->n_nodes; i++) {
+        const clt_node *node = d->graph->nodes[i];
+        bool any = false;
+        for (int j = 0; j < node->n_in; j++)
+            any = any || (node->in[j] && d->wanted[node->in[j]->id]);
+        for (int j = 0; j < node->n_out; j++)
+            d->wanted[node->out[j]->id] = any;
+    }
+}
+
+static clt_status collect(diff *d, const clt_value *value, clt_value *term)
+{
+    if (!term)
+        return clt_graph_status(d->graph);
+    char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+    if (!clt_type_equal(&value->type, &term->type))
+        return clt_fail(CLT_INTERNAL, "the gradient of %s has the type %s, not %s",
+                        value->name ? value->name : value->producer->name,
+                        clt_type_text(&term->type, b), clt_type_text(&value->type, a));
+    clt_value *before = d->grad[value->id];
+    d->grad[value->id] = before ? clt_add(before, term) : term;
+    return clt_graph_status(d->graph);
+}
+
+static clt_status apply_rule(diff *d, const clt_node *node)
+{
+    clt_value *dy[CLT_MAX_OUTPUTS] = {NULL};
+    bool any = false;
+    for (int i = 0; i < node->n_out; i++) {
+        dy[i] = d->grad[node->out[i]->id];
+        any = any || (dy[i] && d->wanted[node->out[i]->id]);
+    }
+    if (!any)
+        return CLT_OK;
+    if (!node->op->gradient)
+        return clt_fail(CLT_UNSUPPORTED, "node %s: operator %s has no gradient", node->name,
+                        node->op->name);
+    enum { MOST = 64 };
+    clt_value *dx[MOST] = {NULL};
+    bool wanted[MOST] = {false};
+    if (node->n_in > MOST)
+        return clt_fail(CLT_UNSUPPORTED, "node %s: more than %d operands", node->name, MOST);
+    for (int i = 0; i < node->n_in; i++)
+        wanted[i] = node->in[i] && d->wanted[node->in[i]->id];
+    clt_graph_set_origin(d->graph, node);
+    clt_status status = node->op->gradient(node, dy, wanted, dx);
+    for (int i = 0; status == CLT_OK && i < node->n_in; i++)
+        if (wanted[i])
+            status = collect(d, node->in[i], dx[i]);
+    clt_graph_set_origin(d->graph, NULL);
+    return status == CLT_OK ? clt_graph_status(d->graph)
+                            : clt_fail_prefix(status, "gradient of node %s: ", node->name);
+}
+
+clt_status clt_autodiff(clt_graph *graph, clt_value *const *outputs, clt_value *const *seeds,
+                        int n_outputs, clt_value *const *wanted, int n_wanted,
+                        clt_value **gradients)
+{
+    CLT_TRY(clt_graph_status(graph));
+    const int n_nodes = graph->n_nodes;
+    diff d = {.graph = graph, .n_values = graph->n_values};
+    clt_status status = CLT_OUT_OF_MEMORY;
+    d.wanted = clt_calloc((size_t)d.n_values + 1, sizeof *d.wanted);
+    d.grad = clt_calloc((size_t)d.n_values + 1, sizeof *d.grad);
+    if (!d.wanted || !d.grad)
+        goto done;
+    mark_wanted(&d, wanted, n_wanted);
+    status = CLT_OK;
+    for (int i = 0; status == CLT_OK && i < n_outputs; i++)
+        status = collect(&d, outputs[i], seeds[i]);
+    for (int i = n_nodes - 1; status == CLT_OK && i >= 0; i--)
+        status = apply_rule(&d, graph->nodes[i]);
+    for (int i = 0; status == CLT_OK && i < n_wanted; i++)
+        gradients[i] = d.grad[wanted[i]->id];
+done:
+    clt_free(d.wanted);
+    clt_free(d.grad);
+    return status;
+}
+
+/* A bucket holds each gradient at one place: it must be a node's own, unshared output. */
+static clt_value *own_value(clt_value *gradient, clt_value *const *others, int n_others)
+{
+    bool shared = !gradient->producer || gradient->producer->op->view || gradient->output;
+    for (int i = 0; i < n_others; i++)
+        shared = shared || others[i] == gradient;
+    return shared ? clt_copy(gradient) : gradient;
+}
+
+static clt_status add_upstreams(clt_graph *graph, clt_value **outputs, clt_value **seeds)
+{
+    for (int i = 0; i < graph->n_losses; i++) {
+        char name[256];
+        snprintf(name, sizeof name, "%s.upstream", graph->losses[i].name);
+        clt_value *upstream =
+            clt_graph_value(graph, CLT_VALUE_INPUT, &graph->losses[i].sum->type, name);
+        if (!upstream)
+            return clt_graph_status(graph);
+        graph->losses[i].upstream = upstream;
+        outputs[i] = graph->losses[i].sum;
+        seeds[i] = upstream;
+    }
+    return CLT_OK;
+}
+
+clt_status clt_pass_train(clt_graph *graph, clt_value **gradients)
+{
+    if (!graph->n_losses)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "the graph has no loss to train: call clt_loss before making a plan");
+    int n_wanted = 0;
+    size_t n = (size_t)graph->n_losses;
+    clt_status status = CLT_OUT_OF_MEMORY;
+    clt_value **outputs = clt_calloc(n, sizeof *outputs), **seeds = clt_calloc(n, sizeof *seeds);
+    clt_value **wanted = clt_calloc((size_t)graph->n_values + 1, sizeof *wanted);
+    if (!outputs || !seeds || !wanted)
+        goto done;
+    for (int i = 0; i < graph->n_values; i++)
+        if (graph->values[i]->kind == CLT_VALUE_PARAMETER)
+            wanted[n_wanted++] = graph->values[i];
+    CLT_TRY_GOTO(status, add_upstreams(graph, outputs, seeds), done);
+    CLT_TRY_GOTO(status, clt_autodiff(graph, outputs, seeds, (int)n, wanted, n_wanted, gradients),
+                 done);
+    for (int i = 0; i < n_wanted; i++) {
+        if (gradients[i])
+            gradients[i] = own_value(gradients[i], gradients, i);
+        CLT_TRY_GOTO(status, clt_graph_status(graph), done);
+    }
+done:
+    clt_free(outputs);
+    clt_free(seeds);
+    clt_free(wanted);
+    return status;
+}

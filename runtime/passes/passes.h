@@ -1,0 +1,37 @@
+/* Graph to graph. Each pass keeps the meaning of every output, loss and gradient. */
+#ifndef CLT_PASSES_PASSES_H
+#define CLT_PASSES_PASSES_H
+
+#include "ops/launch.h"
+
+/*
+ * Reverse-mode differentiation: adds nodes that compute, for each i, gradients[i] = the gradient of
+ * sum over k of <seeds[k], outputs[k]> with respect to wanted[i] (reverse accumulation; see
+ * Griewank and Walther, "Evaluating Derivatives", 2nd ed., chapter 3). A gradient that is zero
+ * because nothing connects the two is NULL. wanted[] are parameters, inputs or states.
+ */
+clt_status clt_autodiff(clt_graph *graph, clt_value *const *outputs, clt_value *const *seeds,
+                        int n_outputs, clt_value *const *wanted, int n_wanted,
+                        clt_value **gradients);
+
+/* Makes of a graph with losses a training graph: gives each loss its upstream input (scalar, named
+ * "<loss>.upstream") and adds the gradients of all parameters. gradients[] has room for one value a
+ * parameter, in the order of graph->values; each is written by a node of its own, so that it can be
+ * placed in a bucket, or NULL if zero. */
+clt_status clt_pass_train(clt_graph *graph, clt_value **gradients);
+
+/* Turns nodes into what they are outside training (dropout into nothing). */
+clt_status clt_pass_evaluate(clt_graph *graph);
+
+/* Removes reshapes and transposes without effect and computes equal nodes once. */
+clt_status clt_pass_simplify(clt_graph *graph);
+
+/* Lets nodes absorb their only users where the operators allow it. */
+clt_status clt_pass_fuse(clt_graph *graph);
+
+/* Chooses the layout of every value for the target, adding conversions at the borders; `fixed`
+ * values (gradients) stay plain. */
+clt_status clt_pass_layout(clt_graph *graph, const clt_target *target, clt_value **fixed,
+                           int n_fixed);
+
+#endif

@@ -1,0 +1,65 @@
+/*
+ * The canonical layout of parameters, gradients and optimizer slots: the same on every device and
+ * in every plan of a store. Parameters stand in the order in which backward finishes their
+ * gradients (last layer first), at multiples of 256 bytes with zero padding, in buckets that are
+ * one buffer object each. States stand likewise in one more bucket, the last.
+ */
+#ifndef CLT_PLAN_BUCKETS_H
+#define CLT_PLAN_BUCKETS_H
+
+#include "graph/graph.h"
+
+enum { CLT_TENSOR_ALIGN = 256 };
+
+typedef struct clt_slot {
+    char *name;
+    clt_type type;
+    clt_init init;
+    int stream; /* number of the parameter in the graph: its random stream */
+    int bucket;
+    int64_t offset; /* bytes from the bucket's start */
+    int64_t bytes;  /* without padding */
+    bool state;
+} clt_slot;
+
+typedef struct clt_bucket {
+    int64_t bytes;  /* with padding; a multiple of CLT_TENSOR_ALIGN */
+    int first, end; /* slots */
+    bool state;
+} clt_bucket;
+
+typedef struct clt_buckets {
+    clt_slot *slots;
+    int n_slots, room_slots;
+    clt_bucket *buckets;
+    int n_buckets, room_buckets;
+} clt_buckets;
+
+/* Sizes at which a bucket is closed: the first is small, so that its reduction starts early. */
+typedef struct clt_bucket_sizes {
+    int64_t first_bytes, other_bytes;
+    int64_t max_bytes; /* the smallest CL_DEVICE_MAX_MEM_ALLOC_SIZE of the devices */
+} clt_bucket_sizes;
+
+/* About 1 MB first, then 25 MB, as PyTorch's DDP found to work (Li et al., VLDB 2020). */
+static inline clt_bucket_sizes clt_bucket_sizes_default(void)
+{
+    return (clt_bucket_sizes){1 << 20, 25 << 20, INT64_MAX};
+}
+
+/* Lays out the parameters and states of `graph`. Free with clt_buckets_free. */
+clt_status clt_buckets_create(const clt_graph *graph, const clt_bucket_sizes *sizes,
+                              clt_buckets *buckets);
+
+void clt_buckets_free(clt_buckets *buckets);
+
+/* A deep copy. */
+clt_status clt_buckets_copy(const clt_buckets *buckets, clt_buckets *copy);
+
+/* The slot of that name; NULL if there is none. */
+const clt_slot *clt_buckets_find(const clt_buckets *buckets, const char *name);
+
+/* Identity of the layout (names, types, places): equal hashes, equal layout. */
+uint64_t clt_buckets_hash(const clt_buckets *buckets);
+
+#endif

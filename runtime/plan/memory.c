@@ -1,0 +1,263 @@
+/*
+ * Places for intermediates. Blocks (a value with its views and in-place successors, or a scratch
+ * block) have a lifetime in node numbers; the largest are placed first, each at the lowest offset
+ * at which it meets no block that lives at the same time ("greedy by size", Pisarchyk and Lee,
+ * "Efficient memory management for deep neural net inference", 2020).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "plan/plan.h"
+
+typedef struct block {
+    int64_t bytes;
+    int born, dies; /* first and last node that touches it */
+    int slab;
+    int64_t offset;
+} block;
+
+typedef struct memory {
+    clt_plan *plan;
+    const clt_target *target;
+    block *blocks;
+    int n_blocks, room_blocks;
+    int *block_of; /* by value id; -1: not in the arena */
+    int *last_use; /* by value id: last node that reads it; n_nodes if it outlives the run */
+} memory;
+
+static int64_t stored_bytes(const memory *m, const clt_value *value)
+{
+    return clt_value_stored(value, m->plan->options.max_batch, m->target->lanes) *
+           clt_dtype_size(value->type.dtype);
+}
+
+static void find_last_uses(memory *m)
+{
+    const clt_plan *plan = m->plan;
+    for (int i = 0; i < plan->graph->n_values; i++) {
+        const clt_value *v = plan->graph->values[i];
+        m->last_use[i] = v->output ? plan->n_nodes : v->producer ? v->producer->id : 0;
+    }
+    for (int i = 0; i < plan->n_nodes; i++)
+        for (int j = 0; j < plan->nodes[i].node->n_in; j++) {
+            const clt_value *in = plan->nodes[i].node->in[j];
+            if (in && m->last_use[in->id] < i)
+                m->last_use[in->id] = i;
+        }
+    for (int i = 0; i < plan->graph->n_assigns; i++)
+        m->last_use[plan->graph->assigns[i].value->id] = plan->n_nodes;
+    /* A view keeps its operand's memory: nodes are in order, so one sweep backwards suffices. */
+    for (int i = plan->n_nodes - 1; i >= 0; i--) {
+        const clt_node *node = plan->nodes[i].node;
+        if (node->op->view && m->last_use[node->in[0]->id] < m->last_use[node->out[0]->id])
+            m->last_use[node->in[0]->id] = m->last_use[node->out[0]->id];
+    }
+}
+
+/* Outputs that live outside the arena: gradients and the results. */
+static void place_fixed(memory *m)
+{
+    clt_plan *plan = m->plan;
+    for (int s = 0; s < plan->buckets.n_slots; s++) {
+        const clt_slot *slot = &plan->buckets.slots[s];
+        const clt_value *gradient = plan->gradients ? plan->gradients[s] : NULL;
+        if (gradient)
+            plan->places[gradient->id] =
+                (clt_place){CLT_PLACE_GRADIENT, slot->bucket, slot->offset};
+    }
+    for (int i = 0; i < plan->n_inputs; i++)
+        plan->places[plan->inputs[i]->id] = (clt_place){CLT_PLACE_INPUT, i, 0};
+    for (int i = 0; i < plan->n_constants; i++)
+        plan->places[plan->constants[i]->id] = (clt_place){CLT_PLACE_CONSTANT, i, 0};
+    for (int i = 0; i < plan->graph->n_values; i++) {
+        const clt_value *v = plan->graph->values[i];
+        if (v->kind != CLT_VALUE_PARAMETER && v->kind != CLT_VALUE_STATE)
+            continue;
+        const clt_slot *slot = clt_buckets_find(&plan->buckets, v->name);
+        plan->places[i] = (clt_place){CLT_PLACE_SLOT, slot->bucket, slot->offset};
+    }
+}
+
+/* An operand that the node may overwrite: it lives in the arena, in as many bytes, and neither it
+ * nor a view of it is read afterwards. */
+static int overwritten_block(const memory *m, const clt_node *node)
+{
+    for (int i = 0; i < node->n_in && i < 32; i++) {
+        const clt_value *in = node->in[i];
+        if (!in || !(node->op->in_place & 1u << i) || m->plan->options.separate)
+            continue;
+        const int b = m->block_of[in->id];
+        if (b >= 0 && m->blocks[b].dies == node->id && in->layout == node->out[0]->layout &&
+            m->blocks[b].bytes == stored_bytes(m, node->out[0]))
+            return b;
+    }
+    return -1;
+}
+
+static clt_status add_block(memory *m, int64_t bytes, int born, int dies, int *index)
+{
+    CLT_TRY(CLT_PUSH(m->blocks, m->n_blocks, m->room_blocks,
+                     (block){.bytes = bytes, .born = born, .dies = dies}));
+    *index = m->n_blocks - 1;
+    return CLT_OK;
+}
+
+static clt_status collect_blocks(memory *m, int **scratch_blocks)
+{
+    clt_plan *plan = m->plan;
+    int n_scratch = 0, room = 0;
+    for (int i = 0; i < plan->graph->n_values; i++)
+        m->block_of[i] = -1;
+    for (int i = 0; i < plan->n_nodes; i++) {
+        const clt_node *node = plan->nodes[i].node;
+        for (int j = 0; j < node->n_out; j++) {
+            const clt_value *out = node->out[j];
+            int b = -1;
+            if (plan->places[out->id].kind != CLT_PLACE_NONE)
+                continue;
+            if (node->op->view) {
+                /* A view of a parameter, input, ... shares that place. */
+                m->block_of[out->id] = m->block_of[node->in[0]->id];
+                if (m->block_of[out->id] < 0)
+                    plan->places[out->id] = plan->places[node->in[0]->id];
+                continue;
+            }
+            if (j == 0)
+                b = overwritten_block(m, node);
+            if (b >= 0)
+                m->blocks[b].dies = m->last_use[out->id];
+            else
+                CLT_TRY(add_block(m, stored_bytes(m, out), i, m->last_use[out->id], &b));
+            m->block_of[out->id] = b;
+        }
+        for (int j = 0; j < plan->nodes[i].program.n_scratch; j++) {
+            int b;
+            CLT_TRY(add_block(
+                m, clt_extent_at(plan->nodes[i].program.scratch[j], plan->options.max_batch), i, i,
+                &b));
+            CLT_TRY(CLT_PUSH(*scratch_blocks, n_scratch, room, b));
+        }
+    }
+    return CLT_OK;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const block *x = *(block *const *)a, *y = *(block *const *)b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return (x->born > y->born) - (x->born < y->born);
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const block *x = *(block *const *)a, *y = *(block *const *)b;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* The lowest offset in `slab` at which b fits among the placed blocks (sorted in `busy`). */
+static int64_t lowest_offset(const block *b, block **busy, int n_busy)
+{
+    int64_t offset = 0;
+    for (int i = 0; i < n_busy; i++) {
+        if (offset + b->bytes <= busy[i]->offset)
+            break;
+        const int64_t end = busy[i]->offset + busy[i]->bytes;
+        if (end > offset)
+            offset = (end + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
+    }
+    return offset;
+}
+
+static clt_status place_in_slabs(memory *m, block **sorted)
+{
+    clt_plan *plan = m->plan;
+    const int64_t limit = m->target->caps->max_alloc_bytes;
+    int room = 0;
+    block **busy = clt_calloc((size_t)m->n_blocks + 1, sizeof(block *));
+    clt_status status = busy ? CLT_OK : CLT_OUT_OF_MEMORY;
+    for (int i = 0; status == CLT_OK && i < m->n_blocks; i++) {
+        block *b = sorted[i];
+        if (b->bytes > limit) {
+            status = clt_fail(CLT_OUT_OF_DEVICE_MEMORY,
+                              "a value of %lld bytes is needed at batch %lld; %s allocates at most "
+                              "%lld bytes at once: a smaller batch is needed",
+                              (long long)b->bytes, (long long)plan->options.max_batch,
+                              m->target->caps->name, (long long)limit);
+            break;
+        }
+        int slab = plan->options.separate ? plan->n_slabs : 0;
+        for (;; slab++) {
+            int n_busy = 0;
+            for (int k = 0; k < i; k++)
+                if (sorted[k]->slab == slab && sorted[k]->born <= b->dies &&
+                    b->born <= sorted[k]->dies)
+                    busy[n_busy++] = sorted[k];
+            qsort(busy, (size_t)n_busy, sizeof *busy, by_offset);
+            b->offset = lowest_offset(b, busy, n_busy);
+            if (b->offset + b->bytes <= limit)
+                break;
+        }
+        b->slab = slab;
+        if (slab == plan->n_slabs)
+            status = CLT_PUSH(plan->slabs, plan->n_slabs, room, 0);
+        if (status == CLT_OK && b->offset + b->bytes > plan->slabs[slab])
+            plan->slabs[slab] = b->offset + b->bytes;
+    }
+    clt_free(busy);
+    return status;
+}
+
+static clt_status place_blocks(memory *m)
+{
+    block **sorted = clt_calloc((size_t)m->n_blocks + 1, sizeof(block *));
+    if (!sorted)
+        return CLT_OUT_OF_MEMORY;
+    for (int i = 0; i < m->n_blocks; i++)
+        sorted[i] = &m->blocks[i];
+    if (m->n_blocks)
+        qsort(sorted, (size_t)m->n_blocks, sizeof *sorted, by_size);
+    clt_status status = place_in_slabs(m, sorted);
+    clt_free(sorted);
+    return status;
+}
+
+static void write_places(memory *m, const int *scratch_blocks)
+{
+    clt_plan *plan = m->plan;
+    for (int i = 0; i < plan->graph->n_values; i++)
+        if (m->block_of[i] >= 0) {
+            const block *b = &m->blocks[m->block_of[i]];
+            plan->places[i] = (clt_place){CLT_PLACE_ARENA, b->slab, b->offset};
+        }
+    int next = 0;
+    for (int i = 0; i < plan->n_nodes; i++)
+        for (int j = 0; j < plan->nodes[i].program.n_scratch; j++) {
+            const block *b = &m->blocks[scratch_blocks[next++]];
+            plan->nodes[i].scratch[j] = (clt_place){CLT_PLACE_ARENA, b->slab, b->offset};
+        }
+}
+
+clt_status clt_plan_memory(clt_plan *plan, const clt_target *target)
+{
+    const size_t n = (size_t)plan->graph->n_values + 1;
+    memory m = {.plan = plan, .target = target};
+    int *scratch_blocks = NULL;
+    clt_status status = CLT_OUT_OF_MEMORY;
+    m.block_of = clt_calloc(n, sizeof *m.block_of);
+    m.last_use = clt_calloc(n, sizeof *m.last_use);
+    if (!m.block_of || !m.last_use)
+        goto done;
+    find_last_uses(&m);
+    place_fixed(&m);
+    CLT_TRY_GOTO(status, collect_blocks(&m, &scratch_blocks), done);
+    CLT_TRY_GOTO(status, place_blocks(&m), done);
+    write_places(&m, scratch_blocks);
+done:
+    clt_free(scratch_blocks);
+    clt_free(m.block_of);
+    clt_free(m.last_use);
+    clt_free(m.blocks);
+    return status;
+}

@@ -1,0 +1,218 @@
+#include "plan/plan.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/vec.h"
+#include "passes/passes.h"
+
+static clt_status check_store(const clt_graph *graph, const clt_buckets *buckets)
+{
+    char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+    for (int i = 0; i < graph->n_values; i++) {
+        const clt_value *v = graph->values[i];
+        if (v->kind != CLT_VALUE_PARAMETER && v->kind != CLT_VALUE_STATE)
+            continue;
+        const clt_slot *slot = clt_buckets_find(buckets, v->name);
+        if (!slot)
+            return clt_fail(CLT_MISMATCH, "the store has no parameter or state %s", v->name);
+        if (!clt_type_equal(&slot->type, &v->type))
+            return clt_fail(CLT_MISMATCH, "%s is %s in the graph and %s in the store", v->name,
+                            clt_type_text(&v->type, a), clt_type_text(&slot->type, b));
+    }
+    return CLT_OK;
+}
+
+static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value **gradients,
+                             int *n_gradients)
+{
+    clt_graph *graph = plan->graph;
+    *n_gradients = 0;
+    if (plan->options.mode == CLT_PLAN_TRAIN) {
+        for (int i = 0; i < graph->n_values; i++)
+            *n_gradients += graph->values[i]->kind == CLT_VALUE_PARAMETER;
+        CLT_TRY(clt_pass_train(graph, gradients));
+    } else {
+        CLT_TRY(clt_pass_evaluate(graph));
+        graph->n_assigns = 0;
+    }
+    CLT_TRY(clt_graph_clean(graph, gradients, *n_gradients));
+    CLT_TRY(clt_pass_simplify(graph));
+    if (plan->options.fuse)
+        CLT_TRY(clt_pass_fuse(graph));
+    CLT_TRY(clt_graph_clean(graph, gradients, *n_gradients));
+    CLT_TRY(clt_pass_layout(graph, target, gradients, *n_gradients));
+    return clt_graph_clean(graph, gradients, *n_gradients);
+}
+
+/* gradients[] is in the order of the graph's parameters; the plan keeps them by slot. */
+static clt_status assign_gradients(clt_plan *plan, clt_value **gradients)
+{
+    plan->gradients = clt_calloc((size_t)plan->buckets.n_slots + 1, sizeof *plan->gradients);
+    if (!plan->gradients)
+        return CLT_OUT_OF_MEMORY;
+    int next = 0;
+    for (int i = 0; plan->options.mode == CLT_PLAN_TRAIN && i < plan->graph->n_values; i++) {
+        const clt_value *v = plan->graph->values[i];
+        if (v->kind != CLT_VALUE_PARAMETER)
+            continue;
+        const clt_slot *slot = clt_buckets_find(&plan->buckets, v->name);
+        plan->gradients[slot - plan->buckets.slots] = gradients[next++];
+    }
+    return CLT_OK;
+}
+
+static clt_status list_values(clt_plan *plan)
+{
+    const clt_graph *graph = plan->graph;
+    int room_inputs = 0, room_constants = 0;
+    plan->places = clt_calloc((size_t)graph->n_values + 1, sizeof *plan->places);
+    if (!plan->places)
+        return CLT_OUT_OF_MEMORY;
+    for (int i = 0; i < graph->n_values; i++) {
+        clt_value *v = graph->values[i];
+        if (v->kind == CLT_VALUE_INPUT)
+            CLT_TRY(CLT_PUSH(plan->inputs, plan->n_inputs, room_inputs, v));
+        else if (v->kind == CLT_VALUE_CONSTANT)
+            CLT_TRY(CLT_PUSH(plan->constants, plan->n_constants, room_constants, v));
+    }
+    return CLT_OK;
+}
+
+/* The sums and weights of losses and metrics are read once a step: they stand together. */
+static clt_status place_results(clt_plan *plan)
+{
+    const clt_graph *g = plan->graph;
+    int64_t next = 0;
+    for (int i = 0; i < g->n_losses + g->n_metrics; i++) {
+        const clt_mean *mean = i < g->n_losses ? &g->losses[i] : &g->metrics[i - g->n_losses];
+        const clt_value *parts[] = {mean->sum, mean->weight};
+        for (int j = 0; j < 2; j++, next += (int64_t)sizeof(float))
+            if (parts[j]->kind == CLT_VALUE_INTERMEDIATE && !parts[j]->producer->op->view &&
+                plan->places[parts[j]->id].kind == CLT_PLACE_NONE)
+                plan->places[parts[j]->id] = (clt_place){CLT_PLACE_RESULT, 0, next};
+            else
+                return clt_fail(CLT_UNSUPPORTED,
+                                "%s: its sum and weight must each be computed by a node of its "
+                                "own that no other loss or metric uses",
+                                mean->name);
+    }
+    plan->results_bytes = next;
+    return CLT_OK;
+}
+
+static clt_status list_nodes(clt_plan *plan)
+{
+    plan->n_nodes = plan->graph->n_nodes;
+    plan->nodes = clt_calloc((size_t)plan->n_nodes + 1, sizeof *plan->nodes);
+    if (!plan->nodes)
+        return CLT_OUT_OF_MEMORY;
+    for (int i = 0; i < plan->n_nodes; i++) {
+        plan->nodes[i].node = plan->graph->nodes[i];
+        if (!plan->nodes[i].node->backward)
+            plan->n_forward = i + 1;
+    }
+    return CLT_OK;
+}
+
+/* What must agree between devices and ranks that train together. */
+static uint64_t hash_plan(const clt_plan *plan)
+{
+    clt_str text = {0};
+    clt_graph_dump(plan->graph, &text);
+    uint64_t hash = clt_hash_text(clt_str_text(&text), clt_buckets_hash(&plan->buckets));
+    clt_str_free(&text);
+    return clt_hash(&plan->options.mode, sizeof plan->options.mode, hash);
+}
+
+static clt_status compile(clt_plan *plan, const clt_target *target)
+{
+    int n_gradients = 0;
+    clt_value **gradients = clt_calloc((size_t)plan->graph->n_values + 1, sizeof *gradients);
+    clt_status status = gradients ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK)
+        status = run_passes(plan, target, gradients, &n_gradients);
+    if (status == CLT_OK)
+        status = assign_gradients(plan, gradients);
+    clt_free(gradients);
+    CLT_TRY(status);
+    CLT_TRY(list_values(plan));
+    CLT_TRY(list_nodes(plan));
+    CLT_TRY(place_results(plan));
+    CLT_TRY(clt_plan_variants(plan, target));
+    CLT_TRY(clt_plan_memory(plan, target));
+    CLT_TRY(clt_plan_segments(plan));
+    plan->hash = hash_plan(plan);
+    return CLT_OK;
+}
+
+clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, const clt_caps *caps,
+                           const clt_tuning_record *tuning, const clt_plan_options *options,
+                           clt_plan **out)
+{
+    CLT_TRY(clt_graph_status(graph));
+    if (options->max_batch < 1)
+        return clt_fail(CLT_INVALID_ARGUMENT, "a plan needs a batch of at least 1, not %lld",
+                        (long long)options->max_batch);
+    CLT_TRY(check_store(graph, buckets));
+    clt_plan *plan = CLT_NEW(clt_plan);
+    if (!plan)
+        return CLT_OUT_OF_MEMORY;
+    plan->options = *options;
+    plan->caps = *caps;
+    if (!plan->options.lanes)
+        plan->options.lanes = caps->vector_width < 4 ? 4 : caps->vector_width;
+    const clt_target target = {.caps = caps,
+                               .tuning = tuning,
+                               .lanes = plan->options.lanes,
+                               .max_batch = options->max_batch};
+    clt_status status = clt_graph_copy(graph, &plan->graph);
+    if (status == CLT_OK)
+        status = clt_buckets_copy(buckets, &plan->buckets);
+    if (status == CLT_OK)
+        status = compile(plan, &target);
+    if (status != CLT_OK) {
+        clt_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return CLT_OK;
+}
+
+void clt_plan_destroy(clt_plan *plan)
+{
+    if (!plan)
+        return;
+    for (int i = 0; plan->nodes && i < plan->n_nodes; i++) {
+        clt_program_free(&plan->nodes[i].program);
+        clt_free(plan->nodes[i].declined);
+    }
+    clt_free(plan->nodes);
+    clt_free(plan->places);
+    clt_free(plan->inputs);
+    clt_free(plan->constants);
+    clt_free(plan->gradients);
+    clt_free(plan->slabs);
+    clt_free(plan->segments);
+    clt_free(plan->ready);
+    clt_buckets_free(&plan->buckets);
+    clt_graph_destroy(plan->graph);
+    clt_free(plan);
+}
+
+int64_t clt_plan_arena_bytes(const clt_plan *plan)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < plan->n_slabs; i++)
+        bytes += plan->slabs[i];
+    return bytes;
+}
+
+int64_t clt_plan_store_bytes(const clt_plan *plan, int optimizer_slots)
+{
+    int64_t bytes = 0;
+    const int copies = plan->options.mode == CLT_PLAN_TRAIN ? 2 + optimizer_slots : 1;
+    for (int i = 0; i < plan->buckets.n_buckets; i++)
+        bytes += plan->buckets.buckets[i].bytes * (plan->buckets.buckets[i].state ? 1 : copies);
+    return bytes;
+}

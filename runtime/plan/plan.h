@@ -1,0 +1,117 @@
+/*
+ * A plan: the immutable result of compiling a graph for one kind of device and a largest batch. It
+ * has no OpenCL object; exec binds it to a device and a store.
+ */
+#ifndef CLT_PLAN_PLAN_H
+#define CLT_PLAN_PLAN_H
+
+#include "ops/launch.h"
+#include "plan/buckets.h"
+
+typedef enum clt_plan_mode {
+    CLT_PLAN_TRAIN,   /* forward, losses, metrics and gradients of all parameters */
+    CLT_PLAN_EVALUATE /* forward, losses and metrics, as outside training */
+} clt_plan_mode;
+
+typedef struct clt_plan_options {
+    clt_plan_mode mode;
+    int64_t max_batch;
+    int lanes;     /* 0: by the device's vector width */
+    bool separate; /* every value its own buffer of exact size */
+    bool fuse;
+} clt_plan_options;
+
+static inline clt_plan_options clt_plan_options_default(clt_plan_mode mode, int64_t max_batch)
+{
+    return (clt_plan_options){.mode = mode, .max_batch = max_batch, .fuse = true};
+}
+
+/* Where a value lives. */
+typedef enum clt_place_kind {
+    CLT_PLACE_NONE,     /* a dead value, or an input that this plan does not use */
+    CLT_PLACE_ARENA,    /* index: slab */
+    CLT_PLACE_INPUT,    /* index: in plan->inputs */
+    CLT_PLACE_CONSTANT, /* index: in plan->constants */
+    CLT_PLACE_SLOT,     /* parameter or state; index: bucket */
+    CLT_PLACE_GRADIENT, /* index: bucket of the parameter; the same offset */
+    CLT_PLACE_RESULT    /* sums and weights of losses and metrics: the small results buffer */
+} clt_place_kind;
+
+typedef struct clt_place {
+    clt_place_kind kind;
+    int index;
+    int64_t offset; /* bytes */
+} clt_place;
+
+typedef struct clt_plan_node {
+    const clt_node *node;
+    const clt_variant *variant; /* NULL for views */
+    clt_program program;
+    clt_place scratch[4];
+    char *declined; /* "name: reason" lines of the variants passed over; NULL if none */
+    bool tuned;     /* chosen by a measurement */
+} clt_plan_node;
+
+/* Nodes [first, end) run without a host action between them; then the gradient buckets
+ * ready[first_ready .. end_ready) can be reduced. */
+typedef struct clt_segment {
+    int first, end;
+    int first_ready, end_ready;
+} clt_segment;
+
+typedef struct clt_plan {
+    clt_plan_options options;
+    clt_caps caps; /* of the device kind it was made for */
+    clt_graph *graph;
+    clt_buckets buckets; /* the store's layout */
+    clt_plan_node *nodes;
+    int n_nodes;
+    int n_forward;     /* nodes before the first one of backward */
+    clt_place *places; /* by value id */
+    clt_value **inputs;
+    int n_inputs;
+    clt_value **constants;
+    int n_constants;
+    clt_value **gradients; /* by slot of `buckets`; NULL: zero */
+    int64_t *slabs;        /* bytes of each */
+    int n_slabs;
+    int64_t results_bytes; /* losses then metrics, sum and weight of each, one f32 each */
+    clt_segment *segments;
+    int n_segments;
+    int *ready; /* gradient buckets in the order in which they become ready */
+    int n_ready;
+    uint64_t hash; /* equal plans have equal hashes */
+} clt_plan;
+
+/*
+ * Compiles a copy of `graph`. `buckets` is the store's layout: every parameter and state of the
+ * graph must be in it with the same type. `tuning` may be NULL.
+ */
+clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, const clt_caps *caps,
+                           const clt_tuning_record *tuning, const clt_plan_options *options,
+                           clt_plan **plan);
+
+void clt_plan_destroy(clt_plan *plan);
+
+/* Bytes of the arena: the peak of intermediates. */
+int64_t clt_plan_arena_bytes(const clt_plan *plan);
+
+/* Bytes of parameters plus gradients (if it trains) plus `optimizer_slots` times the parameters. */
+int64_t clt_plan_store_bytes(const clt_plan *plan, int optimizer_slots);
+
+/* A table of nodes, memory, buckets, segments and variants; `explain` adds why variants declined.
+ */
+void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text);
+
+/* --- parts of clt_plan_create ---------------------------------------------------------------- */
+
+/* plan/variants.c: chooses a variant for every node and lets it write its launches. */
+clt_status clt_plan_variants(clt_plan *plan, const clt_target *target);
+
+/* plan/memory.c: a place for every value and scratch block. */
+clt_status clt_plan_memory(clt_plan *plan, const clt_target *target);
+
+/* plan/segments.c: cuts where gradient buckets become ready. */
+clt_status clt_plan_segments(clt_plan *plan);
+
+#endif
