@@ -1,0 +1,43 @@
+/*
+ * How exec reaches collectives without knowing the communicator: a table that train fills. The two
+ * calls have the meaning of clt_comm_start and clt_comm_complete in <cltrain/comm.h>.
+ */
+#ifndef CLT_EXEC_COLLECTIVE_H
+#define CLT_EXEC_COLLECTIVE_H
+
+#include <stdbool.h>
+
+#include "device/device.h"
+
+/* One device's part in a collective on a buffer. */
+typedef struct clt_collective {
+    cl_mem buffer;
+    int64_t offset, count; /* elements */
+    clt_dtype dtype;
+    bool whole;        /* the range is the whole buffer object */
+    bool empty;        /* this device has no data to add in this step */
+    bool measure;      /* want the sum of squares and finite flag of the result */
+    const char *label; /* for messages; valid until completed */
+} clt_collective;
+
+/* What the host learned of the result: identical on all participants. */
+typedef struct clt_collective_result {
+    double sum_squares;
+    bool finite;
+} clt_collective_result;
+
+typedef struct clt_collectives {
+    void *self;
+
+    /* All-reduce (sum). Enqueues the download or map behind the wait list; does not block. */
+    clt_status (*all_reduce)(void *self, int device, const clt_collective *what, cl_uint n_wait,
+                             const cl_event *wait, void **request);
+
+    /* Blocks until the host's part is done, enqueues the upload or unmap on the device's queue. */
+    clt_status (*complete)(void *self, int device, void *request, clt_collective_result *result);
+
+    /* Makes every device's blocked complete return ABORTED. */
+    void (*abort)(void *self, clt_status status, const char *message);
+} clt_collectives;
+
+#endif

@@ -1,0 +1,301 @@
+#include "exec/exec.h"
+
+#include "base/alloc.h"
+
+typedef struct bound_launch {
+    const clt_plan_node *node;
+    const clt_launch *launch;
+    cl_kernel kernel;
+} bound_launch;
+
+struct clt_exec {
+    clt_device *device;
+    const clt_plan *plan;
+    clt_replica *replica;
+    clt_arena *arena;
+    cl_mem *constants;
+    bound_launch *launches; /* in order */
+    int *first_launch;      /* by plan node, and one more */
+    clt_exec_observer observer;
+    void *observer_user;
+};
+
+static clt_status make_constants(clt_exec *exec)
+{
+    const clt_plan *plan = exec->plan;
+    exec->constants = clt_calloc((size_t)plan->n_constants + 1, sizeof(cl_mem));
+    if (!exec->constants)
+        return CLT_OUT_OF_MEMORY;
+    for (int i = 0; i < plan->n_constants; i++) {
+        const clt_value *v = plan->constants[i];
+        const int64_t bytes = clt_type_elements(&v->type, 0) * clt_dtype_size(v->type.dtype);
+        CLT_TRY(clt_device_buffer_create(exec->device, bytes, CL_MEM_READ_WRITE, "a constant",
+                                         &exec->constants[i]));
+        CLT_CL(clEnqueueWriteBuffer(exec->device->queue, exec->constants[i], CL_TRUE, 0,
+                                    (size_t)bytes, v->data, 0, NULL, NULL),
+               "clEnqueueWriteBuffer", exec->device);
+    }
+    return CLT_OK;
+}
+
+static clt_status build_programs(clt_exec *exec, int n_launches)
+{
+    const clt_plan *plan = exec->plan;
+    clt_program_key *keys = clt_calloc((size_t)n_launches + 1, sizeof *keys);
+    if (!keys)
+        return CLT_OUT_OF_MEMORY;
+    int n_keys = 0;
+    for (int i = 0; i < plan->n_nodes; i++)
+        for (int j = 0; j < plan->nodes[i].program.n_launches; j++) {
+            const clt_launch *launch = &plan->nodes[i].program.launches[j];
+            keys[n_keys++] = (clt_program_key){launch->file, launch->options};
+        }
+    clt_status status = clt_device_prepare(exec->device, keys, n_keys);
+    clt_free(keys);
+    return status;
+}
+
+static clt_status make_kernels(clt_exec *exec)
+{
+    const clt_plan *plan = exec->plan;
+    int n_launches = 0;
+    for (int i = 0; i < plan->n_nodes; i++)
+        n_launches += plan->nodes[i].program.n_launches;
+    exec->launches = clt_calloc((size_t)n_launches + 1, sizeof *exec->launches);
+    exec->first_launch = clt_calloc((size_t)plan->n_nodes + 1, sizeof *exec->first_launch);
+    if (!exec->launches || !exec->first_launch)
+        return CLT_OUT_OF_MEMORY;
+    CLT_TRY(build_programs(exec, n_launches));
+    int next = 0;
+    for (int i = 0; i < plan->n_nodes; i++) {
+        const clt_plan_node *node = &plan->nodes[i];
+        exec->first_launch[i] = next;
+        for (int j = 0; j < node->program.n_launches; j++) {
+            const clt_launch *launch = &node->program.launches[j];
+            exec->launches[next] = (bound_launch){.node = node, .launch = launch};
+            clt_status status = clt_device_kernel(exec->device, launch->file, launch->options,
+                                                  launch->kernel, &exec->launches[next].kernel);
+            if (status != CLT_OK)
+                return clt_fail_prefix(status, "node %s: ", node->node->name);
+            next++;
+        }
+    }
+    exec->first_launch[plan->n_nodes] = next;
+    return CLT_OK;
+}
+
+clt_status clt_exec_create(clt_device *device, const clt_plan *plan, clt_replica *replica,
+                           clt_arena *arena, clt_exec **out)
+{
+    clt_exec *exec = CLT_NEW(clt_exec);
+    if (!exec)
+        return CLT_OUT_OF_MEMORY;
+    exec->device = device;
+    exec->plan = plan;
+    exec->replica = replica;
+    exec->arena = arena;
+    clt_status status = clt_arena_fit(arena, plan);
+    if (status == CLT_OK)
+        status = make_constants(exec);
+    if (status == CLT_OK)
+        status = make_kernels(exec);
+    if (status != CLT_OK) {
+        clt_exec_destroy(exec);
+        return status;
+    }
+    *out = exec;
+    return CLT_OK;
+}
+
+void clt_exec_destroy(clt_exec *exec)
+{
+    if (!exec)
+        return;
+    if (exec->arena->owner == exec)
+        exec->arena->owner = NULL;
+    if (exec->first_launch)
+        for (int i = 0; i < exec->first_launch[exec->plan->n_nodes]; i++)
+            clt_release_kernel(exec->launches[i].kernel);
+    for (int i = 0; exec->constants && i < exec->plan->n_constants; i++)
+        clt_release_buffer(exec->constants[i]);
+    clt_free(exec->constants);
+    clt_free(exec->launches);
+    clt_free(exec->first_launch);
+    clt_free(exec);
+}
+
+const clt_plan *clt_exec_plan(const clt_exec *exec)
+{
+    return exec->plan;
+}
+
+void clt_exec_observe(clt_exec *exec, clt_exec_observer observer, void *user)
+{
+    exec->observer = observer;
+    exec->observer_user = user;
+}
+
+static clt_view locate(const clt_exec *exec, const clt_run *run, clt_place place)
+{
+    switch (place.kind) {
+    case CLT_PLACE_ARENA:
+        return (clt_view){exec->arena->slabs[place.index], place.offset};
+    case CLT_PLACE_INPUT:
+        return (clt_view){run->inputs[place.index].buffer,
+                          run->inputs[place.index].offset + place.offset};
+    case CLT_PLACE_CONSTANT:
+        return (clt_view){exec->constants[place.index], place.offset};
+    case CLT_PLACE_SLOT:
+        return (clt_view){exec->replica->values[place.index], place.offset};
+    case CLT_PLACE_GRADIENT:
+        return (clt_view){run->gradients[place.index], place.offset};
+    case CLT_PLACE_RESULT:
+        return (clt_view){run->results.buffer, run->results.offset + place.offset};
+    case CLT_PLACE_NONE:
+        break;
+    }
+    return (clt_view){0};
+}
+
+clt_status clt_exec_locate(const clt_exec *exec, const clt_run *run, const clt_value *value,
+                           clt_view *view)
+{
+    *view = locate(exec, run, exec->plan->places[value->id]);
+    return view->buffer ? CLT_OK
+                        : clt_fail(CLT_NOT_FOUND, "the plan does not keep value %s",
+                                   value->name ? value->name : "(unnamed)");
+}
+
+/* The two arguments of a buffer: object and offset in elements. */
+static cl_int set_view(cl_kernel kernel, cl_uint *at, clt_view view, int element_bytes)
+{
+    const cl_long offset = view.offset / element_bytes;
+    cl_int code = clSetKernelArg(kernel, (*at)++, sizeof view.buffer, &view.buffer);
+    if (code == CL_SUCCESS)
+        code = clSetKernelArg(kernel, (*at)++, sizeof offset, &offset);
+    return code;
+}
+
+static cl_int set_value(const clt_exec *exec, const clt_run *run, cl_kernel kernel, cl_uint *at,
+                        const clt_value *value)
+{
+    if (!value) {
+        const cl_mem none = NULL;
+        const cl_long zero = 0;
+        cl_int code = clSetKernelArg(kernel, (*at)++, sizeof none, &none);
+        return code != CL_SUCCESS ? code : clSetKernelArg(kernel, (*at)++, sizeof zero, &zero);
+    }
+    return set_view(kernel, at, locate(exec, run, exec->plan->places[value->id]),
+                    clt_dtype_size(value->type.dtype));
+}
+
+static cl_int set_run_arg(const clt_run *run, cl_kernel kernel, cl_uint *at, int which)
+{
+    const cl_int count = (cl_int)run->count;
+    const cl_uint step = run->step;
+    const cl_ulong seed = run->seed;
+    const cl_long sample = run->sample;
+    switch ((clt_runtime_arg)which) {
+    case CLT_RUN_COUNT:
+        return clSetKernelArg(kernel, (*at)++, sizeof count, &count);
+    case CLT_RUN_STEP:
+        return clSetKernelArg(kernel, (*at)++, sizeof step, &step);
+    case CLT_RUN_SEED:
+        return clSetKernelArg(kernel, (*at)++, sizeof seed, &seed);
+    case CLT_RUN_SAMPLE:
+        return clSetKernelArg(kernel, (*at)++, sizeof sample, &sample);
+    }
+    return CL_INVALID_ARG_INDEX;
+}
+
+static cl_int set_arg(const clt_exec *exec, const clt_run *run, const bound_launch *b,
+                      const clt_arg *arg, cl_uint *at)
+{
+    const clt_node *node = b->node->node;
+    const int64_t number = clt_extent_at(arg->extent, run->count);
+    const cl_int as_int = (cl_int)number;
+    const cl_long as_long = number;
+    const cl_float as_float = arg->value;
+    switch (arg->kind) {
+    case CLT_ARG_IN:
+        return set_value(exec, run, b->kernel, at, node->in[arg->index]);
+    case CLT_ARG_OUT:
+        return set_value(exec, run, b->kernel, at, node->out[arg->index]);
+    case CLT_ARG_SCRATCH:
+        return set_view(b->kernel, at, locate(exec, run, b->node->scratch[arg->index]), 4);
+    case CLT_ARG_INT:
+        return clSetKernelArg(b->kernel, (*at)++, sizeof as_int, &as_int);
+    case CLT_ARG_LONG:
+        return clSetKernelArg(b->kernel, (*at)++, sizeof as_long, &as_long);
+    case CLT_ARG_FLOAT:
+        return clSetKernelArg(b->kernel, (*at)++, sizeof as_float, &as_float);
+    case CLT_ARG_RUN:
+        return set_run_arg(run, b->kernel, at, arg->index);
+    case CLT_ARG_LOCAL:
+        return clSetKernelArg(b->kernel, (*at)++, (size_t)number, NULL);
+    }
+    return CL_INVALID_ARG_INDEX;
+}
+
+static clt_status fail_launch(const clt_exec *exec, const bound_launch *b, cl_int code,
+                              const char *call)
+{
+    return clt_fail_prefix(clt_cl_fail(code, call, exec->device),
+                           "node %s, kernel %s of %s: ", b->node->node->name, b->launch->kernel,
+                           b->launch->file);
+}
+
+static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, const bound_launch *b,
+                                 cl_uint *n_wait, const cl_event *wait)
+{
+    const clt_launch *launch = b->launch;
+    size_t global[3], local[3];
+    for (int d = 0; d < launch->work_dim; d++) {
+        global[d] = (size_t)clt_extent_at(launch->global[d], run->count);
+        local[d] = (size_t)launch->local[d];
+        if (!global[d])
+            return CLT_OK;
+    }
+    cl_uint at = 0;
+    for (int i = 0; i < launch->n_args; i++) {
+        cl_int code = set_arg(exec, run, b, &launch->args[i], &at);
+        if (code != CL_SUCCESS) {
+            clt_status status = fail_launch(exec, b, code, "clSetKernelArg");
+            return clt_fail_prefix(status, "argument %u: ", at ? at - 1 : 0);
+        }
+    }
+    cl_event event = NULL;
+    cl_int code = clEnqueueNDRangeKernel(exec->device->queue, b->kernel, (cl_uint)launch->work_dim,
+                                         NULL, global, local[0] ? local : NULL, *n_wait,
+                                         *n_wait ? wait : NULL, exec->observer ? &event : NULL);
+    if (code != CL_SUCCESS)
+        return fail_launch(exec, b, code, "clEnqueueNDRangeKernel");
+    *n_wait = 0;
+    if (exec->observer) {
+        clt_object_created(CLT_OBJECT_EVENT);
+        exec->observer(exec->observer_user, b->node, (int)(launch - b->node->program.launches),
+                       event);
+    }
+    return CLT_OK;
+}
+
+clt_status clt_exec_enqueue(clt_exec *exec, const clt_run *run, int first, int end, cl_uint n_wait,
+                            const cl_event *wait)
+{
+    if (run->count < 0 || run->count > exec->plan->options.max_batch)
+        return clt_fail(CLT_INVALID_ARGUMENT, "a batch of %lld does not fit a plan for up to %lld",
+                        (long long)run->count, (long long)exec->plan->options.max_batch);
+    if (first == 0)
+        exec->arena->owner = exec;
+    else if (exec->arena->owner != exec)
+        return clt_fail(CLT_STATE,
+                        "another plan ran on %s in between: its intermediates are lost; "
+                        "run forward again",
+                        exec->device->label);
+    for (int i = exec->first_launch[first]; i < exec->first_launch[end]; i++)
+        CLT_TRY(enqueue_launch(exec, run, &exec->launches[i], &n_wait, wait));
+    if (n_wait)
+        CLT_CL(clEnqueueBarrierWithWaitList(exec->device->queue, n_wait, wait, NULL),
+               "clEnqueueBarrierWithWaitList", exec->device);
+    return CLT_OK;
+}

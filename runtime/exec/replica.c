@@ -1,0 +1,94 @@
+#include "exec/replica.h"
+
+#include <stdio.h>
+
+#include "base/alloc.h"
+
+static clt_status create_set(const clt_replica *replica, const char *what, bool states,
+                             cl_mem **out)
+{
+    if (*out)
+        return CLT_OK;
+    const clt_buckets *layout = replica->layout;
+    cl_mem *set = clt_calloc((size_t)layout->n_buckets + 1, sizeof(cl_mem));
+    if (!set)
+        return CLT_OUT_OF_MEMORY;
+    *out = set;
+    for (int i = 0; i < layout->n_buckets; i++) {
+        char name[64];
+        if (layout->buckets[i].state && !states)
+            continue;
+        snprintf(name, sizeof name, "%s, bucket %d", what, i);
+        CLT_TRY(clt_device_buffer_create(replica->device, layout->buckets[i].bytes,
+                                         CL_MEM_READ_WRITE, name, &set[i]));
+    }
+    return CLT_OK;
+}
+
+static void destroy_set(const clt_replica *replica, cl_mem **set)
+{
+    for (int i = 0; *set && i < replica->layout->n_buckets; i++)
+        clt_release_buffer((*set)[i]);
+    clt_free(*set);
+    *set = NULL;
+}
+
+clt_status clt_replica_create(clt_device *device, const clt_buckets *layout, clt_replica *out)
+{
+    clt_replica replica = {.device = device, .layout = layout};
+    clt_status status = create_set(&replica, "parameters", true, &replica.values);
+    if (status != CLT_OK)
+        clt_replica_destroy(&replica);
+    else
+        *out = replica;
+    return status;
+}
+
+clt_status clt_replica_for_training(clt_replica *replica, int n_slots)
+{
+    if (n_slots > CLT_MAX_OPTIMIZER_SLOTS)
+        return clt_fail(CLT_INTERNAL, "an optimizer wants %d slots", n_slots);
+    CLT_TRY(create_set(replica, "gradients", false, &replica->gradients));
+    for (; replica->n_slots < n_slots; replica->n_slots++)
+        CLT_TRY(create_set(replica, "optimizer state", false, &replica->slots[replica->n_slots]));
+    return CLT_OK;
+}
+
+clt_status clt_replica_for_micro_batches(clt_replica *replica)
+{
+    return create_set(replica, "gradients of micro-batches", false, &replica->micro_gradients);
+}
+
+void clt_replica_destroy(clt_replica *replica)
+{
+    if (!replica->device)
+        return;
+    destroy_set(replica, &replica->values);
+    destroy_set(replica, &replica->gradients);
+    destroy_set(replica, &replica->micro_gradients);
+    for (int i = 0; i < CLT_MAX_OPTIMIZER_SLOTS; i++)
+        destroy_set(replica, &replica->slots[i]);
+    *replica = (clt_replica){0};
+}
+
+clt_status clt_replica_read(const clt_replica *replica, cl_mem buffer, int64_t offset,
+                            int64_t bytes, void *host)
+{
+    if (!bytes)
+        return CLT_OK;
+    CLT_CL(clEnqueueReadBuffer(replica->device->queue, buffer, CL_TRUE, (size_t)offset,
+                               (size_t)bytes, host, 0, NULL, NULL),
+           "clEnqueueReadBuffer", replica->device);
+    return CLT_OK;
+}
+
+clt_status clt_replica_write(const clt_replica *replica, cl_mem buffer, int64_t offset,
+                             int64_t bytes, const void *host)
+{
+    if (!bytes)
+        return CLT_OK;
+    CLT_CL(clEnqueueWriteBuffer(replica->device->queue, buffer, CL_TRUE, (size_t)offset,
+                                (size_t)bytes, host, 0, NULL, NULL),
+           "clEnqueueWriteBuffer", replica->device);
+    return CLT_OK;
+}

@@ -1,0 +1,40 @@
+/*
+ * One device's copy of a store: parameters and states, and for training gradients and optimizer
+ * slots, all in the store's bucket layout, a buffer object each.
+ */
+#ifndef CLT_EXEC_REPLICA_H
+#define CLT_EXEC_REPLICA_H
+
+#include "device/device.h"
+#include "plan/buckets.h"
+
+enum { CLT_MAX_OPTIMIZER_SLOTS = 3 };
+
+typedef struct clt_replica {
+    clt_device *device;
+    const clt_buckets *layout; /* borrowed */
+    cl_mem *values;            /* by bucket */
+    cl_mem *gradients;         /* by bucket; NULL entries for buckets of states */
+    cl_mem *micro_gradients;   /* a second set for further micro-batches; NULL until needed */
+    cl_mem *slots[CLT_MAX_OPTIMIZER_SLOTS];
+    int n_slots;
+} clt_replica;
+
+/* Zeroed parameters and states. */
+clt_status clt_replica_create(clt_device *device, const clt_buckets *layout, clt_replica *replica);
+
+/* Adds gradients and `n_slots` optimizer slots, zeroed. Idempotent. */
+clt_status clt_replica_for_training(clt_replica *replica, int n_slots);
+
+/* Adds the second set of gradients. Idempotent. */
+clt_status clt_replica_for_micro_batches(clt_replica *replica);
+
+void clt_replica_destroy(clt_replica *replica);
+
+/* Copies `bytes` at `offset` of a bucket-like buffer from or to host memory; blocks. */
+clt_status clt_replica_read(const clt_replica *replica, cl_mem buffer, int64_t offset,
+                            int64_t bytes, void *host);
+clt_status clt_replica_write(const clt_replica *replica, cl_mem buffer, int64_t offset,
+                             int64_t bytes, const void *host);
+
+#endif
