@@ -102,15 +102,20 @@ void clt_outfile_abandon(clt_outfile *file)
     clt_free(file);
 }
 
+clt_status clt_sync_fd(int folder_fd, const char *name)
+{
+    /* Some file systems cannot sync folders and say so: nothing to wait for then. */
+    if (fsync(folder_fd) == 0 || errno == EINVAL || errno == ENOTSUP)
+        return CLT_OK;
+    return clt_fail(CLT_IO, "cannot bring the folder %s to the disk: %s", name, strerror(errno));
+}
+
 clt_status clt_sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return clt_fail(CLT_IO, "cannot open the folder %s: %s", path, strerror(errno));
-    /* Some file systems cannot sync folders and say so: nothing to wait for then. */
-    int failed = fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP ? errno : 0;
+    clt_status status = clt_sync_fd(fd, path);
     close(fd);
-    return failed ? clt_fail(CLT_IO, "cannot bring the folder %s to the disk: %s", path,
-                             strerror(failed))
-                  : CLT_OK;
+    return status;
 }

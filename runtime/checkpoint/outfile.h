@@ -23,4 +23,7 @@ void clt_outfile_abandon(clt_outfile *file);
 /* Brings a folder's entries (files created, renamed, removed) to the disk. */
 clt_status clt_sync_folder(const char *path);
 
+/* The same for an open folder; `name` is for messages. */
+clt_status clt_sync_fd(int folder_fd, const char *name);
+
 #endif

@@ -1,4 +1,4 @@
-/* A folder for one test program's files, and files made by hand. */
+/* A folder for one test program's files, and files made by hand. Include after cmocka.h. */
 #ifndef TESTS_CHECKPOINT_SCRATCH_H
 #define TESTS_CHECKPOINT_SCRATCH_H
 
@@ -10,10 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cltrain/status.h>
+
 static char scratch[256];
 
 /* A cmocka group set-up. */
-static int scratch_make(void **state)
+static inline int scratch_make(void **state)
 {
     (void)state;
     const char *base = getenv("TMPDIR");
@@ -21,27 +23,27 @@ static int scratch_make(void **state)
     return mkdtemp(scratch) ? 0 : -1;
 }
 
-static void scratch_remove_tree(const char *path)
+static inline void scratch_remove_tree(const char *path)
 {
-    DIR *folder = opendir(path);
+    DIR *folder = unlink(path) == 0 ? NULL : opendir(path);
     if (folder) {
         struct dirent *entry;
         while ((entry = readdir(folder))) {
-            char inner[1024];
+            char *inner;
             if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
                 continue;
-            snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name);
+            if (asprintf(&inner, "%s/%s", path, entry->d_name) < 0)
+                continue;
             scratch_remove_tree(inner);
+            free(inner);
         }
         closedir(folder);
         rmdir(path);
-    } else {
-        unlink(path);
     }
 }
 
 /* A cmocka group tear-down. */
-static int scratch_remove(void **state)
+static inline int scratch_remove(void **state)
 {
     (void)state;
     scratch_remove_tree(scratch);
@@ -49,7 +51,7 @@ static int scratch_remove(void **state)
 }
 
 /* The path of a file in the folder; the last 8 results stay valid. */
-static const char *in_scratch(const char *name)
+static inline const char *in_scratch(const char *name)
 {
     static char paths[8][1024];
     static int next;
@@ -58,8 +60,10 @@ static const char *in_scratch(const char *name)
     return path;
 }
 
-static void put_file(const char *path, const void *data, size_t bytes)
+static inline void put_file(const char *path, const void *data, size_t bytes)
 {
+    /* Some file systems wait for the disk when a file is emptied and written again. */
+    unlink(path);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(data, 1, bytes, file), bytes);
@@ -67,7 +71,7 @@ static void put_file(const char *path, const void *data, size_t bytes)
 }
 
 /* The content, to be freed. */
-static unsigned char *get_file(const char *path, size_t *bytes)
+static inline unsigned char *get_file(const char *path, size_t *bytes)
 {
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
@@ -80,6 +84,30 @@ static unsigned char *get_file(const char *path, size_t *bytes)
     data[*bytes] = 0;
     fclose(file);
     return data;
+}
+
+/* A file made of a header and `data_bytes` bytes 0, 1, 2, ... */
+static inline const char *put_tensors(const char *header, size_t data_bytes)
+{
+    const char *path = in_scratch("made.safetensors");
+    size_t length = strlen(header), bytes = 8 + length + data_bytes;
+    unsigned char *file = calloc(1, bytes);
+    assert_non_null(file);
+    for (int i = 0; i < 8; i++)
+        file[i] = (unsigned char)(length >> (8 * i));
+    memcpy(file + 8, header, length);
+    for (size_t i = 0; i < data_bytes; i++)
+        file[8 + length + i] = (unsigned char)i;
+    put_file(path, file, bytes);
+    free(file);
+    return path;
+}
+
+static inline void assert_message_has(const char *part)
+{
+    if (!strstr(clt_error_message(), part))
+        fail_msg("'%s' is not in the message '%s'", part, clt_error_message());
+    assert_null(strchr(clt_error_message(), '\n'));
 }
 
 #endif

@@ -1,8 +1,10 @@
 /*
- * Tensors in safetensors files.
+ * Tensors in safetensors files, and checkpoints of a run.
  *
- * The files are those that PyTorch's safetensors package reads and writes. Everything here works on
- * host memory and needs no device.
+ * The files are those that PyTorch's safetensors package reads and writes. A checkpoint is a folder
+ * DIR/step-00001234 that holds model.safetensors, optimizer.safetensors and state.json. Everything
+ * here works on host memory and needs no device; nothing in a checkpoint depends on the number or
+ * kind of devices.
  */
 #ifndef CLTRAIN_CHECKPOINT_H
 #define CLTRAIN_CHECKPOINT_H
@@ -130,6 +132,84 @@ CLT_API void clt_tensors_desc_init(clt_tensors_desc *desc);
  * that are not UTF-8 or occur twice, shapes out of range), IO with the system's reason, what
  * `fetch` returned. */
 CLT_API clt_status clt_tensors_save(const char *path, const clt_tensors_desc *desc);
+
+/* Where a run stands. The generators are counter based, so the seed and the position are the whole
+ * state of the random numbers. */
+typedef struct clt_run_state {
+    int64_t step;   /* updates made, from the start of the run */
+    int64_t epoch;  /* the epoch in progress, from 0 */
+    int64_t batch;  /* batches of that epoch already used */
+    int64_t sample; /* samples of that epoch already used: the position in its permutation */
+    int64_t seed;   /* any 64 bits */
+} clt_run_state;
+
+/* A named piece of state.json, for what is not in clt_run_state: readers that do not know a name
+ * leave it alone. */
+typedef struct clt_section {
+    const char *name; /* UTF-8 */
+    const char *text; /* UTF-8 text, or one JSON value of any kind */
+    int is_json;      /* 1: `text` is JSON; the same value comes back, spaces aside. A JSON string
+                         comes back as text. */
+} clt_section;
+
+/* The section for choices that a resumed run repeats: kernel variants, split of the batch. */
+#define CLT_SECTION_FROZEN "frozen"
+
+/* What to save. Initialise with clt_checkpoint_desc_init. All pointers are borrowed. */
+typedef struct clt_checkpoint_desc {
+    int64_t struct_size;
+    clt_run_state run;       /* nothing negative but the seed */
+    const clt_tensor *model; /* parameters and state by their names in PyTorch */
+    int64_t model_count;
+    const clt_tensor *optimizer; /* such as conv1.weight.exp_avg */
+    int64_t optimizer_count;
+    const clt_section *sections;
+    int64_t section_count;
+    clt_tensor_fetch_fn fetch; /* needed if a tensor has no `data`; the model's come first */
+    void *fetch_user;
+    int64_t keep; /* how many checkpoints to keep, this one included; 0: all */
+} clt_checkpoint_desc;
+
+/* Nothing to save, seed 0, keep all. */
+CLT_API void clt_checkpoint_desc_init(clt_checkpoint_desc *desc);
+
+/* Saves `dir`/step-N, creating `dir` and the folders above it where needed. It is written beside,
+ * synced to the disk and renamed, so that it is there whole or not at all; one of the same step is
+ * replaced. Leftovers of a save that was killed are removed. Then those older than the `keep` - 1
+ * newest before it are deleted; ones of later steps are left alone. One process and thread saves to
+ * a `dir` at a time. On failure every checkpoint that was there still is. A deletion that fails is
+ * logged as a warning only. Errors: INVALID_ARGUMENT, IO with the system's reason, what `fetch`
+ * returned. */
+CLT_API clt_status clt_checkpoint_save(const char *dir, const clt_checkpoint_desc *desc);
+
+/* An open checkpoint. Reading it from several threads at once is safe; closing is not. */
+typedef struct clt_checkpoint clt_checkpoint;
+
+/* Opens a step folder, or the one of the highest step in the folder `path`, and checks it: each
+ * file is there, its hash is right and its content valid. The files are mapped until closed.
+ * Errors: NOT_FOUND if there is no checkpoint; FORMAT if it is damaged, naming the file, what is
+ * wrong with it and the newest intact one before it (which is not opened in its place); UNSUPPORTED
+ * if a newer version wrote it; IO. */
+CLT_API clt_status clt_checkpoint_open(const char *path, clt_checkpoint **out);
+
+/* Takes NULL. All pointers that came from the checkpoint end here. */
+CLT_API void clt_checkpoint_close(clt_checkpoint *checkpoint);
+
+/* Writes to `found` (of `room` bytes, ended by 0) the path of the step folder that
+ * clt_checkpoint_open(path) would open, after the same checks. Errors: the same, and
+ * INVALID_ARGUMENT if `room` is too small. */
+CLT_API clt_status clt_checkpoint_find(const char *path, int64_t room, char *found);
+
+/* The parts of an open checkpoint, valid until it is closed. */
+CLT_API const char *clt_checkpoint_path(const clt_checkpoint *checkpoint); /* the step folder */
+CLT_API const clt_run_state *clt_checkpoint_run(const clt_checkpoint *checkpoint);
+CLT_API const clt_tensors *clt_checkpoint_model(const clt_checkpoint *checkpoint);
+CLT_API const clt_tensors *clt_checkpoint_optimizer(const clt_checkpoint *checkpoint);
+
+/* The section of that name, or at that index in the order of saving; NULL if there is none. */
+CLT_API const clt_section *clt_checkpoint_section(const clt_checkpoint *checkpoint,
+                                                  const char *name);
+CLT_API const clt_section *clt_checkpoint_section_at(const clt_checkpoint *checkpoint, int index);
 
 CLT_END_DECLS
 

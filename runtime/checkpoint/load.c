@@ -1,0 +1,305 @@
+/* Loading: a checkpoint is opened only after every byte of it was found to be as saved. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/str.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/state.h"
+
+/* Sections are small; anything near this is not a state.json. */
+enum { MOST_STATE_BYTES = 256 << 20 };
+
+struct clt_checkpoint {
+    char *path;
+    clt_state state;
+    clt_tensors *parts[CLT_PARTS];
+};
+
+/* `folder`/`name`, to be freed with clt_free. */
+static char *join(const char *folder, const char *name)
+{
+    size_t length = strlen(folder), bytes = length + strlen(name) + 2;
+    char *path = clt_alloc(bytes);
+    if (path)
+        snprintf(path, bytes, "%s%s%s", folder, length && folder[length - 1] == '/' ? "" : "/",
+                 name);
+    return path;
+}
+
+static clt_status missing_or(int error)
+{
+    return error == ENOENT || error == ENOTDIR ? clt_fail(CLT_FORMAT, "it is missing")
+                                               : clt_fail(CLT_IO, "%s", strerror(error));
+}
+
+static clt_status read_text(const char *path, char **text, size_t *bytes)
+{
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return missing_or(errno);
+    clt_status status = CLT_OK;
+    char *content = NULL;
+    size_t used = 0, wanted = 0;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+        status = clt_fail(CLT_FORMAT, "it is not a regular file");
+    else if (info.st_size > MOST_STATE_BYTES)
+        status = clt_fail(CLT_FORMAT, "it has %lld bytes", (long long)info.st_size);
+    else if (!(content = clt_alloc((wanted = (size_t)info.st_size) + 1)))
+        status = CLT_OUT_OF_MEMORY;
+    while (status == CLT_OK && used < wanted) {
+        ssize_t got = read(fd, content + used, wanted - used);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            status = clt_fail(CLT_IO, "%s", strerror(errno));
+        if (got <= 0)
+            break;
+        used += (size_t)got;
+    }
+    close(fd);
+    if (status != CLT_OK) {
+        clt_free(content);
+        return status;
+    }
+    *text = content;
+    *bytes = used;
+    return CLT_OK;
+}
+
+static clt_status load_state(clt_checkpoint *c)
+{
+    char *path = join(c->path, CLT_STATE_FILE), *text = NULL;
+    size_t bytes = 0;
+    if (!path)
+        return CLT_OUT_OF_MEMORY;
+    clt_status status = read_text(path, &text, &bytes);
+    clt_free(path);
+    if (status == CLT_OK) {
+        status = clt_state_decode(text, bytes, &c->state);
+        clt_free(text);
+    }
+    if (status != CLT_OK)
+        return clt_fail_prefix(status, CLT_STATE_FILE ": ");
+    const char *base = strrchr(c->path, '/');
+    clt_step_name name;
+    if (clt_step_name_parse(base ? base + 1 : c->path, &name) && name.step != c->state.run.step)
+        return clt_fail(CLT_FORMAT, CLT_STATE_FILE ": it is of step %lld",
+                        (long long)c->state.run.step);
+    return CLT_OK;
+}
+
+static clt_status load_part_from(const char *path, const clt_part *wanted, clt_tensors **out)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return missing_or(errno);
+    if ((int64_t)info.st_size != wanted->bytes)
+        return clt_fail(CLT_FORMAT, "it has %lld bytes instead of %lld", (long long)info.st_size,
+                        (long long)wanted->bytes);
+    clt_tensors *tensors;
+    CLT_TRY(clt_tensors_open(path, &tensors));
+    int64_t bytes;
+    const void *data = clt_tensors_bytes(tensors, &bytes);
+    if (bytes != wanted->bytes || clt_hash(data, (size_t)bytes, 0) != wanted->hash) {
+        clt_tensors_close(tensors);
+        return clt_fail(CLT_FORMAT, "its content does not match its hash in " CLT_STATE_FILE);
+    }
+    *out = tensors;
+    return CLT_OK;
+}
+
+static clt_status load_part(clt_checkpoint *c, int index)
+{
+    char *path = join(c->path, clt_part_files[index]);
+    if (!path)
+        return CLT_OUT_OF_MEMORY;
+    clt_status status = load_part_from(path, &c->state.parts[index], &c->parts[index]);
+    if (status != CLT_OK && !strstr(clt_error_message(), path))
+        clt_fail_prefix(status, "%s: ", clt_part_files[index]);
+    clt_free(path);
+    return status;
+}
+
+/* Opens exactly this step folder. */
+static clt_status load_step(const char *path, clt_checkpoint **out)
+{
+    clt_checkpoint *c = CLT_NEW(clt_checkpoint);
+    if (!c)
+        return CLT_OUT_OF_MEMORY;
+    c->path = clt_strdup(path);
+    clt_status status = c->path ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK)
+        status = load_state(c);
+    for (int i = 0; status == CLT_OK && i < CLT_PARTS; i++)
+        status = load_part(c, i);
+    if (status != CLT_OK) {
+        clt_checkpoint_close(c);
+        return status;
+    }
+    *out = c;
+    return CLT_OK;
+}
+
+/* Adds to the present message which checkpoint before `bad` could be used. */
+static clt_status refuse(clt_status status, const char *dir, const char *path, int64_t step)
+{
+    if (status == CLT_OUT_OF_MEMORY)
+        return clt_fail_prefix(status, "checkpoint %s: ", path);
+    clt_str message = {0};
+    clt_str_add(&message, "checkpoint %s %s: %s", path,
+                status == CLT_FORMAT ? "is damaged" : "cannot be read", clt_error_message());
+    clt_step_name *items = NULL;
+    int count = 0;
+    bool offered = false;
+    clt_checkpoint *candidate;
+    if (dir && clt_folder_list(dir, &items, &count) == CLT_OK) {
+        for (int i = 0; !offered && i < count; i++) {
+            bool before = items[i].step < step || (items[i].step == step && items[i].displaced);
+            char *other = before ? join(dir, items[i].text) : NULL;
+            if (other && strcmp(other, path) != 0 && load_step(other, &candidate) == CLT_OK) {
+                clt_checkpoint_close(candidate);
+                clt_str_add(&message, "; the newest intact one before it is %s", other);
+                offered = true;
+            }
+            clt_free(other);
+        }
+    }
+    if (!offered)
+        clt_str_add(&message, "; there is no intact one before it");
+    clt_free(items);
+    clt_fail(status, "%s", clt_str_text(&message));
+    clt_str_free(&message);
+    return status;
+}
+
+static clt_status open_newest(const char *dir, clt_checkpoint **out)
+{
+    clt_step_name *items;
+    int count;
+    CLT_TRY(clt_folder_list(dir, &items, &count));
+    if (!count) {
+        clt_free(items);
+        return clt_fail(CLT_NOT_FOUND, "%s holds no checkpoint (no folder step-N)", dir);
+    }
+    char *path = join(dir, items[0].text);
+    clt_status status = path ? load_step(path, out) : CLT_OUT_OF_MEMORY;
+    if (path && status != CLT_OK)
+        status = refuse(status, dir, path, items[0].step);
+    clt_free(path);
+    clt_free(items);
+    return status;
+}
+
+static clt_status open_step(const char *path, const clt_step_name *name, clt_checkpoint **out)
+{
+    clt_status status = load_step(path, out);
+    if (status == CLT_OK)
+        return CLT_OK;
+    if (!name)
+        return refuse(status, NULL, path, 0);
+    char *dir = clt_strdup(path);
+    if (!dir)
+        return CLT_OUT_OF_MEMORY;
+    char *slash = strrchr(dir, '/');
+    if (slash)
+        slash[slash == dir] = '\0';
+    status = refuse(status, slash ? dir : ".", path, name->step);
+    clt_free(dir);
+    return status;
+}
+
+clt_status clt_checkpoint_open(const char *path, clt_checkpoint **out)
+{
+    char *trimmed = clt_strdup(path);
+    if (!trimmed)
+        return CLT_OUT_OF_MEMORY;
+    for (size_t end = strlen(trimmed); end > 1 && trimmed[end - 1] == '/'; end--)
+        trimmed[end - 1] = '\0';
+    const char *base = strrchr(trimmed, '/');
+    clt_step_name name;
+    bool named = clt_step_name_parse(base ? base + 1 : trimmed, &name);
+    char *state = join(trimmed, CLT_STATE_FILE);
+    struct stat info;
+    clt_status status;
+    if (!state)
+        status = CLT_OUT_OF_MEMORY;
+    else if (stat(trimmed, &info) != 0)
+        status = clt_fail(errno == ENOENT || errno == ENOTDIR ? CLT_NOT_FOUND : CLT_IO,
+                          "checkpoint %s: %s", path, strerror(errno));
+    else if (named || access(state, F_OK) == 0)
+        status = open_step(trimmed, named ? &name : NULL, out);
+    else
+        status = open_newest(trimmed, out);
+    clt_free(state);
+    clt_free(trimmed);
+    return status;
+}
+
+clt_status clt_checkpoint_find(const char *path, int64_t room, char *found)
+{
+    clt_checkpoint *c;
+    CLT_TRY(clt_checkpoint_open(path, &c));
+    size_t bytes = strlen(c->path) + 1;
+    clt_status status = CLT_OK;
+    if (room < 0 || bytes > (size_t)room)
+        status =
+            clt_fail(CLT_INVALID_ARGUMENT, "the path of the checkpoint needs %zu bytes, not %lld",
+                     bytes, (long long)room);
+    else
+        memcpy(found, c->path, bytes);
+    clt_checkpoint_close(c);
+    return status;
+}
+
+void clt_checkpoint_close(clt_checkpoint *c)
+{
+    if (!c)
+        return;
+    for (int i = 0; i < CLT_PARTS; i++)
+        clt_tensors_close(c->parts[i]);
+    clt_state_free(&c->state);
+    clt_free(c->path);
+    clt_free(c);
+}
+
+const char *clt_checkpoint_path(const clt_checkpoint *c)
+{
+    return c->path;
+}
+
+const clt_run_state *clt_checkpoint_run(const clt_checkpoint *c)
+{
+    return &c->state.run;
+}
+
+const clt_tensors *clt_checkpoint_model(const clt_checkpoint *c)
+{
+    return c->parts[CLT_PART_MODEL];
+}
+
+const clt_tensors *clt_checkpoint_optimizer(const clt_checkpoint *c)
+{
+    return c->parts[CLT_PART_OPTIMIZER];
+}
+
+const clt_section *clt_checkpoint_section(const clt_checkpoint *c, const char *name)
+{
+    for (int i = 0; i < c->state.section_count; i++)
+        if (strcmp(c->state.sections[i].name, name) == 0)
+            return &c->state.sections[i];
+    return NULL;
+}
+
+const clt_section *clt_checkpoint_section_at(const clt_checkpoint *c, int index)
+{
+    return index >= 0 && index < c->state.section_count ? &c->state.sections[index] : NULL;
+}
