@@ -1,0 +1,75 @@
+/* Inside of a data set; for data/ and for train/, which adds data sets in device memory. */
+#ifndef CLT_DATA_DATASET_H
+#define CLT_DATA_DATASET_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include <cltrain/data.h>
+
+typedef struct clt_data_field {
+    char *name;
+    clt_dtype dtype;
+    int rank;
+    int64_t shape[CLT_DATA_MAX_RANK];
+    int64_t elements, bytes; /* of one sample */
+    int64_t classes;         /* 0: not labels */
+    const void *data;        /* host kind: all samples */
+    void *owned;             /* `data` if it is ours to free */
+} clt_data_field;
+
+/* What is still to be done for a data set opened in the background. */
+typedef struct clt_data_job {
+    clt_status (*run)(struct clt_data_job *job);
+    void (*destroy)(struct clt_data_job *job);
+    _Atomic bool stop; /* `run` returns soon with CLT_ABORTED once this is set */
+} clt_data_job;
+
+struct clt_dataset {
+    clt_data_kind kind;
+    char *name;
+    int64_t count;
+    int field_count;
+    clt_data_field fields[CLT_DATA_MAX_FIELDS];
+    _Atomic bool sealed; /* a loader knows the fields: no more may be added */
+
+    clt_fill_fn fill;
+    void *user;
+    bool serial;
+    pthread_mutex_t fill_lock;
+
+    /* Decode in the background: `ready` is set once `status` and `message` stand. */
+    clt_data_job *job;
+    pthread_t thread;
+    bool thread_running;
+    pthread_mutex_t wait_lock;
+    _Atomic bool ready;
+    clt_status status;
+    char message[1024];
+
+    /* Device kind: the owner's object, freed by the owner's function. */
+    void *payload;
+    void (*payload_free)(void *payload);
+};
+
+/* An empty data set of a kind. */
+clt_status clt_dataset_new(clt_data_kind kind, const char *name, int64_t count, clt_dataset **out);
+
+/*
+ * A data set in device memory: fields are added with `data` NULL, loaders deliver only positions,
+ * sample numbers and counts for it. `payload_free` (may be NULL) gets `payload` when the data set
+ * is freed, not when this call fails.
+ */
+clt_status clt_dataset_new_device(const char *name, int64_t count, void *payload,
+                                  void (*payload_free)(void *payload), clt_dataset **out);
+
+/* Runs `job` on a thread of its own (`background`) or here; takes ownership of the job even when
+ * it fails. */
+clt_status clt_dataset_run_job(clt_dataset *dataset, clt_data_job *job, bool background);
+
+/* Calls the callback of a data set of that kind, alone if it asked for that. */
+clt_status clt_dataset_fill(clt_dataset *dataset, const int64_t *indices, int64_t count,
+                            void *const *fields);
+
+#endif

@@ -1,0 +1,151 @@
+/* From a SPEC of the command line to a data set. */
+#include "data/open.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/str.h"
+#include "data/idx.h"
+
+/* Data sets that a Debian package installs below /usr/share/datasets. */
+typedef struct named_set {
+    const char *name, *folder, *package;
+    int64_t classes;
+} named_set;
+
+static const named_set named_sets[] = {
+    {"fashion-mnist", "fashion-mnist", "dataset-fashion-mnist", 10},
+};
+
+/* Every KIND of the notation; those without `here` are not part of this version. */
+typedef struct data_kind {
+    const char *name;
+    bool here;
+} data_kind;
+
+static const data_kind kinds[] = {
+    {"idx", true},     {"cifar10", false}, {"tokens", false},
+    {"images", false}, {"npz", false},     {"hdf5", false},
+};
+
+enum {
+    NAMED = sizeof named_sets / sizeof *named_sets,
+    KINDS = sizeof kinds / sizeof *kinds,
+};
+
+void clt_dataset_options_init(clt_dataset_options *options)
+{
+    *options = (clt_dataset_options){.struct_size = sizeof *options, .split = "train"};
+}
+
+static clt_status unknown(const char *spec, const char *word, const char *what,
+                          const char *const *names, int count, const char *ending)
+{
+    const char *near = clt_nearest(word, names, count);
+    if (near)
+        return clt_fail(CLT_NOT_FOUND, "data '%s': unknown %s '%s'; did you mean '%s%s'?", spec,
+                        what, word, near, ending);
+    return clt_fail(CLT_NOT_FOUND, "data '%s': unknown %s '%s'; there are: fashion-mnist, idx:DIR",
+                    spec, what, word);
+}
+
+static clt_status open_named(const char *root, const char *spec, const clt_dataset_options *options,
+                             clt_dataset **out)
+{
+    const char *names[NAMED + KINDS];
+    for (int i = 0; i < NAMED; i++) {
+        names[i] = named_sets[i].name;
+        if (strcmp(names[i], spec))
+            continue;
+        const named_set *set = &named_sets[i];
+        clt_str folder = {0}, name = {0}, missing = {0};
+        clt_str_add(&folder, "%s/%s", root, set->folder);
+        clt_str_add(&name, "%s (%s)", spec, options->split);
+        clt_str_add(&missing, "; Debian's package %s has it: apt install %s", set->package,
+                    set->package);
+        clt_status status = CLT_OUT_OF_MEMORY;
+        if (!folder.failed && !name.failed && !missing.failed)
+            status = clt_idx_open(clt_str_text(&name), clt_str_text(&folder), options->split,
+                                  options->classes ? options->classes : set->classes,
+                                  options->background != 0, clt_str_text(&missing), out);
+        clt_str_free(&folder);
+        clt_str_free(&name);
+        clt_str_free(&missing);
+        return status;
+    }
+    for (int i = 0; i < KINDS; i++) {
+        names[NAMED + i] = kinds[i].name;
+        if (!strcmp(spec, kinds[i].name))
+            return clt_fail(CLT_INVALID_ARGUMENT, "data '%s' needs a path, as in '%s:PATH'", spec,
+                            spec);
+    }
+    if (strchr(spec, '/'))
+        return clt_fail(CLT_NOT_FOUND, "data '%s': a path needs its kind before it, as in 'idx:%s'",
+                        spec, spec);
+    return unknown(spec, spec, "name", names, NAMED + KINDS, "");
+}
+
+static clt_status open_kind(const char *spec, const char *colon, const clt_dataset_options *options,
+                            clt_dataset **out)
+{
+    const char *names[KINDS], *path = colon + 1;
+    char word[32];
+    size_t length = (size_t)(colon - spec);
+    if (length >= sizeof word)
+        length = sizeof word - 1;
+    memcpy(word, spec, length);
+    word[length] = '\0';
+    for (int i = 0; i < KINDS; i++) {
+        names[i] = kinds[i].name;
+        if (strcmp(word, names[i]))
+            continue;
+        if (!kinds[i].here)
+            return clt_fail(CLT_UNSUPPORTED,
+                            "data '%s': this version has no reader for '%s:'; it has: "
+                            "fashion-mnist, idx:DIR",
+                            spec, word);
+        if (!*path)
+            return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': the folder after '%s:' is missing",
+                            spec, word);
+        clt_str name = {0};
+        clt_str_add(&name, "%s (%s)", spec, options->split);
+        clt_status status = CLT_OUT_OF_MEMORY;
+        if (!name.failed)
+            status = clt_idx_open(clt_str_text(&name), path, options->split, options->classes,
+                                  options->background != 0, "", out);
+        clt_str_free(&name);
+        return status;
+    }
+    return unknown(spec, word, "kind", names, KINDS, ":");
+}
+
+clt_status clt_dataset_open_below(const char *root, const char *spec,
+                                  const clt_dataset_options *options, clt_dataset **out)
+{
+    clt_dataset_options defaults;
+    if (!options) {
+        clt_dataset_options_init(&defaults);
+        options = &defaults;
+    }
+    if (!spec || !*spec)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "the data are not named; there are: fashion-mnist, idx:DIR");
+    if (options->struct_size != sizeof *options)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data '%s': set up the options with clt_dataset_options_init", spec);
+    static const char *const splits[] = {"train", "test"};
+    const char *split = options->split ? options->split : "";
+    if (strcmp(split, splits[0]) && strcmp(split, splits[1]))
+        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': split '%s' is neither train nor test",
+                        spec, split);
+    if (options->classes < 0 || options->classes > INT32_MAX)
+        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': %lld classes", spec,
+                        (long long)options->classes);
+    const char *colon = strchr(spec, ':');
+    return colon ? open_kind(spec, colon, options, out) : open_named(root, spec, options, out);
+}
+
+clt_status clt_dataset_open(const char *spec, const clt_dataset_options *options, clt_dataset **out)
+{
+    return clt_dataset_open_below("/usr/share/datasets", spec, options, out);
+}
