@@ -1,0 +1,196 @@
+/*
+ * Training and evaluation of a graph on the devices of a store.
+ *
+ * Two levels. clt_trainer_step does a whole step (forward, loss, backward, reduce, apply) with
+ * communication overlapped. The same trainer offers each part on its own, for loops of one's own:
+ *
+ *     clt_trainer_forward(t, &batch);       on all devices
+ *     clt_trainer_backward(t);              gradients of the losses, into the buckets
+ *     clt_trainer_reduce(t);                sums them over the devices
+ *     clt_trainer_apply(t);                 the optimizer's update
+ *
+ * A trainer is used by one thread at a time; it starts a thread for each device if there are
+ * several. Steps return when they are enqueued: results are read later, with clt_trainer_result.
+ */
+#ifndef CLTRAIN_TRAIN_H
+#define CLTRAIN_TRAIN_H
+
+#include <cltrain/store.h>
+
+CLT_BEGIN_DECLS
+
+struct _cl_mem;   /* cl_mem is struct _cl_mem *, cl_event struct _cl_event *: this header needs */
+struct _cl_event; /* no OpenCL header */
+
+typedef enum clt_optimizer {
+    CLT_SGD = 0,
+    CLT_MOMENTUM = 1,
+    CLT_NESTEROV = 2,
+    CLT_ADAM = 3,
+    CLT_ADAMW = 4
+} clt_optimizer;
+
+typedef enum clt_schedule_kind {
+    CLT_SCHEDULE_CONSTANT = 0,
+    CLT_SCHEDULE_STEP = 1,  /* times `factor` every `every` steps */
+    CLT_SCHEDULE_COSINE = 2 /* from lr down to `minimum` over `total` steps */
+} clt_schedule_kind;
+
+/* Learning rate as a function of the step (0, 1, ...). During the first `warmup` steps the rate
+ * rises linearly: step s has (s + 1) / warmup of what the schedule says. */
+typedef struct clt_schedule {
+    clt_schedule_kind kind;
+    int64_t every;  /* STEP */
+    double factor;  /* STEP */
+    double minimum; /* COSINE */
+    int64_t total;  /* COSINE */
+    int64_t warmup;
+} clt_schedule;
+
+/* The factor on the base rate at a step; for COSINE `base` is the base rate. */
+CLT_API double clt_schedule_rate(const clt_schedule *schedule, double base, int64_t step);
+
+/* Parses "constant", "step:EVERY:FACTOR", "cosine[:MIN]", each with ",warmup:STEPS". `total` is the
+ * number of steps of the run (cosine). */
+CLT_API clt_status clt_schedule_parse(const char *text, int64_t total, clt_schedule *schedule);
+
+/* sgd, momentum, nesterov, adam, adamw. Errors: NOT_FOUND with the nearest name. */
+CLT_API clt_status clt_optimizer_parse(const char *text, clt_optimizer *optimizer);
+
+/* Formulas: PyTorch's optimizers of the same names, momentum without dampening. Decay of sgd,
+ * momentum, nesterov and adam is L2 (added to the gradient) unless `decoupled`; adamw's is always
+ * decoupled (Loshchilov and Hutter, ICLR 2019). It acts on all parameters. */
+typedef struct clt_trainer_options {
+    size_t struct_size; /* set by clt_trainer_options_init */
+    clt_optimizer optimizer;
+    double lr;           /* 0.1 */
+    double momentum;     /* 0.9; momentum and nesterov */
+    double beta1, beta2; /* 0.9, 0.999; adam and adamw */
+    double epsilon;      /* 1e-8 */
+    double weight_decay; /* 0 */
+    int decoupled;       /* 0 */
+    clt_schedule schedule;
+    double clip_norm; /* 0: no clipping; else the largest norm of the whole gradient */
+    int guard;        /* 1: a step with a non-finite gradient changes nothing, nor do later ones */
+    int64_t batch;    /* largest global batch of a step, all micro-batches together */
+    int accumulate;   /* 1; micro-batches a step, each of about batch / accumulate */
+    uint64_t seed;    /* of dropout */
+    int separate;     /* 0; 1: every value its own buffer (for memory checkers) */
+    int poison;       /* 0; 1: scratch memory is filled with NaN before each step (for tests) */
+} clt_trainer_options;
+
+CLT_API void clt_trainer_options_init(clt_trainer_options *options);
+
+typedef struct clt_trainer clt_trainer;
+
+/* Plans the graph's training and evaluation on the store's devices. The graph is copied. The store
+ * must outlive the trainer. Errors: INVALID_ARGUMENT (names the option), UNSUPPORTED, BUILD,
+ * OUT_OF_DEVICE_MEMORY (what was needed, what there is, and the largest batch that fits). */
+CLT_API clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
+                                      const clt_trainer_options *options, clt_trainer **trainer);
+
+/* Waits for the devices. Takes NULL. */
+CLT_API void clt_trainer_destroy(clt_trainer *trainer);
+
+/*
+ * One input of the graph for one batch. Either `host` or `buffer` is set.
+ *
+ * device -1: `host` has the samples of the whole batch, row-major, and each device takes its part.
+ * Else the samples of that device alone; every device with samples needs a feed.
+ * host: must stay unchanged until the step's results were read or clt_trainer_wait returned.
+ * buffer: a cl_mem in the device's context, used where it is, from `offset` bytes on; it must not
+ * change until the step has ended on the device.
+ */
+typedef struct clt_feed {
+    const char *name;
+    int device;
+    const void *host;
+    struct _cl_mem *buffer;
+    int64_t offset;
+} clt_feed;
+
+typedef struct clt_batch {
+    size_t struct_size;     /* set by clt_batch_init */
+    int64_t count;          /* samples over all devices; 0 is legal */
+    int64_t first;          /* position of sample 0 in the global batch (dropout); 0 */
+    const int64_t *offsets; /* devices + 1: device d has samples [offsets[d], offsets[d + 1]);
+                               NULL: clt_split's equal parts */
+    const clt_feed *feeds;
+    int n_feeds;
+    /* Weight of each loss over the global batch, in the graph's order; NULL: the trainer finds it
+     * (from the count where that decides it, else from the labels on the devices, which waits for
+     * the forward pass when there are several devices or micro-batches). */
+    const double *loss_weights;
+    /* One device: the step waits for these cl_events (of the device's context). */
+    struct _cl_event *const *wait;
+    int n_wait;
+} clt_batch;
+
+CLT_API void clt_batch_init(clt_batch *batch);
+
+/* What a step gave, over the whole batch. */
+typedef struct clt_step_result {
+    size_t struct_size; /* set by clt_step_result_init */
+    int64_t step;
+    double loss; /* sum over losses of coefficient * sum / weight, before the update */
+    double norm; /* of the gradient before clipping; 0 in evaluation */
+    int finite;  /* 0: the step was not applied */
+    double lr;
+    int64_t samples;
+} clt_step_result;
+
+CLT_API void clt_step_result_init(clt_step_result *result);
+
+/* One training step. *event (may be NULL; one device only) is set to an event of the step's last
+ * command, which the caller releases. Returns when all is enqueued; at most two steps are queued.
+ * Errors: NONFINITE if the guard stopped an earlier step (names step and first non-finite tensor),
+ * INVALID_ARGUMENT (names the input), OPENCL, ABORTED. */
+CLT_API clt_status clt_trainer_step(clt_trainer *trainer, const clt_batch *batch,
+                                    struct _cl_event **event);
+
+/* The parts of a step, in this order; backward may be left out, and reduce and apply be delayed.
+ * Between forward and backward no other plan of the store may run (STATE). */
+CLT_API clt_status clt_trainer_forward(clt_trainer *trainer, const clt_batch *batch);
+CLT_API clt_status clt_trainer_backward(clt_trainer *trainer);
+CLT_API clt_status clt_trainer_reduce(clt_trainer *trainer);
+CLT_API clt_status clt_trainer_apply(clt_trainer *trainer, struct _cl_event **event);
+
+/* Result of step `step` (0, 1, ...; one of the last two); waits for it. */
+CLT_API clt_status clt_trainer_result(clt_trainer *trainer, int64_t step, clt_step_result *result);
+
+/* Sum and weight of metric `index` (order of clt_metric) of such a step. */
+CLT_API clt_status clt_trainer_metric(clt_trainer *trainer, int64_t step, int index, double *sum,
+                                      double *weight);
+
+/* Evaluates one batch: adds to sums[] and weights[], which have an entry for each loss, then for
+ * each metric. Waits. */
+CLT_API clt_status clt_trainer_evaluate(clt_trainer *trainer, const clt_batch *batch, double *sums,
+                                        double *weights);
+
+/* Reads a gradient after backward or reduce, from device `device`; waits. */
+CLT_API clt_status clt_trainer_gradient(clt_trainer *trainer, int device, const char *name,
+                                        void *data, size_t bytes);
+
+/* Steps done so far; setting it restores schedule, random streams and bias corrections. */
+CLT_API int64_t clt_trainer_steps(const clt_trainer *trainer);
+CLT_API void clt_trainer_set_steps(clt_trainer *trainer, int64_t steps);
+
+/* The optimizer's tensors: slot names ("momentum_buffer", or "exp_avg", "exp_avg_sq"; NULL past the
+ * last) and access by parameter name, as clt_store_get and clt_store_set. */
+CLT_API const char *clt_trainer_slot_name(const clt_trainer *trainer, int slot);
+CLT_API clt_status clt_trainer_slot_get(clt_trainer *trainer, int slot, const char *name,
+                                        void *data, size_t bytes);
+CLT_API clt_status clt_trainer_slot_set(clt_trainer *trainer, int slot, const char *name,
+                                        const void *data, size_t bytes);
+
+/* Waits until the devices have done all that was enqueued. */
+CLT_API clt_status clt_trainer_wait(clt_trainer *trainer);
+
+/* The plan as a readable table, of training (1) or evaluation (0), for device 0. Appends to *text,
+ * which the caller frees with free(). */
+CLT_API clt_status clt_trainer_describe(clt_trainer *trainer, int training, int explain,
+                                        char **text);
+
+CLT_END_DECLS
+
+#endif

@@ -1,0 +1,86 @@
+/* Learning-rate schedules and the names of optimizers. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/str.h"
+#include <cltrain/train.h>
+
+double clt_schedule_rate(const clt_schedule *s, double base, int64_t step)
+{
+    double rate = base;
+    if (s->kind == CLT_SCHEDULE_STEP && s->every > 0) {
+        rate = base * pow(s->factor, (double)(step / s->every));
+    } else if (s->kind == CLT_SCHEDULE_COSINE) {
+        const double length = (double)(s->total - s->warmup);
+        double progress = length > 0 ? (double)(step - s->warmup) / length : 1;
+        progress = progress < 0 ? 0 : progress > 1 ? 1 : progress;
+        rate =
+            s->minimum + (base - s->minimum) * 0.5 * (1 + cos(3.14159265358979323846 * progress));
+    }
+    if (step < s->warmup)
+        rate *= (double)(step + 1) / (double)s->warmup;
+    return rate;
+}
+
+static clt_status bad(const char *text)
+{
+    return clt_fail(CLT_INVALID_ARGUMENT,
+                    "schedule '%s' is none of constant, step:EVERY:FACTOR, cosine[:MIN], each with "
+                    ",warmup:STEPS",
+                    text);
+}
+
+clt_status clt_schedule_parse(const char *text, int64_t total, clt_schedule *schedule)
+{
+    clt_schedule s = {.total = total};
+    char copy[128];
+    long long every, warmup;
+    double number;
+    int used = 0;
+    if (strlen(text) >= sizeof copy)
+        return bad(text);
+    strcpy(copy, text);
+    char *comma = strchr(copy, ',');
+    if (comma) {
+        if (sscanf(comma, ",warmup:%lld%n", &warmup, &used) != 1 || comma[used] || warmup < 0)
+            return bad(text);
+        s.warmup = warmup;
+        *comma = '\0';
+    }
+    used = 0;
+    if (!strcmp(copy, "constant")) {
+        s.kind = CLT_SCHEDULE_CONSTANT;
+    } else if (sscanf(copy, "step:%lld:%lf%n", &every, &number, &used) == 2 && !copy[used] &&
+               every > 0 && isfinite(number)) {
+        s.kind = CLT_SCHEDULE_STEP;
+        s.every = every;
+        s.factor = number;
+    } else if (!strcmp(copy, "cosine")) {
+        s.kind = CLT_SCHEDULE_COSINE;
+    } else if (sscanf(copy, "cosine:%lf%n", &number, &used) == 1 && !copy[used] &&
+               isfinite(number)) {
+        s.kind = CLT_SCHEDULE_COSINE;
+        s.minimum = number;
+    } else {
+        return bad(text);
+    }
+    *schedule = s;
+    return CLT_OK;
+}
+
+clt_status clt_optimizer_parse(const char *text, clt_optimizer *optimizer)
+{
+    static const char *const names[] = {"sgd", "momentum", "nesterov", "adam", "adamw"};
+    for (int i = 0; i < 5; i++)
+        if (!strcmp(text, names[i])) {
+            *optimizer = (clt_optimizer)i;
+            return CLT_OK;
+        }
+    const char *near = clt_nearest(text, names, 5);
+    return clt_fail(CLT_NOT_FOUND,
+                    "optimizer '%s' is none of sgd, momentum, nesterov, adam, adamw%s%s%s", text,
+                    near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}

@@ -1,0 +1,20 @@
+/* The store as the trainer sees it. */
+#ifndef CLT_TRAIN_STORE_H
+#define CLT_TRAIN_STORE_H
+
+#include "exec/arena.h"
+#include "exec/replica.h"
+#include <cltrain/store.h>
+
+struct clt_store {
+    clt_buckets layout;
+    int n_devices;
+    clt_replica *replicas;
+    clt_arena *arenas; /* scratch shared by all plans of a device */
+    int *order;        /* slots in the order of the graph: parameters, then states */
+};
+
+/* Finds a slot or fails with the nearest name. */
+clt_status clt_store_slot(const clt_store *store, const char *name, const clt_slot **slot);
+
+#endif

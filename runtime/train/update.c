@@ -1,0 +1,323 @@
+#include "train/update.h"
+
+#include <math.h>
+
+#include "base/alloc.h"
+
+enum { CHUNK = 64, SHARES = 64 };
+
+typedef enum kernel_index {
+    K_SQUARE_SUM,
+    K_WORD,
+    K_UPSTREAM,
+    K_ADD,
+    K_ASSIGN,
+    K_OPTIMIZER,
+    N_KERNELS
+} kernel_index;
+
+struct clt_update {
+    clt_replica *replica;
+    clt_trainer_options options;
+    cl_kernel kernels[N_KERNELS];
+    cl_mem word, partials;
+    int n_partials;     /* shares of all buckets together */
+    float host_word[4]; /* what the next fill writes; fills copy it at the call */
+    bool stopped;
+};
+
+typedef struct optimizer_row {
+    const char *name, *kernel;
+    const char *slots[CLT_MAX_OPTIMIZER_SLOTS + 1];
+} optimizer_row;
+
+/* By clt_optimizer. */
+static const optimizer_row optimizers[] = {
+    {"sgd", "sgd", {NULL}},
+    {"momentum", "momentum", {"momentum_buffer", NULL}},
+    {"nesterov", "momentum", {"momentum_buffer", NULL}},
+    {"adam", "adam", {"exp_avg", "exp_avg_sq", NULL}},
+    {"adamw", "adam", {"exp_avg", "exp_avg_sq", NULL}},
+};
+
+int clt_optimizer_slots(clt_optimizer optimizer)
+{
+    int count = 0;
+    while (optimizers[optimizer].slots[count])
+        count++;
+    return count;
+}
+
+const char *clt_optimizer_slot_name(clt_optimizer optimizer, int slot)
+{
+    return slot >= 0 && slot < clt_optimizer_slots(optimizer) ? optimizers[optimizer].slots[slot]
+                                                              : NULL;
+}
+
+static int shares(const clt_bucket *bucket)
+{
+    const int64_t chunks = bucket->bytes / 4 / CHUNK;
+    return chunks < SHARES ? (int)chunks : SHARES;
+}
+
+static clt_status make_kernels(clt_update *u)
+{
+    static const char *const names[] = {"square_sum", "step_word", "loss_upstream", "add_to",
+                                        "assign_state"};
+    const char *options = u->replica->device->caps.fp64 ? "-DCLT_FP64" : "";
+    for (int i = 0; i < N_KERNELS; i++)
+        CLT_TRY(clt_device_kernel(
+            u->replica->device, "train/update.cl", options,
+            i < K_OPTIMIZER ? names[i] : optimizers[u->options.optimizer].kernel, &u->kernels[i]));
+    return CLT_OK;
+}
+
+clt_status clt_update_create(clt_replica *replica, const clt_trainer_options *options,
+                             clt_update **out)
+{
+    clt_update *u = CLT_NEW(clt_update);
+    if (!u)
+        return CLT_OUT_OF_MEMORY;
+    u->replica = replica;
+    u->options = *options;
+    for (int i = 0; i < replica->layout->n_buckets; i++)
+        if (!replica->layout->buckets[i].state)
+            u->n_partials += shares(&replica->layout->buckets[i]);
+    clt_status status = make_kernels(u);
+    if (status == CLT_OK)
+        status = clt_device_buffer_create(replica->device, 16, CL_MEM_READ_WRITE, "the step's word",
+                                          &u->word);
+    if (status == CLT_OK)
+        status = clt_device_buffer_create(replica->device, 16 * ((int64_t)u->n_partials + 1),
+                                          CL_MEM_READ_WRITE, "partial norms", &u->partials);
+    if (status == CLT_OK)
+        status = clt_update_reset(u);
+    if (status != CLT_OK) {
+        clt_update_destroy(u);
+        return status;
+    }
+    *out = u;
+    return CLT_OK;
+}
+
+void clt_update_destroy(clt_update *u)
+{
+    if (!u)
+        return;
+    for (int i = 0; i < N_KERNELS; i++)
+        clt_release_kernel(u->kernels[i]);
+    clt_release_buffer(u->word);
+    clt_release_buffer(u->partials);
+    clt_free(u);
+}
+
+cl_mem clt_update_word_buffer(const clt_update *u)
+{
+    return u->word;
+}
+
+/* Sets arguments one after the other and enqueues; `code` keeps the first failure. */
+typedef struct call {
+    clt_update *update;
+    cl_kernel kernel;
+    cl_uint at;
+    cl_int code;
+} call;
+
+static call begin(clt_update *u, kernel_index which)
+{
+    return (call){u, u->kernels[which], 0, CL_SUCCESS};
+}
+
+static void arg(call *c, size_t bytes, const void *value)
+{
+    if (c->code == CL_SUCCESS)
+        c->code = clSetKernelArg(c->kernel, c->at++, bytes, value);
+}
+
+static void arg_buffer(call *c, cl_mem buffer)
+{
+    arg(c, sizeof buffer, &buffer);
+}
+
+static void arg_int(call *c, int64_t value)
+{
+    const cl_int v = (cl_int)value;
+    arg(c, sizeof v, &v);
+}
+
+static void arg_long(call *c, int64_t value)
+{
+    const cl_long v = value;
+    arg(c, sizeof v, &v);
+}
+
+static void arg_float(call *c, double value)
+{
+    const cl_float v = (cl_float)value;
+    arg(c, sizeof v, &v);
+}
+
+static clt_status run(call *c, int64_t items, size_t local, const char *name)
+{
+    const size_t global = ((size_t)items + local - 1) / local * local;
+    if (c->code == CL_SUCCESS)
+        c->code = clEnqueueNDRangeKernel(c->update->replica->device->queue, c->kernel, 1, NULL,
+                                         &global, &local, 0, NULL, NULL);
+    return c->code == CL_SUCCESS ? CLT_OK
+                                 : clt_fail_prefix(clt_cl_fail(c->code, "clEnqueueNDRangeKernel",
+                                                               c->update->replica->device),
+                                                   "update kernel %s: ", name);
+}
+
+/* Chunks a work-group: enough groups for all compute units, few enough to cost little. */
+static size_t group_size(int64_t chunks)
+{
+    return chunks >= 4096 ? 32 : chunks >= 256 ? 8 : 1;
+}
+
+clt_status clt_update_upstream(clt_update *u, clt_view weight, cl_mem upstream, int index,
+                               double coefficient)
+{
+    call c = begin(u, K_UPSTREAM);
+    arg_buffer(&c, weight.buffer);
+    arg_long(&c, weight.offset / 4);
+    arg_buffer(&c, upstream);
+    arg_int(&c, index);
+    arg_float(&c, coefficient);
+    return run(&c, 1, 1, "loss_upstream");
+}
+
+clt_status clt_update_add_micro(clt_update *u)
+{
+    const clt_buckets *layout = u->replica->layout;
+    for (int i = 0; i < layout->n_buckets; i++) {
+        if (layout->buckets[i].state)
+            continue;
+        const int64_t count = layout->buckets[i].bytes / 4;
+        call c = begin(u, K_ADD);
+        arg_buffer(&c, u->replica->gradients[i]);
+        arg_buffer(&c, u->replica->micro_gradients[i]);
+        arg_int(&c, count);
+        CLT_TRY(run(&c, count / CHUNK, group_size(count / CHUNK), "add_to"));
+    }
+    return CLT_OK;
+}
+
+clt_status clt_update_word(clt_update *u)
+{
+    const clt_buckets *layout = u->replica->layout;
+    int first = 0;
+    for (int i = 0; i < layout->n_buckets; i++) {
+        if (layout->buckets[i].state)
+            continue;
+        const int groups = shares(&layout->buckets[i]);
+        call c = begin(u, K_SQUARE_SUM);
+        arg_buffer(&c, u->replica->gradients[i]);
+        arg_int(&c, layout->buckets[i].bytes / 4);
+        arg_buffer(&c, u->partials);
+        arg_int(&c, first);
+        arg_int(&c, groups);
+        CLT_TRY(run(&c, groups, groups >= 16 ? 8 : 1, "square_sum"));
+        first += groups;
+    }
+    call c = begin(u, K_WORD);
+    arg_buffer(&c, u->partials);
+    arg_int(&c, first);
+    arg_float(&c, u->options.clip_norm);
+    arg_int(&c, u->options.guard);
+    arg_buffer(&c, u->word);
+    return run(&c, 1, 1, "step_word");
+}
+
+static clt_status fill_word(clt_update *u)
+{
+    CLT_CL(clEnqueueFillBuffer(u->replica->device->queue, u->word, u->host_word,
+                               sizeof u->host_word, 0, sizeof u->host_word, 0, NULL, NULL),
+           "clEnqueueFillBuffer", u->replica->device);
+    return CLT_OK;
+}
+
+clt_status clt_update_set_word(clt_update *u, double sum_squares, bool finite)
+{
+    const double norm = sqrt(sum_squares), clip = u->options.clip_norm;
+    if (u->options.guard && !finite)
+        u->stopped = true;
+    u->host_word[0] = u->stopped ? 0 : 1;
+    u->host_word[1] = (float)norm > (float)clip && clip > 0 ? (float)clip / (float)norm : 1;
+    u->host_word[2] = (float)norm;
+    return fill_word(u);
+}
+
+clt_status clt_update_reset(clt_update *u)
+{
+    u->stopped = false;
+    u->host_word[0] = u->host_word[1] = 1;
+    return fill_word(u);
+}
+
+static void optimizer_args(call *c, int bucket, int64_t step)
+{
+    const clt_trainer_options *o = &c->update->options;
+    const double t = (double)step + 1;
+    switch (o->optimizer) {
+    case CLT_SGD:
+        break;
+    case CLT_MOMENTUM:
+    case CLT_NESTEROV:
+        arg_buffer(c, c->update->replica->slots[0][bucket]);
+        arg_float(c, o->momentum);
+        arg_int(c, o->optimizer == CLT_NESTEROV);
+        break;
+    case CLT_ADAM:
+    case CLT_ADAMW:
+        arg_buffer(c, c->update->replica->slots[0][bucket]);
+        arg_buffer(c, c->update->replica->slots[1][bucket]);
+        arg_float(c, o->beta1);
+        arg_float(c, o->beta2);
+        arg_float(c, o->epsilon);
+        arg_float(c, 1 - pow(o->beta1, t));
+        arg_float(c, sqrt(1 - pow(o->beta2, t)));
+        break;
+    }
+}
+
+clt_status clt_update_apply(clt_update *u, double lr, int64_t step)
+{
+    const clt_buckets *layout = u->replica->layout;
+    const bool decoupled = u->options.decoupled || u->options.optimizer == CLT_ADAMW;
+    for (int i = 0; i < layout->n_buckets; i++) {
+        if (layout->buckets[i].state)
+            continue;
+        const int64_t count = layout->buckets[i].bytes / 4;
+        call c = begin(u, K_OPTIMIZER);
+        arg_buffer(&c, u->word);
+        arg_buffer(&c, u->replica->values[i]);
+        arg_buffer(&c, u->replica->gradients[i]);
+        arg_int(&c, count);
+        arg_float(&c, lr);
+        arg_float(&c, u->options.weight_decay);
+        arg_int(&c, decoupled);
+        optimizer_args(&c, i, step);
+        CLT_TRY(run(&c, count / CHUNK, group_size(count / CHUNK),
+                    optimizers[u->options.optimizer].name));
+    }
+    return CLT_OK;
+}
+
+clt_status clt_update_assign(clt_update *u, clt_view value, clt_view state, int64_t bytes)
+{
+    if (bytes % 4)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "a state of %lld bytes cannot be assigned: states are "
+                        "multiples of 4 bytes",
+                        (long long)bytes);
+    call c = begin(u, K_ASSIGN);
+    arg_buffer(&c, u->word);
+    arg_buffer(&c, value.buffer);
+    arg_long(&c, value.offset / 4);
+    arg_buffer(&c, state.buffer);
+    arg_long(&c, state.offset / 4);
+    arg_int(&c, bytes / 4);
+    return run(&c, bytes / 4, 1, "assign_state");
+}

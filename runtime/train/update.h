@@ -1,0 +1,48 @@
+/*
+ * The end of a step on one device: the step's word, and the optimizer over all buckets. The kernels
+ * are clkernels/train/update.cl.
+ */
+#ifndef CLT_TRAIN_UPDATE_H
+#define CLT_TRAIN_UPDATE_H
+
+#include "exec/exec.h"
+#include <cltrain/train.h>
+
+typedef struct clt_update clt_update;
+
+/* The number of tensors an optimizer keeps a parameter, and their PyTorch names. */
+int clt_optimizer_slots(clt_optimizer optimizer);
+const char *clt_optimizer_slot_name(clt_optimizer optimizer, int slot);
+
+/* Makes kernels, the word and its scratch. The replica must be ready for training. */
+clt_status clt_update_create(clt_replica *replica, const clt_trainer_options *options,
+                             clt_update **update);
+
+void clt_update_destroy(clt_update *update);
+
+/* upstream[index] = coefficient / weight, on the device. */
+clt_status clt_update_upstream(clt_update *update, clt_view weight, cl_mem upstream, int index,
+                               double coefficient);
+
+/* gradients += micro_gradients, all buckets. */
+clt_status clt_update_add_micro(clt_update *update);
+
+/* The word, computed on the device from its gradients (a single device). */
+clt_status clt_update_word(clt_update *update);
+
+/* The word from what the reducers learned (several devices). */
+clt_status clt_update_set_word(clt_update *update, double sum_squares, bool finite);
+
+/* The optimizer's step number `step` (0, 1, ...) with learning rate `lr`, on all buckets. */
+clt_status clt_update_apply(clt_update *update, double lr, int64_t step);
+
+/* `state` takes `value`'s bytes if the step is committed. */
+clt_status clt_update_assign(clt_update *update, clt_view value, clt_view state, int64_t bytes);
+
+/* Lifts the guard's stop. */
+clt_status clt_update_reset(clt_update *update);
+
+/* The word's buffer: { ok, scale, norm, 0 } as floats. */
+cl_mem clt_update_word_buffer(const clt_update *update);
+
+#endif
