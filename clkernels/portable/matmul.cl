@@ -1,0 +1,52 @@
+/* Matrix products of any strides, one work-item an element. */
+#include "activation.clh"
+
+/* out[m, n] = activation(sum over k of a[m, k] b[k, n] + bias[n]); element (i, j) of an operand is
+ * at i * row + j * column. Partial sums of 64 terms keep rounding errors small in long sums. */
+kernel void matmul(global const float *a, long a_offset, global const float *b, long b_offset,
+                   global const float *bias, long bias_offset, global float *out, long out_offset,
+                   int M, int N, int K, int a_row, int a_column, int b_row, int b_column,
+                   int has_bias, int act, float slope)
+{
+    const long item = get_global_id(0);
+    if (item >= (long)M * N)
+        return;
+    const int m = (int)(item / N), n = (int)(item - (long)m * N);
+    a += a_offset + (long)m * a_row;
+    b += b_offset + (long)n * b_column;
+    float sum = 0.0f;
+    for (int k0 = 0; k0 < K; k0 += 64) {
+        const int count = min(64, K - k0);
+        float part = 0.0f;
+        for (int k = 0; k < count; k++) {
+            part += *a * *b;
+            a += a_column;
+            b += b_row;
+        }
+        sum += part;
+    }
+    if (has_bias)
+        sum += bias[bias_offset + n];
+    out[out_offset + item] = clt_activate(sum, act, slope);
+}
+
+/* out[j] = sum over the rows of x[rows, columns]. */
+kernel void column_sums(global const float *x, long x_offset, global float *out, long out_offset,
+                        int rows, int columns)
+{
+    const int column = (int)get_global_id(0);
+    if (column >= columns)
+        return;
+    x += x_offset + column;
+    float sum = 0.0f;
+    for (int row0 = 0; row0 < rows; row0 += 64) {
+        const int count = min(64, rows - row0);
+        float part = 0.0f;
+        for (int row = 0; row < count; row++) {
+            part += *x;
+            x += columns;
+        }
+        sum += part;
+    }
+    out[out_offset + column] = sum;
+}

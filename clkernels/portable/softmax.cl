@@ -1,0 +1,48 @@
+/* Softmax, its logarithm, and their gradients: one work-item a vector of C elements at distance
+ * `inner`; vector i begins at (i / inner) * C * inner + i % inner. */
+
+kernel void softmax(global const float *x, long x_offset, global float *y, long y_offset,
+                    long vectors, int C, int inner, int is_log)
+{
+    const long item = get_global_id(0);
+    if (item >= vectors)
+        return;
+    const long first = item / inner * C * inner + item % inner;
+    x += x_offset + first;
+    y += y_offset + first;
+    float largest = -INFINITY, sum = 0.0f;
+    for (int c = 0; c < C; c++)
+        largest = fmax(largest, x[(long)c * inner]);
+    for (int c = 0; c < C; c++)
+        sum += exp(x[(long)c * inner] - largest);
+    if (is_log) {
+        const float log_sum = log(sum);
+        for (int c = 0; c < C; c++)
+            y[(long)c * inner] = x[(long)c * inner] - largest - log_sum;
+    } else {
+        const float inverse = 1.0f / sum;
+        for (int c = 0; c < C; c++)
+            y[(long)c * inner] = exp(x[(long)c * inner] - largest) * inverse;
+    }
+}
+
+/* softmax: y (dy - sum of y dy); log_softmax: dy - exp(y) sum of dy. */
+kernel void softmax_grad(global const float *y, long y_offset, global const float *dy,
+                         long dy_offset, global float *dx, long dx_offset, long vectors, int C,
+                         int inner, int is_log)
+{
+    const long item = get_global_id(0);
+    if (item >= vectors)
+        return;
+    const long first = item / inner * C * inner + item % inner;
+    y += y_offset + first;
+    dy += dy_offset + first;
+    dx += dx_offset + first;
+    float sum = 0.0f;
+    for (int c = 0; c < C; c++)
+        sum += dy[(long)c * inner] * (is_log ? 1.0f : y[(long)c * inner]);
+    for (int c = 0; c < C; c++) {
+        const float at_y = y[(long)c * inner], at_dy = dy[(long)c * inner];
+        dx[(long)c * inner] = is_log ? at_dy - exp(at_y) * sum : at_y * (at_dy - sum);
+    }
+}

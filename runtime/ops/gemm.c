@@ -1,0 +1,38 @@
+#include "ops/gemm.h"
+
+#include "ops/nn.h"
+
+void clt_gemm_portable(const clt_gemm *gemm, const clt_target *target, clt_program *program)
+{
+    const int64_t one = 1;
+    const clt_extent m = clt_extent_dim(gemm->m), n = clt_extent_dim(gemm->n);
+    clt_launch_begin(program, "portable/matmul.cl", "matmul", "");
+    clt_arg_in(program, gemm->a);
+    clt_arg_in(program, gemm->b);
+    clt_arg_in(program, gemm->bias >= 0 ? gemm->bias : gemm->b);
+    clt_arg_out(program, gemm->out);
+    clt_arg_int(program, m);
+    clt_arg_int(program, n);
+    clt_arg_int(program, clt_extent_dim(gemm->k));
+    clt_arg_int(program, clt_extent_dim(gemm->trans_a ? one : gemm->lda));
+    clt_arg_int(program, clt_extent_dim(gemm->trans_a ? gemm->lda : one));
+    clt_arg_int(program, clt_extent_dim(gemm->trans_b ? one : gemm->ldb));
+    clt_arg_int(program, clt_extent_dim(gemm->trans_b ? gemm->ldb : one));
+    clt_arg_int(program, clt_fixed(gemm->bias >= 0));
+    clt_arg_epilogue(program, &gemm->epilogue);
+    /* infer made sure that at most one of the two depends on the batch. */
+    clt_extent items = gemm->m < 0 ? m : n;
+    items.mul *= gemm->m < 0 ? gemm->n : gemm->m;
+    clt_range_items(program, target, items);
+}
+
+void clt_column_sums_portable(int operand, int out, int64_t rows, int64_t columns,
+                              const clt_target *target, clt_program *program)
+{
+    clt_launch_begin(program, "portable/matmul.cl", "column_sums", "");
+    clt_arg_in(program, operand);
+    clt_arg_out(program, out);
+    clt_arg_int(program, clt_extent_dim(rows));
+    clt_arg_int(program, clt_fixed(columns));
+    clt_range_items(program, target, clt_fixed(columns));
+}

@@ -1,0 +1,27 @@
+/* Matrix products as launches: what matmul, linear and their gradients share. */
+#ifndef CLT_OPS_GEMM_H
+#define CLT_OPS_GEMM_H
+
+#include "ops/activation.h"
+#include "ops/launch.h"
+
+/* out[m, n] = activation(op(A)[m, k] op(B)[k, n] + bias[n]), all row-major. Sizes may be negative
+ * (times the batch). */
+typedef struct clt_gemm {
+    int64_t m, n, k;
+    int64_t lda, ldb; /* columns of A and B as they lie in memory */
+    bool trans_a, trans_b;
+    int a, b; /* the node's operands */
+    int bias; /* operand, or -1 */
+    int out;  /* output */
+    clt_epilogue epilogue;
+} clt_gemm;
+
+/* One work-item an element; any device. */
+void clt_gemm_portable(const clt_gemm *gemm, const clt_target *target, clt_program *program);
+
+/* out[columns] = sums over the rows of operand [rows, columns]; any device. */
+void clt_column_sums_portable(int operand, int out, int64_t rows, int64_t columns,
+                              const clt_target *target, clt_program *program);
+
+#endif

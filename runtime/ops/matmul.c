@@ -1,0 +1,143 @@
+/* matmul: the product of two matrices, either transposed. */
+#include <limits.h>
+
+#include "base/error.h"
+#include "ops/gemm.h"
+#include "ops/nn.h"
+
+/* Sizes of the product C[M, N] = sum over K; dimensions may be negative (times the batch). */
+typedef struct product {
+    int64_t m, n, k, k_of_b;
+    int64_t a_columns, b_columns;
+} product;
+
+static product sizes_of(const clt_node *node)
+{
+    const clt_matmul_attr *attr = node->attr;
+    const clt_type *a = &node->in[0]->type, *b = &node->in[1]->type;
+    const int64_t a_rows = clt_dims_product(a, 0, a->rank - 1), a_columns = a->dims[a->rank - 1];
+    const int64_t b_rows = clt_dims_product(b, 0, b->rank - 1), b_columns = b->dims[b->rank - 1];
+    return (product){.m = attr->trans_a ? a_columns : a_rows,
+                     .k = attr->trans_a ? a_rows : a_columns,
+                     .n = attr->trans_b ? b_rows : b_columns,
+                     .k_of_b = attr->trans_b ? b_columns : b_rows,
+                     .a_columns = a_columns,
+                     .b_columns = b_columns};
+}
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    const clt_matmul_attr *attr = node->attr;
+    const clt_type *a = &node->in[0]->type, *b = &node->in[1]->type;
+    char ta[CLT_TYPE_TEXT], tb[CLT_TYPE_TEXT];
+    clt_operand_text(node, 0, ta);
+    clt_operand_text(node, 1, tb);
+    CLT_TRY(clt_check_f32(node, 0));
+    CLT_TRY(clt_check_f32(node, 1));
+    if (a->rank < 2 || b->rank < 2)
+        return clt_fail(CLT_SHAPE, "matmul: operands need at least two dimensions: %s x %s", ta,
+                        tb);
+    if (!attr->flatten && (b->rank > 2 || (attr->trans_a && a->rank > 2)))
+        return clt_fail(CLT_SHAPE,
+                        "matmul: only an untransposed first operand may have more than two "
+                        "dimensions: %s%s x %s%s",
+                        ta, attr->trans_a ? "^T" : "", tb, attr->trans_b ? "^T" : "");
+    const product p = sizes_of(node);
+    if (p.k != p.k_of_b)
+        return clt_fail(CLT_SHAPE, "matmul: the inner dimensions of %s%s x %s%s differ", ta,
+                        attr->trans_a ? "^T" : "", tb, attr->trans_b ? "^T" : "");
+    if (p.m < 0 && p.n < 0)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "matmul: the result of %s%s x %s%s would grow with the square of the batch",
+                        ta, attr->trans_a ? "^T" : "", tb, attr->trans_b ? "^T" : "");
+    if (p.m > INT_MAX || p.n > INT_MAX || p.k > INT_MAX)
+        return clt_fail(CLT_UNSUPPORTED, "matmul: a dimension of %s x %s is above %d", ta, tb,
+                        INT_MAX);
+    out[0] = (clt_type){.dtype = CLT_F32, .rank = 2, .dims = {p.m, p.n}};
+    if (!attr->trans_a && a->rank > 2) {
+        out[0] = *a;
+        out[0].dims[a->rank - 1] = p.n;
+    }
+    return CLT_OK;
+}
+
+static clt_value *emit_matmul(clt_value *a, clt_value *b, bool trans_a, bool trans_b)
+{
+    const clt_matmul_attr attr = {.trans_a = trans_a, .trans_b = trans_b, .flatten = true};
+    return clt_emit1(&clt_op_matmul, &attr, 2, a, b);
+}
+
+static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    const clt_matmul_attr *attr = node->attr;
+    clt_value *a = node->in[0], *b = node->in[1];
+    /* C = A B: dA = dC B^T and dB = A^T dC; a transposed operand's gradient is the transpose. */
+    if (wanted[0])
+        dx[0] = attr->trans_a ? emit_matmul(b, dy[0], attr->trans_b, true)
+                              : emit_matmul(dy[0], b, false, !attr->trans_b);
+    if (wanted[1])
+        dx[1] = attr->trans_b ? emit_matmul(dy[0], a, true, attr->trans_a)
+                              : emit_matmul(a, dy[0], !attr->trans_a, false);
+    return clt_graph_status(node->graph);
+}
+
+static void describe(const clt_node *node, clt_str *text)
+{
+    const clt_matmul_attr *attr = node->attr;
+    if (attr->trans_a || attr->trans_b)
+        clt_str_add(text, "%c%c", attr->trans_a ? 'T' : 'N', attr->trans_b ? 'T' : 'N');
+}
+
+static double flops(const clt_node *node, int64_t n)
+{
+    const product p = sizes_of(node);
+    return 2.0 * (double)clt_dim(p.m, n) * (double)clt_dim(p.n, n) * (double)clt_dim(p.k, n);
+}
+
+static clt_gemm gemm_of(const clt_node *node)
+{
+    const clt_matmul_attr *attr = node->attr;
+    const product p = sizes_of(node);
+    return (clt_gemm){.m = p.m,
+                      .n = p.n,
+                      .k = p.k,
+                      .lda = p.a_columns,
+                      .ldb = p.b_columns,
+                      .trans_a = attr->trans_a,
+                      .trans_b = attr->trans_b,
+                      .a = 0,
+                      .b = 1,
+                      .bias = -1,
+                      .out = 0};
+}
+
+static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_gemm gemm = gemm_of(node);
+    clt_gemm_portable(&gemm, target, program);
+}
+
+static const clt_variant variants[] = {
+    {"portable", NULL, emit_portable},
+    {0},
+};
+
+const clt_op clt_op_matmul = {
+    .name = "matmul",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 1,
+    .attr_bytes = sizeof(clt_matmul_attr),
+    .infer = infer,
+    .gradient = gradient,
+    .describe = describe,
+    .flops = flops,
+    .variants = variants,
+};
+
+clt_value *clt_matmul(clt_value *a, clt_value *b, int trans_a, int trans_b)
+{
+    const clt_matmul_attr attr = {.trans_a = trans_a != 0, .trans_b = trans_b != 0};
+    return clt_emit1(&clt_op_matmul, &attr, 2, a, b);
+}

@@ -1,0 +1,115 @@
+/* mse: the sum of squared differences, and the gradient. */
+#include "base/error.h"
+#include "ops/loss.h"
+#include "ops/ops.h"
+
+static clt_status check_operands(const clt_node *node)
+{
+    char tx[CLT_TYPE_TEXT], ty[CLT_TYPE_TEXT];
+    CLT_TRY(clt_check_f32(node, 0));
+    CLT_TRY(clt_check_f32(node, 1));
+    if (!clt_type_equal(&node->in[0]->type, &node->in[1]->type))
+        return clt_fail(CLT_SHAPE, "%s: %s and %s differ in shape", node->op->name,
+                        clt_operand_text(node, 0, tx), clt_operand_text(node, 1, ty));
+    return CLT_OK;
+}
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    CLT_TRY(check_operands(node));
+    out[0] = out[1] = clt_scalar_type();
+    return CLT_OK;
+}
+
+static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    for (int i = 0; i < 2; i++)
+        if (wanted[i] && dy[0])
+            dx[i] = clt_emit1(&clt_op_mse_grad, NULL, 3, node->in[i], node->in[1 - i], dy[0]);
+    return clt_graph_status(node->graph);
+}
+
+static double flops(const clt_node *node, int64_t n)
+{
+    return 3.0 * (double)clt_type_elements(&node->in[0]->type, n);
+}
+
+static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_extent elements = clt_extent_elements(&node->in[0]->type);
+    const int64_t parts = clt_loss_parts(target, elements);
+    const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
+    clt_launch_begin(program, "portable/loss.cl", "mse", "");
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_scratch(program, sums);
+    clt_arg_scratch(program, counts);
+    clt_arg_long(program, elements);
+    clt_arg_int(program, clt_fixed(parts));
+    clt_range_items(program, target, clt_fixed(parts));
+    clt_loss_total(program, target, sums, counts, parts);
+}
+
+static const clt_variant variants[] = {
+    {"portable", NULL, emit_portable},
+    {0},
+};
+
+const clt_op clt_op_mse = {
+    .name = "mse",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 2,
+    .infer = infer,
+    .gradient = gradient,
+    .flops = flops,
+    .variants = variants,
+};
+
+clt_status clt_mse(clt_value *x, clt_value *target, clt_value **sum, clt_value **weight)
+{
+    return clt_loss_emit(&clt_op_mse, NULL, x, target, sum, weight);
+}
+
+/* --- mse_grad ------------------------------------------------------------------------------- */
+
+static clt_status infer_grad(const clt_node *node, clt_type *out)
+{
+    char text[CLT_TYPE_TEXT];
+    const clt_type scalar = clt_scalar_type();
+    CLT_TRY(check_operands(node));
+    if (!clt_type_equal(&node->in[2]->type, &scalar))
+        return clt_fail(CLT_SHAPE, "mse_grad: the upstream gradient is %s, not f32[1]",
+                        clt_operand_text(node, 2, text));
+    out[0] = node->in[0]->type;
+    return CLT_OK;
+}
+
+static void emit_grad_portable(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_extent elements = clt_extent_elements(&node->in[0]->type);
+    clt_launch_begin(program, "portable/loss.cl", "mse_grad", "");
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_in(program, 2);
+    clt_arg_out(program, 0);
+    clt_arg_long(program, elements);
+    clt_range_items(program, target, elements);
+}
+
+static const clt_variant grad_variants[] = {
+    {"portable", NULL, emit_grad_portable},
+    {0},
+};
+
+const clt_op clt_op_mse_grad = {
+    .name = "mse_grad",
+    .min_in = 3,
+    .max_in = 3,
+    .n_out = 1,
+    .infer = infer_grad,
+    .flops = flops,
+    .in_place = 1u,
+    .variants = grad_variants,
+};
