@@ -1,0 +1,47 @@
+# What `cmake --install` puts under the prefix: libraries, public headers, the command, and files
+# for find_package and pkg-config. All of them work from wherever the prefix is moved to.
+set(targets cltrain)
+if(TARGET cltrain-models)
+    list(APPEND targets cltrain-models)
+endif()
+if(TARGET cltrain_command)
+    install(TARGETS cltrain_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(TARGETS ${targets} EXPORT cltrainTargets
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+
+# <cltrain/mpi.h> belongs to libcltrain-mpi and is installed with it only.
+install(DIRECTORY runtime/include/cltrain DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+    FILES_MATCHING PATTERN "*.h" PATTERN "mpi.h" EXCLUDE)
+if(TARGET cltrain-models)
+    install(DIRECTORY models/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.h")
+endif()
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/cltrain)
+install(EXPORT cltrainTargets NAMESPACE cltrain:: DESTINATION ${package})
+configure_package_config_file(cmake/cltrainConfig.cmake.in ${PROJECT_BINARY_DIR}/cltrainConfig.cmake
+    INSTALL_DESTINATION ${package} NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/cltrainConfigVersion.cmake
+    COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/cltrainConfig.cmake ${PROJECT_BINARY_DIR}/cltrainConfigVersion.cmake
+    DESTINATION ${package})
+
+# pkg-config's prefix follows the file, unless the folders were given as absolute paths.
+foreach(folder LIBDIR INCLUDEDIR)
+    if(IS_ABSOLUTE "${CMAKE_INSTALL_${folder}}")
+        set(CLT_PC_${folder} "${CMAKE_INSTALL_${folder}}")
+    else()
+        set(CLT_PC_${folder} "\${prefix}/${CMAKE_INSTALL_${folder}}")
+    endif()
+endforeach()
+file(RELATIVE_PATH CLT_PC_PREFIX "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
+string(REGEX REPLACE "/$" "" CLT_PC_PREFIX "\${pcfiledir}/${CLT_PC_PREFIX}")
+configure_file(cmake/cltrain.pc.in cltrain.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/cltrain.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(TARGET cltrain-models)
+    configure_file(cmake/cltrain-models.pc.in cltrain-models.pc @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/cltrain-models.pc
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()

@@ -1,0 +1,44 @@
+"""Each public header compiles alone, as C11 and as C++11, without a warning."""
+import os
+import subprocess
+import sys
+
+import source
+
+WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wpedantic", "-Werror"]
+
+
+def compile_header(compiler, language, include_dirs, name):
+    command = compiler + language + WARNINGS + ["-fsyntax-only", "-DCL_TARGET_OPENCL_VERSION=120"]
+    for folder, system in include_dirs:
+        command += ["-isystem" if system else "-I", folder]
+    run = subprocess.run(command + ["-"], input=f"#include <{name}>\nint clt_test_unit;\n",
+                         capture_output=True, text=True)
+    return run.returncode == 0, run.stderr.strip()
+
+
+def main(root, opencl, c_compiler, cxx_compiler=""):
+    roots = [os.path.join(root, folder) for folder in ("runtime/include", "models/include")]
+    include_dirs = [(folder, False) for folder in roots if os.path.isdir(folder)] + [(opencl, True)]
+    names = []
+    for path in source.files(root, ".h"):
+        for folder in ("runtime/include/", "models/include/"):
+            if path.startswith(folder):
+                names.append(path[len(folder):])
+    compilers = [("C", [c_compiler], ["-std=c11", "-x", "c"])]
+    if cxx_compiler:
+        compilers.append(("C++", [cxx_compiler], ["-std=c++11", "-x", "c++"]))
+    problems = []
+    for name in names:
+        if name == "cltrain/mpi.h":
+            continue  # needs MPI's header; the tests of comm/mpi compile it
+        for label, compiler, language in compilers:
+            fine, message = compile_header(compiler, language, include_dirs, name)
+            if not fine:
+                problems.append(f"<{name}> alone as {label}:\n{message}")
+    languages = " and ".join(label for label, _, _ in compilers)
+    return source.report("public headers", problems, f"{len(names)} compile alone as {languages}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

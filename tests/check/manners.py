@@ -1,0 +1,47 @@
+"""A guest in its host program: the library does not print, exit, change the environment or allocate
+past base/alloc.h; and no marker of unfinished work is left anywhere."""
+import re
+import sys
+
+import source
+
+BANNED = {
+    "prints": r"\b(?:printf|vprintf|puts|putchar|perror)\s*\(|\b(?:stdout|stderr)\b",
+    "ends the process": r"\b(?:exit|_exit|_Exit|quick_exit|abort|assert)\s*\(",
+    "changes the environment": r"\b(?:setenv|unsetenv|putenv|clearenv|setlocale|signal|sigaction)\s*\(",
+    "allocates past base/alloc.h":
+        r"\b(?:malloc|calloc|realloc|strdup|strndup|aligned_alloc|posix_memalign|v?asprintf)\s*\(",
+}
+MARKER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
+
+
+def library(path):
+    return path.startswith(("runtime/", "comm/"))
+
+
+def check_file(path, text):
+    problems = []
+    if path.endswith((".c", ".h")) and library(path):
+        code = source.blank(text)
+        for what, pattern in BANNED.items():
+            if "allocates" in what and path == "runtime/base/alloc.c":
+                continue
+            for match in re.finditer(pattern, code):
+                problems.append(f"{path}:{source.line_of(code, match.start())}: "
+                                f"{match.group(0)}: {what}")
+    for match in MARKER.finditer(text):
+        problems.append(f"{path}:{source.line_of(text, match.start())}: {match.group(0)}: "
+                        "finish it, or open an issue")
+    return problems
+
+
+def main(root):
+    paths = source.files(root, ".c", ".h", ".cl", ".clh", ".def", ".py", ".sh", ".txt", ".cmake")
+    problems = []
+    for path in paths:
+        problems += check_file(path, source.read(root, path))
+    return source.report("manners", problems, f"{len(paths)} files")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

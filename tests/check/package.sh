@@ -1,0 +1,57 @@
+#!/bin/sh
+# Installs the build to a folder of its own, moves that folder, and builds programs against it: with
+# find_package, with pkg-config, and the example programs.
+set -eu
+root=$1 build=$2 cmake=$3 cc=$4
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT INT TERM
+
+"$cmake" --install "$build" --prefix "$work/first" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+mv "$work/first" "$work/prefix"
+prefix=$work/prefix
+
+build_with_cmake() {
+    "$cmake" -S "$1" -B "$2" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
+        -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" >"$work/log" 2>&1 &&
+        "$cmake" --build "$2" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+}
+
+build_with_cmake "$root/tests/check/consumer" "$work/consumer"
+"$work/consumer/consumer"
+if [ -x "$work/consumer/consumer_cxx" ]; then
+    "$work/consumer/consumer_cxx"
+    echo "find_package: C and C++"
+else
+    echo "find_package: C (no C++ compiler)"
+fi
+
+pc=$(dirname "$(find "$prefix" -name cltrain.pc)")
+export PKG_CONFIG_PATH="$pc"
+models=""
+if [ -f "$pc/cltrain-models.pc" ]; then
+    models=cltrain-models
+fi
+# The flags are words.
+# shellcheck disable=SC2046
+"$cc" "$root/tests/check/consumer/consumer.c" $(pkg-config --cflags --libs cltrain) -o "$work/by_pc"
+libdir=$(pkg-config --variable=libdir cltrain)
+LD_LIBRARY_PATH="$libdir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$work/by_pc"
+echo "pkg-config: C"
+
+if [ -x "$prefix/bin/cltrain" ]; then
+    "$prefix/bin/cltrain" --help >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    echo "the command runs from the prefix"
+fi
+
+set -- "$root"/models/examples/*.c
+if [ ! -e "$1" ]; then
+    echo "no example programs yet"
+    exit 0
+fi
+build_with_cmake "$root/models/examples" "$work/examples"
+for source in "$@"; do
+    # shellcheck disable=SC2046
+    "$cc" -std=gnu11 -Wall -Wextra -Werror "$source" \
+        $(pkg-config --cflags --libs $models cltrain OpenCL) -lm -o "$work/example"
+    echo "example $(basename "$source" .c): find_package and pkg-config"
+done

@@ -1,0 +1,61 @@
+"""The check scripts find what they are for: each is shown a violation and something legal."""
+import sys
+
+import includes
+import manners
+import sizes
+import source
+import symbols
+
+LONG = "int f(void)\n{\n" + "    x();\n" * 99 + "}\n"
+
+# (checker, path, text, number of problems)
+CASES = [
+    (includes, "runtime/graph/a.c", '#include "ops/ops.h"\n', 1),
+    (includes, "runtime/graph/a.c", '#include "base/vec.h"\n#include <cltrain/graph.h>\n', 0),
+    (includes, "runtime/exec/a.c", '#include "comm/local.h"\n', 1),
+    (includes, "runtime/exec/a.c", "#include <CL/cl.h>\nint a(void) { return clFinish(q); }\n", 0),
+    (includes, "runtime/plan/a.c", "void a(void) { clFinish(q); }\n", 1),
+    (includes, "runtime/plan/a.c", '/* clFinish(q) */ const char *s = "clFinish(q)";\n', 0),
+    (includes, "runtime/plan/a.c", "#include <CL/cl.h>\n", 1),
+    (includes, "runtime/plan/a.h", "#include <cltrain/opencl.h>\n", 1),
+    (includes, "runtime/include/cltrain/a.h", '#include "base/vec.h"\n', 1),
+    (includes, "runtime/include/cltrain/a.h", "#include <CL/cl.h>\n", 1),
+    (includes, "runtime/include/cltrain/opencl.h", "#include <CL/cl.h>\n", 0),
+    (includes, "models/lenet.c", '#include "graph/graph.h"\n', 1),
+    (includes, "models/examples/embed.c", "#include <CL/cl.h>\nint a = clFinish(q);\n", 0),
+    (includes, "tools/cltrain/train.c", '#include "options.h"\n', 0),
+    (includes, "comm/local/a.c", "void a(void) { MPI_Barrier(c); }\n", 1),
+    (includes, "comm/mpi/a.c", "#include <mpi.h>\nvoid a(void) { MPI_Barrier(c); }\n", 0),
+    (includes, "comm/mpi/a.c", "void a(void) { MPI_Init(0, 0); }\n", 1),
+    (includes, "tests/comm/a.c", "void a(void) { MPI_Init(0, 0); }\n", 0),
+    (sizes, "runtime/ops/a.c", "x;\n" * 600, 0),
+    (sizes, "runtime/ops/a.c", "x;\n" * 601, 1),
+    (sizes, "runtime/ops/a.c", LONG, 1),
+    (sizes, "runtime/ops/a.c", LONG.replace("    x();\n", "", 1), 0),
+    (manners, "runtime/base/a.c", 'void a(void) { fprintf(stderr, "no"); }\n', 1),
+    (manners, "runtime/base/a.c", "void a(void) { exit(1); }\n", 1),
+    (manners, "runtime/base/a.c", "void *a(void) { return malloc(1); }\n", 1),
+    (manners, "runtime/base/alloc.c", "void *a(void) { return malloc(1); }\n", 0),
+    (manners, "runtime/base/a.c", "/* exit(1) */ void *a(void) { return clt_alloc(1); }\n", 0),
+    (manners, "tests/base/a.c", "/* TO" "DO later */\n", 1),
+    (manners, "tests/base/a.c", 'void a(void) { printf("fine"); }\n', 0),
+]
+
+
+def main():
+    problems = []
+    for checker, path, text, expected in CASES:
+        found = checker.check_file(path, text)
+        if len(found) != expected:
+            problems.append(f"{checker.__name__}: {path}: {text!r}: expected {expected} problem(s), "
+                            f"got {found}")
+    header = ("#define M CLT_API int no(void)\nCLT_API clt_status clt_a(int b);\n"
+              "/* CLT_API int clt_b(void); */\nCLT_API clt_value *clt_c(\n    int (*f)(int));\n")
+    if symbols.declared(header) != {"clt_a", "clt_c"}:
+        problems.append(f"symbols: declared() gives {symbols.declared(header)}")
+    return source.report("check scripts", problems, f"{len(CASES) + 1} cases")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""What the shared library exports is what the public headers declare, no less and no more."""
+import re
+import subprocess
+import sys
+
+import source
+
+DECLARED = re.compile(r"\bCLT_API\b([^;{]*?)\b(\w+)\s*\(", re.DOTALL)
+VARIABLE = re.compile(r"\bCLT_API\s+extern\b[^;(]*?\b(\w+)\s*(?:\[[^\]]*\])?\s*;", re.DOTALL)
+
+
+def declared(text):
+    code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", "", source.blank(text), flags=re.MULTILINE)
+    names = {match.group(2) for match in DECLARED.finditer(code)}
+    return names | {match.group(1) for match in VARIABLE.finditer(code)}
+
+
+def main(root, library, nm):
+    run = subprocess.run([nm, "--dynamic", "--defined-only", "--format=posix", library],
+                         capture_output=True, text=True, check=True)
+    exported = {line.split()[0].split("@")[0] for line in run.stdout.splitlines() if line.strip()}
+    public = {}
+    for path in source.files(root, ".h"):
+        if path.startswith("runtime/include/") and not path.endswith("/mpi.h"):
+            for name in declared(source.read(root, path)):
+                public[name] = path
+    problems = [f"{name}: exported, but no public header declares it with CLT_API"
+                for name in sorted(exported - set(public))]
+    problems += [f"{name}: exported without the prefix clt_"
+                 for name in sorted(exported) if not name.startswith("clt_")]
+    problems += [f"{public[name]}: {name} is declared but not defined in the library"
+                 for name in sorted(set(public) - exported)]
+    return source.report("symbols", problems, f"{len(exported)} exported, all declared")
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,62 @@
+# Sourced by tools/quickstart and tools/test: Debian packages, and a build in a folder of its own.
+# shellcheck shell=bash
+
+# What the build needs.
+PACKAGES_BUILD="gcc libc6-dev cmake ninja-build pkg-config opencl-headers ocl-icd-opencl-dev
+    zlib1g-dev libjansson-dev libxxhash-dev libpopt-dev"
+# What training LeNet on the CPU and looking at it needs.
+PACKAGES_RUN="pocl-opencl-icd dataset-fashion-mnist gnuplot-nox"
+# What the tests need.
+PACKAGES_TEST="g++ libcmocka-dev python3 python3-pip clang clang-format-14 oclgrind"
+
+say() {
+    printf '\n==> %s\n' "$*"
+}
+
+fail() {
+    printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+    exit 1
+}
+
+# Prints those of the packages that are not installed.
+missing_packages() {
+    local package
+    for package in "$@"; do
+        if ! dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed; then
+            printf '%s ' "$package"
+        fi
+    done
+}
+
+# Installs what is missing; touches nothing, and asks for nothing, when all of it is there.
+install_packages() {
+    local missing as_root=()
+    command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
+        fail "this script installs Debian packages; elsewhere, see 'Build without root' in README.md"
+    missing=$(missing_packages "$@")
+    if [ -z "$missing" ]; then
+        say "All Debian packages are installed"
+        return
+    fi
+    say "Installing Debian packages: $missing"
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null ||
+            fail "run as root, or install sudo, or have these installed: $missing"
+        as_root=(sudo)
+    fi
+    "${as_root[@]}" apt-get update -q ||
+        fail "apt-get update failed: are the package sources reachable?"
+    # shellcheck disable=SC2086
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -q -y --no-install-recommends $missing ||
+        fail "apt-get could not install: $missing"
+}
+
+# configure_and_build FOLDER OPTION...
+configure_and_build() {
+    local folder=$1
+    shift
+    say "Building in $folder"
+    cmake -S . -B "$folder" -G Ninja "$@"
+    cmake --build "$folder"
+}
