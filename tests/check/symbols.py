@@ -15,10 +15,15 @@ def declared(text):
     return names | {match.group(1) for match in VARIABLE.finditer(code)}
 
 
-def main(root, library, nm):
-    run = subprocess.run([nm, "--dynamic", "--defined-only", "--format=posix", library],
+def dynamic_symbols(nm, which, library):
+    run = subprocess.run([nm, "--dynamic", which, "--format=posix", library],
                          capture_output=True, text=True, check=True)
-    exported = {line.split()[0].split("@")[0] for line in run.stdout.splitlines() if line.strip()}
+    return {line.split()[0].split("@")[0] for line in run.stdout.splitlines() if line.strip()}
+
+
+def main(root, library, nm):
+    exported = dynamic_symbols(nm, "--defined-only", library)
+    unresolved = dynamic_symbols(nm, "--undefined-only", library)
     public = {}
     for path in source.files(root, ".h"):
         if path.startswith("runtime/include/") and not path.endswith("/mpi.h"):
@@ -30,6 +35,8 @@ def main(root, library, nm):
                  for name in sorted(exported) if not name.startswith("clt_")]
     problems += [f"{public[name]}: {name} is declared but not defined in the library"
                  for name in sorted(set(public) - exported)]
+    problems += [f"{name}: used in the library, but nowhere defined"
+                 for name in sorted(unresolved) if name.startswith("clt_")]
     return source.report("symbols", problems, f"{len(exported)} exported, all declared")
 
 
