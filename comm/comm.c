@@ -1,0 +1,356 @@
+/* A communicator's life: create, abort, status, finalize, destroy. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "comm/internal.h"
+
+enum { DEFAULT_IN_FLIGHT = 256, MAX_IN_FLIGHT = 65536, MAX_THREADS = 64 };
+
+/* One thread leaves the other cores to the devices that compute meanwhile. */
+enum { DEFAULT_THREADS = 1 };
+
+void clt_comm_device_init(clt_comm_device *device)
+{
+    *device = (clt_comm_device){.struct_size = sizeof *device};
+}
+
+void clt_comm_options_init(clt_comm_options *options)
+{
+    *options = (clt_comm_options){.struct_size = sizeof *options};
+}
+
+void clt_comm_op_init(clt_comm_op *op)
+{
+    *op = (clt_comm_op){.struct_size = sizeof *op};
+}
+
+void clt_comm_result_init(clt_comm_result *result)
+{
+    *result = (clt_comm_result){.struct_size = sizeof *result, .finite = 1};
+}
+
+void clt_comm_abort_locked(clt_comm *comm, clt_status status, const char *message)
+{
+    if (comm->abort_status == CLT_OK) {
+        comm->abort_status = status == CLT_OK ? CLT_ABORTED : status;
+        snprintf(comm->abort_message, sizeof comm->abort_message, "%s",
+                 message && *message ? message : "comm: aborted without a message");
+        atomic_store(&comm->aborted, true);
+    }
+    pthread_cond_broadcast(&comm->work);
+    pthread_cond_broadcast(&comm->done);
+}
+
+clt_status clt_comm_aborted_locked(const clt_comm *comm)
+{
+    return clt_fail(CLT_ABORTED, "%s", comm->abort_message);
+}
+
+void clt_comm_enter(clt_comm *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    comm->inside++;
+    pthread_mutex_unlock(&comm->lock);
+}
+
+void clt_comm_leave(clt_comm *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    if (--comm->inside == 0 && comm->stop)
+        pthread_cond_broadcast(&comm->done);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+static clt_status read_options(const clt_comm_options *from, clt_comm_options *options)
+{
+    clt_comm_options_init(options);
+    if (from) {
+        if (from->struct_size < (int64_t)offsetof(clt_comm_options, threads) ||
+            from->struct_size > (int64_t)sizeof *options)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "comm: struct_size of clt_comm_options is %lld; call "
+                            "clt_comm_options_init",
+                            (long long)from->struct_size);
+        memcpy(options, from, (size_t)from->struct_size);
+    }
+    if (!options->max_in_flight)
+        options->max_in_flight = DEFAULT_IN_FLIGHT;
+    if (!options->threads)
+        options->threads = DEFAULT_THREADS;
+    if (options->path < CLT_COMM_PATH_AUTO || options->path > CLT_COMM_PATH_STAGED)
+        return clt_fail(CLT_INVALID_ARGUMENT, "comm: %d is not a path", (int)options->path);
+    if (options->max_in_flight < 1 || options->max_in_flight > MAX_IN_FLIGHT)
+        return clt_fail(CLT_INVALID_ARGUMENT, "comm: max_in_flight %d is not within 1 to %d",
+                        options->max_in_flight, MAX_IN_FLIGHT);
+    if (options->threads < 1 || options->threads > MAX_THREADS)
+        return clt_fail(CLT_INVALID_ARGUMENT, "comm: threads %d is not within 1 to %d",
+                        options->threads, MAX_THREADS);
+    if (options->timeout_ms < 0 || options->wait_poll_us < 0)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: timeout_ms %d and wait_poll_us %d may not be "
+                        "negative",
+                        options->timeout_ms, options->wait_poll_us);
+    return CLT_OK;
+}
+
+static clt_status check_queue(int i, const clt_comm_member *m, cl_command_queue queue)
+{
+    cl_context context;
+    cl_device_id device;
+    cl_command_queue_properties properties;
+    if (clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof context, &context, NULL) ||
+        clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof device, &device, NULL) ||
+        clGetCommandQueueInfo(queue, CL_QUEUE_PROPERTIES, sizeof properties, &properties, NULL))
+        return clt_fail(CLT_INVALID_ARGUMENT, "comm: a queue of device %d is not valid", i);
+    if (context != m->context || device != m->device)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: a queue of device %d (%s) belongs to another device or context", i,
+                        m->name);
+    if (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "comm: a queue of device %d (%s) is out of order; give one in order", i,
+                        m->name);
+    return CLT_OK;
+}
+
+static clt_status open_member(clt_comm *comm, int i, const clt_comm_device *d)
+{
+    clt_comm_member *m = &comm->members[i];
+    if (!d->context || !d->device || !d->compute)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: device %d lacks a context, a device or a compute queue", i);
+    cl_device_type type = 0;
+    cl_bool shared = CL_FALSE;
+    cl_platform_id platform;
+    char vendor[64] = "", name[256] = "";
+    if (clGetDeviceInfo(d->device, CL_DEVICE_NAME, sizeof name, name, NULL) ||
+        clGetDeviceInfo(d->device, CL_DEVICE_TYPE, sizeof type, &type, NULL) ||
+        clGetDeviceInfo(d->device, CL_DEVICE_HOST_UNIFIED_MEMORY, sizeof shared, &shared, NULL) ||
+        clGetDeviceInfo(d->device, CL_DEVICE_PLATFORM, sizeof platform, &platform, NULL) ||
+        clGetPlatformInfo(platform, CL_PLATFORM_VENDOR, sizeof vendor, vendor, NULL))
+        return clt_fail(CLT_INVALID_ARGUMENT, "comm: device %d is not a valid OpenCL device", i);
+    snprintf(m->name, sizeof m->name, "%.63s", name);
+    m->context = d->context;
+    m->device = d->device;
+    m->can_map = shared || (type & CL_DEVICE_TYPE_CPU);
+    m->wait_inside = (type & CL_DEVICE_TYPE_CPU) && strstr(vendor, "Intel");
+    if (comm->options.path == CLT_COMM_PATH_MAPPED && !m->can_map)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "comm: device %d (%s) does not share the host's memory: its buffers cannot "
+                        "be mapped in place; use the path auto",
+                        i, m->name);
+    CLT_TRY(check_queue(i, m, d->compute));
+    if (d->transfer)
+        CLT_TRY(check_queue(i, m, d->transfer));
+    clRetainContext(d->context);
+    clRetainCommandQueue(d->compute);
+    m->compute = d->compute;
+    m->queue = d->transfer ? d->transfer : d->compute;
+    if (d->transfer)
+        clRetainCommandQueue(d->transfer);
+    return CLT_OK;
+}
+
+static void close_member(clt_comm_member *m)
+{
+    if (!m->compute) /* open_member retains everything or nothing */
+        return;
+    clt_staging_free(m);
+    if (m->queue != m->compute)
+        clReleaseCommandQueue(m->queue);
+    clReleaseCommandQueue(m->compute);
+    clReleaseContext(m->context);
+}
+
+static clt_status build(clt_comm *comm, const clt_comm_device *devices)
+{
+    comm->ring_size = 2 * comm->options.max_in_flight;
+    comm->members = clt_calloc((size_t)comm->count, sizeof *comm->members);
+    comm->ring = clt_calloc((size_t)comm->ring_size, sizeof *comm->ring);
+    comm->sides = clt_calloc((size_t)comm->ring_size * (size_t)comm->count, sizeof *comm->sides);
+    comm->partials = clt_calloc(CLT_COMM_MAX_PIECES, sizeof *comm->partials);
+    if (!comm->members || !comm->ring || !comm->sides || !comm->partials)
+        return CLT_OUT_OF_MEMORY;
+    for (int i = 0; i < comm->ring_size; i++) {
+        comm->ring[i].comm = comm;
+        comm->ring[i].sequence = -1;
+        comm->ring[i].sides = comm->sides + (size_t)i * (size_t)comm->count;
+    }
+    for (int i = 0; i < comm->count; i++) {
+        if (devices[i].struct_size != (int64_t)sizeof *devices)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "comm: struct_size of device %d is %lld; call clt_comm_device_init", i,
+                            (long long)devices[i].struct_size);
+        CLT_TRY(open_member(comm, i, &devices[i]));
+    }
+    CLT_TRY(clt_team_create(comm->options.threads, &comm->team));
+    if (pthread_create(&comm->reducer, NULL, clt_comm_reducer, comm))
+        return clt_fail(CLT_OUT_OF_MEMORY, "comm: the communicator's thread cannot be started");
+    comm->reducer_started = true;
+    return CLT_OK;
+}
+
+clt_status clt_comm_create(const clt_comm_device *devices, int count,
+                           const clt_comm_options *options, clt_comm **out)
+{
+    if (count < 1 || !devices)
+        return clt_fail(CLT_INVALID_ARGUMENT, "comm: a communicator needs at least one device");
+    clt_comm_options checked;
+    CLT_TRY(read_options(options, &checked));
+    clt_comm *comm = CLT_NEW(clt_comm);
+    if (!comm)
+        return CLT_OUT_OF_MEMORY;
+    comm->options = checked;
+    comm->count = count;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&comm->lock, NULL);
+    pthread_cond_init(&comm->work, NULL);
+    pthread_cond_init(&comm->done, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    clt_status status = build(comm, devices);
+    if (status != CLT_OK) {
+        clt_comm_destroy(comm);
+        return status;
+    }
+    *out = comm;
+    return CLT_OK;
+}
+
+/* Ends what a side has under way; only destroy's thread is left. */
+static void clear_side(clt_comm *comm, clt_comm_request *r, int device)
+{
+    clt_comm_side *side = &r->sides[device];
+    if (side->ready) {
+        clWaitForEvents(1, &side->ready);
+        clReleaseEvent(side->ready);
+        side->ready = NULL;
+    }
+    if (!side->joined || side->completed)
+        return;
+    clt_comm_transfer_end(comm, device, side, true, NULL);
+    if (side->op.mem)
+        clReleaseMemObject(side->op.mem);
+    if (side->op.out)
+        clReleaseMemObject(side->op.out);
+    side->completed = true;
+}
+
+void clt_comm_destroy(clt_comm *comm)
+{
+    if (!comm)
+        return;
+    pthread_mutex_lock(&comm->lock);
+    bool in_use = false;
+    for (int i = 0; comm->members && i < comm->count; i++)
+        in_use |= comm->members[i].oldest < comm->members[i].next;
+    if (in_use)
+        clt_comm_abort_locked(comm, CLT_ABORTED,
+                              "comm: the communicator was destroyed with requests in flight");
+    comm->stop = true;
+    pthread_cond_broadcast(&comm->work);
+    while (comm->inside > 0)
+        pthread_cond_wait(&comm->done, &comm->lock);
+    pthread_mutex_unlock(&comm->lock);
+    if (comm->reducer_started)
+        pthread_join(comm->reducer, NULL);
+    for (int i = 0; comm->ring && comm->sides && i < comm->ring_size; i++) {
+        for (int d = 0; d < comm->count && comm->ring[i].sequence >= 0; d++)
+            clear_side(comm, &comm->ring[i], d);
+    }
+    /* Uploads and unmaps still use the staging. */
+    for (int i = 0; comm->members && i < comm->count; i++) {
+        if (comm->members[i].compute)
+            clFinish(comm->members[i].queue);
+    }
+    clt_team_destroy(comm->team);
+    for (int i = 0; comm->members && i < comm->count; i++)
+        close_member(&comm->members[i]);
+    pthread_cond_destroy(&comm->work);
+    pthread_cond_destroy(&comm->done);
+    pthread_mutex_destroy(&comm->lock);
+    clt_free(comm->partials);
+    clt_free(comm->sides);
+    clt_free(comm->ring);
+    clt_free(comm->members);
+    clt_free(comm);
+}
+
+int clt_comm_size(const clt_comm *comm)
+{
+    return comm->count;
+}
+
+int clt_comm_device_count(const clt_comm *comm)
+{
+    return comm->count;
+}
+
+int clt_comm_participant(const clt_comm *comm, int device)
+{
+    return device >= 0 && device < comm->count ? device : -1;
+}
+
+clt_status clt_comm_reserve(clt_comm *comm, int device, int64_t bytes, int requests)
+{
+    if (device < 0 || device >= comm->count || bytes < 1 || requests < 0)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: cannot reserve for %d requests of %lld bytes on device %d of %d",
+                        requests, (long long)bytes, device, comm->count);
+    clt_comm_member *m = &comm->members[device];
+    clt_comm_enter(comm);
+    pthread_mutex_lock(&comm->lock);
+    bool idle = m->oldest == m->next;
+    pthread_mutex_unlock(&comm->lock);
+    clt_status status =
+        idle
+            ? clt_staging_reserve(m, (size_t)bytes, requests)
+            : clt_fail(CLT_STATE, "comm: device %d has requests in flight; reserve before", device);
+    clt_comm_leave(comm);
+    return status;
+}
+
+void clt_comm_abort(clt_comm *comm, clt_status status, const char *message)
+{
+    pthread_mutex_lock(&comm->lock);
+    clt_comm_abort_locked(comm, status, message);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+clt_status clt_comm_status(clt_comm *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    clt_status status = comm->abort_status;
+    if (status != CLT_OK)
+        clt_fail(status, "%s", comm->abort_message);
+    pthread_mutex_unlock(&comm->lock);
+    return status;
+}
+
+clt_status clt_comm_progress(clt_comm *comm)
+{
+    return clt_comm_status(comm);
+}
+
+clt_status clt_comm_finalize(clt_comm *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    clt_status status = CLT_OK;
+    if (comm->abort_status != CLT_OK)
+        status = clt_comm_aborted_locked(comm);
+    for (int i = 0; status == CLT_OK && i < comm->count; i++) {
+        const clt_comm_member *m = &comm->members[i];
+        if (m->oldest < m->next)
+            status = clt_fail(CLT_STATE,
+                              "comm: device %d has not completed collective %lld; complete all "
+                              "requests before finalizing",
+                              i, (long long)m->oldest);
+    }
+    if (status == CLT_OK)
+        comm->finalized = true;
+    pthread_mutex_unlock(&comm->lock);
+    return status;
+}

@@ -1,0 +1,79 @@
+/*
+ * Pinned host memory, per device since it is pinned per context. Pieces are kept for the life of
+ * the communicator. A piece may be taken again as soon as complete gave it back: its upload may
+ * still be under way, but the next host write to it waits for an event that the same in-order queue
+ * reaches only after that upload.
+ */
+#include "base/error.h"
+#include "base/vec.h"
+#include "comm/internal.h"
+
+/* Sizes are rounded up, so that nearly equal buckets share pieces. */
+enum { ROUND = 65536 };
+
+static clt_status add(clt_comm_member *m, size_t bytes)
+{
+    CLT_TRY(CLT_RESERVE(m->staging, m->staging_count, m->staging_room, 1));
+    clt_staging s = {.bytes = (bytes + ROUND - 1) / ROUND * ROUND};
+    cl_int error;
+    s.mem = clCreateBuffer(m->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, s.bytes, NULL,
+                           &error);
+    if (error != CL_SUCCESS)
+        return clt_fail(
+            CLT_OUT_OF_MEMORY,
+            "comm: %zu bytes of pinned memory for device %s cannot be had (OpenCL error "
+            "%d); use smaller buckets",
+            s.bytes, m->name, error);
+    s.host = clEnqueueMapBuffer(m->queue, s.mem, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, s.bytes, 0,
+                                NULL, NULL, &error);
+    if (error != CL_SUCCESS) {
+        clReleaseMemObject(s.mem);
+        return clt_fail(CLT_OUT_OF_MEMORY,
+                        "comm: %zu bytes of pinned memory of device %s cannot be mapped (OpenCL "
+                        "error %d); use smaller buckets",
+                        s.bytes, m->name, error);
+    }
+    m->staging[m->staging_count++] = s;
+    return CLT_OK;
+}
+
+clt_status clt_staging_take(clt_comm_member *m, size_t bytes, int *index)
+{
+    int best = -1;
+    for (int i = 0; i < m->staging_count; i++) {
+        const clt_staging *s = &m->staging[i];
+        if (!s->used && s->bytes >= bytes && (best < 0 || s->bytes < m->staging[best].bytes))
+            best = i;
+    }
+    if (best < 0) {
+        CLT_TRY(add(m, bytes));
+        best = m->staging_count - 1;
+    }
+    m->staging[best].used = true;
+    *index = best;
+    return CLT_OK;
+}
+
+clt_status clt_staging_reserve(clt_comm_member *m, size_t bytes, int requests)
+{
+    int have = 0;
+    for (int i = 0; i < m->staging_count; i++)
+        have += !m->staging[i].used && m->staging[i].bytes >= bytes;
+    for (; have < requests; have++)
+        CLT_TRY(add(m, bytes));
+    return CLT_OK;
+}
+
+void clt_staging_free(clt_comm_member *m)
+{
+    for (int i = 0; i < m->staging_count; i++) {
+        clEnqueueUnmapMemObject(m->queue, m->staging[i].mem, m->staging[i].host, 0, NULL, NULL);
+        clReleaseMemObject(m->staging[i].mem);
+    }
+    /* PoCL crashes where the caller then releases the device while it still runs a command. */
+    if (m->staging_count)
+        clFinish(m->queue);
+    clt_free(m->staging);
+    m->staging = NULL;
+    m->staging_count = m->staging_room = 0;
+}

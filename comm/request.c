@@ -1,0 +1,366 @@
+/* start, complete, test: a device's way through a request. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "comm/internal.h"
+
+static const char *label_of(const clt_comm_op *op)
+{
+    return op->label ? op->label : "unnamed";
+}
+
+static clt_status check_device(const clt_comm *comm, int device)
+{
+    if (device < 0 || device >= comm->count)
+        return clt_fail(CLT_INVALID_ARGUMENT, "comm: there is no device %d, only 0 to %d", device,
+                        comm->count - 1);
+    return CLT_OK;
+}
+
+/* Copies what the caller's version of the structure has; later fields keep their defaults. */
+static clt_status read_op(const clt_comm_op *from, clt_comm_op *op)
+{
+    clt_comm_op_init(op);
+    if (from->struct_size < (int64_t)offsetof(clt_comm_op, mem) ||
+        from->struct_size > (int64_t)sizeof *op)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: struct_size of clt_comm_op is %lld; call clt_comm_op_init, and link "
+                        "the library whose header was compiled",
+                        (long long)from->struct_size);
+    memcpy(op, from, (size_t)from->struct_size);
+    return CLT_OK;
+}
+
+static clt_status check_buffer(const clt_comm *comm, int device, const clt_comm_op *op, cl_mem mem,
+                               int64_t offset)
+{
+    const clt_comm_member *m = &comm->members[device];
+    int64_t size = clt_dtype_size(op->dtype);
+    cl_context context;
+    size_t bytes;
+    if (!mem)
+        return clt_fail(CLT_INVALID_ARGUMENT, "comm: %s: device %d has no buffer", label_of(op),
+                        device);
+    if (clGetMemObjectInfo(mem, CL_MEM_CONTEXT, sizeof context, &context, NULL) != CL_SUCCESS ||
+        clGetMemObjectInfo(mem, CL_MEM_SIZE, sizeof bytes, &bytes, NULL) != CL_SUCCESS ||
+        context != m->context)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: %s: the buffer of device %d (%s) is not of that device's context",
+                        label_of(op), device, m->name);
+    int64_t room = (int64_t)bytes / size;
+    if (offset < 0 || offset > room || op->count > room - offset)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: %s: elements %lld to %lld are not within the %lld of device %d's "
+                        "buffer",
+                        label_of(op), (long long)offset, (long long)(offset + op->count),
+                        (long long)room, device);
+    return CLT_OK;
+}
+
+static clt_status check_op(const clt_comm *comm, int device, const clt_comm_op *op,
+                           const clt_comm_algorithm **algorithm)
+{
+    const int64_t most = INT64_MAX / 64;
+    if (op->count < 0 || op->count > most)
+        return clt_fail(CLT_INVALID_ARGUMENT, "comm: %s: the count %lld is out of range",
+                        label_of(op), (long long)op->count);
+    if (op->dtype >= 0 && clt_dtype_size(op->dtype) && op->count > 0) {
+        CLT_TRY(check_buffer(comm, device, op, op->mem, op->offset));
+        if (op->out)
+            CLT_TRY(check_buffer(comm, device, op, op->out, op->out_offset));
+    }
+    return clt_comm_choose(comm, device, op, algorithm);
+}
+
+clt_status clt_comm_supports(const clt_comm *comm, int device, const clt_comm_op *from)
+{
+    clt_comm_op op;
+    const clt_comm_algorithm *algorithm;
+    CLT_TRY(check_device(comm, device));
+    CLT_TRY(read_op(from, &op));
+    op.mem = NULL;
+    return clt_comm_choose(comm, device, &op, &algorithm);
+}
+
+static bool same_operation(const clt_comm_op *a, const clt_comm_op *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->reduction == b->reduction &&
+           a->root == b->root && a->count == b->count &&
+           !((a->flags ^ b->flags) & CLT_COMM_MEASURE);
+}
+
+/* Finds or opens the slot of this device's next collective; the lock is held. Nothing changes on
+ * failure but, for a mismatch, the abort. */
+static clt_status join_locked(clt_comm *comm, int device, int64_t sequence, const clt_comm_op *op,
+                              const clt_comm_algorithm *algorithm, clt_comm_request **joined)
+{
+    clt_comm_member *m = &comm->members[device];
+    if (comm->abort_status != CLT_OK)
+        return clt_comm_aborted_locked(comm);
+    if (comm->finalized)
+        return clt_fail(CLT_STATE, "comm: %s: the communicator was finalized", label_of(op));
+    if (m->next - m->oldest >= comm->options.max_in_flight)
+        return clt_fail(CLT_STATE,
+                        "comm: %s: device %d has %d requests in flight; complete one, or raise "
+                        "max_in_flight",
+                        label_of(op), device, comm->options.max_in_flight);
+    if (sequence >= 0 && sequence != m->next) {
+        clt_fail(CLT_MISMATCH, "comm: %s: device %d starts collective %lld where %lld is its next",
+                 label_of(op), device, (long long)sequence, (long long)m->next);
+        clt_comm_abort_locked(comm, CLT_MISMATCH, clt_error_message());
+        return CLT_MISMATCH;
+    }
+    /* No device is more than max_in_flight ahead of its own oldest, nor that one further ahead of
+     * another's: with twice as many slots this one is free or the same collective's. */
+    clt_comm_request *r = &comm->ring[m->next % comm->ring_size];
+    if (r->sequence < 0) {
+        r->sequence = m->next;
+        r->algorithm = algorithm;
+        r->joined = r->completed = 0;
+        r->busy = r->done = false;
+        r->sum_squares = 0;
+        r->finite = true;
+        r->contributors = 0;
+        for (int i = 0; i < comm->count; i++)
+            r->sides[i] = (clt_comm_side){.staging = -1};
+        r->sides[device].op = *op;
+    } else {
+        for (int i = 0; i < comm->count; i++) {
+            const clt_comm_op *other = &r->sides[i].op;
+            if (!r->sides[i].op.struct_size || same_operation(op, other))
+                continue;
+            clt_fail(CLT_MISMATCH,
+                     "comm: collective %lld: device %d brings %s (kind %d, %s x %lld), device %d "
+                     "brings %s (kind %d, %s x %lld); all must start the same in the same order",
+                     (long long)r->sequence, device, label_of(op), (int)op->kind,
+                     clt_dtype_name(op->dtype), (long long)op->count, i, label_of(other),
+                     (int)other->kind, clt_dtype_name(other->dtype), (long long)other->count);
+            clt_comm_abort_locked(comm, CLT_MISMATCH, clt_error_message());
+            return CLT_MISMATCH;
+        }
+        r->sides[device].op = *op;
+    }
+    m->next++;
+    *joined = r;
+    return CLT_OK;
+}
+
+static void retain_buffers(const clt_comm_op *op)
+{
+    if (op->mem)
+        clRetainMemObject(op->mem);
+    if (op->out)
+        clRetainMemObject(op->out);
+}
+
+static void release_buffers(const clt_comm_op *op)
+{
+    if (op->mem)
+        clReleaseMemObject(op->mem);
+    if (op->out)
+        clReleaseMemObject(op->out);
+}
+
+static clt_status start(clt_comm *comm, int device, int64_t sequence, const clt_comm_op *op,
+                        int wait_count, const cl_event *wait_list, clt_comm_request **request)
+{
+    const clt_comm_algorithm *algorithm;
+    clt_comm_request *r = NULL;
+    CLT_TRY(check_op(comm, device, op, &algorithm));
+    pthread_mutex_lock(&comm->lock);
+    clt_status status = join_locked(comm, device, sequence, op, algorithm, &r);
+    pthread_mutex_unlock(&comm->lock);
+    if (status != CLT_OK)
+        return status;
+
+    clt_comm_side *side = &r->sides[device];
+    algorithm->side_roles(comm, op, device, &side->reads, &side->writes);
+    retain_buffers(op);
+    status = clt_comm_transfer_begin(comm, device, side, wait_count, wait_list);
+
+    pthread_mutex_lock(&comm->lock);
+    side->joined = true; /* on failure too: destroy cleans up */
+    r->joined++;
+    if (status != CLT_OK)
+        clt_comm_abort_locked(comm, status, clt_error_message());
+    else if (r->joined == comm->count)
+        pthread_cond_signal(&comm->work);
+    pthread_mutex_unlock(&comm->lock);
+    if (status == CLT_OK)
+        *request = r;
+    return status;
+}
+
+clt_status clt_comm_start(clt_comm *comm, int device, int64_t sequence, const clt_comm_op *from,
+                          int wait_count, const cl_event *wait_list, clt_comm_request **request)
+{
+    clt_comm_op op;
+    CLT_TRY(check_device(comm, device));
+    CLT_TRY(read_op(from, &op));
+    if (wait_count < 0 || (wait_count > 0 && !wait_list))
+        return clt_fail(CLT_INVALID_ARGUMENT, "comm: %s: a wait list of %d events is not there",
+                        label_of(&op), wait_count);
+    clt_comm_enter(comm);
+    clt_status status =
+        start(comm, device, sequence, &op, wait_count, wait_count ? wait_list : NULL, request);
+    clt_comm_leave(comm);
+    return status;
+}
+
+/* The device's timer for this request; false where it has none. */
+static bool deadline_of(const clt_comm *comm, const clt_comm_op *op, struct timespec *deadline)
+{
+    int ms = op->timeout_ms ? op->timeout_ms : comm->options.timeout_ms;
+    if (ms <= 0)
+        return false;
+    clock_gettime(CLOCK_MONOTONIC, deadline);
+    deadline->tv_sec += ms / 1000;
+    deadline->tv_nsec += ms % 1000 * 1000000L;
+    if (deadline->tv_nsec >= 1000000000L) {
+        deadline->tv_sec++;
+        deadline->tv_nsec -= 1000000000L;
+    }
+    return true;
+}
+
+/* Names what a request still waits for; the lock is held. */
+static clt_status timed_out(const clt_comm *comm, const clt_comm_request *r, int device)
+{
+    char missing[160] = "";
+    size_t used = 0;
+    for (int i = 0; i < comm->count; i++) {
+        if (r->sides[i].joined || used >= sizeof missing)
+            continue;
+        int n = snprintf(missing + used, sizeof missing - used, "%s%d (%.24s)", used ? ", " : "", i,
+                         comm->members[i].name);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    return clt_fail(CLT_TIMEOUT,
+                    "comm: collective %lld (%s): device %d waited until the deadline; "
+                    "%s%s",
+                    (long long)r->sequence, label_of(&r->sides[device].op), device,
+                    used ? "not started by device "
+                         : "all devices started it, their transfers "
+                           "have not ended",
+                    missing);
+}
+
+/* Blocks until the request is done or the communicator aborted; the lock is held. */
+static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
+{
+    clt_comm_side *side = &r->sides[device];
+    struct timespec deadline;
+    bool timed = deadline_of(comm, &side->op, &deadline);
+    if (!r->done && !timed && side->ready && comm->members[device].wait_inside) {
+        pthread_mutex_unlock(&comm->lock);
+        clWaitForEvents(1, &side->ready); /* a failure reaches the reducer too */
+        pthread_mutex_lock(&comm->lock);
+    }
+    clt_status timeout = CLT_OK;
+    while (!r->done && comm->abort_status == CLT_OK) {
+        if (!timed) {
+            pthread_cond_wait(&comm->done, &comm->lock);
+        } else if (pthread_cond_timedwait(&comm->done, &comm->lock, &deadline) == ETIMEDOUT &&
+                   !r->done && comm->abort_status == CLT_OK) {
+            timeout = timed_out(comm, r, device);
+            clt_comm_abort_locked(comm, timeout, clt_error_message());
+        }
+    }
+    /* The reducer is at work in the mapped memory: a moment, since it waits for nobody there. */
+    while (r->busy)
+        pthread_cond_wait(&comm->done, &comm->lock);
+    if (timeout != CLT_OK)
+        return timeout;
+    return comm->abort_status == CLT_OK ? CLT_OK : clt_comm_aborted_locked(comm);
+}
+
+static void side_end_locked(clt_comm *comm, clt_comm_request *r, int device)
+{
+    clt_comm_member *m = &comm->members[device];
+    r->sides[device].completed = true;
+    if (++r->completed == comm->count)
+        r->sequence = -1;
+    while (m->oldest < m->next) {
+        const clt_comm_request *old = &comm->ring[m->oldest % comm->ring_size];
+        if (old->sequence == m->oldest && !old->sides[device].completed)
+            break;
+        m->oldest++;
+    }
+}
+
+clt_status clt_comm_complete(clt_comm_request *r, int device, clt_comm_result *result,
+                             cl_event *event)
+{
+    clt_comm *comm = r->comm;
+    CLT_TRY(check_device(comm, device));
+    if (result && result->struct_size != (int64_t)sizeof *result)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: struct_size of clt_comm_result is %lld; call clt_comm_result_init",
+                        (long long)result->struct_size);
+    clt_comm_enter(comm);
+    clt_comm_side *side = &r->sides[device];
+    pthread_mutex_lock(&comm->lock);
+    clt_status status = CLT_OK;
+    if (r->sequence < 0 || !side->joined || side->completed)
+        status = clt_fail(CLT_STATE,
+                          "comm: device %d has not started this request, or completed "
+                          "it before",
+                          device);
+    if (status != CLT_OK) {
+        pthread_mutex_unlock(&comm->lock);
+        clt_comm_leave(comm);
+        return status;
+    }
+    status = await_locked(comm, r, device);
+    bool undo = status != CLT_OK;
+    clt_comm_result learned = {sizeof learned, r->sum_squares, r->finite, r->contributors};
+    pthread_mutex_unlock(&comm->lock);
+
+    char message[sizeof comm->abort_message];
+    if (undo)
+        snprintf(message, sizeof message, "%s", clt_error_message());
+    cl_event arrived = NULL;
+    clt_status end =
+        clt_comm_transfer_end(comm, device, side, undo, !undo && event ? &arrived : NULL);
+    if (undo)
+        clt_error_restore(message);
+    else
+        status = end;
+    release_buffers(&side->op);
+
+    pthread_mutex_lock(&comm->lock);
+    if (!undo && status != CLT_OK)
+        clt_comm_abort_locked(comm, status, clt_error_message());
+    /* After an abort the reducer may still be waiting for this event: destroy releases it. */
+    if (!undo && side->ready) {
+        clReleaseEvent(side->ready);
+        side->ready = NULL;
+    }
+    /* After an abort slots are not used again; keeping them keeps their events. */
+    if (undo)
+        side->completed = true;
+    else
+        side_end_locked(comm, r, device);
+    pthread_mutex_unlock(&comm->lock);
+    clt_comm_leave(comm);
+    if (status != CLT_OK)
+        return status;
+    if (result)
+        *result = learned;
+    if (event)
+        *event = arrived;
+    return CLT_OK;
+}
+
+clt_status clt_comm_test(clt_comm_request *r, int device, int *done)
+{
+    CLT_TRY(check_device(r->comm, device));
+    pthread_mutex_lock(&r->comm->lock);
+    bool ended = r->done || (r->comm->abort_status != CLT_OK && !r->busy);
+    pthread_mutex_unlock(&r->comm->lock);
+    *done = ended;
+    return CLT_OK;
+}

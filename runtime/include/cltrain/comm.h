@@ -1,0 +1,245 @@
+/*
+ * Collectives on OpenCL buffers: all-reduce, broadcast and their relatives between the devices of
+ * this process (and, through a communicator made elsewhere, of other processes). Usable without the
+ * rest of the library by any OpenCL program; this header needs <CL/cl.h>, cltrain.h does not
+ * include it.
+ *
+ * A collective is two calls, made once per participating device:
+ *
+ *     clt_comm_start(comm, device, -1, &op, 1, &written, &request);      enqueues a download or map
+ *     ... enqueue whatever does not need the result, start further collectives ...
+ *     clt_comm_complete(request, device, NULL, &arrived);                enqueues an upload or
+ * unmap
+ *
+ * - Every device starts the same collectives in the same order: the k-th start of one device joins
+ *   the k-th start of every other. There is no other matching, and no matching by time of arrival.
+ * - start never blocks. complete blocks until the host's part of that request is done, never for
+ *   the device: its upload is only enqueued. So one thread may serve all devices of a communicator
+ *   (start on all of them, then complete on all of them), or each device may have a thread.
+ * - The calls for one device come from one thread at a time. Different devices may be used by
+ *   different threads at once. clt_comm_abort, clt_comm_status and clt_comm_test may be called by
+ *   any thread at any time.
+ * - Between the wait list of start and the event of complete the caller's commands leave the
+ *   operation's buffers alone.
+ * - The result's bits depend on the data, the count and the order of the devices in the
+ *   communicator, never on timing or on the number of threads; all devices get the same bits.
+ * - Events in a wait list belong to the device's own context (OpenCL's rule). Do not put a user
+ *   event there: drivers stall a queue for it.
+ * - After the first use of each size, or clt_comm_reserve, neither memory nor any OpenCL object but
+ *   events (at most two for each device and request) is created.
+ */
+#ifndef CLTRAIN_COMM_H
+#define CLTRAIN_COMM_H
+
+#include <stdint.h>
+
+#include <CL/cl.h>
+
+#include <cltrain/export.h>
+#include <cltrain/status.h>
+#include <cltrain/types.h>
+
+CLT_BEGIN_DECLS
+
+/* A group of devices that take part in collectives together. */
+typedef struct clt_comm clt_comm;
+
+/* One collective under way; shared by the devices that take part in it. */
+typedef struct clt_comm_request clt_comm_request;
+
+/* One device of this process that takes part. */
+typedef struct clt_comm_device {
+    int64_t struct_size; /* set by clt_comm_device_init */
+    cl_context context;
+    cl_device_id device;
+    cl_command_queue compute;  /* in order; the caller's kernels run here */
+    cl_command_queue transfer; /* in order; NULL: transfers go to `compute` too */
+} clt_comm_device;
+
+/* How the data of one device reaches the host. */
+typedef enum clt_comm_path {
+    CLT_COMM_PATH_AUTO = 0,   /* mapped where device and operation allow it, else staged */
+    CLT_COMM_PATH_MAPPED = 1, /* mapped in place: devices that share the host's memory */
+    CLT_COMM_PATH_STAGED = 2  /* non-blocking copies through pinned host memory */
+} clt_comm_path;
+
+typedef struct clt_comm_options {
+    int64_t struct_size; /* set by clt_comm_options_init */
+    clt_comm_path path;
+    int threads;       /* host threads that sum; 0: the library's choice */
+    int max_in_flight; /* requests that one device may have started and not completed; 0: 256 */
+    int timeout_ms;    /* a complete that waits longer aborts the communicator; 0: never */
+    int wait_poll_us;  /* 0: block in clWaitForEvents; else sleep this long between looks, for
+                          drivers whose wait spins */
+} clt_comm_options;
+
+typedef enum clt_comm_kind {
+    CLT_COMM_ALL_REDUCE = 0,     /* all get the reduction of all */
+    CLT_COMM_REDUCE_SCATTER = 1, /* `count` of each result; the input has count x participants */
+    CLT_COMM_ALL_GATHER = 2,     /* `count` of each input; the output has count x participants */
+    CLT_COMM_BROADCAST = 3,      /* all get what `root` has */
+    CLT_COMM_REDUCE = 4,         /* `root` gets the reduction of all */
+    CLT_COMM_SEND = 5,           /* to `peer`, which receives in its request of the same number */
+    CLT_COMM_RECEIVE = 6,        /* from `peer` */
+    CLT_COMM_BARRIER = 7         /* no data */
+} clt_comm_kind;
+
+typedef enum clt_comm_reduction {
+    CLT_COMM_SUM = 0,
+    CLT_COMM_MEAN = 1, /* the sum divided by the number of participants that are not empty */
+    CLT_COMM_MIN = 2,
+    CLT_COMM_MAX = 3
+} clt_comm_reduction;
+
+/* Flags of an operation; add them up. */
+enum {
+    /* This device has no data: its buffer is not read and nothing is added for it (where all are
+     * empty, the sum is 0), but it gets the result. May differ from device to device. */
+    CLT_COMM_EMPTY = 1,
+    /* Compute clt_comm_result's sum of squares and finite flag. The same on all devices. */
+    CLT_COMM_MEASURE = 2,
+    /* No other command uses any part of the buffer object, not only of the range, between the wait
+     * list and complete's event; so a part of the object may be mapped. An operation over a whole
+     * object need not say so. */
+    CLT_COMM_EXCLUSIVE = 4
+};
+
+/* What one device brings to a collective. kind, dtype, count, reduction, root and MEASURE are the
+ * same on all devices. Fill with clt_comm_op_init, then set what differs. */
+typedef struct clt_comm_op {
+    int64_t struct_size; /* set by clt_comm_op_init */
+    clt_comm_kind kind;
+    clt_dtype dtype;
+    clt_comm_reduction reduction;
+    int flags;
+    int root;       /* participant, for broadcast and reduce */
+    int peer;       /* participant, for send and receive */
+    int timeout_ms; /* of this request; 0: the communicator's, -1: none */
+    int64_t count;  /* elements; 0 is legal */
+    cl_mem mem;     /* input, and output unless `out` is set */
+    int64_t offset; /* in elements */
+    cl_mem out;     /* output; NULL: in place. Distinct devices use distinct buffers */
+    int64_t out_offset;
+    const char *label;              /* for messages, as "bucket 3 (fc1.weight)"; NULL: none.
+                                       Stays valid until complete */
+    const struct clt_comm_op *next; /* further operations of the same request (a group) */
+} clt_comm_op;
+
+/* What the host learned about the result while it was there. */
+typedef struct clt_comm_result {
+    int64_t struct_size; /* set by clt_comm_result_init */
+    double sum_squares;  /* of the result's elements, added in a fixed order: the same bits for all
+                            participants. 0 without CLT_COMM_MEASURE */
+    int finite;          /* 1: no element of the result is NaN or infinite; 1 without MEASURE */
+    int contributors;    /* participants that were not empty */
+} clt_comm_result;
+
+/* Sets all fields to their defaults and struct_size. */
+CLT_API void clt_comm_device_init(clt_comm_device *device);
+CLT_API void clt_comm_options_init(clt_comm_options *options);
+CLT_API void clt_comm_op_init(clt_comm_op *op);
+CLT_API void clt_comm_result_init(clt_comm_result *result);
+
+/*
+ * A communicator over `count` devices of this process; participant i is devices[i], and sums are
+ * formed in this order. Devices may share a context or have one each, and may be of different
+ * platforms. The array is copied. Contexts and queues stay the caller's: they are retained until
+ * clt_comm_destroy. One thread of the library's own is started, and `threads` - 1 helpers.
+ * `options` NULL: defaults. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY, OPENCL; UNSUPPORTED where a
+ * queue is out of order or a path is asked for that a device does not have.
+ */
+CLT_API clt_status clt_comm_create(const clt_comm_device *devices, int count,
+                                   const clt_comm_options *options, clt_comm **comm);
+
+/*
+ * Frees the communicator; takes NULL. Safe with requests in flight and with threads blocked in
+ * complete: it aborts, waits until they have returned and until the transfers already enqueued have
+ * ended, and unmaps what is mapped. No other call may begin once this one has.
+ */
+CLT_API void clt_comm_destroy(clt_comm *comm);
+
+/* Participants in all processes; those of this process; the number, among all participants, of this
+ * process' device. -1 for a device that does not exist. Thread-safe. */
+CLT_API int clt_comm_size(const clt_comm *comm);
+CLT_API int clt_comm_device_count(const clt_comm *comm);
+CLT_API int clt_comm_participant(const clt_comm *comm, int device);
+
+/*
+ * Whether this communicator has an implementation of the operation for this device: CLT_OK or
+ * CLT_UNSUPPORTED with the reason in clt_error_message. Buffers are not looked at. Thread-safe.
+ */
+CLT_API clt_status clt_comm_supports(const clt_comm *comm, int device, const clt_comm_op *op);
+
+/*
+ * Allocates now the staging that `requests` requests of `bytes` bytes, in flight at once, need on
+ * this device; otherwise it is allocated when first used. Not while a request of this device is in
+ * flight. Errors: STATE, OUT_OF_MEMORY, OPENCL.
+ */
+CLT_API clt_status clt_comm_reserve(clt_comm *comm, int device, int64_t bytes, int requests);
+
+/*
+ * Joins this device's next collective: enqueues the download or map of `op` behind the wait list
+ * and flushes the queue. Does not block.
+ *
+ * device      index into this process' devices
+ * sequence    the collective's number, counted from 0, to have the order checked; -1: the next one
+ * wait_count  events (of this device's context) after which the data is ready and the buffers may
+ *             be used; 0 where the transfers' queue already orders it. Flush their queue before,
+ *             unless it is `compute`
+ * request     for clt_comm_complete with this device; belongs to the communicator
+ *
+ * Errors. INVALID_ARGUMENT, UNSUPPORTED, STATE (too many in flight, finalized): nothing happened.
+ * Any other aborts the communicator, since the others would wait for this device for ever: MISMATCH
+ * (out of order, or devices that disagree on the operation), OUT_OF_MEMORY, OPENCL. ABORTED: the
+ * communicator was aborted before.
+ */
+CLT_API clt_status clt_comm_start(clt_comm *comm, int device, int64_t sequence,
+                                  const clt_comm_op *op, int wait_count, const cl_event *wait_list,
+                                  clt_comm_request **request);
+
+/*
+ * Blocks until the host's part of the request is done, enqueues the upload or unmap for this device
+ * and flushes. To be called by the thread that owns the device's queues, once for each start, in
+ * the order of the starts or another.
+ *
+ * result   may be NULL
+ * event    of the upload or unmap, in this device's context: the result is in the buffer when it is
+ *          complete; the caller releases it. NULL: none is made (enough where the queue orders it)
+ *
+ * Errors. INVALID_ARGUMENT, STATE (this device did not start the request, or completed it before).
+ * ABORTED with the message of the abort: the outputs' content is unspecified, nothing stays mapped.
+ * TIMEOUT: the deadline passed; the communicator is aborted and the message names what is missing.
+ * OPENCL: the communicator is aborted.
+ */
+CLT_API clt_status clt_comm_complete(clt_comm_request *request, int device, clt_comm_result *result,
+                                     cl_event *event);
+
+/* Whether complete would return without blocking: *done is 1 or 0. Thread-safe while the request is
+ * not completed on this device. */
+CLT_API clt_status clt_comm_test(clt_comm_request *request, int device, int *done);
+
+/*
+ * Ends all work of the communicator: every complete that is blocked, and every later start and
+ * complete, returns CLT_ABORTED with this message. The first abort's status and message stay.
+ * `status` says why and is what clt_comm_status returns; OK counts as ABORTED. Any thread, driver
+ * callbacks too; does not block.
+ */
+CLT_API void clt_comm_abort(clt_comm *comm, clt_status status, const char *message);
+
+/* CLT_OK, or the status of the abort with its message in clt_error_message. Thread-safe. */
+CLT_API clt_status clt_comm_status(clt_comm *comm);
+
+/* Lets the communicator work on the calling thread. A communicator of devices of one process needs
+ * no such call; one whose MPI may only be called by the main thread does. Does not block. */
+CLT_API clt_status clt_comm_progress(clt_comm *comm);
+
+/*
+ * Ends the orderly use: later starts return CLT_STATE. Between processes it waits until all have
+ * called it. STATE if a request is not completed on all devices of this process; then nothing
+ * changes. ABORTED if the communicator was aborted.
+ */
+CLT_API clt_status clt_comm_finalize(clt_comm *comm);
+
+CLT_END_DECLS
+
+#endif
