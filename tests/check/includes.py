@@ -21,6 +21,7 @@ MAY = {
               "checkpoint", "comm"),
 }
 OPENCL_FOLDERS = ("device", "exec", "tune", "comm")
+OPENCL_HEADERS = ("cltrain/opencl.h", "cltrain/comm.h")
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
 OPENCL_CALL = re.compile(r"\b(cl[A-Z]\w*)\s*\(")
@@ -42,13 +43,13 @@ def check_include(path, quote, name):
     """The complaint about one include line, or None."""
     folder = folder_of(path)
     top = name.split("/")[0]
-    opencl = top in ("CL", "OpenCL") or name == "cltrain/opencl.h"
+    opencl = top in ("CL", "OpenCL") or name in OPENCL_HEADERS
     mpi = name in ("mpi.h", "cltrain/mpi.h")
     if folder == "public":
         if quote == '"':
             return "public headers include <cltrain/...> only"
-        if opencl and path != "runtime/include/cltrain/opencl.h":
-            return "only <cltrain/opencl.h> may need OpenCL headers"
+        if opencl and path[len("runtime/include/"):] not in OPENCL_HEADERS:
+            return "only <cltrain/opencl.h> and <cltrain/comm.h> may need OpenCL headers"
         if mpi and path != "runtime/include/cltrain/mpi.h":
             return "only <cltrain/mpi.h> may need MPI's header"
         return None

@@ -22,6 +22,8 @@ CASES = [
     (includes, "runtime/include/cltrain/a.h", '#include "base/vec.h"\n', 1),
     (includes, "runtime/include/cltrain/a.h", "#include <CL/cl.h>\n", 1),
     (includes, "runtime/include/cltrain/opencl.h", "#include <CL/cl.h>\n", 0),
+    (includes, "runtime/include/cltrain/comm.h", "#include <CL/cl.h>\n", 0),
+    (includes, "runtime/plan/a.h", "#include <cltrain/comm.h>\n", 1),
     (includes, "models/lenet.c", '#include "graph/graph.h"\n', 1),
     (includes, "models/examples/embed.c", "#include <CL/cl.h>\nint a = clFinish(q);\n", 0),
     (includes, "tools/cltrain/train.c", '#include "options.h"\n', 0),

@@ -1,0 +1,13 @@
+set_tests_properties(comm.allreduce comm.requests PROPERTIES TIMEOUT 120)
+
+# Not a test: prints the bandwidth of the local paths.
+add_executable(bench_allreduce ${CMAKE_CURRENT_LIST_DIR}/bench_allreduce.c)
+target_include_directories(bench_allreduce PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+target_link_libraries(bench_allreduce PRIVATE cltrain_static m)
+
+# The example program of <cltrain/comm.h>, run from the tree; check.package builds it out of tree.
+add_executable(example_allreduce ${PROJECT_SOURCE_DIR}/models/examples/allreduce.c)
+target_link_libraries(example_allreduce PRIVATE cltrain_static)
+add_test(NAME comm.example COMMAND example_allreduce)
+set_tests_properties(comm.example PROPERTIES LABELS unit TIMEOUT 60
+    PASS_REGULAR_EXPRESSION "device 0: \\[3, 3\\]\ndevice 1: \\[3, 3\\]")
