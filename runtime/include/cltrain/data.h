@@ -1,5 +1,5 @@
 /*
- * Data sets: where samples come from.
+ * Data sets, where samples come from, and loaders, which assemble batches of them.
  *
  * A data set is a fixed number of samples; each sample has the same named fields ("image",
  * "label"), each of one element type and shape. It is filled by files, by arrays in memory, or by a
@@ -164,6 +164,148 @@ CLT_API clt_status clt_split_capacity(int64_t total, int parts, const double *we
  */
 CLT_API clt_status clt_data_order(int64_t total, int64_t seed, int64_t epoch, int shuffle,
                                   int64_t begin, int64_t count, int64_t *indices);
+
+/*
+ * A loader assembles the batches of a data set, a few ahead, with threads of its own.
+ *
+ * Positions: an epoch has one position for each sample, in the order of clt_data_order; a batch is
+ * the next `batch` positions, or those that are left of the epoch, few or many. It is divided by
+ * clt_split among `parts`, of which this process assembles `local_parts` from `first_part` on. What
+ * a batch holds depends on (seed, epoch, offset, batch size) alone: not on threads, slots, parts or
+ * where the loader started.
+ *
+ * Slots: there is a ring of `slots` places for batches, each with memory for every local part and
+ * output. A slot belongs to the caller from clt_loader_next to clt_loader_release.
+ *
+ * Use: create, add_output (and normalize, set_labels, set_memory), start, then next and release as
+ * often as wanted, free. To change the division (another split, a lost device), free the loader and
+ * create one at the next_epoch and next_offset of the last batch.
+ *
+ * Thread safety: next is for one thread at a time, release and stop for any; the rest is for one
+ * thread at a time, before start.
+ */
+typedef struct clt_loader clt_loader;
+
+/* What to load. Set up by clt_loader_desc_init; `dataset` and `batch` must be set. */
+typedef struct clt_loader_desc {
+    int64_t struct_size;
+    clt_dataset *dataset;
+    int64_t batch; /* samples of the global batch; may exceed the data set */
+    int64_t seed;  /* default 0 */
+    int shuffle;   /* default 1 */
+    int64_t epoch; /* start position: default 0, 0; an offset is in samples */
+    int64_t offset;
+    int64_t end_epoch; /* stop before this epoch; 0 (default): never stop */
+
+    int parts;             /* devices of all ranks, default 1 */
+    const double *weights; /* of the parts; NULL (default): equal; copied */
+    int64_t quantum;       /* default 1; see clt_split */
+    int first_part;        /* the parts assembled here: default 0, */
+    int local_parts;       /* 0 (default): all from first_part on */
+
+    int slots;       /* default 3, at least 2 */
+    int min_threads; /* bounds of the number of threads that work: default 1, */
+    int max_threads; /* 0 (default): the processors of this process, at most 8 */
+} clt_loader_desc;
+
+/* Sets struct_size and the defaults. */
+CLT_API void clt_loader_desc_init(clt_loader_desc *desc);
+
+/* A loader that has not started. INVALID_ARGUMENT names the value that is out of range. */
+CLT_API clt_status clt_loader_create(const clt_loader_desc *desc, clt_loader **out);
+
+/*
+ * Adds an output: a field in a type of its own, gathered without gaps in the order of the batch.
+ * The same type copies; u8 or i32 to f32 and u8 to i32 convert; u8 to f32 also divides by 255 (see
+ * clt_loader_normalize). UNSUPPORTED for other pairs, and for data sets in device memory, for which
+ * a loader without outputs delivers positions and sample numbers. `out`: its number, 0 for the
+ * first; may be NULL.
+ */
+CLT_API clt_status clt_loader_add_output(clt_loader *loader, const char *field, clt_dtype dtype,
+                                         int *out);
+
+/*
+ * Gives an f32 output (x / divisor - mean[c]) / std[c]; c is the index in the first dimension if
+ * `channels` is its size, or 0 everywhere if `channels` is 1. `mean` and `std` are copied; NULL
+ * means 0 and 1. INVALID_ARGUMENT for values that are not finite, and for a divisor or std of 0.
+ */
+CLT_API clt_status clt_loader_normalize(clt_loader *loader, int output, double divisor,
+                                        int channels, const double *mean, const double *std);
+
+/*
+ * Says that a u8 or i32 field's output holds the targets whose number is the loss's weight: those
+ * that are not `*ignore` (NULL: all of them). `*ignore` is also allowed where a label out of range
+ * is not. Without this call the weight is the number of samples.
+ */
+CLT_API clt_status clt_loader_set_labels(clt_loader *loader, int output, const int64_t *ignore);
+
+/* Bytes of one sample of an output; 0 if there is no such output. */
+CLT_API int64_t clt_loader_output_bytes(const clt_loader *loader, int output);
+
+/* The most samples that a batch puts in a local part (0 for the first of this process). */
+CLT_API int64_t clt_loader_capacity(const clt_loader *loader, int local_part);
+
+/*
+ * Gives the memory of one output of one local part in one slot: clt_loader_capacity samples of
+ * clt_loader_output_bytes, aligned for its type, the caller's, to outlive the loader. Places
+ * without such a call get page-aligned memory of the loader.
+ */
+CLT_API clt_status clt_loader_set_memory(clt_loader *loader, int slot, int local_part, int output,
+                                         void *memory);
+
+/* The memory of one output of one local part in one slot, once started; NULL where the capacity is
+ * 0 or there is no such place. */
+CLT_API void *clt_loader_memory(const clt_loader *loader, int slot, int local_part, int output);
+
+/* Starts the threads. From here to clt_loader_free, only what next and release do happens: no
+ * allocation in them, nor in the threads between them (a callback's own apart). */
+CLT_API clt_status clt_loader_start(clt_loader *loader);
+
+/* One batch. Pointers are valid until its slot is released. */
+typedef struct clt_batch {
+    int64_t struct_size; /* the caller sets it to sizeof(clt_batch) */
+    int slot;            /* -1: there are no more batches, and all else is 0 */
+    int last_of_epoch;
+    int64_t number;                  /* 0 for the first batch of this loader */
+    int64_t epoch, offset;           /* position of the batch's first sample */
+    int64_t next_epoch, next_offset; /* position after it: where to resume */
+    int64_t count;                   /* samples of the global batch */
+    int64_t weight;                  /* targets that count in the global batch; -1: not known here,
+                                        as parts of a callback's data set are assembled elsewhere */
+    const int64_t *offsets;          /* parts + 1 numbers: part p is [offsets[p], offsets[p + 1]) */
+    const int64_t *part_weights;     /* targets that count, for each local part */
+    const int64_t *indices;          /* sample numbers of the local parts, in order */
+} clt_batch;
+
+/*
+ * Waits for the next batch and hands its slot over. A failure (of a callback, a decode in the
+ * background, a label out of range) comes in its place in the order, after the batches before it,
+ * and again with every further call. STATE when the caller holds all slots, so that waiting would
+ * never end; ABORTED after clt_loader_stop.
+ */
+CLT_API clt_status clt_loader_next(clt_loader *loader, clt_batch *out);
+
+/* Gives a slot back, in any order. STATE if the caller does not hold it. */
+CLT_API clt_status clt_loader_release(clt_loader *loader, int slot);
+
+/* What the loader measured since it started. */
+typedef struct clt_loader_stats {
+    int64_t struct_size; /* the caller sets it to sizeof(clt_loader_stats) */
+    int threads;         /* working now */
+    int64_t batches;     /* handed over */
+    double wait_seconds; /* that next waited, the first batch apart */
+    double busy_seconds; /* that threads spent in assembling, summed over them */
+} clt_loader_stats;
+
+/* Any thread, any time after start. */
+CLT_API clt_status clt_loader_get_stats(clt_loader *loader, clt_loader_stats *out);
+
+/* Makes a waiting and every later clt_loader_next return ABORTED. */
+CLT_API void clt_loader_stop(clt_loader *loader);
+
+/* Stops at any time, waits for the threads (at most for the callback or the decode that they are
+ * in) and frees the loader. No other thread may be in a call with it. Takes NULL. */
+CLT_API void clt_loader_free(clt_loader *loader);
 
 CLT_END_DECLS
 
