@@ -18,7 +18,7 @@ shift
 
 unmount() {
     local folder
-    for folder in dev/shm dev sys proc; do
+    for folder in dev/shm dev/pts dev sys proc; do
         ! mountpoint -q "$dir/$folder" || umount "$dir/$folder"
     done
 }
@@ -28,18 +28,20 @@ say "A bare Debian 12 in $dir"
 debootstrap --variant=minbase bookworm "$dir" >"$dir.log" 2>&1 || fail "debootstrap: see $dir.log"
 # How this machine reaches the network: its resolver, certificates, package sources for security.
 cp /etc/resolv.conf "$dir/etc/resolv.conf"
-mkdir -p "$dir/etc/ssl"
-cp -rL /etc/ssl/certs "$dir/etc/ssl/"
+# Beside the system's own bundle, which installing ca-certificates there writes anew.
+cp -L /etc/ssl/certs/ca-certificates.crt "$dir/root/host-certificates.crt"
 [ ! -e /etc/apt/sources.list.d/debian.sources ] ||
     cp /etc/apt/sources.list.d/debian.sources "$dir/etc/apt/sources.list.d/"
 mount -t proc proc "$dir/proc"
 mount --bind /sys "$dir/sys"
 mount --bind /dev "$dir/dev"
+mount --bind /dev/pts "$dir/dev/pts"
 mount -t tmpfs tmpfs "$dir/dev/shm"
 git clone -q --no-hardlinks . "$dir/root/cltrain"
 [ ! -e "$dir/usr/bin/cc" ] || fail "the bare system has a compiler"
 
-mapfile -t network < <(env | grep -iE '^(pip_[a-z_]*|[a-z]+_proxy)=' || true)
+mapfile -t network < <(env | grep -iE '^[a-z]+_proxy=' || true)
+network+=(PIP_CERT=/root/host-certificates.crt)
 for command in "$@"; do
     say "$command, in the fresh clone"
     start=$SECONDS
