@@ -20,6 +20,10 @@ typedef struct clt_gemm {
 /* One work-item an element; any device. */
 void clt_gemm_portable(const clt_gemm *gemm, const clt_target *target, clt_program *program);
 
+/* clkernels/cpu/gemm.cl, for CPUs. */
+bool clt_gemm_cpu_accepts(const clt_node *node, const clt_target *target, char *why);
+void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *program);
+
 /* out[columns] = sums over the rows of operand [rows, columns]; any device. */
 void clt_column_sums_portable(int operand, int out, int64_t rows, int64_t columns,
                               const clt_target *target, clt_program *program);

@@ -104,7 +104,14 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_gemm_portable(&gemm, target, program);
 }
 
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_gemm gemm = gemm_of(node);
+    clt_gemm_cpu(&gemm, target, program);
+}
+
 static const clt_variant variants[] = {
+    {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu},
     {"portable", NULL, emit_portable},
     {0},
 };
@@ -181,7 +188,18 @@ static void emit_weight_grad_portable(const clt_node *node, const clt_target *ta
         clt_column_sums_portable(1, 1, gemm.k, gemm.m, target, program);
 }
 
+static void emit_weight_grad_cpu(const clt_node *node, const clt_target *target,
+                                 clt_program *program)
+{
+    const clt_linear_weight_grad_attr *attr = node->attr;
+    const clt_gemm gemm = gemm_of_weight_grad(node);
+    clt_gemm_cpu(&gemm, target, program);
+    if (attr->bias)
+        clt_column_sums_portable(1, 1, gemm.k, gemm.m, target, program);
+}
+
 static const clt_variant weight_grad_variants[] = {
+    {"gemm_cpu", clt_gemm_cpu_accepts, emit_weight_grad_cpu},
     {"portable", NULL, emit_weight_grad_portable},
     {0},
 };

@@ -118,7 +118,14 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_gemm_portable(&gemm, target, program);
 }
 
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_gemm gemm = gemm_of(node);
+    clt_gemm_cpu(&gemm, target, program);
+}
+
 static const clt_variant variants[] = {
+    {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu},
     {"portable", NULL, emit_portable},
     {0},
 };
