@@ -29,7 +29,7 @@ find_python() {
 
 # Fetches the wheels and leaves their lib/ in $1, which exists only when complete.
 fetch() {
-    local python wheel part=$1.part
+    local python wheel file other part=$1.part
     [ "$(uname -m)" = x86_64 ] || fail "the wheels are for x86_64 only"
     python=$(find_python)
     rm -rf "$part"
@@ -48,6 +48,14 @@ fetch() {
     find "$part/unpacked" -path '*.data/data/lib/*' -type f ! -name 'libOpenCL*' \
         -exec mv -t "$part/lib" {} +
     rm -rf "$part/wheels" "$part/unpacked"
+    # A wheel holds a copy for each name of a library: one file again, or it is loaded twice.
+    for file in "$part"/lib/*.so.*; do
+        for other in "${file%%.so.*}".so*; do
+            if [ "$other" != "$file" ] && cmp -s "$file" "$other"; then
+                ln -f "$file" "$other"
+            fi
+        done
+    done
     [ -e "$part/lib/libintelocl.so" ] || fail "the wheels hold no libintelocl.so"
     mv "$part/lib" "$1"
     rmdir "$part"
@@ -67,7 +75,7 @@ mkdir -p "$dir/vendors"
 for icd in /etc/OpenCL/vendors/*.icd; do
     [ ! -e "$icd" ] || cp "$icd" "$dir/vendors/"
 done
-echo "$dir/lib/libintelocl.so" >"$dir/vendors/intel.icd"
+echo "$dir/lib/libintelocl.so" >"$dir/vendors/intel-cpu.icd"
 
 library_path=$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 if [ $# -gt 0 ]; then
