@@ -115,6 +115,10 @@ struct clt_op {
     /* Floating-point operations for a batch of n; NULL: one an output element. */
     double (*flops)(const clt_node *node, int64_t n);
 
+    /* Losses and metrics: what one image adds to the weight that the node computes, where that does
+     * not depend on the data; NULL or 0: it does. */
+    double (*weight)(const clt_node *node);
+
     /* Whether the operator works on values in the LANES layout; see clt_lanes. NULL: never. */
     int (*lanes)(const clt_node *node);
 

@@ -9,6 +9,9 @@ clt_extent clt_extent_ceil(clt_extent count, int64_t div, int64_t mul)
 {
     if (!count.pre)
         return clt_fixed((count.mul + count.add + div - 1) / div * mul);
+    /* Of groups of lanes, each is rounded up by itself. */
+    if (count.div != 1)
+        return (clt_extent){(count.mul + div - 1) / div * mul, count.pre, count.div, 0};
     return (clt_extent){mul, count.mul * count.pre, div, 0};
 }
 

@@ -31,8 +31,8 @@ static inline clt_extent clt_times_batch(int64_t mul)
     return (clt_extent){mul, 1, 1, 0};
 }
 
-/* mul * ceil(count / div), where `count` is mul' * n or a constant: ceil-divides an extent whose
- * own `div` is 1 and `add` 0. */
+/* At least mul * ceil(count / div) for a count without `add`; exact but for counts of LANES, where
+ * each group of lanes is rounded up. */
 clt_extent clt_extent_ceil(clt_extent count, int64_t div, int64_t mul);
 
 /* A dimension (negative: times the batch) as an extent. */

@@ -38,8 +38,8 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p)
     clt_arg_out(p, 0);
     clt_arg_int(p, clt_fixed(rest));
     clt_arg_run(p, CLT_RUN_COUNT);
-    clt_range3(p, clt_fixed((rest + CHUNK - 1) / CHUNK),
-               (clt_extent){1, 1, target->lanes, 0}, clt_fixed(1), 1, 1, 1);
+    clt_range3(p, clt_fixed((rest + CHUNK - 1) / CHUNK), (clt_extent){1, 1, target->lanes, 0},
+               clt_fixed(1), 1, 1, 1);
 }
 
 static const clt_variant variants[] = {{"lanes", NULL, emit}, {0}};

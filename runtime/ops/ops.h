@@ -3,6 +3,7 @@
 #define CLT_OPS_OPS_H
 
 #include "graph/graph.h"
+#include "base/error.h"
 #include "ops/launch.h"
 
 #define CLT_OP(name) extern const clt_op clt_op_##name;

@@ -1,0 +1,45 @@
+/* The models of the command line, built with the public interface only. */
+#ifndef CLTRAIN_MODELS_H
+#define CLTRAIN_MODELS_H
+
+#include <cltrain/graph.h>
+#include <cltrain/ops.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a classifier of images is built for. */
+typedef struct clt_model_input {
+    int64_t channels, height, width;
+    int64_t classes;
+    int ignore_index; /* labels that count neither in the loss nor in the accuracy */
+} clt_model_input;
+
+/*
+ * Builds a model by name into an empty graph: inputs "image" f32 [B, C, H, W] and "label" i32 [B],
+ * output "logits" [B, classes], loss "loss" (cross entropy) and metric "accuracy". Errors:
+ * NOT_FOUND for an unknown name (the message suggests the nearest), and those of the graph.
+ */
+clt_status clt_model_build(const char *name, const clt_model_input *input, clt_graph *graph);
+
+/* Number of models, and name and one-line description of each. */
+int clt_model_count(void);
+const char *clt_model_name(int index);
+const char *clt_model_text(int index);
+
+/* Shared by the builders: layers with PyTorch's names and default initialisation. */
+clt_value *clt_layer_linear(clt_graph *graph, clt_value *x, const char *name, int64_t out);
+clt_value *clt_layer_conv2d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
+                            int kernel, const clt_conv2d_options *options);
+
+/* The builders: from images to logits. */
+clt_value *clt_model_softmax(clt_graph *graph, clt_value *image, int64_t classes);
+clt_value *clt_model_mlp(clt_graph *graph, clt_value *image, int64_t classes);
+clt_value *clt_model_lenet(clt_graph *graph, clt_value *image, int64_t classes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

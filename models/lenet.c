@@ -1,0 +1,13 @@
+/* The LeNet of "Dive into Deep Learning" (d2l.ai) in its MXNet tutorial form: 129,068 parameters
+ * for 28 x 28 images of one channel and 10 classes. */
+#include <cltrain/models.h>
+
+clt_value *clt_model_lenet(clt_graph *graph, clt_value *image, int64_t classes)
+{
+    clt_value *x = clt_relu(clt_layer_conv2d(graph, image, "conv1", 20, 3, NULL));
+    x = clt_avg_pool2d(x, NULL);
+    x = clt_relu(clt_layer_conv2d(graph, x, "conv2", 50, 5, NULL));
+    x = clt_flatten(clt_avg_pool2d(x, NULL));
+    x = clt_relu(clt_layer_linear(graph, x, "fc1", 128));
+    return clt_layer_linear(graph, x, "fc2", classes);
+}

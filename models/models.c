@@ -1,0 +1,55 @@
+/* The list of models, and what they share: inputs, loss, accuracy. */
+#include <cltrain/models.h>
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct model_row {
+    const char *name, *text;
+    clt_value *(*build)(clt_graph *graph, clt_value *image, int64_t classes);
+} model_row;
+
+static const model_row rows[] = {
+    {"softmax", "softmax regression: one linear layer", clt_model_softmax},
+    {"mlp", "one hidden layer of 256 units, ReLU", clt_model_mlp},
+    {"lenet", "two convolutions with ReLU and average pooling, two linear layers", clt_model_lenet},
+};
+
+int clt_model_count(void)
+{
+    return (int)(sizeof rows / sizeof *rows);
+}
+
+const char *clt_model_name(int index)
+{
+    return index >= 0 && index < clt_model_count() ? rows[index].name : NULL;
+}
+
+const char *clt_model_text(int index)
+{
+    return index >= 0 && index < clt_model_count() ? rows[index].text : NULL;
+}
+
+clt_status clt_model_build(const char *name, const clt_model_input *in, clt_graph *graph)
+{
+    const model_row *row = NULL;
+    for (int i = 0; i < clt_model_count(); i++)
+        if (!strcmp(rows[i].name, name))
+            row = &rows[i];
+    if (!row)
+        return CLT_NOT_FOUND;
+    const int64_t image_dims[] = {CLT_BATCH, in->channels, in->height, in->width};
+    const int64_t label_dims[] = {CLT_BATCH};
+    clt_value *image = clt_input(graph, "image", CLT_F32, 4, image_dims);
+    clt_value *label = clt_input(graph, "label", CLT_I32, 1, label_dims);
+    clt_value *logits = clt_output(row->build(graph, image, in->classes), "logits");
+    clt_cross_entropy_options options;
+    clt_cross_entropy_options_init(&options);
+    options.ignore_index = in->ignore_index;
+    clt_value *sum, *weight;
+    clt_cross_entropy(logits, label, &options, &sum, &weight);
+    clt_loss(graph, "loss", sum, weight, 1);
+    clt_correct(logits, label, 1, in->ignore_index, &sum, &weight);
+    clt_metric(graph, "accuracy", sum, weight);
+    return clt_graph_status(graph);
+}

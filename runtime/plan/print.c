@@ -1,0 +1,90 @@
+/* The plan as a table for people. */
+#include <stdio.h>
+#include <string.h>
+
+#include "plan/plan.h"
+
+static void bytes_text(int64_t bytes, char *text, size_t room)
+{
+    if (bytes < 10 * 1024)
+        snprintf(text, room, "%lld B", (long long)bytes);
+    else if (bytes < 10 * 1024 * 1024)
+        snprintf(text, room, "%.1f KiB", (double)bytes / 1024);
+    else
+        snprintf(text, room, "%.1f MiB", (double)bytes / 1048576);
+}
+
+static void print_node(const clt_plan *plan, int index, bool explain, clt_str *text)
+{
+    const clt_plan_node *pn = &plan->nodes[index];
+    const clt_node *node = pn->node;
+    const int64_t n = plan->options.max_batch;
+    char type[CLT_TYPE_TEXT];
+    clt_str details = {0};
+    if (node->op->describe)
+        node->op->describe(node, &details);
+    const double flops = node->op->flops ? node->op->flops(node, n)
+                                         : (double)clt_type_elements(&node->out[0]->type, n);
+    clt_str_add(text, "%4d  %-30.30s %-20.20s %-22.22s %-6s %-14.14s %9.2f  %s\n", index,
+                node->name, node->op->name, clt_type_text(&node->out[0]->type, type),
+                node->out[0]->layout == CLT_LAYOUT_LANES ? "lanes" : "plain",
+                node->op->view ? "(view)" : pn->variant->name, flops * 1e-6,
+                clt_str_text(&details));
+    clt_str_free(&details);
+    for (const char *line = explain ? pn->declined : NULL; line && *line;) {
+        const char *end = strchr(line, '\n');
+        clt_str_add(text, "          declined %.*s\n", (int)(end - line), line);
+        line = end + 1;
+    }
+}
+
+static void print_buckets(const clt_plan *plan, clt_str *text)
+{
+    char size[32];
+    clt_str_add(text, "\nBuckets (parameters, in the order in which gradients become ready)\n");
+    for (int b = 0; b < plan->buckets.n_buckets; b++) {
+        const clt_bucket *bucket = &plan->buckets.buckets[b];
+        bytes_text(bucket->bytes, size, sizeof size);
+        clt_str_add(text, "  bucket %d: %s%s:", b, size, bucket->state ? " of states" : "");
+        for (int s = bucket->first; s < bucket->end; s++)
+            clt_str_add(text, " %s", plan->buckets.slots[s].name);
+        clt_str_add(text, "\n");
+    }
+}
+
+static void print_segments(const clt_plan *plan, clt_str *text)
+{
+    clt_str_add(text, "\nSegments (between them the host acts)\n");
+    for (int i = 0; i < plan->n_segments; i++) {
+        const clt_segment *s = &plan->segments[i];
+        clt_str_add(text, "  nodes %d to %d%s", s->first, s->end - 1,
+                    s->end <= plan->n_forward ? " (forward)" : "");
+        for (int r = s->first_ready; r < s->end_ready; r++)
+            clt_str_add(text, "%s %d", r == s->first_ready ? ", then reduce bucket" : " and",
+                        plan->ready[r]);
+        clt_str_add(text, "\n");
+    }
+}
+
+void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text)
+{
+    char size[32];
+    clt_str_add(text, "Plan for %s, up to %lld images at once, %s\n", plan->caps.name,
+                (long long)plan->options.max_batch,
+                plan->options.mode == CLT_PLAN_TRAIN ? "training" : "evaluation");
+    clt_str_add(text, "%4s  %-30s %-20s %-22s %-6s %-14s %9s  %s\n", "", "node", "operator",
+                "result", "layout", "variant", "MFLOP", "attributes");
+    for (int i = 0; i < plan->n_nodes; i++) {
+        if (i == plan->n_forward)
+            clt_str_add(text, "      -- backward --\n");
+        print_node(plan, i, explain, text);
+    }
+    print_buckets(plan, text);
+    print_segments(plan, text);
+    bytes_text(clt_plan_arena_bytes(plan), size, sizeof size);
+    clt_str_add(text, "\nMemory a device: intermediates %s", size);
+    bytes_text(clt_plan_store_bytes(plan, 0), size, sizeof size);
+    clt_str_add(text, ", %s %s\n",
+                plan->options.mode == CLT_PLAN_TRAIN ? "parameters and gradients" : "parameters",
+                size);
+}

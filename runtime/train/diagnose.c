@@ -1,0 +1,137 @@
+/*
+ * Naming what is not finite. The guard stopped all updates at the bad step, and its inputs are
+ * still in their buffers: run it again node by node and look at every value.
+ */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "train/trainer.h"
+
+typedef struct search {
+    clt_trainer *trainer;
+    int device;
+    clt_run run;
+    float *host; /* room for the largest value */
+    int64_t room;
+    char where[256];
+} search;
+
+static bool finite_all(const float *values, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (!isfinite(values[i]))
+            return false;
+    return true;
+}
+
+/* Elements that hold numbers: in LANES the lanes past the batch do not. */
+static bool finite_value(const search *s, const clt_value *v, int lanes)
+{
+    const int64_t n = s->run.count;
+    if (v->layout != CLT_LAYOUT_LANES)
+        return finite_all(s->host, clt_type_elements(&v->type, n));
+    const int64_t rest = clt_type_coefficient(&v->type);
+    for (int64_t image = 0; image < n; image++)
+        for (int64_t i = 0; i < rest; i++)
+            if (!isfinite(s->host[(image / lanes * rest + i) * lanes + image % lanes]))
+                return false;
+    return true;
+}
+
+static clt_status read_value(search *s, const clt_exec *exec, const clt_value *v, bool *finite)
+{
+    const clt_plan *plan = clt_exec_plan(exec);
+    clt_view view;
+    *finite = true;
+    if (v->type.dtype != CLT_F32)
+        return CLT_OK;
+    const int64_t count = clt_value_stored(v, s->run.count, plan->options.lanes);
+    if (count > s->room) {
+        float *larger = clt_realloc(s->host, (size_t)count * sizeof *larger);
+        if (!larger)
+            return CLT_OUT_OF_MEMORY;
+        s->host = larger;
+        s->room = count;
+    }
+    CLT_TRY(clt_exec_locate(exec, &s->run, v, &view));
+    CLT_TRY(clt_replica_read(&s->trainer->store->replicas[s->device], view.buffer, view.offset,
+                             count * (int64_t)sizeof(float), s->host));
+    *finite = finite_value(s, v, plan->options.lanes);
+    return CLT_OK;
+}
+
+static const char *describe(const clt_plan *plan, const clt_value *v, char *text, size_t bytes)
+{
+    for (int i = 0; i < plan->buckets.n_slots; i++)
+        if (plan->gradients[i] == v) {
+            snprintf(text, bytes, "the gradient of %s", plan->buckets.slots[i].name);
+            return text;
+        }
+    if (v->kind == CLT_VALUE_INTERMEDIATE)
+        snprintf(text, bytes, "the output of node %s", v->producer->name);
+    else
+        snprintf(text, bytes, "%s %s", v->kind == CLT_VALUE_INPUT ? "input" : "parameter", v->name);
+    return text;
+}
+
+static clt_status search_device(search *s, const clt_session_device *sd, bool *found)
+{
+    const clt_plan *plan = sd->plan;
+    for (int i = 0; i < plan->n_nodes; i++) {
+        const clt_node *node = plan->nodes[i].node;
+        for (int j = 0; j < node->n_in; j++) {
+            bool finite = true;
+            if (node->in[j] && node->in[j]->kind != CLT_VALUE_INTERMEDIATE)
+                CLT_TRY(read_value(s, sd->exec, node->in[j], &finite));
+            if (!finite) {
+                describe(plan, node->in[j], s->where, sizeof s->where);
+                *found = true;
+                return CLT_OK;
+            }
+        }
+        CLT_TRY(clt_exec_enqueue(sd->exec, &s->run, i, i + 1, 0, NULL));
+        for (int j = 0; j < node->n_out && !node->op->view; j++) {
+            bool finite;
+            CLT_TRY(read_value(s, sd->exec, node->out[j], &finite));
+            if (!finite) {
+                describe(plan, node->out[j], s->where, sizeof s->where);
+                *found = true;
+                return CLT_OK;
+            }
+        }
+    }
+    return CLT_OK;
+}
+
+clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)
+{
+    search s = {.trainer = t};
+    bool found = false;
+    clt_status status = clt_trainer_wait(t);
+    for (int d = 0; status == CLT_OK && !found && d < t->n_devices; d++) {
+        const clt_session_device *sd = &t->training->devices[d];
+        const int entry = (int)(step % CLT_RESULT_RING);
+        if (!sd->micros[entry] || sd->plan->options.separate)
+            continue;
+        s.device = d;
+        s.run = (clt_run){.count = t->offsets[d + 1] - t->offsets[d],
+                          .seed = t->options.seed,
+                          .step = (uint32_t)step,
+                          .inputs = sd->views,
+                          .gradients = t->store->replicas[d].gradients,
+                          .results = clt_session_results(t->training, d, entry, 0)};
+        if (s.run.count > sd->plan->options.max_batch)
+            s.run.count = sd->plan->options.max_batch;
+        for (int i = 0; i < sd->plan->n_inputs; i++)
+            if (sd->buffers[step & 1][i])
+                sd->views[i] = (clt_view){sd->buffers[step & 1][i], 0};
+        status = search_device(&s, sd, &found);
+    }
+    clt_free(s.host);
+    CLT_TRY(status);
+    return clt_fail(CLT_NONFINITE,
+                    "step %lld: %s is not finite; the weights are those before this step. A lower "
+                    "learning rate or --clip-norm may help",
+                    (long long)step, found ? s.where : "the gradient (of an earlier micro-batch)");
+}

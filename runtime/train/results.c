@@ -1,0 +1,92 @@
+/* Reading what steps gave, and evaluation. */
+#include <string.h>
+
+#include "train/trainer.h"
+
+static clt_status find_record(clt_trainer *t, int64_t step, int *entry)
+{
+    *entry = step < 0 ? 0 : (int)(step % CLT_RESULT_RING);
+    if (step < 0 || t->records[*entry].step != step)
+        return clt_fail(CLT_NOT_FOUND,
+                        "the results of step %lld are not kept; the last step was "
+                        "%lld",
+                        (long long)step, (long long)t->steps - 1);
+    return CLT_OK;
+}
+
+static clt_status collect(clt_trainer *t, clt_session *session, int entry)
+{
+    const size_t bytes = (size_t)session->n_means * sizeof *t->sums;
+    memset(t->sums, 0, bytes);
+    memset(t->weights, 0, bytes);
+    return clt_session_collect(session, entry, t->sums, t->weights);
+}
+
+clt_status clt_trainer_result(clt_trainer *t, int64_t step, clt_step_result *result)
+{
+    int entry;
+    CLT_TRY(find_record(t, step, &entry));
+    CLT_TRY(collect(t, t->training, entry));
+    const float *word = t->devices[0].word + 4 * entry;
+    clt_step_result r = {.struct_size = sizeof r,
+                         .step = step,
+                         .norm = word[2],
+                         .finite = word[0] == 1.0f,
+                         .lr = t->records[entry].lr,
+                         .samples = t->records[entry].samples};
+    for (int l = 0; l < t->training->n_losses; l++)
+        if (t->weights[l] > 0)
+            r.loss += t->training->coefficients[l] * t->sums[l] / t->weights[l];
+    if (!r.finite && t->options.guard)
+        return clt_trainer_diagnose(t, step);
+    *result = r;
+    return CLT_OK;
+}
+
+clt_status clt_trainer_metric(clt_trainer *t, int64_t step, int index, double *sum, double *weight)
+{
+    int entry;
+    CLT_TRY(find_record(t, step, &entry));
+    if (index < 0 || index >= t->training->n_means - t->training->n_losses)
+        return clt_fail(CLT_INVALID_ARGUMENT, "the graph has no metric %d", index);
+    CLT_TRY(collect(t, t->training, entry));
+    *sum = t->sums[t->training->n_losses + index];
+    *weight = t->weights[t->training->n_losses + index];
+    return CLT_OK;
+}
+
+/* An evaluation batch runs in pieces of the plan's size on each device, one result entry. */
+static clt_status evaluate_part(void *arg, int d)
+{
+    clt_trainer *t = arg;
+    clt_session *s = t->session;
+    const int64_t share = t->offsets[d + 1] - t->offsets[d];
+    const int micros = share < t->options.accumulate ? (int)share : t->options.accumulate;
+    for (int m = 0; m < micros; m++) {
+        const clt_part part = {t->offsets[d] + share * m / micros,
+                               share * (m + 1) / micros - share * m / micros, t->offsets[d]};
+        const clt_run run = {.count = part.count,
+                             .seed = t->options.seed,
+                             .step = (uint32_t)t->steps,
+                             .sample = t->batch->first + part.begin,
+                             .inputs = s->devices[d].views,
+                             .results = clt_session_results(s, d, t->entry, m)};
+        if (t->options.poison)
+            CLT_TRY(clt_arena_poison(&t->store->arenas[d]));
+        CLT_TRY(clt_session_feed(s, d, t->batch, part, 0));
+        CLT_TRY(
+            clt_exec_enqueue(s->devices[d].exec, &run, 0, s->devices[d].plan->n_nodes, 0, NULL));
+    }
+    CLT_TRY(clt_session_read(s, d, t->entry, micros));
+    return clt_session_wait(s, d, t->entry);
+}
+
+clt_status clt_trainer_evaluate(clt_trainer *t, const clt_batch *batch, double *sums,
+                                double *weights)
+{
+    CLT_TRY(clt_step_prepare(t, t->evaluation, batch));
+    t->entry = 0;
+    t->phase = 0;
+    CLT_TRY(clt_step_run(t, evaluate_part));
+    return clt_session_collect(t->evaluation, 0, sums, weights);
+}

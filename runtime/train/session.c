@@ -1,0 +1,301 @@
+#include "train/session.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/str.h"
+
+static int64_t entry_floats(const clt_session *s)
+{
+    return (int64_t)s->max_micros * s->n_means * 2;
+}
+
+static bool same_plan(const clt_device *a, const clt_device *b)
+{
+    return !memcmp(&a->caps, &b->caps, sizeof a->caps);
+}
+
+static clt_status make_inputs(clt_session_device *d, int n_losses)
+{
+    const clt_plan *plan = d->plan;
+    const size_t n = (size_t)plan->n_inputs + 1;
+    d->views = clt_calloc(n, sizeof *d->views);
+    d->buffers[0] = clt_calloc(n, sizeof(cl_mem));
+    d->buffers[1] = clt_calloc(n, sizeof(cl_mem));
+    d->upstream_input = clt_calloc((size_t)n_losses + 1, sizeof *d->upstream_input);
+    if (!d->views || !d->buffers[0] || !d->buffers[1] || !d->upstream_input)
+        return CLT_OUT_OF_MEMORY;
+    for (int l = 0; l < n_losses; l++) {
+        d->upstream_input[l] = -1;
+        for (int i = 0; i < plan->n_inputs; i++)
+            if (plan->inputs[i] == plan->graph->losses[l].upstream) {
+                d->upstream_input[l] = i;
+                d->views[i] = (clt_view){d->upstream, l * (int64_t)sizeof(float)};
+            }
+    }
+    return CLT_OK;
+}
+
+static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
+                              const clt_plan_options *options)
+{
+    clt_session_device *d = &s->devices[index];
+    d->device = s->store->replicas[index].device;
+    for (int i = 0; i < index && !d->plan; i++)
+        if (same_plan(s->devices[i].device, d->device))
+            d->plan = s->devices[i].plan;
+    if (!d->plan) {
+        CLT_TRY(
+            clt_plan_create(graph, &s->store->layout, &d->device->caps, NULL, options, &d->plan));
+        d->owns_plan = true;
+    }
+    s->n_losses = d->plan->graph->n_losses;
+    s->n_means = s->n_losses + d->plan->graph->n_metrics;
+    const int64_t bytes = entry_floats(s) * CLT_RESULT_RING * (int64_t)sizeof(float);
+    CLT_TRY(
+        clt_device_buffer_create(d->device, bytes + 16, CL_MEM_READ_WRITE, "results", &d->results));
+    CLT_TRY(clt_device_buffer_create(d->device, 256, CL_MEM_READ_WRITE, "upstream of losses",
+                                     &d->upstream));
+    if (s->n_losses > 64)
+        return clt_fail(CLT_UNSUPPORTED, "a graph may have 64 losses, not %d", s->n_losses);
+    d->staging = clt_alloc_pages((size_t)bytes + 16);
+    d->known = clt_calloc((size_t)s->n_losses + 1, sizeof *d->known);
+    if (!d->staging || !d->known)
+        return CLT_OUT_OF_MEMORY;
+    for (int l = 0; l < s->n_losses; l++)
+        d->known[l] = NAN;
+    CLT_TRY(make_inputs(d, s->n_losses));
+    return clt_exec_create(d->device, d->plan, &s->store->replicas[index], &s->store->arenas[index],
+                           &d->exec);
+}
+
+clt_status clt_session_create(const clt_graph *graph, clt_store *store,
+                              const clt_plan_options *options, int max_micros, clt_session **out)
+{
+    clt_session *s = CLT_NEW(clt_session);
+    if (!s)
+        return CLT_OUT_OF_MEMORY;
+    s->store = store;
+    s->max_micros = max_micros;
+    s->devices = clt_calloc((size_t)store->n_devices, sizeof *s->devices);
+    s->coefficients = clt_calloc((size_t)graph->n_losses + 1, sizeof *s->coefficients);
+    clt_status status = s->devices && s->coefficients ? CLT_OK : CLT_OUT_OF_MEMORY;
+    for (int i = 0; status == CLT_OK && i < graph->n_losses; i++)
+        s->coefficients[i] = graph->losses[i].coefficient;
+    for (int i = 0; status == CLT_OK && i < store->n_devices; i++) {
+        s->n_devices = i + 1;
+        status = make_device(s, i, graph, options);
+        if (status != CLT_OK)
+            clt_fail_prefix(status, "%s: ", store->replicas[i].device->label);
+    }
+    if (status != CLT_OK) {
+        clt_session_destroy(s);
+        return status;
+    }
+    *out = s;
+    return CLT_OK;
+}
+
+static void destroy_device(clt_session_device *d)
+{
+    for (int i = 0; i < CLT_RESULT_RING; i++)
+        clt_release_event(d->read[i]);
+    clt_exec_destroy(d->exec);
+    for (int p = 0; p < 2; p++) {
+        for (int i = 0; d->buffers[p] && i < d->plan->n_inputs; i++)
+            clt_release_buffer(d->buffers[p][i]);
+        clt_free(d->buffers[p]);
+    }
+    clt_release_buffer(d->upstream);
+    clt_release_buffer(d->results);
+    clt_free(d->views);
+    clt_free(d->known);
+    clt_free(d->upstream_input);
+    clt_free(d->staging);
+}
+
+void clt_session_destroy(clt_session *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; s->devices && i < s->n_devices; i++) {
+        clt_device_finish(s->devices[i].device);
+        destroy_device(&s->devices[i]);
+    }
+    for (int i = 0; s->devices && i < s->n_devices; i++)
+        if (s->devices[i].owns_plan)
+            clt_plan_destroy(s->devices[i].plan);
+    clt_free(s->devices);
+    clt_free(s->coefficients);
+    clt_free(s);
+}
+
+/* --- inputs --------------------------------------------------------------------------------- */
+
+static const clt_feed *find_feed(const clt_batch *batch, const char *name, int device)
+{
+    for (int i = 0; i < batch->n_feeds; i++)
+        if (!strcmp(batch->feeds[i].name, name) &&
+            (batch->feeds[i].device == device || batch->feeds[i].device < 0))
+            return &batch->feeds[i];
+    return NULL;
+}
+
+/* True if some node of the plan reads the input. */
+static bool input_used(const clt_plan *plan, const clt_value *input)
+{
+    for (int i = 0; i < plan->n_nodes; i++)
+        for (int j = 0; j < plan->nodes[i].node->n_in; j++)
+            if (plan->nodes[i].node->in[j] == input)
+                return true;
+    return input->output;
+}
+
+static clt_status no_feed(const clt_session_device *d, const clt_batch *batch, const char *name)
+{
+    const char *near = NULL;
+    for (int i = 0; i < batch->n_feeds && !near; i++)
+        near = clt_nearest(name, &batch->feeds[i].name, 1);
+    return clt_fail(CLT_INVALID_ARGUMENT, "the batch has no feed for input %s of %s%s%s%s", name,
+                    d->device->label, near ? "; its feed " : "", near ? near : "",
+                    near ? " has a similar name" : "");
+}
+
+static clt_status upload(clt_session_device *d, int input, int parity, const void *host,
+                         int64_t bytes)
+{
+    const clt_value *v = d->plan->inputs[input];
+    cl_mem *buffer = &d->buffers[parity][input];
+    if (!*buffer) {
+        const int64_t whole =
+            clt_type_elements(&v->type, d->plan->options.max_batch) * clt_dtype_size(v->type.dtype);
+        char what[128];
+        snprintf(what, sizeof what, "input %s", v->name);
+        CLT_TRY(clt_device_buffer_create(d->device, whole, CL_MEM_READ_WRITE, what, buffer));
+    }
+    CLT_CL(clEnqueueWriteBuffer(d->device->queue, *buffer, CL_FALSE, 0, (size_t)bytes, host, 0,
+                                NULL, NULL),
+           "clEnqueueWriteBuffer", d->device);
+    d->views[input] = (clt_view){*buffer, 0};
+    return CLT_OK;
+}
+
+static clt_status feed_input(clt_session_device *d, int index, int input, const clt_batch *batch,
+                             clt_part part, int parity)
+{
+    const clt_value *v = d->plan->inputs[input];
+    const clt_feed *feed = find_feed(batch, v->name, index);
+    if (!feed)
+        return input_used(d->plan, v) ? no_feed(d, batch, v->name) : CLT_OK;
+    const bool batched = clt_type_has_batch(&v->type);
+    const int64_t sample = clt_type_coefficient(&v->type) * clt_dtype_size(v->type.dtype);
+    /* A device's own feed starts with its own first sample. */
+    const int64_t skip = part.begin - (feed->device < 0 ? 0 : part.device_begin);
+    const int64_t offset = feed->offset + (batched ? skip * sample : 0);
+    if (feed->buffer) {
+        d->views[input] = (clt_view){feed->buffer, offset};
+        return CLT_OK;
+    }
+    if (!feed->host)
+        return clt_fail(CLT_INVALID_ARGUMENT, "feed %s has neither host nor buffer", v->name);
+    return upload(d, input, parity, (const char *)feed->host + offset,
+                  sample * (batched ? part.count : 1));
+}
+
+static bool is_upstream(const clt_session_device *d, int n_losses, int input)
+{
+    for (int l = 0; l < n_losses; l++)
+        if (d->upstream_input[l] == input)
+            return true;
+    return false;
+}
+
+clt_status clt_session_feed(clt_session *s, int device, const clt_batch *batch, clt_part part,
+                            int parity)
+{
+    clt_session_device *d = &s->devices[device];
+    if (!part.count)
+        return CLT_OK;
+    for (int i = 0; i < d->plan->n_inputs; i++)
+        if (!is_upstream(d, s->n_losses, i))
+            CLT_TRY(feed_input(d, device, i, batch, part, parity));
+    return CLT_OK;
+}
+
+clt_status clt_session_upstream(clt_session *s, int device, const double *weights)
+{
+    clt_session_device *d = &s->devices[device];
+    for (int l = 0; l < s->n_losses; l++) {
+        const float value = weights[l] > 0 ? (float)(s->coefficients[l] / weights[l]) : 0.0f;
+        if (d->known[l] == value)
+            continue;
+        CLT_CL(clEnqueueFillBuffer(d->device->queue, d->upstream, &value, sizeof value,
+                                   (size_t)l * sizeof value, sizeof value, 0, NULL, NULL),
+               "clEnqueueFillBuffer", d->device);
+        d->known[l] = value;
+    }
+    return CLT_OK;
+}
+
+bool clt_session_static_weights(const clt_session *s, int64_t count, double *weights)
+{
+    const clt_graph *graph = s->devices[0].plan->graph;
+    for (int l = 0; l < graph->n_losses; l++) {
+        const clt_node *node = graph->losses[l].weight->producer;
+        const double each = node->op->weight ? node->op->weight(node) : 0;
+        if (each <= 0)
+            return false;
+        weights[l] = each * (double)count;
+    }
+    return true;
+}
+
+/* --- results -------------------------------------------------------------------------------- */
+
+clt_view clt_session_results(const clt_session *s, int device, int entry, int micro)
+{
+    const int64_t floats = entry * entry_floats(s) + (int64_t)micro * s->n_means * 2;
+    return (clt_view){s->devices[device].results, floats * (int64_t)sizeof(float)};
+}
+
+clt_status clt_session_read(clt_session *s, int device, int entry, int micros)
+{
+    clt_session_device *d = &s->devices[device];
+    const size_t bytes = (size_t)(micros * s->n_means * 2) * sizeof(float);
+    const size_t at = (size_t)(entry * entry_floats(s));
+    clt_release_event(d->read[entry]);
+    d->read[entry] = NULL;
+    d->micros[entry] = micros;
+    if (bytes)
+        CLT_CL(clEnqueueReadBuffer(d->device->queue, d->results, CL_FALSE, at * sizeof(float),
+                                   bytes, d->staging + at, 0, NULL, &d->read[entry]),
+               "clEnqueueReadBuffer", d->device);
+    else
+        CLT_CL(clEnqueueMarkerWithWaitList(d->device->queue, 0, NULL, &d->read[entry]),
+               "clEnqueueMarkerWithWaitList", d->device);
+    clt_object_created(CLT_OBJECT_EVENT);
+    return CLT_OK;
+}
+
+clt_status clt_session_wait(clt_session *s, int device, int entry)
+{
+    clt_session_device *d = &s->devices[device];
+    return d->read[entry] ? clt_device_wait(d->device, 1, &d->read[entry]) : CLT_OK;
+}
+
+clt_status clt_session_collect(clt_session *s, int entry, double *sums, double *weights)
+{
+    for (int i = 0; i < s->n_devices; i++) {
+        const clt_session_device *d = &s->devices[i];
+        CLT_TRY(clt_session_wait(s, i, entry));
+        const float *values = d->staging + entry * entry_floats(s);
+        for (int m = 0; m < d->micros[entry]; m++)
+            for (int j = 0; j < s->n_means; j++, values += 2) {
+                sums[j] += values[0];
+                weights[j] += values[1];
+            }
+    }
+    return CLT_OK;
+}

@@ -1,0 +1,78 @@
+/*
+ * One plan on all devices of a store, with what a run needs beside it: input buffers, the upstream
+ * of the losses, and a ring of results that are read late. The trainer has two: training and
+ * evaluation.
+ */
+#ifndef CLT_TRAIN_SESSION_H
+#define CLT_TRAIN_SESSION_H
+
+#include "exec/exec.h"
+#include "train/store.h"
+#include <cltrain/train.h>
+
+/* Steps whose results are kept: two may be queued and two may still be read. */
+enum { CLT_RESULT_RING = 4 };
+
+typedef struct clt_session_device {
+    clt_device *device;
+    clt_plan *plan; /* shared by devices with equal capabilities */
+    bool owns_plan;
+    clt_exec *exec;
+    cl_mem *buffers[2];  /* by plan input; used by even and odd steps in turn */
+    clt_view *views;     /* by plan input, of the run being enqueued */
+    cl_mem upstream;     /* a float a loss */
+    float *known;        /* the upstreams last written from the host; NaN: by the device */
+    int *upstream_input; /* by loss: the plan input that reads it; -1: none */
+    cl_mem results;      /* [ring][micro-batch][losses, metrics][sum, weight] */
+    float *staging;      /* the same on the host */
+    cl_event read[CLT_RESULT_RING];
+    int micros[CLT_RESULT_RING]; /* micro-batches that the entry holds */
+} clt_session_device;
+
+typedef struct clt_session {
+    clt_store *store;
+    int n_devices;
+    int max_micros;
+    int n_losses, n_means; /* means: losses and metrics */
+    double *coefficients;  /* by loss */
+    clt_session_device *devices;
+} clt_session;
+
+/* Plans `graph` for each device, for up to options->max_batch samples at once and `max_micros`
+ * micro-batches a step. */
+clt_status clt_session_create(const clt_graph *graph, clt_store *store,
+                              const clt_plan_options *options, int max_micros,
+                              clt_session **session);
+
+void clt_session_destroy(clt_session *session);
+
+/* Which samples of a batch a device gets in one run. */
+typedef struct clt_part {
+    int64_t begin, count; /* samples of the batch */
+    int64_t device_begin; /* the first sample of the device in the batch */
+} clt_part;
+
+/* Points the device's inputs at the batch's part: host arrays are enqueued as transfers into the
+ * buffers of `parity`, device buffers used where they are. */
+clt_status clt_session_feed(clt_session *session, int device, const clt_batch *batch, clt_part part,
+                            int parity);
+
+/* Sets upstream[l] = coefficient / weights[l] on the device (enqueued only if it changes). */
+clt_status clt_session_upstream(clt_session *session, int device, const double *weights);
+
+/* The weight of every loss over `count` images, where no data is needed to know it; else false. */
+bool clt_session_static_weights(const clt_session *session, int64_t count, double *weights);
+
+/* The place of results for (ring entry, micro-batch). */
+clt_view clt_session_results(const clt_session *session, int device, int entry, int micro);
+
+/* Enqueues the reading of a ring entry's results; without micro-batches they are zero. */
+clt_status clt_session_read(clt_session *session, int device, int entry, int micros);
+
+/* Waits for the entry and adds up over devices and micro-batches: sums[], weights[] by mean. */
+clt_status clt_session_collect(clt_session *session, int entry, double *sums, double *weights);
+
+/* Waits for the entry on one device. */
+clt_status clt_session_wait(clt_session *session, int device, int entry);
+
+#endif

@@ -1,0 +1,404 @@
+/* Running a step, whole or in parts. The part functions run on the device threads. */
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "train/trainer.h"
+#include <cltrain/data.h>
+
+static clt_session_device *session_device(const clt_trainer *t, int d)
+{
+    return &t->session->devices[d];
+}
+
+static int64_t share_of(const clt_trainer *t, int d)
+{
+    return t->offsets[d + 1] - t->offsets[d];
+}
+
+/* Micro-batches of a device's share: as many as asked for, none without samples. */
+static int micros_of(const clt_trainer *t, int d)
+{
+    const int64_t share = share_of(t, d);
+    return share < t->options.accumulate ? (int)share : t->options.accumulate;
+}
+
+static clt_part part_of(const clt_trainer *t, int d, int micro)
+{
+    const int64_t share = share_of(t, d), micros = micros_of(t, d);
+    const int64_t begin = share * micro / micros, end = share * (micro + 1) / micros;
+    return (clt_part){t->offsets[d] + begin, end - begin, t->offsets[d]};
+}
+
+static clt_run run_of(const clt_trainer *t, int d, int micro, bool accumulate)
+{
+    const clt_replica *replica = &t->store->replicas[d];
+    clt_run run = {.seed = t->options.seed,
+                   .step = (uint32_t)t->steps,
+                   .inputs = session_device(t, d)->views,
+                   .gradients = accumulate && micro ? replica->micro_gradients : replica->gradients,
+                   .results = clt_session_results(t->session, d, t->entry, micro)};
+    if (share_of(t, d)) {
+        const clt_part part = part_of(t, d, micro);
+        run.count = part.count;
+        run.sample = t->batch->first + part.begin;
+    }
+    return run;
+}
+
+/* --- collectives ----------------------------------------------------------------------------- */
+
+static clt_status start_bucket(clt_trainer *t, int d, int bucket)
+{
+    const clt_replica *replica = &t->store->replicas[d];
+    const clt_collective what = {.buffer = replica->gradients[bucket],
+                                 .count = replica->layout->buckets[bucket].bytes / 4,
+                                 .dtype = CLT_F32,
+                                 .whole = true,
+                                 .empty = share_of(t, d) == 0,
+                                 .measure = true,
+                                 .label = "gradients"};
+    return t->collectives.all_reduce(t->collectives.self, d, &what, 0, NULL,
+                                     &t->devices[d].requests[bucket]);
+}
+
+static clt_status complete_buckets(clt_trainer *t, int d, bool *finite, double *squares)
+{
+    const clt_plan *plan = session_device(t, d)->plan;
+    *finite = true;
+    *squares = 0;
+    for (int i = 0; i < plan->n_ready; i++) {
+        const int bucket = plan->ready[i];
+        clt_collective_result result;
+        CLT_TRY(t->collectives.complete(t->collectives.self, d, t->devices[d].requests[bucket],
+                                        &result));
+        t->devices[d].squares[bucket] = result.sum_squares;
+        *finite = *finite && result.finite;
+    }
+    for (int b = 0; b < plan->buckets.n_buckets; b++)
+        if (!plan->buckets.buckets[b].state)
+            *squares += t->devices[d].squares[b];
+    return CLT_OK;
+}
+
+/* --- parts ----------------------------------------------------------------------------------- */
+
+static clt_status begin_micro(clt_trainer *t, int d, int micro)
+{
+    clt_session_device *sd = session_device(t, d);
+    if (t->options.poison)
+        CLT_TRY(clt_arena_poison(&t->store->arenas[d]));
+    if (share_of(t, d))
+        CLT_TRY(
+            clt_session_feed(t->session, d, t->batch, part_of(t, d, micro), (int)(t->steps & 1)));
+    if (t->weights_known)
+        CLT_TRY(clt_session_upstream(t->session, d, t->loss_weights));
+    if (micro == 0 && t->batch->n_wait && d == 0)
+        CLT_CL(clEnqueueBarrierWithWaitList(sd->device->queue, (cl_uint)t->batch->n_wait,
+                                            (const cl_event *)t->batch->wait, NULL),
+               "clEnqueueBarrierWithWaitList", sd->device);
+    return CLT_OK;
+}
+
+/* The weights of the losses stay on the device: one device, one micro-batch. */
+static clt_status device_upstreams(clt_trainer *t, int d, const clt_run *run)
+{
+    clt_session_device *sd = session_device(t, d);
+    const clt_graph *graph = sd->plan->graph;
+    for (int l = 0; l < graph->n_losses; l++) {
+        clt_view weight;
+        CLT_TRY(clt_exec_locate(sd->exec, run, graph->losses[l].weight, &weight));
+        CLT_TRY(clt_update_upstream(t->devices[d].update, weight, sd->upstream, l,
+                                    graph->losses[l].coefficient));
+        sd->known[l] = NAN;
+    }
+    return CLT_OK;
+}
+
+static clt_status forward_micro(clt_trainer *t, int d, int micro)
+{
+    clt_session_device *sd = session_device(t, d);
+    const clt_run run = run_of(t, d, micro, true);
+    CLT_TRY(begin_micro(t, d, micro));
+    return clt_exec_enqueue(sd->exec, &run, 0, sd->plan->n_forward, 0, NULL);
+}
+
+/* Backward of a micro-batch; starts a bucket's reduction when its last gradient is enqueued. */
+static clt_status backward_micro(clt_trainer *t, int d, int micro, bool reduce)
+{
+    clt_session_device *sd = session_device(t, d);
+    const clt_plan *plan = sd->plan;
+    const clt_run run = run_of(t, d, micro, true);
+    if (!t->weights_known)
+        CLT_TRY(device_upstreams(t, d, &run));
+    for (int i = 0; i < plan->n_segments; i++) {
+        const clt_segment *segment = &plan->segments[i];
+        if (segment->first >= plan->n_forward)
+            CLT_TRY(clt_exec_enqueue(sd->exec, &run, segment->first, segment->end, 0, NULL));
+        for (int r = segment->first_ready; reduce && r < segment->end_ready; r++)
+            CLT_TRY(start_bucket(t, d, plan->ready[r]));
+    }
+    return micro ? clt_update_add_micro(t->devices[d].update) : CLT_OK;
+}
+
+static clt_status gradients(clt_trainer *t, int d, bool reduce)
+{
+    const int micros = micros_of(t, d);
+    for (int m = 0; m < micros; m++) {
+        CLT_TRY(forward_micro(t, d, m));
+        CLT_TRY(backward_micro(t, d, m, reduce && micros == 1));
+    }
+    const clt_plan *plan = session_device(t, d)->plan;
+    for (int r = 0; reduce && micros != 1 && r < plan->n_ready; r++)
+        CLT_TRY(start_bucket(t, d, plan->ready[r]));
+    return CLT_OK;
+}
+
+static clt_status commit(clt_trainer *t, int d)
+{
+    clt_session_device *sd = session_device(t, d);
+    clt_trainer_device *td = &t->devices[d];
+    const clt_graph *graph = sd->plan->graph;
+    const clt_run run = run_of(t, d, 0, false);
+    CLT_TRY(clt_update_apply(td->update, t->records[t->entry].lr, t->steps));
+    for (int i = 0; i < graph->n_assigns; i++) {
+        const clt_value *state = graph->assigns[i].state, *value = graph->assigns[i].value;
+        clt_view from, to;
+        CLT_TRY(clt_exec_locate(sd->exec, &run, value, &from));
+        CLT_TRY(clt_exec_locate(sd->exec, &run, state, &to));
+        CLT_TRY(clt_update_assign(td->update, from, to,
+                                  clt_type_elements(&state->type, 0) *
+                                      clt_dtype_size(state->type.dtype)));
+    }
+    CLT_CL(clEnqueueReadBuffer(sd->device->queue, clt_update_word_buffer(td->update), CL_FALSE, 0,
+                               16, td->word + 4 * t->entry, 0, NULL, NULL),
+           "clEnqueueReadBuffer", sd->device);
+    CLT_TRY(clt_session_read(t->session, d, t->entry, micros_of(t, d)));
+    CLT_CL(clFlush(sd->device->queue), "clFlush", sd->device);
+    return CLT_OK;
+}
+
+static clt_status word(clt_trainer *t, int d)
+{
+    bool finite;
+    double squares;
+    if (t->n_devices == 1)
+        return clt_update_word(t->devices[d].update);
+    CLT_TRY(complete_buckets(t, d, &finite, &squares));
+    return clt_update_set_word(t->devices[d].update, squares, finite);
+}
+
+static clt_status whole_step(clt_trainer *t, int d)
+{
+    CLT_TRY(gradients(t, d, t->n_devices > 1));
+    CLT_TRY(word(t, d));
+    return commit(t, d);
+}
+
+/* A device that fails releases those that wait for it. */
+static clt_status guarded(clt_trainer *t, int d, clt_status status)
+{
+    if (status == CLT_OK)
+        return CLT_OK;
+    clt_fail_prefix(status, "step %lld: ", (long long)t->steps);
+    if (t->collectives.abort && status != CLT_ABORTED)
+        t->collectives.abort(t->collectives.self, status, clt_error_message());
+    (void)d;
+    return status;
+}
+
+static clt_status step_part(void *arg, int d)
+{
+    return guarded(arg, d, whole_step(arg, d));
+}
+
+static clt_status forward_part(void *arg, int d)
+{
+    clt_trainer *t = arg;
+    clt_status status = micros_of(t, d) ? forward_micro(t, d, 0) : CLT_OK;
+    if (status == CLT_OK)
+        status = clt_session_read(t->session, d, t->entry, micros_of(t, d));
+    if (status == CLT_OK && clFlush(session_device(t, d)->device->queue) != CL_SUCCESS)
+        status = clt_fail(CLT_OPENCL, "clFlush failed on %s", session_device(t, d)->device->label);
+    return guarded(t, d, status);
+}
+
+static clt_status backward_part(void *arg, int d)
+{
+    clt_trainer *t = arg;
+    clt_status status = CLT_OK;
+    if (t->weights_known)
+        status = clt_session_upstream(t->session, d, t->loss_weights);
+    if (status == CLT_OK && micros_of(t, d))
+        status = backward_micro(t, d, 0, false);
+    return guarded(t, d, status);
+}
+
+static clt_status reduce_part(void *arg, int d)
+{
+    clt_trainer *t = arg;
+    const clt_plan *plan = session_device(t, d)->plan;
+    clt_status status = CLT_OK;
+    for (int r = 0; t->n_devices > 1 && status == CLT_OK && r < plan->n_ready; r++)
+        status = start_bucket(t, d, plan->ready[r]);
+    if (status == CLT_OK)
+        status = word(t, d);
+    return guarded(t, d, status);
+}
+
+static clt_status apply_part(void *arg, int d)
+{
+    return guarded(arg, d, commit(arg, d));
+}
+
+/* --- one step -------------------------------------------------------------------------------- */
+
+clt_status clt_step_run(clt_trainer *t, clt_crew_fn part)
+{
+    return clt_crew_run(t->crew, part, t);
+}
+
+clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_batch *batch)
+{
+    if (batch->count < 0 || batch->count > t->options.batch)
+        return clt_fail(CLT_INVALID_ARGUMENT, "a batch of %lld; the trainer was made for 0 to %lld",
+                        (long long)batch->count, (long long)t->options.batch);
+    if (batch->n_wait && t->n_devices > 1)
+        return clt_fail(CLT_INVALID_ARGUMENT, "a wait list is for one device, not %d",
+                        t->n_devices);
+    if (batch->offsets) {
+        memcpy(t->offsets, batch->offsets, ((size_t)t->n_devices + 1) * sizeof *t->offsets);
+        if (t->offsets[0] != 0 || t->offsets[t->n_devices] != batch->count)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "the batch's offsets do not cover its %lld "
+                            "samples",
+                            (long long)batch->count);
+    } else {
+        CLT_TRY(clt_split(batch->count, t->n_devices, NULL, 1, t->offsets));
+    }
+    for (int d = 0; d < t->n_devices; d++)
+        if (share_of(t, d) < 0 || share_of(t, d) > t->per_device * t->options.accumulate)
+            return clt_fail(
+                CLT_INVALID_ARGUMENT, "device %d gets %lld samples; the plan holds %lld", d,
+                (long long)share_of(t, d), (long long)(t->per_device * t->options.accumulate));
+    t->batch = batch;
+    t->session = session;
+    t->weights_known = true;
+    if (batch->loss_weights)
+        memcpy(t->loss_weights, batch->loss_weights,
+               (size_t)session->n_losses * sizeof *t->loss_weights);
+    else
+        t->weights_known = clt_session_static_weights(session, batch->count, t->loss_weights);
+    return CLT_OK;
+}
+
+/* Only the labels tell the weights, and they are on several devices or in several micro-batches:
+ * forward runs first. */
+static clt_status weights_from_forward(clt_trainer *t)
+{
+    memset(t->sums, 0, (size_t)t->session->n_means * sizeof *t->sums);
+    memset(t->weights, 0, (size_t)t->session->n_means * sizeof *t->weights);
+    for (int d = 0; d < t->n_devices; d++) {
+        for (int m = 0; m < micros_of(t, d); m++)
+            CLT_TRY(forward_micro(t, d, m));
+        CLT_TRY(clt_session_read(t->session, d, t->entry, micros_of(t, d)));
+        CLT_CL(clFlush(session_device(t, d)->device->queue), "clFlush",
+               session_device(t, d)->device);
+    }
+    CLT_TRY(clt_session_collect(t->session, t->entry, t->sums, t->weights));
+    memcpy(t->loss_weights, t->weights, (size_t)t->session->n_losses * sizeof *t->weights);
+    t->weights_known = true;
+    return CLT_OK;
+}
+
+/* At most two steps are queued: waits for the one before the last, and looks at its word. */
+static clt_status throttle(clt_trainer *t)
+{
+    for (int back = 2; back <= CLT_RESULT_RING; back++) {
+        const int64_t step = t->steps - back;
+        if (step < 0 || t->records[step % CLT_RESULT_RING].step != step)
+            continue;
+        for (int d = 0; d < t->n_devices; d++)
+            CLT_TRY(clt_session_wait(t->training, d, (int)(step % CLT_RESULT_RING)));
+        if (t->options.guard && t->devices[0].word[4 * (step % CLT_RESULT_RING)] == 0)
+            return clt_trainer_diagnose(t, step);
+        break;
+    }
+    return CLT_OK;
+}
+
+static clt_status begin_step(clt_trainer *t, const clt_batch *batch)
+{
+    CLT_TRY(throttle(t));
+    CLT_TRY(clt_step_prepare(t, t->training, batch));
+    t->entry = (int)(t->steps % CLT_RESULT_RING);
+    t->records[t->entry] =
+        (clt_step_record){.step = t->steps,
+                          .samples = batch->count,
+                          .lr = clt_schedule_rate(&t->options.schedule, t->options.lr, t->steps)};
+    if (!t->weights_known && (t->n_devices > 1 || t->options.accumulate > 1))
+        CLT_TRY(weights_from_forward(t));
+    return CLT_OK;
+}
+
+static clt_status end_step(clt_trainer *t, struct _cl_event **event)
+{
+    t->steps++;
+    t->phase = 0;
+    if (!event)
+        return CLT_OK;
+    if (t->n_devices > 1)
+        return clt_fail(CLT_INVALID_ARGUMENT, "several devices have no common event");
+    cl_event done = session_device(t, 0)->read[t->entry];
+    CLT_CL(clRetainEvent(done), "clRetainEvent", session_device(t, 0)->device);
+    *event = done;
+    return CLT_OK;
+}
+
+clt_status clt_trainer_step(clt_trainer *t, const clt_batch *batch, struct _cl_event **event)
+{
+    CLT_TRY(begin_step(t, batch));
+    CLT_TRY(clt_step_run(t, step_part));
+    return end_step(t, event);
+}
+
+static clt_status need_phase(const clt_trainer *t, int phase, const char *call, const char *before)
+{
+    return t->phase >= phase ? CLT_OK : clt_fail(CLT_STATE, "%s needs %s before it", call, before);
+}
+
+clt_status clt_trainer_forward(clt_trainer *t, const clt_batch *batch)
+{
+    if (t->options.accumulate > 1)
+        return clt_fail(CLT_STATE,
+                        "the parts of a step work without micro-batches; this trainer "
+                        "was made with accumulate %d",
+                        t->options.accumulate);
+    CLT_TRY(begin_step(t, batch));
+    CLT_TRY(clt_step_run(t, forward_part));
+    t->phase = 1;
+    return CLT_OK;
+}
+
+clt_status clt_trainer_backward(clt_trainer *t)
+{
+    CLT_TRY(need_phase(t, 1, "clt_trainer_backward", "clt_trainer_forward"));
+    CLT_TRY(clt_step_run(t, backward_part));
+    t->phase = 2;
+    return CLT_OK;
+}
+
+clt_status clt_trainer_reduce(clt_trainer *t)
+{
+    CLT_TRY(need_phase(t, 2, "clt_trainer_reduce", "clt_trainer_backward"));
+    CLT_TRY(clt_step_run(t, reduce_part));
+    t->phase = 3;
+    return CLT_OK;
+}
+
+clt_status clt_trainer_apply(clt_trainer *t, struct _cl_event **event)
+{
+    CLT_TRY(need_phase(t, 3, "clt_trainer_apply", "clt_trainer_reduce"));
+    CLT_TRY(clt_step_run(t, apply_part));
+    return end_step(t, event);
+}

@@ -1,0 +1,287 @@
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/str.h"
+#include <cltrain/data.h>
+
+void clt_trainer_options_init(clt_trainer_options *options)
+{
+    *options = (clt_trainer_options){.struct_size = sizeof *options,
+                                     .optimizer = CLT_SGD,
+                                     .lr = 0.1,
+                                     .momentum = 0.9,
+                                     .beta1 = 0.9,
+                                     .beta2 = 0.999,
+                                     .epsilon = 1e-8,
+                                     .guard = 1,
+                                     .batch = 256,
+                                     .accumulate = 1};
+}
+
+void clt_batch_init(clt_batch *batch)
+{
+    *batch = (clt_batch){.struct_size = sizeof *batch};
+}
+
+void clt_step_result_init(clt_step_result *result)
+{
+    *result = (clt_step_result){.struct_size = sizeof *result};
+}
+
+static clt_status out_of_range(const char *name, double value, const char *range)
+{
+    return clt_fail(CLT_INVALID_ARGUMENT, "%s %g is not possible; it must be %s", name, value,
+                    range);
+}
+
+static clt_status check_options(const clt_trainer_options *o)
+{
+    if (o->struct_size != sizeof *o)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "trainer options were not set up by clt_trainer_options_init");
+    if ((int)o->optimizer < 0 || o->optimizer > CLT_ADAMW)
+        return clt_fail(CLT_INVALID_ARGUMENT, "optimizer %d does not exist", (int)o->optimizer);
+    if (!isfinite(o->lr) || o->lr < 0)
+        return out_of_range("learning rate", o->lr, "finite and at least 0");
+    if (!isfinite(o->weight_decay) || o->weight_decay < 0)
+        return out_of_range("weight decay", o->weight_decay, "finite and at least 0");
+    if (!(o->momentum >= 0 && o->momentum < 1))
+        return out_of_range("momentum", o->momentum, "at least 0 and below 1");
+    if (!(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1))
+        return out_of_range("beta", o->beta1 >= 0 && o->beta1 < 1 ? o->beta2 : o->beta1,
+                            "at least 0 and below 1");
+    if (!(o->epsilon > 0) || !isfinite(o->epsilon))
+        return out_of_range("epsilon", o->epsilon, "finite and above 0");
+    if (!isfinite(o->clip_norm) || o->clip_norm < 0)
+        return out_of_range("clip norm", o->clip_norm, "finite and at least 0");
+    if (o->batch < 1)
+        return out_of_range("batch", (double)o->batch, "at least 1");
+    if (o->accumulate < 1)
+        return out_of_range("accumulate", o->accumulate, "at least 1");
+    return CLT_OK;
+}
+
+/* Samples that a device computes at once: its part of the batch over the micro-batches. */
+static clt_status find_per_device(clt_trainer *t)
+{
+    int64_t *capacity = clt_calloc((size_t)t->n_devices, sizeof *capacity);
+    if (!capacity)
+        return CLT_OUT_OF_MEMORY;
+    clt_status status = clt_split_capacity(t->options.batch, t->n_devices, NULL, 1, capacity);
+    int64_t largest = 1;
+    for (int i = 0; status == CLT_OK && i < t->n_devices; i++)
+        if (capacity[i] > largest)
+            largest = capacity[i];
+    clt_free(capacity);
+    t->per_device = (largest + t->options.accumulate - 1) / t->options.accumulate;
+    return status;
+}
+
+/* The largest batch whose plan fits; 0 if none does. Called when a plan did not. */
+static int64_t largest_batch(const clt_graph *graph, clt_trainer *t)
+{
+    const clt_device *device = t->store->replicas[0].device;
+    int64_t low = 0, high = t->per_device;
+    while (low < high) {
+        const int64_t middle = low + (high - low + 1) / 2;
+        clt_plan_options options = clt_plan_options_default(CLT_PLAN_TRAIN, middle);
+        clt_plan *plan;
+        bool fits = clt_plan_create(graph, &t->store->layout, &device->caps, NULL, &options,
+                                    &plan) == CLT_OK;
+        if (fits) {
+            fits = clt_plan_arena_bytes(plan) < clt_device_memory_available(device) / t->n_devices;
+            clt_plan_destroy(plan);
+        }
+        if (fits)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low * t->n_devices;
+}
+
+static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
+{
+    clt_plan_options options = clt_plan_options_default(CLT_PLAN_TRAIN, t->per_device);
+    options.separate = t->options.separate;
+    if (!graph->n_losses)
+        return clt_fail(CLT_INVALID_ARGUMENT, "the graph has no loss: call clt_loss on it");
+    clt_status status =
+        clt_session_create(graph, t->store, &options, t->options.accumulate, &t->training);
+    if (status == CLT_OUT_OF_DEVICE_MEMORY) {
+        char message[1024];
+        strncpy(message, clt_error_message(), sizeof message - 1);
+        message[sizeof message - 1] = '\0';
+        const int64_t largest = largest_batch(graph, t);
+        return clt_fail(status, "%s; the largest batch that fits is %lld", message,
+                        (long long)largest);
+    }
+    CLT_TRY(status);
+    options.mode = CLT_PLAN_EVALUATE;
+    return clt_session_create(graph, t->store, &options, t->options.accumulate, &t->evaluation);
+}
+
+static clt_status make_device(clt_trainer *t, int index)
+{
+    clt_trainer_device *d = &t->devices[index];
+    clt_replica *replica = &t->store->replicas[index];
+    const size_t n_buckets = (size_t)t->store->layout.n_buckets + 1;
+    CLT_TRY(clt_replica_for_training(replica, clt_optimizer_slots(t->options.optimizer)));
+    if (t->options.accumulate > 1)
+        CLT_TRY(clt_replica_for_micro_batches(replica));
+    CLT_TRY(clt_update_create(replica, &t->options, &d->update));
+    d->requests = clt_calloc(n_buckets, sizeof *d->requests);
+    d->squares = clt_calloc(n_buckets, sizeof *d->squares);
+    d->word = clt_calloc(4 * CLT_RESULT_RING, sizeof *d->word);
+    return d->requests && d->squares && d->word ? CLT_OK : CLT_OUT_OF_MEMORY;
+}
+
+static clt_status make(clt_trainer *t, const clt_graph *graph)
+{
+    const size_t n = (size_t)t->n_devices;
+    t->devices = clt_calloc(n, sizeof *t->devices);
+    t->offsets = clt_calloc(n + 1, sizeof *t->offsets);
+    if (!t->devices || !t->offsets)
+        return CLT_OUT_OF_MEMORY;
+    CLT_TRY(find_per_device(t));
+    for (int i = 0; i < t->n_devices; i++)
+        CLT_TRY(make_device(t, i));
+    CLT_TRY(make_sessions(t, graph));
+    const size_t means = (size_t)t->training->n_means + 1;
+    t->sums = clt_calloc(means, sizeof *t->sums);
+    t->weights = clt_calloc(means, sizeof *t->weights);
+    t->loss_weights = clt_calloc(means, sizeof *t->loss_weights);
+    if (!t->sums || !t->weights || !t->loss_weights)
+        return CLT_OUT_OF_MEMORY;
+    CLT_TRY(clt_crew_create(t->n_devices, &t->crew));
+    return t->n_devices > 1 ? clt_trainer_connect(t) : CLT_OK;
+}
+
+clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
+                              const clt_trainer_options *options, clt_trainer **out)
+{
+    CLT_TRY(clt_graph_status(graph));
+    CLT_TRY(check_options(options));
+    clt_trainer *t = CLT_NEW(clt_trainer);
+    if (!t)
+        return CLT_OUT_OF_MEMORY;
+    t->store = store;
+    t->options = *options;
+    t->n_devices = store->n_devices;
+    for (int i = 0; i < CLT_RESULT_RING; i++)
+        t->records[i].step = -1;
+    clt_status status = make(t, graph);
+    if (status != CLT_OK) {
+        clt_trainer_destroy(t);
+        return status;
+    }
+    *out = t;
+    return CLT_OK;
+}
+
+void clt_trainer_destroy(clt_trainer *t)
+{
+    if (!t)
+        return;
+    for (int i = 0; i < t->n_devices; i++)
+        clt_device_finish(t->store->replicas[i].device);
+    clt_trainer_disconnect(t);
+    clt_crew_destroy(t->crew);
+    clt_session_destroy(t->training);
+    clt_session_destroy(t->evaluation);
+    for (int i = 0; t->devices && i < t->n_devices; i++) {
+        clt_update_destroy(t->devices[i].update);
+        clt_free(t->devices[i].requests);
+        clt_free(t->devices[i].squares);
+        clt_free(t->devices[i].word);
+    }
+    clt_free(t->devices);
+    clt_free(t->offsets);
+    clt_free(t->sums);
+    clt_free(t->weights);
+    clt_free(t->loss_weights);
+    clt_free(t);
+}
+
+int64_t clt_trainer_steps(const clt_trainer *t)
+{
+    return t->steps;
+}
+
+void clt_trainer_set_steps(clt_trainer *t, int64_t steps)
+{
+    t->steps = steps;
+}
+
+const char *clt_trainer_slot_name(const clt_trainer *t, int slot)
+{
+    return clt_optimizer_slot_name(t->options.optimizer, slot);
+}
+
+static clt_status find_slot(const clt_trainer *t, int slot, const char *name, size_t bytes,
+                            const clt_slot **out)
+{
+    if (!clt_trainer_slot_name(t, slot))
+        return clt_fail(CLT_INVALID_ARGUMENT, "the optimizer has no slot %d", slot);
+    CLT_TRY(clt_store_slot(t->store, name, out));
+    if ((*out)->state || (int64_t)bytes != (*out)->bytes)
+        return clt_fail(CLT_INVALID_ARGUMENT, "%s is no parameter of %zu bytes", name, bytes);
+    return CLT_OK;
+}
+
+clt_status clt_trainer_slot_get(clt_trainer *t, int slot, const char *name, void *data,
+                                size_t bytes)
+{
+    const clt_slot *where;
+    CLT_TRY(find_slot(t, slot, name, bytes, &where));
+    const clt_replica *r = &t->store->replicas[0];
+    return clt_replica_read(r, r->slots[slot][where->bucket], where->offset, where->bytes, data);
+}
+
+clt_status clt_trainer_slot_set(clt_trainer *t, int slot, const char *name, const void *data,
+                                size_t bytes)
+{
+    const clt_slot *where;
+    CLT_TRY(find_slot(t, slot, name, bytes, &where));
+    for (int i = 0; i < t->n_devices; i++) {
+        const clt_replica *r = &t->store->replicas[i];
+        CLT_TRY(
+            clt_replica_write(r, r->slots[slot][where->bucket], where->offset, where->bytes, data));
+    }
+    return CLT_OK;
+}
+
+clt_status clt_trainer_gradient(clt_trainer *t, int device, const char *name, void *data,
+                                size_t bytes)
+{
+    const clt_slot *where;
+    CLT_TRY(clt_store_slot(t->store, name, &where));
+    if (device < 0 || device >= t->n_devices || where->state || (int64_t)bytes != where->bytes)
+        return clt_fail(CLT_INVALID_ARGUMENT, "device %d has no gradient %s of %zu bytes", device,
+                        name, bytes);
+    const clt_replica *r = &t->store->replicas[device];
+    return clt_replica_read(r, r->gradients[where->bucket], where->offset, where->bytes, data);
+}
+
+clt_status clt_trainer_wait(clt_trainer *t)
+{
+    for (int i = 0; i < t->n_devices; i++)
+        CLT_TRY(clt_device_finish(t->store->replicas[i].device));
+    return CLT_OK;
+}
+
+clt_status clt_trainer_describe(clt_trainer *t, int training, int explain, char **text)
+{
+    clt_str s = {0};
+    clt_plan_print((training ? t->training : t->evaluation)->devices[0].plan, explain != 0, &s);
+    char *copy = s.failed ? NULL : strdup(clt_str_text(&s));
+    clt_str_free(&s);
+    if (!copy)
+        return clt_fail(CLT_OUT_OF_MEMORY, "the plan's text does not fit in memory");
+    *text = copy;
+    return CLT_OK;
+}

@@ -1,0 +1,62 @@
+/* The trainer's inside: trainer.c makes it, step.c runs it, diagnose.c finds what went wrong. */
+#ifndef CLT_TRAIN_TRAINER_H
+#define CLT_TRAIN_TRAINER_H
+
+#include "exec/collective.h"
+#include "train/session.h"
+#include "train/crew.h"
+#include "train/update.h"
+
+/* What is known of a step before its results are read. */
+typedef struct clt_step_record {
+    int64_t step; /* -1: none */
+    int64_t samples;
+    double lr;
+} clt_step_record;
+
+typedef struct clt_trainer_device {
+    clt_update *update;
+    float *word;     /* the same on the host */
+    void **requests; /* by bucket, while it is being reduced */
+    double *squares; /* by bucket: what its reduction measured */
+} clt_trainer_device;
+
+struct clt_trainer {
+    clt_store *store;
+    clt_trainer_options options;
+    clt_session *training, *evaluation;
+    clt_trainer_device *devices;
+    int n_devices;
+    int64_t per_device; /* samples of a plan's largest run */
+    clt_crew *crew;
+    clt_collectives collectives; /* of several devices */
+    struct clt_comm *comm;
+    int64_t steps;
+    clt_step_record records[CLT_RESULT_RING];
+    double *sums, *weights; /* scratch, by mean */
+
+    /* The step being enqueued, for the device threads. */
+    const clt_batch *batch;
+    clt_session *session;
+    int64_t *offsets; /* by device, and one more */
+    double *loss_weights;
+    bool weights_known;
+    int entry; /* of the result ring */
+    int phase; /* parts: 1 after forward, 2 after backward, 3 after reduce */
+};
+
+/* Runs one step's part on all devices. */
+clt_status clt_step_run(clt_trainer *trainer, clt_crew_fn part);
+
+/* Splits the batch and finds the weights of the losses, where the host can. */
+clt_status clt_step_prepare(clt_trainer *trainer, clt_session *session, const clt_batch *batch);
+
+/* Fails with NONFINITE naming the step and the first tensor that is not finite, by running the
+ * ring entry's step again node by node. */
+clt_status clt_trainer_diagnose(clt_trainer *trainer, int64_t step);
+
+/* Fills the table of collectives with those of a communicator over the store's devices. */
+clt_status clt_trainer_connect(clt_trainer *trainer);
+void clt_trainer_disconnect(clt_trainer *trainer);
+
+#endif
