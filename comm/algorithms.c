@@ -25,7 +25,7 @@ clt_status clt_comm_choose(const clt_comm *comm, int device, const clt_comm_op *
     if (op->next)
         return clt_fail(CLT_UNSUPPORTED, "comm: groups of operations have no implementation yet; "
                                          "start them one by one");
-    if (op->dtype < 0 || !clt_dtype_size(op->dtype))
+    if (!clt_dtype_size(op->dtype))
         return clt_fail(CLT_INVALID_ARGUMENT, "comm: %d is not an element type", (int)op->dtype);
     bool mapped = comm->options.path == CLT_COMM_PATH_MAPPED;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -160,6 +160,11 @@ clt_status clt_comm_transfer_end(clt_comm *comm, int device, clt_comm_side *side
  * and the communicator is aborted. */
 clt_status clt_comm_wait_event(clt_comm *comm, cl_event event);
 
+#ifdef CLT_TESTING
+/* A fault for tests: so many waits succeed, then one fails. Negative: none does. */
+extern atomic_int clt_comm_testing_waits_until_fault;
+#endif
+
 /* --- local/staging.c --- */
 
 /* A free piece of at least `bytes`, allocated if need be; *index into the member's pieces. */

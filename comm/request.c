@@ -67,7 +67,7 @@ static clt_status check_op(const clt_comm *comm, int device, const clt_comm_op *
     if (op->count < 0 || op->count > most)
         return clt_fail(CLT_INVALID_ARGUMENT, "comm: %s: the count %lld is out of range",
                         label_of(op), (long long)op->count);
-    if (op->dtype >= 0 && clt_dtype_size(op->dtype) && op->count > 0) {
+    if (clt_dtype_size(op->dtype) && op->count > 0) {
         CLT_TRY(check_buffer(comm, device, op, op->mem, op->offset));
         if (op->out)
             CLT_TRY(check_buffer(comm, device, op, op->out, op->out_offset));

@@ -117,6 +117,21 @@ clt_status clt_comm_transfer_end(clt_comm *comm, int device, clt_comm_side *side
     return CLT_OK;
 }
 
+#ifdef CLT_TESTING
+atomic_int clt_comm_testing_waits_until_fault = -1;
+
+static bool fault(void)
+{
+    return atomic_load(&clt_comm_testing_waits_until_fault) >= 0 &&
+           atomic_fetch_sub(&clt_comm_testing_waits_until_fault, 1) == 0;
+}
+#else
+static bool fault(void)
+{
+    return false;
+}
+#endif
+
 clt_status clt_comm_wait_event(clt_comm *comm, cl_event event)
 {
     cl_int state = CL_COMPLETE, error;
@@ -135,6 +150,8 @@ clt_status clt_comm_wait_event(clt_comm *comm, cl_event event)
             nanosleep(&pause, NULL);
         }
     }
+    if (fault())
+        error = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
     if (error == CL_SUCCESS && state == CL_COMPLETE)
         return CLT_OK;
     return clt_fail(CLT_OPENCL, "the transfer to the host failed with OpenCL error %d",

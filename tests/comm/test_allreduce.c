@@ -156,8 +156,11 @@ static void sums_are_exact_on_every_path(void **state)
     const clt_dtype dtypes[] = {CLT_F32, CLT_F64, CLT_I32};
     for (int c = 0; c < 7; c++) {
         for (int path = CLT_COMM_PATH_AUTO; path <= CLT_COMM_PATH_STAGED; path++) {
-            setting s = {2,         c % 2, c % 3 == 0, path, 1 + c % 2, dtypes[(c + path) % 3],
-                         counts[c], 0,     -1,         false};
+            setting s = {2,          c % 2,
+                         c % 3 == 0, (clt_comm_path)path,
+                         1 + c % 2,  dtypes[(c + path) % 3],
+                         counts[c],  0,
+                         -1,         false};
             run_setting(&s);
         }
     }
@@ -169,7 +172,8 @@ static void other_numbers_of_devices_take_part(void **state)
     for (int devices = 1; devices <= FIXTURE_MAX; devices++) {
         for (int one = 0; one <= 1; one++) {
             for (int path = CLT_COMM_PATH_AUTO; path <= CLT_COMM_PATH_STAGED; path++) {
-                setting s = {devices, one, one, path, 2, CLT_F32, 70001, 0, -1, false};
+                setting s = {devices, one, one,  (clt_comm_path)path, 2, CLT_F32, 70001,
+                             0,       -1,  false};
                 run_setting(&s);
             }
         }
@@ -190,10 +194,11 @@ static void an_empty_device_gets_the_sum_of_the_others(void **state)
     (void)state;
     for (int path = CLT_COMM_PATH_AUTO; path <= CLT_COMM_PATH_STAGED; path++) {
         for (int empty = 0; empty < 2; empty++) {
-            setting s = {2 + empty, false, false, path, 1, CLT_F32, 50021, 0, empty, false};
+            setting s = {2 + empty, false, false, (clt_comm_path)path, 1, CLT_F32, 50021,
+                         0,         empty, false};
             run_setting(&s);
         }
-        setting alone = {1, false, false, path, 1, CLT_F32, 129, 0, 0, false};
+        setting alone = {1, false, false, (clt_comm_path)path, 1, CLT_F32, 129, 0, 0, false};
         run_setting(&alone);
     }
 }

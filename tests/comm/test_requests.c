@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "comm/fixture.h"
+#include "comm/internal.h"
 
 static void ok(clt_status status)
 {
@@ -220,7 +221,7 @@ static void abort_wakes_a_blocked_complete(void **state)
         pair p;
         clt_comm_options options;
         clt_comm_options_init(&options);
-        options.path = path;
+        options.path = (clt_comm_path)path;
         pair_open(&p, &options);
         blocked b = {.comm = p.comm, .device = 0};
         clt_comm_op op = op_of(p.mem[0], 1024);
@@ -247,6 +248,63 @@ static void abort_wakes_a_blocked_complete(void **state)
     }
 }
 
+/* A user event holds back the transfers. Here only, since it is the way to have one under way for
+ * as long as the test needs. */
+static void abort_while_transfers_are_under_way(void **state)
+{
+    (void)state;
+    for (int path = CLT_COMM_PATH_MAPPED; path <= CLT_COMM_PATH_STAGED; path++) {
+        pair p;
+        cl_int error;
+        clt_comm_options options;
+        clt_comm_options_init(&options);
+        options.path = (clt_comm_path)path;
+        pair_open(&p, &options);
+        cl_event gate = clCreateUserEvent(p.f.contexts[0], &error);
+        FIXTURE_CL(error);
+        blocked b = {.comm = p.comm, .device = 0};
+        clt_comm_request *other;
+        clt_comm_op op = op_of(p.mem[0], 1024);
+        ok(clt_comm_start(p.comm, 0, -1, &op, 1, &gate, &b.request));
+        op.mem = p.mem[1];
+        ok(clt_comm_start(p.comm, 1, -1, &op, 0, NULL, &other));
+        pthread_t id;
+        assert_int_equal(pthread_create(&id, NULL, complete_blocked, &b), 0);
+        pause_ms(30);
+        clt_comm_abort(p.comm, CLT_STOPPED, "stopped by the user");
+        pthread_join(id, NULL);
+        assert_int_equal(b.status, CLT_ABORTED);
+        assert_string_equal(b.message, "stopped by the user");
+        assert_int_equal(clt_comm_complete(other, 1, NULL, NULL), CLT_ABORTED);
+        FIXTURE_CL(clSetUserEventStatus(gate, CL_COMPLETE));
+        clReleaseEvent(gate);
+        pair_close(&p);
+    }
+}
+
+#ifdef CLT_TESTING
+static void a_failed_transfer_aborts_with_its_device(void **state)
+{
+    (void)state;
+    pair p;
+    pair_open(&p, NULL);
+    clt_comm_request *requests[2];
+    atomic_store(&clt_comm_testing_waits_until_fault, 1);
+    for (int d = 0; d < 2; d++) {
+        clt_comm_op op = op_of(p.mem[d], 1024);
+        op.label = "bucket 9";
+        ok(clt_comm_start(p.comm, d, -1, &op, 0, NULL, &requests[d]));
+    }
+    for (int d = 0; d < 2; d++) {
+        assert_int_equal(clt_comm_complete(requests[d], d, NULL, NULL), CLT_ABORTED);
+        assert_non_null(strstr(clt_error_message(), "device 1"));
+        assert_non_null(strstr(clt_error_message(), "bucket 9"));
+    }
+    assert_int_equal(clt_comm_status(p.comm), CLT_OPENCL);
+    pair_close(&p);
+}
+#endif
+
 static void destroy_with_requests_in_flight(void **state)
 {
     (void)state;
@@ -254,7 +312,7 @@ static void destroy_with_requests_in_flight(void **state)
         pair p;
         clt_comm_options options;
         clt_comm_options_init(&options);
-        options.path = path;
+        options.path = (clt_comm_path)path;
         pair_open(&p, &options);
         blocked b = {.comm = p.comm, .device = 0};
         clt_comm_request *unused;
@@ -424,6 +482,10 @@ int main(void)
         cmocka_unit_test(several_in_flight_staged),
         cmocka_unit_test(several_in_flight_three_devices_polling),
         cmocka_unit_test(abort_wakes_a_blocked_complete),
+        cmocka_unit_test(abort_while_transfers_are_under_way),
+#ifdef CLT_TESTING
+        cmocka_unit_test(a_failed_transfer_aborts_with_its_device),
+#endif
         cmocka_unit_test(destroy_with_requests_in_flight),
         cmocka_unit_test(a_deadline_names_what_is_missing),
         cmocka_unit_test(bad_arguments_change_nothing),
