@@ -61,6 +61,7 @@ static void bad_headers_are_refused_by_name(void **state)
         {ONE("\"U8\"", "[4]", "[0,4]"), 5, "1 bytes at its end belong to no tensor"},
         {TWO("[0,4]", "[2,6]"), 6, "tensors v and w overlap"},
         {TWO("[0,4]", "[0,4]"), 4, "tensors v and w overlap"},
+        {TWO("[0,4]", "[3,7]"), 7, "tensors v and w overlap"},
         {TWO("[0,4]", "[5,9]"), 9, "1 bytes before tensor w"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
