@@ -37,7 +37,7 @@ typedef struct clt_collectives {
     clt_status (*complete)(void *self, int device, void *request, clt_collective_result *result);
 
     /* Makes every device's blocked complete return ABORTED. */
-    void (*abort)(void *self, clt_status status, const char *message);
+    void (*stop)(void *self, clt_status status, const char *message);
 } clt_collectives;
 
 #endif

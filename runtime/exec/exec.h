@@ -8,15 +8,10 @@
 #define CLT_EXEC_EXEC_H
 
 #include "exec/arena.h"
+#include "exec/commands.h"
 #include "exec/replica.h"
 
 typedef struct clt_exec clt_exec;
-
-/* A buffer and where in it (bytes). */
-typedef struct clt_view {
-    cl_mem buffer;
-    int64_t offset;
-} clt_view;
 
 /* What differs between runs. */
 typedef struct clt_run {

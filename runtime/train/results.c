@@ -81,7 +81,7 @@ static clt_status evaluate_part(void *arg, int d)
     return clt_session_wait(s, d, t->entry);
 }
 
-clt_status clt_trainer_evaluate(clt_trainer *t, const clt_batch *batch, double *sums,
+clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, double *sums,
                                 double *weights)
 {
     CLT_TRY(clt_step_prepare(t, t->evaluation, batch));

@@ -134,7 +134,7 @@ void clt_session_destroy(clt_session *s)
 
 /* --- inputs --------------------------------------------------------------------------------- */
 
-static const clt_feed *find_feed(const clt_batch *batch, const char *name, int device)
+static const clt_feed *find_feed(const clt_step_batch *batch, const char *name, int device)
 {
     for (int i = 0; i < batch->n_feeds; i++)
         if (!strcmp(batch->feeds[i].name, name) &&
@@ -153,7 +153,8 @@ static bool input_used(const clt_plan *plan, const clt_value *input)
     return input->output;
 }
 
-static clt_status no_feed(const clt_session_device *d, const clt_batch *batch, const char *name)
+static clt_status no_feed(const clt_session_device *d, const clt_step_batch *batch,
+                          const char *name)
 {
     const char *near = NULL;
     for (int i = 0; i < batch->n_feeds && !near; i++)
@@ -175,15 +176,12 @@ static clt_status upload(clt_session_device *d, int input, int parity, const voi
         snprintf(what, sizeof what, "input %s", v->name);
         CLT_TRY(clt_device_buffer_create(d->device, whole, CL_MEM_READ_WRITE, what, buffer));
     }
-    CLT_CL(clEnqueueWriteBuffer(d->device->queue, *buffer, CL_FALSE, 0, (size_t)bytes, host, 0,
-                                NULL, NULL),
-           "clEnqueueWriteBuffer", d->device);
     d->views[input] = (clt_view){*buffer, 0};
-    return CLT_OK;
+    return clt_enqueue_upload(d->device, d->views[input], host, bytes);
 }
 
-static clt_status feed_input(clt_session_device *d, int index, int input, const clt_batch *batch,
-                             clt_part part, int parity)
+static clt_status feed_input(clt_session_device *d, int index, int input,
+                             const clt_step_batch *batch, clt_part part, int parity)
 {
     const clt_value *v = d->plan->inputs[input];
     const clt_feed *feed = find_feed(batch, v->name, index);
@@ -212,7 +210,7 @@ static bool is_upstream(const clt_session_device *d, int n_losses, int input)
     return false;
 }
 
-clt_status clt_session_feed(clt_session *s, int device, const clt_batch *batch, clt_part part,
+clt_status clt_session_feed(clt_session *s, int device, const clt_step_batch *batch, clt_part part,
                             int parity)
 {
     clt_session_device *d = &s->devices[device];
@@ -231,9 +229,8 @@ clt_status clt_session_upstream(clt_session *s, int device, const double *weight
         const float value = weights[l] > 0 ? (float)(s->coefficients[l] / weights[l]) : 0.0f;
         if (d->known[l] == value)
             continue;
-        CLT_CL(clEnqueueFillBuffer(d->device->queue, d->upstream, &value, sizeof value,
-                                   (size_t)l * sizeof value, sizeof value, 0, NULL, NULL),
-               "clEnqueueFillBuffer", d->device);
+        CLT_TRY(clt_enqueue_value(d->device, (clt_view){d->upstream, l * (int64_t)sizeof value},
+                                  &value, sizeof value));
         d->known[l] = value;
     }
     return CLT_OK;
@@ -263,20 +260,11 @@ clt_view clt_session_results(const clt_session *s, int device, int entry, int mi
 clt_status clt_session_read(clt_session *s, int device, int entry, int micros)
 {
     clt_session_device *d = &s->devices[device];
-    const size_t bytes = (size_t)(micros * s->n_means * 2) * sizeof(float);
-    const size_t at = (size_t)(entry * entry_floats(s));
-    clt_release_event(d->read[entry]);
-    d->read[entry] = NULL;
+    const int64_t at = entry * entry_floats(s) * (int64_t)sizeof(float);
     d->micros[entry] = micros;
-    if (bytes)
-        CLT_CL(clEnqueueReadBuffer(d->device->queue, d->results, CL_FALSE, at * sizeof(float),
-                                   bytes, d->staging + at, 0, NULL, &d->read[entry]),
-               "clEnqueueReadBuffer", d->device);
-    else
-        CLT_CL(clEnqueueMarkerWithWaitList(d->device->queue, 0, NULL, &d->read[entry]),
-               "clEnqueueMarkerWithWaitList", d->device);
-    clt_object_created(CLT_OBJECT_EVENT);
-    return CLT_OK;
+    return clt_enqueue_download(d->device, (clt_view){d->results, at}, (char *)d->staging + at,
+                                (int64_t)micros * s->n_means * 2 * (int64_t)sizeof(float),
+                                &d->read[entry]);
 }
 
 clt_status clt_session_wait(clt_session *s, int device, int entry)

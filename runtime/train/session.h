@@ -54,8 +54,8 @@ typedef struct clt_part {
 
 /* Points the device's inputs at the batch's part: host arrays are enqueued as transfers into the
  * buffers of `parity`, device buffers used where they are. */
-clt_status clt_session_feed(clt_session *session, int device, const clt_batch *batch, clt_part part,
-                            int parity);
+clt_status clt_session_feed(clt_session *session, int device, const clt_step_batch *batch,
+                            clt_part part, int parity);
 
 /* Sets upstream[l] = coefficient / weights[l] on the device (enqueued only if it changes). */
 clt_status clt_session_upstream(clt_session *session, int device, const double *weights);

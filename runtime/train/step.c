@@ -85,7 +85,9 @@ static clt_status complete_buckets(clt_trainer *t, int d, bool *finite, double *
 
 static clt_status begin_micro(clt_trainer *t, int d, int micro)
 {
-    clt_session_device *sd = session_device(t, d);
+    /* First of all: the inputs may be what the events announce. */
+    if (micro == 0)
+        CLT_TRY(clt_enqueue_wait(session_device(t, d)->device, t->batch->n_wait, t->batch->wait));
     if (t->options.poison)
         CLT_TRY(clt_arena_poison(&t->store->arenas[d]));
     if (share_of(t, d))
@@ -93,10 +95,6 @@ static clt_status begin_micro(clt_trainer *t, int d, int micro)
             clt_session_feed(t->session, d, t->batch, part_of(t, d, micro), (int)(t->steps & 1)));
     if (t->weights_known)
         CLT_TRY(clt_session_upstream(t->session, d, t->loss_weights));
-    if (micro == 0 && t->batch->n_wait && d == 0)
-        CLT_CL(clEnqueueBarrierWithWaitList(sd->device->queue, (cl_uint)t->batch->n_wait,
-                                            (const cl_event *)t->batch->wait, NULL),
-               "clEnqueueBarrierWithWaitList", sd->device);
     return CLT_OK;
 }
 
@@ -170,12 +168,10 @@ static clt_status commit(clt_trainer *t, int d)
                                   clt_type_elements(&state->type, 0) *
                                       clt_dtype_size(state->type.dtype)));
     }
-    CLT_CL(clEnqueueReadBuffer(sd->device->queue, clt_update_word_buffer(td->update), CL_FALSE, 0,
-                               16, td->word + 4 * t->entry, 0, NULL, NULL),
-           "clEnqueueReadBuffer", sd->device);
+    CLT_TRY(clt_enqueue_download(sd->device, (clt_view){clt_update_word_buffer(td->update), 0},
+                                 td->word + 4 * t->entry, 16, NULL));
     CLT_TRY(clt_session_read(t->session, d, t->entry, micros_of(t, d)));
-    CLT_CL(clFlush(sd->device->queue), "clFlush", sd->device);
-    return CLT_OK;
+    return clt_device_flush(sd->device);
 }
 
 static clt_status word(clt_trainer *t, int d)
@@ -201,8 +197,8 @@ static clt_status guarded(clt_trainer *t, int d, clt_status status)
     if (status == CLT_OK)
         return CLT_OK;
     clt_fail_prefix(status, "step %lld: ", (long long)t->steps);
-    if (t->collectives.abort && status != CLT_ABORTED)
-        t->collectives.abort(t->collectives.self, status, clt_error_message());
+    if (t->collectives.stop && status != CLT_ABORTED)
+        t->collectives.stop(t->collectives.self, status, clt_error_message());
     (void)d;
     return status;
 }
@@ -218,8 +214,8 @@ static clt_status forward_part(void *arg, int d)
     clt_status status = micros_of(t, d) ? forward_micro(t, d, 0) : CLT_OK;
     if (status == CLT_OK)
         status = clt_session_read(t->session, d, t->entry, micros_of(t, d));
-    if (status == CLT_OK && clFlush(session_device(t, d)->device->queue) != CL_SUCCESS)
-        status = clt_fail(CLT_OPENCL, "clFlush failed on %s", session_device(t, d)->device->label);
+    if (status == CLT_OK)
+        status = clt_device_flush(session_device(t, d)->device);
     return guarded(t, d, status);
 }
 
@@ -258,7 +254,7 @@ clt_status clt_step_run(clt_trainer *t, clt_crew_fn part)
     return clt_crew_run(t->crew, part, t);
 }
 
-clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_batch *batch)
+clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step_batch *batch)
 {
     if (batch->count < 0 || batch->count > t->options.batch)
         return clt_fail(CLT_INVALID_ARGUMENT, "a batch of %lld; the trainer was made for 0 to %lld",
@@ -302,8 +298,7 @@ static clt_status weights_from_forward(clt_trainer *t)
         for (int m = 0; m < micros_of(t, d); m++)
             CLT_TRY(forward_micro(t, d, m));
         CLT_TRY(clt_session_read(t->session, d, t->entry, micros_of(t, d)));
-        CLT_CL(clFlush(session_device(t, d)->device->queue), "clFlush",
-               session_device(t, d)->device);
+        CLT_TRY(clt_device_flush(session_device(t, d)->device));
     }
     CLT_TRY(clt_session_collect(t->session, t->entry, t->sums, t->weights));
     memcpy(t->loss_weights, t->weights, (size_t)t->session->n_losses * sizeof *t->weights);
@@ -327,7 +322,7 @@ static clt_status throttle(clt_trainer *t)
     return CLT_OK;
 }
 
-static clt_status begin_step(clt_trainer *t, const clt_batch *batch)
+static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch)
 {
     CLT_TRY(throttle(t));
     CLT_TRY(clt_step_prepare(t, t->training, batch));
@@ -349,13 +344,11 @@ static clt_status end_step(clt_trainer *t, struct _cl_event **event)
         return CLT_OK;
     if (t->n_devices > 1)
         return clt_fail(CLT_INVALID_ARGUMENT, "several devices have no common event");
-    cl_event done = session_device(t, 0)->read[t->entry];
-    CLT_CL(clRetainEvent(done), "clRetainEvent", session_device(t, 0)->device);
-    *event = done;
-    return CLT_OK;
+    return clt_event_share(session_device(t, 0)->device, session_device(t, 0)->read[t->entry],
+                           event);
 }
 
-clt_status clt_trainer_step(clt_trainer *t, const clt_batch *batch, struct _cl_event **event)
+clt_status clt_trainer_step(clt_trainer *t, const clt_step_batch *batch, struct _cl_event **event)
 {
     CLT_TRY(begin_step(t, batch));
     CLT_TRY(clt_step_run(t, step_part));
@@ -367,7 +360,7 @@ static clt_status need_phase(const clt_trainer *t, int phase, const char *call, 
     return t->phase >= phase ? CLT_OK : clt_fail(CLT_STATE, "%s needs %s before it", call, before);
 }
 
-clt_status clt_trainer_forward(clt_trainer *t, const clt_batch *batch)
+clt_status clt_trainer_forward(clt_trainer *t, const clt_step_batch *batch)
 {
     if (t->options.accumulate > 1)
         return clt_fail(CLT_STATE,

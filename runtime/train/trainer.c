@@ -22,9 +22,9 @@ void clt_trainer_options_init(clt_trainer_options *options)
                                      .accumulate = 1};
 }
 
-void clt_batch_init(clt_batch *batch)
+void clt_step_batch_init(clt_step_batch *batch)
 {
-    *batch = (clt_batch){.struct_size = sizeof *batch};
+    *batch = (clt_step_batch){.struct_size = sizeof *batch};
 }
 
 void clt_step_result_init(clt_step_result *result)
@@ -125,15 +125,30 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
     return clt_session_create(graph, t->store, &options, t->options.accumulate, &t->evaluation);
 }
 
+/* The public enumeration has the values of exec's. */
+static clt_update_rule rule_of(const clt_trainer *t)
+{
+    return (clt_update_rule)t->options.optimizer;
+}
+
 static clt_status make_device(clt_trainer *t, int index)
 {
     clt_trainer_device *d = &t->devices[index];
     clt_replica *replica = &t->store->replicas[index];
     const size_t n_buckets = (size_t)t->store->layout.n_buckets + 1;
-    CLT_TRY(clt_replica_for_training(replica, clt_optimizer_slots(t->options.optimizer)));
+    CLT_TRY(clt_replica_for_training(replica, clt_update_slots(rule_of(t))));
     if (t->options.accumulate > 1)
         CLT_TRY(clt_replica_for_micro_batches(replica));
-    CLT_TRY(clt_update_create(replica, &t->options, &d->update));
+    const clt_update_options update = {.rule = rule_of(t),
+                                       .momentum = t->options.momentum,
+                                       .beta1 = t->options.beta1,
+                                       .beta2 = t->options.beta2,
+                                       .epsilon = t->options.epsilon,
+                                       .weight_decay = t->options.weight_decay,
+                                       .decoupled = t->options.decoupled != 0,
+                                       .clip_norm = t->options.clip_norm,
+                                       .guard = t->options.guard != 0};
+    CLT_TRY(clt_update_create(replica, &update, &d->update));
     d->requests = clt_calloc(n_buckets, sizeof *d->requests);
     d->squares = clt_calloc(n_buckets, sizeof *d->squares);
     d->word = clt_calloc(4 * CLT_RESULT_RING, sizeof *d->word);
@@ -219,7 +234,7 @@ void clt_trainer_set_steps(clt_trainer *t, int64_t steps)
 
 const char *clt_trainer_slot_name(const clt_trainer *t, int slot)
 {
-    return clt_optimizer_slot_name(t->options.optimizer, slot);
+    return clt_update_slot_name(rule_of(t), slot);
 }
 
 static clt_status find_slot(const clt_trainer *t, int slot, const char *name, size_t bytes,
@@ -278,10 +293,10 @@ clt_status clt_trainer_describe(clt_trainer *t, int training, int explain, char 
 {
     clt_str s = {0};
     clt_plan_print((training ? t->training : t->evaluation)->devices[0].plan, explain != 0, &s);
-    char *copy = s.failed ? NULL : strdup(clt_str_text(&s));
-    clt_str_free(&s);
-    if (!copy)
-        return clt_fail(CLT_OUT_OF_MEMORY, "the plan's text does not fit in memory");
-    *text = copy;
+    if (s.failed) {
+        clt_str_free(&s);
+        return CLT_OUT_OF_MEMORY;
+    }
+    *text = s.text; /* clt_alloc's memory is malloc's, as the header promises */
     return CLT_OK;
 }

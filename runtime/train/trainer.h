@@ -3,9 +3,9 @@
 #define CLT_TRAIN_TRAINER_H
 
 #include "exec/collective.h"
+#include "exec/update.h"
 #include "train/session.h"
 #include "train/crew.h"
-#include "train/update.h"
 
 /* What is known of a step before its results are read. */
 typedef struct clt_step_record {
@@ -36,7 +36,7 @@ struct clt_trainer {
     double *sums, *weights; /* scratch, by mean */
 
     /* The step being enqueued, for the device threads. */
-    const clt_batch *batch;
+    const clt_step_batch *batch;
     clt_session *session;
     int64_t *offsets; /* by device, and one more */
     double *loss_weights;
@@ -49,7 +49,8 @@ struct clt_trainer {
 clt_status clt_step_run(clt_trainer *trainer, clt_crew_fn part);
 
 /* Splits the batch and finds the weights of the losses, where the host can. */
-clt_status clt_step_prepare(clt_trainer *trainer, clt_session *session, const clt_batch *batch);
+clt_status clt_step_prepare(clt_trainer *trainer, clt_session *session,
+                            const clt_step_batch *batch);
 
 /* Fails with NONFINITE naming the step and the first tensor that is not finite, by running the
  * ring entry's step again node by node. */

@@ -109,8 +109,8 @@ typedef struct clt_feed {
     int64_t offset;
 } clt_feed;
 
-typedef struct clt_batch {
-    size_t struct_size;     /* set by clt_batch_init */
+typedef struct clt_step_batch {
+    size_t struct_size;     /* set by clt_step_batch_init */
     int64_t count;          /* samples over all devices; 0 is legal */
     int64_t first;          /* position of sample 0 in the global batch (dropout); 0 */
     const int64_t *offsets; /* devices + 1: device d has samples [offsets[d], offsets[d + 1]);
@@ -124,9 +124,9 @@ typedef struct clt_batch {
     /* One device: the step waits for these cl_events (of the device's context). */
     struct _cl_event *const *wait;
     int n_wait;
-} clt_batch;
+} clt_step_batch;
 
-CLT_API void clt_batch_init(clt_batch *batch);
+CLT_API void clt_step_batch_init(clt_step_batch *batch);
 
 /* What a step gave, over the whole batch. */
 typedef struct clt_step_result {
@@ -145,12 +145,12 @@ CLT_API void clt_step_result_init(clt_step_result *result);
  * command, which the caller releases. Returns when all is enqueued; at most two steps are queued.
  * Errors: NONFINITE if the guard stopped an earlier step (names step and first non-finite tensor),
  * INVALID_ARGUMENT (names the input), OPENCL, ABORTED. */
-CLT_API clt_status clt_trainer_step(clt_trainer *trainer, const clt_batch *batch,
+CLT_API clt_status clt_trainer_step(clt_trainer *trainer, const clt_step_batch *batch,
                                     struct _cl_event **event);
 
 /* The parts of a step, in this order; backward may be left out, and reduce and apply be delayed.
  * Between forward and backward no other plan of the store may run (STATE). */
-CLT_API clt_status clt_trainer_forward(clt_trainer *trainer, const clt_batch *batch);
+CLT_API clt_status clt_trainer_forward(clt_trainer *trainer, const clt_step_batch *batch);
 CLT_API clt_status clt_trainer_backward(clt_trainer *trainer);
 CLT_API clt_status clt_trainer_reduce(clt_trainer *trainer);
 CLT_API clt_status clt_trainer_apply(clt_trainer *trainer, struct _cl_event **event);
@@ -164,8 +164,8 @@ CLT_API clt_status clt_trainer_metric(clt_trainer *trainer, int64_t step, int in
 
 /* Evaluates one batch: adds to sums[] and weights[], which have an entry for each loss, then for
  * each metric. Waits. */
-CLT_API clt_status clt_trainer_evaluate(clt_trainer *trainer, const clt_batch *batch, double *sums,
-                                        double *weights);
+CLT_API clt_status clt_trainer_evaluate(clt_trainer *trainer, const clt_step_batch *batch,
+                                        double *sums, double *weights);
 
 /* Reads a gradient after backward or reduce, from device `device`; waits. */
 CLT_API clt_status clt_trainer_gradient(clt_trainer *trainer, int device, const char *name,

@@ -2,20 +2,36 @@
  * The end of a step on one device: the step's word, and the optimizer over all buckets. The kernels
  * are clkernels/train/update.cl.
  */
-#ifndef CLT_TRAIN_UPDATE_H
-#define CLT_TRAIN_UPDATE_H
+#ifndef CLT_EXEC_UPDATE_H
+#define CLT_EXEC_UPDATE_H
 
 #include "exec/exec.h"
-#include <cltrain/train.h>
 
 typedef struct clt_update clt_update;
 
+/* The optimizers' formulas; the values are those of <cltrain/train.h>. */
+typedef enum clt_update_rule {
+    CLT_RULE_SGD = 0,
+    CLT_RULE_MOMENTUM = 1,
+    CLT_RULE_NESTEROV = 2,
+    CLT_RULE_ADAM = 3,
+    CLT_RULE_ADAMW = 4
+} clt_update_rule;
+
+typedef struct clt_update_options {
+    clt_update_rule rule;
+    double momentum, beta1, beta2, epsilon, weight_decay;
+    bool decoupled; /* decay acts on the weight itself, not on the gradient */
+    double clip_norm;
+    bool guard;
+} clt_update_options;
+
 /* The number of tensors an optimizer keeps a parameter, and their PyTorch names. */
-int clt_optimizer_slots(clt_optimizer optimizer);
-const char *clt_optimizer_slot_name(clt_optimizer optimizer, int slot);
+int clt_update_slots(clt_update_rule rule);
+const char *clt_update_slot_name(clt_update_rule rule, int slot);
 
 /* Makes kernels, the word and its scratch. The replica must be ready for training. */
-clt_status clt_update_create(clt_replica *replica, const clt_trainer_options *options,
+clt_status clt_update_create(clt_replica *replica, const clt_update_options *options,
                              clt_update **update);
 
 void clt_update_destroy(clt_update *update);

@@ -1,4 +1,4 @@
-#include "train/update.h"
+#include "exec/update.h"
 
 #include <math.h>
 
@@ -18,7 +18,7 @@ typedef enum kernel_index {
 
 struct clt_update {
     clt_replica *replica;
-    clt_trainer_options options;
+    clt_update_options options;
     cl_kernel kernels[N_KERNELS];
     cl_mem word, partials;
     int n_partials;     /* shares of all buckets together */
@@ -31,7 +31,7 @@ typedef struct optimizer_row {
     const char *slots[CLT_MAX_OPTIMIZER_SLOTS + 1];
 } optimizer_row;
 
-/* By clt_optimizer. */
+/* By clt_update_rule. */
 static const optimizer_row optimizers[] = {
     {"sgd", "sgd", {NULL}},
     {"momentum", "momentum", {"momentum_buffer", NULL}},
@@ -40,18 +40,17 @@ static const optimizer_row optimizers[] = {
     {"adamw", "adam", {"exp_avg", "exp_avg_sq", NULL}},
 };
 
-int clt_optimizer_slots(clt_optimizer optimizer)
+int clt_update_slots(clt_update_rule rule)
 {
     int count = 0;
-    while (optimizers[optimizer].slots[count])
+    while (optimizers[rule].slots[count])
         count++;
     return count;
 }
 
-const char *clt_optimizer_slot_name(clt_optimizer optimizer, int slot)
+const char *clt_update_slot_name(clt_update_rule rule, int slot)
 {
-    return slot >= 0 && slot < clt_optimizer_slots(optimizer) ? optimizers[optimizer].slots[slot]
-                                                              : NULL;
+    return slot >= 0 && slot < clt_update_slots(rule) ? optimizers[rule].slots[slot] : NULL;
 }
 
 static int shares(const clt_bucket *bucket)
@@ -66,13 +65,13 @@ static clt_status make_kernels(clt_update *u)
                                         "assign_state"};
     const char *options = u->replica->device->caps.fp64 ? "-DCLT_FP64" : "";
     for (int i = 0; i < N_KERNELS; i++)
-        CLT_TRY(clt_device_kernel(
-            u->replica->device, "train/update.cl", options,
-            i < K_OPTIMIZER ? names[i] : optimizers[u->options.optimizer].kernel, &u->kernels[i]));
+        CLT_TRY(clt_device_kernel(u->replica->device, "train/update.cl", options,
+                                  i < K_OPTIMIZER ? names[i] : optimizers[u->options.rule].kernel,
+                                  &u->kernels[i]));
     return CLT_OK;
 }
 
-clt_status clt_update_create(clt_replica *replica, const clt_trainer_options *options,
+clt_status clt_update_create(clt_replica *replica, const clt_update_options *options,
                              clt_update **out)
 {
     clt_update *u = CLT_NEW(clt_update);
@@ -232,10 +231,8 @@ clt_status clt_update_word(clt_update *u)
 
 static clt_status fill_word(clt_update *u)
 {
-    CLT_CL(clEnqueueFillBuffer(u->replica->device->queue, u->word, u->host_word,
-                               sizeof u->host_word, 0, sizeof u->host_word, 0, NULL, NULL),
-           "clEnqueueFillBuffer", u->replica->device);
-    return CLT_OK;
+    return clt_enqueue_value(u->replica->device, (clt_view){u->word, 0}, u->host_word,
+                             sizeof u->host_word);
 }
 
 clt_status clt_update_set_word(clt_update *u, double sum_squares, bool finite)
@@ -258,19 +255,19 @@ clt_status clt_update_reset(clt_update *u)
 
 static void optimizer_args(call *c, int bucket, int64_t step)
 {
-    const clt_trainer_options *o = &c->update->options;
+    const clt_update_options *o = &c->update->options;
     const double t = (double)step + 1;
-    switch (o->optimizer) {
-    case CLT_SGD:
+    switch (o->rule) {
+    case CLT_RULE_SGD:
         break;
-    case CLT_MOMENTUM:
-    case CLT_NESTEROV:
+    case CLT_RULE_MOMENTUM:
+    case CLT_RULE_NESTEROV:
         arg_buffer(c, c->update->replica->slots[0][bucket]);
         arg_float(c, o->momentum);
-        arg_int(c, o->optimizer == CLT_NESTEROV);
+        arg_int(c, o->rule == CLT_RULE_NESTEROV);
         break;
-    case CLT_ADAM:
-    case CLT_ADAMW:
+    case CLT_RULE_ADAM:
+    case CLT_RULE_ADAMW:
         arg_buffer(c, c->update->replica->slots[0][bucket]);
         arg_buffer(c, c->update->replica->slots[1][bucket]);
         arg_float(c, o->beta1);
@@ -285,7 +282,7 @@ static void optimizer_args(call *c, int bucket, int64_t step)
 clt_status clt_update_apply(clt_update *u, double lr, int64_t step)
 {
     const clt_buckets *layout = u->replica->layout;
-    const bool decoupled = u->options.decoupled || u->options.optimizer == CLT_ADAMW;
+    const bool decoupled = u->options.decoupled || u->options.rule == CLT_RULE_ADAMW;
     for (int i = 0; i < layout->n_buckets; i++) {
         if (layout->buckets[i].state)
             continue;
@@ -299,8 +296,8 @@ clt_status clt_update_apply(clt_update *u, double lr, int64_t step)
         arg_float(&c, u->options.weight_decay);
         arg_int(&c, decoupled);
         optimizer_args(&c, i, step);
-        CLT_TRY(run(&c, count / CHUNK, group_size(count / CHUNK),
-                    optimizers[u->options.optimizer].name));
+        CLT_TRY(
+            run(&c, count / CHUNK, group_size(count / CHUNK), optimizers[u->options.rule].name));
     }
     return CLT_OK;
 }

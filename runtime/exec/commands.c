@@ -1,0 +1,59 @@
+#include "exec/commands.h"
+
+clt_status clt_enqueue_upload(clt_device *device, clt_view to, const void *from, int64_t bytes)
+{
+    if (!bytes)
+        return CLT_OK;
+    CLT_CL(clEnqueueWriteBuffer(device->queue, to.buffer, CL_FALSE, (size_t)to.offset,
+                                (size_t)bytes, from, 0, NULL, NULL),
+           "clEnqueueWriteBuffer", device);
+    return CLT_OK;
+}
+
+clt_status clt_enqueue_download(clt_device *device, clt_view from, void *to, int64_t bytes,
+                                cl_event *event)
+{
+    if (event) {
+        clt_release_event(*event);
+        *event = NULL;
+    }
+    if (bytes)
+        CLT_CL(clEnqueueReadBuffer(device->queue, from.buffer, CL_FALSE, (size_t)from.offset,
+                                   (size_t)bytes, to, 0, NULL, event),
+               "clEnqueueReadBuffer", device);
+    else if (event)
+        CLT_CL(clEnqueueMarkerWithWaitList(device->queue, 0, NULL, event),
+               "clEnqueueMarkerWithWaitList", device);
+    if (event)
+        clt_object_created(CLT_OBJECT_EVENT);
+    return CLT_OK;
+}
+
+clt_status clt_enqueue_value(clt_device *device, clt_view to, const void *value, int64_t bytes)
+{
+    CLT_CL(clEnqueueFillBuffer(device->queue, to.buffer, value, (size_t)bytes, (size_t)to.offset,
+                               (size_t)bytes, 0, NULL, NULL),
+           "clEnqueueFillBuffer", device);
+    return CLT_OK;
+}
+
+clt_status clt_enqueue_wait(clt_device *device, int n_wait, const cl_event *wait)
+{
+    if (n_wait)
+        CLT_CL(clEnqueueBarrierWithWaitList(device->queue, (cl_uint)n_wait, wait, NULL),
+               "clEnqueueBarrierWithWaitList", device);
+    return CLT_OK;
+}
+
+clt_status clt_device_flush(clt_device *device)
+{
+    CLT_CL(clFlush(device->queue), "clFlush", device);
+    return CLT_OK;
+}
+
+clt_status clt_event_share(clt_device *device, cl_event event, cl_event *shared)
+{
+    CLT_CL(clRetainEvent(event), "clRetainEvent", device);
+    *shared = event;
+    return CLT_OK;
+}

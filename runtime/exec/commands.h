@@ -1,0 +1,31 @@
+/* The commands other than kernels that a step needs, on a device's compute queue, in order. */
+#ifndef CLT_EXEC_COMMANDS_H
+#define CLT_EXEC_COMMANDS_H
+
+#include "device/device.h"
+
+/* A buffer and where in it (bytes). */
+typedef struct clt_view {
+    cl_mem buffer;
+    int64_t offset;
+} clt_view;
+
+/* Copies host memory to the device; the memory must not change until the copy has run. */
+clt_status clt_enqueue_upload(clt_device *device, clt_view to, const void *from, int64_t bytes);
+
+/* Copies to host memory; *event (may be NULL) replaces the event that it holds. */
+clt_status clt_enqueue_download(clt_device *device, clt_view from, void *to, int64_t bytes,
+                                cl_event *event);
+
+/* Writes one small value (4, 8 or 16 bytes), which is copied at the call. */
+clt_status clt_enqueue_value(clt_device *device, clt_view to, const void *value, int64_t bytes);
+
+/* What is enqueued later waits for the events. */
+clt_status clt_enqueue_wait(clt_device *device, int n_wait, const cl_event *wait);
+
+clt_status clt_device_flush(clt_device *device);
+
+/* Another reference to an event, for the caller to release. */
+clt_status clt_event_share(clt_device *device, cl_event event, cl_event *shared);
+
+#endif
