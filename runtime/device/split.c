@@ -1,9 +1,7 @@
 #include "device/split.h"
 
 #include <string.h>
-#include <time.h>
 
-#include "base/log.h"
 #include "base/vec.h"
 
 static bool offers(cl_device_id id, cl_device_partition_property kind)
@@ -90,110 +88,4 @@ clt_status clt_split_group(const clt_device_row *row, const clt_selection *selec
     clt_free(parts);
     clt_free(cores);
     return status;
-}
-
-static const char busy_text[] = "kernel void busy(global float *out, int steps)\n"
-                                "{\n"
-                                "    float x = 1.0f + 1e-3f * (float)get_group_id(0);\n"
-                                "    for (int i = 0; i < steps; i++)\n"
-                                "        x = fma(x, 0.999f, 1e-3f);\n"
-                                "    out[get_global_id(0)] = x;\n"
-                                "}\n";
-
-enum { BUSY_GROUPS = 256, BUSY_TRIES = 3 };
-
-static double seconds(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static clt_status run_busy(clt_device *device, cl_kernel kernel, int steps, double *cpu,
-                           double *wall)
-{
-    const size_t global = BUSY_GROUPS, local = 1;
-    double cpu0 = seconds(CLOCK_PROCESS_CPUTIME_ID), wall0 = seconds(CLOCK_MONOTONIC);
-    CLT_CL(clSetKernelArg(kernel, 1, sizeof steps, &steps), "clSetKernelArg", device);
-    CLT_CL(clEnqueueNDRangeKernel(device->queue, kernel, 1, NULL, &global, &local, 0, NULL, NULL),
-           "clEnqueueNDRangeKernel", device);
-    CLT_CL(clFinish(device->queue), "clFinish", device);
-    *cpu = seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu0;
-    *wall = seconds(CLOCK_MONOTONIC) - wall0;
-    return CLT_OK;
-}
-
-/* Cores that the part really uses: the least of several tries, since other threads of the process
- * may compute at the same time. */
-static clt_status measure_cores(clt_device *part, double *cores)
-{
-    const double least_wall = 4e-3;
-    cl_mem out = NULL;
-    cl_kernel kernel = NULL;
-    double cpu = 0, wall = 0, best = 1e9;
-    clt_status status = clt_device_buffer_create(part, BUSY_GROUPS * (int64_t)sizeof(float),
-                                                 CL_MEM_READ_WRITE, "split probe", &out);
-    if (status == CLT_OK)
-        status = clt_device_kernel_from_text(part, "split probe", busy_text, NULL, "busy", &kernel);
-    if (status == CLT_OK && clSetKernelArg(kernel, 0, sizeof out, &out) != CL_SUCCESS)
-        status = clt_fail(CLT_OPENCL, "split probe: clSetKernelArg failed on %s", part->label);
-    if (status == CLT_OK) /* compiles here */
-        status = run_busy(part, kernel, 1, &cpu, &wall);
-    int steps = 4096;
-    for (int tries = 0; tries < BUSY_TRIES && status == CLT_OK;) {
-        status = run_busy(part, kernel, steps, &cpu, &wall);
-        if (wall < least_wall && steps < 1 << 28) {
-            steps *= wall < least_wall / 4 ? 4 : 2;
-            continue;
-        }
-        if (cpu / wall < best)
-            best = cpu / wall;
-        if (best <= part->caps.compute_units + 0.5)
-            break;
-        tries++;
-    }
-    clt_release_kernel(kernel);
-    clt_release_buffer(out);
-    if (status == CLT_OK)
-        *cores = best;
-    return status;
-}
-
-typedef struct split_answer {
-    cl_device_id root;
-    double cores; /* that a part of `asked` cores used */
-    int asked;
-} split_answer;
-
-static pthread_mutex_t answers_lock = PTHREAD_MUTEX_INITIALIZER;
-static split_answer answers[32];
-static int answer_count;
-
-clt_status clt_split_check(clt_device *part)
-{
-    split_answer answer = {.root = NULL};
-    pthread_mutex_lock(&answers_lock);
-    for (int i = 0; i < answer_count; i++) {
-        if (answers[i].root == part->root)
-            answer = answers[i];
-    }
-    pthread_mutex_unlock(&answers_lock);
-    if (!answer.root) {
-        answer.root = part->root;
-        answer.asked = part->caps.compute_units;
-        CLT_TRY(measure_cores(part, &answer.cores));
-        clt_log(CLT_LOG_DEBUG, "%s: a part of %d core(s) used %.2f", part->label, answer.asked,
-                answer.cores);
-        pthread_mutex_lock(&answers_lock);
-        if (answer_count < (int)(sizeof answers / sizeof answers[0]))
-            answers[answer_count++] = answer;
-        pthread_mutex_unlock(&answers_lock);
-    }
-    if (answer.cores > answer.asked + 0.5)
-        return clt_fail(
-            CLT_UNSUPPORTED,
-            "%s: its driver does not keep parts to their cores (a part of %d used %.1f); "
-            "use the device whole, or restrict the process with taskset",
-            part->label, answer.asked, answer.cores);
-    return CLT_OK;
 }

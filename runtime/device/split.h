@@ -10,8 +10,8 @@
 clt_status clt_split_group(const clt_device_row *row, const clt_selection *selection, int row_index,
                            int group, cl_device_id *ids);
 
-/* Whether the driver keeps a part to its cores: processor time over wall time of a busy kernel. The
- * answer is kept for the process, by root device. UNSUPPORTED with the reason if it does not. */
+/* Whether the driver keeps a part to its cores: how many threads share a busy kernel. The answer is
+ * kept for the process, by root device. UNSUPPORTED with the reason if it does not. */
 clt_status clt_split_check(clt_device *part);
 
 #endif
