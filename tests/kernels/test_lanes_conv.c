@@ -1,0 +1,298 @@
+/* clkernels/lanes/conv.cl against sums in double. */
+#include "kernels/lab.h"
+#include "kernels/reference_conv.h"
+
+static lab l;
+
+static const conv_case cases[] = {
+    {.n = 5,
+     .groups = 1,
+     .ci = 3,
+     .ih = 9,
+     .iw = 11,
+     .co = 7,
+     .k = {3, 3},
+     .s = {1, 1},
+     .d = {1, 1},
+     .tx = 4,
+     .tc = 3,
+     .rows = 2,
+     .bias = 1},
+    {.n = 17,
+     .groups = 1,
+     .ci = 2,
+     .ih = 8,
+     .iw = 10,
+     .co = 4,
+     .k = {3, 5},
+     .s = {1, 1},
+     .p = {1, 2},
+     .d = {1, 1},
+     .tx = 3,
+     .tc = 4,
+     .rows = 3,
+     .bias = 1,
+     .act = 1},
+    {.n = 8,
+     .groups = 1,
+     .ci = 5,
+     .ih = 13,
+     .iw = 13,
+     .co = 5,
+     .k = {5, 5},
+     .s = {1, 1},
+     .d = {1, 1},
+     .tx = 4,
+     .tc = 3,
+     .rows = 4,
+     .bias = 1,
+     .act = 1,
+     .pool = 1},
+    {.n = 9,
+     .groups = 1,
+     .ci = 1,
+     .ih = 14,
+     .iw = 17,
+     .co = 6,
+     .k = {3, 3},
+     .s = {1, 1},
+     .p = {1, 1},
+     .d = {1, 1},
+     .tx = 4,
+     .tc = 3,
+     .rows = 1,
+     .bias = 1,
+     .act = 1,
+     .pool = 2},
+    {.n = 3,
+     .groups = 2,
+     .ci = 4,
+     .ih = 11,
+     .iw = 9,
+     .co = 6,
+     .k = {3, 2},
+     .s = {2, 3},
+     .p = {1, 1},
+     .d = {2, 1},
+     .tx = 2,
+     .tc = 2,
+     .rows = 5},
+    {.n = 1,
+     .groups = 1,
+     .ci = 1,
+     .ih = 1,
+     .iw = 1,
+     .co = 1,
+     .k = {1, 1},
+     .s = {1, 1},
+     .d = {1, 1},
+     .tx = 3,
+     .tc = 4,
+     .rows = 1,
+     .bias = 1},
+    {.n = 2,
+     .groups = 3,
+     .ci = 3,
+     .ih = 7,
+     .iw = 7,
+     .co = 3,
+     .k = {7, 7},
+     .s = {1, 1},
+     .p = {3, 3},
+     .d = {1, 1},
+     .tx = 6,
+     .tc = 2,
+     .rows = 7,
+     .bias = 1},
+    {.n = 6,
+     .groups = 1,
+     .ci = 4,
+     .ih = 8,
+     .iw = 8,
+     .co = 5,
+     .k = {3, 3},
+     .s = {1, 1},
+     .p = {2, 2},
+     .d = {2, 2},
+     .tx = 4,
+     .tc = 3,
+     .rows = 8,
+     .fixed = 1,
+     .act = 1,
+     .bias = 1},
+};
+
+/* Build options; for the data gradient of stride 1 as a convolution of the gradient, `reversed`. */
+static const char *options_of(const conv_case *c, int reversed)
+{
+    static char text[512];
+    const int cog = c->co / c->groups, cig = c->ci / c->groups;
+    const int columns = reversed ? c->iw : c->pool ? conv_out(c, 1) / 2 * 2 : conv_out(c, 1);
+    int at =
+        snprintf(text, sizeof text, "-DKY=%d -DKX=%d -DDY=%d -DDX=%d -DTX=%d -DTC=%d -DXTAIL=%d",
+                 c->k[0], c->k[1], c->d[0], c->d[1], c->tx, c->tc, columns % c->tx);
+    if (c->fixed)
+        at += snprintf(text + at, sizeof text - (size_t)at, " -DIW=%d -DOW=%d",
+                       reversed ? conv_out(c, 1) : c->iw, columns);
+    if (reversed)
+        snprintf(text + at, sizeof text - (size_t)at, " -DDATA_GRAD=1 -DPY=%d -DPX=%d -DCTAIL=%d",
+                 (c->k[0] - 1) * c->d[0] - c->p[0], (c->k[1] - 1) * c->d[1] - c->p[1], cig % c->tc);
+    else
+        snprintf(text + at, sizeof text - (size_t)at,
+                 " -DSY=%d -DSX=%d -DPY=%d -DPX=%d -DCTAIL=%d -DBIAS=%d -DACT=%d -DPOOL=%d",
+                 c->s[0], c->s[1], c->p[0], c->p[1], cog % c->tc, c->bias, c->act, c->pool);
+    return text;
+}
+
+static size_t up(int value, int by)
+{
+    return (size_t)((value + by - 1) / by);
+}
+
+/* Applies activation and pooling to the sums in place; the number of elements of a plane left.
+ * Fills the mask; 255: too near a kink to say. */
+static void epilogue(const conv_case *c, double *sum, double *magnitude, unsigned char *mask)
+{
+    const int oh = conv_out(c, 0), ow = conv_out(c, 1), ph = oh / 2, pw = ow / 2;
+    for (long i = 0; c->act && i < (long)c->n * c->co * oh * ow; i++)
+        sum[i] = sum[i] > 0.0 ? sum[i] : sum[i] > -1e-5 ? -1e-30 : -1.0;
+    for (long plane = 0; c->pool && plane < (long)c->n * c->co; plane++) {
+        for (long at = 0; at < ph * pw; at++) {
+            double total = 0.0, sums = 0.0, best = -1e30;
+            int bits = 0, best_bit = 0, unsure = 0;
+            for (int e = 0; e < 4; e++) {
+                const long from = (plane * oh + at / pw * 2 + e / 2) * ow + at % pw * 2 + e % 2;
+                const double v = c->act ? fmax(sum[from], 0.0) : sum[from];
+                unsure |= c->act && sum[from] > -0.5 && fabs(sum[from]) < 1e-5;
+                total += v / 4.0;
+                sums = fmax(sums, magnitude[from]);
+                bits |= (!c->act || sum[from] > 0.0) << e;
+                unsure |= c->pool == 2 && fabs(v - best) < 1e-5 && v > 0.0;
+                if (v > best) {
+                    best = v;
+                    best_bit = (!c->act || sum[from] > 0.0) << e;
+                }
+            }
+            const long to = plane * ph * pw + at;
+            sum[to] = c->pool == 1 ? total : best;
+            magnitude[to] = sums;
+            mask[to] = unsure ? 255 : (unsigned char)(c->pool == 1 ? bits : best_bit);
+        }
+    }
+    for (long i = 0; c->act && !c->pool && i < (long)c->n * c->co * oh * ow; i++)
+        sum[i] = fmax(sum[i], 0.0);
+}
+
+static void forward_case(const conv_case *c)
+{
+    l.n = c->n;
+    const int oh = conv_out(c, 0), ow = conv_out(c, 1), cig = c->ci / c->groups;
+    const int cog = c->co / c->groups, taps = c->k[0] * c->k[1];
+    const long in = (long)c->ci * c->ih * c->iw, full = (long)c->co * oh * ow;
+    const long weights = (long)c->co * cig * taps;
+    const long each = c->pool ? (long)c->co * (oh / 2) * (ow / 2) : full;
+    float *x = lab_randoms(c->n * in, 1), *w = lab_randoms(weights, 2);
+    float *bias = lab_randoms(c->co, 3), *got = lab_randoms(c->n * full, 4);
+    double *sum = calloc((size_t)(c->n * full), sizeof *sum);
+    double *magnitude = calloc((size_t)(c->n * full), sizeof *magnitude);
+    unsigned char *mask = calloc((size_t)(c->n * full), 1),
+                  *bits = calloc((size_t)(c->n * full), 1);
+    for (long i = 0; c->bias && i < c->n * full; i++) {
+        sum[i] = (double)bias[i / (oh * ow) % c->co];
+        magnitude[i] = fabs(sum[i]);
+    }
+    conv_each(c, conv_add, &(conv_sums){x, w, sum, magnitude, 0});
+    epilogue(c, sum, magnitude, mask);
+    lab_buffer dx = lab_put(&l, x, in), dw = lab_put_plain(&l, w, weights, 4);
+    lab_buffer db = lab_put_plain(&l, bias, c->co, 4);
+    lab_buffer dy = lab_make(&l, lab_lanes_count(&l, each), 4);
+    lab_buffer dm = lab_make(&l, lab_lanes_count(&l, each), 1);
+    cl_kernel k = lab_kernel(&l, "lanes/conv.cl", "clt_lanes_conv", "%s", options_of(c, 0));
+    lab_run(&l, k, (size_t)c->groups * up(cog, c->tc), up(c->pool ? oh / 2 : oh, c->rows),
+            up(c->n, l.lanes), "bbbbbiiiiiiiii", &dx, &dw, &db, &dy, &dm, c->n, c->groups, cig,
+            c->ih, c->iw, cog, oh, ow, c->rows);
+    lab_get(&l, &dy, got, each);
+    const double worst =
+        lab_compare("conv forward", got, sum, magnitude, c->n * each, (long)cig * taps + 1);
+    print_message("conv forward %dx%dx%d to %d: %.3f of the limit\n", c->ci, c->ih, c->iw, c->co,
+                  worst);
+    if (c->pool) {
+        lab_get_bytes(&l, &dm, bits, each);
+        long compared = 0;
+        for (long i = 0; i < c->n * each; i++) {
+            if (mask[i] != 255) {
+                assert_int_equal(bits[i], mask[i]);
+                compared++;
+            }
+        }
+        assert_true(compared * 10 > c->n * each * 9);
+    }
+    lab_free(&dx), lab_free(&dw), lab_free(&db), lab_free(&dy), lab_free(&dm);
+    free(x), free(w), free(bias), free(got), free(sum), free(magnitude), free(mask), free(bits);
+}
+
+static void data_grad_case(const conv_case *c, int general)
+{
+    l.n = c->n;
+    const int oh = conv_out(c, 0), ow = conv_out(c, 1), cig = c->ci / c->groups;
+    const int cog = c->co / c->groups, taps = c->k[0] * c->k[1];
+    const long in = (long)c->ci * c->ih * c->iw, full = (long)c->co * oh * ow;
+    const long weights = (long)c->co * cig * taps;
+    float *g = lab_randoms(c->n * full, 5), *w = lab_randoms(weights, 6);
+    float *got = lab_randoms(c->n * in, 7);
+    double *sum = calloc((size_t)(c->n * in), sizeof *sum);
+    double *magnitude = calloc((size_t)(c->n * in), sizeof *magnitude);
+    conv_each(c, conv_add, &(conv_sums){g, w, sum, magnitude, 1});
+    lab_buffer dg = lab_put(&l, g, full), dw = lab_put_plain(&l, w, weights, 4);
+    lab_buffer dx = lab_make(&l, lab_lanes_count(&l, in), 4);
+    const size_t tiles = (size_t)c->groups * up(cig, c->tc), bands = up(c->ih, c->rows);
+    if (general) {
+        cl_kernel k = lab_kernel(&l, "lanes/conv.cl", "clt_lanes_conv_data_grad",
+                                 "-DKY=%d -DKX=%d -DSY=%d -DSX=%d -DPY=%d -DPX=%d -DDY=%d -DDX=%d "
+                                 "-DTC=%d -DCTAIL=%d",
+                                 c->k[0], c->k[1], c->s[0], c->s[1], c->p[0], c->p[1], c->d[0],
+                                 c->d[1], c->tc, cig % c->tc);
+        lab_run(&l, k, tiles, bands, up(c->n, l.lanes), "bbbiiiiiiiii", &dg, &dw, &dx, c->n,
+                c->groups, cig, c->ih, c->iw, cog, oh, ow, c->rows);
+    } else {
+        cl_kernel k = lab_kernel(&l, "lanes/conv.cl", "clt_lanes_conv", "%s", options_of(c, 1));
+        lab_run(&l, k, tiles, bands, up(c->n, l.lanes), "bbbbbiiiiiiiii", &dg, &dw, &dw, &dx, &dx,
+                c->n, c->groups, cog, oh, ow, cig, c->ih, c->iw, c->rows);
+    }
+    lab_get(&l, &dx, got, in);
+    const double worst =
+        lab_compare("conv data gradient", got, sum, magnitude, c->n * in, (long)cog * taps);
+    print_message("conv data gradient%s %dx%dx%d to %d: %.3f of the limit\n",
+                  general ? " (any stride)" : "", c->ci, c->ih, c->iw, c->co, worst);
+    lab_free(&dg), lab_free(&dw), lab_free(&dx);
+    free(g), free(w), free(got), free(sum), free(magnitude);
+}
+
+static void test_forward(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        forward_case(&cases[i]);
+}
+
+static void test_data_grad(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (cases[i].s[0] == 1 && cases[i].s[1] == 1)
+            data_grad_case(&cases[i], 0);
+        data_grad_case(&cases[i], 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forward),
+        cmocka_unit_test(test_data_grad),
+    };
+    lab_open(&l);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    lab_close(&l);
+    return failed;
+}
