@@ -9,8 +9,8 @@
 typedef struct conv_case {
     int n, groups, ci, ih, iw, co;
     int k[2], s[2], p[2], d[2];
-    int tx, tc, rows;
-    int pool, act, bias, fixed; /* fixed: sizes as constants */
+    int tx, tc, gx, gc, rows; /* tiles: forward, data gradient */
+    int pool, act, bias, edges;
 } conv_case;
 
 static inline int conv_out(const conv_case *c, int axis)
