@@ -55,6 +55,7 @@ CLT_API double clt_schedule_rate(const clt_schedule *schedule, double base, int6
 CLT_API clt_status clt_schedule_parse(const char *text, int64_t total, clt_schedule *schedule);
 
 /* sgd, momentum, nesterov, adam, adamw. Errors: NOT_FOUND with the nearest name. */
+CLT_API const char *clt_optimizer_name(clt_optimizer optimizer);
 CLT_API clt_status clt_optimizer_parse(const char *text, clt_optimizer *optimizer);
 
 /* Formulas: PyTorch's optimizers of the same names, momentum without dampening. Decay of sgd,

@@ -1,0 +1,94 @@
+/*
+ * The whole training run: epochs over a data set, evaluation, checkpoints, resume.
+ *
+ * Fields of the data set feed the graph's inputs of the same name. u8 fields that feed f32 inputs
+ * are divided by 255; u8 fields that feed i32 inputs are labels.
+ */
+#ifndef CLTRAIN_FIT_H
+#define CLTRAIN_FIT_H
+
+#include <cltrain/data.h>
+#include <cltrain/train.h>
+
+CLT_BEGIN_DECLS
+
+/* What one step or one epoch gave. */
+typedef struct clt_progress {
+    int64_t step;    /* 1 is the first */
+    int64_t epoch;   /* 1 is the first */
+    int64_t samples; /* of the step; of the epoch so far in an epoch's report */
+    int64_t total_steps;
+    double loss; /* the step's; the epoch's mean */
+    double norm; /* of the gradient */
+    double lr;
+    double seconds;      /* since the run began */
+    double step_seconds; /* since the report before: with `samples`, the rate */
+    double wait_seconds; /* that the devices waited for data so far */
+    double test_loss;    /* epoch reports with a test set; else NaN */
+    double test_metric;  /* the first metric over the test set; else NaN */
+} clt_progress;
+
+typedef struct clt_fit_options {
+    size_t struct_size; /* set by clt_fit_options_init */
+    int64_t epochs;     /* 1 */
+    int64_t steps;      /* 0: by epochs; else stop after this many in all */
+    int64_t batch;      /* global batch; 0: the trainer's */
+    int64_t seed;       /* of the order */
+    int shuffle;        /* 1 */
+    int channels;       /* normalisation of f32 inputs: channels of mean and std, 0: none */
+    const double *mean, *std;
+    int64_t ignore_index; /* label that does not count; INT64_MIN: none */
+
+    const char *checkpoint_dir; /* NULL: none */
+    int64_t checkpoint_every;   /* steps; 0: at the end and when stopped only; -1: each epoch */
+    int64_t keep;               /* 3; 0: all */
+    int resume;                 /* 1: from the newest checkpoint in checkpoint_dir, if there is
+                                   one */
+    const char *model;          /* recorded in the checkpoint and compared on resume; may be NULL */
+
+    /* Reports; may be NULL. A step is reported when the next one is enqueued. */
+    void (*on_step)(void *user, const clt_progress *progress);
+    void (*on_epoch)(void *user, const clt_progress *progress);
+    /* Asked after each step: not 0 stops the run, after a checkpoint. */
+    int (*should_stop)(void *user);
+    void *user;
+} clt_fit_options;
+
+CLT_API void clt_fit_options_init(clt_fit_options *options);
+
+/*
+ * Trains `trainer` on `train`, evaluating on `test` (may be NULL) after each epoch. The graph's
+ * parameters are in `store` afterwards. Errors: STOPPED (should_stop, after saving), NONFINITE,
+ * those of data, devices and checkpoints; a failed checkpoint leaves the training state as it was.
+ */
+CLT_API clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
+                           const clt_fit_options *options);
+
+/* Sums and weights of all losses and metrics over a data set, as clt_trainer_evaluate. Only the
+ * options about data count. */
+CLT_API clt_status clt_evaluate(clt_trainer *trainer, clt_dataset *dataset,
+                                const clt_fit_options *options, double *sums, double *weights);
+
+/* Saves the trainer's state in a new folder below `dir`; `position` is where training goes on. */
+typedef struct clt_position {
+    int64_t epoch, sample;
+} clt_position;
+
+CLT_API clt_status clt_trainer_save(clt_trainer *trainer, const char *dir, clt_position position,
+                                    int64_t batch, int64_t seed, int64_t keep, const char *model);
+
+/* Restores what clt_trainer_save wrote, from a run's folder (the newest) or a step's. On failure
+ * nothing is changed but, after a device failed, parameters. MISMATCH: a checkpoint of another
+ * model. */
+CLT_API clt_status clt_trainer_restore(clt_trainer *trainer, const char *path,
+                                       clt_position *position, int64_t *seed);
+
+/* Loads parameters and states from a safetensors file (16-bit and f64 tensors are converted). */
+CLT_API clt_status clt_store_load(clt_store *store, const char *path);
+
+/* Saves parameters and states as a safetensors file that PyTorch loads. */
+CLT_API clt_status clt_store_save(clt_store *store, const char *path);
+
+CLT_END_DECLS
+
+#endif

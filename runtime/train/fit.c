@@ -1,0 +1,238 @@
+/* The loop over epochs and steps. */
+#include <cltrain/fit.h>
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "train/source.h"
+#include "train/trainer.h"
+
+void clt_fit_options_init(clt_fit_options *options)
+{
+    *options = (clt_fit_options){.struct_size = sizeof *options,
+                                 .epochs = 1,
+                                 .shuffle = 1,
+                                 .ignore_index = INT64_MIN,
+                                 .keep = 3};
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A run of clt_fit. */
+typedef struct fit {
+    clt_trainer *trainer;
+    clt_dataset *test;
+    const clt_fit_options *options;
+    clt_source *source;
+    int64_t batch, seed;
+    int64_t total_steps;
+    clt_position position; /* where the next batch starts */
+    double began, reported;
+    /* The step that was enqueued last and not reported yet. */
+    int pending; /* its loader slot; -1: none */
+    int64_t pending_step, pending_epoch;
+    double epoch_loss;
+    int64_t epoch_samples;
+} fit;
+
+static clt_status check(const clt_fit_options *o, const clt_trainer *t)
+{
+    if (o->struct_size != sizeof *o)
+        return clt_fail(CLT_INVALID_ARGUMENT, "fit options were not set up by "
+                                              "clt_fit_options_init");
+    if (o->epochs < 0 || o->steps < 0)
+        return clt_fail(CLT_INVALID_ARGUMENT, "a run of %lld epochs and %lld steps is not possible",
+                        (long long)o->epochs, (long long)o->steps);
+    if (o->batch < 0 || o->batch > t->options.batch)
+        return clt_fail(CLT_INVALID_ARGUMENT, "batch %lld; the trainer was made for 1 to %lld",
+                        (long long)o->batch, (long long)t->options.batch);
+    return CLT_OK;
+}
+
+/* Reads the pending step's results, reports them, and gives its inputs back. */
+static clt_status finish_pending(fit *f)
+{
+    if (f->pending < 0)
+        return CLT_OK;
+    clt_step_result result;
+    CLT_TRY(clt_trainer_result(f->trainer, f->pending_step, &result));
+    CLT_TRY(clt_source_release(f->source, f->pending));
+    f->pending = -1;
+    const double at = now();
+    f->epoch_loss += result.loss * (double)result.samples;
+    f->epoch_samples += result.samples;
+    const clt_progress progress = {.step = result.step + 1,
+                                   .epoch = f->pending_epoch + 1,
+                                   .samples = result.samples,
+                                   .total_steps = f->total_steps,
+                                   .loss = result.loss,
+                                   .norm = result.norm,
+                                   .lr = result.lr,
+                                   .seconds = at - f->began,
+                                   .step_seconds = at - f->reported,
+                                   .wait_seconds = clt_source_waited(f->source),
+                                   .test_loss = NAN,
+                                   .test_metric = NAN};
+    f->reported = at;
+    if (f->options->on_step)
+        f->options->on_step(f->options->user, &progress);
+    return CLT_OK;
+}
+
+static clt_status save(fit *f)
+{
+    const clt_fit_options *o = f->options;
+    return o->checkpoint_dir ? clt_trainer_save(f->trainer, o->checkpoint_dir, f->position,
+                                                f->batch, f->seed, o->keep, o->model)
+                             : CLT_OK;
+}
+
+static clt_status end_epoch(fit *f, int64_t epoch)
+{
+    clt_progress progress = {.step = f->trainer->steps,
+                             .epoch = epoch + 1,
+                             .samples = f->epoch_samples,
+                             .total_steps = f->total_steps,
+                             .loss =
+                                 f->epoch_samples ? f->epoch_loss / (double)f->epoch_samples : NAN,
+                             .test_loss = NAN,
+                             .test_metric = NAN};
+    f->epoch_loss = 0;
+    f->epoch_samples = 0;
+    if (f->test) {
+        const clt_session *session = f->trainer->evaluation;
+        double *sums = clt_calloc(2 * (size_t)session->n_means + 1, sizeof *sums);
+        if (!sums)
+            return CLT_OUT_OF_MEMORY;
+        double *weights = sums + session->n_means;
+        clt_status status = clt_evaluate(f->trainer, f->test, f->options, sums, weights);
+        progress.test_loss = 0;
+        for (int l = 0; l < session->n_losses; l++)
+            if (weights[l] > 0)
+                progress.test_loss += session->coefficients[l] * sums[l] / weights[l];
+        if (session->n_means > session->n_losses && weights[session->n_losses] > 0)
+            progress.test_metric = sums[session->n_losses] / weights[session->n_losses];
+        clt_free(sums);
+        CLT_TRY(status);
+    }
+    progress.seconds = now() - f->began;
+    progress.wait_seconds = clt_source_waited(f->source);
+    if (f->options->on_epoch)
+        f->options->on_epoch(f->options->user, &progress);
+    f->reported = now();
+    return f->options->checkpoint_every < 0 ? save(f) : CLT_OK;
+}
+
+/* One step: enqueue it, then report the one before. */
+static clt_status one_step(fit *f, const clt_source_batch *batch)
+{
+    const int64_t step = f->trainer->steps;
+    CLT_TRY(clt_trainer_step(f->trainer, &batch->step, NULL));
+    CLT_TRY(finish_pending(f));
+    f->pending = batch->slot;
+    f->pending_step = step;
+    f->pending_epoch = batch->epoch;
+    f->position = (clt_position){batch->next_epoch, batch->next_sample};
+    if (batch->last_of_epoch) {
+        CLT_TRY(finish_pending(f));
+        CLT_TRY(end_epoch(f, batch->epoch));
+    }
+    const int64_t every = f->options->checkpoint_every;
+    if (every > 0 && f->trainer->steps % every == 0) {
+        CLT_TRY(finish_pending(f));
+        CLT_TRY(save(f));
+    }
+    return CLT_OK;
+}
+
+static clt_status run(fit *f)
+{
+    const clt_fit_options *o = f->options;
+    while (f->trainer->steps < f->total_steps) {
+        clt_source_batch batch;
+        CLT_TRY(clt_source_next(f->source, &batch));
+        CLT_TRY(one_step(f, &batch));
+        if (o->should_stop && o->should_stop(o->user)) {
+            CLT_TRY(finish_pending(f));
+            CLT_TRY(save(f));
+            return clt_fail(CLT_STOPPED, "stopped after step %lld", (long long)f->trainer->steps);
+        }
+    }
+    CLT_TRY(finish_pending(f));
+    return clt_trainer_wait(f->trainer);
+}
+
+static clt_status resume(fit *f)
+{
+    if (!f->options->resume || !f->options->checkpoint_dir)
+        return CLT_OK;
+    clt_status status =
+        clt_trainer_restore(f->trainer, f->options->checkpoint_dir, &f->position, &f->seed);
+    /* A folder without any checkpoint is where a first run begins. */
+    return status == CLT_NOT_FOUND ? CLT_OK : status;
+}
+
+clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
+                   const clt_fit_options *options)
+{
+    CLT_TRY(check(options, trainer));
+    fit f = {.trainer = trainer,
+             .test = test,
+             .options = options,
+             .batch = options->batch ? options->batch : trainer->options.batch,
+             .seed = options->seed,
+             .pending = -1,
+             .began = now(),
+             .reported = now()};
+    CLT_TRY(resume(&f));
+    const int64_t per_epoch = (clt_dataset_count(train) + f.batch - 1) / f.batch;
+    f.total_steps = options->steps ? options->steps : options->epochs * per_epoch;
+    CLT_TRY(clt_source_create(trainer, trainer->training, train, options, f.batch, f.seed,
+                              f.position, 0, &f.source));
+    clt_status status = run(&f);
+    /* At the end, and after a failure that left the weights of the last good step. */
+    if (f.options->checkpoint_dir && status == CLT_OK && options->checkpoint_every >= 0)
+        status = save(&f);
+    /* Transfers from the loader's memory must have ended before it is freed. */
+    if (status != CLT_OK) {
+        char message[1024];
+        strncpy(message, clt_error_message(), sizeof message - 1);
+        message[sizeof message - 1] = '\0';
+        clt_trainer_wait(trainer);
+        clt_error_restore(message);
+    }
+    clt_source_destroy(f.source);
+    return status;
+}
+
+clt_status clt_evaluate(clt_trainer *trainer, clt_dataset *dataset, const clt_fit_options *options,
+                        double *sums, double *weights)
+{
+    clt_fit_options own = *options;
+    own.shuffle = 0;
+    clt_source *source;
+    CLT_TRY(clt_source_create(trainer, trainer->evaluation, dataset, &own, trainer->options.batch,
+                              0, (clt_position){0, 0}, 1, &source));
+    clt_status status = CLT_OK;
+    const size_t bytes = (size_t)trainer->evaluation->n_means * sizeof *sums;
+    memset(sums, 0, bytes);
+    memset(weights, 0, bytes);
+    for (;;) {
+        clt_source_batch batch;
+        CLT_TRY_GOTO(status, clt_source_next(source, &batch), done);
+        if (batch.slot < 0)
+            break;
+        CLT_TRY_GOTO(status, clt_trainer_evaluate(trainer, &batch.step, sums, weights), done);
+        CLT_TRY_GOTO(status, clt_source_release(source, batch.slot), done);
+    }
+done:
+    clt_source_destroy(source);
+    return status;
+}

@@ -1,0 +1,268 @@
+/* Stores and trainers to files and back. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "train/trainer.h"
+#include <cltrain/checkpoint.h>
+#include <cltrain/fit.h>
+
+/* A list of the store's tensors, and of an optimizer slot's, with names of its own. */
+typedef struct tensor_list {
+    clt_tensor *items;
+    char **names;
+    int count;
+} tensor_list;
+
+static void list_free(tensor_list *list)
+{
+    for (int i = 0; list->names && i < list->count; i++)
+        clt_free(list->names[i]);
+    clt_free(list->names);
+    clt_free(list->items);
+    *list = (tensor_list){0};
+}
+
+/* `optimizer` NULL: the store's own tensors; else each of its slots of each parameter. */
+static clt_status list_tensors(const clt_store *store, const clt_trainer *optimizer,
+                               tensor_list *list)
+{
+    const int n_slots = optimizer ? store->replicas[0].n_slots : 1;
+    const size_t room = (size_t)(store->layout.n_slots * n_slots) + 1;
+    list->items = clt_calloc(room, sizeof *list->items);
+    list->names = clt_calloc(room, sizeof *list->names);
+    if (!list->items || !list->names)
+        return CLT_OUT_OF_MEMORY;
+    for (int i = 0; i < store->layout.n_slots; i++) {
+        const clt_slot *slot = &store->layout.slots[store->order[i]];
+        for (int k = 0; k < n_slots && !(optimizer && slot->state); k++) {
+            char name[512];
+            const char *suffix = optimizer ? clt_trainer_slot_name(optimizer, k) : NULL;
+            snprintf(name, sizeof name, "%s%s%s", slot->name, suffix ? "." : "",
+                     suffix ? suffix : "");
+            char *copy = clt_strdup(name);
+            if (!copy)
+                return CLT_OUT_OF_MEMORY;
+            list->names[list->count] = copy;
+            CLT_TRY(clt_tensor_init(&list->items[list->count++], copy,
+                                    (clt_file_dtype)slot->type.dtype, slot->type.rank,
+                                    slot->type.dims, NULL));
+        }
+    }
+    return CLT_OK;
+}
+
+/* Reads tensors from the device one at a time, in the order in which a file wants them. */
+typedef struct reader {
+    clt_store *store;
+    clt_trainer *trainer;
+    const tensor_list *model, *optimizer;
+    void *buffer;
+} reader;
+
+static clt_status find_in(const reader *r, const clt_tensor *tensor, const clt_slot **slot,
+                          cl_mem *buffer)
+{
+    const clt_replica *replica = &r->store->replicas[0];
+    *slot = clt_buckets_find(&r->store->layout, tensor->name);
+    if (*slot) {
+        *buffer = replica->values[(*slot)->bucket];
+        return CLT_OK;
+    }
+    for (int k = 0; k < replica->n_slots; k++) {
+        const char *suffix = clt_trainer_slot_name(r->trainer, k);
+        const size_t length = strlen(tensor->name), tail = strlen(suffix) + 1;
+        char name[512];
+        if (length <= tail || strcmp(tensor->name + length - tail + 1, suffix))
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)(length - tail), tensor->name);
+        *slot = clt_buckets_find(&r->store->layout, name);
+        if (*slot) {
+            *buffer = replica->slots[k][(*slot)->bucket];
+            return CLT_OK;
+        }
+    }
+    return clt_fail(CLT_INTERNAL, "tensor %s belongs to nothing", tensor->name);
+}
+
+static clt_status fetch(void *user, const clt_tensor *tensor, const void **data)
+{
+    reader *r = user;
+    const clt_slot *slot;
+    cl_mem buffer;
+    CLT_TRY(find_in(r, tensor, &slot, &buffer));
+    CLT_TRY(clt_replica_read(&r->store->replicas[0], buffer, slot->offset, slot->bytes, r->buffer));
+    *data = r->buffer;
+    return CLT_OK;
+}
+
+static int64_t largest_slot(const clt_store *store)
+{
+    int64_t bytes = 1;
+    for (int i = 0; i < store->layout.n_slots; i++)
+        if (store->layout.slots[i].bytes > bytes)
+            bytes = store->layout.slots[i].bytes;
+    return bytes;
+}
+
+clt_status clt_store_save(clt_store *store, const char *path)
+{
+    tensor_list list = {0};
+    reader r = {.store = store, .buffer = clt_alloc((size_t)largest_slot(store))};
+    static const char *const metadata[] = {"format", "pt"};
+    clt_tensors_desc desc;
+    clt_tensors_desc_init(&desc);
+    clt_status status = r.buffer ? list_tensors(store, NULL, &list) : CLT_OUT_OF_MEMORY;
+    desc.tensors = list.items;
+    desc.count = list.count;
+    desc.metadata = metadata;
+    desc.metadata_pairs = 1;
+    desc.fetch = fetch;
+    desc.fetch_user = &r;
+    if (status == CLT_OK)
+        status = clt_tensors_save(path, &desc);
+    list_free(&list);
+    clt_free(r.buffer);
+    return status;
+}
+
+clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position position, int64_t batch,
+                            int64_t seed, int64_t keep, const char *model)
+{
+    tensor_list values = {0}, slots = {0};
+    reader r = {
+        .store = t->store, .trainer = t, .buffer = clt_alloc((size_t)largest_slot(t->store))};
+    clt_checkpoint_desc desc;
+    clt_checkpoint_desc_init(&desc);
+    clt_status status = r.buffer ? clt_trainer_wait(t) : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK)
+        status = list_tensors(t->store, NULL, &values);
+    if (status == CLT_OK)
+        status = list_tensors(t->store, t, &slots);
+    const clt_section sections[] = {
+        {"model", model ? model : "", 0},
+        {"optimizer", clt_optimizer_name(t->options.optimizer), 0},
+    };
+    desc.run = (clt_run_state){.step = t->steps,
+                               .epoch = position.epoch,
+                               .batch = batch > 0 ? position.sample / batch : 0,
+                               .sample = position.sample,
+                               .seed = seed};
+    desc.model = values.items;
+    desc.model_count = values.count;
+    desc.optimizer = slots.items;
+    desc.optimizer_count = slots.count;
+    desc.sections = sections;
+    desc.section_count = 2;
+    desc.fetch = fetch;
+    desc.fetch_user = &r;
+    desc.keep = keep;
+    if (status == CLT_OK)
+        status = clt_checkpoint_save(dir, &desc);
+    list_free(&values);
+    list_free(&slots);
+    clt_free(r.buffer);
+    return status;
+}
+
+static clt_status set_f32(clt_store *store, const clt_slot *slot, const clt_tensor *tensor)
+{
+    const int64_t count = slot->bytes / (int64_t)sizeof(float);
+    float *converted = clt_alloc((size_t)slot->bytes);
+    if (!converted)
+        return CLT_OUT_OF_MEMORY;
+    clt_status status = clt_tensor_to_f32(tensor, count, converted);
+    if (status == CLT_OK)
+        status = clt_store_set(store, slot->name, converted, (size_t)slot->bytes);
+    clt_free(converted);
+    return status;
+}
+
+static clt_status load_values(clt_store *store, const clt_tensors *tensors)
+{
+    for (int i = 0; i < store->layout.n_slots; i++) {
+        const clt_slot *slot = &store->layout.slots[i];
+        const clt_tensor *tensor;
+        CLT_TRY(clt_tensors_find(tensors, slot->name, &tensor));
+        if (slot->type.dtype == CLT_F32)
+            CLT_TRY(set_f32(store, slot, tensor));
+        else
+            CLT_TRY(clt_store_set(store, slot->name, tensor->data, (size_t)slot->bytes));
+    }
+    return CLT_OK;
+}
+
+clt_status clt_store_load(clt_store *store, const char *path)
+{
+    clt_tensors *tensors = NULL;
+    tensor_list list = {0};
+    CLT_TRY(clt_tensors_open(path, &tensors));
+    clt_status status = list_tensors(store, NULL, &list);
+    if (status == CLT_OK)
+        status = clt_tensors_match(tensors, list.items, list.count, CLT_MATCH_FLOATS);
+    if (status == CLT_OK)
+        status = load_values(store, tensors);
+    list_free(&list);
+    clt_tensors_close(tensors);
+    return status;
+}
+
+static clt_status load_slots(clt_trainer *t, const clt_tensors *tensors)
+{
+    for (int i = 0; i < t->store->layout.n_slots; i++) {
+        const clt_slot *slot = &t->store->layout.slots[i];
+        for (int k = 0; k < t->store->replicas[0].n_slots && !slot->state; k++) {
+            char name[512];
+            const clt_tensor *tensor;
+            snprintf(name, sizeof name, "%s.%s", slot->name, clt_trainer_slot_name(t, k));
+            CLT_TRY(clt_tensors_find(tensors, name, &tensor));
+            CLT_TRY(clt_trainer_slot_set(t, k, slot->name, tensor->data, (size_t)slot->bytes));
+        }
+    }
+    return CLT_OK;
+}
+
+/* Everything is compared before anything is changed. */
+static clt_status match_all(clt_trainer *t, const clt_checkpoint *checkpoint)
+{
+    tensor_list values = {0}, slots = {0};
+    clt_status status = list_tensors(t->store, NULL, &values);
+    if (status == CLT_OK)
+        status = clt_tensors_match(clt_checkpoint_model(checkpoint), values.items, values.count,
+                                   CLT_MATCH_EXACT);
+    const clt_section *written = clt_checkpoint_section(checkpoint, "optimizer");
+    const char *own = clt_optimizer_name(t->options.optimizer);
+    if (status == CLT_OK && written && strcmp(written->text, own))
+        status = clt_fail(CLT_MISMATCH, "%s was written with optimizer %s, this run uses %s",
+                          clt_checkpoint_path(checkpoint), written->text, own);
+    if (status == CLT_OK)
+        status = list_tensors(t->store, t, &slots);
+    if (status == CLT_OK)
+        status = clt_tensors_match(clt_checkpoint_optimizer(checkpoint), slots.items, slots.count,
+                                   CLT_MATCH_EXACT);
+    list_free(&values);
+    list_free(&slots);
+    return status;
+}
+
+clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *position,
+                               int64_t *seed)
+{
+    clt_checkpoint *checkpoint = NULL;
+    CLT_TRY(clt_checkpoint_open(path, &checkpoint));
+    clt_status status = match_all(t, checkpoint);
+    if (status == CLT_OK)
+        status = load_values(t->store, clt_checkpoint_model(checkpoint));
+    if (status == CLT_OK)
+        status = load_slots(t, clt_checkpoint_optimizer(checkpoint));
+    if (status == CLT_OK) {
+        const clt_run_state *run = clt_checkpoint_run(checkpoint);
+        clt_trainer_set_steps(t, run->step);
+        position->epoch = run->epoch;
+        position->sample = run->sample;
+        *seed = run->seed;
+    }
+    clt_checkpoint_close(checkpoint);
+    return status;
+}
