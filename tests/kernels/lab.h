@@ -192,7 +192,25 @@ static inline lab_buffer lab_put(lab *l, const float *plain, long each)
             memcpy(&packed[(i / l->lanes * each + e) * l->lanes + i % l->lanes],
                    &plain[i * each + e], 4);
     }
-    lab_write(l, &b, packed);
+    if (count)
+        lab_write(l, &b, packed);
+    free(packed);
+    return b;
+}
+
+/* The same for bytes; lanes beyond n are 0xa5. */
+static inline lab_buffer lab_put_bytes(lab *l, const unsigned char *plain, long each)
+{
+    const long count = lab_lanes_count(l, each);
+    lab_buffer b = lab_make(l, count, 1);
+    unsigned char *packed = malloc((size_t)(count ? count : 1));
+    memset(packed, 0xa5, (size_t)count);
+    for (long i = 0; i < l->n; i++) {
+        for (long e = 0; e < each; e++)
+            packed[(i / l->lanes * each + e) * l->lanes + i % l->lanes] = plain[i * each + e];
+    }
+    if (count)
+        lab_write(l, &b, packed);
     free(packed);
     return b;
 }

@@ -4,155 +4,6 @@
 
 static lab l;
 
-static const conv_case cases[] = {
-    {.n = 5,
-     .groups = 1,
-     .ci = 3,
-     .ih = 9,
-     .iw = 11,
-     .co = 7,
-     .k = {3, 3},
-     .s = {1, 1},
-     .d = {1, 1},
-     .tx = 4,
-     .tc = 3,
-     .gx = 4,
-     .gc = 2,
-     .rows = 2,
-     .bias = 1},
-    {.n = 17,
-     .groups = 1,
-     .ci = 2,
-     .ih = 8,
-     .iw = 10,
-     .co = 4,
-     .k = {3, 5},
-     .s = {1, 1},
-     .p = {1, 2},
-     .d = {1, 1},
-     .tx = 3,
-     .tc = 4,
-     .gx = 3,
-     .gc = 1,
-     .rows = 3,
-     .bias = 1,
-     .act = 1},
-    {.n = 8,
-     .groups = 1,
-     .ci = 5,
-     .ih = 13,
-     .iw = 13,
-     .co = 5,
-     .k = {5, 5},
-     .s = {1, 1},
-     .d = {1, 1},
-     .tx = 4,
-     .tc = 3,
-     .gx = 2,
-     .gc = 2,
-     .rows = 4,
-     .bias = 1,
-     .act = 1,
-     .pool = 1},
-    {.n = 9,
-     .groups = 1,
-     .ci = 1,
-     .ih = 14,
-     .iw = 17,
-     .co = 6,
-     .k = {3, 3},
-     .s = {1, 1},
-     .p = {1, 1},
-     .d = {1, 1},
-     .tx = 4,
-     .tc = 3,
-     .gx = 4,
-     .gc = 1,
-     .rows = 1,
-     .bias = 1,
-     .act = 1,
-     .pool = 2},
-    {.n = 3,
-     .groups = 2,
-     .ci = 4,
-     .ih = 11,
-     .iw = 9,
-     .co = 6,
-     .k = {3, 2},
-     .s = {2, 3},
-     .p = {1, 1},
-     .d = {2, 1},
-     .tx = 2,
-     .tc = 2,
-     .gx = 2,
-     .gc = 2,
-     .rows = 5},
-    {.n = 1,
-     .groups = 1,
-     .ci = 1,
-     .ih = 1,
-     .iw = 1,
-     .co = 1,
-     .k = {1, 1},
-     .s = {1, 1},
-     .d = {1, 1},
-     .tx = 3,
-     .tc = 4,
-     .gx = 1,
-     .gc = 1,
-     .rows = 1,
-     .bias = 1},
-    {.n = 2,
-     .groups = 3,
-     .ci = 3,
-     .ih = 7,
-     .iw = 7,
-     .co = 3,
-     .k = {7, 7},
-     .s = {1, 1},
-     .p = {3, 3},
-     .d = {1, 1},
-     .tx = 6,
-     .tc = 2,
-     .gx = 2,
-     .gc = 1,
-     .rows = 7,
-     .bias = 1},
-    {.n = 6,
-     .groups = 1,
-     .ci = 4,
-     .ih = 8,
-     .iw = 8,
-     .co = 5,
-     .k = {3, 3},
-     .s = {1, 1},
-     .p = {2, 2},
-     .d = {2, 2},
-     .tx = 4,
-     .tc = 3,
-     .gx = 4,
-     .gc = 3,
-     .rows = 8,
-     .edges = 1,
-     .act = 1,
-     .bias = 1},
-    {.n = 4,
-     .groups = 1,
-     .ci = 2,
-     .ih = 9,
-     .iw = 6,
-     .co = 9,
-     .k = {3, 3},
-     .s = {2, 1},
-     .p = {1, 1},
-     .d = {1, 1},
-     .tx = 4,
-     .tc = 3,
-     .gx = 5,
-     .gc = 2,
-     .rows = 8},
-};
-
 /* Build options of the forward kernel. */
 static const char *options_of(const conv_case *c)
 {
@@ -164,23 +15,6 @@ static const char *options_of(const conv_case *c)
              c->k[0], c->k[1], c->s[0], c->s[1], c->p[0], c->p[1], c->d[0], c->d[1], c->tx, c->tc,
              columns % c->tx, c->co / c->groups % c->tc, c->bias, c->act, c->pool, c->edges);
     return text;
-}
-
-/* Build options of the gradients, which tile differently. */
-static const char *grad_options_of(const conv_case *c)
-{
-    static char text[512];
-    snprintf(text, sizeof text,
-             "-DKY=%d -DKX=%d -DSY=%d -DSX=%d -DPY=%d -DPX=%d -DDY=%d -DDX=%d -DTX=%d -DTC=%d "
-             "-DXTAIL=%d -DCTAIL=%d -DK_BLOCK=2",
-             c->k[0], c->k[1], c->s[0], c->s[1], c->p[0], c->p[1], c->d[0], c->d[1], c->gx, c->gc,
-             conv_out(c, 1) % c->gx, c->ci / c->groups % c->gc);
-    return text;
-}
-
-static size_t up(int value, int by)
-{
-    return (size_t)((value + by - 1) / by);
 }
 
 /* Applies activation and pooling to the sums in place; the number of elements of a plane left.
@@ -265,57 +99,17 @@ static void forward_case(const conv_case *c)
     free(x), free(w), free(bias), free(got), free(sum), free(magnitude), free(mask), free(bits);
 }
 
-static void data_grad_case(const conv_case *c, int general)
-{
-    l.n = c->n;
-    const int oh = conv_out(c, 0), ow = conv_out(c, 1), cig = c->ci / c->groups;
-    const int cog = c->co / c->groups, taps = c->k[0] * c->k[1];
-    const long in = (long)c->ci * c->ih * c->iw, full = (long)c->co * oh * ow;
-    const long weights = (long)c->co * cig * taps;
-    float *g = lab_randoms(c->n * full, 5), *w = lab_randoms(weights, 6);
-    float *got = lab_randoms(c->n * in, 7);
-    double *sum = calloc((size_t)(c->n * in), sizeof *sum);
-    double *magnitude = calloc((size_t)(c->n * in), sizeof *magnitude);
-    conv_each(c, conv_add, &(conv_sums){g, w, sum, magnitude, 1});
-    lab_buffer dg = lab_put(&l, g, full), dw = lab_put_plain(&l, w, weights, 4);
-    lab_buffer dx = lab_make(&l, lab_lanes_count(&l, in), 4);
-    cl_kernel k = lab_kernel(&l, "lanes/conv_data_grad.cl",
-                             general ? "clt_lanes_conv_data_grad_any" : "clt_lanes_conv_data_grad",
-                             "%s", grad_options_of(c));
-    lab_run(&l, k, (size_t)c->groups * up(cig, c->gc), up(c->ih, c->rows), up(c->n, l.lanes),
-            "bbbiiiiiiiii", &dg, &dw, &dx, c->n, c->groups, cig, c->ih, c->iw, cog, oh, ow,
-            c->rows);
-    lab_get(&l, &dx, got, in);
-    const double worst =
-        lab_compare("conv data gradient", got, sum, magnitude, c->n * in, (long)cog * taps);
-    print_message("conv data gradient%s %dx%dx%d to %d: %.3f of the limit\n",
-                  general ? " (any stride)" : "", c->ci, c->ih, c->iw, c->co, worst);
-    lab_free(&dg), lab_free(&dw), lab_free(&dx);
-    free(g), free(w), free(got), free(sum), free(magnitude);
-}
-
 static void test_forward(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        forward_case(&cases[i]);
-}
-
-static void test_data_grad(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (cases[i].s[1] == 1 && cases[i].d[1] == 1)
-            data_grad_case(&cases[i], 0);
-        data_grad_case(&cases[i], 1);
-    }
+    for (size_t i = 0; i < sizeof conv_cases / sizeof *conv_cases; i++)
+        forward_case(&conv_cases[i]);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward),
-        cmocka_unit_test(test_data_grad),
     };
     lab_open(&l);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
