@@ -1,6 +1,7 @@
 #include "data/idx.h"
 
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -111,6 +112,8 @@ static clt_status add_owned(clt_dataset *d, const char *name, int rank, const in
     void *memory = clt_alloc_pages((size_t)bytes);
     if (!memory)
         return clt_fail_prefix(CLT_OUT_OF_MEMORY, "data set '%s', field '%s': ", d->name, name);
+    /* Only a hint: first touches of small pages are a tenth of the time to decode. */
+    madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
     int field;
     clt_status status =
         clt_dataset_add_field(d, name, CLT_U8, rank, shape, memory, CLT_DATA_BORROW, &field);

@@ -83,8 +83,7 @@ static clt_status run_task(clt_loader *l, clt_worker *w, const clt_slot *s, int6
     int64_t begin = s->from + task * l->chunk, end = begin + l->chunk;
     if (end > s->to)
         end = s->to;
-    for (int64_t i = begin; i < end; i++)
-        s->indices[i - s->from] = clt_order_at(&s->order, s->begin + i);
+    clt_order_fill(&s->order, s->begin + begin, end - begin, s->indices + (begin - s->from));
     memset(w->weights, 0, ((size_t)d->local_parts + 1) * sizeof *w->weights);
     for (int p = 0; p < d->parts; p++) {
         int64_t from = s->offsets[p] > begin ? s->offsets[p] : begin;

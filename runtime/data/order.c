@@ -40,22 +40,55 @@ static uint64_t round_value(uint64_t half, uint64_t key, uint64_t range)
     return (uint64_t)(((wide)z * range) >> 64);
 }
 
-int64_t clt_order_at(const clt_order *order, int64_t position)
+/* Encrypts LANES numbers side by side, so that the processor overlaps their chains of multiplies.
+ */
+enum { LANES = 4 };
+
+static void encrypt(const clt_order *order, uint64_t x[LANES])
 {
-    uint64_t x = (uint64_t)position;
-    if (!order->shuffle)
-        return position;
-    do {
-        uint64_t low = x % order->a, high = x / order->a;
-        for (int i = 0; i < CLT_ORDER_ROUNDS; i += 2) {
-            low += round_value(high, order->keys[i], order->a);
-            low -= low >= order->a ? order->a : 0;
-            high += round_value(low, order->keys[i + 1], order->b);
-            high -= high >= order->b ? order->b : 0;
+    const uint64_t a = order->a, b = order->b;
+    uint64_t low[LANES], high[LANES];
+    for (int k = 0; k < LANES; k++) {
+        low[k] = x[k] % a;
+        high[k] = x[k] / a;
+    }
+    for (int i = 0; i < CLT_ORDER_ROUNDS; i += 2) {
+#pragma GCC unroll 4
+        for (int k = 0; k < LANES; k++) {
+            low[k] += round_value(high[k], order->keys[i], a);
+            low[k] -= low[k] >= a ? a : 0;
         }
-        x = high * order->a + low;
-    } while (x >= order->total);
-    return (int64_t)x;
+#pragma GCC unroll 4
+        for (int k = 0; k < LANES; k++) {
+            high[k] += round_value(low[k], order->keys[i + 1], b);
+            high[k] -= high[k] >= b ? b : 0;
+        }
+    }
+    for (int k = 0; k < LANES; k++)
+        x[k] = high[k] * a + low[k];
+}
+
+void clt_order_fill(const clt_order *order, int64_t begin, int64_t count, int64_t *indices)
+{
+    for (int64_t i = 0; i < count; i += order->shuffle ? LANES : 1) {
+        if (!order->shuffle) {
+            indices[i] = begin + i;
+            continue;
+        }
+        uint64_t x[LANES];
+        int here = count - i < LANES ? (int)(count - i) : (int)LANES;
+        for (int k = 0; k < LANES; k++)
+            x[k] = (uint64_t)(begin + i + (k < here ? k : 0));
+        encrypt(order, x);
+        for (int k = 0; k < here; k++) {
+            while (x[k] >= order->total) {
+                uint64_t again[LANES] = {x[k]};
+                encrypt(order, again);
+                x[k] = again[0];
+            }
+            indices[i + k] = (int64_t)x[k];
+        }
+    }
 }
 
 clt_status clt_data_order(int64_t total, int64_t seed, int64_t epoch, int shuffle, int64_t begin,
@@ -68,7 +101,6 @@ clt_status clt_data_order(int64_t total, int64_t seed, int64_t epoch, int shuffl
             (long long)begin, (long long)(begin + count), (long long)epoch, (long long)total);
     clt_order order;
     clt_order_init(&order, total, seed, epoch, shuffle != 0);
-    for (int64_t i = 0; i < count; i++)
-        indices[i] = clt_order_at(&order, begin + i);
+    clt_order_fill(&order, begin, count, indices);
     return CLT_OK;
 }

@@ -25,7 +25,7 @@ typedef struct clt_order {
 /* Sets up the order of one epoch; cheap, no allocation. `total` is at least 1. */
 void clt_order_init(clt_order *order, int64_t total, int64_t seed, int64_t epoch, bool shuffle);
 
-/* Sample number at a position, 0 <= position < total. */
-int64_t clt_order_at(const clt_order *order, int64_t position);
+/* Sample numbers of positions [begin, begin + count), all below `total`. */
+void clt_order_fill(const clt_order *order, int64_t begin, int64_t count, int64_t *indices);
 
 #endif

@@ -44,19 +44,28 @@ static inline int remove_folder(void **state)
     return rmdir(folder);
 }
 
+/* Writes bytes to a file as they are, whatever its name. */
+static inline void spill(const char *name, const void *bytes, size_t count)
+{
+    /* Not overwritten: some file systems sync a file that is truncated and written anew. */
+    unlink(path_of(name));
+    FILE *f = fopen(path_of(name), "wb");
+    if (!f || fwrite(bytes, 1, count, f) != count || fclose(f))
+        abort();
+}
+
 /* Writes bytes plainly, or through gzip where the name ends in .gz. */
 static inline void write_file(const char *name, const void *bytes, size_t count)
 {
     size_t length = strlen(name);
     if (!strcmp(name + length - 3, ".gz")) {
+        unlink(path_of(name));
         gzFile f = gzopen(path_of(name), "wb6");
         if (!f || gzwrite(f, bytes, (unsigned)count) != (int)count || gzclose(f) != Z_OK)
             abort();
         return;
     }
-    FILE *f = fopen(path_of(name), "wb");
-    if (!f || fwrite(bytes, 1, count, f) != count || fclose(f))
-        abort();
+    spill(name, bytes, count);
 }
 
 /* Bytes of a file as it lies on disk; free the result. */
@@ -69,14 +78,6 @@ static inline unsigned char *slurp(const char *name, size_t *count)
     *count = fread(bytes, 1, 1 << 20, f);
     fclose(f);
     return bytes;
-}
-
-/* Writes bytes to a file as they are, whatever its name. */
-static inline void spill(const char *name, const void *bytes, size_t count)
-{
-    FILE *f = fopen(path_of(name), "wb");
-    if (!f || fwrite(bytes, 1, count, f) != count || fclose(f))
-        abort();
 }
 
 static inline size_t put_header(unsigned char *to, int rank, const uint32_t *dims)
