@@ -2,7 +2,9 @@
 #include <limits.h>
 
 #include "base/error.h"
+#include "ops/conv2d_lanes.h"
 #include "ops/nn.h"
+#include "ops/ops.h"
 
 static int out_size(int size, int kernel, int stride, int padding, int dilation)
 {
@@ -157,6 +159,31 @@ static void arg_shape(clt_program *program, const clt_conv2d_shape *s)
         clt_arg_int(program, clt_fixed(values[i]));
 }
 
+static bool accepts_plain(const clt_node *node, const clt_target *target, char *why)
+{
+    (void)target;
+    return clt_all_plain(node) || clt_decline(why, "values lie in lanes");
+}
+
+/* Images in the lanes fill every vector, whatever the channels. */
+static int wants_lanes(const clt_node *node)
+{
+    const bool weight = node->op == &clt_op_conv2d_weight_grad;
+    return clt_value_leads_with_batch(node->in[0]) &&
+                   (!weight || clt_value_leads_with_batch(node->in[1]))
+               ? CLT_LANES_WANT
+               : CLT_LANES_NO;
+}
+
+static bool absorb(clt_node *node, const clt_node *next)
+{
+    clt_conv2d_attr *attr = node->attr;
+    if (next->op != &clt_op_relu || attr->epilogue.activation != CLT_ACTIVATION_NONE)
+        return false;
+    attr->epilogue.activation = CLT_ACTIVATION_RELU;
+    return true;
+}
+
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_conv2d_attr *attr = node->attr;
@@ -174,7 +201,8 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 }
 
 static const clt_variant variants[] = {
-    {"portable", NULL, emit_portable},
+    {"lanes", clt_conv2d_lanes_accepts, clt_conv2d_lanes},
+    {"portable", accepts_plain, emit_portable},
     {0},
 };
 
@@ -188,6 +216,8 @@ const clt_op clt_op_conv2d = {
     .gradient = gradient,
     .describe = describe,
     .flops = flops,
+    .lanes = wants_lanes,
+    .absorb = absorb,
     .variants = variants,
 };
 
@@ -249,7 +279,8 @@ static void emit_data_grad_portable(const clt_node *node, const clt_target *targ
 }
 
 static const clt_variant data_grad_variants[] = {
-    {"portable", NULL, emit_data_grad_portable},
+    {"lanes", clt_conv2d_lanes_accepts, clt_conv2d_data_grad_lanes},
+    {"portable", accepts_plain, emit_data_grad_portable},
     {0},
 };
 
@@ -262,6 +293,7 @@ const clt_op clt_op_conv2d_data_grad = {
     .infer = infer_data_grad,
     .describe = describe,
     .flops = flops,
+    .lanes = wants_lanes,
     .variants = data_grad_variants,
 };
 
@@ -323,7 +355,8 @@ static void emit_weight_grad_portable(const clt_node *node, const clt_target *ta
 }
 
 static const clt_variant weight_grad_variants[] = {
-    {"portable", NULL, emit_weight_grad_portable},
+    {"lanes", clt_conv2d_lanes_accepts, clt_conv2d_weight_grad_lanes},
+    {"portable", accepts_plain, emit_weight_grad_portable},
     {0},
 };
 
@@ -336,5 +369,6 @@ const clt_op clt_op_conv2d_weight_grad = {
     .infer = infer_weight_grad,
     .describe = describe,
     .flops = flops,
+    .lanes = wants_lanes,
     .variants = weight_grad_variants,
 };

@@ -1,0 +1,44 @@
+/*
+ * Conversion between row-major images and the LANES layout; `rest` elements an image, `n` images.
+ *
+ * kernels plain_to_lanes(x, x_at, y, y_at, rest, n), lanes_to_plain(x, x_at, y, y_at, rest, n)
+ *   global size: (ceil(rest / CHUNK), ceil(n / LANES), 1), local (1, 1, 1). Lanes of index >= n are
+ *   neither read nor, in the result, defined.
+ */
+#include "common.clh"
+
+#define CHUNK 64
+
+KERNEL void plain_to_lanes(global const float *x, long x_at, global float *y, long y_at, int rest,
+                           int n)
+{
+    const int block = (int)get_global_id(1);
+    const int begin = (int)get_global_id(0) * CHUNK;
+    const int end = min(begin + CHUNK, rest);
+    const int images = min(n - block * LANES, LANES);
+    float part[CHUNK * LANES];
+    for (int l = 0; l < LANES; l++) {
+        /* Past the batch, the first image again: read-only memory that exists. */
+        global const float *from = x + x_at + (long)(block * LANES + (l < images ? l : 0)) * rest;
+        for (int i = begin; i < end; i++)
+            part[(i - begin) * LANES + l] = from[i];
+    }
+    global float *to = y + y_at + ((long)block * rest + begin) * LANES;
+    for (int i = 0; i < (end - begin) * LANES; i++)
+        to[i] = part[i];
+}
+
+KERNEL void lanes_to_plain(global const float *x, long x_at, global float *y, long y_at, int rest,
+                           int n)
+{
+    const int block = (int)get_global_id(1);
+    const int begin = (int)get_global_id(0) * CHUNK;
+    const int end = min(begin + CHUNK, rest);
+    const int images = min(n - block * LANES, LANES);
+    global const float *from = x + x_at + (long)block * rest * LANES;
+    for (int l = 0; l < images; l++) {
+        global float *to = y + y_at + (long)(block * LANES + l) * rest;
+        for (int i = begin; i < end; i++)
+            to[i] = from[i * LANES + l];
+    }
+}
