@@ -98,6 +98,31 @@ static void describe_part(clt_device *device)
         device->caps.compute_units = device->info.compute_units = (int)units;
 }
 
+/* Programs compiled for a CPU use its instructions, and a home folder may be shared by machines
+ * whose processors only share a name. */
+static uint64_t hash_instructions(uint64_t hash)
+{
+    char line[8192];
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    while (f && fgets(line, sizeof line, f)) {
+        if (!strncmp(line, "flags", 5) || !strncmp(line, "Features", 8)) {
+            hash = clt_hash_text(line, hash);
+            break;
+        }
+    }
+    if (f)
+        fclose(f);
+    return hash;
+}
+
+static uint64_t find_identity(const clt_caps *caps)
+{
+    uint64_t hash = clt_hash_text(caps->platform, 0);
+    hash = clt_hash_text(caps->name, hash);
+    hash = clt_hash_text(caps->driver, hash);
+    return clt_caps_is_cpu(caps) ? hash_instructions(hash) : hash;
+}
+
 clt_status clt_device_make(const clt_open_parts *parts, const clt_device_options *options,
                            clt_device **out)
 {
@@ -118,9 +143,7 @@ clt_status clt_device_make(const clt_open_parts *parts, const clt_device_options
     device->adopted = parts->adopted;
     device->profiling = options && options->profiling;
     device->sleep_poll = options && options->sleep_poll;
-    device->identity = clt_hash_text(row->caps.platform, 0);
-    device->identity = clt_hash_text(row->caps.name, device->identity);
-    device->identity = clt_hash_text(row->caps.driver, device->identity);
+    device->identity = find_identity(&row->caps);
     clt_status status = CLT_OK;
     cl_int code = clRetainDevice(parts->id);
     if (code == CL_SUCCESS)

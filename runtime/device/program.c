@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "base/vec.h"
+#include "device/program_cache.h"
 
 /* One row a program. `name` and `options` identify it, for texts of the caller also their hash. */
 typedef struct program_row {
@@ -88,10 +89,14 @@ static clt_status build_row(clt_device *device, program_row *row, const char *te
     if (status == CLT_OK && (options.failed || source.failed))
         status = CLT_OUT_OF_MEMORY;
     if (status == CLT_OK) {
-        row->hash = clt_hash_text(clt_str_text(&options), device->identity);
-        row->hash = clt_hash(source.text, source.length, row->hash);
-        status = clt_program_build(device, row->name, source.text, clt_str_text(&options),
-                                   &row->program);
+        const clt_cache_key key = clt_cache_key_make(device, clt_str_text(&options), source.text);
+        row->hash = key.hash[0];
+        if (!clt_program_cache_load(device, &key, clt_str_text(&options), &row->program)) {
+            status = clt_program_build(device, row->name, source.text, clt_str_text(&options),
+                                       &row->program);
+            if (status == CLT_OK)
+                clt_program_cache_store(device, &key, row->program);
+        }
     }
     clt_str_free(&source);
     clt_str_free(&options);

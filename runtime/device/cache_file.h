@@ -1,0 +1,17 @@
+/* Files of the cache folder: whatever is wrong with one, it counts as absent. */
+#ifndef CLT_DEVICE_CACHE_FILE_H
+#define CLT_DEVICE_CACHE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Reads folder/part/name whole; free *data with clt_free. A 0 byte is added behind the content. */
+bool clt_cache_read(const char *folder, const char *part, const char *name, char **data,
+                    size_t *bytes);
+
+/* Writes folder/part/name, making folders as needed: to a file beside it, then renamed, so that
+ * readers in other processes see the old file or the new one. False if that is not possible. */
+bool clt_cache_write(const char *folder, const char *part, const char *name, const void *head,
+                     size_t head_bytes, const void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,155 @@
+#include "device/tuning_file.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/vec.h"
+#include "device/cache_file.h"
+
+static const char folder_part[] = "tuning";
+
+enum { FORMAT_VERSION = 1, NAME_BYTES = 64, MOST_ENTRIES = 100000 };
+
+clt_status clt_tuning_put(clt_tuning_record *record, const clt_tuning_entry *entry)
+{
+    for (int i = 0; i < record->count; i++) {
+        clt_tuning_entry *old = &record->entries[i];
+        if (!strcmp(old->op, entry->op) && !strcmp(old->shape_class, entry->shape_class)) {
+            *old = *entry;
+            return CLT_OK;
+        }
+    }
+    return CLT_PUSH(record->entries, record->count, record->room, *entry);
+}
+
+void clt_tuning_free(clt_tuning_record *record)
+{
+    clt_free(record->entries);
+    record->entries = NULL;
+    record->count = record->room = 0;
+}
+
+clt_status clt_tuning_to_json(const clt_tuning_record *record, char **text)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < record->count; i++) {
+        const clt_tuning_entry *e = &record->entries[i];
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:f}", "op", e->op, "shape",
+                                              e->shape_class, "variant", e->variant, "options",
+                                              e->options, "seconds", e->seconds));
+    }
+    json_t *root = json_pack("{s:i, s:s, s:s, s:o}", "version", FORMAT_VERSION, "device",
+                             record->device, "driver", record->driver, "entries", list);
+    if (!root)
+        json_decref(list);
+    char *dumped = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+    size_t written = root ? json_array_size(json_object_get(root, "entries")) : 0;
+    json_decref(root);
+    char *copy = dumped && written == (size_t)record->count ? clt_strdup(dumped) : NULL;
+    free(dumped);
+    if (!copy)
+        return clt_fail(CLT_OUT_OF_MEMORY,
+                        "tuning record of %s: host memory does not suffice, or "
+                        "a name is not UTF-8",
+                        record->device);
+    *text = copy;
+    return CLT_OK;
+}
+
+/* A text that fits its field. */
+static bool take_text(const json_t *object, const char *key, char *out, size_t room)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    if (!text || strlen(text) >= room)
+        return false;
+    memcpy(out, text, strlen(text) + 1);
+    return true;
+}
+
+static bool take_entry(const json_t *object, clt_tuning_entry *e)
+{
+    *e = (clt_tuning_entry){.seconds = json_number_value(json_object_get(object, "seconds"))};
+    return take_text(object, "op", e->op, sizeof e->op) &&
+           take_text(object, "shape", e->shape_class, sizeof e->shape_class) &&
+           take_text(object, "variant", e->variant, sizeof e->variant) &&
+           take_text(object, "options", e->options, sizeof e->options) && isfinite(e->seconds) &&
+           e->seconds >= 0;
+}
+
+clt_status clt_tuning_from_json(const char *text, clt_tuning_record *out)
+{
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *list = json_object_get(root, "entries");
+    clt_tuning_record record = {.count = 0};
+    bool ok = json_is_array(list) && json_array_size(list) <= MOST_ENTRIES &&
+              json_integer_value(json_object_get(root, "version")) == FORMAT_VERSION &&
+              take_text(root, "device", record.device, sizeof record.device) &&
+              take_text(root, "driver", record.driver, sizeof record.driver);
+    clt_status status = CLT_OK;
+    for (size_t i = 0; ok && status == CLT_OK && i < json_array_size(list); i++) {
+        clt_tuning_entry entry;
+        ok = take_entry(json_array_get(list, i), &entry);
+        if (ok)
+            status = clt_tuning_put(&record, &entry);
+    }
+    json_decref(root);
+    if (status == CLT_OK && !ok)
+        status = clt_fail(CLT_FORMAT, "not a tuning record of version %d", FORMAT_VERSION);
+    if (status != CLT_OK) {
+        clt_tuning_free(&record);
+        return status;
+    }
+    *out = record;
+    return CLT_OK;
+}
+
+/* A part of a device has measurements of its own, since the best choice depends on its cores. */
+static void make_name(const clt_device *device, char name[NAME_BYTES])
+{
+    snprintf(name, NAME_BYTES, "%016" PRIx64 "-%d.json", device->identity,
+             device->caps.compute_units);
+}
+
+void clt_tuning_load(const clt_device *device, clt_tuning_record *out)
+{
+    char name[NAME_BYTES], *text = NULL;
+    size_t bytes = 0;
+    clt_tuning_record record = {.count = 0};
+    snprintf(record.device, sizeof record.device, "%s", device->caps.name);
+    snprintf(record.driver, sizeof record.driver, "%s", device->caps.driver);
+    make_name(device, name);
+    if (device->cache_dir && clt_cache_read(device->cache_dir, folder_part, name, &text, &bytes)) {
+        clt_tuning_record read = {.count = 0};
+        if (clt_tuning_from_json(text, &read) != CLT_OK ||
+            strcmp(read.device, record.device) != 0 || strcmp(read.driver, record.driver) != 0) {
+            clt_log(CLT_LOG_INFO, "tuning record %s is damaged or stale: not used", name);
+            clt_tuning_free(&read);
+        } else {
+            record = read;
+        }
+        clt_free(text);
+    }
+    *out = record;
+}
+
+clt_status clt_tuning_save(const clt_device *device, const clt_tuning_record *record)
+{
+    char name[NAME_BYTES], *text = NULL;
+    if (!device->cache_dir)
+        return CLT_OK;
+    CLT_TRY(clt_tuning_to_json(record, &text));
+    make_name(device, name);
+    bool ok = clt_cache_write(device->cache_dir, folder_part, name, text, strlen(text), "\n", 1);
+    clt_free(text);
+    if (!ok)
+        return clt_fail(CLT_IO, "the tuning record of %s cannot be written to %s/%s/%s",
+                        device->label, device->cache_dir, folder_part, name);
+    return CLT_OK;
+}

@@ -1,0 +1,28 @@
+/* Tuning records in the cache folder: one JSON file for each kind of device, driver and number of
+ * cores. */
+#ifndef CLT_DEVICE_TUNING_FILE_H
+#define CLT_DEVICE_TUNING_FILE_H
+
+#include "base/caps.h"
+#include "device/device.h"
+
+/* The device's record; empty, with device and driver set, where there is no file, or one that is
+ * damaged, of another driver, or of another version of this format. Free it with clt_tuning_free.
+ */
+void clt_tuning_load(const clt_device *device, clt_tuning_record *out);
+
+/* Replaces the file. IO if that is not possible; without a cache folder nothing is done. */
+clt_status clt_tuning_save(const clt_device *device, const clt_tuning_record *record);
+
+/* Adds the entry, or replaces the one of the same operator and shape class. */
+clt_status clt_tuning_put(clt_tuning_record *record, const clt_tuning_entry *entry);
+
+/* Frees the entries; device and driver stay. */
+void clt_tuning_free(clt_tuning_record *record);
+
+/* The record as JSON and back, for checkpoints too. Free the text with clt_free. Reading: FORMAT.
+ */
+clt_status clt_tuning_to_json(const clt_tuning_record *record, char **text);
+clt_status clt_tuning_from_json(const char *text, clt_tuning_record *out);
+
+#endif

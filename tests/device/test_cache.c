@@ -1,0 +1,350 @@
+/* The cache folder: programs and tuning records; damaged files, unwritable folders, several
+ * processes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "device/program_cache.h"
+#include "device/tuning_file.h"
+
+static char folder[256];
+static const char *self;
+
+static const char text[] = "kernel void twice(global int *x) { x[get_global_id(0)] *= FACTOR; }\n";
+static const char options[] = "-DFACTOR=2";
+
+static clt_device **devices;
+static clt_runtime *runtime;
+static int count;
+
+/* Programs of every platform go through our cache here, also where the driver's own is better. */
+static clt_device *open_device(const char *cache_dir)
+{
+    clt_runtime_options settings;
+    clt_runtime_options_init(&settings);
+    settings.cache_dir = cache_dir;
+    if (clt_runtime_create(&settings, &runtime) != CLT_OK ||
+        clt_devices_open(runtime, "all", NULL, &devices, &count) != CLT_OK)
+        return NULL;
+    devices[0]->quirks &= ~CLT_QUIRK_OWN_CACHE;
+    return devices[0];
+}
+
+static void close_device(void)
+{
+    clt_devices_close(devices, count);
+    clt_runtime_destroy(runtime);
+    devices = NULL;
+    runtime = NULL;
+}
+
+/* Runs the kernel on 0, 1, 2, ...; false if any number is wrong. */
+static bool kernel_works(clt_device *device)
+{
+    enum { COUNT = 64 };
+    int values[COUNT];
+    const size_t global = COUNT;
+    cl_kernel kernel = NULL;
+    cl_mem buffer = NULL;
+    bool ok =
+        clt_device_kernel_from_text(device, "twice", text, options, "twice", &kernel) == CLT_OK &&
+        clt_device_buffer_create(device, sizeof values, CL_MEM_READ_WRITE, "b", &buffer) == CLT_OK;
+    for (int i = 0; i < COUNT; i++)
+        values[i] = i;
+    ok = ok && clEnqueueWriteBuffer(device->queue, buffer, CL_TRUE, 0, sizeof values, values, 0,
+                                    NULL, NULL) == CL_SUCCESS;
+    ok = ok && clSetKernelArg(kernel, 0, sizeof buffer, &buffer) == CL_SUCCESS;
+    ok = ok && clEnqueueNDRangeKernel(device->queue, kernel, 1, NULL, &global, NULL, 0, NULL,
+                                      NULL) == CL_SUCCESS;
+    ok = ok && clEnqueueReadBuffer(device->queue, buffer, CL_TRUE, 0, sizeof values, values, 0,
+                                   NULL, NULL) == CL_SUCCESS;
+    for (int i = 0; i < COUNT && ok; i++)
+        ok = values[i] == 2 * i;
+    clt_release_kernel(kernel);
+    clt_release_buffer(buffer);
+    return ok;
+}
+
+/* Number of files in a part of the folder; the name of one of them. */
+static int list_files(const char *part, char *name)
+{
+    char path[600];
+    int found = 0;
+    snprintf(path, sizeof path, "%s/%s", folder, part);
+    DIR *dir = opendir(path);
+    if (!dir)
+        return 0;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+            continue;
+        found++;
+        if (name)
+            snprintf(name, 900, "%s/%s", path, entry->d_name);
+    }
+    closedir(dir);
+    return found;
+}
+
+static void remove_part(const char *part)
+{
+    char path[900];
+    while (list_files(part, path) > 0)
+        assert_int_equal(remove(path), 0);
+    snprintf(path, sizeof path, "%s/%s", folder, part);
+    rmdir(path);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "%s/cltrain-cache-XXXXXX",
+             getenv("TMPDIR") ? getenv("TMPDIR") : P_tmpdir);
+    return mkdtemp(folder) == NULL;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    remove_part("programs");
+    remove_part("tuning");
+    return rmdir(folder);
+}
+
+static bool can_load(clt_device *device)
+{
+    /* As clt_device_kernel_from_text makes them. */
+    char source[sizeof text + 64], all[64];
+    snprintf(source, sizeof source, "#line 1 \"twice\"\n%s", text);
+    snprintf(all, sizeof all, "-cl-std=CL1.2 %s", options);
+    const clt_cache_key key = clt_cache_key_make(device, all, source);
+    cl_program program = NULL;
+    if (!clt_program_cache_load(device, &key, all, &program))
+        return false;
+    clReleaseProgram(program);
+    clt_object_released(CLT_OBJECT_PROGRAM);
+    return true;
+}
+
+static void a_program_is_read_back(void **state)
+{
+    (void)state;
+    char name[900];
+    for (int round = 0; round < 2; round++) {
+        clt_device *device = open_device(folder);
+        assert_non_null(device);
+        assert_int_equal(can_load(device), round == 1);
+        assert_true(kernel_works(device));
+        assert_int_equal(list_files("programs", name), 1);
+        assert_true(can_load(device));
+        close_device();
+    }
+}
+
+static long file_size(const char *name)
+{
+    struct stat info;
+    assert_int_equal(stat(name, &info), 0);
+    return (long)info.st_size;
+}
+
+static void flip_byte(const char *name, long at)
+{
+    FILE *f = fopen(name, "r+b");
+    assert_non_null(f);
+    fseek(f, at, SEEK_SET);
+    int c = fgetc(f);
+    fseek(f, at, SEEK_SET);
+    fputc(c ^ 0x10, f);
+    fclose(f);
+}
+
+static void damaged_programs_are_compiled_again(void **state)
+{
+    (void)state;
+    char name[900];
+    assert_int_equal(list_files("programs", name), 1);
+    const long size = file_size(name);
+    const long cuts[] = {0, 1, 39, 40, 41, size / 2, size - 1};
+    const long flips[] = {0, 8, 24, 32, 40, size / 2, size - 1};
+    for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
+        for (int flip = 0; flip < 2; flip++) {
+            if (flip)
+                flip_byte(name, flips[i]);
+            else
+                assert_int_equal(truncate(name, cuts[i]), 0);
+            clt_device *device = open_device(folder);
+            assert_non_null(device);
+            assert_false(can_load(device));
+            assert_true(kernel_works(device));
+            assert_true(can_load(device));
+            close_device();
+        }
+    }
+    assert_int_equal(list_files("programs", NULL), 1);
+    /* Something that is no file. */
+    assert_int_equal(remove(name), 0);
+    assert_int_equal(mkdir(name, 0700), 0);
+    clt_device *device = open_device(folder);
+    assert_true(kernel_works(device));
+    assert_false(can_load(device));
+    close_device();
+    assert_int_equal(list_files("programs", NULL), 1);
+    assert_int_equal(remove(name), 0);
+}
+
+static void an_impossible_folder_is_a_miss(void **state)
+{
+    (void)state;
+    char below_a_file[600];
+    snprintf(below_a_file, sizeof below_a_file, "%s/file", folder);
+    FILE *f = fopen(below_a_file, "w");
+    assert_non_null(f);
+    fclose(f);
+    const char *folders[] = {below_a_file, "/proc/cltrain-none", ""};
+    for (int i = 0; i < 3; i++) {
+        clt_device *device = open_device(folders[i]);
+        assert_non_null(device);
+        assert_true(kernel_works(device));
+        assert_false(can_load(device));
+        clt_tuning_record record;
+        clt_tuning_load(device, &record);
+        assert_int_equal(record.count, 0);
+        assert_int_equal(clt_tuning_save(device, &record), i < 2 ? CLT_IO : CLT_OK);
+        clt_tuning_free(&record);
+        close_device();
+    }
+    assert_int_equal(remove(below_a_file), 0);
+}
+
+static void processes_share_the_folder(void **state)
+{
+    (void)state;
+    enum { PROCESSES = 4 };
+    char name[900];
+    if (list_files("programs", name))
+        remove_part("programs");
+    pid_t children[PROCESSES];
+    for (int i = 0; i < PROCESSES; i++) {
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (children[i] == 0) {
+            execl(self, self, "child", folder, (char *)NULL);
+            _exit(127);
+        }
+    }
+    for (int i = 0; i < PROCESSES; i++) {
+        int status = -1;
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+    assert_int_equal(list_files("programs", name), 1);
+    clt_device *device = open_device(folder);
+    assert_true(can_load(device));
+    close_device();
+}
+
+static int run_child(const char *cache_dir)
+{
+    for (int i = 0; i < 5; i++) {
+        clt_device *device = open_device(cache_dir);
+        if (!device || !kernel_works(device))
+            return 1;
+        close_device();
+    }
+    return 0;
+}
+
+static void tuning_records_are_read_back(void **state)
+{
+    (void)state;
+    char name[900];
+    clt_device *device = open_device(folder);
+    clt_tuning_record record, again;
+    clt_tuning_load(device, &record);
+    assert_string_equal(record.device, device->caps.name);
+    assert_int_equal(record.count, 0);
+    const clt_tuning_entry first = {"matmul", "m256n128k800t01", "tile", "-DTM=8 -DTN=3", 1.25e-3};
+    clt_tuning_entry second = {"conv2d", "n256", "direct \"x\"", "", 0.5};
+    assert_int_equal(clt_tuning_put(&record, &first), CLT_OK);
+    assert_int_equal(clt_tuning_put(&record, &second), CLT_OK);
+    second.seconds = 0.25;
+    assert_int_equal(clt_tuning_put(&record, &second), CLT_OK);
+    assert_int_equal(record.count, 2);
+    assert_int_equal(clt_tuning_save(device, &record), CLT_OK);
+    clt_tuning_free(&record);
+    clt_tuning_load(device, &again);
+    assert_int_equal(again.count, 2);
+    const clt_tuning_entry *found = clt_tuning_find(&again, "matmul", "m256n128k800t01");
+    assert_non_null(found);
+    assert_string_equal(found->variant, "tile");
+    assert_string_equal(found->options, "-DTM=8 -DTN=3");
+    assert_true(found->seconds == 1.25e-3);
+    assert_true(clt_tuning_find(&again, "conv2d", "n256")->seconds == 0.25);
+    assert_null(clt_tuning_find(&again, "conv2d", "n128"));
+    clt_tuning_free(&again);
+
+    assert_int_equal(list_files("tuning", name), 1);
+    const long size = file_size(name);
+    for (long cut = size - 3; cut >= 0; cut -= size / 5) {
+        assert_int_equal(truncate(name, cut), 0);
+        clt_tuning_load(device, &again);
+        assert_int_equal(again.count, 0);
+        assert_string_equal(again.driver, device->caps.driver);
+        clt_tuning_free(&again);
+    }
+    close_device();
+}
+
+static void foreign_tuning_texts_are_refused(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "",
+        "[]",
+        "{\"version\": 2, \"device\": \"d\", \"driver\": \"v\", \"entries\": []}",
+        "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": {}}",
+        "{\"version\": 1, \"device\": 3, \"driver\": \"v\", \"entries\": []}",
+        "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": \"a\"}]}",
+        "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": "
+        "\"a name that is much longer than thirty-two characters\", \"shape\": \"s\", \"variant\": "
+        "\"v\", \"options\": \"\", \"seconds\": 1}]}",
+        "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": \"a\", "
+        "\"shape\": \"s\", \"variant\": \"v\", \"options\": \"\", \"seconds\": -1}]}",
+    };
+    clt_tuning_record record;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        assert_int_equal(clt_tuning_from_json(texts[i], &record), CLT_FORMAT);
+    assert_int_equal(
+        clt_tuning_from_json(
+            "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": []}", &record),
+        CLT_OK);
+    assert_string_equal(record.device, "d");
+    clt_tuning_free(&record);
+}
+
+int main(int argc, char **argv)
+{
+    self = argv[0];
+    if (argc == 3 && !strcmp(argv[1], "child"))
+        return run_child(argv[2]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_program_is_read_back),
+        cmocka_unit_test(damaged_programs_are_compiled_again),
+        cmocka_unit_test(an_impossible_folder_is_a_miss),
+        cmocka_unit_test(processes_share_the_folder),
+        cmocka_unit_test(tuning_records_are_read_back),
+        cmocka_unit_test(foreign_tuning_texts_are_refused),
+    };
+    return cmocka_run_group_tests_name("device.cache", tests, set_up, tear_down);
+}
