@@ -309,6 +309,10 @@ static void tuning_records_are_read_back(void **state)
 static void foreign_tuning_texts_are_refused(void **state)
 {
     (void)state;
+#define LONG_NAME                                                                                  \
+    "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": "               \
+    "\"a name that is much longer than thirty-two characters\", \"shape\": \"s\", "                \
+    "\"variant\": \"v\", \"options\": \"\", \"seconds\": 1}]}"
     static const char *const texts[] = {
         "",
         "[]",
@@ -316,9 +320,7 @@ static void foreign_tuning_texts_are_refused(void **state)
         "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": {}}",
         "{\"version\": 1, \"device\": 3, \"driver\": \"v\", \"entries\": []}",
         "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": \"a\"}]}",
-        "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": "
-        "\"a name that is much longer than thirty-two characters\", \"shape\": \"s\", \"variant\": "
-        "\"v\", \"options\": \"\", \"seconds\": 1}]}",
+        LONG_NAME,
         "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": \"a\", "
         "\"shape\": \"s\", \"variant\": \"v\", \"options\": \"\", \"seconds\": -1}]}",
     };
