@@ -313,6 +313,9 @@ static void foreign_tuning_texts_are_refused(void **state)
     "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": "               \
     "\"a name that is much longer than thirty-two characters\", \"shape\": \"s\", "                \
     "\"variant\": \"v\", \"options\": \"\", \"seconds\": 1}]}"
+#define NEGATIVE_TIME                                                                              \
+    "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": \"a\", "        \
+    "\"shape\": \"s\", \"variant\": \"v\", \"options\": \"\", \"seconds\": -1}]}"
     static const char *const texts[] = {
         "",
         "[]",
@@ -321,8 +324,7 @@ static void foreign_tuning_texts_are_refused(void **state)
         "{\"version\": 1, \"device\": 3, \"driver\": \"v\", \"entries\": []}",
         "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": \"a\"}]}",
         LONG_NAME,
-        "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": \"a\", "
-        "\"shape\": \"s\", \"variant\": \"v\", \"options\": \"\", \"seconds\": -1}]}",
+        NEGATIVE_TIME,
     };
     clt_tuning_record record;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
