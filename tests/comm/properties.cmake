@@ -1,4 +1,4 @@
-set_tests_properties(comm.allreduce comm.requests PROPERTIES TIMEOUT 120)
+set_tests_properties(comm.allreduce comm.requests comm.random PROPERTIES TIMEOUT 120)
 
 # Not a test: prints the bandwidth of the local paths.
 add_executable(bench_allreduce ${CMAKE_CURRENT_LIST_DIR}/bench_allreduce.c)
