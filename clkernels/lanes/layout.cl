@@ -4,6 +4,8 @@
  * kernels plain_to_lanes(x, x_at, y, y_at, rest, n), lanes_to_plain(x, x_at, y, y_at, rest, n)
  *   global size: (ceil(rest / CHUNK), ceil(n / LANES), 1), local (1, 1, 1). Lanes of index >= n are
  *   neither read nor, in the result, defined.
+ * kernel bytes_to_lanes(x, x_at, y, y_at, rest, n, scale, shift)
+ *   the same from uchar, as x * scale + shift
  */
 #include "common.clh"
 
@@ -41,4 +43,22 @@ KERNEL void lanes_to_plain(global const float *x, long x_at, global float *y, lo
         for (int i = begin; i < end; i++)
             to[i] = from[i * LANES + l];
     }
+}
+
+KERNEL void bytes_to_lanes(global const uchar *x, long x_at, global float *y, long y_at, int rest,
+                           int n, float scale, float shift)
+{
+    const int block = (int)get_global_id(1);
+    const int begin = (int)get_global_id(0) * CHUNK;
+    const int end = min(begin + CHUNK, rest);
+    const int images = min(n - block * LANES, LANES);
+    uchar part[CHUNK * LANES];
+    for (int l = 0; l < LANES; l++) {
+        global const uchar *from = x + x_at + (long)(block * LANES + (l < images ? l : 0)) * rest;
+        for (int i = begin; i < end; i++)
+            part[(i - begin) * LANES + l] = from[i];
+    }
+    global float *to = y + y_at + ((long)block * rest + begin) * LANES;
+    for (int i = 0; i < (end - begin) * LANES; i++)
+        to[i] = fma((float)part[i], scale, shift);
 }
