@@ -28,9 +28,9 @@ static clt_status check(const clt_comm *comm, int device, const clt_comm_op *op,
     if (error == CL_SUCCESS)
         return CLT_OK;
     return clt_fail(CLT_OPENCL,
-                    "comm: %s%s%zu bytes on device %d (%s) failed with OpenCL error %d; "
+                    "comm: %s%s%s %zu bytes on device %d (%s) failed with OpenCL error %d; "
                     "the device or its context may be lost",
-                    op->label ? op->label : "", what, op_bytes(op), device,
+                    op->label ? op->label : "", op->label ? ": " : "", what, op_bytes(op), device,
                     comm->members[device].name, error);
 }
 
@@ -45,7 +45,7 @@ static clt_status map(clt_comm *comm, int device, clt_comm_side *side, cl_uint w
     cl_int error;
     side->host = clEnqueueMapBuffer(comm->members[device].queue, op->mem, CL_FALSE, flags, offset,
                                     op_bytes(op), waits, wait_list, &side->ready, &error);
-    CLT_TRY(check(comm, device, op, ": mapping ", error));
+    CLT_TRY(check(comm, device, op, "mapping", error));
     side->mapped = true;
     return CLT_OK;
 }
@@ -64,7 +64,7 @@ static clt_status stage(clt_comm *comm, int device, clt_comm_side *side, cl_uint
                                     waits, wait_list, &side->ready);
     else /* the staging's last upload, and the buffer's users, before the host writes */
         error = clEnqueueMarkerWithWaitList(m->queue, waits, wait_list, &side->ready);
-    return check(comm, device, op, ": reading ", error);
+    return check(comm, device, op, "reading", error);
 }
 
 clt_status clt_comm_transfer_begin(clt_comm *comm, int device, clt_comm_side *side, int wait_count,
@@ -74,17 +74,17 @@ clt_status clt_comm_transfer_begin(clt_comm *comm, int device, clt_comm_side *si
     const clt_comm_op *op = &side->op;
     cl_uint waits = (cl_uint)wait_count;
     if (m->queue != m->compute && waits)
-        CLT_TRY(check(comm, device, op, ": flushing before ", clFlush(m->compute)));
+        CLT_TRY(check(comm, device, op, "flushing before", clFlush(m->compute)));
     if (op->count == 0 || !(side->reads || side->writes)) {
         if (waits)
-            CLT_TRY(check(comm, device, op, ": ordering ",
+            CLT_TRY(check(comm, device, op, "ordering",
                           clEnqueueMarkerWithWaitList(m->queue, waits, wait_list, NULL)));
     } else if (clt_comm_maps(comm, device, op)) {
         CLT_TRY(map(comm, device, side, waits, wait_list));
     } else {
         CLT_TRY(stage(comm, device, side, waits, wait_list));
     }
-    return check(comm, device, op, ": flushing ", clFlush(m->queue));
+    return check(comm, device, op, "flushing", clFlush(m->queue));
 }
 
 clt_status clt_comm_transfer_end(clt_comm *comm, int device, clt_comm_side *side, bool undo,
@@ -108,11 +108,11 @@ clt_status clt_comm_transfer_end(clt_comm *comm, int device, clt_comm_side *side
         m->staging[side->staging].used = false;
     side->staging = -1;
     side->host = NULL;
-    CLT_TRY(check(comm, device, op, ": writing back ", error));
+    CLT_TRY(check(comm, device, op, "writing back", error));
     if ((error = clFlush(m->queue)) != CL_SUCCESS) {
         if (event)
             clReleaseEvent(*event);
-        return check(comm, device, op, ": flushing ", error);
+        return check(comm, device, op, "flushing", error);
     }
     return CLT_OK;
 }

@@ -179,7 +179,8 @@ CLT_API clt_status clt_comm_reserve(clt_comm *comm, int device, int64_t bytes, i
 
 /*
  * Joins this device's next collective: enqueues the download or map of `op` behind the wait list
- * and flushes the queue. Does not block.
+ * and flushes the queue. Does not block (but for the device's earlier commands where staging of a
+ * new size is allocated: see clt_comm_reserve).
  *
  * device      index into this process' devices
  * sequence    the collective's number, counted from 0, to have the order checked; -1: the next one
