@@ -31,8 +31,14 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_pool2d_args(node, target, program);
 }
 
+static void emit_lanes(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    clt_pool2d_emit_lanes(node, target, "clt_lanes_avg_pool", program);
+}
+
 static const clt_variant variants[] = {
-    {"portable", NULL, emit_portable},
+    {"lanes", clt_accepts_lanes, emit_lanes},
+    {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
 
@@ -46,6 +52,7 @@ const clt_op clt_op_avg_pool2d = {
     .gradient = gradient,
     .describe = clt_pool2d_describe,
     .flops = flops,
+    .lanes = clt_pool2d_lanes,
     .variants = variants,
 };
 
@@ -84,8 +91,14 @@ static void emit_grad_portable(const clt_node *node, const clt_target *target, c
     clt_pool2d_args(node, target, program);
 }
 
+static void emit_grad_lanes(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    clt_pool2d_emit_lanes(node, target, "clt_lanes_avg_pool_grad", program);
+}
+
 static const clt_variant grad_variants[] = {
-    {"portable", NULL, emit_grad_portable},
+    {"lanes", clt_accepts_lanes, emit_grad_lanes},
+    {"portable", clt_accepts_plain, emit_grad_portable},
     {0},
 };
 
@@ -98,5 +111,6 @@ const clt_op clt_op_avg_pool2d_grad = {
     .infer = infer_grad,
     .describe = clt_pool2d_describe,
     .flops = flops_grad,
+    .lanes = clt_pool2d_lanes,
     .variants = grad_variants,
 };

@@ -12,6 +12,7 @@ static int out_size(int size, int kernel, int stride, int padding, int dilation)
     return room < 1 ? 0 : (int)((room - 1) / stride + 1);
 }
 
+/* Gradient nodes take the size of the result from its gradient, which pooling may have cut. */
 clt_conv2d_shape clt_conv2d_shape_of(const clt_node *node)
 {
     const clt_conv2d_attr *attr = node->attr;
@@ -31,9 +32,21 @@ clt_conv2d_shape clt_conv2d_shape_of(const clt_node *node)
     s.height = (int)(x ? x->dims[2] : attr->in[0]);
     s.width = (int)(x ? x->dims[3] : attr->in[1]);
     s.out_channels = (int)(w ? w->dims[0] : dy->dims[1]);
-    s.out_height = out_size(s.height, s.kernel[0], s.stride[0], s.padding[0], s.dilation[0]);
-    s.out_width = out_size(s.width, s.kernel[1], s.stride[1], s.padding[1], s.dilation[1]);
+    s.out_height = dy ? (int)dy->dims[2]
+                      : out_size(s.height, s.kernel[0], s.stride[0], s.padding[0], s.dilation[0]);
+    s.out_width = dy ? (int)dy->dims[3]
+                     : out_size(s.width, s.kernel[1], s.stride[1], s.padding[1], s.dilation[1]);
     return s;
+}
+
+static bool is_result(const clt_conv2d_shape *s)
+{
+    for (int i = 0; i < 2; i++) {
+        const int in = i ? s->width : s->height, out = i ? s->out_width : s->out_height;
+        if (out != out_size(in, s->kernel[i], s->stride[i], s->padding[i], s->dilation[i]))
+            return false;
+    }
+    return true;
 }
 
 static clt_status check_attr(const clt_conv2d_attr *attr)
@@ -159,17 +172,13 @@ static void arg_shape(clt_program *program, const clt_conv2d_shape *s)
         clt_arg_int(program, clt_fixed(values[i]));
 }
 
-static bool accepts_plain(const clt_node *node, const clt_target *target, char *why)
-{
-    (void)target;
-    return clt_all_plain(node) || clt_decline(why, "values lie in lanes");
-}
-
 /* Images in the lanes fill every vector, whatever the channels. */
 static int wants_lanes(const clt_node *node)
 {
+    const clt_conv2d_attr *attr = node->attr;
     const bool weight = node->op == &clt_op_conv2d_weight_grad;
-    return clt_value_leads_with_batch(node->in[0]) &&
+    return attr->epilogue.activation <= CLT_ACTIVATION_RELU &&
+                   clt_value_leads_with_batch(node->in[0]) &&
                    (!weight || clt_value_leads_with_batch(node->in[1]))
                ? CLT_LANES_WANT
                : CLT_LANES_NO;
@@ -201,8 +210,8 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 }
 
 static const clt_variant variants[] = {
-    {"lanes", clt_conv2d_lanes_accepts, clt_conv2d_lanes},
-    {"portable", accepts_plain, emit_portable},
+    {"lanes", clt_accepts_lanes, clt_conv2d_lanes},
+    {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
 
@@ -258,7 +267,7 @@ static clt_status infer_data_grad(const clt_node *node, clt_type *out)
         return clt_fail(CLT_SHAPE, "conv2d_data_grad: %s does not fit the weight %s",
                         clt_operand_text(node, 0, ty), clt_operand_text(node, 1, tw));
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
-    if (dy->dims[2] != s.out_height || dy->dims[3] != s.out_width)
+    if (!is_result(&s))
         return clt_fail(CLT_SHAPE, "conv2d_data_grad: %s is not the result of an operand of %dx%d",
                         clt_operand_text(node, 0, ty), s.height, s.width);
     out[0] = (clt_type){
@@ -279,8 +288,8 @@ static void emit_data_grad_portable(const clt_node *node, const clt_target *targ
 }
 
 static const clt_variant data_grad_variants[] = {
-    {"lanes", clt_conv2d_lanes_accepts, clt_conv2d_data_grad_lanes},
-    {"portable", accepts_plain, emit_data_grad_portable},
+    {"lanes", clt_accepts_lanes, clt_conv2d_data_grad_lanes},
+    {"portable", clt_accepts_plain, emit_data_grad_portable},
     {0},
 };
 
@@ -308,7 +317,7 @@ static clt_status infer_weight_grad(const clt_node *node, clt_type *out)
         return clt_fail(CLT_SHAPE, "conv2d_weight_grad: %s and %s differ in their batch",
                         clt_operand_text(node, 0, tx), clt_operand_text(node, 1, ty));
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
-    if (dy->dims[2] != s.out_height || dy->dims[3] != s.out_width)
+    if (!is_result(&s))
         return clt_fail(CLT_SHAPE, "conv2d_weight_grad: %s is not the result of %s",
                         clt_operand_text(node, 1, ty), clt_operand_text(node, 0, tx));
     out[0] = (clt_type){.dtype = CLT_F32,
@@ -355,8 +364,8 @@ static void emit_weight_grad_portable(const clt_node *node, const clt_target *ta
 }
 
 static const clt_variant weight_grad_variants[] = {
-    {"lanes", clt_conv2d_lanes_accepts, clt_conv2d_weight_grad_lanes},
-    {"portable", accepts_plain, emit_weight_grad_portable},
+    {"lanes", clt_accepts_lanes, clt_conv2d_weight_grad_lanes},
+    {"portable", clt_accepts_plain, emit_weight_grad_portable},
     {0},
 };
 

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "ops/lanes.h"
+
 #include "ops/nn.h"
 
 /* A register tile: columns x channels. */
@@ -25,12 +27,13 @@ static double tile_cost(tile t, int width, int channels)
     return cost;
 }
 
-/* The tile with at most `accumulators` cells that costs least. */
-static tile best_tile(int width, int channels, int accumulators)
+/* The tile with at most `accumulators` cells, of `even` columns where asked, that costs least. */
+static tile best_tile(int width, int channels, int accumulators, bool even)
 {
-    tile best = {1, 1};
+    const int step = even ? 2 : 1;
+    tile best = {step, 1};
     double best_cost = tile_cost(best, width, channels);
-    for (int columns = 1; columns <= 8; columns++)
+    for (int columns = step; columns <= 8; columns += step)
         for (int rows = 1; rows <= 8 && rows * columns <= accumulators; rows++) {
             const tile t = {columns, rows};
             const double cost = tile_cost(t, width, channels);
@@ -63,19 +66,6 @@ static int rows_of_group(const clt_target *target, int rows, int64_t groups_a_ro
     return ceil_div(rows, (int)bands);
 }
 
-static clt_extent blocks_of(const clt_target *target)
-{
-    return (clt_extent){1, 1, target->lanes, 0};
-}
-
-static bool in_lanes(const clt_node *node, int operands, char *why)
-{
-    for (int i = 0; i < operands; i++)
-        if (node->in[i]->layout != CLT_LAYOUT_LANES)
-            return clt_decline(why, "operands lie plain");
-    return true;
-}
-
 /* Options that all kernels share, before those of the tile. */
 static void shape_options(const clt_conv2d_shape *s, int lanes, char *text, size_t room)
 {
@@ -95,40 +85,40 @@ static void arg_sizes(clt_program *p, const clt_conv2d_shape *s)
         clt_arg_int(p, clt_fixed(sizes[i]));
 }
 
-bool clt_conv2d_lanes_accepts(const clt_node *node, const clt_target *target, char *why)
+void clt_conv2d_emit_lanes(const clt_node *node, const clt_conv2d_shape *s,
+                           const clt_epilogue *epilogue, int pool, const clt_target *target,
+                           clt_program *p)
 {
-    const clt_conv2d_attr *attr = node->attr;
-    (void)target;
-    if (attr->epilogue.activation > CLT_ACTIVATION_RELU)
-        return clt_decline(why, "its activation is not ReLU");
-    return in_lanes(node, node->op == &clt_op_conv2d_weight_grad ? 2 : 1, why);
+    const int channels = s->out_channels / s->groups;
+    const int width = pool ? s->out_width / 2 * 2 : s->out_width;
+    const int rows = pool ? s->out_height / 2 : s->out_height;
+    const tile t = best_tile(width, channels, accumulators(target), pool != 0);
+    const bool bias = node->n_in > 2 && node->in[2];
+    char shape[256];
+    shape_options(s, target->lanes, shape, sizeof shape);
+    clt_launch_begin(
+        p, "lanes/conv.cl", "clt_lanes_conv",
+        "%s -DBIAS=%d -DACT=%d -DPOOL=%d -DTX=%d -DTC=%d -DXTAIL=%d -DCTAIL=%d -DEDGES=%d", shape,
+        bias, (int)epilogue->activation, pool, t.columns, t.channels, width % t.columns,
+        channels % t.channels, s->padding[1] > 0 && width <= 3 * t.columns);
+    clt_arg_in(p, 0);
+    clt_arg_in(p, 1);
+    clt_arg_in(p, bias ? 2 : 1);
+    clt_arg_out(p, 0);
+    clt_arg_out(p, pool ? 1 : 0); /* the mask, or any buffer */
+    arg_sizes(p, s);
+    const int64_t tiles = (int64_t)s->groups * ceil_div(channels, t.channels);
+    const int band = rows_of_group(target, rows, tiles);
+    clt_arg_int(p, clt_fixed(band));
+    clt_range3(p, clt_fixed(tiles), clt_fixed(ceil_div(rows, band)), clt_extent_blocks(target), 1,
+               1, 1);
 }
 
 void clt_conv2d_lanes(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_conv2d_attr *attr = node->attr;
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
-    const int channels = s.out_channels / s.groups;
-    const tile t = best_tile(s.out_width, channels, accumulators(target));
-    const bool bias = node->n_in > 2 && node->in[2];
-    char shape[256];
-    shape_options(&s, target->lanes, shape, sizeof shape);
-    clt_launch_begin(p, "lanes/conv.cl", "clt_lanes_conv",
-                     "%s -DBIAS=%d -DACT=%d -DTX=%d -DTC=%d -DXTAIL=%d -DCTAIL=%d -DEDGES=%d",
-                     shape, bias, (int)attr->epilogue.activation, t.columns, t.channels,
-                     s.out_width % t.columns, channels % t.channels,
-                     s.padding[1] > 0 && s.out_width <= 3 * t.columns);
-    clt_arg_in(p, 0);
-    clt_arg_in(p, 1);
-    clt_arg_in(p, bias ? 2 : 1);
-    clt_arg_out(p, 0);
-    clt_arg_out(p, 0); /* the mask of pooling, not used */
-    arg_sizes(p, &s);
-    const int64_t tiles = (int64_t)s.groups * ceil_div(channels, t.channels);
-    const int rows = rows_of_group(target, s.out_height, tiles);
-    clt_arg_int(p, clt_fixed(rows));
-    clt_range3(p, clt_fixed(tiles), clt_fixed(ceil_div(s.out_height, rows)), blocks_of(target), 1,
-               1, 1);
+    clt_conv2d_emit_lanes(node, &s, &attr->epilogue, 0, target, p);
 }
 
 /* The largest tile whose scattered row fits the registers: (TX + KX - 1) * TC + TC + 2. */
@@ -174,29 +164,15 @@ void clt_conv2d_data_grad_lanes(const clt_node *node, const clt_target *target, 
     const int64_t tiles = (int64_t)s.groups * ceil_div(channels, t.channels);
     const int rows = rows_of_group(target, s.height, tiles);
     clt_arg_int(p, clt_fixed(rows));
-    clt_range3(p, clt_fixed(tiles), clt_fixed(ceil_div(s.height, rows)), blocks_of(target), 1, 1,
-               1);
+    clt_range3(p, clt_fixed(tiles), clt_fixed(ceil_div(s.height, rows)), clt_extent_blocks(target),
+               1, 1, 1);
 }
 
-/* Adds `chunks` partial sums of `count` elements in scratch block `block` into output `output`. */
-static void emit_sum(clt_program *p, const clt_target *target, int block, int output, int64_t count,
-                     int64_t chunk)
+void clt_conv2d_emit_weight_grad_lanes(const clt_node *node, const clt_conv2d_shape *shape,
+                                       bool bias, int pool, const clt_target *target,
+                                       clt_program *p)
 {
-    enum { SPREAD = 1024 };
-    clt_launch_begin(p, "lanes/conv_weight_grad.cl", "clt_lanes_sum_chunks",
-                     "-DLANES=%d -DKY=1 -DKX=1", target->lanes);
-    clt_arg_scratch(p, block);
-    clt_arg_out(p, output);
-    clt_arg_int(p, clt_fixed(count));
-    clt_arg_int(p, clt_fixed(chunk));
-    clt_arg_run(p, CLT_RUN_COUNT);
-    clt_range1(p, clt_fixed((count + SPREAD - 1) / SPREAD), 1);
-}
-
-void clt_conv2d_weight_grad_lanes(const clt_node *node, const clt_target *target, clt_program *p)
-{
-    const clt_conv2d_attr *attr = node->attr;
-    const clt_conv2d_shape s = clt_conv2d_shape_of(node);
+    const clt_conv2d_shape s = *shape;
     const int ci = s.channels / s.groups, co = s.out_channels / s.groups;
     const bool wide = target->caps->vector_registers >= 32;
     /* 2 x 1 x 5 and 4 x 1 x 3 fill 16 registers; without neighbouring taps, channels do. */
@@ -207,9 +183,7 @@ void clt_conv2d_weight_grad_lanes(const clt_node *node, const clt_target *target
     to = to > co ? co : to;
     const int64_t groups = (int64_t)ceil_div(ci, ti) * s.groups * ceil_div(co, to);
     const int64_t blocks = (target->max_batch + target->lanes - 1) / target->lanes;
-    int64_t chunks = (8 * (int64_t)target->caps->compute_units + groups - 1) / groups;
-    chunks = chunks > blocks ? blocks : chunks;
-    const int64_t chunk = (blocks + chunks - 1) / chunks;
+    const int64_t chunk = clt_lanes_chunk(target, groups), chunks = (blocks + chunk - 1) / chunk;
     const int64_t weights = clt_type_elements(&node->out[0]->type, 0);
     const int64_t float_bytes = (int64_t)sizeof(float);
     int sums = -1, bias_sums = -1;
@@ -217,13 +191,15 @@ void clt_conv2d_weight_grad_lanes(const clt_node *node, const clt_target *target
         sums = clt_scratch_add(p, clt_fixed(chunks * weights * float_bytes));
         bias_sums = clt_scratch_add(p, clt_fixed(chunks * s.out_channels * float_bytes));
     }
-    char shape[256];
-    shape_options(&s, target->lanes, shape, sizeof shape);
+    char options[320];
+    shape_options(&s, target->lanes, options, sizeof options);
+    /* Unpooled rows stay on the stack: a few at a time. */
     clt_launch_begin(p, "lanes/conv_weight_grad.cl", "clt_lanes_conv_weight_grad",
-                     "%s -DBIAS=%d -DTO=%d -DTI=%d -DTK=%d", shape, attr->bias, to, ti, tk);
+                     "%s -DBIAS=%d -DTO=%d -DTI=%d -DTK=%d -DUNPOOL=%d -DBAND=%d -DCOLUMNS=%d",
+                     options, bias, to, ti, tk, pool, 4, s.out_width / 2 * 2);
     clt_arg_in(p, 0);
     clt_arg_in(p, 1);
-    clt_arg_in(p, 1); /* the mask of pooling, not used */
+    clt_arg_in(p, pool ? 2 : 1); /* the mask, or any buffer */
     if (chunks > 1) {
         clt_arg_scratch(p, sums);
         clt_arg_scratch(p, bias_sums);
@@ -236,8 +212,15 @@ void clt_conv2d_weight_grad_lanes(const clt_node *node, const clt_target *target
     clt_range3(p, clt_fixed(ceil_div(ci, ti)), clt_fixed((int64_t)s.groups * ceil_div(co, to)),
                clt_fixed(chunks), 1, 1, 1);
     if (chunks > 1) {
-        emit_sum(p, target, sums, 0, weights, chunk);
-        if (attr->bias)
-            emit_sum(p, target, bias_sums, 1, s.out_channels, chunk);
+        clt_lanes_sum_chunks(p, target, sums, 0, weights, chunk);
+        if (bias)
+            clt_lanes_sum_chunks(p, target, bias_sums, 1, s.out_channels, chunk);
     }
+}
+
+void clt_conv2d_weight_grad_lanes(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_conv2d_attr *attr = node->attr;
+    const clt_conv2d_shape s = clt_conv2d_shape_of(node);
+    clt_conv2d_emit_weight_grad_lanes(node, &s, attr->bias, 0, target, p);
 }

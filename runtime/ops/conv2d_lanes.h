@@ -2,9 +2,17 @@
 #ifndef CLT_OPS_CONV2D_LANES_H
 #define CLT_OPS_CONV2D_LANES_H
 
-#include "ops/launch.h"
+#include "ops/nn.h"
 
-bool clt_conv2d_lanes_accepts(const clt_node *node, const clt_target *target, char *why);
+/* The forward kernel with pooling (0: none, else a clt_pool_kind), whose mask is output 1; and the
+ * weight gradient, which with pooling reads the gradient of the pooled values (operand 1) through
+ * the mask (operand 2). */
+void clt_conv2d_emit_lanes(const clt_node *node, const clt_conv2d_shape *shape,
+                           const clt_epilogue *epilogue, int pool, const clt_target *target,
+                           clt_program *program);
+void clt_conv2d_emit_weight_grad_lanes(const clt_node *node, const clt_conv2d_shape *shape,
+                                       bool bias, int pool, const clt_target *target,
+                                       clt_program *program);
 
 void clt_conv2d_lanes(const clt_node *node, const clt_target *target, clt_program *program);
 void clt_conv2d_data_grad_lanes(const clt_node *node, const clt_target *target,

@@ -181,3 +181,32 @@ bool clt_all_plain(const clt_node *node)
             return false;
     return true;
 }
+
+bool clt_accepts_plain(const clt_node *node, const clt_target *target, char *why)
+{
+    (void)target;
+    return clt_all_plain(node) || clt_decline(why, "values lie in lanes");
+}
+
+static bool plain_image(const clt_value *value)
+{
+    return value && value->type.dtype == CLT_F32 && value->layout == CLT_LAYOUT_PLAIN &&
+           clt_value_leads_with_batch(value);
+}
+
+bool clt_accepts_lanes(const clt_node *node, const clt_target *target, char *why)
+{
+    (void)target;
+    for (int i = 0; i < node->n_in; i++)
+        if (plain_image(node->in[i]))
+            return clt_decline(why, "values lie plain");
+    for (int i = 0; i < node->n_out; i++)
+        if (plain_image(node->out[i]))
+            return clt_decline(why, "values lie plain");
+    return true;
+}
+
+clt_extent clt_extent_blocks(const clt_target *target)
+{
+    return (clt_extent){1, 1, target->lanes, 0};
+}

@@ -144,6 +144,14 @@ bool clt_decline(char *why, const char *format, ...) CLT_PRINTF(2, 3);
 /* True if every operand and output of the node lies PLAIN. */
 bool clt_all_plain(const clt_node *node);
 
+/* For clt_variant.accepts: all values lie PLAIN; or every f32 value that leads with the batch lies
+ * in LANES. */
+bool clt_accepts_plain(const clt_node *node, const clt_target *target, char *why);
+bool clt_accepts_lanes(const clt_node *node, const clt_target *target, char *why);
+
+/* Groups of lanes in the batch: ceil(n / lanes). */
+clt_extent clt_extent_blocks(const clt_target *target);
+
 /* Lets a portable kernel of `items` independent work-items run anywhere: on CPUs a work-group a
  * chunk, on GPUs work-groups of 64. The kernel must test get_global_id(0) < items itself. */
 void clt_range_items(clt_program *p, const clt_target *target, clt_extent items);

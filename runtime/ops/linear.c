@@ -3,7 +3,9 @@
 
 #include "base/error.h"
 #include "ops/gemm.h"
+#include "ops/linear_lanes.h"
 #include "ops/nn.h"
+#include "ops/ops.h"
 
 static int64_t rows_of(const clt_value *x)
 {
@@ -110,9 +112,19 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_gemm_cpu(&gemm, target, program);
 }
 
+static bool absorb(clt_node *node, const clt_node *next)
+{
+    clt_linear_attr *attr = node->attr;
+    if (next->op != &clt_op_relu || attr->epilogue.activation != CLT_ACTIVATION_NONE)
+        return false;
+    attr->epilogue.activation = CLT_ACTIVATION_RELU;
+    return true;
+}
+
 static const clt_variant variants[] = {
+    {"lanes", clt_accepts_lanes, clt_linear_emit_lanes},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu},
-    {"portable", NULL, emit_portable},
+    {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
 
@@ -126,6 +138,8 @@ const clt_op clt_op_linear = {
     .gradient = gradient,
     .describe = describe,
     .flops = flops_linear,
+    .lanes = clt_linear_lanes,
+    .absorb = absorb,
     .variants = variants,
 };
 
@@ -199,8 +213,9 @@ static void emit_weight_grad_cpu(const clt_node *node, const clt_target *target,
 }
 
 static const clt_variant weight_grad_variants[] = {
+    {"lanes", clt_accepts_lanes, clt_linear_weight_grad_emit_lanes},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_weight_grad_cpu},
-    {"portable", NULL, emit_weight_grad_portable},
+    {"portable", clt_accepts_plain, emit_weight_grad_portable},
     {0},
 };
 
@@ -213,5 +228,6 @@ const clt_op clt_op_linear_weight_grad = {
     .infer = infer_weight_grad,
     .describe = describe_weight_grad,
     .flops = flops_weight_grad,
+    .lanes = clt_linear_weight_grad_lanes,
     .variants = weight_grad_variants,
 };

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "ops/gemm.h"
+#include "ops/linear_lanes.h"
 #include "ops/nn.h"
 
 /* Sizes of the product C[M, N] = sum over K; dimensions may be negative (times the batch). */
@@ -124,9 +125,17 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_gemm_cpu(&gemm, target, program);
 }
 
+/* A product without images has no value that could lie either way. */
+static bool accepts_lanes(const clt_node *node, const clt_target *target, char *why)
+{
+    return clt_matmul_lanes(node) == CLT_LANES_NO ? clt_decline(why, "no matrix of images")
+                                                  : clt_accepts_lanes(node, target, why);
+}
+
 static const clt_variant variants[] = {
+    {"lanes", accepts_lanes, clt_matmul_emit_lanes},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu},
-    {"portable", NULL, emit_portable},
+    {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
 
@@ -140,6 +149,7 @@ const clt_op clt_op_matmul = {
     .gradient = gradient,
     .describe = describe,
     .flops = flops,
+    .lanes = clt_matmul_lanes,
     .variants = variants,
 };
 

@@ -119,26 +119,54 @@ void clt_pool2d_describe(const clt_node *node, clt_str *text)
         clt_str_add(text, ", padding not counted");
 }
 
+enum { POOL2D_NUMBERS = 13 };
+
+static void numbers_of(const clt_pool2d_attr *attr, int numbers[POOL2D_NUMBERS])
+{
+    const int values[POOL2D_NUMBERS] = {attr->in[0],
+                                        attr->in[1],
+                                        (int)clt_pool2d_size(attr, 0, attr->in[0]),
+                                        (int)clt_pool2d_size(attr, 1, attr->in[1]),
+                                        attr->kernel[0],
+                                        attr->kernel[1],
+                                        attr->stride[0],
+                                        attr->stride[1],
+                                        attr->padding[0],
+                                        attr->padding[1],
+                                        attr->dilation[0],
+                                        attr->dilation[1],
+                                        attr->count_include_pad};
+    for (int i = 0; i < POOL2D_NUMBERS; i++)
+        numbers[i] = values[i];
+}
+
+int clt_pool2d_lanes(const clt_node *node)
+{
+    return clt_value_leads_with_batch(node->in[0]) ? CLT_LANES_WANT : CLT_LANES_NO;
+}
+
+void clt_pool2d_emit_lanes(const clt_node *node, const clt_target *target, const char *kernel,
+                           clt_program *program)
+{
+    int numbers[POOL2D_NUMBERS];
+    numbers_of(node->attr, numbers);
+    clt_launch_begin(program, "lanes/pool.cl", kernel, "-DLANES=%d", target->lanes);
+    for (int i = 0; i < node->n_in; i++)
+        clt_arg_in(program, i);
+    clt_arg_out(program, 0);
+    for (int i = 0; i < POOL2D_NUMBERS; i++)
+        clt_arg_int(program, clt_fixed(numbers[i]));
+    clt_range1(program, (clt_extent){node->out[0]->type.dims[1], 1, target->lanes, 0}, 1);
+}
+
 void clt_pool2d_args(const clt_node *node, const clt_target *target, clt_program *program)
 {
-    const clt_pool2d_attr *attr = node->attr;
-    const int values[] = {attr->in[0],
-                          attr->in[1],
-                          (int)clt_pool2d_size(attr, 0, attr->in[0]),
-                          (int)clt_pool2d_size(attr, 1, attr->in[1]),
-                          attr->kernel[0],
-                          attr->kernel[1],
-                          attr->stride[0],
-                          attr->stride[1],
-                          attr->padding[0],
-                          attr->padding[1],
-                          attr->dilation[0],
-                          attr->dilation[1],
-                          attr->count_include_pad};
+    int numbers[POOL2D_NUMBERS];
+    numbers_of(node->attr, numbers);
     const clt_extent planes =
         clt_extent_dim(clt_dims_product(&node->out[0]->type, 0, 2)); /* images x channels */
     clt_arg_int(program, planes);
-    for (int i = 0; i < (int)(sizeof values / sizeof *values); i++)
-        clt_arg_int(program, clt_fixed(values[i]));
+    for (int i = 0; i < POOL2D_NUMBERS; i++)
+        clt_arg_int(program, clt_fixed(numbers[i]));
     clt_range_items(program, target, clt_extent_elements(&node->out[0]->type));
 }

@@ -14,6 +14,12 @@ clt_status clt_pool2d_infer_grad(const clt_node *node, int dy, clt_type *out);
 
 void clt_pool2d_describe(const clt_node *node, clt_str *text);
 
+/* WANT where the operand can lie in LANES; and the launch there of `kernel`, whose buffers are
+ * the node's operands and then its result. */
+int clt_pool2d_lanes(const clt_node *node);
+void clt_pool2d_emit_lanes(const clt_node *node, const clt_target *target, const char *kernel,
+                           clt_program *program);
+
 /* The kernels' arguments from `int planes` on, and the range: an item an element of output 0. */
 void clt_pool2d_args(const clt_node *node, const clt_target *target, clt_program *program);
 

@@ -34,4 +34,7 @@ clt_status clt_pass_fuse(clt_graph *graph);
 clt_status clt_pass_layout(clt_graph *graph, const clt_target *target, clt_value **fixed,
                            int n_fixed);
 
+/* After the layout pass: convolution, ReLU and 2 x 2 pooling in LANES become one node. */
+clt_status clt_pass_fuse_pool(clt_graph *graph);
+
 #endif

@@ -42,6 +42,10 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
         CLT_TRY(clt_pass_fuse(graph));
     CLT_TRY(clt_graph_clean(graph, gradients, *n_gradients));
     CLT_TRY(clt_pass_layout(graph, target, gradients, *n_gradients));
+    if (plan->options.fuse) {
+        CLT_TRY(clt_graph_clean(graph, gradients, *n_gradients));
+        CLT_TRY(clt_pass_fuse_pool(graph));
+    }
     return clt_graph_clean(graph, gradients, *n_gradients);
 }
 

@@ -1,0 +1,166 @@
+/*
+ * Convolution + ReLU + 2 x 2 pooling in one kernel, where all three lie in LANES (after the layout
+ * pass). In training graphs the convolution's result is also an operand of the ReLU's gradient: the
+ * fused kernel keeps a mask of the windows instead, and the backward reads the pooled gradient
+ * through it:
+ *
+ *   forward:  r = relu(conv2d(x, w, b)); p = pool(r)
+ *   backward: dz = relu_grad(pool_grad(dp), r); dw = conv2d_weight_grad(x, dz);
+ *             dx = conv2d_data_grad(dz, w)
+ *   becomes:  p, mask = conv2d_pool(x, w, b)
+ *             dz = unpool2d(dp, mask), or conv2d_pool_weight_grad(x, dp, mask) if there is no dx
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "ops/conv2d_pool.h"
+#include "ops/ops.h"
+#include "passes/passes.h"
+
+enum { MOST_USERS = 4 };
+
+/* The nodes of one occurrence. */
+typedef struct pattern {
+    clt_node *conv, *pool;
+    clt_node *pool_grad, *relu_grad, *weight_grad, *data_grad; /* NULL outside training */
+} pattern;
+
+/* The nodes that use `value`; -1 if there are more than MOST_USERS. */
+static int users_of(const clt_graph *graph, const clt_value *value, clt_node **users)
+{
+    int count = 0;
+    for (int i = 0; i < graph->n_nodes; i++) {
+        bool uses = false;
+        for (int j = 0; j < graph->nodes[i]->n_in; j++)
+            uses = uses || graph->nodes[i]->in[j] == value;
+        if (!uses)
+            continue;
+        if (count == MOST_USERS)
+            return -1;
+        users[count++] = graph->nodes[i];
+    }
+    return count;
+}
+
+static bool find_backward(const clt_graph *graph, pattern *p)
+{
+    clt_node *users[MOST_USERS];
+    const clt_op *grad_op =
+        p->pool->op == &clt_op_avg_pool2d ? &clt_op_avg_pool2d_grad : &clt_op_max_pool2d_grad;
+    clt_node *relu_grad = p->relu_grad;
+    p->pool_grad = relu_grad->in[0]->producer;
+    if (!p->pool_grad || p->pool_grad->op != grad_op ||
+        users_of(graph, p->pool_grad->out[0], users) != 1)
+        return false;
+    const int count = users_of(graph, relu_grad->out[0], users);
+    for (int i = 0; i < count; i++) {
+        if (users[i]->op == &clt_op_conv2d_weight_grad && users[i]->in[0] == p->conv->in[0])
+            p->weight_grad = users[i];
+        else if (users[i]->op == &clt_op_conv2d_data_grad && users[i]->in[1] == p->conv->in[1])
+            p->data_grad = users[i];
+        else
+            return false;
+    }
+    return count > 0 && p->weight_grad;
+}
+
+static bool find(const clt_graph *graph, clt_node *pool, pattern *p)
+{
+    clt_node *users[MOST_USERS];
+    *p = (pattern){.pool = pool};
+    if (!clt_conv2d_pool_kind(pool) || pool->out[0]->layout != CLT_LAYOUT_LANES)
+        return false;
+    clt_value *r = pool->in[0];
+    p->conv = r->producer;
+    if (!p->conv || p->conv->op != &clt_op_conv2d || r->name || r->output ||
+        ((const clt_conv2d_attr *)p->conv->attr)->epilogue.activation != CLT_ACTIVATION_RELU)
+        return false;
+    const int count = users_of(graph, r, users);
+    for (int i = 0; i < count; i++)
+        if (users[i]->op == &clt_op_relu_grad && users[i]->in[1] == r)
+            p->relu_grad = users[i];
+        else if (users[i] != pool && users[i]->op != &clt_op_max_pool2d_grad)
+            return false;
+    return count == 1 || (count > 0 && p->relu_grad && find_backward(graph, p));
+}
+
+/* `fresh` takes the place of `old`: its outputs become old's values. */
+static void take_outputs(clt_node *fresh, clt_node *old, int count)
+{
+    for (int i = 0; i < count; i++) {
+        clt_value *theirs = fresh->out[i];
+        fresh->out[i] = old->out[i];
+        fresh->out[i]->producer = fresh;
+        old->out[i] = theirs;
+        theirs->producer = old;
+    }
+}
+
+static clt_conv2d_pool_attr attr_of(const pattern *p)
+{
+    const clt_type *r = &p->pool->in[0]->type;
+    clt_conv2d_pool_attr attr;
+    memset(&attr, 0, sizeof attr);
+    attr.conv = *(const clt_conv2d_attr *)p->conv->attr;
+    for (int i = 0; i < 2; i++) {
+        attr.conv.kernel[i] = (int)p->conv->in[1]->type.dims[2 + i];
+        attr.out[i] = (int)r->dims[2 + i];
+    }
+    if (p->weight_grad)
+        attr.conv.bias = ((const clt_conv2d_attr *)p->weight_grad->attr)->bias;
+    attr.pool = (clt_pool_kind)clt_conv2d_pool_kind(p->pool);
+    return attr;
+}
+
+static clt_status rewrite_backward(clt_graph *graph, const pattern *p,
+                                   const clt_conv2d_pool_attr *attr, clt_value *mask)
+{
+    clt_value *dp = p->pool_grad->in[p->pool_grad->n_in - 1];
+    if (p->data_grad) {
+        clt_value *const in[] = {dp, mask};
+        clt_node *unpool = clt_graph_add(graph, &clt_op_unpool2d, in, 2, attr);
+        if (!unpool)
+            return clt_graph_status(graph);
+        unpool->out[0]->layout = CLT_LAYOUT_LANES;
+        p->weight_grad->in[1] = unpool->out[0];
+        p->data_grad->in[0] = unpool->out[0];
+        return CLT_OK;
+    }
+    clt_value *const in[] = {p->conv->in[0], dp, mask};
+    clt_node *grad = clt_graph_add(graph, &clt_op_conv2d_pool_weight_grad, in, 3, attr);
+    if (!grad)
+        return clt_graph_status(graph);
+    take_outputs(grad, p->weight_grad, 2);
+    return CLT_OK;
+}
+
+static clt_status rewrite(clt_graph *graph, const pattern *p)
+{
+    const clt_conv2d_pool_attr attr = attr_of(p);
+    clt_node *fused = clt_graph_add(graph, &clt_op_conv2d_pool, p->conv->in, p->conv->n_in, &attr);
+    if (!fused)
+        return clt_graph_status(graph);
+    fused->out[0]->layout = fused->out[1]->layout = CLT_LAYOUT_LANES;
+    char *name = fused->name;
+    fused->name = p->conv->name;
+    p->conv->name = name;
+    take_outputs(fused, p->pool, 1);
+    if (!p->relu_grad)
+        return CLT_OK;
+    clt_graph_set_origin(graph, fused);
+    clt_status status = rewrite_backward(graph, p, &attr, fused->out[1]);
+    clt_graph_set_origin(graph, NULL);
+    return status;
+}
+
+clt_status clt_pass_fuse_pool(clt_graph *graph)
+{
+    const int n_nodes = graph->n_nodes;
+    for (int i = 0; i < n_nodes; i++) {
+        pattern p;
+        if (find(graph, graph->nodes[i], &p))
+            CLT_TRY(rewrite(graph, &p));
+    }
+    return CLT_OK;
+}
