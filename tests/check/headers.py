@@ -1,4 +1,5 @@
-"""Each public header compiles alone, as C11 and as C++11, without a warning."""
+"""Each public header compiles alone, as C11 and as C++11, without a warning, and <cltrain/cltrain.h> has
+all but those that need other headers."""
 import os
 import subprocess
 import sys
@@ -17,6 +18,18 @@ def compile_header(compiler, language, include_dirs, name):
     return run.returncode == 0, run.stderr.strip()
 
 
+APART = {"cltrain", "opencl", "comm", "mpi", "unstable"}
+
+
+def missing_from_all(root):
+    folder = "runtime/include/cltrain/"
+    text = source.read(root, folder + "cltrain.h")
+    subjects = {path[len(folder):-2] for path in source.files(root, ".h")
+                if path.startswith(folder)}
+    return [f"<cltrain/cltrain.h> does not include <cltrain/{name}.h>"
+            for name in sorted(subjects - APART) if f"<cltrain/{name}.h>" not in text]
+
+
 def main(root, opencl, c_compiler, cxx_compiler=""):
     roots = [os.path.join(root, folder) for folder in ("runtime/include", "models/include")]
     include_dirs = [(folder, False) for folder in roots if os.path.isdir(folder)] + [(opencl, True)]
@@ -28,7 +41,7 @@ def main(root, opencl, c_compiler, cxx_compiler=""):
     compilers = [("C", [c_compiler], ["-std=c11", "-x", "c"])]
     if cxx_compiler:
         compilers.append(("C++", [cxx_compiler], ["-std=c++11", "-x", "c++"]))
-    problems = []
+    problems = missing_from_all(root)
     for name in names:
         if name == "cltrain/mpi.h":
             continue  # needs MPI's header; the tests of comm/mpi compile it

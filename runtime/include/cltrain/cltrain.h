@@ -1,0 +1,23 @@
+/*
+ * The whole public API that needs no other library's headers. Apart are <cltrain/opencl.h>, for
+ * programs with OpenCL objects of their own, and <cltrain/comm.h>, collectives on OpenCL buffers.
+ */
+#ifndef CLTRAIN_CLTRAIN_H
+#define CLTRAIN_CLTRAIN_H
+
+#include <cltrain/checkpoint.h>
+#include <cltrain/data.h>
+#include <cltrain/device.h>
+#include <cltrain/export.h>
+#include <cltrain/fit.h>
+#include <cltrain/graph.h>
+#include <cltrain/log.h>
+#include <cltrain/ops.h>
+#include <cltrain/ops_nn.h>
+#include <cltrain/ops_tensor.h>
+#include <cltrain/status.h>
+#include <cltrain/store.h>
+#include <cltrain/train.h>
+#include <cltrain/types.h>
+
+#endif
