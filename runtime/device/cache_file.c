@@ -1,5 +1,6 @@
 #include "device/cache_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -11,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/vec.h"
 
 /* Programs have some hundred KB; more than this is not a file of ours. */
 #define MOST_BYTES ((off_t)256 << 20)
@@ -111,4 +113,51 @@ bool clt_cache_write(const char *folder, const char *part, const char *name, con
         return false;
     }
     return true;
+}
+
+typedef struct cache_entry {
+    char name[NAME_MAX + 1];
+    int64_t bytes;
+    struct timespec time;
+} cache_entry;
+
+static int older_first(const void *a, const void *b)
+{
+    const struct timespec *x = &((const cache_entry *)a)->time,
+                          *y = &((const cache_entry *)b)->time;
+    if (x->tv_sec != y->tv_sec)
+        return x->tv_sec < y->tv_sec ? -1 : 1;
+    return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
+}
+
+void clt_cache_trim(const char *folder, const char *part, int64_t most_bytes)
+{
+    char path[PATH_MAX];
+    cache_entry *entries = NULL;
+    int count = 0, room = 0;
+    int64_t total = 0;
+    DIR *dir = make_path(path, folder, part, "") ? opendir(path) : NULL;
+    if (!dir)
+        return;
+    for (struct dirent *file; (file = readdir(dir));) {
+        struct stat info;
+        cache_entry entry = {.bytes = 0};
+        if (fstatat(dirfd(dir), file->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+            !S_ISREG(info.st_mode))
+            continue;
+        memcpy(entry.name, file->d_name, strlen(file->d_name) + 1);
+        entry.bytes = info.st_size;
+        entry.time = info.st_mtim;
+        if (CLT_PUSH(entries, count, room, entry) != CLT_OK)
+            break;
+        total += entry.bytes;
+    }
+    if (total > most_bytes)
+        qsort(entries, (size_t)count, sizeof *entries, older_first);
+    for (int i = 0; i < count && total > most_bytes; i++) {
+        if (unlinkat(dirfd(dir), entries[i].name, 0) == 0)
+            total -= entries[i].bytes;
+    }
+    closedir(dir);
+    clt_free(entries);
 }

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Reads folder/part/name whole; free *data with clt_free. A 0 byte is added behind the content. */
 bool clt_cache_read(const char *folder, const char *part, const char *name, char **data,
@@ -13,5 +14,9 @@ bool clt_cache_read(const char *folder, const char *part, const char *name, char
  * readers in other processes see the old file or the new one. False if that is not possible. */
 bool clt_cache_write(const char *folder, const char *part, const char *name, const void *head,
                      size_t head_bytes, const void *data, size_t bytes);
+
+/* Removes files of folder/part, those written first, until they have at most `most_bytes` together.
+ */
+void clt_cache_trim(const char *folder, const char *part, int64_t most_bytes);
 
 #endif

@@ -16,7 +16,8 @@ typedef struct program_row {
     clt_status status;
     char *message; /* of a failed build, which is not tried again */
     cl_program program;
-    uint64_t hash;
+    clt_cache_key key;
+    bool store; /* not in the cache folder yet */
 } program_row;
 
 struct clt_program_table {
@@ -47,6 +48,17 @@ static void free_row(program_row *row)
     clt_free(row->options);
     clt_free(row->message);
     clt_free(row);
+}
+
+void clt_program_table_store(clt_device *device)
+{
+    clt_program_table *table = device->programs;
+    for (int i = 0; table && i < table->count; i++) {
+        program_row *row = table->rows[i];
+        if (row->store)
+            clt_program_cache_store(device, &row->key, row->program);
+        row->store = false;
+    }
 }
 
 void clt_program_table_destroy(clt_program_table *table)
@@ -80,6 +92,20 @@ static clt_status add_row(clt_program_table *table, const char *name, const char
     return CLT_OK;
 }
 
+static pthread_mutex_t serial_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static clt_status compile(clt_device *device, program_row *row, const char *source,
+                          const char *options)
+{
+    const bool serial = device->quirks & CLT_QUIRK_SERIAL_BUILD;
+    if (serial)
+        pthread_mutex_lock(&serial_lock);
+    clt_status status = clt_program_build(device, row->name, source, options, &row->program);
+    if (serial)
+        pthread_mutex_unlock(&serial_lock);
+    return status;
+}
+
 /* Without the table's lock: several threads build different rows. */
 static clt_status build_row(clt_device *device, program_row *row, const char *text)
 {
@@ -89,13 +115,14 @@ static clt_status build_row(clt_device *device, program_row *row, const char *te
     if (status == CLT_OK && (options.failed || source.failed))
         status = CLT_OUT_OF_MEMORY;
     if (status == CLT_OK) {
-        const clt_cache_key key = clt_cache_key_make(device, clt_str_text(&options), source.text);
-        row->hash = key.hash[0];
-        if (!clt_program_cache_load(device, &key, clt_str_text(&options), &row->program)) {
-            status = clt_program_build(device, row->name, source.text, clt_str_text(&options),
-                                       &row->program);
-            if (status == CLT_OK)
-                clt_program_cache_store(device, &key, row->program);
+        row->key = clt_cache_key_make(device, clt_str_text(&options), source.text);
+        if (!clt_program_cache_load(device, &row->key, clt_str_text(&options), &row->program)) {
+            status = compile(device, row, source.text, clt_str_text(&options));
+            row->store = status == CLT_OK;
+        }
+        if (row->store && !(device->quirks & CLT_QUIRK_LATE_COMPILE)) {
+            clt_program_cache_store(device, &row->key, row->program);
+            row->store = false;
         }
     }
     clt_str_free(&source);
@@ -140,7 +167,7 @@ clt_status clt_program_get(clt_device *device, const char *name, const char *tex
         if (program)
             *program = row->program;
         if (hash)
-            *hash = row->hash;
+            *hash = row->key.hash[0];
     } else if (row->message) {
         clt_error_restore(row->message);
     }

@@ -17,6 +17,9 @@ typedef struct clt_program_table clt_program_table;
 
 clt_status clt_program_table_create(clt_program_table **out);
 
+/* Writes programs to the cache folder that were not written when they were built. */
+void clt_program_table_store(clt_device *device);
+
 /* Takes NULL. */
 void clt_program_table_destroy(clt_program_table *table);
 

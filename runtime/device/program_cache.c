@@ -21,6 +21,9 @@ static const char magic[8] = "CLTPRG1";
 
 enum { NAME_BYTES = 48 };
 
+/* Of all programs together. */
+#define MOST_BYTES ((int64_t)256 << 20)
+
 clt_cache_key clt_cache_key_make(const clt_device *device, const char *options, const char *source)
 {
     clt_cache_key key;
@@ -33,7 +36,7 @@ clt_cache_key clt_cache_key_make(const clt_device *device, const char *options, 
 
 static bool is_used(const clt_device *device)
 {
-    return device->cache_dir && !(device->quirks & CLT_QUIRK_OWN_CACHE);
+    return device->cache_dir && !(device->quirks & CLT_QUIRK_NO_BINARIES);
 }
 
 static void make_name(const clt_cache_key *key, char name[NAME_BYTES])
@@ -131,6 +134,7 @@ void clt_program_cache_store(clt_device *device, const clt_cache_key *key, cl_pr
     head.hash = clt_hash(binary, bytes, 0);
     char name[NAME_BYTES];
     make_name(key, name);
-    clt_cache_write(device->cache_dir, folder_part, name, &head, sizeof head, binary, bytes);
+    if (clt_cache_write(device->cache_dir, folder_part, name, &head, sizeof head, binary, bytes))
+        clt_cache_trim(device->cache_dir, folder_part, MOST_BYTES);
     clt_free(binary);
 }

@@ -12,10 +12,10 @@ typedef struct quirk_row {
 
 /* Measured, or from the vendors' documentation. First match wins. */
 static const quirk_row rows[] = {
-    {"Portable Computing Language", CLT_KIND_CPU, CLT_QUIRK_OWN_CACHE | CLT_QUIRK_LATE_COMPILE,
-     "compiles at a kernel's first use; keeps its own program cache"},
-    {"Portable Computing Language", -1, CLT_QUIRK_OWN_CACHE, "keeps its own program cache"},
-    {"Oclgrind", -1, CLT_QUIRK_OWN_CACHE, "a checker: slow, cannot be split"},
+    {"Portable Computing Language", -1, CLT_QUIRK_LATE_COMPILE,
+     "compiles at a kernel's first use; keeps compiled kernels in a cache of its own"},
+    {"Oclgrind", -1, CLT_QUIRK_NO_BINARIES | CLT_QUIRK_SERIAL_BUILD,
+     "a checker: slow, cannot be split"},
     {"Intel", CLT_KIND_CPU, CLT_QUIRK_HOST_WORKS,
      "the waiting host thread computes too; does not keep to parts: use it whole"},
     {"NVIDIA", CLT_KIND_GPU, CLT_QUIRK_WAIT_SPINS, "waits may spin; pinned memory is per context"},

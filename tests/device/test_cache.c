@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
+#include "device/cache_file.h"
 #include "device/program_cache.h"
 #include "device/tuning_file.h"
 
@@ -27,7 +28,7 @@ static clt_device **devices;
 static clt_runtime *runtime;
 static int count;
 
-/* Programs of every platform go through our cache here, also where the driver's own is better. */
+/* Programs are written when they are built here, on every platform. */
 static clt_device *open_device(const char *cache_dir)
 {
     clt_runtime_options settings;
@@ -36,7 +37,7 @@ static clt_device *open_device(const char *cache_dir)
     if (clt_runtime_create(&settings, &runtime) != CLT_OK ||
         clt_devices_open(runtime, "all", NULL, &devices, &count) != CLT_OK)
         return NULL;
-    devices[0]->quirks &= ~CLT_QUIRK_OWN_CACHE;
+    devices[0]->quirks &= ~(CLT_QUIRK_NO_BINARIES | CLT_QUIRK_LATE_COMPILE);
     return devices[0];
 }
 
@@ -337,6 +338,49 @@ static void foreign_tuning_texts_are_refused(void **state)
     clt_tuning_free(&record);
 }
 
+static void late_compilers_write_when_closed(void **state)
+{
+    (void)state;
+    remove_part("programs");
+    for (int round = 0; round < 2; round++) {
+        clt_device *device = open_device(folder);
+        device->quirks |= CLT_QUIRK_LATE_COMPILE;
+        assert_int_equal(can_load(device), round == 1);
+        assert_true(kernel_works(device));
+        assert_int_equal(list_files("programs", NULL), round);
+        close_device();
+        assert_int_equal(list_files("programs", NULL), 1);
+    }
+}
+
+static void old_files_are_removed_first(void **state)
+{
+    (void)state;
+    char content[1000] = {0};
+    for (int i = 0; i < 10; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "f%d", 9 - i);
+        assert_true(clt_cache_write(folder, "trim", name, content, 500, content, 500));
+        usleep(20000); /* longer than a tick of the file system's clock */
+    }
+    clt_cache_trim(folder, "trim", 10000);
+    assert_int_equal(list_files("trim", NULL), 10);
+    clt_cache_trim(folder, "trim", 3999);
+    assert_int_equal(list_files("trim", NULL), 3);
+    for (int i = 0; i < 10; i++) {
+        char name[8], *data = NULL;
+        size_t bytes = 0;
+        snprintf(name, sizeof name, "f%d", i);
+        assert_int_equal(clt_cache_read(folder, "trim", name, &data, &bytes), i < 3);
+        if (i < 3)
+            assert_int_equal(bytes, 1000);
+        clt_free(data);
+        data = NULL;
+    }
+    remove_part("trim");
+    clt_cache_trim(folder, "none", 0);
+}
+
 int main(int argc, char **argv)
 {
     self = argv[0];
@@ -347,6 +391,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(damaged_programs_are_compiled_again),
         cmocka_unit_test(an_impossible_folder_is_a_miss),
         cmocka_unit_test(processes_share_the_folder),
+        cmocka_unit_test(late_compilers_write_when_closed),
+        cmocka_unit_test(old_files_are_removed_first),
         cmocka_unit_test(tuning_records_are_read_back),
         cmocka_unit_test(foreign_tuning_texts_are_refused),
     };
