@@ -115,6 +115,19 @@ bool clt_cache_write(const char *folder, const char *part, const char *name, con
     return true;
 }
 
+bool clt_cache_exists(const char *folder, const char *part, const char *name)
+{
+    char path[PATH_MAX];
+    return make_path(path, folder, part, name) && access(path, F_OK) == 0;
+}
+
+void clt_cache_remove(const char *folder, const char *part, const char *name)
+{
+    char path[PATH_MAX];
+    if (make_path(path, folder, part, name))
+        unlink(path);
+}
+
 typedef struct cache_entry {
     char name[NAME_MAX + 1];
     int64_t bytes;

@@ -15,6 +15,11 @@ bool clt_cache_read(const char *folder, const char *part, const char *name, char
 bool clt_cache_write(const char *folder, const char *part, const char *name, const void *head,
                      size_t head_bytes, const void *data, size_t bytes);
 
+bool clt_cache_exists(const char *folder, const char *part, const char *name);
+
+/* Removes a damaged file, if there is one. */
+void clt_cache_remove(const char *folder, const char *part, const char *name);
+
 /* Removes files of folder/part, those written first, until they have at most `most_bytes` together.
  */
 void clt_cache_trim(const char *folder, const char *part, int64_t most_bytes);

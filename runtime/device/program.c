@@ -3,10 +3,14 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/hash.h"
 #include "base/vec.h"
 #include "device/program_cache.h"
+
+/* Closing a device waits no longer than about this; later runs write the rest. */
+enum { MOST_STORE_SECONDS = 3 };
 
 /* One row a program. `name` and `options` identify it, for texts of the caller also their hash. */
 typedef struct program_row {
@@ -50,10 +54,18 @@ static void free_row(program_row *row)
     clt_free(row);
 }
 
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 void clt_program_table_store(clt_device *device)
 {
     clt_program_table *table = device->programs;
-    for (int i = 0; table && i < table->count; i++) {
+    const double end = now() + MOST_STORE_SECONDS;
+    for (int i = 0; table && i < table->count && now() < end; i++) {
         program_row *row = table->rows[i];
         if (row->store)
             clt_program_cache_store(device, &row->key, row->program);

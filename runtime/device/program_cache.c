@@ -82,21 +82,26 @@ bool clt_program_cache_load(clt_device *device, const clt_cache_key *key, const 
     if (!is_used(device))
         return false;
     make_name(key, name);
-    if (!clt_cache_read(device->cache_dir, folder_part, name, &data, &bytes))
+    if (!clt_cache_read(device->cache_dir, folder_part, name, &data, &bytes)) {
+        clt_cache_remove(device->cache_dir, folder_part, name);
         return false;
+    }
     bool ok = bytes > sizeof head;
     if (ok) {
         memcpy(&head, data, sizeof head);
         ok = head_fits(&head, key, data + sizeof head, bytes - sizeof head);
     }
     ok = ok && build_binary(device, data + sizeof head, bytes - sizeof head, options, out);
-    if (!ok)
+    if (!ok) {
         clt_log(CLT_LOG_INFO, "cached program %s is damaged or stale: compiling again", name);
+        clt_cache_remove(device->cache_dir, folder_part, name);
+    }
     clt_free(data);
     return ok;
 }
 
-/* This device's binary of a program that may have been made for several. */
+/* This device's binary of a program that may have been made for several. PoCL names a part's root.
+ */
 static unsigned char *get_binary(clt_device *device, cl_program program, size_t *bytes)
 {
     enum { MOST = 64 };
@@ -108,7 +113,7 @@ static unsigned char *get_binary(clt_device *device, cl_program program, size_t 
         return NULL;
     const size_t count = used / sizeof ids[0];
     for (size_t i = 0; i < count; i++) {
-        if (ids[i] != device->id || !sizes[i] || wanted)
+        if ((ids[i] != device->id && ids[i] != device->root) || !sizes[i] || wanted)
             continue;
         wanted = binaries[i] = clt_alloc(sizes[i]);
         *bytes = sizes[i];
@@ -126,14 +131,17 @@ void clt_program_cache_store(clt_device *device, const clt_cache_key *key, cl_pr
     if (!is_used(device))
         return;
     size_t bytes = 0;
+    char name[NAME_BYTES];
+    make_name(key, name);
+    /* Another device or process may have written it meanwhile. */
+    if (clt_cache_exists(device->cache_dir, folder_part, name))
+        return;
     unsigned char *binary = get_binary(device, program, &bytes);
     if (!binary)
         return;
     file_head head = {.key = {key->hash[0], key->hash[1]}, .bytes = bytes};
     memcpy(head.magic, magic, sizeof magic);
     head.hash = clt_hash(binary, bytes, 0);
-    char name[NAME_BYTES];
-    make_name(key, name);
     if (clt_cache_write(device->cache_dir, folder_part, name, &head, sizeof head, binary, bytes))
         clt_cache_trim(device->cache_dir, folder_part, MOST_BYTES);
     clt_free(binary);
