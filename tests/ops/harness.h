@@ -1,0 +1,490 @@
+/*
+ * Tests one operator against a reference in double precision.
+ *
+ * A test gives a builder, a reference and a reference gradient; op_check runs the builder's graph
+ * and its autodiff on the device as a plan with every value in a buffer of exact size, at the full
+ * batch, a smaller one, one image and none, with the best variant and again with those for unknown
+ * devices, from memory filled with signalling NaN, and compares; and it holds the reference
+ * gradient against central differences of the reference. CLT_TEST_DEVICES chooses the device.
+ */
+#ifndef TESTS_OPS_HARNESS_H
+#define TESTS_OPS_HARNESS_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "exec/exec.h"
+#include "passes/passes.h"
+#include "support/devices.h"
+#include <cltrain/ops.h>
+
+enum { OP_MAX_IN = 6, OP_MAX_OUT = 2, OP_TEXT = 64 };
+
+typedef enum op_fill {
+    OP_RANDOM,   /* in [-1, 1) */
+    OP_DISTINCT, /* 7919 numbers, 1 / 64 apart at least: maxima have no kinks nearby */
+    OP_AWAY,     /* random, at least 0.1 from zero */
+    OP_LABELS    /* i32 in 0 .. classes - 1; every third one ignored if `ignored` */
+} op_fill;
+
+typedef struct op_operand {
+    clt_dtype dtype; /* F32 or I32 */
+    int rank;
+    int64_t dims[CLT_MAX_RANK]; /* negative: times the batch */
+    op_fill fill;
+    bool gradient;     /* wanted, and checked */
+    const double *set; /* numbers to take instead, for the full batch */
+} op_operand;
+
+/* One call of the operator under test. */
+typedef struct op_case {
+    const char *text;
+    int n_in;
+    op_operand in[OP_MAX_IN];
+    int64_t batch;
+    const void *attr; /* the test's own */
+    /* Numbers for the full batch that an outside judge computed, or NULL; see golden.h. */
+    const double *dy_set[OP_MAX_OUT], *y_set[OP_MAX_OUT], *dx_set[OP_MAX_IN];
+    int classes, ignored; /* OP_LABELS: number of classes; whether some are ignored (-100) */
+} op_case;
+
+/* Arrays by operand or output; a missing operand has NULL. In `bound`, the reference puts for each
+ * element sqrt(K) times the sum of the absolute terms it is made of; NULL: not asked for. */
+typedef struct op_test {
+    const char *op;
+    int n_out;
+    unsigned no_gradient; /* bit o: output o has no gradient */
+    void (*build)(const op_case *c, clt_value *const *in, clt_value **out);
+    void (*forward)(const op_case *c, int64_t n, double *const *x, double *const *y,
+                    double *const *bound);
+    void (*backward)(const op_case *c, int64_t n, double *const *x, double *const *dy,
+                     double *const *dx, double *const *bound);
+    double worst; /* largest error so far, in units of eps times the bound */
+} op_test;
+
+/* --- sizes and numbers ---------------------------------------------------------------------- */
+
+static inline int64_t op_dim(const op_case *c, int operand, int axis, int64_t n)
+{
+    return clt_dim(c->in[operand].dims[axis], n);
+}
+
+static inline int64_t op_count(const op_case *c, int operand, int64_t n)
+{
+    int64_t count = 1;
+    for (int i = 0; i < c->in[operand].rank; i++)
+        count *= op_dim(c, operand, i, n);
+    return count;
+}
+
+static inline double op_uniform(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(float)((double)(*state >> 40) / 8388608.0 - 1.0);
+}
+
+static inline double *op_array(int64_t count)
+{
+    double *array = calloc((size_t)count + 1, sizeof *array);
+    assert_non_null(array);
+    return array;
+}
+
+static inline void op_fill_operand(const op_case *c, int operand, int64_t n, double *to)
+{
+    const op_operand *o = &c->in[operand];
+    const int64_t count = op_count(c, operand, n);
+    uint64_t state = (uint64_t)(operand + 1) * 0x9E3779B97F4A7C15u;
+    for (int64_t i = 0; i < count; i++) {
+        const double u = op_uniform(&state);
+        if (o->set)
+            to[i] = o->set[i];
+        else if (o->fill == OP_DISTINCT)
+            to[i] = (double)((i * 31 + 13) % 7919 - 3960) / 64.0;
+        else if (o->fill == OP_AWAY)
+            to[i] = (double)(float)(u + (u < 0 ? -0.1 : 0.1));
+        else if (o->fill == OP_LABELS)
+            to[i] = c->ignored && i % 3 == 1 ? -100 : floor((u + 1) / 2 * c->classes);
+        else
+            to[i] = u;
+    }
+}
+
+/* --- the device ----------------------------------------------------------------------------- */
+
+static clt_runtime *op_runtime;
+static clt_device **op_devices;
+
+#define OP_OK(expression)                                                                          \
+    do {                                                                                           \
+        if ((expression) != CLT_OK)                                                                \
+            fail_msg("%s: %s", #expression, clt_error_message());                                  \
+    } while (0)
+
+static inline int op_setup(void **state)
+{
+    int count;
+    (void)state;
+    OP_OK(clt_runtime_create(NULL, &op_runtime));
+    OP_OK(clt_devices_open(op_runtime, clt_test_devices("cpu"), NULL, &op_devices, &count));
+    return 0;
+}
+
+static inline int op_teardown(void **state)
+{
+    (void)state;
+    clt_devices_close(op_devices, 1);
+    clt_runtime_destroy(op_runtime);
+    return 0;
+}
+
+/* A graph of one operator, bound to the device. */
+typedef struct op_bound {
+    clt_graph *graph;
+    clt_value *in[OP_MAX_IN], *out[OP_MAX_OUT];
+    clt_buckets buckets;
+    clt_plan *plan;
+    clt_replica replica;
+    clt_arena arena;
+    clt_exec *exec;
+} op_bound;
+
+static inline void op_build_graph(const op_test *t, const op_case *c, op_bound *b)
+{
+    clt_value *seeds[OP_MAX_OUT], *from[OP_MAX_OUT], *wanted[OP_MAX_IN], *got[OP_MAX_IN] = {NULL};
+    int n_seeds = 0, n_wanted = 0, operand_of[OP_MAX_IN];
+    char name[OP_TEXT];
+    OP_OK(clt_graph_create(&b->graph));
+    for (int i = 0; i < c->n_in; i++) {
+        snprintf(name, sizeof name, "x%d", i);
+        if (c->in[i].rank)
+            b->in[i] = clt_input(b->graph, name, c->in[i].dtype, c->in[i].rank, c->in[i].dims);
+        if (b->in[i] && c->in[i].gradient) {
+            operand_of[n_wanted] = i;
+            wanted[n_wanted++] = b->in[i];
+        }
+    }
+    t->build(c, b->in, b->out);
+    OP_OK(clt_graph_status(b->graph));
+    for (int o = 0; o < t->n_out; o++) {
+        if (!(t->no_gradient & 1u << o)) {
+            snprintf(name, sizeof name, "dy%d", o);
+            from[n_seeds] = b->out[o];
+            seeds[n_seeds++] = clt_graph_value(b->graph, CLT_VALUE_INPUT, &b->out[o]->type, name);
+        }
+        snprintf(name, sizeof name, "y%d", o);
+        clt_output(b->out[o], name);
+    }
+    if (n_wanted)
+        OP_OK(clt_autodiff(b->graph, from, seeds, n_seeds, wanted, n_wanted, got));
+    for (int i = 0; i < n_wanted; i++) {
+        assert_non_null(got[i]);
+        snprintf(name, sizeof name, "dx%d", operand_of[i]);
+        clt_output(got[i], name);
+    }
+    OP_OK(clt_graph_status(b->graph));
+}
+
+/* One after the other: Oclgrind's compiler, which exec would call from several threads at once,
+ * crashes then. */
+static inline void op_build_programs(const clt_plan *plan)
+{
+    for (int i = 0; clt_test_oclgrind() && i < plan->n_nodes; i++)
+        for (int j = 0; j < plan->nodes[i].program.n_launches; j++) {
+            const clt_launch *launch = &plan->nodes[i].program.launches[j];
+            cl_kernel kernel;
+            OP_OK(clt_device_kernel(op_devices[0], launch->file, launch->options, launch->kernel,
+                                    &kernel));
+            clt_release_kernel(kernel);
+        }
+}
+
+static inline void op_bind(const op_test *t, const op_case *c, bool portable, op_bound *b)
+{
+    *b = (op_bound){0};
+    op_build_graph(t, c, b);
+    const clt_bucket_sizes sizes = clt_bucket_sizes_default();
+    clt_plan_options options = clt_plan_options_default(CLT_PLAN_EVALUATE, c->batch);
+    clt_caps caps = op_devices[0]->caps;
+    if (portable)
+        caps.kind = CLT_KIND_OTHER;
+    options.separate = true;
+    OP_OK(clt_buckets_create(b->graph, &sizes, &b->buckets));
+    OP_OK(clt_plan_create(b->graph, &b->buckets, &caps, NULL, &options, &b->plan));
+    OP_OK(clt_replica_create(op_devices[0], &b->buckets, &b->replica));
+    clt_arena_init(&b->arena, op_devices[0]);
+    op_build_programs(b->plan);
+    OP_OK(clt_exec_create(op_devices[0], b->plan, &b->replica, &b->arena, &b->exec));
+}
+
+static inline void op_unbind(op_bound *b)
+{
+    clt_exec_destroy(b->exec);
+    clt_arena_destroy(&b->arena);
+    clt_replica_destroy(&b->replica);
+    clt_plan_destroy(b->plan);
+    clt_buckets_free(&b->buckets);
+    clt_graph_destroy(b->graph);
+}
+
+/* A buffer of exactly these numbers. */
+static inline cl_mem op_upload(const clt_value *value, const double *numbers, int64_t n)
+{
+    const int64_t count = clt_type_elements(&value->type, n);
+    const size_t bytes = (size_t)(count ? count : 1) * 4;
+    cl_mem buffer;
+    void *host = calloc(1, bytes);
+    assert_non_null(host);
+    for (int64_t i = 0; i < count; i++)
+        if (value->type.dtype == CLT_I32)
+            ((int32_t *)host)[i] = (int32_t)numbers[i];
+        else
+            ((float *)host)[i] = (float)numbers[i];
+    OP_OK(clt_device_buffer_create(op_devices[0], (int64_t)bytes, CL_MEM_READ_WRITE, "an operand",
+                                   &buffer));
+    assert_int_equal(
+        clEnqueueWriteBuffer(op_devices[0]->queue, buffer, CL_TRUE, 0, bytes, host, 0, NULL, NULL),
+        CL_SUCCESS);
+    free(host);
+    return buffer;
+}
+
+static inline const double *op_numbers(const clt_value *value, double *const *x, double *const *dy)
+{
+    const int index = atoi(value->name + (value->name[0] == 'x' ? 1 : 2));
+    return value->name[0] == 'x' ? x[index] : dy[index];
+}
+
+/* --- comparing ------------------------------------------------------------------------------ */
+
+/* Everything the reference says for one batch count. */
+typedef struct op_expected {
+    double *x[OP_MAX_IN], *y[OP_MAX_OUT], *y_bound[OP_MAX_OUT];
+    double *dy[OP_MAX_OUT], *dx[OP_MAX_IN], *dx_bound[OP_MAX_IN];
+} op_expected;
+
+static inline void op_agree(const op_test *t, const op_case *c, const char *what, int index,
+                            int64_t count, const double *got, const double *bound,
+                            const double *want)
+{
+    for (int64_t i = 0; want && i < count; i++)
+        if (!(fabs(got[i] - want[i]) <= 1e-12 * (bound[i] + fabs(want[i])) + 1e-300))
+            fail_msg("%s, %s: the reference's %s%d[%lld] is %.15g, the golden's %.15g", t->op,
+                     c->text, what, index, (long long)i, got[i], want[i]);
+}
+
+/* The reference agrees with the outside judge. */
+static inline void op_judge(const op_test *t, const op_case *c, const op_bound *b, int64_t n,
+                            const op_expected *e)
+{
+    for (int o = 0; o < t->n_out; o++)
+        op_agree(t, c, "y", o, clt_type_elements(&b->out[o]->type, n), e->y[o], e->y_bound[o],
+                 c->y_set[o]);
+    for (int i = 0; i < c->n_in; i++)
+        op_agree(t, c, "dx", i, op_count(c, i, n), e->dx[i], e->dx_bound[i], c->dx_set[i]);
+}
+
+static inline void op_expect(const op_test *t, const op_case *c, const op_bound *b, int64_t n,
+                             op_expected *e)
+{
+    uint64_t state = 77;
+    *e = (op_expected){{0}, {0}, {0}, {0}, {0}, {0}};
+    for (int i = 0; i < c->n_in; i++)
+        if (b->in[i]) {
+            e->x[i] = op_array(op_count(c, i, n));
+            e->dx[i] = op_array(op_count(c, i, n));
+            e->dx_bound[i] = op_array(op_count(c, i, n));
+            op_fill_operand(c, i, n, e->x[i]);
+        }
+    for (int o = 0; o < t->n_out; o++) {
+        const int64_t count = clt_type_elements(&b->out[o]->type, n);
+        e->y[o] = op_array(count);
+        e->y_bound[o] = op_array(count);
+        e->dy[o] = op_array(count);
+        for (int64_t i = 0; i < count; i++)
+            e->dy[o][i] = n == c->batch && c->dy_set[o] ? c->dy_set[o][i] : op_uniform(&state);
+    }
+    t->forward(c, n, e->x, e->y, e->y_bound);
+    if (t->backward)
+        t->backward(c, n, e->x, e->dy, e->dx, e->dx_bound);
+    if (n == c->batch)
+        op_judge(t, c, b, n, e);
+}
+
+static inline void op_forget(op_expected *e)
+{
+    for (int i = 0; i < OP_MAX_IN; i++) {
+        free(e->x[i]);
+        free(e->dx[i]);
+        free(e->dx_bound[i]);
+    }
+    for (int o = 0; o < OP_MAX_OUT; o++) {
+        free(e->y[o]);
+        free(e->y_bound[o]);
+        free(e->dy[o]);
+    }
+}
+
+static inline void op_compare(op_test *t, const op_case *c, const op_bound *b, const clt_run *run,
+                              const char *name, const double *want, const double *bound)
+{
+    const clt_value *value = clt_graph_find(b->plan->graph, name);
+    clt_view view;
+    assert_non_null(value);
+    assert_int_equal(value->layout, CLT_LAYOUT_PLAIN);
+    const int64_t count = clt_type_elements(&value->type, run->count);
+    if (!count)
+        return;
+    OP_OK(clt_exec_locate(b->exec, run, value, &view));
+    float *got = calloc((size_t)count, sizeof *got);
+    assert_non_null(got);
+    assert_int_equal(clEnqueueReadBuffer(op_devices[0]->queue, view.buffer, CL_TRUE,
+                                         (size_t)view.offset, (size_t)count * sizeof *got, got, 0,
+                                         NULL, NULL),
+                     CL_SUCCESS);
+    for (int64_t i = 0; i < count; i++) {
+        const double error = fabs((double)got[i] - want[i]);
+        const double unit = 0x1p-23 * bound[i] + 1e-37;
+        if (isnan(want[i]) ? isnan(got[i]) : (double)got[i] == want[i])
+            continue;
+        if (!(error <= 8 * unit))
+            fail_msg("%s, %s, batch %lld: %s[%lld] is %.9g, not %.9g (%.1f times eps * bound)",
+                     t->op, c->text, (long long)run->count, name, (long long)i, (double)got[i],
+                     want[i], error / unit);
+        if (error / unit > t->worst)
+            t->worst = error / unit;
+    }
+    free(got);
+}
+
+/* Oclgrind takes what a kernel writes to a buffer that was once filled for uninitialised, unless
+ * the buffer was also written from the host. */
+static inline void op_poison(op_bound *b)
+{
+    OP_OK(clt_arena_poison(&b->arena));
+    for (int i = 0; clt_test_oclgrind() && i < b->arena.n_slabs; i++) {
+        const size_t bytes = (size_t)b->arena.bytes[i];
+        unsigned char *host = malloc(bytes);
+        assert_non_null(host);
+        memset(host, 0xFF, bytes);
+        assert_int_equal(clEnqueueWriteBuffer(op_devices[0]->queue, b->arena.slabs[i], CL_TRUE, 0,
+                                              bytes, host, 0, NULL, NULL),
+                         CL_SUCCESS);
+        free(host);
+    }
+}
+
+static inline void op_run(op_test *t, const op_case *c, op_bound *b, int64_t n,
+                          const op_expected *e)
+{
+    clt_view inputs[OP_MAX_IN + OP_MAX_OUT] = {{0}};
+    for (int i = 0; i < b->plan->n_inputs; i++)
+        inputs[i].buffer =
+            op_upload(b->plan->inputs[i], op_numbers(b->plan->inputs[i], e->x, e->dy), n);
+    const clt_run run = {.count = n, .inputs = inputs};
+    char name[OP_TEXT];
+    op_poison(b);
+    OP_OK(clt_exec_enqueue(b->exec, &run, 0, b->plan->n_nodes, 0, NULL));
+    OP_OK(clt_device_finish(op_devices[0]));
+    for (int o = 0; o < t->n_out; o++) {
+        snprintf(name, sizeof name, "y%d", o);
+        op_compare(t, c, b, &run, name, e->y[o], e->y_bound[o]);
+    }
+    for (int i = 0; i < c->n_in; i++)
+        if (b->in[i] && c->in[i].gradient) {
+            snprintf(name, sizeof name, "dx%d", i);
+            op_compare(t, c, b, &run, name, e->dx[i], e->dx_bound[i]);
+        }
+    for (int i = 0; i < b->plan->n_inputs; i++)
+        clt_release_buffer(inputs[i].buffer);
+}
+
+/* --- the reference against itself ----------------------------------------------------------- */
+
+static inline double op_dot(const op_test *t, const op_case *c, const op_bound *b, int64_t n,
+                            const op_expected *e, double *const *y)
+{
+    double sum = 0;
+    t->forward(c, n, e->x, y, NULL);
+    for (int o = 0; o < t->n_out; o++)
+        for (int64_t i = 0;
+             !(t->no_gradient & 1u << o) && i < clt_type_elements(&b->out[o]->type, n); i++)
+            sum += e->dy[o][i] * y[o][i];
+    return sum;
+}
+
+/* Central differences of <dy, y> along at most 40 elements of every operand. */
+static inline void op_differences(const op_test *t, const op_case *c, const op_bound *b, int64_t n,
+                                  const op_expected *e)
+{
+    const double h = 1e-5;
+    double *y[OP_MAX_OUT];
+    for (int o = 0; o < t->n_out; o++)
+        y[o] = op_array(clt_type_elements(&b->out[o]->type, n));
+    for (int i = 0; i < c->n_in; i++) {
+        if (!b->in[i] || !c->in[i].gradient)
+            continue;
+        const int64_t count = op_count(c, i, n), step = count / 40 + 1;
+        for (int64_t j = 0; j < count; j += step) {
+            const double at = e->x[i][j];
+            e->x[i][j] = at + h;
+            const double above = op_dot(t, c, b, n, e, y);
+            e->x[i][j] = at - h;
+            const double below = op_dot(t, c, b, n, e, y);
+            e->x[i][j] = at;
+            const double slope = (above - below) / (2 * h), want = e->dx[i][j];
+            if (!(fabs(slope - want) <= 1e-6 * fmax(1, fabs(want))))
+                fail_msg("%s, %s: the reference's dx%d[%lld] is %.12g, by differences %.12g", t->op,
+                         c->text, i, (long long)j, want, slope);
+        }
+    }
+    for (int o = 0; o < t->n_out; o++)
+        free(y[o]);
+}
+
+static inline bool op_has_batch(const op_case *c)
+{
+    for (int i = 0; i < c->n_in; i++)
+        for (int j = 0; j < c->in[i].rank; j++)
+            if (c->in[i].dims[j] < 0)
+                return true;
+    return false;
+}
+
+/* The whole check of one case; `differences`: also of the reference gradient. */
+static inline void op_check(op_test *t, const op_case *c, bool differences)
+{
+    const int64_t counts[] = {c->batch, c->batch - 1, 1, 0};
+    for (int portable = 0; portable < 2; portable++) {
+        op_bound b;
+        op_bind(t, c, portable != 0, &b);
+        for (int i = 0; i < 4; i++) {
+            op_expected e;
+            if ((i && !op_has_batch(c)) || (i == 1 && c->batch < 3) || (i == 2 && c->batch == 1) ||
+                (clt_test_oclgrind() && i % 3))
+                continue;
+            op_expect(t, c, &b, counts[i], &e);
+            op_run(t, c, &b, counts[i], &e);
+            if (!i && !portable && differences && t->backward)
+                op_differences(t, c, &b, counts[i], &e);
+            op_forget(&e);
+        }
+        op_unbind(&b);
+    }
+}
+
+/* The largest error of all cases so far, for the log. */
+static inline void op_report(const op_test *t)
+{
+    print_message("%s: worst error %.3f of 8 eps sqrt(K) sum|terms|\n", t->op, t->worst / 8);
+}
+
+#endif

@@ -1,0 +1,18 @@
+# Every operator's test again on Oclgrind, and on Intel's runtime where there is one.
+foreach(test ${CLT_TESTS})
+    get_filename_component(folder ${test} DIRECTORY)
+    if(NOT folder MATCHES "/ops$")
+        continue()
+    endif()
+    get_filename_component(subject ${test} NAME_WE)
+    string(REGEX REPLACE "^test_" "ops." subject ${subject})
+    set_tests_properties(${subject} PROPERTIES LABELS op TIMEOUT 300)
+    clt_test_on_oclgrind(${subject})
+    # Oclgrind's check for uninitialised values does not know an instruction that the optimiser makes.
+    if(TEST oclgrind.${subject})
+        set_tests_properties(oclgrind.${subject} PROPERTIES TIMEOUT 600)
+        set_property(TEST oclgrind.${subject} APPEND PROPERTY ENVIRONMENT
+            "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
+    endif()
+    clt_test_on_vendor(${subject} intel)
+endforeach()

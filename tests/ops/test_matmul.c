@@ -1,0 +1,188 @@
+#include "ops/golden.h"
+#include "ops/reference_nn.h"
+
+typedef struct trans {
+    int a, b;
+} trans;
+
+static void sizes(const op_case *c, int64_t n, int64_t *m, int64_t *cols, int64_t *k)
+{
+    const trans *t = c->attr;
+    *m = op_dim(c, 0, t->a ? 1 : 0, n);
+    *k = op_dim(c, 0, t->a ? 0 : 1, n);
+    *cols = op_dim(c, 1, t->b ? 0 : 1, n);
+}
+
+static void build(const op_case *c, clt_value *const *in, clt_value **out)
+{
+    const trans *t = c->attr;
+    out[0] = clt_matmul(in[0], in[1], t->a, t->b);
+}
+
+static ref_matrix read_as(const double *at, int64_t rows, int64_t columns, bool transposed)
+{
+    return transposed ? ref_transposed(at, rows) : ref_plain(at, columns);
+}
+
+static void forward(const op_case *c, int64_t batch, double *const *x, double *const *y,
+                    double *const *bound)
+{
+    const trans *t = c->attr;
+    int64_t m, n, k;
+    sizes(c, batch, &m, &n, &k);
+    ref_product(m, n, k, read_as(x[0], m, k, t->a), read_as(x[1], k, n, t->b), y[0],
+                bound ? bound[0] : NULL);
+}
+
+static void backward(const op_case *c, int64_t batch, double *const *x, double *const *dy,
+                     double *const *dx, double *const *bound)
+{
+    const trans *t = c->attr;
+    int64_t m, n, k;
+    sizes(c, batch, &m, &n, &k);
+    const ref_matrix g = ref_plain(dy[0], n), gt = ref_transposed(dy[0], n);
+    const ref_matrix b = read_as(x[1], k, n, t->b), bt = {b.at, b.column, b.row};
+    const ref_matrix a = read_as(x[0], m, k, t->a), at = {a.at, a.column, a.row};
+    if (t->a)
+        ref_product(k, m, n, b, gt, dx[0], bound[0]);
+    else
+        ref_product(m, k, n, g, bt, dx[0], bound[0]);
+    if (t->b)
+        ref_product(n, k, m, gt, a, dx[1], bound[1]);
+    else
+        ref_product(k, n, m, at, g, dx[1], bound[1]);
+}
+
+static op_test test = {"matmul", 1, 0, build, forward, backward, 0};
+
+/* M, N, K; negative: times the batch of 5. */
+static const int64_t shapes[][3] = {
+    {7, 5, 3},   {1, 1, 1},    {-1, 3, 4},  {6, -1, 5},   {5, 3, -1},
+    {13, 1, 17}, {-2, 31, 17}, {23, 16, 8}, {12, 33, -3}, {1, 47, 2},
+};
+static const int64_t large[][3] = {{97, 101, 300}, {67, -13, 521}, {-53, 18, 257}, {50, 49, -67}};
+
+static void check_shape(const int64_t *shape, bool differences)
+{
+    for (int i = 0; i < 4; i++) {
+        const trans t = {i & 1, i >> 1};
+        const int64_t m = shape[0], n = shape[1], k = shape[2];
+        char text[OP_TEXT];
+        snprintf(text, sizeof text, "%lldx%lldx%lld %c%c", (long long)m, (long long)n, (long long)k,
+                 t.a ? 'T' : 'N', t.b ? 'T' : 'N');
+        /* Only a leading dimension can depend on the batch. */
+        if ((m < 0 && t.a) || (n < 0 && !t.b) || (k < 0 && (!t.a || t.b)))
+            continue;
+        const op_case c = {text,
+                           2,
+                           {{CLT_F32, 2, {t.a ? k : m, t.a ? m : k}, OP_RANDOM, true, NULL},
+                            {CLT_F32, 2, {t.b ? n : k, t.b ? k : n}, OP_RANDOM, true, NULL}},
+                           5,
+                           .attr = &t};
+        op_check(&test, &c, differences);
+    }
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check_shape(shapes[i], true);
+    for (size_t i = 0; !clt_test_oclgrind() && i < sizeof large / sizeof *large; i++)
+        check_shape(large[i], false);
+    op_report(&test);
+}
+
+/* PyTorch's products of more than two matrices at once are not this operator's. */
+static void golden(op_golden *g)
+{
+    const trans t = {(int)op_golden_number(g, "transpose_a"),
+                     (int)op_golden_number(g, "transpose_b")};
+    if (golden_find(g->tensors, g->prefix, "b")->rank != 2)
+        return;
+    op_golden_operand(g, "a", false);
+    op_golden_operand(g, "b", false);
+    op_golden_results(g);
+    g->c.attr = &t;
+    op_check(&test, &g->c, false);
+}
+
+static void test_goldens(void **state)
+{
+    (void)state;
+    op_goldens("matmul", golden);
+}
+
+/* A first operand of three dimensions keeps its leading ones; its gradients are those of the
+ * flattened product. */
+static void build3(const op_case *c, clt_value *const *in, clt_value **out)
+{
+    (void)c;
+    out[0] = clt_matmul(in[0], in[1], 0, 0);
+}
+
+static void forward3(const op_case *c, int64_t n, double *const *x, double *const *y,
+                     double *const *bound)
+{
+    const int64_t k = op_dim(c, 1, 0, n), cols = op_dim(c, 1, 1, n);
+    ref_product(op_count(c, 0, n) / k, cols, k, ref_plain(x[0], k), ref_plain(x[1], cols), y[0],
+                bound ? bound[0] : NULL);
+}
+
+static void backward3(const op_case *c, int64_t n, double *const *x, double *const *dy,
+                      double *const *dx, double *const *bound)
+{
+    const int64_t k = op_dim(c, 1, 0, n), cols = op_dim(c, 1, 1, n), m = op_count(c, 0, n) / k;
+    ref_product(m, k, cols, ref_plain(dy[0], cols), ref_transposed(x[1], cols), dx[0], bound[0]);
+    ref_product(k, cols, m, ref_transposed(x[0], k), ref_plain(dy[0], cols), dx[1], bound[1]);
+}
+
+static void test_rank3(void **state)
+{
+    op_test three = {"matmul", 1, 0, build3, forward3, backward3, 0};
+    const op_case c = {"[B,3,5] x [5,4]",
+                       2,
+                       {{CLT_F32, 3, {CLT_BATCH, 3, 5}, OP_RANDOM, true, NULL},
+                        {CLT_F32, 2, {5, 4}, OP_RANDOM, true, NULL}},
+                       3,
+                       .attr = NULL};
+    (void)state;
+    op_check(&three, &c, true);
+}
+
+static void refused(clt_graph *graph, const char *part)
+{
+    assert_int_not_equal(clt_graph_status(graph), CLT_OK);
+    if (!strstr(clt_error_message(), part))
+        fail_msg("\"%s\" does not say \"%s\"", clt_error_message(), part);
+    clt_graph_destroy(graph);
+}
+
+static void test_errors(void **state)
+{
+    clt_graph *g;
+    (void)state;
+    OP_OK(clt_graph_create(&g));
+    clt_value *a = clt_input(g, "a", CLT_F32, 2, (int64_t[]){CLT_BATCH, 4});
+    clt_value *b = clt_input(g, "b", CLT_F32, 2, (int64_t[]){3, 5});
+    assert_null(clt_matmul(a, b, 0, 0));
+    refused(g, "f32[Bx4] x f32[3x5]");
+
+    OP_OK(clt_graph_create(&g));
+    a = clt_input(g, "a", CLT_F32, 2, (int64_t[]){CLT_BATCH, 4});
+    assert_null(clt_matmul(a, a, 0, 1));
+    refused(g, "square of the batch");
+
+    OP_OK(clt_graph_create(&g));
+    a = clt_input(g, "a", CLT_I32, 2, (int64_t[]){CLT_BATCH, 4});
+    assert_null(clt_matmul(a, a, 1, 0));
+    refused(g, "must be f32, not i32");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_rank3),
+                                       cmocka_unit_test(test_goldens),
+                                       cmocka_unit_test(test_errors)};
+    return cmocka_run_group_tests(tests, op_setup, op_teardown);
+}
