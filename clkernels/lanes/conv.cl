@@ -16,7 +16,8 @@
  * Build options (defaults in brackets): LANES; KY, KX; SY, SX stride [1]; DY, DX dilation [1];
  * PY, PX padding before [0]; BIAS [0]; ACT [0]: 1 = ReLU; POOL [0]: 1 = average, 2 = maximum, both
  * 2 x 2, stride 2, without padding, last odd row and column dropped (and not computed);
- * TX x TC [4 x 3]: register tile, columns x channels, at most 8 x 8; TX must be even with POOL;
+ * TX x TC [4 x 3]: register tile, columns x channels, at most 8 x 8; TX must be even with POOL; it
+ * takes TX * TC + TC + 1 registers of LANES floats (one more than there are halves the speed);
  * XTAIL [0]: (columns computed) % TX, where POOL computes ow / 2 * 2 columns; CTAIL [0]: co % TC;
  * EDGES [0]: 1 tests every column for the padding (for images of at most a few tiles a row: half
  * the code), 0 only those in tiles at the edges.
@@ -69,9 +70,6 @@
 
 #ifndef EDGES
 #define EDGES 0
-#endif
-#ifndef UNROLL_TAPS
-#define UNROLL_TAPS
 #endif
 #define PADDED (PX > 0)
 #define TAPS (KY * KX)
@@ -163,7 +161,6 @@ INLINE void clt_conv_tile(global const float *x, global const float *w, global c
                     continue;
                 global const float *row = x + ((k * ih + iy) * iw + ix0) * LANES;
                 global const float *wk = w + (k * KY + ky) * KX;
-                UNROLL_TAPS
                 for (int kx = 0; kx < KX; kx++) {
 #define WEIGHT(c)                                                                                  \
     vecf w##c;                                                                                     \

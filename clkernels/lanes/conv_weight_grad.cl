@@ -16,7 +16,8 @@
  * Build options (defaults): LANES; KY, KX; SY, SX, DY, DX [1]; PY, PX [0]; BIAS [0]: writes db;
  * UNPOOL [0]: 1 = g times 1/4 where the mask says, 2 = g where the mask says;
  * TO x TI x TK [2 x 1 x KX]: register tile, output channels x input channels x columns of taps, at
- * most 8 x 8 x 8 (2 x 1 x 5 and 4 x 1 x 3 fill 16 registers; for KX = 1 use 4 x 3 x 1);
+ * most 8 x 8 x 8; TO * TI * TK + TO + 1 registers of LANES floats: with 16, for example 2 x 1 x 5,
+ * 3 x 1 x 3 and 3 x 4 x 1;
  * CI_BLOCK [TI]: input channels of a work-group, a multiple of TI; TO * CI_BLOCK * KY * KX * LANES
  * floats stay on the stack and should fit into a part of the first-level cache;
  * BAND, COLUMNS (needed by UNPOOL): rows unpooled at a time, even, and ow / 2 * 2: TO * BAND *
@@ -202,11 +203,20 @@ INLINE void clt_bias_rows(private vecf *bias, G_SPACE const float *g, int g_plan
                           int rows, int no, veci valid, int all)
 {
     for (int o = 0; o < no; o++) {
-        vecf sum = bias[o];
+        vecf s0 = 0.0f, s1 = 0.0f, s2 = 0.0f, s3 = 0.0f;
         for (int r = 0; r < rows; r++) {
-            for (int c = 0; c < ow; c++)
-                sum += clt_load_g(g + o * g_plane + r * g_row + c * LANES);
+            G_SPACE const float *row = g + o * g_plane + r * g_row;
+            int c = 0;
+            for (; c + 4 <= ow; c += 4) {
+                s0 += clt_load_g(row + c * LANES);
+                s1 += clt_load_g(row + (c + 1) * LANES);
+                s2 += clt_load_g(row + (c + 2) * LANES);
+                s3 += clt_load_g(row + (c + 3) * LANES);
+            }
+            for (; c < ow; c++)
+                s0 += clt_load_g(row + c * LANES);
         }
+        const vecf sum = bias[o] + ((s0 + s1) + (s2 + s3));
         bias[o] = all ? sum : select(bias[o], sum, valid);
     }
 }

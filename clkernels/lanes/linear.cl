@@ -5,19 +5,22 @@
  *   y = x w^T + bias, then the activation. bias [out] is read only if BIAS.
  *   global size: (ceil(out / TC), ceil(n / (LANES * TB)), 1), local (1, 1, 1)
  * kernel clt_lanes_linear_data_grad(g, g_at, y, y_at, w, w_at, dx, dx_at, n, in, out)
- *   dx = g w. With ACT = 1 the gradient of the ReLU is taken first, from its output y: g counts
- *   where y > 0. Else y is not read.
+ *   dx = g w. With ACT = 1 the gradient of the ReLU after the layer is taken first, from its output
+ *   y [B][out]: g counts where y > 0 (for wide layers it is faster to do so beforehand: the kernel
+ *   does it for every tile). With ACT = 2 that of the ReLU before the layer is taken last, from its
+ *   output y [B][in], which is the layer's input. Else y is not read.
  *   global size: (ceil(in / TC), ceil(n / (LANES * TB)), 1), local (1, 1, 1)
  * kernel clt_lanes_linear_weight_grad(x, x_at, g, g_at, y, y_at, dw, dw_at, db, db_at, n, in, out,
  *                                     chunk)
  *   dw [chunks][out][in], db [chunks][out] (only if BIAS): sums over each chunk of `chunk` blocks
  *   of LANES images; with more than one chunk see clt_lanes_sum_chunks in conv_weight_grad.cl.
- *   ACT as above.
+ *   ACT = 1 as above.
  *   global size: (ceil(in / IN_BLOCK), ceil(out / OUT_BLOCK), chunks), local (1, 1, 1), where
  *   chunks = ceil(ceil(n / LANES) / chunk), but at least 1
  *
- * Build options (defaults): LANES; BIAS [0]; ACT [0]: 1 = ReLU; TC x TB [4 x 3]: register tile,
- * channels x blocks of images (weight gradient: outputs x inputs), at most 8 x 8;
+ * Build options (defaults): LANES; BIAS [0]; ACT [0]: 1 = ReLU; TC x TB [3 x 4]: register tile,
+ * channels x blocks of images (weight gradient: outputs x inputs), at most 8 x 8: TC * TB + TC + 1
+ * registers of LANES floats;
  * IN_BLOCK [96], OUT_BLOCK [32]: weights of a work-group of the weight gradient.
  */
 #include "common.clh"
@@ -29,10 +32,10 @@
 #define ACT 0
 #endif
 #ifndef TC
-#define TC 4
+#define TC 3
 #endif
 #ifndef TB
-#define TB 3
+#define TB 4
 #endif
 #ifndef IN_BLOCK
 #define IN_BLOCK 96
@@ -57,8 +60,8 @@ INLINE vecf clt_load_grad(global const float *g, global const float *y)
 
 /*
  * out[t][c] = sum over k of a[t][k] * w[c * w_channel + k * w_k] for `tb` blocks t and channels c <
- * nc of the tile; a has `inner` elements a block, out `outer`. gradient: a is masked by y, else bias
- * and activation follow. tb and gradient are constants at every call.
+ * nc of the tile; a has `inner` elements a block, out `outer`. gradient: see ACT above, else bias and
+ * activation follow. tb and gradient are constants at every call.
  */
 INLINE void clt_linear_tile(global const float *a, global const float *mask, global const float *w,
                             global const float *bias, global float *out, int inner, int outer,
@@ -85,6 +88,8 @@ INLINE void clt_linear_tile(global const float *a, global const float *mask, glo
 #define PUT(c, t)                                                                                  \
     if (t < tb && c < nc) {                                                                        \
         vecf v = s##c##t;                                                                          \
+        if (gradient && ACT == 2)                                                                  \
+            v = select(v, (vecf)0.0f, LOAD(mask + (t * outer + c) * LANES) <= 0.0f);               \
         if (!gradient && BIAS)                                                                     \
             v += bias[c];                                                                          \
         if (!gradient && ACT == 1)                                                                 \
@@ -121,17 +126,16 @@ KERNEL void clt_lanes_linear_data_grad(global const float *g, long g_at, global 
     int b = get_global_id(1) * TB;
     const int blocks = clt_blocks(n);
     w += w_at + c0;
+    const long mask_step = (ACT == 2 ? in : out) * LANES;
+    y += y_at + (ACT == 2 ? c0 * LANES : 0);
     if (b + TB <= blocks) {
-        const long at = (long)b * out * LANES;
-        clt_linear_tile(g + g_at + at, y + y_at + at, w, w, dx + dx_at + ((long)b * in + c0) * LANES,
-                        out, in, 1, in, nc, TB, 1);
+        clt_linear_tile(g + g_at + (long)b * out * LANES, y + b * mask_step, w, w,
+                        dx + dx_at + ((long)b * in + c0) * LANES, out, in, 1, in, nc, TB, 1);
         return;
     }
-    for (; b < blocks; b++) {
-        const long at = (long)b * out * LANES;
-        clt_linear_tile(g + g_at + at, y + y_at + at, w, w, dx + dx_at + ((long)b * in + c0) * LANES,
-                        out, in, 1, in, nc, 1, 1);
-    }
+    for (; b < blocks; b++)
+        clt_linear_tile(g + g_at + (long)b * out * LANES, y + b * mask_step, w, w,
+                        dx + dx_at + ((long)b * in + c0) * LANES, out, in, 1, in, nc, 1, 1);
 }
 
 /* Sums over blocks from .. to - 1 for no x ni weights; x, g and y point to block 0. */

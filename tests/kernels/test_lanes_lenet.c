@@ -125,11 +125,11 @@ static void make_forward(step *s, int n)
                    "-DKY=5 -DKX=5 -DBIAS=1 -DACT=1 -DPOOL=1 -DTX=2 -DTC=5"),
         10, 1, blocks, 25000 * 64e-6 * n, "bbbbbiiiiiiiii", &s->a1, &s->w2, &s->b2, &s->a2, &s->m2,
         n, 1, 20, 13, 13, 50, 9, 9, 4);
-    ADD("fc1 relu", lab_kernel(&l, linear, "clt_lanes_linear", "-DBIAS=1 -DACT=1"), up(128, 4),
-        up(n, l.lanes * 3), 1, 102400e-6 * n, "bbbbiii", &s->a2, &s->w3, &s->b3, &s->h, n, 800,
+    ADD("fc1 relu", lab_kernel(&l, linear, "clt_lanes_linear", "-DBIAS=1 -DACT=1"), up(128, 3),
+        up(n, l.lanes * 4), 1, 102400e-6 * n, "bbbbiii", &s->a2, &s->w3, &s->b3, &s->h, n, 800,
         128);
-    ADD("fc2", lab_kernel(&l, linear, "clt_lanes_linear", "-DBIAS=1"), up(10, 4),
-        up(n, l.lanes * 3), 1, 1280e-6 * n, "bbbbiii", &s->h, &s->w4, &s->b4, &s->z, n, 128, 10);
+    ADD("fc2", lab_kernel(&l, linear, "clt_lanes_linear", "-DBIAS=1"), up(10, 3),
+        up(n, l.lanes * 4), 1, 1280e-6 * n, "bbbbiii", &s->h, &s->w4, &s->b4, &s->z, n, 128, 10);
     ADD("loss", lab_kernel(&l, "lanes/loss.cl", "clt_lanes_cross_entropy", ""), 4, 1, 1, 0,
         "bbbbiifii", &s->z, &s->labels, &s->sums, &s->counts, n, 10, 0.0, -100, 4);
 }
@@ -144,13 +144,13 @@ static void make_backward(step *s, int n)
         lab_kernel(&l, linear, "clt_lanes_linear_weight_grad", "-DBIAS=1 -DIN_BLOCK=33"),
         up(128, 33), 1, 1, 1280e-6 * n, "bbbbbiiii", &s->h, &s->gz, &s->gz, &s->dw4, &s->db4, n,
         128, 10, 1 << 20);
-    ADD("fc2 data", lab_kernel(&l, linear, "clt_lanes_linear_data_grad", "-DBIAS=1"), up(128, 4),
-        up(n, l.lanes * 3), 1, 1280e-6 * n, "bbbbiii", &s->gz, &s->gz, &s->w4, &s->gh, n, 128, 10);
-    ADD("fc1 weights", lab_kernel(&l, linear, "clt_lanes_linear_weight_grad", "-DBIAS=1 -DACT=1"),
+    ADD("fc2 data", lab_kernel(&l, linear, "clt_lanes_linear_data_grad", "-DACT=2"), up(128, 3),
+        up(n, l.lanes * 4), 1, 1280e-6 * n, "bbbbiii", &s->gz, &s->h, &s->w4, &s->gh, n, 128, 10);
+    ADD("fc1 weights", lab_kernel(&l, linear, "clt_lanes_linear_weight_grad", "-DBIAS=1"),
         up(800, 96), up(128, 32), 1, 102400e-6 * n, "bbbbbiiii", &s->a2, &s->gh, &s->h, &s->dw3,
         &s->db3, n, 800, 128, 1 << 20);
-    ADD("fc1 data", lab_kernel(&l, linear, "clt_lanes_linear_data_grad", "-DACT=1"), up(800, 4),
-        up(n, l.lanes * 3), 1, 102400e-6 * n, "bbbbiii", &s->gh, &s->h, &s->w3, &s->g2, n, 800,
+    ADD("fc1 data", lab_kernel(&l, linear, "clt_lanes_linear_data_grad", ""), up(800, 3),
+        up(n, l.lanes * 4), 1, 102400e-6 * n, "bbbbiii", &s->gh, &s->h, &s->w3, &s->g2, n, 800,
         128);
     ADD("unpool conv2", lab_kernel(&l, "lanes/pool.cl", "clt_lanes_unpool", ""), blocks * 50, 1, 1,
         0, "bbbiif", &s->g2, &s->m2, &s->dz2, 8, 8, 0.25);
@@ -166,8 +166,8 @@ static void make_backward(step *s, int n)
         50, 8, 8, 13);
     ADD("conv1 weights",
         lab_kernel(&l, weights, "clt_lanes_conv_weight_grad",
-                   "-DKY=3 -DKX=3 -DBIAS=1 -DTO=4 -DUNPOOL=1 -DBAND=2 -DCOLUMNS=26"),
-        1, 5, chunks, 9 * 20 * 676e-6 * n, "bbbbbiiiiiiiii", &s->x, &s->g1, &s->m1, &s->part1,
+                   "-DKY=3 -DKX=3 -DBIAS=1 -DTO=3 -DUNPOOL=1 -DBAND=2 -DCOLUMNS=26"),
+        1, 7, chunks, 9 * 20 * 676e-6 * n, "bbbbbiiiiiiiii", &s->x, &s->g1, &s->m1, &s->part1,
         &s->part1b, n, 1, 1, 28, 28, 20, 26, 26, CHUNK1);
     ADD("conv1 sum", lab_kernel(&l, weights, "clt_lanes_sum_chunks", "-DSPREAD=512"), 1, 1, 1, 0,
         "bbiii", &s->part1, &s->dw1, 180, CHUNK1, n);

@@ -4,13 +4,13 @@
 static lab l;
 
 typedef struct linear_case {
-    int n, in, out, tc, tb, relu, chunk;
+    int n, in, out, tc, tb, relu, chunk; /* relu: 1 after the layer, 2 before it (backward only) */
 } linear_case;
 
 static const linear_case cases[] = {
     {.n = 20, .in = 37, .out = 13, .tc = 4, .tb = 3, .relu = 1, .chunk = 100},
     {.n = 1, .in = 1, .out = 1, .tc = 4, .tb = 3, .chunk = 1},
-    {.n = 64, .in = 24, .out = 16, .tc = 4, .tb = 3, .chunk = 3},
+    {.n = 64, .in = 24, .out = 16, .tc = 4, .tb = 3, .relu = 2, .chunk = 3},
     {.n = 35, .in = 101, .out = 40, .tc = 6, .tb = 2, .relu = 1, .chunk = 2},
 };
 
@@ -40,7 +40,7 @@ static void forward_case(const linear_case *c)
             sum[i] += term;
             magnitude[i] += fabs(term);
         }
-        if (c->relu)
+        if (c->relu == 1)
             sum[i] = fmax(sum[i], 0.0);
     }
     lab_buffer dx = lab_put(&l, x, c->in), dw = lab_put_plain(&l, w, (long)c->in * c->out, 4);
@@ -68,7 +68,7 @@ static void gradients_case(const linear_case *c)
     double *wsum = zeros(ws + c->out), *wmagnitude = zeros(ws + c->out);
     for (long i = 0; i < ys; i++) {
         const long b = i / c->out, o = i % c->out;
-        const double gi = c->relu && y[i] <= 0.0f ? 0.0 : (double)g[i];
+        const double gi = c->relu == 1 && y[i] <= 0.0f ? 0.0 : (double)g[i];
         wsum[ws + o] += gi;
         wmagnitude[ws + o] += fabs(gi);
         for (int k = 0; k < c->in; k++) {
@@ -80,6 +80,8 @@ static void gradients_case(const linear_case *c)
             wmagnitude[o * c->in + k] += fabs(to_w);
         }
     }
+    for (long i = 0; i < xs && c->relu == 2; i++)
+        sum[i] = x[i] <= 0.0f ? 0.0 : sum[i];
     const int chunks = c->n ? (int)up((int)up(c->n, l.lanes), c->chunk) : 1;
     lab_buffer bx = lab_put(&l, x, c->in), bw = lab_put_plain(&l, w, ws, 4);
     lab_buffer bg = lab_put(&l, g, c->out), by = lab_put(&l, y, c->out);
@@ -89,8 +91,8 @@ static void gradients_case(const linear_case *c)
     const char *options = "-DTC=%d -DTB=%d -DBIAS=1 -DACT=%d -DIN_BLOCK=10 -DOUT_BLOCK=5";
     cl_kernel k = lab_kernel(&l, "lanes/linear.cl", "clt_lanes_linear_data_grad", options, c->tc,
                              c->tb, c->relu);
-    lab_run(&l, k, up(c->in, c->tc), up(c->n, l.lanes * c->tb), 1, "bbbbiii", &bg, &by, &bw, &dx,
-            c->n, c->in, c->out);
+    lab_run(&l, k, up(c->in, c->tc), up(c->n, l.lanes * c->tb), 1, "bbbbiii", &bg,
+            c->relu == 2 ? &bx : &by, &bw, &dx, c->n, c->in, c->out);
     k = lab_kernel(&l, "lanes/linear.cl", "clt_lanes_linear_weight_grad", options, c->tc, c->tb,
                    c->relu);
     lab_run(&l, k, up(c->in, 10), up(c->out, 5), (size_t)chunks, "bbbbbiiii", &bx, &bg, &by, &dw,
