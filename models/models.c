@@ -30,14 +30,34 @@ const char *clt_model_text(int index)
     return index >= 0 && index < clt_model_count() ? rows[index].text : NULL;
 }
 
-clt_status clt_model_build(const char *name, const clt_model_input *in, clt_graph *graph)
+static const model_row *find(const char *name)
 {
-    const model_row *row = NULL;
     for (int i = 0; i < clt_model_count(); i++)
         if (!strcmp(rows[i].name, name))
-            row = &rows[i];
+            return &rows[i];
+    return NULL;
+}
+
+static clt_status unknown(const char *name)
+{
+    const char *names[sizeof rows / sizeof *rows];
+    char text[512];
+    int used = snprintf(text, sizeof text, "model '%.100s' is none of ", name);
+    for (int i = 0; i < clt_model_count(); i++) {
+        names[i] = rows[i].name;
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s%s", i ? ", " : "", names[i]);
+    }
+    const char *near = clt_nearest(name, names, clt_model_count());
+    if (near)
+        snprintf(text + used, sizeof text - (size_t)used, "; did you mean %s?", near);
+    return clt_error_set(CLT_NOT_FOUND, text);
+}
+
+clt_status clt_model_build(const char *name, const clt_model_input *in, clt_graph *graph)
+{
+    const model_row *row = find(name);
     if (!row)
-        return CLT_NOT_FOUND;
+        return unknown(name);
     const int64_t image_dims[] = {CLT_BATCH, in->channels, in->height, in->width};
     const int64_t label_dims[] = {CLT_BATCH};
     clt_value *image = clt_input(graph, "image", CLT_F32, 4, image_dims);

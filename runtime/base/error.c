@@ -39,6 +39,11 @@ const char *clt_error_message(void)
     return message;
 }
 
+clt_status clt_error_set(clt_status status, const char *text)
+{
+    return clt_fail(status, "%s", text);
+}
+
 clt_status clt_fail(clt_status status, const char *format, ...)
 {
     /* The arguments may point into the present message. */

@@ -1,4 +1,4 @@
-/* A growable string, and the search for the nearest name. */
+/* A growable string. str.c also has clt_nearest, which <cltrain/status.h> declares. */
 #ifndef CLT_BASE_STR_H
 #define CLT_BASE_STR_H
 
@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include <cltrain/export.h>
+#include <cltrain/status.h>
 
 /* Start with {0}. `text` is NULL until something was added; see clt_str_text. */
 typedef struct clt_str {
@@ -25,9 +26,5 @@ void clt_str_clear(clt_str *s);
 
 /* Frees the memory; the string is {0} again. */
 void clt_str_free(clt_str *s);
-
-/* The name nearest to `word` by edit distance, without regard to case; NULL if none is near enough
- * to be worth suggesting (distance at most a third of the word, at least 1). */
-const char *clt_nearest(const char *word, const char *const *names, int count);
 
 #endif

@@ -53,6 +53,14 @@ CLT_API const char *clt_status_text(clt_status status);
  * valid until the thread's next failing call. */
 CLT_API const char *clt_error_message(void);
 
+/* Stores `message` (cut to one line's room) as the calling thread's last failure and returns
+ * `status`: for callbacks and builders outside the library that fail with a reason. */
+CLT_API clt_status clt_error_set(clt_status status, const char *message);
+
+/* The name nearest to `word` by edit distance, without regard to case, to suggest in a message;
+ * NULL if none is near enough (distance at most a third of the word, at least 1). Thread-safe. */
+CLT_API const char *clt_nearest(const char *word, const char *const *names, int count);
+
 CLT_END_DECLS
 
 #endif
