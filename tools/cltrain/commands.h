@@ -1,0 +1,14 @@
+/* The subcommands: each takes what was asked for and returns the exit code. */
+#ifndef CLTRAIN_COMMAND_COMMANDS_H
+#define CLTRAIN_COMMAND_COMMANDS_H
+
+#include "options.h"
+
+int run_devices(const settings *s);
+int run_train(const settings *s);
+int run_eval(const settings *s);
+int run_plan(const settings *s);
+int run_bench(const settings *s);
+int run_plot(const settings *s);
+
+#endif

@@ -1,0 +1,293 @@
+#include "job.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "message.h"
+
+/* Labels of this value count neither in the loss nor in the accuracy: PyTorch's default. */
+enum { IGNORE = -100 };
+
+clt_status make_runtime(char *cache_dir, clt_runtime **runtime)
+{
+    clt_runtime_options options;
+    clt_runtime_options_init(&options);
+    options.cache_dir = cache_dir;
+    if (cache_dir && !getenv("POCL_CACHE_DIR")) {
+        /* PoCL has a cache of its own, which only the environment moves. It must exist. */
+        char *path = malloc(strlen(cache_dir) + 6);
+        if (!path)
+            return clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");
+        sprintf(path, "%s/pocl", cache_dir);
+        mkdir(cache_dir, 0777);
+        if (mkdir(path, 0777) == 0 || access(path, W_OK) == 0)
+            setenv("POCL_CACHE_DIR", path, 1);
+        free(path);
+    }
+    return clt_runtime_create(&options, runtime);
+}
+
+static int read_precision(const settings *s)
+{
+    static const char *const types[] = {"f32", "bf16", "f16"};
+    if (s->profile)
+        return usage_error("--profile: not in this version");
+    if (!s->precision || !strcmp(s->precision, "f32"))
+        return 0;
+    if (!strcmp(s->precision, "bf16") || !strcmp(s->precision, "f16"))
+        return usage_error("--precision %s: not in this version, which trains in f32",
+                           s->precision);
+    const char *near = clt_nearest(s->precision, types, 3);
+    return usage_error("--precision %s: must be f32, bf16 or f16%s%s%s", s->precision,
+                       near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+static int read_normalize(job *j, const settings *s)
+{
+    char *end, *text = s->normalize;
+    if (!text)
+        return 0;
+    j->mean = strtod(text, &end);
+    const int ok = end != text && *end == ',';
+    text = end + 1;
+    j->std = ok ? strtod(text, &end) : 0;
+    if (!ok || end == text || *end || !isfinite(j->mean) || !isfinite(j->std) || j->std == 0)
+        return usage_error("--normalize %s: must be MEAN,STD, two finite numbers, STD not 0",
+                           s->normalize);
+    j->normalize = 1;
+    return 0;
+}
+
+static int read_trainer(job *j, const settings *s)
+{
+    clt_trainer_options *o = &j->options;
+    clt_trainer_options_init(o);
+    if (s->optimizer) {
+        clt_status status = clt_optimizer_parse(s->optimizer, &o->optimizer);
+        if (status != CLT_OK)
+            return name_failure(status);
+    }
+    if (s->schedule) {
+        clt_status status = clt_schedule_parse(s->schedule, 1, &o->schedule);
+        if (status != CLT_OK)
+            return name_failure(status);
+    }
+    if (o->optimizer == CLT_ADAM || o->optimizer == CLT_ADAMW)
+        o->lr = 0.001;
+    if (!isnan(s->lr))
+        o->lr = s->lr;
+    if (!isnan(s->momentum))
+        o->momentum = s->momentum;
+    if (o->momentum >= 1)
+        return usage_error("--momentum %g: must be below 1", o->momentum);
+    if (!isnan(s->weight_decay))
+        o->weight_decay = s->weight_decay;
+    if (!isnan(s->clip_norm))
+        o->clip_norm = s->clip_norm;
+    if (s->batch > 0)
+        o->batch = s->batch;
+    if (s->accumulate > INT32_MAX)
+        return usage_error("--accumulate %lld: more micro-batches than samples",
+                           (long long)s->accumulate);
+    if (s->accumulate > 0)
+        o->accumulate = (int)s->accumulate;
+    if (s->seed >= 0)
+        o->seed = (uint64_t)s->seed;
+    o->guard = !s->no_guard;
+    return 0;
+}
+
+int job_read(job *j, const settings *s)
+{
+    *j = (job){0};
+    if (!s->model)
+        return usage_error("--model is missing; `cltrain models` lists them");
+    if (s->epochs >= 0 && s->steps >= 0)
+        return usage_error("--epochs or --steps, not both");
+    int code = read_precision(s);
+    if (!code)
+        code = read_normalize(j, s);
+    return code ? code : read_trainer(j, s);
+}
+
+/* --- data ------------------------------------------------------------------------------------ */
+
+enum { SYNTHETIC_COUNT = 8192, SYNTHETIC_CLASSES = 10 };
+
+/* Random bytes in the shape of Fashion-MNIST. */
+static clt_status open_synthetic(job *j)
+{
+    static const int64_t shape[] = {1, 28, 28};
+    const size_t bytes = (size_t)SYNTHETIC_COUNT * 784;
+    unsigned char *data = malloc(bytes + SYNTHETIC_COUNT);
+    if (!data)
+        return clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");
+    j->synthetic = data;
+    uint64_t x = 1;
+    for (size_t i = 0; i < bytes + SYNTHETIC_COUNT; i++) {
+        x = x * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX generator */
+        data[i] = (unsigned char)(i < bytes ? x >> 56 : (x >> 33) % SYNTHETIC_CLASSES);
+    }
+    int label = 0;
+    clt_status status = clt_dataset_create_arrays("synthetic", SYNTHETIC_COUNT, &j->train);
+    if (status == CLT_OK)
+        status =
+            clt_dataset_add_field(j->train, "image", CLT_U8, 3, shape, data, CLT_DATA_BORROW, NULL);
+    if (status == CLT_OK)
+        status = clt_dataset_add_field(j->train, "label", CLT_U8, 0, NULL, data + bytes,
+                                       CLT_DATA_BORROW, &label);
+    if (status == CLT_OK)
+        status = clt_dataset_set_classes(j->train, label, SYNTHETIC_CLASSES);
+    return status;
+}
+
+static clt_status open_split(const char *spec, const char *split, int64_t classes,
+                             clt_dataset **out)
+{
+    clt_dataset_options options;
+    clt_dataset_options_init(&options);
+    options.split = split;
+    options.classes = classes;
+    options.background = 1;
+    return clt_dataset_open(spec, &options, out);
+}
+
+static clt_status classes_of(const clt_dataset *dataset, int64_t *classes)
+{
+    int field;
+    clt_status status = clt_dataset_find_field(dataset, "label", &field);
+    if (status == CLT_OK)
+        *classes = clt_dataset_classes(dataset, field);
+    return status;
+}
+
+static clt_status describe(const clt_dataset *dataset, clt_model_input *input)
+{
+    int field, rank;
+    int64_t shape[CLT_DATA_MAX_RANK];
+    clt_status status = classes_of(dataset, &input->classes);
+    if (status == CLT_OK)
+        status = clt_dataset_find_field(dataset, "image", &field);
+    if (status == CLT_OK)
+        status = clt_dataset_field_info(dataset, field, NULL, NULL, &rank, shape, NULL);
+    if (status != CLT_OK)
+        return status;
+    if (rank != 3)
+        return clt_error_set(CLT_UNSUPPORTED, "the models want images of three dimensions");
+    input->channels = shape[0];
+    input->height = shape[1];
+    input->width = shape[2];
+    input->ignore_index = IGNORE;
+    return CLT_OK;
+}
+
+/* The number of classes is the training samples', whatever labels the test samples use. */
+static clt_status open_files(job *j, const char *spec, int which)
+{
+    int64_t classes = 0;
+    clt_dataset *train = NULL;
+    clt_status status = open_split(spec, "train", 0, &train);
+    if (status == CLT_OK)
+        status = classes_of(train, &classes);
+    else if (status == CLT_NOT_FOUND && !(which & DATA_TRAIN))
+        status = CLT_OK;
+    if (which & DATA_TRAIN)
+        j->train = train;
+    else
+        clt_dataset_free(train);
+    if (status == CLT_OK && (which & DATA_TEST))
+        status = open_split(spec, "test", classes, &j->test);
+    return status;
+}
+
+int job_data(job *j, const settings *s, int which)
+{
+    const int may = which & DATA_SYNTHETIC;
+    if (!s->data && !may)
+        return usage_error("--data is missing: fashion-mnist, or KIND:PATH as in idx:DIR");
+    clt_status status;
+    if (may && (!s->data || !strcmp(s->data, "synthetic")))
+        status = open_synthetic(j);
+    else
+        status = open_files(j, s->data, which);
+    if (status == CLT_OK)
+        status = describe(j->train ? j->train : j->test, &j->input);
+    /* A path that is not there may come; a name that does not exist is a mistake in the command. */
+    if (status != CLT_OK)
+        return s->data && strchr(s->data, ':') && status == CLT_NOT_FOUND ? library_failure(status)
+                                                                          : name_failure(status);
+    if (j->train) {
+        const int64_t batch = j->options.batch;
+        const int64_t per_epoch = (clt_dataset_count(j->train) + batch - 1) / batch;
+        const int64_t epochs = s->epochs >= 0 ? s->epochs : 1;
+        if (epochs > INT64_MAX / per_epoch)
+            return usage_error("--epochs %lld: too many", (long long)epochs);
+        j->steps = s->steps > 0 ? s->steps : epochs * per_epoch;
+    }
+    return 0;
+}
+
+/* --- devices, model, trainer ----------------------------------------------------------------- */
+
+int job_devices(job *j, const settings *s)
+{
+    clt_status status = make_runtime(s->cache_dir, &j->runtime);
+    if (status != CLT_OK)
+        return library_failure(status);
+    status = clt_devices_open(j->runtime, s->devices, NULL, &j->devices, &j->n_devices);
+    return status == CLT_OK ? 0 : name_failure(status);
+}
+
+int job_model(job *j, const settings *s)
+{
+    clt_status status = clt_graph_create(&j->graph);
+    if (status == CLT_OK)
+        status = clt_model_build(s->model, &j->input, j->graph);
+    if (status != CLT_OK)
+        return name_failure(status);
+    const uint64_t seed = s->seed >= 0 ? (uint64_t)s->seed : 0;
+    status = clt_store_create(j->graph, j->devices, j->n_devices, seed, &j->store);
+    return status == CLT_OK ? 0 : library_failure(status);
+}
+
+int job_trainer(job *j, const settings *s)
+{
+    clt_status status = CLT_OK;
+    if (s->schedule)
+        status = clt_schedule_parse(s->schedule, j->steps, &j->options.schedule);
+    if (status == CLT_OK)
+        status = clt_trainer_create(j->graph, j->store, &j->options, &j->trainer);
+    return status == CLT_OK ? 0 : library_failure(status);
+}
+
+void job_close(job *j)
+{
+    clt_trainer_destroy(j->trainer);
+    clt_store_destroy(j->store);
+    clt_graph_destroy(j->graph);
+    clt_devices_close(j->devices, j->n_devices);
+    clt_runtime_destroy(j->runtime);
+    clt_dataset_free(j->train);
+    clt_dataset_free(j->test);
+    free(j->synthetic);
+}
+
+void job_fit(const job *j, const settings *s, clt_fit_options *fit)
+{
+    clt_fit_options_init(fit);
+    fit->epochs = s->epochs >= 0 ? s->epochs : 1;
+    fit->steps = s->steps > 0 ? s->steps : 0;
+    fit->batch = j->options.batch;
+    fit->seed = s->seed >= 0 ? s->seed : 0;
+    fit->ignore_index = IGNORE;
+    fit->model = s->model;
+    if (j->normalize) {
+        fit->channels = 1;
+        fit->mean = &j->mean;
+        fit->std = &j->std;
+    }
+}

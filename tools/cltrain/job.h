@@ -1,0 +1,43 @@
+/* What train, eval, plan and bench set up: data, devices, model, trainer. */
+#ifndef CLTRAIN_COMMAND_JOB_H
+#define CLTRAIN_COMMAND_JOB_H
+
+#include <cltrain/fit.h>
+#include <cltrain/models.h>
+
+#include "options.h"
+
+typedef struct job {
+    clt_trainer_options options;
+    double mean, std; /* of --normalize */
+    int normalize;
+    clt_dataset *train, *test; /* NULL where not asked for */
+    void *synthetic;           /* the samples of synthetic data */
+    clt_model_input input;
+    clt_runtime *runtime;
+    clt_device **devices;
+    int n_devices;
+    clt_graph *graph;
+    clt_store *store;
+    clt_trainer *trainer;
+    int64_t steps; /* of the whole run */
+} job;
+
+/* Which data job_data opens. SYNTHETIC: also the data set "synthetic", the default then. */
+enum { DATA_TRAIN = 1, DATA_TEST = 2, DATA_SYNTHETIC = 4 };
+
+/* The discovery of devices, with --cache-dir. */
+clt_status make_runtime(char *cache_dir, clt_runtime **runtime);
+
+/* Each returns an exit code, after a message if it is not 0. In this order; job_close always. */
+int job_read(job *j, const settings *s); /* options; opens nothing */
+int job_data(job *j, const settings *s, int which);
+int job_devices(job *j, const settings *s);
+int job_model(job *j, const settings *s); /* graph and store */
+int job_trainer(job *j, const settings *s);
+void job_close(job *j);
+
+/* What clt_fit and clt_evaluate need to know of the data and the run's length. */
+void job_fit(const job *j, const settings *s, clt_fit_options *fit);
+
+#endif

@@ -1,0 +1,63 @@
+#include "message.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cltrain/log.h>
+
+static void say_list(const char *format, va_list args)
+{
+    char text[4500];
+    vsnprintf(text, sizeof text, format, args);
+    fprintf(stderr, "cltrain: %s\n", text);
+}
+
+void say(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say_list(format, args);
+    va_end(args);
+}
+
+int usage_error(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say_list(format, args);
+    va_end(args);
+    return EXIT_USAGE;
+}
+
+int failure(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say_list(format, args);
+    va_end(args);
+    return EXIT_FAILED;
+}
+
+int library_failure(clt_status status)
+{
+    const char *message = clt_error_message();
+    say("%s", *message ? message : clt_status_text(status));
+    return status == CLT_INVALID_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
+}
+
+int name_failure(clt_status status)
+{
+    int code = library_failure(status);
+    return status == CLT_NOT_FOUND || status == CLT_UNSUPPORTED ? EXIT_USAGE : code;
+}
+
+static void print_log(void *user, clt_log_level level, const char *line)
+{
+    (void)user;
+    fprintf(stderr, "cltrain: %s%s\n", level == CLT_LOG_WARN ? "warning: " : "", line);
+}
+
+void start_log(void)
+{
+    clt_log_set(print_log, NULL, CLT_LOG_WARN);
+}

@@ -1,0 +1,26 @@
+/* What the command says on standard error, and the exit codes. */
+#ifndef CLTRAIN_COMMAND_MESSAGE_H
+#define CLTRAIN_COMMAND_MESSAGE_H
+
+#include <cltrain/status.h>
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+/* Prints "cltrain: " and the text as one line. */
+void say(const char *format, ...) CLT_PRINTF(1, 2);
+
+/* The same, and returns EXIT_USAGE or EXIT_FAILED. */
+int usage_error(const char *format, ...) CLT_PRINTF(1, 2);
+int failure(const char *format, ...) CLT_PRINTF(1, 2);
+
+/* Prints the library's message of a failure. Returns EXIT_USAGE where the status says that an
+ * argument was wrong, else EXIT_FAILED. */
+int library_failure(clt_status status);
+
+/* The same for what the user named (a model, a device): a name that does not exist is usage. */
+int name_failure(clt_status status);
+
+/* Lets the library's warnings and errors out on standard error. */
+void start_log(void);
+
+#endif

@@ -1,0 +1,23 @@
+/* The file of --metrics: one JSON object a line. */
+#ifndef CLTRAIN_COMMAND_METRICS_H
+#define CLTRAIN_COMMAND_METRICS_H
+
+#include <cltrain/fit.h>
+
+typedef struct metrics metrics;
+
+/* Finds out whether the file can be written; what it holds stays until the first record. With
+ * `resume`, the records of steps before the first new one are kept. Returns an exit code, after a
+ * message. */
+int metrics_open(const char *path, int resume, metrics **out);
+
+/* Write one record. Each returns 0, or -1 when the file cannot be written, which metrics_close
+ * reports. */
+int metrics_step(metrics *m, const clt_progress *progress);
+int metrics_epoch(metrics *m, const clt_progress *progress);
+
+/* Writes what is left and closes; a file that metrics_open made and nothing was written to is
+ * removed. Takes NULL. Returns an exit code, after a message. */
+int metrics_close(metrics *m);
+
+#endif

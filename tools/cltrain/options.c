@@ -1,0 +1,229 @@
+#include "options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <popt.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "message.h"
+
+typedef enum option_kind {
+    FLAG,  /* int: 1 if given */
+    TEXT,  /* char * */
+    WHOLE, /* int64_t of at least `least` */
+    NUMBER /* double, finite and at least `least` */
+} option_kind;
+
+typedef struct option_row {
+    const char *name;
+    char letter;
+    option_kind kind;
+    size_t place;
+    double least;
+    unsigned commands;
+    const char *argument, *help;
+} option_row;
+
+#define AT(field) offsetof(settings, field)
+enum {
+    RUNS = FOR_TRAIN | FOR_PLAN | FOR_BENCH,
+    MODELS = RUNS | FOR_EVAL,
+    TRAINS = FOR_TRAIN | FOR_PLAN,
+    ALL = MODELS | FOR_DEVICES | FOR_PLOT
+};
+
+/* One row an option: name, letter, kind, place, least value, subcommands, argument, help. */
+static const option_row rows[] = {
+    {"model", 0, TEXT, AT(model), 0, MODELS, "NAME", "model; `cltrain models` lists them"},
+    {"data", 0, TEXT, AT(data), 0, MODELS, "SPEC",
+     "fashion-mnist, or KIND:PATH as in idx:DIR; plan and bench also know synthetic"},
+    {"devices", 0, TEXT, AT(devices), 0, MODELS, "LIST",
+     "items by comma: all | gpu | cpu | PLATFORM[:INDEX] | INDEX, each with /N or @C"},
+    {"batch", 0, WHOLE, AT(batch), 1, MODELS, "N", "global batch over all devices (256)"},
+    {"accumulate", 0, WHOLE, AT(accumulate), 1, RUNS, "K", "micro-batches a step (1)"},
+    {"epochs", 0, WHOLE, AT(epochs), 0, TRAINS, "N", "epochs in all (1)"},
+    {"steps", 0, WHOLE, AT(steps), 1, RUNS, "N", "steps in all; in bench, of each timed block"},
+    {"optimizer", 0, TEXT, AT(optimizer), 0, RUNS, "NAME",
+     "sgd, momentum, nesterov, adam or adamw (sgd)"},
+    {"lr", 0, NUMBER, AT(lr), 0, RUNS, "X", "learning rate (0.1; adam and adamw: 0.001)"},
+    {"momentum", 0, NUMBER, AT(momentum), 0, RUNS, "X", "of momentum and nesterov (0.9)"},
+    {"weight-decay", 0, NUMBER, AT(weight_decay), 0, RUNS, "X", "on all parameters (0)"},
+    {"schedule", 0, TEXT, AT(schedule), 0, RUNS, "SPEC",
+     "constant | step:EVERY:FACTOR | cosine[:MIN], each with ,warmup:STEPS"},
+    {"clip-norm", 0, NUMBER, AT(clip_norm), 0, RUNS, "X",
+     "largest norm of the whole gradient (0: no clipping)"},
+    {"no-guard", 0, FLAG, AT(no_guard), 0, RUNS, NULL, "go on after a step that is not finite"},
+    {"seed", 0, WHOLE, AT(seed), 0, MODELS, "N", "of initialisation, order and dropout (0)"},
+    {"shuffle", 0, TEXT, AT(shuffle), 0, FOR_TRAIN, "on|off", "a new order each epoch (on)"},
+    {"init", 0, TEXT, AT(init), 0, FOR_TRAIN, "FILE",
+     "start from a .safetensors file's parameters"},
+    {"precision", 0, TEXT, AT(precision), 0, RUNS, "TYPE", "f32 (bf16 and f16: not yet)"},
+    {"normalize", 0, TEXT, AT(normalize), 0, MODELS, "MEAN,STD",
+     "of image bytes, after the division by 255"},
+    {"cache-dir", 0, TEXT, AT(cache_dir), 0, MODELS | FOR_DEVICES, "DIR",
+     "compiled kernels and tuning records (~/.cache/cltrain)"},
+    {"checkpoint-dir", 0, TEXT, AT(checkpoint_dir), 0, FOR_TRAIN, "DIR", "save checkpoints there"},
+    {"checkpoint-every", 0, TEXT, AT(checkpoint_every), 0, FOR_TRAIN, "N|epoch",
+     "save every N steps or each epoch (default: at the end and when stopped)"},
+    {"resume", 0, FLAG, AT(resume), 0, FOR_TRAIN, NULL,
+     "go on from the newest checkpoint in --checkpoint-dir, if there is one"},
+    {"keep", 0, WHOLE, AT(keep), 0, FOR_TRAIN, "K", "keep the last K checkpoints (3; 0: all)"},
+    {"metrics", 0, TEXT, AT(metrics), 0, FOR_TRAIN, "FILE",
+     "JSON lines: one object a step, one an epoch; --resume goes on with the file"},
+    {"profile", 0, TEXT, AT(profile), 0, FOR_TRAIN, "FILE", "not in this version"},
+    {"checkpoint", 0, TEXT, AT(checkpoint), 0, FOR_EVAL, "DIR",
+     "a run's folder (its newest), a step's folder, or a .safetensors file"},
+    {"explain", 0, FLAG, AT(explain), 0, FOR_PLAN, NULL, "why each kernel variant was chosen"},
+    {"blocks", 0, WHOLE, AT(blocks), 1, FOR_BENCH, "N", "timed blocks (9)"},
+    {"warmup", 0, WHOLE, AT(warmup), 1, FOR_BENCH, "N", "steps before the first block (20)"},
+    {"output", 'o', TEXT, AT(output), 0, FOR_PLOT, "FILE", "the picture, a PNG file"},
+    {"json", 0, FLAG, AT(json), 0, FOR_DEVICES | FOR_BENCH | FOR_EVAL, NULL, "print JSON"},
+    {"quiet", 'q', FLAG, AT(quiet), 0, FOR_TRAIN, NULL, "print nothing but failures"},
+    {"help", 'h', FLAG, AT(help), 0, ALL, NULL, "this text"},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static void *place_of(settings *s, const option_row *row)
+{
+    return (char *)s + row->place;
+}
+
+static void settings_init(settings *s)
+{
+    *s = (settings){0};
+    for (int i = 0; i < ROWS; i++) {
+        if (rows[i].kind == WHOLE)
+            *(int64_t *)place_of(s, &rows[i]) = -1;
+        else if (rows[i].kind == NUMBER)
+            *(double *)place_of(s, &rows[i]) = NAN;
+    }
+}
+
+void settings_free(settings *s)
+{
+    for (int i = 0; i < ROWS; i++)
+        if (rows[i].kind == TEXT)
+            free(*(char **)place_of(s, &rows[i]));
+    poptFreeContext(s->context);
+}
+
+static int set_whole(const option_row *row, const char *text, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    const long long value = strtoll(text, &end, 10);
+    if (end == text || *end)
+        return usage_error("--%s %s: not a whole number", row->name, text);
+    if (errno || (double)value < row->least)
+        return usage_error("--%s %s: must be a whole number of at least %g", row->name, text,
+                           row->least);
+    *out = value;
+    return 0;
+}
+
+static int set_number(const option_row *row, const char *text, double *out)
+{
+    char *end;
+    const double value = strtod(text, &end);
+    if (end == text || *end)
+        return usage_error("--%s %s: not a number", row->name, text);
+    if (!isfinite(value) || value < row->least)
+        return usage_error("--%s %s: must be finite and at least %g", row->name, text, row->least);
+    *out = value;
+    return 0;
+}
+
+/* Takes `text`, which is malloc's. */
+static int set_option(settings *s, const option_row *row, char *text)
+{
+    void *place = place_of(s, row);
+    int code = 0;
+    if (row->kind == TEXT) {
+        free(*(char **)place);
+        *(char **)place = text;
+        return *text ? 0 : usage_error("--%s needs a value", row->name);
+    }
+    if (row->kind == FLAG)
+        *(int *)place = 1;
+    else if (row->kind == WHOLE)
+        code = set_whole(row, text, place);
+    else
+        code = set_number(row, text, place);
+    free(text);
+    return code;
+}
+
+static int unknown_option(unsigned command, const char *given)
+{
+    const char *names[ROWS];
+    int count = 0;
+    for (int i = 0; i < ROWS; i++)
+        if (rows[i].commands & command)
+            names[count++] = rows[i].name;
+    char word[100];
+    snprintf(word, sizeof word, "%s", given + strspn(given, "-"));
+    word[strcspn(word, "=")] = '\0';
+    const char *near = clt_nearest(word, names, count);
+    if (near)
+        return usage_error("unknown option %s; did you mean --%s?", given, near);
+    for (int i = 0; i < ROWS; i++)
+        if (!strcmp(rows[i].name, word))
+            return usage_error("option --%s does not belong to this subcommand; see --help", word);
+    return usage_error("unknown option %s; --help lists them", given);
+}
+
+static int read_options(settings *s, unsigned command, poptContext context)
+{
+    int value, code = 0;
+    while (!code && (value = poptGetNextOpt(context)) > 0)
+        code = set_option(s, &rows[value - 1], poptGetOptArg(context));
+    if (code || value == -1)
+        return code;
+    const char *given = poptBadOption(context, POPT_BADOPTION_NOALIAS);
+    if (value == POPT_ERROR_BADOPT)
+        return unknown_option(command, given);
+    if (value == POPT_ERROR_NOARG)
+        return usage_error("%s needs a value", given);
+    return usage_error("%s: %s", given, poptStrerror(value));
+}
+
+int settings_read(settings *s, unsigned command, int argc, const char **argv)
+{
+    struct poptOption table[ROWS + 1] = {0};
+    int count = 0;
+    settings_init(s);
+    for (int i = 0; i < ROWS; i++)
+        if (rows[i].commands & command)
+            table[count++] = (struct poptOption){.longName = rows[i].name,
+                                                 .shortName = rows[i].letter,
+                                                 .argInfo = rows[i].kind == FLAG ? POPT_ARG_NONE
+                                                                                 : POPT_ARG_STRING,
+                                                 .val = i + 1};
+    s->context = poptGetContext("cltrain", argc, argv, table, 0);
+    if (!s->context)
+        return failure("memory does not suffice");
+    const int code = read_options(s, command, s->context);
+    s->names = poptGetArgs(s->context);
+    while (s->names && s->names[s->n_names])
+        s->n_names++;
+    if (code || s->help || (command & (FOR_PLOT | FOR_BENCH)) || !s->n_names)
+        return code;
+    return usage_error("unexpected argument '%s'; --help lists the options", s->names[0]);
+}
+
+void settings_help(unsigned command)
+{
+    printf("\nOptions:\n");
+    for (int i = 0; i < ROWS; i++) {
+        char left[40];
+        if (!(rows[i].commands & command))
+            continue;
+        const char letter[] = {'-', rows[i].letter, ',', ' ', '\0'};
+        snprintf(left, sizeof left, "%s--%s %s", rows[i].letter ? letter : "", rows[i].name,
+                 rows[i].argument ? rows[i].argument : "");
+        printf("  %-26s %s\n", left, rows[i].help);
+    }
+}

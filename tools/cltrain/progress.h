@@ -1,0 +1,23 @@
+/* What a run prints: one line that is rewritten on a terminal, a line now and then elsewhere. */
+#ifndef CLTRAIN_COMMAND_PROGRESS_H
+#define CLTRAIN_COMMAND_PROGRESS_H
+
+#include <cltrain/fit.h>
+
+typedef struct progress {
+    int quiet, terminal;
+    int open;        /* a line stands on the terminal without its end */
+    int64_t first;   /* steps before this run's first; -1: not known yet */
+    double shown;    /* seconds of the run when something was printed last */
+    int64_t samples; /* since then */
+    double rate;     /* samples a second, as printed last */
+} progress;
+
+void progress_init(progress *p, int quiet);
+void progress_step(progress *p, const clt_progress *step);
+void progress_epoch(progress *p, const clt_progress *epoch);
+
+/* Ends an open line: before anything else is printed. */
+void progress_end(progress *p);
+
+#endif

@@ -1,0 +1,263 @@
+/* `cltrain train`. */
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "job.h"
+#include "message.h"
+#include "metrics.h"
+#include "progress.h"
+
+/* --- signals --------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t stopped_by;
+
+static void on_signal(int number)
+{
+    stopped_by = number;
+}
+
+/* The second signal of a kind finds the default action again. */
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static const char *signal_name(void)
+{
+    return stopped_by == SIGINT ? "SIGINT" : "SIGTERM";
+}
+
+/* --- reports --------------------------------------------------------------------------------- */
+
+typedef struct run {
+    const settings *settings;
+    job job;
+    metrics *metrics;
+    progress progress;
+    int metrics_failed;
+} run;
+
+static void on_step(void *user, const clt_progress *step)
+{
+    run *r = user;
+    if (r->metrics && metrics_step(r->metrics, step) != 0)
+        r->metrics_failed = 1;
+    progress_step(&r->progress, step);
+}
+
+static void on_epoch(void *user, const clt_progress *epoch)
+{
+    run *r = user;
+    if (r->metrics && metrics_epoch(r->metrics, epoch) != 0)
+        r->metrics_failed = 1;
+    progress_epoch(&r->progress, epoch);
+}
+
+static int should_stop(void *user)
+{
+    const run *r = user;
+    return stopped_by || r->metrics_failed;
+}
+
+/* --- options --------------------------------------------------------------------------------- */
+
+static int read_fit(const run *r, clt_fit_options *fit)
+{
+    const settings *s = r->settings;
+    job_fit(&r->job, s, fit);
+    if (s->shuffle && strcmp(s->shuffle, "on") && strcmp(s->shuffle, "off"))
+        return usage_error("--shuffle %s: must be on or off", s->shuffle);
+    fit->shuffle = !s->shuffle || !strcmp(s->shuffle, "on");
+    if (!s->checkpoint_dir && (s->checkpoint_every || s->resume || s->keep >= 0))
+        return usage_error("--%s needs --checkpoint-dir", s->checkpoint_every ? "checkpoint-every"
+                                                          : s->resume         ? "resume"
+                                                                              : "keep");
+    fit->checkpoint_dir = s->checkpoint_dir;
+    fit->resume = s->resume;
+    if (s->keep >= 0)
+        fit->keep = s->keep;
+    if (s->checkpoint_every && !strcmp(s->checkpoint_every, "epoch")) {
+        fit->checkpoint_every = -1;
+    } else if (s->checkpoint_every) {
+        char *end;
+        errno = 0;
+        fit->checkpoint_every = strtoll(s->checkpoint_every, &end, 10);
+        if (errno || *end || fit->checkpoint_every < 1)
+            return usage_error("--checkpoint-every %s: must be a number of steps of at least 1, or "
+                               "epoch",
+                               s->checkpoint_every);
+    }
+    return 0;
+}
+
+/* --- where a run writes, before it begins ---------------------------------------------------- */
+
+static int cannot_write(const char *dir)
+{
+    return failure("cannot write to the checkpoint folder %s: %s", dir, strerror(errno));
+}
+
+/* Makes the folder and those above it. */
+static int make_folders(const char *dir)
+{
+    char *path = strdup(dir);
+    if (!path)
+        return failure("memory does not suffice");
+    int made = 0;
+    for (char *at = path + 1;; at++) {
+        const char end = *at;
+        if (end && end != '/')
+            continue;
+        *at = '\0';
+        made = mkdir(path, 0777) == 0 || errno == EEXIST || errno == EISDIR;
+        *at = end;
+        if (!end)
+            break;
+    }
+    free(path);
+    return made ? 0 : cannot_write(dir);
+}
+
+static int holds_checkpoint(const char *dir)
+{
+    DIR *folder = opendir(dir);
+    int found = 0;
+    for (const struct dirent *entry; folder && (entry = readdir(folder));)
+        found |= !strncmp(entry->d_name, "step-", 5);
+    if (folder)
+        closedir(folder);
+    return found;
+}
+
+/* A new run does not mix its checkpoints with another's. */
+static int check_folder(const char *dir, int resume)
+{
+    if (!dir)
+        return 0;
+    const int code = make_folders(dir);
+    if (code)
+        return code;
+    if (!resume && holds_checkpoint(dir))
+        return usage_error("%s holds checkpoints already: --resume goes on from them, or name "
+                           "another folder",
+                           dir);
+    char *probe = malloc(strlen(dir) + 16);
+    if (!probe)
+        return failure("memory does not suffice");
+    sprintf(probe, "%s/.write-XXXXXX", dir);
+    const int fd = mkstemp(probe);
+    const int error = errno;
+    if (fd >= 0) {
+        close(fd);
+        unlink(probe);
+    }
+    free(probe);
+    errno = error;
+    return fd < 0 ? cannot_write(dir) : 0;
+}
+
+static int set_up(run *r, clt_fit_options *fit)
+{
+    const settings *s = r->settings;
+    int code = job_read(&r->job, s);
+    if (!code)
+        code = read_fit(r, fit);
+    if (!code)
+        code = job_data(&r->job, s, DATA_TRAIN | DATA_TEST);
+    if (!code)
+        code = job_devices(&r->job, s);
+    if (!code)
+        code = job_model(&r->job, s);
+    if (!code && s->init) {
+        clt_status status = clt_store_load(r->job.store, s->init);
+        code = status == CLT_OK ? 0 : library_failure(status);
+    }
+    if (!code)
+        code = job_trainer(&r->job, s);
+    if (!code)
+        code = check_folder(s->checkpoint_dir, s->resume);
+    if (!code && s->metrics)
+        code = metrics_open(s->metrics, s->resume, &r->metrics);
+    return code;
+}
+
+/* --- the run --------------------------------------------------------------------------------- */
+
+static void print_start(const run *r)
+{
+    const job *j = &r->job;
+    printf("%s: %lld parameters, %lld samples, %lld steps of %lld on", r->settings->model,
+           (long long)clt_store_parameters(j->store), (long long)clt_dataset_count(j->train),
+           (long long)j->steps, (long long)j->options.batch);
+    for (int i = 0; i < j->n_devices; i++)
+        printf("%s %s", i ? "," : "", clt_device_label(j->devices[i]));
+    printf("\n");
+    fflush(stdout);
+}
+
+static int stopped(const run *r)
+{
+    const char *dir = r->settings->checkpoint_dir;
+    if (!stopped_by)
+        return EXIT_FAILED; /* the metrics file, which metrics_close reports */
+    say("%s: %s%s%s%s", signal_name(), clt_error_message(), dir ? "; saved in " : "; nothing saved",
+        dir ? dir : ": there is no --checkpoint-dir", dir ? ", --resume goes on" : "");
+    return 128 + stopped_by;
+}
+
+static void print_end(const run *r)
+{
+    const char *dir = r->settings->checkpoint_dir;
+    if (r->progress.first < 0)
+        printf("nothing to do: the run has its %lld steps already\n", (long long)r->job.steps);
+    else
+        printf("done: %lld steps%s%s\n", (long long)clt_trainer_steps(r->job.trainer),
+               dir ? "; saved in " : "", dir ? dir : "");
+}
+
+static int train(run *r, clt_fit_options *fit)
+{
+    fit->on_step = on_step;
+    fit->on_epoch = on_epoch;
+    fit->should_stop = should_stop;
+    fit->user = r;
+    progress_init(&r->progress, r->settings->quiet);
+    if (!r->settings->quiet)
+        print_start(r);
+    const clt_status status = clt_fit(r->job.trainer, r->job.train, r->job.test, fit);
+    progress_end(&r->progress);
+    if (status == CLT_STOPPED)
+        return stopped(r);
+    if (status != CLT_OK)
+        return library_failure(status);
+    if (!r->settings->quiet)
+        print_end(r);
+    return EXIT_DONE;
+}
+
+int run_train(const settings *s)
+{
+    run r = {.settings = s};
+    clt_fit_options fit;
+    catch_signals();
+    int code = set_up(&r, &fit);
+    if (!code && stopped_by) {
+        say("%s before the first step", signal_name());
+        code = 128 + stopped_by;
+    }
+    if (!code)
+        code = train(&r, &fit);
+    const int written = metrics_close(r.metrics);
+    job_close(&r.job);
+    return code ? code : written;
+}
