@@ -18,6 +18,8 @@ static const command_row rows[] = {
     {"devices", FOR_DEVICES, run_devices, "[--json]",
      "what was found: platforms, devices, memory, remarks, why skipped"},
     {"train", FOR_TRAIN, run_train, "--model NAME --data SPEC [options]", "train a model"},
+    {"plot", FOR_PLOT, run_plot, "FILE.jsonl... -o FILE.png",
+     "loss and accuracy curves of files of --metrics"},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 

@@ -1,0 +1,222 @@
+#include "curves.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "message.h"
+
+/* --- reading --------------------------------------------------------------------------------- */
+
+/* What is known of an epoch's steps before all are read: their places are found at its end. */
+typedef struct reading {
+    curves *out;
+    double epoch; /* of the steps read last */
+    int first;    /* its first point in the curve */
+    int steps;    /* of the longest epoch so far */
+} reading;
+
+static int add(curve *c, double x, double y)
+{
+    if (c->count == c->room) {
+        const int room = c->room ? 2 * c->room : 1024;
+        point *points = realloc(c->points, (size_t)room * sizeof *points);
+        if (!points)
+            return failure("memory does not suffice");
+        c->points = points;
+        c->room = room;
+    }
+    c->points[c->count++] = (point){x, y};
+    return 0;
+}
+
+/* Gives the steps of the epoch that ended their places in it. The last epoch may have been cut
+ * short: its steps are as far apart as those before. */
+static void place_steps(reading *r)
+{
+    curve *c = &r->out->loss;
+    const int steps = c->count - r->first;
+    if (steps > r->steps)
+        r->steps = steps;
+    for (int i = 0; i < steps; i++)
+        c->points[r->first + i].x = r->epoch - 1 + (double)(i + 1) / r->steps;
+    r->first = c->count;
+}
+
+static double number_of(const json_t *record, const char *name)
+{
+    const json_t *value = json_object_get(record, name);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static int read_record(reading *r, const json_t *record, int line)
+{
+    curves *out = r->out;
+    const double epoch = number_of(record, "epoch");
+    if (!(epoch >= 1))
+        return failure("%s, line %d: no record of --metrics", out->path, line);
+    if (json_object_get(record, "step")) {
+        if (epoch != r->epoch)
+            place_steps(r);
+        r->epoch = epoch;
+        return add(&out->loss, 0, number_of(record, "loss"));
+    }
+    int code = add(&out->test_loss, epoch, number_of(record, "test_loss"));
+    if (!code)
+        code = add(&out->test_accuracy, epoch, number_of(record, "test_accuracy"));
+    return code;
+}
+
+static int read_lines(FILE *file, curves *out)
+{
+    reading r = {.out = out};
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t length;
+    int code = 0;
+    /* A run that goes on, or was killed, may have left a part of a line. */
+    for (int number = 1;
+         !code && (length = getline(&line, &room, file)) > 0 && line[length - 1] == '\n';
+         number++) {
+        json_error_t error;
+        json_t *record = json_loadb(line, (size_t)length, 0, &error);
+        code = json_is_object(record)
+                   ? read_record(&r, record, number)
+                   : failure("%s, line %d: not a JSON object", out->path, number);
+        json_decref(record);
+    }
+    free(line);
+    place_steps(&r);
+    if (!code && ferror(file))
+        code = failure("cannot read %s: %s", out->path, strerror(errno));
+    if (!code && !out->loss.count && !out->test_loss.count)
+        code = failure("%s has no record of --metrics", out->path);
+    return code;
+}
+
+int curves_read(const char *path, curves *out)
+{
+    *out = (curves){.path = path};
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return failure("cannot read %s: %s", path, strerror(errno));
+    const int code = read_lines(file, out);
+    fclose(file);
+    return code;
+}
+
+void curves_free(curves *c)
+{
+    free(c->loss.points);
+    free(c->test_loss.points);
+    free(c->test_accuracy.points);
+}
+
+/* --- drawing --------------------------------------------------------------------------------- */
+
+enum { SHOWN = 400, PARTS = 3 };
+
+static const curve *part_of(const curves *c, int part)
+{
+    return part == 0 ? &c->loss : part == 1 ? &c->test_loss : &c->test_accuracy;
+}
+
+/* Means of as many neighbours as leaves about SHOWN points, each at the last one's place. */
+static int window_of(const curve *c)
+{
+    return 1 + (c->count - 1) / SHOWN;
+}
+
+static void write_points(const curve *c, int window, FILE *script)
+{
+    for (int i = 0; i < c->count; i += window) {
+        const int end = i + window < c->count ? i + window : c->count;
+        double sum = 0;
+        for (int j = i; j < end; j++)
+            sum += c->points[j].y;
+        if (isfinite(sum))
+            fprintf(script, "%.9g %.9g\n", c->points[end - 1].x, sum / (end - i));
+        else
+            fprintf(script, "\n");
+    }
+}
+
+/* In gnuplot's double quotes. */
+static void write_quoted(const char *text, FILE *script)
+{
+    fputc('"', script);
+    for (; *text; text++) {
+        const unsigned char letter = (unsigned char)*text;
+        if (letter < ' ')
+            fputc('?', script);
+        else if (letter == '"' || letter == '\\')
+            fprintf(script, "\\%c", letter);
+        else
+            fputc(letter, script);
+    }
+    fputc('"', script);
+}
+
+static void write_curve(const curves *c, int file, int part, const char *what, FILE *script,
+                        int *drawn)
+{
+    if (!part_of(c, part)->count)
+        return;
+    char name[400];
+    const char *base = strrchr(c->path, '/');
+    snprintf(name, sizeof name, "%.300s%s", base ? base + 1 : c->path, what);
+    fprintf(script, "%s$data_%d_%d with %s lc %d title ", (*drawn)++ ? ", " : "plot ", file, part,
+            part ? "linespoints lw 2 pt 7 ps 0.8" : "lines lw 1", file + 1);
+    write_quoted(name, script);
+}
+
+static int any(const curves *list, int count, int part)
+{
+    for (int i = 0; i < count; i++)
+        if (part_of(&list[i], part)->count)
+            return 1;
+    return 0;
+}
+
+void curves_script(const curves *list, int count, const char *output, FILE *script)
+{
+    const int loss = any(list, count, 0) || any(list, count, 1), accuracy = any(list, count, 2);
+    int window = 1, drawn = 0;
+    for (int i = 0; i < count; i++)
+        for (int part = 0; part < PARTS; part++) {
+            const curve *c = part_of(&list[i], part);
+            const int own = part ? 1 : window_of(c);
+            window = own > window ? own : window;
+            if (!c->count)
+                continue;
+            fprintf(script, "$data_%d_%d << END\n", i, part);
+            write_points(c, own, script);
+            fprintf(script, "END\n");
+        }
+    fprintf(script, "set terminal pngcairo noenhanced size %d,600 font \"sans,11\"\nset output ",
+            600 * (loss + accuracy));
+    write_quoted(output, script);
+    fprintf(script, "\nset multiplot layout 1,%d\nset grid\nset xlabel \"epoch\"\n",
+            loss + accuracy);
+    if (loss) {
+        fprintf(script, "set title \"Loss\"\nset key top right\nset ylabel \"loss%s\"\n",
+                window > 1 ? " (training: means of neighbouring steps)" : "");
+        for (int i = 0; i < count; i++) {
+            write_curve(&list[i], i, 0, " training", script, &drawn);
+            write_curve(&list[i], i, 1, " test", script, &drawn);
+        }
+        fprintf(script, "\n");
+    }
+    if (accuracy) {
+        drawn = 0;
+        fprintf(script, "set title \"Accuracy\"\nset key bottom right\n"
+                        "set ylabel \"test accuracy\"\n");
+        for (int i = 0; i < count; i++)
+            write_curve(&list[i], i, 2, "", script, &drawn);
+        fprintf(script, "\n");
+    }
+    fprintf(script, "unset multiplot\nunset output\n");
+}

@@ -1,0 +1,29 @@
+/* The curves in a file of --metrics, and the gnuplot script that draws them. */
+#ifndef CLTRAIN_COMMAND_CURVES_H
+#define CLTRAIN_COMMAND_CURVES_H
+
+#include <stdio.h>
+
+/* x is in epochs: a step's is the end of its part of the epoch. */
+typedef struct point {
+    double x, y;
+} point;
+
+typedef struct curve {
+    point *points;
+    int count, room;
+} curve;
+
+typedef struct curves {
+    const char *path;
+    curve loss, test_loss, test_accuracy;
+} curves;
+
+/* Returns an exit code, after a message naming the file and line. curves_free in either case. */
+int curves_read(const char *path, curves *out);
+void curves_free(curves *c);
+
+/* Writes the script that draws all files into `output`. */
+void curves_script(const curves *list, int count, const char *output, FILE *script);
+
+#endif
