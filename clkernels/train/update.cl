@@ -54,7 +54,7 @@ kernel void step_word(global const ACC *partials, int n, float clip, int guard, 
         bad += partials[2 * i + 1];
     }
     const float norm = (float)sqrt(sum);
-    word[1] = clip > 0 && norm > clip ? clip / norm : 1.0f;
+    word[1] = clip > 0 ? fmin(1.0f, clip / (norm + 1e-6f)) : 1.0f;
     word[2] = norm;
     if (guard && bad > 0)
         word[0] = 0;
@@ -122,14 +122,16 @@ kernel void momentum(global const float *word, global float *w, global const flo
     UPDATE_END
 }
 
-/* correction1 = 1 - beta1^t, root2 = sqrt(1 - beta2^t). Kingma and Ba, ICLR 2015. */
+/* rest = 1 - beta, which floats would lose digits of; correction1 = 1 - beta1^t,
+ * root2 = sqrt(1 - beta2^t). Kingma and Ba, ICLR 2015. */
 kernel void adam(global const float *word, global float *w, global const float *g, int count,
                  float lr, float decay, int decoupled, global float *first, global float *second,
-                 float beta1, float beta2, float epsilon, float correction1, float root2)
+                 float rest1, float beta2, float rest2, float epsilon,
+                 float correction1, float root2)
 {
     UPDATE_BEGIN
-    const float16 m = fma((float16)(1 - beta1), grad - vload16(0, first + i), vload16(0, first + i));
-    const float16 v = fma((float16)(1 - beta2), grad * grad, beta2 * vload16(0, second + i));
+    const float16 m = fma((float16)rest1, grad - vload16(0, first + i), vload16(0, first + i));
+    const float16 v = fma((float16)rest2, grad * grad, beta2 * vload16(0, second + i));
     vstore16(m, 0, first + i);
     vstore16(v, 0, second + i);
     weight -= (lr / correction1) * m / (sqrt(v) / root2 + epsilon);

@@ -241,7 +241,7 @@ clt_status clt_update_set_word(clt_update *u, double sum_squares, bool finite)
     if (u->options.guard && !finite)
         u->stopped = true;
     u->host_word[0] = u->stopped ? 0 : 1;
-    u->host_word[1] = (float)norm > (float)clip && clip > 0 ? (float)clip / (float)norm : 1;
+    u->host_word[1] = clip > 0 ? fminf(1, (float)clip / ((float)norm + 1e-6f)) : 1;
     u->host_word[2] = (float)norm;
     return fill_word(u);
 }
@@ -270,8 +270,9 @@ static void optimizer_args(call *c, int bucket, int64_t step)
     case CLT_RULE_ADAMW:
         arg_buffer(c, c->update->replica->slots[0][bucket]);
         arg_buffer(c, c->update->replica->slots[1][bucket]);
-        arg_float(c, o->beta1);
+        arg_float(c, 1 - o->beta1);
         arg_float(c, o->beta2);
+        arg_float(c, 1 - o->beta2);
         arg_float(c, o->epsilon);
         arg_float(c, 1 - pow(o->beta1, t));
         arg_float(c, sqrt(1 - pow(o->beta2, t)));

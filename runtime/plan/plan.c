@@ -41,6 +41,8 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
     if (plan->options.fuse)
         CLT_TRY(clt_pass_fuse(graph));
     CLT_TRY(clt_graph_clean(graph, gradients, *n_gradients));
+    if (plan->options.portable)
+        return CLT_OK;
     CLT_TRY(clt_pass_layout(graph, target, gradients, *n_gradients));
     if (plan->options.fuse) {
         CLT_TRY(clt_graph_clean(graph, gradients, *n_gradients));

@@ -19,6 +19,7 @@ typedef struct clt_plan_options {
     int lanes;     /* 0: by the device's vector width */
     bool separate; /* every value its own buffer of exact size */
     bool fuse;
+    bool portable; /* the last variant of every operator, as for an unknown device */
 } clt_plan_options;
 
 static inline clt_plan_options clt_plan_options_default(clt_plan_mode mode, int64_t max_batch)

@@ -5,10 +5,14 @@
 #include "plan/plan.h"
 
 static const clt_variant *first_accepting(const clt_node *node, const clt_target *target,
-                                          clt_str *declined)
+                                          bool portable, clt_str *declined)
 {
     for (const clt_variant *v = node->op->variants; v && v->name; v++) {
         char why[CLT_WHY] = "";
+        if (portable && v[1].name) {
+            clt_str_add(declined, "%s: the plan is to be portable\n", v->name);
+            continue;
+        }
         if (!v->accepts || v->accepts(node, target, why))
             return v;
         clt_str_add(declined, "%s: %s\n", v->name, why);
@@ -16,13 +20,13 @@ static const clt_variant *first_accepting(const clt_node *node, const clt_target
     return NULL;
 }
 
-static clt_status choose(clt_plan_node *pn, const clt_target *target)
+static clt_status choose(clt_plan_node *pn, const clt_target *target, bool portable)
 {
     const clt_node *node = pn->node;
     if (node->op->view)
         return CLT_OK;
     clt_str declined = {0};
-    pn->variant = first_accepting(node, target, &declined);
+    pn->variant = first_accepting(node, target, portable, &declined);
     if (!pn->variant) {
         clt_status status =
             clt_fail(CLT_UNSUPPORTED, "node %s: no variant of %s accepts it on %s: %s", node->name,
@@ -46,6 +50,6 @@ static clt_status choose(clt_plan_node *pn, const clt_target *target)
 clt_status clt_plan_variants(clt_plan *plan, const clt_target *target)
 {
     for (int i = 0; i < plan->n_nodes; i++)
-        CLT_TRY(choose(&plan->nodes[i], target));
+        CLT_TRY(choose(&plan->nodes[i], target, plan->options.portable));
     return CLT_OK;
 }

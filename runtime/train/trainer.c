@@ -107,7 +107,8 @@ static int64_t largest_batch(const clt_graph *graph, clt_trainer *t)
 static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
 {
     clt_plan_options options = clt_plan_options_default(CLT_PLAN_TRAIN, t->per_device);
-    options.separate = t->options.separate;
+    options.separate = t->options.separate != 0;
+    options.portable = t->options.portable != 0;
     if (!graph->n_losses)
         return clt_fail(CLT_INVALID_ARGUMENT, "the graph has no loss: call clt_loss on it");
     clt_status status =

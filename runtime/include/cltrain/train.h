@@ -71,13 +71,16 @@ typedef struct clt_trainer_options {
     double weight_decay; /* 0 */
     int decoupled;       /* 0 */
     clt_schedule schedule;
-    double clip_norm; /* 0: no clipping; else the largest norm of the whole gradient */
-    int guard;        /* 1: a step with a non-finite gradient changes nothing, nor do later ones */
-    int64_t batch;    /* largest global batch of a step, all micro-batches together */
-    int accumulate;   /* 1; micro-batches a step, each of about batch / accumulate */
-    uint64_t seed;    /* of dropout */
-    int separate;     /* 0; 1: every value its own buffer (for memory checkers) */
-    int poison;       /* 0; 1: scratch memory is filled with NaN before each step (for tests) */
+    /* 0: no clipping; else gradients are multiplied by min(1, clip_norm / (norm + 1e-6)), with the
+     * norm of the whole gradient. */
+    double clip_norm;
+    int guard;      /* 1: a step with a non-finite gradient changes nothing, nor do later ones */
+    int64_t batch;  /* largest global batch of a step, all micro-batches together */
+    int accumulate; /* 1; micro-batches a step, each of about batch / accumulate */
+    uint64_t seed;  /* of dropout */
+    int separate;   /* 0; 1: every value its own buffer (for memory checkers) */
+    int portable;   /* 0; 1: the reference variant of every operator (for tests) */
+    int poison;     /* 0; 1: scratch memory is filled with NaN before each step (for tests) */
 } clt_trainer_options;
 
 CLT_API void clt_trainer_options_init(clt_trainer_options *options);
