@@ -1,32 +1,11 @@
 /*
- * One expression, element by element. Options: N_IN (1 to 4 operands a, b, c, d), EXPR (of type T,
- * of the operands and the numbers p0, p1), TA .. TD and TO (element types; default float).
+ * Statements, element by element. Options: N_IN (1 to 4 operands a, b, c, d) and BODY, made of
+ * LET(name,value) and OUT(value) over the operands, the numbers p0 .. p3 and the batch count n; T is
+ * the type of all but the numbers.
  *
- * flat: operands and result of the same stored elements. A work-item computes 16.
- * spread: operands are repeated along dimensions of stride 0. `size` holds the result's dimensions,
- * `sa` .. `sd` the operands' strides, 0 to repeat; up to 5 dimensions, the first padded with 1.
+ * A work-item computes 16 elements. flat: operands and result are stored alike. spread: operand a
+ * is read at the sum of i0 * a0 .. i5 * a5, i0 .. i5 being the index in a result of n0 x .. x n5.
  */
-#ifndef TA
-#define TA float
-#endif
-#ifndef TB
-#define TB float
-#endif
-#ifndef TC
-#define TC float
-#endif
-#ifndef TD
-#define TD float
-#endif
-#ifndef TO
-#define TO float
-#endif
-#define GLUE_(a, b) a##b
-#define GLUE(a, b) GLUE_(a, b)
-
-#define PARAMETERS                                                                                 \
-    global const TA *a_base, long a_offset IF2(, global const TB *b_base, long b_offset)           \
-        IF3(, global const TC *c_base, long c_offset) IF4(, global const TD *d_base, long d_offset)
 #if N_IN >= 2
 #define IF2(...) __VA_ARGS__
 #else
@@ -42,65 +21,91 @@
 #else
 #define IF4(...)
 #endif
+#define EACH(X) X(a) IF2(X(b)) IF3(X(c)) IF4(X(d))
+
+#define LET(name, value) const T name = value;
+#define OUT(value) return value;
 
 #define T float
-inline float one(float a IF2(, float b) IF3(, float c) IF4(, float d), float p0, float p1)
+inline float one(float a IF2(, float b) IF3(, float c) IF4(, float d), float p0, float p1, float p2,
+                 float p3, float n)
 {
-    return EXPR;
+    BODY
 }
 #undef T
 
 #define T float16
 inline float16 sixteen(float16 a IF2(, float16 b) IF3(, float16 c) IF4(, float16 d), float p0,
-                       float p1)
+                       float p1, float p2, float p3, float n)
 {
-    return EXPR;
+    BODY
 }
 #undef T
 
-#define LOAD16(TYPE, p) convert_float16(GLUE(vload, 16)(0, p))
+#define POINTERS                                                                                   \
+    global const float *a_base, long a_offset IF2(, global const float *b_base, long b_offset)     \
+        IF3(, global const float *c_base, long c_offset)                                           \
+            IF4(, global const float *d_base, long d_offset),                                      \
+        global float *out_base, long out_offset, long count, float p0, float p1, float p2,         \
+        float p3, int images
 
-kernel void flat(PARAMETERS, global TO *out_base, long out_offset, long count, float p0, float p1)
+kernel void flat(POINTERS)
 {
     const long at = (long)get_global_id(0) * 16;
+    const float n = (float)images;
     if (at >= count)
         return;
-    global const TA *a = a_base + a_offset + at;
-    IF2(global const TB *b = b_base + b_offset + at;)
-    IF3(global const TC *c = c_base + c_offset + at;)
-    IF4(global const TD *d = d_base + d_offset + at;)
-    global TO *out = out_base + out_offset + at;
+#define POINT(x) global const float *x = x##_base + x##_offset + at;
+    EACH(POINT)
+    global float *out = out_base + out_offset + at;
     if (at + 16 <= count) {
-        const float16 y = sixteen(LOAD16(TA, a) IF2(, LOAD16(TB, b)) IF3(, LOAD16(TC, c))
-                                      IF4(, LOAD16(TD, d)),
-                                  p0, p1);
-        vstore16(GLUE(GLUE(convert_, TO), 16)(y), 0, out);
+        vstore16(sixteen(vload16(0, a) IF2(, vload16(0, b)) IF3(, vload16(0, c))
+                             IF4(, vload16(0, d)),
+                         p0, p1, p2, p3, n),
+                 0, out);
         return;
     }
     for (int i = 0; i < (int)(count - at); i++)
-        out[i] = (TO)one(a[i] IF2(, b[i]) IF3(, c[i]) IF4(, d[i]), p0, p1);
+        out[i] = one(a[i] IF2(, b[i]) IF3(, c[i]) IF4(, d[i]), p0, p1, p2, p3, n);
 }
 
-kernel void spread(PARAMETERS, global TO *out_base, long out_offset, long count, int n1, int n2,
-                   int n3, int n4, long a0, int a1, int a2, int a3, int a4
-                   IF2(, long b0, int b1, int b2, int b3, int b4)
-                   IF3(, long c0, int c1, int c2, int c3, int c4)
-                   IF4(, long d0, int d1, int d2, int d3, int d4), float p0, float p1)
+#define STRIDES(x) , long x##0, long x##1, long x##2, long x##3, long x##4, long x##5
+
+/* The index's digits from the last on; `rest` keeps what is left. */
+#define DIGIT(k)                                                                                   \
+    long i##k = 0;                                                                                 \
+    if (n##k > 1) {                                                                                \
+        i##k = rest % n##k;                                                                        \
+        rest /= n##k;                                                                              \
+    }
+
+kernel void spread(POINTERS, long n0, long n1, long n2, long n3, long n4, long n5 EACH(STRIDES))
 {
-    const long i = (long)get_global_id(0);
-    if (i >= count)
+    const long first = (long)get_global_id(0) * 16;
+    const float n = (float)images;
+    if (first >= count)
         return;
-    const int i4 = (int)(i % n4);
-    const long r3 = i / n4;
-    const int i3 = (int)(r3 % n3);
-    const long r2 = r3 / n3;
-    const int i2 = (int)(r2 % n2);
-    const long r1 = r2 / n2;
-    const int i1 = (int)(r1 % n1);
-    const long i0 = r1 / n1;
-    const float a = a_base[a_offset + i0 * a0 + i1 * a1 + i2 * a2 + i3 * a3 + i4 * a4];
-    IF2(const float b = b_base[b_offset + i0 * b0 + i1 * b1 + i2 * b2 + i3 * b3 + i4 * b4];)
-    IF3(const float c = c_base[c_offset + i0 * c0 + i1 * c1 + i2 * c2 + i3 * c3 + i4 * c4];)
-    IF4(const float d = d_base[d_offset + i0 * d0 + i1 * d1 + i2 * d2 + i3 * d3 + i4 * d4];)
-    out_base[out_offset + i] = (TO)one(a IF2(, b) IF3(, c) IF4(, d), p0, p1);
+    const long end = min(first + 16, count);
+    for (long at = first; at < end;) {
+        long rest = at;
+        DIGIT(5) DIGIT(4) DIGIT(3) DIGIT(2) DIGIT(1) DIGIT(0)
+#define PLACE(x)                                                                                   \
+    global const float *x = x##_base + x##_offset + i0 * x##0 + i1 * x##1 + i2 * x##2 + i3 * x##3 + \
+                            i4 * x##4 + i5 * x##5;
+        EACH(PLACE)
+        global float *out = out_base + out_offset + at;
+        const int run = (int)min(end - at, n5 - i5);
+        at += run;
+#define SMOOTH(x) &&(x##5 == 0 || x##5 == 1)
+        if (run == 16 EACH(SMOOTH)) {
+#define LOAD(x) (x##5 ? vload16(0, x) : (float16)(x[0]))
+            vstore16(sixteen(LOAD(a) IF2(, LOAD(b)) IF3(, LOAD(c)) IF4(, LOAD(d)), p0, p1, p2, p3,
+                             n),
+                     0, out);
+            continue;
+        }
+        for (int i = 0; i < run; i++)
+            out[i] = one(a[i * a5] IF2(, b[i * b5]) IF3(, c[i * c5]) IF4(, d[i * d5]), p0, p1, p2,
+                         p3, n);
+    }
 }

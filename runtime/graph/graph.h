@@ -41,6 +41,7 @@ struct clt_value {
     clt_layout layout;
     char *name; /* NULL for most intermediates */
     bool output;
+    bool kept;          /* a parameter's gradient: passes neither merge nor remove it */
     clt_node *producer; /* NULL unless INTERMEDIATE */
     int slot;           /* which of the producer's outputs */
     clt_init init;      /* PARAMETER, STATE */

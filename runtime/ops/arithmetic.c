@@ -1,30 +1,113 @@
-/* Sums, differences, products, quotients and copies. */
+/* Sums, differences, products and quotients with broadcasting, scaling and copies. */
 #include "ops/elementwise.h"
+#include "ops/move.h"
 #include "ops/ops.h"
+#include "ops/tensor.h"
 #include <cltrain/ops.h>
 
-static void emit_add(const clt_node *node, const clt_target *target, clt_program *p)
+static const clt_elementwise_attr no_numbers;
+
+static clt_status add_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                               clt_value **dx)
 {
-    clt_elementwise_emit(node, target, p, "a+b");
+    for (int i = 0; i < 2; i++)
+        if (wanted[i])
+            dx[i] = clt_sum_to(dy[0], &node->in[i]->type);
+    return CLT_OK;
 }
 
-static const clt_variant variants_add[] = {{"elementwise", NULL, emit_add}, {0}};
-
-const clt_op clt_op_add = {.name = "add",
-                           .min_in = 2,
-                           .max_in = 2,
-                           .n_out = 1,
-                           .infer = clt_elementwise_infer,
-                           .lanes = clt_elementwise_lanes,
-                           .in_place = 3,
-                           .variants = variants_add};
-
-static void emit_copy(const clt_node *node, const clt_target *target, clt_program *p)
+static clt_status sub_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                               clt_value **dx)
 {
-    clt_elementwise_emit(node, target, p, "a");
+    if (wanted[0])
+        dx[0] = clt_sum_to(dy[0], &node->in[0]->type);
+    if (wanted[1])
+        dx[1] = clt_sum_to(clt_scale(dy[0], -1), &node->in[1]->type);
+    return CLT_OK;
 }
 
-static const clt_variant variants_copy[] = {{"elementwise", NULL, emit_copy}, {0}};
+static clt_status mul_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                               clt_value **dx)
+{
+    for (int i = 0; i < 2; i++)
+        if (wanted[i])
+            dx[i] = clt_sum_to(clt_mul(dy[0], node->in[1 - i]), &node->in[i]->type);
+    return CLT_OK;
+}
+
+/* d(a / b) = da / b - (a / b) db / b. */
+static clt_status div_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                               clt_value **dx)
+{
+    if (wanted[0])
+        dx[0] = clt_sum_to(clt_div(dy[0], node->in[1]), &node->in[0]->type);
+    if (wanted[1]) {
+        clt_value *product = clt_div(clt_mul(dy[0], node->out[0]), node->in[1]);
+        dx[1] = clt_sum_to(clt_scale(product, -1), &node->in[1]->type);
+    }
+    return CLT_OK;
+}
+
+static clt_status scale_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                                 clt_value **dx)
+{
+    const clt_elementwise_attr attr = {{((const clt_elementwise_attr *)node->attr)->p[0], 0}};
+    (void)wanted;
+    dx[0] = attr.p[0] == 1 ? dy[0] : clt_emit1(&clt_op_scale, &attr, 1, dy[0]);
+    return CLT_OK;
+}
+
+static void describe_scale(const clt_node *node, clt_str *text)
+{
+    const clt_elementwise_attr *attr = node->attr;
+    clt_str_add(text, "x * %g + %g", (double)attr->p[0], (double)attr->p[1]);
+}
+
+CLT_ELEMENTWISE_OP(add, 2, add_gradient, NULL);
+CLT_ELEMENTWISE_OP(sub, 2, sub_gradient, NULL);
+CLT_ELEMENTWISE_OP(mul, 2, mul_gradient, NULL);
+CLT_ELEMENTWISE_OP(div, 2, div_gradient, NULL);
+CLT_ELEMENTWISE_OP(scale, 1, scale_gradient, describe_scale);
+
+clt_value *clt_add(clt_value *a, clt_value *b)
+{
+    return clt_emit1(&clt_op_add, &no_numbers, 2, a, b);
+}
+
+clt_value *clt_sub(clt_value *a, clt_value *b)
+{
+    return clt_emit1(&clt_op_sub, &no_numbers, 2, a, b);
+}
+
+clt_value *clt_mul(clt_value *a, clt_value *b)
+{
+    return clt_emit1(&clt_op_mul, &no_numbers, 2, a, b);
+}
+
+clt_value *clt_div(clt_value *a, clt_value *b)
+{
+    return clt_emit1(&clt_op_div, &no_numbers, 2, a, b);
+}
+
+clt_value *clt_scale(clt_value *x, double factor)
+{
+    const clt_elementwise_attr attr = {{(float)factor, 0}};
+    return clt_emit1(&clt_op_scale, &attr, 1, x);
+}
+
+clt_value *clt_add_scalar(clt_value *x, double term)
+{
+    const clt_elementwise_attr attr = {{1, (float)term}};
+    return clt_emit1(&clt_op_scale, &attr, 1, x);
+}
+
+/* --- copy ------------------------------------------------------------------------------------ */
+
+static clt_status infer_copy(const clt_node *node, clt_type *out)
+{
+    *out = node->in[0]->type;
+    return CLT_OK;
+}
 
 static clt_status copy_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
                                 clt_value **dx)
@@ -35,21 +118,99 @@ static clt_status copy_gradient(const clt_node *node, clt_value *const *dy, cons
     return CLT_OK;
 }
 
+static bool accepts_f32(const clt_node *node, const clt_target *target, char *why)
+{
+    (void)target;
+    return node->in[0]->type.dtype == CLT_F32 || clt_decline(why, "for f32");
+}
+
+static void emit_elementwise(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_elementwise_emit(node, target, p, "OUT(a)");
+}
+
+static void emit_move(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = clt_move_of(&node->in[0]->type, &node->out[0]->type);
+    clt_move_emit(&move, 0, target, p);
+}
+
+static const clt_variant variants_copy[] = {
+    {"elementwise", accepts_f32, emit_elementwise},
+    {"move", NULL, emit_move},
+    {0},
+};
+
 const clt_op clt_op_copy = {.name = "copy",
                             .min_in = 1,
                             .max_in = 1,
                             .n_out = 1,
-                            .infer = clt_elementwise_infer,
+                            .attr_bytes = sizeof(clt_elementwise_attr),
+                            .infer = infer_copy,
                             .gradient = copy_gradient,
                             .lanes = clt_elementwise_lanes,
                             .variants = variants_copy};
 
-clt_value *clt_add(clt_value *a, clt_value *b)
-{
-    return clt_emit1(&clt_op_add, NULL, 2, a, b);
-}
-
 clt_value *clt_copy(clt_value *x)
 {
-    return clt_emit1(&clt_op_copy, NULL, 1, x);
+    return clt_emit1(&clt_op_copy, &no_numbers, 1, x);
+}
+
+/* --- expand ---------------------------------------------------------------------------------- */
+
+typedef struct expand_attr {
+    clt_elementwise_attr numbers;
+    clt_type to;
+} expand_attr;
+
+static clt_status infer_expand(const clt_node *node, clt_type *out)
+{
+    const expand_attr *attr = node->attr;
+    const clt_type *in = &node->in[0]->type;
+    char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+    bool fits = in->dtype == CLT_F32 && attr->to.dtype == CLT_F32 && in->rank <= attr->to.rank;
+    for (int k = 0; fits && k < in->rank; k++)
+        fits = in->dims[k] == 1 || in->dims[k] == attr->to.dims[k + attr->to.rank - in->rank];
+    if (!fits)
+        return clt_fail(CLT_SHAPE, "%s: %s does not broadcast to %s", node->op->name,
+                        clt_type_text(in, a), clt_type_text(&attr->to, b));
+    *out = attr->to;
+    return CLT_OK;
+}
+
+static clt_status expand_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                                  clt_value **dx)
+{
+    (void)wanted;
+    dx[0] = clt_sum_to(dy[0], &node->in[0]->type);
+    return CLT_OK;
+}
+
+#define EXPAND_OP(NAME, GRADIENT)                                                                  \
+    const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
+                                  .min_in = 1,                                                     \
+                                  .max_in = 1,                                                     \
+                                  .n_out = 1,                                                      \
+                                  .attr_bytes = sizeof(expand_attr),                               \
+                                  .infer = infer_expand,                                           \
+                                  .gradient = GRADIENT,                                            \
+                                  .lanes = clt_elementwise_lanes,                                  \
+                                  .absorb = clt_elementwise_absorb,                                \
+                                  .variants = clt_elementwise_variants}
+
+EXPAND_OP(expand, expand_gradient);
+EXPAND_OP(mean_grad, NULL);
+
+clt_value *clt_expand_to(clt_value *x, const clt_type *to)
+{
+    expand_attr attr = {.numbers = {{0}}};
+    attr.to = *to;
+    return clt_emit1(&clt_op_expand, &attr, 1, x);
+}
+
+clt_value *clt_mean_grad(clt_value *dy, const clt_type *to, double fixed, double per_image)
+{
+    expand_attr attr = {.numbers = {{(float)fixed, (float)per_image}}};
+    attr.to = *to;
+    return clt_emit1(&clt_op_mean_grad, &attr, 1, dy);
 }

@@ -4,8 +4,47 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "ops/ops.h"
+#include "ops/walk.h"
 
-enum { SPREAD_DIMS = 5 };
+#define ROOT_HALF "0.70710678f"
+#define GELU_U "(0.79788456f*(b+0.044715f*b*b*b))"
+
+/* y < 0 rather than fmax, so that a NaN stays one. `x_grad` operators take (dy, y), gelu's (dy, x).
+ */
+static const clt_elementwise_row rows[] = {
+    {&clt_op_copy, 0, "a"},
+    {&clt_op_expand, 0, "a"},
+    {&clt_op_add, 0, "a+b"},
+    {&clt_op_sub, 0, "a-b"},
+    {&clt_op_mul, 0, "a*b"},
+    {&clt_op_div, 0, "a/b"},
+    {&clt_op_scale, 2, "a*p0+p1"},
+    {&clt_op_relu, 0, "a<(T)0?(T)0:a"},
+    {&clt_op_relu_grad, 0, "b<=(T)0?(T)0:a"},
+    {&clt_op_leaky_relu, 1, "a<(T)0?a*p0:a"},
+    {&clt_op_leaky_relu_grad, 1, "b<=(T)0?a*p0:a"},
+    {&clt_op_sigmoid, 0, "1.0f/(1.0f+exp(-a))"},
+    {&clt_op_sigmoid_grad, 0, "a*b*(1.0f-b)"},
+    {&clt_op_tanh, 0, "tanh(a)"},
+    {&clt_op_tanh_grad, 0, "a*(1.0f-b*b)"},
+    {&clt_op_gelu, 0, "0.5f*a*(1.0f+erf(a*" ROOT_HALF "))"},
+    {&clt_op_gelu_grad, 0, "a*(0.5f*(1.0f+erf(b*" ROOT_HALF "))+b*0.39894228f*exp(-0.5f*b*b))"},
+    {&clt_op_gelu_tanh, 0, "0.5f*a*(1.0f+tanh(0.79788456f*(a+0.044715f*a*a*a)))"},
+    {&clt_op_gelu_tanh_grad, 0,
+     "0.5f*a*(1.0f+tanh(" GELU_U ")+b*(1.0f-tanh(" GELU_U ")*tanh(" GELU_U
+     "))*0.79788456f*(1.0f+0.134145f*b*b))"},
+    {&clt_op_mean_grad, 2, "a/(p0+p1*n)"},
+    {&clt_op_max_grad, 0, "b==c?a/d:(T)0"},
+};
+
+const clt_elementwise_row *clt_elementwise_find(const clt_op *op)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].op == op)
+            return &rows[i];
+    return NULL;
+}
 
 /* Dimension `axis` of `type`, counted from the end of a result of rank `rank`; 1 where absent. */
 static int64_t aligned_dim(const clt_type *type, int rank, int axis)
@@ -14,27 +53,41 @@ static int64_t aligned_dim(const clt_type *type, int rank, int axis)
     return own < 0 ? 1 : type->dims[own];
 }
 
+static clt_status fail_shapes(const clt_node *node, int operand, const char *what)
+{
+    char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+    return clt_fail(CLT_SHAPE, "%s: %s and %s %s", node->op->name,
+                    clt_type_text(&node->in[0]->type, a),
+                    clt_type_text(&node->in[operand]->type, b), what);
+}
+
 clt_status clt_elementwise_infer(const clt_node *node, clt_type *out)
 {
     clt_type type = node->in[0]->type;
-    for (int i = 1; i < node->n_in; i++)
+    int batched = 0;
+    for (int i = 0; i < node->n_in; i++) {
+        if (node->in[i]->type.dtype != CLT_F32) {
+            char text[CLT_TYPE_TEXT];
+            return clt_fail(CLT_UNSUPPORTED, "%s: operand %d is %s; cast it to f32 first",
+                            node->op->name, i, clt_type_text(&node->in[i]->type, text));
+        }
         if (node->in[i]->type.rank > type.rank)
             type.rank = node->in[i]->type.rank;
+    }
     for (int axis = 0; axis < type.rank; axis++) {
         int64_t size = 1;
         for (int i = 0; i < node->n_in; i++) {
             const int64_t dim = aligned_dim(&node->in[i]->type, type.rank, axis);
             if (dim == 1 || dim == size)
                 continue;
-            if (size != 1) {
-                char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
-                return clt_fail(CLT_SHAPE, "%s: %s and %s do not broadcast", node->op->name,
-                                clt_type_text(&node->in[0]->type, a),
-                                clt_type_text(&node->in[i]->type, b));
-            }
+            if (size != 1)
+                return fail_shapes(node, i, "do not broadcast");
             size = dim;
         }
         type.dims[axis] = size;
+        batched += size < 0;
+        if (batched > 1)
+            return fail_shapes(node, node->n_in - 1, "broadcast to two dimensions of the batch");
     }
     *out = type;
     return CLT_OK;
@@ -42,150 +95,79 @@ clt_status clt_elementwise_infer(const clt_node *node, clt_type *out)
 
 int clt_elementwise_lanes(const clt_node *node)
 {
-    if (!clt_value_leads_with_batch(node->out[0]))
+    if (!clt_value_leads_with_batch(node->out[0]) || node->out[0]->type.dtype != CLT_F32)
         return CLT_LANES_NO;
     const int rank = node->out[0]->type.rank;
     for (int i = 0; i < node->n_in; i++) {
         const clt_type *type = &node->in[i]->type;
-        if (node->in[i]->type.dtype != CLT_F32 || (clt_type_has_batch(type) && type->rank != rank))
+        if (type->dtype != CLT_F32 || (clt_type_has_batch(type) && type->rank != rank))
             return CLT_LANES_NO;
     }
-    return node->out[0]->type.dtype == CLT_F32 ? CLT_LANES_FOLLOW : CLT_LANES_NO;
+    return CLT_LANES_FOLLOW;
 }
 
-/* --- as it lies in memory -------------------------------------------------------------------- */
-
-/* Dimensions as stored, aligned to the result: in LANES [groups of lanes, rest.., lane]. Sizes of
- * operands without a batch are 1 in the first and last of these. */
-typedef struct stored {
-    int rank;
-    int64_t dims[CLT_MAX_RANK + 1]; /* 1: repeated; the group dimension is kept negative */
-} stored;
-
-static stored stored_dims(const clt_value *value, const clt_value *result, int lanes)
+/* Steps of an operand along the stored dimensions of the result, 0 where it is repeated. In LANES,
+ * these are [groups, rest.., lane], and what lies plain has no batch and repeats along both ends.
+ */
+static void operand_strides(const clt_value *value, const clt_value *result, const clt_walk *walk,
+                            int64_t *strides)
 {
-    const bool in_lanes = result->layout == CLT_LAYOUT_LANES;
-    stored s = {.rank = result->type.rank + (in_lanes ? 1 : 0)};
-    for (int axis = 0; axis < result->type.rank; axis++)
-        s.dims[axis] = aligned_dim(&value->type, result->type.rank, axis);
-    if (in_lanes)
-        s.dims[s.rank - 1] = value->layout == CLT_LAYOUT_LANES ? lanes : 1;
-    return s;
+    int64_t own[CLT_WALK_RANK], row_major[CLT_WALK_RANK];
+    const bool in_lanes = value->layout == CLT_LAYOUT_LANES;
+    for (int k = 0; k < walk->rank; k++)
+        own[k] = k < result->type.rank ? aligned_dim(&value->type, result->type.rank, k)
+                                       : (in_lanes ? walk->lanes : 1);
+    clt_row_major(walk->rank, own, row_major);
+    for (int k = 0; k < walk->rank; k++)
+        strides[k] = own[k] == walk->dims[k] ? row_major[k] : 0;
 }
 
-static bool same_as_result(const clt_node *node)
-{
-    for (int i = 0; i < node->n_in; i++)
-        if (node->in[i]->layout != node->out[0]->layout ||
-            node->in[i]->type.rank != node->out[0]->type.rank ||
-            memcmp(node->in[i]->type.dims, node->out[0]->type.dims,
-                   (size_t)node->in[i]->type.rank * sizeof(int64_t)))
-            return false;
-    return true;
-}
-
-static const char *c_type(clt_dtype dtype)
-{
-    switch (dtype) {
-    case CLT_I32:
-        return "int";
-    case CLT_U8:
-        return "uchar";
-    case CLT_F64:
-        return "double";
-    default:
-        return "float";
-    }
-}
-
-static void begin(const clt_node *node, clt_program *p, const char *kernel, const char *expression)
-{
-    char types[160] = "";
-    size_t used = 0;
-    for (int i = 0; i < node->n_in; i++)
-        if (node->in[i]->type.dtype != CLT_F32)
-            used += (size_t)snprintf(types + used, sizeof types - used, " -DT%c=%s", 'A' + i,
-                                     c_type(node->in[i]->type.dtype));
-    if (node->out[0]->type.dtype != CLT_F32)
-        snprintf(types + used, sizeof types - used, " -DTO=%s", c_type(node->out[0]->type.dtype));
-    clt_launch_begin(p, "portable/elementwise.cl", kernel, "-DN_IN=%d%s -DEXPR=%s", node->n_in,
-                     types, expression);
-    for (int i = 0; i < node->n_in; i++)
-        clt_arg_in(p, i);
-    clt_arg_out(p, 0);
-}
-
-static void end(const clt_node *node, clt_program *p)
-{
-    const clt_elementwise_attr *attr = node->attr;
-    clt_arg_float(p, attr ? attr->p[0] : 0);
-    clt_arg_float(p, attr ? attr->p[1] : 0);
-}
-
-/* Merges neighbouring dimensions along which every operand is either whole or repeated, then emits
- * sizes and strides for SPREAD_DIMS dimensions. */
-static void emit_spread(const clt_node *node, const clt_target *target, clt_program *p,
-                        const char *expression)
+static clt_walk walk_of(const clt_node *node, int lanes)
 {
     const clt_value *result = node->out[0];
-    stored all[5];
-    all[0] = stored_dims(result, result, target->lanes);
+    clt_walk walk = {.rank = result->type.rank, .n_arrays = node->n_in};
+    memcpy(walk.dims, result->type.dims, (size_t)walk.rank * sizeof(int64_t));
+    if (result->layout == CLT_LAYOUT_LANES) {
+        walk.lanes = lanes;
+        walk.dims[walk.rank++] = lanes;
+    }
     for (int i = 0; i < node->n_in; i++)
-        all[i + 1] = stored_dims(node->in[i], result, target->lanes);
-    const int n = node->n_in + 1;
-    int rank = all[0].rank;
-    for (int axis = rank - 2; axis >= 0; axis--) {
-        bool merges = true;
-        for (int i = 1; i < n; i++)
-            merges = merges && (all[i].dims[axis] == all[0].dims[axis]) ==
-                                   (all[i].dims[axis + 1] == all[0].dims[axis + 1]);
-        merges = merges && (axis > 0 || all[0].dims[0] > 0);
-        if (!merges)
-            continue;
-        for (int i = 0; i < n; i++) {
-            all[i].dims[axis] *= all[i].dims[axis + 1];
-            memmove(&all[i].dims[axis + 1], &all[i].dims[axis + 2],
-                    (size_t)(rank - axis - 2) * sizeof(int64_t));
-        }
-        rank--;
-    }
-    if (rank > SPREAD_DIMS) {
-        p->status =
-            clt_fail(CLT_UNSUPPORTED, "node %s broadcasts along too many dimensions", node->name);
-        return;
-    }
-    begin(node, p, "spread", expression);
-    const clt_extent count = clt_extent_stored(result, target->lanes);
-    clt_arg_long(p, count);
-    for (int k = 1; k < SPREAD_DIMS; k++)
-        clt_arg_int(p, k < rank ? clt_extent_dim(all[0].dims[k]) : clt_fixed(1));
-    for (int i = 1; i < n; i++) {
-        clt_extent strides[SPREAD_DIMS] = {{0}}, stride = clt_fixed(1);
-        for (int k = rank - 1; k >= 0; k--) {
-            const int64_t dim = all[i].dims[k];
-            strides[k] = dim == 1 ? clt_fixed(0) : stride;
-            stride.mul *= dim < 0 ? -dim : dim;
-            if (dim < 0)
-                stride.pre = 1;
-        }
-        clt_arg_long(p, strides[0]);
-        for (int k = 1; k < SPREAD_DIMS; k++)
-            clt_arg_int(p, strides[k]);
-    }
-    end(node, p);
-    clt_range_items(p, target, count);
+        operand_strides(node->in[i], result, &walk, walk.strides[i]);
+    clt_walk_merge(&walk);
+    return walk;
 }
 
 void clt_elementwise_emit(const clt_node *node, const clt_target *target, clt_program *p,
-                          const char *expression)
+                          const char *body)
 {
-    if (!same_as_result(node)) {
-        emit_spread(node, target, p, expression);
-        return;
-    }
+    enum { DIMS = 6, CHUNK = 16 };
+    static const clt_elementwise_attr none;
+    const clt_elementwise_attr *attr = node->op->attr_bytes ? node->attr : &none;
+    const clt_walk walk = walk_of(node, target->lanes);
+    const bool flat = clt_walk_flat(&walk);
     const clt_extent count = clt_extent_stored(node->out[0], target->lanes);
-    begin(node, p, "flat", expression);
+    clt_launch_begin(p, "portable/elementwise.cl", flat ? "flat" : "spread", "-DN_IN=%d -DBODY=%s",
+                     node->n_in, body);
+    for (int i = 0; i < node->n_in; i++)
+        clt_arg_in(p, i);
+    clt_arg_out(p, 0);
     clt_arg_long(p, count);
-    end(node, p);
-    clt_range1(p, clt_extent_ceil(count, 256, 16), 16);
+    for (int i = 0; i < CLT_ELEMENTWISE_NUMBERS; i++)
+        clt_arg_float(p, attr->p[i]);
+    clt_arg_run(p, CLT_RUN_COUNT);
+    if (!flat) {
+        clt_arg_walk_sizes(p, &walk, DIMS);
+        for (int i = 0; i < node->n_in; i++)
+            clt_arg_walk_strides(p, &walk, i, DIMS);
+    }
+    clt_range1(p, clt_extent_ceil(count, CHUNK * 16, 16), 16);
 }
+
+static void emit(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    char body[256];
+    snprintf(body, sizeof body, "OUT(%s)", clt_elementwise_find(node->op)->expression);
+    clt_elementwise_emit(node, target, p, body);
+}
+
+const clt_variant clt_elementwise_variants[] = {{"elementwise", NULL, emit}, {0}};

@@ -1,26 +1,64 @@
 /*
  * Operators that compute every element of the result from the elements of the operands at the same
- * index (after broadcasting, by PyTorch's rules). Each is a row: an expression in OpenCL C over the
- * operands a, b, c, d and the numbers p0, p1, valid for the type T = float and T = float16. All
- * share clkernels/portable/elementwise.cl.
+ * index (after broadcasting, by PyTorch's rules). Each is a row of a table in elementwise.c: an
+ * expression in OpenCL C over the operands a, b, c, d, the attribute's numbers p0 .. p3 and the
+ * batch count n, without spaces, valid for T = float and T = float16. All share
+ * clkernels/portable/elementwise.cl. All operands are f32.
  */
 #ifndef CLT_OPS_ELEMENTWISE_H
 #define CLT_OPS_ELEMENTWISE_H
 
+#include "ops/activation.h"
 #include "ops/launch.h"
 
+enum { CLT_ELEMENTWISE_IN = 4, CLT_ELEMENTWISE_NUMBERS = 4 };
+
 typedef struct clt_elementwise_attr {
-    float p[2];
+    float p[CLT_ELEMENTWISE_NUMBERS];
 } clt_elementwise_attr;
 
-/* Shape rules: operands broadcast against each other; dtype of operand 0. */
+/* Begins the attribute of every operator in the table: what it has beyond the numbers follows. */
+typedef struct clt_elementwise_row {
+    const clt_op *op;
+    int numbers; /* how many of p0 .. p3 it uses */
+    const char *expression;
+} clt_elementwise_row;
+
+/* The operator's row, or NULL. */
+const clt_elementwise_row *clt_elementwise_find(const clt_op *op);
+
+/* Shape rules: operands broadcast against each other. */
 clt_status clt_elementwise_infer(const clt_node *node, clt_type *out);
 
-/* FOLLOW where every operand with a batch has the shape of the result, or has no batch at all. */
+/* FOLLOW where every operand with a batch has the rank of the result. */
 int clt_elementwise_lanes(const clt_node *node);
 
-/* Emits the launch for an expression. */
+/* The one variant of all of them. */
+extern const clt_variant clt_elementwise_variants[];
+
+/* Emits the launch for statements LET(t0,..)LET(t1,..)OUT(..) over the node's operands. */
 void clt_elementwise_emit(const clt_node *node, const clt_target *target, clt_program *program,
-                          const char *expression);
+                          const char *body);
+
+/* Fusion: the node becomes a `map` that also computes `next` (see map.c). */
+bool clt_elementwise_absorb(clt_node *node, const clt_node *next);
+
+/* The epilogue that does what an activation's node does; false: the node is none. */
+bool clt_activation_of(const clt_node *node, clt_epilogue *epilogue);
+
+/* An operator of the table with N operands and the attribute clt_elementwise_attr. */
+#define CLT_ELEMENTWISE_OP(NAME, N, GRADIENT, DESCRIBE)                                            \
+    const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
+                                  .min_in = N,                                                     \
+                                  .max_in = N,                                                     \
+                                  .n_out = 1,                                                      \
+                                  .attr_bytes = sizeof(clt_elementwise_attr),                      \
+                                  .infer = clt_elementwise_infer,                                  \
+                                  .gradient = GRADIENT,                                            \
+                                  .describe = DESCRIBE,                                            \
+                                  .lanes = clt_elementwise_lanes,                                  \
+                                  .in_place = 15,                                                  \
+                                  .absorb = clt_elementwise_absorb,                                \
+                                  .variants = clt_elementwise_variants}
 
 #endif

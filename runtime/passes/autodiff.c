@@ -145,6 +145,8 @@ clt_status clt_pass_train(clt_graph *graph, clt_value **gradients)
     for (int i = 0; i < n_wanted; i++) {
         if (gradients[i])
             gradients[i] = own_value(gradients[i], gradients, i);
+        if (gradients[i])
+            gradients[i]->kept = true;
         CLT_TRY_GOTO(status, clt_graph_status(graph), done);
     }
 done:

@@ -7,7 +7,7 @@
 static clt_node *only_user(const clt_graph *graph, const clt_value *value)
 {
     clt_node *user = NULL;
-    if (value->output || value->name)
+    if (value->output || value->name || value->kept)
         return NULL;
     for (int i = 0; i < graph->n_nodes; i++)
         for (int j = 0; j < graph->nodes[i]->n_in; j++)
@@ -33,7 +33,9 @@ static bool fuse_node(clt_graph *graph, clt_node *node)
     if (!node->op->absorb)
         return false;
     clt_node *next = only_user(graph, node->out[0]);
-    if (!next || next->n_out != 1 || next->in[0] != node->out[0] || !node->op->absorb(node, next))
+    /* Forward stays forward: it also runs without the backward. */
+    if (!next || next->n_out != 1 || next->in[0] != node->out[0] ||
+        next->backward != node->backward || !node->op->absorb(node, next))
         return false;
     /* The node now computes next's output: it takes over that value, and the old one dies. */
     clt_value *old = node->out[0], *result = next->out[0];
@@ -41,7 +43,7 @@ static bool fuse_node(clt_graph *graph, clt_node *node)
     result->producer = node;
     next->out[0] = old;
     old->producer = next;
-    next->in[0] = result; /* dead, but acyclic: nothing depends on `old` */
+    next->n_in = 0; /* dead: it uses nothing any more */
     return true;
 }
 

@@ -39,7 +39,7 @@ static bool same_node(const clt_node *a, const clt_node *b)
 static bool named(const clt_node *node)
 {
     for (int i = 0; i < node->n_out; i++)
-        if (node->out[i]->name || node->out[i]->output)
+        if (node->out[i]->name || node->out[i]->output || node->out[i]->kept)
             return true;
     return false;
 }
@@ -63,6 +63,7 @@ clt_status clt_pass_simplify(clt_graph *graph)
             node->in[0] = node->in[0]->producer->in[0];
         if (without_effect(node)) {
             clt_graph_replace(graph, node->out[0], node->in[0]);
+            node->n_in = 0; /* dead: it uses nothing any more */
             continue;
         }
         for (int j = 0; j < i; j++) {
@@ -70,6 +71,7 @@ clt_status clt_pass_simplify(clt_graph *graph)
                 continue;
             for (int k = 0; k < node->n_out; k++)
                 clt_graph_replace(graph, node->out[k], graph->nodes[j]->out[k]);
+            node->n_in = 0;
             break;
         }
     }

@@ -1,0 +1,78 @@
+/* Conversion between element types. */
+#include "base/error.h"
+#include "ops/ops.h"
+#include <cltrain/ops.h>
+
+typedef struct cast_attr {
+    clt_dtype to;
+} cast_attr;
+
+static bool is_float(clt_dtype dtype)
+{
+    return dtype != CLT_I32 && dtype != CLT_U8;
+}
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    const cast_attr *attr = node->attr;
+    *out = node->in[0]->type;
+    if (!clt_dtype_size(attr->to))
+        return clt_fail(CLT_INVALID_ARGUMENT, "cast: %d is no element type", (int)attr->to);
+    out->dtype = attr->to;
+    return CLT_OK;
+}
+
+static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    const clt_dtype from = node->in[0]->type.dtype, to = node->out[0]->type.dtype;
+    (void)wanted;
+    if (is_float(from) && is_float(to))
+        dx[0] = clt_cast(dy[0], from);
+    return CLT_OK;
+}
+
+static double no_flops(const clt_node *node, int64_t n)
+{
+    (void)node;
+    (void)n;
+    return 0;
+}
+
+static bool accepts(const clt_node *node, const clt_target *target, char *why)
+{
+    const bool f64 = node->in[0]->type.dtype == CLT_F64 || node->out[0]->type.dtype == CLT_F64;
+    return !f64 || target->caps->fp64 || clt_decline(why, "the device has no f64");
+}
+
+static void emit(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    static const char *const names[] = {[CLT_F32] = "F32", [CLT_F16] = "F16", [CLT_BF16] = "BF16",
+                                        [CLT_I32] = "I32", [CLT_U8] = "U8",   [CLT_F64] = "F64"};
+    const clt_extent count = clt_extent_elements(&node->in[0]->type);
+    (void)target;
+    clt_launch_begin(p, "portable/cast.cl", "cast", "-DFROM_%s -DTO_%s",
+                     names[node->in[0]->type.dtype], names[node->out[0]->type.dtype]);
+    clt_arg_in(p, 0);
+    clt_arg_out(p, 0);
+    clt_arg_long(p, count);
+    clt_range1(p, clt_extent_ceil(count, 16 * 16, 16), 16);
+}
+
+static const clt_variant variants[] = {{"portable", accepts, emit}, {0}};
+
+const clt_op clt_op_cast = {.name = "cast",
+                            .min_in = 1,
+                            .max_in = 1,
+                            .n_out = 1,
+                            .attr_bytes = sizeof(cast_attr),
+                            .infer = infer,
+                            .gradient = gradient,
+                            .flops = no_flops,
+                            .variants = variants};
+
+clt_value *clt_cast(clt_value *x, clt_dtype to)
+{
+    const cast_attr attr = {to};
+    return x && x->type.dtype == to ? x : clt_emit1(&clt_op_cast, &attr, 1, x);
+}

@@ -1,0 +1,94 @@
+/* Axes in another order. */
+#include <string.h>
+
+#include "base/error.h"
+#include "ops/move.h"
+#include "ops/ops.h"
+#include <cltrain/ops.h>
+
+typedef struct transpose_attr {
+    int permutation[CLT_MAX_RANK]; /* axis k of the result is this one of the operand */
+} transpose_attr;
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    const transpose_attr *attr = node->attr;
+    const clt_type *in = &node->in[0]->type;
+    unsigned seen = 0;
+    char text[CLT_TYPE_TEXT];
+    clt_type type = *in;
+    for (int k = 0; k < in->rank; k++) {
+        const int axis = attr->permutation[k];
+        if (axis < 0 || axis >= in->rank || seen >> axis & 1)
+            return clt_fail(CLT_SHAPE,
+                            "transpose: axis %d, given for axis %d of the result, does not exist "
+                            "in %s or occurs twice",
+                            axis, k, clt_type_text(in, text));
+        seen |= 1u << axis;
+        type.dims[k] = in->dims[axis];
+    }
+    *out = type;
+    return CLT_OK;
+}
+
+static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    const transpose_attr *attr = node->attr;
+    int back[CLT_MAX_RANK] = {0};
+    (void)wanted;
+    for (int k = 0; k < node->in[0]->type.rank; k++)
+        back[attr->permutation[k]] = k;
+    dx[0] = clt_transpose(dy[0], back);
+    return CLT_OK;
+}
+
+static void describe(const clt_node *node, clt_str *text)
+{
+    const transpose_attr *attr = node->attr;
+    for (int k = 0; k < node->in[0]->type.rank; k++)
+        clt_str_add(text, "%s%d", k ? "," : "", attr->permutation[k]);
+}
+
+static double no_flops(const clt_node *node, int64_t n)
+{
+    (void)node;
+    (void)n;
+    return 0;
+}
+
+/* In the order of the result: each work-item writes neighbours. */
+static void emit(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const transpose_attr *attr = node->attr;
+    const clt_type *in = &node->in[0]->type, *out = &node->out[0]->type;
+    int64_t strides[CLT_MAX_RANK];
+    clt_move move = clt_move_of(out, out);
+    clt_row_major(in->rank, in->dims, strides);
+    for (int k = 0; k < in->rank; k++)
+        move.walk.strides[0][k] = strides[attr->permutation[k]];
+    clt_move_emit(&move, 0, target, p);
+}
+
+static const clt_variant variants[] = {{"portable", NULL, emit}, {0}};
+
+const clt_op clt_op_transpose = {.name = "transpose",
+                                 .min_in = 1,
+                                 .max_in = 1,
+                                 .n_out = 1,
+                                 .attr_bytes = sizeof(transpose_attr),
+                                 .infer = infer,
+                                 .gradient = gradient,
+                                 .describe = describe,
+                                 .flops = no_flops,
+                                 .variants = variants};
+
+clt_value *clt_transpose(clt_value *x, const int *permutation)
+{
+    transpose_attr attr = {{0}};
+    if (!x)
+        return NULL;
+    for (int k = 0; k < x->type.rank; k++)
+        attr.permutation[k] = permutation[k] < 0 ? permutation[k] + x->type.rank : permutation[k];
+    return clt_emit1(&clt_op_transpose, &attr, 1, x);
+}
