@@ -281,8 +281,14 @@ clt_status clt_discover(clt_runtime *runtime)
         return CLT_OUT_OF_MEMORY;
     clt_status status = CLT_OK;
     code = clGetPlatformIDs(count, platforms, NULL);
-    for (cl_uint i = 0; i < count && code == CL_SUCCESS && status == CLT_OK; i++)
-        status = add_platform(runtime, platforms[i]);
+    for (cl_uint i = 0; i < count && code == CL_SUCCESS && status == CLT_OK; i++) {
+        /* Two .icd files may name one driver. */
+        bool known = false;
+        for (cl_uint j = 0; j < i && !known; j++)
+            known = platforms[j] == platforms[i];
+        if (!known)
+            status = add_platform(runtime, platforms[i]);
+    }
     clt_free(platforms);
     CLT_TRY(status);
     clt_mark_duplicates(runtime->rows, runtime->count);

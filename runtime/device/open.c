@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "device/probe.h"
 #include "device/program.h"
 
 static clt_status make_queue(clt_device *device, cl_command_queue *out)
@@ -165,6 +166,7 @@ clt_status clt_device_make(const clt_open_parts *parts, const clt_device_options
         clt_device_close(device);
         return status;
     }
+    clt_probe_half(device);
     *out = device;
     return CLT_OK;
 }

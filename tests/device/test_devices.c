@@ -3,13 +3,17 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "device/split.h"
 
+static const char *self;
 static clt_runtime *runtime;
 static int split_row = -1; /* a CPU that can be split */
 
@@ -178,6 +182,40 @@ static void mistakes_open_nothing(void **state)
     assert_int_equal(clt_device_object_live(CLT_OBJECT_KINDS), live);
 }
 
+static int run_without_drivers(void)
+{
+    clt_runtime *none = NULL;
+    clt_device **devices = NULL;
+    int count = 0;
+    if (clt_runtime_create(NULL, &none) != CLT_OK || clt_runtime_device_count(none) != 0)
+        return 1;
+    if (clt_devices_open(none, NULL, NULL, &devices, &count) != CLT_NO_DEVICE)
+        return 2;
+    if (!strstr(clt_error_message(), "pocl-opencl-icd") ||
+        strcmp(clt_error_message(), clt_runtime_remark(none)) != 0)
+        return 3;
+    clt_runtime_destroy(none);
+    return 0;
+}
+
+static void without_a_driver_the_message_says_what_to_install(void **state)
+{
+    (void)state;
+    if (getenv("LD_PRELOAD")) /* a driver that needs no ICD */
+        skip();
+    int status = -1;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        setenv("OCL_ICD_VENDORS", "/nonexistent", 1);
+        execl(self, self, "child", (char *)NULL);
+        _exit(127);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void *open_and_close(void *argument)
 {
     intptr_t *failures = argument;
@@ -214,14 +252,18 @@ static void threads_may_discover_and_split_at_once(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    self = argv[0];
+    if (argc > 1 && !strcmp(argv[1], "child"))
+        return run_without_drivers();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_default_opens_something),
         cmocka_unit_test(parts_have_their_cores_and_labels),
         cmocka_unit_test(a_shared_context_serves_both_parts),
         cmocka_unit_test(drivers_that_ignore_parts_are_refused),
         cmocka_unit_test(mistakes_open_nothing),
+        cmocka_unit_test(without_a_driver_the_message_says_what_to_install),
         cmocka_unit_test(threads_may_discover_and_split_at_once),
     };
     return cmocka_run_group_tests_name("device.devices", tests, set_up, tear_down);

@@ -1,0 +1,58 @@
+#include "device/probe.h"
+
+#include "base/log.h"
+
+static const char half_text[] = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
+                                "kernel void half_probe(global float *x)\n"
+                                "{\n"
+                                "    const size_t i = get_global_id(0);\n"
+                                "    const half a = (half)x[i];\n"
+                                "    x[i] = (float)fma(a, (half)2.0f, (half)0.25f);\n"
+                                "}\n";
+
+enum { COUNT = 4 };
+
+/* The last sum, 2 * 1024 + 0.25, is rounded: half has 11 bits. */
+static const float given[COUNT] = {1.5f, -0.125f, 0.0f, 1024.0f};
+static const float wanted[COUNT] = {3.25f, 0.0f, 0.25f, 2048.0f};
+
+static clt_status run(clt_device *device, cl_kernel kernel, cl_mem buffer, float *out)
+{
+    const size_t global = COUNT;
+    CLT_CL(
+        clEnqueueWriteBuffer(device->queue, buffer, CL_TRUE, 0, sizeof given, given, 0, NULL, NULL),
+        "clEnqueueWriteBuffer", device);
+    CLT_CL(clSetKernelArg(kernel, 0, sizeof buffer, &buffer), "clSetKernelArg", device);
+    CLT_CL(clEnqueueNDRangeKernel(device->queue, kernel, 1, NULL, &global, NULL, 0, NULL, NULL),
+           "clEnqueueNDRangeKernel", device);
+    CLT_CL(clEnqueueReadBuffer(device->queue, buffer, CL_TRUE, 0, sizeof given, out, 0, NULL, NULL),
+           "clEnqueueReadBuffer", device);
+    return CLT_OK;
+}
+
+void clt_probe_half(clt_device *device)
+{
+    if (!device->caps.fp16)
+        return;
+    float got[COUNT] = {0};
+    cl_kernel kernel = NULL;
+    cl_mem buffer = NULL;
+    clt_status status =
+        clt_device_kernel_from_text(device, "half probe", half_text, NULL, "half_probe", &kernel);
+    if (status == CLT_OK)
+        status = clt_device_buffer_create_raw(device, sizeof given, CL_MEM_READ_WRITE, "half probe",
+                                              &buffer);
+    if (status == CLT_OK)
+        status = run(device, kernel, buffer, got);
+    bool right = status == CLT_OK;
+    for (int i = 0; i < COUNT; i++)
+        right = right && got[i] == wanted[i];
+    clt_release_kernel(kernel);
+    clt_release_buffer(buffer);
+    if (right)
+        return;
+    clt_log(CLT_LOG_WARN, "%s claims half precision, but %s: not used", device->label,
+            status == CLT_OK ? "computes it wrongly" : clt_error_message());
+    device->caps.fp16 = false;
+    device->info.fp16 = 0;
+}

@@ -1,0 +1,11 @@
+/* What a driver claims, tried out. */
+#ifndef CLT_DEVICE_PROBE_H
+#define CLT_DEVICE_PROBE_H
+
+#include "device/device.h"
+
+/* Clears caps.fp16 and info.fp16 if a kernel in half precision does not compile or computes
+ * something else. Nothing is compiled for devices that do not claim it. */
+void clt_probe_half(clt_device *device);
+
+#endif
