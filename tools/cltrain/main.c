@@ -18,6 +18,11 @@ static const command_row rows[] = {
     {"devices", FOR_DEVICES, run_devices, "[--json]",
      "what was found: platforms, devices, memory, remarks, why skipped"},
     {"train", FOR_TRAIN, run_train, "--model NAME --data SPEC [options]", "train a model"},
+    {"eval", FOR_EVAL, run_eval, "--model NAME --data SPEC --checkpoint DIR [options]",
+     "loss and accuracy of a checkpoint on the test samples"},
+    {"plan", FOR_PLAN, run_plan, "--model NAME [options of train] [--explain]",
+     "kernels, memory and schedule of a training, without running it"},
+    {"bench", FOR_BENCH, run_bench, "train --model NAME [options] [--json]", "time training steps"},
     {"plot", FOR_PLOT, run_plot, "FILE.jsonl... -o FILE.png",
      "loss and accuracy curves of files of --metrics"},
 };

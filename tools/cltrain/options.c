@@ -56,7 +56,7 @@ static const option_row rows[] = {
     {"clip-norm", 0, NUMBER, AT(clip_norm), 0, RUNS, "X",
      "largest norm of the whole gradient (0: no clipping)"},
     {"no-guard", 0, FLAG, AT(no_guard), 0, RUNS, NULL, "go on after a step that is not finite"},
-    {"seed", 0, WHOLE, AT(seed), 0, MODELS, "N", "of initialisation, order and dropout (0)"},
+    {"seed", 0, WHOLE, AT(seed), 0, RUNS, "N", "of initialisation, order and dropout (0)"},
     {"shuffle", 0, TEXT, AT(shuffle), 0, FOR_TRAIN, "on|off", "a new order each epoch (on)"},
     {"init", 0, TEXT, AT(init), 0, FOR_TRAIN, "FILE",
      "start from a .safetensors file's parameters"},
