@@ -130,8 +130,10 @@ clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)
     }
     clt_free(s.host);
     CLT_TRY(status);
+    /* Messages count steps from 1, as reports do. */
     return clt_fail(CLT_NONFINITE,
                     "step %lld: %s is not finite; the weights are those before this step. A lower "
                     "learning rate or --clip-norm may help",
-                    (long long)step, found ? s.where : "the gradient (of an earlier micro-batch)");
+                    (long long)step + 1,
+                    found ? s.where : "the gradient (of an earlier micro-batch)");
 }

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "train/source.h"
 #include "train/trainer.h"
 
@@ -38,6 +39,7 @@ typedef struct fit {
     /* The step that was enqueued last and not reported yet. */
     int pending; /* its loader slot; -1: none */
     int64_t pending_step, pending_epoch;
+    clt_position pending_start;
     double epoch_loss;
     int64_t epoch_samples;
 } fit;
@@ -139,6 +141,7 @@ static clt_status one_step(fit *f, const clt_source_batch *batch)
     f->pending = batch->slot;
     f->pending_step = step;
     f->pending_epoch = batch->epoch;
+    f->pending_start = f->position;
     f->position = (clt_position){batch->next_epoch, batch->next_sample};
     if (batch->last_of_epoch) {
         CLT_TRY(finish_pending(f));
@@ -179,6 +182,23 @@ static clt_status resume(fit *f)
     return status == CLT_NOT_FOUND ? CLT_OK : status;
 }
 
+/* Transfers from the loader's memory must have ended before it is freed. The guard kept the weights
+ * of the last good step: what comes after it is forgotten, and it is saved. */
+static void after_failure(fit *f, clt_status status)
+{
+    char message[1024];
+    strncpy(message, clt_error_message(), sizeof message - 1);
+    message[sizeof message - 1] = '\0';
+    clt_trainer_wait(f->trainer);
+    if (status == CLT_NONFINITE && f->pending >= 0) {
+        clt_trainer_set_steps(f->trainer, f->pending_step);
+        f->position = f->pending_start;
+        if (save(f) != CLT_OK)
+            clt_log(CLT_LOG_WARN, "the last good step is not saved: %s", clt_error_message());
+    }
+    clt_error_restore(message);
+}
+
 clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                    const clt_fit_options *options)
 {
@@ -200,14 +220,8 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
     /* At the end, and after a failure that left the weights of the last good step. */
     if (f.options->checkpoint_dir && status == CLT_OK && options->checkpoint_every >= 0)
         status = save(&f);
-    /* Transfers from the loader's memory must have ended before it is freed. */
-    if (status != CLT_OK) {
-        char message[1024];
-        strncpy(message, clt_error_message(), sizeof message - 1);
-        message[sizeof message - 1] = '\0';
-        clt_trainer_wait(trainer);
-        clt_error_restore(message);
-    }
+    if (status != CLT_OK)
+        after_failure(&f, status);
     clt_source_destroy(f.source);
     return status;
 }

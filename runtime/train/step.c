@@ -196,7 +196,7 @@ static clt_status guarded(clt_trainer *t, int d, clt_status status)
 {
     if (status == CLT_OK)
         return CLT_OK;
-    clt_fail_prefix(status, "step %lld: ", (long long)t->steps);
+    clt_fail_prefix(status, "step %lld: ", (long long)t->steps + 1);
     if (t->collectives.stop && status != CLT_ABORTED)
         t->collectives.stop(t->collectives.self, status, clt_error_message());
     (void)d;

@@ -58,8 +58,10 @@ CLT_API void clt_fit_options_init(clt_fit_options *options);
 
 /*
  * Trains `trainer` on `train`, evaluating on `test` (may be NULL) after each epoch. The graph's
- * parameters are in `store` afterwards. Errors: STOPPED (should_stop, after saving), NONFINITE,
- * those of data, devices and checkpoints; a failed checkpoint leaves the training state as it was.
+ * parameters are in `store` afterwards. Errors: STOPPED (should_stop, after saving), NONFINITE (the
+ * guard stopped; parameters, steps and a checkpoint, where asked for, are those of the last good
+ * step), those of data, devices and checkpoints; a failed checkpoint leaves the training state as
+ * it was.
  */
 CLT_API clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                            const clt_fit_options *options);
