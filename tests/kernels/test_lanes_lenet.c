@@ -117,13 +117,12 @@ static void make_forward(step *s, int n)
         blocks, 1, 0, "bbiiff", &s->image, &s->x, 784, n, 1.0 / 255.0, 0.0);
     ADD("conv1 relu pool",
         lab_kernel(&l, conv, "clt_lanes_conv",
-                   "-DKY=3 -DKX=3 -DBIAS=1 -DACT=1 -DPOOL=1 -DTX=2 -DTC=5"),
-        4, up(13, 5), blocks, 9 * 20 * 676e-6 * n, "bbbbbiiiiiiiii", &s->x, &s->w1, &s->b1, &s->a1,
+                   "-DKY=3 -DKX=3 -DBIAS=1 -DACT=1 -DPOOL=1 -DXTAIL=2 -DCTAIL=2"),
+        7, up(13, 5), blocks, 9 * 20 * 676e-6 * n, "bbbbbiiiiiiiii", &s->x, &s->w1, &s->b1, &s->a1,
         &s->m1, n, 1, 1, 28, 28, 20, 26, 26, 5);
     ADD("conv2 relu pool",
-        lab_kernel(&l, conv, "clt_lanes_conv",
-                   "-DKY=5 -DKX=5 -DBIAS=1 -DACT=1 -DPOOL=1 -DTX=2 -DTC=5"),
-        10, 1, blocks, 25000 * 64e-6 * n, "bbbbbiiiiiiiii", &s->a1, &s->w2, &s->b2, &s->a2, &s->m2,
+        lab_kernel(&l, conv, "clt_lanes_conv", "-DKY=5 -DKX=5 -DBIAS=1 -DACT=1 -DPOOL=1 -DCTAIL=2"),
+        17, 1, blocks, 25000 * 64e-6 * n, "bbbbbiiiiiiiii", &s->a1, &s->w2, &s->b2, &s->a2, &s->m2,
         n, 1, 20, 13, 13, 50, 9, 9, 4);
     ADD("fc1 relu", lab_kernel(&l, linear, "clt_lanes_linear", "-DBIAS=1 -DACT=1"), up(128, 3),
         up(n, l.lanes * 4), 1, 102400e-6 * n, "bbbbiii", &s->a2, &s->w3, &s->b3, &s->h, n, 800,
@@ -156,8 +155,8 @@ static void make_backward(step *s, int n)
         0, "bbbiif", &s->g2, &s->m2, &s->dz2, 8, 8, 0.25);
     ADD("conv2 weights",
         lab_kernel(&l, weights, "clt_lanes_conv_weight_grad",
-                   "-DKY=5 -DKX=5 -DBIAS=1 -DTO=2 -DCI_BLOCK=5"),
-        4, 25, 1, 25000 * 64e-6 * n, "bbbbbiiiiiiiii", &s->a1, &s->dz2, &s->m2, &s->dw2, &s->db2, n,
+                   "-DKY=5 -DKX=5 -DBIAS=1 -DTO=2 -DCI_BLOCK=10"),
+        2, 25, 1, 25000 * 64e-6 * n, "bbbbbiiiiiiiii", &s->a1, &s->dz2, &s->m2, &s->dw2, &s->db2, n,
         1, 20, 13, 13, 50, 8, 8, 1 << 20);
     ADD("conv2 data",
         lab_kernel(&l, "lanes/conv_data_grad.cl", "clt_lanes_conv_data_grad",
