@@ -27,14 +27,15 @@ static double tile_cost(tile t, int width, int channels)
     return cost;
 }
 
-/* The tile with at most `accumulators` cells, of `even` columns where asked, that costs least. */
-static tile best_tile(int width, int channels, int accumulators, bool even)
+/* The tile that costs least of those that fit `registers` (cells, a weight a channel and a pixel),
+ * of `even` columns where asked. One register too many halves the speed. */
+static tile best_tile(int width, int channels, int registers, bool even)
 {
     const int step = even ? 2 : 1;
     tile best = {step, 1};
     double best_cost = tile_cost(best, width, channels);
     for (int columns = step; columns <= 8; columns += step)
-        for (int rows = 1; rows <= 8 && rows * columns <= accumulators; rows++) {
+        for (int rows = 1; rows <= 8 && rows * columns + rows + 1 <= registers; rows++) {
             const tile t = {columns, rows};
             const double cost = tile_cost(t, width, channels);
             if (cost < best_cost) {
@@ -43,11 +44,6 @@ static tile best_tile(int width, int channels, int accumulators, bool even)
             }
         }
     return best;
-}
-
-static int accumulators(const clt_target *target)
-{
-    return target->caps->vector_registers >= 32 ? 24 : 12;
 }
 
 static int ceil_div(int a, int b)
@@ -92,7 +88,7 @@ void clt_conv2d_emit_lanes(const clt_node *node, const clt_conv2d_shape *s,
     const int channels = s->out_channels / s->groups;
     const int width = pool ? s->out_width / 2 * 2 : s->out_width;
     const int rows = pool ? s->out_height / 2 : s->out_height;
-    const tile t = best_tile(width, channels, accumulators(target), pool != 0);
+    const tile t = best_tile(width, channels, target->caps->vector_registers, pool != 0);
     const bool bias = node->n_in > 2 && node->in[2];
     char shape[256];
     shape_options(s, target->lanes, shape, sizeof shape);
@@ -124,7 +120,7 @@ void clt_conv2d_lanes(const clt_node *node, const clt_target *target, clt_progra
 /* The largest tile whose scattered row fits the registers: (TX + KX - 1) * TC + TC + 2. */
 static tile scatter_tile(const clt_target *target, const clt_conv2d_shape *s, int channels)
 {
-    const int registers = target->caps->vector_registers >= 32 ? 30 : 16;
+    const int registers = target->caps->vector_registers;
     tile best = {1, 1};
     double best_cost = 1e30;
     for (int columns = 1; columns <= 8 && columns + s->kernel[1] - 1 <= 16; columns++)
@@ -174,14 +170,18 @@ void clt_conv2d_emit_weight_grad_lanes(const clt_node *node, const clt_conv2d_sh
 {
     const clt_conv2d_shape s = *shape;
     const int ci = s.channels / s.groups, co = s.out_channels / s.groups;
-    const bool wide = target->caps->vector_registers >= 32;
-    /* 2 x 1 x 5 and 4 x 1 x 3 fill 16 registers; without neighbouring taps, channels do. */
+    /* TO * TI * TK + TO + 1 registers; without neighbouring taps, input channels take their place.
+     */
+    const int registers = target->caps->vector_registers;
     const int tk = s.kernel[1] > 8 ? 8 : s.kernel[1];
-    const int ti = tk == 1 ? (wide ? 4 : 3) : 1;
-    int to = tk == 1 ? (wide ? 6 : 4) : (wide ? 24 : 12) / tk;
-    to = to < 1 ? 1 : to > 8 ? 8 : to;
-    to = to > co ? co : to;
-    const int64_t groups = (int64_t)ceil_div(ci, ti) * s.groups * ceil_div(co, to);
+    const int ti = tk == 1 ? (ci < 4 ? ci : 4) : 1;
+    int to = (registers - 1) / (ti * tk + 1);
+    to = to < 1 ? 1 : to > 8 ? 8 : to > co ? co : to;
+    /* Input channels of a work-group, as many as 8 KiB of sums on the stack allow. */
+    const int sum_bytes = to * s.kernel[0] * s.kernel[1] * target->lanes * (int)sizeof(float);
+    int ci_block = 8192 / sum_bytes / ti * ti;
+    ci_block = ci_block < ti ? ti : ci_block > ci ? ceil_div(ci, ti) * ti : ci_block;
+    const int64_t groups = (int64_t)ceil_div(ci, ci_block) * s.groups * ceil_div(co, to);
     const int64_t blocks = (target->max_batch + target->lanes - 1) / target->lanes;
     const int64_t chunk = clt_lanes_chunk(target, groups), chunks = (blocks + chunk - 1) / chunk;
     const int64_t weights = clt_type_elements(&node->out[0]->type, 0);
@@ -195,8 +195,9 @@ void clt_conv2d_emit_weight_grad_lanes(const clt_node *node, const clt_conv2d_sh
     shape_options(&s, target->lanes, options, sizeof options);
     /* Unpooled rows stay on the stack: a few at a time. */
     clt_launch_begin(p, "lanes/conv_weight_grad.cl", "clt_lanes_conv_weight_grad",
-                     "%s -DBIAS=%d -DTO=%d -DTI=%d -DTK=%d -DUNPOOL=%d -DBAND=%d -DCOLUMNS=%d",
-                     options, bias, to, ti, tk, pool, 4, s.out_width / 2 * 2);
+                     "%s -DBIAS=%d -DTO=%d -DTI=%d -DTK=%d -DCI_BLOCK=%d -DUNPOOL=%d -DBAND=%d "
+                     "-DCOLUMNS=%d",
+                     options, bias, to, ti, tk, ci_block, pool, 2, s.out_width / 2 * 2);
     clt_arg_in(p, 0);
     clt_arg_in(p, 1);
     clt_arg_in(p, pool ? 2 : 1); /* the mask, or any buffer */
@@ -209,8 +210,8 @@ void clt_conv2d_emit_weight_grad_lanes(const clt_node *node, const clt_conv2d_sh
     }
     arg_sizes(p, &s);
     clt_arg_int(p, clt_fixed(chunk));
-    clt_range3(p, clt_fixed(ceil_div(ci, ti)), clt_fixed((int64_t)s.groups * ceil_div(co, to)),
-               clt_fixed(chunks), 1, 1, 1);
+    clt_range3(p, clt_fixed(ceil_div(ci, ci_block)),
+               clt_fixed((int64_t)s.groups * ceil_div(co, to)), clt_fixed(chunks), 1, 1, 1);
     if (chunks > 1) {
         clt_lanes_sum_chunks(p, target, sums, 0, weights, chunk);
         if (bias)

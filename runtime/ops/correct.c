@@ -46,8 +46,28 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_loss_total(program, target, sums, counts, parts);
 }
 
+static void emit_lanes(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_correct_attr *attr = node->attr;
+    const int64_t parts = clt_loss_parts_lanes(target);
+    const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
+    clt_launch_begin(program, "lanes/loss.cl", "clt_lanes_correct", "-DLANES=%d", target->lanes);
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_scratch(program, sums);
+    clt_arg_scratch(program, counts);
+    clt_arg_run(program, CLT_RUN_COUNT);
+    clt_arg_int(program, clt_fixed(clt_loss_classes(node)));
+    clt_arg_int(program, clt_fixed(attr->k));
+    clt_arg_int(program, clt_fixed(attr->ignore_index));
+    clt_arg_int(program, clt_fixed(parts));
+    clt_range1(program, clt_fixed(parts), 1);
+    clt_loss_total(program, target, sums, counts, parts);
+}
+
 static const clt_variant variants[] = {
-    {"portable", NULL, emit_portable},
+    {"lanes", clt_accepts_lanes, emit_lanes},
+    {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
 
@@ -60,6 +80,7 @@ const clt_op clt_op_correct = {
     .infer = infer,
     .describe = describe,
     .flops = flops,
+    .lanes = clt_loss_lanes,
     .variants = variants,
 };
 

@@ -64,8 +64,34 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_loss_total(program, target, sums, counts, parts);
 }
 
+static void arg_attr_lanes(const clt_node *node, clt_program *program)
+{
+    const clt_cross_entropy_attr *attr = node->attr;
+    clt_arg_run(program, CLT_RUN_COUNT);
+    clt_arg_int(program, clt_fixed(clt_loss_classes(node)));
+    clt_arg_float(program, attr->label_smoothing);
+    clt_arg_int(program, clt_fixed(attr->ignore_index));
+}
+
+static void emit_lanes(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const int64_t parts = clt_loss_parts_lanes(target);
+    const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
+    clt_launch_begin(program, "lanes/loss.cl", "clt_lanes_cross_entropy", "-DLANES=%d",
+                     target->lanes);
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_scratch(program, sums);
+    clt_arg_scratch(program, counts);
+    arg_attr_lanes(node, program);
+    clt_arg_int(program, clt_fixed(parts));
+    clt_range1(program, clt_fixed(parts), 1);
+    clt_loss_total(program, target, sums, counts, parts);
+}
+
 static const clt_variant variants[] = {
-    {"portable", NULL, emit_portable},
+    {"lanes", clt_accepts_lanes, emit_lanes},
+    {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
 
@@ -79,6 +105,7 @@ const clt_op clt_op_cross_entropy = {
     .gradient = gradient,
     .describe = describe,
     .flops = flops,
+    .lanes = clt_loss_lanes,
     .variants = variants,
 };
 
@@ -128,8 +155,21 @@ static void emit_grad_portable(const clt_node *node, const clt_target *target, c
     clt_range_items(program, target, clt_loss_positions(node, 1));
 }
 
+static void emit_grad_lanes(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    clt_launch_begin(program, "lanes/loss.cl", "clt_lanes_cross_entropy_grad", "-DLANES=%d",
+                     target->lanes);
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_in(program, 2);
+    clt_arg_out(program, 0);
+    arg_attr_lanes(node, program);
+    clt_range1(program, clt_extent_blocks(target), 1);
+}
+
 static const clt_variant grad_variants[] = {
-    {"portable", NULL, emit_grad_portable},
+    {"lanes", clt_accepts_lanes, emit_grad_lanes},
+    {"portable", clt_accepts_plain, emit_grad_portable},
     {0},
 };
 
@@ -142,5 +182,6 @@ const clt_op clt_op_cross_entropy_grad = {
     .infer = infer_grad,
     .describe = describe,
     .flops = flops,
+    .lanes = clt_loss_lanes,
     .variants = grad_variants,
 };

@@ -31,14 +31,14 @@ int clt_matmul_lanes(const clt_node *node)
                : CLT_LANES_NO;
 }
 
-/* Register tile of `rows` channels and `blocks` groups of lanes. */
+/* Register tile; channels * blocks + channels + 1 registers. */
 typedef struct tile {
     int channels, blocks;
 } tile;
 
 static tile tile_for(const clt_target *target)
 {
-    return target->caps->vector_registers >= 32 ? (tile){6, 4} : (tile){4, 3};
+    return target->caps->vector_registers >= 32 ? (tile){4, 6} : (tile){3, 4};
 }
 
 static void range(clt_program *p, const clt_target *target, tile t, int64_t channels)

@@ -51,6 +51,18 @@ int64_t clt_loss_parts(const clt_target *target, clt_extent elements)
     return most > 4096 ? 4096 : most < 1 ? 1 : most;
 }
 
+int clt_loss_lanes(const clt_node *node)
+{
+    const clt_value *logits = node->in[0];
+    return logits->type.rank == 2 && clt_value_leads_with_batch(logits) ? CLT_LANES_FOLLOW
+                                                                        : CLT_LANES_NO;
+}
+
+int64_t clt_loss_parts_lanes(const clt_target *target)
+{
+    return 2 * (int64_t)target->caps->compute_units;
+}
+
 int clt_loss_scratch(clt_program *program, int64_t parts)
 {
     return clt_scratch_add(program, clt_fixed(parts * (int64_t)sizeof(float)));

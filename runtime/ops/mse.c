@@ -35,6 +35,13 @@ static double flops(const clt_node *node, int64_t n)
     return 3.0 * (double)clt_type_elements(&node->in[0]->type, n);
 }
 
+/* Elements an image: known without the data. */
+static double weight(const clt_node *node)
+{
+    const clt_type *type = &node->in[0]->type;
+    return clt_type_has_batch(type) ? (double)clt_type_coefficient(type) : 0;
+}
+
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_extent elements = clt_extent_elements(&node->in[0]->type);
@@ -64,6 +71,7 @@ const clt_op clt_op_mse = {
     .infer = infer,
     .gradient = gradient,
     .flops = flops,
+    .weight = weight,
     .variants = variants,
 };
 
