@@ -1,4 +1,4 @@
-/* A thread for each device: it enqueues that device's commands and may block there. */
+/* A worker for each device of a trainer: it enqueues that device's commands and may block there. */
 #ifndef CLT_TRAIN_CREW_H
 #define CLT_TRAIN_CREW_H
 
