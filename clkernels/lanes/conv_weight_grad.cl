@@ -100,10 +100,9 @@ INLINE void clt_weight_tile(private vecf *sums, G_SPACE const float *g, int g_pl
                             global const float *x, int ih, int iw, int ow, int first, int last,
                             int no, int ni, int i0, int ky, int kx0, veci valid, int all)
 {
-    /* Columns for which all taps of the tile lie inside. */
-    const int begin = PX - kx0 * DX, end = iw + PX - (min(kx0 + TK, KX) - 1) * DX;
-    const int low = clamp(begin > 0 ? (begin + SX - 1) / SX : 0, 0, ow);
-    const int high = clamp(end > 0 ? (end + SX - 1) / SX : 0, low, ow);
+    /* Columns from `high` on have a tap of the tile behind the image. */
+    const int end = iw + PX - (min(kx0 + TK, KX) - 1) * DX;
+    const int high = min(end > 0 ? (end + SX - 1) / SX : 0, ow);
     const int step = SX * LANES + (ih < 0); /* see conv.cl */
     vecf a[TO][TI * TK];
 #define TAP_AT(i, k) (i * TK + k)
@@ -143,7 +142,7 @@ INLINE void clt_weight_tile(private vecf *sums, G_SPACE const float *g, int g_pl
         FOR_A(TO, POINT_G, 0, 0)
         int c = 0;
 #if PX > 0
-        for (; c < low; c++) {
+        for (; c < ow && ix0 + c * SX < 0; c++) {
             FOR_A(TO, LOAD_G, 0, 0)
             FOR_B(TI, TAPS_OF, TAP_CHECKED, 0)
             FOR_A(TI, NEXT_X, 0, 0)
