@@ -52,29 +52,33 @@ void clt_str_free(clt_str *s)
 
 enum { NEAREST_MAX = 64 };
 
-/* Levenshtein distance (Wagner and Fischer, 1974) with one row of the table. */
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Optimal string alignment (Levenshtein's distance, where swapped neighbours count once) with three
+ * rows of the table. */
 static int edit_distance(const char *a, const char *b)
 {
-    int row[NEAREST_MAX + 1];
-    int length_b = (int)strnlen(b, NEAREST_MAX);
+    int rows[3][NEAREST_MAX + 1];
+    const int length_b = (int)strnlen(b, NEAREST_MAX);
+    int i = 0;
     for (int j = 0; j <= length_b; j++)
-        row[j] = j;
-    for (int i = 1; a[i - 1] && i <= NEAREST_MAX; i++) {
-        int diagonal = row[0];
+        rows[0][j] = j;
+    for (i = 1; a[i - 1] && i <= NEAREST_MAX; i++) {
+        int *row = rows[i % 3], *above = rows[(i + 2) % 3], *two_above = rows[(i + 1) % 3];
+        const int x = tolower((unsigned char)a[i - 1]);
         row[0] = i;
         for (int j = 1; j <= length_b; j++) {
-            int above = row[j];
-            bool same = tolower((unsigned char)a[i - 1]) == tolower((unsigned char)b[j - 1]);
-            int best = diagonal + (same ? 0 : 1);
-            if (above + 1 < best)
-                best = above + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-            diagonal = above;
+            const int y = tolower((unsigned char)b[j - 1]);
+            row[j] = least(above[j - 1] + (x != y), least(above[j], row[j - 1]) + 1);
+            if (i > 1 && j > 1 && x == tolower((unsigned char)b[j - 2]) &&
+                tolower((unsigned char)a[i - 2]) == y)
+                row[j] = least(row[j], two_above[j - 2] + 1);
         }
     }
-    return row[length_b];
+    return rows[(i - 1) % 3][length_b];
 }
 
 const char *clt_nearest(const char *word, const char *const *names, int count)

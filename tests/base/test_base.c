@@ -43,6 +43,7 @@ static void nearest_suggests_only_near_names(void **state)
     const char *const names[] = {"softmax", "mlp", "lenet"};
     assert_string_equal(clt_nearest("lnet", names, 3), "lenet");
     assert_string_equal(clt_nearest("SoftMx", names, 3), "softmax");
+    assert_string_equal(clt_nearest("lneet", names, 3), "lenet");
     assert_null(clt_nearest("resnet50", names, 3));
 }
 

@@ -16,6 +16,9 @@
 /* Records reach the file at least this often, so that a kill loses little. */
 #define FLUSH_SECONDS 0.5
 
+/* What is pending is flushed before the stream would do it: the file ends with a whole line. */
+enum { BUFFER = 1 << 16 };
+
 /* Steps that the rate runs over: results arrive in bursts, as two steps are queued. */
 enum { WINDOW = 8 };
 
@@ -25,6 +28,7 @@ struct metrics {
     int resume, made, begun;
     int error; /* errno of the first failure */
     double flushed;
+    size_t pending; /* bytes that are not in the file yet */
     double seconds[WINDOW];
     int64_t samples[WINDOW];
     int64_t steps; /* reported so far */
@@ -51,6 +55,7 @@ int metrics_open(const char *path, int resume, metrics **out)
         free(m);
         return failure("cannot write the metrics file %s: %s", path, strerror(error));
     }
+    setvbuf(m->file, NULL, _IOFBF, BUFFER);
     m->path = path;
     m->resume = resume;
     m->made = !there;
@@ -101,19 +106,28 @@ static void set_number(json_t *record, const char *name, double value)
     json_object_set_new(record, name, isfinite(value) ? json_real(value) : json_null());
 }
 
+static void flush_lines(metrics *m, double now)
+{
+    if (fflush(m->file) != 0)
+        fail(m);
+    m->pending = 0;
+    m->flushed = now;
+}
+
 static int write_record(metrics *m, json_t *record, double now, int flush)
 {
     char *text = json_dumps(record, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(record);
     errno = 0;
+    const size_t length = text ? strlen(text) + 1 : 0;
+    if (m->pending + length >= BUFFER)
+        flush_lines(m, now);
+    m->pending += length;
     if (!text || fprintf(m->file, "%s\n", text) < 0)
         fail(m);
     free(text);
-    if (flush || now - m->flushed > FLUSH_SECONDS) {
-        m->flushed = now;
-        if (fflush(m->file) != 0)
-            fail(m);
-    }
+    if (flush || now - m->flushed > FLUSH_SECONDS)
+        flush_lines(m, now);
     return m->error ? -1 : 0;
 }
 

@@ -57,8 +57,9 @@ CLT_API const char *clt_error_message(void);
  * `status`: for callbacks and builders outside the library that fail with a reason. */
 CLT_API clt_status clt_error_set(clt_status status, const char *message);
 
-/* The name nearest to `word` by edit distance, without regard to case, to suggest in a message;
- * NULL if none is near enough (distance at most a third of the word, at least 1). Thread-safe. */
+/* The name nearest to `word` by edit distance (swapped neighbours are one edit), without regard to
+ * case, to suggest in a message; NULL if none is near enough (distance at most a third of the word,
+ * at least 1). Thread-safe. */
 CLT_API const char *clt_nearest(const char *word, const char *const *names, int count);
 
 CLT_END_DECLS

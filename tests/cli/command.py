@@ -1,0 +1,153 @@
+"""Running the command, and small data sets for it. The command is the program's first argument."""
+import array
+import gzip
+import json
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+COMMAND = sys.argv.pop(1) if len(sys.argv) > 1 else "cltrain"
+DEVICE = "pocl"
+TRAIN, TEST, ROWS, COLUMNS, CLASSES = 70, 20, 6, 5, 4
+
+
+def idx(dims, data, kind=8):
+    """The bytes of an IDX file of u8."""
+    return struct.pack(f">HBB{len(dims)}I", 0, kind, len(dims), *dims) + bytes(data)
+
+
+def images(labels, rows, columns, rng):
+    """Noise with one bright row that tells the label."""
+    data = bytearray()
+    for label in labels:
+        pixels = bytearray(rng.randrange(64) for _ in range(rows * columns))
+        pixels[label * columns:(label + 1) * columns] = bytes([255] * columns)
+        data += pixels
+    return data
+
+
+def write_data(folder, train=TRAIN, test=TEST, rows=ROWS, columns=COLUMNS, packed=False):
+    """The four files of an idx: data set."""
+    rng = random.Random(1)
+    os.makedirs(folder, exist_ok=True)
+    for prefix, count in (("train", train), ("t10k", test)):
+        labels = [i % CLASSES for i in range(count)]
+        rng.shuffle(labels)
+        files = {f"{prefix}-images-idx3-ubyte": idx((count, rows, columns),
+                                                    images(labels, rows, columns, rng)),
+                 f"{prefix}-labels-idx1-ubyte": idx((count,), labels)}
+        for name, data in files.items():
+            put(os.path.join(folder, name + (".gz" if packed else "")),
+                gzip.compress(data) if packed else data)
+
+
+def put(path, data):
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def get(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def tree(folder):
+    """Every file below a folder with its bytes."""
+    found = {}
+    for base, folders, names in os.walk(folder):
+        for name in names:
+            found[os.path.join(base, name)] = get(os.path.join(base, name))
+        for name in folders:
+            found[os.path.join(base, name)] = None
+    return found
+
+
+def tensors(path):
+    """The tensors of a safetensors file as lists of floats."""
+    data = get(path)
+    length, = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    found = {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            found[name] = array.array("f", data[8 + length + begin:8 + length + end])
+    return found
+
+
+def records(path):
+    """The objects of a metrics file: of steps, of epochs."""
+    lines = [json.loads(line) for line in get(path).decode().splitlines()]
+    return [r for r in lines if "step" in r], [r for r in lines if "step" not in r]
+
+
+class CommandTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.data = self.path("data")
+        write_data(self.data)
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def run_command(self, *args, code=0, **options):
+        done = subprocess.run([COMMAND, *map(str, args)], capture_output=True, text=True,
+                              timeout=240, **options)
+        self.assertEqual(done.returncode, code, f"{args}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def arguments(self, *args, model="mlp", batch=16, devices=DEVICE):
+        return ["train", "--model", model, "--data", "idx:" + self.data, "--devices", devices,
+                "--batch", batch, *args]
+
+    def train(self, *args, code=0, **options):
+        names = {k: options.pop(k) for k in ("model", "batch", "devices") if k in options}
+        return self.run_command(*self.arguments(*args, **names), code=code, **options)
+
+    def start(self, *args, **options):
+        names = {k: options.pop(k) for k in ("model", "batch", "devices") if k in options}
+        child = subprocess.Popen([COMMAND, *map(str, self.arguments(*args, **names))],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                 **options)
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.stderr.close)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        return child
+
+    def assert_message(self, text, *parts):
+        """One line on standard error that says these things."""
+        self.assertTrue(text.startswith("cltrain: "), text)
+        self.assertEqual(text.count("\n"), 1, text)
+        for part in parts:
+            self.assertIn(part, text)
+
+    def assert_bad(self, *args, code, says=(), **options):
+        """Fails with a line, and leaves every file of the test as it was."""
+        before = tree(self.folder)
+        done = self.run_command(*args, code=code, **options)
+        self.assert_message(done.stderr, *says)
+        self.assertEqual(tree(self.folder), before)
+        return done
+
+
+def cores():
+    """Compute units of the device that tests use; 0 where there is none."""
+    done = subprocess.run([COMMAND, "devices", "--json"], capture_output=True, text=True,
+                          timeout=120, check=True)
+    units = [d["compute_units"] for d in json.loads(done.stdout)["devices"]
+             if d["suffix"] == DEVICE and d["usable"]]
+    return max(units, default=0)
+
+
+def main():
+    if not cores():
+        print("no PoCL device: skipped")
+        sys.exit(77)
+    unittest.main(module="__main__")

@@ -1,0 +1,240 @@
+"""Interrupted runs: what a signal, a kill, a full disk or a bad step leaves, and going on from it."""
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+from command import COMMAND, CommandTest, cores, get, main, put, records, tensors, tree, write_data
+
+CORES = cores()
+
+
+class Resume(CommandTest):
+    def last(self, run):
+        return os.path.join(run, sorted(os.listdir(run))[-1])
+
+    def straight_and_broken(self, devices, then, *more):
+        """12 steps in one run, and 7 (the middle of the second epoch) and 5 in another."""
+        straight, broken = self.path("straight"), self.path("broken")
+        for folder in (straight, broken):
+            shutil.rmtree(folder, ignore_errors=True)
+        self.train("--steps", "12", "--checkpoint-dir", straight, "--metrics", straight + ".jsonl",
+                   *more, devices=devices)
+        self.train("--steps", "7", "--checkpoint-dir", broken, "--metrics", broken + ".jsonl",
+                   *more, devices=devices)
+        done = self.train("--steps", "12", "--checkpoint-dir", broken, "--resume", "--metrics",
+                          broken + ".jsonl", *more, devices=then)
+        self.assertIn("resumed after step 7", done.stdout)
+        steps, epochs = records(broken + ".jsonl")
+        self.assertEqual([r["step"] for r in steps], list(range(1, 13)))
+        self.assertEqual([r["epoch"] for r in epochs], [1, 2])
+        return self.last(straight), self.last(broken)
+
+    def assert_same_bits(self, devices, *more):
+        a, b = self.straight_and_broken(devices, devices, *more)
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            self.assertEqual(get(os.path.join(a, name)), get(os.path.join(b, name)), name)
+        losses = [[r["loss"] for r in records(self.path(name + ".jsonl"))[0]]
+                  for name in ("straight", "broken")]
+        self.assertEqual(*losses)
+
+    def test_one_device(self):
+        for more in ((), ("--optimizer", "momentum", "--weight-decay", "0.01"),
+                     ("--optimizer", "adamw", "--schedule", "step:4:0.5,warmup:3"),
+                     ("--accumulate", "3")):
+            with self.subTest(more=more):
+                self.assert_same_bits("pocl", *more)
+
+    def test_two_devices(self):
+        if CORES < 2:
+            self.skipTest("one core")
+        self.assert_same_bits("pocl/2", "--optimizer", "adam")
+        self.assert_same_bits("pocl/2", "--clip-norm", "0.1")
+
+    def test_other_number_of_devices(self):
+        if CORES < 2:
+            self.skipTest("one core")
+        for devices, then in (("pocl", "pocl/2"), ("pocl/2", "pocl")):
+            a, b = self.straight_and_broken(devices, then, "--optimizer", "momentum")
+            a, b = (tensors(os.path.join(x, "model.safetensors")) for x in (a, b))
+            self.assertEqual(set(a), set(b))
+            for name, values in a.items():
+                largest = max(map(abs, values))
+                self.assertLess(max(abs(x - y) for x, y in zip(values, b[name])), 1e-5 * largest)
+
+    def test_metrics_after_the_checkpoint_go(self):
+        """A killed run's records go further than its last checkpoint: they are written once."""
+        run, path = self.path("run"), self.path("m.jsonl")
+        self.train("--steps", "9", "--checkpoint-dir", run, "--checkpoint-every", "4", "--keep",
+                   "0", "--metrics", path)
+        whole = records(path)[0]
+        shutil.rmtree(os.path.join(run, "step-00000009"))
+        put(path, get(path) + b'{"step":10,"epo')
+        self.train("--steps", "12", "--checkpoint-dir", run, "--resume", "--metrics", path)
+        steps, epochs = records(path)
+        self.assertEqual([r["step"] for r in steps], list(range(1, 13)))
+        self.assertEqual([r["epoch"] for r in epochs], [1, 2])
+        self.assertEqual([r["loss"] for r in steps[:9]], [r["loss"] for r in whole])
+
+    def test_nothing_left(self):
+        run = self.path("run")
+        arguments = ("--steps", "4", "--checkpoint-dir", run, "--resume")
+        self.train(*arguments)
+        before = get(os.path.join(self.last(run), "model.safetensors"))
+        done = self.train(*arguments)
+        self.assertIn("nothing to do", done.stdout)
+        self.assertEqual(get(os.path.join(self.last(run), "model.safetensors")), before)
+
+    def test_keep(self):
+        run = self.path("run")
+        self.train("--epochs", "4", "--checkpoint-dir", run, "--checkpoint-every", "epoch",
+                   "--keep", "2")
+        self.assertEqual(sorted(os.listdir(run)), ["step-00000015", "step-00000020"])
+
+
+class Stopped(CommandTest):
+    def begin(self, *args, **options):
+        """A long run, once it has done some steps."""
+        self.metrics = self.path("m.jsonl")
+        child = self.start("--steps", "100000000", "--metrics", self.metrics, *args, **options)
+        deadline = time.monotonic() + 60
+        while not os.path.exists(self.metrics) or get(self.metrics).count(b"\n") < 5:
+            self.assertIsNone(child.poll())
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        return child
+
+    def assert_stops(self, number, devices):
+        run = self.path(f"run{number}")
+        child = self.begin("--checkpoint-dir", run, devices=devices)
+        child.send_signal(number)
+        _, message = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 128 + number)
+        self.assert_message(message, signal.Signals(number).name, run)
+        step = int(re.search(r"after step (\d+)", message)[1])
+        self.assertEqual(os.listdir(run), [f"step-{step:08}"])
+        self.assertEqual([r["step"] for r in records(self.metrics)[0]], list(range(1, step + 1)))
+        self.train("--steps", step + 2, "--checkpoint-dir", run, "--resume", devices=devices)
+        os.remove(self.metrics)
+
+    def test_signals(self):
+        self.assert_stops(signal.SIGINT, "pocl")
+        self.assert_stops(signal.SIGTERM, "pocl/2" if CORES > 1 else "pocl")
+
+    def test_without_a_folder(self):
+        child = self.begin()
+        child.send_signal(signal.SIGTERM)
+        _, message = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 143)
+        self.assert_message(message, "nothing saved")
+
+    def test_second_signal(self):
+        """The second signal does not wait for the step to end: a long one is cut short."""
+        write_data(self.data, train=20000, rows=28, columns=28)
+        child = self.start("--epochs", "1000", batch=20000)
+        child.stdout.readline()
+        # Into a step: the first takes a while, the message of a stop comes after it.
+        time.sleep(1)
+        child.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=60)
+        self.assertIn(child.returncode, (-signal.SIGINT, 128 + signal.SIGINT))
+
+    def test_killed_while_saving(self):
+        """kill -9 whenever a save is under way: there is always a whole checkpoint."""
+        run = self.path("run")
+        hits = 0
+        for _ in range(6):
+            child = self.start("--steps", "100000000", "--checkpoint-dir", run,
+                               "--checkpoint-every", "1", "--resume")
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline:
+                names = os.listdir(run) if os.path.isdir(run) else []
+                if any(n.startswith(".tmp-") for n in names) and any(n[:5] == "step-" for n in names):
+                    hits += 1
+                    break
+            child.kill()
+            child.communicate(timeout=60)
+            self.run_command("eval", "--model", "mlp", "--data", "idx:" + self.data, "--checkpoint",
+                             run)
+        self.assertGreater(hits, 3)
+        last = int(sorted(n for n in os.listdir(run) if n[:5] == "step-")[-1][5:])
+        self.train("--steps", last + 1, "--checkpoint-dir", run, "--resume")
+        self.assertFalse([n for n in os.listdir(run) if n.startswith(".tmp-")])
+
+    def test_killed_metrics(self):
+        """What a run wrote half a second before it is killed is in the file."""
+        child = self.begin()
+        time.sleep(1)
+        before = get(self.metrics).count(b"\n")
+        time.sleep(1)
+        child.kill()
+        child.communicate(timeout=60)
+        steps, epochs = records(self.metrics)
+        self.assertGreater(len(steps) + len(epochs), before)
+        self.assertTrue(get(self.metrics).endswith(b"\n"))
+        self.assertEqual([r["step"] for r in steps], list(range(1, len(steps) + 1)))
+
+
+class Failed(CommandTest):
+    def limited(self, size, *args):
+        """A full disk: files end at `size` bytes."""
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+        done = subprocess.run([COMMAND, *map(str, self.arguments(*args))], capture_output=True,
+                              text=True, timeout=120, preexec_fn=limit, restore_signals=False,
+                              check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assert_message(done.stderr)
+        return done.stderr
+
+    def test_full_disk(self):
+        run = self.path("run")
+        self.train("--steps", "4", "--checkpoint-dir", run)
+        before = tree(run)
+        message = self.limited(20000, "--steps", "12", "--checkpoint-dir", run, "--resume",
+                               "--checkpoint-every", "2")
+        self.assertIn("safetensors", message)
+        after = tree(run)
+        self.assertEqual({name: after.get(name) for name in before}, before)
+        self.train("--steps", "6", "--checkpoint-dir", run, "--resume")
+
+    def test_full_disk_of_metrics(self):
+        run, path = self.path("run"), self.path("m.jsonl")
+        self.train("--steps", "1")
+        message = self.limited(60000, "--steps", "100000", "--checkpoint-dir", run, "--metrics",
+                               path)
+        self.assertIn("m.jsonl", message)
+        # The training state is saved.
+        self.run_command("eval", "--model", "mlp", "--data", "idx:" + self.data, "--checkpoint", run)
+
+    def test_not_finite(self):
+        """Stops naming step and tensor; the weights are those of the last good step."""
+        for devices in ("pocl", "pocl/2")[:CORES]:
+            with self.subTest(devices=devices):
+                run, path, good = self.path("run"), self.path("m.jsonl"), self.path("good")
+                arguments = ("--lr", "1e30", "--seed", "3")
+                done = self.train("--epochs", "3", "--checkpoint-dir", run, "--metrics", path,
+                                  *arguments, code=1, devices=devices)
+                self.assert_message(done.stderr, "not finite")
+                step = int(re.search(r"step (\d+)", done.stderr)[1])
+                self.assertRegex(done.stderr, r"node \w+|gradient of \w+|parameter \w+")
+                self.assertGreater(step, 1)
+                self.assertEqual([r["step"] for r in records(path)[0]], list(range(1, step)))
+                self.assertEqual(os.listdir(run), [f"step-{step - 1:08}"])
+                self.train("--steps", step - 1, "--checkpoint-dir", good, *arguments,
+                           devices=devices)
+                name = os.path.join(f"step-{step - 1:08}", "model.safetensors")
+                self.assertEqual(get(os.path.join(run, name)), get(os.path.join(good, name)))
+                shutil.rmtree(run)
+                shutil.rmtree(good)
+
+
+if __name__ == "__main__":
+    main()

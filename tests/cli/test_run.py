@@ -1,0 +1,231 @@
+"""What a run prints and writes, and the commands that work on it: eval, plot, plan, bench."""
+import json
+import math
+import os
+import pty
+import shutil
+import struct
+import subprocess
+
+from command import COMMAND, TEST, TRAIN, CommandTest, get, main, put, records, tree, write_data
+
+STEP = {"step", "epoch", "loss", "samples", "samples_per_s", "lr"}
+EPOCH = {"epoch", "test_loss", "test_accuracy"}
+
+
+class Metrics(CommandTest):
+    def test_schema(self):
+        path = self.path("m.jsonl")
+        put(path, b"an older run's\n")
+        self.train("--epochs", "3", "--lr", "0.2", "--schedule", "step:5:0.5", "--metrics", path)
+        steps, epochs = records(path)
+        self.assertEqual([r["step"] for r in steps], list(range(1, 16)))
+        self.assertEqual([r["epoch"] for r in epochs], [1, 2, 3])
+        for r in steps:
+            self.assertEqual(set(r), STEP)
+            self.assertTrue(math.isfinite(r["loss"]) and r["samples_per_s"] > 0)
+            self.assertEqual(r["epoch"], (r["step"] - 1) // 5 + 1)
+            self.assertAlmostEqual(r["lr"], 0.2 * 0.5 ** ((r["step"] - 1) // 5), places=12)
+        self.assertEqual([r["samples"] for r in steps[:5]], [16, 16, 16, 16, TRAIN - 64])
+        for r in epochs:
+            self.assertEqual(set(r), EPOCH)
+            self.assertTrue(0 <= r["test_accuracy"] <= 1 and r["test_loss"] > 0)
+        # The samples are easy: it learns them.
+        self.assertLess(steps[-1]["loss"], 0.8 * steps[0]["loss"])
+        self.assertGreater(epochs[-1]["test_accuracy"], 0.9)
+
+    def test_repeatable(self):
+        """The same seed gives the same losses; another seed, or order, does not."""
+        losses = {}
+        for name, more in {"a": (), "b": (), "seed": ("--seed", "7"),
+                           "order": ("--shuffle", "off")}.items():
+            path = self.path(name)
+            self.train("--steps", "6", "--metrics", path, *more)
+            losses[name] = [r["loss"] for r in records(path)[0]]
+        self.assertEqual(losses["a"], losses["b"])
+        self.assertNotEqual(losses["a"], losses["seed"])
+        self.assertNotEqual(losses["a"], losses["order"])
+
+    def test_not_finite_is_null(self):
+        path = self.path("m.jsonl")
+        self.train("--steps", "4", "--lr", "1e38", "--no-guard", "--metrics", path)
+        losses = [r["loss"] for r in records(path)[0]]
+        self.assertEqual(len(losses), 4)
+        self.assertIsNone(losses[-1])
+
+    def test_options_reach_the_run(self):
+        """Each changes what is learned, and none breaks it."""
+        seen = set()
+        for more in ((), ("--optimizer", "momentum"), ("--optimizer", "nesterov"),
+                     ("--optimizer", "adamw"), ("--weight-decay", "0.1"), ("--clip-norm", "0.01"),
+                     ("--normalize", "0.3,0.3"), ("--schedule", "cosine:0.001,warmup:3"),
+                     ("--optimizer", "momentum", "--momentum", "0.5"), ("--batch", "9")):
+            path = self.path("m.jsonl")
+            self.train("--steps", "6", "--metrics", path, *more)
+            losses = tuple(r["loss"] for r in records(path)[0])
+            self.assertTrue(all(map(math.isfinite, losses)))
+            self.assertNotIn(losses, seen)
+            seen.add(losses)
+
+    def test_same_numbers(self):
+        """Micro-batches and a cache folder change nothing but rounding."""
+        losses = []
+        for more in ((), ("--accumulate", "4"), ("--cache-dir", self.path("cache"))):
+            path = self.path("m.jsonl")
+            self.train("--steps", "6", "--metrics", path, *more)
+            losses.append([r["loss"] for r in records(path)[0]])
+        for other in losses[1:]:
+            for a, b in zip(losses[0], other):
+                self.assertAlmostEqual(a, b, delta=1e-5 * abs(a))
+
+    def test_small_batches(self):
+        """Fewer samples than devices, and a batch of more than there are."""
+        self.train("--steps", "3", batch=1, devices="pocl@1,pocl@1,pocl@1")
+        self.train("--steps", "3", batch=1000)
+
+
+class Progress(CommandTest):
+    def test_plain_lines(self):
+        done = self.train("--epochs", "2")
+        lines = done.stdout.splitlines()
+        self.assertEqual(done.stderr, "")
+        self.assertIn("10 steps of 16 on pocl", lines[0])
+        for epoch in (1, 2):
+            self.assertRegex(lines[epoch],
+                             rf"^epoch {epoch}  step {5 * epoch}  loss .* test accuracy 0|1\.\d+")
+        self.assertNotIn("\r", done.stdout)
+
+    def test_quiet(self):
+        done = self.train("--epochs", "2", "--quiet")
+        self.assertEqual(done.stdout + done.stderr, "")
+
+    def test_terminal(self):
+        write_data(self.data, train=4000)
+        master, slave = pty.openpty()
+        arguments = self.arguments("--steps", "1500", batch=1)
+        child = subprocess.Popen([COMMAND, *map(str, arguments)], stdout=slave,
+                                 stderr=subprocess.DEVNULL)
+        os.close(slave)
+        text = b""
+        while True:
+            try:
+                part = os.read(master, 4096)
+            except OSError:
+                break
+            if not part:
+                break
+            text += part
+        os.close(master)
+        self.assertEqual(child.wait(timeout=60), 0)
+        self.assertRegex(text.decode(), r"\repoch 1  step \d+/1500  loss .* samples/s  .* left")
+
+
+class Eval(CommandTest):
+    def test_agrees_with_training(self):
+        run, path = self.path("run"), self.path("m.jsonl")
+        self.train("--epochs", "2", "--checkpoint-dir", run, "--metrics", path, "--normalize",
+                   "0.2,0.5")
+        last = records(path)[1][-1]
+        arguments = ("eval", "--model", "mlp", "--data", "idx:" + self.data, "--normalize",
+                     "0.2,0.5", "--json", "--checkpoint")
+        step = os.path.join(run, "step-00000010")
+        for place in (run, step, os.path.join(step, "model.safetensors")):
+            found = json.loads(self.run_command(*arguments, place).stdout)
+            self.assertAlmostEqual(found["test_loss"], last["test_loss"], delta=1e-6)
+            self.assertEqual(found["test_accuracy"], last["test_accuracy"])
+            self.assertEqual(found["samples"], TEST)
+        self.assertIn("test accuracy", self.run_command(*arguments[:-2], "--checkpoint", run).stdout)
+
+    def test_init(self):
+        """A file's parameters are where training starts."""
+        run, path = self.path("run"), self.path("m.jsonl")
+        self.train("--epochs", "4", "--lr", "0.2", "--checkpoint-dir", run)
+        model = os.path.join(run, "step-00000020", "model.safetensors")
+        self.train("--epochs", "0", "--init", model, "--checkpoint-dir", self.path("same"))
+        self.assertEqual(get(os.path.join(self.path("same"), "step-00000000", "model.safetensors")),
+                         get(model))
+        self.train("--steps", "1", "--init", model, "--metrics", path)
+        first = records(path)[0][0]["loss"]
+        self.train("--steps", "1", "--metrics", path)
+        self.assertLess(first, records(path)[0][0]["loss"])
+
+
+class Plot(CommandTest):
+    def setUp(self):
+        super().setUp()
+        if not shutil.which("gnuplot"):
+            self.skipTest("gnuplot was not found")
+        self.train("--epochs", "3", "--metrics", self.path("a \"b\".jsonl"))
+        self.train("--steps", "7", "--metrics", self.path("short.jsonl"), model="softmax")
+        self.files = (self.path("a \"b\".jsonl"), self.path("short.jsonl"))
+
+    def test_picture(self):
+        picture = self.path("out.png")
+        self.assertEqual(self.run_command("plot", *self.files, "-o", picture).stderr, "")
+        data = get(picture)
+        self.assertEqual(data[:8], b"\x89PNG\r\n\x1a\n")
+        width, height = struct.unpack(">II", data[16:24])
+        self.assertEqual((width, height), (1200, 600))
+        one = self.path("one.png")
+        self.run_command("plot", self.files[0], "-o", one)
+        self.assertNotEqual(get(one), data)
+        # A run that was killed left half a line.
+        put(self.path("cut.jsonl"), get(self.files[0]) + b'{"step":1')
+        self.run_command("plot", self.path("cut.jsonl"), "-o", self.path("cut.png"))
+
+    def test_failures(self):
+        picture = self.path("out.png")
+        put(picture, b"old")
+        put(self.path("text"), b"hello\n")
+        put(self.path("other"), b'{"a": 1}\n')
+        put(self.path("empty"), b"")
+        for arguments, says in (((self.path("none"), "-o", picture), "none"),
+                                ((self.path("text"), "-o", picture), "line 1"),
+                                ((self.path("other"), "-o", picture), "line 1"),
+                                ((self.path("empty"), "-o", picture), "no record"),
+                                ((self.files[0], "-o", self.path("x", "y.png")), "y.png")):
+            self.assert_bad("plot", *arguments, code=1, says=(says,))
+        environment = dict(os.environ, PATH=self.path("data"))
+        self.assert_bad("plot", self.files[0], "-o", picture, code=1, env=environment,
+                        says=("gnuplot-nox",))
+        put(self.path("data", "gnuplot"), b"#!/bin/sh\necho 'no such terminal' >&2\nexit 1\n")
+        os.chmod(self.path("data", "gnuplot"), 0o755)
+        self.assert_bad("plot", self.files[0], "-o", picture, code=1, env=environment,
+                        says=("no such terminal",))
+        self.assertEqual(get(picture), b"old")
+
+
+class Others(CommandTest):
+    def test_devices(self):
+        found = json.loads(self.run_command("devices", "--json").stdout)
+        table = self.run_command("devices").stdout
+        for i, device in enumerate(found["devices"]):
+            self.assertEqual(device["index"], i)
+            self.assertIn(device["name"], table)
+            self.assertGreater(device["memory_bytes"], 0)
+            self.assertTrue(device["usable"] or device["skip"])
+
+    def test_plan(self):
+        before = tree(self.folder)
+        done = self.run_command("plan", "--model", "lenet", "--batch", "32", "--explain")
+        for part in ("Training", "Evaluation", "conv2.weight", "Memory", "declined"):
+            self.assertIn(part, done.stdout)
+        done = self.run_command("plan", "--model", "mlp", "--data", "idx:" + self.data, "--epochs",
+                                "2", "--batch", "16")
+        self.assertIn("10 steps", done.stdout)
+        self.assertEqual(tree(self.folder), before)
+
+    def test_bench(self):
+        arguments = ("bench", "train", "--model", "mlp", "--data", "idx:" + self.data, "--batch",
+                     "16", "--steps", "4", "--blocks", "3", "--warmup", "2", "--devices", "pocl")
+        found = json.loads(self.run_command(*arguments, "--json").stdout)
+        rate, step = found["images_per_s"], found["step_seconds"]
+        self.assertTrue(0 < rate["min"] <= rate["median"] <= rate["max"])
+        self.assertTrue(0 < step["min"] <= step["median"] <= step["max"])
+        self.assertEqual((found["blocks"], found["steps_per_block"]), (3, 4))
+        self.assertEqual(len(found["devices"]), 1)
+        self.assertIn("images/s", self.run_command(*arguments).stdout)
+
+
+if __name__ == "__main__":
+    main()

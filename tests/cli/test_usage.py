@@ -1,0 +1,98 @@
+"""Mistakes in the command line: one line that says what is wrong, exit 2, nothing written."""
+import os
+
+from command import CommandTest, main, put
+
+
+class Usage(CommandTest):
+    def assert_usage(self, *args, says=()):
+        put(self.path("old.jsonl"), b"old\n")
+        os.makedirs(self.path("run"), exist_ok=True)
+        self.assert_bad(*args, code=2, says=says)
+
+    def assert_train(self, *args, says=()):
+        self.assert_usage(*self.arguments("--metrics", self.path("old.jsonl"), "--checkpoint-dir",
+                                          self.path("run"), *args), says=says)
+
+    def test_commands(self):
+        self.assert_usage("trian", says=("trian", "did you mean train?"))
+        self.assert_usage(says=("which command",))
+        self.assert_usage("help", "devces", says=("did you mean devices?",))
+
+    def test_help(self):
+        self.assertIn("cltrain ", self.run_command("--version").stdout)
+        self.assertIn("bench", self.run_command("help").stdout)
+        for name in ("devices", "train", "eval", "plan", "bench", "plot"):
+            self.assertIn("--help", self.run_command(name, "--help").stdout)
+        self.assertIn("--clip-norm X", self.run_command("help", "train").stdout)
+        self.assertIn("lenet", self.run_command("models").stdout)
+
+    def test_options(self):
+        self.assert_train("--epoch", "3", says=("--epoch;", "did you mean --epochs?"))
+        self.assert_train("--optimiser=adam", says=("did you mean --optimizer?",))
+        self.assert_train("--zzzzzz", says=("unknown option --zzzzzz",))
+        self.assert_train("--explain", says=("does not belong to this subcommand",))
+        self.assert_train("--lr", says=("--lr needs a value",))
+        self.assert_train("extra", says=("unexpected argument 'extra'",))
+        self.assert_usage("train", says=("--model is missing",))
+        self.assert_usage("train", "--model", "mlp", says=("--data is missing",))
+
+    def test_numbers(self):
+        for option, values in {
+                "--batch": ("0", "-3", "x", "1.5", "99999999999999999999", ""),
+                "--lr": ("nan", "inf", "-1", "1e999", "fast", "0.1x"),
+                "--epochs": ("-1", "two"), "--steps": ("0", "-7"), "--seed": ("-1",),
+                "--accumulate": ("0",), "--momentum": ("1", "nan"), "--weight-decay": ("-1",),
+                "--clip-norm": ("nan", "-1"), "--keep": ("-1",),
+                "--checkpoint-every": ("0", "-2", "epochs", "5x"),
+                "--normalize": ("0.5", "0.5,0", "nan,1", "1,2,3", ",", "a,b"),
+                "--shuffle": ("maybe",), "--precision": ("bf16", "f16", "f8"),
+                "--schedule": ("linear", "step:0:0.1", "cosine,warmup:-1"),
+                "--optimizer": ("sdg", "lion")}.items():
+            for value in values:
+                with self.subTest(option=option, value=value):
+                    self.assert_train(option, value)
+        self.assert_train("--epochs", "1", "--steps", "2", says=("not both",))
+
+    def test_not_yet(self):
+        self.assert_train("--precision", "bf16", says=("not in this version",))
+        self.assert_train("--profile", self.path("p.json"), says=("not in this version",))
+
+    def test_names(self):
+        data = "idx:" + self.data
+        self.assert_usage("train", "--model", "lnet", "--data", data, says=("did you mean lenet?",))
+        self.assert_usage("train", "--model", "x", "--data", data, says=("softmax, mlp, lenet",))
+        self.assert_usage("train", "--model", "mlp", "--data", "fashion-mnits",
+                          says=("did you mean 'fashion-mnist'?",))
+        self.assert_usage("train", "--model", "mlp", "--data", "idx:", says=("missing",))
+        self.assert_usage("train", "--model", "mlp", "--data", "npz:x", says=("npz",))
+        self.assert_bad("train", "--model", "mlp", "--data", "ixd:" + self.data, code=1,
+                        says=("did you mean 'idx:'?",))
+        self.assert_train("--optimizer", "adm", says=("did you mean adam?",))
+
+    def test_devices(self):
+        for devices, says in (("pcl", "pocl"), ("99", "99"), ("pocl/0", "pocl/0"),
+                              ("pocl@9999", "core"), ("pocl,,", "empty")):
+            with self.subTest(devices=devices):
+                self.assert_usage(*self.arguments(devices=devices), says=(says,))
+
+    def test_checkpoint_options(self):
+        for option in (("--resume",), ("--checkpoint-every", "3"), ("--keep", "2")):
+            self.assert_usage(*self.arguments(*option), says=(option[0], "--checkpoint-dir"))
+        os.makedirs(self.path("run", "step-00000003"))
+        self.assert_train(says=("holds checkpoints already", "--resume"))
+
+    def test_other_commands(self):
+        self.assert_usage("bench", says=("train",))
+        self.assert_usage("bench", "gemm", says=("This version has: train",))
+        self.assert_usage("bench", "tran", says=("did you mean train?",))
+        self.assert_usage("plot", says=("which files",))
+        self.assert_usage("plot", self.path("old.jsonl"), says=("-o",))
+        self.assert_usage("plot", self.path("old.jsonl"), "-o", self.path("old.jsonl"),
+                          says=(".png",))
+        self.assert_usage("eval", "--model", "mlp", "--data", "idx:" + self.data,
+                          says=("--checkpoint",))
+
+
+if __name__ == "__main__":
+    main()
