@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Times PyTorch on LeNet and Fashion-MNIST, and trains it: what this runtime is compared with. Run by hand.
+
+    torch_lenet.py speed    [--compile] [--channels-last] [--bytes] [--threads 2] [--steps 30] [--runs 15]
+    torch_lenet.py accuracy [--seed 0] [--epochs 10] [--lr 0.2]
+    torch_lenet.py memory   [--bytes]
+
+One JSON object on standard output. The loop has no loader: the whole set lies in memory, and a batch is one index_select
+with a random permutation. --bytes keeps the images as bytes and converts a batch at a time (less memory). `speed` is the
+median of --runs timed stretches of --steps steps after a warm-up, `best` the fastest of them (what a disturbed machine
+hides), `images_per_cpu_s` counts processor time of all threads instead (with --threads 1 it is what a busy machine disturbs
+least). The loss is read once a stretch.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import sys
+import time
+
+import torch
+from torch.nn import functional
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "goldens"))
+from lenet import LeNet, load_fashion_mnist  # noqa: E402
+
+
+class Trainer:
+    def __init__(self, options):
+        torch.manual_seed(options.seed)
+        self.options = options
+        self.format = torch.channels_last if options.channels_last else torch.contiguous_format
+        self.images, self.labels = self.load("train")
+        self.model = LeNet().to(memory_format=self.format)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=options.lr, fused=True)
+        self.forward = self.loss
+        if options.compile:
+            self.forward = torch.compile(self.loss, mode=options.mode, dynamic=False)
+
+    def load(self, part):
+        images, labels = load_fashion_mnist(self.options.data, part)
+        return images if self.options.bytes else self.prepare(images), labels
+
+    def prepare(self, images):
+        return (images.float() / 255).contiguous(memory_format=self.format)
+
+    def loss(self, x, y):
+        return functional.cross_entropy(self.model(x), y)
+
+    def batches(self):
+        """Endless shuffled batches of an epoch after another, the last one of an epoch smaller."""
+        order = torch.randperm(len(self.labels))
+        for index in order.split(self.options.batch):
+            x = self.images.index_select(0, index)
+            yield self.prepare(x) if self.options.bytes else x, self.labels.index_select(0, index)
+
+    def step(self, x, y):
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.forward(x, y)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def stretch(self, steps):
+        """Images, seconds and processor seconds of that many steps of whole batches."""
+        done, images = 0, 0
+        begin, cpu = time.perf_counter(), time.process_time()
+        while done < steps:
+            for x, y in self.batches():
+                if done == steps:
+                    break
+                if len(y) == self.options.batch:
+                    loss = self.step(x, y)
+                    images += len(y)
+                    done += 1
+        loss.item()
+        return images, time.perf_counter() - begin, time.process_time() - cpu
+
+    @torch.no_grad()
+    def accuracy(self, images, labels):
+        right = 0
+        for x, y in zip(images.split(1000), labels.split(1000)):
+            x = self.prepare(x) if self.options.bytes else x
+            right += int((self.model(x).argmax(1) == y).sum())
+        return right / len(labels)
+
+
+def speed(trainer, options):
+    begin = time.perf_counter()
+    trainer.stretch(1)
+    first = time.perf_counter() - begin
+    trainer.stretch(20)
+    rates, cpu_rates = [], []
+    for _ in range(options.runs):
+        images, seconds, cpu_seconds = trainer.stretch(options.steps)
+        rates.append(images / seconds)
+        cpu_rates.append(images / cpu_seconds)
+    return {"images_per_s": round(statistics.median(rates)), "best": round(max(rates)),
+            "images_per_cpu_s": round(statistics.median(cpu_rates)),
+            "runs": [round(r) for r in rates], "first_step_s": round(first, 3)}  # fmt: skip
+
+
+def accuracy(trainer, options):
+    images, labels = trainer.load("t10k")
+    epochs = []
+    for _ in range(options.epochs):
+        for x, y in trainer.batches():
+            trainer.step(x, y)
+        epochs.append(trainer.accuracy(images, labels))
+    return {"seed": options.seed, "test_accuracy": epochs[-1], "epochs": epochs}
+
+
+def memory(trainer, options):
+    trainer.stretch(options.steps)
+    return {}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["speed", "accuracy", "memory"])
+    parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--lr", type=float, default=0.2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--mode", default="default", help="torch.compile's mode")
+    parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--bytes", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    trainer = Trainer(options)
+    result = {"what": options.what, "torch": torch.__version__, "threads": options.threads, "batch": options.batch,
+              "cpu_capability": torch.backends.cpu.get_cpu_capability(), "compile": options.compile,
+              "channels_last": options.channels_last, "bytes": options.bytes}  # fmt: skip
+    result.update({"speed": speed, "accuracy": accuracy, "memory": memory}[options.what](trainer, options))
+    # Linux counts ru_maxrss in KiB; helpers of torch.compile are processes of their own and not in it.
+    result["peak_rss_mib"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
