@@ -29,6 +29,16 @@ clt_status clt_enqueue_download(clt_device *device, clt_view from, void *to, int
     return CLT_OK;
 }
 
+clt_status clt_enqueue_copy(clt_device *device, clt_view from, clt_view to, int64_t bytes)
+{
+    if (!bytes)
+        return CLT_OK;
+    CLT_CL(clEnqueueCopyBuffer(device->queue, from.buffer, to.buffer, (size_t)from.offset,
+                               (size_t)to.offset, (size_t)bytes, 0, NULL, NULL),
+           "clEnqueueCopyBuffer", device);
+    return CLT_OK;
+}
+
 clt_status clt_enqueue_value(clt_device *device, clt_view to, const void *value, int64_t bytes)
 {
     CLT_CL(clEnqueueFillBuffer(device->queue, to.buffer, value, (size_t)bytes, (size_t)to.offset,

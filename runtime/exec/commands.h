@@ -17,6 +17,9 @@ clt_status clt_enqueue_upload(clt_device *device, clt_view to, const void *from,
 clt_status clt_enqueue_download(clt_device *device, clt_view from, void *to, int64_t bytes,
                                 cl_event *event);
 
+/* Copies within the device. */
+clt_status clt_enqueue_copy(clt_device *device, clt_view from, clt_view to, int64_t bytes);
+
 /* Writes one small value (4, 8 or 16 bytes), which is copied at the call. */
 clt_status clt_enqueue_value(clt_device *device, clt_view to, const void *value, int64_t bytes);
 

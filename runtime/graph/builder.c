@@ -129,6 +129,35 @@ clt_value *clt_output(clt_value *value, const char *name)
     return value;
 }
 
+clt_value *clt_output_gradient(clt_value *output, const char *name)
+{
+    char text[CLT_TYPE_TEXT];
+    if (!output || output->graph->status != CLT_OK)
+        return NULL;
+    clt_graph *graph = output->graph;
+    clt_status status = CLT_OK;
+    if (!output->output || output->kind != CLT_VALUE_INTERMEDIATE)
+        status =
+            clt_fail(CLT_INVALID_ARGUMENT,
+                     "%s: only a computed value that clt_output has marked takes a gradient", name);
+    else if (output->type.dtype != CLT_F32)
+        status = clt_fail(CLT_INVALID_ARGUMENT, "%s: %s is %s; only f32 has gradients", name,
+                          output->name, clt_type_text(&output->type, text));
+    for (int i = 0; status == CLT_OK && i < graph->n_seeds; i++)
+        if (graph->seeds[i].output == output)
+            status =
+                clt_fail(CLT_INVALID_ARGUMENT, "output %s has two given gradients", output->name);
+    clt_graph_failed(graph, status);
+    clt_value *gradient = clt_graph_value(graph, CLT_VALUE_INPUT, &output->type, name);
+    if (!gradient)
+        return NULL;
+    gradient->given = true;
+    status =
+        CLT_PUSH(graph->seeds, graph->n_seeds, graph->room_seeds, ((clt_seed){output, gradient}));
+    clt_graph_failed(graph, status);
+    return status == CLT_OK ? gradient : NULL;
+}
+
 static clt_status add_mean(clt_graph *graph, clt_mean **items, int *count, int *room,
                            const char *name, clt_value *sum, clt_value *weight, double coefficient)
 {

@@ -39,15 +39,13 @@ void clt_graph_destroy(clt_graph *graph)
         value_destroy(graph->values[i]);
     for (int i = 0; i < graph->n_nodes; i++)
         node_destroy(graph->nodes[i]);
-    for (int i = 0; i < graph->n_losses; i++)
-        clt_free(graph->losses[i].name);
-    for (int i = 0; i < graph->n_metrics; i++)
-        clt_free(graph->metrics[i].name);
+    clt_graph_forget_means(graph);
     clt_free(graph->values);
     clt_free(graph->nodes);
     clt_free(graph->assigns);
     clt_free(graph->losses);
     clt_free(graph->metrics);
+    clt_free(graph->seeds);
     clt_free(graph->message);
     clt_free(graph);
 }

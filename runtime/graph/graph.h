@@ -42,6 +42,7 @@ struct clt_value {
     char *name; /* NULL for most intermediates */
     bool output;
     bool kept;          /* a parameter's gradient: passes neither merge nor remove it */
+    bool given;         /* INPUT: the gradient of an output, see clt_output_gradient */
     clt_node *producer; /* NULL unless INTERMEDIATE */
     int slot;           /* which of the producer's outputs */
     clt_init init;      /* PARAMETER, STATE */
@@ -74,6 +75,11 @@ typedef struct clt_mean {
     clt_value *upstream; /* losses in a training graph: scalar input, coefficient / global weight */
 } clt_mean;
 
+/* An output whose gradient the caller gives. */
+typedef struct clt_seed {
+    clt_value *output, *gradient;
+} clt_seed;
+
 struct clt_graph {
     clt_value **values;
     int n_values, room_values;
@@ -85,6 +91,8 @@ struct clt_graph {
     int n_losses, room_losses;
     clt_mean *metrics;
     int n_metrics, room_metrics;
+    clt_seed *seeds; /* not in graphs of plans: autodiff has used them */
+    int n_seeds, room_seeds;
     const clt_node *origin; /* see clt_graph_set_origin */
     int streams;            /* random streams handed out so far (dropout) */
     clt_status status;
@@ -167,6 +175,9 @@ clt_value *clt_graph_value(clt_graph *graph, clt_value_kind kind, const clt_type
 
 /* A deep copy: values and nodes keep their ids. */
 clt_status clt_graph_copy(const clt_graph *graph, clt_graph **copy);
+
+/* Takes losses, metrics and assignments away. */
+void clt_graph_forget_means(clt_graph *graph);
 
 /* Replaces `from` by `to` in all operands, assignments, losses and metrics. */
 void clt_graph_replace(clt_graph *graph, const clt_value *from, clt_value *to);

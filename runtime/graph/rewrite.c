@@ -105,6 +105,10 @@ clt_status clt_graph_copy(const clt_graph *graph, clt_graph **out)
     if (status == CLT_OK)
         status = copy_means(copy, graph->metrics, graph->n_metrics, &copy->metrics,
                             &copy->n_metrics, &copy->room_metrics);
+    for (int i = 0; status == CLT_OK && i < graph->n_seeds; i++)
+        status = CLT_PUSH(copy->seeds, copy->n_seeds, copy->room_seeds,
+                          (clt_seed){mapped(copy, graph->seeds[i].output),
+                                     mapped(copy, graph->seeds[i].gradient)});
     if (status != CLT_OK) {
         clt_graph_destroy(copy);
         return status;
@@ -112,6 +116,15 @@ clt_status clt_graph_copy(const clt_graph *graph, clt_graph **out)
     copy->streams = graph->streams;
     *out = copy;
     return CLT_OK;
+}
+
+void clt_graph_forget_means(clt_graph *graph)
+{
+    for (int i = 0; i < graph->n_losses; i++)
+        clt_free(graph->losses[i].name);
+    for (int i = 0; i < graph->n_metrics; i++)
+        clt_free(graph->metrics[i].name);
+    graph->n_losses = graph->n_metrics = graph->n_assigns = 0;
 }
 
 static void replace_in_means(clt_mean *means, int count, const clt_value *from, clt_value *to)

@@ -105,7 +105,12 @@ static clt_value *own_value(clt_value *gradient, clt_value *const *others, int n
     bool shared = !gradient->producer || gradient->producer->op->view || gradient->output;
     for (int i = 0; i < n_others; i++)
         shared = shared || others[i] == gradient;
-    return shared ? clt_copy(gradient) : gradient;
+    if (!shared)
+        return gradient;
+    clt_value *copy = clt_copy(gradient);
+    if (copy)
+        copy->producer->backward = true;
+    return copy;
 }
 
 static clt_status add_upstreams(clt_graph *graph, clt_value **outputs, clt_value **seeds)
@@ -126,11 +131,12 @@ static clt_status add_upstreams(clt_graph *graph, clt_value **outputs, clt_value
 
 clt_status clt_pass_train(clt_graph *graph, clt_value **gradients)
 {
-    if (!graph->n_losses)
+    if (!graph->n_losses && !graph->n_seeds)
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "the graph has no loss to train: call clt_loss before making a plan");
+                        "the graph has nothing to train: call clt_loss or clt_output_gradient "
+                        "before making a plan");
     int n_wanted = 0;
-    size_t n = (size_t)graph->n_losses;
+    size_t n = (size_t)graph->n_losses + (size_t)graph->n_seeds;
     clt_status status = CLT_OUT_OF_MEMORY;
     clt_value **outputs = clt_calloc(n, sizeof *outputs), **seeds = clt_calloc(n, sizeof *seeds);
     clt_value **wanted = clt_calloc((size_t)graph->n_values + 1, sizeof *wanted);
@@ -140,6 +146,11 @@ clt_status clt_pass_train(clt_graph *graph, clt_value **gradients)
         if (graph->values[i]->kind == CLT_VALUE_PARAMETER)
             wanted[n_wanted++] = graph->values[i];
     CLT_TRY_GOTO(status, add_upstreams(graph, outputs, seeds), done);
+    for (int i = 0; i < graph->n_seeds; i++) {
+        outputs[graph->n_losses + i] = graph->seeds[i].output;
+        seeds[graph->n_losses + i] = graph->seeds[i].gradient;
+    }
+    graph->n_seeds = 0;
     CLT_TRY_GOTO(status, clt_autodiff(graph, outputs, seeds, (int)n, wanted, n_wanted, gradients),
                  done);
     for (int i = 0; i < n_wanted; i++) {

@@ -26,7 +26,7 @@ static clt_value *converted(layout_pass *p, clt_value *value, clt_layout layout)
         return *slot;
     clt_value *twin = clt_layout_convert(value, layout);
     if (twin)
-        twin->producer->backward = value->producer && value->producer->backward;
+        twin->producer->backward = value->producer ? value->producer->backward : value->given;
     if (slot)
         *slot = twin;
     return twin;

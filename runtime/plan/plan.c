@@ -34,7 +34,9 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
         CLT_TRY(clt_pass_train(graph, gradients));
     } else {
         CLT_TRY(clt_pass_evaluate(graph));
-        graph->n_assigns = 0;
+        graph->n_assigns = graph->n_seeds = 0;
+        if (plan->options.mode == CLT_PLAN_PREDICT)
+            clt_graph_forget_means(graph);
     }
     CLT_TRY(clt_graph_clean(graph, gradients, *n_gradients));
     CLT_TRY(clt_pass_simplify(graph));

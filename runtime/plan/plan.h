@@ -9,8 +9,9 @@
 #include "plan/buckets.h"
 
 typedef enum clt_plan_mode {
-    CLT_PLAN_TRAIN,   /* forward, losses, metrics and gradients of all parameters */
-    CLT_PLAN_EVALUATE /* forward, losses and metrics, as outside training */
+    CLT_PLAN_TRAIN,    /* forward, losses, metrics and gradients of all parameters */
+    CLT_PLAN_EVALUATE, /* forward, losses and metrics, as outside training */
+    CLT_PLAN_PREDICT   /* outputs only, as outside training: needs no labels */
 } clt_plan_mode;
 
 typedef struct clt_plan_options {

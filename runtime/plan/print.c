@@ -68,10 +68,10 @@ static void print_segments(const clt_plan *plan, clt_str *text)
 
 void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text)
 {
+    static const char *const modes[] = {"training", "evaluation", "prediction"};
     char size[32];
     clt_str_add(text, "Plan for %s, up to %lld images at once, %s\n", plan->caps.name,
-                (long long)plan->options.max_batch,
-                plan->options.mode == CLT_PLAN_TRAIN ? "training" : "evaluation");
+                (long long)plan->options.max_batch, modes[plan->options.mode]);
     clt_str_add(text, "%4s  %-30s %-20s %-22s %-6s %-14s %9s  %s\n", "", "node", "operator",
                 "result", "layout", "variant", "MFLOP", "attributes");
     for (int i = 0; i < plan->n_nodes; i++) {

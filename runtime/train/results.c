@@ -55,11 +55,15 @@ clt_status clt_trainer_metric(clt_trainer *t, int64_t step, int index, double *s
     return CLT_OK;
 }
 
-/* An evaluation batch runs in pieces of the plan's size on each device, one result entry. */
-static clt_status evaluate_part(void *arg, int d)
+/* A batch outside training runs in pieces of the plan's size on each device, one result entry. */
+static clt_status run_part(void *arg, int d)
 {
     clt_trainer *t = arg;
     clt_session *s = t->session;
+    clt_device *device = s->devices[d].device;
+    /* The entry may still be in use by the prediction four calls ago. */
+    CLT_TRY(clt_session_wait(s, d, t->entry));
+    CLT_TRY(clt_enqueue_wait(device, t->batch->n_wait, t->batch->wait));
     const int64_t share = t->offsets[d + 1] - t->offsets[d];
     const int micros = share < t->options.accumulate ? (int)share : t->options.accumulate;
     for (int m = 0; m < micros; m++) {
@@ -76,9 +80,10 @@ static clt_status evaluate_part(void *arg, int d)
         CLT_TRY(clt_session_feed(s, d, t->batch, part, 0));
         CLT_TRY(
             clt_exec_enqueue(s->devices[d].exec, &run, 0, s->devices[d].plan->n_nodes, 0, NULL));
+        CLT_TRY(clt_session_fetch(s, d, t->batch, part, &run));
     }
     CLT_TRY(clt_session_read(s, d, t->entry, micros));
-    return clt_session_wait(s, d, t->entry);
+    return clt_device_flush(device);
 }
 
 clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, double *sums,
@@ -87,6 +92,28 @@ clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, dou
     CLT_TRY(clt_step_prepare(t, t->evaluation, batch));
     t->entry = 0;
     t->phase = 0;
-    CLT_TRY(clt_step_run(t, evaluate_part));
+    CLT_TRY(clt_step_run(t, run_part));
     return clt_session_collect(t->evaluation, 0, sums, weights);
+}
+
+static clt_status make_prediction(clt_trainer *t)
+{
+    if (t->prediction)
+        return CLT_OK;
+    clt_plan_options options = t->training->devices[0].plan->options;
+    options.mode = CLT_PLAN_PREDICT;
+    return clt_session_create(t->graph, t->store, &options, t->options.accumulate, &t->prediction);
+}
+
+clt_status clt_trainer_predict(clt_trainer *t, const clt_step_batch *batch,
+                               struct _cl_event **event)
+{
+    CLT_TRY(clt_step_check_event(t, event));
+    CLT_TRY(make_prediction(t));
+    CLT_TRY(clt_step_prepare(t, t->prediction, batch));
+    t->entry = (int)(t->predictions % CLT_RESULT_RING);
+    t->phase = 0;
+    CLT_TRY(clt_step_run(t, run_part));
+    t->predictions++;
+    return clt_step_event(t, t->prediction, t->entry, event);
 }

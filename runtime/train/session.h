@@ -57,6 +57,18 @@ typedef struct clt_part {
 clt_status clt_session_feed(clt_session *session, int device, const clt_step_batch *batch,
                             clt_part part, int parity);
 
+/* The gradients that the caller gives, for a device's part, from `feeds` or, where those have none,
+ * as clt_session_feed found them in the batch. */
+clt_status clt_session_feed_given(clt_session *session, int device, const clt_feed *feeds,
+                                  int n_feeds, clt_part part, int parity);
+
+/* Fails if the batch asks for an output that the plan does not have. */
+clt_status clt_session_check_fetches(const clt_session *session, const clt_step_batch *batch);
+
+/* Enqueues the copies of outputs that the batch asks for, for the part that just ran. */
+clt_status clt_session_fetch(clt_session *session, int device, const clt_step_batch *batch,
+                             clt_part part, const clt_run *run);
+
 /* Sets upstream[l] = coefficient / weights[l] on the device (enqueued only if it changes). */
 clt_status clt_session_upstream(clt_session *session, int device, const double *weights);
 

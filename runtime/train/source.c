@@ -103,7 +103,7 @@ clt_status clt_source_create(const clt_trainer *trainer, const clt_session *sess
     const clt_plan *plan = session->devices[0].plan;
     clt_status status = clt_loader_create(&desc, &s->loader);
     for (int i = 0; status == CLT_OK && i < plan->n_inputs; i++)
-        if (!is_upstream(plan, plan->inputs[i]))
+        if (!is_upstream(plan, plan->inputs[i]) && !plan->inputs[i]->given)
             status = add_input(s, dataset, options, plan, plan->inputs[i]);
     if (status == CLT_OK)
         status = clt_loader_start(s->loader);

@@ -118,7 +118,8 @@ static clt_status forward_micro(clt_trainer *t, int d, int micro)
     clt_session_device *sd = session_device(t, d);
     const clt_run run = run_of(t, d, micro, true);
     CLT_TRY(begin_micro(t, d, micro));
-    return clt_exec_enqueue(sd->exec, &run, 0, sd->plan->n_forward, 0, NULL);
+    CLT_TRY(clt_exec_enqueue(sd->exec, &run, 0, sd->plan->n_forward, 0, NULL));
+    return clt_session_fetch(t->session, d, t->batch, part_of(t, d, micro), &run);
 }
 
 /* Backward of a micro-batch; starts a bucket's reduction when its last gradient is enqueued. */
@@ -129,6 +130,8 @@ static clt_status backward_micro(clt_trainer *t, int d, int micro, bool reduce)
     const clt_run run = run_of(t, d, micro, true);
     if (!t->weights_known)
         CLT_TRY(device_upstreams(t, d, &run));
+    CLT_TRY(clt_session_feed_given(t->session, d, t->given, t->n_given, part_of(t, d, micro),
+                                   (int)(t->steps & 1)));
     for (int i = 0; i < plan->n_segments; i++) {
         const clt_segment *segment = &plan->segments[i];
         if (segment->first >= plan->n_forward)
@@ -277,7 +280,11 @@ clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step
             return clt_fail(
                 CLT_INVALID_ARGUMENT, "device %d gets %lld samples; the plan holds %lld", d,
                 (long long)share_of(t, d), (long long)(t->per_device * t->options.accumulate));
-    t->batch = batch;
+    CLT_TRY(clt_session_check_fetches(session, batch));
+    t->current = *batch;
+    t->batch = &t->current;
+    t->given = NULL;
+    t->n_given = 0;
     t->session = session;
     t->weights_known = true;
     if (batch->loss_weights)
@@ -336,20 +343,31 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch)
     return CLT_OK;
 }
 
+clt_status clt_step_event(clt_trainer *t, const clt_session *session, int entry,
+                          struct _cl_event **event)
+{
+    if (!event)
+        return CLT_OK;
+    return clt_event_share(session->devices[0].device, session->devices[0].read[entry], event);
+}
+
+clt_status clt_step_check_event(const clt_trainer *t, struct _cl_event *const *event)
+{
+    return !event || t->n_devices == 1
+               ? CLT_OK
+               : clt_fail(CLT_INVALID_ARGUMENT, "several devices have no common event");
+}
+
 static clt_status end_step(clt_trainer *t, struct _cl_event **event)
 {
     t->steps++;
     t->phase = 0;
-    if (!event)
-        return CLT_OK;
-    if (t->n_devices > 1)
-        return clt_fail(CLT_INVALID_ARGUMENT, "several devices have no common event");
-    return clt_event_share(session_device(t, 0)->device, session_device(t, 0)->read[t->entry],
-                           event);
+    return clt_step_event(t, t->training, t->entry, event);
 }
 
 clt_status clt_trainer_step(clt_trainer *t, const clt_step_batch *batch, struct _cl_event **event)
 {
+    CLT_TRY(clt_step_check_event(t, event));
     CLT_TRY(begin_step(t, batch));
     CLT_TRY(clt_step_run(t, step_part));
     return end_step(t, event);
@@ -375,7 +393,14 @@ clt_status clt_trainer_forward(clt_trainer *t, const clt_step_batch *batch)
 
 clt_status clt_trainer_backward(clt_trainer *t)
 {
+    return clt_trainer_backward_from(t, NULL, 0);
+}
+
+clt_status clt_trainer_backward_from(clt_trainer *t, const clt_feed *gradients, int n_gradients)
+{
     CLT_TRY(need_phase(t, 1, "clt_trainer_backward", "clt_trainer_forward"));
+    t->given = gradients;
+    t->n_given = n_gradients;
     CLT_TRY(clt_step_run(t, backward_part));
     t->phase = 2;
     return CLT_OK;
@@ -391,6 +416,7 @@ clt_status clt_trainer_reduce(clt_trainer *t)
 
 clt_status clt_trainer_apply(clt_trainer *t, struct _cl_event **event)
 {
+    CLT_TRY(clt_step_check_event(t, event));
     CLT_TRY(need_phase(t, 3, "clt_trainer_apply", "clt_trainer_reduce"));
     CLT_TRY(clt_step_run(t, apply_part));
     return end_step(t, event);

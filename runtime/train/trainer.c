@@ -109,8 +109,9 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
     clt_plan_options options = clt_plan_options_default(CLT_PLAN_TRAIN, t->per_device);
     options.separate = t->options.separate != 0;
     options.portable = t->options.portable != 0;
-    if (!graph->n_losses)
-        return clt_fail(CLT_INVALID_ARGUMENT, "the graph has no loss: call clt_loss on it");
+    if (!graph->n_losses && !graph->n_seeds)
+        return clt_fail(CLT_INVALID_ARGUMENT, "the graph has no loss: call clt_loss on it, or "
+                                              "clt_output_gradient on an output");
     clt_status status =
         clt_session_create(graph, t->store, &options, t->options.accumulate, &t->training);
     if (status == CLT_OUT_OF_DEVICE_MEMORY) {
@@ -163,6 +164,7 @@ static clt_status make(clt_trainer *t, const clt_graph *graph)
     t->offsets = clt_calloc(n + 1, sizeof *t->offsets);
     if (!t->devices || !t->offsets)
         return CLT_OUT_OF_MEMORY;
+    CLT_TRY(clt_graph_copy(graph, &t->graph));
     CLT_TRY(find_per_device(t));
     for (int i = 0; i < t->n_devices; i++)
         CLT_TRY(make_device(t, i));
@@ -209,6 +211,8 @@ void clt_trainer_destroy(clt_trainer *t)
     clt_crew_destroy(t->crew);
     clt_session_destroy(t->training);
     clt_session_destroy(t->evaluation);
+    clt_session_destroy(t->prediction);
+    clt_graph_destroy(t->graph);
     for (int i = 0; t->devices && i < t->n_devices; i++) {
         clt_update_destroy(t->devices[i].update);
         clt_free(t->devices[i].requests);
@@ -221,6 +225,14 @@ void clt_trainer_destroy(clt_trainer *t)
     clt_free(t->weights);
     clt_free(t->loss_weights);
     clt_free(t);
+}
+
+clt_status clt_trainer_set_lr(clt_trainer *t, double lr)
+{
+    if (!isfinite(lr) || lr < 0)
+        return out_of_range("learning rate", lr, "finite and at least 0");
+    t->options.lr = lr;
+    return CLT_OK;
 }
 
 int64_t clt_trainer_steps(const clt_trainer *t)

@@ -24,7 +24,10 @@ typedef struct clt_trainer_device {
 struct clt_trainer {
     clt_store *store;
     clt_trainer_options options;
+    clt_graph *graph; /* a copy */
     clt_session *training, *evaluation;
+    clt_session *prediction; /* NULL until first used */
+    int64_t predictions;
     clt_trainer_device *devices;
     int n_devices;
     int64_t per_device; /* samples of a plan's largest run */
@@ -36,7 +39,10 @@ struct clt_trainer {
     double *sums, *weights; /* scratch, by mean */
 
     /* The step being enqueued, for the device threads. */
-    const clt_step_batch *batch;
+    const clt_step_batch *batch; /* `current` */
+    clt_step_batch current;      /* without what its pointers point to, once parts return */
+    const clt_feed *given;       /* gradients brought to backward */
+    int n_given;
     clt_session *session;
     int64_t *offsets; /* by device, and one more */
     double *loss_weights;
@@ -51,6 +57,13 @@ clt_status clt_step_run(clt_trainer *trainer, clt_crew_fn part);
 /* Splits the batch and finds the weights of the losses, where the host can. */
 clt_status clt_step_prepare(clt_trainer *trainer, clt_session *session,
                             const clt_step_batch *batch);
+
+/* Fails if the caller wants an event of several devices. */
+clt_status clt_step_check_event(const clt_trainer *trainer, struct _cl_event *const *event);
+
+/* *event (may be NULL) becomes another reference to the event that ends the ring entry. */
+clt_status clt_step_event(clt_trainer *trainer, const clt_session *session, int entry,
+                          struct _cl_event **event);
 
 /* Fails with NONFINITE naming the step and the first tensor that is not finite, by running the
  * ring entry's step again node by node. */

@@ -53,5 +53,7 @@ for source in "$@"; do
     # shellcheck disable=SC2046
     "$cc" -std=gnu11 -Wall -Wextra -Werror "$source" \
         $(pkg-config --cflags --libs $models cltrain OpenCL) -lm -o "$work/example"
-    echo "example $(basename "$source" .c): find_package and pkg-config"
+    name=$(basename "$source" .c)
+    (cd "$work" && "$work/examples/$name") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    echo "example $name: built with find_package and pkg-config, runs"
 done

@@ -80,6 +80,15 @@ CLT_API clt_value *clt_name(clt_value *value, const char *name);
 /* Marks a value as a result that plans keep: readable after a run under its name. */
 CLT_API clt_value *clt_output(clt_value *value, const char *name);
 
+/*
+ * Declares that the caller gives the gradient of an output: of a loss that is computed elsewhere,
+ * by a kernel of the host program or by another graph. Returns a new input `name` of the output's
+ * type (f32). Training then adds <that input, output>, summed over all samples, to the objective:
+ * what the caller gives for a mean over the global batch has its 1 / batch in it. The input is fed
+ * with a training batch, or to clt_trainer_backward_from; evaluation and prediction do not use it.
+ */
+CLT_API clt_value *clt_output_gradient(clt_value *output, const char *name);
+
 /* Declares a loss: `sum` and `weight` are scalars, as clt_cross_entropy returns them, and the
  * training objective is the sum over all losses of coefficient * sum / weight, where sum and weight
  * run over the whole global batch. */

@@ -113,6 +113,24 @@ typedef struct clt_feed {
     int64_t offset;
 } clt_feed;
 
+/*
+ * Where an output of the graph (clt_output) goes: to memory of the host or of the device.
+ *
+ * device -1: `host` gets the samples of the whole batch, row-major; with one device, `buffer` too.
+ * Else the samples of that device alone; outputs without a batch dimension need this where there
+ * are several devices.
+ * host: filled when the step's results were read or clt_trainer_wait returned.
+ * buffer: a cl_mem in the device's context, written on the device from `offset` bytes on, before
+ * the event of the step.
+ */
+typedef struct clt_fetch {
+    const char *name;
+    int device;
+    void *host;
+    struct _cl_mem *buffer;
+    int64_t offset;
+} clt_fetch;
+
 typedef struct clt_step_batch {
     size_t struct_size;     /* set by clt_step_batch_init */
     int64_t count;          /* samples over all devices; 0 is legal */
@@ -121,6 +139,8 @@ typedef struct clt_step_batch {
                                NULL: clt_split's equal parts */
     const clt_feed *feeds;
     int n_feeds;
+    const clt_fetch *fetches; /* outputs to copy */
+    int n_fetches;
     /* Weight of each loss over the global batch, in the graph's order; NULL: the trainer finds it
      * (from the count where that decides it, else from the labels on the devices, which waits for
      * the forward pass when there are several devices or micro-batches). */
@@ -153,9 +173,13 @@ CLT_API clt_status clt_trainer_step(clt_trainer *trainer, const clt_step_batch *
                                     struct _cl_event **event);
 
 /* The parts of a step, in this order; backward may be left out, and reduce and apply be delayed.
- * Between forward and backward no other plan of the store may run (STATE). */
+ * Between forward and backward no other plan of the store may run (STATE).
+ * clt_trainer_backward_from brings the gradients that the graph declares by clt_output_gradient;
+ * without them they are those that forward's batch had (INVALID_ARGUMENT if it had none). */
 CLT_API clt_status clt_trainer_forward(clt_trainer *trainer, const clt_step_batch *batch);
 CLT_API clt_status clt_trainer_backward(clt_trainer *trainer);
+CLT_API clt_status clt_trainer_backward_from(clt_trainer *trainer, const clt_feed *gradients,
+                                             int n_gradients);
 CLT_API clt_status clt_trainer_reduce(clt_trainer *trainer);
 CLT_API clt_status clt_trainer_apply(clt_trainer *trainer, struct _cl_event **event);
 
@@ -171,9 +195,22 @@ CLT_API clt_status clt_trainer_metric(clt_trainer *trainer, int64_t step, int in
 CLT_API clt_status clt_trainer_evaluate(clt_trainer *trainer, const clt_step_batch *batch,
                                         double *sums, double *weights);
 
+/*
+ * Computes outputs as outside training, without losses and metrics: needs no feeds for inputs that
+ * only these use, as labels. The outputs go where batch->fetches says. Returns when all is
+ * enqueued; at most four predictions are queued. *event (may be NULL; one device only) is set to an
+ * event of the last command, which the caller releases. The first call makes the plan.
+ */
+CLT_API clt_status clt_trainer_predict(clt_trainer *trainer, const clt_step_batch *batch,
+                                       struct _cl_event **event);
+
 /* Reads a gradient after backward or reduce, from device `device`; waits. */
 CLT_API clt_status clt_trainer_gradient(clt_trainer *trainer, int device, const char *name,
                                         void *data, size_t bytes);
+
+/* The base rate of the steps that begin from now on, for rules of one's own; the schedule still
+ * applies. INVALID_ARGUMENT if it is negative or not finite. */
+CLT_API clt_status clt_trainer_set_lr(clt_trainer *trainer, double lr);
 
 /* Steps done so far; setting it restores schedule, random streams and bias corrections. */
 CLT_API int64_t clt_trainer_steps(const clt_trainer *trainer);

@@ -1,0 +1,188 @@
+/* What goes into a run from the caller's memory, and what comes out of it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "train/session.h"
+
+static const clt_feed *find_feed(const clt_feed *feeds, int n_feeds, const char *name, int device)
+{
+    for (int i = 0; i < n_feeds; i++)
+        if (!strcmp(feeds[i].name, name) && (feeds[i].device == device || feeds[i].device < 0))
+            return &feeds[i];
+    return NULL;
+}
+
+/* True if some node of the plan reads the input. */
+static bool input_used(const clt_plan *plan, const clt_value *input)
+{
+    for (int i = 0; i < plan->n_nodes; i++)
+        for (int j = 0; j < plan->nodes[i].node->n_in; j++)
+            if (plan->nodes[i].node->in[j] == input)
+                return true;
+    return input->output;
+}
+
+static clt_status no_feed(const clt_session_device *d, const clt_feed *feeds, int n_feeds,
+                          const char *name)
+{
+    const char *near = NULL;
+    for (int i = 0; i < n_feeds && !near; i++)
+        near = clt_nearest(name, &feeds[i].name, 1);
+    return clt_fail(CLT_INVALID_ARGUMENT, "the batch has no feed for input %s of %s%s%s%s", name,
+                    d->device->label, near ? "; its feed " : "", near ? near : "",
+                    near ? " has a similar name" : "");
+}
+
+static clt_status upload(clt_session_device *d, int input, int parity, const void *host,
+                         int64_t bytes)
+{
+    const clt_value *v = d->plan->inputs[input];
+    cl_mem *buffer = &d->buffers[parity][input];
+    if (!*buffer) {
+        const int64_t whole =
+            clt_type_elements(&v->type, d->plan->options.max_batch) * clt_dtype_size(v->type.dtype);
+        char what[128];
+        snprintf(what, sizeof what, "input %s", v->name);
+        CLT_TRY(clt_device_buffer_create(d->device, whole, CL_MEM_READ_WRITE, what, buffer));
+    }
+    d->views[input] = (clt_view){*buffer, 0};
+    return clt_enqueue_upload(d->device, d->views[input], host, bytes);
+}
+
+/* Bytes of one sample, and where a device's part starts in the memory of a feed or fetch: one for a
+ * single device starts with that device's own first sample. */
+static int64_t sample_bytes(const clt_value *v)
+{
+    return clt_type_coefficient(&v->type) * clt_dtype_size(v->type.dtype);
+}
+
+static int64_t part_offset(const clt_value *v, int device, clt_part part)
+{
+    return clt_type_has_batch(&v->type)
+               ? (part.begin - (device < 0 ? 0 : part.device_begin)) * sample_bytes(v)
+               : 0;
+}
+
+static clt_status feed_input(clt_session_device *d, int input, const clt_feed *feed, clt_part part,
+                             int parity)
+{
+    const clt_value *v = d->plan->inputs[input];
+    const int64_t offset = feed->offset + part_offset(v, feed->device, part);
+    if (feed->buffer) {
+        d->views[input] = (clt_view){feed->buffer, offset};
+        return CLT_OK;
+    }
+    if (!feed->host)
+        return clt_fail(CLT_INVALID_ARGUMENT, "feed %s has neither host nor buffer", v->name);
+    return upload(d, input, parity, (const char *)feed->host + offset,
+                  sample_bytes(v) * (clt_type_has_batch(&v->type) ? part.count : 1));
+}
+
+static bool is_upstream(const clt_session_device *d, int n_losses, int input)
+{
+    for (int l = 0; l < n_losses; l++)
+        if (d->upstream_input[l] == input)
+            return true;
+    return false;
+}
+
+clt_status clt_session_feed(clt_session *s, int device, const clt_step_batch *batch, clt_part part,
+                            int parity)
+{
+    clt_session_device *d = &s->devices[device];
+    if (!part.count)
+        return CLT_OK;
+    for (int i = 0; i < d->plan->n_inputs; i++) {
+        const clt_value *v = d->plan->inputs[i];
+        if (is_upstream(d, s->n_losses, i))
+            continue;
+        const clt_feed *feed = find_feed(batch->feeds, batch->n_feeds, v->name, device);
+        if (feed)
+            CLT_TRY(feed_input(d, i, feed, part, parity));
+        else if (v->given)
+            d->views[i] = (clt_view){0}; /* backward may bring it */
+        else if (input_used(d->plan, v))
+            return no_feed(d, batch->feeds, batch->n_feeds, v->name);
+    }
+    return CLT_OK;
+}
+
+clt_status clt_session_feed_given(clt_session *s, int device, const clt_feed *feeds, int n_feeds,
+                                  clt_part part, int parity)
+{
+    clt_session_device *d = &s->devices[device];
+    if (!part.count)
+        return CLT_OK;
+    for (int i = 0; i < d->plan->n_inputs; i++) {
+        const clt_value *v = d->plan->inputs[i];
+        if (!v->given)
+            continue;
+        const clt_feed *feed = find_feed(feeds, n_feeds, v->name, device);
+        if (feed)
+            CLT_TRY(feed_input(d, i, feed, part, parity));
+        else if (!d->views[i].buffer && input_used(d->plan, v))
+            return no_feed(d, feeds, n_feeds, v->name);
+    }
+    return CLT_OK;
+}
+
+static const clt_value *find_output(const clt_plan *plan, const char *name)
+{
+    for (int i = 0; i < plan->graph->n_values; i++) {
+        const clt_value *v = plan->graph->values[i];
+        if (v->output && v->name && !strcmp(v->name, name))
+            return v;
+    }
+    return NULL;
+}
+
+clt_status clt_session_check_fetches(const clt_session *s, const clt_step_batch *batch)
+{
+    const clt_plan *plan = s->devices[0].plan;
+    for (int i = 0; i < batch->n_fetches; i++) {
+        const clt_fetch *fetch = &batch->fetches[i];
+        const clt_value *v = find_output(plan, fetch->name);
+        if (!v)
+            return clt_fail(CLT_NOT_FOUND,
+                            "the graph has no output %s: mark the value with clt_output",
+                            fetch->name);
+        if (!clt_type_has_batch(&v->type) && fetch->device < 0 && s->n_devices > 1)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "output %s has no batch dimension, so every device has its own: the "
+                            "fetch must name one",
+                            fetch->name);
+        if (!fetch->host && !fetch->buffer)
+            return clt_fail(CLT_INVALID_ARGUMENT, "fetch %s has neither host nor buffer",
+                            fetch->name);
+        if (fetch->buffer && fetch->device < 0 && s->n_devices > 1)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "fetch %s: a buffer belongs to one of the %d devices; name it",
+                            fetch->name, s->n_devices);
+    }
+    return CLT_OK;
+}
+
+clt_status clt_session_fetch(clt_session *s, int device, const clt_step_batch *batch, clt_part part,
+                             const clt_run *run)
+{
+    const clt_session_device *d = &s->devices[device];
+    for (int i = 0; i < batch->n_fetches; i++) {
+        const clt_fetch *fetch = &batch->fetches[i];
+        if (fetch->device >= 0 && fetch->device != device)
+            continue;
+        const clt_value *v = find_output(d->plan, fetch->name);
+        const int64_t bytes = sample_bytes(v) * (clt_type_has_batch(&v->type) ? part.count : 1);
+        const int64_t offset = fetch->offset + part_offset(v, fetch->device, part);
+        clt_view from;
+        clt_status status = clt_exec_locate(d->exec, run, v, &from);
+        if (status == CLT_OK && fetch->buffer)
+            status = clt_enqueue_copy(d->device, from, (clt_view){fetch->buffer, offset}, bytes);
+        else if (status == CLT_OK)
+            status =
+                clt_enqueue_download(d->device, from, (char *)fetch->host + offset, bytes, NULL);
+        if (status != CLT_OK)
+            return clt_fail_prefix(status, "fetch %s: ", fetch->name);
+    }
+    return CLT_OK;
+}
