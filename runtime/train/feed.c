@@ -73,8 +73,6 @@ static clt_status feed_input(clt_session_device *d, int input, const clt_feed *f
         d->views[input] = (clt_view){feed->buffer, offset};
         return CLT_OK;
     }
-    if (!feed->host)
-        return clt_fail(CLT_INVALID_ARGUMENT, "feed %s has neither host nor buffer", v->name);
     return upload(d, input, parity, (const char *)feed->host + offset,
                   sample_bytes(v) * (clt_type_has_batch(&v->type) ? part.count : 1));
 }
@@ -87,23 +85,42 @@ static bool is_upstream(const clt_session_device *d, int n_losses, int input)
     return false;
 }
 
+clt_status clt_session_check_feeds(const clt_session *s, int device, const clt_feed *feeds,
+                                   int n_feeds, bool given)
+{
+    const clt_session_device *d = &s->devices[device];
+    for (int i = 0; i < d->plan->n_inputs; i++) {
+        const clt_value *v = d->plan->inputs[i];
+        if (v->given != given || is_upstream(d, s->n_losses, i) || !input_used(d->plan, v))
+            continue;
+        const clt_feed *feed = find_feed(feeds, n_feeds, v->name, device);
+        if (!feed && !(given && d->views[i].buffer))
+            return no_feed(d, feeds, n_feeds, v->name);
+        if (feed && !feed->host && !feed->buffer)
+            return clt_fail(CLT_INVALID_ARGUMENT, "feed %s has neither host nor buffer", v->name);
+    }
+    return CLT_OK;
+}
+
+void clt_session_forget_given(clt_session *s)
+{
+    for (int d = 0; d < s->n_devices; d++)
+        for (int i = 0; i < s->devices[d].plan->n_inputs; i++)
+            if (s->devices[d].plan->inputs[i]->given)
+                s->devices[d].views[i] = (clt_view){0};
+}
+
 clt_status clt_session_feed(clt_session *s, int device, const clt_step_batch *batch, clt_part part,
                             int parity)
 {
     clt_session_device *d = &s->devices[device];
-    if (!part.count)
-        return CLT_OK;
     for (int i = 0; i < d->plan->n_inputs; i++) {
         const clt_value *v = d->plan->inputs[i];
+        const clt_feed *feed = find_feed(batch->feeds, batch->n_feeds, v->name, device);
         if (is_upstream(d, s->n_losses, i))
             continue;
-        const clt_feed *feed = find_feed(batch->feeds, batch->n_feeds, v->name, device);
-        if (feed)
+        if (feed && part.count)
             CLT_TRY(feed_input(d, i, feed, part, parity));
-        else if (v->given)
-            d->views[i] = (clt_view){0}; /* backward may bring it */
-        else if (input_used(d->plan, v))
-            return no_feed(d, batch->feeds, batch->n_feeds, v->name);
     }
     return CLT_OK;
 }
@@ -112,17 +129,11 @@ clt_status clt_session_feed_given(clt_session *s, int device, const clt_feed *fe
                                   clt_part part, int parity)
 {
     clt_session_device *d = &s->devices[device];
-    if (!part.count)
-        return CLT_OK;
     for (int i = 0; i < d->plan->n_inputs; i++) {
         const clt_value *v = d->plan->inputs[i];
-        if (!v->given)
-            continue;
-        const clt_feed *feed = find_feed(feeds, n_feeds, v->name, device);
-        if (feed)
+        const clt_feed *feed = v->given ? find_feed(feeds, n_feeds, v->name, device) : NULL;
+        if (feed && part.count)
             CLT_TRY(feed_input(d, i, feed, part, parity));
-        else if (!d->views[i].buffer && input_used(d->plan, v))
-            return no_feed(d, feeds, n_feeds, v->name);
     }
     return CLT_OK;
 }

@@ -115,5 +115,5 @@ clt_status clt_trainer_predict(clt_trainer *t, const clt_step_batch *batch,
     t->phase = 0;
     CLT_TRY(clt_step_run(t, run_part));
     t->predictions++;
-    return clt_step_event(t, t->prediction, t->entry, event);
+    return clt_step_event(t->prediction, t->entry, event);
 }

@@ -52,6 +52,14 @@ typedef struct clt_part {
     int64_t device_begin; /* the first sample of the device in the batch */
 } clt_part;
 
+/* Fails if an input that the plan reads on this device has no feed: the inputs that a gradient is
+ * given by, or all others. Before a step, so that a mistake stops no device halfway. */
+clt_status clt_session_check_feeds(const clt_session *session, int device, const clt_feed *feeds,
+                                   int n_feeds, bool given);
+
+/* No gradient is given any more: the next step must bring its own. */
+void clt_session_forget_given(clt_session *session);
+
 /* Points the device's inputs at the batch's part: host arrays are enqueued as transfers into the
  * buffers of `parity`, device buffers used where they are. */
 clt_status clt_session_feed(clt_session *session, int device, const clt_step_batch *batch,

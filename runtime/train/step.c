@@ -257,6 +257,15 @@ clt_status clt_step_run(clt_trainer *t, clt_crew_fn part)
     return clt_crew_run(t->crew, part, t);
 }
 
+static clt_status check_feeds(const clt_trainer *t, const clt_session *session,
+                              const clt_feed *feeds, int n_feeds, bool given)
+{
+    for (int d = 0; d < t->n_devices; d++)
+        if (share_of(t, d))
+            CLT_TRY(clt_session_check_feeds(session, d, feeds, n_feeds, given));
+    return CLT_OK;
+}
+
 clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step_batch *batch)
 {
     if (batch->count < 0 || batch->count > t->options.batch)
@@ -281,6 +290,7 @@ clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step
                 CLT_INVALID_ARGUMENT, "device %d gets %lld samples; the plan holds %lld", d,
                 (long long)share_of(t, d), (long long)(t->per_device * t->options.accumulate));
     CLT_TRY(clt_session_check_fetches(session, batch));
+    CLT_TRY(check_feeds(t, session, batch->feeds, batch->n_feeds, false));
     t->current = *batch;
     t->batch = &t->current;
     t->given = NULL;
@@ -329,10 +339,13 @@ static clt_status throttle(clt_trainer *t)
     return CLT_OK;
 }
 
-static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch)
+static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool whole)
 {
     CLT_TRY(throttle(t));
+    clt_session_forget_given(t->training);
     CLT_TRY(clt_step_prepare(t, t->training, batch));
+    if (whole) /* all that backward needs comes with the batch */
+        CLT_TRY(check_feeds(t, t->training, batch->feeds, batch->n_feeds, true));
     t->entry = (int)(t->steps % CLT_RESULT_RING);
     t->records[t->entry] =
         (clt_step_record){.step = t->steps,
@@ -343,8 +356,7 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch)
     return CLT_OK;
 }
 
-clt_status clt_step_event(clt_trainer *t, const clt_session *session, int entry,
-                          struct _cl_event **event)
+clt_status clt_step_event(const clt_session *session, int entry, struct _cl_event **event)
 {
     if (!event)
         return CLT_OK;
@@ -362,13 +374,13 @@ static clt_status end_step(clt_trainer *t, struct _cl_event **event)
 {
     t->steps++;
     t->phase = 0;
-    return clt_step_event(t, t->training, t->entry, event);
+    return clt_step_event(t->training, t->entry, event);
 }
 
 clt_status clt_trainer_step(clt_trainer *t, const clt_step_batch *batch, struct _cl_event **event)
 {
     CLT_TRY(clt_step_check_event(t, event));
-    CLT_TRY(begin_step(t, batch));
+    CLT_TRY(begin_step(t, batch, true));
     CLT_TRY(clt_step_run(t, step_part));
     return end_step(t, event);
 }
@@ -385,7 +397,7 @@ clt_status clt_trainer_forward(clt_trainer *t, const clt_step_batch *batch)
                         "the parts of a step work without micro-batches; this trainer "
                         "was made with accumulate %d",
                         t->options.accumulate);
-    CLT_TRY(begin_step(t, batch));
+    CLT_TRY(begin_step(t, batch, false));
     CLT_TRY(clt_step_run(t, forward_part));
     t->phase = 1;
     return CLT_OK;
@@ -399,6 +411,7 @@ clt_status clt_trainer_backward(clt_trainer *t)
 clt_status clt_trainer_backward_from(clt_trainer *t, const clt_feed *gradients, int n_gradients)
 {
     CLT_TRY(need_phase(t, 1, "clt_trainer_backward", "clt_trainer_forward"));
+    CLT_TRY(check_feeds(t, t->training, gradients, n_gradients, true));
     t->given = gradients;
     t->n_given = n_gradients;
     CLT_TRY(clt_step_run(t, backward_part));

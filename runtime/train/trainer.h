@@ -62,8 +62,7 @@ clt_status clt_step_prepare(clt_trainer *trainer, clt_session *session,
 clt_status clt_step_check_event(const clt_trainer *trainer, struct _cl_event *const *event);
 
 /* *event (may be NULL) becomes another reference to the event that ends the ring entry. */
-clt_status clt_step_event(clt_trainer *trainer, const clt_session *session, int entry,
-                          struct _cl_event **event);
+clt_status clt_step_event(const clt_session *session, int entry, struct _cl_event **event);
 
 /* Fails with NONFINITE naming the step and the first tensor that is not finite, by running the
  * ring entry's step again node by node. */

@@ -1,0 +1,423 @@
+/* The parts of a step, gradients that the caller gives, outputs in the caller's memory, prediction,
+ * on one device and on two. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/devices.h"
+#include <cltrain/cltrain.h>
+#include <cltrain/opencl.h>
+
+enum { IN = 5, HIDDEN = 19, CLASSES = 3, MOST = 37 };
+
+static clt_runtime *runtime;
+static float xs[MOST * IN];
+static int32_t labels[MOST];
+
+static void ok(clt_status status)
+{
+    if (status != CLT_OK)
+        fail_msg("%s: %s", clt_status_name(status), clt_error_message());
+}
+
+static void fails(clt_status status, clt_status want, const char *text)
+{
+    assert_int_equal(status, want);
+    if (!strstr(clt_error_message(), text))
+        fail_msg("message '%s' does not have '%s'", clt_error_message(), text);
+}
+
+static clt_value *layer(clt_graph *graph, clt_value *x, const char *weight, const char *bias,
+                        int64_t in, int64_t out)
+{
+    const int64_t dims[] = {out, in};
+    const clt_init init = {CLT_INIT_UNIFORM, 1 / sqrt((double)in), 0};
+    return clt_linear(x, clt_parameter(graph, weight, 2, dims, init),
+                      clt_parameter(graph, bias, 1, dims, init));
+}
+
+enum { WITH_LOSS = 1, WITH_GIVEN = 2 };
+
+static clt_graph *build(int kind)
+{
+    const int64_t in[] = {CLT_BATCH, IN}, one[] = {CLT_BATCH};
+    clt_graph *graph;
+    ok(clt_graph_create(&graph));
+    clt_value *x = clt_input(graph, "x", CLT_F32, 2, in);
+    clt_value *h = clt_relu(layer(graph, x, "h.weight", "h.bias", IN, HIDDEN));
+    clt_value *logits =
+        clt_output(layer(graph, h, "o.weight", "o.bias", HIDDEN, CLASSES), "logits");
+    if (kind & WITH_LOSS) {
+        clt_value *sum = NULL, *weight = NULL;
+        clt_cross_entropy(logits, clt_input(graph, "label", CLT_I32, 1, one), NULL, &sum, &weight);
+        clt_loss(graph, "loss", sum, weight, 1);
+    }
+    if (kind & WITH_GIVEN)
+        assert_non_null(clt_output_gradient(logits, "dlogits"));
+    ok(clt_graph_status(graph));
+    return graph;
+}
+
+typedef struct lab {
+    clt_device **devices;
+    int n;
+    clt_graph *graph;
+    clt_store *store;
+    clt_trainer *trainer;
+} lab;
+
+static lab lab_open(const char *list, int kind, int accumulate)
+{
+    lab l;
+    clt_trainer_options options;
+    clt_trainer_options_init(&options);
+    options.batch = MOST;
+    options.accumulate = accumulate;
+    options.poison = 1;
+    ok(clt_devices_open(runtime, list, NULL, &l.devices, &l.n));
+    l.graph = build(kind);
+    ok(clt_store_create(l.graph, l.devices, l.n, 11, &l.store));
+    ok(clt_trainer_create(l.graph, l.store, &options, &l.trainer));
+    return l;
+}
+
+static void lab_close(lab *l)
+{
+    clt_trainer_destroy(l->trainer);
+    clt_store_destroy(l->store);
+    clt_graph_destroy(l->graph);
+    clt_devices_close(l->devices, l->n);
+}
+
+static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0}, {"label", -1, labels, NULL, 0}};
+
+static clt_step_batch batch_of(int64_t count, int n_feeds, const clt_fetch *fetches, int n_fetches)
+{
+    clt_step_batch batch;
+    clt_step_batch_init(&batch);
+    batch.count = count;
+    batch.feeds = feeds;
+    batch.n_feeds = n_feeds;
+    batch.fetches = fetches;
+    batch.n_fetches = n_fetches;
+    return batch;
+}
+
+/* Of the mean cross entropy, in double. */
+static void logits_gradient(const float *logits, int64_t count, float *gradient)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double sum = 0;
+        for (int c = 0; c < CLASSES; c++)
+            sum += exp((double)logits[i * CLASSES + c]);
+        for (int c = 0; c < CLASSES; c++)
+            gradient[i * CLASSES + c] =
+                (float)((exp((double)logits[i * CLASSES + c]) / sum - (c == labels[i])) /
+                        (double)count);
+    }
+}
+
+static const struct {
+    const char *name;
+    int elements;
+} parameters[] = {{"h.weight", HIDDEN *IN},
+                  {"h.bias", HIDDEN},
+                  {"o.weight", CLASSES *HIDDEN},
+                  {"o.bias", CLASSES}};
+
+/* Every device's gradients of b are `factor` times those of a's first device. */
+static void same_gradients(lab *a, lab *b, float factor)
+{
+    float x[HIDDEN * IN], y[HIDDEN * IN];
+    for (int p = 0; p < 4; p++)
+        for (int d = 0; d < b->n; d++) {
+            const size_t bytes = (size_t)parameters[p].elements * sizeof *x;
+            ok(clt_trainer_gradient(a->trainer, 0, parameters[p].name, x, bytes));
+            ok(clt_trainer_gradient(b->trainer, d, parameters[p].name, y, bytes));
+            double size = 0, difference = 0;
+            for (int i = 0; i < parameters[p].elements; i++) {
+                size += pow((double)(factor * x[i]), 2);
+                difference += pow((double)(factor * x[i] - y[i]), 2);
+            }
+            assert_true(size > 0);
+            if (difference > 1e-11 * size)
+                fail_msg("%s, device %d: relative difference %g", parameters[p].name, d,
+                         sqrt(difference / size));
+        }
+}
+
+static void given_on(const char *list, int64_t count)
+{
+    float logits[MOST * CLASSES], gradient[MOST * CLASSES];
+    const clt_fetch fetch = {"logits", -1, logits, NULL, 0};
+    const clt_feed given = {"dlogits", -1, gradient, NULL, 0};
+    lab loss = lab_open(list, WITH_LOSS, 1), bare = lab_open(list, WITH_GIVEN, 1);
+    lab both = lab_open(list, WITH_LOSS | WITH_GIVEN, 1);
+    const clt_step_batch with_labels = batch_of(count, 2, NULL, 0);
+    const clt_step_batch without = batch_of(count, 1, &fetch, 1);
+
+    ok(clt_trainer_forward(loss.trainer, &with_labels));
+    ok(clt_trainer_backward(loss.trainer));
+    ok(clt_trainer_reduce(loss.trainer));
+
+    ok(clt_trainer_forward(bare.trainer, &without));
+    ok(clt_trainer_wait(bare.trainer));
+    logits_gradient(logits, count, gradient);
+    fails(clt_trainer_backward(bare.trainer), CLT_INVALID_ARGUMENT, "dlogits");
+    ok(clt_trainer_forward(bare.trainer, &without));
+    ok(clt_trainer_backward_from(bare.trainer, &given, 1));
+    ok(clt_trainer_reduce(bare.trainer));
+    same_gradients(&loss, &bare, 1);
+
+    /* The loss's gradient and the same again, given. */
+    ok(clt_trainer_forward(both.trainer, &with_labels));
+    ok(clt_trainer_backward_from(both.trainer, &given, 1));
+    ok(clt_trainer_reduce(both.trainer));
+    same_gradients(&loss, &both, 2);
+
+    ok(clt_trainer_apply(loss.trainer, NULL));
+    ok(clt_trainer_apply(bare.trainer, NULL));
+    clt_step_result a, b;
+    ok(clt_trainer_result(loss.trainer, 0, &a));
+    ok(clt_trainer_result(bare.trainer, 0, &b));
+    assert_true(fabs(a.norm - b.norm) < 1e-5 * a.norm);
+    assert_true(a.loss > 0 && b.loss == 0 && b.finite);
+    ok(clt_store_check(bare.store));
+
+    /* A whole step takes the gradient with its batch. */
+    const clt_feed whole[] = {feeds[0], given};
+    clt_step_batch step = batch_of(count, 2, &fetch, 1);
+    step.feeds = whole;
+    ok(clt_trainer_forward(bare.trainer, &without));
+    ok(clt_trainer_wait(bare.trainer));
+    logits_gradient(logits, count, gradient);
+    ok(clt_trainer_step(bare.trainer, &step, NULL));
+    ok(clt_trainer_step(loss.trainer, &with_labels, NULL));
+    same_gradients(&loss, &bare, 1);
+    fails(clt_trainer_step(bare.trainer, &without, NULL), CLT_INVALID_ARGUMENT, "dlogits");
+    lab_close(&loss);
+    lab_close(&bare);
+    lab_close(&both);
+}
+
+static void test_given_gradient(void **state)
+{
+    (void)state;
+    given_on(clt_test_devices("pocl"), MOST);
+    given_on(clt_test_devices("pocl"), 1);
+    given_on(clt_test_devices("pocl/2"), MOST);
+    given_on(clt_test_devices("pocl/2"), 1);
+}
+
+/* The gradient of the reference objective <given, logits> by differences of predictions. */
+static void test_given_by_differences(void **state)
+{
+    (void)state;
+    enum { COUNT = 9 };
+    float given[COUNT * CLASSES], logits[2][COUNT * CLASSES], weight[CLASSES * HIDDEN];
+    float gradient[CLASSES * HIDDEN];
+    lab l = lab_open(clt_test_devices("pocl"), WITH_GIVEN, 1);
+    const clt_feed feed = {"dlogits", -1, given, NULL, 0};
+    const clt_step_batch batch = batch_of(COUNT, 1, NULL, 0);
+    for (int i = 0; i < COUNT * CLASSES; i++)
+        given[i] = (float)((i * 7) % 11 - 5) / 8;
+    ok(clt_trainer_forward(l.trainer, &batch));
+    ok(clt_trainer_backward_from(l.trainer, &feed, 1));
+    ok(clt_trainer_reduce(l.trainer));
+    ok(clt_trainer_gradient(l.trainer, 0, "o.weight", gradient, sizeof gradient));
+    ok(clt_store_get(l.store, "o.weight", weight, sizeof weight));
+    /* The objective is linear in these weights: a step of 1 is as good as a small one. */
+    for (int w = 0; w < CLASSES * HIDDEN; w += 7) {
+        for (int side = 0; side < 2; side++) {
+            const clt_fetch fetch = {"logits", -1, logits[side], NULL, 0};
+            const clt_step_batch predict = batch_of(COUNT, 1, &fetch, 1);
+            const float before = weight[w];
+            weight[w] += side ? 0.5f : -0.5f;
+            ok(clt_store_set(l.store, "o.weight", weight, sizeof weight));
+            weight[w] = before;
+            ok(clt_trainer_predict(l.trainer, &predict, NULL));
+            ok(clt_trainer_wait(l.trainer));
+        }
+        double difference = 0;
+        for (int i = 0; i < COUNT * CLASSES; i++)
+            difference += (double)given[i] * ((double)logits[1][i] - (double)logits[0][i]);
+        assert_true(fabs(difference - (double)gradient[w]) < 1e-5);
+    }
+    lab_close(&l);
+}
+
+/* Prediction, evaluation and training give the same logits, wherever they go. */
+static void outputs_on(const char *list, int64_t count, int accumulate)
+{
+    float by[4][MOST * CLASSES + 2];
+    lab l = lab_open(list, WITH_LOSS, accumulate);
+    double sum[1] = {0}, weight[1] = {0};
+    memset(by, 0, sizeof by);
+    for (int i = 0; i < 4; i++)
+        by[i][0] = by[i][count * CLASSES + 1] = 77;
+    const clt_fetch fetches[] = {{"logits", -1, by[0], NULL, 4},
+                                 {"logits", -1, by[1], NULL, 4},
+                                 {"logits", -1, by[2], NULL, 4}};
+    clt_step_batch batch = batch_of(count, 1, &fetches[0], 1);
+    for (int i = 0; i < 6; i++)
+        ok(clt_trainer_predict(l.trainer, &batch, NULL));
+    ok(clt_trainer_wait(l.trainer));
+    batch = batch_of(count, 2, &fetches[1], 1);
+    ok(clt_trainer_evaluate(l.trainer, &batch, sum, weight));
+    assert_true(weight[0] == (double)count);
+    ok(clt_trainer_wait(l.trainer));
+    batch = batch_of(count, 2, &fetches[2], 1);
+    ok(clt_trainer_step(l.trainer, &batch, NULL));
+    ok(clt_trainer_wait(l.trainer));
+    assert_memory_equal(by[0], by[1], sizeof by[0]);
+    assert_memory_equal(by[0], by[2], sizeof by[0]);
+    double loss = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const float *row = by[0] + 1 + i * CLASSES;
+        double total = 0;
+        for (int c = 0; c < CLASSES; c++)
+            total += exp((double)row[c]);
+        loss += log(total) - (double)row[labels[i]];
+    }
+    assert_true(count == 0 || fabs(loss - sum[0]) < 1e-5 * loss);
+    assert_true(by[0][0] == 77 && by[0][count * CLASSES + 1] == 77);
+    lab_close(&l);
+}
+
+static void test_outputs(void **state)
+{
+    (void)state;
+    outputs_on(clt_test_devices("pocl"), MOST, 1);
+    outputs_on(clt_test_devices("pocl"), MOST, 3);
+    outputs_on(clt_test_devices("pocl/2"), MOST, 1);
+    outputs_on(clt_test_devices("pocl/2"), 5, 4);
+    outputs_on(clt_test_devices("pocl/2"), 1, 1);
+    outputs_on(clt_test_devices("pocl"), 0, 1);
+}
+
+/* An output in a buffer of the host program, behind an event that it waits for. */
+static void test_output_in_buffer(void **state)
+{
+    (void)state;
+    enum { COUNT = 13 };
+    float by_host[COUNT * CLASSES], by_buffer[COUNT * CLASSES];
+    lab l = lab_open(clt_test_devices("pocl"), WITH_LOSS, 2);
+    const cl_context context = clt_device_cl_context(l.devices[0]);
+    cl_int error;
+    cl_event done;
+    const cl_mem buffer =
+        clCreateBuffer(context, CL_MEM_READ_WRITE, 64 + sizeof by_buffer, NULL, &error);
+    assert_int_equal(error, CL_SUCCESS);
+    const cl_event gate = clCreateUserEvent(context, &error);
+    assert_int_equal(error, CL_SUCCESS);
+    const clt_fetch fetches[] = {{"logits", -1, by_host, NULL, 0}, {"logits", 0, NULL, buffer, 64}};
+    clt_step_batch batch = batch_of(COUNT, 1, fetches, 2);
+    batch.wait = &gate;
+    batch.n_wait = 1;
+    ok(clt_trainer_predict(l.trainer, &batch, &done));
+    cl_int status = CL_COMPLETE;
+    clGetEventInfo(done, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL);
+    assert_int_not_equal(status, CL_COMPLETE);
+    clSetUserEventStatus(gate, CL_COMPLETE);
+    assert_int_equal(clWaitForEvents(1, &done), CL_SUCCESS);
+    assert_int_equal(clEnqueueReadBuffer(clt_device_cl_queue(l.devices[0]), buffer, CL_TRUE, 64,
+                                         sizeof by_buffer, by_buffer, 0, NULL, NULL),
+                     CL_SUCCESS);
+    assert_memory_equal(by_host, by_buffer, sizeof by_host);
+    clReleaseEvent(gate);
+    clReleaseEvent(done);
+    clReleaseMemObject(buffer);
+    lab_close(&l);
+}
+
+static void test_parts_are_the_step(void **state)
+{
+    (void)state;
+    static const char *const lists[] = {"pocl", "pocl/2"};
+    for (int i = 0; i < 2; i++) {
+        lab a = lab_open(clt_test_devices(lists[i]), WITH_LOSS, 1);
+        lab b = lab_open(clt_test_devices(lists[i]), WITH_LOSS, 1);
+        float x[HIDDEN * IN], y[HIDDEN * IN];
+        for (int step = 0; step < 5; step++) {
+            const double lr = 0.3 / (step + 1);
+            const clt_step_batch batch = batch_of(MOST - step, 2, NULL, 0);
+            ok(clt_trainer_set_lr(a.trainer, lr));
+            ok(clt_trainer_set_lr(b.trainer, lr));
+            ok(clt_trainer_step(a.trainer, &batch, NULL));
+            ok(clt_trainer_forward(b.trainer, &batch));
+            ok(clt_trainer_backward(b.trainer));
+            ok(clt_trainer_reduce(b.trainer));
+            ok(clt_trainer_apply(b.trainer, NULL));
+            clt_step_result result;
+            ok(clt_trainer_result(b.trainer, step, &result));
+            assert_true(result.lr == lr);
+        }
+        ok(clt_store_get(a.store, "h.weight", x, sizeof x));
+        ok(clt_store_get(b.store, "h.weight", y, sizeof y));
+        assert_memory_equal(x, y, sizeof x);
+        lab_close(&a);
+        lab_close(&b);
+    }
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    lab l = lab_open(clt_test_devices("pocl"), WITH_LOSS, 1);
+    float room[MOST * CLASSES];
+    clt_fetch fetch = {"logit", -1, room, NULL, 0};
+    clt_step_batch batch = batch_of(3, 2, &fetch, 1);
+    fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_NOT_FOUND, "logit");
+    fetch = (clt_fetch){"logits", -1, NULL, NULL, 0};
+    fails(clt_trainer_predict(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT, "neither");
+    fails(clt_trainer_backward(l.trainer), CLT_STATE, "forward");
+    fails(clt_trainer_apply(l.trainer, NULL), CLT_STATE, "reduce");
+    fails(clt_trainer_set_lr(l.trainer, NAN), CLT_INVALID_ARGUMENT, "learning rate");
+    fails(clt_trainer_set_lr(l.trainer, -1), CLT_INVALID_ARGUMENT, "learning rate");
+    lab_close(&l);
+
+    clt_graph *graph = build(0);
+    const int64_t dims[] = {CLT_BATCH, 2};
+    assert_null(clt_output_gradient(clt_input(graph, "z", CLT_F32, 2, dims), "dz"));
+    fails(clt_graph_status(graph), CLT_INVALID_ARGUMENT, "clt_output");
+    clt_graph_destroy(graph);
+    graph = build(WITH_GIVEN);
+    assert_null(clt_output_gradient(clt_graph_find(graph, "logits"), "again"));
+    fails(clt_graph_status(graph), CLT_INVALID_ARGUMENT, "two given");
+    clt_graph_destroy(graph);
+}
+
+static int open_runtime(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MOST * IN; i++)
+        xs[i] = (float)((i * 37) % 101 - 50) / 40;
+    for (int i = 0; i < MOST; i++)
+        labels[i] = (i * 5 + i / 3) % CLASSES;
+    return clt_runtime_create(NULL, &runtime) != CLT_OK;
+}
+
+static int close_runtime(void **state)
+{
+    (void)state;
+    clt_runtime_destroy(runtime);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_given_gradient),
+                                       cmocka_unit_test(test_given_by_differences),
+                                       cmocka_unit_test(test_outputs),
+                                       cmocka_unit_test(test_output_in_buffer),
+                                       cmocka_unit_test(test_parts_are_the_step),
+                                       cmocka_unit_test(test_refusals)};
+    return cmocka_run_group_tests(tests, open_runtime, close_runtime);
+}
