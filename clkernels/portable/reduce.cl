@@ -51,9 +51,10 @@ kernel void add(global const float *x_base, long x_offset, ARGUMENTS)
             float16 sums = 0;
             for (; i + 16 <= run; i += 16)
                 sums += vload16(0, x + i);
-            const float8 s8 = sums.lo + sums.hi;
-            const float4 s4 = s8.lo + s8.hi;
-            sum = (s4.x + s4.y) + (s4.z + s4.w);
+            sum = ((sums.s0 + sums.s8) + (sums.s4 + sums.sc)) +
+                  ((sums.s1 + sums.s9) + (sums.s5 + sums.sd)) +
+                  (((sums.s2 + sums.sa) + (sums.s6 + sums.se)) +
+                   ((sums.s3 + sums.sb) + (sums.s7 + sums.sf)));
         }
         for (; i < run; i++)
             sum += x[i * b3];

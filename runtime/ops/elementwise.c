@@ -8,7 +8,8 @@
 #include "ops/walk.h"
 
 #define ROOT_HALF "0.70710678f"
-#define GELU_U "(0.79788456f*(b+0.044715f*b*b*b))"
+/* (1 + tanh(u)) / 2 of gelu's approximation, without the cancellation of the one and the other. */
+#define GELU_TANH(x) "(1.0f/(1.0f+exp(-1.5957691f*(" x "+0.044715f*" x "*" x "*" x "))))"
 
 /* y < 0 rather than fmax, so that a NaN stays one. `x_grad` operators take (dy, y), gelu's (dy, x).
  */
@@ -30,10 +31,9 @@ static const clt_elementwise_row rows[] = {
     {&clt_op_tanh_grad, 0, "a*(1.0f-b*b)"},
     {&clt_op_gelu, 0, "0.5f*a*(1.0f+erf(a*" ROOT_HALF "))"},
     {&clt_op_gelu_grad, 0, "a*(0.5f*(1.0f+erf(b*" ROOT_HALF "))+b*0.39894228f*exp(-0.5f*b*b))"},
-    {&clt_op_gelu_tanh, 0, "0.5f*a*(1.0f+tanh(0.79788456f*(a+0.044715f*a*a*a)))"},
+    {&clt_op_gelu_tanh, 0, "a*" GELU_TANH("a")},
     {&clt_op_gelu_tanh_grad, 0,
-     "0.5f*a*(1.0f+tanh(" GELU_U ")+b*(1.0f-tanh(" GELU_U ")*tanh(" GELU_U
-     "))*0.79788456f*(1.0f+0.134145f*b*b))"},
+     "a*" GELU_TANH("b") "*(1.0f+b*(1.0f-" GELU_TANH("b") ")*1.5957691f*(1.0f+0.134145f*b*b))"},
     {&clt_op_mean_grad, 2, "a/(p0+p1*n)"},
     {&clt_op_max_grad, 0, "b==c?a/d:(T)0"},
 };

@@ -1,3 +1,6 @@
+# Which operators each test ran is written to ops_run/, for the check that none is without a case.
+file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/ops_run)
+
 # Every operator's test again on Oclgrind, and on Intel's runtime where there is one.
 foreach(test ${CLT_TESTS})
     get_filename_component(folder ${test} DIRECTORY)
@@ -6,7 +9,8 @@ foreach(test ${CLT_TESTS})
     endif()
     get_filename_component(subject ${test} NAME_WE)
     string(REGEX REPLACE "^test_" "ops." subject ${subject})
-    set_tests_properties(${subject} PROPERTIES LABELS op TIMEOUT 300)
+    set_tests_properties(${subject} PROPERTIES LABELS op TIMEOUT 300 FIXTURES_SETUP ops_run
+        ENVIRONMENT "CLT_OPS_RUN=${CMAKE_CURRENT_BINARY_DIR}/ops_run/${subject}.txt")
     clt_test_on_oclgrind(${subject})
     # Oclgrind's check for uninitialised values does not know an instruction that the optimiser makes.
     if(TEST oclgrind.${subject})
@@ -16,3 +20,9 @@ foreach(test ${CLT_TESTS})
     endif()
     clt_test_on_vendor(${subject} intel)
 endforeach()
+
+if(CLT_PYTHON3)
+    add_test(NAME ops.coverage COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/coverage.py
+        ${PROJECT_SOURCE_DIR}/runtime/ops/ops.def ${CMAKE_CURRENT_BINARY_DIR}/ops_run)
+    set_tests_properties(ops.coverage PROPERTIES LABELS op FIXTURES_REQUIRED ops_run)
+endif()

@@ -1,0 +1,213 @@
+/* dropout: which elements it drops, that its gradient drops the same ones, for any split of the
+ * batch and in both layouts, and that evaluation has none. */
+#include "base/philox.h"
+#include "ops/harness.h"
+
+enum { BATCH = 12, CHANNELS = 3, SIDE = 5, SAMPLE = CHANNELS * SIDE * SIDE };
+
+/* (x + w) through dropout, twice, so that nodes have streams of their own; the loss weighs the
+ * first by r. In between, a convolution by 1 takes the second into LANES where there are any. */
+typedef struct net {
+    op_bound b;
+    double p;
+} net;
+
+static void make(net *t, double p, clt_plan_mode mode, bool portable)
+{
+    const int64_t dims[] = {CLT_BATCH, CHANNELS, SIDE, SIDE};
+    const int64_t kernel[] = {CHANNELS, CHANNELS, 1, 1};
+    float identity[CHANNELS * CHANNELS] = {0};
+    for (int i = 0; i < CHANNELS; i++)
+        identity[i * CHANNELS + i] = 1;
+    *t = (net){.p = p};
+    OP_OK(clt_graph_create(&t->b.graph));
+    clt_graph *g = t->b.graph;
+    clt_value *x = clt_input(g, "x", CLT_F32, 4, dims), *r = clt_input(g, "r", CLT_F32, 4, dims);
+    clt_value *w = clt_parameter(g, "w", 3, dims + 1, (clt_init){0});
+    clt_value *sum = clt_add(x, w);
+    clt_value *first = clt_scale(clt_dropout(sum, p), 1);
+    clt_value *one = clt_constant(g, CLT_F32, 4, kernel, identity);
+    clt_value *second = clt_scale(clt_dropout(clt_conv2d(sum, one, NULL, NULL), p), 1);
+    clt_value *weight = clt_reduce_sum(clt_add_scalar(clt_scale(x, 0), 1), NULL, 0, 0);
+    clt_output(first, "first");
+    clt_output(second, "second");
+    clt_loss(g, "loss", clt_reduce_sum(clt_mul(first, r), NULL, 0, 0), weight, 1);
+    const clt_bucket_sizes sizes = clt_bucket_sizes_default();
+    clt_plan_options options = clt_plan_options_default(mode, BATCH);
+    options.separate = true;
+    options.portable = portable;
+    OP_OK(clt_buckets_create(g, &sizes, &t->b.buckets));
+    OP_OK(clt_plan_create(g, &t->b.buckets, &op_devices[0]->caps, NULL, &options, &t->b.plan));
+    OP_OK(clt_replica_create(op_devices[0], &t->b.buckets, &t->b.replica));
+    OP_OK(clt_replica_for_training(&t->b.replica, 0));
+    clt_arena_init(&t->b.arena, op_devices[0]);
+    bool lanes = false;
+    for (int i = 0; i < t->b.plan->n_nodes; i++)
+        lanes = lanes || (!strcmp(t->b.plan->nodes[i].node->op->name, "dropout") &&
+                          t->b.plan->nodes[i].node->out[0]->layout == CLT_LAYOUT_LANES);
+    assert_int_equal(lanes,
+                     mode == CLT_PLAN_TRAIN && !portable && clt_caps_is_cpu(&op_devices[0]->caps));
+    op_build_programs(t->b.plan);
+    OP_OK(clt_exec_create(op_devices[0], t->b.plan, &t->b.replica, &t->b.arena, &t->b.exec));
+}
+
+static double value_of(const char *name, int64_t at)
+{
+    return name[0] == 'x' ? 1 + (double)(at % 7) : 1 + (double)(at % 5) / 4;
+}
+
+static void read_back(const net *t, const clt_run *run, const char *name, float *to)
+{
+    clt_view view;
+    OP_OK(clt_exec_locate(t->b.exec, run, clt_graph_find(t->b.plan->graph, name), &view));
+    assert_int_equal(
+        clEnqueueReadBuffer(op_devices[0]->queue, view.buffer, CL_TRUE, (size_t)view.offset,
+                            (size_t)run->count * SAMPLE * sizeof *to, to, 0, NULL, NULL),
+        CL_SUCCESS);
+}
+
+/* Images [sample, sample + count) of the global batch. */
+static void run_images(net *t, int64_t sample, int64_t count, uint64_t seed, uint32_t step,
+                       float *first, float *second, float *gradient)
+{
+    clt_view inputs[4] = {{0}};
+    cl_mem results;
+    double numbers[BATCH * SAMPLE];
+    for (int i = 0; i < t->b.plan->n_inputs; i++) {
+        const clt_value *v = t->b.plan->inputs[i];
+        for (int64_t k = 0; k < count * SAMPLE; k++)
+            numbers[k] = v->type.rank == 4 ? value_of(v->name, sample * SAMPLE + k) : 1;
+        if (v->type.rank != 4)
+            numbers[0] = 1;
+        inputs[i].buffer = op_upload(v, numbers, count);
+    }
+    OP_OK(clt_device_buffer_create(op_devices[0], 64, CL_MEM_READ_WRITE, "results", &results));
+    const clt_run run = {.count = count,
+                         .seed = seed,
+                         .step = step,
+                         .sample = sample,
+                         .inputs = inputs,
+                         .gradients = t->b.replica.gradients,
+                         .results = {results, 0}};
+    op_poison(&t->b);
+    OP_OK(clt_exec_enqueue(t->b.exec, &run, 0, t->b.plan->n_nodes, 0, NULL));
+    OP_OK(clt_device_finish(op_devices[0]));
+    read_back(t, &run, "first", first);
+    read_back(t, &run, "second", second);
+    if (gradient)
+        OP_OK(clt_replica_read(&t->b.replica, t->b.replica.gradients[0], 0,
+                               SAMPLE * (int64_t)sizeof *gradient, gradient));
+    for (int i = 0; i < t->b.plan->n_inputs; i++)
+        clt_release_buffer(inputs[i].buffer);
+    clt_release_buffer(results);
+    op_ran(t->b.plan);
+}
+
+static bool kept(double p, uint64_t seed, uint32_t stream, uint32_t step, int64_t number)
+{
+    uint32_t bits[4];
+    clt_random4(seed, CLT_STREAM_DROPOUT, stream, step, (uint64_t)number / 4, bits);
+    return clt_philox_unit(bits[number % 4]) >= (float)p;
+}
+
+static float dropped(double p, uint64_t seed, uint32_t stream, uint32_t step, int64_t number,
+                     double x)
+{
+    return kept(p, seed, stream, step, number) ? (float)x * (float)(1 / (1 - p)) : 0;
+}
+
+static void test_numbers(void **state)
+{
+    static const double probabilities[] = {0.3, 0, 1};
+    float first[BATCH * SAMPLE], second[BATCH * SAMPLE], gradient[SAMPLE];
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        const double p = probabilities[k];
+        double want[SAMPLE] = {0};
+        int zeros = 0;
+        net t;
+        make(&t, p, CLT_PLAN_TRAIN, false);
+        run_images(&t, 1000, BATCH, 0x123456789ABCDEFu, 3, first, second, gradient);
+        for (int64_t i = 0; i < BATCH * SAMPLE; i++) {
+            const int64_t number = 1000 * SAMPLE + i;
+            const double x = value_of("x", number), r = value_of("r", number);
+            for (uint32_t stream = 0; stream < 2; stream++) {
+                const float y = p == 1 ? 0 : dropped(p, 0x123456789ABCDEFu, stream, 3, number, x);
+                const float got = stream ? second[i] : first[i];
+                if (!(fabsf(got - y) <= 1e-6f * fabsf(y)))
+                    fail_msg("p %g, stream %u: element %lld is %g, not %g", p, stream, (long long)i,
+                             (double)got, (double)y);
+            }
+            zeros += first[i] == 0;
+            if (p < 1 && kept(p, 0x123456789ABCDEFu, 0, 3, number))
+                want[i % SAMPLE] += r / (1 - p);
+        }
+        if (fabs(zeros - p * BATCH * SAMPLE) > 5 * sqrt(p * (1 - p) * BATCH * SAMPLE))
+            fail_msg("p %g dropped %d of %d", p, zeros, BATCH * SAMPLE);
+        for (int i = 0; i < SAMPLE; i++)
+            if (!(fabs((double)gradient[i] - want[i]) <= 1e-5 * (1 + want[i])))
+                fail_msg("p %g: the gradient of w[%d] is %g, not %g", p, i, (double)gradient[i],
+                         want[i]);
+        op_unbind(&t.b);
+    }
+}
+
+/* The same values from two parts of the batch, and from the plan for unknown devices. */
+static void test_splits(void **state)
+{
+    float whole[2][BATCH * SAMPLE], part[2][BATCH * SAMPLE];
+    (void)state;
+    net t;
+    make(&t, 0.5, CLT_PLAN_TRAIN, false);
+    run_images(&t, 0, BATCH, 7, 1, whole[0], whole[1], NULL);
+    run_images(&t, 0, 5, 7, 1, part[0], part[1], NULL);
+    run_images(&t, 5, 7, 7, 1, part[0] + 5 * SAMPLE, part[1] + 5 * SAMPLE, NULL);
+    assert_memory_equal(whole, part, sizeof whole);
+    run_images(&t, 0, BATCH, 7, 2, part[0], part[1], NULL);
+    assert_memory_not_equal(whole, part, sizeof whole);
+    op_unbind(&t.b);
+    make(&t, 0.5, CLT_PLAN_TRAIN, true);
+    run_images(&t, 0, BATCH, 7, 1, part[0], part[1], NULL);
+    assert_memory_equal(whole, part, sizeof whole);
+    op_unbind(&t.b);
+}
+
+static void test_evaluation(void **state)
+{
+    float first[BATCH * SAMPLE], second[BATCH * SAMPLE];
+    (void)state;
+    net t;
+    make(&t, 0.5, CLT_PLAN_EVALUATE, false);
+    run_images(&t, 0, BATCH, 7, 1, first, second, NULL);
+    for (int64_t i = 0; i < BATCH * SAMPLE; i++) {
+        assert_true((double)first[i] == value_of("x", i));
+        assert_true((double)second[i] == value_of("x", i));
+    }
+    op_unbind(&t.b);
+}
+
+static void test_errors(void **state)
+{
+    clt_graph *g;
+    (void)state;
+    OP_OK(clt_graph_create(&g));
+    assert_null(clt_dropout(clt_input(g, "x", CLT_F32, 1, (int64_t[]){4}), 1.5));
+    assert_non_null(strstr(clt_error_message(), "probability 1.5"));
+    clt_graph_destroy(g);
+    OP_OK(clt_graph_create(&g));
+    clt_value *x = clt_input(g, "x", CLT_F32, 2, (int64_t[]){CLT_BATCH, 4});
+    assert_null(clt_dropout(clt_transpose(x, (int[]){1, 0}), 0.5));
+    assert_non_null(strstr(clt_error_message(), "first dimension of f32[4xB]"));
+    clt_graph_destroy(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests(tests, op_setup, op_teardown);
+}

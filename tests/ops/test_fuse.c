@@ -1,0 +1,231 @@
+/* What fusion makes of chains of elementwise operators (map), in both layouts; what it leaves
+ * alone; and elementwise operators in LANES. */
+#include "ops/golden.h"
+
+/* --- a chain -------------------------------------------------------------------------------- */
+
+/* sigmoid(2.5 * (a * b + c) - 0.75) * a, with c repeated over the batch. */
+static void build(const op_case *c, clt_value *const *in, clt_value **out)
+{
+    clt_value *sum = clt_add(clt_mul(in[0], in[1]), in[2]);
+    (void)c;
+    out[0] = clt_mul(clt_sigmoid(clt_add_scalar(clt_scale(sum, 2.5), -0.75)), in[0]);
+}
+
+/* The same behind a convolution by 1, which brings images into LANES on CPUs. */
+static void build_lanes(const op_case *c, clt_value *const *in, clt_value **out)
+{
+    const int64_t channels = c->in[0].dims[1], kernel[] = {channels, channels, 1, 1};
+    float identity[64] = {0};
+    assert_true(channels <= 8);
+    for (int64_t i = 0; i < channels; i++)
+        identity[i * channels + i] = 1;
+    clt_value *one = clt_constant(in[0]->graph, CLT_F32, 4, kernel, identity);
+    clt_value *const images[] = {clt_conv2d(in[0], one, NULL, NULL), in[1], in[2]};
+    build(c, images, out);
+}
+
+static int64_t index_of_c(const op_case *c, int64_t i, int64_t n)
+{
+    const int64_t inner = c->in[0].rank == 4 ? op_dim(c, 0, 2, n) * op_dim(c, 0, 3, n) : 1;
+    return i / inner % op_dim(c, 0, 1, n);
+}
+
+static double value(double a, double b, double c)
+{
+    return 1 / (1 + exp(-(2.5 * (a * b + c) - 0.75)));
+}
+
+static void forward(const op_case *c, int64_t n, double *const *x, double *const *y,
+                    double *const *bound)
+{
+    for (int64_t i = 0; i < op_count(c, 0, n); i++) {
+        y[0][i] = value(x[0][i], x[1][i], x[2][index_of_c(c, i, n)]) * x[0][i];
+        if (bound)
+            bound[0][i] = 4 * fabs(x[0][i]);
+    }
+}
+
+static void backward(const op_case *c, int64_t n, double *const *x, double *const *dy,
+                     double *const *dx, double *const *bound)
+{
+    for (int64_t i = 0; i < op_count(c, 0, n); i++) {
+        const int64_t k = index_of_c(c, i, n);
+        const double a = x[0][i], b = x[1][i], s = value(a, b, x[2][k]);
+        const double inner = dy[0][i] * a * s * (1 - s) * 2.5;
+        const double terms = sqrt((double)op_count(c, 0, n) / (double)op_count(c, 2, n));
+        dx[0][i] = dy[0][i] * s + inner * b;
+        dx[1][i] = inner * a;
+        dx[2][k] += inner;
+        bound[0][i] = 8 * fabs(dy[0][i]);
+        bound[1][i] = 8 * fabs(dy[0][i]);
+        bound[2][k] += 8 * terms * fabs(dy[0][i]);
+    }
+}
+
+static int count_nodes(const clt_graph *graph, const char *op, clt_layout layout)
+{
+    int count = 0;
+    for (int i = 0; i < graph->n_nodes; i++)
+        count +=
+            !strcmp(graph->nodes[i]->op->name, op) && graph->nodes[i]->out[0]->layout == layout;
+    return count;
+}
+
+static void test_chain(void **state)
+{
+    static const int64_t batches[] = {1, 3, 17, 37};
+    op_test t = {.op = "map", .n_out = 1, .build = build, .forward = forward, .backward = backward};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const op_case c = {.text = "chain",
+                           .n_in = 3,
+                           .in = {{CLT_F32, 2, {CLT_BATCH, 5}, OP_RANDOM, true, NULL},
+                                  {CLT_F32, 2, {CLT_BATCH, 5}, OP_RANDOM, true, NULL},
+                                  {CLT_F32, 1, {5}, OP_RANDOM, true, NULL}},
+                           .batch = batches[i]};
+        op_bound b;
+        op_bind(&t, &c, false, &b);
+        /* Forward: all but the last product is one node, since backward uses the sigmoid. */
+        assert_string_equal(b.plan->nodes[0].node->op->name, "map");
+        assert_int_equal(count_nodes(b.plan->graph, "scale", CLT_LAYOUT_PLAIN), 0);
+        assert_int_equal(count_nodes(b.plan->graph, "sigmoid", CLT_LAYOUT_PLAIN), 0);
+        op_unbind(&b);
+        op_check(&t, &c, i < 2);
+    }
+    op_report(&t);
+}
+
+static void test_lanes(void **state)
+{
+    static const int64_t batches[] = {1, 16, 19};
+    op_test t = {
+        .op = "map", .n_out = 1, .build = build_lanes, .forward = forward, .backward = backward};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const op_case c = {.text = "lanes",
+                           .n_in = 3,
+                           .in = {{CLT_F32, 4, {CLT_BATCH, 3, 5, 2}, OP_RANDOM, true, NULL},
+                                  {CLT_F32, 4, {CLT_BATCH, 3, 5, 2}, OP_RANDOM, true, NULL},
+                                  {CLT_F32, 3, {3, 1, 1}, OP_RANDOM, true, NULL}},
+                           .batch = batches[i]};
+        op_bound b;
+        op_bind(&t, &c, false, &b);
+        if (clt_caps_is_cpu(&op_devices[0]->caps))
+            assert_true(count_nodes(b.plan->graph, "map", CLT_LAYOUT_LANES) >= 1);
+        op_unbind(&b);
+        op_check(&t, &c, i < 2);
+    }
+    op_report(&t);
+}
+
+/* --- what stays ------------------------------------------------------------------------------ */
+
+static clt_graph *fused(clt_value *(*make)(clt_graph *g, clt_value *x), clt_graph **graph)
+{
+    OP_OK(clt_graph_create(graph));
+    clt_value *x = clt_input(*graph, "x", CLT_F32, 2, (int64_t[]){CLT_BATCH, 3});
+    clt_output(make(*graph, x), "y");
+    OP_OK(clt_graph_status(*graph));
+    OP_OK(clt_pass_simplify(*graph));
+    OP_OK(clt_pass_fuse(*graph));
+    OP_OK(clt_graph_clean(*graph, NULL, 0));
+    return *graph;
+}
+
+static clt_value *with_two_users(clt_graph *g, clt_value *x)
+{
+    clt_value *s = clt_scale(x, 2);
+    (void)g;
+    return clt_mul(clt_tanh(s), clt_sigmoid(s));
+}
+
+static clt_value *with_a_name(clt_graph *g, clt_value *x)
+{
+    (void)g;
+    return clt_tanh(clt_name(clt_scale(x, 2), "kept"));
+}
+
+static clt_value *with_another_shape(clt_graph *g, clt_value *x)
+{
+    clt_value *wide = clt_input(g, "wide", CLT_F32, 3, (int64_t[]){CLT_BATCH, 4, 3});
+    return clt_add(clt_reshape(clt_scale(x, 2), 3, (int64_t[]){CLT_BATCH, 1, 3}), wide);
+}
+
+static clt_value *with_many_operands(clt_graph *g, clt_value *x)
+{
+    char name[16];
+    for (int i = 0; i < 6; i++) {
+        snprintf(name, sizeof name, "x%d", i);
+        x = clt_mul(x, clt_input(g, name, CLT_F32, 2, (int64_t[]){CLT_BATCH, 3}));
+    }
+    return x;
+}
+
+static clt_value *with_equal_nodes(clt_graph *g, clt_value *x)
+{
+    (void)g;
+    return clt_add(clt_tanh(clt_scale(x, 2)), clt_tanh(clt_scale(x, 2)));
+}
+
+static void test_limits(void **state)
+{
+    clt_graph *g;
+    (void)state;
+    fused(with_two_users, &g);
+    assert_int_equal(g->n_nodes, 3); /* scale, and tanh with the product, and sigmoid */
+    clt_graph_destroy(g);
+    fused(with_a_name, &g);
+    assert_int_equal(g->n_nodes, 2);
+    clt_graph_destroy(g);
+    fused(with_another_shape, &g);
+    assert_int_equal(g->n_nodes, 3);
+    clt_graph_destroy(g);
+    fused(with_many_operands, &g); /* four operands a node */
+    assert_int_equal(g->n_nodes, 2);
+    clt_graph_destroy(g);
+    fused(with_equal_nodes, &g); /* one of both; added to itself */
+    assert_int_equal(g->n_nodes, 2);
+    clt_graph_destroy(g);
+}
+
+/* The gradient of p is what the gradient of q is computed from: it must stay. */
+static void test_gradients_stay(void **state)
+{
+    const int64_t dims[] = {3};
+    clt_graph *g;
+    clt_plan *plan;
+    clt_buckets buckets;
+    (void)state;
+    OP_OK(clt_graph_create(&g));
+    clt_value *p = clt_parameter(g, "p", 1, dims, (clt_init){0});
+    clt_value *q = clt_parameter(g, "q", 1, dims, (clt_init){0});
+    clt_value *r = clt_input(g, "r", CLT_F32, 1, dims);
+    clt_value *sum = clt_add(p, clt_scale(q, 2));
+    clt_loss(g, "loss", clt_reduce_sum(clt_mul(clt_tanh(sum), r), NULL, 0, 0),
+             clt_reduce_sum(clt_add_scalar(clt_scale(r, 0), 1), NULL, 0, 0), 1);
+    const clt_bucket_sizes sizes = clt_bucket_sizes_default();
+    const clt_plan_options options = clt_plan_options_default(CLT_PLAN_TRAIN, 1);
+    OP_OK(clt_buckets_create(g, &sizes, &buckets));
+    OP_OK(clt_plan_create(g, &buckets, &op_devices[0]->caps, NULL, &options, &plan));
+    for (int i = 0; i < 2; i++) {
+        assert_non_null(plan->gradients[i]);
+        assert_ptr_equal(plan->gradients[i]->producer->out[0], plan->gradients[i]);
+        assert_ptr_equal(plan->graph->nodes[plan->gradients[i]->producer->id],
+                         plan->gradients[i]->producer);
+    }
+    clt_plan_destroy(plan);
+    clt_buckets_free(&buckets);
+    clt_graph_destroy(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_chain),
+        cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_gradients_stay),
+    };
+    return cmocka_run_group_tests(tests, op_setup, op_teardown);
+}
