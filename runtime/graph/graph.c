@@ -59,7 +59,7 @@ clt_status clt_graph_status(const clt_graph *graph)
 
 void clt_graph_failed(clt_graph *graph, clt_status status)
 {
-    if (!graph || graph->status != CLT_OK)
+    if (!graph || graph->status != CLT_OK || status == CLT_OK)
         return;
     graph->status = status;
     graph->message = clt_strdup(clt_error_message());
