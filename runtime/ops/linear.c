@@ -2,6 +2,7 @@
 #include <limits.h>
 
 #include "base/error.h"
+#include "ops/elementwise.h"
 #include "ops/gemm.h"
 #include "ops/linear_lanes.h"
 #include "ops/nn.h"
@@ -115,9 +116,11 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
 static bool absorb(clt_node *node, const clt_node *next)
 {
     clt_linear_attr *attr = node->attr;
-    if (next->op != &clt_op_relu || attr->epilogue.activation != CLT_ACTIVATION_NONE)
+    clt_epilogue epilogue;
+    if (attr->epilogue.activation != CLT_ACTIVATION_NONE || !clt_activation_of(next, &epilogue) ||
+        !clt_activation_fusible(epilogue))
         return false;
-    attr->epilogue.activation = CLT_ACTIVATION_RELU;
+    attr->epilogue = epilogue;
     return true;
 }
 

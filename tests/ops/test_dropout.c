@@ -16,7 +16,7 @@ static void make(net *t, double p, clt_plan_mode mode, bool portable)
 {
     const int64_t dims[] = {CLT_BATCH, CHANNELS, SIDE, SIDE};
     const int64_t kernel[] = {CHANNELS, CHANNELS, 1, 1};
-    float identity[CHANNELS * CHANNELS] = {0};
+    float identity[CHANNELS * CHANNELS] = {0}, zeros[SAMPLE] = {0};
     for (int i = 0; i < CHANNELS; i++)
         identity[i * CHANNELS + i] = 1;
     *t = (net){.p = p};
@@ -40,6 +40,8 @@ static void make(net *t, double p, clt_plan_mode mode, bool portable)
     OP_OK(clt_plan_create(g, &t->b.buckets, &op_devices[0]->caps, NULL, &options, &t->b.plan));
     OP_OK(clt_replica_create(op_devices[0], &t->b.buckets, &t->b.replica));
     OP_OK(clt_replica_for_training(&t->b.replica, 0));
+    /* Written from the host: Oclgrind takes what a fill writes for uninitialised. */
+    OP_OK(clt_replica_write(&t->b.replica, t->b.replica.values[0], 0, sizeof zeros, zeros));
     clt_arena_init(&t->b.arena, op_devices[0]);
     bool lanes = false;
     for (int i = 0; i < t->b.plan->n_nodes; i++)

@@ -119,6 +119,94 @@ static void test_lanes(void **state)
     op_report(&t);
 }
 
+/* --- activations behind a linear layer -------------------------------------------------------- */
+
+static clt_value *leaky(clt_value *x)
+{
+    return clt_leaky_relu(x, 0.25);
+}
+
+static double activated(int kind, double z)
+{
+    return kind == 0   ? fmax(z, 0)
+           : kind == 1 ? fmax(z, 0.25 * z)
+           : kind == 2 ? 1 / (1 + exp(-z))
+                       : tanh(z);
+}
+
+static double slope(int kind, double y)
+{
+    return kind == 0 ? y > 0 : kind == 1 ? (y > 0 ? 1 : 0.25) : kind == 2 ? y * (1 - y) : 1 - y * y;
+}
+
+static void build_linear(const op_case *c, clt_value *const *in, clt_value **out)
+{
+    static clt_value *(*const functions[])(clt_value *) = {clt_relu, leaky, clt_sigmoid, clt_tanh};
+    out[0] = functions[*(const int *)c->attr](clt_linear(in[0], in[1], in[2]));
+}
+
+static void forward_linear(const op_case *c, int64_t n, double *const *x, double *const *y,
+                           double *const *bound)
+{
+    const int64_t k = op_dim(c, 1, 1, n), m = op_dim(c, 1, 0, n);
+    for (int64_t i = 0; i < n * m; i++) {
+        double z = x[2][i % m], terms = 4;
+        for (int64_t j = 0; j < k; j++) {
+            z += x[0][i / m * k + j] * x[1][i % m * k + j];
+            terms += fabs(x[0][i / m * k + j] * x[1][i % m * k + j]);
+        }
+        y[0][i] = activated(*(const int *)c->attr, z);
+        if (bound)
+            bound[0][i] = sqrt((double)k + 1) * terms;
+    }
+}
+
+static void backward_linear(const op_case *c, int64_t n, double *const *x, double *const *dy,
+                            double *const *dx, double *const *bound)
+{
+    const int64_t k = op_dim(c, 1, 1, n), m = op_dim(c, 1, 0, n);
+    double *y = op_array(n * m);
+    forward_linear(c, n, x, &y, NULL);
+    for (int64_t i = 0; i < n * m; i++) {
+        const double dz = dy[0][i] * slope(*(const int *)c->attr, y[i]);
+        const double size = 8 * sqrt((double)(n * k * m)) * fabs(dy[0][i]);
+        dx[2][i % m] += dz;
+        bound[2][i % m] += size;
+        for (int64_t j = 0; j < k; j++) {
+            dx[0][i / m * k + j] += dz * x[1][i % m * k + j];
+            bound[0][i / m * k + j] += size;
+            dx[1][i % m * k + j] += dz * x[0][i / m * k + j];
+            bound[1][i % m * k + j] += size;
+        }
+    }
+    free(y);
+}
+
+static void test_epilogues(void **state)
+{
+    op_test t = {.op = "linear with an activation",
+                 .n_out = 1,
+                 .build = build_linear,
+                 .forward = forward_linear,
+                 .backward = backward_linear};
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        const op_case c = {.text = "epilogue",
+                           .n_in = 3,
+                           .in = {{CLT_F32, 2, {CLT_BATCH, 7}, OP_RANDOM, true, NULL},
+                                  {CLT_F32, 2, {5, 7}, OP_RANDOM, true, NULL},
+                                  {CLT_F32, 1, {5}, OP_RANDOM, true, NULL}},
+                           .batch = 11,
+                           .attr = &kind};
+        op_bound b;
+        op_bind(&t, &c, false, &b);
+        assert_string_equal(clt_graph_find(b.plan->graph, "y0")->producer->op->name, "linear");
+        op_unbind(&b);
+        op_check(&t, &c, true);
+    }
+    op_report(&t);
+}
+
 /* --- what stays ------------------------------------------------------------------------------ */
 
 static clt_graph *fused(clt_value *(*make)(clt_graph *g, clt_value *x), clt_graph **graph)
@@ -222,9 +310,8 @@ static void test_gradients_stay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chain),
-        cmocka_unit_test(test_lanes),
-        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_chain),          cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_epilogues),      cmocka_unit_test(test_limits),
         cmocka_unit_test(test_gradients_stay),
     };
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
