@@ -23,25 +23,8 @@
  * the code), 0 only those in tiles at the edges.
  */
 #include "common.clh"
+#include "stride.clh"
 
-#ifndef SY
-#define SY 1
-#endif
-#ifndef SX
-#define SX 1
-#endif
-#ifndef DY
-#define DY 1
-#endif
-#ifndef DX
-#define DX 1
-#endif
-#ifndef PY
-#define PY 0
-#endif
-#ifndef PX
-#define PX 0
-#endif
 #ifndef BIAS
 #define BIAS 0
 #endif

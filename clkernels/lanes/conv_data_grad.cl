@@ -20,25 +20,8 @@
  * kernel clt_lanes_conv_data_grad_any: any stride and dilation, slower. CTAIL = ci % TC.
  */
 #include "common.clh"
+#include "stride.clh"
 
-#ifndef SY
-#define SY 1
-#endif
-#ifndef SX
-#define SX 1
-#endif
-#ifndef DY
-#define DY 1
-#endif
-#ifndef DX
-#define DX 1
-#endif
-#ifndef PY
-#define PY 0
-#endif
-#ifndef PX
-#define PX 0
-#endif
 #ifndef TX
 #define TX 4
 #endif

@@ -28,25 +28,8 @@
  *   global size: (ceil(count / SPREAD), 1, 1), local (1, 1, 1); SPREAD [1024] elements each
  */
 #include "common.clh"
+#include "stride.clh"
 
-#ifndef SY
-#define SY 1
-#endif
-#ifndef SX
-#define SX 1
-#endif
-#ifndef DY
-#define DY 1
-#endif
-#ifndef DX
-#define DX 1
-#endif
-#ifndef PY
-#define PY 0
-#endif
-#ifndef PX
-#define PX 0
-#endif
 #ifndef BIAS
 #define BIAS 0
 #endif

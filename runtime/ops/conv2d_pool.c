@@ -51,10 +51,10 @@ static double flops(const clt_node *node, int64_t n)
            (double)(w->dims[1] * w->dims[2] * w->dims[3]);
 }
 
-static clt_conv2d_shape forward_shape(const clt_node *node)
+static clt_conv2d_shape shape_of(const clt_node *node, const clt_type *w)
 {
     const clt_conv2d_pool_attr *attr = node->attr;
-    const clt_type *x = &node->in[0]->type, *w = &node->in[1]->type;
+    const clt_type *x = &node->in[0]->type;
     clt_conv2d_shape s = {.batch = x->dims[0],
                           .channels = (int)x->dims[1],
                           .height = (int)x->dims[2],
@@ -75,7 +75,7 @@ static clt_conv2d_shape forward_shape(const clt_node *node)
 static void emit(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_conv2d_pool_attr *attr = node->attr;
-    const clt_conv2d_shape s = forward_shape(node);
+    const clt_conv2d_shape s = shape_of(node, &node->in[1]->type);
     clt_conv2d_emit_lanes(node, &s, &attr->conv.epilogue, (int)attr->pool, target, program);
 }
 
@@ -156,21 +156,7 @@ static double flops_weight_grad(const clt_node *node, int64_t n)
 static void emit_weight_grad(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_conv2d_pool_attr *attr = node->attr;
-    const clt_type *x = &node->in[0]->type, *w = &node->out[0]->type;
-    clt_conv2d_shape s = {.batch = x->dims[0],
-                          .channels = (int)x->dims[1],
-                          .height = (int)x->dims[2],
-                          .width = (int)x->dims[3],
-                          .out_channels = (int)w->dims[0],
-                          .out_height = attr->out[0],
-                          .out_width = attr->out[1],
-                          .groups = attr->conv.groups};
-    for (int i = 0; i < 2; i++) {
-        s.kernel[i] = attr->conv.kernel[i];
-        s.stride[i] = attr->conv.stride[i];
-        s.padding[i] = attr->conv.padding[i];
-        s.dilation[i] = attr->conv.dilation[i];
-    }
+    const clt_conv2d_shape s = shape_of(node, &node->out[0]->type);
     clt_conv2d_emit_weight_grad_lanes(node, &s, attr->conv.bias, (int)attr->pool, target, program);
 }
 
