@@ -20,7 +20,8 @@ static tile tile_for(const clt_caps *caps)
 bool clt_gemm_cpu_accepts(const clt_node *node, const clt_target *target, char *why)
 {
     const clt_caps *caps = target->caps;
-    (void)node;
+    if (!clt_all_plain(node))
+        return clt_decline(why, "values lie in lanes");
     if (!clt_caps_is_cpu(caps))
         return clt_decline(why, "made for CPUs");
     if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)

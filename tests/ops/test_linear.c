@@ -1,4 +1,5 @@
 #include "ops/golden.h"
+#include "ops/nn.h"
 #include "ops/reference_nn.h"
 
 static void build(const op_case *c, clt_value *const *in, clt_value **out)
@@ -78,6 +79,138 @@ static void test_rank3(void **state)
     op_check(&test, &c, true);
 }
 
+/* --- with an activation in the epilogue ----------------------------------------------------- */
+
+typedef struct act {
+    clt_activation kind;
+    double slope;
+} act;
+
+static void build_act(const op_case *c, clt_value *const *in, clt_value **out)
+{
+    const act *a = c->attr;
+    clt_value *z = clt_linear(in[0], in[1], in[2]);
+    switch (a->kind) {
+    case CLT_ACTIVATION_RELU:
+        out[0] = clt_relu(z);
+        break;
+    case CLT_ACTIVATION_LEAKY_RELU:
+        out[0] = clt_leaky_relu(z, a->slope);
+        break;
+    case CLT_ACTIVATION_SIGMOID:
+        out[0] = clt_sigmoid(z);
+        break;
+    case CLT_ACTIVATION_TANH:
+        out[0] = clt_tanh(z);
+        break;
+    case CLT_ACTIVATION_GELU_EXACT:
+        out[0] = clt_gelu(z);
+        break;
+    default:
+        out[0] = clt_gelu_tanh(z);
+    }
+}
+
+static double activated(const act *a, double z)
+{
+    switch (a->kind) {
+    case CLT_ACTIVATION_RELU:
+        return z > 0 ? z : 0;
+    case CLT_ACTIVATION_LEAKY_RELU:
+        return z > 0 ? z : a->slope * z;
+    case CLT_ACTIVATION_SIGMOID:
+        return 1 / (1 + exp(-z));
+    case CLT_ACTIVATION_TANH:
+        return tanh(z);
+    case CLT_ACTIVATION_GELU_EXACT:
+        return z * (1 + erf(z * sqrt(0.5))) / 2;
+    default:
+        return z * (1 + tanh(sqrt(2 / acos(-1)) * (z + 0.044715 * z * z * z))) / 2;
+    }
+}
+
+/* All six have slopes of at most 1.13. */
+static double slope_at(const act *a, double z)
+{
+    const double y = activated(a, z);
+    switch (a->kind) {
+    case CLT_ACTIVATION_RELU:
+        return z > 0;
+    case CLT_ACTIVATION_LEAKY_RELU:
+        return z > 0 ? 1 : a->slope;
+    case CLT_ACTIVATION_SIGMOID:
+        return y * (1 - y);
+    case CLT_ACTIVATION_TANH:
+        return 1 - y * y;
+    case CLT_ACTIVATION_GELU_EXACT:
+        return (1 + erf(z * sqrt(0.5))) / 2 + z * exp(-z * z / 2) / sqrt(2 * acos(-1));
+    default: {
+        const double s = sqrt(2 / acos(-1)), t = tanh(s * (z + 0.044715 * z * z * z));
+        return (1 + t) / 2 + z * (1 - t * t) / 2 * s * (1 + 3 * 0.044715 * z * z);
+    }
+    }
+}
+
+static void forward_act(const op_case *c, int64_t n, double *const *x, double *const *y,
+                        double *const *bound)
+{
+    forward(c, n, x, y, bound);
+    for (int64_t i = 0; i < op_dim(c, 0, 0, n) * c->in[1].dims[0]; i++) {
+        y[0][i] = activated(c->attr, y[0][i]);
+        if (bound)
+            bound[0][i] = 1.2 * bound[0][i] + 1;
+    }
+}
+
+/* The gradient through the slopes; an error of z moves a slope by at most 1.2 times it. */
+static void backward_act(const op_case *c, int64_t n, double *const *x, double *const *dy,
+                         double *const *dx, double *const *bound)
+{
+    const int64_t count = op_dim(c, 0, 0, n) * c->in[1].dims[0];
+    double *z = op_array(count), *dz = op_array(count);
+    forward(c, n, x, &z, NULL);
+    for (int64_t i = 0; i < count; i++)
+        dz[i] = dy[0][i] * slope_at(c->attr, z[i]);
+    backward(c, n, x, &dz, dx, bound);
+    for (int i = 0; i < 3; i++)
+        for (int64_t j = 0; j < op_count(c, i, n); j++)
+            bound[i][j] = 3 * bound[i][j] + 8;
+    free(z);
+    free(dz);
+}
+
+static void test_activations(void **state)
+{
+    static const act acts[] = {
+        {CLT_ACTIVATION_RELU, 0}, {CLT_ACTIVATION_LEAKY_RELU, 0.2}, {CLT_ACTIVATION_SIGMOID, 0},
+        {CLT_ACTIVATION_TANH, 0}, {CLT_ACTIVATION_GELU_EXACT, 0},   {CLT_ACTIVATION_GELU_TANH, 0},
+    };
+    op_test fused = {"linear with activation", 1, 0, build_act, forward_act, backward_act, 0};
+    (void)state;
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
+        for (int wanted = 0; wanted < 2; wanted++) {
+            const op_case c = {clt_activation_name(acts[i].kind),
+                               3,
+                               {{CLT_F32, 2, {CLT_BATCH, 19}, OP_RANDOM, wanted, NULL},
+                                {CLT_F32, 2, {21, 19}, OP_RANDOM, wanted, NULL},
+                                {CLT_F32, 1, {21}, OP_RANDOM, wanted, NULL}},
+                               7,
+                               .attr = &acts[i]};
+            op_bound b;
+            op_check(&fused, &c, true);
+            /* The two GELUs, whose gradient needs their operand, stay apart. */
+            op_bind(&fused, &c, false, &b);
+            const clt_linear_attr *attr = clt_graph_find(b.plan->graph, "y0")->producer->attr;
+            const bool joined = clt_graph_find(b.plan->graph, "y0")->producer->op == &clt_op_linear;
+            assert_int_equal(joined,
+                             clt_activation_fusible((clt_epilogue){acts[i].kind, acts[i].slope}));
+            if (joined)
+                assert_int_equal(attr->epilogue.activation, acts[i].kind);
+            op_unbind(&b);
+        }
+    op_report(&fused);
+}
+
 static void golden(op_golden *g)
 {
     op_golden_operand(g, "x", true);
@@ -112,6 +245,7 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_rank3),
+                                       cmocka_unit_test(test_activations),
                                        cmocka_unit_test(test_goldens),
                                        cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
