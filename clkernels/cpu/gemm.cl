@@ -2,13 +2,14 @@
  * Matrix products on CPUs: out[M, N] = activation(op(A) op(B) + bias), row-major; work-group
  * size 1.
  *
- * A work-group computes TM x TN elements. It copies a panel of op(B), KB deep and NV vectors wide,
- * into local memory (transposing it on the way if B is stored [N, K]), and multiplies every MR rows
- * of op(A) with it in MR x NV accumulators. Panels hold zeros beyond column N; rows beyond M repeat
- * the last one; neither is stored, so neighbours never write each other's elements. The panel pays
- * even for B [K, N]: rows at a power of two's distance would evict each other from the caches.
+ * A work-group computes TM x TN elements. It copies KB rows of op(B) into local memory, as panels
+ * NV vectors wide (transposing them on the way if B is stored [N, K]), and multiplies every MR rows
+ * of op(A) with all panels in MR x NV accumulators. A stored [K, M] is copied likewise, MR columns
+ * at a time. The copies pay even where they do not transpose: rows at a power of two's distance
+ * would evict each other from the caches. Panels hold zeros beyond column N; rows beyond M repeat
+ * the last one; neither is stored, so neighbours never write each other's elements.
  *
- * Build options: VW (4, 8, 16: lanes of a vector), MR, NV, KB.
+ * Build options: VW (4, 8, 16: lanes of a vector), MR, NV, KB, NP (most panels).
  */
 #include "activation.clh"
 
@@ -72,75 +73,103 @@ static inline void finish(global float *out, int N, int rows, int columns, globa
     }
 }
 
-/* One register tile: rows x columns of the output are set (`first`) or added to. */
-static inline void tile(global const float *a, int lda, local const float *panel, int kb,
-                        global float *out, int N, int rows, int columns, int first,
-                        const int trans_a, const int full)
+/* strip[k][0 .. MR) = column k of `rows` rows of op(A), for A stored [K, M]: `a` points at row k0,
+ * column m, `columns` columns before the end of the row. */
+static inline void load_strip(local float *strip, global const float *a, int lda, int kb, int rows,
+                              int columns)
 {
-    VEC acc[MR][NV];
-    global const float *row[MR];
-#pragma unroll
-    for (int i = 0; i < MR; i++) {
-        const int r = full ? i : min(i, rows - 1);
-        row[i] = a + (trans_a ? r : (long)r * lda);
-#pragma unroll
-        for (int v = 0; v < NV; v++)
-            acc[i][v] = (VEC)(0.0f);
+#if VW >= MR
+    /* Writes beyond MR are overwritten by the next k; the strip has room behind the last. */
+    if (columns >= VW) {
+        for (int k = 0; k < kb; k++, a += lda)
+            VSTORE(VLOAD(0, a), 0, strip + k * MR);
+        return;
     }
-    for (int k = 0; k < kb; k++) {
-        VEC b[NV];
+#endif
+    for (int k = 0; k < kb; k++, a += lda)
+        for (int i = 0; i < MR; i++)
+            strip[k * MR + i] = a[min(i, rows - 1)];
+}
+
+/* Stores or adds one row of a register tile. */
+static inline void store_row(global float *out, const VEC *acc, int columns, int first)
+{
 #pragma unroll
-        for (int v = 0; v < NV; v++)
-            b[v] = VLOAD(k * NV + v, panel);
-#pragma unroll
-        for (int i = 0; i < MR; i++) {
-            const VEC x = (VEC)(trans_a ? row[i][(long)k * lda] : row[i][k]);
-#pragma unroll
-            for (int v = 0; v < NV; v++)
-                acc[i][v] = fma(x, b[v], acc[i][v]);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < MR; i++) {
-        if (!full && i >= rows)
-            break;
-#pragma unroll
-        for (int v = 0; v < NV; v++) {
-            global float *to = out + (long)i * N + v * VW;
-            if (columns >= (v + 1) * VW) {
-                VSTORE(first ? acc[i][v] : acc[i][v] + VLOAD(0, to), 0, to);
-            } else {
-                float part[VW];
-                VSTORE(acc[i][v], 0, part);
-                for (int j = 0; j < columns - v * VW; j++)
-                    to[j] = first ? part[j] : to[j] + part[j];
-            }
+    for (int v = 0; v < NV; v++) {
+        global float *to = out + v * VW;
+        if (columns >= (v + 1) * VW) {
+            VSTORE(first ? acc[v] : acc[v] + VLOAD(0, to), 0, to);
+        } else {
+            float part[VW];
+            VSTORE(acc[v], 0, part);
+            for (int j = 0; j < columns - v * VW; j++)
+                to[j] = first ? part[j] : to[j] + part[j];
         }
     }
 }
 
+/* acc += b[0 .. NR) * x, for the MR values x of op(A) at one k. */
+#define TILE_LOOP(VALUE)                                                                           \
+    for (int k = 0; k < kb; k++) {                                                                 \
+        VEC b[NV];                                                                                 \
+        _Pragma("unroll") for (int v = 0; v < NV; v++) b[v] = VLOAD(k * NV + v, panel);            \
+        _Pragma("unroll") for (int i = 0; i < MR; i++)                                             \
+        {                                                                                          \
+            const VEC x = (VEC)(VALUE);                                                            \
+            _Pragma("unroll") for (int v = 0; v < NV; v++) acc[i][v] = fma(x, b[v], acc[i][v]);    \
+        }                                                                                          \
+    }
+
+/* One register tile: rows x columns of the output are set (`first`) or added to. */
+static inline void tile(global const float *a, int lda, local const float *strip,
+                        local const float *panel, int kb, global float *out, int N, int rows,
+                        int columns, int first, const int trans_a)
+{
+    VEC acc[MR][NV];
+#pragma unroll
+    for (int i = 0; i < MR; i++)
+#pragma unroll
+        for (int v = 0; v < NV; v++)
+            acc[i][v] = (VEC)(0.0f);
+    if (trans_a) {
+        TILE_LOOP(strip[k * MR + i])
+    } else {
+        global const float *row[MR];
+#pragma unroll
+        for (int i = 0; i < MR; i++)
+            row[i] = a + (long)min(i, rows - 1) * lda;
+        TILE_LOOP(row[i][k])
+    }
+#pragma unroll
+    for (int i = 0; i < MR; i++)
+        if (i < rows)
+            store_row(out + (long)i * N, acc[i], columns, first);
+}
+
 static inline void product(global const float *a, global const float *b, global const float *bias,
-                           global float *out, local float *panel, int M, int N, int K, int lda,
-                           int ldb, int TM, int TN, int has_bias, int act, float slope,
-                           const int trans_a, const int trans_b)
+                           global float *out, local float *panels, local float *strip, int M, int N,
+                           int K, int lda, int ldb, int TM, int TN, int has_bias, int act,
+                           float slope, const int trans_a, const int trans_b)
 {
     const int m0 = (int)get_global_id(1) * TM, m1 = min(m0 + TM, M);
     const int n0 = (int)get_global_id(0) * TN, n1 = min(n0 + TN, N);
     const int epilogue = has_bias || act != CLT_ACT_NONE;
     for (int k0 = 0; k0 == 0 || k0 < K; k0 += KB) {
         const int kb = min(KB, K - k0), first = k0 == 0, last = k0 + KB >= K;
-        for (int n = n0; n < n1; n += NR) {
-            const int columns = min(NR, N - n);
-            load_panel(panel, b + (trans_b ? (long)n * ldb + k0 : (long)k0 * ldb + n), ldb, kb,
-                       columns, trans_b);
-            for (int m = m0; m < m1; m += MR) {
-                global const float *at = a + (trans_a ? (long)k0 * lda + m : (long)m * lda + k0);
+        for (int n = n0; n < n1; n += NR)
+            load_panel(panels + (n - n0) * KB,
+                       b + (trans_b ? (long)n * ldb + k0 : (long)k0 * ldb + n), ldb, kb,
+                       min(NR, N - n), trans_b);
+        for (int m = m0; m < m1; m += MR) {
+            const int rows = min(MR, m1 - m);
+            global const float *at = a + (trans_a ? (long)k0 * lda + m : (long)m * lda + k0);
+            if (trans_a)
+                load_strip(strip, at, lda, kb, rows, M - m);
+            for (int n = n0; n < n1; n += NR) {
+                const int columns = min(NR, N - n);
                 global float *to = out + (long)m * N + n;
-                const int rows = min(MR, m1 - m);
-                if (rows == MR)
-                    tile(at, lda, panel, kb, to, N, MR, columns, first, trans_a, 1);
-                else
-                    tile(at, lda, panel, kb, to, N, rows, columns, first, trans_a, 0);
+                tile(at, lda, strip, panels + (n - n0) * KB, kb, to, N, rows, columns, first,
+                     trans_a);
                 if (last && epilogue)
                     finish(to, N, rows, columns, bias + n, has_bias, act, slope);
             }
@@ -154,9 +183,10 @@ static inline void product(global const float *a, global const float *b, global 
         global const float *bias, long bias_offset, global float *out, long out_offset, int M,     \
         int N, int K, int lda, int ldb, int TM, int TN, int has_bias, int act, float slope)        \
     {                                                                                              \
-        local float panel[KB * NR] __attribute__((aligned(64)));                                   \
+        local float panels[NP * NR * KB] __attribute__((aligned(64)));                             \
+        local float strip[(trans_a) ? KB * MR + VW : 1] __attribute__((aligned(64)));              \
         product(a + a_offset, b + b_offset, bias + (has_bias ? bias_offset : 0), out + out_offset, \
-                panel, M, N, K, lda, ldb, TM, TN, has_bias, act, slope, trans_a, trans_b);         \
+                panels, strip, M, N, K, lda, ldb, TM, TN, has_bias, act, slope, trans_a, trans_b); \
     }
 
 CLT_GEMM(gemm_nn, 0, 0)

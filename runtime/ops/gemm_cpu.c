@@ -4,16 +4,23 @@
 
 /* Accumulators of MR x NV vectors leave registers for NV vectors of B and one of A. */
 typedef struct tile {
-    int rows, vectors, depth; /* MR, NV, KB */
+    int rows, vectors, depth, panels; /* MR, NV, KB, NP */
+    int panel;                        /* columns of a panel: NR */
 } tile;
 
 static tile tile_for(const clt_caps *caps)
 {
-    tile t = caps->vector_registers >= 32 ? (tile){8, 3, 256} : (tile){6, 2, 256};
-    /* The panel may take half of the local memory. */
-    while (t.depth > 16 && t.depth * t.vectors * caps->vector_width * (int64_t)sizeof(float) * 2 >
-                               caps->local_bytes)
+    enum { COLUMNS = 128, LEAST_DEPTH = 16 };
+    tile t = caps->vector_registers >= 32 ? (tile){.rows = 8, .vectors = 3, .depth = 256}
+                                          : (tile){.rows = 6, .vectors = 2, .depth = 256};
+    t.panel = t.vectors * caps->vector_width;
+    /* The panels may take half of the local memory. */
+    const int64_t room = caps->local_bytes / 2 / (t.panel * (int64_t)sizeof(float));
+    while (t.depth > LEAST_DEPTH && t.depth > room)
         t.depth /= 2;
+    t.panels = (int)(room / t.depth);
+    if (t.panels > COLUMNS / t.panel)
+        t.panels = COLUMNS / t.panel;
     return t;
 }
 
@@ -26,7 +33,7 @@ bool clt_gemm_cpu_accepts(const clt_node *node, const clt_target *target, char *
         return clt_decline(why, "made for CPUs");
     if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)
         return clt_decline(why, "vectors of %d floats", caps->vector_width);
-    if (tile_for(caps).depth <= 16)
+    if (tile_for(caps).panels < 1)
         return clt_decline(why, "%lld bytes of local memory", (long long)caps->local_bytes);
     return true;
 }
@@ -36,21 +43,36 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
+static int64_t round_up(int64_t a, int64_t b)
+{
+    return ceil_div(a, b) * b;
+}
+
 /* Rows and columns of a work-group: as large as caches like them, but smaller until every compute
- * unit has a few. */
+ * unit has a few; then all of about one size. */
 static void group_size(int64_t m, int64_t n, const tile *t, const clt_target *target, int64_t *rows,
                        int64_t *columns)
 {
-    enum { MOST_ROWS = 264, PANELS = 2, GROUPS_A_UNIT = 4 };
-    const int64_t panel = t->vectors * target->caps->vector_width;
+    enum { MOST_ROWS = 264, GROUPS_A_UNIT = 4 };
     const int64_t wanted = (int64_t)GROUPS_A_UNIT * target->caps->compute_units;
-    int64_t parts = ceil_div(m, MOST_ROWS);
-    *columns = PANELS * panel;
-    if (parts * ceil_div(n, *columns) < wanted)
-        *columns = panel;
-    while (parts * ceil_div(n, *columns) < wanted && ceil_div(m, parts) > 2 * t->rows)
-        parts++;
-    *rows = ceil_div(ceil_div(m, parts), t->rows) * t->rows;
+    int64_t r = round_up(m < MOST_ROWS ? m : MOST_ROWS, t->rows);
+    int64_t c = round_up(n, t->panel);
+    if (c > t->panels * (int64_t)t->panel)
+        c = t->panels * (int64_t)t->panel;
+    while (ceil_div(m, r) * ceil_div(n, c) < wanted) {
+        if (c > 2 * t->panel)
+            c = round_up(c / 2, t->panel);
+        else if (r > 4 * t->rows)
+            r = round_up(r / 2, t->rows);
+        else if (c > t->panel)
+            c = t->panel;
+        else if (r > t->rows)
+            r = round_up(r / 2, t->rows);
+        else
+            break;
+    }
+    *rows = round_up(ceil_div(m, ceil_div(m, r)), t->rows);
+    *columns = round_up(ceil_div(n, ceil_div(n, c)), t->panel);
 }
 
 void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *program)
@@ -61,8 +83,8 @@ void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
     int64_t rows, columns;
     group_size(m > 0 ? m : 1, n > 0 ? n : 1, &t, target, &rows, &columns);
     clt_launch_begin(program, "cpu/gemm.cl", kernels[gemm->trans_a][gemm->trans_b],
-                     "-DVW=%d -DMR=%d -DNV=%d -DKB=%d", target->caps->vector_width, t.rows,
-                     t.vectors, t.depth);
+                     "-DVW=%d -DMR=%d -DNV=%d -DKB=%d -DNP=%d", target->caps->vector_width, t.rows,
+                     t.vectors, t.depth, t.panels);
     clt_arg_in(program, gemm->a);
     clt_arg_in(program, gemm->b);
     clt_arg_in(program, gemm->bias >= 0 ? gemm->bias : gemm->b);
