@@ -23,7 +23,7 @@ typedef struct thread_time {
     int64_t nanoseconds;
 } thread_time;
 
-enum { MAX_THREADS = 1024, TRIES = 2, GROUPS_PER_CORE = 64 };
+enum { MAX_THREADS = 1024, TRIES = 2, LOOKS = 3, GROUPS_PER_CORE = 64 };
 
 typedef struct probe {
     clt_device *part;
@@ -123,16 +123,16 @@ static clt_status run_busy(probe *p, double *cores, double *spent)
 
 /* Threads of the host program that compute while nothing of ours runs. A driver's threads spin for
  * some time after their work: they are given time to fall asleep. */
-static void find_busy_threads(probe *p)
+static void find_busy_threads(probe *p, long milliseconds)
 {
-    const struct timespec settle = {0, 40000000}, pause = {0, 10000000};
+    const struct timespec settle = {0, 40000000}, pause = {0, milliseconds * 1000000};
     nanosleep(&settle, NULL);
     p->count_before = read_threads(p->before);
     nanosleep(&pause, NULL);
     p->count_after = read_threads(p->after);
     p->busy_count = 0;
     for (int i = 0; i < p->count_after; i++) {
-        if (spent_by(p, i) > 2e-3)
+        if (spent_by(p, i) > 1e-3)
             p->busy[p->busy_count++] = p->after[i].id;
     }
 }
@@ -182,8 +182,12 @@ static clt_status measure_cores(clt_device *part, int whole, double *cores)
     p->steps = 16384;
     if (status == CLT_OK)
         status = run_tries(p, &used);
-    if (status == CLT_OK && used > most_allowed(part->caps.compute_units, whole)) {
-        find_busy_threads(p);
+    /* A refusal must not come from other threads of the process: those are looked for, longer each
+     * time, since on a loaded machine they may hardly run. */
+    for (int round = 0;
+         round < LOOKS && status == CLT_OK && used > most_allowed(part->caps.compute_units, whole);
+         round++) {
+        find_busy_threads(p, 10 << (2 * round));
         if (p->busy_count > 0)
             status = run_tries(p, &used);
     }

@@ -144,9 +144,9 @@ int run_bench(const settings *s)
         return code;
     code = job_read(&b.job, s);
     if (!code)
-        code = job_data(&b.job, s, DATA_TRAIN | DATA_SYNTHETIC);
-    if (!code)
         code = job_devices(&b.job, s);
+    if (!code)
+        code = job_data(&b.job, s, DATA_TRAIN | DATA_SYNTHETIC);
     if (!code)
         code = job_model(&b.job, s);
     if (!code)

@@ -74,9 +74,9 @@ int run_eval(const settings *s)
         code = usage_error("--checkpoint is missing: a run's folder, a step's folder, or a "
                            ".safetensors file");
     if (!code)
-        code = job_data(&j, s, DATA_TEST);
-    if (!code)
         code = job_devices(&j, s);
+    if (!code)
+        code = job_data(&j, s, DATA_TEST);
     if (!code)
         code = job_model(&j, s);
     if (!code)

@@ -172,10 +172,11 @@ static int set_up(run *r, clt_fit_options *fit)
     int code = job_read(&r->job, s);
     if (!code)
         code = read_fit(r, fit);
-    if (!code)
-        code = job_data(&r->job, s, DATA_TRAIN | DATA_TEST);
+    /* Before the data: the threads that decode would disturb the probe of parts. */
     if (!code)
         code = job_devices(&r->job, s);
+    if (!code)
+        code = job_data(&r->job, s, DATA_TRAIN | DATA_TEST);
     if (!code)
         code = job_model(&r->job, s);
     if (!code && s->init) {
