@@ -50,17 +50,20 @@ static int64_t round_up(int64_t a, int64_t b)
 
 /* Rows and columns of a work-group: as large as caches like them, but smaller until every compute
  * unit has a few; then all of about one size. */
-static void group_size(int64_t m, int64_t n, const tile *t, const clt_target *target, int64_t *rows,
-                       int64_t *columns)
+static void group_size(int64_t m, int64_t n, bool trans_a, const tile *t, const clt_target *target,
+                       int64_t *rows, int64_t *columns)
 {
-    enum { MOST_ROWS = 264, GROUPS_A_UNIT = 4 };
+    enum { MOST_ROWS = 264, FEW_ROWS = 72, GROUPS_A_UNIT = 4 };
     const int64_t wanted = (int64_t)GROUPS_A_UNIT * target->caps->compute_units;
     int64_t r = round_up(m < MOST_ROWS ? m : MOST_ROWS, t->rows);
     int64_t c = round_up(n, t->panel);
     if (c > t->panels * (int64_t)t->panel)
         c = t->panels * (int64_t)t->panel;
     while (ceil_div(m, r) * ceil_div(n, c) < wanted) {
-        if (c > 2 * t->panel)
+        /* A strip of a transposed A is copied for all columns of a group: rows go first. */
+        if (trans_a && r > FEW_ROWS)
+            r = round_up(r / 2, t->rows);
+        else if (c > 2 * t->panel)
             c = round_up(c / 2, t->panel);
         else if (r > 4 * t->rows)
             r = round_up(r / 2, t->rows);
@@ -81,7 +84,7 @@ void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
     const tile t = tile_for(target->caps);
     int64_t m = clt_dim(gemm->m, target->max_batch), n = clt_dim(gemm->n, target->max_batch);
     int64_t rows, columns;
-    group_size(m > 0 ? m : 1, n > 0 ? n : 1, &t, target, &rows, &columns);
+    group_size(m > 0 ? m : 1, n > 0 ? n : 1, gemm->trans_a, &t, target, &rows, &columns);
     clt_launch_begin(program, "cpu/gemm.cl", kernels[gemm->trans_a][gemm->trans_b],
                      "-DVW=%d -DMR=%d -DNV=%d -DKB=%d -DNP=%d", target->caps->vector_width, t.rows,
                      t.vectors, t.depth, t.panels);
