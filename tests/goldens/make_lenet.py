@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Writes the goldens of LeNet's parity with PyTorch: snapshots and trajectories. Format and rules: README.md beside.
 
-    make_lenet.py [--data DIR] [--out DIR] [--check] [--only PATTERN]
+    make_lenet.py [--data DIR] [--out DIR] [--check | --strays] [--only PATTERN]
 
---check recomputes every stored f64 number from the stored weights and compares instead of writing.
+--check recomputes every stored f64 number from the stored weights and compares instead of writing. --strays runs PyTorch
+in f32 three more times for each trajectory, with each batch in a random order, and prints how much of the allowed
+deviation it uses.
 """
 
 import argparse
@@ -129,14 +131,18 @@ def make_snapshot(data, step, weights):
     return tensors
 
 
-def run(data, weights, name, case, dtype, splits, steps, stop=None, memory_format=torch.contiguous_format):
-    """Losses before each update; stop(step, loss) ends the run early."""
+def run(data, weights, name, case, dtype, splits, steps, stop=None, memory_format=torch.contiguous_format,
+        shuffle=None):  # fmt: skip
+    """Losses before each update; stop(step, loss) ends the run early; shuffle: a generator that orders each batch."""
     count, ignore = CASES[case]
     model = make_model(weights, dtype).to(memory_format=memory_format)
     optimizer = make_optimizer(name, model)
     losses = []
     for step in range(steps):
         x, y = batch_of(data, step * count, count, ignore, dtype)
+        if shuffle:
+            order = torch.randperm(count, generator=shuffle)
+            x, y = x[order], y[order]
         losses.append(loss_and_gradient(model, x.contiguous(memory_format=memory_format), y, splits))
         optimizer.step()
         if stop and stop(step, losses[-1]):
@@ -245,19 +251,43 @@ def check(data, out, only):
     print("every stored f64 number was found again")
 
 
+def strays(data, out, only):
+    """How much of 1e-5 + 4 x envelope other f32 runs use: oneDNN, channels last, PyTorch's own kernels."""
+    tensors, _ = load(os.path.join(out, "lenet_snapshot_000.safetensors"))
+    start = {n: tensors["param." + n] for n in PARAMETERS}
+    tensors, _ = load(os.path.join(out, "lenet_trajectories.safetensors"))
+    for name in OPTIMIZERS:
+        for case in CASES:
+            if not fnmatch.fnmatch(f"{name}.{case}", only):
+                continue
+            golden, narrow, wide = (tensors[f"{name}.{case}.{k}"] for k in ("loss", "envelope", "kernel_envelope"))
+            for seed, kind in enumerate(("oneDNN", "channels last", "own kernels")):
+                memory_format = torch.channels_last if kind == "channels last" else torch.contiguous_format
+                with torch.backends.mkldnn.flags(enabled=kind != "own kernels"):
+                    losses = run(data, start, name, case, torch.float32, 1, len(golden), None, memory_format,
+                                 torch.Generator().manual_seed(seed))  # fmt: skip
+                used = [(np.abs(losses - golden) / (1e-5 + 4 * e)).max() for e in (narrow, wide)]
+                print(f"{name}.{case}, {kind}: {used[0]:.2f} of envelope's, {used[1]:.2f} of kernel_envelope's",
+                      flush=True)
+
+
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
     parser.add_argument("--out", default=here)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--only", default="*", help="--check: trajectories to check, for example sgd.*")
+    parser.add_argument("--strays", action="store_true")
+    parser.add_argument("--only", default="*", help="trajectories to check, for example sgd.*")
     options = parser.parse_args()
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(THREADS[-1])
     data = load_fashion_mnist(options.data)
     if options.check:
         check(data, options.out, options.only)
+        return
+    if options.strays:
+        strays(data, options.out, options.only)
         return
     metadata = versions()
     metadata["parameters"] = json.dumps(PARAMETERS)
