@@ -26,3 +26,10 @@ if(CLT_PYTHON3)
         ${PROJECT_SOURCE_DIR}/runtime/ops/ops.def ${CMAKE_CURRENT_BINARY_DIR}/ops_run)
     set_tests_properties(ops.coverage PROPERTIES LABELS op FIXTURES_REQUIRED ops_run)
 endif()
+
+# Bugs planted in the kernels: every one must fail a test.
+if(CLT_PYTHON3 AND CMAKE_GENERATOR STREQUAL "Ninja" AND NOT CLT_SANITIZE)
+    add_test(NAME ops.mutations COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/mutate.py
+        ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+    set_tests_properties(ops.mutations PROPERTIES LABELS "op;slow" TIMEOUT 1800 RUN_SERIAL TRUE)
+endif()

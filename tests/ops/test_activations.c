@@ -142,7 +142,8 @@ static op_test test_of(const activation *a)
 
 static void shapes(void **state)
 {
-    static const int64_t sizes[][3] = {{1, 1, 1}, {3, 5, 7}, {17, 16, 1}, {2, 257, 1}, {64, 4, 4}};
+    static const int64_t sizes[][3] = {{1, 1, 1},   {3, 5, 7},   {3, 5, 1},
+                                       {17, 16, 1}, {2, 257, 1}, {64, 4, 4}};
     (void)state;
     for (size_t k = 0; k < sizeof activations / sizeof *activations; k++) {
         op_test t = test_of(&activations[k]);

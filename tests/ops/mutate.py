@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Mutation check: plants one bug at a time in a copy of the kernel sources, links the operators' tests
+with it, and fails if a test passes.
+
+    mutate.py SOURCE BUILD [WORD]
+
+SOURCE is the tree's root, BUILD a Ninja build folder of it with its tests built; WORD chooses the bugs whose
+description has it. The tests run where CLT_TEST_DEVICES says (on the CPU if it is not set); bugs that only read
+or write outside of a buffer run on Oclgrind, and are left out, which is said, where that is not installed.
+An unchanged copy must pass.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+PORTABLE, CPU, LANES = "portable/", "cpu/", "lanes/"
+
+# What is wrong, file, text, its replacement, the test that must fail; "outside": seen by Oclgrind only.
+NONE = "nothing"
+BUGS = [
+    (NONE, PORTABLE + "elementwise.cl", "OUT(value)", "OUT(value)", "fuse"),
+    ("tail: the last elements are not computed", PORTABLE + "elementwise.cl",
+     "i < (int)(count - at); i++", "i < (int)(count - at) - 1; i++", "activations"),
+    ("tail: a vector is stored beyond the end", PORTABLE + "elementwise.cl",
+     "if (at + 16 <= count)", "if (at + 15 <= count)", "activations", "outside"),
+    ("stride: an operand that repeats is read on", PORTABLE + "elementwise.cl",
+     "(x##5 ? vload16(0, x) : (float16)(x[0]))", "vload16(0, x)", "arithmetic"),
+    ("stride: the second operand by the first's", PORTABLE + "elementwise.cl",
+     "b[i * b5]", "b[i * a5]", "arithmetic"),
+    ("index: the sizes of two dimensions change places", PORTABLE + "elementwise.cl",
+     "DIGIT(5) DIGIT(4) DIGIT(3)", "DIGIT(5) DIGIT(3) DIGIT(4)", "arithmetic"),
+    ("off by one: a share of a sum ends early", PORTABLE + "reduce.cl",
+     "end = min(at + share, length)", "end = min(at + share, length - 1)", "reduce"),
+    ("tail: a sum's last elements behind the vectors are left out", PORTABLE + "reduce.cl",
+     "for (; i < run; i++)", "for (; i + 1 < run; i++)", "reduce"),
+    ("wrong axis: kept dimensions by the strides of the reduced", PORTABLE + "reduce.cl",
+     "i2 * a2 + i3 * a3", "i2 * a2 + i3 * b3", "reduce"),
+    ("ties: every equal maximum counts once only", PORTABLE + "reduce.cl",
+     "found += x[i * b3] == y ? 1.0f : 0.0f", "found = 1.0f", "reduce"),
+    ("empty batch: the mean over no image", PORTABLE + "reduce.cl",
+     "divide ? (length ? total / (float)length : 0.0f) : total;\n}\n\nkernel void largest",
+     "divide ? total / (float)length : total;\n}\n\nkernel void largest", "reduce"),
+    ("stride: a transposed operand is read in the result's order", PORTABLE + "move.cl",
+     "out[i * y7] = x[i * x7]", "out[i * y7] = x[i]", "shapes"),
+    ("offset: operands of concat all at the beginning", PORTABLE + "move.cl",
+     "out_base + out_offset + to + i0", "out_base + out_offset + i0", "shapes"),
+    ("padding: the constant is 0 whatever was asked for", PORTABLE + "move.cl",
+     "out[i] = (T)bits", "out[i] = (T)0", "shapes"),
+    ("rounding: bf16 is cut off", PORTABLE + "cast.cl",
+     "(u + 0x7FFFu + (u >> 16 & 1u)) >> 16", "u >> 16", "cast"),
+    ("random numbers: the sample's position is ignored", PORTABLE + "dropout.cl",
+     "(ulong)(position * sample + at)", "(ulong)at", "dropout"),
+    ("random numbers: two elements in four share theirs", PORTABLE + "dropout.cl",
+     "(k == 0 ? bits.x : bits.y)", "bits.x", "dropout"),
+    ("bias: left out", PORTABLE + "conv2d.cl", "if (has_bias)", "if (0)", "conv2d"),
+    ("bias: of the neighbouring channel", PORTABLE + "matmul.cl",
+     "bias[bias_offset + n]", "bias[bias_offset + (n ? n - 1 : n)]", "linear"),
+    ("off by one: the last row of the image counts as padding", PORTABLE + "conv2d.cl",
+     "if (iy < 0 || iy >= H)\n                continue;\n            for (int kx = 0; kx < KW; kx++) {\n"
+     "                const int ix = ox * sx",
+     "if (iy < 0 || iy >= H - 1)\n                continue;\n            for (int kx = 0; kx < KW; kx++) {\n"
+     "                const int ix = ox * sx", "conv2d"),
+    ("stride: a gradient is gathered where no window starts", PORTABLE + "conv2d.cl",
+     "if (ty < 0 || ty != oy * sy || oy >= OH)", "if (ty < 0 || oy >= OH)", "conv2d"),
+    ("batch: the weight's gradient misses the last image", PORTABLE + "conv2d.cl",
+     "for (int b = first; b < end; b++)", "for (int b = first; b < end - 1; b++)", "conv2d"),
+    ("padding: counted although it is not to be", PORTABLE + "pool2d.cl",
+     "count_pad ? all : inside", "all", "avg_pool2d"),
+    ("ties: the last of equal maxima wins", PORTABLE + "pool2d.cl",
+     "value > best || isnan(value)", "value >= best || isnan(value)", "max_pool2d"),
+    ("overflow: exponentials without the largest taken off", PORTABLE + "softmax.cl",
+     "largest = fmax(largest, x[(long)c * inner]);", "largest = 0.0f;", "softmax"),
+    ("labels: smoothing in the loss's gradient is lost", PORTABLE + "loss.cl",
+     "const float others = smoothing / (float)C;", "const float others = 0.0f;", "cross_entropy"),
+    ("blocks: later blocks of the sum replace the earlier", CPU + "gemm.cl",
+     "to[j] = first ? part[j] : to[j] + part[j]", "to[j] = part[j]", "matmul"),
+    ("tail: the panel's last column is taken for another", CPU + "gemm.cl",
+     "j < columns ? b[j] : 0.0f", "j < columns ? b[0] : 0.0f", "matmul"),
+    ("layout: two lanes change places", LANES + "layout.cl",
+     "to[i] = from[i * LANES + l];", "to[i] = from[i * LANES + (l ^ 1)];", "conv2d"),
+]  # fmt: skip
+
+
+def link_command(build, test):
+    """The command that links a test, from the build: (words before the output, after it)."""
+    out = subprocess.run(["ninja", "-C", build, "-t", "commands", f"test_ops_{test}"],
+                         check=True, capture_output=True, text=True).stdout  # fmt: skip
+    line = out.strip().splitlines()[-1]
+    words = [w for w in line.split() if w not in (":", "&&")]
+    at = words.index("-o")
+    return words[:at], words[at + 2:]
+
+
+def embed(source, kernels, folder):
+    """Compiles the kernel sources in `kernels` as the build does."""
+    files = sorted(str(p) for p in kernels.rglob("*.cl*"))
+    table = folder / "embedded_kernels.c"
+    subprocess.run(["cmake", f"-DOUT={table}", f"-DROOT={kernels}", "-DFILES=" + ";".join(files),
+                    "-P", str(source / "clkernels/embed.cmake")], check=True)  # fmt: skip
+    subprocess.run([os.environ.get("CC", "cc"), "-c", "-I", str(source / "runtime"), str(table), "-o",
+                    str(folder / "embedded_kernels.o")], check=True)  # fmt: skip
+
+
+def run(source, build, test, folder, outside):
+    """Links the test with the copy and runs it; its exit status."""
+    before, after = link_command(build, test)
+    program = folder / test
+    subprocess.run(before + [str(folder / "embedded_kernels.o"), "-o", str(program)] + after, check=True, cwd=build)
+    environment = dict(os.environ, CLT_GOLDENS=str(source / "tests/goldens"))
+    command = [str(program)]
+    if outside:
+        command.insert(0, str(source / "tools/oclgrind.sh"))
+        environment.update(CLT_TEST_OCLGRIND="1", CLT_TEST_DEVICES="0",
+                           OCLGRIND_BUILD_OPTIONS="-cl-opt-disable")  # fmt: skip
+    else:
+        environment.update(XDG_CACHE_HOME=str(folder / "cache"), POCL_CACHE_DIR=str(folder / "cache/pocl"))
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+
+
+def plant(source, build, bug):
+    """None if the bug was caught, else what went wrong."""
+    what, file, text, replacement, test = bug[:5]
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        kernels = folder / "clkernels"
+        shutil.copytree(source / "clkernels", kernels)
+        path = kernels / file
+        sound = path.read_text()
+        if text not in sound:
+            return f"{file} has no \"{text}\""
+        path.write_text(sound.replace(text, replacement))
+        (folder / "cache/pocl").mkdir(parents=True)
+        embed(source, kernels, folder)
+        try:
+            result = run(source, build, test, folder, len(bug) > 5)
+        except subprocess.TimeoutExpired:
+            return "ran out of time"
+        if what == NONE:
+            return None if result.returncode == 0 else f"test {test} fails without a bug: {result.stdout}"
+        if result.returncode == 0:
+            return f"test {test} passes"
+        reason = [line for line in (result.stdout + result.stderr).splitlines() if line.startswith("ERROR: ") or "nvalid" in line]
+        if not reason and result.returncode > 0:
+            return "fails for another reason: " + (result.stderr.strip().splitlines() or ["?"])[-1]
+        print(f"caught by {test}: {what}\n    {(reason or ['crashed'])[0].strip()[:150]}", flush=True)
+    return None
+
+
+def main():
+    source, build = (pathlib.Path(p).resolve() for p in sys.argv[1:3])
+    word = sys.argv[3] if len(sys.argv) > 3 else ""
+    missed = caught = 0
+    for bug in BUGS:
+        if word not in bug[0] and bug[0] != NONE:
+            continue
+        if len(bug) > 5 and not shutil.which("oclgrind"):
+            print(f"left out without Oclgrind: {bug[0]}")
+            continue
+        problem = plant(source, build, bug)
+        caught += problem is None and bug[0] != NONE
+        missed += problem is not None
+        if problem:
+            print(f"MISSED: {bug[0]}: {problem}", flush=True)
+    print(f"{caught} bugs caught, {missed} missed")
+    sys.exit(1 if missed or not caught else 0)
+
+
+main()
