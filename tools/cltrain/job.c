@@ -114,7 +114,16 @@ int job_read(job *j, const settings *s)
     return code ? code : read_trainer(j, s);
 }
 
-/* --- data ------------------------------------------------------------------------------------ */
+/* --- devices and data ------------------------------------------------------------------------ */
+
+int job_devices(job *j, const settings *s)
+{
+    clt_status status = make_runtime(s->cache_dir, &j->runtime);
+    if (status != CLT_OK)
+        return library_failure(status);
+    status = clt_devices_open(j->runtime, s->devices, NULL, &j->devices, &j->n_devices);
+    return status == CLT_OK ? 0 : name_failure(status);
+}
 
 enum { SYNTHETIC_COUNT = 8192, SYNTHETIC_CLASSES = 10 };
 
@@ -231,16 +240,7 @@ int job_data(job *j, const settings *s, int which)
     return 0;
 }
 
-/* --- devices, model, trainer ----------------------------------------------------------------- */
-
-int job_devices(job *j, const settings *s)
-{
-    clt_status status = make_runtime(s->cache_dir, &j->runtime);
-    if (status != CLT_OK)
-        return library_failure(status);
-    status = clt_devices_open(j->runtime, s->devices, NULL, &j->devices, &j->n_devices);
-    return status == CLT_OK ? 0 : name_failure(status);
-}
+/* --- model, trainer -------------------------------------------------------------------------- */
 
 int job_model(job *j, const settings *s)
 {

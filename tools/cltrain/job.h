@@ -30,9 +30,9 @@ enum { DATA_TRAIN = 1, DATA_TEST = 2, DATA_SYNTHETIC = 4 };
 clt_status make_runtime(char *cache_dir, clt_runtime **runtime);
 
 /* Each returns an exit code, after a message if it is not 0. In this order; job_close always. */
-int job_read(job *j, const settings *s); /* options; opens nothing */
+int job_read(job *j, const settings *s);    /* options; opens nothing */
+int job_devices(job *j, const settings *s); /* before the data: decoding disturbs its probes */
 int job_data(job *j, const settings *s, int which);
-int job_devices(job *j, const settings *s);
 int job_model(job *j, const settings *s); /* graph and store */
 int job_trainer(job *j, const settings *s);
 void job_close(job *j);
