@@ -203,6 +203,19 @@ clt_status clt_update_add_micro(clt_update *u)
     return CLT_OK;
 }
 
+clt_status clt_update_zero(clt_update *u)
+{
+    const clt_buckets *layout = u->replica->layout;
+    const cl_float zero = 0;
+    for (int i = 0; i < layout->n_buckets; i++)
+        if (!layout->buckets[i].state)
+            CLT_CL(clEnqueueFillBuffer(u->replica->device->queue, u->replica->gradients[i], &zero,
+                                       sizeof zero, 0, (size_t)layout->buckets[i].bytes, 0, NULL,
+                                       NULL),
+                   "clEnqueueFillBuffer", u->replica->device);
+    return CLT_OK;
+}
+
 clt_status clt_update_word(clt_update *u)
 {
     const clt_buckets *layout = u->replica->layout;

@@ -43,6 +43,9 @@ clt_status clt_update_upstream(clt_update *update, clt_view weight, cl_mem upstr
 /* gradients += micro_gradients, all buckets. */
 clt_status clt_update_add_micro(clt_update *update);
 
+/* gradients = 0, all buckets. */
+clt_status clt_update_zero(clt_update *update);
+
 /* The word, computed on the device from its gradients (a single device). */
 clt_status clt_update_word(clt_update *update);
 

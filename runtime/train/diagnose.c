@@ -104,29 +104,38 @@ static clt_status search_device(search *s, const clt_session_device *sd, bool *f
     return CLT_OK;
 }
 
+/* A micro-batch of the step as it ran. */
+static clt_status search_micro(search *s, int64_t step, int micro, bool *found)
+{
+    const clt_trainer *t = s->trainer;
+    const int entry = (int)(step % CLT_RESULT_RING), parity = (int)(step & 1);
+    const clt_session_device *sd = &t->training->devices[s->device];
+    const clt_replica *replica = &t->store->replicas[s->device];
+    const int64_t share = sd->shares[entry], micros = sd->micros[entry];
+    const int64_t begin = share * micro / micros;
+    s->run = (clt_run){.count = share * (micro + 1) / micros - begin,
+                       .seed = t->options.seed,
+                       .step = (uint32_t)step,
+                       .sample = sd->firsts[entry] + begin,
+                       .inputs = sd->views,
+                       .gradients = micro ? replica->micro_gradients : replica->gradients,
+                       .results = clt_session_results(t->training, s->device, entry, micro)};
+    for (int i = 0; i < sd->plan->n_inputs; i++)
+        if (sd->buffers[parity][i])
+            sd->views[i] = clt_session_input(sd, i, parity, micro);
+    return search_device(s, sd, found);
+}
+
 clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)
 {
     search s = {.trainer = t};
     bool found = false;
     clt_status status = clt_trainer_wait(t);
     for (int d = 0; status == CLT_OK && !found && d < t->n_devices; d++) {
-        const clt_session_device *sd = &t->training->devices[d];
-        const int entry = (int)(step % CLT_RESULT_RING);
-        if (!sd->micros[entry] || sd->plan->options.separate)
-            continue;
         s.device = d;
-        s.run = (clt_run){.count = t->offsets[d + 1] - t->offsets[d],
-                          .seed = t->options.seed,
-                          .step = (uint32_t)step,
-                          .inputs = sd->views,
-                          .gradients = t->store->replicas[d].gradients,
-                          .results = clt_session_results(t->training, d, entry, 0)};
-        if (s.run.count > sd->plan->options.max_batch)
-            s.run.count = sd->plan->options.max_batch;
-        for (int i = 0; i < sd->plan->n_inputs; i++)
-            if (sd->buffers[step & 1][i])
-                sd->views[i] = (clt_view){sd->buffers[step & 1][i], 0};
-        status = search_device(&s, sd, &found);
+        const int micros = t->training->devices[d].micros[step % CLT_RESULT_RING];
+        for (int m = 0; status == CLT_OK && !found && m < micros; m++)
+            status = search_micro(&s, step, m, &found);
     }
     clt_free(s.host);
     CLT_TRY(status);
@@ -134,6 +143,5 @@ clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)
     return clt_fail(CLT_NONFINITE,
                     "step %lld: %s is not finite; the weights are those before this step. A lower "
                     "learning rate or --clip-norm may help",
-                    (long long)step + 1,
-                    found ? s.where : "the gradient (of an earlier micro-batch)");
+                    (long long)step + 1, found ? s.where : "the gradient of the whole batch");
 }

@@ -34,19 +34,31 @@ static clt_status no_feed(const clt_session_device *d, const clt_feed *feeds, in
                     near ? " has a similar name" : "");
 }
 
-static clt_status upload(clt_session_device *d, int input, int parity, const void *host,
+static int64_t micro_bytes(const clt_session_device *d, int input)
+{
+    const clt_value *v = d->plan->inputs[input];
+    const int64_t bytes =
+        clt_type_elements(&v->type, d->plan->options.max_batch) * clt_dtype_size(v->type.dtype);
+    return (bytes + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
+}
+
+clt_view clt_session_input(const clt_session_device *d, int input, int parity, int micro)
+{
+    return (clt_view){d->buffers[parity][input], micro * micro_bytes(d, input)};
+}
+
+static clt_status upload(clt_session_device *d, int input, int parity, int micro, const void *host,
                          int64_t bytes)
 {
     const clt_value *v = d->plan->inputs[input];
     cl_mem *buffer = &d->buffers[parity][input];
     if (!*buffer) {
-        const int64_t whole =
-            clt_type_elements(&v->type, d->plan->options.max_batch) * clt_dtype_size(v->type.dtype);
+        const int64_t whole = micro_bytes(d, input) * d->max_micros;
         char what[128];
         snprintf(what, sizeof what, "input %s", v->name);
         CLT_TRY(clt_device_buffer_create(d->device, whole, CL_MEM_READ_WRITE, what, buffer));
     }
-    d->views[input] = (clt_view){*buffer, 0};
+    d->views[input] = clt_session_input(d, input, parity, micro);
     return clt_enqueue_upload(d->device, d->views[input], host, bytes);
 }
 
@@ -73,7 +85,7 @@ static clt_status feed_input(clt_session_device *d, int input, const clt_feed *f
         d->views[input] = (clt_view){feed->buffer, offset};
         return CLT_OK;
     }
-    return upload(d, input, parity, (const char *)feed->host + offset,
+    return upload(d, input, parity, part.micro, (const char *)feed->host + offset,
                   sample_bytes(v) * (clt_type_has_batch(&v->type) ? part.count : 1));
 }
 

@@ -68,7 +68,7 @@ static clt_status run_part(void *arg, int d)
     const int micros = share < t->options.accumulate ? (int)share : t->options.accumulate;
     for (int m = 0; m < micros; m++) {
         const clt_part part = {t->offsets[d] + share * m / micros,
-                               share * (m + 1) / micros - share * m / micros, t->offsets[d]};
+                               share * (m + 1) / micros - share * m / micros, t->offsets[d], m};
         const clt_run run = {.count = part.count,
                              .seed = t->options.seed,
                              .step = (uint32_t)t->steps,

@@ -43,6 +43,7 @@ static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
 {
     clt_session_device *d = &s->devices[index];
     d->device = s->store->replicas[index].device;
+    d->max_micros = s->max_micros;
     for (int i = 0; i < index && !d->plan; i++)
         if (same_plan(s->devices[i].device, d->device))
             d->plan = s->devices[i].plan;
@@ -182,7 +183,12 @@ clt_status clt_session_read(clt_session *s, int device, int entry, int micros)
 clt_status clt_session_wait(clt_session *s, int device, int entry)
 {
     clt_session_device *d = &s->devices[device];
-    return d->read[entry] ? clt_device_wait(d->device, 1, &d->read[entry]) : CLT_OK;
+    if (!d->read[entry])
+        return CLT_OK;
+    CLT_TRY(clt_device_wait(d->device, 1, &d->read[entry]));
+    clt_release_event(d->read[entry]);
+    d->read[entry] = NULL;
+    return CLT_OK;
 }
 
 clt_status clt_session_collect(clt_session *s, int entry, double *sums, double *weights)

@@ -18,15 +18,19 @@ typedef struct clt_session_device {
     clt_plan *plan; /* shared by devices with equal capabilities */
     bool owns_plan;
     clt_exec *exec;
-    cl_mem *buffers[2];  /* by plan input; used by even and odd steps in turn */
-    clt_view *views;     /* by plan input, of the run being enqueued */
-    cl_mem upstream;     /* a float a loss */
-    float *known;        /* the upstreams last written from the host; NaN: by the device */
+    cl_mem
+        *buffers[2]; /* by plan input, for all micro-batches; used by even and odd steps in turn */
+    clt_view *views; /* by plan input, of the run being enqueued */
+    cl_mem upstream; /* a float a loss */
+    float *known;    /* the upstreams last written from the host; NaN: by the device */
     int *upstream_input; /* by loss: the plan input that reads it; -1: none */
     cl_mem results;      /* [ring][micro-batch][losses, metrics][sum, weight] */
     float *staging;      /* the same on the host */
     cl_event read[CLT_RESULT_RING];
     int micros[CLT_RESULT_RING]; /* micro-batches that the entry holds */
+    int64_t shares[CLT_RESULT_RING],
+        firsts[CLT_RESULT_RING]; /* their samples in the global batch */
+    int max_micros;
 } clt_session_device;
 
 typedef struct clt_session {
@@ -50,12 +54,16 @@ void clt_session_destroy(clt_session *session);
 typedef struct clt_part {
     int64_t begin, count; /* samples of the batch */
     int64_t device_begin; /* the first sample of the device in the batch */
+    int micro;            /* which of the step's micro-batches */
 } clt_part;
 
 /* Fails if an input that the plan reads on this device has no feed: the inputs that a gradient is
  * given by, or all others. Before a step, so that a mistake stops no device halfway. */
 clt_status clt_session_check_feeds(const clt_session *session, int device, const clt_feed *feeds,
                                    int n_feeds, bool given);
+
+/* Where the samples of a micro-batch are that came from the host; the buffer must exist. */
+clt_view clt_session_input(const clt_session_device *device, int input, int parity, int micro);
 
 /* No gradient is given any more: the next step must bring its own. */
 void clt_session_forget_given(clt_session *session);
@@ -92,7 +100,7 @@ clt_status clt_session_read(clt_session *session, int device, int entry, int mic
 /* Waits for the entry and adds up over devices and micro-batches: sums[], weights[] by mean. */
 clt_status clt_session_collect(clt_session *session, int entry, double *sums, double *weights);
 
-/* Waits for the entry on one device. */
+/* Waits for the entry on one device, once; its event is released then. */
 clt_status clt_session_wait(clt_session *session, int device, int entry);
 
 #endif

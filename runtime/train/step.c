@@ -27,7 +27,7 @@ static clt_part part_of(const clt_trainer *t, int d, int micro)
 {
     const int64_t share = share_of(t, d), micros = micros_of(t, d);
     const int64_t begin = share * micro / micros, end = share * (micro + 1) / micros;
-    return (clt_part){t->offsets[d] + begin, end - begin, t->offsets[d]};
+    return (clt_part){t->offsets[d] + begin, end - begin, t->offsets[d], micro};
 }
 
 static clt_run run_of(const clt_trainer *t, int d, int micro, bool accumulate)
@@ -142,9 +142,23 @@ static clt_status backward_micro(clt_trainer *t, int d, int micro, bool reduce)
     return micro ? clt_update_add_micro(t->devices[d].update) : CLT_OK;
 }
 
+/* Without samples: no gradient, but states that do not depend on the batch go on. */
+static clt_status idle(clt_trainer *t, int d)
+{
+    clt_session_device *sd = session_device(t, d);
+    const clt_run run = run_of(t, d, 0, false);
+    if (sd->plan->graph->n_assigns)
+        CLT_TRY(clt_exec_enqueue(sd->exec, &run, 0, sd->plan->n_forward, 0, NULL));
+    return CLT_OK;
+}
+
 static clt_status gradients(clt_trainer *t, int d, bool reduce)
 {
     const int micros = micros_of(t, d);
+    if (!micros) {
+        CLT_TRY(idle(t, d));
+        CLT_TRY(clt_update_zero(t->devices[d].update));
+    }
     for (int m = 0; m < micros; m++) {
         CLT_TRY(forward_micro(t, d, m));
         CLT_TRY(backward_micro(t, d, m, reduce && micros == 1));
@@ -165,6 +179,8 @@ static clt_status commit(clt_trainer *t, int d)
     for (int i = 0; i < graph->n_assigns; i++) {
         const clt_value *state = graph->assigns[i].state, *value = graph->assigns[i].value;
         clt_view from, to;
+        if (!share_of(t, d) && t->batch_states[i])
+            continue;
         CLT_TRY(clt_exec_locate(sd->exec, &run, value, &from));
         CLT_TRY(clt_exec_locate(sd->exec, &run, state, &to));
         CLT_TRY(clt_update_assign(td->update, from, to,
@@ -214,7 +230,7 @@ static clt_status step_part(void *arg, int d)
 static clt_status forward_part(void *arg, int d)
 {
     clt_trainer *t = arg;
-    clt_status status = micros_of(t, d) ? forward_micro(t, d, 0) : CLT_OK;
+    clt_status status = micros_of(t, d) ? forward_micro(t, d, 0) : idle(t, d);
     if (status == CLT_OK)
         status = clt_session_read(t->session, d, t->entry, micros_of(t, d));
     if (status == CLT_OK)
@@ -228,8 +244,9 @@ static clt_status backward_part(void *arg, int d)
     clt_status status = CLT_OK;
     if (t->weights_known)
         status = clt_session_upstream(t->session, d, t->loss_weights);
-    if (status == CLT_OK && micros_of(t, d))
-        status = backward_micro(t, d, 0, false);
+    if (status == CLT_OK)
+        status = micros_of(t, d) ? backward_micro(t, d, 0, false)
+                                 : clt_update_zero(t->devices[d].update);
     return guarded(t, d, status);
 }
 
@@ -351,6 +368,10 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
         (clt_step_record){.step = t->steps,
                           .samples = batch->count,
                           .lr = clt_schedule_rate(&t->options.schedule, t->options.lr, t->steps)};
+    for (int d = 0; d < t->n_devices; d++) {
+        session_device(t, d)->shares[t->entry] = share_of(t, d);
+        session_device(t, d)->firsts[t->entry] = batch->first + t->offsets[d];
+    }
     if (!t->weights_known && (t->n_devices > 1 || t->options.accumulate > 1))
         CLT_TRY(weights_from_forward(t));
     return CLT_OK;

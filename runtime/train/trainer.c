@@ -157,6 +157,35 @@ static clt_status make_device(clt_trainer *t, int index)
     return d->requests && d->squares && d->word ? CLT_OK : CLT_OUT_OF_MEMORY;
 }
 
+/* Which states depend on the batch: each device would give them a value of its own. */
+static clt_status find_batch_states(clt_trainer *t, const clt_graph *graph)
+{
+    t->batch_states = clt_calloc((size_t)graph->n_assigns + 1, sizeof *t->batch_states);
+    bool *depends = clt_calloc((size_t)graph->n_values + 1, sizeof *depends);
+    if (!t->batch_states || !depends) {
+        clt_free(depends);
+        return CLT_OUT_OF_MEMORY;
+    }
+    for (int i = 0; i < graph->n_values; i++)
+        depends[i] = graph->values[i]->kind == CLT_VALUE_INPUT;
+    for (int i = 0; i < graph->n_nodes; i++)
+        for (int j = 0; j < graph->nodes[i]->n_in; j++)
+            for (int k = 0; k < graph->nodes[i]->n_out; k++)
+                if (graph->nodes[i]->in[j] && depends[graph->nodes[i]->in[j]->id])
+                    depends[graph->nodes[i]->out[k]->id] = true;
+    clt_status status = CLT_OK;
+    for (int i = 0; i < graph->n_assigns; i++) {
+        t->batch_states[i] = depends[graph->assigns[i].value->id];
+        if (t->batch_states[i] && t->n_devices > 1)
+            status = clt_fail(CLT_UNSUPPORTED,
+                              "state %s takes a value that depends on the batch: the copies of %d "
+                              "devices would differ. Train on one device",
+                              graph->assigns[i].state->name, t->n_devices);
+    }
+    clt_free(depends);
+    return status;
+}
+
 static clt_status make(clt_trainer *t, const clt_graph *graph)
 {
     const size_t n = (size_t)t->n_devices;
@@ -165,6 +194,7 @@ static clt_status make(clt_trainer *t, const clt_graph *graph)
     if (!t->devices || !t->offsets)
         return CLT_OUT_OF_MEMORY;
     CLT_TRY(clt_graph_copy(graph, &t->graph));
+    CLT_TRY(find_batch_states(t, graph));
     CLT_TRY(find_per_device(t));
     for (int i = 0; i < t->n_devices; i++)
         CLT_TRY(make_device(t, i));
@@ -220,6 +250,7 @@ void clt_trainer_destroy(clt_trainer *t)
         clt_free(t->devices[i].word);
     }
     clt_free(t->devices);
+    clt_free(t->batch_states);
     clt_free(t->offsets);
     clt_free(t->sums);
     clt_free(t->weights);

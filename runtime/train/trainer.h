@@ -30,6 +30,7 @@ struct clt_trainer {
     int64_t predictions;
     clt_trainer_device *devices;
     int n_devices;
+    bool *batch_states; /* by assignment: whether its value depends on the batch */
     int64_t per_device; /* samples of a plan's largest run */
     clt_crew *crew;
     clt_collectives collectives; /* of several devices */

@@ -71,7 +71,9 @@ CLT_API clt_value *clt_constant(clt_graph *graph, clt_dtype dtype, int rank, con
                                 const void *data);
 
 /* At the end of a training step that is committed, `state` takes the value of `value` (same dtype
- * and dimensions). Evaluation plans ignore it. */
+ * and dimensions); of several micro-batches, that of the last. A value that depends on the batch
+ * keeps the state as it is in a step without samples, and is for one device only (a trainer on
+ * several refuses it with UNSUPPORTED). Evaluation plans ignore it. */
 CLT_API clt_status clt_assign(clt_graph *graph, clt_value *state, clt_value *value);
 
 /* Gives a value a name, under which plans report and return it. */

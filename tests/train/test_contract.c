@@ -1,0 +1,514 @@
+/*
+ * The execution contract of steps: what they may create, how long events live, and that every
+ * split of a batch, every repetition and every replica gives what it should.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "device/cl.h"
+#include "support/devices.h"
+#include "support/objects.h"
+#include "train/trainer.h"
+#include <cltrain/cltrain.h>
+
+enum { IN = 24, CLASSES = 5, MOST = 48 };
+
+static clt_runtime *runtime;
+static float xs[MOST * IN];
+static int32_t labels[MOST];
+
+static void ok(clt_status status)
+{
+    if (status != CLT_OK)
+        fail_msg("%s: %s", clt_status_name(status), clt_error_message());
+}
+
+static clt_value *layer(clt_graph *graph, clt_value *x, const char *weight, const char *bias,
+                        int64_t in, int64_t out)
+{
+    const int64_t dims[] = {out, in};
+    const clt_init init = {CLT_INIT_UNIFORM, 1 / sqrt((double)in), 0};
+    return clt_linear(x, clt_parameter(graph, weight, 2, dims, init),
+                      clt_parameter(graph, bias, 1, dims, init));
+}
+
+/* A classifier; with a wide hidden layer it has several buckets. */
+static clt_graph *build(int64_t hidden)
+{
+    const int64_t in[] = {CLT_BATCH, IN}, one[] = {CLT_BATCH};
+    clt_value *sum = NULL, *weight = NULL;
+    clt_graph *graph;
+    ok(clt_graph_create(&graph));
+    clt_value *x = clt_input(graph, "x", CLT_F32, 2, in);
+    clt_value *label = clt_input(graph, "label", CLT_I32, 1, one);
+    clt_value *h = clt_relu(layer(graph, x, "a.weight", "a.bias", IN, hidden));
+    h = clt_relu(layer(graph, h, "b.weight", "b.bias", hidden, hidden));
+    clt_value *logits =
+        clt_output(layer(graph, h, "c.weight", "c.bias", hidden, CLASSES), "logits");
+    clt_cross_entropy(logits, label, NULL, &sum, &weight);
+    clt_loss(graph, "loss", sum, weight, 1);
+    clt_correct(logits, label, 1, -100, &sum, &weight);
+    clt_metric(graph, "accuracy", sum, weight);
+    ok(clt_graph_status(graph));
+    return graph;
+}
+
+typedef struct lab {
+    clt_device **devices;
+    int n;
+    clt_graph *graph;
+    clt_store *store;
+    clt_trainer *trainer;
+} lab;
+
+static clt_trainer_options default_options(void)
+{
+    clt_trainer_options options;
+    clt_trainer_options_init(&options);
+    options.optimizer = CLT_MOMENTUM;
+    options.batch = MOST;
+    options.poison = 1;
+    return options;
+}
+
+static lab lab_open(const char *list, int share_context, int64_t hidden,
+                    const clt_trainer_options *options)
+{
+    lab l;
+    clt_device_options device_options;
+    clt_device_options_init(&device_options);
+    device_options.share_context = share_context;
+    ok(clt_devices_open(runtime, clt_test_devices(list), &device_options, &l.devices, &l.n));
+    l.graph = build(hidden);
+    ok(clt_store_create(l.graph, l.devices, l.n, 5, &l.store));
+    ok(clt_trainer_create(l.graph, l.store, options, &l.trainer));
+    return l;
+}
+
+static void lab_close(lab *l)
+{
+    clt_trainer_destroy(l->trainer);
+    clt_store_destroy(l->store);
+    clt_graph_destroy(l->graph);
+    clt_devices_close(l->devices, l->n);
+}
+
+static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0}, {"label", -1, labels, NULL, 0}};
+
+static clt_step_batch batch_of(int64_t count)
+{
+    clt_step_batch batch;
+    clt_step_batch_init(&batch);
+    batch.count = count;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    return batch;
+}
+
+static void step(lab *l, int64_t count)
+{
+    const clt_step_batch batch = batch_of(count);
+    ok(clt_trainer_step(l->trainer, &batch, NULL));
+}
+
+static double loss_of_last(lab *l)
+{
+    clt_step_result result;
+    ok(clt_trainer_result(l->trainer, clt_trainer_steps(l->trainer) - 1, &result));
+    return result.loss;
+}
+
+/* All parameters and states, one after the other. */
+static float *values_of(lab *l, size_t *bytes)
+{
+    const int count = clt_store_count(l->store);
+    *bytes = 0;
+    float *all = NULL;
+    for (int i = 0; i < count; i++) {
+        const char *name;
+        int rank;
+        int64_t dims[CLT_MAX_RANK], elements = 1;
+        ok(clt_store_describe(l->store, i, &name, NULL, &rank, dims, NULL));
+        for (int d = 0; d < rank; d++)
+            elements *= dims[d];
+        all = realloc(all, *bytes + (size_t)elements * sizeof *all);
+        ok(clt_store_get(l->store, name, (char *)all + *bytes, (size_t)elements * sizeof *all));
+        *bytes += (size_t)elements * sizeof *all;
+    }
+    return all;
+}
+
+/* --- objects, allocations, events ------------------------------------------------------------ */
+
+static void check_counts(const char *list, int64_t hidden, int accumulate, int least_buckets)
+{
+    clt_trainer_options options = default_options();
+    options.accumulate = accumulate;
+    lab l = lab_open(list, 0, hidden, &options);
+    int buckets = 0;
+    for (int b = 0; b < l.store->layout.n_buckets; b++)
+        buckets += !l.store->layout.buckets[b].state;
+    assert_true(buckets >= least_buckets);
+    const int64_t limit = (3 * buckets + 4) * (int64_t)l.n;
+    const int64_t live = clt_device_object_live(CLT_OBJECT_EVENT);
+    step(&l, MOST);
+    step(&l, MOST);
+    for (int s = 0; s < 8; s++) {
+        const int64_t objects = clt_device_object_count(CLT_OBJECT_KINDS);
+        const int64_t events = clt_device_object_count(CLT_OBJECT_EVENT);
+        const int64_t allocations = clt_alloc_count(), made = objects_made();
+        step(&l, MOST - (s & 3)); /* uneven and smaller batches too */
+        const int64_t new_events = clt_device_object_count(CLT_OBJECT_EVENT) - events;
+        assert_int_equal(clt_device_object_count(CLT_OBJECT_KINDS) - objects, new_events);
+        assert_int_equal(objects_made(), made);
+        assert_int_equal(clt_alloc_count(), allocations);
+        assert_true(new_events <= limit);
+        /* This step's and, while it may still run, the one's before it. */
+        assert_true(clt_device_object_live(CLT_OBJECT_EVENT) - live <= 2 * limit);
+        assert_true(clt_device_object_live(CLT_OBJECT_EVENT) - live <= 2 * l.n);
+    }
+    lab_close(&l);
+    assert_int_equal(objects_live(), 0);
+}
+
+static void test_counts(void **state)
+{
+    (void)state;
+    check_counts("pocl", 32, 1, 1);
+    check_counts("pocl", 32, 3, 1);
+    check_counts("pocl", 800, 1, 2);
+    check_counts("pocl/2", 32, 1, 1);
+    check_counts("pocl/2", 32, 2, 1);
+    check_counts("pocl/2", 800, 1, 2);
+}
+
+/* --- splits ---------------------------------------------------------------------------------- */
+
+static void same_gradient(lab *a, lab *b, int64_t count)
+{
+    static const char *const names[] = {"a.weight", "b.bias", "c.weight"};
+    static const int elements[] = {32 * IN, 32, CLASSES * 32};
+    float x[32 * IN], y[32 * IN];
+    for (int p = 0; p < 3; p++)
+        for (int d = 0; d < b->n; d++) {
+            double size = 0, difference = 0;
+            ok(clt_trainer_gradient(a->trainer, 0, names[p], x, (size_t)elements[p] * 4));
+            ok(clt_trainer_gradient(b->trainer, d, names[p], y, (size_t)elements[p] * 4));
+            for (int i = 0; i < elements[p]; i++) {
+                size += pow((double)x[i], 2);
+                difference += pow((double)(x[i] - y[i]), 2);
+            }
+            if (!(difference <= 1e-10 * size) || (count && !(size > 0)))
+                fail_msg("%s, batch %lld, device %d: relative difference %g", names[p],
+                         (long long)count, d, sqrt(difference / size));
+        }
+}
+
+/* Batches of every size, to none, on two devices with micro-batches or without, against one device
+ * at once. Labels alone tell the weight in the second round. */
+static void test_splits(void **state)
+{
+    (void)state;
+    static const int64_t counts[] = {MOST, MOST - 1, 17, 3, 2, 1, 0, 5, MOST};
+    for (int accumulate = 1; accumulate <= 5; accumulate += 2) {
+        clt_trainer_options options = default_options();
+        lab one = lab_open("pocl", 0, 32, &options);
+        options.accumulate = accumulate;
+        lab two = lab_open("pocl/2", 0, 32, &options);
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+            step(&one, counts[i]);
+            step(&two, counts[i]);
+            same_gradient(&one, &two, counts[i]);
+            const double a = loss_of_last(&one), b = loss_of_last(&two);
+            assert_true(fabs(a - b) <= 1e-5 * fabs(a));
+            assert_true(counts[i] ? a > 0 : a == 0);
+            ok(clt_store_check(two.store));
+        }
+        lab_close(&one);
+        lab_close(&two);
+    }
+}
+
+static float *train(const char *list, int share_context, int64_t hidden, size_t *bytes)
+{
+    const clt_trainer_options options = default_options();
+    lab l = lab_open(list, share_context, hidden, &options);
+    for (int s = 0; s < 12; s++) {
+        step(&l, MOST - s % 5);
+        if (l.n > 1)
+            ok(clt_store_check(l.store));
+    }
+    float *values = values_of(&l, bytes);
+    lab_close(&l);
+    return values;
+}
+
+/* The same run twice gives the same bits; so does one context for both devices. */
+static void test_repeats(void **state)
+{
+    (void)state;
+    static const char *const lists[] = {"pocl", "pocl/2"};
+    static const int64_t hidden[] = {32, 800};
+    for (int i = 0; i < 2; i++)
+        for (int h = 0; h < 2; h++) {
+            size_t bytes, again_bytes;
+            float *first = train(lists[i], 0, hidden[h], &bytes);
+            for (int share = 0; share < 2; share++) {
+                float *again = train(lists[i], share, hidden[h], &again_bytes);
+                assert_int_equal(bytes, again_bytes);
+                assert_memory_equal(first, again, bytes);
+                free(again);
+            }
+            free(first);
+        }
+}
+
+/* --- several plans on one store -------------------------------------------------------------- */
+
+static void plans_on(const char *list)
+{
+    clt_trainer_options options = default_options();
+    lab plain = lab_open(list, 0, 32, &options), mixed = lab_open(list, 0, 32, &options);
+    clt_trainer *small;
+    options.batch = 9;
+    ok(clt_trainer_create(mixed.graph, mixed.store, &options, &small));
+    float logits[MOST * CLASSES], before[MOST * CLASSES];
+    const clt_fetch fetch = {"logits", -1, logits, NULL, 0};
+    for (int s = 0; s < 6; s++) {
+        double sums[2] = {0}, weights[2] = {0}, small_sums[2] = {0}, small_weights[2] = {0};
+        clt_step_batch batch = batch_of(9);
+        ok(clt_trainer_evaluate(mixed.trainer, &batch, sums, weights));
+        ok(clt_trainer_evaluate(small, &batch, small_sums, small_weights));
+        assert_true(weights[0] == 9 && small_weights[1] == 9);
+        assert_true(fabs(sums[0] - small_sums[0]) <= 1e-5 * fabs(sums[0]));
+        batch.fetches = &fetch;
+        batch.n_fetches = 1;
+        ok(clt_trainer_predict(small, &batch, NULL));
+        ok(clt_trainer_wait(small));
+        if (s)
+            assert_memory_not_equal(logits, before, 9 * CLASSES * sizeof *logits);
+        memcpy(before, logits, sizeof logits);
+        step(&mixed, MOST - s);
+        step(&plain, MOST - s);
+    }
+    size_t bytes, again_bytes;
+    float *a = values_of(&plain, &bytes), *b = values_of(&mixed, &again_bytes);
+    assert_memory_equal(a, b, bytes);
+    free(a);
+    free(b);
+    /* Another plan in between takes the intermediates away. */
+    const clt_step_batch batch = batch_of(9);
+    double sums[2] = {0}, weights[2] = {0};
+    if (mixed.n == 1) {
+        ok(clt_trainer_forward(mixed.trainer, &batch));
+        ok(clt_trainer_evaluate(small, &batch, sums, weights));
+        assert_int_equal(clt_trainer_backward(mixed.trainer), CLT_STATE);
+    }
+    /* The small trainer trains too. */
+    ok(clt_trainer_step(small, &batch, NULL));
+    ok(clt_trainer_wait(small));
+    ok(clt_store_check(mixed.store));
+    clt_trainer_destroy(small);
+    lab_close(&plain);
+    lab_close(&mixed);
+}
+
+static void test_plans_on_one_store(void **state)
+{
+    (void)state;
+    plans_on("pocl");
+    plans_on("pocl/2");
+}
+
+/* --- the guard ------------------------------------------------------------------------------- */
+
+static void guard_on(const char *list, int accumulate, int sample, int late)
+{
+    clt_trainer_options options = default_options();
+    options.accumulate = accumulate;
+    lab l = lab_open(list, 0, 32, &options);
+    size_t bytes, after_bytes;
+    for (int s = 0; s < 3; s++)
+        step(&l, MOST);
+    ok(clt_trainer_wait(l.trainer));
+    float *before = values_of(&l, &bytes);
+    const float kept = xs[sample * IN];
+    xs[sample * IN] = NAN;
+    step(&l, MOST);
+    ok(clt_trainer_wait(l.trainer));
+    xs[sample * IN] = kept;
+    clt_step_result result;
+    if (late)
+        step(&l, MOST - 7);
+    const clt_status status = clt_trainer_result(l.trainer, 3, &result);
+    assert_int_equal(status, CLT_NONFINITE);
+    if (!strstr(clt_error_message(), "step 4: input x is not finite"))
+        fail_msg("%s, sample %d, late %d: %s", list, sample, late, clt_error_message());
+    /* Nothing trains on. */
+    clt_status later = CLT_OK;
+    for (int s = 0; s < 3 && later == CLT_OK; s++) {
+        const clt_step_batch batch = batch_of(MOST);
+        later = clt_trainer_step(l.trainer, &batch, NULL);
+    }
+    assert_int_equal(later, CLT_NONFINITE);
+    ok(clt_trainer_wait(l.trainer));
+    float *after = values_of(&l, &after_bytes);
+    assert_memory_equal(before, after, bytes);
+    ok(clt_store_check(l.store));
+    free(before);
+    free(after);
+    lab_close(&l);
+}
+
+static void test_guard(void **state)
+{
+    (void)state;
+    for (int late = 0; late < 2; late++) {
+        guard_on("pocl", 1, 0, late);
+        guard_on("pocl", 1, MOST - 1, late);
+        guard_on("pocl", 3, 1, late);
+        guard_on("pocl", 3, MOST - 2, late);
+        guard_on("pocl/2", 1, 0, late);
+        guard_on("pocl/2", 1, MOST - 1, late);
+        guard_on("pocl/2", 2, MOST - 1, late);
+    }
+}
+
+/* --- state ----------------------------------------------------------------------------------- */
+
+/* mean = 0.75 mean + 0.25 (mean of the batch), steps = steps + 1. */
+static clt_graph *build_with_state(int with_mean)
+{
+    const int64_t in[] = {CLT_BATCH, IN}, mean_dims[] = {IN}, one[] = {1};
+    const int axis = 0;
+    clt_value *sum = NULL, *weight = NULL;
+    clt_graph *graph;
+    ok(clt_graph_create(&graph));
+    clt_value *x = clt_input(graph, "x", CLT_F32, 2, in);
+    clt_value *y = layer(graph, x, "a.weight", "a.bias", IN, IN);
+    clt_mse(y, x, &sum, &weight);
+    clt_loss(graph, "loss", sum, weight, 1);
+    clt_value *steps = clt_state(graph, "steps", CLT_F32, 1, one, (clt_init){0});
+    clt_assign(graph, steps, clt_add_scalar(steps, 1));
+    if (with_mean) {
+        clt_value *mean = clt_state(graph, "mean", CLT_F32, 1, mean_dims, (clt_init){0});
+        clt_assign(
+            graph, mean,
+            clt_add(clt_scale(mean, 0.75), clt_scale(clt_reduce_mean(x, &axis, 1, 0), 0.25)));
+    }
+    ok(clt_graph_status(graph));
+    return graph;
+}
+
+static void test_state(void **unused)
+{
+    (void)unused;
+    clt_trainer_options options = default_options();
+    lab l;
+    double want[IN] = {0};
+    float mean[IN], steps;
+    ok(clt_devices_open(runtime, clt_test_devices("pocl"), NULL, &l.devices, &l.n));
+    l.graph = build_with_state(1);
+    ok(clt_store_create(l.graph, l.devices, l.n, 5, &l.store));
+    ok(clt_trainer_create(l.graph, l.store, &options, &l.trainer));
+    clt_step_batch batch = batch_of(0);
+    batch.n_feeds = 1;
+    for (int s = 0; s < 4; s++) {
+        batch.count = MOST - 3 * s;
+        ok(clt_trainer_step(l.trainer, &batch, NULL));
+        for (int i = 0; i < IN; i++) {
+            double sum = 0;
+            for (int64_t n = 0; n < batch.count; n++)
+                sum += (double)xs[n * IN + i];
+            want[i] = 0.75 * want[i] + 0.25 * sum / (double)batch.count;
+        }
+    }
+    double sums[1] = {0}, weights[1] = {0};
+    ok(clt_trainer_evaluate(l.trainer, &batch, sums, weights)); /* changes no state */
+    /* Nor does a step that is not committed. */
+    const float kept = xs[0];
+    xs[0] = INFINITY;
+    ok(clt_trainer_step(l.trainer, &batch, NULL));
+    ok(clt_trainer_wait(l.trainer));
+    xs[0] = kept;
+    ok(clt_store_get(l.store, "mean", mean, sizeof mean));
+    ok(clt_store_get(l.store, "steps", &steps, sizeof steps));
+    for (int i = 0; i < IN; i++)
+        assert_true(fabs((double)mean[i] - want[i]) < 1e-6);
+    assert_true(steps == 4);
+    lab_close(&l);
+}
+
+/* On several devices a state must not depend on a device's part of the batch; one that does not is
+ * the same everywhere, empty shards included. */
+static void test_state_on_two_devices(void **unused)
+{
+    (void)unused;
+    static const int64_t counts[] = {MOST, 1, 2, 0, 1};
+    clt_trainer_options options = default_options();
+    lab l;
+    float steps;
+    ok(clt_devices_open(runtime, clt_test_devices("pocl/2"), NULL, &l.devices, &l.n));
+    l.graph = build_with_state(0);
+    ok(clt_store_create(l.graph, l.devices, l.n, 5, &l.store));
+    ok(clt_trainer_create(l.graph, l.store, &options, &l.trainer));
+    clt_step_batch batch = batch_of(0);
+    batch.n_feeds = 1;
+    for (int s = 0; s < 5; s++) {
+        batch.count = counts[s];
+        ok(clt_trainer_step(l.trainer, &batch, NULL));
+        ok(clt_store_check(l.store));
+        ok(clt_store_get(l.store, "steps", &steps, sizeof steps));
+        assert_true(steps == (float)(s + 1));
+    }
+    const int several = l.n > 1;
+    lab_close(&l);
+    ok(clt_devices_open(runtime, clt_test_devices("pocl/2"), NULL, &l.devices, &l.n));
+    l.graph = build_with_state(1);
+    ok(clt_store_create(l.graph, l.devices, l.n, 5, &l.store));
+    l.trainer = NULL;
+    if (several) {
+        assert_int_equal(clt_trainer_create(l.graph, l.store, &options, &l.trainer),
+                         CLT_UNSUPPORTED);
+        assert_non_null(strstr(clt_error_message(), "state mean"));
+    }
+    lab_close(&l);
+}
+
+static int open_runtime(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MOST * IN; i++)
+        xs[i] = (float)((i * 37) % 101 - 50) / 40;
+    for (int i = 0; i < MOST; i++)
+        labels[i] = (i * 5 + i / 3) % CLASSES;
+    return clt_runtime_create(NULL, &runtime) != CLT_OK;
+}
+
+static int close_runtime(void **state)
+{
+    (void)state;
+    clt_runtime_destroy(runtime);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts),
+                                       cmocka_unit_test(test_splits),
+                                       cmocka_unit_test(test_repeats),
+                                       cmocka_unit_test(test_plans_on_one_store),
+                                       cmocka_unit_test(test_guard),
+                                       cmocka_unit_test(test_state),
+                                       cmocka_unit_test(test_state_on_two_devices)};
+    return cmocka_run_group_tests(tests, open_runtime, close_runtime);
+}
