@@ -296,10 +296,12 @@ clt_status clt_discover(clt_runtime *runtime)
     for (int i = 0; i < runtime->count; i++)
         usable += runtime->rows[i].info.usable;
     if (runtime->count == 0)
-        snprintf(runtime->remark, sizeof runtime->remark,
-                 "%u OpenCL platform%s found, but none has a device; install a driver for this "
-                 "machine's processor, for example Debian's pocl-opencl-icd",
-                 count, count == 1 ? " was" : "s were");
+        snprintf(
+            runtime->remark, sizeof runtime->remark,
+            "%u OpenCL platform%s found, but none has a device; install a driver for this "
+            "machine's processor, for example Debian's pocl-opencl-icd (which finds none where "
+            "it cannot write its cache: see POCL_CACHE_DIR)",
+            count, count == 1 ? " was" : "s were");
     else if (usable == 0)
         snprintf(runtime->remark, sizeof runtime->remark,
                  "none of the %d OpenCL devices found can be used; device 0 (%.60s): %.100s",

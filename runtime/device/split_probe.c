@@ -23,7 +23,7 @@ typedef struct thread_time {
     int64_t nanoseconds;
 } thread_time;
 
-enum { MAX_THREADS = 1024, TRIES = 2, LOOKS = 3, GROUPS_PER_CORE = 64 };
+enum { MAX_THREADS = 1024, TRIES = 2, GROUPS_PER_CORE = 64, ROUNDS = 8 };
 
 typedef struct probe {
     clt_device *part;
@@ -121,18 +121,20 @@ static clt_status run_busy(probe *p, double *cores, double *spent)
     return CLT_OK;
 }
 
-/* Threads of the host program that compute while nothing of ours runs. A driver's threads spin for
- * some time after their work: they are given time to fall asleep. */
-static void find_busy_threads(probe *p, long milliseconds)
+/* Threads of the host program (ours that decode data, too) that compute while nothing runs on the
+ * part; `milliseconds` is how long to watch. A driver's threads spin for some time after their
+ * work: they are given time to fall asleep. On a loaded machine a thread may wait longer for a core
+ * than a short watch lasts. */
+static void find_busy_threads(probe *p, int milliseconds)
 {
-    const struct timespec settle = {0, 40000000}, pause = {0, milliseconds * 1000000};
+    const struct timespec settle = {0, 40000000}, pause = {0, 1000000L * milliseconds};
     nanosleep(&settle, NULL);
     p->count_before = read_threads(p->before);
     nanosleep(&pause, NULL);
     p->count_after = read_threads(p->after);
     p->busy_count = 0;
     for (int i = 0; i < p->count_after; i++) {
-        if (spent_by(p, i) > 1e-3)
+        if (spent_by(p, i) > 1e-4 * milliseconds)
             p->busy[p->busy_count++] = p->after[i].id;
     }
 }
@@ -182,14 +184,15 @@ static clt_status measure_cores(clt_device *part, int whole, double *cores)
     p->steps = 16384;
     if (status == CLT_OK)
         status = run_tries(p, &used);
-    /* A refusal must not come from other threads of the process: those are looked for, longer each
-     * time, since on a loaded machine they may hardly run. */
-    for (int round = 0;
-         round < LOOKS && status == CLT_OK && used > most_allowed(part->caps.compute_units, whole);
-         round++) {
-        find_busy_threads(p, 10 << (2 * round));
-        if (p->busy_count > 0)
-            status = run_tries(p, &used);
+    /* Refusing a part stops a run, so it takes several rounds: a driver that does not keep its
+     * parts fails each. What is measured beside busy threads counts only if they never rest: the
+     * driver's threads may not have got a core. */
+    const double allowed = most_allowed(part->caps.compute_units, whole);
+    bool sure = used <= allowed;
+    for (int round = 0; status == CLT_OK && !sure && round < ROUNDS; round++) {
+        find_busy_threads(p, 10 << (round < 3 ? round : 3));
+        status = run_tries(p, &used);
+        sure = used <= allowed && p->busy_count == 0;
     }
     clt_release_kernel(p->kernel);
     clt_release_buffer(p->out);
