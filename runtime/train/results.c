@@ -6,7 +6,9 @@
 static clt_status find_record(clt_trainer *t, int64_t step, int *entry)
 {
     *entry = step < 0 ? 0 : (int)(step % CLT_RESULT_RING);
-    if (step < 0 || t->records[*entry].step != step)
+    /* A step that failed before it ran has left a record. */
+    const bool begun = step < t->steps || (step == t->steps && t->phase > 0);
+    if (step < 0 || !begun || t->records[*entry].step != step)
         return clt_fail(CLT_NOT_FOUND,
                         "the results of step %lld are not kept; the last step was "
                         "%lld",
