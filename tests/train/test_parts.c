@@ -309,6 +309,10 @@ static void test_output_in_buffer(void **state)
     enum { COUNT = 13 };
     float by_host[COUNT * CLASSES], by_buffer[COUNT * CLASSES];
     lab l = lab_open(clt_test_devices("pocl"), WITH_LOSS, 2);
+    if (l.n > 1) { /* wait lists and events are for one device */
+        lab_close(&l);
+        skip();
+    }
     const cl_context context = clt_device_cl_context(l.devices[0]);
     cl_int error;
     cl_event done;
