@@ -158,6 +158,7 @@ static void check_counts(const char *list, int64_t hidden, int accumulate, int l
     for (int b = 0; b < l.store->layout.n_buckets; b++)
         buckets += !l.store->layout.buckets[b].state;
     assert_true(buckets >= least_buckets);
+    assert_true(objects_made() > 0 && objects_live() > 0); /* they are counted at all */
     const int64_t limit = (3 * buckets + 4) * (int64_t)l.n;
     const int64_t live = clt_device_object_live(CLT_OBJECT_EVENT);
     step(&l, MOST);
