@@ -49,8 +49,8 @@ struct clt_device {
  * A fresh kernel object, so that its arguments are the caller's alone; release it with
  * clt_release_kernel. `file` names an embedded source ("cpu/gemm.cl"); `options` are compiler
  * options as
- * "-DTILE=8" (NULL: none; "-cl-std=CL1.2" is always added). The program is built at the first call
- * for (file, options) and shared by later ones. Errors: NOT_FOUND (no such file, include or
+ * "-DTILE=8" (NULL: none; "-cl-std=CL1.2 -w" are always added). The program is built at the first
+ * call for (file, options) and shared by later ones. Errors: NOT_FOUND (no such file, include or
  * kernel), BUILD (the message has the compiler's first error lines, the log callback gets the whole
  * log), OPENCL.
  */
