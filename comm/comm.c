@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "comm/internal.h"
+#include "device/cl.h"
 
 enum { DEFAULT_IN_FLIGHT = 256, MAX_IN_FLIGHT = 65536, MAX_THREADS = 64 };
 
@@ -226,7 +227,7 @@ static void clear_side(clt_comm *comm, clt_comm_request *r, int device)
     clt_comm_side *side = &r->sides[device];
     if (side->ready) {
         clWaitForEvents(1, &side->ready);
-        clReleaseEvent(side->ready);
+        clt_release_event(side->ready);
         side->ready = NULL;
     }
     if (!side->joined || side->completed)

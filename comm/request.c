@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "comm/internal.h"
+#include "device/cl.h"
 
 static const char *label_of(const clt_comm_op *op)
 {
@@ -336,7 +337,7 @@ clt_status clt_comm_complete(clt_comm_request *r, int device, clt_comm_result *r
         clt_comm_abort_locked(comm, status, clt_error_message());
     /* After an abort the reducer may still be waiting for this event: destroy releases it. */
     if (!undo && side->ready) {
-        clReleaseEvent(side->ready);
+        clt_release_event(side->ready);
         side->ready = NULL;
     }
     /* After an abort slots are not used again; keeping them keeps their events. */

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "comm/internal.h"
+#include "device/cl.h"
 
 static size_t op_bytes(const clt_comm_op *op)
 {
@@ -84,6 +85,8 @@ clt_status clt_comm_transfer_begin(clt_comm *comm, int device, clt_comm_side *si
     } else {
         CLT_TRY(stage(comm, device, side, waits, wait_list));
     }
+    if (side->ready)
+        clt_object_created(CLT_OBJECT_EVENT);
     return check(comm, device, op, "flushing", clFlush(m->queue));
 }
 

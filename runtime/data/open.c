@@ -38,15 +38,15 @@ void clt_dataset_options_init(clt_dataset_options *options)
     *options = (clt_dataset_options){.struct_size = sizeof *options, .split = "train"};
 }
 
-static clt_status unknown(const char *spec, const char *word, const char *what,
+static clt_status unknown(clt_status status, const char *spec, const char *word, const char *what,
                           const char *const *names, int count, const char *ending)
 {
     const char *near = clt_nearest(word, names, count);
     if (near)
-        return clt_fail(CLT_NOT_FOUND, "data '%s': unknown %s '%s'; did you mean '%s%s'?", spec,
-                        what, word, near, ending);
-    return clt_fail(CLT_NOT_FOUND, "data '%s': unknown %s '%s'; there are: fashion-mnist, idx:DIR",
-                    spec, what, word);
+        return clt_fail(status, "data '%s': unknown %s '%s'; did you mean '%s%s'?", spec, what,
+                        word, near, ending);
+    return clt_fail(status, "data '%s': unknown %s '%s'; there are: fashion-mnist, idx:DIR", spec,
+                    what, word);
 }
 
 static clt_status open_named(const char *root, const char *spec, const clt_dataset_options *options,
@@ -82,7 +82,7 @@ static clt_status open_named(const char *root, const char *spec, const clt_datas
     if (strchr(spec, '/'))
         return clt_fail(CLT_NOT_FOUND, "data '%s': a path needs its kind before it, as in 'idx:%s'",
                         spec, spec);
-    return unknown(spec, spec, "name", names, NAMED + KINDS, "");
+    return unknown(CLT_NOT_FOUND, spec, spec, "name", names, NAMED + KINDS, "");
 }
 
 static clt_status open_kind(const char *spec, const char *colon, const clt_dataset_options *options,
@@ -116,7 +116,7 @@ static clt_status open_kind(const char *spec, const char *colon, const clt_datas
         clt_str_free(&name);
         return status;
     }
-    return unknown(spec, word, "kind", names, KINDS, ":");
+    return unknown(CLT_INVALID_ARGUMENT, spec, word, "kind", names, KINDS, ":");
 }
 
 clt_status clt_dataset_open_below(const char *root, const char *spec,

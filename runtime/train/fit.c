@@ -14,6 +14,7 @@ void clt_fit_options_init(clt_fit_options *options)
 {
     *options = (clt_fit_options){.struct_size = sizeof *options,
                                  .epochs = 1,
+                                 .seed = -1,
                                  .shuffle = 1,
                                  .ignore_index = INT64_MIN,
                                  .keep = 3};
@@ -91,9 +92,20 @@ static clt_status finish_pending(fit *f)
 static clt_status save(fit *f)
 {
     const clt_fit_options *o = f->options;
+    if (o->checkpoint_dir && o->on_checkpoint)
+        o->on_checkpoint(o->user);
     return o->checkpoint_dir ? clt_trainer_save(f->trainer, o->checkpoint_dir, f->position,
                                                 f->batch, f->seed, o->keep, o->model)
                              : CLT_OK;
+}
+
+/* A save in the middle of the run. A full disk does not cost the training: it goes on, and the
+ * next save may succeed. */
+static void save_on_the_way(fit *f)
+{
+    if (save(f) != CLT_OK)
+        clt_log(CLT_LOG_WARN, "no checkpoint of step %lld, training goes on: %s",
+                (long long)f->trainer->steps, clt_error_message());
 }
 
 static clt_status end_epoch(fit *f, int64_t epoch)
@@ -129,7 +141,10 @@ static clt_status end_epoch(fit *f, int64_t epoch)
     if (f->options->on_epoch)
         f->options->on_epoch(f->options->user, &progress);
     f->reported = now();
-    return f->options->checkpoint_every < 0 ? save(f) : CLT_OK;
+    /* The last one's success is the run's: clt_fit saves it. */
+    if (f->options->checkpoint_every < 0 && f->trainer->steps < f->total_steps)
+        save_on_the_way(f);
+    return CLT_OK;
 }
 
 /* One step: enqueue it, then report the one before. */
@@ -148,9 +163,9 @@ static clt_status one_step(fit *f, const clt_source_batch *batch)
         CLT_TRY(end_epoch(f, batch->epoch));
     }
     const int64_t every = f->options->checkpoint_every;
-    if (every > 0 && f->trainer->steps % every == 0) {
+    if (every > 0 && f->trainer->steps % every == 0 && f->trainer->steps < f->total_steps) {
         CLT_TRY(finish_pending(f));
-        CLT_TRY(save(f));
+        save_on_the_way(f);
     }
     return CLT_OK;
 }
@@ -176,10 +191,20 @@ static clt_status resume(fit *f)
 {
     if (!f->options->resume || !f->options->checkpoint_dir)
         return CLT_OK;
+    int64_t seed;
     clt_status status =
-        clt_trainer_restore(f->trainer, f->options->checkpoint_dir, &f->position, &f->seed);
+        clt_trainer_restore(f->trainer, f->options->checkpoint_dir, &f->position, &seed);
     /* A folder without any checkpoint is where a first run begins. */
-    return status == CLT_NOT_FOUND ? CLT_OK : status;
+    if (status == CLT_NOT_FOUND)
+        return CLT_OK;
+    CLT_TRY(status);
+    if (f->options->seed >= 0 && f->options->seed != seed)
+        return clt_fail(CLT_MISMATCH,
+                        "the checkpoints in %s are of a run with seed %lld, not %lld: leave the "
+                        "seed out to go on with it",
+                        f->options->checkpoint_dir, (long long)seed, (long long)f->options->seed);
+    f->seed = seed;
+    return CLT_OK;
 }
 
 /* Transfers from the loader's memory must have ended before it is freed. The guard kept the weights
@@ -207,7 +232,7 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
              .test = test,
              .options = options,
              .batch = options->batch ? options->batch : trainer->options.batch,
-             .seed = options->seed,
+             .seed = options->seed < 0 ? 0 : options->seed,
              .pending = -1,
              .began = now(),
              .reported = now()};
@@ -218,7 +243,7 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                               f.position, 0, &f.source));
     clt_status status = run(&f);
     /* At the end, and after a failure that left the weights of the last good step. */
-    if (f.options->checkpoint_dir && status == CLT_OK && options->checkpoint_every >= 0)
+    if (status == CLT_OK)
         status = save(&f);
     if (status != CLT_OK)
         after_failure(&f, status);

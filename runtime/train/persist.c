@@ -1,5 +1,6 @@
 /* Stores and trainers to files and back. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -140,9 +141,12 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
         status = list_tensors(t->store, NULL, &values);
     if (status == CLT_OK)
         status = list_tensors(t->store, t, &slots);
+    char dropout_seed[24];
+    snprintf(dropout_seed, sizeof dropout_seed, "%llu", (unsigned long long)t->options.seed);
     const clt_section sections[] = {
         {"model", model ? model : "", 0},
         {"optimizer", clt_optimizer_name(t->options.optimizer), 0},
+        {"dropout_seed", dropout_seed, 0},
     };
     desc.run = (clt_run_state){.step = t->steps,
                                .epoch = position.epoch,
@@ -154,7 +158,7 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
     desc.optimizer = slots.items;
     desc.optimizer_count = slots.count;
     desc.sections = sections;
-    desc.section_count = 2;
+    desc.section_count = sizeof sections / sizeof *sections;
     desc.fetch = fetch;
     desc.fetch_user = &r;
     desc.keep = keep;
@@ -258,6 +262,9 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
         status = load_slots(t, clt_checkpoint_optimizer(checkpoint));
     if (status == CLT_OK) {
         const clt_run_state *run = clt_checkpoint_run(checkpoint);
+        const clt_section *dropout_seed = clt_checkpoint_section(checkpoint, "dropout_seed");
+        if (dropout_seed)
+            t->options.seed = strtoull(dropout_seed->text, NULL, 10);
         clt_trainer_set_steps(t, run->step);
         position->epoch = run->epoch;
         position->sample = run->sample;

@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/str.h"
-#include <cltrain/data.h>
+#include "train/capacity.h"
 
 void clt_trainer_options_init(clt_trainer_options *options)
 {
@@ -38,7 +37,7 @@ static clt_status out_of_range(const char *name, double value, const char *range
                     range);
 }
 
-static clt_status check_options(const clt_trainer_options *o)
+clt_status clt_trainer_check_options(const clt_trainer_options *o)
 {
     if (o->struct_size != sizeof *o)
         return clt_fail(CLT_INVALID_ARGUMENT,
@@ -65,64 +64,16 @@ static clt_status check_options(const clt_trainer_options *o)
     return CLT_OK;
 }
 
-/* Samples that a device computes at once: its part of the batch over the micro-batches. */
-static clt_status find_per_device(clt_trainer *t)
-{
-    int64_t *capacity = clt_calloc((size_t)t->n_devices, sizeof *capacity);
-    if (!capacity)
-        return CLT_OUT_OF_MEMORY;
-    clt_status status = clt_split_capacity(t->options.batch, t->n_devices, NULL, 1, capacity);
-    int64_t largest = 1;
-    for (int i = 0; status == CLT_OK && i < t->n_devices; i++)
-        if (capacity[i] > largest)
-            largest = capacity[i];
-    clt_free(capacity);
-    t->per_device = (largest + t->options.accumulate - 1) / t->options.accumulate;
-    return status;
-}
-
-/* The largest batch whose plan fits; 0 if none does. Called when a plan did not. */
-static int64_t largest_batch(const clt_graph *graph, clt_trainer *t)
-{
-    const clt_device *device = t->store->replicas[0].device;
-    int64_t low = 0, high = t->per_device;
-    while (low < high) {
-        const int64_t middle = low + (high - low + 1) / 2;
-        clt_plan_options options = clt_plan_options_default(CLT_PLAN_TRAIN, middle);
-        clt_plan *plan;
-        bool fits = clt_plan_create(graph, &t->store->layout, &device->caps, NULL, &options,
-                                    &plan) == CLT_OK;
-        if (fits) {
-            fits = clt_plan_arena_bytes(plan) < clt_device_memory_available(device) / t->n_devices;
-            clt_plan_destroy(plan);
-        }
-        if (fits)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low * t->n_devices;
-}
-
 static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
 {
-    clt_plan_options options = clt_plan_options_default(CLT_PLAN_TRAIN, t->per_device);
-    options.separate = t->options.separate != 0;
-    options.portable = t->options.portable != 0;
     if (!graph->n_losses && !graph->n_seeds)
         return clt_fail(CLT_INVALID_ARGUMENT, "the graph has no loss: call clt_loss on it, or "
                                               "clt_output_gradient on an output");
-    clt_status status =
-        clt_session_create(graph, t->store, &options, t->options.accumulate, &t->training);
-    if (status == CLT_OUT_OF_DEVICE_MEMORY) {
-        char message[1024];
-        strncpy(message, clt_error_message(), sizeof message - 1);
-        message[sizeof message - 1] = '\0';
-        const int64_t largest = largest_batch(graph, t);
-        return clt_fail(status, "%s; the largest batch that fits is %lld", message,
-                        (long long)largest);
-    }
-    CLT_TRY(status);
+    clt_status status = clt_capacity_check(graph, t->store, &t->options, t->options.batch);
+    CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options));
+    CLT_TRY(clt_capacity_share(t->store, &t->options, t->options.batch, &t->per_device));
+    clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
+    CLT_TRY(clt_session_create(graph, t->store, &options, t->options.accumulate, &t->training));
     options.mode = CLT_PLAN_EVALUATE;
     return clt_session_create(graph, t->store, &options, t->options.accumulate, &t->evaluation);
 }
@@ -195,7 +146,6 @@ static clt_status make(clt_trainer *t, const clt_graph *graph)
         return CLT_OUT_OF_MEMORY;
     CLT_TRY(clt_graph_copy(graph, &t->graph));
     CLT_TRY(find_batch_states(t, graph));
-    CLT_TRY(find_per_device(t));
     for (int i = 0; i < t->n_devices; i++)
         CLT_TRY(make_device(t, i));
     CLT_TRY(make_sessions(t, graph));
@@ -213,7 +163,7 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
                               const clt_trainer_options *options, clt_trainer **out)
 {
     CLT_TRY(clt_graph_status(graph));
-    CLT_TRY(check_options(options));
+    CLT_TRY(clt_trainer_check_options(options));
     clt_trainer *t = CLT_NEW(clt_trainer);
     if (!t)
         return CLT_OUT_OF_MEMORY;
@@ -330,17 +280,5 @@ clt_status clt_trainer_wait(clt_trainer *t)
 {
     for (int i = 0; i < t->n_devices; i++)
         CLT_TRY(clt_device_finish(t->store->replicas[i].device));
-    return CLT_OK;
-}
-
-clt_status clt_trainer_describe(clt_trainer *t, int training, int explain, char **text)
-{
-    clt_str s = {0};
-    clt_plan_print((training ? t->training : t->evaluation)->devices[0].plan, explain != 0, &s);
-    if (s.failed) {
-        clt_str_free(&s);
-        return CLT_OUT_OF_MEMORY;
-    }
-    *text = s.text; /* clt_alloc's memory is malloc's, as the header promises */
     return CLT_OK;
 }

@@ -93,6 +93,14 @@ class Tensors(CommandTest):
                 self.init(path, "model.safetensors")
                 self.evaluate(path, "model.safetensors")
 
+    def test_not_finite(self):
+        self.train("--checkpoint-dir", self.path("run"), "--steps", "1")
+        step = os.path.join(self.path("run"), os.listdir(self.path("run"))[0])
+        data = bytearray(get(os.path.join(step, "model.safetensors")))
+        data[-4:] = struct.pack("<f", float("nan"))
+        put(self.path("nan.safetensors"), data)
+        self.evaluate(self.path("nan.safetensors"), "not finite", "nan.safetensors")
+
     def test_missing(self):
         self.init(self.path("none.safetensors"), "none.safetensors")
         self.evaluate(self.path("none"), "none")

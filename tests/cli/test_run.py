@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import re
 import pty
 import shutil
 import struct
@@ -217,6 +218,19 @@ class Others(CommandTest):
                                 "2", "--batch", "16")
         self.assertIn("10 steps", done.stdout)
         self.assertEqual(tree(self.folder), before)
+
+    def test_plan_of_too_much(self):
+        """The largest batch that fits does not depend on the one asked for."""
+        def largest(text):
+            return int(re.search(r"argest batch that fits(?::| is) about (\d+)", text)[1])
+
+        found = largest(self.run_command("plan", "--model", "lenet").stdout)
+        self.assertGreater(found, 256)
+        refused = self.run_command("plan", "--model", "lenet", "--batch", 10 ** 9, code=1).stderr
+        self.assert_message(refused, "1000000000")
+        self.assertLess(abs(largest(refused) / found - 1), 0.1)
+        refused = self.train("--epochs", "1", batch=10 ** 12, code=1).stderr
+        self.assert_message(refused, "argest batch that fits")
 
     def test_bench(self):
         arguments = ("bench", "train", "--model", "mlp", "--data", "idx:" + self.data, "--batch",

@@ -66,8 +66,9 @@ class Usage(CommandTest):
                           says=("did you mean 'fashion-mnist'?",))
         self.assert_usage("train", "--model", "mlp", "--data", "idx:", says=("missing",))
         self.assert_usage("train", "--model", "mlp", "--data", "npz:x", says=("npz",))
-        self.assert_bad("train", "--model", "mlp", "--data", "ixd:" + self.data, code=1,
-                        says=("did you mean 'idx:'?",))
+        self.assert_usage("train", "--model", "mlp", "--data", "ixd:" + self.data,
+                          says=("did you mean 'idx:'?",))
+        self.assert_train("--optimizer", "sdg", says=("did you mean sgd?",))
         self.assert_train("--optimizer", "adm", says=("did you mean adam?",))
 
     def test_devices(self):

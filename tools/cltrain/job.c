@@ -254,11 +254,14 @@ int job_model(job *j, const settings *s)
     return status == CLT_OK ? 0 : library_failure(status);
 }
 
+clt_status job_schedule(job *j, const settings *s)
+{
+    return s->schedule ? clt_schedule_parse(s->schedule, j->steps, &j->options.schedule) : CLT_OK;
+}
+
 int job_trainer(job *j, const settings *s)
 {
-    clt_status status = CLT_OK;
-    if (s->schedule)
-        status = clt_schedule_parse(s->schedule, j->steps, &j->options.schedule);
+    clt_status status = job_schedule(j, s);
     if (status == CLT_OK)
         status = clt_trainer_create(j->graph, j->store, &j->options, &j->trainer);
     return status == CLT_OK ? 0 : library_failure(status);
@@ -282,7 +285,7 @@ void job_fit(const job *j, const settings *s, clt_fit_options *fit)
     fit->epochs = s->epochs >= 0 ? s->epochs : 1;
     fit->steps = s->steps > 0 ? s->steps : 0;
     fit->batch = j->options.batch;
-    fit->seed = s->seed >= 0 ? s->seed : 0;
+    fit->seed = s->seed;
     fit->ignore_index = IGNORE;
     fit->model = s->model;
     if (j->normalize) {

@@ -35,6 +35,7 @@ int job_devices(job *j, const settings *s); /* before the data: decoding disturb
 int job_data(job *j, const settings *s, int which);
 int job_model(job *j, const settings *s); /* graph and store */
 int job_trainer(job *j, const settings *s);
+clt_status job_schedule(job *j, const settings *s); /* a part of job_trainer */
 void job_close(job *j);
 
 /* What clt_fit and clt_evaluate need to know of the data and the run's length. */

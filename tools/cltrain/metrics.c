@@ -169,6 +169,12 @@ int metrics_epoch(metrics *m, const clt_progress *p)
     return write_record(m, record, p->seconds, 1);
 }
 
+int metrics_flush(metrics *m)
+{
+    flush_lines(m, m->flushed);
+    return m->error ? -1 : 0;
+}
+
 int metrics_close(metrics *m)
 {
     if (!m)

@@ -16,6 +16,9 @@ int metrics_open(const char *path, int resume, metrics **out);
 int metrics_step(metrics *m, const clt_progress *progress);
 int metrics_epoch(metrics *m, const clt_progress *progress);
 
+/* Brings what was written so far into the file. Returns as metrics_step. */
+int metrics_flush(metrics *m);
+
 /* Writes what is left and closes; a file that metrics_open made and nothing was written to is
  * removed. Takes NULL. Returns an exit code, after a message. */
 int metrics_close(metrics *m);

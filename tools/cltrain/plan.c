@@ -6,17 +6,6 @@
 #include "job.h"
 #include "message.h"
 
-static int print(const job *j, const settings *s, int training)
-{
-    char *text = NULL;
-    clt_status status = clt_trainer_describe(j->trainer, training, s->explain, &text);
-    if (status != CLT_OK)
-        return library_failure(status);
-    printf("\n%s\n%s", training ? "Training" : "Evaluation", text);
-    free(text);
-    return EXIT_DONE;
-}
-
 static void print_head(const job *j, const settings *s)
 {
     printf("%s: %lld parameters; batch %lld", s->model, (long long)clt_store_parameters(j->store),
@@ -26,6 +15,20 @@ static void print_head(const job *j, const settings *s)
     printf(", %s, %lld steps\n", clt_optimizer_name(j->options.optimizer), (long long)j->steps);
     for (int i = 0; i < j->n_devices; i++)
         printf("device %d: %s\n", i, clt_device_label(j->devices[i]));
+}
+
+static int print(job *j, const settings *s)
+{
+    char *text = NULL;
+    clt_status status = job_schedule(j, s);
+    if (status == CLT_OK)
+        status = clt_trainer_plan(j->graph, j->store, &j->options, s->explain, &text);
+    if (status != CLT_OK)
+        return library_failure(status);
+    print_head(j, s);
+    fputs(text, stdout);
+    free(text);
+    return EXIT_DONE;
 }
 
 int run_plan(const settings *s)
@@ -39,13 +42,7 @@ int run_plan(const settings *s)
     if (!code)
         code = job_model(&j, s);
     if (!code)
-        code = job_trainer(&j, s);
-    if (!code) {
-        print_head(&j, s);
-        code = print(&j, s, 1);
-    }
-    if (!code)
-        code = print(&j, s, 0);
+        code = print(&j, s);
     job_close(&j);
     return code;
 }

@@ -63,6 +63,14 @@ static void on_epoch(void *user, const clt_progress *epoch)
     progress_epoch(&r->progress, epoch);
 }
 
+/* What a resumed run goes on from is on record, whatever happens to this one. */
+static void on_checkpoint(void *user)
+{
+    run *r = user;
+    if (r->metrics && metrics_flush(r->metrics) != 0)
+        r->metrics_failed = 1;
+}
+
 static int should_stop(void *user)
 {
     const run *r = user;
@@ -230,6 +238,7 @@ static int train(run *r, clt_fit_options *fit)
 {
     fit->on_step = on_step;
     fit->on_epoch = on_epoch;
+    fit->on_checkpoint = on_checkpoint;
     fit->should_stop = should_stop;
     fit->user = r;
     progress_init(&r->progress, r->settings->quiet);

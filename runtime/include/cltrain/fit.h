@@ -33,7 +33,8 @@ typedef struct clt_fit_options {
     int64_t epochs;     /* 1 */
     int64_t steps;      /* 0: by epochs; else stop after this many in all */
     int64_t batch;      /* global batch; 0: the trainer's */
-    int64_t seed;       /* of the order */
+    int64_t seed;       /* of the order; -1: 0, or on resume the checkpoint's. Another than
+                           the checkpoint's is refused */
     int shuffle;        /* 1 */
     int channels;       /* normalisation of f32 inputs: channels of mean and std, 0: none */
     const double *mean, *std;
@@ -44,11 +45,14 @@ typedef struct clt_fit_options {
     int64_t keep;               /* 3; 0: all */
     int resume;                 /* 1: from the newest checkpoint in checkpoint_dir, if there is
                                    one */
-    const char *model;          /* recorded in the checkpoint and compared on resume; may be NULL */
+    const char *model;          /* name to record in the checkpoint; may be NULL */
 
     /* Reports; may be NULL. A step is reported when the next one is enqueued. */
     void (*on_step)(void *user, const clt_progress *progress);
     void (*on_epoch)(void *user, const clt_progress *progress);
+    /* Called before a checkpoint is written: what was reported so far belongs to it. May be NULL.
+     */
+    void (*on_checkpoint)(void *user);
     /* Asked after each step: not 0 stops the run, after a checkpoint. */
     int (*should_stop)(void *user);
     void *user;
@@ -60,8 +64,9 @@ CLT_API void clt_fit_options_init(clt_fit_options *options);
  * Trains `trainer` on `train`, evaluating on `test` (may be NULL) after each epoch. The graph's
  * parameters are in `store` afterwards. Errors: STOPPED (should_stop, after saving), NONFINITE (the
  * guard stopped; parameters, steps and a checkpoint, where asked for, are those of the last good
- * step), those of data, devices and checkpoints; a failed checkpoint leaves the training state as
- * it was.
+ * step), those of data, devices and checkpoints. A checkpoint on the way that cannot be written is
+ * logged as a warning and training goes on; the last one's failure is the call's, and leaves the
+ * training state as it is: clt_trainer_save can save it elsewhere.
  */
 CLT_API clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                            const clt_fit_options *options);

@@ -89,7 +89,7 @@ typedef struct clt_trainer clt_trainer;
 
 /* Plans the graph's training and evaluation on the store's devices. The graph is copied. The store
  * must outlive the trainer. Errors: INVALID_ARGUMENT (names the option), UNSUPPORTED, BUILD,
- * OUT_OF_DEVICE_MEMORY (what was needed, what there is, and the largest batch that fits). */
+ * OUT_OF_DEVICE_MEMORY (what is needed, what there is, and the largest batch that fits). */
 CLT_API clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
                                       const clt_trainer_options *options, clt_trainer **trainer);
 
@@ -227,10 +227,12 @@ CLT_API clt_status clt_trainer_slot_set(clt_trainer *trainer, int slot, const ch
 /* Waits until the devices have done all that was enqueued. */
 CLT_API clt_status clt_trainer_wait(clt_trainer *trainer);
 
-/* The plan as a readable table, of training (1) or evaluation (0), for device 0. Appends to *text,
- * which the caller frees with free(). */
-CLT_API clt_status clt_trainer_describe(clt_trainer *trainer, int training, int explain,
-                                        char **text);
+/* What clt_trainer_create would plan, as readable tables of training and evaluation on device 0,
+ * with the memory that it needs and the largest batch that fits. Runs nothing and allocates nothing
+ * on a device, so the batch may be one that does not fit. *text is the caller's, to free with
+ * free(). */
+CLT_API clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
+                                    const clt_trainer_options *options, int explain, char **text);
 
 CLT_END_DECLS
 
