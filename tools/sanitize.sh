@@ -16,7 +16,7 @@ case ${1:-} in
 esac
 build=$PWD/build-$1
 shift
-configure_and_build "$build" "-DCLT_SANITIZE=$sanitizers" -DCLT_BUILD_TESTS=ON
+configure_and_build "$build" "-DCLT_SANITIZE=$sanitizers" -DCLT_BUILD_TESTS=ON -DCLT_TESTING=ON
 say "Running the tests under $sanitizers"
 cd "$build"
 ctest --output-on-failure --timeout 1200 --no-tests=error -LE '^(slow|vendor)$' "$@"

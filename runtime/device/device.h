@@ -25,6 +25,18 @@ typedef enum clt_quirk {
 } clt_quirk;
 
 struct clt_program_table;
+struct clt_plan_node;
+
+/* A command that was enqueued. */
+typedef struct clt_command {
+    const char *name;                 /* of the kernel, or "upload", "download", "copy", "fill" */
+    const struct clt_plan_node *node; /* NULL: not a node's */
+    int launch;                       /* of the node */
+    int64_t bytes;                    /* that a transfer moves */
+} clt_command;
+
+/* Is told of every command of a step; the event is its own to release. */
+typedef void (*clt_watcher)(void *user, const clt_command *command, cl_event event);
 
 struct clt_device {
     char label[192]; /* how messages name it */
@@ -43,6 +55,8 @@ struct clt_device {
     uint64_t identity;              /* hash of platform, device name and driver: equal devices */
     char *cache_dir;                /* NULL: no cache */
     struct clt_program_table *programs; /* device/program.c */
+    clt_watcher watcher;                /* NULL: none, and commands make no events for it */
+    void *watcher_user;
 };
 
 /*
@@ -97,6 +111,11 @@ int64_t clt_device_memory_available(const clt_device *device);
 /* Blocks until the events are complete, by clWaitForEvents or by sleeping and asking. A command
  * that failed gives its code. */
 clt_status clt_device_wait(clt_device *device, int count, const cl_event *events);
+
+/* Around an enqueue that makes no event for anybody else: the place for one, NULL if nobody
+ * watches; then what was enqueued, unless it failed. */
+cl_event *clt_watch_event(const clt_device *device, cl_event *event);
+void clt_watch(const clt_device *device, const clt_command *command, cl_event event);
 
 /* clFinish on both queues. */
 clt_status clt_device_finish(clt_device *device);

@@ -1,12 +1,20 @@
 #include "exec/commands.h"
 
+static void watch(const clt_device *device, const char *name, int64_t bytes, cl_event event)
+{
+    const clt_command command = {name, NULL, 0, bytes};
+    clt_watch(device, &command, event);
+}
+
 clt_status clt_enqueue_upload(clt_device *device, clt_view to, const void *from, int64_t bytes)
 {
     if (!bytes)
         return CLT_OK;
+    cl_event event;
     CLT_CL(clEnqueueWriteBuffer(device->queue, to.buffer, CL_FALSE, (size_t)to.offset,
-                                (size_t)bytes, from, 0, NULL, NULL),
+                                (size_t)bytes, from, 0, NULL, clt_watch_event(device, &event)),
            "clEnqueueWriteBuffer", device);
+    watch(device, "upload", bytes, event);
     return CLT_OK;
 }
 
@@ -26,6 +34,8 @@ clt_status clt_enqueue_download(clt_device *device, clt_view from, void *to, int
                "clEnqueueMarkerWithWaitList", device);
     if (event)
         clt_object_created(CLT_OBJECT_EVENT);
+    if (event && device->watcher && clRetainEvent(*event) == CL_SUCCESS)
+        watch(device, "download", bytes, *event);
     return CLT_OK;
 }
 
@@ -33,17 +43,22 @@ clt_status clt_enqueue_copy(clt_device *device, clt_view from, clt_view to, int6
 {
     if (!bytes)
         return CLT_OK;
+    cl_event event;
     CLT_CL(clEnqueueCopyBuffer(device->queue, from.buffer, to.buffer, (size_t)from.offset,
-                               (size_t)to.offset, (size_t)bytes, 0, NULL, NULL),
+                               (size_t)to.offset, (size_t)bytes, 0, NULL,
+                               clt_watch_event(device, &event)),
            "clEnqueueCopyBuffer", device);
+    watch(device, "copy", bytes, event);
     return CLT_OK;
 }
 
 clt_status clt_enqueue_value(clt_device *device, clt_view to, const void *value, int64_t bytes)
 {
+    cl_event event;
     CLT_CL(clEnqueueFillBuffer(device->queue, to.buffer, value, (size_t)bytes, (size_t)to.offset,
-                               (size_t)bytes, 0, NULL, NULL),
+                               (size_t)bytes, 0, NULL, clt_watch_event(device, &event)),
            "clEnqueueFillBuffer", device);
+    watch(device, "fill", bytes, event);
     return CLT_OK;
 }
 

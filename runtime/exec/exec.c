@@ -16,8 +16,6 @@ struct clt_exec {
     cl_mem *constants;
     bound_launch *launches; /* in order */
     int *first_launch;      /* by plan node, and one more */
-    clt_exec_observer observer;
-    void *observer_user;
 };
 
 static clt_status make_constants(clt_exec *exec)
@@ -127,12 +125,6 @@ void clt_exec_destroy(clt_exec *exec)
 const clt_plan *clt_exec_plan(const clt_exec *exec)
 {
     return exec->plan;
-}
-
-void clt_exec_observe(clt_exec *exec, clt_exec_observer observer, void *user)
-{
-    exec->observer = observer;
-    exec->observer_user = user;
 }
 
 static clt_view locate(const clt_exec *exec, const clt_run *run, clt_place place)
@@ -264,18 +256,17 @@ static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, const bound
             return clt_fail_prefix(status, "argument %u: ", at ? at - 1 : 0);
         }
     }
-    cl_event event = NULL;
-    cl_int code = clEnqueueNDRangeKernel(exec->device->queue, b->kernel, (cl_uint)launch->work_dim,
-                                         NULL, global, local[0] ? local : NULL, *n_wait,
-                                         *n_wait ? wait : NULL, exec->observer ? &event : NULL);
+    cl_event event;
+    cl_int code =
+        clEnqueueNDRangeKernel(exec->device->queue, b->kernel, (cl_uint)launch->work_dim, NULL,
+                               global, local[0] ? local : NULL, *n_wait, *n_wait ? wait : NULL,
+                               clt_watch_event(exec->device, &event));
     if (code != CL_SUCCESS)
         return fail_launch(exec, b, code, "clEnqueueNDRangeKernel");
     *n_wait = 0;
-    if (exec->observer) {
-        clt_object_created(CLT_OBJECT_EVENT);
-        exec->observer(exec->observer_user, b->node, (int)(launch - b->node->program.launches),
-                       event);
-    }
+    const clt_command command = {launch->kernel, b->node, (int)(launch - b->node->program.launches),
+                                 0};
+    clt_watch(exec->device, &command, event);
     return CLT_OK;
 }
 

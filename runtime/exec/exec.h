@@ -43,9 +43,4 @@ clt_status clt_exec_enqueue(clt_exec *exec, const clt_run *run, int first, int e
 clt_status clt_exec_locate(const clt_exec *exec, const clt_run *run, const clt_value *value,
                            clt_view *view);
 
-/* Called for every launch when the device profiles: the event belongs to the callback. */
-typedef void (*clt_exec_observer)(void *user, const clt_plan_node *node, int launch,
-                                  cl_event event);
-void clt_exec_observe(clt_exec *exec, clt_exec_observer observer, void *user);
-
 #endif

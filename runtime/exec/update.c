@@ -159,14 +159,18 @@ static void arg_float(call *c, double value)
 
 static clt_status run(call *c, int64_t items, size_t local, const char *name)
 {
+    const clt_device *device = c->update->replica->device;
     const size_t global = ((size_t)items + local - 1) / local * local;
+    cl_event event = NULL;
     if (c->code == CL_SUCCESS)
-        c->code = clEnqueueNDRangeKernel(c->update->replica->device->queue, c->kernel, 1, NULL,
-                                         &global, &local, 0, NULL, NULL);
-    return c->code == CL_SUCCESS ? CLT_OK
-                                 : clt_fail_prefix(clt_cl_fail(c->code, "clEnqueueNDRangeKernel",
-                                                               c->update->replica->device),
-                                                   "update kernel %s: ", name);
+        c->code = clEnqueueNDRangeKernel(device->queue, c->kernel, 1, NULL, &global, &local, 0,
+                                         NULL, clt_watch_event(device, &event));
+    if (c->code != CL_SUCCESS)
+        return clt_fail_prefix(clt_cl_fail(c->code, "clEnqueueNDRangeKernel", device),
+                               "update kernel %s: ", name);
+    const clt_command command = {name, NULL, 0, 0};
+    clt_watch(device, &command, event);
+    return CLT_OK;
 }
 
 /* Chunks a work-group: enough groups for all compute units, few enough to cost little. */

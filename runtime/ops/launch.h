@@ -94,7 +94,15 @@ typedef struct clt_target {
     const clt_tuning_record *tuning; /* may be NULL */
     int lanes;                       /* lane count of the LANES layout: 4, 8 or 16 */
     int64_t max_batch;
+    const char *variants; /* OP=NAME,...: variants to prefer; NULL: none */
 } clt_target;
+
+/* The variant of `op` that `variants` names; NULL: none, or one that the operator does not have. */
+const struct clt_variant *clt_variant_wanted(const clt_op *op, const char *variants);
+
+/* NOT_FOUND, with the nearest name, if an operator or a variant of the list does not exist;
+ * INVALID_ARGUMENT if it is not OP=NAME,... */
+clt_status clt_variants_check(const char *variants);
 
 /* Begins a launch of `kernel` in `file`, built with `options` (printf). */
 void clt_launch_begin(clt_program *p, const char *file, const char *kernel, const char *options,

@@ -12,6 +12,7 @@
 
 typedef struct layout_pass {
     clt_graph *graph;
+    const clt_target *target;
     int n_before;      /* values before the pass */
     clt_value **other; /* by id: the value in the other layout, NULL if not made yet */
     bool *fixed;       /* by id: stays plain */
@@ -46,6 +47,10 @@ static bool goes_to_lanes(const layout_pass *p, const clt_node *node)
 {
     int answer = node->op->lanes ? node->op->lanes(node) : CLT_LANES_NO;
     if (answer == CLT_LANES_NO || !lanes_outputs(p, node))
+        return false;
+    /* A variant that was asked for decides: those on lanes are named so. */
+    const clt_variant *wanted = clt_variant_wanted(node->op, p->target->variants);
+    if (wanted && strncmp(wanted->name, "lanes", 5))
         return false;
     if (answer == CLT_LANES_WANT)
         return true;
@@ -98,7 +103,7 @@ clt_status clt_pass_layout(clt_graph *graph, const clt_target *target, clt_value
     if (!clt_caps_is_cpu(target->caps))
         return CLT_OK;
     const int n_nodes = graph->n_nodes;
-    layout_pass p = {.graph = graph, .n_before = graph->n_values};
+    layout_pass p = {.graph = graph, .target = target, .n_before = graph->n_values};
     clt_status status = CLT_OUT_OF_MEMORY;
     p.other = clt_calloc((size_t)p.n_before + 1, sizeof *p.other);
     p.fixed = clt_calloc((size_t)p.n_before + 1, sizeof *p.fixed);

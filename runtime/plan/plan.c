@@ -163,17 +163,20 @@ clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, c
         return clt_fail(CLT_INVALID_ARGUMENT, "a plan needs a batch of at least 1, not %lld",
                         (long long)options->max_batch);
     CLT_TRY(check_store(graph, buckets));
+    CLT_TRY(clt_variants_check(options->variants));
     clt_plan *plan = CLT_NEW(clt_plan);
     if (!plan)
         return CLT_OUT_OF_MEMORY;
     plan->options = *options;
+    plan->options.variants = NULL; /* the caller's */
     plan->caps = *caps;
     if (!plan->options.lanes)
         plan->options.lanes = caps->vector_width < 4 ? 4 : caps->vector_width;
     const clt_target target = {.caps = caps,
                                .tuning = tuning,
                                .lanes = plan->options.lanes,
-                               .max_batch = options->max_batch};
+                               .max_batch = options->max_batch,
+                               .variants = options->variants};
     clt_status status = clt_graph_copy(graph, &plan->graph);
     if (status == CLT_OK)
         status = clt_buckets_copy(buckets, &plan->buckets);

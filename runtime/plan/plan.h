@@ -21,6 +21,9 @@ typedef struct clt_plan_options {
     bool separate; /* every value its own buffer of exact size */
     bool fuse;
     bool portable; /* the last variant of every operator, as for an unknown device */
+    /* OP=NAME,...: the variants to take for these operators, where they accept; NULL: none. Not
+     * kept by the plan. */
+    const char *variants;
 } clt_plan_options;
 
 static inline clt_plan_options clt_plan_options_default(clt_plan_mode mode, int64_t max_batch)

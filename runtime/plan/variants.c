@@ -4,6 +4,17 @@
 #include "base/error.h"
 #include "plan/plan.h"
 
+/* The variant asked for, if it accepts. */
+static const clt_variant *wanted(const clt_node *node, const clt_target *target, clt_str *declined)
+{
+    const clt_variant *v = clt_variant_wanted(node->op, target->variants);
+    char why[CLT_WHY] = "";
+    if (!v || !v->accepts || v->accepts(node, target, why))
+        return v;
+    clt_str_add(declined, "%s: asked for, but %s\n", v->name, why);
+    return NULL;
+}
+
 static const clt_variant *first_accepting(const clt_node *node, const clt_target *target,
                                           bool portable, clt_str *declined)
 {
@@ -26,7 +37,9 @@ static clt_status choose(clt_plan_node *pn, const clt_target *target, bool porta
     if (node->op->view)
         return CLT_OK;
     clt_str declined = {0};
-    pn->variant = first_accepting(node, target, portable, &declined);
+    pn->variant = wanted(node, target, &declined);
+    if (!pn->variant)
+        pn->variant = first_accepting(node, target, portable, &declined);
     if (!pn->variant) {
         clt_status status =
             clt_fail(CLT_UNSUPPORTED, "node %s: no variant of %s accepts it on %s: %s", node->name,

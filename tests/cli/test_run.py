@@ -8,8 +8,10 @@ import shutil
 import struct
 import subprocess
 
-from command import COMMAND, TEST, TRAIN, CommandTest, get, main, put, records, tree, write_data
+from command import (COMMAND, TEST, TRAIN, CommandTest, cores, get, main, put, records, tree,
+                     write_data)
 
+CORES = cores()
 STEP = {"step", "epoch", "loss", "samples", "samples_per_s", "lr"}
 EPOCH = {"epoch", "test_loss", "test_accuracy"}
 
@@ -242,6 +244,68 @@ class Others(CommandTest):
         self.assertEqual((found["blocks"], found["steps_per_block"]), (3, 4))
         self.assertEqual(len(found["devices"]), 1)
         self.assertIn("images/s", self.run_command(*arguments).stdout)
+
+    def test_bench_by_node(self):
+        done = self.run_command("bench", "train", "--model", "mlp", "--data", "idx:" + self.data,
+                                "--batch", "16", "--steps", "4", "--warmup", "2", "--devices",
+                                "pocl", "--by-node")
+        for part in ("of limit", "linear_weight_grad", "sgd", "upload"):
+            self.assertIn(part, done.stdout)
+
+    def assert_rows(self, found, names):
+        """The report's rows: of those names, and consistent with each other."""
+        self.assertGreater(found["limit_flops_per_s"], 1e8)
+        self.assertGreater(found["limit_copy_bytes_per_s"], 1e8)
+        self.assertEqual([row["name"] for row in found["rows"]], names)
+        for row in found["rows"]:
+            self.assertTrue(0 < row["min_seconds"] <= row["median_seconds"] <= row["max_seconds"])
+            limit = max(row["flops_per_s"] / found["limit_flops_per_s"],
+                        row["bytes_per_s"] / found["limit_copy_bytes_per_s"])
+            self.assertAlmostEqual(row["of_limit"], limit, delta=1e-4 * limit)
+
+    def test_bench_kernels(self):
+        found = json.loads(self.run_command("bench", "gemm", 48, 32, 40, "--blocks", "1", "--json",
+                                            "--devices", "pocl").stdout)
+        self.assert_rows(found, [f"gemm 48x32x40 {trans}" for trans in ("NN", "NT", "TN")])
+        for row in found["rows"]:
+            self.assertAlmostEqual(row["flops_per_s"] * row["median_seconds"], 2 * 48 * 32 * 40,
+                                   delta=10)
+        found = json.loads(self.run_command("bench", "gemm", 48, 32, 40, "--blocks", "1", "--json",
+                                            "--trans", "TT", "--variant", "matmul=portable",
+                                            "--devices", "pocl").stdout)
+        self.assert_rows(found, ["gemm 48x32x40 TT"])
+        self.assertEqual(found["rows"][0]["variant"], "portable")
+        found = json.loads(self.run_command("bench", "conv", "4x3x9x9", "5x3x3", "--padding", "1",
+                                            "--blocks", "1", "--json", "--devices",
+                                            "pocl").stdout)
+        convolutions = [row for row in found["rows"] if row["name"] != "layout"]
+        self.assertEqual(sorted(row["name"] for row in convolutions),
+                         ["conv2d", "conv2d_data_grad", "conv2d_weight_grad"])
+        forward = next(row for row in convolutions if row["name"] == "conv2d")
+        self.assertAlmostEqual(forward["flops_per_s"] * forward["median_seconds"],
+                               2 * 4 * 5 * 81 * 27, delta=10)
+
+    def test_profile(self):
+        """Every kernel of every step, by node and device, in the order of time."""
+        path = self.path("trace.json")
+        for devices in ("pocl", "pocl/2")[:CORES]:
+            with self.subTest(devices=devices):
+                self.train("--steps", "3", "--profile", path, "--quiet", devices=devices)
+                trace = json.loads(get(path))["traceEvents"]
+                names = [e for e in trace if e["ph"] == "M"]
+                events = [e for e in trace if e["ph"] == "X"]
+                self.assertEqual(len(names), int(devices[5:] or 1))
+                for tid in range(len(names)):
+                    own = [e for e in events if e["tid"] == tid]
+                    self.assertEqual({e["args"]["step"] for e in own}, {1, 2, 3})
+                    for step in (1, 2, 3):
+                        kernels = [e["args"]["kernel"] for e in own if e["args"]["step"] == step]
+                        self.assertIn("sgd", kernels)
+                        self.assertTrue([e for e in own if e["cat"] == "backward"
+                                         and e["args"]["operator"] == "linear_weight_grad"])
+                    for before, after in zip(own, own[1:]):
+                        self.assertLessEqual(before["ts"], after["ts"])
+                        self.assertGreaterEqual(after["dur"], 0)
 
 
 if __name__ == "__main__":

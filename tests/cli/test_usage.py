@@ -56,7 +56,6 @@ class Usage(CommandTest):
 
     def test_not_yet(self):
         self.assert_train("--precision", "bf16", says=("not in this version",))
-        self.assert_train("--profile", self.path("p.json"), says=("not in this version",))
 
     def test_names(self):
         data = "idx:" + self.data
@@ -68,6 +67,9 @@ class Usage(CommandTest):
         self.assert_usage("train", "--model", "mlp", "--data", "npz:x", says=("npz",))
         self.assert_usage("train", "--model", "mlp", "--data", "ixd:" + self.data,
                           says=("did you mean 'idx:'?",))
+        self.assert_train("--variant", "linear", says=("OPERATOR=NAME",))
+        self.assert_train("--variant", "liner=portable", says=("did you mean linear?",))
+        self.assert_train("--variant", "linear=portble", says=("did you mean portable?",))
         self.assert_train("--optimizer", "sdg", says=("did you mean sgd?",))
         self.assert_train("--optimizer", "adm", says=("did you mean adam?",))
 
@@ -85,7 +87,13 @@ class Usage(CommandTest):
 
     def test_other_commands(self):
         self.assert_usage("bench", says=("train",))
-        self.assert_usage("bench", "gemm", says=("This version has: train",))
+        self.assert_usage("bench", "gemm", says=("M N K",))
+        self.assert_usage("bench", "gemm", "8", "8", "0", says=("0: must be",))
+        self.assert_usage("bench", "gemm", "8", "8", "8", "--trans", "XN", says=("NN, NT",))
+        self.assert_usage("bench", "conv", "4x3x9x9", "5x3", says=("5x3", "64x3x3"))
+        self.assert_usage("bench", "conv", "1x3x2x2", "5x3x3", says=("conv2d",))
+        self.assert_usage("bench", "op", "rleu", says=("did you mean relu?",))
+        self.assert_usage("bench", "train", "more", says=("more",))
         self.assert_usage("bench", "tran", says=("did you mean train?",))
         self.assert_usage("plot", says=("which files",))
         self.assert_usage("plot", self.path("old.jsonl"), says=("-o",))

@@ -1,48 +1,87 @@
-/* `cltrain bench train`: the time of training steps, data loading included. */
+/* `cltrain bench`: which subject, and what the subjects share. */
+#include "bench.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#include <jansson.h>
 
 #include "commands.h"
 #include "job.h"
 #include "message.h"
 
-typedef struct bench {
-    const settings *settings;
-    job job;
-    int64_t steps, warmup; /* of a block; before the first */
-    int blocks;
-    double began; /* when the last block ended */
-    int64_t samples;
-    double *rates; /* samples a second, by block */
-    double *times; /* seconds a step, by block */
-} bench;
+typedef struct subject_row {
+    const char *name;
+    int (*run)(const settings *s);
+    int least, most; /* further arguments */
+    const char *arguments;
+} subject_row;
 
-static double now(void)
+static const subject_row subjects[] = {
+    {"train", bench_train, 0, 0, ""},
+    {"gemm", bench_gemm, 3, 3, "M N K"},
+    {"conv", bench_conv, 2, 2, "NxCxHxW OxKHxKW"},
+    {"op", bench_op, 0, 64, "[NAME...]"},
+};
+enum { SUBJECTS = sizeof subjects / sizeof *subjects };
+
+int run_bench(const settings *s)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    const char *names[SUBJECTS];
+    for (int i = 0; i < SUBJECTS; i++) {
+        names[i] = subjects[i].name;
+        if (!s->n_names || strcmp(s->names[0], subjects[i].name))
+            continue;
+        const int more = s->n_names - 1;
+        if (more > subjects[i].most && !subjects[i].most)
+            return usage_error("unexpected argument '%s'; --help lists the options", s->names[1]);
+        if (more < subjects[i].least || more > subjects[i].most)
+            return usage_error("bench %s takes %s", subjects[i].name, subjects[i].arguments);
+        return subjects[i].run(s);
+    }
+    const char *near = s->n_names ? clt_nearest(s->names[0], names, SUBJECTS) : NULL;
+    if (near)
+        return usage_error("bench %s: did you mean %s?", s->names[0], near);
+    return usage_error("bench measures what? This version has: train, gemm M N K, "
+                       "conv NxCxHxW OxKHxKW, op [NAME...]");
 }
 
-static void on_step(void *user, const clt_progress *p)
+int bench_device_open(bench_device *d, const settings *s, int profiling)
 {
-    bench *b = user;
-    const int64_t timed = p->step - b->warmup;
-    b->samples += p->samples;
-    if (timed < 0 || timed % b->steps)
-        return;
-    const double at = now();
-    if (timed > 0) {
-        const int64_t block = timed / b->steps - 1;
-        b->rates[block] = (double)b->samples / (at - b->began);
-        b->times[block] = (at - b->began) / (double)b->steps;
-    }
-    b->began = at;
-    b->samples = 0;
+    *d = (bench_device){0};
+    clt_status status = make_runtime(s->cache_dir, &d->runtime);
+    if (status != CLT_OK)
+        return library_failure(status);
+    clt_device_options options;
+    clt_device_options_init(&options);
+    options.profiling = profiling;
+    status = clt_devices_open(d->runtime, s->devices, &options, &d->devices, &d->count);
+    return status == CLT_OK ? 0 : name_failure(status);
+}
+
+int bench_limits(bench_device *d)
+{
+    const clt_status status = clt_device_measure_limits(d->devices[0], &d->limits);
+    return status == CLT_OK ? 0 : library_failure(status);
+}
+
+void bench_device_close(bench_device *d)
+{
+    clt_devices_close(d->devices, d->count);
+    clt_runtime_destroy(d->runtime);
+}
+
+int bench_graph(const bench_device *d, const settings *s, const clt_graph *graph, int training,
+                int64_t batch, clt_node_time **times, int *count)
+{
+    clt_measure_options options;
+    clt_measure_options_init(&options);
+    options.training = training;
+    options.batch = batch;
+    options.variants = s->variant;
+    if (s->blocks > 0)
+        options.blocks = s->blocks < 99 ? (int)s->blocks : 99;
+    const clt_status status = clt_measure_graph(graph, d->devices[0], &options, times, count);
+    return status == CLT_OK ? 0 : name_failure(status);
 }
 
 static int compare(const void *a, const void *b)
@@ -51,32 +90,56 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Sorts; the median of an even number is the mean of the middle two. */
-static double median(double *values, int count)
+double bench_median(double *values, int count)
 {
     qsort(values, (size_t)count, sizeof *values, compare);
     return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
 }
 
-static json_t *spread(double *values, int count)
+double bench_share(const clt_limits *limits, double flops, double bytes, double seconds)
 {
-    const double middle = median(values, count);
-    return json_pack("{s:f, s:f, s:f}", "median", middle, "min", values[0], "max",
-                     values[count - 1]);
+    const double arithmetic = flops / limits->flops, copying = bytes / limits->copy_bytes;
+    return (arithmetic > copying ? arithmetic : copying) / seconds;
 }
 
-static int print_json(const bench *b)
+/* --- reports --------------------------------------------------------------------------------- */
+
+void bench_report_begin(bench_report *r, const bench_device *d, const settings *s)
 {
-    const job *j = &b->job;
-    json_t *labels = json_array();
-    for (int i = 0; i < j->n_devices; i++)
-        json_array_append_new(labels, json_string(clt_device_label(j->devices[i])));
-    json_t *all = json_pack(
-        "{s:s, s:s, s:I, s:i, s:s, s:o, s:I, s:i, s:o, s:o}", "model", b->settings->model, "data",
-        clt_dataset_name(j->train), "batch", (json_int_t)j->options.batch, "accumulate",
-        j->options.accumulate, "optimizer", clt_optimizer_name(j->options.optimizer), "devices",
-        labels, "steps_per_block", (json_int_t)b->steps, "blocks", b->blocks, "images_per_s",
-        spread(b->rates, b->blocks), "step_seconds", spread(b->times, b->blocks));
+    *r = (bench_report){.settings = s, .device = d, .rows = s->json ? json_array() : NULL};
+    if (s->json)
+        return;
+    printf("%s: %.1f GFLOP/s in registers, %.1f GB/s copying (read + written)\n",
+           clt_device_label(d->devices[0]), 1e-9 * d->limits.flops, 1e-9 * d->limits.copy_bytes);
+    printf("%-34s %-10s %10s %21s %9s %8s %9s\n", "", "variant", "median us", "least to most",
+           "GFLOP/s", "GB/s", "of limit");
+}
+
+void bench_report_row(bench_report *r, const char *name, const clt_node_time *t)
+{
+    const double share = bench_share(&r->device->limits, t->flops, t->bytes, t->median);
+    if (r->rows) {
+        json_array_append_new(
+            r->rows, json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "name", name, "variant",
+                               t->variant, "median_seconds", t->median, "min_seconds", t->least,
+                               "max_seconds", t->most, "flops_per_s", t->flops / t->median,
+                               "bytes_per_s", t->bytes / t->median, "of_limit", share));
+        return;
+    }
+    printf("%-34s %-10s %10.1f %10.1f %10.1f %9.1f %8.1f %9.2f\n", name, t->variant,
+           1e6 * t->median, 1e6 * t->least, 1e6 * t->most, 1e-9 * t->flops / t->median,
+           1e-9 * t->bytes / t->median, share);
+    fflush(stdout);
+}
+
+int bench_report_end(bench_report *r)
+{
+    if (!r->rows)
+        return EXIT_DONE;
+    json_t *all =
+        json_pack("{s:s, s:f, s:f, s:o}", "device", clt_device_label(r->device->devices[0]),
+                  "limit_flops_per_s", r->device->limits.flops, "limit_copy_bytes_per_s",
+                  r->device->limits.copy_bytes, "rows", r->rows);
     char *text = all ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(all);
     if (!text)
@@ -84,77 +147,4 @@ static int print_json(const bench *b)
     puts(text);
     free(text);
     return EXIT_DONE;
-}
-
-static int print_table(const bench *b)
-{
-    const job *j = &b->job;
-    printf("%s on %s, batch %lld, %s; %d blocks of %lld steps\n", b->settings->model,
-           clt_dataset_name(j->train), (long long)j->options.batch,
-           clt_optimizer_name(j->options.optimizer), b->blocks, (long long)b->steps);
-    for (int i = 0; i < j->n_devices; i++)
-        printf("device %d   %s\n", i, clt_device_label(j->devices[i]));
-    const double rate = median(b->rates, b->blocks), step = median(b->times, b->blocks);
-    printf("images/s   %.0f  (%.0f to %.0f)\n", rate, b->rates[0], b->rates[b->blocks - 1]);
-    printf("step       %.3f ms  (%.3f to %.3f)\n", 1e3 * step, 1e3 * b->times[0],
-           1e3 * b->times[b->blocks - 1]);
-    return EXIT_DONE;
-}
-
-static int measure(bench *b)
-{
-    clt_fit_options fit;
-    job_fit(&b->job, b->settings, &fit);
-    fit.steps = b->warmup + b->steps * b->blocks;
-    fit.on_step = on_step;
-    fit.user = b;
-    b->rates = calloc((size_t)b->blocks, sizeof *b->rates);
-    b->times = calloc((size_t)b->blocks, sizeof *b->times);
-    if (!b->rates || !b->times)
-        return failure("memory does not suffice");
-    clt_status status = clt_fit(b->job.trainer, b->job.train, NULL, &fit);
-    if (status != CLT_OK)
-        return library_failure(status);
-    return b->settings->json ? print_json(b) : print_table(b);
-}
-
-static int read_subject(const settings *s)
-{
-    static const char *const subjects[] = {"train"};
-    if (s->n_names > 1)
-        return usage_error("unexpected argument '%s'; --help lists the options", s->names[1]);
-    if (s->n_names == 1 && !strcmp(s->names[0], subjects[0]))
-        return 0;
-    const char *near = s->n_names ? clt_nearest(s->names[0], subjects, 1) : NULL;
-    if (near)
-        return usage_error("bench %s: did you mean %s?", s->names[0], near);
-    return usage_error("bench measures what? This version has: train");
-}
-
-int run_bench(const settings *s)
-{
-    bench b = {.settings = s,
-               .steps = s->steps > 0 ? s->steps : 50,
-               .warmup = s->warmup > 0 ? s->warmup : 20,
-               .blocks = s->blocks > 0 ? (int)s->blocks : 9};
-    int code = read_subject(s);
-    if (!code && (s->blocks > 10000 || b.steps > 1000000000 || b.warmup > 1000000000))
-        code = usage_error("at most 10000 blocks, 1000000000 steps");
-    if (code)
-        return code;
-    code = job_read(&b.job, s);
-    if (!code)
-        code = job_devices(&b.job, s);
-    if (!code)
-        code = job_data(&b.job, s, DATA_TRAIN | DATA_SYNTHETIC);
-    if (!code)
-        code = job_model(&b.job, s);
-    if (!code)
-        code = job_trainer(&b.job, s);
-    if (!code)
-        code = measure(&b);
-    job_close(&b.job);
-    free(b.rates);
-    free(b.times);
-    return code;
 }

@@ -34,8 +34,6 @@ clt_status make_runtime(char *cache_dir, clt_runtime **runtime)
 static int read_precision(const settings *s)
 {
     static const char *const types[] = {"f32", "bf16", "f16"};
-    if (s->profile)
-        return usage_error("--profile: not in this version");
     if (!s->precision || !strcmp(s->precision, "f32"))
         return 0;
     if (!strcmp(s->precision, "bf16") || !strcmp(s->precision, "f16"))
@@ -98,6 +96,7 @@ static int read_trainer(job *j, const settings *s)
     if (s->seed >= 0)
         o->seed = (uint64_t)s->seed;
     o->guard = !s->no_guard;
+    o->variants = s->variant;
     return 0;
 }
 
@@ -121,7 +120,10 @@ int job_devices(job *j, const settings *s)
     clt_status status = make_runtime(s->cache_dir, &j->runtime);
     if (status != CLT_OK)
         return library_failure(status);
-    status = clt_devices_open(j->runtime, s->devices, NULL, &j->devices, &j->n_devices);
+    clt_device_options options;
+    clt_device_options_init(&options);
+    options.profiling = s->profile != NULL || s->by_node;
+    status = clt_devices_open(j->runtime, s->devices, &options, &j->devices, &j->n_devices);
     return status == CLT_OK ? 0 : name_failure(status);
 }
 
@@ -264,7 +266,7 @@ int job_trainer(job *j, const settings *s)
     clt_status status = job_schedule(j, s);
     if (status == CLT_OK)
         status = clt_trainer_create(j->graph, j->store, &j->options, &j->trainer);
-    return status == CLT_OK ? 0 : library_failure(status);
+    return status == CLT_OK ? 0 : name_failure(status); /* --variant names an operator */
 }
 
 void job_close(job *j)

@@ -22,7 +22,9 @@ static const command_row rows[] = {
      "loss and accuracy of a checkpoint on the test samples"},
     {"plan", FOR_PLAN, run_plan, "--model NAME [options of train] [--explain]",
      "kernels, memory and schedule of a training, without running it"},
-    {"bench", FOR_BENCH, run_bench, "train --model NAME [options] [--json]", "time training steps"},
+    {"bench", FOR_BENCH, run_bench,
+     "train --model NAME | gemm M N K | conv NxCxHxW OxKHxKW | op [NAME...]",
+     "time training steps, or kernels as fractions of what the device can do"},
     {"plot", FOR_PLOT, run_plot, "FILE.jsonl... -o FILE.png",
      "loss and accuracy curves of files of --metrics"},
 };

@@ -11,10 +11,11 @@ enum { FOR_DEVICES = 1, FOR_TRAIN = 2, FOR_EVAL = 4, FOR_PLAN = 8, FOR_BENCH = 1
  * settings_init has a default. */
 typedef struct settings {
     char *model, *data, *devices, *optimizer, *schedule, *init, *precision, *normalize, *shuffle;
-    char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output;
-    int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup;
+    char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
+        *variant, *trans;
+    int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, groups;
     double lr, momentum, weight_decay, clip_norm;
-    int no_guard, resume, quiet, json, explain, help;
+    int no_guard, resume, quiet, json, explain, by_node, help;
     const char **names; /* arguments that are no options, ended by NULL */
     int n_names;
     void *context; /* popt's, which owns the names */

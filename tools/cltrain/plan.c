@@ -24,7 +24,7 @@ static int print(job *j, const settings *s)
     if (status == CLT_OK)
         status = clt_trainer_plan(j->graph, j->store, &j->options, s->explain, &text);
     if (status != CLT_OK)
-        return library_failure(status);
+        return name_failure(status); /* --variant names an operator */
     print_head(j, s);
     fputs(text, stdout);
     free(text);

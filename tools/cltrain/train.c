@@ -12,6 +12,7 @@
 #include "job.h"
 #include "message.h"
 #include "metrics.h"
+#include "nodes.h"
 #include "progress.h"
 
 /* --- signals --------------------------------------------------------------------------------- */
@@ -234,6 +235,22 @@ static void print_end(const run *r)
                dir ? "; saved in " : "", dir ? dir : "");
 }
 
+/* Also of a run that stopped or failed; the message of its end is kept. */
+static int save_profile(const run *r, clt_profile *profile)
+{
+    char message[1024];
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    const clt_profile_record *records;
+    int count;
+    const clt_status status = clt_profile_read(profile, &records, &count);
+    const int code = status == CLT_OK ? write_trace(r->settings->profile, records, count,
+                                                    r->job.devices, r->job.n_devices)
+                                      : library_failure(status);
+    clt_profile_stop(profile);
+    clt_error_set(CLT_INTERNAL, message);
+    return code;
+}
+
 static int train(run *r, clt_fit_options *fit)
 {
     fit->on_step = on_step;
@@ -244,8 +261,16 @@ static int train(run *r, clt_fit_options *fit)
     progress_init(&r->progress, r->settings->quiet);
     if (!r->settings->quiet)
         print_start(r);
-    const clt_status status = clt_fit(r->job.trainer, r->job.train, r->job.test, fit);
+    clt_profile *profile = NULL;
+    clt_status status = CLT_OK;
+    if (r->settings->profile)
+        status = clt_profile_start(r->job.trainer, &profile);
+    if (status == CLT_OK)
+        status = clt_fit(r->job.trainer, r->job.train, r->job.test, fit);
     progress_end(&r->progress);
+    const int profiled = profile ? save_profile(r, profile) : 0;
+    if (profiled)
+        return profiled;
     if (status == CLT_STOPPED)
         return stopped(r);
     if (status != CLT_OK)

@@ -81,6 +81,9 @@ typedef struct clt_trainer_options {
     int separate;   /* 0; 1: every value its own buffer (for memory checkers) */
     int portable;   /* 0; 1: the reference variant of every operator (for tests) */
     int poison;     /* 0; 1: scratch memory is filled with NaN before each step (for tests) */
+    /* OP=NAME,...: kernel variants to take for these operators, where they accept; NULL: none. Read
+     * by clt_trainer_create and clt_trainer_predict: keep it as long as the trainer. */
+    const char *variants;
 } clt_trainer_options;
 
 CLT_API void clt_trainer_options_init(clt_trainer_options *options);

@@ -1,0 +1,89 @@
+/*
+ * Plans, profiles and measurements, for the command and for tools like it. Unlike the other headers
+ * this one may change from version to version.
+ */
+#ifndef CLTRAIN_UNSTABLE_H
+#define CLTRAIN_UNSTABLE_H
+
+#include <cltrain/train.h>
+
+CLT_BEGIN_DECLS
+
+/* --- limits ------------------------------------------------------------------------------------
+ */
+
+/* What a device reaches at most, by kernels that do nothing else. */
+typedef struct clt_limits {
+    double flops;      /* f32 fused multiply-adds, two operations each, a second */
+    double copy_bytes; /* bytes read plus bytes written a second by a copy of 64 MiB */
+} clt_limits;
+
+/* Measures for about a second. Errors: those of the device. */
+CLT_API clt_status clt_device_measure_limits(clt_device *device, clt_limits *limits);
+
+/* --- profiles ----------------------------------------------------------------------------------
+ */
+
+/* A command that ran on a device. Strings live as long as the trainer. */
+typedef struct clt_profile_record {
+    int device;
+    int64_t step;
+    const char *node;    /* "" for what belongs to no node: transfers, the optimizer */
+    const char *op;      /* of the node, or "" */
+    const char *variant; /* of the node, or "" */
+    const char *name;    /* the kernel's, or upload, download, copy, fill */
+    int backward;
+    int launch;        /* 0: the node's first kernel in this run */
+    double start, end; /* seconds since the profile began */
+    double flops;      /* of the node, in its first launch's record; else 0 */
+    double bytes;      /* likewise: operands and results once each; of transfers: what they move */
+} clt_profile_record;
+
+typedef struct clt_profile clt_profile;
+
+/* Begins to record what the trainer's devices run. They must have been opened with `profiling`
+ * (INVALID_ARGUMENT). One profile at a time; recording costs an event a command. */
+CLT_API clt_status clt_profile_start(clt_trainer *trainer, clt_profile **profile);
+
+/* All records so far, by device and in the order of running; waits for the devices. The array is
+ * the profile's and valid until the next call. */
+CLT_API clt_status clt_profile_read(clt_profile *profile, const clt_profile_record **records,
+                                    int *count);
+
+/* Ends recording. Takes NULL. Call it before the trainer is destroyed. */
+CLT_API void clt_profile_stop(clt_profile *profile);
+
+/* --- measurements ------------------------------------------------------------------------------
+ */
+
+typedef struct clt_measure_options {
+    size_t struct_size;   /* set by clt_measure_options_init */
+    int64_t batch;        /* 1 */
+    int training;         /* 0: the graph's outputs only; 1: its gradients too */
+    int blocks;           /* 9 */
+    double seconds;       /* 0.1: least time of a block; kernels are queued back to back in it */
+    const char *variants; /* OP=NAME,...: variants to take; NULL: the plan's choice */
+} clt_measure_options;
+
+CLT_API void clt_measure_options_init(clt_measure_options *options);
+
+/* A node's time for a run of the batch, over the blocks. */
+typedef struct clt_node_time {
+    char node[128];
+    char op[64];
+    char variant[64];
+    char result[64]; /* type of the first output */
+    int backward;
+    double flops, bytes; /* bytes: operands and results once each */
+    double median, least, most;
+} clt_node_time;
+
+/* Measures every node of a plan of `graph` on one device, with random inputs; *times is the
+ * caller's, to free with free(). Errors: as clt_trainer_create; NOT_FOUND for a variant. */
+CLT_API clt_status clt_measure_graph(const clt_graph *graph, clt_device *device,
+                                     const clt_measure_options *options, clt_node_time **times,
+                                     int *count);
+
+CLT_END_DECLS
+
+#endif

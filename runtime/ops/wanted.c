@@ -1,0 +1,87 @@
+/* The notation OP=NAME,... by which variants are asked for. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/str.h"
+#include "ops/launch.h"
+#include "ops/ops.h"
+
+enum { MOST_NAMES = 256 };
+
+/* One item: text from `at` to `end`, the equals sign between. */
+typedef struct item {
+    const char *at, *equals, *end;
+} item;
+
+static bool next_item(const char **text, item *out)
+{
+    if (!*text || !**text)
+        return false;
+    const char *comma = strchr(*text, ',');
+    out->at = *text;
+    out->end = comma ? comma : *text + strlen(*text);
+    out->equals = memchr(out->at, '=', (size_t)(out->end - out->at));
+    *text = comma ? comma + 1 : out->end;
+    return true;
+}
+
+static bool same(const char *from, const char *end, const char *name)
+{
+    return strlen(name) == (size_t)(end - from) && !memcmp(from, name, (size_t)(end - from));
+}
+
+const clt_variant *clt_variant_wanted(const clt_op *op, const char *variants)
+{
+    item i;
+    while (next_item(&variants, &i)) {
+        if (!i.equals || !same(i.at, i.equals, op->name))
+            continue;
+        for (const clt_variant *v = op->variants; v && v->name; v++)
+            if (same(i.equals + 1, i.end, v->name))
+                return v;
+    }
+    return NULL;
+}
+
+static clt_status unknown(const char *what, const item *i, const char *from, const char *end,
+                          const char *const *names, int count)
+{
+    char word[64];
+    snprintf(word, sizeof word, "%.*s", (int)(end - from), from);
+    const char *near = clt_nearest(word, names, count);
+    return clt_fail(CLT_NOT_FOUND, "variant %.*s: there is no %s '%s'%s%s%s", (int)(i->end - i->at),
+                    i->at, what, word, near ? "; did you mean " : "", near ? near : "",
+                    near ? "?" : "");
+}
+
+clt_status clt_variants_check(const char *variants)
+{
+    item i;
+    while (next_item(&variants, &i)) {
+        const char *names[MOST_NAMES];
+        const clt_op *op = NULL;
+        int count = 0;
+        if (!i.equals)
+            return clt_fail(CLT_INVALID_ARGUMENT, "variant %.*s: must be OPERATOR=NAME",
+                            (int)(i.end - i.at), i.at);
+        int n_ops;
+        const clt_op *const *ops = clt_ops(&n_ops);
+        for (int k = 0; k < n_ops && count < MOST_NAMES; k++) {
+            names[count++] = ops[k]->name;
+            if (same(i.at, i.equals, ops[k]->name))
+                op = ops[k];
+        }
+        if (!op)
+            return unknown("operator", &i, i.at, i.equals, names, count);
+        count = 0;
+        bool found = false;
+        for (const clt_variant *v = op->variants; v && v->name; v++) {
+            names[count++] = v->name;
+            found |= same(i.equals + 1, i.end, v->name);
+        }
+        if (!found)
+            return unknown("variant", &i, i.equals + 1, i.end, names, count);
+    }
+    return CLT_OK;
+}

@@ -1,0 +1,54 @@
+/* What the benchmarks share. */
+#ifndef CLTRAIN_COMMAND_BENCH_H
+#define CLTRAIN_COMMAND_BENCH_H
+
+#include <cltrain/ops.h>
+#include <cltrain/unstable.h>
+#include <jansson.h>
+
+#include "options.h"
+
+/* The subjects of `cltrain bench`; each returns an exit code, after a message. */
+int bench_train(const settings *s);
+int bench_gemm(const settings *s);
+int bench_conv(const settings *s);
+int bench_op(const settings *s);
+
+/* A device opened for measuring, with its limits. */
+typedef struct bench_device {
+    clt_runtime *runtime;
+    clt_device **devices;
+    int count;
+    clt_limits limits; /* zeros until bench_limits */
+} bench_device;
+
+/* Opens the first device of --devices; they return exit codes. bench_device_close always. */
+int bench_device_open(bench_device *d, const settings *s, int profiling);
+int bench_limits(bench_device *d);
+void bench_device_close(bench_device *d);
+
+/* The graph's nodes measured as --blocks and --variant say; *times is the caller's. */
+int bench_graph(const bench_device *d, const settings *s, const clt_graph *graph, int training,
+                int64_t batch, clt_node_time **times, int *count);
+
+/* A report: lines of a table, or objects of a JSON array, a row a measurement. */
+typedef struct bench_report {
+    const settings *settings;
+    const bench_device *device;
+    json_t *rows; /* --json */
+} bench_report;
+
+void bench_report_begin(bench_report *r, const bench_device *d, const settings *s);
+
+/* The bound is the limit that the work could reach: arithmetic or copying, whichever is lower. */
+void bench_report_row(bench_report *r, const char *name, const clt_node_time *time);
+int bench_report_end(bench_report *r);
+
+/* The share of the device's limit that doing this in `seconds` is: arithmetic or copying, whichever
+ * is larger. */
+double bench_share(const clt_limits *limits, double flops, double bytes, double seconds);
+
+/* Sorts; the median of an even number is the mean of the middle two. */
+double bench_median(double *values, int count);
+
+#endif

@@ -1,0 +1,159 @@
+/* `cltrain bench train`: the time of training steps, data loading included. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <jansson.h>
+
+#include "bench.h"
+#include "job.h"
+#include "message.h"
+#include "nodes.h"
+
+typedef struct bench {
+    const settings *settings;
+    job job;
+    int64_t steps, warmup; /* of a block; before the first */
+    int blocks;
+    double began; /* when the last block ended */
+    int64_t samples;
+    double *rates; /* samples a second, by block */
+    double *times; /* seconds a step, by block */
+} bench;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void on_step(void *user, const clt_progress *p)
+{
+    bench *b = user;
+    const int64_t timed = p->step - b->warmup;
+    b->samples += p->samples;
+    if (timed < 0 || timed % b->steps)
+        return;
+    const double at = now();
+    if (timed > 0) {
+        const int64_t block = timed / b->steps - 1;
+        b->rates[block] = (double)b->samples / (at - b->began);
+        b->times[block] = (at - b->began) / (double)b->steps;
+    }
+    b->began = at;
+    b->samples = 0;
+}
+
+static json_t *spread(double *values, int count)
+{
+    const double middle = bench_median(values, count);
+    return json_pack("{s:f, s:f, s:f}", "median", middle, "min", values[0], "max",
+                     values[count - 1]);
+}
+
+static int print_json(const bench *b)
+{
+    const job *j = &b->job;
+    json_t *labels = json_array();
+    for (int i = 0; i < j->n_devices; i++)
+        json_array_append_new(labels, json_string(clt_device_label(j->devices[i])));
+    json_t *all = json_pack(
+        "{s:s, s:s, s:I, s:i, s:s, s:o, s:I, s:i, s:o, s:o}", "model", b->settings->model, "data",
+        clt_dataset_name(j->train), "batch", (json_int_t)j->options.batch, "accumulate",
+        j->options.accumulate, "optimizer", clt_optimizer_name(j->options.optimizer), "devices",
+        labels, "steps_per_block", (json_int_t)b->steps, "blocks", b->blocks, "images_per_s",
+        spread(b->rates, b->blocks), "step_seconds", spread(b->times, b->blocks));
+    char *text = all ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
+    json_decref(all);
+    if (!text)
+        return failure("memory does not suffice");
+    puts(text);
+    free(text);
+    return EXIT_DONE;
+}
+
+static int print_table(const bench *b)
+{
+    const job *j = &b->job;
+    printf("%s on %s, batch %lld, %s; %d blocks of %lld steps\n", b->settings->model,
+           clt_dataset_name(j->train), (long long)j->options.batch,
+           clt_optimizer_name(j->options.optimizer), b->blocks, (long long)b->steps);
+    for (int i = 0; i < j->n_devices; i++)
+        printf("device %d   %s\n", i, clt_device_label(j->devices[i]));
+    const double rate = bench_median(b->rates, b->blocks), step = bench_median(b->times, b->blocks);
+    printf("images/s   %.0f  (%.0f to %.0f)\n", rate, b->rates[0], b->rates[b->blocks - 1]);
+    printf("step       %.3f ms  (%.3f to %.3f)\n", 1e3 * step, 1e3 * b->times[0],
+           1e3 * b->times[b->blocks - 1]);
+    return EXIT_DONE;
+}
+
+/* With times of every command, which slow the whole down: the rates are not reported. */
+static int measure_nodes(bench *b, clt_fit_options *fit)
+{
+    clt_limits limits;
+    clt_profile *profile = NULL;
+    const clt_profile_record *records;
+    int count;
+    fit->steps = b->warmup + b->steps;
+    clt_status status = clt_device_measure_limits(b->job.devices[0], &limits);
+    if (status == CLT_OK)
+        status = clt_profile_start(b->job.trainer, &profile);
+    if (status == CLT_OK)
+        status = clt_fit(b->job.trainer, b->job.train, NULL, fit);
+    if (status == CLT_OK)
+        status = clt_profile_read(profile, &records, &count);
+    int code = status == CLT_OK ? 0 : library_failure(status);
+    if (!code)
+        code = print_by_node(records, count, b->warmup, fit->steps, &limits);
+    clt_profile_stop(profile);
+    return code;
+}
+
+static int measure(bench *b)
+{
+    clt_fit_options fit;
+    job_fit(&b->job, b->settings, &fit);
+    fit.steps = b->warmup + b->steps * b->blocks;
+    fit.on_step = on_step;
+    fit.user = b;
+    b->rates = calloc((size_t)b->blocks, sizeof *b->rates);
+    b->times = calloc((size_t)b->blocks, sizeof *b->times);
+    if (!b->rates || !b->times)
+        return failure("memory does not suffice");
+    if (b->settings->by_node)
+        return measure_nodes(b, &fit);
+    clt_status status = clt_fit(b->job.trainer, b->job.train, NULL, &fit);
+    if (status != CLT_OK)
+        return library_failure(status);
+    return b->settings->json ? print_json(b) : print_table(b);
+}
+
+int bench_train(const settings *s)
+{
+    bench b = {.settings = s,
+               .steps = s->steps > 0 ? s->steps : 50,
+               .warmup = s->warmup > 0 ? s->warmup : 20,
+               .blocks = s->blocks > 0 ? (int)s->blocks : 9};
+    int code = 0;
+    if (s->blocks > 10000 || b.steps > 1000000000 || b.warmup > 1000000000)
+        code = usage_error("at most 10000 blocks, 1000000000 steps");
+    if (code)
+        return code;
+    code = job_read(&b.job, s);
+    if (!code)
+        code = job_devices(&b.job, s);
+    if (!code)
+        code = job_data(&b.job, s, DATA_TRAIN | DATA_SYNTHETIC);
+    if (!code)
+        code = job_model(&b.job, s);
+    if (!code)
+        code = job_trainer(&b.job, s);
+    if (!code)
+        code = measure(&b);
+    job_close(&b.job);
+    free(b.rates);
+    free(b.times);
+    return code;
+}

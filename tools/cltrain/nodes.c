@@ -1,0 +1,124 @@
+#include "nodes.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "bench.h"
+#include "message.h"
+
+/* --- by node --------------------------------------------------------------------------------- */
+
+typedef struct line {
+    const char *node, *op, *variant;
+    int backward, launches;
+    double seconds, flops, bytes; /* over all steps */
+} line;
+
+static line *find_line(line *lines, int *count, const clt_profile_record *r)
+{
+    const char *node = *r->node ? r->node : r->name;
+    for (int i = 0; i < *count; i++)
+        if (!strcmp(lines[i].node, node))
+            return &lines[i];
+    lines[*count] = (line){node, r->op, r->variant, r->backward, 0, 0, 0, 0};
+    return &lines[(*count)++];
+}
+
+static int longest_first(const void *a, const void *b)
+{
+    const double x = ((const line *)a)->seconds, y = ((const line *)b)->seconds;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+int print_by_node(const clt_profile_record *records, int count, int64_t from, int64_t to,
+                  const clt_limits *limits)
+{
+    line *lines = calloc((size_t)count + 1, sizeof *lines);
+    if (!lines)
+        return failure("memory does not suffice");
+    int n = 0;
+    double total = 0, first = 0, last = 0;
+    for (int i = 0; i < count; i++) {
+        const clt_profile_record *r = &records[i];
+        if (r->device || r->step < from || r->step >= to)
+            continue;
+        line *l = find_line(lines, &n, r);
+        l->seconds += r->end - r->start;
+        l->flops += r->flops;
+        l->bytes += r->bytes;
+        l->launches++;
+        total += r->end - r->start;
+        if (first == 0 || r->start < first)
+            first = r->start;
+        if (r->end > last)
+            last = r->end;
+    }
+    qsort(lines, (size_t)n, sizeof *lines, longest_first);
+    const double steps = (double)(to - from);
+    printf("\nDevice 0, by node, of %lld steps: %.3f ms of commands in %.3f ms a step\n",
+           (long long)(to - from), 1e3 * total / steps, 1e3 * (last - first) / steps);
+    printf("%-30s %-20s %-10s %10s %6s %9s %8s %9s\n", "node", "operator", "variant", "us a step",
+           "share", "GFLOP/s", "GB/s", "of limit");
+    for (int i = 0; i < n; i++) {
+        const line *l = &lines[i];
+        printf("%-30.30s %-20.20s %-10.10s %10.1f %5.1f%% %9.1f %8.1f %9.2f\n", l->node,
+               *l->op ? l->op : "-", l->variant, 1e6 * l->seconds / steps, 100 * l->seconds / total,
+               1e-9 * l->flops / l->seconds, 1e-9 * l->bytes / l->seconds,
+               bench_share(limits, l->flops, l->bytes, l->seconds));
+    }
+    free(lines);
+    return EXIT_DONE;
+}
+
+/* --- trace ----------------------------------------------------------------------------------- */
+
+static json_t *event_of(const clt_profile_record *r)
+{
+    const double seconds = r->end - r->start;
+    json_t *args = json_pack("{s:I, s:s, s:s, s:s}", "step", (json_int_t)r->step + 1, "kernel",
+                             r->name, "operator", r->op, "variant", r->variant);
+    if (args && r->flops > 0 && seconds > 0)
+        json_object_set_new(args, "GFLOP/s", json_real(1e-9 * r->flops / seconds));
+    if (args && r->bytes > 0 && seconds > 0)
+        json_object_set_new(args, "GB/s", json_real(1e-9 * r->bytes / seconds));
+    const char *category = !*r->node ? "transfer or update" : r->backward ? "backward" : "forward";
+    return json_pack("{s:s, s:s, s:s, s:f, s:f, s:i, s:i, s:o}", "name",
+                     *r->node ? r->node : r->name, "cat", category, "ph", "X", "ts", 1e6 * r->start,
+                     "dur", 1e6 * seconds, "pid", 0, "tid", r->device, "args", args);
+}
+
+static int add(FILE *file, json_t *event, const char *before)
+{
+    char *text = event ? json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
+    json_decref(event);
+    const int done = text && fprintf(file, "%s%s", before, text) > 0;
+    free(text);
+    return done;
+}
+
+int write_trace(const char *path, const clt_profile_record *records, int count,
+                clt_device *const *devices, int n_devices)
+{
+    FILE *file = fopen(path, "w");
+    if (!file)
+        return failure("cannot write the profile %s: %s", path, strerror(errno));
+    errno = 0;
+    int done = fprintf(file, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[") > 0;
+    const char *before = "\n";
+    for (int d = 0; done && d < n_devices; d++, before = ",\n")
+        done = add(file,
+                   json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", "thread_name", "ph", "M",
+                             "pid", 0, "tid", d, "args", "name", clt_device_label(devices[d])),
+                   before);
+    for (int i = 0; done && i < count; i++)
+        done = add(file, event_of(&records[i]), before);
+    done = done && fprintf(file, "\n]}\n") > 0;
+    /* What was buffered may not fit either. */
+    if (fclose(file) != 0 || !done)
+        return failure("cannot write the profile %s: %s", path, strerror(errno ? errno : EIO));
+    return EXIT_DONE;
+}
