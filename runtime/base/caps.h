@@ -50,7 +50,8 @@ typedef struct clt_tuning_entry {
     char shape_class[64];
     char variant[48];
     char options[128];
-    double seconds; /* median of the measurement that decided */
+    double seconds;     /* median of the measurement that decided */
+    char rejected[160]; /* candidates whose results were wrong, "VARIANT OPTIONS; ..." */
 } clt_tuning_entry;
 
 /* What was measured on one (device, driver). Read-only while a plan is made. */

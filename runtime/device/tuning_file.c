@@ -15,7 +15,7 @@
 
 static const char folder_part[] = "tuning";
 
-enum { FORMAT_VERSION = 1, NAME_BYTES = 64, MOST_ENTRIES = 100000 };
+enum { FORMAT_VERSION = 2, NAME_BYTES = 64, MOST_ENTRIES = 100000 };
 
 clt_status clt_tuning_put(clt_tuning_record *record, const clt_tuning_entry *entry)
 {
@@ -36,31 +36,57 @@ void clt_tuning_free(clt_tuning_record *record)
     record->count = record->room = 0;
 }
 
-clt_status clt_tuning_to_json(const clt_tuning_record *record, char **text)
+static json_t *pack(const clt_tuning_record *record)
 {
     json_t *list = json_array();
     for (int i = 0; i < record->count; i++) {
         const clt_tuning_entry *e = &record->entries[i];
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:f}", "op", e->op, "shape",
-                                              e->shape_class, "variant", e->variant, "options",
-                                              e->options, "seconds", e->seconds));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:f, s:s}", "op", e->op,
+                                              "shape", e->shape_class, "variant", e->variant,
+                                              "options", e->options, "seconds", e->seconds,
+                                              "rejected", e->rejected));
     }
-    json_t *root = json_pack("{s:i, s:s, s:s, s:o}", "version", FORMAT_VERSION, "device",
-                             record->device, "driver", record->driver, "entries", list);
+    const bool whole = json_array_size(list) == (size_t)record->count;
+    json_t *root = whole ? json_pack("{s:i, s:s, s:s, s:o}", "version", FORMAT_VERSION, "device",
+                                     record->device, "driver", record->driver, "entries", list)
+                         : NULL;
     if (!root)
         json_decref(list);
+    return root;
+}
+
+/* Takes `root`. */
+static clt_status dump(json_t *root, const char *device, char **text)
+{
     char *dumped = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
-    size_t written = root ? json_array_size(json_object_get(root, "entries")) : 0;
     json_decref(root);
-    char *copy = dumped && written == (size_t)record->count ? clt_strdup(dumped) : NULL;
+    char *copy = dumped ? clt_strdup(dumped) : NULL;
     free(dumped);
     if (!copy)
         return clt_fail(CLT_OUT_OF_MEMORY,
                         "tuning record of %s: host memory does not suffice, or "
                         "a name is not UTF-8",
-                        record->device);
+                        device);
     *text = copy;
     return CLT_OK;
+}
+
+clt_status clt_tuning_to_json(const clt_tuning_record *record, char **text)
+{
+    return dump(pack(record), record->device, text);
+}
+
+clt_status clt_tunings_to_json(const clt_tuning_record *records, int count, char **text)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(list, pack(&records[i]));
+    if (json_array_size(list) != (size_t)count) {
+        json_decref(list);
+        list = NULL;
+    }
+    return dump(list ? json_pack("{s:o}", "kernels", list) : NULL, count ? records[0].device : "",
+                text);
 }
 
 /* A text that fits its field. */
@@ -79,13 +105,13 @@ static bool take_entry(const json_t *object, clt_tuning_entry *e)
     return take_text(object, "op", e->op, sizeof e->op) &&
            take_text(object, "shape", e->shape_class, sizeof e->shape_class) &&
            take_text(object, "variant", e->variant, sizeof e->variant) &&
-           take_text(object, "options", e->options, sizeof e->options) && isfinite(e->seconds) &&
+           take_text(object, "options", e->options, sizeof e->options) &&
+           take_text(object, "rejected", e->rejected, sizeof e->rejected) && isfinite(e->seconds) &&
            e->seconds >= 0;
 }
 
-clt_status clt_tuning_from_json(const char *text, clt_tuning_record *out)
+static clt_status unpack(const json_t *root, clt_tuning_record *out)
 {
-    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     const json_t *list = json_object_get(root, "entries");
     clt_tuning_record record = {.count = 0};
     bool ok = json_is_array(list) && json_array_size(list) <= MOST_ENTRIES &&
@@ -99,7 +125,6 @@ clt_status clt_tuning_from_json(const char *text, clt_tuning_record *out)
         if (ok)
             status = clt_tuning_put(&record, &entry);
     }
-    json_decref(root);
     if (status == CLT_OK && !ok)
         status = clt_fail(CLT_FORMAT, "not a tuning record of version %d", FORMAT_VERSION);
     if (status != CLT_OK) {
@@ -108,6 +133,39 @@ clt_status clt_tuning_from_json(const char *text, clt_tuning_record *out)
     }
     *out = record;
     return CLT_OK;
+}
+
+clt_status clt_tuning_from_json(const char *text, clt_tuning_record *out)
+{
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const clt_status status = unpack(root, out);
+    json_decref(root);
+    return status;
+}
+
+clt_status clt_tunings_find(const char *text, const clt_device *device, clt_tuning_record *out)
+{
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *list = json_object_get(root, "kernels");
+    clt_status status =
+        json_is_array(list)
+            ? clt_fail(CLT_NOT_FOUND, "no choices of kernels for %s", device->caps.name)
+            : clt_fail(CLT_FORMAT, "not a list of tuning records");
+    for (size_t i = 0; status == CLT_NOT_FOUND && i < json_array_size(list); i++) {
+        clt_tuning_record record;
+        status = unpack(json_array_get(list, i), &record);
+        if (status != CLT_OK)
+            break;
+        if (!strcmp(record.device, device->caps.name) &&
+            !strcmp(record.driver, device->caps.driver)) {
+            *out = record;
+            break;
+        }
+        clt_tuning_free(&record);
+        status = CLT_NOT_FOUND;
+    }
+    json_decref(root);
+    return status;
 }
 
 /* A part of a device has measurements of its own, since the best choice depends on its cores. */

@@ -25,4 +25,9 @@ void clt_tuning_free(clt_tuning_record *record);
 clt_status clt_tuning_to_json(const clt_tuning_record *record, char **text);
 clt_status clt_tuning_from_json(const char *text, clt_tuning_record *out);
 
+/* Several records as {"kernels": [..]}, for checkpoints; and the one of the device's kind and
+ * driver in it (NOT_FOUND, FORMAT). Free with clt_free and clt_tuning_free. */
+clt_status clt_tunings_to_json(const clt_tuning_record *records, int count, char **text);
+clt_status clt_tunings_find(const char *text, const clt_device *device, clt_tuning_record *out);
+
 #endif

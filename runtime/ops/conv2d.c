@@ -1,6 +1,8 @@
 /* conv2d: two-dimensional convolution (cross-correlation, as in PyTorch) and its gradients. */
 #include <limits.h>
 
+#include <string.h>
+
 #include "base/error.h"
 #include "ops/conv2d_lanes.h"
 #include "ops/nn.h"
@@ -209,6 +211,13 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_range_items(program, target, clt_extent_elements(&node->out[0]->type));
 }
 
+static bool tiles(const clt_node *node, const clt_variant *variant, const clt_target *target,
+                  int index, char *text)
+{
+    const clt_conv2d_shape s = clt_conv2d_shape_of(node);
+    return !strcmp(variant->name, "lanes") && clt_conv2d_lanes_tiles(&s, 0, target, index, text);
+}
+
 static const clt_variant variants[] = {
     {"lanes", clt_accepts_lanes, clt_conv2d_lanes},
     {"portable", clt_accepts_plain, emit_portable},
@@ -227,6 +236,7 @@ const clt_op clt_op_conv2d = {
     .flops = flops,
     .lanes = wants_lanes,
     .absorb = absorb,
+    .tiles = tiles,
     .variants = variants,
 };
 
@@ -287,6 +297,13 @@ static void emit_data_grad_portable(const clt_node *node, const clt_target *targ
     clt_range_items(program, target, clt_extent_elements(&node->out[0]->type));
 }
 
+static bool data_grad_tiles(const clt_node *node, const clt_variant *variant,
+                            const clt_target *target, int index, char *text)
+{
+    const clt_conv2d_shape s = clt_conv2d_shape_of(node);
+    return !strcmp(variant->name, "lanes") && clt_conv2d_data_grad_tiles(&s, target, index, text);
+}
+
 static const clt_variant data_grad_variants[] = {
     {"lanes", clt_accepts_lanes, clt_conv2d_data_grad_lanes},
     {"portable", clt_accepts_plain, emit_data_grad_portable},
@@ -303,6 +320,7 @@ const clt_op clt_op_conv2d_data_grad = {
     .describe = describe,
     .flops = flops,
     .lanes = wants_lanes,
+    .tiles = data_grad_tiles,
     .variants = data_grad_variants,
 };
 
@@ -363,6 +381,13 @@ static void emit_weight_grad_portable(const clt_node *node, const clt_target *ta
     clt_range_items(program, target, clt_fixed(sums));
 }
 
+static bool weight_grad_tiles(const clt_node *node, const clt_variant *variant,
+                              const clt_target *target, int index, char *text)
+{
+    const clt_conv2d_shape s = clt_conv2d_shape_of(node);
+    return !strcmp(variant->name, "lanes") && clt_conv2d_weight_grad_tiles(&s, target, index, text);
+}
+
 static const clt_variant weight_grad_variants[] = {
     {"lanes", clt_accepts_lanes, clt_conv2d_weight_grad_lanes},
     {"portable", clt_accepts_plain, emit_weight_grad_portable},
@@ -379,5 +404,6 @@ const clt_op clt_op_conv2d_weight_grad = {
     .describe = describe,
     .flops = flops,
     .lanes = wants_lanes,
+    .tiles = weight_grad_tiles,
     .variants = weight_grad_variants,
 };

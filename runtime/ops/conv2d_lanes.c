@@ -46,6 +46,48 @@ static tile best_tile(int width, int channels, int registers, bool even)
     return best;
 }
 
+/* What a tuner chose, or else `t`. */
+static tile tuned_tile(const clt_target *target, tile t, int step)
+{
+    const int columns = (int)clt_tile_number(target, "TX", 1, 8, t.columns);
+    const int channels = (int)clt_tile_number(target, "TC", 1, 8, t.channels);
+    return columns % step ? t : (tile){columns, channels};
+}
+
+/* Tiles that fit the registers, cheapest first; how many. */
+enum { MOST_TILES = 64, TILES_TO_TRY = 6 };
+
+static int list_tiles(int width, int channels, int registers, int step, tile *list)
+{
+    int count = 0;
+    for (int columns = step; columns <= 8; columns += step)
+        for (int rows = 1; rows <= 8 && rows <= channels; rows++)
+            if (rows * columns + rows + 1 <= registers && rows * columns >= 4)
+                list[count++] = (tile){columns, rows};
+    for (int i = 1; i < count; i++)
+        for (int j = i;
+             j > 0 && tile_cost(list[j], width, channels) < tile_cost(list[j - 1], width, channels);
+             j--) {
+            const tile t = list[j];
+            list[j] = list[j - 1];
+            list[j - 1] = t;
+        }
+    return count;
+}
+
+bool clt_conv2d_lanes_tiles(const clt_conv2d_shape *s, int pool, const clt_target *target,
+                            int index, char *text)
+{
+    tile list[MOST_TILES];
+    const int width = pool ? s->out_width / 2 * 2 : s->out_width;
+    const int count = list_tiles(width, s->out_channels / s->groups, target->caps->vector_registers,
+                                 1 + !!pool, list);
+    if (index >= count || index >= TILES_TO_TRY)
+        return false;
+    snprintf(text, CLT_TILE_TEXT, "TX=%d,TC=%d", list[index].columns, list[index].channels);
+    return true;
+}
+
 static int ceil_div(int a, int b)
 {
     return (a + b - 1) / b;
@@ -59,7 +101,8 @@ static int rows_of_group(const clt_target *target, int rows, int64_t groups_a_ro
     int64_t bands =
         ceil_div((int)(wanted < INT32_MAX ? wanted : INT32_MAX), (int)(groups_a_row_band * blocks));
     bands = bands < 1 ? 1 : bands > rows ? rows : bands;
-    return ceil_div(rows, (int)bands);
+    const int band = ceil_div(rows, (int)bands);
+    return (int)clt_tile_number(target, "ROWS", 1, rows, band);
 }
 
 /* Options that all kernels share, before those of the tile. */
@@ -88,7 +131,8 @@ void clt_conv2d_emit_lanes(const clt_node *node, const clt_conv2d_shape *s,
     const int channels = s->out_channels / s->groups;
     const int width = pool ? s->out_width / 2 * 2 : s->out_width;
     const int rows = pool ? s->out_height / 2 : s->out_height;
-    const tile t = best_tile(width, channels, target->caps->vector_registers, pool != 0);
+    const tile t = tuned_tile(
+        target, best_tile(width, channels, target->caps->vector_registers, pool != 0), 1 + !!pool);
     const bool bias = node->n_in > 2 && node->in[2];
     char shape[256];
     shape_options(s, target->lanes, shape, sizeof shape);
@@ -140,13 +184,42 @@ static tile scatter_tile(const clt_target *target, const clt_conv2d_shape *s, in
     return best;
 }
 
+bool clt_conv2d_data_grad_tiles(const clt_conv2d_shape *s, const clt_target *target, int index,
+                                char *text)
+{
+    int found = 0;
+    const int registers = target->caps->vector_registers;
+    if (s->stride[1] != 1 || s->dilation[1] != 1 || s->kernel[1] > 15)
+        return false;
+    for (int rows = 1; rows <= 4 && rows <= s->channels / s->groups; rows++)
+        for (int columns = 2; columns <= 8 && columns + s->kernel[1] - 1 <= 16; columns++)
+            if ((columns + s->kernel[1] - 1) * rows + rows + 2 <= registers &&
+                (columns + s->kernel[1]) * rows + rows + 2 > registers / 2 && found++ == index) {
+                snprintf(text, CLT_TILE_TEXT, "TX=%d,TC=%d", columns, rows);
+                return true;
+            }
+    return false;
+}
+
+bool clt_conv2d_weight_grad_tiles(const clt_conv2d_shape *s, const clt_target *target, int index,
+                                  char *text)
+{
+    const int co = s->out_channels / s->groups, most = co < 8 ? co : 8;
+    (void)target;
+    if (index >= most)
+        return false;
+    snprintf(text, CLT_TILE_TEXT, "TO=%d", index + 1);
+    return true;
+}
+
 void clt_conv2d_data_grad_lanes(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
     const int channels = s.channels / s.groups;
     const bool fast = s.stride[1] == 1 && s.dilation[1] == 1 && s.kernel[1] <= 15;
-    const tile t =
-        fast ? scatter_tile(target, &s, channels) : (tile){4, channels < 4 ? channels : 4};
+    tile t = fast ? scatter_tile(target, &s, channels) : (tile){4, channels < 4 ? channels : 4};
+    if (fast && clt_tile_number(target, "TX", 1, 8, 1) + s.kernel[1] - 1 <= 16)
+        t = tuned_tile(target, t, 1);
     char shape[256];
     shape_options(&s, target->lanes, shape, sizeof shape);
     clt_launch_begin(p, "lanes/conv_data_grad.cl",
@@ -177,6 +250,7 @@ void clt_conv2d_emit_weight_grad_lanes(const clt_node *node, const clt_conv2d_sh
     const int ti = tk == 1 ? (ci < 4 ? ci : 4) : 1;
     int to = (registers - 1) / (ti * tk + 1);
     to = to < 1 ? 1 : to > 8 ? 8 : to > co ? co : to;
+    to = (int)clt_tile_number(target, "TO", 1, co < 8 ? co : 8, to);
     /* Input channels of a work-group, as many as 8 KiB of sums on the stack allow. */
     const int sum_bytes = to * s.kernel[0] * s.kernel[1] * target->lanes * (int)sizeof(float);
     int ci_block = 8192 / sum_bytes / ti * ti;

@@ -79,6 +79,14 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *pr
     clt_conv2d_emit_lanes(node, &s, &attr->conv.epilogue, (int)attr->pool, target, program);
 }
 
+static bool tiles(const clt_node *node, const clt_variant *variant, const clt_target *target,
+                  int index, char *text)
+{
+    const clt_conv2d_shape s = shape_of(node, &node->in[1]->type);
+    (void)variant;
+    return clt_conv2d_lanes_tiles(&s, 1, target, index, text);
+}
+
 static const clt_variant variants[] = {{"lanes", clt_accepts_lanes, emit}, {0}};
 
 const clt_op clt_op_conv2d_pool = {
@@ -91,6 +99,7 @@ const clt_op clt_op_conv2d_pool = {
     .describe = describe,
     .flops = flops,
     .lanes = lanes_only,
+    .tiles = tiles,
     .variants = variants,
 };
 
@@ -160,6 +169,14 @@ static void emit_weight_grad(const clt_node *node, const clt_target *target, clt
     clt_conv2d_emit_weight_grad_lanes(node, &s, attr->conv.bias, (int)attr->pool, target, program);
 }
 
+static bool weight_grad_tiles(const clt_node *node, const clt_variant *variant,
+                              const clt_target *target, int index, char *text)
+{
+    const clt_conv2d_shape s = shape_of(node, &node->out[0]->type);
+    (void)variant;
+    return clt_conv2d_weight_grad_tiles(&s, target, index, text);
+}
+
 static const clt_variant weight_grad_variants[] = {{"lanes", clt_accepts_lanes, emit_weight_grad},
                                                    {0}};
 
@@ -173,5 +190,6 @@ const clt_op clt_op_conv2d_pool_weight_grad = {
     .describe = describe,
     .flops = flops_weight_grad,
     .lanes = lanes_only,
+    .tiles = weight_grad_tiles,
     .variants = weight_grad_variants,
 };

@@ -22,6 +22,10 @@ void clt_gemm_portable(const clt_gemm *gemm, const clt_target *target, clt_progr
 
 /* clkernels/cpu/gemm.cl, for CPUs. */
 bool clt_gemm_cpu_accepts(const clt_node *node, const clt_target *target, char *why);
+/* clt_op.tiles of the operators that use it. */
+bool clt_gemm_tiles(const clt_node *node, const clt_variant *variant, const clt_target *target,
+                    int index, char *text);
+
 void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *program);
 
 /* out[columns] = sums over the rows of operand [rows, columns]; any device. */

@@ -1,5 +1,9 @@
 /* Tile sizes and launches of clkernels/cpu/gemm.cl. */
 #include "ops/gemm.h"
+
+#include <stdio.h>
+#include <string.h>
+
 #include "ops/nn.h"
 
 /* Accumulators of MR x NV vectors leave registers for NV vectors of B and one of A. */
@@ -8,11 +12,13 @@ typedef struct tile {
     int panel;                        /* columns of a panel: NR */
 } tile;
 
-static tile tile_for(const clt_caps *caps)
+static tile tile_for(const clt_target *target)
 {
     enum { COLUMNS = 128, LEAST_DEPTH = 16 };
+    const clt_caps *caps = target->caps;
     tile t = caps->vector_registers >= 32 ? (tile){.rows = 8, .vectors = 3, .depth = 256}
                                           : (tile){.rows = 6, .vectors = 2, .depth = 256};
+    t.depth = (int)clt_tile_number(target, "KB", LEAST_DEPTH, 4096, t.depth);
     t.panel = t.vectors * caps->vector_width;
     /* The panels may take half of the local memory. */
     const int64_t room = caps->local_bytes / 2 / (t.panel * (int64_t)sizeof(float));
@@ -33,7 +39,7 @@ bool clt_gemm_cpu_accepts(const clt_node *node, const clt_target *target, char *
         return clt_decline(why, "made for CPUs");
     if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)
         return clt_decline(why, "vectors of %d floats", caps->vector_width);
-    if (tile_for(caps).panels < 1)
+    if (tile_for(target).panels < 1)
         return clt_decline(why, "%lld bytes of local memory", (long long)caps->local_bytes);
     return true;
 }
@@ -55,10 +61,18 @@ static void group_size(int64_t m, int64_t n, bool trans_a, const tile *t, const 
 {
     enum { MOST_ROWS = 264, FEW_ROWS = 72, GROUPS_A_UNIT = 4 };
     const int64_t wanted = (int64_t)GROUPS_A_UNIT * target->caps->compute_units;
+    const int64_t most_columns = t->panels * (int64_t)t->panel;
+    *rows = clt_tile_number(target, "TM", 1, INT32_MAX, 0);
+    *columns = clt_tile_number(target, "TN", 1, most_columns, 0);
+    if (*rows && *columns) {
+        *rows = round_up(*rows, t->rows);
+        *columns = round_up(*columns, t->panel);
+        return;
+    }
     int64_t r = round_up(m < MOST_ROWS ? m : MOST_ROWS, t->rows);
     int64_t c = round_up(n, t->panel);
-    if (c > t->panels * (int64_t)t->panel)
-        c = t->panels * (int64_t)t->panel;
+    if (c > most_columns)
+        c = most_columns;
     while (ceil_div(m, r) * ceil_div(n, c) < wanted) {
         /* A strip of a transposed A is copied for all columns of a group: rows go first. */
         if (trans_a && r > FEW_ROWS)
@@ -78,10 +92,27 @@ static void group_size(int64_t m, int64_t n, bool trans_a, const tile *t, const 
     *columns = round_up(ceil_div(n, ceil_div(n, c)), t->panel);
 }
 
+/* Work-groups of other sizes than group_size chooses, and other depths. */
+bool clt_gemm_tiles(const clt_node *node, const clt_variant *variant, const clt_target *target,
+                    int index, char *text)
+{
+    (void)node;
+    if (strcmp(variant->name, "gemm_cpu"))
+        return false;
+    static const int16_t sizes[][3] = {{32, 1, 256},  {64, 1, 256},  {128, 1, 256}, {32, 2, 256},
+                                       {64, 2, 256},  {128, 2, 256}, {256, 2, 256}, {64, 2, 512},
+                                       {128, 1, 512}, {256, 1, 128}};
+    if (index >= (int)(sizeof sizes / sizeof *sizes))
+        return false;
+    snprintf(text, CLT_TILE_TEXT, "TM=%d,TN=%d,KB=%d", sizes[index][0],
+             sizes[index][1] * tile_for(target).panel, sizes[index][2]);
+    return true;
+}
+
 void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *program)
 {
     static const char *const kernels[2][2] = {{"gemm_nn", "gemm_nt"}, {"gemm_tn", "gemm_tt"}};
-    const tile t = tile_for(target->caps);
+    const tile t = tile_for(target);
     int64_t m = clt_dim(gemm->m, target->max_batch), n = clt_dim(gemm->n, target->max_batch);
     int64_t rows, columns;
     group_size(m > 0 ? m : 1, n > 0 ? n : 1, gemm->trans_a, &t, target, &rows, &columns);

@@ -89,13 +89,21 @@ typedef struct clt_program {
 } clt_program;
 
 /* What a variant may look at. */
-typedef struct clt_target {
+typedef struct clt_target clt_target;
+
+struct clt_target {
     const clt_caps *caps;
     const clt_tuning_record *tuning; /* may be NULL */
     int lanes;                       /* lane count of the LANES layout: 4, 8 or 16 */
     int64_t max_batch;
     const char *variants; /* OP=NAME,...: variants to prefer; NULL: none */
-} clt_target;
+    const char *tile;     /* NAME=NUMBER,...: what a tuner chose for this node; NULL: nothing */
+};
+
+/* The number of that name in target->tile; `otherwise` if it is not there, or not in
+ * [least, most]. */
+int64_t clt_tile_number(const clt_target *target, const char *name, int64_t least, int64_t most,
+                        int64_t otherwise);
 
 /* The variant of `op` that `variants` names; NULL: none, or one that the operator does not have. */
 const struct clt_variant *clt_variant_wanted(const clt_op *op, const char *variants);
@@ -142,7 +150,7 @@ typedef struct clt_variant {
     void (*emit)(const clt_node *node, const clt_target *target, clt_program *program);
 } clt_variant;
 
-enum { CLT_WHY = 128 };
+enum { CLT_WHY = 128, CLT_TILE_TEXT = 96 };
 
 /* Writes the reason and returns false, so that `return clt_decline(why, ...)` works. */
 bool clt_decline(char *why, const char *format, ...) CLT_PRINTF(2, 3);

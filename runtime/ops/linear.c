@@ -143,6 +143,7 @@ const clt_op clt_op_linear = {
     .flops = flops_linear,
     .lanes = clt_linear_lanes,
     .absorb = absorb,
+    .tiles = clt_gemm_tiles,
     .variants = variants,
 };
 
@@ -232,5 +233,6 @@ const clt_op clt_op_linear_weight_grad = {
     .describe = describe_weight_grad,
     .flops = flops_weight_grad,
     .lanes = clt_linear_weight_grad_lanes,
+    .tiles = clt_gemm_tiles,
     .variants = weight_grad_variants,
 };

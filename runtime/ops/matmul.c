@@ -150,6 +150,7 @@ const clt_op clt_op_matmul = {
     .describe = describe,
     .flops = flops,
     .lanes = clt_matmul_lanes,
+    .tiles = clt_gemm_tiles,
     .variants = variants,
 };
 

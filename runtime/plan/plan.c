@@ -199,6 +199,7 @@ void clt_plan_destroy(clt_plan *plan)
         clt_free(plan->nodes[i].declined);
     }
     clt_free(plan->nodes);
+    clt_free(plan->tuned);
     clt_free(plan->places);
     clt_free(plan->inputs);
     clt_free(plan->constants);

@@ -53,8 +53,9 @@ typedef struct clt_plan_node {
     const clt_variant *variant; /* NULL for views */
     clt_program program;
     clt_place scratch[4];
-    char *declined; /* "name: reason" lines of the variants passed over; NULL if none */
-    bool tuned;     /* chosen by a measurement */
+    char *declined;       /* "name: reason" lines of the variants passed over; NULL if none */
+    char shape_class[64]; /* under which its measurements are kept */
+    const clt_tuning_entry *tuned; /* the plan's copy of the measurement that decided; NULL: none */
 } clt_plan_node;
 
 /* Nodes [first, end) run without a host action between them; then the gradient buckets
@@ -85,7 +86,8 @@ typedef struct clt_plan {
     int n_segments;
     int *ready; /* gradient buckets in the order in which they become ready */
     int n_ready;
-    uint64_t hash; /* equal plans have equal hashes */
+    clt_tuning_entry *tuned; /* the measurements used, by node */
+    uint64_t hash;           /* equal plans have equal hashes */
 } clt_plan;
 
 /*
@@ -109,6 +111,10 @@ int64_t clt_plan_store_bytes(const clt_plan *plan, int optimizer_slots);
 void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text);
 
 /* --- parts of clt_plan_create ---------------------------------------------------------------- */
+
+/* plan/variants.c: the class of shapes whose measurements hold for the node: element types, layouts
+ * and dimensions of its operands, the batch rounded up to a power of two, and its attributes. */
+void clt_plan_class(const clt_node *node, int64_t max_batch, char text[64]);
 
 /* plan/variants.c: chooses a variant for every node and lets it write its launches. */
 clt_status clt_plan_variants(clt_plan *plan, const clt_target *target);

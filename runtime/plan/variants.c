@@ -1,7 +1,9 @@
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "plan/plan.h"
 
 /* The variant asked for, if it accepts. */
@@ -31,15 +33,70 @@ static const clt_variant *first_accepting(const clt_node *node, const clt_target
     return NULL;
 }
 
-static clt_status choose(clt_plan_node *pn, const clt_target *target, bool portable)
+static int64_t round_batch(int64_t batch)
 {
+    int64_t rounded = 1;
+    while (rounded < batch && rounded < INT64_MAX / 2)
+        rounded *= 2;
+    return rounded;
+}
+
+/* A readable beginning and, since names have limits, a hash of everything. */
+void clt_plan_class(const clt_node *node, int64_t max_batch, char text[64])
+{
+    enum { READABLE = 44 };
+    clt_str s = {0};
+    const int64_t n = round_batch(max_batch);
+    for (int i = 0; i < node->n_in + node->n_out; i++) {
+        const clt_value *v = i < node->n_in ? node->in[i] : node->out[i - node->n_in];
+        clt_str_add(&s, i ? " " : "");
+        if (v && v->layout == CLT_LAYOUT_LANES)
+            clt_str_add(&s, "lanes ");
+        for (int d = 0; v && d < v->type.rank; d++)
+            clt_str_add(&s, "%s%lld", d ? "x" : "", (long long)clt_dim(v->type.dims[d], n));
+        if (v && v->type.dtype != CLT_F32)
+            clt_str_add(&s, "%s", clt_dtype_name(v->type.dtype));
+    }
+    if (node->op->describe) {
+        clt_str_add(&s, " ");
+        node->op->describe(node, &s);
+    }
+    const char *all = clt_str_text(&s);
+    snprintf(text, 64, "%.*s #%016llx", (int)READABLE, all,
+             (unsigned long long)clt_hash_text(all, 0));
+    clt_str_free(&s);
+}
+
+/* The variant that a measurement found best; NULL if there is none, or it does not hold here. */
+static const clt_variant *measured(clt_plan *plan, int index, const clt_target *target)
+{
+    clt_plan_node *pn = &plan->nodes[index];
+    const clt_node *node = pn->node;
+    const clt_tuning_entry *entry =
+        clt_tuning_find(target->tuning, node->op->name, pn->shape_class);
+    char why[CLT_WHY] = "";
+    for (const clt_variant *v = entry ? node->op->variants : NULL; v && v->name; v++)
+        if (!strcmp(v->name, entry->variant) && (!v->accepts || v->accepts(node, target, why))) {
+            plan->tuned[index] = *entry;
+            pn->tuned = &plan->tuned[index];
+            return v;
+        }
+    return NULL;
+}
+
+static clt_status choose(clt_plan *plan, int index, const clt_target *target)
+{
+    clt_plan_node *pn = &plan->nodes[index];
     const clt_node *node = pn->node;
     if (node->op->view)
         return CLT_OK;
     clt_str declined = {0};
+    clt_plan_class(node, plan->options.max_batch, pn->shape_class);
     pn->variant = wanted(node, target, &declined);
+    if (!pn->variant && !plan->options.portable)
+        pn->variant = measured(plan, index, target);
     if (!pn->variant)
-        pn->variant = first_accepting(node, target, portable, &declined);
+        pn->variant = first_accepting(node, target, plan->options.portable, &declined);
     if (!pn->variant) {
         clt_status status =
             clt_fail(CLT_UNSUPPORTED, "node %s: no variant of %s accepts it on %s: %s", node->name,
@@ -50,7 +107,9 @@ static clt_status choose(clt_plan_node *pn, const clt_target *target, bool porta
     if (declined.length)
         pn->declined = clt_strdup(clt_str_text(&declined));
     clt_str_free(&declined);
-    pn->variant->emit(node, target, &pn->program);
+    clt_target own = *target;
+    own.tile = pn->tuned ? pn->tuned->options : NULL;
+    pn->variant->emit(node, &own, &pn->program);
     if (pn->program.status != CLT_OK)
         return clt_fail_prefix(pn->program.status, "node %s, variant %s: ", node->name,
                                pn->variant->name);
@@ -62,7 +121,10 @@ static clt_status choose(clt_plan_node *pn, const clt_target *target, bool porta
 
 clt_status clt_plan_variants(clt_plan *plan, const clt_target *target)
 {
+    plan->tuned = clt_calloc((size_t)plan->n_nodes + 1, sizeof *plan->tuned);
+    if (!plan->tuned)
+        return CLT_OUT_OF_MEMORY;
     for (int i = 0; i < plan->n_nodes; i++)
-        CLT_TRY(choose(&plan->nodes[i], target, plan->options.portable));
+        CLT_TRY(choose(plan, i, target));
     return CLT_OK;
 }

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/str.h"
+#include "device/tuning_file.h"
 #include <cltrain/data.h>
 
 /* Batches beyond this are not looked for. */
@@ -130,9 +131,13 @@ clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
     for (int mode = CLT_PLAN_TRAIN; mode <= CLT_PLAN_EVALUATE; mode++) {
         const clt_plan_options plan_options =
             clt_capacity_options(options, (clt_plan_mode)mode, share);
+        const clt_device *device = store->replicas[0].device;
         clt_plan *plan;
-        clt_status status = clt_plan_create(graph, &store->layout, &store->replicas[0].device->caps,
-                                            NULL, &plan_options, &plan);
+        clt_tuning_record tuning;
+        clt_tuning_load(device, &tuning);
+        clt_status status =
+            clt_plan_create(graph, &store->layout, &device->caps, &tuning, &plan_options, &plan);
+        clt_tuning_free(&tuning);
         if (status != CLT_OK) {
             clt_str_free(&s);
             return clt_capacity_explain(status, graph, store, options);

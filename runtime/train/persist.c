@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "train/trainer.h"
+#include "train/choices.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/fit.h>
 
@@ -141,12 +141,15 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
         status = list_tensors(t->store, NULL, &values);
     if (status == CLT_OK)
         status = list_tensors(t->store, t, &slots);
-    char dropout_seed[24];
+    char dropout_seed[24], *choices = NULL;
     snprintf(dropout_seed, sizeof dropout_seed, "%llu", (unsigned long long)t->options.seed);
+    if (status == CLT_OK)
+        status = clt_choices_to_json(t, &choices);
     const clt_section sections[] = {
         {"model", model ? model : "", 0},
         {"optimizer", clt_optimizer_name(t->options.optimizer), 0},
         {"dropout_seed", dropout_seed, 0},
+        {CLT_SECTION_FROZEN, choices ? choices : "{}", 1},
     };
     desc.run = (clt_run_state){.step = t->steps,
                                .epoch = position.epoch,
@@ -166,6 +169,7 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
         status = clt_checkpoint_save(dir, &desc);
     list_free(&values);
     list_free(&slots);
+    clt_free(choices);
     clt_free(r.buffer);
     return status;
 }

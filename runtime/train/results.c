@@ -104,7 +104,8 @@ static clt_status make_prediction(clt_trainer *t)
         return CLT_OK;
     clt_plan_options options = t->training->devices[0].plan->options;
     options.mode = CLT_PLAN_PREDICT;
-    return clt_session_create(t->graph, t->store, &options, t->options.accumulate, &t->prediction);
+    return clt_session_create(t->graph, t->store, &options, t->tuning_of, t->options.accumulate,
+                              &t->prediction);
 }
 
 clt_status clt_trainer_predict(clt_trainer *t, const clt_step_batch *batch,

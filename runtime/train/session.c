@@ -39,7 +39,7 @@ static clt_status make_inputs(clt_session_device *d, int n_losses)
 }
 
 static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
-                              const clt_plan_options *options)
+                              const clt_plan_options *options, const clt_tuning_record *record)
 {
     clt_session_device *d = &s->devices[index];
     d->device = s->store->replicas[index].device;
@@ -49,7 +49,7 @@ static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
             d->plan = s->devices[i].plan;
     if (!d->plan) {
         CLT_TRY(
-            clt_plan_create(graph, &s->store->layout, &d->device->caps, NULL, options, &d->plan));
+            clt_plan_create(graph, &s->store->layout, &d->device->caps, record, options, &d->plan));
         d->owns_plan = true;
     }
     s->n_losses = d->plan->graph->n_losses;
@@ -73,7 +73,9 @@ static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
 }
 
 clt_status clt_session_create(const clt_graph *graph, clt_store *store,
-                              const clt_plan_options *options, int max_micros, clt_session **out)
+                              const clt_plan_options *options,
+                              const clt_tuning_record *const *records, int max_micros,
+                              clt_session **out)
 {
     clt_session *s = CLT_NEW(clt_session);
     if (!s)
@@ -87,7 +89,7 @@ clt_status clt_session_create(const clt_graph *graph, clt_store *store,
         s->coefficients[i] = graph->losses[i].coefficient;
     for (int i = 0; status == CLT_OK && i < store->n_devices; i++) {
         s->n_devices = i + 1;
-        status = make_device(s, i, graph, options);
+        status = make_device(s, i, graph, options, records[i]);
         if (status != CLT_OK)
             clt_fail_prefix(status, "%s: ", store->replicas[i].device->label);
     }

@@ -42,10 +42,11 @@ typedef struct clt_session {
     clt_session_device *devices;
 } clt_session;
 
-/* Plans `graph` for each device, for up to options->max_batch samples at once and `max_micros`
- * micro-batches a step. */
+/* Plans `graph` for each device, with the measurements in records[device], for up to
+ * options->max_batch samples at once and `max_micros` micro-batches a step. */
 clt_status clt_session_create(const clt_graph *graph, clt_store *store,
-                              const clt_plan_options *options, int max_micros,
+                              const clt_plan_options *options,
+                              const clt_tuning_record *const *records, int max_micros,
                               clt_session **session);
 
 void clt_session_destroy(clt_session *session);

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "train/capacity.h"
+#include "train/choices.h"
 
 void clt_trainer_options_init(clt_trainer_options *options)
 {
@@ -61,6 +62,8 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
         return out_of_range("batch", (double)o->batch, "at least 1");
     if (o->accumulate < 1)
         return out_of_range("accumulate", o->accumulate, "at least 1");
+    if (!isfinite(o->tune_seconds) || o->tune_seconds < 0)
+        return out_of_range("tuning time", o->tune_seconds, "finite and at least 0");
     return CLT_OK;
 }
 
@@ -72,10 +75,13 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
     clt_status status = clt_capacity_check(graph, t->store, &t->options, t->options.batch);
     CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options));
     CLT_TRY(clt_capacity_share(t->store, &t->options, t->options.batch, &t->per_device));
+    CLT_TRY(clt_choices_make(t, graph));
     clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
-    CLT_TRY(clt_session_create(graph, t->store, &options, t->options.accumulate, &t->training));
+    CLT_TRY(clt_session_create(graph, t->store, &options, t->tuning_of, t->options.accumulate,
+                               &t->training));
     options.mode = CLT_PLAN_EVALUATE;
-    return clt_session_create(graph, t->store, &options, t->options.accumulate, &t->evaluation);
+    return clt_session_create(graph, t->store, &options, t->tuning_of, t->options.accumulate,
+                              &t->evaluation);
 }
 
 /* The public enumeration has the values of exec's. */
@@ -200,6 +206,7 @@ void clt_trainer_destroy(clt_trainer *t)
         clt_free(t->devices[i].word);
     }
     clt_free(t->devices);
+    clt_choices_free(t);
     clt_free(t->batch_states);
     clt_free(t->offsets);
     clt_free(t->sums);

@@ -30,8 +30,10 @@ struct clt_trainer {
     int64_t predictions;
     clt_trainer_device *devices;
     int n_devices;
-    bool *batch_states; /* by assignment: whether its value depends on the batch */
-    int64_t per_device; /* samples of a plan's largest run */
+    bool *batch_states;                  /* by assignment: whether its value depends on the batch */
+    int64_t per_device;                  /* samples of a plan's largest run */
+    clt_tuning_record *tuning;           /* room for one a device */
+    const clt_tuning_record **tuning_of; /* by device: those of one kind share a record */
     clt_crew *crew;
     clt_collectives collectives; /* of several devices */
     struct clt_comm *comm;

@@ -285,6 +285,18 @@ class Others(CommandTest):
         self.assertAlmostEqual(forward["flops_per_s"] * forward["median_seconds"],
                                2 * 4 * 5 * 81 * 27, delta=10)
 
+    def test_tune(self):
+        """Fills the record of the cache folder, once; train uses it."""
+        cache = self.path("cache")
+        arguments = ("tune", "--model", "lenet", "--batch", "16", "--devices", "pocl", "--budget",
+                     "2", "--cache-dir", cache)
+        done = self.run_command(*arguments)
+        self.assertRegex(done.stderr, r"measured \d+ of \d+ classes")
+        self.assertEqual(len(os.listdir(os.path.join(cache, "tuning"))), 1)
+        explained = self.run_command("plan", "--model", "lenet", "--batch", "16", "--explain",
+                                     "--devices", "pocl", "--cache-dir", cache).stdout
+        self.assertIn("measured best: lanes", explained)
+
     def test_profile(self):
         """Every kernel of every step, by node and device, in the order of time."""
         path = self.path("trace.json")

@@ -22,7 +22,7 @@ class Usage(CommandTest):
     def test_help(self):
         self.assertIn("cltrain ", self.run_command("--version").stdout)
         self.assertIn("bench", self.run_command("help").stdout)
-        for name in ("devices", "train", "eval", "plan", "bench", "plot"):
+        for name in ("devices", "train", "eval", "plan", "bench", "tune", "plot"):
             self.assertIn("--help", self.run_command(name, "--help").stdout)
         self.assertIn("--clip-norm X", self.run_command("help", "train").stdout)
         self.assertIn("lenet", self.run_command("models").stdout)
@@ -48,7 +48,7 @@ class Usage(CommandTest):
                 "--normalize": ("0.5", "0.5,0", "nan,1", "1,2,3", ",", "a,b"),
                 "--shuffle": ("maybe",), "--precision": ("bf16", "f16", "f8"),
                 "--schedule": ("linear", "step:0:0.1", "cosine,warmup:-1"),
-                "--optimizer": ("sdg", "lion")}.items():
+                "--tune": ("maybe", "-1", "inf"), "--optimizer": ("sdg", "lion")}.items():
             for value in values:
                 with self.subTest(option=option, value=value):
                     self.assert_train(option, value)

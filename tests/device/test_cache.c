@@ -275,8 +275,9 @@ static void tuning_records_are_read_back(void **state)
     clt_tuning_load(device, &record);
     assert_string_equal(record.device, device->caps.name);
     assert_int_equal(record.count, 0);
-    const clt_tuning_entry first = {"matmul", "m256n128k800t01", "tile", "-DTM=8 -DTN=3", 1.25e-3};
-    clt_tuning_entry second = {"conv2d", "n256", "direct \"x\"", "", 0.5};
+    const clt_tuning_entry first = {"matmul",        "m256n128k800t01", "tile",
+                                    "-DTM=8 -DTN=3", 1.25e-3,           ""};
+    clt_tuning_entry second = {"conv2d", "n256", "direct \"x\"", "", 0.5, "tiled TX=8"};
     assert_int_equal(clt_tuning_put(&record, &first), CLT_OK);
     assert_int_equal(clt_tuning_put(&record, &second), CLT_OK);
     second.seconds = 0.25;
@@ -290,6 +291,7 @@ static void tuning_records_are_read_back(void **state)
     assert_non_null(found);
     assert_string_equal(found->variant, "tile");
     assert_string_equal(found->options, "-DTM=8 -DTN=3");
+    assert_string_equal(clt_tuning_find(&again, "conv2d", "n256")->rejected, "tiled TX=8");
     assert_true(found->seconds == 1.25e-3);
     assert_true(clt_tuning_find(&again, "conv2d", "n256")->seconds == 0.25);
     assert_null(clt_tuning_find(&again, "conv2d", "n128"));
@@ -311,19 +313,20 @@ static void foreign_tuning_texts_are_refused(void **state)
 {
     (void)state;
 #define LONG_NAME                                                                                  \
-    "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": "               \
+    "{\"version\": 2, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": "               \
     "\"a name that is much longer than thirty-two characters\", \"shape\": \"s\", "                \
-    "\"variant\": \"v\", \"options\": \"\", \"seconds\": 1}]}"
+    "\"variant\": \"v\", \"options\": \"\", \"rejected\": \"\", \"seconds\": 1}]}"
 #define NEGATIVE_TIME                                                                              \
-    "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": \"a\", "        \
-    "\"shape\": \"s\", \"variant\": \"v\", \"options\": \"\", \"seconds\": -1}]}"
+    "{\"version\": 2, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": \"a\", "        \
+    "\"shape\": \"s\", \"variant\": \"v\", \"options\": \"\", \"rejected\": \"\", \"seconds\": "   \
+    "-1}]}"
     static const char *const texts[] = {
         "",
         "[]",
-        "{\"version\": 2, \"device\": \"d\", \"driver\": \"v\", \"entries\": []}",
-        "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": {}}",
-        "{\"version\": 1, \"device\": 3, \"driver\": \"v\", \"entries\": []}",
-        "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": \"a\"}]}",
+        "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": []}",
+        "{\"version\": 2, \"device\": \"d\", \"driver\": \"v\", \"entries\": {}}",
+        "{\"version\": 2, \"device\": 3, \"driver\": \"v\", \"entries\": []}",
+        "{\"version\": 2, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": \"a\"}]}",
         LONG_NAME,
         NEGATIVE_TIME,
     };
@@ -332,7 +335,7 @@ static void foreign_tuning_texts_are_refused(void **state)
         assert_int_equal(clt_tuning_from_json(texts[i], &record), CLT_FORMAT);
     assert_int_equal(
         clt_tuning_from_json(
-            "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": []}", &record),
+            "{\"version\": 2, \"device\": \"d\", \"driver\": \"v\", \"entries\": []}", &record),
         CLT_OK);
     assert_string_equal(record.device, "d");
     clt_tuning_free(&record);

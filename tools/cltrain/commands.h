@@ -10,5 +10,6 @@ int run_eval(const settings *s);
 int run_plan(const settings *s);
 int run_bench(const settings *s);
 int run_plot(const settings *s);
+int run_tune(const settings *s);
 
 #endif

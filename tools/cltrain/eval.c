@@ -75,6 +75,7 @@ int run_eval(const settings *s)
 {
     job j;
     int code = job_read(&j, s);
+    j.options.tune_seconds = 0;
     if (!code && !s->checkpoint)
         code = usage_error("--checkpoint is missing: a run's folder, a step's folder, or a "
                            ".safetensors file");

@@ -7,10 +7,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cltrain/checkpoint.h>
+
 #include "message.h"
 
 /* Labels of this value count neither in the loss nor in the accuracy: PyTorch's default. */
 enum { IGNORE = -100 };
+
+/* What new shapes may cost before step 1. */
+static const double TUNE_SECONDS = 10;
 
 clt_status make_runtime(char *cache_dir, clt_runtime **runtime)
 {
@@ -60,6 +65,21 @@ static int read_normalize(job *j, const settings *s)
     return 0;
 }
 
+/* --tune off|SECONDS, where it is an option. */
+static int read_tune(job *j, const settings *s)
+{
+    char *end = NULL;
+    if (!s->tune || !strcmp(s->tune, "off")) {
+        j->options.tune_seconds = s->tune ? 0 : TUNE_SECONDS;
+        return 0;
+    }
+    j->options.tune_seconds = strtod(s->tune, &end);
+    if (end == s->tune || *end || !(j->options.tune_seconds >= 0) ||
+        !isfinite(j->options.tune_seconds))
+        return usage_error("--tune %s: must be off or seconds", s->tune);
+    return 0;
+}
+
 static int read_trainer(job *j, const settings *s)
 {
     clt_trainer_options *o = &j->options;
@@ -97,7 +117,7 @@ static int read_trainer(job *j, const settings *s)
         o->seed = (uint64_t)s->seed;
     o->guard = !s->no_guard;
     o->variants = s->variant;
-    return 0;
+    return read_tune(j, s);
 }
 
 int job_read(job *j, const settings *s)
@@ -261,9 +281,29 @@ clt_status job_schedule(job *j, const settings *s)
     return s->schedule ? clt_schedule_parse(s->schedule, j->steps, &j->options.schedule) : CLT_OK;
 }
 
+/* A resumed run repeats the choices of kernels that its checkpoint has. */
+static clt_status read_frozen(job *j, const settings *s)
+{
+    clt_checkpoint *checkpoint = NULL;
+    if (!s->resume || !s->checkpoint_dir)
+        return CLT_OK;
+    /* One that cannot be read is clt_fit's to report; without one, the run begins. */
+    if (clt_checkpoint_open(s->checkpoint_dir, &checkpoint) != CLT_OK)
+        return CLT_OK;
+    const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_FROZEN);
+    j->frozen = section ? strdup(section->text) : NULL;
+    clt_checkpoint_close(checkpoint);
+    if (section && !j->frozen)
+        return clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");
+    j->options.frozen = j->frozen;
+    return CLT_OK;
+}
+
 int job_trainer(job *j, const settings *s)
 {
     clt_status status = job_schedule(j, s);
+    if (status == CLT_OK)
+        status = read_frozen(j, s);
     if (status == CLT_OK)
         status = clt_trainer_create(j->graph, j->store, &j->options, &j->trainer);
     return status == CLT_OK ? 0 : name_failure(status); /* --variant names an operator */
@@ -279,6 +319,7 @@ void job_close(job *j)
     clt_dataset_free(j->train);
     clt_dataset_free(j->test);
     free(j->synthetic);
+    free(j->frozen);
 }
 
 void job_fit(const job *j, const settings *s, clt_fit_options *fit)

@@ -12,6 +12,7 @@ typedef struct job {
     double mean, std; /* of --normalize */
     int normalize;
     clt_dataset *train, *test; /* NULL where not asked for */
+    char *frozen;              /* choices of kernels of a resumed run */
     void *synthetic;           /* the samples of synthetic data */
     clt_model_input input;
     clt_runtime *runtime;

@@ -25,6 +25,8 @@ static const command_row rows[] = {
     {"bench", FOR_BENCH, run_bench,
      "train --model NAME | gemm M N K | conv NxCxHxW OxKHxKW | op [NAME...]",
      "time training steps, or kernels as fractions of what the device can do"},
+    {"tune", FOR_TUNE, run_tune, "[--model NAME] [--data SPEC] [--budget SECONDS]",
+     "measure kernels for a model's shapes (default: all models') and keep the best"},
     {"plot", FOR_PLOT, run_plot, "FILE.jsonl... -o FILE.png",
      "loss and accuracy curves of files of --metrics"},
 };

@@ -61,3 +61,8 @@ void start_log(void)
 {
     clt_log_set(print_log, NULL, CLT_LOG_WARN);
 }
+
+void show_progress(void)
+{
+    clt_log_set(print_log, NULL, CLT_LOG_INFO);
+}

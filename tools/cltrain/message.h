@@ -23,4 +23,7 @@ int name_failure(clt_status status);
 /* Lets the library's warnings and errors out on standard error. */
 void start_log(void);
 
+/* From now on what the library does is told too. */
+void show_progress(void);
+
 #endif

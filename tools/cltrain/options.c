@@ -30,7 +30,7 @@ typedef struct option_row {
 #define AT(field) offsetof(settings, field)
 enum {
     RUNS = FOR_TRAIN | FOR_PLAN | FOR_BENCH,
-    MODELS = RUNS | FOR_EVAL,
+    MODELS = RUNS | FOR_EVAL | FOR_TUNE,
     TRAINS = FOR_TRAIN | FOR_PLAN,
     ALL = MODELS | FOR_DEVICES | FOR_PLOT
 };
@@ -43,7 +43,7 @@ static const option_row rows[] = {
     {"devices", 0, TEXT, AT(devices), 0, MODELS, "LIST",
      "items by comma: all | gpu | cpu | PLATFORM[:INDEX] | INDEX, each with /N or @C"},
     {"batch", 0, WHOLE, AT(batch), 1, MODELS, "N", "global batch over all devices (256)"},
-    {"accumulate", 0, WHOLE, AT(accumulate), 1, RUNS, "K", "micro-batches a step (1)"},
+    {"accumulate", 0, WHOLE, AT(accumulate), 1, RUNS | FOR_TUNE, "K", "micro-batches a step (1)"},
     {"epochs", 0, WHOLE, AT(epochs), 0, TRAINS, "N", "epochs in all (1)"},
     {"steps", 0, WHOLE, AT(steps), 1, RUNS, "N", "steps in all; in bench, of each timed block"},
     {"optimizer", 0, TEXT, AT(optimizer), 0, RUNS, "NAME",
@@ -76,6 +76,8 @@ static const option_row rows[] = {
      "JSON lines: one object a step, one an epoch; --resume goes on with the file"},
     {"profile", 0, TEXT, AT(profile), 0, FOR_TRAIN, "FILE",
      "Chrome trace of every kernel and transfer, by node (chrome://tracing, ui.perfetto.dev)"},
+    {"tune", 0, TEXT, AT(tune), 0, FOR_TRAIN | FOR_BENCH, "off|SECONDS",
+     "time to spend before step 1 on measuring kernels for new shapes (10)"},
     {"variant", 0, TEXT, AT(variant), 0, MODELS, "OP=NAME,...",
      "kernel variants to take for operators, where they accept; see plan --explain"},
     {"checkpoint", 0, TEXT, AT(checkpoint), 0, FOR_EVAL, "DIR",
@@ -84,6 +86,7 @@ static const option_row rows[] = {
     {"blocks", 0, WHOLE, AT(blocks), 1, FOR_BENCH, "N", "timed blocks (9)"},
     {"warmup", 0, WHOLE, AT(warmup), 1, FOR_BENCH, "N", "steps before the first block (20)"},
     {"by-node", 0, FLAG, AT(by_node), 0, FOR_BENCH, NULL, "train: where a step's time goes"},
+    {"budget", 0, NUMBER, AT(budget), 0, FOR_TUNE, "SECONDS", "time to spend on each device (60)"},
     {"trans", 0, TEXT, AT(trans), 0, FOR_BENCH, "NN|NT|TN|TT", "gemm: one of them (NN, NT and TN)"},
     {"stride", 0, WHOLE, AT(stride), 1, FOR_BENCH, "N", "conv (1)"},
     {"padding", 0, WHOLE, AT(padding), 0, FOR_BENCH, "N", "conv (0)"},

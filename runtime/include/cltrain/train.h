@@ -84,6 +84,14 @@ typedef struct clt_trainer_options {
     /* OP=NAME,...: kernel variants to take for these operators, where they accept; NULL: none. Read
      * by clt_trainer_create and clt_trainer_predict: keep it as long as the trainer. */
     const char *variants;
+    /* 0; else seconds that clt_trainer_create may spend, on each kind of device, on measuring
+     * kernel variants for shapes that the device's tuning record does not have; the record keeps
+     * them. */
+    double tune_seconds;
+    /* The section CLT_SECTION_FROZEN of a checkpoint: choices of kernels to repeat, so that a
+     * resumed run gives the same bits. NULL: the device's tuning record decides. Read by
+     * clt_trainer_create. */
+    const char *frozen;
 } clt_trainer_options;
 
 CLT_API void clt_trainer_options_init(clt_trainer_options *options);

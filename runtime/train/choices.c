@@ -1,0 +1,109 @@
+#include "train/choices.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "device/tuning_file.h"
+#include "train/capacity.h"
+#include "tune/tune.h"
+
+/* Parts of one device share measurements; different numbers of cores do not. */
+static bool same_kind(const clt_device *a, const clt_device *b)
+{
+    return a->identity == b->identity && !memcmp(&a->caps, &b->caps, sizeof a->caps);
+}
+
+static clt_status measure(clt_trainer *t, const clt_graph *graph, clt_device *device,
+                          clt_tuning_record *record)
+{
+    const clt_plan_options options =
+        clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
+    clt_tune_report report;
+    CLT_TRY(clt_tune_plan(graph, device, &options, t->options.tune_seconds, record, &report));
+    if (!report.measured)
+        return CLT_OK;
+    clt_log(CLT_LOG_INFO, "%s: measured %d of %d classes of shapes, %d candidates",
+            clt_device_label(device), report.measured, report.classes, report.candidates);
+    /* Without a file they are measured again next time. */
+    if (clt_tuning_save(device, record) != CLT_OK)
+        clt_log(CLT_LOG_INFO, "%s", clt_error_message());
+    return CLT_OK;
+}
+
+static clt_status make_record(clt_trainer *t, const clt_graph *graph, clt_device *device,
+                              clt_tuning_record *record)
+{
+    if (t->options.frozen) {
+        clt_status status = clt_tunings_find(t->options.frozen, device, record);
+        if (status != CLT_NOT_FOUND)
+            return status;
+        clt_log(CLT_LOG_WARN,
+                "%s: the checkpoint's choices of kernels are of other devices; they are made "
+                "anew, and results are equal to rounding",
+                clt_device_label(device));
+    }
+    clt_tuning_load(device, record);
+    if (t->options.portable || t->options.tune_seconds <= 0)
+        return CLT_OK;
+    return measure(t, graph, device, record);
+}
+
+clt_status clt_choices_make(clt_trainer *t, const clt_graph *graph)
+{
+    t->tuning = clt_calloc((size_t)t->n_devices, sizeof *t->tuning);
+    t->tuning_of = clt_calloc((size_t)t->n_devices, sizeof *t->tuning_of);
+    if (!t->tuning || !t->tuning_of)
+        return CLT_OUT_OF_MEMORY;
+    for (int i = 0; i < t->n_devices; i++) {
+        clt_device *device = t->store->replicas[i].device;
+        t->tuning_of[i] = &t->tuning[i];
+        for (int j = 0; j < i; j++)
+            if (same_kind(t->store->replicas[j].device, device))
+                t->tuning_of[i] = t->tuning_of[j];
+        if (t->tuning_of[i] == &t->tuning[i])
+            CLT_TRY(make_record(t, graph, device, &t->tuning[i]));
+    }
+    return CLT_OK;
+}
+
+void clt_choices_free(clt_trainer *t)
+{
+    for (int i = 0; t->tuning && i < t->n_devices; i++)
+        clt_tuning_free(&t->tuning[i]);
+    clt_free(t->tuning);
+    clt_free(t->tuning_of);
+}
+
+static clt_status add_plan(const clt_plan *plan, clt_tuning_record *used)
+{
+    for (int i = 0; i < plan->n_nodes; i++)
+        if (plan->nodes[i].tuned)
+            CLT_TRY(clt_tuning_put(used, plan->nodes[i].tuned));
+    return CLT_OK;
+}
+
+clt_status clt_choices_to_json(const clt_trainer *t, char **text)
+{
+    clt_tuning_record *used = clt_calloc((size_t)t->n_devices, sizeof *used);
+    if (!used)
+        return CLT_OUT_OF_MEMORY;
+    int count = 0;
+    clt_status status = CLT_OK;
+    for (int i = 0; status == CLT_OK && i < t->n_devices; i++) {
+        if (t->tuning_of[i] != &t->tuning[i])
+            continue;
+        clt_tuning_record *record = &used[count++];
+        memcpy(record->device, t->tuning[i].device, sizeof record->device);
+        memcpy(record->driver, t->tuning[i].driver, sizeof record->driver);
+        status = add_plan(t->training->devices[i].plan, record);
+        if (status == CLT_OK)
+            status = add_plan(t->evaluation->devices[i].plan, record);
+    }
+    if (status == CLT_OK)
+        status = clt_tunings_to_json(used, count, text);
+    for (int i = 0; i < count; i++)
+        clt_tuning_free(&used[i]);
+    clt_free(used);
+    return status;
+}

@@ -1,0 +1,30 @@
+/* A plan with everything that running it takes, filled with random numbers: for measurements. */
+#ifndef CLT_TUNE_LAB_H
+#define CLT_TUNE_LAB_H
+
+#include "exec/exec.h"
+
+typedef struct clt_lab {
+    clt_device *device;
+    clt_buckets buckets;
+    clt_replica replica;
+    clt_arena arena;
+    clt_plan *plan;
+    clt_exec *exec;
+    clt_view *inputs;
+    int n_inputs;
+    cl_mem results;
+    clt_run run;
+} clt_lab;
+
+/* Parameters, gradients and inputs of the graph's plans; clt_lab_plan makes one. The lab is to be
+ * closed after a failure too. */
+clt_status clt_lab_open(clt_lab *lab, clt_device *device, const clt_graph *graph, bool training);
+
+/* Makes a plan (the one before is destroyed) and enqueues one run of it. */
+clt_status clt_lab_plan(clt_lab *lab, const clt_graph *graph, const clt_plan_options *options,
+                        const clt_tuning_record *tuning);
+
+void clt_lab_close(clt_lab *lab);
+
+#endif

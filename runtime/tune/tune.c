@@ -1,0 +1,294 @@
+#include "tune/tune.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/vec.h"
+#include "device/tuning_file.h"
+#include "tune/lab.h"
+#include "tune/measure.h"
+
+/* A candidate must be that much faster than the plan's own choice: measurements have noise. */
+static const double GAIN = 0.97;
+
+/* Largest difference of a right result, relative to its largest element: other orders of the same
+ * sums. */
+static const double TOLERANCE = 1e-4;
+
+#ifdef CLT_TESTING
+const char *clt_tuning_testing_spoils;
+#else
+static const char *const clt_tuning_testing_spoils;
+#endif
+
+enum { BLOCKS = 5 };
+static const double BLOCK_SECONDS = 0.004;
+
+typedef struct tuner {
+    const clt_graph *graph;
+    clt_lab lab;
+    clt_plan_options options;
+    clt_tuning_record *record;
+    clt_tune_report *report;
+    double deadline;
+    int node; /* being measured */
+} tuner;
+
+/* One class of shapes: the first node of it, and the time it takes now. */
+typedef struct job {
+    int node;
+    double seconds;
+} job;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static clt_status enqueue(void *user)
+{
+    tuner *t = user;
+    return clt_exec_enqueue(t->lab.exec, &t->lab.run, t->node, t->node + 1, 0, NULL);
+}
+
+static clt_status time_node(tuner *t, double *seconds)
+{
+    clt_timing timing;
+    CLT_TRY(clt_time_calls(t->lab.device, enqueue, t, BLOCKS, BLOCK_SECONDS, &timing));
+    *seconds = timing.median;
+    return CLT_OK;
+}
+
+/* --- results --------------------------------------------------------------------------------- */
+
+/* The node's first output as it lies on the device; lanes without images are not compared, since
+ * the planned batch may leave some: `count` elements of whole blocks, or all. */
+static clt_status read_result(tuner *t, float **values, int64_t *count)
+{
+    const clt_plan_node *pn = &t->lab.plan->nodes[t->node];
+    const clt_value *out = pn->node->out[0];
+    clt_view view;
+    CLT_TRY(clt_exec_locate(t->lab.exec, &t->lab.run, out, &view));
+    int64_t batch = t->options.max_batch;
+    if (out->layout == CLT_LAYOUT_LANES && batch > t->lab.plan->options.lanes)
+        batch -= batch % t->lab.plan->options.lanes;
+    *count = clt_value_stored(out, batch, t->lab.plan->options.lanes);
+    *values = clt_alloc((size_t)*count * sizeof(float) + 16);
+    if (!*values)
+        return CLT_OUT_OF_MEMORY;
+    CLT_TRY(enqueue(t));
+    return clt_replica_read(&t->lab.replica, view.buffer, view.offset,
+                            *count * (int64_t)sizeof(float), *values);
+}
+
+static bool equal(const float *a, const float *b, int64_t count)
+{
+    double largest = 0, difference = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (isnan(a[i]) != isnan(b[i]))
+            return false;
+        if (isnan(a[i]) || a[i] == b[i])
+            continue;
+        largest = fmax(largest, fmax(fabs((double)a[i]), fabs((double)b[i])));
+        difference = fmax(difference, fabs((double)a[i] - (double)b[i]));
+    }
+    return difference <= TOLERANCE * largest;
+}
+
+/* --- candidates ------------------------------------------------------------------------------ */
+
+typedef struct candidate {
+    const clt_variant *variant;
+    char tile[CLT_TILE_TEXT];
+} candidate;
+
+/* Variants that accept the node as it lies, each with its own choice and with its tiles. */
+static clt_status list_candidates(const tuner *t, const clt_plan_node *pn, candidate **list,
+                                  int *count)
+{
+    const clt_target target = {.caps = &t->lab.device->caps,
+                               .lanes = t->lab.plan->options.lanes,
+                               .max_batch = t->options.max_batch};
+    int room = 0;
+    for (const clt_variant *v = pn->node->op->variants; v && v->name; v++) {
+        char why[CLT_WHY];
+        if (v->accepts && !v->accepts(pn->node, &target, why))
+            continue;
+        candidate c = {v, ""};
+        CLT_TRY(CLT_PUSH(*list, *count, room, c));
+        for (int i = 0; pn->node->op->tiles && pn->node->op->tiles(pn->node, v, &target, i, c.tile);
+             i++)
+            CLT_TRY(CLT_PUSH(*list, *count, room, c));
+        /* The last variant is the reference, which nobody tries beside a better one. */
+        if (v != pn->node->op->variants && !v[1].name)
+            --*count;
+    }
+    return CLT_OK;
+}
+
+static clt_tuning_entry entry_of(const clt_plan_node *pn, const candidate *c, double seconds)
+{
+    clt_tuning_entry entry = {.seconds = seconds};
+    snprintf(entry.op, sizeof entry.op, "%s", pn->node->op->name);
+    snprintf(entry.shape_class, sizeof entry.shape_class, "%s", pn->shape_class);
+    snprintf(entry.variant, sizeof entry.variant, "%s", c->variant->name);
+    snprintf(entry.options, sizeof entry.options, "%s", c->tile);
+    return entry;
+}
+
+/* Plans with the candidate for the node's class, and gives its time and whether its result is that
+ * of `right`. */
+static clt_status try(tuner *t, const clt_tuning_entry *entry, const float *right, int64_t count,
+                      double *seconds, bool *correct)
+{
+    clt_tuning_record record = {.entries = (clt_tuning_entry *)entry, .count = 1};
+    CLT_TRY(clt_lab_plan(&t->lab, t->graph, &t->options, &record));
+    float *values = NULL;
+    int64_t n;
+    clt_status status = read_result(t, &values, &n);
+    if (status == CLT_OK && clt_tuning_testing_spoils &&
+        strstr(entry->options, clt_tuning_testing_spoils))
+        values[n / 2] += 1;
+    *correct = status == CLT_OK && n == count && equal(values, right, n);
+    clt_free(values);
+    CLT_TRY(status);
+    return *correct ? time_node(t, seconds) : CLT_OK;
+}
+
+static void reject(const tuner *t, const clt_tuning_entry *e, char *list, size_t room)
+{
+    /* As many as there is room for. */
+    char text[sizeof e->variant + sizeof e->options + 4];
+    snprintf(text, sizeof text, "%s%s %s", *list ? "; " : "", e->variant, e->options);
+    if (strlen(list) + strlen(text) < room)
+        strcat(list, text);
+    clt_log(CLT_LOG_WARN, "%s: variant %s %s of %s gives a wrong result for %s: not used",
+            clt_device_label(t->lab.device), e->variant, e->options, e->op, e->shape_class);
+}
+
+/* Tries the class of `node`. The record gets the best, or the plan's own choice. */
+static clt_status tune_class(tuner *t, const job *j)
+{
+    candidate *list = NULL;
+    int count = 0;
+    float *right = NULL;
+    int64_t elements = 0;
+    double seconds;
+    t->node = j->node;
+    clt_status status = clt_lab_plan(&t->lab, t->graph, &t->options, t->record);
+    const clt_plan_node *pn = &t->lab.plan->nodes[t->node];
+    if (status == CLT_OK)
+        status = list_candidates(t, pn, &list, &count);
+    if (status == CLT_OK)
+        status = read_result(t, &right, &elements);
+    if (status == CLT_OK)
+        status = time_node(t, &seconds);
+    clt_tuning_entry best = {0};
+    char rejected[sizeof best.rejected] = "";
+    for (int i = 0; status == CLT_OK && i < count; i++) {
+        bool correct;
+        /* The plan may have been made anew: its nodes are the same. */
+        pn = &t->lab.plan->nodes[t->node];
+        const clt_tuning_entry entry = entry_of(pn, &list[i], seconds);
+        if (i == 0) {
+            best = entry; /* the plan's own choice */
+            continue;
+        }
+        double own;
+        status = try(t, &entry, right, elements, &own, &correct);
+        t->report->candidates++;
+        if (status != CLT_OK)
+            break;
+        if (!correct) {
+            t->report->rejected++;
+            reject(t, &entry, rejected, sizeof rejected);
+        } else if (own < GAIN * best.seconds) {
+            best = entry;
+            best.seconds = own;
+        }
+        if (now() > t->deadline)
+            break;
+    }
+    clt_free(list);
+    clt_free(right);
+    CLT_TRY(status);
+    t->report->measured++;
+    memcpy(best.rejected, rejected, sizeof rejected);
+    return count ? clt_tuning_put(t->record, &best) : CLT_OK;
+}
+
+/* --- the plan -------------------------------------------------------------------------------- */
+
+static bool listed(const tuner *t, const job *jobs, int count, const clt_plan_node *pn)
+{
+    for (int i = 0; i < count; i++) {
+        const clt_plan_node *other = &t->lab.plan->nodes[jobs[i].node];
+        if (other->node->op == pn->node->op && !strcmp(other->shape_class, pn->shape_class))
+            return true;
+    }
+    return clt_tuning_find(t->record, pn->node->op->name, pn->shape_class) != NULL;
+}
+
+static int longest_first(const void *a, const void *b)
+{
+    const double x = ((const job *)a)->seconds, y = ((const job *)b)->seconds;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Classes that offer a choice and were not measured, those of most time first. */
+static clt_status list_jobs(tuner *t, job **jobs, int *count)
+{
+    int room = 0;
+    for (int i = 0; i < t->lab.plan->n_nodes; i++) {
+        const clt_plan_node *pn = &t->lab.plan->nodes[i];
+        candidate *list = NULL;
+        int n = 0;
+        if (pn->node->op->view || listed(t, *jobs, *count, pn))
+            continue;
+        clt_status status = list_candidates(t, pn, &list, &n);
+        clt_free(list);
+        CLT_TRY(status);
+        if (n < 2)
+            continue;
+        job j = {.node = i};
+        t->node = i;
+        clt_timing once;
+        CLT_TRY(clt_time_calls(t->lab.device, enqueue, t, 1, 0, &once));
+        j.seconds = once.median;
+        CLT_TRY(CLT_PUSH(*jobs, *count, room, j));
+    }
+    if (*count)
+        qsort(*jobs, (size_t)*count, sizeof **jobs, longest_first);
+    return CLT_OK;
+}
+
+clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
+                         const clt_plan_options *options, double seconds, clt_tuning_record *record,
+                         clt_tune_report *report)
+{
+    tuner t = {.graph = graph, .options = *options, .record = record, .report = report};
+    job *jobs = NULL;
+    int count = 0;
+    *report = (clt_tune_report){0};
+    /* Then no value overwrites an operand that a candidate is to read again. */
+    t.options.separate = true;
+    clt_status status = clt_lab_open(&t.lab, device, graph, options->mode == CLT_PLAN_TRAIN);
+    if (status == CLT_OK)
+        status = clt_lab_plan(&t.lab, graph, options, record);
+    if (status == CLT_OK)
+        status = list_jobs(&t, &jobs, &count);
+    report->classes = count;
+    /* The plan's own kernels had to be compiled anyway. */
+    t.deadline = now() + seconds;
+    for (int i = 0; status == CLT_OK && i < count && now() < t.deadline; i++)
+        status = tune_class(&t, &jobs[i]);
+    clt_free(jobs);
+    clt_lab_close(&t.lab);
+    return status;
+}

@@ -1,0 +1,32 @@
+/*
+ * Measures, for each class of shapes in a plan, the variants and tiles that its operator offers,
+ * and keeps the best in a record.
+ */
+#ifndef CLT_TUNE_TUNE_H
+#define CLT_TUNE_TUNE_H
+
+#include "device/device.h"
+#include "plan/plan.h"
+
+typedef struct clt_tune_report {
+    int classes;    /* of shapes in the plan that offer a choice and had no measurement */
+    int measured;   /* of them, within the budget */
+    int candidates; /* tried */
+    int rejected;   /* with a result that differs from the plain choice's: each is logged */
+} clt_tune_report;
+
+/*
+ * Adds to `record` what it does not have of the plan that `options` make of `graph`, spending about
+ * `seconds`. A class is measured as a whole or not at all, those that take longest first.
+ * Candidates whose result is wrong are not chosen. Errors: those of plans and devices.
+ */
+clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
+                         const clt_plan_options *options, double seconds, clt_tuning_record *record,
+                         clt_tune_report *report);
+
+#ifdef CLT_TESTING
+/* Candidates whose tile has this text in it get a wrong result; NULL: none. */
+extern const char *clt_tuning_testing_spoils;
+#endif
+
+#endif

@@ -1,0 +1,268 @@
+/* Measured choices of kernels: recorded, found again, frozen; wrong candidates rejected; variants
+ * by name. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "device/tuning_file.h"
+#include "support/devices.h"
+#include "train/choices.h"
+#include "tune/tune.h"
+#include <cltrain/cltrain.h>
+
+enum { BATCH = 24, SIZE = 12, CHANNELS = 9, CLASSES = 7 };
+
+static char folder[] = "/tmp/cltrain-choices-XXXXXX";
+static clt_runtime *runtime;
+static clt_device **devices;
+static int n_devices;
+
+static void ok(clt_status status)
+{
+    if (status != CLT_OK)
+        fail_msg("%s: %s", clt_status_name(status), clt_error_message());
+}
+
+static clt_value *parameter(clt_graph *g, const char *name, int rank, const int64_t *dims)
+{
+    return clt_parameter(g, name, rank, dims, (clt_init){CLT_INIT_UNIFORM, 0.3, 0});
+}
+
+/* A convolution, which has tiles to try, and a linear layer. */
+static clt_graph *build(void)
+{
+    const int64_t in[] = {CLT_BATCH, 3, SIZE, SIZE}, one[] = {CLT_BATCH};
+    const int64_t conv[] = {CHANNELS, 3, 3, 3},
+                  linear[] = {CLASSES, CHANNELS * (SIZE - 2) * (SIZE - 2)};
+    clt_graph *g;
+    clt_value *sum, *weight;
+    ok(clt_graph_create(&g));
+    clt_value *x = clt_input(g, "x", CLT_F32, 4, in);
+    clt_value *y = clt_relu(clt_conv2d(x, parameter(g, "conv", 4, conv), NULL, NULL));
+    y = clt_linear(clt_flatten(y), parameter(g, "linear", 2, linear), NULL);
+    clt_cross_entropy(y, clt_input(g, "label", CLT_I32, 1, one), NULL, &sum, &weight);
+    clt_loss(g, "loss", sum, weight, 1);
+    ok(clt_graph_status(g));
+    return g;
+}
+
+typedef struct lab {
+    clt_graph *graph;
+    clt_store *store;
+    clt_trainer *trainer;
+} lab;
+
+static lab lab_open(const clt_trainer_options *options)
+{
+    lab l = {.graph = build()};
+    ok(clt_store_create(l.graph, devices, n_devices, 3, &l.store));
+    ok(clt_trainer_create(l.graph, l.store, options, &l.trainer));
+    return l;
+}
+
+static void lab_close(lab *l)
+{
+    clt_trainer_destroy(l->trainer);
+    clt_store_destroy(l->store);
+    clt_graph_destroy(l->graph);
+}
+
+static clt_trainer_options options_of(double seconds)
+{
+    clt_trainer_options options;
+    clt_trainer_options_init(&options);
+    options.batch = BATCH;
+    options.tune_seconds = seconds;
+    return options;
+}
+
+static const clt_plan_node *node_of(const lab *l, const char *op)
+{
+    const clt_plan *plan = l->trainer->training->devices[0].plan;
+    for (int i = 0; i < plan->n_nodes; i++)
+        if (!strcmp(plan->nodes[i].node->op->name, op))
+            return &plan->nodes[i];
+    fail_msg("the plan has no %s", op);
+    return NULL;
+}
+
+static void remove_record(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s/tuning", folder);
+    assert_int_equal(system(command), 0);
+}
+
+static void test_recorded_and_found(void **state)
+{
+    (void)state;
+    remove_record();
+    clt_trainer_options options = options_of(0);
+    lab plain = lab_open(&options);
+    assert_null(node_of(&plain, "conv2d")->tuned);
+    lab_close(&plain);
+
+    options = options_of(60);
+    lab first = lab_open(&options);
+    const clt_plan_node *node = node_of(&first, "conv2d");
+    assert_non_null(node->tuned);
+    assert_true(node->tuned->seconds > 0);
+    assert_string_equal(node->tuned->rejected, "");
+    clt_tuning_record record;
+    clt_tuning_load(devices[0], &record);
+    assert_true(record.count >= 2); /* forward and a gradient at least */
+    assert_non_null(clt_tuning_find(&record, "conv2d", node->shape_class));
+    /* A second trainer measures nothing: what it finds is what was written. */
+    for (int i = 0; i < record.count; i++)
+        record.entries[i].seconds = 1234;
+    ok(clt_tuning_save(devices[0], &record));
+    lab second = lab_open(&options);
+    assert_true(node_of(&second, "conv2d")->tuned->seconds == 1234);
+    /* Without time for it a record is used all the same. */
+    options.tune_seconds = 0;
+    lab third = lab_open(&options);
+    assert_true(node_of(&third, "conv2d")->tuned->seconds == 1234);
+    clt_tuning_free(&record);
+    lab_close(&first);
+    lab_close(&second);
+    lab_close(&third);
+}
+
+/* Every candidate but the plan's own choice computes something wrong. */
+static void test_wrong_candidates(void **state)
+{
+    (void)state;
+    remove_record();
+    clt_tuning_testing_spoils = "=";
+    const clt_trainer_options options = options_of(60);
+    lab l = lab_open(&options);
+    clt_tuning_testing_spoils = NULL;
+    const clt_plan_node *node = node_of(&l, "conv2d");
+    assert_non_null(node->tuned);
+    assert_string_equal(node->tuned->options, "");
+    assert_non_null(strstr(node->tuned->rejected, "lanes TX="));
+    lab_close(&l);
+}
+
+static void train_steps(lab *l, float *result, size_t bytes)
+{
+    static float x[BATCH * 3 * SIZE * SIZE];
+    static int32_t label[BATCH];
+    for (int i = 0; i < BATCH * 3 * SIZE * SIZE; i++)
+        x[i] = sinf((float)i * 0.37f);
+    for (int i = 0; i < BATCH; i++)
+        label[i] = i % CLASSES;
+    const clt_feed feeds[] = {{"x", -1, x, NULL, 0}, {"label", -1, label, NULL, 0}};
+    clt_step_batch batch;
+    clt_step_batch_init(&batch);
+    batch.count = BATCH;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    for (int i = 0; i < 3; i++)
+        ok(clt_trainer_step(l->trainer, &batch, NULL));
+    ok(clt_store_get(l->store, "conv", result, bytes));
+}
+
+/* What a checkpoint froze is repeated, whatever the record says meanwhile. */
+static void test_frozen(void **state)
+{
+    (void)state;
+    float before[CHANNELS * 27], after[CHANNELS * 27];
+    char *frozen = NULL;
+    remove_record();
+    clt_trainer_options options = options_of(60);
+    lab first = lab_open(&options);
+    train_steps(&first, before, sizeof before);
+    ok(clt_choices_to_json(first.trainer, &frozen));
+    const clt_plan_node *node = node_of(&first, "conv2d");
+    char tile[128];
+    snprintf(tile, sizeof tile, "%s", node->tuned->options);
+    clt_tuning_record record;
+    clt_tuning_load(devices[0], &record);
+    for (int i = 0; i < record.count; i++)
+        snprintf(record.entries[i].options, sizeof record.entries[i].options, "TX=1,TC=1,TO=1");
+    ok(clt_tuning_save(devices[0], &record));
+
+    options = options_of(0);
+    lab other = lab_open(&options);
+    assert_string_equal(node_of(&other, "conv2d")->tuned->options, "TX=1,TC=1,TO=1");
+    options.frozen = frozen;
+    lab again = lab_open(&options);
+    assert_string_equal(node_of(&again, "conv2d")->tuned->options, tile);
+    train_steps(&again, after, sizeof after);
+    assert_memory_equal(before, after, sizeof before);
+    /* Of another device: chosen anew. */
+    char *name = strstr(frozen, devices[0]->caps.name);
+    assert_non_null(name);
+    name[0] = name[0] == 'x' ? 'y' : 'x';
+    lab elsewhere = lab_open(&options);
+    assert_string_equal(node_of(&elsewhere, "conv2d")->tuned->options, "TX=1,TC=1,TO=1");
+    clt_trainer *none;
+    options.frozen = "[not JSON";
+    assert_int_equal(clt_trainer_create(first.graph, first.store, &options, &none), CLT_FORMAT);
+    clt_tuning_free(&record);
+    free(frozen);
+    lab_close(&first);
+    lab_close(&other);
+    lab_close(&again);
+    lab_close(&elsewhere);
+}
+
+static void test_named_variants(void **state)
+{
+    (void)state;
+    clt_trainer *none;
+    clt_trainer_options options = options_of(0);
+    options.variants = "conv2d=portable,linear=gemm_cpu";
+    lab l = lab_open(&options);
+    assert_string_equal(node_of(&l, "conv2d")->variant->name, "portable");
+    assert_string_equal(node_of(&l, "linear")->variant->name, "gemm_cpu");
+    options.variants = "conv2d=portble";
+    assert_int_equal(clt_trainer_create(l.graph, l.store, &options, &none), CLT_NOT_FOUND);
+    assert_non_null(strstr(clt_error_message(), "did you mean portable?"));
+    options.variants = "conv2d";
+    assert_int_equal(clt_trainer_create(l.graph, l.store, &options, &none), CLT_INVALID_ARGUMENT);
+    lab_close(&l);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    clt_runtime_options options;
+    clt_runtime_options_init(&options);
+    options.cache_dir = mkdtemp(folder);
+    if (clt_runtime_create(&options, &runtime) != CLT_OK)
+        return -1;
+    const clt_status status =
+        clt_devices_open(runtime, clt_test_devices("pocl"), NULL, &devices, &n_devices);
+    return status == CLT_OK && clt_caps_is_cpu(&devices[0]->caps) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char command[128];
+    clt_devices_close(devices, n_devices);
+    clt_runtime_destroy(runtime);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_recorded_and_found),
+        cmocka_unit_test(test_wrong_candidates),
+        cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_named_variants),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
