@@ -27,6 +27,19 @@ static float exp_sum(global const float *x, int C, int inner, float largest)
     return sum;
 }
 
+/* Class 0 of position i if its label counts, else 0; one that is no class poisons the total. */
+static global const float *counted(global const float *logits, int label, long i, int C, int inner,
+                                   int ignore, float *total)
+{
+    if (label == ignore)
+        return 0;
+    if (label < 0 || label >= C) {
+        *total = NAN;
+        return 0;
+    }
+    return logits + first_class(i, C, inner);
+}
+
 kernel void cross_entropy(global const float *logits, long logits_offset, global const int *labels,
                           long labels_offset, global float *sums, long sums_offset,
                           global int *counts, long counts_offset, long positions, int C, int inner,
@@ -42,13 +55,9 @@ kernel void cross_entropy(global const float *logits, long logits_offset, global
     const long end = positions * (part + 1) / parts;
     for (long i = positions * part / parts; i < end; i++) {
         const int label = labels[i];
-        if (label == ignore)
+        global const float *x = counted(logits, label, i, C, inner, ignore, &total);
+        if (!x)
             continue;
-        if (label < 0 || label >= C) {
-            total = NAN;
-            continue;
-        }
-        global const float *x = logits + first_class(i, C, inner);
         const float largest = largest_of(x, C, inner);
         const float log_sum = log(exp_sum(x, C, inner, largest));
         float loss = log_sum - (x[(long)label * inner] - largest);
@@ -120,13 +129,9 @@ kernel void correct(global const float *logits, long logits_offset, global const
     const long end = positions * (part + 1) / parts;
     for (long i = positions * part / parts; i < end; i++) {
         const int label = labels[i];
-        if (label == ignore)
+        global const float *x = counted(logits, label, i, C, inner, ignore, &hits);
+        if (!x)
             continue;
-        if (label < 0 || label >= C) {
-            hits = NAN;
-            continue;
-        }
-        global const float *x = logits + first_class(i, C, inner);
         int before = 0;
         for (int c = 0; c < C; c++)
             before += stands_before(x[(long)c * inner], c, x[(long)label * inner], label);

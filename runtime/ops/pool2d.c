@@ -1,6 +1,7 @@
 #include "ops/pool2d.h"
 
 #include "base/error.h"
+#include "ops/ops.h"
 
 int64_t clt_pool2d_size(const clt_pool2d_attr *attr, int axis, int64_t size)
 {
@@ -78,21 +79,21 @@ bool clt_pool2d_attr_from(const char *op, const clt_value *x, const clt_pool2d_o
     return true;
 }
 
-clt_status clt_pool2d_infer(const clt_node *node, int x, clt_type *out)
+clt_status clt_pool2d_infer(const clt_node *node, clt_type *out)
 {
     const clt_pool2d_attr *attr = node->attr;
-    CLT_TRY(clt_check_f32(node, x));
-    CLT_TRY(clt_check_image(node, x, 1));
-    *out = node->in[x]->type;
+    CLT_TRY(clt_check_f32(node, 0));
+    CLT_TRY(clt_check_image(node, 0, 1));
+    *out = node->in[0]->type;
     for (int i = 0; i < 2; i++)
         out->dims[2 + i] = clt_pool2d_size(attr, i, attr->in[i]);
     return CLT_OK;
 }
 
-clt_status clt_pool2d_infer_grad(const clt_node *node, int dy, clt_type *out)
+clt_status clt_pool2d_infer_grad(const clt_node *node, clt_type *out)
 {
     const clt_pool2d_attr *attr = node->attr;
-    const clt_type *type = &node->in[dy]->type;
+    const clt_type *type = &node->in[node->n_in - 1]->type;
     char text[CLT_TYPE_TEXT];
     if (type->rank != 4 || type->dims[2] != clt_pool2d_size(attr, 0, attr->in[0]) ||
         type->dims[3] != clt_pool2d_size(attr, 1, attr->in[1]))
@@ -119,25 +120,21 @@ void clt_pool2d_describe(const clt_node *node, clt_str *text)
         clt_str_add(text, ", padding not counted");
 }
 
-enum { POOL2D_NUMBERS = 13 };
-
-static void numbers_of(const clt_pool2d_attr *attr, int numbers[POOL2D_NUMBERS])
+/* Of `pooled` elements, each from one window. */
+static double flops_of(const clt_node *node, const clt_value *pooled, int64_t n)
 {
-    const int values[POOL2D_NUMBERS] = {attr->in[0],
-                                        attr->in[1],
-                                        (int)clt_pool2d_size(attr, 0, attr->in[0]),
-                                        (int)clt_pool2d_size(attr, 1, attr->in[1]),
-                                        attr->kernel[0],
-                                        attr->kernel[1],
-                                        attr->stride[0],
-                                        attr->stride[1],
-                                        attr->padding[0],
-                                        attr->padding[1],
-                                        attr->dilation[0],
-                                        attr->dilation[1],
-                                        attr->count_include_pad};
-    for (int i = 0; i < POOL2D_NUMBERS; i++)
-        numbers[i] = values[i];
+    const clt_pool2d_attr *attr = node->attr;
+    return (double)clt_type_elements(&pooled->type, n) * attr->kernel[0] * attr->kernel[1];
+}
+
+double clt_pool2d_flops(const clt_node *node, int64_t n)
+{
+    return flops_of(node, node->out[0], n);
+}
+
+double clt_pool2d_flops_grad(const clt_node *node, int64_t n)
+{
+    return flops_of(node, node->in[node->n_in - 1], n);
 }
 
 int clt_pool2d_lanes(const clt_node *node)
@@ -145,28 +142,79 @@ int clt_pool2d_lanes(const clt_node *node)
     return clt_value_leads_with_batch(node->in[0]) ? CLT_LANES_WANT : CLT_LANES_NO;
 }
 
-void clt_pool2d_emit_lanes(const clt_node *node, const clt_target *target, const char *kernel,
-                           clt_program *program)
+/* --- kernels -------------------------------------------------------------------------------- */
+
+typedef struct kernel_names {
+    const clt_op *op;
+    const char *lanes, *portable; /* in lanes/pool.cl and portable/pool2d.cl */
+} kernel_names;
+
+/* The operator is one of the four. */
+static const kernel_names *names_of(const clt_op *op)
 {
-    int numbers[POOL2D_NUMBERS];
-    numbers_of(node->attr, numbers);
-    clt_launch_begin(program, "lanes/pool.cl", kernel, "-DLANES=%d", target->lanes);
+    static const kernel_names table[] = {
+        {&clt_op_avg_pool2d, "clt_lanes_avg_pool", "avg_pool2d"},
+        {&clt_op_avg_pool2d_grad, "clt_lanes_avg_pool_grad", "avg_pool2d_grad"},
+        {&clt_op_max_pool2d, "clt_lanes_max_pool", "max_pool2d"},
+        {&clt_op_max_pool2d_grad, "clt_lanes_max_pool_grad", "max_pool2d_grad"},
+    };
+    const kernel_names *names = table;
+    while (names->op != op)
+        names++;
+    return names;
+}
+
+/* The node's operands, then its result. */
+static void arg_buffers(const clt_node *node, clt_program *program)
+{
     for (int i = 0; i < node->n_in; i++)
         clt_arg_in(program, i);
     clt_arg_out(program, 0);
-    for (int i = 0; i < POOL2D_NUMBERS; i++)
+}
+
+/* The arguments from the sizes of the operand on. */
+static void arg_numbers(const clt_pool2d_attr *attr, clt_program *program)
+{
+    const int numbers[] = {attr->in[0],
+                           attr->in[1],
+                           (int)clt_pool2d_size(attr, 0, attr->in[0]),
+                           (int)clt_pool2d_size(attr, 1, attr->in[1]),
+                           attr->kernel[0],
+                           attr->kernel[1],
+                           attr->stride[0],
+                           attr->stride[1],
+                           attr->padding[0],
+                           attr->padding[1],
+                           attr->dilation[0],
+                           attr->dilation[1],
+                           attr->count_include_pad};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         clt_arg_int(program, clt_fixed(numbers[i]));
+}
+
+static void emit_lanes(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    clt_launch_begin(program, "lanes/pool.cl", names_of(node->op)->lanes, "-DLANES=%d",
+                     target->lanes);
+    arg_buffers(node, program);
+    arg_numbers(node->attr, program);
     clt_range1(program, (clt_extent){node->out[0]->type.dims[1], 1, target->lanes, 0}, 1);
 }
 
-void clt_pool2d_args(const clt_node *node, const clt_target *target, clt_program *program)
+/* A work-item an element of the result. */
+static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
 {
-    int numbers[POOL2D_NUMBERS];
-    numbers_of(node->attr, numbers);
     const clt_extent planes =
         clt_extent_dim(clt_dims_product(&node->out[0]->type, 0, 2)); /* images x channels */
+    clt_launch_begin(program, "portable/pool2d.cl", names_of(node->op)->portable, "");
+    arg_buffers(node, program);
     clt_arg_int(program, planes);
-    for (int i = 0; i < POOL2D_NUMBERS; i++)
-        clt_arg_int(program, clt_fixed(numbers[i]));
+    arg_numbers(node->attr, program);
     clt_range_items(program, target, clt_extent_elements(&node->out[0]->type));
 }
+
+const clt_variant clt_pool2d_variants[] = {
+    {"lanes", clt_accepts_lanes, emit_lanes},
+    {"portable", clt_accepts_plain, emit_portable},
+    {0},
+};

@@ -8,19 +8,20 @@
 bool clt_pool2d_attr_from(const char *op, const clt_value *x, const clt_pool2d_options *options,
                           clt_pool2d_attr *attr);
 
-/* Types of the forward's result (from x) and of the gradient (from dy). */
-clt_status clt_pool2d_infer(const clt_node *node, int x, clt_type *out);
-clt_status clt_pool2d_infer_grad(const clt_node *node, int dy, clt_type *out);
+/* Types of the forward's result, from x, and of the gradient, from dy: its last operand. */
+clt_status clt_pool2d_infer(const clt_node *node, clt_type *out);
+clt_status clt_pool2d_infer_grad(const clt_node *node, clt_type *out);
 
 void clt_pool2d_describe(const clt_node *node, clt_str *text);
 
-/* WANT where the operand can lie in LANES; and the launch there of `kernel`, whose buffers are
- * the node's operands and then its result. */
-int clt_pool2d_lanes(const clt_node *node);
-void clt_pool2d_emit_lanes(const clt_node *node, const clt_target *target, const char *kernel,
-                           clt_program *program);
+/* One a window's element. */
+double clt_pool2d_flops(const clt_node *node, int64_t n);
+double clt_pool2d_flops_grad(const clt_node *node, int64_t n);
 
-/* The kernels' arguments from `int planes` on, and the range: an item an element of output 0. */
-void clt_pool2d_args(const clt_node *node, const clt_target *target, clt_program *program);
+/* WANT where the operand can lie in LANES. */
+int clt_pool2d_lanes(const clt_node *node);
+
+/* The variants of all four. */
+extern const clt_variant clt_pool2d_variants[];
 
 #endif

@@ -1,11 +1,12 @@
-/* softmax: exponentials that sum to one over an axis, and the gradient. */
+/* softmax: exponentials that sum to one over an axis; log_softmax: their logarithms; the gradients.
+ * Operands of the four are one (x) or two (y, dy) of one type, which the result has. */
 #include <limits.h>
 
 #include "base/error.h"
+#include "ops/nn.h"
 #include "ops/ops.h"
-#include "ops/softmax.h"
 
-clt_status clt_softmax_infer(const clt_node *node, clt_type *out)
+static clt_status infer(const clt_node *node, clt_type *out)
 {
     const clt_softmax_attr *attr = node->attr;
     const clt_type *x = &node->in[0]->type;
@@ -28,52 +29,50 @@ clt_status clt_softmax_infer(const clt_node *node, clt_type *out)
     return CLT_OK;
 }
 
-void clt_softmax_describe(const clt_node *node, clt_str *text)
+static void describe(const clt_node *node, clt_str *text)
 {
     const clt_softmax_attr *attr = node->attr;
     clt_str_add(text, "axis %d", attr->axis);
 }
 
 /* A subtraction, an exponential, an addition and a multiplication an element. */
-double clt_softmax_flops(const clt_node *node, int64_t n)
+static double flops(const clt_node *node, int64_t n)
 {
     return 4.0 * (double)clt_type_elements(&node->in[0]->type, n);
 }
 
-void clt_softmax_portable(const clt_node *node, const char *kernel, int is_log,
-                          const clt_target *target, clt_program *program)
+static bool is_log(const clt_node *node)
+{
+    return node->op == &clt_op_log_softmax || node->op == &clt_op_log_softmax_grad;
+}
+
+/* Both need the result alone. */
+static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    const clt_op *op = is_log(node) ? &clt_op_log_softmax_grad : &clt_op_softmax_grad;
+    if (wanted[0])
+        dx[0] = clt_emit1(op, node->attr, 2, node->out[0], dy[0]);
+    return clt_graph_status(node->graph);
+}
+
+/* A work-item a vector along the axis. */
+static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_softmax_attr *attr = node->attr;
     const clt_type *x = &node->in[0]->type;
     clt_type vectors = *x;
     vectors.dims[attr->axis] = 1;
-    clt_launch_begin(program, "portable/softmax.cl", kernel, "");
+    clt_launch_begin(program, "portable/softmax.cl", node->n_in > 1 ? "softmax_grad" : "softmax",
+                     "");
     for (int i = 0; i < node->n_in; i++)
         clt_arg_in(program, i);
     clt_arg_out(program, 0);
     clt_arg_long(program, clt_extent_elements(&vectors));
     clt_arg_int(program, clt_fixed(x->dims[attr->axis]));
     clt_arg_int(program, clt_extent_dim(clt_dims_product(x, attr->axis + 1, x->rank)));
-    clt_arg_int(program, clt_fixed(is_log));
+    clt_arg_int(program, clt_fixed(is_log(node)));
     clt_range_items(program, target, clt_extent_elements(&vectors));
-}
-
-static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
-                           clt_value **dx)
-{
-    if (wanted[0])
-        dx[0] = clt_emit1(&clt_op_softmax_grad, node->attr, 2, node->out[0], dy[0]);
-    return clt_graph_status(node->graph);
-}
-
-static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
-{
-    clt_softmax_portable(node, "softmax", 0, target, program);
-}
-
-static void emit_grad_portable(const clt_node *node, const clt_target *target, clt_program *program)
-{
-    clt_softmax_portable(node, "softmax_grad", 0, target, program);
 }
 
 static const clt_variant variants[] = {
@@ -81,38 +80,37 @@ static const clt_variant variants[] = {
     {0},
 };
 
-static const clt_variant grad_variants[] = {
-    {"portable", NULL, emit_grad_portable},
-    {0},
-};
+#define SOFTMAX_OP(NAME, N, GRADIENT)                                                              \
+    const clt_op clt_op_##NAME = {                                                                 \
+        .name = #NAME,                                                                             \
+        .min_in = N,                                                                               \
+        .max_in = N,                                                                               \
+        .n_out = 1,                                                                                \
+        .attr_bytes = sizeof(clt_softmax_attr),                                                    \
+        .infer = infer,                                                                            \
+        .gradient = GRADIENT,                                                                      \
+        .describe = describe,                                                                      \
+        .flops = flops,                                                                            \
+        .variants = variants,                                                                      \
+    }
 
-const clt_op clt_op_softmax = {
-    .name = "softmax",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
-    .attr_bytes = sizeof(clt_softmax_attr),
-    .infer = clt_softmax_infer,
-    .gradient = gradient,
-    .describe = clt_softmax_describe,
-    .flops = clt_softmax_flops,
-    .variants = variants,
-};
+SOFTMAX_OP(softmax, 1, gradient);
+SOFTMAX_OP(softmax_grad, 2, NULL);
+SOFTMAX_OP(log_softmax, 1, gradient);
+SOFTMAX_OP(log_softmax_grad, 2, NULL);
 
-const clt_op clt_op_softmax_grad = {
-    .name = "softmax_grad",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
-    .attr_bytes = sizeof(clt_softmax_attr),
-    .infer = clt_softmax_infer,
-    .describe = clt_softmax_describe,
-    .flops = clt_softmax_flops,
-    .variants = grad_variants,
-};
+static clt_value *build(const clt_op *op, clt_value *x, int axis)
+{
+    const clt_softmax_attr attr = {x && axis < 0 ? axis + x->type.rank : axis};
+    return clt_emit1(op, &attr, 1, x);
+}
 
 clt_value *clt_softmax(clt_value *x, int axis)
 {
-    const clt_softmax_attr attr = {x && axis < 0 ? axis + x->type.rank : axis};
-    return clt_emit1(&clt_op_softmax, &attr, 1, x);
+    return build(&clt_op_softmax, x, axis);
+}
+
+clt_value *clt_log_softmax(clt_value *x, int axis)
+{
+    return build(&clt_op_log_softmax, x, axis);
 }

@@ -69,6 +69,15 @@ static inline void pool_windows(const op_case *c, int64_t n, const double *x,
     }
 }
 
+static inline void pool_check(op_test *test, const pool_shape *shapes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char text[OP_TEXT];
+        const op_case c = pool_case(&shapes[i], text);
+        op_check(test, &c, true);
+    }
+}
+
 static inline void pool_golden(op_golden *g, ref_pool *a)
 {
     *a = (ref_pool){.dilation = {1, 1}};

@@ -176,12 +176,25 @@ static inline ref_vectors ref_vectors_of(const op_case *c, int axis, int64_t n)
     return v;
 }
 
+/* Where vector i begins; its elements are `inner` apart. */
+static inline int64_t ref_first(const ref_vectors *v, int64_t i)
+{
+    return i / v->inner * v->classes * v->inner + i % v->inner;
+}
+
+static inline double ref_largest(const double *x, const ref_vectors *v)
+{
+    double largest = -INFINITY;
+    for (int64_t c = 0; c < v->classes; c++)
+        largest = fmax(largest, x[c * v->inner]);
+    return largest;
+}
+
 /* The logarithm of the sum of exponentials of one vector. */
 static inline double ref_log_sum(const double *x, const ref_vectors *v)
 {
-    double largest = -INFINITY, sum = 0;
-    for (int64_t c = 0; c < v->classes; c++)
-        largest = fmax(largest, x[c * v->inner]);
+    const double largest = ref_largest(x, v);
+    double sum = 0;
     for (int64_t c = 0; c < v->classes; c++)
         sum += exp(x[c * v->inner] - largest);
     return largest + log(sum);

@@ -58,11 +58,7 @@ static op_test test = {"avg_pool2d", 1, 0, build, forward, backward, 0};
 static void test_shapes(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof pool_shapes / sizeof *pool_shapes; i++) {
-        char text[OP_TEXT];
-        const op_case c = pool_case(&pool_shapes[i], text);
-        op_check(&test, &c, true);
-    }
+    pool_check(&test, pool_shapes, sizeof pool_shapes / sizeof *pool_shapes);
     op_report(&test);
 }
 

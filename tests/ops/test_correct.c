@@ -1,4 +1,4 @@
-#include "ops/reference_nn.h"
+#include "ops/label_cases.h"
 
 static int k_of(const op_case *c)
 {
@@ -37,14 +37,13 @@ static void forward(const op_case *c, int64_t n, double *const *x, double *const
     y[0][0] = y[1][0] = 0;
     for (int64_t i = 0; i < v.outer * v.inner; i++) {
         const double label = x[1][i];
-        const int64_t first = i / v.inner * v.classes * v.inner + i % v.inner;
         if (label == -100)
             continue;
         if (label < 0 || label >= (double)v.classes) {
             y[0][0] = NAN;
             continue;
         }
-        y[0][0] += is_hit(x[0] + first, &v, k_of(c), (int64_t)label);
+        y[0][0] += is_hit(x[0] + ref_first(&v, i), &v, k_of(c), (int64_t)label);
         y[1][0]++;
     }
 }
@@ -62,20 +61,11 @@ static const struct shape {
 
 static op_case case_of(const struct shape *s, char *text)
 {
-    op_case c = {.text = text,
-                 .n_in = 2,
-                 .batch = s->batch,
-                 .attr = &s->k,
-                 .classes = (int)s->dims[1],
-                 .ignored = s->ignored};
+    op_case c = label_case(s->rank, s->dims, s->batch, s->ignored);
     snprintf(text, OP_TEXT, "batch %lld, %lld classes, top %d", (long long)s->batch,
              (long long)s->dims[1], s->k);
-    c.in[0] = (op_operand){.dtype = CLT_F32, .rank = s->rank};
-    c.in[1] = (op_operand){.dtype = CLT_I32, .rank = s->rank - 1, .fill = OP_LABELS};
-    memcpy(c.in[0].dims, s->dims, sizeof s->dims);
-    c.in[1].dims[0] = s->dims[0];
-    for (int i = 1; i < s->rank - 1; i++)
-        c.in[1].dims[i] = s->dims[i + 1];
+    c.text = text;
+    c.attr = &s->k;
     return c;
 }
 

@@ -1,5 +1,5 @@
 #include "ops/golden.h"
-#include "ops/reference_nn.h"
+#include "ops/label_cases.h"
 
 static double smoothing_of(const op_case *c)
 {
@@ -35,7 +35,7 @@ static void forward(const op_case *c, int64_t n, double *const *x, double *const
     const int64_t positions = v.outer * v.inner;
     double sum = 0, terms = 0, weight = 0;
     for (int64_t i = 0; i < positions; i++) {
-        const int64_t first = i / v.inner * v.classes * v.inner + i % v.inner;
+        const int64_t first = ref_first(&v, i);
         const double log_sum = ref_log_sum(x[0] + first, &v), label = x[1][i];
         if (!is_class(&v, label))
             sum = NAN;
@@ -58,7 +58,7 @@ static void backward(const op_case *c, int64_t n, double *const *x, double *cons
 {
     const ref_vectors v = ref_vectors_of(c, 1, n);
     for (int64_t i = 0; i < v.outer * v.inner; i++) {
-        const int64_t first = i / v.inner * v.classes * v.inner + i % v.inner;
+        const int64_t first = ref_first(&v, i);
         const double log_sum = ref_log_sum(x[0] + first, &v), label = x[1][i];
         for (int64_t j = 0; j < v.classes; j++) {
             const int64_t at = first + j * v.inner;
@@ -86,20 +86,12 @@ static const struct shape {
 
 static op_case case_of(const struct shape *s, char *text)
 {
-    op_case c = {.text = text,
-                 .n_in = 2,
-                 .batch = s->batch,
-                 .attr = &s->smoothing,
-                 .classes = (int)s->dims[1],
-                 .ignored = s->ignored};
+    op_case c = label_case(s->rank, s->dims, s->batch, s->ignored);
     snprintf(text, OP_TEXT, "batch %lld, %lld classes, rank %d, smoothing %g", (long long)s->batch,
              (long long)s->dims[1], s->rank, s->smoothing);
-    c.in[0] = (op_operand){.dtype = CLT_F32, .rank = s->rank, .gradient = true};
-    c.in[1] = (op_operand){.dtype = CLT_I32, .rank = s->rank - 1, .fill = OP_LABELS};
-    memcpy(c.in[0].dims, s->dims, sizeof s->dims);
-    c.in[1].dims[0] = s->dims[0];
-    for (int i = 1; i < s->rank - 1; i++)
-        c.in[1].dims[i] = s->dims[i + 1];
+    c.text = text;
+    c.attr = &s->smoothing;
+    c.in[0].gradient = true;
     return c;
 }
 

@@ -70,16 +70,9 @@ static const pool_shape dilated[] = {
 
 static void test_shapes(void **state)
 {
-    char text[OP_TEXT];
     (void)state;
-    for (size_t i = 0; i < sizeof pool_shapes / sizeof *pool_shapes; i++) {
-        const op_case c = pool_case(&pool_shapes[i], text);
-        op_check(&test, &c, true);
-    }
-    for (size_t i = 0; i < sizeof dilated / sizeof *dilated; i++) {
-        const op_case c = pool_case(&dilated[i], text);
-        op_check(&test, &c, true);
-    }
+    pool_check(&test, pool_shapes, sizeof pool_shapes / sizeof *pool_shapes);
+    pool_check(&test, dilated, sizeof dilated / sizeof *dilated);
     op_report(&test);
 }
 

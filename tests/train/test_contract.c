@@ -2,44 +2,16 @@
  * The execution contract of steps: what they may create, how long events live, and that every
  * split of a batch, every repetition and every replica gives what it should.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/alloc.h"
 #include "device/cl.h"
-#include "support/devices.h"
 #include "support/objects.h"
+#include "train/lab.h"
 #include "train/trainer.h"
-#include <cltrain/cltrain.h>
 
 enum { IN = 24, CLASSES = 5, MOST = 48 };
 
-static clt_runtime *runtime;
 static float xs[MOST * IN];
 static int32_t labels[MOST];
-
-static void ok(clt_status status)
-{
-    if (status != CLT_OK)
-        fail_msg("%s: %s", clt_status_name(status), clt_error_message());
-}
-
-static clt_value *layer(clt_graph *graph, clt_value *x, const char *weight, const char *bias,
-                        int64_t in, int64_t out)
-{
-    const int64_t dims[] = {out, in};
-    const clt_init init = {CLT_INIT_UNIFORM, 1 / sqrt((double)in), 0};
-    return clt_linear(x, clt_parameter(graph, weight, 2, dims, init),
-                      clt_parameter(graph, bias, 1, dims, init));
-}
 
 /* A classifier; with a wide hidden layer it has several buckets. */
 static clt_graph *build(int64_t hidden)
@@ -62,14 +34,6 @@ static clt_graph *build(int64_t hidden)
     return graph;
 }
 
-typedef struct lab {
-    clt_device **devices;
-    int n;
-    clt_graph *graph;
-    clt_store *store;
-    clt_trainer *trainer;
-} lab;
-
 static clt_trainer_options default_options(void)
 {
     clt_trainer_options options;
@@ -83,23 +47,13 @@ static clt_trainer_options default_options(void)
 static lab lab_open(const char *list, int share_context, int64_t hidden,
                     const clt_trainer_options *options)
 {
-    lab l;
     clt_device_options device_options;
     clt_device_options_init(&device_options);
     device_options.share_context = share_context;
-    ok(clt_devices_open(runtime, clt_test_devices(list), &device_options, &l.devices, &l.n));
-    l.graph = build(hidden);
-    ok(clt_store_create(l.graph, l.devices, l.n, 5, &l.store));
-    ok(clt_trainer_create(l.graph, l.store, options, &l.trainer));
+    lab l = lab_on(clt_test_devices(list), &device_options);
+    lab_store(&l, build(hidden), 5);
+    lab_trainer(&l, options);
     return l;
-}
-
-static void lab_close(lab *l)
-{
-    clt_trainer_destroy(l->trainer);
-    clt_store_destroy(l->store);
-    clt_graph_destroy(l->graph);
-    clt_devices_close(l->devices, l->n);
 }
 
 static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0}, {"label", -1, labels, NULL, 0}};
@@ -414,17 +368,15 @@ static void test_state(void **unused)
 {
     (void)unused;
     clt_trainer_options options = default_options();
-    lab l;
+    lab l = lab_on(clt_test_devices("pocl"), NULL);
     double want[IN] = {0};
     float mean[IN], steps;
-    ok(clt_devices_open(runtime, clt_test_devices("pocl"), NULL, &l.devices, &l.n));
     if (l.n > 1) { /* refused, as test_state_on_two_devices shows */
-        clt_devices_close(l.devices, l.n);
+        lab_close(&l);
         skip();
     }
-    l.graph = build_with_state(1);
-    ok(clt_store_create(l.graph, l.devices, l.n, 5, &l.store));
-    ok(clt_trainer_create(l.graph, l.store, &options, &l.trainer));
+    lab_store(&l, build_with_state(1), 5);
+    lab_trainer(&l, &options);
     clt_step_batch batch = batch_of(0);
     batch.n_feeds = 1;
     for (int s = 0; s < 4; s++) {
@@ -460,12 +412,10 @@ static void test_state_on_two_devices(void **unused)
     (void)unused;
     static const int64_t counts[] = {MOST, 1, 2, 0, 1};
     clt_trainer_options options = default_options();
-    lab l;
+    lab l = lab_on(clt_test_devices("pocl/2"), NULL);
     float steps;
-    ok(clt_devices_open(runtime, clt_test_devices("pocl/2"), NULL, &l.devices, &l.n));
-    l.graph = build_with_state(0);
-    ok(clt_store_create(l.graph, l.devices, l.n, 5, &l.store));
-    ok(clt_trainer_create(l.graph, l.store, &options, &l.trainer));
+    lab_store(&l, build_with_state(0), 5);
+    lab_trainer(&l, &options);
     clt_step_batch batch = batch_of(0);
     batch.n_feeds = 1;
     for (int s = 0; s < 5; s++) {
@@ -477,10 +427,8 @@ static void test_state_on_two_devices(void **unused)
     }
     const int several = l.n > 1;
     lab_close(&l);
-    ok(clt_devices_open(runtime, clt_test_devices("pocl/2"), NULL, &l.devices, &l.n));
-    l.graph = build_with_state(1);
-    ok(clt_store_create(l.graph, l.devices, l.n, 5, &l.store));
-    l.trainer = NULL;
+    l = lab_on(clt_test_devices("pocl/2"), NULL);
+    lab_store(&l, build_with_state(1), 5);
     if (several) {
         assert_int_equal(clt_trainer_create(l.graph, l.store, &options, &l.trainer),
                          CLT_UNSUPPORTED);
@@ -489,21 +437,10 @@ static void test_state_on_two_devices(void **unused)
     lab_close(&l);
 }
 
-static int open_runtime(void **state)
+static int set_up(void **state)
 {
-    (void)state;
-    for (int i = 0; i < MOST * IN; i++)
-        xs[i] = (float)((i * 37) % 101 - 50) / 40;
-    for (int i = 0; i < MOST; i++)
-        labels[i] = (i * 5 + i / 3) % CLASSES;
-    return clt_runtime_create(NULL, &runtime) != CLT_OK;
-}
-
-static int close_runtime(void **state)
-{
-    (void)state;
-    clt_runtime_destroy(runtime);
-    return 0;
+    make_samples(xs, labels, MOST, IN, CLASSES);
+    return open_runtime(state);
 }
 
 int main(void)
@@ -515,5 +452,5 @@ int main(void)
                                        cmocka_unit_test(test_guard),
                                        cmocka_unit_test(test_state),
                                        cmocka_unit_test(test_state_on_two_devices)};
-    return cmocka_run_group_tests(tests, open_runtime, close_runtime);
+    return cmocka_run_group_tests(tests, set_up, close_runtime);
 }

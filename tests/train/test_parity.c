@@ -2,57 +2,32 @@
  * (tests/goldens/README.md). */
 #include "goldens/goldens.h"
 
-#include <math.h>
 #include <time.h>
 
-#include "support/devices.h"
+#include "train/lab.h"
 #include <cltrain/data.h>
 #include <cltrain/models.h>
 #include <cltrain/train.h>
 
 enum { IMAGE = 28 * 28, MOST = 257 };
 
-static clt_runtime *runtime;
-
-static void ok(clt_status status)
-{
-    if (status != CLT_OK)
-        fail_msg("%s: %s", clt_status_name(status), clt_error_message());
-}
-
 /* LeNet on some devices, with the weights of a snapshot. */
-typedef struct lab {
-    clt_device **devices;
-    int n_devices;
-    clt_graph *graph;
-    clt_store *store;
-    clt_trainer *trainer;
-} lab;
-
 static lab lab_open(const char *devices, const clt_trainer_options *options,
                     const clt_tensors *weights)
 {
-    lab l = {0};
+    lab l = lab_on(devices, NULL);
+    clt_graph *graph;
     const clt_model_input input = {1, 28, 28, 10, -100};
-    ok(clt_devices_open(runtime, devices, NULL, &l.devices, &l.n_devices));
-    ok(clt_graph_create(&l.graph));
-    ok(clt_model_build("lenet", &input, l.graph));
-    ok(clt_store_create(l.graph, l.devices, l.n_devices, 1, &l.store));
+    ok(clt_graph_create(&graph));
+    ok(clt_model_build("lenet", &input, graph));
+    lab_store(&l, graph, 1);
     for (int i = 0; i < GOLDEN_PARAMETERS; i++) {
         const clt_tensor *tensor = golden_find(weights, "param", golden_parameters[i]);
         ok(clt_store_set(l.store, golden_parameters[i], tensor->data,
                          (size_t)clt_tensor_bytes(tensor)));
     }
-    ok(clt_trainer_create(l.graph, l.store, options, &l.trainer));
+    lab_trainer(&l, options);
     return l;
-}
-
-static void lab_close(lab *l)
-{
-    clt_trainer_destroy(l->trainer);
-    clt_store_destroy(l->store);
-    clt_graph_destroy(l->graph);
-    clt_devices_close(l->devices, l->n_devices);
 }
 
 static double step_loss(lab *l, const float *images, const int32_t *labels, int64_t count,
@@ -271,19 +246,11 @@ static void trajectories_stay_in_the_envelope(void **state)
     printf("    worst deviation of a loss: %.2f of the limit\n", worst);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    return clt_runtime_create(NULL, &runtime) != CLT_OK;
-}
-
 static int tear_down(void **state)
 {
-    (void)state;
-    clt_runtime_destroy(runtime);
     free(train_images);
     free(train_labels);
-    return 0;
+    return close_runtime(state);
 }
 
 int main(void)
@@ -294,5 +261,5 @@ int main(void)
         cmocka_unit_test(portable_variants_agree),
         cmocka_unit_test(trajectories_stay_in_the_envelope),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, open_runtime, tear_down);
 }

@@ -1,46 +1,18 @@
 /* The parts of a step, gradients that the caller gives, outputs in the caller's memory, prediction,
  * on one device and on two. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "support/devices.h"
-#include <cltrain/cltrain.h>
+#include "train/lab.h"
 #include <cltrain/opencl.h>
 
 enum { IN = 5, HIDDEN = 19, CLASSES = 3, MOST = 37 };
 
-static clt_runtime *runtime;
 static float xs[MOST * IN];
 static int32_t labels[MOST];
-
-static void ok(clt_status status)
-{
-    if (status != CLT_OK)
-        fail_msg("%s: %s", clt_status_name(status), clt_error_message());
-}
 
 static void fails(clt_status status, clt_status want, const char *text)
 {
     assert_int_equal(status, want);
     if (!strstr(clt_error_message(), text))
         fail_msg("message '%s' does not have '%s'", clt_error_message(), text);
-}
-
-static clt_value *layer(clt_graph *graph, clt_value *x, const char *weight, const char *bias,
-                        int64_t in, int64_t out)
-{
-    const int64_t dims[] = {out, in};
-    const clt_init init = {CLT_INIT_UNIFORM, 1 / sqrt((double)in), 0};
-    return clt_linear(x, clt_parameter(graph, weight, 2, dims, init),
-                      clt_parameter(graph, bias, 1, dims, init));
 }
 
 enum { WITH_LOSS = 1, WITH_GIVEN = 2 };
@@ -65,35 +37,17 @@ static clt_graph *build(int kind)
     return graph;
 }
 
-typedef struct lab {
-    clt_device **devices;
-    int n;
-    clt_graph *graph;
-    clt_store *store;
-    clt_trainer *trainer;
-} lab;
-
 static lab lab_open(const char *list, int kind, int accumulate)
 {
-    lab l;
     clt_trainer_options options;
     clt_trainer_options_init(&options);
     options.batch = MOST;
     options.accumulate = accumulate;
     options.poison = 1;
-    ok(clt_devices_open(runtime, list, NULL, &l.devices, &l.n));
-    l.graph = build(kind);
-    ok(clt_store_create(l.graph, l.devices, l.n, 11, &l.store));
-    ok(clt_trainer_create(l.graph, l.store, &options, &l.trainer));
+    lab l = lab_on(list, NULL);
+    lab_store(&l, build(kind), 11);
+    lab_trainer(&l, &options);
     return l;
-}
-
-static void lab_close(lab *l)
-{
-    clt_trainer_destroy(l->trainer);
-    clt_store_destroy(l->store);
-    clt_graph_destroy(l->graph);
-    clt_devices_close(l->devices, l->n);
 }
 
 static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0}, {"label", -1, labels, NULL, 0}};
@@ -398,21 +352,10 @@ static void test_refusals(void **state)
     clt_graph_destroy(graph);
 }
 
-static int open_runtime(void **state)
+static int set_up(void **state)
 {
-    (void)state;
-    for (int i = 0; i < MOST * IN; i++)
-        xs[i] = (float)((i * 37) % 101 - 50) / 40;
-    for (int i = 0; i < MOST; i++)
-        labels[i] = (i * 5 + i / 3) % CLASSES;
-    return clt_runtime_create(NULL, &runtime) != CLT_OK;
-}
-
-static int close_runtime(void **state)
-{
-    (void)state;
-    clt_runtime_destroy(runtime);
-    return 0;
+    make_samples(xs, labels, MOST, IN, CLASSES);
+    return open_runtime(state);
 }
 
 int main(void)
@@ -423,5 +366,5 @@ int main(void)
                                        cmocka_unit_test(test_output_in_buffer),
                                        cmocka_unit_test(test_parts_are_the_step),
                                        cmocka_unit_test(test_refusals)};
-    return cmocka_run_group_tests(tests, open_runtime, close_runtime);
+    return cmocka_run_group_tests(tests, set_up, close_runtime);
 }

@@ -1,0 +1,96 @@
+/* What tests of the trainer share: a graph with its devices, store and trainer. */
+#ifndef TESTS_TRAIN_LAB_H
+#define TESTS_TRAIN_LAB_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/devices.h"
+#include <cltrain/cltrain.h>
+
+static clt_runtime *runtime;
+
+static inline int open_runtime(void **state)
+{
+    (void)state;
+    return clt_runtime_create(NULL, &runtime) != CLT_OK;
+}
+
+static inline int close_runtime(void **state)
+{
+    (void)state;
+    clt_runtime_destroy(runtime);
+    return 0;
+}
+
+static inline void ok(clt_status status)
+{
+    if (status != CLT_OK)
+        fail_msg("%s: %s", clt_status_name(status), clt_error_message());
+}
+
+/* What is not there yet is NULL. */
+typedef struct lab {
+    clt_device **devices;
+    int n;
+    clt_graph *graph;
+    clt_store *store;
+    clt_trainer *trainer;
+} lab;
+
+/* Devices alone; options may be NULL. */
+static inline lab lab_on(const char *list, const clt_device_options *options)
+{
+    lab l = {0};
+    ok(clt_devices_open(runtime, list, options, &l.devices, &l.n));
+    return l;
+}
+
+/* Takes the graph, and makes a store of its parameters. */
+static inline void lab_store(lab *l, clt_graph *graph, uint64_t seed)
+{
+    l->graph = graph;
+    ok(clt_store_create(graph, l->devices, l->n, seed, &l->store));
+}
+
+static inline void lab_trainer(lab *l, const clt_trainer_options *options)
+{
+    ok(clt_trainer_create(l->graph, l->store, options, &l->trainer));
+}
+
+static inline void lab_close(lab *l)
+{
+    clt_trainer_destroy(l->trainer);
+    clt_store_destroy(l->store);
+    clt_graph_destroy(l->graph);
+    clt_devices_close(l->devices, l->n);
+}
+
+/* A linear layer with PyTorch's initialisation. */
+static inline clt_value *layer(clt_graph *graph, clt_value *x, const char *weight, const char *bias,
+                               int64_t in, int64_t out)
+{
+    const int64_t dims[] = {out, in};
+    const clt_init init = {CLT_INIT_UNIFORM, 1 / sqrt((double)in), 0};
+    return clt_linear(x, clt_parameter(graph, weight, 2, dims, init),
+                      clt_parameter(graph, bias, 1, dims, init));
+}
+
+/* Made-up samples of `in` numbers each, and their classes. */
+static inline void make_samples(float *xs, int32_t *labels, int count, int in, int classes)
+{
+    for (int i = 0; i < count * in; i++)
+        xs[i] = (float)((i * 37) % 101 - 50) / 40;
+    for (int i = 0; i < count; i++)
+        labels[i] = (i * 5 + i / 3) % classes;
+}
+
+#endif
