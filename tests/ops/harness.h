@@ -3,9 +3,10 @@
  *
  * A test gives a builder, a reference and a reference gradient; op_check runs the builder's graph
  * and its autodiff on the device as a plan with every value in a buffer of exact size, at the full
- * batch, a smaller one, one image and none, with the best variant and again with those for unknown
- * devices, from memory filled with signalling NaN, and compares; and it holds the reference
- * gradient against central differences of the reference. CLT_TEST_DEVICES chooses the device.
+ * batch, a smaller one, one image and none, from memory filled with signalling NaN, and compares;
+ * and it holds the reference gradient against central differences of the reference. Plans are made
+ * as for the device, as for a GPU, of portable variants, and with every other variant that accepts
+ * asked for by name. CLT_TEST_DEVICES chooses the device.
  */
 #ifndef TESTS_OPS_HARNESS_H
 #define TESTS_OPS_HARNESS_H
@@ -231,15 +232,25 @@ static inline void op_build_programs(const clt_plan *plan)
         }
 }
 
-static inline void op_bind(const op_test *t, const op_case *c, bool portable, op_bound *b)
+/* How a plan is made. */
+typedef struct op_mode {
+    bool as_gpu, portable;
+    char variants[OP_TEXT]; /* OP=NAME, or "" */
+} op_mode;
+
+static const op_mode op_as_device = {.as_gpu = false};
+
+static inline void op_bind(const op_test *t, const op_case *c, const op_mode *mode, op_bound *b)
 {
     *b = (op_bound){0};
     op_build_graph(t, c, b);
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
     clt_plan_options options = clt_plan_options_default(CLT_PLAN_EVALUATE, c->batch);
     clt_caps caps = op_devices[0]->caps;
-    if (portable)
-        caps.kind = CLT_KIND_OTHER;
+    if (mode->as_gpu)
+        caps.kind = CLT_KIND_GPU;
+    options.portable = mode->portable;
+    options.variants = mode->variants;
     options.separate = true;
     OP_OK(clt_buckets_create(b->graph, &sizes, &b->buckets));
     OP_OK(clt_plan_create(b->graph, &b->buckets, &caps, NULL, &options, &b->plan));
@@ -484,13 +495,46 @@ static inline bool op_has_batch(const op_case *c)
     return false;
 }
 
+/* Variants of the operators in the plan that accept their node and are not in `seen` yet ("OP=NAME
+ * " each), which gets them; `modes` gets a mode each. */
+static inline void op_list_variants(const op_bound *b, char *seen, size_t room, op_mode *modes,
+                                    int *count, int most)
+{
+    for (int i = 0; i < b->plan->n_nodes; i++) {
+        const clt_plan_node *pn = &b->plan->nodes[i];
+        const clt_target target = {.caps = &b->plan->caps,
+                                   .lanes = b->plan->options.lanes,
+                                   .max_batch = b->plan->options.max_batch};
+        for (const clt_variant *v = pn->node->op->variants; v && v->name; v++) {
+            char name[OP_TEXT], why[CLT_WHY];
+            snprintf(name, sizeof name, " %s=%s ", pn->node->op->name, v->name);
+            if (strstr(seen, name) || (v->accepts && !v->accepts(pn->node, &target, why)))
+                continue;
+            assert_true(strlen(seen) + strlen(name) < room);
+            strcat(seen, name);
+            if (v == pn->variant)
+                continue;
+            assert_true(*count < most);
+            op_mode mode = {.as_gpu = b->plan->caps.kind == CLT_KIND_GPU};
+            snprintf(mode.variants, sizeof mode.variants, "%.*s", (int)strlen(name) - 2, name + 1);
+            modes[(*count)++] = mode;
+        }
+    }
+}
+
 /* The whole check of one case; `differences`: also of the reference gradient. */
 static inline void op_check(op_test *t, const op_case *c, bool differences)
 {
+    enum { MOST = 24 };
+    op_mode modes[MOST] = {{.as_gpu = false}, {.as_gpu = true}, {.portable = true}};
     const int64_t counts[] = {c->batch, c->batch - 1, 1, 0};
-    for (int portable = 0; portable < 2; portable++) {
+    char seen[1024] = "";
+    int count = 3;
+    for (int m = 0; m < count; m++) {
         op_bound b;
-        op_bind(t, c, portable != 0, &b);
+        op_bind(t, c, &modes[m], &b);
+        if (m < 2)
+            op_list_variants(&b, seen, sizeof seen, modes, &count, MOST);
         for (int i = 0; i < 4; i++) {
             op_expected e;
             if ((i && !op_has_batch(c)) || (i == 1 && c->batch < 3) || (i == 2 && c->batch == 1) ||
@@ -498,7 +542,7 @@ static inline void op_check(op_test *t, const op_case *c, bool differences)
                 continue;
             op_expect(t, c, &b, counts[i], &e);
             op_run(t, c, &b, counts[i], &e);
-            if (!i && !portable && differences && t->backward)
+            if (!i && !m && differences && t->backward)
                 op_differences(t, c, &b, counts[i], &e);
             op_forget(&e);
         }

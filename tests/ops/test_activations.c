@@ -216,7 +216,7 @@ static void nan_stays(void **state)
     (void)state;
     op_bound b;
     op_expected e;
-    op_bind(&t, &c, false, &b);
+    op_bind(&t, &c, &op_as_device, &b);
     op_expect(&t, &c, &b, 1, &e);
     e.y[0][0] = NAN;
     op_run(&t, &c, &b, 1, &e);

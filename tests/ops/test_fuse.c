@@ -85,7 +85,7 @@ static void test_chain(void **state)
                                   {CLT_F32, 1, {5}, OP_RANDOM, true, NULL}},
                            .batch = batches[i]};
         op_bound b;
-        op_bind(&t, &c, false, &b);
+        op_bind(&t, &c, &op_as_device, &b);
         /* Forward: all but the last product is one node, since backward uses the sigmoid. */
         assert_string_equal(b.plan->nodes[0].node->op->name, "map");
         assert_int_equal(count_nodes(b.plan->graph, "scale", CLT_LAYOUT_PLAIN), 0);
@@ -110,7 +110,7 @@ static void test_lanes(void **state)
                                   {CLT_F32, 3, {3, 1, 1}, OP_RANDOM, true, NULL}},
                            .batch = batches[i]};
         op_bound b;
-        op_bind(&t, &c, false, &b);
+        op_bind(&t, &c, &op_as_device, &b);
         if (clt_caps_is_cpu(&op_devices[0]->caps))
             assert_true(count_nodes(b.plan->graph, "map", CLT_LAYOUT_LANES) >= 1);
         op_unbind(&b);
@@ -199,7 +199,7 @@ static void test_epilogues(void **state)
                            .batch = 11,
                            .attr = &kind};
         op_bound b;
-        op_bind(&t, &c, false, &b);
+        op_bind(&t, &c, &op_as_device, &b);
         assert_string_equal(clt_graph_find(b.plan->graph, "y0")->producer->op->name, "linear");
         op_unbind(&b);
         op_check(&t, &c, true);

@@ -199,7 +199,7 @@ static void test_activations(void **state)
             op_bound b;
             op_check(&fused, &c, true);
             /* The two GELUs, whose gradient needs their operand, stay apart. */
-            op_bind(&fused, &c, false, &b);
+            op_bind(&fused, &c, &op_as_device, &b);
             const clt_linear_attr *attr = clt_graph_find(b.plan->graph, "y0")->producer->attr;
             const bool joined = clt_graph_find(b.plan->graph, "y0")->producer->op == &clt_op_linear;
             assert_int_equal(joined,

@@ -2,7 +2,7 @@
 """Times PyTorch on LeNet and Fashion-MNIST, and trains it: what this runtime is compared with. Run by hand.
 
     torch_lenet.py speed    [--compile] [--channels-last] [--bytes] [--threads 2] [--steps 30] [--runs 15]
-    torch_lenet.py accuracy [--seed 0] [--epochs 10] [--lr 0.2]
+    torch_lenet.py accuracy [--seed 0] [--epochs 10] [--lr 0.2] [--cosine]
     torch_lenet.py memory   [--bytes]
 
 One JSON object on standard output. The loop has no loader: the whole set lies in memory, and a batch is one index_select
@@ -14,6 +14,7 @@ least). The loss is read once a stretch.
 
 import argparse
 import json
+import math
 import os
 import resource
 import statistics
@@ -104,12 +105,16 @@ def speed(trainer, options):
 
 def accuracy(trainer, options):
     images, labels = trainer.load("t10k")
-    epochs = []
+    epochs, step = [], 0
+    total = options.epochs * -(-len(trainer.labels) // options.batch)
     for _ in range(options.epochs):
         for x, y in trainer.batches():
+            if options.cosine:
+                trainer.optimizer.param_groups[0]["lr"] = options.lr * 0.5 * (1 + math.cos(math.pi * step / total))
             trainer.step(x, y)
+            step += 1
         epochs.append(trainer.accuracy(images, labels))
-    return {"seed": options.seed, "test_accuracy": epochs[-1], "epochs": epochs}
+    return {"seed": options.seed, "cosine": options.cosine, "test_accuracy": epochs[-1], "epochs": epochs}
 
 
 def memory(trainer, options):
@@ -131,6 +136,7 @@ def main():
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--mode", default="default", help="torch.compile's mode")
     parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--cosine", action="store_true", help="accuracy: lr falls to 0 as half a cosine")
     parser.add_argument("--bytes", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
