@@ -2,7 +2,7 @@
 # Installs the build to a folder of its own, moves that folder, and builds programs against it: with
 # find_package, with pkg-config, and the example programs.
 set -eu
-root=$1 build=$2 cmake=$3 cc=$4
+root=$1 build=$2 cmake=$3 cc=$4 generator=$5
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 
@@ -11,7 +11,7 @@ mv "$work/first" "$work/prefix"
 prefix=$work/prefix
 
 build_with_cmake() {
-    "$cmake" -S "$1" -B "$2" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
+    "$cmake" -S "$1" -B "$2" -G "$generator" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
         -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" >"$work/log" 2>&1 &&
         "$cmake" --build "$2" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 }
