@@ -233,6 +233,7 @@ static void print_end(const run *r)
     else
         printf("done: %lld steps%s%s\n", (long long)clt_trainer_steps(r->job.trainer),
                dir ? "; saved in " : "", dir ? dir : "");
+    fflush(stdout); /* closing may take a moment: compiled kernels are stored */
 }
 
 /* Also of a run that stopped or failed; the message of its end is kept. */
