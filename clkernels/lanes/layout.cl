@@ -7,7 +7,7 @@
  * kernel bytes_to_lanes(x, x_at, y, y_at, rest, n, scale, shift)
  *   the same from uchar, as x * scale + shift
  */
-#include "common.clh"
+#include "transpose.clh"
 
 #define CHUNK 64
 
@@ -18,16 +18,22 @@ KERNEL void plain_to_lanes(global const float *x, long x_at, global float *y, lo
     const int begin = (int)get_global_id(0) * CHUNK;
     const int end = min(begin + CHUNK, rest);
     const int images = min(n - block * LANES, LANES);
-    float part[CHUNK * LANES];
-    for (int l = 0; l < LANES; l++) {
-        /* Past the batch, the first image again: read-only memory that exists. */
-        global const float *from = x + x_at + (long)(block * LANES + (l < images ? l : 0)) * rest;
-        for (int i = begin; i < end; i++)
-            part[(i - begin) * LANES + l] = from[i];
+    /* Past the batch, the first image again: read-only memory that exists. */
+#define IMAGE(l) ((long)(block * LANES + ((l) < images ? (l) : 0)) * rest)
+    global const float *from = x + x_at;
+    global float *to = y + y_at + (long)block * rest * LANES;
+    int i = begin;
+    for (; i + LANES <= end; i += LANES) {
+        vecf a[LANES], b[LANES];
+#define GET_IMAGE(l, r, s) a[l] = LOAD(from + IMAGE(l) + i);
+        FOR_A(LANES, GET_IMAGE, 0, 0)
+        CLT_TRANSPOSE(a, b)
+#define PUT_LANES(j, r, s) STORE(a[j], to + (i + j) * LANES);
+        FOR_A(LANES, PUT_LANES, 0, 0)
     }
-    global float *to = y + y_at + ((long)block * rest + begin) * LANES;
-    for (int i = 0; i < (end - begin) * LANES; i++)
-        to[i] = part[i];
+    for (; i < end; i++)
+        for (int l = 0; l < LANES; l++)
+            to[i * LANES + l] = from[IMAGE(l) + i];
 }
 
 KERNEL void lanes_to_plain(global const float *x, long x_at, global float *y, long y_at, int rest,
@@ -38,11 +44,19 @@ KERNEL void lanes_to_plain(global const float *x, long x_at, global float *y, lo
     const int end = min(begin + CHUNK, rest);
     const int images = min(n - block * LANES, LANES);
     global const float *from = x + x_at + (long)block * rest * LANES;
-    for (int l = 0; l < images; l++) {
-        global float *to = y + y_at + (long)(block * LANES + l) * rest;
-        for (int i = begin; i < end; i++)
-            to[i] = from[i * LANES + l];
+    global float *to = y + y_at + (long)block * LANES * rest;
+    int i = begin;
+    for (; images == LANES && i + LANES <= end; i += LANES) {
+        vecf a[LANES], b[LANES];
+#define GET_LANES(j, r, s) a[j] = LOAD(from + (i + j) * LANES);
+        FOR_A(LANES, GET_LANES, 0, 0)
+        CLT_TRANSPOSE(a, b)
+#define PUT_IMAGE(l, r, s) STORE(a[l], to + (long)(l)*rest + i);
+        FOR_A(LANES, PUT_IMAGE, 0, 0)
     }
+    for (int l = 0; l < images; l++)
+        for (int k = i; k < end; k++)
+            to[(long)l * rest + k] = from[k * LANES + l];
 }
 
 KERNEL void bytes_to_lanes(global const uchar *x, long x_at, global float *y, long y_at, int rest,
