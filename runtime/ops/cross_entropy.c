@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "ops/loss.h"
 #include "ops/ops.h"
+#include "ops/rows_cpu.h"
 
 static clt_status infer(const clt_node *node, clt_type *out)
 {
@@ -89,8 +90,39 @@ static void emit_lanes(const clt_node *node, const clt_target *target, clt_progr
     clt_loss_total(program, target, sums, counts, parts);
 }
 
+static bool accepts_rows(const clt_node *node, const clt_target *target, char *why)
+{
+    return clt_rows_cpu_accepts(node, target, 1, why);
+}
+
+/* As arg_attr, without the distance of classes. */
+static void arg_attr_rows(const clt_node *node, clt_program *program)
+{
+    const clt_cross_entropy_attr *attr = node->attr;
+    clt_arg_long(program, clt_loss_positions(node, 1));
+    clt_arg_int(program, clt_fixed(clt_loss_classes(node)));
+    clt_arg_float(program, attr->label_smoothing);
+    clt_arg_int(program, clt_fixed(attr->ignore_index));
+}
+
+static void emit_rows(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const int64_t parts = clt_loss_parts(target, clt_loss_positions(node, 1));
+    const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
+    clt_rows_cpu_begin(program, target, "cross_entropy");
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_scratch(program, sums);
+    clt_arg_scratch(program, counts);
+    arg_attr_rows(node, program);
+    clt_arg_int(program, clt_fixed(parts));
+    clt_range1(program, clt_fixed(parts), 1);
+    clt_loss_total(program, target, sums, counts, parts);
+}
+
 static const clt_variant variants[] = {
     {"lanes", clt_accepts_lanes, emit_lanes},
+    {"rows_cpu", accepts_rows, emit_rows},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
@@ -167,8 +199,19 @@ static void emit_grad_lanes(const clt_node *node, const clt_target *target, clt_
     clt_range1(program, clt_extent_blocks(target), 1);
 }
 
+static void emit_grad_rows(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    clt_rows_cpu_begin(program, target, "cross_entropy_grad");
+    for (int i = 0; i < 3; i++)
+        clt_arg_in(program, i);
+    clt_arg_out(program, 0);
+    arg_attr_rows(node, program);
+    clt_rows_cpu_range(program, target, clt_loss_positions(node, 1), clt_loss_classes(node));
+}
+
 static const clt_variant grad_variants[] = {
     {"lanes", clt_accepts_lanes, emit_grad_lanes},
+    {"rows_cpu", accepts_rows, emit_grad_rows},
     {"portable", clt_accepts_plain, emit_grad_portable},
     {0},
 };

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "ops/nn.h"
 #include "ops/ops.h"
+#include "ops/rows_cpu.h"
 
 static clt_status infer(const clt_node *node, clt_type *out)
 {
@@ -75,7 +76,30 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_range_items(program, target, clt_extent_elements(&vectors));
 }
 
+static bool accepts_rows(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_softmax_attr *attr = node->attr;
+    return clt_rows_cpu_accepts(node, target, attr->axis, why);
+}
+
+static void emit_rows(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_softmax_attr *attr = node->attr;
+    const clt_type *x = &node->in[0]->type;
+    const int64_t columns = x->dims[attr->axis];
+    clt_rows_cpu_begin(program, target, node->n_in > 1 ? "softmax_grad" : "softmax");
+    for (int i = 0; i < node->n_in; i++)
+        clt_arg_in(program, i);
+    clt_arg_out(program, 0);
+    const clt_extent rows = clt_extent_dim(clt_dims_product(x, 0, attr->axis));
+    clt_arg_long(program, rows);
+    clt_arg_int(program, clt_fixed(columns));
+    clt_arg_int(program, clt_fixed(is_log(node)));
+    clt_rows_cpu_range(program, target, rows, columns);
+}
+
 static const clt_variant variants[] = {
+    {"rows_cpu", accepts_rows, emit_rows},
     {"portable", NULL, emit_portable},
     {0},
 };

@@ -82,6 +82,8 @@ static const struct shape {
     {2, {CLT_BATCH, 1}, 1, 0, 0},      {2, {CLT_BATCH, 7}, 13, 0.1, 1},
     {3, {CLT_BATCH, 5, 3}, 5, 0.3, 1}, {4, {CLT_BATCH, 3, 2, 5}, 3, 0, 1},
     {2, {CLT_BATCH, 3}, 5, 1, 0},      {3, {CLT_BATCH, 2, 97}, 53, 0, 1},
+    {2, {CLT_BATCH, 16}, 3, 0, 0},     {2, {CLT_BATCH, 37}, 11, 0.2, 1},
+    {2, {CLT_BATCH, 67}, 17, 0, 1},
 };
 
 static op_case case_of(const struct shape *s, char *text)
@@ -111,12 +113,14 @@ static void test_shapes(void **state)
  * count in the weight. */
 static void test_no_class(void **state)
 {
-    static const struct shape s = {2, {CLT_BATCH, 4}, 5, 0, 0};
-    static const double labels[2][5] = {{1, 4, 0, 3, -100}, {1, 2, -1, 3, 0}};
+    static const struct shape few = {2, {CLT_BATCH, 4}, 5, 0, 0},
+                              many = {2, {CLT_BATCH, 33}, 5, 0, 0};
+    static const double labels[4][5] = {
+        {1, 4, 0, 3, -100}, {1, 2, -1, 3, 0}, {1, 33, 32, 3, -100}, {1, 2, -1, 3, 0}};
     char text[OP_TEXT];
     (void)state;
-    for (int i = 0; i < 2; i++) {
-        op_case c = case_of(&s, text);
+    for (int i = 0; i < 4; i++) {
+        op_case c = case_of(i < 2 ? &few : &many, text);
         c.in[1].set = labels[i];
         op_check(&test, &c, false);
     }
