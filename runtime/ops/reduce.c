@@ -94,6 +94,33 @@ static clt_extent times(clt_extent e, int64_t factor)
     return (clt_extent){e.mul * factor, e.pre, e.div, e.add * factor};
 }
 
+/* The kernels' arguments behind operands and result. */
+static void arg_reduction(clt_program *p, const reduction *r, bool divide)
+{
+    clt_arg_long(p, r->count);
+    clt_arg_int(p, clt_fixed((int)r->parts));
+    clt_arg_long(p, r->length);
+    clt_arg_int(p, clt_fixed(divide));
+    clt_arg_walk_sizes(p, &r->kept, DIMS);
+    clt_arg_walk_strides(p, &r->kept, 0, DIMS);
+    clt_arg_walk_sizes(p, &r->reduced, DIMS);
+    clt_arg_walk_strides(p, &r->reduced, 0, DIMS);
+}
+
+/* Joins partial results in order. */
+static void emit_parts(clt_program *p, const clt_target *target, const reduction *r, int scratch,
+                       const char *kernel, bool divide)
+{
+    clt_launch_begin(p, "portable/reduce.cl", kernel, "%s", "");
+    clt_arg_scratch(p, scratch);
+    clt_arg_out(p, 0);
+    clt_arg_long(p, r->count);
+    clt_arg_int(p, clt_fixed((int)r->parts));
+    clt_arg_long(p, r->length);
+    clt_arg_int(p, clt_fixed(divide));
+    range(p, target, r->count);
+}
+
 /* `divide`: by the length. */
 static void emit_reduction(const clt_node *node, const clt_target *target, clt_program *p,
                            const char *kernel, bool divide)
@@ -109,26 +136,11 @@ static void emit_reduction(const clt_node *node, const clt_target *target, clt_p
         clt_arg_scratch(p, scratch);
     else
         clt_arg_out(p, 0);
-    clt_arg_long(p, r.count);
-    clt_arg_int(p, clt_fixed((int)r.parts));
-    clt_arg_long(p, r.length);
-    clt_arg_int(p, clt_fixed(divide && r.parts == 1));
-    clt_arg_walk_sizes(p, &r.kept, DIMS);
-    clt_arg_walk_strides(p, &r.kept, 0, DIMS);
-    clt_arg_walk_sizes(p, &r.reduced, DIMS);
-    clt_arg_walk_strides(p, &r.reduced, 0, DIMS);
+    arg_reduction(p, &r, divide && r.parts == 1);
     range(p, target, items);
-    if (r.parts == 1)
-        return;
-    clt_launch_begin(p, "portable/reduce.cl", strcmp(kernel, "largest") ? "add_parts" : "max_parts",
-                     "%s", "");
-    clt_arg_scratch(p, scratch);
-    clt_arg_out(p, 0);
-    clt_arg_long(p, r.count);
-    clt_arg_int(p, clt_fixed((int)r.parts));
-    clt_arg_long(p, r.length);
-    clt_arg_int(p, clt_fixed(divide));
-    range(p, target, r.count);
+    if (r.parts > 1)
+        emit_parts(p, target, &r, scratch, strcmp(kernel, "largest") ? "add_parts" : "max_parts",
+                   divide);
 }
 
 static void emit_sum(const clt_node *node, const clt_target *target, clt_program *p)
@@ -149,6 +161,70 @@ static void emit_max(const clt_node *node, const clt_target *target, clt_program
 static void emit_max_count(const clt_node *node, const clt_target *target, clt_program *p)
 {
     emit_reduction(node, target, p, "count_equal", false);
+}
+
+/* --- sums of columns on CPUs --------------------------------------------------------------------
+ */
+
+enum { WIDTH = 64 }; /* results of a work-item */
+
+static bool accepts_columns(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_caps *caps = target->caps;
+    const reduction r = reduction_of(node, target);
+    const int last = r.kept.rank - 1;
+    if (!clt_caps_is_cpu(caps))
+        return clt_decline(why, "made for CPUs");
+    if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)
+        return clt_decline(why, "vectors of %d floats", caps->vector_width);
+    if (last < 0 || !r.reduced.rank || r.kept.strides[0][last] != 1)
+        return clt_decline(why, "the results do not lie side by side in the operand");
+    if (r.kept.dims[last] < WIDTH / 2)
+        return clt_decline(why, "%lld results side by side", (long long)r.kept.dims[last]);
+    return true;
+}
+
+/* Shares of the elements, so that all compute units have work; each of some length. */
+static int64_t column_parts(const reduction *r, const clt_target *target, int64_t items)
+{
+    const int64_t wanted = 4 * (int64_t)target->caps->compute_units;
+    const int64_t most = clt_extent_at(r->length, target->max_batch) / 64;
+    const int64_t parts = items ? (wanted + items - 1) / items : 1;
+    return parts > most ? (most ? most : 1) : parts;
+}
+
+static void emit_columns(const clt_node *node, const clt_target *target, clt_program *p,
+                         bool divide)
+{
+    reduction r = reduction_of(node, target);
+    const int last = r.kept.rank - 1;
+    int64_t groups = (r.kept.dims[last] + WIDTH - 1) / WIDTH;
+    for (int k = 0; k < last; k++)
+        groups *= r.kept.dims[k];
+    const clt_extent items = clt_extent_dim(groups);
+    r.parts = column_parts(&r, target, clt_extent_at(items, target->max_batch));
+    const int scratch =
+        r.parts > 1 ? clt_scratch_add(p, times(r.count, r.parts * (int64_t)sizeof(float))) : -1;
+    clt_launch_begin(p, "cpu/columns.cl", "add", "-DVW=%d", target->caps->vector_width);
+    clt_arg_in(p, 0);
+    if (r.parts > 1)
+        clt_arg_scratch(p, scratch);
+    else
+        clt_arg_out(p, 0);
+    arg_reduction(p, &r, divide && r.parts == 1);
+    clt_range1(p, times(items, r.parts), 1);
+    if (r.parts > 1)
+        emit_parts(p, target, &r, scratch, "add_parts", divide);
+}
+
+static void emit_sum_columns(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    emit_columns(node, target, p, false);
+}
+
+static void emit_mean_columns(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    emit_columns(node, target, p, true);
 }
 
 /* --- gradients ------------------------------------------------------------------------------- */
@@ -209,8 +285,22 @@ static clt_status max_gradient(const clt_node *node, clt_value *const *dy, const
 
 CLT_ELEMENTWISE_OP(max_grad, 4, NULL, NULL);
 
+static const clt_variant variants_sum[] = {
+    {"columns_cpu", accepts_columns, emit_sum_columns},
+    {"portable", NULL, emit_sum},
+    {0},
+};
+
+static const clt_variant variants_mean[] = {
+    {"columns_cpu", accepts_columns, emit_mean_columns},
+    {"portable", NULL, emit_mean},
+    {0},
+};
+
+static const clt_variant variants_max[] = {{"portable", NULL, emit_max}, {0}};
+static const clt_variant variants_max_count[] = {{"portable", NULL, emit_max_count}, {0}};
+
 #define REDUCTION(NAME, N, GRADIENT)                                                               \
-    static const clt_variant variants_##NAME[] = {{"portable", NULL, emit_##NAME}, {0}};           \
     const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
                                   .min_in = N,                                                     \
                                   .max_in = N,                                                     \
