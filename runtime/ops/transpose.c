@@ -57,8 +57,8 @@ static double no_flops(const clt_node *node, int64_t n)
     return 0;
 }
 
-/* In the order of the result: each work-item writes neighbours. */
-static void emit(const clt_node *node, const clt_target *target, clt_program *p)
+/* In the order of the result. */
+static clt_move move_of(const clt_node *node)
 {
     const transpose_attr *attr = node->attr;
     const clt_type *in = &node->in[0]->type, *out = &node->out[0]->type;
@@ -67,10 +67,57 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p)
     clt_row_major(in->rank, in->dims, strides);
     for (int k = 0; k < in->rank; k++)
         move.walk.strides[0][k] = strides[attr->permutation[k]];
+    return move;
+}
+
+static bool accepts_tiles(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_caps *caps = target->caps;
+    clt_move move = move_of(node);
+    const clt_walk *w = &move.walk;
+    clt_walk_merge(&move.walk);
+    if (!clt_caps_is_cpu(caps))
+        return clt_decline(why, "made for CPUs");
+    if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)
+        return clt_decline(why, "vectors of %d floats", caps->vector_width);
+    if (clt_dtype_size(move.dtype) != 4)
+        return clt_decline(why, "elements of %d bytes", clt_dtype_size(move.dtype));
+    if (w->rank < 2 || w->rank > 3 || w->strides[0][w->rank - 2] != 1)
+        return clt_decline(why, "no transposition of matrices");
+    return true;
+}
+
+/* The last two of the merged dimensions change places; the one before them is repeated. */
+static void emit_tiles(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { TILE = 64 };
+    clt_move move = move_of(node);
+    clt_walk_merge(&move.walk);
+    const clt_walk *w = &move.walk;
+    const int last = w->rank - 1;
+    const clt_extent n1 = clt_extent_dim(w->dims[last - 1]), n2 = clt_extent_dim(w->dims[last]);
+    clt_launch_begin(p, "cpu/transpose.cl", "transpose", "-DLANES=%d", target->caps->vector_width);
+    clt_arg_in(p, 0);
+    clt_arg_out(p, 0);
+    clt_arg_long(p, n1);
+    clt_arg_long(p, n2);
+    clt_arg_long(p, last > 1 ? clt_extent_dim(w->strides[0][0]) : clt_fixed(0));
+    clt_arg_long(p, clt_extent_dim(w->strides[0][last]));
+    clt_range3(p, clt_extent_ceil(n2, TILE, 1), clt_extent_ceil(n1, TILE, 1),
+               last > 1 ? clt_extent_dim(w->dims[0]) : clt_fixed(1), 1, 1, 1);
+}
+
+static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = move_of(node);
     clt_move_emit(&move, 0, target, p);
 }
 
-static const clt_variant variants[] = {{"portable", NULL, emit}, {0}};
+static const clt_variant variants[] = {
+    {"tiles_cpu", accepts_tiles, emit_tiles},
+    {"portable", NULL, emit_portable},
+    {0},
+};
 
 const clt_op clt_op_transpose = {.name = "transpose",
                                  .min_in = 1,
