@@ -1,0 +1,100 @@
+"""The offline compilers: those that are installed, and those fetched into a folder of their own."""
+import glob
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+# Debian 12's, with the libraries that clang and ocloc bring along; unpacked, not installed: ocloc's package
+# would add an OpenCL platform without a device to the system.
+PACKAGES = ["clang-16", "libllvm16", "libclang-cpp16", "libclang-common-16-dev", "rocm-device-libs", "libclc-16",
+            "libclc-16-dev", "intel-opencl-icd", "libigdgmm12", "libigc1", "libigdfcl1", "libopencl-clang14",
+            "libllvmspirvlib14", "libllvm14", "libclang-cpp14", "libz3-4", "libedit2", "libxml2"]  # fmt: skip
+WHEEL = "nvidia-cuda-nvcc"
+
+
+def say(text):
+    print(f"gpu-compile: {text}", file=sys.stderr)
+
+
+def run(command, cwd=None):
+    """None if it went well, else what it said."""
+    try:
+        result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return None if result.returncode == 0 else (result.stderr.strip().splitlines() or ["failed"])[-1]
+
+
+def installed(package):
+    return run(["dpkg-query", "-W", package]) is None
+
+
+def fetch_debian(folder):
+    part = folder.with_suffix(".part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    say("fetching Debian's clang-16, rocm-device-libs, libclc-16 and intel-opencl-icd")
+    # An apt that runs as root without its user's rights to the folder warns and goes on.
+    problem = run(["apt-get", "-q", "download", *(p for p in PACKAGES if not installed(p))], part)
+    for package in sorted(part.glob("*.deb")):
+        problem = problem or run(["dpkg", "-x", str(package), str(part)])
+        package.unlink()
+    return problem or part.rename(folder) and None
+
+
+def fetch_wheel(folder):
+    part = folder.with_suffix(".part")
+    shutil.rmtree(part, ignore_errors=True)
+    say(f"fetching PyPI's {WHEEL} for ptxas")
+    problem = run([sys.executable, "-m", "pip", "--disable-pip-version-check", "--timeout", "15", "--retries", "1",
+                   "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", str(part), WHEEL])  # fmt: skip
+    for wheel in part.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                if name.endswith("/bin/ptxas"):
+                    os.chmod(archive.extract(name, part), 0o755)
+        wheel.unlink()
+    return problem or part.rename(folder) and None
+
+
+def fetch(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, get in (("debian", fetch_debian), ("nvidia", fetch_wheel)):
+        if not (folder / name).is_dir():
+            problem = get(folder / name)
+            if problem:
+                say(f"{name}: {problem}")
+
+
+def first(*patterns):
+    for pattern in patterns:
+        for path in sorted(glob.glob(str(pattern))):
+            return path
+    return None
+
+
+class Compilers:
+    """Paths, None where there is nothing."""
+
+    def __init__(self, folder):
+        own = pathlib.Path(folder).resolve() / "debian"
+        roots = [pathlib.Path("/"), own]
+        self.clang = first(*(r / "usr/lib/llvm-16/bin/clang" for r in roots))
+        bitcode = first(*(r / "usr/lib/*/amdgcn/bitcode/opencl.bc" for r in roots))
+        self.amd = bitcode and os.path.dirname(bitcode)
+        self.libclc = first(*(r / "usr/lib/clc/nvptx64--nvidiacl.bc" for r in roots))
+        self.ptxas = shutil.which("ptxas") or first(own.parent / "nvidia/nvidia/*/bin/ptxas")
+        self.ocloc = shutil.which("ocloc") or first(own / "usr/bin/ocloc")
+        libraries = [str(own / "usr/lib/llvm-16/lib"), *glob.glob(str(own / "usr/lib/*-linux-gnu"))]
+        libraries += [p for p in [os.environ.get("LD_LIBRARY_PATH")] if p]
+        self.environment = dict(os.environ, LD_LIBRARY_PATH=":".join(libraries))
+
+    def missing(self, vendor):
+        """What the vendor's kernels cannot be compiled without, or None."""
+        needs = {"amd": {"clang-16": self.clang, "rocm-device-libs": self.amd},
+                 "nvidia": {"clang-16": self.clang, "libclc-16": self.libclc, "ptxas": self.ptxas},
+                 "intel": {"ocloc": self.ocloc}}[vendor]  # fmt: skip
+        return ", ".join(name for name, path in needs.items() if not path) or None

@@ -1,0 +1,136 @@
+"""What each target is compiled with, and what one kernel's compiler says of it."""
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+from assembly import Inner, bodies
+
+# target: (vendor, most waves or warps a SIMD or multiprocessor holds)
+TARGETS = {"gfx906": ("amd", 10), "gfx90a": ("amd", 8), "gfx1030": ("amd", 16),
+           "sm_75": ("nvidia", 32), "sm_80": ("nvidia", 64), "sm_90": ("nvidia", 64),
+           "tgllp": ("intel", 0), "dg2": ("intel", 0), "pvc": ("intel", 0)}  # fmt: skip
+SHARED = {"sm_75": 64 << 10, "sm_80": 164 << 10, "sm_90": 228 << 10}
+GROUPS = {"sm_75": 16, "sm_80": 32, "sm_90": 32}
+COMMON = ["-x", "cl", "-cl-std=CL1.2", "-Wno-everything", "-Xclang", "-finclude-default-header", "-O3"]
+
+
+class Figures:
+    """Of one kernel on one target; None: not known."""
+
+    def __init__(self):
+        self.registers = self.spills = self.scratch = self.local = None
+        self.waves = self.occupancy = self.inner = None
+
+
+class Failure(Exception):
+    """What a compiler said."""
+
+
+def call(command, compilers):
+    result = subprocess.run([str(c) for c in command], capture_output=True, text=True, env=compilers.environment)
+    said = result.stdout + result.stderr
+    if result.returncode:
+        lines = [line for line in said.splitlines() if "error" in line.lower()] or said.splitlines() or ["no message"]
+        raise Failure("; ".join(lines[:3]))
+    return said
+
+
+def compile_amd(compilers, target, source, options, folder):
+    """{kernel: figures} of a source file."""
+    out = folder / "out.s"
+    said = call([compilers.clang, *COMMON, "--target=amdgcn-amd-amdhsa", f"-mcpu={target}",
+                 f"--rocm-device-lib-path={compilers.amd}", "-Rpass-analysis=kernel-resource-usage", *options, "-S",
+                 source, "-o", out], compilers)  # fmt: skip
+    figures, at = {}, None
+    for line in said.splitlines():
+        match = re.search(r"remark:\s+([^:]+): (\S+) \[-Rpass", line)
+        if not match:
+            continue
+        key, value = match.group(1).strip(), match.group(2)
+        if key == "Function Name":
+            at = figures[value] = Figures()
+            at.spills = 0
+        elif key == "VGPRs" or key == "AGPRs":
+            at.registers = (at.registers or 0) + int(value)
+        elif key.startswith("ScratchSize"):
+            at.scratch = int(value)
+        elif key.startswith("Occupancy"):
+            at.waves = int(value)
+            at.occupancy = at.waves / TARGETS[target][1]
+        elif key.endswith("Spill"):
+            at.spills += int(value)
+        elif key.startswith("LDS"):
+            at.local = int(value)
+    for name, lines in bodies(out.read_text(), "amd").items():
+        if name in figures:
+            figures[name].inner = Inner(lines, "amd")
+    return figures
+
+
+def nvidia_occupancy(target, figures, items):
+    """Share of a multiprocessor's warps, by registers, shared memory and groups."""
+    most = TARGETS[target][1]
+    warps = max(1, (items + 31) // 32)
+    registers = (max(figures.registers, 16) * 32 + 255) // 256 * 256 * warps
+    groups = min(65536 // registers, GROUPS[target], most // warps)
+    groups = min(groups, SHARED[target] // ((figures.local or 0) + 1024))
+    return groups * warps / most
+
+
+def compile_nvidia(compilers, target, source, options, folder, sizes):
+    ptx = folder / "out.ptx"
+    call([compilers.clang, *COMMON, "--target=nvptx64-nvidia-nvcl", "-march=sm_75", "-nogpulib", "-Xclang",
+          "-mlink-builtin-bitcode", "-Xclang", compilers.libclc, *options, "-S", source, "-o", ptx], compilers)  # fmt: skip
+    said = call([compilers.ptxas, "-v", f"-arch={target}", ptx, "-o", folder / "out.cubin"], compilers)
+    figures, at = {}, None
+    for line in said.splitlines():
+        name = re.search(r"Compiling entry function '(\w+)'", line)
+        if name:
+            at = figures[name.group(1)] = Figures()
+        spills = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)
+        if spills and at:
+            at.spills = int(spills.group(2)) + int(spills.group(3))
+            at.scratch = int(spills.group(1))
+        used = re.search(r"Used (\d+) registers", line)
+        if used and at:
+            at.registers = int(used.group(1))
+            smem = re.search(r"(\d+) bytes smem", line)
+            at.local = int(smem.group(1)) if smem else 0
+    for name, lines in bodies(ptx.read_text(), "nvidia").items():
+        if name in figures:
+            f = figures[name]
+            f.inner = Inner(lines, "nvidia")
+            f.occupancy = nvidia_occupancy(target, f, sizes.get(name, 64))
+            f.waves = round(f.occupancy * TARGETS[target][1])
+    return figures
+
+
+def compile_intel(compilers, target, source, options, folder, names):
+    said = call([compilers.ocloc, "compile", "-q", "-file", source, "-device", target, "-out_dir", folder, "-options",
+                 " ".join(["-cl-std=CL1.2", "-w", *options])], compilers)  # fmt: skip
+    figures = {}
+    for name in names:
+        figures[name] = Figures()
+        spilled = re.search(rf"kernel {name}\b.*?spill\w*\D+(\d+)", said)
+        figures[name].spills = int(spilled.group(1)) if spilled else None
+    return figures
+
+
+def compile_kernels(compilers, target, root, file, options, sizes):
+    """{kernel: figures} of the kernels in `sizes` (kernel: work-items of a group)."""
+    vendor = TARGETS[target][0]
+    source = Path(root) / "clkernels" / file
+    given = ["-I" + str(Path(root) / "clkernels"), *options.split()]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if vendor == "amd":
+            figures = compile_amd(compilers, target, source, given, folder)
+        elif vendor == "nvidia":
+            figures = compile_nvidia(compilers, target, source, given, folder, sizes)
+        else:
+            figures = compile_intel(compilers, target, source, given, folder, sizes)
+    lost = [k for k in sizes if k not in figures]
+    if lost:
+        raise Failure(f"the compiler said nothing of {', '.join(lost)}")
+    return {k: figures[k] for k in sizes}
