@@ -4,7 +4,7 @@
  *
  * A work-group computes TM x TN elements. It copies KB rows of op(B) into local memory, as panels
  * NV vectors wide (transposing them on the way if B is stored [N, K]), and multiplies every MR rows
- * of op(A) with all panels in MR x NV accumulators. A stored [K, M] is copied likewise, MR columns
+ * of op(A) with all panels in MR x NV accumulators. A stored [K, M] is copied likewise, 2 * MR columns
  * at a time. The copies pay even where they do not transpose: rows at a power of two's distance
  * would evict each other from the caches. Panels hold zeros beyond column N; rows beyond M repeat
  * the last one; neither is stored, so neighbours never write each other's elements.
@@ -12,43 +12,50 @@
  * Build options: VW (4, 8, 16: lanes of a vector), MR, NV, KB, NP (most panels).
  */
 #include "activation.clh"
+#define LANES VW
+#include "lanes/transpose.clh"
 
-#define CAT2(a, b) a##b
-#define CAT(a, b) CAT2(a, b)
-#define VEC CAT(float, VW)
-#define VLOAD CAT(vload, VW)
-#define VSTORE CAT(vstore, VW)
 #define NR (NV * VW)
+#define STRIP (KB * MR) /* floats of a strip; MR is even and below 32 */
 
-static inline VEC activate_vector(VEC x, int act, float slope)
+static inline vecf activate_vector(vecf x, int act, float slope)
 {
-    CLT_ACTIVATE_BODY(VEC)
+    CLT_ACTIVATE_BODY(vecf)
 }
 
-/* panel[k][0 .. NR) = op(B)[k0 + k][n0 .. n0 + NR). */
-static inline void load_panel(local float *panel, global const float *b, int ldb, int kb,
-                              int columns, const int trans_b)
+/* As load_panel, for B stored [N, K] and b at row n0, column k0: blocks of VW x VW are transposed in
+ * registers. */
+static inline void load_panel_transposed(local float *panel, global const float *b, int ldb,
+                                         int kb, int columns)
 {
-    if (trans_b) {
-        /* b points at row n0, column k0 of [N, K]. */
-        for (int v = 0; v < NR; v += VW) {
-            for (int j = 0; j < VW; j++) {
-                local float *to = panel + v + j;
-                if (v + j < columns) {
-                    global const float *from = b + (long)(v + j) * ldb;
-                    for (int k = 0; k < kb; k++)
-                        to[k * NR] = from[k];
-                } else {
-                    for (int k = 0; k < kb; k++)
-                        to[k * NR] = 0.0f;
-                }
-            }
+    for (int v = 0; v < NV; v++) {
+        const int there = min(columns - v * VW, VW);
+        local float *to = panel + v * VW;
+        global const float *from = b + (long)v * VW * ldb;
+        int k = 0;
+        for (; there == VW && k + VW <= kb; k += VW) {
+            vecf x[VW], y[VW];
+#define GET_ROW(j, r, s) x[j] = LOAD(from + (long)(j)*ldb + k);
+            FOR_A(VW, GET_ROW, 0, 0)
+            CLT_TRANSPOSE(x, y)
+#define PUT_ROW(j, r, s) *(local vecf *)(to + (k + j) * NR) = x[j];
+            FOR_A(VW, PUT_ROW, 0, 0)
         }
-    } else if (columns >= NR) {
+        for (int j = 0; j < VW; j++)
+            for (int rest = k; rest < kb; rest++)
+                to[rest * NR + j] = j < there ? from[(long)j * ldb + rest] : 0.0f;
+    }
+}
+
+/* panel[k][0 .. NR) = op(B)[k0 + k][n0 .. n0 + NR), for b at row k0, column n0. */
+static inline void load_panel(local float *panel, global const float *b, int ldb, int kb,
+                              int columns)
+{
+    if (columns >= NR) {
         for (int k = 0; k < kb; k++, b += ldb)
 #pragma unroll
             for (int v = 0; v < NV; v++)
-                VSTORE(VLOAD(v, b), k * NV + v, panel);
+                ((local vecf *)panel)[k * NV + v] = LOAD(b + v * VW);
     } else {
         for (int k = 0; k < kb; k++, b += ldb)
             for (int j = 0; j < NR; j++)
@@ -63,45 +70,60 @@ static inline void finish(global float *out, int N, int rows, int columns, globa
     for (int i = 0; i < rows; i++, out += N) {
         int j = 0;
         for (; j + VW <= columns; j += VW) {
-            VEC x = VLOAD(0, out + j);
+            vecf x = LOAD(out + j);
             if (has_bias)
-                x += VLOAD(0, bias + j);
-            VSTORE(activate_vector(x, act, slope), 0, out + j);
+                x += LOAD(bias + j);
+            STORE(activate_vector(x, act, slope), out + j);
         }
         for (; j < columns; j++)
             out[j] = clt_activate(has_bias ? out[j] + bias[j] : out[j], act, slope);
     }
 }
 
-/* strip[k][0 .. MR) = column k of `rows` rows of op(A), for A stored [K, M]: `a` points at row k0,
- * column m, `columns` columns before the end of the row. */
-static inline void load_strip(local float *strip, global const float *a, int lda, int kb, int rows,
-                              int columns)
+/* MR floats, in pieces of a power of two: wider stores that overlap the next k's are slow. */
+#define PIECE(n)                                                                                   \
+    if (MR & n) {                                                                                  \
+        typedef float##n piece __attribute__((aligned(4)));                                        \
+        *(local piece *)strip = *(global const piece *)a;                                          \
+        strip += n;                                                                                \
+        a += n;                                                                                    \
+    }
+
+static inline void load_column(local float *strip, global const float *a)
 {
-#if VW >= MR
-    /* Writes beyond MR are overwritten by the next k; the strip has room behind the last. */
-    if (columns >= VW) {
-        for (int k = 0; k < kb; k++, a += lda)
-            VSTORE(VLOAD(0, a), 0, strip + k * MR);
+    PIECE(16) PIECE(8) PIECE(4) PIECE(2)
+}
+
+/* strips[s][k][0 .. MR) = column k of rows s * MR .. of op(A), for A stored [K, M]: `a` points at
+ * row k0, column m, `columns` columns before the end of the row. Two strips are copied at once: the
+ * rows of A may be a power of two apart, so that the second reads what the first has just brought
+ * into the cache. */
+static inline void load_strips(local float *strips, global const float *a, int lda, int kb,
+                               int columns)
+{
+    if (columns >= 2 * MR) {
+        for (int k = 0; k < kb; k++, a += lda) {
+            load_column(strips + k * MR, a);
+            load_column(strips + STRIP + k * MR, a + MR);
+        }
         return;
     }
-#endif
     for (int k = 0; k < kb; k++, a += lda)
-        for (int i = 0; i < MR; i++)
-            strip[k * MR + i] = a[min(i, rows - 1)];
+        for (int i = 0; i < 2 * MR; i++)
+            strips[i / MR * STRIP + k * MR + i % MR] = a[min(i, columns - 1)];
 }
 
 /* Stores or adds one row of a register tile. */
-static inline void store_row(global float *out, const VEC *acc, int columns, int first)
+static inline void store_row(global float *out, const vecf *acc, int columns, int first)
 {
 #pragma unroll
     for (int v = 0; v < NV; v++) {
         global float *to = out + v * VW;
         if (columns >= (v + 1) * VW) {
-            VSTORE(first ? acc[v] : acc[v] + VLOAD(0, to), 0, to);
+            STORE(first ? acc[v] : acc[v] + LOAD(to), to);
         } else {
             float part[VW];
-            VSTORE(acc[v], 0, part);
+            *(private vecf_anywhere *)part = acc[v];
             for (int j = 0; j < columns - v * VW; j++)
                 to[j] = first ? part[j] : to[j] + part[j];
         }
@@ -111,11 +133,11 @@ static inline void store_row(global float *out, const VEC *acc, int columns, int
 /* acc += b[0 .. NR) * x, for the MR values x of op(A) at one k. */
 #define TILE_LOOP(VALUE)                                                                           \
     for (int k = 0; k < kb; k++) {                                                                 \
-        VEC b[NV];                                                                                 \
-        _Pragma("unroll") for (int v = 0; v < NV; v++) b[v] = VLOAD(k * NV + v, panel);            \
+        vecf b[NV];                                                                                 \
+        _Pragma("unroll") for (int v = 0; v < NV; v++) b[v] = ((local const vecf *)panel)[k * NV + v];            \
         _Pragma("unroll") for (int i = 0; i < MR; i++)                                             \
         {                                                                                          \
-            const VEC x = (VEC)(VALUE);                                                            \
+            const vecf x = (vecf)(VALUE);                                                            \
             _Pragma("unroll") for (int v = 0; v < NV; v++) acc[i][v] = fma(x, b[v], acc[i][v]);    \
         }                                                                                          \
     }
@@ -125,12 +147,12 @@ static inline void tile(global const float *a, int lda, local const float *strip
                         local const float *panel, int kb, global float *out, int N, int rows,
                         int columns, int first, const int trans_a)
 {
-    VEC acc[MR][NV];
+    vecf acc[MR][NV];
 #pragma unroll
     for (int i = 0; i < MR; i++)
 #pragma unroll
         for (int v = 0; v < NV; v++)
-            acc[i][v] = (VEC)(0.0f);
+            acc[i][v] = (vecf)(0.0f);
     if (trans_a) {
         TILE_LOOP(strip[k * MR + i])
     } else {
@@ -147,7 +169,7 @@ static inline void tile(global const float *a, int lda, local const float *strip
 }
 
 static inline void product(global const float *a, global const float *b, global const float *bias,
-                           global float *out, local float *panels, local float *strip, int M, int N,
+                           global float *out, local float *panels, local float *strips, int M, int N,
                            int K, int lda, int ldb, int TM, int TN, int has_bias, int act,
                            float slope, const int trans_a, const int trans_b)
 {
@@ -156,20 +178,23 @@ static inline void product(global const float *a, global const float *b, global 
     const int epilogue = has_bias || act != CLT_ACT_NONE;
     for (int k0 = 0; k0 == 0 || k0 < K; k0 += KB) {
         const int kb = min(KB, K - k0), first = k0 == 0, last = k0 + KB >= K;
-        for (int n = n0; n < n1; n += NR)
-            load_panel(panels + (n - n0) * KB,
-                       b + (trans_b ? (long)n * ldb + k0 : (long)k0 * ldb + n), ldb, kb,
-                       min(NR, N - n), trans_b);
+        for (int n = n0; n < n1; n += NR) {
+            local float *panel = panels + (n - n0) * KB;
+            if (trans_b)
+                load_panel_transposed(panel, b + (long)n * ldb + k0, ldb, kb, N - n);
+            else
+                load_panel(panel, b + (long)k0 * ldb + n, ldb, kb, N - n);
+        }
         for (int m = m0; m < m1; m += MR) {
-            const int rows = min(MR, m1 - m);
+            const int rows = min(MR, m1 - m), odd = (m - m0) / MR % 2;
             global const float *at = a + (trans_a ? (long)k0 * lda + m : (long)m * lda + k0);
-            if (trans_a)
-                load_strip(strip, at, lda, kb, rows, M - m);
+            if (trans_a && !odd)
+                load_strips(strips, at, lda, kb, M - m);
             for (int n = n0; n < n1; n += NR) {
                 const int columns = min(NR, N - n);
                 global float *to = out + (long)m * N + n;
-                tile(at, lda, strip, panels + (n - n0) * KB, kb, to, N, rows, columns, first,
-                     trans_a);
+                tile(at, lda, strips + odd * STRIP, panels + (n - n0) * KB, kb, to, N, rows,
+                     columns, first, trans_a);
                 if (last && epilogue)
                     finish(to, N, rows, columns, bias + n, has_bias, act, slope);
             }
@@ -184,9 +209,9 @@ static inline void product(global const float *a, global const float *b, global 
         int N, int K, int lda, int ldb, int TM, int TN, int has_bias, int act, float slope)        \
     {                                                                                              \
         local float panels[NP * NR * KB] __attribute__((aligned(64)));                             \
-        local float strip[(trans_a) ? KB * MR + VW : 1] __attribute__((aligned(64)));              \
+        local float strips[(trans_a) ? 2 * STRIP : 1] __attribute__((aligned(64)));              \
         product(a + a_offset, b + b_offset, bias + (has_bias ? bias_offset : 0), out + out_offset, \
-                panels, strip, M, N, K, lda, ldb, TM, TN, has_bias, act, slope, trans_a, trans_b); \
+                panels, strips, M, N, K, lda, ldb, TM, TN, has_bias, act, slope, trans_a, trans_b); \
     }
 
 CLT_GEMM(gemm_nn, 0, 0)

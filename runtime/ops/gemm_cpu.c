@@ -12,17 +12,39 @@ typedef struct tile {
     int panel;                        /* columns of a panel: NR */
 } tile;
 
-static tile tile_for(const clt_target *target)
+/* Register tiles, as rows x vectors, for 32 and for 16 registers. */
+static const int tiles_32[][2] = {{8, 3}, {6, 4}, {12, 2}, {14, 2}, {24, 1}};
+static const int tiles_16[][2] = {{6, 2}, {4, 3}, {12, 1}};
+
+/* Instructions of an m x n product in such tiles for each element of K: a multiplication a vector,
+ * and a part of one a load. Rows and columns beyond the edge cost as much as others. */
+static double tile_cost(const int shape[2], int64_t width, int64_t m, int64_t n)
 {
-    enum { COLUMNS = 128, LEAST_DEPTH = 16 };
+    const int64_t rows = (m + shape[0] - 1) / shape[0];
+    const int64_t panels = (n + shape[1] * width - 1) / (shape[1] * width);
+    return (double)(rows * panels) * (shape[0] * shape[1] + 0.25 * (shape[0] + shape[1]));
+}
+
+static tile tile_for(const clt_target *target, int64_t m, int64_t n)
+{
+    enum { COLUMNS = 256, LEAST_DEPTH = 16 };
     const clt_caps *caps = target->caps;
-    tile t = caps->vector_registers >= 32 ? (tile){.rows = 8, .vectors = 3, .depth = 256}
-                                          : (tile){.rows = 6, .vectors = 2, .depth = 256};
+    const bool many = caps->vector_registers >= 32;
+    const int(*shapes)[2] = many ? tiles_32 : tiles_16;
+    const int count = many ? (int)(sizeof tiles_32 / sizeof *tiles_32)
+                           : (int)(sizeof tiles_16 / sizeof *tiles_16);
+    int best = 0;
+    for (int i = 1; i < count; i++)
+        if (tile_cost(shapes[i], caps->vector_width, m, n) <
+            tile_cost(shapes[best], caps->vector_width, m, n))
+            best = i;
+    best = (int)clt_tile_number(target, "TILE", 0, count - 1, best);
+    tile t = {.rows = shapes[best][0], .vectors = shapes[best][1], .depth = 256};
     t.depth = (int)clt_tile_number(target, "KB", LEAST_DEPTH, 4096, t.depth);
     t.panel = t.vectors * caps->vector_width;
-    /* The panels may take half of the local memory. */
-    const int64_t room = caps->local_bytes / 2 / (t.panel * (int64_t)sizeof(float));
-    while (t.depth > LEAST_DEPTH && t.depth > room)
+    /* The panels may take half of the local memory, and two strips of A the other half. */
+    const int64_t half = caps->local_bytes / 2 / (int64_t)sizeof(float), room = half / t.panel;
+    while (t.depth > LEAST_DEPTH && (t.depth > room || 2 * t.depth * t.rows > half))
         t.depth /= 2;
     t.panels = (int)(room / t.depth);
     if (t.panels > COLUMNS / t.panel)
@@ -39,7 +61,7 @@ bool clt_gemm_cpu_accepts(const clt_node *node, const clt_target *target, char *
         return clt_decline(why, "made for CPUs");
     if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)
         return clt_decline(why, "vectors of %d floats", caps->vector_width);
-    if (tile_for(target).panels < 1)
+    if (tile_for(target, 1, 1).panels < 1)
         return clt_decline(why, "%lld bytes of local memory", (long long)caps->local_bytes);
     return true;
 }
@@ -92,28 +114,31 @@ static void group_size(int64_t m, int64_t n, bool trans_a, const tile *t, const 
     *columns = round_up(ceil_div(n, ceil_div(n, c)), t->panel);
 }
 
-/* Work-groups of other sizes than group_size chooses, and other depths. */
+/* Other register tiles and depths, with work-groups of the size that group_size chooses or larger
+ * and smaller ones. */
 bool clt_gemm_tiles(const clt_node *node, const clt_variant *variant, const clt_target *target,
                     int index, char *text)
 {
+    static const int16_t choices[][4] = {/* TILE, TM, TN, KB; TM 0: group_size's */
+                                         {0, 0, 0, 256},     {1, 0, 0, 256},   {2, 0, 0, 256},
+                                         {0, 0, 0, 512},     {0, 64, 96, 256}, {0, 128, 96, 256},
+                                         {0, 256, 192, 256}, {1, 60, 64, 256}, {1, 120, 64, 256}};
     (void)node;
-    if (strcmp(variant->name, "gemm_cpu"))
+    (void)target;
+    if (strcmp(variant->name, "gemm_cpu") || index >= (int)(sizeof choices / sizeof *choices))
         return false;
-    static const int16_t sizes[][3] = {{32, 1, 256},  {64, 1, 256},  {128, 1, 256}, {32, 2, 256},
-                                       {64, 2, 256},  {128, 2, 256}, {256, 2, 256}, {64, 2, 512},
-                                       {128, 1, 512}, {256, 1, 128}};
-    if (index >= (int)(sizeof sizes / sizeof *sizes))
-        return false;
-    snprintf(text, CLT_TILE_TEXT, "TM=%d,TN=%d,KB=%d", sizes[index][0],
-             sizes[index][1] * tile_for(target).panel, sizes[index][2]);
+    const int16_t *c = choices[index];
+    int used = snprintf(text, CLT_TILE_TEXT, "TILE=%d,KB=%d", c[0], c[3]);
+    if (c[1])
+        snprintf(text + used, (size_t)(CLT_TILE_TEXT - used), ",TM=%d,TN=%d", c[1], c[2]);
     return true;
 }
 
 void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *program)
 {
     static const char *const kernels[2][2] = {{"gemm_nn", "gemm_nt"}, {"gemm_tn", "gemm_tt"}};
-    const tile t = tile_for(target);
     int64_t m = clt_dim(gemm->m, target->max_batch), n = clt_dim(gemm->n, target->max_batch);
+    const tile t = tile_for(target, m, n);
     int64_t rows, columns;
     group_size(m > 0 ? m : 1, n > 0 ? n : 1, gemm->trans_a, &t, target, &rows, &columns);
     clt_launch_begin(program, "cpu/gemm.cl", kernels[gemm->trans_a][gemm->trans_b],
