@@ -167,7 +167,10 @@ static clt_status refuse(clt_status status, const char *dir, const char *path, i
             char *other = before ? join(dir, items[i].text) : NULL;
             if (other && strcmp(other, path) != 0 && load_step(other, &candidate) == CLT_OK) {
                 clt_checkpoint_close(candidate);
-                clt_str_add(&message, "; the newest intact one before it is %s", other);
+                clt_str_add(&message,
+                            "; the newest intact one before it is %s: remove or rename the other "
+                            "to go on from it",
+                            other);
                 offered = true;
             }
             clt_free(other);

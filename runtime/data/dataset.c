@@ -237,14 +237,19 @@ clt_status clt_dataset_fill(clt_dataset *dataset, const int64_t *indices, int64_
 {
     if (dataset->serial)
         pthread_mutex_lock(&dataset->fill_lock);
+    /* What the callback has to say is its message from now on. */
+    clt_error_restore("");
     clt_status status = dataset->fill(dataset->user, indices, count, fields);
     if (dataset->serial)
         pthread_mutex_unlock(&dataset->fill_lock);
-    if (status != CLT_OK)
-        return clt_fail(
-            status, "data set '%s': the callback failed (%s) for %lld samples from number %lld",
-            dataset->name, clt_status_text(status), (long long)count, (long long)indices[0]);
-    return CLT_OK;
+    if (status == CLT_OK)
+        return CLT_OK;
+    if (*clt_error_message())
+        return clt_fail_prefix(status, "data set '%s': the callback failed: ", dataset->name);
+    return clt_fail(
+        status,
+        "data set '%s': the callback failed (%s) for %lld samples, the first of number %lld",
+        dataset->name, clt_status_text(status), (long long)count, (long long)indices[0]);
 }
 
 const char *clt_dataset_name(const clt_dataset *dataset)

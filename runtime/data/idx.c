@@ -91,15 +91,26 @@ static clt_status check_labels(const clt_reader *reader, const unsigned char *la
                                int64_t *classes)
 {
     int64_t largest = 0, at = 0;
-    for (int64_t i = 0; i < count; i++)
+    bool seen[256] = {false};
+    for (int64_t i = 0; i < count; i++) {
+        seen[labels[i]] = true;
         if (labels[i] > largest) {
             largest = labels[i];
             at = i;
         }
+    }
     if (*classes && largest >= *classes)
         return clt_fail(CLT_FORMAT, "%s: label %lld of sample %lld is out of range: 0 to %lld",
                         clt_reader_path(reader), (long long)largest, (long long)at,
                         (long long)*classes - 1);
+    /* Nothing in the file says how many classes there are: a gap looks like a wrong label. */
+    for (int64_t c = 0; c < largest && !*classes; c++)
+        if (!seen[c])
+            return clt_fail(CLT_FORMAT,
+                            "%s: label %lld of sample %lld looks out of range, since no sample has "
+                            "label %lld; if it is right, give the number of classes",
+                            clt_reader_path(reader), (long long)largest, (long long)at,
+                            (long long)c);
     if (!*classes)
         *classes = largest + 1;
     return CLT_OK;

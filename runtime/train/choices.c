@@ -20,7 +20,9 @@ static clt_status measure(clt_trainer *t, const clt_graph *graph, clt_device *de
     const clt_plan_options options =
         clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
     clt_tune_report report;
-    CLT_TRY(clt_tune_plan(graph, device, &options, t->options.tune_seconds, record, &report));
+    const clt_tune_limits limits = {t->options.tune_seconds, t->options.tune_stop,
+                                    t->options.tune_user};
+    CLT_TRY(clt_tune_plan(graph, device, &options, &limits, record, &report));
     if (!report.measured)
         return CLT_OK;
     clt_log(CLT_LOG_INFO, "%s: measured %d of %d classes of shapes, %d candidates",

@@ -141,7 +141,7 @@ clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)
     CLT_TRY(status);
     /* Messages count steps from 1, as reports do. */
     return clt_fail(CLT_NONFINITE,
-                    "step %lld: %s is not finite; the weights are those before this step. A lower "
-                    "learning rate or --clip-norm may help",
+                    "step %lld: %s is not finite; the weights are those before this step. If data "
+                    "and first weights are right, a lower learning rate or --clip-norm may help",
                     (long long)step + 1, found ? s.where : "the gradient of the whole batch");
 }

@@ -2,6 +2,7 @@
 #include <cltrain/fit.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -187,6 +188,16 @@ static clt_status run(fit *f)
     return clt_trainer_wait(f->trainer);
 }
 
+/* Not the name, since files may move. */
+static void describe_data(clt_trainer *t, const clt_dataset *train, const clt_fit_options *o)
+{
+    int used = snprintf(t->reads, sizeof t->reads, "%lld samples, %s",
+                        (long long)clt_dataset_count(train), o->shuffle ? "shuffled" : "in order");
+    for (int c = 0; c < o->channels && used > 0 && used < (int)sizeof t->reads; c++)
+        used += snprintf(t->reads + used, sizeof t->reads - (size_t)used,
+                         ", channel %d less %.9g by %.9g", c, o->mean[c], o->std[c]);
+}
+
 static clt_status resume(fit *f)
 {
     if (!f->options->resume || !f->options->checkpoint_dir)
@@ -236,6 +247,7 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
              .pending = -1,
              .began = now(),
              .reported = now()};
+    describe_data(trainer, train, options);
     CLT_TRY(resume(&f));
     const int64_t per_epoch = (clt_dataset_count(train) + f.batch - 1) / f.batch;
     f.total_steps = options->steps ? options->steps : options->epochs * per_epoch;

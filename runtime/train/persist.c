@@ -149,6 +149,7 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
         {"model", model ? model : "", 0},
         {"optimizer", clt_optimizer_name(t->options.optimizer), 0},
         {"dropout_seed", dropout_seed, 0},
+        {"reads", t->reads, 0},
         {CLT_SECTION_FROZEN, choices ? choices : "{}", 1},
     };
     desc.run = (clt_run_state){.step = t->steps,
@@ -244,6 +245,13 @@ static clt_status match_all(clt_trainer *t, const clt_checkpoint *checkpoint)
     if (status == CLT_OK && written && strcmp(written->text, own))
         status = clt_fail(CLT_MISMATCH, "%s was written with optimizer %s, this run uses %s",
                           clt_checkpoint_path(checkpoint), written->text, own);
+    written = clt_checkpoint_section(checkpoint, "reads");
+    if (status == CLT_OK && written && *written->text && *t->reads &&
+        strcmp(written->text, t->reads))
+        status = clt_fail(CLT_MISMATCH,
+                          "%s was written by a run on %s, this run is on %s: a new run can start "
+                          "from the parameters in model.safetensors",
+                          clt_checkpoint_path(checkpoint), written->text, t->reads);
     if (status == CLT_OK)
         status = list_tensors(t->store, t, &slots);
     if (status == CLT_OK)

@@ -27,10 +27,17 @@ double clt_schedule_rate(const clt_schedule *s, double base, int64_t step)
 
 static clt_status bad(const char *text)
 {
+    static const char *const kinds[] = {"constant", "step", "cosine"};
+    char kind[32];
+    snprintf(kind, sizeof kind, "%.*s", (int)strcspn(text, ":,"), text);
+    const char *near = clt_nearest(kind, kinds, 3);
+    const bool misspelt = near && strcmp(near, kind) != 0;
     return clt_fail(CLT_INVALID_ARGUMENT,
                     "schedule '%s' is none of constant, step:EVERY:FACTOR, cosine[:MIN], each with "
-                    ",warmup:STEPS",
-                    text);
+                    ",warmup:STEPS (numbers of steps at least 1, factors and rates not negative)"
+                    "%s%s%s",
+                    text, misspelt ? "; did you mean " : "", misspelt ? near : "",
+                    misspelt ? "?" : "");
 }
 
 clt_status clt_schedule_parse(const char *text, int64_t total, clt_schedule *schedule)
@@ -54,14 +61,14 @@ clt_status clt_schedule_parse(const char *text, int64_t total, clt_schedule *sch
     if (!strcmp(copy, "constant")) {
         s.kind = CLT_SCHEDULE_CONSTANT;
     } else if (sscanf(copy, "step:%lld:%lf%n", &every, &number, &used) == 2 && !copy[used] &&
-               every > 0 && isfinite(number)) {
+               every > 0 && isfinite(number) && number >= 0) {
         s.kind = CLT_SCHEDULE_STEP;
         s.every = every;
         s.factor = number;
     } else if (!strcmp(copy, "cosine")) {
         s.kind = CLT_SCHEDULE_COSINE;
     } else if (sscanf(copy, "cosine:%lf%n", &number, &used) == 1 && !copy[used] &&
-               isfinite(number)) {
+               isfinite(number) && number >= 0) {
         s.kind = CLT_SCHEDULE_COSINE;
         s.minimum = number;
     } else {

@@ -58,8 +58,14 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
         return out_of_range("epsilon", o->epsilon, "finite and above 0");
     if (!isfinite(o->clip_norm) || o->clip_norm < 0)
         return out_of_range("clip norm", o->clip_norm, "finite and at least 0");
-    if (o->batch < 1)
-        return out_of_range("batch", (double)o->batch, "at least 1");
+    /* Kernels count images with an int. */
+    if (o->batch < 1 || o->batch > INT32_MAX)
+        return clt_fail(CLT_INVALID_ARGUMENT, "batch %lld is not possible; it must be 1 to %d",
+                        (long long)o->batch, INT32_MAX);
+    if (o->schedule.kind == CLT_SCHEDULE_COSINE && o->schedule.minimum > o->lr)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "the schedule's minimum %g is above the learning rate %g",
+                        o->schedule.minimum, o->lr);
     if (o->accumulate < 1)
         return out_of_range("accumulate", o->accumulate, "at least 1");
     if (!isfinite(o->tune_seconds) || o->tune_seconds < 0)

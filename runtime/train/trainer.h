@@ -37,6 +37,7 @@ struct clt_trainer {
     clt_crew *crew;
     clt_collectives collectives; /* of several devices */
     struct clt_comm *comm;
+    char reads[256]; /* what clt_fit trains on, for checkpoints; "": unknown */
     int64_t steps;
     clt_step_record records[CLT_RESULT_RING];
     double *sums, *weights; /* scratch, by mean */

@@ -34,6 +34,7 @@ typedef struct tuner {
     clt_plan_options options;
     clt_tuning_record *record;
     clt_tune_report *report;
+    const clt_tune_limits *limits;
     double deadline;
     int node; /* being measured */
 } tuner;
@@ -49,6 +50,11 @@ static double now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool over(const tuner *t)
+{
+    return now() > t->deadline || (t->limits->stop && t->limits->stop(t->limits->user));
 }
 
 static clt_status enqueue(void *user)
@@ -212,7 +218,7 @@ static clt_status tune_class(tuner *t, const job *j)
             best = entry;
             best.seconds = own;
         }
-        if (now() > t->deadline)
+        if (over(t))
             break;
     }
     clt_free(list);
@@ -269,10 +275,11 @@ static clt_status list_jobs(tuner *t, job **jobs, int *count)
 }
 
 clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
-                         const clt_plan_options *options, double seconds, clt_tuning_record *record,
-                         clt_tune_report *report)
+                         const clt_plan_options *options, const clt_tune_limits *limits,
+                         clt_tuning_record *record, clt_tune_report *report)
 {
-    tuner t = {.graph = graph, .options = *options, .record = record, .report = report};
+    tuner t = {
+        .graph = graph, .options = *options, .record = record, .report = report, .limits = limits};
     job *jobs = NULL;
     int count = 0;
     *report = (clt_tune_report){0};
@@ -285,8 +292,8 @@ clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
         status = list_jobs(&t, &jobs, &count);
     report->classes = count;
     /* The plan's own kernels had to be compiled anyway. */
-    t.deadline = now() + seconds;
-    for (int i = 0; status == CLT_OK && i < count && now() < t.deadline; i++)
+    t.deadline = now() + limits->seconds;
+    for (int i = 0; status == CLT_OK && i < count && !over(&t); i++)
         status = tune_class(&t, &jobs[i]);
     clt_free(jobs);
     clt_lab_close(&t.lab);

@@ -15,14 +15,21 @@ typedef struct clt_tune_report {
     int rejected;   /* with a result that differs from the plain choice's: each is logged */
 } clt_tune_report;
 
+/* How long, and who may end it early: `stop` (NULL: nobody) is asked before each candidate. */
+typedef struct clt_tune_limits {
+    double seconds;
+    int (*stop)(void *user);
+    void *user;
+} clt_tune_limits;
+
 /*
- * Adds to `record` what it does not have of the plan that `options` make of `graph`, spending about
- * `seconds`. A class is measured as a whole or not at all, those that take longest first.
+ * Adds to `record` what it does not have of the plan that `options` make of `graph`, within about
+ * `limits`. A class is measured as a whole or not at all, those that take longest first.
  * Candidates whose result is wrong are not chosen. Errors: those of plans and devices.
  */
 clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
-                         const clt_plan_options *options, double seconds, clt_tuning_record *record,
-                         clt_tune_report *report);
+                         const clt_plan_options *options, const clt_tune_limits *limits,
+                         clt_tuning_record *record, clt_tune_report *report);
 
 #ifdef CLT_TESTING
 /* Candidates whose tile has this text in it get a wrong result; NULL: none. */

@@ -59,6 +59,17 @@ class Data(CommandTest):
         put(os.path.join(self.data, "t10k-labels-idx1-ubyte"), idx((TEST,), bytes([CLASSES] * TEST)))
         self.assert_refused("t10k-labels", str(CLASSES))
 
+    def test_label_without_neighbours(self):
+        """Training labels say how many classes there are, unless one is missing."""
+        path = os.path.join(self.data, LABELS)
+        good = get(path)
+        put(path, good[:-1] + bytes([255]))
+        self.assert_refused(LABELS, "255", f"sample {TRAIN - 1}", "number of classes")
+        self.assert_bad(*self.arguments("--classes", CLASSES), code=1, says=("255", "out of range"))
+        put(path, good[:-1] + bytes([CLASSES + 1]))
+        done = self.train("--classes", CLASSES + 2, "--steps", "1")
+        self.assertIn(f"samples of {CLASSES + 2} classes", done.stdout)
+
     def test_corrupt_gzip(self):
         for name in os.listdir(self.data):
             os.remove(os.path.join(self.data, name))

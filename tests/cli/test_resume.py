@@ -65,6 +65,19 @@ class Resume(CommandTest):
         self.train("--steps", "8", "--checkpoint-dir", run, "--resume", "--seed", "5")
         self.train("--steps", "9", "--checkpoint-dir", run, "--resume")
 
+    def test_other_data(self):
+        """Going on in the middle of an epoch of something else is refused."""
+        run = self.path("run")
+        self.train("--steps", "7", "--checkpoint-dir", run)
+        before = tree(run)
+        for more, says in ((("--shuffle", "off"), "in order"), (("--normalize", "0.3,0.5"), "0.3")):
+            done = self.train("--steps", "8", "--checkpoint-dir", run, "--resume", *more, code=1)
+            self.assert_message(done.stderr, "shuffled", says)
+        write_data(self.data, train=50)
+        done = self.train("--steps", "8", "--checkpoint-dir", run, "--resume", code=1)
+        self.assert_message(done.stderr, "50 samples")
+        self.assertEqual(tree(run), before)
+
     def test_other_number_of_devices(self):
         if CORES < 2:
             self.skipTest("one core")
@@ -176,6 +189,18 @@ class Stopped(CommandTest):
         last = int(sorted(n for n in os.listdir(run) if n[:5] == "step-")[-1][5:])
         self.train("--steps", last + 1, "--checkpoint-dir", run, "--resume")
         self.assertFalse([n for n in os.listdir(run) if n.startswith(".tmp-")])
+
+    def test_stopped_while_measuring(self):
+        """A signal ends the measuring of kernels too."""
+        write_data(self.data, rows=28, columns=28)
+        child = self.start("--steps", "5", "--tune", "600", "--cache-dir", self.path("cache"),
+                           "--checkpoint-dir", self.path("run"), model="lenet")
+        while "measuring" not in child.stdout.readline():
+            self.assertIsNone(child.poll())
+        child.send_signal(signal.SIGINT)
+        output = child.communicate(timeout=200)[1]
+        self.assertEqual(child.returncode, 130, output)
+        self.assert_message(output, "before the first step")
 
     def test_killed_metrics(self):
         """The file grows while the run goes on, by whole lines: a kill costs the last moments only."""

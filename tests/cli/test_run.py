@@ -231,7 +231,7 @@ class Others(CommandTest):
         refused = self.run_command("plan", "--model", "lenet", "--batch", 10 ** 9, code=1).stderr
         self.assert_message(refused, "1000000000")
         self.assertLess(abs(largest(refused) / found - 1), 0.1)
-        refused = self.train("--epochs", "1", batch=10 ** 12, code=1).stderr
+        refused = self.train("--epochs", "1", batch=2 * 10 ** 9, code=1).stderr
         self.assert_message(refused, "argest batch that fits")
 
     def test_bench(self):
@@ -251,6 +251,12 @@ class Others(CommandTest):
                                 "pocl", "--by-node")
         for part in ("of limit", "linear_weight_grad", "sgd", "upload"):
             self.assertIn(part, done.stdout)
+        found = json.loads(self.run_command("bench", "train", "--model", "mlp", "--data",
+                                            "idx:" + self.data, "--batch", "16", "--steps", "4",
+                                            "--devices", "pocl", "--by-node", "--json").stdout)
+        self.assertIn("linear_weight_grad", {n["operator"] for n in found["nodes"]})
+        times = [n["seconds"] for n in found["nodes"]]
+        self.assertEqual(times, sorted(times, reverse=True))
 
     def assert_rows(self, found, names):
         """The report's rows: of those names, and consistent with each other."""

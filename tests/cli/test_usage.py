@@ -47,7 +47,9 @@ class Usage(CommandTest):
                 "--checkpoint-every": ("0", "-2", "epochs", "5x"),
                 "--normalize": ("0.5", "0.5,0", "nan,1", "1,2,3", ",", "a,b"),
                 "--shuffle": ("maybe",), "--precision": ("bf16", "f16", "f8"),
-                "--schedule": ("linear", "step:0:0.1", "cosine,warmup:-1"),
+                "--schedule": ("linear", "step:0:0.1", "cosine,warmup:-1", "cosine:-1",
+                                                     "step:1:-2", "cosine:0.5"),
+                "--classes": ("0", "x"),
                 "--tune": ("maybe", "-1", "inf"), "--optimizer": ("sdg", "lion")}.items():
             for value in values:
                 with self.subTest(option=option, value=value):
@@ -67,6 +69,8 @@ class Usage(CommandTest):
         self.assert_usage("train", "--model", "mlp", "--data", "npz:x", says=("npz",))
         self.assert_usage("train", "--model", "mlp", "--data", "ixd:" + self.data,
                           says=("did you mean 'idx:'?",))
+        self.assert_train("--schedule", "cosin", says=("did you mean cosine?",))
+        self.assert_train("--batch", str(2 ** 63 - 1), says=("2147483647",))
         self.assert_train("--variant", "linear", says=("OPERATOR=NAME",))
         self.assert_train("--variant", "liner=portable", says=("did you mean linear?",))
         self.assert_train("--variant", "linear=portble", says=("did you mean portable?",))

@@ -106,7 +106,7 @@ static int measure_nodes(bench *b, clt_fit_options *fit)
         status = clt_profile_read(profile, &records, &count);
     int code = status == CLT_OK ? 0 : library_failure(status);
     if (!code)
-        code = print_by_node(records, count, b->warmup, fit->steps, &limits);
+        code = print_by_node(records, count, b->warmup, fit->steps, &limits, b->settings->json);
     clt_profile_stop(profile);
     return code;
 }

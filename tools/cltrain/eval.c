@@ -63,12 +63,11 @@ static int evaluate(job *j, const settings *s)
         return library_failure(status);
     const double loss = weights[0] > 0 ? sums[0] / weights[0] : NAN;
     const double accuracy = weights[1] > 0 ? sums[1] / weights[1] : NAN;
-    const int code = print(s, clt_dataset_count(j->test), loss, accuracy);
-    if (!code && weights[0] > 0 && !isfinite(loss))
+    if (weights[0] > 0 && !isfinite(loss))
         return failure("the test loss is not finite: the parameters in %s, or the samples, hold "
                        "values that are not finite",
                        s->checkpoint);
-    return code;
+    return print(s, clt_dataset_count(j->test), loss, accuracy);
 }
 
 int run_eval(const settings *s)

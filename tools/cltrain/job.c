@@ -217,11 +217,10 @@ static clt_status describe(const clt_dataset *dataset, clt_model_input *input)
 }
 
 /* The number of classes is the training samples', whatever labels the test samples use. */
-static clt_status open_files(job *j, const char *spec, int which)
+static clt_status open_files(job *j, const char *spec, int64_t classes, int which)
 {
-    int64_t classes = 0;
     clt_dataset *train = NULL;
-    clt_status status = open_split(spec, "train", 0, &train);
+    clt_status status = open_split(spec, "train", classes, &train);
     if (status == CLT_OK)
         status = classes_of(train, &classes);
     else if (status == CLT_NOT_FOUND && !(which & DATA_TRAIN))
@@ -244,7 +243,7 @@ int job_data(job *j, const settings *s, int which)
     if (may && (!s->data || !strcmp(s->data, "synthetic")))
         status = open_synthetic(j);
     else
-        status = open_files(j, s->data, which);
+        status = open_files(j, s->data, s->classes > 0 ? s->classes : 0, which);
     if (status == CLT_OK)
         status = describe(j->train ? j->train : j->test, &j->input);
     /* A path that is not there may come; a name that does not exist is a mistake in the command. */

@@ -34,8 +34,31 @@ static int longest_first(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
+static int print_json(const line *lines, int count, double steps, const clt_limits *limits)
+{
+    json_t *rows = json_array();
+    for (int i = 0; i < count; i++) {
+        const line *l = &lines[i];
+        json_array_append_new(rows,
+                              json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f}", "node", l->node,
+                                        "operator", l->op, "variant", l->variant, "seconds",
+                                        l->seconds / steps, "flops_per_s", l->flops / l->seconds,
+                                        "bytes_per_s", l->bytes / l->seconds, "of_limit",
+                                        bench_share(limits, l->flops, l->bytes, l->seconds)));
+    }
+    json_t *all = json_pack("{s:f, s:f, s:o}", "limit_flops_per_s", limits->flops,
+                            "limit_copy_bytes_per_s", limits->copy_bytes, "nodes", rows);
+    char *text = all ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
+    json_decref(all);
+    if (!text)
+        return failure("memory does not suffice");
+    puts(text);
+    free(text);
+    return EXIT_DONE;
+}
+
 int print_by_node(const clt_profile_record *records, int count, int64_t from, int64_t to,
-                  const clt_limits *limits)
+                  const clt_limits *limits, int json)
 {
     line *lines = calloc((size_t)count + 1, sizeof *lines);
     if (!lines)
@@ -59,6 +82,11 @@ int print_by_node(const clt_profile_record *records, int count, int64_t from, in
     }
     qsort(lines, (size_t)n, sizeof *lines, longest_first);
     const double steps = (double)(to - from);
+    if (json) {
+        const int code = print_json(lines, n, steps, limits);
+        free(lines);
+        return code;
+    }
     printf("\nDevice 0, by node, of %lld steps: %.3f ms of commands in %.3f ms a step\n",
            (long long)(to - from), 1e3 * total / steps, 1e3 * (last - first) / steps);
     printf("%-30s %-20s %-10s %10s %6s %9s %8s %9s\n", "node", "operator", "variant", "us a step",

@@ -40,6 +40,8 @@ static const option_row rows[] = {
     {"model", 0, TEXT, AT(model), 0, MODELS, "NAME", "model; `cltrain models` lists them"},
     {"data", 0, TEXT, AT(data), 0, MODELS, "SPEC",
      "fashion-mnist, or KIND:PATH as in idx:DIR; plan and bench also know synthetic"},
+    {"classes", 0, WHOLE, AT(classes), 1, MODELS, "N",
+     "of the labels, where the data do not say (the largest label + 1)"},
     {"devices", 0, TEXT, AT(devices), 0, MODELS, "LIST",
      "items by comma: all | gpu | cpu | PLATFORM[:INDEX] | INDEX, each with /N or @C"},
     {"batch", 0, WHOLE, AT(batch), 1, MODELS, "N", "global batch over all devices (256)"},

@@ -21,7 +21,8 @@ typedef struct settings {
     char *model, *data, *devices, *optimizer, *schedule, *init, *precision, *normalize, *shuffle;
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
         *variant, *trans, *tune;
-    int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, groups;
+    int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, groups,
+        classes;
     double lr, momentum, weight_decay, clip_norm, budget;
     int no_guard, resume, quiet, json, explain, by_node, help;
     const char **names; /* arguments that are no options, ended by NULL */

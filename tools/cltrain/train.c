@@ -46,6 +46,7 @@ typedef struct run {
     metrics *metrics;
     progress progress;
     int metrics_failed;
+    int measuring;
 } run;
 
 static void on_step(void *user, const clt_progress *step)
@@ -70,6 +71,18 @@ static void on_checkpoint(void *user)
     run *r = user;
     if (r->metrics && metrics_flush(r->metrics) != 0)
         r->metrics_failed = 1;
+}
+
+/* Asked while kernels are measured, which happens once for shapes that a device has not seen. */
+static int on_tune(void *user)
+{
+    run *r = user;
+    if (!r->measuring && !r->settings->quiet) {
+        printf("measuring kernels for new shapes, once (--tune off leaves it out)\n");
+        fflush(stdout);
+    }
+    r->measuring = 1;
+    return stopped_by != 0;
 }
 
 static int should_stop(void *user)
@@ -192,6 +205,8 @@ static int set_up(run *r, clt_fit_options *fit)
         clt_status status = clt_store_load(r->job.store, s->init);
         code = status == CLT_OK ? 0 : library_failure(status);
     }
+    r->job.options.tune_stop = on_tune;
+    r->job.options.tune_user = r;
     if (!code)
         code = job_trainer(&r->job, s);
     if (!code)
@@ -206,9 +221,10 @@ static int set_up(run *r, clt_fit_options *fit)
 static void print_start(const run *r)
 {
     const job *j = &r->job;
-    printf("%s: %lld parameters, %lld samples, %lld steps of %lld on", r->settings->model,
-           (long long)clt_store_parameters(j->store), (long long)clt_dataset_count(j->train),
-           (long long)j->steps, (long long)j->options.batch);
+    printf("%s: %lld parameters, %lld samples of %lld classes, %lld steps of %lld on",
+           r->settings->model, (long long)clt_store_parameters(j->store),
+           (long long)clt_dataset_count(j->train), (long long)j->input.classes, (long long)j->steps,
+           (long long)j->options.batch);
     for (int i = 0; i < j->n_devices; i++)
         printf("%s %s", i ? "," : "", clt_device_label(j->devices[i]));
     printf("\n");
@@ -229,7 +245,8 @@ static void print_end(const run *r)
 {
     const char *dir = r->settings->checkpoint_dir;
     if (r->progress.first < 0)
-        printf("nothing to do: the run has its %lld steps already\n", (long long)r->job.steps);
+        printf("nothing to do: the run has %lld steps already, of %lld\n",
+               (long long)clt_trainer_steps(r->job.trainer), (long long)r->job.steps);
     else
         printf("done: %lld steps%s%s\n", (long long)clt_trainer_steps(r->job.trainer),
                dir ? "; saved in " : "", dir ? dir : "");

@@ -88,6 +88,9 @@ typedef struct clt_trainer_options {
      * kernel variants for shapes that the device's tuning record does not have; the record keeps
      * them. */
     double tune_seconds;
+    /* Asked before each measurement; not 0 ends measuring early. May be NULL. */
+    int (*tune_stop)(void *user);
+    void *tune_user;
     /* The section CLT_SECTION_FROZEN of a checkpoint: choices of kernels to repeat, so that a
      * resumed run gives the same bits. NULL: the device's tuning record decides. Read by
      * clt_trainer_create. */
