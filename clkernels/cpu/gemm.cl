@@ -4,9 +4,8 @@
  *
  * A work-group computes TM x TN elements. It copies KB rows of op(B) into local memory, as panels
  * NV vectors wide (transposing them on the way if B is stored [N, K]), and multiplies every MR rows
- * of op(A) with all panels in MR x NV accumulators. A stored [K, M] is copied likewise, 2 * MR columns
- * at a time. The copies pay even where they do not transpose: rows at a power of two's distance
- * would evict each other from the caches. Panels hold zeros beyond column N; rows beyond M repeat
+ * of op(A), read where they are, with all panels in MR x NV accumulators. The copies pay even where
+ * they do not transpose: rows at a power of two's distance would evict each other from the caches. Panels hold zeros beyond column N; rows beyond M repeat
  * the last one; neither is stored, so neighbours never write each other's elements.
  *
  * Build options: VW (4, 8, 16: lanes of a vector), MR, NV, KB, NP (most panels).
@@ -16,7 +15,6 @@
 #include "lanes/transpose.clh"
 
 #define NR (NV * VW)
-#define STRIP (KB * MR) /* floats of a strip; MR is even and below 32 */
 
 static inline vecf activate_vector(vecf x, int act, float slope)
 {
@@ -80,39 +78,6 @@ static inline void finish(global float *out, int N, int rows, int columns, globa
     }
 }
 
-/* MR floats, in pieces of a power of two: wider stores that overlap the next k's are slow. */
-#define PIECE(n)                                                                                   \
-    if (MR & n) {                                                                                  \
-        typedef float##n piece __attribute__((aligned(4)));                                        \
-        *(local piece *)strip = *(global const piece *)a;                                          \
-        strip += n;                                                                                \
-        a += n;                                                                                    \
-    }
-
-static inline void load_column(local float *strip, global const float *a)
-{
-    PIECE(16) PIECE(8) PIECE(4) PIECE(2)
-}
-
-/* strips[s][k][0 .. MR) = column k of rows s * MR .. of op(A), for A stored [K, M]: `a` points at
- * row k0, column m, `columns` columns before the end of the row. Two strips are copied at once: the
- * rows of A may be a power of two apart, so that the second reads what the first has just brought
- * into the cache. */
-static inline void load_strips(local float *strips, global const float *a, int lda, int kb,
-                               int columns)
-{
-    if (columns >= 2 * MR) {
-        for (int k = 0; k < kb; k++, a += lda) {
-            load_column(strips + k * MR, a);
-            load_column(strips + STRIP + k * MR, a + MR);
-        }
-        return;
-    }
-    for (int k = 0; k < kb; k++, a += lda)
-        for (int i = 0; i < 2 * MR; i++)
-            strips[i / MR * STRIP + k * MR + i % MR] = a[min(i, columns - 1)];
-}
-
 /* Stores or adds one row of a register tile. */
 static inline void store_row(global float *out, const vecf *acc, int columns, int first)
 {
@@ -143,8 +108,7 @@ static inline void store_row(global float *out, const vecf *acc, int columns, in
     }
 
 /* One register tile: rows x columns of the output are set (`first`) or added to. */
-static inline void tile(global const float *a, int lda, local const float *strip,
-                        local const float *panel, int kb, global float *out, int N, int rows,
+static inline void tile(global const float *a, int lda, local const float *panel, int kb, global float *out, int N, int rows,
                         int columns, int first, const int trans_a)
 {
     vecf acc[MR][NV];
@@ -154,7 +118,12 @@ static inline void tile(global const float *a, int lda, local const float *strip
         for (int v = 0; v < NV; v++)
             acc[i][v] = (vecf)(0.0f);
     if (trans_a) {
-        TILE_LOOP(strip[k * MR + i])
+        /* Literal distances where the tile is whole. */
+        if (rows == MR) {
+            TILE_LOOP(a[(long)k * lda + i])
+        } else {
+            TILE_LOOP(a[(long)k * lda + min(i, rows - 1)])
+        }
     } else {
         global const float *row[MR];
 #pragma unroll
@@ -169,7 +138,7 @@ static inline void tile(global const float *a, int lda, local const float *strip
 }
 
 static inline void product(global const float *a, global const float *b, global const float *bias,
-                           global float *out, local float *panels, local float *strips, int M, int N,
+                           global float *out, local float *panels, int M, int N,
                            int K, int lda, int ldb, int TM, int TN, int has_bias, int act,
                            float slope, const int trans_a, const int trans_b)
 {
@@ -186,15 +155,12 @@ static inline void product(global const float *a, global const float *b, global 
                 load_panel(panel, b + (long)k0 * ldb + n, ldb, kb, N - n);
         }
         for (int m = m0; m < m1; m += MR) {
-            const int rows = min(MR, m1 - m), odd = (m - m0) / MR % 2;
+            const int rows = min(MR, m1 - m);
             global const float *at = a + (trans_a ? (long)k0 * lda + m : (long)m * lda + k0);
-            if (trans_a && !odd)
-                load_strips(strips, at, lda, kb, M - m);
             for (int n = n0; n < n1; n += NR) {
                 const int columns = min(NR, N - n);
                 global float *to = out + (long)m * N + n;
-                tile(at, lda, strips + odd * STRIP, panels + (n - n0) * KB, kb, to, N, rows,
-                     columns, first, trans_a);
+                tile(at, lda, panels + (n - n0) * KB, kb, to, N, rows, columns, first, trans_a);
                 if (last && epilogue)
                     finish(to, N, rows, columns, bias + n, has_bias, act, slope);
             }
@@ -209,9 +175,8 @@ static inline void product(global const float *a, global const float *b, global 
         int N, int K, int lda, int ldb, int TM, int TN, int has_bias, int act, float slope)        \
     {                                                                                              \
         local float panels[NP * NR * KB] __attribute__((aligned(64)));                             \
-        local float strips[(trans_a) ? 2 * STRIP : 1] __attribute__((aligned(64)));              \
         product(a + a_offset, b + b_offset, bias + (has_bias ? bias_offset : 0), out + out_offset, \
-                panels, strips, M, N, K, lda, ldb, TM, TN, has_bias, act, slope, trans_a, trans_b); \
+                panels, M, N, K, lda, ldb, TM, TN, has_bias, act, slope, trans_a, trans_b); \
     }
 
 CLT_GEMM(gemm_nn, 0, 0)

@@ -42,9 +42,9 @@ static tile tile_for(const clt_target *target, int64_t m, int64_t n)
     tile t = {.rows = shapes[best][0], .vectors = shapes[best][1], .depth = 256};
     t.depth = (int)clt_tile_number(target, "KB", LEAST_DEPTH, 4096, t.depth);
     t.panel = t.vectors * caps->vector_width;
-    /* The panels may take half of the local memory, and two strips of A the other half. */
-    const int64_t half = caps->local_bytes / 2 / (int64_t)sizeof(float), room = half / t.panel;
-    while (t.depth > LEAST_DEPTH && (t.depth > room || 2 * t.depth * t.rows > half))
+    /* The panels may take half of the local memory. */
+    const int64_t room = caps->local_bytes / 2 / (t.panel * (int64_t)sizeof(float));
+    while (t.depth > LEAST_DEPTH && t.depth > room)
         t.depth /= 2;
     t.panels = (int)(room / t.depth);
     if (t.panels > COLUMNS / t.panel)
@@ -76,12 +76,18 @@ static int64_t round_up(int64_t a, int64_t b)
     return ceil_div(a, b) * b;
 }
 
-/* Rows and columns of a work-group: as large as caches like them, but smaller until every compute
- * unit has a few; then all of about one size. */
-static void group_size(int64_t m, int64_t n, bool trans_a, const tile *t, const clt_target *target,
-                       int64_t *rows, int64_t *columns)
+/* Whether so many groups of one size keep all units busy, but for a tenth of the time. */
+static bool even(int64_t groups, int64_t units)
 {
-    enum { MOST_ROWS = 264, FEW_ROWS = 72, GROUPS_A_UNIT = 4 };
+    return groups >= units && 10 * ceil_div(groups, units) * units <= 11 * groups;
+}
+
+/* Rows and columns of a work-group: as large as caches like them, but smaller until every compute
+ * unit has a few or just as many as others; then all of about one size. */
+static void group_size(int64_t m, int64_t n, const tile *t, const clt_target *target, int64_t *rows,
+                       int64_t *columns)
+{
+    enum { MOST_ROWS = 264, GROUPS_A_UNIT = 4 };
     const int64_t wanted = (int64_t)GROUPS_A_UNIT * target->caps->compute_units;
     const int64_t most_columns = t->panels * (int64_t)t->panel;
     *rows = clt_tile_number(target, "TM", 1, INT32_MAX, 0);
@@ -96,10 +102,10 @@ static void group_size(int64_t m, int64_t n, bool trans_a, const tile *t, const 
     if (c > most_columns)
         c = most_columns;
     while (ceil_div(m, r) * ceil_div(n, c) < wanted) {
-        /* A strip of a transposed A is copied for all columns of a group: rows go first. */
-        if (trans_a && r > FEW_ROWS)
-            r = round_up(r / 2, t->rows);
-        else if (c > 2 * t->panel)
+        /* Every group copies its part of B: with few rows that is much of the work. */
+        if (even(ceil_div(m, r) * ceil_div(n, c), target->caps->compute_units))
+            break;
+        if (c > 2 * t->panel)
             c = round_up(c / 2, t->panel);
         else if (r > 4 * t->rows)
             r = round_up(r / 2, t->rows);
@@ -140,7 +146,7 @@ void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
     int64_t m = clt_dim(gemm->m, target->max_batch), n = clt_dim(gemm->n, target->max_batch);
     const tile t = tile_for(target, m, n);
     int64_t rows, columns;
-    group_size(m > 0 ? m : 1, n > 0 ? n : 1, gemm->trans_a, &t, target, &rows, &columns);
+    group_size(m > 0 ? m : 1, n > 0 ? n : 1, &t, target, &rows, &columns);
     clt_launch_begin(program, "cpu/gemm.cl", kernels[gemm->trans_a][gemm->trans_b],
                      "-DVW=%d -DMR=%d -DNV=%d -DKB=%d -DNP=%d", target->caps->vector_width, t.rows,
                      t.vectors, t.depth, t.panels);
