@@ -17,11 +17,12 @@
 
 /* What drivers do differently, as bits; device/quirks.c has the table. */
 typedef enum clt_quirk {
-    CLT_QUIRK_NO_BINARIES = 1,  /* programs are always compiled from source */
-    CLT_QUIRK_LATE_COMPILE = 2, /* compiles at a kernel's first enqueue, per local size */
-    CLT_QUIRK_HOST_WORKS = 4,   /* the host thread computes while it waits inside OpenCL */
-    CLT_QUIRK_WAIT_SPINS = 8,   /* waits burn a core: sleep and ask instead */
-    CLT_QUIRK_SERIAL_BUILD = 16 /* one build at a time */
+    CLT_QUIRK_NO_BINARIES = 1,   /* programs are always compiled from source */
+    CLT_QUIRK_LATE_COMPILE = 2,  /* compiles at a kernel's first enqueue, per local size */
+    CLT_QUIRK_HOST_WORKS = 4,    /* the host thread computes while it waits inside OpenCL */
+    CLT_QUIRK_WAIT_SPINS = 8,    /* waits burn a core: sleep and ask instead */
+    CLT_QUIRK_SERIAL_BUILD = 16, /* one build at a time */
+    CLT_QUIRK_HOST_WIDTH = 32    /* reports the host's vectors, whatever it compiles for */
 } clt_quirk;
 
 struct clt_program_table;

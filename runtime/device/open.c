@@ -166,6 +166,7 @@ clt_status clt_device_make(const clt_open_parts *parts, const clt_device_options
         clt_device_close(device);
         return status;
     }
+    clt_probe_width(device);
     clt_probe_half(device);
     *out = device;
     return CLT_OK;

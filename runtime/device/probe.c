@@ -1,5 +1,7 @@
 #include "device/probe.h"
 
+#include <stdio.h>
+
 #include "base/log.h"
 
 static const char half_text[] = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
@@ -28,6 +30,41 @@ static clt_status run(clt_device *device, cl_kernel kernel, cl_mem buffer, float
     CLT_CL(clEnqueueReadBuffer(device->queue, buffer, CL_TRUE, 0, sizeof given, out, 0, NULL, NULL),
            "clEnqueueReadBuffer", device);
     return CLT_OK;
+}
+
+/* The compiler's own macros decide which kernel there is; nothing has to run. */
+static const char width_text[] = "#if defined(__AVX512F__)\n"
+                                 "#define NAME width_16\n"
+                                 "#elif defined(__AVX__)\n"
+                                 "#define NAME width_8\n"
+                                 "#elif defined(__SSE__)\n"
+                                 "#define NAME width_4\n"
+                                 "#else\n"
+                                 "#define NAME width_unknown\n"
+                                 "#endif\n"
+                                 "kernel void NAME(global float *x)\n"
+                                 "{\n"
+                                 "    x[0] = 0.0f;\n"
+                                 "}\n";
+
+void clt_probe_width(clt_device *device)
+{
+    if (!(device->quirks & CLT_QUIRK_HOST_WIDTH) || !clt_caps_is_cpu(&device->caps))
+        return;
+    for (int width = device->caps.vector_width; width >= 4; width /= 2) {
+        char name[32];
+        cl_kernel kernel;
+        snprintf(name, sizeof name, "width_%d", width);
+        if (clt_device_kernel_from_text(device, "width probe", width_text, NULL, name, &kernel) !=
+            CLT_OK)
+            continue;
+        clt_release_kernel(kernel);
+        if (width < 16 && device->caps.vector_width == 16)
+            device->caps.vector_registers /= 2; /* AVX-512 doubles their number */
+        device->caps.vector_width = width;
+        device->info.vector_width = width;
+        return;
+    }
 }
 
 void clt_probe_half(clt_device *device)

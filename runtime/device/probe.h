@@ -8,4 +8,8 @@
  * something else. Nothing is compiled for devices that do not claim it. */
 void clt_probe_half(clt_device *device);
 
+/* Narrows caps.vector_width and caps.vector_registers to those of the processor that a driver with
+ * CLT_QUIRK_HOST_WIDTH compiles for. */
+void clt_probe_width(clt_device *device);
+
 #endif

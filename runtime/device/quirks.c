@@ -12,7 +12,7 @@ typedef struct quirk_row {
 
 /* Measured, or from the vendors' documentation. First match wins. */
 static const quirk_row rows[] = {
-    {"Portable Computing Language", -1, CLT_QUIRK_LATE_COMPILE,
+    {"Portable Computing Language", -1, CLT_QUIRK_LATE_COMPILE | CLT_QUIRK_HOST_WIDTH,
      "compiles at a kernel's first use; keeps compiled kernels in a cache of its own"},
     {"Oclgrind", -1, CLT_QUIRK_NO_BINARIES | CLT_QUIRK_SERIAL_BUILD,
      "a checker: slow, cannot be split"},
