@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "device/program.h"
 
 static const char half_text[] = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
                                 "kernel void half_probe(global float *x)\n"
@@ -51,20 +52,25 @@ void clt_probe_width(clt_device *device)
 {
     if (!(device->quirks & CLT_QUIRK_HOST_WIDTH) || !clt_caps_is_cpu(&device->caps))
         return;
+    /* Not kept in the cache folder: it is as quick to build. */
+    cl_program program;
+    if (clt_program_build(device, "width probe", width_text, "", &program) != CLT_OK)
+        return;
     for (int width = device->caps.vector_width; width >= 4; width /= 2) {
         char name[32];
-        cl_kernel kernel;
         snprintf(name, sizeof name, "width_%d", width);
-        if (clt_device_kernel_from_text(device, "width probe", width_text, NULL, name, &kernel) !=
-            CLT_OK)
+        cl_kernel kernel = clCreateKernel(program, name, NULL);
+        if (!kernel)
             continue;
-        clt_release_kernel(kernel);
+        clReleaseKernel(kernel);
         if (width < 16 && device->caps.vector_width == 16)
             device->caps.vector_registers /= 2; /* AVX-512 doubles their number */
         device->caps.vector_width = width;
         device->info.vector_width = width;
-        return;
+        break;
     }
+    clReleaseProgram(program);
+    clt_object_released(CLT_OBJECT_PROGRAM);
 }
 
 void clt_probe_half(clt_device *device)
