@@ -140,11 +140,5 @@ int bench_report_end(bench_report *r)
         json_pack("{s:s, s:f, s:f, s:o}", "device", clt_device_label(r->device->devices[0]),
                   "limit_flops_per_s", r->device->limits.flops, "limit_copy_bytes_per_s",
                   r->device->limits.copy_bytes, "rows", r->rows);
-    char *text = all ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
-    json_decref(all);
-    if (!text)
-        return failure("memory does not suffice");
-    puts(text);
-    free(text);
-    return EXIT_DONE;
+    return print_object(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 }

@@ -65,13 +65,7 @@ static int print_json(const bench *b)
         j->options.accumulate, "optimizer", clt_optimizer_name(j->options.optimizer), "devices",
         labels, "steps_per_block", (json_int_t)b->steps, "blocks", b->blocks, "images_per_s",
         spread(b->rates, b->blocks), "step_seconds", spread(b->times, b->blocks));
-    char *text = all ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
-    json_decref(all);
-    if (!text)
-        return failure("memory does not suffice");
-    puts(text);
-    free(text);
-    return EXIT_DONE;
+    return print_object(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 }
 
 static int print_table(const bench *b)
@@ -143,11 +137,7 @@ int bench_train(const settings *s)
         return code;
     code = job_read(&b.job, s);
     if (!code)
-        code = job_devices(&b.job, s);
-    if (!code)
-        code = job_data(&b.job, s, DATA_TRAIN | DATA_SYNTHETIC);
-    if (!code)
-        code = job_model(&b.job, s);
+        code = job_plan(&b.job, s);
     if (!code)
         code = job_trainer(&b.job, s);
     if (!code)

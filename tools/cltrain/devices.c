@@ -48,13 +48,7 @@ static int print_json(const clt_runtime *runtime, const clt_device_info *infos, 
         json_array_append_new(list, device_json(&infos[i]));
     json_t *all =
         json_pack("{s:o, s:o}", "devices", list, "remark", text_of(clt_runtime_remark(runtime)));
-    char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
-    json_decref(all);
-    if (!text)
-        return failure("memory does not suffice");
-    puts(text);
-    free(text);
-    return EXIT_DONE;
+    return print_object(all, JSON_INDENT(2));
 }
 
 static void print_device(const clt_device_info *d)

@@ -43,13 +43,7 @@ static int print(const settings *s, int64_t samples, double loss, double accurac
     }
     json_t *record = json_pack("{s:o, s:o, s:I}", "test_loss", number(loss), "test_accuracy",
                                number(accuracy), "samples", (json_int_t)samples);
-    char *text = record ? json_dumps(record, JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(record);
-    if (!text)
-        return failure("memory does not suffice");
-    puts(text);
-    free(text);
-    return EXIT_DONE;
+    return print_object(record, JSON_REAL_PRECISION(9));
 }
 
 /* The models have one loss and one metric, the accuracy. */

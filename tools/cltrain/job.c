@@ -308,6 +308,14 @@ int job_trainer(job *j, const settings *s)
     return status == CLT_OK ? 0 : name_failure(status); /* --variant names an operator */
 }
 
+int job_plan(job *j, const settings *s)
+{
+    int code = job_devices(j, s);
+    if (!code)
+        code = job_data(j, s, DATA_TRAIN | DATA_SYNTHETIC);
+    return code ? code : job_model(j, s);
+}
+
 void job_close(job *j)
 {
     clt_trainer_destroy(j->trainer);

@@ -35,6 +35,7 @@ int job_read(job *j, const settings *s);    /* options; opens nothing */
 int job_devices(job *j, const settings *s); /* before the data: decoding disturbs its probes */
 int job_data(job *j, const settings *s, int which);
 int job_model(job *j, const settings *s); /* graph and store */
+int job_plan(job *j, const settings *s);  /* these three, with training data or synthetic ones */
 int job_trainer(job *j, const settings *s);
 clt_status job_schedule(job *j, const settings *s); /* a part of job_trainer */
 void job_close(job *j);

@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <cltrain/log.h>
 
@@ -65,4 +66,15 @@ void start_log(void)
 void show_progress(void)
 {
     clt_log_set(print_log, NULL, CLT_LOG_INFO);
+}
+
+int print_object(json_t *object, size_t flags)
+{
+    char *text = object ? json_dumps(object, flags) : NULL;
+    json_decref(object);
+    if (!text)
+        return failure("memory does not suffice");
+    puts(text);
+    free(text);
+    return EXIT_DONE;
 }

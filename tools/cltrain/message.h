@@ -3,6 +3,7 @@
 #define CLTRAIN_COMMAND_MESSAGE_H
 
 #include <cltrain/status.h>
+#include <jansson.h>
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -19,6 +20,10 @@ int library_failure(clt_status status);
 
 /* The same for what the user named (a model, a device): a name that does not exist is usage. */
 int name_failure(clt_status status);
+
+/* Prints a JSON object, which is released; jansson's flags. NULL: memory did not suffice for it.
+ * Returns an exit code. */
+int print_object(json_t *object, size_t flags);
 
 /* Lets the library's warnings and errors out on standard error. */
 void start_log(void);

@@ -48,13 +48,7 @@ static int print_json(const line *lines, int count, double steps, const clt_limi
     }
     json_t *all = json_pack("{s:f, s:f, s:o}", "limit_flops_per_s", limits->flops,
                             "limit_copy_bytes_per_s", limits->copy_bytes, "nodes", rows);
-    char *text = all ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
-    json_decref(all);
-    if (!text)
-        return failure("memory does not suffice");
-    puts(text);
-    free(text);
-    return EXIT_DONE;
+    return print_object(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 }
 
 int print_by_node(const clt_profile_record *records, int count, int64_t from, int64_t to,

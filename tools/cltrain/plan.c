@@ -36,11 +36,7 @@ int run_plan(const settings *s)
     job j;
     int code = job_read(&j, s);
     if (!code)
-        code = job_devices(&j, s);
-    if (!code)
-        code = job_data(&j, s, DATA_TRAIN | DATA_SYNTHETIC);
-    if (!code)
-        code = job_model(&j, s);
+        code = job_plan(&j, s);
     if (!code)
         code = print(&j, s);
     job_close(&j);

@@ -15,11 +15,7 @@ static int tune_model(const settings *s, double seconds)
     int code = job_read(&j, s);
     j.options.tune_seconds = seconds;
     if (!code)
-        code = job_devices(&j, s);
-    if (!code)
-        code = job_data(&j, s, DATA_TRAIN | DATA_SYNTHETIC);
-    if (!code)
-        code = job_model(&j, s);
+        code = job_plan(&j, s);
     if (!code)
         code = job_trainer(&j, s);
     for (int i = 0; !code && i < j.n_devices; i++)
