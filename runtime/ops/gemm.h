@@ -28,6 +28,11 @@ bool clt_gemm_tiles(const clt_node *node, const clt_variant *variant, const clt_
 
 void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *program);
 
+/* clkernels/gpu/gemm.cl, for GPUs: where clt_gpu_accepts (ops/gemm_gpu.h). */
+void clt_gemm_gpu(const clt_gemm *gemm, const clt_target *target, clt_program *program);
+void clt_column_sums_gpu(int operand, int out, int64_t rows, int64_t columns,
+                         const clt_target *target, clt_program *program);
+
 /* out[columns] = sums over the rows of operand [rows, columns]; any device. */
 void clt_column_sums_portable(int operand, int out, int64_t rows, int64_t columns,
                               const clt_target *target, clt_program *program);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ops/gemm_gpu.h"
 #include "ops/nn.h"
 
 /* Accumulators of MR x NV vectors leave registers for NV vectors of B and one of A. */
@@ -130,7 +131,8 @@ bool clt_gemm_tiles(const clt_node *node, const clt_variant *variant, const clt_
                                          {0, 0, 0, 512},     {0, 64, 96, 256}, {0, 128, 96, 256},
                                          {0, 256, 192, 256}, {1, 60, 64, 256}, {1, 120, 64, 256}};
     (void)node;
-    (void)target;
+    if (!strcmp(variant->name, "gemm_gpu"))
+        return clt_gpu_tiles(target, index, text);
     if (strcmp(variant->name, "gemm_cpu") || index >= (int)(sizeof choices / sizeof *choices))
         return false;
     const int16_t *c = choices[index];

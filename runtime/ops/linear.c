@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "ops/elementwise.h"
 #include "ops/gemm.h"
+#include "ops/gemm_gpu.h"
 #include "ops/linear_lanes.h"
 #include "ops/nn.h"
 #include "ops/ops.h"
@@ -113,6 +114,12 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_gemm_cpu(&gemm, target, program);
 }
 
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_gemm gemm = gemm_of(node);
+    clt_gemm_gpu(&gemm, target, program);
+}
+
 static bool absorb(clt_node *node, const clt_node *next)
 {
     clt_linear_attr *attr = node->attr;
@@ -127,6 +134,7 @@ static bool absorb(clt_node *node, const clt_node *next)
 static const clt_variant variants[] = {
     {"lanes", clt_accepts_lanes, clt_linear_emit_lanes},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu},
+    {"gemm_gpu", clt_gpu_accepts, emit_gpu},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
@@ -216,9 +224,20 @@ static void emit_weight_grad_cpu(const clt_node *node, const clt_target *target,
         clt_column_sums_portable(1, 1, gemm.k, gemm.m, target, program);
 }
 
+static void emit_weight_grad_gpu(const clt_node *node, const clt_target *target,
+                                 clt_program *program)
+{
+    const clt_linear_weight_grad_attr *attr = node->attr;
+    const clt_gemm gemm = gemm_of_weight_grad(node);
+    clt_gemm_gpu(&gemm, target, program);
+    if (attr->bias)
+        clt_column_sums_gpu(1, 1, gemm.k, gemm.m, target, program);
+}
+
 static const clt_variant weight_grad_variants[] = {
     {"lanes", clt_accepts_lanes, clt_linear_weight_grad_emit_lanes},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_weight_grad_cpu},
+    {"gemm_gpu", clt_gpu_accepts, emit_weight_grad_gpu},
     {"portable", clt_accepts_plain, emit_weight_grad_portable},
     {0},
 };

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "ops/gemm.h"
+#include "ops/gemm_gpu.h"
 #include "ops/linear_lanes.h"
 #include "ops/nn.h"
 
@@ -125,6 +126,12 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_gemm_cpu(&gemm, target, program);
 }
 
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_gemm gemm = gemm_of(node);
+    clt_gemm_gpu(&gemm, target, program);
+}
+
 /* A product without images has no value that could lie either way. */
 static bool accepts_lanes(const clt_node *node, const clt_target *target, char *why)
 {
@@ -135,6 +142,7 @@ static bool accepts_lanes(const clt_node *node, const clt_target *target, char *
 static const clt_variant variants[] = {
     {"lanes", accepts_lanes, clt_matmul_emit_lanes},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu},
+    {"gemm_gpu", clt_gpu_accepts, emit_gpu},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };

@@ -2,7 +2,7 @@
  * Prints the kernels that plans for GPUs would launch, for tools/gpu-compile: a line each of file,
  * build options, kernel and work-group size, parted by tabs. Opens no device.
  *
- *     gpu_launches amd | nvidia | intel
+ *     gpu_launches amd | nvidia | intel [tiles]     tiles: more shapes, and what a tuner would try
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,6 +64,8 @@ static void stop(const char *what)
             stop(#expression);                                                                     \
     } while (0)
 
+static bool with_tiles;
+
 static void print_launches(const clt_plan *plan)
 {
     for (int i = 0; i < plan->n_nodes; i++)
@@ -78,7 +80,7 @@ static void print_plan(const clt_plan *plan, const clt_graph *graph, const clt_b
 {
     print_launches(plan);
     /* The alternatives that a tuner would try. */
-    for (int tile = 0, found = 1; found; tile++) {
+    for (int tile = 0, found = with_tiles; found; tile++) {
         clt_tuning_record record = {0};
         record.entries = calloc((size_t)plan->n_nodes + 1, sizeof *record.entries);
         found = 0;
@@ -153,10 +155,12 @@ static void plan_layer(clt_graph *graph, clt_value *y, clt_value **x, int n, con
 /* Products large and small, with rows that float4 fits and does not. */
 static void plan_products(const clt_caps *caps)
 {
-    static const int64_t sizes[][3] = {{4096, 4096, 4096}, {1024, 1024, 1024}, {256, 128, 800},
-                                       {256, 3072, 768},   {64, 10, 500},      {63, 65, 4097},
-                                       {1021, 1019, 1031}, {8, 4096, 4096}};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    enum { ALL = 8, FEW = 2 };
+    static const int64_t sizes[ALL][3] = {{4096, 4096, 4096}, {1021, 1019, 1031}, {256, 128, 800},
+                                          {256, 3072, 768},   {64, 10, 500},      {63, 65, 4097},
+                                          {1024, 1024, 1024}, {8, 4096, 4096}};
+    const size_t count = with_tiles ? ALL : FEW;
+    for (size_t i = 0; i < count; i++)
         for (int t = 0; t < 4; t++) {
             const int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
             const int ta = t & 1, tb = t >> 1;
@@ -167,7 +171,7 @@ static void plan_products(const clt_caps *caps)
             x[1] = clt_input(g, "x1", CLT_F32, 2, (int64_t[]){tb ? n : k, tb ? k : n});
             plan_layer(g, clt_matmul(x[0], x[1], ta, tb), x, 2, caps);
         }
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    for (size_t i = 0; i < count; i++) {
         clt_graph *g;
         clt_value *x[3];
         OK(clt_graph_create(&g));
@@ -186,7 +190,7 @@ static void plan_convolutions(const clt_caps *caps)
         {1, 28, 20, 5, 1, 1},   {20, 12, 50, 5, 1, 1},   {3, 224, 64, 7, 2, 1},
         {64, 56, 64, 3, 1, 1},  {128, 28, 128, 3, 1, 1}, {256, 14, 512, 1, 2, 1},
         {512, 7, 512, 3, 1, 1}, {64, 28, 64, 3, 1, 4},   {32, 56, 32, 3, 1, 32}};
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    for (size_t i = 0; i < (with_tiles ? sizeof shapes / sizeof *shapes : 4); i++) {
         const int *s = shapes[i];
         clt_conv2d_options o;
         clt_graph *g;
@@ -214,7 +218,8 @@ static void print_update(const clt_caps *caps)
 
 int main(int argc, char **argv)
 {
-    for (size_t i = 0; argc == 2 && i < sizeof devices / sizeof *devices; i++) {
+    with_tiles = argc == 3 && !strcmp(argv[2], "tiles");
+    for (size_t i = 0; argc == 2 + with_tiles && i < sizeof devices / sizeof *devices; i++) {
         if (strcmp(argv[1], devices[i].name))
             continue;
         for (int m = 0; m < clt_model_count(); m++)
@@ -224,6 +229,6 @@ int main(int argc, char **argv)
         print_update(&devices[i]);
         return 0;
     }
-    fprintf(stderr, "usage: gpu_launches amd | nvidia | intel\n");
+    fprintf(stderr, "usage: gpu_launches amd | nvidia | intel [tiles]\n");
     return 2;
 }

@@ -2,7 +2,12 @@
 add_executable(gpu_launches gpu/launches.c)
 target_link_libraries(gpu_launches PRIVATE cltrain_static test_models m)
 if(CLT_PYTHON3)
-    add_test(NAME gpu.compile COMMAND ${CLT_PYTHON3} -B ${PROJECT_SOURCE_DIR}/tools/gpu_compile/main.py
-        --launches $<TARGET_FILE:gpu_launches> --compilers ${PROJECT_BINARY_DIR}/gpu-compilers)
-    set_tests_properties(gpu.compile PROPERTIES LABELS op TIMEOUT 600 SKIP_RETURN_CODE 77)
+    # compile: what plans choose; tiles: also what a tuner would try.
+    foreach(name compile tiles)
+        add_test(NAME gpu.${name} COMMAND ${CLT_PYTHON3} -B
+            ${PROJECT_SOURCE_DIR}/tools/gpu_compile/main.py --launches $<TARGET_FILE:gpu_launches>
+            --compilers ${PROJECT_BINARY_DIR}/gpu-compilers $<$<STREQUAL:${name},tiles>:--tiles>)
+        set_tests_properties(gpu.${name} PROPERTIES LABELS op TIMEOUT 900 SKIP_RETURN_CODE 77)
+    endforeach()
+    set_tests_properties(gpu.tiles PROPERTIES LABELS "op;slow" )
 endif()

@@ -236,12 +236,43 @@ static inline void op_build_programs(const clt_plan *plan)
 typedef struct op_mode {
     bool as_gpu, portable;
     char variants[OP_TEXT]; /* OP=NAME, or "" */
+    int tile;               /* of a tuner's alternatives, from 1 on; 0: none */
 } op_mode;
 
 static const op_mode op_as_device = {.as_gpu = false};
 
-static inline void op_bind(const op_test *t, const op_case *c, const op_mode *mode, op_bound *b)
+/* The plan made anew with number `index` of the tiles that a tuner would try; false: there is none.
+ */
+static inline bool op_retile(op_bound *b, const clt_plan_options *options, int index)
 {
+    clt_tuning_entry *entries = calloc((size_t)b->plan->n_nodes + 1, sizeof *entries);
+    clt_tuning_record record = {.entries = entries};
+    assert_non_null(entries);
+    for (int i = 0; i < b->plan->n_nodes; i++) {
+        const clt_plan_node *pn = &b->plan->nodes[i];
+        const clt_target target = {.caps = &b->plan->caps,
+                                   .lanes = b->plan->options.lanes,
+                                   .max_batch = b->plan->options.max_batch};
+        char text[CLT_TILE_TEXT];
+        if (!pn->variant || !pn->node->op->tiles ||
+            !pn->node->op->tiles(pn->node, pn->variant, &target, index, text))
+            continue;
+        clt_tuning_entry *e = &entries[record.count++];
+        snprintf(e->op, sizeof e->op, "%s", pn->node->op->name);
+        snprintf(e->shape_class, sizeof e->shape_class, "%s", pn->shape_class);
+        snprintf(e->variant, sizeof e->variant, "%s", pn->variant->name);
+        snprintf(e->options, sizeof e->options, "%s", text);
+    }
+    const clt_caps caps = b->plan->caps;
+    clt_plan_destroy(b->plan);
+    OP_OK(clt_plan_create(b->graph, &b->buckets, &caps, &record, options, &b->plan));
+    free(entries);
+    return record.count > 0;
+}
+
+static inline bool op_bind(const op_test *t, const op_case *c, const op_mode *mode, op_bound *b)
+{
+    bool tiled = true;
     *b = (op_bound){0};
     op_build_graph(t, c, b);
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
@@ -254,10 +285,13 @@ static inline void op_bind(const op_test *t, const op_case *c, const op_mode *mo
     options.separate = true;
     OP_OK(clt_buckets_create(b->graph, &sizes, &b->buckets));
     OP_OK(clt_plan_create(b->graph, &b->buckets, &caps, NULL, &options, &b->plan));
+    if (mode->tile)
+        tiled = op_retile(b, &options, mode->tile - 1);
     OP_OK(clt_replica_create(op_devices[0], &b->buckets, &b->replica));
     clt_arena_init(&b->arena, op_devices[0]);
     op_build_programs(b->plan);
     OP_OK(clt_exec_create(op_devices[0], b->plan, &b->replica, &b->arena, &b->exec));
+    return tiled;
 }
 
 static inline void op_unbind(op_bound *b)
@@ -547,6 +581,25 @@ static inline void op_check(op_test *t, const op_case *c, bool differences)
             op_forget(&e);
         }
         op_unbind(&b);
+    }
+}
+
+/* The case at its full batch with all tiles that a tuner would try on a GPU, but every `step`th. */
+static inline void op_check_tiles(op_test *t, const op_case *c, int first, int step)
+{
+    for (int tile = first;; tile += step) {
+        const op_mode mode = {.as_gpu = true, .tile = tile};
+        op_bound b;
+        op_expected e;
+        const bool tiled = op_bind(t, c, &mode, &b);
+        if (tiled) {
+            op_expect(t, c, &b, c->batch, &e);
+            op_run(t, c, &b, c->batch, &e);
+            op_forget(&e);
+        }
+        op_unbind(&b);
+        if (!tiled)
+            return;
     }
 }
 

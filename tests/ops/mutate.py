@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-PORTABLE, CPU, LANES = "portable/", "cpu/", "lanes/"
+PORTABLE, CPU, LANES, GPU = "portable/", "cpu/", "lanes/", "gpu/"
 
 # What is wrong, file, text, its replacement, the test that must fail; "outside": seen by Oclgrind only.
 NONE = "nothing"
@@ -80,6 +80,18 @@ BUGS = [
      "to[j] = first ? part[j] : to[j] + part[j]", "to[j] = part[j]", "matmul"),
     ("tail: the panel's last column is taken for another", CPU + "gemm.cl",
      "j < columns ? b[j] : 0.0f", "j < columns ? b[0] : 0.0f", "matmul"),
+    ("GPU, edge: rows beyond the last are stored", GPU + "gemm.cl",
+     "if (r < M && c + l < N)", "if (r <= M && c + l < N)", "matmul", "outside"),
+    ("GPU, edge: k beyond the end is taken for the last", GPU + "gemm.cl",
+     "to[s] = inside ? v : 0.0f;", "to[s] = v;", "matmul"),
+    ("GPU, slices: the last one is left out", GPU + "gemm.cl",
+     "for (int s = 1; s < slices; s++)", "for (int s = 1; s < slices - 1; s++)", "matmul"),
+    ("GPU, double buffer: panels are overwritten while they are read", GPU + "gemm.cl",
+     "side ^= 1;", "side ^= 0;", "matmul", "outside"),
+    ("GPU, transposition: A by the other one's rule", GPU + "gemm.cl",
+     "DEFINE_COPY(a, TM, VA, (!TRANS_A))", "DEFINE_COPY(a, TM, VA, TRANS_A)", "matmul"),
+    ("GPU, reduction: a row of work-items is left out", GPU + "gemm.cl",
+     "for (int r = 1; r < ROWS; r++)", "for (int r = 2; r < ROWS; r++)", "linear"),
     ("layout: two lanes change places", LANES + "layout.cl",
      "to[i] = from[i * LANES + l];", "to[i] = from[i * LANES + (l ^ 1)];", "conv2d"),
 ]  # fmt: skip

@@ -57,12 +57,16 @@ static op_test test = {"matmul", 1, 0, build, forward, backward, 0};
 
 /* M, N, K; negative: times the batch of 5. */
 static const int64_t shapes[][3] = {
-    {7, 5, 3},   {1, 1, 1},    {-1, 3, 4},  {6, -1, 5},   {5, 3, -1},
-    {13, 1, 17}, {-2, 31, 17}, {23, 16, 8}, {12, 33, -3}, {1, 47, 2},
+    {7, 5, 3},   {1, 1, 1},    {-1, 3, 4}, {6, -1, 5},   {5, 3, -1}, {13, 1, 17},  {-2, 31, 17},
+    {23, 16, 8}, {12, 33, -3}, {1, 47, 2}, {32, 32, 16}, {4, 8, 20}, {33, 4, 257},
 };
-static const int64_t large[][3] = {{97, 101, 300}, {67, -13, 521}, {-53, 18, 257}, {50, 49, -67}};
+static const int64_t large[][3] = {{97, 101, 300}, {67, -13, 521}, {-53, 18, 257},
+                                   {50, 49, -67},  {64, 128, 96},  {4, 36, 1032}};
 
-static void check_shape(const int64_t *shape, bool differences)
+/* For every tile of the kernels for GPUs: odd sizes, and sizes that float4 fits. */
+static const int64_t tiled[][3] = {{131, -27, 541}, {132, 140, 516}};
+
+static void check_shape(const int64_t *shape, bool differences, bool tiles)
 {
     for (int i = 0; i < 4; i++) {
         const trans t = {i & 1, i >> 1};
@@ -79,7 +83,13 @@ static void check_shape(const int64_t *shape, bool differences)
                             {CLT_F32, 2, {t.b ? n : k, t.b ? k : n}, OP_RANDOM, true, NULL}},
                            5,
                            .attr = &t};
-        op_check(&test, &c, differences);
+        if (tiles)
+            op_check_tiles(&test, &c, 1 + i, 4); /* between them, all */
+        else
+            op_check(&test, &c, differences);
+        /* Gradients are products of the other kinds. */
+        if (clt_test_oclgrind() && shape != shapes[0])
+            return;
     }
 }
 
@@ -87,9 +97,11 @@ static void test_shapes(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        check_shape(shapes[i], true);
+        check_shape(shapes[i], true, false);
     for (size_t i = 0; !clt_test_oclgrind() && i < sizeof large / sizeof *large; i++)
-        check_shape(large[i], false);
+        check_shape(large[i], false, false);
+    for (size_t i = 0; !clt_test_oclgrind() && i < sizeof tiled / sizeof *tiled; i++)
+        check_shape(tiled[i], false, true);
     op_report(&test);
 }
 

@@ -63,9 +63,11 @@ class Inner:
             if any(a >= first and b <= last and (a, b) != (first, last) for a, b in every):
                 continue
             words = [w for w in (instruction(line, vendor) for line in lines[first:last + 1]) if w]
-            count = sum(bool(fma.match(w)) for w in words)
+            # A packed one counts as the two that it is.
+            packed = sum(w.startswith("v_pk_fma") for w in words)
+            count = sum(bool(fma.match(w)) for w in words) + packed
             if count > self.fma:
-                self.fma, self.all = count, len(words)
+                self.fma, self.all = count, len(words) + packed
 
     def share(self):
         return self.fma / self.all if self.all else None

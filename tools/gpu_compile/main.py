@@ -1,6 +1,8 @@
 """tools/gpu-compile: which kernels compile offline for which GPU, and with what figures."""
 import argparse
+import concurrent.futures
 import fnmatch
+import os
 import pathlib
 import subprocess
 import sys
@@ -25,9 +27,9 @@ def read_exceptions():
     return rows
 
 
-def launches(program, vendor):
+def launches(program, vendor, tiles):
     """{(file, options): {kernel: work-items}} that plans for the vendor's GPUs launch."""
-    out = subprocess.run([program, vendor], check=True, capture_output=True, text=True).stdout
+    out = subprocess.run([program, vendor, *tiles], check=True, capture_output=True, text=True).stdout
     found = {}
     for line in out.splitlines():
         file, options, kernel, items = line.split("\t")
@@ -39,7 +41,7 @@ def kernel_class(file, kernel):
     """fma and memory have floors; other kernels only must not spill."""
     if not file.startswith("gpu/"):
         return "other"
-    return "fma" if kernel.startswith(("gemm_n", "gemm_t", "conv2d")) and not kernel.endswith("sum") else "memory"
+    return "fma" if kernel.startswith(("gemm", "conv2d")) and not kernel.endswith("sum") else "memory"
 
 
 def problems(kind, figures):
@@ -123,6 +125,7 @@ def main():
     parser.add_argument("--compilers", required=True, type=pathlib.Path)
     parser.add_argument("--fetch", action="store_true")
     parser.add_argument("--fetch-only", action="store_true")
+    parser.add_argument("--tiles", action="store_true", help="also the tiles that a tuner would try")
     parser.add_argument("targets", nargs="*")
     given = parser.parse_args()
     if given.fetch:
@@ -144,15 +147,20 @@ def main():
     if unknown:
         sys.exit(f"gpu-compile: no target {unknown[0]}; there are {', '.join(TARGETS)}")
     report = Report()
-    for target, (vendor, _) in TARGETS.items():
-        if vendor not in usable or given.targets and target not in given.targets:
-            continue
-        for (file, options), sizes in launches(given.launches, vendor).items():
-            try:
-                for kernel, figures in compile_kernels(compilers, target, ROOT, file, options, sizes).items():
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = []
+        for vendor in usable:
+            targets = [t for t in TARGETS if TARGETS[t][0] == vendor and (not given.targets or t in given.targets)]
+            every = launches(given.launches, vendor, ["tiles"] if given.tiles else []) if targets else {}
+            for (file, options), sizes in every.items():
+                jobs.append((file, options, pool.submit(compile_kernels, compilers, targets, ROOT, file, options, sizes)))
+        for file, options, job in jobs:
+            for target, result in job.result():
+                if isinstance(result, Failure):
+                    report.fail(target, f"{file} {options}", str(result))
+                    continue
+                for kernel, figures in result.items():
                     report.add(target, file, options, kernel, figures)
-            except Failure as failure:
-                report.fail(target, f"{file} {options}", str(failure))
     report.close()
     return 1 if report.bad else 0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from assembly import Inner, bodies
 
-# target: (vendor, most waves or warps a SIMD or multiprocessor holds)
+# target: (vendor, most waves that a SIMD holds, or warps that a multiprocessor, of 4 SIMDs, does)
 TARGETS = {"gfx906": ("amd", 10), "gfx90a": ("amd", 8), "gfx1030": ("amd", 16),
            "sm_75": ("nvidia", 32), "sm_80": ("nvidia", 64), "sm_90": ("nvidia", 64),
            "tgllp": ("intel", 0), "dg2": ("intel", 0), "pvc": ("intel", 0)}  # fmt: skip
@@ -78,10 +78,15 @@ def nvidia_occupancy(target, figures, items):
     return groups * warps / most
 
 
-def compile_nvidia(compilers, target, source, options, folder, sizes):
+def compile_ptx(compilers, source, options, folder):
+    """The PTX file, which serves all targets."""
     ptx = folder / "out.ptx"
     call([compilers.clang, *COMMON, "--target=nvptx64-nvidia-nvcl", "-march=sm_75", "-nogpulib", "-Xclang",
           "-mlink-builtin-bitcode", "-Xclang", compilers.libclc, *options, "-S", source, "-o", ptx], compilers)  # fmt: skip
+    return ptx
+
+
+def compile_nvidia(compilers, target, ptx, folder, sizes):
     said = call([compilers.ptxas, "-v", f"-arch={target}", ptx, "-o", folder / "out.cubin"], compilers)
     figures, at = {}, None
     for line in said.splitlines():
@@ -102,7 +107,7 @@ def compile_nvidia(compilers, target, source, options, folder, sizes):
             f = figures[name]
             f.inner = Inner(lines, "nvidia")
             f.occupancy = nvidia_occupancy(target, f, sizes.get(name, 64))
-            f.waves = round(f.occupancy * TARGETS[target][1])
+            f.waves = round(f.occupancy * TARGETS[target][1] / 4)
     return figures
 
 
@@ -117,20 +122,27 @@ def compile_intel(compilers, target, source, options, folder, names):
     return figures
 
 
-def compile_kernels(compilers, target, root, file, options, sizes):
-    """{kernel: figures} of the kernels in `sizes` (kernel: work-items of a group)."""
-    vendor = TARGETS[target][0]
+def compile_kernels(compilers, targets, root, file, options, sizes):
+    """[(target, {kernel: figures} or a Failure)] for targets of one vendor; sizes: {kernel: work-items of a group}."""
+    vendor = TARGETS[targets[0]][0]
     source = Path(root) / "clkernels" / file
     given = ["-I" + str(Path(root) / "clkernels"), *options.split()]
+    results = []
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        if vendor == "amd":
-            figures = compile_amd(compilers, target, source, given, folder)
-        elif vendor == "nvidia":
-            figures = compile_nvidia(compilers, target, source, given, folder, sizes)
-        else:
-            figures = compile_intel(compilers, target, source, given, folder, sizes)
-    lost = [k for k in sizes if k not in figures]
-    if lost:
-        raise Failure(f"the compiler said nothing of {', '.join(lost)}")
-    return {k: figures[k] for k in sizes}
+        folder, ptx = Path(name), None
+        for target in targets:
+            try:
+                if vendor == "amd":
+                    figures = compile_amd(compilers, target, source, given, folder)
+                elif vendor == "nvidia":
+                    ptx = ptx or compile_ptx(compilers, source, given, folder)
+                    figures = compile_nvidia(compilers, target, ptx, folder, sizes)
+                else:
+                    figures = compile_intel(compilers, target, source, given, folder, sizes)
+                lost = [k for k in sizes if k not in figures]
+                if lost:
+                    raise Failure(f"the compiler said nothing of {', '.join(lost)}")
+                results.append((target, {k: figures[k] for k in sizes}))
+            except Failure as failure:
+                results.append((target, failure))
+    return results

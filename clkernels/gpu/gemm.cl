@@ -1,0 +1,203 @@
+/*
+ * Matrix products on GPUs: out[M, N] = activation(op(A) op(B) + bias), row-major.
+ *
+ * Work-group (x, y, z) computes tile (y, x) over slice z of the k; with several slices `out` has a
+ * [M, N] for each, and gemm_sum adds them in order. Rows and columns beyond the edges are read at
+ * the edge and not stored; k beyond the slice counts as zero.
+ *
+ * Build options: those of tile.clh; TRANS_A, TRANS_B; VA, VB: 4 where float4 fits the rows of A and B as they lie in
+ * memory, else 1; V: the same for out.
+ */
+#include "activation.clh"
+
+#ifdef TM
+#include "gpu/tile.clh"
+
+/* Slot s of what a work-item copies of an operand: W elements from (i, k) on. */
+#define SLOT(T, W, along_k)                                                                        \
+    const int e = s * THREADS + lid;                                                               \
+    const int k = along_k ? e % (TK / W) * W : e / (T / W);                                        \
+    const int i = along_k ? e / (TK / W) : e % (T / W) * W;
+
+/*
+ * fetch_NAME: elements first .. first + T of k0 .. k0 + TK into registers, of x[i * ld + k] if
+ * `along_k`, else of x[k * ld + i]; put_NAME: the registers into a panel. As macros, since loops are
+ * unrolled for certain where their ends are constants from the beginning.
+ */
+#define DEFINE_COPY(name, T, W, along_k)                                                           \
+    static inline void fetch_##name(float *to, global const float *x, int ld, int lid, int first,  \
+                                    int size, int k0, int begin, int end)                          \
+    {                                                                                              \
+        const int from_k = k0 < end ? k0 : begin;                                                  \
+        x += along_k ? (long)first * ld + from_k : (long)from_k * ld + first;                      \
+        _Pragma("unroll") for (int s = 0; s < TK * T / THREADS / W; s++)                           \
+        {                                                                                          \
+            SLOT(T, W, along_k)                                                                    \
+            const int inside = k0 + k < end, at_k = inside ? k : 0;                                \
+            const int at_i = min(i, size - first - (along_k ? 1 : W));                             \
+            global const float *from = x + (uint)(along_k ? at_i * ld + at_k : at_k * ld + at_i);  \
+            if (W == 4) {                                                                          \
+                const float4 v = *(global const float4 *)from;                                     \
+                to[W * s] = inside ? v.x : 0.0f;                                                   \
+                to[W * s + W / 4] = inside ? v.y : 0.0f;                                           \
+                to[W * s + W / 2] = inside ? v.z : 0.0f;                                           \
+                to[W * s + W - 1] = inside ? v.w : 0.0f;                                           \
+            } else {                                                                               \
+                const float v = *from;                                                             \
+                to[s] = inside ? v : 0.0f;                                                         \
+            }                                                                                      \
+        }                                                                                          \
+    }                                                                                              \
+    static inline void put_##name(local float *panel, const float *from, int lid)                  \
+    {                                                                                              \
+        _Pragma("unroll") for (int s = 0; s < TK * T / THREADS / W; s++)                           \
+        {                                                                                          \
+            SLOT(T, W, along_k)                                                                    \
+            local float *to = panel + k * (T + 4) + i;                                             \
+            if (W == 4 && !along_k)                                                                \
+                *(local float4 *)to = (float4)(from[W * s], from[W * s + W / 4],                   \
+                                               from[W * s + W / 2], from[W * s + W - 1]);          \
+            else                                                                                   \
+                _Pragma("unroll") for (int j = 0; j < W; j++) to[j * (T + 4)] = from[W * s + j];   \
+        }                                                                                          \
+    }
+
+DEFINE_COPY(a, TM, VA, (!TRANS_A))
+DEFINE_COPY(b, TN, VB, TRANS_B)
+
+/* The activations that cost nothing; the others are gemm_sum's. */
+static inline float finish(float x, int act, float slope)
+{
+    const float below = act == CLT_ACT_RELU ? 0.0f : act == CLT_ACT_LEAKY_RELU ? x * slope : x;
+    return x < 0.0f ? below : x;
+}
+
+static inline void store(global float *out, float4 (*acc)[NQ], int m, int n, int M, int N,
+                         global const float *bias, int has_bias, int act, float slope)
+{
+#pragma unroll
+    for (int j = 0; j < NQ; j++) {
+        const int c = n + COLUMN_OF(j);
+        float b[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+        for (int l = 0; l < 4; l++)
+            if (has_bias && c + l < N)
+                b[l] = bias[c + l];
+#pragma unroll
+        for (int i = 0; i < RM; i++) {
+            const int r = m + ROW_OF(i);
+            float x[4];
+            *(float4 *)x = acc[i][j];
+#pragma unroll
+            for (int l = 0; l < 4; l++)
+                x[l] = finish(x[l] + b[l], act, slope);
+            global float *to = out + (long)r * N + c;
+            if (V == 4) {
+                if (r < M && c < N)
+                    *(global float4 *)to = (float4)(x[0], x[1], x[2], x[3]);
+            } else {
+#pragma unroll
+                for (int l = 0; l < 4; l++)
+                    if (r < M && c + l < N)
+                        to[l] = x[l];
+            }
+        }
+    }
+}
+
+kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
+gemm(global const float *a, long a_offset, global const float *b, long b_offset,
+     global const float *bias, long bias_offset, global float *out, long out_offset, int M, int N,
+     int K, int lda, int ldb, int slices, int has_bias, int act, float slope)
+{
+    local float as[2 * TK * LDM] __attribute__((aligned(16)));
+    local float bs[2 * TK * LDN] __attribute__((aligned(16)));
+    const int lid = (int)get_local_id(0), slice = (int)get_group_id(2);
+    const int m0 = (int)get_group_id(1) * TM, n0 = (int)get_group_id(0) * TN;
+    const int share = (K + slices * TK - 1) / (slices * TK) * TK;
+    const int begin = min(slice * share, K), end = min(begin + share, K);
+    const int row = TILE_ROW(lid), column = TILE_COLUMN(lid);
+    float pa[TK * TM / THREADS], pb[TK * TN / THREADS];
+    float4 acc[RM][NQ];
+    a += a_offset;
+    b += b_offset;
+    clear(acc);
+    if (begin < end) {
+        fetch_a(pa, a, lda, lid, m0, M, begin, begin, end);
+        fetch_b(pb, b, ldb, lid, n0, N, begin, begin, end);
+        put_a(as, pa, lid);
+        put_b(bs, pb, lid);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    int side = 0;
+    for (int k0 = begin; k0 < end; k0 += TK) {
+        fetch_a(pa, a, lda, lid, m0, M, k0 + TK, begin, end);
+        fetch_b(pb, b, ldb, lid, n0, N, k0 + TK, begin, end);
+        multiply(as + side * (TK * LDM) + row, bs + side * (TK * LDN) + column, acc);
+        side ^= 1;
+        put_a(as + side * (TK * LDM), pa, lid);
+        put_b(bs + side * (TK * LDN), pb, lid);
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    store(out + out_offset + (long)slice * M * N, acc, m0 + row, n0 + column, M, N,
+          bias + (has_bias ? bias_offset : 0), has_bias, act, slope);
+}
+
+#else
+
+#if V == 4
+#define VEC float4
+#else
+#define VEC float
+#endif
+
+static inline VEC activate(VEC x, int act, float slope)
+{
+    CLT_ACTIVATE_BODY(VEC)
+}
+
+/* out[i] = activation(sum over the slices of parts[slice][i] + bias[i % N]), V elements a
+ * work-item; N and count are multiples of V. `parts` may be `out`. */
+kernel void gemm_sum(global const float *parts, long parts_offset, global const float *bias,
+                     long bias_offset, global float *out, long out_offset, int M, int N, int slices,
+                     int has_bias, int act, float slope)
+{
+    const long count = (long)M * N, at = (long)get_global_id(0) * V;
+    if (at >= count)
+        return;
+    VEC sum = *(global const VEC *)(parts + parts_offset + at);
+    for (int s = 1; s < slices; s++)
+        sum += *(global const VEC *)(parts + parts_offset + s * count + at);
+    if (has_bias)
+        sum += *(global const VEC *)(bias + bias_offset +
+                                     (count <= INT_MAX ? (int)at % N : (int)(at % N)));
+    *(global VEC *)(out + out_offset + at) = activate(sum, act, slope);
+}
+
+/* out[slice][j] = sum over the slice's rows of x[rows, columns]: LANES work-items side by side, V
+ * columns each, and ROWS of those below one another. */
+#define LANES 16
+#define ROWS 4
+kernel __attribute__((reqd_work_group_size(LANES * ROWS, 1, 1))) void
+column_sums(global const float *x, long x_offset, global float *out, long out_offset, int rows,
+            int columns, int slices)
+{
+    local VEC sums[LANES * ROWS];
+    const int lid = (int)get_local_id(0), lane = lid % LANES, slice = (int)get_group_id(1);
+    const int column = ((int)get_group_id(0) * LANES + lane) * V;
+    const int share = (rows + slices - 1) / slices;
+    const int end = min((slice + 1) * share, rows);
+    VEC sum = 0.0f;
+    if (column < columns)
+        for (int r = slice * share + lid / LANES; r < end; r += ROWS)
+            sum += *(global const VEC *)(x + x_offset + (long)r * columns + column);
+    sums[lid] = sum;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (lid < LANES && column < columns) {
+        for (int r = 1; r < ROWS; r++)
+            sum += sums[r * LANES + lane];
+        *(global VEC *)(out + out_offset + (long)slice * columns + column) = sum;
+    }
+}
+
+#endif

@@ -1,0 +1,36 @@
+/* Tiles of products on GPUs (clkernels/gpu/tile.clh), for gemm_gpu.c and conv2d_gpu.c. */
+#ifndef CLT_OPS_GEMM_GPU_H
+#define CLT_OPS_GEMM_GPU_H
+
+#include "ops/activation.h"
+#include "ops/launch.h"
+
+typedef struct clt_gpu_tile {
+    int rows, columns, depth;  /* TM, TN, TK */
+    int own_rows, own_columns; /* RM, RN: of a work-item */
+} clt_gpu_tile;
+
+typedef struct clt_gpu_choice {
+    clt_gpu_tile tile;
+    int64_t slices; /* of the sums, added up by a second kernel */
+} clt_gpu_choice;
+
+int clt_gpu_tile_threads(const clt_gpu_tile *t);
+bool clt_gpu_tile_fits(const clt_gpu_tile *t, const clt_caps *caps);
+
+/* clt_variant.accepts: no CPU, and some tile fits. */
+bool clt_gpu_accepts(const clt_node *node, const clt_target *target, char *why);
+
+/* For `batches` products [m, k] x [k, n]: what a tuner chose, or what promises to be fast. */
+clt_gpu_choice clt_gpu_choose(int64_t m, int64_t n, int64_t k, int64_t batches,
+                              const clt_target *target);
+
+/* clt_op.tiles: number `index` of the alternatives. */
+bool clt_gpu_tiles(const clt_target *target, int index, char *text);
+
+/* out[m, n] = activation(sum over the slices of a scratch block + bias), operand or -1. Block -1:
+ * of out itself. */
+void clt_gpu_sum(int bias, int out, int block, int64_t m, int64_t n, int64_t slices,
+                 const clt_epilogue *epilogue, clt_program *program);
+
+#endif
