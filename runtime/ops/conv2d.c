@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "ops/conv2d_gpu.h"
 #include "ops/conv2d_lanes.h"
+#include "ops/gemm_gpu.h"
 #include "ops/nn.h"
 #include "ops/ops.h"
 
@@ -163,7 +165,7 @@ static double flops(const clt_node *node, int64_t n)
            (s.channels / s.groups) * s.kernel[0] * s.kernel[1];
 }
 
-static void arg_shape(clt_program *program, const clt_conv2d_shape *s)
+void clt_arg_conv2d_shape(clt_program *program, const clt_conv2d_shape *s)
 {
     const int values[] = {s->channels,    s->height,      s->width,      s->out_channels,
                           s->out_height,  s->out_width,   s->kernel[0],  s->kernel[1],
@@ -205,7 +207,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_arg_in(program, 1);
     clt_arg_in(program, bias ? 2 : 1);
     clt_arg_out(program, 0);
-    arg_shape(program, &s);
+    clt_arg_conv2d_shape(program, &s);
     clt_arg_int(program, clt_fixed(bias));
     clt_arg_epilogue(program, &attr->epilogue);
     clt_range_items(program, target, clt_extent_elements(&node->out[0]->type));
@@ -215,11 +217,14 @@ static bool tiles(const clt_node *node, const clt_variant *variant, const clt_ta
                   int index, char *text)
 {
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
+    if (!strcmp(variant->name, "implicit_gemm"))
+        return clt_gpu_tiles(target, index, text);
     return !strcmp(variant->name, "lanes") && clt_conv2d_lanes_tiles(&s, 0, target, index, text);
 }
 
 static const clt_variant variants[] = {
     {"lanes", clt_accepts_lanes, clt_conv2d_lanes},
+    {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_gpu},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
@@ -293,7 +298,7 @@ static void emit_data_grad_portable(const clt_node *node, const clt_target *targ
     clt_arg_in(program, 0);
     clt_arg_in(program, 1);
     clt_arg_out(program, 0);
-    arg_shape(program, &s);
+    clt_arg_conv2d_shape(program, &s);
     clt_range_items(program, target, clt_extent_elements(&node->out[0]->type));
 }
 
@@ -301,11 +306,14 @@ static bool data_grad_tiles(const clt_node *node, const clt_variant *variant,
                             const clt_target *target, int index, char *text)
 {
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
+    if (!strcmp(variant->name, "implicit_gemm"))
+        return clt_gpu_tiles(target, index, text);
     return !strcmp(variant->name, "lanes") && clt_conv2d_data_grad_tiles(&s, target, index, text);
 }
 
 static const clt_variant data_grad_variants[] = {
     {"lanes", clt_accepts_lanes, clt_conv2d_data_grad_lanes},
+    {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_data_grad_gpu},
     {"portable", clt_accepts_plain, emit_data_grad_portable},
     {0},
 };
@@ -366,7 +374,7 @@ static void emit_weight_grad_portable(const clt_node *node, const clt_target *ta
     clt_arg_in(program, 0);
     clt_arg_in(program, 1);
     clt_arg_scratch(program, block);
-    arg_shape(program, &s);
+    clt_arg_conv2d_shape(program, &s);
     clt_arg_int(program, clt_fixed(sums));
     clt_arg_int(program, clt_fixed(slices));
     clt_range_items(program, target, clt_fixed(slices * sums));
@@ -385,11 +393,14 @@ static bool weight_grad_tiles(const clt_node *node, const clt_variant *variant,
                               const clt_target *target, int index, char *text)
 {
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
+    if (!strcmp(variant->name, "implicit_gemm"))
+        return clt_gpu_tiles(target, index, text);
     return !strcmp(variant->name, "lanes") && clt_conv2d_weight_grad_tiles(&s, target, index, text);
 }
 
 static const clt_variant weight_grad_variants[] = {
     {"lanes", clt_accepts_lanes, clt_conv2d_weight_grad_lanes},
+    {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_weight_grad_gpu},
     {"portable", clt_accepts_plain, emit_weight_grad_portable},
     {0},
 };

@@ -72,10 +72,10 @@ static double cost(const clt_gpu_tile *t, int64_t slices, int64_t m, int64_t n, 
     return all;
 }
 
-clt_gpu_choice clt_gpu_choose(int64_t m, int64_t n, int64_t k, int64_t batches,
+clt_gpu_choice clt_gpu_choose(int64_t m, int64_t n, int64_t k, int64_t batches, bool taps,
                               const clt_target *target)
 {
-    enum { MOST_SLICES = 64, LEAST_DEPTH = 64 };
+    enum { MOST_SLICES = 64, LEAST_DEPTH = 64, MOST_TAPS = 4 };
     const int64_t tm = clt_tile_number(target, "TM", 1, 1024, 0);
     const int64_t tn = clt_tile_number(target, "TN", 1, 1024, 0);
     const int64_t own = clt_tile_number(target, "R", 4, 8, 0);
@@ -86,7 +86,9 @@ clt_gpu_choice clt_gpu_choose(int64_t m, int64_t n, int64_t k, int64_t batches,
         for (int i = 0; i < TILES; i++) {
             const clt_gpu_tile *t = &tiles[i];
             const bool other = t->rows != tm || t->columns != tn || t->own_rows != own;
-            if (!clt_gpu_tile_fits(t, target->caps) || (!pass && tm && other))
+            const int columns_each = t->depth * t->columns / clt_gpu_tile_threads(t);
+            if (!clt_gpu_tile_fits(t, target->caps) || (!pass && tm && other) ||
+                (taps && t->own_columns == 8 && columns_each > MOST_TAPS))
                 continue;
             for (int64_t s = 1; s <= MOST_SLICES && (s == 1 || k / s >= LEAST_DEPTH); s *= 2) {
                 const double c = cost(t, s, m, n, k, batches, target->caps);
@@ -153,7 +155,7 @@ void clt_gemm_gpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
     const int64_t m = clt_dim(gemm->m, target->max_batch), n = clt_dim(gemm->n, target->max_batch);
     const int64_t k = clt_dim(gemm->k, target->max_batch);
     const clt_gpu_choice choice =
-        clt_gpu_choose(m > 0 ? m : 1, n > 0 ? n : 1, k > 0 ? k : 1, 1, target);
+        clt_gpu_choose(m > 0 ? m : 1, n > 0 ? n : 1, k > 0 ? k : 1, 1, false, target);
     const clt_gpu_tile *t = &choice.tile;
     const bool split = choice.slices > 1;
     /* Activations of many instructions are applied by a kernel of few registers. */

@@ -21,8 +21,10 @@ bool clt_gpu_tile_fits(const clt_gpu_tile *t, const clt_caps *caps);
 /* clt_variant.accepts: no CPU, and some tile fits. */
 bool clt_gpu_accepts(const clt_node *node, const clt_target *target, char *why);
 
-/* For `batches` products [m, k] x [k, n]: what a tuner chose, or what promises to be fast. */
-clt_gpu_choice clt_gpu_choose(int64_t m, int64_t n, int64_t k, int64_t batches,
+/* For `batches` products [m, k] x [k, n]: what a tuner chose, or what promises to be fast. `taps`:
+ * work-items remember where each of their columns lies, and large tiles have too few registers for
+ * many. */
+clt_gpu_choice clt_gpu_choose(int64_t m, int64_t n, int64_t k, int64_t batches, bool taps,
                               const clt_target *target);
 
 /* clt_op.tiles: number `index` of the alternatives. */

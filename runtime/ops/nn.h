@@ -57,6 +57,9 @@ extern const clt_op clt_op_linear, clt_op_linear_weight_grad, clt_op_matmul;
 /* The node is one of the three; it has been inferred. */
 clt_conv2d_shape clt_conv2d_shape_of(const clt_node *node);
 
+/* The arguments CLT_SHAPE of clkernels/portable/conv2d.cl and clkernels/gpu/conv2d.cl. */
+void clt_arg_conv2d_shape(clt_program *p, const clt_conv2d_shape *s);
+
 /*
  * avg_pool2d(x [B, C, H, W]), max_pool2d(x) -> [B, C, OH, OW]; avg_pool2d_grad(dy) -> dx;
  * max_pool2d_grad(x, dy) -> dx. `in`: H and W of x, in all four. Dilation is 1 for averages.

@@ -161,7 +161,8 @@ static void plan_products(const clt_caps *caps)
                                           {1024, 1024, 1024}, {8, 4096, 4096}};
     const size_t count = with_tiles ? ALL : FEW;
     for (size_t i = 0; i < count; i++)
-        for (int t = 0; t < 4; t++) {
+        /* Gradients are products of the other kinds. */
+        for (int t = 0; t < (with_tiles ? 4 : 1); t++) {
             const int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
             const int ta = t & 1, tb = t >> 1;
             clt_graph *g;

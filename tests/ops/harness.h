@@ -23,6 +23,7 @@
 #include <cmocka.h>
 
 #include "exec/exec.h"
+#include "ops/retile.h"
 #include "passes/passes.h"
 #include "support/devices.h"
 #include <cltrain/ops.h>
@@ -123,12 +124,6 @@ static inline void op_fill_operand(const op_case *c, int operand, int64_t n, dou
 
 static clt_runtime *op_runtime;
 static clt_device **op_devices;
-
-#define OP_OK(expression)                                                                          \
-    do {                                                                                           \
-        if ((expression) != CLT_OK)                                                                \
-            fail_msg("%s: %s", #expression, clt_error_message());                                  \
-    } while (0)
 
 static inline int op_setup(void **state)
 {
@@ -241,35 +236,6 @@ typedef struct op_mode {
 
 static const op_mode op_as_device = {.as_gpu = false};
 
-/* The plan made anew with number `index` of the tiles that a tuner would try; false: there is none.
- */
-static inline bool op_retile(op_bound *b, const clt_plan_options *options, int index)
-{
-    clt_tuning_entry *entries = calloc((size_t)b->plan->n_nodes + 1, sizeof *entries);
-    clt_tuning_record record = {.entries = entries};
-    assert_non_null(entries);
-    for (int i = 0; i < b->plan->n_nodes; i++) {
-        const clt_plan_node *pn = &b->plan->nodes[i];
-        const clt_target target = {.caps = &b->plan->caps,
-                                   .lanes = b->plan->options.lanes,
-                                   .max_batch = b->plan->options.max_batch};
-        char text[CLT_TILE_TEXT];
-        if (!pn->variant || !pn->node->op->tiles ||
-            !pn->node->op->tiles(pn->node, pn->variant, &target, index, text))
-            continue;
-        clt_tuning_entry *e = &entries[record.count++];
-        snprintf(e->op, sizeof e->op, "%s", pn->node->op->name);
-        snprintf(e->shape_class, sizeof e->shape_class, "%s", pn->shape_class);
-        snprintf(e->variant, sizeof e->variant, "%s", pn->variant->name);
-        snprintf(e->options, sizeof e->options, "%s", text);
-    }
-    const clt_caps caps = b->plan->caps;
-    clt_plan_destroy(b->plan);
-    OP_OK(clt_plan_create(b->graph, &b->buckets, &caps, &record, options, &b->plan));
-    free(entries);
-    return record.count > 0;
-}
-
 static inline bool op_bind(const op_test *t, const op_case *c, const op_mode *mode, op_bound *b)
 {
     bool tiled = true;
@@ -286,7 +252,7 @@ static inline bool op_bind(const op_test *t, const op_case *c, const op_mode *mo
     OP_OK(clt_buckets_create(b->graph, &sizes, &b->buckets));
     OP_OK(clt_plan_create(b->graph, &b->buckets, &caps, NULL, &options, &b->plan));
     if (mode->tile)
-        tiled = op_retile(b, &options, mode->tile - 1);
+        tiled = op_retile(b->graph, &b->buckets, &options, mode->tile - 1, &b->plan);
     OP_OK(clt_replica_create(op_devices[0], &b->buckets, &b->replica));
     clt_arena_init(&b->arena, op_devices[0]);
     op_build_programs(b->plan);

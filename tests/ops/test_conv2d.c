@@ -68,9 +68,19 @@ static const shape shapes[] = {
     {5, 1, 28, 28, 20, 3, 3, {{1, 1}, {0, 0}, {1, 1}, 1}, true, true},
     {5, 20, 13, 13, 50, 5, 5, {{1, 1}, {0, 0}, {1, 1}, 1}, true, true},
     {3, 13, 17, 19, 11, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
+    {2, 4, 6, 7, 8, 3, 3, {{2, 3}, {1, 2}, {2, 3}, 2}, true, false},
+    {2, 2, 7, 7, 4, 2, 2, {{3, 4}, {0, 1}, {1, 1}, 1}, true, false},
+    {3, 64, 9, 9, 33, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
 };
 
-static void check_shape(const shape *s, bool wanted_x)
+/* For every tile of the kernels for GPUs. */
+static const shape tiled[] = {
+    {3, 6, 11, 9, 70, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 2}, true, true},
+    {2, 5, 12, 16, 20, 3, 2, {{2, 1}, {1, 0}, {1, 2}, 1}, false, true},
+    {2, 8, 8, 8, 132, 1, 1, {{1, 1}, {0, 0}, {1, 1}, 1}, true, true},
+};
+
+static void check_shape(const shape *s, bool wanted_x, int first_tile)
 {
     char text[OP_TEXT];
     snprintf(text, sizeof text, "%lldx%lldx%lldx%lld, %lld of %lldx%lld", (long long)s->n,
@@ -84,7 +94,10 @@ static void check_shape(const shape *s, bool wanted_x)
          {CLT_F32, s->bias ? 1 : 0, {s->o}, OP_RANDOM, true, NULL}},
         s->n,
         .attr = &s->attr};
-    op_check(&test, &c, !s->large);
+    if (first_tile)
+        op_check_tiles(&test, &c, first_tile, 3);
+    else
+        op_check(&test, &c, !s->large);
 }
 
 static void test_shapes(void **state)
@@ -92,8 +105,10 @@ static void test_shapes(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         if (!shapes[i].large || !clt_test_oclgrind())
-            check_shape(&shapes[i], true);
-    check_shape(&shapes[0], false);
+            check_shape(&shapes[i], true, 0);
+    check_shape(&shapes[0], false, 0);
+    for (int i = 0; !clt_test_oclgrind() && i < 3; i++)
+        check_shape(&tiled[i], true, 1 + i);
     op_report(&test);
 }
 

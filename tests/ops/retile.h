@@ -1,0 +1,51 @@
+/* A plan with the tiles that a tuner would try, for harness.h. */
+#ifndef TESTS_OPS_RETILE_H
+#define TESTS_OPS_RETILE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "plan/plan.h"
+
+#define OP_OK(expression)                                                                          \
+    do {                                                                                           \
+        if ((expression) != CLT_OK)                                                                \
+            fail_msg("%s: %s", #expression, clt_error_message());                                  \
+    } while (0)
+
+/* The plan made anew with number `index` of each node's tiles; false: there is none. */
+static inline bool op_retile(const clt_graph *graph, const clt_buckets *buckets,
+                             const clt_plan_options *options, int index, clt_plan **plan)
+{
+    const clt_plan *old = *plan;
+    clt_tuning_entry *entries = calloc((size_t)old->n_nodes + 1, sizeof *entries);
+    clt_tuning_record record = {.entries = entries};
+    assert_non_null(entries);
+    for (int i = 0; i < old->n_nodes; i++) {
+        const clt_plan_node *pn = &old->nodes[i];
+        const clt_target target = {
+            .caps = &old->caps, .lanes = old->options.lanes, .max_batch = old->options.max_batch};
+        char text[CLT_TILE_TEXT];
+        if (!pn->variant || !pn->node->op->tiles ||
+            !pn->node->op->tiles(pn->node, pn->variant, &target, index, text))
+            continue;
+        clt_tuning_entry *e = &entries[record.count++];
+        snprintf(e->op, sizeof e->op, "%s", pn->node->op->name);
+        snprintf(e->shape_class, sizeof e->shape_class, "%s", pn->shape_class);
+        snprintf(e->variant, sizeof e->variant, "%s", pn->variant->name);
+        snprintf(e->options, sizeof e->options, "%s", text);
+    }
+    const clt_caps caps = old->caps;
+    clt_plan_destroy(*plan);
+    OP_OK(clt_plan_create(graph, buckets, &caps, &record, options, plan));
+    free(entries);
+    return record.count > 0;
+}
+
+#endif
