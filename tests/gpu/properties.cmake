@@ -4,10 +4,14 @@ target_link_libraries(gpu_launches PRIVATE cltrain_static test_models m)
 if(CLT_PYTHON3)
     # compile: what plans choose; tiles: also what a tuner would try.
     foreach(name compile tiles)
+        set(more)
+        if(name STREQUAL tiles)
+            set(more --tiles)
+        endif()
         add_test(NAME gpu.${name} COMMAND ${CLT_PYTHON3} -B
             ${PROJECT_SOURCE_DIR}/tools/gpu_compile/main.py --launches $<TARGET_FILE:gpu_launches>
-            --compilers ${PROJECT_BINARY_DIR}/gpu-compilers $<$<STREQUAL:${name},tiles>:--tiles>)
+            --compilers ${PROJECT_BINARY_DIR}/gpu-compilers ${more})
         set_tests_properties(gpu.${name} PROPERTIES LABELS op TIMEOUT 900 SKIP_RETURN_CODE 77)
     endforeach()
-    set_tests_properties(gpu.tiles PROPERTIES LABELS "op;slow" )
+    set_tests_properties(gpu.tiles PROPERTIES LABELS "op;slow")
 endif()
