@@ -65,7 +65,7 @@ clt_status clt_dataset_new_device(const char *name, int64_t count, void *payload
 }
 
 static clt_status check_field(const clt_dataset *d, const char *name, clt_dtype dtype, int rank,
-                              const int64_t *shape, const void *data)
+                              const int64_t *shape)
 {
     if (!name || !*name)
         return clt_fail(CLT_INVALID_ARGUMENT, "data set '%s': a field needs a name", d->name);
@@ -85,23 +85,17 @@ static clt_status check_field(const clt_dataset *d, const char *name, clt_dtype 
     if (rank < 0 || rank > CLT_DATA_MAX_RANK || (rank && !shape))
         return clt_fail(CLT_SHAPE, "data set '%s', field '%s': rank %d is not in 0 to %d", d->name,
                         name, rank, CLT_DATA_MAX_RANK);
-    if ((d->kind == CLT_DATA_HOST) != (data != NULL))
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        d->kind == CLT_DATA_HOST ? "data set '%s', field '%s': the array is NULL"
-                                                 : "data set '%s', field '%s': an array was given, "
-                                                   "but the samples are not in host memory",
-                        d->name, name);
     return CLT_OK;
 }
 
-clt_status clt_dataset_add_field(clt_dataset *dataset, const char *name, clt_dtype dtype, int rank,
-                                 const int64_t *shape, const void *data,
-                                 clt_data_ownership ownership, int *out)
+clt_status clt_dataset_measure_field(const clt_dataset *dataset, const char *name, clt_dtype dtype,
+                                     int rank, const int64_t *shape, clt_data_field *out,
+                                     int64_t *total)
 {
     if (!dataset)
         return clt_fail(CLT_INVALID_ARGUMENT, "the data set is NULL");
-    CLT_TRY(check_field(dataset, name, dtype, rank, shape, data));
-    clt_data_field field = {.dtype = dtype, .rank = rank, .elements = 1, .data = data};
+    CLT_TRY(check_field(dataset, name, dtype, rank, shape));
+    clt_data_field field = {.dtype = dtype, .rank = rank, .elements = 1};
     for (int i = 0; i < rank; i++) {
         field.shape[i] = shape[i];
         if (shape[i] < 1 || __builtin_mul_overflow(field.elements, shape[i], &field.elements))
@@ -110,29 +104,61 @@ clt_status clt_dataset_add_field(clt_dataset *dataset, const char *name, clt_dty
                             "1, and the product must fit in 63 bits",
                             dataset->name, name, i, (long long)shape[i]);
     }
-    int64_t total;
     if (__builtin_mul_overflow(field.elements, (int64_t)clt_dtype_size(dtype), &field.bytes) ||
-        __builtin_mul_overflow(field.bytes, dataset->count, &total))
+        __builtin_mul_overflow(field.bytes, dataset->count, total))
         return clt_fail(CLT_SHAPE,
                         "data set '%s', field '%s': %lld samples of %lld elements are too large",
                         dataset->name, name, (long long)dataset->count, (long long)field.elements);
-    field.name = clt_strdup(name);
-    if (!field.name)
+    *out = field;
+    return CLT_OK;
+}
+
+clt_status clt_dataset_append_field(clt_dataset *dataset, const char *name,
+                                    const clt_data_field *field, int *out)
+{
+    clt_data_field *place = &dataset->fields[dataset->field_count];
+    char *copy = clt_strdup(name);
+    if (!copy)
         return CLT_OUT_OF_MEMORY;
+    *place = *field;
+    place->name = copy;
+    if (out)
+        *out = dataset->field_count;
+    dataset->field_count++;
+    return CLT_OK;
+}
+
+clt_status clt_dataset_add_field(clt_dataset *dataset, const char *name, clt_dtype dtype, int rank,
+                                 const int64_t *shape, const void *data,
+                                 clt_data_ownership ownership, int *out)
+{
+    clt_data_field field;
+    int64_t total;
+    CLT_TRY(clt_dataset_measure_field(dataset, name, dtype, rank, shape, &field, &total));
+    if (dataset->kind == CLT_DATA_DEVICE)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data set '%s', field '%s': the samples are in device memory: add the "
+                        "field with clt_dataset_add_buffer",
+                        dataset->name, name);
+    if ((dataset->kind == CLT_DATA_HOST) != (data != NULL))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        data ? "data set '%s', field '%s': an array was given, but the samples are "
+                               "not in host memory"
+                             : "data set '%s', field '%s': the array is NULL",
+                        dataset->name, name);
+    field.data = data;
     if (data && ownership == CLT_DATA_COPY) {
         field.owned = clt_alloc((size_t)total);
-        if (!field.owned) {
-            clt_free(field.name);
+        if (!field.owned)
             return clt_fail_prefix(CLT_OUT_OF_MEMORY, "data set '%s', field '%s': ", dataset->name,
                                    name);
-        }
         memcpy(field.owned, data, (size_t)total);
         field.data = field.owned;
     }
-    if (out)
-        *out = dataset->field_count;
-    dataset->fields[dataset->field_count++] = field;
-    return CLT_OK;
+    clt_status status = clt_dataset_append_field(dataset, name, &field, out);
+    if (status != CLT_OK)
+        clt_free(field.owned);
+    return status;
 }
 
 static clt_status check_index(const clt_dataset *d, int field)

@@ -56,8 +56,18 @@ struct clt_dataset {
 /* An empty data set of a kind. */
 clt_status clt_dataset_new(clt_data_kind kind, const char *name, int64_t count, clt_dataset **out);
 
+/* What clt_dataset_add_field makes of its arguments, all but `data`: checks them and finds the
+ * sizes of one sample and, *total, of all. Adds nothing. */
+clt_status clt_dataset_measure_field(const clt_dataset *dataset, const char *name, clt_dtype dtype,
+                                     int rank, const int64_t *shape, clt_data_field *field,
+                                     int64_t *total);
+
+/* Adds a field that was measured; what it owns becomes the data set's. `out` may be NULL. */
+clt_status clt_dataset_append_field(clt_dataset *dataset, const char *name,
+                                    const clt_data_field *field, int *out);
+
 /*
- * A data set in device memory: fields are added with `data` NULL, loaders deliver only positions,
+ * A data set in device memory: fields are appended without `data`, loaders deliver only positions,
  * sample numbers and counts for it. `payload_free` (may be NULL) gets `payload` when the data set
  * is freed, not when this call fails.
  */

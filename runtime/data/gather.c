@@ -11,7 +11,7 @@ void clt_gather_init(clt_gather *gather, clt_dataset *dataset)
     *gather = (clt_gather){.dataset = dataset, .labels = -1};
 }
 
-static void free_scaling(clt_output *output)
+static void free_scaling(clt_data_output *output)
 {
     clt_free(output->table);
     clt_free(output->scale);
@@ -33,11 +33,6 @@ clt_status clt_gather_add(clt_gather *gather, const char *field, clt_dtype dtype
     int index;
     CLT_TRY(clt_dataset_find_field(d, field, &index));
     const clt_data_field *f = &d->fields[index];
-    if (d->kind == CLT_DATA_DEVICE)
-        return clt_fail(CLT_UNSUPPORTED,
-                        "data set '%s', field '%s': is in device memory; a loader delivers sample "
-                        "numbers for it, not samples",
-                        d->name, field);
     if (gather->count == CLT_DATA_MAX_FIELDS)
         return clt_fail(CLT_INVALID_ARGUMENT, "data set '%s': output '%s' is one more than %d",
                         d->name, field, CLT_DATA_MAX_FIELDS);
@@ -50,8 +45,8 @@ clt_status clt_gather_add(clt_gather *gather, const char *field, clt_dtype dtype
     if (__builtin_mul_overflow(f->elements, (int64_t)clt_dtype_size(dtype), &bytes))
         return clt_fail(CLT_SHAPE, "data set '%s', field '%s': too large as %s", d->name, field,
                         clt_dtype_name(dtype));
-    gather->outputs[gather->count] =
-        (clt_output){.field = index, .dtype = dtype, .bytes = bytes, .plain = dtype == f->dtype};
+    gather->outputs[gather->count] = (clt_data_output){
+        .field = index, .dtype = dtype, .bytes = bytes, .plain = dtype == f->dtype};
     gather->count++;
     if (dtype == CLT_F32 && f->dtype != CLT_F32) {
         clt_status status = clt_gather_normalize(gather, gather->count - 1,
@@ -78,7 +73,7 @@ clt_status clt_gather_normalize(clt_gather *gather, int output, double divisor, 
                                 const double *mean, const double *std)
 {
     CLT_TRY(check_output(gather, output));
-    clt_output *o = &gather->outputs[output];
+    clt_data_output *o = &gather->outputs[output];
     const clt_data_field *f = &gather->dataset->fields[o->field];
     if (o->dtype != CLT_F32)
         return clt_fail(CLT_INVALID_ARGUMENT,
@@ -165,7 +160,7 @@ void clt_scratch_free(clt_scratch *scratch)
 
 /* One sample. The loops are simple enough for the compiler to vectorise all but the look-up, which
  * costs one load an element and gives the bits of a division. */
-static void convert(const clt_output *o, const clt_data_field *f, const void *restrict from,
+static void convert(const clt_data_output *o, const clt_data_field *f, const void *restrict from,
                     void *restrict to)
 {
     if (o->plain) {
@@ -207,7 +202,7 @@ static int64_t label_at(const clt_data_field *f, const void *labels, int64_t i)
 }
 
 /* Counts the labels of one sample that are not ignored, and checks their range. */
-static clt_status check_labels(const clt_gather *g, const clt_output *o, const void *labels,
+static clt_status check_labels(const clt_gather *g, const clt_data_output *o, const void *labels,
                                int64_t sample, int64_t *weight)
 {
     const clt_data_field *f = &g->dataset->fields[o->field];
@@ -235,7 +230,7 @@ static clt_status call_back(const clt_gather *g, const int64_t *indices, int64_t
 {
     memset(from, 0, CLT_DATA_MAX_FIELDS * sizeof *from);
     for (int i = 0; i < g->count; i++) {
-        const clt_output *o = &g->outputs[i];
+        const clt_data_output *o = &g->outputs[i];
         if (!from[o->field])
             from[o->field] = o->plain ? to[i] : scratch->fields[o->field];
     }
@@ -253,7 +248,7 @@ clt_status clt_gather_run(const clt_gather *gather, const int64_t *indices, int6
     if (called)
         CLT_TRY(call_back(gather, indices, count, to, scratch, from));
     for (int k = 0; k < gather->count; k++) {
-        const clt_output *o = &gather->outputs[k];
+        const clt_data_output *o = &gather->outputs[k];
         const clt_data_field *f = &d->fields[o->field];
         bool labels = k == gather->labels || f->classes > 0;
         bool in_place = called && from[o->field] == to[k];

@@ -5,7 +5,7 @@
 
 #include "data/dataset.h"
 
-typedef struct clt_output {
+typedef struct clt_data_output {
     int field;
     clt_dtype dtype;
     int64_t bytes;            /* of one sample here */
@@ -14,12 +14,12 @@ typedef struct clt_output {
     int64_t channel_elements; /* elements that share a channel */
     float *table;             /* u8 to f32: 256 numbers a channel */
     float *scale, *shift;     /* i32 and f32 to f32: a number a channel */
-} clt_output;
+} clt_data_output;
 
 typedef struct clt_gather {
     clt_dataset *dataset;
     int count;
-    clt_output outputs[CLT_DATA_MAX_FIELDS];
+    clt_data_output outputs[CLT_DATA_MAX_FIELDS];
     int labels; /* the output that has the targets; -1: every sample weighs 1 */
     bool has_ignore;
     int64_t ignore;
@@ -32,6 +32,7 @@ typedef struct clt_scratch {
 
 void clt_gather_init(clt_gather *gather, clt_dataset *dataset);
 void clt_gather_free(clt_gather *gather);
+/* Data sets in device memory too: then the output says what to do there. */
 clt_status clt_gather_add(clt_gather *gather, const char *field, clt_dtype dtype, int *out);
 clt_status clt_gather_normalize(clt_gather *gather, int output, double divisor, int channels,
                                 const double *mean, const double *std);

@@ -118,6 +118,12 @@ clt_status clt_loader_add_output(clt_loader *loader, const char *field, clt_dtyp
     if (loader->memory)
         return clt_fail(CLT_STATE, "data set '%s': add outputs before their memory is given",
                         loader->gather.dataset->name);
+    const clt_dataset *d = loader->gather.dataset;
+    if (d->kind == CLT_DATA_DEVICE)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "data set '%s', field '%s': is in device memory; a loader delivers sample "
+                        "numbers for it, not samples",
+                        d->name, field);
     return clt_gather_add(&loader->gather, field, dtype, out);
 }
 

@@ -109,7 +109,7 @@ static clt_status search_micro(search *s, int64_t step, int micro, bool *found)
 {
     const clt_trainer *t = s->trainer;
     const int entry = (int)(step % CLT_RESULT_RING), parity = (int)(step & 1);
-    const clt_session_device *sd = &t->training->devices[s->device];
+    clt_session_device *sd = &t->training->devices[s->device];
     const clt_replica *replica = &t->store->replicas[s->device];
     const int64_t share = sd->shares[entry], micros = sd->micros[entry];
     const int64_t begin = share * micro / micros;
@@ -120,10 +120,7 @@ static clt_status search_micro(search *s, int64_t step, int micro, bool *found)
                        .inputs = sd->views,
                        .gradients = micro ? replica->micro_gradients : replica->gradients,
                        .results = clt_session_results(t->training, s->device, entry, micro)};
-    for (int i = 0; i < sd->plan->n_inputs; i++)
-        if (sd->buffers[parity][i])
-            sd->views[i] = clt_session_input(sd, i, parity, micro);
-    return search_device(s, sd, found);
+    return clt_session_refeed(sd, parity, micro, begin) ? search_device(s, sd, found) : CLT_OK;
 }
 
 clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)

@@ -42,7 +42,8 @@ static int64_t micro_bytes(const clt_session_device *d, int input)
     return (bytes + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
 }
 
-clt_view clt_session_input(const clt_session_device *d, int input, int parity, int micro)
+/* Where the samples of a micro-batch go that come from the host. */
+static clt_view input_place(const clt_session_device *d, int input, int parity, int micro)
 {
     return (clt_view){d->buffers[parity][input], micro * micro_bytes(d, input)};
 }
@@ -58,7 +59,7 @@ static clt_status upload(clt_session_device *d, int input, int parity, int micro
         snprintf(what, sizeof what, "input %s", v->name);
         CLT_TRY(clt_device_buffer_create(d->device, whole, CL_MEM_READ_WRITE, what, buffer));
     }
-    d->views[input] = clt_session_input(d, input, parity, micro);
+    d->views[input] = input_place(d, input, parity, micro);
     return clt_enqueue_upload(d->device, d->views[input], host, bytes);
 }
 
@@ -69,11 +70,14 @@ static int64_t sample_bytes(const clt_value *v)
     return clt_type_coefficient(&v->type) * clt_dtype_size(v->type.dtype);
 }
 
+static int64_t first_bytes(const clt_value *v, int64_t first)
+{
+    return clt_type_has_batch(&v->type) ? first * sample_bytes(v) : 0;
+}
+
 static int64_t part_offset(const clt_value *v, int device, clt_part part)
 {
-    return clt_type_has_batch(&v->type)
-               ? (part.begin - (device < 0 ? 0 : part.device_begin)) * sample_bytes(v)
-               : 0;
+    return first_bytes(v, part.begin - (device < 0 ? 0 : part.device_begin));
 }
 
 static clt_status feed_input(clt_session_device *d, int input, const clt_feed *feed, clt_part part,
@@ -83,10 +87,42 @@ static clt_status feed_input(clt_session_device *d, int input, const clt_feed *f
     const int64_t offset = feed->offset + part_offset(v, feed->device, part);
     if (feed->buffer) {
         d->views[input] = (clt_view){feed->buffer, offset};
+        d->fed[parity][input] =
+            (clt_view){feed->buffer, offset - first_bytes(v, part.begin - part.device_begin)};
         return CLT_OK;
     }
+    d->fed[parity][input] = (clt_view){0};
     return upload(d, input, parity, part.micro, (const char *)feed->host + offset,
                   sample_bytes(v) * (clt_type_has_batch(&v->type) ? part.count : 1));
+}
+
+bool clt_session_refeed(clt_session_device *d, int parity, int micro, int64_t first)
+{
+    for (int i = 0; i < d->plan->n_inputs; i++) {
+        const clt_view fed = d->fed[parity][i];
+        if (fed.buffer)
+            d->views[i] =
+                (clt_view){fed.buffer, fed.offset + first_bytes(d->plan->inputs[i], first)};
+        else if (d->buffers[parity][i])
+            d->views[i] = input_place(d, i, parity, micro);
+        if (!d->views[i].buffer && input_used(d->plan, d->plan->inputs[i]))
+            return false;
+    }
+    return true;
+}
+
+void clt_session_forget_buffers(clt_session *s)
+{
+    for (int n = 0; n < s->n_devices; n++) {
+        clt_session_device *d = &s->devices[n];
+        for (int i = 0; i < d->plan->n_inputs; i++)
+            for (int parity = 0; parity < 2; parity++) {
+                clt_view *fed = &d->fed[parity][i];
+                if (fed->buffer && fed->buffer == d->views[i].buffer)
+                    d->views[i] = (clt_view){0};
+                *fed = (clt_view){0};
+            }
+    }
 }
 
 static bool is_upstream(const clt_session_device *d, int n_losses, int input)

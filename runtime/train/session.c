@@ -24,8 +24,11 @@ static clt_status make_inputs(clt_session_device *d, int n_losses)
     d->views = clt_calloc(n, sizeof *d->views);
     d->buffers[0] = clt_calloc(n, sizeof(cl_mem));
     d->buffers[1] = clt_calloc(n, sizeof(cl_mem));
+    d->fed[0] = clt_calloc(n, sizeof *d->fed[0]);
+    d->fed[1] = clt_calloc(n, sizeof *d->fed[1]);
     d->upstream_input = clt_calloc((size_t)n_losses + 1, sizeof *d->upstream_input);
-    if (!d->views || !d->buffers[0] || !d->buffers[1] || !d->upstream_input)
+    if (!d->views || !d->buffers[0] || !d->buffers[1] || !d->fed[0] || !d->fed[1] ||
+        !d->upstream_input)
         return CLT_OUT_OF_MEMORY;
     for (int l = 0; l < n_losses; l++) {
         d->upstream_input[l] = -1;
@@ -110,6 +113,7 @@ static void destroy_device(clt_session_device *d)
         for (int i = 0; d->buffers[p] && i < d->plan->n_inputs; i++)
             clt_release_buffer(d->buffers[p][i]);
         clt_free(d->buffers[p]);
+        clt_free(d->fed[p]);
     }
     clt_release_buffer(d->upstream);
     clt_release_buffer(d->results);

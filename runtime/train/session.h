@@ -19,10 +19,12 @@ typedef struct clt_session_device {
     bool owns_plan;
     clt_exec *exec;
     cl_mem
-        *buffers[2]; /* by plan input, for all micro-batches; used by even and odd steps in turn */
-    clt_view *views; /* by plan input, of the run being enqueued */
-    cl_mem upstream; /* a float a loss */
-    float *known;    /* the upstreams last written from the host; NaN: by the device */
+        *buffers[2];  /* by plan input, for all micro-batches; used by even and odd steps in turn */
+    clt_view *views;  /* by plan input, of the run being enqueued */
+    clt_view *fed[2]; /* by plan input: where the caller's buffer has the device's first sample of
+                         the last even and odd step; NULL buffer: the host's samples */
+    cl_mem upstream;  /* a float a loss */
+    float *known;     /* the upstreams last written from the host; NaN: by the device */
     int *upstream_input; /* by loss: the plan input that reads it; -1: none */
     cl_mem results;      /* [ring][micro-batch][losses, metrics][sum, weight] */
     float *staging;      /* the same on the host */
@@ -63,8 +65,13 @@ typedef struct clt_part {
 clt_status clt_session_check_feeds(const clt_session *session, int device, const clt_feed *feeds,
                                    int n_feeds, bool given);
 
-/* Where the samples of a micro-batch are that came from the host; the buffer must exist. */
-clt_view clt_session_input(const clt_session_device *device, int input, int parity, int micro);
+/* Points the device's inputs at those of a micro-batch of an earlier step, of the last even or odd
+ * one; `first` is the micro-batch's first sample in the device's part. False if they are not there
+ * any more. */
+bool clt_session_refeed(clt_session_device *device, int parity, int micro, int64_t first);
+
+/* Buffers that were fed are about to go. */
+void clt_session_forget_buffers(clt_session *session);
 
 /* No gradient is given any more: the next step must bring its own. */
 void clt_session_forget_given(clt_session *session);

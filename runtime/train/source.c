@@ -3,10 +3,12 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "train/buffers.h"
 #include "train/trainer.h"
 
-/* Two steps may be queued; two more batches are assembled meanwhile. */
-enum { SLOTS = 4, MAX_INPUTS = 16 };
+/* Two steps may be queued; two more batches are assembled meanwhile. Devices gather into two places
+ * in turn, of which a slot's number tells one as long as there are an even number of slots. */
+enum { SLOTS = 4, TURNS = 2, MAX_INPUTS = 16 };
 
 struct clt_source {
     clt_loader *loader;
@@ -15,6 +17,12 @@ struct clt_source {
     clt_feed *feeds;               /* [slot][device][output] */
     double loss_weight[SLOTS];
     bool weighted; /* the loader knows the weight of the only loss */
+
+    /* A data set of buffers: the loader delivers sample numbers alone, devices gather. */
+    bool on_devices;
+    clt_session *session;
+    clt_gather gather;
+    clt_device_gather **gathers; /* by device; NULL: gets no samples */
 };
 
 static bool is_upstream(const clt_plan *plan, const clt_value *input)
@@ -39,6 +47,22 @@ static clt_status check_field(const clt_dataset *dataset, int field, const clt_v
                     (long long)(bytes / clt_dtype_size(dtype)));
 }
 
+static clt_status add_output(clt_source *s, const char *field, clt_dtype dtype, int *output)
+{
+    return s->on_devices ? clt_gather_add(&s->gather, field, dtype, output)
+                         : clt_loader_add_output(s->loader, field, dtype, output);
+}
+
+static clt_status normalize(clt_source *s, int output, double divisor,
+                            const clt_fit_options *options)
+{
+    const int channels = options->channels;
+    return s->on_devices ? clt_gather_normalize(&s->gather, output, divisor, channels,
+                                                options->mean, options->std)
+                         : clt_loader_normalize(s->loader, output, divisor, channels, options->mean,
+                                                options->std);
+}
+
 static clt_status add_input(clt_source *s, const clt_dataset *dataset,
                             const clt_fit_options *options, const clt_plan *plan,
                             const clt_value *input)
@@ -53,12 +77,12 @@ static clt_status add_input(clt_source *s, const clt_dataset *dataset,
         return clt_fail_prefix(status, "input %s of the graph: ", input->name);
     CLT_TRY(check_field(dataset, field, input));
     CLT_TRY(clt_dataset_field_info(dataset, field, NULL, &dtype, NULL, NULL, NULL));
-    CLT_TRY(clt_loader_add_output(s->loader, input->name, input->type.dtype, &output));
+    CLT_TRY(add_output(s, input->name, input->type.dtype, &output));
     s->names[s->n_outputs++] = input->name;
     if (options->channels && input->type.dtype == CLT_F32)
-        CLT_TRY(clt_loader_normalize(s->loader, output, dtype == CLT_U8 ? 255 : 1,
-                                     options->channels, options->mean, options->std));
-    if (input->type.dtype == CLT_I32 && clt_dataset_classes(dataset, field) > 0) {
+        CLT_TRY(normalize(s, output, dtype == CLT_U8 ? 255 : 1, options));
+    /* Labels on the devices tell the weight there. */
+    if (!s->on_devices && input->type.dtype == CLT_I32 && clt_dataset_classes(dataset, field) > 0) {
         const bool ignores = options->ignore_index != INT64_MIN;
         CLT_TRY(clt_loader_set_labels(s->loader, output, ignores ? &options->ignore_index : NULL));
         s->weighted = plan->graph->n_losses == 1 && clt_type_coefficient(&input->type) == 1;
@@ -74,21 +98,41 @@ static clt_status make_feeds(clt_source *s)
     clt_feed *feed = s->feeds;
     for (int slot = 0; slot < SLOTS; slot++)
         for (int d = 0; d < s->n_devices; d++)
-            for (int o = 0; o < s->n_outputs; o++)
-                *feed++ = (clt_feed){.name = s->names[o],
-                                     .device = d,
-                                     .host = clt_loader_memory(s->loader, slot, d, o)};
+            for (int o = 0; o < s->n_outputs; o++, feed++) {
+                *feed = (clt_feed){.name = s->names[o],
+                                   .device = d,
+                                   .host = clt_loader_memory(s->loader, slot, d, o)};
+                if (s->on_devices && s->gathers[d])
+                    feed->buffer = clt_device_gather_buffer(s->gathers[d], slot % TURNS, o);
+            }
     return CLT_OK;
 }
 
-clt_status clt_source_create(const clt_trainer *trainer, const clt_session *session,
-                             clt_dataset *dataset, const clt_fit_options *options, int64_t batch,
-                             int64_t seed, clt_position start, int64_t end_epoch, clt_source **out)
+static clt_status make_gathers(clt_source *s)
+{
+    s->gathers = clt_calloc((size_t)s->n_devices, sizeof(clt_device_gather *));
+    if (!s->gathers)
+        return CLT_OUT_OF_MEMORY;
+    for (int d = 0; d < s->n_devices; d++) {
+        const int64_t samples = clt_loader_capacity(s->loader, d);
+        if (samples)
+            CLT_TRY(clt_buffers_gather(&s->gather, s->session->devices[d].device, samples,
+                                       &s->gathers[d]));
+    }
+    return CLT_OK;
+}
+
+clt_status clt_source_create(const clt_trainer *trainer, clt_session *session, clt_dataset *dataset,
+                             const clt_fit_options *options, int64_t batch, int64_t seed,
+                             clt_position start, int64_t end_epoch, clt_source **out)
 {
     clt_source *s = CLT_NEW(clt_source);
     if (!s)
         return CLT_OUT_OF_MEMORY;
     s->n_devices = trainer->n_devices;
+    s->on_devices = clt_dataset_kind(dataset) == CLT_DATA_DEVICE;
+    s->session = session;
+    clt_gather_init(&s->gather, dataset);
     clt_loader_desc desc;
     clt_loader_desc_init(&desc);
     desc.dataset = dataset;
@@ -100,11 +144,15 @@ clt_status clt_source_create(const clt_trainer *trainer, const clt_session *sess
     desc.end_epoch = end_epoch;
     desc.parts = s->n_devices;
     desc.slots = SLOTS;
+    if (s->on_devices)
+        desc.max_threads = 1; /* there are only numbers to find */
     const clt_plan *plan = session->devices[0].plan;
     clt_status status = clt_loader_create(&desc, &s->loader);
     for (int i = 0; status == CLT_OK && i < plan->n_inputs; i++)
         if (!is_upstream(plan, plan->inputs[i]) && !plan->inputs[i]->given)
             status = add_input(s, dataset, options, plan, plan->inputs[i]);
+    if (status == CLT_OK && s->on_devices)
+        status = make_gathers(s);
     if (status == CLT_OK)
         status = clt_loader_start(s->loader);
     if (status == CLT_OK)
@@ -121,9 +169,28 @@ void clt_source_destroy(clt_source *s)
 {
     if (!s)
         return;
+    if (s->on_devices) /* what is asked of a step later is answered without its inputs */
+        clt_session_forget_buffers(s->session);
+    for (int d = 0; s->gathers && d < s->n_devices; d++)
+        clt_device_gather_destroy(s->gathers[d]);
+    clt_free(s->gathers);
+    clt_gather_free(&s->gather);
     clt_loader_free(s->loader);
     clt_free(s->feeds);
     clt_free(s);
+}
+
+/* Enqueues the gathering of a batch, on the queues where its step comes next. The devices' threads
+ * rest between steps, so that this one may enqueue. */
+static clt_status gather(clt_source *s, const clt_batch *batch)
+{
+    for (int d = 0; d < s->n_devices; d++) {
+        const int64_t begin = batch->offsets[d], count = batch->offsets[d + 1] - begin;
+        if (count)
+            CLT_TRY(clt_device_gather_enqueue(s->gathers[d], batch->slot % TURNS,
+                                              batch->indices + begin, count));
+    }
+    return CLT_OK;
 }
 
 clt_status clt_source_next(clt_source *s, clt_source_batch *out)
@@ -138,6 +205,8 @@ clt_status clt_source_next(clt_source *s, clt_source_batch *out)
     clt_step_batch_init(&out->step);
     if (batch.slot < 0)
         return CLT_OK;
+    if (s->on_devices)
+        CLT_TRY(gather(s, &batch));
     out->step.count = batch.count;
     out->step.offsets = batch.offsets;
     out->step.feeds = s->feeds + batch.slot * s->n_devices * s->n_outputs;

@@ -16,14 +16,15 @@ typedef struct clt_source_batch {
 
 /* Feeds the session's inputs from the data set's fields of the same names. `end_epoch` 0: never
  * ends. */
-clt_status clt_source_create(const clt_trainer *trainer, const clt_session *session,
-                             clt_dataset *dataset, const clt_fit_options *options, int64_t batch,
-                             int64_t seed, clt_position start, int64_t end_epoch,
-                             clt_source **source);
+clt_status clt_source_create(const clt_trainer *trainer, clt_session *session, clt_dataset *dataset,
+                             const clt_fit_options *options, int64_t batch, int64_t seed,
+                             clt_position start, int64_t end_epoch, clt_source **source);
 
 /* Stops the loader; transfers from its memory must have ended. Takes NULL. */
 void clt_source_destroy(clt_source *source);
 
+/* The next batch. At most two are held at once; the steps of those that were released have ended.
+ */
 clt_status clt_source_next(clt_source *source, clt_source_batch *batch);
 clt_status clt_source_release(clt_source *source, int slot);
 

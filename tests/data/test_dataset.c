@@ -111,8 +111,14 @@ static void device_sets_have_fields_without_host_memory(void **state)
     clt_dataset *d;
     const void *data;
     assert_int_equal(clt_dataset_new_device("buffers", 10, &freed, count_free, &d), CLT_OK);
+    clt_data_field field;
+    int64_t total;
     assert_int_equal(clt_dataset_add_field(d, "x", CLT_F32, 0, NULL, NULL, CLT_DATA_BORROW, NULL),
-                     CLT_OK);
+                     CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "clt_dataset_add_buffer"));
+    assert_int_equal(clt_dataset_measure_field(d, "x", CLT_F32, 0, NULL, &field, &total), CLT_OK);
+    assert_int_equal(total, 40);
+    assert_int_equal(clt_dataset_append_field(d, "x", &field, NULL), CLT_OK);
     assert_int_equal(clt_dataset_kind(d), CLT_DATA_DEVICE);
     assert_int_equal(clt_dataset_field_data(d, 0, &data), CLT_UNSUPPORTED);
     clt_loader_desc desc;

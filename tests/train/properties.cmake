@@ -5,3 +5,12 @@ foreach(subject contract optimizer parts)
     set_tests_properties(vendor.train.${subject}.mixed PROPERTIES LABELS vendor
         ENVIRONMENT "CLT_TEST_DEVICES=pocl,intel")
 endforeach()
+
+clt_test_on_vendor(train.device_data intel)
+clt_test_on_oclgrind(train.device_data)
+# Oclgrind's check for uninitialised values does not know an instruction that the optimiser makes.
+if(TEST oclgrind.train.device_data)
+    set_tests_properties(oclgrind.train.device_data PROPERTIES TIMEOUT 600)
+    set_property(TEST oclgrind.train.device_data APPEND PROPERTY ENVIRONMENT
+        "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
+endif()

@@ -2,8 +2,8 @@
  * Data sets, where samples come from, and loaders, which assemble batches of them.
  *
  * A data set is a fixed number of samples; each sample has the same named fields ("image",
- * "label"), each of one element type and shape. It is filled by files, by arrays in memory, or by a
- * callback.
+ * "label"), each of one element type and shape. It is filled by files, by arrays in memory, by a
+ * callback, or by OpenCL buffers of the host program (<cltrain/opencl.h>).
  */
 #ifndef CLTRAIN_DATA_H
 #define CLTRAIN_DATA_H
@@ -29,7 +29,8 @@ typedef struct clt_dataset clt_dataset;
 typedef enum clt_data_kind {
     CLT_DATA_HOST = 0,     /* in host memory: files once decoded, and arrays */
     CLT_DATA_CALLBACK = 1, /* nowhere: a callback writes those that are asked for */
-    CLT_DATA_DEVICE = 2    /* in device memory: fields have no host pointer */
+    CLT_DATA_DEVICE = 2    /* in OpenCL buffers: fields have no host pointer. Made by
+                              clt_dataset_create_buffers of <cltrain/opencl.h> */
 } clt_data_kind;
 
 /* How clt_dataset_add_field treats the caller's array. */
@@ -93,14 +94,15 @@ CLT_API clt_status clt_dataset_create_callback(const char *name, int64_t count, 
  * Adds a field and returns its number, 0 for the first. `shape` has `rank` (0 to CLT_DATA_MAX_RANK)
  * dimensions of one sample. For data sets of arrays `data` holds the samples one after the other
  * without gaps, aligned for its type, and `ownership` says whose it is; for callbacks `data` is
- * NULL. `out` may be NULL. STATE once a loader has read the data set.
+ * NULL. `out` may be NULL. STATE once a loader has read the data set. For data sets of OpenCL
+ * buffers it is clt_dataset_add_buffer.
  */
 CLT_API clt_status clt_dataset_add_field(clt_dataset *dataset, const char *name, clt_dtype dtype,
                                          int rank, const int64_t *shape, const void *data,
                                          clt_data_ownership ownership, int *out);
 
 /* Declares a u8 or i32 field to be labels 0 to classes - 1. Loaders check every label that they
- * deliver and name the sample of a wrong one. */
+ * deliver and name the sample of a wrong one; labels in device memory they do not see. */
 CLT_API clt_status clt_dataset_set_classes(clt_dataset *dataset, int field, int64_t classes);
 
 /* Waits until a data set opened in the background is decoded; its failure, each time it is called.

@@ -117,7 +117,7 @@ CLT_API void clt_trainer_destroy(clt_trainer *trainer);
  * Else the samples of that device alone; every device with samples needs a feed.
  * host: must stay unchanged until the step's results were read or clt_trainer_wait returned.
  * buffer: a cl_mem in the device's context, used where it is, from `offset` bytes on; it must not
- * change until the step has ended on the device.
+ * change until the step has ended on the device, and lives until its results were read.
  */
 typedef struct clt_feed {
     const char *name;
