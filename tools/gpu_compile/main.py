@@ -125,6 +125,7 @@ def main():
     parser.add_argument("--compilers", required=True, type=pathlib.Path)
     parser.add_argument("--fetch", action="store_true")
     parser.add_argument("--fetch-only", action="store_true")
+    parser.add_argument("--root", default=ROOT, type=pathlib.Path, help="the tree with clkernels/")
     parser.add_argument("--tiles", action="store_true", help="also the tiles that a tuner would try")
     parser.add_argument("targets", nargs="*")
     given = parser.parse_args()
@@ -153,7 +154,7 @@ def main():
             targets = [t for t in TARGETS if TARGETS[t][0] == vendor and (not given.targets or t in given.targets)]
             every = launches(given.launches, vendor, ["tiles"] if given.tiles else []) if targets else {}
             for (file, options), sizes in every.items():
-                jobs.append((file, options, pool.submit(compile_kernels, compilers, targets, ROOT, file, options, sizes)))
+                jobs.append((file, options, pool.submit(compile_kernels, compilers, targets, given.root, file, options, sizes)))
         for file, options, job in jobs:
             for target, result in job.result():
                 if isinstance(result, Failure):
