@@ -75,7 +75,7 @@ static double cost(const clt_gpu_tile *t, int64_t slices, int64_t m, int64_t n, 
 clt_gpu_choice clt_gpu_choose(int64_t m, int64_t n, int64_t k, int64_t batches, bool taps,
                               const clt_target *target)
 {
-    enum { MOST_SLICES = 64, LEAST_DEPTH = 64, MOST_TAPS = 4 };
+    enum { MOST_SLICES = 64, LEAST_DEPTH = 64, MOST_TAPS = 8 };
     const int64_t tm = clt_tile_number(target, "TM", 1, 1024, 0);
     const int64_t tn = clt_tile_number(target, "TN", 1, 1024, 0);
     const int64_t own = clt_tile_number(target, "R", 4, 8, 0);
@@ -88,7 +88,7 @@ clt_gpu_choice clt_gpu_choose(int64_t m, int64_t n, int64_t k, int64_t batches, 
             const bool other = t->rows != tm || t->columns != tn || t->own_rows != own;
             const int columns_each = t->depth * t->columns / clt_gpu_tile_threads(t);
             if (!clt_gpu_tile_fits(t, target->caps) || (!pass && tm && other) ||
-                (taps && t->own_columns == 8 && columns_each > MOST_TAPS))
+                (taps && columns_each > MOST_TAPS / (t->own_columns == 8 ? 2 : 1)))
                 continue;
             for (int64_t s = 1; s <= MOST_SLICES && (s == 1 || k / s >= LEAST_DEPTH); s *= 2) {
                 const double c = cost(t, s, m, n, k, batches, target->caps);
