@@ -1,6 +1,7 @@
 #include "device/probe.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/log.h"
 #include "device/program.h"
@@ -52,7 +53,9 @@ void clt_probe_width(clt_device *device)
 {
     if (!(device->quirks & CLT_QUIRK_HOST_WIDTH) || !clt_caps_is_cpu(&device->caps))
         return;
-    /* Not kept in the cache folder: it is as quick to build. */
+    /* Without this setting PoCL compiles for the host, and there is nothing to find out. */
+    if (!getenv("POCL_LLVM_CPU_NAME"))
+        return;
     cl_program program;
     if (clt_program_build(device, "width probe", width_text, "", &program) != CLT_OK)
         return;

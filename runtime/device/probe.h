@@ -9,7 +9,7 @@
 void clt_probe_half(clt_device *device);
 
 /* Narrows caps.vector_width and caps.vector_registers to those of the processor that a driver with
- * CLT_QUIRK_HOST_WIDTH compiles for. */
+ * CLT_QUIRK_HOST_WIDTH was told to compile for. */
 void clt_probe_width(clt_device *device);
 
 #endif

@@ -225,6 +225,7 @@ class Failed(CommandTest):
         for i in range(3):
             self.train("--steps", "6", "--checkpoint-dir", self.path(f"warm{i}"), "--resume")
             shutil.rmtree(self.path(f"warm{i}"))
+
         def limit():
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
