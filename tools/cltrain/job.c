@@ -252,7 +252,7 @@ int job_data(job *j, const settings *s, int which)
                                                                           : name_failure(status);
     if (j->train) {
         const int64_t batch = j->options.batch;
-        const int64_t per_epoch = (clt_dataset_count(j->train) + batch - 1) / batch;
+        const int64_t per_epoch = 1 + (clt_dataset_count(j->train) - 1) / batch;
         const int64_t epochs = s->epochs >= 0 ? s->epochs : 1;
         if (epochs > INT64_MAX / per_epoch)
             return usage_error("--epochs %lld: too many", (long long)epochs);
