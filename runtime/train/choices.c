@@ -22,7 +22,14 @@ static clt_status measure(clt_trainer *t, const clt_graph *graph, clt_device *de
     clt_tune_report report;
     const clt_tune_limits limits = {t->options.tune_seconds, t->options.tune_stop,
                                     t->options.tune_user};
-    CLT_TRY(clt_tune_plan(graph, device, &options, &limits, record, &report));
+    const clt_status status = clt_tune_plan(graph, device, &options, &limits, record, &report);
+    /* Measuring keeps every value in a buffer of its own: training may fit where that does not. */
+    if (status == CLT_OUT_OF_DEVICE_MEMORY) {
+        clt_log(CLT_LOG_WARN, "kernels are not measured, training goes on without: %s",
+                clt_error_message());
+        return CLT_OK;
+    }
+    CLT_TRY(status);
     if (!report.measured)
         return CLT_OK;
     clt_log(CLT_LOG_INFO, "%s: measured %d of %d classes of shapes, %d candidates",

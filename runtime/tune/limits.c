@@ -55,7 +55,7 @@ static clt_status measure_copy(clt_device *device, cl_mem from, cl_mem to, doubl
     const size_t vectors = COPY_BYTES / sizeof(float) / (size_t)width;
     bench_kernel b = {device, NULL, 0, cpu ? 1 : 256};
     b.global = cpu ? (size_t)device->caps.compute_units * 16 : vectors / 4;
-    /* Whole work-groups and whole chunks: a little less than all. */
+    /* Chunks of equal size that cover all. */
     while (vectors % b.global)
         b.global--;
     const cl_int chunk = (cl_int)(vectors / b.global);

@@ -187,10 +187,9 @@ static clt_status tune_class(tuner *t, const job *j)
     int64_t elements = 0;
     double seconds;
     t->node = j->node;
-    clt_status status = clt_lab_plan(&t->lab, t->graph, &t->options, t->record);
+    CLT_TRY(clt_lab_plan(&t->lab, t->graph, &t->options, t->record));
     const clt_plan_node *pn = &t->lab.plan->nodes[t->node];
-    if (status == CLT_OK)
-        status = list_candidates(t, pn, &list, &count);
+    clt_status status = list_candidates(t, pn, &list, &count);
     if (status == CLT_OK)
         status = read_result(t, &right, &elements);
     if (status == CLT_OK)

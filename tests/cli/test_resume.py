@@ -203,13 +203,11 @@ class Stopped(CommandTest):
         self.assert_message(output, "before the first step")
 
     def test_killed_metrics(self):
-        """The file grows while the run goes on, by whole lines: a kill costs the last moments only."""
+        """What a run wrote half a second before it is killed is in the file."""
         child = self.begin()
+        time.sleep(1)
         before = get(self.metrics).count(b"\n")
-        deadline = time.monotonic() + 60
-        while get(self.metrics).count(b"\n") == before:
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.05)
+        time.sleep(1)
         child.kill()
         child.communicate(timeout=60)
         steps, epochs = records(self.metrics)
