@@ -5,18 +5,13 @@
 #include "ops/elementwise.h"
 #include "ops/nn.h"
 #include "ops/ops.h"
+#include "ops/reduce.h"
 #include "ops/tensor.h"
-#include "ops/walk.h"
 #include <cltrain/ops.h>
-
-typedef struct reduce_attr {
-    unsigned axes; /* bit k: axis k is reduced */
-    clt_type type; /* of the result: the kept axes, and ones wherever the caller wants them */
-} reduce_attr;
 
 static clt_status infer(const clt_node *node, clt_type *out)
 {
-    const reduce_attr *attr = node->attr;
+    const clt_reduce_attr *attr = node->attr;
     CLT_TRY(clt_check_f32(node, 0));
     *out = attr->type;
     return CLT_OK;
@@ -24,7 +19,7 @@ static clt_status infer(const clt_node *node, clt_type *out)
 
 static void describe(const clt_node *node, clt_str *text)
 {
-    const reduce_attr *attr = node->attr;
+    const clt_reduce_attr *attr = node->attr;
     clt_str_add(text, "axes");
     for (int k = 0; k < node->in[0]->type.rank; k++)
         if (attr->axes >> k & 1)
@@ -38,13 +33,6 @@ static double flops(const clt_node *node, int64_t n)
 
 /* --- launches -------------------------------------------------------------------------------- */
 
-typedef struct reduction {
-    clt_walk kept, reduced; /* over the operand */
-    clt_extent count;       /* results */
-    clt_extent length;      /* elements that each is made of */
-    int64_t parts;          /* partial results of each, where there are few results */
-} reduction;
-
 enum { DIMS = 4 };
 
 static void append(clt_walk *walk, int64_t dim, int64_t stride)
@@ -53,14 +41,14 @@ static void append(clt_walk *walk, int64_t dim, int64_t stride)
     walk->strides[0][walk->rank++] = stride;
 }
 
-static reduction reduction_of(const clt_node *node, const clt_target *target)
+clt_reduction clt_reduction_of(const clt_node *node, const clt_target *target)
 {
-    const reduce_attr *attr = node->attr;
+    const clt_reduce_attr *attr = node->attr;
     const clt_type *in = &node->in[0]->type;
     int64_t strides[CLT_MAX_RANK], length = 1;
-    reduction r = {.kept = {.n_arrays = 1},
-                   .reduced = {.n_arrays = 1},
-                   .count = clt_extent_elements(&attr->type)};
+    clt_reduction r = {.kept = {.n_arrays = 1},
+                       .reduced = {.n_arrays = 1},
+                       .count = clt_extent_elements(&attr->type)};
     clt_row_major(in->rank, in->dims, strides);
     for (int k = 0; k < in->rank; k++) {
         const bool reduced = attr->axes >> k & 1;
@@ -95,7 +83,7 @@ static clt_extent times(clt_extent e, int64_t factor)
 }
 
 /* The kernels' arguments behind operands and result. */
-static void arg_reduction(clt_program *p, const reduction *r, bool divide)
+static void arg_reduction(clt_program *p, const clt_reduction *r, bool divide)
 {
     clt_arg_long(p, r->count);
     clt_arg_int(p, clt_fixed((int)r->parts));
@@ -108,8 +96,8 @@ static void arg_reduction(clt_program *p, const reduction *r, bool divide)
 }
 
 /* Joins partial results in order. */
-static void emit_parts(clt_program *p, const clt_target *target, const reduction *r, int scratch,
-                       const char *kernel, bool divide)
+static void emit_parts(clt_program *p, const clt_target *target, const clt_reduction *r,
+                       int scratch, const char *kernel, bool divide)
 {
     clt_launch_begin(p, "portable/reduce.cl", kernel, "%s", "");
     clt_arg_scratch(p, scratch);
@@ -125,7 +113,7 @@ static void emit_parts(clt_program *p, const clt_target *target, const reduction
 static void emit_reduction(const clt_node *node, const clt_target *target, clt_program *p,
                            const char *kernel, bool divide)
 {
-    const reduction r = reduction_of(node, target);
+    const clt_reduction r = clt_reduction_of(node, target);
     const clt_extent items = times(r.count, r.parts);
     const int scratch = r.parts > 1 ? clt_scratch_add(p, times(items, (int64_t)sizeof(float))) : -1;
     clt_launch_begin(p, "portable/reduce.cl", kernel, "%s", "");
@@ -171,7 +159,7 @@ enum { WIDTH = 64 }; /* results of a work-item */
 static bool accepts_columns(const clt_node *node, const clt_target *target, char *why)
 {
     const clt_caps *caps = target->caps;
-    const reduction r = reduction_of(node, target);
+    const clt_reduction r = clt_reduction_of(node, target);
     const int last = r.kept.rank - 1;
     if (!clt_caps_is_cpu(caps))
         return clt_decline(why, "made for CPUs");
@@ -185,7 +173,7 @@ static bool accepts_columns(const clt_node *node, const clt_target *target, char
 }
 
 /* Shares of the elements, so that all compute units have work; each of some length. */
-static int64_t column_parts(const reduction *r, const clt_target *target, int64_t items)
+static int64_t column_parts(const clt_reduction *r, const clt_target *target, int64_t items)
 {
     const int64_t wanted = 4 * (int64_t)target->caps->compute_units;
     const int64_t most = clt_extent_at(r->length, target->max_batch) / 64;
@@ -196,7 +184,7 @@ static int64_t column_parts(const reduction *r, const clt_target *target, int64_
 static void emit_columns(const clt_node *node, const clt_target *target, clt_program *p,
                          bool divide)
 {
-    reduction r = reduction_of(node, target);
+    clt_reduction r = clt_reduction_of(node, target);
     const int last = r.kept.rank - 1;
     int64_t groups = (r.kept.dims[last] + WIDTH - 1) / WIDTH;
     for (int k = 0; k < last; k++)
@@ -232,7 +220,7 @@ static void emit_mean_columns(const clt_node *node, const clt_target *target, cl
 /* The operand's type with reduced axes of size 1: what broadcasts back to it. */
 static clt_type kept_type(const clt_node *node)
 {
-    const reduce_attr *attr = node->attr;
+    const clt_reduce_attr *attr = node->attr;
     clt_type type = node->in[0]->type;
     for (int k = 0; k < type.rank; k++)
         if (attr->axes >> k & 1)
@@ -258,7 +246,7 @@ static clt_status sum_gradient(const clt_node *node, clt_value *const *dy, const
 static clt_status mean_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
                                 clt_value **dx)
 {
-    const reduce_attr *attr = node->attr;
+    const clt_reduce_attr *attr = node->attr;
     const clt_type kept = kept_type(node), *in = &node->in[0]->type;
     int64_t length = 1;
     (void)wanted;
@@ -287,25 +275,36 @@ CLT_ELEMENTWISE_OP(max_grad, 4, NULL, NULL);
 
 static const clt_variant variants_sum[] = {
     {"columns_cpu", accepts_columns, emit_sum_columns},
+    {"tree_gpu", clt_reduce_gpu_accepts, clt_reduce_gpu},
     {"portable", NULL, emit_sum},
     {0},
 };
 
 static const clt_variant variants_mean[] = {
     {"columns_cpu", accepts_columns, emit_mean_columns},
+    {"tree_gpu", clt_reduce_gpu_accepts, clt_reduce_gpu},
     {"portable", NULL, emit_mean},
     {0},
 };
 
-static const clt_variant variants_max[] = {{"portable", NULL, emit_max}, {0}};
-static const clt_variant variants_max_count[] = {{"portable", NULL, emit_max_count}, {0}};
+static const clt_variant variants_max[] = {
+    {"tree_gpu", clt_reduce_gpu_accepts, clt_reduce_gpu},
+    {"portable", NULL, emit_max},
+    {0},
+};
+
+static const clt_variant variants_max_count[] = {
+    {"tree_gpu", clt_reduce_gpu_accepts, clt_reduce_gpu},
+    {"portable", NULL, emit_max_count},
+    {0},
+};
 
 #define REDUCTION(NAME, N, GRADIENT)                                                               \
     const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
                                   .min_in = N,                                                     \
                                   .max_in = N,                                                     \
                                   .n_out = 1,                                                      \
-                                  .attr_bytes = sizeof(reduce_attr),                               \
+                                  .attr_bytes = sizeof(clt_reduce_attr),                           \
                                   .infer = infer,                                                  \
                                   .gradient = GRADIENT,                                            \
                                   .describe = describe,                                            \
@@ -340,7 +339,7 @@ static bool read_axes(const clt_value *x, const char *op, const int *axes, int n
 
 static clt_value *reduce(const clt_op *op, clt_value *x, const int *axes, int n_axes, int keepdims)
 {
-    reduce_attr attr;
+    clt_reduce_attr attr;
     memset(&attr, 0, sizeof attr);
     if (!x || !read_axes(x, op->name, axes, n_axes, &attr.axes))
         return NULL;
@@ -370,7 +369,7 @@ clt_value *clt_reduce_max(clt_value *x, const int *axes, int n_axes, int keepdim
 
 clt_value *clt_sum_to(clt_value *x, const clt_type *to)
 {
-    reduce_attr attr;
+    clt_reduce_attr attr;
     if (!x || clt_type_equal(&x->type, to))
         return x;
     memset(&attr, 0, sizeof attr);

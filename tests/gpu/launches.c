@@ -142,9 +142,10 @@ static void plan_layer(clt_graph *graph, clt_value *y, clt_value **x, int n, con
     clt_value *got[3] = {NULL};
     if (!y)
         stop("a layer");
-    clt_value *dy = clt_graph_value(graph, CLT_VALUE_INPUT, &y->type, "dy");
+    clt_value *dy = n ? clt_graph_value(graph, CLT_VALUE_INPUT, &y->type, "dy") : NULL;
     clt_output(y, "y");
-    OK(clt_autodiff(graph, &y, &dy, 1, x, n, got));
+    if (n)
+        OK(clt_autodiff(graph, &y, &dy, 1, x, n, got));
     for (int i = 0; i < n; i++) {
         static const char *const names[] = {"dx0", "dx1", "dx2"};
         clt_output(got[i], names[i]);
@@ -208,6 +209,28 @@ static void plan_convolutions(const clt_caps *caps)
     }
 }
 
+/* Sums over rows, columns, images and everything, that float4 fits and does not. */
+static void plan_reductions(const clt_caps *caps)
+{
+    static const struct {
+        int64_t dims[4];
+        int n_axes, axes[3];
+    } shapes[] = {
+        {{CLT_BATCH, 1, 1, 1024}, 1, {3}},  {{CLT_BATCH, 64, 12, 12}, 3, {0, 2, 3}},
+        {{CLT_BATCH, 64, 7, 7}, 2, {2, 3}}, {{CLT_BATCH, 1, 1, 1000}, 1, {0}},
+        {{4096, 1, 33, 3}, 1, {0}},         {{CLT_BATCH, 3, 31, 31}, 0, {0}},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int max = 0; max < (i < 2 ? 2 : 1); max++) {
+            clt_graph *g;
+            OK(clt_graph_create(&g));
+            clt_value *x = clt_input(g, "x0", CLT_F32, 4, shapes[i].dims);
+            clt_value *y =
+                (max ? clt_reduce_max : clt_reduce_mean)(x, shapes[i].axes, shapes[i].n_axes, 1);
+            plan_layer(g, y, &x, !max, caps);
+        }
+}
+
 /* The update at the end of a step is no part of a plan: exec/update.c. */
 static void print_update(const clt_caps *caps)
 {
@@ -227,6 +250,7 @@ int main(int argc, char **argv)
             plan_model(clt_model_name(m), &devices[i]);
         plan_products(&devices[i]);
         plan_convolutions(&devices[i]);
+        plan_reductions(&devices[i]);
         print_update(&devices[i]);
         return 0;
     }
