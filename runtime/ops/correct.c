@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "ops/loss.h"
 #include "ops/ops.h"
+#include "ops/rows_gpu.h"
 
 static clt_status infer(const clt_node *node, clt_type *out)
 {
@@ -65,8 +66,32 @@ static void emit_lanes(const clt_node *node, const clt_target *target, clt_progr
     clt_loss_total(program, target, sums, counts, parts);
 }
 
+static bool accepts_gpu(const clt_node *node, const clt_target *target, char *why)
+{
+    return clt_rows_gpu_accepts(node, target, 1, why);
+}
+
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_correct_attr *attr = node->attr;
+    const clt_rows_gpu rows = clt_rows_gpu_of(node, target, 1);
+    const int64_t parts = clt_rows_gpu_parts(&rows, target);
+    const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
+    clt_rows_gpu_begin(program, &rows, "gpu/loss.cl", "correct", "");
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_scratch(program, sums);
+    clt_arg_scratch(program, counts);
+    clt_rows_gpu_args(program, &rows);
+    clt_arg_int(program, clt_fixed(attr->k));
+    clt_arg_int(program, clt_fixed(attr->ignore_index));
+    clt_range1(program, clt_fixed(parts * rows.group), rows.group);
+    clt_loss_total_gpu(program, sums, counts, parts);
+}
+
 static const clt_variant variants[] = {
     {"lanes", clt_accepts_lanes, emit_lanes},
+    {"rows_gpu", accepts_gpu, emit_gpu},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };

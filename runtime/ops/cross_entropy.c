@@ -3,6 +3,7 @@
 #include "ops/loss.h"
 #include "ops/ops.h"
 #include "ops/rows_cpu.h"
+#include "ops/rows_gpu.h"
 
 static clt_status infer(const clt_node *node, clt_type *out)
 {
@@ -120,9 +121,38 @@ static void emit_rows(const clt_node *node, const clt_target *target, clt_progra
     clt_loss_total(program, target, sums, counts, parts);
 }
 
+static bool accepts_gpu(const clt_node *node, const clt_target *target, char *why)
+{
+    return clt_rows_gpu_accepts(node, target, 1, why);
+}
+
+static void arg_attr_gpu(const clt_node *node, const clt_rows_gpu *rows, clt_program *program)
+{
+    const clt_cross_entropy_attr *attr = node->attr;
+    clt_rows_gpu_args(program, rows);
+    clt_arg_float(program, attr->label_smoothing);
+    clt_arg_int(program, clt_fixed(attr->ignore_index));
+}
+
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_rows_gpu rows = clt_rows_gpu_of(node, target, 1);
+    const int64_t parts = clt_rows_gpu_parts(&rows, target);
+    const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
+    clt_rows_gpu_begin(program, &rows, "gpu/loss.cl", "cross_entropy", "");
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_scratch(program, sums);
+    clt_arg_scratch(program, counts);
+    arg_attr_gpu(node, &rows, program);
+    clt_range1(program, clt_fixed(parts * rows.group), rows.group);
+    clt_loss_total_gpu(program, sums, counts, parts);
+}
+
 static const clt_variant variants[] = {
     {"lanes", clt_accepts_lanes, emit_lanes},
     {"rows_cpu", accepts_rows, emit_rows},
+    {"rows_gpu", accepts_gpu, emit_gpu},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
@@ -209,9 +239,21 @@ static void emit_grad_rows(const clt_node *node, const clt_target *target, clt_p
     clt_rows_cpu_range(program, target, clt_loss_positions(node, 1), clt_loss_classes(node));
 }
 
+static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_rows_gpu rows = clt_rows_gpu_of(node, target, 1);
+    clt_rows_gpu_begin(program, &rows, "gpu/loss.cl", "cross_entropy_grad", "");
+    for (int i = 0; i < 3; i++)
+        clt_arg_in(program, i);
+    clt_arg_out(program, 0);
+    arg_attr_gpu(node, &rows, program);
+    clt_rows_gpu_range(program, &rows);
+}
+
 static const clt_variant grad_variants[] = {
     {"lanes", clt_accepts_lanes, emit_grad_lanes},
     {"rows_cpu", accepts_rows, emit_grad_rows},
+    {"rows_gpu", accepts_gpu, emit_grad_gpu},
     {"portable", clt_accepts_plain, emit_grad_portable},
     {0},
 };

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "ops/group_gpu.h"
 
 clt_status clt_check_labels(const clt_node *node, int logits, int labels)
 {
@@ -78,6 +79,17 @@ void clt_loss_total(clt_program *program, const clt_target *target, int sums, in
     clt_arg_out(program, 1);
     clt_arg_int(program, clt_fixed(parts));
     clt_range_items(program, target, clt_fixed(1));
+}
+
+void clt_loss_total_gpu(clt_program *program, int sums, int counts, int64_t parts)
+{
+    clt_launch_begin(program, "gpu/total.cl", "loss_total", "-DGROUP=%d -DV=1", CLT_GPU_GROUP);
+    clt_arg_scratch(program, sums);
+    clt_arg_scratch(program, counts);
+    clt_arg_out(program, 0);
+    clt_arg_out(program, 1);
+    clt_arg_int(program, clt_fixed(parts));
+    clt_range1(program, clt_fixed(CLT_GPU_GROUP), CLT_GPU_GROUP);
 }
 
 clt_status clt_loss_emit(const clt_op *op, const void *attr, clt_value *a, clt_value *b,

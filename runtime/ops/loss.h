@@ -33,6 +33,9 @@ int64_t clt_loss_parts_lanes(const clt_target *target);
 void clt_loss_total(clt_program *program, const clt_target *target, int sums, int counts,
                     int64_t parts);
 
+/* The same on GPUs. */
+void clt_loss_total_gpu(clt_program *program, int sums, int counts, int64_t parts);
+
 /* Emits a loss node and hands out its two values; see clt_cross_entropy. */
 clt_status clt_loss_emit(const clt_op *op, const void *attr, clt_value *a, clt_value *b,
                          clt_value **sum, clt_value **weight);

@@ -1,5 +1,6 @@
 /* mse: the sum of squared differences, and the gradient. */
 #include "base/error.h"
+#include "ops/group_gpu.h"
 #include "ops/loss.h"
 #include "ops/ops.h"
 
@@ -58,7 +59,35 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_loss_total(program, target, sums, counts, parts);
 }
 
+/* float4 fits values without a batch, which begin at multiples of 16 bytes, and images of a
+ * multiple of four elements. */
+static int vector_of(const clt_node *node)
+{
+    return clt_type_coefficient(&node->in[0]->type) % 4 ? 1 : 4;
+}
+
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    enum { LOADS = 4, MOST = 1024 };
+    const clt_extent elements = clt_extent_elements(&node->in[0]->type);
+    const int v = vector_of(node);
+    const int64_t each = (int64_t)CLT_GPU_GROUP * v * LOADS;
+    int64_t parts = (clt_extent_at(elements, target->max_batch) + each - 1) / each;
+    parts = parts < 1 ? 1 : parts < MOST ? parts : MOST;
+    const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
+    clt_launch_begin(program, "gpu/total.cl", "mse", "-DGROUP=%d -DV=%d", CLT_GPU_GROUP, v);
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_scratch(program, sums);
+    clt_arg_scratch(program, counts);
+    clt_arg_long(program, elements);
+    clt_arg_int(program, clt_fixed(parts));
+    clt_range1(program, clt_fixed(parts * CLT_GPU_GROUP), CLT_GPU_GROUP);
+    clt_loss_total_gpu(program, sums, counts, parts);
+}
+
 static const clt_variant variants[] = {
+    {"tree_gpu", clt_gpu_group_accepts, emit_gpu},
     {"portable", NULL, emit_portable},
     {0},
 };
@@ -106,7 +135,22 @@ static void emit_grad_portable(const clt_node *node, const clt_target *target, c
     clt_range_items(program, target, elements);
 }
 
+static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_extent elements = clt_extent_elements(&node->in[0]->type);
+    const int v = vector_of(node);
+    (void)target;
+    clt_launch_begin(program, "gpu/total.cl", "mse_grad", "-DGROUP=%d -DV=%d", CLT_GPU_GROUP, v);
+    for (int i = 0; i < 3; i++)
+        clt_arg_in(program, i);
+    clt_arg_out(program, 0);
+    clt_arg_long(program, elements);
+    clt_range1(program, clt_extent_ceil(elements, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP),
+               CLT_GPU_GROUP);
+}
+
 static const clt_variant grad_variants[] = {
+    {"vectors_gpu", clt_gpu_group_accepts, emit_grad_gpu},
     {"portable", NULL, emit_grad_portable},
     {0},
 };

@@ -6,6 +6,7 @@
 #include "ops/nn.h"
 #include "ops/ops.h"
 #include "ops/rows_cpu.h"
+#include "ops/rows_gpu.h"
 
 static clt_status infer(const clt_node *node, clt_type *out)
 {
@@ -98,8 +99,29 @@ static void emit_rows(const clt_node *node, const clt_target *target, clt_progra
     clt_rows_cpu_range(program, target, rows, columns);
 }
 
+static bool accepts_gpu(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_softmax_attr *attr = node->attr;
+    return clt_rows_gpu_accepts(node, target, attr->axis, why);
+}
+
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_softmax_attr *attr = node->attr;
+    const clt_rows_gpu rows = clt_rows_gpu_of(node, target, attr->axis);
+    clt_rows_gpu_begin(program, &rows, "gpu/softmax.cl",
+                       node->n_in > 1 ? "softmax_grad" : "softmax",
+                       is_log(node) ? "-DLOG=1 " : "-DLOG=0 ");
+    for (int i = 0; i < node->n_in; i++)
+        clt_arg_in(program, i);
+    clt_arg_out(program, 0);
+    clt_rows_gpu_args(program, &rows);
+    clt_rows_gpu_range(program, &rows);
+}
+
 static const clt_variant variants[] = {
     {"rows_cpu", accepts_rows, emit_rows},
+    {"rows_gpu", accepts_gpu, emit_gpu},
     {"portable", NULL, emit_portable},
     {0},
 };

@@ -231,6 +231,37 @@ static void plan_reductions(const clt_caps *caps)
         }
 }
 
+/* Softmax, cross entropy and the metric over rows that are short, long, and not contiguous. */
+static void plan_rows(const clt_caps *caps)
+{
+    static const int64_t shapes[][3] = {
+        {CLT_BATCH, 1000, 1}, {CLT_BATCH, 50257, 1}, {CLT_BATCH, 32768, 1}, {CLT_BATCH, 21, 64}};
+    for (size_t i = 0; i < (with_tiles ? sizeof shapes / sizeof *shapes : 2); i++)
+        for (int kind = 0; kind < 4; kind++) {
+            clt_graph *g;
+            OK(clt_graph_create(&g));
+            clt_value *x = clt_input(g, "x0", CLT_F32, 3, shapes[i]), *y = NULL, *weight;
+            clt_value *labels =
+                clt_input(g, "labels", CLT_I32, 2, (int64_t[]){shapes[i][0], shapes[i][2]});
+            if (kind < 2)
+                y = (kind ? clt_log_softmax : clt_softmax)(x, 1);
+            else if (kind == 2)
+                OK(clt_cross_entropy(x, labels, NULL, &y, &weight));
+            else
+                OK(clt_correct(x, labels, 5, -100, &y, &weight));
+            plan_layer(g, y, &x, kind < 3, caps);
+        }
+    for (int i = 0; i < 1 + with_tiles; i++) {
+        clt_graph *g;
+        clt_value *x[2], *y = NULL, *weight;
+        OK(clt_graph_create(&g));
+        x[0] = clt_input(g, "x0", CLT_F32, 2, (int64_t[]){CLT_BATCH, i ? 1023 : 1024});
+        x[1] = clt_input(g, "x1", CLT_F32, 2, (int64_t[]){CLT_BATCH, i ? 1023 : 1024});
+        OK(clt_mse(x[0], x[1], &y, &weight));
+        plan_layer(g, y, x, 2, caps);
+    }
+}
+
 /* The update at the end of a step is no part of a plan: exec/update.c. */
 static void print_update(const clt_caps *caps)
 {
@@ -251,6 +282,7 @@ int main(int argc, char **argv)
         plan_products(&devices[i]);
         plan_convolutions(&devices[i]);
         plan_reductions(&devices[i]);
+        plan_rows(&devices[i]);
         print_update(&devices[i]);
         return 0;
     }

@@ -11,9 +11,17 @@ static const struct softmax_shape {
     int rank, axis;
     int64_t dims[4], batch;
 } softmax_shapes[] = {
-    {2, 1, {CLT_BATCH, 10}, 5},   {2, 1, {CLT_BATCH, 1}, 1},  {3, 1, {CLT_BATCH, 7, 3}, 3},
-    {3, 2, {CLT_BATCH, 3, 5}, 2}, {2, 0, {7, 5}, 1},          {4, 1, {CLT_BATCH, 3, 2, 5}, 3},
-    {2, 1, {CLT_BATCH, 257}, 17}, {2, 1, {CLT_BATCH, 16}, 3}, {3, 2, {CLT_BATCH, 3, 37}, 5},
+    {2, 1, {CLT_BATCH, 10}, 5},
+    {2, 1, {CLT_BATCH, 1}, 1},
+    {3, 1, {CLT_BATCH, 7, 3}, 3},
+    {3, 2, {CLT_BATCH, 3, 5}, 2},
+    {2, 0, {7, 5}, 1},
+    {4, 1, {CLT_BATCH, 3, 2, 5}, 3},
+    {2, 1, {CLT_BATCH, 257}, 17},
+    {2, 1, {CLT_BATCH, 16}, 3},
+    {3, 2, {CLT_BATCH, 3, 37}, 5},
+    {2, 1, {CLT_BATCH, 2113}, 3},
+    {2, 1, {CLT_BATCH, 4100}, 2},
 };
 
 static inline int softmax_axis(const op_case *c)

@@ -83,7 +83,7 @@ static const struct shape {
     {3, {CLT_BATCH, 5, 3}, 5, 0.3, 1}, {4, {CLT_BATCH, 3, 2, 5}, 3, 0, 1},
     {2, {CLT_BATCH, 3}, 5, 1, 0},      {3, {CLT_BATCH, 2, 97}, 53, 0, 1},
     {2, {CLT_BATCH, 16}, 3, 0, 0},     {2, {CLT_BATCH, 37}, 11, 0.2, 1},
-    {2, {CLT_BATCH, 67}, 17, 0, 1},
+    {2, {CLT_BATCH, 67}, 17, 0, 1},    {2, {CLT_BATCH, 2113}, 5, 0.1, 1},
 };
 
 static op_case case_of(const struct shape *s, char *text)

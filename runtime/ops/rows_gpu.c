@@ -1,0 +1,73 @@
+#include "ops/rows_gpu.h"
+
+#include "ops/group_gpu.h"
+#include "ops/nn.h"
+
+enum { LONGEST_KEPT = 4, LONGEST_KEPT_SCALARS = 8 };
+
+static int64_t inner_of(const clt_type *x, int axis)
+{
+    return clt_dims_product(x, axis + 1, x->rank);
+}
+
+bool clt_rows_gpu_accepts(const clt_node *node, const clt_target *target, int axis, char *why)
+{
+    enum { MOST = 1 << 30 };
+    const clt_type *x = &node->in[0]->type;
+    if (!clt_gpu_group_accepts(node, target, why))
+        return false;
+    if (clt_type_elements(x, target->max_batch) / x->dims[axis] > MOST || x->dims[axis] > MOST)
+        return clt_decline(why, "more than %d vectors or elements of one", MOST);
+    return true;
+}
+
+clt_rows_gpu clt_rows_gpu_of(const clt_node *node, const clt_target *target, int axis)
+{
+    const clt_type *x = &node->in[0]->type;
+    const int64_t inner = inner_of(x, axis);
+    clt_type rows = *x;
+    clt_rows_gpu r = {.v = 1, .width = 1, .group = CLT_GPU_LEAST_GROUP, .length = x->dims[axis]};
+    (void)target;
+    rows.dims[axis] = 1;
+    r.rows = clt_extent_elements(&rows);
+    r.distance = clt_extent_dim(inner);
+    r.inner = inner != 1;
+    if (r.inner)
+        return r;
+    r.v = r.length % 4 ? 1 : 4;
+    const int most = r.v == 4 ? LONGEST_KEPT : LONGEST_KEPT_SCALARS;
+    r.width = clt_gpu_power((r.length + 4 * r.v - 1) / (4 * r.v), 4, CLT_GPU_GROUP);
+    if (r.group < r.width)
+        r.group = r.width;
+    const int64_t each = (r.length + (int64_t)r.width * r.v - 1) / ((int64_t)r.width * r.v);
+    r.keep = each <= most ? (int)each : 0;
+    return r;
+}
+
+void clt_rows_gpu_begin(clt_program *program, const clt_rows_gpu *r, const char *file,
+                        const char *kernel, const char *more)
+{
+    clt_launch_begin(program, file, kernel, "%s-DV=%d -DWIDTH=%d -DGROUP=%d -DKEEP=%d -DINNER=%d",
+                     more, r->v, r->width, r->group, r->keep, r->inner);
+}
+
+void clt_rows_gpu_args(clt_program *program, const clt_rows_gpu *r)
+{
+    clt_arg_int(program, r->rows);
+    clt_arg_int(program, clt_fixed(r->length));
+    clt_arg_int(program, r->distance);
+}
+
+void clt_rows_gpu_range(clt_program *program, const clt_rows_gpu *r)
+{
+    clt_range1(program, clt_extent_ceil(r->rows, r->group / r->width, r->group), r->group);
+}
+
+int64_t clt_rows_gpu_parts(const clt_rows_gpu *r, const clt_target *target)
+{
+    enum { MOST = 1024 };
+    const int64_t rows = clt_extent_at(r->rows, target->max_batch), each = r->group / r->width;
+    const int64_t blocks = (rows + each - 1) / each, wanted = 2 * clt_gpu_groups(target);
+    const int64_t parts = blocks < wanted ? blocks : wanted;
+    return parts < 1 ? 1 : parts < MOST ? parts : MOST;
+}
