@@ -122,7 +122,9 @@ static clt_status compile(clt_device *device, program_row *row, const char *sour
 static clt_status build_row(clt_device *device, program_row *row, const char *text)
 {
     clt_str source = {0}, options = {0};
-    clt_str_add(&options, "-cl-std=CL1.2 -w%s%s", row->options[0] ? " " : "", row->options);
+    clt_str_add(&options, "%s%s%s%s", CLT_COMMON_OPTIONS,
+                device->quirks & CLT_QUIRK_PREFETCH ? " " CLT_PREFETCH_OPTION : "",
+                row->options[0] ? " " : "", row->options);
     clt_status status = clt_source_resolve(row->name, text, &source);
     if (status == CLT_OK && (options.failed || source.failed))
         status = CLT_OUT_OF_MEMORY;

@@ -1,5 +1,5 @@
 /* Sums, differences, products and quotients with broadcasting, scaling and copies. */
-#include "ops/elementwise.h"
+#include "ops/elementwise_cpu.h"
 #include "ops/move.h"
 #include "ops/ops.h"
 #include "ops/tensor.h"
@@ -124,6 +124,16 @@ static bool accepts_f32(const clt_node *node, const clt_target *target, char *wh
     return node->in[0]->type.dtype == CLT_F32 || clt_decline(why, "for f32");
 }
 
+static bool accepts_runs(const clt_node *node, const clt_target *target, char *why)
+{
+    return accepts_f32(node, target, why) && clt_elementwise_cpu_accepts(node, target, why);
+}
+
+static void emit_runs(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_elementwise_cpu_emit(node, target, p, "OUT(a)");
+}
+
 static void emit_elementwise(const clt_node *node, const clt_target *target, clt_program *p)
 {
     clt_elementwise_emit(node, target, p, "OUT(a)");
@@ -136,6 +146,7 @@ static void emit_move(const clt_node *node, const clt_target *target, clt_progra
 }
 
 static const clt_variant variants_copy[] = {
+    {"runs_cpu", accepts_runs, emit_runs},
     {"elementwise", accepts_f32, emit_elementwise},
     {"move", NULL, emit_move},
     {0},

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "ops/elementwise_cpu.h"
 #include "ops/ops.h"
-#include "ops/walk.h"
 
 #define ROOT_HALF "0.70710678f"
 /* (1 + tanh(u)) / 2 of gelu's approximation, without the cancellation of the one and the other. */
@@ -122,7 +122,7 @@ static void operand_strides(const clt_value *value, const clt_value *result, con
         strides[k] = own[k] == walk->dims[k] ? row_major[k] : 0;
 }
 
-static clt_walk walk_of(const clt_node *node, int lanes)
+clt_walk clt_elementwise_walk(const clt_node *node, int lanes)
 {
     const clt_value *result = node->out[0];
     clt_walk walk = {.rank = result->type.rank, .n_arrays = node->n_in};
@@ -143,7 +143,7 @@ void clt_elementwise_emit(const clt_node *node, const clt_target *target, clt_pr
     enum { DIMS = 6, CHUNK = 16 };
     static const clt_elementwise_attr none;
     const clt_elementwise_attr *attr = node->op->attr_bytes ? node->attr : &none;
-    const clt_walk walk = walk_of(node, target->lanes);
+    const clt_walk walk = clt_elementwise_walk(node, target->lanes);
     const bool flat = clt_walk_flat(&walk);
     const clt_extent count = clt_extent_stored(node->out[0], target->lanes);
     clt_launch_begin(p, "portable/elementwise.cl", flat ? "flat" : "spread", "-DN_IN=%d -DBODY=%s",
@@ -163,11 +163,27 @@ void clt_elementwise_emit(const clt_node *node, const clt_target *target, clt_pr
     clt_range1(p, clt_extent_ceil(count, CHUNK * 16, 16), 16);
 }
 
+static void body_of(const clt_node *node, char *body, size_t room)
+{
+    snprintf(body, room, "OUT(%s)", clt_elementwise_find(node->op)->expression);
+}
+
 static void emit(const clt_node *node, const clt_target *target, clt_program *p)
 {
     char body[256];
-    snprintf(body, sizeof body, "OUT(%s)", clt_elementwise_find(node->op)->expression);
+    body_of(node, body, sizeof body);
     clt_elementwise_emit(node, target, p, body);
 }
 
-const clt_variant clt_elementwise_variants[] = {{"elementwise", NULL, emit}, {0}};
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    char body[256];
+    body_of(node, body, sizeof body);
+    clt_elementwise_cpu_emit(node, target, p, body);
+}
+
+const clt_variant clt_elementwise_variants[] = {
+    {"runs_cpu", clt_elementwise_cpu_accepts, emit_cpu},
+    {"elementwise", NULL, emit},
+    {0},
+};

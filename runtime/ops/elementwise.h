@@ -9,7 +9,7 @@
 #define CLT_OPS_ELEMENTWISE_H
 
 #include "ops/activation.h"
-#include "ops/launch.h"
+#include "ops/walk.h"
 
 enum { CLT_ELEMENTWISE_IN = 4, CLT_ELEMENTWISE_NUMBERS = 4 };
 
@@ -33,7 +33,11 @@ clt_status clt_elementwise_infer(const clt_node *node, clt_type *out);
 /* FOLLOW where every operand with a batch has the rank of the result. */
 int clt_elementwise_lanes(const clt_node *node);
 
-/* The one variant of all of them. */
+/* The merged walk over the result's stored elements and the operands. Along its last dimension,
+ * every operand goes on one by one or repeats. */
+clt_walk clt_elementwise_walk(const clt_node *node, int lanes);
+
+/* The variants of all of them. */
 extern const clt_variant clt_elementwise_variants[];
 
 /* Emits the launch for statements LET(t0,..)LET(t1,..)OUT(..) over the node's operands. */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "ops/elementwise.h"
+#include "ops/elementwise_cpu.h"
 #include "ops/ops.h"
 
 enum { MAP_TEXT = 640 };
@@ -18,12 +18,23 @@ typedef struct map_attr {
     char text[MAP_TEXT];
 } map_attr;
 
+static void body_of(const map_attr *attr, char *body, size_t room)
+{
+    snprintf(body, room, "%sOUT(t%d)", attr->text, attr->n_steps - 1);
+}
+
 static void emit(const clt_node *node, const clt_target *target, clt_program *p)
 {
-    const map_attr *attr = node->attr;
     char body[MAP_TEXT + 32];
-    snprintf(body, sizeof body, "%sOUT(t%d)", attr->text, attr->n_steps - 1);
+    body_of(node->attr, body, sizeof body);
     clt_elementwise_emit(node, target, p, body);
+}
+
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    char body[MAP_TEXT + 32];
+    body_of(node->attr, body, sizeof body);
+    clt_elementwise_cpu_emit(node, target, p, body);
 }
 
 static void describe(const clt_node *node, clt_str *text)
@@ -40,7 +51,11 @@ static double flops(const clt_node *node, int64_t n)
     return (double)attr->n_steps * (double)clt_type_elements(&node->out[0]->type, n);
 }
 
-static const clt_variant variants[] = {{"elementwise", NULL, emit}, {0}};
+static const clt_variant variants[] = {
+    {"runs_cpu", clt_elementwise_cpu_accepts, emit_cpu},
+    {"elementwise", NULL, emit},
+    {0},
+};
 
 const clt_op clt_op_map = {.name = "map",
                            .min_in = 1,

@@ -85,7 +85,8 @@ static int overwritten_block(const memory *m, const clt_node *node)
 {
     for (int i = 0; i < node->n_in && i < 32; i++) {
         const clt_value *in = node->in[i];
-        if (!in || !(node->op->in_place & 1u << i) || m->plan->options.separate)
+        if (!in || !(node->op->in_place & 1u << i) || m->plan->options.separate ||
+            m->plan->options.repeatable)
             continue;
         const int b = m->block_of[in->id];
         if (b >= 0 && m->blocks[b].dies == node->id && in->layout == node->out[0]->layout &&

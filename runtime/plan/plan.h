@@ -17,8 +17,9 @@ typedef enum clt_plan_mode {
 typedef struct clt_plan_options {
     clt_plan_mode mode;
     int64_t max_batch;
-    int lanes;     /* 0: by the device's vector width */
-    bool separate; /* every value its own buffer of exact size */
+    int lanes;       /* 0: by the device's vector width */
+    bool separate;   /* every value its own buffer of exact size */
+    bool repeatable; /* no node overwrites an operand, so that each can run again and again */
     bool fuse;
     bool portable; /* the last variant of every operator, as for an unknown device */
     /* OP=NAME,...: the variants to take for these operators, where they accept; NULL: none. Not

@@ -58,6 +58,8 @@ clt_status clt_measure_graph(const clt_graph *graph, clt_device *device,
     clt_plan_options plan = clt_plan_options_default(
         options->training ? CLT_PLAN_TRAIN : CLT_PLAN_PREDICT, options->batch);
     plan.variants = options->variants;
+    /* Else a product by a number below 1, run again and again, ends in slow denormal numbers. */
+    plan.repeatable = true;
     clt_status status = clt_lab_open(&b.lab, device, graph, options->training != 0);
     if (status == CLT_OK)
         status = clt_lab_plan(&b.lab, graph, &plan, NULL);

@@ -126,7 +126,8 @@ static bool can_load(clt_device *device)
     /* As clt_device_kernel_from_text makes them. */
     char source[sizeof text + 64], all[64];
     snprintf(source, sizeof source, "#line 1 \"twice\"\n%s", text);
-    snprintf(all, sizeof all, "-cl-std=CL1.2 -w %s", options);
+    snprintf(all, sizeof all, "%s%s %s", CLT_COMMON_OPTIONS,
+             device->quirks & CLT_QUIRK_PREFETCH ? " " CLT_PREFETCH_OPTION : "", options);
     const clt_cache_key key = clt_cache_key_make(device, all, source);
     cl_program program = NULL;
     if (!clt_program_cache_load(device, &key, all, &program))

@@ -224,13 +224,56 @@ static void nan_stays(void **state)
     op_unbind(&b);
 }
 
+/* ULPs over the whole range, and what is not finite: the bounds of clkernels/lanes/math.clh, and
+ * what OpenCL grants. 1 + erf(x) cancels for negative x. */
+static void sweep_forward(const op_case *c, int64_t n, double *const *x, double *const *y,
+                          double *const *bound)
+{
+    const activation *a = c->attr;
+    for (int64_t i = 0; i < op_count(c, 0, n); i++) {
+        y[0][i] = a->value(x[0][i], slope);
+        if (bound)
+            bound[0][i] = a->build == clt_gelu ? 2 * fabs(x[0][i]) : 0.75 * fabs(y[0][i]);
+    }
+}
+
+static void whole_range(void **state)
+{
+    enum { LEAST = -20, MOST = 8, STEPS = 19, COUNT = 2 * (MOST - LEAST) * STEPS + 5 };
+    static const int swept[] = {2, 3, 4};
+    static double numbers[COUNT];
+    int count = 0;
+    (void)state;
+    for (int e = LEAST; e < MOST; e++)
+        for (int k = 0; k < STEPS; k++) {
+            numbers[count] = (double)(float)ldexp(1 + (double)k / STEPS, e);
+            numbers[count + 1] = -numbers[count];
+            count += 2;
+        }
+    for (int k = 0; k < 3; k++) {
+        const activation *a = &activations[swept[k]];
+        op_test t = test_of(a);
+        numbers[count] = NAN;
+        numbers[count + 1] = INFINITY;
+        numbers[count + 2] = a->build == clt_gelu ? 0 : -INFINITY;
+        numbers[count + 3] = 88.7;
+        numbers[count + 4] = -88.7;
+        const op_case c = {.text = "whole range",
+                           .n_in = 1,
+                           .in = {{CLT_F32, 1, {COUNT}, OP_RANDOM, false, numbers}},
+                           .batch = 1,
+                           .attr = a};
+        t.forward = sweep_forward;
+        t.backward = NULL;
+        op_check(&t, &c, false);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes),
-        cmocka_unit_test(odd_cases),
-        cmocka_unit_test(goldens),
-        cmocka_unit_test(nan_stays),
+        cmocka_unit_test(shapes),    cmocka_unit_test(odd_cases),   cmocka_unit_test(goldens),
+        cmocka_unit_test(nan_stays), cmocka_unit_test(whole_range),
     };
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

@@ -1,0 +1,123 @@
+/*
+ * Statements, element by element, on CPUs: work-group size 1. Options as of portable/elementwise.cl,
+ * and VW, lanes of a vector; SPLAT, a bit for each operand that repeats along the result's last
+ * dimension (the others lie as it does there).
+ *
+ * A work-item computes `share` elements, run by run: what lies within one line of the last dimension
+ * of the result, of n0 x .. x n5. Operand a is read at the sum of i0 * a0 .. i5 * a5.
+ * Global size: ceil(count / share).
+ */
+#define LANES VW
+#include "lanes/math.clh"
+
+#define exp clt_exp
+#define tanh clt_tanh
+#define erf clt_erf
+
+#if N_IN >= 2
+#define IF2(...) __VA_ARGS__
+#else
+#define IF2(...)
+#endif
+#if N_IN >= 3
+#define IF3(...) __VA_ARGS__
+#else
+#define IF3(...)
+#endif
+#if N_IN >= 4
+#define IF4(...) __VA_ARGS__
+#else
+#define IF4(...)
+#endif
+#define EACH(X) X(a, 1) IF2(X(b, 2)) IF3(X(c, 4)) IF4(X(d, 8))
+#define EACH_AS_ARGUMENT(X) X(a, 1) IF2(, X(b, 2)) IF3(, X(c, 4)) IF4(, X(d, 8))
+
+#define T vecf
+#define LET(name, value) const T name = value;
+#define OUT(value) return value;
+
+#define OPERAND(x, bit) T x
+INLINE T compute(EACH_AS_ARGUMENT(OPERAND), float p0, float p1, float p2, float p3, float n)
+{
+    BODY
+}
+
+/* A whole vector of an operand, or its last `rest` elements. */
+#define WHOLE(x, bit) (SPLAT & bit ? x##_splat : LOAD(x + i))
+#define PART(x, bit) (SPLAT & bit ? x##_splat : load_part(x + i, rest))
+#define FETCH(x, bit)                                                                              \
+    if (!(SPLAT & bit))                                                                            \
+        PREFETCH(x + i + AHEAD);
+
+INLINE vecf load_part(global const float *from, int rest)
+{
+    float lane[VW] = {0};
+    for (int l = 0; l < rest; l++)
+        lane[l] = from[l];
+    return *(private vecf_anywhere *)lane;
+}
+
+INLINE void store_part(vecf v, global float *to, int rest)
+{
+    float lane[VW];
+    *(private vecf_anywhere *)lane = v;
+    for (int l = 0; l < rest; l++)
+        to[l] = lane[l];
+}
+
+#define POINTER(x, bit) global const float *x##_base, long x##_offset
+#define STRIDES(x, bit) , long x##0, long x##1, long x##2, long x##3, long x##4, long x##5
+
+KERNEL void runs(EACH_AS_ARGUMENT(POINTER), global float *out, long out_offset, long count,
+                 long share, float p0, float p1, float p2, float p3, int images, long n0, long n1,
+                 long n2, long n3, long n4, long n5 EACH(STRIDES))
+{
+    const float n = (float)images;
+    long at = (long)get_global_id(0) * share;
+    const long end = min(at + share, count);
+    long i0, i1, i2, i3, i4, i5;
+    {
+        long rest = at;
+#define DIGIT(k)                                                                                   \
+    i##k = rest % n##k;                                                                            \
+    rest /= n##k;
+        DIGIT(5) DIGIT(4) DIGIT(3) DIGIT(2) DIGIT(1) DIGIT(0)
+    }
+    out += out_offset;
+    while (at < end) {
+        const long run = min(end - at, n5 - i5);
+#define PLACE(x, bit)                                                                              \
+    global const float *x = x##_base + x##_offset + i0 * x##0 + i1 * x##1 + i2 * x##2 + i3 * x##3 + \
+                            i4 * x##4 + i5 * x##5;
+        EACH(PLACE)
+        /* Before the loop: the compiler cannot know that the result is another memory. */
+#define REPEAT(x, bit) const vecf x##_splat = SPLAT & bit ? x[0] : 0.0f;
+        EACH(REPEAT)
+        long i = 0;
+        for (; i + VW <= run; i += VW) {
+            EACH(FETCH)
+            PREFETCH(out + at + i + AHEAD);
+            STORE(compute(EACH_AS_ARGUMENT(WHOLE), p0, p1, p2, p3, n), out + at + i);
+        }
+        if (i < run) {
+            const int rest = (int)(run - i);
+            store_part(compute(EACH_AS_ARGUMENT(PART), p0, p1, p2, p3, n), out + at + i, rest);
+        }
+        at += run;
+        i5 = 0;
+        /* The next index. */
+        if (++i4 == n4) {
+            i4 = 0;
+            if (++i3 == n3) {
+                i3 = 0;
+                if (++i2 == n2) {
+                    i2 = 0;
+                    if (++i1 == n1) {
+                        i1 = 0;
+                        i0++;
+                    }
+                }
+            }
+        }
+    }
+}
