@@ -1,86 +1,122 @@
 /*
  * Softmax, its logarithm, cross entropy and their gradients over rows of C contiguous elements, on
- * CPUs: work-group size 1, a vector of elements at a time; a row stays in the first-level cache
- * between its passes.
+ * CPUs: work-group size 1, a vector of elements at a time. A row stays in the caches between its
+ * passes; those that compute exponentials fetch the next row meanwhile.
  *
  * Kernels take `rows`, and `share`: rows of a work-item. Global size: ceil(rows / share).
  * Build option: VW, lanes of a vector.
  */
-#define CAT2(a, b) a##b
-#define CAT(a, b) CAT2(a, b)
-#define VEC CAT(float, VW)
-#define VLOAD(p) CAT(vload, VW)(0, p)
-#define VSTORE(v, p) CAT(vstore, VW)(v, 0, p)
-#define KERNEL kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+#define LANES VW
+#include "lanes/math.clh"
 
-/* Joins the lanes, always in the same order. */
-static inline float sum_lanes(VEC v)
+/* Sums and maxima of as many vectors are kept apart, so that they do not wait for each other. */
+#define SIDE 4
+#define STEP (SIDE * VW)
+
+/* A row's last elements, fewer than a vector, and `fill` in the lanes beyond them. */
+INLINE vecf load_rest(global const float *x, int c, int C, float fill)
+{
+    float lane[VW];
+    for (int l = 0; l < VW; l++)
+        lane[l] = c + l < C ? x[c + l] : fill;
+    return *(private vecf_anywhere *)lane;
+}
+
+INLINE void store_rest(vecf v, global float *x, int c, int C)
+{
+    float lane[VW];
+    *(private vecf_anywhere *)lane = v;
+    for (int l = 0; c + l < C; l++)
+        x[c + l] = lane[l];
+}
+
+/* The larger one; a NaN in `b` is passed over, and left to the exponentials. */
+#define LARGER(a, b) select(a, b, (a) < (b))
+
+INLINE float max_lanes(vecf v)
 {
 #if VW == 16
-    const float8 h = v.lo + v.hi;
-    const float4 q = h.lo + h.hi;
+    const float8 h = LARGER(v.lo, v.hi);
+    const float4 q = LARGER(h.lo, h.hi);
 #elif VW == 8
-    const float4 q = v.lo + v.hi;
+    const float4 q = LARGER(v.lo, v.hi);
 #else
     const float4 q = v;
 #endif
-    return (q.x + q.z) + (q.y + q.w);
+    const float2 p = LARGER(q.lo, q.hi);
+    return p.x < p.y ? p.y : p.x;
 }
 
-static inline float max_lanes(VEC v)
+INLINE float largest_of(global const float *x, int C)
 {
-#if VW == 16
-    const float8 h = fmax(v.lo, v.hi);
-    const float4 q = fmax(h.lo, h.hi);
-#elif VW == 8
-    const float4 q = fmax(v.lo, v.hi);
-#else
-    const float4 q = v;
-#endif
-    return fmax(fmax(q.x, q.z), fmax(q.y, q.w));
-}
-
-static float largest_of(global const float *x, int C)
-{
-    VEC most = (VEC)(-INFINITY);
+    vecf most[SIDE];
     int c = 0;
-    for (; c + VW <= C; c += VW)
-        most = fmax(most, VLOAD(x + c));
-    float largest = max_lanes(most);
-    for (; c < C; c++)
-        largest = fmax(largest, x[c]);
-    return largest;
+#pragma unroll
+    for (int s = 0; s < SIDE; s++)
+        most[s] = (vecf)(-INFINITY);
+    for (; c + STEP <= C; c += STEP)
+#pragma unroll
+        for (int s = 0; s < SIDE; s++) {
+            const vecf v = LOAD(x + c + s * VW);
+            most[s] = LARGER(most[s], v);
+        }
+    for (; c + VW <= C; c += VW) {
+        const vecf v = LOAD(x + c);
+        most[0] = LARGER(most[0], v);
+    }
+    if (c < C) {
+        const vecf v = load_rest(x, c, C, -INFINITY);
+        most[0] = LARGER(most[0], v);
+    }
+    most[0] = LARGER(most[0], most[1]);
+    most[2] = LARGER(most[2], most[3]);
+    return max_lanes(LARGER(most[0], most[2]));
 }
 
-static float exp_sum(global const float *x, int C, float largest)
+INLINE float exp_sum(global const float *x, int C, float largest)
 {
-    VEC sums = (VEC)(0.0f);
-    float rest = 0.0f;
+    vecf sum = 0.0f, scale;
     int c = 0;
-    for (; c + VW <= C; c += VW)
-        sums += exp(VLOAD(x + c) - largest);
-    for (; c < C; c++)
-        rest += exp(x[c] - largest);
-    return sum_lanes(sums) + rest;
+    for (; c + VW <= C; c += VW) {
+        PREFETCH(x + C + c);
+        const vecf e = clt_exp_split(LOAD(x + c) - largest, &scale);
+        sum = fma(e, scale, sum);
+    }
+    if (c < C) {
+        const vecf e = clt_exp_split(load_rest(x, c, C, -INFINITY) - largest, &scale);
+        sum = fma(e, scale, sum);
+    }
+    return clt_sum_lanes(sum);
 }
 
 /* The same, and keeps the exponentials. */
-static float store_exps(global const float *x, global float *y, int C, float largest)
+INLINE float store_exps(global const float *x, global float *y, int C, float largest)
 {
-    VEC sums = (VEC)(0.0f);
-    float rest = 0.0f;
+    vecf sum = 0.0f, scale;
     int c = 0;
     for (; c + VW <= C; c += VW) {
-        const VEC e = exp(VLOAD(x + c) - largest);
-        VSTORE(e, y + c);
-        sums += e;
+        PREFETCH(x + C + c);
+        PREFETCH(y + C + c);
+        const vecf e = clt_exp_split(LOAD(x + c) - largest, &scale) * scale;
+        STORE(e, y + c);
+        sum += e;
     }
-    for (; c < C; c++) {
-        const float e = exp(x[c] - largest);
-        y[c] = e;
-        rest += e;
+    if (c < C) {
+        const vecf e = clt_exp_split(load_rest(x, c, C, -INFINITY) - largest, &scale) * scale;
+        store_rest(e, y, c, C);
+        sum += e;
     }
-    return sum_lanes(sums) + rest;
+    return clt_sum_lanes(sum);
+}
+
+/* y = x * factor + term */
+INLINE void scale_row(global const float *x, global float *y, int C, float factor, float term)
+{
+    int c = 0;
+    for (; c + VW <= C; c += VW)
+        STORE(fma(LOAD(x + c), (vecf)factor, (vecf)term), y + c);
+    for (; c < C; c++)
+        y[c] = fma(x[c], factor, term);
 }
 
 KERNEL void softmax(global const float *x, long x_offset, global float *y, long y_offset, long rows,
@@ -91,21 +127,42 @@ KERNEL void softmax(global const float *x, long x_offset, global float *y, long 
     y += y_offset + first * C;
     for (long r = first; r < end; r++, x += C, y += C) {
         const float largest = largest_of(x, C);
-        int c = 0;
         if (is_log) {
             const float log_sum = log(exp_sum(x, C, largest));
-            for (; c + VW <= C; c += VW)
-                VSTORE(VLOAD(x + c) - largest - log_sum, y + c);
+            int c = 0;
+            for (; c + VW <= C; c += VW) {
+                PREFETCH(y + c + AHEAD);
+                STORE(LOAD(x + c) - largest - log_sum, y + c);
+            }
             for (; c < C; c++)
                 y[c] = x[c] - largest - log_sum;
         } else {
-            const float inverse = 1.0f / store_exps(x, y, C, largest);
-            for (; c + VW <= C; c += VW)
-                VSTORE(VLOAD(y + c) * inverse, y + c);
-            for (; c < C; c++)
-                y[c] *= inverse;
+            const float sum = store_exps(x, y, C, largest);
+            scale_row(y, y, C, 1.0f / sum, 0.0f);
         }
     }
+}
+
+/* The sum of dy, or of dy * y. */
+INLINE float weighted_sum(global const float *y, global const float *dy, int C, int is_log)
+{
+    vecf sum[SIDE];
+    float rest = 0.0f;
+    int c = 0;
+#pragma unroll
+    for (int s = 0; s < SIDE; s++)
+        sum[s] = 0.0f;
+    for (; c + STEP <= C; c += STEP)
+#pragma unroll
+        for (int s = 0; s < SIDE; s++) {
+            PREFETCH(y + c + s * VW + AHEAD);
+            PREFETCH(dy + c + s * VW + AHEAD);
+            const vecf factor = is_log ? (vecf)1.0f : LOAD(y + c + s * VW);
+            sum[s] = fma(LOAD(dy + c + s * VW), factor, sum[s]);
+        }
+    for (; c < C; c++)
+        rest = fma(dy[c], is_log ? 1.0f : y[c], rest);
+    return clt_sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3])) + rest;
 }
 
 /* softmax: y (dy - sum of y dy); log_softmax: dy - exp(y) sum of dy. */
@@ -118,22 +175,39 @@ KERNEL void softmax_grad(global const float *y, long y_offset, global const floa
     dy += dy_offset + first * C;
     dx += dx_offset + first * C;
     for (long r = first; r < end; r++, y += C, dy += C, dx += C) {
-        VEC sums = (VEC)(0.0f);
-        float rest = 0.0f;
+        const float sum = weighted_sum(y, dy, C, is_log);
+        vecf scale;
         int c = 0;
-        for (; c + VW <= C; c += VW)
-            sums += is_log ? VLOAD(dy + c) : VLOAD(dy + c) * VLOAD(y + c);
-        for (; c < C; c++)
-            rest += is_log ? dy[c] : dy[c] * y[c];
-        const float sum = sum_lanes(sums) + rest;
-        c = 0;
-        for (; c + VW <= C; c += VW) {
-            const VEC at_y = VLOAD(y + c), at_dy = VLOAD(dy + c);
-            VSTORE(is_log ? at_dy - exp(at_y) * sum : at_y * (at_dy - sum), dx + c);
+        for (; c + VW <= C && is_log; c += VW) {
+            PREFETCH(dx + c + AHEAD);
+            PREFETCH(y + C + c);
+            PREFETCH(dy + C + c);
+            const vecf e = clt_exp_split(LOAD(y + c), &scale) * scale;
+            STORE(fma(e, (vecf)-sum, LOAD(dy + c)), dx + c);
         }
-        for (; c < C; c++)
-            dx[c] = is_log ? dy[c] - exp(y[c]) * sum : y[c] * (dy[c] - sum);
+        for (; c + VW <= C; c += VW) {
+            PREFETCH(dx + c + AHEAD);
+            STORE(LOAD(y + c) * (LOAD(dy + c) - sum), dx + c);
+        }
+        if (c < C) {
+            const vecf at_y = load_rest(y, c, C, 0.0f), at_dy = load_rest(dy, c, C, 0.0f);
+            store_rest(is_log ? fma(clt_exp(at_y), (vecf)-sum, at_dy) : at_y * (at_dy - sum), dx, c,
+                       C);
+        }
     }
+}
+
+/* The sum of x - largest. */
+INLINE float shifted_sum(global const float *x, int C, float largest)
+{
+    vecf sum = 0.0f;
+    float rest = 0.0f;
+    int c = 0;
+    for (; c + VW <= C; c += VW)
+        sum += LOAD(x + c) - largest;
+    for (; c < C; c++)
+        rest += x[c] - largest;
+    return clt_sum_lanes(sum) + rest;
 }
 
 /* Partial sums and counts as those of portable/loss.cl: part p has the rows from rows * p / parts
@@ -160,14 +234,8 @@ KERNEL void cross_entropy(global const float *logits, long logits_offset, global
         const float log_sum = log(exp_sum(x, C, largest));
         float loss = log_sum - (x[label] - largest);
         if (smoothing > 0.0f) {
-            VEC all = (VEC)(0.0f);
-            float rest = 0.0f;
-            int c = 0;
-            for (; c + VW <= C; c += VW)
-                all += log_sum - (VLOAD(x + c) - largest);
-            for (; c < C; c++)
-                rest += log_sum - (x[c] - largest);
-            loss = (1.0f - smoothing) * loss + smoothing / (float)C * (sum_lanes(all) + rest);
+            const float mean = log_sum - shifted_sum(x, C, largest) / (float)C;
+            loss = (1.0f - smoothing) * loss + smoothing * mean;
         }
         total += loss;
         count++;
@@ -180,7 +248,7 @@ static void fill(global float *out, int C, float value)
 {
     int c = 0;
     for (; c + VW <= C; c += VW)
-        VSTORE((VEC)(value), out + c);
+        STORE((vecf)(value), out + c);
     for (; c < C; c++)
         out[c] = value;
 }
@@ -204,13 +272,9 @@ KERNEL void cross_entropy_grad(global const float *logits, long logits_offset,
             continue;
         }
         const float largest = largest_of(x, C);
-        const float at_label = x[label];
         const float inverse = 1.0f / store_exps(x, to, C, largest);
-        int c = 0;
-        for (; c + VW <= C; c += VW)
-            VSTORE(scale * (VLOAD(to + c) * inverse - others), to + c);
-        for (; c < C; c++)
-            to[c] = scale * (to[c] * inverse - others);
-        to[label] = scale * (exp(at_label - largest) * inverse - (others + (1.0f - smoothing)));
+        const float own = to[label] * inverse - (others + (1.0f - smoothing));
+        scale_row(to, to, C, scale * inverse, -scale * others);
+        to[label] = scale * own;
     }
 }

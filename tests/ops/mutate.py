@@ -80,6 +80,8 @@ BUGS = [
      "-1.42860677e-6f", "-1.42860677e-5f", "activations"),
     ("CPU, tail: elements behind the vectors are all the first", CPU + "elementwise.cl",
      "lane[l] = from[l]", "lane[l] = from[0]", "activations"),
+    ("CPU, rows: lanes beyond the row's end count", CPU + "rows.cl",
+     "c + l < C ? x[c + l] : fill", "c + l < C ? x[c + l] : 0.0f", "softmax"),
     ("CPU, index: a dimension is carried one too late", CPU + "elementwise.cl",
      "if (++i4 == n4)", "if (++i4 > n4)", "arithmetic"),
     ("blocks: later blocks of the sum replace the earlier", CPU + "gemm.cl",
