@@ -23,7 +23,7 @@ typedef enum clt_quirk {
     CLT_QUIRK_WAIT_SPINS = 8,    /* waits burn a core: sleep and ask instead */
     CLT_QUIRK_SERIAL_BUILD = 16, /* one build at a time */
     CLT_QUIRK_HOST_WIDTH = 32,   /* reports the host's vectors, whatever it compiles for */
-    CLT_QUIRK_PREFETCH = 64      /* its compiler has __builtin_prefetch */
+    CLT_QUIRK_BUILTINS = 64      /* its compiler has the __builtin functions of clang */
 } clt_quirk;
 
 struct clt_program_table;
@@ -62,13 +62,13 @@ struct clt_device {
 };
 
 #define CLT_COMMON_OPTIONS "-cl-std=CL1.2 -w"
-#define CLT_PREFETCH_OPTION "-DCLT_PREFETCH"
+#define CLT_BUILTINS_OPTION "-DCLT_BUILTINS"
 
 /*
  * A fresh kernel object, so that its arguments are the caller's alone; release it with
  * clt_release_kernel. `file` names an embedded source ("cpu/gemm.cl"); `options` are compiler
  * options as "-DTILE=8" (NULL: none); CLT_COMMON_OPTIONS are always added, and
- * CLT_PREFETCH_OPTION where CLT_QUIRK_PREFETCH is set. The program is built at the first call for
+ * CLT_BUILTINS_OPTION where CLT_QUIRK_BUILTINS is set. The program is built at the first call for
  * (file, options) and shared by later ones. Errors: NOT_FOUND (no such file, include or kernel),
  * BUILD (the message has the compiler's first error lines, the log callback gets the whole log),
  * OPENCL.

@@ -123,7 +123,7 @@ static clt_status build_row(clt_device *device, program_row *row, const char *te
 {
     clt_str source = {0}, options = {0};
     clt_str_add(&options, "%s%s%s%s", CLT_COMMON_OPTIONS,
-                device->quirks & CLT_QUIRK_PREFETCH ? " " CLT_PREFETCH_OPTION : "",
+                device->quirks & CLT_QUIRK_BUILTINS ? " " CLT_BUILTINS_OPTION : "",
                 row->options[0] ? " " : "", row->options);
     clt_status status = clt_source_resolve(row->name, text, &source);
     if (status == CLT_OK && (options.failed || source.failed))

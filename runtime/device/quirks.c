@@ -13,13 +13,13 @@ typedef struct quirk_row {
 /* Measured, or from the vendors' documentation. First match wins. */
 static const quirk_row rows[] = {
     {"Portable Computing Language", CLT_KIND_CPU,
-     CLT_QUIRK_LATE_COMPILE | CLT_QUIRK_HOST_WIDTH | CLT_QUIRK_PREFETCH,
+     CLT_QUIRK_LATE_COMPILE | CLT_QUIRK_HOST_WIDTH | CLT_QUIRK_BUILTINS,
      "compiles at a kernel's first use; keeps compiled kernels in a cache of its own"},
     {"Portable Computing Language", -1, CLT_QUIRK_LATE_COMPILE | CLT_QUIRK_HOST_WIDTH,
      "compiles at a kernel's first use; keeps compiled kernels in a cache of its own"},
     {"Oclgrind", -1, CLT_QUIRK_NO_BINARIES | CLT_QUIRK_SERIAL_BUILD,
      "a checker: slow, cannot be split"},
-    {"Intel", CLT_KIND_CPU, CLT_QUIRK_HOST_WORKS | CLT_QUIRK_PREFETCH,
+    {"Intel", CLT_KIND_CPU, CLT_QUIRK_HOST_WORKS | CLT_QUIRK_BUILTINS,
      "the waiting host thread computes too; does not keep to parts: use it whole"},
     {"NVIDIA", CLT_KIND_GPU, CLT_QUIRK_WAIT_SPINS, "waits may spin; pinned memory is per context"},
     {"AMD", CLT_KIND_GPU, 0, ""},

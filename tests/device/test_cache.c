@@ -127,7 +127,7 @@ static bool can_load(clt_device *device)
     char source[sizeof text + 64], all[64];
     snprintf(source, sizeof source, "#line 1 \"twice\"\n%s", text);
     snprintf(all, sizeof all, "%s%s %s", CLT_COMMON_OPTIONS,
-             device->quirks & CLT_QUIRK_PREFETCH ? " " CLT_PREFETCH_OPTION : "", options);
+             device->quirks & CLT_QUIRK_BUILTINS ? " " CLT_BUILTINS_OPTION : "", options);
     const clt_cache_key key = clt_cache_key_make(device, all, source);
     cl_program program = NULL;
     if (!clt_program_cache_load(device, &key, all, &program))

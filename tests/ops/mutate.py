@@ -82,6 +82,8 @@ BUGS = [
      "lane[l] = from[l]", "lane[l] = from[0]", "activations"),
     ("CPU, rows: lanes beyond the row's end count", CPU + "rows.cl",
      "c + l < C ? x[c + l] : fill", "c + l < C ? x[c + l] : 0.0f", "softmax"),
+    ("CPU, transposition: the rest beside the blocks from elsewhere", CPU + "transpose.cl",
+     "= tile[i2 * ROW + i1]", "= tile[i2 * ROW]", "shapes"),
     ("CPU, index: a dimension is carried one too late", CPU + "elementwise.cl",
      "if (++i4 == n4)", "if (++i4 > n4)", "arithmetic"),
     ("blocks: later blocks of the sum replace the earlier", CPU + "gemm.cl",

@@ -197,6 +197,22 @@ static void test_shapes(void **state)
     }
 }
 
+/* Larger than what the result of a transposition may be to be kept in the caches. */
+static void test_large(void **state)
+{
+    static const place p = {TRANSPOSE, .permutation = {1, 0}};
+    op_test t = test_of(TRANSPOSE);
+    const op_case c = {.text = "large",
+                       .n_in = 1,
+                       .in = {{CLT_F32, 2, {1040, 1090}, OP_RANDOM, true, NULL}},
+                       .batch = 1,
+                       .attr = &p};
+    (void)state;
+    if (clt_test_oclgrind())
+        skip(); /* it would take minutes */
+    op_check(&t, &c, false);
+}
+
 static kind wanted;
 
 static void read_list(const op_golden *g, const char *name, int64_t *to)
@@ -289,6 +305,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_large),
         cmocka_unit_test(test_goldens),
         cmocka_unit_test(test_errors),
     };
