@@ -42,6 +42,44 @@ INLINE void clt_clear_plane(global float *x, int count)
         STORE((vecf)0.0f, x + i * LANES);
 }
 
+/*
+ * Windows that lie side by side, without padding: each element of the gradient is written once, and
+ * only what no window covers is cleared.
+ */
+INLINE bool clt_side_by_side(int kh, int kw, int sy, int sx, int py, int px, int dil_y, int dil_x)
+{
+    return sy == kh && sx == kw && py == 0 && px == 0 && dil_y == 1 && dil_x == 1;
+}
+
+INLINE void clt_clear_margins(global float *dx, int ih, int iw, int covered_y, int covered_x)
+{
+    for (int y = 0; y < covered_y && covered_x < iw; y++)
+        clt_clear_plane(dx + (y * iw + covered_x) * LANES, iw - covered_x);
+    if (covered_y < ih)
+        clt_clear_plane(dx + covered_y * iw * LANES, (ih - covered_y) * iw);
+}
+
+INLINE void clt_avg_grad_apart(global const float *dy, global float *dx, int ih, int iw, int oh,
+                               int ow, int kh, int kw, int count_pad)
+{
+    clt_clear_margins(dx, ih, iw, min(oh * kh, ih), min(ow * kw, iw));
+    for (int oy = 0; oy < oh; oy++) {
+        for (int ox = 0; ox < ow; ox++, dy += LANES) {
+            const int y0 = oy * kh, x0 = ox * kw;
+            const vecf share =
+                LOAD(dy) * clt_window_factor(y0, x0, ih, iw, kh, kw, 0, 0, count_pad);
+            PREFETCH(dy + AHEAD);
+            for (int ky = 0; ky < kh && y0 + ky < ih; ky++) {
+                for (int kx = 0; kx < kw && x0 + kx < iw; kx++) {
+                    global float *to = dx + ((y0 + ky) * iw + x0 + kx) * LANES;
+                    PREFETCH(to + AHEAD);
+                    STORE(share, to);
+                }
+            }
+        }
+    }
+}
+
 KERNEL void clt_lanes_avg_pool(global const float *x, long x_at, global float *y, long y_at, SHAPE)
 {
     const long plane = get_global_id(0);
@@ -66,6 +104,13 @@ KERNEL void clt_lanes_avg_pool_grad(global const float *dy, long dy_at, global f
     const long plane = get_global_id(0);
     dy += dy_at + plane * oh * ow * LANES;
     dx += dx_at + plane * ih * iw * LANES;
+    if (clt_side_by_side(kh, kw, sy, sx, py, px, dil_y, dil_x)) {
+        if (kh == 2 && kw == 2)
+            clt_avg_grad_apart(dy, dx, ih, iw, oh, ow, 2, 2, count_pad);
+        else
+            clt_avg_grad_apart(dy, dx, ih, iw, oh, ow, kh, kw, count_pad);
+        return;
+    }
     clt_clear_plane(dx, ih * iw);
     for (int oy = 0; oy < oh; oy++) {
         for (int ox = 0; ox < ow; ox++) {
@@ -121,6 +166,40 @@ KERNEL void clt_lanes_max_pool(global const float *x, long x_at, global float *y
     }
 }
 
+/* Windows side by side: the maximum of each, and where its elements take the gradient. */
+INLINE void clt_max_grad_apart(global const float *x, global const float *dy, global float *dx,
+                               int ih, int iw, int oh, int ow, int kh, int kw)
+{
+    clt_clear_margins(dx, ih, iw, min(oh * kh, ih), min(ow * kw, iw));
+    for (int oy = 0; oy < oh; oy++) {
+        for (int ox = 0; ox < ow; ox++, dy += LANES) {
+            const int first = (oy * kh * iw + ox * kw) * LANES;
+            const int height = min(kh, ih - oy * kh), width = min(kw, iw - ox * kw);
+            vecf best = LOAD(x + first);
+            veci where = first;
+            for (int ky = 0; ky < kh && ky < height; ky++) {
+                for (int kx = 0; kx < kw && kx < width; kx++) {
+                    const int at = first + (ky * iw + kx) * LANES;
+                    const vecf v = LOAD(x + at);
+                    const veci better = v > best | isnan(v);
+                    PREFETCH(x + at + AHEAD);
+                    best = select(best, v, better);
+                    where = select(where, (veci)at, better);
+                }
+            }
+            const vecf g = LOAD(dy);
+            PREFETCH(dy + AHEAD);
+            for (int ky = 0; ky < kh && ky < height; ky++) {
+                for (int kx = 0; kx < kw && kx < width; kx++) {
+                    const int at = first + (ky * iw + kx) * LANES;
+                    PREFETCH(dx + at + AHEAD);
+                    STORE(select((vecf)0.0f, g, where == at), dx + at);
+                }
+            }
+        }
+    }
+}
+
 KERNEL void clt_lanes_max_pool_grad(global const float *x, long x_at, global const float *dy,
                                     long dy_at, global float *dx, long dx_at, SHAPE)
 {
@@ -128,6 +207,13 @@ KERNEL void clt_lanes_max_pool_grad(global const float *x, long x_at, global con
     x += x_at + plane * ih * iw * LANES;
     dy += dy_at + plane * oh * ow * LANES;
     dx += dx_at + plane * ih * iw * LANES;
+    if (clt_side_by_side(kh, kw, sy, sx, py, px, dil_y, dil_x)) {
+        if (kh == 2 && kw == 2)
+            clt_max_grad_apart(x, dy, dx, ih, iw, oh, ow, 2, 2);
+        else
+            clt_max_grad_apart(x, dy, dx, ih, iw, oh, ow, kh, kw);
+        return;
+    }
     clt_clear_plane(dx, ih * iw);
     for (int oy = 0; oy < oh; oy++) {
         for (int ox = 0; ox < ow; ox++) {

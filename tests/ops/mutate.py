@@ -124,6 +124,12 @@ BUGS = [
      "meeting(rx + px, sx, dx_, KW)", "meeting(px, sx, dx_, KW)", "conv2d"),
     ("GPU, bias: its column of ones ends early", GPU + "conv2d.cl",
      "p->y[i] == OUTSIDE && t.w >= 0", "p->y[i] == OUTSIDE && t.w > 0", "conv2d"),
+    ("CPU, pool: what lies below the last windows gets no gradient, not 0", LANES + "pool.cl",
+     "if (covered_y < ih)", "if (covered_y > ih)", "max_pool2d"),
+    ("CPU, pool: what lies right of the last windows gets no gradient, not 0", LANES + "pool.cl",
+     "covered_x < iw; y++", "covered_x > iw; y++", "avg_pool2d"),
+    ("CPU, pool: windows of ceil mode reach into the next row", LANES + "pool.cl",
+     "kx < kw && kx < width; kx++", "kx < kw; kx++", "max_pool2d"),
     ("layout: two lanes change places", LANES + "layout.cl",
      "to[i] = from[i * LANES + l];", "to[i] = from[i * LANES + (l ^ 1)];", "conv2d"),
 ]  # fmt: skip
