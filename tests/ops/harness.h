@@ -6,7 +6,7 @@
  * batch, a smaller one, one image and none, from memory filled with signalling NaN, and compares;
  * and it holds the reference gradient against central differences of the reference. Plans are made
  * as for the device, as for a GPU, of portable variants, and with every other variant that accepts
- * asked for by name. CLT_TEST_DEVICES chooses the device.
+ * asked for by name, those of several operators at once. CLT_TEST_DEVICES chooses the device.
  */
 #ifndef TESTS_OPS_HARNESS_H
 #define TESTS_OPS_HARNESS_H
@@ -24,6 +24,7 @@
 
 #include "exec/exec.h"
 #include "ops/retile.h"
+#include "ops/variants.h"
 #include "passes/passes.h"
 #include "support/devices.h"
 #include <cltrain/ops.h>
@@ -226,15 +227,6 @@ static inline void op_build_programs(const clt_plan *plan)
             clt_release_kernel(kernel);
         }
 }
-
-/* How a plan is made. */
-typedef struct op_mode {
-    bool as_gpu, portable;
-    char variants[OP_TEXT]; /* OP=NAME, or "" */
-    int tile;               /* of a tuner's alternatives, from 1 on; 0: none */
-} op_mode;
-
-static const op_mode op_as_device = {.as_gpu = false};
 
 static inline bool op_bind(const op_test *t, const op_case *c, const op_mode *mode, op_bound *b)
 {
@@ -495,57 +487,40 @@ static inline bool op_has_batch(const op_case *c)
     return false;
 }
 
-/* Variants of the operators in the plan that accept their node and are not in `seen` yet ("OP=NAME
- * " each), which gets them; `modes` gets a mode each. */
-static inline void op_list_variants(const op_bound *b, char *seen, size_t room, op_mode *modes,
-                                    int *count, int most)
+static inline void op_check_bound(op_test *t, const op_case *c, op_bound *b, bool differences)
 {
-    for (int i = 0; i < b->plan->n_nodes; i++) {
-        const clt_plan_node *pn = &b->plan->nodes[i];
-        const clt_target target = {.caps = &b->plan->caps,
-                                   .lanes = b->plan->options.lanes,
-                                   .max_batch = b->plan->options.max_batch};
-        for (const clt_variant *v = pn->node->op->variants; v && v->name; v++) {
-            char name[OP_TEXT], why[CLT_WHY];
-            snprintf(name, sizeof name, " %s=%s ", pn->node->op->name, v->name);
-            if (strstr(seen, name) || (v->accepts && !v->accepts(pn->node, &target, why)))
-                continue;
-            assert_true(strlen(seen) + strlen(name) < room);
-            strcat(seen, name);
-            if (v == pn->variant)
-                continue;
-            assert_true(*count < most);
-            op_mode mode = {.as_gpu = b->plan->caps.kind == CLT_KIND_GPU};
-            snprintf(mode.variants, sizeof mode.variants, "%.*s", (int)strlen(name) - 2, name + 1);
-            modes[(*count)++] = mode;
-        }
+    const int64_t counts[] = {c->batch, c->batch - 1, 1, 0};
+    for (int i = 0; i < 4; i++) {
+        op_expected e;
+        if ((i && !op_has_batch(c)) || (i == 1 && c->batch < 3) || (i == 2 && c->batch == 1) ||
+            (clt_test_oclgrind() && i % 3))
+            continue;
+        op_expect(t, c, b, counts[i], &e);
+        op_run(t, c, b, counts[i], &e);
+        if (!i && differences && t->backward)
+            op_differences(t, c, b, counts[i], &e);
+        op_forget(&e);
     }
 }
 
 /* The whole check of one case; `differences`: also of the reference gradient. */
 static inline void op_check(op_test *t, const op_case *c, bool differences)
 {
-    enum { MOST = 24 };
-    op_mode modes[MOST] = {{.as_gpu = false}, {.as_gpu = true}, {.portable = true}};
-    const int64_t counts[] = {c->batch, c->batch - 1, 1, 0};
-    char seen[1024] = "";
-    int count = 3;
-    for (int m = 0; m < count; m++) {
-        op_bound b;
+    const op_mode modes[] = {op_as_device, {.as_gpu = true}, {.portable = true}};
+    op_walk walk = {.count = 0};
+    op_mode asked;
+    op_bound b;
+    for (int m = 0; m < 3; m++) {
         op_bind(t, c, &modes[m], &b);
         if (m < 2)
-            op_list_variants(&b, seen, sizeof seen, modes, &count, MOST);
-        for (int i = 0; i < 4; i++) {
-            op_expected e;
-            if ((i && !op_has_batch(c)) || (i == 1 && c->batch < 3) || (i == 2 && c->batch == 1) ||
-                (clt_test_oclgrind() && i % 3))
-                continue;
-            op_expect(t, c, &b, counts[i], &e);
-            op_run(t, c, &b, counts[i], &e);
-            if (!i && !m && differences && t->backward)
-                op_differences(t, c, &b, counts[i], &e);
-            op_forget(&e);
-        }
+            op_list_variants(b.plan, &walk);
+        op_check_bound(t, c, &b, differences && !m);
+        op_unbind(&b);
+    }
+    while (op_ask(&walk, &asked)) {
+        op_bind(t, c, &asked, &b);
+        op_asked_for(&walk, b.plan);
+        op_check_bound(t, c, &b, false);
         op_unbind(&b);
     }
 }

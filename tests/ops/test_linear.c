@@ -58,8 +58,11 @@ static void test_shapes(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        check_shape(shapes[i], true, true, true);
-        check_shape(shapes[i], false, i % 2, true);
+        /* On Oclgrind one of the two, by turns. */
+        if (!clt_test_oclgrind() || i % 2)
+            check_shape(shapes[i], true, true, true);
+        if (!clt_test_oclgrind() || i % 2 == 0)
+            check_shape(shapes[i], false, i % 2, true);
     }
     for (size_t i = 0; !clt_test_oclgrind() && i < sizeof large / sizeof *large; i++)
         check_shape(large[i], true, true, false);
@@ -189,6 +192,8 @@ static void test_activations(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
         for (int wanted = 0; wanted < 2; wanted++) {
+            if (clt_test_oclgrind() && wanted != (int)i % 2)
+                continue;
             const op_case c = {clt_activation_name(acts[i].kind),
                                3,
                                {{CLT_F32, 2, {CLT_BATCH, 19}, OP_RANDOM, wanted, NULL},
