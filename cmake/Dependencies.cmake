@@ -48,6 +48,13 @@ foreach(program CLT_GNUPLOT CLT_PYTHON3 CLT_CLANG_FORMAT CLT_CLANG CLT_CXX CLT_O
     mark_as_advanced(${program})
 endforeach()
 
+# Beside ours in `cltrain bench gemm --compare`; nothing links it.
+if(PKG_CONFIG_FOUND)
+    pkg_check_modules(OPENBLAS QUIET openblas)
+endif()
+find_library(CLT_OPENBLAS openblas HINTS ${OPENBLAS_LIBRARY_DIRS})
+mark_as_advanced(CLT_OPENBLAS)
+
 # The format is defined by version 14's output; another version's differs in places.
 set(CLT_CLANG_FORMAT_OK OFF)
 if(CLT_CLANG_FORMAT)

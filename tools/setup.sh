@@ -7,7 +7,8 @@ PACKAGES_BUILD="gcc libc6-dev cmake ninja-build pkg-config opencl-headers ocl-ic
 # What training LeNet on the CPU and looking at it needs.
 PACKAGES_RUN="pocl-opencl-icd dataset-fashion-mnist gnuplot-nox"
 # What the tests need.
-PACKAGES_TEST="g++ libcmocka-dev python3 python3-pip clang clang-format-14 oclgrind"
+PACKAGES_TEST="g++ libcmocka-dev python3 python3-pip clang clang-format-14 oclgrind
+    libopenblas-dev"
 
 say() {
     printf '\n==> %s\n' "$*"

@@ -18,6 +18,12 @@ typedef struct clt_timing {
 clt_status clt_time_calls(clt_device *device, clt_status (*enqueue)(void *user), void *user,
                           int blocks, double seconds, clt_timing *timing);
 
+/* The same; `before`, if it is not NULL, is called before each block, outside of its time, with the
+ * number of calls in a block, and returns the number to make instead. */
+clt_status clt_time_blocks(clt_device *device, clt_status (*enqueue)(void *user), void *user,
+                           int blocks, double seconds, int (*before)(void *user, int calls),
+                           void *before_user, clt_timing *timing);
+
 /* Floating-point operations of a node for a batch of n; bytes of its operands and results, once
  * each. */
 double clt_node_flops(const clt_node *node, int64_t n);

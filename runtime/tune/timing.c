@@ -33,8 +33,9 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-clt_status clt_time_calls(clt_device *device, clt_status (*enqueue)(void *user), void *user,
-                          int blocks, double seconds, clt_timing *timing)
+clt_status clt_time_blocks(clt_device *device, clt_status (*enqueue)(void *user), void *user,
+                           int blocks, double seconds, int (*before)(void *user, int calls),
+                           void *before_user, clt_timing *timing)
 {
     double times[MOST_BLOCKS], spent;
     int calls = 1;
@@ -52,6 +53,8 @@ clt_status clt_time_calls(clt_device *device, clt_status (*enqueue)(void *user),
     if (calls > MOST_CALLS)
         calls = MOST_CALLS;
     for (int b = 0; b < blocks; b++) {
+        if (before)
+            calls = before(before_user, calls);
         CLT_TRY(run(device, enqueue, user, calls, &times[b]));
         times[b] /= calls;
     }
@@ -59,6 +62,12 @@ clt_status clt_time_calls(clt_device *device, clt_status (*enqueue)(void *user),
     *timing = (clt_timing){0.5 * (times[(blocks - 1) / 2] + times[blocks / 2]), times[0],
                            times[blocks - 1], calls};
     return CLT_OK;
+}
+
+clt_status clt_time_calls(clt_device *device, clt_status (*enqueue)(void *user), void *user,
+                          int blocks, double seconds, clt_timing *timing)
+{
+    return clt_time_blocks(device, enqueue, user, blocks, seconds, NULL, NULL, timing);
 }
 
 double clt_node_flops(const clt_node *node, int64_t n)

@@ -291,6 +291,37 @@ class Others(CommandTest):
         self.assertAlmostEqual(forward["flops_per_s"] * forward["median_seconds"],
                                2 * 4 * 5 * 81 * 27, delta=10)
 
+    def test_bench_compare(self):
+        """OpenBLAS beside our product; or, in a build without it, what to install."""
+        arguments = ("bench", "gemm", 96, 64, 80, "--blocks", "2", "--json", "--compare", "--devices",
+                     "pocl")
+        if not int(os.environ["CLT_TEST_OPENBLAS"]):
+            self.assert_message(self.run_command(*arguments, code=1).stderr, "libopenblas-dev")
+            return
+        found = json.loads(self.run_command(*arguments).stdout)
+        self.assert_rows(found, [f"gemm 96x64x80 {trans}" for trans in ("NN", "NT", "TN")])
+        self.assertRegex(found["other"], r"^OpenBLAS \d.* for \w")
+        for row in found["rows"]:
+            self.assertGreater(row["other_flops_per_s"], 1e7)
+            self.assertAlmostEqual(row["ratio"], row["flops_per_s"] / row["other_flops_per_s"],
+                                   delta=1e-3 * row["ratio"])
+        table = self.run_command(*(a for a in arguments if a != "--json"), "--trans", "TT").stdout
+        self.assertRegex(table, r"(?s)OpenBLAS.*ratio\n.*96x64x80 TT")
+
+    def test_bench_scaling(self):
+        if CORES < 2:
+            self.skipTest("one core")
+        found = json.loads(self.run_command("bench", "scaling", "gemm", "softmax", "--blocks", "1",
+                                            "--json", "--devices", "pocl/2").stdout)
+        self.assertEqual(len(found["devices"]), 2)
+        names = [row["name"] for row in found["rows"]]
+        for name in ("limit: registers", "gemm: matmul", "softmax: softmax_grad"):
+            self.assertIn(name, names)
+        for row in found["rows"]:
+            self.assertGreater(row["alone"], 0)
+            self.assertAlmostEqual(row["ratio"], row["together"] / row["alone"],
+                                   delta=1e-3 * row["ratio"])
+
     def test_tune(self):
         """Fills the record of the cache folder, once; train uses it."""
         cache = self.path("cache")

@@ -97,6 +97,8 @@ class Usage(CommandTest):
         self.assert_usage("bench", "conv", "4x3x9x9", "5x3", says=("5x3", "64x3x3"))
         self.assert_usage("bench", "conv", "1x3x2x2", "5x3x3", says=("conv2d",))
         self.assert_usage("bench", "op", "rleu", says=("did you mean relu?",))
+        self.assert_usage("bench", "scaling", "gem", says=("did you mean gemm?",))
+        self.assert_usage("bench", "scaling", "--devices", "pocl", says=("pocl/2",))
         self.assert_usage("bench", "train", "more", says=("more",))
         self.assert_usage("bench", "tran", says=("did you mean train?",))
         self.assert_usage("plot", says=("which files",))

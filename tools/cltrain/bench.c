@@ -21,6 +21,7 @@ static const subject_row subjects[] = {
     {"gemm", bench_gemm, 3, 3, "M N K"},
     {"conv", bench_conv, 2, 2, "NxCxHxW OxKHxKW"},
     {"op", bench_op, 0, 64, "[NAME...]"},
+    {"scaling", bench_scaling, 0, 64, "[CLASS...]"},
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
@@ -42,7 +43,7 @@ int run_bench(const settings *s)
     if (near)
         return usage_error("bench %s: did you mean %s?", s->names[0], near);
     return usage_error("bench measures what? This version has: train, gemm M N K, "
-                       "conv NxCxHxW OxKHxKW, op [NAME...]");
+                       "conv NxCxHxW OxKHxKW, op [NAME...], scaling [CLASS...]");
 }
 
 int bench_device_open(bench_device *d, const settings *s, int profiling)
@@ -70,8 +71,7 @@ void bench_device_close(bench_device *d)
     clt_runtime_destroy(d->runtime);
 }
 
-int bench_graph(const bench_device *d, const settings *s, const clt_graph *graph, int training,
-                int64_t batch, clt_node_time **times, int *count)
+clt_measure_options bench_options(const settings *s, int training, int64_t batch)
 {
     clt_measure_options options;
     clt_measure_options_init(&options);
@@ -80,6 +80,13 @@ int bench_graph(const bench_device *d, const settings *s, const clt_graph *graph
     options.variants = s->variant;
     if (s->blocks > 0)
         options.blocks = s->blocks < 99 ? (int)s->blocks : 99;
+    return options;
+}
+
+int bench_graph(const bench_device *d, const settings *s, const clt_graph *graph, int training,
+                int64_t batch, clt_node_time **times, int *count)
+{
+    const clt_measure_options options = bench_options(s, training, batch);
     const clt_status status = clt_measure_graph(graph, d->devices[0], &options, times, count);
     return status == CLT_OK ? 0 : name_failure(status);
 }
@@ -104,32 +111,56 @@ double bench_share(const clt_limits *limits, double flops, double bytes, double 
 
 /* --- reports --------------------------------------------------------------------------------- */
 
-void bench_report_begin(bench_report *r, const bench_device *d, const settings *s)
+void bench_report_begin(bench_report *r, const bench_device *d, const settings *s,
+                        const char *other)
 {
-    *r = (bench_report){.settings = s, .device = d, .rows = s->json ? json_array() : NULL};
+    *r = (bench_report){
+        .settings = s, .device = d, .other = other, .rows = s->json ? json_array() : NULL};
     if (s->json)
         return;
     printf("%s: %.1f GFLOP/s in registers, %.1f GB/s copying (read + written)\n",
            clt_device_label(d->devices[0]), 1e-9 * d->limits.flops, 1e-9 * d->limits.copy_bytes);
-    printf("%-34s %-10s %10s %21s %9s %8s %9s\n", "", "variant", "median us", "least to most",
+    if (other)
+        printf("beside it %s\n", other);
+    printf("%-34s %-10s %10s %21s %9s %8s %9s", "", "variant", "median us", "least to most",
            "GFLOP/s", "GB/s", "of limit");
+    printf(other ? " %10s %8s\n" : "\n", "other", "ratio");
+}
+
+static void report_json(bench_report *r, const char *name, const clt_node_time *t, double share,
+                        double other_seconds)
+{
+    json_t *row = json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "name", name, "variant",
+                            t->variant, "median_seconds", t->median, "min_seconds", t->least,
+                            "max_seconds", t->most, "flops_per_s", t->flops / t->median,
+                            "bytes_per_s", t->bytes / t->median, "of_limit", share);
+    if (r->other) {
+        json_object_set_new(row, "other_flops_per_s", json_real(t->flops / other_seconds));
+        json_object_set_new(row, "ratio", json_real(other_seconds / t->median));
+    }
+    json_array_append_new(r->rows, row);
+}
+
+void bench_report_compared(bench_report *r, const char *name, const clt_node_time *t,
+                           double other_seconds)
+{
+    const double share = bench_share(&r->device->limits, t->flops, t->bytes, t->median);
+    if (r->rows) {
+        report_json(r, name, t, share, other_seconds);
+        return;
+    }
+    printf("%-34s %-10s %10.1f %10.1f %10.1f %9.1f %8.1f %9.2f", name, t->variant, 1e6 * t->median,
+           1e6 * t->least, 1e6 * t->most, 1e-9 * t->flops / t->median, 1e-9 * t->bytes / t->median,
+           share);
+    if (r->other)
+        printf(" %10.1f %8.2f", 1e-9 * t->flops / other_seconds, other_seconds / t->median);
+    printf("\n");
+    fflush(stdout);
 }
 
 void bench_report_row(bench_report *r, const char *name, const clt_node_time *t)
 {
-    const double share = bench_share(&r->device->limits, t->flops, t->bytes, t->median);
-    if (r->rows) {
-        json_array_append_new(
-            r->rows, json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "name", name, "variant",
-                               t->variant, "median_seconds", t->median, "min_seconds", t->least,
-                               "max_seconds", t->most, "flops_per_s", t->flops / t->median,
-                               "bytes_per_s", t->bytes / t->median, "of_limit", share));
-        return;
-    }
-    printf("%-34s %-10s %10.1f %10.1f %10.1f %9.1f %8.1f %9.2f\n", name, t->variant,
-           1e6 * t->median, 1e6 * t->least, 1e6 * t->most, 1e-9 * t->flops / t->median,
-           1e-9 * t->bytes / t->median, share);
-    fflush(stdout);
+    bench_report_compared(r, name, t, 0);
 }
 
 int bench_report_end(bench_report *r)
@@ -140,5 +171,7 @@ int bench_report_end(bench_report *r)
         json_pack("{s:s, s:f, s:f, s:o}", "device", clt_device_label(r->device->devices[0]),
                   "limit_flops_per_s", r->device->limits.flops, "limit_copy_bytes_per_s",
                   r->device->limits.copy_bytes, "rows", r->rows);
+    if (r->other)
+        json_object_set_new(all, "other", json_string(r->other));
     return print_object(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 }

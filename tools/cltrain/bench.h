@@ -13,6 +13,7 @@ int bench_train(const settings *s);
 int bench_gemm(const settings *s);
 int bench_conv(const settings *s);
 int bench_op(const settings *s);
+int bench_scaling(const settings *s);
 
 /* A device opened for measuring, with its limits. */
 typedef struct bench_device {
@@ -31,17 +32,37 @@ void bench_device_close(bench_device *d);
 int bench_graph(const bench_device *d, const settings *s, const clt_graph *graph, int training,
                 int64_t batch, clt_node_time **times, int *count);
 
+/* clt_measure_options as the settings say. */
+clt_measure_options bench_options(const settings *s, int training, int64_t batch);
+
+/* Graphs of one kernel class; status as clt_graph_status. In `conv` x is NCHW, w is O, KH, KW. */
+typedef struct bench_conv_shape {
+    int64_t x[4], w[3];
+    int stride, padding, groups;
+} bench_conv_shape;
+
+clt_status bench_gemm_graph(const int64_t size[3], const char *trans, clt_graph **graph);
+clt_status bench_conv_graph(const bench_conv_shape *shape, clt_graph **graph);
+
+/* A case of `bench op` by name; `training`: its gradients are measured too. */
+clt_status bench_op_graph(const char *name, clt_graph **graph, int *training, int64_t *batch);
+
 /* A report: lines of a table, or objects of a JSON array, a row a measurement. */
 typedef struct bench_report {
     const settings *settings;
     const bench_device *device;
-    json_t *rows; /* --json */
+    const char *other; /* what each row is compared with; NULL: nothing */
+    json_t *rows;      /* --json */
 } bench_report;
 
-void bench_report_begin(bench_report *r, const bench_device *d, const settings *s);
+void bench_report_begin(bench_report *r, const bench_device *d, const settings *s,
+                        const char *other);
 
 /* The bound is the limit that the work could reach: arithmetic or copying, whichever is lower. */
 void bench_report_row(bench_report *r, const char *name, const clt_node_time *time);
+/* With what `other` took for the same. */
+void bench_report_compared(bench_report *r, const char *name, const clt_node_time *time,
+                           double other_seconds);
 int bench_report_end(bench_report *r);
 
 /* The share of the device's limit that doing this in `seconds` is: arithmetic or copying, whichever

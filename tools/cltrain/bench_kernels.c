@@ -3,9 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "bench.h"
 #include "message.h"
+#include "openblas.h"
 
 static const clt_init uniform = {CLT_INIT_UNIFORM, 1, 0};
 
@@ -21,34 +23,146 @@ static int read_size(const char *text, int64_t *size)
                : 0;
 }
 
-static clt_status build_gemm(clt_graph *graph, const int64_t size[3], int trans_a, int trans_b)
+clt_status bench_gemm_graph(const int64_t size[3], const char *trans, clt_graph **graph)
 {
     const int64_t m = size[0], n = size[1], k = size[2];
+    const int trans_a = trans[0] == 'T', trans_b = trans[1] == 'T';
     const int64_t a[2] = {trans_a ? k : m, trans_a ? m : k};
     const int64_t b[2] = {trans_b ? n : k, trans_b ? k : n};
-    clt_output(clt_matmul(clt_parameter(graph, "a", 2, a, uniform),
-                          clt_parameter(graph, "b", 2, b, uniform), trans_a, trans_b),
+    const clt_status status = clt_graph_create(graph);
+    if (status != CLT_OK)
+        return status;
+    clt_output(clt_matmul(clt_parameter(*graph, "a", 2, a, uniform),
+                          clt_parameter(*graph, "b", 2, b, uniform), trans_a, trans_b),
                "c");
-    return clt_graph_status(graph);
+    return clt_graph_status(*graph);
 }
 
-static int measure_gemm(bench_report *r, const int64_t size[3], const char *trans)
+/* OpenBLAS on the same product, a block of it before each of ours. */
+typedef struct rival {
+    openblas blas;
+    const int64_t *size;
+    const char *trans;
+    float *a, *b, *c;
+    int runs; /* in a block; 0: not known yet */
+    double times[99];
+    int count;
+} rival;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double time_rival(const rival *o, int runs)
+{
+    const double began = now();
+    for (int i = 0; i < runs; i++)
+        openblas_multiply(&o->blas, o->size, o->trans, o->a, o->b, o->c);
+    return now() - began;
+}
+
+/* Its threads spin for some 30 ms after the last call: ours begin when they have gone to sleep. */
+static int before_block(void *user, int runs)
+{
+    rival *o = user;
+    const struct timespec pause = {.tv_nsec = 60000000};
+    if (!o->runs) {
+        double spent = time_rival(o, 1);
+        for (o->runs = 1; (spent = time_rival(o, o->runs)) < 0.05 && o->runs < 1 << 20;)
+            o->runs *= 2;
+        o->runs = (int)(o->runs * (spent > 0.1 ? 1 : 0.1 / spent));
+    }
+    time_rival(o, 1);
+    if (o->count < (int)(sizeof o->times / sizeof *o->times))
+        o->times[o->count++] = time_rival(o, o->runs) / o->runs;
+    nanosleep(&pause, NULL);
+    return runs;
+}
+
+static float *random_matrix(int64_t rows, int64_t columns)
+{
+    float *numbers = malloc((size_t)(rows * columns) * sizeof *numbers);
+    uint32_t state = 1;
+    for (int64_t i = 0; numbers && i < rows * columns; i++)
+        numbers[i] = (float)((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1;
+    return numbers;
+}
+
+static int rival_prepare(rival *o, const int64_t size[3], const char *trans)
+{
+    o->size = size;
+    o->trans = trans;
+    o->runs = o->count = 0;
+    free(o->a);
+    free(o->b);
+    free(o->c);
+    o->a = random_matrix(size[0], size[2]);
+    o->b = random_matrix(size[2], size[1]);
+    o->c = random_matrix(size[0], size[1]);
+    return o->a && o->b && o->c ? 0 : failure("memory does not suffice");
+}
+
+/* As many threads as the device has compute units. */
+static int rival_threads(const rival *o, const bench_device *d)
+{
+    clt_device_info info;
+    clt_device_info_init(&info);
+    const clt_status status = clt_device_get_info(d->devices[0], &info);
+    if (status != CLT_OK)
+        return library_failure(status);
+    if (info.kind)
+        return failure("--compare: %s is not a CPU, and OpenBLAS computes on those alone",
+                       clt_device_label(d->devices[0]));
+    o->blas.set_threads(info.compute_units);
+    return 0;
+}
+
+static void rival_close(rival *o)
+{
+    openblas_close(&o->blas);
+    free(o->a);
+    free(o->b);
+    free(o->c);
+}
+
+/* The graph's one node, with the rival (or NULL) by turns. */
+static int time_gemm(const bench_report *r, const clt_graph *graph, rival *other,
+                     clt_node_time **times, int *count)
+{
+    clt_measure_options options = bench_options(r->settings, 0, 1);
+    if (other) {
+        options.before = before_block;
+        options.user = other;
+    }
+    const clt_status status =
+        clt_measure_graph(graph, r->device->devices[0], &options, times, count);
+    return status == CLT_OK ? 0 : name_failure(status);
+}
+
+static int measure_gemm(bench_report *r, const int64_t size[3], const char *trans, rival *other)
 {
     char name[64];
     clt_graph *graph = NULL;
     clt_node_time *times = NULL;
     int count = 0, code = 0;
-    clt_status status = clt_graph_create(&graph);
-    if (status == CLT_OK)
-        status = build_gemm(graph, size, trans[0] == 'T', trans[1] == 'T');
+    const clt_status status = bench_gemm_graph(size, trans, &graph);
     if (status != CLT_OK)
         code = library_failure(status);
+    if (!code && other)
+        code = rival_prepare(other, size, trans);
     if (!code)
-        code = bench_graph(r->device, r->settings, graph, 0, 1, &times, &count);
+        code = time_gemm(r, graph, other, &times, &count);
     snprintf(name, sizeof name, "gemm %lldx%lldx%lld %s", (long long)size[0], (long long)size[1],
              (long long)size[2], trans);
-    for (int i = 0; i < count; i++)
-        bench_report_row(r, name, &times[i]);
+    if (count > 1 && other)
+        code = failure("--compare: the product is %d kernels of %s", count,
+                       clt_device_label(r->device->devices[0]));
+    for (int i = 0; !code && i < count; i++)
+        bench_report_compared(r, name, &times[i],
+                              other ? bench_median(other->times, other->count) : 0);
     free(times);
     clt_graph_destroy(graph);
     return code;
@@ -59,6 +173,7 @@ int bench_gemm(const settings *s)
     static const char *const usual[] = {"NN", "NT", "TN"};
     bench_device d = {0};
     bench_report r;
+    rival other = {.runs = 0};
     int64_t size[3];
     int code = 0;
     for (int i = 0; !code && i < 3; i++)
@@ -67,16 +182,23 @@ int bench_gemm(const settings *s)
         code = usage_error("--trans %s: must be NN, NT, TN or TT", s->trans);
     if (code)
         return code;
-    code = bench_device_open(&d, s, 0);
+    if (s->compare)
+        code = openblas_open(&other.blas);
+    if (!code)
+        code = bench_device_open(&d, s, 0);
+    if (!code && s->compare)
+        code = rival_threads(&other, &d);
     if (!code)
         code = bench_limits(&d);
     if (!code) {
-        bench_report_begin(&r, &d, s);
+        bench_report_begin(&r, &d, s, s->compare ? other.blas.name : NULL);
         for (int i = 0; !code && i < (s->trans ? 1 : 3); i++)
-            code = measure_gemm(&r, size, s->trans ? s->trans : usual[i]);
+            code =
+                measure_gemm(&r, size, s->trans ? s->trans : usual[i], s->compare ? &other : NULL);
         if (!code)
             code = bench_report_end(&r);
     }
+    rival_close(&other);
     bench_device_close(&d);
     return code;
 }
@@ -101,42 +223,45 @@ static int read_sizes(const char *text, int count, int64_t *sizes)
 }
 
 /* The input is a product, so that the gradient by it is wanted too. */
-static clt_status build_conv(clt_graph *graph, const int64_t x[4], const int64_t w[3],
-                             const settings *s)
+clt_status bench_conv_graph(const bench_conv_shape *shape, clt_graph **graph)
 {
     clt_conv2d_options options;
     clt_conv2d_options_init(&options);
     for (int i = 0; i < 2; i++) {
-        options.stride[i] = s->stride > 0 ? (int)s->stride : 1;
-        options.padding[i] = s->padding > 0 ? (int)s->padding : 0;
+        options.stride[i] = shape->stride;
+        options.padding[i] = shape->padding;
     }
-    options.groups = s->groups > 0 ? (int)s->groups : 1;
-    const int64_t in[4] = {CLT_BATCH, x[1], x[2], x[3]}, one = 1;
+    options.groups = shape->groups;
+    const int64_t *x = shape->x, *w = shape->w, one = 1;
+    const int64_t in[4] = {CLT_BATCH, x[1], x[2], x[3]};
     const int64_t weight[4] = {w[0], x[1] / options.groups, w[1], w[2]};
-    clt_value *input = clt_mul(clt_input(graph, "x", CLT_F32, 4, in),
-                               clt_parameter(graph, "scale", 1, &one, uniform));
-    clt_value *y = clt_conv2d(input, clt_parameter(graph, "weight", 4, weight, uniform),
-                              clt_parameter(graph, "bias", 1, w, uniform), &options);
+    const clt_status status = clt_graph_create(graph);
+    if (status != CLT_OK)
+        return status;
+    clt_value *input = clt_mul(clt_input(*graph, "x", CLT_F32, 4, in),
+                               clt_parameter(*graph, "scale", 1, &one, uniform));
+    clt_value *y = clt_conv2d(input, clt_parameter(*graph, "weight", 4, weight, uniform),
+                              clt_parameter(*graph, "bias", 1, w, uniform), &options);
     clt_output_gradient(clt_output(y, "y"), "dy");
-    return clt_graph_status(graph);
+    return clt_graph_status(*graph);
 }
 
 int bench_conv(const settings *s)
 {
     bench_device d = {0};
     bench_report r;
-    int64_t x[4], w[3];
+    bench_conv_shape shape = {.stride = s->stride > 0 ? (int)s->stride : 1,
+                              .padding = s->padding > 0 ? (int)s->padding : 0,
+                              .groups = s->groups > 0 ? (int)s->groups : 1};
     clt_graph *graph = NULL;
     clt_node_time *times = NULL;
     int count = 0;
-    int code = read_sizes(s->names[1], 4, x);
+    int code = read_sizes(s->names[1], 4, shape.x);
     if (!code)
-        code = read_sizes(s->names[2], 3, w);
+        code = read_sizes(s->names[2], 3, shape.w);
     if (code)
         return code;
-    clt_status status = clt_graph_create(&graph);
-    if (status == CLT_OK)
-        status = build_conv(graph, x, w, s);
+    const clt_status status = bench_conv_graph(&shape, &graph);
     if (status != CLT_OK)
         code = usage_error("%s", clt_error_message());
     if (!code)
@@ -144,9 +269,9 @@ int bench_conv(const settings *s)
     if (!code)
         code = bench_limits(&d);
     if (!code)
-        code = bench_graph(&d, s, graph, 1, x[0], &times, &count);
+        code = bench_graph(&d, s, graph, 1, shape.x[0], &times, &count);
     if (!code) {
-        bench_report_begin(&r, &d, s);
+        bench_report_begin(&r, &d, s, NULL);
         for (int i = 0; i < count; i++)
             if (!strncmp(times[i].op, "conv2d", 6) || !strcmp(times[i].op, "layout"))
                 bench_report_row(&r, times[i].op, &times[i]);

@@ -116,20 +116,35 @@ enum { CASES = sizeof cases / sizeof *cases };
 
 /* --- nodes ----------------------------------------------------------------------------------- */
 
+static clt_status build_case(const case_row *row, clt_graph **graph)
+{
+    const clt_status status = clt_graph_create(graph);
+    if (status != CLT_OK)
+        return status;
+    clt_value *y = row->build(*graph);
+    if (y && row->training)
+        clt_output_gradient(clt_output(y, "result"), "dy");
+    else if (y)
+        clt_output(y, "result");
+    return clt_graph_status(*graph);
+}
+
+clt_status bench_op_graph(const char *name, clt_graph **graph, int *training, int64_t *batch)
+{
+    const case_row *row = cases;
+    while (strcmp(row->name, name))
+        row++;
+    *training = row->training;
+    *batch = ROWS;
+    return build_case(row, graph);
+}
+
 static int measure_nodes(bench_report *r, const case_row *row)
 {
     clt_graph *graph = NULL;
     clt_node_time *times = NULL;
     int count = 0, code = 0;
-    clt_status status = clt_graph_create(&graph);
-    if (status == CLT_OK) {
-        clt_value *y = row->build(graph);
-        if (y && row->training)
-            clt_output_gradient(clt_output(y, "result"), "dy");
-        else if (y)
-            clt_output(y, "result");
-        status = clt_graph_status(graph);
-    }
+    const clt_status status = build_case(row, &graph);
     if (status != CLT_OK)
         code = library_failure(status);
     if (!code)
@@ -250,7 +265,7 @@ int bench_op(const settings *s)
     if (!code)
         code = bench_limits(&d);
     if (!code) {
-        bench_report_begin(&r, &d, s);
+        bench_report_begin(&r, &d, s, NULL);
         for (int i = 0; !code && i < CASES; i++)
             if (chosen[i])
                 code = cases[i].build ? measure_nodes(&r, &cases[i])

@@ -90,6 +90,7 @@ static const option_row rows[] = {
     {"by-node", 0, FLAG, AT(by_node), 0, FOR_BENCH, NULL, "train: where a step's time goes"},
     {"budget", 0, NUMBER, AT(budget), 0, FOR_TUNE, "SECONDS", "time to spend on each device (60)"},
     {"trans", 0, TEXT, AT(trans), 0, FOR_BENCH, "NN|NT|TN|TT", "gemm: one of them (NN, NT and TN)"},
+    {"compare", 0, FLAG, AT(compare), 0, FOR_BENCH, NULL, "gemm: OpenBLAS beside it, by turns"},
     {"stride", 0, WHOLE, AT(stride), 1, FOR_BENCH, "N", "conv (1)"},
     {"padding", 0, WHOLE, AT(padding), 0, FOR_BENCH, "N", "conv (0)"},
     {"groups", 0, WHOLE, AT(groups), 1, FOR_BENCH, "N", "conv (1)"},

@@ -24,7 +24,7 @@ typedef struct settings {
     int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, groups,
         classes;
     double lr, momentum, weight_decay, clip_norm, budget;
-    int no_guard, resume, quiet, json, explain, by_node, help;
+    int no_guard, resume, quiet, json, explain, by_node, compare, help;
     const char **names; /* arguments that are no options, ended by NULL */
     int n_names;
     void *context; /* popt's, which owns the names */

@@ -63,6 +63,11 @@ typedef struct clt_measure_options {
     int blocks;           /* 9 */
     double seconds;       /* 0.1: least time of a block; kernels are queued back to back in it */
     const char *variants; /* OP=NAME,...: variants to take; NULL: the plan's choice */
+    /* NULL, or called before each block with the number of runs in one; returns the number to make
+     * (at least 1). Something else can be measured by turns in it; and where several devices are
+     * measured at once, each on a thread of its own, the threads can meet in it. */
+    int (*before)(void *user, int runs);
+    void *user;
 } clt_measure_options;
 
 CLT_API void clt_measure_options_init(clt_measure_options *options);
