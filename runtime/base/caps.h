@@ -50,8 +50,12 @@ typedef struct clt_tuning_entry {
     char shape_class[64];
     char variant[48];
     char options[128];
-    double seconds;     /* median of the measurement that decided */
-    char rejected[160]; /* candidates whose results were wrong, "VARIANT OPTIONS; ..." */
+    double seconds;       /* median of the measurement that decided */
+    double plain_seconds; /* likewise, of what a plan takes without a record */
+    char rejected[160];   /* candidates whose results were wrong, "VARIANT OPTIONS; ..." */
+    char files[96];       /* kernel files of the variant, with commas between them */
+    uint64_t source;      /* hash of their texts, clt_tuning_source */
+    bool shipped;         /* came with the library, not from this machine's cache folder */
 } clt_tuning_entry;
 
 /* What was measured on one (device, driver). Read-only while a plan is made. */

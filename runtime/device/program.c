@@ -5,6 +5,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <cltrain/unstable.h>
+
 #include "base/hash.h"
 #include "base/vec.h"
 #include "device/program_cache.h"
@@ -21,7 +23,9 @@ typedef struct program_row {
     char *message; /* of a failed build, which is not tried again */
     cl_program program;
     clt_cache_key key;
-    bool store; /* not in the cache folder yet */
+    bool store;     /* not in the cache folder yet */
+    char **kernels; /* names of those that were taken of it */
+    int n_kernels, kernel_room;
 } program_row;
 
 struct clt_program_table {
@@ -48,6 +52,9 @@ static void free_row(program_row *row)
         clReleaseProgram(row->program);
         clt_object_released(CLT_OBJECT_PROGRAM);
     }
+    for (int i = 0; i < row->n_kernels; i++)
+        clt_free(row->kernels[i]);
+    clt_free(row->kernels);
     clt_free(row->name);
     clt_free(row->options);
     clt_free(row->message);
@@ -189,6 +196,41 @@ clt_status clt_program_get(clt_device *device, const char *name, const char *tex
     return status;
 }
 
+/* Notes that the kernel was taken of the program, for clt_device_kernel_count. */
+static clt_status note_kernel(clt_program_table *table, cl_program program, const char *kernel)
+{
+    clt_status status = CLT_OK;
+    pthread_mutex_lock(&table->lock);
+    program_row *row = NULL;
+    for (int i = 0; i < table->count; i++)
+        if (table->rows[i]->program == program)
+            row = table->rows[i];
+    bool known = !row;
+    for (int i = 0; row && i < row->n_kernels; i++)
+        known = known || !strcmp(row->kernels[i], kernel);
+    if (!known) {
+        char *name = clt_strdup(kernel);
+        status = name ? CLT_PUSH(row->kernels, row->n_kernels, row->kernel_room, name)
+                      : CLT_OUT_OF_MEMORY;
+        if (status != CLT_OK)
+            clt_free(name);
+    }
+    pthread_mutex_unlock(&table->lock);
+    return status;
+}
+
+void clt_device_kernel_count(const clt_device *device, int *programs, int *kernels)
+{
+    clt_program_table *table = device->programs;
+    pthread_mutex_lock(&table->lock);
+    *programs = *kernels = 0;
+    for (int i = 0; i < table->count; i++) {
+        *programs += table->rows[i]->program != NULL;
+        *kernels += table->rows[i]->n_kernels;
+    }
+    pthread_mutex_unlock(&table->lock);
+}
+
 clt_status clt_device_kernel_from_text(clt_device *device, const char *name, const char *text,
                                        const char *options, const char *kernel, cl_kernel *out)
 {
@@ -203,6 +245,11 @@ clt_status clt_device_kernel_from_text(clt_device *device, const char *name, con
         return clt_fail_prefix(clt_cl_fail(code, "clCreateKernel", device),
                                "kernel %s of %s: ", kernel, name);
     clt_object_created(CLT_OBJECT_KERNEL);
+    const clt_status status = note_kernel(device->programs, program, kernel);
+    if (status != CLT_OK) {
+        clt_release_kernel(made);
+        return status;
+    }
     *out = made;
     return CLT_OK;
 }

@@ -6,16 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <cltrain/unstable.h>
 #include <jansson.h>
 
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/vec.h"
 #include "device/cache_file.h"
+#include "device/kernel_source.h"
+#include "device/program.h"
 
-static const char folder_part[] = "tuning";
+static const char folder_part[] = "tuning", shipped_part[] = "tuning/";
 
-enum { FORMAT_VERSION = 2, NAME_BYTES = 64, MOST_ENTRIES = 100000 };
+#ifdef CLT_TESTING
+const char *clt_tuning_testing_shipped;
+#else
+static const char *const clt_tuning_testing_shipped;
+#endif
+
+enum { FORMAT_VERSION = 3, NAME_BYTES = 64, MOST_ENTRIES = 100000 };
 
 clt_status clt_tuning_put(clt_tuning_record *record, const clt_tuning_entry *entry)
 {
@@ -41,10 +50,13 @@ static json_t *pack(const clt_tuning_record *record)
     json_t *list = json_array();
     for (int i = 0; i < record->count; i++) {
         const clt_tuning_entry *e = &record->entries[i];
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:f, s:s}", "op", e->op,
-                                              "shape", e->shape_class, "variant", e->variant,
+        char source[20];
+        snprintf(source, sizeof source, "%016" PRIx64, e->source);
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:f, s:f, s:s, s:s, s:s}", "op",
+                                              e->op, "shape", e->shape_class, "variant", e->variant,
                                               "options", e->options, "seconds", e->seconds,
-                                              "rejected", e->rejected));
+                                              "plain_seconds", e->plain_seconds, "rejected",
+                                              e->rejected, "files", e->files, "source", source));
     }
     const bool whole = json_array_size(list) == (size_t)record->count;
     json_t *root = whole ? json_pack("{s:i, s:s, s:s, s:o}", "version", FORMAT_VERSION, "device",
@@ -101,8 +113,15 @@ static bool take_text(const json_t *object, const char *key, char *out, size_t r
 
 static bool take_entry(const json_t *object, clt_tuning_entry *e)
 {
-    *e = (clt_tuning_entry){.seconds = json_number_value(json_object_get(object, "seconds"))};
-    return take_text(object, "op", e->op, sizeof e->op) &&
+    char source[20], *end;
+    *e = (clt_tuning_entry){.seconds = json_number_value(json_object_get(object, "seconds")),
+                            .plain_seconds =
+                                json_number_value(json_object_get(object, "plain_seconds"))};
+    if (!take_text(object, "source", source, sizeof source))
+        return false;
+    e->source = strtoull(source, &end, 16);
+    return !*end && take_text(object, "files", e->files, sizeof e->files) &&
+           isfinite(e->plain_seconds) && take_text(object, "op", e->op, sizeof e->op) &&
            take_text(object, "shape", e->shape_class, sizeof e->shape_class) &&
            take_text(object, "variant", e->variant, sizeof e->variant) &&
            take_text(object, "options", e->options, sizeof e->options) &&
@@ -175,34 +194,116 @@ static void make_name(const clt_device *device, char name[NAME_BYTES])
              device->caps.compute_units);
 }
 
-void clt_tuning_load(const clt_device *device, clt_tuning_record *out)
+uint64_t clt_tuning_source(const char *files)
+{
+    uint64_t hash = 0;
+    while (*files) {
+        char name[96];
+        const size_t length = strcspn(files, ",");
+        clt_str text = {0};
+        snprintf(name, sizeof name, "%.*s", (int)length, files);
+        /* Of a file that is no more: 0. */
+        if (!clt_source_find(name) || clt_source_resolve(name, NULL, &text) != CLT_OK) {
+            clt_str_free(&text);
+            return 0;
+        }
+        hash = clt_hash_text(clt_str_text(&text), hash);
+        clt_str_free(&text);
+        files += length + (files[length] == ',');
+    }
+    return hash;
+}
+
+static bool of_device(const clt_tuning_record *record, const clt_device *device)
+{
+    return !strcmp(record->device, device->caps.name) &&
+           !strcmp(record->driver, device->caps.driver);
+}
+
+/* Takes the entries of `from` whose kernels are this library's, and that `to` has none for. */
+static void merge(const clt_tuning_record *from, bool shipped, clt_tuning_record *to)
+{
+    for (int i = 0; i < from->count; i++) {
+        clt_tuning_entry e = from->entries[i];
+        e.shipped = shipped;
+        /* Without memory for it, it is measured again. */
+        if (e.source == clt_tuning_source(e.files) && !clt_tuning_find(to, e.op, e.shape_class) &&
+            clt_tuning_put(to, &e) != CLT_OK)
+            return;
+    }
+}
+
+/* A shipped record holds for one number of compute units, as a file of the cache folder does. */
+static void add_shipped(const clt_device *device, const char *name, const char *text,
+                        clt_tuning_record *to)
+{
+    clt_tuning_record record = {.count = 0};
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *units = json_object_get(root, "compute_units");
+    if (unpack(root, &record) != CLT_OK || !json_is_integer(units))
+        clt_log(CLT_LOG_WARN, "%s: not a tuning record of version %d", name, FORMAT_VERSION);
+    else if (of_device(&record, device) && json_integer_value(units) == device->caps.compute_units)
+        merge(&record, true, to);
+    json_decref(root);
+    clt_tuning_free(&record);
+}
+
+static void load_own(const clt_device *device, clt_tuning_record *out)
 {
     char name[NAME_BYTES], *text = NULL;
     size_t bytes = 0;
-    clt_tuning_record record = {.count = 0};
-    snprintf(record.device, sizeof record.device, "%s", device->caps.name);
-    snprintf(record.driver, sizeof record.driver, "%s", device->caps.driver);
+    clt_tuning_record read = {.count = 0};
     make_name(device, name);
-    if (device->cache_dir && clt_cache_read(device->cache_dir, folder_part, name, &text, &bytes)) {
-        clt_tuning_record read = {.count = 0};
-        if (clt_tuning_from_json(text, &read) != CLT_OK ||
-            strcmp(read.device, record.device) != 0 || strcmp(read.driver, record.driver) != 0) {
-            clt_log(CLT_LOG_INFO, "tuning record %s is damaged or stale: not used", name);
-            clt_tuning_free(&read);
-        } else {
-            record = read;
-        }
-        clt_free(text);
+    if (!device->cache_dir || !clt_cache_read(device->cache_dir, folder_part, name, &text, &bytes))
+        return;
+    if (clt_tuning_from_json(text, &read) != CLT_OK || !of_device(&read, device))
+        clt_log(CLT_LOG_INFO, "tuning record %s is damaged or stale: not used", name);
+    else
+        merge(&read, false, out);
+    if (out->count < read.count)
+        clt_log(CLT_LOG_INFO, "tuning record %s: %d of %d measurements are of other kernels", name,
+                read.count - out->count, read.count);
+    clt_tuning_free(&read);
+    clt_free(text);
+}
+
+void clt_tuning_load(const clt_device *device, clt_tuning_record *out)
+{
+    *out = (clt_tuning_record){.count = 0};
+    snprintf(out->device, sizeof out->device, "%s", device->caps.name);
+    snprintf(out->driver, sizeof out->driver, "%s", device->caps.driver);
+    load_own(device, out);
+    if (clt_tuning_testing_shipped) {
+        add_shipped(device, "shipped", clt_tuning_testing_shipped, out);
+        return;
     }
-    *out = record;
+    for (const clt_kernel_source *s = clt_kernel_sources; s->name; s++)
+        if (!strncmp(s->name, shipped_part, strlen(shipped_part)))
+            add_shipped(device, s->name, s->text, out);
+}
+
+static clt_status own_part(const clt_tuning_record *record, clt_tuning_record *own)
+{
+    *own = (clt_tuning_record){.count = 0};
+    memcpy(own->device, record->device, sizeof own->device);
+    memcpy(own->driver, record->driver, sizeof own->driver);
+    for (int i = 0; i < record->count; i++)
+        if (!record->entries[i].shipped)
+            CLT_TRY(clt_tuning_put(own, &record->entries[i]));
+    return CLT_OK;
 }
 
 clt_status clt_tuning_save(const clt_device *device, const clt_tuning_record *record)
 {
     char name[NAME_BYTES], *text = NULL;
+    clt_tuning_record own;
     if (!device->cache_dir)
         return CLT_OK;
-    CLT_TRY(clt_tuning_to_json(record, &text));
+    clt_status status = own_part(record, &own);
+    if (status == CLT_OK)
+        status = clt_tuning_to_json(&own, &text);
+    clt_tuning_free(&own);
+    CLT_TRY(status);
     make_name(device, name);
     bool ok = clt_cache_write(device->cache_dir, folder_part, name, text, strlen(text), "\n", 1);
     clt_free(text);
@@ -210,4 +311,18 @@ clt_status clt_tuning_save(const clt_device *device, const clt_tuning_record *re
         return clt_fail(CLT_IO, "the tuning record of %s cannot be written to %s/%s/%s",
                         device->label, device->cache_dir, folder_part, name);
     return CLT_OK;
+}
+
+clt_status clt_device_tuning(const clt_device *device, int own, char **text)
+{
+    clt_tuning_record all, part;
+    clt_tuning_load(device, &all);
+    clt_status status = own_part(&all, &part);
+    json_t *root = status == CLT_OK ? pack(own ? &part : &all) : NULL;
+    clt_tuning_free(&all);
+    clt_tuning_free(&part);
+    CLT_TRY(status);
+    if (root)
+        json_object_set_new(root, "compute_units", json_integer(device->caps.compute_units));
+    return dump(root, device->label, text);
 }

@@ -1,17 +1,22 @@
-/* Tuning records in the cache folder: one JSON file for each kind of device, driver and number of
- * cores. */
+/* Tuning records: one JSON file for each kind of device, driver and number of cores, in the cache
+ * folder; and those of clkernels/tuning, which are shipped with the library. */
 #ifndef CLT_DEVICE_TUNING_FILE_H
 #define CLT_DEVICE_TUNING_FILE_H
 
 #include "base/caps.h"
 #include "device/device.h"
 
-/* The device's record; empty, with device and driver set, where there is no file, or one that is
- * damaged, of another driver, or of another version of this format. Free it with clt_tuning_free.
- */
+/* The device's record: that of the cache folder, and what is shipped for shapes that it lacks.
+ * Entries whose kernels have changed since are left out. Empty, with device and driver set, where
+ * there is no file, or one that is damaged, of another driver, or of another version of this
+ * format. Free it with clt_tuning_free. */
 void clt_tuning_load(const clt_device *device, clt_tuning_record *out);
 
-/* Replaces the file. IO if that is not possible; without a cache folder nothing is done. */
+/* The hash of kernel files (names with commas between them) as they are in this library. */
+uint64_t clt_tuning_source(const char *files);
+
+/* Replaces the file, by the entries that were not shipped. IO if that is not possible; without a
+ * cache folder nothing is done. */
 clt_status clt_tuning_save(const clt_device *device, const clt_tuning_record *record);
 
 /* Adds the entry, or replaces the one of the same operator and shape class. */
@@ -29,5 +34,10 @@ clt_status clt_tuning_from_json(const char *text, clt_tuning_record *out);
  * driver in it (NOT_FOUND, FORMAT). Free with clt_free and clt_tuning_free. */
 clt_status clt_tunings_to_json(const clt_tuning_record *records, int count, char **text);
 clt_status clt_tunings_find(const char *text, const clt_device *device, clt_tuning_record *out);
+
+#ifdef CLT_TESTING
+/* A text to take for the one shipped record; NULL: those of the library. */
+extern const char *clt_tuning_testing_shipped;
+#endif
 
 #endif

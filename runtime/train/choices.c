@@ -20,8 +20,10 @@ static clt_status measure(clt_trainer *t, const clt_graph *graph, clt_device *de
     const clt_plan_options options =
         clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
     clt_tune_report report;
-    const clt_tune_limits limits = {t->options.tune_seconds, t->options.tune_stop,
-                                    t->options.tune_user};
+    const clt_tune_limits limits = {.seconds = t->options.tune_seconds,
+                                    .anew = t->options.tune_anew != 0,
+                                    .stop = t->options.tune_stop,
+                                    .user = t->options.tune_user};
     const clt_status status = clt_tune_plan(graph, device, &options, &limits, record, &report);
     /* Measuring keeps every value in a buffer of its own: training may fit where that does not. */
     if (status == CLT_OUT_OF_DEVICE_MEMORY) {

@@ -18,6 +18,7 @@ typedef struct clt_tune_report {
 /* How long, and who may end it early: `stop` (NULL: nobody) is asked before each candidate. */
 typedef struct clt_tune_limits {
     double seconds;
+    bool anew; /* what the record has as shipped is measured too */
     int (*stop)(void *user);
     void *user;
 } clt_tune_limits;
@@ -32,8 +33,9 @@ clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
                          clt_tuning_record *record, clt_tune_report *report);
 
 #ifdef CLT_TESTING
-/* Candidates whose tile has this text in it get a wrong result; NULL: none. */
-extern const char *clt_tuning_testing_spoils;
+/* Candidates whose tile has this text in it get a wrong result, or seem a hundred times as fast
+ * when they are first measured; NULL: none. */
+extern const char *clt_tuning_testing_spoils, *clt_tuning_testing_flatters;
 #endif
 
 #endif

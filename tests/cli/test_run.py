@@ -333,6 +333,27 @@ class Others(CommandTest):
         explained = self.run_command("plan", "--model", "lenet", "--batch", "16", "--explain",
                                      "--devices", "pocl", "--cache-dir", cache).stdout
         self.assertIn("measured best: lanes", explained)
+        # A choice other than the plain one was measured faster.
+        exported = self.path("record.json")
+        records = json.loads(self.run_command(*arguments, "--json", "--export", exported).stdout)
+        record, = records.values()
+        self.assertEqual(record, json.loads(get(exported)))
+        self.assertEqual(record["compute_units"], CORES)
+        self.assertTrue(record["entries"])
+        for entry in record["entries"]:
+            self.assertGreater(entry["seconds"], 0)
+            if entry["seconds"] != entry["plain_seconds"]:
+                self.assertLess(entry["seconds"], 0.97 * entry["plain_seconds"])
+
+    def test_cold_start(self):
+        """Few kernels are compiled before the first step of LeNet, where none is measured."""
+        found = json.loads(self.run_command(
+            "bench", "train", "--model", "lenet", "--data", "synthetic", "--batch", "16", "--steps",
+            "1", "--warmup", "1", "--blocks", "1", "--tune", "off", "--devices", "pocl",
+            "--json").stdout)
+        self.assertTrue(0 < found["programs"] <= found["kernels"] < 60)
+        self.assertGreater(found["kernels"], 15)
+        self.assertRegex(self.train("--steps", "1").stdout, r"\d+ kernels of \d+ programs")
 
     def test_profile(self):
         """Every kernel of every step, by node and device, in the order of time."""

@@ -276,24 +276,44 @@ static void tuning_records_are_read_back(void **state)
     clt_tuning_load(device, &record);
     assert_string_equal(record.device, device->caps.name);
     assert_int_equal(record.count, 0);
-    const clt_tuning_entry first = {"matmul",        "m256n128k800t01", "tile",
-                                    "-DTM=8 -DTN=3", 1.25e-3,           ""};
-    clt_tuning_entry second = {"conv2d", "n256", "direct \"x\"", "", 0.5, "tiled TX=8"};
+    const clt_tuning_entry first = {.op = "matmul",
+                                    .shape_class = "m256n128k800t01",
+                                    .variant = "tile",
+                                    .options = "-DTM=8 -DTN=3",
+                                    .seconds = 1.25e-3,
+                                    .plain_seconds = 2.5e-3,
+                                    .files = "cpu/gemm.cl,train/update.cl",
+                                    .source = clt_tuning_source("cpu/gemm.cl,train/update.cl")};
+    clt_tuning_entry second = {.op = "conv2d",
+                               .shape_class = "n256",
+                               .variant = "direct \"x\"",
+                               .seconds = 0.5,
+                               .rejected = "tiled TX=8"};
+    const clt_tuning_entry stale = {.op = "conv2d",
+                                    .shape_class = "n512",
+                                    .variant = "v",
+                                    .files = "cpu/gemm.cl",
+                                    .source = first.source};
+    const clt_tuning_entry gone = {
+        .op = "conv2d", .shape_class = "n1024", .files = "no.cl", .source = 1};
     assert_int_equal(clt_tuning_put(&record, &first), CLT_OK);
     assert_int_equal(clt_tuning_put(&record, &second), CLT_OK);
     second.seconds = 0.25;
     assert_int_equal(clt_tuning_put(&record, &second), CLT_OK);
-    assert_int_equal(record.count, 2);
+    assert_int_equal(clt_tuning_put(&record, &stale), CLT_OK);
+    assert_int_equal(clt_tuning_put(&record, &gone), CLT_OK);
+    assert_int_equal(record.count, 4);
     assert_int_equal(clt_tuning_save(device, &record), CLT_OK);
     clt_tuning_free(&record);
     clt_tuning_load(device, &again);
-    assert_int_equal(again.count, 2);
+    assert_int_equal(again.count, 2); /* those of other kernels are left out */
     const clt_tuning_entry *found = clt_tuning_find(&again, "matmul", "m256n128k800t01");
     assert_non_null(found);
     assert_string_equal(found->variant, "tile");
     assert_string_equal(found->options, "-DTM=8 -DTN=3");
     assert_string_equal(clt_tuning_find(&again, "conv2d", "n256")->rejected, "tiled TX=8");
-    assert_true(found->seconds == 1.25e-3);
+    assert_true(found->seconds == 1.25e-3 && found->plain_seconds == 2.5e-3);
+    assert_true(found->source == first.source && first.source != 0);
     assert_true(clt_tuning_find(&again, "conv2d", "n256")->seconds == 0.25);
     assert_null(clt_tuning_find(&again, "conv2d", "n128"));
     clt_tuning_free(&again);
@@ -314,20 +334,23 @@ static void foreign_tuning_texts_are_refused(void **state)
 {
     (void)state;
 #define LONG_NAME                                                                                  \
-    "{\"version\": 2, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": "               \
+    "{\"version\": 3, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": "               \
     "\"a name that is much longer than thirty-two characters\", \"shape\": \"s\", "                \
-    "\"variant\": \"v\", \"options\": \"\", \"rejected\": \"\", \"seconds\": 1}]}"
+    "\"variant\": \"v\", \"options\": \"\", \"rejected\": \"\", \"files\": \"\", \"source\": "     \
+    "\"0\", "                                                                                      \
+    "\"seconds\": 1}]}"
 #define NEGATIVE_TIME                                                                              \
-    "{\"version\": 2, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": \"a\", "        \
-    "\"shape\": \"s\", \"variant\": \"v\", \"options\": \"\", \"rejected\": \"\", \"seconds\": "   \
-    "-1}]}"
+    "{\"version\": 3, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": \"a\", "        \
+    "\"shape\": \"s\", \"variant\": \"v\", \"options\": \"\", \"rejected\": \"\", \"files\": "     \
+    "\"\", "                                                                                       \
+    "\"source\": \"0\", \"seconds\": -1}]}"
     static const char *const texts[] = {
         "",
         "[]",
-        "{\"version\": 1, \"device\": \"d\", \"driver\": \"v\", \"entries\": []}",
-        "{\"version\": 2, \"device\": \"d\", \"driver\": \"v\", \"entries\": {}}",
-        "{\"version\": 2, \"device\": 3, \"driver\": \"v\", \"entries\": []}",
-        "{\"version\": 2, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": \"a\"}]}",
+        "{\"version\": 2, \"device\": \"d\", \"driver\": \"v\", \"entries\": []}",
+        "{\"version\": 3, \"device\": \"d\", \"driver\": \"v\", \"entries\": {}}",
+        "{\"version\": 3, \"device\": 3, \"driver\": \"v\", \"entries\": []}",
+        "{\"version\": 3, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": \"a\"}]}",
         LONG_NAME,
         NEGATIVE_TIME,
     };
@@ -336,7 +359,7 @@ static void foreign_tuning_texts_are_refused(void **state)
         assert_int_equal(clt_tuning_from_json(texts[i], &record), CLT_FORMAT);
     assert_int_equal(
         clt_tuning_from_json(
-            "{\"version\": 2, \"device\": \"d\", \"driver\": \"v\", \"entries\": []}", &record),
+            "{\"version\": 3, \"device\": \"d\", \"driver\": \"v\", \"entries\": []}", &record),
         CLT_OK);
     assert_string_equal(record.device, "d");
     clt_tuning_free(&record);

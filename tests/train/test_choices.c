@@ -17,6 +17,7 @@
 #include "train/choices.h"
 #include "tune/tune.h"
 #include <cltrain/cltrain.h>
+#include <cltrain/unstable.h>
 
 enum { BATCH = 24, SIZE = 12, CHANNELS = 9, CLASSES = 7 };
 
@@ -152,6 +153,84 @@ static void test_wrong_candidates(void **state)
     lab_close(&l);
 }
 
+/* A candidate that was lucky once is measured again, beside the plan's own choice. */
+static void test_lucky_candidates(void **state)
+{
+    (void)state;
+    remove_record();
+    clt_tuning_testing_flatters = "=";
+    const clt_trainer_options options = options_of(60);
+    lab l = lab_open(&options);
+    clt_tuning_testing_flatters = NULL;
+    clt_tuning_record record;
+    clt_tuning_load(devices[0], &record);
+    assert_true(record.count >= 2);
+    for (int i = 0; i < record.count; i++) {
+        const clt_tuning_entry *e = &record.entries[i];
+        assert_true(e->plain_seconds > 0);
+        if (e->seconds != e->plain_seconds) /* another than the plan's own */
+            assert_true(e->seconds < e->plain_seconds && e->seconds > e->plain_seconds / 50);
+        assert_true(*e->files && e->source == clt_tuning_source(e->files));
+    }
+    clt_tuning_free(&record);
+    lab_close(&l);
+}
+
+/* A shipped record is used where there is none of the cache folder, which wins; it is not copied
+ * there, and measuring anew passes over it. */
+static void test_shipped(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    remove_record();
+    clt_trainer_options options = options_of(60);
+    lab measured = lab_open(&options);
+    lab_close(&measured);
+    ok(clt_device_tuning(devices[0], 1, &text));
+    remove_record();
+
+    clt_tuning_testing_shipped = text;
+    lab shipped = lab_open(&options);
+    const clt_tuning_entry *tuned = node_of(&shipped, "conv2d")->tuned;
+    assert_non_null(tuned);
+    assert_true(tuned->shipped);
+    clt_tuning_record record;
+    clt_tuning_testing_shipped = "{\"version\": 0}";
+    clt_tuning_load(devices[0], &record);
+    assert_int_equal(record.count, 0);
+
+    clt_tuning_testing_shipped = text;
+    options.tune_anew = 1;
+    lab own = lab_open(&options);
+    assert_false(node_of(&own, "conv2d")->tuned->shipped);
+    options.tune_anew = 0;
+    lab again = lab_open(&options);
+    assert_false(node_of(&again, "conv2d")->tuned->shipped);
+
+    /* Of another number of cores, or of kernels that have changed since: not for this device. */
+    remove_record();
+    options.tune_seconds = 0;
+    char *units = strstr(text, "\"compute_units\": ");
+    assert_non_null(units);
+    units[1] = 'x';
+    lab fewer = lab_open(&options);
+    assert_null(node_of(&fewer, "conv2d")->tuned);
+    units[1] = 'c';
+    for (char *at = text; (at = strstr(at, "\"source\": \"")) != NULL; at++) {
+        char *digit = at + strlen("\"source\": \"");
+        *digit = *digit == '1' ? '2' : '1';
+    }
+    lab stale = lab_open(&options);
+    assert_null(node_of(&stale, "conv2d")->tuned);
+    clt_tuning_testing_shipped = NULL;
+    lab_close(&shipped);
+    lab_close(&own);
+    lab_close(&again);
+    lab_close(&fewer);
+    lab_close(&stale);
+    free(text);
+}
+
 static void train_steps(lab *l, float *result, size_t bytes)
 {
     static float x[BATCH * 3 * SIZE * SIZE];
@@ -261,6 +340,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recorded_and_found),
         cmocka_unit_test(test_wrong_candidates),
+        cmocka_unit_test(test_lucky_candidates),
+        cmocka_unit_test(test_shipped),
         cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_named_variants),
     };

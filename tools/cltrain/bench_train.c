@@ -56,15 +56,18 @@ static json_t *spread(double *values, int count)
 static int print_json(const bench *b)
 {
     const job *j = &b->job;
+    int programs, kernels;
+    clt_device_kernel_count(j->devices[0], &programs, &kernels);
     json_t *labels = json_array();
     for (int i = 0; i < j->n_devices; i++)
         json_array_append_new(labels, json_string(clt_device_label(j->devices[i])));
     json_t *all = json_pack(
-        "{s:s, s:s, s:I, s:i, s:s, s:o, s:I, s:i, s:o, s:o}", "model", b->settings->model, "data",
-        clt_dataset_name(j->train), "batch", (json_int_t)j->options.batch, "accumulate",
+        "{s:s, s:s, s:I, s:i, s:s, s:o, s:i, s:i, s:I, s:i, s:o, s:o}", "model", b->settings->model,
+        "data", clt_dataset_name(j->train), "batch", (json_int_t)j->options.batch, "accumulate",
         j->options.accumulate, "optimizer", clt_optimizer_name(j->options.optimizer), "devices",
-        labels, "steps_per_block", (json_int_t)b->steps, "blocks", b->blocks, "images_per_s",
-        spread(b->rates, b->blocks), "step_seconds", spread(b->times, b->blocks));
+        labels, "programs", programs, "kernels", kernels, "steps_per_block", (json_int_t)b->steps,
+        "blocks", b->blocks, "images_per_s", spread(b->rates, b->blocks), "step_seconds",
+        spread(b->times, b->blocks));
     return print_object(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 }
 

@@ -228,6 +228,12 @@ static void print_start(const run *r)
     for (int i = 0; i < j->n_devices; i++)
         printf("%s %s", i ? "," : "", clt_device_label(j->devices[i]));
     printf("\n");
+    for (int i = 0; i < j->n_devices; i++) {
+        int programs, kernels;
+        clt_device_kernel_count(j->devices[i], &programs, &kernels);
+        printf("%s: %d kernels of %d programs\n", clt_device_label(j->devices[i]), kernels,
+               programs);
+    }
     fflush(stdout);
 }
 

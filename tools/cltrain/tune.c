@@ -1,7 +1,11 @@
 /* `cltrain tune`: measures kernels for the shapes of models, into the devices' tuning records. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cltrain/models.h>
+#include <cltrain/unstable.h>
+#include <jansson.h>
 
 #include "commands.h"
 #include "job.h"
@@ -9,34 +13,100 @@
 
 static const double BUDGET = 60;
 
-static int tune_model(const settings *s, double seconds)
+/* By the device's label; without what is shipped. */
+static int add_record(json_t *records, const clt_device *device)
+{
+    char *text = NULL;
+    const clt_status status = clt_device_tuning(device, 1, &text);
+    if (status != CLT_OK)
+        return library_failure(status);
+    json_object_set_new(records, clt_device_label(device), json_loads(text, 0, NULL));
+    free(text);
+    return 0;
+}
+
+static int tune_model(const settings *s, double seconds, json_t *records)
 {
     job j;
     int code = job_read(&j, s);
     j.options.tune_seconds = seconds;
+    j.options.tune_anew = 1;
     if (!code)
         code = job_plan(&j, s);
     if (!code)
         code = job_trainer(&j, s);
-    for (int i = 0; !code && i < j.n_devices; i++)
-        printf("%s: %s, batch %lld\n", s->model, clt_device_label(j.devices[i]),
-               (long long)j.options.batch);
+    for (int i = 0; !code && i < j.n_devices; i++) {
+        if (!s->json)
+            printf("%s: %s, batch %lld\n", s->model, clt_device_label(j.devices[i]),
+                   (long long)j.options.batch);
+        code = add_record(records, j.devices[i]);
+    }
     job_close(&j);
     return code;
 }
 
-int run_tune(const settings *s)
+/* Each class of shapes once: what is taken without a record, and what with it. */
+static void print_table(json_t *records)
+{
+    size_t i;
+    json_t *record, *e;
+    const char *label;
+    json_object_foreach(records, label, record)
+    {
+        printf("\n%s\n%-20s %-36s %10s %10s %6s  %s\n", label, "", "", "plain us", "chosen us",
+               "gain", "variant");
+        json_array_foreach(json_object_get(record, "entries"), i, e)
+        {
+            const double plain = json_number_value(json_object_get(e, "plain_seconds"));
+            const double chosen = json_number_value(json_object_get(e, "seconds"));
+            char shape[37];
+            snprintf(shape, sizeof shape, "%s", json_string_value(json_object_get(e, "shape")));
+            shape[strcspn(shape, "#")] = '\0';
+            printf("%-20s %-36s %10.1f %10.1f %6.2f  %s %s\n",
+                   json_string_value(json_object_get(e, "op")), shape, 1e6 * plain, 1e6 * chosen,
+                   plain / chosen, json_string_value(json_object_get(e, "variant")),
+                   json_string_value(json_object_get(e, "options")));
+        }
+    }
+}
+
+static int export_record(const char *path, json_t *records)
+{
+    void *only = json_object_iter(records);
+    if (json_object_size(records) != 1)
+        return usage_error("--export writes the record of one device; --devices names %d",
+                           (int)json_object_size(records));
+    if (json_dump_file(json_object_iter_value(only), path, JSON_INDENT(1)))
+        return failure("%s cannot be written", path);
+    return EXIT_DONE;
+}
+
+static int tune_models(const settings *s, json_t *records)
 {
     const double budget = s->budget > 0 ? s->budget : BUDGET;
-    show_progress();
     if (s->model)
-        return tune_model(s, budget);
+        return tune_model(s, budget, records);
     const int count = clt_model_count();
     int code = 0;
     for (int i = 0; !code && i < count; i++) {
         settings own = *s;
         own.model = (char *)clt_model_name(i);
-        code = tune_model(&own, budget / count);
+        code = tune_model(&own, budget / count, records);
     }
+    return code;
+}
+
+int run_tune(const settings *s)
+{
+    json_t *records = json_object();
+    show_progress();
+    int code = tune_models(s, records);
+    if (!code && s->export_file)
+        code = export_record(s->export_file, records);
+    if (!code && s->json)
+        return print_object(records, JSON_INDENT(1));
+    if (!code)
+        print_table(records);
+    json_decref(records);
     return code;
 }

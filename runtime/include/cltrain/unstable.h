@@ -21,6 +21,19 @@ typedef struct clt_limits {
 /* Measures for about a second. Errors: those of the device. */
 CLT_API clt_status clt_device_measure_limits(clt_device *device, clt_limits *limits);
 
+/* --- kernels -----------------------------------------------------------------------------------
+ */
+
+/* Programs that were built for the device since it was opened (compiled, or read from a cache), and
+ * the kernels that were taken of them, each counted once. Thread-safe. */
+CLT_API void clt_device_kernel_count(const clt_device *device, int *programs, int *kernels);
+
+/* What was measured on the device's kind, in the cache folder or shipped with the library, as JSON:
+ * for each operator and class of shapes the variant and tile that is taken, its time
+ * ("seconds") and that of what is taken without a record ("plain_seconds"). `own`: without what is
+ * shipped. *text is the caller's, to free with free(). Errors: OUT_OF_MEMORY. */
+CLT_API clt_status clt_device_tuning(const clt_device *device, int own, char **text);
+
 /* --- profiles ----------------------------------------------------------------------------------
  */
 
