@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ops/elementwise_cpu.h"
+#include "ops/elementwise_gpu.h"
 #include "ops/ops.h"
 
 #define ROOT_HALF "0.70710678f"
@@ -182,8 +183,16 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_elementwise_cpu_emit(node, target, p, body);
 }
 
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    char body[256];
+    body_of(node, body, sizeof body);
+    clt_elementwise_gpu_emit(node, target, p, body);
+}
+
 const clt_variant clt_elementwise_variants[] = {
     {"runs_cpu", clt_elementwise_cpu_accepts, emit_cpu},
+    {"vectors_gpu", clt_elementwise_gpu_accepts, emit_gpu},
     {"elementwise", NULL, emit},
     {0},
 };

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "ops/elementwise_cpu.h"
+#include "ops/elementwise_gpu.h"
 #include "ops/ops.h"
 
 enum { MAP_TEXT = 640 };
@@ -37,6 +38,13 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_elementwise_cpu_emit(node, target, p, body);
 }
 
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    char body[MAP_TEXT + 32];
+    body_of(node->attr, body, sizeof body);
+    clt_elementwise_gpu_emit(node, target, p, body);
+}
+
 static void describe(const clt_node *node, clt_str *text)
 {
     const map_attr *attr = node->attr;
@@ -53,6 +61,7 @@ static double flops(const clt_node *node, int64_t n)
 
 static const clt_variant variants[] = {
     {"runs_cpu", clt_elementwise_cpu_accepts, emit_cpu},
+    {"vectors_gpu", clt_elementwise_gpu_accepts, emit_gpu},
     {"elementwise", NULL, emit},
     {0},
 };

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "ops/group_gpu.h"
 #include "ops/move.h"
 #include "ops/ops.h"
 #include <cltrain/ops.h>
@@ -70,21 +71,36 @@ static clt_move move_of(const clt_node *node)
     return move;
 }
 
-static bool accepts_tiles(const clt_node *node, const clt_target *target, char *why)
+/* Matrices, maybe several of one size, as the kernels of tiles take them. */
+static bool is_matrices(const clt_node *node, char *why)
 {
-    const clt_caps *caps = target->caps;
     clt_move move = move_of(node);
     const clt_walk *w = &move.walk;
     clt_walk_merge(&move.walk);
-    if (!clt_caps_is_cpu(caps))
-        return clt_decline(why, "made for CPUs");
-    if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)
-        return clt_decline(why, "vectors of %d floats", caps->vector_width);
     if (clt_dtype_size(move.dtype) != 4)
         return clt_decline(why, "elements of %d bytes", clt_dtype_size(move.dtype));
     if (w->rank < 2 || w->rank > 3 || w->strides[0][w->rank - 2] != 1)
         return clt_decline(why, "no transposition of matrices");
     return true;
+}
+
+static bool accepts_tiles(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_caps *caps = target->caps;
+    if (!clt_caps_is_cpu(caps))
+        return clt_decline(why, "made for CPUs");
+    if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)
+        return clt_decline(why, "vectors of %d floats", caps->vector_width);
+    return is_matrices(node, why);
+}
+
+static bool accepts_gpu(const clt_node *node, const clt_target *target, char *why)
+{
+    enum { MOST = 1 << 30 };
+    if (!clt_gpu_group_accepts(node, target, why) || !is_matrices(node, why))
+        return false;
+    return clt_type_elements(&node->in[0]->type, target->max_batch) <= MOST ||
+           clt_decline(why, "more than %d elements", MOST);
 }
 
 /* The last two of the merged dimensions change places; the one before them is repeated. */
@@ -109,6 +125,35 @@ static void emit_tiles(const clt_node *node, const clt_target *target, clt_progr
                last > 1 ? clt_extent_dim(w->dims[0]) : clt_fixed(1), 1, 1, 1);
 }
 
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { TILE = 32 };
+    clt_move move = move_of(node);
+    clt_walk_merge(&move.walk);
+    const clt_walk *w = &move.walk;
+    const int last = w->rank - 1;
+    const int64_t n0 = last > 1 ? w->dims[0] : 1, n1 = w->dims[last - 1], n2 = w->dims[last];
+    const int64_t x0 = last > 1 ? w->strides[0][0] : 0, x2 = w->strides[0][last];
+    (void)target;
+    clt_launch_begin(p, "gpu/transpose.cl", "transpose", "-DV=%d",
+                     n1 % 4 || n2 % 4 || x0 % 4 || x2 % 4 ? 1 : 4);
+    clt_arg_in(p, 0);
+    clt_arg_out(p, 0);
+    clt_arg_int(p, clt_extent_dim(n1));
+    clt_arg_int(p, clt_extent_dim(n2));
+    clt_arg_long(p, clt_extent_dim(x0));
+    clt_arg_long(p, clt_extent_dim(x2));
+    /* At most one of the sizes is times the batch. */
+    const int64_t tiles1 = (n1 + TILE - 1) / TILE, tiles2 = (n2 + TILE - 1) / TILE;
+    clt_extent groups = clt_extent_dim(n0);
+    groups.mul *= CLT_GPU_GROUP * tiles1 * tiles2;
+    if (n1 < 0)
+        groups = clt_extent_ceil(clt_extent_dim(n1), TILE, CLT_GPU_GROUP * n0 * tiles2);
+    else if (n2 < 0)
+        groups = clt_extent_ceil(clt_extent_dim(n2), TILE, CLT_GPU_GROUP * n0 * tiles1);
+    clt_range1(p, groups, CLT_GPU_GROUP);
+}
+
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
 {
     clt_move move = move_of(node);
@@ -117,6 +162,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 
 static const clt_variant variants[] = {
     {"tiles_cpu", accepts_tiles, emit_tiles},
+    {"tiles_gpu", accepts_gpu, emit_gpu},
     {"portable", NULL, emit_portable},
     {0},
 };

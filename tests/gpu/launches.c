@@ -227,7 +227,7 @@ static void plan_reductions(const clt_caps *caps)
             clt_value *x = clt_input(g, "x0", CLT_F32, 4, shapes[i].dims);
             clt_value *y =
                 (max ? clt_reduce_max : clt_reduce_mean)(x, shapes[i].axes, shapes[i].n_axes, 1);
-            plan_layer(g, y, &x, !max, caps);
+            plan_layer(g, y, &x, 1, caps);
         }
 }
 
@@ -262,6 +262,23 @@ static void plan_rows(const clt_caps *caps)
     }
 }
 
+/* Transpositions, and chains with operands that repeat. */
+static void plan_moves(const clt_caps *caps)
+{
+    for (int odd = 0; odd < 2; odd++) {
+        clt_graph *g;
+        clt_value *x[3];
+        OK(clt_graph_create(&g));
+        x[0] = clt_input(g, "x0", CLT_F32, 3, (int64_t[]){CLT_BATCH, 128 + odd, 64});
+        plan_layer(g, clt_transpose(x[0], (int[]){0, 2, 1}), x, 1, caps);
+        OK(clt_graph_create(&g));
+        x[0] = clt_input(g, "x0", CLT_F32, 4, (int64_t[]){CLT_BATCH, 64, 8, 8 + odd});
+        x[1] = clt_input(g, "x1", CLT_F32, 4, (int64_t[]){1, 64, 1, 1});
+        x[2] = clt_input(g, "x2", CLT_F32, 4, (int64_t[]){CLT_BATCH, 64, 8, 8 + odd});
+        plan_layer(g, clt_gelu(clt_add(clt_mul(x[0], x[1]), x[2])), x, 3, caps);
+    }
+}
+
 /* The update at the end of a step is no part of a plan: exec/update.c. */
 static void print_update(const clt_caps *caps)
 {
@@ -283,6 +300,7 @@ int main(int argc, char **argv)
         plan_convolutions(&devices[i]);
         plan_reductions(&devices[i]);
         plan_rows(&devices[i]);
+        plan_moves(&devices[i]);
         print_update(&devices[i]);
         return 0;
     }

@@ -116,6 +116,8 @@ static const struct shapes {
     {{2, 2}, {{-2, 3}, {1, 3}}, 3},
     {{2, 2}, {{CLT_BATCH, 3}, {CLT_BATCH, 3}}, 1},
     {{4, 4}, {{CLT_BATCH, 2, 3, 3}, {1, 2, 1, 1}}, 17},
+    {{4, 4}, {{CLT_BATCH, 2, 3, 4}, {1, 2, 1, 1}}, 3},
+    {{2, 1}, {{CLT_BATCH, 36}, {36}}, 3},
 };
 
 static void test_shapes(void **state)

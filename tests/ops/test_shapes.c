@@ -157,6 +157,7 @@ static const struct shape {
     {1, 3, {{17, 1, 19}}, 1, {TRANSPOSE, .permutation = {2, 0, 1}}},
     {1, 2, {{CLT_BATCH, 83}}, 67, {TRANSPOSE, .permutation = {1, 0}}},
     {1, 3, {{CLT_BATCH, 64, 33}}, 3, {TRANSPOSE, .permutation = {0, 2, 1}}},
+    {1, 3, {{CLT_BATCH, 36, 40}}, 2, {TRANSPOSE, .permutation = {0, 2, 1}}},
     {1, 4, {{CLT_BATCH, 18, 4, 5}}, 2, {TRANSPOSE, .permutation = {0, 2, 3, 1}}},
     {1, 8, {{2, 3, 2, 1, 2, 3, 2, 2}}, 1, {TRANSPOSE, .permutation = {7, 5, 3, 1, 0, 2, 4, 6}}},
     {2, 2, {{CLT_BATCH, 5}, {CLT_BATCH, 2}}, 3, {CONCAT, .axis = 1}},

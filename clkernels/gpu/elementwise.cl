@@ -1,0 +1,111 @@
+/*
+ * Statements, element by element, on GPUs: neighbouring work-items have neighbouring vectors of V
+ * elements. Options: N_IN (1 to 4 operands a, b, c, d) and BODY, made of LET(name,value) and
+ * OUT(value) over the operands, the numbers p0 .. p3 and the batch count n; T is the type of all but
+ * the numbers. V: 4 or 1. SPREAD: how many of the sizes n0 .. n5 are used, from the last on; 0:
+ * operands and result are stored alike. REPEAT: bit i: operand i is the same along n5.
+ *
+ * With SPREAD, operand a is read at the sum of i0 * a0 .. i5 * a5, i0 .. i5 being the index in the
+ * result.
+ */
+#if N_IN >= 2
+#define IF2(...) __VA_ARGS__
+#else
+#define IF2(...)
+#endif
+#if N_IN >= 3
+#define IF3(...) __VA_ARGS__
+#else
+#define IF3(...)
+#endif
+#if N_IN >= 4
+#define IF4(...) __VA_ARGS__
+#else
+#define IF4(...)
+#endif
+#define EACH(X) X(a, 1) IF2(X(b, 2)) IF3(X(c, 4)) IF4(X(d, 8))
+
+#define LET(name, value) const T name = value;
+#define OUT(value) return value;
+
+#define T float
+static inline float one(float a IF2(, float b) IF3(, float c) IF4(, float d), float p0, float p1, float p2,
+                 float p3, float n)
+{
+    BODY
+}
+#undef T
+
+#if V == 4
+#define VEC float4
+#define T float4
+static inline float4 vector(float4 a IF2(, float4 b) IF3(, float4 c) IF4(, float4 d), float p0, float p1,
+                     float p2, float p3, float n)
+{
+    BODY
+}
+#undef T
+#else
+#define VEC float
+#define vector one
+#endif
+
+#define POINTERS                                                                                   \
+    global const float *a_base, long a_offset IF2(, global const float *b_base, long b_offset)     \
+        IF3(, global const float *c_base, long c_offset)                                           \
+            IF4(, global const float *d_base, long d_offset),                                      \
+        global float *out_base, long out_offset, long count, float p0, float p1, float p2,         \
+        float p3, int images
+
+#if !SPREAD
+
+kernel void flat(POINTERS)
+{
+    const long at = (long)get_global_id(0) * V;
+    const float n = (float)images;
+    if (at >= count)
+        return;
+#define POINT(x, bit) global const float *x = x##_base + x##_offset + at;
+    EACH(POINT)
+    global float *out = out_base + out_offset + at;
+#define LOAD(x) *(global const VEC *)(x)
+    if (V == 1 || at + V <= count) {
+        *(global VEC *)out =
+            vector(LOAD(a) IF2(, LOAD(b)) IF3(, LOAD(c)) IF4(, LOAD(d)), p0, p1, p2, p3, n);
+        return;
+    }
+    for (int i = 0; i < (int)(count - at); i++)
+        out[i] = one(a[i] IF2(, b[i]) IF3(, c[i]) IF4(, d[i]), p0, p1, p2, p3, n);
+}
+
+#else
+
+#define STRIDES(x, bit) , long x##0, long x##1, long x##2, long x##3, long x##4, long x##5
+
+/* The index's digits from the last on; `rest` keeps what is left. */
+#define DIGIT(k)                                                                                   \
+    const int i##k = SPREAD > 6 - k ? rest % (int)n##k : rest;                                     \
+    rest = SPREAD > 6 - k ? rest / (int)n##k : 0;
+
+kernel void spread(POINTERS, long n0, long n1, long n2, long n3, long n4, long n5 EACH(STRIDES))
+{
+    const int at = (int)get_global_id(0) * V;
+    const float n = (float)images;
+    if (at >= (int)count)
+        return;
+    int rest = at;
+    DIGIT(5) DIGIT(4) DIGIT(3) DIGIT(2) DIGIT(1) DIGIT(0)
+#define PLACE(x, bit)                                                                              \
+    global const float *x##_at = x##_base + x##_offset + i0 * x##0 + i1 * x##1 + i2 * x##2 +       \
+                                 i3 * x##3 + i4 * x##4 + i5 * x##5;                                \
+    VEC x;                                                                                         \
+    if (V == 1 || REPEAT & bit)                                                                    \
+        x = (VEC)(x##_at[0]);                                                                      \
+    else                                                                                           \
+        x = *(global const VEC *)x##_at;
+    EACH(PLACE)
+    *(global VEC *)(out_base + out_offset + at) =
+        vector(a IF2(, b) IF3(, c) IF4(, d), p0, p1, p2, p3, n);
+}
+
+#endif
