@@ -4,7 +4,9 @@
 
 #include "base/alloc.h"
 
-enum { CHUNK = 64, SHARES = 64 };
+/* Of clkernels/train/update.cl: floats of a work-item, most partial norms of a bucket; and of
+ * clkernels/gpu/update.cl: work-items of a group, floats and least rounds of each. */
+enum { CHUNK = 64, SHARES = 64, GPU_GROUP = 256, GPU_CHUNK = 4, GPU_ROUNDS = 4, GPU_SHARES = 512 };
 
 typedef enum kernel_index {
     K_SQUARE_SUM,
@@ -19,6 +21,7 @@ typedef enum kernel_index {
 struct clt_update {
     clt_replica *replica;
     clt_update_options options;
+    bool gpu; /* the kernels of clkernels/gpu/update.cl */
     cl_kernel kernels[N_KERNELS];
     cl_mem word, partials;
     int n_partials;     /* shares of all buckets together */
@@ -53,8 +56,13 @@ const char *clt_update_slot_name(clt_update_rule rule, int slot)
     return slot >= 0 && slot < clt_update_slots(rule) ? optimizers[rule].slots[slot] : NULL;
 }
 
-static int shares(const clt_bucket *bucket)
+static int shares(const clt_update *u, const clt_bucket *bucket)
 {
+    if (u->gpu) {
+        const int64_t share = (int64_t)GPU_GROUP * GPU_CHUNK * GPU_ROUNDS;
+        const int64_t count = (bucket->bytes / 4 + share - 1) / share;
+        return count < GPU_SHARES ? (int)count : GPU_SHARES;
+    }
     const int64_t chunks = bucket->bytes / 4 / CHUNK;
     return chunks < SHARES ? (int)chunks : SHARES;
 }
@@ -63,9 +71,10 @@ static clt_status make_kernels(clt_update *u)
 {
     static const char *const names[] = {"square_sum", "step_word", "loss_upstream", "add_to",
                                         "assign_state"};
+    const char *file = u->gpu ? "gpu/update.cl" : "train/update.cl";
     const char *options = u->replica->device->caps.fp64 ? "-DCLT_FP64" : "";
     for (int i = 0; i < N_KERNELS; i++)
-        CLT_TRY(clt_device_kernel(u->replica->device, "train/update.cl", options,
+        CLT_TRY(clt_device_kernel(u->replica->device, file, options,
                                   i < K_OPTIMIZER ? names[i] : optimizers[u->options.rule].kernel,
                                   &u->kernels[i]));
     return CLT_OK;
@@ -79,9 +88,11 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
         return CLT_OUT_OF_MEMORY;
     u->replica = replica;
     u->options = *options;
+    u->gpu = !clt_caps_is_cpu(&replica->device->caps) &&
+             replica->device->caps.max_work_group >= GPU_GROUP;
     for (int i = 0; i < replica->layout->n_buckets; i++)
         if (!replica->layout->buckets[i].state)
-            u->n_partials += shares(&replica->layout->buckets[i]);
+            u->n_partials += shares(u, &replica->layout->buckets[i]);
     clt_status status = make_kernels(u);
     if (status == CLT_OK)
         status = clt_device_buffer_create(replica->device, 16, CL_MEM_READ_WRITE, "the step's word",
@@ -173,10 +184,14 @@ static clt_status run(call *c, int64_t items, size_t local, const char *name)
     return CLT_OK;
 }
 
-/* Chunks a work-group: enough groups for all compute units, few enough to cost little. */
-static size_t group_size(int64_t chunks)
+/* Over the floats of a bucket; on CPUs, enough groups for all compute units, few enough to cost
+ * little. */
+static clt_status run_bucket(call *c, int64_t count, const char *name)
 {
-    return chunks >= 4096 ? 32 : chunks >= 256 ? 8 : 1;
+    if (c->update->gpu)
+        return run(c, count / GPU_CHUNK, GPU_GROUP, name);
+    const int64_t chunks = count / CHUNK;
+    return run(c, chunks, chunks >= 4096 ? 32 : chunks >= 256 ? 8 : 1, name);
 }
 
 clt_status clt_update_upstream(clt_update *u, clt_view weight, cl_mem upstream, int index,
@@ -202,7 +217,7 @@ clt_status clt_update_add_micro(clt_update *u)
         arg_buffer(&c, u->replica->gradients[i]);
         arg_buffer(&c, u->replica->micro_gradients[i]);
         arg_int(&c, count);
-        CLT_TRY(run(&c, count / CHUNK, group_size(count / CHUNK), "add_to"));
+        CLT_TRY(run_bucket(&c, count, "add_to"));
     }
     return CLT_OK;
 }
@@ -227,14 +242,15 @@ clt_status clt_update_word(clt_update *u)
     for (int i = 0; i < layout->n_buckets; i++) {
         if (layout->buckets[i].state)
             continue;
-        const int groups = shares(&layout->buckets[i]);
+        const int groups = shares(u, &layout->buckets[i]);
         call c = begin(u, K_SQUARE_SUM);
         arg_buffer(&c, u->replica->gradients[i]);
         arg_int(&c, layout->buckets[i].bytes / 4);
         arg_buffer(&c, u->partials);
         arg_int(&c, first);
         arg_int(&c, groups);
-        CLT_TRY(run(&c, groups, groups >= 16 ? 8 : 1, "square_sum"));
+        CLT_TRY(u->gpu ? run(&c, (int64_t)groups * GPU_GROUP, GPU_GROUP, "square_sum")
+                       : run(&c, groups, groups >= 16 ? 8 : 1, "square_sum"));
         first += groups;
     }
     call c = begin(u, K_WORD);
@@ -243,7 +259,7 @@ clt_status clt_update_word(clt_update *u)
     arg_float(&c, u->options.clip_norm);
     arg_int(&c, u->options.guard);
     arg_buffer(&c, u->word);
-    return run(&c, 1, 1, "step_word");
+    return run(&c, 1, u->gpu ? GPU_GROUP : 1, "step_word");
 }
 
 static clt_status fill_word(clt_update *u)
@@ -314,8 +330,7 @@ clt_status clt_update_apply(clt_update *u, double lr, int64_t step)
         arg_float(&c, u->options.weight_decay);
         arg_int(&c, decoupled);
         optimizer_args(&c, i, step);
-        CLT_TRY(
-            run(&c, count / CHUNK, group_size(count / CHUNK), optimizers[u->options.rule].name));
+        CLT_TRY(run_bucket(&c, count, optimizers[u->options.rule].name));
     }
     return CLT_OK;
 }
@@ -334,5 +349,5 @@ clt_status clt_update_assign(clt_update *u, clt_view value, clt_view state, int6
     arg_buffer(&c, state.buffer);
     arg_long(&c, state.offset / 4);
     arg_int(&c, bytes / 4);
-    return run(&c, bytes / 4, 1, "assign_state");
+    return run(&c, bytes / 4, u->gpu ? GPU_GROUP : 1, "assign_state");
 }

@@ -1,6 +1,6 @@
 /*
  * The end of a step on one device: the step's word, and the optimizer over all buckets. The kernels
- * are clkernels/train/update.cl.
+ * are clkernels/train/update.cl, on GPUs gpu/update.cl.
  */
 #ifndef CLT_EXEC_UPDATE_H
 #define CLT_EXEC_UPDATE_H

@@ -215,6 +215,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 
 const clt_variant clt_pool2d_variants[] = {
     {"lanes", clt_accepts_lanes, emit_lanes},
+    {"vectors_gpu", clt_pool2d_gpu_accepts, clt_pool2d_gpu},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };

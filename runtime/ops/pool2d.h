@@ -21,6 +21,10 @@ double clt_pool2d_flops_grad(const clt_node *node, int64_t n);
 /* WANT where the operand can lie in LANES. */
 int clt_pool2d_lanes(const clt_node *node);
 
+/* The variant for GPUs, in pool2d_gpu.c. */
+bool clt_pool2d_gpu_accepts(const clt_node *node, const clt_target *target, char *why);
+void clt_pool2d_gpu(const clt_node *node, const clt_target *target, clt_program *program);
+
 /* The variants of all four. */
 extern const clt_variant clt_pool2d_variants[];
 

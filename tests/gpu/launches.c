@@ -262,6 +262,25 @@ static void plan_rows(const clt_caps *caps)
     }
 }
 
+/* Pooling of LeNet, ResNet and Inception, with rows that float4 fits and does not. */
+static void plan_pooling(const clt_caps *caps)
+{
+    static const int shapes[][4] = {{24, 2, 2, 0}, {112, 3, 2, 1}, {35, 3, 2, 0}};
+    for (size_t i = 0; i < (with_tiles ? 3 : 2); i++)
+        for (int mean = 0; mean < 2; mean++) {
+            const int *s = shapes[i];
+            clt_pool2d_options o;
+            clt_graph *g;
+            clt_pool2d_options_init(&o);
+            o.kernel[0] = o.kernel[1] = s[1];
+            o.stride[0] = o.stride[1] = s[2];
+            o.padding[0] = o.padding[1] = s[3];
+            OK(clt_graph_create(&g));
+            clt_value *x = clt_input(g, "x0", CLT_F32, 4, (int64_t[]){CLT_BATCH, 64, s[0], s[0]});
+            plan_layer(g, (mean ? clt_avg_pool2d : clt_max_pool2d)(x, &o), &x, 1, caps);
+        }
+}
+
 /* Transpositions, and chains with operands that repeat. */
 static void plan_moves(const clt_caps *caps)
 {
@@ -285,7 +304,8 @@ static void print_update(const clt_caps *caps)
     static const char *const names[] = {"square_sum",   "step_word", "loss_upstream", "add_to",
                                         "assign_state", "sgd",       "momentum",      "adam"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        printf("train/update.cl\t%s\t%s\t64\n", caps->fp64 ? "-DCLT_FP64" : "", names[i]);
+        printf("gpu/update.cl\t%s\t%s\t%d\n", caps->fp64 ? "-DCLT_FP64" : "", names[i],
+               strcmp(names[i], "loss_upstream") ? 256 : 1);
 }
 
 int main(int argc, char **argv)
@@ -301,6 +321,7 @@ int main(int argc, char **argv)
         plan_reductions(&devices[i]);
         plan_rows(&devices[i]);
         plan_moves(&devices[i]);
+        plan_pooling(&devices[i]);
         print_update(&devices[i]);
         return 0;
     }

@@ -6,12 +6,16 @@
 
 #include <jansson.h>
 
+#include "device/device.h"
 #include "support/devices.h"
 #include <cltrain/cltrain.h>
 
 enum { PARAMETERS = 3, UPDATES = 6, MOST = 64 };
 
 static clt_runtime *runtime;
+
+/* Devices get the kernels that a GPU would. */
+static bool as_gpu;
 
 static void ok(clt_status status)
 {
@@ -59,6 +63,8 @@ static lab lab_open(const char *list, const clt_tensors *golden, const char *pre
     lab l;
     clt_graph *graph;
     ok(clt_devices_open(runtime, list, NULL, &l.devices, &l.n));
+    for (int d = 0; as_gpu && d < l.n; d++)
+        l.devices[d]->caps.kind = CLT_KIND_GPU;
     ok(clt_graph_create(&graph));
     for (int p = 0; p < PARAMETERS; p++) {
         const clt_tensor *start = golden_find(golden, prefix, names[p]);
@@ -175,6 +181,14 @@ static void test_one_device(void **state)
     check_on(clt_test_devices("pocl"));
 }
 
+static void test_as_gpu(void **state)
+{
+    (void)state;
+    as_gpu = true;
+    check_on(clt_test_devices("pocl"));
+    as_gpu = false;
+}
+
 static void test_two_devices(void **state)
 {
     (void)state;
@@ -257,6 +271,46 @@ static void test_decoupled(void **state)
     clt_tensors_close(golden);
 }
 
+/* The norm of a gradient that several work-groups of a GPU sum up. */
+static void test_long_norm(void **state)
+{
+    enum { LONG = 9001 };
+    const char *list = clt_test_devices("pocl");
+    lab l = {0};
+    clt_graph *graph;
+    clt_step_result result;
+    clt_trainer_options options;
+    (void)state;
+    ok(clt_devices_open(runtime, list, NULL, &l.devices, &l.n));
+    for (int d = 0; d < l.n; d++)
+        l.devices[d]->caps.kind = CLT_KIND_GPU;
+    ok(clt_graph_create(&graph));
+    clt_value *p = clt_parameter(graph, "p", 1, (int64_t[]){LONG}, (clt_init){0});
+    clt_output_gradient(clt_output(clt_copy(p), "copy"), "g");
+    ok(clt_store_create(graph, l.devices, l.n, 1, &l.store));
+    clt_trainer_options_init(&options);
+    options.batch = l.n;
+    ok(clt_trainer_create(graph, l.store, &options, &l.trainer));
+    clt_graph_destroy(graph);
+    static float gradient[LONG];
+    double squares = 0;
+    for (int i = 0; i < LONG; i++) {
+        gradient[i] = (float)(i % 83 - 41) / 64 / (float)l.n;
+        squares += (double)gradient[i] * gradient[i] * l.n * l.n;
+    }
+    const clt_feed feed = {"g", -1, gradient, NULL, 0};
+    clt_step_batch batch;
+    clt_step_batch_init(&batch);
+    batch.count = l.n;
+    batch.feeds = &feed;
+    batch.n_feeds = 1;
+    ok(clt_trainer_step(l.trainer, &batch, NULL));
+    ok(clt_trainer_result(l.trainer, 0, &result));
+    if (!(fabs(result.norm - sqrt(squares)) <= 1e-6 * sqrt(squares)))
+        fail_msg("the norm is %.9g, not %.9g", result.norm, sqrt(squares));
+    lab_close(&l);
+}
+
 static int open_runtime(void **state)
 {
     (void)state;
@@ -273,7 +327,8 @@ static int close_runtime(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_device), cmocka_unit_test(test_two_devices),
+        cmocka_unit_test(test_one_device), cmocka_unit_test(test_as_gpu),
+        cmocka_unit_test(test_long_norm),  cmocka_unit_test(test_two_devices),
         cmocka_unit_test(test_slots_move), cmocka_unit_test(test_decoupled)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
