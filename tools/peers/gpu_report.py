@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""The report of gpu-check.sh in Markdown: gpu_report.py FOLDER DEVICES COMMIT. FOLDER has what it found."""
+
+import datetime
+import json
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+
+
+def read(path):
+    return path.read_text().strip() if path.exists() else ""
+
+
+def driver():
+    """What the vendor's own tool says, if there is one."""
+    try:
+        return subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,clocks.max.sm,power.limit",
+                               "--format=csv,noheader"], check=True, capture_output=True, text=True).stdout.strip()  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def ours(folder):
+    """(command, row) of every benchmark that ran."""
+    for path in sorted(folder.glob("*.command"), key=lambda p: (re.sub(r"\d", "", p.stem), int("0" + re.sub(r"\D", "", p.stem)))):
+        result = json.loads(path.with_suffix(".json").read_text())
+        command = read(path)
+        if "rows" not in result:
+            seconds = result["step_seconds"]["median"]
+            yield command, {"name": "step", "median_seconds": seconds, "variant": f"{result['images_per_s']['median']:.0f} img/s"}
+        for row in result.get("rows", []):
+            yield command, row
+
+
+def peer_of(peers, command, name):
+    """The peer's seconds for a row of ours, or None."""
+    kind = "lenet" if command.startswith("train") else command
+    for row in peers.get("rows", []):
+        if row["of"] == kind and row["name"] == name:
+            return row["seconds"]
+    return None
+
+
+def main(folder, devices, commit):
+    folder = pathlib.Path(folder)
+    peers = json.loads(read(folder / "peers.json") or "{}")
+    print(f"# cltrain on {devices}\n")
+    print(f"{datetime.date.today()}, commit {commit}, {platform.platform()}\n")
+    for text in (driver(), read(folder / "devices.txt")):
+        if text:
+            print(f"```\n{text}\n```\n")
+    tests = read(folder / "tests.txt").splitlines()
+    passed = [line for line in tests if "tests passed" in line]
+    failed = [line.strip() for line in tests if re.search(r"\((Failed|Timeout|SEGFAULT|Subprocess aborted)\)", line)]
+    print("Tests: " + (passed[-1] if passed else "not run") + "\n")
+    for line in failed:
+        print(f"- {line}")
+    print(f"Peers: {read(folder / 'peers.txt')}\n")
+    print("| benchmark | kernel | variant | microseconds | GFLOP/s | GB/s | of the limit | peer, microseconds | peer / ours |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for command, row in ours(folder):
+        if command.startswith("conv") and row["name"] == "layout":
+            continue
+        seconds = row["median_seconds"]
+        other = peer_of(peers, command, row["name"])
+        cells = [command, row["name"], row.get("variant", ""), f"{seconds * 1e6:.1f}",
+                 f"{row['flops_per_s'] / 1e9:.0f}" if row.get("flops_per_s") else "",
+                 f"{row['bytes_per_s'] / 1e9:.0f}" if row.get("bytes_per_s") else "",
+                 f"{row['of_limit']:.2f}" if "of_limit" in row else "",
+                 f"{other * 1e6:.1f}" if other else "", f"{other / seconds:.2f}" if other else ""]  # fmt: skip
+        print("| " + " | ".join(cells) + " |")
+
+
+main(*sys.argv[1:])
