@@ -216,12 +216,12 @@ static void plan_reductions(const clt_caps *caps)
         int64_t dims[4];
         int n_axes, axes[3];
     } shapes[] = {
-        {{CLT_BATCH, 1, 1, 1024}, 1, {3}},  {{CLT_BATCH, 64, 12, 12}, 3, {0, 2, 3}},
-        {{CLT_BATCH, 64, 7, 7}, 2, {2, 3}}, {{CLT_BATCH, 1, 1, 1000}, 1, {0}},
-        {{4096, 1, 33, 3}, 1, {0}},         {{CLT_BATCH, 3, 31, 31}, 0, {0}},
+        {{CLT_BATCH, 1, 1, 1024}, 1, {3}}, {{CLT_BATCH, 64, 12, 12}, 3, {0, 2, 3}},
+        {{CLT_BATCH, 1, 1, 1000}, 1, {0}}, {{CLT_BATCH, 64, 7, 7}, 2, {2, 3}},
+        {{4096, 1, 33, 3}, 1, {0}},        {{CLT_BATCH, 3, 31, 31}, 0, {0}},
     };
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        for (int max = 0; max < (i < 2 ? 2 : 1); max++) {
+    for (size_t i = 0; i < (with_tiles ? sizeof shapes / sizeof *shapes : 3); i++)
+        for (int max = 0; max < (with_tiles || !i ? 2 : 1); max++) {
             clt_graph *g;
             OK(clt_graph_create(&g));
             clt_value *x = clt_input(g, "x0", CLT_F32, 4, shapes[i].dims);
@@ -236,7 +236,7 @@ static void plan_rows(const clt_caps *caps)
 {
     static const int64_t shapes[][3] = {
         {CLT_BATCH, 1000, 1}, {CLT_BATCH, 50257, 1}, {CLT_BATCH, 32768, 1}, {CLT_BATCH, 21, 64}};
-    for (size_t i = 0; i < (with_tiles ? sizeof shapes / sizeof *shapes : 2); i++)
+    for (size_t i = 0; i < (with_tiles ? sizeof shapes / sizeof *shapes : 1); i++)
         for (int kind = 0; kind < 4; kind++) {
             clt_graph *g;
             OK(clt_graph_create(&g));
@@ -266,7 +266,7 @@ static void plan_rows(const clt_caps *caps)
 static void plan_pooling(const clt_caps *caps)
 {
     static const int shapes[][4] = {{24, 2, 2, 0}, {112, 3, 2, 1}, {35, 3, 2, 0}};
-    for (size_t i = 0; i < (with_tiles ? 3 : 2); i++)
+    for (size_t i = 0; i < (with_tiles ? 3 : 1); i++)
         for (int mean = 0; mean < 2; mean++) {
             const int *s = shapes[i];
             clt_pool2d_options o;
@@ -284,7 +284,7 @@ static void plan_pooling(const clt_caps *caps)
 /* Transpositions, and chains with operands that repeat. */
 static void plan_moves(const clt_caps *caps)
 {
-    for (int odd = 0; odd < 2; odd++) {
+    for (int odd = 0; odd < 1 + with_tiles; odd++) {
         clt_graph *g;
         clt_value *x[3];
         OK(clt_graph_create(&g));
