@@ -47,9 +47,12 @@ kernel void clt_fma_peak(global float *out, int rounds)
 kernel void clt_copy(global const float *from, global float *to, int chunk)
 {
 #if CPU
-    const long first = (long)get_global_id(0) * chunk;
+    /* Not by vloadN and vstoreN, which PoCL makes of pieces. */
+    typedef VEC vec_anywhere __attribute__((aligned(4)));
+    const long first = (long)get_global_id(0) * chunk * VW;
     for (int i = 0; i < chunk; i++)
-        VSTORE(VLOAD(first + i, from), first + i, to);
+        *(global vec_anywhere *)(to + first + i * VW) =
+            *(global const vec_anywhere *)(from + first + i * VW);
 #else
     const long step = get_global_size(0);
     long at = get_global_id(0);

@@ -44,26 +44,10 @@ INLINE T compute(EACH_AS_ARGUMENT(OPERAND), float p0, float p1, float p2, float 
 
 /* A whole vector of an operand, or its last `rest` elements. */
 #define WHOLE(x, bit) (SPLAT & bit ? x##_splat : LOAD(x + i))
-#define PART(x, bit) (SPLAT & bit ? x##_splat : load_part(x + i, rest))
+#define PART(x, bit) (SPLAT & bit ? x##_splat : clt_load_part(x + i, rest, 0.0f))
 #define FETCH(x, bit)                                                                              \
     if (!(SPLAT & bit))                                                                            \
         PREFETCH(x + i + AHEAD);
-
-INLINE vecf load_part(global const float *from, int rest)
-{
-    float lane[VW] = {0};
-    for (int l = 0; l < rest; l++)
-        lane[l] = from[l];
-    return *(private vecf_anywhere *)lane;
-}
-
-INLINE void store_part(vecf v, global float *to, int rest)
-{
-    float lane[VW];
-    *(private vecf_anywhere *)lane = v;
-    for (int l = 0; l < rest; l++)
-        to[l] = lane[l];
-}
 
 #define POINTER(x, bit) global const float *x##_base, long x##_offset
 #define STRIDES(x, bit) , long x##0, long x##1, long x##2, long x##3, long x##4, long x##5
@@ -101,7 +85,7 @@ KERNEL void runs(EACH_AS_ARGUMENT(POINTER), global float *out, long out_offset, 
         }
         if (i < run) {
             const int rest = (int)(run - i);
-            store_part(compute(EACH_AS_ARGUMENT(PART), p0, p1, p2, p3, n), out + at + i, rest);
+            clt_store_part(compute(EACH_AS_ARGUMENT(PART), p0, p1, p2, p3, n), out + at + i, rest);
         }
         at += run;
         i5 = 0;

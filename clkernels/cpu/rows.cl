@@ -13,23 +13,6 @@
 #define SIDE 4
 #define STEP (SIDE * VW)
 
-/* A row's last elements, fewer than a vector, and `fill` in the lanes beyond them. */
-INLINE vecf load_rest(global const float *x, int c, int C, float fill)
-{
-    float lane[VW];
-    for (int l = 0; l < VW; l++)
-        lane[l] = c + l < C ? x[c + l] : fill;
-    return *(private vecf_anywhere *)lane;
-}
-
-INLINE void store_rest(vecf v, global float *x, int c, int C)
-{
-    float lane[VW];
-    *(private vecf_anywhere *)lane = v;
-    for (int l = 0; c + l < C; l++)
-        x[c + l] = lane[l];
-}
-
 /* The larger one; a NaN in `b` is passed over, and left to the exponentials. */
 #define LARGER(a, b) select(a, b, (a) < (b))
 
@@ -65,7 +48,7 @@ INLINE float largest_of(global const float *x, int C)
         most[0] = LARGER(most[0], v);
     }
     if (c < C) {
-        const vecf v = load_rest(x, c, C, -INFINITY);
+        const vecf v = clt_load_part(x + c, C - c, -INFINITY);
         most[0] = LARGER(most[0], v);
     }
     most[0] = LARGER(most[0], most[1]);
@@ -83,7 +66,7 @@ INLINE float exp_sum(global const float *x, int C, float largest)
         sum = fma(e, scale, sum);
     }
     if (c < C) {
-        const vecf e = clt_exp_split(load_rest(x, c, C, -INFINITY) - largest, &scale);
+        const vecf e = clt_exp_split(clt_load_part(x + c, C - c, -INFINITY) - largest, &scale);
         sum = fma(e, scale, sum);
     }
     return clt_sum_lanes(sum);
@@ -102,8 +85,8 @@ INLINE float store_exps(global const float *x, global float *y, int C, float lar
         sum += e;
     }
     if (c < C) {
-        const vecf e = clt_exp_split(load_rest(x, c, C, -INFINITY) - largest, &scale) * scale;
-        store_rest(e, y, c, C);
+        const vecf e = clt_exp_split(clt_load_part(x + c, C - c, -INFINITY) - largest, &scale) * scale;
+        clt_store_part(e, y + c, C - c);
         sum += e;
     }
     return clt_sum_lanes(sum);
@@ -190,9 +173,9 @@ KERNEL void softmax_grad(global const float *y, long y_offset, global const floa
             STORE(LOAD(y + c) * (LOAD(dy + c) - sum), dx + c);
         }
         if (c < C) {
-            const vecf at_y = load_rest(y, c, C, 0.0f), at_dy = load_rest(dy, c, C, 0.0f);
-            store_rest(is_log ? fma(clt_exp(at_y), (vecf)-sum, at_dy) : at_y * (at_dy - sum), dx, c,
-                       C);
+            const vecf at_y = clt_load_part(y + c, C - c, 0.0f), at_dy = clt_load_part(dy + c, C - c, 0.0f);
+            clt_store_part(is_log ? fma(clt_exp(at_y), (vecf)-sum, at_dy) : at_y * (at_dy - sum),
+                           dx + c, C - c);
         }
     }
 }

@@ -99,6 +99,43 @@ static void emit_rows(const clt_node *node, const clt_target *target, clt_progra
     clt_rows_cpu_range(program, target, rows, columns);
 }
 
+/* The elements are not neighbours, but vectors of them are. */
+static bool accepts_columns(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_softmax_attr *attr = node->attr;
+    const clt_type *x = &node->in[0]->type;
+    const int width = target->caps->vector_width;
+    const int64_t inner = clt_dim(clt_dims_product(x, attr->axis + 1, x->rank), target->max_batch);
+    if (!clt_caps_is_cpu(target->caps))
+        return clt_decline(why, "made for CPUs");
+    if (!clt_all_plain(node))
+        return clt_decline(why, "values lie in lanes");
+    if (width != 4 && width != 8 && width != 16)
+        return clt_decline(why, "vectors of %d floats", width);
+    if (inner < width)
+        return clt_decline(why, "%lld neighbours", (long long)inner);
+    return true;
+}
+
+static void emit_columns(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    enum { VECTORS = 4 }; /* of a work-item, as in the kernel file */
+    const clt_softmax_attr *attr = node->attr;
+    const clt_type *x = &node->in[0]->type;
+    const clt_extent inner = clt_extent_dim(clt_dims_product(x, attr->axis + 1, x->rank));
+    const int width = target->caps->vector_width;
+    clt_launch_begin(program, "cpu/softmax.cl", node->n_in > 1 ? "softmax_grad" : "softmax",
+                     "-DVW=%d", width);
+    for (int i = 0; i < node->n_in; i++)
+        clt_arg_in(program, i);
+    clt_arg_out(program, 0);
+    clt_arg_int(program, clt_fixed(x->dims[attr->axis]));
+    clt_arg_int(program, inner);
+    clt_arg_int(program, clt_fixed(is_log(node)));
+    clt_range3(program, clt_extent_ceil(inner, VECTORS * width, 1),
+               clt_extent_dim(clt_dims_product(x, 0, attr->axis)), clt_fixed(1), 1, 1, 1);
+}
+
 static bool accepts_gpu(const clt_node *node, const clt_target *target, char *why)
 {
     const clt_softmax_attr *attr = node->attr;
@@ -121,6 +158,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
 
 static const clt_variant variants[] = {
     {"rows_cpu", accepts_rows, emit_rows},
+    {"columns_cpu", accepts_columns, emit_columns},
     {"rows_gpu", accepts_gpu, emit_gpu},
     {"portable", NULL, emit_portable},
     {0},

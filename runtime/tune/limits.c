@@ -77,6 +77,16 @@ static clt_status measure_copy(clt_device *device, cl_mem from, cl_mem to, doubl
     return CLT_OK;
 }
 
+/* Memory that was never written may be one page of zeros, or none at all. */
+static clt_status touch(clt_device *device, cl_mem buffer)
+{
+    const cl_float one = 1;
+    CLT_CL(
+        clEnqueueFillBuffer(device->queue, buffer, &one, sizeof one, 0, COPY_BYTES, 0, NULL, NULL),
+        "clEnqueueFillBuffer", device);
+    return CLT_OK;
+}
+
 clt_status clt_device_measure_limits(clt_device *device, clt_limits *limits)
 {
     cl_mem from, to;
@@ -86,7 +96,11 @@ clt_status clt_device_measure_limits(clt_device *device, clt_limits *limits)
         clt_device_buffer_create(device, COPY_BYTES, CL_MEM_READ_WRITE, "copy's target", &to);
     if (status == CLT_OK) {
         clt_limits found = {0};
-        status = measure_fma(device, to, &found.flops);
+        status = touch(device, from);
+        if (status == CLT_OK)
+            status = touch(device, to);
+        if (status == CLT_OK)
+            status = measure_fma(device, to, &found.flops);
         if (status == CLT_OK)
             status = measure_copy(device, from, to, &found.copy_bytes);
         if (status == CLT_OK)

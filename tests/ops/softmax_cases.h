@@ -22,6 +22,7 @@ static const struct softmax_shape {
     {3, 2, {CLT_BATCH, 3, 37}, 5},
     {2, 1, {CLT_BATCH, 2113}, 3},
     {2, 1, {CLT_BATCH, 4100}, 2},
+    {3, 1, {CLT_BATCH, 5, 91}, 3},
 };
 
 static inline int softmax_axis(const op_case *c)

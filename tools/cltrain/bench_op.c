@@ -51,6 +51,11 @@ static clt_value *build_softmax(clt_graph *g)
     return clt_softmax(trained(g, matrix(g, "x")), 1);
 }
 
+static clt_value *build_softmax_channels(clt_graph *g)
+{
+    return clt_softmax(trained(g, images(g, "x")), 1);
+}
+
 static clt_value *build_cross_entropy(clt_graph *g)
 {
     const int64_t batch = CLT_BATCH;
@@ -102,6 +107,7 @@ static const case_row cases[] = {
     {"add", build_add, 0, 0},
     {"chain", build_chain, 0, 0},
     {"softmax", build_softmax, 1, 0},
+    {"softmax_channels", build_softmax_channels, 1, 0},
     {"cross_entropy", build_cross_entropy, 1, 0},
     {"max_pool2d", build_max_pool, 1, 0},
     {"avg_pool2d", build_avg_pool, 1, 0},
