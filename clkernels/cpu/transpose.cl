@@ -46,7 +46,7 @@ typedef float4 quarter_anywhere __attribute__((aligned(4)));
 #define GROUPS 4
 #endif
 
-/* Past the caches, for addresses at whole vectors. */
+/* Past the caches, for addresses at whole vectors. The parts of a cache's line belong together. */
 #if defined(CLT_BUILTINS) && STREAM
 #define STORE_PAST(v, p) __builtin_nontemporal_store(v, (global vecf *)(p))
 #define END_STREAM __sync_synchronize();
@@ -67,12 +67,26 @@ typedef float4 quarter_anywhere __attribute__((aligned(4)));
         PUT(HIGH_PAIRS(ab2, cd2), to + (4 * g + 3) * n2);                                          \
     }
 
-#define BLOCKS(PUT)                                                                                \
+/* The same of LINE / LANES such blocks below each other, whose rows follow on each other. */
+#define LINE 16
+#define FOUR_LINES(g, PUT, s)                                                                      \
+    {                                                                                              \
+        FOUR_COLUMNS(g, PUT, s)                                                                    \
+        for (int l = LANES; l < LINE; l += LANES) {                                                \
+            from += LANES * ROW;                                                                   \
+            to += LANES;                                                                           \
+            FOUR_COLUMNS(g, PUT, s)                                                                \
+        }                                                                                          \
+        from -= (LINE - LANES) * ROW;                                                              \
+        to -= LINE - LANES;                                                                        \
+    }
+
+#define BLOCKS(FOUR, PUT, STEP)                                                                    \
     for (int i1 = 0; i1 < whole1; i1 += LANES)                                                     \
-        for (int i2 = 0; i2 < whole2; i2 += LANES) {                                               \
+        for (int i2 = 0; i2 < whole2; i2 += STEP) {                                                \
             private const float *from = tile + i2 * ROW + i1;                                      \
             global float *to = out + i1 * n2 + i2;                                                 \
-            FOR_A(GROUPS, FOUR_COLUMNS, PUT, 0)                                                    \
+            FOR_A(GROUPS, FOUR, PUT, 0)                                                            \
         }
 
 KERNEL void transpose(global const float *x, long x_offset, global float *out, long out_offset,
@@ -94,11 +108,11 @@ KERNEL void transpose(global const float *x, long x_offset, global float *out, l
         for (int i1 = whole1; i1 < width; i1++)
             to[i1] = x[i1];
     }
-    if (n2 % LANES == 0 && (ulong)out % sizeof(vecf) == 0) {
-        BLOCKS(STORE_PAST)
+    if (STREAM && n2 % LINE == 0 && (ulong)out % (LINE * sizeof(float)) == 0) {
+        BLOCKS(FOUR_LINES, STORE_PAST, LINE)
         END_STREAM
     } else {
-        BLOCKS(STORE)
+        BLOCKS(FOUR_COLUMNS, STORE, LANES)
     }
     for (int i1 = 0; i1 < width; i1++)
         for (int i2 = i1 < whole1 ? whole2 : 0; i2 < height; i2++)
