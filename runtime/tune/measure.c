@@ -32,7 +32,7 @@ static clt_status measure_node(bench *b, const clt_measure_options *o, clt_node_
     clt_timing timing;
     char type[CLT_TYPE_TEXT];
     CLT_TRY(clt_time_blocks(b->lab.device, enqueue_node, b, o->blocks, o->seconds, o->before,
-                            o->user, &timing));
+                            o->user, o->warm != 0, &timing));
     *out = (clt_node_time){.backward = pn->node->backward,
                            .flops = clt_node_flops(pn->node, o->batch),
                            .bytes = clt_node_bytes(pn->node, o->batch),

@@ -19,10 +19,11 @@ clt_status clt_time_calls(clt_device *device, clt_status (*enqueue)(void *user),
                           int blocks, double seconds, clt_timing *timing);
 
 /* The same; `before`, if it is not NULL, is called before each block, outside of its time, with the
- * number of calls in a block, and returns the number to make instead. */
+ * number of calls in a block, and returns the number to make instead. `warm`: a block that is not
+ * timed follows it. */
 clt_status clt_time_blocks(clt_device *device, clt_status (*enqueue)(void *user), void *user,
                            int blocks, double seconds, int (*before)(void *user, int calls),
-                           void *before_user, clt_timing *timing);
+                           void *before_user, bool warm, clt_timing *timing);
 
 /* Floating-point operations of a node for a batch of n; bytes of its operands and results, once
  * each. */

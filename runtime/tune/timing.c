@@ -35,7 +35,7 @@ static int compare(const void *a, const void *b)
 
 clt_status clt_time_blocks(clt_device *device, clt_status (*enqueue)(void *user), void *user,
                            int blocks, double seconds, int (*before)(void *user, int calls),
-                           void *before_user, clt_timing *timing)
+                           void *before_user, bool warm, clt_timing *timing)
 {
     double times[MOST_BLOCKS], spent;
     int calls = 1;
@@ -55,6 +55,8 @@ clt_status clt_time_blocks(clt_device *device, clt_status (*enqueue)(void *user)
     for (int b = 0; b < blocks; b++) {
         if (before)
             calls = before(before_user, calls);
+        if (warm)
+            CLT_TRY(run(device, enqueue, user, calls, &times[b]));
         CLT_TRY(run(device, enqueue, user, calls, &times[b]));
         times[b] /= calls;
     }
@@ -67,7 +69,7 @@ clt_status clt_time_blocks(clt_device *device, clt_status (*enqueue)(void *user)
 clt_status clt_time_calls(clt_device *device, clt_status (*enqueue)(void *user), void *user,
                           int blocks, double seconds, clt_timing *timing)
 {
-    return clt_time_blocks(device, enqueue, user, blocks, seconds, NULL, NULL, timing);
+    return clt_time_blocks(device, enqueue, user, blocks, seconds, NULL, NULL, false, timing);
 }
 
 double clt_node_flops(const clt_node *node, int64_t n)

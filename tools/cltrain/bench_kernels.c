@@ -64,18 +64,19 @@ static double time_rival(const rival *o, int runs)
     return now() - began;
 }
 
-/* Its threads spin for some 30 ms after the last call: ours begin when they have gone to sleep. */
+/* Its threads spin for 2^28 cycles after the last call: ours begin when they have gone to sleep.
+ * Both are warmed with a block that is not timed. */
 static int before_block(void *user, int runs)
 {
     rival *o = user;
-    const struct timespec pause = {.tv_nsec = 60000000};
+    const struct timespec pause = {.tv_nsec = 250000000};
     if (!o->runs) {
         double spent = time_rival(o, 1);
         for (o->runs = 1; (spent = time_rival(o, o->runs)) < 0.05 && o->runs < 1 << 20;)
             o->runs *= 2;
         o->runs = (int)(o->runs * (spent > 0.1 ? 1 : 0.1 / spent));
     }
-    time_rival(o, 1);
+    time_rival(o, o->runs);
     if (o->count < (int)(sizeof o->times / sizeof *o->times))
         o->times[o->count++] = time_rival(o, o->runs) / o->runs;
     nanosleep(&pause, NULL);
@@ -136,6 +137,7 @@ static int time_gemm(const bench_report *r, const clt_graph *graph, rival *other
     if (other) {
         options.before = before_block;
         options.user = other;
+        options.warm = 1;
     }
     const clt_status status =
         clt_measure_graph(graph, r->device->devices[0], &options, times, count);

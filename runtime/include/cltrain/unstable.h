@@ -81,6 +81,7 @@ typedef struct clt_measure_options {
      * measured at once, each on a thread of its own, the threads can meet in it. */
     int (*before)(void *user, int runs);
     void *user;
+    int warm; /* 0; 1: runs of a block that is not timed come between `before` and each block */
 } clt_measure_options;
 
 CLT_API void clt_measure_options_init(clt_measure_options *options);
