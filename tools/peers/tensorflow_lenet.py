@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Times TensorFlow on LeNet and Fashion-MNIST, as torch_lenet.py times PyTorch. Run by hand.
+
+    tensorflow_lenet.py [--jit] [--threads 2] [--steps 30] [--runs 15]
+
+One JSON object on standard output, of the same fields. The whole set lies in memory as f32, images with channels last; a
+step is one tf.function of a batch's indices: gather, forward, gradients and the update of plain SGD. --jit compiles that
+function with XLA. The loss is read once a stretch.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import resource
+import statistics
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+
+def load_idx(folder, name):
+    path = os.path.join(folder, name)
+    with open(path, "rb") if os.path.exists(path) else gzip.open(path + ".gz", "rb") as file:
+        data = file.read()
+    rank = data[3]
+    return np.frombuffer(data, np.uint8, offset=4 + 4 * rank).reshape(np.frombuffer(data, ">i4", rank, 4))
+
+
+def uniform(shape, fan_in):
+    """As PyTorch initialises weights and biases."""
+    return tf.Variable(tf.random.uniform(shape, -fan_in**-0.5, fan_in**-0.5))
+
+
+class Trainer:
+    def __init__(self, options):
+        tf.random.set_seed(options.seed)
+        self.options = options
+        images = load_idx(options.data, "train-images-idx3-ubyte")
+        self.images = tf.constant(images[..., None].astype(np.float32) / 255)
+        self.labels = tf.constant(load_idx(options.data, "train-labels-idx1-ubyte").astype(np.int32))
+        self.random = np.random.default_rng(options.seed)
+        self.parameters = [
+            uniform([3, 3, 1, 20], 9), uniform([20], 9),
+            uniform([5, 5, 20, 50], 500), uniform([50], 500),
+            uniform([800, 128], 800), uniform([128], 800),
+            uniform([128, 10], 128), uniform([10], 128),
+        ]  # fmt: skip
+        self.step = tf.function(self.train, jit_compile=options.jit)
+
+    def loss(self, x, y):
+        w1, b1, w2, b2, w3, b3, w4, b4 = self.parameters
+        x = tf.nn.avg_pool2d(tf.nn.relu(tf.nn.conv2d(x, w1, 1, "VALID") + b1), 2, 2, "VALID")
+        x = tf.nn.avg_pool2d(tf.nn.relu(tf.nn.conv2d(x, w2, 1, "VALID") + b2), 2, 2, "VALID")
+        x = tf.nn.relu(tf.reshape(x, [-1, 800]) @ w3 + b3)
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, x @ w4 + b4))
+
+    def train(self, index):
+        x, y = tf.gather(self.images, index), tf.gather(self.labels, index)
+        with tf.GradientTape() as tape:
+            loss = self.loss(x, y)
+        for parameter, gradient in zip(self.parameters, tape.gradient(loss, self.parameters)):
+            parameter.assign_sub(self.options.lr * gradient)
+        return loss
+
+    def stretch(self, steps):
+        """Images, seconds and processor seconds of that many steps of whole batches."""
+        done, batch = 0, self.options.batch
+        begin, cpu = time.perf_counter(), time.process_time()
+        while done < steps:
+            order = self.random.permutation(len(self.labels)).astype(np.int32)
+            for at in range(0, min(len(order) - batch + 1, (steps - done) * batch), batch):
+                loss = self.step(tf.constant(order[at : at + batch]))
+                done += 1
+        assert np.isfinite(loss.numpy())
+        return done * batch, time.perf_counter() - begin, time.process_time() - cpu
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--lr", type=float, default=0.2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument("--jit", action="store_true")
+    options = parser.parse_args()
+    tf.config.threading.set_intra_op_parallelism_threads(options.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    trainer = Trainer(options)
+    begin = time.perf_counter()
+    trainer.stretch(1)
+    first = time.perf_counter() - begin
+    trainer.stretch(20)
+    rates, cpu_rates = [], []
+    for _ in range(options.runs):
+        images, seconds, cpu_seconds = trainer.stretch(options.steps)
+        rates.append(images / seconds)
+        cpu_rates.append(images / cpu_seconds)
+    print(json.dumps({
+        "what": "speed", "tensorflow": tf.__version__, "threads": options.threads, "batch": options.batch,
+        "jit": options.jit, "images_per_s": round(statistics.median(rates)), "best": round(max(rates)),
+        "images_per_cpu_s": round(statistics.median(cpu_rates)), "runs": [round(r) for r in rates],
+        "first_step_s": round(first, 3),
+        "peak_rss_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
