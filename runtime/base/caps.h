@@ -53,8 +53,9 @@ typedef struct clt_tuning_entry {
     double seconds;       /* median of the measurement that decided */
     double plain_seconds; /* likewise, of what a plan takes without a record */
     char rejected[160];   /* candidates whose results were wrong, "VARIANT OPTIONS; ..." */
-    char files[96];       /* kernel files of the variant, with commas between them */
+    char files[192];      /* kernel files of all candidates, with commas between them */
     uint64_t source;      /* hash of their texts, clt_tuning_source */
+    uint64_t variants;    /* hash of the operator's variants, clt_variants_hash; 0: any */
     bool shipped;         /* came with the library, not from this machine's cache folder */
 } clt_tuning_entry;
 

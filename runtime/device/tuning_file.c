@@ -50,13 +50,15 @@ static json_t *pack(const clt_tuning_record *record)
     json_t *list = json_array();
     for (int i = 0; i < record->count; i++) {
         const clt_tuning_entry *e = &record->entries[i];
-        char source[20];
+        char source[20], variants[20];
         snprintf(source, sizeof source, "%016" PRIx64, e->source);
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:f, s:f, s:s, s:s, s:s}", "op",
-                                              e->op, "shape", e->shape_class, "variant", e->variant,
-                                              "options", e->options, "seconds", e->seconds,
-                                              "plain_seconds", e->plain_seconds, "rejected",
-                                              e->rejected, "files", e->files, "source", source));
+        snprintf(variants, sizeof variants, "%016" PRIx64, e->variants);
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s, s:s, s:s, s:f, s:f, s:s, s:s, s:s, s:s}", "op",
+                                        e->op, "shape", e->shape_class, "variant", e->variant,
+                                        "options", e->options, "seconds", e->seconds,
+                                        "plain_seconds", e->plain_seconds, "rejected", e->rejected,
+                                        "files", e->files, "source", source, "variants", variants));
     }
     const bool whole = json_array_size(list) == (size_t)record->count;
     json_t *root = whole ? json_pack("{s:i, s:s, s:s, s:o}", "version", FORMAT_VERSION, "device",
@@ -111,17 +113,23 @@ static bool take_text(const json_t *object, const char *key, char *out, size_t r
     return true;
 }
 
+static bool take_hash(const json_t *object, const char *key, uint64_t *out)
+{
+    char text[20], *end;
+    if (!take_text(object, key, text, sizeof text))
+        return false;
+    *out = strtoull(text, &end, 16);
+    return end != text && !*end;
+}
+
 static bool take_entry(const json_t *object, clt_tuning_entry *e)
 {
-    char source[20], *end;
     *e = (clt_tuning_entry){.seconds = json_number_value(json_object_get(object, "seconds")),
                             .plain_seconds =
                                 json_number_value(json_object_get(object, "plain_seconds"))};
-    if (!take_text(object, "source", source, sizeof source))
-        return false;
-    e->source = strtoull(source, &end, 16);
-    return !*end && take_text(object, "files", e->files, sizeof e->files) &&
-           isfinite(e->plain_seconds) && take_text(object, "op", e->op, sizeof e->op) &&
+    return take_hash(object, "source", &e->source) && take_hash(object, "variants", &e->variants) &&
+           take_text(object, "files", e->files, sizeof e->files) && isfinite(e->plain_seconds) &&
+           take_text(object, "op", e->op, sizeof e->op) &&
            take_text(object, "shape", e->shape_class, sizeof e->shape_class) &&
            take_text(object, "variant", e->variant, sizeof e->variant) &&
            take_text(object, "options", e->options, sizeof e->options) &&
@@ -198,7 +206,7 @@ uint64_t clt_tuning_source(const char *files)
 {
     uint64_t hash = 0;
     while (*files) {
-        char name[96];
+        char name[192];
         const size_t length = strcspn(files, ",");
         clt_str text = {0};
         snprintf(name, sizeof name, "%.*s", (int)length, files);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/str.h"
 #include "ops/launch.h"
 #include "ops/ops.h"
@@ -29,6 +30,14 @@ static bool next_item(const char **text, item *out)
 static bool same(const char *from, const char *end, const char *name)
 {
     return strlen(name) == (size_t)(end - from) && !memcmp(from, name, (size_t)(end - from));
+}
+
+uint64_t clt_variants_hash(const clt_op *op)
+{
+    uint64_t hash = 0;
+    for (const clt_variant *v = op->variants; v && v->name; v++)
+        hash = clt_hash_text(v->name, hash);
+    return hash | 1;
 }
 
 const clt_variant *clt_variant_wanted(const clt_op *op, const char *variants)

@@ -36,7 +36,8 @@ typedef struct tuner {
     clt_tune_report *report;
     const clt_tune_limits *limits;
     double deadline;
-    int node; /* being measured */
+    int node;                                         /* being measured */
+    char files[sizeof((clt_tuning_entry *)0)->files]; /* kernel files of its candidates so far */
 } tuner;
 
 /* One class of shapes: the first node of it, and the time it takes now. */
@@ -140,7 +141,7 @@ static clt_status list_candidates(const tuner *t, const clt_plan_node *pn, candi
 
 static clt_tuning_entry entry_of(const clt_plan_node *pn, const candidate *c, double seconds)
 {
-    clt_tuning_entry entry = {.seconds = seconds};
+    clt_tuning_entry entry = {.seconds = seconds, .variants = clt_variants_hash(pn->node->op)};
     snprintf(entry.op, sizeof entry.op, "%s", pn->node->op->name);
     snprintf(entry.shape_class, sizeof entry.shape_class, "%s", pn->shape_class);
     snprintf(entry.variant, sizeof entry.variant, "%s", c->variant->name);
@@ -148,20 +149,17 @@ static clt_tuning_entry entry_of(const clt_plan_node *pn, const candidate *c, do
     return entry;
 }
 
-/* The kernel files of the node as it is planned now. */
-static void note_files(const tuner *t, clt_tuning_entry *entry)
+/* Adds the kernel files of the node as it is planned now to those of its class. */
+static void note_files(tuner *t)
 {
     const clt_program *program = &t->lab.plan->nodes[t->node].program;
-    entry->files[0] = '\0';
     for (int i = 0; i < program->n_launches; i++) {
         const char *file = program->launches[i].file;
-        const size_t used = strlen(entry->files);
-        /* A list that is cut short names fewer files than can make it stale. */
-        if (!strstr(entry->files, file) && used + strlen(file) + 2 < sizeof entry->files)
-            snprintf(entry->files + used, sizeof entry->files - used, "%s%s", used ? "," : "",
-                     file);
+        const size_t used = strlen(t->files);
+        /* A list that is cut short names fewer files than can make the measurement stale. */
+        if (!strstr(t->files, file) && used + strlen(file) + 2 < sizeof t->files)
+            snprintf(t->files + used, sizeof t->files - used, "%s%s", used ? "," : "", file);
     }
-    entry->source = clt_tuning_source(entry->files);
 }
 
 /* Plans with the candidate for the node's class, and gives its time and whether its result is that
@@ -173,7 +171,7 @@ static clt_status try(tuner *t, clt_tuning_entry *entry, const float *right, int
     CLT_TRY(clt_lab_plan(&t->lab, t->graph, &t->options, &record));
     float *values = NULL;
     int64_t n;
-    note_files(t, entry);
+    note_files(t);
     clt_status status = read_result(t, &values, &n);
     if (status == CLT_OK && clt_tuning_testing_spoils &&
         strstr(entry->options, clt_tuning_testing_spoils))
@@ -238,6 +236,7 @@ static clt_status tune_class(tuner *t, const job *j)
     int64_t elements = 0;
     double seconds;
     t->node = j->node;
+    t->files[0] = '\0';
     CLT_TRY(clt_lab_plan(&t->lab, t->graph, &t->options, NULL));
     const clt_plan_node *pn = &t->lab.plan->nodes[t->node];
     clt_status status = list_candidates(t, pn, &list, &count);
@@ -253,7 +252,7 @@ static clt_status tune_class(tuner *t, const job *j)
         pn = &t->lab.plan->nodes[t->node];
         clt_tuning_entry entry = entry_of(pn, &list[i], seconds);
         if (i == 0) {
-            note_files(t, &entry);
+            note_files(t);
             entry.plain_seconds = seconds;
             plain = best = entry; /* the plan's own choice */
             continue;
@@ -281,6 +280,8 @@ static clt_status tune_class(tuner *t, const job *j)
     CLT_TRY(status);
     t->report->measured++;
     memcpy(best.rejected, rejected, sizeof rejected);
+    memcpy(best.files, t->files, sizeof best.files);
+    best.source = clt_tuning_source(best.files);
     return count ? clt_tuning_put(t->record, &best) : CLT_OK;
 }
 
@@ -294,7 +295,8 @@ static bool listed(const tuner *t, const job *jobs, int count, const clt_plan_no
             return true;
     }
     const clt_tuning_entry *known = clt_tuning_find(t->record, pn->node->op->name, pn->shape_class);
-    return known && !(known->shipped && t->limits->anew);
+    return known && known->variants == clt_variants_hash(pn->node->op) &&
+           !(known->shipped && t->limits->anew);
 }
 
 static int longest_first(const void *a, const void *b)

@@ -343,7 +343,7 @@ static void foreign_tuning_texts_are_refused(void **state)
     "{\"version\": 3, \"device\": \"d\", \"driver\": \"v\", \"entries\": [{\"op\": \"a\", "        \
     "\"shape\": \"s\", \"variant\": \"v\", \"options\": \"\", \"rejected\": \"\", \"files\": "     \
     "\"\", "                                                                                       \
-    "\"source\": \"0\", \"seconds\": -1}]}"
+    "\"source\": \"0\", \"variants\": \"0\", \"seconds\": -1}]}"
     static const char *const texts[] = {
         "",
         "[]",

@@ -222,6 +222,27 @@ static void test_shipped(void **state)
     }
     lab stale = lab_open(&options);
     assert_null(node_of(&stale, "conv2d")->tuned);
+
+    /* Measured before there were other variants: measured again. */
+    options.tune_seconds = 60;
+    clt_tuning_testing_shipped = "{\"version\": 0}";
+    lab filled = lab_open(&options);
+    lab_close(&filled);
+    clt_tuning_load(devices[0], &record);
+    for (int i = 0; i < record.count; i++) {
+        record.entries[i].variants ^= 2;
+        record.entries[i].seconds = 1234;
+    }
+    ok(clt_tuning_save(devices[0], &record));
+    clt_tuning_free(&record);
+    options.tune_seconds = 0;
+    lab before = lab_open(&options);
+    assert_null(node_of(&before, "conv2d")->tuned);
+    lab_close(&before);
+    options.tune_seconds = 60;
+    lab after = lab_open(&options);
+    assert_true(node_of(&after, "conv2d")->tuned->seconds < 1234);
+    lab_close(&after);
     clt_tuning_testing_shipped = NULL;
     lab_close(&shipped);
     lab_close(&own);
