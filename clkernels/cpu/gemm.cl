@@ -1,20 +1,28 @@
 /*
- * Matrix products on CPUs: out[M, N] = activation(op(A) op(B) + bias), row-major; work-group
- * size 1.
+ * Matrix products on CPUs: out[M, N] = activation(op(A) op(B) + bias), row-major, of one pair of
+ * matrices or of several (get_global_id(2)); work-group size 1.
  *
- * A work-group computes TM x TN elements. It copies KB rows of op(B) into local memory, as panels
- * NV vectors wide (transposing them on the way if B is stored [N, K]), and multiplies every MR rows
- * of op(A), read where they are, with all panels in MR x NV accumulators. The copies pay even where
- * they do not transpose: rows at a power of two's distance would evict each other from the caches. Panels hold zeros beyond column N; rows beyond M repeat
- * the last one; neither is stored, so neighbours never write each other's elements.
+ * A work-group computes TM x TN elements, `depth` of K at a time: register tiles of MR x NV vectors,
+ * for every MR rows of op(A) and every NR = NV * VW columns of op(B). op(B) is read
+ *  - from panels of NR columns in local memory, copied (and transposed, if B is stored [N, K])
+ *    before use, or
+ *  - with PACK_B 0, where it lies, but for the columns beyond the last whole panel. That is faster
+ *    where rows are aligned, and lie at distances that do not make them evict each other.
+ * op(A) is read where it lies. If it is stored [K, M] and PACK_A is 1, NA tiles at a time are copied
+ * into panels of MR rows. Rows and columns beyond the edge are computed but not stored, so neighbours
+ * never write each other's elements.
  *
- * Build options: VW (4, 8, 16: lanes of a vector), MR, NV, KB, NP (most panels).
+ * Build options: VW (4, 8, 16: lanes of a vector), MR, NV, KB (largest depth), NP (panels of B that
+ * TN may have), NA, PACK_A, PACK_B.
  */
 #include "activation.clh"
 #define LANES VW
 #include "lanes/transpose.clh"
 
 #define NR (NV * VW)
+/* Floats of a panel of op(A), and a cache line: rows of neighbouring panels, written one after the
+ * other, would lie in one set of a cache. */
+#define A_PANEL (MR * KB + 16)
 
 static inline vecf activate_vector(vecf x, int act, float slope)
 {
@@ -78,6 +86,38 @@ static inline void finish(global float *out, int N, int rows, int columns, globa
     }
 }
 
+/* to[0 .. MR) = from[0 .. MR), in few steps: a compiler does not know that the two are apart. */
+static inline void copy_rows(local float *to, global const float *from)
+{
+#if MR & 16
+    vstore16(vload16(0, from), 0, to);
+#endif
+#if MR & 8
+    vstore8(vload8(0, from + (MR & 16)), 0, to + (MR & 16));
+#endif
+#if MR & 4
+    vstore4(vload4(0, from + (MR & 24)), 0, to + (MR & 24));
+#endif
+#if MR & 2
+    vstore2(vload2(0, from + (MR & 28)), 0, to + (MR & 28));
+#endif
+}
+
+/* panels[i][k][0 .. MR) = rows i * MR and on of op(A), for A stored [K, M] and a at row k0, column m.
+ * Missing rows repeat the last one. */
+static inline void load_rows(local float *panels, global const float *a, int lda, int kb, int rows)
+{
+    for (int k = 0; k < kb; k++, a += lda) {
+        local float *to = panels + k * MR;
+        int m = 0;
+        for (; m + MR <= rows; m += MR, to += A_PANEL)
+            copy_rows(to, a + m);
+        if (m < rows)
+            for (int i = 0; i < MR; i++)
+                to[i] = a[min(m + i, rows - 1)];
+    }
+}
+
 /* Stores or adds one row of a register tile. */
 static inline void store_row(global float *out, const vecf *acc, int columns, int first)
 {
@@ -95,72 +135,90 @@ static inline void store_row(global float *out, const vecf *acc, int columns, in
     }
 }
 
-/* acc += b[0 .. NR) * x, for the MR values x of op(A) at one k. */
-#define TILE_LOOP(VALUE)                                                                           \
-    for (int k = 0; k < kb; k++) {                                                                 \
-        vecf b[NV];                                                                                 \
-        _Pragma("unroll") for (int v = 0; v < NV; v++) b[v] = ((local const vecf *)panel)[k * NV + v];            \
-        _Pragma("unroll") for (int i = 0; i < MR; i++)                                             \
-        {                                                                                          \
-            const vecf x = (vecf)(VALUE);                                                            \
-            _Pragma("unroll") for (int v = 0; v < NV; v++) acc[i][v] = fma(x, b[v], acc[i][v]);    \
+/*
+ * A register tile: rows x columns of the output are set (`first`) or added to. op(A) is read in
+ * rows, in columns (literal distances where the tile is whole) or from a panel, op(B) where it is
+ * (columns == NR) or from a panel.
+ */
+#define CLT_TILE(name, A_SPACE, A_POINTERS, A_VALUE, B_SPACE, B_VECTOR)                            \
+    static inline void name(A_SPACE const float *a, int lda, B_SPACE const float *b, int ldb,      \
+                            int kb, global float *out, int N, int rows, int columns, int first)    \
+    {                                                                                              \
+        vecf acc[MR][NV];                                                                          \
+        EACH_ROW EACH_VECTOR acc[i][v] = (vecf)(0.0f);                                             \
+        A_POINTERS                                                                                 \
+        for (int k = 0; k < kb; k++) {                                                             \
+            vecf y[NV];                                                                            \
+            EACH_VECTOR y[v] = B_VECTOR;                                                           \
+            EACH_ROW                                                                               \
+            {                                                                                      \
+                const vecf x = (vecf)(A_VALUE);                                                    \
+                EACH_VECTOR acc[i][v] = fma(x, y[v], acc[i][v]);                                   \
+            }                                                                                      \
         }                                                                                          \
+        EACH_ROW if (i < rows) store_row(out + (long)i * N, acc[i], columns, first);               \
     }
-
-/* One register tile: rows x columns of the output are set (`first`) or added to. */
-static inline void tile(global const float *a, int lda, local const float *panel, int kb, global float *out, int N, int rows,
-                        int columns, int first, const int trans_a)
-{
-    vecf acc[MR][NV];
-#pragma unroll
-    for (int i = 0; i < MR; i++)
-#pragma unroll
-        for (int v = 0; v < NV; v++)
-            acc[i][v] = (vecf)(0.0f);
-    if (trans_a) {
-        /* Literal distances where the tile is whole. */
-        if (rows == MR) {
-            TILE_LOOP(a[(long)k * lda + i])
-        } else {
-            TILE_LOOP(a[(long)k * lda + min(i, rows - 1)])
-        }
-    } else {
-        global const float *row[MR];
-#pragma unroll
-        for (int i = 0; i < MR; i++)
-            row[i] = a + (long)min(i, rows - 1) * lda;
-        TILE_LOOP(row[i][k])
-    }
-#pragma unroll
-    for (int i = 0; i < MR; i++)
-        if (i < rows)
-            store_row(out + (long)i * N, acc[i], columns, first);
-}
+#define EACH_ROW _Pragma("unroll") for (int i = 0; i < MR; i++)
+#define EACH_VECTOR _Pragma("unroll") for (int v = 0; v < NV; v++)
+#define ROW_POINTERS                                                                               \
+    global const float *row[MR];                                                                   \
+    EACH_ROW row[i] = a + (long)min(i, rows - 1) * lda;
+#define IN_PANEL ((local const vecf *)b)[k * NV + v]
+#define IN_PLACE LOAD(b + (long)k * ldb + v * VW)
+CLT_TILE(tile_rows_panel, global, ROW_POINTERS, row[i][k], local, IN_PANEL)
+CLT_TILE(tile_rows_place, global, ROW_POINTERS, row[i][k], global, IN_PLACE)
+CLT_TILE(tile_columns_panel, global, , a[(long)k * lda + i], local, IN_PANEL)
+CLT_TILE(tile_columns_place, global, , a[(long)k * lda + i], global, IN_PLACE)
+CLT_TILE(tile_panel_panel, local, , a[k * MR + i], local, IN_PANEL)
+CLT_TILE(tile_panel_place, local, , a[k * MR + i], global, IN_PLACE)
 
 static inline void product(global const float *a, global const float *b, global const float *bias,
-                           global float *out, local float *panels, int M, int N,
-                           int K, int lda, int ldb, int TM, int TN, int has_bias, int act,
-                           float slope, const int trans_a, const int trans_b)
+                           global float *out, local float *a_panels, local float *b_panels, int M,
+                           int N, int K, int lda, int ldb, int TM, int TN, int depth, int has_bias,
+                           int act, float slope, const int trans_a, const int trans_b)
 {
     const int m0 = (int)get_global_id(1) * TM, m1 = min(m0 + TM, M);
     const int n0 = (int)get_global_id(0) * TN, n1 = min(n0 + TN, N);
     const int epilogue = has_bias || act != CLT_ACT_NONE;
-    for (int k0 = 0; k0 == 0 || k0 < K; k0 += KB) {
-        const int kb = min(KB, K - k0), first = k0 == 0, last = k0 + KB >= K;
+    for (int k0 = 0; k0 == 0 || k0 < K; k0 += depth) {
+        const int kb = min(depth, K - k0), first = k0 == 0, last = k0 + depth >= K;
         for (int n = n0; n < n1; n += NR) {
-            local float *panel = panels + (n - n0) * KB;
+            local float *panel = b_panels + (n - n0) * KB;
             if (trans_b)
                 load_panel_transposed(panel, b + (long)n * ldb + k0, ldb, kb, N - n);
-            else
+            else if (PACK_B || N - n < NR)
                 load_panel(panel, b + (long)k0 * ldb + n, ldb, kb, N - n);
         }
         for (int m = m0; m < m1; m += MR) {
-            const int rows = min(MR, m1 - m);
-            global const float *at = a + (trans_a ? (long)k0 * lda + m : (long)m * lda + k0);
+            const int rows = min(MR, m1 - m), slot = PACK_A ? (m - m0) / MR % NA : 0;
+            const int pack_a = trans_a && (PACK_A || rows < MR);
+            if (pack_a && slot == 0)
+                load_rows(a_panels, a + (long)k0 * lda + m, lda, kb,
+                          PACK_A ? min(m1 - m, NA * MR) : rows);
+            global const float *a_at = a + (trans_a ? (long)k0 * lda + m : (long)m * lda + k0);
+            local const float *a_panel = a_panels + slot * A_PANEL;
             for (int n = n0; n < n1; n += NR) {
                 const int columns = min(NR, N - n);
                 global float *to = out + (long)m * N + n;
-                tile(at, lda, panels + (n - n0) * KB, kb, to, N, rows, columns, first, trans_a);
+                local const float *b_panel = b_panels + (n - n0) * KB;
+                global const float *b_at = b + (long)k0 * ldb + n;
+#define TILE(AS, A, BS, B)                                                                         \
+    tile_##AS##_##BS(A, lda, B, ldb, kb, to, N, rows, columns, first)
+                if (!trans_b && !PACK_B && columns == NR) {
+                    if (!trans_a)
+                        TILE(rows, a_at, place, b_at);
+                    else if (pack_a)
+                        TILE(panel, a_panel, place, b_at);
+                    else
+                        TILE(columns, a_at, place, b_at);
+                } else {
+                    if (!trans_a)
+                        TILE(rows, a_at, panel, b_panel);
+                    else if (pack_a)
+                        TILE(panel, a_panel, panel, b_panel);
+                    else
+                        TILE(columns, a_at, panel, b_panel);
+                }
                 if (last && epilogue)
                     finish(to, N, rows, columns, bias + n, has_bias, act, slope);
             }
@@ -172,11 +230,16 @@ static inline void product(global const float *a, global const float *b, global 
     kernel __attribute__((reqd_work_group_size(1, 1, 1))) void name(                               \
         global const float *a, long a_offset, global const float *b, long b_offset,                \
         global const float *bias, long bias_offset, global float *out, long out_offset, int M,     \
-        int N, int K, int lda, int ldb, int TM, int TN, int has_bias, int act, float slope)        \
+        int N, int K, int lda, int ldb, long a_step, long b_step, int TM, int TN, int depth,       \
+        int has_bias, int act, float slope)                                                        \
     {                                                                                              \
-        local float panels[NP * NR * KB] __attribute__((aligned(64)));                             \
-        product(a + a_offset, b + b_offset, bias + (has_bias ? bias_offset : 0), out + out_offset, \
-                panels, M, N, K, lda, ldb, TM, TN, has_bias, act, slope, trans_a, trans_b); \
+        local float a_panels[trans_a ? NA * A_PANEL : 1] __attribute__((aligned(64)));             \
+        local float b_panels[NP * NR * KB] __attribute__((aligned(64)));                           \
+        const long pair = get_global_id(2);                                                        \
+        product(a + a_offset + pair * a_step, b + b_offset + pair * b_step,                        \
+                bias + (has_bias ? bias_offset : 0), out + out_offset + pair * M * N, a_panels,    \
+                b_panels, M, N, K, lda, ldb, TM, TN, depth, has_bias, act, slope, trans_a,         \
+                trans_b);                                                                          \
     }
 
 CLT_GEMM(gemm_nn, 0, 0)

@@ -5,11 +5,12 @@
 #include "ops/activation.h"
 #include "ops/launch.h"
 
-/* out[m, n] = activation(op(A)[m, k] op(B)[k, n] + bias[n]), all row-major. Sizes may be negative
- * (times the batch). */
+/* out[m, n] = activation(op(A)[m, k] op(B)[k, n] + bias[n]), all row-major, for each of `pairs`
+ * pairs of matrices that lie one after the other. Sizes may be negative (times the batch). */
 typedef struct clt_gemm {
-    int64_t m, n, k;
-    int64_t lda, ldb; /* columns of A and B as they lie in memory */
+    int64_t pairs, m, n, k;
+    int64_t lda, ldb;       /* columns of A and B as they lie in memory */
+    int64_t a_step, b_step; /* elements from one pair to the next */
     bool trans_a, trans_b;
     int a, b; /* the node's operands */
     int bias; /* operand, or -1 */

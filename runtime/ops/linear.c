@@ -89,7 +89,8 @@ static clt_gemm gemm_of(const clt_node *node)
 {
     const clt_linear_attr *attr = node->attr;
     const int64_t columns = columns_of(node->in[0]);
-    return (clt_gemm){.m = rows_of(node->in[0]),
+    return (clt_gemm){.pairs = 1,
+                      .m = rows_of(node->in[0]),
                       .n = node->in[1]->type.dims[0],
                       .k = columns,
                       .lda = columns,
@@ -192,7 +193,8 @@ static double flops_weight_grad(const clt_node *node, int64_t n)
 static clt_gemm gemm_of_weight_grad(const clt_node *node)
 {
     const int64_t k = columns_of(node->in[0]), o = columns_of(node->in[1]);
-    return (clt_gemm){.m = o,
+    return (clt_gemm){.pairs = 1,
+                      .m = o,
                       .n = k,
                       .k = rows_of(node->in[0]),
                       .lda = o,

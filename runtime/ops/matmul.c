@@ -101,7 +101,8 @@ static clt_gemm gemm_of(const clt_node *node)
 {
     const clt_matmul_attr *attr = node->attr;
     const product p = sizes_of(node);
-    return (clt_gemm){.m = p.m,
+    return (clt_gemm){.pairs = 1,
+                      .m = p.m,
                       .n = p.n,
                       .k = p.k,
                       .lda = p.a_columns,
