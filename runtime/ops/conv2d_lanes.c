@@ -204,12 +204,20 @@ bool clt_conv2d_data_grad_tiles(const clt_conv2d_shape *s, const clt_target *tar
 bool clt_conv2d_weight_grad_tiles(const clt_conv2d_shape *s, const clt_target *target, int index,
                                   char *text)
 {
-    const int co = s->out_channels / s->groups, most = co < 8 ? co : 8;
-    (void)target;
-    if (index >= most)
-        return false;
-    snprintf(text, CLT_TILE_TEXT, "TO=%d", index + 1);
-    return true;
+    static const int choices[][2] = {{8, 1}, {6, 1}, {5, 1}, {4, 1},
+                                     {4, 2}, {2, 4}, {3, 2}, {2, 2}};
+    int found = 0;
+    for (int i = 0; i < (int)(sizeof choices / sizeof *choices); i++) {
+        const int to = choices[i][0], ti = choices[i][1];
+        if (to > s->out_channels / s->groups || ti > s->channels / s->groups ||
+            to * ti * (s->kernel[1] > 8 ? 8 : s->kernel[1]) + to >=
+                target->caps->vector_registers + 2 ||
+            found++ < index)
+            continue;
+        snprintf(text, CLT_TILE_TEXT, "TO=%d,TI=%d", to, ti);
+        return true;
+    }
+    return false;
 }
 
 void clt_conv2d_data_grad_lanes(const clt_node *node, const clt_target *target, clt_program *p)
@@ -237,20 +245,57 @@ void clt_conv2d_data_grad_lanes(const clt_node *node, const clt_target *target, 
                1, 1, 1);
 }
 
+/* Cycles a multiplication of a column's step in tiles of `to` x `ti` channels and `tk` taps, were
+ * either the arithmetic, the loads or the second-level cache all that takes time. */
+static double weight_grad_cost(const clt_conv2d_shape *s, int to, int ti, int tk, int pool,
+                               const clt_target *target)
+{
+    enum { FIRST_LEVEL = 32 << 10 };
+    const double a_vector = (double)target->lanes * sizeof(float), cells = to * ti * tk;
+    /* What a sweep over the images reads again for each tap; unpooled rows are on the stack. */
+    const double g = pool ? 0 : to * (double)s->out_height * s->out_width * a_vector;
+    const double x = ti * (double)s->height * s->width * a_vector;
+    const double arithmetic = cells / 2, loads = (to + ti * tk) / 2.0;
+    const double misses = g + x > FIRST_LEVEL ? (ti + (pool ? 0 : to)) * a_vector / 32 : 0;
+    const double most = arithmetic > loads ? arithmetic : loads;
+    /* Chains of sums hide a multiplication's latency if there are 8; a tail costs a whole tile. */
+    const int ci = s->channels / s->groups, co = s->out_channels / s->groups;
+    const double used = (double)co / (ceil_div(co, to) * to) * ci / (ceil_div(ci, ti) * ti);
+    return ((most > misses ? most : misses) + 0.1 * loads + (cells < 8 ? 8 - cells : 0)) / cells /
+           used;
+}
+
+/* The cheapest tile that fits the registers: TO * TI * TK + TO + 1. */
+static void weight_grad_tile(const clt_conv2d_shape *s, int tk, int pool, const clt_target *target,
+                             int *to, int *ti)
+{
+    const int ci = s->channels / s->groups, co = s->out_channels / s->groups;
+    double best = 1e30;
+    *to = *ti = 1;
+    for (int o = 1; o <= 8 && o <= co; o++)
+        for (int i = 1; i <= 8 && i <= ci; i++) {
+            if (o * i * tk + o + 1 > target->caps->vector_registers)
+                break;
+            const double cost = weight_grad_cost(s, o, i, tk, pool, target);
+            if (cost < best) {
+                best = cost;
+                *to = o;
+                *ti = i;
+            }
+        }
+    *to = (int)clt_tile_number(target, "TO", 1, co < 8 ? co : 8, *to);
+    *ti = (int)clt_tile_number(target, "TI", 1, ci < 8 ? ci : 8, *ti);
+}
+
 void clt_conv2d_emit_weight_grad_lanes(const clt_node *node, const clt_conv2d_shape *shape,
                                        bool bias, int pool, const clt_target *target,
                                        clt_program *p)
 {
     const clt_conv2d_shape s = *shape;
     const int ci = s.channels / s.groups, co = s.out_channels / s.groups;
-    /* TO * TI * TK + TO + 1 registers; without neighbouring taps, input channels take their place.
-     */
-    const int registers = target->caps->vector_registers;
     const int tk = s.kernel[1] > 8 ? 8 : s.kernel[1];
-    const int ti = tk == 1 ? (ci < 4 ? ci : 4) : 1;
-    int to = (registers - 1) / (ti * tk + 1);
-    to = to < 1 ? 1 : to > 8 ? 8 : to > co ? co : to;
-    to = (int)clt_tile_number(target, "TO", 1, co < 8 ? co : 8, to);
+    int to, ti;
+    weight_grad_tile(&s, tk, pool, target, &to, &ti);
     /* Input channels of a work-group, as many as 8 KiB of sums on the stack allow. */
     const int sum_bytes = to * s.kernel[0] * s.kernel[1] * target->lanes * (int)sizeof(float);
     int ci_block = 8192 / sum_bytes / ti * ti;
