@@ -7,7 +7,9 @@
 #include <cltrain/unstable.h>
 
 #include "base/alloc.h"
+#include "device/tuning_file.h"
 #include "tune/lab.h"
+#include "tune/tune.h"
 
 void clt_measure_options_init(clt_measure_options *options)
 {
@@ -42,9 +44,28 @@ static clt_status measure_node(bench *b, const clt_measure_options *o, clt_node_
     snprintf(out->node, sizeof out->node, "%s", pn->node->name);
     snprintf(out->op, sizeof out->op, "%s", pn->node->op->name);
     snprintf(out->variant, sizeof out->variant, "%s", pn->variant->name);
+    if (pn->tuned)
+        snprintf(out->tile, sizeof out->tile, "%s", pn->tuned->options);
     snprintf(out->result, sizeof out->result, "%.63s",
              clt_type_text(&pn->node->out[0]->type, type));
     return CLT_OK;
+}
+
+static clt_status make_plan(bench *b, const clt_graph *graph, clt_device *device,
+                            const clt_measure_options *o, clt_tuning_record *record)
+{
+    clt_plan_options plan =
+        clt_plan_options_default(o->training ? CLT_PLAN_TRAIN : CLT_PLAN_PREDICT, o->batch);
+    plan.variants = o->variants;
+    /* Else a product by a number below 1, run again and again, ends in slow denormal numbers. */
+    plan.repeatable = true;
+    if (o->tune_seconds > 0) {
+        const clt_tune_limits limits = {.seconds = o->tune_seconds};
+        clt_tune_report report;
+        CLT_TRY(clt_tune_plan(graph, device, &plan, &limits, record, &report));
+    }
+    CLT_TRY(clt_lab_open(&b->lab, device, graph, o->training != 0));
+    return clt_lab_plan(&b->lab, graph, &plan, record);
 }
 
 clt_status clt_measure_graph(const clt_graph *graph, clt_device *device,
@@ -56,14 +77,8 @@ clt_status clt_measure_graph(const clt_graph *graph, clt_device *device,
     bench b = {0};
     int n = 0;
     clt_node_time *all = NULL;
-    clt_plan_options plan = clt_plan_options_default(
-        options->training ? CLT_PLAN_TRAIN : CLT_PLAN_PREDICT, options->batch);
-    plan.variants = options->variants;
-    /* Else a product by a number below 1, run again and again, ends in slow denormal numbers. */
-    plan.repeatable = true;
-    clt_status status = clt_lab_open(&b.lab, device, graph, options->training != 0);
-    if (status == CLT_OK)
-        status = clt_lab_plan(&b.lab, graph, &plan, NULL);
+    clt_tuning_record record = {0};
+    clt_status status = make_plan(&b, graph, device, options, &record);
     if (status == CLT_OK) {
         /* malloc's, as the header says. */
         all = clt_calloc((size_t)b.lab.plan->n_nodes + 1, sizeof *all);
@@ -73,6 +88,7 @@ clt_status clt_measure_graph(const clt_graph *graph, clt_device *device,
         if (!b.lab.plan->nodes[b.node].node->op->view)
             status = measure_node(&b, options, &all[n++]);
     clt_lab_close(&b.lab);
+    clt_tuning_free(&record);
     if (status != CLT_OK) {
         clt_free(all);
         return status;

@@ -37,7 +37,9 @@ int run_bench(const settings *s)
             return usage_error("unexpected argument '%s'; --help lists the options", s->names[1]);
         if (more < subjects[i].least || more > subjects[i].most)
             return usage_error("bench %s takes %s", subjects[i].name, subjects[i].arguments);
-        return subjects[i].run(s);
+        double seconds;
+        const int code = read_tune(s->tune, 0, &seconds);
+        return code ? code : subjects[i].run(s);
     }
     const char *near = s->n_names ? clt_nearest(s->names[0], names, SUBJECTS) : NULL;
     if (near)
@@ -78,6 +80,7 @@ clt_measure_options bench_options(const settings *s, int training, int64_t batch
     options.training = training;
     options.batch = batch;
     options.variants = s->variant;
+    read_tune(s->tune, 0, &options.tune_seconds); /* run_bench has seen that it can be read */
     if (s->blocks > 0)
         options.blocks = s->blocks < 99 ? (int)s->blocks : 99;
     return options;
@@ -130,10 +133,11 @@ void bench_report_begin(bench_report *r, const bench_device *d, const settings *
 static void report_json(bench_report *r, const char *name, const clt_node_time *t, double share,
                         double other_seconds)
 {
-    json_t *row = json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "name", name, "variant",
-                            t->variant, "median_seconds", t->median, "min_seconds", t->least,
-                            "max_seconds", t->most, "flops_per_s", t->flops / t->median,
-                            "bytes_per_s", t->bytes / t->median, "of_limit", share);
+    json_t *row =
+        json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "name", name, "variant",
+                  t->variant, "tile", t->tile, "median_seconds", t->median, "min_seconds", t->least,
+                  "max_seconds", t->most, "flops_per_s", t->flops / t->median, "bytes_per_s",
+                  t->bytes / t->median, "of_limit", share);
     if (r->other) {
         json_object_set_new(row, "other_flops_per_s", json_real(t->flops / other_seconds));
         json_object_set_new(row, "ratio", json_real(other_seconds / t->median));
@@ -154,7 +158,7 @@ void bench_report_compared(bench_report *r, const char *name, const clt_node_tim
            share);
     if (r->other)
         printf(" %10.1f %8.2f", 1e-9 * t->flops / other_seconds, other_seconds / t->median);
-    printf("\n");
+    printf("%s%s\n", t->tile[0] ? "  " : "", t->tile);
     fflush(stdout);
 }
 

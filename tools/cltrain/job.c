@@ -65,18 +65,15 @@ static int read_normalize(job *j, const settings *s)
     return 0;
 }
 
-/* --tune off|SECONDS, where it is an option. */
-static int read_tune(job *j, const settings *s)
+int read_tune(const char *text, double otherwise, double *seconds)
 {
     char *end = NULL;
-    if (!s->tune || !strcmp(s->tune, "off")) {
-        j->options.tune_seconds = s->tune ? 0 : TUNE_SECONDS;
+    *seconds = text ? 0 : otherwise;
+    if (!text || !strcmp(text, "off"))
         return 0;
-    }
-    j->options.tune_seconds = strtod(s->tune, &end);
-    if (end == s->tune || *end || !(j->options.tune_seconds >= 0) ||
-        !isfinite(j->options.tune_seconds))
-        return usage_error("--tune %s: must be off or seconds", s->tune);
+    *seconds = strtod(text, &end);
+    if (end == text || *end || !(*seconds >= 0) || !isfinite(*seconds))
+        return usage_error("--tune %s: must be off or seconds", text);
     return 0;
 }
 
@@ -117,7 +114,7 @@ static int read_trainer(job *j, const settings *s)
         o->seed = (uint64_t)s->seed;
     o->guard = !s->no_guard;
     o->variants = s->variant;
-    return read_tune(j, s);
+    return read_tune(s->tune, TUNE_SECONDS, &j->options.tune_seconds);
 }
 
 int job_read(job *j, const settings *s)

@@ -82,6 +82,8 @@ typedef struct clt_measure_options {
     int (*before)(void *user, int runs);
     void *user;
     int warm; /* 0; 1: runs of a block that is not timed come between `before` and each block */
+    double tune_seconds;  /* 0: for at most how long other variants and tiles are tried before, to
+                             measure the best; what is found is not kept */
 } clt_measure_options;
 
 CLT_API void clt_measure_options_init(clt_measure_options *options);
@@ -91,6 +93,7 @@ typedef struct clt_node_time {
     char node[128];
     char op[64];
     char variant[64];
+    char tile[128];  /* NAME=NUMBER,... that was measured best for it; empty: its own choice */
     char result[64]; /* type of the first output */
     int backward;
     double flops, bytes; /* bytes: operands and results once each */
