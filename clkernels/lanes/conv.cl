@@ -144,6 +144,9 @@ INLINE void clt_conv_tile(global const float *x, global const float *w, global c
                     continue;
                 global const float *row = x + ((k * ih + iy) * iw + ix0) * LANES;
                 global const float *wk = w + (k * KY + ky) * KX;
+#if KX <= 8
+#pragma unroll
+#endif
                 for (int kx = 0; kx < KX; kx++) {
 #define WEIGHT(c)                                                                                  \
     vecf w##c;                                                                                     \

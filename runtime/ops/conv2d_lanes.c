@@ -93,14 +93,24 @@ static int ceil_div(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* Output rows of a work-group: all, unless that leaves compute units without work. */
-static int rows_of_group(const clt_target *target, int rows, int64_t groups_a_row_band)
+/* Output rows of a work-group: all, unless that leaves compute units without work, or their input,
+ * at so many bytes a row, leaves the cache before the next tile of channels reads it. */
+static int rows_of_group(const clt_target *target, int rows, int64_t groups_a_row_band,
+                         int64_t row_bytes)
 {
+    enum { LEAST_CACHE = 256 << 10 };
+    const int64_t local =
+        target->caps->local_bytes / 2; /* PoCL: of the second-level cache's size */
+    const int64_t cache = local > LEAST_CACHE ? local : LEAST_CACHE;
     const int64_t blocks = (target->max_batch + target->lanes - 1) / target->lanes;
     const int64_t wanted = 8 * (int64_t)target->caps->compute_units;
     int64_t bands =
         ceil_div((int)(wanted < INT32_MAX ? wanted : INT32_MAX), (int)(groups_a_row_band * blocks));
     bands = bands < 1 ? 1 : bands > rows ? rows : bands;
+    if (row_bytes * rows > cache) {
+        const int64_t least = row_bytes * rows / cache + 1;
+        bands = bands > least ? bands : least < rows / 2 ? least : (rows + 1) / 2;
+    }
     const int band = ceil_div(rows, (int)bands);
     return (int)clt_tile_number(target, "ROWS", 1, rows, band);
 }
@@ -148,7 +158,9 @@ void clt_conv2d_emit_lanes(const clt_node *node, const clt_conv2d_shape *s,
     clt_arg_out(p, pool ? 1 : 0); /* the mask, or any buffer */
     arg_sizes(p, s);
     const int64_t tiles = (int64_t)s->groups * ceil_div(channels, t.channels);
-    const int band = rows_of_group(target, rows, tiles);
+    const int64_t row_bytes = (int64_t)(s->channels / s->groups) * s->width * s->stride[0] *
+                              (1 + !!pool) * target->lanes * (int64_t)sizeof(float);
+    const int band = rows_of_group(target, rows, tiles, row_bytes);
     clt_arg_int(p, clt_fixed(band));
     clt_range3(p, clt_fixed(tiles), clt_fixed(ceil_div(rows, band)), clt_extent_blocks(target), 1,
                1, 1);
@@ -239,7 +251,9 @@ void clt_conv2d_data_grad_lanes(const clt_node *node, const clt_target *target, 
     clt_arg_out(p, 0);
     arg_sizes(p, &s);
     const int64_t tiles = (int64_t)s.groups * ceil_div(channels, t.channels);
-    const int rows = rows_of_group(target, s.height, tiles);
+    const int64_t row_bytes = (int64_t)(s.out_channels / s.groups) * s.out_width * target->lanes *
+                              (int64_t)sizeof(float) / s.stride[0];
+    const int rows = rows_of_group(target, s.height, tiles, row_bytes);
     clt_arg_int(p, clt_fixed(rows));
     clt_range3(p, clt_fixed(tiles), clt_fixed(ceil_div(s.height, rows)), clt_extent_blocks(target),
                1, 1, 1);
