@@ -96,16 +96,20 @@ INLINE void clt_weight_tile(private vecf *sums, G_SPACE const float *g, int g_pl
 #define GET_TAPS(i, o, b) FOR_C(TK, GET, o, i)
 #define GET_ROW(o, a, b) FOR_B(TI, GET_TAPS, o, 0)
     FOR_A(TO, GET_ROW, 0, 0)
-    for (int r = first; r < last; r++) {
-        const int iy = r * SY + ky * DY - PY;
-        if ((uint)iy >= (uint)ih)
-            continue;
-        const int ix0 = kx0 * DX - PX;
-        global const float *row = x + (iy * iw + ix0) * LANES;
-#define POINT_X(i, a, b)                                                                           \
-    global const float *x##i = row + min(i, ni - 1) * ih * iw * LANES;
+    /* Rows whose input row lies in the image. */
+    const int above = PY - ky * DY, below = ih - 1 + above;
+    const int from = max(first, above > 0 ? (above + SY - 1) / SY : 0);
+    const int to = min(last, below < 0 ? 0 : below / SY + 1);
+    const int ix0 = kx0 * DX - PX;
+    global const float *row = x + ((from * SY - above) * iw + ix0) * LANES;
+    /* From the end of a row to the beginning of the next. */
+    const int next_x = (SY * iw - ow * SX) * LANES, next_g = g_row - ow * LANES;
+#define POINT_X(i, a, b) global const float *x##i = row + min(i, ni - 1) * ih * iw * LANES;
 #define POINT_G(o, a, b)                                                                           \
-    G_SPACE const float *g##o = g + min(o, no - 1) * g_plane + (r - first) * g_row;
+    G_SPACE const float *g##o = g + min(o, no - 1) * g_plane + (from - first) * g_row;
+    FOR_A(TI, POINT_X, 0, 0)
+    FOR_A(TO, POINT_G, 0, 0)
+    for (int r = from; r < to; r++) {
 #define LOAD_G(o, a, b) const vecf d##o = clt_load_g(g##o);
 #define ADD(o, i, k) a[o][TAP_AT(i, k)] = fma(v, d##o, a[o][TAP_AT(i, k)]);
 #define TAP(k, i, b)                                                                               \
@@ -121,8 +125,8 @@ INLINE void clt_weight_tile(private vecf *sums, G_SPACE const float *g, int g_pl
 #define TAPS_OF(i, M, b) FOR_C(TK, M, i, 0)
 #define NEXT_X(i, a, b) x##i += step;
 #define NEXT_G(o, a, b) g##o += LANES;
-        FOR_A(TI, POINT_X, 0, 0)
-        FOR_A(TO, POINT_G, 0, 0)
+#define NEXT_ROW_X(i, a, b) x##i += next_x;
+#define NEXT_ROW_G(o, a, b) g##o += next_g;
         int c = 0;
 #if PX > 0
         for (; c < ow && ix0 + c * SX < 0; c++) {
@@ -146,6 +150,8 @@ INLINE void clt_weight_tile(private vecf *sums, G_SPACE const float *g, int g_pl
             FOR_A(TO, NEXT_G, 0, 0)
         }
 #endif
+        FOR_A(TI, NEXT_ROW_X, 0, 0)
+        FOR_A(TO, NEXT_ROW_G, 0, 0)
     }
 #define PUT(k, o, i)                                                                               \
     if (HOLDS(k)) {                                                                                \
