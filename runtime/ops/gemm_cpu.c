@@ -7,7 +7,7 @@
 #include "ops/gemm_gpu.h"
 #include "ops/nn.h"
 
-enum { DEPTH = 400, LEAST_DEPTH = 16, PANELS_WANTED = 2 };
+enum { DEPTH = 400, LEAST_DEPTH = 16, PANELS_WANTED = 2, MOST_PACKED_ROWS = 48 };
 
 /* For 32 and for 16 registers: accumulators, a row's vectors of B and one value of A. */
 static const clt_gemm_tile tiles_32[] = {{8, 3}, {6, 4}, {12, 2}, {14, 2}, {24, 1}};
@@ -27,10 +27,12 @@ static int64_t columns_of_depth(const clt_caps *caps, int64_t depth)
     return caps->local_bytes / 2 / (depth * (int64_t)sizeof(float));
 }
 
-/* The largest depth, smaller where local memory has no room for a few panels. */
+/* The largest depth, smaller where half of local memory has no room for a few panels of B, or the
+ * other half none for the rows of A and a cache line of padding a panel. */
 static int64_t depth_for(const clt_target *target)
 {
-    const int64_t wanted = PANELS_WANTED * 4 * (int64_t)target->caps->vector_width;
+    const int64_t of_b = PANELS_WANTED * 4 * (int64_t)target->caps->vector_width;
+    const int64_t wanted = of_b > MOST_PACKED_ROWS + 16 ? of_b : MOST_PACKED_ROWS + 16;
     int64_t depth = DEPTH;
     while (depth > LEAST_DEPTH && columns_of_depth(target->caps, depth) < wanted)
         depth /= 2;
@@ -119,11 +121,12 @@ static clt_gemm_division divide(const clt_gemm_work *work, const clt_target *tar
     return d;
 }
 
-/* Panels of op(A) that are copied together: as many as begin and end with a cache line of 16. */
+/* Panels of op(A) that are copied together: as many as begin and end with a cache line of 16, if
+ * there is room for them. */
 static int panels_of_lines(int rows)
 {
     int count = 1;
-    while (count * rows % 16)
+    while (count * rows % 16 && (count + 1) * rows <= MOST_PACKED_ROWS)
         count++;
     return count;
 }
