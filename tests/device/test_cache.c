@@ -204,6 +204,15 @@ static void damaged_programs_are_compiled_again(void **state)
     assert_int_equal(remove(name), 0);
 }
 
+/* Without those that are shipped for the device at hand. */
+static int own_entries(const clt_tuning_record *record)
+{
+    int own = 0;
+    for (int i = 0; i < record->count; i++)
+        own += !record->entries[i].shipped;
+    return own;
+}
+
 static void an_impossible_folder_is_a_miss(void **state)
 {
     (void)state;
@@ -220,7 +229,7 @@ static void an_impossible_folder_is_a_miss(void **state)
         assert_false(can_load(device));
         clt_tuning_record record;
         clt_tuning_load(device, &record);
-        assert_int_equal(record.count, 0);
+        assert_int_equal(own_entries(&record), 0);
         assert_int_equal(clt_tuning_save(device, &record), i < 2 ? CLT_IO : CLT_OK);
         clt_tuning_free(&record);
         close_device();
@@ -275,7 +284,7 @@ static void tuning_records_are_read_back(void **state)
     clt_tuning_record record, again;
     clt_tuning_load(device, &record);
     assert_string_equal(record.device, device->caps.name);
-    assert_int_equal(record.count, 0);
+    assert_int_equal(own_entries(&record), 0);
     const clt_tuning_entry first = {.op = "matmul",
                                     .shape_class = "m256n128k800t01",
                                     .variant = "tile",
@@ -302,11 +311,11 @@ static void tuning_records_are_read_back(void **state)
     assert_int_equal(clt_tuning_put(&record, &second), CLT_OK);
     assert_int_equal(clt_tuning_put(&record, &stale), CLT_OK);
     assert_int_equal(clt_tuning_put(&record, &gone), CLT_OK);
-    assert_int_equal(record.count, 4);
+    assert_int_equal(own_entries(&record), 4);
     assert_int_equal(clt_tuning_save(device, &record), CLT_OK);
     clt_tuning_free(&record);
     clt_tuning_load(device, &again);
-    assert_int_equal(again.count, 2); /* those of other kernels are left out */
+    assert_int_equal(own_entries(&again), 2); /* those of other kernels are left out */
     const clt_tuning_entry *found = clt_tuning_find(&again, "matmul", "m256n128k800t01");
     assert_non_null(found);
     assert_string_equal(found->variant, "tile");
@@ -323,7 +332,7 @@ static void tuning_records_are_read_back(void **state)
     for (long cut = size - 3; cut >= 0; cut -= size / 5) {
         assert_int_equal(truncate(name, cut), 0);
         clt_tuning_load(device, &again);
-        assert_int_equal(again.count, 0);
+        assert_int_equal(own_entries(&again), 0);
         assert_string_equal(again.driver, device->caps.driver);
         clt_tuning_free(&again);
     }
