@@ -82,8 +82,8 @@ typedef struct clt_measure_options {
     int (*before)(void *user, int runs);
     void *user;
     int warm; /* 0; 1: runs of a block that is not timed come between `before` and each block */
-    double tune_seconds;  /* 0: for at most how long other variants and tiles are tried before, to
-                             measure the best; what is found is not kept */
+    double tune_seconds; /* 0: for at most how long other variants and tiles are tried before, to
+                            measure the best; what is found is not kept */
 } clt_measure_options;
 
 CLT_API void clt_measure_options_init(clt_measure_options *options);
