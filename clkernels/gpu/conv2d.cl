@@ -7,8 +7,8 @@
  *   2  conv2d_weight_grad  M output channels  K images x pixels of dy   N channels x taps, and bias
  *
  * of a group. With a stride, the pixels of x fall into classes that meet different taps of the
- * kernel: each class is a product of its own. Sums over images and pixels are cut into slices, which
- * conv2d_weight_sum adds in order.
+ * kernel: each class is a product of its own. Where the grid would be too small, the sums are cut into
+ * slices, which conv2d_sum and conv2d_weight_sum add in order; the result then has an array for each.
  *
  * What an index k stands for is found out once for a work-group, by one work-item, in a table that is
  * two panels ahead of the sums.
@@ -16,8 +16,9 @@
  * Build options: those of tile.clh; PASS; V: 4 where four neighbours of the result are stored at
  * once, else 1.
  */
-#ifdef TM
 #include "activation.clh"
+
+#ifdef TM
 #include "gpu/tile.clh"
 
 #define CLT_SHAPE                                                                                  \
@@ -158,6 +159,9 @@ static inline void product(float4 (*acc)[NQ], local float *as, local float *bs, 
     }
 }
 
+/* What a slice has of the k. */
+#define SHARE(K) (((K) + slices * TK - 1) / (slices * TK) * TK)
+
 #define PANELS                                                                                     \
     local float as[2 * TK * LDM] __attribute__((aligned(16)));                                     \
     local float bs[2 * TK * LDN] __attribute__((aligned(16)));                                     \
@@ -205,11 +209,14 @@ static inline void store(global float *to, const float4 *v, const long *at, int 
 kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
 conv2d(global const float *x, long x_offset, global const float *w, long w_offset,
        global const float *bias, long bias_offset, global float *y, long y_offset, CLT_SHAPE,
-       int has_bias, int act, float slope)
+       int has_bias, int act, float slope, int slices)
 {
     PANELS
-    const int g = (int)get_group_id(2), pixels = OH * OW, N = B * pixels, K = c_group * taps;
-    const walk k = {.end = K,
+    const int g = (int)get_group_id(2) % groups, slice = (int)get_group_id(2) / groups;
+    const int pixels = OH * OW, N = B * pixels, K = c_group * taps;
+    const int share = SHARE(K), begin = min(slice * share, K);
+    const walk k = {.begin = begin,
+                    .end = min(begin + share, K),
                     .plane = H * W,
                     .row = W,
                     .taps = taps,
@@ -232,7 +239,7 @@ conv2d(global const float *x, long x_offset, global const float *w, long w_offse
             const int c = n0 + TILE_COLUMN(lid) + COLUMN_OF(j) + l, b = c / pixels;
             at[l] = c < N ? (long)b * O * pixels + (c - b * pixels) : -1;
         }
-        store(y + y_offset + (long)g * o_group * pixels, acc[0] + j, at, m0 + TILE_ROW(lid),
+        store(y + y_offset + (long)slice * O * N + (long)g * o_group * pixels, acc[0] + j, at, m0 + TILE_ROW(lid),
               o_group, pixels, has_bias ? bias + bias_offset + g * o_group : 0, act, slope);
     }
 }
@@ -254,15 +261,18 @@ static inline int4 meeting(int rest, int stride, int dilation, int size)
 
 kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
 conv2d_data_grad(global const float *dy, long dy_offset, global const float *w, long w_offset,
-                 global float *dx, long dx_offset, CLT_SHAPE)
+                 global float *dx, long dx_offset, CLT_SHAPE, int slices)
 {
     PANELS
-    const int g = (int)get_group_id(2) % groups, kind = (int)get_group_id(2) / groups;
+    const int g = (int)get_group_id(2) % groups, rest = (int)get_group_id(2) / groups;
+    const int slice = rest / (sy * sx), kind = rest - slice * (sy * sx);
     const int ry = kind / sx, rx = kind % sx;
     const int4 ty = meeting(ry + py, sy, dy_, KH), tx = meeting(rx + px, sx, dx_, KW);
     const int rows = (H + sy - 1) / sy, columns = (W + sx - 1) / sx, pixels = rows * columns;
-    const int N = B * pixels;
-    const walk k = {.end = o_group * ty.z * tx.z,
+    const int N = B * pixels, K = o_group * ty.z * tx.z;
+    const int share = SHARE(K), begin = min(slice * share, K);
+    const walk k = {.begin = begin,
+                    .end = min(begin + share, K),
                     .plane = OH * OW,
                     .row = OW,
                     .taps = ty.z * tx.z,
@@ -290,7 +300,7 @@ conv2d_data_grad(global const float *dy, long dy_offset, global const float *w, 
             const int r = c - b * pixels, iy = r / columns * sy + ry, ix = r % columns * sx + rx;
             at[l] = c < N && iy < H && ix < W ? (long)b * C * H * W + iy * W + ix : -1;
         }
-        store(dx + dx_offset + (long)g * c_group * H * W, acc[0] + j, at, m0 + TILE_ROW(lid),
+        store(dx + dx_offset + (long)slice * B * C * H * W + (long)g * c_group * H * W, acc[0] + j, at, m0 + TILE_ROW(lid),
               c_group, H * W, 0, CLT_ACT_NONE, 0.0f);
     }
 }
@@ -306,7 +316,7 @@ conv2d_weight_grad(global const float *x, long x_offset, global const float *dy,
     PANELS
     const int g = (int)get_group_id(2) % groups, slice = (int)get_group_id(2) / groups;
     const int pixels = OH * OW, K = B * pixels, weights = c_group * taps, N = weights + has_bias;
-    const int share = (K + slices * TK - 1) / (slices * TK) * TK;
+    const int share = SHARE(K);
     const int begin = min(slice * share, K), first = min(begin / pixels, max(B - 1, 0));
     const walk k = {.begin = begin,
                     .end = min(begin + share, K),
@@ -364,6 +374,29 @@ conv2d_weight_grad(global const float *x, long x_offset, global const float *dy,
 #else
 #define VEC float
 #endif
+
+static inline VEC activate(VEC x, int act, float slope)
+{
+    CLT_ACTIVATE_BODY(VEC)
+}
+
+/* out [images, channels, pixels]: the slices' sums, added in order, V a work-item. */
+kernel void conv2d_sum(global const float *parts, long parts_offset, global const float *bias,
+                       long bias_offset, global float *out, long out_offset, int images,
+                       int channels, int pixels, int slices, int has_bias, int act, float slope)
+{
+    const int at = (int)get_global_id(0) * V;
+    const long count = (long)images * channels * pixels;
+    if (at >= count)
+        return;
+    parts += parts_offset + at;
+    VEC sum = 0.0f;
+    for (int s = 0; s < slices; s++)
+        sum += *(global const VEC *)(parts + s * count);
+    if (has_bias)
+        sum += bias[bias_offset + at / pixels % channels];
+    *(global VEC *)(out + out_offset + at) = activate(sum, act, slope);
+}
 
 /* dw and db: the slices' sums, added in order, V a work-item. */
 kernel void conv2d_weight_sum(global const float *parts, long parts_offset, global float *dw,

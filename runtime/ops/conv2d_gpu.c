@@ -80,43 +80,95 @@ static clt_extent columns_of(const clt_conv2d_shape *s, int64_t pixels)
     return e;
 }
 
-static clt_gpu_tile tile_of(const sizes *z, int groups, const clt_target *target)
+/* The tile and, where the grid would be too small, the slices of the sums: as many scratch blocks
+ * of `elements`, which are to remain small. */
+static clt_gpu_choice choose(const sizes *z, int groups, int64_t elements, const clt_target *target)
 {
-    /* These sums are not cut into slices: a depth of one leaves nothing to cut. */
-    return clt_gpu_choose(z->m, z->n, 1, groups * z->kinds, false, target).tile;
+    const int64_t most = (int64_t)64 << 20;
+    clt_gpu_choice c = clt_gpu_choose(z->m, z->n, z->k, groups * z->kinds, false, target);
+    while (c.slices > 1 && c.slices * elements > most)
+        c.slices /= 2;
+    return c;
 }
+
+/* Scratch for the slices, or -1. */
+static int add_slices(clt_program *program, int64_t slices, int64_t elements)
+{
+    return slices > 1
+               ? clt_scratch_add(program, clt_fixed(slices * elements * (int64_t)sizeof(float)))
+               : -1;
+}
+
+static void arg_result(clt_program *program, int block)
+{
+    if (block >= 0)
+        clt_arg_scratch(program, block);
+    else
+        clt_arg_out(program, 0);
+}
+
+/* Adds the slices of images of `channels` x `pixels`, and what comes behind a convolution. */
+static void sum(clt_program *program, const clt_conv2d_shape *s, int64_t channels, int64_t pixels,
+                int block, int64_t slices, int bias, const clt_epilogue *epilogue)
+{
+    const int v = pixels % 4 ? 1 : 4;
+    clt_launch_begin(program, "gpu/conv2d.cl", "conv2d_sum", "-DV=%d", v);
+    clt_arg_scratch(program, block);
+    clt_arg_in(program, bias < 0 ? 1 : bias);
+    clt_arg_out(program, 0);
+    clt_arg_int(program, clt_extent_dim(s->batch));
+    clt_arg_int(program, clt_fixed(channels));
+    clt_arg_int(program, clt_fixed(pixels));
+    clt_arg_int(program, clt_fixed(slices));
+    clt_arg_int(program, clt_fixed(bias >= 0));
+    clt_arg_epilogue(program, epilogue);
+    clt_range1(program, clt_extent_ceil(columns_of(s, channels * pixels), 64 * v, 64), 64);
+}
+
+static const clt_epilogue nothing = {CLT_ACTIVATION_NONE, 0};
 
 void clt_conv2d_gpu(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_conv2d_attr *attr = node->attr;
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
     const bool bias = node->n_in > 2 && node->in[2];
-    const sizes z = sizes_of(node, &s, batch_of(&s, target));
-    const clt_gpu_tile t = tile_of(&z, s.groups, target);
-    const int64_t pixels = (int64_t)s.out_height * s.out_width;
-    begin(program, "conv2d", &t, 0, pixels % 4 ? 1 : 4);
+    const int64_t batch = batch_of(&s, target), pixels = (int64_t)s.out_height * s.out_width;
+    const int64_t elements = batch * s.out_channels * pixels;
+    const sizes z = sizes_of(node, &s, batch);
+    const clt_gpu_choice c = choose(&z, s.groups, elements, target);
+    const int block = add_slices(program, c.slices, elements);
+    begin(program, "conv2d", &c.tile, 0, pixels % 4 ? 1 : 4);
     clt_arg_in(program, 0);
     clt_arg_in(program, 1);
     clt_arg_in(program, bias ? 2 : 1);
-    clt_arg_out(program, 0);
+    arg_result(program, block);
     clt_arg_conv2d_shape(program, &s);
-    clt_arg_int(program, clt_fixed(bias));
-    clt_arg_epilogue(program, &attr->epilogue);
-    range(program, &t, columns_of(&s, pixels), z.m, s.groups);
+    clt_arg_int(program, clt_fixed(bias && block < 0));
+    clt_arg_epilogue(program, block < 0 ? &attr->epilogue : &nothing);
+    clt_arg_int(program, clt_fixed(c.slices));
+    range(program, &c.tile, columns_of(&s, pixels), z.m, s.groups * c.slices);
+    if (block >= 0)
+        sum(program, &s, s.out_channels, pixels, block, c.slices, bias ? 2 : -1, &attr->epilogue);
 }
 
 void clt_conv2d_data_grad_gpu(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
-    const sizes z = sizes_of(node, &s, batch_of(&s, target));
-    const clt_gpu_tile t = tile_of(&z, s.groups, target);
+    const int64_t batch = batch_of(&s, target), plane = (int64_t)s.height * s.width;
+    const int64_t elements = batch * s.channels * plane;
+    const sizes z = sizes_of(node, &s, batch);
+    const clt_gpu_choice c = choose(&z, s.groups, elements, target);
     const int64_t pixels = ceil_div(s.height, s.stride[0]) * ceil_div(s.width, s.stride[1]);
-    begin(program, "conv2d_data_grad", &t, 1, pixels % 4 || z.kinds > 1 ? 1 : 4);
+    const int block = add_slices(program, c.slices, elements);
+    begin(program, "conv2d_data_grad", &c.tile, 1, pixels % 4 || z.kinds > 1 ? 1 : 4);
     clt_arg_in(program, 0);
     clt_arg_in(program, 1);
-    clt_arg_out(program, 0);
+    arg_result(program, block);
     clt_arg_conv2d_shape(program, &s);
-    range(program, &t, columns_of(&s, pixels), z.m, s.groups * z.kinds);
+    clt_arg_int(program, clt_fixed(c.slices));
+    range(program, &c.tile, columns_of(&s, pixels), z.m, s.groups * z.kinds * c.slices);
+    if (block >= 0)
+        sum(program, &s, s.channels, plane, block, c.slices, -1, &nothing);
 }
 
 void clt_conv2d_weight_grad_gpu(const clt_node *node, const clt_target *target,

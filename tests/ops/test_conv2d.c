@@ -80,6 +80,13 @@ static const shape tiled[] = {
     {2, 8, 8, 8, 132, 1, 1, {{1, 1}, {0, 0}, {1, 1}, 1}, true, true},
 };
 
+/* With a tile that cuts all three sums into four slices. */
+static const shape sliced[] = {
+    {1, 30, 4, 4, 29, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
+    {2, 30, 7, 5, 90, 3, 3, {{2, 2}, {1, 1}, {1, 1}, 1}, true, true},
+};
+enum { SLICED_TILE = 20 };
+
 static void check_shape(const shape *s, bool wanted_x, int first_tile)
 {
     char text[OP_TEXT];
@@ -95,7 +102,7 @@ static void check_shape(const shape *s, bool wanted_x, int first_tile)
         s->n,
         .attr = &s->attr};
     if (first_tile)
-        op_check_tiles(&test, &c, first_tile, 3);
+        op_check_tiles(&test, &c, first_tile, first_tile == SLICED_TILE ? 1000 : 3);
     else
         op_check(&test, &c, !s->large);
 }
@@ -107,6 +114,8 @@ static void test_shapes(void **state)
         if (!shapes[i].large || !clt_test_oclgrind())
             check_shape(&shapes[i], true, 0);
     check_shape(&shapes[0], false, 0);
+    for (int i = 0; i < (clt_test_oclgrind() ? 1 : 2); i++)
+        check_shape(&sliced[i], true, SLICED_TILE);
     for (int i = 0; !clt_test_oclgrind() && i < 3; i++)
         check_shape(&tiled[i], true, 1 + i);
     op_report(&test);
