@@ -1,8 +1,9 @@
 /*
- * Matrix products on GPUs: out[M, N] = activation(op(A) op(B) + bias), row-major.
+ * Matrix products on GPUs: out[M, N] = activation(op(A) op(B) + bias), row-major, of one pair of
+ * matrices or of several.
  *
- * Work-group (x, y, z) computes tile (y, x) over slice z of the k; with several slices `out` has a
- * [M, N] for each, and gemm_sum adds them in order. Rows and columns beyond the edges are read at
+ * Work-group (x, y, z) computes tile (y, x) of pair z % pairs over slice z / pairs of the k; with
+ * several slices `out` has a [pairs, M, N] for each, and gemm_sum adds them in order. Rows and columns beyond the edges are read at
  * the edge and not stored; k beyond the slice counts as zero.
  *
  * Build options: those of tile.clh; TRANS_A, TRANS_B; VA, VB: 4 where float4 fits the rows of A and B as they lie in
@@ -108,19 +109,20 @@ static inline void store(global float *out, float4 (*acc)[NQ], int m, int n, int
 kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
 gemm(global const float *a, long a_offset, global const float *b, long b_offset,
      global const float *bias, long bias_offset, global float *out, long out_offset, int M, int N,
-     int K, int lda, int ldb, int slices, int has_bias, int act, float slope)
+     int K, int lda, int ldb, long a_step, long b_step, int slices, int has_bias, int act, float slope)
 {
     local float as[2 * TK * LDM] __attribute__((aligned(16)));
     local float bs[2 * TK * LDN] __attribute__((aligned(16)));
-    const int lid = (int)get_local_id(0), slice = (int)get_group_id(2);
+    const int lid = (int)get_local_id(0), pairs = (int)get_num_groups(2) / slices;
+    const int slice = (int)get_group_id(2) / pairs, pair = (int)get_group_id(2) % pairs;
     const int m0 = (int)get_group_id(1) * TM, n0 = (int)get_group_id(0) * TN;
     const int share = (K + slices * TK - 1) / (slices * TK) * TK;
     const int begin = min(slice * share, K), end = min(begin + share, K);
     const int row = TILE_ROW(lid), column = TILE_COLUMN(lid);
     float pa[TK * TM / THREADS], pb[TK * TN / THREADS];
     float4 acc[RM][NQ];
-    a += a_offset;
-    b += b_offset;
+    a += a_offset + pair * a_step;
+    b += b_offset + pair * b_step;
     clear(acc);
     if (begin < end) {
         fetch_a(pa, a, lda, lid, m0, M, begin, begin, end);
@@ -139,7 +141,7 @@ gemm(global const float *a, long a_offset, global const float *b, long b_offset,
         put_b(bs + side * (TK * LDN), pb, lid);
         barrier(CLK_LOCAL_MEM_FENCE);
     }
-    store(out + out_offset + (long)slice * M * N, acc, m0 + row, n0 + column, M, N,
+    store(out + out_offset + (long)get_group_id(2) * M * N, acc, m0 + row, n0 + column, M, N,
           bias + (has_bias ? bias_offset : 0), has_bias, act, slope);
 }
 

@@ -1,19 +1,19 @@
 /* Matrix products of any strides, one work-item an element. */
 #include "activation.clh"
 
-/* out[m, n] = activation(sum over k of a[m, k] b[k, n] + bias[n]); element (i, j) of an operand is
+/* For each of get_global_size(1) pairs of matrices: out[m, n] = activation(sum over k of a[m, k] b[k, n] + bias[n]); element (i, j) of an operand is
  * at i * row + j * column. Partial sums of 64 terms keep rounding errors small in long sums. */
 kernel void matmul(global const float *a, long a_offset, global const float *b, long b_offset,
                    global const float *bias, long bias_offset, global float *out, long out_offset,
                    int M, int N, int K, int a_row, int a_column, int b_row, int b_column,
-                   int has_bias, int act, float slope)
+                   long a_step, long b_step, int has_bias, int act, float slope)
 {
-    const long item = get_global_id(0);
+    const long item = get_global_id(0), pair = get_global_id(1);
     if (item >= (long)M * N)
         return;
     const int m = (int)(item / N), n = (int)(item - (long)m * N);
-    a += a_offset + (long)m * a_row;
-    b += b_offset + (long)n * b_column;
+    a += a_offset + pair * a_step + (long)m * a_row;
+    b += b_offset + pair * b_step + (long)n * b_column;
     float sum = 0.0f;
     for (int k0 = 0; k0 < K; k0 += 64) {
         const int count = min(64, K - k0);
@@ -27,7 +27,7 @@ kernel void matmul(global const float *a, long a_offset, global const float *b, 
     }
     if (has_bias)
         sum += bias[bias_offset + n];
-    out[out_offset + item] = clt_activate(sum, act, slope);
+    out[out_offset + pair * M * N + item] = clt_activate(sum, act, slope);
 }
 
 /* out[j] = sum over the rows of x[rows, columns]. */

@@ -4,6 +4,7 @@
 
 void clt_gemm_portable(const clt_gemm *gemm, const clt_target *target, clt_program *program)
 {
+    (void)target;
     const int64_t one = 1;
     const clt_extent m = clt_extent_dim(gemm->m), n = clt_extent_dim(gemm->n);
     clt_launch_begin(program, "portable/matmul.cl", "matmul", "");
@@ -18,12 +19,15 @@ void clt_gemm_portable(const clt_gemm *gemm, const clt_target *target, clt_progr
     clt_arg_int(program, clt_extent_dim(gemm->trans_a ? gemm->lda : one));
     clt_arg_int(program, clt_extent_dim(gemm->trans_b ? one : gemm->ldb));
     clt_arg_int(program, clt_extent_dim(gemm->trans_b ? gemm->ldb : one));
+    clt_arg_long(program, clt_fixed(gemm->a_step));
+    clt_arg_long(program, clt_fixed(gemm->b_step));
     clt_arg_int(program, clt_fixed(gemm->bias >= 0));
     clt_arg_epilogue(program, &gemm->epilogue);
     /* infer made sure that at most one of the two depends on the batch. */
     clt_extent items = gemm->m < 0 ? m : n;
     items.mul *= gemm->m < 0 ? gemm->n : gemm->m;
-    clt_range_items(program, target, items);
+    clt_range3(program, clt_extent_ceil(items, 64, 64), clt_extent_dim(gemm->pairs), clt_fixed(1),
+               64, 1, 1);
 }
 
 void clt_column_sums_portable(int operand, int out, int64_t rows, int64_t columns,

@@ -154,15 +154,16 @@ void clt_gemm_gpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
     const clt_epilogue none = {CLT_ACTIVATION_NONE, 0};
     const int64_t m = clt_dim(gemm->m, target->max_batch), n = clt_dim(gemm->n, target->max_batch);
     const int64_t k = clt_dim(gemm->k, target->max_batch);
-    const clt_gpu_choice choice =
-        clt_gpu_choose(m > 0 ? m : 1, n > 0 ? n : 1, k > 0 ? k : 1, 1, false, target);
+    const int64_t pairs = clt_dim(gemm->pairs, target->max_batch);
+    const clt_gpu_choice choice = clt_gpu_choose(m > 0 ? m : 1, n > 0 ? n : 1, k > 0 ? k : 1,
+                                                 pairs > 0 ? pairs : 1, false, target);
     const clt_gpu_tile *t = &choice.tile;
     const bool split = choice.slices > 1;
     /* Activations of many instructions are applied by a kernel of few registers. */
     const bool apart = split || gemm->epilogue.activation > CLT_ACTIVATION_LEAKY_RELU;
-    const int block =
-        split ? clt_scratch_add(program, clt_fixed(choice.slices * m * n * (int64_t)sizeof(float)))
-              : -1;
+    const int block = split ? clt_scratch_add(program, clt_fixed(choice.slices * pairs * m * n *
+                                                                 (int64_t)sizeof(float)))
+                            : -1;
     clt_launch_begin(
         program, "gpu/gemm.cl", "gemm",
         "-DTM=%d -DTN=%d -DTK=%d -DRM=%d -DRN=%d -DTRANS_A=%d -DTRANS_B=%d -DVA=%d -DVB=%d -DV=%d",
@@ -180,16 +181,19 @@ void clt_gemm_gpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
     clt_arg_int(program, clt_extent_dim(gemm->k));
     clt_arg_int(program, clt_extent_dim(gemm->lda));
     clt_arg_int(program, clt_extent_dim(gemm->ldb));
+    clt_arg_long(program, clt_fixed(gemm->a_step));
+    clt_arg_long(program, clt_fixed(gemm->b_step));
     clt_arg_int(program, clt_fixed(choice.slices));
     clt_arg_int(program, clt_fixed(!apart && gemm->bias >= 0));
     clt_arg_epilogue(program, apart ? &none : &gemm->epilogue);
     const int threads = clt_gpu_tile_threads(t);
+    clt_extent layers = clt_extent_dim(gemm->pairs);
+    layers.mul *= choice.slices;
     clt_range3(program, clt_extent_ceil(clt_extent_dim(gemm->n), t->columns, threads),
-               clt_extent_ceil(clt_extent_dim(gemm->m), t->rows, 1), clt_fixed(choice.slices),
-               threads, 1, 1);
+               clt_extent_ceil(clt_extent_dim(gemm->m), t->rows, 1), layers, threads, 1, 1);
     if (apart)
-        clt_gpu_sum(gemm->bias, gemm->out, block, gemm->m, gemm->n, choice.slices, &gemm->epilogue,
-                    program);
+        clt_gpu_sum(gemm->bias, gemm->out, block, gemm->pairs * gemm->m, gemm->n, choice.slices,
+                    &gemm->epilogue, program);
 }
 
 void clt_column_sums_gpu(int operand, int out, int64_t rows, int64_t columns,

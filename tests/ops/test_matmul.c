@@ -5,12 +5,18 @@ typedef struct trans {
     int a, b;
 } trans;
 
-static void sizes(const op_case *c, int64_t n, int64_t *m, int64_t *cols, int64_t *k)
+/* Of the last two dimensions; returns the number of pairs of matrices. */
+static int64_t sizes(const op_case *c, int64_t n, int64_t *m, int64_t *cols, int64_t *k)
 {
     const trans *t = c->attr;
-    *m = op_dim(c, 0, t->a ? 1 : 0, n);
-    *k = op_dim(c, 0, t->a ? 0 : 1, n);
-    *cols = op_dim(c, 1, t->b ? 0 : 1, n);
+    const int first = c->in[0].rank - 2;
+    int64_t pairs = 1;
+    *m = op_dim(c, 0, first + (t->a ? 1 : 0), n);
+    *k = op_dim(c, 0, first + (t->a ? 0 : 1), n);
+    *cols = op_dim(c, 1, first + (t->b ? 0 : 1), n);
+    for (int i = 0; i < first; i++)
+        pairs *= op_dim(c, 0, i, n);
+    return pairs;
 }
 
 static void build(const op_case *c, clt_value *const *in, clt_value **out)
@@ -29,9 +35,11 @@ static void forward(const op_case *c, int64_t batch, double *const *x, double *c
 {
     const trans *t = c->attr;
     int64_t m, n, k;
-    sizes(c, batch, &m, &n, &k);
-    ref_product(m, n, k, read_as(x[0], m, k, t->a), read_as(x[1], k, n, t->b), y[0],
-                bound ? bound[0] : NULL);
+    const int64_t pairs = sizes(c, batch, &m, &n, &k);
+    for (int64_t i = 0; i < pairs; i++)
+        ref_product(m, n, k, read_as(x[0] + i * m * k, m, k, t->a),
+                    read_as(x[1] + i * k * n, k, n, t->b), y[0] + i * m * n,
+                    bound ? bound[0] + i * m * n : NULL);
 }
 
 static void backward(const op_case *c, int64_t batch, double *const *x, double *const *dy,
@@ -39,18 +47,22 @@ static void backward(const op_case *c, int64_t batch, double *const *x, double *
 {
     const trans *t = c->attr;
     int64_t m, n, k;
-    sizes(c, batch, &m, &n, &k);
-    const ref_matrix g = ref_plain(dy[0], n), gt = ref_transposed(dy[0], n);
-    const ref_matrix b = read_as(x[1], k, n, t->b), bt = {b.at, b.column, b.row};
-    const ref_matrix a = read_as(x[0], m, k, t->a), at = {a.at, a.column, a.row};
-    if (t->a)
-        ref_product(k, m, n, b, gt, dx[0], bound[0]);
-    else
-        ref_product(m, k, n, g, bt, dx[0], bound[0]);
-    if (t->b)
-        ref_product(n, k, m, gt, a, dx[1], bound[1]);
-    else
-        ref_product(k, n, m, at, g, dx[1], bound[1]);
+    const int64_t pairs = sizes(c, batch, &m, &n, &k);
+    for (int64_t i = 0; i < pairs; i++) {
+        const int64_t of_a = i * m * k, of_b = i * k * n;
+        const double *dy_i = dy[0] + i * m * n;
+        const ref_matrix g = ref_plain(dy_i, n), gt = ref_transposed(dy_i, n);
+        const ref_matrix b = read_as(x[1] + of_b, k, n, t->b), bt = {b.at, b.column, b.row};
+        const ref_matrix a = read_as(x[0] + of_a, m, k, t->a), at = {a.at, a.column, a.row};
+        if (t->a)
+            ref_product(k, m, n, b, gt, dx[0] + of_a, bound[0] + of_a);
+        else
+            ref_product(m, k, n, g, bt, dx[0] + of_a, bound[0] + of_a);
+        if (t->b)
+            ref_product(n, k, m, gt, a, dx[1] + of_b, bound[1] + of_b);
+        else
+            ref_product(k, n, m, at, g, dx[1] + of_b, bound[1] + of_b);
+    }
 }
 
 static op_test test = {"matmul", 1, 0, build, forward, backward, 0};
@@ -105,13 +117,31 @@ static void test_shapes(void **state)
     op_report(&test);
 }
 
-/* PyTorch's products of more than two matrices at once are not this operator's. */
+/* Pairs of matrices, as many as the batch or twice that; each transposed or not. */
+static void test_pairs(void **state)
+{
+    static const int64_t inner[][3] = {{5, 7, 3}, {17, 33, 20}, {8, 16, 12}};
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        const trans t = {i & 1, i >> 1 & 1};
+        const int64_t m = inner[i / 4][0], n = inner[i / 4][1], k = inner[i / 4][2];
+        const op_case c = {
+            "pairs of matrices",
+            2,
+            {{CLT_F32, 4, {CLT_BATCH, 2, t.a ? k : m, t.a ? m : k}, OP_RANDOM, true, NULL},
+             {CLT_F32, 4, {CLT_BATCH, 2, t.b ? n : k, t.b ? k : n}, OP_RANDOM, true, NULL}},
+            3,
+            .attr = &t};
+        op_check(&test, &c, i < 4);
+        if (clt_test_oclgrind() && i >= 3)
+            return;
+    }
+}
+
 static void golden(op_golden *g)
 {
     const trans t = {(int)op_golden_number(g, "transpose_a"),
                      (int)op_golden_number(g, "transpose_b")};
-    if (golden_find(g->tensors, g->prefix, "b")->rank != 2)
-        return;
     op_golden_operand(g, "a", false);
     op_golden_operand(g, "b", false);
     op_golden_results(g);
@@ -186,6 +216,12 @@ static void test_errors(void **state)
     refused(g, "square of the batch");
 
     OP_OK(clt_graph_create(&g));
+    a = clt_input(g, "a", CLT_F32, 3, (int64_t[]){CLT_BATCH, 4, 5});
+    b = clt_input(g, "b", CLT_F32, 3, (int64_t[]){2, 5, 4});
+    assert_null(clt_matmul(a, b, 0, 0));
+    refused(g, "leading dimensions of f32[Bx4x5] x f32[2x5x4] differ");
+
+    OP_OK(clt_graph_create(&g));
     a = clt_input(g, "a", CLT_I32, 2, (int64_t[]){CLT_BATCH, 4});
     assert_null(clt_matmul(a, a, 1, 0));
     refused(g, "must be f32, not i32");
@@ -194,7 +230,7 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_rank3),
-                                       cmocka_unit_test(test_goldens),
+                                       cmocka_unit_test(test_pairs), cmocka_unit_test(test_goldens),
                                        cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

@@ -12,6 +12,9 @@ CLT_BEGIN_DECLS
  * The product of a [M, K] and b [K, N]: [M, N]. A transposed operand (trans_a, trans_b not 0) is
  * given as [K, M] or [N, K]. `a` untransposed may have further leading dimensions, which the
  * result keeps. Any of M, N and K may depend on the batch, but not M and N both.
+ * If both have the same number of dimensions, more than two, the leading ones must be equal, and
+ * every pair of matrices is multiplied: [.., M, K] and [.., K, N] to [.., M, N]. They are not
+ * broadcast.
  */
 CLT_API clt_value *clt_matmul(clt_value *a, clt_value *b, int trans_a, int trans_b);
 
