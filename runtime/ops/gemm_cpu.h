@@ -26,7 +26,7 @@ typedef struct clt_gemm_work {
 } clt_gemm_work;
 
 /* The division that keeps the units busy shortest. `tile` has `count` entries; a work-group's size
- * may be given (then it is rounded up to whole tiles), or 0. */
+ * may be given (then it is rounded up to whole tiles, as far as there is room), or 0. */
 clt_gemm_division clt_gemm_divide(const clt_gemm_work *work, const clt_gemm_tile *tiles, int count,
                                   int64_t rows, int64_t columns);
 

@@ -75,10 +75,13 @@ static double makespan(const clt_gemm_work *w, clt_gemm_tile t, int64_t rows, in
     return longest;
 }
 
-/* Counts of work-groups along one side that are worth a try: 1, 2, 3, 4, 6, 8, 12, ... */
+/* The next count of work-groups along one side that is worth a try: of 1, 2, 3, 4, 6, 8, 12, ... */
 static int64_t next_count(int64_t count)
 {
-    return count < 4 ? count + 1 : (count & (count - 1)) ? count / 3 * 4 : count / 2 * 3;
+    int64_t power = 1;
+    while (2 * power <= count)
+        power *= 2;
+    return count < power + power / 2 ? power + power / 2 : 2 * power;
 }
 
 clt_gemm_division clt_gemm_divide(const clt_gemm_work *w, const clt_gemm_tile *tiles, int count,
@@ -100,7 +103,8 @@ clt_gemm_division clt_gemm_divide(const clt_gemm_work *w, const clt_gemm_tile *t
                 if (rows)
                     d.rows = round_up(rows, tiles[i].rows);
                 if (columns)
-                    d.columns = round_up(columns, panel);
+                    d.columns =
+                        ceil_div(columns, panel) < room ? round_up(columns, panel) : room * panel;
                 const int64_t groups =
                     ceil_div(w->m, d.rows) * ceil_div(w->n, d.columns) * w->pairs;
                 if (groups < w->least_groups && down * across < bands * panels)
