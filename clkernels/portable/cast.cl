@@ -47,7 +47,7 @@ typedef half to_type;
 #define STORE(v, i) vstore_half_rte((float)(v), i, out)
 #elif defined(TO_BF16)
 typedef ushort to_type;
-inline ushort to_bf16(float v)
+static inline ushort to_bf16(float v)
 {
     const uint u = as_uint(v);
     return isnan(v) ? (ushort)(u >> 16 | 0x40u) : (ushort)((u + 0x7FFFu + (u >> 16 & 1u)) >> 16);

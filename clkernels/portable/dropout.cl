@@ -6,7 +6,7 @@
 #include "philox.clh"
 
 /* `count` elements from number `first` on, `stride` apart in memory. */
-inline void drop(global const float *x, global float *out, int count, int stride, ulong first,
+static inline void drop(global const float *x, global float *out, int count, int stride, ulong first,
                  float p, float scale, int sub, ulong seed, uint step)
 {
     uint4 bits = 0;

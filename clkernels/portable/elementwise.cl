@@ -27,7 +27,7 @@
 #define OUT(value) return value;
 
 #define T float
-inline float one(float a IF2(, float b) IF3(, float c) IF4(, float d), float p0, float p1, float p2,
+static inline float one(float a IF2(, float b) IF3(, float c) IF4(, float d), float p0, float p1, float p2,
                  float p3, float n)
 {
     BODY
@@ -35,7 +35,7 @@ inline float one(float a IF2(, float b) IF3(, float c) IF4(, float d), float p0,
 #undef T
 
 #define T float16
-inline float16 sixteen(float16 a IF2(, float16 b) IF3(, float16 c) IF4(, float16 d), float p0,
+static inline float16 sixteen(float16 a IF2(, float16 b) IF3(, float16 c) IF4(, float16 d), float p0,
                        float p1, float p2, float p3, float n)
 {
     BODY

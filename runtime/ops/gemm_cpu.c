@@ -36,7 +36,7 @@ static int64_t depth_for(const clt_target *target)
     int64_t depth = DEPTH;
     while (depth > LEAST_DEPTH && columns_of_depth(target->caps, depth) < wanted)
         depth /= 2;
-    return clt_tile_number(target, "KB", LEAST_DEPTH, 4096, depth);
+    return clt_tile_number(target, "KB", LEAST_DEPTH, depth, depth);
 }
 
 bool clt_gemm_cpu_accepts(const clt_node *node, const clt_target *target, char *why)

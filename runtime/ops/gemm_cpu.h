@@ -22,7 +22,7 @@ typedef struct clt_gemm_work {
     bool trans_b, pack_a, pack_b;
     int width, units;     /* lanes of a vector, compute units */
     int64_t most_columns; /* of a work-group */
-    int64_t least_groups;
+    int64_t least_groups; /* as far as the product can be cut into so many */
 } clt_gemm_work;
 
 /* The division that keeps the units busy shortest. `tile` has `count` entries; a work-group's size

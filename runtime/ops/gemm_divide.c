@@ -5,14 +5,15 @@
  * The unit of cost is one vector multiplication (on most CPUs half a cycle). The constants were
  * fitted to the rates of products of 128 to 2048 rows; what they must get right is the order.
  */
-#define COST_OF_LOAD 0.15       /* operands of a register tile, beside its multiplications */
-#define COST_OF_STORE 4.0       /* a vector of the result, loaded, added and stored */
-#define COST_OF_TILE 60.0       /* a tile's loop */
-#define COST_OF_READING 0.2     /* an element of B, first read by a work-group where it lies */
-#define COST_OF_COPY 1.0        /* the same, copied into a panel */
-#define COST_OF_TRANSPOSE 1.6   /* the same, transposed or from rows far apart */
-#define COST_OF_GROUP 3000.0    /* a work-group */
-#define COST_OF_WAKING 100000.0 /* another unit's thread, asleep between kernels */
+#define COST_OF_LOAD 0.15          /* operands of a register tile, beside its multiplications */
+#define COST_OF_STORE 4.0          /* a vector of the result, loaded, added and stored */
+#define COST_OF_TILE 60.0          /* a tile's loop */
+#define COST_OF_READING 0.2        /* an element of B, first read by a work-group where it lies */
+#define COST_OF_COPY 1.0           /* the same, copied into a panel */
+#define COST_OF_TRANSPOSE 1.6      /* the same, transposed or from rows far apart */
+#define COST_OF_GROUP 3000.0       /* a work-group */
+#define COST_OF_MISSING_GROUP 1e15 /* more than any product: a last resort */
+#define COST_OF_WAKING 100000.0    /* another unit's thread, asleep between kernels */
 
 enum { MOST_UNITS = 256 };
 
@@ -107,12 +108,12 @@ clt_gemm_division clt_gemm_divide(const clt_gemm_work *w, const clt_gemm_tile *t
                         ceil_div(columns, panel) < room ? round_up(columns, panel) : room * panel;
                 const int64_t groups =
                     ceil_div(w->m, d.rows) * ceil_div(w->n, d.columns) * w->pairs;
-                if (groups < w->least_groups && down * across < bands * panels)
-                    continue;
                 if (best.cost >= 0 && groups > most_groups && down * across > 1 &&
                     across > ceil_div(panels, room))
                     break;
                 d.cost = makespan(w, tiles[i], d.rows, d.columns);
+                if (groups < w->least_groups)
+                    d.cost += COST_OF_MISSING_GROUP * (double)(w->least_groups - groups);
                 if (best.cost < 0 || d.cost < best.cost)
                     best = d;
                 if (columns)

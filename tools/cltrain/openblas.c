@@ -11,7 +11,7 @@
 
 int openblas_open(openblas *o)
 {
-    *o = (openblas){.library = NULL};
+    *o = (openblas){.handle = NULL};
     return failure("--compare: OpenBLAS was not found when this command was built (Debian: "
                    "libopenblas-dev)");
 }
@@ -21,7 +21,7 @@ int openblas_open(openblas *o)
 /* dlsym gives data pointers; ISO C has no conversion to functions. */
 static int find(const openblas *o, const char *name, void *function)
 {
-    void *symbol = dlsym(o->library, name);
+    void *symbol = dlsym(o->handle, name);
     if (!symbol)
         return failure("--compare: %s has no function %s", CLT_OPENBLAS, name);
     memcpy(function, &symbol, sizeof symbol);
@@ -45,8 +45,8 @@ int openblas_open(openblas *o)
 {
     char *(*core)(void) = NULL, *(*config)(void) = NULL;
     set_core_type();
-    *o = (openblas){.library = dlopen(CLT_OPENBLAS, RTLD_NOW | RTLD_LOCAL)};
-    if (!o->library)
+    *o = (openblas){.handle = dlopen(CLT_OPENBLAS, RTLD_NOW | RTLD_LOCAL)};
+    if (!o->handle)
         return failure("--compare: %s", dlerror());
     int code = find(o, "cblas_sgemm", &o->sgemm);
     if (!code)
@@ -70,9 +70,9 @@ int openblas_open(openblas *o)
 
 void openblas_close(openblas *o)
 {
-    if (o->library)
-        dlclose(o->library);
-    o->library = NULL;
+    if (o->handle)
+        dlclose(o->handle);
+    o->handle = NULL;
 }
 
 void openblas_multiply(const openblas *o, const int64_t size[3], const char *trans, const float *a,

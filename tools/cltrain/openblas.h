@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 typedef struct openblas {
-    void *library;
+    void *handle;
     void (*sgemm)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
                   const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc);
     void (*set_threads)(int count);
