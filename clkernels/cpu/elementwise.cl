@@ -14,27 +14,11 @@
 #define tanh clt_tanh
 #define erf clt_erf
 
-#if N_IN >= 2
-#define IF2(...) __VA_ARGS__
-#else
-#define IF2(...)
-#endif
-#if N_IN >= 3
-#define IF3(...) __VA_ARGS__
-#else
-#define IF3(...)
-#endif
-#if N_IN >= 4
-#define IF4(...) __VA_ARGS__
-#else
-#define IF4(...)
-#endif
+#include "operands.clh"
 #define EACH(X) X(a, 1) IF2(X(b, 2)) IF3(X(c, 4)) IF4(X(d, 8))
 #define EACH_AS_ARGUMENT(X) X(a, 1) IF2(, X(b, 2)) IF3(, X(c, 4)) IF4(, X(d, 8))
 
 #define T vecf
-#define LET(name, value) const T name = value;
-#define OUT(value) return value;
 
 #define OPERAND(x, bit) T x
 INLINE T compute(EACH_AS_ARGUMENT(OPERAND), float p0, float p1, float p2, float p3, float n)

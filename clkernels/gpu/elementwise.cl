@@ -8,25 +8,8 @@
  * With SPREAD, operand a is read at the sum of i0 * a0 .. i5 * a5, i0 .. i5 being the index in the
  * result.
  */
-#if N_IN >= 2
-#define IF2(...) __VA_ARGS__
-#else
-#define IF2(...)
-#endif
-#if N_IN >= 3
-#define IF3(...) __VA_ARGS__
-#else
-#define IF3(...)
-#endif
-#if N_IN >= 4
-#define IF4(...) __VA_ARGS__
-#else
-#define IF4(...)
-#endif
+#include "operands.clh"
 #define EACH(X) X(a, 1) IF2(X(b, 2)) IF3(X(c, 4)) IF4(X(d, 8))
-
-#define LET(name, value) const T name = value;
-#define OUT(value) return value;
 
 #define T float
 static inline float one(float a IF2(, float b) IF3(, float c) IF4(, float d), float p0, float p1, float p2,
