@@ -34,6 +34,7 @@ typedef struct clt_caps {
     bool host_memory;    /* shares the host's memory: mapping copies nothing */
     bool fp16, fp64;     /* arithmetic in the kernel language, probed by a compile */
     bool subgroups;
+    bool clblast; /* the CLBlast library is there; looked for on devices other than CPUs */
 } clt_caps;
 
 /* True for devices that want barrier-free kernels with explicit vectors. */

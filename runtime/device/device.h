@@ -59,6 +59,7 @@ struct clt_device {
     struct clt_program_table *programs; /* device/program.c */
     clt_watcher watcher;                /* NULL: none, and commands make no events for it */
     void *watcher_user;
+    int clblast_kernels; /* device/clblast.c */
 };
 
 #define CLT_COMMON_OPTIONS "-cl-std=CL1.2 -w"

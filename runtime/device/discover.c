@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/vec.h"
+#include "device/clblast.h"
 
 #include <CL/cl_ext.h>
 
@@ -177,6 +178,7 @@ static void fill_caps(cl_device_id id, clt_device_row *row)
     caps->fp16 = info->fp16 != 0;
     caps->fp64 = info->fp64 != 0;
     caps->subgroups = info->subgroups != 0;
+    caps->clblast = !clt_caps_is_cpu(caps) && clt_clblast_found();
 }
 
 void clt_describe_device(cl_platform_id platform, cl_device_id id, clt_device_row *row)

@@ -1,6 +1,7 @@
 #include "exec/exec.h"
 
 #include "base/alloc.h"
+#include "device/clblast.h"
 
 typedef struct bound_launch {
     const clt_plan_node *node;
@@ -46,7 +47,8 @@ static clt_status build_programs(clt_exec *exec, int n_launches)
     for (int i = 0; i < plan->n_nodes; i++)
         for (int j = 0; j < plan->nodes[i].program.n_launches; j++) {
             const clt_launch *launch = &plan->nodes[i].program.launches[j];
-            keys[n_keys++] = (clt_program_key){launch->file, launch->options};
+            if (!launch->blas)
+                keys[n_keys++] = (clt_program_key){launch->file, launch->options};
         }
     clt_status status = clt_device_prepare(exec->device, keys, n_keys);
     clt_free(keys);
@@ -70,12 +72,14 @@ static clt_status make_kernels(clt_exec *exec)
         exec->first_launch[i] = next;
         for (int j = 0; j < node->program.n_launches; j++) {
             const clt_launch *launch = &node->program.launches[j];
-            exec->launches[next] = (bound_launch){.node = node, .launch = launch};
+            bound_launch *b = &exec->launches[next++];
+            *b = (bound_launch){.node = node, .launch = launch};
+            if (launch->blas)
+                continue;
             clt_status status = clt_device_kernel(exec->device, launch->file, launch->options,
-                                                  launch->kernel, &exec->launches[next].kernel);
+                                                  launch->kernel, &b->kernel);
             if (status != CLT_OK)
                 return clt_fail_prefix(status, "node %s: ", node->node->name);
-            next++;
         }
     }
     exec->first_launch[plan->n_nodes] = next;
@@ -237,11 +241,65 @@ static clt_status fail_launch(const clt_exec *exec, const bound_launch *b, cl_in
                            b->launch->file);
 }
 
+static void launched(const clt_exec *exec, const bound_launch *b, cl_event event)
+{
+    const clt_command command = {b->launch->kernel, b->node,
+                                 (int)(b->launch - b->node->program.launches), 0};
+    clt_watch(exec->device, &command, event);
+}
+
+static clt_status enqueue_blas(clt_exec *exec, const clt_run *run, const bound_launch *b,
+                               cl_uint *n_wait, const cl_event *wait)
+{
+    const clt_blas_gemm *g = b->launch->blas;
+    const clt_node *node = b->node->node;
+    const int64_t n = run->count, size = (int64_t)sizeof(float);
+    const clt_view at_a = locate(exec, run, exec->plan->places[node->in[g->a]->id]);
+    const clt_view at_b = locate(exec, run, exec->plan->places[node->in[g->b]->id]);
+    const clt_view at_c = locate(exec, run, exec->plan->places[node->out[g->out]->id]);
+    clt_clblast_gemm call = {.m = clt_extent_at(g->m, n),
+                             .n = clt_extent_at(g->n, n),
+                             .k = clt_extent_at(g->k, n),
+                             .lda = clt_extent_at(g->lda, n),
+                             .ldb = clt_extent_at(g->ldb, n),
+                             .pairs = clt_extent_at(g->pairs, n),
+                             .a_step = g->a_step,
+                             .b_step = g->b_step,
+                             .trans_a = g->trans_a,
+                             .trans_b = g->trans_b,
+                             .packed = g->packed,
+                             .a = at_a.buffer,
+                             .b = at_b.buffer,
+                             .c = at_c.buffer,
+                             .a_offset = at_a.offset / size,
+                             .b_offset = at_b.offset / size,
+                             .c_offset = at_c.offset / size};
+    if (!call.m || !call.n || !call.pairs)
+        return CLT_OK;
+    if (g->block >= 0) {
+        const clt_view packing = locate(exec, run, b->node->scratch[g->block]);
+        call.packing = packing.buffer;
+        call.packing_offset = packing.offset;
+        call.packing_bytes = clt_extent_at(b->node->program.scratch[g->block], n);
+    }
+    CLT_TRY(clt_enqueue_wait(exec->device, (int)*n_wait, wait));
+    *n_wait = 0;
+    cl_event event;
+    clt_status status =
+        clt_clblast_enqueue(exec->device, &call, clt_watch_event(exec->device, &event));
+    if (status != CLT_OK)
+        return clt_fail_prefix(status, "node %s: ", node->name);
+    launched(exec, b, event);
+    return CLT_OK;
+}
+
 static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, const bound_launch *b,
                                  cl_uint *n_wait, const cl_event *wait)
 {
     const clt_launch *launch = b->launch;
     size_t global[3], local[3];
+    if (launch->blas)
+        return enqueue_blas(exec, run, b, n_wait, wait);
     for (int d = 0; d < launch->work_dim; d++) {
         global[d] = (size_t)clt_extent_at(launch->global[d], run->count);
         local[d] = (size_t)launch->local[d];
@@ -264,9 +322,7 @@ static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, const bound
     if (code != CL_SUCCESS)
         return fail_launch(exec, b, code, "clEnqueueNDRangeKernel");
     *n_wait = 0;
-    const clt_command command = {launch->kernel, b->node, (int)(launch - b->node->program.launches),
-                                 0};
-    clt_watch(exec->device, &command, event);
+    launched(exec, b, event);
     return CLT_OK;
 }
 

@@ -31,6 +31,13 @@ void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
 
 /* clkernels/gpu/gemm.cl, for GPUs: where clt_gpu_accepts (ops/gemm_gpu.h). */
 void clt_gemm_gpu(const clt_gemm *gemm, const clt_target *target, clt_program *program);
+
+/* CLBlast's product, for GPUs. */
+bool clt_gemm_clblast_accepts(const clt_node *node, const clt_target *target, char *why);
+bool clt_gemm_clblast_tiles(int index, char *text);
+void clt_gemm_clblast(const clt_gemm *gemm, const clt_target *target, clt_program *program);
+
+/* As clt_column_sums_portable, for GPUs. */
 void clt_column_sums_gpu(int operand, int out, int64_t rows, int64_t columns,
                          const clt_target *target, clt_program *program);
 

@@ -63,6 +63,8 @@ bool clt_gemm_tiles(const clt_node *node, const clt_variant *variant, const clt_
     (void)node;
     if (!strcmp(variant->name, "gemm_gpu"))
         return clt_gpu_tiles(target, index, text);
+    if (!strcmp(variant->name, "clblast"))
+        return clt_gemm_clblast_tiles(index, text);
     if (strcmp(variant->name, "gemm_cpu") || index >= (int)(sizeof choices / sizeof *choices))
         return false;
     snprintf(text, CLT_TILE_TEXT, "%s", choices[index]);

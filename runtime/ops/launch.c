@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/alloc.h"
 #include "base/vec.h"
 
 clt_extent clt_extent_ceil(clt_extent count, int64_t div, int64_t mul)
@@ -63,6 +64,20 @@ void clt_launch_begin(clt_program *p, const char *file, const char *kernel, cons
         clt_free(launch.kernel);
         failed(p, CLT_OUT_OF_MEMORY);
     }
+}
+
+void clt_launch_clblast(clt_program *p, const clt_blas_gemm *gemm)
+{
+    clt_launch_begin(p, "CLBlast", "sgemm", "");
+    if (p->status != CLT_OK)
+        return;
+    clt_blas_gemm *own = CLT_NEW(clt_blas_gemm);
+    if (!own) {
+        failed(p, CLT_OUT_OF_MEMORY);
+        return;
+    }
+    *own = *gemm;
+    p->launches[p->n_launches - 1].blas = own;
 }
 
 static void add(clt_program *p, clt_arg arg)
@@ -156,6 +171,7 @@ void clt_program_free(clt_program *p)
         clt_free(p->launches[i].options);
         clt_free(p->launches[i].kernel);
         clt_free(p->launches[i].args);
+        clt_free(p->launches[i].blas);
     }
     clt_free(p->launches);
     clt_free(p->scratch);

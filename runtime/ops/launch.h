@@ -68,10 +68,23 @@ typedef struct clt_arg {
     float value;
 } clt_arg;
 
+/* A product that a library enqueues, not a kernel of ours: C[m, n] = op(A)[m, k] op(B)[k, n],
+ * row-major, `pairs` times. */
+typedef struct clt_blas_gemm {
+    clt_extent m, n, k, lda, ldb, pairs;
+    int64_t a_step, b_step; /* elements from one pair to the next */
+    bool trans_a, trans_b;
+    bool packed; /* copies the operands into tiles first */
+    int a, b;    /* the node's operands */
+    int out;     /* output */
+    int block;   /* scratch block, or -1 */
+} clt_blas_gemm;
+
 typedef struct clt_launch {
-    char *file;    /* below clkernels/ */
+    char *file;    /* below clkernels/; the library's name if it is one's */
     char *options; /* build options: -D... */
     char *kernel;
+    clt_blas_gemm *blas; /* NULL: a kernel. Otherwise without arguments and range */
     clt_arg *args;
     int n_args, room_args;
     int work_dim;
@@ -119,6 +132,9 @@ clt_status clt_variants_check(const char *variants);
 /* Begins a launch of `kernel` in `file`, built with `options` (printf). */
 void clt_launch_begin(clt_program *p, const char *file, const char *kernel, const char *options,
                       ...) CLT_PRINTF(4, 5);
+
+/* A launch of CLBlast's sgemm. */
+void clt_launch_clblast(clt_program *p, const clt_blas_gemm *gemm);
 
 /* Arguments of the launch begun last, in the kernel's order. */
 void clt_arg_in(clt_program *p, int operand);

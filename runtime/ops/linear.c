@@ -121,6 +121,12 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_gemm_gpu(&gemm, target, program);
 }
 
+static void emit_clblast(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_gemm gemm = gemm_of(node);
+    clt_gemm_clblast(&gemm, target, program);
+}
+
 static bool absorb(clt_node *node, const clt_node *next)
 {
     clt_linear_attr *attr = node->attr;
@@ -136,6 +142,7 @@ static const clt_variant variants[] = {
     {"lanes", clt_accepts_lanes, clt_linear_emit_lanes},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu},
     {"gemm_gpu", clt_gpu_accepts, emit_gpu},
+    {"clblast", clt_gemm_clblast_accepts, emit_clblast},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
@@ -236,10 +243,21 @@ static void emit_weight_grad_gpu(const clt_node *node, const clt_target *target,
         clt_column_sums_gpu(1, 1, gemm.k, gemm.m, target, program);
 }
 
+static void emit_weight_grad_clblast(const clt_node *node, const clt_target *target,
+                                     clt_program *program)
+{
+    const clt_linear_weight_grad_attr *attr = node->attr;
+    const clt_gemm gemm = gemm_of_weight_grad(node);
+    clt_gemm_clblast(&gemm, target, program);
+    if (attr->bias)
+        clt_column_sums_gpu(1, 1, gemm.k, gemm.m, target, program);
+}
+
 static const clt_variant weight_grad_variants[] = {
     {"lanes", clt_accepts_lanes, clt_linear_weight_grad_emit_lanes},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_weight_grad_cpu},
     {"gemm_gpu", clt_gpu_accepts, emit_weight_grad_gpu},
+    {"clblast", clt_gemm_clblast_accepts, emit_weight_grad_clblast},
     {"portable", clt_accepts_plain, emit_weight_grad_portable},
     {0},
 };

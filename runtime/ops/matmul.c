@@ -160,6 +160,12 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_gemm_gpu(&gemm, target, program);
 }
 
+static void emit_clblast(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_gemm gemm = gemm_of(node);
+    clt_gemm_clblast(&gemm, target, program);
+}
+
 /* A product without images has no value that could lie either way. */
 static bool accepts_lanes(const clt_node *node, const clt_target *target, char *why)
 {
@@ -171,6 +177,7 @@ static const clt_variant variants[] = {
     {"lanes", accepts_lanes, clt_matmul_emit_lanes},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu},
     {"gemm_gpu", clt_gpu_accepts, emit_gpu},
+    {"clblast", clt_gemm_clblast_accepts, emit_clblast},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };

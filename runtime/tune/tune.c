@@ -156,6 +156,8 @@ static void note_files(tuner *t)
     for (int i = 0; i < program->n_launches; i++) {
         const char *file = program->launches[i].file;
         const size_t used = strlen(t->files);
+        if (program->launches[i].blas)
+            continue;
         /* A list that is cut short names fewer files than can make the measurement stale. */
         if (!strstr(t->files, file) && used + strlen(file) + 2 < sizeof t->files)
             snprintf(t->files + used, sizeof t->files - used, "%s%s", used ? "," : "", file);

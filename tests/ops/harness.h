@@ -22,6 +22,7 @@
 
 #include <cmocka.h>
 
+#include "device/clblast.h"
 #include "exec/exec.h"
 #include "ops/retile.h"
 #include "ops/variants.h"
@@ -236,8 +237,10 @@ static inline bool op_bind(const op_test *t, const op_case *c, const op_mode *mo
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
     clt_plan_options options = clt_plan_options_default(CLT_PLAN_EVALUATE, c->batch);
     clt_caps caps = op_devices[0]->caps;
-    if (mode->as_gpu)
+    if (mode->as_gpu) {
         caps.kind = CLT_KIND_GPU;
+        caps.clblast = !getenv("CLT_TEST_OCLGRIND") && clt_clblast_found();
+    }
     options.portable = mode->portable;
     options.variants = mode->variants;
     options.separate = true;
