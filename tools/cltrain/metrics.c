@@ -166,6 +166,7 @@ int metrics_epoch(metrics *m, const clt_progress *p)
     json_object_set_new(record, "epoch", json_integer(p->epoch));
     set_number(record, "test_loss", p->test_loss);
     set_number(record, "test_accuracy", p->test_metric);
+    set_number(record, "seconds", p->seconds);
     return write_record(m, record, p->seconds, 1);
 }
 

@@ -3,13 +3,14 @@
 
     torch_lenet.py speed    [--compile] [--channels-last] [--bytes] [--threads 2] [--steps 30] [--runs 15]
     torch_lenet.py accuracy [--seed 0] [--epochs 10] [--lr 0.2] [--cosine]
+    torch_lenet.py epochs   [--compile] [--epochs 3]
     torch_lenet.py memory   [--bytes]
 
 One JSON object on standard output. The loop has no loader: the whole set lies in memory, and a batch is one index_select
 with a random permutation. --bytes keeps the images as bytes and converts a batch at a time (less memory). `speed` is the
 median of --runs timed stretches of --steps steps after a warm-up, `best` the fastest of them (what a disturbed machine
 hides), `images_per_cpu_s` counts processor time of all threads instead (with --threads 1 it is what a busy machine disturbs
-least). The loss is read once a stretch.
+least). The loss is read once a stretch. `epochs` times whole epochs: every batch, and the accuracy on the test set behind them.
 """
 
 import argparse
@@ -117,6 +118,19 @@ def accuracy(trainer, options):
     return {"seed": options.seed, "cosine": options.cosine, "test_accuracy": epochs[-1], "epochs": epochs}
 
 
+def epochs(trainer, options):
+    images, labels = trainer.load("t10k")
+    seconds = []
+    for _ in range(options.epochs):
+        begin = time.perf_counter()
+        for x, y in trainer.batches():
+            loss = trainer.step(x, y)
+        found = trainer.accuracy(images, labels)
+        seconds.append(round(time.perf_counter() - begin, 3))
+        assert math.isfinite(loss.item())
+    return {"epoch_seconds": seconds, "samples": len(trainer.labels), "test_accuracy": found}
+
+
 def memory(trainer, options):
     trainer.stretch(options.steps)
     return {}
@@ -124,7 +138,7 @@ def memory(trainer, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["speed", "accuracy", "memory"])
+    parser.add_argument("what", choices=["speed", "accuracy", "epochs", "memory"])
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--lr", type=float, default=0.2)
@@ -144,7 +158,7 @@ def main():
     result = {"what": options.what, "torch": torch.__version__, "threads": options.threads, "batch": options.batch,
               "cpu_capability": torch.backends.cpu.get_cpu_capability(), "compile": options.compile,
               "channels_last": options.channels_last, "bytes": options.bytes}  # fmt: skip
-    result.update({"speed": speed, "accuracy": accuracy, "memory": memory}[options.what](trainer, options))
+    result.update({"speed": speed, "accuracy": accuracy, "epochs": epochs, "memory": memory}[options.what](trainer, options))
     # Linux counts ru_maxrss in KiB; helpers of torch.compile are processes of their own and not in it.
     result["peak_rss_mib"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     print(json.dumps(result))
