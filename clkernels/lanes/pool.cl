@@ -80,22 +80,53 @@ INLINE void clt_avg_grad_apart(global const float *dy, global float *dx, int ih,
     }
 }
 
+INLINE vecf clt_inner_sum(global const float *x, int iw, int kh, int kw)
+{
+    vecf sum = 0.0f;
+#pragma unroll
+    for (int ky = 0; ky < kh; ky++) {
+#pragma unroll
+        for (int kx = 0; kx < kw; kx++) {
+            sum += LOAD(x + (ky * iw + kx) * LANES);
+            PREFETCH(x + (ky * iw + kx) * LANES + AHEAD);
+        }
+    }
+    return sum;
+}
+
+/* Whole planes: a size that the caller writes as a constant becomes one here. */
+INLINE void clt_mean_plane(global const float *x, global float *y, int ih, int iw, int oh, int ow,
+                           int kh, int kw, int sy, int sx, int py, int px, int count_pad)
+{
+    for (int oy = 0; oy < oh; oy++) {
+        const int y0 = oy * sy - py;
+        const bool inner_row = y0 >= 0 && y0 + kh <= ih;
+        for (int ox = 0; ox < ow; ox++, y += LANES) {
+            const int x0 = ox * sx - px;
+            vecf sum = 0.0f;
+            if (inner_row && x0 >= 0 && x0 + kw <= iw) {
+                STORE(clt_inner_sum(x + (y0 * iw + x0) * LANES, iw, kh, kw) / (float)(kh * kw), y);
+                continue;
+            }
+            for (int iy = max(y0, 0); iy < min(y0 + kh, ih); iy++)
+                for (int ix = max(x0, 0); ix < min(x0 + kw, iw); ix++)
+                    sum += LOAD(x + (iy * iw + ix) * LANES);
+            STORE(sum * clt_window_factor(y0, x0, ih, iw, kh, kw, py, px, count_pad), y);
+        }
+    }
+}
+
 KERNEL void clt_lanes_avg_pool(global const float *x, long x_at, global float *y, long y_at, SHAPE)
 {
     const long plane = get_global_id(0);
     x += x_at + plane * ih * iw * LANES;
     y += y_at + plane * oh * ow * LANES;
-    for (int oy = 0; oy < oh; oy++) {
-        for (int ox = 0; ox < ow; ox++) {
-            const int y0 = oy * sy - py, x0 = ox * sx - px;
-            vecf sum = 0.0f;
-            for (int iy = max(y0, 0); iy < min(y0 + kh, ih); iy++)
-                for (int ix = max(x0, 0); ix < min(x0 + kw, iw); ix++)
-                    sum += LOAD(x + (iy * iw + ix) * LANES);
-            STORE(sum * clt_window_factor(y0, x0, ih, iw, kh, kw, py, px, count_pad),
-                  y + (oy * ow + ox) * LANES);
-        }
-    }
+    if (kh == 2 && kw == 2)
+        clt_mean_plane(x, y, ih, iw, oh, ow, 2, 2, sy, sx, py, px, count_pad);
+    else if (kh == 3 && kw == 3)
+        clt_mean_plane(x, y, ih, iw, oh, ow, 3, 3, sy, sx, py, px, count_pad);
+    else
+        clt_mean_plane(x, y, ih, iw, oh, ow, kh, kw, sy, sx, py, px, count_pad);
 }
 
 KERNEL void clt_lanes_avg_pool_grad(global const float *dy, long dy_at, global float *dx,
@@ -151,19 +182,53 @@ INLINE vecf clt_window_max(global const float *x, int y0, int x0, int ih, int iw
     return best;
 }
 
+/* The maximum of a window without padding. */
+INLINE vecf clt_inner_max(global const float *x, int iw, int kh, int kw, int dil_y, int dil_x)
+{
+    vecf best = LOAD(x);
+#pragma unroll
+    for (int ky = 0; ky < kh; ky++) {
+#pragma unroll
+        for (int kx = 0; kx < kw; kx++) {
+            global const float *from = x + (ky * dil_y * iw + kx * dil_x) * LANES;
+            const vecf v = LOAD(from);
+            PREFETCH(from + AHEAD);
+            if (ky || kx)
+                best = select(best, v, v > best | isnan(v));
+        }
+    }
+    return best;
+}
+
+/* Whole planes: a size that the caller writes as a constant becomes one here. */
+INLINE void clt_max_plane(global const float *x, global float *y, int ih, int iw, int oh, int ow,
+                          int kh, int kw, int sy, int sx, int py, int px, int dil_y, int dil_x)
+{
+    for (int oy = 0; oy < oh; oy++) {
+        const int y0 = oy * sy - py;
+        const bool inner_row = y0 >= 0 && y0 + (kh - 1) * dil_y < ih;
+        for (int ox = 0; ox < ow; ox++, y += LANES) {
+            const int x0 = ox * sx - px;
+            veci at;
+            if (inner_row && x0 >= 0 && x0 + (kw - 1) * dil_x < iw)
+                STORE(clt_inner_max(x + (y0 * iw + x0) * LANES, iw, kh, kw, dil_y, dil_x), y);
+            else
+                STORE(clt_window_max(x, y0, x0, ih, iw, kh, kw, dil_y, dil_x, &at), y);
+        }
+    }
+}
+
 KERNEL void clt_lanes_max_pool(global const float *x, long x_at, global float *y, long y_at, SHAPE)
 {
     const long plane = get_global_id(0);
     x += x_at + plane * ih * iw * LANES;
     y += y_at + plane * oh * ow * LANES;
-    for (int oy = 0; oy < oh; oy++) {
-        for (int ox = 0; ox < ow; ox++) {
-            veci at;
-            const vecf best = clt_window_max(x, oy * sy - py, ox * sx - px, ih, iw, kh, kw, dil_y,
-                                             dil_x, &at);
-            STORE(best, y + (oy * ow + ox) * LANES);
-        }
-    }
+    if (kh == 2 && kw == 2 && dil_y == 1 && dil_x == 1)
+        clt_max_plane(x, y, ih, iw, oh, ow, 2, 2, sy, sx, py, px, 1, 1);
+    else if (kh == 3 && kw == 3 && dil_y == 1 && dil_x == 1)
+        clt_max_plane(x, y, ih, iw, oh, ow, 3, 3, sy, sx, py, px, 1, 1);
+    else
+        clt_max_plane(x, y, ih, iw, oh, ow, kh, kw, sy, sx, py, px, dil_y, dil_x);
 }
 
 /* Windows side by side: the maximum of each, and where its elements take the gradient. */
