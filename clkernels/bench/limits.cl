@@ -7,7 +7,8 @@
  * kernel clt_copy(from, to, chunk)
  *   Each work-item copies `chunk` vectors of VW floats; on GPUs neighbours take neighbouring ones.
  *
- * Build options: VW (1, 4, 8, 16), CHAINS (accumulators), CPU (0, 1).
+ * Build options: VW (1, 4, 8, 16), CHAINS (accumulators), CPU (0, 1), AHEAD (floats; copying on
+ * CPUs fetches so far ahead itself; 0: leaves that to the processor).
  */
 #if VW == 1
 #define VEC float
@@ -44,15 +45,24 @@ kernel void clt_fma_peak(global float *out, int rounds)
     VSTORE(sum, get_global_id(0), out);
 }
 
+#if AHEAD > 0 && defined(CLT_BUILTINS)
+#define FETCH(p) __builtin_prefetch((private const void *)(ulong)(p))
+#else
+#define FETCH(p)
+#endif
+
 kernel void clt_copy(global const float *from, global float *to, int chunk)
 {
 #if CPU
     /* Not by vloadN and vstoreN, which PoCL makes of pieces. */
     typedef VEC vec_anywhere __attribute__((aligned(4)));
     const long first = (long)get_global_id(0) * chunk * VW;
-    for (int i = 0; i < chunk; i++)
+    for (int i = 0; i < chunk; i++) {
+        FETCH(from + first + i * VW + AHEAD);
+        FETCH(to + first + i * VW + AHEAD);
         *(global vec_anywhere *)(to + first + i * VW) =
             *(global const vec_anywhere *)(from + first + i * VW);
+    }
 #else
     const long step = get_global_size(0);
     long at = get_global_id(0);

@@ -5,7 +5,7 @@
 
 #include "tune/measure.h"
 
-enum { COPY_BYTES = 64 << 20, BLOCKS = 9 };
+enum { COPY_BYTES = 64 << 20, BLOCKS = 9, AHEAD = 512 };
 
 typedef struct bench_kernel {
     clt_device *device;
@@ -31,7 +31,7 @@ static clt_status measure_fma(clt_device *device, cl_mem buffer, double *flops)
     bench_kernel b = {device, NULL, 0, cpu ? 1 : 256};
     b.global = (size_t)device->caps.compute_units * (cpu ? 8 : 2048);
     char options[64];
-    snprintf(options, sizeof options, "-DVW=%d -DCHAINS=%d -DCPU=%d", width, chains, cpu);
+    snprintf(options, sizeof options, "-DVW=%d -DCHAINS=%d -DCPU=%d -DAHEAD=0", width, chains, cpu);
     CLT_TRY(clt_device_kernel(device, "bench/limits.cl", options, "clt_fma_peak", &b.kernel));
     clt_status status = CLT_OK;
     cl_int code = clSetKernelArg(b.kernel, 0, sizeof buffer, &buffer);
@@ -48,7 +48,8 @@ static clt_status measure_fma(clt_device *device, cl_mem buffer, double *flops)
     return CLT_OK;
 }
 
-static clt_status measure_copy(clt_device *device, cl_mem from, cl_mem to, double *bytes)
+/* Raises *bytes to the rate of copying that fetches `ahead` floats ahead. */
+static clt_status measure_copy(clt_device *device, cl_mem from, cl_mem to, int ahead, double *bytes)
 {
     const bool cpu = clt_caps_is_cpu(&device->caps);
     const int width = cpu ? device->caps.vector_width : 4;
@@ -60,7 +61,7 @@ static clt_status measure_copy(clt_device *device, cl_mem from, cl_mem to, doubl
         b.global--;
     const cl_int chunk = (cl_int)(vectors / b.global);
     char options[64];
-    snprintf(options, sizeof options, "-DVW=%d -DCHAINS=1 -DCPU=%d", width, cpu);
+    snprintf(options, sizeof options, "-DVW=%d -DCHAINS=1 -DCPU=%d -DAHEAD=%d", width, cpu, ahead);
     CLT_TRY(clt_device_kernel(device, "bench/limits.cl", options, "clt_copy", &b.kernel));
     cl_int code = clSetKernelArg(b.kernel, 0, sizeof from, &from);
     if (code == CL_SUCCESS)
@@ -74,7 +75,8 @@ static clt_status measure_copy(clt_device *device, cl_mem from, cl_mem to, doubl
     clt_release_kernel(b.kernel);
     CLT_TRY(status);
     /* The best of them, as above: a limit taken in a disturbed moment flatters all kernels. */
-    *bytes = 2.0 * COPY_BYTES / timing.least;
+    const double rate = 2.0 * COPY_BYTES / timing.least;
+    *bytes = rate > *bytes ? rate : *bytes;
     return CLT_OK;
 }
 
@@ -103,7 +105,10 @@ clt_status clt_device_measure_limits(clt_device *device, clt_limits *limits)
         if (status == CLT_OK)
             status = measure_fma(device, to, &found.flops);
         if (status == CLT_OK)
-            status = measure_copy(device, from, to, &found.copy_bytes);
+            status = measure_copy(device, from, to, 0, &found.copy_bytes);
+        /* Where memory is slow to answer, a processor's own prefetching reaches half of it. */
+        if (status == CLT_OK && (device->quirks & CLT_QUIRK_BUILTINS))
+            status = measure_copy(device, from, to, AHEAD, &found.copy_bytes);
         if (status == CLT_OK)
             *limits = found;
         clt_release_buffer(to);
