@@ -12,6 +12,8 @@
 /* Sums and maxima of as many vectors are kept apart, so that they do not wait for each other. */
 #define SIDE 4
 #define STEP (SIDE * VW)
+/* Floats of a cache line: one prefetch is enough for it. */
+#define LINE 16
 
 /* The larger one; a NaN in `b` is passed over, and left to the exponentials. */
 #define LARGER(a, b) select(a, b, (a) < (b))
@@ -56,40 +58,55 @@ INLINE float largest_of(global const float *x, int C)
     return max_lanes(LARGER(most[0], most[2]));
 }
 
+/* Two vectors at a time share the loads of the polynomial's coefficients. */
 INLINE float exp_sum(global const float *x, int C, float largest)
 {
-    vecf sum = 0.0f, scale;
+    vecf sum[2] = {0.0f, 0.0f}, scale;
     int c = 0;
-    for (; c + VW <= C; c += VW) {
-        PREFETCH(x + C + c);
-        const vecf e = clt_exp_split(LOAD(x + c) - largest, &scale);
-        sum = fma(e, scale, sum);
+    for (; c + 2 * VW <= C; c += 2 * VW)
+#pragma unroll
+        for (int s = 0; s < 2; s++) {
+            if (s * VW % LINE == 0)
+                PREFETCH(x + C + c + s * VW);
+            const vecf e = clt_exp_split(LOAD(x + c + s * VW) - largest, &scale);
+            sum[s] = fma(e, scale, sum[s]);
+        }
+    for (; c < C; c += VW) {
+        const vecf v = c + VW <= C ? LOAD(x + c) : clt_load_part(x + c, C - c, -INFINITY);
+        const vecf e = clt_exp_split(v - largest, &scale);
+        sum[0] = fma(e, scale, sum[0]);
     }
-    if (c < C) {
-        const vecf e = clt_exp_split(clt_load_part(x + c, C - c, -INFINITY) - largest, &scale);
-        sum = fma(e, scale, sum);
-    }
-    return clt_sum_lanes(sum);
+    return clt_sum_lanes(sum[0] + sum[1]);
 }
 
 /* The same, and keeps the exponentials. */
 INLINE float store_exps(global const float *x, global float *y, int C, float largest)
 {
-    vecf sum = 0.0f, scale;
+    vecf sum[2] = {0.0f, 0.0f}, scale;
     int c = 0;
-    for (; c + VW <= C; c += VW) {
-        PREFETCH(x + C + c);
-        PREFETCH(y + C + c);
+    for (; c + 2 * VW <= C; c += 2 * VW)
+#pragma unroll
+        for (int s = 0; s < 2; s++) {
+            if (s * VW % LINE == 0) {
+                PREFETCH(x + C + c + s * VW);
+                PREFETCH(y + C + c + s * VW);
+            }
+            const vecf e = clt_exp_split(LOAD(x + c + s * VW) - largest, &scale) * scale;
+            STORE(e, y + c + s * VW);
+            sum[s] += e;
+        }
+    if (c + VW <= C) {
         const vecf e = clt_exp_split(LOAD(x + c) - largest, &scale) * scale;
         STORE(e, y + c);
-        sum += e;
+        sum[0] += e;
+        c += VW;
     }
     if (c < C) {
         const vecf e = clt_exp_split(clt_load_part(x + c, C - c, -INFINITY) - largest, &scale) * scale;
         clt_store_part(e, y + c, C - c);
-        sum += e;
+        sum[0] += e;
     }
-    return clt_sum_lanes(sum);
+    return clt_sum_lanes(sum[0] + sum[1]);
 }
 
 /* y = x * factor + term */
@@ -138,8 +155,10 @@ INLINE float weighted_sum(global const float *y, global const float *dy, int C, 
     for (; c + STEP <= C; c += STEP)
 #pragma unroll
         for (int s = 0; s < SIDE; s++) {
-            PREFETCH(y + c + s * VW + AHEAD);
-            PREFETCH(dy + c + s * VW + AHEAD);
+            if (s * VW % LINE == 0) {
+                PREFETCH(y + c + s * VW + AHEAD);
+                PREFETCH(dy + c + s * VW + AHEAD);
+            }
             const vecf factor = is_log ? (vecf)1.0f : LOAD(y + c + s * VW);
             sum[s] = fma(LOAD(dy + c + s * VW), factor, sum[s]);
         }
