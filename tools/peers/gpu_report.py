@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The report of gpu-check.sh in Markdown: gpu_report.py FOLDER DEVICES COMMIT. FOLDER has what it found."""
+"""The report of gpu-check.sh in Markdown: gpu_report.py FOLDER DEVICES COMMIT. FOLDER has what it found so far."""
 
 import datetime
 import json
@@ -23,6 +23,17 @@ def driver():
         return ""
 
 
+def lines(path):
+    """The JSON of each line; the last one may have been cut off."""
+    found = []
+    for line in read(path).splitlines():
+        try:
+            found.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return found
+
+
 def ours(folder):
     """(command, row) of every benchmark that ran."""
     for path in sorted(folder.glob("*.command"), key=lambda p: (re.sub(r"\d", "", p.stem), int("0" + re.sub(r"\D", "", p.stem)))):
@@ -38,27 +49,32 @@ def ours(folder):
 def peer_of(peers, command, name):
     """The peer's seconds for a row of ours, or None."""
     kind = "lenet" if command.startswith("train") else command
-    for row in peers.get("rows", []):
-        if row["of"] == kind and row["name"] == name:
+    for row in peers:
+        if row.get("of") == kind and row.get("name") == name:
             return row["seconds"]
     return None
 
 
 def main(folder, devices, commit):
     folder = pathlib.Path(folder)
-    peers = json.loads(read(folder / "peers.json") or "{}")
+    peers = lines(folder / "peers.jsonl")
     print(f"# cltrain on {devices}\n")
     print(f"{datetime.date.today()}, commit {commit}, {platform.platform()}\n")
     for text in (driver(), read(folder / "devices.txt")):
         if text:
             print(f"```\n{text}\n```\n")
+    for path in sorted(folder.glob("*.problem")):
+        print(f"- {read(path)}")
     tests = read(folder / "tests.txt").splitlines()
-    passed = [line for line in tests if "tests passed" in line]
-    failed = [line.strip() for line in tests if re.search(r"\((Failed|Timeout|SEGFAULT|Subprocess aborted)\)", line)]
-    print("Tests: " + (passed[-1] if passed else "not run") + "\n")
+    failed = [line for line in tests if line.startswith("FAILED")]
+    print(f"\nTests: {len(tests) - len(failed)} of {len(tests)} passed" if tests else "\nTests: not run")
     for line in failed:
         print(f"- {line}")
-    print(f"Peers: {read(folder / 'peers.txt')}\n")
+    print(f"\nPeers: {read(folder / 'peers.txt') or 'not run'}")
+    for row in peers:
+        if "error" in row:
+            print(f"- {row['of']}: {row['error']}")
+    print()
     print("| benchmark | kernel | variant | microseconds | GFLOP/s | GB/s | of the limit | peer, microseconds | peer / ours |")
     print("|---|---|---|---|---|---|---|---|---|")
     for command, row in ours(folder):

@@ -4,8 +4,8 @@
     torch_gpu.py --probe                                       says what is there; exit 1 if it cannot be measured
     torch_gpu.py [--quick] "gemm M N K" "conv NxCxHxW OxKHxKW [--stride S] [--padding P] [--groups G]" lenet
 
-One JSON object on standard output, with the rows of `cltrain bench`: name, seconds. Each is the median of 9 stretches between
-two CUDA events of about 20 ms.
+On standard output a line of JSON as soon as it is known: {"peer"} says with what, and each other one has what it is `of`, the
+name of a row of `cltrain bench`, and seconds, the median of 9 stretches between two CUDA events of about 20 ms; or an error.
 """
 
 import argparse
@@ -112,12 +112,18 @@ def main():
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    rows = []
+    print(json.dumps({"peer": text}), flush=True)
+    failed = False
     for what in given.what:
         kind, *words = what.split()
-        for name, seconds in {"gemm": gemm, "conv": conv, "lenet": lenet}[kind](words, 3 if given.quick else RUNS):
-            rows.append({"of": what, "name": name, "seconds": seconds})
-    json.dump({"peer": text, "rows": rows}, sys.stdout, indent=2)
+        try:
+            for name, seconds in {"gemm": gemm, "conv": conv, "lenet": lenet}[kind](words, 3 if given.quick else RUNS):
+                print(json.dumps({"of": what, "name": name, "seconds": seconds}), flush=True)
+        except RuntimeError as error:  # CUDA's too: memory, a driver that does not fit
+            failed = True
+            print(f"{what}: {error}", file=sys.stderr)
+            print(json.dumps({"of": what, "error": str(error).splitlines()[0]}), flush=True)
+    sys.exit(failed)
 
 
 main()
