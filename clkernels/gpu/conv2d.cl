@@ -19,6 +19,7 @@
 #include "activation.clh"
 
 #ifdef TM
+#include "gpu/rectify.clh"
 #include "gpu/tile.clh"
 
 #define CLT_SHAPE                                                                                  \
@@ -171,13 +172,6 @@ static inline void product(float4 (*acc)[NQ], local float *as, local float *bs, 
     const int c_group = C / groups, o_group = O / groups, taps = KH * KW;                          \
     float4 acc[RM][NQ];
 
-/* The activations that fusion leaves to a convolution. */
-static inline float finish(float x, int act, float slope)
-{
-    const float below = act == CLT_ACT_RELU ? 0.0f : act == CLT_ACT_LEAKY_RELU ? x * slope : x;
-    return x < 0.0f ? below : x;
-}
-
 /* Rows of the tile at a column group: element l of row m is stored at to[m * plane + at[l]], or not
  * if at[l] is negative. */
 static inline void store(global float *to, const float4 *v, const long *at, int m, int rows,
@@ -191,7 +185,7 @@ static inline void store(global float *to, const float4 *v, const long *at, int 
         *(float4 *)x = v[i * NQ];
 #pragma unroll
         for (int l = 0; l < 4; l++)
-            x[l] = finish(x[l] + add, act, slope);
+            x[l] = rectify(x[l] + add, act, slope);
 #if V == 4
         if (r < rows && at[0] >= 0)
             *(global float4 *)(to + (long)r * plane + at[0]) = (float4)(x[0], x[1], x[2], x[3]);

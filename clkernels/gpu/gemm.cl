@@ -12,6 +12,7 @@
 #include "activation.clh"
 
 #ifdef TM
+#include "gpu/rectify.clh"
 #include "gpu/tile.clh"
 
 /* Slot s of what a work-item copies of an operand: W elements from (i, k) on. */
@@ -66,13 +67,6 @@
 DEFINE_COPY(a, TM, VA, (!TRANS_A))
 DEFINE_COPY(b, TN, VB, TRANS_B)
 
-/* The activations that cost nothing; the others are gemm_sum's. */
-static inline float finish(float x, int act, float slope)
-{
-    const float below = act == CLT_ACT_RELU ? 0.0f : act == CLT_ACT_LEAKY_RELU ? x * slope : x;
-    return x < 0.0f ? below : x;
-}
-
 static inline void store(global float *out, float4 (*acc)[NQ], int m, int n, int M, int N,
                          global const float *bias, int has_bias, int act, float slope)
 {
@@ -91,7 +85,7 @@ static inline void store(global float *out, float4 (*acc)[NQ], int m, int n, int
             *(float4 *)x = acc[i][j];
 #pragma unroll
             for (int l = 0; l < 4; l++)
-                x[l] = finish(x[l] + b[l], act, slope);
+                x[l] = rectify(x[l] + b[l], act, slope);
             global float *to = out + (long)r * N + c;
             if (V == 4) {
                 if (r < M && c < N)

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "ops/conv2d_gpu.h"
 #include "ops/conv2d_lanes.h"
+#include "ops/depthwise_gpu.h"
 #include "ops/gemm_gpu.h"
 #include "ops/nn.h"
 #include "ops/ops.h"
@@ -219,11 +220,14 @@ static bool tiles(const clt_node *node, const clt_variant *variant, const clt_ta
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
     if (!strcmp(variant->name, "implicit_gemm"))
         return clt_gpu_tiles(target, index, text);
+    if (!strcmp(variant->name, "depthwise"))
+        return clt_depthwise_gpu_tiles(node, target, index, text);
     return !strcmp(variant->name, "lanes") && clt_conv2d_lanes_tiles(&s, 0, target, index, text);
 }
 
 static const clt_variant variants[] = {
     {"lanes", clt_accepts_lanes, clt_conv2d_lanes},
+    {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_gpu},
     {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_gpu},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
@@ -308,11 +312,14 @@ static bool data_grad_tiles(const clt_node *node, const clt_variant *variant,
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
     if (!strcmp(variant->name, "implicit_gemm"))
         return clt_gpu_tiles(target, index, text);
+    if (!strcmp(variant->name, "depthwise"))
+        return clt_depthwise_gpu_tiles(node, target, index, text);
     return !strcmp(variant->name, "lanes") && clt_conv2d_data_grad_tiles(&s, target, index, text);
 }
 
 static const clt_variant data_grad_variants[] = {
     {"lanes", clt_accepts_lanes, clt_conv2d_data_grad_lanes},
+    {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_data_grad_gpu},
     {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_data_grad_gpu},
     {"portable", clt_accepts_plain, emit_data_grad_portable},
     {0},
@@ -395,11 +402,14 @@ static bool weight_grad_tiles(const clt_node *node, const clt_variant *variant,
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
     if (!strcmp(variant->name, "implicit_gemm"))
         return clt_gpu_tiles(target, index, text);
+    if (!strcmp(variant->name, "depthwise"))
+        return clt_depthwise_gpu_tiles(node, target, index, text);
     return !strcmp(variant->name, "lanes") && clt_conv2d_weight_grad_tiles(&s, target, index, text);
 }
 
 static const clt_variant weight_grad_variants[] = {
     {"lanes", clt_accepts_lanes, clt_conv2d_weight_grad_lanes},
+    {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_weight_grad_gpu},
     {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_weight_grad_gpu},
     {"portable", clt_accepts_plain, emit_weight_grad_portable},
     {0},

@@ -39,14 +39,10 @@ static int64_t batch_of(const clt_conv2d_shape *s, const clt_target *target)
     return batch > 0 ? batch : 1;
 }
 
-bool clt_conv2d_gpu_accepts(const clt_node *node, const clt_target *target, char *why)
+bool clt_conv2d_gpu_fits(const clt_node *node, const clt_target *target, char *why)
 {
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
     const clt_conv2d_attr *attr = node->attr;
-    if (!clt_gpu_accepts(node, target, why))
-        return false;
-    if (s.groups > 1 && s.groups == s.channels)
-        return clt_decline(why, "groups of one channel");
     if (attr->epilogue.activation > CLT_ACTIVATION_LEAKY_RELU)
         return clt_decline(why, "an activation of many instructions");
     /* Indices of pixels and offsets within an image are ints. */
@@ -55,6 +51,11 @@ bool clt_conv2d_gpu_accepts(const clt_node *node, const clt_target *target, char
         batch * s.out_height * s.out_width > INT_MAX / 4)
         return clt_decline(why, "more than %d pixels", INT_MAX / 4);
     return true;
+}
+
+bool clt_conv2d_gpu_accepts(const clt_node *node, const clt_target *target, char *why)
+{
+    return clt_gpu_accepts(node, target, why) && clt_conv2d_gpu_fits(node, target, why);
 }
 
 static void begin(clt_program *program, const char *kernel, const clt_gpu_tile *t, int pass, int v)
@@ -171,6 +172,39 @@ void clt_conv2d_data_grad_gpu(const clt_node *node, const clt_target *target, cl
         sum(program, &s, s.channels, plane, block, c.slices, -1, &nothing);
 }
 
+clt_conv2d_slices clt_conv2d_slices_begin(const clt_node *node, int64_t slices,
+                                          clt_program *program)
+{
+    const clt_conv2d_attr *attr = node->attr;
+    clt_conv2d_slices s = {.slices = slices, .biases = attr->bias ? node->out[1]->type.dims[0] : 0};
+    s.weights = clt_type_elements(&node->out[0]->type, 0);
+    s.part = ceil_div(s.weights + s.biases, 4) * 4;
+    s.block = add_slices(program, slices, s.part);
+    return s;
+}
+
+void clt_conv2d_slices_arg(const clt_conv2d_slices *s, clt_program *program)
+{
+    arg_result(program, s->block);
+}
+
+void clt_conv2d_slices_end(const clt_conv2d_slices *s, clt_program *program)
+{
+    const int v = s->weights % 4 || s->biases % 4 ? 1 : 4;
+    const int64_t sums = s->weights + s->biases;
+    if (s->block < 0)
+        return;
+    clt_launch_begin(program, "gpu/conv2d.cl", "conv2d_weight_sum", "-DV=%d", v);
+    clt_arg_scratch(program, s->block);
+    clt_arg_out(program, 0);
+    clt_arg_out(program, 1);
+    clt_arg_int(program, clt_fixed(s->weights));
+    clt_arg_int(program, clt_fixed(sums));
+    clt_arg_int(program, clt_fixed(s->part));
+    clt_arg_int(program, clt_fixed(s->slices));
+    clt_range1(program, clt_fixed(ceil_div(sums, 64 * v) * 64), 64);
+}
+
 void clt_conv2d_weight_grad_gpu(const clt_node *node, const clt_target *target,
                                 clt_program *program)
 {
@@ -184,35 +218,16 @@ void clt_conv2d_weight_grad_gpu(const clt_node *node, const clt_target *target,
     const int64_t y = (int64_t)s.out_channels * s.out_height * s.out_width;
     while ((batch / c.slices + 2) * (x > y ? x : y) > INT_MAX && c.slices < batch)
         c.slices *= 2;
-    const int64_t weights = clt_type_elements(&node->out[0]->type, 0);
-    const int64_t sums = weights + (attr->bias ? s.out_channels : 0);
-    const int64_t part = ceil_div(sums, 4) * 4;
-    const int block =
-        c.slices > 1 ? clt_scratch_add(program, clt_fixed(c.slices * part * (int64_t)sizeof(float)))
-                     : -1;
+    const clt_conv2d_slices sums = clt_conv2d_slices_begin(node, c.slices, program);
     begin(program, "conv2d_weight_grad", &c.tile, 2, (z.n - attr->bias) % 4 ? 1 : 4);
     clt_arg_in(program, 0);
     clt_arg_in(program, 1);
-    if (block >= 0)
-        clt_arg_scratch(program, block);
-    else
-        clt_arg_out(program, 0);
+    clt_conv2d_slices_arg(&sums, program);
     clt_arg_out(program, 1);
     clt_arg_conv2d_shape(program, &s);
     clt_arg_int(program, clt_fixed(attr->bias));
-    clt_arg_int(program, clt_fixed(part));
+    clt_arg_int(program, clt_fixed(sums.part));
     clt_arg_int(program, clt_fixed(c.slices));
     range(program, &c.tile, clt_fixed(z.n), z.m, s.groups * c.slices);
-    if (block < 0)
-        return;
-    const int v = weights % 4 || (attr->bias && s.out_channels % 4) ? 1 : 4;
-    clt_launch_begin(program, "gpu/conv2d.cl", "conv2d_weight_sum", "-DV=%d", v);
-    clt_arg_scratch(program, block);
-    clt_arg_out(program, 0);
-    clt_arg_out(program, 1);
-    clt_arg_int(program, clt_fixed(weights));
-    clt_arg_int(program, clt_fixed(sums));
-    clt_arg_int(program, clt_fixed(part));
-    clt_arg_int(program, clt_fixed(c.slices));
-    clt_range1(program, clt_fixed(ceil_div(sums, 64 * v) * 64), 64);
+    clt_conv2d_slices_end(&sums, program);
 }

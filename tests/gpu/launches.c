@@ -184,15 +184,17 @@ static void plan_products(const clt_caps *caps)
     }
 }
 
-/* Layers of LeNet, ResNet and MobileNet: channels, size, output channels, kernel, stride, groups.
- */
+/* Layers of LeNet, ResNet, MobileNet and ConvNeXt: channels, size, output channels, kernel, stride,
+ * groups. */
 static void plan_convolutions(const clt_caps *caps)
 {
     static const int shapes[][6] = {
-        {1, 28, 20, 5, 1, 1},   {20, 12, 50, 5, 1, 1},   {3, 224, 64, 7, 2, 1},
-        {64, 56, 64, 3, 1, 1},  {128, 28, 128, 3, 1, 1}, {256, 14, 512, 1, 2, 1},
-        {512, 7, 512, 3, 1, 1}, {64, 28, 64, 3, 1, 4},   {32, 56, 32, 3, 1, 32}};
-    for (size_t i = 0; i < (with_tiles ? sizeof shapes / sizeof *shapes : 4); i++) {
+        {1, 28, 20, 5, 1, 1},      {20, 12, 50, 5, 1, 1},   {3, 224, 64, 7, 2, 1},
+        {64, 56, 64, 3, 1, 1},     {32, 56, 32, 3, 1, 32},  {144, 56, 144, 3, 2, 144},
+        {128, 28, 128, 3, 1, 1},   {256, 14, 512, 1, 2, 1}, {512, 7, 512, 3, 1, 1},
+        {64, 28, 64, 3, 1, 4},     {96, 14, 96, 3, 1, 96},  {64, 28, 64, 3, 2, 64},
+        {240, 28, 240, 5, 1, 240}, {96, 56, 96, 7, 1, 96}};
+    for (size_t i = 0; i < (with_tiles ? sizeof shapes / sizeof *shapes : 6); i++) {
         const int *s = shapes[i];
         clt_conv2d_options o;
         clt_graph *g;

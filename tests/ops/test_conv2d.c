@@ -1,61 +1,7 @@
+#include "ops/conv_cases.h"
 #include "ops/golden.h"
-#include "ops/reference_nn.h"
 
-static void build(const op_case *c, clt_value *const *in, clt_value **out)
-{
-    const ref_conv *a = c->attr;
-    clt_conv2d_options o;
-    clt_conv2d_options_init(&o);
-    for (int i = 0; i < 2; i++) {
-        o.stride[i] = a->stride[i];
-        o.padding[i] = a->padding[i];
-        o.dilation[i] = a->dilation[i];
-    }
-    o.groups = a->groups;
-    out[0] = clt_conv2d(in[0], in[1], in[2], &o);
-}
-
-static void forward(const op_case *c, int64_t n, double *const *x, double *const *y,
-                    double *const *bound)
-{
-    const ref_conv_sizes s = ref_conv_sizes_of(c, n);
-    const int64_t k = s.c_group * s.kh * s.kw, plane = s.oh * s.ow;
-    ref_sums sums = {x[0], x[1], y[0], bound ? bound[0] : NULL, sqrt((double)(k + 1))};
-    memset(y[0], 0, sizeof(double) * (size_t)(s.n * s.o * plane));
-    ref_conv_visit(c, &s, ref_conv_y, &sums);
-    for (int64_t i = 0; x[2] && i < s.n * s.o * plane; i++) {
-        const double b = x[2][i / plane % s.o];
-        y[0][i] += b;
-        if (bound)
-            bound[0][i] += sums.scale * fabs(b);
-    }
-}
-
-static void backward(const op_case *c, int64_t n, double *const *x, double *const *dy,
-                     double *const *dx, double *const *bound)
-{
-    const ref_conv_sizes s = ref_conv_sizes_of(c, n);
-    const int64_t plane = s.oh * s.ow;
-    ref_sums of_x = {x[1], dy[0], dx[0], bound[0], sqrt((double)(s.o_group * s.kh * s.kw))};
-    ref_sums of_w = {x[0], dy[0], dx[1], bound[1], sqrt((double)(s.n * plane))};
-    ref_conv_visit(c, &s, ref_conv_dx, &of_x);
-    ref_conv_visit(c, &s, ref_conv_dw, &of_w);
-    for (int64_t i = 0; dx[2] && i < s.n * s.o * plane; i++) {
-        dx[2][i / plane % s.o] += dy[0][i];
-        bound[2][i / plane % s.o] += of_w.scale * fabs(dy[0][i]);
-    }
-}
-
-static op_test test = {"conv2d", 1, 0, build, forward, backward, 0};
-
-/* Batch, channels, height, width, output channels, kernel; attributes; bias. */
-typedef struct shape {
-    int64_t n, c, h, w, o, kh, kw;
-    ref_conv attr;
-    bool bias, large;
-} shape;
-
-static const shape shapes[] = {
+static const conv_shape shapes[] = {
     {3, 1, 5, 5, 2, 3, 3, {{1, 1}, {0, 0}, {1, 1}, 1}, true, false},
     {1, 1, 1, 1, 1, 1, 1, {{1, 1}, {0, 0}, {1, 1}, 1}, true, false},
     {3, 2, 7, 5, 3, 3, 2, {{2, 1}, {1, 1}, {1, 1}, 1}, false, false},
@@ -74,51 +20,29 @@ static const shape shapes[] = {
 };
 
 /* For every tile of the kernels for GPUs. */
-static const shape tiled[] = {
+static const conv_shape tiled[] = {
     {3, 6, 11, 9, 70, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 2}, true, true},
     {2, 5, 12, 16, 20, 3, 2, {{2, 1}, {1, 0}, {1, 2}, 1}, false, true},
     {2, 8, 8, 8, 132, 1, 1, {{1, 1}, {0, 0}, {1, 1}, 1}, true, true},
 };
 
 /* With a tile that cuts all three sums into four slices. */
-static const shape sliced[] = {
+static const conv_shape sliced[] = {
     {1, 30, 4, 4, 29, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
     {2, 30, 7, 5, 90, 3, 3, {{2, 2}, {1, 1}, {1, 1}, 1}, true, true},
 };
 enum { SLICED_TILE = 20 };
 
-static void check_shape(const shape *s, bool wanted_x, int first_tile)
-{
-    char text[OP_TEXT];
-    snprintf(text, sizeof text, "%lldx%lldx%lldx%lld, %lld of %lldx%lld", (long long)s->n,
-             (long long)s->c, (long long)s->h, (long long)s->w, (long long)s->o, (long long)s->kh,
-             (long long)s->kw);
-    const op_case c = {
-        text,
-        3,
-        {{CLT_F32, 4, {CLT_BATCH, s->c, s->h, s->w}, OP_RANDOM, wanted_x, NULL},
-         {CLT_F32, 4, {s->o, s->c / s->attr.groups, s->kh, s->kw}, OP_RANDOM, true, NULL},
-         {CLT_F32, s->bias ? 1 : 0, {s->o}, OP_RANDOM, true, NULL}},
-        s->n,
-        .attr = &s->attr};
-    if (first_tile)
-        op_check_tiles(&test, &c, first_tile, first_tile == SLICED_TILE ? 1000 : 3);
-    else
-        op_check(&test, &c, !s->large);
-}
-
 static void test_shapes(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        if (!shapes[i].large || !clt_test_oclgrind())
-            check_shape(&shapes[i], true, 0);
-    check_shape(&shapes[0], false, 0);
+    conv_check_all(shapes, sizeof shapes / sizeof *shapes);
+    conv_check(&shapes[0], false, 0, 0);
     for (int i = 0; i < (clt_test_oclgrind() ? 1 : 2); i++)
-        check_shape(&sliced[i], true, SLICED_TILE);
+        conv_check(&sliced[i], true, SLICED_TILE, 1000);
     for (int i = 0; !clt_test_oclgrind() && i < 3; i++)
-        check_shape(&tiled[i], true, 1 + i);
-    op_report(&test);
+        conv_check(&tiled[i], true, 1 + i, 3);
+    op_report(&conv_test);
 }
 
 static void golden(op_golden *g)
@@ -134,7 +58,7 @@ static void golden(op_golden *g)
         op_golden_operand(g, "b", false);
     op_golden_results(g);
     g->c.attr = &a;
-    op_check(&test, &g->c, false);
+    op_check(&conv_test, &g->c, false);
 }
 
 static void test_goldens(void **state)
