@@ -29,7 +29,7 @@ static inline vecf activate_vector(vecf x, int act, float slope)
     CLT_ACTIVATE_BODY(vecf)
 }
 
-/* As load_panel, for B stored [N, K] and b at row n0, column k0: blocks of VW x VW are transposed in
+/* As load_panel, for B stored [N, K] and b at row n0, column k0: blocks of VW x 4 are transposed in
  * registers. */
 static inline void load_panel_transposed(local float *panel, global const float *b, int ldb,
                                          int kb, int columns)
@@ -39,14 +39,10 @@ static inline void load_panel_transposed(local float *panel, global const float 
         local float *to = panel + v * VW;
         global const float *from = b + (long)v * VW * ldb;
         int k = 0;
-        for (; there == VW && k + VW <= kb; k += VW) {
-            vecf x[VW], y[VW];
-#define GET_ROW(j, r, s) x[j] = LOAD(from + (long)(j)*ldb + k);
-            FOR_A(VW, GET_ROW, 0, 0)
-            CLT_TRANSPOSE(x, y)
-#define PUT_ROW(j, r, s) *(local vecf *)(to + (k + j) * NR) = x[j];
-            FOR_A(VW, PUT_ROW, 0, 0)
-        }
+#define GET_FOUR(j) CLT_FOUR(from + (long)(j)*ldb + k)
+#define PUT_COLUMN(i, x) *(local vecf *)(to + (k + i) * NR) = x
+        for (; there == VW && k + 4 <= kb; k += 4)
+            CLT_FOUR_COLUMNS(GET_FOUR, PUT_COLUMN)
         for (int j = 0; j < VW; j++)
             for (int rest = k; rest < kb; rest++)
                 to[rest * NR + j] = j < there ? from[(long)j * ldb + rest] : 0.0f;

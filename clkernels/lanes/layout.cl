@@ -23,14 +23,10 @@ KERNEL void plain_to_lanes(global const float *x, long x_at, global float *y, lo
     global const float *from = x + x_at;
     global float *to = y + y_at + (long)block * rest * LANES;
     int i = begin;
-    for (; i + LANES <= end; i += LANES) {
-        vecf a[LANES], b[LANES];
-#define GET_IMAGE(l, r, s) a[l] = LOAD(from + IMAGE(l) + i);
-        FOR_A(LANES, GET_IMAGE, 0, 0)
-        CLT_TRANSPOSE(a, b)
-#define PUT_LANES(j, r, s) STORE(a[j], to + (i + j) * LANES);
-        FOR_A(LANES, PUT_LANES, 0, 0)
-    }
+#define GET_IMAGE(l) CLT_FOUR(from + IMAGE(l) + i)
+#define PUT_LANES(j, v) STORE(v, to + (i + j) * LANES)
+    for (; i + 4 <= end; i += 4)
+        CLT_FOUR_COLUMNS(GET_IMAGE, PUT_LANES)
     for (; i < end; i++)
         for (int l = 0; l < LANES; l++)
             to[i * LANES + l] = from[IMAGE(l) + i];
@@ -47,12 +43,10 @@ KERNEL void lanes_to_plain(global const float *x, long x_at, global float *y, lo
     global float *to = y + y_at + (long)block * LANES * rest;
     int i = begin;
     for (; images == LANES && i + LANES <= end; i += LANES) {
-        vecf a[LANES], b[LANES];
-#define GET_LANES(j, r, s) a[j] = LOAD(from + (i + j) * LANES);
-        FOR_A(LANES, GET_LANES, 0, 0)
-        CLT_TRANSPOSE(a, b)
-#define PUT_IMAGE(l, r, s) STORE(a[l], to + (long)(l)*rest + i);
-        FOR_A(LANES, PUT_IMAGE, 0, 0)
+#define GET_LANES(j) CLT_FOUR(from + (i + j) * LANES + l)
+#define PUT_IMAGE(k, v) STORE(v, to + (long)(l + k) * rest + i)
+        for (int l = 0; l < LANES; l += 4)
+            CLT_FOUR_COLUMNS(GET_LANES, PUT_IMAGE)
     }
     for (int l = 0; l < images; l++)
         for (int k = i; k < end; k++)
