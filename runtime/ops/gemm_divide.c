@@ -10,7 +10,9 @@
 #define COST_OF_TILE 60.0          /* a tile's loop */
 #define COST_OF_READING 0.2        /* an element of B, first read by a work-group where it lies */
 #define COST_OF_COPY 1.0           /* the same, copied into a panel */
-#define COST_OF_TRANSPOSE 1.6      /* the same, transposed or from rows far apart */
+#define COST_OF_TRANSPOSE 1.0      /* the same, transposed */
+#define COST_OF_ROW 0.5            /* an element of A, first read by a work-group where it lies */
+#define COST_OF_GATHERING 1.6      /* the same, copied into panels from rows far apart */
 #define COST_OF_GROUP 3000.0       /* a work-group */
 #define COST_OF_MISSING_GROUP 1e15 /* more than any product: a last resort */
 #define COST_OF_WAKING 100000.0    /* another unit's thread, asleep between kernels */
@@ -40,8 +42,7 @@ static double cost_of_group(const clt_gemm_work *w, clt_gemm_tile t, int64_t row
                         : w->trans_b ? COST_OF_TRANSPOSE
                                      : COST_OF_COPY;
     cost += of_b * k * (double)(panels * t.vectors * w->width);
-    if (w->pack_a)
-        cost += COST_OF_TRANSPOSE * k * (double)rows;
+    cost += (w->pack_a ? COST_OF_GATHERING : COST_OF_ROW) * k * (double)rows;
     return cost + COST_OF_GROUP;
 }
 
