@@ -8,9 +8,9 @@
 
 #define ROWS (GROUP / WIDTH) /* of a block */
 
-CLT_TREE(tree, float, CLT_ADD, WIDTH, 1)
-CLT_TREE(tree_ints, int, CLT_ADD, WIDTH, 1)
-CLT_TREE(group_tree, float2, CLT_ADD, GROUP, 1)
+CLT_SUM(tree, float, WIDTH)
+CLT_SUM(tree_ints, int, WIDTH)
+CLT_SUM2(group_tree, GROUP)
 
 /* What the group's first lanes of rows have found. */
 static inline void store_part(local float2 *s, float total, int count, int lid, global float *sums,

@@ -4,7 +4,7 @@
  */
 #include "gpu/rows.clh"
 
-CLT_TREE(tree, float, CLT_ADD, WIDTH, 1)
+CLT_SUM(tree, float, WIDTH)
 
 #define BEGIN                                                                                      \
     const int lid = (int)get_local_id(0), lane = lid % WIDTH;                                      \

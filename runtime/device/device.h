@@ -63,16 +63,19 @@ struct clt_device {
 };
 
 #define CLT_COMMON_OPTIONS "-cl-std=CL1.2 -w"
+/* Of a program that names its own standard: some compilers fail if there are two. */
+#define CLT_STANDARD_OPTION "-cl-std="
+#define CLT_OTHER_COMMON_OPTIONS "-w"
 #define CLT_BUILTINS_OPTION "-DCLT_BUILTINS"
 
 /*
  * A fresh kernel object, so that its arguments are the caller's alone; release it with
  * clt_release_kernel. `file` names an embedded source ("cpu/gemm.cl"); `options` are compiler
- * options as "-DTILE=8" (NULL: none); CLT_COMMON_OPTIONS are always added, and
- * CLT_BUILTINS_OPTION where CLT_QUIRK_BUILTINS is set. The program is built at the first call for
- * (file, options) and shared by later ones. Errors: NOT_FOUND (no such file, include or kernel),
- * BUILD (the message has the compiler's first error lines, the log callback gets the whole log),
- * OPENCL.
+ * options as "-DTILE=8" (NULL: none); CLT_COMMON_OPTIONS are added, or CLT_OTHER_COMMON_OPTIONS,
+ * and CLT_BUILTINS_OPTION where CLT_QUIRK_BUILTINS is set. The program is built at the first call
+ * for (file, options) and shared by later ones. Errors: NOT_FOUND (no such file, include or
+ * kernel), BUILD (the message has the compiler's first error lines, the log callback gets the whole
+ * log), OPENCL.
  */
 clt_status clt_device_kernel(clt_device *device, const char *file, const char *options,
                              const char *kernel, cl_kernel *out);

@@ -129,7 +129,9 @@ static clt_status compile(clt_device *device, program_row *row, const char *sour
 static clt_status build_row(clt_device *device, program_row *row, const char *text)
 {
     clt_str source = {0}, options = {0};
-    clt_str_add(&options, "%s%s%s%s", CLT_COMMON_OPTIONS,
+    clt_str_add(&options, "%s%s%s%s",
+                strstr(row->options, CLT_STANDARD_OPTION) ? CLT_OTHER_COMMON_OPTIONS
+                                                          : CLT_COMMON_OPTIONS,
                 device->quirks & CLT_QUIRK_BUILTINS ? " " CLT_BUILTINS_OPTION : "",
                 row->options[0] ? " " : "", row->options);
     clt_status status = clt_source_resolve(row->name, text, &source);

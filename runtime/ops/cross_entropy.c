@@ -126,6 +126,11 @@ static bool accepts_gpu(const clt_node *node, const clt_target *target, char *wh
     return clt_rows_gpu_accepts(node, target, 1, why);
 }
 
+static bool accepts_subgroups(const clt_node *node, const clt_target *target, char *why)
+{
+    return clt_rows_gpu_subgroups_accepts(node, target, 1, why);
+}
+
 static void arg_attr_gpu(const clt_node *node, const clt_rows_gpu *rows, clt_program *program)
 {
     const clt_cross_entropy_attr *attr = node->attr;
@@ -134,9 +139,11 @@ static void arg_attr_gpu(const clt_node *node, const clt_rows_gpu *rows, clt_pro
     clt_arg_int(program, clt_fixed(attr->ignore_index));
 }
 
-static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+static void emit_rows_gpu(const clt_node *node, const clt_target *target, clt_program *program,
+                          bool subgroups)
 {
-    const clt_rows_gpu rows = clt_rows_gpu_of(node, target, 1);
+    clt_rows_gpu rows = clt_rows_gpu_of(node, target, 1);
+    rows.subgroups = subgroups;
     const int64_t parts = clt_rows_gpu_parts(&rows, target);
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
     clt_rows_gpu_begin(program, &rows, "gpu/loss.cl", "cross_entropy", "");
@@ -149,10 +156,21 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_loss_total_gpu(program, sums, counts, parts);
 }
 
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    emit_rows_gpu(node, target, program, false);
+}
+
+static void emit_subgroups(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    emit_rows_gpu(node, target, program, true);
+}
+
 static const clt_variant variants[] = {
     {"lanes", clt_accepts_lanes, emit_lanes},
     {"rows_cpu", accepts_rows, emit_rows},
     {"rows_gpu", accepts_gpu, emit_gpu},
+    {"rows_gpu_subgroups", accepts_subgroups, emit_subgroups},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
@@ -239,9 +257,11 @@ static void emit_grad_rows(const clt_node *node, const clt_target *target, clt_p
     clt_rows_cpu_range(program, target, clt_loss_positions(node, 1), clt_loss_classes(node));
 }
 
-static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+static void emit_grad_rows_gpu(const clt_node *node, const clt_target *target, clt_program *program,
+                               bool subgroups)
 {
-    const clt_rows_gpu rows = clt_rows_gpu_of(node, target, 1);
+    clt_rows_gpu rows = clt_rows_gpu_of(node, target, 1);
+    rows.subgroups = subgroups;
     clt_rows_gpu_begin(program, &rows, "gpu/loss.cl", "cross_entropy_grad", "");
     for (int i = 0; i < 3; i++)
         clt_arg_in(program, i);
@@ -250,10 +270,22 @@ static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_pr
     clt_rows_gpu_range(program, &rows);
 }
 
+static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    emit_grad_rows_gpu(node, target, program, false);
+}
+
+static void emit_grad_subgroups(const clt_node *node, const clt_target *target,
+                                clt_program *program)
+{
+    emit_grad_rows_gpu(node, target, program, true);
+}
+
 static const clt_variant grad_variants[] = {
     {"lanes", clt_accepts_lanes, emit_grad_lanes},
     {"rows_cpu", accepts_rows, emit_grad_rows},
     {"rows_gpu", accepts_gpu, emit_grad_gpu},
+    {"rows_gpu_subgroups", accepts_subgroups, emit_grad_subgroups},
     {"portable", clt_accepts_plain, emit_grad_portable},
     {0},
 };

@@ -21,6 +21,19 @@ bool clt_rows_gpu_accepts(const clt_node *node, const clt_target *target, int ax
     return true;
 }
 
+bool clt_rows_gpu_subgroups_accepts(const clt_node *node, const clt_target *target, int axis,
+                                    char *why)
+{
+    if (!clt_rows_gpu_accepts(node, target, axis, why))
+        return false;
+    if (!target->caps->subgroups)
+        return clt_decline(why, "the device reports no sub-groups");
+    const clt_rows_gpu r = clt_rows_gpu_of(node, target, axis);
+    if (r.width != r.group)
+        return clt_decline(why, "vectors of %lld elements share a work-group", (long long)r.length);
+    return true;
+}
+
 clt_rows_gpu clt_rows_gpu_of(const clt_node *node, const clt_target *target, int axis)
 {
     const clt_type *x = &node->in[0]->type;
@@ -47,8 +60,10 @@ clt_rows_gpu clt_rows_gpu_of(const clt_node *node, const clt_target *target, int
 void clt_rows_gpu_begin(clt_program *program, const clt_rows_gpu *r, const char *file,
                         const char *kernel, const char *more)
 {
-    clt_launch_begin(program, file, kernel, "%s-DV=%d -DWIDTH=%d -DGROUP=%d -DKEEP=%d -DINNER=%d",
-                     more, r->v, r->width, r->group, r->keep, r->inner);
+    /* Before OpenCL C 2.0 the language has no functions of sub-groups. */
+    clt_launch_begin(program, file, kernel, "%s%s-DV=%d -DWIDTH=%d -DGROUP=%d -DKEEP=%d -DINNER=%d",
+                     r->subgroups ? "-cl-std=CL2.0 -DSUBGROUPS " : "", more, r->v, r->width,
+                     r->group, r->keep, r->inner);
 }
 
 void clt_rows_gpu_args(clt_program *program, const clt_rows_gpu *r)

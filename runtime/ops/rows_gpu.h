@@ -7,11 +7,16 @@
 /* A GPU, plain values, and not too many vectors along `axis` of operand 0. */
 bool clt_rows_gpu_accepts(const clt_node *node, const clt_target *target, int axis, char *why);
 
+/* Likewise, for rows.clh with sub-groups: where the device has them, and a group has one row. */
+bool clt_rows_gpu_subgroups_accepts(const clt_node *node, const clt_target *target, int axis,
+                                    char *why);
+
 /* How a kernel spreads vectors along an axis over work-groups. */
 typedef struct clt_rows_gpu {
     int v, width, group, keep, inner; /* the build options */
     clt_extent rows, distance;        /* vectors, and how far their elements lie apart */
     int64_t length;
+    bool subgroups; /* clt_rows_gpu_of leaves false */
 } clt_rows_gpu;
 
 clt_rows_gpu clt_rows_gpu_of(const clt_node *node, const clt_target *target, int axis);

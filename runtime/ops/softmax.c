@@ -142,10 +142,18 @@ static bool accepts_gpu(const clt_node *node, const clt_target *target, char *wh
     return clt_rows_gpu_accepts(node, target, attr->axis, why);
 }
 
-static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+static bool accepts_subgroups(const clt_node *node, const clt_target *target, char *why)
 {
     const clt_softmax_attr *attr = node->attr;
-    const clt_rows_gpu rows = clt_rows_gpu_of(node, target, attr->axis);
+    return clt_rows_gpu_subgroups_accepts(node, target, attr->axis, why);
+}
+
+static void emit_rows_gpu(const clt_node *node, const clt_target *target, clt_program *program,
+                          bool subgroups)
+{
+    const clt_softmax_attr *attr = node->attr;
+    clt_rows_gpu rows = clt_rows_gpu_of(node, target, attr->axis);
+    rows.subgroups = subgroups;
     clt_rows_gpu_begin(program, &rows, "gpu/softmax.cl",
                        node->n_in > 1 ? "softmax_grad" : "softmax",
                        is_log(node) ? "-DLOG=1 " : "-DLOG=0 ");
@@ -156,10 +164,21 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_rows_gpu_range(program, &rows);
 }
 
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    emit_rows_gpu(node, target, program, false);
+}
+
+static void emit_subgroups(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    emit_rows_gpu(node, target, program, true);
+}
+
 static const clt_variant variants[] = {
     {"rows_cpu", accepts_rows, emit_rows},
     {"columns_cpu", accepts_columns, emit_columns},
     {"rows_gpu", accepts_gpu, emit_gpu},
+    {"rows_gpu_subgroups", accepts_subgroups, emit_subgroups},
     {"portable", NULL, emit_portable},
     {0},
 };

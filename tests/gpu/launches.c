@@ -26,7 +26,8 @@ static const clt_caps devices[] = {
      .local_bytes = 65536,
      .max_work_group = 256,
      .fp16 = true,
-     .fp64 = true},
+     .fp64 = true,
+     .subgroups = true},
     {.name = "nvidia",
      .vendor = "NVIDIA Corporation",
      .kind = CLT_KIND_GPU,
@@ -65,6 +66,7 @@ static void stop(const char *what)
     } while (0)
 
 static bool with_tiles;
+static const char *asked; /* OP=NAME,...: variants instead of a plan's own choice */
 
 static void print_launches(const clt_plan *plan)
 {
@@ -117,6 +119,7 @@ static void plan_graph(clt_graph *graph, const clt_caps *caps, clt_plan_mode mod
     clt_plan_options options = clt_plan_options_default(mode, batch);
     clt_buckets buckets;
     clt_plan *plan;
+    options.variants = asked;
     OK(clt_graph_status(graph));
     OK(clt_buckets_create(graph, &sizes, &buckets));
     OK(clt_plan_create(graph, &buckets, caps, NULL, &options, &plan));
@@ -300,6 +303,21 @@ static void plan_moves(const clt_caps *caps)
     }
 }
 
+/* The variants that need sub-groups, which drivers of the vendor may not have. */
+static void plan_subgroups(const clt_caps *caps)
+{
+    if (!caps->subgroups) {
+        fprintf(stderr, "nothing with sub-groups is compiled for %s, whose drivers report none\n",
+                caps->name);
+        return;
+    }
+    asked = "softmax=rows_gpu_subgroups,softmax_grad=rows_gpu_subgroups,"
+            "log_softmax=rows_gpu_subgroups,log_softmax_grad=rows_gpu_subgroups,"
+            "cross_entropy=rows_gpu_subgroups,cross_entropy_grad=rows_gpu_subgroups";
+    plan_rows(caps);
+    asked = NULL;
+}
+
 /* The update at the end of a step is no part of a plan: exec/update.c. */
 static void print_update(const clt_caps *caps)
 {
@@ -322,6 +340,7 @@ int main(int argc, char **argv)
         plan_convolutions(&devices[i]);
         plan_reductions(&devices[i]);
         plan_rows(&devices[i]);
+        plan_subgroups(&devices[i]);
         plan_moves(&devices[i]);
         plan_pooling(&devices[i]);
         print_update(&devices[i]);

@@ -29,7 +29,10 @@ def read_exceptions():
 
 def launches(program, vendor, tiles):
     """{(file, options): {kernel: work-items}} that plans for the vendor's GPUs launch."""
-    out = subprocess.run([program, vendor, *tiles], check=True, capture_output=True, text=True).stdout
+    result = subprocess.run([program, vendor, *tiles], check=True, capture_output=True, text=True)
+    out = result.stdout
+    for line in result.stderr.splitlines():
+        print(f"gpu-compile: {line}", file=sys.stderr)
     found = {}
     for line in out.splitlines():
         file, options, kernel, items = line.split("\t")

@@ -12,7 +12,12 @@ TARGETS = {"gfx906": ("amd", 10), "gfx90a": ("amd", 8), "gfx1030": ("amd", 16),
            "tgllp": ("intel", 0), "dg2": ("intel", 0), "pvc": ("intel", 0)}  # fmt: skip
 SHARED = {"sm_75": 64 << 10, "sm_80": 164 << 10, "sm_90": 228 << 10}
 GROUPS = {"sm_75": 16, "sm_80": 32, "sm_90": 32}
-COMMON = ["-x", "cl", "-cl-std=CL1.2", "-Wno-everything", "-Xclang", "-finclude-default-header", "-O3"]
+COMMON = ["-x", "cl", "-Wno-everything", "-Xclang", "-finclude-default-header", "-O3"]
+
+
+def standard(options):
+    """The language, unless the options name one."""
+    return [] if any(o.startswith("-cl-std=") for o in options) else ["-cl-std=CL1.2"]
 
 
 class Figures:
@@ -39,7 +44,7 @@ def call(command, compilers):
 def compile_amd(compilers, target, source, options, folder):
     """{kernel: figures} of a source file."""
     out = folder / "out.s"
-    said = call([compilers.clang, *COMMON, "--target=amdgcn-amd-amdhsa", f"-mcpu={target}",
+    said = call([compilers.clang, *COMMON, *standard(options), "--target=amdgcn-amd-amdhsa", f"-mcpu={target}",
                  f"--rocm-device-lib-path={compilers.amd}", "-Rpass-analysis=kernel-resource-usage", *options, "-S",
                  source, "-o", out], compilers)  # fmt: skip
     figures, at = {}, None
@@ -81,7 +86,7 @@ def nvidia_occupancy(target, figures, items):
 def compile_ptx(compilers, source, options, folder):
     """The PTX file, which serves all targets."""
     ptx = folder / "out.ptx"
-    call([compilers.clang, *COMMON, "--target=nvptx64-nvidia-nvcl", "-march=sm_75", "-nogpulib", "-Xclang",
+    call([compilers.clang, *COMMON, *standard(options), "--target=nvptx64-nvidia-nvcl", "-march=sm_75", "-nogpulib", "-Xclang",
           "-mlink-builtin-bitcode", "-Xclang", compilers.libclc, *options, "-S", source, "-o", ptx], compilers)  # fmt: skip
     return ptx
 
@@ -113,7 +118,7 @@ def compile_nvidia(compilers, target, ptx, folder, sizes):
 
 def compile_intel(compilers, target, source, options, folder, names):
     said = call([compilers.ocloc, "compile", "-q", "-file", source, "-device", target, "-out_dir", folder, "-options",
-                 " ".join(["-cl-std=CL1.2", "-w", *options])], compilers)  # fmt: skip
+                 " ".join(["-w", *standard(options), *options])], compilers)  # fmt: skip
     figures = {}
     for name in names:
         figures[name] = Figures()
