@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "ops/conv2d_gpu.h"
 #include "ops/conv2d_lanes.h"
+#include "ops/conv2d_winograd.h"
 #include "ops/depthwise_gpu.h"
 #include "ops/gemm_gpu.h"
 #include "ops/nn.h"
@@ -222,10 +223,13 @@ static bool tiles(const clt_node *node, const clt_variant *variant, const clt_ta
         return clt_gpu_tiles(target, index, text);
     if (!strcmp(variant->name, "depthwise"))
         return clt_depthwise_gpu_tiles(node, target, index, text);
+    if (!strcmp(variant->name, "lanes_winograd"))
+        return clt_conv2d_winograd_tiles(target, index, text);
     return !strcmp(variant->name, "lanes") && clt_conv2d_lanes_tiles(&s, 0, target, index, text);
 }
 
 static const clt_variant variants[] = {
+    {"lanes_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd},
     {"lanes", clt_accepts_lanes, clt_conv2d_lanes},
     {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_gpu},
     {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_gpu},
@@ -314,10 +318,13 @@ static bool data_grad_tiles(const clt_node *node, const clt_variant *variant,
         return clt_gpu_tiles(target, index, text);
     if (!strcmp(variant->name, "depthwise"))
         return clt_depthwise_gpu_tiles(node, target, index, text);
+    if (!strcmp(variant->name, "lanes_winograd"))
+        return clt_conv2d_winograd_tiles(target, index, text);
     return !strcmp(variant->name, "lanes") && clt_conv2d_data_grad_tiles(&s, target, index, text);
 }
 
 static const clt_variant data_grad_variants[] = {
+    {"lanes_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd},
     {"lanes", clt_accepts_lanes, clt_conv2d_data_grad_lanes},
     {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_data_grad_gpu},
     {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_data_grad_gpu},

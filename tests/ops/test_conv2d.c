@@ -17,6 +17,7 @@ static const conv_shape shapes[] = {
     {2, 4, 6, 7, 8, 3, 3, {{2, 3}, {1, 2}, {2, 3}, 2}, true, false},
     {2, 2, 7, 7, 4, 2, 2, {{3, 4}, {0, 1}, {1, 1}, 1}, true, false},
     {3, 64, 9, 9, 33, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
+    {2, 64, 20, 20, 40, 3, 3, {{1, 1}, {0, 2}, {1, 1}, 1}, true, true},
 };
 
 /* For every tile of the kernels for GPUs. */
