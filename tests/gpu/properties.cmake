@@ -2,11 +2,12 @@
 add_executable(gpu_launches gpu/launches.c)
 target_link_libraries(gpu_launches PRIVATE cltrain_static test_models m)
 if(CLT_PYTHON3)
-    # compile: what plans choose; tiles: also what a tuner would try.
+    # compile: what plans choose, for all GPUs; tiles: also what a tuner would try, for one of each
+    # vendor (tools/gpu-compile BUILD --tiles: for all).
     foreach(name compile tiles)
         set(more)
         if(name STREQUAL tiles)
-            set(more --tiles)
+            set(more --tiles gfx906 sm_80 dg2)
         endif()
         add_test(NAME gpu.${name} COMMAND ${CLT_PYTHON3} -B
             ${PROJECT_SOURCE_DIR}/tools/gpu_compile/main.py --launches $<TARGET_FILE:gpu_launches>
