@@ -23,7 +23,8 @@ typedef enum clt_quirk {
     CLT_QUIRK_WAIT_SPINS = 8,    /* waits burn a core: sleep and ask instead */
     CLT_QUIRK_SERIAL_BUILD = 16, /* one build at a time */
     CLT_QUIRK_HOST_WIDTH = 32,   /* reports the host's vectors, whatever it compiles for */
-    CLT_QUIRK_BUILTINS = 64      /* its compiler has the __builtin functions of clang */
+    CLT_QUIRK_BUILTINS = 64,     /* its compiler has the __builtin functions of clang */
+    CLT_QUIRK_KEEP_PARTS = 128   /* uses sub-devices after their last release */
 } clt_quirk;
 
 struct clt_program_table;

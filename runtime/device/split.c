@@ -53,6 +53,10 @@ static clt_status create_parts(const clt_device_row *row, const int *cores, int 
                                      "device %d (%s): ", row->info.index, row->info.name);
     }
     for (cl_uint i = 0; status == CLT_OK && i < number && i < room; i++) {
+        /* PoCL 3.1's thread still reads the part of a command that ended, after everything that
+         * held the part was released: it keeps a reference for ever. */
+        if (row->quirks & CLT_QUIRK_KEEP_PARTS)
+            clRetainDevice(made[i]);
         if (i < (cl_uint)count)
             parts[i] = made[i];
         else
