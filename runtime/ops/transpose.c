@@ -106,22 +106,23 @@ static bool accepts_gpu(const clt_node *node, const clt_target *target, char *wh
 /* The last two of the merged dimensions change places; the one before them is repeated. */
 static void emit_tiles(const clt_node *node, const clt_target *target, clt_program *p)
 {
-    enum { TILE = 64, CACHED = 4 << 20 }; /* bytes of a result that the caches may keep */
+    enum { COLUMNS = 64, CACHED = 4 << 20 }; /* bytes of a result that the caches may keep */
     clt_move move = move_of(node);
     clt_walk_merge(&move.walk);
     const clt_walk *w = &move.walk;
     const int last = w->rank - 1;
     const clt_extent n1 = clt_extent_dim(w->dims[last - 1]), n2 = clt_extent_dim(w->dims[last]);
     const int64_t bytes = clt_type_elements(&node->out[0]->type, target->max_batch) * 4;
-    clt_launch_begin(p, "cpu/transpose.cl", "transpose", "-DLANES=%d -DSTREAM=%d",
-                     target->caps->vector_width, bytes > CACHED);
+    const int rows = bytes > CACHED ? 128 : 64;
+    clt_launch_begin(p, "cpu/transpose.cl", "transpose", "-DLANES=%d -DROWS=%d -DSTREAM=%d",
+                     target->caps->vector_width, rows, bytes > CACHED);
     clt_arg_in(p, 0);
     clt_arg_out(p, 0);
     clt_arg_long(p, n1);
     clt_arg_long(p, n2);
     clt_arg_long(p, last > 1 ? clt_extent_dim(w->strides[0][0]) : clt_fixed(0));
     clt_arg_long(p, clt_extent_dim(w->strides[0][last]));
-    clt_range3(p, clt_extent_ceil(n1, TILE, 1), clt_extent_ceil(n2, TILE, 1),
+    clt_range3(p, clt_extent_ceil(n1, COLUMNS, 1), clt_extent_ceil(n2, rows, 1),
                last > 1 ? clt_extent_dim(w->dims[0]) : clt_fixed(1), 1, 1, 1);
 }
 
