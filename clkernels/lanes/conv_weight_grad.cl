@@ -18,6 +18,9 @@
  * TO x TI x TK [2 x 1 x KX]: register tile, output channels x input channels x columns of taps, at
  * most 8 x 8 x 8; TO * TI * TK + TO + 1 registers of LANES floats: with 16, for example 2 x 1 x 5,
  * 3 x 1 x 3 and 3 x 4 x 1;
+ * TR [1]: rows of taps of the tile, at most 8; more than 1 only with TI = 1. It reads x and the
+ * gradient once for all of them, and takes TO * TR * TK + TO + 1 registers, and TO more for the
+ * bias' sums where CI_BLOCK is 1 and the tile has all taps;
  * CI_BLOCK [TI]: input channels of a work-group, a multiple of TI; TO * CI_BLOCK * KY * KX * LANES
  * floats stay on the stack and should fit into a part of the first-level cache;
  * BAND, COLUMNS (needed by UNPOOL): rows unpooled at a time, even, and ow / 2 * 2: TO * BAND *
@@ -45,6 +48,9 @@
 #ifndef TK
 #define TK KX
 #endif
+#ifndef TR
+#define TR 1
+#endif
 #ifndef CI_BLOCK
 #define CI_BLOCK TI
 #endif
@@ -62,11 +68,49 @@
 
 #ifdef KX
 
+/* Lines of a tile: input channels, or rows of taps of one. */
+#if TR > 1
+#define LINES TR
+#define CHANNEL(i) 0
+#define TAP_ROW(i) i
+#else
+#define LINES TI
+#define CHANNEL(i) i
+#define TAP_ROW(i) 0
+#endif
+/* The tile's pass over the gradient's rows also makes the bias' sums. */
+#define BIAS_INSIDE (BIAS && CI_BLOCK == 1 && TR > 1 && TR >= KY && TK >= KX)
+
+/* Parts of clt_weight_tile, in its variables. */
+#define TAP_AT(i, k) (i * TK + k)
+#define HOLDS(i, k)                                                                                \
+    ((TK == KX || kx0 + k < KX) && (TAP_ROW(i) == 0 || KY % TR == 0 || ky + TAP_ROW(i) < KY))
+#define SUM_OF(o, i, k) sums[SUM_AT(o, i0 + CHANNEL(i), ky + TAP_ROW(i), kx0 + k)]
+#define GET(k, o, i)                                                                               \
+    if (HOLDS(i, k))                                                                               \
+        a[o][TAP_AT(i, k)] = SUM_OF(o, i, k);
+#define GET_TAPS(i, o, b) FOR_C(TK, GET, o, i)
+#define GET_ROW(o, a, b) FOR_B(LINES, GET_TAPS, o, 0)
+#define GET_BIAS(o, p, q) b[o] = bias[o];
+#define PUT_BIAS(o, p, q) bias[o] = all ? b[o] : select(bias[o], b[o], valid);
+#define ADD_BIAS(o, p, q) b[o] += d##o;
+#if BIAS_INSIDE
+#define ADD_BIASES FOR_A(TO, ADD_BIAS, 0, 0)
+#else
+#define ADD_BIASES
+#endif
+#if TR > 1
+#define ROW_INSIDE(i) ((uint)(top + TAP_ROW(i) * DY) < (uint)ih)
+#else
+#define ROW_INSIDE(i) 1
+#endif
+
 /*
- * Adds to sums[SUM_AT(o, i0 + i, ky, kx0 + k)] the products of rows first .. last - 1 of the
+ * Adds to sums[SUM_AT(o, i0 + i, ky + r, kx0 + k)] the products of rows first .. last - 1 of the
  * output's gradient (row r of channel o at g + o * g_plane + (r - first) * g_row) and the inputs
- * under tap (ky, kx0 + k). Only lanes in `valid` are added unless `all`. Channels from `no` and
- * `ni` on are read as the last one is, and their sums are not used.
+ * under tap (ky + r, kx0 + k). Only lanes in `valid` are added unless `all`. Channels from `no` and
+ * `ni` on are read as the last one is, and their sums are not used. With BIAS_INSIDE, adds the
+ * gradient to bias[o].
  */
 #if UNPOOL
 #define G_SPACE private
@@ -79,46 +123,56 @@ INLINE vecf clt_load_g(G_SPACE const float *g)
     return *(G_SPACE const vecf_anywhere *)g;
 }
 
-INLINE void clt_weight_tile(private vecf *sums, G_SPACE const float *g, int g_plane, int g_row,
-                            global const float *x, int ih, int iw, int ow, int first, int last,
-                            int no, int ni, int i0, int ky, int kx0, veci valid, int all)
+INLINE void clt_weight_tile(private vecf *sums, private vecf *bias, G_SPACE const float *g,
+                            int g_plane, int g_row, global const float *x, int ih, int iw, int ow,
+                            int first, int last, int no, int ni, int i0, int ky, int kx0,
+                            veci valid, int all)
 {
     /* Columns from `high` on have a tap of the tile behind the image. */
     const int end = iw + PX - (min(kx0 + TK, KX) - 1) * DX;
     const int high = min(end > 0 ? (end + SX - 1) / SX : 0, ow);
     const int step = SX * LANES + (ih < 0); /* see conv.cl */
-    vecf a[TO][TI * TK];
-#define TAP_AT(i, k) (i * TK + k)
-#define HOLDS(k) (TK == KX || kx0 + k < KX)
-#define GET(k, o, i)                                                                               \
-    if (HOLDS(k))                                                                                  \
-        a[o][TAP_AT(i, k)] = sums[SUM_AT(o, i0 + i, ky, kx0 + k)];
-#define GET_TAPS(i, o, b) FOR_C(TK, GET, o, i)
-#define GET_ROW(o, a, b) FOR_B(TI, GET_TAPS, o, 0)
+    vecf a[TO][LINES * TK], b[TO];
     FOR_A(TO, GET_ROW, 0, 0)
+#if BIAS_INSIDE
+    FOR_A(TO, GET_BIAS, 0, 0)
+#endif
+    const int above = PY - ky * DY;
+#if TR > 1
+    const int from = first, to = last;
+    const int most = (min(TR, KY - ky) - 1) * DY; /* from the first row of taps to the last */
+#else
     /* Rows whose input row lies in the image. */
-    const int above = PY - ky * DY, below = ih - 1 + above;
+    const int below = ih - 1 + above;
     const int from = max(first, above > 0 ? (above + SY - 1) / SY : 0);
     const int to = min(last, below < 0 ? 0 : below / SY + 1);
+#endif
     const int ix0 = kx0 * DX - PX;
     global const float *row = x + ((from * SY - above) * iw + ix0) * LANES;
     /* From the end of a row to the beginning of the next. */
     const int next_x = (SY * iw - ow * SX) * LANES, next_g = g_row - ow * LANES;
-#define POINT_X(i, a, b) global const float *x##i = row + min(i, ni - 1) * ih * iw * LANES;
+#define POINT_X(i, a, b)                                                                           \
+    global const float *x##i =                                                                     \
+        row + (min(CHANNEL(i), ni - 1) * ih + TAP_ROW(i) * DY) * iw * LANES;
 #define POINT_G(o, a, b)                                                                           \
     G_SPACE const float *g##o = g + min(o, no - 1) * g_plane + (from - first) * g_row;
-    FOR_A(TI, POINT_X, 0, 0)
+    FOR_A(LINES, POINT_X, 0, 0)
     FOR_A(TO, POINT_G, 0, 0)
     for (int r = from; r < to; r++) {
+#if TR > 1
+        const int top = r * SY - above, inside = top >= 0 && top + most < ih;
+#else
+        const int inside = 1;
+#endif
 #define LOAD_G(o, a, b) const vecf d##o = clt_load_g(g##o);
 #define ADD(o, i, k) a[o][TAP_AT(i, k)] = fma(v, d##o, a[o][TAP_AT(i, k)]);
 #define TAP(k, i, b)                                                                               \
-    if (HOLDS(k)) {                                                                                \
+    if (HOLDS(i, k)) {                                                                             \
         const vecf v = LOAD(x##i + k * DX * LANES);                                                \
         FOR_A(TO, ADD, i, k)                                                                       \
     }
 #define TAP_CHECKED(k, i, b)                                                                       \
-    if (HOLDS(k) && (uint)(ix0 + c * SX + k * DX) < (uint)iw) {                                    \
+    if (HOLDS(i, k) && (uint)(ix0 + c * SX + k * DX) < (uint)iw && ROW_INSIDE(i)) {                \
         const vecf v = LOAD(x##i + k * DX * LANES);                                                \
         FOR_A(TO, ADD, i, k)                                                                       \
     }
@@ -128,39 +182,45 @@ INLINE void clt_weight_tile(private vecf *sums, G_SPACE const float *g, int g_pl
 #define NEXT_ROW_X(i, a, b) x##i += next_x;
 #define NEXT_ROW_G(o, a, b) g##o += next_g;
         int c = 0;
-#if PX > 0
-        for (; c < ow && ix0 + c * SX < 0; c++) {
+#if PX > 0 || TR > 1
+        for (; c < ow && (!inside || ix0 + c * SX < 0); c++) {
             FOR_A(TO, LOAD_G, 0, 0)
-            FOR_B(TI, TAPS_OF, TAP_CHECKED, 0)
-            FOR_A(TI, NEXT_X, 0, 0)
+            FOR_B(LINES, TAPS_OF, TAP_CHECKED, 0)
+            ADD_BIASES
+            FOR_A(LINES, NEXT_X, 0, 0)
             FOR_A(TO, NEXT_G, 0, 0)
         }
 #endif
         for (; c < high; c++) {
             FOR_A(TO, LOAD_G, 0, 0)
-            FOR_B(TI, TAPS_OF, TAP, 0)
-            FOR_A(TI, NEXT_X, 0, 0)
+            FOR_B(LINES, TAPS_OF, TAP, 0)
+            ADD_BIASES
+            FOR_A(LINES, NEXT_X, 0, 0)
             FOR_A(TO, NEXT_G, 0, 0)
         }
-#if PX > 0
+#if PX > 0 || TR > 1
         for (; c < ow; c++) {
             FOR_A(TO, LOAD_G, 0, 0)
-            FOR_B(TI, TAPS_OF, TAP_CHECKED, 0)
-            FOR_A(TI, NEXT_X, 0, 0)
+            FOR_B(LINES, TAPS_OF, TAP_CHECKED, 0)
+            ADD_BIASES
+            FOR_A(LINES, NEXT_X, 0, 0)
             FOR_A(TO, NEXT_G, 0, 0)
         }
 #endif
-        FOR_A(TI, NEXT_ROW_X, 0, 0)
+        FOR_A(LINES, NEXT_ROW_X, 0, 0)
         FOR_A(TO, NEXT_ROW_G, 0, 0)
     }
 #define PUT(k, o, i)                                                                               \
-    if (HOLDS(k)) {                                                                                \
-        private vecf *to = &sums[SUM_AT(o, i0 + i, ky, kx0 + k)];                                  \
+    if (HOLDS(i, k)) {                                                                             \
+        private vecf *to = &SUM_OF(o, i, k);                                                       \
         *to = all ? a[o][TAP_AT(i, k)] : select(*to, a[o][TAP_AT(i, k)], valid);                   \
     }
 #define PUT_TAPS(i, o, b) FOR_C(TK, PUT, o, i)
-#define PUT_ROW(o, a, b) FOR_B(TI, PUT_TAPS, o, 0)
+#define PUT_ROW(o, a, b) FOR_B(LINES, PUT_TAPS, o, 0)
     FOR_A(TO, PUT_ROW, 0, 0)
+#if BIAS_INSIDE
+    FOR_A(TO, PUT_BIAS, 0, 0)
+#endif
 }
 
 #if UNPOOL
@@ -251,13 +311,14 @@ KERNEL void clt_lanes_conv_weight_grad(global const float *x, long x_at, global 
             const int first = 0, last = height, g_plane = oh * ow * LANES, g_row = ow * LANES;
             global const float *gs = gb;
 #endif
-            if (BIAS && i0 == 0)
+            if (BIAS && !BIAS_INSIDE && i0 == 0)
                 clt_bias_rows(bias, gs, g_plane, g_row, width, last - first, no, valid, all);
             for (int i = 0; i < ni; i += TI) {
-                for (int ky = 0; ky < KY; ky++) {
+                for (int ky = 0; ky < KY; ky += TR) {
                     for (int kx = 0; kx < KX; kx += TK)
-                        clt_weight_tile(sums, gs, g_plane, g_row, xb + i * ih * iw * LANES, ih, iw,
-                                        width, first, last, no, ni - i, i, ky, kx, valid, all);
+                        clt_weight_tile(sums, bias, gs, g_plane, g_row,
+                                        xb + i * ih * iw * LANES, ih, iw, width, first, last, no,
+                                        ni - i, i, ky, kx, valid, all);
                 }
             }
         }

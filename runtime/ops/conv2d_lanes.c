@@ -218,15 +218,19 @@ bool clt_conv2d_weight_grad_tiles(const clt_conv2d_shape *s, const clt_target *t
 {
     static const int choices[][2] = {{8, 1}, {6, 1}, {5, 1}, {4, 1},
                                      {4, 2}, {2, 4}, {3, 2}, {2, 2}};
+    enum { CHOICES = sizeof choices / sizeof *choices, MOST_OF_ALL_ROWS = 3 };
+    const int registers = target->caps->vector_registers;
+    const int taps = s->kernel[1] > 8 ? 8 : s->kernel[1];
     int found = 0;
-    for (int i = 0; i < (int)(sizeof choices / sizeof *choices); i++) {
-        const int to = choices[i][0], ti = choices[i][1];
-        if (to > s->out_channels / s->groups || ti > s->channels / s->groups ||
-            to * ti * (s->kernel[1] > 8 ? 8 : s->kernel[1]) + to >=
-                target->caps->vector_registers + 2 ||
-            found++ < index)
+    for (int i = 0; i < CHOICES + MOST_OF_ALL_ROWS; i++) {
+        /* Behind the others, tiles with all rows of taps. */
+        const bool all = i >= CHOICES;
+        const int to = all ? i - CHOICES + 1 : choices[i][0], ti = all ? 1 : choices[i][1];
+        const int tr = all ? s->kernel[0] : 1;
+        if (to > s->out_channels / s->groups || ti > s->channels / s->groups || tr > 8 ||
+            (all && tr == 1) || to * ti * tr * taps + to >= registers + 2 || found++ < index)
             continue;
-        snprintf(text, CLT_TILE_TEXT, "TO=%d,TI=%d", to, ti);
+        snprintf(text, CLT_TILE_TEXT, all ? "TO=%d,TI=%d,TR=%d" : "TO=%d,TI=%d", to, ti, tr);
         return true;
     }
     return false;
@@ -259,46 +263,63 @@ void clt_conv2d_data_grad_lanes(const clt_node *node, const clt_target *target, 
                1, 1, 1);
 }
 
-/* Cycles a multiplication of a column's step in tiles of `to` x `ti` channels and `tk` taps, were
- * either the arithmetic, the loads or the second-level cache all that takes time. */
-static double weight_grad_cost(const clt_conv2d_shape *s, int to, int ti, int tk, int pool,
+/* Register tile of the weights' gradient: channels, rows and columns of taps. */
+typedef struct weight_tile {
+    int to, ti, tr, tk;
+} weight_tile;
+
+/* Cycles a multiplication of a column's step, were either the arithmetic, the loads or the
+ * second-level cache all that takes time. */
+static double weight_grad_cost(const clt_conv2d_shape *s, weight_tile t, int pool,
                                const clt_target *target)
 {
     enum { FIRST_LEVEL = 32 << 10 };
-    const double a_vector = (double)target->lanes * sizeof(float), cells = to * ti * tk;
+    const int to = t.to, ti = t.ti;
+    const double taps = t.tr * t.tk, cells = to * ti * taps;
+    const double a_vector = (double)target->lanes * sizeof(float);
     /* What a sweep over the images reads again for each tap; unpooled rows are on the stack. */
     const double g = pool ? 0 : to * (double)s->out_height * s->out_width * a_vector;
     const double x = ti * (double)s->height * s->width * a_vector;
-    const double arithmetic = cells / 2, loads = (to + ti * tk) / 2.0;
+    const double arithmetic = cells / 2, loads = (to + ti * taps) / 2.0;
     const double misses = g + x > FIRST_LEVEL ? (ti + (pool ? 0 : to)) * a_vector / 32 : 0;
     const double most = arithmetic > loads ? arithmetic : loads;
     /* Chains of sums hide a multiplication's latency if there are 8; a tail costs a whole tile. */
     const int ci = s->channels / s->groups, co = s->out_channels / s->groups;
-    const double used = (double)co / (ceil_div(co, to) * to) * ci / (ceil_div(ci, ti) * ti);
+    const int ky = s->kernel[0];
+    const double used = (double)co / (ceil_div(co, to) * to) * ci / (ceil_div(ci, ti) * ti) * ky /
+                        (ceil_div(ky, t.tr) * t.tr);
     return ((most > misses ? most : misses) + 0.1 * loads + (cells < 8 ? 8 - cells : 0)) / cells /
            used;
 }
 
-/* The cheapest tile that fits the registers: TO * TI * TK + TO + 1. */
-static void weight_grad_tile(const clt_conv2d_shape *s, int tk, int pool, const clt_target *target,
-                             int *to, int *ti)
+/* The cheapest tile that fits the registers: TO * TI * TR * TK + TO + 1, and TO more where sums of
+ * the bias are among them. Several rows of taps are for one input channel. */
+static weight_tile weight_grad_tile(const clt_conv2d_shape *s, int pool, const clt_target *target)
 {
     const int ci = s->channels / s->groups, co = s->out_channels / s->groups;
-    double best = 1e30;
-    *to = *ti = 1;
+    const int tk = s->kernel[1] > 8 ? 8 : s->kernel[1];
+    double best_cost = 1e30;
+    weight_tile best = {1, 1, 1, tk};
     for (int o = 1; o <= 8 && o <= co; o++)
-        for (int i = 1; i <= 8 && i <= ci; i++) {
-            if (o * i * tk + o + 1 > target->caps->vector_registers)
-                break;
-            const double cost = weight_grad_cost(s, o, i, tk, pool, target);
-            if (cost < best) {
-                best = cost;
-                *to = o;
-                *ti = i;
+        for (int i = 1; i <= 8 && i <= ci; i++)
+            for (int r = 1; r <= (i == 1 ? 8 : 1) && r <= s->kernel[0]; r++) {
+                const weight_tile t = {o, i, r, tk};
+                const int bias = r > 1 && ci == 1 ? o : 0;
+                if (o * i * r * tk + o + 1 + bias > target->caps->vector_registers)
+                    break;
+                const double cost = weight_grad_cost(s, t, pool, target);
+                if (cost < best_cost) {
+                    best = t;
+                    best_cost = cost;
+                }
             }
-        }
-    *to = (int)clt_tile_number(target, "TO", 1, co < 8 ? co : 8, *to);
-    *ti = (int)clt_tile_number(target, "TI", 1, ci < 8 ? ci : 8, *ti);
+    const int to = (int)clt_tile_number(target, "TO", 1, co < 8 ? co : 8, 0);
+    if (!to)
+        return best;
+    const int rows = s->kernel[0] < 8 ? s->kernel[0] : 8;
+    const int tr = (int)clt_tile_number(target, "TR", 1, rows, 1);
+    const int ti = (int)clt_tile_number(target, "TI", 1, ci < 8 ? ci : 8, 1);
+    return (weight_tile){to, tr > 1 ? 1 : ti, tr, tk};
 }
 
 void clt_conv2d_emit_weight_grad_lanes(const clt_node *node, const clt_conv2d_shape *shape,
@@ -307,9 +328,8 @@ void clt_conv2d_emit_weight_grad_lanes(const clt_node *node, const clt_conv2d_sh
 {
     const clt_conv2d_shape s = *shape;
     const int ci = s.channels / s.groups, co = s.out_channels / s.groups;
-    const int tk = s.kernel[1] > 8 ? 8 : s.kernel[1];
-    int to, ti;
-    weight_grad_tile(&s, tk, pool, target, &to, &ti);
+    const weight_tile t = weight_grad_tile(&s, pool, target);
+    const int to = t.to, ti = t.ti;
     /* Input channels of a work-group, as many as 8 KiB of sums on the stack allow. */
     const int sum_bytes = to * s.kernel[0] * s.kernel[1] * target->lanes * (int)sizeof(float);
     int ci_block = 8192 / sum_bytes / ti * ti;
@@ -328,9 +348,9 @@ void clt_conv2d_emit_weight_grad_lanes(const clt_node *node, const clt_conv2d_sh
     shape_options(&s, target->lanes, options, sizeof options);
     /* Unpooled rows stay on the stack: a few at a time. */
     clt_launch_begin(p, "lanes/conv_weight_grad.cl", "clt_lanes_conv_weight_grad",
-                     "%s -DBIAS=%d -DTO=%d -DTI=%d -DTK=%d -DCI_BLOCK=%d -DUNPOOL=%d -DBAND=%d "
-                     "-DCOLUMNS=%d",
-                     options, bias, to, ti, tk, ci_block, pool, 2, s.out_width / 2 * 2);
+                     "%s -DBIAS=%d -DTO=%d -DTI=%d -DTR=%d -DTK=%d -DCI_BLOCK=%d -DUNPOOL=%d "
+                     "-DBAND=%d -DCOLUMNS=%d",
+                     options, bias, to, ti, t.tr, t.tk, ci_block, pool, 2, s.out_width / 2 * 2);
     clt_arg_in(p, 0);
     clt_arg_in(p, 1);
     clt_arg_in(p, pool ? 2 : 1); /* the mask, or any buffer */

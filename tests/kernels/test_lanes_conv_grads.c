@@ -89,12 +89,13 @@ static void weight_grad_case(const conv_case *c, int chunk)
     lab_buffer dw = lab_make(&l, weights * chunks, 4), db = lab_make(&l, c->co * chunks, 4);
     lab_buffer rw = lab_make(&l, weights, 4), rb = lab_make(&l, c->co, 4);
     const char *file = "lanes/conv_weight_grad.cl";
-    cl_kernel k = lab_kernel(&l, file, "clt_lanes_conv_weight_grad",
-                             "-DKY=%d -DKX=%d -DSY=%d -DSX=%d -DPY=%d -DPX=%d -DDY=%d -DDX=%d "
-                             "-DTO=%d -DTI=%d -DTK=%d -DCI_BLOCK=%d -DUNPOOL=%d -DBAND=%d "
-                             "-DCOLUMNS=%d -DBIAS=1",
-                             c->k[0], c->k[1], c->s[0], c->s[1], c->p[0], c->p[1], c->d[0], c->d[1],
-                             c->to, c->ti, c->tk, c->ci_block, c->pool, c->band, ow / 2 * 2);
+    cl_kernel k =
+        lab_kernel(&l, file, "clt_lanes_conv_weight_grad",
+                   "-DKY=%d -DKX=%d -DSY=%d -DSX=%d -DPY=%d -DPX=%d -DDY=%d -DDX=%d "
+                   "-DTO=%d -DTI=%d -DTR=%d -DTK=%d -DCI_BLOCK=%d -DUNPOOL=%d -DBAND=%d "
+                   "-DCOLUMNS=%d -DBIAS=1",
+                   c->k[0], c->k[1], c->s[0], c->s[1], c->p[0], c->p[1], c->d[0], c->d[1], c->to,
+                   c->ti, c->tr ? c->tr : 1, c->tk, c->ci_block, c->pool, c->band, ow / 2 * 2);
     lab_run(&l, k, up(cig, c->ci_block), (size_t)c->groups * up(cog, c->to), (size_t)chunks,
             "bbbbbiiiiiiiii", &dx, &dg, &dm, &dw, &db, c->n, c->groups, cig, c->ih, c->iw, cog, oh,
             ow, chunk);
