@@ -109,7 +109,9 @@ bool clt_conv2d_winograd_accepts(const clt_node *node, const clt_target *target,
         return clt_decline(why, "less than %d channels", LEAST_CHANNELS);
     const sizes z = sizes_of(node, &s);
     const double relative = cost(&z, target);
-    if (relative > 0.9)
+    const clt_variant *wanted = clt_variant_wanted(node->op, target->variants);
+    const bool asked = wanted && wanted->emit == clt_conv2d_winograd;
+    if (relative > 0.9 && !asked)
         return clt_decline(why, "transforming takes %.2f of the direct kernel's time", relative);
     return true;
 }

@@ -34,17 +34,20 @@ typedef struct op_walk {
     int count;
 } op_walk;
 
-/* Adds those that accept a node of the plan; what the plan took is done. */
+/* Adds those that accept a node of the plan when they are asked for; what the plan took is done. */
 static inline void op_list_variants(const clt_plan *plan, op_walk *w)
 {
     for (int i = 0; i < plan->n_nodes; i++) {
         const clt_plan_node *pn = &plan->nodes[i];
+        char name[sizeof((op_mode *)NULL)->variants];
         const clt_target target = {.caps = &plan->caps,
                                    .lanes = plan->options.lanes,
-                                   .max_batch = plan->options.max_batch};
+                                   .max_batch = plan->options.max_batch,
+                                   .variants = name};
         for (const clt_variant *v = pn->node->op->variants; v && v->name; v++) {
             char why[CLT_WHY];
             bool known = false;
+            snprintf(name, sizeof name, "%s=%s", pn->node->op->name, v->name);
             for (int j = 0; j < w->count; j++)
                 known = known || w->asked[j].variant == v;
             if (known || (v->accepts && !v->accepts(pn->node, &target, why)))
