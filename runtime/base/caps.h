@@ -56,7 +56,8 @@ typedef struct clt_tuning_entry {
     char rejected[160];   /* candidates whose results were wrong, "VARIANT OPTIONS; ..." */
     char files[192];      /* kernel files of all candidates, with commas between them */
     uint64_t source;      /* hash of their texts, clt_tuning_source */
-    uint64_t variants;    /* hash of the operator's variants, clt_variants_hash; 0: any */
+    uint64_t variants;    /* hash of the variants that accept, clt_variants_hash; 0: any */
+    int tried;            /* candidates before the time was over; 0: all */
     bool shipped;         /* came with the library, not from this machine's cache folder */
 } clt_tuning_entry;
 

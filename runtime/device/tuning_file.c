@@ -1,6 +1,7 @@
 #include "device/tuning_file.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,12 +54,12 @@ static json_t *pack(const clt_tuning_record *record)
         char source[20], variants[20];
         snprintf(source, sizeof source, "%016" PRIx64, e->source);
         snprintf(variants, sizeof variants, "%016" PRIx64, e->variants);
-        json_array_append_new(list,
-                              json_pack("{s:s, s:s, s:s, s:s, s:f, s:f, s:s, s:s, s:s, s:s}", "op",
-                                        e->op, "shape", e->shape_class, "variant", e->variant,
-                                        "options", e->options, "seconds", e->seconds,
-                                        "plain_seconds", e->plain_seconds, "rejected", e->rejected,
-                                        "files", e->files, "source", source, "variants", variants));
+        json_array_append_new(
+            list, json_pack("{s:s, s:s, s:s, s:s, s:f, s:f, s:s, s:s, s:s, s:s, s:i}", "op", e->op,
+                            "shape", e->shape_class, "variant", e->variant, "options", e->options,
+                            "seconds", e->seconds, "plain_seconds", e->plain_seconds, "rejected",
+                            e->rejected, "files", e->files, "source", source, "variants", variants,
+                            "tried", e->tried));
     }
     const bool whole = json_array_size(list) == (size_t)record->count;
     json_t *root = whole ? json_pack("{s:i, s:s, s:s, s:o}", "version", FORMAT_VERSION, "device",
@@ -127,6 +128,8 @@ static bool take_entry(const json_t *object, clt_tuning_entry *e)
     *e = (clt_tuning_entry){.seconds = json_number_value(json_object_get(object, "seconds")),
                             .plain_seconds =
                                 json_number_value(json_object_get(object, "plain_seconds"))};
+    const json_int_t tried = json_integer_value(json_object_get(object, "tried"));
+    e->tried = tried > 0 && tried < INT_MAX ? (int)tried : 0;
     return take_hash(object, "source", &e->source) && take_hash(object, "variants", &e->variants) &&
            take_text(object, "files", e->files, sizeof e->files) && isfinite(e->plain_seconds) &&
            take_text(object, "op", e->op, sizeof e->op) &&

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "base/vec.h"
 
 clt_extent clt_extent_ceil(clt_extent count, int64_t div, int64_t mul)
@@ -162,6 +163,36 @@ void clt_range_items(clt_program *p, const clt_target *target, clt_extent items)
 {
     (void)target;
     clt_range1(p, clt_extent_ceil(items, 64, 64), 64);
+}
+
+static uint64_t hash_extent(clt_extent e, uint64_t hash)
+{
+    const int64_t numbers[] = {e.mul, e.pre, e.div, e.add};
+    return clt_hash(numbers, sizeof numbers, hash);
+}
+
+static uint64_t hash_launch(const clt_launch *l, uint64_t hash)
+{
+    hash = clt_hash_text(l->file, hash);
+    hash = clt_hash_text(l->options, hash);
+    hash = clt_hash_text(l->kernel, hash);
+    for (int i = 0; i < l->n_args; i++) {
+        const int which[] = {l->args[i].kind, l->args[i].index};
+        hash = clt_hash(which, sizeof which, hash_extent(l->args[i].extent, hash));
+        hash = clt_hash(&l->args[i].value, sizeof l->args[i].value, hash);
+    }
+    for (int d = 0; d < l->work_dim; d++)
+        hash = clt_hash(&l->local[d], sizeof l->local[d], hash_extent(l->global[d], hash));
+    const int packed = l->blas ? 1 + l->blas->packed : 0;
+    return clt_hash(&packed, sizeof packed, hash);
+}
+
+uint64_t clt_program_hash(const clt_program *p)
+{
+    uint64_t hash = 0;
+    for (int i = 0; i < p->n_launches; i++)
+        hash = hash_launch(&p->launches[i], hash);
+    return hash;
 }
 
 void clt_program_free(clt_program *p)

@@ -121,9 +121,12 @@ int64_t clt_tile_number(const clt_target *target, const char *name, int64_t leas
 /* The variant of `op` that `variants` names; NULL: none, or one that the operator does not have. */
 const struct clt_variant *clt_variant_wanted(const clt_op *op, const char *variants);
 
-/* Of the names of the operator's variants, in order; never 0. A measurement made among others does
- * not hold. */
-uint64_t clt_variants_hash(const clt_op *op);
+/* Of the names of the variants that accept the node, in order, whatever was asked for; never 0. A
+ * measurement made among others does not hold. */
+uint64_t clt_variants_hash(const clt_node *node, const clt_target *target);
+
+/* Of all that a program enqueues; programs with other kernels, arguments or ranges differ. */
+uint64_t clt_program_hash(const clt_program *program);
 
 /* NOT_FOUND, with the nearest name, if an operator or a variant of the list does not exist;
  * INVALID_ARGUMENT if it is not OP=NAME,... */

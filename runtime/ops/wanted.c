@@ -32,11 +32,16 @@ static bool same(const char *from, const char *end, const char *name)
     return strlen(name) == (size_t)(end - from) && !memcmp(from, name, (size_t)(end - from));
 }
 
-uint64_t clt_variants_hash(const clt_op *op)
+uint64_t clt_variants_hash(const clt_node *node, const clt_target *target)
 {
+    clt_target free = *target;
     uint64_t hash = 0;
-    for (const clt_variant *v = op->variants; v && v->name; v++)
-        hash = clt_hash_text(v->name, hash);
+    free.variants = free.tile = NULL;
+    for (const clt_variant *v = node->op->variants; v && v->name; v++) {
+        char why[CLT_WHY];
+        if (!v->accepts || v->accepts(node, &free, why))
+            hash = clt_hash_text(v->name, hash);
+    }
     return hash | 1;
 }
 

@@ -75,7 +75,7 @@ static const clt_variant *measured(clt_plan *plan, int index, const clt_target *
     const clt_tuning_entry *entry =
         clt_tuning_find(target->tuning, node->op->name, pn->shape_class);
     char why[CLT_WHY] = "";
-    if (entry && entry->variants && entry->variants != clt_variants_hash(node->op))
+    if (entry && entry->variants && entry->variants != clt_variants_hash(node, target))
         entry = NULL;
     for (const clt_variant *v = entry ? node->op->variants : NULL; v && v->name; v++)
         if (!strcmp(v->name, entry->variant) && (!v->accepts || v->accepts(node, target, why))) {

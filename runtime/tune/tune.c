@@ -20,9 +20,10 @@ static const double GAIN = 0.97;
 static const double TOLERANCE = 1e-4;
 
 #ifdef CLT_TESTING
-const char *clt_tuning_testing_spoils, *clt_tuning_testing_flatters;
+const char *clt_tuning_testing_spoils, *clt_tuning_testing_flatters, *clt_tuning_testing_breaks;
 #else
-static const char *const clt_tuning_testing_spoils, *const clt_tuning_testing_flatters;
+static const char *const clt_tuning_testing_spoils, *const clt_tuning_testing_flatters,
+                                                        *const clt_tuning_testing_breaks;
 #endif
 
 enum { BLOCKS = 5, CONFIRMATIONS = 3 };
@@ -74,14 +75,29 @@ static clt_status time_node(tuner *t, double *seconds)
 
 /* --- results --------------------------------------------------------------------------------- */
 
-/* The node's first output as it lies on the device; lanes without images are not compared, since
- * the planned batch may leave some: `count` elements of whole blocks, or all. */
-static clt_status read_result(tuner *t, float **values, int64_t *count)
+enum { MOST_OUT = 4 };
+
+/* The node's outputs as they lie on the device. */
+typedef struct result {
+    char *values[MOST_OUT]; /* NULL: not compared */
+    int64_t count[MOST_OUT];
+} result;
+
+static void drop_result(result *r)
 {
-    const clt_plan_node *pn = &t->lab.plan->nodes[t->node];
-    const clt_value *out = pn->node->out[0];
+    for (int o = 0; o < MOST_OUT; o++)
+        clt_free(r->values[o]);
+    *r = (result){{NULL}, {0}};
+}
+
+/* Lanes without images are not compared, since the planned batch may leave some: of an output in
+ * lanes, whole blocks, or all. Nor are masks, in which a rounding may change a bit. */
+static clt_status read_output(tuner *t, const clt_value *out, char **values, int64_t *count)
+{
     clt_view view;
-    CLT_TRY(clt_exec_locate(t->lab.exec, &t->lab.run, out, &view));
+    if (clt_dtype_size(out->type.dtype) != sizeof(float) ||
+        clt_exec_locate(t->lab.exec, &t->lab.run, out, &view) != CLT_OK)
+        return CLT_OK;
     int64_t batch = t->options.max_batch;
     if (out->layout == CLT_LAYOUT_LANES && batch > t->lab.plan->options.lanes)
         batch -= batch % t->lab.plan->options.lanes;
@@ -89,12 +105,22 @@ static clt_status read_result(tuner *t, float **values, int64_t *count)
     *values = clt_alloc((size_t)*count * sizeof(float) + 16);
     if (!*values)
         return CLT_OUT_OF_MEMORY;
-    CLT_TRY(enqueue(t));
     return clt_replica_read(&t->lab.replica, view.buffer, view.offset,
                             *count * (int64_t)sizeof(float), *values);
 }
 
-static bool equal(const float *a, const float *b, int64_t count)
+/* Runs the node. What it gives is the caller's to drop, on failure too. */
+static clt_status read_result(tuner *t, result *r)
+{
+    const clt_node *node = t->lab.plan->nodes[t->node].node;
+    *r = (result){{NULL}, {0}};
+    CLT_TRY(enqueue(t));
+    for (int o = 0; o < node->n_out && o < MOST_OUT; o++)
+        CLT_TRY(read_output(t, node->out[o], &r->values[o], &r->count[o]));
+    return CLT_OK;
+}
+
+static bool equal_floats(const float *a, const float *b, int64_t count)
 {
     double largest = 0, difference = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -108,6 +134,22 @@ static bool equal(const float *a, const float *b, int64_t count)
     return difference <= TOLERANCE * largest;
 }
 
+static bool equal(const clt_node *node, const result *a, const result *b)
+{
+    for (int o = 0; o < MOST_OUT; o++) {
+        if (!a->values[o] && !b->values[o])
+            continue;
+        if (!a->values[o] || !b->values[o] || a->count[o] != b->count[o])
+            return false;
+        const bool floats = node->out[o]->type.dtype == CLT_F32;
+        if (floats ? !equal_floats((const float *)a->values[o], (const float *)b->values[o],
+                                   a->count[o])
+                   : memcmp(a->values[o], b->values[o], (size_t)a->count[o] * 4) != 0)
+            return false;
+    }
+    return true;
+}
+
 /* --- candidates ------------------------------------------------------------------------------ */
 
 typedef struct candidate {
@@ -115,13 +157,18 @@ typedef struct candidate {
     char tile[CLT_TILE_TEXT];
 } candidate;
 
+static clt_target target_of(const tuner *t)
+{
+    return (clt_target){.caps = &t->lab.device->caps,
+                        .lanes = t->lab.plan->options.lanes,
+                        .max_batch = t->options.max_batch};
+}
+
 /* Variants that accept the node as it lies, each with its own choice and with its tiles. */
 static clt_status list_candidates(const tuner *t, const clt_plan_node *pn, candidate **list,
                                   int *count)
 {
-    const clt_target target = {.caps = &t->lab.device->caps,
-                               .lanes = t->lab.plan->options.lanes,
-                               .max_batch = t->options.max_batch};
+    const clt_target target = target_of(t);
     int room = 0;
     for (const clt_variant *v = pn->node->op->variants; v && v->name; v++) {
         char why[CLT_WHY];
@@ -139,9 +186,10 @@ static clt_status list_candidates(const tuner *t, const clt_plan_node *pn, candi
     return CLT_OK;
 }
 
-static clt_tuning_entry entry_of(const clt_plan_node *pn, const candidate *c, double seconds)
+static clt_tuning_entry entry_of(const tuner *t, const clt_plan_node *pn, const candidate *c)
 {
-    clt_tuning_entry entry = {.seconds = seconds, .variants = clt_variants_hash(pn->node->op)};
+    const clt_target target = target_of(t);
+    clt_tuning_entry entry = {.variants = clt_variants_hash(pn->node, &target)};
     snprintf(entry.op, sizeof entry.op, "%s", pn->node->op->name);
     snprintf(entry.shape_class, sizeof entry.shape_class, "%s", pn->shape_class);
     snprintf(entry.variant, sizeof entry.variant, "%s", c->variant->name);
@@ -164,29 +212,85 @@ static void note_files(tuner *t)
     }
 }
 
-/* Plans with the candidate for the node's class, and gives its time and whether its result is that
- * of `right`. */
-static clt_status try(tuner *t, clt_tuning_entry *entry, const float *right, int64_t count,
-                      double *seconds, bool *correct)
+/* What became of a candidate. */
+typedef enum tune_verdict {
+    TIMED,
+    WRONG,  /* its result */
+    FAILED, /* to compile or to run; clt_error_message says why */
+    SAME    /* the kernels of one before */
+} tune_verdict;
+
+/* What measuring a class keeps from candidate to candidate. */
+typedef struct class_trial {
+    result right;
+    uint64_t *programs; /* of the candidates so far */
+    int count, room;
+} class_trial;
+
+/* Failures of one candidate; others are the whole run's. */
+static bool is_candidates(clt_status status)
 {
-    clt_tuning_record record = {.entries = entry, .count = 1};
-    CLT_TRY(clt_lab_plan(&t->lab, t->graph, &t->options, &record));
-    float *values = NULL;
-    int64_t n;
+    return status == CLT_BUILD || status == CLT_OPENCL || status == CLT_UNSUPPORTED ||
+           status == CLT_OUT_OF_DEVICE_MEMORY;
+}
+
+/* Whether the node's program, as it is planned now, is new. */
+static clt_status note_program(tuner *t, class_trial *trial, bool *new)
+{
+    const uint64_t hash = clt_program_hash(&t->lab.plan->nodes[t->node].program);
+    *new = true;
+    for (int i = 0; i < trial->count; i++)
+        *new &= trial->programs[i] != hash;
+    return *new ? CLT_PUSH(trial->programs, trial->count, trial->room, hash) : CLT_OK;
+}
+
+static clt_status judge(tuner *t, const clt_tuning_entry *entry, class_trial *trial,
+                        double *seconds, tune_verdict *verdict)
+{
+    bool new;
+    result own;
     note_files(t);
-    clt_status status = read_result(t, &values, &n);
-    if (status == CLT_OK && clt_tuning_testing_spoils &&
-        strstr(entry->options, clt_tuning_testing_spoils))
-        values[n / 2] += 1;
-    *correct = status == CLT_OK && n == count && equal(values, right, n);
-    clt_free(values);
-    CLT_TRY(status);
-    if (!*correct)
+    CLT_TRY(note_program(t, trial, &new));
+    *verdict = SAME;
+    if (!new)
         return CLT_OK;
-    status = time_node(t, seconds);
+    clt_status status = read_result(t, &own);
+    const bool spoiled =
+        clt_tuning_testing_spoils && strstr(entry->options, clt_tuning_testing_spoils);
+    for (int o = MOST_OUT - 1; o >= 0 && status == CLT_OK && spoiled; o--)
+        if (own.values[o]) {
+            ((float *)own.values[o])[own.count[o] / 2] += 1;
+            break;
+        }
+    const clt_node *node = t->lab.plan->nodes[t->node].node;
+    *verdict = status == CLT_OK && equal(node, &own, &trial->right) ? TIMED : WRONG;
+    drop_result(&own);
+    if (status == CLT_OK && *verdict == TIMED)
+        status = time_node(t, seconds);
     if (clt_tuning_testing_flatters && strstr(entry->options, clt_tuning_testing_flatters))
         *seconds /= 100;
     return status;
+}
+
+/* Plans with the candidate for the node's class, and gives what became of it. */
+static clt_status try(tuner *t, clt_tuning_entry *entry, class_trial *trial, double *seconds,
+                      tune_verdict *verdict)
+{
+    clt_tuning_record record = {.entries = entry, .count = 1};
+    clt_status status = CLT_OK;
+    if (clt_tuning_testing_breaks && strstr(entry->options, clt_tuning_testing_breaks))
+        status = clt_fail(CLT_BUILD, "a test's kernel does not build");
+    if (status == CLT_OK)
+        status = clt_lab_plan(&t->lab, t->graph, &t->options, &record);
+    if (status == CLT_OK)
+        status = judge(t, entry, trial, seconds, verdict);
+    if (!is_candidates(status))
+        return status;
+    *verdict = FAILED;
+    char why[512];
+    snprintf(why, sizeof why, "%s", clt_error_message());
+    CLT_TRY(clt_lab_plan(&t->lab, t->graph, &t->options, NULL));
+    return clt_error_set(CLT_OK, why);
 }
 
 static clt_status time_entry(tuner *t, clt_tuning_entry *entry, double *least)
@@ -218,15 +322,80 @@ static clt_status confirm(tuner *t, clt_tuning_entry *own, clt_tuning_entry *bes
     return CLT_OK;
 }
 
-static void reject(const tuner *t, const clt_tuning_entry *e, char *list, size_t room)
+static void reject(const tuner *t, const clt_tuning_entry *e, tune_verdict verdict, char *list,
+                   size_t room)
 {
     /* As many as there is room for. */
     char text[sizeof e->variant + sizeof e->options + 4];
     snprintf(text, sizeof text, "%s%s %s", *list ? "; " : "", e->variant, e->options);
     if (strlen(list) + strlen(text) < room)
         strcat(list, text);
-    clt_log(CLT_LOG_WARN, "%s: variant %s %s of %s gives a wrong result for %s: not used",
-            clt_device_label(t->lab.device), e->variant, e->options, e->op, e->shape_class);
+    const char *label = clt_device_label(t->lab.device);
+    if (verdict == WRONG)
+        clt_log(CLT_LOG_WARN, "%s: variant %s %s of %s gives a wrong result for %s: not used",
+                label, e->variant, e->options, e->op, e->shape_class);
+    else
+        clt_log(CLT_LOG_WARN, "%s: variant %s %s of %s fails for %s: not used: %s", label,
+                e->variant, e->options, e->op, e->shape_class, clt_error_message());
+}
+
+/* Tries one candidate; *best becomes it if it is faster. */
+static clt_status contest(tuner *t, clt_tuning_entry *entry, class_trial *trial,
+                          clt_tuning_entry *best)
+{
+    double own = INFINITY;
+    tune_verdict verdict = SAME;
+    CLT_TRY(try(t, entry, trial, &own, &verdict));
+    t->report->candidates += verdict != SAME;
+    if (verdict == WRONG || verdict == FAILED) {
+        t->report->rejected++;
+        reject(t, entry, verdict, best->rejected, sizeof best->rejected);
+    } else if (verdict == TIMED && own < GAIN * best->seconds) {
+        char rejected[sizeof best->rejected];
+        memcpy(rejected, best->rejected, sizeof rejected);
+        *best = *entry;
+        best->seconds = own;
+        memcpy(best->rejected, rejected, sizeof rejected);
+    }
+    return CLT_OK;
+}
+
+/* The candidates of the list in turn, the first of which is the plan's own choice, until time is
+ * over. `known`: what an earlier run found that came as far as known->tried; NULL: none. */
+static clt_status try_all(tuner *t, const candidate *list, int count, const clt_tuning_entry *known,
+                          class_trial *trial, clt_tuning_entry *plain, clt_tuning_entry *best)
+{
+    bool new;
+    double seconds;
+    CLT_TRY(read_result(t, &trial->right));
+    CLT_TRY(note_program(t, trial, &new));
+    CLT_TRY(time_node(t, &seconds));
+    note_files(t);
+    *plain = entry_of(t, &t->lab.plan->nodes[t->node], &list[0]);
+    plain->seconds = plain->plain_seconds = seconds;
+    *best = *plain;
+    int i = 1;
+    if (known && known->tried < count) {
+        clt_tuning_entry entry = *known;
+        i = known->tried;
+        memcpy(best->rejected, known->rejected, sizeof best->rejected);
+        CLT_TRY(contest(t, &entry, trial, best));
+    }
+    for (bool first = true; i < count && (first || !over(t)); i++, first = false) {
+        /* The plan may have been made anew: its nodes are the same. */
+        clt_tuning_entry entry = entry_of(t, &t->lab.plan->nodes[t->node], &list[i]);
+        CLT_TRY(contest(t, &entry, trial, best));
+    }
+    best->tried = i < count ? i : 0;
+    return CLT_OK;
+}
+
+/* What an earlier run, whose time was over, found for the class. */
+static const clt_tuning_entry *unfinished(const tuner *t, const clt_plan_node *pn)
+{
+    const clt_target target = target_of(t);
+    const clt_tuning_entry *e = clt_tuning_find(t->record, pn->node->op->name, pn->shape_class);
+    return e && e->tried && e->variants == clt_variants_hash(pn->node, &target) ? e : NULL;
 }
 
 /* Tries the class of `node`. The record gets the best, or the plan's own choice. */
@@ -234,53 +403,30 @@ static clt_status tune_class(tuner *t, const job *j)
 {
     candidate *list = NULL;
     int count = 0;
-    float *right = NULL;
-    int64_t elements = 0;
-    double seconds;
+    class_trial trial = {.programs = NULL};
+    clt_tuning_entry best = {0}, plain = {0}, before;
     t->node = j->node;
     t->files[0] = '\0';
     CLT_TRY(clt_lab_plan(&t->lab, t->graph, &t->options, NULL));
     const clt_plan_node *pn = &t->lab.plan->nodes[t->node];
+    const clt_tuning_entry *known = unfinished(t, pn);
+    if (known)
+        before = *known;
     clt_status status = list_candidates(t, pn, &list, &count);
-    if (status == CLT_OK)
-        status = read_result(t, &right, &elements);
-    if (status == CLT_OK)
-        status = time_node(t, &seconds);
-    clt_tuning_entry best = {0}, plain = {0};
-    char rejected[sizeof best.rejected] = "";
-    for (int i = 0; status == CLT_OK && i < count; i++) {
-        bool correct;
-        /* The plan may have been made anew: its nodes are the same. */
-        pn = &t->lab.plan->nodes[t->node];
-        clt_tuning_entry entry = entry_of(pn, &list[i], seconds);
-        if (i == 0) {
-            note_files(t);
-            entry.plain_seconds = seconds;
-            plain = best = entry; /* the plan's own choice */
-            continue;
-        }
-        double own;
-        status = try(t, &entry, right, elements, &own, &correct);
-        t->report->candidates++;
-        if (status != CLT_OK)
-            break;
-        if (!correct) {
-            t->report->rejected++;
-            reject(t, &entry, rejected, sizeof rejected);
-        } else if (own < GAIN * best.seconds) {
-            best = entry;
-            best.seconds = own;
-        }
-        if (over(t))
-            break;
-    }
+    if (status == CLT_OK && count)
+        status = try_all(t, list, count, known ? &before : NULL, &trial, &plain, &best);
     clt_free(list);
-    clt_free(right);
+    drop_result(&trial.right);
+    clt_free(trial.programs);
+    const int tried = best.tried;
+    char rejected[sizeof best.rejected];
+    memcpy(rejected, best.rejected, sizeof rejected);
     if (status == CLT_OK &&
         (strcmp(best.variant, plain.variant) != 0 || strcmp(best.options, plain.options) != 0))
         status = confirm(t, &plain, &best);
     CLT_TRY(status);
     t->report->measured++;
+    best.tried = tried;
     memcpy(best.rejected, rejected, sizeof rejected);
     memcpy(best.files, t->files, sizeof best.files);
     best.source = clt_tuning_source(best.files);
@@ -296,8 +442,12 @@ static bool listed(const tuner *t, const job *jobs, int count, const clt_plan_no
         if (other->node->op == pn->node->op && !strcmp(other->shape_class, pn->shape_class))
             return true;
     }
+    /* What --variant asks for is no choice, and would be measured for every candidate. */
+    if (clt_variant_wanted(pn->node->op, t->options.variants))
+        return true;
+    const clt_target target = target_of(t);
     const clt_tuning_entry *known = clt_tuning_find(t->record, pn->node->op->name, pn->shape_class);
-    return known && known->variants == clt_variants_hash(pn->node->op) &&
+    return known && !known->tried && known->variants == clt_variants_hash(pn->node, &target) &&
            !(known->shipped && t->limits->anew);
 }
 

@@ -154,6 +154,23 @@ static void test_wrong_candidates(void **state)
     lab_close(&l);
 }
 
+/* Candidates that do not build are passed over, and said so. */
+static void test_broken_candidates(void **state)
+{
+    (void)state;
+    remove_record();
+    clt_tuning_testing_breaks = "=";
+    const clt_trainer_options options = options_of(60);
+    lab l = lab_open(&options);
+    clt_tuning_testing_breaks = NULL;
+    const clt_plan_node *node = node_of(&l, "conv2d");
+    assert_non_null(node->tuned);
+    assert_string_equal(node->tuned->options, "");
+    assert_non_null(strstr(node->tuned->rejected, "lanes TX="));
+    assert_int_equal(node->tuned->tried, 0);
+    lab_close(&l);
+}
+
 /* A candidate that was lucky once is measured again, beside the plan's own choice. */
 static void test_lucky_candidates(void **state)
 {
@@ -173,6 +190,60 @@ static void test_lucky_candidates(void **state)
             assert_true(e->seconds < e->plain_seconds && e->seconds > e->plain_seconds / 50);
         assert_true(*e->files && e->source == clt_tuning_source(e->files));
     }
+    clt_tuning_free(&record);
+    lab_close(&l);
+}
+
+/* Candidates tried so far; a class that is done counts for many. */
+static int progress_of(int *unfinished)
+{
+    clt_tuning_record record;
+    int sum = 0;
+    clt_tuning_load(devices[0], &record);
+    *unfinished = 0;
+    for (int i = 0; i < record.count; i++) {
+        sum += record.entries[i].tried ? record.entries[i].tried : 1000;
+        *unfinished += record.entries[i].tried != 0;
+    }
+    clt_tuning_free(&record);
+    return sum;
+}
+
+/* What time was too short for is gone on with by the next run, until all were tried. */
+static void test_unfinished(void **state)
+{
+    (void)state;
+    int unfinished, before = 0;
+    remove_record();
+    for (int run = 0; run < 4; run++) {
+        const clt_trainer_options options = options_of(1e-6);
+        lab l = lab_open(&options);
+        const int now = progress_of(&unfinished);
+        assert_true(now > before);
+        assert_true(run > 0 || unfinished == 1);
+        before = now;
+        lab_close(&l);
+    }
+    const clt_trainer_options options = options_of(60);
+    lab l = lab_open(&options);
+    assert_true(progress_of(&unfinished) > before);
+    assert_int_equal(unfinished, 0);
+    lab_close(&l);
+}
+
+/* An operator whose variant was asked for has no choice to measure. */
+static void test_asked_for_is_not_measured(void **state)
+{
+    (void)state;
+    remove_record();
+    clt_trainer_options options = options_of(60);
+    options.variants = "conv2d=portable";
+    lab l = lab_open(&options);
+    clt_tuning_record record;
+    clt_tuning_load(devices[0], &record);
+    assert_true(record.count > 0);
+    for (int i = 0; i < record.count; i++)
+        assert_string_not_equal(record.entries[i].op, "conv2d");
     clt_tuning_free(&record);
     lab_close(&l);
 }
@@ -364,7 +435,10 @@ int main(void)
         cmocka_unit_test(test_recorded_and_found),
 #ifdef CLT_TESTING
         cmocka_unit_test(test_wrong_candidates),
+        cmocka_unit_test(test_broken_candidates),
         cmocka_unit_test(test_lucky_candidates),
+        cmocka_unit_test(test_unfinished),
+        cmocka_unit_test(test_asked_for_is_not_measured),
         cmocka_unit_test(test_shipped),
 #endif
         cmocka_unit_test(test_frozen),
