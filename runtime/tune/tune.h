@@ -12,7 +12,7 @@ typedef struct clt_tune_report {
     int classes;    /* of shapes in the plan that offer a choice and had no measurement */
     int measured;   /* of them, within the budget */
     int candidates; /* tried */
-    int rejected;   /* with a result that differs from the plain choice's: each is logged */
+    int rejected;   /* that failed, or whose result differs from the plain choice's: all logged */
 } clt_tune_report;
 
 /* How long, and who may end it early: `stop` (NULL: nobody) is asked before each candidate. */
@@ -25,8 +25,10 @@ typedef struct clt_tune_limits {
 
 /*
  * Adds to `record` what it does not have of the plan that `options` make of `graph`, within about
- * `limits`. A class is measured as a whole or not at all, those that take longest first.
- * Candidates whose result is wrong are not chosen. Errors: those of plans and devices.
+ * `limits`, those that take longest first. A class whose candidates were not all tried is gone on
+ * with by the next run that has the record. Candidates whose result is wrong, and those that fail
+ * to build or to run, are not chosen. Operators that `options` name a variant of are not measured.
+ * Errors: those of plans and devices.
  */
 clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
                          const clt_plan_options *options, const clt_tune_limits *limits,
