@@ -25,10 +25,11 @@ while [ $# -gt 0 ]; do
         ;;
     --all-tests) tests=all ;;
     --quick) quick=1 ;;
-    *)
+    -h | --help)
         sed -n '2,13s/^# \{0,1\}//p' "$0"
-        exit 2
+        exit 0
         ;;
+    *) fail "unknown option $1 (try --help)" ;;
     esac
     shift
 done

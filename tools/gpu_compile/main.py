@@ -132,6 +132,10 @@ def main():
     parser.add_argument("--tiles", action="store_true", help="also the tiles that a tuner would try")
     parser.add_argument("targets", nargs="*")
     given = parser.parse_args()
+    unknown = [t for t in given.targets if t not in TARGETS]
+    if unknown:
+        print(f"gpu-compile: no target {unknown[0]}; there are {', '.join(TARGETS)}", file=sys.stderr)
+        return 2
     if given.fetch:
         compilers_module.fetch(given.compilers)
     compilers = compilers_module.Compilers(given.compilers)
@@ -147,9 +151,6 @@ def main():
         return 0 if usable else 1
     if not usable:
         return 77
-    unknown = [t for t in given.targets if t not in TARGETS]
-    if unknown:
-        sys.exit(f"gpu-compile: no target {unknown[0]}; there are {', '.join(TARGETS)}")
     report = Report()
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs = []
