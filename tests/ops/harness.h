@@ -22,10 +22,10 @@
 
 #include <cmocka.h>
 
-#include "device/clblast.h"
 #include "exec/exec.h"
 #include "ops/retile.h"
 #include "ops/variants.h"
+#include "ops/walked.h"
 #include "passes/passes.h"
 #include "support/devices.h"
 #include <cltrain/ops.h>
@@ -136,30 +136,10 @@ static inline int op_setup(void **state)
     return 0;
 }
 
-/* Names of the operators in the plans that were run and compared, for coverage.py. */
-static char op_ran_names[4096] = " ";
-
-static inline void op_ran(const clt_plan *plan)
-{
-    for (int i = 0; i < plan->n_nodes; i++) {
-        char name[OP_TEXT];
-        snprintf(name, sizeof name, " %s ", plan->nodes[i].node->op->name);
-        const size_t used = strlen(op_ran_names);
-        assert_true(used + strlen(name) < sizeof op_ran_names);
-        if (!strstr(op_ran_names, name))
-            strcpy(op_ran_names + used, name + 1);
-    }
-}
-
 static inline int op_teardown(void **state)
 {
-    const char *path = getenv("CLT_OPS_RUN");
-    FILE *file = path ? fopen(path, "w") : NULL;
     (void)state;
-    if (file) {
-        fputs(op_ran_names, file);
-        fclose(file);
-    }
+    op_walked_write(&op_devices[0]->caps);
     clt_devices_close(op_devices, 1);
     clt_runtime_destroy(op_runtime);
     return 0;
@@ -239,7 +219,7 @@ static inline bool op_bind(const op_test *t, const op_case *c, const op_mode *mo
     clt_caps caps = op_devices[0]->caps;
     if (mode->as_gpu) {
         caps.kind = CLT_KIND_GPU;
-        caps.clblast = !getenv("CLT_TEST_OCLGRIND") && clt_clblast_found();
+        caps.clblast = op_has_clblast();
     }
     options.portable = mode->portable;
     options.variants = mode->variants;
@@ -435,7 +415,8 @@ static inline void op_run(op_test *t, const op_case *c, op_bound *b, int64_t n,
         }
     for (int i = 0; i < b->plan->n_inputs; i++)
         clt_release_buffer(inputs[i].buffer);
-    op_ran(b->plan);
+    if (n > 0)
+        op_walked_plan(b->plan);
 }
 
 /* --- the reference against itself ----------------------------------------------------------- */

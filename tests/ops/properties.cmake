@@ -1,5 +1,5 @@
-# Which operators each test ran is written to ops_run/, for the check that none is without a case.
-file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/ops_run)
+# Which variants each test compared is written to ops_run/, for the check that none is without a case.
+file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/ops_run/usual ${CMAKE_CURRENT_BINARY_DIR}/ops_run/vendor)
 
 # Every operator's test again on Oclgrind, and on Intel's runtime where there is one.
 foreach(test ${CLT_TESTS})
@@ -10,7 +10,7 @@ foreach(test ${CLT_TESTS})
     get_filename_component(subject ${test} NAME_WE)
     string(REGEX REPLACE "^test_" "ops." subject ${subject})
     set_tests_properties(${subject} PROPERTIES LABELS op TIMEOUT 300 FIXTURES_SETUP ops_run
-        ENVIRONMENT "CLT_OPS_RUN=${CMAKE_CURRENT_BINARY_DIR}/ops_run/${subject}.txt")
+        ENVIRONMENT "CLT_OPS_RUN=${CMAKE_CURRENT_BINARY_DIR}/ops_run/usual/${subject}.txt")
     clt_test_on_oclgrind(${subject})
     # Oclgrind's check for uninitialised values does not know an instruction that the optimiser makes.
     if(TEST oclgrind.${subject})
@@ -19,12 +19,25 @@ foreach(test ${CLT_TESTS})
             "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
     endif()
     clt_test_on_vendor(${subject} intel)
+    set_tests_properties(vendor.${subject} PROPERTIES FIXTURES_SETUP ops_run_vendor)
+    set_property(TEST vendor.${subject} APPEND PROPERTY ENVIRONMENT
+        "CLT_OPS_RUN=${CMAKE_CURRENT_BINARY_DIR}/ops_run/vendor/${subject}.txt")
 endforeach()
 
 if(CLT_PYTHON3)
-    add_test(NAME ops.coverage COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/coverage.py
-        ${PROJECT_SOURCE_DIR}/runtime/ops/ops.def ${CMAKE_CURRENT_BINARY_DIR}/ops_run)
-    set_tests_properties(ops.coverage PROPERTIES LABELS op FIXTURES_REQUIRED ops_run)
+    foreach(where usual vendor)
+        set(test ops.variants_walked)
+        set(fixture ops_run)
+        set(label op)
+        if(where STREQUAL vendor)
+            set(test vendor.variants_walked)
+            set(fixture ops_run_vendor)
+            set(label vendor)
+        endif()
+        add_test(NAME ${test} COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/coverage.py
+            ${PROJECT_SOURCE_DIR}/runtime/ops/ops.def ${CMAKE_CURRENT_BINARY_DIR}/ops_run/${where})
+        set_tests_properties(${test} PROPERTIES LABELS ${label} FIXTURES_REQUIRED ${fixture})
+    endforeach()
 endif()
 
 # Bugs planted in the kernels: every one must fail a test.

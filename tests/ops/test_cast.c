@@ -187,7 +187,7 @@ static void cast_one(clt_dtype from, clt_dtype to, int64_t n)
                      clt_dtype_name(to), get(from, x, i), got, number);
     }
     clt_release_buffer(input.buffer);
-    op_ran(b.plan);
+    op_walked_plan(b.plan);
     op_unbind(&b);
 }
 

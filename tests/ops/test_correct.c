@@ -1,3 +1,4 @@
+#include "ops/in_lanes.h"
 #include "ops/label_cases.h"
 
 static int k_of(const op_case *c)
@@ -80,6 +81,27 @@ static void test_shapes(void **state)
     }
 }
 
+static void build_lanes(const op_case *c, clt_value *const *in, clt_value **out)
+{
+    clt_value *const images[] = {op_in_lanes(in[0]), in[1]};
+    build(c, images, out);
+}
+
+static void test_lanes(void **state)
+{
+    static const struct shape some[] = {{2, {CLT_BATCH, 10}, 37, 1, 1},
+                                        {2, {CLT_BATCH, 7}, 13, 3, 0},
+                                        {2, {CLT_BATCH, 1}, 1, 1, 0}};
+    op_test t = {"correct", 2, 3, build_lanes, forward, NULL, 0};
+    (void)state;
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        char text[OP_TEXT];
+        const op_case c = case_of(&some[i], text);
+        if (!clt_test_oclgrind() || i == 1)
+            op_check(&t, &c, false);
+    }
+}
+
 static void test_special(void **state)
 {
     static const struct shape s = {2, {CLT_BATCH, 3}, 6, 1, 0};
@@ -111,7 +133,7 @@ static void test_errors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_lanes),
                                        cmocka_unit_test(test_special),
                                        cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);

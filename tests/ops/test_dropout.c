@@ -102,7 +102,7 @@ static void run_images(net *t, int64_t sample, int64_t count, uint64_t seed, uin
     for (int i = 0; i < t->b.plan->n_inputs; i++)
         clt_release_buffer(inputs[i].buffer);
     clt_release_buffer(results);
-    op_ran(t->b.plan);
+    op_walked_plan(t->b.plan);
 }
 
 static bool kept(double p, uint64_t seed, uint32_t stream, uint32_t step, int64_t number)

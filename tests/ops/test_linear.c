@@ -1,4 +1,5 @@
 #include "ops/golden.h"
+#include "ops/in_lanes.h"
 #include "ops/nn.h"
 #include "ops/reference_nn.h"
 
@@ -80,6 +81,34 @@ static void test_rank3(void **state)
                        .attr = NULL};
     (void)state;
     op_check(&test, &c, true);
+}
+
+/* --- in LANES, the gradients too ------------------------------------------------------------- */
+
+static void build_lanes(const op_case *c, clt_value *const *in, clt_value **out)
+{
+    (void)c;
+    out[0] = op_in_lanes(clt_linear(op_in_lanes(in[0]), in[1], in[2]));
+}
+
+static void test_lanes(void **state)
+{
+    static const int64_t batches[] = {1, 19, 37};
+    op_test t = {"linear", 1, 0, build_lanes, forward, backward, 0};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const op_case c = {"lanes",
+                           3,
+                           {{CLT_F32, 2, {CLT_BATCH, 11}, OP_RANDOM, true, NULL},
+                            {CLT_F32, 2, {5, 11}, OP_RANDOM, true, NULL},
+                            {CLT_F32, i != 1, {5}, OP_RANDOM, true, NULL}},
+                           batches[i],
+                           .attr = NULL};
+        /* The convolutions' variants would take Oclgrind minutes. */
+        if (!clt_test_oclgrind())
+            op_check(&t, &c, true);
+    }
+    op_report(&t);
 }
 
 /* --- with an activation in the epilogue ----------------------------------------------------- */
@@ -249,9 +278,9 @@ static void test_errors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_rank3),
-                                       cmocka_unit_test(test_activations),
-                                       cmocka_unit_test(test_goldens),
-                                       cmocka_unit_test(test_errors)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),  cmocka_unit_test(test_rank3),
+        cmocka_unit_test(test_lanes),   cmocka_unit_test(test_activations),
+        cmocka_unit_test(test_goldens), cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

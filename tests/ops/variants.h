@@ -16,13 +16,13 @@
 /* How a plan is made. */
 typedef struct op_mode {
     bool as_gpu, portable;
-    char variants[256]; /* OP=NAME,... or "" */
-    int tile;           /* of a tuner's alternatives, from 1 on; 0: none */
+    char variants[1024]; /* OP=NAME,... or "" */
+    int tile;            /* of a tuner's alternatives, from 1 on; 0: none */
 } op_mode;
 
 static const op_mode op_as_device = {.as_gpu = false};
 
-enum { OP_MAX_ASKED = 32 };
+enum { OP_MAX_ASKED = 128 };
 
 /* The variants of the operators in a case's plans, and which of them were compared. */
 typedef struct op_walk {
@@ -34,7 +34,8 @@ typedef struct op_walk {
     int count;
 } op_walk;
 
-/* Adds those that accept a node of the plan when they are asked for; what the plan took is done. */
+/* Several operators may share a table of variants. Adds those that accept a node of the plan when
+ * they are asked for; what the plan took is done. */
 static inline void op_list_variants(const clt_plan *plan, op_walk *w)
 {
     for (int i = 0; i < plan->n_nodes; i++) {
@@ -49,7 +50,7 @@ static inline void op_list_variants(const clt_plan *plan, op_walk *w)
             bool known = false;
             snprintf(name, sizeof name, "%s=%s", pn->node->op->name, v->name);
             for (int j = 0; j < w->count; j++)
-                known = known || w->asked[j].variant == v;
+                known = known || (w->asked[j].op == pn->node->op && w->asked[j].variant == v);
             if (known || (v->accepts && !v->accepts(pn->node, &target, why)))
                 continue;
             assert_true(w->count < OP_MAX_ASKED);
@@ -93,7 +94,8 @@ static inline void op_asked_for(op_walk *w, const clt_plan *plan)
     for (int i = 0; i < w->count; i++) {
         struct op_asked *a = &w->asked[i];
         for (int j = 0; a->now && j < plan->n_nodes; j++)
-            a->done = a->done || plan->nodes[j].variant == a->variant;
+            a->done = a->done ||
+                      (plan->nodes[j].node->op == a->op && plan->nodes[j].variant == a->variant);
         if (a->now && !a->done && a->alone)
             fail_msg("variant %s of %s accepts, and is not taken when it is asked for",
                      a->variant->name, a->op->name);

@@ -1,0 +1,23 @@
+/* Values in LANES on CPUs, for operators that stay where their operands lie. */
+#ifndef TESTS_OPS_IN_LANES_H
+#define TESTS_OPS_IN_LANES_H
+
+#include "ops/harness.h"
+
+/* x of [B, K], and its gradient likewise, by a convolution with the identity, whose results are
+ * exact: a convolution wants LANES. */
+static inline clt_value *op_in_lanes(clt_value *x)
+{
+    const int64_t k = x->type.dims[1];
+    const int64_t image[] = {CLT_BATCH, k, 1, 1}, kernel[] = {k, k, 1, 1};
+    const int64_t matrix[] = {CLT_BATCH, k};
+    float *identity = calloc((size_t)(k * k), sizeof *identity);
+    assert_non_null(identity);
+    for (int64_t i = 0; i < k; i++)
+        identity[i * k + i] = 1;
+    clt_value *one = clt_constant(x->graph, CLT_F32, 4, kernel, identity);
+    free(identity);
+    return clt_reshape(clt_conv2d(clt_reshape(x, 4, image), one, NULL, NULL), 2, matrix);
+}
+
+#endif
