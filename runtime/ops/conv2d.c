@@ -12,6 +12,7 @@
 #include "ops/nn.h"
 #include "ops/ops.h"
 
+/* Of nodes that check_padded has let pass. */
 static int out_size(int size, int kernel, int stride, int padding, int dilation)
 {
     const int64_t room = (int64_t)size + 2 * (int64_t)padding - (int64_t)dilation * (kernel - 1);
@@ -69,6 +70,17 @@ static clt_status check_attr(const clt_conv2d_attr *attr)
     return CLT_OK;
 }
 
+/* Kernels compute positions in the padded image in int. */
+static clt_status check_padded(const clt_conv2d_attr *attr, const clt_type *x, const char *text)
+{
+    for (int i = 0; i < 2; i++)
+        if (x->dims[2 + i] + 2 * (int64_t)attr->padding[i] > INT_MAX)
+            return clt_fail(CLT_UNSUPPORTED,
+                            "conv2d: %s with padding %dx%d is larger than %d in a dimension", text,
+                            attr->padding[0], attr->padding[1], INT_MAX);
+    return CLT_OK;
+}
+
 static clt_status infer_conv2d(const clt_node *node, clt_type *out)
 {
     const clt_conv2d_attr *attr = node->attr;
@@ -86,6 +98,7 @@ static clt_status infer_conv2d(const clt_node *node, clt_type *out)
                         tx, tw);
     CLT_TRY(clt_check_image(node, 0, 1));
     CLT_TRY(clt_check_image(node, 1, 0));
+    CLT_TRY(check_padded(attr, x, tx));
     if (w->dims[1] * attr->groups != x->dims[1] || w->dims[0] % attr->groups)
         return clt_fail(CLT_SHAPE,
                         "conv2d: the weight %s does not fit the operand %s with %d groups", tw, tx,
@@ -106,7 +119,7 @@ static clt_status infer_conv2d(const clt_node *node, clt_type *out)
     out[0] = (clt_type){.dtype = CLT_F32,
                         .rank = 4,
                         .dims = {x->dims[0], s.out_channels, s.out_height, s.out_width}};
-    if ((int64_t)s.out_channels * s.out_height * s.out_width > INT_MAX)
+    if ((double)s.out_channels * s.out_height * s.out_width > INT_MAX)
         return clt_fail(CLT_UNSUPPORTED,
                         "conv2d: the result of %s and %s has more than %d "
                         "elements an image",

@@ -1,5 +1,7 @@
 #include "ops/pool2d.h"
 
+#include <limits.h>
+
 #include "base/error.h"
 #include "ops/ops.h"
 
@@ -26,6 +28,26 @@ void clt_pool2d_options_init(clt_pool2d_options *options)
                                     .count_include_pad = 1};
 }
 
+/* Kernels count in int: the elements of a window, and positions in the padded image, which a
+ * window may leave by less than a stride. */
+static clt_status check_counts(const char *op, const clt_value *x, const clt_pool2d_attr *attr)
+{
+    char text[CLT_TYPE_TEXT];
+    for (int i = 0; i < 2; i++) {
+        const int64_t padded = x->type.dims[2 + i] + 2 * (int64_t)attr->padding[i];
+        if (padded > INT_MAX || (attr->ceil_mode && padded + attr->stride[i] > INT_MAX))
+            return clt_fail(CLT_UNSUPPORTED,
+                            "%s: %s with padding %dx%d and stride %dx%d is larger than %d in a "
+                            "dimension",
+                            op, clt_type_text(&x->type, text), attr->padding[0], attr->padding[1],
+                            attr->stride[0], attr->stride[1], INT_MAX);
+    }
+    if ((int64_t)attr->kernel[0] * attr->kernel[1] > INT_MAX)
+        return clt_fail(CLT_UNSUPPORTED, "%s: the window %dx%d has more than %d elements", op,
+                        attr->kernel[0], attr->kernel[1], INT_MAX);
+    return CLT_OK;
+}
+
 static clt_status check(const char *op, const clt_value *x, const clt_pool2d_attr *attr)
 {
     char text[CLT_TYPE_TEXT];
@@ -50,7 +72,7 @@ static clt_status check(const char *op, const clt_value *x, const clt_pool2d_att
                             attr->dilation[1], clt_type_text(&x->type, text), attr->padding[0],
                             attr->padding[1]);
     }
-    return CLT_OK;
+    return check_counts(op, x, attr);
 }
 
 bool clt_pool2d_attr_from(const char *op, const clt_value *x, const clt_pool2d_options *options,

@@ -1,3 +1,5 @@
+#include <limits.h>
+
 #include "ops/conv_cases.h"
 #include "ops/golden.h"
 
@@ -69,13 +71,14 @@ static void test_goldens(void **state)
     op_goldens("conv2d", golden);
 }
 
-static void refuse(const int64_t *w_dims, int stride, int groups, const char *part)
+static void refuse(const int64_t *w_dims, int stride, int groups, int padding, const char *part)
 {
     clt_graph *g;
     clt_conv2d_options o;
     clt_conv2d_options_init(&o);
     o.stride[1] = stride;
     o.groups = groups;
+    o.padding[0] = padding;
     OP_OK(clt_graph_create(&g));
     clt_value *x = clt_input(g, "x", CLT_F32, 4, (int64_t[]){CLT_BATCH, 4, 5, 5});
     clt_value *w = clt_input(g, "w", CLT_F32, 4, w_dims);
@@ -89,11 +92,14 @@ static void refuse(const int64_t *w_dims, int stride, int groups, const char *pa
 static void test_errors(void **state)
 {
     (void)state;
-    refuse((int64_t[]){2, 3, 3, 3}, 1, 1, "f32[2x3x3x3] does not fit the operand f32[Bx4x5x5]");
-    refuse((int64_t[]){3, 2, 3, 3}, 1, 2, "2 groups");
-    refuse((int64_t[]){2, 4, 6, 3}, 1, 1, "is larger than f32[Bx4x5x5]");
-    refuse((int64_t[]){2, 4, 3, 3}, 0, 1, "stride 1x0");
-    refuse((int64_t[]){2, 4, 3, 3}, 1, 0, "groups is 0");
+    refuse((int64_t[]){2, 3, 3, 3}, 1, 1, 0, "f32[2x3x3x3] does not fit the operand f32[Bx4x5x5]");
+    refuse((int64_t[]){3, 2, 3, 3}, 1, 2, 0, "2 groups");
+    refuse((int64_t[]){2, 4, 6, 3}, 1, 1, 0, "is larger than f32[Bx4x5x5]");
+    refuse((int64_t[]){2, 4, 3, 3}, 0, 1, 0, "stride 1x0");
+    refuse((int64_t[]){2, 4, 3, 3}, 1, 0, 0, "groups is 0");
+    refuse((int64_t[]){2, 4, 3, 3}, 1, 1, INT_MAX, "padding 2147483647x0 is larger than");
+    refuse((int64_t[]){2, 4, 3, 3}, 1, 1, 1 << 30, "padding 1073741824x0 is larger than");
+    refuse((int64_t[]){2, 4, 3, 3}, 1, 1, 1 << 29, "more than 2147483647 elements");
 }
 
 int main(void)

@@ -1,3 +1,5 @@
+#include <limits.h>
+
 #include "ops/pool_cases.h"
 
 static void build(const op_case *c, clt_value *const *in, clt_value **out)
@@ -126,6 +128,16 @@ static void test_errors(void **state)
     clt_pool2d_options_init(&o);
     o.kernel[0] = 0;
     pool_refuse(clt_max_pool2d, o, "kernel 0x2");
+    clt_pool2d_options_init(&o);
+    o.kernel[0] = o.kernel[1] = 1 << 16;
+    o.padding[0] = o.padding[1] = 1 << 15;
+    pool_refuse(clt_max_pool2d, o, "window 65536x65536 has more than");
+    clt_pool2d_options_init(&o);
+    o.kernel[1] = INT_MAX;
+    o.padding[1] = INT_MAX / 2;
+    o.stride[1] = 1;
+    o.ceil_mode = 1;
+    pool_refuse(clt_max_pool2d, o, "stride 2x1 is larger than");
 }
 
 int main(void)
