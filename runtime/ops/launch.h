@@ -128,10 +128,6 @@ uint64_t clt_variants_hash(const clt_node *node, const clt_target *target);
 /* Of all that a program enqueues; programs with other kernels, arguments or ranges differ. */
 uint64_t clt_program_hash(const clt_program *program);
 
-/* NOT_FOUND, with the nearest name, if an operator or a variant of the list does not exist;
- * INVALID_ARGUMENT if it is not OP=NAME,... */
-clt_status clt_variants_check(const char *variants);
-
 /* Begins a launch of `kernel` in `file`, built with `options` (printf). */
 void clt_launch_begin(clt_program *p, const char *file, const char *kernel, const char *options,
                       ...) CLT_PRINTF(4, 5);

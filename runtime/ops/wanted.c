@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "ops/launch.h"
 #include "ops/ops.h"
+#include <cltrain/unstable.h>
 
 enum { MOST_NAMES = 256 };
 
@@ -64,9 +65,16 @@ static clt_status unknown(const char *what, const item *i, const char *from, con
     char word[64];
     snprintf(word, sizeof word, "%.*s", (int)(end - from), from);
     const char *near = clt_nearest(word, names, count);
-    return clt_fail(CLT_NOT_FOUND, "variant %.*s: there is no %s '%s'%s%s%s", (int)(i->end - i->at),
-                    i->at, what, word, near ? "; did you mean " : "", near ? near : "",
-                    near ? "?" : "");
+    clt_str hint = {0};
+    if (near)
+        clt_str_add(&hint, "; did you mean %s?", near);
+    for (int k = 0; !near && k < count; k++)
+        clt_str_add(&hint, "%s%s", k ? ", " : "; there are ", names[k]);
+    const clt_status status =
+        clt_fail(CLT_NOT_FOUND, "variant %.*s: there is no %s '%s'%s", (int)(i->end - i->at), i->at,
+                 what, word, clt_str_text(&hint));
+    clt_str_free(&hint);
+    return status;
 }
 
 clt_status clt_variants_check(const char *variants)

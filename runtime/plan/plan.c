@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "base/vec.h"
 #include "passes/passes.h"
+#include <cltrain/unstable.h>
 
 static clt_status check_store(const clt_graph *graph, const clt_buckets *buckets)
 {

@@ -284,6 +284,10 @@ class Others(CommandTest):
                                             "--devices", "pocl").stdout)
         self.assert_rows(found, ["gemm 48x32x40 TT"])
         self.assertEqual(found["rows"][0]["variant"], "portable")
+        done = self.run_command("bench", "gemm", 8, 8, 8, "--blocks", "1", "--trans", "NN", "--variant",
+                                "matmul=gemm_gpu", "--devices", "pocl")
+        self.assertRegex(done.stderr, r"declined gemm_gpu: asked for, but \w")
+        self.assertNotIn("gemm_gpu", done.stdout)
         found = json.loads(self.run_command("bench", "conv", "4x3x9x9", "5x3x3", "--padding", "1",
                                             "--blocks", "1", "--json", "--devices",
                                             "pocl").stdout)
@@ -310,6 +314,8 @@ class Others(CommandTest):
                                    delta=1e-3 * row["ratio"])
         table = self.run_command(*(a for a in arguments if a != "--json"), "--trans", "TT").stdout
         self.assertRegex(table, r"(?s)OpenBLAS.*ratio\n.*96x64x80 TT")
+        self.assert_bad("bench", "gemm", 10 ** 7, 10 ** 7, 1, "--compare", "--devices", "pocl",
+                        code=1, says=("--compare", "MiB"))
 
     def test_bench_scaling(self):
         if CORES < 2:
@@ -317,6 +323,10 @@ class Others(CommandTest):
         found = json.loads(self.run_command("bench", "scaling", "gemm", "softmax", "--blocks", "1",
                                             "--json", "--devices", "pocl/2").stdout)
         self.assertEqual(len(found["devices"]), 2)
+        self.assert_bad("tune", "--model", "mlp", "--devices", "pocl/2", "--export",
+                        self.path("two.json"), code=2, says=("--export", "one device"))
+        done = self.run_command("bench", "gemm", 8, 8, 8, "--blocks", "1", "--devices", "pocl/2")
+        self.assert_message(done.stderr, "of 2 devices the first is measured")
         names = [row["name"] for row in found["rows"]]
         for name in ("limit: registers", "gemm: matmul", "softmax: softmax_grad"):
             self.assertIn(name, names)

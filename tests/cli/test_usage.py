@@ -1,4 +1,5 @@
 """Mistakes in the command line: one line that says what is wrong, exit 2, nothing written."""
+import errno
 import os
 
 from command import CommandTest, main, put
@@ -89,6 +90,35 @@ class Usage(CommandTest):
         os.makedirs(self.path("run", "step-00000003"))
         self.assert_train(says=("holds checkpoints already", "--resume"))
 
+    def assert_early(self, *args, says):
+        """A usage error before anything is printed."""
+        with self.subTest(args=args):
+            done = self.assert_bad("bench", *args, code=2, says=says)
+            self.assertEqual(done.stdout, "")
+
+    def test_bench_options(self):
+        gemm, conv = ("gemm", 4, 4, 4), ("conv", "1x3x5x5", "3x3x3")
+        for subject, options in ((gemm, (("--by-node",), ("--groups", 4), ("--model", "lenet"),
+                                         ("--steps", 3), ("--seed", 1), ("--data", "synthetic"))),
+                                 (conv, (("--compare",), ("--trans", "NN"), ("--batch", 4))),
+                                 (("op", "relu"), (("--stride", 2), ("--warmup", 1))),
+                                 (("scaling", "gemm"), (("--padding", 1), ("--lr", 1))),
+                                 (("train", "--model", "mlp"), (("--stride", 2), ("--compare",)))):
+            for option in options:
+                self.assert_early(*subject, *option,
+                                  says=(option[0] + " does not belong to bench " + subject[0],))
+        self.assert_early(*gemm, "--blocks", 99999999999, says=("--blocks 99999999999", "99"))
+        self.assert_early(*gemm, "--blocks", 100, says=("at most 99",))
+        self.assert_early("train", "--model", "mlp", "--blocks", 10001, says=("at most 10000",))
+        self.assert_early(*gemm, "--variant", "foo=bar", says=("no operator 'foo'", "matmul"))
+        self.assert_early(*gemm, "--variant", "linear=bar", says=("'bar'", "there are", "portable"))
+        self.assert_early("op", "foo", says=("relu, add, chain",))
+        self.assert_early("scaling", "foo", says=("gemm, conv5x5, conv3x3",))
+        for option, value in (("--padding", 2 ** 32), ("--stride", 2 ** 32 + 1),
+                              ("--groups", 2 ** 32 + 2)):
+            self.assert_early(*conv, option, value, says=(f"{option} {value}", "2147483647"))
+        self.assert_early(*conv, "--padding", 2 ** 31 - 1, says=("padding 2147483647x2147483647",))
+
     def test_other_commands(self):
         self.assert_usage("bench", says=("train",))
         self.assert_usage("bench", "gemm", says=("M N K",))
@@ -101,6 +131,10 @@ class Usage(CommandTest):
         self.assert_usage("bench", "scaling", "--devices", "pocl", says=("pocl/2",))
         self.assert_usage("bench", "train", "more", says=("more",))
         self.assert_usage("bench", "tran", says=("did you mean train?",))
+        self.assert_usage("tune", "--budget", "0", says=("--budget 0", "above 0"))
+        self.assert_usage("tune", "--budget", "off", says=("--budget off", "not a number"))
+        self.assert_bad("tune", "--export", self.path("none", "x.json"), code=1,
+                        says=("none/x.json", os.strerror(errno.ENOENT)))
         self.assert_usage("plot", says=("which files",))
         self.assert_usage("plot", self.path("old.jsonl"), says=("-o",))
         self.assert_usage("plot", self.path("old.jsonl"), "-o", self.path("old.jsonl"),

@@ -11,19 +11,36 @@
 
 typedef struct subject_row {
     const char *name;
+    unsigned bit;
     int (*run)(const settings *s);
     int least, most; /* further arguments */
+    int64_t most_blocks;
     const char *arguments;
 } subject_row;
 
 static const subject_row subjects[] = {
-    {"train", bench_train, 0, 0, ""},
-    {"gemm", bench_gemm, 3, 3, "M N K"},
-    {"conv", bench_conv, 2, 2, "NxCxHxW OxKHxKW"},
-    {"op", bench_op, 0, 64, "[NAME...]"},
-    {"scaling", bench_scaling, 0, 64, "[CLASS...]"},
+    {"train", FOR_BENCH_TRAIN, bench_train, 0, 0, 10000, ""},
+    {"gemm", FOR_BENCH_GEMM, bench_gemm, 3, 3, 99, "M N K"},
+    {"conv", FOR_BENCH_CONV, bench_conv, 2, 2, 99, "NxCxHxW OxKHxKW"},
+    {"op", FOR_BENCH_OP, bench_op, 0, 64, 99, "[NAME...]"},
+    {"scaling", FOR_BENCH_SCALING, bench_scaling, 0, 64, 99, "[CLASS...]"},
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
+
+/* What can be said of the options before any work. */
+static int check_options(const settings *s, const subject_row *row)
+{
+    char name[32];
+    double seconds;
+    snprintf(name, sizeof name, "bench %s", row->name);
+    int code = settings_check(s, row->bit, name);
+    if (!code && s->blocks > row->most_blocks)
+        code = usage_error("--blocks %lld: %s measures at most %lld", (long long)s->blocks, name,
+                           (long long)row->most_blocks);
+    if (!code)
+        code = read_tune(s->tune, 0, &seconds);
+    return code ? code : check_variants(s);
+}
 
 int run_bench(const settings *s)
 {
@@ -37,8 +54,7 @@ int run_bench(const settings *s)
             return usage_error("unexpected argument '%s'; --help lists the options", s->names[1]);
         if (more < subjects[i].least || more > subjects[i].most)
             return usage_error("bench %s takes %s", subjects[i].name, subjects[i].arguments);
-        double seconds;
-        const int code = read_tune(s->tune, 0, &seconds);
+        const int code = check_options(s, &subjects[i]);
         return code ? code : subjects[i].run(s);
     }
     const char *near = s->n_names ? clt_nearest(s->names[0], names, SUBJECTS) : NULL;
@@ -63,6 +79,8 @@ int bench_device_open(bench_device *d, const settings *s, int profiling)
 
 int bench_limits(bench_device *d)
 {
+    if (d->count > 1)
+        say("of %d devices the first is measured: %s", d->count, clt_device_label(d->devices[0]));
     const clt_status status = clt_device_measure_limits(d->devices[0], &d->limits);
     return status == CLT_OK ? 0 : library_failure(status);
 }
@@ -80,17 +98,38 @@ clt_measure_options bench_options(const settings *s, int training, int64_t batch
     options.training = training;
     options.batch = batch;
     options.variants = s->variant;
-    read_tune(s->tune, 0, &options.tune_seconds); /* run_bench has seen that it can be read */
+    /* run_bench has seen that these can be read. */
+    read_tune(s->tune, 0, &options.tune_seconds);
     if (s->blocks > 0)
-        options.blocks = s->blocks < 99 ? (int)s->blocks : 99;
+        options.blocks = (int)s->blocks;
     return options;
+}
+
+clt_status bench_say_declined(clt_device *device, const clt_graph *graph,
+                              const clt_measure_options *options)
+{
+    char *text = NULL;
+    if (!options->variants)
+        return CLT_OK;
+    const clt_status status = clt_measure_declined(graph, device, options, &text);
+    for (char *line = text; line;) {
+        char *end = strchr(line, '\n');
+        if (end)
+            *end = '\0';
+        say("%s", line);
+        line = end ? end + 1 : NULL;
+    }
+    free(text);
+    return status;
 }
 
 int bench_graph(const bench_device *d, const settings *s, const clt_graph *graph, int training,
                 int64_t batch, clt_node_time **times, int *count)
 {
     const clt_measure_options options = bench_options(s, training, batch);
-    const clt_status status = clt_measure_graph(graph, d->devices[0], &options, times, count);
+    clt_status status = bench_say_declined(d->devices[0], graph, &options);
+    if (status == CLT_OK)
+        status = clt_measure_graph(graph, d->devices[0], &options, times, count);
     return status == CLT_OK ? 0 : name_failure(status);
 }
 

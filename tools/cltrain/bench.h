@@ -23,7 +23,8 @@ typedef struct bench_device {
     clt_limits limits; /* zeros until bench_limits */
 } bench_device;
 
-/* Opens the first device of --devices; they return exit codes. bench_device_close always. */
+/* Opens --devices, of which all but `bench scaling` measure the first: bench_limits measures its
+ * limits, and says so if there are more. They return exit codes. bench_device_close always. */
 int bench_device_open(bench_device *d, const settings *s, int profiling);
 int bench_limits(bench_device *d);
 void bench_device_close(bench_device *d);
@@ -34,6 +35,10 @@ int bench_graph(const bench_device *d, const settings *s, const clt_graph *graph
 
 /* clt_measure_options as the settings say. */
 clt_measure_options bench_options(const settings *s, int training, int64_t batch);
+
+/* Says which variants of --variant are not taken, and why. */
+clt_status bench_say_declined(clt_device *device, const clt_graph *graph,
+                              const clt_measure_options *options);
 
 /* Graphs of one kernel class; status as clt_graph_status. In `conv` x is NCHW, w is O, KH, KW. */
 typedef struct bench_conv_shape {

@@ -9,6 +9,7 @@
 #include "message.h"
 #include "openblas.h"
 
+static const double MIB = 1 << 20;
 static const clt_init uniform = {CLT_INIT_UNIFORM, 1, 0};
 
 /* --- gemm ------------------------------------------------------------------------------------ */
@@ -106,8 +107,8 @@ static int rival_prepare(rival *o, const int64_t size[3], const char *trans)
     return o->a && o->b && o->c ? 0 : failure("memory does not suffice");
 }
 
-/* As many threads as the device has compute units. */
-static int rival_threads(const rival *o, const bench_device *d)
+/* As many threads as the device has compute units; whether its memory suffices. */
+static int rival_fit(const rival *o, const bench_device *d, const int64_t size[3])
 {
     clt_device_info info;
     clt_device_info_init(&info);
@@ -118,6 +119,20 @@ static int rival_threads(const rival *o, const bench_device *d)
         return failure("--compare: %s is not a CPU, and OpenBLAS computes on those alone",
                        clt_device_label(d->devices[0]));
     o->blas.set_threads(info.compute_units);
+    /* Before the host fills its own three matrices, which lie in the same memory. */
+    double elements = 0;
+    for (int i = 0; i < 3; i++) {
+        const double matrix = (double)size[i] * (double)size[(i + 1) % 3];
+        if (4 * matrix > (double)info.max_alloc_bytes)
+            return failure("--compare: a matrix of %.0f MiB, but a buffer of %s has at most %.0f",
+                           4 * matrix / MIB, clt_device_label(d->devices[0]),
+                           (double)info.max_alloc_bytes / MIB);
+        elements += matrix;
+    }
+    if (2 * 4 * elements > (double)info.memory_bytes)
+        return failure("--compare: both products need %.0f MiB, but %s has %.0f",
+                       2 * 4 * elements / MIB, clt_device_label(d->devices[0]),
+                       (double)info.memory_bytes / MIB);
     return 0;
 }
 
@@ -139,8 +154,9 @@ static int time_gemm(const bench_report *r, const clt_graph *graph, rival *other
         options.user = other;
         options.warm = 1;
     }
-    const clt_status status =
-        clt_measure_graph(graph, r->device->devices[0], &options, times, count);
+    clt_status status = bench_say_declined(r->device->devices[0], graph, &options);
+    if (status == CLT_OK)
+        status = clt_measure_graph(graph, r->device->devices[0], &options, times, count);
     return status == CLT_OK ? 0 : name_failure(status);
 }
 
@@ -189,7 +205,7 @@ int bench_gemm(const settings *s)
     if (!code)
         code = bench_device_open(&d, s, 0);
     if (!code && s->compare)
-        code = rival_threads(&other, &d);
+        code = rival_fit(&other, &d, size);
     if (!code)
         code = bench_limits(&d);
     if (!code) {
@@ -248,19 +264,36 @@ clt_status bench_conv_graph(const bench_conv_shape *shape, clt_graph **graph)
     return clt_graph_status(*graph);
 }
 
+static int read_option(const char *name, int64_t given, int otherwise, int *out)
+{
+    if (given > INT32_MAX)
+        return usage_error("--%s %lld: must be at most %d", name, (long long)given, INT32_MAX);
+    *out = given < 0 ? otherwise : (int)given;
+    return 0;
+}
+
+/* The library says whether they fit each other. */
+static int read_shape(const settings *s, bench_conv_shape *shape)
+{
+    int code = read_sizes(s->names[1], 4, shape->x);
+    if (!code)
+        code = read_sizes(s->names[2], 3, shape->w);
+    if (!code)
+        code = read_option("stride", s->stride, 1, &shape->stride);
+    if (!code)
+        code = read_option("padding", s->padding, 0, &shape->padding);
+    return code ? code : read_option("groups", s->groups, 1, &shape->groups);
+}
+
 int bench_conv(const settings *s)
 {
     bench_device d = {0};
     bench_report r;
-    bench_conv_shape shape = {.stride = s->stride > 0 ? (int)s->stride : 1,
-                              .padding = s->padding > 0 ? (int)s->padding : 0,
-                              .groups = s->groups > 0 ? (int)s->groups : 1};
+    bench_conv_shape shape;
     clt_graph *graph = NULL;
     clt_node_time *times = NULL;
     int count = 0;
-    int code = read_sizes(s->names[1], 4, shape.x);
-    if (!code)
-        code = read_sizes(s->names[2], 3, shape.w);
+    int code = read_shape(s, &shape);
     if (code)
         return code;
     const clt_status status = bench_conv_graph(&shape, &graph);

@@ -251,10 +251,8 @@ static int find_cases(const settings *s, int *chosen)
         for (int i = 0; i < CASES; i++)
             if (!strcmp(s->names[k], names[i]))
                 found = chosen[i] = 1;
-        const char *near = clt_nearest(s->names[k], names, CASES);
         if (!found)
-            return usage_error("bench op %s: there is no such case%s%s%s", s->names[k],
-                               near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+            return unknown_name("bench op", s->names[k], names, CASES);
     }
     return 0;
 }

@@ -142,6 +142,8 @@ static clt_status measure(worker *w)
         options.before = meet;
         options.user = w->meeting;
     }
+    if (status == CLT_OK && w->parts == 1)
+        status = bench_say_declined(w->device, graph, &options);
     if (status == CLT_OK)
         status = clt_measure_graph(graph, w->device, &options, &w->times, &w->count);
     clt_graph_destroy(graph);
@@ -279,10 +281,8 @@ static int find_classes(const settings *s, int *chosen)
         for (int i = 0; i < CLASSES; i++)
             if (!strcmp(s->names[k], names[i]))
                 found = chosen[i] = 1;
-        const char *near = clt_nearest(s->names[k], names, CLASSES);
         if (!found)
-            return usage_error("bench scaling %s: there is no such class%s%s%s", s->names[k],
-                               near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+            return unknown_name("bench scaling", s->names[k], names, CLASSES);
     }
     return 0;
 }

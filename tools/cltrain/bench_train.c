@@ -134,8 +134,8 @@ int bench_train(const settings *s)
                .warmup = s->warmup > 0 ? s->warmup : 20,
                .blocks = s->blocks > 0 ? (int)s->blocks : 9};
     int code = 0;
-    if (s->blocks > 10000 || b.steps > 1000000000 || b.warmup > 1000000000)
-        code = usage_error("at most 10000 blocks, 1000000000 steps");
+    if (b.steps > 1000000000 || b.warmup > 1000000000)
+        code = usage_error("--steps and --warmup: at most 1000000000");
     if (code)
         return code;
     code = job_read(&b.job, s);

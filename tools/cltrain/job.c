@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cltrain/checkpoint.h>
+#include <cltrain/unstable.h>
 
 #include "message.h"
 
@@ -77,6 +78,12 @@ int read_tune(const char *text, double otherwise, double *seconds)
     return 0;
 }
 
+int check_variants(const settings *s)
+{
+    const clt_status status = clt_variants_check(s->variant);
+    return status == CLT_OK ? 0 : name_failure(status);
+}
+
 static int read_trainer(job *j, const settings *s)
 {
     clt_trainer_options *o = &j->options;
@@ -114,7 +121,8 @@ static int read_trainer(job *j, const settings *s)
         o->seed = (uint64_t)s->seed;
     o->guard = !s->no_guard;
     o->variants = s->variant;
-    return read_tune(s->tune, TUNE_SECONDS, &j->options.tune_seconds);
+    const int code = check_variants(s);
+    return code ? code : read_tune(s->tune, TUNE_SECONDS, &j->options.tune_seconds);
 }
 
 int job_read(job *j, const settings *s)

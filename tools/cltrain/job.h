@@ -33,6 +33,9 @@ clt_status make_runtime(char *cache_dir, clt_runtime **runtime);
 /* --tune off|SECONDS; `otherwise` where it is not given. Returns an exit code. */
 int read_tune(const char *text, double otherwise, double *seconds);
 
+/* Whether --variant names what exists. Returns an exit code. */
+int check_variants(const settings *s);
+
 /* Each returns an exit code, after a message if it is not 0. In this order; job_close always. */
 int job_read(job *j, const settings *s);    /* options; opens nothing */
 int job_devices(job *j, const settings *s); /* before the data: decoding disturbs its probes */

@@ -39,6 +39,17 @@ int failure(const char *format, ...)
     return EXIT_FAILED;
 }
 
+int unknown_name(const char *what, const char *name, const char *const *names, int count)
+{
+    char list[1000] = "";
+    const char *near = clt_nearest(name, names, count);
+    if (near)
+        return usage_error("%s %s: did you mean %s?", what, name, near);
+    for (int i = 0, used = 0; i < count && used < (int)sizeof list; i++)
+        used += snprintf(list + used, sizeof list - (size_t)used, "%s%s", i ? ", " : "", names[i]);
+    return usage_error("%s %s: there is none of that name; there are %s", what, name, list);
+}
+
 int library_failure(clt_status status)
 {
     const char *message = clt_error_message();

@@ -14,6 +14,9 @@ void say(const char *format, ...) CLT_PRINTF(1, 2);
 int usage_error(const char *format, ...) CLT_PRINTF(1, 2);
 int failure(const char *format, ...) CLT_PRINTF(1, 2);
 
+/* The same for a name that does not exist: with the nearest one of those that do, or all. */
+int unknown_name(const char *what, const char *name, const char *const *names, int count);
+
 /* Prints the library's message of a failure. Returns EXIT_USAGE where the status says that an
  * argument was wrong, else EXIT_FAILED. */
 int library_failure(clt_status status);

@@ -29,10 +29,11 @@ typedef struct option_row {
 
 #define AT(field) offsetof(settings, field)
 enum {
-    RUNS = FOR_TRAIN | FOR_PLAN | FOR_BENCH,
+    RUNS = FOR_TRAIN | FOR_PLAN | FOR_BENCH_TRAIN,
     MODELS = RUNS | FOR_EVAL | FOR_TUNE,
     TRAINS = FOR_TRAIN | FOR_PLAN,
-    ALL = MODELS | FOR_DEVICES | FOR_PLOT
+    KERNELS = MODELS | FOR_KERNELS,
+    ALL = KERNELS | FOR_DEVICES | FOR_PLOT
 };
 
 /* One row an option: name, letter, kind, place, least value, subcommands, argument, help. */
@@ -42,7 +43,7 @@ static const option_row rows[] = {
      "fashion-mnist, or KIND:PATH as in idx:DIR; plan and bench also know synthetic"},
     {"classes", 0, WHOLE, AT(classes), 1, MODELS, "N",
      "of the labels, where the data do not say (the largest label + 1)"},
-    {"devices", 0, TEXT, AT(devices), 0, MODELS, "LIST",
+    {"devices", 0, TEXT, AT(devices), 0, KERNELS, "LIST",
      "items by comma: all | gpu | cpu | PLATFORM[:INDEX] | INDEX, each with /N or @C"},
     {"batch", 0, WHOLE, AT(batch), 1, MODELS, "N", "global batch over all devices (256)"},
     {"accumulate", 0, WHOLE, AT(accumulate), 1, RUNS | FOR_TUNE, "K", "micro-batches a step (1)"},
@@ -66,7 +67,7 @@ static const option_row rows[] = {
     {"precision", 0, TEXT, AT(precision), 0, RUNS, "TYPE", "f32 (bf16 and f16: not yet)"},
     {"normalize", 0, TEXT, AT(normalize), 0, MODELS, "MEAN,STD",
      "of image bytes, after the division by 255"},
-    {"cache-dir", 0, TEXT, AT(cache_dir), 0, MODELS | FOR_DEVICES, "DIR",
+    {"cache-dir", 0, TEXT, AT(cache_dir), 0, KERNELS | FOR_DEVICES, "DIR",
      "compiled kernels and tuning records (~/.cache/cltrain)"},
     {"checkpoint-dir", 0, TEXT, AT(checkpoint_dir), 0, FOR_TRAIN, "DIR", "save checkpoints there"},
     {"checkpoint-every", 0, TEXT, AT(checkpoint_every), 0, FOR_TRAIN, "N|epoch",
@@ -80,22 +81,24 @@ static const option_row rows[] = {
      "Chrome trace of every kernel and transfer, by node (chrome://tracing, ui.perfetto.dev)"},
     {"tune", 0, TEXT, AT(tune), 0, FOR_TRAIN | FOR_BENCH, "off|SECONDS",
      "time to spend before step 1 on measuring kernels for new shapes (10)"},
-    {"variant", 0, TEXT, AT(variant), 0, MODELS, "OP=NAME,...",
+    {"variant", 0, TEXT, AT(variant), 0, KERNELS, "OP=NAME,...",
      "kernel variants to take for operators, where they accept; see plan --explain"},
     {"checkpoint", 0, TEXT, AT(checkpoint), 0, FOR_EVAL, "DIR",
      "a run's folder (its newest), a step's folder, or a .safetensors file"},
     {"explain", 0, FLAG, AT(explain), 0, FOR_PLAN, NULL, "why each kernel variant was chosen"},
     {"blocks", 0, WHOLE, AT(blocks), 1, FOR_BENCH, "N", "timed blocks (9)"},
-    {"warmup", 0, WHOLE, AT(warmup), 1, FOR_BENCH, "N", "steps before the first block (20)"},
-    {"by-node", 0, FLAG, AT(by_node), 0, FOR_BENCH, NULL, "train: where a step's time goes"},
+    {"warmup", 0, WHOLE, AT(warmup), 1, FOR_BENCH_TRAIN, "N", "steps before the first block (20)"},
+    {"by-node", 0, FLAG, AT(by_node), 0, FOR_BENCH_TRAIN, NULL, "train: where a step's time goes"},
     {"budget", 0, NUMBER, AT(budget), 0, FOR_TUNE, "SECONDS", "time to spend on each device (60)"},
     {"export", 0, TEXT, AT(export_file), 0, FOR_TUNE, "FILE",
      "write what was measured on the device, as clkernels/tuning keeps it"},
-    {"trans", 0, TEXT, AT(trans), 0, FOR_BENCH, "NN|NT|TN|TT", "gemm: one of them (NN, NT and TN)"},
-    {"compare", 0, FLAG, AT(compare), 0, FOR_BENCH, NULL, "gemm: OpenBLAS beside it, by turns"},
-    {"stride", 0, WHOLE, AT(stride), 1, FOR_BENCH, "N", "conv (1)"},
-    {"padding", 0, WHOLE, AT(padding), 0, FOR_BENCH, "N", "conv (0)"},
-    {"groups", 0, WHOLE, AT(groups), 1, FOR_BENCH, "N", "conv (1)"},
+    {"trans", 0, TEXT, AT(trans), 0, FOR_BENCH_GEMM, "NN|NT|TN|TT",
+     "gemm: one of them (NN, NT and TN)"},
+    {"compare", 0, FLAG, AT(compare), 0, FOR_BENCH_GEMM, NULL,
+     "gemm: OpenBLAS beside it, by turns"},
+    {"stride", 0, WHOLE, AT(stride), 1, FOR_BENCH_CONV, "N", "conv (1)"},
+    {"padding", 0, WHOLE, AT(padding), 0, FOR_BENCH_CONV, "N", "conv (0)"},
+    {"groups", 0, WHOLE, AT(groups), 1, FOR_BENCH_CONV, "N", "conv (1)"},
     {"output", 'o', TEXT, AT(output), 0, FOR_PLOT, "FILE", "the picture, a PNG file"},
     {"json", 0, FLAG, AT(json), 0, FOR_DEVICES | FOR_BENCH | FOR_EVAL | FOR_TUNE, NULL,
      "print JSON"},
@@ -103,6 +106,7 @@ static const option_row rows[] = {
     {"help", 'h', FLAG, AT(help), 0, ALL, NULL, "this text"},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
+_Static_assert(ROWS <= 64, "settings.given has a bit a row");
 
 static void *place_of(settings *s, const option_row *row)
 {
@@ -196,8 +200,10 @@ static int unknown_option(unsigned command, const char *given)
 static int read_options(settings *s, unsigned command, poptContext context)
 {
     int value, code = 0;
-    while (!code && (value = poptGetNextOpt(context)) > 0)
+    while (!code && (value = poptGetNextOpt(context)) > 0) {
         code = set_option(s, &rows[value - 1], poptGetOptArg(context));
+        s->given |= (uint64_t)1 << (value - 1);
+    }
     if (code || value == -1)
         return code;
     const char *given = poptBadOption(context, POPT_BADOPTION_NOALIAS);
@@ -230,6 +236,14 @@ int settings_read(settings *s, unsigned command, int argc, const char **argv)
     if (code || s->help || (command & (FOR_PLOT | FOR_BENCH)) || !s->n_names)
         return code;
     return usage_error("unexpected argument '%s'; --help lists the options", s->names[0]);
+}
+
+int settings_check(const settings *s, unsigned command, const char *name)
+{
+    for (int i = 0; i < ROWS; i++)
+        if ((s->given >> i & 1) && !(rows[i].commands & command))
+            return usage_error("option --%s does not belong to %s; see --help", rows[i].name, name);
+    return 0;
 }
 
 void settings_help(unsigned command)

@@ -4,15 +4,21 @@
 
 #include <stdint.h>
 
-/* The subcommands, as bits: an option belongs to a set of them. */
+/* The subcommands, and the subjects of bench, as bits: an option belongs to a set of them. */
 enum {
     FOR_DEVICES = 1,
     FOR_TRAIN = 2,
     FOR_EVAL = 4,
     FOR_PLAN = 8,
-    FOR_BENCH = 16,
-    FOR_PLOT = 32,
-    FOR_TUNE = 64
+    FOR_PLOT = 16,
+    FOR_TUNE = 32,
+    FOR_BENCH_TRAIN = 64,
+    FOR_BENCH_GEMM = 128,
+    FOR_BENCH_CONV = 256,
+    FOR_BENCH_OP = 512,
+    FOR_BENCH_SCALING = 1024,
+    FOR_KERNELS = FOR_BENCH_GEMM | FOR_BENCH_CONV | FOR_BENCH_OP | FOR_BENCH_SCALING,
+    FOR_BENCH = FOR_BENCH_TRAIN | FOR_KERNELS
 };
 
 /* What was asked for. Texts are NULL, integers -1 and numbers NaN where nothing was given, unless
@@ -27,13 +33,18 @@ typedef struct settings {
     int no_guard, resume, quiet, json, explain, by_node, compare, help;
     const char **names; /* arguments that are no options, ended by NULL */
     int n_names;
-    void *context; /* popt's, which owns the names */
+    void *context;  /* popt's, which owns the names */
+    uint64_t given; /* by row of the table of options */
 } settings;
 
 /* Reads argv[1] and on (argv[0] is the subcommand). Returns 0, or EXIT_USAGE after a message.
  * settings_free in either case. */
 int settings_read(settings *s, unsigned command, int argc, const char **argv);
 void settings_free(settings *s);
+
+/* For a command that first learns from its arguments which of its options apply: all that were
+ * given must belong to `command`, called `name` in the message. */
+int settings_check(const settings *s, unsigned command, const char *name);
 
 /* Prints the options of a subcommand. */
 void settings_help(unsigned command);

@@ -1,7 +1,10 @@
 /* `cltrain tune`: measures kernels for the shapes of models, into the devices' tuning records. */
+#include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cltrain/models.h>
 #include <cltrain/unstable.h>
@@ -25,6 +28,15 @@ static int add_record(json_t *records, const clt_device *device)
     return 0;
 }
 
+static int check_one(const job *j)
+{
+    for (int i = 1; i < j->n_devices; i++)
+        if (strcmp(clt_device_label(j->devices[i]), clt_device_label(j->devices[0])) != 0)
+            return usage_error("--export writes the record of one device; --devices names %d",
+                               j->n_devices);
+    return 0;
+}
+
 static int tune_model(const settings *s, double seconds, json_t *records)
 {
     job j;
@@ -33,6 +45,8 @@ static int tune_model(const settings *s, double seconds, json_t *records)
     j.options.tune_anew = 1;
     if (!code)
         code = job_plan(&j, s);
+    if (!code && s->export_file)
+        code = check_one(&j);
     if (!code)
         code = job_trainer(&j, s);
     for (int i = 0; !code && i < j.n_devices; i++) {
@@ -70,20 +84,33 @@ static void print_table(json_t *records)
     }
 }
 
+/* Before the time is spent; leaves no new file and does not change an old one. */
+static int check_export(const char *path)
+{
+    const int is_new = access(path, F_OK) != 0;
+    FILE *file = fopen(path, "a");
+    if (!file)
+        return failure("--export %s: cannot be written: %s", path, strerror(errno));
+    fclose(file);
+    if (is_new)
+        remove(path);
+    return 0;
+}
+
+/* tune_model has seen that they are of one device. */
 static int export_record(const char *path, json_t *records)
 {
-    void *only = json_object_iter(records);
-    if (json_object_size(records) != 1)
-        return usage_error("--export writes the record of one device; --devices names %d",
-                           (int)json_object_size(records));
-    if (json_dump_file(json_object_iter_value(only), path, JSON_INDENT(1)))
-        return failure("%s cannot be written", path);
+    json_t *only = json_object_iter_value(json_object_iter(records));
+    FILE *file = fopen(path, "w");
+    const int failed = !file || json_dumpf(only, file, JSON_INDENT(1));
+    if ((file && fclose(file)) || failed)
+        return failure("--export %s: cannot be written: %s", path, strerror(errno));
     return EXIT_DONE;
 }
 
 static int tune_models(const settings *s, json_t *records)
 {
-    const double budget = s->budget > 0 ? s->budget : BUDGET;
+    const double budget = isnan(s->budget) ? BUDGET : s->budget;
     if (s->model)
         return tune_model(s, budget, records);
     const int count = clt_model_count();
@@ -98,9 +125,14 @@ static int tune_models(const settings *s, json_t *records)
 
 int run_tune(const settings *s)
 {
+    if (s->budget == 0)
+        return usage_error("--budget 0: nothing would be measured; must be above 0 seconds");
+    int code = s->export_file ? check_export(s->export_file) : 0;
+    if (code)
+        return code;
     json_t *records = json_object();
     show_progress();
-    int code = tune_models(s, records);
+    code = tune_models(s, records);
     if (!code && s->export_file)
         code = export_record(s->export_file, records);
     if (!code && s->json)

@@ -66,6 +66,13 @@ CLT_API clt_status clt_profile_read(clt_profile *profile, const clt_profile_reco
 /* Ends recording. Takes NULL. Call it before the trainer is destroyed. */
 CLT_API void clt_profile_stop(clt_profile *profile);
 
+/* --- variants ----------------------------------------------------------------------------------
+ */
+
+/* Whether all operators and variants of OP=NAME,... exist. Takes NULL. Errors: INVALID_ARGUMENT if
+ * it is not of that form; NOT_FOUND, with the nearest name or all names there are. */
+CLT_API clt_status clt_variants_check(const char *variants);
+
 /* --- measurements ------------------------------------------------------------------------------
  */
 
@@ -105,6 +112,12 @@ typedef struct clt_node_time {
 CLT_API clt_status clt_measure_graph(const clt_graph *graph, clt_device *device,
                                      const clt_measure_options *options, clt_node_time **times,
                                      int *count);
+
+/* Where the variants asked for in `options` are not taken, since they declined: *text has a line
+ * "NODE: declined NAME: asked for, but REASON" for each, and is the caller's, to free with free();
+ * NULL if there is none. Nothing is run. Errors: as clt_measure_graph. */
+CLT_API clt_status clt_measure_declined(const clt_graph *graph, const clt_device *device,
+                                        const clt_measure_options *options, char **text);
 
 CLT_END_DECLS
 
