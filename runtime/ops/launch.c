@@ -177,7 +177,7 @@ static uint64_t hash_launch(const clt_launch *l, uint64_t hash)
     hash = clt_hash_text(l->options, hash);
     hash = clt_hash_text(l->kernel, hash);
     for (int i = 0; i < l->n_args; i++) {
-        const int which[] = {l->args[i].kind, l->args[i].index};
+        const int which[] = {(int)l->args[i].kind, l->args[i].index};
         hash = clt_hash(which, sizeof which, hash_extent(l->args[i].extent, hash));
         hash = clt_hash(&l->args[i].value, sizeof l->args[i].value, hash);
     }
