@@ -1,49 +1,78 @@
 /* Which algorithm does which kind of collective: a new one is a file and a row here. */
+#include <string.h>
+
 #include "base/error.h"
 #include "comm/internal.h"
 
 typedef struct row {
-    clt_comm_kind kind;
     const char *name;
-    const clt_comm_algorithm *algorithm; /* NULL: none yet */
+    const clt_comm_algorithm *algorithm;
 } row;
 
 static const row rows[] = {
-    {CLT_COMM_ALL_REDUCE, "all-reduce", &clt_comm_local_all_reduce},
-    {CLT_COMM_REDUCE_SCATTER, "reduce-scatter", NULL},
-    {CLT_COMM_ALL_GATHER, "all-gather", NULL},
-    {CLT_COMM_BROADCAST, "broadcast", &clt_comm_local_broadcast},
-    {CLT_COMM_REDUCE, "reduce", NULL},
-    {CLT_COMM_SEND, "send", NULL},
-    {CLT_COMM_RECEIVE, "receive", NULL},
-    {CLT_COMM_BARRIER, "barrier", NULL},
+    [CLT_COMM_ALL_REDUCE] = {"all-reduce", &clt_comm_local_all_reduce},
+    [CLT_COMM_REDUCE_SCATTER] = {"reduce-scatter", &clt_comm_local_reduce_scatter},
+    [CLT_COMM_ALL_GATHER] = {"all-gather", &clt_comm_local_all_gather},
+    [CLT_COMM_BROADCAST] = {"broadcast", &clt_comm_local_broadcast},
+    [CLT_COMM_REDUCE] = {"reduce", &clt_comm_local_reduce},
+    [CLT_COMM_SEND] = {"send", &clt_comm_local_send},
+    [CLT_COMM_RECEIVE] = {"receive", &clt_comm_local_receive},
+    [CLT_COMM_BARRIER] = {"barrier", &clt_comm_local_barrier},
 };
+enum { KINDS = sizeof rows / sizeof *rows };
+
+static const row *row_of(clt_comm_kind kind)
+{
+    return (int)kind >= 0 && (int)kind < KINDS ? &rows[kind] : NULL;
+}
+
+const char *clt_comm_kind_name(clt_comm_kind kind)
+{
+    const row *r = row_of(kind);
+    return r ? r->name : "unknown";
+}
+
+bool clt_comm_is_exchange(clt_comm_kind kind)
+{
+    return kind == CLT_COMM_SEND || kind == CLT_COMM_RECEIVE;
+}
+
+clt_status clt_comm_accepts_copies(const clt_comm_op *op)
+{
+    const char *kind = clt_comm_kind_name(op->kind);
+    if (op->flags & CLT_COMM_MEASURE)
+        return clt_fail(CLT_UNSUPPORTED, "comm: %s does not measure; clear CLT_COMM_MEASURE", kind);
+    if (op->flags & CLT_COMM_EMPTY)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: %s has no empty devices, only reductions have; clear CLT_COMM_EMPTY",
+                        kind);
+    return CLT_OK;
+}
 
 clt_status clt_comm_choose(const clt_comm *comm, int device, const clt_comm_op *op,
                            const clt_comm_algorithm **algorithm)
 {
-    if (op->next)
-        return clt_fail(CLT_UNSUPPORTED, "comm: groups of operations have no implementation yet; "
-                                         "start them one by one");
+    const row *r = row_of(op->kind);
     if (!clt_dtype_size(op->dtype))
         return clt_fail(CLT_INVALID_ARGUMENT, "comm: %d is not an element type", (int)op->dtype);
-    bool mapped = comm->options.path == CLT_COMM_PATH_MAPPED;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (rows[i].kind != op->kind)
-            continue;
-        if (!rows[i].algorithm)
-            return clt_fail(CLT_UNSUPPORTED,
-                            "comm: %s has no implementation between devices of a process yet",
-                            rows[i].name);
-        CLT_TRY(rows[i].algorithm->accepts(comm, op));
-        if (mapped && op->mem && op->count > 0 && !clt_comm_maps(comm, device, op))
-            return clt_fail(CLT_UNSUPPORTED,
-                            "comm: device %d (%s) cannot map this operation's buffer: the "
-                            "operation is not in place over the whole object; set "
-                            "CLT_COMM_EXCLUSIVE or the path to auto",
-                            device, comm->members[device].name);
-        *algorithm = rows[i].algorithm;
-        return CLT_OK;
-    }
-    return clt_fail(CLT_INVALID_ARGUMENT, "comm: %d is not a kind of collective", (int)op->kind);
+    if (!r)
+        return clt_fail(CLT_INVALID_ARGUMENT, "comm: %d is not a kind of collective",
+                        (int)op->kind);
+    CLT_TRY(r->algorithm->accepts(comm, device, op));
+    *algorithm = r->algorithm;
+    return CLT_OK;
+}
+
+clt_status clt_comm_list_tasks(const clt_comm *comm, const clt_comm_request *request,
+                               clt_task_list *tasks)
+{
+    /* Of an exchange, a device without part in it brought a barrier: ask one that has. */
+    const clt_comm_side *side = &request->sides[0];
+    for (int i = 0; i < comm->count; i++)
+        if (clt_comm_is_exchange(request->sides[i].parts[0].op.kind))
+            side = &request->sides[i];
+    clt_tasks_clear(tasks);
+    for (int k = 0; k < side->part_count; k++)
+        CLT_TRY(rows[side->parts[k].op.kind].algorithm->tasks(comm, request, k, tasks));
+    return clt_tasks_cut(tasks);
 }

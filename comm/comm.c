@@ -171,8 +171,7 @@ static clt_status build(clt_comm *comm, const clt_comm_device *devices)
     comm->members = clt_calloc((size_t)comm->count, sizeof *comm->members);
     comm->ring = clt_calloc((size_t)comm->ring_size, sizeof *comm->ring);
     comm->sides = clt_calloc((size_t)comm->ring_size * (size_t)comm->count, sizeof *comm->sides);
-    comm->partials = clt_calloc(CLT_COMM_MAX_PIECES, sizeof *comm->partials);
-    if (!comm->members || !comm->ring || !comm->sides || !comm->partials)
+    if (!comm->members || !comm->ring || !comm->sides)
         return CLT_OUT_OF_MEMORY;
     for (int i = 0; i < comm->ring_size; i++) {
         comm->ring[i].comm = comm;
@@ -198,6 +197,10 @@ clt_status clt_comm_create(const clt_comm_device *devices, int count,
 {
     if (count < 1 || !devices)
         return clt_fail(CLT_INVALID_ARGUMENT, "comm: a communicator needs at least one device");
+    if (count > CLT_COMM_MAX_DEVICES)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "comm: a communicator takes at most %d devices of a process, not %d",
+                        CLT_COMM_MAX_DEVICES, count);
     clt_comm_options checked;
     CLT_TRY(read_options(options, &checked));
     clt_comm *comm = CLT_NEW(clt_comm);
@@ -225,18 +228,19 @@ clt_status clt_comm_create(const clt_comm_device *devices, int count,
 static void clear_side(clt_comm *comm, clt_comm_request *r, int device)
 {
     clt_comm_side *side = &r->sides[device];
-    if (side->ready) {
-        clWaitForEvents(1, &side->ready);
-        clt_release_event(side->ready);
-        side->ready = NULL;
+    for (int k = 0; k < side->part_count; k++) {
+        clt_comm_part *part = &side->parts[k];
+        if (!part->ready)
+            continue;
+        clWaitForEvents(1, &part->ready);
+        clt_release_event(part->ready);
+        part->ready = NULL;
     }
     if (!side->joined || side->completed)
         return;
-    clt_comm_transfer_end(comm, device, side, true, NULL);
-    if (side->op.mem)
-        clReleaseMemObject(side->op.mem);
-    if (side->op.out)
-        clReleaseMemObject(side->op.out);
+    for (int k = 0; k < side->part_count; k++)
+        clt_comm_transfer_end(comm, device, &side->parts[k], true, NULL);
+    clt_comm_release_buffers(side);
     side->completed = true;
 }
 
@@ -273,7 +277,9 @@ void clt_comm_destroy(clt_comm *comm)
     pthread_cond_destroy(&comm->work);
     pthread_cond_destroy(&comm->done);
     pthread_mutex_destroy(&comm->lock);
-    clt_free(comm->partials);
+    clt_tasks_free(&comm->tasks);
+    for (int i = 0; comm->sides && i < comm->ring_size * comm->count; i++)
+        clt_free(comm->sides[i].parts);
     clt_free(comm->sides);
     clt_free(comm->ring);
     clt_free(comm->members);

@@ -15,7 +15,11 @@
 
 #include <cltrain/comm.h>
 
+#include "comm/local/tasks.h"
 #include "comm/local/team.h"
+
+/* Most devices of a process, so that pointers to their data fit on the stack. */
+enum { CLT_COMM_MAX_DEVICES = 64 };
 
 /* A piece of pinned host memory of one device. */
 typedef struct clt_staging {
@@ -40,24 +44,33 @@ typedef struct clt_comm_member {
     int64_t oldest; /* all before this one are completed */
 } clt_comm_member;
 
-/* One device's part in a request. */
-typedef struct clt_comm_side {
-    bool joined, completed;
-    bool reads;  /* the host reads this device's data */
-    bool writes; /* the host writes data for this device */
-    clt_comm_op op;
-    cl_event ready; /* of the download, map or marker; released by complete or destroy */
-    char *host;     /* where the host reads and writes; NULL when there is nothing */
-    bool mapped;    /* `host` is the buffer itself */
-    int staging;    /* index, or -1 */
-} clt_comm_side;
+/* Elements of a buffer. */
+typedef struct clt_comm_range {
+    int64_t first, count;
+} clt_comm_range;
 
-struct clt_comm_algorithm;
+/* One operation of a device's request. */
+typedef struct clt_comm_part {
+    clt_comm_op op;
+    clt_comm_range in;        /* of `mem`, what the host reads */
+    clt_comm_range out;       /* of `out` or `mem`, what the host writes */
+    cl_event ready;           /* of the download, map or marker; released by complete or destroy */
+    char *host_in, *host_out; /* where the host reads and writes; NULL: nowhere */
+    void *mapped;             /* the buffer itself; NULL: the host works in staging */
+    int staging;              /* index, or -1 */
+} clt_comm_part;
+
+/* What one device brings to a request. */
+typedef struct clt_comm_side {
+    bool brought; /* `parts` can be compared with those of others */
+    bool joined, completed;
+    clt_comm_part *parts; /* kept from request to request */
+    int part_count, part_room;
+} clt_comm_side;
 
 struct clt_comm_request {
     clt_comm *comm;
     int64_t sequence; /* -1: the slot is free */
-    const struct clt_comm_algorithm *algorithm;
     int joined, completed;
     bool busy; /* the reducer touches host memory of this request */
     bool done;
@@ -68,33 +81,28 @@ struct clt_comm_request {
 };
 
 /*
- * A way to do one kind of collective, one file each. `side_roles` says whether the host reads and
- * writes a device's data. `work` does the host's part in pieces of a fixed layout: it is called by
- * several threads at once with the same arguments and takes pieces off `team` until none is left;
- * `finish` is called once, afterwards.
+ * A kind of collective between the devices of a process, one file each. `ranges` says what of a
+ * device's buffers the host reads and writes; where an operation is in place, and moves blocks of
+ * several participants, participant i's own one is block i. `tasks` lists what the host does for
+ * operation k of a request, once all have joined.
  */
 typedef struct clt_comm_algorithm {
-    const char *name;
-    /* OK, or UNSUPPORTED with the reason. */
-    clt_status (*accepts)(const clt_comm *comm, const clt_comm_op *op);
-    void (*side_roles)(const clt_comm *comm, const clt_comm_op *op, int device, bool *reads,
-                       bool *writes);
-    int64_t (*pieces)(const clt_comm *comm, const clt_comm_request *request);
-    void (*work)(clt_comm *comm, clt_comm_request *request, int64_t piece);
-    void (*finish)(clt_comm *comm, clt_comm_request *request);
+    /* OK, or UNSUPPORTED or INVALID_ARGUMENT with the reason. */
+    clt_status (*accepts)(const clt_comm *comm, int device, const clt_comm_op *op);
+    void (*ranges)(const clt_comm *comm, int device, const clt_comm_op *op, clt_comm_range *in,
+                   clt_comm_range *out);
+    clt_status (*tasks)(const clt_comm *comm, const clt_comm_request *request, int k,
+                        clt_task_list *tasks);
 } clt_comm_algorithm;
 
 extern const clt_comm_algorithm clt_comm_local_all_reduce;
+extern const clt_comm_algorithm clt_comm_local_reduce_scatter;
+extern const clt_comm_algorithm clt_comm_local_all_gather;
 extern const clt_comm_algorithm clt_comm_local_broadcast;
-
-/* Most pieces whose partial sums of squares are kept apart. */
-enum { CLT_COMM_MAX_PIECES = 8192 };
-
-/* One partial result of MEASURE. */
-typedef struct clt_comm_partial {
-    double sum_squares;
-    bool finite;
-} clt_comm_partial;
+extern const clt_comm_algorithm clt_comm_local_reduce;
+extern const clt_comm_algorithm clt_comm_local_send;
+extern const clt_comm_algorithm clt_comm_local_receive;
+extern const clt_comm_algorithm clt_comm_local_barrier;
 
 struct clt_comm {
     clt_comm_options options;
@@ -116,7 +124,7 @@ struct clt_comm {
     pthread_t reducer;
     bool reducer_started;
     clt_team *team;
-    clt_comm_partial *partials; /* of the request that the reducer works on */
+    clt_task_list tasks; /* of the request that the reducer works on */
 };
 
 /* --- comm.c --- */
@@ -131,11 +139,40 @@ clt_status clt_comm_aborted_locked(const clt_comm *comm);
 void clt_comm_enter(clt_comm *comm);
 void clt_comm_leave(clt_comm *comm);
 
+/* --- request.c --- */
+
+/* Gives back the buffers that start retained. */
+void clt_comm_release_buffers(const clt_comm_side *side);
+
 /* --- algorithms.c --- */
 
-/* The first algorithm that takes the operation, or UNSUPPORTED with the reason of the last. */
+/* The kind's name, "all-reduce". */
+const char *clt_comm_kind_name(clt_comm_kind kind);
+
+/* Whether this is a send or a receive: their requests are matched by peers, not by position. */
+bool clt_comm_is_exchange(clt_comm_kind kind);
+
+/* What the kinds that copy accept: OK, or the reason. */
+clt_status clt_comm_accepts_copies(const clt_comm_op *op);
+
+/* The algorithm that takes the operation, or UNSUPPORTED with the reason. */
 clt_status clt_comm_choose(const clt_comm *comm, int device, const clt_comm_op *op,
                            const clt_comm_algorithm **algorithm);
+
+/* What the host does for a request that all have joined. */
+clt_status clt_comm_list_tasks(const clt_comm *comm, const clt_comm_request *request,
+                               clt_task_list *tasks);
+
+/* --- local/reduction.c: what the kinds that reduce share --- */
+
+/* OK, or UNSUPPORTED with the reason. */
+clt_status clt_comm_accepts_reduction(const clt_comm_op *op);
+
+/* A task that reduces elements [first, first + count) of what the host reads from each device, and
+ * writes the result where `to` (by device; NULL: nowhere) says. */
+clt_status clt_comm_reduction_task(const clt_comm_request *request, int k, int devices,
+                                   int64_t first, int64_t count, char *const *to,
+                                   clt_task_list *tasks);
 
 /* --- local/reducer.c --- */
 
@@ -145,15 +182,16 @@ void *clt_comm_reducer(void *comm);
 /* --- local/transfer.c --- */
 
 /* Whether this operation's data is mapped on this device. */
-bool clt_comm_maps(const clt_comm *comm, int device, const clt_comm_op *op);
+bool clt_comm_maps(const clt_comm *comm, int device, const clt_comm_part *part);
 
-/* Enqueues the download or map and flushes; sets side->ready, host, mapped, staging. */
-clt_status clt_comm_transfer_begin(clt_comm *comm, int device, clt_comm_side *side, int wait_count,
+/* Enqueues the download or map of one part and flushes; sets ready, host_in, host_out, mapped,
+ * staging. */
+clt_status clt_comm_transfer_begin(clt_comm *comm, int device, clt_comm_part *part, int wait_count,
                                    const cl_event *wait_list);
 
 /* Enqueues the upload or unmap and flushes. With `undo` nothing is written, only unmapped. `event`
  * may be NULL. */
-clt_status clt_comm_transfer_end(clt_comm *comm, int device, clt_comm_side *side, bool undo,
+clt_status clt_comm_transfer_end(clt_comm *comm, int device, clt_comm_part *part, bool undo,
                                  cl_event *event);
 
 /* Blocks until the event is complete, polling where the options say so. CLT_ABORTED when polling

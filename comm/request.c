@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/vec.h"
 #include "comm/internal.h"
 #include "device/cl.h"
 
@@ -36,12 +37,14 @@ static clt_status read_op(const clt_comm_op *from, clt_comm_op *op)
 }
 
 static clt_status check_buffer(const clt_comm *comm, int device, const clt_comm_op *op, cl_mem mem,
-                               int64_t offset)
+                               clt_comm_range range)
 {
     const clt_comm_member *m = &comm->members[device];
     int64_t size = clt_dtype_size(op->dtype);
     cl_context context;
     size_t bytes;
+    if (!range.count)
+        return CLT_OK;
     if (!mem)
         return clt_fail(CLT_INVALID_ARGUMENT, "comm: %s: device %d has no buffer", label_of(op),
                         device);
@@ -52,38 +55,79 @@ static clt_status check_buffer(const clt_comm *comm, int device, const clt_comm_
                         "comm: %s: the buffer of device %d (%s) is not of that device's context",
                         label_of(op), device, m->name);
     int64_t room = (int64_t)bytes / size;
-    if (offset < 0 || offset > room || op->count > room - offset)
+    if (range.first < 0 || range.first > room || range.count > room - range.first)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "comm: %s: elements %lld to %lld are not within the %lld of device %d's "
                         "buffer",
-                        label_of(op), (long long)offset, (long long)(offset + op->count),
-                        (long long)room, device);
+                        label_of(op), (long long)range.first,
+                        (long long)(range.first + range.count), (long long)room, device);
     return CLT_OK;
 }
 
-static clt_status check_op(const clt_comm *comm, int device, const clt_comm_op *op,
-                           const clt_comm_algorithm **algorithm)
+/* Fills the part's ranges. */
+static clt_status check_part(const clt_comm *comm, int device, clt_comm_part *part)
 {
-    const int64_t most = INT64_MAX / 64;
-    if (op->count < 0 || op->count > most)
-        return clt_fail(CLT_INVALID_ARGUMENT, "comm: %s: the count %lld is out of range",
-                        label_of(op), (long long)op->count);
-    if (clt_dtype_size(op->dtype) && op->count > 0) {
-        CLT_TRY(check_buffer(comm, device, op, op->mem, op->offset));
-        if (op->out)
-            CLT_TRY(check_buffer(comm, device, op, op->out, op->out_offset));
-    }
-    return clt_comm_choose(comm, device, op, algorithm);
+    const clt_comm_op *op = &part->op;
+    const clt_comm_algorithm *algorithm;
+    const int64_t most = INT64_MAX / 64 / CLT_COMM_MAX_DEVICES;
+    if (op->count < 0 || op->count > most || op->offset > most || op->out_offset > most)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: %s: the count %lld or an offset is out of range", label_of(op),
+                        (long long)op->count);
+    CLT_TRY(clt_comm_choose(comm, device, op, &algorithm));
+    algorithm->ranges(comm, device, op, &part->in, &part->out);
+    if (!part->in.count)
+        part->in.first = part->out.first;
+    if (!part->out.count)
+        part->out.first = part->in.first;
+    CLT_TRY(check_buffer(comm, device, op, op->mem, part->in));
+    CLT_TRY(check_buffer(comm, device, op, op->out ? op->out : op->mem, part->out));
+    if (comm->options.path == CLT_COMM_PATH_MAPPED && (part->in.count || part->out.count) &&
+        !clt_comm_maps(comm, device, part))
+        return clt_fail(CLT_UNSUPPORTED,
+                        "comm: device %d (%s) cannot map this operation's buffer: the "
+                        "operation is not in place over the whole object; set "
+                        "CLT_COMM_EXCLUSIVE or the path to auto",
+                        device, comm->members[device].name);
+    return CLT_OK;
 }
 
-clt_status clt_comm_supports(const clt_comm *comm, int device, const clt_comm_op *from)
+/* Copies the list of operations into parts, checked. The parts belong to the device's thread until
+ * the side is marked as brought. */
+static clt_status read_parts(const clt_comm *comm, int device, const clt_comm_op *list,
+                             clt_comm_side *side)
 {
-    clt_comm_op op;
-    const clt_comm_algorithm *algorithm;
+    side->part_count = 0;
+    for (; list; list = list->next) {
+        clt_comm_part part = {.staging = -1};
+        CLT_TRY(read_op(list, &part.op));
+        CLT_TRY(check_part(comm, device, &part));
+        CLT_TRY(CLT_PUSH(side->parts, side->part_count, side->part_room, part));
+        if (list->struct_size <= (int64_t)offsetof(clt_comm_op, next))
+            break;
+    }
+    bool exchanges = false, others = false;
+    for (int k = 0; k < side->part_count; k++)
+        *(clt_comm_is_exchange(side->parts[k].op.kind) ? &exchanges : &others) = true;
+    if (exchanges && others)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: %s: sends and receives cannot be in a group with other kinds",
+                        label_of(&side->parts[0].op));
+    return CLT_OK;
+}
+
+clt_status clt_comm_supports(const clt_comm *comm, int device, const clt_comm_op *list)
+{
     CLT_TRY(check_device(comm, device));
-    CLT_TRY(read_op(from, &op));
-    op.mem = NULL;
-    return clt_comm_choose(comm, device, &op, &algorithm);
+    for (; list; list = list->next) {
+        clt_comm_op op;
+        const clt_comm_algorithm *algorithm;
+        CLT_TRY(read_op(list, &op));
+        CLT_TRY(clt_comm_choose(comm, device, &op, &algorithm));
+        if (list->struct_size <= (int64_t)offsetof(clt_comm_op, next))
+            break;
+    }
+    return CLT_OK;
 }
 
 static bool same_operation(const clt_comm_op *a, const clt_comm_op *b)
@@ -93,10 +137,56 @@ static bool same_operation(const clt_comm_op *a, const clt_comm_op *b)
            !((a->flags ^ b->flags) & CLT_COMM_MEASURE);
 }
 
+/* Whether the side has sends and receives, or a barrier alone, which goes with them. */
+static bool may_exchange(const clt_comm_side *side)
+{
+    const clt_comm_kind first = side->parts[0].op.kind;
+    return clt_comm_is_exchange(first) || (first == CLT_COMM_BARRIER && side->part_count == 1);
+}
+
+/* The number of the first operation in which two sides differ; -1: none. */
+static int difference(const clt_comm_side *a, const clt_comm_side *b)
+{
+    const bool exchanges =
+        clt_comm_is_exchange(a->parts[0].op.kind) || clt_comm_is_exchange(b->parts[0].op.kind);
+    if (exchanges)
+        return may_exchange(a) && may_exchange(b) ? -1 : 0;
+    for (int k = 0; k < a->part_count && k < b->part_count; k++)
+        if (!same_operation(&a->parts[k].op, &b->parts[k].op))
+            return k;
+    return a->part_count == b->part_count ? -1 : 0;
+}
+
+static clt_status mismatch(const clt_comm_request *r, int device, int other, int k)
+{
+    const clt_comm_side *a = &r->sides[device], *b = &r->sides[other];
+    const clt_comm_op *x = &a->parts[k].op, *y = &b->parts[k].op;
+    return clt_fail(CLT_MISMATCH,
+                    "comm: collective %lld: device %d brings %s (%s, %s x %lld, of %d in a group), "
+                    "device %d brings %s (%s, %s x %lld, of %d); all must start the same in the "
+                    "same order",
+                    (long long)r->sequence, device, label_of(x), clt_comm_kind_name(x->kind),
+                    clt_dtype_name(x->dtype), (long long)x->count, a->part_count, other,
+                    label_of(y), clt_comm_kind_name(y->kind), clt_dtype_name(y->dtype),
+                    (long long)y->count, b->part_count);
+}
+
+static void open_slot(clt_comm *comm, clt_comm_request *r, int64_t sequence)
+{
+    r->sequence = sequence;
+    r->joined = r->completed = 0;
+    r->busy = r->done = false;
+    r->sum_squares = 0;
+    r->finite = true;
+    r->contributors = 0;
+    for (int i = 0; i < comm->count; i++)
+        r->sides[i].brought = r->sides[i].joined = r->sides[i].completed = false;
+}
+
 /* Finds or opens the slot of this device's next collective; the lock is held. Nothing changes on
  * failure but, for a mismatch, the abort. */
 static clt_status join_locked(clt_comm *comm, int device, int64_t sequence, const clt_comm_op *op,
-                              const clt_comm_algorithm *algorithm, clt_comm_request **joined)
+                              clt_comm_request **joined)
 {
     clt_comm_member *m = &comm->members[device];
     if (comm->abort_status != CLT_OK)
@@ -108,79 +198,69 @@ static clt_status join_locked(clt_comm *comm, int device, int64_t sequence, cons
                         "comm: %s: device %d has %d requests in flight; complete one, or raise "
                         "max_in_flight",
                         label_of(op), device, comm->options.max_in_flight);
+    /* No device is more than max_in_flight ahead of its own oldest, nor that one further ahead of
+     * another's: with twice as many slots this one is free or the same collective's. */
+    clt_comm_request *r = &comm->ring[m->next % comm->ring_size];
+    CLT_TRY(read_parts(comm, device, op, &r->sides[device]));
     if (sequence >= 0 && sequence != m->next) {
         clt_fail(CLT_MISMATCH, "comm: %s: device %d starts collective %lld where %lld is its next",
                  label_of(op), device, (long long)sequence, (long long)m->next);
         clt_comm_abort_locked(comm, CLT_MISMATCH, clt_error_message());
         return CLT_MISMATCH;
     }
-    /* No device is more than max_in_flight ahead of its own oldest, nor that one further ahead of
-     * another's: with twice as many slots this one is free or the same collective's. */
-    clt_comm_request *r = &comm->ring[m->next % comm->ring_size];
-    if (r->sequence < 0) {
-        r->sequence = m->next;
-        r->algorithm = algorithm;
-        r->joined = r->completed = 0;
-        r->busy = r->done = false;
-        r->sum_squares = 0;
-        r->finite = true;
-        r->contributors = 0;
-        for (int i = 0; i < comm->count; i++)
-            r->sides[i] = (clt_comm_side){.staging = -1};
-        r->sides[device].op = *op;
-    } else {
-        for (int i = 0; i < comm->count; i++) {
-            const clt_comm_op *other = &r->sides[i].op;
-            if (!r->sides[i].op.struct_size || same_operation(op, other))
-                continue;
-            clt_fail(CLT_MISMATCH,
-                     "comm: collective %lld: device %d brings %s (kind %d, %s x %lld), device %d "
-                     "brings %s (kind %d, %s x %lld); all must start the same in the same order",
-                     (long long)r->sequence, device, label_of(op), (int)op->kind,
-                     clt_dtype_name(op->dtype), (long long)op->count, i, label_of(other),
-                     (int)other->kind, clt_dtype_name(other->dtype), (long long)other->count);
-            clt_comm_abort_locked(comm, CLT_MISMATCH, clt_error_message());
-            return CLT_MISMATCH;
-        }
-        r->sides[device].op = *op;
+    if (r->sequence < 0)
+        open_slot(comm, r, m->next);
+    for (int i = 0; i < comm->count; i++) {
+        const int k = r->sides[i].brought ? difference(&r->sides[device], &r->sides[i]) : -1;
+        if (k < 0)
+            continue;
+        clt_status status = mismatch(r, device, i, k);
+        clt_comm_abort_locked(comm, status, clt_error_message());
+        return status;
     }
+    r->sides[device].brought = true;
     m->next++;
     *joined = r;
     return CLT_OK;
 }
 
-static void retain_buffers(const clt_comm_op *op)
+static void retain_buffers(const clt_comm_side *side)
 {
-    if (op->mem)
-        clRetainMemObject(op->mem);
-    if (op->out)
-        clRetainMemObject(op->out);
+    for (int k = 0; k < side->part_count; k++) {
+        const clt_comm_op *op = &side->parts[k].op;
+        if (op->mem)
+            clRetainMemObject(op->mem);
+        if (op->out)
+            clRetainMemObject(op->out);
+    }
 }
 
-static void release_buffers(const clt_comm_op *op)
+void clt_comm_release_buffers(const clt_comm_side *side)
 {
-    if (op->mem)
-        clReleaseMemObject(op->mem);
-    if (op->out)
-        clReleaseMemObject(op->out);
+    for (int k = 0; k < side->part_count; k++) {
+        const clt_comm_op *op = &side->parts[k].op;
+        if (op->mem)
+            clReleaseMemObject(op->mem);
+        if (op->out)
+            clReleaseMemObject(op->out);
+    }
 }
 
 static clt_status start(clt_comm *comm, int device, int64_t sequence, const clt_comm_op *op,
                         int wait_count, const cl_event *wait_list, clt_comm_request **request)
 {
-    const clt_comm_algorithm *algorithm;
     clt_comm_request *r = NULL;
-    CLT_TRY(check_op(comm, device, op, &algorithm));
     pthread_mutex_lock(&comm->lock);
-    clt_status status = join_locked(comm, device, sequence, op, algorithm, &r);
+    clt_status status = join_locked(comm, device, sequence, op, &r);
     pthread_mutex_unlock(&comm->lock);
     if (status != CLT_OK)
         return status;
 
     clt_comm_side *side = &r->sides[device];
-    algorithm->side_roles(comm, op, device, &side->reads, &side->writes);
-    retain_buffers(op);
-    status = clt_comm_transfer_begin(comm, device, side, wait_count, wait_list);
+    retain_buffers(side);
+    for (int k = 0; k < side->part_count && status == CLT_OK; k++)
+        status = clt_comm_transfer_begin(comm, device, &side->parts[k], k ? 0 : wait_count,
+                                         k ? NULL : wait_list);
 
     pthread_mutex_lock(&comm->lock);
     side->joined = true; /* on failure too: destroy cleans up */
@@ -206,7 +286,7 @@ clt_status clt_comm_start(clt_comm *comm, int device, int64_t sequence, const cl
                         label_of(&op), wait_count);
     clt_comm_enter(comm);
     clt_status status =
-        start(comm, device, sequence, &op, wait_count, wait_count ? wait_list : NULL, request);
+        start(comm, device, sequence, from, wait_count, wait_count ? wait_list : NULL, request);
     clt_comm_leave(comm);
     return status;
 }
@@ -242,7 +322,7 @@ static clt_status timed_out(const clt_comm *comm, const clt_comm_request *r, int
     return clt_fail(CLT_TIMEOUT,
                     "comm: collective %lld (%s): device %d waited until the deadline; "
                     "%s%s",
-                    (long long)r->sequence, label_of(&r->sides[device].op), device,
+                    (long long)r->sequence, label_of(&r->sides[device].parts[0].op), device,
                     used ? "not started by device "
                          : "all devices started it, their transfers "
                            "have not ended",
@@ -254,10 +334,11 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
 {
     clt_comm_side *side = &r->sides[device];
     struct timespec deadline;
-    bool timed = deadline_of(comm, &side->op, &deadline);
-    if (!r->done && !timed && side->ready && comm->members[device].wait_inside) {
+    const clt_comm_part *last = &side->parts[side->part_count - 1];
+    bool timed = deadline_of(comm, &side->parts[0].op, &deadline);
+    if (!r->done && !timed && last->ready && comm->members[device].wait_inside) {
         pthread_mutex_unlock(&comm->lock);
-        clWaitForEvents(1, &side->ready); /* a failure reaches the reducer too */
+        clWaitForEvents(1, &last->ready); /* a failure reaches the reducer too */
         pthread_mutex_lock(&comm->lock);
     }
     clt_status timeout = CLT_OK;
@@ -292,6 +373,21 @@ static void side_end_locked(clt_comm *comm, clt_comm_request *r, int device)
     }
 }
 
+/* The event is the last operation's: the queue is in order. */
+static clt_status transfers_end(clt_comm *comm, int device, clt_comm_side *side, bool undo,
+                                cl_event *event)
+{
+    clt_status status = CLT_OK;
+    for (int k = 0; k < side->part_count; k++) {
+        const bool last = k == side->part_count - 1;
+        clt_status end =
+            clt_comm_transfer_end(comm, device, &side->parts[k], undo || status != CLT_OK,
+                                  last && status == CLT_OK ? event : NULL);
+        status = status == CLT_OK ? end : status;
+    }
+    return status;
+}
+
 clt_status clt_comm_complete(clt_comm_request *r, int device, clt_comm_result *result,
                              cl_event *event)
 {
@@ -324,21 +420,20 @@ clt_status clt_comm_complete(clt_comm_request *r, int device, clt_comm_result *r
     if (undo)
         snprintf(message, sizeof message, "%s", clt_error_message());
     cl_event arrived = NULL;
-    clt_status end =
-        clt_comm_transfer_end(comm, device, side, undo, !undo && event ? &arrived : NULL);
+    clt_status end = transfers_end(comm, device, side, undo, !undo && event ? &arrived : NULL);
     if (undo)
         clt_error_restore(message);
     else
         status = end;
-    release_buffers(&side->op);
+    clt_comm_release_buffers(side);
 
     pthread_mutex_lock(&comm->lock);
     if (!undo && status != CLT_OK)
         clt_comm_abort_locked(comm, status, clt_error_message());
     /* After an abort the reducer may still be waiting for this event: destroy releases it. */
-    if (!undo && side->ready) {
-        clt_release_event(side->ready);
-        side->ready = NULL;
+    for (int k = 0; k < side->part_count && !undo; k++) {
+        clt_release_event(side->parts[k].ready);
+        side->parts[k].ready = NULL;
     }
     /* After an abort slots are not used again; keeping them keeps their events. */
     if (undo)

@@ -3,31 +3,37 @@
 #include "base/error.h"
 #include "comm/internal.h"
 
-typedef struct job {
-    clt_comm *comm;
-    clt_comm_request *request;
-} job;
-
 static void do_piece(void *arg, int64_t piece)
 {
-    job *j = arg;
-    j->request->algorithm->work(j->comm, j->request, piece);
+    clt_comm *comm = arg;
+    clt_tasks_do(&comm->tasks, piece);
 }
 
 static clt_status wait_for_devices(clt_comm *comm, clt_comm_request *request)
 {
     for (int i = 0; i < comm->count; i++) {
         clt_comm_side *side = &request->sides[i];
-        if (!side->ready)
-            continue;
-        clt_status status = clt_comm_wait_event(comm, side->ready);
-        if (status != CLT_OK)
-            return clt_fail_prefix(status, "comm: device %d (%s), collective %lld%s%s%s: ", i,
-                                   comm->members[i].name, (long long)request->sequence,
-                                   side->op.label ? " (" : "", side->op.label ? side->op.label : "",
-                                   side->op.label ? ")" : "");
+        for (int k = 0; k < side->part_count; k++) {
+            const clt_comm_part *part = &side->parts[k];
+            if (!part->ready)
+                continue;
+            clt_status status = clt_comm_wait_event(comm, part->ready);
+            const char *label = part->op.label;
+            if (status != CLT_OK)
+                return clt_fail_prefix(status, "comm: device %d (%s), collective %lld%s%s%s: ", i,
+                                       comm->members[i].name, (long long)request->sequence,
+                                       label ? " (" : "", label ? label : "", label ? ")" : "");
+        }
     }
     return CLT_OK;
+}
+
+static void work(clt_comm *comm, clt_comm_request *request)
+{
+    clt_team_run(comm->team, do_piece, comm, comm->tasks.pieces);
+    clt_tasks_measured(&comm->tasks, &request->sum_squares, &request->finite);
+    for (int i = 0; i < comm->count; i++)
+        request->contributors += !(request->sides[i].parts[0].op.flags & CLT_COMM_EMPTY);
 }
 
 void *clt_comm_reducer(void *arg)
@@ -42,7 +48,9 @@ void *clt_comm_reducer(void *arg)
             continue;
         }
         pthread_mutex_unlock(&comm->lock);
-        clt_status status = wait_for_devices(comm, request);
+        clt_status status = clt_comm_list_tasks(comm, request, &comm->tasks);
+        if (status == CLT_OK)
+            status = wait_for_devices(comm, request);
         pthread_mutex_lock(&comm->lock);
         /* The first abort stays, so that this one is only heard where nobody was faster. */
         if (status != CLT_OK)
@@ -52,9 +60,7 @@ void *clt_comm_reducer(void *arg)
         request->busy = true;
         pthread_mutex_unlock(&comm->lock);
 
-        job j = {comm, request};
-        clt_team_run(comm->team, do_piece, &j, request->algorithm->pieces(comm, request));
-        request->algorithm->finish(comm, request);
+        work(comm, request);
 
         pthread_mutex_lock(&comm->lock);
         request->busy = false;

@@ -5,117 +5,162 @@
 #include "comm/internal.h"
 #include "device/cl.h"
 
-static size_t op_bytes(const clt_comm_op *op)
+static size_t bytes_of(const clt_comm_part *part, int64_t elements)
 {
-    return (size_t)op->count * (size_t)clt_dtype_size(op->dtype);
+    return (size_t)elements * (size_t)clt_dtype_size(part->op.dtype);
 }
 
-bool clt_comm_maps(const clt_comm *comm, int device, const clt_comm_op *op)
+static bool nothing(const clt_comm_part *part)
 {
+    return !part->in.count && !part->out.count;
+}
+
+/* Of an operation in place: the elements that the host reads or writes. */
+static clt_comm_range together(const clt_comm_part *part)
+{
+    const clt_comm_range in = part->in, out = part->out;
+    if (!in.count || !out.count)
+        return in.count ? in : out;
+    const int64_t first = in.first < out.first ? in.first : out.first;
+    const int64_t in_end = in.first + in.count, out_end = out.first + out.count;
+    return (clt_comm_range){first, (in_end > out_end ? in_end : out_end) - first};
+}
+
+bool clt_comm_maps(const clt_comm *comm, int device, const clt_comm_part *part)
+{
+    const clt_comm_op *op = &part->op;
     if (comm->options.path == CLT_COMM_PATH_STAGED || !comm->members[device].can_map || op->out)
         return false;
     if (op->flags & CLT_COMM_EXCLUSIVE)
         return true;
     /* While a part is mapped, kernels may not write the rest. */
+    const clt_comm_range all = together(part);
     size_t bytes;
-    return op->offset == 0 &&
+    return all.first == 0 &&
            clGetMemObjectInfo(op->mem, CL_MEM_SIZE, sizeof bytes, &bytes, NULL) == CL_SUCCESS &&
-           bytes == op_bytes(op);
+           bytes == bytes_of(part, all.count);
 }
 
-static clt_status check(const clt_comm *comm, int device, const clt_comm_op *op, const char *what,
-                        cl_int error)
+static clt_status check(const clt_comm *comm, int device, const clt_comm_part *part,
+                        const char *what, cl_int error)
 {
     if (error == CL_SUCCESS)
         return CLT_OK;
+    const char *label = part->op.label;
     return clt_fail(CLT_OPENCL,
                     "comm: %s%s%s %zu bytes on device %d (%s) failed with OpenCL error %d; "
                     "the device or its context may be lost",
-                    op->label ? op->label : "", op->label ? ": " : "", what, op_bytes(op), device,
-                    comm->members[device].name, error);
+                    label ? label : "", label ? ": " : "", what,
+                    bytes_of(part, together(part).count), device, comm->members[device].name,
+                    error);
 }
 
-static clt_status map(clt_comm *comm, int device, clt_comm_side *side, cl_uint waits,
+static clt_status map(clt_comm *comm, int device, clt_comm_part *part, cl_uint waits,
                       const cl_event *wait_list)
 {
-    const clt_comm_op *op = &side->op;
-    size_t offset = (size_t)op->offset * (size_t)clt_dtype_size(op->dtype);
-    cl_map_flags flags = side->reads && side->writes ? CL_MAP_READ | CL_MAP_WRITE
-                         : side->reads               ? CL_MAP_READ
-                                                     : CL_MAP_WRITE_INVALIDATE_REGION;
+    const clt_comm_range all = together(part);
+    const cl_map_flags flags = !part->out.count  ? CL_MAP_READ
+                               : !part->in.count ? CL_MAP_WRITE_INVALIDATE_REGION
+                                                 : CL_MAP_READ | CL_MAP_WRITE;
     cl_int error;
-    side->host = clEnqueueMapBuffer(comm->members[device].queue, op->mem, CL_FALSE, flags, offset,
-                                    op_bytes(op), waits, wait_list, &side->ready, &error);
-    CLT_TRY(check(comm, device, op, "mapping", error));
-    side->mapped = true;
+    char *host = clEnqueueMapBuffer(comm->members[device].queue, part->op.mem, CL_FALSE, flags,
+                                    bytes_of(part, all.first), bytes_of(part, all.count), waits,
+                                    wait_list, &part->ready, &error);
+    CLT_TRY(check(comm, device, part, "mapping", error));
+    part->mapped = host;
+    if (part->in.count)
+        part->host_in = host + bytes_of(part, part->in.first - all.first);
+    if (part->out.count)
+        part->host_out = host + bytes_of(part, part->out.first - all.first);
     return CLT_OK;
 }
 
-static clt_status stage(clt_comm *comm, int device, clt_comm_side *side, cl_uint waits,
-                        const cl_event *wait_list)
+/* Where the host's parts lie within a piece of staging, which has *room bytes. In place, and where
+ * the host reads and writes as many elements, they are the same memory. */
+static void lay_out(clt_comm_part *part, size_t *in, size_t *out, size_t *room)
 {
-    const clt_comm_op *op = &side->op;
-    clt_comm_member *m = &comm->members[device];
-    CLT_TRY(clt_staging_take(m, op_bytes(op), &side->staging));
-    side->host = m->staging[side->staging].host;
-    size_t offset = (size_t)op->offset * (size_t)clt_dtype_size(op->dtype);
-    cl_int error;
-    if (side->reads)
-        error = clEnqueueReadBuffer(m->queue, op->mem, CL_FALSE, offset, op_bytes(op), side->host,
-                                    waits, wait_list, &side->ready);
-    else /* the staging's last upload, and the buffer's users, before the host writes */
-        error = clEnqueueMarkerWithWaitList(m->queue, waits, wait_list, &side->ready);
-    return check(comm, device, op, "reading", error);
+    enum { ALIGN = 64 };
+    const clt_comm_range all = together(part);
+    *in = *out = 0;
+    *room = bytes_of(part, all.count);
+    if (!part->op.out) {
+        *in = bytes_of(part, part->in.first - all.first);
+        *out = bytes_of(part, part->out.first - all.first);
+    } else if (part->in.count == part->out.count) {
+        *room = bytes_of(part, part->in.count);
+    } else {
+        *out = (bytes_of(part, part->in.count) + ALIGN - 1) / ALIGN * ALIGN;
+        *room = *out + bytes_of(part, part->out.count);
+    }
 }
 
-clt_status clt_comm_transfer_begin(clt_comm *comm, int device, clt_comm_side *side, int wait_count,
+static clt_status stage(clt_comm *comm, int device, clt_comm_part *part, cl_uint waits,
+                        const cl_event *wait_list)
+{
+    clt_comm_member *m = &comm->members[device];
+    size_t in, out, room;
+    lay_out(part, &in, &out, &room);
+    CLT_TRY(clt_staging_take(m, room, &part->staging));
+    char *host = m->staging[part->staging].host;
+    cl_int error;
+    if (part->out.count)
+        part->host_out = host + out;
+    if (part->in.count) {
+        part->host_in = host + in;
+        error = clEnqueueReadBuffer(m->queue, part->op.mem, CL_FALSE,
+                                    bytes_of(part, part->in.first), bytes_of(part, part->in.count),
+                                    part->host_in, waits, wait_list, &part->ready);
+    } else { /* the staging's last upload, and the buffer's users, before the host writes */
+        error = clEnqueueMarkerWithWaitList(m->queue, waits, wait_list, &part->ready);
+    }
+    return check(comm, device, part, "reading", error);
+}
+
+clt_status clt_comm_transfer_begin(clt_comm *comm, int device, clt_comm_part *part, int wait_count,
                                    const cl_event *wait_list)
 {
     clt_comm_member *m = &comm->members[device];
-    const clt_comm_op *op = &side->op;
     cl_uint waits = (cl_uint)wait_count;
     if (m->queue != m->compute && waits)
-        CLT_TRY(check(comm, device, op, "flushing before", clFlush(m->compute)));
-    if (op->count == 0 || !(side->reads || side->writes)) {
+        CLT_TRY(check(comm, device, part, "flushing before", clFlush(m->compute)));
+    if (nothing(part)) {
         if (waits)
-            CLT_TRY(check(comm, device, op, "ordering",
+            CLT_TRY(check(comm, device, part, "ordering",
                           clEnqueueMarkerWithWaitList(m->queue, waits, wait_list, NULL)));
-    } else if (clt_comm_maps(comm, device, op)) {
-        CLT_TRY(map(comm, device, side, waits, wait_list));
+    } else if (clt_comm_maps(comm, device, part)) {
+        CLT_TRY(map(comm, device, part, waits, wait_list));
     } else {
-        CLT_TRY(stage(comm, device, side, waits, wait_list));
+        CLT_TRY(stage(comm, device, part, waits, wait_list));
     }
-    if (side->ready)
+    if (part->ready)
         clt_object_created(CLT_OBJECT_EVENT);
-    return check(comm, device, op, "flushing", clFlush(m->queue));
+    return check(comm, device, part, "flushing", clFlush(m->queue));
 }
 
-clt_status clt_comm_transfer_end(clt_comm *comm, int device, clt_comm_side *side, bool undo,
+clt_status clt_comm_transfer_end(clt_comm *comm, int device, clt_comm_part *part, bool undo,
                                  cl_event *event)
 {
     clt_comm_member *m = &comm->members[device];
-    const clt_comm_op *op = &side->op;
+    const clt_comm_op *op = &part->op;
     cl_int error = CL_SUCCESS;
-    if (side->mapped) {
-        error = clEnqueueUnmapMemObject(m->queue, op->mem, side->host, 0, NULL, event);
-        side->mapped = false;
-    } else if (side->writes && op->count > 0 && !undo) {
-        size_t size = (size_t)clt_dtype_size(op->dtype);
-        size_t offset = (size_t)(op->out ? op->out_offset : op->offset) * size;
-        error = clEnqueueWriteBuffer(m->queue, op->out ? op->out : op->mem, CL_FALSE, offset,
-                                     op_bytes(op), side->host, 0, NULL, event);
-    } else if (event) {
+    if (part->mapped)
+        error = clEnqueueUnmapMemObject(m->queue, op->mem, part->mapped, 0, NULL, event);
+    else if (part->out.count && !undo)
+        error = clEnqueueWriteBuffer(
+            m->queue, op->out ? op->out : op->mem, CL_FALSE, bytes_of(part, part->out.first),
+            bytes_of(part, part->out.count), part->host_out, 0, NULL, event);
+    else if (event)
         error = clEnqueueMarkerWithWaitList(m->queue, 0, NULL, event);
-    }
-    if (side->staging >= 0)
-        m->staging[side->staging].used = false;
-    side->staging = -1;
-    side->host = NULL;
-    CLT_TRY(check(comm, device, op, "writing back", error));
+    if (part->staging >= 0)
+        m->staging[part->staging].used = false;
+    part->staging = -1;
+    part->mapped = NULL;
+    part->host_in = part->host_out = NULL;
+    CLT_TRY(check(comm, device, part, "writing back", error));
     if ((error = clFlush(m->queue)) != CL_SUCCESS) {
         if (event)
             clReleaseEvent(*event);
-        return check(comm, device, op, "flushing", error);
+        return check(comm, device, part, "flushing", error);
     }
     return CLT_OK;
 }

@@ -386,15 +386,25 @@ static void bad_arguments_change_nothing(void **state)
     op = op_of(p.mem[0], -1);
     expect(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &r), CLT_INVALID_ARGUMENT, "-1");
     op = op_of(p.mem[0], 1024);
-    op.reduction = CLT_COMM_MAX;
-    expect(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &r), CLT_UNSUPPORTED, "CLT_COMM_SUM");
-    expect(clt_comm_supports(p.comm, 0, &op), CLT_UNSUPPORTED, "CLT_COMM_SUM");
+    op.reduction = (clt_comm_reduction)4;
+    expect(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &r), CLT_INVALID_ARGUMENT, "reduction");
+    expect(clt_comm_supports(p.comm, 0, &op), CLT_INVALID_ARGUMENT, "reduction");
     op = op_of(p.mem[0], 1024);
-    op.dtype = CLT_BF16;
-    expect(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &r), CLT_UNSUPPORTED, "bf16");
+    op.dtype = CLT_U8;
+    expect(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &r), CLT_UNSUPPORTED, "u8");
     op = op_of(p.mem[0], 1024);
-    op.kind = CLT_COMM_ALL_GATHER;
-    expect(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &r), CLT_UNSUPPORTED, "all-gather");
+    op.kind = CLT_COMM_ALL_GATHER; /* the result of two devices has twice as many */
+    expect(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &r), CLT_INVALID_ARGUMENT, "0 to 2048");
+    op.flags = CLT_COMM_EMPTY;
+    expect(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &r), CLT_INVALID_ARGUMENT, "all-gather");
+    op = op_of(p.mem[0], 1024);
+    op.kind = CLT_COMM_SEND;
+    expect(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &r), CLT_INVALID_ARGUMENT, "participant 0");
+    clt_comm_op with = op_of(p.mem[0], 1024);
+    op.peer = 1;
+    op.next = &with;
+    expect(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &r), CLT_INVALID_ARGUMENT, "in a group");
+    op = op_of(p.mem[0], 1024);
     op.kind = CLT_COMM_BROADCAST;
     op.root = 2;
     expect(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &r), CLT_INVALID_ARGUMENT, "root 2");
@@ -475,6 +485,41 @@ static void bad_communicators_are_refused(void **state)
     fixture_close(&f);
 }
 
+static void groups_must_agree(void **state)
+{
+    (void)state;
+    pair p;
+    clt_comm_request *r = NULL;
+    pair_open(&p, NULL);
+    clt_comm_op op = op_of(p.mem[0], 16), more = op_of(p.mem[0], 16);
+    op.next = &more;
+    ok(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &r));
+    op = op_of(p.mem[1], 16);
+    expect(clt_comm_start(p.comm, 1, -1, &op, 0, NULL, &r), CLT_MISMATCH, "of 2");
+    pair_close(&p);
+}
+
+static void sends_and_receives_must_agree(void **state)
+{
+    (void)state;
+    for (int wrong = 0; wrong < 2; wrong++) {
+        pair p;
+        clt_comm_request *r[2] = {NULL, NULL};
+        pair_open(&p, NULL);
+        clt_comm_op op = op_of(p.mem[0], 16);
+        op.kind = CLT_COMM_SEND;
+        op.peer = 1;
+        ok(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &r[0]));
+        op = op_of(p.mem[1], wrong ? 17 : 0);
+        op.kind = wrong ? CLT_COMM_RECEIVE : CLT_COMM_BARRIER;
+        ok(clt_comm_start(p.comm, 1, -1, &op, 0, NULL, &r[1]));
+        expect(clt_comm_complete(r[0], 0, NULL, NULL), CLT_ABORTED, wrong ? "x 17" : "receives 0");
+        expect(clt_comm_complete(r[1], 1, NULL, NULL), CLT_ABORTED, "device 0");
+        expect(clt_comm_status(p.comm), CLT_MISMATCH, "device 0");
+        pair_close(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -489,6 +534,8 @@ int main(void)
         cmocka_unit_test(destroy_with_requests_in_flight),
         cmocka_unit_test(a_deadline_names_what_is_missing),
         cmocka_unit_test(bad_arguments_change_nothing),
+        cmocka_unit_test(groups_must_agree),
+        cmocka_unit_test(sends_and_receives_must_agree),
         cmocka_unit_test(devices_that_disagree_abort),
         cmocka_unit_test(bad_communicators_are_refused),
     };

@@ -26,7 +26,7 @@
  * - Events in a wait list belong to the device's own context (OpenCL's rule). Do not put a user
  *   event there: drivers stall a queue for it.
  * - After the first use of each size, or clt_comm_reserve, neither memory nor any OpenCL object but
- *   events (at most two for each device and request) is created.
+ *   events (at most two for each device and operation) is created.
  */
 #ifndef CLTRAIN_COMM_H
 #define CLTRAIN_COMM_H
@@ -73,30 +73,48 @@ typedef struct clt_comm_options {
                           drivers whose wait spins */
 } clt_comm_options;
 
+/*
+ * In place (`out` is NULL), the two kinds that move blocks use one range of count x participants
+ * elements from `offset` on, in which block i belongs to participant i: reduce-scatter reads all of
+ * it and writes the own block, all-gather reads the own block and writes all of it.
+ *
+ * Sends and receives are matched within the requests of the same number: the j-th send of a to b
+ * goes to the j-th receive of b from a. A participant may bring any number of them as a group, with
+ * no other kind among them; one that has none brings a barrier. Participants do not send to
+ * themselves.
+ */
 typedef enum clt_comm_kind {
     CLT_COMM_ALL_REDUCE = 0,     /* all get the reduction of all */
     CLT_COMM_REDUCE_SCATTER = 1, /* `count` of each result; the input has count x participants */
     CLT_COMM_ALL_GATHER = 2,     /* `count` of each input; the output has count x participants */
     CLT_COMM_BROADCAST = 3,      /* all get what `root` has */
     CLT_COMM_REDUCE = 4,         /* `root` gets the reduction of all */
-    CLT_COMM_SEND = 5,           /* to `peer`, which receives in its request of the same number */
-    CLT_COMM_RECEIVE = 6,        /* from `peer` */
+    CLT_COMM_SEND = 5,           /* to `peer` */
+    CLT_COMM_RECEIVE = 6,        /* from `peer`, as many elements of the same type */
     CLT_COMM_BARRIER = 7         /* no data */
 } clt_comm_kind;
 
+/*
+ * Of f32, f64, f16, bf16 and i32, in the order of the participants. f16 and bf16 are added in f32
+ * and rounded once, to the nearest, at the end; integers wrap. A NaN makes a minimum or maximum
+ * NaN. Where all participants are empty, a sum and a mean are 0, a minimum is the largest value of
+ * the type (infinity), a maximum the least.
+ */
 typedef enum clt_comm_reduction {
     CLT_COMM_SUM = 0,
-    CLT_COMM_MEAN = 1, /* the sum divided by the number of participants that are not empty */
+    CLT_COMM_MEAN = 1, /* the sum divided by the number of participants that are not empty;
+                          integers are rounded towards 0 */
     CLT_COMM_MIN = 2,
     CLT_COMM_MAX = 3
 } clt_comm_reduction;
 
 /* Flags of an operation; add them up. */
 enum {
-    /* This device has no data: its buffer is not read and nothing is added for it (where all are
-     * empty, the sum is 0), but it gets the result. May differ from device to device. */
+    /* Reductions only. This device has no data: its buffer is not read and nothing is added for
+     * it, but it gets the result. May differ from device to device. */
     CLT_COMM_EMPTY = 1,
-    /* Compute clt_comm_result's sum of squares and finite flag. The same on all devices. */
+    /* Reductions only: compute clt_comm_result's sum of squares and finite flag. The same on all
+     * devices. */
     CLT_COMM_MEASURE = 2,
     /* No other command uses any part of the buffer object, not only of the range, between the wait
      * list and complete's event; so a part of the object may be mapped. An operation over a whole
@@ -105,7 +123,8 @@ enum {
 };
 
 /* What one device brings to a collective. kind, dtype, count, reduction, root and MEASURE are the
- * same on all devices. Fill with clt_comm_op_init, then set what differs. */
+ * same on all devices (but for sends and receives), and so is the number of operations of a group.
+ * Fill with clt_comm_op_init, then set what differs. */
 typedef struct clt_comm_op {
     int64_t struct_size; /* set by clt_comm_op_init */
     clt_comm_kind kind;
@@ -122,16 +141,17 @@ typedef struct clt_comm_op {
     int64_t out_offset;
     const char *label;              /* for messages, as "bucket 3 (fc1.weight)"; NULL: none.
                                        Stays valid until complete */
-    const struct clt_comm_op *next; /* further operations of the same request (a group) */
+    const struct clt_comm_op *next; /* further operations of the same request (a group), on other
+                                       elements. Read by start only */
 } clt_comm_op;
 
 /* What the host learned about the result while it was there. */
 typedef struct clt_comm_result {
     int64_t struct_size; /* set by clt_comm_result_init */
-    double sum_squares;  /* of the result's elements, added in a fixed order: the same bits for all
-                            participants. 0 without CLT_COMM_MEASURE */
-    int finite;          /* 1: no element of the result is NaN or infinite; 1 without MEASURE */
-    int contributors;    /* participants that were not empty */
+    double sum_squares;  /* of the elements of all results in the group, added in a fixed order: the
+                            same bits for all participants. 0 without CLT_COMM_MEASURE */
+    int finite;          /* 1: no element of them is NaN or infinite; 1 without MEASURE */
+    int contributors;    /* participants that were not empty (of a group: in its first operation) */
 } clt_comm_result;
 
 /* Sets all fields to their defaults and struct_size. */

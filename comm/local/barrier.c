@@ -1,0 +1,33 @@
+/* Barrier between the devices of one process: no data; all have joined when it is done. */
+#include "base/error.h"
+#include "comm/internal.h"
+
+static clt_status accepts(const clt_comm *comm, int device, const clt_comm_op *op)
+{
+    (void)comm;
+    (void)device;
+    (void)op;
+    return CLT_OK;
+}
+
+static void ranges(const clt_comm *comm, int device, const clt_comm_op *op, clt_comm_range *in,
+                   clt_comm_range *out)
+{
+    (void)comm;
+    (void)device;
+    (void)op;
+    (void)in;
+    (void)out;
+}
+
+static clt_status tasks(const clt_comm *comm, const clt_comm_request *request, int k,
+                        clt_task_list *list)
+{
+    (void)comm;
+    (void)request;
+    (void)k;
+    (void)list;
+    return CLT_OK;
+}
+
+const clt_comm_algorithm clt_comm_local_barrier = {accepts, ranges, tasks};

@@ -1,0 +1,239 @@
+/*
+ * One pass over all arrays, LANES elements at a time. Squares are added in LANES separate sums,
+ * element i to lane i % LANES, and the lanes in order at the end: a fixed order that is the same
+ * for every width of vectors. A square of an f32 is exact in double, hence the same bits with and
+ * without fused multiply-add.
+ */
+#include "comm/local/reduction.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "comm/internal.h"
+
+enum { LANES = 16, CLT_REDUCE_MOST = CLT_COMM_MAX_DEVICES };
+
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
+
+static double lanes_sum(const double *lane)
+{
+    double sum = 0;
+    for (int j = 0; j < LANES; j++)
+        sum += lane[j];
+    return sum;
+}
+
+/* --- short floating-point types as vectors of 32 bits ---------------------------------------- */
+
+/* With U: unsigned lanes of 32 bits, S: of 16 bits, F: float. 65504 is the largest f16; what is
+ * below 2^-14 is rounded by adding 0.5, whose last bit is the least f16. */
+#define FROM_F16(U, F, v)                                                                          \
+    ({                                                                                             \
+        const U half_ = __builtin_convertvector(v, U);                                             \
+        const U body_ = (half_ & 0x7fff) << 13;                                                    \
+        const U special_ = (U)((half_ & 0x7c00) == 0x7c00);                                        \
+        const F scaled_ = (F)body_ * 0x1p112f;                                                     \
+        (F)((U)scaled_ | (special_ & 0x7f800000) | (half_ & 0x8000) << 16);                        \
+    })
+#define TO_F16(U, S, F, v)                                                                         \
+    ({                                                                                             \
+        const U all_ = (U)(v), sign_ = all_ & 0x80000000u, size_ = all_ ^ sign_;                   \
+        const U large_ = (U)(size_ >= 0x47800000), nan_ = (U)(size_ > 0x7f800000);                 \
+        const U small_ = (U)(size_ < 0x38800000) & ~large_;                                        \
+        const U tiny_ = (U)((F)size_ + 0.5f) - 0x3f000000;                                         \
+        const U usual_ = (size_ - 0x38000000 + 0xfff + (size_ >> 13 & 1)) >> 13;                   \
+        const U huge_ = 0x7c00 | (nan_ & 0x200);                                                   \
+        const U found_ = (large_ & huge_) | (small_ & tiny_) | (~(large_ | small_) & usual_);      \
+        __builtin_convertvector(found_ | sign_ >> 16, S);                                          \
+    })
+#define FROM_BF16(U, F, v) ((F)(__builtin_convertvector(v, U) << 16))
+#define TO_BF16(U, S, F, v)                                                                        \
+    ({                                                                                             \
+        const U all_ = (U)(v), nan_ = (U)((all_ & 0x7fffffff) > 0x7f800000);                       \
+        const U rounded_ = (all_ + 0x7fff + (all_ >> 16 & 1)) >> 16;                               \
+        const U quiet_ = all_ >> 16 | 0x40;                                                        \
+        __builtin_convertvector((nan_ & quiet_) | (~nan_ & rounded_), S);                          \
+    })
+
+#define SAME(v) (v)
+#define AS_ARITH(v) ((ARITHS)(v))
+#define AS_VALUES(v) ((VALUES)(v))
+#define LOAD_F16(v) FROM_F16(MASKS, ARITHS, v)
+#define SAVE_F16(v) TO_F16(MASKS, VALUES, ARITHS, v)
+#define LOAD_BF16(v) FROM_BF16(MASKS, ARITHS, v)
+#define SAVE_BF16(v) TO_BF16(MASKS, VALUES, ARITHS, v)
+
+/* Vectors of 16 bytes, which every processor this runs on has. */
+#define TARGET
+#define UNIT 2
+#define TYPE float
+#define ARITH float
+#define ORDER float
+#define MASK uint32_t
+#define LOAD SAME
+#define SAVE SAME
+#define LEAST -INFINITY
+#define MOST INFINITY
+#define OVERFLOWS 0
+#define NAME reduce_f32
+#include "comm/local/reduction_body.h"
+#define TYPE int32_t
+#define ARITH uint32_t
+#define ORDER int32_t
+#define MASK uint32_t
+#define LOAD AS_ARITH
+#define SAVE AS_VALUES
+#define LEAST INT32_MIN
+#define MOST INT32_MAX
+#define OVERFLOWS 0
+#define NAME reduce_i32
+#include "comm/local/reduction_body.h"
+#define TYPE double
+#define ARITH double
+#define ORDER double
+#define MASK uint64_t
+#define LOAD SAME
+#define SAVE SAME
+#define LEAST -INFINITY
+#define MOST INFINITY
+#define OVERFLOWS 1
+#define NAME reduce_f64
+#include "comm/local/reduction_body.h"
+#undef UNIT
+#define UNIT 4
+#define TYPE uint16_t
+#define ARITH float
+#define ORDER float
+#define MASK uint32_t
+#define LOAD LOAD_F16
+#define SAVE SAVE_F16
+#define LEAST -INFINITY
+#define MOST INFINITY
+#define OVERFLOWS 0
+#define NAME reduce_f16
+#include "comm/local/reduction_body.h"
+#define TYPE uint16_t
+#define ARITH float
+#define ORDER float
+#define MASK uint32_t
+#define LOAD LOAD_BF16
+#define SAVE SAVE_BF16
+#define LEAST -INFINITY
+#define MOST INFINITY
+#define OVERFLOWS 0
+#define NAME reduce_bf16
+#include "comm/local/reduction_body.h"
+#undef UNIT
+#undef TARGET
+
+/* f32 and the short types again for the wider vectors that x86 processors may have. */
+#ifdef __x86_64__
+#define TARGET __attribute__((target("avx2")))
+#define UNIT 4
+#define TYPE float
+#define ARITH float
+#define ORDER float
+#define MASK uint32_t
+#define LOAD SAME
+#define SAVE SAME
+#define LEAST -INFINITY
+#define MOST INFINITY
+#define OVERFLOWS 0
+#define NAME reduce_f32_avx2
+#include "comm/local/reduction_body.h"
+#undef UNIT
+#define UNIT 8
+#define TYPE uint16_t
+#define ARITH float
+#define ORDER float
+#define MASK uint32_t
+#define LOAD LOAD_F16
+#define SAVE SAVE_F16
+#define LEAST -INFINITY
+#define MOST INFINITY
+#define OVERFLOWS 0
+#define NAME reduce_f16_avx2
+#include "comm/local/reduction_body.h"
+#define TYPE uint16_t
+#define ARITH float
+#define ORDER float
+#define MASK uint32_t
+#define LOAD LOAD_BF16
+#define SAVE SAVE_BF16
+#define LEAST -INFINITY
+#define MOST INFINITY
+#define OVERFLOWS 0
+#define NAME reduce_bf16_avx2
+#include "comm/local/reduction_body.h"
+#undef UNIT
+#undef TARGET
+#endif
+
+clt_reduce_fn clt_reduce_for(clt_dtype dtype)
+{
+    bool wide = false;
+#ifdef __x86_64__
+    wide = __builtin_cpu_supports("avx2");
+#else
+#define reduce_f32_avx2 reduce_f32
+#define reduce_f16_avx2 reduce_f16
+#define reduce_bf16_avx2 reduce_bf16
+#endif
+    switch (dtype) {
+    case CLT_F32:
+        return wide ? reduce_f32_avx2 : reduce_f32;
+    case CLT_F64:
+        return reduce_f64;
+    case CLT_F16:
+        return wide ? reduce_f16_avx2 : reduce_f16;
+    case CLT_BF16:
+        return wide ? reduce_bf16_avx2 : reduce_bf16;
+    case CLT_I32:
+        return reduce_i32;
+    default:
+        return NULL;
+    }
+}
+
+/* --- what the kinds that reduce share --------------------------------------------------------- */
+
+clt_status clt_comm_accepts_reduction(const clt_comm_op *op)
+{
+    const char *kind = clt_comm_kind_name(op->kind);
+    if (op->reduction < CLT_COMM_SUM || op->reduction > CLT_COMM_MAX)
+        return clt_fail(CLT_INVALID_ARGUMENT, "comm: %s: %d is not a reduction", kind,
+                        (int)op->reduction);
+    if (!clt_reduce_for(op->dtype))
+        return clt_fail(CLT_UNSUPPORTED,
+                        "comm: %s of %s has no implementation; use f32, f64, f16, bf16 or i32",
+                        kind, clt_dtype_name(op->dtype));
+    return CLT_OK;
+}
+
+clt_status clt_comm_reduction_task(const clt_comm_request *request, int k, int devices,
+                                   int64_t first, int64_t count, char *const *to,
+                                   clt_task_list *tasks)
+{
+    const clt_comm_op *op = &request->sides[0].parts[k].op;
+    const int64_t skip = first * clt_dtype_size(op->dtype);
+    const clt_task task = {.dtype = op->dtype,
+                           .reduction = op->reduction,
+                           .measure = op->flags & CLT_COMM_MEASURE,
+                           .count = count};
+    CLT_TRY(clt_tasks_add(tasks, &task));
+    for (int i = 0; i < devices; i++) {
+        const clt_comm_part *part = &request->sides[i].parts[k];
+        if (part->in.count)
+            CLT_TRY(clt_tasks_in(tasks, part->host_in + skip));
+    }
+    for (int i = 0; i < devices; i++)
+        if (to[i])
+            CLT_TRY(clt_tasks_out(tasks, to[i]));
+    return CLT_OK;
+}

@@ -1,0 +1,23 @@
+/* Reductions of host arrays in a fixed order. */
+#ifndef CLT_COMM_REDUCTION_H
+#define CLT_COMM_REDUCTION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <cltrain/comm.h>
+
+/* Arrays hold n elements. An output may be one of the inputs; outputs do not overlap each other.
+ * Without inputs a sum is 0, a minimum the largest and a maximum the least value of the type.
+ * f16 and bf16 are reduced in f32 and rounded once, to the nearest; integers wrap; a NaN wins a
+ * minimum or maximum. `divisor`: what a mean is divided by. `squares`: where the sum of squares of
+ * the result goes, NULL: not wanted; `finite` is set with it. Bits do not depend on the machine's
+ * vector width. */
+typedef void (*clt_reduce_fn)(const void *const *in, int in_count, void *const *out, int out_count,
+                              int64_t n, clt_comm_reduction reduction, int divisor, double *squares,
+                              bool *finite);
+
+/* NULL for a type without reductions. */
+clt_reduce_fn clt_reduce_for(clt_dtype dtype);
+
+#endif

@@ -1,0 +1,147 @@
+/*
+ * The reductions of one element type for one instruction set; reduction.c includes this once for
+ * each pair. Defined there: TYPE, ARITH (in which values are combined; integers are unsigned, so
+ * that they wrap), ORDER (in which they are compared), LOAD and SAVE (vectors of TYPE to vectors of
+ * ARITH and back), LEAST and MOST (of the type), OVERFLOWS (the square of a finite value may be
+ * infinite, so that whether all are finite needs a sum of its own), UNIT (doubles of a native
+ * vector), TARGET (an attribute), NAME.
+ *
+ * Vectors are the compilers' own: GCC's -O2 does not vectorise loops of unknown length, and keeps
+ * the running sums of squares in memory.
+ */
+#define PASTE2(a, b) a##_##b
+#define PASTE(a, b) PASTE2(a, b)
+#define VALUES PASTE(NAME, values)
+#define ARITHS PASTE(NAME, ariths)
+#define ORDERS PASTE(NAME, orders)
+#define MASKS PASTE(NAME, masks)
+#define WIDE PASTE(NAME, wide)
+#define COMBINE PASTE(NAME, combine)
+#define BLOCK PASTE(NAME, block)
+#define BODY PASTE(NAME, body)
+#define INLINE TARGET static inline __attribute__((always_inline))
+
+typedef TYPE VALUES __attribute__((vector_size(UNIT * sizeof(TYPE))));
+typedef ARITH ARITHS __attribute__((vector_size(UNIT * sizeof(ARITH))));
+typedef ORDER ORDERS __attribute__((vector_size(UNIT * sizeof(ARITH))));
+typedef MASK MASKS __attribute__((vector_size(UNIT * sizeof(ARITH))));
+typedef double WIDE __attribute__((vector_size(UNIT * sizeof(double))));
+
+INLINE ARITHS COMBINE(ARITHS a, ARITHS b, clt_comm_reduction reduction)
+{
+    if (reduction == CLT_COMM_SUM || reduction == CLT_COMM_MEAN)
+        return a + b;
+    /* Values that are neither less nor not less have a NaN among them, and so has their sum. */
+    const ORDERS x = (ORDERS)a, y = (ORDERS)b;
+    const MASKS less = (MASKS)(x < y), ordered = less | (MASKS)(x >= y);
+    const MASKS first = reduction == CLT_COMM_MIN ? less : ~less;
+    const MASKS picked = ((MASKS)a & first) | ((MASKS)b & ~first);
+    return (ARITHS)((picked & ordered) | ((MASKS)(a + b) & ~ordered));
+}
+
+/* LANES elements from `at` on. */
+INLINE void BLOCK(const void *const *in, int in_count, void *const *out, int out_count, int64_t at,
+                  clt_comm_reduction reduction, int divisor, WIDE *square, WIDE *odd)
+{
+    UNROLL for (int u = 0; u < LANES / UNIT; u++, at += UNIT)
+    {
+        const ORDER none = reduction == CLT_COMM_MIN   ? (ORDER)MOST
+                           : reduction == CLT_COMM_MAX ? (ORDER)LEAST
+                                                       : 0;
+        ARITHS all = (ARITHS)((ORDERS){0} + none);
+        VALUES v;
+        for (int k = 0; k < in_count; k++) {
+            memcpy(&v, (const TYPE *)in[k] + at, sizeof v);
+            all = k ? COMBINE(all, LOAD(v), reduction) : LOAD(v);
+        }
+        if (reduction == CLT_COMM_MEAN)
+            all = (ARITHS)((ORDERS)all / (ORDER)divisor);
+        v = SAVE(all);
+        for (int k = 0; k < out_count; k++)
+            memcpy((TYPE *)out[k] + at, &v, sizeof v);
+        if (square) {
+            const WIDE w = __builtin_convertvector((ORDERS)LOAD(v), WIDE);
+            square[u] += w * w;
+            if (OVERFLOWS)
+                odd[u] += w - w;
+        }
+    }
+}
+
+INLINE void BODY(const void *const *in, int in_count, void *const *out, int out_count, int64_t n,
+                 clt_comm_reduction reduction, int divisor, double *squares, bool *finite)
+{
+    WIDE square[LANES / UNIT], odd[LANES / UNIT];
+    memset(square, 0, sizeof square);
+    memset(odd, 0, sizeof odd);
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        BLOCK(in, in_count, out, out_count, i, reduction, divisor, squares ? square : NULL, odd);
+    if (i < n) {
+        /* The rest as a block of its own, with zeros behind it. */
+        TYPE rest[CLT_REDUCE_MOST][LANES], result[LANES];
+        const void *from[CLT_REDUCE_MOST];
+        void *to[1] = {result};
+        const size_t bytes = (size_t)(n - i) * sizeof(TYPE);
+        for (int k = 0; k < in_count; k++) {
+            memset(rest[k], 0, sizeof rest[k]);
+            memcpy(rest[k], (const TYPE *)in[k] + i, bytes);
+            from[k] = rest[k];
+        }
+        BLOCK(from, in_count, to, 1, 0, reduction, divisor, NULL, NULL);
+        memset(result + (n - i), 0, sizeof result - bytes);
+        from[0] = result;
+        BLOCK(from, 1, to, 0, 0, CLT_COMM_SUM, 1, squares ? square : NULL, odd);
+        for (int k = 0; k < out_count; k++)
+            memcpy((TYPE *)out[k] + i, result, bytes);
+    }
+    if (squares) {
+        double lane[LANES], odd_lane[LANES];
+        memcpy(lane, square, sizeof lane);
+        memcpy(odd_lane, odd, sizeof odd_lane);
+        *squares = lanes_sum(lane);
+        *finite = OVERFLOWS ? lanes_sum(odd_lane) == 0 : isfinite(*squares);
+    }
+}
+
+/* A sum of two devices, in place, is the usual case and has its pointers in registers. */
+TARGET static void NAME(const void *const *in, int in_count, void *const *out, int out_count,
+                        int64_t n, clt_comm_reduction reduction, int divisor, double *squares,
+                        bool *finite)
+{
+    if (in_count == 2 && out_count == 2 && in[0] == out[0] && in[1] == out[1] &&
+        reduction == CLT_COMM_SUM) {
+        void *const both[2] = {out[0], out[1]};
+        const void *const same[2] = {out[0], out[1]};
+        if (squares)
+            BODY(same, 2, both, 2, n, CLT_COMM_SUM, 1, squares, finite);
+        else
+            BODY(same, 2, both, 2, n, CLT_COMM_SUM, 1, NULL, NULL);
+    } else if (reduction == CLT_COMM_SUM) {
+        BODY(in, in_count, out, out_count, n, CLT_COMM_SUM, 1, squares, finite);
+    } else {
+        BODY(in, in_count, out, out_count, n, reduction, divisor, squares, finite);
+    }
+}
+
+#undef INLINE
+#undef BODY
+#undef BLOCK
+#undef COMBINE
+#undef WIDE
+#undef MASKS
+#undef ORDERS
+#undef ARITHS
+#undef VALUES
+#undef PASTE
+#undef PASTE2
+#undef NAME
+#undef TYPE
+#undef ARITH
+#undef ORDER
+#undef MASK
+#undef LOAD
+#undef SAVE
+#undef LEAST
+#undef MOST
+#undef OVERFLOWS

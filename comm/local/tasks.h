@@ -1,0 +1,59 @@
+/* The host's part of a request as a list of reductions and copies of arrays, cut into pieces that
+ * several threads do in any order. */
+#ifndef CLT_COMM_TASKS_H
+#define CLT_COMM_TASKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <cltrain/comm.h>
+
+/* out = reduction of all in, or each out = in. */
+typedef struct clt_task {
+    bool copy; /* bytes of one input; else a reduction */
+    clt_dtype dtype;
+    clt_comm_reduction reduction;
+    bool measure;
+    int64_t count;                  /* elements; bytes if it copies */
+    int first, in_count, out_count; /* in the list's pointers: inputs, then outputs */
+    int64_t first_piece, piece;     /* elements of a piece */
+} clt_task;
+
+/* One partial result of CLT_COMM_MEASURE. */
+typedef struct clt_task_partial {
+    double sum_squares;
+    bool finite;
+} clt_task_partial;
+
+/* Zero-initialised; memory is kept from request to request. */
+typedef struct clt_task_list {
+    clt_task *tasks;
+    int count, room;
+    void **pointers;
+    int pointer_count, pointer_room;
+    int64_t pieces;
+    clt_task_partial *partials; /* by piece */
+    int64_t partial_room;
+} clt_task_list;
+
+void clt_tasks_clear(clt_task_list *list);
+void clt_tasks_free(clt_task_list *list);
+
+/* Adds a task without pointers. */
+clt_status clt_tasks_add(clt_task_list *list, const clt_task *task);
+
+/* Adds to the task added last: inputs before outputs. */
+clt_status clt_tasks_in(clt_task_list *list, const void *from);
+clt_status clt_tasks_out(clt_task_list *list, void *to);
+
+/* Fixes the pieces: their layout depends on the tasks' sizes alone, and so does the order in which
+ * partial sums of squares are added. */
+clt_status clt_tasks_cut(clt_task_list *list);
+
+/* Does one piece. Any thread. */
+void clt_tasks_do(clt_task_list *list, int64_t piece);
+
+/* Adds the partial results of all pieces. */
+void clt_tasks_measured(const clt_task_list *list, double *sum_squares, bool *finite);
+
+#endif
