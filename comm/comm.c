@@ -40,6 +40,8 @@ void clt_comm_abort_locked(clt_comm *comm, clt_status status, const char *messag
                  message && *message ? message : "comm: aborted without a message");
         atomic_store(&comm->aborted, true);
     }
+    if (comm->node)
+        clt_node_abort(comm->node, comm->abort_message);
     pthread_cond_broadcast(&comm->work);
     pthread_cond_broadcast(&comm->done);
 }
@@ -192,8 +194,53 @@ static clt_status build(clt_comm *comm, const clt_comm_device *devices)
     return CLT_OK;
 }
 
+static clt_status join_ranks(clt_comm *comm, const clt_comm_ranks *ranks)
+{
+    if (ranks->struct_size != (int64_t)sizeof *ranks)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: struct_size of clt_comm_ranks is %lld; call clt_comm_ranks_init",
+                        (long long)ranks->struct_size);
+    if (ranks->rank < 0 || ranks->rank >= ranks->ranks || !ranks->devices ||
+        ranks->devices[ranks->rank] != comm->count)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: rank %d of %d with %d devices is not what was announced",
+                        ranks->rank, ranks->ranks, comm->count);
+    comm->rank = ranks->rank;
+    comm->ranks = ranks->ranks;
+    comm->total = 0;
+    for (int r = 0; r < ranks->ranks; r++) {
+        comm->first = r == ranks->rank ? comm->total : comm->first;
+        comm->total += ranks->devices[r];
+    }
+    if (comm->ranks == 1)
+        return CLT_OK;
+    if (!ranks->shared || ranks->shared_bytes < clt_comm_shared_bytes(comm->ranks))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: %d ranks need %lld bytes of shared memory, not %lld", comm->ranks,
+                        (long long)clt_comm_shared_bytes(comm->ranks),
+                        (long long)ranks->shared_bytes);
+    return clt_node_open(ranks->shared, comm->rank, comm->ranks, &comm->node);
+}
+
+int64_t clt_comm_shared_bytes(int ranks)
+{
+    return ranks > 1 ? (int64_t)clt_node_bytes(ranks) : 0;
+}
+
+void clt_comm_ranks_init(clt_comm_ranks *ranks)
+{
+    *ranks = (clt_comm_ranks){.struct_size = sizeof *ranks, .ranks = 1};
+}
+
 clt_status clt_comm_create(const clt_comm_device *devices, int count,
                            const clt_comm_options *options, clt_comm **out)
+{
+    return clt_comm_create_between(devices, count, options, NULL, out);
+}
+
+clt_status clt_comm_create_between(const clt_comm_device *devices, int count,
+                                   const clt_comm_options *options, const clt_comm_ranks *ranks,
+                                   clt_comm **out)
 {
     if (count < 1 || !devices)
         return clt_fail(CLT_INVALID_ARGUMENT, "comm: a communicator needs at least one device");
@@ -207,7 +254,8 @@ clt_status clt_comm_create(const clt_comm_device *devices, int count,
     if (!comm)
         return CLT_OUT_OF_MEMORY;
     comm->options = checked;
-    comm->count = count;
+    comm->count = comm->total = count;
+    comm->ranks = 1;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -215,10 +263,16 @@ clt_status clt_comm_create(const clt_comm_device *devices, int count,
     pthread_cond_init(&comm->work, NULL);
     pthread_cond_init(&comm->done, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    clt_status status = build(comm, devices);
+    clt_status status = ranks ? join_ranks(comm, ranks) : CLT_OK;
+    if (status == CLT_OK)
+        status = build(comm, devices);
     if (status != CLT_OK) {
         clt_comm_destroy(comm);
         return status;
+    }
+    if (ranks) {
+        comm->release = ranks->release;
+        comm->release_user = ranks->user;
     }
     *out = comm;
     return CLT_OK;
@@ -272,8 +326,11 @@ void clt_comm_destroy(clt_comm *comm)
             clFinish(comm->members[i].queue);
     }
     clt_team_destroy(comm->team);
+    clt_node_close(comm->node);
     for (int i = 0; comm->members && i < comm->count; i++)
         close_member(&comm->members[i]);
+    if (comm->release)
+        comm->release(comm->release_user);
     pthread_cond_destroy(&comm->work);
     pthread_cond_destroy(&comm->done);
     pthread_mutex_destroy(&comm->lock);
@@ -288,7 +345,7 @@ void clt_comm_destroy(clt_comm *comm)
 
 int clt_comm_size(const clt_comm *comm)
 {
-    return comm->count;
+    return comm->total;
 }
 
 int clt_comm_device_count(const clt_comm *comm)
@@ -298,7 +355,7 @@ int clt_comm_device_count(const clt_comm *comm)
 
 int clt_comm_participant(const clt_comm *comm, int device)
 {
-    return device >= 0 && device < comm->count ? device : -1;
+    return device >= 0 && device < comm->count ? comm->first + device : -1;
 }
 
 clt_status clt_comm_reserve(clt_comm *comm, int device, int64_t bytes, int requests)
@@ -359,5 +416,12 @@ clt_status clt_comm_finalize(clt_comm *comm)
     if (status == CLT_OK)
         comm->finalized = true;
     pthread_mutex_unlock(&comm->lock);
+    if (status == CLT_OK && comm->node) {
+        const clt_node_job job = {.label = "finalize",
+                                  .sequence = comm->members[0].next,
+                                  .timeout_ms = comm->options.timeout_ms,
+                                  .aborted = &comm->aborted};
+        status = clt_node_barrier(comm->node, &job);
+    }
     return status;
 }

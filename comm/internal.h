@@ -17,6 +17,7 @@
 
 #include "comm/local/tasks.h"
 #include "comm/local/team.h"
+#include "comm/ranks/node.h"
 
 /* Most devices of a process, so that pointers to their data fit on the stack. */
 enum { CLT_COMM_MAX_DEVICES = 64 };
@@ -107,7 +108,13 @@ extern const clt_comm_algorithm clt_comm_local_barrier;
 struct clt_comm {
     clt_comm_options options;
     clt_comm_member *members;
-    int count;
+    int count; /* devices of this process */
+    int total; /* participants in all processes */
+    int first; /* number of this process' first participant */
+    int rank, ranks;
+    clt_node *node; /* NULL: one process */
+    void (*release)(void *user);
+    void *release_user;
     clt_comm_request *ring;
     int ring_size;
     clt_comm_side *sides; /* ring_size x count */
@@ -126,6 +133,13 @@ struct clt_comm {
     clt_team *team;
     clt_task_list tasks; /* of the request that the reducer works on */
 };
+
+/* The device of this process that is a participant, or -1. */
+static inline int clt_comm_device_of(const clt_comm *comm, int participant)
+{
+    const int device = participant - comm->first;
+    return device >= 0 && device < comm->count ? device : -1;
+}
 
 /* --- comm.c --- */
 
@@ -168,9 +182,9 @@ clt_status clt_comm_list_tasks(const clt_comm *comm, const clt_comm_request *req
 /* OK, or UNSUPPORTED with the reason. */
 clt_status clt_comm_accepts_reduction(const clt_comm_op *op);
 
-/* A task that reduces elements [first, first + count) of what the host reads from each device, and
- * writes the result where `to` (by device; NULL: nowhere) says. */
-clt_status clt_comm_reduction_task(const clt_comm_request *request, int k, int devices,
+/* A task that reduces elements [first, first + count) of what the host reads from each device of
+ * this process, and writes the result where `to` (by device; NULL: nowhere) says. */
+clt_status clt_comm_reduction_task(const clt_comm *comm, const clt_comm_request *request, int k,
                                    int64_t first, int64_t count, char *const *to,
                                    clt_task_list *tasks);
 

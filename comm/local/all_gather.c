@@ -1,4 +1,4 @@
-/* All-gather between the devices of one process: device i's elements become block i for all. */
+/* All-gather between the participants: participant i's elements become block i for all. */
 #include "base/error.h"
 #include "comm/internal.h"
 
@@ -12,8 +12,9 @@ static clt_status accepts(const clt_comm *comm, int device, const clt_comm_op *o
 static void ranges(const clt_comm *comm, int device, const clt_comm_op *op, clt_comm_range *in,
                    clt_comm_range *out)
 {
-    *in = (clt_comm_range){op->out ? op->offset : op->offset + device * op->count, op->count};
-    *out = (clt_comm_range){op->out ? op->out_offset : op->offset, op->count * comm->count};
+    *in = (clt_comm_range){op->out ? op->offset : op->offset + (comm->first + device) * op->count,
+                           op->count};
+    *out = (clt_comm_range){op->out ? op->out_offset : op->offset, op->count * comm->total};
 }
 
 static clt_status tasks(const clt_comm *comm, const clt_comm_request *request, int k,
@@ -21,10 +22,12 @@ static clt_status tasks(const clt_comm *comm, const clt_comm_request *request, i
 {
     const clt_comm_op *op = &request->sides[0].parts[k].op;
     const int64_t bytes = op->count * clt_dtype_size(op->dtype);
-    for (int i = 0; i < comm->count; i++) {
+    for (int i = 0; i < comm->total; i++) {
         const clt_task task = {.copy = true, .count = bytes};
+        const int device = clt_comm_device_of(comm, i);
         CLT_TRY(clt_tasks_add(list, &task));
-        CLT_TRY(clt_tasks_in(list, request->sides[i].parts[k].host_in));
+        if (device >= 0)
+            CLT_TRY(clt_tasks_in(list, request->sides[device].parts[k].host_in));
         for (int to = 0; to < comm->count; to++)
             CLT_TRY(clt_tasks_out(list, request->sides[to].parts[k].host_out + i * bytes));
     }

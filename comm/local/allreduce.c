@@ -1,5 +1,5 @@
-/* All-reduce between the devices of one process: the host reduces all contributions in the order of
- * the devices and writes the result for each. */
+/* All-reduce: the host reduces all contributions in the order of the participants and writes the
+ * result for each. */
 #include "base/error.h"
 #include "comm/internal.h"
 
@@ -26,8 +26,8 @@ static clt_status tasks(const clt_comm *comm, const clt_comm_request *request, i
     char *to[CLT_COMM_MAX_DEVICES];
     for (int i = 0; i < comm->count; i++)
         to[i] = request->sides[i].parts[k].host_out;
-    return clt_comm_reduction_task(request, k, comm->count, 0, request->sides[0].parts[k].op.count,
-                                   to, list);
+    return clt_comm_reduction_task(comm, request, k, 0, request->sides[0].parts[k].op.count, to,
+                                   list);
 }
 
 const clt_comm_algorithm clt_comm_local_all_reduce = {accepts, ranges, tasks};

@@ -1,4 +1,4 @@
-/* Barrier between the devices of one process: no data; all have joined when it is done. */
+/* Barrier: no data; all have joined when it is done. */
 #include "base/error.h"
 #include "comm/internal.h"
 

@@ -8,6 +8,9 @@
 
 static clt_status accepts(const clt_comm *comm, int device, const clt_comm_op *op)
 {
+    if (comm->ranks > 1)
+        return clt_fail(CLT_UNSUPPORTED, "comm: %s has no implementation between processes yet",
+                        clt_comm_kind_name(op->kind));
     if (op->peer < 0 || op->peer >= comm->count || op->peer == device)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "comm: device %d cannot %s participant %d: give another of the %d", device,

@@ -1,24 +1,23 @@
-/* Reduce between the devices of one process: as all-reduce, with the result for the root alone. */
+/* Reduce: as all-reduce, with the result for the root alone. */
 #include "base/error.h"
 #include "comm/internal.h"
 
 static clt_status accepts(const clt_comm *comm, int device, const clt_comm_op *op)
 {
     (void)device;
-    if (op->root < 0 || op->root >= comm->count)
+    if (op->root < 0 || op->root >= comm->total)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "comm: reduce's root %d is not one of %d participants", op->root,
-                        comm->count);
+                        comm->total);
     return clt_comm_accepts_reduction(op);
 }
 
 static void ranges(const clt_comm *comm, int device, const clt_comm_op *op, clt_comm_range *in,
                    clt_comm_range *out)
 {
-    (void)comm;
     if (!(op->flags & CLT_COMM_EMPTY))
         *in = (clt_comm_range){op->offset, op->count};
-    if (device == op->root)
+    if (comm->first + device == op->root)
         *out = (clt_comm_range){op->out ? op->out_offset : op->offset, op->count};
 }
 
@@ -27,8 +26,10 @@ static clt_status tasks(const clt_comm *comm, const clt_comm_request *request, i
 {
     const clt_comm_op *op = &request->sides[0].parts[k].op;
     char *to[CLT_COMM_MAX_DEVICES] = {NULL};
-    to[op->root] = request->sides[op->root].parts[k].host_out;
-    return clt_comm_reduction_task(request, k, comm->count, 0, op->count, to, list);
+    const int root = clt_comm_device_of(comm, op->root);
+    if (root >= 0)
+        to[root] = request->sides[root].parts[k].host_out;
+    return clt_comm_reduction_task(comm, request, k, 0, op->count, to, list);
 }
 
 const clt_comm_algorithm clt_comm_local_reduce = {accepts, ranges, tasks};

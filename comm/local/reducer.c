@@ -1,6 +1,7 @@
 /* The communicator's one thread: it takes the requests in the order of their numbers, waits for
  * their transfers and does the host's part. */
 #include "base/error.h"
+#include "base/hash.h"
 #include "comm/internal.h"
 
 static void do_piece(void *arg, int64_t piece)
@@ -28,12 +29,47 @@ static clt_status wait_for_devices(clt_comm *comm, clt_comm_request *request)
     return CLT_OK;
 }
 
-static void work(clt_comm *comm, clt_comm_request *request)
+static uint64_t add_number(uint64_t hash, int64_t number)
 {
-    clt_team_run(comm->team, do_piece, comm, comm->tasks.pieces);
-    clt_tasks_measured(&comm->tasks, &request->sum_squares, &request->finite);
+    return clt_hash(&number, sizeof number, hash);
+}
+
+/* Of everything in which the ranks must agree. */
+static uint64_t signature_of(const clt_comm_request *r)
+{
+    uint64_t hash = add_number(0, r->sequence);
+    for (int k = 0; k < r->sides[0].part_count; k++) {
+        const clt_comm_op *op = &r->sides[0].parts[k].op;
+        hash = add_number(hash, op->kind);
+        hash = add_number(hash, op->dtype);
+        hash = add_number(hash, op->reduction);
+        hash = add_number(hash, op->root);
+        hash = add_number(hash, op->count);
+        hash = add_number(hash, op->flags & CLT_COMM_MEASURE);
+    }
+    return hash;
+}
+
+static clt_status work(clt_comm *comm, clt_comm_request *r)
+{
+    const clt_comm_op *first = &r->sides[0].parts[0].op;
     for (int i = 0; i < comm->count; i++)
-        request->contributors += !(request->sides[i].parts[0].op.flags & CLT_COMM_EMPTY);
+        r->contributors += !(r->sides[i].parts[0].op.flags & CLT_COMM_EMPTY);
+    if (comm->node) {
+        const int ms = first->timeout_ms ? first->timeout_ms : comm->options.timeout_ms;
+        const clt_node_job job = {.signature = signature_of(r),
+                                  .sequence = r->sequence,
+                                  .label = first->label ? first->label : "unnamed",
+                                  .timeout_ms = ms > 0 ? ms : 0,
+                                  .contributors = r->contributors,
+                                  .aborted = &comm->aborted,
+                                  .team = comm->team};
+        return clt_node_run(comm->node, &job, &comm->tasks, &r->sum_squares, &r->finite,
+                            &r->contributors);
+    }
+    clt_team_run(comm->team, do_piece, comm, comm->tasks.pieces);
+    clt_tasks_measured(&comm->tasks, &r->sum_squares, &r->finite);
+    return CLT_OK;
 }
 
 void *clt_comm_reducer(void *arg)
@@ -60,10 +96,14 @@ void *clt_comm_reducer(void *arg)
         request->busy = true;
         pthread_mutex_unlock(&comm->lock);
 
-        work(comm, request);
+        status = work(comm, request);
 
         pthread_mutex_lock(&comm->lock);
         request->busy = false;
+        if (status != CLT_OK) {
+            clt_comm_abort_locked(comm, status, clt_error_message());
+            break;
+        }
         request->done = true;
         next++;
         pthread_cond_broadcast(&comm->done);

@@ -63,142 +63,34 @@ static double lanes_sum(const double *lane)
 
 #define SAME(v) (v)
 #define AS_ARITH(v) ((ARITHS)(v))
-#define AS_VALUES(v) ((VALUES)(v))
+#define AS_RESULT(v) ((RESULTS)(v))
 #define LOAD_F16(v) FROM_F16(MASKS, ARITHS, v)
-#define SAVE_F16(v) TO_F16(MASKS, VALUES, ARITHS, v)
+#define SAVE_F16(v) TO_F16(MASKS, RESULTS, ARITHS, v)
 #define LOAD_BF16(v) FROM_BF16(MASKS, ARITHS, v)
-#define SAVE_BF16(v) TO_BF16(MASKS, VALUES, ARITHS, v)
+#define SAVE_BF16(v) TO_BF16(MASKS, RESULTS, ARITHS, v)
 
 /* Vectors of 16 bytes, which every processor this runs on has. */
 #define TARGET
-#define UNIT 2
-#define TYPE float
-#define ARITH float
-#define ORDER float
-#define MASK uint32_t
-#define LOAD SAME
-#define SAVE SAME
-#define LEAST -INFINITY
-#define MOST INFINITY
-#define OVERFLOWS 0
-#define NAME reduce_f32
-#include "comm/local/reduction_body.h"
-#define TYPE int32_t
-#define ARITH uint32_t
-#define ORDER int32_t
-#define MASK uint32_t
-#define LOAD AS_ARITH
-#define SAVE AS_VALUES
-#define LEAST INT32_MIN
-#define MOST INT32_MAX
-#define OVERFLOWS 0
-#define NAME reduce_i32
-#include "comm/local/reduction_body.h"
-#define TYPE double
-#define ARITH double
-#define ORDER double
-#define MASK uint64_t
-#define LOAD SAME
-#define SAVE SAME
-#define LEAST -INFINITY
-#define MOST INFINITY
-#define OVERFLOWS 1
-#define NAME reduce_f64
-#include "comm/local/reduction_body.h"
-#undef UNIT
-#define UNIT 4
-#define TYPE uint16_t
-#define ARITH float
-#define ORDER float
-#define MASK uint32_t
-#define LOAD LOAD_F16
-#define SAVE SAVE_F16
-#define LEAST -INFINITY
-#define MOST INFINITY
-#define OVERFLOWS 0
-#define NAME reduce_f16
-#include "comm/local/reduction_body.h"
-#define TYPE uint16_t
-#define ARITH float
-#define ORDER float
-#define MASK uint32_t
-#define LOAD LOAD_BF16
-#define SAVE SAVE_BF16
-#define LEAST -INFINITY
-#define MOST INFINITY
-#define OVERFLOWS 0
-#define NAME reduce_bf16
-#include "comm/local/reduction_body.h"
-#undef UNIT
-#undef TARGET
+#define WIDE_UNIT 2
+#define SHORT_UNIT 4
+#define SUFFIX _16
+#include "comm/local/reduction_types.h"
 
-/* f32 and the short types again for the wider vectors that x86 processors may have. */
 #ifdef __x86_64__
 #define TARGET __attribute__((target("avx2")))
-#define UNIT 4
-#define TYPE float
-#define ARITH float
-#define ORDER float
-#define MASK uint32_t
-#define LOAD SAME
-#define SAVE SAME
-#define LEAST -INFINITY
-#define MOST INFINITY
-#define OVERFLOWS 0
-#define NAME reduce_f32_avx2
-#include "comm/local/reduction_body.h"
-#undef UNIT
-#define UNIT 8
-#define TYPE uint16_t
-#define ARITH float
-#define ORDER float
-#define MASK uint32_t
-#define LOAD LOAD_F16
-#define SAVE SAVE_F16
-#define LEAST -INFINITY
-#define MOST INFINITY
-#define OVERFLOWS 0
-#define NAME reduce_f16_avx2
-#include "comm/local/reduction_body.h"
-#define TYPE uint16_t
-#define ARITH float
-#define ORDER float
-#define MASK uint32_t
-#define LOAD LOAD_BF16
-#define SAVE SAVE_BF16
-#define LEAST -INFINITY
-#define MOST INFINITY
-#define OVERFLOWS 0
-#define NAME reduce_bf16_avx2
-#include "comm/local/reduction_body.h"
-#undef UNIT
-#undef TARGET
+#define WIDE_UNIT 4
+#define SHORT_UNIT 8
+#define SUFFIX _32
+#include "comm/local/reduction_types.h"
 #endif
 
-clt_reduce_fn clt_reduce_for(clt_dtype dtype)
+clt_reduce_fn clt_reduce_for(clt_dtype from, clt_dtype to)
 {
-    bool wide = false;
 #ifdef __x86_64__
-    wide = __builtin_cpu_supports("avx2");
-#else
-#define reduce_f32_avx2 reduce_f32
-#define reduce_f16_avx2 reduce_f16
-#define reduce_bf16_avx2 reduce_bf16
+    if (__builtin_cpu_supports("avx2"))
+        return reduce_for_32(from, to);
 #endif
-    switch (dtype) {
-    case CLT_F32:
-        return wide ? reduce_f32_avx2 : reduce_f32;
-    case CLT_F64:
-        return reduce_f64;
-    case CLT_F16:
-        return wide ? reduce_f16_avx2 : reduce_f16;
-    case CLT_BF16:
-        return wide ? reduce_bf16_avx2 : reduce_bf16;
-    case CLT_I32:
-        return reduce_i32;
-    default:
-        return NULL;
-    }
+    return reduce_for_16(from, to);
 }
 
 /* --- what the kinds that reduce share --------------------------------------------------------- */
@@ -209,30 +101,31 @@ clt_status clt_comm_accepts_reduction(const clt_comm_op *op)
     if (op->reduction < CLT_COMM_SUM || op->reduction > CLT_COMM_MAX)
         return clt_fail(CLT_INVALID_ARGUMENT, "comm: %s: %d is not a reduction", kind,
                         (int)op->reduction);
-    if (!clt_reduce_for(op->dtype))
+    if (!clt_reduce_for(op->dtype, op->dtype))
         return clt_fail(CLT_UNSUPPORTED,
                         "comm: %s of %s has no implementation; use f32, f64, f16, bf16 or i32",
                         kind, clt_dtype_name(op->dtype));
     return CLT_OK;
 }
 
-clt_status clt_comm_reduction_task(const clt_comm_request *request, int k, int devices,
+clt_status clt_comm_reduction_task(const clt_comm *comm, const clt_comm_request *request, int k,
                                    int64_t first, int64_t count, char *const *to,
                                    clt_task_list *tasks)
 {
     const clt_comm_op *op = &request->sides[0].parts[k].op;
     const int64_t skip = first * clt_dtype_size(op->dtype);
-    const clt_task task = {.dtype = op->dtype,
+    const clt_task task = {.from = op->dtype,
+                           .to = op->dtype,
                            .reduction = op->reduction,
                            .measure = op->flags & CLT_COMM_MEASURE,
                            .count = count};
     CLT_TRY(clt_tasks_add(tasks, &task));
-    for (int i = 0; i < devices; i++) {
+    for (int i = 0; i < comm->count; i++) {
         const clt_comm_part *part = &request->sides[i].parts[k];
         if (part->in.count)
             CLT_TRY(clt_tasks_in(tasks, part->host_in + skip));
     }
-    for (int i = 0; i < devices; i++)
+    for (int i = 0; i < comm->count; i++)
         if (to[i])
             CLT_TRY(clt_tasks_out(tasks, to[i]));
     return CLT_OK;

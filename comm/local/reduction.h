@@ -7,17 +7,18 @@
 
 #include <cltrain/comm.h>
 
-/* Arrays hold n elements. An output may be one of the inputs; outputs do not overlap each other.
- * Without inputs a sum is 0, a minimum the largest and a maximum the least value of the type.
- * f16 and bf16 are reduced in f32 and rounded once, to the nearest; integers wrap; a NaN wins a
- * minimum or maximum. `divisor`: what a mean is divided by. `squares`: where the sum of squares of
- * the result goes, NULL: not wanted; `finite` is set with it. Bits do not depend on the machine's
- * vector width. */
+/* Arrays hold n elements. Where types agree, an output may be one of the inputs; outputs do not
+ * overlap each other. Without inputs a sum is 0, a minimum the largest and a maximum the least
+ * value of the type. f16 and bf16 are reduced in f32 and rounded once, to the nearest; integers
+ * wrap; a NaN wins a minimum or maximum. `divisor`: what a mean is divided by. `squares`: where the
+ * sum of squares of the result goes, NULL: not wanted; `finite` is set with it. Bits do not depend
+ * on the machine's vector width. */
 typedef void (*clt_reduce_fn)(const void *const *in, int in_count, void *const *out, int out_count,
                               int64_t n, clt_comm_reduction reduction, int divisor, double *squares,
                               bool *finite);
 
-/* NULL for a type without reductions. */
-clt_reduce_fn clt_reduce_for(clt_dtype dtype);
+/* Of arrays of `from` to arrays of `to`, which is the same, or f32 for or from a shorter type. NULL
+ * for types without reductions. */
+clt_reduce_fn clt_reduce_for(clt_dtype from, clt_dtype to);
 
 #endif

@@ -1,10 +1,11 @@
 /*
  * The reductions of one element type for one instruction set; reduction.c includes this once for
- * each pair. Defined there: TYPE, ARITH (in which values are combined; integers are unsigned, so
- * that they wrap), ORDER (in which they are compared), LOAD and SAVE (vectors of TYPE to vectors of
- * ARITH and back), LEAST and MOST (of the type), OVERFLOWS (the square of a finite value may be
- * infinite, so that whether all are finite needs a sum of its own), UNIT (doubles of a native
- * vector), TARGET (an attribute), NAME.
+ * each pair. Defined there: TYPE, RESULT (the type that is written), ARITH (in which values are
+ * combined; integers are unsigned, so that they wrap), ORDER (in which they are compared), LOAD
+ * (vectors of TYPE to vectors of ARITH), SAVE and RELOAD (to vectors of RESULT and back), LEAST and
+ * MOST (of the type), OVERFLOWS (the square of a finite value may be infinite, so that whether all
+ * are finite needs a sum of its own), UNIT (doubles of a native vector), TARGET (an attribute),
+ * NAME.
  *
  * Vectors are the compilers' own: GCC's -O2 does not vectorise loops of unknown length, and keeps
  * the running sums of squares in memory.
@@ -12,6 +13,7 @@
 #define PASTE2(a, b) a##_##b
 #define PASTE(a, b) PASTE2(a, b)
 #define VALUES PASTE(NAME, values)
+#define RESULTS PASTE(NAME, results)
 #define ARITHS PASTE(NAME, ariths)
 #define ORDERS PASTE(NAME, orders)
 #define MASKS PASTE(NAME, masks)
@@ -19,9 +21,11 @@
 #define COMBINE PASTE(NAME, combine)
 #define BLOCK PASTE(NAME, block)
 #define BODY PASTE(NAME, body)
+#define MEASURE PASTE(NAME, measure)
 #define INLINE TARGET static inline __attribute__((always_inline))
 
 typedef TYPE VALUES __attribute__((vector_size(UNIT * sizeof(TYPE))));
+typedef RESULT RESULTS __attribute__((vector_size(UNIT * sizeof(RESULT))));
 typedef ARITH ARITHS __attribute__((vector_size(UNIT * sizeof(ARITH))));
 typedef ORDER ORDERS __attribute__((vector_size(UNIT * sizeof(ARITH))));
 typedef MASK MASKS __attribute__((vector_size(UNIT * sizeof(ARITH))));
@@ -56,15 +60,28 @@ INLINE void BLOCK(const void *const *in, int in_count, void *const *out, int out
         }
         if (reduction == CLT_COMM_MEAN)
             all = (ARITHS)((ORDERS)all / (ORDER)divisor);
-        v = SAVE(all);
+        const RESULTS result = SAVE(all);
         for (int k = 0; k < out_count; k++)
-            memcpy((TYPE *)out[k] + at, &v, sizeof v);
+            memcpy((RESULT *)out[k] + at, &result, sizeof result);
         if (square) {
-            const WIDE w = __builtin_convertvector((ORDERS)LOAD(v), WIDE);
+            const WIDE w = __builtin_convertvector((ORDERS)RELOAD(result), WIDE);
             square[u] += w * w;
             if (OVERFLOWS)
                 odd[u] += w - w;
         }
+    }
+}
+
+/* Adds the squares of LANES results. */
+INLINE void MEASURE(const RESULT *result, WIDE *square, WIDE *odd)
+{
+    for (int u = 0; u < LANES / UNIT; u++) {
+        RESULTS v;
+        memcpy(&v, result + u * UNIT, sizeof v);
+        const WIDE w = __builtin_convertvector((ORDERS)RELOAD(v), WIDE);
+        square[u] += w * w;
+        if (OVERFLOWS)
+            odd[u] += w - w;
     }
 }
 
@@ -79,21 +96,22 @@ INLINE void BODY(const void *const *in, int in_count, void *const *out, int out_
         BLOCK(in, in_count, out, out_count, i, reduction, divisor, squares ? square : NULL, odd);
     if (i < n) {
         /* The rest as a block of its own, with zeros behind it. */
-        TYPE rest[CLT_REDUCE_MOST][LANES], result[LANES];
+        TYPE rest[CLT_REDUCE_MOST][LANES];
+        RESULT result[LANES];
         const void *from[CLT_REDUCE_MOST];
         void *to[1] = {result};
-        const size_t bytes = (size_t)(n - i) * sizeof(TYPE);
+        const size_t left = (size_t)(n - i);
         for (int k = 0; k < in_count; k++) {
             memset(rest[k], 0, sizeof rest[k]);
-            memcpy(rest[k], (const TYPE *)in[k] + i, bytes);
+            memcpy(rest[k], (const TYPE *)in[k] + i, left * sizeof(TYPE));
             from[k] = rest[k];
         }
         BLOCK(from, in_count, to, 1, 0, reduction, divisor, NULL, NULL);
-        memset(result + (n - i), 0, sizeof result - bytes);
-        from[0] = result;
-        BLOCK(from, 1, to, 0, 0, CLT_COMM_SUM, 1, squares ? square : NULL, odd);
+        memset(result + left, 0, sizeof result - left * sizeof(RESULT));
         for (int k = 0; k < out_count; k++)
-            memcpy((TYPE *)out[k] + i, result, bytes);
+            memcpy((RESULT *)out[k] + i, result, left * sizeof(RESULT));
+        if (squares)
+            MEASURE(result, square, odd);
     }
     if (squares) {
         double lane[LANES], odd_lane[LANES];
@@ -126,6 +144,7 @@ TARGET static void NAME(const void *const *in, int in_count, void *const *out, i
 
 #undef INLINE
 #undef BODY
+#undef MEASURE
 #undef BLOCK
 #undef COMBINE
 #undef WIDE
@@ -133,15 +152,18 @@ TARGET static void NAME(const void *const *in, int in_count, void *const *out, i
 #undef ORDERS
 #undef ARITHS
 #undef VALUES
+#undef RESULTS
 #undef PASTE
 #undef PASTE2
 #undef NAME
 #undef TYPE
+#undef RESULT
 #undef ARITH
 #undef ORDER
 #undef MASK
 #undef LOAD
 #undef SAVE
+#undef RELOAD
 #undef LEAST
 #undef MOST
 #undef OVERFLOWS

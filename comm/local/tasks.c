@@ -89,7 +89,7 @@ static const clt_task *task_of(const clt_task_list *list, int64_t piece)
 
 static void copy(const clt_task *t, char *const *pointers, int64_t from, int64_t n)
 {
-    for (int k = 0; k < t->out_count; k++)
+    for (int k = 0; k < t->out_count && t->in_count; k++)
         if (pointers[1 + k] != pointers[0])
             memcpy(pointers[1 + k] + from, pointers[0] + from, (size_t)n);
 }
@@ -106,16 +106,17 @@ void clt_tasks_do(clt_task_list *list, int64_t piece)
         copy(t, pointers, from, n);
         return;
     }
-    const int64_t skip = from * clt_dtype_size(t->dtype);
     const void *in[CLT_COMM_MAX_DEVICES];
     void *out[CLT_COMM_MAX_DEVICES];
     for (int k = 0; k < t->in_count; k++)
-        in[k] = pointers[k] + skip;
+        in[k] = pointers[k] + from * clt_dtype_size(t->from);
     for (int k = 0; k < t->out_count; k++)
-        out[k] = pointers[t->in_count + k] + skip;
-    clt_reduce_for(t->dtype)(in, t->in_count, out, t->out_count, n, t->reduction,
-                             t->in_count ? t->in_count : 1,
-                             t->measure ? &partial->sum_squares : NULL, &partial->finite);
+        out[k] = pointers[t->in_count + k] + from * clt_dtype_size(t->to);
+    clt_reduce_for(t->from, t->to)(in, t->in_count, out, t->out_count, n, t->reduction,
+                                   t->divisor    ? t->divisor
+                                   : t->in_count ? t->in_count
+                                                 : 1,
+                                   t->measure ? &partial->sum_squares : NULL, &partial->finite);
 }
 
 void clt_tasks_measured(const clt_task_list *list, double *sum_squares, bool *finite)

@@ -10,9 +10,10 @@
 
 /* out = reduction of all in, or each out = in. */
 typedef struct clt_task {
-    bool copy; /* bytes of one input; else a reduction */
-    clt_dtype dtype;
+    bool copy;          /* bytes of one input; else a reduction */
+    clt_dtype from, to; /* of inputs and outputs, as clt_reduce_for */
     clt_comm_reduction reduction;
+    int divisor; /* of a mean; 0: the number of inputs */
     bool measure;
     int64_t count;                  /* elements; bytes if it copies */
     int first, in_count, out_count; /* in the list's pointers: inputs, then outputs */

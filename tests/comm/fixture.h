@@ -90,17 +90,21 @@ static inline void fixture_close(fixture *f)
     }
 }
 
+static inline void fixture_device(const fixture *f, int i, clt_comm_device *device)
+{
+    clt_comm_device_init(device);
+    device->context = f->contexts[i];
+    device->device = f->devices[i];
+    device->compute = f->queues[i];
+    device->transfer = f->transfers[i];
+}
+
 static inline clt_status fixture_comm(const fixture *f, const clt_comm_options *options,
                                       clt_comm **comm)
 {
     clt_comm_device devices[FIXTURE_MAX];
-    for (int i = 0; i < f->count; i++) {
-        clt_comm_device_init(&devices[i]);
-        devices[i].context = f->contexts[i];
-        devices[i].device = f->devices[i];
-        devices[i].compute = f->queues[i];
-        devices[i].transfer = f->transfers[i];
-    }
+    for (int i = 0; i < f->count; i++)
+        fixture_device(f, i, &devices[i]);
     return clt_comm_create(devices, f->count, options, comm);
 }
 

@@ -15,7 +15,15 @@
 #include "base/philox.h"
 #include "comm/fixture.h"
 
-enum { COLLECTIVES = 2500, SLOTS = 6, GROUP = 3, BYTES = 48000, MESSAGES = 2, REGION = 300 };
+enum {
+    COLLECTIVES = 2500,
+    SLOTS = 6,
+    GROUP = 3,
+    BYTES = 48000,
+    MESSAGES = 2,
+    REGION = 300,
+    RANKS_SEED = 100
+};
 
 /* What the devices agree on in operation `o` of collective `k`. */
 typedef struct plan {
@@ -39,6 +47,8 @@ static const clt_dtype dtypes[] = {CLT_F32, CLT_F64, CLT_F16, CLT_BF16, CLT_I32}
 /* Whether collective k is sends and receives. */
 static bool exchanges(uint32_t seed, int k)
 {
+    if (seed >= RANKS_SEED)
+        return false;
     uint32_t r[4];
     draw(seed, k, 99, 0, r);
     return r[0] % 6 == 0;
@@ -197,7 +207,9 @@ static double input(const plan *p, int k, int o, int device, int64_t i)
 typedef struct driver {
     const fixture *f;
     clt_comm *comm;
-    int device, errors;
+    int device; /* participant */
+    int first;  /* participant of the communicator's device 0 */
+    int errors;
     uint32_t seed;
     cl_mem mem[SLOTS][GROUP], out[SLOTS][GROUP];
     char message[256];
@@ -337,7 +349,7 @@ static clt_status begin(driver *v, int k, clt_comm_request **request)
             fill_op(v, k, o, &ops[o]);
     for (int o = 1; o < n; o++)
         ops[o - 1].next = &ops[o];
-    return clt_comm_start(v->comm, v->device, k, ops, 0, NULL, request);
+    return clt_comm_start(v->comm, v->device - v->first, k, ops, 0, NULL, request);
 }
 
 static clt_status end(driver *v, int k, clt_comm_request *request)
@@ -345,7 +357,7 @@ static clt_status end(driver *v, int k, clt_comm_request *request)
     clt_comm_result result;
     cl_event arrived;
     clt_comm_result_init(&result);
-    clt_status status = clt_comm_complete(request, v->device, &result, &arrived);
+    clt_status status = clt_comm_complete(request, v->device - v->first, &result, &arrived);
     if (status != CLT_OK)
         return status;
     FIXTURE_CL(clWaitForEvents(1, &arrived));
@@ -389,25 +401,64 @@ static void *drive(void *arg)
     return NULL;
 }
 
-static void run(int devices, bool one_context, bool transfer_queues, int threads, uint32_t seed)
+/* A communicator of each rank, all ranks in this process: rank r has its share of the devices, in
+ * order. */
+static void connect_ranks(const fixture *f, int ranks, const clt_comm_options *options,
+                          void *shared, clt_comm **comms, driver *drivers)
+{
+    int counts[FIXTURE_MAX], first = 0;
+    for (int r = 0; r < ranks; r++)
+        counts[r] = f->count / ranks + (r < f->count % ranks);
+    for (int r = 0; r < ranks; first += counts[r++]) {
+        clt_comm_device devices[FIXTURE_MAX];
+        clt_comm_ranks of;
+        clt_comm_ranks_init(&of);
+        of.rank = r;
+        of.ranks = ranks;
+        of.devices = counts;
+        of.shared = shared;
+        of.shared_bytes = clt_comm_shared_bytes(ranks);
+        for (int d = 0; d < counts[r]; d++)
+            fixture_device(f, first + d, &devices[d]);
+        assert_int_equal(clt_comm_create_between(devices, counts[r], options, &of, &comms[r]),
+                         CLT_OK);
+        assert_int_equal(clt_comm_size(comms[r]), f->count);
+        assert_int_equal(clt_comm_device_count(comms[r]), counts[r]);
+        for (int d = 0; d < counts[r]; d++) {
+            assert_int_equal(clt_comm_participant(comms[r], d), first + d);
+            drivers[first + d].comm = comms[r];
+            drivers[first + d].first = first;
+        }
+    }
+}
+
+static void run_ranks(int devices, int ranks, bool one_context, bool transfer_queues, int threads,
+                      uint32_t seed)
 {
     fixture f;
-    clt_comm *comm;
+    clt_comm *comms[FIXTURE_MAX];
     clt_comm_options options;
     clt_comm_options_init(&options);
     options.threads = threads;
     options.max_in_flight = SLOTS;
     fixture_open(&f, devices, one_context, transfer_queues);
-    assert_int_equal(fixture_comm(&f, &options, &comm), CLT_OK);
     static driver drivers[FIXTURE_MAX];
     pthread_t ids[FIXTURE_MAX];
     for (int d = 0; d < devices; d++) {
-        drivers[d] = (driver){.f = &f, .comm = comm, .device = d, .seed = seed};
+        drivers[d] = (driver){.f = &f, .device = d, .seed = seed};
         for (int i = 0; i < SLOTS * GROUP; i++) {
             drivers[d].mem[i / GROUP][i % GROUP] = fixture_buffer(&f, d, BYTES);
             drivers[d].out[i / GROUP][i % GROUP] = fixture_buffer(&f, d, BYTES);
         }
     }
+    const size_t bytes = (size_t)clt_comm_shared_bytes(ranks);
+    void *shared = NULL;
+    if (bytes) {
+        shared = aligned_alloc(4096, bytes);
+        assert_non_null(shared);
+        memset(shared, 0, bytes);
+    }
+    connect_ranks(&f, ranks, &options, shared, comms, drivers);
     for (int d = 0; d < devices; d++)
         assert_int_equal(pthread_create(&ids[d], NULL, drive, &drivers[d]), 0);
     for (int d = 0; d < devices; d++)
@@ -416,7 +467,9 @@ static void run(int devices, bool one_context, bool transfer_queues, int threads
         assert_string_equal(drivers[d].message, "");
         assert_int_equal(drivers[d].errors, 0);
     }
-    clt_comm_destroy(comm);
+    for (int r = 0; r < ranks; r++)
+        clt_comm_destroy(comms[r]);
+    free(shared);
     for (int d = 0; d < devices; d++) {
         for (int i = 0; i < SLOTS * GROUP; i++) {
             clReleaseMemObject(drivers[d].mem[i / GROUP][i % GROUP]);
@@ -424,6 +477,11 @@ static void run(int devices, bool one_context, bool transfer_queues, int threads
         }
     }
     fixture_close(&f);
+}
+
+static void run(int devices, bool one_context, bool transfer_queues, int threads, uint32_t seed)
+{
+    run_ranks(devices, 1, one_context, transfer_queues, threads, seed);
 }
 
 static void one_device(void **state)
@@ -456,6 +514,24 @@ static void four_devices_of_one_context(void **state)
     run(4, true, false, 1, 4);
 }
 
+static void two_ranks(void **state)
+{
+    (void)state;
+    run_ranks(2, 2, false, false, 1, RANKS_SEED);
+}
+
+static void two_ranks_with_one_device_and_two(void **state)
+{
+    (void)state;
+    run_ranks(3, 2, false, true, 2, RANKS_SEED + 1);
+}
+
+static void four_ranks(void **state)
+{
+    (void)state;
+    run_ranks(4, 4, false, false, 1, RANKS_SEED + 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -464,6 +540,9 @@ int main(void)
         cmocka_unit_test(two_devices_of_one_context_with_transfer_queues),
         cmocka_unit_test(three_devices),
         cmocka_unit_test(four_devices_of_one_context),
+        cmocka_unit_test(two_ranks),
+        cmocka_unit_test(two_ranks_with_one_device_and_two),
+        cmocka_unit_test(four_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -172,6 +172,38 @@ CLT_API clt_status clt_comm_create(const clt_comm_device *devices, int count,
                                    const clt_comm_options *options, clt_comm **comm);
 
 /*
+ * The processes ("ranks") of one machine between which a communicator is made, all with the same
+ * numbers. `shared` is memory that they share (MPI_Win_allocate_shared, mmap before fork), of
+ * clt_comm_shared_bytes(ranks) bytes, at the beginning of a page, zero before the first rank
+ * creates its communicator; it belongs to the communicators from then on and lives as long as the
+ * last of them. <cltrain/mpi.h> does this for an MPI_Comm.
+ */
+typedef struct clt_comm_ranks {
+    int64_t struct_size; /* set by clt_comm_ranks_init */
+    int rank, ranks;
+    const int *devices; /* by rank: its number of devices */
+    void *shared;       /* NULL with one rank */
+    int64_t shared_bytes;
+    void (*release)(void *user); /* called at the end of clt_comm_destroy; may be NULL */
+    void *user;
+} clt_comm_ranks;
+
+CLT_API void clt_comm_ranks_init(clt_comm_ranks *ranks);
+CLT_API int64_t clt_comm_shared_bytes(int ranks);
+
+/*
+ * As clt_comm_create, between the devices of several ranks: those of rank 0 are the first
+ * participants, then come those of rank 1. Each rank calls it with its own devices; nobody waits.
+ * Results' bits depend on the number of ranks and devices too: the devices of each rank are added
+ * first, then the ranks in their order. A rank that fails or destroys its communicator aborts the
+ * others'. `ranks` NULL: one process. Further errors: INVALID_ARGUMENT (numbers that do not fit),
+ * UNSUPPORTED (more than 64 ranks).
+ */
+CLT_API clt_status clt_comm_create_between(const clt_comm_device *devices, int count,
+                                           const clt_comm_options *options,
+                                           const clt_comm_ranks *ranks, clt_comm **comm);
+
+/*
  * Frees the communicator; takes NULL. Safe with requests in flight and with threads blocked in
  * complete: it aborts, waits until they have returned and until the transfers already enqueued have
  * ended, and unmaps what is mapped. No other call may begin once this one has.

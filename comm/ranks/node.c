@@ -1,0 +1,320 @@
+#include "comm/ranks/node.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "comm/ranks/flag.h"
+
+/* A few chunks of every rank stay in the second-level caches. */
+enum { SLOTS = 3, CHUNK = 256 * 1024, LINE = 64, PAGE = 4096 };
+
+/* What a rank says of a chunk of its own. */
+typedef struct head {
+    uint64_t signature;
+    int contributors; /* devices of the rank that are not empty, in the request's first operation */
+    int inputs;       /* devices that added to this chunk */
+} head;
+
+/* One rank's part of the shared memory. */
+typedef struct lane {
+    _Alignas(LINE) clt_flag posted;  /* chunks that it has written */
+    _Alignas(LINE) clt_flag taken;   /* chunks of all ranks that it has read */
+    _Alignas(LINE) clt_flag arrived; /* barriers */
+    _Alignas(LINE) atomic_int state; /* RUNNING, ABORTED, CLOSED */
+    head heads[SLOTS];
+    char message[256]; /* written before `state` */
+    _Alignas(PAGE) char data[SLOTS][CHUNK];
+} lane;
+
+enum { RUNNING, ABORTED, CLOSED };
+
+struct clt_node {
+    lane *lanes;
+    int rank, ranks;
+    uint32_t step;     /* chunks so far */
+    uint32_t barriers; /* so far */
+    atomic_flag said;  /* an abort was published */
+    _Atomic uint64_t missing;
+    clt_task_list work; /* the part of a chunk that is being done */
+};
+
+/* A chunk of a task, or of no task. */
+typedef struct chunk {
+    const clt_task *task;
+    int64_t first, count; /* elements, bytes of a copy */
+} chunk;
+
+size_t clt_node_bytes(int ranks)
+{
+    return (size_t)ranks * sizeof(lane);
+}
+
+clt_status clt_node_open(void *memory, int rank, int ranks, clt_node **out)
+{
+    if (ranks > CLT_NODE_MAX_RANKS)
+        return clt_fail(CLT_UNSUPPORTED, "comm: at most %d ranks on a node, not %d",
+                        CLT_NODE_MAX_RANKS, ranks);
+    clt_node *node = CLT_NEW(clt_node);
+    if (!node)
+        return CLT_OUT_OF_MEMORY;
+    node->lanes = memory;
+    node->rank = rank;
+    node->ranks = ranks;
+    atomic_flag_clear(&node->said);
+    node->step = node->barriers = 0;
+    /* The pages of a rank's slots come to lie near its processor. */
+    memset(node->lanes[rank].data, 0, sizeof node->lanes[rank].data);
+    *out = node;
+    return CLT_OK;
+}
+
+static void publish(clt_node *node, int state, const char *message)
+{
+    if (atomic_flag_test_and_set(&node->said))
+        return;
+    lane *own = &node->lanes[node->rank];
+    snprintf(own->message, sizeof own->message, "%s", message);
+    atomic_store(&own->state, state);
+    clt_flag_wake(&own->posted);
+    clt_flag_wake(&own->taken);
+    clt_flag_wake(&own->arrived);
+}
+
+void clt_node_close(clt_node *node)
+{
+    if (!node)
+        return;
+    publish(node, CLOSED, "it destroyed its communicator");
+    clt_tasks_free(&node->work);
+    clt_free(node);
+}
+
+void clt_node_abort(clt_node *node, const char *message)
+{
+    publish(node, ABORTED, message);
+}
+
+uint64_t clt_node_missing(const clt_node *node)
+{
+    return atomic_load_explicit(&node->missing, memory_order_relaxed);
+}
+
+/* --- waiting ---------------------------------------------------------------------------------- */
+
+/* Looks at a lane's flag; `offset` within the lane. */
+static clt_flag *flag_of(clt_node *node, int rank, size_t offset)
+{
+    return (clt_flag *)((char *)&node->lanes[rank] + offset);
+}
+
+static clt_status timed_out(const clt_node *node, const clt_node_job *job, size_t offset,
+                            uint32_t value)
+{
+    char ranks[200] = "";
+    size_t used = 0;
+    for (int r = 0; r < node->ranks && used < sizeof ranks; r++) {
+        const clt_flag *flag = flag_of((clt_node *)node, r, offset);
+        if (clt_flag_reached(flag, value))
+            continue;
+        const int n = snprintf(ranks + used, sizeof ranks - used, "%s%d", used ? ", " : "", r);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    return clt_fail(CLT_TIMEOUT,
+                    "comm: collective %lld (%s): rank %d waited %.3g s for rank %s; is it stopped, "
+                    "or much slower?",
+                    (long long)job->sequence, job->label, node->rank, job->timeout_ms * 1e-3,
+                    ranks);
+}
+
+static clt_status look(const clt_node *node, const clt_node_job *job, int rank)
+{
+    const lane *other = &node->lanes[rank];
+    const int state = atomic_load(&other->state);
+    if (job->aborted && atomic_load(job->aborted))
+        return clt_fail(CLT_ABORTED, "comm: the communicator was aborted");
+    if (state != RUNNING)
+        return clt_fail(CLT_ABORTED, "comm: collective %lld (%s): rank %d: %s",
+                        (long long)job->sequence, job->label, rank, other->message);
+    return CLT_OK;
+}
+
+/* Until the flag of every rank has reached the value. */
+static clt_status await(clt_node *node, const clt_node_job *job, size_t offset, uint32_t value)
+{
+    clt_deadline deadline;
+    bool timed = false;
+    for (int r = 0; r < node->ranks; r++) {
+        const clt_flag *flag = flag_of(node, r, offset);
+        if (clt_flag_spin(flag, value))
+            continue;
+        if (!timed)
+            deadline = clt_deadline_in(job->timeout_ms);
+        timed = true;
+        while (!clt_flag_reached(flag, value)) {
+            CLT_TRY(look(node, job, r));
+            atomic_store_explicit(&node->missing, 1ull << r, memory_order_relaxed);
+            clt_flag_wait(flag, value);
+            if (clt_deadline_passed(&deadline) && !clt_flag_reached(flag, value))
+                return timed_out(node, job, offset, value);
+        }
+    }
+    if (timed)
+        atomic_store_explicit(&node->missing, 0, memory_order_relaxed);
+    return CLT_OK;
+}
+
+clt_status clt_node_barrier(clt_node *node, const clt_node_job *job)
+{
+    clt_flag_raise(&node->lanes[node->rank].arrived, ++node->barriers);
+    return await(node, job, offsetof(lane, arrived), node->barriers);
+}
+
+/* --- a chunk ---------------------------------------------------------------------------------- */
+
+/* In the slots, short types lie as f32, so that they are rounded once. */
+static clt_dtype slot_type(const clt_task *t)
+{
+    return t->from == CLT_F16 || t->from == CLT_BF16 ? CLT_F32 : t->from;
+}
+
+static int64_t chunk_elements(const clt_task *t)
+{
+    return t->copy ? CHUNK : CHUNK / clt_dtype_size(slot_type(t));
+}
+
+/* The next chunk behind *at, which counts tasks and elements; false: there is none. */
+static bool next_chunk(const clt_task_list *tasks, int *task, int64_t *element, chunk *c)
+{
+    while (*task < tasks->count && *element >= tasks->tasks[*task].count) {
+        ++*task;
+        *element = 0;
+    }
+    if (*task == tasks->count)
+        return false;
+    const clt_task *t = &tasks->tasks[*task];
+    const int64_t most = chunk_elements(t), left = t->count - *element;
+    *c = (chunk){t, *element, left < most ? left : most};
+    *element += c->count;
+    return true;
+}
+
+static void run_work(void *arg, int64_t piece)
+{
+    clt_tasks_do(arg, piece);
+}
+
+static clt_status do_work(clt_node *node, const clt_node_job *job)
+{
+    CLT_TRY(clt_tasks_cut(&node->work));
+    clt_team_run(job->team, run_work, &node->work, node->work.pieces);
+    return CLT_OK;
+}
+
+static int64_t bytes_at(const clt_task *t, int64_t element)
+{
+    return t->copy ? element : element * clt_dtype_size(t->from);
+}
+
+/* Brings this rank's data of a chunk into its slot. */
+static clt_status fill(clt_node *node, const clt_node_job *job, const clt_task_list *tasks,
+                       const chunk *c, uint32_t step)
+{
+    lane *own = &node->lanes[node->rank];
+    head *h = &own->heads[step % SLOTS];
+    *h = (head){job->signature, job->contributors, c ? c->task->in_count : 0};
+    if (h->inputs) {
+        clt_task part = *c->task;
+        part.count = c->count;
+        part.measure = false;
+        part.to = slot_type(c->task);
+        if (part.reduction == CLT_COMM_MEAN)
+            part.reduction = CLT_COMM_SUM;
+        clt_tasks_clear(&node->work);
+        CLT_TRY(clt_tasks_add(&node->work, &part));
+        for (int i = 0; i < c->task->in_count; i++)
+            CLT_TRY(clt_tasks_in(&node->work, (char *)tasks->pointers[c->task->first + i] +
+                                                  bytes_at(c->task, c->first)));
+        CLT_TRY(clt_tasks_out(&node->work, own->data[step % SLOTS]));
+        CLT_TRY(do_work(node, job));
+    }
+    clt_flag_raise(&own->posted, step + 1);
+    return CLT_OK;
+}
+
+/* Whether all ranks are at the same operations, and how many devices contribute. */
+static clt_status compare(const clt_node *node, const clt_node_job *job, uint32_t step, int *all)
+{
+    *all = 0;
+    for (int r = 0; r < node->ranks; r++) {
+        const head *h = &node->lanes[r].heads[step % SLOTS];
+        if (h->signature != job->signature)
+            return clt_fail(CLT_MISMATCH,
+                            "comm: collective %lld: rank %d brings %s, rank %d something else; all "
+                            "ranks must start the same in the same order",
+                            (long long)job->sequence, node->rank, job->label, r);
+        *all += h->contributors;
+    }
+    return CLT_OK;
+}
+
+/* Takes the result of a chunk from the slots of all ranks. */
+static clt_status drain(clt_node *node, const clt_node_job *job, const clt_task_list *tasks,
+                        const chunk *c, uint32_t step, double *sum_squares, bool *finite)
+{
+    if (c && (c->task->out_count || c->task->measure)) {
+        clt_task part = *c->task;
+        part.count = c->count;
+        part.from = slot_type(c->task);
+        part.divisor = 0;
+        for (int r = 0; r < node->ranks; r++)
+            part.divisor += node->lanes[r].heads[step % SLOTS].inputs;
+        clt_tasks_clear(&node->work);
+        CLT_TRY(clt_tasks_add(&node->work, &part));
+        for (int r = 0; r < node->ranks; r++)
+            if (node->lanes[r].heads[step % SLOTS].inputs)
+                CLT_TRY(clt_tasks_in(&node->work, node->lanes[r].data[step % SLOTS]));
+        for (int i = 0; i < c->task->out_count; i++)
+            CLT_TRY(clt_tasks_out(&node->work,
+                                  (char *)tasks->pointers[c->task->first + c->task->in_count + i] +
+                                      bytes_at(c->task, c->first)));
+        CLT_TRY(do_work(node, job));
+        clt_tasks_measured(&node->work, sum_squares, finite);
+    }
+    clt_flag_raise(&node->lanes[node->rank].taken, step + 1);
+    return CLT_OK;
+}
+
+clt_status clt_node_run(clt_node *node, const clt_node_job *job, const clt_task_list *tasks,
+                        double *sum_squares, bool *finite, int *contributors)
+{
+    chunk chunks[SLOTS];
+    bool real[SLOTS];
+    int task = 0;
+    int64_t element = 0;
+    const uint32_t first = node->step;
+    uint32_t ended = first;
+    /* Without any chunk the ranks meet once all the same. */
+    for (bool more = true;;) {
+        /* As many chunks are filled ahead as there are slots, so that ranks rarely wait. */
+        while (node->step - ended < SLOTS && more) {
+            const uint32_t step = node->step;
+            more = next_chunk(tasks, &task, &element, &chunks[step % SLOTS]);
+            real[step % SLOTS] = more;
+            if (!more && step != first)
+                break;
+            CLT_TRY(await(node, job, offsetof(lane, taken), step - SLOTS + 1));
+            CLT_TRY(fill(node, job, tasks, more ? &chunks[step % SLOTS] : NULL, step));
+            node->step++;
+        }
+        if (ended == node->step)
+            return CLT_OK;
+        const chunk *c = real[ended % SLOTS] ? &chunks[ended % SLOTS] : NULL;
+        CLT_TRY(await(node, job, offsetof(lane, posted), ended + 1));
+        CLT_TRY(compare(node, job, ended, contributors));
+        CLT_TRY(drain(node, job, tasks, c, ended, sum_squares, finite));
+        ended++;
+    }
+}

@@ -1,0 +1,60 @@
+/*
+ * Collectives between the ranks of a node through memory that they share: each rank reduces its own
+ * devices' data into a slot, and every rank reduces the slots of all, in the order of the ranks.
+ * One synchronisation a chunk, and no message passing, so that any thread may do it, whatever the
+ * level of MPI's thread support.
+ */
+#ifndef CLT_COMM_NODE_H
+#define CLT_COMM_NODE_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "comm/local/tasks.h"
+#include "comm/local/team.h"
+
+typedef struct clt_node clt_node;
+
+enum { CLT_NODE_MAX_RANKS = 64 };
+
+/* Bytes of memory that so many ranks share. */
+size_t clt_node_bytes(int ranks);
+
+/* `memory` begins at a page, is the same for all ranks and was zero before the first of them opened
+ * it; it outlives the node. Errors: OUT_OF_MEMORY, UNSUPPORTED (too many ranks). */
+clt_status clt_node_open(void *memory, int rank, int ranks, clt_node **node);
+
+/* Tells the others that this rank takes no further part. Takes NULL. */
+void clt_node_close(clt_node *node);
+
+/* What a run needs to know of its request. */
+typedef struct clt_node_job {
+    uint64_t signature;   /* of the operations; equal on all ranks */
+    int64_t sequence;     /* for messages */
+    const char *label;    /* for messages */
+    int timeout_ms;       /* 0: none */
+    int contributors;     /* devices of this rank that are not empty */
+    atomic_bool *aborted; /* ends the waiting */
+    clt_team *team;
+} clt_node_job;
+
+/*
+ * Does the tasks, which are the same on all ranks but for their pointers: a rank gives those of its
+ * own devices. Adds to *sum_squares and *finite what tasks measure, with the same bits on all
+ * ranks; *contributors becomes the number over all ranks. One thread at a time, in the same order
+ * on all ranks. Errors: MISMATCH (a rank brings something else), TIMEOUT (names the ranks that are
+ * missing), ABORTED (*aborted, or another rank's abort with its message), OUT_OF_MEMORY.
+ */
+clt_status clt_node_run(clt_node *node, const clt_node_job *job, const clt_task_list *tasks,
+                        double *sum_squares, bool *finite, int *contributors);
+
+/* Ends the others' waiting with a message. Any thread; the first message stays. */
+void clt_node_abort(clt_node *node, const char *message);
+
+/* Waits until all ranks are here. */
+clt_status clt_node_barrier(clt_node *node, const clt_node_job *job);
+
+/* Bit r: rank r had not arrived when this rank last looked, waiting. Any thread. */
+uint64_t clt_node_missing(const clt_node *node);
+
+#endif
