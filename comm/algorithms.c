@@ -63,16 +63,25 @@ clt_status clt_comm_choose(const clt_comm *comm, int device, const clt_comm_op *
     return CLT_OK;
 }
 
-clt_status clt_comm_list_tasks(const clt_comm *comm, const clt_comm_request *request,
-                               clt_task_list *tasks)
+bool clt_comm_may_exchange(const clt_comm_side *side)
 {
-    /* Of an exchange, a device without part in it brought a barrier: ask one that has. */
+    const clt_comm_kind first = side->parts[0].op.kind;
+    return clt_comm_is_exchange(first) || (first == CLT_COMM_BARRIER && side->part_count == 1);
+}
+
+clt_status clt_comm_list_tasks(clt_comm *comm, const clt_comm_request *request,
+                               const clt_node_job *job)
+{
     const clt_comm_side *side = &request->sides[0];
-    for (int i = 0; i < comm->count; i++)
-        if (clt_comm_is_exchange(request->sides[i].parts[0].op.kind))
-            side = &request->sides[i];
-    clt_tasks_clear(tasks);
-    for (int k = 0; k < side->part_count; k++)
-        CLT_TRY(rows[side->parts[k].op.kind].algorithm->tasks(comm, request, k, tasks));
-    return clt_tasks_cut(tasks);
+    clt_tasks_clear(&comm->tasks);
+    /* Where this process has only barriers, others may send to each other. */
+    if (clt_comm_may_exchange(side))
+        CLT_TRY(clt_comm_exchange_tasks(comm, request, job));
+    else
+        for (int k = 0; k < side->part_count; k++) {
+            const clt_comm_algorithm *a = rows[side->parts[k].op.kind].algorithm;
+            if (a->tasks)
+                CLT_TRY(a->tasks(comm, request, k, &comm->tasks));
+        }
+    return clt_tasks_cut(&comm->tasks);
 }

@@ -335,6 +335,7 @@ void clt_comm_destroy(clt_comm *comm)
     pthread_cond_destroy(&comm->done);
     pthread_mutex_destroy(&comm->lock);
     clt_tasks_free(&comm->tasks);
+    clt_free(comm->messages);
     for (int i = 0; comm->sides && i < comm->ring_size * comm->count; i++)
         clt_free(comm->sides[i].parts);
     clt_free(comm->sides);

@@ -85,7 +85,7 @@ struct clt_comm_request {
  * A kind of collective between the devices of a process, one file each. `ranges` says what of a
  * device's buffers the host reads and writes; where an operation is in place, and moves blocks of
  * several participants, participant i's own one is block i. `tasks` lists what the host does for
- * operation k of a request, once all have joined.
+ * operation k of a request, once all have joined; NULL: nothing, or see exchange.c.
  */
 typedef struct clt_comm_algorithm {
     /* OK, or UNSUPPORTED or INVALID_ARGUMENT with the reason. */
@@ -104,6 +104,13 @@ extern const clt_comm_algorithm clt_comm_local_reduce;
 extern const clt_comm_algorithm clt_comm_local_send;
 extern const clt_comm_algorithm clt_comm_local_receive;
 extern const clt_comm_algorithm clt_comm_local_barrier;
+
+/* A send or a receive of one participant. */
+typedef struct clt_message {
+    int32_t kind, from, to, dtype;
+    int64_t count;
+    char *host; /* NULL: another process' */
+} clt_message;
 
 struct clt_comm {
     clt_comm_options options;
@@ -131,7 +138,10 @@ struct clt_comm {
     pthread_t reducer;
     bool reducer_started;
     clt_team *team;
-    clt_task_list tasks; /* of the request that the reducer works on */
+    /* Of the request that the reducer works on. */
+    clt_task_list tasks;
+    clt_message *messages;
+    int message_count, message_room;
 };
 
 /* The device of this process that is a participant, or -1. */
@@ -173,9 +183,19 @@ clt_status clt_comm_accepts_copies(const clt_comm_op *op);
 clt_status clt_comm_choose(const clt_comm *comm, int device, const clt_comm_op *op,
                            const clt_comm_algorithm **algorithm);
 
-/* What the host does for a request that all have joined. */
-clt_status clt_comm_list_tasks(const clt_comm *comm, const clt_comm_request *request,
-                               clt_task_list *tasks);
+/* Whether these operations may be part of an exchange: sends and receives, or a barrier alone. */
+bool clt_comm_may_exchange(const clt_comm_side *side);
+
+/* Lists in comm->tasks what the host does for a request that all have joined; for exchanges the
+ * ranks tell each other what they have. */
+clt_status clt_comm_list_tasks(clt_comm *comm, const clt_comm_request *request,
+                               const clt_node_job *job);
+
+/* --- local/exchange.c --- */
+
+/* Lists the copies of sends to receives in comm->tasks. */
+clt_status clt_comm_exchange_tasks(clt_comm *comm, const clt_comm_request *request,
+                                   const clt_node_job *job);
 
 /* --- local/reduction.c: what the kinds that reduce share --- */
 

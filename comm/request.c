@@ -137,20 +137,13 @@ static bool same_operation(const clt_comm_op *a, const clt_comm_op *b)
            !((a->flags ^ b->flags) & CLT_COMM_MEASURE);
 }
 
-/* Whether the side has sends and receives, or a barrier alone, which goes with them. */
-static bool may_exchange(const clt_comm_side *side)
-{
-    const clt_comm_kind first = side->parts[0].op.kind;
-    return clt_comm_is_exchange(first) || (first == CLT_COMM_BARRIER && side->part_count == 1);
-}
-
 /* The number of the first operation in which two sides differ; -1: none. */
 static int difference(const clt_comm_side *a, const clt_comm_side *b)
 {
     const bool exchanges =
         clt_comm_is_exchange(a->parts[0].op.kind) || clt_comm_is_exchange(b->parts[0].op.kind);
     if (exchanges)
-        return may_exchange(a) && may_exchange(b) ? -1 : 0;
+        return clt_comm_may_exchange(a) && clt_comm_may_exchange(b) ? -1 : 0;
     for (int k = 0; k < a->part_count && k < b->part_count; k++)
         if (!same_operation(&a->parts[k].op, &b->parts[k].op))
             return k;

@@ -20,14 +20,4 @@ static void ranges(const clt_comm *comm, int device, const clt_comm_op *op, clt_
     (void)out;
 }
 
-static clt_status tasks(const clt_comm *comm, const clt_comm_request *request, int k,
-                        clt_task_list *list)
-{
-    (void)comm;
-    (void)request;
-    (void)k;
-    (void)list;
-    return CLT_OK;
-}
-
-const clt_comm_algorithm clt_comm_local_barrier = {accepts, ranges, tasks};
+const clt_comm_algorithm clt_comm_local_barrier = {accepts, ranges, NULL};

@@ -1,21 +1,21 @@
 /*
- * Send and receive between the devices of one process: the j-th send of a to b in a request goes to
- * the j-th receive of b from a in the same request. A device that has none of either joins with a
- * barrier.
+ * Send and receive: the j-th send of a to b in a request goes to the j-th receive of b from a in
+ * the same request. A participant that has none of either joins with a barrier.
  */
+#include <string.h>
+
 #include "base/error.h"
+#include "base/vec.h"
 #include "comm/internal.h"
 
 static clt_status accepts(const clt_comm *comm, int device, const clt_comm_op *op)
 {
-    if (comm->ranks > 1)
-        return clt_fail(CLT_UNSUPPORTED, "comm: %s has no implementation between processes yet",
-                        clt_comm_kind_name(op->kind));
-    if (op->peer < 0 || op->peer >= comm->count || op->peer == device)
+    const int own = comm->first + device;
+    if (op->peer < 0 || op->peer >= comm->total || op->peer == own)
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "comm: device %d cannot %s participant %d: give another of the %d", device,
-                        op->kind == CLT_COMM_SEND ? "send to" : "receive from", op->peer,
-                        comm->count);
+                        "comm: participant %d cannot %s participant %d: give another of the %d",
+                        own, op->kind == CLT_COMM_SEND ? "send to" : "receive from", op->peer,
+                        comm->total);
     return clt_comm_accepts_copies(op);
 }
 
@@ -37,65 +37,113 @@ static void receive_ranges(const clt_comm *comm, int device, const clt_comm_op *
     *out = (clt_comm_range){op->out ? op->out_offset : op->offset, op->count};
 }
 
-/* The j-th part of that kind with that peer, or NULL; how many there are in *count. */
-static const clt_comm_part *find(const clt_comm_side *side, clt_comm_kind kind, int peer, int j,
-                                 int *count)
+static clt_status add_own(clt_comm *comm, const clt_comm_request *request)
 {
-    const clt_comm_part *found = NULL;
-    *count = 0;
-    for (int k = 0; k < side->part_count; k++) {
-        const clt_comm_part *part = &side->parts[k];
-        if (part->op.kind != kind || part->op.peer != peer)
+    for (int i = 0; i < comm->count; i++)
+        for (int k = 0; k < request->sides[i].part_count; k++) {
+            const clt_comm_part *part = &request->sides[i].parts[k];
+            if (!clt_comm_is_exchange(part->op.kind))
+                continue;
+            const bool send = part->op.kind == CLT_COMM_SEND;
+            const int own = comm->first + i;
+            const clt_message m = {.kind = part->op.kind,
+                                   .from = send ? own : part->op.peer,
+                                   .to = send ? part->op.peer : own,
+                                   .dtype = part->op.dtype,
+                                   .count = part->op.count,
+                                   .host = send ? part->host_in : part->host_out};
+            CLT_TRY(CLT_PUSH(comm->messages, comm->message_count, comm->message_room, m));
+        }
+    return CLT_OK;
+}
+
+/* Adds a rank's messages, without its pointers. */
+static clt_status take(void *user, const void *from, size_t bytes)
+{
+    clt_comm *comm = user;
+    const int count = (int)(bytes / sizeof(clt_message));
+    CLT_TRY(CLT_RESERVE(comm->messages, comm->message_count, comm->message_room, count));
+    for (int i = 0; i < count; i++) {
+        clt_message m;
+        memcpy(&m, (const char *)from + (size_t)i * sizeof m, sizeof m);
+        const int owner = m.kind == CLT_COMM_SEND ? m.from : m.to;
+        if (clt_comm_device_of(comm, owner) >= 0)
             continue;
-        if ((*count)++ == j)
-            found = part;
+        m.host = NULL;
+        comm->messages[comm->message_count++] = m;
     }
-    return found;
+    return CLT_OK;
 }
 
-static const char *label_of(const clt_comm_part *part)
+static clt_status tell_ranks(clt_comm *comm, const clt_node_job *job)
 {
-    return part->op.label ? part->op.label : "unnamed";
+    const size_t bytes = (size_t)comm->message_count * sizeof(clt_message);
+    if (bytes > CLT_NODE_SHARE)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "comm: collective %lld: at most %d sends and receives a rank in a group",
+                        (long long)job->sequence, (int)(CLT_NODE_SHARE / sizeof(clt_message)));
+    return clt_node_share(comm->node, job, comm->messages, bytes, take, comm);
 }
 
-static clt_status add(int from, int to, int j, const clt_comm_part *send,
-                      const clt_comm_part *receive, clt_task_list *list)
+/* The j-th message of that kind from one participant to another, or NULL. */
+static const clt_message *find(const clt_comm *comm, int kind, int from, int to, int j)
 {
-    if (send->op.dtype != receive->op.dtype || send->op.count != receive->op.count)
+    for (int i = 0; i < comm->message_count; i++) {
+        const clt_message *m = &comm->messages[i];
+        if (m->kind == kind && m->from == from && m->to == to && j-- == 0)
+            return m;
+    }
+    return NULL;
+}
+
+static clt_status add_task(clt_comm *comm, int64_t sequence, int j, const clt_message *send,
+                           const clt_message *receive)
+{
+    const clt_message *any = send ? send : receive;
+    if (!send || !receive)
         return clt_fail(CLT_MISMATCH,
-                        "comm: send %d of device %d to %d (%s) has %s x %lld, its receive (%s) has "
-                        "%s x %lld",
-                        j, from, to, label_of(send), clt_dtype_name(send->op.dtype),
-                        (long long)send->op.count, label_of(receive),
-                        clt_dtype_name(receive->op.dtype), (long long)receive->op.count);
-    const clt_task task = {.copy = true, .count = send->op.count * clt_dtype_size(send->op.dtype)};
-    CLT_TRY(clt_tasks_add(list, &task));
-    CLT_TRY(clt_tasks_in(list, send->host_in));
-    return clt_tasks_out(list, receive->host_out);
+                        "comm: collective %lld: participant %d has %s number %d %s participant %d, "
+                        "which has no such %s",
+                        (long long)sequence, send ? any->from : any->to,
+                        send ? "a send" : "a receive", j, send ? "to" : "from",
+                        send ? any->to : any->from, send ? "receive" : "send");
+    if (send->dtype != receive->dtype || send->count != receive->count)
+        return clt_fail(CLT_MISMATCH,
+                        "comm: collective %lld: send %d of participant %d to %d has %s x %lld, its "
+                        "receive %s x %lld",
+                        (long long)sequence, j, any->from, any->to,
+                        clt_dtype_name((clt_dtype)send->dtype), (long long)send->count,
+                        clt_dtype_name((clt_dtype)receive->dtype), (long long)receive->count);
+    const clt_task task = {.copy = true,
+                           .count = send->count * clt_dtype_size((clt_dtype)send->dtype)};
+    CLT_TRY(clt_tasks_add(&comm->tasks, &task));
+    if (send->host)
+        CLT_TRY(clt_tasks_in(&comm->tasks, send->host));
+    if (receive->host)
+        CLT_TRY(clt_tasks_out(&comm->tasks, receive->host));
+    return CLT_OK;
 }
 
-/* All of the request at once, when it is asked for its first operation: positions mean nothing. */
-static clt_status tasks(const clt_comm *comm, const clt_comm_request *request, int k,
-                        clt_task_list *list)
+clt_status clt_comm_exchange_tasks(clt_comm *comm, const clt_comm_request *request,
+                                   const clt_node_job *job)
 {
-    for (int pair = 0; pair < comm->count * comm->count && k == 0; pair++) {
-        const int from = pair / comm->count, to = pair % comm->count;
-        int sends = 1, receives = 1;
-        for (int j = 0; j < sends || j < receives; j++) {
-            const clt_comm_part *send = find(&request->sides[from], CLT_COMM_SEND, to, j, &sends);
-            const clt_comm_part *receive =
-                find(&request->sides[to], CLT_COMM_RECEIVE, from, j, &receives);
-            if (sends != receives)
-                return clt_fail(CLT_MISMATCH,
-                                "comm: collective %lld: device %d sends %d times to device %d, "
-                                "which receives %d times from it",
-                                (long long)request->sequence, from, sends, to, receives);
-            if (send && receive)
-                CLT_TRY(add(from, to, j, send, receive, list));
+    comm->message_count = 0;
+    CLT_TRY(add_own(comm, request));
+    if (comm->node)
+        CLT_TRY(tell_ranks(comm, job));
+    /* In an order that is the same for all ranks. */
+    for (int pair = 0; pair < comm->total * comm->total && comm->message_count; pair++) {
+        const int from = pair / comm->total, to = pair % comm->total;
+        for (int j = 0;; j++) {
+            const clt_message *send = find(comm, CLT_COMM_SEND, from, to, j);
+            const clt_message *receive = find(comm, CLT_COMM_RECEIVE, from, to, j);
+            if (!send && !receive)
+                break;
+            CLT_TRY(add_task(comm, request->sequence, j, send, receive));
         }
     }
     return CLT_OK;
 }
 
-const clt_comm_algorithm clt_comm_local_send = {accepts, send_ranges, tasks};
-const clt_comm_algorithm clt_comm_local_receive = {accepts, receive_ranges, tasks};
+const clt_comm_algorithm clt_comm_local_send = {accepts, send_ranges, NULL};
+const clt_comm_algorithm clt_comm_local_receive = {accepts, receive_ranges, NULL};

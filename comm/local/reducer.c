@@ -38,6 +38,8 @@ static uint64_t add_number(uint64_t hash, int64_t number)
 static uint64_t signature_of(const clt_comm_request *r)
 {
     uint64_t hash = add_number(0, r->sequence);
+    if (clt_comm_may_exchange(&r->sides[0]))
+        return add_number(hash, CLT_COMM_BARRIER);
     for (int k = 0; k < r->sides[0].part_count; k++) {
         const clt_comm_op *op = &r->sides[0].parts[k].op;
         hash = add_number(hash, op->kind);
@@ -50,23 +52,27 @@ static uint64_t signature_of(const clt_comm_request *r)
     return hash;
 }
 
-static clt_status work(clt_comm *comm, clt_comm_request *r)
+static clt_node_job job_of(clt_comm *comm, const clt_comm_request *r)
 {
     const clt_comm_op *first = &r->sides[0].parts[0].op;
+    const int ms = first->timeout_ms ? first->timeout_ms : comm->options.timeout_ms;
+    clt_node_job job = {.signature = signature_of(r),
+                        .sequence = r->sequence,
+                        .label = first->label ? first->label : clt_comm_kind_name(first->kind),
+                        .timeout_ms = ms > 0 ? ms : 0,
+                        .aborted = &comm->aborted,
+                        .team = comm->team};
     for (int i = 0; i < comm->count; i++)
-        r->contributors += !(r->sides[i].parts[0].op.flags & CLT_COMM_EMPTY);
-    if (comm->node) {
-        const int ms = first->timeout_ms ? first->timeout_ms : comm->options.timeout_ms;
-        const clt_node_job job = {.signature = signature_of(r),
-                                  .sequence = r->sequence,
-                                  .label = first->label ? first->label : "unnamed",
-                                  .timeout_ms = ms > 0 ? ms : 0,
-                                  .contributors = r->contributors,
-                                  .aborted = &comm->aborted,
-                                  .team = comm->team};
-        return clt_node_run(comm->node, &job, &comm->tasks, &r->sum_squares, &r->finite,
+        job.contributors += !(r->sides[i].parts[0].op.flags & CLT_COMM_EMPTY);
+    return job;
+}
+
+static clt_status work(clt_comm *comm, clt_comm_request *r, const clt_node_job *job)
+{
+    if (comm->node)
+        return clt_node_run(comm->node, job, &comm->tasks, &r->sum_squares, &r->finite,
                             &r->contributors);
-    }
+    r->contributors = job->contributors;
     clt_team_run(comm->team, do_piece, comm, comm->tasks.pieces);
     clt_tasks_measured(&comm->tasks, &r->sum_squares, &r->finite);
     return CLT_OK;
@@ -84,7 +90,8 @@ void *clt_comm_reducer(void *arg)
             continue;
         }
         pthread_mutex_unlock(&comm->lock);
-        clt_status status = clt_comm_list_tasks(comm, request, &comm->tasks);
+        const clt_node_job job = job_of(comm, request);
+        clt_status status = clt_comm_list_tasks(comm, request, &job);
         if (status == CLT_OK)
             status = wait_for_devices(comm, request);
         pthread_mutex_lock(&comm->lock);
@@ -96,7 +103,7 @@ void *clt_comm_reducer(void *arg)
         request->busy = true;
         pthread_mutex_unlock(&comm->lock);
 
-        status = work(comm, request);
+        status = work(comm, request, &job);
 
         pthread_mutex_lock(&comm->lock);
         request->busy = false;

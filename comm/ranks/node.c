@@ -9,13 +9,13 @@
 #include "comm/ranks/flag.h"
 
 /* A few chunks of every rank stay in the second-level caches. */
-enum { SLOTS = 3, CHUNK = 256 * 1024, LINE = 64, PAGE = 4096 };
+enum { SLOTS = 3, CHUNK = CLT_NODE_SHARE, LINE = 64, PAGE = 4096 };
 
 /* What a rank says of a chunk of its own. */
 typedef struct head {
     uint64_t signature;
     int contributors; /* devices of the rank that are not empty, in the request's first operation */
-    int inputs;       /* devices that added to this chunk */
+    int inputs;       /* devices that added to this chunk; bytes of clt_node_share */
 } head;
 
 /* One rank's part of the shared memory. */
@@ -284,6 +284,26 @@ static clt_status drain(clt_node *node, const clt_node_job *job, const clt_task_
         clt_tasks_measured(&node->work, sum_squares, finite);
     }
     clt_flag_raise(&node->lanes[node->rank].taken, step + 1);
+    return CLT_OK;
+}
+
+clt_status clt_node_share(clt_node *node, const clt_node_job *job, const void *from, size_t bytes,
+                          clt_status (*take)(void *user, const void *from, size_t bytes),
+                          void *user)
+{
+    const uint32_t step = node->step++;
+    lane *own = &node->lanes[node->rank];
+    int contributors;
+    CLT_TRY(await(node, job, offsetof(lane, taken), step - SLOTS + 1));
+    own->heads[step % SLOTS] = (head){job->signature, job->contributors, (int)bytes};
+    memcpy(own->data[step % SLOTS], from, bytes);
+    clt_flag_raise(&own->posted, step + 1);
+    CLT_TRY(await(node, job, offsetof(lane, posted), step + 1));
+    CLT_TRY(compare(node, job, step, &contributors));
+    for (int r = 0; r < node->ranks; r++)
+        CLT_TRY(take(user, node->lanes[r].data[step % SLOTS],
+                     (size_t)node->lanes[r].heads[step % SLOTS].inputs));
+    clt_flag_raise(&own->taken, step + 1);
     return CLT_OK;
 }
 

@@ -48,6 +48,15 @@ typedef struct clt_node_job {
 clt_status clt_node_run(clt_node *node, const clt_node_job *job, const clt_task_list *tasks,
                         double *sum_squares, bool *finite, int *contributors);
 
+/*
+ * Gives every rank's `bytes` bytes, at most CLT_NODE_SHARE, to `take`, rank by rank; what it is
+ * given is valid for the call. As clt_node_run otherwise.
+ */
+enum { CLT_NODE_SHARE = 256 * 1024 };
+clt_status clt_node_share(clt_node *node, const clt_node_job *job, const void *from, size_t bytes,
+                          clt_status (*take)(void *user, const void *from, size_t bytes),
+                          void *user);
+
 /* Ends the others' waiting with a message. Any thread; the first message stays. */
 void clt_node_abort(clt_node *node, const char *message);
 

@@ -513,9 +513,10 @@ static void sends_and_receives_must_agree(void **state)
         op = op_of(p.mem[1], wrong ? 17 : 0);
         op.kind = wrong ? CLT_COMM_RECEIVE : CLT_COMM_BARRIER;
         ok(clt_comm_start(p.comm, 1, -1, &op, 0, NULL, &r[1]));
-        expect(clt_comm_complete(r[0], 0, NULL, NULL), CLT_ABORTED, wrong ? "x 17" : "receives 0");
-        expect(clt_comm_complete(r[1], 1, NULL, NULL), CLT_ABORTED, "device 0");
-        expect(clt_comm_status(p.comm), CLT_MISMATCH, "device 0");
+        expect(clt_comm_complete(r[0], 0, NULL, NULL), CLT_ABORTED,
+               wrong ? "x 17" : "no such receive");
+        expect(clt_comm_complete(r[1], 1, NULL, NULL), CLT_ABORTED, "participant 0");
+        expect(clt_comm_status(p.comm), CLT_MISMATCH, "participant 0");
         pair_close(&p);
     }
 }
