@@ -37,6 +37,12 @@ if(CLT_MISSING)
     message(FATAL_ERROR "cltrain needs, and did not find:\n  ${CLT_MISSING}")
 endif()
 
+# libcltrain-mpi, and ranks of the command.
+option(CLT_MPI "Build libcltrain-mpi where MPI is found" ON)
+if(CLT_MPI)
+    find_package(MPI QUIET COMPONENTS C)
+endif()
+
 # At run time or by tests only; looked for so that the summary can say what will be missing.
 find_program(CLT_GNUPLOT gnuplot)
 find_program(CLT_PYTHON3 python3)

@@ -70,7 +70,7 @@ bool clt_comm_may_exchange(const clt_comm_side *side)
 }
 
 clt_status clt_comm_list_tasks(clt_comm *comm, const clt_comm_request *request,
-                               const clt_node_job *job)
+                               const clt_ranks_job *job)
 {
     const clt_comm_side *side = &request->sides[0];
     clt_tasks_clear(&comm->tasks);

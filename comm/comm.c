@@ -41,7 +41,7 @@ void clt_comm_abort_locked(clt_comm *comm, clt_status status, const char *messag
         atomic_store(&comm->aborted, true);
     }
     if (comm->node)
-        clt_node_abort(comm->node, comm->abort_message);
+        clt_ranks_abort(comm->node, comm->abort_message);
     pthread_cond_broadcast(&comm->work);
     pthread_cond_broadcast(&comm->done);
 }
@@ -219,12 +219,12 @@ static clt_status join_ranks(clt_comm *comm, const clt_comm_ranks *ranks)
                         "comm: %d ranks need %lld bytes of shared memory, not %lld", comm->ranks,
                         (long long)clt_comm_shared_bytes(comm->ranks),
                         (long long)ranks->shared_bytes);
-    return clt_node_open(ranks->shared, comm->rank, comm->ranks, &comm->node);
+    return clt_ranks_open(ranks->shared, comm->rank, comm->ranks, &comm->node);
 }
 
 int64_t clt_comm_shared_bytes(int ranks)
 {
-    return ranks > 1 ? (int64_t)clt_node_bytes(ranks) : 0;
+    return ranks > 1 ? (int64_t)clt_ranks_bytes(ranks) : 0;
 }
 
 void clt_comm_ranks_init(clt_comm_ranks *ranks)
@@ -326,11 +326,11 @@ void clt_comm_destroy(clt_comm *comm)
             clFinish(comm->members[i].queue);
     }
     clt_team_destroy(comm->team);
-    clt_node_close(comm->node);
+    clt_ranks_close(comm->node);
     for (int i = 0; comm->members && i < comm->count; i++)
         close_member(&comm->members[i]);
     if (comm->release)
-        comm->release(comm->release_user);
+        comm->release(comm->release_user, comm->abort_status != CLT_OK);
     pthread_cond_destroy(&comm->work);
     pthread_cond_destroy(&comm->done);
     pthread_mutex_destroy(&comm->lock);
@@ -418,11 +418,11 @@ clt_status clt_comm_finalize(clt_comm *comm)
         comm->finalized = true;
     pthread_mutex_unlock(&comm->lock);
     if (status == CLT_OK && comm->node) {
-        const clt_node_job job = {.label = "finalize",
-                                  .sequence = comm->members[0].next,
-                                  .timeout_ms = comm->options.timeout_ms,
-                                  .aborted = &comm->aborted};
-        status = clt_node_barrier(comm->node, &job);
+        const clt_ranks_job job = {.label = "finalize",
+                                   .sequence = comm->members[0].next,
+                                   .timeout_ms = comm->options.timeout_ms,
+                                   .aborted = &comm->aborted};
+        status = clt_ranks_barrier(comm->node, &job);
     }
     return status;
 }

@@ -119,8 +119,8 @@ struct clt_comm {
     int total; /* participants in all processes */
     int first; /* number of this process' first participant */
     int rank, ranks;
-    clt_node *node; /* NULL: one process */
-    void (*release)(void *user);
+    clt_ranks *node; /* NULL: one process */
+    void (*release)(void *user, int aborted);
     void *release_user;
     clt_comm_request *ring;
     int ring_size;
@@ -189,13 +189,13 @@ bool clt_comm_may_exchange(const clt_comm_side *side);
 /* Lists in comm->tasks what the host does for a request that all have joined; for exchanges the
  * ranks tell each other what they have. */
 clt_status clt_comm_list_tasks(clt_comm *comm, const clt_comm_request *request,
-                               const clt_node_job *job);
+                               const clt_ranks_job *job);
 
 /* --- local/exchange.c --- */
 
 /* Lists the copies of sends to receives in comm->tasks. */
 clt_status clt_comm_exchange_tasks(clt_comm *comm, const clt_comm_request *request,
-                                   const clt_node_job *job);
+                                   const clt_ranks_job *job);
 
 /* --- local/reduction.c: what the kinds that reduce share --- */
 

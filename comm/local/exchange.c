@@ -75,14 +75,14 @@ static clt_status take(void *user, const void *from, size_t bytes)
     return CLT_OK;
 }
 
-static clt_status tell_ranks(clt_comm *comm, const clt_node_job *job)
+static clt_status tell_ranks(clt_comm *comm, const clt_ranks_job *job)
 {
     const size_t bytes = (size_t)comm->message_count * sizeof(clt_message);
-    if (bytes > CLT_NODE_SHARE)
+    if (bytes > CLT_RANKS_SHARE)
         return clt_fail(CLT_UNSUPPORTED,
                         "comm: collective %lld: at most %d sends and receives a rank in a group",
-                        (long long)job->sequence, (int)(CLT_NODE_SHARE / sizeof(clt_message)));
-    return clt_node_share(comm->node, job, comm->messages, bytes, take, comm);
+                        (long long)job->sequence, (int)(CLT_RANKS_SHARE / sizeof(clt_message)));
+    return clt_ranks_share(comm->node, job, comm->messages, bytes, take, comm);
 }
 
 /* The j-th message of that kind from one participant to another, or NULL. */
@@ -125,7 +125,7 @@ static clt_status add_task(clt_comm *comm, int64_t sequence, int j, const clt_me
 }
 
 clt_status clt_comm_exchange_tasks(clt_comm *comm, const clt_comm_request *request,
-                                   const clt_node_job *job)
+                                   const clt_ranks_job *job)
 {
     comm->message_count = 0;
     CLT_TRY(add_own(comm, request));

@@ -52,26 +52,26 @@ static uint64_t signature_of(const clt_comm_request *r)
     return hash;
 }
 
-static clt_node_job job_of(clt_comm *comm, const clt_comm_request *r)
+static clt_ranks_job job_of(clt_comm *comm, const clt_comm_request *r)
 {
     const clt_comm_op *first = &r->sides[0].parts[0].op;
     const int ms = first->timeout_ms ? first->timeout_ms : comm->options.timeout_ms;
-    clt_node_job job = {.signature = signature_of(r),
-                        .sequence = r->sequence,
-                        .label = first->label ? first->label : clt_comm_kind_name(first->kind),
-                        .timeout_ms = ms > 0 ? ms : 0,
-                        .aborted = &comm->aborted,
-                        .team = comm->team};
+    clt_ranks_job job = {.signature = signature_of(r),
+                         .sequence = r->sequence,
+                         .label = first->label ? first->label : clt_comm_kind_name(first->kind),
+                         .timeout_ms = ms > 0 ? ms : 0,
+                         .aborted = &comm->aborted,
+                         .team = comm->team};
     for (int i = 0; i < comm->count; i++)
         job.contributors += !(r->sides[i].parts[0].op.flags & CLT_COMM_EMPTY);
     return job;
 }
 
-static clt_status work(clt_comm *comm, clt_comm_request *r, const clt_node_job *job)
+static clt_status work(clt_comm *comm, clt_comm_request *r, const clt_ranks_job *job)
 {
     if (comm->node)
-        return clt_node_run(comm->node, job, &comm->tasks, &r->sum_squares, &r->finite,
-                            &r->contributors);
+        return clt_ranks_run(comm->node, job, &comm->tasks, &r->sum_squares, &r->finite,
+                             &r->contributors);
     r->contributors = job->contributors;
     clt_team_run(comm->team, do_piece, comm, comm->tasks.pieces);
     clt_tasks_measured(&comm->tasks, &r->sum_squares, &r->finite);
@@ -90,7 +90,7 @@ void *clt_comm_reducer(void *arg)
             continue;
         }
         pthread_mutex_unlock(&comm->lock);
-        const clt_node_job job = job_of(comm, request);
+        const clt_ranks_job job = job_of(comm, request);
         clt_status status = clt_comm_list_tasks(comm, request, &job);
         if (status == CLT_OK)
             status = wait_for_devices(comm, request);

@@ -9,13 +9,13 @@
 #include "comm/ranks/flag.h"
 
 /* A few chunks of every rank stay in the second-level caches. */
-enum { SLOTS = 3, CHUNK = CLT_NODE_SHARE, LINE = 64, PAGE = 4096 };
+enum { SLOTS = 3, CHUNK = CLT_RANKS_SHARE, LINE = 64, PAGE = 4096 };
 
 /* What a rank says of a chunk of its own. */
 typedef struct head {
     uint64_t signature;
     int contributors; /* devices of the rank that are not empty, in the request's first operation */
-    int inputs;       /* devices that added to this chunk; bytes of clt_node_share */
+    int inputs;       /* devices that added to this chunk; bytes of clt_ranks_share */
 } head;
 
 /* One rank's part of the shared memory. */
@@ -31,7 +31,7 @@ typedef struct lane {
 
 enum { RUNNING, ABORTED, CLOSED };
 
-struct clt_node {
+struct clt_ranks {
     lane *lanes;
     int rank, ranks;
     uint32_t step;     /* chunks so far */
@@ -47,17 +47,17 @@ typedef struct chunk {
     int64_t first, count; /* elements, bytes of a copy */
 } chunk;
 
-size_t clt_node_bytes(int ranks)
+size_t clt_ranks_bytes(int ranks)
 {
     return (size_t)ranks * sizeof(lane);
 }
 
-clt_status clt_node_open(void *memory, int rank, int ranks, clt_node **out)
+clt_status clt_ranks_open(void *memory, int rank, int ranks, clt_ranks **out)
 {
-    if (ranks > CLT_NODE_MAX_RANKS)
+    if (ranks > CLT_RANKS_MAX_RANKS)
         return clt_fail(CLT_UNSUPPORTED, "comm: at most %d ranks on a node, not %d",
-                        CLT_NODE_MAX_RANKS, ranks);
-    clt_node *node = CLT_NEW(clt_node);
+                        CLT_RANKS_MAX_RANKS, ranks);
+    clt_ranks *node = CLT_NEW(clt_ranks);
     if (!node)
         return CLT_OUT_OF_MEMORY;
     node->lanes = memory;
@@ -71,7 +71,7 @@ clt_status clt_node_open(void *memory, int rank, int ranks, clt_node **out)
     return CLT_OK;
 }
 
-static void publish(clt_node *node, int state, const char *message)
+static void publish(clt_ranks *node, int state, const char *message)
 {
     if (atomic_flag_test_and_set(&node->said))
         return;
@@ -83,7 +83,7 @@ static void publish(clt_node *node, int state, const char *message)
     clt_flag_wake(&own->arrived);
 }
 
-void clt_node_close(clt_node *node)
+void clt_ranks_close(clt_ranks *node)
 {
     if (!node)
         return;
@@ -92,12 +92,12 @@ void clt_node_close(clt_node *node)
     clt_free(node);
 }
 
-void clt_node_abort(clt_node *node, const char *message)
+void clt_ranks_abort(clt_ranks *node, const char *message)
 {
     publish(node, ABORTED, message);
 }
 
-uint64_t clt_node_missing(const clt_node *node)
+uint64_t clt_ranks_missing(const clt_ranks *node)
 {
     return atomic_load_explicit(&node->missing, memory_order_relaxed);
 }
@@ -105,18 +105,18 @@ uint64_t clt_node_missing(const clt_node *node)
 /* --- waiting ---------------------------------------------------------------------------------- */
 
 /* Looks at a lane's flag; `offset` within the lane. */
-static clt_flag *flag_of(clt_node *node, int rank, size_t offset)
+static clt_flag *flag_of(clt_ranks *node, int rank, size_t offset)
 {
     return (clt_flag *)((char *)&node->lanes[rank] + offset);
 }
 
-static clt_status timed_out(const clt_node *node, const clt_node_job *job, size_t offset,
+static clt_status timed_out(const clt_ranks *node, const clt_ranks_job *job, size_t offset,
                             uint32_t value)
 {
     char ranks[200] = "";
     size_t used = 0;
     for (int r = 0; r < node->ranks && used < sizeof ranks; r++) {
-        const clt_flag *flag = flag_of((clt_node *)node, r, offset);
+        const clt_flag *flag = flag_of((clt_ranks *)node, r, offset);
         if (clt_flag_reached(flag, value))
             continue;
         const int n = snprintf(ranks + used, sizeof ranks - used, "%s%d", used ? ", " : "", r);
@@ -129,7 +129,7 @@ static clt_status timed_out(const clt_node *node, const clt_node_job *job, size_
                     ranks);
 }
 
-static clt_status look(const clt_node *node, const clt_node_job *job, int rank)
+static clt_status look(const clt_ranks *node, const clt_ranks_job *job, int rank)
 {
     const lane *other = &node->lanes[rank];
     const int state = atomic_load(&other->state);
@@ -142,7 +142,7 @@ static clt_status look(const clt_node *node, const clt_node_job *job, int rank)
 }
 
 /* Until the flag of every rank has reached the value. */
-static clt_status await(clt_node *node, const clt_node_job *job, size_t offset, uint32_t value)
+static clt_status await(clt_ranks *node, const clt_ranks_job *job, size_t offset, uint32_t value)
 {
     clt_deadline deadline;
     bool timed = false;
@@ -166,7 +166,7 @@ static clt_status await(clt_node *node, const clt_node_job *job, size_t offset, 
     return CLT_OK;
 }
 
-clt_status clt_node_barrier(clt_node *node, const clt_node_job *job)
+clt_status clt_ranks_barrier(clt_ranks *node, const clt_ranks_job *job)
 {
     clt_flag_raise(&node->lanes[node->rank].arrived, ++node->barriers);
     return await(node, job, offsetof(lane, arrived), node->barriers);
@@ -206,7 +206,7 @@ static void run_work(void *arg, int64_t piece)
     clt_tasks_do(arg, piece);
 }
 
-static clt_status do_work(clt_node *node, const clt_node_job *job)
+static clt_status do_work(clt_ranks *node, const clt_ranks_job *job)
 {
     CLT_TRY(clt_tasks_cut(&node->work));
     clt_team_run(job->team, run_work, &node->work, node->work.pieces);
@@ -219,7 +219,7 @@ static int64_t bytes_at(const clt_task *t, int64_t element)
 }
 
 /* Brings this rank's data of a chunk into its slot. */
-static clt_status fill(clt_node *node, const clt_node_job *job, const clt_task_list *tasks,
+static clt_status fill(clt_ranks *node, const clt_ranks_job *job, const clt_task_list *tasks,
                        const chunk *c, uint32_t step)
 {
     lane *own = &node->lanes[node->rank];
@@ -245,7 +245,7 @@ static clt_status fill(clt_node *node, const clt_node_job *job, const clt_task_l
 }
 
 /* Whether all ranks are at the same operations, and how many devices contribute. */
-static clt_status compare(const clt_node *node, const clt_node_job *job, uint32_t step, int *all)
+static clt_status compare(const clt_ranks *node, const clt_ranks_job *job, uint32_t step, int *all)
 {
     *all = 0;
     for (int r = 0; r < node->ranks; r++) {
@@ -261,7 +261,7 @@ static clt_status compare(const clt_node *node, const clt_node_job *job, uint32_
 }
 
 /* Takes the result of a chunk from the slots of all ranks. */
-static clt_status drain(clt_node *node, const clt_node_job *job, const clt_task_list *tasks,
+static clt_status drain(clt_ranks *node, const clt_ranks_job *job, const clt_task_list *tasks,
                         const chunk *c, uint32_t step, double *sum_squares, bool *finite)
 {
     if (c && (c->task->out_count || c->task->measure)) {
@@ -287,9 +287,10 @@ static clt_status drain(clt_node *node, const clt_node_job *job, const clt_task_
     return CLT_OK;
 }
 
-clt_status clt_node_share(clt_node *node, const clt_node_job *job, const void *from, size_t bytes,
-                          clt_status (*take)(void *user, const void *from, size_t bytes),
-                          void *user)
+clt_status clt_ranks_share(clt_ranks *node, const clt_ranks_job *job, const void *from,
+                           size_t bytes,
+                           clt_status (*take)(void *user, const void *from, size_t bytes),
+                           void *user)
 {
     const uint32_t step = node->step++;
     lane *own = &node->lanes[node->rank];
@@ -307,8 +308,8 @@ clt_status clt_node_share(clt_node *node, const clt_node_job *job, const void *f
     return CLT_OK;
 }
 
-clt_status clt_node_run(clt_node *node, const clt_node_job *job, const clt_task_list *tasks,
-                        double *sum_squares, bool *finite, int *contributors)
+clt_status clt_ranks_run(clt_ranks *node, const clt_ranks_job *job, const clt_task_list *tasks,
+                         double *sum_squares, bool *finite, int *contributors)
 {
     chunk chunks[SLOTS];
     bool real[SLOTS];

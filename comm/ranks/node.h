@@ -13,22 +13,22 @@
 #include "comm/local/tasks.h"
 #include "comm/local/team.h"
 
-typedef struct clt_node clt_node;
+typedef struct clt_ranks clt_ranks;
 
-enum { CLT_NODE_MAX_RANKS = 64 };
+enum { CLT_RANKS_MAX_RANKS = 64 };
 
 /* Bytes of memory that so many ranks share. */
-size_t clt_node_bytes(int ranks);
+size_t clt_ranks_bytes(int ranks);
 
 /* `memory` begins at a page, is the same for all ranks and was zero before the first of them opened
  * it; it outlives the node. Errors: OUT_OF_MEMORY, UNSUPPORTED (too many ranks). */
-clt_status clt_node_open(void *memory, int rank, int ranks, clt_node **node);
+clt_status clt_ranks_open(void *memory, int rank, int ranks, clt_ranks **node);
 
 /* Tells the others that this rank takes no further part. Takes NULL. */
-void clt_node_close(clt_node *node);
+void clt_ranks_close(clt_ranks *node);
 
 /* What a run needs to know of its request. */
-typedef struct clt_node_job {
+typedef struct clt_ranks_job {
     uint64_t signature;   /* of the operations; equal on all ranks */
     int64_t sequence;     /* for messages */
     const char *label;    /* for messages */
@@ -36,7 +36,7 @@ typedef struct clt_node_job {
     int contributors;     /* devices of this rank that are not empty */
     atomic_bool *aborted; /* ends the waiting */
     clt_team *team;
-} clt_node_job;
+} clt_ranks_job;
 
 /*
  * Does the tasks, which are the same on all ranks but for their pointers: a rank gives those of its
@@ -45,25 +45,26 @@ typedef struct clt_node_job {
  * on all ranks. Errors: MISMATCH (a rank brings something else), TIMEOUT (names the ranks that are
  * missing), ABORTED (*aborted, or another rank's abort with its message), OUT_OF_MEMORY.
  */
-clt_status clt_node_run(clt_node *node, const clt_node_job *job, const clt_task_list *tasks,
-                        double *sum_squares, bool *finite, int *contributors);
+clt_status clt_ranks_run(clt_ranks *node, const clt_ranks_job *job, const clt_task_list *tasks,
+                         double *sum_squares, bool *finite, int *contributors);
 
 /*
- * Gives every rank's `bytes` bytes, at most CLT_NODE_SHARE, to `take`, rank by rank; what it is
- * given is valid for the call. As clt_node_run otherwise.
+ * Gives every rank's `bytes` bytes, at most CLT_RANKS_SHARE, to `take`, rank by rank; what it is
+ * given is valid for the call. As clt_ranks_run otherwise.
  */
-enum { CLT_NODE_SHARE = 256 * 1024 };
-clt_status clt_node_share(clt_node *node, const clt_node_job *job, const void *from, size_t bytes,
-                          clt_status (*take)(void *user, const void *from, size_t bytes),
-                          void *user);
+enum { CLT_RANKS_SHARE = 256 * 1024 };
+clt_status clt_ranks_share(clt_ranks *node, const clt_ranks_job *job, const void *from,
+                           size_t bytes,
+                           clt_status (*take)(void *user, const void *from, size_t bytes),
+                           void *user);
 
 /* Ends the others' waiting with a message. Any thread; the first message stays. */
-void clt_node_abort(clt_node *node, const char *message);
+void clt_ranks_abort(clt_ranks *node, const char *message);
 
 /* Waits until all ranks are here. */
-clt_status clt_node_barrier(clt_node *node, const clt_node_job *job);
+clt_status clt_ranks_barrier(clt_ranks *node, const clt_ranks_job *job);
 
 /* Bit r: rank r had not arrived when this rank last looked, waiting. Any thread. */
-uint64_t clt_node_missing(const clt_node *node);
+uint64_t clt_ranks_missing(const clt_ranks *node);
 
 #endif

@@ -184,7 +184,8 @@ typedef struct clt_comm_ranks {
     const int *devices; /* by rank: its number of devices */
     void *shared;       /* NULL with one rank */
     int64_t shared_bytes;
-    void (*release)(void *user); /* called at the end of clt_comm_destroy; may be NULL */
+    void (*release)(void *user, int aborted); /* called at the end of clt_comm_destroy; `aborted`:
+                                                 others may not come; may be NULL */
     void *user;
 } clt_comm_ranks;
 

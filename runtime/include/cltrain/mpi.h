@@ -1,0 +1,30 @@
+/*
+ * Communicators between MPI processes, for programs that link libcltrain-mpi. MPI is the program's:
+ * it calls MPI_Init and MPI_Finalize, and any level of thread support will do.
+ */
+#ifndef CLTRAIN_MPI_H
+#define CLTRAIN_MPI_H
+
+#include <mpi.h>
+
+#include <cltrain/comm.h>
+
+CLT_BEGIN_DECLS
+
+/*
+ * A communicator over the devices of all ranks of `ranks`, each giving its own `count` devices; as
+ * clt_comm_create_between. Collective: all ranks call it, from a thread that may call MPI. The MPI
+ * communicator is duplicated and stays the caller's. Between ranks of a node data go through memory
+ * that they share, and MPI is not called after this until clt_comm_destroy, which is collective too
+ * unless the communicator was aborted; destroy it before MPI_Finalize.
+ *
+ * Errors, the same on all ranks where one of them fails before it could take part: those of
+ * clt_comm_create_between; STATE (MPI is not initialised, or finalised); UNSUPPORTED (the ranks are
+ * on several nodes, which has no implementation yet); MPI (a call failed; the message has MPI's).
+ */
+CLT_API clt_status clt_comm_create_mpi(MPI_Comm ranks, const clt_comm_device *devices, int count,
+                                       const clt_comm_options *options, clt_comm **comm);
+
+CLT_END_DECLS
+
+#endif
