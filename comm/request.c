@@ -344,7 +344,8 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
             clt_comm_abort_locked(comm, timeout, clt_error_message());
         }
     }
-    /* The reducer is at work in the mapped memory: a moment, since it waits for nobody there. */
+    /* The reducer is at work in the mapped memory: a moment, since an abort ends its waiting for
+     * other ranks. */
     while (r->busy)
         pthread_cond_wait(&comm->done, &comm->lock);
     if (timeout != CLT_OK)

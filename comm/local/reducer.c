@@ -69,6 +69,7 @@ static clt_ranks_job job_of(clt_comm *comm, const clt_comm_request *r)
 
 static clt_status work(clt_comm *comm, clt_comm_request *r, const clt_ranks_job *job)
 {
+    CLT_TRY(clt_comm_list_tasks(comm, r, job));
     if (comm->node)
         return clt_ranks_run(comm->node, job, &comm->tasks, &r->sum_squares, &r->finite,
                              &r->contributors);
@@ -91,9 +92,7 @@ void *clt_comm_reducer(void *arg)
         }
         pthread_mutex_unlock(&comm->lock);
         const clt_ranks_job job = job_of(comm, request);
-        clt_status status = clt_comm_list_tasks(comm, request, &job);
-        if (status == CLT_OK)
-            status = wait_for_devices(comm, request);
+        clt_status status = wait_for_devices(comm, request);
         pthread_mutex_lock(&comm->lock);
         /* The first abort stays, so that this one is only heard where nobody was faster. */
         if (status != CLT_OK)
