@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/vec.h"
 #include "comm/internal.h"
 #include "device/cl.h"
 
@@ -180,6 +181,9 @@ static clt_status build(clt_comm *comm, const clt_comm_device *devices)
         comm->ring[i].sequence = -1;
         comm->ring[i].sides = comm->sides + (size_t)i * (size_t)comm->count;
     }
+    /* Room for one operation, which is what most requests have: no step allocates it. */
+    for (int i = 0; i < comm->ring_size * comm->count; i++)
+        CLT_TRY(CLT_RESERVE(comm->sides[i].parts, 0, comm->sides[i].part_room, 1));
     for (int i = 0; i < comm->count; i++) {
         if (devices[i].struct_size != (int64_t)sizeof *devices)
             return clt_fail(CLT_INVALID_ARGUMENT,

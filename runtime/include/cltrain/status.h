@@ -33,7 +33,7 @@ CLT_BEGIN_DECLS
     X(TIMEOUT, 16, "a deadline passed")                                                            \
     X(DEVICE_LOST, 17, "a device stopped working")                                                 \
     X(INTERNAL, 18, "a bug in this library; please report it")                                     \
-    X(STOPPED, 19, "stopped on request, after the state was brought to a consistent point")     \
+    X(STOPPED, 19, "stopped on request, after the state was brought to a consistent point")        \
     X(MPI, 20, "an MPI call failed")
 
 typedef enum clt_status {
