@@ -46,10 +46,10 @@ static clt_status add_own(clt_comm *comm, const clt_comm_request *request)
                 continue;
             const bool send = part->op.kind == CLT_COMM_SEND;
             const int own = comm->first + i;
-            const clt_message m = {.kind = part->op.kind,
+            const clt_message m = {.kind = (int32_t)part->op.kind,
                                    .from = send ? own : part->op.peer,
                                    .to = send ? part->op.peer : own,
-                                   .dtype = part->op.dtype,
+                                   .dtype = (int32_t)part->op.dtype,
                                    .count = part->op.count,
                                    .host = send ? part->host_in : part->host_out};
             CLT_TRY(CLT_PUSH(comm->messages, comm->message_count, comm->message_room, m));
