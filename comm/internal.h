@@ -151,6 +151,13 @@ static inline int clt_comm_device_of(const clt_comm *comm, int participant)
     return device >= 0 && device < comm->count ? device : -1;
 }
 
+/* How long an operation may take; 0: without end. */
+static inline int clt_comm_timeout_ms(const clt_comm *comm, const clt_comm_op *op)
+{
+    const int ms = op->timeout_ms ? op->timeout_ms : comm->options.timeout_ms;
+    return ms > 0 ? ms : 0;
+}
+
 /* --- comm.c --- */
 
 /* Stores the abort (first one wins) and wakes everybody; the lock is held. */

@@ -2,11 +2,11 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/error.h"
 #include "base/vec.h"
 #include "comm/internal.h"
+#include "comm/ranks/flag.h"
 #include "device/cl.h"
 
 static const char *label_of(const clt_comm_op *op)
@@ -284,22 +284,6 @@ clt_status clt_comm_start(clt_comm *comm, int device, int64_t sequence, const cl
     return status;
 }
 
-/* The device's timer for this request; false where it has none. */
-static bool deadline_of(const clt_comm *comm, const clt_comm_op *op, struct timespec *deadline)
-{
-    int ms = op->timeout_ms ? op->timeout_ms : comm->options.timeout_ms;
-    if (ms <= 0)
-        return false;
-    clock_gettime(CLOCK_MONOTONIC, deadline);
-    deadline->tv_sec += ms / 1000;
-    deadline->tv_nsec += ms % 1000 * 1000000L;
-    if (deadline->tv_nsec >= 1000000000L) {
-        deadline->tv_sec++;
-        deadline->tv_nsec -= 1000000000L;
-    }
-    return true;
-}
-
 /* Names what a request still waits for; the lock is held. */
 static clt_status timed_out(const clt_comm *comm, const clt_comm_request *r, int device)
 {
@@ -312,6 +296,14 @@ static clt_status timed_out(const clt_comm *comm, const clt_comm_request *r, int
                          comm->members[i].name);
         used += n > 0 ? (size_t)n : 0;
     }
+    const uint64_t ranks = comm->node && !used ? clt_ranks_missing(comm->node) : 0;
+    if (ranks)
+        return clt_fail(
+            CLT_TIMEOUT,
+            "comm: collective %lld (%s): rank %d waited until the deadline; rank %d has "
+            "not arrived: is it stopped, or much slower?",
+            (long long)r->sequence, label_of(&r->sides[device].parts[0].op), comm->rank,
+            __builtin_ctzll(ranks));
     return clt_fail(CLT_TIMEOUT,
                     "comm: collective %lld (%s): device %d waited until the deadline; "
                     "%s%s",
@@ -326,19 +318,18 @@ static clt_status timed_out(const clt_comm *comm, const clt_comm_request *r, int
 static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
 {
     clt_comm_side *side = &r->sides[device];
-    struct timespec deadline;
     const clt_comm_part *last = &side->parts[side->part_count - 1];
-    bool timed = deadline_of(comm, &side->parts[0].op, &deadline);
-    if (!r->done && !timed && last->ready && comm->members[device].wait_inside) {
+    const clt_deadline deadline = clt_deadline_in(clt_comm_timeout_ms(comm, &side->parts[0].op));
+    if (!r->done && !deadline.set && last->ready && comm->members[device].wait_inside) {
         pthread_mutex_unlock(&comm->lock);
         clWaitForEvents(1, &last->ready); /* a failure reaches the reducer too */
         pthread_mutex_lock(&comm->lock);
     }
     clt_status timeout = CLT_OK;
     while (!r->done && comm->abort_status == CLT_OK) {
-        if (!timed) {
+        if (!deadline.set) {
             pthread_cond_wait(&comm->done, &comm->lock);
-        } else if (pthread_cond_timedwait(&comm->done, &comm->lock, &deadline) == ETIMEDOUT &&
+        } else if (pthread_cond_timedwait(&comm->done, &comm->lock, &deadline.at) == ETIMEDOUT &&
                    !r->done && comm->abort_status == CLT_OK) {
             timeout = timed_out(comm, r, device);
             clt_comm_abort_locked(comm, timeout, clt_error_message());

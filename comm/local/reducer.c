@@ -55,11 +55,10 @@ static uint64_t signature_of(const clt_comm_request *r)
 static clt_ranks_job job_of(clt_comm *comm, const clt_comm_request *r)
 {
     const clt_comm_op *first = &r->sides[0].parts[0].op;
-    const int ms = first->timeout_ms ? first->timeout_ms : comm->options.timeout_ms;
     clt_ranks_job job = {.signature = signature_of(r),
                          .sequence = r->sequence,
                          .label = first->label ? first->label : clt_comm_kind_name(first->kind),
-                         .timeout_ms = ms > 0 ? ms : 0,
+                         .timeout_ms = clt_comm_timeout_ms(comm, first),
                          .aborted = &comm->aborted,
                          .team = comm->team};
     for (int i = 0; i < comm->count; i++)

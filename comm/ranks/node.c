@@ -54,9 +54,9 @@ size_t clt_ranks_bytes(int ranks)
 
 clt_status clt_ranks_open(void *memory, int rank, int ranks, clt_ranks **out)
 {
-    if (ranks > CLT_RANKS_MAX_RANKS)
-        return clt_fail(CLT_UNSUPPORTED, "comm: at most %d ranks on a node, not %d",
-                        CLT_RANKS_MAX_RANKS, ranks);
+    if (ranks > CLT_RANKS_MOST)
+        return clt_fail(CLT_UNSUPPORTED, "comm: at most %d ranks on a node, not %d", CLT_RANKS_MOST,
+                        ranks);
     clt_ranks *node = CLT_NEW(clt_ranks);
     if (!node)
         return CLT_OUT_OF_MEMORY;

@@ -4,8 +4,8 @@
  * One synchronisation a chunk, and no message passing, so that any thread may do it, whatever the
  * level of MPI's thread support.
  */
-#ifndef CLT_COMM_NODE_H
-#define CLT_COMM_NODE_H
+#ifndef CLT_COMM_RANKS_H
+#define CLT_COMM_RANKS_H
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 typedef struct clt_ranks clt_ranks;
 
-enum { CLT_RANKS_MAX_RANKS = 64 };
+enum { CLT_RANKS_MOST = 64 };
 
 /* Bytes of memory that so many ranks share. */
 size_t clt_ranks_bytes(int ranks);
