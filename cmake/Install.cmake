@@ -10,6 +10,12 @@ endif()
 install(TARGETS ${targets} EXPORT cltrainTargets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
+# Its own export, so that programs without ranks need no MPI.
+if(TARGET cltrain-mpi)
+    install(TARGETS cltrain-mpi EXPORT cltrainMpiTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    install(FILES runtime/include/cltrain/mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cltrain)
+endif()
+
 # <cltrain/mpi.h> belongs to libcltrain-mpi and is installed with it only.
 install(DIRECTORY runtime/include/cltrain DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
     FILES_MATCHING PATTERN "*.h" PATTERN "mpi.h" EXCLUDE)
@@ -21,6 +27,9 @@ install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/cltrain)
 install(EXPORT cltrainTargets NAMESPACE cltrain:: DESTINATION ${package})
+if(TARGET cltrain-mpi)
+    install(EXPORT cltrainMpiTargets NAMESPACE cltrain:: DESTINATION ${package})
+endif()
 configure_package_config_file(cmake/cltrainConfig.cmake.in ${PROJECT_BINARY_DIR}/cltrainConfig.cmake
     INSTALL_DESTINATION ${package} NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/cltrainConfigVersion.cmake
@@ -43,5 +52,10 @@ install(FILES ${PROJECT_BINARY_DIR}/cltrain.pc DESTINATION ${CMAKE_INSTALL_LIBDI
 if(TARGET cltrain-models)
     configure_file(cmake/cltrain-models.pc.in cltrain-models.pc @ONLY)
     install(FILES ${PROJECT_BINARY_DIR}/cltrain-models.pc
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()
+if(TARGET cltrain-mpi)
+    configure_file(cmake/cltrain-mpi.pc.in cltrain-mpi.pc @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/cltrain-mpi.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endif()

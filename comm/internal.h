@@ -77,7 +77,7 @@ struct clt_comm_request {
     bool done;
     double sum_squares;
     bool finite;
-    int contributors;
+    int contributors, votes;
     clt_comm_side *sides; /* one a device */
 };
 

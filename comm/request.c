@@ -43,7 +43,7 @@ static clt_status check_buffer(const clt_comm *comm, int device, const clt_comm_
     int64_t size = clt_dtype_size(op->dtype);
     cl_context context;
     size_t bytes;
-    if (!range.count)
+    if (!range.count || op->host)
         return CLT_OK;
     if (!mem)
         return clt_fail(CLT_INVALID_ARGUMENT, "comm: %s: device %d has no buffer", label_of(op),
@@ -75,6 +75,11 @@ static clt_status check_part(const clt_comm *comm, int device, clt_comm_part *pa
                         "comm: %s: the count %lld or an offset is out of range", label_of(op),
                         (long long)op->count);
     CLT_TRY(clt_comm_choose(comm, device, op, &algorithm));
+    if (op->host && (op->mem || op->out || op->offset < 0))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: %s: data in the host's memory has neither buffers nor a negative "
+                        "offset",
+                        label_of(op));
     algorithm->ranges(comm, device, op, &part->in, &part->out);
     if (!part->in.count)
         part->in.first = part->out.first;
@@ -82,8 +87,8 @@ static clt_status check_part(const clt_comm *comm, int device, clt_comm_part *pa
         part->out.first = part->in.first;
     CLT_TRY(check_buffer(comm, device, op, op->mem, part->in));
     CLT_TRY(check_buffer(comm, device, op, op->out ? op->out : op->mem, part->out));
-    if (comm->options.path == CLT_COMM_PATH_MAPPED && (part->in.count || part->out.count) &&
-        !clt_comm_maps(comm, device, part))
+    if (comm->options.path == CLT_COMM_PATH_MAPPED && !op->host &&
+        (part->in.count || part->out.count) && !clt_comm_maps(comm, device, part))
         return clt_fail(CLT_UNSUPPORTED,
                         "comm: device %d (%s) cannot map this operation's buffer: the "
                         "operation is not in place over the whole object; set "
@@ -171,7 +176,7 @@ static void open_slot(clt_comm *comm, clt_comm_request *r, int64_t sequence)
     r->busy = r->done = false;
     r->sum_squares = 0;
     r->finite = true;
-    r->contributors = 0;
+    r->contributors = r->votes = 0;
     for (int i = 0; i < comm->count; i++)
         r->sides[i].brought = r->sides[i].joined = r->sides[i].completed = false;
 }
@@ -398,7 +403,8 @@ clt_status clt_comm_complete(clt_comm_request *r, int device, clt_comm_result *r
     }
     status = await_locked(comm, r, device);
     bool undo = status != CLT_OK;
-    clt_comm_result learned = {sizeof learned, r->sum_squares, r->finite, r->contributors};
+    clt_comm_result learned = {sizeof learned, r->sum_squares, r->finite, r->contributors,
+                               r->votes};
     pthread_mutex_unlock(&comm->lock);
 
     char message[sizeof comm->abort_message];

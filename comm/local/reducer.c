@@ -61,18 +61,23 @@ static clt_ranks_job job_of(clt_comm *comm, const clt_comm_request *r)
                          .timeout_ms = clt_comm_timeout_ms(comm, first),
                          .aborted = &comm->aborted,
                          .team = comm->team};
-    for (int i = 0; i < comm->count; i++)
+    for (int i = 0; i < comm->count; i++) {
         job.contributors += !(r->sides[i].parts[0].op.flags & CLT_COMM_EMPTY);
+        job.votes |= r->sides[i].parts[0].op.vote;
+    }
     return job;
 }
 
 static clt_status work(clt_comm *comm, clt_comm_request *r, const clt_ranks_job *job)
 {
     CLT_TRY(clt_comm_list_tasks(comm, r, job));
+    clt_ranks_sum sum = {job->contributors, job->votes};
     if (comm->node)
-        return clt_ranks_run(comm->node, job, &comm->tasks, &r->sum_squares, &r->finite,
-                             &r->contributors);
-    r->contributors = job->contributors;
+        CLT_TRY(clt_ranks_run(comm->node, job, &comm->tasks, &r->sum_squares, &r->finite, &sum));
+    r->contributors = sum.contributors;
+    r->votes = sum.votes;
+    if (comm->node)
+        return CLT_OK;
     clt_team_run(comm->team, do_piece, comm, comm->tasks.pieces);
     clt_tasks_measured(&comm->tasks, &r->sum_squares, &r->finite);
     return CLT_OK;

@@ -29,7 +29,8 @@ static clt_comm_range together(const clt_comm_part *part)
 bool clt_comm_maps(const clt_comm *comm, int device, const clt_comm_part *part)
 {
     const clt_comm_op *op = &part->op;
-    if (comm->options.path == CLT_COMM_PATH_STAGED || !comm->members[device].can_map || op->out)
+    if (comm->options.path == CLT_COMM_PATH_STAGED || !comm->members[device].can_map || op->out ||
+        op->host)
         return false;
     if (op->flags & CLT_COMM_EXCLUSIVE)
         return true;
@@ -116,6 +117,21 @@ static clt_status stage(clt_comm *comm, int device, clt_comm_part *part, cl_uint
     return check(comm, device, part, "reading", error);
 }
 
+/* Data in the host's memory: only what the caller waits for comes before. */
+static clt_status begin_on_host(clt_comm *comm, int device, clt_comm_part *part, cl_uint waits,
+                                const cl_event *wait_list)
+{
+    if (part->in.count)
+        part->host_in = (char *)part->op.host + bytes_of(part, part->in.first);
+    if (part->out.count)
+        part->host_out = (char *)part->op.host + bytes_of(part, part->out.first);
+    if (!waits)
+        return CLT_OK;
+    return check(
+        comm, device, part, "ordering",
+        clEnqueueMarkerWithWaitList(comm->members[device].queue, waits, wait_list, &part->ready));
+}
+
 clt_status clt_comm_transfer_begin(clt_comm *comm, int device, clt_comm_part *part, int wait_count,
                                    const cl_event *wait_list)
 {
@@ -123,7 +139,9 @@ clt_status clt_comm_transfer_begin(clt_comm *comm, int device, clt_comm_part *pa
     cl_uint waits = (cl_uint)wait_count;
     if (m->queue != m->compute && waits)
         CLT_TRY(check(comm, device, part, "flushing before", clFlush(m->compute)));
-    if (nothing(part)) {
+    if (part->op.host) {
+        CLT_TRY(begin_on_host(comm, device, part, waits, wait_list));
+    } else if (nothing(part)) {
         if (waits)
             CLT_TRY(check(comm, device, part, "ordering",
                           clEnqueueMarkerWithWaitList(m->queue, waits, wait_list, NULL)));
@@ -145,7 +163,7 @@ clt_status clt_comm_transfer_end(clt_comm *comm, int device, clt_comm_part *part
     cl_int error = CL_SUCCESS;
     if (part->mapped)
         error = clEnqueueUnmapMemObject(m->queue, op->mem, part->mapped, 0, NULL, event);
-    else if (part->out.count && !undo)
+    else if (part->out.count && !undo && !op->host)
         error = clEnqueueWriteBuffer(
             m->queue, op->out ? op->out : op->mem, CL_FALSE, bytes_of(part, part->out.first),
             bytes_of(part, part->out.count), part->host_out, 0, NULL, event);

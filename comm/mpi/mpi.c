@@ -1,12 +1,10 @@
 /* Communicators between MPI processes: what they share is set up here; no MPI call is made while
  * collectives run. */
-#include <cltrain/mpi.h>
-
-#include <stdarg.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "comm/mpi/status.h"
 
 enum { PAGE = 4096 };
 
@@ -16,35 +14,6 @@ typedef struct clt_mpi {
     MPI_Win window;
     int *devices; /* by rank */
 } clt_mpi;
-
-/* The library's own failures, through its public functions: this is a library apart. */
-__attribute__((format(printf, 2, 3))) static clt_status failed(clt_status status,
-                                                               const char *format, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return clt_error_set(status, text);
-}
-
-#define TRY(expression)                                                                            \
-    do {                                                                                           \
-        const clt_status try_status_ = (expression);                                               \
-        if (try_status_ != CLT_OK)                                                                 \
-            return try_status_;                                                                    \
-    } while (0)
-
-static clt_status check(int code, const char *call)
-{
-    char text[MPI_MAX_ERROR_STRING] = "";
-    int length = 0;
-    if (code == MPI_SUCCESS)
-        return CLT_OK;
-    MPI_Error_string(code, text, &length);
-    return failed(CLT_MPI, "%s: %.*s", call, length, text);
-}
 
 /* Freeing is collective: after an abort others may not come, and what MPI has goes with it. */
 static void release(void *user, int aborted)
@@ -62,35 +31,29 @@ static void release(void *user, int aborted)
     free(m);
 }
 
-/* So that a failed call is a status here and not the program's end. */
-static void return_errors(MPI_Comm comm)
-{
-    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-}
-
 static clt_status find_ranks(clt_mpi *m, MPI_Comm ranks, int count, clt_comm_ranks *of)
 {
     int on_node = 0;
-    TRY(check(MPI_Comm_dup(ranks, &m->ranks), "MPI_Comm_dup"));
-    return_errors(m->ranks);
-    TRY(check(MPI_Comm_rank(m->ranks, &of->rank), "MPI_Comm_rank"));
-    TRY(check(MPI_Comm_size(m->ranks, &of->ranks), "MPI_Comm_size"));
+    CLT_MPI_TRY(clt_mpi_duplicate(ranks, &m->ranks));
+    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(m->ranks, &of->rank), "MPI_Comm_rank"));
+    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_size(m->ranks, &of->ranks), "MPI_Comm_size"));
     m->devices = calloc((size_t)of->ranks, sizeof *m->devices);
     if (!m->devices)
-        return failed(CLT_OUT_OF_MEMORY, "comm: memory does not suffice");
-    TRY(check(MPI_Allgather(&count, 1, MPI_INT, m->devices, 1, MPI_INT, m->ranks),
-              "MPI_Allgather"));
+        return clt_mpi_fail(CLT_OUT_OF_MEMORY, "comm: memory does not suffice");
+    CLT_MPI_TRY(clt_mpi_check(MPI_Allgather(&count, 1, MPI_INT, m->devices, 1, MPI_INT, m->ranks),
+                              "MPI_Allgather"));
     of->devices = m->devices;
-    TRY(check(
+    CLT_MPI_TRY(clt_mpi_check(
         MPI_Comm_split_type(m->ranks, MPI_COMM_TYPE_SHARED, of->rank, MPI_INFO_NULL, &m->node),
         "MPI_Comm_split_type"));
-    return_errors(m->node);
-    TRY(check(MPI_Comm_size(m->node, &on_node), "MPI_Comm_size"));
+    MPI_Comm_set_errhandler(m->node, MPI_ERRORS_RETURN);
+    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_size(m->node, &on_node), "MPI_Comm_size"));
     if (on_node != of->ranks)
-        return failed(CLT_UNSUPPORTED,
-                      "comm: %d of %d ranks are on this node: communicators over several nodes "
-                      "have no implementation yet",
-                      on_node, of->ranks);
+        return clt_mpi_fail(
+            CLT_UNSUPPORTED,
+            "comm: %d of %d ranks are on this node: communicators over several nodes "
+            "have no implementation yet",
+            on_node, of->ranks);
     return CLT_OK;
 }
 
@@ -102,16 +65,17 @@ static clt_status share_memory(clt_mpi *m, clt_comm_ranks *of)
     int unit = 0;
     if (!bytes)
         return CLT_OK;
-    TRY(check(MPI_Win_allocate_shared(of->rank ? 0 : bytes + PAGE, 1, MPI_INFO_NULL, m->node, &base,
-                                      &m->window),
-              "MPI_Win_allocate_shared"));
-    TRY(check(MPI_Win_shared_query(m->window, 0, &size, &unit, &base), "MPI_Win_shared_query"));
+    CLT_MPI_TRY(clt_mpi_check(MPI_Win_allocate_shared(of->rank ? 0 : bytes + PAGE, 1, MPI_INFO_NULL,
+                                                      m->node, &base, &m->window),
+                              "MPI_Win_allocate_shared"));
+    CLT_MPI_TRY(clt_mpi_check(MPI_Win_shared_query(m->window, 0, &size, &unit, &base),
+                              "MPI_Win_shared_query"));
     /* Segments begin at a page in each process, windows somewhere within them. */
     if (of->rank == 0) {
         skip = (MPI_Aint)((PAGE - (uintptr_t)base % PAGE) % PAGE);
         memset(base, 0, (size_t)size);
     }
-    TRY(check(MPI_Bcast(&skip, 1, MPI_AINT, 0, m->node), "MPI_Bcast"));
+    CLT_MPI_TRY(clt_mpi_check(MPI_Bcast(&skip, 1, MPI_AINT, 0, m->node), "MPI_Bcast"));
     of->shared = (char *)base + skip;
     of->shared_bytes = bytes;
     return CLT_OK;
@@ -122,35 +86,31 @@ static clt_status create(clt_mpi *m, MPI_Comm ranks, const clt_comm_device *devi
 {
     clt_comm_ranks of;
     clt_comm_ranks_init(&of);
-    TRY(find_ranks(m, ranks, count, &of));
-    TRY(share_memory(m, &of));
+    CLT_MPI_TRY(find_ranks(m, ranks, count, &of));
+    CLT_MPI_TRY(share_memory(m, &of));
     of.release = release;
     of.user = m;
     clt_status status = clt_comm_create_between(devices, count, options, &of, comm);
     /* All or none. */
     int any = 0, who = status != CLT_OK ? of.rank : of.ranks;
-    TRY(check(MPI_Allreduce(&who, &any, 1, MPI_INT, MPI_MIN, m->ranks), "MPI_Allreduce"));
+    CLT_MPI_TRY(
+        clt_mpi_check(MPI_Allreduce(&who, &any, 1, MPI_INT, MPI_MIN, m->ranks), "MPI_Allreduce"));
     if (any == of.ranks)
         return CLT_OK;
     if (status != CLT_OK)
         return status;
     clt_comm_abort(*comm, CLT_ABORTED, "comm: another rank could not create the communicator");
     clt_comm_destroy(*comm);
-    return failed(CLT_ABORTED, "comm: rank %d could not create the communicator", any);
+    return clt_mpi_fail(CLT_ABORTED, "comm: rank %d could not create the communicator", any);
 }
 
 clt_status clt_comm_create_mpi(MPI_Comm ranks, const clt_comm_device *devices, int count,
                                const clt_comm_options *options, clt_comm **comm)
 {
-    int initialized = 0, finalized = 0;
-    MPI_Initialized(&initialized);
-    MPI_Finalized(&finalized);
-    if (!initialized || finalized)
-        return failed(CLT_STATE, "clt_comm_create_mpi: MPI is %s",
-                      finalized ? "finalised" : "not initialised; call MPI_Init before");
+    CLT_MPI_TRY(clt_mpi_running("clt_comm_create_mpi"));
     clt_mpi *m = calloc(1, sizeof *m);
     if (!m)
-        return failed(CLT_OUT_OF_MEMORY, "comm: memory does not suffice");
+        return clt_mpi_fail(CLT_OUT_OF_MEMORY, "comm: memory does not suffice");
     m->ranks = m->node = MPI_COMM_NULL;
     m->window = MPI_WIN_NULL;
     clt_comm *made = NULL;

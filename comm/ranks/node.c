@@ -15,7 +15,8 @@ enum { SLOTS = 3, CHUNK = CLT_RANKS_SHARE, LINE = 64, PAGE = 4096 };
 typedef struct head {
     uint64_t signature;
     int contributors; /* devices of the rank that are not empty, in the request's first operation */
-    int inputs;       /* devices that added to this chunk; bytes of clt_ranks_share */
+    int votes;
+    int inputs; /* devices that added to this chunk; bytes of clt_ranks_share */
 } head;
 
 /* One rank's part of the shared memory. */
@@ -224,7 +225,7 @@ static clt_status fill(clt_ranks *node, const clt_ranks_job *job, const clt_task
 {
     lane *own = &node->lanes[node->rank];
     head *h = &own->heads[step % SLOTS];
-    *h = (head){job->signature, job->contributors, c ? c->task->in_count : 0};
+    *h = (head){job->signature, job->contributors, job->votes, c ? c->task->in_count : 0};
     if (h->inputs) {
         clt_task part = *c->task;
         part.count = c->count;
@@ -244,10 +245,11 @@ static clt_status fill(clt_ranks *node, const clt_ranks_job *job, const clt_task
     return CLT_OK;
 }
 
-/* Whether all ranks are at the same operations, and how many devices contribute. */
-static clt_status compare(const clt_ranks *node, const clt_ranks_job *job, uint32_t step, int *all)
+/* Whether all ranks are at the same operations, and what they say together. */
+static clt_status compare(const clt_ranks *node, const clt_ranks_job *job, uint32_t step,
+                          clt_ranks_sum *all)
 {
-    *all = 0;
+    *all = (clt_ranks_sum){0};
     for (int r = 0; r < node->ranks; r++) {
         const head *h = &node->lanes[r].heads[step % SLOTS];
         if (h->signature != job->signature)
@@ -255,7 +257,8 @@ static clt_status compare(const clt_ranks *node, const clt_ranks_job *job, uint3
                             "comm: collective %lld: rank %d brings %s, rank %d something else; all "
                             "ranks must start the same in the same order",
                             (long long)job->sequence, node->rank, job->label, r);
-        *all += h->contributors;
+        all->contributors += h->contributors;
+        all->votes |= h->votes;
     }
     return CLT_OK;
 }
@@ -294,13 +297,13 @@ clt_status clt_ranks_share(clt_ranks *node, const clt_ranks_job *job, const void
 {
     const uint32_t step = node->step++;
     lane *own = &node->lanes[node->rank];
-    int contributors;
+    clt_ranks_sum sum;
     CLT_TRY(await(node, job, offsetof(lane, taken), step - SLOTS + 1));
-    own->heads[step % SLOTS] = (head){job->signature, job->contributors, (int)bytes};
+    own->heads[step % SLOTS] = (head){job->signature, job->contributors, job->votes, (int)bytes};
     memcpy(own->data[step % SLOTS], from, bytes);
     clt_flag_raise(&own->posted, step + 1);
     CLT_TRY(await(node, job, offsetof(lane, posted), step + 1));
-    CLT_TRY(compare(node, job, step, &contributors));
+    CLT_TRY(compare(node, job, step, &sum));
     for (int r = 0; r < node->ranks; r++)
         CLT_TRY(take(user, node->lanes[r].data[step % SLOTS],
                      (size_t)node->lanes[r].heads[step % SLOTS].inputs));
@@ -309,7 +312,7 @@ clt_status clt_ranks_share(clt_ranks *node, const clt_ranks_job *job, const void
 }
 
 clt_status clt_ranks_run(clt_ranks *node, const clt_ranks_job *job, const clt_task_list *tasks,
-                         double *sum_squares, bool *finite, int *contributors)
+                         double *sum_squares, bool *finite, clt_ranks_sum *sum)
 {
     chunk chunks[SLOTS];
     bool real[SLOTS];
@@ -334,7 +337,7 @@ clt_status clt_ranks_run(clt_ranks *node, const clt_ranks_job *job, const clt_ta
             return CLT_OK;
         const chunk *c = real[ended % SLOTS] ? &chunks[ended % SLOTS] : NULL;
         CLT_TRY(await(node, job, offsetof(lane, posted), ended + 1));
-        CLT_TRY(compare(node, job, ended, contributors));
+        CLT_TRY(compare(node, job, ended, sum));
         CLT_TRY(drain(node, job, tasks, c, ended, sum_squares, finite));
         ended++;
     }

@@ -34,19 +34,26 @@ typedef struct clt_ranks_job {
     const char *label;    /* for messages */
     int timeout_ms;       /* 0: none */
     int contributors;     /* devices of this rank that are not empty */
+    int votes;            /* bits of this rank's devices */
     atomic_bool *aborted; /* ends the waiting */
     clt_team *team;
 } clt_ranks_job;
 
+/* What the ranks learn of a run together. */
+typedef struct clt_ranks_sum {
+    int contributors; /* over all ranks */
+    int votes;        /* the bitwise or */
+} clt_ranks_sum;
+
 /*
  * Does the tasks, which are the same on all ranks but for their pointers: a rank gives those of its
  * own devices. Adds to *sum_squares and *finite what tasks measure, with the same bits on all
- * ranks; *contributors becomes the number over all ranks. One thread at a time, in the same order
+ * ranks. One thread at a time, in the same order
  * on all ranks. Errors: MISMATCH (a rank brings something else), TIMEOUT (names the ranks that are
  * missing), ABORTED (*aborted, or another rank's abort with its message), OUT_OF_MEMORY.
  */
 clt_status clt_ranks_run(clt_ranks *node, const clt_ranks_job *job, const clt_task_list *tasks,
-                         double *sum_squares, bool *finite, int *contributors);
+                         double *sum_squares, bool *finite, clt_ranks_sum *sum);
 
 /*
  * Gives every rank's `bytes` bytes, at most CLT_RANKS_SHARE, to `take`, rank by rank; what it is

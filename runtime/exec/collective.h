@@ -9,14 +9,27 @@
 
 #include "device/device.h"
 
+typedef enum clt_collective_kind {
+    CLT_COLLECTIVE_ALL_REDUCE, /* sum */
+    CLT_COLLECTIVE_REDUCE,     /* sum, for `root` alone */
+    CLT_COLLECTIVE_BROADCAST,  /* from `root` */
+    CLT_COLLECTIVE_ALL_GATHER  /* `count` elements of each participant */
+} clt_collective_kind;
+
 /* One device's part in a collective on a buffer. */
 typedef struct clt_collective {
+    clt_collective_kind kind;
     cl_mem buffer;
+    void *host;            /* instead of `buffer`: the host's memory */
     int64_t offset, count; /* elements */
+    cl_mem out;            /* the result; NULL: in place */
+    int64_t out_offset;
     clt_dtype dtype;
+    int root;          /* participant */
     bool whole;        /* the range is the whole buffer object */
     bool empty;        /* this device has no data to add in this step */
     bool measure;      /* want the sum of squares and finite flag of the result */
+    int vote;          /* bits of this device's */
     const char *label; /* for messages; valid until completed */
 } clt_collective;
 
@@ -24,14 +37,15 @@ typedef struct clt_collective {
 typedef struct clt_collective_result {
     double sum_squares;
     bool finite;
+    int votes; /* the bitwise or over all participants */
 } clt_collective_result;
 
 typedef struct clt_collectives {
     void *self;
 
-    /* All-reduce (sum). Enqueues the download or map behind the wait list; does not block. */
-    clt_status (*all_reduce)(void *self, int device, const clt_collective *what, cl_uint n_wait,
-                             const cl_event *wait, void **request);
+    /* Enqueues the download or map behind the wait list; does not block. */
+    clt_status (*start)(void *self, int device, const clt_collective *what, cl_uint n_wait,
+                        const cl_event *wait, void **request);
 
     /* Blocks until the host's part is done, enqueues the upload or unmap on the device's queue. */
     clt_status (*complete)(void *self, int device, void *request, clt_collective_result *result);

@@ -2,11 +2,15 @@
 #include "base/error.h"
 #include "plan/plan.h"
 
-/* The last node that writes into a bucket of gradients; -1 if none does. */
+/* The last node that writes into this bucket of gradients or one before it; -1 if none does.
+ * Buckets are reduced in their own order on every device, also where another kind of device has its
+ * nodes in another: parameters lie in the order in which backward comes to them. */
 static int last_writer(const clt_plan *plan, int bucket)
 {
     int last = -1;
-    for (int s = plan->buckets.buckets[bucket].first; s < plan->buckets.buckets[bucket].end; s++) {
+    for (int s = 0; s < plan->buckets.buckets[bucket].end; s++) {
+        if (plan->buckets.slots[s].state)
+            continue;
         const clt_value *gradient = plan->gradients[s];
         if (gradient && gradient->producer->id > last)
             last = gradient->producer->id;

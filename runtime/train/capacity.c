@@ -11,15 +11,15 @@
 /* Batches beyond this are not looked for. */
 static const int64_t LARGEST = (int64_t)1 << 40;
 
-clt_status clt_capacity_share(const clt_store *store, const clt_trainer_options *options,
-                              int64_t batch, int64_t *share)
+clt_status clt_capacity_share(int participants, const clt_trainer_options *options, int64_t batch,
+                              int64_t *share)
 {
-    int64_t *capacity = clt_calloc((size_t)store->n_devices, sizeof *capacity);
+    int64_t *capacity = clt_calloc((size_t)participants, sizeof *capacity);
     if (!capacity)
         return CLT_OUT_OF_MEMORY;
-    clt_status status = clt_split_capacity(batch, store->n_devices, NULL, 1, capacity);
+    clt_status status = clt_split_capacity(batch, participants, NULL, 1, capacity);
     int64_t largest = 1;
-    for (int i = 0; status == CLT_OK && i < store->n_devices; i++)
+    for (int i = 0; status == CLT_OK && i < participants; i++)
         if (capacity[i] > largest)
             largest = capacity[i];
     clt_free(capacity);
@@ -49,21 +49,22 @@ static int64_t bytes_of(const clt_plan *plan, int micros)
     return bytes;
 }
 
-/* Devices in the host's memory share it. */
-static int64_t available(const clt_store *store, const clt_device *device)
+/* Devices in the host's memory share it, those of the node's other ranks too. */
+static int64_t available(const clt_store *store, const clt_world *world, const clt_device *device)
 {
     int sharing = 0;
     for (int i = 0; i < store->n_devices; i++)
         sharing += store->replicas[i].device->caps.host_memory;
+    sharing *= world ? world->node_ranks : 1;
     const int64_t bytes = clt_device_memory_available(device);
     return device->caps.host_memory ? bytes / sharing : bytes;
 }
 
 clt_status clt_capacity_check(const clt_graph *graph, const clt_store *store,
-                              const clt_trainer_options *options, int64_t batch)
+                              const clt_trainer_options *options, int participants, int64_t batch)
 {
     int64_t share;
-    CLT_TRY(clt_capacity_share(store, options, batch, &share));
+    CLT_TRY(clt_capacity_share(participants, options, batch, &share));
     const clt_plan_options plan_options = clt_capacity_options(options, CLT_PLAN_TRAIN, share);
     for (int i = 0; i < store->n_devices; i++) {
         const clt_device *device = store->replicas[i].device;
@@ -75,7 +76,7 @@ clt_status clt_capacity_check(const clt_graph *graph, const clt_store *store,
             if (plan->slabs[s] > largest)
                 largest = plan->slabs[s];
         clt_plan_destroy(plan);
-        const int64_t there = available(store, device);
+        const int64_t there = available(store, options->world, device);
         if (needed > there || largest > device->caps.max_alloc_bytes)
             return clt_fail(CLT_OUT_OF_DEVICE_MEMORY,
                             "a batch of %lld needs %.1f MiB of %s, which has %.1f MiB available "
@@ -88,17 +89,18 @@ clt_status clt_capacity_check(const clt_graph *graph, const clt_store *store,
 }
 
 int64_t clt_capacity_largest(const clt_graph *graph, const clt_store *store,
-                             const clt_trainer_options *options)
+                             const clt_trainer_options *options, int participants)
 {
     int64_t low = 0, high = 1;
-    while (high < LARGEST && clt_capacity_check(graph, store, options, high) == CLT_OK) {
+    while (high < LARGEST &&
+           clt_capacity_check(graph, store, options, participants, high) == CLT_OK) {
         low = high;
         high *= 2;
     }
     /* To three digits: memory that is available changes from one call to the next. */
     while (high - low > 1 + low / 1024) {
         const int64_t middle = low + (high - low) / 2;
-        if (clt_capacity_check(graph, store, options, middle) == CLT_OK)
+        if (clt_capacity_check(graph, store, options, participants, middle) == CLT_OK)
             low = middle;
         else
             high = middle;
@@ -107,14 +109,14 @@ int64_t clt_capacity_largest(const clt_graph *graph, const clt_store *store,
 }
 
 clt_status clt_capacity_explain(clt_status status, const clt_graph *graph, const clt_store *store,
-                                const clt_trainer_options *options)
+                                const clt_trainer_options *options, int participants)
 {
     if (status != CLT_OUT_OF_DEVICE_MEMORY)
         return status;
     char message[1024];
     strncpy(message, clt_error_message(), sizeof message - 1);
     message[sizeof message - 1] = '\0';
-    const int64_t largest = clt_capacity_largest(graph, store, options);
+    const int64_t largest = clt_capacity_largest(graph, store, options, participants);
     return clt_fail(status, "%s; the largest batch that fits is about %lld", message,
                     (long long)largest);
 }
@@ -127,7 +129,9 @@ clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
     CLT_TRY(clt_trainer_check_options(options));
     clt_str s = {0};
     int64_t share;
-    CLT_TRY(clt_capacity_share(store, options, options->batch, &share));
+    /* Each rank has as many devices as this one, as far as is known here. */
+    const int participants = store->n_devices * (options->world ? options->world->ranks : 1);
+    CLT_TRY(clt_capacity_share(participants, options, options->batch, &share));
     for (int mode = CLT_PLAN_TRAIN; mode <= CLT_PLAN_EVALUATE; mode++) {
         const clt_plan_options plan_options =
             clt_capacity_options(options, (clt_plan_mode)mode, share);
@@ -140,18 +144,19 @@ clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
         clt_tuning_free(&tuning);
         if (status != CLT_OK) {
             clt_str_free(&s);
-            return clt_capacity_explain(status, graph, store, options);
+            return clt_capacity_explain(status, graph, store, options, participants);
         }
         clt_str_add(&s, "\n%s\n", titles[mode]);
         clt_plan_print(plan, explain != 0, &s);
         clt_plan_destroy(plan);
     }
-    const bool fits = clt_capacity_check(graph, store, options, options->batch) == CLT_OK;
+    const bool fits =
+        clt_capacity_check(graph, store, options, participants, options->batch) == CLT_OK;
     clt_str_add(&s, "\n");
     if (!fits)
         clt_str_add(&s, "This batch does not fit: %s\n", clt_error_message());
     clt_str_add(&s, "Largest batch that fits: about %lld\n",
-                (long long)clt_capacity_largest(graph, store, options));
+                (long long)clt_capacity_largest(graph, store, options, participants));
     if (s.failed) {
         clt_str_free(&s);
         return CLT_OUT_OF_MEMORY;

@@ -7,9 +7,9 @@
 #include <cltrain/train.h>
 
 /* The samples that one plan's run holds: the largest device's part of the batch, over the
- * micro-batches. */
-clt_status clt_capacity_share(const clt_store *store, const clt_trainer_options *options,
-                              int64_t batch, int64_t *share);
+ * micro-batches; `participants` are the devices of all ranks. */
+clt_status clt_capacity_share(int participants, const clt_trainer_options *options, int64_t batch,
+                              int64_t *share);
 
 /* The options of the trainer's plans. */
 clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_plan_mode mode,
@@ -18,15 +18,15 @@ clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_pl
 /* OUT_OF_DEVICE_MEMORY, with what is needed and what there is, if training with the batch does not
  * fit; whatever clt_plan_create fails with. */
 clt_status clt_capacity_check(const clt_graph *graph, const clt_store *store,
-                              const clt_trainer_options *options, int64_t batch);
+                              const clt_trainer_options *options, int participants, int64_t batch);
 
 /* The largest batch that fits, to three digits; 0: none. Overwrites the error message. */
 int64_t clt_capacity_largest(const clt_graph *graph, const clt_store *store,
-                             const clt_trainer_options *options);
+                             const clt_trainer_options *options, int participants);
 
 /* Adds that batch to the message of an OUT_OF_DEVICE_MEMORY; returns `status`. */
 clt_status clt_capacity_explain(clt_status status, const clt_graph *graph, const clt_store *store,
-                                const clt_trainer_options *options);
+                                const clt_trainer_options *options, int participants);
 
 /* trainer.c: INVALID_ARGUMENT, naming the option. */
 clt_status clt_trainer_check_options(const clt_trainer_options *options);

@@ -1,21 +1,36 @@
 /* Makes a communicator over the store's devices the trainer's table of collectives. */
+#include <limits.h>
+#include <math.h>
+
 #include "base/alloc.h"
 #include "train/trainer.h"
 #include <cltrain/comm.h>
 
-static clt_status all_reduce(void *self, int device, const clt_collective *what, cl_uint n_wait,
-                             const cl_event *wait, void **request)
+static const clt_comm_kind kinds[] = {
+    [CLT_COLLECTIVE_ALL_REDUCE] = CLT_COMM_ALL_REDUCE,
+    [CLT_COLLECTIVE_REDUCE] = CLT_COMM_REDUCE,
+    [CLT_COLLECTIVE_BROADCAST] = CLT_COMM_BROADCAST,
+    [CLT_COLLECTIVE_ALL_GATHER] = CLT_COMM_ALL_GATHER,
+};
+
+static clt_status start(void *self, int device, const clt_collective *what, cl_uint n_wait,
+                        const cl_event *wait, void **request)
 {
     clt_comm_op op;
     clt_comm_op_init(&op);
-    op.kind = CLT_COMM_ALL_REDUCE;
+    op.kind = kinds[what->kind];
     op.dtype = what->dtype;
     op.reduction = CLT_COMM_SUM;
     op.flags = (what->empty ? CLT_COMM_EMPTY : 0) | (what->measure ? CLT_COMM_MEASURE : 0) |
                (what->whole ? CLT_COMM_EXCLUSIVE : 0);
+    op.root = what->root;
     op.count = what->count;
     op.mem = what->buffer;
     op.offset = what->offset;
+    op.out = what->out;
+    op.out_offset = what->out_offset;
+    op.host = what->host;
+    op.vote = what->vote;
     op.label = what->label;
     clt_comm_request *started;
     CLT_TRY(clt_comm_start(self, device, -1, &op, (int)n_wait, wait, &started));
@@ -31,6 +46,7 @@ static clt_status complete(void *self, int device, void *request, clt_collective
     CLT_TRY(clt_comm_complete(request, device, &measured, NULL));
     result->sum_squares = measured.sum_squares;
     result->finite = measured.finite != 0;
+    result->votes = measured.votes;
     return CLT_OK;
 }
 
@@ -57,10 +73,14 @@ clt_status clt_trainer_connect(clt_trainer *t)
     clt_comm_options_init(&options);
     if (sleep_poll)
         options.wait_poll_us = 100;
-    clt_status status = clt_comm_create(devices, t->n_devices, &options, &t->comm);
+    options.timeout_ms = (int)fmin(t->options.comm_timeout * 1e3, INT_MAX);
+    const clt_world *world = t->options.world;
+    clt_status status = t->ranks > 1
+                            ? world->connect(world->user, devices, t->n_devices, &options, &t->comm)
+                            : clt_comm_create(devices, t->n_devices, &options, &t->comm);
     clt_free(devices);
     CLT_TRY(status);
-    t->collectives = (clt_collectives){t->comm, all_reduce, complete, abort_all};
+    t->collectives = (clt_collectives){t->comm, start, complete, abort_all};
     return CLT_OK;
 }
 

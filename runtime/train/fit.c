@@ -7,9 +7,11 @@
 #include <time.h>
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "train/source.h"
 #include "train/trainer.h"
+#include "train/world.h"
 
 void clt_fit_options_init(clt_fit_options *options)
 {
@@ -171,16 +173,28 @@ static clt_status one_step(fit *f, const clt_source_batch *batch)
     return CLT_OK;
 }
 
+/* Whether to stop after the step that was enqueued last. Ranks say it with their gradients, before
+ * the next step, so that all of them stop after the same one. */
+static bool stops(const fit *f)
+{
+    clt_trainer *t = f->trainer;
+    const clt_fit_options *o = f->options;
+    const bool now_stop = o->should_stop && o->should_stop(o->user);
+    if (t->ranks == 1)
+        return now_stop;
+    t->vote = now_stop ? CLT_VOTE_STOP : 0;
+    return (t->votes & CLT_VOTE_STOP) != 0;
+}
+
 static clt_status run(fit *f)
 {
-    const clt_fit_options *o = f->options;
     while (f->trainer->steps < f->total_steps) {
         clt_source_batch batch;
         CLT_TRY(clt_source_next(f->source, &batch));
         CLT_TRY(one_step(f, &batch));
-        if (o->should_stop && o->should_stop(o->user)) {
+        if (stops(f)) {
             CLT_TRY(finish_pending(f));
-            CLT_TRY(save(f));
+            CLT_TRY(clt_world_agree(f->trainer, save(f)));
             return clt_fail(CLT_STOPPED, "stopped after step %lld", (long long)f->trainer->steps);
         }
     }
@@ -200,7 +214,7 @@ static void describe_data(clt_trainer *t, const clt_dataset *train, const clt_fi
 
 static clt_status resume(fit *f)
 {
-    if (!f->options->resume || !f->options->checkpoint_dir)
+    if (!f->options->resume || !f->options->checkpoint_dir || f->trainer->rank)
         return CLT_OK;
     int64_t seed;
     clt_status status =
@@ -218,6 +232,36 @@ static clt_status resume(fit *f)
     return CLT_OK;
 }
 
+static uint64_t add_number(uint64_t hash, int64_t number)
+{
+    return clt_hash(&number, sizeof number, hash);
+}
+
+/* All ranks begin where rank 0 does, on the same data. */
+static clt_status begin_together(fit *f, const clt_dataset *train)
+{
+    clt_trainer *t = f->trainer;
+    const clt_fit_options *o = f->options;
+    CLT_TRY(clt_world_agree(t, resume(f)));
+    if (t->ranks == 1)
+        return CLT_OK;
+    uint64_t hash = clt_hash_text(t->reads, 0);
+    hash = add_number(hash, clt_dataset_count(train));
+    hash = add_number(hash, f->test ? clt_dataset_count(f->test) : 0);
+    hash = add_number(hash, f->batch);
+    hash = add_number(hash, o->epochs);
+    hash = add_number(hash, o->steps);
+    hash = add_number(hash, o->seed);
+    hash = add_number(hash, o->checkpoint_dir ? o->checkpoint_every : 0);
+    CLT_TRY(clt_world_compare(t, hash, "run (data, normalisation, batch, length or seed)"));
+    int64_t begin[] = {f->position.epoch, f->position.sample, f->seed};
+    CLT_TRY(clt_world_tell(t, 0, begin, sizeof begin));
+    f->position = (clt_position){begin[0], begin[1]};
+    f->seed = begin[2];
+    t->vote = t->votes = 0;
+    return clt_trainer_broadcast(t, 0);
+}
+
 /* Transfers from the loader's memory must have ended before it is freed. The guard kept the weights
  * of the last good step: what comes after it is forgotten, and it is saved. */
 static void after_failure(fit *f, clt_status status)
@@ -225,6 +269,9 @@ static void after_failure(fit *f, clt_status status)
     char message[1024];
     strncpy(message, clt_error_message(), sizeof message - 1);
     message[sizeof message - 1] = '\0';
+    /* The other ranks wait for this one's gradients; where all stop together they do not. */
+    if (f->trainer->ranks > 1 && status != CLT_NONFINITE && status != CLT_STOPPED)
+        f->trainer->collectives.stop(f->trainer->collectives.self, status, message);
     clt_trainer_wait(f->trainer);
     if (status == CLT_NONFINITE && f->pending >= 0) {
         clt_trainer_set_steps(f->trainer, f->pending_step);
@@ -248,7 +295,7 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
              .began = now(),
              .reported = now()};
     describe_data(trainer, train, options);
-    CLT_TRY(resume(&f));
+    CLT_TRY(begin_together(&f, train));
     const int64_t per_epoch = (clt_dataset_count(train) + f.batch - 1) / f.batch;
     f.total_steps = options->steps ? options->steps : options->epochs * per_epoch;
     CLT_TRY(clt_source_create(trainer, trainer->training, train, options, f.batch, f.seed,
@@ -256,7 +303,7 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
     clt_status status = run(&f);
     /* At the end, and after a failure that left the weights of the last good step. */
     if (status == CLT_OK)
-        status = save(&f);
+        status = clt_world_agree(trainer, save(&f));
     if (status != CLT_OK)
         after_failure(&f, status);
     clt_source_destroy(f.source);

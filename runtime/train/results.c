@@ -1,7 +1,7 @@
 /* Reading what steps gave, and evaluation. */
 #include <string.h>
 
-#include "train/trainer.h"
+#include "train/reduce.h"
 
 static clt_status find_record(clt_trainer *t, int64_t step, int *entry)
 {
@@ -84,6 +84,10 @@ static clt_status run_part(void *arg, int d)
             clt_exec_enqueue(s->devices[d].exec, &run, 0, s->devices[d].plan->n_nodes, 0, NULL));
         CLT_TRY(clt_session_fetch(s, d, t->batch, part, &run));
     }
+    if (s->shared) {
+        CLT_TRY(clt_reduce_results(t, d, micros));
+        CLT_TRY(clt_reduce_results_end(t, d));
+    }
     CLT_TRY(clt_session_read(s, d, t->entry, micros));
     return clt_device_flush(device);
 }
@@ -105,7 +109,7 @@ static clt_status make_prediction(clt_trainer *t)
     clt_plan_options options = t->training->devices[0].plan->options;
     options.mode = CLT_PLAN_PREDICT;
     return clt_session_create(t->graph, t->store, &options, t->tuning_of, t->options.accumulate,
-                              &t->prediction);
+                              false, &t->prediction);
 }
 
 clt_status clt_trainer_predict(clt_trainer *t, const clt_step_batch *batch,

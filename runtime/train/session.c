@@ -60,6 +60,9 @@ static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
     const int64_t bytes = entry_floats(s) * CLT_RESULT_RING * (int64_t)sizeof(float);
     CLT_TRY(
         clt_device_buffer_create(d->device, bytes + 16, CL_MEM_READ_WRITE, "results", &d->results));
+    if (s->shared)
+        CLT_TRY(clt_device_buffer_create(d->device, bytes + 16, CL_MEM_READ_WRITE,
+                                         "results of all ranks", &d->totals));
     CLT_TRY(clt_device_buffer_create(d->device, 256, CL_MEM_READ_WRITE, "upstream of losses",
                                      &d->upstream));
     if (s->n_losses > 64)
@@ -77,7 +80,7 @@ static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
 
 clt_status clt_session_create(const clt_graph *graph, clt_store *store,
                               const clt_plan_options *options,
-                              const clt_tuning_record *const *records, int max_micros,
+                              const clt_tuning_record *const *records, int max_micros, bool shared,
                               clt_session **out)
 {
     clt_session *s = CLT_NEW(clt_session);
@@ -85,6 +88,7 @@ clt_status clt_session_create(const clt_graph *graph, clt_store *store,
         return CLT_OUT_OF_MEMORY;
     s->store = store;
     s->max_micros = max_micros;
+    s->shared = shared;
     s->devices = clt_calloc((size_t)store->n_devices, sizeof *s->devices);
     s->coefficients = clt_calloc((size_t)graph->n_losses + 1, sizeof *s->coefficients);
     clt_status status = s->devices && s->coefficients ? CLT_OK : CLT_OUT_OF_MEMORY;
@@ -117,6 +121,7 @@ static void destroy_device(clt_session_device *d)
     }
     clt_release_buffer(d->upstream);
     clt_release_buffer(d->results);
+    clt_release_buffer(d->totals);
     clt_free(d->views);
     clt_free(d->known);
     clt_free(d->upstream_input);
@@ -176,14 +181,34 @@ clt_view clt_session_results(const clt_session *s, int device, int entry, int mi
     return (clt_view){s->devices[device].results, floats * (int64_t)sizeof(float)};
 }
 
+clt_status clt_session_share(const clt_session *s, int device, int entry, int micros,
+                             clt_collective *what)
+{
+    const clt_session_device *d = &s->devices[device];
+    *what = (clt_collective){.buffer = d->results,
+                             .offset = entry * entry_floats(s),
+                             .count = entry_floats(s),
+                             .out = d->totals,
+                             .out_offset = entry * entry_floats(s),
+                             .dtype = CLT_F32,
+                             .empty = micros == 0,
+                             .label = "losses"};
+    return micros ? clt_enqueue_zeros(d->device, clt_session_results(s, device, entry, micros),
+                                      (int64_t)(s->max_micros - micros) * s->n_means * 2 *
+                                          (int64_t)sizeof(float))
+                  : CLT_OK;
+}
+
 clt_status clt_session_read(clt_session *s, int device, int entry, int micros)
 {
     clt_session_device *d = &s->devices[device];
     const int64_t at = entry * entry_floats(s) * (int64_t)sizeof(float);
     d->micros[entry] = micros;
-    return clt_enqueue_download(d->device, (clt_view){d->results, at}, (char *)d->staging + at,
-                                (int64_t)micros * s->n_means * 2 * (int64_t)sizeof(float),
-                                &d->read[entry]);
+    if (s->shared)
+        micros = s->max_micros;
+    return clt_enqueue_download(
+        d->device, (clt_view){s->shared ? d->totals : d->results, at}, (char *)d->staging + at,
+        (int64_t)micros * s->n_means * 2 * (int64_t)sizeof(float), &d->read[entry]);
 }
 
 clt_status clt_session_wait(clt_session *s, int device, int entry)
@@ -203,7 +228,9 @@ clt_status clt_session_collect(clt_session *s, int entry, double *sums, double *
         const clt_session_device *d = &s->devices[i];
         CLT_TRY(clt_session_wait(s, i, entry));
         const float *values = d->staging + entry * entry_floats(s);
-        for (int m = 0; m < d->micros[entry]; m++)
+        /* What is added up over ranks already includes all devices. */
+        const int micros = !s->shared ? d->micros[entry] : i == 0 ? s->max_micros : 0;
+        for (int m = 0; m < micros; m++)
             for (int j = 0; j < s->n_means; j++, values += 2) {
                 sums[j] += values[0];
                 weights[j] += values[1];

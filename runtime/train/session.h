@@ -6,6 +6,7 @@
 #ifndef CLT_TRAIN_SESSION_H
 #define CLT_TRAIN_SESSION_H
 
+#include "exec/collective.h"
 #include "exec/exec.h"
 #include "train/store.h"
 #include <cltrain/train.h>
@@ -27,6 +28,7 @@ typedef struct clt_session_device {
     float *known;     /* the upstreams last written from the host; NaN: by the device */
     int *upstream_input; /* by loss: the plan input that reads it; -1: none */
     cl_mem results;      /* [ring][micro-batch][losses, metrics][sum, weight] */
+    cl_mem totals;       /* the same, added up over ranks; NULL: one rank */
     float *staging;      /* the same on the host */
     cl_event read[CLT_RESULT_RING];
     int micros[CLT_RESULT_RING]; /* micro-batches that the entry holds */
@@ -39,16 +41,18 @@ typedef struct clt_session {
     clt_store *store;
     int n_devices;
     int max_micros;
+    bool shared;           /* results are added up over ranks */
     int n_losses, n_means; /* means: losses and metrics */
     double *coefficients;  /* by loss */
     clt_session_device *devices;
 } clt_session;
 
 /* Plans `graph` for each device, with the measurements in records[device], for up to
- * options->max_batch samples at once and `max_micros` micro-batches a step. */
+ * options->max_batch samples at once and `max_micros` micro-batches a step. `shared`: its results
+ * are added up over ranks. */
 clt_status clt_session_create(const clt_graph *graph, clt_store *store,
                               const clt_plan_options *options,
-                              const clt_tuning_record *const *records, int max_micros,
+                              const clt_tuning_record *const *records, int max_micros, bool shared,
                               clt_session **session);
 
 void clt_session_destroy(clt_session *session);
@@ -101,6 +105,11 @@ bool clt_session_static_weights(const clt_session *session, int64_t count, doubl
 
 /* The place of results for (ring entry, micro-batch). */
 clt_view clt_session_results(const clt_session *session, int device, int entry, int micro);
+
+/* What adds up a ring entry's results over the ranks, of which the device has so many
+ * micro-batches: enqueues zeros for the others. */
+clt_status clt_session_share(const clt_session *session, int device, int entry, int micros,
+                             clt_collective *what);
 
 /* Enqueues the reading of a ring entry's results; without micro-batches they are zero. */
 clt_status clt_session_read(clt_session *session, int device, int entry, int micros);

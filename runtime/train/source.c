@@ -13,6 +13,8 @@ enum { SLOTS = 4, TURNS = 2, MAX_INPUTS = 16 };
 struct clt_source {
     clt_loader *loader;
     int n_devices, n_outputs;
+    int first;                     /* this rank's first among the parts of a batch */
+    int64_t *offsets;              /* [slot][device and one more]: of this rank's samples */
     const char *names[MAX_INPUTS]; /* of the outputs; the plan's */
     clt_feed *feeds;               /* [slot][device][output] */
     double loss_weight[SLOTS];
@@ -93,7 +95,8 @@ static clt_status add_input(clt_source *s, const clt_dataset *dataset,
 static clt_status make_feeds(clt_source *s)
 {
     s->feeds = clt_calloc((size_t)(SLOTS * s->n_devices * s->n_outputs) + 1, sizeof *s->feeds);
-    if (!s->feeds)
+    s->offsets = clt_calloc((size_t)SLOTS * (size_t)(s->n_devices + 1), sizeof *s->offsets);
+    if (!s->feeds || !s->offsets)
         return CLT_OUT_OF_MEMORY;
     clt_feed *feed = s->feeds;
     for (int slot = 0; slot < SLOTS; slot++)
@@ -130,6 +133,7 @@ clt_status clt_source_create(const clt_trainer *trainer, clt_session *session, c
     if (!s)
         return CLT_OUT_OF_MEMORY;
     s->n_devices = trainer->n_devices;
+    s->first = trainer->first;
     s->on_devices = clt_dataset_kind(dataset) == CLT_DATA_DEVICE;
     s->session = session;
     clt_gather_init(&s->gather, dataset);
@@ -142,7 +146,9 @@ clt_status clt_source_create(const clt_trainer *trainer, clt_session *session, c
     desc.epoch = start.epoch;
     desc.offset = start.sample;
     desc.end_epoch = end_epoch;
-    desc.parts = s->n_devices;
+    desc.parts = trainer->total;
+    desc.first_part = s->first;
+    desc.local_parts = s->n_devices;
     desc.slots = SLOTS;
     if (s->on_devices)
         desc.max_threads = 1; /* there are only numbers to find */
@@ -177,15 +183,16 @@ void clt_source_destroy(clt_source *s)
     clt_gather_free(&s->gather);
     clt_loader_free(s->loader);
     clt_free(s->feeds);
+    clt_free(s->offsets);
     clt_free(s);
 }
 
 /* Enqueues the gathering of a batch, on the queues where its step comes next. The devices' threads
  * rest between steps, so that this one may enqueue. */
-static clt_status gather(clt_source *s, const clt_batch *batch)
+static clt_status gather(clt_source *s, const clt_batch *batch, const int64_t *offsets)
 {
     for (int d = 0; d < s->n_devices; d++) {
-        const int64_t begin = batch->offsets[d], count = batch->offsets[d + 1] - begin;
+        const int64_t begin = offsets[d], count = offsets[d + 1] - begin;
         if (count)
             CLT_TRY(clt_device_gather_enqueue(s->gathers[d], batch->slot % TURNS,
                                               batch->indices + begin, count));
@@ -205,10 +212,15 @@ clt_status clt_source_next(clt_source *s, clt_source_batch *out)
     clt_step_batch_init(&out->step);
     if (batch.slot < 0)
         return CLT_OK;
+    int64_t *offsets = s->offsets + batch.slot * (s->n_devices + 1);
+    for (int d = 0; d <= s->n_devices; d++)
+        offsets[d] = batch.offsets[s->first + d] - batch.offsets[s->first];
     if (s->on_devices)
-        CLT_TRY(gather(s, &batch));
-    out->step.count = batch.count;
-    out->step.offsets = batch.offsets;
+        CLT_TRY(gather(s, &batch, offsets));
+    out->step.first = batch.offsets[s->first];
+    out->step.total = batch.count;
+    out->step.count = offsets[s->n_devices];
+    out->step.offsets = offsets;
     out->step.feeds = s->feeds + batch.slot * s->n_devices * s->n_outputs;
     out->step.n_feeds = s->n_devices * s->n_outputs;
     if (s->weighted && batch.weight >= 0) {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "train/trainer.h"
+#include "train/reduce.h"
 #include <cltrain/data.h>
 
 static clt_session_device *session_device(const clt_trainer *t, int d)
@@ -44,41 +44,6 @@ static clt_run run_of(const clt_trainer *t, int d, int micro, bool accumulate)
         run.sample = t->batch->first + part.begin;
     }
     return run;
-}
-
-/* --- collectives ----------------------------------------------------------------------------- */
-
-static clt_status start_bucket(clt_trainer *t, int d, int bucket)
-{
-    const clt_replica *replica = &t->store->replicas[d];
-    const clt_collective what = {.buffer = replica->gradients[bucket],
-                                 .count = replica->layout->buckets[bucket].bytes / 4,
-                                 .dtype = CLT_F32,
-                                 .whole = true,
-                                 .empty = share_of(t, d) == 0,
-                                 .measure = true,
-                                 .label = "gradients"};
-    return t->collectives.all_reduce(t->collectives.self, d, &what, 0, NULL,
-                                     &t->devices[d].requests[bucket]);
-}
-
-static clt_status complete_buckets(clt_trainer *t, int d, bool *finite, double *squares)
-{
-    const clt_plan *plan = session_device(t, d)->plan;
-    *finite = true;
-    *squares = 0;
-    for (int i = 0; i < plan->n_ready; i++) {
-        const int bucket = plan->ready[i];
-        clt_collective_result result;
-        CLT_TRY(t->collectives.complete(t->collectives.self, d, t->devices[d].requests[bucket],
-                                        &result));
-        t->devices[d].squares[bucket] = result.sum_squares;
-        *finite = *finite && result.finite;
-    }
-    for (int b = 0; b < plan->buckets.n_buckets; b++)
-        if (!plan->buckets.buckets[b].state)
-            *squares += t->devices[d].squares[b];
-    return CLT_OK;
 }
 
 /* --- parts ----------------------------------------------------------------------------------- */
@@ -137,7 +102,7 @@ static clt_status backward_micro(clt_trainer *t, int d, int micro, bool reduce)
         if (segment->first >= plan->n_forward)
             CLT_TRY(clt_exec_enqueue(sd->exec, &run, segment->first, segment->end, 0, NULL));
         for (int r = segment->first_ready; reduce && r < segment->end_ready; r++)
-            CLT_TRY(start_bucket(t, d, plan->ready[r]));
+            CLT_TRY(clt_reduce_start(t, d, plan->ready[r]));
     }
     return micro ? clt_update_add_micro(t->devices[d].update) : CLT_OK;
 }
@@ -158,14 +123,17 @@ static clt_status gradients(clt_trainer *t, int d, bool reduce)
     if (!micros) {
         CLT_TRY(idle(t, d));
         CLT_TRY(clt_update_zero(t->devices[d].update));
+        CLT_TRY(clt_reduce_results(t, d, 0));
     }
     for (int m = 0; m < micros; m++) {
         CLT_TRY(forward_micro(t, d, m));
+        if (m == micros - 1) /* behind all of forward, before the first bucket */
+            CLT_TRY(clt_reduce_results(t, d, micros));
         CLT_TRY(backward_micro(t, d, m, reduce && micros == 1));
     }
     const clt_plan *plan = session_device(t, d)->plan;
     for (int r = 0; reduce && micros != 1 && r < plan->n_ready; r++)
-        CLT_TRY(start_bucket(t, d, plan->ready[r]));
+        CLT_TRY(clt_reduce_start(t, d, plan->ready[r]));
     return CLT_OK;
 }
 
@@ -197,15 +165,16 @@ static clt_status word(clt_trainer *t, int d)
 {
     bool finite;
     double squares;
-    if (t->n_devices == 1)
+    if (t->total == 1)
         return clt_update_word(t->devices[d].update);
-    CLT_TRY(complete_buckets(t, d, &finite, &squares));
+    CLT_TRY(clt_reduce_complete(t, d, &finite, &squares));
     return clt_update_set_word(t->devices[d].update, squares, finite);
 }
 
 static clt_status whole_step(clt_trainer *t, int d)
 {
-    CLT_TRY(gradients(t, d, t->n_devices > 1));
+    CLT_TRY(gradients(t, d, t->total > 1));
+    CLT_TRY(clt_reduce_results_end(t, d));
     CLT_TRY(word(t, d));
     return commit(t, d);
 }
@@ -232,6 +201,10 @@ static clt_status forward_part(void *arg, int d)
     clt_trainer *t = arg;
     clt_status status = micros_of(t, d) ? forward_micro(t, d, 0) : idle(t, d);
     if (status == CLT_OK)
+        status = clt_reduce_results(t, d, micros_of(t, d));
+    if (status == CLT_OK)
+        status = clt_reduce_results_end(t, d);
+    if (status == CLT_OK)
         status = clt_session_read(t->session, d, t->entry, micros_of(t, d));
     if (status == CLT_OK)
         status = clt_device_flush(session_device(t, d)->device);
@@ -255,8 +228,8 @@ static clt_status reduce_part(void *arg, int d)
     clt_trainer *t = arg;
     const clt_plan *plan = session_device(t, d)->plan;
     clt_status status = CLT_OK;
-    for (int r = 0; t->n_devices > 1 && status == CLT_OK && r < plan->n_ready; r++)
-        status = start_bucket(t, d, plan->ready[r]);
+    for (int r = 0; t->total > 1 && status == CLT_OK && r < plan->n_ready; r++)
+        status = clt_reduce_start(t, d, plan->ready[r]);
     if (status == CLT_OK)
         status = word(t, d);
     return guarded(t, d, status);
@@ -285,9 +258,12 @@ static clt_status check_feeds(const clt_trainer *t, const clt_session *session,
 
 clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step_batch *batch)
 {
-    if (batch->count < 0 || batch->count > t->options.batch)
-        return clt_fail(CLT_INVALID_ARGUMENT, "a batch of %lld; the trainer was made for 0 to %lld",
-                        (long long)batch->count, (long long)t->options.batch);
+    if (batch->count < 0 || batch->count > t->options.batch || batch->total > t->options.batch ||
+        (batch->total > 0 && batch->count > batch->total))
+        return clt_fail(
+            CLT_INVALID_ARGUMENT, "a batch of %lld of %lld; the trainer was made for 0 to %lld",
+            (long long)batch->count, (long long)(batch->total > 0 ? batch->total : batch->count),
+            (long long)t->options.batch);
     if (batch->n_wait && t->n_devices > 1)
         return clt_fail(CLT_INVALID_ARGUMENT, "a wait list is for one device, not %d",
                         t->n_devices);
@@ -313,17 +289,12 @@ clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step
     t->given = NULL;
     t->n_given = 0;
     t->session = session;
-    t->weights_known = true;
-    if (batch->loss_weights)
-        memcpy(t->loss_weights, batch->loss_weights,
-               (size_t)session->n_losses * sizeof *t->loss_weights);
-    else
-        t->weights_known = clt_session_static_weights(session, batch->count, t->loss_weights);
+    t->weights_known = false;
     return CLT_OK;
 }
 
-/* Only the labels tell the weights, and they are on several devices or in several micro-batches:
- * forward runs first. */
+/* Only the labels tell the weights, and they are on several devices or ranks, or in several
+ * micro-batches: forward runs first. */
 static clt_status weights_from_forward(clt_trainer *t)
 {
     memset(t->sums, 0, (size_t)t->session->n_means * sizeof *t->sums);
@@ -331,6 +302,10 @@ static clt_status weights_from_forward(clt_trainer *t)
     for (int d = 0; d < t->n_devices; d++) {
         for (int m = 0; m < micros_of(t, d); m++)
             CLT_TRY(forward_micro(t, d, m));
+        CLT_TRY(clt_reduce_results(t, d, micros_of(t, d)));
+    }
+    for (int d = 0; d < t->n_devices; d++) {
+        CLT_TRY(clt_reduce_results_end(t, d));
         CLT_TRY(clt_session_read(t->session, d, t->entry, micros_of(t, d)));
         CLT_TRY(clt_device_flush(session_device(t, d)->device));
     }
@@ -338,6 +313,18 @@ static clt_status weights_from_forward(clt_trainer *t)
     memcpy(t->loss_weights, t->weights, (size_t)t->session->n_losses * sizeof *t->weights);
     t->weights_known = true;
     return CLT_OK;
+}
+
+static clt_status find_weights(clt_trainer *t)
+{
+    const double *given = t->current.loss_weights;
+    t->weights_known =
+        given || clt_session_static_weights(t->session, t->current.total, t->loss_weights);
+    if (given)
+        memcpy(t->loss_weights, given, (size_t)t->session->n_losses * sizeof *given);
+    if (t->weights_known || (t->total == 1 && t->options.accumulate == 1))
+        return CLT_OK;
+    return weights_from_forward(t);
 }
 
 /* At most two steps are queued: waits for the one before the last, and looks at its word. */
@@ -364,17 +351,16 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
     if (whole) /* all that backward needs comes with the batch */
         CLT_TRY(check_feeds(t, t->training, batch->feeds, batch->n_feeds, true));
     t->entry = (int)(t->steps % CLT_RESULT_RING);
+    CLT_TRY(clt_reduce_counts(t));
     t->records[t->entry] =
         (clt_step_record){.step = t->steps,
-                          .samples = batch->count,
+                          .samples = t->current.total,
                           .lr = clt_schedule_rate(&t->options.schedule, t->options.lr, t->steps)};
     for (int d = 0; d < t->n_devices; d++) {
         session_device(t, d)->shares[t->entry] = share_of(t, d);
-        session_device(t, d)->firsts[t->entry] = batch->first + t->offsets[d];
+        session_device(t, d)->firsts[t->entry] = t->current.first + t->offsets[d];
     }
-    if (!t->weights_known && (t->n_devices > 1 || t->options.accumulate > 1))
-        CLT_TRY(weights_from_forward(t));
-    return CLT_OK;
+    return find_weights(t);
 }
 
 clt_status clt_step_event(const clt_session *session, int entry, struct _cl_event **event)
@@ -395,6 +381,7 @@ static clt_status end_step(clt_trainer *t, struct _cl_event **event)
 {
     t->steps++;
     t->phase = 0;
+    t->votes = t->devices[0].votes;
     return clt_step_event(t->training, t->entry, event);
 }
 

@@ -1,12 +1,14 @@
 #include "train/trainer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "train/capacity.h"
 #include "train/choices.h"
+#include "train/world.h"
 
 void clt_trainer_options_init(clt_trainer_options *options)
 {
@@ -68,6 +70,8 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
                         o->schedule.minimum, o->lr);
     if (o->accumulate < 1)
         return out_of_range("accumulate", o->accumulate, "at least 1");
+    if (!isfinite(o->comm_timeout) || o->comm_timeout < 0)
+        return out_of_range("time-out of reductions", o->comm_timeout, "finite and at least 0");
     if (!isfinite(o->tune_seconds) || o->tune_seconds < 0)
         return out_of_range("tuning time", o->tune_seconds, "finite and at least 0");
     return CLT_OK;
@@ -78,16 +82,18 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
     if (!graph->n_losses && !graph->n_seeds)
         return clt_fail(CLT_INVALID_ARGUMENT, "the graph has no loss: call clt_loss on it, or "
                                               "clt_output_gradient on an output");
-    clt_status status = clt_capacity_check(graph, t->store, &t->options, t->options.batch);
-    CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options));
-    CLT_TRY(clt_capacity_share(t->store, &t->options, t->options.batch, &t->per_device));
+    clt_status status =
+        clt_capacity_check(graph, t->store, &t->options, t->total, t->options.batch);
+    CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->total));
+    CLT_TRY(clt_capacity_share(t->total, &t->options, t->options.batch, &t->per_device));
     CLT_TRY(clt_choices_make(t, graph));
     clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
+    const bool shared = t->ranks > 1;
     CLT_TRY(clt_session_create(graph, t->store, &options, t->tuning_of, t->options.accumulate,
-                               &t->training));
+                               shared, &t->training));
     options.mode = CLT_PLAN_EVALUATE;
     return clt_session_create(graph, t->store, &options, t->tuning_of, t->options.accumulate,
-                              &t->evaluation);
+                              shared, &t->evaluation);
 }
 
 /* The public enumeration has the values of exec's. */
@@ -117,7 +123,8 @@ static clt_status make_device(clt_trainer *t, int index)
     d->requests = clt_calloc(n_buckets, sizeof *d->requests);
     d->squares = clt_calloc(n_buckets, sizeof *d->squares);
     d->word = clt_calloc(4 * CLT_RESULT_RING, sizeof *d->word);
-    return d->requests && d->squares && d->word ? CLT_OK : CLT_OUT_OF_MEMORY;
+    d->counts = clt_calloc((size_t)t->total, sizeof *d->counts);
+    return d->requests && d->squares && d->word && d->counts ? CLT_OK : CLT_OUT_OF_MEMORY;
 }
 
 /* Which states depend on the batch: each device would give them a value of its own. */
@@ -139,49 +146,106 @@ static clt_status find_batch_states(clt_trainer *t, const clt_graph *graph)
     clt_status status = CLT_OK;
     for (int i = 0; i < graph->n_assigns; i++) {
         t->batch_states[i] = depends[graph->assigns[i].value->id];
-        if (t->batch_states[i] && t->n_devices > 1)
+        if (t->batch_states[i] && t->total > 1)
             status = clt_fail(CLT_UNSUPPORTED,
                               "state %s takes a value that depends on the batch: the copies of %d "
                               "devices would differ. Train on one device",
-                              graph->assigns[i].state->name, t->n_devices);
+                              graph->assigns[i].state->name, t->total);
     }
     clt_free(depends);
     return status;
 }
 
-static clt_status make(clt_trainer *t, const clt_graph *graph)
+/* "bucket 3 (fc1.weight and 2 more)". */
+static clt_status make_labels(clt_trainer *t)
+{
+    const clt_buckets *layout = &t->store->layout;
+    t->labels = clt_calloc((size_t)layout->n_buckets + 1, sizeof *t->labels);
+    if (!t->labels)
+        return CLT_OUT_OF_MEMORY;
+    for (int b = 0; b < layout->n_buckets; b++) {
+        const clt_bucket *bucket = &layout->buckets[b];
+        char text[256], more[32] = "";
+        if (bucket->end - bucket->first > 1)
+            snprintf(more, sizeof more, " and %d more", bucket->end - bucket->first - 1);
+        snprintf(text, sizeof text, "bucket %d (%.180s%s)", b, layout->slots[bucket->first].name,
+                 more);
+        t->labels[b] = clt_strdup(text);
+        if (!t->labels[b])
+            return CLT_OUT_OF_MEMORY;
+    }
+    return CLT_OK;
+}
+
+static clt_status allocate(clt_trainer *t, const clt_graph *graph)
 {
     const size_t n = (size_t)t->n_devices;
     t->devices = clt_calloc(n, sizeof *t->devices);
     t->offsets = clt_calloc(n + 1, sizeof *t->offsets);
     if (!t->devices || !t->offsets)
         return CLT_OUT_OF_MEMORY;
-    CLT_TRY(clt_graph_copy(graph, &t->graph));
-    CLT_TRY(find_batch_states(t, graph));
+    CLT_TRY(make_labels(t));
+    return clt_graph_copy(graph, &t->graph);
+}
+
+/* What takes time: kernels are measured and compiled. */
+static clt_status build(void *arg)
+{
+    clt_trainer *t = arg;
+    CLT_TRY(find_batch_states(t, t->graph));
     for (int i = 0; i < t->n_devices; i++)
         CLT_TRY(make_device(t, i));
-    CLT_TRY(make_sessions(t, graph));
+    CLT_TRY(make_sessions(t, t->graph));
     const size_t means = (size_t)t->training->n_means + 1;
     t->sums = clt_calloc(means, sizeof *t->sums);
     t->weights = clt_calloc(means, sizeof *t->weights);
     t->loss_weights = clt_calloc(means, sizeof *t->loss_weights);
     if (!t->sums || !t->weights || !t->loss_weights)
         return CLT_OUT_OF_MEMORY;
-    CLT_TRY(clt_crew_create(t->n_devices, &t->crew));
-    return t->n_devices > 1 ? clt_trainer_connect(t) : CLT_OK;
+    return clt_crew_create(t->n_devices, &t->crew);
+}
+
+static clt_status make(clt_trainer *t, const clt_graph *graph)
+{
+    clt_status status = clt_graph_status(graph);
+    if (status == CLT_OK)
+        status = allocate(t, graph);
+    CLT_TRY(clt_world_meet(t, status));
+    CLT_TRY(clt_world_compare_plans(t));
+    CLT_TRY(clt_world_in_turns(t, build, t));
+    return t->total > 1 ? clt_trainer_connect(t) : CLT_OK;
+}
+
+static clt_status check_world(const clt_world *w)
+{
+    if (!w)
+        return CLT_OK;
+    if (w->struct_size != sizeof *w)
+        return clt_fail(CLT_INVALID_ARGUMENT, "the world was not set up by clt_world_init");
+    if (w->ranks < 1 || w->rank < 0 || w->rank >= w->ranks || w->node_ranks < 1 ||
+        w->node_rank < 0 || w->node_rank >= w->node_ranks)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "rank %d of %d, number %d of %d on its node: no world has it", w->rank,
+                        w->ranks, w->node_rank, w->node_ranks);
+    if (w->ranks > 1 && (!w->gather || !w->connect))
+        return clt_fail(CLT_INVALID_ARGUMENT, "a world of %d ranks needs gather and connect",
+                        w->ranks);
+    return CLT_OK;
 }
 
 clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
                               const clt_trainer_options *options, clt_trainer **out)
 {
-    CLT_TRY(clt_graph_status(graph));
     CLT_TRY(clt_trainer_check_options(options));
+    CLT_TRY(check_world(options->world));
     clt_trainer *t = CLT_NEW(clt_trainer);
     if (!t)
         return CLT_OUT_OF_MEMORY;
     t->store = store;
     t->options = *options;
     t->n_devices = store->n_devices;
+    t->rank = options->world ? options->world->rank : 0;
+    t->ranks = options->world ? options->world->ranks : 1;
     for (int i = 0; i < CLT_RESULT_RING; i++)
         t->records[i].step = -1;
     clt_status status = make(t, graph);
@@ -210,7 +274,11 @@ void clt_trainer_destroy(clt_trainer *t)
         clt_free(t->devices[i].requests);
         clt_free(t->devices[i].squares);
         clt_free(t->devices[i].word);
+        clt_free(t->devices[i].counts);
     }
+    for (int b = 0; t->labels && b < t->store->layout.n_buckets; b++)
+        clt_free(t->labels[b]);
+    clt_free(t->labels);
     clt_free(t->devices);
     clt_choices_free(t);
     clt_free(t->batch_states);

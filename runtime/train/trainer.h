@@ -18,7 +18,10 @@ typedef struct clt_trainer_device {
     clt_update *update;
     float *word;     /* the same on the host */
     void **requests; /* by bucket, while it is being reduced */
+    void *sharing;   /* the request that adds results up over ranks */
     double *squares; /* by bucket: what its reduction measured */
+    int32_t *counts; /* several ranks: by participant, its samples of a step */
+    int votes;       /* of the last step */
 } clt_trainer_device;
 
 struct clt_trainer {
@@ -30,6 +33,9 @@ struct clt_trainer {
     int64_t predictions;
     clt_trainer_device *devices;
     int n_devices;
+    int rank, ranks;
+    int total, first;                    /* participants over all ranks, and this rank's first */
+    char **labels;                       /* by bucket, for messages */
     bool *batch_states;                  /* by assignment: whether its value depends on the batch */
     int64_t per_device;                  /* samples of a plan's largest run */
     clt_tuning_record *tuning;           /* room for one a device */
@@ -53,6 +59,9 @@ struct clt_trainer {
     bool weights_known;
     int entry; /* of the result ring */
     int phase; /* parts: 1 after forward, 2 after backward, 3 after reduce */
+    int root;  /* of a broadcast: participant */
+    int vote;  /* what this rank says in its next steps; votes: what all said in the last */
+    int votes;
 };
 
 /* Runs one step's part on all devices. */
@@ -71,6 +80,12 @@ clt_status clt_step_event(const clt_session *session, int entry, struct _cl_even
 /* Fails with NONFINITE naming the step and the first tensor that is not finite, by running the
  * ring entry's step again node by node. */
 clt_status clt_trainer_diagnose(clt_trainer *trainer, int64_t step);
+
+/* Most devices of a process: the communicator's. */
+enum { CLT_MOST_DEVICES = 64 };
+
+/* Bits of a vote. */
+enum { CLT_VOTE_STOP = 1 };
 
 /* Fills the table of collectives with those of a communicator over the store's devices. */
 clt_status clt_trainer_connect(clt_trainer *trainer);

@@ -77,6 +77,8 @@ static int print_table(const bench *b)
     printf("%s on %s, batch %lld, %s; %d blocks of %lld steps\n", b->settings->model,
            clt_dataset_name(j->train), (long long)j->options.batch,
            clt_optimizer_name(j->options.optimizer), b->blocks, (long long)b->steps);
+    if (j->ranks.world.ranks > 1)
+        printf("%d ranks; this is one of them\n", j->ranks.world.ranks);
     for (int i = 0; i < j->n_devices; i++)
         printf("device %d   %s\n", i, clt_device_label(j->devices[i]));
     const double rate = bench_median(b->rates, b->blocks), step = bench_median(b->times, b->blocks);
@@ -124,6 +126,8 @@ static int measure(bench *b)
     clt_status status = clt_fit(b->job.trainer, b->job.train, NULL, &fit);
     if (status != CLT_OK)
         return library_failure(status);
+    if (!ranks_prints(&b->job.ranks))
+        return EXIT_DONE;
     return b->settings->json ? print_json(b) : print_table(b);
 }
 
@@ -138,14 +142,15 @@ int bench_train(const settings *s)
         code = usage_error("--steps and --warmup: at most 1000000000");
     if (code)
         return code;
-    code = job_read(&b.job, s);
+    code = job_ranks(&b.job, s);
+    if (!code)
+        code = job_read(&b.job, s);
     if (!code)
         code = job_plan(&b.job, s);
-    if (!code)
-        code = job_trainer(&b.job, s);
+    code = job_trainer(&b.job, s, code);
     if (!code)
         code = measure(&b);
-    job_close(&b.job);
+    code = job_close(&b.job, code);
     free(b.rates);
     free(b.times);
     return code;

@@ -61,13 +61,15 @@ static int evaluate(job *j, const settings *s)
         return failure("the test loss is not finite: the parameters in %s, or the samples, hold "
                        "values that are not finite",
                        s->checkpoint);
-    return print(s, clt_dataset_count(j->test), loss, accuracy);
+    return ranks_prints(&j->ranks) ? print(s, clt_dataset_count(j->test), loss, accuracy) : 0;
 }
 
 int run_eval(const settings *s)
 {
-    job j;
-    int code = job_read(&j, s);
+    job j = {0};
+    int code = job_ranks(&j, s);
+    if (!code)
+        code = job_read(&j, s);
     j.options.tune_seconds = 0;
     if (!code && !s->checkpoint)
         code = usage_error("--checkpoint is missing: a run's folder, a step's folder, or a "
@@ -80,10 +82,8 @@ int run_eval(const settings *s)
         code = job_model(&j, s);
     if (!code)
         code = load(&j, s->checkpoint);
-    if (!code)
-        code = job_trainer(&j, s);
+    code = job_trainer(&j, s, code);
     if (!code)
         code = evaluate(&j, s);
-    job_close(&j);
-    return code;
+    return job_close(&j, code);
 }

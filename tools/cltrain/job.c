@@ -15,6 +15,9 @@
 /* Labels of this value count neither in the loss nor in the accuracy: PyTorch's default. */
 enum { IGNORE = -100 };
 
+/* Seconds that a rank may be late. */
+static const double COMM_TIMEOUT = 60;
+
 /* What new shapes may cost before step 1. */
 static const double TUNE_SECONDS = 10;
 
@@ -120,6 +123,9 @@ static int read_trainer(job *j, const settings *s)
     if (s->seed >= 0)
         o->seed = (uint64_t)s->seed;
     o->guard = !s->no_guard;
+    if (j->ranks.world.ranks > 1)
+        o->world = &j->ranks.world;
+    o->comm_timeout = isnan(s->comm_timeout) ? COMM_TIMEOUT : s->comm_timeout;
     o->variants = s->variant;
     const int code = check_variants(s);
     return code ? code : read_tune(s->tune, TUNE_SECONDS, &j->options.tune_seconds);
@@ -127,7 +133,6 @@ static int read_trainer(job *j, const settings *s)
 
 int job_read(job *j, const settings *s)
 {
-    *j = (job){0};
     if (!s->model)
         return usage_error("--model is missing; `cltrain models` lists them");
     if (s->epochs >= 0 && s->steps >= 0)
@@ -140,6 +145,24 @@ int job_read(job *j, const settings *s)
 
 /* --- devices and data ------------------------------------------------------------------------ */
 
+int job_ranks(job *j, const settings *s)
+{
+    return ranks_begin(&j->ranks, s);
+}
+
+/* Closes those of the node's other ranks. */
+static void keep_own_devices(job *j)
+{
+    const int first = j->ranks.first, end = first + j->ranks.count;
+    int kept = 0;
+    for (int i = 0; i < j->n_devices; i++)
+        if (!j->ranks.count || (i >= first && i < end))
+            j->devices[kept++] = j->devices[i];
+        else
+            clt_device_close(j->devices[i]);
+    j->n_devices = kept;
+}
+
 int job_devices(job *j, const settings *s)
 {
     clt_status status = make_runtime(s->cache_dir, &j->runtime);
@@ -149,7 +172,10 @@ int job_devices(job *j, const settings *s)
     clt_device_options_init(&options);
     options.profiling = s->profile != NULL || s->by_node;
     status = clt_devices_open(j->runtime, s->devices, &options, &j->devices, &j->n_devices);
-    return status == CLT_OK ? 0 : name_failure(status);
+    if (status != CLT_OK)
+        return name_failure(status);
+    keep_own_devices(j);
+    return 0;
 }
 
 enum { SYNTHETIC_COUNT = 8192, SYNTHETIC_CLASSES = 10 };
@@ -303,8 +329,11 @@ static clt_status read_frozen(job *j, const settings *s)
     return CLT_OK;
 }
 
-int job_trainer(job *j, const settings *s)
+int job_trainer(job *j, const settings *s, int code)
 {
+    code = ranks_agree(&j->ranks, code);
+    if (code)
+        return code;
     clt_status status = job_schedule(j, s);
     if (status == CLT_OK)
         status = read_frozen(j, s);
@@ -321,7 +350,7 @@ int job_plan(job *j, const settings *s)
     return code ? code : job_model(j, s);
 }
 
-void job_close(job *j)
+int job_close(job *j, int code)
 {
     clt_trainer_destroy(j->trainer);
     clt_store_destroy(j->store);
@@ -332,6 +361,7 @@ void job_close(job *j)
     clt_dataset_free(j->test);
     free(j->synthetic);
     free(j->frozen);
+    return ranks_end(&j->ranks, code);
 }
 
 void job_fit(const job *j, const settings *s, clt_fit_options *fit)

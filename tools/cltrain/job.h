@@ -6,9 +6,11 @@
 #include <cltrain/models.h>
 
 #include "options.h"
+#include "ranks.h"
 
 typedef struct job {
     clt_trainer_options options;
+    rank_set ranks;
     double mean, std; /* of --normalize */
     int normalize;
     clt_dataset *train, *test; /* NULL where not asked for */
@@ -36,15 +38,17 @@ int read_tune(const char *text, double otherwise, double *seconds);
 /* Whether --variant names what exists. Returns an exit code. */
 int check_variants(const settings *s);
 
-/* Each returns an exit code, after a message if it is not 0. In this order; job_close always. */
+/* Each returns an exit code, after a message if it is not 0. In this order, on a job that is zero;
+ * job_close always. */
+int job_ranks(job *j, const settings *s);   /* begins MPI under mpiexec; where ranks are of use */
 int job_read(job *j, const settings *s);    /* options; opens nothing */
 int job_devices(job *j, const settings *s); /* before the data: decoding disturbs its probes */
 int job_data(job *j, const settings *s, int which);
 int job_model(job *j, const settings *s); /* graph and store */
 int job_plan(job *j, const settings *s);  /* these three, with training data or synthetic ones */
-int job_trainer(job *j, const settings *s);
-clt_status job_schedule(job *j, const settings *s); /* a part of job_trainer */
-void job_close(job *j);
+int job_trainer(job *j, const settings *s, int code); /* collective: `code` is what came before */
+clt_status job_schedule(job *j, const settings *s);   /* a part of job_trainer */
+int job_close(job *j, int code);                      /* collective; returns the code */
 
 /* What clt_fit and clt_evaluate need to know of the data and the run's length. */
 void job_fit(const job *j, const settings *s, clt_fit_options *fit);

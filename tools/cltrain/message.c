@@ -6,11 +6,20 @@
 
 #include <cltrain/log.h>
 
+static char speaker[32] = "cltrain";
+static int speaking_rank;
+
+void say_rank(int rank)
+{
+    speaking_rank = rank;
+    snprintf(speaker, sizeof speaker, "cltrain, rank %d", rank);
+}
+
 static void say_list(const char *format, va_list args)
 {
     char text[4500];
     vsnprintf(text, sizeof text, format, args);
-    fprintf(stderr, "cltrain: %s\n", text);
+    fprintf(stderr, "%s: %s\n", speaker, text);
 }
 
 void say(const char *format, ...)
@@ -25,7 +34,8 @@ int usage_error(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    say_list(format, args);
+    if (speaking_rank == 0)
+        say_list(format, args);
     va_end(args);
     return EXIT_USAGE;
 }
@@ -66,7 +76,7 @@ int name_failure(clt_status status)
 static void print_log(void *user, clt_log_level level, const char *line)
 {
     (void)user;
-    fprintf(stderr, "cltrain: %s%s\n", level == CLT_LOG_WARN ? "warning: " : "", line);
+    fprintf(stderr, "%s: %s%s\n", speaker, level == CLT_LOG_WARN ? "warning: " : "", line);
 }
 
 void start_log(void)

@@ -10,7 +10,8 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 /* Prints "cltrain: " and the text as one line. */
 void say(const char *format, ...) CLT_PRINTF(1, 2);
 
-/* The same, and returns EXIT_USAGE or EXIT_FAILED. */
+/* The same, and returns EXIT_USAGE or EXIT_FAILED. All ranks have the same arguments: the first
+ * prints what is wrong with them. */
 int usage_error(const char *format, ...) CLT_PRINTF(1, 2);
 int failure(const char *format, ...) CLT_PRINTF(1, 2);
 
@@ -27,6 +28,9 @@ int name_failure(clt_status status);
 /* Prints a JSON object, which is released; jansson's flags. NULL: memory did not suffice for it.
  * Returns an exit code. */
 int print_object(json_t *object, size_t flags);
+
+/* From now on every line of this process names its rank. */
+void say_rank(int rank);
 
 /* Lets the library's warnings and errors out on standard error. */
 void start_log(void);

@@ -32,6 +32,7 @@ enum {
     RUNS = FOR_TRAIN | FOR_PLAN | FOR_BENCH_TRAIN,
     MODELS = RUNS | FOR_EVAL | FOR_TUNE,
     TRAINS = FOR_TRAIN | FOR_PLAN,
+    RANKS = FOR_TRAIN | FOR_BENCH_TRAIN | FOR_EVAL,
     KERNELS = MODELS | FOR_KERNELS,
     ALL = KERNELS | FOR_DEVICES | FOR_PLOT
 };
@@ -45,7 +46,13 @@ static const option_row rows[] = {
      "of the labels, where the data do not say (the largest label + 1)"},
     {"devices", 0, TEXT, AT(devices), 0, KERNELS, "LIST",
      "items by comma: all | gpu | cpu | PLATFORM[:INDEX] | INDEX, each with /N or @C"},
-    {"batch", 0, WHOLE, AT(batch), 1, MODELS, "N", "global batch over all devices (256)"},
+    {"batch", 0, WHOLE, AT(batch), 1, MODELS, "N", "global batch over all ranks and devices (256)"},
+    {"oversubscribe", 0, FLAG, AT(oversubscribe), 0, RANKS, NULL,
+     "under mpiexec: every rank uses all of --devices; else they are dealt to the node's ranks"},
+    {"mpi", 0, FLAG, AT(mpi), 0, RANKS, NULL,
+     "begin MPI also where no process manager is recognised"},
+    {"comm-timeout", 0, NUMBER, AT(comm_timeout), 0, RANKS, "SECONDS",
+     "that a device or rank may be late for a reduction (60; 0: without end)"},
     {"accumulate", 0, WHOLE, AT(accumulate), 1, RUNS | FOR_TUNE, "K", "micro-batches a step (1)"},
     {"epochs", 0, WHOLE, AT(epochs), 0, TRAINS, "N", "epochs in all (1)"},
     {"steps", 0, WHOLE, AT(steps), 1, RUNS, "N", "steps in all; in bench, of each timed block"},

@@ -29,8 +29,8 @@ typedef struct settings {
         *variant, *trans, *tune, *export_file;
     int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, groups,
         classes;
-    double lr, momentum, weight_decay, clip_norm, budget;
-    int no_guard, resume, quiet, json, explain, by_node, compare, help;
+    double lr, momentum, weight_decay, clip_norm, budget, comm_timeout;
+    int no_guard, resume, quiet, json, explain, by_node, compare, help, mpi, oversubscribe;
     const char **names; /* arguments that are no options, ended by NULL */
     int n_names;
     void *context;  /* popt's, which owns the names */

@@ -33,12 +33,11 @@ static int print(job *j, const settings *s)
 
 int run_plan(const settings *s)
 {
-    job j;
+    job j = {0};
     int code = job_read(&j, s);
     if (!code)
         code = job_plan(&j, s);
     if (!code)
         code = print(&j, s);
-    job_close(&j);
-    return code;
+    return job_close(&j, code);
 }

@@ -47,6 +47,7 @@ typedef struct run {
     progress progress;
     int metrics_failed;
     int measuring;
+    int quiet; /* also on ranks but the first */
 } run;
 
 static void on_step(void *user, const clt_progress *step)
@@ -77,7 +78,7 @@ static void on_checkpoint(void *user)
 static int on_tune(void *user)
 {
     run *r = user;
-    if (!r->measuring && !r->settings->quiet) {
+    if (!r->measuring && !r->quiet) {
         printf("measuring kernels for new shapes, once (--tune off leaves it out)\n");
         fflush(stdout);
     }
@@ -191,7 +192,10 @@ static int check_folder(const char *dir, int resume)
 static int set_up(run *r, clt_fit_options *fit)
 {
     const settings *s = r->settings;
-    int code = job_read(&r->job, s);
+    int code = job_ranks(&r->job, s);
+    r->quiet = s->quiet || !ranks_prints(&r->job.ranks);
+    if (!code)
+        code = job_read(&r->job, s);
     if (!code)
         code = read_fit(r, fit);
     /* Before the data: the threads that decode would disturb the probe of parts. */
@@ -207,13 +211,11 @@ static int set_up(run *r, clt_fit_options *fit)
     }
     r->job.options.tune_stop = on_tune;
     r->job.options.tune_user = r;
-    if (!code)
-        code = job_trainer(&r->job, s);
-    if (!code)
+    if (!code && ranks_prints(&r->job.ranks))
         code = check_folder(s->checkpoint_dir, s->resume);
-    if (!code && s->metrics)
+    if (!code && s->metrics && ranks_prints(&r->job.ranks))
         code = metrics_open(s->metrics, s->resume, &r->metrics);
-    return code;
+    return job_trainer(&r->job, s, code);
 }
 
 /* --- the run --------------------------------------------------------------------------------- */
@@ -227,6 +229,8 @@ static void print_start(const run *r)
            (long long)j->options.batch);
     for (int i = 0; i < j->n_devices; i++)
         printf("%s %s", i ? "," : "", clt_device_label(j->devices[i]));
+    if (j->ranks.world.ranks > 1)
+        printf(", the devices of rank 0 of %d", j->ranks.world.ranks);
     printf("\n");
     for (int i = 0; i < j->n_devices; i++) {
         int programs, kernels;
@@ -282,8 +286,8 @@ static int train(run *r, clt_fit_options *fit)
     fit->on_checkpoint = on_checkpoint;
     fit->should_stop = should_stop;
     fit->user = r;
-    progress_init(&r->progress, r->settings->quiet);
-    if (!r->settings->quiet)
+    progress_init(&r->progress, r->quiet);
+    if (!r->quiet)
         print_start(r);
     clt_profile *profile = NULL;
     clt_status status = CLT_OK;
@@ -299,7 +303,7 @@ static int train(run *r, clt_fit_options *fit)
         return stopped(r);
     if (status != CLT_OK)
         return library_failure(status);
-    if (!r->settings->quiet)
+    if (!r->quiet)
         print_end(r);
     return EXIT_DONE;
 }
@@ -317,6 +321,5 @@ int run_train(const settings *s)
     if (!code)
         code = train(&r, &fit);
     const int written = metrics_close(r.metrics);
-    job_close(&r.job);
-    return code ? code : written;
+    return job_close(&r.job, code ? code : written);
 }

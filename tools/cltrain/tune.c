@@ -39,7 +39,7 @@ static int check_one(const job *j)
 
 static int tune_model(const settings *s, double seconds, json_t *records)
 {
-    job j;
+    job j = {0};
     int code = job_read(&j, s);
     j.options.tune_seconds = seconds;
     j.options.tune_anew = 1;
@@ -47,16 +47,14 @@ static int tune_model(const settings *s, double seconds, json_t *records)
         code = job_plan(&j, s);
     if (!code && s->export_file)
         code = check_one(&j);
-    if (!code)
-        code = job_trainer(&j, s);
+    code = job_trainer(&j, s, code);
     for (int i = 0; !code && i < j.n_devices; i++) {
         if (!s->json)
             printf("%s: %s, batch %lld\n", s->model, clt_device_label(j.devices[i]),
                    (long long)j.options.batch);
         code = add_record(records, j.devices[i]);
     }
-    job_close(&j);
-    return code;
+    return job_close(&j, code);
 }
 
 /* Each class of shapes once: what is taken without a record, and what with it. */

@@ -19,5 +19,6 @@
 #include <cltrain/store.h>
 #include <cltrain/train.h>
 #include <cltrain/types.h>
+#include <cltrain/world.h>
 
 #endif

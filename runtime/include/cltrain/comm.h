@@ -143,6 +143,9 @@ typedef struct clt_comm_op {
                                        Stays valid until complete */
     const struct clt_comm_op *next; /* further operations of the same request (a group), on other
                                        elements. Read by start only */
+    void *host; /* data in the host's memory, instead of `mem` and `out`: in place, from `offset`
+                   elements on. The host's part may touch it from start to complete */
+    int vote;   /* bits of this device's, read in a group's first operation; see clt_comm_result */
 } clt_comm_op;
 
 /* What the host learned about the result while it was there. */
@@ -152,6 +155,7 @@ typedef struct clt_comm_result {
                             same bits for all participants. 0 without CLT_COMM_MEASURE */
     int finite;          /* 1: no element of them is NaN or infinite; 1 without MEASURE */
     int contributors;    /* participants that were not empty (of a group: in its first operation) */
+    int votes;           /* the bitwise or of all participants' `vote` */
 } clt_comm_result;
 
 /* Sets all fields to their defaults and struct_size. */

@@ -67,6 +67,10 @@ CLT_API void clt_fit_options_init(clt_fit_options *options);
  * step), those of data, devices and checkpoints. A checkpoint on the way that cannot be written is
  * logged as a warning and training goes on; the last one's failure is the call's, and leaves the
  * training state as it is: clt_trainer_save can save it elsewhere.
+ *
+ * With several ranks, all call it with the same options and data. Rank 0 reads and writes the
+ * checkpoints, and its parameters become those of all before the first step. Where should_stop
+ * tells one rank to stop, all stop after the same step. Reports are the same on all ranks.
  */
 CLT_API clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                            const clt_fit_options *options);
@@ -76,7 +80,8 @@ CLT_API clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset
 CLT_API clt_status clt_evaluate(clt_trainer *trainer, clt_dataset *dataset,
                                 const clt_fit_options *options, double *sums, double *weights);
 
-/* Saves the trainer's state in a new folder below `dir`; `position` is where training goes on. */
+/* Saves the trainer's state in a new folder below `dir`; `position` is where training goes on. Of
+ * several ranks, only rank 0 writes. */
 typedef struct clt_position {
     int64_t epoch, sample;
 } clt_position;
@@ -84,9 +89,9 @@ typedef struct clt_position {
 CLT_API clt_status clt_trainer_save(clt_trainer *trainer, const char *dir, clt_position position,
                                     int64_t batch, int64_t seed, int64_t keep, const char *model);
 
-/* Restores what clt_trainer_save wrote, from a run's folder (the newest) or a step's. On failure
- * nothing is changed but, after a device failed, parameters. MISMATCH: a checkpoint of another
- * model. */
+/* Restores what clt_trainer_save wrote, from a run's folder (the newest) or a step's; with several
+ * ranks, on one of them, before clt_trainer_broadcast. On failure nothing is changed but, after a
+ * device failed, parameters. MISMATCH: a checkpoint of another model. */
 CLT_API clt_status clt_trainer_restore(clt_trainer *trainer, const char *path,
                                        clt_position *position, int64_t *seed);
 

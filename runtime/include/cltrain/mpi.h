@@ -8,6 +8,7 @@
 #include <mpi.h>
 
 #include <cltrain/comm.h>
+#include <cltrain/world.h>
 
 CLT_BEGIN_DECLS
 
@@ -24,6 +25,14 @@ CLT_BEGIN_DECLS
  */
 CLT_API clt_status clt_comm_create_mpi(MPI_Comm ranks, const clt_comm_device *devices, int count,
                                        const clt_comm_options *options, clt_comm **comm);
+
+/*
+ * The world of the ranks of an MPI communicator, for clt_trainer_options.world. Collective, as is
+ * clt_world_close; the MPI communicator is duplicated and stays the caller's. MPI is called by the
+ * thread that calls the library, and only where <cltrain/world.h> says that all ranks call it;
+ * close the world before MPI_Finalize. Errors: STATE, OUT_OF_MEMORY, MPI.
+ */
+CLT_API clt_status clt_world_open_mpi(MPI_Comm ranks, clt_world *world);
 
 CLT_END_DECLS
 

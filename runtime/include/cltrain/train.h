@@ -9,6 +9,9 @@
  *     clt_trainer_reduce(t);                sums them over the devices
  *     clt_trainer_apply(t);                 the optimizer's update
  *
+ * Several processes train together where the options name a world (<cltrain/world.h>): gradients,
+ * losses, metrics and weights of losses are then those of all ranks.
+ *
  * A trainer is used by one thread at a time; it starts a thread for each device if there are
  * several. Steps return when they are enqueued: results are read later, with clt_trainer_result.
  */
@@ -16,6 +19,7 @@
 #define CLTRAIN_TRAIN_H
 
 #include <cltrain/store.h>
+#include <cltrain/world.h>
 
 CLT_BEGIN_DECLS
 
@@ -75,7 +79,7 @@ typedef struct clt_trainer_options {
      * norm of the whole gradient. */
     double clip_norm;
     int guard;      /* 1: a step with a non-finite gradient changes nothing, nor do later ones */
-    int64_t batch;  /* largest global batch of a step, all micro-batches together */
+    int64_t batch;  /* largest global batch of a step, over all ranks, devices and micro-batches */
     int accumulate; /* 1; micro-batches a step, each of about batch / accumulate */
     uint64_t seed;  /* of dropout */
     int separate;   /* 0; 1: every value its own buffer (for memory checkers) */
@@ -96,6 +100,11 @@ typedef struct clt_trainer_options {
      * resumed run gives the same bits. NULL: the device's tuning record decides. Read by
      * clt_trainer_create. */
     const char *frozen;
+    /* The ranks that train together; NULL: this process alone. Outlives the trainer. */
+    const clt_world *world;
+    /* Seconds that a device or rank may be late for a reduction; then the step fails with TIMEOUT
+     * and names who is missing, and so do the other ranks. 0: without end. */
+    double comm_timeout;
 } clt_trainer_options;
 
 CLT_API void clt_trainer_options_init(clt_trainer_options *options);
@@ -148,17 +157,20 @@ typedef struct clt_fetch {
 
 typedef struct clt_step_batch {
     size_t struct_size;     /* set by clt_step_batch_init */
-    int64_t count;          /* samples over all devices; 0 is legal */
+    int64_t count;          /* samples over all devices of this rank; 0 is legal */
     int64_t first;          /* position of sample 0 in the global batch (dropout); 0 */
+    int64_t total;          /* several ranks: samples of the global batch, over all of them; 0: the
+                               ranks tell each other their counts, at the cost of a short wait, and
+                               `first` follows from the order of the ranks */
     const int64_t *offsets; /* devices + 1: device d has samples [offsets[d], offsets[d + 1]);
                                NULL: clt_split's equal parts */
     const clt_feed *feeds;
     int n_feeds;
     const clt_fetch *fetches; /* outputs to copy */
     int n_fetches;
-    /* Weight of each loss over the global batch, in the graph's order; NULL: the trainer finds it
-     * (from the count where that decides it, else from the labels on the devices, which waits for
-     * the forward pass when there are several devices or micro-batches). */
+    /* Weight of each loss over the global batch (of all ranks), in the graph's order; NULL: the
+     * trainer finds it (from the count where that decides it, else from the labels on the devices,
+     * which waits for the forward pass when there are several devices or micro-batches). */
     const double *loss_weights;
     /* One device: the step waits for these cl_events (of the device's context). */
     struct _cl_event *const *wait;
@@ -238,6 +250,10 @@ CLT_API clt_status clt_trainer_slot_get(clt_trainer *trainer, int slot, const ch
                                         void *data, size_t bytes);
 CLT_API clt_status clt_trainer_slot_set(clt_trainer *trainer, int slot, const char *name,
                                         const void *data, size_t bytes);
+
+/* Several ranks: parameters, states, optimizer slots and number of steps of the others become those
+ * of rank `root`, as after clt_store_load or clt_trainer_restore on that rank. */
+CLT_API clt_status clt_trainer_broadcast(clt_trainer *trainer, int root);
 
 /* Waits until the devices have done all that was enqueued. */
 CLT_API clt_status clt_trainer_wait(clt_trainer *trainer);

@@ -1,0 +1,26 @@
+/* What the files of libcltrain-mpi share: failures, and calls of MPI that return. This is a library
+ * apart, so it reports through the public functions. */
+#ifndef CLT_COMM_MPI_STATUS_H
+#define CLT_COMM_MPI_STATUS_H
+
+#include <cltrain/mpi.h>
+
+clt_status clt_mpi_fail(clt_status status, const char *format, ...) CLT_PRINTF(2, 3);
+
+/* OK, or MPI with the call's name and MPI's message. */
+clt_status clt_mpi_check(int code, const char *call);
+
+/* STATE, naming the function, unless MPI is between MPI_Init and MPI_Finalize. */
+clt_status clt_mpi_running(const char *function);
+
+/* A duplicate whose failed calls return instead of ending the program. */
+clt_status clt_mpi_duplicate(MPI_Comm from, MPI_Comm *to);
+
+#define CLT_MPI_TRY(expression)                                                                    \
+    do {                                                                                           \
+        const clt_status try_status_ = (expression);                                               \
+        if (try_status_ != CLT_OK)                                                                 \
+            return try_status_;                                                                    \
+    } while (0)
+
+#endif

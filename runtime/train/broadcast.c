@@ -1,0 +1,44 @@
+/* Making all ranks' replicas equal to one rank's. */
+#include "train/reduce.h"
+#include "train/world.h"
+
+/* All buffers of one kind, bucket by bucket. */
+static clt_status broadcast_buffers(clt_trainer *t, int d, int root, const cl_mem *buffers,
+                                    bool states)
+{
+    const clt_buckets *layout = &t->store->layout;
+    for (int b = 0; b < layout->n_buckets; b++) {
+        const clt_collective what = {.kind = CLT_COLLECTIVE_BROADCAST,
+                                     .buffer = buffers[b],
+                                     .count = layout->buckets[b].bytes,
+                                     .dtype = CLT_U8,
+                                     .root = root,
+                                     .whole = true,
+                                     .label = t->labels[b]};
+        if (states || !layout->buckets[b].state)
+            CLT_TRY(clt_reduce_one(t, d, &what));
+    }
+    return CLT_OK;
+}
+
+static clt_status broadcast_part(void *arg, int d)
+{
+    clt_trainer *t = arg;
+    const clt_replica *r = &t->store->replicas[d];
+    CLT_TRY(broadcast_buffers(t, d, t->root, r->values, true));
+    for (int k = 0; k < r->n_slots; k++)
+        CLT_TRY(broadcast_buffers(t, d, t->root, r->slots[k], false));
+    return clt_device_finish(r->device);
+}
+
+clt_status clt_trainer_broadcast(clt_trainer *t, int root)
+{
+    if (root < 0 || root >= t->ranks)
+        return clt_fail(CLT_INVALID_ARGUMENT, "rank %d is not one of %d", root, t->ranks);
+    int64_t numbers[] = {t->steps, (int64_t)t->options.seed, t->first};
+    CLT_TRY(clt_world_tell(t, root, numbers, sizeof numbers));
+    t->steps = numbers[0];
+    t->options.seed = (uint64_t)numbers[1];
+    t->root = (int)numbers[2];
+    return t->total > 1 ? clt_step_run(t, broadcast_part) : CLT_OK;
+}

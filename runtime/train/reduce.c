@@ -1,0 +1,106 @@
+/* What a step's devices and ranks add up: gradients, results, numbers of samples. */
+#include "base/error.h"
+#include "train/reduce.h"
+
+static int64_t share_of(const clt_trainer *t, int d)
+{
+    return t->offsets[d + 1] - t->offsets[d];
+}
+
+static clt_status start_collective(clt_trainer *t, int d, const clt_collective *what,
+                                   void **request)
+{
+    return t->collectives.start(t->collectives.self, d, what, 0, NULL, request);
+}
+
+clt_status clt_reduce_one(clt_trainer *t, int d, const clt_collective *what)
+{
+    void *request;
+    clt_collective_result result;
+    CLT_TRY(start_collective(t, d, what, &request));
+    return t->collectives.complete(t->collectives.self, d, request, &result);
+}
+
+clt_status clt_reduce_results(clt_trainer *t, int d, int micros)
+{
+    clt_collective what;
+    if (t->ranks == 1)
+        return CLT_OK;
+    CLT_TRY(clt_session_share(t->session, d, t->entry, micros, &what));
+    return start_collective(t, d, &what, &t->devices[d].sharing);
+}
+
+clt_status clt_reduce_results_end(clt_trainer *t, int d)
+{
+    clt_collective_result result;
+    return t->ranks == 1
+               ? CLT_OK
+               : t->collectives.complete(t->collectives.self, d, t->devices[d].sharing, &result);
+}
+
+clt_status clt_reduce_start(clt_trainer *t, int d, int bucket)
+{
+    const clt_replica *replica = &t->store->replicas[d];
+    const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_REDUCE,
+                                 .buffer = replica->gradients[bucket],
+                                 .count = replica->layout->buckets[bucket].bytes / 4,
+                                 .dtype = CLT_F32,
+                                 .whole = true,
+                                 .empty = share_of(t, d) == 0,
+                                 .measure = true,
+                                 .vote = t->vote,
+                                 .label = t->labels[bucket]};
+    return start_collective(t, d, &what, &t->devices[d].requests[bucket]);
+}
+
+clt_status clt_reduce_complete(clt_trainer *t, int d, bool *finite, double *squares)
+{
+    const clt_plan *plan = t->session->devices[d].plan;
+    *finite = true;
+    *squares = 0;
+    t->devices[d].votes = 0;
+    for (int i = 0; i < plan->n_ready; i++) {
+        const int bucket = plan->ready[i];
+        clt_collective_result result;
+        CLT_TRY(t->collectives.complete(t->collectives.self, d, t->devices[d].requests[bucket],
+                                        &result));
+        t->devices[d].squares[bucket] = result.sum_squares;
+        *finite = *finite && result.finite;
+        t->devices[d].votes |= result.votes;
+    }
+    for (int b = 0; b < plan->buckets.n_buckets; b++)
+        if (!plan->buckets.buckets[b].state)
+            *squares += t->devices[d].squares[b];
+    return CLT_OK;
+}
+
+/* Where this rank's samples lie in the global batch, and how many it has: from the caller, else
+ * the ranks tell each other. */
+clt_status clt_reduce_counts(clt_trainer *t)
+{
+    if (t->ranks == 1)
+        t->current.total = t->current.count;
+    if (t->ranks == 1 || t->current.total > 0)
+        return CLT_OK;
+    void *request[CLT_MOST_DEVICES];
+    clt_collective_result result;
+    for (int d = 0; d < t->n_devices; d++) {
+        int32_t *counts = t->devices[d].counts;
+        counts[t->first + d] = (int32_t)share_of(t, d);
+        const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_GATHER,
+                                     .host = counts,
+                                     .count = 1,
+                                     .dtype = CLT_I32,
+                                     .label = "samples of the ranks"};
+        CLT_TRY(start_collective(t, d, &what, &request[d]));
+    }
+    for (int d = 0; d < t->n_devices; d++)
+        CLT_TRY(t->collectives.complete(t->collectives.self, d, request[d], &result));
+    t->current.first = 0;
+    for (int p = 0; p < t->total; p++) {
+        if (p == t->first)
+            t->current.first = t->current.total;
+        t->current.total += t->devices[0].counts[p];
+    }
+    return CLT_OK;
+}

@@ -1,0 +1,25 @@
+/* What a step's devices and ranks add up: gradients, results, numbers of samples. Collectives begin
+ * in the same order on all devices: results, then buckets in their own order. */
+#ifndef CLT_TRAIN_REDUCE_H
+#define CLT_TRAIN_REDUCE_H
+
+#include "train/trainer.h"
+
+/* A collective of which the device's thread awaits the end. */
+clt_status clt_reduce_one(clt_trainer *trainer, int device, const clt_collective *what);
+
+/* Starts to reduce a bucket of gradients; awaits all of them: whether all are finite, and the sum
+ * of their squares. */
+clt_status clt_reduce_start(clt_trainer *trainer, int device, int bucket);
+clt_status clt_reduce_complete(clt_trainer *trainer, int device, bool *finite, double *squares);
+
+/* Adds the ring entry's results up over the ranks, from what was enqueued until now; in two parts,
+ * so that other work can be enqueued between them. Nothing with one rank. */
+clt_status clt_reduce_results(clt_trainer *trainer, int device, int micros);
+clt_status clt_reduce_results_end(clt_trainer *trainer, int device);
+
+/* Where this rank's samples lie in the global batch, and how many it has, in `current`: from the
+ * caller, else the ranks tell each other. On the caller's thread. */
+clt_status clt_reduce_counts(clt_trainer *trainer);
+
+#endif

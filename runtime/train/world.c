@@ -1,0 +1,173 @@
+#include "train/world.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/str.h"
+
+/* Any rank's text that others show. */
+enum { TEXT = 512 };
+
+void clt_world_init(clt_world *world)
+{
+    *world = (clt_world){.struct_size = sizeof *world, .ranks = 1, .node_ranks = 1};
+}
+
+void clt_world_close(clt_world *world)
+{
+    if (!world)
+        return;
+    if (world->release)
+        world->release(world->user);
+    clt_world_init(world);
+}
+
+/* What all ranks have, in their order; free with clt_free. NULL with one rank. */
+static clt_status gather(const clt_trainer *t, const void *mine, size_t bytes, void **all)
+{
+    const clt_world *world = t->options.world;
+    *all = clt_calloc((size_t)t->ranks, bytes);
+    if (!*all)
+        return CLT_OUT_OF_MEMORY;
+    const clt_status status = world->gather(world->user, mine, (int64_t)bytes, *all);
+    if (status != CLT_OK) {
+        clt_free(*all);
+        clt_fail_prefix(status, "rank %d of %d: ", t->rank, t->ranks);
+    }
+    return status;
+}
+
+typedef struct word {
+    int32_t status;
+    int32_t devices;
+    char text[TEXT];
+} word;
+
+static word word_of(clt_status status)
+{
+    word w = {.status = (int32_t)status};
+    if (status != CLT_OK)
+        snprintf(w.text, sizeof w.text, "%s", clt_error_message());
+    return w;
+}
+
+/* Whether one failed. */
+static clt_status verdict(const clt_trainer *t, const word *words)
+{
+    const word *own = &words[t->rank];
+    if (own->status != CLT_OK) {
+        clt_error_restore(own->text);
+        return (clt_status)own->status;
+    }
+    for (int r = 0; r < t->ranks; r++)
+        if (words[r].status != CLT_OK)
+            return clt_fail(CLT_ABORTED, "rank %d failed: %s", r, words[r].text);
+    return CLT_OK;
+}
+
+clt_status clt_world_agree(const clt_trainer *t, clt_status status)
+{
+    if (t->ranks == 1)
+        return status;
+    const word mine = word_of(status);
+    void *all;
+    CLT_TRY(gather(t, &mine, sizeof mine, &all));
+    status = verdict(t, all);
+    clt_free(all);
+    return status;
+}
+
+clt_status clt_world_meet(clt_trainer *t, clt_status status)
+{
+    t->total = t->n_devices;
+    if (t->ranks == 1)
+        return status;
+    word mine = word_of(status);
+    mine.devices = t->n_devices;
+    void *all;
+    CLT_TRY(gather(t, &mine, sizeof mine, &all));
+    const word *words = all;
+    t->total = 0;
+    for (int r = 0; r < t->ranks; r++) {
+        t->first = r == t->rank ? t->total : t->first;
+        t->total += words[r].devices;
+    }
+    status = verdict(t, words);
+    clt_free(all);
+    return status;
+}
+
+clt_status clt_world_in_turns(clt_trainer *t, clt_status (*local)(void *arg), void *arg)
+{
+    if (t->ranks == 1)
+        return local(arg);
+    const bool leads = t->options.world->node_rank == 0;
+    CLT_TRY(clt_world_agree(t, leads ? local(arg) : CLT_OK));
+    return clt_world_agree(t, leads ? CLT_OK : local(arg));
+}
+
+clt_status clt_world_compare(const clt_trainer *t, uint64_t hash, const char *what)
+{
+    if (t->ranks == 1)
+        return CLT_OK;
+    void *all;
+    CLT_TRY(gather(t, &hash, sizeof hash, &all));
+    const uint64_t *hashes = all;
+    clt_status status = CLT_OK;
+    for (int r = 1; r < t->ranks && status == CLT_OK; r++)
+        if (hashes[r] != hashes[0])
+            status = clt_fail(CLT_MISMATCH,
+                              "rank %d has another %s than rank 0: start all ranks with the same "
+                              "program, options and data",
+                              r, what);
+    clt_free(all);
+    return status;
+}
+
+clt_status clt_world_tell(const clt_trainer *t, int root, void *data, int64_t bytes)
+{
+    if (t->ranks == 1)
+        return CLT_OK;
+    void *all;
+    CLT_TRY(gather(t, data, (size_t)bytes, &all));
+    memcpy(data, (const char *)all + root * bytes, (size_t)bytes);
+    clt_free(all);
+    return CLT_OK;
+}
+
+/* Of what steps compute from, and all ranks must have alike. */
+static uint64_t hash_options(const clt_trainer_options *o)
+{
+    const clt_schedule *s = &o->schedule;
+    const double numbers[] = {o->lr,           o->momentum,  o->beta1,  o->beta2,  o->epsilon,
+                              o->weight_decay, o->clip_norm, s->factor, s->minimum};
+    const int64_t wholes[] = {(int64_t)o->optimizer,
+                              o->decoupled,
+                              (int64_t)s->kind,
+                              s->every,
+                              s->total,
+                              s->warmup,
+                              o->guard,
+                              o->batch,
+                              o->accumulate,
+                              (int64_t)o->seed};
+    return clt_hash(wholes, sizeof wholes, clt_hash(numbers, sizeof numbers, 0));
+}
+
+clt_status clt_world_compare_plans(const clt_trainer *t)
+{
+    if (t->ranks == 1)
+        return CLT_OK;
+    clt_str text = {0};
+    clt_graph_dump(t->graph, &text);
+    const uint64_t model = text.failed ? 0 : clt_hash_text(text.text, 0);
+    clt_str_free(&text);
+    CLT_TRY(clt_world_compare(t, model, "model"));
+    CLT_TRY(clt_world_compare(t, clt_buckets_hash(&t->store->layout), "layout of parameters"));
+    return clt_world_compare(t, hash_options(&t->options),
+                             "setting of training (optimizer, rate, schedule, batch, accumulation "
+                             "or seed)");
+}

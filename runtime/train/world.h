@@ -1,0 +1,28 @@
+/* What ranks that train together tell each other outside steps. All of it does nothing with one
+ * rank; where there are several, every rank calls the same functions in the same order. */
+#ifndef CLT_TRAIN_WORLD_H
+#define CLT_TRAIN_WORLD_H
+
+#include "train/trainer.h"
+
+/* Finds the number of participants, and this process' first. `status` says whether this rank failed
+ * before: then all fail. */
+clt_status clt_world_meet(clt_trainer *trainer, clt_status status);
+
+/* Runs `local` on the first rank of each node, then on the others, so that one compiles and the
+ * others find the results in the cache. All fail if one does. */
+clt_status clt_world_in_turns(clt_trainer *trainer, clt_status (*local)(void *arg), void *arg);
+
+/* OK if all ranks give OK; else this rank's failure, or the message of the first that failed. */
+clt_status clt_world_agree(const clt_trainer *trainer, clt_status status);
+
+/* MISMATCH naming the first rank whose `hash` differs from rank 0's; `what` as "the model". */
+clt_status clt_world_compare(const clt_trainer *trainer, uint64_t hash, const char *what);
+
+/* Rank `root`'s `bytes` bytes replace those of the others. */
+clt_status clt_world_tell(const clt_trainer *trainer, int root, void *data, int64_t bytes);
+
+/* MISMATCH if the ranks' models or training options differ. */
+clt_status clt_world_compare_plans(const clt_trainer *trainer);
+
+#endif
