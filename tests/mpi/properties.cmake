@@ -1,19 +1,34 @@
 # Programs run by mpiexec, where MPI was found.
 if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
-    # Beside the shared library, whose internals are hidden, the base folder's helpers.
-    add_executable(mpi_collectives ${CMAKE_CURRENT_LIST_DIR}/collectives.c
-        ${PROJECT_SOURCE_DIR}/runtime/base/philox.c)
-    target_include_directories(mpi_collectives PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}
-        ${PROJECT_SOURCE_DIR}/runtime)
-    target_link_libraries(mpi_collectives PRIVATE cltrain-mpi PkgConfig::CMOCKA Threads::Threads m)
-    target_compile_definitions(mpi_collectives PRIVATE _GNU_SOURCE CL_TARGET_OPENCL_VERSION=120)
+    # mpi_NAME, from NAME.c, beside the shared libraries.
+    function(clt_mpi_program name)
+        add_executable(mpi_${name} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/${name}.c ${ARGN})
+        target_include_directories(mpi_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}
+            ${PROJECT_SOURCE_DIR}/runtime)
+        target_link_libraries(mpi_${name} PRIVATE cltrain-mpi PkgConfig::CMOCKA Threads::Threads m)
+        target_compile_definitions(mpi_${name} PRIVATE _GNU_SOURCE CL_TARGET_OPENCL_VERSION=120)
+    endfunction()
+
+    # mpi.NAME: RANKS ranks of a program, with arguments.
+    function(clt_mpi_test name ranks program)
+        add_test(NAME mpi.${name}
+            COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
+                $<TARGET_FILE:mpi_${program}> ${ARGN})
+        set_tests_properties(mpi.${name} PROPERTIES LABELS mpi TIMEOUT 300 PROCESSORS 2)
+    endfunction()
+
+    # Internals are hidden: what the program needs of the base folder comes along.
+    clt_mpi_program(collectives ${PROJECT_SOURCE_DIR}/runtime/base/philox.c)
     foreach(case 2x1 3x1 4x1 2x2)
         string(REPLACE "x" ";" numbers ${case})
         list(GET numbers 0 ranks)
         list(GET numbers 1 devices)
-        add_test(NAME mpi.collectives_${case}
-            COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
-                $<TARGET_FILE:mpi_collectives> ${devices})
-        set_tests_properties(mpi.collectives_${case} PROPERTIES LABELS mpi TIMEOUT 200 PROCESSORS 2)
+        clt_mpi_test(collectives_${case} ${ranks} collectives ${devices})
     endforeach()
+
+    clt_mpi_program(parity)
+    target_link_libraries(mpi_parity PRIVATE test_models)
+    clt_mpi_test(parity_2x1 2 parity pocl@1)
+    clt_mpi_test(parity_4x1 4 parity pocl@1)
+    clt_mpi_test(parity_2x2 2 parity pocl/2)
 endif()
