@@ -188,14 +188,14 @@ int ranks_agree(const rank_set *r, int code)
     return code ? code : worst;
 }
 
-/* Whether all ranks are here within some seconds. */
+/* Whether all ranks are here; within some seconds, or some time (0). */
 static int all_come(double seconds)
 {
     MPI_Request request;
     const struct timespec pause = {0, 5000000};
     int done = 0;
     MPI_Ibarrier(MPI_COMM_WORLD, &request);
-    for (int i = 0; !done && i < (int)(seconds / 5e-3); i++) {
+    for (int i = 0; !done && (seconds <= 0 || i < (int)(seconds / 5e-3)); i++) {
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
         if (!done)
             nanosleep(&pause, NULL);
@@ -208,7 +208,7 @@ int ranks_end(rank_set *r, int code)
     if (!r->began)
         return code;
     fflush(NULL);
-    if (code == EXIT_FAILED && r->world.ranks > 1 && !all_come(5))
+    if (!all_come(code ? 3 : 0))
         MPI_Abort(MPI_COMM_WORLD, code);
     clt_world_close(&r->world);
     MPI_Finalize();

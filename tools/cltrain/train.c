@@ -31,11 +31,19 @@ static void catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL); /* how schedulers announce that a job's time ends */
+}
+
+/* What a shell says of a process that SIGTERM ended is also the code of a run that was told to end
+ * in another way. */
+static int stop_code(void)
+{
+    return stopped_by == SIGINT ? 128 + SIGINT : 128 + SIGTERM;
 }
 
 static const char *signal_name(void)
 {
-    return stopped_by == SIGINT ? "SIGINT" : "SIGTERM";
+    return stopped_by == SIGINT ? "SIGINT" : stopped_by == SIGUSR1 ? "SIGUSR1" : "SIGTERM";
 }
 
 /* --- reports --------------------------------------------------------------------------------- */
@@ -241,14 +249,18 @@ static void print_start(const run *r)
     fflush(stdout);
 }
 
+/* Without a signal here it is the metrics file, which metrics_close reports, or another rank. */
 static int stopped(const run *r)
 {
     const char *dir = r->settings->checkpoint_dir;
+    const int code = ranks_agree(&r->job.ranks, stopped_by          ? stop_code()
+                                                : r->metrics_failed ? EXIT_FAILED
+                                                                    : 0);
     if (!stopped_by)
-        return EXIT_FAILED; /* the metrics file, which metrics_close reports */
+        return code;
     say("%s: %s%s%s%s", signal_name(), clt_error_message(), dir ? "; saved in " : "; nothing saved",
         dir ? dir : ": there is no --checkpoint-dir", dir ? ", --resume goes on" : "");
-    return 128 + stopped_by;
+    return code;
 }
 
 static void print_end(const run *r)
@@ -314,9 +326,9 @@ int run_train(const settings *s)
     clt_fit_options fit;
     catch_signals();
     int code = set_up(&r, &fit);
-    if (!code && stopped_by) {
+    if (!code && stopped_by && r.job.ranks.world.ranks <= 1) { /* ranks stop together, below */
         say("%s before the first step", signal_name());
-        code = 128 + stopped_by;
+        code = stop_code();
     }
     if (!code)
         code = train(&r, &fit);
