@@ -313,12 +313,12 @@ static void optimizer_args(call *c, int bucket, int64_t step)
     }
 }
 
-clt_status clt_update_apply(clt_update *u, double lr, int64_t step)
+clt_status clt_update_apply(clt_update *u, double lr, int64_t step, const int *owners, int self)
 {
     const clt_buckets *layout = u->replica->layout;
     const bool decoupled = u->options.decoupled || u->options.rule == CLT_RULE_ADAMW;
     for (int i = 0; i < layout->n_buckets; i++) {
-        if (layout->buckets[i].state)
+        if (layout->buckets[i].state || (owners && owners[i] != self))
             continue;
         const int64_t count = layout->buckets[i].bytes / 4;
         call c = begin(u, K_OPTIMIZER);

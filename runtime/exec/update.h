@@ -52,8 +52,10 @@ clt_status clt_update_word(clt_update *update);
 /* The word from what the reducers learned (several devices). */
 clt_status clt_update_set_word(clt_update *update, double sum_squares, bool finite);
 
-/* The optimizer's step number `step` (0, 1, ...) with learning rate `lr`, on all buckets. */
-clt_status clt_update_apply(clt_update *update, double lr, int64_t step);
+/* The optimizer's step number `step` (0, 1, ...) with learning rate `lr`, on the buckets for which
+ * owners[bucket] is `self`; `owners` NULL: on all. */
+clt_status clt_update_apply(clt_update *update, double lr, int64_t step, const int *owners,
+                            int self);
 
 /* `state` takes `value`'s bytes if the step is committed. */
 clt_status clt_update_assign(clt_update *update, clt_view value, clt_view state, int64_t bytes);

@@ -7,8 +7,7 @@ static int64_t share_of(const clt_trainer *t, int d)
     return t->offsets[d + 1] - t->offsets[d];
 }
 
-static clt_status start_collective(clt_trainer *t, int d, const clt_collective *what,
-                                   void **request)
+clt_status clt_reduce_begin(clt_trainer *t, int d, const clt_collective *what, void **request)
 {
     return t->collectives.start(t->collectives.self, d, what, 0, NULL, request);
 }
@@ -17,7 +16,7 @@ clt_status clt_reduce_one(clt_trainer *t, int d, const clt_collective *what)
 {
     void *request;
     clt_collective_result result;
-    CLT_TRY(start_collective(t, d, what, &request));
+    CLT_TRY(clt_reduce_begin(t, d, what, &request));
     return t->collectives.complete(t->collectives.self, d, request, &result);
 }
 
@@ -27,7 +26,7 @@ clt_status clt_reduce_results(clt_trainer *t, int d, int micros)
     if (t->ranks == 1)
         return CLT_OK;
     CLT_TRY(clt_session_share(t->session, d, t->entry, micros, &what));
-    return start_collective(t, d, &what, &t->devices[d].sharing);
+    return clt_reduce_begin(t, d, &what, &t->devices[d].sharing);
 }
 
 clt_status clt_reduce_results_end(clt_trainer *t, int d)
@@ -41,7 +40,9 @@ clt_status clt_reduce_results_end(clt_trainer *t, int d)
 clt_status clt_reduce_start(clt_trainer *t, int d, int bucket)
 {
     const clt_replica *replica = &t->store->replicas[d];
-    const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_REDUCE,
+    const clt_collective what = {.kind =
+                                     t->owners ? CLT_COLLECTIVE_REDUCE : CLT_COLLECTIVE_ALL_REDUCE,
+                                 .root = t->owners ? t->owners[bucket] : 0,
                                  .buffer = replica->gradients[bucket],
                                  .count = replica->layout->buckets[bucket].bytes / 4,
                                  .dtype = CLT_F32,
@@ -50,7 +51,7 @@ clt_status clt_reduce_start(clt_trainer *t, int d, int bucket)
                                  .measure = true,
                                  .vote = t->vote,
                                  .label = t->labels[bucket]};
-    return start_collective(t, d, &what, &t->devices[d].requests[bucket]);
+    return clt_reduce_begin(t, d, &what, &t->devices[d].requests[bucket]);
 }
 
 clt_status clt_reduce_complete(clt_trainer *t, int d, bool *finite, double *squares)
@@ -92,7 +93,7 @@ clt_status clt_reduce_counts(clt_trainer *t)
                                      .count = 1,
                                      .dtype = CLT_I32,
                                      .label = "samples of the ranks"};
-        CLT_TRY(start_collective(t, d, &what, &request[d]));
+        CLT_TRY(clt_reduce_begin(t, d, &what, &request[d]));
     }
     for (int d = 0; d < t->n_devices; d++)
         CLT_TRY(t->collectives.complete(t->collectives.self, d, request[d], &result));

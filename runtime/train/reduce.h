@@ -5,6 +5,10 @@
 
 #include "train/trainer.h"
 
+/* Starts a collective, for the table's complete. */
+clt_status clt_reduce_begin(clt_trainer *trainer, int device, const clt_collective *what,
+                            void **request);
+
 /* A collective of which the device's thread awaits the end. */
 clt_status clt_reduce_one(clt_trainer *trainer, int device, const clt_collective *what);
 

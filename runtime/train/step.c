@@ -143,7 +143,8 @@ static clt_status commit(clt_trainer *t, int d)
     clt_trainer_device *td = &t->devices[d];
     const clt_graph *graph = sd->plan->graph;
     const clt_run run = run_of(t, d, 0, false);
-    CLT_TRY(clt_update_apply(td->update, t->records[t->entry].lr, t->steps));
+    CLT_TRY(
+        clt_update_apply(td->update, t->records[t->entry].lr, t->steps, t->owners, t->first + d));
     for (int i = 0; i < graph->n_assigns; i++) {
         const clt_value *state = graph->assigns[i].state, *value = graph->assigns[i].value;
         clt_view from, to;
@@ -155,6 +156,7 @@ static clt_status commit(clt_trainer *t, int d)
                                   clt_type_elements(&state->type, 0) *
                                       clt_dtype_size(state->type.dtype)));
     }
+    CLT_TRY(clt_owners_ship(t, d));
     CLT_TRY(clt_enqueue_download(sd->device, (clt_view){clt_update_word_buffer(td->update), 0},
                                  td->word + 4 * t->entry, 16, NULL));
     CLT_TRY(clt_session_read(t->session, d, t->entry, micros_of(t, d)));

@@ -122,9 +122,11 @@ static clt_status make_device(clt_trainer *t, int index)
     CLT_TRY(clt_update_create(replica, &update, &d->update));
     d->requests = clt_calloc(n_buckets, sizeof *d->requests);
     d->squares = clt_calloc(n_buckets, sizeof *d->squares);
+    d->shipped = clt_calloc(n_buckets, sizeof *d->shipped);
     d->word = clt_calloc(4 * CLT_RESULT_RING, sizeof *d->word);
     d->counts = clt_calloc((size_t)t->total, sizeof *d->counts);
-    return d->requests && d->squares && d->word && d->counts ? CLT_OK : CLT_OUT_OF_MEMORY;
+    return d->requests && d->shipped && d->squares && d->word && d->counts ? CLT_OK
+                                                                           : CLT_OUT_OF_MEMORY;
 }
 
 /* Which states depend on the batch: each device would give them a value of its own. */
@@ -210,7 +212,10 @@ static clt_status make(clt_trainer *t, const clt_graph *graph)
     clt_status status = clt_graph_status(graph);
     if (status == CLT_OK)
         status = allocate(t, graph);
-    CLT_TRY(clt_world_meet(t, status));
+    bool alike;
+    CLT_TRY(clt_world_meet(t, status, &alike));
+    status = clt_owners_create(t, alike);
+    CLT_TRY(clt_world_agree(t, status));
     CLT_TRY(clt_world_compare_plans(t));
     CLT_TRY(clt_world_in_turns(t, build, t));
     return t->total > 1 ? clt_trainer_connect(t) : CLT_OK;
@@ -273,12 +278,14 @@ void clt_trainer_destroy(clt_trainer *t)
         clt_update_destroy(t->devices[i].update);
         clt_free(t->devices[i].requests);
         clt_free(t->devices[i].squares);
+        clt_free(t->devices[i].shipped);
         clt_free(t->devices[i].word);
         clt_free(t->devices[i].counts);
     }
     for (int b = 0; t->labels && b < t->store->layout.n_buckets; b++)
         clt_free(t->labels[b]);
     clt_free(t->labels);
+    clt_free(t->owners);
     clt_free(t->devices);
     clt_choices_free(t);
     clt_free(t->batch_states);
@@ -328,6 +335,7 @@ clt_status clt_trainer_slot_get(clt_trainer *t, int slot, const char *name, void
 {
     const clt_slot *where;
     CLT_TRY(find_slot(t, slot, name, bytes, &where));
+    CLT_TRY(clt_owners_share_slots(t));
     const clt_replica *r = &t->store->replicas[0];
     return clt_replica_read(r, r->slots[slot][where->bucket], where->offset, where->bytes, data);
 }
@@ -353,6 +361,14 @@ clt_status clt_trainer_gradient(clt_trainer *t, int device, const char *name, vo
     if (device < 0 || device >= t->n_devices || where->state || (int64_t)bytes != where->bytes)
         return clt_fail(CLT_INVALID_ARGUMENT, "device %d has no gradient %s of %zu bytes", device,
                         name, bytes);
+    if (t->owners && t->phase != 2) { /* once reduced, the owner has it */
+        device = t->owners[where->bucket] - t->first;
+        if (device < 0 || device >= t->n_devices)
+            return clt_fail(CLT_UNSUPPORTED,
+                            "the devices are of several kinds, so only the owner of %s has its "
+                            "whole gradient: a device of another rank",
+                            name);
+    }
     const clt_replica *r = &t->store->replicas[device];
     return clt_replica_read(r, r->gradients[where->bucket], where->offset, where->bytes, data);
 }

@@ -19,6 +19,7 @@ typedef struct clt_trainer_device {
     float *word;     /* the same on the host */
     void **requests; /* by bucket, while it is being reduced */
     void *sharing;   /* the request that adds results up over ranks */
+    void **shipped;  /* by bucket: the request that ships its parameters from the owner */
     double *squares; /* by bucket: what its reduction measured */
     int32_t *counts; /* several ranks: by participant, its samples of a step */
     int votes;       /* of the last step */
@@ -34,8 +35,11 @@ struct clt_trainer {
     clt_trainer_device *devices;
     int n_devices;
     int rank, ranks;
-    int total, first;                    /* participants over all ranks, and this rank's first */
-    char **labels;                       /* by bucket, for messages */
+    int total, first; /* participants over all ranks, and this rank's first */
+    char **labels;    /* by bucket, for messages */
+    /* By bucket: the participant that updates it and gives its parameters to the others. NULL: all
+     * devices are of one kind, and each updates its own replica to the same bits. */
+    int *owners;
     bool *batch_states;                  /* by assignment: whether its value depends on the batch */
     int64_t per_device;                  /* samples of a plan's largest run */
     clt_tuning_record *tuning;           /* room for one a device */
@@ -70,6 +74,17 @@ clt_status clt_step_run(clt_trainer *trainer, clt_crew_fn part);
 /* Splits the batch and finds the weights of the losses, where the host can. */
 clt_status clt_step_prepare(clt_trainer *trainer, clt_session *session,
                             const clt_step_batch *batch);
+
+/* owner.c: gives buckets owners, if `alike` is false. */
+clt_status clt_owners_create(clt_trainer *trainer, bool alike);
+
+/* owner.c: on a device's thread, after its own updates: parameters and states of all buckets become
+ * their owners'. Nothing without owners. */
+clt_status clt_owners_ship(clt_trainer *trainer, int device);
+
+/* owner.c: all devices' optimizer slots become their owners', for reading. Collective; nothing
+ * without owners. */
+clt_status clt_owners_share_slots(clt_trainer *trainer);
 
 /* Fails if the caller wants an event of several devices. */
 clt_status clt_step_check_event(const clt_trainer *trainer, struct _cl_event *const *event);

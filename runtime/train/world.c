@@ -43,6 +43,7 @@ static clt_status gather(const clt_trainer *t, const void *mine, size_t bytes, v
 typedef struct word {
     int32_t status;
     int32_t devices;
+    uint64_t identity; /* of all devices; 0: they differ */
     char text[TEXT];
 } word;
 
@@ -80,13 +81,24 @@ clt_status clt_world_agree(const clt_trainer *t, clt_status status)
     return status;
 }
 
-clt_status clt_world_meet(clt_trainer *t, clt_status status)
+static uint64_t identity_of(const clt_store *store)
+{
+    const uint64_t first = store->replicas[0].device->identity;
+    for (int i = 1; i < store->n_devices; i++)
+        if (store->replicas[i].device->identity != first)
+            return 0;
+    return first;
+}
+
+clt_status clt_world_meet(clt_trainer *t, clt_status status, bool *alike)
 {
     t->total = t->n_devices;
-    if (t->ranks == 1)
-        return status;
     word mine = word_of(status);
     mine.devices = t->n_devices;
+    mine.identity = identity_of(t->store);
+    *alike = mine.identity != 0;
+    if (t->ranks == 1)
+        return status;
     void *all;
     CLT_TRY(gather(t, &mine, sizeof mine, &all));
     const word *words = all;
@@ -94,6 +106,7 @@ clt_status clt_world_meet(clt_trainer *t, clt_status status)
     for (int r = 0; r < t->ranks; r++) {
         t->first = r == t->rank ? t->total : t->first;
         t->total += words[r].devices;
+        *alike = *alike && words[r].identity == mine.identity;
     }
     status = verdict(t, words);
     clt_free(all);

@@ -5,9 +5,10 @@
 
 #include "train/trainer.h"
 
-/* Finds the number of participants, and this process' first. `status` says whether this rank failed
+/* Finds the number of participants, this process' first, and whether all devices are of one kind,
+ * so that the same program gives the same bits on all. `status` says whether this rank failed
  * before: then all fail. */
-clt_status clt_world_meet(clt_trainer *trainer, clt_status status);
+clt_status clt_world_meet(clt_trainer *trainer, clt_status status, bool *alike);
 
 /* Runs `local` on the first rank of each node, then on the others, so that one compiles and the
  * others find the results in the cache. All fail if one does. */

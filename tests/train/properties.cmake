@@ -14,3 +14,6 @@ if(TEST oclgrind.train.device_data)
     set_property(TEST oclgrind.train.device_data APPEND PROPERTY ENVIRONMENT
         "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
 endif()
+add_test(NAME vendor.train.parity.mixed COMMAND test_train_parity)
+set_tests_properties(vendor.train.parity.mixed PROPERTIES LABELS vendor TIMEOUT 600
+    ENVIRONMENT "CLT_TEST_DEVICES=pocl@1,intel")

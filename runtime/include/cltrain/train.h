@@ -231,7 +231,9 @@ CLT_API clt_status clt_trainer_evaluate(clt_trainer *trainer, const clt_step_bat
 CLT_API clt_status clt_trainer_predict(clt_trainer *trainer, const clt_step_batch *batch,
                                        struct _cl_event **event);
 
-/* Reads a gradient after backward or reduce, from device `device`; waits. */
+/* Reads a gradient after backward or reduce, from device `device`; waits. Where devices are of
+ * different kinds, the sum of a parameter's gradients is on the device that updates it, and is read
+ * there; UNSUPPORTED if that is another rank's. */
 CLT_API clt_status clt_trainer_gradient(clt_trainer *trainer, int device, const char *name,
                                         void *data, size_t bytes);
 
@@ -244,7 +246,8 @@ CLT_API int64_t clt_trainer_steps(const clt_trainer *trainer);
 CLT_API void clt_trainer_set_steps(clt_trainer *trainer, int64_t steps);
 
 /* The optimizer's tensors: slot names ("momentum_buffer", or "exp_avg", "exp_avg_sq"; NULL past the
- * last) and access by parameter name, as clt_store_get and clt_store_set. */
+ * last) and access by parameter name, as clt_store_get and clt_store_set. Where ranks have devices
+ * of different kinds, getting is collective, as is clt_trainer_save. */
 CLT_API const char *clt_trainer_slot_name(const clt_trainer *trainer, int slot);
 CLT_API clt_status clt_trainer_slot_get(clt_trainer *trainer, int slot, const char *name,
                                         void *data, size_t bytes);

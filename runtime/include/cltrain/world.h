@@ -6,7 +6,7 @@
  * With clt_trainer_options.world set, these are collective: all ranks call them, in the same order,
  * and where one fails the others fail with a message that names it. clt_trainer_create, _destroy,
  * _step, _forward, _reduce, _apply, _evaluate and _broadcast; clt_fit and clt_evaluate. Reading
- * results, predicting and saving are not.
+ * results, predicting and, where all devices are of one kind, saving are not.
  */
 #ifndef CLTRAIN_WORLD_H
 #define CLTRAIN_WORLD_H
