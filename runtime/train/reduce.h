@@ -22,6 +22,11 @@ clt_status clt_reduce_complete(clt_trainer *trainer, int device, bool *finite, d
 clt_status clt_reduce_results(clt_trainer *trainer, int device, int micros);
 clt_status clt_reduce_results_end(clt_trainer *trainer, int device);
 
+/* verify.c: compares the devices' checksums where the step is one of options.check_every; MISMATCH
+ * names the tensor and device. clt_verify_create makes what a device needs for it. */
+clt_status clt_verify_create(clt_trainer *trainer, int device);
+clt_status clt_verify(clt_trainer *trainer, int device);
+
 /* Where this rank's samples lie in the global batch, and how many it has, in `current`: from the
  * caller, else the ranks tell each other. On the caller's thread. */
 clt_status clt_reduce_counts(clt_trainer *trainer);

@@ -178,7 +178,8 @@ static clt_status whole_step(clt_trainer *t, int d)
     CLT_TRY(gradients(t, d, t->total > 1));
     CLT_TRY(clt_reduce_results_end(t, d));
     CLT_TRY(word(t, d));
-    return commit(t, d);
+    CLT_TRY(commit(t, d));
+    return clt_verify(t, d);
 }
 
 /* A device that fails releases those that wait for it. */
@@ -239,7 +240,8 @@ static clt_status reduce_part(void *arg, int d)
 
 static clt_status apply_part(void *arg, int d)
 {
-    return guarded(arg, d, commit(arg, d));
+    const clt_status status = commit(arg, d);
+    return guarded(arg, d, status == CLT_OK ? clt_verify(arg, d) : status);
 }
 
 /* --- one step -------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "train/capacity.h"
 #include "train/choices.h"
+#include "train/reduce.h"
 #include "train/world.h"
 
 void clt_trainer_options_init(clt_trainer_options *options)
@@ -70,6 +71,8 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
                         o->schedule.minimum, o->lr);
     if (o->accumulate < 1)
         return out_of_range("accumulate", o->accumulate, "at least 1");
+    if (o->check_every < 0)
+        return out_of_range("check_every", (double)o->check_every, "at least 0");
     if (!isfinite(o->comm_timeout) || o->comm_timeout < 0)
         return out_of_range("time-out of reductions", o->comm_timeout, "finite and at least 0");
     if (!isfinite(o->tune_seconds) || o->tune_seconds < 0)
@@ -125,8 +128,9 @@ static clt_status make_device(clt_trainer *t, int index)
     d->shipped = clt_calloc(n_buckets, sizeof *d->shipped);
     d->word = clt_calloc(4 * CLT_RESULT_RING, sizeof *d->word);
     d->counts = clt_calloc((size_t)t->total, sizeof *d->counts);
-    return d->requests && d->shipped && d->squares && d->word && d->counts ? CLT_OK
-                                                                           : CLT_OUT_OF_MEMORY;
+    if (!d->requests || !d->shipped || !d->squares || !d->word || !d->counts)
+        return CLT_OUT_OF_MEMORY;
+    return clt_verify_create(t, index);
 }
 
 /* Which states depend on the batch: each device would give them a value of its own. */
@@ -183,8 +187,9 @@ static clt_status allocate(clt_trainer *t, const clt_graph *graph)
 {
     const size_t n = (size_t)t->n_devices;
     t->devices = clt_calloc(n, sizeof *t->devices);
+    t->begins = clt_calloc((size_t)t->ranks + 1, sizeof *t->begins);
     t->offsets = clt_calloc(n + 1, sizeof *t->offsets);
-    if (!t->devices || !t->offsets)
+    if (!t->devices || !t->begins || !t->offsets)
         return CLT_OUT_OF_MEMORY;
     CLT_TRY(make_labels(t));
     return clt_graph_copy(graph, &t->graph);
@@ -279,6 +284,8 @@ void clt_trainer_destroy(clt_trainer *t)
         clt_free(t->devices[i].requests);
         clt_free(t->devices[i].squares);
         clt_free(t->devices[i].shipped);
+        clt_free(t->devices[i].checksums);
+        clt_checksum_destroy(t->devices[i].checksum);
         clt_free(t->devices[i].word);
         clt_free(t->devices[i].counts);
     }
@@ -286,6 +293,7 @@ void clt_trainer_destroy(clt_trainer *t)
         clt_free(t->labels[b]);
     clt_free(t->labels);
     clt_free(t->owners);
+    clt_free(t->begins);
     clt_free(t->devices);
     clt_choices_free(t);
     clt_free(t->batch_states);

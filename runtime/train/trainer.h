@@ -2,6 +2,7 @@
 #ifndef CLT_TRAIN_TRAINER_H
 #define CLT_TRAIN_TRAINER_H
 
+#include "exec/checksum.h"
 #include "exec/collective.h"
 #include "exec/update.h"
 #include "train/session.h"
@@ -16,13 +17,15 @@ typedef struct clt_step_record {
 
 typedef struct clt_trainer_device {
     clt_update *update;
-    float *word;     /* the same on the host */
-    void **requests; /* by bucket, while it is being reduced */
-    void *sharing;   /* the request that adds results up over ranks */
-    void **shipped;  /* by bucket: the request that ships its parameters from the owner */
-    double *squares; /* by bucket: what its reduction measured */
-    int32_t *counts; /* several ranks: by participant, its samples of a step */
-    int votes;       /* of the last step */
+    float *word;            /* the same on the host */
+    void **requests;        /* by bucket, while it is being reduced */
+    void *sharing;          /* the request that adds results up over ranks */
+    void **shipped;         /* by bucket: the request that ships its parameters from the owner */
+    double *squares;        /* by bucket: what its reduction measured */
+    int32_t *counts;        /* several ranks: by participant, its samples of a step */
+    int votes;              /* of the last step */
+    clt_checksum *checksum; /* NULL: replicas are not compared */
+    uint64_t *checksums;    /* by participant and slot */
 } clt_trainer_device;
 
 struct clt_trainer {
@@ -36,6 +39,7 @@ struct clt_trainer {
     int n_devices;
     int rank, ranks;
     int total, first; /* participants over all ranks, and this rank's first */
+    int *begins;      /* by rank, and one more: its first participant */
     char **labels;    /* by bucket, for messages */
     /* By bucket: the participant that updates it and gives its parameters to the others. NULL: all
      * devices are of one kind, and each updates its own replica to the same bits. */

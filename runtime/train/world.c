@@ -97,6 +97,8 @@ clt_status clt_world_meet(clt_trainer *t, clt_status status, bool *alike)
     mine.devices = t->n_devices;
     mine.identity = identity_of(t->store);
     *alike = mine.identity != 0;
+    if (t->begins) /* else allocation failed, and all will learn of it */
+        t->begins[t->ranks] = t->n_devices;
     if (t->ranks == 1)
         return status;
     void *all;
@@ -105,6 +107,8 @@ clt_status clt_world_meet(clt_trainer *t, clt_status status, bool *alike)
     t->total = 0;
     for (int r = 0; r < t->ranks; r++) {
         t->first = r == t->rank ? t->total : t->first;
+        if (t->begins)
+            t->begins[r + 1] = t->total + words[r].devices;
         t->total += words[r].devices;
         *alike = *alike && words[r].identity == mine.identity;
     }

@@ -18,6 +18,9 @@ enum { IGNORE = -100 };
 /* Seconds that a rank may be late. */
 static const double COMM_TIMEOUT = 60;
 
+/* Steps between comparisons of replicas. */
+enum { CHECK_EVERY = 100 };
+
 /* What new shapes may cost before step 1. */
 static const double TUNE_SECONDS = 10;
 
@@ -125,6 +128,7 @@ static int read_trainer(job *j, const settings *s)
     o->guard = !s->no_guard;
     if (j->ranks.world.ranks > 1)
         o->world = &j->ranks.world;
+    o->check_every = s->check_every >= 0 ? s->check_every : CHECK_EVERY;
     o->comm_timeout = isnan(s->comm_timeout) ? COMM_TIMEOUT : s->comm_timeout;
     o->variants = s->variant;
     const int code = check_variants(s);

@@ -90,6 +90,8 @@ static const option_row rows[] = {
      "time to spend before step 1 on measuring kernels for new shapes (10)"},
     {"variant", 0, TEXT, AT(variant), 0, KERNELS, "OP=NAME,...",
      "kernel variants to take for operators, where they accept; see plan --explain"},
+    {"check-every", 0, WHOLE, AT(check_every), 0, FOR_TRAIN, "K",
+     "compare the replicas of several devices every K steps (100; 0: never)"},
     {"checkpoint", 0, TEXT, AT(checkpoint), 0, FOR_EVAL, "DIR",
      "a run's folder (its newest), a step's folder, or a .safetensors file"},
     {"explain", 0, FLAG, AT(explain), 0, FOR_PLAN, NULL, "why each kernel variant was chosen"},

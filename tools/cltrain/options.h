@@ -28,7 +28,7 @@ typedef struct settings {
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
         *variant, *trans, *tune, *export_file;
     int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, groups,
-        classes;
+        classes, check_every;
     double lr, momentum, weight_decay, clip_norm, budget, comm_timeout;
     int no_guard, resume, quiet, json, explain, by_node, compare, help, mpi, oversubscribe;
     const char **names; /* arguments that are no options, ended by NULL */

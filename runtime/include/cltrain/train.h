@@ -105,6 +105,10 @@ typedef struct clt_trainer_options {
     /* Seconds that a device or rank may be late for a reduction; then the step fails with TIMEOUT
      * and names who is missing, and so do the other ranks. 0: without end. */
     double comm_timeout;
+    /* 0: never; else after every so many steps checksums of all parameters and states are compared
+     * over devices and ranks, and the step fails with MISMATCH naming the tensor and the device
+     * that differs. */
+    int64_t check_every;
 } clt_trainer_options;
 
 CLT_API void clt_trainer_options_init(clt_trainer_options *options);

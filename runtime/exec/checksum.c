@@ -1,0 +1,93 @@
+#include "exec/checksum.h"
+
+#include "base/alloc.h"
+#include "exec/commands.h"
+
+/* Work-items that share a tensor: on CPUs few, so that each reads in a stream. */
+enum { CPU_ITEMS = 8, GPU_ITEMS = 4096, GPU_GROUP = 64 };
+
+struct clt_checksum {
+    const clt_replica *replica;
+    cl_kernel kernel;
+    cl_mem sums;
+    cl_uint *host;
+    size_t items, group;
+    int64_t bytes;
+};
+
+clt_status clt_checksum_create(const clt_replica *replica, clt_checksum **out)
+{
+    clt_checksum *c = CLT_NEW(clt_checksum);
+    if (!c)
+        return CLT_OUT_OF_MEMORY;
+    clt_device *device = replica->device;
+    const bool cpu = clt_caps_is_cpu(&device->caps) || device->caps.max_work_group < GPU_GROUP;
+    c->replica = replica;
+    c->items = cpu ? CPU_ITEMS : GPU_ITEMS;
+    c->group = cpu ? 1 : GPU_GROUP;
+    c->bytes = (int64_t)c->items * 2 * (int64_t)sizeof(cl_uint) * (replica->layout->n_slots + 1);
+    c->host = clt_alloc_pages((size_t)c->bytes);
+    clt_status status = c->host ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK)
+        status = clt_device_kernel(device, "train/checksum.cl", "", "checksum", &c->kernel);
+    if (status == CLT_OK)
+        status =
+            clt_device_buffer_create(device, c->bytes, CL_MEM_READ_WRITE, "checksums", &c->sums);
+    if (status != CLT_OK) {
+        clt_checksum_destroy(c);
+        return status;
+    }
+    *out = c;
+    return CLT_OK;
+}
+
+void clt_checksum_destroy(clt_checksum *c)
+{
+    if (!c)
+        return;
+    clt_release_kernel(c->kernel);
+    clt_release_buffer(c->sums);
+    clt_free(c->host);
+    clt_free(c);
+}
+
+static clt_status enqueue(clt_checksum *c, int slot)
+{
+    const clt_slot *s = &c->replica->layout->slots[slot];
+    const cl_long first = s->offset / 4, count = (s->bytes + 3) / 4;
+    const cl_int tensor = slot;
+    cl_int code = clSetKernelArg(c->kernel, 0, sizeof(cl_mem), &c->replica->values[s->bucket]);
+    if (code == CL_SUCCESS)
+        code = clSetKernelArg(c->kernel, 1, sizeof first, &first);
+    if (code == CL_SUCCESS)
+        code = clSetKernelArg(c->kernel, 2, sizeof count, &count);
+    if (code == CL_SUCCESS)
+        code = clSetKernelArg(c->kernel, 3, sizeof c->sums, &c->sums);
+    if (code == CL_SUCCESS)
+        code = clSetKernelArg(c->kernel, 4, sizeof tensor, &tensor);
+    if (code == CL_SUCCESS)
+        code = clEnqueueNDRangeKernel(c->replica->device->queue, c->kernel, 1, NULL, &c->items,
+                                      &c->group, 0, NULL, NULL);
+    return code == CL_SUCCESS ? CLT_OK
+                              : clt_cl_fail(code, "clEnqueueNDRangeKernel", c->replica->device);
+}
+
+clt_status clt_checksum_run(clt_checksum *c, uint64_t *sums)
+{
+    const int n = c->replica->layout->n_slots;
+    for (int i = 0; i < n; i++)
+        CLT_TRY(enqueue(c, i));
+    if (n)
+        CLT_TRY(clt_replica_read(c->replica, c->sums, 0,
+                                 (int64_t)c->items * 2 * (int64_t)sizeof(cl_uint) * n, c->host));
+    for (int i = 0; i < n; i++) {
+        const cl_uint *part = c->host + 2 * c->items * (size_t)i;
+        cl_uint a = 0, b = 0;
+        for (size_t k = 0; k < c->items; k++) {
+            a += part[2 * k];
+            b += part[2 * k + 1];
+        }
+        sums[i] = (uint64_t)b << 32 | a;
+    }
+    return CLT_OK;
+}

@@ -1,0 +1,18 @@
+/* Checksums of a replica's parameters and states; the kernel is clkernels/train/checksum.cl. */
+#ifndef CLT_EXEC_CHECKSUM_H
+#define CLT_EXEC_CHECKSUM_H
+
+#include "exec/replica.h"
+
+typedef struct clt_checksum clt_checksum;
+
+clt_status clt_checksum_create(const clt_replica *replica, clt_checksum **checksum);
+
+/* Takes NULL. */
+void clt_checksum_destroy(clt_checksum *checksum);
+
+/* Waits for all that was enqueued; sums[slot] becomes the checksum of a slot of the layout: equal
+ * for equal bits, on any device. */
+clt_status clt_checksum_run(clt_checksum *checksum, uint64_t *sums);
+
+#endif
