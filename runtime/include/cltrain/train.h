@@ -78,8 +78,11 @@ typedef struct clt_trainer_options {
     /* 0: no clipping; else gradients are multiplied by min(1, clip_norm / (norm + 1e-6)), with the
      * norm of the whole gradient. */
     double clip_norm;
-    int guard;      /* 1: a step with a non-finite gradient changes nothing, nor do later ones */
-    int64_t batch;  /* largest global batch of a step, over all ranks, devices and micro-batches */
+    int guard; /* 1: a step with a non-finite gradient changes nothing, nor do later ones */
+    /* Largest global batch of a step, over all ranks, devices and micro-batches. Each device has
+     * room for an equal part of it: where callers divide batches otherwise, the largest part that a
+     * device gets, times the number of devices. */
+    int64_t batch;
     int accumulate; /* 1; micro-batches a step, each of about batch / accumulate */
     uint64_t seed;  /* of dropout */
     int separate;   /* 0; 1: every value its own buffer (for memory checkers) */

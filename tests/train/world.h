@@ -1,0 +1,122 @@
+/* Ranks that are threads of the test: a world without MPI, for what does not depend on processes.
+ */
+#ifndef TESTS_TRAIN_WORLD_H
+#define TESTS_TRAIN_WORLD_H
+
+#include "train/lab.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cltrain/comm.h>
+#include <cltrain/world.h>
+
+enum { RANKS_MOST = 4, GATHER_MOST = 4096 };
+
+typedef struct meeting {
+    int ranks;
+    pthread_barrier_t barrier;
+    char told[RANKS_MOST][GATHER_MOST];
+    int devices[RANKS_MOST];
+    void *shared; /* of the communicator; made anew for each */
+} meeting;
+
+typedef struct rank {
+    meeting *meeting;
+    int number;
+    clt_world world;
+    pthread_t thread;
+    void (*run)(struct rank *self);
+    void *argument;
+    /* Assertions belong to the test's thread: a rank keeps its first failure. */
+    char failed[600];
+    char message[600]; /* of the library, where a test expects one */
+    clt_status status;
+    double numbers[8]; /* results */
+} rank;
+
+static inline clt_status rank_gather(void *user, const void *mine, int64_t bytes, void *all)
+{
+    const rank *self = user;
+    meeting *m = self->meeting;
+    if (bytes > GATHER_MOST)
+        return clt_error_set(CLT_INTERNAL, "more than the test's ranks can tell each other");
+    memcpy(m->told[self->number], mine, (size_t)bytes);
+    pthread_barrier_wait(&m->barrier);
+    for (int r = 0; r < m->ranks; r++)
+        memcpy((char *)all + r * bytes, m->told[r], (size_t)bytes);
+    pthread_barrier_wait(&m->barrier);
+    return CLT_OK;
+}
+
+static inline clt_status rank_connect(void *user, const clt_comm_device *devices, int count,
+                                      const clt_comm_options *options, clt_comm **comm)
+{
+    rank *self = user;
+    meeting *m = self->meeting;
+    clt_comm_ranks ranks;
+    clt_comm_ranks_init(&ranks);
+    ranks.rank = self->number;
+    ranks.ranks = m->ranks;
+    ranks.shared_bytes = clt_comm_shared_bytes(m->ranks);
+    m->devices[self->number] = count;
+    if (self->number == 0) {
+        free(m->shared);
+        m->shared = aligned_alloc(4096, ((size_t)ranks.shared_bytes + 4095) / 4096 * 4096);
+        memset(m->shared, 0, (size_t)ranks.shared_bytes);
+    }
+    pthread_barrier_wait(&m->barrier);
+    ranks.devices = m->devices;
+    ranks.shared = m->shared;
+    const clt_status status = clt_comm_create_between(devices, count, options, &ranks, comm);
+    pthread_barrier_wait(&m->barrier);
+    return status;
+}
+
+static inline void *rank_main(void *argument)
+{
+    rank *self = argument;
+    self->run(self);
+    return NULL;
+}
+
+/* Keeps the first failure; false then. */
+static inline bool holds(rank *self, bool condition, const char *what)
+{
+    if (!condition && !*self->failed)
+        snprintf(self->failed, sizeof self->failed, "rank %d: %s: %.400s", self->number, what,
+                 clt_error_message());
+    return condition;
+}
+#define HOLDS(self, condition) holds(self, condition, #condition)
+
+/* Runs `run` as so many ranks, each with its element of `arguments` (of `size` bytes; may be NULL),
+ * and fails the test if one failed. */
+static inline void run_ranks(rank *ranks, int count, void (*run)(rank *self), void *arguments,
+                             size_t size)
+{
+    meeting m = {.ranks = count};
+    pthread_barrier_init(&m.barrier, NULL, (unsigned)count);
+    for (int r = 0; r < count; r++) {
+        ranks[r] = (rank){.meeting = &m, .number = r, .run = run};
+        ranks[r].argument = arguments ? (char *)arguments + (size_t)r * size : NULL;
+        clt_world_init(&ranks[r].world);
+        ranks[r].world.rank = ranks[r].world.node_rank = r;
+        ranks[r].world.ranks = ranks[r].world.node_ranks = count;
+        ranks[r].world.gather = rank_gather;
+        ranks[r].world.connect = rank_connect;
+        ranks[r].world.user = &ranks[r];
+    }
+    for (int r = 0; r < count; r++)
+        pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r]);
+    for (int r = 0; r < count; r++)
+        pthread_join(ranks[r].thread, NULL);
+    free(m.shared);
+    pthread_barrier_destroy(&m.barrier);
+    for (int r = 0; r < count; r++)
+        if (*ranks[r].failed)
+            fail_msg("%s", ranks[r].failed);
+}
+
+#endif
