@@ -2,8 +2,10 @@
  * for 28 x 28 images of one channel and 10 classes. */
 #include <cltrain/models.h>
 
-clt_value *clt_model_lenet(clt_graph *graph, clt_value *image, int64_t classes)
+clt_value *clt_model_lenet(clt_graph *graph, clt_value *image, int64_t classes,
+                           const char *arguments)
 {
+    (void)arguments;
     clt_value *x = clt_relu(clt_layer_conv2d(graph, image, "conv1", 20, 3, NULL));
     x = clt_avg_pool2d(x, NULL);
     x = clt_relu(clt_layer_conv2d(graph, x, "conv2", 50, 5, NULL));

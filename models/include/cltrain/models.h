@@ -17,9 +17,11 @@ typedef struct clt_model_input {
 } clt_model_input;
 
 /*
- * Builds a model by name into an empty graph: inputs "image" f32 [B, C, H, W] and "label" i32 [B],
+ * Builds a model by name into an empty graph. A name may end in arguments, where its description
+ * says so: "mlp:512,256". The graph has inputs "image" f32 [B, C, H, W] and "label" i32 [B],
  * output "logits" [B, classes], loss "loss" (cross entropy) and metric "accuracy". Errors:
- * NOT_FOUND for an unknown name (the message suggests the nearest), and those of the graph.
+ * NOT_FOUND for an unknown name (the message suggests the nearest), INVALID_ARGUMENT for arguments
+ * that the model does not take, and those of the graph.
  */
 clt_status clt_model_build(const char *name, const clt_model_input *input, clt_graph *graph);
 
@@ -33,10 +35,14 @@ clt_value *clt_layer_linear(clt_graph *graph, clt_value *x, const char *name, in
 clt_value *clt_layer_conv2d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
                             int kernel, const clt_conv2d_options *options);
 
-/* The builders: from images to logits. */
-clt_value *clt_model_softmax(clt_graph *graph, clt_value *image, int64_t classes);
-clt_value *clt_model_mlp(clt_graph *graph, clt_value *image, int64_t classes);
-clt_value *clt_model_lenet(clt_graph *graph, clt_value *image, int64_t classes);
+/* The builders: from images to logits. `arguments`: what stands behind the name's colon; NULL:
+ * nothing. On a mistake there they return NULL and set the error message. */
+clt_value *clt_model_softmax(clt_graph *graph, clt_value *image, int64_t classes,
+                             const char *arguments);
+clt_value *clt_model_mlp(clt_graph *graph, clt_value *image, int64_t classes,
+                         const char *arguments);
+clt_value *clt_model_lenet(clt_graph *graph, clt_value *image, int64_t classes,
+                           const char *arguments);
 
 #ifdef __cplusplus
 }
