@@ -67,6 +67,7 @@ typedef struct clt_comm_side {
     bool joined, completed;
     clt_comm_part *parts; /* kept from request to request */
     int part_count, part_room;
+    double ready_at; /* seconds of CLOCK_MONOTONIC: its data were seen on the host */
 } clt_comm_side;
 
 struct clt_comm_request {
@@ -78,6 +79,7 @@ struct clt_comm_request {
     double sum_squares;
     bool finite;
     int contributors, votes;
+    double done_at;
     clt_comm_side *sides; /* one a device */
 };
 

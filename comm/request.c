@@ -403,8 +403,13 @@ clt_status clt_comm_complete(clt_comm_request *r, int device, clt_comm_result *r
     }
     status = await_locked(comm, r, device);
     bool undo = status != CLT_OK;
-    clt_comm_result learned = {sizeof learned, r->sum_squares, r->finite, r->contributors,
-                               r->votes};
+    clt_comm_result learned = {.struct_size = sizeof learned,
+                               .sum_squares = r->sum_squares,
+                               .finite = r->finite,
+                               .contributors = r->contributors,
+                               .votes = r->votes,
+                               .ready = side->ready_at,
+                               .done = r->done_at};
     pthread_mutex_unlock(&comm->lock);
 
     char message[sizeof comm->abort_message];

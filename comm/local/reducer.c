@@ -1,5 +1,7 @@
 /* The communicator's one thread: it takes the requests in the order of their numbers, waits for
  * their transfers and does the host's part. */
+#include <time.h>
+
 #include "base/error.h"
 #include "base/hash.h"
 #include "comm/internal.h"
@@ -8,6 +10,13 @@ static void do_piece(void *arg, int64_t piece)
 {
     clt_comm *comm = arg;
     clt_tasks_do(&comm->tasks, piece);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static clt_status wait_for_devices(clt_comm *comm, clt_comm_request *request)
@@ -25,6 +34,7 @@ static clt_status wait_for_devices(clt_comm *comm, clt_comm_request *request)
                                        comm->members[i].name, (long long)request->sequence,
                                        label ? " (" : "", label ? label : "", label ? ")" : "");
         }
+        side->ready_at = now();
     }
     return CLT_OK;
 }
@@ -115,6 +125,7 @@ void *clt_comm_reducer(void *arg)
             break;
         }
         request->done = true;
+        request->done_at = now();
         next++;
         pthread_cond_broadcast(&comm->done);
     }

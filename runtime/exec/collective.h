@@ -38,6 +38,8 @@ typedef struct clt_collective_result {
     double sum_squares;
     bool finite;
     int votes; /* the bitwise or over all participants */
+    /* Seconds of CLOCK_MONOTONIC: this device's data were on the host; the result was there. */
+    double ready, done;
 } clt_collective_result;
 
 typedef struct clt_collectives {

@@ -47,6 +47,8 @@ static clt_status complete(void *self, int device, void *request, clt_collective
     result->sum_squares = measured.sum_squares;
     result->finite = measured.finite != 0;
     result->votes = measured.votes;
+    result->ready = measured.ready;
+    result->done = measured.done;
     return CLT_OK;
 }
 

@@ -1,16 +1,41 @@
 /* Profiles of a trainer: what its devices ran, by node of the plan. */
 #include <cltrain/unstable.h>
 
+#include <time.h>
+
 #include "base/alloc.h"
+#include "base/vec.h"
 #include "train/trainer.h"
 #include "tune/measure.h"
 #include "tune/recorder.h"
 
+/* Reductions of one device; its thread adds to them between reads. */
+typedef struct reductions {
+    clt_profile_record *items;
+    int count, room;
+} reductions;
+
 struct clt_profile {
     clt_trainer *trainer;
+    double began;
     clt_recorder **recorders; /* by device */
+    reductions *reductions;   /* by device */
     clt_profile_record *records;
 };
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double clt_trainer_exposed(clt_trainer *t, int device)
+{
+    const double exposed = t->devices[device].exposed;
+    t->devices[device].exposed = 0;
+    return exposed;
+}
 
 clt_status clt_profile_start(clt_trainer *t, clt_profile **out)
 {
@@ -19,13 +44,16 @@ clt_status clt_profile_start(clt_trainer *t, clt_profile **out)
         return CLT_OUT_OF_MEMORY;
     p->trainer = t;
     p->recorders = clt_calloc((size_t)t->n_devices, sizeof(clt_recorder *));
-    clt_status status = p->recorders ? CLT_OK : CLT_OUT_OF_MEMORY;
+    p->reductions = clt_calloc((size_t)t->n_devices, sizeof *p->reductions);
+    p->began = now();
+    clt_status status = p->recorders && p->reductions ? CLT_OK : CLT_OUT_OF_MEMORY;
     for (int i = 0; status == CLT_OK && i < t->n_devices; i++)
         status = clt_recorder_create(t->store->replicas[i].device, &t->steps, &p->recorders[i]);
     if (status != CLT_OK) {
         clt_profile_stop(p);
         return status;
     }
+    t->profile = p;
     *out = p;
     return CLT_OK;
 }
@@ -34,11 +62,34 @@ void clt_profile_stop(clt_profile *p)
 {
     if (!p)
         return;
+    p->trainer->profile = NULL;
     for (int i = 0; p->recorders && i < p->trainer->n_devices; i++)
         clt_recorder_destroy(p->recorders[i]);
+    for (int i = 0; p->reductions && i < p->trainer->n_devices; i++)
+        clt_free(p->reductions[i].items);
+    clt_free(p->reductions);
     clt_free(p->recorders);
     clt_free(p->records);
     clt_free(p);
+}
+
+/* Without memory for it, a reduction is not on record. */
+void clt_profile_reduction(clt_profile *p, int device, const char *label, int64_t bytes,
+                           const clt_collective_result *result)
+{
+    reductions *r = &p->reductions[device];
+    const clt_profile_record record = {.device = device,
+                                       .step = p->trainer->steps,
+                                       .node = label,
+                                       .op = "all_reduce",
+                                       .variant = "",
+                                       .name = "reduction",
+                                       .backward = 1,
+                                       .start = result->ready - p->began,
+                                       .end = result->done - p->began,
+                                       .bytes = (double)bytes};
+    const clt_status status = CLT_PUSH(r->items, r->count, r->room, record);
+    (void)status;
 }
 
 static clt_profile_record describe(const clt_profile *p, int device, const clt_recorded *r,
@@ -78,7 +129,7 @@ clt_status clt_profile_read(clt_profile *p, const clt_profile_record **records, 
     double shift;
     for (int d = 0; d < p->trainer->n_devices; d++) {
         CLT_TRY(clt_recorder_read(p->recorders[d], &recorded, &n, &shift));
-        total += n;
+        total += n + p->reductions[d].count;
     }
     clt_profile_record *all = clt_realloc(p->records, ((size_t)total + 1) * sizeof *all);
     if (!all)
@@ -89,6 +140,8 @@ clt_status clt_profile_read(clt_profile *p, const clt_profile_record **records, 
         CLT_TRY(clt_recorder_read(p->recorders[d], &recorded, &n, &shift));
         for (int i = 0; i < n && at < total; i++)
             all[at++] = describe(p, d, &recorded[i], shift);
+        for (int i = 0; i < p->reductions[d].count && at < total; i++)
+            all[at++] = p->reductions[d].items[i];
     }
     *records = all;
     *count = at;

@@ -66,6 +66,11 @@ clt_status clt_reduce_complete(clt_trainer *t, int d, bool *finite, double *squa
         CLT_TRY(t->collectives.complete(t->collectives.self, d, t->devices[d].requests[bucket],
                                         &result));
         t->devices[d].squares[bucket] = result.sum_squares;
+        if (t->profile)
+            clt_profile_reduction(t->profile, d, t->labels[bucket],
+                                  plan->buckets.buckets[bucket].bytes, &result);
+        if (i == plan->n_ready - 1) /* all before it went on during backward */
+            t->devices[d].exposed += result.done - result.ready;
         *finite = *finite && result.finite;
         t->devices[d].votes |= result.votes;
     }

@@ -24,6 +24,7 @@ typedef struct clt_trainer_device {
     double *squares;        /* by bucket: what its reduction measured */
     int32_t *counts;        /* several ranks: by participant, its samples of a step */
     int votes;              /* of the last step */
+    double exposed;         /* seconds that updates waited for reductions, of all steps */
     clt_checksum *checksum; /* NULL: replicas are not compared */
     uint64_t *checksums;    /* by participant and slot */
 } clt_trainer_device;
@@ -51,7 +52,8 @@ struct clt_trainer {
     clt_crew *crew;
     clt_collectives collectives; /* of several devices */
     struct clt_comm *comm;
-    char reads[256]; /* what clt_fit trains on, for checkpoints; "": unknown */
+    char reads[256];             /* what clt_fit trains on, for checkpoints; "": unknown */
+    struct clt_profile *profile; /* NULL: none is recorded */
     int64_t steps;
     clt_step_record records[CLT_RESULT_RING];
     double *sums, *weights; /* scratch, by mean */
@@ -105,6 +107,10 @@ enum { CLT_MOST_DEVICES = 64 };
 
 /* Bits of a vote. */
 enum { CLT_VOTE_STOP = 1 };
+
+/* profile.c: records a reduction of a device, of `bytes` bytes; its thread calls it. */
+void clt_profile_reduction(struct clt_profile *profile, int device, const char *label,
+                           int64_t bytes, const clt_collective_result *result);
 
 /* Fills the table of collectives with those of a communicator over the store's devices. */
 clt_status clt_trainer_connect(clt_trainer *trainer);

@@ -377,8 +377,17 @@ class Others(CommandTest):
                 trace = json.loads(get(path))["traceEvents"]
                 names = [e for e in trace if e["ph"] == "M"]
                 events = [e for e in trace if e["ph"] == "X"]
-                self.assertEqual(len(names), int(devices[5:] or 1))
-                for tid in range(len(names)):
+                count = int(devices[5:] or 1)
+                # Several devices also have a row of reductions each.
+                self.assertEqual(len(names), count if count == 1 else 2 * count)
+                for tid in range(count, len(names)):
+                    own = [e for e in events if e["tid"] == tid]
+                    self.assertEqual([e["args"]["step"] for e in own], [1, 2, 3])
+                    for e in own:
+                        self.assertEqual(e["cat"], "reduction")
+                        self.assertRegex(e["name"], r"bucket 0 \(fc2.bias and 3 more\)")
+                        self.assertGreater(e["dur"], 0)
+                for tid in range(count):
                     own = [e for e in events if e["tid"] == tid]
                     self.assertEqual({e["args"]["step"] for e in own}, {1, 2, 3})
                     for step in (1, 2, 3):

@@ -6,6 +6,8 @@
 
 #include <jansson.h>
 
+#include <cltrain/unstable.h>
+
 #include "bench.h"
 #include "job.h"
 #include "message.h"
@@ -18,8 +20,9 @@ typedef struct bench {
     int blocks;
     double began; /* when the last block ended */
     int64_t samples;
-    double *rates; /* samples a second, by block */
-    double *times; /* seconds a step, by block */
+    double *rates;   /* samples a second, by block */
+    double *times;   /* seconds a step, by block */
+    double *exposed; /* of them, waiting for reductions, on device 0 */
 } bench;
 
 static double now(void)
@@ -36,11 +39,13 @@ static void on_step(void *user, const clt_progress *p)
     b->samples += p->samples;
     if (timed < 0 || timed % b->steps)
         return;
+    const double exposed = clt_trainer_exposed(b->job.trainer, 0);
     const double at = now();
     if (timed > 0) {
         const int64_t block = timed / b->steps - 1;
         b->rates[block] = (double)b->samples / (at - b->began);
         b->times[block] = (at - b->began) / (double)b->steps;
+        b->exposed[block] = exposed / (double)b->steps;
     }
     b->began = at;
     b->samples = 0;
@@ -53,6 +58,12 @@ static json_t *spread(double *values, int count)
                      values[count - 1]);
 }
 
+static int participants(const bench *b)
+{
+    const int ranks = b->job.ranks.world.ranks;
+    return b->job.n_devices * (ranks > 1 ? ranks : 1);
+}
+
 static int print_json(const bench *b)
 {
     const job *j = &b->job;
@@ -62,12 +73,13 @@ static int print_json(const bench *b)
     for (int i = 0; i < j->n_devices; i++)
         json_array_append_new(labels, json_string(clt_device_label(j->devices[i])));
     json_t *all = json_pack(
-        "{s:s, s:s, s:I, s:i, s:s, s:o, s:i, s:i, s:I, s:i, s:o, s:o}", "model", b->settings->model,
-        "data", clt_dataset_name(j->train), "batch", (json_int_t)j->options.batch, "accumulate",
-        j->options.accumulate, "optimizer", clt_optimizer_name(j->options.optimizer), "devices",
-        labels, "programs", programs, "kernels", kernels, "steps_per_block", (json_int_t)b->steps,
-        "blocks", b->blocks, "images_per_s", spread(b->rates, b->blocks), "step_seconds",
-        spread(b->times, b->blocks));
+        "{s:s, s:s, s:I, s:i, s:s, s:o, s:i, s:i, s:I, s:i, s:o, s:o, s:o, s:i}", "model",
+        b->settings->model, "data", clt_dataset_name(j->train), "batch",
+        (json_int_t)j->options.batch, "accumulate", j->options.accumulate, "optimizer",
+        clt_optimizer_name(j->options.optimizer), "devices", labels, "programs", programs,
+        "kernels", kernels, "steps_per_block", (json_int_t)b->steps, "blocks", b->blocks,
+        "images_per_s", spread(b->rates, b->blocks), "step_seconds", spread(b->times, b->blocks),
+        "exposed_seconds", spread(b->exposed, b->blocks), "participants", participants(b));
     return print_object(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 }
 
@@ -85,6 +97,12 @@ static int print_table(const bench *b)
     printf("images/s   %.0f  (%.0f to %.0f)\n", rate, b->rates[0], b->rates[b->blocks - 1]);
     printf("step       %.3f ms  (%.3f to %.3f)\n", 1e3 * step, 1e3 * b->times[0],
            1e3 * b->times[b->blocks - 1]);
+    if (participants(b) > 1) {
+        const double exposed = bench_median(b->exposed, b->blocks);
+        printf("exposed    %.3f ms  (%.3f to %.3f) a step wait for reductions, %.1f %%\n",
+               1e3 * exposed, 1e3 * b->exposed[0], 1e3 * b->exposed[b->blocks - 1],
+               100 * exposed / step);
+    }
     return EXIT_DONE;
 }
 
@@ -119,7 +137,8 @@ static int measure(bench *b)
     fit.user = b;
     b->rates = calloc((size_t)b->blocks, sizeof *b->rates);
     b->times = calloc((size_t)b->blocks, sizeof *b->times);
-    if (!b->rates || !b->times)
+    b->exposed = calloc((size_t)b->blocks, sizeof *b->exposed);
+    if (!b->rates || !b->times || !b->exposed)
         return failure("memory does not suffice");
     if (b->settings->by_node)
         return measure_nodes(b, &fit);
@@ -153,5 +172,6 @@ int bench_train(const settings *s)
     code = job_close(&b.job, code);
     free(b.rates);
     free(b.times);
+    free(b.exposed);
     return code;
 }

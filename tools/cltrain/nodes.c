@@ -18,6 +18,11 @@ typedef struct line {
     double seconds, flops, bytes; /* over all steps */
 } line;
 
+static int is_reduction(const clt_profile_record *r)
+{
+    return !strcmp(r->name, "reduction");
+}
+
 static line *find_line(line *lines, int *count, const clt_profile_record *r)
 {
     const char *node = *r->node ? r->node : r->name;
@@ -61,7 +66,7 @@ int print_by_node(const clt_profile_record *records, int count, int64_t from, in
     double total = 0, first = 0, last = 0;
     for (int i = 0; i < count; i++) {
         const clt_profile_record *r = &records[i];
-        if (r->device || r->step < from || r->step >= to)
+        if (r->device || r->step < from || r->step >= to || is_reduction(r))
             continue;
         line *l = find_line(lines, &n, r);
         l->seconds += r->end - r->start;
@@ -98,7 +103,8 @@ int print_by_node(const clt_profile_record *records, int count, int64_t from, in
 
 /* --- trace ----------------------------------------------------------------------------------- */
 
-static json_t *event_of(const clt_profile_record *r)
+/* Each device has a row of commands; below them come those of reductions. */
+static json_t *event_of(const clt_profile_record *r, int n_devices, int rank)
 {
     const double seconds = r->end - r->start;
     json_t *args = json_pack("{s:I, s:s, s:s, s:s}", "step", (json_int_t)r->step + 1, "kernel",
@@ -107,10 +113,15 @@ static json_t *event_of(const clt_profile_record *r)
         json_object_set_new(args, "GFLOP/s", json_real(1e-9 * r->flops / seconds));
     if (args && r->bytes > 0 && seconds > 0)
         json_object_set_new(args, "GB/s", json_real(1e-9 * r->bytes / seconds));
-    const char *category = !*r->node ? "transfer or update" : r->backward ? "backward" : "forward";
+    const int reduction = is_reduction(r);
+    const char *category = reduction     ? "reduction"
+                           : !*r->node   ? "transfer or update"
+                           : r->backward ? "backward"
+                                         : "forward";
     return json_pack("{s:s, s:s, s:s, s:f, s:f, s:i, s:i, s:o}", "name",
                      *r->node ? r->node : r->name, "cat", category, "ph", "X", "ts", 1e6 * r->start,
-                     "dur", 1e6 * seconds, "pid", 0, "tid", r->device, "args", args);
+                     "dur", 1e6 * seconds, "pid", rank, "tid",
+                     r->device + (reduction ? n_devices : 0), "args", args);
 }
 
 static int add(FILE *file, json_t *event, const char *before)
@@ -123,7 +134,7 @@ static int add(FILE *file, json_t *event, const char *before)
 }
 
 int write_trace(const char *path, const clt_profile_record *records, int count,
-                clt_device *const *devices, int n_devices)
+                clt_device *const *devices, int n_devices, int rank)
 {
     FILE *file = fopen(path, "w");
     if (!file)
@@ -131,13 +142,20 @@ int write_trace(const char *path, const clt_profile_record *records, int count,
     errno = 0;
     int done = fprintf(file, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[") > 0;
     const char *before = "\n";
-    for (int d = 0; done && d < n_devices; d++, before = ",\n")
+    int rows = n_devices;
+    for (int i = 0; i < count && rows == n_devices; i++)
+        rows += is_reduction(&records[i]) ? n_devices : 0;
+    for (int row = 0; done && row < rows; row++, before = ",\n") {
+        char name[256];
+        snprintf(name, sizeof name, "%s%s", clt_device_label(devices[row % n_devices]),
+                 row < n_devices ? "" : ": reductions");
         done = add(file,
                    json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", "thread_name", "ph", "M",
-                             "pid", 0, "tid", d, "args", "name", clt_device_label(devices[d])),
+                             "pid", rank, "tid", row, "args", "name", name),
                    before);
+    }
     for (int i = 0; done && i < count; i++)
-        done = add(file, event_of(&records[i]), before);
+        done = add(file, event_of(&records[i], n_devices, rank), before);
     done = done && fprintf(file, "\n]}\n") > 0;
     /* What was buffered may not fit either. */
     if (fclose(file) != 0 || !done)

@@ -11,6 +11,6 @@ int print_by_node(const clt_profile_record *records, int count, int64_t from, in
 
 /* Writes all records as a Chrome trace (JSON object format). Returns an exit code. */
 int write_trace(const char *path, const clt_profile_record *records, int count,
-                clt_device *const *devices, int n_devices);
+                clt_device *const *devices, int n_devices, int rank);
 
 #endif

@@ -283,9 +283,13 @@ static int save_profile(const run *r, clt_profile *profile)
     const clt_profile_record *records;
     int count;
     const clt_status status = clt_profile_read(profile, &records, &count);
-    const int code = status == CLT_OK ? write_trace(r->settings->profile, records, count,
-                                                    r->job.devices, r->job.n_devices)
-                                      : library_failure(status);
+    const int rank = r->job.ranks.world.rank;
+    /* A file a rank; the trace viewers read several together. */
+    char path[4096];
+    snprintf(path, sizeof path, rank ? "%s.rank%d" : "%s", r->settings->profile, rank);
+    const int code = status == CLT_OK
+                         ? write_trace(path, records, count, r->job.devices, r->job.n_devices, rank)
+                         : library_failure(status);
     clt_profile_stop(profile);
     clt_error_set(CLT_INTERNAL, message);
     return code;

@@ -156,6 +156,9 @@ typedef struct clt_comm_result {
     int finite;          /* 1: no element of them is NaN or infinite; 1 without MEASURE */
     int contributors;    /* participants that were not empty (of a group: in its first operation) */
     int votes;           /* the bitwise or of all participants' `vote` */
+    /* Seconds of CLOCK_MONOTONIC: when this device's data were seen on the host, and when the
+     * result was there. */
+    double ready, done;
 } clt_comm_result;
 
 /* Sets all fields to their defaults and struct_size. */

@@ -44,13 +44,19 @@ typedef struct clt_profile_record {
     const char *node;    /* "" for what belongs to no node: transfers, the optimizer */
     const char *op;      /* of the node, or "" */
     const char *variant; /* of the node, or "" */
-    const char *name;    /* the kernel's, or upload, download, copy, fill */
+    const char *name;    /* the kernel's, or upload, download, copy, fill, reduction (its node is
+                            the bucket, its time that of the host's part) */
     int backward;
     int launch;        /* 0: the node's first kernel in this run */
     double start, end; /* seconds since the profile began */
     double flops;      /* of the node, in its first launch's record; else 0 */
     double bytes;      /* likewise: operands and results once each; of transfers: what they move */
 } clt_profile_record;
+
+/* Seconds for which this device's updates waited for the reduction of gradients, after its last
+ * gradient was on the host: what communication costs beyond what went on beside backward. Of all
+ * steps since the last call; `device` is one of this process'. Not during a step. */
+CLT_API double clt_trainer_exposed(clt_trainer *trainer, int device);
 
 typedef struct clt_profile clt_profile;
 
