@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "device/clblast.h"
+#include "exec/slow.h"
 
 typedef struct bound_launch {
     const clt_plan_node *node;
@@ -15,6 +16,7 @@ struct clt_exec {
     clt_replica *replica;
     clt_arena *arena;
     cl_mem *constants;
+    clt_slow slow;          /* of tests */
     bound_launch *launches; /* in order */
     int *first_launch;      /* by plan node, and one more */
 };
@@ -101,6 +103,8 @@ clt_status clt_exec_create(clt_device *device, const clt_plan *plan, clt_replica
         status = make_constants(exec);
     if (status == CLT_OK)
         status = make_kernels(exec);
+    if (status == CLT_OK)
+        status = clt_slow_init(&exec->slow, device);
     if (status != CLT_OK) {
         clt_exec_destroy(exec);
         return status;
@@ -339,8 +343,10 @@ clt_status clt_exec_enqueue(clt_exec *exec, const clt_run *run, int first, int e
                         "another plan ran on %s in between: its intermediates are lost; "
                         "run forward again",
                         exec->device->label);
+    CLT_TRY(clt_slow_begin(&exec->slow, exec->device, run->step));
     for (int i = exec->first_launch[first]; i < exec->first_launch[end]; i++)
         CLT_TRY(enqueue_launch(exec, run, &exec->launches[i], &n_wait, wait));
+    CLT_TRY(clt_slow_end(&exec->slow, exec->device, run->step));
     if (n_wait)
         CLT_CL(clEnqueueBarrierWithWaitList(exec->device->queue, n_wait, wait, NULL),
                "clEnqueueBarrierWithWaitList", exec->device);
