@@ -17,7 +17,8 @@ clt_status clt_capacity_share(int participants, const clt_trainer_options *optio
     int64_t *capacity = clt_calloc((size_t)participants, sizeof *capacity);
     if (!capacity)
         return CLT_OUT_OF_MEMORY;
-    clt_status status = clt_split_capacity(batch, participants, NULL, 1, capacity);
+    clt_status status =
+        clt_split_capacity(batch, participants, options->weights, options->quantum, capacity);
     int64_t largest = 1;
     for (int i = 0; status == CLT_OK && i < participants; i++)
         if (capacity[i] > largest)

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "train/choices.h"
+#include "train/planner/frozen.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/fit.h>
 
@@ -128,6 +129,22 @@ clt_status clt_store_save(clt_store *store, const char *path)
     return status;
 }
 
+/* Ranks' devices are not known to each other: their runs divide anew. */
+static clt_status split_to_json(const clt_trainer *t, char **text)
+{
+    if (t->ranks > 1)
+        return CLT_OK;
+    clt_device **devices = clt_calloc((size_t)t->n_devices, sizeof(clt_device *));
+    if (!devices)
+        return CLT_OUT_OF_MEMORY;
+    for (int d = 0; d < t->n_devices; d++)
+        devices[d] = t->store->replicas[d].device;
+    const clt_status status =
+        clt_split_to_json(devices, t->n_devices, t->options.weights, t->options.quantum, text);
+    clt_free(devices);
+    return status;
+}
+
 clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position position, int64_t batch,
                             int64_t seed, int64_t keep, const char *model)
 {
@@ -144,16 +161,19 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
         status = list_tensors(t->store, NULL, &values);
     if (status == CLT_OK)
         status = list_tensors(t->store, t, &slots);
-    char dropout_seed[24], *choices = NULL;
+    char dropout_seed[24], *choices = NULL, *split = NULL;
     snprintf(dropout_seed, sizeof dropout_seed, "%llu", (unsigned long long)t->options.seed);
     if (status == CLT_OK)
         status = clt_choices_to_json(t, &choices);
+    if (status == CLT_OK)
+        status = split_to_json(t, &split);
     const clt_section sections[] = {
         {"model", model ? model : "", 0},
         {"optimizer", clt_optimizer_name(t->options.optimizer), 0},
         {"dropout_seed", dropout_seed, 0},
         {"reads", t->reads, 0},
         {CLT_SECTION_FROZEN, choices ? choices : "{}", 1},
+        {CLT_SECTION_SPLIT, split ? split : "{}", 1},
     };
     desc.run = (clt_run_state){.step = t->steps,
                                .epoch = position.epoch,
@@ -174,6 +194,7 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
     list_free(&values);
     list_free(&slots);
     clt_free(choices);
+    clt_free(split);
     clt_free(r.buffer);
     return status;
 }

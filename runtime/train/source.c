@@ -149,6 +149,8 @@ clt_status clt_source_create(const clt_trainer *trainer, clt_session *session, c
     desc.parts = trainer->total;
     desc.first_part = s->first;
     desc.local_parts = s->n_devices;
+    desc.weights = trainer->options.weights;
+    desc.quantum = trainer->options.quantum;
     desc.slots = SLOTS;
     if (s->on_devices)
         desc.max_threads = 1; /* there are only numbers to find */

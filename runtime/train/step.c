@@ -279,7 +279,8 @@ clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step
                             "samples",
                             (long long)batch->count);
     } else {
-        CLT_TRY(clt_split(batch->count, t->n_devices, NULL, 1, t->offsets));
+        CLT_TRY(clt_split(batch->count, t->n_devices, t->shares ? t->shares + t->first : NULL,
+                          t->options.quantum, t->offsets));
     }
     for (int d = 0; d < t->n_devices; d++)
         if (share_of(t, d) < 0 || share_of(t, d) > t->per_device * t->options.accumulate)

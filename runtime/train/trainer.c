@@ -22,7 +22,8 @@ void clt_trainer_options_init(clt_trainer_options *options)
                                      .epsilon = 1e-8,
                                      .guard = 1,
                                      .batch = 256,
-                                     .accumulate = 1};
+                                     .accumulate = 1,
+                                     .quantum = 1};
 }
 
 void clt_step_batch_init(clt_step_batch *batch)
@@ -75,6 +76,8 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
         return out_of_range("check_every", (double)o->check_every, "at least 0");
     if (!isfinite(o->comm_timeout) || o->comm_timeout < 0)
         return out_of_range("time-out of reductions", o->comm_timeout, "finite and at least 0");
+    if (o->quantum < 1)
+        return out_of_range("quantum of the split", (double)o->quantum, "at least 1");
     if (!isfinite(o->tune_seconds) || o->tune_seconds < 0)
         return out_of_range("tuning time", o->tune_seconds, "finite and at least 0");
     return CLT_OK;
@@ -162,6 +165,20 @@ static clt_status find_batch_states(clt_trainer *t, const clt_graph *graph)
     return status;
 }
 
+/* The trainer's own copy of the weights. */
+static clt_status copy_weights(clt_trainer *t)
+{
+    const size_t n = (size_t)t->total;
+    if (!t->options.weights)
+        return CLT_OK;
+    t->shares = clt_calloc(n, sizeof *t->shares);
+    if (!t->shares)
+        return CLT_OUT_OF_MEMORY;
+    memcpy(t->shares, t->options.weights, n * sizeof *t->shares);
+    t->options.weights = t->shares;
+    return CLT_OK;
+}
+
 /* "bucket 3 (fc1.weight and 2 more)". */
 static clt_status make_labels(clt_trainer *t)
 {
@@ -199,6 +216,7 @@ static clt_status allocate(clt_trainer *t, const clt_graph *graph)
 static clt_status build(void *arg)
 {
     clt_trainer *t = arg;
+    CLT_TRY(copy_weights(t));
     CLT_TRY(find_batch_states(t, t->graph));
     for (int i = 0; i < t->n_devices; i++)
         CLT_TRY(make_device(t, i));
@@ -297,6 +315,7 @@ void clt_trainer_destroy(clt_trainer *t)
     clt_free(t->devices);
     clt_choices_free(t);
     clt_free(t->batch_states);
+    clt_free(t->shares);
     clt_free(t->offsets);
     clt_free(t->sums);
     clt_free(t->weights);

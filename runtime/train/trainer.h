@@ -65,6 +65,7 @@ struct clt_trainer {
     int n_given;
     clt_session *session;
     int64_t *offsets; /* by device, and one more */
+    double *shares;   /* options.weights, by participant; NULL: equal */
     double *loss_weights;
     bool weights_known;
     int entry; /* of the result ring */

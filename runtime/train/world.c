@@ -156,8 +156,10 @@ clt_status clt_world_tell(const clt_trainer *t, int root, void *data, int64_t by
 }
 
 /* Of what steps compute from, and all ranks must have alike. */
-static uint64_t hash_options(const clt_trainer_options *o)
+static uint64_t hash_options(const clt_trainer_options *o, int participants)
 {
+    const uint64_t split =
+        o->weights ? clt_hash(o->weights, (size_t)participants * sizeof *o->weights, 0) : 0;
     const clt_schedule *s = &o->schedule;
     const double numbers[] = {o->lr,           o->momentum,  o->beta1,  o->beta2,  o->epsilon,
                               o->weight_decay, o->clip_norm, s->factor, s->minimum};
@@ -170,8 +172,9 @@ static uint64_t hash_options(const clt_trainer_options *o)
                               o->guard,
                               o->batch,
                               o->accumulate,
+                              o->quantum,
                               (int64_t)o->seed};
-    return clt_hash(wholes, sizeof wholes, clt_hash(numbers, sizeof numbers, 0));
+    return clt_hash(wholes, sizeof wholes, clt_hash(numbers, sizeof numbers, split));
 }
 
 clt_status clt_world_compare_plans(const clt_trainer *t)
@@ -184,7 +187,7 @@ clt_status clt_world_compare_plans(const clt_trainer *t)
     clt_str_free(&text);
     CLT_TRY(clt_world_compare(t, model, "model"));
     CLT_TRY(clt_world_compare(t, clt_buckets_hash(&t->store->layout), "layout of parameters"));
-    return clt_world_compare(t, hash_options(&t->options),
-                             "setting of training (optimizer, rate, schedule, batch, accumulation "
-                             "or seed)");
+    return clt_world_compare(t, hash_options(&t->options, t->total),
+                             "setting of training (optimizer, rate, schedule, batch, accumulation, "
+                             "seed or split)");
 }

@@ -152,8 +152,9 @@ typedef struct clt_section {
                          comes back as text. */
 } clt_section;
 
-/* The section for choices that a resumed run repeats: kernel variants, split of the batch. */
+/* The sections for choices that a resumed run repeats: kernel variants, split of the batch. */
 #define CLT_SECTION_FROZEN "frozen"
+#define CLT_SECTION_SPLIT "split"
 
 /* What to save. Initialise with clt_checkpoint_desc_init. All pointers are borrowed. */
 typedef struct clt_checkpoint_desc {

@@ -112,6 +112,11 @@ typedef struct clt_trainer_options {
      * over devices and ranks, and the step fails with MISMATCH naming the tensor and the device
      * that differs. */
     int64_t check_every;
+    /* How batches are divided among the devices, in the store's order, those of all ranks in the
+     * order of the ranks, as clt_split takes it (clt_planner_weights finds it). NULL: equally, in
+     * samples. Read by clt_trainer_create. */
+    const double *weights;
+    int64_t quantum; /* 1 */
 } clt_trainer_options;
 
 CLT_API void clt_trainer_options_init(clt_trainer_options *options);
@@ -170,7 +175,7 @@ typedef struct clt_step_batch {
                                ranks tell each other their counts, at the cost of a short wait, and
                                `first` follows from the order of the ranks */
     const int64_t *offsets; /* devices + 1: device d has samples [offsets[d], offsets[d + 1]);
-                               NULL: clt_split's equal parts */
+                               NULL: clt_split's parts by the trainer's weights */
     const clt_feed *feeds;
     int n_feeds;
     const clt_fetch *fetches; /* outputs to copy */

@@ -1,0 +1,114 @@
+/*
+ * The planner: measures a training on some devices before it begins, predicts what its steps take
+ * on any of them, divides the batch by their speed, and leaves out devices that would slow it down.
+ *
+ *     clt_planner_create(graph, devices, count, &options, NULL, &planner);
+ *     ... a store and a trainer on the devices for which clt_planner_uses is 1, with
+ *     options.weights and options.quantum from clt_planner_weights ...
+ *     clt_planner_destroy(planner);
+ *
+ * A planner is used by one thread at a time; what it says does not change.
+ */
+#ifndef CLTRAIN_PLANNER_H
+#define CLTRAIN_PLANNER_H
+
+#include <cltrain/train.h>
+
+CLT_BEGIN_DECLS
+
+typedef struct clt_planner clt_planner;
+
+typedef struct clt_planner_options {
+    size_t struct_size; /* set by clt_planner_options_init */
+    int choose;         /* 0: all devices are used; 1: those are left out without which a step
+                           would be predicted to take less than a twentieth longer */
+    double seconds;     /* 2: for how long whole steps are measured, at most, unless one round of
+                           them takes longer. Making plans and compiling kernels comes on top */
+    int (*stop)(
+        void *user); /* asked now and then; not 0 ends measuring with STOPPED. May be NULL */
+    void *user;
+} clt_planner_options;
+
+CLT_API void clt_planner_options_init(clt_planner_options *options);
+
+/*
+ * Measures training of `graph` with options->batch on the devices: each runs the plan that it would
+ * run, all at once and each alone, on parameters and data of its own; then the optimizer's update,
+ * and the all-reduce of two sizes between them. Nothing of that is left afterwards but compiled
+ * kernels and measurements of kernel variants (options->tune_seconds). `planner_options` may be
+ * NULL. Devices, graph and options are not kept.
+ *
+ * Devices of one kind (parts of one CPU, GPUs of one model) count as equally fast unless one is
+ * more than half again slower, or faster, than their median in every round of the measurement (a
+ * neighbour's work on the machine can make a third of difference); and an uneven split must be
+ * predicted to save 3 % of a step. So noise does not make a split uneven.
+ *
+ * Errors: as clt_trainer_create; STOPPED.
+ */
+CLT_API clt_status clt_planner_create(const clt_graph *graph, clt_device *const *devices, int count,
+                                      const clt_trainer_options *options,
+                                      const clt_planner_options *planner_options,
+                                      clt_planner **planner);
+
+/* Takes NULL. */
+CLT_API void clt_planner_destroy(clt_planner *planner);
+
+/* 1 if the device is to be used, 0 if it is left out or does not exist. */
+CLT_API int clt_planner_uses(const clt_planner *planner, int device);
+
+/* The weights of the devices that are used, in their order, and the quantum of the division, as
+ * clt_split takes them. Returns 1; 0, with weights of 1 and quantum 1, if the batch is to be split
+ * equally: then pass none. */
+CLT_API int clt_planner_weights(const clt_planner *planner, double *weights, int64_t *quantum);
+
+/*
+ * The division that a checkpoint's section CLT_SECTION_SPLIT has, for a resumed run: use[d] says
+ * which of the `count` devices take part, weights and quantum are as those of clt_planner_weights
+ * (there is room for `count`), *uneven is what that returns. Errors: MISMATCH if the section is of
+ * other devices (platform, name, driver, compute units, order): measure anew; FORMAT.
+ */
+CLT_API clt_status clt_split_frozen(const char *section, clt_device *const *devices, int count,
+                                    int *use, double *weights, int64_t *quantum, int *uneven);
+
+/* What was decided and why, a few lines. Lives as long as the planner. */
+CLT_API const char *clt_planner_text(const clt_planner *planner);
+
+/* What a step is predicted to take, in seconds: compute + update + exposed. */
+typedef struct clt_prediction {
+    size_t struct_size; /* set by clt_prediction_init */
+    double step;
+    double compute, update;    /* of the device that takes longest */
+    double reduction, exposed; /* all of it, and what is not hidden behind compute */
+    double samples_per_second; /* of all ranks */
+    double efficiency;         /* samples a second of a rank, as a part of one rank's alone */
+    char way[16];              /* between ranks: "ring" or "halving"; "" with one */
+} clt_prediction;
+
+CLT_API void clt_prediction_init(clt_prediction *prediction);
+
+/* Of a step on the devices with use[device] not 0 (NULL: those that the planner uses), with the
+ * batch divided by their speed, or equally if `even`. Errors: INVALID_ARGUMENT (no device). */
+CLT_API clt_status clt_planner_predict(const clt_planner *planner, const int *use, int even,
+                                       clt_prediction *prediction);
+
+/* The network between ranks. */
+typedef struct clt_link {
+    double bytes_per_second; /* of a rank, each way */
+    double latency;          /* seconds of a message */
+} clt_link;
+
+/* Reads "25GB/s,5us": a rate in B/s, KB/s, MB/s or GB/s, or bit/s likewise, and a time in s, ms, us
+ * or ns. Errors: INVALID_ARGUMENT. */
+CLT_API clt_status clt_link_parse(const char *text, clt_link *link);
+
+/*
+ * Of a step of `ranks` processes that each have these devices and the planner's batch, so the
+ * global batch is ranks times it. Gradients are added on each rank, then between them by ring or by
+ * recursive halving and doubling, whichever is faster for a bucket, while backward goes on.
+ */
+CLT_API clt_status clt_planner_simulate(const clt_planner *planner, int ranks, const clt_link *link,
+                                        clt_prediction *prediction);
+
+CLT_END_DECLS
+
+#endif

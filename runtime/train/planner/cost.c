@@ -1,0 +1,217 @@
+#include "train/planner/cost.h"
+
+#include <math.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "train/planner/clock.h"
+
+/* --- one device ------------------------------------------------------------------------------ */
+
+/* By the line through the first and the last point; below the first one, what does not depend on
+ * the samples is no less than nothing. */
+static double micro_batch(const clt_speed *s, double samples)
+{
+    const int last = s->n_points - 1;
+    const double n = s->samples[last], t = s->seconds[last];
+    double each = t / n;
+    if (last > 0 && s->seconds[0] < t)
+        each = fmin(each, (t - s->seconds[0]) / (n - s->samples[0]));
+    else if (last > 0) /* no sign of a cost of samples: a hundredth, so that more is not free */
+        each = 0.01 * t / n;
+    return t + each * (samples - n);
+}
+
+double clt_speed_compute(const clt_speed *s, double samples, int accumulate, bool alone)
+{
+    if (samples <= 0)
+        return 0;
+    const double micros = samples < accumulate ? ceil(samples) : accumulate;
+    return micros * micro_batch(s, samples / micros) * (alone ? s->alone : 1);
+}
+
+/* --- a step ---------------------------------------------------------------------------------- */
+
+static int participants(const clt_cost *cost, const double *samples)
+{
+    int count = 0;
+    for (int d = 0; d < cost->n_devices; d++)
+        count += samples[d] > 0;
+    return count;
+}
+
+/* Of the device that takes longest. */
+static void find_longest(const clt_cost *cost, const double *samples, bool alone,
+                         clt_step_cost *step)
+{
+    for (int d = 0; d < cost->n_devices; d++) {
+        const clt_speed *s = &cost->speeds[d];
+        const double compute = clt_speed_compute(s, samples[d], cost->accumulate, alone);
+        if (samples[d] > 0 && compute + s->update > step->compute + step->update) {
+            step->compute = compute;
+            step->update = s->update;
+        }
+    }
+}
+
+void clt_cost_between(const clt_cost *cost, const double *samples, int ranks,
+                      const clt_network *network, clt_step_cost *step)
+{
+    const int p = participants(cost, samples);
+    const bool reduces = p > 1 || ranks > 1;
+    double end = 0, busy, largest = 0;
+    *step = (clt_step_cost){0};
+    find_longest(cost, samples, p == 1, step);
+    busy = step->compute;
+    for (int b = 0; reduces && cost->on_host && b < cost->n_buckets; b++)
+        busy += cost->reduction.latency + p * cost->buckets[b].bytes * cost->reduction.byte;
+    for (int b = 0; reduces && b < cost->n_buckets; b++) {
+        const clt_bucket_cost *bucket = &cost->buckets[b];
+        const double local = cost->reduction.latency + p * bucket->bytes * cost->reduction.byte;
+        clt_network_way way = CLT_WAY_NONE;
+        const double between =
+            ranks > 1 ? clt_network_reduce(network, ranks, bucket->bytes, &way) : 0;
+        end = fmax(end, bucket->ready * busy) + between + (cost->on_host ? 0 : local);
+        step->reduction += local + between;
+        if (bucket->bytes >= largest) {
+            largest = bucket->bytes;
+            step->way = way;
+        }
+    }
+    step->exposed = fmax(busy, end) - step->compute + (reduces ? cost->together : 0);
+    step->seconds = step->compute + step->exposed + step->update;
+}
+
+void clt_cost_step(const clt_cost *cost, const double *samples, clt_step_cost *step)
+{
+    clt_cost_between(cost, samples, 1, NULL, step);
+}
+
+/* --- division ---------------------------------------------------------------------------------
+ */
+
+/* Samples that a device does in `seconds`, up to `most`. */
+static double done_in(const clt_cost *cost, int d, bool alone, double seconds, double most)
+{
+    const clt_speed *s = &cost->speeds[d];
+    double low = 0, high = most;
+    for (int i = 0; i < 60; i++) {
+        const double middle = 0.5 * (low + high);
+        if (clt_speed_compute(s, middle, cost->accumulate, alone) + s->update <= seconds)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static double longest_alone(const clt_cost *cost, const bool *use, double total)
+{
+    double longest = 0;
+    for (int d = 0; d < cost->n_devices; d++)
+        if (use[d])
+            longest =
+                fmax(longest, clt_speed_compute(&cost->speeds[d], total, cost->accumulate, false) +
+                                  cost->speeds[d].update);
+    return longest;
+}
+
+void clt_cost_divide(const clt_cost *cost, const bool *use, double total, double *samples)
+{
+    double low = 0, high = longest_alone(cost, use, total), sum = 0;
+    for (int i = 0; i < 60; i++) {
+        const double middle = 0.5 * (low + high);
+        sum = 0;
+        for (int d = 0; d < cost->n_devices; d++)
+            sum += use[d] ? done_in(cost, d, false, middle, total) : 0;
+        if (sum < total)
+            low = middle;
+        else
+            high = middle;
+    }
+    sum = 0;
+    for (int d = 0; d < cost->n_devices; d++) {
+        samples[d] = use[d] ? done_in(cost, d, false, high, total) : 0;
+        if (samples[d] < 1e-6 * total)
+            samples[d] = 0;
+        sum += samples[d];
+    }
+    for (int d = 0; d < cost->n_devices; d++)
+        samples[d] *= total / sum;
+}
+
+static clt_status step_of(const clt_cost *cost, const bool *use, double *seconds)
+{
+    double *samples = clt_calloc((size_t)cost->n_devices, sizeof *samples);
+    if (!samples)
+        return CLT_OUT_OF_MEMORY;
+    clt_step_cost step;
+    clt_cost_divide(cost, use, (double)cost->batch, samples);
+    clt_cost_step(cost, samples, &step);
+    *seconds = step.seconds;
+    clt_free(samples);
+    return CLT_OK;
+}
+
+clt_status clt_cost_choose(const clt_cost *cost, double gain, bool *use)
+{
+    double best = INFINITY;
+    for (int d = 0; d < cost->n_devices; d++)
+        use[d] = false;
+    for (;;) {
+        int next = -1;
+        double next_seconds = INFINITY;
+        for (int d = 0; d < cost->n_devices; d++) {
+            double seconds;
+            if (use[d])
+                continue;
+            use[d] = true;
+            CLT_TRY(step_of(cost, use, &seconds));
+            use[d] = false;
+            if (seconds < next_seconds) {
+                next = d;
+                next_seconds = seconds;
+            }
+        }
+        if (next < 0 || !(next_seconds < best * (1 - gain)))
+            return CLT_OK;
+        use[next] = true;
+        best = next_seconds;
+    }
+}
+
+/* --- ranks ----------------------------------------------------------------------------------- */
+
+double clt_network_reduce(const clt_network *network, int ranks, double bytes, clt_network_way *way)
+{
+    const double w = ranks, stages = floor(log2(w)), power = exp2(stages);
+    const double each = bytes / network->bytes_per_second;
+    const double ring = 2 * (w - 1) * network->latency + 2 * (w - 1) / w * each;
+    double halving = 2 * stages * network->latency + 2 * (power - 1) / power * each;
+    if (power < w)
+        halving += 2 * (network->latency + each);
+    *way = ring <= halving ? CLT_WAY_RING : CLT_WAY_HALVING;
+    return fmin(ring, halving);
+}
+
+/* --- noise ----------------------------------------------------------------------------------- */
+
+void clt_cost_equal(const double *seconds, int n, int rounds, double tolerance, bool *equal)
+{
+    double row[64];
+    const int counted = n < 64 ? n : 64;
+    for (int d = 0; d < n; d++)
+        equal[d] = n == 1;
+    for (int d = 0; d < n; d++) {
+        int above = 0, below = 0;
+        for (int r = 0; r < rounds; r++) {
+            for (int k = 0; k < counted; k++)
+                row[k] = seconds[r * n + k];
+            /* Of two, the faster one, so that the slow one differs from it. */
+            const double median = clt_clock_median(row, counted);
+            above += seconds[r * n + d] > median * (1 + tolerance);
+            below += seconds[r * n + d] < median / (1 + tolerance);
+        }
+        equal[d] = equal[d] || (above < rounds && below < rounds);
+    }
+}

@@ -1,0 +1,116 @@
+/*
+ * The cost model: what a step takes on a set of devices, from what was measured on them. Plain
+ * numbers, no device. Times are in seconds.
+ *
+ *     step = the longest of the devices' (compute + update) + the part of the reduction that stays
+ *            exposed + what it costs that several devices meet in each step
+ *
+ * Devices whose memory and cores are the host's have their buckets reduced by the same cores that
+ * compute, so nothing of it is hidden; otherwise a bucket's reduction begins once backward has
+ * written it and the bucket before has been reduced, and what ends after backward is exposed.
+ */
+#ifndef CLT_TRAIN_PLANNER_COST_H
+#define CLT_TRAIN_PLANNER_COST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <cltrain/status.h>
+
+enum { CLT_SPEED_POINTS = 2 };
+
+/* One device. */
+typedef struct clt_speed {
+    int n_points;
+    double samples[CLT_SPEED_POINTS]; /* of a micro-batch, ascending */
+    double seconds[CLT_SPEED_POINTS]; /* of its forward and backward, while the others work too */
+    double alone;                     /* that part of it while the others rest; 1: as much */
+    double update;
+} clt_speed;
+
+/* An all-reduce of `bytes` among p devices: latency + p * bytes * byte. */
+typedef struct clt_reduction_cost {
+    double latency, byte;
+} clt_reduction_cost;
+
+/* A bucket of gradients, in the order in which backward writes them. */
+typedef struct clt_bucket_cost {
+    double bytes;
+    double ready; /* the part of compute after which it is written */
+} clt_bucket_cost;
+
+typedef struct clt_cost {
+    int64_t batch; /* of all devices */
+    int accumulate;
+    int n_devices;
+    clt_speed *speeds;
+    clt_reduction_cost reduction;
+    double together; /* of a step of several devices: that they wait for each other */
+    bool on_host;    /* a device computes with the host's cores */
+    int n_buckets;
+    clt_bucket_cost *buckets;
+} clt_cost;
+
+/* A network between ranks. */
+typedef struct clt_network {
+    double bytes_per_second, latency; /* of one rank's link, each way; of one message */
+} clt_network;
+
+typedef enum clt_network_way {
+    CLT_WAY_NONE,    /* one rank */
+    CLT_WAY_RING,    /* reduce-scatter and all-gather around a ring */
+    CLT_WAY_HALVING, /* by recursive halving and doubling */
+    CLT_WAYS
+} clt_network_way;
+
+/* What a step is predicted to take. */
+typedef struct clt_step_cost {
+    double seconds;
+    double compute, update; /* of the device that takes longest */
+    double reduction;       /* all of it */
+    double exposed;         /* of that, and what it costs to meet */
+    clt_network_way way;    /* between ranks, of the largest bucket */
+} clt_step_cost;
+
+/* Forward and backward of `samples` in micro-batches, while the others work (or, `alone`, rest). */
+double clt_speed_compute(const clt_speed *speed, double samples, int accumulate, bool alone);
+
+/* A step of `samples` by device, 0 for one that takes no part. */
+void clt_cost_step(const clt_cost *cost, const double *samples, clt_step_cost *step);
+
+/* The division of `total` samples among the devices with use[d] that ends soonest on all of them:
+ * samples[d], no integers. A device too slow for any sample gets none. */
+void clt_cost_divide(const clt_cost *cost, const bool *use, double total, double *samples);
+
+/* Which devices to use: the fastest, and each next one as long as it shortens the step by at least
+ * `gain` (0.05: a twentieth). */
+clt_status clt_cost_choose(const clt_cost *cost, double gain, bool *use);
+
+/*
+ * An all-reduce of `bytes` among `ranks`, by the better of two ways; additions are taken to be
+ * hidden behind the transfers.
+ *
+ * Ring: 2 (W - 1) messages of bytes / W each, one after the other (Patarasuk and Yuan, Bandwidth
+ * optimal all-reduce algorithms for clusters of workstations, 2009). Halving: 2 log2 W messages of
+ * 2 (W - 1) / W * bytes in all; where W is no power of two, the ranks beyond the power below it
+ * first give their data to others, and get the result at the end
+ * (Thakur, Rabenseifner and Gropp, Optimization of collective communication operations in MPICH,
+ * 2005).
+ */
+double clt_network_reduce(const clt_network *network, int ranks, double bytes,
+                          clt_network_way *way);
+
+/* The same step on each of `ranks`, whose gradients are reduced between the devices of each rank,
+ * then between ranks. A network's transfers are hidden behind backward on all devices. */
+void clt_cost_between(const clt_cost *cost, const double *samples, int ranks,
+                      const clt_network *network, clt_step_cost *step);
+
+/*
+ * Whether devices of one kind differ at all. seconds[round * n + d]: one kind's times in the
+ * rounds of a measurement. equal[d] is set where a round has the device within `tolerance` (0.5:
+ * half again) of the median of the kind, or rounds disagree on the side: noise does that, while a
+ * slow device is slow in every round.
+ */
+void clt_cost_equal(const double *seconds, int n, int rounds, double tolerance, bool *equal);
+
+#endif

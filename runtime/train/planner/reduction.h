@@ -1,0 +1,12 @@
+/* What the communicator takes for an all-reduce among devices. */
+#ifndef CLT_TRAIN_PLANNER_REDUCTION_H
+#define CLT_TRAIN_PLANNER_REDUCTION_H
+
+#include "device/device.h"
+#include "train/planner/cost.h"
+
+/* Measures a small one and a large one, of at most `bytes` (the largest bucket). */
+clt_status clt_reduction_measure(clt_device *const *devices, int count, int64_t bytes,
+                                 clt_reduction_cost *cost);
+
+#endif
