@@ -51,8 +51,25 @@ class Resume(CommandTest):
     def test_two_devices(self):
         if CORES < 2:
             self.skipTest("one core")
-        self.assert_same_bits("pocl/2", "--optimizer", "adam")
-        self.assert_same_bits("pocl/2", "--clip-norm", "0.1")
+        self.assert_same_bits("pocl/2", "--optimizer", "adam", "--split", "equal")
+        self.assert_same_bits("pocl/2", "--clip-norm", "0.1", "--split", "equal")
+
+    def test_split(self):
+        """A resumed run divides batches as its checkpoint says, and measures on other devices."""
+        if CORES < 2:
+            self.skipTest("one core")
+        straight, broken = self.path("straight"), self.path("broken")
+        self.train("--steps", "9", "--checkpoint-dir", straight, "--split", "3,1", devices="pocl/2")
+        self.train("--steps", "5", "--checkpoint-dir", broken, "--split", "3,1", devices="pocl/2")
+        done = self.train("--steps", "9", "--checkpoint-dir", broken, "--resume", devices="pocl/2")
+        self.assertNotIn("predicted", done.stdout)
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            files = [os.path.join(self.last(run), name) for run in (straight, broken)]
+            self.assertEqual(*(get(file) for file in files))
+        done = self.train("--steps", "10", "--checkpoint-dir", broken, "--resume",
+                          devices="pocl@1,pocl@1,pocl@1")
+        self.assertIn("of other devices", done.stdout)
+        self.assertIn("predicted", done.stdout)
 
     def test_seed(self):
         """A resumed run keeps its order, and says so when asked for another."""

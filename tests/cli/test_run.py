@@ -87,6 +87,17 @@ class Metrics(CommandTest):
         self.train("--steps", "3", "--tune", "off", batch=1, devices="pocl@1,pocl@1,pocl@1")
         self.train("--steps", "3", "--tune", "off", batch=1000)
 
+    def test_split(self):
+        if CORES < 2:
+            self.skipTest("one core")
+        done = self.train("--steps", "3", "--tune", "off", devices="pocl/2")
+        self.assertRegex(done.stdout, r"batch 16 on 2 devices: \d+ \+ \d+ (equally|by speed); "
+                                      r"predicted [\d.]+ ms a step")
+        done = self.train("--steps", "3", "--tune", "off", "--split", "equal", devices="pocl/2")
+        self.assertNotIn("predicted", done.stdout)
+        done = self.train("--steps", "3", "--split", "1,2,1", devices="pocl/2", code=2)
+        self.assert_message(done.stderr, "3 weights for 2 devices")
+
 
 class Progress(CommandTest):
     def test_plain_lines(self):
@@ -218,11 +229,26 @@ class Others(CommandTest):
             self.assertIn(part, done.stdout)
         # Reasons come between the lines of the plan.
         explained = self.run_command("plan", "--model", "lenet", "--batch", "32", "--explain")
-        self.assertLessEqual(set(done.stdout.splitlines()), set(explained.stdout.splitlines()))
+        lines = [set(run.stdout.split("Prediction")[0].splitlines()) for run in (done, explained)]
+        self.assertLessEqual(*lines)
+        self.assertRegex(done.stdout, r"batch 32 on 1 device: 32; predicted [\d.]+ ms a step")
         done = self.run_command("plan", "--model", "mlp", "--data", "idx:" + self.data, "--epochs",
                                 "2", "--batch", "16")
         self.assertIn("10 steps", done.stdout)
         self.assertEqual(tree(self.folder), before)
+
+    def test_plan_between_ranks(self):
+        """More ranks do more samples a second, and none of them more than one alone."""
+        done = self.run_command("plan", "--model", "mlp", "--devices", "pocl", "--simulate",
+                                "1,8,64,4096", "--link", "10Gbit/s,20us")
+        rows = re.findall(r"^ +(\d+) +([\d.]+) ms +[\d.]+ ms +[\d.]+ ms +(\d+) +([\d.]+)  ?(\w*)$",
+                          done.stdout, re.MULTILINE)
+        self.assertEqual([int(row[0]) for row in rows], [1, 8, 64, 4096])
+        self.assertEqual([row[4] != "" for row in rows], [False, True, True, True])
+        for before, after in zip(rows, rows[1:]):
+            self.assertLessEqual(float(before[1]), float(after[1]))
+            self.assertGreater(int(after[2]), int(before[2]))
+            self.assertGreaterEqual(float(before[3]), float(after[3]))
 
     def test_plan_of_too_much(self):
         """The largest batch that fits does not depend on the one asked for."""

@@ -51,6 +51,7 @@ class Usage(CommandTest):
                 "--schedule": ("linear", "step:0:0.1", "cosine,warmup:-1", "cosine:-1",
                                                      "step:1:-2", "cosine:0.5"),
                 "--classes": ("0", "x"),
+                "--split": ("even", "1,", ",1", "1,,1", "0,0", "-1,2", "nan,1", "1;2"),
                 "--tune": ("maybe", "-1", "inf"), "--optimizer": ("sdg", "lion")}.items():
             for value in values:
                 with self.subTest(option=option, value=value):
@@ -118,6 +119,16 @@ class Usage(CommandTest):
                               ("--groups", 2 ** 32 + 2)):
             self.assert_early(*conv, option, value, says=(f"{option} {value}", "2147483647"))
         self.assert_early(*conv, "--padding", 2 ** 31 - 1, says=("padding 2147483647x2147483647",))
+
+    def test_simulate(self):
+        for more in (("--simulate", "8"), ("--link", "1GB/s,1us")):
+            self.assert_usage("plan", "--model", "mlp", *more, says=("--simulate and --link",))
+        for ranks in ("0", "8,", "8,x", "1.5", "-4"):
+            self.assert_usage("plan", "--model", "mlp", "--simulate", ranks, "--link", "1GB/s,1us",
+                              says=("--simulate " + ranks,))
+        for link in ("fast", "1GB/s", "1GB/s,1", "1GB,1us", "0GB/s,1us"):
+            self.assert_usage("plan", "--model", "mlp", "--simulate", "8", "--link", link,
+                              says=("--link", link, "25GB/s,5us"))
 
     def test_other_commands(self):
         self.assert_usage("bench", says=("train",))

@@ -12,6 +12,7 @@
 #include "job.h"
 #include "message.h"
 #include "nodes.h"
+#include "split.h"
 
 typedef struct bench {
     const settings *settings;
@@ -80,6 +81,8 @@ static int print_json(const bench *b)
         "kernels", kernels, "steps_per_block", (json_int_t)b->steps, "blocks", b->blocks,
         "images_per_s", spread(b->rates, b->blocks), "step_seconds", spread(b->times, b->blocks),
         "exposed_seconds", spread(b->exposed, b->blocks), "participants", participants(b));
+    if (j->prediction.step > 0)
+        json_object_set_new(all, "predicted_step_seconds", json_real(j->prediction.step));
     return print_object(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 }
 
@@ -103,6 +106,9 @@ static int print_table(const bench *b)
                1e3 * exposed, 1e3 * b->exposed[0], 1e3 * b->exposed[b->blocks - 1],
                100 * exposed / step);
     }
+    if (j->prediction.step > 0)
+        printf("predicted  %.3f ms, %.2f of the step\n", 1e3 * j->prediction.step,
+               j->prediction.step / step);
     return EXIT_DONE;
 }
 
@@ -164,6 +170,11 @@ int bench_train(const settings *s)
     code = job_ranks(&b.job, s);
     if (!code)
         code = job_read(&b.job, s);
+    if (!code)
+        code = check_split(s);
+    b.job.splits = 1;
+    b.job.silent = s->json;
+    b.job.predicts = s->predict;
     if (!code)
         code = job_plan(&b.job, s);
     code = job_trainer(&b.job, s, code);

@@ -11,6 +11,7 @@
 #include <cltrain/unstable.h>
 
 #include "message.h"
+#include "split.h"
 
 /* Labels of this value count neither in the loss nor in the accuracy: PyTorch's default. */
 enum { IGNORE = -100 };
@@ -175,7 +176,9 @@ int job_devices(job *j, const settings *s)
     clt_device_options options;
     clt_device_options_init(&options);
     options.profiling = s->profile != NULL || s->by_node;
-    status = clt_devices_open(j->runtime, s->devices, &options, &j->devices, &j->n_devices);
+    /* The planner chooses among all of them, but ranks are dealt what the list names. */
+    const char *list = j->splits && !s->devices && j->ranks.world.ranks < 2 ? "all" : s->devices;
+    status = clt_devices_open(j->runtime, list, &options, &j->devices, &j->n_devices);
     if (status != CLT_OK)
         return name_failure(status);
     keep_own_devices(j);
@@ -305,6 +308,9 @@ int job_model(job *j, const settings *s)
         status = clt_model_build(s->model, &j->input, j->graph);
     if (status != CLT_OK)
         return name_failure(status);
+    const int code = j->splits ? job_split(j, s, j->silent) : 0;
+    if (code)
+        return code;
     const uint64_t seed = s->seed >= 0 ? (uint64_t)s->seed : 0;
     status = clt_store_create(j->graph, j->devices, j->n_devices, seed, &j->store);
     return status == CLT_OK ? 0 : library_failure(status);
@@ -365,6 +371,7 @@ int job_close(job *j, int code)
     clt_dataset_free(j->test);
     free(j->synthetic);
     free(j->frozen);
+    free(j->weights);
     return ranks_end(&j->ranks, code);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cltrain/fit.h>
 #include <cltrain/models.h>
+#include <cltrain/planner.h>
 
 #include "options.h"
 #include "ranks.h"
@@ -24,6 +25,11 @@ typedef struct job {
     clt_store *store;
     clt_trainer *trainer;
     int64_t steps; /* of the whole run */
+    int splits;    /* job_model divides the batch among the devices, and may leave some out; */
+    int silent;    /* without saying so */
+    int predicts;  /* also where there is nothing to divide, for: */
+    clt_prediction prediction;
+    double *weights;
 } job;
 
 /* Which data job_data opens. SYNTHETIC: also the data set "synthetic", the default then. */

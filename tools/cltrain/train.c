@@ -14,6 +14,7 @@
 #include "metrics.h"
 #include "nodes.h"
 #include "progress.h"
+#include "split.h"
 
 /* --- signals --------------------------------------------------------------------------------- */
 
@@ -205,7 +206,13 @@ static int set_up(run *r, clt_fit_options *fit)
     if (!code)
         code = job_read(&r->job, s);
     if (!code)
+        code = check_split(s);
+    if (!code)
         code = read_fit(r, fit);
+    r->job.splits = 1;
+    r->job.silent = r->quiet;
+    r->job.options.tune_stop = on_tune;
+    r->job.options.tune_user = r;
     /* Before the data: the threads that decode would disturb the probe of parts. */
     if (!code)
         code = job_devices(&r->job, s);
@@ -217,8 +224,6 @@ static int set_up(run *r, clt_fit_options *fit)
         clt_status status = clt_store_load(r->job.store, s->init);
         code = status == CLT_OK ? 0 : library_failure(status);
     }
-    r->job.options.tune_stop = on_tune;
-    r->job.options.tune_user = r;
     if (!code && ranks_prints(&r->job.ranks))
         code = check_folder(s->checkpoint_dir, s->resume);
     if (!code && s->metrics && ranks_prints(&r->job.ranks))
