@@ -1,11 +1,13 @@
 /* `cltrain train`. */
 #include <dirent.h>
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "commands.h"
@@ -25,14 +27,35 @@ static void on_signal(int number)
     stopped_by = number;
 }
 
-/* The second signal of a kind finds the default action again. */
+static sigset_t notice(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    return set;
+}
+
+/* The second signal of a kind finds the default action again. SIGUSR1, by which schedulers announce
+ * that a job's time ends, is kept back and asked for: compilers in OpenCL drivers (LLVM) take its
+ * handler away. */
 static void catch_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    const sigset_t set = notice();
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGUSR1, &action, NULL); /* how schedulers announce that a job's time ends */
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+/* The signal that ends the run; 0: none. */
+static int stop_signal(void)
+{
+    const struct timespec none = {0, 0};
+    const sigset_t set = notice();
+    if (!stopped_by && sigtimedwait(&set, NULL, &none) == SIGUSR1)
+        stopped_by = SIGUSR1;
+    return stopped_by;
 }
 
 /* What a shell says of a process that SIGTERM ended is also the code of a run that was told to end
@@ -92,13 +115,13 @@ static int on_tune(void *user)
         fflush(stdout);
     }
     r->measuring = 1;
-    return stopped_by != 0;
+    return stop_signal() != 0;
 }
 
 static int should_stop(void *user)
 {
     const run *r = user;
-    return stopped_by || r->metrics_failed;
+    return stop_signal() || r->metrics_failed;
 }
 
 /* --- options --------------------------------------------------------------------------------- */
@@ -335,7 +358,7 @@ int run_train(const settings *s)
     clt_fit_options fit;
     catch_signals();
     int code = set_up(&r, &fit);
-    if (!code && stopped_by && r.job.ranks.world.ranks <= 1) { /* ranks stop together, below */
+    if (!code && stop_signal() && r.job.ranks.world.ranks <= 1) { /* ranks stop together, below */
         say("%s before the first step", signal_name());
         code = stop_code();
     }
