@@ -292,31 +292,22 @@ clt_status clt_comm_start(clt_comm *comm, int device, int64_t sequence, const cl
 /* Names what a request still waits for; the lock is held. */
 static clt_status timed_out(const clt_comm *comm, const clt_comm_request *r, int device)
 {
-    char missing[160] = "";
+    const clt_comm_op *op = &r->sides[device].parts[0].op;
+    const clt_ranks_job job = {.sequence = r->sequence,
+                               .label = label_of(op),
+                               .device = comm->members[device].name,
+                               .timeout_ms = clt_comm_timeout_ms(comm, op)};
+    char own[96], missing[400] = "";
     size_t used = 0;
-    for (int i = 0; i < comm->count; i++) {
-        if (r->sides[i].joined || used >= sizeof missing)
-            continue;
-        int n = snprintf(missing + used, sizeof missing - used, "%s%d (%.24s)", used ? ", " : "", i,
-                         comm->members[i].name);
-        used += n > 0 ? (size_t)n : 0;
-    }
+    for (int i = 0; i < comm->count && used < sizeof missing; i++)
+        if (!r->sides[i].joined)
+            used += (size_t)snprintf(missing + used, sizeof missing - used, "%sdevice %d (%.64s)",
+                                     used ? ", " : "", i, comm->members[i].name);
     const uint64_t ranks = comm->node && !used ? clt_ranks_missing(comm->node) : 0;
     if (ranks)
-        return clt_fail(
-            CLT_TIMEOUT,
-            "comm: collective %lld (%s): rank %d waited until the deadline; rank %d has "
-            "not arrived: is it stopped, or much slower?",
-            (long long)r->sequence, label_of(&r->sides[device].parts[0].op), comm->rank,
-            __builtin_ctzll(ranks));
-    return clt_fail(CLT_TIMEOUT,
-                    "comm: collective %lld (%s): device %d waited until the deadline; "
-                    "%s%s",
-                    (long long)r->sequence, label_of(&r->sides[device].parts[0].op), device,
-                    used ? "not started by device "
-                         : "all devices started it, their transfers "
-                           "have not ended",
-                    missing);
+        return clt_ranks_late(comm->node, &job, ranks);
+    snprintf(own, sizeof own, "device %d (%.64s)", device, comm->members[device].name);
+    return clt_ranks_timeout(&job, own, used ? missing : "transfers, which all devices have begun");
 }
 
 /* Blocks until the request is done or the communicator aborted; the lock is held. */

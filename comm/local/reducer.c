@@ -68,6 +68,7 @@ static clt_ranks_job job_of(clt_comm *comm, const clt_comm_request *r)
     clt_ranks_job job = {.signature = signature_of(r),
                          .sequence = r->sequence,
                          .label = first->label ? first->label : clt_comm_kind_name(first->kind),
+                         .device = comm->members[0].name,
                          .timeout_ms = clt_comm_timeout_ms(comm, first),
                          .aborted = &comm->aborted,
                          .team = comm->team};

@@ -111,23 +111,33 @@ static clt_flag *flag_of(clt_ranks *node, int rank, size_t offset)
     return (clt_flag *)((char *)&node->lanes[rank] + offset);
 }
 
-static clt_status timed_out(const clt_ranks *node, const clt_ranks_job *job, size_t offset,
-                            uint32_t value)
+static uint64_t missing_at(clt_ranks *node, size_t offset, uint32_t value)
 {
-    char ranks[200] = "";
-    size_t used = 0;
-    for (int r = 0; r < node->ranks && used < sizeof ranks; r++) {
-        const clt_flag *flag = flag_of((clt_ranks *)node, r, offset);
-        if (clt_flag_reached(flag, value))
-            continue;
-        const int n = snprintf(ranks + used, sizeof ranks - used, "%s%d", used ? ", " : "", r);
-        used += n > 0 ? (size_t)n : 0;
-    }
+    uint64_t missing = 0;
+    for (int r = 0; r < node->ranks; r++)
+        if (!clt_flag_reached(flag_of(node, r, offset), value))
+            missing |= (uint64_t)1 << r;
+    return missing;
+}
+
+clt_status clt_ranks_timeout(const clt_ranks_job *job, const char *waiting, const char *missing)
+{
     return clt_fail(CLT_TIMEOUT,
-                    "comm: collective %lld (%s): rank %d waited %.3g s for rank %s; is it stopped, "
-                    "or much slower?",
-                    (long long)job->sequence, job->label, node->rank, job->timeout_ms * 1e-3,
-                    ranks);
+                    "comm: collective %lld (%s): %s waited %.3g s for %s: stopped, or much slower?",
+                    (long long)job->sequence, job->label, waiting, job->timeout_ms * 1e-3, missing);
+}
+
+clt_status clt_ranks_late(const clt_ranks *node, const clt_ranks_job *job, uint64_t missing)
+{
+    char own[96], others[6 + 4 * CLT_RANKS_MOST];
+    int used = snprintf(others, sizeof others, "rank%s", missing & (missing - 1) ? "s" : "");
+    for (int r = 0, n = 0; r < node->ranks; r++)
+        if (missing >> r & 1)
+            used +=
+                snprintf(others + used, sizeof others - (size_t)used, "%s %d", n++ ? "," : "", r);
+    snprintf(own, sizeof own, "rank %d%s%.64s%s", node->rank, job->device ? " (" : "",
+             job->device ? job->device : "", job->device ? ")" : "");
+    return clt_ranks_timeout(job, own, others);
 }
 
 static clt_status look(const clt_ranks *node, const clt_ranks_job *job, int rank)
@@ -156,10 +166,11 @@ static clt_status await(clt_ranks *node, const clt_ranks_job *job, size_t offset
         timed = true;
         while (!clt_flag_reached(flag, value)) {
             CLT_TRY(look(node, job, r));
-            atomic_store_explicit(&node->missing, 1ull << r, memory_order_relaxed);
+            const uint64_t missing = missing_at(node, offset, value);
+            atomic_store_explicit(&node->missing, missing, memory_order_relaxed);
+            if (missing && clt_deadline_passed(&deadline))
+                return clt_ranks_late(node, job, missing);
             clt_flag_wait(flag, value);
-            if (clt_deadline_passed(&deadline) && !clt_flag_reached(flag, value))
-                return timed_out(node, job, offset, value);
         }
     }
     if (timed)

@@ -32,6 +32,7 @@ typedef struct clt_ranks_job {
     uint64_t signature;   /* of the operations; equal on all ranks */
     int64_t sequence;     /* for messages */
     const char *label;    /* for messages */
+    const char *device;   /* for messages: the name of this rank's first; NULL: none */
     int timeout_ms;       /* 0: none */
     int contributors;     /* devices of this rank that are not empty */
     int votes;            /* bits of this rank's devices */
@@ -73,5 +74,11 @@ clt_status clt_ranks_barrier(clt_ranks *node, const clt_ranks_job *job);
 
 /* Bit r: rank r had not arrived when this rank last looked, waiting. Any thread. */
 uint64_t clt_ranks_missing(const clt_ranks *node);
+
+/* TIMEOUT: this rank waited for those of the bits. */
+clt_status clt_ranks_late(const clt_ranks *node, const clt_ranks_job *job, uint64_t missing);
+
+/* The same in other words than ranks: "device 0 (NAME)" waited for "device 1 (NAME)". */
+clt_status clt_ranks_timeout(const clt_ranks_job *job, const char *waiting, const char *missing);
 
 #endif
