@@ -95,6 +95,7 @@ static clt_status finish_pending(fit *f)
 static clt_status save(fit *f)
 {
     const clt_fit_options *o = f->options;
+    clt_heartbeat_state_is(f->trainer->beat, CLT_HEARTBEAT_SAVING);
     if (o->checkpoint_dir && o->on_checkpoint)
         o->on_checkpoint(o->user);
     return o->checkpoint_dir ? clt_trainer_save(f->trainer, o->checkpoint_dir, f->position,
@@ -272,6 +273,8 @@ static void after_failure(fit *f, clt_status status)
     /* The other ranks wait for this one's gradients; where all stop together they do not. */
     if (f->trainer->ranks > 1 && status != CLT_NONFINITE && status != CLT_STOPPED)
         f->trainer->collectives.stop(f->trainer->collectives.self, status, message);
+    if (status != CLT_STOPPED)
+        clt_heartbeat_failed(f->trainer->beat, status, message);
     clt_trainer_wait(f->trainer);
     if (status == CLT_NONFINITE && f->pending >= 0) {
         clt_trainer_set_steps(f->trainer, f->pending_step);
@@ -327,6 +330,7 @@ clt_status clt_evaluate(clt_trainer *trainer, clt_dataset *dataset, const clt_fi
         CLT_TRY_GOTO(status, clt_source_next(source, &batch), done);
         if (batch.slot < 0)
             break;
+        clt_heartbeat_state_is(trainer->beat, CLT_HEARTBEAT_EVALUATING);
         CLT_TRY_GOTO(status, clt_trainer_evaluate(trainer, &batch.step, sums, weights), done);
         CLT_TRY_GOTO(status, clt_source_release(source, batch.slot), done);
     }

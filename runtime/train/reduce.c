@@ -51,6 +51,7 @@ clt_status clt_reduce_start(clt_trainer *t, int d, int bucket)
                                  .measure = true,
                                  .vote = t->vote,
                                  .label = t->labels[bucket]};
+    clt_heartbeat_start(d == 0 ? t->beat : NULL, bucket);
     return clt_reduce_begin(t, d, &what, &t->devices[d].requests[bucket]);
 }
 
@@ -65,6 +66,7 @@ clt_status clt_reduce_complete(clt_trainer *t, int d, bool *finite, double *squa
         clt_collective_result result;
         CLT_TRY(t->collectives.complete(t->collectives.self, d, t->devices[d].requests[bucket],
                                         &result));
+        clt_heartbeat_complete(d == 0 ? t->beat : NULL, bucket);
         t->devices[d].squares[bucket] = result.sum_squares;
         if (t->profile)
             clt_profile_reduction(t->profile, d, t->labels[bucket],

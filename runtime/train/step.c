@@ -356,6 +356,7 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
     if (whole) /* all that backward needs comes with the batch */
         CLT_TRY(check_feeds(t, t->training, batch->feeds, batch->n_feeds, true));
     t->entry = (int)(t->steps % CLT_RESULT_RING);
+    clt_heartbeat_step(t->beat, t->steps + 1);
     CLT_TRY(clt_reduce_counts(t));
     t->records[t->entry] =
         (clt_step_record){.step = t->steps,

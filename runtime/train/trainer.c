@@ -209,6 +209,9 @@ static clt_status allocate(clt_trainer *t, const clt_graph *graph)
     if (!t->devices || !t->begins || !t->offsets)
         return CLT_OUT_OF_MEMORY;
     CLT_TRY(make_labels(t));
+    if (t->options.heartbeat)
+        CLT_TRY(clt_heartbeat_open(t->options.heartbeat, t->rank, t->ranks, t->labels,
+                                   t->store->layout.n_buckets, &t->beat));
     return clt_graph_copy(graph, &t->graph);
 }
 
@@ -278,6 +281,7 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
         t->records[i].step = -1;
     clt_status status = make(t, graph);
     if (status != CLT_OK) {
+        clt_heartbeat_failed(t->beat, status, clt_error_message());
         clt_trainer_destroy(t);
         return status;
     }
@@ -312,6 +316,7 @@ void clt_trainer_destroy(clt_trainer *t)
     clt_free(t->labels);
     clt_free(t->owners);
     clt_free(t->begins);
+    clt_heartbeat_close(t->beat);
     clt_free(t->devices);
     clt_choices_free(t);
     clt_free(t->batch_states);

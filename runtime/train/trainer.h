@@ -7,6 +7,7 @@
 #include "exec/update.h"
 #include "train/session.h"
 #include "train/crew.h"
+#include "train/heartbeat.h"
 
 /* What is known of a step before its results are read. */
 typedef struct clt_step_record {
@@ -45,6 +46,7 @@ struct clt_trainer {
     /* By bucket: the participant that updates it and gives its parameters to the others. NULL: all
      * devices are of one kind, and each updates its own replica to the same bits. */
     int *owners;
+    clt_heartbeat *beat;                 /* NULL: none */
     bool *batch_states;                  /* by assignment: whether its value depends on the batch */
     int64_t per_device;                  /* samples of a plan's largest run */
     clt_tuning_record *tuning;           /* room for one a device */

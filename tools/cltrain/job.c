@@ -91,6 +91,20 @@ int check_variants(const settings *s)
     return status == CLT_OK ? 0 : name_failure(status);
 }
 
+/* This rank's file in the folder. */
+static int read_heartbeat(job *j, const settings *s)
+{
+    if (!s->heartbeat)
+        return 0;
+    const size_t room = strlen(s->heartbeat) + 32;
+    j->heartbeat = malloc(room);
+    if (!j->heartbeat)
+        return failure("memory does not suffice");
+    snprintf(j->heartbeat, room, "%s/rank-%d", s->heartbeat, j->ranks.world.rank);
+    j->options.heartbeat = j->heartbeat;
+    return 0;
+}
+
 static int read_trainer(job *j, const settings *s)
 {
     clt_trainer_options *o = &j->options;
@@ -132,7 +146,9 @@ static int read_trainer(job *j, const settings *s)
     o->check_every = s->check_every >= 0 ? s->check_every : CHECK_EVERY;
     o->comm_timeout = isnan(s->comm_timeout) ? COMM_TIMEOUT : s->comm_timeout;
     o->variants = s->variant;
-    const int code = check_variants(s);
+    int code = read_heartbeat(j, s);
+    if (!code)
+        code = check_variants(s);
     return code ? code : read_tune(s->tune, TUNE_SECONDS, &j->options.tune_seconds);
 }
 
@@ -372,6 +388,7 @@ int job_close(job *j, int code)
     free(j->synthetic);
     free(j->frozen);
     free(j->weights);
+    free(j->heartbeat);
     return ranks_end(&j->ranks, code);
 }
 

@@ -16,6 +16,7 @@ typedef struct job {
     int normalize;
     clt_dataset *train, *test; /* NULL where not asked for */
     char *frozen;              /* choices of kernels of a resumed run */
+    char *heartbeat;           /* path of this rank's file */
     void *synthetic;           /* the samples of synthetic data */
     clt_model_input input;
     clt_runtime *runtime;

@@ -86,6 +86,8 @@ static const option_row rows[] = {
      "JSON lines: one object a step, one an epoch; --resume goes on with the file"},
     {"profile", 0, TEXT, AT(profile), 0, FOR_TRAIN, "FILE",
      "Chrome trace of every kernel and transfer, by node (chrome://tracing, ui.perfetto.dev)"},
+    {"heartbeat", 0, TEXT, AT(heartbeat), 0, FOR_TRAIN, "DIR",
+     "keep a file rank-N there that tells where rank N is, for cltrain-launch"},
     {"tune", 0, TEXT, AT(tune), 0, FOR_TRAIN | FOR_BENCH, "off|SECONDS",
      "time to spend before step 1 on measuring kernels for new shapes (10)"},
     {"variant", 0, TEXT, AT(variant), 0, KERNELS, "OP=NAME,...",

@@ -26,7 +26,7 @@ enum {
 typedef struct settings {
     char *model, *data, *devices, *optimizer, *schedule, *init, *precision, *normalize, *shuffle;
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
-        *variant, *trans, *tune, *export_file, *split, *simulate, *link;
+        *variant, *trans, *tune, *export_file, *split, *simulate, *link, *heartbeat;
     int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, groups,
         classes, check_every;
     double lr, momentum, weight_decay, clip_norm, budget, comm_timeout;

@@ -11,6 +11,7 @@
 #include <cltrain/export.h>
 #include <cltrain/fit.h>
 #include <cltrain/graph.h>
+#include <cltrain/heartbeat.h>
 #include <cltrain/log.h>
 #include <cltrain/ops.h>
 #include <cltrain/ops_nn.h>

@@ -117,6 +117,10 @@ typedef struct clt_trainer_options {
      * samples. Read by clt_trainer_create. */
     const double *weights;
     int64_t quantum; /* 1 */
+    /* A file in which the trainer says where it is, as <cltrain/heartbeat.h> describes, replaced by
+     * clt_trainer_create and left behind; every rank has its own. NULL: none. Read by
+     * clt_trainer_create. */
+    const char *heartbeat;
 } clt_trainer_options;
 
 CLT_API void clt_trainer_options_init(clt_trainer_options *options);
