@@ -263,6 +263,18 @@ static clt_status begin_together(fit *f, const clt_dataset *train)
     return clt_trainer_broadcast(t, 0);
 }
 
+static clt_status begin(fit *f, clt_dataset *train)
+{
+    clt_trainer *t = f->trainer;
+    const clt_fit_options *o = f->options;
+    describe_data(t, train, o);
+    CLT_TRY(begin_together(f, train));
+    const int64_t per_epoch = (clt_dataset_count(train) + f->batch - 1) / f->batch;
+    f->total_steps = o->steps ? o->steps : o->epochs * per_epoch;
+    return clt_world_agree(t, clt_source_create(t, t->training, train, o, f->batch, f->seed,
+                                                f->position, 0, &f->source));
+}
+
 /* Transfers from the loader's memory must have ended before it is freed. The guard kept the weights
  * of the last good step: what comes after it is forgotten, and it is saved. */
 static void after_failure(fit *f, clt_status status)
@@ -297,13 +309,13 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
              .pending = -1,
              .began = now(),
              .reported = now()};
-    describe_data(trainer, train, options);
-    CLT_TRY(begin_together(&f, train));
-    const int64_t per_epoch = (clt_dataset_count(train) + f.batch - 1) / f.batch;
-    f.total_steps = options->steps ? options->steps : options->epochs * per_epoch;
-    CLT_TRY(clt_source_create(trainer, trainer->training, train, options, f.batch, f.seed,
-                              f.position, 0, &f.source));
-    clt_status status = run(&f);
+    clt_status status = begin(&f, train);
+    if (status != CLT_OK) {
+        clt_heartbeat_failed(trainer->beat, status, clt_error_message());
+        clt_source_destroy(f.source);
+        return status;
+    }
+    status = run(&f);
     /* At the end, and after a failure that left the weights of the last good step. */
     if (status == CLT_OK)
         status = clt_world_agree(trainer, save(&f));
