@@ -357,15 +357,20 @@ static clt_status read_frozen(job *j, const settings *s)
 
 int job_trainer(job *j, const settings *s, int code)
 {
+    if (!code) {
+        clt_status status = job_schedule(j, s);
+        if (status == CLT_OK)
+            status = read_frozen(j, s);
+        code = status == CLT_OK ? 0 : name_failure(status);
+    }
     code = ranks_agree(&j->ranks, code);
-    if (code)
-        return code;
-    clt_status status = job_schedule(j, s);
-    if (status == CLT_OK)
-        status = read_frozen(j, s);
-    if (status == CLT_OK)
-        status = clt_trainer_create(j->graph, j->store, &j->options, &j->trainer);
-    return status == CLT_OK ? 0 : name_failure(status); /* --variant names an operator */
+    if (!code) {
+        const clt_status status = clt_trainer_create(j->graph, j->store, &j->options, &j->trainer);
+        code = status == CLT_OK ? 0 : name_failure(status); /* --variant names an operator */
+        code = ranks_agree(&j->ranks, code);
+    }
+    hold_usage(0);
+    return code;
 }
 
 int job_plan(job *j, const settings *s)

@@ -6,6 +6,7 @@
 
 #include "commands.h"
 #include "message.h"
+#include "ranks.h"
 
 typedef struct command_row {
     const char *name;
@@ -98,9 +99,13 @@ int main(int argc, char **argv)
         return unknown(name);
     start_log();
     settings s;
+    const int ranks = (row->bit & (FOR_TRAIN | FOR_EVAL)) && ranks_expected();
+    hold_usage(ranks);
     int code = settings_read(&s, row->bit, argc - 1, (const char **)argv + 1);
     if (!code)
         code = s.help ? help(name) : row->run(&s);
+    else if (ranks)
+        code = ranks_refuse(code);
     settings_free(&s);
     /* What was printed may not have arrived: a full disk, a closed pipe. */
     if (fflush(stdout) != 0 && !code)

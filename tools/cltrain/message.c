@@ -7,11 +7,11 @@
 #include <cltrain/log.h>
 
 static char speaker[32] = "cltrain";
-static int speaking_rank;
+static int holding;
+static char held[HELD_TEXT];
 
 void say_rank(int rank)
 {
-    speaking_rank = rank;
     snprintf(speaker, sizeof speaker, "cltrain, rank %d", rank);
 }
 
@@ -30,11 +30,28 @@ void say(const char *format, ...)
     va_end(args);
 }
 
+void hold_usage(int on)
+{
+    holding = on;
+}
+
+const char *held_usage(void)
+{
+    return held;
+}
+
+void drop_usage(void)
+{
+    held[0] = '\0';
+}
+
 int usage_error(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    if (speaking_rank == 0)
+    if (holding)
+        vsnprintf(held, sizeof held, format, args);
+    else
         say_list(format, args);
     va_end(args);
     return EXIT_USAGE;
@@ -60,17 +77,22 @@ int unknown_name(const char *what, const char *name, const char *const *names, i
     return usage_error("%s %s: there is none of that name; there are %s", what, name, list);
 }
 
-int library_failure(clt_status status)
+static int report(clt_status status, int usage)
 {
     const char *message = clt_error_message();
-    say("%s", *message ? message : clt_status_text(status));
-    return status == CLT_INVALID_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
+    const char *text = *message ? message : clt_status_text(status);
+    return usage ? usage_error("%s", text) : failure("%s", text);
+}
+
+int library_failure(clt_status status)
+{
+    return report(status, status == CLT_INVALID_ARGUMENT);
 }
 
 int name_failure(clt_status status)
 {
-    int code = library_failure(status);
-    return status == CLT_NOT_FOUND || status == CLT_UNSUPPORTED ? EXIT_USAGE : code;
+    return report(status, status == CLT_INVALID_ARGUMENT || status == CLT_NOT_FOUND ||
+                              status == CLT_UNSUPPORTED);
 }
 
 static void print_log(void *user, clt_log_level level, const char *line)

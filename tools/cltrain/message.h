@@ -10,8 +10,7 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 /* Prints "cltrain: " and the text as one line. */
 void say(const char *format, ...) CLT_PRINTF(1, 2);
 
-/* The same, and returns EXIT_USAGE or EXIT_FAILED. All ranks have the same arguments: the first
- * prints what is wrong with them. */
+/* The same, and returns EXIT_USAGE or EXIT_FAILED. */
 int usage_error(const char *format, ...) CLT_PRINTF(1, 2);
 int failure(const char *format, ...) CLT_PRINTF(1, 2);
 
@@ -31,6 +30,13 @@ int print_object(json_t *object, size_t flags);
 
 /* From now on every line of this process names its rank. */
 void say_rank(int rank);
+
+/* Most ranks have the same arguments, and what is wrong with them is to be printed once: while
+ * held, usage errors are kept instead, the last one, for ranks_agree. */
+enum { HELD_TEXT = 1200 };
+void hold_usage(int on);
+const char *held_usage(void); /* "": none */
+void drop_usage(void);
 
 /* Lets the library's warnings and errors out on standard error. */
 void start_log(void);

@@ -18,7 +18,7 @@ int ranks_prints(const rank_set *r)
 
 /* What the process managers that MPI libraries come with set: Hydra and other PMI, PMIx, Open MPI,
  * PALS. */
-static int started_by_manager(void)
+static int manager_here(void)
 {
     static const char *const names[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
                                         "MPI_LOCALRANKID", "PALS_RANKID"};
@@ -30,6 +30,11 @@ static int started_by_manager(void)
 
 #ifdef CLT_COMMAND_MPI
 #include <cltrain/mpi.h>
+
+int ranks_expected(void)
+{
+    return manager_here();
+}
 
 /* What the list opens on this node. */
 typedef struct found {
@@ -44,6 +49,7 @@ typedef struct found {
 static found look(const settings *s)
 {
     found f = {.cpu = -1};
+    hold_usage(0);
     clt_runtime *runtime = NULL;
     clt_device **devices = NULL;
     clt_status status = make_runtime(s->cache_dir, &runtime);
@@ -160,31 +166,77 @@ static int deal(rank_set *r, const settings *s, MPI_Comm node)
     return 0;
 }
 
+/* All ranks do this first, those with a `code` from before too. */
+static int begin_together(rank_set *r, int code)
+{
+    int rank, ranks;
+    if (MPI_Init(NULL, NULL) != MPI_SUCCESS)
+        return failure("MPI cannot be initialised");
+    r->began = 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (ranks > 1)
+        say_rank(rank);
+    hold_usage(ranks > 1);
+    return ranks_agree(r, code);
+}
+
 int ranks_begin(rank_set *r, const settings *s)
 {
     MPI_Comm node;
     clt_world_init(&r->world);
-    if (!s->mpi && !started_by_manager())
+    if (!s->mpi && !ranks_expected())
         return 0;
-    if (MPI_Init(NULL, NULL) != MPI_SUCCESS)
-        return failure("MPI cannot be initialised");
-    r->began = 1;
+    int code = begin_together(r, 0);
+    if (code)
+        return code;
     const clt_status status = clt_world_open_mpi(MPI_COMM_WORLD, &r->world);
     if (status != CLT_OK)
         return library_failure(status);
-    if (r->world.ranks > 1)
-        say_rank(r->world.rank);
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, r->world.rank, MPI_INFO_NULL, &node);
-    const int code = deal(r, s, node);
+    code = deal(r, s, node);
     MPI_Comm_free(&node);
     return ranks_agree(r, code);
 }
 
+int ranks_refuse(int code)
+{
+    rank_set r = {0};
+    return ranks_end(&r, begin_together(&r, code));
+}
+
+/* Prints what is held unless a rank before has the same text. */
+static void print_held(const char *texts, int rank)
+{
+    const char *own = texts + (size_t)rank * HELD_TEXT;
+    int said = !*own;
+    for (int i = 0; i < rank; i++)
+        said |= !strcmp(own, texts + (size_t)i * HELD_TEXT);
+    if (!said)
+        say("%s", own);
+    drop_usage();
+}
+
 int ranks_agree(const rank_set *r, int code)
 {
-    int worst = code;
-    if (r->began)
-        MPI_Allreduce(&code, &worst, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    static int over; /* all know that it is, and may have ended MPI */
+    int worst = code, rank, ranks;
+    if (!r->began || over)
+        return code;
+    MPI_Allreduce(&code, &worst, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    if (!worst)
+        return 0;
+    over = 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    char *texts = calloc((size_t)ranks, HELD_TEXT);
+    if (!texts) {
+        failure("memory does not suffice");
+        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILED);
+    }
+    MPI_Allgather(held_usage(), HELD_TEXT, MPI_CHAR, texts, HELD_TEXT, MPI_CHAR, MPI_COMM_WORLD);
+    print_held(texts, rank);
+    free(texts);
     return code ? code : worst;
 }
 
@@ -208,6 +260,7 @@ int ranks_end(rank_set *r, int code)
     if (!r->began)
         return code;
     fflush(NULL);
+    hold_usage(0);
     if (!all_come(code ? 3 : 0))
         MPI_Abort(MPI_COMM_WORLD, code);
     clt_world_close(&r->world);
@@ -216,10 +269,20 @@ int ranks_end(rank_set *r, int code)
     return code;
 }
 #else
+int ranks_expected(void)
+{
+    return 0;
+}
+
+int ranks_refuse(int code)
+{
+    return code;
+}
+
 int ranks_begin(rank_set *r, const settings *s)
 {
     clt_world_init(&r->world);
-    if (s->mpi || started_by_manager())
+    if (s->mpi || manager_here())
         return usage_error("this cltrain was built without MPI: every rank would train on its own. "
                            "Install an MPI library (Debian: libmpich-dev) and build again");
     return 0;

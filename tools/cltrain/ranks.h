@@ -20,11 +20,19 @@ typedef struct rank_set {
 
 /* Begins MPI where a process manager started the command, or with --mpi, and deals the node's
  * devices; before the first OpenCL call, and before messages that all ranks would print. *r is zero
- * before. Collective; returns an exit code. */
+ * before. Usage errors are held from then on, see
+ * message.h. Collective; returns an exit code. */
 int ranks_begin(rank_set *r, const settings *s);
 
-/* The largest of all ranks' codes; those that have none of their own exit with it silently. */
+/* Whether a process manager started the command, so that ranks_begin will find others. */
+int ranks_expected(void);
+
+/* The largest of all ranks' codes; those that have none of their own exit with it silently. A usage
+ * error that was held is printed by the first rank that has it. */
 int ranks_agree(const rank_set *r, int code);
+
+/* Instead of ranks_begin, for a rank that cannot read its options; all is over then. */
+int ranks_refuse(int code);
 
 /* Ends MPI. After a failure the other ranks have a few seconds to come to their end too; then all
  * are aborted. Returns the code. */
