@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Two devices and two ranks against two independent trainings side by side, PyTorch DDP and TensorFlow's MirroredStrategy.
+
+    compare_devices.py --cltrain PATH [--torch PYTHON] [--tensorflow PYTHON] [--model lenet|mlp] [--rounds 3]
+
+Run by hand, on a machine of two cores, all programs by turns. `independent` is two processes of one core each, each with
+half of the batch, at the same time: what two devices could do without ever talking to each other. Its rate is the sum;
+`coupled` is twice the slower one's, since devices that train together wait for each other.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MODELS = {"lenet": ("lenet", 30), "mlp": ("mlp:4096,4096", 3)}
+
+
+def command(options, devices, batch):
+    model, steps = MODELS[options.model]
+    return [options.cltrain, "bench", "train", "--model", model, "--data", "fashion-mnist", "--devices", devices, "--batch",
+            str(batch), "--steps", str(steps), "--warmup", str(steps), "--blocks", "5", "--tune", "off", "--json"]  # fmt: skip
+
+
+def rate(text):
+    return json.loads(text[text.index("{") :])["images_per_s"]["median"]
+
+
+def run(line):
+    return rate(subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def independent(options):
+    line = command(options, options.platform, options.batch // 2)
+    children = [
+        subprocess.Popen(line, stdout=subprocess.PIPE, text=True, preexec_fn=lambda c=core: os.sched_setaffinity(0, {c}))
+        for core in sorted(os.sched_getaffinity(0))[:2]
+    ]
+    return [rate(child.communicate()[0]) for child in children]
+
+
+def peer(python, script, options):
+    line = [python, os.path.join(HERE, script), "--model", options.model, "--batch", str(options.batch), "--steps",
+            str(MODELS[options.model][1]), "--runs", "5"]  # fmt: skip
+    found = subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(found.splitlines()[-1])["images_per_s"]
+
+
+def programs(options):
+    rows = {
+        "2 devices": lambda: run(command(options, options.platform + "/2", options.batch)),
+        "2 ranks": lambda: run(["mpiexec", "-n", "2", *command(options, options.platform, options.batch)]),
+    }
+    if options.torch:
+        rows["PyTorch DDP, 2 processes"] = lambda: peer(options.torch, "torch_ddp.py", options)
+    if options.tensorflow:
+        rows["TensorFlow Mirrored, 2 CPUs"] = lambda: peer(options.tensorflow, "tensorflow_mirrored.py", options)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cltrain", required=True)
+    parser.add_argument("--torch")
+    parser.add_argument("--tensorflow")
+    parser.add_argument("--model", choices=sorted(MODELS), default="lenet")
+    parser.add_argument("--platform", default="pocl")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    rows = programs(options)
+    rates = {name: [] for name in ("independent", "coupled", *rows)}
+    for r in range(options.rounds):
+        both = independent(options)
+        rates["independent"].append(sum(both))
+        rates["coupled"].append(2 * min(both))
+        for name, measure in rows.items():
+            rates[name].append(measure())
+        print(f"round {r + 1}: " + ", ".join(f"{k} {v[-1]:,.0f}" for k, v in rates.items()), file=sys.stderr)
+    print(f"{options.model}, batch {options.batch}: {'images/s':>21} {'of independent':>27} {'of coupled':>11}")
+    for name, found in rates.items():
+        shares = [statistics.median(a / b for a, b in zip(found, rates[of])) for of in ("independent", "coupled")]
+        print(f"{name:28} {statistics.median(found):10,.0f} ({min(found):,.0f} to {max(found):,.0f}) "
+              f"{shares[0]:11.2f} {shares[1]:11.2f}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
