@@ -31,6 +31,12 @@ static clt_status broadcast_part(void *arg, int d)
     return clt_device_finish(r->device);
 }
 
+clt_status clt_trainer_copy_replica(clt_trainer *t, int participant)
+{
+    t->root = participant;
+    return t->total > 1 ? clt_step_run(t, broadcast_part) : CLT_OK;
+}
+
 clt_status clt_trainer_broadcast(clt_trainer *t, int root)
 {
     if (root < 0 || root >= t->ranks)
@@ -39,6 +45,5 @@ clt_status clt_trainer_broadcast(clt_trainer *t, int root)
     CLT_TRY(clt_world_tell(t, root, numbers, sizeof numbers));
     t->steps = numbers[0];
     t->options.seed = (uint64_t)numbers[1];
-    t->root = (int)numbers[2];
-    return t->total > 1 ? clt_step_run(t, broadcast_part) : CLT_OK;
+    return clt_trainer_copy_replica(t, (int)numbers[2]);
 }

@@ -84,6 +84,8 @@ void clt_choices_free(clt_trainer *t)
         clt_tuning_free(&t->tuning[i]);
     clt_free(t->tuning);
     clt_free(t->tuning_of);
+    t->tuning = NULL;
+    t->tuning_of = NULL;
 }
 
 static clt_status add_plan(const clt_plan *plan, clt_tuning_record *used)

@@ -30,20 +30,29 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* A step that was enqueued. */
+typedef struct pending {
+    int slot; /* of the loader; -1: none */
+    int64_t step, epoch;
+    int64_t samples;
+    clt_position start;
+} pending;
+
 /* A run of clt_fit. */
 typedef struct fit {
     clt_trainer *trainer;
-    clt_dataset *test;
+    clt_dataset *train, *test;
     const clt_fit_options *options;
     clt_source *source;
     int64_t batch, seed;
     int64_t total_steps;
     clt_position position; /* where the next batch starts */
     double began, reported;
-    /* The step that was enqueued last and not reported yet. */
-    int pending; /* its loader slot; -1: none */
-    int64_t pending_step, pending_epoch;
-    clt_position pending_start;
+    pending last;       /* enqueued and not reported yet */
+    pending tried;      /* the last one that was begun */
+    clt_position after; /* where the batch after it starts */
+    int64_t tried_due;  /* epoch_due, once it is done */
+    int64_t epoch_due;  /* the epoch whose end is to be reported; -1: none */
     double epoch_loss;
     int64_t epoch_samples;
 } fit;
@@ -62,33 +71,46 @@ static clt_status check(const clt_fit_options *o, const clt_trainer *t)
     return CLT_OK;
 }
 
-/* Reads the pending step's results, reports them, and gives its inputs back. */
-static clt_status finish_pending(fit *f)
+static void report(fit *f, const pending *p, const clt_step_result *result)
 {
-    if (f->pending < 0)
-        return CLT_OK;
-    clt_step_result result;
-    CLT_TRY(clt_trainer_result(f->trainer, f->pending_step, &result));
-    CLT_TRY(clt_source_release(f->source, f->pending));
-    f->pending = -1;
     const double at = now();
-    f->epoch_loss += result.loss * (double)result.samples;
-    f->epoch_samples += result.samples;
-    const clt_progress progress = {.step = result.step + 1,
-                                   .epoch = f->pending_epoch + 1,
-                                   .samples = result.samples,
+    if (isfinite(result->loss)) {
+        f->epoch_loss += result->loss * (double)result->samples;
+        f->epoch_samples += result->samples;
+    }
+    const clt_progress progress = {.step = p->step + 1,
+                                   .epoch = p->epoch + 1,
+                                   .samples = result->samples,
                                    .total_steps = f->total_steps,
-                                   .loss = result.loss,
-                                   .norm = result.norm,
-                                   .lr = result.lr,
+                                   .loss = result->loss,
+                                   .norm = result->norm,
+                                   .lr = result->lr,
                                    .seconds = at - f->began,
                                    .step_seconds = at - f->reported,
-                                   .wait_seconds = clt_source_waited(f->source),
+                                   .wait_seconds = f->source ? clt_source_waited(f->source) : 0,
                                    .test_loss = NAN,
                                    .test_metric = NAN};
     f->reported = at;
     if (f->options->on_step)
         f->options->on_step(f->options->user, &progress);
+}
+
+/* Reads a step's results, reports them, and gives its inputs back. */
+static clt_status finish(fit *f, const pending *p)
+{
+    clt_step_result result;
+    if (p->slot < 0)
+        return CLT_OK;
+    CLT_TRY(clt_trainer_result(f->trainer, p->step, &result));
+    CLT_TRY(clt_source_release(f->source, p->slot));
+    report(f, p, &result);
+    return CLT_OK;
+}
+
+static clt_status finish_last(fit *f)
+{
+    CLT_TRY(finish(f, &f->last));
+    f->last.slot = -1;
     return CLT_OK;
 }
 
@@ -122,8 +144,6 @@ static clt_status end_epoch(fit *f, int64_t epoch)
                                  f->epoch_samples ? f->epoch_loss / (double)f->epoch_samples : NAN,
                              .test_loss = NAN,
                              .test_metric = NAN};
-    f->epoch_loss = 0;
-    f->epoch_samples = 0;
     if (f->test) {
         const clt_session *session = f->trainer->evaluation;
         double *sums = clt_calloc(2 * (size_t)session->n_means + 1, sizeof *sums);
@@ -142,6 +162,8 @@ static clt_status end_epoch(fit *f, int64_t epoch)
     }
     progress.seconds = now() - f->began;
     progress.wait_seconds = clt_source_waited(f->source);
+    f->epoch_loss = 0;
+    f->epoch_samples = 0;
     if (f->options->on_epoch)
         f->options->on_epoch(f->options->user, &progress);
     f->reported = now();
@@ -152,26 +174,82 @@ static clt_status end_epoch(fit *f, int64_t epoch)
 }
 
 /* One step: enqueue it, then report the one before. */
-static clt_status one_step(fit *f, const clt_source_batch *batch)
+static clt_status one_step(fit *f)
 {
+    clt_source_batch batch;
+    const pending before = f->last;
+    const clt_position start = f->position;
     const int64_t step = f->trainer->steps;
-    CLT_TRY(clt_trainer_step(f->trainer, &batch->step, NULL));
-    CLT_TRY(finish_pending(f));
-    f->pending = batch->slot;
-    f->pending_step = step;
-    f->pending_epoch = batch->epoch;
-    f->pending_start = f->position;
-    f->position = (clt_position){batch->next_epoch, batch->next_sample};
-    if (batch->last_of_epoch) {
-        CLT_TRY(finish_pending(f));
-        CLT_TRY(end_epoch(f, batch->epoch));
+    CLT_TRY(clt_source_next(f->source, &batch));
+    f->tried = (pending){batch.slot, step, batch.epoch, batch.step.total, start};
+    f->after = (clt_position){batch.next_epoch, batch.next_sample};
+    f->tried_due = batch.last_of_epoch ? batch.epoch : -1;
+    CLT_TRY(clt_trainer_step(f->trainer, &batch.step, NULL));
+    f->last = f->tried;
+    f->position = f->after;
+    f->epoch_due = f->tried_due;
+    const clt_status status = finish(f, &before);
+    if (status == CLT_NONFINITE) /* the guard stopped there */
+        f->last = before;
+    return status;
+}
+
+static clt_status after_step(fit *f)
+{
+    if (f->epoch_due >= 0) {
+        CLT_TRY(finish_last(f));
+        CLT_TRY(end_epoch(f, f->epoch_due));
+        f->epoch_due = -1;
     }
     const int64_t every = f->options->checkpoint_every;
     if (every > 0 && f->trainer->steps % every == 0 && f->trainer->steps < f->total_steps) {
-        CLT_TRY(finish_pending(f));
+        CLT_TRY(finish_last(f));
         save_on_the_way(f);
     }
     return CLT_OK;
+}
+
+static clt_status make_source(fit *f)
+{
+    return clt_source_create(f->trainer, f->trainer->training, f->train, f->options, f->batch,
+                             f->seed, f->position, 0, &f->source);
+}
+
+/* A step whose results went with a device. */
+static void report_unknown(fit *f, const pending *p)
+{
+    const clt_trainer_options *o = &f->trainer->options;
+    const clt_step_result unknown = {.loss = NAN,
+                                     .norm = NAN,
+                                     .samples = p->samples,
+                                     .lr = clt_schedule_rate(&o->schedule, o->lr, p->step)};
+    report(f, p, &unknown);
+}
+
+/* A device that failed is left behind, where others remain; else this is the run's failure. */
+static clt_status recover(fit *f, clt_status failure)
+{
+    clt_trainer *t = f->trainer;
+    int redo;
+    char message[1024];
+    if (!clt_lost_one_of_several(t))
+        return failure;
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    /* What the last step gave can often still be read. */
+    if (f->last.slot >= 0 && finish(f, &f->last) != CLT_OK)
+        report_unknown(f, &f->last);
+    f->last.slot = -1;
+    clt_trainer_wait(t); /* transfers from the loader's memory end */
+    clt_source_destroy(f->source);
+    f->source = NULL;
+    clt_error_restore(message);
+    CLT_TRY(clt_trainer_recover(t, &redo));
+    if (!redo) {
+        report_unknown(f, &f->tried);
+        f->position = f->after;
+        f->epoch_due = f->tried_due;
+    }
+    return make_source(f);
 }
 
 /* Whether to stop after the step that was enqueued last. Ranks say it with their gradients, before
@@ -187,20 +265,33 @@ static bool stops(const fit *f)
     return (t->votes & CLT_VOTE_STOP) != 0;
 }
 
+static clt_status stop(fit *f)
+{
+    CLT_TRY(finish_last(f));
+    CLT_TRY(clt_world_agree(f->trainer, save(f)));
+    return clt_fail(CLT_STOPPED, "stopped after step %lld", (long long)f->trainer->steps);
+}
+
 static clt_status run(fit *f)
 {
-    while (f->trainer->steps < f->total_steps) {
-        clt_source_batch batch;
-        CLT_TRY(clt_source_next(f->source, &batch));
-        CLT_TRY(one_step(f, &batch));
-        if (stops(f)) {
-            CLT_TRY(finish_pending(f));
-            CLT_TRY(clt_world_agree(f->trainer, save(f)));
-            return clt_fail(CLT_STOPPED, "stopped after step %lld", (long long)f->trainer->steps);
-        }
+    clt_status status = CLT_OK;
+    for (;;) {
+        /* After a device was lost, an epoch's end may be due without another step. */
+        const bool ended = f->trainer->steps >= f->total_steps;
+        if (f->epoch_due < 0 && !ended)
+            status = one_step(f);
+        if (status == CLT_OK)
+            status = after_step(f);
+        if (status == CLT_OK && ended)
+            status = finish_last(f);
+        if (status == CLT_OK && ended && f->epoch_due < 0)
+            return clt_trainer_wait(f->trainer);
+        if (status == CLT_OK && stops(f))
+            return stop(f);
+        if (status != CLT_OK)
+            CLT_TRY(recover(f, status));
+        status = CLT_OK;
     }
-    CLT_TRY(finish_pending(f));
-    return clt_trainer_wait(f->trainer);
 }
 
 /* Not the name, since files may move. */
@@ -271,8 +362,7 @@ static clt_status begin(fit *f, clt_dataset *train)
     CLT_TRY(begin_together(f, train));
     const int64_t per_epoch = (clt_dataset_count(train) + f->batch - 1) / f->batch;
     f->total_steps = o->steps ? o->steps : o->epochs * per_epoch;
-    return clt_world_agree(t, clt_source_create(t, t->training, train, o, f->batch, f->seed,
-                                                f->position, 0, &f->source));
+    return clt_world_agree(t, make_source(f));
 }
 
 /* Transfers from the loader's memory must have ended before it is freed. The guard kept the weights
@@ -288,9 +378,9 @@ static void after_failure(fit *f, clt_status status)
     if (status != CLT_STOPPED)
         clt_heartbeat_failed(f->trainer->beat, status, message);
     clt_trainer_wait(f->trainer);
-    if (status == CLT_NONFINITE && f->pending >= 0) {
-        clt_trainer_set_steps(f->trainer, f->pending_step);
-        f->position = f->pending_start;
+    if (status == CLT_NONFINITE && f->last.slot >= 0) {
+        clt_trainer_set_steps(f->trainer, f->last.step);
+        f->position = f->last.start;
         if (save(f) != CLT_OK)
             clt_log(CLT_LOG_WARN, "the last good step is not saved: %s", clt_error_message());
     }
@@ -302,11 +392,13 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
 {
     CLT_TRY(check(options, trainer));
     fit f = {.trainer = trainer,
+             .train = train,
              .test = test,
              .options = options,
              .batch = options->batch ? options->batch : trainer->options.batch,
              .seed = options->seed < 0 ? 0 : options->seed,
-             .pending = -1,
+             .last = {.slot = -1},
+             .epoch_due = -1,
              .began = now(),
              .reported = now()};
     clt_status status = begin(&f, train);

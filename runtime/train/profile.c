@@ -17,6 +17,7 @@ typedef struct reductions {
 
 struct clt_profile {
     clt_trainer *trainer;
+    int n_devices; /* when it began: one may be lost */
     double began;
     clt_recorder **recorders; /* by device */
     reductions *reductions;   /* by device */
@@ -43,6 +44,7 @@ clt_status clt_profile_start(clt_trainer *t, clt_profile **out)
     if (!p)
         return CLT_OUT_OF_MEMORY;
     p->trainer = t;
+    p->n_devices = t->n_devices;
     p->recorders = clt_calloc((size_t)t->n_devices, sizeof(clt_recorder *));
     p->reductions = clt_calloc((size_t)t->n_devices, sizeof *p->reductions);
     p->began = now();
@@ -63,9 +65,9 @@ void clt_profile_stop(clt_profile *p)
     if (!p)
         return;
     p->trainer->profile = NULL;
-    for (int i = 0; p->recorders && i < p->trainer->n_devices; i++)
+    for (int i = 0; p->recorders && i < p->n_devices; i++)
         clt_recorder_destroy(p->recorders[i]);
-    for (int i = 0; p->reductions && i < p->trainer->n_devices; i++)
+    for (int i = 0; p->reductions && i < p->n_devices; i++)
         clt_free(p->reductions[i].items);
     clt_free(p->reductions);
     clt_free(p->recorders);
@@ -127,7 +129,7 @@ clt_status clt_profile_read(clt_profile *p, const clt_profile_record **records, 
     const clt_recorded *recorded;
     int n;
     double shift;
-    for (int d = 0; d < p->trainer->n_devices; d++) {
+    for (int d = 0; d < p->n_devices; d++) {
         CLT_TRY(clt_recorder_read(p->recorders[d], &recorded, &n, &shift));
         total += n + p->reductions[d].count;
     }
@@ -136,7 +138,7 @@ clt_status clt_profile_read(clt_profile *p, const clt_profile_record **records, 
         return CLT_OUT_OF_MEMORY;
     p->records = all;
     int at = 0;
-    for (int d = 0; d < p->trainer->n_devices; d++) {
+    for (int d = 0; d < p->n_devices; d++) {
         CLT_TRY(clt_recorder_read(p->recorders[d], &recorded, &n, &shift));
         for (int i = 0; i < n && at < total; i++)
             all[at++] = describe(p, d, &recorded[i], shift);

@@ -21,7 +21,8 @@ static clt_status collect(clt_trainer *t, clt_session *session, int entry)
     const size_t bytes = (size_t)session->n_means * sizeof *t->sums;
     memset(t->sums, 0, bytes);
     memset(t->weights, 0, bytes);
-    return clt_session_collect(session, entry, t->sums, t->weights);
+    const clt_status status = clt_session_collect(session, entry, t->sums, t->weights);
+    return clt_lost_note(t, session->failed, status);
 }
 
 clt_status clt_trainer_result(clt_trainer *t, int64_t step, clt_step_result *result)
@@ -92,14 +93,20 @@ static clt_status run_part(void *arg, int d)
     return clt_device_flush(device);
 }
 
+static clt_status noted_part(void *arg, int d)
+{
+    return clt_lost_note(arg, d, run_part(arg, d));
+}
+
 clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, double *sums,
                                 double *weights)
 {
     CLT_TRY(clt_step_prepare(t, t->evaluation, batch));
     t->entry = 0;
     t->phase = 0;
-    CLT_TRY(clt_step_run(t, run_part));
-    return clt_session_collect(t->evaluation, 0, sums, weights);
+    CLT_TRY(clt_step_run(t, noted_part));
+    const clt_status status = clt_session_collect(t->evaluation, 0, sums, weights);
+    return clt_lost_note(t, t->evaluation->failed, status);
 }
 
 static clt_status make_prediction(clt_trainer *t)
@@ -120,7 +127,7 @@ clt_status clt_trainer_predict(clt_trainer *t, const clt_step_batch *batch,
     CLT_TRY(clt_step_prepare(t, t->prediction, batch));
     t->entry = (int)(t->predictions % CLT_RESULT_RING);
     t->phase = 0;
-    CLT_TRY(clt_step_run(t, run_part));
+    CLT_TRY(clt_step_run(t, noted_part));
     t->predictions++;
     return clt_step_event(t->prediction, t->entry, event);
 }

@@ -226,6 +226,7 @@ clt_status clt_session_collect(clt_session *s, int entry, double *sums, double *
 {
     for (int i = 0; i < s->n_devices; i++) {
         const clt_session_device *d = &s->devices[i];
+        s->failed = i;
         CLT_TRY(clt_session_wait(s, i, entry));
         const float *values = d->staging + entry * entry_floats(s);
         /* What is added up over ranks already includes all devices. */

@@ -41,6 +41,7 @@ typedef struct clt_session {
     clt_store *store;
     int n_devices;
     int max_micros;
+    int failed;            /* the device on which clt_session_collect failed */
     bool shared;           /* results are added up over ranks */
     int n_losses, n_means; /* means: losses and metrics */
     double *coefficients;  /* by loss */

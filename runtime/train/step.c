@@ -160,7 +160,9 @@ static clt_status commit(clt_trainer *t, int d)
     CLT_TRY(clt_enqueue_download(sd->device, (clt_view){clt_update_word_buffer(td->update), 0},
                                  td->word + 4 * t->entry, 16, NULL));
     CLT_TRY(clt_session_read(t->session, d, t->entry, micros_of(t, d)));
-    return clt_device_flush(sd->device);
+    CLT_TRY(clt_device_flush(sd->device));
+    td->done = t->steps + 1;
+    return CLT_OK;
 }
 
 static clt_status word(clt_trainer *t, int d)
@@ -187,10 +189,10 @@ static clt_status guarded(clt_trainer *t, int d, clt_status status)
 {
     if (status == CLT_OK)
         return CLT_OK;
+    clt_lost_note(t, d, status);
     clt_fail_prefix(status, "step %lld: ", (long long)t->steps + 1);
     if (t->collectives.stop && status != CLT_ABORTED)
         t->collectives.stop(t->collectives.self, status, clt_error_message());
-    (void)d;
     return status;
 }
 
@@ -298,23 +300,32 @@ clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step
     return CLT_OK;
 }
 
+static clt_status forward_alone(clt_trainer *t, int d)
+{
+    for (int m = 0; m < micros_of(t, d); m++)
+        CLT_TRY(forward_micro(t, d, m));
+    return clt_reduce_results(t, d, micros_of(t, d));
+}
+
+static clt_status read_results(clt_trainer *t, int d)
+{
+    CLT_TRY(clt_reduce_results_end(t, d));
+    CLT_TRY(clt_session_read(t->session, d, t->entry, micros_of(t, d)));
+    return clt_device_flush(session_device(t, d)->device);
+}
+
 /* Only the labels tell the weights, and they are on several devices or ranks, or in several
  * micro-batches: forward runs first. */
 static clt_status weights_from_forward(clt_trainer *t)
 {
     memset(t->sums, 0, (size_t)t->session->n_means * sizeof *t->sums);
     memset(t->weights, 0, (size_t)t->session->n_means * sizeof *t->weights);
-    for (int d = 0; d < t->n_devices; d++) {
-        for (int m = 0; m < micros_of(t, d); m++)
-            CLT_TRY(forward_micro(t, d, m));
-        CLT_TRY(clt_reduce_results(t, d, micros_of(t, d)));
-    }
-    for (int d = 0; d < t->n_devices; d++) {
-        CLT_TRY(clt_reduce_results_end(t, d));
-        CLT_TRY(clt_session_read(t->session, d, t->entry, micros_of(t, d)));
-        CLT_TRY(clt_device_flush(session_device(t, d)->device));
-    }
-    CLT_TRY(clt_session_collect(t->session, t->entry, t->sums, t->weights));
+    for (int d = 0; d < t->n_devices; d++)
+        CLT_TRY(clt_lost_note(t, d, forward_alone(t, d)));
+    for (int d = 0; d < t->n_devices; d++)
+        CLT_TRY(clt_lost_note(t, d, read_results(t, d)));
+    const clt_status status = clt_session_collect(t->session, t->entry, t->sums, t->weights);
+    CLT_TRY(clt_lost_note(t, t->session->failed, status));
     memcpy(t->loss_weights, t->weights, (size_t)t->session->n_losses * sizeof *t->weights);
     t->weights_known = true;
     return CLT_OK;
@@ -340,7 +351,8 @@ static clt_status throttle(clt_trainer *t)
         if (step < 0 || t->records[step % CLT_RESULT_RING].step != step)
             continue;
         for (int d = 0; d < t->n_devices; d++)
-            CLT_TRY(clt_session_wait(t->training, d, (int)(step % CLT_RESULT_RING)));
+            CLT_TRY(clt_lost_note(t, d,
+                                  clt_session_wait(t->training, d, (int)(step % CLT_RESULT_RING))));
         if (t->options.guard && t->devices[0].word[4 * (step % CLT_RESULT_RING)] == 0)
             return clt_trainer_diagnose(t, step);
         break;

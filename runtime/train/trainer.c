@@ -6,9 +6,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "train/capacity.h"
-#include "train/choices.h"
-#include "train/reduce.h"
 #include "train/world.h"
 
 void clt_trainer_options_init(clt_trainer_options *options)
@@ -83,168 +80,10 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
     return CLT_OK;
 }
 
-static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
-{
-    if (!graph->n_losses && !graph->n_seeds)
-        return clt_fail(CLT_INVALID_ARGUMENT, "the graph has no loss: call clt_loss on it, or "
-                                              "clt_output_gradient on an output");
-    clt_status status =
-        clt_capacity_check(graph, t->store, &t->options, t->total, t->options.batch);
-    CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->total));
-    CLT_TRY(clt_capacity_share(t->total, &t->options, t->options.batch, &t->per_device));
-    CLT_TRY(clt_choices_make(t, graph));
-    clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
-    const bool shared = t->ranks > 1;
-    CLT_TRY(clt_session_create(graph, t->store, &options, t->tuning_of, t->options.accumulate,
-                               shared, &t->training));
-    options.mode = CLT_PLAN_EVALUATE;
-    return clt_session_create(graph, t->store, &options, t->tuning_of, t->options.accumulate,
-                              shared, &t->evaluation);
-}
-
 /* The public enumeration has the values of exec's. */
 static clt_update_rule rule_of(const clt_trainer *t)
 {
     return (clt_update_rule)t->options.optimizer;
-}
-
-static clt_status make_device(clt_trainer *t, int index)
-{
-    clt_trainer_device *d = &t->devices[index];
-    clt_replica *replica = &t->store->replicas[index];
-    const size_t n_buckets = (size_t)t->store->layout.n_buckets + 1;
-    CLT_TRY(clt_replica_for_training(replica, clt_update_slots(rule_of(t))));
-    if (t->options.accumulate > 1)
-        CLT_TRY(clt_replica_for_micro_batches(replica));
-    const clt_update_options update = {.rule = rule_of(t),
-                                       .momentum = t->options.momentum,
-                                       .beta1 = t->options.beta1,
-                                       .beta2 = t->options.beta2,
-                                       .epsilon = t->options.epsilon,
-                                       .weight_decay = t->options.weight_decay,
-                                       .decoupled = t->options.decoupled != 0,
-                                       .clip_norm = t->options.clip_norm,
-                                       .guard = t->options.guard != 0};
-    CLT_TRY(clt_update_create(replica, &update, &d->update));
-    d->requests = clt_calloc(n_buckets, sizeof *d->requests);
-    d->squares = clt_calloc(n_buckets, sizeof *d->squares);
-    d->shipped = clt_calloc(n_buckets, sizeof *d->shipped);
-    d->word = clt_calloc(4 * CLT_RESULT_RING, sizeof *d->word);
-    d->counts = clt_calloc((size_t)t->total, sizeof *d->counts);
-    if (!d->requests || !d->shipped || !d->squares || !d->word || !d->counts)
-        return CLT_OUT_OF_MEMORY;
-    return clt_verify_create(t, index);
-}
-
-/* Which states depend on the batch: each device would give them a value of its own. */
-static clt_status find_batch_states(clt_trainer *t, const clt_graph *graph)
-{
-    t->batch_states = clt_calloc((size_t)graph->n_assigns + 1, sizeof *t->batch_states);
-    bool *depends = clt_calloc((size_t)graph->n_values + 1, sizeof *depends);
-    if (!t->batch_states || !depends) {
-        clt_free(depends);
-        return CLT_OUT_OF_MEMORY;
-    }
-    for (int i = 0; i < graph->n_values; i++)
-        depends[i] = graph->values[i]->kind == CLT_VALUE_INPUT;
-    for (int i = 0; i < graph->n_nodes; i++)
-        for (int j = 0; j < graph->nodes[i]->n_in; j++)
-            for (int k = 0; k < graph->nodes[i]->n_out; k++)
-                if (graph->nodes[i]->in[j] && depends[graph->nodes[i]->in[j]->id])
-                    depends[graph->nodes[i]->out[k]->id] = true;
-    clt_status status = CLT_OK;
-    for (int i = 0; i < graph->n_assigns; i++) {
-        t->batch_states[i] = depends[graph->assigns[i].value->id];
-        if (t->batch_states[i] && t->total > 1)
-            status = clt_fail(CLT_UNSUPPORTED,
-                              "state %s takes a value that depends on the batch: the copies of %d "
-                              "devices would differ. Train on one device",
-                              graph->assigns[i].state->name, t->total);
-    }
-    clt_free(depends);
-    return status;
-}
-
-/* The trainer's own copy of the weights. */
-static clt_status copy_weights(clt_trainer *t)
-{
-    const size_t n = (size_t)t->total;
-    if (!t->options.weights)
-        return CLT_OK;
-    t->shares = clt_calloc(n, sizeof *t->shares);
-    if (!t->shares)
-        return CLT_OUT_OF_MEMORY;
-    memcpy(t->shares, t->options.weights, n * sizeof *t->shares);
-    t->options.weights = t->shares;
-    return CLT_OK;
-}
-
-/* "bucket 3 (fc1.weight and 2 more)". */
-static clt_status make_labels(clt_trainer *t)
-{
-    const clt_buckets *layout = &t->store->layout;
-    t->labels = clt_calloc((size_t)layout->n_buckets + 1, sizeof *t->labels);
-    if (!t->labels)
-        return CLT_OUT_OF_MEMORY;
-    for (int b = 0; b < layout->n_buckets; b++) {
-        const clt_bucket *bucket = &layout->buckets[b];
-        char text[256], more[32] = "";
-        if (bucket->end - bucket->first > 1)
-            snprintf(more, sizeof more, " and %d more", bucket->end - bucket->first - 1);
-        snprintf(text, sizeof text, "bucket %d (%.180s%s)", b, layout->slots[bucket->first].name,
-                 more);
-        t->labels[b] = clt_strdup(text);
-        if (!t->labels[b])
-            return CLT_OUT_OF_MEMORY;
-    }
-    return CLT_OK;
-}
-
-static clt_status allocate(clt_trainer *t, const clt_graph *graph)
-{
-    const size_t n = (size_t)t->n_devices;
-    t->devices = clt_calloc(n, sizeof *t->devices);
-    t->begins = clt_calloc((size_t)t->ranks + 1, sizeof *t->begins);
-    t->offsets = clt_calloc(n + 1, sizeof *t->offsets);
-    if (!t->devices || !t->begins || !t->offsets)
-        return CLT_OUT_OF_MEMORY;
-    CLT_TRY(make_labels(t));
-    if (t->options.heartbeat)
-        CLT_TRY(clt_heartbeat_open(t->options.heartbeat, t->rank, t->ranks, t->labels,
-                                   t->store->layout.n_buckets, &t->beat));
-    return clt_graph_copy(graph, &t->graph);
-}
-
-/* What takes time: kernels are measured and compiled. */
-static clt_status build(void *arg)
-{
-    clt_trainer *t = arg;
-    CLT_TRY(copy_weights(t));
-    CLT_TRY(find_batch_states(t, t->graph));
-    for (int i = 0; i < t->n_devices; i++)
-        CLT_TRY(make_device(t, i));
-    CLT_TRY(make_sessions(t, t->graph));
-    const size_t means = (size_t)t->training->n_means + 1;
-    t->sums = clt_calloc(means, sizeof *t->sums);
-    t->weights = clt_calloc(means, sizeof *t->weights);
-    t->loss_weights = clt_calloc(means, sizeof *t->loss_weights);
-    if (!t->sums || !t->weights || !t->loss_weights)
-        return CLT_OUT_OF_MEMORY;
-    return clt_crew_create(t->n_devices, &t->crew);
-}
-
-static clt_status make(clt_trainer *t, const clt_graph *graph)
-{
-    clt_status status = clt_graph_status(graph);
-    if (status == CLT_OK)
-        status = allocate(t, graph);
-    bool alike;
-    CLT_TRY(clt_world_meet(t, status, &alike));
-    status = clt_owners_create(t, alike);
-    CLT_TRY(clt_world_agree(t, status));
-    CLT_TRY(clt_world_compare_plans(t));
-    CLT_TRY(clt_world_in_turns(t, build, t));
-    return t->total > 1 ? clt_trainer_connect(t) : CLT_OK;
 }
 
 static clt_status check_world(const clt_world *w)
@@ -277,9 +116,15 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
     t->n_devices = store->n_devices;
     t->rank = options->world ? options->world->rank : 0;
     t->ranks = options->world ? options->world->ranks : 1;
+    t->lost = -1;
     for (int i = 0; i < CLT_RESULT_RING; i++)
         t->records[i].step = -1;
-    clt_status status = make(t, graph);
+    clt_status status = clt_graph_status(graph);
+    if (status == CLT_OK)
+        status = clt_graph_copy(graph, &t->graph);
+    status = clt_world_agree(t, status);
+    if (status == CLT_OK)
+        status = clt_trainer_build(t);
     if (status != CLT_OK) {
         clt_heartbeat_failed(t->beat, status, clt_error_message());
         clt_trainer_destroy(t);
@@ -293,38 +138,9 @@ void clt_trainer_destroy(clt_trainer *t)
 {
     if (!t)
         return;
-    for (int i = 0; i < t->n_devices; i++)
-        clt_device_finish(t->store->replicas[i].device);
-    clt_trainer_disconnect(t);
-    clt_crew_destroy(t->crew);
-    clt_session_destroy(t->training);
-    clt_session_destroy(t->evaluation);
-    clt_session_destroy(t->prediction);
-    clt_graph_destroy(t->graph);
-    for (int i = 0; t->devices && i < t->n_devices; i++) {
-        clt_update_destroy(t->devices[i].update);
-        clt_free(t->devices[i].requests);
-        clt_free(t->devices[i].squares);
-        clt_free(t->devices[i].shipped);
-        clt_free(t->devices[i].checksums);
-        clt_checksum_destroy(t->devices[i].checksum);
-        clt_free(t->devices[i].word);
-        clt_free(t->devices[i].counts);
-    }
-    for (int b = 0; t->labels && b < t->store->layout.n_buckets; b++)
-        clt_free(t->labels[b]);
-    clt_free(t->labels);
-    clt_free(t->owners);
-    clt_free(t->begins);
+    clt_trainer_unbuild(t);
     clt_heartbeat_close(t->beat);
-    clt_free(t->devices);
-    clt_choices_free(t);
-    clt_free(t->batch_states);
-    clt_free(t->shares);
-    clt_free(t->offsets);
-    clt_free(t->sums);
-    clt_free(t->weights);
-    clt_free(t->loss_weights);
+    clt_graph_destroy(t->graph);
     clt_free(t);
 }
 

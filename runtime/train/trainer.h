@@ -2,6 +2,8 @@
 #ifndef CLT_TRAIN_TRAINER_H
 #define CLT_TRAIN_TRAINER_H
 
+#include <stdatomic.h>
+
 #include "exec/checksum.h"
 #include "exec/collective.h"
 #include "exec/update.h"
@@ -25,6 +27,7 @@ typedef struct clt_trainer_device {
     double *squares;        /* by bucket: what its reduction measured */
     int32_t *counts;        /* several ranks: by participant, its samples of a step */
     int votes;              /* of the last step */
+    int64_t done;           /* steps whose updates are enqueued on it */
     double exposed;         /* seconds that updates waited for reductions, of all steps */
     clt_checksum *checksum; /* NULL: replicas are not compared */
     uint64_t *checksums;    /* by participant and slot */
@@ -70,12 +73,27 @@ struct clt_trainer {
     double *shares;   /* options.weights, by participant; NULL: equal */
     double *loss_weights;
     bool weights_known;
-    int entry; /* of the result ring */
-    int phase; /* parts: 1 after forward, 2 after backward, 3 after reduce */
-    int root;  /* of a broadcast: participant */
-    int vote;  /* what this rank says in its next steps; votes: what all said in the last */
+    int entry;       /* of the result ring */
+    atomic_int lost; /* the device that failed; -1: none */
+    int phase;       /* parts: 1 after forward, 2 after backward, 3 after reduce */
+    int root;        /* of a broadcast: participant */
+    int vote;        /* what this rank says in its next steps; votes: what all said in the last */
     int votes;
 };
+
+/* build.c: all that depends on which devices the store has; and the opposite, after which the
+ * trainer has its graph, options and number of steps alone. */
+clt_status clt_trainer_build(clt_trainer *trainer);
+void clt_trainer_unbuild(clt_trainer *trainer);
+
+/* lost.c: notes that this device's failure was its own, where the status says so; returns it. */
+clt_status clt_lost_note(clt_trainer *trainer, int device, clt_status status);
+
+/* lost.c: whether clt_trainer_recover can go on. */
+bool clt_lost_one_of_several(const clt_trainer *trainer);
+
+/* broadcast.c: all replicas become that of a participant. Collective. */
+clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant);
 
 /* Runs one step's part on all devices. */
 clt_status clt_step_run(clt_trainer *trainer, clt_crew_fn part);

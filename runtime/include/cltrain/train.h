@@ -215,6 +215,17 @@ CLT_API void clt_step_result_init(clt_step_result *result);
 CLT_API clt_status clt_trainer_step(clt_trainer *trainer, const clt_step_batch *batch,
                                     struct _cl_event **event);
 
+/*
+ * After a step, result or evaluation failed because one of several devices of this process did
+ * (DEVICE_LOST, OPENCL): goes on without it. Its part of the batches goes to the others, and the
+ * trainer's devices are numbered anew; the store's are too. *redo 1: no replica has changed, give
+ * the step's batch again. 0: the others had updated already, the step counts as done. Results of
+ * earlier steps are gone. Buffers of feeds and fetches belong to devices: give those of the new
+ * numbers. Errors: STATE (no device has failed, or none would be left; with several ranks, the job
+ * must be started again), those of clt_trainer_create.
+ */
+CLT_API clt_status clt_trainer_recover(clt_trainer *trainer, int *redo);
+
 /* The parts of a step, in this order; backward may be left out, and reduce and apply be delayed.
  * Between forward and backward no other plan of the store may run (STATE).
  * clt_trainer_backward_from brings the gradients that the graph declares by clt_output_gradient;

@@ -1,0 +1,211 @@
+/* Everything of a trainer that depends on which devices there are: made when it is created, and
+ * again when one is lost. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/str.h"
+#include "train/capacity.h"
+#include "train/choices.h"
+#include "train/reduce.h"
+#include "train/world.h"
+
+static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
+{
+    if (!graph->n_losses && !graph->n_seeds)
+        return clt_fail(CLT_INVALID_ARGUMENT, "the graph has no loss: call clt_loss on it, or "
+                                              "clt_output_gradient on an output");
+    clt_status status =
+        clt_capacity_check(graph, t->store, &t->options, t->total, t->options.batch);
+    CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->total));
+    CLT_TRY(clt_capacity_share(t->total, &t->options, t->options.batch, &t->per_device));
+    CLT_TRY(clt_choices_make(t, graph));
+    clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
+    const bool shared = t->ranks > 1;
+    CLT_TRY(clt_session_create(graph, t->store, &options, t->tuning_of, t->options.accumulate,
+                               shared, &t->training));
+    options.mode = CLT_PLAN_EVALUATE;
+    return clt_session_create(graph, t->store, &options, t->tuning_of, t->options.accumulate,
+                              shared, &t->evaluation);
+}
+
+static clt_status make_device(clt_trainer *t, int index)
+{
+    clt_trainer_device *d = &t->devices[index];
+    clt_replica *replica = &t->store->replicas[index];
+    const size_t n_buckets = (size_t)t->store->layout.n_buckets + 1;
+    CLT_TRY(
+        clt_replica_for_training(replica, clt_update_slots((clt_update_rule)t->options.optimizer)));
+    if (t->options.accumulate > 1)
+        CLT_TRY(clt_replica_for_micro_batches(replica));
+    const clt_update_options update = {.rule = (clt_update_rule)t->options.optimizer,
+                                       .momentum = t->options.momentum,
+                                       .beta1 = t->options.beta1,
+                                       .beta2 = t->options.beta2,
+                                       .epsilon = t->options.epsilon,
+                                       .weight_decay = t->options.weight_decay,
+                                       .decoupled = t->options.decoupled != 0,
+                                       .clip_norm = t->options.clip_norm,
+                                       .guard = t->options.guard != 0};
+    CLT_TRY(clt_update_create(replica, &update, &d->update));
+    d->requests = clt_calloc(n_buckets, sizeof *d->requests);
+    d->squares = clt_calloc(n_buckets, sizeof *d->squares);
+    d->shipped = clt_calloc(n_buckets, sizeof *d->shipped);
+    d->word = clt_calloc(4 * CLT_RESULT_RING, sizeof *d->word);
+    d->counts = clt_calloc((size_t)t->total, sizeof *d->counts);
+    if (!d->requests || !d->shipped || !d->squares || !d->word || !d->counts)
+        return CLT_OUT_OF_MEMORY;
+    return clt_verify_create(t, index);
+}
+
+/* Which states depend on the batch: each device would give them a value of its own. */
+static clt_status find_batch_states(clt_trainer *t, const clt_graph *graph)
+{
+    t->batch_states = clt_calloc((size_t)graph->n_assigns + 1, sizeof *t->batch_states);
+    bool *depends = clt_calloc((size_t)graph->n_values + 1, sizeof *depends);
+    if (!t->batch_states || !depends) {
+        clt_free(depends);
+        return CLT_OUT_OF_MEMORY;
+    }
+    for (int i = 0; i < graph->n_values; i++)
+        depends[i] = graph->values[i]->kind == CLT_VALUE_INPUT;
+    for (int i = 0; i < graph->n_nodes; i++)
+        for (int j = 0; j < graph->nodes[i]->n_in; j++)
+            for (int k = 0; k < graph->nodes[i]->n_out; k++)
+                if (graph->nodes[i]->in[j] && depends[graph->nodes[i]->in[j]->id])
+                    depends[graph->nodes[i]->out[k]->id] = true;
+    clt_status status = CLT_OK;
+    for (int i = 0; i < graph->n_assigns; i++) {
+        t->batch_states[i] = depends[graph->assigns[i].value->id];
+        if (t->batch_states[i] && t->total > 1)
+            status = clt_fail(CLT_UNSUPPORTED,
+                              "state %s takes a value that depends on the batch: the copies of %d "
+                              "devices would differ. Train on one device",
+                              graph->assigns[i].state->name, t->total);
+    }
+    clt_free(depends);
+    return status;
+}
+
+/* The trainer's own copy of the weights. */
+static clt_status copy_weights(clt_trainer *t)
+{
+    const size_t n = (size_t)t->total;
+    if (!t->options.weights)
+        return CLT_OK;
+    t->shares = clt_calloc(n, sizeof *t->shares);
+    if (!t->shares)
+        return CLT_OUT_OF_MEMORY;
+    memcpy(t->shares, t->options.weights, n * sizeof *t->shares);
+    t->options.weights = t->shares;
+    return CLT_OK;
+}
+
+/* "bucket 3 (fc1.weight and 2 more)". */
+static clt_status make_labels(clt_trainer *t)
+{
+    const clt_buckets *layout = &t->store->layout;
+    t->labels = clt_calloc((size_t)layout->n_buckets + 1, sizeof *t->labels);
+    if (!t->labels)
+        return CLT_OUT_OF_MEMORY;
+    for (int b = 0; b < layout->n_buckets; b++) {
+        const clt_bucket *bucket = &layout->buckets[b];
+        char text[256], more[32] = "";
+        if (bucket->end - bucket->first > 1)
+            snprintf(more, sizeof more, " and %d more", bucket->end - bucket->first - 1);
+        snprintf(text, sizeof text, "bucket %d (%.180s%s)", b, layout->slots[bucket->first].name,
+                 more);
+        t->labels[b] = clt_strdup(text);
+        if (!t->labels[b])
+            return CLT_OUT_OF_MEMORY;
+    }
+    return CLT_OK;
+}
+
+static clt_status allocate(clt_trainer *t)
+{
+    const size_t n = (size_t)t->n_devices;
+    t->devices = clt_calloc(n, sizeof *t->devices);
+    t->begins = clt_calloc((size_t)t->ranks + 1, sizeof *t->begins);
+    t->offsets = clt_calloc(n + 1, sizeof *t->offsets);
+    if (!t->devices || !t->begins || !t->offsets)
+        return CLT_OUT_OF_MEMORY;
+    CLT_TRY(make_labels(t));
+    return t->options.heartbeat && !t->beat
+               ? clt_heartbeat_open(t->options.heartbeat, t->rank, t->ranks, t->labels,
+                                    t->store->layout.n_buckets, &t->beat)
+               : CLT_OK;
+}
+
+/* What takes time: kernels are measured and compiled. */
+static clt_status build(void *arg)
+{
+    clt_trainer *t = arg;
+    CLT_TRY(copy_weights(t));
+    CLT_TRY(find_batch_states(t, t->graph));
+    for (int i = 0; i < t->n_devices; i++)
+        CLT_TRY(make_device(t, i));
+    CLT_TRY(make_sessions(t, t->graph));
+    const size_t means = (size_t)t->training->n_means + 1;
+    t->sums = clt_calloc(means, sizeof *t->sums);
+    t->weights = clt_calloc(means, sizeof *t->weights);
+    t->loss_weights = clt_calloc(means, sizeof *t->loss_weights);
+    if (!t->sums || !t->weights || !t->loss_weights)
+        return CLT_OUT_OF_MEMORY;
+    return clt_crew_create(t->n_devices, &t->crew);
+}
+
+clt_status clt_trainer_build(clt_trainer *t)
+{
+    bool alike;
+    CLT_TRY(clt_world_meet(t, allocate(t), &alike));
+    CLT_TRY(clt_world_agree(t, clt_owners_create(t, alike)));
+    CLT_TRY(clt_world_compare_plans(t));
+    CLT_TRY(clt_world_in_turns(t, build, t));
+    return t->total > 1 ? clt_trainer_connect(t) : CLT_OK;
+}
+
+static void free_devices(clt_trainer *t)
+{
+    for (int i = 0; t->devices && i < t->n_devices; i++) {
+        clt_trainer_device *d = &t->devices[i];
+        clt_update_destroy(d->update);
+        clt_checksum_destroy(d->checksum);
+        clt_free(d->requests);
+        clt_free(d->squares);
+        clt_free(d->shipped);
+        clt_free(d->checksums);
+        clt_free(d->word);
+        clt_free(d->counts);
+    }
+    clt_free(t->devices);
+    t->devices = NULL;
+}
+
+void clt_trainer_unbuild(clt_trainer *t)
+{
+    for (int i = 0; i < t->n_devices; i++)
+        clt_device_finish(t->store->replicas[i].device);
+    clt_trainer_disconnect(t);
+    clt_crew_destroy(t->crew);
+    clt_session_destroy(t->training);
+    clt_session_destroy(t->evaluation);
+    clt_session_destroy(t->prediction);
+    free_devices(t);
+    for (int b = 0; t->labels && b < t->store->layout.n_buckets; b++)
+        clt_free(t->labels[b]);
+    void *const arrays[] = {t->labels,  t->owners, t->begins,  t->batch_states, t->shares,
+                            t->offsets, t->sums,   t->weights, t->loss_weights};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        clt_free(arrays[i]);
+    clt_choices_free(t);
+    t->crew = NULL;
+    t->training = t->evaluation = t->prediction = t->session = NULL;
+    t->labels = NULL;
+    t->owners = t->begins = NULL;
+    t->batch_states = NULL;
+    t->shares = t->sums = t->weights = t->loss_weights = NULL;
+    t->offsets = NULL;
+    for (int i = 0; i < CLT_RESULT_RING; i++)
+        t->records[i].step = -1;
+}

@@ -1,0 +1,181 @@
+/* Devices that fail in the middle of a run: the others go on, as if they had been alone with the
+ * batch from that step on. */
+#include "exec/lose.h"
+#include "train/lab.h"
+#include "train/trainer.h"
+#include <cltrain/data.h>
+#include <cltrain/fit.h>
+
+#ifdef CLT_TESTING
+enum { IN = 12, CLASSES = 4, MOST = 40, WIDE = 16, EPOCHS = 3, BATCH = 9 };
+
+static float xs[MOST * IN];
+static int32_t labels[MOST];
+
+static clt_graph *build(void)
+{
+    const int64_t in[] = {CLT_BATCH, IN}, one[] = {CLT_BATCH};
+    clt_value *sum = NULL, *weight = NULL;
+    clt_graph *graph;
+    ok(clt_graph_create(&graph));
+    clt_value *x = clt_input(graph, "x", CLT_F32, 2, in);
+    clt_value *label = clt_input(graph, "label", CLT_I32, 1, one);
+    clt_value *h = clt_relu(layer(graph, x, "a.weight", "a.bias", IN, WIDE));
+    clt_value *logits = layer(graph, h, "b.weight", "b.bias", WIDE, CLASSES);
+    clt_cross_entropy(logits, label, NULL, &sum, &weight);
+    clt_loss(graph, "loss", sum, weight, 1);
+    clt_correct(logits, label, 1, -100, &sum, &weight);
+    clt_metric(graph, "accuracy", sum, weight);
+    return graph;
+}
+
+static lab lab_open(const char *devices, const double *weights)
+{
+    clt_trainer_options options;
+    clt_trainer_options_init(&options);
+    options.optimizer = CLT_MOMENTUM;
+    options.batch = BATCH;
+    options.weights = weights;
+    options.poison = 1;
+    lab l = lab_on(devices, NULL);
+    lab_store(&l, build(), 7);
+    lab_trainer(&l, &options);
+    return l;
+}
+
+typedef struct course {
+    double losses[64];
+    int steps, unknown, epochs;
+    int64_t samples;
+} course;
+
+static void on_step(void *user, const clt_progress *p)
+{
+    course *c = user;
+    assert_int_equal(p->step, c->steps + 1); /* each step once, in order */
+    c->losses[c->steps++] = p->loss;
+    c->unknown += isnan(p->loss);
+    c->samples += p->samples;
+}
+
+static void on_epoch(void *user, const clt_progress *p)
+{
+    course *c = user;
+    c->epochs++;
+    assert_true(isfinite(p->test_loss));
+    assert_true(isfinite(p->loss));
+}
+
+/* A whole run; the parameters that it ended with. */
+static course run_fit(const char *devices, const double *weights, const char *lose, float *ended)
+{
+    const int64_t shape[] = {IN};
+    clt_dataset *set;
+    clt_fit_options fit;
+    course c = {.steps = 0};
+    int label;
+    clt_exec_testing_lose = lose;
+    lab l = lab_open(devices, weights);
+    ok(clt_dataset_create_arrays("made up", MOST, &set));
+    ok(clt_dataset_add_field(set, "x", CLT_F32, 1, shape, xs, CLT_DATA_BORROW, NULL));
+    ok(clt_dataset_add_field(set, "label", CLT_I32, 0, NULL, labels, CLT_DATA_BORROW, &label));
+    clt_fit_options_init(&fit);
+    fit.epochs = EPOCHS;
+    fit.batch = BATCH;
+    fit.on_step = on_step;
+    fit.on_epoch = on_epoch;
+    fit.user = &c;
+    ok(clt_fit(l.trainer, set, set, &fit));
+    ok(clt_store_check(l.store));
+    ok(clt_store_get(l.store, "a.weight", ended, WIDE * IN * sizeof *ended));
+    assert_int_equal(clt_trainer_steps(l.trainer), c.steps);
+    lab_close(&l);
+    clt_dataset_free(set);
+    clt_exec_testing_lose = NULL;
+    return c;
+}
+
+static void the_others_go_on(void **state)
+{
+    static const char *const devices[] = {"cpu/2", "cpu/2,cpu@1"};
+    static const double weights[] = {2, 1, 1};
+    float alone[WIDE * IN], ended[WIDE * IN];
+    (void)state;
+    const course want = run_fit("cpu@1", NULL, NULL, alone);
+    /* The last step of an epoch is number 4, the evaluation behind it has 5. */
+    for (int list = 0; list < 2; list++)
+        for (int step = 0; step < 7; step++)
+            for (int device = 0; device < 2; device++) {
+                char lose[32];
+                snprintf(lose, sizeof lose, "#%d=%d", device, step);
+                const course have = run_fit(devices[list], list ? weights : NULL, lose, ended);
+                assert_int_equal(have.steps, want.steps);
+                assert_int_equal(have.samples, want.samples);
+                assert_int_equal(have.epochs, EPOCHS);
+                assert_int_equal(have.unknown, 0);
+                for (int s = 0; s < want.steps; s++)
+                    assert_true(fabs(have.losses[s] - want.losses[s]) < 1e-4);
+                for (int i = 0; i < WIDE * IN; i++)
+                    assert_true(fabsf(ended[i] - alone[i]) < 1e-4f);
+            }
+}
+
+/* The others had updated when the device failed, but one of them not yet. */
+static void an_updated_replica_becomes_all(void **state)
+{
+    float want[WIDE * IN], have[WIDE * IN], zeros[WIDE * IN] = {0};
+    const clt_feed feeds[] = {{"x", -1, xs, NULL, 0}, {"label", -1, labels, NULL, 0}};
+    clt_step_batch batch;
+    int redo = -1;
+    (void)state;
+    lab l = lab_open("cpu/2,cpu@1", NULL);
+    clt_trainer *t = l.trainer;
+    clt_step_batch_init(&batch);
+    batch.count = BATCH;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    assert_int_equal(clt_trainer_recover(t, &redo), CLT_STATE);
+    for (int s = 0; s < 3; s++)
+        ok(clt_trainer_step(t, &batch, NULL));
+    ok(clt_trainer_wait(t));
+    ok(clt_store_get(l.store, "a.weight", want, sizeof want));
+    const clt_slot *slot = clt_buckets_find(&l.store->layout, "a.weight");
+    ok(clt_replica_write(&l.store->replicas[2], l.store->replicas[2].values[slot->bucket],
+                         slot->offset, slot->bytes, zeros));
+    t->steps = 2; /* as where step 3 failed between the updates of its devices */
+    t->devices[2].done = 2;
+    atomic_store(&t->lost, 0);
+    ok(clt_trainer_recover(t, &redo));
+    assert_int_equal(redo, 0);
+    assert_int_equal(clt_trainer_steps(t), 3);
+    assert_int_equal(t->n_devices, 2);
+    ok(clt_store_check(l.store));
+    ok(clt_store_get(l.store, "a.weight", have, sizeof have));
+    assert_memory_equal(have, want, sizeof have);
+    ok(clt_trainer_step(t, &batch, NULL));
+    ok(clt_trainer_wait(t));
+    ok(clt_store_check(l.store));
+    /* The last one is not given up. */
+    atomic_store(&t->lost, 1);
+    ok(clt_trainer_recover(t, &redo));
+    assert_int_equal(redo, 1);
+    atomic_store(&t->lost, 0);
+    assert_int_equal(clt_trainer_recover(t, &redo), CLT_STATE);
+    lab_close(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_others_go_on),
+        cmocka_unit_test(an_updated_replica_becomes_all),
+    };
+    make_samples(xs, labels, MOST, IN, CLASSES);
+    return cmocka_run_group_tests(tests, open_runtime, close_runtime);
+}
+#else
+int main(void)
+{
+    return 0; /* without the hooks of tests no device fails */
+}
+#endif
