@@ -6,6 +6,9 @@ if(TARGET cltrain-models)
 endif()
 if(TARGET cltrain_command)
     install(TARGETS cltrain_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    if(TARGET cltrain-mpi) # a Python 3 program
+        install(PROGRAMS tools/cltrain-launch DESTINATION ${CMAKE_INSTALL_BINDIR})
+    endif()
 endif()
 install(TARGETS ${targets} EXPORT cltrainTargets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -31,4 +31,16 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
     clt_mpi_test(parity_2x1 2 parity pocl@1)
     clt_mpi_test(parity_4x1 4 parity pocl@1)
     clt_mpi_test(parity_2x2 2 parity pocl/2)
+
+    # mpi.SUBJECT: the command on several ranks, in Python.
+    if(CLT_PYTHON3)
+        foreach(subject failures launch)
+            add_test(NAME mpi.${subject}
+                COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_LIST_DIR}/test_${subject}.py
+                    $<TARGET_FILE:cltrain_command> ${MPIEXEC_EXECUTABLE}
+                    ${PROJECT_SOURCE_DIR}/tools/cltrain-launch)
+            set_tests_properties(mpi.${subject} PROPERTIES LABELS mpi TIMEOUT 600 PROCESSORS 2
+                SKIP_RETURN_CODE 77)
+        endforeach()
+    endif()
 endif()

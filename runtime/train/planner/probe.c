@@ -83,6 +83,7 @@ static clt_trainer_options trainer_options(const clt_probe_options *options, int
     own.poison = 0;
     own.frozen = NULL;
     own.world = NULL;
+    own.heartbeat = NULL;
     own.check_every = 0;
     own.weights = NULL;
     own.quantum = 1;

@@ -1,0 +1,115 @@
+"""The command on several ranks: arguments are the command, mpiexec, and the launcher."""
+import importlib.machinery
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
+
+from command import COMMAND, CommandTest, cores, get, main, records, write_data
+
+MPIEXEC = sys.argv.pop(1) if len(sys.argv) > 1 else "mpiexec"
+LAUNCHER = os.path.abspath(sys.argv.pop(1) if len(sys.argv) > 1 else "cltrain-launch")
+
+loader = importlib.machinery.SourceFileLoader("launch", LAUNCHER)
+launch = importlib.util.module_from_spec(importlib.util.spec_from_loader("launch", loader))
+loader.exec_module(launch)
+
+ENDLESS = ("--steps", "100000000")
+
+
+def two_cores():
+    """In a child before it runs: the machine has two cores."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
+
+
+class RankTest(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.beats = self.path("beats")
+        os.mkdir(self.beats)
+
+    def words(self, *args, **names):
+        return [COMMAND, *map(str, self.arguments(*args, "--heartbeat", self.beats, **names))]
+
+    def begin(self, command, prepare=two_cores, **options):
+        for name in os.listdir(self.beats):
+            os.remove(os.path.join(self.beats, name))
+        child = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                 preexec_fn=prepare, **options)
+        self.addCleanup(self.end, child)
+        return child
+
+    def end(self, child):
+        """Nothing is left of a test that failed."""
+        for number in range(8):
+            rank = self.rank(number)
+            if rank and rank.process_state():
+                os.kill(rank.pid, signal.SIGKILL)
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        child.stderr.close()
+
+    def ranks(self, count, *args, **names):
+        """Starts so many ranks."""
+        return self.begin([MPIEXEC, "-n", count, *self.words(*args, **names)])
+
+    def each(self, *lists):
+        """Starts a rank for each list of words."""
+        command = [MPIEXEC]
+        for words in lists:
+            command += [*([":"] if len(command) > 1 else []), "-n", "1", *words]
+        return self.begin(command)
+
+    def wait(self, child, code, seconds=120):
+        """Its two outputs."""
+        out, err = child.communicate(timeout=seconds)
+        self.assertEqual(child.returncode, code, out + err)
+        return out, err
+
+    def run_ranks(self, count, *args, code=0, **names):
+        return self.wait(self.ranks(count, *args, **names), code)
+
+    def rank(self, number):
+        try:
+            return launch.Rank(get(os.path.join(self.beats, f"rank-{number}")))
+        except (OSError, ValueError, launch.struct.error):
+            return None
+
+    def until(self, condition, child=None, seconds=90):
+        """Waits for a condition, whose value it returns."""
+        end = time.monotonic() + seconds
+        while True:
+            value = condition()
+            if value:
+                return value
+            if child and child.poll() is not None:
+                self.fail(f"ended with {child.returncode}: {child.communicate()}")
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+
+    def at_step(self, number, step, child, than=0):
+        """What a rank says once it is beyond a step, in another process than `than`."""
+        def there():
+            rank = self.rank(number)
+            return rank if rank and rank.step > step and rank.pid != than else None
+        return self.until(there, child)
+
+    def saved(self, run):
+        return sorted(n for n in os.listdir(run) if n.startswith("step-")) if os.path.isdir(run) else []
+
+    def assert_same_bits(self, a, b):
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            self.assertEqual(get(os.path.join(a, name)), get(os.path.join(b, name)), name)
+
+
+def run():
+    if cores() < 2:
+        print("less than two cores: skipped")
+        sys.exit(77)
+    main()

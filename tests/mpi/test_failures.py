@@ -1,0 +1,169 @@
+"""Ranks that are stopped, killed, told to end, or not alike."""
+import os
+import re
+import resource
+import shutil
+import signal
+
+from ranks import ENDLESS, MPIEXEC, RankTest, get, records, run, two_cores, write_data
+
+
+class Lost(RankTest):
+    def test_stopped_rank(self):
+        """A rank that stands still: the others say within the deadline whom they wait for."""
+        for number in (0, 1):
+            with self.subTest(rank=number):
+                child = self.ranks(2, *ENDLESS, "--comm-timeout", "2")
+                rank = self.at_step(number, 20, child)
+                os.kill(rank.pid, signal.SIGSTOP)
+                err = self.wait(child, 1, 60)[1]
+                other = 1 - number
+                line = next(x for x in err.splitlines() if x.startswith(f"cltrain, rank {other}: "))
+                found = re.search(rf"rank {other}: step (\d+): comm: collective \d+ \((losses|bucket 0 "
+                                  rf"\(\S+ and 3 more\))\): rank {other} \(.*\) waited 2 s for rank "
+                                  rf"{number}: stopped, or much slower\?", line)
+                self.assertTrue(found, err)
+                self.assertLessEqual(abs(int(found[1]) - self.rank(number).step), 1)
+
+    def test_killed_rank(self):
+        """The job ends, and what was saved last is whole."""
+        for number in (0, 1):
+            with self.subTest(rank=number):
+                saved = self.path(f"run{number}")
+                child = self.ranks(2, *ENDLESS, "--checkpoint-dir", saved, "--checkpoint-every", "7")
+                rank = self.at_step(number, 20, child)
+                os.kill(rank.pid, signal.SIGKILL)
+                self.assertNotEqual(child.wait(10), 0)
+                last = int(self.saved(saved)[-1][5:])
+                self.assertEqual(last % 7, 0)
+                alone = shutil.copytree(saved, self.path(f"alone{number}"))
+                for count, folder in ((2, saved), (1, alone)):
+                    out = self.run_ranks(count, "--steps", last + 3, "--checkpoint-dir", folder,
+                                         "--resume")[0]
+                    self.assertIn(f"resumed after step {last}", out)
+                    self.assertEqual(self.saved(folder)[-1], f"step-{last + 3:08}")
+
+    def test_told_to_end(self):
+        """SIGTERM or a scheduler's notice to one rank: all stop after the same step, and go on from it
+        as if nothing had been."""
+        for number, name in ((0, "SIGTERM"), (1, "SIGTERM"), (0, "SIGUSR1"), (1, "SIGUSR1")):
+            with self.subTest(rank=number, signal=name):
+                saved, whole, metrics = (self.path(f"{x}-{name}-{number}") for x in
+                                         ("run", "whole", "metrics"))
+                options = ("--optimizer", "momentum", "--metrics", metrics)
+                child = self.ranks(2, *ENDLESS, "--checkpoint-dir", saved, *options)
+                os.kill(self.at_step(number, 20, child).pid, getattr(signal, name))
+                err = self.wait(child, 143, 60)[1]
+                self.assertEqual(err.count("\n"), 1, err)
+                self.assertTrue(err.startswith(f"cltrain, rank {number}: {name}: stopped after"), err)
+                step = int(re.search(r"after step (\d+)", err)[1])
+                self.assertEqual(self.saved(saved), [f"step-{step:08}"])
+                self.assertEqual([self.rank(r).step for r in (0, 1)], [step, step])
+                for folder, more in ((saved, ("--resume",)), (whole, ())):
+                    self.run_ranks(2, "--steps", step + 4, "--checkpoint-dir", folder, *options, *more)
+                    steps = [r["step"] for r in records(metrics)[0]]
+                    self.assertEqual(steps, list(range(1, step + 5)))
+                self.assert_same_bits(*(os.path.join(x, f"step-{step + 4:08}") for x in (saved, whole)))
+
+
+class Unlike(RankTest):
+    """Ranks that were not started alike end together, with a message."""
+
+    def assert_ends(self, code, first, second, *says):
+        err = self.wait(self.each(first, second), code, 60)[1]
+        for part in says:
+            self.assertIn(part, err)
+        return err
+
+    def test_options(self):
+        alike = self.words("--steps", "5")
+        for more, what in ((("--lr", "0.3"), "setting of training"), (("--batch", "8"), "setting of"),
+                           (("--model", "softmax"), "model"), (("--model", "mlp:7"), "model")):
+            with self.subTest(more=more):
+                err = self.assert_ends(1, alike, [*alike, *more], "rank 1 has another " + what)
+                self.assertEqual(err.count("start all ranks with the same"), 2)
+        for more, what in ((("--steps", "6"), "run (data"), (("--normalize", "0.1,0.2"), "run (data")):
+            with self.subTest(more=more):
+                self.assert_ends(1, alike, [*alike, *more], "rank 1 has another " + what)
+
+    def test_data(self):
+        other = self.path("other")
+        shutil.copytree(self.data, other)
+        words = self.words("--steps", "5")
+        others = [w.replace(self.data, other) for w in words]
+        name = os.path.join(other, "train-images-idx3-ubyte")
+        data = get(name)
+        with open(name, "r+b") as file:
+            file.truncate(len(data) - 5)
+        self.assert_ends(1, words, others, "cltrain, rank 1: " + name)
+        os.remove(name)
+        self.assert_ends(1, others, words, "cltrain, rank 0: " + name)
+
+    def test_damage_found_on_the_way(self):
+        """One rank's samples turn out to be damaged when they are read."""
+        other = self.path("other")
+        write_data(other, packed=True)
+        words = self.words("--steps", "100000")
+        name = os.path.join(other, "train-images-idx3-ubyte.gz")
+        data = bytearray(get(name))
+        data[-8] ^= 1
+        with open(name, "wb") as file:
+            file.write(data)
+        self.assert_ends(1, words, [w.replace(self.data, other) for w in words],
+                         "cltrain, rank 1: ", name)
+
+    def test_usage_is_printed_once(self):
+        words = self.words("--steps", "5")
+        for more, says in ((("--steps", "0"), "--steps 0"), (("--shuffle", "x"), "--shuffle x"),
+                           (("--model", "mpl"), "mpl"), (("--devices", "nosuch"), "nosuch"),
+                           (("--variant", "matmul=x"), "matmul=x"), (("--optimzer", "x"), "--optimizer?")):
+            with self.subTest(more=more):
+                err = self.assert_ends(2, [*words, *more], [*words, *more])
+                self.assert_rank_line(err, 0, says)
+        err = self.assert_ends(2, words, [*words, "--keep", "-1"])
+        self.assert_rank_line(err, 1, "--keep -1")
+        self.assertEqual(os.listdir(self.beats), [])
+
+    def assert_rank_line(self, text, number, part):
+        self.assertEqual(text.count("\n"), 1, text)
+        self.assertTrue(text.startswith(f"cltrain, rank {number}: "), text)
+        self.assertIn(part, text)
+
+    def test_more_ranks_than_cores(self):
+        err = self.run_ranks(4, "--steps", "5", code=1)[1]
+        self.assert_rank_line(err, 0, "4 ranks on this node share 1 device and too few cores")
+        self.assertIn("--oversubscribe", err)
+        self.run_ranks(4, "--steps", "5", "--oversubscribe")
+
+
+class FullDisk(RankTest):
+    def test_full_disk(self):
+        """Rank 0 cannot save any more: training goes on, and the last checkpoint's failure is all ranks'."""
+        saved = self.path("run")
+
+        def ignore():
+            two_cores()
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+        child = self.begin([MPIEXEC, "-n", 2,
+                            *self.words("--steps", "3000", "--checkpoint-dir", saved,
+                                        "--checkpoint-every", "500", "-q")],
+                           prepare=ignore, restore_signals=False)
+        rank = self.at_step(0, 10, child)
+        resource.prlimit(rank.pid, resource.RLIMIT_FSIZE, (20000, 20000))
+        begun = self.rank(0).step
+        self.assertLess(begun, 2900)
+        err = self.wait(child, 1, 120)[1].splitlines()
+        warnings = [x for x in err if x.startswith("cltrain, rank 0: warning: no checkpoint of step ")]
+        self.assertGreaterEqual(len(warnings), (2999 - begun) // 500, err)
+        self.assertIn("training goes on", warnings[-1])
+        for number, says in ((0, "step-00003000"), (1, "rank 0 failed: ")):
+            line = [x for x in err if x.startswith(f"cltrain, rank {number}: ") and x not in warnings]
+            self.assertEqual(len(line), 1, err)
+            self.assertIn(says, line[0])
+            self.assertIn("safetensors", line[0])
+        self.assertEqual([self.rank(r).state for r in (0, 1)], [5, 5])
+
+
+if __name__ == "__main__":
+    run()

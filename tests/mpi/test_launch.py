@@ -1,0 +1,198 @@
+"""cltrain-launch, and the files by which it knows where ranks are."""
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+from ranks import COMMAND, ENDLESS, LAUNCHER, MPIEXEC, RankTest, get, launch, records, run, two_cores
+
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "examples",
+                      "train.sbatch")
+
+
+class Launch(RankTest):
+    def launch(self, count, own, *args, **names):
+        words = [str(word) for word in self.arguments(*args, **names)]
+        return self.begin([sys.executable, "-B", LAUNCHER, "-n", count, "--program", COMMAND, "--mpiexec",
+                           MPIEXEC, "--heartbeat", self.beats, *own, "--", *words])
+
+    def line(self, err):
+        """What the launcher says, in one line."""
+        lines = [x for x in err.splitlines() if x.startswith("cltrain-launch: ")]
+        self.assertEqual(len(lines), 1, err)
+        return lines[0]
+
+    def assert_gone(self, *ranks):
+        for rank in ranks:
+            self.assertNotIn(rank.process_state(), list("RSDTt"))
+
+    def test_done(self):
+        out, err = self.wait(self.launch(2, (), "--steps", "6"), 0)
+        self.assertIn("done: 6 steps", out)
+        self.assertEqual(err, "")
+        for number in (0, 1):
+            rank = self.rank(number)
+            self.assertEqual((rank.rank, rank.ranks, rank.state, rank.step), (number, 2, launch.ENDED, 6))
+
+    def test_killed(self):
+        for number in (0, 1):
+            with self.subTest(rank=number):
+                child = self.launch(2, (), *ENDLESS)
+                both = [self.at_step(r, 10, child) for r in (number, 1 - number)]
+                os.kill(both[0].pid, signal.SIGKILL)
+                line = self.line(self.wait(child, 1, 30)[1])
+                self.assertRegex(line, rf"rank {number} \(process {both[0].pid} on \S+\) was killed by "
+                                 r"signal 9, (in step|evaluating after step) \d+, bucket 0 \(\S+ and 3 "
+                                 r"more\) (reduced last|not reduced yet)")
+                self.assertIn(f"step {self.rank(number).step},", line)
+                self.assert_gone(*both)
+
+    def test_stopped(self):
+        """Also where ranks wait for each other without end."""
+        child = self.launch(2, ("--deadline", "2"), *ENDLESS, "--comm-timeout", "0")
+        both = [self.at_step(r, 10, child) for r in (1, 0)]
+        os.kill(both[0].pid, signal.SIGSTOP)
+        line = self.line(self.wait(child, 1, 60)[1])
+        self.assertIn(f"rank 1 (process {both[0].pid} on ", line)
+        self.assertRegex(line, r"is stopped and has not gone on for 2 s, (in|evaluating after) step \d+, ")
+        self.assertNotIn("rank 0", line)
+        self.assert_gone(*both)
+
+    def test_failure(self):
+        """What the ranks report themselves is not tried again."""
+        folder = self.path("run")
+        child = self.launch(2, ("--restarts", "2"), "--steps", "50", "--lr", "1e30", "--checkpoint-dir",
+                            folder)
+        self.assertRegex(self.line(self.wait(child, 1)[1]),
+                         r"rank 0 .* failed, .*step \d+: .* is not finite")
+
+    def test_restart(self):
+        """A killed job goes on by itself, to the same bits as one that was not."""
+        folder, whole, metrics = self.path("run"), self.path("whole"), self.path("metrics")
+        options = ("--steps", "3000", "--checkpoint-every", "100", "--optimizer", "adam")
+        child = self.launch(2, ("--restarts", "1"), *options, "--checkpoint-dir", folder, "--metrics",
+                            metrics)
+        rank = self.at_step(1, 150, child)
+        os.kill(rank.pid, signal.SIGKILL)
+        out, err = self.wait(child, 0)
+        self.assertLess(self.rank(1).step - self.rank(1).starts, 3000)
+        self.assertGreater(self.rank(1).step - self.rank(1).starts, 0)
+        found = re.search(r"starts again from (step-\d+) on 2 ranks \(restart 1 of 1\)", err)
+        self.assertIn(f"resumed after step {int(found[1][5:])}", out)
+        self.assertEqual([r["step"] for r in records(metrics)[0]], list(range(1, 3001)))
+        self.run_ranks(2, *options, "--checkpoint-dir", whole)
+        self.assert_same_bits(*(os.path.join(x, "step-00003000") for x in (folder, whole)))
+
+    def test_fewer_ranks(self):
+        """With as many ranks once more, then with one less; and no more often than allowed."""
+        folder = self.path("run")
+        child = self.launch(2, ("--restarts", "3", "--min-ranks", "1"), *ENDLESS, "--checkpoint-dir", folder,
+                            "-q")
+        known = 0
+        for ranks in (2, 2, 1, 1):
+            rank = self.at_step(0, 10, child, than=known)
+            self.assertEqual(rank.ranks, ranks)
+            known = rank.pid
+            os.kill(known, signal.SIGKILL)
+        err = self.wait(child, 1)[1]
+        self.assertEqual(re.findall(r"starts again from the beginning on (\d) ranks? \(restart (\d) of 3\)",
+                                    err), [("2", "1"), ("1", "2"), ("1", "3")])
+        self.assertEqual(err.count("was killed by signal 9"), 4)
+
+    def test_told_to_end(self):
+        for name, code in (("SIGTERM", 143), ("SIGUSR1", 143), ("SIGINT", 130)):
+            with self.subTest(signal=name):
+                folder = self.path(name)
+                child = self.launch(2, ("--restarts", "2"), *ENDLESS, "--checkpoint-dir", folder)
+                self.at_step(1, 10, child)
+                child.send_signal(getattr(signal, name))
+                err = self.wait(child, code, 60)[1]
+                step = int(re.search(rf"{name}: stopped after step (\d+); saved", err)[1])
+                self.assertEqual(self.saved(folder), [f"step-{step:08}"])
+        child = self.launch(2, (), "--steps", step + 1, "--checkpoint-dir", folder, "--resume")
+        self.assertIn(f"resumed after step {step}", self.wait(child, 0)[0])
+
+    def test_told_to_end_at_once(self):
+        """The second signal does not wait for anybody."""
+        child = self.launch(2, (), *ENDLESS)
+        both = [self.at_step(r, 10, child) for r in (0, 1)]
+        os.kill(both[0].pid, signal.SIGSTOP)
+        child.send_signal(signal.SIGTERM)
+        time.sleep(1)
+        self.assertIsNone(child.poll())
+        child.send_signal(signal.SIGTERM)
+        self.line(self.wait(child, 143, 30)[1])
+        self.assert_gone(*both)
+
+    def test_usage(self):
+        for own, args, says in ((("--restarts", "2"), (), "--checkpoint-dir"),
+                                (("--min-ranks", "3"), (), "--min-ranks"),
+                                (("--deadline", "0"), (), "--deadline"),
+                                ((), ("--heartbeat", "x"), "--heartbeat"), (("--bad",), (), "--bad"),
+                                (("--mpiexec", "no-such"), (), "mpiexec was not found")):
+            with self.subTest(own=own, args=args):
+                err = self.wait(self.launch(2, own, "--steps", "2", *args), 2)[1]
+                self.assertIn(says, err.splitlines()[-1])
+        err = self.wait(self.launch(2, ("--restarts", "2"), "--steps", "0", "--checkpoint-dir", "x"), 2)[1]
+        self.assertEqual(err, "cltrain, rank 0: --steps 0: must be a whole number of at least 1\n")
+
+    def test_batch_script(self):
+        """The example for Slurm, with its variables and its programs played: it saves before the time is up,
+        and asks to be queued again; then it goes on."""
+        bin_folder, asked = self.path("bin"), self.path("asked")
+        os.mkdir(bin_folder)
+        for name, text in (("cltrain-launch", f'exec {sys.executable} -B {LAUNCHER} --program {COMMAND} '
+                            f'--mpiexec {MPIEXEC} --heartbeat {self.beats} "$@"'),
+                           ("scontrol", f'echo "$@" >>{asked}')):
+            path = os.path.join(bin_folder, name)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(f"#!/bin/sh\n{text}\n")
+            os.chmod(path, 0o755)
+        environment = {**os.environ, "SLURM_NTASKS": "2", "SLURM_JOB_ID": "71",
+                       "PATH": bin_folder + ":" + os.environ["PATH"]}
+        options = self.arguments()[1:]
+        child = self.begin(["bash", SCRIPT, *options, *ENDLESS], env=environment, cwd=self.folder)
+        self.at_step(0, 10, child)
+        child.send_signal(signal.SIGUSR1)
+        err = self.wait(child, 143, 60)[1]
+        step = int(re.search(r"SIGUSR1: stopped after step (\d+); saved in run-71", err)[1])
+        self.assertEqual(get(asked), b"requeue 71\n")
+        out = self.wait(self.begin(["bash", SCRIPT, *options, "--steps", step + 2], env=environment,
+                                   cwd=self.folder), 0)[0]
+        self.assertIn(f"resumed after step {step}", out)
+        self.assertEqual(get(asked), b"requeue 71\n")
+
+
+class Beats(RankTest):
+    def test_layout(self):
+        """The file's bytes, as the header counts them, of a run of one process on two devices."""
+        self.wait(self.begin(self.words("--steps", "6", devices="pocl/2")), 0)
+        data = get(os.path.join(self.beats, "rank-0"))
+        self.assertEqual(data[:8], b"cltbeat\0")
+        self.assertEqual(struct.unpack_from("=4i", data, 8), (1, 6, 0, 1)) # version, state, rank, ranks
+        beats, at, step, starts, completes = struct.unpack_from("=5q", data, 32)
+        self.assertGreater(beats, step + starts + completes)
+        self.assertLess(abs(at - time.monotonic_ns()), 10**11)
+        self.assertEqual((step, starts, completes), (6, 6, 6))
+        self.assertEqual(struct.unpack_from("=4i", data, 72), (0, 0, 0, 1)) # buckets, status, labels
+        self.assertEqual(data[88:344].rstrip(b"\0").decode(), os.uname().nodename)
+        self.assertEqual(data[344:600], bytes(256))
+        self.assertRegex(data[600:].rstrip(b"\0").decode(), r"^bucket 0 \(\S+ and 3 more\)$")
+        self.assertEqual(len(data), 856)
+
+    def test_cannot_write(self):
+        """A folder that is not there is a failure before training."""
+        shutil.rmtree(self.beats)
+        done = subprocess.run(self.words("--steps", "6"), capture_output=True, text=True, timeout=120,
+                              preexec_fn=two_cores, check=False)
+        os.mkdir(self.beats)
+        self.assertEqual(done.returncode, 1)
+        self.assert_message(done.stderr, "cannot make the heartbeat file", "rank-0")
+
+
+if __name__ == "__main__":
+    run()
