@@ -9,21 +9,20 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "device/tuning_file.h"
+#include "tune/compare.h"
 #include "tune/lab.h"
 #include "tune/measure.h"
 
 /* A candidate must be that much faster than the plan's own choice: measurements have noise. */
 static const double GAIN = 0.97;
 
-/* Largest difference of a right result, relative to its largest element: other orders of the same
- * sums. */
-static const double TOLERANCE = 1e-4;
-
 #ifdef CLT_TESTING
-const char *clt_tuning_testing_spoils, *clt_tuning_testing_flatters, *clt_tuning_testing_breaks;
+const char *clt_tuning_testing_spoils, *clt_tuning_testing_flatters, *clt_tuning_testing_breaks,
+    *clt_tuning_testing_skips;
 #else
 static const char *const clt_tuning_testing_spoils, *const clt_tuning_testing_flatters,
-                                                        *const clt_tuning_testing_breaks;
+                                                        *const clt_tuning_testing_breaks,
+                                                            *const clt_tuning_testing_skips;
 #endif
 
 enum { BLOCKS = 5, CONFIRMATIONS = 3 };
@@ -71,83 +70,6 @@ static clt_status time_node(tuner *t, double *seconds)
     CLT_TRY(clt_time_calls(t->lab.device, enqueue, t, BLOCKS, BLOCK_SECONDS, &timing));
     *seconds = timing.median;
     return CLT_OK;
-}
-
-/* --- results --------------------------------------------------------------------------------- */
-
-enum { MOST_OUT = 4 };
-
-/* The node's outputs as they lie on the device. */
-typedef struct result {
-    char *values[MOST_OUT]; /* NULL: not compared */
-    int64_t count[MOST_OUT];
-} result;
-
-static void drop_result(result *r)
-{
-    for (int o = 0; o < MOST_OUT; o++)
-        clt_free(r->values[o]);
-    *r = (result){{NULL}, {0}};
-}
-
-/* Lanes without images are not compared, since the planned batch may leave some: of an output in
- * lanes, whole blocks, or all. Nor are masks, in which a rounding may change a bit. */
-static clt_status read_output(tuner *t, const clt_value *out, char **values, int64_t *count)
-{
-    clt_view view;
-    if (clt_dtype_size(out->type.dtype) != sizeof(float) ||
-        clt_exec_locate(t->lab.exec, &t->lab.run, out, &view) != CLT_OK)
-        return CLT_OK;
-    int64_t batch = t->options.max_batch;
-    if (out->layout == CLT_LAYOUT_LANES && batch > t->lab.plan->options.lanes)
-        batch -= batch % t->lab.plan->options.lanes;
-    *count = clt_value_stored(out, batch, t->lab.plan->options.lanes);
-    *values = clt_alloc((size_t)*count * sizeof(float) + 16);
-    if (!*values)
-        return CLT_OUT_OF_MEMORY;
-    return clt_replica_read(&t->lab.replica, view.buffer, view.offset,
-                            *count * (int64_t)sizeof(float), *values);
-}
-
-/* Runs the node. What it gives is the caller's to drop, on failure too. */
-static clt_status read_result(tuner *t, result *r)
-{
-    const clt_node *node = t->lab.plan->nodes[t->node].node;
-    *r = (result){{NULL}, {0}};
-    CLT_TRY(enqueue(t));
-    for (int o = 0; o < node->n_out && o < MOST_OUT; o++)
-        CLT_TRY(read_output(t, node->out[o], &r->values[o], &r->count[o]));
-    return CLT_OK;
-}
-
-static bool equal_floats(const float *a, const float *b, int64_t count)
-{
-    double largest = 0, difference = 0;
-    for (int64_t i = 0; i < count; i++) {
-        if (isnan(a[i]) != isnan(b[i]))
-            return false;
-        if (isnan(a[i]) || a[i] == b[i])
-            continue;
-        largest = fmax(largest, fmax(fabs((double)a[i]), fabs((double)b[i])));
-        difference = fmax(difference, fabs((double)a[i] - (double)b[i]));
-    }
-    return difference <= TOLERANCE * largest;
-}
-
-static bool equal(const clt_node *node, const result *a, const result *b)
-{
-    for (int o = 0; o < MOST_OUT; o++) {
-        if (!a->values[o] && !b->values[o])
-            continue;
-        if (!a->values[o] || !b->values[o] || a->count[o] != b->count[o])
-            return false;
-        const bool floats = node->out[o]->type.dtype == CLT_F32;
-        if (floats ? !equal_floats((const float *)a->values[o], (const float *)b->values[o],
-                                   a->count[o])
-                   : memcmp(a->values[o], b->values[o], (size_t)a->count[o] * 4) != 0)
-            return false;
-    }
-    return true;
 }
 
 /* --- candidates ------------------------------------------------------------------------------ */
@@ -222,7 +144,7 @@ typedef enum tune_verdict {
 
 /* What measuring a class keeps from candidate to candidate. */
 typedef struct class_trial {
-    result right;
+    clt_outcome right;
     uint64_t *programs; /* of the candidates so far */
     int count, room;
 } class_trial;
@@ -244,30 +166,57 @@ static clt_status note_program(tuner *t, class_trial *trial, bool *new)
     return *new ? CLT_PUSH(trial->programs, trial->count, trial->room, hash) : CLT_OK;
 }
 
+static bool chosen_by_test(const char *text, const clt_tuning_entry *entry)
+{
+    return text && strstr(entry->options, text);
+}
+
+/* Wrong in the last output, by one element. */
+static void spoil(clt_outcome *own)
+{
+    for (int o = CLT_MAX_OUTPUTS - 1; o >= 0; o--)
+        if (own->values[o] && own->dtype[o] == CLT_F32) {
+            ((float *)own->values[o])[own->count[o] / 2] += 1;
+            return;
+        }
+}
+
+/* Leaves out half of the work-groups of the node's last launch, in the dimension that has most. */
+static void skip_half(tuner *t)
+{
+    clt_program *program = &t->lab.plan->nodes[t->node].program;
+    clt_launch *last = &program->launches[program->n_launches - 1];
+    int most = 0;
+    int64_t groups = 0;
+    for (int d = 0; d < last->work_dim; d++) {
+        const int64_t size = last->local[d] ? last->local[d] : 1;
+        const int64_t all = clt_extent_at(last->global[d], t->lab.run.count) / size;
+        most = all > groups ? d : most;
+        groups = all > groups ? all : groups;
+    }
+    last->global[most] = clt_fixed(groups / 2 * (last->local[most] ? last->local[most] : 1));
+}
+
 static clt_status judge(tuner *t, const clt_tuning_entry *entry, class_trial *trial,
                         double *seconds, tune_verdict *verdict)
 {
     bool new;
-    result own;
+    clt_outcome own;
     note_files(t);
     CLT_TRY(note_program(t, trial, &new));
     *verdict = SAME;
     if (!new)
         return CLT_OK;
-    clt_status status = read_result(t, &own);
-    const bool spoiled =
-        clt_tuning_testing_spoils && strstr(entry->options, clt_tuning_testing_spoils);
-    for (int o = MOST_OUT - 1; o >= 0 && status == CLT_OK && spoiled; o--)
-        if (own.values[o]) {
-            ((float *)own.values[o])[own.count[o] / 2] += 1;
-            break;
-        }
-    const clt_node *node = t->lab.plan->nodes[t->node].node;
-    *verdict = status == CLT_OK && equal(node, &own, &trial->right) ? TIMED : WRONG;
-    drop_result(&own);
+    if (chosen_by_test(clt_tuning_testing_skips, entry))
+        skip_half(t);
+    clt_status status = clt_outcome_read(&t->lab, t->node, false, &own);
+    if (status == CLT_OK && chosen_by_test(clt_tuning_testing_spoils, entry))
+        spoil(&own);
+    *verdict = status == CLT_OK && clt_outcome_equal(&own, &trial->right) ? TIMED : WRONG;
+    clt_outcome_drop(&own);
     if (status == CLT_OK && *verdict == TIMED)
         status = time_node(t, seconds);
-    if (clt_tuning_testing_flatters && strstr(entry->options, clt_tuning_testing_flatters))
+    if (chosen_by_test(clt_tuning_testing_flatters, entry))
         *seconds /= 100;
     return status;
 }
@@ -278,7 +227,7 @@ static clt_status try(tuner *t, clt_tuning_entry *entry, class_trial *trial, dou
 {
     clt_tuning_record record = {.entries = entry, .count = 1};
     clt_status status = CLT_OK;
-    if (clt_tuning_testing_breaks && strstr(entry->options, clt_tuning_testing_breaks))
+    if (chosen_by_test(clt_tuning_testing_breaks, entry))
         status = clt_fail(CLT_BUILD, "a test's kernel does not build");
     if (status == CLT_OK)
         status = clt_lab_plan(&t->lab, t->graph, &t->options, &record);
@@ -367,7 +316,7 @@ static clt_status try_all(tuner *t, const candidate *list, int count, const clt_
 {
     bool new;
     double seconds;
-    CLT_TRY(read_result(t, &trial->right));
+    CLT_TRY(clt_outcome_read(&t->lab, t->node, false, &trial->right));
     CLT_TRY(note_program(t, trial, &new));
     CLT_TRY(time_node(t, &seconds));
     note_files(t);
@@ -416,7 +365,7 @@ static clt_status tune_class(tuner *t, const job *j)
     if (status == CLT_OK && count)
         status = try_all(t, list, count, known ? &before : NULL, &trial, &plain, &best);
     clt_free(list);
-    drop_result(&trial.right);
+    clt_outcome_drop(&trial.right);
     clt_free(trial.programs);
     const int tried = best.tried;
     char rejected[sizeof best.rejected];

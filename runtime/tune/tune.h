@@ -36,9 +36,10 @@ clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
 
 #ifdef CLT_TESTING
 /* Candidates whose tile has this text in it get a wrong result, or seem a hundred times as fast
- * when they are first measured, or do not build; NULL: none. */
+ * when they are first measured, or do not build, or leave half of their outputs unwritten; NULL:
+ * none. */
 extern const char *clt_tuning_testing_spoils, *clt_tuning_testing_flatters,
-    *clt_tuning_testing_breaks;
+    *clt_tuning_testing_breaks, *clt_tuning_testing_skips;
 #endif
 
 #endif

@@ -154,6 +154,23 @@ static void test_wrong_candidates(void **state)
     lab_close(&l);
 }
 
+/* A candidate that does not write all of its outputs is wrong, though the memory still holds what
+ * the plan's own choice wrote there. */
+static void test_candidates_that_skip(void **state)
+{
+    (void)state;
+    remove_record();
+    clt_tuning_testing_skips = "=";
+    const clt_trainer_options options = options_of(60);
+    lab l = lab_open(&options);
+    clt_tuning_testing_skips = NULL;
+    const clt_plan_node *node = node_of(&l, "conv2d");
+    assert_non_null(node->tuned);
+    assert_string_equal(node->tuned->options, "");
+    assert_non_null(strstr(node->tuned->rejected, "lanes TX="));
+    lab_close(&l);
+}
+
 /* Candidates that do not build are passed over, and said so. */
 static void test_broken_candidates(void **state)
 {
@@ -435,6 +452,7 @@ int main(void)
         cmocka_unit_test(test_recorded_and_found),
 #ifdef CLT_TESTING
         cmocka_unit_test(test_wrong_candidates),
+        cmocka_unit_test(test_candidates_that_skip),
         cmocka_unit_test(test_broken_candidates),
         cmocka_unit_test(test_lucky_candidates),
         cmocka_unit_test(test_unfinished),

@@ -1,0 +1,105 @@
+/* What a tuner takes for equal results. */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tune/compare.h"
+
+enum { MANY = 4000 };
+
+static bool floats_equal(float a, float b)
+{
+    const float x[] = {1, a, -2}, y[] = {1, b, -2};
+    return clt_values_equal(CLT_F32, x, y, 3);
+}
+
+static void test_floats(void **state)
+{
+    (void)state;
+    assert_true(floats_equal(0.5f, 0.5f));
+    assert_true(floats_equal(0.5f, 0.5001f));
+    assert_false(floats_equal(0.5f, 0.501f));
+    assert_false(floats_equal(0, -1));
+    const float zeros[2] = {0, 0}, tiny[2] = {0, FLT_MIN};
+    assert_false(clt_values_equal(CLT_F32, zeros, tiny, 2));
+}
+
+/* An infinite difference is not within a share of an infinite magnitude. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    float unwritten;
+    const uint32_t bits = 0x7fa00000u;
+    memcpy(&unwritten, &bits, sizeof unwritten);
+    assert_true(floats_equal(INFINITY, INFINITY));
+    assert_true(floats_equal(NAN, NAN));
+    assert_true(floats_equal(NAN, -NAN));
+    assert_false(floats_equal(INFINITY, -INFINITY));
+    assert_false(floats_equal(INFINITY, 3));
+    assert_false(floats_equal(3, INFINITY));
+    assert_false(floats_equal(INFINITY, NAN));
+    assert_false(floats_equal(NAN, 3));
+    assert_false(floats_equal(INFINITY, FLT_MAX));
+    /* One that is equal does not excuse the others. */
+    const float a[] = {INFINITY, 1, 2}, b[] = {INFINITY, 1, 7};
+    assert_false(clt_values_equal(CLT_F32, a, b, 3));
+    /* What was there before is no result, though a NaN. */
+    assert_false(floats_equal(NAN, unwritten));
+    const double c[] = {INFINITY, 1}, d[] = {-INFINITY, 1}, e[] = {INFINITY, 1.00001};
+    assert_false(clt_values_equal(CLT_F64, c, d, 2));
+    assert_true(clt_values_equal(CLT_F64, c, e, 2));
+}
+
+static void test_integers_and_masks(void **state)
+{
+    (void)state;
+    int32_t a[] = {1, -7, 1 << 30}, b[] = {1, -7, (1 << 30) + 1};
+    assert_true(clt_values_equal(CLT_I32, a, a, 3));
+    assert_false(clt_values_equal(CLT_I32, a, b, 3));
+    uint16_t halves[] = {0x3c00, 0x3c01};
+    assert_false(clt_values_equal(CLT_F16, &halves[0], &halves[1], 1));
+    uint8_t mask[MANY] = {0}, other[MANY] = {0};
+    assert_true(clt_values_equal(CLT_U8, mask, other, MANY));
+    for (int i = 0; i < 4; i++)
+        other[i * 700] = 1;
+    assert_true(clt_values_equal(CLT_U8, mask, other, MANY));
+    assert_false(clt_values_equal(CLT_U8, mask, other, 900));
+    other[3] = 1;
+    assert_false(clt_values_equal(CLT_U8, mask, other, MANY));
+    memset(other, 0, sizeof other);
+    other[9] = 0xa7; /* unwritten */
+    assert_false(clt_values_equal(CLT_U8, mask, other, MANY));
+}
+
+static void test_lanes(void **state)
+{
+    (void)state;
+    /* Five images of three elements in lanes of four: the second block has one image. */
+    int32_t lanes[2 * 3 * 4], plain[5 * 3];
+    for (int i = 0; i < 2 * 3 * 4; i++)
+        lanes[i] = -1;
+    for (int n = 0; n < 5; n++)
+        for (int i = 0; i < 3; i++)
+            lanes[(n / 4 * 3 + i) * 4 + n % 4] = 10 * n + i;
+    clt_lanes_to_plain((const char *)lanes, 5, 3, 4, 4, (char *)plain);
+    for (int n = 0; n < 5; n++)
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(plain[n * 3 + i], 10 * n + i);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_floats),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_integers_and_masks),
+        cmocka_unit_test(test_lanes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
