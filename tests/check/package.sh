@@ -2,7 +2,7 @@
 # Installs the build to a folder of its own, moves that folder, and builds programs against it: with
 # find_package, with pkg-config, and the example programs.
 set -eu
-root=$1 build=$2 cmake=$3 cc=$4 generator=$5
+root=$1 build=$2 cmake=$3 cc=$4 generator=$5 mpiexec=$6 mpicc=$7
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 
@@ -50,10 +50,21 @@ if [ ! -e "$1" ]; then
 fi
 build_with_cmake "$root/models/examples" "$work/examples"
 for source in "$@"; do
-    # shellcheck disable=SC2046
-    "$cc" -std=gnu11 -Wall -Wextra -Werror "$source" \
-        $(pkg-config --cflags --libs $models cltrain OpenCL) -lm -o "$work/example"
     name=$(basename "$source" .c)
-    (cd "$work" && "$work/examples/$name") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    package=cltrain compile=$cc start=
+    case $name in
+        *_mpi)
+            if [ ! -f "$pc/cltrain-mpi.pc" ]; then
+                echo "example $name: left out, there is no libcltrain-mpi"
+                continue
+            fi
+            package=cltrain-mpi compile=$mpicc start="$mpiexec -n 2"
+            ;;
+    esac
+    # shellcheck disable=SC2046,SC2086
+    "$compile" -std=gnu11 -Wall -Wextra -Werror "$source" \
+        $(pkg-config --cflags --libs $models $package OpenCL) -lm -o "$work/example"
+    # shellcheck disable=SC2086
+    (cd "$work" && $start "$work/examples/$name") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
     echo "example $name: built with find_package and pkg-config, runs"
 done

@@ -32,6 +32,12 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
     clt_mpi_test(parity_4x1 4 parity pocl@1)
     clt_mpi_test(parity_2x2 2 parity pocl/2)
 
+    # The example program of <cltrain/mpi.h>; check.package builds it out of tree.
+    add_executable(mpi_embed ${PROJECT_SOURCE_DIR}/models/examples/embed_mpi.c)
+    target_link_libraries(mpi_embed PRIVATE cltrain-mpi m)
+    clt_mpi_test(embed_1 1 embed)
+    clt_mpi_test(embed_3 3 embed)
+
     # mpi.SUBJECT: the command on several ranks, in Python.
     if(CLT_PYTHON3)
         foreach(subject failures launch)
