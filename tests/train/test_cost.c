@@ -194,12 +194,12 @@ static void test_equal(void **state)
     const double noisy[] = {1, 2, 1.9, 1, 1, 1.1}, slow[] = {1, 2, 1.1, 2.3, 0.9, 1.7};
     const double three[] = {1, 1.1, 3, 1.2, 1, 2.5};
     bool equal[3];
-    clt_cost_equal(noisy, 2, 3, 0.5, equal);
+    clt_cost_equal(noisy, 2, 3, 0.45, equal);
     assert_true(equal[0] && equal[1]);
-    clt_cost_equal(slow, 2, 3, 0.5, equal);
+    clt_cost_equal(slow, 2, 3, 0.45, equal);
     assert_true(equal[0]);
     assert_false(equal[1]);
-    clt_cost_equal(three, 3, 2, 0.5, equal);
+    clt_cost_equal(three, 3, 2, 0.45, equal);
     assert_true(equal[0] && equal[1]);
     assert_false(equal[2]);
 }

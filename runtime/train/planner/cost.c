@@ -196,22 +196,27 @@ double clt_network_reduce(const clt_network *network, int ranks, double bytes, c
 
 /* --- noise ----------------------------------------------------------------------------------- */
 
+/* Whether ratios to the median, one a round, say that a device is slower; sorts them. */
+static bool slower(double *ratios, int rounds, double tolerance)
+{
+    return clt_clock_median(ratios, rounds) > 1 + tolerance && ratios[0] > 1 + tolerance / 3;
+}
+
+enum { MOST_OF_KIND = 64, MOST_ROUNDS = 16 };
+
 void clt_cost_equal(const double *seconds, int n, int rounds, double tolerance, bool *equal)
 {
-    double row[64];
-    const int counted = n < 64 ? n : 64;
-    for (int d = 0; d < n; d++)
-        equal[d] = n == 1;
+    double row[MOST_OF_KIND], above[MOST_ROUNDS], below[MOST_ROUNDS];
+    const int counted = n < MOST_OF_KIND ? n : MOST_OF_KIND;
+    rounds = rounds < MOST_ROUNDS ? rounds : MOST_ROUNDS;
     for (int d = 0; d < n; d++) {
-        int above = 0, below = 0;
         for (int r = 0; r < rounds; r++) {
             for (int k = 0; k < counted; k++)
                 row[k] = seconds[r * n + k];
             /* Of two, the faster one, so that the slow one differs from it. */
-            const double median = clt_clock_median(row, counted);
-            above += seconds[r * n + d] > median * (1 + tolerance);
-            below += seconds[r * n + d] < median / (1 + tolerance);
+            above[r] = seconds[r * n + d] / clt_clock_median(row, counted);
+            below[r] = 1 / above[r];
         }
-        equal[d] = equal[d] || (above < rounds && below < rounds);
+        equal[d] = !slower(above, rounds, tolerance) && !slower(below, rounds, tolerance);
     }
 }

@@ -107,9 +107,9 @@ void clt_cost_between(const clt_cost *cost, const double *samples, int ranks,
 
 /*
  * Whether devices of one kind differ at all. seconds[round * n + d]: one kind's times in the
- * rounds of a measurement. equal[d] is set where a round has the device within `tolerance` (0.5:
- * half again) of the median of the kind, or rounds disagree on the side: noise does that, while a
- * slow device is slow in every round.
+ * rounds of a measurement. A device differs, and equal[d] is not set, where its time as a part of
+ * the kind's median is beyond 1 + `tolerance` (or 1 / that) in the middle of the rounds, and on
+ * the same side by a third of that in every round: noise does not do that, but a slow device does.
  */
 void clt_cost_equal(const double *seconds, int n, int rounds, double tolerance, bool *equal);
 

@@ -12,7 +12,7 @@
 
 /* A device must save so much of a step to be used; an uneven split so much to be made; and devices
  * of a kind differ by more than that. */
-static const double GAIN = 0.05, SPLIT_GAIN = 0.03, TOLERANCE = 0.5;
+static const double GAIN = 0.05, SPLIT_GAIN = 0.03, TOLERANCE = 0.45;
 
 /* Lanes that a device must have of its share for the division to be in whole lanes. */
 enum { LEAST_QUANTA = 4 };

@@ -8,7 +8,7 @@
 #include "train/planner/cost.h"
 #include <cltrain/train.h>
 
-enum { CLT_PROBE_ROUNDS = 5 };
+enum { CLT_PROBE_ROUNDS = 7 };
 
 typedef struct clt_probe_options {
     int64_t samples; /* of a device's step: the plan's largest batch */
