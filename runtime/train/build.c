@@ -19,14 +19,17 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
         clt_capacity_check(graph, t->store, &t->options, t->total, t->options.batch);
     CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->total));
     CLT_TRY(clt_capacity_share(t->total, &t->options, t->options.batch, &t->per_device));
+    t->max_micros = clt_capacity_micros(&t->options);
+    if (t->options.per_device * t->max_micros >= t->per_device * t->options.accumulate)
+        t->per_device = t->options.per_device;
     CLT_TRY(clt_choices_make(t, graph));
     clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
     const bool shared = t->ranks > 1;
-    CLT_TRY(clt_session_create(graph, t->store, &options, t->tuning_of, t->options.accumulate,
-                               shared, &t->training));
+    CLT_TRY(clt_session_create(graph, t->store, &options, t->tuning_of, t->max_micros, shared,
+                               &t->training));
     options.mode = CLT_PLAN_EVALUATE;
-    return clt_session_create(graph, t->store, &options, t->tuning_of, t->options.accumulate,
-                              shared, &t->evaluation);
+    return clt_session_create(graph, t->store, &options, t->tuning_of, t->max_micros, shared,
+                              &t->evaluation);
 }
 
 static clt_status make_device(clt_trainer *t, int index)
@@ -36,7 +39,7 @@ static clt_status make_device(clt_trainer *t, int index)
     const size_t n_buckets = (size_t)t->store->layout.n_buckets + 1;
     CLT_TRY(
         clt_replica_for_training(replica, clt_update_slots((clt_update_rule)t->options.optimizer)));
-    if (t->options.accumulate > 1)
+    if (clt_capacity_micros(&t->options) > 1)
         CLT_TRY(clt_replica_for_micro_batches(replica));
     const clt_update_options update = {.rule = (clt_update_rule)t->options.optimizer,
                                        .momentum = t->options.momentum,
@@ -91,12 +94,17 @@ static clt_status find_batch_states(clt_trainer *t, const clt_graph *graph)
 static clt_status copy_weights(clt_trainer *t)
 {
     const size_t n = (size_t)t->total;
-    if (!t->options.weights)
+    if (t->options.rebalance && t->ranks > 1)
+        return clt_fail(CLT_UNSUPPORTED, "the division of batches does not change with %d ranks",
+                        t->ranks);
+    t->options.rebalance = t->options.rebalance && t->total > 1;
+    if (!t->options.weights && !t->options.rebalance)
         return CLT_OK;
     t->shares = clt_calloc(n, sizeof *t->shares);
     if (!t->shares)
         return CLT_OUT_OF_MEMORY;
-    memcpy(t->shares, t->options.weights, n * sizeof *t->shares);
+    for (size_t i = 0; i < n; i++)
+        t->shares[i] = t->options.weights ? t->options.weights[i] : 1;
     t->options.weights = t->shares;
     return CLT_OK;
 }

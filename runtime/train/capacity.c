@@ -28,6 +28,11 @@ clt_status clt_capacity_share(int participants, const clt_trainer_options *optio
     return status;
 }
 
+int clt_capacity_micros(const clt_trainer_options *options)
+{
+    return options->accumulate * (options->rebalance ? 2 : 1);
+}
+
 clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_plan_mode mode,
                                       int64_t share)
 {
@@ -71,7 +76,7 @@ clt_status clt_capacity_check(const clt_graph *graph, const clt_store *store,
         const clt_device *device = store->replicas[i].device;
         clt_plan *plan;
         CLT_TRY(clt_plan_create(graph, &store->layout, &device->caps, NULL, &plan_options, &plan));
-        const int64_t needed = bytes_of(plan, options->accumulate);
+        const int64_t needed = bytes_of(plan, clt_capacity_micros(options));
         int64_t largest = 0;
         for (int s = 0; s < plan->n_slabs; s++)
             if (plan->slabs[s] > largest)

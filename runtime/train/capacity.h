@@ -11,6 +11,9 @@
 clt_status clt_capacity_share(int participants, const clt_trainer_options *options, int64_t batch,
                               int64_t *share);
 
+/* The most micro-batches that a device's share of a step is made of. */
+int clt_capacity_micros(const clt_trainer_options *options);
+
 /* The options of the trainer's plans. */
 clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_plan_mode mode,
                                       int64_t share);

@@ -111,9 +111,10 @@ static clt_status search_micro(search *s, int64_t step, int micro, bool *found)
     const int entry = (int)(step % CLT_RESULT_RING), parity = (int)(step & 1);
     clt_session_device *sd = &t->training->devices[s->device];
     const clt_replica *replica = &t->store->replicas[s->device];
-    const int64_t share = sd->shares[entry], micros = sd->micros[entry];
-    const int64_t begin = share * micro / micros;
-    s->run = (clt_run){.count = share * (micro + 1) / micros - begin,
+    const int64_t share = sd->shares[entry];
+    const int micros = sd->micros[entry];
+    const int64_t begin = clt_step_micro_begin(t, share, micros, micro);
+    s->run = (clt_run){.count = clt_step_micro_begin(t, share, micros, micro + 1) - begin,
                        .seed = t->options.seed,
                        .step = (uint32_t)step,
                        .sample = sd->firsts[entry] + begin,

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "train/planner/balance.h"
 #include "train/source.h"
 #include "train/trainer.h"
 #include "train/world.h"
@@ -36,6 +37,7 @@ typedef struct pending {
     int64_t step, epoch;
     int64_t samples;
     clt_position start;
+    bool split; /* it has another division of the batch than the step before */
 } pending;
 
 /* A run of clt_fit. */
@@ -55,6 +57,10 @@ typedef struct fit {
     int64_t epoch_due;  /* the epoch whose end is to be reported; -1: none */
     double epoch_loss;
     int64_t epoch_samples;
+    clt_balance *balance; /* NULL: the division stays, or changes as options->splits say */
+    int next_split;       /* of those */
+    bool split;           /* the next step has another division than the one before */
+    double waited;        /* for sources that are gone */
 } fit;
 
 static clt_status check(const clt_fit_options *o, const clt_trainer *t)
@@ -62,6 +68,9 @@ static clt_status check(const clt_fit_options *o, const clt_trainer *t)
     if (o->struct_size != sizeof *o)
         return clt_fail(CLT_INVALID_ARGUMENT, "fit options were not set up by "
                                               "clt_fit_options_init");
+    if (o->n_splits && !t->options.rebalance)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "changes of the division need clt_trainer_options.rebalance");
     if (o->epochs < 0 || o->steps < 0)
         return clt_fail(CLT_INVALID_ARGUMENT, "a run of %lld epochs and %lld steps is not possible",
                         (long long)o->epochs, (long long)o->steps);
@@ -71,9 +80,16 @@ static clt_status check(const clt_fit_options *o, const clt_trainer *t)
     return CLT_OK;
 }
 
+static double waited(const fit *f)
+{
+    return f->waited + (f->source ? clt_source_waited(f->source) : 0);
+}
+
 static void report(fit *f, const pending *p, const clt_step_result *result)
 {
     const double at = now();
+    const clt_trainer *t = f->trainer;
+    const double *split = p->split && t->ranks == 1 ? t->shares : NULL;
     if (isfinite(result->loss)) {
         f->epoch_loss += result->loss * (double)result->samples;
         f->epoch_samples += result->samples;
@@ -87,9 +103,12 @@ static void report(fit *f, const pending *p, const clt_step_result *result)
                                    .lr = result->lr,
                                    .seconds = at - f->began,
                                    .step_seconds = at - f->reported,
-                                   .wait_seconds = f->source ? clt_source_waited(f->source) : 0,
+                                   .wait_seconds = waited(f),
                                    .test_loss = NAN,
-                                   .test_metric = NAN};
+                                   .test_metric = NAN,
+                                   .split = split,
+                                   .n_split = split ? t->n_devices : 0,
+                                   .quantum = split ? t->options.quantum : 0};
     f->reported = at;
     if (f->options->on_step)
         f->options->on_step(f->options->user, &progress);
@@ -161,7 +180,7 @@ static clt_status end_epoch(fit *f, int64_t epoch)
         CLT_TRY(status);
     }
     progress.seconds = now() - f->began;
-    progress.wait_seconds = clt_source_waited(f->source);
+    progress.wait_seconds = waited(f);
     f->epoch_loss = 0;
     f->epoch_samples = 0;
     if (f->options->on_epoch)
@@ -181,10 +200,11 @@ static clt_status one_step(fit *f)
     const clt_position start = f->position;
     const int64_t step = f->trainer->steps;
     CLT_TRY(clt_source_next(f->source, &batch));
-    f->tried = (pending){batch.slot, step, batch.epoch, batch.step.total, start};
+    f->tried = (pending){batch.slot, step, batch.epoch, batch.step.total, start, f->split};
     f->after = (clt_position){batch.next_epoch, batch.next_sample};
     f->tried_due = batch.last_of_epoch ? batch.epoch : -1;
     CLT_TRY(clt_trainer_step(f->trainer, &batch.step, NULL));
+    f->split = false;
     f->last = f->tried;
     f->position = f->after;
     f->epoch_due = f->tried_due;
@@ -215,6 +235,53 @@ static clt_status make_source(fit *f)
                              f->seed, f->position, 0, &f->source);
 }
 
+static clt_status make_balance(fit *f)
+{
+    const clt_trainer *t = f->trainer;
+    clt_balance_free(f->balance);
+    f->balance = NULL;
+    f->split = t->shares != NULL;
+    return t->options.rebalance && !f->options->splits
+               ? clt_balance_create(t, f->batch, &f->balance)
+               : CLT_OK;
+}
+
+static void drop_source(fit *f)
+{
+    f->waited = waited(f);
+    clt_source_destroy(f->source);
+    f->source = NULL;
+}
+
+/* The step before the change is reported, and its inputs are not needed any more, before the
+ * batches that are assembled already go. */
+static clt_status change_split(fit *f, const double *weights, int64_t quantum)
+{
+    clt_trainer *t = f->trainer;
+    CLT_TRY(finish_last(f));
+    CLT_TRY(clt_trainer_wait(t));
+    CLT_TRY(clt_trainer_set_weights(t, weights, quantum));
+    f->split = true;
+    drop_source(f);
+    return make_source(f);
+}
+
+/* Before a step: the division that it is to have. */
+static clt_status divide(fit *f)
+{
+    const clt_fit_options *o = f->options;
+    const int64_t step = f->trainer->steps + 1;
+    const clt_split_change *last = NULL;
+    for (; f->next_split < o->n_splits && o->splits[f->next_split].step <= step; f->next_split++)
+        last = &o->splits[f->next_split];
+    if (last)
+        return change_split(f, last->weights, last->quantum);
+    bool change = false;
+    if (f->balance && f->last.slot >= 0)
+        CLT_TRY(clt_balance_step(f->balance, f->trainer, &change));
+    return change ? change_split(f, f->balance->weights, f->balance->quantum) : CLT_OK;
+}
+
 /* A step whose results went with a device. */
 static void report_unknown(fit *f, const pending *p)
 {
@@ -240,10 +307,11 @@ static clt_status recover(fit *f, clt_status failure)
         report_unknown(f, &f->last);
     f->last.slot = -1;
     clt_trainer_wait(t); /* transfers from the loader's memory end */
-    clt_source_destroy(f->source);
-    f->source = NULL;
+    drop_source(f);
     clt_error_restore(message);
     CLT_TRY(clt_trainer_recover(t, &redo));
+    f->next_split = f->options->n_splits; /* those were among other devices */
+    CLT_TRY(make_balance(f));
     if (!redo) {
         report_unknown(f, &f->tried);
         f->position = f->after;
@@ -279,6 +347,8 @@ static clt_status run(fit *f)
         /* After a device was lost, an epoch's end may be due without another step. */
         const bool ended = f->trainer->steps >= f->total_steps;
         if (f->epoch_due < 0 && !ended)
+            status = divide(f);
+        if (status == CLT_OK && f->epoch_due < 0 && !ended)
             status = one_step(f);
         if (status == CLT_OK)
             status = after_step(f);
@@ -362,6 +432,7 @@ static clt_status begin(fit *f, clt_dataset *train)
     CLT_TRY(begin_together(f, train));
     const int64_t per_epoch = (clt_dataset_count(train) + f->batch - 1) / f->batch;
     f->total_steps = o->steps ? o->steps : o->epochs * per_epoch;
+    CLT_TRY(make_balance(f));
     return clt_world_agree(t, make_source(f));
 }
 
@@ -404,6 +475,7 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
     clt_status status = begin(&f, train);
     if (status != CLT_OK) {
         clt_heartbeat_failed(trainer->beat, status, clt_error_message());
+        clt_balance_free(f.balance);
         clt_source_destroy(f.source);
         return status;
     }
@@ -413,6 +485,7 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
         status = clt_world_agree(trainer, save(&f));
     if (status != CLT_OK)
         after_failure(&f, status);
+    clt_balance_free(f.balance);
     clt_source_destroy(f.source);
     return status;
 }

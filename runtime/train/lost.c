@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "train/planner/balance.h"
 #include "train/trainer.h"
 
 clt_status clt_lost_note(clt_trainer *t, int device, clt_status status)
@@ -51,6 +52,10 @@ static void drop_weight(clt_trainer *t, int lost, double *kept)
         if (d != lost)
             kept[at++] = t->shares[d];
     t->options.weights = t->shares ? kept : NULL;
+    /* Plans for the larger parts; earlier divisions were among other devices. */
+    t->options.per_device = 0;
+    clt_split_history_free(t->history);
+    t->history = NULL;
 }
 
 /* The others hold larger parts: in more micro-batches, where their memory asks for it. */

@@ -140,7 +140,8 @@ static clt_status split_to_json(const clt_trainer *t, char **text)
     for (int d = 0; d < t->n_devices; d++)
         devices[d] = t->store->replicas[d].device;
     const clt_status status =
-        clt_split_to_json(devices, t->n_devices, t->options.weights, t->options.quantum, text);
+        clt_split_to_json(devices, t->n_devices, t->options.weights, t->options.quantum,
+                          t->per_device, t->history, text);
     clt_free(devices);
     return status;
 }
@@ -286,6 +287,16 @@ static clt_status match_all(clt_trainer *t, const clt_checkpoint *checkpoint)
     return status;
 }
 
+static clt_status restore_history(clt_trainer *t, const clt_checkpoint *checkpoint)
+{
+    const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_SPLIT);
+    clt_split_history_free(t->history);
+    t->history = NULL;
+    return section && t->ranks == 1
+               ? clt_split_read_history(section->text, t->n_devices, &t->history)
+               : CLT_OK;
+}
+
 clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *position,
                                int64_t *seed)
 {
@@ -302,6 +313,7 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
         if (dropout_seed)
             t->options.seed = strtoull(dropout_seed->text, NULL, 10);
         clt_trainer_set_steps(t, run->step);
+        status = restore_history(t, checkpoint);
         position->epoch = run->epoch;
         position->sample = run->sample;
         *seed = run->seed;

@@ -68,10 +68,12 @@ static clt_status run_part(void *arg, int d)
     CLT_TRY(clt_session_wait(s, d, t->entry));
     CLT_TRY(clt_enqueue_wait(device, t->batch->n_wait, t->batch->wait));
     const int64_t share = t->offsets[d + 1] - t->offsets[d];
-    const int micros = share < t->options.accumulate ? (int)share : t->options.accumulate;
+    const int micros = clt_step_micros(t, share);
     for (int m = 0; m < micros; m++) {
-        const clt_part part = {t->offsets[d] + share * m / micros,
-                               share * (m + 1) / micros - share * m / micros, t->offsets[d], m};
+        const int64_t begin = clt_step_micro_begin(t, share, micros, m);
+        const clt_part part = {t->offsets[d] + begin,
+                               clt_step_micro_begin(t, share, micros, m + 1) - begin, t->offsets[d],
+                               m};
         const clt_run run = {.count = part.count,
                              .seed = t->options.seed,
                              .step = (uint32_t)t->steps,
@@ -115,8 +117,8 @@ static clt_status make_prediction(clt_trainer *t)
         return CLT_OK;
     clt_plan_options options = t->training->devices[0].plan->options;
     options.mode = CLT_PLAN_PREDICT;
-    return clt_session_create(t->graph, t->store, &options, t->tuning_of, t->options.accumulate,
-                              false, &t->prediction);
+    return clt_session_create(t->graph, t->store, &options, t->tuning_of, t->max_micros, false,
+                              &t->prediction);
 }
 
 clt_status clt_trainer_predict(clt_trainer *t, const clt_step_batch *batch,

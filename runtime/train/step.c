@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "train/planner/balance.h"
 #include "train/reduce.h"
 #include <cltrain/data.h>
 
@@ -16,17 +17,33 @@ static int64_t share_of(const clt_trainer *t, int d)
     return t->offsets[d + 1] - t->offsets[d];
 }
 
-/* Micro-batches of a device's share: as many as asked for, none without samples. */
+int clt_step_micros(const clt_trainer *t, int64_t share)
+{
+    const int64_t needed = (share + t->per_device - 1) / t->per_device;
+    const int64_t micros = needed > t->options.accumulate ? needed : t->options.accumulate;
+    return (int)(share < micros ? share : micros);
+}
+
+int64_t clt_step_micro_begin(const clt_trainer *t, int64_t share, int micros, int micro)
+{
+    const int64_t quantum = t->options.quantum, each = (share + micros - 1) / micros;
+    const int64_t whole = (each + quantum - 1) / quantum * quantum;
+    if (quantum > 1 && whole <= t->per_device && whole * (micros - 1) < share)
+        return micro < micros ? micro * whole : share;
+    return share * micro / micros;
+}
+
 static int micros_of(const clt_trainer *t, int d)
 {
-    const int64_t share = share_of(t, d);
-    return share < t->options.accumulate ? (int)share : t->options.accumulate;
+    return clt_step_micros(t, share_of(t, d));
 }
 
 static clt_part part_of(const clt_trainer *t, int d, int micro)
 {
-    const int64_t share = share_of(t, d), micros = micros_of(t, d);
-    const int64_t begin = share * micro / micros, end = share * (micro + 1) / micros;
+    const int64_t share = share_of(t, d);
+    const int micros = micros_of(t, d);
+    const int64_t begin = clt_step_micro_begin(t, share, micros, micro),
+                  end = clt_step_micro_begin(t, share, micros, micro + 1);
     return (clt_part){t->offsets[d] + begin, end - begin, t->offsets[d], micro};
 }
 
@@ -177,7 +194,9 @@ static clt_status word(clt_trainer *t, int d)
 
 static clt_status whole_step(clt_trainer *t, int d)
 {
+    CLT_TRY(clt_balance_begin(t, d));
     CLT_TRY(gradients(t, d, t->total > 1));
+    CLT_TRY(clt_balance_end(t, d));
     CLT_TRY(clt_reduce_results_end(t, d));
     CLT_TRY(word(t, d));
     CLT_TRY(commit(t, d));
@@ -285,10 +304,10 @@ clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step
                           t->options.quantum, t->offsets));
     }
     for (int d = 0; d < t->n_devices; d++)
-        if (share_of(t, d) < 0 || share_of(t, d) > t->per_device * t->options.accumulate)
-            return clt_fail(
-                CLT_INVALID_ARGUMENT, "device %d gets %lld samples; the plan holds %lld", d,
-                (long long)share_of(t, d), (long long)(t->per_device * t->options.accumulate));
+        if (share_of(t, d) < 0 || share_of(t, d) > t->per_device * t->max_micros)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "device %d gets %lld samples; the plan holds %lld", d,
+                            (long long)share_of(t, d), (long long)(t->per_device * t->max_micros));
     CLT_TRY(clt_session_check_fetches(session, batch));
     CLT_TRY(check_feeds(t, session, batch->feeds, batch->n_feeds, false));
     t->current = *batch;
@@ -338,7 +357,7 @@ static clt_status find_weights(clt_trainer *t)
         given || clt_session_static_weights(t->session, t->current.total, t->loss_weights);
     if (given)
         memcpy(t->loss_weights, given, (size_t)t->session->n_losses * sizeof *given);
-    if (t->weights_known || (t->total == 1 && t->options.accumulate == 1))
+    if (t->weights_known || (t->total == 1 && t->max_micros == 1))
         return CLT_OK;
     return weights_from_forward(t);
 }
@@ -418,11 +437,11 @@ static clt_status need_phase(const clt_trainer *t, int phase, const char *call, 
 
 clt_status clt_trainer_forward(clt_trainer *t, const clt_step_batch *batch)
 {
-    if (t->options.accumulate > 1)
+    if (t->max_micros > 1)
         return clt_fail(CLT_STATE,
                         "the parts of a step work without micro-batches; this trainer "
-                        "was made with accumulate %d",
-                        t->options.accumulate);
+                        "was made with accumulate %d%s",
+                        t->options.accumulate, t->options.rebalance ? " and rebalance" : "");
     CLT_TRY(begin_step(t, batch, false));
     CLT_TRY(clt_step_run(t, forward_part));
     t->phase = 1;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "train/planner/balance.h"
 #include "train/world.h"
 
 void clt_trainer_options_init(clt_trainer_options *options)
@@ -140,6 +141,7 @@ void clt_trainer_destroy(clt_trainer *t)
         return;
     clt_trainer_unbuild(t);
     clt_heartbeat_close(t->beat);
+    clt_split_history_free(t->history);
     clt_graph_destroy(t->graph);
     clt_free(t);
 }

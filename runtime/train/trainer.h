@@ -28,6 +28,7 @@ typedef struct clt_trainer_device {
     int32_t *counts;        /* several ranks: by participant, its samples of a step */
     int votes;              /* of the last step */
     int64_t done;           /* steps whose updates are enqueued on it */
+    double began, busy;     /* rebalance: of the last step, until its gradients were there */
     double exposed;         /* seconds that updates waited for reductions, of all steps */
     clt_checksum *checksum; /* NULL: replicas are not compared */
     uint64_t *checksums;    /* by participant and slot */
@@ -52,6 +53,7 @@ struct clt_trainer {
     clt_heartbeat *beat;                 /* NULL: none */
     bool *batch_states;                  /* by assignment: whether its value depends on the batch */
     int64_t per_device;                  /* samples of a plan's largest run */
+    int max_micros;                      /* of such runs in a step */
     clt_tuning_record *tuning;           /* room for one a device */
     const clt_tuning_record **tuning_of; /* by device: those of one kind share a record */
     clt_crew *crew;
@@ -69,8 +71,9 @@ struct clt_trainer {
     const clt_feed *given;       /* gradients brought to backward */
     int n_given;
     clt_session *session;
-    int64_t *offsets; /* by device, and one more */
-    double *shares;   /* options.weights, by participant; NULL: equal */
+    int64_t *offsets;                  /* by device, and one more */
+    double *shares;                    /* options.weights, by participant; NULL: equal */
+    struct clt_split_history *history; /* planner/balance.h; NULL: no change yet */
     double *loss_weights;
     bool weights_known;
     int entry;       /* of the result ring */
@@ -97,6 +100,14 @@ clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant);
 
 /* Runs one step's part on all devices. */
 clt_status clt_step_run(clt_trainer *trainer, clt_crew_fn part);
+
+/* The micro-batches of a device's share: as many as asked for, more where the plan is smaller, none
+ * without samples. */
+int clt_step_micros(const clt_trainer *trainer, int64_t share);
+
+/* The first sample, of a share of `micros` micro-batches, of micro-batch `micro`; `micros`: the
+ * share's end. Whole quanta where there is a quantum. */
+int64_t clt_step_micro_begin(const clt_trainer *trainer, int64_t share, int micros, int micro);
 
 /* Splits the batch and finds the weights of the losses, where the host can. */
 clt_status clt_step_prepare(clt_trainer *trainer, clt_session *session,

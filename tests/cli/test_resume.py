@@ -71,6 +71,29 @@ class Resume(CommandTest):
         self.assertIn("of other devices", done.stdout)
         self.assertIn("predicted", done.stdout)
 
+    def test_replay(self):
+        """A run whose division may have changed is repeated by what its metrics say."""
+        if CORES < 2:
+            self.skipTest("one core")
+        path, first, second = (self.path(name) for name in ("m.jsonl", "first", "second"))
+        self.train("--steps", "40", "--rebalance", "--split", "1,2", "--metrics", path,
+                   "--checkpoint-dir", first, devices="pocl/2", batch=64)
+        steps = records(path)[0]
+        self.assertEqual((steps[0]["split"], steps[0]["quantum"]), ([1, 2], 1))
+        self.train("--steps", "40", "--replay", path, "--checkpoint-dir", second, "--metrics",
+                   self.path("n.jsonl"), devices="pocl/2", batch=64)
+        self.assertEqual([{k: r.get(k) for k in ("step", "loss", "split", "quantum")} for r in steps],
+                         [{k: r.get(k) for k in ("step", "loss", "split", "quantum")}
+                          for r in records(self.path("n.jsonl"))[0]])
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            files = [os.path.join(self.last(run), name) for run in (first, second)]
+            self.assertEqual(*(get(file) for file in files))
+        done = self.train("--steps", "1", "--replay", path, devices="pocl", code=2)
+        self.assert_message(done.stderr, "2 devices, not 1")
+        self.train("--steps", "2", "--metrics", path, devices="pocl")
+        done = self.train("--steps", "2", "--replay", path, devices="pocl/2", code=1)
+        self.assert_message(done.stderr, "without --rebalance")
+
     def test_seed(self):
         """A resumed run keeps its order, and says so when asked for another."""
         run = self.path("run")

@@ -57,6 +57,8 @@ class Usage(CommandTest):
                 with self.subTest(option=option, value=value):
                     self.assert_train(option, value)
         self.assert_train("--epochs", "1", "--steps", "2", says=("not both",))
+        for more in (("--rebalance",), ("--split", "equal")):
+            self.assert_train("--replay", self.path("old.jsonl"), *more, says=(more[0] + " out",))
 
     def test_not_yet(self):
         self.assert_train("--precision", "bf16", says=("not in this version",))

@@ -121,25 +121,28 @@ static void test_frozen(void **state)
     static const double weights[] = {0.1, 1.0 / 3};
     double read[3] = {9, 9, 9};
     int use[3] = {7, 7, 7}, uneven;
-    int64_t quantum;
+    int64_t quantum, per_device;
     char *text;
     lab l = lab_on(clt_test_devices("pocl@1,pocl@1"), NULL);
-    ok(clt_split_to_json(l.devices, 2, weights, 16, &text));
-    ok(clt_split_frozen(text, l.devices, 2, use, read, &quantum, &uneven));
+    ok(clt_split_to_json(l.devices, 2, weights, 16, 0, NULL, &text));
+    ok(clt_split_frozen(text, l.devices, 2, use, read, &quantum, &per_device, &uneven));
     assert_memory_equal(read, weights, sizeof weights);
     assert_true(use[0] && use[1] && uneven && quantum == 16);
     /* Fewer devices than it names, and devices that it does not name. */
-    assert_int_equal(clt_split_frozen(text, l.devices, 1, use, read, &quantum, &uneven),
-                     CLT_MISMATCH);
+    assert_int_equal(
+        clt_split_frozen(text, l.devices, 1, use, read, &quantum, &per_device, &uneven),
+        CLT_MISMATCH);
     free(text);
-    ok(clt_split_to_json(l.devices + 1, 1, NULL, 1, &text));
-    ok(clt_split_frozen(text, l.devices + 1, 1, use, read, &quantum, &uneven));
+    ok(clt_split_to_json(l.devices + 1, 1, NULL, 1, 0, NULL, &text));
+    ok(clt_split_frozen(text, l.devices + 1, 1, use, read, &quantum, &per_device, &uneven));
     assert_true(use[0] && !uneven && quantum == 1);
     free(text);
-    assert_int_equal(clt_split_frozen("{}", l.devices, 2, use, read, &quantum, &uneven),
-                     CLT_FORMAT);
-    assert_int_equal(clt_split_frozen("[not JSON", l.devices, 2, use, read, &quantum, &uneven),
-                     CLT_FORMAT);
+    assert_int_equal(
+        clt_split_frozen("{}", l.devices, 2, use, read, &quantum, &per_device, &uneven),
+        CLT_FORMAT);
+    assert_int_equal(
+        clt_split_frozen("[not JSON", l.devices, 2, use, read, &quantum, &per_device, &uneven),
+        CLT_FORMAT);
     lab_close(&l);
 }
 
@@ -150,7 +153,7 @@ static void test_checkpoint(void **state)
     char dir[] = "/tmp/cltrain-planner-XXXXXX", command[64];
     double read[2];
     int use[2], uneven;
-    int64_t quantum;
+    int64_t quantum, per_device;
     clt_checkpoint *checkpoint;
     assert_non_null(mkdtemp(dir));
     lab l = open_lab(weights, 16);
@@ -159,7 +162,7 @@ static void test_checkpoint(void **state)
     ok(clt_checkpoint_open(dir, &checkpoint));
     const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_SPLIT);
     assert_non_null(section);
-    ok(clt_split_frozen(section->text, l.devices, 2, use, read, &quantum, &uneven));
+    ok(clt_split_frozen(section->text, l.devices, 2, use, read, &quantum, &per_device, &uneven));
     assert_memory_equal(read, weights, sizeof weights);
     assert_true(uneven && quantum == 16);
     clt_checkpoint_close(checkpoint);

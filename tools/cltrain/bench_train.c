@@ -173,6 +173,7 @@ int bench_train(const settings *s)
     if (!code)
         code = check_split(s);
     b.job.splits = 1;
+    b.job.options.rebalance = s->rebalance;
     b.job.silent = s->json;
     b.job.predicts = s->predict;
     if (!code)

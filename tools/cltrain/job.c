@@ -393,6 +393,8 @@ int job_close(job *j, int code)
     free(j->synthetic);
     free(j->frozen);
     free(j->weights);
+    free(j->changes.list);
+    free(j->changes.numbers);
     free(j->heartbeat);
     return ranks_end(&j->ranks, code);
 }

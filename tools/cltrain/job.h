@@ -31,6 +31,11 @@ typedef struct job {
     int predicts;  /* also where there is nothing to divide, for: */
     clt_prediction prediction;
     double *weights;
+    struct {
+        clt_split_change *list; /* of --replay; their weights are in `numbers` */
+        double *numbers;
+        int count, n_weights;
+    } changes;
 } job;
 
 /* Which data job_data opens. SYNTHETIC: also the data set "synthetic", the default then. */

@@ -155,6 +155,13 @@ int metrics_step(metrics *m, const clt_progress *p)
     json_object_set_new(record, "samples", json_integer(p->samples));
     set_number(record, "samples_per_s", rate_of(m, p));
     set_number(record, "lr", p->lr);
+    if (p->split) {
+        json_t *weights = json_array();
+        for (int d = 0; d < p->n_split; d++)
+            json_array_append_new(weights, json_real(p->split[d]));
+        json_object_set_new(record, "split", weights);
+        json_object_set_new(record, "quantum", json_integer(p->quantum));
+    }
     return write_record(m, record, p->seconds, 0);
 }
 

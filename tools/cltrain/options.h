@@ -26,11 +26,12 @@ enum {
 typedef struct settings {
     char *model, *data, *devices, *optimizer, *schedule, *init, *precision, *normalize, *shuffle;
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
-        *variant, *trans, *tune, *export_file, *split, *simulate, *link, *heartbeat;
+        *variant, *trans, *tune, *export_file, *split, *replay, *simulate, *link, *heartbeat;
     int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, groups,
         classes, check_every;
     double lr, momentum, weight_decay, clip_norm, budget, comm_timeout;
-    int no_guard, resume, quiet, json, explain, by_node, compare, predict, help, mpi, oversubscribe;
+    int no_guard, resume, quiet, json, explain, by_node, compare, predict, rebalance, help, mpi,
+        oversubscribe;
     const char **names; /* arguments that are no options, ended by NULL */
     int n_names;
     void *context;  /* popt's, which owns the names */

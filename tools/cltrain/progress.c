@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 void progress_init(progress *p, int quiet)
@@ -59,6 +60,22 @@ void progress_step(progress *p, const clt_progress *now)
            (long long)now->total_steps, now->loss, p->rate, left, p->terminal ? "\x1b[K" : "\n");
     p->open = p->terminal;
     fflush(stdout);
+}
+
+void progress_split(progress *p, const clt_progress *now)
+{
+    int64_t *offsets = malloc(((size_t)now->n_split + 1) * sizeof *offsets);
+    if (!p->quiet && offsets &&
+        clt_split(now->samples, now->n_split, now->split, now->quantum, offsets) == CLT_OK) {
+        printf("%sstep %lld: the batch is divided", p->open ? "\r\x1b[K" : "",
+               (long long)now->step);
+        for (int d = 0; d < now->n_split; d++)
+            printf("%s %lld", d ? " +" : "", (long long)(offsets[d + 1] - offsets[d]));
+        printf("\n");
+        p->open = 0;
+        fflush(stdout);
+    }
+    free(offsets);
 }
 
 void progress_epoch(progress *p, const clt_progress *now)

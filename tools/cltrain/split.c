@@ -111,8 +111,9 @@ static int take_frozen(job *j, const settings *s, int quiet)
         return 0; /* one that cannot be read is clt_fit's to report */
     const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_SPLIT);
     if (section) {
-        const clt_status status = clt_split_frozen(section->text, j->devices, j->n_devices, use,
-                                                   j->weights, &j->options.quantum, &uneven);
+        const clt_status status =
+            clt_split_frozen(section->text, j->devices, j->n_devices, use, j->weights,
+                             &j->options.quantum, &j->options.per_device, &uneven);
         taken = status == CLT_OK;
         for (int d = 0; taken && d < j->n_devices; d++)
             taken = use[d] || planner_may_choose(s->devices);
@@ -156,8 +157,21 @@ static int measure(job *j, const settings *s, int quiet)
     return predicted == CLT_OK ? 0 : library_failure(predicted);
 }
 
+/* The first division of --replay. */
+static int take_replayed(job *j, const settings *s)
+{
+    if (j->changes.n_weights != j->n_devices)
+        return usage_error("--replay %s: the run had %d devices, not %d", s->replay,
+                           j->changes.n_weights, j->n_devices);
+    j->options.weights = j->changes.list[0].weights;
+    j->options.quantum = j->changes.list[0].quantum;
+    return 0;
+}
+
 int job_split(job *j, const settings *s, int quiet)
 {
+    if (s->replay)
+        return take_replayed(j, s);
     if (!j->predicts && (j->n_devices == 1 || equal(s)))
         return 0;
     /* Ranks do not know each other's devices here. */

@@ -88,6 +88,8 @@ static void on_step(void *user, const clt_progress *step)
     if (r->metrics && metrics_step(r->metrics, step) != 0)
         r->metrics_failed = 1;
     progress_step(&r->progress, step);
+    if (step->split && step->step > r->progress.first + 1)
+        progress_split(&r->progress, step);
 }
 
 static void on_epoch(void *user, const clt_progress *epoch)
@@ -229,6 +231,8 @@ static int set_up(run *r, clt_fit_options *fit)
     if (!code)
         code = job_read(&r->job, s);
     if (!code)
+        code = job_replay(&r->job, s);
+    if (!code)
         code = check_split(s);
     if (!code)
         code = read_fit(r, fit);
@@ -325,6 +329,8 @@ static int save_profile(const run *r, clt_profile *profile)
 
 static int train(run *r, clt_fit_options *fit)
 {
+    fit->splits = r->job.changes.count ? r->job.changes.list + 1 : NULL;
+    fit->n_splits = r->job.changes.count ? r->job.changes.count - 1 : 0;
     fit->on_step = on_step;
     fit->on_epoch = on_epoch;
     fit->on_checkpoint = on_checkpoint;

@@ -26,7 +26,19 @@ typedef struct clt_progress {
     double wait_seconds; /* that the devices waited for data so far */
     double test_loss;    /* epoch reports with a test set; else NaN */
     double test_metric;  /* the first metric over the test set; else NaN */
+    /* Of a step with another division of the batch than the step before, and of a run's first one
+     * if its devices have weights: those, of n_split devices, and the quantum. Else NULL. */
+    const double *split;
+    int n_split;
+    int64_t quantum;
 } clt_progress;
+
+/* From step `step` on (1 is the first) batches are divided by `weights`, one a device. */
+typedef struct clt_split_change {
+    int64_t step;
+    const double *weights;
+    int64_t quantum;
+} clt_split_change;
 
 typedef struct clt_fit_options {
     size_t struct_size; /* set by clt_fit_options_init */
@@ -46,6 +58,11 @@ typedef struct clt_fit_options {
     int resume;                 /* 1: from the newest checkpoint in checkpoint_dir, if there is
                                    one */
     const char *model;          /* name to record in the checkpoint; may be NULL */
+
+    /* Not NULL: n_splits (0 or more) changes of the division, by step, to repeat those of another
+     * run instead of finding them by measuring. They need clt_trainer_options.rebalance too. */
+    const clt_split_change *splits;
+    int n_splits;
 
     /* Reports; may be NULL. A step is reported when the next one is enqueued. */
     void (*on_step)(void *user, const clt_progress *progress);

@@ -64,11 +64,13 @@ CLT_API int clt_planner_weights(const clt_planner *planner, double *weights, int
 /*
  * The division that a checkpoint's section CLT_SECTION_SPLIT has, for a resumed run: use[d] says
  * which of the `count` devices take part, weights and quantum are as those of clt_planner_weights
- * (there is room for `count`), *uneven is what that returns. Errors: MISMATCH if the section is of
+ * (there is room for `count`), *uneven is what that returns, and *per_device is for
+ * clt_trainer_options. Errors: MISMATCH if the section is of
  * other devices (platform, name, driver, compute units, order): measure anew; FORMAT.
  */
 CLT_API clt_status clt_split_frozen(const char *section, clt_device *const *devices, int count,
-                                    int *use, double *weights, int64_t *quantum, int *uneven);
+                                    int *use, double *weights, int64_t *quantum,
+                                    int64_t *per_device, int *uneven);
 
 /* What was decided and why, a few lines. Lives as long as the planner. */
 CLT_API const char *clt_planner_text(const clt_planner *planner);

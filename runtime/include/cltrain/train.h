@@ -117,6 +117,14 @@ typedef struct clt_trainer_options {
      * samples. Read by clt_trainer_create. */
     const double *weights;
     int64_t quantum; /* 1 */
+    /* 0; 1: clt_trainer_set_weights may change the division, and clt_fit does where a device has
+     * become slower or faster than its share. Shares may become twice as large as the largest one
+     * at the beginning; what goes beyond that runs as further micro-batches. Not with several
+     * ranks. */
+    int rebalance;
+    /* 0; else the largest micro-batch that plans are made for, where the shares fit so: a run that
+     * goes on after its division changed runs the same micro-batches as before. */
+    int64_t per_device;
     /* A file in which the trainer says where it is, as <cltrain/heartbeat.h> describes, replaced by
      * clt_trainer_create and left behind; every rank has its own. NULL: none. Read by
      * clt_trainer_create. */
@@ -267,6 +275,12 @@ CLT_API clt_status clt_trainer_gradient(clt_trainer *trainer, int device, const 
 /* The base rate of the steps that begin from now on, for rules of one's own; the schedule still
  * applies. INVALID_ARGUMENT if it is negative or not finite. */
 CLT_API clt_status clt_trainer_set_lr(clt_trainer *trainer, double lr);
+
+/* Divides the batches of the steps that begin from now on by other weights. Errors: STATE without
+ * clt_trainer_options.rebalance and between the parts of a step; INVALID_ARGUMENT if the weights
+ * are none, or give a device more than there is room for. */
+CLT_API clt_status clt_trainer_set_weights(clt_trainer *trainer, const double *weights,
+                                           int64_t quantum);
 
 /* Steps done so far; setting it restores schedule, random streams and bias corrections. */
 CLT_API int64_t clt_trainer_steps(const clt_trainer *trainer);

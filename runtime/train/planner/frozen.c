@@ -23,11 +23,62 @@ static bool add_number(json_t *list, double value)
     return json_array_append_new(list, json_real(value)) == 0;
 }
 
-clt_status clt_split_to_json(clt_device *const *devices, int count, const double *weights,
-                             int64_t quantum, char **out)
+/* Steps count from 1 here, as in metrics. */
+static json_t *pack_history(const clt_split_history *h)
 {
-    json_t *names = json_array(), *list = json_array();
-    bool good = names && list;
+    json_t *changes = json_array();
+    for (int i = 0; changes && h && i < h->count; i++) {
+        json_t *list = json_array();
+        bool good = list != NULL;
+        for (int d = 0; good && d < h->n; d++)
+            good = add_number(list, h->weights[i * h->n + d]);
+        json_t *change = json_pack("{s:I, s:o, s:I}", "step", (json_int_t)h->steps[i] + 1,
+                                   "weights", list, "quantum", (json_int_t)h->quanta[i]);
+        if (!good || json_array_append_new(changes, change)) {
+            json_decref(changes);
+            changes = NULL;
+        }
+    }
+    return changes;
+}
+
+static clt_status read_change(const json_t *change, int count, clt_split_history **history)
+{
+    const json_t *list = json_object_get(change, "weights");
+    const int64_t step = json_integer_value(json_object_get(change, "step")),
+                  quantum = json_integer_value(json_object_get(change, "quantum"));
+    double weights[CLT_MOST_DEVICES];
+    if (json_array_size(list) != (size_t)count || step < 1 || quantum < 1)
+        return clt_fail(CLT_FORMAT, "the checkpoint's changes of the division are none");
+    for (int d = 0; d < count; d++)
+        weights[d] = json_number_value(json_array_get(list, (size_t)d));
+    return clt_split_history_add(history, count, step - 1, weights, quantum);
+}
+
+clt_status clt_split_read_history(const char *section, int count, clt_split_history **history)
+{
+    *history = NULL;
+    json_t *all = json_loads(section, 0, NULL);
+    const json_t *changes = json_object_get(all, "changes");
+    const bool same = json_array_size(json_object_get(all, "devices")) == (size_t)count &&
+                      count <= CLT_MOST_DEVICES;
+    clt_status status = CLT_OK;
+    for (size_t i = 0; same && status == CLT_OK && i < json_array_size(changes); i++)
+        status = read_change(json_array_get(changes, i), count, history);
+    json_decref(all);
+    if (status != CLT_OK) {
+        clt_split_history_free(*history);
+        *history = NULL;
+    }
+    return status;
+}
+
+clt_status clt_split_to_json(clt_device *const *devices, int count, const double *weights,
+                             int64_t quantum, int64_t per_device, const clt_split_history *history,
+                             char **out)
+{
+    json_t *names = json_array(), *list = json_array(), *changes = pack_history(history);
+    bool good = names && list && changes;
     for (int d = 0; good && d < count; d++) {
         char name[IDENTITY];
         identify(devices[d], name, sizeof name);
@@ -35,8 +86,9 @@ clt_status clt_split_to_json(clt_device *const *devices, int count, const double
         if (weights)
             good = good && add_number(list, weights[d]);
     }
-    json_t *all = json_pack("{s:o, s:o, s:I}", "devices", names, "weights", list, "quantum",
-                            (json_int_t)quantum);
+    json_t *all = json_pack("{s:o, s:o, s:I, s:o, s:I}", "devices", names, "weights", list,
+                            "quantum", (json_int_t)quantum, "changes", changes, "per_device",
+                            (json_int_t)(history ? per_device : 0));
     char *text = good && all ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(all);
     *out = text ? clt_strdup(text) : NULL;
@@ -95,7 +147,7 @@ static clt_status read_split(const json_t *all, clt_device *const *devices, int 
 }
 
 clt_status clt_split_frozen(const char *section, clt_device *const *devices, int count, int *use,
-                            double *weights, int64_t *quantum, int *uneven)
+                            double *weights, int64_t *quantum, int64_t *per_device, int *uneven)
 {
     json_error_t error;
     json_t *all = json_loads(section, 0, &error);
@@ -108,6 +160,7 @@ clt_status clt_split_frozen(const char *section, clt_device *const *devices, int
     if (status == CLT_OK)
         status = read_split(all, devices, count, found, read, quantum, uneven);
     if (status == CLT_OK) {
+        *per_device = json_integer_value(json_object_get(all, "per_device"));
         memcpy(use, found, (size_t)count * sizeof *use);
         memcpy(weights, read, (size_t)count * sizeof *weights);
     }

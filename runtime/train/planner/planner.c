@@ -257,6 +257,9 @@ static clt_status decide(clt_planner *p, bool choose)
     p->quantum = p->uneven ? quantum_for(p, p->n_used) : 1;
     if (p->uneven)
         clt_cost_divide(&p->cost, p->use, (double)p->cost.batch, p->weights);
+    /* Few digits, so that a text of them is exact. */
+    for (int d = 0; d < p->cost.n_devices; d++)
+        p->weights[d] = round(1e6 * p->weights[d] / (double)p->cost.batch) / 1e6;
     return CLT_OK;
 }
 

@@ -87,6 +87,8 @@ static clt_trainer_options trainer_options(const clt_probe_options *options, int
     own.check_every = 0;
     own.weights = NULL;
     own.quantum = 1;
+    own.rebalance = 0;
+    own.per_device = 0;
     return own;
 }
 

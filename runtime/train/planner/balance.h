@@ -1,0 +1,53 @@
+/* Changing the division of batches while a trainer runs. */
+#ifndef CLT_TRAIN_PLANNER_BALANCE_H
+#define CLT_TRAIN_PLANNER_BALANCE_H
+
+#include "train/trainer.h"
+
+/* Around a device's forward and backward, on its thread: notes what they took, up to its own last
+ * gradient. It would wait for the others' next. Nothing without options.rebalance. */
+clt_status clt_balance_begin(clt_trainer *trainer, int device);
+clt_status clt_balance_end(clt_trainer *trainer, int device);
+
+/* --- the policy ------------------------------------------------------------------------------ */
+
+/* Steps of which the middle one counts, and the gain that is worth a change. */
+enum { CLT_BALANCE_WINDOW = 16 };
+
+typedef struct clt_balance {
+    int n;
+    int64_t batch;   /* of a whole step */
+    int steps;       /* in the window */
+    double *seconds; /* [step * n + device] */
+    double *weights; /* what clt_balance_step found */
+    int64_t quantum;
+} clt_balance;
+
+clt_status clt_balance_create(const clt_trainer *trainer, int64_t batch, clt_balance **balance);
+void clt_balance_free(clt_balance *balance);
+
+/* After a step of a whole batch. *change: balance->weights and ->quantum divide it better. */
+clt_status clt_balance_step(clt_balance *balance, const clt_trainer *trainer, bool *change);
+
+/*
+ * From devices that took seconds[d] for shares[d]: weights of a division of `batch` in which each
+ * device has as much as it does in the same time, at least a quantum and at most `most`. False if
+ * the longest device would gain less than a tenth.
+ */
+bool clt_balance_find(const int64_t *shares, const double *seconds, int n, int64_t batch,
+                      int64_t quantum, int64_t most, double *weights);
+
+/* --- what was changed ------------------------------------------------------------------------ */
+
+/* From step `steps[i]` on (0 is the first) the weights are those from i * n on. */
+typedef struct clt_split_history {
+    int n, count, room;
+    int64_t *steps, *quanta;
+    double *weights;
+} clt_split_history;
+
+clt_status clt_split_history_add(clt_split_history **history, int n, int64_t step,
+                                 const double *weights, int64_t quantum);
+void clt_split_history_free(clt_split_history *history);
+
+#endif
