@@ -5,7 +5,7 @@ import resource
 import shutil
 import signal
 
-from ranks import ENDLESS, MPIEXEC, RankTest, get, records, run, two_cores, write_data
+from ranks import COMMAND, ENDLESS, MPIEXEC, RankTest, get, records, run, two_cores, write_data
 
 
 class Lost(RankTest):
@@ -122,6 +122,9 @@ class Unlike(RankTest):
                 self.assert_rank_line(err, 0, says)
         err = self.assert_ends(2, words, [*words, "--keep", "-1"])
         self.assert_rank_line(err, 1, "--keep -1")
+        for words, code, says in ((["bench", "train", "--model", "mlp", "--step", "3"], 2, "--steps?"),
+                                  (["eval", "--model", "mlp", "--data", "x:y"], 2, "--checkpoint")):
+            self.assert_rank_line(self.wait(self.each(*2 * [[COMMAND, *words]]), code, 60)[1], 0, says)
         self.assertEqual(os.listdir(self.beats), [])
 
     def assert_rank_line(self, text, number, part):

@@ -116,6 +116,16 @@ class Launch(RankTest):
         child = self.launch(2, (), "--steps", step + 1, "--checkpoint-dir", folder, "--resume")
         self.assertIn(f"resumed after step {step}", self.wait(child, 0)[0])
 
+    def test_told_to_end_early(self):
+        """Before the ranks can take a signal: they get it as soon as they can."""
+        folder = self.path("run")
+        child = self.launch(2, (), *ENDLESS, "--checkpoint-dir", folder)
+        self.until(lambda: get(f"/proc/{child.pid}/task/{child.pid}/children"), child)
+        self.assertIsNone(self.rank(0))
+        child.send_signal(signal.SIGTERM)
+        self.assertIn("SIGTERM: stopped after step", self.wait(child, 143, 60)[1])
+        self.assertEqual(len(self.saved(folder)), 1)
+
     def test_told_to_end_at_once(self):
         """The second signal does not wait for anybody."""
         child = self.launch(2, (), *ENDLESS)

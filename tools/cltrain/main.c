@@ -81,6 +81,13 @@ static int help(const char *name)
     return EXIT_DONE;
 }
 
+/* Whether the subcommand begins MPI, so that its ranks print a mistake in their options once. */
+static int with_ranks(const command_row *row, int argc, char **argv)
+{
+    return (row->bit & (FOR_TRAIN | FOR_EVAL)) ||
+           ((row->bit & FOR_BENCH) && argc > 2 && !strcmp(argv[2], "train"));
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
@@ -99,13 +106,15 @@ int main(int argc, char **argv)
         return unknown(name);
     start_log();
     settings s;
-    const int ranks = (row->bit & (FOR_TRAIN | FOR_EVAL)) && ranks_expected();
+    const int ranks = with_ranks(row, argc, argv) && ranks_expected();
     hold_usage(ranks);
     int code = settings_read(&s, row->bit, argc - 1, (const char **)argv + 1);
     if (!code)
         code = s.help ? help(name) : row->run(&s);
     else if (ranks)
         code = ranks_refuse(code);
+    if (*held_usage()) /* of a mistake that was found before the ranks met */
+        say("%s", held_usage());
     settings_free(&s);
     /* What was printed may not have arrived: a full disk, a closed pipe. */
     if (fflush(stdout) != 0 && !code)
