@@ -244,11 +244,11 @@ static void test_network(void **state)
 }
 
 #ifdef CLT_TESTING
-/* The share of a device that takes four times as long is a fraction of the other's. */
+/* The share of a device that takes ten times as long is a fraction of the other's. */
 static void test_slow(void **state)
 {
     (void)state;
-    clt_exec_testing_slow = "#1=4";
+    clt_exec_testing_slow = "#1=10";
     const answer a = ask(0);
     clt_exec_testing_slow = NULL;
     assert_true(a.uses[0] && a.uses[1] && a.uneven);

@@ -40,7 +40,7 @@ CLT_API void clt_planner_options_init(clt_planner_options *options);
  *
  * Devices of one kind (parts of one CPU, GPUs of one model) count as equally fast unless one is
  * more than 45 % slower, or faster, than their median in the middle of several rounds, and 15 % in
- * each of them (a neighbour's work on the machine can make a third of difference); and an uneven
+ * four of five (a neighbour's work on the machine can make a third of difference); and an uneven
  * split must be predicted to save 3 % of a step. So noise does not make a split uneven.
  *
  * Errors: as clt_trainer_create; STOPPED.

@@ -109,7 +109,8 @@ void clt_cost_between(const clt_cost *cost, const double *samples, int ranks,
  * Whether devices of one kind differ at all. seconds[round * n + d]: one kind's times in the
  * rounds of a measurement. A device differs, and equal[d] is not set, where its time as a part of
  * the kind's median is beyond 1 + `tolerance` (or 1 / that) in the middle of the rounds, and on
- * the same side by a third of that in every round: noise does not do that, but a slow device does.
+ * the same side by a third of that in four rounds of five: noise does not do that, but a slow
+ * device does.
  */
 void clt_cost_equal(const double *seconds, int n, int rounds, double tolerance, bool *equal);
 
