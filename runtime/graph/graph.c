@@ -173,12 +173,15 @@ static clt_status node_fill(clt_node *node, clt_value *const *in, int n_in, cons
     return CLT_OK;
 }
 
-clt_node *clt_graph_add(clt_graph *graph, const clt_op *op, clt_value *const *in, int n_in,
-                        const void *attr)
+/* `model`: whose outputs' types to take; NULL: what the operator infers. */
+static clt_node *add_node(clt_graph *graph, const clt_op *op, clt_value *const *in, int n_in,
+                          const void *attr, const clt_node *model)
 {
     if (!graph || graph->status != CLT_OK)
         return NULL;
     clt_type types[CLT_MAX_OUTPUTS] = {{0}};
+    for (int i = 0; model && i < model->n_out; i++)
+        types[i] = model->out[i]->type;
     clt_status status = CLT_OUT_OF_MEMORY;
     clt_node *node = CLT_NEW(clt_node);
     if (!node)
@@ -190,7 +193,8 @@ clt_node *clt_graph_add(clt_graph *graph, const clt_op *op, clt_value *const *in
     node->origin = graph->origin;
     node->backward = graph->origin != NULL;
     CLT_TRY_GOTO(status, node_fill(node, in, n_in, attr), fail);
-    CLT_TRY_GOTO(status, op->infer(node, types), fail);
+    if (!model)
+        CLT_TRY_GOTO(status, op->infer(node, types), fail);
     for (int i = 0; i < op->n_out; i++) {
         node->out[i] = value_new(graph, CLT_VALUE_INTERMEDIATE, &types[i], NULL);
         if (!node->out[i]) {
@@ -207,6 +211,17 @@ fail:
         node_destroy(node);
     clt_graph_failed(graph, status);
     return NULL;
+}
+
+clt_node *clt_graph_add(clt_graph *graph, const clt_op *op, clt_value *const *in, int n_in,
+                        const void *attr)
+{
+    return add_node(graph, op, in, n_in, attr, NULL);
+}
+
+clt_node *clt_graph_add_twin(clt_graph *graph, const clt_node *model, clt_value *const *in)
+{
+    return add_node(graph, model->op, in, model->n_in, model->attr, model);
 }
 
 clt_value *clt_emit1(const clt_op *op, const void *attr, int n_in, ...)

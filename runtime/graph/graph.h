@@ -169,6 +169,10 @@ enum {
 clt_node *clt_graph_add(clt_graph *graph, const clt_op *op, clt_value *const *in, int n_in,
                         const void *attr);
 
+/* The same with operator, attributes and result types of `model`, of another graph. They are not
+ * checked: passes leave nodes that no builder makes. */
+clt_node *clt_graph_add_twin(clt_graph *graph, const clt_node *model, clt_value *const *in);
+
 /* Adds a node of one output and returns that. Finds the graph from the first operand that is not
  * NULL; NULL if a required operand is NULL. */
 clt_value *clt_emit1(const clt_op *op, const void *attr, int n_in, ...);

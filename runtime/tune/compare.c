@@ -126,6 +126,20 @@ void clt_lanes_to_plain(const char *from, int64_t count, int64_t rest, int lanes
     }
 }
 
+bool clt_outcome_wanted(const clt_plan *plan, const clt_value *output)
+{
+    const clt_place_kind kind = plan->places[output->id].kind;
+    if (kind != CLT_PLACE_ARENA)
+        return kind != CLT_PLACE_NONE;
+    bool wanted = output->output;
+    for (int i = 0; i < plan->n_nodes && !wanted; i++)
+        for (int j = 0; j < plan->nodes[i].node->n_in; j++)
+            wanted |= plan->nodes[i].node->in[j] == output;
+    for (int i = 0; i < plan->graph->n_assigns; i++)
+        wanted |= plan->graph->assigns[i].value == output;
+    return wanted;
+}
+
 /* --- nodes ----------------------------------------------------------------------------------- */
 
 static clt_status fill(clt_lab *lab, cl_mem buffer, int64_t offset, int64_t bytes, bool words)
@@ -166,8 +180,7 @@ static clt_status read_output(clt_lab *lab, const clt_value *out, bool plain, ch
     const bool in_lanes = out->layout == CLT_LAYOUT_LANES;
     int64_t batch = lab->run.count;
     clt_view view;
-    if (clt_exec_locate(lab->exec, &lab->run, out, &view) != CLT_OK)
-        return CLT_OK;
+    CLT_TRY(clt_exec_locate(lab->exec, &lab->run, out, &view));
     if (in_lanes && !plain && batch > lanes)
         batch -= batch % lanes;
     const int64_t stored = clt_value_stored(out, batch, lanes);
@@ -196,7 +209,9 @@ clt_status clt_outcome_read(clt_lab *lab, int index, bool plain, clt_outcome *ou
     CLT_TRY(clt_exec_enqueue(lab->exec, &lab->run, index, index + 1, 0, NULL));
     for (int o = 0; o < pn->node->n_out; o++) {
         outcome->dtype[o] = pn->node->out[o]->type.dtype;
-        CLT_TRY(read_output(lab, pn->node->out[o], plain, &outcome->values[o], &outcome->count[o]));
+        if (clt_outcome_wanted(lab->plan, pn->node->out[o]))
+            CLT_TRY(
+                read_output(lab, pn->node->out[o], plain, &outcome->values[o], &outcome->count[o]));
     }
     return CLT_OK;
 }

@@ -6,10 +6,13 @@
 
 /* The node's outputs. */
 typedef struct clt_outcome {
-    char *values[CLT_MAX_OUTPUTS]; /* NULL: an output that the plan does not keep */
+    char *values[CLT_MAX_OUTPUTS]; /* NULL: an output that nobody reads */
     int64_t count[CLT_MAX_OUTPUTS];
     clt_dtype dtype[CLT_MAX_OUTPUTS];
 } clt_outcome;
+
+/* Whether another node, a host or an optimizer reads the output. Others need not be written. */
+bool clt_outcome_wanted(const clt_plan *plan, const clt_value *output);
 
 /* Frees the values. */
 void clt_outcome_drop(clt_outcome *outcome);

@@ -1,28 +1,139 @@
 #include "tune/lab.h"
 
+#include <string.h>
+
 #include "base/alloc.h"
 #include "base/philox.h"
+#include "ops/loss.h"
+#include "ops/ops.h"
 
 /* Uniform in [-1, 1): products keep their size, and nothing is zero or denormal. */
-static clt_status fill_random(clt_device *device, cl_mem buffer, int64_t bytes, uint32_t stream)
+static void random_floats(float *values, int64_t count, uint32_t stream)
 {
-    const int64_t count = bytes / (int64_t)sizeof(float);
-    float *values = clt_alloc((size_t)bytes + 16);
-    if (!values)
-        return CLT_OUT_OF_MEMORY;
     for (int64_t i = 0; i < count; i += 4) {
         uint32_t bits[4];
         clt_random4(1, CLT_STREAM_INIT, stream, 0, (uint64_t)i / 4, bits);
         for (int j = 0; j < 4 && i + j < count; j++)
             values[i + j] = 2 * clt_philox_unit(bits[j]) - 1;
     }
+}
+
+static clt_status fill_random(clt_device *device, cl_mem buffer, int64_t bytes, uint32_t stream)
+{
+    const int64_t count = bytes / (int64_t)sizeof(float);
+    float *values = clt_alloc((size_t)bytes + 16);
+    if (!values)
+        return CLT_OUT_OF_MEMORY;
+    random_floats(values, count, stream);
     const cl_int code = clEnqueueWriteBuffer(device->queue, buffer, CL_TRUE, 0,
                                              (size_t)count * sizeof(float), values, 0, NULL, NULL);
     clt_free(values);
     return code == CL_SUCCESS ? CLT_OK : clt_cl_fail(code, "clEnqueueWriteBuffer", device);
 }
 
-/* Integer inputs are zeros: labels and indices that are valid anywhere. */
+/* --- inputs ---------------------------------------------------------------------------------- */
+
+/* What an integer input may hold: [0, classes), and `ignored` where has_ignored. */
+typedef struct range {
+    int classes, ignored;
+    bool has_ignored;
+} range;
+
+/* The value that `value` is a view of, or itself. */
+static const clt_value *root_of(const clt_value *value)
+{
+    while (value && value->producer && value->producer->op->view)
+        value = value->producer->in[0];
+    return value;
+}
+
+/* As the operators that take the input for labels allow; integers that only move may be anything.
+ */
+static range range_of(const clt_plan *plan, const clt_value *input)
+{
+    enum { ANY = 8 };
+    range r = {ANY, 0, false};
+    for (int i = 0; i < plan->n_nodes; i++) {
+        const clt_node *node = plan->nodes[i].node;
+        const bool correct = node->op == &clt_op_correct;
+        if ((!correct && node->op != &clt_op_cross_entropy &&
+             node->op != &clt_op_cross_entropy_grad) ||
+            root_of(node->in[1]) != input)
+            continue;
+        const int ignored = correct ? ((const clt_correct_attr *)node->attr)->ignore_index
+                                    : ((const clt_cross_entropy_attr *)node->attr)->ignore_index;
+        const int classes = clt_loss_classes(node);
+        r.classes = classes < r.classes ? classes : r.classes;
+        r.has_ignored = !r.has_ignored || r.ignored == ignored;
+        r.ignored = ignored;
+    }
+    return r;
+}
+
+/* One label in thirteen is one that losses leave out. */
+static void make_integers(const clt_plan *plan, const clt_value *input, int64_t count, char *to)
+{
+    const range r = range_of(plan, input);
+    for (int64_t i = 0; i < count; i++) {
+        const int32_t value =
+            r.has_ignored && i % 13 == 7 ? r.ignored : (int32_t)(i * 5 % r.classes);
+        if (input->type.dtype == CLT_I32)
+            memcpy(to + 4 * i, &value, sizeof value);
+        else
+            to[i] = (char)value;
+    }
+}
+
+/* Numbers between a quarter and one, of either sign, in the bits of half-sized types. */
+static void make_halves(clt_dtype dtype, const float *from, int64_t count, char *to)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &from[i], sizeof bits);
+        const uint16_t half =
+            dtype == CLT_BF16 ? (uint16_t)(bits >> 16)
+                              : (uint16_t)((bits >> 16 & 0x8000) | 0x3400 | (bits >> 8 & 0x7ff));
+        memcpy(to + 2 * i, &half, sizeof half);
+    }
+}
+
+static clt_status make_input(clt_lab *lab, int index)
+{
+    const clt_value *input = lab->plan->inputs[index];
+    const clt_dtype dtype = input->type.dtype;
+    const int64_t count = clt_type_elements(&input->type, lab->plan->options.max_batch);
+    const int64_t bytes = count * clt_dtype_size(dtype);
+    float *values = clt_alloc((size_t)count * sizeof(float) + 16);
+    char *typed = clt_alloc((size_t)bytes + 16);
+    if (values && typed) {
+        random_floats(values, count, 100 + (uint32_t)index);
+        switch (dtype) {
+        case CLT_F32:
+            memcpy(typed, values, (size_t)bytes);
+            break;
+        case CLT_F64:
+            for (int64_t i = 0; i < count; i++)
+                ((double *)typed)[i] = (double)values[i];
+            break;
+        case CLT_F16:
+        case CLT_BF16:
+            make_halves(dtype, values, count, typed);
+            break;
+        case CLT_I32:
+        case CLT_U8:
+            make_integers(lab->plan, input, count, typed);
+            break;
+        }
+    }
+    const clt_status status =
+        values && typed
+            ? clt_replica_write(&lab->replica, lab->inputs[index].buffer, 0, bytes, typed)
+            : CLT_OUT_OF_MEMORY;
+    clt_free(values);
+    clt_free(typed);
+    return status;
+}
+
 static clt_status make_inputs(clt_lab *lab)
 {
     const clt_plan *plan = lab->plan;
@@ -36,8 +147,7 @@ static clt_status make_inputs(clt_lab *lab)
             clt_type_elements(type, plan->options.max_batch) * clt_dtype_size(type->dtype);
         CLT_TRY(clt_device_buffer_create(lab->device, bytes, CL_MEM_READ_WRITE, "an input",
                                          &lab->inputs[i].buffer));
-        if (type->dtype == CLT_F32)
-            CLT_TRY(fill_random(lab->device, lab->inputs[i].buffer, bytes, 100 + (uint32_t)i));
+        CLT_TRY(make_input(lab, i));
     }
     return CLT_OK;
 }

@@ -1,4 +1,5 @@
-/* A plan with everything that running it takes, filled with random numbers: for measurements. */
+/* A plan with everything that running it takes, filled with random numbers, and labels of several
+ * classes, some of them to be ignored: for measurements. */
 #ifndef CLT_TUNE_LAB_H
 #define CLT_TUNE_LAB_H
 

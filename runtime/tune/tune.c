@@ -12,17 +12,19 @@
 #include "tune/compare.h"
 #include "tune/lab.h"
 #include "tune/measure.h"
+#include "tune/reference.h"
 
 /* A candidate must be that much faster than the plan's own choice: measurements have noise. */
 static const double GAIN = 0.97;
 
 #ifdef CLT_TESTING
 const char *clt_tuning_testing_spoils, *clt_tuning_testing_flatters, *clt_tuning_testing_breaks,
-    *clt_tuning_testing_skips;
+    *clt_tuning_testing_skips, *clt_tuning_testing_spoils_own;
 #else
-static const char *const clt_tuning_testing_spoils, *const clt_tuning_testing_flatters,
-                                                        *const clt_tuning_testing_breaks,
-                                                            *const clt_tuning_testing_skips;
+static const char *const clt_tuning_testing_spoils,
+    *const clt_tuning_testing_flatters, *const clt_tuning_testing_breaks,
+                                            *const clt_tuning_testing_skips,
+                                                *const clt_tuning_testing_spoils_own;
 #endif
 
 enum { BLOCKS = 5, CONFIRMATIONS = 3 };
@@ -86,12 +88,15 @@ static clt_target target_of(const tuner *t)
                         .max_batch = t->options.max_batch};
 }
 
-/* Variants that accept the node as it lies, each with its own choice and with its tiles. */
+/* Variants that accept the node as it lies, each with its own choice and with its tiles. The last
+ * variant is the reference, which nobody tries beside a better one: *reference, behind the others.
+ */
 static clt_status list_candidates(const tuner *t, const clt_plan_node *pn, candidate **list,
-                                  int *count)
+                                  int *count, bool *reference)
 {
     const clt_target target = target_of(t);
     int room = 0;
+    *reference = false;
     for (const clt_variant *v = pn->node->op->variants; v && v->name; v++) {
         char why[CLT_WHY];
         if (v->accepts && !v->accepts(pn->node, &target, why))
@@ -101,9 +106,8 @@ static clt_status list_candidates(const tuner *t, const clt_plan_node *pn, candi
         for (int i = 0; pn->node->op->tiles && pn->node->op->tiles(pn->node, v, &target, i, c.tile);
              i++)
             CLT_TRY(CLT_PUSH(*list, *count, room, c));
-        /* The last variant is the reference, which nobody tries beside a better one. */
-        if (v != pn->node->op->variants && !v[1].name)
-            --*count;
+        *reference = v != pn->node->op->variants && !v[1].name;
+        *count -= *reference;
     }
     return CLT_OK;
 }
@@ -144,8 +148,11 @@ typedef enum tune_verdict {
 
 /* What measuring a class keeps from candidate to candidate. */
 typedef struct class_trial {
-    clt_outcome right;
-    uint64_t *programs; /* of the candidates so far */
+    clt_outcome right;     /* what the plan's own choice computes, of the whole batch */
+    clt_outcome reference; /* what portable kernels compute, of a part of it; empty: not known */
+    int64_t of_reference;  /* images */
+    bool own_is_wrong;     /* then candidates are compared with the reference */
+    uint64_t *programs;    /* of the candidates so far */
     int count, room;
 } class_trial;
 
@@ -197,11 +204,37 @@ static void skip_half(tuner *t)
     last->global[most] = clt_fixed(groups / 2 * (last->local[most] ? last->local[most] : 1));
 }
 
+/* Whether what the node computes as it is planned now is what trial->reference has. `spoilt`: by a
+ * test. */
+static clt_status agrees(tuner *t, const class_trial *trial, bool spoilt, bool *right)
+{
+    const int64_t all = t->lab.run.count;
+    clt_outcome own;
+    t->lab.run.count = trial->of_reference;
+    const clt_status status = clt_outcome_read(&t->lab, t->node, true, &own);
+    t->lab.run.count = all;
+    if (spoilt)
+        spoil(&own);
+    *right = status == CLT_OK && clt_outcome_equal(&own, &trial->reference);
+    clt_outcome_drop(&own);
+    return status;
+}
+
+static clt_status equals_own(tuner *t, const class_trial *trial, bool spoilt, bool *right)
+{
+    clt_outcome own;
+    const clt_status status = clt_outcome_read(&t->lab, t->node, false, &own);
+    if (spoilt)
+        spoil(&own);
+    *right = status == CLT_OK && clt_outcome_equal(&own, &trial->right);
+    clt_outcome_drop(&own);
+    return status;
+}
+
 static clt_status judge(tuner *t, const clt_tuning_entry *entry, class_trial *trial,
                         double *seconds, tune_verdict *verdict)
 {
-    bool new;
-    clt_outcome own;
+    bool new, right;
     note_files(t);
     CLT_TRY(note_program(t, trial, &new));
     *verdict = SAME;
@@ -209,16 +242,15 @@ static clt_status judge(tuner *t, const clt_tuning_entry *entry, class_trial *tr
         return CLT_OK;
     if (chosen_by_test(clt_tuning_testing_skips, entry))
         skip_half(t);
-    clt_status status = clt_outcome_read(&t->lab, t->node, false, &own);
-    if (status == CLT_OK && chosen_by_test(clt_tuning_testing_spoils, entry))
-        spoil(&own);
-    *verdict = status == CLT_OK && clt_outcome_equal(&own, &trial->right) ? TIMED : WRONG;
-    clt_outcome_drop(&own);
-    if (status == CLT_OK && *verdict == TIMED)
-        status = time_node(t, seconds);
+    const bool spoilt = chosen_by_test(clt_tuning_testing_spoils, entry);
+    CLT_TRY(trial->own_is_wrong ? agrees(t, trial, spoilt, &right)
+                                : equals_own(t, trial, spoilt, &right));
+    *verdict = right ? TIMED : WRONG;
+    if (right)
+        CLT_TRY(time_node(t, seconds));
     if (chosen_by_test(clt_tuning_testing_flatters, entry))
         *seconds /= 100;
-    return status;
+    return CLT_OK;
 }
 
 /* Plans with the candidate for the node's class, and gives what became of it. */
@@ -277,7 +309,7 @@ static void reject(const tuner *t, const clt_tuning_entry *e, tune_verdict verdi
     /* As many as there is room for. */
     char text[sizeof e->variant + sizeof e->options + 4];
     snprintf(text, sizeof text, "%s%s %s", *list ? "; " : "", e->variant, e->options);
-    if (strlen(list) + strlen(text) < room)
+    if (!strstr(list, text) && strlen(list) + strlen(text) < room)
         strcat(list, text);
     const char *label = clt_device_label(t->lab.device);
     if (verdict == WRONG)
@@ -309,10 +341,53 @@ static clt_status contest(tuner *t, clt_tuning_entry *entry, class_trial *trial,
     return CLT_OK;
 }
 
+/* Compares the plan's own choice, which every candidate is compared with, with portable kernels,
+ * where there are some and they take no longer than what is left of the time. */
+static clt_status check_own(tuner *t, const clt_tuning_entry *plain, class_trial *trial, char *list,
+                            size_t room)
+{
+    static const double SLOWEST = 1e9; /* floating-point operations a second of portable kernels */
+    const clt_node *node = t->lab.plan->nodes[t->node].node;
+    const char *label = clt_device_label(t->lab.device);
+    bool right;
+    if (!clt_reference_exists(node, &t->lab))
+        return CLT_OK;
+    trial->of_reference = clt_reference_count(node, &t->lab);
+    const double seconds = clt_node_flops(node, trial->of_reference) / SLOWEST;
+    if (seconds > 1 && seconds > t->deadline - now()) {
+        clt_log(CLT_LOG_INFO,
+                "%s: %s for %s is not compared with the portable kernels, which would take about "
+                "%.0f s",
+                label, plain->op, plain->shape_class, seconds);
+        return CLT_OK;
+    }
+    const int64_t all = t->lab.run.count;
+    t->lab.run.count = trial->of_reference;
+    const clt_status status = clt_reference_read(&t->lab, t->node, &trial->reference);
+    t->lab.run.count = all;
+    if (is_candidates(status)) {
+        clt_log(CLT_LOG_WARN, "%s: %s for %s is not compared with the portable kernels: %s", label,
+                plain->op, plain->shape_class, clt_error_message());
+        return CLT_OK;
+    }
+    CLT_TRY(status);
+    const bool spoilt =
+        clt_tuning_testing_spoils_own && !strcmp(clt_tuning_testing_spoils_own, plain->op);
+    CLT_TRY(agrees(t, trial, spoilt, &right));
+    trial->own_is_wrong = !right;
+    if (right)
+        return CLT_OK;
+    t->report->rejected++;
+    reject(t, plain, WRONG, list, room);
+    return CLT_OK;
+}
+
 /* The candidates of the list in turn, the first of which is the plan's own choice, until time is
- * over. `known`: what an earlier run found that came as far as known->tried; NULL: none. */
-static clt_status try_all(tuner *t, const candidate *list, int count, const clt_tuning_entry *known,
-                          class_trial *trial, clt_tuning_entry *plain, clt_tuning_entry *best)
+ * over; behind them the reference, if there is one, for where that choice is wrong. `known`: what
+ * an earlier run found that came as far as known->tried; NULL: none. */
+static clt_status try_all(tuner *t, const candidate *list, int count, bool reference,
+                          const clt_tuning_entry *known, class_trial *trial,
+                          clt_tuning_entry *plain, clt_tuning_entry *best)
 {
     bool new;
     double seconds;
@@ -323,11 +398,19 @@ static clt_status try_all(tuner *t, const candidate *list, int count, const clt_
     *plain = entry_of(t, &t->lab.plan->nodes[t->node], &list[0]);
     plain->seconds = plain->plain_seconds = seconds;
     *best = *plain;
+    if (known)
+        memcpy(best->rejected, known->rejected, sizeof best->rejected);
+    CLT_TRY(check_own(t, plain, trial, best->rejected, sizeof best->rejected));
+    if (trial->own_is_wrong)
+        best->seconds = INFINITY;
+    if (trial->own_is_wrong && reference) {
+        clt_tuning_entry entry = entry_of(t, &t->lab.plan->nodes[t->node], &list[count]);
+        CLT_TRY(contest(t, &entry, trial, best));
+    }
     int i = 1;
     if (known && known->tried < count) {
         clt_tuning_entry entry = *known;
         i = known->tried;
-        memcpy(best->rejected, known->rejected, sizeof best->rejected);
         CLT_TRY(contest(t, &entry, trial, best));
     }
     for (bool first = true; i < count && (first || !over(t)); i++, first = false) {
@@ -352,6 +435,7 @@ static clt_status tune_class(tuner *t, const job *j)
 {
     candidate *list = NULL;
     int count = 0;
+    bool reference;
     class_trial trial = {.programs = NULL};
     clt_tuning_entry best = {0}, plain = {0}, before;
     t->node = j->node;
@@ -361,19 +445,28 @@ static clt_status tune_class(tuner *t, const job *j)
     const clt_tuning_entry *known = unfinished(t, pn);
     if (known)
         before = *known;
-    clt_status status = list_candidates(t, pn, &list, &count);
+    clt_status status = list_candidates(t, pn, &list, &count, &reference);
     if (status == CLT_OK && count)
-        status = try_all(t, list, count, known ? &before : NULL, &trial, &plain, &best);
+        status = try_all(t, list, count, reference, known ? &before : NULL, &trial, &plain, &best);
     clt_free(list);
     clt_outcome_drop(&trial.right);
+    clt_outcome_drop(&trial.reference);
     clt_free(trial.programs);
     const int tried = best.tried;
     char rejected[sizeof best.rejected];
     memcpy(rejected, best.rejected, sizeof rejected);
-    if (status == CLT_OK &&
-        (strcmp(best.variant, plain.variant) != 0 || strcmp(best.options, plain.options) != 0))
+    const bool other =
+        strcmp(best.variant, plain.variant) != 0 || strcmp(best.options, plain.options) != 0;
+    if (status == CLT_OK && other && !trial.own_is_wrong)
         status = confirm(t, &plain, &best);
     CLT_TRY(status);
+    best.plain_seconds = plain.seconds;
+    if (trial.own_is_wrong && !other) {
+        best.seconds = plain.seconds;
+        clt_log(CLT_LOG_WARN,
+                "%s: no kernel of %s that was tried agrees with the portable one for %s",
+                clt_device_label(t->lab.device), plain.op, plain.shape_class);
+    }
     t->report->measured++;
     best.tried = tried;
     memcpy(best.rejected, rejected, sizeof rejected);
@@ -414,9 +507,10 @@ static clt_status list_jobs(tuner *t, job **jobs, int *count)
         const clt_plan_node *pn = &t->lab.plan->nodes[i];
         candidate *list = NULL;
         int n = 0;
+        bool reference;
         if (pn->node->op->view || listed(t, *jobs, *count, pn))
             continue;
-        clt_status status = list_candidates(t, pn, &list, &n);
+        clt_status status = list_candidates(t, pn, &list, &n, &reference);
         clt_free(list);
         CLT_TRY(status);
         if (n < 2)

@@ -12,7 +12,7 @@ typedef struct clt_tune_report {
     int classes;    /* of shapes in the plan that offer a choice and had no measurement */
     int measured;   /* of them, within the budget */
     int candidates; /* tried */
-    int rejected;   /* that failed, or whose result differs from the plain choice's: all logged */
+    int rejected;   /* that failed, or whose result is wrong: all logged */
 } clt_tune_report;
 
 /* How long, and who may end it early: `stop` (NULL: nobody) is asked before each candidate. */
@@ -27,7 +27,10 @@ typedef struct clt_tune_limits {
  * Adds to `record` what it does not have of the plan that `options` make of `graph`, within about
  * `limits`, those that take longest first. A class whose candidates were not all tried is gone on
  * with by the next run that has the record. Candidates whose result is wrong, and those that fail
- * to build or to run, are not chosen. Operators that `options` name a variant of are not measured.
+ * to build or to run, are not chosen. What is right is what the plan's own choice gives, which is
+ * itself compared with the operator's last variant first, on a part of the batch where that is much
+ * work; where it is wrong, the last variant is what others are compared with. That cannot be for
+ * operators that exist in lanes only. Operators that `options` name a variant of are not measured.
  * Errors: those of plans and devices.
  */
 clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
@@ -36,10 +39,10 @@ clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
 
 #ifdef CLT_TESTING
 /* Candidates whose tile has this text in it get a wrong result, or seem a hundred times as fast
- * when they are first measured, or do not build, or leave half of their outputs unwritten; NULL:
- * none. */
+ * when they are first measured, or do not build, or leave half of their outputs unwritten; and
+ * the operator whose own choice is wrong. NULL: none. */
 extern const char *clt_tuning_testing_spoils, *clt_tuning_testing_flatters,
-    *clt_tuning_testing_breaks, *clt_tuning_testing_skips;
+    *clt_tuning_testing_breaks, *clt_tuning_testing_skips, *clt_tuning_testing_spoils_own;
 #endif
 
 #endif

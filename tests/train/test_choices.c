@@ -171,6 +171,32 @@ static void test_candidates_that_skip(void **state)
     lab_close(&l);
 }
 
+/* A plan's own choice that differs from the portable kernels is not taken, whatever its speed,
+ * where another agrees with them. */
+static void test_wrong_own_choice(void **state)
+{
+    (void)state;
+    remove_record();
+    clt_tuning_testing_spoils_own = "conv2d";
+    const clt_trainer_options options = options_of(60);
+    lab l = lab_open(&options);
+    clt_tuning_testing_spoils_own = NULL;
+    const clt_tuning_entry *e = node_of(&l, "conv2d")->tuned;
+    assert_non_null(e);
+    assert_string_not_equal(e->options, "");
+    assert_non_null(strstr(e->rejected, "lanes "));
+    assert_true(e->seconds > 0 && e->plain_seconds > 0);
+    /* What was not spoilt agrees. */
+    clt_tuning_record record;
+    clt_tuning_load(devices[0], &record);
+    assert_true(record.count >= 2);
+    for (int i = 0; i < record.count; i++)
+        if (strcmp(record.entries[i].op, "conv2d") != 0)
+            assert_string_equal(record.entries[i].rejected, "");
+    clt_tuning_free(&record);
+    lab_close(&l);
+}
+
 /* Candidates that do not build are passed over, and said so. */
 static void test_broken_candidates(void **state)
 {
@@ -453,6 +479,7 @@ int main(void)
 #ifdef CLT_TESTING
         cmocka_unit_test(test_wrong_candidates),
         cmocka_unit_test(test_candidates_that_skip),
+        cmocka_unit_test(test_wrong_own_choice),
         cmocka_unit_test(test_broken_candidates),
         cmocka_unit_test(test_lucky_candidates),
         cmocka_unit_test(test_unfinished),

@@ -1,0 +1,22 @@
+/* What a node of a plan should compute: by the portable kernels, from the same operands. */
+#ifndef CLT_TUNE_REFERENCE_H
+#define CLT_TUNE_REFERENCE_H
+
+#include "tune/compare.h"
+
+/* Whether the node's operator has a variant for any device that works on row-major values; those of
+ * layouts, and the fused ones that exist in lanes only, have none. */
+bool clt_reference_exists(const clt_node *node, const clt_lab *lab);
+
+/* Images that the portable kernels are asked for: all of the plan's batch, or as many as they
+ * compute in a fraction of a second. */
+int64_t clt_reference_count(const clt_node *node, const clt_lab *lab);
+
+/*
+ * The outputs of node number `index`, for lab->run.count images, by the operator's last variant in
+ * a plan of its own, from the operands as they lie in the lab; row-major. To be compared with what
+ * clt_outcome_read gives in plain order. The caller's to drop, on failure too.
+ */
+clt_status clt_reference_read(clt_lab *lab, int index, clt_outcome *outcome);
+
+#endif
