@@ -1,0 +1,113 @@
+/* What ranks are told where others do not come. The ranks are in this process. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "comm/fixture.h"
+
+enum { RANKS = 4, COUNT = 1000 };
+
+typedef struct ranks {
+    fixture f;
+    clt_comm *comms[RANKS];
+    cl_mem mem[RANKS];
+    void *shared;
+} ranks;
+
+static void ranks_open(ranks *r, int timeout_ms)
+{
+    static const int devices[RANKS] = {1, 1, 1, 1};
+    const size_t bytes = (size_t)clt_comm_shared_bytes(RANKS);
+    clt_comm_options options;
+    clt_comm_options_init(&options);
+    options.timeout_ms = timeout_ms;
+    fixture_open(&r->f, RANKS, false, false);
+    r->shared = aligned_alloc(4096, bytes);
+    assert_non_null(r->shared);
+    memset(r->shared, 0, bytes);
+    for (int i = 0; i < RANKS; i++) {
+        clt_comm_device device;
+        clt_comm_ranks of;
+        clt_comm_ranks_init(&of);
+        of.rank = i;
+        of.ranks = RANKS;
+        of.devices = devices;
+        of.shared = r->shared;
+        of.shared_bytes = (int64_t)bytes;
+        fixture_device(&r->f, i, &device);
+        r->mem[i] = fixture_buffer(&r->f, i, COUNT * sizeof(float));
+        assert_int_equal(clt_comm_create_between(&device, 1, &options, &of, &r->comms[i]), CLT_OK);
+    }
+}
+
+static void ranks_close(ranks *r)
+{
+    for (int i = 0; i < RANKS; i++) {
+        clt_comm_destroy(r->comms[i]);
+        clReleaseMemObject(r->mem[i]);
+    }
+    free(r->shared);
+    fixture_close(&r->f);
+}
+
+static clt_comm_request *start(const ranks *r, int rank)
+{
+    clt_comm_request *request;
+    clt_comm_op op;
+    clt_comm_op_init(&op);
+    op.mem = r->mem[rank];
+    op.count = COUNT;
+    op.label = "bucket 3 (fc1.weight)";
+    assert_int_equal(clt_comm_start(r->comms[rank], 0, -1, &op, 0, NULL, &request), CLT_OK);
+    return request;
+}
+
+/* All of them, by those that came; one of these aborts the others in the same words. */
+static void a_deadline_names_all_that_are_missing(void **state)
+{
+    ranks r;
+    int timeouts = 0;
+    (void)state;
+    ranks_open(&r, 300);
+    clt_comm_request *requests[] = {start(&r, 0), start(&r, 2)};
+    for (int i = 0; i < 2; i++) {
+        const clt_status status = clt_comm_complete(requests[i], 0, NULL, NULL);
+        const char *message = clt_error_message();
+        assert_true(status == CLT_TIMEOUT || status == CLT_ABORTED);
+        assert_non_null(strstr(message, "comm: collective 0 (bucket 3 (fc1.weight)): rank "));
+        assert_non_null(strstr(message, ") waited 0.3 s for ranks 1, 3: stopped, or much slower?"));
+        timeouts += clt_comm_status(r.comms[2 * i]) == CLT_TIMEOUT;
+    }
+    assert_true(timeouts > 0);
+    ranks_close(&r);
+}
+
+/* Who ends takes the others along, without a deadline. */
+static void the_end_of_a_rank_is_told(void **state)
+{
+    ranks r;
+    (void)state;
+    ranks_open(&r, 0);
+    clt_comm_request *requests[] = {start(&r, 0), start(&r, 1), start(&r, 2)};
+    clt_comm_destroy(r.comms[3]);
+    r.comms[3] = NULL;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(clt_comm_complete(requests[i], 0, NULL, NULL), CLT_ABORTED);
+        assert_non_null(strstr(clt_error_message(), "rank 3: it destroyed its communicator"));
+    }
+    ranks_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_deadline_names_all_that_are_missing),
+        cmocka_unit_test(the_end_of_a_rank_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
