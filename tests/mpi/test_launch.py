@@ -1,4 +1,5 @@
 """cltrain-launch, and the files by which it knows where ranks are."""
+import contextlib
 import os
 import re
 import shutil
@@ -50,6 +51,16 @@ class Launch(RankTest):
                                  r"more\) (reduced last|not reduced yet)")
                 self.assertIn(f"step {self.rank(number).step},", line)
                 self.assert_gone(*both)
+
+    def test_crashed(self):
+        child = self.launch(2, (), *ENDLESS)
+        rank = self.at_step(1, 10, child)
+        with contextlib.suppress(ProcessLookupError):
+            for _ in range(2): # LLVM's handler, in OpenCL drivers, takes the first
+                os.kill(rank.pid, signal.SIGABRT)
+                time.sleep(0.3)
+        self.assertIn(f"rank 1 (process {rank.pid} on {rank.host}) was killed by signal 6, ",
+                      self.line(self.wait(child, 1, 30)[1]))
 
     def test_stopped(self):
         """Also where ranks wait for each other without end."""
@@ -143,7 +154,8 @@ class Launch(RankTest):
                                 (("--min-ranks", "3"), (), "--min-ranks"),
                                 (("--deadline", "0"), (), "--deadline"),
                                 ((), ("--heartbeat", "x"), "--heartbeat"), (("--bad",), (), "--bad"),
-                                (("--mpiexec", "no-such"), (), "mpiexec was not found")):
+                                (("--mpiexec", "no-such"), (), "mpiexec was not found"),
+                                (("--program", "no-such"), (), "no-such is no program")):
             with self.subTest(own=own, args=args):
                 err = self.wait(self.launch(2, own, "--steps", "2", *args), 2)[1]
                 self.assertIn(says, err.splitlines()[-1])
