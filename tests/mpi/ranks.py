@@ -81,7 +81,7 @@ class RankTest(CommandTest):
         except (OSError, ValueError, launch.struct.error):
             return None
 
-    def until(self, condition, child=None, seconds=90):
+    def until(self, condition, child=None, seconds=240):
         """Waits for a condition, whose value it returns."""
         end = time.monotonic() + seconds
         while True:
