@@ -198,6 +198,28 @@ static clt_status build(clt_comm *comm, const clt_comm_device *devices)
     return CLT_OK;
 }
 
+static clt_status join_nodes(clt_comm *comm, const clt_comm_ranks *ranks)
+{
+    const clt_comm_bridge *b = ranks->bridge;
+    if (b->struct_size != (int64_t)sizeof *b)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: struct_size of clt_comm_bridge is %lld; call clt_comm_bridge_init",
+                        (long long)b->struct_size);
+    if (b->nodes < 2 || b->node < 0 || b->node >= b->nodes || ranks->node_ranks < 1 ||
+        ranks->node_rank < 0 || ranks->node_rank >= ranks->node_ranks || !b->gather ||
+        !b->exchange || !b->broadcast)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: rank %d of %d on node %d of %d is not possible, or its bridge lacks "
+                        "a function",
+                        ranks->node_rank, ranks->node_ranks, b->node, b->nodes);
+    if (b->nodes > CLT_RANKS_MOST)
+        return clt_fail(CLT_UNSUPPORTED, "comm: at most %d nodes, not %d", CLT_RANKS_MOST,
+                        b->nodes);
+    comm->needs_owner = b->main_thread && ranks->node_rank == 0;
+    return clt_cluster_open(comm->node, ranks->node_rank == 0, b,
+                            b->main_thread ? clt_comm_errand : NULL, comm, &comm->cluster);
+}
+
 static clt_status join_ranks(clt_comm *comm, const clt_comm_ranks *ranks)
 {
     if (ranks->struct_size != (int64_t)sizeof *ranks)
@@ -216,19 +238,25 @@ static clt_status join_ranks(clt_comm *comm, const clt_comm_ranks *ranks)
         comm->first = r == ranks->rank ? comm->total : comm->first;
         comm->total += ranks->devices[r];
     }
-    if (comm->ranks == 1)
-        return CLT_OK;
-    if (!ranks->shared || ranks->shared_bytes < clt_comm_shared_bytes(comm->ranks))
+    const int here = ranks->bridge ? ranks->node_ranks : comm->ranks;
+    const int own = ranks->bridge ? ranks->node_rank : comm->rank;
+    if (here > 1 && (!ranks->shared || ranks->shared_bytes < clt_comm_shared_bytes(here)))
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "comm: %d ranks need %lld bytes of shared memory, not %lld", comm->ranks,
-                        (long long)clt_comm_shared_bytes(comm->ranks),
-                        (long long)ranks->shared_bytes);
-    return clt_ranks_open(ranks->shared, comm->rank, comm->ranks, &comm->node);
+                        "comm: %d ranks need %lld bytes of shared memory, not %lld", here,
+                        (long long)clt_comm_shared_bytes(here), (long long)ranks->shared_bytes);
+    if (here > 1)
+        CLT_TRY(clt_ranks_open(ranks->shared, own, here, &comm->node));
+    return ranks->bridge ? join_nodes(comm, ranks) : CLT_OK;
 }
 
 int64_t clt_comm_shared_bytes(int ranks)
 {
     return ranks > 1 ? (int64_t)clt_ranks_bytes(ranks) : 0;
+}
+
+void clt_comm_bridge_init(clt_comm_bridge *bridge)
+{
+    *bridge = (clt_comm_bridge){.struct_size = sizeof *bridge, .nodes = 1};
 }
 
 void clt_comm_ranks_init(clt_comm_ranks *ranks)
@@ -260,6 +288,7 @@ clt_status clt_comm_create_between(const clt_comm_device *devices, int count,
     comm->options = checked;
     comm->count = comm->total = count;
     comm->ranks = 1;
+    comm->owner = pthread_self();
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -330,6 +359,7 @@ void clt_comm_destroy(clt_comm *comm)
             clFinish(comm->members[i].queue);
     }
     clt_team_destroy(comm->team);
+    clt_cluster_close(comm->cluster);
     clt_ranks_close(comm->node);
     for (int i = 0; comm->members && i < comm->count; i++)
         close_member(&comm->members[i]);
@@ -399,8 +429,16 @@ clt_status clt_comm_status(clt_comm *comm)
     return status;
 }
 
+int clt_comm_needs_progress(const clt_comm *comm)
+{
+    return comm->needs_owner;
+}
+
 clt_status clt_comm_progress(clt_comm *comm)
 {
+    pthread_mutex_lock(&comm->lock);
+    clt_comm_errand_locked(comm);
+    pthread_mutex_unlock(&comm->lock);
     return clt_comm_status(comm);
 }
 
@@ -421,12 +459,13 @@ clt_status clt_comm_finalize(clt_comm *comm)
     if (status == CLT_OK)
         comm->finalized = true;
     pthread_mutex_unlock(&comm->lock);
-    if (status == CLT_OK && comm->node) {
+    if (status == CLT_OK && (comm->node || comm->cluster)) {
         const clt_ranks_job job = {.label = "finalize",
                                    .sequence = comm->members[0].next,
                                    .timeout_ms = comm->options.timeout_ms,
                                    .aborted = &comm->aborted};
-        status = clt_ranks_barrier(comm->node, &job);
+        status = comm->cluster ? clt_cluster_barrier(comm->cluster, &job)
+                               : clt_ranks_barrier(comm->node, &job);
     }
     return status;
 }

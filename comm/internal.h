@@ -17,6 +17,7 @@
 
 #include "comm/local/tasks.h"
 #include "comm/local/team.h"
+#include "comm/ranks/cluster.h"
 #include "comm/ranks/node.h"
 
 /* Most devices of a process, so that pointers to their data fit on the stack. */
@@ -121,7 +122,8 @@ struct clt_comm {
     int total; /* participants in all processes */
     int first; /* number of this process' first participant */
     int rank, ranks;
-    clt_ranks *node; /* NULL: one process */
+    clt_ranks *node;      /* NULL: one process on this node */
+    clt_cluster *cluster; /* NULL: one node */
     void (*release)(void *user, int aborted);
     void *release_user;
     clt_comm_request *ring;
@@ -136,6 +138,15 @@ struct clt_comm {
     clt_status abort_status; /* OK: not aborted */
     char abort_message[512];
     atomic_bool aborted; /* the same, for loops that do not hold the lock */
+
+    /* What the reducer asks the thread that made the communicator to do, and how it ended. */
+    pthread_t owner;
+    bool needs_owner;
+    clt_cluster_fn errand;
+    void *errand_arg;
+    bool errand_done;
+    clt_status errand_status;
+    char errand_message[512];
 
     pthread_t reducer;
     bool reducer_started;
@@ -171,6 +182,14 @@ clt_status clt_comm_aborted_locked(const clt_comm *comm);
 /* Registers the calling thread as being inside; leave again with clt_comm_leave. */
 void clt_comm_enter(clt_comm *comm);
 void clt_comm_leave(clt_comm *comm);
+
+/* --- comm/errand.c --- */
+
+/* Runs fn(arg) on the thread that made the communicator, when that thread is in it next. */
+clt_status clt_comm_errand(void *comm, clt_cluster_fn fn, void *arg);
+
+/* Does what was asked for, if this is the thread; the lock is held. */
+void clt_comm_errand_locked(clt_comm *comm);
 
 /* --- request.c --- */
 

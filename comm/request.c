@@ -323,6 +323,9 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
     }
     clt_status timeout = CLT_OK;
     while (!r->done && comm->abort_status == CLT_OK) {
+        clt_comm_errand_locked(comm);
+        if (r->done || comm->abort_status != CLT_OK)
+            break;
         if (!deadline.set) {
             pthread_cond_wait(&comm->done, &comm->lock);
         } else if (pthread_cond_timedwait(&comm->done, &comm->lock, &deadline.at) == ETIMEDOUT &&
@@ -399,8 +402,8 @@ clt_status clt_comm_complete(clt_comm_request *r, int device, clt_comm_result *r
                                .finite = r->finite,
                                .contributors = r->contributors,
                                .votes = r->votes,
-                               .ready = side->ready_at,
-                               .done = r->done_at};
+                               .ready = undo ? 0 : side->ready_at,
+                               .done = undo ? 0 : r->done_at};
     pthread_mutex_unlock(&comm->lock);
 
     char message[sizeof comm->abort_message];

@@ -82,6 +82,8 @@ static clt_status tell_ranks(clt_comm *comm, const clt_ranks_job *job)
         return clt_fail(CLT_UNSUPPORTED,
                         "comm: collective %lld: at most %d sends and receives a rank in a group",
                         (long long)job->sequence, (int)(CLT_RANKS_SHARE / sizeof(clt_message)));
+    if (comm->cluster)
+        return clt_cluster_share(comm->cluster, job, comm->messages, bytes, take, comm);
     return clt_ranks_share(comm->node, job, comm->messages, bytes, take, comm);
 }
 
@@ -129,7 +131,7 @@ clt_status clt_comm_exchange_tasks(clt_comm *comm, const clt_comm_request *reque
 {
     comm->message_count = 0;
     CLT_TRY(add_own(comm, request));
-    if (comm->node)
+    if (comm->node || comm->cluster)
         CLT_TRY(tell_ranks(comm, job));
     /* In an order that is the same for all ranks. */
     for (int pair = 0; pair < comm->total * comm->total && comm->message_count; pair++) {

@@ -83,11 +83,14 @@ static clt_status work(clt_comm *comm, clt_comm_request *r, const clt_ranks_job 
 {
     CLT_TRY(clt_comm_list_tasks(comm, r, job));
     clt_ranks_sum sum = {job->contributors, job->votes};
-    if (comm->node)
+    if (comm->cluster)
+        CLT_TRY(
+            clt_cluster_run(comm->cluster, job, &comm->tasks, &r->sum_squares, &r->finite, &sum));
+    else if (comm->node)
         CLT_TRY(clt_ranks_run(comm->node, job, &comm->tasks, &r->sum_squares, &r->finite, &sum));
     r->contributors = sum.contributors;
     r->votes = sum.votes;
-    if (comm->node)
+    if (comm->node || comm->cluster)
         return CLT_OK;
     clt_team_run(comm->team, do_piece, comm, comm->tasks.pieces);
     clt_tasks_measured(&comm->tasks, &r->sum_squares, &r->finite);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/mpi/status.h"
+#include "comm/mpi/bridge.h"
 
 enum { PAGE = 4096 };
 
@@ -12,7 +12,9 @@ enum { PAGE = 4096 };
 typedef struct clt_mpi {
     MPI_Comm ranks, node;
     MPI_Win window;
-    int *devices; /* by rank */
+    int *devices;           /* by rank */
+    clt_mpi_bridge *bridge; /* NULL: one node */
+    clt_comm_bridge functions;
 } clt_mpi;
 
 /* Freeing is collective: after an abort others may not come, and what MPI has goes with it. */
@@ -27,13 +29,13 @@ static void release(void *user, int aborted)
         MPI_Comm_free(&m->node);
         MPI_Comm_free(&m->ranks);
     }
+    clt_mpi_bridge_close(m->bridge, aborted || finalized);
     free(m->devices);
     free(m);
 }
 
 static clt_status find_ranks(clt_mpi *m, MPI_Comm ranks, int count, clt_comm_ranks *of)
 {
-    int on_node = 0;
     CLT_MPI_TRY(clt_mpi_duplicate(ranks, &m->ranks));
     CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(m->ranks, &of->rank), "MPI_Comm_rank"));
     CLT_MPI_TRY(clt_mpi_check(MPI_Comm_size(m->ranks, &of->ranks), "MPI_Comm_size"));
@@ -43,35 +45,30 @@ static clt_status find_ranks(clt_mpi *m, MPI_Comm ranks, int count, clt_comm_ran
     CLT_MPI_TRY(clt_mpi_check(MPI_Allgather(&count, 1, MPI_INT, m->devices, 1, MPI_INT, m->ranks),
                               "MPI_Allgather"));
     of->devices = m->devices;
-    CLT_MPI_TRY(clt_mpi_check(
-        MPI_Comm_split_type(m->ranks, MPI_COMM_TYPE_SHARED, of->rank, MPI_INFO_NULL, &m->node),
-        "MPI_Comm_split_type"));
+    CLT_MPI_TRY(clt_mpi_split_node(m->ranks, &m->node));
     MPI_Comm_set_errhandler(m->node, MPI_ERRORS_RETURN);
-    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_size(m->node, &on_node), "MPI_Comm_size"));
-    if (on_node != of->ranks)
-        return clt_mpi_fail(
-            CLT_UNSUPPORTED,
-            "comm: %d of %d ranks are on this node: communicators over several nodes "
-            "have no implementation yet",
-            on_node, of->ranks);
+    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(m->node, &of->node_rank), "MPI_Comm_rank"));
+    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_size(m->node, &of->node_ranks), "MPI_Comm_size"));
+    CLT_MPI_TRY(clt_mpi_bridge_open(m->ranks, m->node, &m->bridge, &m->functions));
+    of->bridge = m->bridge ? &m->functions : NULL;
     return CLT_OK;
 }
 
 static clt_status share_memory(clt_mpi *m, clt_comm_ranks *of)
 {
-    const MPI_Aint bytes = (MPI_Aint)clt_comm_shared_bytes(of->ranks);
+    const MPI_Aint bytes = (MPI_Aint)clt_comm_shared_bytes(of->node_ranks);
     void *base = NULL;
     MPI_Aint size = 0, skip = 0;
     int unit = 0;
     if (!bytes)
         return CLT_OK;
-    CLT_MPI_TRY(clt_mpi_check(MPI_Win_allocate_shared(of->rank ? 0 : bytes + PAGE, 1, MPI_INFO_NULL,
-                                                      m->node, &base, &m->window),
+    CLT_MPI_TRY(clt_mpi_check(MPI_Win_allocate_shared(of->node_rank ? 0 : bytes + PAGE, 1,
+                                                      MPI_INFO_NULL, m->node, &base, &m->window),
                               "MPI_Win_allocate_shared"));
     CLT_MPI_TRY(clt_mpi_check(MPI_Win_shared_query(m->window, 0, &size, &unit, &base),
                               "MPI_Win_shared_query"));
     /* Segments begin at a page in each process, windows somewhere within them. */
-    if (of->rank == 0) {
+    if (of->node_rank == 0) {
         skip = (MPI_Aint)((PAGE - (uintptr_t)base % PAGE) % PAGE);
         memset(base, 0, (size_t)size);
     }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "comm/mpi/status.h"
+#include "comm/mpi/bridge.h"
 
 typedef struct world {
     MPI_Comm ranks;
@@ -61,9 +61,7 @@ static clt_status find_place(const world *w, clt_world *out)
     MPI_Comm node;
     CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(w->ranks, &out->rank), "MPI_Comm_rank"));
     CLT_MPI_TRY(clt_mpi_check(MPI_Comm_size(w->ranks, &out->ranks), "MPI_Comm_size"));
-    CLT_MPI_TRY(clt_mpi_check(
-        MPI_Comm_split_type(w->ranks, MPI_COMM_TYPE_SHARED, out->rank, MPI_INFO_NULL, &node),
-        "MPI_Comm_split_type"));
+    CLT_MPI_TRY(clt_mpi_split_node(w->ranks, &node));
     CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(node, &out->node_rank), "MPI_Comm_rank"));
     CLT_MPI_TRY(clt_mpi_check(MPI_Comm_size(node, &out->node_ranks), "MPI_Comm_size"));
     return clt_mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");

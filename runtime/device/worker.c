@@ -110,6 +110,14 @@ void clt_worker_post(clt_worker *w, clt_worker_fn fn, void *argument)
     pthread_mutex_unlock(&w->lock);
 }
 
+bool clt_worker_rests(clt_worker *w)
+{
+    pthread_mutex_lock(&w->lock);
+    const bool rests = w->count == 0 && !w->running;
+    pthread_mutex_unlock(&w->lock);
+    return rests;
+}
+
 clt_status clt_worker_wait(clt_worker *w)
 {
     pthread_mutex_lock(&w->lock);

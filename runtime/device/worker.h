@@ -24,6 +24,9 @@ void clt_worker_destroy(clt_worker *worker);
  * any thread; from the worker's own thread only while there is room. */
 void clt_worker_post(clt_worker *worker, clt_worker_fn fn, void *argument);
 
+/* Whether all posted calls have run. Any thread. */
+bool clt_worker_rests(clt_worker *worker);
+
 /* Blocks until all posted calls have run. Returns the first failure since the last wait and makes
  * its message the calling thread's; later calls ran nevertheless. Not from the worker's own thread.
  */

@@ -57,6 +57,13 @@ static void abort_all(void *self, clt_status status, const char *message)
     clt_comm_abort(self, status, message);
 }
 
+/* On the thread that made the communicator, while the devices' threads work. */
+static void progress(void *arg)
+{
+    const clt_trainer *t = arg;
+    clt_comm_progress(t->comm);
+}
+
 clt_status clt_trainer_connect(clt_trainer *t)
 {
     clt_comm_device *devices = clt_calloc((size_t)t->n_devices, sizeof *devices);
@@ -82,6 +89,8 @@ clt_status clt_trainer_connect(clt_trainer *t)
                             : clt_comm_create(devices, t->n_devices, &options, &t->comm);
     clt_free(devices);
     CLT_TRY(status);
+    if (clt_comm_needs_progress(t->comm))
+        clt_crew_while_waiting(t->crew, progress, t);
     t->collectives = (clt_collectives){t->comm, start, complete, abort_all};
     return CLT_OK;
 }

@@ -1,6 +1,7 @@
 #include "train/crew.h"
 
 #include <stdio.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -17,6 +18,8 @@ struct clt_crew {
     member *members;
     clt_crew_fn fn;
     void *arg;
+    void (*idle)(void *arg);
+    void *idle_arg;
 };
 
 clt_status clt_crew_create(int size, clt_crew **out)
@@ -57,6 +60,20 @@ static clt_status work(void *argument)
     return m->crew->fn(m->crew->arg, m->index);
 }
 
+void clt_crew_while_waiting(clt_crew *crew, void (*idle)(void *arg), void *arg)
+{
+    crew->idle = idle;
+    crew->idle_arg = arg;
+}
+
+static bool all_rest(const clt_crew *crew)
+{
+    for (int i = 0; i < crew->size; i++)
+        if (!clt_worker_rests(crew->members[i].worker))
+            return false;
+    return true;
+}
+
 clt_status clt_crew_run(clt_crew *crew, clt_crew_fn fn, void *arg)
 {
     if (crew->size == 1)
@@ -65,6 +82,11 @@ clt_status clt_crew_run(clt_crew *crew, clt_crew_fn fn, void *arg)
     crew->arg = arg;
     for (int i = 0; i < crew->size; i++)
         clt_worker_post(crew->members[i].worker, work, &crew->members[i]);
+    while (crew->idle && !all_rest(crew)) {
+        const struct timespec pause = {0, 20000};
+        crew->idle(crew->idle_arg);
+        nanosleep(&pause, NULL);
+    }
     clt_status first = CLT_OK;
     char message[4096] = "";
     for (int i = 0; i < crew->size; i++) {

@@ -17,4 +17,7 @@ void clt_crew_destroy(clt_crew *crew);
  * message. Allocates nothing. */
 clt_status clt_crew_run(clt_crew *crew, clt_crew_fn fn, void *arg);
 
+/* While clt_crew_run waits for its threads it calls `idle` again and again. */
+void clt_crew_while_waiting(clt_crew *crew, void (*idle)(void *arg), void *arg);
+
 #endif

@@ -1,8 +1,12 @@
 /*
- * Random collectives between MPI ranks, run by mpiexec: `collectives [DEVICES]` with that many
- * devices a rank (1). Plain MPI_Init: what most programs have. Exit code 1 if anything differs.
+ * Random collectives between MPI ranks, run by mpiexec: `collectives [DEVICES [LEVEL]]` with that
+ * many devices a rank (1), and MPI initialised for a level of thread support (single, as plain
+ * MPI_Init). Exit code 1 if anything differs.
  */
 #include "comm/random.h"
+
+#include <errno.h>
+#include <time.h>
 
 #include <cltrain/mpi.h>
 
@@ -20,8 +24,13 @@ static int exchange_all(clt_comm *comm, const fixture *f, int rank, int ranks, i
     }
     for (int d = 0; d < devices; d++)
         pthread_create(&ids[d], NULL, drive, &drivers[d]);
+    /* Between nodes MPI may be this thread's alone. */
     for (int d = 0; d < devices; d++)
-        pthread_join(ids[d], NULL);
+        while (pthread_tryjoin_np(ids[d], NULL) == EBUSY) {
+            const struct timespec pause = {0, 20000};
+            clt_comm_progress(comm);
+            nanosleep(&pause, NULL);
+        }
     for (int d = 0; d < devices; d++) {
         if (*drivers[d].message || drivers[d].errors)
             fprintf(stderr, "rank %d, device %d: %d errors: %s\n", rank, d, drivers[d].errors,
@@ -32,11 +41,28 @@ static int exchange_all(clt_comm *comm, const fixture *f, int rank, int ranks, i
     return failed;
 }
 
+static int level_of(const char *name)
+{
+    static const char *const names[] = {"single", "funneled", "serialized", "multiple"};
+    static const int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED,
+                                 MPI_THREAD_MULTIPLE};
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(name, names[i]))
+            return levels[i];
+    fprintf(stderr, "%s is no level of thread support\n", name);
+    exit(2);
+}
+
 int main(int argc, char **argv)
 {
     const int devices = argc > 1 ? atoi(argv[1]) : 1;
-    int rank, ranks;
-    MPI_Init(&argc, &argv);
+    const int level = level_of(argc > 2 ? argv[2] : "single");
+    int rank, ranks, given;
+    MPI_Init_thread(&argc, &argv, level, &given);
+    if (given < level) {
+        fprintf(stderr, "this MPI library has no such level of thread support\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     fixture f;

@@ -26,11 +26,32 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         clt_mpi_test(collectives_${case} ${ranks} collectives ${devices})
     endforeach()
 
+    # Several nodes, made of this one's ranks by a testing hook of libcltrain-mpi, at every level of
+    # MPI's thread support: RANKSxDEVICES, ranks a node, level.
+    if(CLT_TESTING)
+        foreach(case 2x1:1:single 2x1:1:multiple 3x1:1:serialized 4x1:2:funneled 3x1:2:multiple 2x2:1:single)
+            string(REGEX MATCH "^([0-9])x([0-9]):([0-9]):([a-z]+)$" matched ${case})
+            set(name nodes_${CMAKE_MATCH_1}x${CMAKE_MATCH_2}_by_${CMAKE_MATCH_3}_${CMAKE_MATCH_4})
+            set(ranks_a_node ${CMAKE_MATCH_3})
+            clt_mpi_test(${name} ${CMAKE_MATCH_1} collectives ${CMAKE_MATCH_2} ${CMAKE_MATCH_4})
+            set_tests_properties(mpi.${name} PROPERTIES
+                ENVIRONMENT "CLT_TESTING_NODE_RANKS=${ranks_a_node}")
+        endforeach()
+    endif()
+
     clt_mpi_program(parity)
     target_link_libraries(mpi_parity PRIVATE test_models)
     clt_mpi_test(parity_2x1 2 parity pocl@1)
     clt_mpi_test(parity_4x1 4 parity pocl@1)
     clt_mpi_test(parity_2x2 2 parity pocl/2)
+    if(CLT_TESTING)
+        clt_mpi_test(parity_nodes_4x1_by_2 4 parity pocl@1)
+        clt_mpi_test(parity_nodes_2x2_by_1 2 parity pocl/2)
+        set_tests_properties(mpi.parity_nodes_4x1_by_2 PROPERTIES
+            ENVIRONMENT "CLT_TESTING_NODE_RANKS=2")
+        set_tests_properties(mpi.parity_nodes_2x2_by_1 PROPERTIES
+            ENVIRONMENT "CLT_TESTING_NODE_RANKS=1")
+    endif()
 
     # The example program of <cltrain/mpi.h>; check.package builds it out of tree.
     add_executable(mpi_embed ${PROJECT_SOURCE_DIR}/models/examples/embed_mpi.c)

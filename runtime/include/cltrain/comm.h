@@ -179,11 +179,35 @@ CLT_API clt_status clt_comm_create(const clt_comm_device *devices, int count,
                                    const clt_comm_options *options, clt_comm **comm);
 
 /*
- * The processes ("ranks") of one machine between which a communicator is made, all with the same
- * numbers. `shared` is memory that they share (MPI_Win_allocate_shared, mmap before fork), of
- * clt_comm_shared_bytes(ranks) bytes, at the beginning of a page, zero before the first rank
- * creates its communicator; it belongs to the communicators from then on and lives as long as the
- * last of them. <cltrain/mpi.h> does this for an MPI_Comm.
+ * How the first ranks of several nodes reach each other. All make the same calls in the same order.
+ * The functions may wait, and ask `cancelled(arg)` now and then: where it is not CLT_OK they return
+ * that. They work with host memory.
+ */
+typedef struct clt_comm_bridge {
+    int64_t struct_size; /* set by clt_comm_bridge_init */
+    int node, nodes;     /* at most 64 */
+    int main_thread;     /* 1: only the thread that makes the communicator may call them: it does so
+                            while it is in clt_comm_complete or clt_comm_progress */
+    /* All nodes' `bytes` bytes, in the order of the nodes. */
+    clt_status (*gather)(void *user, const void *mine, int64_t bytes, void *all,
+                         int (*cancelled)(void *arg), void *arg);
+    /* Block i of `bytes` bytes goes to node i; block i of what is received is from node i. */
+    clt_status (*exchange)(void *user, const void *blocks, int64_t bytes, void *received,
+                           int (*cancelled)(void *arg), void *arg);
+    /* `bytes` bytes of node `root` to all. */
+    clt_status (*broadcast)(void *user, int root, void *data, int64_t bytes,
+                            int (*cancelled)(void *arg), void *arg);
+    void *user;
+} clt_comm_bridge;
+
+CLT_API void clt_comm_bridge_init(clt_comm_bridge *bridge);
+
+/*
+ * The processes ("ranks") of one machine, or of several nodes, between which a communicator is
+ * made, all with the same numbers. `shared` is memory that they share (MPI_Win_allocate_shared,
+ * mmap before fork), of clt_comm_shared_bytes(ranks) bytes, at the beginning of a page, zero before
+ * the first rank creates its communicator; it belongs to the communicators from then on and lives
+ * as long as the last of them. <cltrain/mpi.h> does this for an MPI_Comm.
  */
 typedef struct clt_comm_ranks {
     int64_t struct_size; /* set by clt_comm_ranks_init */
@@ -194,6 +218,10 @@ typedef struct clt_comm_ranks {
     void (*release)(void *user, int aborted); /* called at the end of clt_comm_destroy; `aborted`:
                                                  others may not come; may be NULL */
     void *user;
+    /* Several nodes; NULL: one. Then `shared` belongs to the ranks of each node, and has room for
+     * node_ranks. The bridge is copied. */
+    const clt_comm_bridge *bridge;
+    int node_rank, node_ranks; /* this rank's number among those of its node, and how many */
 } clt_comm_ranks;
 
 CLT_API void clt_comm_ranks_init(clt_comm_ranks *ranks);
@@ -290,8 +318,13 @@ CLT_API void clt_comm_abort(clt_comm *comm, clt_status status, const char *messa
 /* CLT_OK, or the status of the abort with its message in clt_error_message. Thread-safe. */
 CLT_API clt_status clt_comm_status(clt_comm *comm);
 
-/* Lets the communicator work on the calling thread. A communicator of devices of one process needs
- * no such call; one whose MPI may only be called by the main thread does. Does not block. */
+/* Whether the communicator needs the thread that made it: 1 between nodes where only that thread
+ * may call MPI. It works on that thread while it is in clt_comm_complete, or calls
+ * clt_comm_progress. Thread-safe. */
+CLT_API int clt_comm_needs_progress(const clt_comm *comm);
+
+/* Lets the communicator work on the calling thread; takes as long as that work does. Nothing where
+ * clt_comm_needs_progress is 0. */
 CLT_API clt_status clt_comm_progress(clt_comm *comm);
 
 /*

@@ -15,13 +15,17 @@ CLT_BEGIN_DECLS
 /*
  * A communicator over the devices of all ranks of `ranks`, each giving its own `count` devices; as
  * clt_comm_create_between. Collective: all ranks call it, from a thread that may call MPI. The MPI
- * communicator is duplicated and stays the caller's. Between ranks of a node data go through memory
- * that they share, and MPI is not called after this until clt_comm_destroy, which is collective too
- * unless the communicator was aborted; destroy it before MPI_Finalize.
+ * communicator is duplicated and stays the caller's. clt_comm_destroy is collective too unless the
+ * communicator was aborted; destroy it before MPI_Finalize.
+ *
+ * Between ranks of a node data go through memory that they share, without MPI. Between nodes their
+ * first ranks call MPI: on a thread of the library's with MPI_THREAD_MULTIPLE; at any lower level
+ * only on the thread that created the communicator, while it is in clt_comm_complete or
+ * clt_comm_progress.
  *
  * Errors, the same on all ranks where one of them fails before it could take part: those of
- * clt_comm_create_between; STATE (MPI is not initialised, or finalised); UNSUPPORTED (the ranks are
- * on several nodes, which has no implementation yet); MPI (a call failed; the message has MPI's).
+ * clt_comm_create_between; STATE (MPI is not initialised, or finalised); MPI (a call failed; the
+ * message has MPI's).
  */
 CLT_API clt_status clt_comm_create_mpi(MPI_Comm ranks, const clt_comm_device *devices, int count,
                                        const clt_comm_options *options, clt_comm **comm);

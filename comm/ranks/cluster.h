@@ -1,0 +1,37 @@
+/*
+ * Collectives between the ranks of several nodes, on top of those of each node (node.h): the ranks
+ * of a node add up their data for their first rank, the first ranks of all nodes reduce what they
+ * have (each a part of it, in the order of the nodes, then all gather the parts), and the ranks of
+ * a node take the result. Results' bits depend on how ranks lie on nodes.
+ */
+#ifndef CLT_COMM_CLUSTER_H
+#define CLT_COMM_CLUSTER_H
+
+#include "comm/ranks/node.h"
+
+typedef struct clt_cluster clt_cluster;
+
+/*
+ * `node` is NULL where the node has one rank; `leads`: this is its first. `bridge` is copied; only
+ * first ranks use its functions, through `call`, which runs fn(arg) where they may be called (NULL:
+ * on the calling thread) and gives its status. Errors: OUT_OF_MEMORY.
+ */
+typedef clt_status (*clt_cluster_fn)(void *arg);
+clt_status clt_cluster_open(clt_ranks *node, bool leads, const clt_comm_bridge *bridge,
+                            clt_status (*call)(void *user, clt_cluster_fn fn, void *arg),
+                            void *user, clt_cluster **cluster);
+
+/* Takes NULL. */
+void clt_cluster_close(clt_cluster *cluster);
+
+/* As clt_ranks_run, clt_ranks_share and clt_ranks_barrier, over all nodes. */
+clt_status clt_cluster_run(clt_cluster *cluster, const clt_ranks_job *job,
+                           const clt_task_list *tasks, double *sum_squares, bool *finite,
+                           clt_ranks_sum *sum);
+clt_status clt_cluster_share(clt_cluster *cluster, const clt_ranks_job *job, const void *from,
+                             size_t bytes,
+                             clt_status (*take)(void *user, const void *from, size_t bytes),
+                             void *user);
+clt_status clt_cluster_barrier(clt_cluster *cluster, const clt_ranks_job *job);
+
+#endif
