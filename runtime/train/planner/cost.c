@@ -41,15 +41,16 @@ static int participants(const clt_cost *cost, const double *samples)
 }
 
 /* Of the device that takes longest. */
-static void find_longest(const clt_cost *cost, const double *samples, bool alone,
+static void find_longest(const clt_cost *cost, const double *samples, bool alone, bool reduces,
                          clt_step_cost *step)
 {
     for (int d = 0; d < cost->n_devices; d++) {
         const clt_speed *s = &cost->speeds[d];
         const double compute = clt_speed_compute(s, samples[d], cost->accumulate, alone);
-        if (samples[d] > 0 && compute + s->update > step->compute + step->update) {
+        const double update = s->update + (reduces ? 0 : s->word);
+        if (samples[d] > 0 && compute + update > step->compute + step->update) {
             step->compute = compute;
-            step->update = s->update;
+            step->update = update;
         }
     }
 }
@@ -61,7 +62,7 @@ void clt_cost_between(const clt_cost *cost, const double *samples, int ranks,
     const bool reduces = p > 1 || ranks > 1;
     double end = 0, busy, largest = 0;
     *step = (clt_step_cost){0};
-    find_longest(cost, samples, p == 1, step);
+    find_longest(cost, samples, p == 1, reduces, step);
     busy = step->compute;
     for (int b = 0; reduces && cost->on_host && b < cost->n_buckets; b++)
         busy += cost->reduction.latency + p * cost->buckets[b].bytes * cost->reduction.byte;

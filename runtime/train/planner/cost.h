@@ -26,6 +26,7 @@ typedef struct clt_speed {
     double seconds[CLT_SPEED_POINTS]; /* of its forward and backward, while the others work too */
     double alone;                     /* that part of it while the others rest; 1: as much */
     double update;
+    double word; /* before it, in a step of one device: norm and finiteness of the gradient */
 } clt_speed;
 
 /* An all-reduce of `bytes` among p devices: latency + p * bytes * byte. */
@@ -66,7 +67,7 @@ typedef enum clt_network_way {
 /* What a step is predicted to take. */
 typedef struct clt_step_cost {
     double seconds;
-    double compute, update; /* of the device that takes longest */
+    double compute, update; /* with the word; of the device that takes longest */
     double reduction;       /* all of it */
     double exposed;         /* of that, and what it costs to meet */
     clt_network_way way;    /* between ranks, of the largest bucket */

@@ -49,6 +49,7 @@ static bool same_kind(const clt_device *a, const clt_device *b)
 static void fill_speed(const clt_probe_result *r, int n, int d, clt_speed *s)
 {
     s->update = r->update[d];
+    s->word = r->word[d];
     s->n_points = 0;
     for (int i = r->samples[0] < r->samples[1] ? 0 : 1; i < CLT_SPEED_POINTS; i++) {
         double times[CLT_PROBE_ROUNDS];
@@ -56,10 +57,10 @@ static void fill_speed(const clt_probe_result *r, int n, int d, clt_speed *s)
             times[k] = r->seconds[i][k * n + d];
         const double step = clt_clock_median(times, r->rounds);
         s->samples[s->n_points] = r->samples[i];
-        s->seconds[s->n_points++] = fmax(step - s->update, 0.1 * step);
+        s->seconds[s->n_points++] = fmax(step - s->update - s->word, 0.1 * step);
     }
     const double together = s->seconds[s->n_points - 1];
-    s->alone = fmin(1, fmax((r->alone[d] - s->update) / together, 0.1));
+    s->alone = fmin(1, fmax((r->alone[d] - s->update - s->word) / together, 0.1));
 }
 
 /* Gives those of members[] that do not differ the mean of their times. */
@@ -76,6 +77,7 @@ static void level(clt_speed *speeds, const int *members, const bool *equal, int 
             mean.seconds[k] += s->seconds[k];
         mean.alone += s->alone;
         mean.update += s->update;
+        mean.word += s->word;
     }
     for (int i = 0; i < count; i++) {
         clt_speed *s = &speeds[members[i]];
@@ -85,6 +87,7 @@ static void level(clt_speed *speeds, const int *members, const bool *equal, int 
             s->seconds[k] = mean.seconds[k] / n;
         s->alone = mean.alone / n;
         s->update = mean.update / n;
+        s->word = mean.word / n;
     }
 }
 
@@ -126,10 +129,12 @@ static clt_status make_cost(clt_planner *p, clt_device *const *devices, clt_prob
             CLT_TRY(level_kind(p, devices, d, r));
         p->cost.on_host = p->cost.on_host || clt_caps_is_cpu(&devices[d]->caps);
     }
-    double reduction = 0;
+    double reduction = 0, word = 0;
     for (int b = 0; b < r->n_buckets; b++)
         reduction += r->reduction.latency + n * r->buckets[b].bytes * r->reduction.byte;
-    p->cost.together = n > 1 ? fmax(0, r->few_together - r->few_apart - reduction) : 0;
+    for (int d = 0; d < n; d++)
+        word = fmax(word, r->word[d]);
+    p->cost.together = n > 1 ? fmax(0, r->few_together - (r->few_apart - word) - reduction) : 0;
     p->cost.reduction = r->reduction;
     p->cost.buckets = r->buckets;
     p->cost.n_buckets = r->n_buckets;

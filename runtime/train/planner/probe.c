@@ -238,14 +238,18 @@ static clt_status run_update(void *arg, int d)
     probe *p = arg;
     bench *b = &p->benches[d];
     const clt_trainer *t = b->trainer;
-    double times[UPDATES];
+    double words[UPDATES], times[UPDATES];
     for (int i = 0; i < UPDATES; i++) {
         const double began = clt_clock();
         CLT_TRY(clt_update_word(t->devices[0].update));
+        CLT_TRY(clt_device_finish(b->device));
+        const double between = clt_clock();
         CLT_TRY(clt_update_apply(t->devices[0].update, 0, t->steps, NULL, 0));
         CLT_TRY(clt_device_finish(b->device));
-        times[i] = clt_clock() - began;
+        words[i] = between - began;
+        times[i] = clt_clock() - between;
     }
+    p->result->word[d] = clt_clock_median(words, UPDATES);
     p->result->update[d] = clt_clock_median(times, UPDATES);
     return CLT_OK;
 }
@@ -314,7 +318,8 @@ static clt_status allocate(probe *p)
         r->seconds[i] = clt_calloc(n * CLT_PROBE_ROUNDS, sizeof(double));
     r->alone = clt_calloc(n, sizeof *r->alone);
     r->update = clt_calloc(n, sizeof *r->update);
-    return p->benches && r->seconds[0] && r->seconds[1] && r->alone && r->update
+    r->word = clt_calloc(n, sizeof *r->word);
+    return p->benches && r->seconds[0] && r->seconds[1] && r->alone && r->update && r->word
                ? CLT_OK
                : CLT_OUT_OF_MEMORY;
 }
@@ -370,6 +375,7 @@ void clt_probe_free(clt_probe_result *result)
         clt_free(result->seconds[i]);
     clt_free(result->alone);
     clt_free(result->update);
+    clt_free(result->word);
     clt_free(result->buckets);
     *result = (clt_probe_result){0};
 }

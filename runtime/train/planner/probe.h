@@ -25,7 +25,8 @@ typedef struct clt_probe_result {
                                           equal where that has too few */
     double *seconds[CLT_SPEED_POINTS]; /* [round * devices + device] */
     double *alone;                     /* by device: a step of samples[1] while the others rest */
-    double *update;                    /* by device */
+    double *update, *word;             /* by device: the optimizer; what a step alone finds out
+                                          about its gradients, and reductions tell several devices */
     clt_bucket_cost *buckets;
     int n_buckets;
     clt_reduction_cost reduction;
