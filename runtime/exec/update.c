@@ -313,25 +313,28 @@ static void optimizer_args(call *c, int bucket, int64_t step)
     }
 }
 
+clt_status clt_update_bucket(clt_update *u, int bucket, double lr, int64_t step)
+{
+    const bool decoupled = u->options.decoupled || u->options.rule == CLT_RULE_ADAMW;
+    const int64_t count = u->replica->layout->buckets[bucket].bytes / 4;
+    call c = begin(u, K_OPTIMIZER);
+    arg_buffer(&c, u->word);
+    arg_buffer(&c, u->replica->values[bucket]);
+    arg_buffer(&c, u->replica->gradients[bucket]);
+    arg_int(&c, count);
+    arg_float(&c, lr);
+    arg_float(&c, u->options.weight_decay);
+    arg_int(&c, decoupled);
+    optimizer_args(&c, bucket, step);
+    return run_bucket(&c, count, optimizers[u->options.rule].name);
+}
+
 clt_status clt_update_apply(clt_update *u, double lr, int64_t step, const int *owners, int self)
 {
     const clt_buckets *layout = u->replica->layout;
-    const bool decoupled = u->options.decoupled || u->options.rule == CLT_RULE_ADAMW;
-    for (int i = 0; i < layout->n_buckets; i++) {
-        if (layout->buckets[i].state || (owners && owners[i] != self))
-            continue;
-        const int64_t count = layout->buckets[i].bytes / 4;
-        call c = begin(u, K_OPTIMIZER);
-        arg_buffer(&c, u->word);
-        arg_buffer(&c, u->replica->values[i]);
-        arg_buffer(&c, u->replica->gradients[i]);
-        arg_int(&c, count);
-        arg_float(&c, lr);
-        arg_float(&c, u->options.weight_decay);
-        arg_int(&c, decoupled);
-        optimizer_args(&c, i, step);
-        CLT_TRY(run_bucket(&c, count, optimizers[u->options.rule].name));
-    }
+    for (int i = 0; i < layout->n_buckets; i++)
+        if (!layout->buckets[i].state && (!owners || owners[i] == self))
+            CLT_TRY(clt_update_bucket(u, i, lr, step));
     return CLT_OK;
 }
 

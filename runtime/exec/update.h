@@ -57,6 +57,9 @@ clt_status clt_update_set_word(clt_update *update, double sum_squares, bool fini
 clt_status clt_update_apply(clt_update *update, double lr, int64_t step, const int *owners,
                             int self);
 
+/* The same for one bucket of parameters. */
+clt_status clt_update_bucket(clt_update *update, int bucket, double lr, int64_t step);
+
 /* `state` takes `value`'s bytes if the step is committed. */
 clt_status clt_update_assign(clt_update *update, clt_view value, clt_view state, int64_t bytes);
 

@@ -163,6 +163,11 @@ static clt_status build(void *arg)
     return clt_crew_create(t->n_devices, &t->crew);
 }
 
+bool clt_trainer_streams(const clt_trainer_options *options)
+{
+    return !options->guard && options->clip_norm == 0;
+}
+
 clt_status clt_trainer_build(clt_trainer *t)
 {
     bool alike;
@@ -170,6 +175,7 @@ clt_status clt_trainer_build(clt_trainer *t)
     CLT_TRY(clt_world_agree(t, clt_owners_create(t, alike)));
     CLT_TRY(clt_world_compare_plans(t));
     CLT_TRY(clt_world_in_turns(t, build, t));
+    t->streams = t->total > 1 && clt_trainer_streams(&t->options);
     return t->total > 1 ? clt_trainer_connect(t) : CLT_OK;
 }
 

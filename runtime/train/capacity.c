@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/str.h"
 #include "device/tuning_file.h"
+#include "train/trainer.h"
 #include <cltrain/data.h>
 
 /* Batches beyond this are not looked for. */

@@ -23,7 +23,7 @@ clt_status clt_lost_note(clt_trainer *t, int device, clt_status status)
 
 bool clt_lost_one_of_several(const clt_trainer *t)
 {
-    return atomic_load(&t->lost) >= 0 && t->n_devices > 1 && t->ranks == 1;
+    return atomic_load(&t->lost) >= 0 && t->n_devices > 1 && t->ranks == 1 && !t->streams;
 }
 
 /* A device that has enqueued the updates of the step that failed; -1: none. */
@@ -83,6 +83,11 @@ clt_status clt_trainer_recover(clt_trainer *t, int *redo)
                         "failed",
                         t->n_devices, t->n_devices == 1 ? "" : "s", t->ranks,
                         t->ranks == 1 ? "" : "s");
+    if (t->streams)
+        return clt_fail(CLT_STATE,
+                        "%s has failed, and without guard and clipping updates begin before a step "
+                        "is complete: go on from the last checkpoint",
+                        t->store->replicas[lost].device->label);
     int source = updated_device(t, lost);
     clt_log(CLT_LOG_WARN, "%s has failed, training goes on with %d device%s after step %lld: %s",
             t->store->replicas[lost].device->label, t->n_devices - 1, t->n_devices == 2 ? "" : "s",

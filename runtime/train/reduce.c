@@ -68,6 +68,9 @@ clt_status clt_reduce_complete(clt_trainer *t, int d, bool *finite, double *squa
                                         &result));
         clt_heartbeat_complete(d == 0 ? t->beat : NULL, bucket);
         t->devices[d].squares[bucket] = result.sum_squares;
+        if (t->streams && t->phase != 2 && (!t->owners || t->owners[bucket] == t->first + d))
+            CLT_TRY(
+                clt_update_bucket(t->devices[d].update, bucket, t->records[t->entry].lr, t->steps));
         if (t->profile)
             clt_profile_reduction(t->profile, d, t->labels[bucket],
                                   plan->buckets.buckets[bucket].bytes, &result);

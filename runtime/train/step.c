@@ -160,8 +160,9 @@ static clt_status commit(clt_trainer *t, int d)
     clt_trainer_device *td = &t->devices[d];
     const clt_graph *graph = sd->plan->graph;
     const clt_run run = run_of(t, d, 0, false);
-    CLT_TRY(
-        clt_update_apply(td->update, t->records[t->entry].lr, t->steps, t->owners, t->first + d));
+    if (!t->streams || t->phase == 3)
+        CLT_TRY(clt_update_apply(td->update, t->records[t->entry].lr, t->steps, t->owners,
+                                 t->first + d));
     for (int i = 0; i < graph->n_assigns; i++) {
         const clt_value *state = graph->assigns[i].state, *value = graph->assigns[i].value;
         clt_view from, to;

@@ -50,6 +50,9 @@ struct clt_trainer {
     /* By bucket: the participant that updates it and gives its parameters to the others. NULL: all
      * devices are of one kind, and each updates its own replica to the same bits. */
     int *owners;
+    /* Updates begin as their bucket's reduction ends. Else (commit) they wait for the step's word,
+     * which guard and clipping need, and so does giving a step again. */
+    bool streams;
     clt_heartbeat *beat;                 /* NULL: none */
     bool *batch_states;                  /* by assignment: whether its value depends on the batch */
     int64_t per_device;                  /* samples of a plan's largest run */
@@ -123,6 +126,9 @@ clt_status clt_owners_ship(clt_trainer *trainer, int device);
 /* owner.c: all devices' optimizer slots become their owners', for reading. Collective; nothing
  * without owners. */
 clt_status clt_owners_share_slots(clt_trainer *trainer);
+
+/* build.c: whether several devices' updates stream, under these options. */
+bool clt_trainer_streams(const clt_trainer_options *options);
 
 /* Fails if the caller wants an event of several devices. */
 clt_status clt_step_check_event(const clt_trainer *trainer, struct _cl_event *const *event);

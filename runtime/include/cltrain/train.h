@@ -229,8 +229,9 @@ CLT_API clt_status clt_trainer_step(clt_trainer *trainer, const clt_step_batch *
  * trainer's devices are numbered anew; the store's are too. *redo 1: no replica has changed, give
  * the step's batch again. 0: the others had updated already, the step counts as done. Results of
  * earlier steps are gone. Buffers of feeds and fetches belong to devices: give those of the new
- * numbers. Errors: STATE (no device has failed, or none would be left; with several ranks, the job
- * must be started again), those of clt_trainer_create.
+ * numbers. Errors: STATE (no device has failed, or none would be left; with several ranks, or
+ * where there is neither guard nor clipping, the job must be started again), those of
+ * clt_trainer_create.
  */
 CLT_API clt_status clt_trainer_recover(clt_trainer *trainer, int *redo);
 
