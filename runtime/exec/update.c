@@ -168,7 +168,8 @@ static void arg_float(call *c, double value)
     arg(c, sizeof v, &v);
 }
 
-static clt_status run(call *c, int64_t items, size_t local, const char *name)
+/* `bytes`: that the kernel reads and writes, for profiles. */
+static clt_status run(call *c, int64_t items, size_t local, const char *name, int64_t bytes)
 {
     const clt_device *device = c->update->replica->device;
     const size_t global = ((size_t)items + local - 1) / local * local;
@@ -179,19 +180,20 @@ static clt_status run(call *c, int64_t items, size_t local, const char *name)
     if (c->code != CL_SUCCESS)
         return clt_fail_prefix(clt_cl_fail(c->code, "clEnqueueNDRangeKernel", device),
                                "update kernel %s: ", name);
-    const clt_command command = {name, NULL, 0, 0};
+    const clt_command command = {name, NULL, 0, bytes};
     clt_watch(device, &command, event);
     return CLT_OK;
 }
 
-/* Over the floats of a bucket; on CPUs, enough groups for all compute units, few enough to cost
- * little. */
-static clt_status run_bucket(call *c, int64_t count, const char *name)
+/* Over the floats of a bucket, each of which is `accesses` reads and writes; on CPUs, enough groups
+ * for all compute units, few enough to cost little. */
+static clt_status run_bucket(call *c, int64_t count, const char *name, int accesses)
 {
+    const int64_t bytes = count * accesses * (int64_t)sizeof(float);
     if (c->update->gpu)
-        return run(c, count / GPU_CHUNK, GPU_GROUP, name);
+        return run(c, count / GPU_CHUNK, GPU_GROUP, name, bytes);
     const int64_t chunks = count / CHUNK;
-    return run(c, chunks, chunks >= 4096 ? 32 : chunks >= 256 ? 8 : 1, name);
+    return run(c, chunks, chunks >= 4096 ? 32 : chunks >= 256 ? 8 : 1, name, bytes);
 }
 
 clt_status clt_update_upstream(clt_update *u, clt_view weight, cl_mem upstream, int index,
@@ -203,7 +205,7 @@ clt_status clt_update_upstream(clt_update *u, clt_view weight, cl_mem upstream, 
     arg_buffer(&c, upstream);
     arg_int(&c, index);
     arg_float(&c, coefficient);
-    return run(&c, 1, 1, "loss_upstream");
+    return run(&c, 1, 1, "loss_upstream", 8);
 }
 
 clt_status clt_update_add_micro(clt_update *u)
@@ -217,7 +219,7 @@ clt_status clt_update_add_micro(clt_update *u)
         arg_buffer(&c, u->replica->gradients[i]);
         arg_buffer(&c, u->replica->micro_gradients[i]);
         arg_int(&c, count);
-        CLT_TRY(run_bucket(&c, count, "add_to"));
+        CLT_TRY(run_bucket(&c, count, "add_to", 3));
     }
     return CLT_OK;
 }
@@ -249,8 +251,9 @@ clt_status clt_update_word(clt_update *u)
         arg_buffer(&c, u->partials);
         arg_int(&c, first);
         arg_int(&c, groups);
-        CLT_TRY(u->gpu ? run(&c, (int64_t)groups * GPU_GROUP, GPU_GROUP, "square_sum")
-                       : run(&c, groups, groups >= 16 ? 8 : 1, "square_sum"));
+        const int64_t bytes = layout->buckets[i].bytes;
+        CLT_TRY(u->gpu ? run(&c, (int64_t)groups * GPU_GROUP, GPU_GROUP, "square_sum", bytes)
+                       : run(&c, groups, groups >= 16 ? 8 : 1, "square_sum", bytes));
         first += groups;
     }
     call c = begin(u, K_WORD);
@@ -259,7 +262,8 @@ clt_status clt_update_word(clt_update *u)
     arg_float(&c, u->options.clip_norm);
     arg_int(&c, u->options.guard);
     arg_buffer(&c, u->word);
-    return run(&c, 1, u->gpu ? GPU_GROUP : 1, "step_word");
+    return run(&c, 1, u->gpu ? GPU_GROUP : 1, "step_word",
+               (u->replica->device->caps.fp64 ? 16 : 8) * (int64_t)first + 16);
 }
 
 static clt_status fill_word(clt_update *u)
@@ -326,7 +330,9 @@ clt_status clt_update_bucket(clt_update *u, int bucket, double lr, int64_t step)
     arg_float(&c, u->options.weight_decay);
     arg_int(&c, decoupled);
     optimizer_args(&c, bucket, step);
-    return run_bucket(&c, count, optimizers[u->options.rule].name);
+    /* Value and slots read and written, the gradient read. */
+    return run_bucket(&c, count, optimizers[u->options.rule].name,
+                      3 + 2 * clt_update_slots(u->options.rule));
 }
 
 clt_status clt_update_apply(clt_update *u, double lr, int64_t step, const int *owners, int self)
@@ -352,5 +358,5 @@ clt_status clt_update_assign(clt_update *u, clt_view value, clt_view state, int6
     arg_buffer(&c, state.buffer);
     arg_long(&c, state.offset / 4);
     arg_int(&c, bytes / 4);
-    return run(&c, bytes / 4, u->gpu ? GPU_GROUP : 1, "assign_state");
+    return run(&c, bytes / 4, u->gpu ? GPU_GROUP : 1, "assign_state", 2 * bytes);
 }

@@ -32,8 +32,8 @@ static void print_node(const clt_plan *plan, int index, bool explain, clt_str *t
                 clt_str_text(&details));
     clt_str_free(&details);
     if (explain && pn->tuned)
-        clt_str_add(text, "          measured best: %s %s, %.1f us\n", pn->tuned->variant,
-                    pn->tuned->options, 1e6 * pn->tuned->seconds);
+        clt_str_add(text, "          measured best: %s%s%s, %.1f us\n", pn->tuned->variant,
+                    *pn->tuned->options ? " " : "", pn->tuned->options, 1e6 * pn->tuned->seconds);
     for (const char *line = explain ? pn->declined : NULL; line && *line;) {
         const char *end = strchr(line, '\n');
         clt_str_add(text, "          declined %.*s\n", (int)(end - line), line);

@@ -67,8 +67,10 @@ void clt_plan_class(const clt_node *node, int64_t max_batch, char text[64])
     clt_str_free(&s);
 }
 
-/* The variant that a measurement found best; NULL if there is none, or it does not hold here. */
-static const clt_variant *measured(clt_plan *plan, int index, const clt_target *target)
+/* The variant that a measurement found best; NULL if there is none, or it does not hold here. Those
+ * before it in the list decline for reasons of their own, or were slower. */
+static const clt_variant *measured(clt_plan *plan, int index, const clt_target *target,
+                                   clt_str *declined)
 {
     clt_plan_node *pn = &plan->nodes[index];
     const clt_node *node = pn->node;
@@ -81,6 +83,11 @@ static const clt_variant *measured(clt_plan *plan, int index, const clt_target *
         if (!strcmp(v->name, entry->variant) && (!v->accepts || v->accepts(node, target, why))) {
             plan->tuned[index] = *entry;
             pn->tuned = &plan->tuned[index];
+            for (const clt_variant *other = node->op->variants; other != v; other++)
+                if (other->accepts && !other->accepts(node, target, why))
+                    clt_str_add(declined, "%s: %s\n", other->name, why);
+                else
+                    clt_str_add(declined, "%s: another was measured faster\n", other->name);
             return v;
         }
     return NULL;
@@ -96,7 +103,7 @@ static clt_status choose(clt_plan *plan, int index, const clt_target *target)
     clt_plan_class(node, plan->options.max_batch, pn->shape_class);
     pn->variant = wanted(node, target, &declined);
     if (!pn->variant && !plan->options.portable)
-        pn->variant = measured(plan, index, target);
+        pn->variant = measured(plan, index, target, &declined);
     if (!pn->variant)
         pn->variant = first_accepting(node, target, plan->options.portable, &declined);
     if (!pn->variant) {

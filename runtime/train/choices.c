@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include <cltrain/unstable.h>
+
 #include "base/alloc.h"
 #include "base/log.h"
 #include "device/tuning_file.h"
@@ -32,6 +34,8 @@ static clt_status measure(clt_trainer *t, const clt_graph *graph, clt_device *de
         return CLT_OK;
     }
     CLT_TRY(status);
+    t->tune_classes += report.classes;
+    t->tune_left += report.classes - report.measured + report.unfinished;
     if (!report.measured)
         return CLT_OK;
     clt_log(CLT_LOG_INFO, "%s: measured %d of %d classes of shapes, %d candidates",
@@ -76,6 +80,12 @@ clt_status clt_choices_make(clt_trainer *t, const clt_graph *graph)
             CLT_TRY(make_record(t, graph, device, &t->tuning[i]));
     }
     return CLT_OK;
+}
+
+void clt_trainer_tuning(const clt_trainer *t, int *classes, int *left)
+{
+    *classes = t->tune_classes;
+    *left = t->tune_left;
 }
 
 void clt_choices_free(clt_trainer *t)

@@ -38,6 +38,16 @@ double clt_trainer_exposed(clt_trainer *t, int device)
     return exposed;
 }
 
+double clt_trainer_flops(const clt_trainer *t)
+{
+    const clt_plan *plan = t->training->devices[0].plan;
+    double flops = 0;
+    for (int i = 0; i < plan->n_nodes; i++)
+        if (!plan->nodes[i].node->op->view)
+            flops += clt_node_flops(plan->nodes[i].node, t->per_device);
+    return flops / (double)t->per_device;
+}
+
 clt_status clt_profile_start(clt_trainer *t, clt_profile **out)
 {
     clt_profile *p = CLT_NEW(clt_profile);

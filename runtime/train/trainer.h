@@ -59,6 +59,7 @@ struct clt_trainer {
     int max_micros;                      /* of such runs in a step */
     clt_tuning_record *tuning;           /* room for one a device */
     const clt_tuning_record **tuning_of; /* by device: those of one kind share a record */
+    int tune_classes, tune_left;         /* see clt_trainer_tuning */
     clt_crew *crew;
     clt_collectives collectives; /* of several devices */
     struct clt_comm *comm;

@@ -468,6 +468,7 @@ static clt_status tune_class(tuner *t, const job *j)
                 clt_device_label(t->lab.device), plain.op, plain.shape_class);
     }
     t->report->measured++;
+    t->report->unfinished += tried != 0;
     best.tried = tried;
     memcpy(best.rejected, rejected, sizeof rejected);
     memcpy(best.files, t->files, sizeof best.files);

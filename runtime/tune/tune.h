@@ -11,6 +11,7 @@
 typedef struct clt_tune_report {
     int classes;    /* of shapes in the plan that offer a choice and had no measurement */
     int measured;   /* of them, within the budget */
+    int unfinished; /* of the measured ones: not all candidates were tried */
     int candidates; /* tried */
     int rejected;   /* that failed, or whose result is wrong: all logged */
 } clt_tune_report;

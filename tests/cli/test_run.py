@@ -272,7 +272,16 @@ class Others(CommandTest):
         self.assertTrue(0 < step["min"] <= step["median"] <= step["max"])
         self.assertEqual((found["blocks"], found["steps_per_block"]), (3, 4))
         self.assertEqual(len(found["devices"]), 1)
-        self.assertIn("images/s", self.run_command(*arguments).stdout)
+        # Forward and the weights' gradients, at least.
+        self.assertGreater(found["flops_per_image"], 2 * 2 * 30 * 4)
+        self.assertAlmostEqual(found["flops_per_s"], found["flops_per_image"] * rate["median"],
+                               delta=1e-3 * found["flops_per_s"])
+        self.assertAlmostEqual(found["of_limit"], found["flops_per_s"] / found["limit_flops_per_s"],
+                               delta=1e-3 * found["of_limit"])
+        table = self.run_command(*arguments).stdout
+        self.assertIn("images/s", table)
+        self.assertRegex(table, r"compute +[\d.]+ GFLOP/s, [\d.]+ MFLOP an image.*of the [\d.]+ "
+                                r"GFLOP/s of 1 device\n")
 
     def test_bench_by_node(self):
         done = self.run_command("bench", "train", "--model", "mlp", "--data", "idx:" + self.data,
@@ -280,10 +289,22 @@ class Others(CommandTest):
                                 "pocl", "--by-node")
         for part in ("of limit", "linear_weight_grad", "sgd", "upload"):
             self.assertIn(part, done.stdout)
+        self.assertRegex(done.stdout, r"pocl.*limits of this device: [\d.]+ GFLOP/s in registers, "
+                                      r"[\d.]+ GB/s copying")
+        # An update has no figure of arithmetic, and one of memory.
+        self.assertRegex(done.stdout, r"\nsgd .*% +- +[\d.]+ +[\d.]+\n")
         found = json.loads(self.run_command("bench", "train", "--model", "mlp", "--data",
                                             "idx:" + self.data, "--batch", "16", "--steps", "4",
                                             "--devices", "pocl", "--by-node", "--json").stdout)
         self.assertIn("linear_weight_grad", {n["operator"] for n in found["nodes"]})
+        self.assertIn("pocl", found["device"])
+        self.assertGreaterEqual(found["step_seconds"], max(n["seconds"] for n in found["nodes"]))
+        for node in found["nodes"]:
+            self.assertNotEqual(0, node["flops_per_s"])
+            if node["node"] in ("sgd", "square_sum", "step_word"):
+                self.assertIsNone(node["flops_per_s"])
+                self.assertGreater(node["bytes_per_s"], 0)
+                self.assertGreater(node["of_limit"], 0)
         times = [n["seconds"] for n in found["nodes"]]
         self.assertEqual(times, sorted(times, reverse=True))
 
@@ -313,6 +334,12 @@ class Others(CommandTest):
         done = self.run_command("bench", "gemm", 8, 8, 8, "--blocks", "1", "--trans", "NN", "--variant",
                                 "matmul=gemm_gpu", "--devices", "pocl")
         self.assertRegex(done.stderr, r"declined gemm_gpu: asked for, but \w")
+        done = self.run_command("bench", "gemm", 8, 8, 8, "--blocks", "1", "--variant",
+                                "matmul=gemm_gpu", "--devices", "pocl")
+        self.assertEqual(done.stderr.count("asked for, but"), 1)
+        done = self.assert_bad("bench", "gemm", 10 ** 6, 10 ** 6, 1, "--devices", "pocl", code=1,
+                               says=("MiB",))
+        self.assertEqual(done.stdout, "")
         self.assertNotIn("gemm_gpu", done.stdout)
         found = json.loads(self.run_command("bench", "conv", "4x3x9x9", "5x3x3", "--padding", "1",
                                             "--blocks", "1", "--json", "--devices",
@@ -384,6 +411,13 @@ class Others(CommandTest):
             if entry["seconds"] != entry["plain_seconds"]:
                 self.assertLess(entry["seconds"], 0.97 * entry["plain_seconds"])
 
+    def test_measuring_goes_on(self):
+        """What the time did not suffice for is said."""
+        done = self.train("--steps", "1", "--tune", "0.001", "--cache-dir", self.path("unmeasured"))
+        self.assertIn("measuring kernels for new shapes (", done.stdout)
+        left = re.search(r"kernels of (\d+) of (\d+) new classes of shapes are left", done.stdout)
+        self.assertTrue(0 < int(left[1]) <= int(left[2]))
+
     def test_cold_start(self):
         """Few kernels are compiled before the first step of LeNet, where none is measured."""
         found = json.loads(self.run_command(
@@ -419,6 +453,9 @@ class Others(CommandTest):
                     for step in (1, 2, 3):
                         kernels = [e["args"]["kernel"] for e in own if e["args"]["step"] == step]
                         self.assertIn("sgd", kernels)
+                        self.assertTrue(all(e["args"]["GB/s"] > 0 for e in own
+                                            if e["args"]["kernel"] in ("sgd", "square_sum")
+                                            and e["dur"] > 0))
                         self.assertTrue([e for e in own if e["cat"] == "backward"
                                          and e["args"]["operator"] == "linear_weight_grad"])
                     for before, after in zip(own, own[1:]):

@@ -107,32 +107,36 @@ static int rival_prepare(rival *o, const int64_t size[3], const char *trans)
     return o->a && o->b && o->c ? 0 : failure("memory does not suffice");
 }
 
-/* As many threads as the device has compute units; whether its memory suffices. */
-static int rival_fit(const rival *o, const bench_device *d, const int64_t size[3])
+/* Whether the device's memory suffices for the product, and for OpenBLAS' beside it; which takes as
+ * many threads as the device has compute units. */
+static int check_fit(const rival *o, const bench_device *d, const int64_t size[3])
 {
     clt_device_info info;
     clt_device_info_init(&info);
     const clt_status status = clt_device_get_info(d->devices[0], &info);
     if (status != CLT_OK)
         return library_failure(status);
-    if (info.kind)
+    if (o && info.kind)
         return failure("--compare: %s is not a CPU, and OpenBLAS computes on those alone",
                        clt_device_label(d->devices[0]));
-    o->blas.set_threads(info.compute_units);
+    if (o)
+        o->blas.set_threads(info.compute_units);
+    const char *what = o ? "--compare" : "bench gemm";
     /* Before the host fills its own three matrices, which lie in the same memory. */
     double elements = 0;
     for (int i = 0; i < 3; i++) {
         const double matrix = (double)size[i] * (double)size[(i + 1) % 3];
         if (4 * matrix > (double)info.max_alloc_bytes)
-            return failure("--compare: a matrix of %.0f MiB, but a buffer of %s has at most %.0f",
+            return failure("%s: a matrix of %.0f MiB, but a buffer of %s has at most %.0f", what,
                            4 * matrix / MIB, clt_device_label(d->devices[0]),
                            (double)info.max_alloc_bytes / MIB);
         elements += matrix;
     }
-    if (2 * 4 * elements > (double)info.memory_bytes)
-        return failure("--compare: both products need %.0f MiB, but %s has %.0f",
-                       2 * 4 * elements / MIB, clt_device_label(d->devices[0]),
-                       (double)info.memory_bytes / MIB);
+    const double bytes = (o ? 2 : 1) * 4 * elements;
+    if (bytes > (double)info.memory_bytes)
+        return failure("%s: %s %.0f MiB, but %s has %.0f", what,
+                       o ? "both products need" : "the matrices need", bytes / MIB,
+                       clt_device_label(d->devices[0]), (double)info.memory_bytes / MIB);
     return 0;
 }
 
@@ -144,8 +148,8 @@ static void rival_close(rival *o)
     free(o->c);
 }
 
-/* The graph's one node, with the rival (or NULL) by turns. */
-static int time_gemm(const bench_report *r, const clt_graph *graph, rival *other,
+/* The graph's one node, with the rival (or NULL) by turns. `say`: which variants are not taken. */
+static int time_gemm(const bench_report *r, const clt_graph *graph, rival *other, int say,
                      clt_node_time **times, int *count)
 {
     clt_measure_options options = bench_options(r->settings, 0, 1);
@@ -154,13 +158,16 @@ static int time_gemm(const bench_report *r, const clt_graph *graph, rival *other
         options.user = other;
         options.warm = 1;
     }
-    clt_status status = bench_say_declined(r->device->devices[0], graph, &options);
+    clt_status status = CLT_OK;
+    if (say)
+        status = bench_say_declined(r->device->devices[0], graph, &options);
     if (status == CLT_OK)
         status = clt_measure_graph(graph, r->device->devices[0], &options, times, count);
     return status == CLT_OK ? 0 : name_failure(status);
 }
 
-static int measure_gemm(bench_report *r, const int64_t size[3], const char *trans, rival *other)
+static int measure_gemm(bench_report *r, const int64_t size[3], const char *trans, rival *other,
+                        int say)
 {
     char name[64];
     clt_graph *graph = NULL;
@@ -172,7 +179,7 @@ static int measure_gemm(bench_report *r, const int64_t size[3], const char *tran
     if (!code && other)
         code = rival_prepare(other, size, trans);
     if (!code)
-        code = time_gemm(r, graph, other, &times, &count);
+        code = time_gemm(r, graph, other, say, &times, &count);
     snprintf(name, sizeof name, "gemm %lldx%lldx%lld %s", (long long)size[0], (long long)size[1],
              (long long)size[2], trans);
     if (count > 1 && other)
@@ -204,15 +211,15 @@ int bench_gemm(const settings *s)
         code = openblas_open(&other.blas);
     if (!code)
         code = bench_device_open(&d, s, 0);
-    if (!code && s->compare)
-        code = rival_fit(&other, &d, size);
+    if (!code)
+        code = check_fit(s->compare ? &other : NULL, &d, size);
     if (!code)
         code = bench_limits(&d);
     if (!code) {
         bench_report_begin(&r, &d, s, s->compare ? other.blas.name : NULL);
         for (int i = 0; !code && i < (s->trans ? 1 : 3); i++)
-            code =
-                measure_gemm(&r, size, s->trans ? s->trans : usual[i], s->compare ? &other : NULL);
+            code = measure_gemm(&r, size, s->trans ? s->trans : usual[i],
+                                s->compare ? &other : NULL, i == 0);
         if (!code)
             code = bench_report_end(&r);
     }

@@ -24,6 +24,7 @@ typedef struct bench {
     double *rates;   /* samples a second, by block */
     double *times;   /* seconds a step, by block */
     double *exposed; /* of them, waiting for reductions, on device 0 */
+    double limit;    /* FLOP/s of all participants */
 } bench;
 
 static double now(void)
@@ -65,6 +66,27 @@ static int participants(const bench *b)
     return b->job.n_devices * (ranks > 1 ? ranks : 1);
 }
 
+/* FLOP/s at that rate, as our kernels execute them. */
+static double flops_at(const bench *b, double rate)
+{
+    return rate * clt_trainer_flops(b->job.trainer);
+}
+
+/* After the steps, when nothing else runs. Of other ranks the devices are taken to be like these.
+ */
+static clt_status measure_limit(bench *b)
+{
+    const int ranks = b->job.ranks.world.ranks;
+    for (int i = 0; i < b->job.n_devices; i++) {
+        clt_limits limits;
+        const clt_status status = clt_device_measure_limits(b->job.devices[i], &limits);
+        if (status != CLT_OK)
+            return status;
+        b->limit += limits.flops * (ranks > 1 ? ranks : 1);
+    }
+    return CLT_OK;
+}
+
 static int print_json(const bench *b)
 {
     const job *j = &b->job;
@@ -81,6 +103,11 @@ static int print_json(const bench *b)
         "kernels", kernels, "steps_per_block", (json_int_t)b->steps, "blocks", b->blocks,
         "images_per_s", spread(b->rates, b->blocks), "step_seconds", spread(b->times, b->blocks),
         "exposed_seconds", spread(b->exposed, b->blocks), "participants", participants(b));
+    const double flops = flops_at(b, bench_median(b->rates, b->blocks));
+    json_object_set_new(all, "flops_per_image", json_real(clt_trainer_flops(j->trainer)));
+    json_object_set_new(all, "flops_per_s", json_real(flops));
+    json_object_set_new(all, "limit_flops_per_s", json_real(b->limit));
+    json_object_set_new(all, "of_limit", json_real(flops / b->limit));
     if (j->prediction.step > 0)
         json_object_set_new(all, "predicted_step_seconds", json_real(j->prediction.step));
     return print_object(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
@@ -100,6 +127,11 @@ static int print_table(const bench *b)
     printf("images/s   %.0f  (%.0f to %.0f)\n", rate, b->rates[0], b->rates[b->blocks - 1]);
     printf("step       %.3f ms  (%.3f to %.3f)\n", 1e3 * step, 1e3 * b->times[0],
            1e3 * b->times[b->blocks - 1]);
+    const double flops = flops_at(b, rate);
+    printf("compute    %.1f GFLOP/s, %.2f MFLOP an image as our kernels execute it; %.2f of the "
+           "%.1f GFLOP/s of %d device%s\n",
+           1e-9 * flops, 1e-6 * clt_trainer_flops(j->trainer), flops / b->limit, 1e-9 * b->limit,
+           participants(b), participants(b) > 1 ? "s" : "");
     if (participants(b) > 1) {
         const double exposed = bench_median(b->exposed, b->blocks);
         printf("exposed    %.3f ms  (%.3f to %.3f) a step wait for reductions, %.1f %%\n",
@@ -129,7 +161,8 @@ static int measure_nodes(bench *b, clt_fit_options *fit)
         status = clt_profile_read(profile, &records, &count);
     int code = status == CLT_OK ? 0 : library_failure(status);
     if (!code)
-        code = print_by_node(records, count, b->warmup, fit->steps, &limits, b->settings->json);
+        code = print_by_node(records, count, b->warmup, fit->steps, &limits,
+                             clt_device_label(b->job.devices[0]), b->settings->json);
     clt_profile_stop(profile);
     return code;
 }
@@ -153,6 +186,9 @@ static int measure(bench *b)
         return library_failure(status);
     if (!ranks_prints(&b->job.ranks))
         return EXIT_DONE;
+    status = measure_limit(b);
+    if (status != CLT_OK)
+        return library_failure(status);
     return b->settings->json ? print_json(b) : print_table(b);
 }
 

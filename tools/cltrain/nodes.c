@@ -39,25 +39,41 @@ static int longest_first(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-static int print_json(const line *lines, int count, double steps, const clt_limits *limits)
+/* Null and '-' where a figure is not known. */
+static json_t *known(double value)
+{
+    return value > 0 ? json_real(value) : json_null();
+}
+
+static void print_known(double value, int width, int digits)
+{
+    if (value > 0)
+        printf(" %*.*f", width, digits, value);
+    else
+        printf(" %*s", width, "-");
+}
+
+static int print_json(const line *lines, int count, double steps, const clt_limits *limits,
+                      const char *device, double step_seconds)
 {
     json_t *rows = json_array();
     for (int i = 0; i < count; i++) {
         const line *l = &lines[i];
-        json_array_append_new(rows,
-                              json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f}", "node", l->node,
-                                        "operator", l->op, "variant", l->variant, "seconds",
-                                        l->seconds / steps, "flops_per_s", l->flops / l->seconds,
-                                        "bytes_per_s", l->bytes / l->seconds, "of_limit",
-                                        bench_share(limits, l->flops, l->bytes, l->seconds)));
+        json_array_append_new(
+            rows,
+            json_pack("{s:s, s:s, s:s, s:f, s:o, s:o, s:o}", "node", l->node, "operator", l->op,
+                      "variant", l->variant, "seconds", l->seconds / steps, "flops_per_s",
+                      known(l->flops / l->seconds), "bytes_per_s", known(l->bytes / l->seconds),
+                      "of_limit", known(bench_share(limits, l->flops, l->bytes, l->seconds))));
     }
-    json_t *all = json_pack("{s:f, s:f, s:o}", "limit_flops_per_s", limits->flops,
+    json_t *all = json_pack("{s:s, s:f, s:f, s:f, s:o}", "device", device, "step_seconds",
+                            step_seconds, "limit_flops_per_s", limits->flops,
                             "limit_copy_bytes_per_s", limits->copy_bytes, "nodes", rows);
     return print_object(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 }
 
 int print_by_node(const clt_profile_record *records, int count, int64_t from, int64_t to,
-                  const clt_limits *limits, int json)
+                  const clt_limits *limits, const char *device, int json)
 {
     line *lines = calloc((size_t)count + 1, sizeof *lines);
     if (!lines)
@@ -82,20 +98,25 @@ int print_by_node(const clt_profile_record *records, int count, int64_t from, in
     qsort(lines, (size_t)n, sizeof *lines, longest_first);
     const double steps = (double)(to - from);
     if (json) {
-        const int code = print_json(lines, n, steps, limits);
+        const int code = print_json(lines, n, steps, limits, device, (last - first) / steps);
         free(lines);
         return code;
     }
     printf("\nDevice 0, by node, of %lld steps: %.3f ms of commands in %.3f ms a step\n",
            (long long)(to - from), 1e3 * total / steps, 1e3 * (last - first) / steps);
+    printf("%s: limits of this device: %.1f GFLOP/s in registers, %.1f GB/s copying (read + "
+           "written)\n",
+           device, 1e-9 * limits->flops, 1e-9 * limits->copy_bytes);
     printf("%-30s %-20s %-10s %10s %6s %9s %8s %9s\n", "node", "operator", "variant", "us a step",
            "share", "GFLOP/s", "GB/s", "of limit");
     for (int i = 0; i < n; i++) {
         const line *l = &lines[i];
-        printf("%-30.30s %-20.20s %-10.10s %10.1f %5.1f%% %9.1f %8.1f %9.2f\n", l->node,
-               *l->op ? l->op : "-", l->variant, 1e6 * l->seconds / steps, 100 * l->seconds / total,
-               1e-9 * l->flops / l->seconds, 1e-9 * l->bytes / l->seconds,
-               bench_share(limits, l->flops, l->bytes, l->seconds));
+        printf("%-30.30s %-20.20s %-10.10s %10.1f %5.1f%%", l->node, *l->op ? l->op : "-",
+               l->variant, 1e6 * l->seconds / steps, 100 * l->seconds / total);
+        print_known(1e-9 * l->flops / l->seconds, 9, 1);
+        print_known(1e-9 * l->bytes / l->seconds, 8, 1);
+        print_known(bench_share(limits, l->flops, l->bytes, l->seconds), 9, 2);
+        printf("\n");
     }
     free(lines);
     return EXIT_DONE;

@@ -108,12 +108,14 @@ static void on_checkpoint(void *user)
         r->metrics_failed = 1;
 }
 
-/* Asked while kernels are measured, which happens once for shapes that a device has not seen. */
+/* Asked while kernels are measured, which happens until all shapes that a device has not seen are.
+ */
 static int on_tune(void *user)
 {
     run *r = user;
     if (!r->measuring && !r->quiet) {
-        printf("measuring kernels for new shapes, once (--tune off leaves it out)\n");
+        printf(
+            "measuring kernels for new shapes (--tune SECONDS says how long, off leaves it out)\n");
         fflush(stdout);
     }
     r->measuring = 1;
@@ -272,6 +274,11 @@ static void print_start(const run *r)
     if (j->ranks.world.ranks > 1)
         printf(", the devices of rank 0 of %d", j->ranks.world.ranks);
     printf("\n");
+    int classes, left;
+    clt_trainer_tuning(j->trainer, &classes, &left);
+    if (left > 0)
+        printf("kernels of %d of %d new classes of shapes are left for the next run to measure\n",
+               left, classes);
     for (int i = 0; i < j->n_devices; i++) {
         int programs, kernels;
         clt_device_kernel_count(j->devices[i], &programs, &kernels);

@@ -50,13 +50,22 @@ typedef struct clt_profile_record {
     int launch;        /* 0: the node's first kernel in this run */
     double start, end; /* seconds since the profile began */
     double flops;      /* of the node, in its first launch's record; else 0 */
-    double bytes;      /* likewise: operands and results once each; of transfers: what they move */
+    double bytes;      /* likewise: operands and results once each; of transfers and updates: what
+                          they move. 0: not known */
 } clt_profile_record;
 
 /* Seconds for which this device's updates waited for the reduction of gradients, after its last
  * gradient was on the host: what communication costs beyond what went on beside backward. Of all
  * steps since the last call; `device` is one of this process'. Not during a step. */
 CLT_API double clt_trainer_exposed(clt_trainer *trainer, int device);
+
+/* Floating-point operations of a training step for each image: forward and backward, as the kernels
+ * of the trainer's plan execute them; a multiplication and an addition are two. */
+CLT_API double clt_trainer_flops(const clt_trainer *trainer);
+
+/* Classes of shapes that had no measurement of kernels when the trainer was made, and how many of
+ * them the time for it did not suffice for: of all of this process' kinds of devices. */
+CLT_API void clt_trainer_tuning(const clt_trainer *trainer, int *classes, int *left);
 
 typedef struct clt_profile clt_profile;
 
