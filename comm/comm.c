@@ -1,4 +1,5 @@
 /* A communicator's life: create, abort, status, finalize, destroy. */
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,15 +82,13 @@ static clt_status read_options(const clt_comm_options *from, clt_comm_options *o
     }
     if (!options->max_in_flight)
         options->max_in_flight = DEFAULT_IN_FLIGHT;
-    if (!options->threads)
-        options->threads = DEFAULT_THREADS;
     if (options->path < CLT_COMM_PATH_AUTO || options->path > CLT_COMM_PATH_STAGED)
         return clt_fail(CLT_INVALID_ARGUMENT, "comm: %d is not a path", (int)options->path);
     if (options->max_in_flight < 1 || options->max_in_flight > MAX_IN_FLIGHT)
         return clt_fail(CLT_INVALID_ARGUMENT, "comm: max_in_flight %d is not within 1 to %d",
                         options->max_in_flight, MAX_IN_FLIGHT);
-    if (options->threads < 1 || options->threads > MAX_THREADS)
-        return clt_fail(CLT_INVALID_ARGUMENT, "comm: threads %d is not within 1 to %d",
+    if (options->threads < 0 || options->threads > MAX_THREADS)
+        return clt_fail(CLT_INVALID_ARGUMENT, "comm: threads %d is not within 0 to %d",
                         options->threads, MAX_THREADS);
     if (options->timeout_ms < 0 || options->wait_poll_us < 0)
         return clt_fail(CLT_INVALID_ARGUMENT,
@@ -180,6 +179,10 @@ static clt_status build(clt_comm *comm, const clt_comm_device *devices)
         comm->ring[i].comm = comm;
         comm->ring[i].sequence = -1;
         comm->ring[i].sides = comm->sides + (size_t)i * (size_t)comm->count;
+        for (int d = 0; d < comm->count; d++) {
+            comm->ring[i].sides[d].request = &comm->ring[i];
+            comm->ring[i].sides[d].device = d;
+        }
     }
     /* Room for one operation, which is what most requests have: no step allocates it. */
     for (int i = 0; i < comm->ring_size * comm->count; i++)
@@ -191,7 +194,12 @@ static clt_status build(clt_comm *comm, const clt_comm_device *devices)
                             (long long)devices[i].struct_size);
         CLT_TRY(open_member(comm, i, &devices[i]));
     }
-    CLT_TRY(clt_team_create(comm->options.threads, &comm->team));
+    comm->on_devices = clt_comm_native_possible(comm);
+    comm->apart = clt_comm_native_apart(comm);
+    CLT_TRY(clt_team_create(comm->options.threads ? comm->options.threads : DEFAULT_THREADS,
+                            &comm->team));
+    if (comm->on_devices)
+        return CLT_OK;
     if (pthread_create(&comm->reducer, NULL, clt_comm_reducer, comm))
         return clt_fail(CLT_OUT_OF_MEMORY, "comm: the communicator's thread cannot be started");
     comm->reducer_started = true;
@@ -233,6 +241,7 @@ static clt_status join_ranks(clt_comm *comm, const clt_comm_ranks *ranks)
                         ranks->rank, ranks->ranks, comm->count);
     comm->rank = ranks->rank;
     comm->ranks = ranks->ranks;
+    comm->processes = ranks->processes;
     comm->total = 0;
     for (int r = 0; r < ranks->ranks; r++) {
         comm->first = r == ranks->rank ? comm->total : comm->first;
@@ -292,7 +301,12 @@ clt_status clt_comm_create_between(const clt_comm_device *devices, int count,
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_mutex_init(&comm->lock, NULL);
+    /* Devices come at the same time, and held it is for less than a thread takes to wake. */
+    pthread_mutexattr_t adaptive;
+    pthread_mutexattr_init(&adaptive);
+    pthread_mutexattr_settype(&adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
+    pthread_mutex_init(&comm->lock, &adaptive);
+    pthread_mutexattr_destroy(&adaptive);
     pthread_cond_init(&comm->work, NULL);
     pthread_cond_init(&comm->done, &monotonic);
     pthread_condattr_destroy(&monotonic);
@@ -338,7 +352,8 @@ void clt_comm_destroy(clt_comm *comm)
     pthread_mutex_lock(&comm->lock);
     bool in_use = false;
     for (int i = 0; comm->members && i < comm->count; i++)
-        in_use |= comm->members[i].oldest < comm->members[i].next;
+        in_use |= comm->members[i].oldest < comm->members[i].next ||
+                  comm->members[i].next != comm->members[0].next;
     if (in_use)
         clt_comm_abort_locked(comm, CLT_ABORTED,
                               "comm: the communicator was destroyed with requests in flight");
@@ -358,6 +373,8 @@ void clt_comm_destroy(clt_comm *comm)
         if (comm->members[i].compute)
             clFinish(comm->members[i].queue);
     }
+    while (atomic_load(&comm->visits))
+        sched_yield();
     clt_team_destroy(comm->team);
     clt_cluster_close(comm->cluster);
     clt_ranks_close(comm->node);
@@ -455,6 +472,14 @@ clt_status clt_comm_finalize(clt_comm *comm)
                               "comm: device %d has not completed collective %lld; complete all "
                               "requests before finalizing",
                               i, (long long)m->oldest);
+    }
+    /* What was only enqueued ends soon, since all have started it. */
+    while (status == CLT_OK && comm->on_devices &&
+           atomic_load(&comm->ended) < comm->members[0].next) {
+        if (comm->abort_status != CLT_OK)
+            status = clt_comm_aborted_locked(comm);
+        else
+            pthread_cond_wait(&comm->done, &comm->lock);
     }
     if (status == CLT_OK)
         comm->finalized = true;

@@ -54,9 +54,11 @@ typedef struct clt_comm_range {
 /* One operation of a device's request. */
 typedef struct clt_comm_part {
     clt_comm_op op;
-    clt_comm_range in;        /* of `mem`, what the host reads */
-    clt_comm_range out;       /* of `out` or `mem`, what the host writes */
-    cl_event ready;           /* of the download, map or marker; released by complete or destroy */
+    clt_comm_range in;  /* of `mem`, what the host reads */
+    clt_comm_range out; /* of `out` or `mem`, what the host writes */
+    cl_event ready; /* of the download, map or marker, or of what on_devices enqueues after the last
+                       part's; released by complete or destroy */
+    bool silent;    /* the download, map or marker makes none */
     char *host_in, *host_out; /* where the host reads and writes; NULL: nowhere */
     void *mapped;             /* the buffer itself; NULL: the host works in staging */
     int staging;              /* index, or -1 */
@@ -64,8 +66,13 @@ typedef struct clt_comm_part {
 
 /* What one device brings to a request. */
 typedef struct clt_comm_side {
+    clt_comm_request *request;
+    int device;
     bool brought; /* `parts` can be compared with those of others */
     bool joined, completed;
+    bool queued;          /* the device waits in its queue, nobody in complete */
+    atomic_int sent;      /* written before the device's thread is told of the side */
+    atomic_bool waits;    /* a thread is in complete, and has not enqueued the upload or unmap */
     clt_comm_part *parts; /* kept from request to request */
     int part_count, part_room;
     double ready_at; /* seconds of CLOCK_MONOTONIC: its data were seen on the host */
@@ -77,6 +84,7 @@ struct clt_comm_request {
     int joined, completed;
     bool busy; /* the reducer touches host memory of this request */
     bool done;
+    atomic_int ready; /* devices whose data the host may touch; where `on_devices` */
     double sum_squares;
     bool finite;
     int contributors, votes;
@@ -122,6 +130,7 @@ struct clt_comm {
     int total; /* participants in all processes */
     int first; /* number of this process' first participant */
     int rank, ranks;
+    bool processes;       /* the ranks are */
     clt_ranks *node;      /* NULL: one process on this node */
     clt_cluster *cluster; /* NULL: one node */
     void (*release)(void *user, int aborted);
@@ -148,6 +157,12 @@ struct clt_comm {
     clt_status errand_status;
     char errand_message[512];
 
+    bool on_devices;       /* the devices' own threads do the host's part: local/native.c */
+    bool apart;            /* they are different devices, which may wait for each other */
+    int64_t wake_at;       /* piece */
+    atomic_int helpers;    /* of them that wait to help */
+    atomic_int visits;     /* of them that are within the communicator */
+    _Atomic int64_t ended; /* requests that are done: their host's parts end in order */
     pthread_t reducer;
     bool reducer_started;
     clt_team *team;
@@ -192,6 +207,9 @@ clt_status clt_comm_errand(void *comm, clt_cluster_fn fn, void *arg);
 void clt_comm_errand_locked(clt_comm *comm);
 
 /* --- request.c --- */
+
+/* A request that is done and completed by all makes room for another; the lock is held. */
+void clt_comm_free_slot_locked(const clt_comm *comm, clt_comm_request *request);
 
 /* Gives back the buffers that start retained. */
 void clt_comm_release_buffers(const clt_comm_side *side);
@@ -241,13 +259,38 @@ clt_status clt_comm_reduction_task(const clt_comm *comm, const clt_comm_request 
 /* The thread's function; the argument is the communicator. */
 void *clt_comm_reducer(void *comm);
 
+/* The host's part of a request that all have joined and whose transfers have ended; wakes who waits
+ * for it. What failed, or had failed before, aborts the communicator: false. */
+bool clt_comm_do(clt_comm *comm, clt_comm_request *request);
+
+/* Puts before the message which device's transfer has failed. */
+clt_status clt_comm_transfer_failed(clt_status status, const clt_comm_request *request, int device,
+                                    const clt_comm_part *part);
+
+/* --- local/native.c --- */
+
+/* Whether the devices' own threads can do the host's part; and, if so, wait for each other. */
+bool clt_comm_native_possible(const clt_comm *comm);
+bool clt_comm_native_apart(const clt_comm *comm);
+
+/* Does all pieces of comm->tasks, with the threads of the devices that wait and, where it
+ * is worth it, those that wait in complete. */
+void clt_comm_native_run(clt_comm *comm);
+
+/* In complete, with the lock: helps with what is under way or gives it a moment to end; false: it
+ * is time to sleep. */
+bool clt_comm_native_wait_locked(clt_comm *comm, clt_comm_request *request);
+
+/* Enqueues behind a side's transfers what does it; *event is complete when it has returned. */
+clt_status clt_comm_native_begin(clt_comm *comm, clt_comm_side *side, cl_event *event);
+
 /* --- local/transfer.c --- */
 
 /* Whether this operation's data is mapped on this device. */
 bool clt_comm_maps(const clt_comm *comm, int device, const clt_comm_part *part);
 
-/* Enqueues the download or map of one part and flushes; sets ready, host_in, host_out, mapped,
- * staging. */
+/* Enqueues the download or map of one part; sets ready, host_in, host_out, mapped, staging. Flush
+ * the member's queue afterwards. */
 clt_status clt_comm_transfer_begin(clt_comm *comm, int device, clt_comm_part *part, int wait_count,
                                    const cl_event *wait_list);
 
@@ -259,6 +302,9 @@ clt_status clt_comm_transfer_end(clt_comm *comm, int device, clt_comm_part *part
 /* Blocks until the event is complete, polling where the options say so. CLT_ABORTED when polling
  * and the communicator is aborted. */
 clt_status clt_comm_wait_event(clt_comm *comm, cl_event event);
+
+/* The same for an event that has ended, or NULL. */
+clt_status clt_comm_ended_event(cl_event event);
 
 #ifdef CLT_TESTING
 /* A fault for tests: so many waits succeed, then one fails. Negative: none does. */

@@ -174,6 +174,7 @@ static void open_slot(clt_comm *comm, clt_comm_request *r, int64_t sequence)
     r->sequence = sequence;
     r->joined = r->completed = 0;
     r->busy = r->done = false;
+    atomic_store(&r->ready, 0);
     r->sum_squares = 0;
     r->finite = true;
     r->contributors = r->votes = 0;
@@ -199,6 +200,11 @@ static clt_status join_locked(clt_comm *comm, int device, int64_t sequence, cons
     /* No device is more than max_in_flight ahead of its own oldest, nor that one further ahead of
      * another's: with twice as many slots this one is free or the same collective's. */
     clt_comm_request *r = &comm->ring[m->next % comm->ring_size];
+    if (r->sequence >= 0 && r->sequence != m->next)
+        return clt_fail(CLT_STATE,
+                        "comm: %s: device %d is %d requests ahead of what has ended; finish its "
+                        "queue, or raise max_in_flight",
+                        label_of(op), device, comm->ring_size);
     CLT_TRY(read_parts(comm, device, op, &r->sides[device]));
     if (sequence >= 0 && sequence != m->next) {
         clt_fail(CLT_MISMATCH, "comm: %s: device %d starts collective %lld where %lld is its next",
@@ -244,6 +250,30 @@ void clt_comm_release_buffers(const clt_comm_side *side)
     }
 }
 
+static clt_status transfers_begin(clt_comm *comm, clt_comm_side *side, int wait_count,
+                                  const cl_event *wait_list)
+{
+    const clt_comm_member *m = &comm->members[side->device];
+    const int last = side->part_count - 1;
+    side->queued = comm->apart && comm->on_devices && (side->parts[0].op.flags & CLT_COMM_QUEUED);
+    /* Behind the last one comes what has an event; where nobody waits, nobody looks at the others'.
+     */
+    for (int k = 0; k <= last; k++)
+        side->parts[k].silent = side->queued || (k == last && comm->on_devices);
+    for (int k = 0; k <= last; k++)
+        CLT_TRY(clt_comm_transfer_begin(comm, side->device, &side->parts[k], k ? 0 : wait_count,
+                                        k ? NULL : wait_list));
+    if (comm->on_devices)
+        CLT_TRY(clt_comm_native_begin(comm, side, &side->parts[last].ready));
+    const cl_int error = clFlush(m->queue);
+    if (error != CL_SUCCESS)
+        return clt_fail(CLT_OPENCL,
+                        "comm: %s: flushing on device %d (%s) failed with OpenCL error %d; the "
+                        "device or its context may be lost",
+                        label_of(&side->parts[0].op), side->device, m->name, error);
+    return CLT_OK;
+}
+
 static clt_status start(clt_comm *comm, int device, int64_t sequence, const clt_comm_op *op,
                         int wait_count, const cl_event *wait_list, clt_comm_request **request)
 {
@@ -256,16 +286,14 @@ static clt_status start(clt_comm *comm, int device, int64_t sequence, const clt_
 
     clt_comm_side *side = &r->sides[device];
     retain_buffers(side);
-    for (int k = 0; k < side->part_count && status == CLT_OK; k++)
-        status = clt_comm_transfer_begin(comm, device, &side->parts[k], k ? 0 : wait_count,
-                                         k ? NULL : wait_list);
+    status = transfers_begin(comm, side, wait_count, wait_list);
 
     pthread_mutex_lock(&comm->lock);
     side->joined = true; /* on failure too: destroy cleans up */
     r->joined++;
     if (status != CLT_OK)
         clt_comm_abort_locked(comm, status, clt_error_message());
-    else if (r->joined == comm->count)
+    else if (r->joined == comm->count && !comm->on_devices)
         pthread_cond_signal(&comm->work);
     pthread_mutex_unlock(&comm->lock);
     if (status == CLT_OK)
@@ -326,6 +354,8 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
         clt_comm_errand_locked(comm);
         if (r->done || comm->abort_status != CLT_OK)
             break;
+        if (comm->on_devices && clt_comm_native_wait_locked(comm, r))
+            continue;
         if (!deadline.set) {
             pthread_cond_wait(&comm->done, &comm->lock);
         } else if (pthread_cond_timedwait(&comm->done, &comm->lock, &deadline.at) == ETIMEDOUT &&
@@ -343,12 +373,18 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
     return comm->abort_status == CLT_OK ? CLT_OK : clt_comm_aborted_locked(comm);
 }
 
+void clt_comm_free_slot_locked(const clt_comm *comm, clt_comm_request *r)
+{
+    if (r->done && r->completed == comm->count)
+        r->sequence = -1;
+}
+
 static void side_end_locked(clt_comm *comm, clt_comm_request *r, int device)
 {
     clt_comm_member *m = &comm->members[device];
     r->sides[device].completed = true;
-    if (++r->completed == comm->count)
-        r->sequence = -1;
+    r->completed++;
+    clt_comm_free_slot_locked(comm, r);
     while (m->oldest < m->next) {
         const clt_comm_request *old = &comm->ring[m->oldest % comm->ring_size];
         if (old->sequence == m->oldest && !old->sides[device].completed)
@@ -395,15 +431,22 @@ clt_status clt_comm_complete(clt_comm_request *r, int device, clt_comm_result *r
         clt_comm_leave(comm);
         return status;
     }
-    status = await_locked(comm, r, device);
+    const bool queued = side->queued && !result;
+    atomic_store(&side->waits, !queued);
+    if (!queued)
+        status = await_locked(comm, r, device);
+    else if (comm->abort_status != CLT_OK)
+        status = clt_comm_aborted_locked(comm);
     bool undo = status != CLT_OK;
-    clt_comm_result learned = {.struct_size = sizeof learned,
-                               .sum_squares = r->sum_squares,
-                               .finite = r->finite,
-                               .contributors = r->contributors,
-                               .votes = r->votes,
-                               .ready = undo ? 0 : side->ready_at,
-                               .done = undo ? 0 : r->done_at};
+    clt_comm_result learned = {.struct_size = sizeof learned};
+    if (!queued && !undo)
+        learned = (clt_comm_result){.struct_size = sizeof learned,
+                                    .sum_squares = r->sum_squares,
+                                    .finite = r->finite,
+                                    .contributors = r->contributors,
+                                    .votes = r->votes,
+                                    .ready = side->ready_at,
+                                    .done = r->done_at};
     pthread_mutex_unlock(&comm->lock);
 
     char message[sizeof comm->abort_message];
@@ -411,6 +454,7 @@ clt_status clt_comm_complete(clt_comm_request *r, int device, clt_comm_result *r
         snprintf(message, sizeof message, "%s", clt_error_message());
     cl_event arrived = NULL;
     clt_status end = transfers_end(comm, device, side, undo, !undo && event ? &arrived : NULL);
+    atomic_store(&side->waits, false);
     if (undo)
         clt_error_restore(message);
     else
@@ -422,6 +466,8 @@ clt_status clt_comm_complete(clt_comm_request *r, int device, clt_comm_result *r
         clt_comm_abort_locked(comm, status, clt_error_message());
     /* After an abort the reducer may still be waiting for this event: destroy releases it. */
     for (int k = 0; k < side->part_count && !undo; k++) {
+        if (!side->parts[k].ready)
+            continue;
         clt_release_event(side->parts[k].ready);
         side->parts[k].ready = NULL;
     }

@@ -19,6 +19,15 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+clt_status clt_comm_transfer_failed(clt_status status, const clt_comm_request *request, int device,
+                                    const clt_comm_part *part)
+{
+    const char *label = part->op.label;
+    return clt_fail_prefix(status, "comm: device %d (%s), collective %lld%s%s%s: ", device,
+                           request->comm->members[device].name, (long long)request->sequence,
+                           label ? " (" : "", label ? label : "", label ? ")" : "");
+}
+
 static clt_status wait_for_devices(clt_comm *comm, clt_comm_request *request)
 {
     for (int i = 0; i < comm->count; i++) {
@@ -27,12 +36,9 @@ static clt_status wait_for_devices(clt_comm *comm, clt_comm_request *request)
             const clt_comm_part *part = &side->parts[k];
             if (!part->ready)
                 continue;
-            clt_status status = clt_comm_wait_event(comm, part->ready);
-            const char *label = part->op.label;
+            const clt_status status = clt_comm_wait_event(comm, part->ready);
             if (status != CLT_OK)
-                return clt_fail_prefix(status, "comm: device %d (%s), collective %lld%s%s%s: ", i,
-                                       comm->members[i].name, (long long)request->sequence,
-                                       label ? " (" : "", label ? label : "", label ? ")" : "");
+                return clt_comm_transfer_failed(status, request, i, part);
         }
         side->ready_at = now();
     }
@@ -71,7 +77,9 @@ static clt_ranks_job job_of(clt_comm *comm, const clt_comm_request *r)
                          .device = comm->members[0].name,
                          .timeout_ms = clt_comm_timeout_ms(comm, first),
                          .aborted = &comm->aborted,
-                         .team = comm->team};
+                         .team = comm->team,
+                         .patient = comm->on_devices,
+                         .guests = comm->on_devices ? comm->count - 1 : 0};
     for (int i = 0; i < comm->count; i++) {
         job.contributors += !(r->sides[i].parts[0].op.flags & CLT_COMM_EMPTY);
         job.votes |= r->sides[i].parts[0].op.vote;
@@ -92,9 +100,37 @@ static clt_status work(clt_comm *comm, clt_comm_request *r, const clt_ranks_job 
     r->votes = sum.votes;
     if (comm->node || comm->cluster)
         return CLT_OK;
-    clt_team_run(comm->team, do_piece, comm, comm->tasks.pieces);
+    if (comm->on_devices)
+        clt_comm_native_run(comm);
+    else
+        clt_team_run(comm->team, do_piece, comm, comm->tasks.pieces);
     clt_tasks_measured(&comm->tasks, &r->sum_squares, &r->finite);
     return CLT_OK;
+}
+
+bool clt_comm_do(clt_comm *comm, clt_comm_request *request)
+{
+    pthread_mutex_lock(&comm->lock);
+    const bool begins = comm->abort_status == CLT_OK;
+    request->busy = begins;
+    pthread_mutex_unlock(&comm->lock);
+    if (!begins)
+        return false;
+    const clt_ranks_job job = job_of(comm, request);
+    const clt_status status = work(comm, request, &job);
+    pthread_mutex_lock(&comm->lock);
+    request->busy = false;
+    if (status == CLT_OK) {
+        request->done = true;
+        request->done_at = now();
+        atomic_store(&comm->ended, request->sequence + 1);
+        clt_comm_free_slot_locked(comm, request);
+        pthread_cond_broadcast(&comm->done);
+    } else {
+        clt_comm_abort_locked(comm, status, clt_error_message());
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return status == CLT_OK;
 }
 
 void *clt_comm_reducer(void *arg)
@@ -109,29 +145,15 @@ void *clt_comm_reducer(void *arg)
             continue;
         }
         pthread_mutex_unlock(&comm->lock);
-        const clt_ranks_job job = job_of(comm, request);
-        clt_status status = wait_for_devices(comm, request);
-        pthread_mutex_lock(&comm->lock);
+        const clt_status status = wait_for_devices(comm, request);
         /* The first abort stays, so that this one is only heard where nobody was faster. */
         if (status != CLT_OK)
-            clt_comm_abort_locked(comm, status, clt_error_message());
-        if (comm->abort_status != CLT_OK)
-            break;
-        request->busy = true;
-        pthread_mutex_unlock(&comm->lock);
-
-        status = work(comm, request, &job);
-
+            clt_comm_abort(comm, status, clt_error_message());
+        const bool done = clt_comm_do(comm, request);
         pthread_mutex_lock(&comm->lock);
-        request->busy = false;
-        if (status != CLT_OK) {
-            clt_comm_abort_locked(comm, status, clt_error_message());
+        if (!done)
             break;
-        }
-        request->done = true;
-        request->done_at = now();
         next++;
-        pthread_cond_broadcast(&comm->done);
     }
     pthread_mutex_unlock(&comm->lock);
     return NULL;

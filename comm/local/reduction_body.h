@@ -92,8 +92,14 @@ INLINE void BODY(const void *const *in, int in_count, void *const *out, int out_
     memset(square, 0, sizeof square);
     memset(odd, 0, sizeof odd);
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
+    for (; i + LANES <= n; i += LANES) {
+        /* By number: what lies behind the arrays is no part of them. */
+        for (int k = 0; k < in_count; k++)
+            for (size_t line = 0; line < LANES * sizeof(TYPE); line += LINE)
+                __builtin_prefetch(
+                    (const void *)((uintptr_t)in[k] + (size_t)i * sizeof(TYPE) + AHEAD + line));
         BLOCK(in, in_count, out, out_count, i, reduction, divisor, squares ? square : NULL, odd);
+    }
     if (i < n) {
         /* The rest as a block of its own, with zeros behind it. */
         TYPE rest[CLT_REDUCE_MOST][LANES];
@@ -122,19 +128,23 @@ INLINE void BODY(const void *const *in, int in_count, void *const *out, int out_
     }
 }
 
-/* A sum of two devices, in place, is the usual case and has its pointers in registers. */
+/* The sum of two for one or both of them is the usual case and has its pointers in registers. */
 TARGET static void NAME(const void *const *in, int in_count, void *const *out, int out_count,
                         int64_t n, clt_comm_reduction reduction, int divisor, double *squares,
                         bool *finite)
 {
-    if (in_count == 2 && out_count == 2 && in[0] == out[0] && in[1] == out[1] &&
-        reduction == CLT_COMM_SUM) {
-        void *const both[2] = {out[0], out[1]};
-        const void *const same[2] = {out[0], out[1]};
-        if (squares)
-            BODY(same, 2, both, 2, n, CLT_COMM_SUM, 1, squares, finite);
+    const bool two = in_count == 2 && reduction == CLT_COMM_SUM;
+    if (two && (out_count == 1 || out_count == 2)) {
+        const void *const from[2] = {in[0], in[1]};
+        void *const to[2] = {out[0], out[out_count - 1]};
+        if (out_count == 1 && squares)
+            BODY(from, 2, to, 1, n, CLT_COMM_SUM, 1, squares, finite);
+        else if (out_count == 1)
+            BODY(from, 2, to, 1, n, CLT_COMM_SUM, 1, NULL, NULL);
+        else if (squares)
+            BODY(from, 2, to, 2, n, CLT_COMM_SUM, 1, squares, finite);
         else
-            BODY(same, 2, both, 2, n, CLT_COMM_SUM, 1, NULL, NULL);
+            BODY(from, 2, to, 2, n, CLT_COMM_SUM, 1, NULL, NULL);
     } else if (reduction == CLT_COMM_SUM) {
         BODY(in, in_count, out, out_count, n, CLT_COMM_SUM, 1, squares, finite);
     } else {

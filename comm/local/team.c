@@ -1,6 +1,7 @@
 #include "comm/local/team.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -8,7 +9,14 @@
 #include "base/error.h"
 
 /* Below this many pieces waking a helper costs more than it saves. */
-enum { MIN_PIECES = 4 };
+enum { MIN_PIECES = 4, MOST_PARTS = 16, LINE = 64, LOOKS = 2000 };
+
+/* Neighbouring pieces, of which the next one to do is `next`. */
+typedef struct part {
+    _Atomic int64_t next;
+    int64_t end;
+    char pad[LINE - 2 * sizeof(int64_t)]; /* a cache line each */
+} part;
 
 struct clt_team {
     pthread_mutex_t lock;
@@ -17,20 +25,41 @@ struct clt_team {
     int helpers;
     bool stop;
     int64_t job; /* counts the jobs; a helper works on each once */
-    int working; /* helpers that have not finished the present job */
+    int begun;   /* helpers that have begun the present job */
+    int working; /* helpers that have not finished it */
     clt_team_fn fn;
     void *arg;
-    int64_t pieces;
-    _Atomic int64_t next;
+    int part_count;
+    part parts[MOST_PARTS];
+    atomic_bool open;   /* guests may join */
+    atomic_int guests;  /* threads within clt_team_join */
+    atomic_int arrived; /* guests of this job so far */
 };
 
-static void take_pieces(clt_team *t, clt_team_fn fn, void *arg, int64_t pieces)
+/* Own part first, then what is left of the others': a thread that goes through memory in order is
+ * faster than threads that take turns. */
+static void take_pieces(clt_team *t, int thread)
 {
-    for (;;) {
-        int64_t piece = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed);
-        if (piece >= pieces)
-            return;
-        fn(arg, piece);
+    for (int k = 0; k < t->part_count; k++) {
+        part *p = &t->parts[(thread + k) % t->part_count];
+        for (;;) {
+            const int64_t piece = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+            if (piece >= p->end)
+                break;
+            t->fn(t->arg, piece);
+        }
+    }
+}
+
+static void share_out(clt_team *t, clt_team_fn fn, void *arg, int64_t pieces, int threads)
+{
+    const int parts = threads < MOST_PARTS ? threads : MOST_PARTS;
+    t->fn = fn;
+    t->arg = arg;
+    t->part_count = parts;
+    for (int i = 0; i < parts; i++) {
+        atomic_store_explicit(&t->parts[i].next, pieces * i / parts, memory_order_relaxed);
+        t->parts[i].end = pieces * (i + 1) / parts;
     }
 }
 
@@ -45,11 +74,9 @@ static void *helper(void *arg)
         if (t->stop)
             break;
         seen = t->job;
-        clt_team_fn fn = t->fn;
-        void *fn_arg = t->arg;
-        int64_t pieces = t->pieces;
+        const int number = ++t->begun;
         pthread_mutex_unlock(&t->lock);
-        take_pieces(t, fn, fn_arg, pieces);
+        take_pieces(t, number);
         pthread_mutex_lock(&t->lock);
         if (--t->working == 0)
             pthread_cond_signal(&t->end);
@@ -84,7 +111,6 @@ clt_status clt_team_create(int threads, clt_team **team)
     *team = t;
     return CLT_OK;
 }
-
 void clt_team_destroy(clt_team *t)
 {
     if (!t)
@@ -110,17 +136,52 @@ void clt_team_run(clt_team *t, clt_team_fn fn, void *arg, int64_t pieces)
         return;
     }
     pthread_mutex_lock(&t->lock);
-    t->fn = fn;
-    t->arg = arg;
-    t->pieces = pieces;
-    atomic_store_explicit(&t->next, 0, memory_order_relaxed);
+    share_out(t, fn, arg, pieces, t->helpers + 1);
+    t->begun = 0;
     t->working = t->helpers;
     t->job++;
     pthread_cond_broadcast(&t->begin);
     pthread_mutex_unlock(&t->lock);
-    take_pieces(t, fn, arg, pieces);
+    take_pieces(t, 0);
     pthread_mutex_lock(&t->lock);
     while (t->working)
         pthread_cond_wait(&t->end, &t->lock);
     pthread_mutex_unlock(&t->lock);
+}
+
+void clt_team_open(clt_team *t, clt_team_fn fn, void *arg, int64_t pieces, int guests)
+{
+    share_out(t, fn, arg, pieces, guests + 1);
+    atomic_store(&t->arrived, 0);
+    atomic_store(&t->open, true);
+}
+
+void clt_team_finish(clt_team *t)
+{
+    take_pieces(t, 0);
+    /* A guest that comes now sees that the job is closed; others are within their last piece. */
+    atomic_store(&t->open, false);
+    for (int i = 1; atomic_load(&t->guests); i++)
+        if (i % LOOKS == 0)
+            sched_yield();
+}
+
+bool clt_team_has_work(clt_team *t)
+{
+    bool any = false;
+    if (!atomic_load(&t->open))
+        return false;
+    atomic_fetch_add(&t->guests, 1);
+    for (int i = 0; atomic_load(&t->open) && i < t->part_count; i++)
+        any |= atomic_load_explicit(&t->parts[i].next, memory_order_relaxed) < t->parts[i].end;
+    atomic_fetch_sub(&t->guests, 1);
+    return any;
+}
+
+void clt_team_join(clt_team *t)
+{
+    atomic_fetch_add(&t->guests, 1);
+    if (atomic_load(&t->open))
+        take_pieces(t, 1 + atomic_fetch_add(&t->arrived, 1));
+    atomic_fetch_sub(&t->guests, 1);
 }

@@ -66,7 +66,7 @@ static clt_status map(clt_comm *comm, int device, clt_comm_part *part, cl_uint w
     cl_int error;
     char *host = clEnqueueMapBuffer(comm->members[device].queue, part->op.mem, CL_FALSE, flags,
                                     bytes_of(part, all.first), bytes_of(part, all.count), waits,
-                                    wait_list, &part->ready, &error);
+                                    wait_list, part->silent ? NULL : &part->ready, &error);
     CLT_TRY(check(comm, device, part, "mapping", error));
     part->mapped = host;
     if (part->in.count)
@@ -108,11 +108,13 @@ static clt_status stage(clt_comm *comm, int device, clt_comm_part *part, cl_uint
         part->host_out = host + out;
     if (part->in.count) {
         part->host_in = host + in;
-        error = clEnqueueReadBuffer(m->queue, part->op.mem, CL_FALSE,
-                                    bytes_of(part, part->in.first), bytes_of(part, part->in.count),
-                                    part->host_in, waits, wait_list, &part->ready);
+        error =
+            clEnqueueReadBuffer(m->queue, part->op.mem, CL_FALSE, bytes_of(part, part->in.first),
+                                bytes_of(part, part->in.count), part->host_in, waits, wait_list,
+                                part->silent ? NULL : &part->ready);
     } else { /* the staging's last upload, and the buffer's users, before the host writes */
-        error = clEnqueueMarkerWithWaitList(m->queue, waits, wait_list, &part->ready);
+        error = clEnqueueMarkerWithWaitList(m->queue, waits, wait_list,
+                                            part->silent ? NULL : &part->ready);
     }
     return check(comm, device, part, "reading", error);
 }
@@ -127,9 +129,9 @@ static clt_status begin_on_host(clt_comm *comm, int device, clt_comm_part *part,
         part->host_out = (char *)part->op.host + bytes_of(part, part->out.first);
     if (!waits)
         return CLT_OK;
-    return check(
-        comm, device, part, "ordering",
-        clEnqueueMarkerWithWaitList(comm->members[device].queue, waits, wait_list, &part->ready));
+    return check(comm, device, part, "ordering",
+                 clEnqueueMarkerWithWaitList(comm->members[device].queue, waits, wait_list,
+                                             part->silent ? NULL : &part->ready));
 }
 
 clt_status clt_comm_transfer_begin(clt_comm *comm, int device, clt_comm_part *part, int wait_count,
@@ -152,7 +154,7 @@ clt_status clt_comm_transfer_begin(clt_comm *comm, int device, clt_comm_part *pa
     }
     if (part->ready)
         clt_object_created(CLT_OBJECT_EVENT);
-    return check(comm, device, part, "flushing", clFlush(m->queue));
+    return CLT_OK;
 }
 
 clt_status clt_comm_transfer_end(clt_comm *comm, int device, clt_comm_part *part, bool undo,
@@ -172,8 +174,7 @@ clt_status clt_comm_transfer_end(clt_comm *comm, int device, clt_comm_part *part
     if (part->staging >= 0)
         m->staging[part->staging].used = false;
     part->staging = -1;
-    part->mapped = NULL;
-    part->host_in = part->host_out = NULL;
+    part->mapped = NULL; /* where the host reads and writes may be needed still: CLT_COMM_QUEUED */
     CLT_TRY(check(comm, device, part, "writing back", error));
     if ((error = clFlush(m->queue)) != CL_SUCCESS) {
         if (event)
@@ -198,6 +199,16 @@ static bool fault(void)
 }
 #endif
 
+static clt_status ended(cl_int error, cl_int state)
+{
+    if (fault())
+        error = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
+    if (error == CL_SUCCESS && state == CL_COMPLETE)
+        return CLT_OK;
+    return clt_fail(CLT_OPENCL, "the transfer to the host failed with OpenCL error %d",
+                    error != CL_SUCCESS ? error : state);
+}
+
 clt_status clt_comm_wait_event(clt_comm *comm, cl_event event)
 {
     cl_int state = CL_COMPLETE, error;
@@ -216,10 +227,14 @@ clt_status clt_comm_wait_event(clt_comm *comm, cl_event event)
             nanosleep(&pause, NULL);
         }
     }
-    if (fault())
-        error = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
-    if (error == CL_SUCCESS && state == CL_COMPLETE)
-        return CLT_OK;
-    return clt_fail(CLT_OPENCL, "the transfer to the host failed with OpenCL error %d",
-                    error != CL_SUCCESS ? error : state);
+    return ended(error, state);
+}
+
+clt_status clt_comm_ended_event(cl_event event)
+{
+    cl_int state = CL_COMPLETE, error = CL_SUCCESS;
+    if (event)
+        error =
+            clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
+    return ended(error, state < CL_COMPLETE ? state : CL_COMPLETE);
 }

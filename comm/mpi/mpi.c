@@ -85,6 +85,7 @@ static clt_status create(clt_mpi *m, MPI_Comm ranks, const clt_comm_device *devi
     clt_comm_ranks_init(&of);
     CLT_MPI_TRY(find_ranks(m, ranks, count, &of));
     CLT_MPI_TRY(share_memory(m, &of));
+    of.processes = 1;
     of.release = release;
     of.user = m;
     clt_status status = clt_comm_create_between(devices, count, options, &of, comm);

@@ -8,7 +8,8 @@
 #include <unistd.h>
 #endif
 
-enum { LOOKS = 400, SLEEP_MS = 5 };
+/* Pauses between two calls of the system: virtual machines stop a processor that pauses longer. */
+enum { PAUSES = 16, SLEEP_MS = 5 };
 
 /* Not FUTEX_PRIVATE: the memory is that of several processes. */
 static void sleep_while(clt_flag *flag, uint32_t seen)
@@ -43,14 +44,16 @@ void clt_flag_raise(clt_flag *flag, uint32_t value)
         clt_flag_wake(flag);
 }
 
-bool clt_flag_spin(const clt_flag *flag, uint32_t value)
+bool clt_flag_spin(const clt_flag *flag, uint32_t value, int looks)
 {
-    for (int i = 0; i < LOOKS; i++) {
+    for (int i = 0; i < looks; i++) {
         if (clt_flag_reached(flag, value))
             return true;
 #if defined __x86_64__ || defined __i386__
         __builtin_ia32_pause();
 #endif
+        if (i % PAUSES == PAUSES - 1)
+            sched_yield();
     }
     return clt_flag_reached(flag, value);
 }

@@ -1,7 +1,7 @@
 /*
  * A counter in memory that processes share: one raises it, others wait until it has reached a
- * value. It wraps; values less than 2^31 apart are compared rightly. A waiter looks a few
- * microseconds long and then sleeps in the kernel, since the cores have other work.
+ * value. It wraps; values less than 2^31 apart are compared rightly. A waiter looks for a
+ * while, giving way to other threads, and then sleeps in the kernel.
  */
 #ifndef CLT_COMM_FLAG_H
 #define CLT_COMM_FLAG_H
@@ -27,8 +27,8 @@ void clt_flag_raise(clt_flag *flag, uint32_t value);
 /* Wakes all without a change. */
 void clt_flag_wake(clt_flag *flag);
 
-/* Looks for some microseconds; whether the value was reached. */
-bool clt_flag_spin(const clt_flag *flag, uint32_t value);
+/* Looks that often, a tenth of a microsecond each or more; whether the value was reached. */
+bool clt_flag_spin(const clt_flag *flag, uint32_t value, int looks);
 
 /* Sleeps until it may have been reached, some milliseconds at most. */
 void clt_flag_wait(const clt_flag *flag, uint32_t value);

@@ -9,7 +9,10 @@
 #include "comm/ranks/flag.h"
 
 /* A few chunks of every rank stay in the second-level caches. */
-enum { SLOTS = 3, CHUNK = CLT_RANKS_SHARE, LINE = 64, PAGE = 4096 };
+enum { SLOTS = 4, CHUNK = 128 * 1024, LINE = 64, PAGE = 4096 };
+
+/* Looks at a flag before sleeping: some milliseconds; a tenth of one. */
+enum { LONG = 20000, SHORT = 1000 };
 
 /* What a rank says of a chunk of its own. */
 typedef struct head {
@@ -27,7 +30,7 @@ typedef struct lane {
     _Alignas(LINE) atomic_int state; /* RUNNING, ABORTED, CLOSED */
     head heads[SLOTS];
     char message[256]; /* written before `state` */
-    _Alignas(PAGE) char data[SLOTS][CHUNK];
+    _Alignas(PAGE) char data[SLOTS][CLT_RANKS_SHARE];
 } lane;
 
 enum { RUNNING, ABORTED, CLOSED };
@@ -159,7 +162,7 @@ static clt_status await(clt_ranks *node, const clt_ranks_job *job, size_t offset
     bool timed = false;
     for (int r = 0; r < node->ranks; r++) {
         const clt_flag *flag = flag_of(node, r, offset);
-        if (clt_flag_spin(flag, value))
+        if (clt_flag_spin(flag, value, job->patient ? LONG : SHORT))
             continue;
         if (!timed)
             deadline = clt_deadline_in(job->timeout_ms);
@@ -213,6 +216,11 @@ static bool next_chunk(const clt_task_list *tasks, int *task, int64_t *element, 
     return true;
 }
 
+static int64_t bytes_at(const clt_task *t, int64_t element)
+{
+    return t->copy ? element : element * clt_dtype_size(t->from);
+}
+
 static void run_work(void *arg, int64_t piece)
 {
     clt_tasks_do(arg, piece);
@@ -221,13 +229,24 @@ static void run_work(void *arg, int64_t piece)
 static clt_status do_work(clt_ranks *node, const clt_ranks_job *job)
 {
     CLT_TRY(clt_tasks_cut(&node->work));
-    clt_team_run(job->team, run_work, &node->work, node->work.pieces);
+    if (job->guests) {
+        clt_team_open(job->team, run_work, &node->work, node->work.pieces, job->guests);
+        clt_team_finish(job->team);
+    } else {
+        clt_team_run(job->team, run_work, &node->work, node->work.pieces);
+    }
     return CLT_OK;
 }
 
-static int64_t bytes_at(const clt_task *t, int64_t element)
+/* Whether what a rank brings to a task are one device's data as they lie there. */
+static bool as_they_are(const clt_task *t)
 {
-    return t->copy ? element : element * clt_dtype_size(t->from);
+    return t->in_count == 1 && slot_type(t) == t->from;
+}
+
+static char *data_of(const clt_task_list *tasks, const chunk *c, int pointer)
+{
+    return (char *)tasks->pointers[c->task->first + pointer] + bytes_at(c->task, c->first);
 }
 
 /* Brings this rank's data of a chunk into its slot. */
@@ -237,7 +256,9 @@ static clt_status fill(clt_ranks *node, const clt_ranks_job *job, const clt_task
     lane *own = &node->lanes[node->rank];
     head *h = &own->heads[step % SLOTS];
     *h = (head){job->signature, job->contributors, job->votes, c ? c->task->in_count : 0};
-    if (h->inputs) {
+    if (h->inputs && as_they_are(c->task)) {
+        memcpy(own->data[step % SLOTS], data_of(tasks, c, 0), (size_t)bytes_at(c->task, c->count));
+    } else if (h->inputs) {
         clt_task part = *c->task;
         part.count = c->count;
         part.measure = false;
@@ -247,8 +268,7 @@ static clt_status fill(clt_ranks *node, const clt_ranks_job *job, const clt_task
         clt_tasks_clear(&node->work);
         CLT_TRY(clt_tasks_add(&node->work, &part));
         for (int i = 0; i < c->task->in_count; i++)
-            CLT_TRY(clt_tasks_in(&node->work, (char *)tasks->pointers[c->task->first + i] +
-                                                  bytes_at(c->task, c->first)));
+            CLT_TRY(clt_tasks_in(&node->work, data_of(tasks, c, i)));
         CLT_TRY(clt_tasks_out(&node->work, own->data[step % SLOTS]));
         CLT_TRY(do_work(node, job));
     }
@@ -287,13 +307,15 @@ static clt_status drain(clt_ranks *node, const clt_ranks_job *job, const clt_tas
             part.divisor += node->lanes[r].heads[step % SLOTS].inputs;
         clt_tasks_clear(&node->work);
         CLT_TRY(clt_tasks_add(&node->work, &part));
-        for (int r = 0; r < node->ranks; r++)
-            if (node->lanes[r].heads[step % SLOTS].inputs)
-                CLT_TRY(clt_tasks_in(&node->work, node->lanes[r].data[step % SLOTS]));
+        for (int r = 0; r < node->ranks; r++) {
+            if (!node->lanes[r].heads[step % SLOTS].inputs)
+                continue;
+            const bool here = r == node->rank && as_they_are(c->task);
+            CLT_TRY(clt_tasks_in(&node->work,
+                                 here ? data_of(tasks, c, 0) : node->lanes[r].data[step % SLOTS]));
+        }
         for (int i = 0; i < c->task->out_count; i++)
-            CLT_TRY(clt_tasks_out(&node->work,
-                                  (char *)tasks->pointers[c->task->first + c->task->in_count + i] +
-                                      bytes_at(c->task, c->first)));
+            CLT_TRY(clt_tasks_out(&node->work, data_of(tasks, c, c->task->in_count + i)));
         CLT_TRY(do_work(node, job));
         clt_tasks_measured(&node->work, sum_squares, finite);
     }

@@ -38,6 +38,8 @@ typedef struct clt_ranks_job {
     int votes;            /* bits of this rank's devices */
     atomic_bool *aborted; /* ends the waiting */
     clt_team *team;
+    bool patient; /* the waiting thread keeps no other work from its core */
+    int guests;   /* threads that may join the team; 0: it has its own */
 } clt_ranks_job;
 
 /* What the ranks learn of a run together. */

@@ -388,6 +388,26 @@ class Others(CommandTest):
             self.assertAlmostEqual(row["ratio"], row["together"] / row["alone"],
                                    delta=1e-3 * row["ratio"])
 
+    def test_bench_allreduce(self):
+        if CORES < 2:
+            self.skipTest("one core")
+        for options in ((), ("--staged",)):
+            found = json.loads(self.run_command("bench", "allreduce", 4096, "100KB", "--blocks", "2",
+                                                "--json", "--devices", "pocl/2", *options).stdout)
+            self.assertEqual(len(found["devices"]), 2)
+            self.assertEqual([row["bytes"] for row in found["rows"]], [4096, 102400])
+            for row in found["rows"]:
+                # Each device's result of each call: two blocks and one to warm up.
+                self.assertEqual(row["verified"], 2 * (2 * 24 + 1))
+                self.assertLessEqual(row["min_seconds"], row["median_seconds"])
+                self.assertGreater(row["limit_seconds"], 0)
+                self.assertGreater(row["of_limit"], 0)
+                self.assertGreater(row["latency_seconds"], 0)
+        table = self.run_command("bench", "allreduce", "1MB", "--blocks", "1", "--devices",
+                                 "pocl/2").stdout
+        self.assertIn("1 MB", table)
+        self.assertIn("of limit", table)
+
     def test_tune(self):
         """Fills the record of the cache folder, once; train uses it."""
         cache = self.path("cache")

@@ -106,6 +106,7 @@ class Usage(CommandTest):
                                  (conv, (("--compare",), ("--trans", "NN"), ("--batch", 4))),
                                  (("op", "relu"), (("--stride", 2), ("--warmup", 1))),
                                  (("scaling", "gemm"), (("--padding", 1), ("--lr", 1))),
+                                 (("allreduce", "4096"), (("--tune", 1), ("--variant", "a=b"))),
                                  (("train", "--model", "mlp"), (("--stride", 2), ("--compare",)))):
             for option in options:
                 self.assert_early(*subject, *option,
@@ -142,6 +143,8 @@ class Usage(CommandTest):
         self.assert_usage("bench", "op", "rleu", says=("did you mean relu?",))
         self.assert_usage("bench", "scaling", "gem", says=("did you mean gemm?",))
         self.assert_usage("bench", "scaling", "--devices", "pocl", says=("pocl/2",))
+        for size in ("1XB", "0", "63", "65", "-4", "2000GB", "99999999999999999999"):
+            self.assert_usage("bench", "allreduce", "--", size, says=(size, "not a size", "16MB"))
         self.assert_usage("bench", "train", "more", says=("more",))
         self.assert_usage("bench", "tran", says=("did you mean train?",))
         self.assert_usage("tune", "--budget", "0", says=("--budget 0", "above 0"))

@@ -32,8 +32,9 @@ static void connect_ranks(const fixture *f, int ranks, const clt_comm_options *o
     }
 }
 
-static void run_ranks(int devices, int ranks, bool one_context, bool transfer_queues, int threads,
-                      uint32_t seed)
+/* threads 0: the devices' own, where their driver allows it; else the communicator's. */
+static void run_all(int devices, int ranks, bool one_context, bool transfer_queues, bool queued,
+                    int threads, uint32_t seed)
 {
     fixture f;
     clt_comm *comms[FIXTURE_MAX];
@@ -46,6 +47,8 @@ static void run_ranks(int devices, int ranks, bool one_context, bool transfer_qu
     pthread_t ids[FIXTURE_MAX];
     for (int d = 0; d < devices; d++)
         driver_open(&drivers[d], &f, d, 0, devices, seed);
+    for (int d = 0; d < devices; d++)
+        drivers[d].queued = queued;
     const size_t bytes = (size_t)clt_comm_shared_bytes(ranks);
     void *shared = NULL;
     if (bytes) {
@@ -68,6 +71,12 @@ static void run_ranks(int devices, int ranks, bool one_context, bool transfer_qu
     for (int d = 0; d < devices; d++)
         driver_close(&drivers[d]);
     fixture_close(&f);
+}
+
+static void run_ranks(int devices, int ranks, bool one_context, bool transfer_queues, int threads,
+                      uint32_t seed)
+{
+    run_all(devices, ranks, one_context, transfer_queues, false, threads, seed);
 }
 
 static void run(int devices, bool one_context, bool transfer_queues, int threads, uint32_t seed)
@@ -105,6 +114,31 @@ static void four_devices_of_one_context(void **state)
     run(4, true, false, 1, 4);
 }
 
+static void two_devices_by_their_threads(void **state)
+{
+    (void)state;
+    run(2, false, false, 0, 9);
+}
+
+static void four_devices_by_their_threads(void **state)
+{
+    (void)state;
+    run(4, false, false, 0, 12);
+}
+
+static void two_devices_of_one_context_queued(void **state)
+{
+    (void)state;
+    run_all(2, 1, true, true, true, 0, 14);
+}
+
+/* Nothing is queued by devices that may share threads. */
+static void queued_changes_nothing_elsewhere(void **state)
+{
+    (void)state;
+    run_all(3, 1, false, false, true, 0, 15);
+}
+
 static void two_ranks(void **state)
 {
     (void)state;
@@ -131,6 +165,10 @@ int main(void)
         cmocka_unit_test(two_devices_of_one_context_with_transfer_queues),
         cmocka_unit_test(three_devices),
         cmocka_unit_test(four_devices_of_one_context),
+        cmocka_unit_test(two_devices_by_their_threads),
+        cmocka_unit_test(four_devices_by_their_threads),
+        cmocka_unit_test(two_devices_of_one_context_queued),
+        cmocka_unit_test(queued_changes_nothing_elsewhere),
         cmocka_unit_test(two_ranks),
         cmocka_unit_test(two_ranks_with_one_device_and_two),
         cmocka_unit_test(four_ranks),

@@ -20,8 +20,8 @@ class Lost(RankTest):
                 other = 1 - number
                 line = next(x for x in err.splitlines() if x.startswith(f"cltrain, rank {other}: "))
                 found = re.search(rf"rank {other}: step (\d+): comm: collective \d+ \((losses|bucket 0 "
-                                  rf"\(\S+ and 3 more\))\): rank {other} \(.*\) waited 2 s for rank "
-                                  rf"{number}: stopped, or much slower\?", line)
+                                  rf"\(\S+ and 3 more\)|checksums of the parameters)\): rank "
+                                  rf"{other} \(.*\) waited 2 s for rank {number}: stopped, or much slower\?", line)
                 self.assertTrue(found, err)
                 self.assertLessEqual(abs(int(found[1]) - self.rank(number).step), 1)
 

@@ -14,6 +14,7 @@ int bench_gemm(const settings *s);
 int bench_conv(const settings *s);
 int bench_op(const settings *s);
 int bench_scaling(const settings *s);
+int bench_allreduce(const settings *s);
 
 /* A device opened for measuring, with its limits. */
 typedef struct bench_device {
@@ -23,7 +24,8 @@ typedef struct bench_device {
     clt_limits limits; /* zeros until bench_limits */
 } bench_device;
 
-/* Opens --devices, of which all but `bench scaling` measure the first: bench_limits measures its
+/* Opens --devices, of which all but `bench scaling` and `bench
+ * allreduce` measure the first: bench_limits measures its
  * limits, and says so if there are more. They return exit codes. bench_device_close always. */
 int bench_device_open(bench_device *d, const settings *s, int profiling);
 int bench_limits(bench_device *d);

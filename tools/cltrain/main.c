@@ -24,8 +24,9 @@ static const command_row rows[] = {
     {"plan", FOR_PLAN, run_plan, "--model NAME [options of train] [--explain]",
      "kernels, memory and schedule of a training, without running it"},
     {"bench", FOR_BENCH, run_bench,
-     "train --model NAME | gemm M N K | conv NxCxHxW OxKHxKW | op [NAME...] | scaling [CLASS...]",
-     "time training steps, or kernels as fractions of what the device can do"},
+     "train --model NAME | gemm M N K | conv NxCxHxW OxKHxKW | op [NAME...] | scaling [CLASS...] | "
+     "allreduce [SIZE...]",
+     "time training steps, or kernels and all-reduces as fractions of what the machine can do"},
     {"tune", FOR_TUNE, run_tune, "[--model NAME] [--data SPEC] [--budget SECONDS]",
      "measure kernels for a model's shapes (default: all models') and keep the best"},
     {"plot", FOR_PLOT, run_plot, "FILE.jsonl... -o FILE.png",

@@ -17,8 +17,9 @@ enum {
     FOR_BENCH_CONV = 256,
     FOR_BENCH_OP = 512,
     FOR_BENCH_SCALING = 1024,
+    FOR_BENCH_ALLREDUCE = 2048,
     FOR_KERNELS = FOR_BENCH_GEMM | FOR_BENCH_CONV | FOR_BENCH_OP | FOR_BENCH_SCALING,
-    FOR_BENCH = FOR_BENCH_TRAIN | FOR_KERNELS
+    FOR_BENCH = FOR_BENCH_TRAIN | FOR_KERNELS | FOR_BENCH_ALLREDUCE
 };
 
 /* What was asked for. Texts are NULL, integers -1 and numbers NaN where nothing was given, unless
@@ -30,8 +31,8 @@ typedef struct settings {
     int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, groups,
         classes, check_every;
     double lr, momentum, weight_decay, clip_norm, budget, comm_timeout;
-    int no_guard, resume, quiet, json, explain, by_node, compare, predict, rebalance, help, mpi,
-        oversubscribe;
+    int no_guard, resume, quiet, json, explain, by_node, compare, predict, rebalance, staged, help,
+        mpi, oversubscribe;
     const char **names; /* arguments that are no options, ended by NULL */
     int n_names;
     void *context;  /* popt's, which owns the names */

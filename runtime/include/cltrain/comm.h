@@ -20,7 +20,9 @@
  *   different threads at once. clt_comm_abort, clt_comm_status and clt_comm_test may be called by
  *   any thread at any time.
  * - Between the wait list of start and the event of complete the caller's commands leave the
- *   operation's buffers alone.
+ *   operation's buffers alone. Commands on other buffers may have to wait there: CPUs whose drivers
+ *   run host functions in a queue do the host's part with the devices' own threads, which wait for
+ *   the other ranks.
  * - The result's bits depend on the data, the count and the order of the devices in the
  *   communicator, never on timing or on the number of threads; all devices get the same bits.
  * - Events in a wait list belong to the device's own context (OpenCL's rule). Do not put a user
@@ -66,7 +68,8 @@ typedef enum clt_comm_path {
 typedef struct clt_comm_options {
     int64_t struct_size; /* set by clt_comm_options_init */
     clt_comm_path path;
-    int threads;       /* host threads that sum; 0: the library's choice */
+    int threads;       /* host threads that sum; 0: the devices' own, where the drivers of all are
+                          for CPUs and run host functions in a queue, else one */
     int max_in_flight; /* requests that one device may have started and not completed; 0: 256 */
     int timeout_ms;    /* a complete that waits longer aborts the communicator; 0: never */
     int wait_poll_us;  /* 0: block in clWaitForEvents; else sleep this long between looks, for
@@ -119,7 +122,15 @@ enum {
     /* No other command uses any part of the buffer object, not only of the range, between the wait
      * list and complete's event; so a part of the object may be mapped. An operation over a whole
      * object need not say so. */
-    CLT_COMM_EXCLUSIVE = 4
+    CLT_COMM_EXCLUSIVE = 4,
+    /* complete without a result need not wait for the host's part: where devices are CPUs whose
+     * drivers run host functions in a queue, what it enqueues waits in the queue itself. So nobody
+     * is woken between the devices' kernels before and after the collective; a failure shows in
+     * clt_comm_status and in later calls. For devices that compute at the same time and threads
+     * that do not wait for a queue before all devices have started the request: else they wait for
+     * each other for ever. Elsewhere it changes nothing. Of a group, the first operation's counts.
+     */
+    CLT_COMM_QUEUED = 8
 };
 
 /* What one device brings to a collective. kind, dtype, count, reduction, root and MEASURE are the
@@ -171,7 +182,8 @@ CLT_API void clt_comm_result_init(clt_comm_result *result);
  * A communicator over `count` devices of this process; participant i is devices[i], and sums are
  * formed in this order. Devices may share a context or have one each, and may be of different
  * platforms. The array is copied. Contexts and queues stay the caller's: they are retained until
- * clt_comm_destroy. One thread of the library's own is started, and `threads` - 1 helpers.
+ * clt_comm_destroy. One thread of the library's own is started, and `threads` - 1 helpers, unless
+ * the devices' own threads sum.
  * `options` NULL: defaults. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY, OPENCL; UNSUPPORTED where a
  * queue is out of order or a path is asked for that a device does not have.
  */
@@ -222,6 +234,8 @@ typedef struct clt_comm_ranks {
      * node_ranks. The bridge is copied. */
     const clt_comm_bridge *bridge;
     int node_rank, node_ranks; /* this rank's number among those of its node, and how many */
+    int processes; /* 1: no two ranks share a process, so that devices' threads may wait for other
+                      ranks */
 } clt_comm_ranks;
 
 CLT_API void clt_comm_ranks_init(clt_comm_ranks *ranks);

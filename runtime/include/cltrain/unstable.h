@@ -134,6 +134,47 @@ CLT_API clt_status clt_measure_graph(const clt_graph *graph, clt_device *device,
 CLT_API clt_status clt_measure_declined(const clt_graph *graph, const clt_device *device,
                                         const clt_measure_options *options, char **text);
 
+/* --- collectives -------------------------------------------------------------------------------
+ */
+
+typedef struct clt_all_reduce_options {
+    size_t struct_size; /* set by clt_all_reduce_options_init */
+    int blocks;         /* 9 */
+    int staged;         /* 1: copies through staging where memory could be mapped */
+    int threads;        /* host threads that sum; 0: the library's choice */
+    /* NULL, or the ranks of a node between whose devices it is; all call, with the same sizes. */
+    const clt_world *world;
+    /* NULL, or what is measured by turns with it, on the calling thread: the same sum of `count`
+     * floats done otherwise. `from` and `to` are host memory. */
+    void (*other)(void *user, const float *from, float *to, int64_t count);
+    void *user;
+} clt_all_reduce_options;
+
+CLT_API void clt_all_reduce_options_init(clt_all_reduce_options *options);
+
+/* Seconds: of each block the median of its calls, over the blocks their median. */
+typedef struct clt_all_reduce_time {
+    int64_t bytes; /* of a device's buffer */
+    double median, least, most;
+    double limit, limit_least, limit_most; /* 0 between ranks */
+    double of_limit;                       /* limit / ours, the median of the blocks' */
+    double other, other_least, other_most; /* 0 without `other` */
+    double of_other;                       /* other / ours, likewise */
+    double latency;                        /* of enqueueing a small kernel and finishing */
+    int64_t verified;                      /* results compared, each of all elements */
+} clt_all_reduce_time;
+
+/*
+ * An all-reduce of `bytes` of f32 on each device, timed from when kernels that wrote the buffers
+ * have ended to when kernels that read some of the result have; every result is compared, exactly.
+ * Beside it, in turns, the limit: two threads of plain C that read two arrays in host memory of
+ * that size and write their sum to both. Errors: INVALID_ARGUMENT; MISMATCH (a result is wrong);
+ * those of the devices and of <cltrain/comm.h>.
+ */
+CLT_API clt_status clt_measure_all_reduce(clt_device *const *devices, int count, int64_t bytes,
+                                          const clt_all_reduce_options *options,
+                                          clt_all_reduce_time *time);
+
 CLT_END_DECLS
 
 #endif

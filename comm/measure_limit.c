@@ -1,0 +1,141 @@
+/* The limit of an all-reduce of two devices in the host's memory. */
+#include <sched.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "comm/measure.h"
+
+double clt_measure_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+clt_status clt_meeting_open(clt_meeting *m, int members)
+{
+    m->members = (unsigned)members;
+    atomic_init(&m->arrived, 0);
+    if (pthread_barrier_init(&m->asleep, NULL, m->members))
+        return clt_fail(CLT_OUT_OF_MEMORY, "a barrier of %d threads cannot be made", members);
+    return CLT_OK;
+}
+
+void clt_meeting_close(clt_meeting *m)
+{
+    pthread_barrier_destroy(&m->asleep);
+}
+
+void clt_meet_awake(clt_meeting *m)
+{
+    enum { LOOKS = 10000 }; /* then the cores may be fewer than the threads */
+    const unsigned mine = atomic_fetch_add(&m->arrived, 1);
+    const unsigned all = (mine / m->members + 1) * m->members;
+    for (int i = 1; (int)(atomic_load(&m->arrived) - all) < 0; i++)
+        if (i % LOOKS == 0)
+            sched_yield();
+}
+
+void clt_meet(clt_meeting *m)
+{
+    pthread_barrier_wait(&m->asleep);
+    clt_meet_awake(m);
+}
+
+struct clt_sum_loop {
+    clt_meeting meeting;
+    pthread_t helper;
+    bool started, stop;
+    int64_t count;
+    float *a, *b;
+};
+
+/* Strips of constant length, which every compiler makes vectors of at -O2. */
+static void sum_both(float *restrict a, float *restrict b, int64_t count)
+{
+    enum { STRIP = 64 };
+    int64_t i = 0;
+    for (; i + STRIP <= count; i += STRIP)
+        for (int j = 0; j < STRIP; j++)
+            a[i + j] = b[i + j] = a[i + j] + b[i + j];
+    for (; i < count; i++)
+        a[i] = b[i] = a[i] + b[i];
+}
+
+static void fill(float *x, int64_t count, float value)
+{
+    for (int64_t i = 0; i < count; i++)
+        x[i] = value;
+}
+
+/* The arrays are written by one thread each, as by two devices; each sums a half of both. */
+static double run(clt_sum_loop *loop, int thread)
+{
+    const int64_t half = loop->count / 2, from = thread ? half : 0;
+    fill(thread ? loop->b : loop->a, loop->count, (float)thread);
+    clt_meet(&loop->meeting);
+    const double began = clt_measure_now();
+    sum_both(loop->a + from, loop->b + from, thread ? loop->count - half : half);
+    clt_meet_awake(&loop->meeting);
+    return clt_measure_now() - began;
+}
+
+static void *help(void *arg)
+{
+    clt_sum_loop *loop = arg;
+    for (;;) {
+        clt_meet(&loop->meeting);
+        if (loop->stop)
+            return NULL;
+        run(loop, 1);
+    }
+}
+
+clt_status clt_sum_loop_open(int64_t count, clt_sum_loop **out)
+{
+    clt_sum_loop *loop = CLT_NEW(clt_sum_loop);
+    if (!loop)
+        return CLT_OUT_OF_MEMORY;
+    loop->count = count;
+    loop->a = clt_calloc((size_t)count, sizeof *loop->a);
+    loop->b = clt_calloc((size_t)count, sizeof *loop->b);
+    clt_status status =
+        loop->a && loop->b ? clt_meeting_open(&loop->meeting, 2) : CLT_OUT_OF_MEMORY;
+    if (status != CLT_OK) {
+        clt_free(loop->a);
+        clt_free(loop->b);
+        clt_free(loop);
+        return status;
+    }
+    loop->started = pthread_create(&loop->helper, NULL, help, loop) == 0;
+    if (!loop->started) {
+        clt_sum_loop_close(loop);
+        return clt_fail(CLT_OUT_OF_MEMORY, "the limit's second thread cannot be started");
+    }
+    *out = loop;
+    return CLT_OK;
+}
+
+void clt_sum_loop_close(clt_sum_loop *loop)
+{
+    if (!loop)
+        return;
+    loop->stop = true;
+    if (loop->started) {
+        clt_meet(&loop->meeting);
+        pthread_join(loop->helper, NULL);
+    }
+    clt_meeting_close(&loop->meeting);
+    clt_free(loop->a);
+    clt_free(loop->b);
+    clt_free(loop);
+}
+
+double clt_sum_loop_seconds(clt_sum_loop *loop)
+{
+    clt_meet(&loop->meeting);
+    return run(loop, 0);
+}
