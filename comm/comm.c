@@ -254,7 +254,7 @@ static clt_status join_ranks(clt_comm *comm, const clt_comm_ranks *ranks)
                         "comm: %d ranks need %lld bytes of shared memory, not %lld", here,
                         (long long)clt_comm_shared_bytes(here), (long long)ranks->shared_bytes);
     if (here > 1)
-        CLT_TRY(clt_ranks_open(ranks->shared, own, here, &comm->node));
+        CLT_TRY(clt_ranks_open(ranks->shared, own, here, comm->rank, &comm->node));
     return ranks->bridge ? join_nodes(comm, ranks) : CLT_OK;
 }
 

@@ -28,6 +28,7 @@ typedef struct lane {
     _Alignas(LINE) clt_flag taken;   /* chunks of all ranks that it has read */
     _Alignas(LINE) clt_flag arrived; /* barriers */
     _Alignas(LINE) atomic_int state; /* RUNNING, ABORTED, CLOSED */
+    atomic_int number; /* among the ranks of all nodes, and 1; 0: it has not come yet */
     head heads[SLOTS];
     char message[256]; /* written before `state` */
     _Alignas(PAGE) char data[SLOTS][CLT_RANKS_SHARE];
@@ -56,7 +57,7 @@ size_t clt_ranks_bytes(int ranks)
     return (size_t)ranks * sizeof(lane);
 }
 
-clt_status clt_ranks_open(void *memory, int rank, int ranks, clt_ranks **out)
+clt_status clt_ranks_open(void *memory, int rank, int ranks, int number, clt_ranks **out)
 {
     if (ranks > CLT_RANKS_MOST)
         return clt_fail(CLT_UNSUPPORTED, "comm: at most %d ranks on a node, not %d", CLT_RANKS_MOST,
@@ -71,8 +72,16 @@ clt_status clt_ranks_open(void *memory, int rank, int ranks, clt_ranks **out)
     node->step = node->barriers = 0;
     /* The pages of a rank's slots come to lie near its processor. */
     memset(node->lanes[rank].data, 0, sizeof node->lanes[rank].data);
+    atomic_store(&node->lanes[rank].number, number + 1);
     *out = node;
     return CLT_OK;
+}
+
+/* How messages call a rank of the node. */
+static int number_of(const clt_ranks *node, int rank)
+{
+    const int number = atomic_load(&node->lanes[rank].number);
+    return number ? number - 1 : rank;
 }
 
 static void publish(clt_ranks *node, int state, const char *message)
@@ -132,14 +141,14 @@ clt_status clt_ranks_timeout(const clt_ranks_job *job, const char *waiting, cons
 
 clt_status clt_ranks_late(const clt_ranks *node, const clt_ranks_job *job, uint64_t missing)
 {
-    char own[96], others[6 + 4 * CLT_RANKS_MOST];
+    char own[96], others[6 + 12 * CLT_RANKS_MOST];
     int used = snprintf(others, sizeof others, "rank%s", missing & (missing - 1) ? "s" : "");
     for (int r = 0, n = 0; r < node->ranks; r++)
         if (missing >> r & 1)
-            used +=
-                snprintf(others + used, sizeof others - (size_t)used, "%s %d", n++ ? "," : "", r);
-    snprintf(own, sizeof own, "rank %d%s%.64s%s", node->rank, job->device ? " (" : "",
-             job->device ? job->device : "", job->device ? ")" : "");
+            used += snprintf(others + used, sizeof others - (size_t)used, "%s %d", n++ ? "," : "",
+                             number_of(node, r));
+    snprintf(own, sizeof own, "rank %d%s%.64s%s", number_of(node, node->rank),
+             job->device ? " (" : "", job->device ? job->device : "", job->device ? ")" : "");
     return clt_ranks_timeout(job, own, others);
 }
 
@@ -151,7 +160,8 @@ static clt_status look(const clt_ranks *node, const clt_ranks_job *job, int rank
         return clt_fail(CLT_ABORTED, "comm: the communicator was aborted");
     if (state != RUNNING)
         return clt_fail(CLT_ABORTED, "comm: collective %lld (%s): rank %d: %s",
-                        (long long)job->sequence, job->label, rank, other->message);
+                        (long long)job->sequence, job->label, number_of(node, rank),
+                        other->message);
     return CLT_OK;
 }
 
@@ -287,7 +297,8 @@ static clt_status compare(const clt_ranks *node, const clt_ranks_job *job, uint3
             return clt_fail(CLT_MISMATCH,
                             "comm: collective %lld: rank %d brings %s, rank %d something else; all "
                             "ranks must start the same in the same order",
-                            (long long)job->sequence, node->rank, job->label, r);
+                            (long long)job->sequence, number_of(node, node->rank), job->label,
+                            number_of(node, r));
         all->contributors += h->contributors;
         all->votes |= h->votes;
     }

@@ -20,9 +20,10 @@ enum { CLT_RANKS_MOST = 64 };
 /* Bytes of memory that so many ranks share. */
 size_t clt_ranks_bytes(int ranks);
 
-/* `memory` begins at a page, is the same for all ranks and was zero before the first of them opened
- * it; it outlives the node. Errors: OUT_OF_MEMORY, UNSUPPORTED (too many ranks). */
-clt_status clt_ranks_open(void *memory, int rank, int ranks, clt_ranks **node);
+/* `number`: what messages call this rank. `memory` begins at a page, is the same for all ranks and
+ * was zero before the first of them opened it; it outlives the node. Errors: OUT_OF_MEMORY,
+ * UNSUPPORTED (too many ranks). */
+clt_status clt_ranks_open(void *memory, int rank, int ranks, int number, clt_ranks **node);
 
 /* Tells the others that this rank takes no further part. Takes NULL. */
 void clt_ranks_close(clt_ranks *node);

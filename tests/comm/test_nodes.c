@@ -91,12 +91,14 @@ static void *own(void *arg)
     return NULL;
 }
 
-static void run(int nodes, int ranks_a_node, int devices_a_rank, int main_thread, uint32_t seed)
+/* Makes the communicators, calls `work` with them, and ends them. */
+static void with_nodes(int nodes, int ranks_a_node, int devices_a_rank, int main_thread,
+                       void (*work)(const fixture *f, owner *owners, int devices,
+                                    int devices_a_rank, uint32_t seed),
+                       uint32_t seed)
 {
     const int ranks = nodes * ranks_a_node, devices = ranks * devices_a_rank;
-    static driver drivers[FIXTURE_MAX];
     static owner owners[FIXTURE_MAX];
-    pthread_t ids[FIXTURE_MAX];
     int counts[FIXTURE_MAX];
     cable cables[NODES_MOST];
     clt_comm_bridge bridges[NODES_MOST];
@@ -148,8 +150,24 @@ static void run(int nodes, int ranks_a_node, int devices_a_rank, int main_thread
         assert_int_equal(clt_comm_needs_progress(owners[r].comm),
                          main_thread && r % ranks_a_node == 0);
     }
+    work(&f, owners, devices, devices_a_rank, seed);
+    for (int r = 0; r < ranks; r++)
+        atomic_store(&owners[r].end, true);
+    for (int r = 0; r < ranks; r++)
+        pthread_join(owners[r].thread, NULL);
+    for (int n = 0; n < nodes; n++)
+        free(shared[n]);
+    fixture_close(&f);
+    pthread_barrier_destroy(&net.barrier);
+}
+
+static void exchange_all(const fixture *f, owner *owners, int devices, int devices_a_rank,
+                         uint32_t seed)
+{
+    static driver drivers[FIXTURE_MAX];
+    pthread_t ids[FIXTURE_MAX];
     for (int d = 0; d < devices; d++) {
-        driver_open(&drivers[d], &f, d, 0, devices, seed);
+        driver_open(&drivers[d], f, d, 0, devices, seed);
         drivers[d].comm = owners[d / devices_a_rank].comm;
         drivers[d].first = d / devices_a_rank * devices_a_rank;
         assert_int_equal(pthread_create(&ids[d], NULL, drive, &drivers[d]), 0);
@@ -160,16 +178,36 @@ static void run(int nodes, int ranks_a_node, int devices_a_rank, int main_thread
         assert_string_equal(drivers[d].message, "");
         assert_int_equal(drivers[d].errors, 0);
     }
-    for (int r = 0; r < ranks; r++)
-        atomic_store(&owners[r].end, true);
-    for (int r = 0; r < ranks; r++)
-        pthread_join(owners[r].thread, NULL);
-    for (int n = 0; n < nodes; n++)
-        free(shared[n]);
     for (int d = 0; d < devices; d++)
         driver_close(&drivers[d]);
-    fixture_close(&f);
-    pthread_barrier_destroy(&net.barrier);
+}
+
+static void run(int nodes, int ranks_a_node, int devices_a_rank, int main_thread, uint32_t seed)
+{
+    with_nodes(nodes, ranks_a_node, devices_a_rank, main_thread, exchange_all, seed);
+}
+
+/* Rank 3 is the second one of its node, whose other rank is told of its end. */
+static void abort_one(const fixture *f, owner *owners, int devices, int devices_a_rank,
+                      uint32_t seed)
+{
+    float data[4] = {0};
+    clt_comm_op op;
+    clt_comm_request *request;
+    (void)f;
+    (void)devices;
+    (void)devices_a_rank;
+    (void)seed;
+    clt_comm_abort(owners[3].comm, CLT_INTERNAL, "spoiled");
+    clt_comm_op_init(&op);
+    op.host = data;
+    op.count = 4;
+    op.label = "a word";
+    assert_int_equal(clt_comm_start(owners[2].comm, 0, -1, &op, 0, NULL, &request), CLT_OK);
+    assert_int_equal(clt_comm_complete(request, 0, NULL, NULL), CLT_ABORTED);
+    assert_non_null(strstr(clt_error_message(), "rank 3: spoiled"));
+    for (int r = 0; r < 2; r++) /* the other node learns it from its deadline */
+        clt_comm_abort(owners[r].comm, CLT_ABORTED, "the test ends");
 }
 
 static void two_nodes(void **state)
@@ -194,6 +232,12 @@ static void three_nodes(void **state)
 {
     (void)state;
     run(3, 1, 1, 1, 24);
+}
+
+static void ranks_are_called_by_their_numbers_among_all(void **state)
+{
+    (void)state;
+    with_nodes(2, 2, 1, 0, abort_one, 0);
 }
 
 static void impossible_nodes_are_refused(void **state)
@@ -235,6 +279,7 @@ int main(void)
         cmocka_unit_test(two_nodes_of_two_ranks),
         cmocka_unit_test(two_nodes_of_two_devices_on_one_thread),
         cmocka_unit_test(three_nodes),
+        cmocka_unit_test(ranks_are_called_by_their_numbers_among_all),
         cmocka_unit_test(impossible_nodes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
