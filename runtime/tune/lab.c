@@ -1,5 +1,6 @@
 #include "tune/lab.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -18,13 +19,31 @@ static void random_floats(float *values, int64_t count, uint32_t stream)
     }
 }
 
-static clt_status fill_random(clt_device *device, cl_mem buffer, int64_t bytes, uint32_t stream)
+/* As large as lets a layer's outputs have about the size of its inputs: where logits are large, the
+ * gradient of a right label is denormal, and so is all that backward makes of it: LeNet's data
+ * gradient then took thirteen times as long. */
+static void scale_parameters(const clt_buckets *layout, int bucket, float *values)
 {
+    for (int i = layout->buckets[bucket].first; i < layout->buckets[bucket].end; i++) {
+        const clt_slot *slot = &layout->slots[i];
+        const int64_t count = slot->bytes / (int64_t)sizeof(float);
+        const int64_t fan_in = slot->type.rank > 1 ? count / slot->type.dims[0] : 256;
+        const float scale = sqrtf(3.0f / (float)(fan_in > 3 ? fan_in : 3));
+        for (int64_t k = 0; k < count && slot->type.dtype == CLT_F32; k++)
+            values[slot->offset / (int64_t)sizeof(float) + k] *= scale;
+    }
+}
+
+static clt_status fill_bucket(clt_device *device, cl_mem buffer, const clt_buckets *layout,
+                              int bucket)
+{
+    const int64_t bytes = layout->buckets[bucket].bytes;
     const int64_t count = bytes / (int64_t)sizeof(float);
     float *values = clt_alloc((size_t)bytes + 16);
     if (!values)
         return CLT_OUT_OF_MEMORY;
-    random_floats(values, count, stream);
+    random_floats(values, count, (uint32_t)bucket);
+    scale_parameters(layout, bucket, values);
     const cl_int code = clEnqueueWriteBuffer(device->queue, buffer, CL_TRUE, 0,
                                              (size_t)count * sizeof(float), values, 0, NULL, NULL);
     clt_free(values);
@@ -163,8 +182,7 @@ clt_status clt_lab_open(clt_lab *lab, clt_device *device, const clt_graph *graph
     if (training)
         CLT_TRY(clt_replica_for_training(&lab->replica, 0));
     for (int i = 0; i < lab->buckets.n_buckets; i++)
-        CLT_TRY(fill_random(device, lab->replica.values[i], lab->buckets.buckets[i].bytes,
-                            (uint32_t)i));
+        CLT_TRY(fill_bucket(device, lab->replica.values[i], &lab->buckets, i));
     clt_arena_init(&lab->arena, device);
     return CLT_OK;
 }
