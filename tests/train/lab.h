@@ -84,6 +84,28 @@ static inline clt_value *layer(clt_graph *graph, clt_value *x, const char *weigh
                       clt_parameter(graph, bias, 1, dims, init));
 }
 
+/* A classifier of one hidden layer: inputs "x" and "label", loss and accuracy. Asserts nothing,
+ * since ranks that are threads call it too; NULL or a graph that has failed where memory does not
+ * suffice.
+ */
+static inline clt_graph *classifier(int64_t in, int64_t hidden, int64_t classes)
+{
+    const int64_t dims[] = {CLT_BATCH, in}, one[] = {CLT_BATCH};
+    clt_value *sum = NULL, *weight = NULL;
+    clt_graph *graph;
+    if (clt_graph_create(&graph) != CLT_OK)
+        return NULL;
+    clt_value *x = clt_input(graph, "x", CLT_F32, 2, dims);
+    clt_value *label = clt_input(graph, "label", CLT_I32, 1, one);
+    clt_value *h = clt_relu(layer(graph, x, "a.weight", "a.bias", in, hidden));
+    clt_value *logits = layer(graph, h, "b.weight", "b.bias", hidden, classes);
+    clt_cross_entropy(logits, label, NULL, &sum, &weight);
+    clt_loss(graph, "loss", sum, weight, 1);
+    clt_correct(logits, label, 1, -100, &sum, &weight);
+    clt_metric(graph, "accuracy", sum, weight);
+    return graph;
+}
+
 /* Made-up samples of `in` numbers each, and their classes. */
 static inline void make_samples(float *xs, int32_t *labels, int count, int in, int classes)
 {

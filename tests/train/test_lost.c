@@ -12,23 +12,6 @@ enum { IN = 12, CLASSES = 4, MOST = 40, WIDE = 16, EPOCHS = 3, BATCH = 9 };
 static float xs[MOST * IN];
 static int32_t labels[MOST];
 
-static clt_graph *build(void)
-{
-    const int64_t in[] = {CLT_BATCH, IN}, one[] = {CLT_BATCH};
-    clt_value *sum = NULL, *weight = NULL;
-    clt_graph *graph;
-    ok(clt_graph_create(&graph));
-    clt_value *x = clt_input(graph, "x", CLT_F32, 2, in);
-    clt_value *label = clt_input(graph, "label", CLT_I32, 1, one);
-    clt_value *h = clt_relu(layer(graph, x, "a.weight", "a.bias", IN, WIDE));
-    clt_value *logits = layer(graph, h, "b.weight", "b.bias", WIDE, CLASSES);
-    clt_cross_entropy(logits, label, NULL, &sum, &weight);
-    clt_loss(graph, "loss", sum, weight, 1);
-    clt_correct(logits, label, 1, -100, &sum, &weight);
-    clt_metric(graph, "accuracy", sum, weight);
-    return graph;
-}
-
 static lab lab_open(const char *devices, const double *weights)
 {
     clt_trainer_options options;
@@ -38,7 +21,7 @@ static lab lab_open(const char *devices, const double *weights)
     options.weights = weights;
     options.poison = 1;
     lab l = lab_on(devices, NULL);
-    lab_store(&l, build(), 7);
+    lab_store(&l, classifier(IN, WIDE, CLASSES), 7);
     lab_trainer(&l, &options);
     return l;
 }

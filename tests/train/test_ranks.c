@@ -14,24 +14,6 @@ enum { IN = 12, CLASSES = 4, MOST = 40, STEPS = 6, WIDE = 16 };
 static float xs[MOST * IN];
 static int32_t labels[MOST];
 
-static clt_graph *build(int64_t hidden)
-{
-    const int64_t in[] = {CLT_BATCH, IN}, one[] = {CLT_BATCH};
-    clt_value *sum = NULL, *weight = NULL;
-    clt_graph *graph;
-    if (clt_graph_create(&graph) != CLT_OK)
-        return NULL;
-    clt_value *x = clt_input(graph, "x", CLT_F32, 2, in);
-    clt_value *label = clt_input(graph, "label", CLT_I32, 1, one);
-    clt_value *h = clt_relu(layer(graph, x, "a.weight", "a.bias", IN, hidden));
-    clt_value *logits = layer(graph, h, "b.weight", "b.bias", hidden, CLASSES);
-    clt_cross_entropy(logits, label, NULL, &sum, &weight);
-    clt_loss(graph, "loss", sum, weight, 1);
-    clt_correct(logits, label, 1, -100, &sum, &weight);
-    clt_metric(graph, "accuracy", sum, weight);
-    return graph;
-}
-
 /* What a rank is given. */
 typedef struct plan {
     const char *devices;
@@ -67,7 +49,7 @@ static clt_status open_rank(lab *l, const plan *p, const clt_world *world)
 {
     clt_trainer_options options = options_of(p);
     options.world = world;
-    l->graph = build(p->hidden);
+    l->graph = classifier(IN, p->hidden, CLASSES);
     clt_status status = clt_devices_open(runtime, p->devices, NULL, &l->devices, &l->n);
     if (status == CLT_OK)
         status = clt_store_create(l->graph, l->devices, l->n, p->seed, &l->store);
