@@ -100,13 +100,22 @@ static clt_status noted_part(void *arg, int d)
     return clt_lost_note(arg, d, run_part(arg, d));
 }
 
+static clt_status evaluate_part(void *arg, int d)
+{
+    const clt_trainer *t = arg;
+    const clt_status status = noted_part(arg, d);
+    return status == CLT_OK
+               ? CLT_OK
+               : clt_fail_prefix(status, "evaluation after step %lld: ", (long long)t->steps);
+}
+
 clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, double *sums,
                                 double *weights)
 {
     CLT_TRY(clt_step_prepare(t, t->evaluation, batch));
     t->entry = 0;
     t->phase = 0;
-    CLT_TRY(clt_step_run(t, noted_part));
+    CLT_TRY(clt_step_run(t, evaluate_part));
     const clt_status status = clt_session_collect(t->evaluation, 0, sums, weights);
     return clt_lost_note(t, t->evaluation->failed, status);
 }

@@ -341,9 +341,9 @@ static clt_status weights_from_forward(clt_trainer *t)
     memset(t->sums, 0, (size_t)t->session->n_means * sizeof *t->sums);
     memset(t->weights, 0, (size_t)t->session->n_means * sizeof *t->weights);
     for (int d = 0; d < t->n_devices; d++)
-        CLT_TRY(clt_lost_note(t, d, forward_alone(t, d)));
+        CLT_TRY(guarded(t, d, forward_alone(t, d)));
     for (int d = 0; d < t->n_devices; d++)
-        CLT_TRY(clt_lost_note(t, d, read_results(t, d)));
+        CLT_TRY(guarded(t, d, read_results(t, d)));
     const clt_status status = clt_session_collect(t->session, t->entry, t->sums, t->weights);
     CLT_TRY(clt_lost_note(t, t->session->failed, status));
     memcpy(t->loss_weights, t->weights, (size_t)t->session->n_losses * sizeof *t->weights);

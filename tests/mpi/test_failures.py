@@ -19,7 +19,7 @@ class Lost(RankTest):
                 err = self.wait(child, 1, 60)[1]
                 other = 1 - number
                 line = next(x for x in err.splitlines() if x.startswith(f"cltrain, rank {other}: "))
-                found = re.search(rf"rank {other}: step (\d+): comm: collective \d+ \((losses|bucket 0 "
+                found = re.search(rf"rank {other}: (?:evaluation after )?step (\d+): comm: collective \d+ \((losses|bucket 0 "
                                   rf"\(\S+ and 3 more\)|checksums of the parameters)\): rank "
                                   rf"{other} \(.*\) waited 2 s for rank {number}: stopped, or much slower\?", line)
                 self.assertTrue(found, err)
