@@ -1,0 +1,95 @@
+/* How a run of clt_fit begins: what data it reads, from where, and that all ranks agree. */
+#include <stdio.h>
+
+#include "base/hash.h"
+#include "train/fit.h"
+#include "train/world.h"
+
+clt_status clt_fit_make_source(clt_fit_run *f)
+{
+    return clt_source_create(f->trainer, f->trainer->training, f->train, f->options, f->batch,
+                             f->seed, f->position, 0, &f->source);
+}
+
+clt_status clt_fit_make_balance(clt_fit_run *f)
+{
+    const clt_trainer *t = f->trainer;
+    clt_balance_free(f->balance);
+    f->balance = NULL;
+    f->split = t->shares != NULL;
+    return t->options.rebalance && !f->options->splits
+               ? clt_balance_create(t, f->batch, &f->balance)
+               : CLT_OK;
+}
+
+/* Not the name, since files may move. */
+static void describe_data(clt_trainer *t, const clt_dataset *train, const clt_fit_options *o)
+{
+    int used = snprintf(t->reads, sizeof t->reads, "%lld samples, %s",
+                        (long long)clt_dataset_count(train), o->shuffle ? "shuffled" : "in order");
+    for (int c = 0; c < o->channels && used > 0 && used < (int)sizeof t->reads; c++)
+        used += snprintf(t->reads + used, sizeof t->reads - (size_t)used,
+                         ", channel %d less %.9g by %.9g", c, o->mean[c], o->std[c]);
+}
+
+static clt_status resume(clt_fit_run *f)
+{
+    if (!f->options->resume || !f->options->checkpoint_dir || f->trainer->rank)
+        return CLT_OK;
+    int64_t seed;
+    clt_status status =
+        clt_trainer_restore(f->trainer, f->options->checkpoint_dir, &f->position, &seed);
+    /* A folder without any checkpoint is where a first run begins. */
+    if (status == CLT_NOT_FOUND)
+        return CLT_OK;
+    CLT_TRY(status);
+    if (f->options->seed >= 0 && f->options->seed != seed)
+        return clt_fail(CLT_MISMATCH,
+                        "the checkpoints in %s are of a run with seed %lld, not %lld: leave the "
+                        "seed out to go on with it",
+                        f->options->checkpoint_dir, (long long)seed, (long long)f->options->seed);
+    f->seed = seed;
+    return CLT_OK;
+}
+
+static uint64_t add_number(uint64_t hash, int64_t number)
+{
+    return clt_hash(&number, sizeof number, hash);
+}
+
+/* All ranks begin where rank 0 does, on the same data. */
+static clt_status begin_together(clt_fit_run *f, const clt_dataset *train)
+{
+    clt_trainer *t = f->trainer;
+    const clt_fit_options *o = f->options;
+    CLT_TRY(clt_world_agree(t, resume(f)));
+    if (t->ranks == 1)
+        return CLT_OK;
+    uint64_t hash = clt_hash_text(t->reads, 0);
+    hash = add_number(hash, clt_dataset_count(train));
+    hash = add_number(hash, f->test ? clt_dataset_count(f->test) : 0);
+    hash = add_number(hash, f->batch);
+    hash = add_number(hash, o->epochs);
+    hash = add_number(hash, o->steps);
+    hash = add_number(hash, o->seed);
+    hash = add_number(hash, o->checkpoint_dir ? o->checkpoint_every : 0);
+    CLT_TRY(clt_world_compare(t, hash, "run (data, normalisation, batch, length or seed)"));
+    int64_t begin[] = {f->position.epoch, f->position.sample, f->seed};
+    CLT_TRY(clt_world_tell(t, 0, begin, sizeof begin));
+    f->position = (clt_position){begin[0], begin[1]};
+    f->seed = begin[2];
+    t->vote = t->votes = 0;
+    return clt_trainer_broadcast(t, 0);
+}
+
+clt_status clt_fit_begin(clt_fit_run *f, clt_dataset *train)
+{
+    clt_trainer *t = f->trainer;
+    const clt_fit_options *o = f->options;
+    describe_data(t, train, o);
+    CLT_TRY(begin_together(f, train));
+    const int64_t per_epoch = (clt_dataset_count(train) + f->batch - 1) / f->batch;
+    f->total_steps = o->steps ? o->steps : o->epochs * per_epoch;
+    CLT_TRY(clt_fit_make_balance(f));
+    return clt_world_agree(t, clt_fit_make_source(f));
+}

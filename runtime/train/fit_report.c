@@ -1,0 +1,153 @@
+/* What a run of clt_fit reports and saves, and the evaluation after an epoch. */
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "train/fit.h"
+#include "train/planner/clock.h"
+
+double clt_fit_waited(const clt_fit_run *f)
+{
+    return f->waited + (f->source ? clt_source_waited(f->source) : 0);
+}
+
+static void report(clt_fit_run *f, const clt_fit_pending *p, const clt_step_result *result)
+{
+    const double at = clt_clock();
+    const clt_trainer *t = f->trainer;
+    const double *split = p->split && t->ranks == 1 ? t->shares : NULL;
+    if (isfinite(result->loss)) {
+        f->epoch_loss += result->loss * (double)result->samples;
+        f->epoch_samples += result->samples;
+    }
+    const clt_progress progress = {.step = p->step + 1,
+                                   .epoch = p->epoch + 1,
+                                   .samples = result->samples,
+                                   .total_steps = f->total_steps,
+                                   .loss = result->loss,
+                                   .norm = result->norm,
+                                   .lr = result->lr,
+                                   .seconds = at - f->began,
+                                   .step_seconds = at - f->reported,
+                                   .wait_seconds = clt_fit_waited(f),
+                                   .test_loss = NAN,
+                                   .test_metric = NAN,
+                                   .split = split,
+                                   .n_split = split ? t->n_devices : 0,
+                                   .quantum = split ? t->options.quantum : 0};
+    f->reported = at;
+    if (f->options->on_step)
+        f->options->on_step(f->options->user, &progress);
+}
+
+clt_status clt_fit_finish(clt_fit_run *f, const clt_fit_pending *p)
+{
+    clt_step_result result;
+    if (p->slot < 0)
+        return CLT_OK;
+    CLT_TRY(clt_trainer_result(f->trainer, p->step, &result));
+    CLT_TRY(clt_source_release(f->source, p->slot));
+    report(f, p, &result);
+    return CLT_OK;
+}
+
+clt_status clt_fit_finish_last(clt_fit_run *f)
+{
+    CLT_TRY(clt_fit_finish(f, &f->last));
+    f->last.slot = -1;
+    return CLT_OK;
+}
+
+void clt_fit_report_unknown(clt_fit_run *f, const clt_fit_pending *p)
+{
+    const clt_trainer_options *o = &f->trainer->options;
+    const clt_step_result unknown = {.loss = NAN,
+                                     .norm = NAN,
+                                     .samples = p->samples,
+                                     .lr = clt_schedule_rate(&o->schedule, o->lr, p->step)};
+    report(f, p, &unknown);
+}
+
+clt_status clt_fit_save(clt_fit_run *f)
+{
+    const clt_fit_options *o = f->options;
+    clt_heartbeat_state_is(f->trainer->beat, CLT_HEARTBEAT_SAVING);
+    if (o->checkpoint_dir && o->on_checkpoint)
+        o->on_checkpoint(o->user);
+    return o->checkpoint_dir ? clt_trainer_save(f->trainer, o->checkpoint_dir, f->position,
+                                                f->batch, f->seed, o->keep, o->model)
+                             : CLT_OK;
+}
+
+void clt_fit_save_on_the_way(clt_fit_run *f)
+{
+    if (clt_fit_save(f) != CLT_OK)
+        clt_log(CLT_LOG_WARN, "no checkpoint of step %lld, training goes on: %s",
+                (long long)f->trainer->steps, clt_error_message());
+}
+
+clt_status clt_fit_end_epoch(clt_fit_run *f, int64_t epoch)
+{
+    clt_progress progress = {.step = f->trainer->steps,
+                             .epoch = epoch + 1,
+                             .samples = f->epoch_samples,
+                             .total_steps = f->total_steps,
+                             .loss =
+                                 f->epoch_samples ? f->epoch_loss / (double)f->epoch_samples : NAN,
+                             .test_loss = NAN,
+                             .test_metric = NAN};
+    if (f->test) {
+        const clt_session *session = f->trainer->evaluation;
+        double *sums = clt_calloc(2 * (size_t)session->n_means + 1, sizeof *sums);
+        if (!sums)
+            return CLT_OUT_OF_MEMORY;
+        double *weights = sums + session->n_means;
+        clt_status status = clt_evaluate(f->trainer, f->test, f->options, sums, weights);
+        progress.test_loss = 0;
+        for (int l = 0; l < session->n_losses; l++)
+            if (weights[l] > 0)
+                progress.test_loss += session->coefficients[l] * sums[l] / weights[l];
+        if (session->n_means > session->n_losses && weights[session->n_losses] > 0)
+            progress.test_metric = sums[session->n_losses] / weights[session->n_losses];
+        clt_free(sums);
+        CLT_TRY(status);
+    }
+    progress.seconds = clt_clock() - f->began;
+    progress.wait_seconds = clt_fit_waited(f);
+    f->epoch_loss = 0;
+    f->epoch_samples = 0;
+    if (f->options->on_epoch)
+        f->options->on_epoch(f->options->user, &progress);
+    f->reported = clt_clock();
+    /* The last one's success is the run's: clt_fit saves it. */
+    if (f->options->checkpoint_every < 0 && f->trainer->steps < f->total_steps)
+        clt_fit_save_on_the_way(f);
+    return CLT_OK;
+}
+
+clt_status clt_evaluate(clt_trainer *trainer, clt_dataset *dataset, const clt_fit_options *options,
+                        double *sums, double *weights)
+{
+    clt_fit_options own = *options;
+    own.shuffle = 0;
+    clt_source *source;
+    CLT_TRY(clt_source_create(trainer, trainer->evaluation, dataset, &own, trainer->options.batch,
+                              0, (clt_position){0, 0}, 1, &source));
+    clt_status status = CLT_OK;
+    const size_t bytes = (size_t)trainer->evaluation->n_means * sizeof *sums;
+    memset(sums, 0, bytes);
+    memset(weights, 0, bytes);
+    for (;;) {
+        clt_source_batch batch;
+        CLT_TRY_GOTO(status, clt_source_next(source, &batch), done);
+        if (batch.slot < 0)
+            break;
+        clt_heartbeat_state_is(trainer->beat, CLT_HEARTBEAT_EVALUATING);
+        CLT_TRY_GOTO(status, clt_trainer_evaluate(trainer, &batch.step, sums, weights), done);
+        CLT_TRY_GOTO(status, clt_source_release(source, batch.slot), done);
+    }
+done:
+    clt_source_destroy(source);
+    return status;
+}
