@@ -37,13 +37,16 @@ void clt_comm_result_init(clt_comm_result *result)
 void clt_comm_abort_locked(clt_comm *comm, clt_status status, const char *message)
 {
     if (comm->abort_status == CLT_OK) {
+        /* A run that another rank ended gives ABORTED: the reason is that rank's. */
+        if (comm->node && status == CLT_ABORTED)
+            status = clt_ranks_why(comm->node);
         comm->abort_status = status == CLT_OK ? CLT_ABORTED : status;
         snprintf(comm->abort_message, sizeof comm->abort_message, "%s",
                  message && *message ? message : "comm: aborted without a message");
         atomic_store(&comm->aborted, true);
     }
     if (comm->node)
-        clt_ranks_abort(comm->node, comm->abort_message);
+        clt_ranks_abort(comm->node, comm->abort_status, comm->abort_message);
     pthread_cond_broadcast(&comm->work);
     pthread_cond_broadcast(&comm->done);
 }

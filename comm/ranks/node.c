@@ -30,7 +30,8 @@ typedef struct lane {
     _Alignas(LINE) atomic_int state; /* RUNNING, ABORTED, CLOSED */
     atomic_int number; /* among the ranks of all nodes, and 1; 0: it has not come yet */
     head heads[SLOTS];
-    char message[256]; /* written before `state` */
+    char message[256]; /* written before `state`, as is `why` */
+    clt_status why;    /* of an abort */
     _Alignas(PAGE) char data[SLOTS][CLT_RANKS_SHARE];
 } lane;
 
@@ -84,12 +85,13 @@ static int number_of(const clt_ranks *node, int rank)
     return number ? number - 1 : rank;
 }
 
-static void publish(clt_ranks *node, int state, const char *message)
+static void publish(clt_ranks *node, int state, clt_status why, const char *message)
 {
     if (atomic_flag_test_and_set(&node->said))
         return;
     lane *own = &node->lanes[node->rank];
     snprintf(own->message, sizeof own->message, "%s", message);
+    own->why = why;
     atomic_store(&own->state, state);
     clt_flag_wake(&own->posted);
     clt_flag_wake(&own->taken);
@@ -100,14 +102,22 @@ void clt_ranks_close(clt_ranks *node)
 {
     if (!node)
         return;
-    publish(node, CLOSED, "it destroyed its communicator");
+    publish(node, CLOSED, CLT_ABORTED, "it destroyed its communicator");
     clt_tasks_free(&node->work);
     clt_free(node);
 }
 
-void clt_ranks_abort(clt_ranks *node, const char *message)
+void clt_ranks_abort(clt_ranks *node, clt_status why, const char *message)
 {
-    publish(node, ABORTED, message);
+    publish(node, ABORTED, why, message);
+}
+
+clt_status clt_ranks_why(const clt_ranks *node)
+{
+    for (int r = 0; r < node->ranks; r++)
+        if (r != node->rank && atomic_load(&node->lanes[r].state) == ABORTED)
+            return node->lanes[r].why;
+    return CLT_ABORTED;
 }
 
 uint64_t clt_ranks_missing(const clt_ranks *node)

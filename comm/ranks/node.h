@@ -70,7 +70,10 @@ clt_status clt_ranks_share(clt_ranks *node, const clt_ranks_job *job, const void
                            void *user);
 
 /* Ends the others' waiting with a message. Any thread; the first message stays. */
-void clt_ranks_abort(clt_ranks *node, const char *message);
+void clt_ranks_abort(clt_ranks *node, clt_status why, const char *message);
+
+/* What another rank's abort said; ABORTED if none did. */
+clt_status clt_ranks_why(const clt_ranks *node);
 
 /* Waits until all ranks are here. */
 clt_status clt_ranks_barrier(clt_ranks *node, const clt_ranks_job *job);

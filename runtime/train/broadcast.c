@@ -2,8 +2,8 @@
 #include "train/reduce.h"
 #include "train/world.h"
 
-/* All buffers of one kind, bucket by bucket. */
-static clt_status broadcast_buffers(clt_trainer *t, int d, int root, const cl_mem *buffers,
+/* All buffers of one kind, bucket by bucket; roots[bucket], if that is not NULL, gives it. */
+static clt_status broadcast_buffers(clt_trainer *t, int d, const int *roots, const cl_mem *buffers,
                                     bool states)
 {
     const clt_buckets *layout = &t->store->layout;
@@ -12,7 +12,7 @@ static clt_status broadcast_buffers(clt_trainer *t, int d, int root, const cl_me
                                      .buffer = buffers[b],
                                      .count = layout->buckets[b].bytes,
                                      .dtype = CLT_U8,
-                                     .root = root,
+                                     .root = roots ? roots[b] : t->root,
                                      .whole = true,
                                      .label = t->labels[b]};
         if (states || !layout->buckets[b].state)
@@ -25,16 +25,22 @@ static clt_status broadcast_part(void *arg, int d)
 {
     clt_trainer *t = arg;
     const clt_replica *r = &t->store->replicas[d];
-    CLT_TRY(broadcast_buffers(t, d, t->root, r->values, true));
+    if (t->root >= 0)
+        CLT_TRY(broadcast_buffers(t, d, NULL, r->values, true));
     for (int k = 0; k < r->n_slots; k++)
-        CLT_TRY(broadcast_buffers(t, d, t->root, r->slots[k], false));
+        CLT_TRY(broadcast_buffers(t, d, t->slot_roots, r->slots[k], false));
     return clt_device_finish(r->device);
 }
 
-clt_status clt_trainer_copy_replica(clt_trainer *t, int participant)
+clt_status clt_trainer_copy_replica(clt_trainer *t, int participant, const int *slot_roots)
 {
+    if (t->total == 1 || (participant < 0 && !slot_roots))
+        return CLT_OK;
     t->root = participant;
-    return t->total > 1 ? clt_step_run(t, broadcast_part) : CLT_OK;
+    t->slot_roots = slot_roots;
+    const clt_status status = clt_step_run(t, broadcast_part);
+    t->slot_roots = NULL;
+    return status;
 }
 
 clt_status clt_trainer_broadcast(clt_trainer *t, int root)
@@ -45,5 +51,5 @@ clt_status clt_trainer_broadcast(clt_trainer *t, int root)
     CLT_TRY(clt_world_tell(t, root, numbers, sizeof numbers));
     t->steps = numbers[0];
     t->options.seed = (uint64_t)numbers[1];
-    return clt_trainer_copy_replica(t, (int)numbers[2]);
+    return clt_trainer_copy_replica(t, (int)numbers[2], NULL);
 }

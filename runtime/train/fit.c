@@ -109,15 +109,18 @@ static clt_status divide(clt_fit_run *f)
     return change ? change_split(f, f->balance->weights, f->balance->quantum) : CLT_OK;
 }
 
-/* A device that failed is left behind, where others remain; else this is the run's failure. */
+/* A device that failed, of any rank, is left behind, where others remain; else this is the run's
+ * failure. */
 static clt_status recover(clt_fit_run *f, clt_status failure)
 {
     clt_trainer *t = f->trainer;
     int redo;
     char message[1024];
-    if (!clt_lost_one_of_several(t))
-        return failure;
     snprintf(message, sizeof message, "%s", clt_error_message());
+    if (!clt_lost_one_of_several(t)) {
+        clt_error_restore(message);
+        return failure;
+    }
     /* What the last step gave can often still be read. */
     if (f->last.slot >= 0 && clt_fit_finish(f, &f->last) != CLT_OK)
         clt_fit_report_unknown(f, &f->last);
@@ -133,6 +136,11 @@ static clt_status recover(clt_fit_run *f, clt_status failure)
         f->position = f->after;
         f->epoch_due = f->tried_due;
     }
+    /* Ranks that were ahead evaluate once more, with those that have it before them. */
+    int64_t due = f->epoch_due;
+    CLT_TRY(clt_world_largest(t, &due));
+    f->epoch_again = f->epoch_due < 0 && due >= 0;
+    f->epoch_due = due;
     return clt_fit_make_source(f);
 }
 

@@ -32,6 +32,7 @@ typedef struct clt_fit_run {
     clt_position after;    /* where the batch after it starts */
     int64_t tried_due;     /* epoch_due, once it is done */
     int64_t epoch_due;     /* the epoch whose end is to be reported; -1: none */
+    bool epoch_again;      /* this rank has reported it before a device was lost */
     double epoch_loss;
     int64_t epoch_samples;
     clt_balance *balance; /* NULL: the division stays, or changes as options->splits say */

@@ -117,8 +117,9 @@ clt_status clt_fit_end_epoch(clt_fit_run *f, int64_t epoch)
     progress.wait_seconds = clt_fit_waited(f);
     f->epoch_loss = 0;
     f->epoch_samples = 0;
-    if (f->options->on_epoch)
+    if (f->options->on_epoch && !f->epoch_again)
         f->options->on_epoch(f->options->user, &progress);
+    f->epoch_again = false;
     f->reported = clt_clock();
     /* The last one's success is the run's: clt_fit saves it. */
     if (f->options->checkpoint_every < 0 && f->trainer->steps < f->total_steps)

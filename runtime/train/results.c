@@ -104,9 +104,12 @@ static clt_status evaluate_part(void *arg, int d)
 {
     const clt_trainer *t = arg;
     const clt_status status = noted_part(arg, d);
-    return status == CLT_OK
-               ? CLT_OK
-               : clt_fail_prefix(status, "evaluation after step %lld: ", (long long)t->steps);
+    if (status == CLT_OK)
+        return CLT_OK;
+    clt_fail_prefix(status, "evaluation after step %lld: ", (long long)t->steps);
+    if (t->ranks > 1 && status != CLT_ABORTED)
+        t->collectives.stop(t->collectives.self, clt_lost_reason(t, status), clt_error_message());
+    return status;
 }
 
 clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, double *sums,

@@ -160,6 +160,7 @@ static clt_status commit(clt_trainer *t, int d)
     clt_trainer_device *td = &t->devices[d];
     const clt_graph *graph = sd->plan->graph;
     const clt_run run = run_of(t, d, 0, false);
+    td->begun = t->steps + 1;
     if (!t->streams || t->phase == 3)
         CLT_TRY(clt_update_apply(td->update, t->records[t->entry].lr, t->steps, t->owners,
                                  t->first + d));
@@ -212,7 +213,7 @@ static clt_status guarded(clt_trainer *t, int d, clt_status status)
     clt_lost_note(t, d, status);
     clt_fail_prefix(status, "step %lld: ", (long long)t->steps + 1);
     if (t->collectives.stop && status != CLT_ABORTED)
-        t->collectives.stop(t->collectives.self, status, clt_error_message());
+        t->collectives.stop(t->collectives.self, clt_lost_reason(t, status), clt_error_message());
     return status;
 }
 

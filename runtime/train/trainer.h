@@ -27,7 +27,7 @@ typedef struct clt_trainer_device {
     double *squares;        /* by bucket: what its reduction measured */
     int32_t *counts;        /* several ranks: by participant, its samples of a step */
     int votes;              /* of the last step */
-    int64_t done;           /* steps whose updates are enqueued on it */
+    int64_t begun, done;    /* steps whose updates are enqueued on it, in part and whole */
     double began, busy;     /* rebalance: of the last step, until its gradients were there */
     double exposed;         /* seconds that updates waited for reductions, of all steps */
     clt_checksum *checksum; /* NULL: replicas are not compared */
@@ -80,11 +80,12 @@ struct clt_trainer {
     struct clt_split_history *history; /* planner/balance.h; NULL: no change yet */
     double *loss_weights;
     bool weights_known;
-    int entry;       /* of the result ring */
-    atomic_int lost; /* the device that failed; -1: none */
-    int phase;       /* parts: 1 after forward, 2 after backward, 3 after reduce */
-    int root;        /* of a broadcast: participant */
-    int vote;        /* what this rank says in its next steps; votes: what all said in the last */
+    int entry;             /* of the result ring */
+    atomic_int lost;       /* the device that failed; -1: none */
+    int phase;             /* parts: 1 after forward, 2 after backward, 3 after reduce */
+    int root;              /* of a broadcast: participant */
+    const int *slot_roots; /* of the optimizer's slots, by bucket; NULL: `root` gives them too */
+    int vote; /* what this rank says in its next steps; votes: what all said in the last */
     int votes;
 };
 
@@ -96,11 +97,16 @@ void clt_trainer_unbuild(clt_trainer *trainer);
 /* lost.c: notes that this device's failure was its own, where the status says so; returns it. */
 clt_status clt_lost_note(clt_trainer *trainer, int device, clt_status status);
 
-/* lost.c: whether clt_trainer_recover can go on. */
+/* lost.c: with which status to stop the other ranks after a failure: DEVICE_LOST where
+ * clt_trainer_recover is to follow. */
+clt_status clt_lost_reason(const clt_trainer *trainer, clt_status status);
+
+/* lost.c: whether clt_trainer_recover can go on, after a device of this or another rank failed. */
 bool clt_lost_one_of_several(const clt_trainer *trainer);
 
-/* broadcast.c: all replicas become that of a participant. Collective. */
-clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant);
+/* broadcast.c: all replicas become that of a participant (-1: parameters and states stay), but the
+ * optimizer's slots of bucket b that of slot_roots[b], where that is not NULL. Collective. */
+clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant, const int *slot_roots);
 
 /* Runs one step's part on all devices. */
 clt_status clt_step_run(clt_trainer *trainer, clt_crew_fn part);

@@ -44,6 +44,8 @@ typedef struct word {
     int32_t status;
     int32_t devices;
     uint64_t identity; /* of all devices; 0: they differ */
+    clt_rescue rescue;
+    int32_t rescues; /* `rescue` holds, and `status` is the failure that it is to mend */
     char text[TEXT];
 } word;
 
@@ -79,6 +81,44 @@ clt_status clt_world_agree(const clt_trainer *t, clt_status status)
     status = verdict(t, all);
     clt_free(all);
     return status;
+}
+
+/* The message that this thread has is the failure's. */
+clt_status clt_world_rescue(const clt_trainer *t, const clt_rescue *mine, clt_rescue *all)
+{
+    all[t->rank] = *mine;
+    if (t->ranks == 1)
+        return CLT_OK;
+    /* The same words as those of clt_world_agree, in which a rank may be that has no step left. */
+    word own = word_of(CLT_DEVICE_LOST);
+    own.rescue = *mine;
+    own.rescues = 1;
+    void *gathered;
+    CLT_TRY(gather(t, &own, sizeof own, &gathered));
+    const word *words = gathered;
+    clt_status status = CLT_OK;
+    for (int r = 0; r < t->ranks && status == CLT_OK; r++) {
+        all[r] = words[r].rescue;
+        if (!words[r].rescues)
+            status = words[r].status == CLT_OK
+                         ? clt_fail(CLT_ABORTED, "rank %d had no step left: %s", r, own.text)
+                         : clt_fail(CLT_ABORTED, "rank %d failed: %s", r, words[r].text);
+    }
+    clt_free(gathered);
+    return status;
+}
+
+clt_status clt_world_largest(const clt_trainer *t, int64_t *number)
+{
+    if (t->ranks == 1)
+        return CLT_OK;
+    void *all;
+    CLT_TRY(gather(t, number, sizeof *number, &all));
+    for (int r = 0; r < t->ranks; r++)
+        if (((const int64_t *)all)[r] > *number)
+            *number = ((const int64_t *)all)[r];
+    clt_free(all);
+    return CLT_OK;
 }
 
 static uint64_t identity_of(const clt_store *store)

@@ -17,6 +17,22 @@ clt_status clt_world_in_turns(clt_trainer *trainer, clt_status (*local)(void *ar
 /* OK if all ranks give OK; else this rank's failure, or the message of the first that failed. */
 clt_status clt_world_agree(const clt_trainer *trainer, clt_status status);
 
+/* What a rank says after a device was lost, of its own. */
+typedef struct clt_rescue {
+    int32_t lost;   /* -1: none */
+    int32_t device; /* number among those that are left, of one of which `done` holds */
+    /* Steps that those that are left have enqueued: all of them, the furthest; and that one of them
+     * has begun to apply. */
+    int64_t least, done, begun;
+} clt_rescue;
+
+/* All ranks' words, in their order, to `all`, of which there are as many. One rank gets its own.
+ * Fails on all where one does something else, as in clt_world_agree. */
+clt_status clt_world_rescue(const clt_trainer *trainer, const clt_rescue *mine, clt_rescue *all);
+
+/* The largest of the ranks' numbers. */
+clt_status clt_world_largest(const clt_trainer *trainer, int64_t *number);
+
 /* MISMATCH naming the first rank whose `hash` differs from rank 0's; `what` as "the model". */
 clt_status clt_world_compare(const clt_trainer *trainer, uint64_t hash, const char *what);
 

@@ -5,7 +5,7 @@ import resource
 import shutil
 import signal
 
-from ranks import COMMAND, ENDLESS, MPIEXEC, RankTest, get, records, run, two_cores, write_data
+from ranks import COMMAND, DEVICE, ENDLESS, MPIEXEC, RankTest, get, records, run, two_cores, write_data
 
 
 class Lost(RankTest):
@@ -64,6 +64,31 @@ class Lost(RankTest):
                     steps = [r["step"] for r in records(metrics)[0]]
                     self.assertEqual(steps, list(range(1, step + 5)))
                 self.assert_same_bits(*(os.path.join(x, f"step-{step + 4:08}") for x in (saved, whole)))
+
+
+    def test_lost_device(self):
+        """One of a rank's devices fails: all go on without it. A rank's only one: all end."""
+        words = self.words("--steps", "30", "--oversubscribe", devices=DEVICE + "/2")
+        files = {n: self.path(f"{n}.jsonl") for n in ("whole", "less")}
+        self.wait(self.each(*2 * [[*words, "--metrics", files["whole"]]]), 0)
+        failing = ["env", "CLT_TESTING_LOSE=#1=7"]
+        for number in (0, 1):
+            with self.subTest(rank=number):
+                ranks = [[*words, "--metrics", files["less"], "--check-every", "1"] for _ in range(2)]
+                ranks[number] = failing + ranks[number]
+                err = self.wait(self.each(*ranks), 0)[1]
+                self.assertIn(f"cltrain, rank {number}: warning: ", err)
+                self.assertIn("#1 (", err)
+                self.assertIn("training goes on with 1 device after step 7", err)
+                whole, less = (records(files[n])[0] for n in ("whole", "less"))
+                self.assertEqual([r["step"] for r in less], list(range(1, 31)))
+                for a, b in zip(whole, less):
+                    self.assertAlmostEqual(a["loss"], b["loss"], delta=1e-3)
+        alone = self.words("--steps", "30")
+        err = self.wait(self.each(alone, ["env", "CLT_TESTING_LOSE=(=7", *alone]), 1)[1]
+        for number in (0, 1):
+            self.assertTrue(any(x.startswith(f"cltrain, rank {number}: ") and "step 8: " in x and
+                                "clEnqueueNDRangeKernel" in x for x in err.splitlines()), err)
 
 
 class Unlike(RankTest):

@@ -147,10 +147,89 @@ static void an_updated_replica_becomes_all(void **state)
     lab_close(&l);
 }
 
+/* Devices of different kinds: a bucket's owner alone has the optimizer's state of it. */
+static lab lab_with_owners(clt_optimizer optimizer)
+{
+    clt_trainer_options options;
+    clt_trainer_options_init(&options);
+    options.optimizer = optimizer;
+    options.batch = BATCH;
+    lab l = lab_on("cpu/2,cpu@1", NULL);
+    l.devices[1]->identity ^= 1;
+    lab_store(&l, classifier(IN, WIDE, CLASSES), 7);
+    lab_trainer(&l, &options);
+    assert_non_null(l.trainer->owners);
+    assert_int_equal(l.trainer->owners[0], 0);
+    return l;
+}
+
+static void lose(lab *l, const clt_step_batch *batch, int device)
+{
+    char words[32];
+    snprintf(words, sizeof words, "%.20s=0", l->trainer->store->replicas[device].device->label);
+    clt_exec_testing_lose = words;
+    assert_int_equal(clt_trainer_step(l->trainer, batch, NULL), CLT_DEVICE_LOST);
+    clt_exec_testing_lose = NULL;
+}
+
+static void owners_share_what_is_left(void **state)
+{
+    float want[WIDE * IN], have[WIDE * IN];
+    const clt_feed feeds[] = {{"x", -1, xs, NULL, 0}, {"label", -1, labels, NULL, 0}};
+    clt_step_batch batch;
+    (void)state;
+    clt_step_batch_init(&batch);
+    batch.count = BATCH;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    for (int lost = -1; lost < 2; lost++) {
+        int redo = -1;
+        lab l = lab_with_owners(CLT_MOMENTUM);
+        for (int s = 0; s < 3; s++)
+            ok(clt_trainer_step(l.trainer, &batch, NULL));
+        if (lost == 0) {
+            lose(&l, &batch, 0);
+            assert_int_equal(clt_trainer_recover(l.trainer, &redo), CLT_STATE);
+            assert_non_null(strstr(clt_error_message(), "optimizer's state of bucket 0 ("));
+        } else if (lost == 1) {
+            lose(&l, &batch, 1);
+            /* The one that is left has no part in this bucket's slots so far. */
+            ok(clt_trainer_recover(l.trainer, &redo));
+            assert_int_equal(redo, 1);
+        }
+        for (int s = 3; lost && s < 6; s++)
+            ok(clt_trainer_step(l.trainer, &batch, NULL));
+        if (lost) {
+            ok(clt_store_get(l.store, "a.weight", lost < 0 ? want : have, sizeof want));
+            ok(clt_store_check(l.store));
+        }
+        lab_close(&l);
+    }
+    for (int i = 0; i < WIDE * IN; i++)
+        assert_true(fabsf(want[i] - have[i]) < 1e-5f);
+    /* Without such state any may go. */
+    lab l = lab_with_owners(CLT_SGD);
+    int redo = -1;
+    ok(clt_trainer_step(l.trainer, &batch, NULL));
+    lose(&l, &batch, 0);
+    ok(clt_trainer_recover(l.trainer, &redo));
+    ok(clt_trainer_step(l.trainer, &batch, NULL));
+    ok(clt_store_check(l.store));
+    /* Owners had begun a step that none has whole. */
+    l.trainer->devices[1].begun = clt_trainer_steps(l.trainer) + 1;
+    atomic_store(&l.trainer->lost, 0);
+    if (l.trainer->owners) {
+        assert_int_equal(clt_trainer_recover(l.trainer, &redo), CLT_STATE);
+        assert_non_null(strstr(clt_error_message(), "updated their buckets in step 3"));
+    }
+    lab_close(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_others_go_on),
+        cmocka_unit_test(owners_share_what_is_left),
         cmocka_unit_test(an_updated_replica_becomes_all),
     };
     make_samples(xs, labels, MOST, IN, CLASSES);

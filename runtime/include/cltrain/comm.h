@@ -329,7 +329,8 @@ CLT_API clt_status clt_comm_test(clt_comm_request *request, int device, int *don
  */
 CLT_API void clt_comm_abort(clt_comm *comm, clt_status status, const char *message);
 
-/* CLT_OK, or the status of the abort with its message in clt_error_message. Thread-safe. */
+/* CLT_OK, or the status of the abort with its message in clt_error_message; where another rank of
+ * the node aborted, that rank's. Thread-safe. */
 CLT_API clt_status clt_comm_status(clt_comm *comm);
 
 /* Whether the communicator needs the thread that made it: 1 between nodes where only that thread

@@ -224,14 +224,19 @@ CLT_API clt_status clt_trainer_step(clt_trainer *trainer, const clt_step_batch *
                                     struct _cl_event **event);
 
 /*
- * After a step, result or evaluation failed because one of several devices of this process did
- * (DEVICE_LOST, OPENCL): goes on without it. Its part of the batches goes to the others, and the
+ * After a step, result or evaluation failed because a device did (DEVICE_LOST, OPENCL) of which
+ * this process has several: goes on without it. Its part of the batches goes to the others, and the
  * trainer's devices are numbered anew; the store's are too. *redo 1: no replica has changed, give
- * the step's batch again. 0: the others had updated already, the step counts as done. Results of
+ * the step's batch again. 0: others had updated already, the step counts as done. Results of
  * earlier steps are gone. Buffers of feeds and fetches belong to devices: give those of the new
- * numbers. Errors: STATE (no device has failed, or none would be left; with several ranks, or
- * where there is neither guard nor clipping, the job must be started again), those of
- * clt_trainer_create.
+ * numbers.
+ *
+ * Collective over ranks, all of one node: a rank that lost no device fails with ABORTED in the
+ * same step, or in the one before or behind, and calls this likewise; clt_trainer_steps is equal on
+ * all afterwards. Errors: STATE (no device has failed, or it was this rank's only one; ranks on
+ * several nodes; neither guard nor clipping; devices of several kinds, where the optimizer's state
+ * went with the device or a step was half done: go on from the last checkpoint), ABORTED (another
+ * rank cannot go on), those of clt_trainer_create.
  */
 CLT_API clt_status clt_trainer_recover(clt_trainer *trainer, int *redo);
 
