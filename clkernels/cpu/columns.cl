@@ -1,19 +1,23 @@
 /*
- * Sums over axes where the results lie side by side in the operand, on CPUs: work-group size 1. A
- * work-item has WIDTH neighbouring results and an equal share, in order, of the `length` elements
- * that each is made of; with more than one part, portable/reduce.cl joins the partial results.
+ * Sums, maxima and counts over axes where the results lie side by side in the operand, on CPUs:
+ * work-group size 1. A work-item has WIDTH neighbouring results and an equal share, in order, of the
+ * `length` elements that each is made of, and writes [part][result]; a second launch, of columns of
+ * `parts`, joins those.
  *
  * Result (i0, i1, i2, i3) of k0 x .. x k3 begins at x[i0 * a0 + i1 * a1 + i2 * a2 + i3]; its elements
- * lie at the sums of jk * bk for (j0 .. j3) in r0 x .. x r3.
- * Global size: ceil(k3 / WIDTH) * k0 * k1 * k2 * parts. Build option: VW, lanes of a vector.
+ * lie at the sums of jk * bk for (j0 .. j3) in r0 x .. x r3. `divisor`: of the results; -1: none.
+ * Global size: ceil(k3 / WIDTH) * k0 * k1 * k2 * parts. Build options: VW, lanes of a vector; REDUCE.
  */
-#define CAT2(a, b) a##b
-#define CAT(a, b) CAT2(a, b)
-#define VEC CAT(float, VW)
-#define VLOAD(p) CAT(vload, VW)(0, p)
-#define VSTORE(v, p) CAT(vstore, VW)(v, 0, p)
-#define WIDTH 64
-#define VECTORS (WIDTH / VW)
+#define LANES VW
+#include "lanes/common.clh"
+#include "cpu/reduce.clh"
+
+#define WIDTH 512
+#define TILE 64  /* columns that are kept in registers over ROWS rows */
+#define VECTORS (TILE / VW)
+#define ROWS 8
+#define LINE 16   /* floats of a cache line: one prefetch is enough for it */
+#define BLOCK 256 /* rows of which the results are joined apart: that keeps rounding errors small */
 
 #define SIZES(x) long x##0, long x##1, long x##2, long x##3
 #define DIGIT(i, n)                                                                                \
@@ -23,34 +27,55 @@
         rest /= n;                                                                                 \
     }
 
-/* Adds `run` rows, `step` apart, to WIDTH sums: those of the rows first, which keeps rounding errors
- * small. */
-static inline void add_rows(global const float *x, long step, int run, VEC *total)
+/* `rows` rows, `step` apart, of `count` vectors: both are literals. The rows behind are fetched. */
+INLINE void take_tile(global const float *x, long step, const int rows, const int count,
+                      const vecf *y, vecf *all)
 {
-    VEC block[VECTORS];
+    vecf block[VECTORS];
 #pragma unroll
-    for (int v = 0; v < VECTORS; v++)
-        block[v] = (VEC)(0.0f);
-    for (int i = 0; i < run; i++, x += step)
+    for (int v = 0; v < count; v++)
+        block[v] = all[v];
 #pragma unroll
-        for (int v = 0; v < VECTORS; v++)
-            block[v] += VLOAD(x + v * VW);
+    for (int i = 0; i < rows; i++)
 #pragma unroll
-    for (int v = 0; v < VECTORS; v++)
-        total[v] += block[v];
+        for (int v = 0; v < count; v++) {
+            if (v * VW % LINE == 0)
+                PREFETCH(x + (rows + i) * step + v * VW);
+            const vecf value = LOAD(x + i * step + v * VW);
+            block[v] = TAKE(block[v], value, y[v]);
+        }
+#pragma unroll
+    for (int v = 0; v < count; v++)
+        all[v] = block[v];
 }
 
-static inline float add_column(global const float *x, long step, int run)
+/* Joins `rows` rows of `width` columns to the vectors at `all`. */
+INLINE void take_rows(global const float *x, long step, const int rows, int width, const vecf *y,
+                      vecf *all)
 {
-    float sum = 0.0f;
-    for (int i = 0; i < run; i++)
-        sum += x[i * step];
-    return sum;
+    int c = 0;
+    for (; c + TILE <= width; c += TILE)
+        take_tile(x + c, step, rows, VECTORS, y + c / VW, all + c / VW);
+    for (; c + VW <= width; c += VW)
+        take_tile(x + c, step, rows, 1, y + c / VW, all + c / VW);
+    for (int i = 0; c < width && i < rows; i++) {
+        const vecf value = clt_load_part(x + c + i * step, width - c, NEUTRAL);
+        all[c / VW] = TAKE(all[c / VW], value, y[c / VW]);
+    }
 }
 
-kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
-add(global const float *x_base, long x_offset, global float *out_base, long out_offset, long count,
-    int parts, long length, int divide, SIZES(k), SIZES(a), SIZES(r), SIZES(b))
+#if REDUCE == 2
+#define OPERANDS                                                                                   \
+    global const float *x_base, long x_offset, global const float *y_base, long y_offset
+#define COMPARED(o, lanes)                                                                         \
+    ((lanes) == VW ? LOAD(y_base + y_offset + (o)) : clt_load_part(y_base + y_offset + (o), lanes, NAN))
+#else
+#define OPERANDS global const float *x_base, long x_offset
+#define COMPARED(o, lanes) (vecf)(0.0f)
+#endif
+
+KERNEL void reduce(OPERANDS, global float *out_base, long out_offset, long count, int parts,
+                   long length, long divisor, SIZES(k), SIZES(a), SIZES(r), SIZES(b))
 {
     long rest = (long)get_global_id(0);
     const long groups = (k3 + WIDTH - 1) / WIDTH, column = rest % groups * WIDTH;
@@ -59,32 +84,39 @@ add(global const float *x_base, long x_offset, global float *out_base, long out_
     const long part = rest, share = (length + parts - 1) / parts;
     const long end = min((part + 1) * share, length);
     const int width = (int)min((long)WIDTH, k3 - column);
-    const float factor = divide && length ? 1.0f / (float)length : 1.0f;
+    const long result = ((i0 * k1 + i1) * k2 + i2) * k3 + column;
     global const float *from = x_base + x_offset + i0 * a0 + i1 * a1 + i2 * a2 + column;
-    global float *out =
-        out_base + out_offset + part * count + ((i0 * k1 + i1) * k2 + i2) * k3 + column;
-    VEC total[VECTORS];
-    float last[WIDTH];
-    for (int v = 0; v < VECTORS; v++)
-        total[v] = (VEC)(0.0f);
-    for (int c = 0; c < WIDTH; c++)
-        last[c] = 0.0f;
+    global float *out = out_base + out_offset + part * count + result;
+    const int vectors = (width + VW - 1) / VW;
+    vecf all[WIDTH / VW], block[WIDTH / VW], y[REDUCE == 2 ? WIDTH / VW : 1];
+    for (int v = 0; v < vectors; v++) {
+        all[v] = (vecf)(START);
+        if (REDUCE == 2)
+            y[v] = COMPARED(result + v * VW, min(width - v * VW, VW));
+    }
     for (long at = part * share; at < end;) {
         rest = at;
         DIGIT(j3, r3) DIGIT(j2, r2) DIGIT(j1, r1) DIGIT(j0, r0)
         global const float *x = from + j0 * b0 + j1 * b1 + j2 * b2 + j3 * b3;
-        const int run = (int)min(min(end - at, r3 - j3), 256L);
+        const int run = (int)min(min(end - at, r3 - j3), (long)BLOCK);
+        int i = 0;
+        for (int v = 0; v < vectors; v++)
+            block[v] = (vecf)(START);
+        for (; i + ROWS <= run; i += ROWS)
+            take_rows(x + i * b3, b3, ROWS, width, y, block);
+        for (; i < run; i++)
+            take_rows(x + i * b3, b3, 1, width, y, block);
+        for (int v = 0; v < vectors; v++)
+            all[v] = JOIN(all[v], block[v]);
         at += run;
-        if (width == WIDTH)
-            add_rows(x, b3, run, total);
-        else
-            for (int c = 0; c < width; c++)
-                last[c] += add_column(x + c, b3, run);
     }
-    if (width == WIDTH)
-        for (int v = 0; v < VECTORS; v++)
-            VSTORE(total[v] * factor, out + v * VW);
-    else
-        for (int c = 0; c < width; c++)
-            out[c] = last[c] * factor;
+    for (int v = 0; v < vectors; v++) {
+        vecf value = all[v];
+        if (divisor >= 0)
+            value = divisor ? value / (float)divisor : (vecf)(0.0f);
+        if (v * VW + VW <= width)
+            STORE(value, out + v * VW);
+        else
+            clt_store_part(value, out + v * VW, width - v * VW);
+    }
 }

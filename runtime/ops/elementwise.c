@@ -36,7 +36,7 @@ static const clt_elementwise_row rows[] = {
     {&clt_op_gelu_tanh_grad, 0,
      "a*" GELU_TANH("b") "*(1.0f+b*(1.0f-" GELU_TANH("b") ")*1.5957691f*(1.0f+0.134145f*b*b))"},
     {&clt_op_mean_grad, 2, "a/(p0+p1*n)"},
-    {&clt_op_max_grad, 0, "b==c?a/d:(T)0"},
+    {&clt_op_max_grad, 0, "(b==c?a:(T)0)/d"},
 };
 
 const clt_elementwise_row *clt_elementwise_find(const clt_op *op)

@@ -1,5 +1,6 @@
 /* mse: the sum of squared differences, and the gradient. */
 #include "base/error.h"
+#include "ops/elementwise_cpu.h"
 #include "ops/group_gpu.h"
 #include "ops/loss.h"
 #include "ops/ops.h"
@@ -86,7 +87,46 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_loss_total_gpu(program, sums, counts, parts);
 }
 
+static bool accepts_cpu(const clt_node *node, const clt_target *target, char *why)
+{
+    const int width = target->caps->vector_width;
+    const int64_t elements =
+        clt_extent_at(clt_extent_elements(&node->in[0]->type), target->max_batch);
+    if (!clt_caps_is_cpu(target->caps))
+        return clt_decline(why, "made for CPUs");
+    if (width != 4 && width != 8 && width != 16)
+        return clt_decline(why, "vectors of %d floats", width);
+    if (elements < width)
+        return clt_decline(why, "%lld elements", (long long)elements);
+    return true;
+}
+
+/* Partial sums of 16 Ki elements, but so many that all compute units have work, and few enough
+ * that adding them up is little. */
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    enum { ELEMENTS = 16384, LEAST = 2048, MOST = 1024 };
+    const clt_extent elements = clt_extent_elements(&node->in[0]->type);
+    const int64_t all = clt_extent_at(elements, target->max_batch);
+    const int64_t wanted = 8 * (int64_t)target->caps->compute_units;
+    int64_t parts = all / ELEMENTS > wanted ? all / ELEMENTS : wanted;
+    parts = parts < all / LEAST ? parts : all / LEAST;
+    parts = parts < 1 ? 1 : parts < MOST ? parts : MOST;
+    const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
+    clt_launch_begin(program, "cpu/reduce.cl", "mse", "-DVW=%d -DREDUCE=0",
+                     target->caps->vector_width);
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_scratch(program, sums);
+    clt_arg_scratch(program, counts);
+    clt_arg_long(program, elements);
+    clt_arg_int(program, clt_fixed(parts));
+    clt_range1(program, clt_fixed(parts), 1);
+    clt_loss_total(program, target, sums, counts, parts);
+}
+
 static const clt_variant variants[] = {
+    {"vectors_cpu", accepts_cpu, emit_cpu},
     {"tree_gpu", clt_gpu_group_accepts, emit_gpu},
     {"portable", NULL, emit_portable},
     {0},
@@ -149,7 +189,13 @@ static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_pr
                CLT_GPU_GROUP);
 }
 
+static void emit_grad_cpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    clt_elementwise_cpu_emit(node, target, program, "OUT(2.0f*c*(a-b))");
+}
+
 static const clt_variant grad_variants[] = {
+    {"vectors_cpu", clt_elementwise_cpu_accepts, emit_grad_cpu},
     {"vectors_gpu", clt_gpu_group_accepts, emit_grad_gpu},
     {"portable", NULL, emit_grad_portable},
     {0},

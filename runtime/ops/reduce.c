@@ -151,70 +151,6 @@ static void emit_max_count(const clt_node *node, const clt_target *target, clt_p
     emit_reduction(node, target, p, "count_equal", false);
 }
 
-/* --- sums of columns on CPUs --------------------------------------------------------------------
- */
-
-enum { WIDTH = 64 }; /* results of a work-item */
-
-static bool accepts_columns(const clt_node *node, const clt_target *target, char *why)
-{
-    const clt_caps *caps = target->caps;
-    const clt_reduction r = clt_reduction_of(node, target);
-    const int last = r.kept.rank - 1;
-    if (!clt_caps_is_cpu(caps))
-        return clt_decline(why, "made for CPUs");
-    if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)
-        return clt_decline(why, "vectors of %d floats", caps->vector_width);
-    if (last < 0 || !r.reduced.rank || r.kept.strides[0][last] != 1)
-        return clt_decline(why, "the results do not lie side by side in the operand");
-    if (r.kept.dims[last] < WIDTH / 2)
-        return clt_decline(why, "%lld results side by side", (long long)r.kept.dims[last]);
-    return true;
-}
-
-/* Shares of the elements, so that all compute units have work; each of some length. */
-static int64_t column_parts(const clt_reduction *r, const clt_target *target, int64_t items)
-{
-    const int64_t wanted = 4 * (int64_t)target->caps->compute_units;
-    const int64_t most = clt_extent_at(r->length, target->max_batch) / 64;
-    const int64_t parts = items ? (wanted + items - 1) / items : 1;
-    return parts > most ? (most ? most : 1) : parts;
-}
-
-static void emit_columns(const clt_node *node, const clt_target *target, clt_program *p,
-                         bool divide)
-{
-    clt_reduction r = clt_reduction_of(node, target);
-    const int last = r.kept.rank - 1;
-    int64_t groups = (r.kept.dims[last] + WIDTH - 1) / WIDTH;
-    for (int k = 0; k < last; k++)
-        groups *= r.kept.dims[k];
-    const clt_extent items = clt_extent_dim(groups);
-    r.parts = column_parts(&r, target, clt_extent_at(items, target->max_batch));
-    const int scratch =
-        r.parts > 1 ? clt_scratch_add(p, times(r.count, r.parts * (int64_t)sizeof(float))) : -1;
-    clt_launch_begin(p, "cpu/columns.cl", "add", "-DVW=%d", target->caps->vector_width);
-    clt_arg_in(p, 0);
-    if (r.parts > 1)
-        clt_arg_scratch(p, scratch);
-    else
-        clt_arg_out(p, 0);
-    arg_reduction(p, &r, divide && r.parts == 1);
-    clt_range1(p, times(items, r.parts), 1);
-    if (r.parts > 1)
-        emit_parts(p, target, &r, scratch, "add_parts", divide);
-}
-
-static void emit_sum_columns(const clt_node *node, const clt_target *target, clt_program *p)
-{
-    emit_columns(node, target, p, false);
-}
-
-static void emit_mean_columns(const clt_node *node, const clt_target *target, clt_program *p)
-{
-    emit_columns(node, target, p, true);
-}
-
 /* --- gradients ------------------------------------------------------------------------------- */
 
 /* The operand's type with reduced axes of size 1: what broadcasts back to it. */
@@ -273,27 +209,35 @@ static clt_status max_gradient(const clt_node *node, clt_value *const *dy, const
 
 CLT_ELEMENTWISE_OP(max_grad, 4, NULL, NULL);
 
+#define CPU_VARIANTS                                                                               \
+    {"rows_cpu", clt_reduce_cpu_rows_accepts, clt_reduce_cpu_rows},                                \
+    {                                                                                              \
+        "columns_cpu", clt_reduce_cpu_columns_accepts, clt_reduce_cpu_columns                      \
+    }
+
 static const clt_variant variants_sum[] = {
-    {"columns_cpu", accepts_columns, emit_sum_columns},
+    CPU_VARIANTS,
     {"tree_gpu", clt_reduce_gpu_accepts, clt_reduce_gpu},
     {"portable", NULL, emit_sum},
     {0},
 };
 
 static const clt_variant variants_mean[] = {
-    {"columns_cpu", accepts_columns, emit_mean_columns},
+    CPU_VARIANTS,
     {"tree_gpu", clt_reduce_gpu_accepts, clt_reduce_gpu},
     {"portable", NULL, emit_mean},
     {0},
 };
 
 static const clt_variant variants_max[] = {
+    CPU_VARIANTS,
     {"tree_gpu", clt_reduce_gpu_accepts, clt_reduce_gpu},
     {"portable", NULL, emit_max},
     {0},
 };
 
 static const clt_variant variants_max_count[] = {
+    CPU_VARIANTS,
     {"tree_gpu", clt_reduce_gpu_accepts, clt_reduce_gpu},
     {"portable", NULL, emit_max_count},
     {0},

@@ -22,4 +22,11 @@ clt_reduction clt_reduction_of(const clt_node *node, const clt_target *target);
 bool clt_reduce_gpu_accepts(const clt_node *node, const clt_target *target, char *why);
 void clt_reduce_gpu(const clt_node *node, const clt_target *target, clt_program *program);
 
+/* The variants for CPUs, in reduce_cpu.c, for the same nodes: a result's elements, or neighbouring
+ * results, lie side by side. */
+bool clt_reduce_cpu_rows_accepts(const clt_node *node, const clt_target *target, char *why);
+void clt_reduce_cpu_rows(const clt_node *node, const clt_target *target, clt_program *program);
+bool clt_reduce_cpu_columns_accepts(const clt_node *node, const clt_target *target, char *why);
+void clt_reduce_cpu_columns(const clt_node *node, const clt_target *target, clt_program *program);
+
 #endif
