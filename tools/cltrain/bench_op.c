@@ -76,16 +76,113 @@ static clt_value *build_avg_pool(clt_graph *g)
     return clt_avg_pool2d(trained(g, images(g, "x")), NULL);
 }
 
+/* --- reductions: over rows, columns and all elements -------------------------------------------
+ */
+
+static const int rows[] = {1}, columns[] = {0};
+
 static clt_value *build_sum_rows(clt_graph *g)
 {
-    const int axis = 1;
-    return clt_reduce_sum(matrix(g, "x"), &axis, 1, 0);
+    return clt_reduce_sum(matrix(g, "x"), rows, 1, 0);
 }
 
 static clt_value *build_sum_columns(clt_graph *g)
 {
-    const int axis = 0;
-    return clt_reduce_sum(matrix(g, "x"), &axis, 1, 0);
+    return clt_reduce_sum(matrix(g, "x"), columns, 1, 0);
+}
+
+static clt_value *build_sum_all(clt_graph *g)
+{
+    return clt_reduce_sum(matrix(g, "x"), NULL, 0, 0);
+}
+
+static clt_value *build_mean_rows(clt_graph *g)
+{
+    return clt_reduce_mean(trained(g, matrix(g, "x")), rows, 1, 0);
+}
+
+static clt_value *build_mean_columns(clt_graph *g)
+{
+    return clt_reduce_mean(matrix(g, "x"), columns, 1, 0);
+}
+
+/* As batch normalisation's: what is kept lies in the middle. */
+static clt_value *build_mean_channels(clt_graph *g)
+{
+    static const int others[] = {0, 2, 3};
+    return clt_reduce_mean(images(g, "x"), others, 3, 0);
+}
+
+static clt_value *build_max_rows(clt_graph *g)
+{
+    return clt_reduce_max(trained(g, matrix(g, "x")), rows, 1, 0);
+}
+
+static clt_value *build_max_columns(clt_graph *g)
+{
+    return clt_reduce_max(trained(g, matrix(g, "x")), columns, 1, 0);
+}
+
+static clt_value *build_max_all(clt_graph *g)
+{
+    return clt_reduce_max(matrix(g, "x"), NULL, 0, 0);
+}
+
+static clt_value *build_mse(clt_graph *g)
+{
+    clt_value *sum, *weight;
+    clt_mse(trained(g, matrix(g, "x")), matrix(g, "y"), &sum, &weight);
+    clt_loss(g, "loss", sum, weight, 1);
+    return NULL;
+}
+
+/* --- moves --------------------------------------------------------------------------------------
+ */
+
+static clt_value *build_dropout(clt_graph *g)
+{
+    return clt_dropout(trained(g, matrix(g, "x")), 0.5);
+}
+
+static clt_value *build_concat(clt_graph *g)
+{
+    clt_value *const parts[] = {trained(g, matrix(g, "x")), matrix(g, "y")};
+    return clt_concat(parts, 2, 1);
+}
+
+static clt_value *build_pad(clt_graph *g)
+{
+    static const int64_t around[4] = {0, 0, 1, 1};
+    return clt_pad(trained(g, images(g, "x")), around, around, 0);
+}
+
+static clt_value *build_slice(clt_graph *g)
+{
+    static const int64_t start[2] = {0, COLUMNS / 8}, stop[2] = {CLT_TO_END, COLUMNS - COLUMNS / 8};
+    return clt_slice(trained(g, matrix(g, "x")), start, stop, NULL);
+}
+
+static clt_value *build_slice_steps(clt_graph *g)
+{
+    static const int64_t start[2] = {0, 0}, stop[2] = {CLT_TO_END, CLT_TO_END}, step[2] = {1, 2};
+    return clt_slice(trained(g, matrix(g, "x")), start, stop, step);
+}
+
+static clt_value *build_cast_f16(clt_graph *g)
+{
+    return clt_cast(matrix(g, "x"), CLT_F16);
+}
+
+static clt_value *build_cast_bf16(clt_graph *g)
+{
+    return clt_cast(matrix(g, "x"), CLT_BF16);
+}
+
+/* What a data set's bytes go through. */
+static clt_value *build_cast_u8(clt_graph *g)
+{
+    const int64_t dims[2] = {CLT_BATCH, COLUMNS};
+    return clt_cast(clt_input(g, "x", CLT_U8, 2, dims), CLT_F32);
 }
 
 static clt_value *build_transpose(clt_graph *g)
@@ -113,6 +210,22 @@ static const case_row cases[] = {
     {"avg_pool2d", build_avg_pool, 1, 0},
     {"sum_rows", build_sum_rows, 0, 0},
     {"sum_columns", build_sum_columns, 0, 0},
+    {"sum_all", build_sum_all, 0, 0},
+    {"mean_rows", build_mean_rows, 1, 0},
+    {"mean_columns", build_mean_columns, 0, 0},
+    {"mean_channels", build_mean_channels, 0, 0},
+    {"max_rows", build_max_rows, 1, 0},
+    {"max_columns", build_max_columns, 1, 0},
+    {"max_all", build_max_all, 0, 0},
+    {"mse", build_mse, 1, 0},
+    {"dropout", build_dropout, 1, 0},
+    {"concat", build_concat, 1, 0},
+    {"pad", build_pad, 1, 0},
+    {"slice", build_slice, 1, 0},
+    {"slice_steps", build_slice_steps, 1, 0},
+    {"cast_f16", build_cast_f16, 0, 0},
+    {"cast_bf16", build_cast_bf16, 0, 0},
+    {"cast_u8", build_cast_u8, 0, 0},
     {"transpose", build_transpose, 0, 0},
     {"sgd", NULL, 1, CLT_SGD},
     {"momentum", NULL, 1, CLT_MOMENTUM},
