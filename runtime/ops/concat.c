@@ -83,19 +83,33 @@ static clt_extent start_of(int64_t start, int64_t stride)
     return offset;
 }
 
-static void emit(const clt_node *node, const clt_target *target, clt_program *p)
+static void emit_moves(const clt_node *node, const clt_target *target, clt_program *p, bool cpu)
 {
     const int axis = ((const concat_attr *)node->attr)->axis;
     int64_t start = 0;
     for (int i = 0; i < node->n_in; i++) {
         clt_move move = clt_move_of(&node->in[i]->type, &node->out[0]->type);
         move.to = start_of(start, move.walk.strides[1][axis]);
-        clt_move_emit(&move, i, target, p);
+        if (cpu)
+            clt_move_emit_cpu(&move, i, NULL, target, p);
+        else
+            clt_move_emit(&move, i, target, p);
         start += node->in[i]->type.dims[axis];
     }
 }
 
-static const clt_variant variants[] = {{"portable", NULL, emit}, {0}};
+static void emit(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    emit_moves(node, target, p, false);
+}
+
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    emit_moves(node, target, p, true);
+}
+
+static const clt_variant variants[] = {
+    {"runs_cpu", clt_move_cpu_accepts, emit_cpu}, {"portable", NULL, emit}, {0}};
 
 const clt_op clt_op_concat = {.name = "concat",
                               .min_in = 1,
@@ -121,16 +135,29 @@ static void describe_part(const clt_node *node, clt_str *text)
     clt_str_add(text, "axis %d from %lld", attr->axis, (long long)attr->start);
 }
 
-static void emit_part(const clt_node *node, const clt_target *target, clt_program *p)
+static clt_move part_of(const clt_node *node)
 {
     const part_attr *attr = node->attr;
     clt_move move = clt_move_of(&attr->type, &attr->type);
     clt_row_major(attr->type.rank, node->in[0]->type.dims, move.walk.strides[0]);
     move.from = start_of(attr->start, move.walk.strides[0][attr->axis]);
+    return move;
+}
+
+static void emit_part(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = part_of(node);
     clt_move_emit(&move, 0, target, p);
 }
 
-static const clt_variant variants_part[] = {{"portable", NULL, emit_part}, {0}};
+static void emit_part_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = part_of(node);
+    clt_move_emit_cpu(&move, 0, NULL, target, p);
+}
+
+static const clt_variant variants_part[] = {
+    {"runs_cpu", clt_move_cpu_accepts, emit_part_cpu}, {"portable", NULL, emit_part}, {0}};
 
 const clt_op clt_op_concat_part = {.name = "concat_part",
                                    .min_in = 1,

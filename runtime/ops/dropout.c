@@ -56,31 +56,39 @@ static clt_value *evaluate(const clt_node *node)
     return node->in[0];
 }
 
-/* A work-item takes 16 elements of successive numbers: in LANES, of one image. */
-static void emit(const clt_node *node, const clt_target *target, clt_program *p)
+/* `size`: elements, or lanes. */
+static void emit_arguments(const clt_node *node, clt_extent size, clt_program *p)
 {
-    enum { CHUNK = 16 };
     const dropout_attr *attr = node->attr;
     const clt_type *type = &node->in[0]->type;
-    const bool in_lanes = node->in[0]->layout == CLT_LAYOUT_LANES, batch = clt_type_has_batch(type);
     const int64_t sample = clt_type_coefficient(type);
-    const clt_extent count = clt_extent_elements(type);
-    clt_launch_begin(p, "portable/dropout.cl", in_lanes ? "dropout_lanes" : "dropout",
-                     "-DSTREAM=%d", CLT_STREAM_DROPOUT);
     clt_arg_in(p, 0);
     clt_arg_out(p, 0);
-    if (in_lanes)
-        clt_arg_int(p, clt_fixed(target->lanes));
+    if (node->in[0]->layout == CLT_LAYOUT_LANES)
+        clt_arg_int(p, size);
     else
-        clt_arg_long(p, count);
+        clt_arg_long(p, size);
     /* Without a batch, the numbers are those of one tensor on every device. */
-    clt_arg_long(p, clt_fixed(batch ? sample : 0));
+    clt_arg_long(p, clt_fixed(clt_type_has_batch(type) ? sample : 0));
     clt_arg_float(p, attr->p);
     clt_arg_float(p, attr->p < 1 ? 1 / (1 - attr->p) : 0);
     clt_arg_int(p, clt_fixed(attr->stream));
     clt_arg_run(p, CLT_RUN_SEED);
     clt_arg_run(p, CLT_RUN_STEP);
     clt_arg_run(p, CLT_RUN_SAMPLE);
+}
+
+/* A work-item takes 16 elements of successive numbers: in LANES, of one image. */
+static void emit(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { CHUNK = 16 };
+    const clt_type *type = &node->in[0]->type;
+    const bool in_lanes = node->in[0]->layout == CLT_LAYOUT_LANES;
+    const int64_t sample = clt_type_coefficient(type);
+    const clt_extent count = clt_extent_elements(type);
+    clt_launch_begin(p, "portable/dropout.cl", in_lanes ? "dropout_lanes" : "dropout",
+                     "-DSTREAM=%d", CLT_STREAM_DROPOUT);
+    emit_arguments(node, in_lanes ? clt_fixed(target->lanes) : count, p);
     if (in_lanes)
         clt_range3(p, clt_fixed(target->lanes), clt_fixed((sample + CHUNK - 1) / CHUNK),
                    (clt_extent){1, 1, target->lanes, 0}, target->lanes, 1, 1);
@@ -88,7 +96,35 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p)
         clt_range1(p, clt_extent_ceil(count, CHUNK * 16, 16), 16);
 }
 
-static const clt_variant variants[] = {{"portable", NULL, emit}, {0}};
+static bool accepts_cpu(const clt_node *node, const clt_target *target, char *why)
+{
+    const int width = target->caps->vector_width;
+    if (!clt_caps_is_cpu(target->caps))
+        return clt_decline(why, "made for CPUs");
+    if (!clt_all_plain(node))
+        return clt_decline(why, "values lie in lanes");
+    if (width != 4 && width != 8 && width != 16)
+        return clt_decline(why, "vectors of %d floats", width);
+    return true;
+}
+
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { LEAST = 256, MOST = 16384, ITEMS_A_UNIT = 4 };
+    const clt_type *type = &node->in[0]->type;
+    const clt_extent count = clt_extent_elements(type);
+    const int64_t items = ITEMS_A_UNIT * (int64_t)target->caps->compute_units;
+    int64_t share = clt_extent_at(count, target->max_batch) / items / LEAST * LEAST;
+    share = share < LEAST ? LEAST : share < MOST ? share : MOST;
+    clt_launch_begin(p, "cpu/dropout.cl", "dropout", "-DVW=%d -DSTREAM=%d",
+                     target->caps->vector_width, CLT_STREAM_DROPOUT);
+    emit_arguments(node, count, p);
+    clt_arg_long(p, clt_fixed(share));
+    clt_range1(p, clt_extent_ceil(count, share, 1), 1);
+}
+
+static const clt_variant variants[] = {
+    {"blocks_cpu", accepts_cpu, emit_cpu}, {"portable", NULL, emit}, {0}};
 
 const clt_op clt_op_dropout = {.name = "dropout",
                                .min_in = 1,

@@ -6,7 +6,7 @@
 
 enum { DIMS = 8, CHUNK = 16 };
 
-static const char *unit(clt_dtype dtype)
+const char *clt_move_unit(clt_dtype dtype)
 {
     switch (clt_dtype_size(dtype)) {
     case 1:
@@ -51,7 +51,7 @@ void clt_move_emit(clt_move *move, int operand, const clt_target *target, clt_pr
 {
     (void)target;
     clt_walk_merge(&move->walk);
-    clt_launch_begin(p, "portable/move.cl", "move", "-DT=%s", unit(move->dtype));
+    clt_launch_begin(p, "portable/move.cl", "move", "-DT=%s", clt_move_unit(move->dtype));
     clt_arg_in(p, operand);
     clt_arg_out(p, 0);
     clt_arg_long(p, move->from);
@@ -68,7 +68,7 @@ void clt_fill_emit(const clt_node *node, uint64_t bits, const clt_target *target
     const clt_type *type = &node->out[0]->type;
     const clt_extent count = clt_extent_elements(type);
     (void)target;
-    clt_launch_begin(p, "portable/move.cl", "fill", "-DT=%s", unit(type->dtype));
+    clt_launch_begin(p, "portable/move.cl", "fill", "-DT=%s", clt_move_unit(type->dtype));
     clt_arg_out(p, 0);
     clt_arg_long(p, count);
     clt_arg_long(p, clt_fixed((int64_t)bits));

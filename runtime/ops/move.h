@@ -26,4 +26,15 @@ void clt_move_emit(clt_move *move, int operand, const clt_target *target, clt_pr
 void clt_fill_emit(const clt_node *node, uint64_t bits, const clt_target *target,
                    clt_program *program);
 
+/* The name of an unsigned integer in OpenCL C of the element's size. */
+const char *clt_move_unit(clt_dtype dtype);
+
+/* For CPUs, in move_cpu.c: whether they take the node's moves; whether a launch can also fill the
+ * result around what it moves; and the launch, which fills with *bits if that is not NULL. */
+bool clt_move_cpu_accepts(const clt_node *node, const clt_target *target, char *why);
+bool clt_move_cpu_fills(const clt_node *node, const clt_target *target, const clt_move *move,
+                        char *why);
+void clt_move_emit_cpu(clt_move *move, int operand, const uint64_t *bits, const clt_target *target,
+                       clt_program *program);
+
 #endif

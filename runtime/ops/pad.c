@@ -61,21 +61,47 @@ static double no_flops(const clt_node *node, int64_t n)
     return 0;
 }
 
-static void emit(const clt_node *node, const clt_target *target, clt_program *p)
+static uint64_t bits_of(const clt_node *node)
 {
     const pad_attr *attr = node->attr;
     const float as_float = (float)attr->value;
     uint32_t bits = (uint32_t)(int32_t)(node->out[0]->type.dtype == CLT_I32 ? attr->value : 0);
     if (node->out[0]->type.dtype == CLT_F32)
         memcpy(&bits, &as_float, sizeof bits);
+    return bits;
+}
+
+static clt_move move_of(const clt_node *node)
+{
+    const pad_attr *attr = node->attr;
     clt_move move = clt_move_of(&node->in[0]->type, &node->out[0]->type);
     for (int k = 0; k < move.walk.rank; k++)
         clt_move_shift(&move.to, attr->before[k], move.walk.strides[1][k]);
-    clt_fill_emit(node, bits, target, p);
+    return move;
+}
+
+static void emit(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = move_of(node);
+    clt_fill_emit(node, bits_of(node), target, p);
     clt_move_emit(&move, 0, target, p);
 }
 
-static const clt_variant variants[] = {{"portable", NULL, emit}, {0}};
+static bool accepts_cpu(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_move move = move_of(node);
+    return clt_move_cpu_fills(node, target, &move, why);
+}
+
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = move_of(node);
+    const uint64_t bits = bits_of(node);
+    clt_move_emit_cpu(&move, 0, &bits, target, p);
+}
+
+static const clt_variant variants[] = {
+    {"runs_cpu", accepts_cpu, emit_cpu}, {"portable", NULL, emit}, {0}};
 
 const clt_op clt_op_pad = {.name = "pad",
                            .min_in = 1,

@@ -58,24 +58,57 @@ static void stepped(clt_move *move, const clt_slice_attr *attr, int array)
     }
 }
 
-static void emit(const clt_node *node, const clt_target *target, clt_program *p)
+static clt_move move_of(const clt_node *node)
 {
     clt_move move = clt_move_of(&node->out[0]->type, &node->out[0]->type);
     clt_row_major(move.walk.rank, node->in[0]->type.dims, move.walk.strides[0]);
     stepped(&move, node->attr, 0);
+    return move;
+}
+
+static void emit(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = move_of(node);
     clt_move_emit(&move, 0, target, p);
+}
+
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = move_of(node);
+    clt_move_emit_cpu(&move, 0, NULL, target, p);
+}
+
+static clt_move grad_move_of(const clt_node *node)
+{
+    clt_move move = clt_move_of(&node->in[0]->type, &node->out[0]->type);
+    stepped(&move, node->attr, 1);
+    return move;
+}
+
+static bool accepts_grad_cpu(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_move move = grad_move_of(node);
+    return clt_move_cpu_fills(node, target, &move, why);
+}
+
+static void emit_grad_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = grad_move_of(node);
+    const uint64_t zero = 0;
+    clt_move_emit_cpu(&move, 0, &zero, target, p);
 }
 
 static void emit_grad(const clt_node *node, const clt_target *target, clt_program *p)
 {
-    clt_move move = clt_move_of(&node->in[0]->type, &node->out[0]->type);
-    stepped(&move, node->attr, 1);
+    clt_move move = grad_move_of(node);
     clt_fill_emit(node, 0, target, p);
     clt_move_emit(&move, 0, target, p);
 }
 
-static const clt_variant variants[] = {{"portable", NULL, emit}, {0}};
-static const clt_variant variants_grad[] = {{"portable", NULL, emit_grad}, {0}};
+static const clt_variant variants[] = {
+    {"runs_cpu", clt_move_cpu_accepts, emit_cpu}, {"portable", NULL, emit}, {0}};
+static const clt_variant variants_grad[] = {
+    {"runs_cpu", accepts_grad_cpu, emit_grad_cpu}, {"portable", NULL, emit_grad}, {0}};
 
 const clt_op clt_op_slice = {.name = "slice",
                              .min_in = 1,

@@ -57,8 +57,8 @@ CLT_API clt_value *clt_cast(clt_value *x, clt_dtype to);
  * `keepdims` not 0 the reduced axes stay with size 1. Over the batch, these are over the images
  * that a device has in a (micro-)batch: losses are sums and weights for that reason (clt_loss).
  * Over no image at all, sum and mean are 0 and the maximum is -infinity. clt_reduce_max is
- * PyTorch's amax: equal maxima share the gradient evenly, and a NaN wins; where one does, the gradient
- * is NaN.
+ * PyTorch's amax: equal maxima share the gradient evenly, and a NaN wins; where one does, the
+ * gradient is NaN.
  */
 CLT_API clt_value *clt_reduce_sum(clt_value *x, const int *axes, int n_axes, int keepdims);
 CLT_API clt_value *clt_reduce_mean(clt_value *x, const int *axes, int n_axes, int keepdims);
