@@ -1,14 +1,16 @@
 #include "tune/reference.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "ops/conv2d_pool.h"
 #include "ops/ops.h"
 #include "tune/measure.h"
 
 /* Floating-point operations that portable kernels are asked for, if less is enough. */
-static const double ENOUGH = 2.5e8;
+static const double ENOUGH = 6e7;
 
 /* The node alone: its operands are inputs, its outputs are a plan's. */
 typedef struct scene {
@@ -19,7 +21,6 @@ typedef struct scene {
     clt_plan *plan;
     clt_exec *exec;
     clt_view inputs[16];
-    clt_value *out[CLT_MAX_OUTPUTS];
 } scene;
 
 static const clt_variant *last_variant(const clt_op *op)
@@ -30,11 +31,23 @@ static const clt_variant *last_variant(const clt_op *op)
     return v;
 }
 
+/* Those that a pass makes of a convolution and its pooling, in lanes only. */
+static bool is_pooled(const clt_node *node)
+{
+    return node->op == &clt_op_conv2d_pool || node->op == &clt_op_conv2d_pool_weight_grad ||
+           node->op == &clt_op_unpool2d;
+}
+
+bool clt_reference_is(const clt_node *node, const clt_variant *variant)
+{
+    return variant == last_variant(node->op) && !is_pooled(node);
+}
+
 bool clt_reference_exists(const clt_node *node, const clt_lab *lab)
 {
     const clt_variant *last = last_variant(node->op);
     /* By name: a variant in lanes tells only from values that lie in lanes. */
-    return last && last->name && strncmp(last->name, "lanes", 5) != 0 &&
+    return last && last->name && (is_pooled(node) || strncmp(last->name, "lanes", 5) != 0) &&
            node->n_in <= (int)(sizeof((scene *)0)->inputs / sizeof(clt_view)) && lab->plan;
 }
 
@@ -46,46 +59,164 @@ int64_t clt_reference_count(const clt_node *node, const clt_lab *lab)
     return count;
 }
 
-static clt_status build(scene *s, const clt_node *node)
-{
-    clt_value *in[16] = {NULL};
-    CLT_TRY(clt_graph_create(&s->graph));
-    for (int i = 0; i < node->n_in; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "operand %d", i);
-        if (node->in[i])
-            in[i] = clt_graph_value(s->graph, CLT_VALUE_INPUT, &node->in[i]->type, name);
-    }
-    clt_node *twin = clt_graph_add_twin(s->graph, node, in);
-    for (int o = 0; twin && o < twin->n_out; o++) {
-        char name[32];
-        snprintf(name, sizeof name, "result %d", o);
-        s->out[o] = clt_output(twin->out[o], name);
-    }
-    return clt_graph_status(s->graph);
-}
+/* --- convolutions with pooling ---------------------------------------------------------------- */
 
-/* Copies an operand as it lies in the lab, row-major. */
-static clt_status copy_operand(clt_lab *lab, const clt_value *value, cl_mem to)
+/* The value's elements as they lie in the lab, row-major; the caller's to free, on failure too. */
+static clt_status read_plain(clt_lab *lab, const clt_value *value, char **out)
 {
     const int bytes = clt_dtype_size(value->type.dtype), lanes = lab->plan->options.lanes;
     const int64_t count = lab->run.count, stored = clt_value_stored(value, count, lanes);
     clt_view view;
     CLT_TRY(clt_exec_locate(lab->exec, &lab->run, value, &view));
-    char *lying = clt_alloc((size_t)stored * (size_t)bytes * 2 + 16);
+    char *lying = clt_alloc((size_t)stored * (size_t)bytes + 16);
+    *out = lying;
     if (!lying)
         return CLT_OUT_OF_MEMORY;
-    clt_status status =
-        clt_replica_read(&lab->replica, view.buffer, view.offset, stored * bytes, lying);
-    char *plain = lying;
-    if (value->layout == CLT_LAYOUT_LANES) {
-        plain = lying + stored * bytes;
-        clt_lanes_to_plain(lying, count, clt_type_coefficient(&value->type), lanes, bytes, plain);
-    }
-    if (status == CLT_OK)
-        status = clt_replica_write(&lab->replica, to, 0,
-                                   clt_type_elements(&value->type, count) * bytes, plain);
+    CLT_TRY(clt_replica_read(&lab->replica, view.buffer, view.offset, stored * bytes, lying));
+    if (value->layout != CLT_LAYOUT_LANES)
+        return CLT_OK;
+    char *plain = clt_alloc((size_t)stored * (size_t)bytes + 16);
+    if (!plain)
+        return CLT_OUT_OF_MEMORY;
+    clt_lanes_to_plain(lying, count, clt_type_coefficient(&value->type), lanes, bytes, plain);
+    *out = plain;
     clt_free(lying);
+    return CLT_OK;
+}
+
+/* The gradient of [planes][oh][ow] before pooling, from what comes behind it: zero where the mask
+ * does not say otherwise, and in a last row or column that the pooling drops. */
+static void spread(const clt_conv2d_pool_attr *attr, const float *dy, const unsigned char *mask,
+                   int64_t planes, int oh, int ow, float *dz)
+{
+    const float share = attr->pool == CLT_POOL_AVERAGE ? 0.25f : 1.0f;
+    const int ph = oh / 2, pw = ow / 2;
+    for (int64_t p = 0; p < planes; p++)
+        for (int y = 0; y < oh; y++)
+            for (int x = 0; x < ow; x++) {
+                const int64_t at = (p * ph + y / 2) * pw + x / 2;
+                const bool flows =
+                    y / 2 < ph && x / 2 < pw && mask[at] >> (2 * (y % 2) + x % 2) & 1;
+                dz[(p * oh + y) * ow + x] = flows ? share * dy[at] : 0;
+            }
+}
+
+/* Of operands `first`, the gradient, and the next one, the mask. */
+static clt_status unpool(clt_lab *lab, const clt_node *node, int first, int oh, int ow, char **dz,
+                         int64_t *count)
+{
+    char *dy = NULL, *mask = NULL;
+    const int64_t planes = lab->run.count * node->in[first]->type.dims[1];
+    *count = planes * oh * ow;
+    *dz = clt_alloc((size_t)*count * sizeof(float) + 16);
+    clt_status status = *dz ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK)
+        status = read_plain(lab, node->in[first], &dy);
+    if (status == CLT_OK)
+        status = read_plain(lab, node->in[first + 1], &mask);
+    if (status == CLT_OK)
+        spread(node->attr, (const float *)dy, (const unsigned char *)mask, planes, oh, ow,
+               (float *)*dz);
+    clt_free(dy);
+    clt_free(mask);
+    return status;
+}
+
+/* Through which elements of its window z, after the activation, the gradient flows. */
+static void make_mask(const clt_conv2d_pool_attr *attr, const float *z, int64_t planes,
+                      unsigned char *mask)
+{
+    const int oh = attr->out[0], ow = attr->out[1], pw = ow / 2;
+    const bool relu = attr->conv.epilogue.activation == CLT_ACTIVATION_RELU;
+    for (int64_t p = 0; p < planes; p++)
+        for (int i = 0; i < oh / 2 * pw; i++) {
+            const float *window = z + (p * oh + i / pw * 2) * ow + i % pw * 2;
+            int best = 0, flows = 0;
+            for (int k = 0; k < 4; k++) {
+                const float v = window[k / 2 * ow + k % 2];
+                if (v > window[best / 2 * ow + best % 2] || isnan(v))
+                    best = k;
+                flows |= (!relu || !(v <= 0)) << k;
+            }
+            *mask++ = (unsigned char)(attr->pool == CLT_POOL_MAXIMUM ? flows & 1 << best : flows);
+        }
+}
+
+/* conv2d_pool: the pooled values, and those before, of which the mask is made. */
+static clt_status build_pooled(scene *s, const clt_node *node, clt_value *const *in)
+{
+    const clt_conv2d_pool_attr *attr = node->attr;
+    if (node->op == &clt_op_conv2d_pool) {
+        clt_pool2d_attr pool;
+        memset(&pool, 0, sizeof pool);
+        for (int i = 0; i < 2; i++) {
+            pool.kernel[i] = pool.stride[i] = 2;
+            pool.dilation[i] = 1;
+            pool.in[i] = attr->out[i];
+        }
+        const clt_op *op = attr->pool == CLT_POOL_AVERAGE ? &clt_op_avg_pool2d : &clt_op_max_pool2d;
+        clt_value *z = clt_emit1(&clt_op_conv2d, &attr->conv, 3, in[0], in[1], in[2]);
+        clt_output(clt_emit1(op, &pool, 1, z), "result 0");
+        clt_output(z, "result 1");
+    } else {
+        clt_node *grad = clt_graph_add(s->graph, &clt_op_conv2d_weight_grad, in, 2, &attr->conv);
+        for (int o = 0; grad && o < 2; o++)
+            clt_output(grad->out[o], o ? "result 1" : "result 0");
+    }
+    return clt_graph_status(s->graph);
+}
+
+/* --- the scene -------------------------------------------------------------------------------- */
+
+/* Of conv2d_pool_weight_grad, operand 1 is the gradient before pooling, and there is no mask. */
+static clt_type operand_type(const clt_node *node, int operand)
+{
+    clt_type type = node->in[operand]->type;
+    const clt_conv2d_pool_attr *attr = node->attr;
+    if (node->op == &clt_op_conv2d_pool_weight_grad && operand == 1) {
+        type.dims[2] = attr->out[0];
+        type.dims[3] = attr->out[1];
+    }
+    return type;
+}
+
+static clt_status build(scene *s, const clt_node *node)
+{
+    clt_value *in[16] = {NULL};
+    const bool no_mask = node->op == &clt_op_conv2d_pool_weight_grad;
+    CLT_TRY(clt_graph_create(&s->graph));
+    for (int i = 0; i < node->n_in - no_mask; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "operand %d", i);
+        if (!node->in[i])
+            continue;
+        const clt_type type = operand_type(node, i);
+        in[i] = clt_graph_value(s->graph, CLT_VALUE_INPUT, &type, name);
+    }
+    if (is_pooled(node))
+        return build_pooled(s, node, in);
+    clt_node *twin = clt_graph_add_twin(s->graph, node, in);
+    for (int o = 0; twin && o < twin->n_out; o++) {
+        char name[32];
+        snprintf(name, sizeof name, "result %d", o);
+        clt_output(twin->out[o], name);
+    }
+    return clt_graph_status(s->graph);
+}
+
+/* Copies an operand as it lies in the lab, row-major. */
+static clt_status copy_operand(clt_lab *lab, const clt_node *node, int operand, int64_t bytes,
+                               cl_mem to)
+{
+    const clt_conv2d_pool_attr *attr = node->attr;
+    char *plain = NULL;
+    int64_t count;
+    clt_status status = node->op == &clt_op_conv2d_pool_weight_grad && operand == 1
+                            ? unpool(lab, node, 1, attr->out[0], attr->out[1], &plain, &count)
+                            : read_plain(lab, node->in[operand], &plain);
+    if (status == CLT_OK)
+        status = clt_replica_write(&lab->replica, to, 0, bytes, plain);
+    clt_free(plain);
     return status;
 }
 
@@ -104,13 +235,12 @@ static clt_status run(scene *s, clt_lab *lab, const clt_node *node)
     for (int i = 0; i < s->plan->n_inputs; i++) {
         int number = 0;
         sscanf(s->plan->inputs[i]->name, "operand %d", &number);
-        const clt_value *operand = node->in[number];
-        const int64_t bytes =
-            clt_type_elements(&operand->type, lab->run.count) * clt_dtype_size(operand->type.dtype);
+        const clt_type *type = &s->plan->inputs[i]->type;
+        const int64_t bytes = clt_type_elements(type, lab->run.count) * clt_dtype_size(type->dtype);
         cl_mem *buffer = &s->inputs[i].buffer;
         CLT_TRY(
             clt_device_buffer_create(lab->device, bytes, CL_MEM_READ_WRITE, "an operand", buffer));
-        CLT_TRY(copy_operand(lab, operand, *buffer));
+        CLT_TRY(copy_operand(lab, node, number, bytes, *buffer));
     }
     clt_run once = lab->run;
     once.inputs = s->inputs;
@@ -119,26 +249,41 @@ static clt_status run(scene *s, clt_lab *lab, const clt_node *node)
     return clt_exec_enqueue(s->exec, &once, 0, s->plan->n_nodes, 0, NULL);
 }
 
+static clt_status read_result(scene *s, clt_lab *lab, int output, char **values, int64_t *count)
+{
+    char name[32];
+    clt_view view;
+    snprintf(name, sizeof name, "result %d", output);
+    const clt_value *out = clt_graph_find(s->plan->graph, name);
+    const int bytes = clt_dtype_size(out->type.dtype);
+    CLT_TRY(clt_exec_locate(s->exec, &(clt_run){.inputs = s->inputs}, out, &view));
+    *count = clt_type_elements(&out->type, lab->run.count);
+    *values = clt_alloc((size_t)(*count * bytes) + 16);
+    return *values
+               ? clt_replica_read(&s->replica, view.buffer, view.offset, *count * bytes, *values)
+               : CLT_OUT_OF_MEMORY;
+}
+
 /* Those that the lab's plan reads. */
 static clt_status read_outputs(scene *s, clt_lab *lab, const clt_node *node, clt_outcome *outcome)
 {
     for (int o = 0; o < node->n_out; o++) {
         const clt_type *type = &node->out[o]->type;
-        clt_view view;
         if (!clt_outcome_wanted(lab->plan, node->out[o]))
             continue;
-        char name[32];
-        snprintf(name, sizeof name, "result %d", o);
-        const clt_value *out = clt_graph_find(s->plan->graph, name);
-        CLT_TRY(clt_exec_locate(s->exec, &(clt_run){.inputs = s->inputs}, out, &view));
-        const int64_t count = clt_type_elements(type, lab->run.count);
         outcome->dtype[o] = type->dtype;
-        outcome->count[o] = count;
-        outcome->values[o] = clt_alloc((size_t)count * (size_t)clt_dtype_size(type->dtype) + 16);
+        CLT_TRY(read_result(s, lab, o, &outcome->values[o], &outcome->count[o]));
+        if (node->op != &clt_op_conv2d_pool || o == 0)
+            continue;
+        char *before = outcome->values[o];
+        outcome->count[o] = clt_type_elements(type, lab->run.count);
+        outcome->values[o] = clt_alloc((size_t)outcome->count[o] + 16);
+        if (outcome->values[o])
+            make_mask(node->attr, (const float *)before, lab->run.count * type->dims[1],
+                      (unsigned char *)outcome->values[o]);
+        clt_free(before);
         if (!outcome->values[o])
             return CLT_OUT_OF_MEMORY;
-        CLT_TRY(clt_replica_read(&s->replica, view.buffer, view.offset,
-                                 count * clt_dtype_size(type->dtype), outcome->values[o]));
     }
     return CLT_OK;
 }
@@ -148,6 +293,12 @@ clt_status clt_reference_read(clt_lab *lab, int index, clt_outcome *outcome)
     const clt_node *node = lab->plan->nodes[index].node;
     scene s = {0};
     *outcome = (clt_outcome){{NULL}, {0}, {0}};
+    if (node->op == &clt_op_unpool2d) {
+        const int64_t *dims = node->out[0]->type.dims;
+        outcome->dtype[0] = CLT_F32;
+        return unpool(lab, node, 0, (int)dims[2], (int)dims[3], &outcome->values[0],
+                      &outcome->count[0]);
+    }
     clt_status status = build(&s, node);
     if (status == CLT_OK)
         status = run(&s, lab, node);

@@ -4,9 +4,13 @@
 
 #include "tune/compare.h"
 
-/* Whether the node's operator has a variant for any device that works on row-major values; those of
- * layouts, and the fused ones that exist in lanes only, have none. */
+/* Whether the node's operator has a variant for any device that works on row-major values, or is
+ * one of conv2d_pool and its gradients, whose reference is made of portable convolution and
+ * pooling, and of loops on the host for masks. Those of layouts have none. */
 bool clt_reference_exists(const clt_node *node, const clt_lab *lab);
+
+/* Whether the variant is itself what a reference of the node is computed by. */
+bool clt_reference_is(const clt_node *node, const clt_variant *variant);
 
 /* Images that the portable kernels are asked for: all of the plan's batch, or as many as they
  * compute in a fraction of a second. */

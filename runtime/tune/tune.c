@@ -42,9 +42,11 @@ typedef struct tuner {
     char files[sizeof((clt_tuning_entry *)0)->files]; /* kernel files of its candidates so far */
 } tuner;
 
-/* One class of shapes: the first node of it, and the time it takes now. */
+/* One class of shapes: the first node of it, and the time it takes now. Without a choice, the one
+ * candidate is only compared with the reference. */
 typedef struct job {
     int node;
+    bool choice;
     double seconds;
 } job;
 
@@ -372,7 +374,7 @@ static clt_status check_own(tuner *t, const clt_tuning_entry *plain, class_trial
     }
     CLT_TRY(status);
     const bool spoilt =
-        clt_tuning_testing_spoils_own && !strcmp(clt_tuning_testing_spoils_own, plain->op);
+        clt_tuning_testing_spoils_own && strstr(clt_tuning_testing_spoils_own, plain->op);
     CLT_TRY(agrees(t, trial, spoilt, &right));
     trial->own_is_wrong = !right;
     if (right)
@@ -496,11 +498,15 @@ static bool listed(const tuner *t, const job *jobs, int count, const clt_plan_no
 
 static int longest_first(const void *a, const void *b)
 {
-    const double x = ((const job *)a)->seconds, y = ((const job *)b)->seconds;
+    const job *s = a, *t = b;
+    const double x = s->seconds, y = t->seconds;
+    if (s->choice != t->choice)
+        return s->choice ? -1 : 1;
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Classes that offer a choice and were not measured, those of most time first. */
+/* Classes that were not measured, those of most time first; behind those that offer a choice, what
+ * is only compared. */
 static clt_status list_jobs(tuner *t, job **jobs, int *count)
 {
     int room = 0;
@@ -512,11 +518,13 @@ static clt_status list_jobs(tuner *t, job **jobs, int *count)
         if (pn->node->op->view || listed(t, *jobs, *count, pn))
             continue;
         clt_status status = list_candidates(t, pn, &list, &n, &reference);
+        const bool compared = n == 1 && clt_reference_exists(pn->node, &t->lab) &&
+                              !clt_reference_is(pn->node, list->variant);
         clt_free(list);
         CLT_TRY(status);
-        if (n < 2)
+        if (n < 2 && !compared)
             continue;
-        job j = {.node = i};
+        job j = {.node = i, .choice = n > 1};
         t->node = i;
         clt_timing once;
         CLT_TRY(clt_time_calls(t->lab.device, enqueue, t, 1, 0, &once));

@@ -9,7 +9,8 @@
 #include "plan/plan.h"
 
 typedef struct clt_tune_report {
-    int classes;    /* of shapes in the plan that offer a choice and had no measurement */
+    int classes;    /* of shapes in the plan that had no measurement, and offer a choice or have a
+                       reference */
     int measured;   /* of them, within the budget */
     int unfinished; /* of the measured ones: not all candidates were tried */
     int candidates; /* tried */
@@ -30,9 +31,10 @@ typedef struct clt_tune_limits {
  * with by the next run that has the record. Candidates whose result is wrong, and those that fail
  * to build or to run, are not chosen. What is right is what the plan's own choice gives, which is
  * itself compared with the operator's last variant first, on a part of the batch where that is much
- * work; where it is wrong, the last variant is what others are compared with. That cannot be for
- * operators that exist in lanes only. Operators that `options` name a variant of are not measured.
- * Errors: those of plans and devices.
+ * work; where it is wrong, the last variant is what others are compared with. Convolutions with
+ * their pooling, which exist in lanes only, are compared with a composition of portable kernels.
+ * Where there is no choice, the only candidate is compared, behind the others. Operators that
+ * `options` name a variant of are not measured. Errors: those of plans and devices.
  */
 clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
                          const clt_plan_options *options, const clt_tune_limits *limits,
@@ -41,7 +43,7 @@ clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
 #ifdef CLT_TESTING
 /* Candidates whose tile has this text in it get a wrong result, or seem a hundred times as fast
  * when they are first measured, or do not build, or leave half of their outputs unwritten; and
- * the operator whose own choice is wrong. NULL: none. */
+ * the operators whose own choices are wrong, in a text. NULL: none. */
 extern const char *clt_tuning_testing_spoils, *clt_tuning_testing_flatters,
     *clt_tuning_testing_breaks, *clt_tuning_testing_skips, *clt_tuning_testing_spoils_own;
 #endif

@@ -55,6 +55,29 @@ static clt_graph *build(void)
     return g;
 }
 
+/* Two convolutions with pooling, of which the second one's input has a gradient, and its odd result
+ * a row and a column that the pooling drops. */
+static clt_graph *build_pooled(void)
+{
+    const int64_t in[] = {CLT_BATCH, 3, SIZE, SIZE}, one[] = {CLT_BATCH};
+    const int64_t conv1[] = {CHANNELS, 3, 3, 3}, conv2[] = {4, CHANNELS, 3, 3};
+    const int64_t bias[] = {CHANNELS}, linear[] = {CLASSES, 4};
+    clt_graph *g;
+    clt_value *sum, *weight;
+    ok(clt_graph_create(&g));
+    clt_value *y = clt_conv2d(clt_input(g, "x", CLT_F32, 4, in), parameter(g, "conv", 4, conv1),
+                              parameter(g, "bias", 1, bias), NULL);
+    y = clt_max_pool2d(clt_relu(y), NULL);
+    y = clt_avg_pool2d(clt_relu(clt_conv2d(y, parameter(g, "conv2", 4, conv2), NULL, NULL)), NULL);
+    y = clt_linear(clt_flatten(y), parameter(g, "linear", 2, linear), NULL);
+    clt_cross_entropy(y, clt_input(g, "label", CLT_I32, 1, one), NULL, &sum, &weight);
+    clt_loss(g, "loss", sum, weight, 1);
+    ok(clt_graph_status(g));
+    return g;
+}
+
+static clt_graph *(*build_graph)(void) = build;
+
 typedef struct lab {
     clt_graph *graph;
     clt_store *store;
@@ -63,7 +86,7 @@ typedef struct lab {
 
 static lab lab_open(const clt_trainer_options *options)
 {
-    lab l = {.graph = build()};
+    lab l = {.graph = build_graph()};
     ok(clt_store_create(l.graph, devices, n_devices, 3, &l.store));
     ok(clt_trainer_create(l.graph, l.store, options, &l.trainer));
     return l;
@@ -194,6 +217,57 @@ static void test_wrong_own_choice(void **state)
         if (strcmp(record.entries[i].op, "conv2d") != 0)
             assert_string_equal(record.entries[i].rejected, "");
     clt_tuning_free(&record);
+    lab_close(&l);
+}
+
+/* What exists in lanes only has a reference too: wrong own choices are found out, recorded, and not
+ * taken where others agree with the reference. */
+static void test_wrong_in_lanes(void **state)
+{
+    static const char *const ops[] = {"conv2d_pool", "conv2d_pool_weight_grad", "unpool2d"};
+    (void)state;
+    remove_record();
+    clt_tuning_testing_spoils_own = "conv2d_pool,conv2d_pool_weight_grad,unpool2d";
+    build_graph = build_pooled;
+    const clt_trainer_options options = options_of(60);
+    lab l = lab_open(&options);
+    clt_tuning_testing_spoils_own = NULL;
+    build_graph = build;
+    for (int i = 0; i < 3; i++) {
+        const clt_tuning_entry *e = node_of(&l, ops[i])->tuned;
+        assert_non_null(e);
+        assert_true(e->seconds > 0 && e->plain_seconds > 0);
+        assert_int_equal(strncmp(e->rejected, "lanes ", strlen("lanes ")), 0);
+        /* The own choice alone. The last one has no other. */
+        assert_null(strchr(e->rejected, '='));
+        if (i < 2)
+            assert_string_not_equal(e->options, "");
+    }
+    lab_close(&l);
+}
+
+/* Wrong candidates beside own choices that agree with their references. */
+static void test_wrong_candidates_in_lanes(void **state)
+{
+    static const char *const ops[] = {"conv2d_pool", "conv2d_pool_weight_grad"};
+    (void)state;
+    remove_record();
+    clt_tuning_testing_spoils = "=";
+    build_graph = build_pooled;
+    const clt_trainer_options options = options_of(60);
+    lab l = lab_open(&options);
+    clt_tuning_testing_spoils = NULL;
+    build_graph = build;
+    for (int i = 0; i < 2; i++) {
+        const clt_tuning_entry *e = node_of(&l, ops[i])->tuned;
+        assert_non_null(e);
+        assert_string_equal(e->options, "");
+        const char *tile = strchr(e->rejected, '=');
+        assert_non_null(tile);
+        /* No rejection before the first tile's. */
+        assert_true(!strchr(e->rejected, ';') || strchr(e->rejected, ';') > tile);
+    }
+    assert_string_equal(node_of(&l, "unpool2d")->tuned->rejected, "");
     lab_close(&l);
 }
 
@@ -480,6 +554,8 @@ int main(void)
         cmocka_unit_test(test_wrong_candidates),
         cmocka_unit_test(test_candidates_that_skip),
         cmocka_unit_test(test_wrong_own_choice),
+        cmocka_unit_test(test_wrong_in_lanes),
+        cmocka_unit_test(test_wrong_candidates_in_lanes),
         cmocka_unit_test(test_broken_candidates),
         cmocka_unit_test(test_lucky_candidates),
         cmocka_unit_test(test_unfinished),
