@@ -243,14 +243,16 @@ static bool plain_image(const clt_value *value)
 
 bool clt_accepts_lanes(const clt_node *node, const clt_target *target, char *why)
 {
+    bool images = false;
     (void)target;
-    for (int i = 0; i < node->n_in; i++)
-        if (plain_image(node->in[i]))
+    for (int i = 0; i < node->n_in + node->n_out; i++) {
+        const clt_value *value = i < node->n_in ? node->in[i] : node->out[i - node->n_in];
+        if (plain_image(value))
             return clt_decline(why, "values lie plain");
-    for (int i = 0; i < node->n_out; i++)
-        if (plain_image(node->out[i]))
-            return clt_decline(why, "values lie plain");
-    return true;
+        images = images || (value && value->layout == CLT_LAYOUT_LANES);
+    }
+    /* A tensor without a batch lies plain, whatever the plan is for. */
+    return images || clt_decline(why, "no value leads with the batch");
 }
 
 clt_extent clt_extent_blocks(const clt_target *target)

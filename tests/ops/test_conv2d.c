@@ -102,10 +102,25 @@ static void test_errors(void **state)
     refuse((int64_t[]){2, 4, 3, 3}, 1, 1, 1 << 29, "more than 2147483647 elements");
 }
 
+/* Images of a tensor without a batch: they lie plain beside those of a batch that lie in lanes. */
+static void test_no_batch(void **state)
+{
+    static const ref_conv attr = {{1, 1}, {1, 1}, {1, 1}, 1};
+    const op_case c = {"no batch",
+                       3,
+                       {{CLT_F32, 4, {3, 4, 7, 6}, OP_RANDOM, true, NULL},
+                        {CLT_F32, 4, {5, 4, 3, 3}, OP_RANDOM, true, NULL},
+                        {CLT_F32, 1, {5}, OP_RANDOM, true, NULL}},
+                       3,
+                       .attr = &attr};
+    (void)state;
+    op_check(&conv_test, &c, true);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
-                                       cmocka_unit_test(test_goldens),
-                                       cmocka_unit_test(test_errors)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes), cmocka_unit_test(test_no_batch),
+        cmocka_unit_test(test_goldens), cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }
