@@ -7,6 +7,12 @@
 #include <time.h>
 
 const char *clt_exec_testing_slow;
+static _Thread_local int binding_rank;
+
+void clt_slow_rank(int rank)
+{
+    binding_rank = rank;
+}
 
 static double now(void)
 {
@@ -24,12 +30,25 @@ static bool contains(const char *label, const char *text, size_t length)
     return false;
 }
 
+/* Behind an item's rank; NULL if it is another's. */
+static const char *skip_rank(const char *item)
+{
+    char *end;
+    if (strncmp(item, "rank", 4))
+        return item;
+    const long rank = strtol(item + 4, &end, 10);
+    if (*end != ':')
+        return item;
+    return rank == binding_rank ? end + 1 : NULL;
+}
+
 /* What the list says of the device, "" if nothing. */
 static const char *find_item(const char *list, const char *label)
 {
     while (list && *list) {
         const size_t length = strcspn(list, "=");
-        if (list[length] && contains(label, list, length))
+        const char *text = skip_rank(list);
+        if (list[length] && text && contains(label, text, length - (size_t)(text - list)))
             return list + length + 1;
         list += strcspn(list, ",");
         list += *list == ',';

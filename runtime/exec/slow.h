@@ -16,10 +16,13 @@ typedef struct clt_slow {
 } clt_slow;
 
 #ifdef CLT_TESTING
-/* TEXT=FACTOR[@STEP] by comma: devices whose label has TEXT take FACTOR times as long, from that
- * step on (0 is the first). NULL: the environment variable CLT_TESTING_SLOW, if there is one. Read
- * when a plan is bound to a device. */
+/* [rankN:]TEXT=FACTOR[@STEP] by comma: devices whose label has TEXT (of rank N alone) take FACTOR
+ * times as long, from that step on (0 is the first). NULL: the environment variable
+ * CLT_TESTING_SLOW, if there is one. Read when a plan is bound to a device. */
 extern const char *clt_exec_testing_slow;
+
+/* Which rank it is that binds plans on this thread from now on. */
+void clt_slow_rank(int rank);
 
 /* Errors: INVALID_ARGUMENT (the text). */
 clt_status clt_slow_init(clt_slow *slow, const clt_device *device);
@@ -28,6 +31,11 @@ clt_status clt_slow_init(clt_slow *slow, const clt_device *device);
 clt_status clt_slow_begin(clt_slow *slow, clt_device *device, uint32_t step);
 clt_status clt_slow_end(const clt_slow *slow, clt_device *device, uint32_t step);
 #else
+static inline void clt_slow_rank(int rank)
+{
+    (void)rank;
+}
+
 static inline clt_status clt_slow_init(clt_slow *slow, const clt_device *device)
 {
     (void)slow, (void)device;

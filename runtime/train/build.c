@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "train/capacity.h"
 #include "train/choices.h"
+#include "train/planner/frozen.h"
 #include "train/reduce.h"
 #include "train/world.h"
 
@@ -94,9 +95,6 @@ static clt_status find_batch_states(clt_trainer *t, const clt_graph *graph)
 static clt_status copy_weights(clt_trainer *t)
 {
     const size_t n = (size_t)t->total;
-    if (t->options.rebalance && t->ranks > 1)
-        return clt_fail(CLT_UNSUPPORTED, "the division of batches does not change with %d ranks",
-                        t->ranks);
     t->options.rebalance = t->options.rebalance && t->total > 1;
     if (!t->options.weights && !t->options.rebalance)
         return CLT_OK;
@@ -174,6 +172,7 @@ clt_status clt_trainer_build(clt_trainer *t)
     CLT_TRY(clt_world_meet(t, allocate(t), &alike));
     CLT_TRY(clt_world_agree(t, clt_owners_create(t, alike)));
     CLT_TRY(clt_world_compare_plans(t));
+    CLT_TRY(clt_split_identities(t));
     CLT_TRY(clt_world_in_turns(t, build, t));
     t->streams = t->total > 1 && clt_trainer_streams(&t->options);
     return t->total > 1 ? clt_trainer_connect(t) : CLT_OK;
@@ -208,8 +207,8 @@ void clt_trainer_unbuild(clt_trainer *t)
     free_devices(t);
     for (int b = 0; t->labels && b < t->store->layout.n_buckets; b++)
         clt_free(t->labels[b]);
-    void *const arrays[] = {t->labels,  t->owners, t->begins,  t->batch_states, t->shares,
-                            t->offsets, t->sums,   t->weights, t->loss_weights};
+    void *const arrays[] = {t->labels, t->owners,  t->begins, t->batch_states, t->identities,
+                            t->shares, t->offsets, t->sums,   t->weights,      t->loss_weights};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         clt_free(arrays[i]);
     clt_choices_free(t);
@@ -217,6 +216,7 @@ void clt_trainer_unbuild(clt_trainer *t)
     t->training = t->evaluation = t->prediction = t->session = NULL;
     t->labels = NULL;
     t->owners = t->begins = NULL;
+    t->identities = NULL;
     t->batch_states = NULL;
     t->shares = t->sums = t->weights = t->loss_weights = NULL;
     t->offsets = NULL;

@@ -73,6 +73,10 @@ static clt_status begin_together(clt_fit_run *f, const clt_dataset *train)
     hash = add_number(hash, o->steps);
     hash = add_number(hash, o->seed);
     hash = add_number(hash, o->checkpoint_dir ? o->checkpoint_every : 0);
+    for (int i = 0; i < o->n_splits; i++) {
+        hash = add_number(add_number(hash, o->splits[i].step), o->splits[i].quantum);
+        hash = clt_hash(o->splits[i].weights, (size_t)t->total * sizeof(double), hash);
+    }
     CLT_TRY(clt_world_compare(t, hash, "run (data, normalisation, batch, length or seed)"));
     int64_t begin[] = {f->position.epoch, f->position.sample, f->seed};
     CLT_TRY(clt_world_tell(t, 0, begin, sizeof begin));

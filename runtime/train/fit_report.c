@@ -16,7 +16,7 @@ static void report(clt_fit_run *f, const clt_fit_pending *p, const clt_step_resu
 {
     const double at = clt_clock();
     const clt_trainer *t = f->trainer;
-    const double *split = p->split && t->ranks == 1 ? t->shares : NULL;
+    const double *split = p->split ? t->shares : NULL;
     if (isfinite(result->loss)) {
         f->epoch_loss += result->loss * (double)result->samples;
         f->epoch_samples += result->samples;
@@ -34,7 +34,7 @@ static void report(clt_fit_run *f, const clt_fit_pending *p, const clt_step_resu
                                    .test_loss = NAN,
                                    .test_metric = NAN,
                                    .split = split,
-                                   .n_split = split ? t->n_devices : 0,
+                                   .n_split = split ? t->total : 0,
                                    .quantum = split ? t->options.quantum : 0};
     f->reported = at;
     if (f->options->on_step)

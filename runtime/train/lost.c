@@ -146,21 +146,31 @@ static clt_status find_owners(const clt_trainer *t, recovery *r)
     return CLT_OK;
 }
 
-/* Of what the caller gave; the trainer's own copy is made anew. */
-static clt_status find_weights(const clt_trainer *t, recovery *r)
+/* Of what the caller gave; the trainer's own copy is made anew. Where the division was changing,
+ * not all ranks may have come to it: rank 0's holds. */
+static clt_status find_weights(clt_trainer *t, recovery *r)
 {
+    double sum = 0;
     if (!t->shares)
         return CLT_OK;
+    CLT_TRY(clt_world_tell(t, 0, t->shares, (int64_t)((size_t)t->total * sizeof *t->shares)));
+    CLT_TRY(clt_world_tell(t, 0, &t->options.quantum, sizeof t->options.quantum));
     r->weights = clt_calloc((size_t)t->total, sizeof *r->weights);
     if (!r->weights)
         return CLT_OUT_OF_MEMORY;
     for (int p = 0, at = 0; p < t->total; p++)
-        if (!is_lost(t, r, p))
+        if (!is_lost(t, r, p)) {
+            sum += t->shares[p];
             r->weights[at++] = t->shares[p];
+        }
+    if (!(sum > 0)) { /* all that are left had no samples */
+        clt_free(r->weights);
+        r->weights = NULL;
+    }
     return CLT_OK;
 }
 
-static clt_status make_recovery(const clt_trainer *t, int lost, recovery *r)
+static clt_status make_recovery(clt_trainer *t, int lost, recovery *r)
 {
     char message[1024];
     snprintf(message, sizeof message, "%s", clt_error_message());

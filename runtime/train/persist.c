@@ -129,20 +129,30 @@ clt_status clt_store_save(clt_store *store, const char *path)
     return status;
 }
 
-/* Ranks' devices are not known to each other: their runs divide anew. */
 static clt_status split_to_json(const clt_trainer *t, char **text)
 {
+    clt_division division = {.identities = t->identities,
+                             .count = t->total,
+                             .begins = t->ranks > 1 ? t->begins : NULL,
+                             .ranks = t->ranks,
+                             .weights = t->options.weights,
+                             .quantum = t->options.quantum,
+                             .per_device = t->per_device,
+                             .history = t->history};
     if (t->ranks > 1)
-        return CLT_OK;
-    clt_device **devices = clt_calloc((size_t)t->n_devices, sizeof(clt_device *));
-    if (!devices)
-        return CLT_OUT_OF_MEMORY;
-    for (int d = 0; d < t->n_devices; d++)
+        return clt_split_to_json(&division, text);
+    const size_t n = (size_t)t->n_devices;
+    clt_device **devices = clt_calloc(n, sizeof(clt_device *));
+    char *identities = clt_calloc(n, CLT_SPLIT_IDENTITY);
+    division.identities = identities;
+    for (size_t d = 0; devices && d < n; d++)
         devices[d] = t->store->replicas[d].device;
+    if (devices && identities)
+        clt_split_identify(devices, t->n_devices, identities);
     const clt_status status =
-        clt_split_to_json(devices, t->n_devices, t->options.weights, t->options.quantum,
-                          t->per_device, t->history, text);
+        devices && identities ? clt_split_to_json(&division, text) : CLT_OUT_OF_MEMORY;
     clt_free(devices);
+    clt_free(identities);
     return status;
 }
 
@@ -292,9 +302,8 @@ static clt_status restore_history(clt_trainer *t, const clt_checkpoint *checkpoi
     const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_SPLIT);
     clt_split_history_free(t->history);
     t->history = NULL;
-    return section && t->ranks == 1
-               ? clt_split_read_history(section->text, t->n_devices, &t->history)
-               : CLT_OK;
+    return section ? clt_split_read_history(section->text, t->ranks, t->total, &t->history)
+                   : CLT_OK;
 }
 
 clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *position,

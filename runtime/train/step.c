@@ -134,24 +134,31 @@ static clt_status idle(clt_trainer *t, int d)
     return CLT_OK;
 }
 
+/* What begins to be added up once all gradients are enqueued. */
+static clt_status reduce_buckets(clt_trainer *t, int d)
+{
+    const clt_plan *plan = session_device(t, d)->plan;
+    for (int r = 0; r < plan->n_ready; r++)
+        CLT_TRY(clt_reduce_start(t, d, plan->ready[r]));
+    return CLT_OK;
+}
+
+/* `reduce`: results and buckets begin to be added up as they become ready. */
 static clt_status gradients(clt_trainer *t, int d, bool reduce)
 {
     const int micros = micros_of(t, d);
     if (!micros) {
         CLT_TRY(idle(t, d));
         CLT_TRY(clt_update_zero(t->devices[d].update));
-        CLT_TRY(clt_reduce_results(t, d, 0));
+        CLT_TRY(reduce ? clt_reduce_results(t, d, 0) : CLT_OK);
     }
     for (int m = 0; m < micros; m++) {
         CLT_TRY(forward_micro(t, d, m));
-        if (m == micros - 1) /* behind all of forward, before the first bucket */
+        if (reduce && m == micros - 1) /* behind all of forward, before the first bucket */
             CLT_TRY(clt_reduce_results(t, d, micros));
         CLT_TRY(backward_micro(t, d, m, reduce && micros == 1));
     }
-    const clt_plan *plan = session_device(t, d)->plan;
-    for (int r = 0; reduce && micros != 1 && r < plan->n_ready; r++)
-        CLT_TRY(clt_reduce_start(t, d, plan->ready[r]));
-    return CLT_OK;
+    return reduce && micros != 1 ? reduce_buckets(t, d) : CLT_OK;
 }
 
 static clt_status commit(clt_trainer *t, int d)
@@ -196,9 +203,14 @@ static clt_status word(clt_trainer *t, int d)
 
 static clt_status whole_step(clt_trainer *t, int d)
 {
+    const bool reduce = t->total > 1, apart = reduce && clt_balance_apart(t, d);
     CLT_TRY(clt_balance_begin(t, d));
-    CLT_TRY(gradients(t, d, t->total > 1));
+    CLT_TRY(gradients(t, d, reduce && !apart));
     CLT_TRY(clt_balance_end(t, d));
+    if (apart) {
+        CLT_TRY(clt_reduce_results(t, d, micros_of(t, d)));
+        CLT_TRY(reduce_buckets(t, d));
+    }
     CLT_TRY(clt_reduce_results_end(t, d));
     CLT_TRY(word(t, d));
     CLT_TRY(commit(t, d));
@@ -252,10 +264,7 @@ static clt_status backward_part(void *arg, int d)
 static clt_status reduce_part(void *arg, int d)
 {
     clt_trainer *t = arg;
-    const clt_plan *plan = session_device(t, d)->plan;
-    clt_status status = CLT_OK;
-    for (int r = 0; t->total > 1 && status == CLT_OK && r < plan->n_ready; r++)
-        status = clt_reduce_start(t, d, plan->ready[r]);
+    clt_status status = t->total > 1 ? reduce_buckets(t, d) : CLT_OK;
     if (status == CLT_OK)
         status = word(t, d);
     return guarded(t, d, status);
@@ -283,6 +292,16 @@ static clt_status check_feeds(const clt_trainer *t, const clt_session *session,
     return CLT_OK;
 }
 
+/* By the weights of this rank's devices; equally, where they have none. */
+static clt_status split_own(const clt_trainer *t, int64_t count)
+{
+    const double *weights = t->shares ? t->shares + t->first : NULL;
+    double sum = 0;
+    for (int d = 0; weights && d < t->n_devices; d++)
+        sum += weights[d];
+    return clt_split(count, t->n_devices, sum > 0 ? weights : NULL, t->options.quantum, t->offsets);
+}
+
 clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step_batch *batch)
 {
     if (batch->count < 0 || batch->count > t->options.batch || batch->total > t->options.batch ||
@@ -302,8 +321,7 @@ clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step
                             "samples",
                             (long long)batch->count);
     } else {
-        CLT_TRY(clt_split(batch->count, t->n_devices, t->shares ? t->shares + t->first : NULL,
-                          t->options.quantum, t->offsets));
+        CLT_TRY(split_own(t, batch->count));
     }
     for (int d = 0; d < t->n_devices; d++)
         if (share_of(t, d) < 0 || share_of(t, d) > t->per_device * t->max_micros)

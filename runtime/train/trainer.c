@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "exec/slow.h"
 #include "train/planner/balance.h"
 #include "train/world.h"
 
@@ -117,6 +118,8 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
     t->n_devices = store->n_devices;
     t->rank = options->world ? options->world->rank : 0;
     t->ranks = options->world ? options->world->ranks : 1;
+    if (options->world)
+        clt_slow_rank(t->rank);
     t->lost = -1;
     for (int i = 0; i < CLT_RESULT_RING; i++)
         t->records[i].step = -1;

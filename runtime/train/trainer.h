@@ -46,7 +46,10 @@ struct clt_trainer {
     int rank, ranks;
     int total, first; /* participants over all ranks, and this rank's first */
     int *begins;      /* by rank, and one more: its first participant */
-    char **labels;    /* by bucket, for messages */
+    char *
+        identities; /* several ranks: by participant, CLT_SPLIT_IDENTITY bytes (planner/frozen.h) */
+    int64_t lanes;  /* the most of a device of any rank */
+    char **labels;  /* by bucket, for messages */
     /* By bucket: the participant that updates it and gives its parameters to the others. NULL: all
      * devices are of one kind, and each updates its own replica to the same bits. */
     int *owners;

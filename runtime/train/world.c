@@ -25,17 +25,25 @@ void clt_world_close(clt_world *world)
     clt_world_init(world);
 }
 
-/* What all ranks have, in their order; free with clt_free. NULL with one rank. */
-static clt_status gather(const clt_trainer *t, const void *mine, size_t bytes, void **all)
+static int ranks_of(const clt_world *world)
 {
-    const clt_world *world = t->options.world;
-    *all = clt_calloc((size_t)t->ranks, bytes);
+    return world ? world->ranks : 1;
+}
+
+clt_status clt_ranks_gather(const clt_world *world, const void *mine, size_t bytes, void **all)
+{
+    *all = clt_calloc((size_t)ranks_of(world), bytes);
     if (!*all)
         return CLT_OUT_OF_MEMORY;
+    if (ranks_of(world) == 1) {
+        memcpy(*all, mine, bytes);
+        return CLT_OK;
+    }
     const clt_status status = world->gather(world->user, mine, (int64_t)bytes, *all);
     if (status != CLT_OK) {
         clt_free(*all);
-        clt_fail_prefix(status, "rank %d of %d: ", t->rank, t->ranks);
+        *all = NULL;
+        clt_fail_prefix(status, "rank %d of %d: ", world->rank, world->ranks);
     }
     return status;
 }
@@ -44,6 +52,7 @@ typedef struct word {
     int32_t status;
     int32_t devices;
     uint64_t identity; /* of all devices; 0: they differ */
+    int64_t told;      /* by clt_ranks_agree; by clt_world_meet, the most lanes of a device */
     clt_rescue rescue;
     int32_t rescues; /* `rescue` holds, and `status` is the failure that it is to mend */
     char text[TEXT];
@@ -58,29 +67,78 @@ static word word_of(clt_status status)
 }
 
 /* Whether one failed. */
-static clt_status verdict(const clt_trainer *t, const word *words)
+static clt_status verdict(const clt_world *world, const word *words)
 {
-    const word *own = &words[t->rank];
+    const word *own = &words[world->rank];
     if (own->status != CLT_OK) {
         clt_error_restore(own->text);
         return (clt_status)own->status;
     }
-    for (int r = 0; r < t->ranks; r++)
+    for (int r = 0; r < world->ranks; r++)
         if (words[r].status != CLT_OK)
             return clt_fail(CLT_ABORTED, "rank %d failed: %s", r, words[r].text);
     return CLT_OK;
 }
 
-clt_status clt_world_agree(const clt_trainer *t, clt_status status)
+clt_status clt_ranks_agree(const clt_world *world, clt_status status, int64_t *told)
 {
-    if (t->ranks == 1)
+    if (ranks_of(world) == 1)
         return status;
-    const word mine = word_of(status);
+    word mine = word_of(status);
+    mine.told = told ? *told : 0;
     void *all;
-    CLT_TRY(gather(t, &mine, sizeof mine, &all));
-    status = verdict(t, all);
+    CLT_TRY(clt_ranks_gather(world, &mine, sizeof mine, &all));
+    status = verdict(world, all);
+    if (told)
+        *told = ((const word *)all)->told;
     clt_free(all);
     return status;
+}
+
+clt_status clt_ranks_compare(const clt_world *world, uint64_t hash, const char *what)
+{
+    if (ranks_of(world) == 1)
+        return CLT_OK;
+    void *all;
+    CLT_TRY(clt_ranks_gather(world, &hash, sizeof hash, &all));
+    const uint64_t *hashes = all;
+    clt_status status = CLT_OK;
+    for (int r = 1; r < world->ranks && status == CLT_OK; r++)
+        if (hashes[r] != hashes[0])
+            status = clt_fail(CLT_MISMATCH,
+                              "rank %d has another %s than rank 0: start all ranks with the same "
+                              "program, options and data",
+                              r, what);
+    clt_free(all);
+    return status;
+}
+
+clt_status clt_ranks_in_turns(const clt_world *world, clt_status (*local)(void *arg), void *arg)
+{
+    if (ranks_of(world) == 1)
+        return local(arg);
+    const bool leads = world->node_rank == 0;
+    CLT_TRY(clt_ranks_agree(world, leads ? local(arg) : CLT_OK, NULL));
+    return clt_ranks_agree(world, leads ? CLT_OK : local(arg), NULL);
+}
+
+clt_status clt_world_count(const clt_world *world, int devices, int *first, int *total)
+{
+    void *all;
+    const int32_t mine = devices;
+    CLT_TRY(clt_ranks_gather(world, &mine, sizeof mine, &all));
+    *first = *total = 0;
+    for (int r = 0; r < ranks_of(world); r++) {
+        *first = world && r == world->rank ? *total : *first;
+        *total += ((const int32_t *)all)[r];
+    }
+    clt_free(all);
+    return CLT_OK;
+}
+
+clt_status clt_world_agree(const clt_trainer *t, clt_status status)
+{
+    return clt_ranks_agree(t->options.world, status, NULL);
 }
 
 /* The message that this thread has is the failure's. */
@@ -94,7 +152,7 @@ clt_status clt_world_rescue(const clt_trainer *t, const clt_rescue *mine, clt_re
     own.rescue = *mine;
     own.rescues = 1;
     void *gathered;
-    CLT_TRY(gather(t, &own, sizeof own, &gathered));
+    CLT_TRY(clt_ranks_gather(t->options.world, &own, sizeof own, &gathered));
     const word *words = gathered;
     clt_status status = CLT_OK;
     for (int r = 0; r < t->ranks && status == CLT_OK; r++) {
@@ -113,7 +171,7 @@ clt_status clt_world_largest(const clt_trainer *t, int64_t *number)
     if (t->ranks == 1)
         return CLT_OK;
     void *all;
-    CLT_TRY(gather(t, number, sizeof *number, &all));
+    CLT_TRY(clt_ranks_gather(t->options.world, number, sizeof *number, &all));
     for (int r = 0; r < t->ranks; r++)
         if (((const int64_t *)all)[r] > *number)
             *number = ((const int64_t *)all)[r];
@@ -130,19 +188,31 @@ static uint64_t identity_of(const clt_store *store)
     return first;
 }
 
+static int64_t lanes_of(const clt_store *store)
+{
+    int64_t lanes = 1;
+    for (int i = 0; i < store->n_devices; i++) {
+        const int width = store->replicas[i].device->caps.vector_width;
+        lanes = width > lanes ? width : lanes;
+    }
+    return lanes;
+}
+
 clt_status clt_world_meet(clt_trainer *t, clt_status status, bool *alike)
 {
     t->total = t->n_devices;
+    t->lanes = lanes_of(t->store);
     word mine = word_of(status);
     mine.devices = t->n_devices;
     mine.identity = identity_of(t->store);
+    mine.told = t->lanes;
     *alike = mine.identity != 0;
     if (t->begins) /* else allocation failed, and all will learn of it */
         t->begins[t->ranks] = t->n_devices;
     if (t->ranks == 1)
         return status;
     void *all;
-    CLT_TRY(gather(t, &mine, sizeof mine, &all));
+    CLT_TRY(clt_ranks_gather(t->options.world, &mine, sizeof mine, &all));
     const word *words = all;
     t->total = 0;
     for (int r = 0; r < t->ranks; r++) {
@@ -150,38 +220,22 @@ clt_status clt_world_meet(clt_trainer *t, clt_status status, bool *alike)
         if (t->begins)
             t->begins[r + 1] = t->total + words[r].devices;
         t->total += words[r].devices;
+        t->lanes = words[r].told > t->lanes ? words[r].told : t->lanes;
         *alike = *alike && words[r].identity == mine.identity;
     }
-    status = verdict(t, words);
+    status = verdict(t->options.world, words);
     clt_free(all);
     return status;
 }
 
 clt_status clt_world_in_turns(clt_trainer *t, clt_status (*local)(void *arg), void *arg)
 {
-    if (t->ranks == 1)
-        return local(arg);
-    const bool leads = t->options.world->node_rank == 0;
-    CLT_TRY(clt_world_agree(t, leads ? local(arg) : CLT_OK));
-    return clt_world_agree(t, leads ? CLT_OK : local(arg));
+    return clt_ranks_in_turns(t->options.world, local, arg);
 }
 
 clt_status clt_world_compare(const clt_trainer *t, uint64_t hash, const char *what)
 {
-    if (t->ranks == 1)
-        return CLT_OK;
-    void *all;
-    CLT_TRY(gather(t, &hash, sizeof hash, &all));
-    const uint64_t *hashes = all;
-    clt_status status = CLT_OK;
-    for (int r = 1; r < t->ranks && status == CLT_OK; r++)
-        if (hashes[r] != hashes[0])
-            status = clt_fail(CLT_MISMATCH,
-                              "rank %d has another %s than rank 0: start all ranks with the same "
-                              "program, options and data",
-                              r, what);
-    clt_free(all);
-    return status;
+    return clt_ranks_compare(t->options.world, hash, what);
 }
 
 clt_status clt_world_tell(const clt_trainer *t, int root, void *data, int64_t bytes)
@@ -189,7 +243,7 @@ clt_status clt_world_tell(const clt_trainer *t, int root, void *data, int64_t by
     if (t->ranks == 1)
         return CLT_OK;
     void *all;
-    CLT_TRY(gather(t, data, (size_t)bytes, &all));
+    CLT_TRY(clt_ranks_gather(t->options.world, data, (size_t)bytes, &all));
     memcpy(data, (const char *)all + root * bytes, (size_t)bytes);
     clt_free(all);
     return CLT_OK;
@@ -213,6 +267,8 @@ static uint64_t hash_options(const clt_trainer_options *o, int participants)
                               o->batch,
                               o->accumulate,
                               o->quantum,
+                              o->rebalance != 0,
+                              o->per_device,
                               (int64_t)o->seed};
     return clt_hash(wholes, sizeof wholes, clt_hash(numbers, sizeof numbers, split));
 }

@@ -5,6 +5,22 @@
 
 #include "train/trainer.h"
 
+/* --- before there is a trainer; a world NULL is one of one rank ------------------------------ */
+
+/* What all ranks have, `bytes` bytes each, in their order; free with clt_free. */
+clt_status clt_ranks_gather(const clt_world *world, const void *mine, size_t bytes, void **all);
+
+/* As clt_world_agree. *told (may be NULL) becomes rank 0's. Nobody goes on before all are here. */
+clt_status clt_ranks_agree(const clt_world *world, clt_status status, int64_t *told);
+
+/* As clt_world_compare. */
+clt_status clt_ranks_compare(const clt_world *world, uint64_t hash, const char *what);
+
+/* As clt_world_in_turns. */
+clt_status clt_ranks_in_turns(const clt_world *world, clt_status (*local)(void *arg), void *arg);
+
+/* --- a trainer's ----------------------------------------------------------------------------- */
+
 /* Finds the number of participants, this process' first, and whether all devices are of one kind,
  * so that the same program gives the same bits on all. `status` says whether this rank failed
  * before: then all fail. */

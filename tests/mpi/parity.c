@@ -1,7 +1,8 @@
 /*
- * LeNet's parity with PyTorch over MPI ranks, run by mpiexec: `parity DEVICES`, a list that each
- * rank opens for itself. Replicas have the same bits on all ranks after each run, and a run twice
- * ends with the same bits.
+ * LeNet's parity with PyTorch over MPI ranks, run by mpiexec: `parity DEVICES [WEIGHTS]`, a list
+ * that each rank opens for itself, and how batches are divided among the devices of all ranks
+ * (equally). Replicas have the same bits on all ranks after each run, and a run twice ends with the
+ * same bits.
  */
 #include <mpi.h>
 
@@ -68,11 +69,22 @@ static void trajectories_stay_in_the_envelope(void **state)
         printf("    worst deviation of a loss: %.2f of the limit\n", worst);
 }
 
+static void read_weights(const char *text)
+{
+    static double weights[64];
+    char *end = (char *)text;
+    for (int i = 0; *end && i < 64; i++)
+        weights[i] = strtod(end + (i > 0), &end);
+    parity_weights = weights;
+}
+
 int main(int argc, char **argv)
 {
     clt_world world;
     MPI_Init(&argc, &argv);
     devices = argc > 1 ? argv[1] : "cpu";
+    if (argc > 2)
+        read_weights(argv[2]);
     if (clt_world_open_mpi(MPI_COMM_WORLD, &world) != CLT_OK) {
         fprintf(stderr, "%s\n", clt_error_message());
         MPI_Abort(MPI_COMM_WORLD, 1);

@@ -44,6 +44,10 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
     clt_mpi_test(parity_2x1 2 parity pocl@1)
     clt_mpi_test(parity_4x1 4 parity pocl@1)
     clt_mpi_test(parity_2x2 2 parity pocl/2)
+    # Uneven divisions; also a rank without samples.
+    clt_mpi_test(parity_2x1_uneven 2 parity pocl@1 3,1)
+    clt_mpi_test(parity_2x1_idle 2 parity pocl@1 0,1)
+    clt_mpi_test(parity_2x2_uneven 2 parity pocl/2 1,5,0,2)
     if(CLT_TESTING)
         clt_mpi_test(parity_nodes_4x1_by_2 4 parity pocl@1)
         clt_mpi_test(parity_nodes_2x2_by_1 2 parity pocl/2)
@@ -61,7 +65,7 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
 
     # mpi.SUBJECT: the command on several ranks, in Python.
     if(CLT_PYTHON3)
-        foreach(subject failures launch)
+        foreach(subject division failures launch)
             add_test(NAME mpi.${subject}
                 COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_LIST_DIR}/test_${subject}.py
                     $<TARGET_FILE:cltrain_command> ${MPIEXEC_EXECUTABLE}

@@ -50,7 +50,7 @@ class Lost(RankTest):
             with self.subTest(rank=number, signal=name):
                 saved, whole, metrics = (self.path(f"{x}-{name}-{number}") for x in
                                          ("run", "whole", "metrics"))
-                options = ("--optimizer", "momentum", "--metrics", metrics)
+                options = ("--optimizer", "momentum", "--metrics", metrics, "--split", "equal")
                 child = self.ranks(2, *ENDLESS, "--checkpoint-dir", saved, *options)
                 os.kill(self.at_step(number, 20, child).pid, getattr(signal, name))
                 err = self.wait(child, 143, 60)[1]
@@ -68,7 +68,7 @@ class Lost(RankTest):
 
     def test_lost_device(self):
         """One of a rank's devices fails: all go on without it. A rank's only one: all end."""
-        words = self.words("--steps", "30", "--oversubscribe", devices=DEVICE + "/2")
+        words = self.words("--steps", "30", "--oversubscribe", "--split", "equal", devices=DEVICE + "/2")
         files = {n: self.path(f"{n}.jsonl") for n in ("whole", "less")}
         self.wait(self.each(*2 * [[*words, "--metrics", files["whole"]]]), 0)
         failing = ["env", "CLT_TESTING_LOSE=#1=7"]
@@ -84,7 +84,7 @@ class Lost(RankTest):
                 self.assertEqual([r["step"] for r in less], list(range(1, 31)))
                 for a, b in zip(whole, less):
                     self.assertAlmostEqual(a["loss"], b["loss"], delta=1e-3)
-        alone = self.words("--steps", "30")
+        alone = self.words("--steps", "30", "--split", "equal") # else it fails while it is measured
         err = self.wait(self.each(alone, ["env", "CLT_TESTING_LOSE=(=7", *alone]), 1)[1]
         for number in (0, 1):
             self.assertTrue(any(x.startswith(f"cltrain, rank {number}: ") and "step 8: " in x and

@@ -84,7 +84,7 @@ class Launch(RankTest):
     def test_restart(self):
         """A killed job goes on by itself, to the same bits as one that was not."""
         folder, whole, metrics = self.path("run"), self.path("whole"), self.path("metrics")
-        options = ("--steps", "3000", "--checkpoint-every", "100", "--optimizer", "adam")
+        options = ("--steps", "3000", "--checkpoint-every", "100", "--optimizer", "adam", "--split", "equal")
         child = self.launch(2, ("--restarts", "1"), *options, "--checkpoint-dir", folder, "--metrics",
                             metrics)
         rank = self.at_step(1, 150, child)

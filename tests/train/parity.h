@@ -15,6 +15,9 @@ enum { IMAGE = 28 * 28, MOST = 257 };
 /* The ranks that train together; NULL: this process alone. All have as many devices. */
 static const clt_world *parity_world;
 
+/* How batches are divided among the devices of all ranks; NULL: equally. */
+static const double *parity_weights;
+
 /* LeNet on some devices, with the weights of a snapshot. */
 static lab lab_open(const char *devices, const clt_trainer_options *options,
                     const clt_tensors *weights)
@@ -32,6 +35,7 @@ static lab lab_open(const char *devices, const clt_trainer_options *options,
     }
     clt_trainer_options own = *options;
     own.world = parity_world;
+    own.weights = parity_weights;
     lab_trainer(&l, &own);
     return l;
 }
@@ -43,11 +47,15 @@ static double step_loss(lab *l, const float *images, const int32_t *labels, int6
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = batch.total = count;
+    int64_t offsets[64];
     if (parity_world) {
-        int64_t offsets[64];
-        ok(clt_split(count, parity_world->ranks * l->n, NULL, 1, offsets));
-        batch.first = offsets[parity_world->rank * l->n];
-        batch.count = offsets[(parity_world->rank + 1) * l->n] - batch.first;
+        int64_t *own = offsets + parity_world->rank * l->n;
+        ok(clt_split(count, parity_world->ranks * l->n, parity_weights, 1, offsets));
+        batch.first = own[0];
+        for (int d = 0; d <= l->n; d++)
+            own[d] -= batch.first;
+        batch.count = own[l->n];
+        batch.offsets = own;
     }
     const clt_feed feeds[] = {{"image", -1, images + batch.first * IMAGE, NULL, 0},
                               {"label", -1, labels + batch.first, NULL, 0}};

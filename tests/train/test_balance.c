@@ -59,19 +59,20 @@ static void test_find(void **state)
     (void)state;
     const int64_t shares[] = {128, 128}, skewed[] = {240, 16}, none[] = {256, 0};
     const double equal[] = {1, 1.05}, slow[] = {1, 2}, late[] = {1, 100}, back[] = {1, 0.067};
+    int64_t offsets[3];
     double w[2];
-    assert_false(clt_balance_find(shares, equal, 2, 256, 16, 256, w));
-    assert_true(clt_balance_find(shares, slow, 2, 256, 16, 256, w));
+    assert_false(clt_balance_find(shares, equal, 2, 256, 16, 256, offsets, w));
+    assert_true(clt_balance_find(shares, slow, 2, 256, 16, 256, offsets, w));
     assert_true(fabs(w[0] - 2.0 / 3) < 1e-5 && fabs(w[1] - 1.0 / 3) < 1e-5);
     /* Room for 160 samples; and a quantum for one that is hardly there. */
-    assert_true(clt_balance_find(shares, slow, 2, 256, 16, 160, w));
+    assert_true(clt_balance_find(shares, slow, 2, 256, 16, 160, offsets, w));
     assert_true(fabs(w[0] - 160.0 / 256) < 1e-5);
-    assert_true(clt_balance_find(shares, late, 2, 256, 16, 256, w));
+    assert_true(clt_balance_find(shares, late, 2, 256, 16, 256, offsets, w));
     assert_true(fabs(w[1] - 16.0 / 256) < 1e-5);
     /* It has become as fast as the other. */
-    assert_true(clt_balance_find(skewed, back, 2, 256, 16, 256, w));
+    assert_true(clt_balance_find(skewed, back, 2, 256, 16, 256, offsets, w));
     assert_true(fabs(w[0] - 0.5) < 0.01);
-    assert_false(clt_balance_find(none, slow, 2, 256, 16, 256, w));
+    assert_false(clt_balance_find(none, slow, 2, 256, 16, 256, offsets, w));
 }
 
 /* --- changes by hand ------------------------------------------------------------------------- */
@@ -235,7 +236,7 @@ static void resume(const char *dir, int64_t steps, int n_changes, float *weights
     ok(clt_checkpoint_open(dir, &checkpoint));
     const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_SPLIT);
     assert_non_null(section);
-    ok(clt_split_frozen(section->text, l.devices, 2, use, frozen, &c.quantum, &c.per_device,
+    ok(clt_split_frozen(section->text, NULL, l.devices, 2, use, frozen, &c.quantum, &c.per_device,
                         &uneven));
     int changes = 0;
     for (const char *at = section->text; (at = strstr(at, "\"step\"")); at++)

@@ -114,6 +114,21 @@ static void test_bad_weights(void **state)
     lab_close(&l);
 }
 
+static char *section_of(clt_device *const *devices, int count, const double *weights,
+                        int64_t quantum)
+{
+    static char identities[2 * CLT_SPLIT_IDENTITY];
+    const clt_division division = {.identities = identities,
+                                   .count = count,
+                                   .ranks = 1,
+                                   .weights = weights,
+                                   .quantum = quantum};
+    char *text;
+    clt_split_identify(devices, count, identities);
+    ok(clt_split_to_json(&division, &text));
+    return text;
+}
+
 /* A checkpoint has the division, and says whether it is of these devices. */
 static void test_frozen(void **state)
 {
@@ -124,25 +139,25 @@ static void test_frozen(void **state)
     int64_t quantum, per_device;
     char *text;
     lab l = lab_on(clt_test_devices("pocl@1,pocl@1"), NULL);
-    ok(clt_split_to_json(l.devices, 2, weights, 16, 0, NULL, &text));
-    ok(clt_split_frozen(text, l.devices, 2, use, read, &quantum, &per_device, &uneven));
+    text = section_of(l.devices, 2, weights, 16);
+    ok(clt_split_frozen(text, NULL, l.devices, 2, use, read, &quantum, &per_device, &uneven));
     assert_memory_equal(read, weights, sizeof weights);
     assert_true(use[0] && use[1] && uneven && quantum == 16);
     /* Fewer devices than it names, and devices that it does not name. */
     assert_int_equal(
-        clt_split_frozen(text, l.devices, 1, use, read, &quantum, &per_device, &uneven),
+        clt_split_frozen(text, NULL, l.devices, 1, use, read, &quantum, &per_device, &uneven),
         CLT_MISMATCH);
     free(text);
-    ok(clt_split_to_json(l.devices + 1, 1, NULL, 1, 0, NULL, &text));
-    ok(clt_split_frozen(text, l.devices + 1, 1, use, read, &quantum, &per_device, &uneven));
+    text = section_of(l.devices + 1, 1, NULL, 1);
+    ok(clt_split_frozen(text, NULL, l.devices + 1, 1, use, read, &quantum, &per_device, &uneven));
     assert_true(use[0] && !uneven && quantum == 1);
     free(text);
     assert_int_equal(
-        clt_split_frozen("{}", l.devices, 2, use, read, &quantum, &per_device, &uneven),
+        clt_split_frozen("{}", NULL, l.devices, 2, use, read, &quantum, &per_device, &uneven),
         CLT_FORMAT);
-    assert_int_equal(
-        clt_split_frozen("[not JSON", l.devices, 2, use, read, &quantum, &per_device, &uneven),
-        CLT_FORMAT);
+    assert_int_equal(clt_split_frozen("[not JSON", NULL, l.devices, 2, use, read, &quantum,
+                                      &per_device, &uneven),
+                     CLT_FORMAT);
     lab_close(&l);
 }
 
@@ -162,7 +177,8 @@ static void test_checkpoint(void **state)
     ok(clt_checkpoint_open(dir, &checkpoint));
     const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_SPLIT);
     assert_non_null(section);
-    ok(clt_split_frozen(section->text, l.devices, 2, use, read, &quantum, &per_device, &uneven));
+    ok(clt_split_frozen(section->text, NULL, l.devices, 2, use, read, &quantum, &per_device,
+                        &uneven));
     assert_memory_equal(read, weights, sizeof weights);
     assert_true(uneven && quantum == 16);
     clt_checkpoint_close(checkpoint);

@@ -108,8 +108,10 @@ static int print_json(const bench *b)
     json_object_set_new(all, "flops_per_s", json_real(flops));
     json_object_set_new(all, "limit_flops_per_s", json_real(b->limit));
     json_object_set_new(all, "of_limit", json_real(flops / b->limit));
-    if (j->prediction.step > 0)
+    if (j->prediction.step > 0) {
         json_object_set_new(all, "predicted_step_seconds", json_real(j->prediction.step));
+        json_object_set_new(all, "predicted_exposed_seconds", json_real(j->prediction.exposed));
+    }
     return print_object(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 }
 
@@ -210,7 +212,7 @@ int bench_train(const settings *s)
         code = check_split(s);
     b.job.splits = 1;
     b.job.options.rebalance = s->rebalance;
-    b.job.silent = s->json;
+    b.job.silent = s->json || !ranks_prints(&b.job.ranks);
     b.job.predicts = s->predict;
     if (!code)
         code = job_plan(&b.job, s);

@@ -322,9 +322,11 @@ int job_model(job *j, const settings *s)
     clt_status status = clt_graph_create(&j->graph);
     if (status == CLT_OK)
         status = clt_model_build(s->model, &j->input, j->graph);
-    if (status != CLT_OK)
-        return name_failure(status);
-    const int code = j->splits ? job_split(j, s, j->silent) : 0;
+    int code = status == CLT_OK ? 0 : name_failure(status);
+    if (j->splits) /* in which ranks need each other */
+        code = ranks_agree(&j->ranks, code);
+    if (!code && j->splits)
+        code = job_split(j, s, j->silent);
     if (code)
         return code;
     const uint64_t seed = s->seed >= 0 ? (uint64_t)s->seed : 0;

@@ -75,16 +75,16 @@ int check_split(const settings *s)
     return sum > 0 ? 0 : usage_error("--split %s: no device has any weight", s->split);
 }
 
-static int read_weights(job *j, const settings *s)
+static int read_weights(job *j, const settings *s, int total)
 {
     int count = 0;
     for (const char *at = s->split; *at; count++) {
         const double weight = next_weight(&at);
-        if (count < j->n_devices)
+        if (count < total)
             j->weights[count] = weight;
     }
-    if (count != j->n_devices)
-        return usage_error("--split %s: %d weights for %d devices", s->split, count, j->n_devices);
+    if (count != total)
+        return usage_error("--split %s: %d weights for %d devices", s->split, count, total);
     j->options.weights = j->weights;
     return 0;
 }
@@ -101,44 +101,55 @@ static void keep_used(job *j, const int *use)
     j->n_devices = kept;
 }
 
-/* The division that a resumed run's checkpoint has. Returns 1 if it is taken. */
+/* Whether one of the ranks refuses. */
+static int refused(const job *j, int own)
+{
+    int first, all = 0;
+    return clt_world_count(&j->ranks.world, own, &first, &all) != CLT_OK || all;
+}
+
+/* The division that a resumed run's checkpoint has. Returns 1 if it is taken: on all ranks. */
 static int take_frozen(job *j, const settings *s, int quiet)
 {
     clt_checkpoint *checkpoint = NULL;
-    int use[MOST_DEVICES], uneven, taken = 0;
-    if (!s->resume || !s->checkpoint_dir ||
-        clt_checkpoint_open(s->checkpoint_dir, &checkpoint) != CLT_OK)
-        return 0; /* one that cannot be read is clt_fit's to report */
-    const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_SPLIT);
-    if (section) {
-        const clt_status status =
-            clt_split_frozen(section->text, j->devices, j->n_devices, use, j->weights,
-                             &j->options.quantum, &j->options.per_device, &uneven);
-        taken = status == CLT_OK;
-        for (int d = 0; taken && d < j->n_devices; d++)
-            taken = use[d] || planner_may_choose(s->devices);
-        if (taken) {
-            j->options.weights = uneven ? j->weights : NULL;
-            keep_used(j, use);
-        } else if (!quiet) {
-            j->options.quantum = 1;
-            printf("the checkpoint's division of batches is of other devices: it is made anew, and "
-                   "results are equal to rounding\n");
-        }
-    }
+    int use[MOST_DEVICES], uneven, named = 0;
+    if (!s->resume || !s->checkpoint_dir)
+        return 0;
+    /* One that cannot be read is clt_fit's to report. */
+    const clt_section *section = NULL;
+    if (clt_checkpoint_open(s->checkpoint_dir, &checkpoint) == CLT_OK)
+        section = clt_checkpoint_section(checkpoint, CLT_SECTION_SPLIT);
+    const clt_status status =
+        clt_split_frozen(section ? section->text : NULL, &j->ranks.world, j->devices, j->n_devices,
+                         use, j->weights, &j->options.quantum, &j->options.per_device, &uneven);
     clt_checkpoint_close(checkpoint);
-    return taken;
+    for (int d = 0; status == CLT_OK && d < j->n_devices; d++)
+        named |= !use[d] && !planner_may_choose(s->devices);
+    if (status == CLT_OK && !refused(j, named)) {
+        j->options.weights = uneven ? j->weights : NULL;
+        keep_used(j, use);
+        return 1;
+    }
+    j->options.quantum = 1;
+    j->options.per_device = 0;
+    if (status != CLT_NOT_FOUND && !quiet)
+        printf("the checkpoint's division of batches is of other devices: it is made anew, and "
+               "results are equal to rounding\n");
+    return 0;
 }
 
-static int measure(job *j, const settings *s, int quiet)
+static int measure(job *j, const settings *s, int total, int quiet)
 {
+    const int ranks = j->ranks.world.ranks;
     clt_planner_options options;
     clt_planner *planner;
     int use[MOST_DEVICES];
     clt_planner_options_init(&options);
-    options.choose = planner_may_choose(s->devices);
+    /* A rank cannot be left out of an equal division. */
+    options.choose = planner_may_choose(s->devices) && !(equal(s) && ranks > 1);
     if (!quiet) {
-        printf("measuring steps on %d device%s\n", j->n_devices, j->n_devices == 1 ? "" : "s");
+        printf("measuring steps on %d device%s", total, total == 1 ? "" : "s");
+        printf(ranks > 1 ? " of %d ranks\n" : "\n", ranks);
         fflush(stdout);
     }
     const clt_status status =
@@ -158,34 +169,69 @@ static int measure(job *j, const settings *s, int quiet)
 }
 
 /* The first division of --replay. */
-static int take_replayed(job *j, const settings *s)
+static int take_replayed(job *j, const settings *s, int total)
 {
-    if (j->changes.n_weights != j->n_devices)
+    if (j->changes.n_weights != total)
         return usage_error("--replay %s: the run had %d devices, not %d", s->replay,
-                           j->changes.n_weights, j->n_devices);
+                           j->changes.n_weights, total);
     j->options.weights = j->changes.list[0].weights;
     j->options.quantum = j->changes.list[0].quantum;
     return 0;
 }
 
+/* What decides which of the calls below ranks come to, where all of them must. */
+static int compare_ranks(const job *j, const settings *s)
+{
+    enum { TEXT = 256 };
+    const clt_world *world = &j->ranks.world;
+    char own[TEXT] = "", *all = calloc((size_t)world->ranks, TEXT);
+    int code = ranks_agree(&j->ranks, all ? 0 : failure("memory does not suffice"));
+    snprintf(own, sizeof own, "%d %d %d %.200s", s->replay != NULL, j->predicts,
+             s->resume && s->checkpoint_dir, measured(s) ? "measured" : s->split);
+    if (!code && world->gather(world->user, own, sizeof own, all) != CLT_OK)
+        code = library_failure(CLT_INTERNAL);
+    for (int r = 1; !code && r < world->ranks; r++)
+        if (strcmp(all + (size_t)r * TEXT, all))
+            code = failure("rank %d has another setting of training (the division of batches) than "
+                           "rank 0: start all ranks with the same program, options and data",
+                           r);
+    free(all);
+    return code;
+}
+
+/* The devices of all ranks. Returns an exit code, of all ranks. */
+static int count_devices(const job *j, const settings *s, int *total)
+{
+    const int ranks = j->ranks.world.ranks;
+    int first, code = 0;
+    *total = j->n_devices;
+    if (j->n_devices > MOST_DEVICES)
+        code =
+            usage_error("--devices names %d devices; %d is the most", j->n_devices, MOST_DEVICES);
+    if (ranks < 2)
+        return code;
+    code = ranks_agree(&j->ranks, code);
+    if (!code)
+        code = compare_ranks(j, s);
+    if (!code && clt_world_count(&j->ranks.world, j->n_devices, &first, total) != CLT_OK)
+        code = library_failure(CLT_INTERNAL);
+    return code;
+}
+
 int job_split(job *j, const settings *s, int quiet)
 {
+    int total, code = count_devices(j, s, &total);
+    if (code)
+        return code;
     if (s->replay)
-        return take_replayed(j, s);
-    if (!j->predicts && (j->n_devices == 1 || equal(s)))
+        return take_replayed(j, s, total);
+    if (!j->predicts && (total == 1 || equal(s)))
         return 0;
-    /* Ranks do not know each other's devices here. */
-    if (j->ranks.world.ranks > 1)
-        return s->split && !measured(s)
-                   ? usage_error("--split %s: ranks divide batches equally", s->split)
-                   : 0;
-    if (j->n_devices > MOST_DEVICES)
-        return usage_error("--devices names %d devices; %d is the most", j->n_devices,
-                           MOST_DEVICES);
-    j->weights = calloc((size_t)j->n_devices, sizeof *j->weights);
-    if (!j->weights)
-        return failure("memory does not suffice");
+    j->weights = calloc((size_t)total, sizeof *j->weights);
+    code = ranks_agree(&j->ranks, j->weights ? 0 : failure("memory does not suffice"));
+    if (code)
+        return code;
     if (!measured(s) && !equal(s))
-        return read_weights(j, s);
-    return take_frozen(j, s, quiet) ? 0 : measure(j, s, quiet);
+        return read_weights(j, s, total);
+    return take_frozen(j, s, quiet) ? 0 : measure(j, s, total, quiet);
 }

@@ -17,7 +17,7 @@ int job_replay(job *j, const settings *s);
 /* Sets j->options.weights and .quantum as --split says: by speed, which is measured, unless the
  * checkpoint that the run goes on from has a division; equally; or by given weights. Closes devices
  * that the planner leaves out. Prints what was decided unless `quiet`. Needs devices and graph, and
- * no store yet. Returns an exit code. */
+ * no store yet. Collective; returns an exit code. */
 int job_split(job *j, const settings *s, int quiet);
 
 #endif

@@ -8,6 +8,11 @@
  *     clt_planner_destroy(planner);
  *
  * A planner is used by one thread at a time; what it says does not change.
+ *
+ * Ranks (options.world, <cltrain/world.h>) plan together: clt_planner_create is collective, each
+ * rank measures its devices while the others measure theirs, and all come to the same decisions, of
+ * the devices of all ranks in the order of the ranks. A rank cannot leave the job: one whose
+ * devices are all left out keeps one, which gets no samples.
  */
 #ifndef CLTRAIN_PLANNER_H
 #define CLTRAIN_PLANNER_H
@@ -21,7 +26,8 @@ typedef struct clt_planner clt_planner;
 typedef struct clt_planner_options {
     size_t struct_size; /* set by clt_planner_options_init */
     int choose;         /* 0: all devices are used; 1: those are left out without which a step
-                           would be predicted to take less than a twentieth longer */
+                           would be predicted to take less than a twentieth longer (if all ranks
+                           say so) */
     double seconds;     /* 2: for how long whole steps are measured, at most, unless one round of
                            them takes longer. Making plans and compiling kernels comes on top */
     int (*stop)(
@@ -53,24 +59,28 @@ CLT_API clt_status clt_planner_create(const clt_graph *graph, clt_device *const 
 /* Takes NULL. */
 CLT_API void clt_planner_destroy(clt_planner *planner);
 
-/* 1 if the device is to be used, 0 if it is left out or does not exist. */
+/* 1 if this rank's device is to be used, 0 if it is left out or does not exist. */
 CLT_API int clt_planner_uses(const clt_planner *planner, int device);
 
-/* The weights of the devices that are used, in their order, and the quantum of the division, as
- * clt_split takes them. Returns 1; 0, with weights of 1 and quantum 1, if the batch is to be split
- * equally: then pass none. */
+/* The weights of the devices that are used, in their order, those of all ranks (clt_world_count
+ * says how many those are at most), and the quantum of the division, as clt_split takes them.
+ * Returns 1; 0, with weights of 1 and quantum 1, if the batch is to be split equally: then pass
+ * none. */
 CLT_API int clt_planner_weights(const clt_planner *planner, double *weights, int64_t *quantum);
 
 /*
  * The division that a checkpoint's section CLT_SECTION_SPLIT has, for a resumed run: use[d] says
- * which of the `count` devices take part, weights and quantum are as those of clt_planner_weights
- * (there is room for `count`), *uneven is what that returns, and *per_device is for
- * clt_trainer_options. Errors: MISMATCH if the section is of
- * other devices (platform, name, driver, compute units, order): measure anew; FORMAT.
+ * which of the `count` devices of this rank take part, weights (there is room for those of all
+ * ranks' devices, see clt_world_count) and quantum are as those of clt_planner_weights, *uneven is
+ * what that returns, and *per_device is for clt_trainer_options. `world` NULL is one rank; with
+ * several it is collective, and rank 0's section counts, whatever the others give.
+ * Errors: NOT_FOUND (section NULL or ""); MISMATCH if the section is of other devices (platform,
+ * name, driver, compute units, order) or another number of ranks: measure anew; FORMAT.
  */
-CLT_API clt_status clt_split_frozen(const char *section, clt_device *const *devices, int count,
-                                    int *use, double *weights, int64_t *quantum,
-                                    int64_t *per_device, int *uneven);
+CLT_API clt_status clt_split_frozen(const char *section, const clt_world *world,
+                                    clt_device *const *devices, int count, int *use,
+                                    double *weights, int64_t *quantum, int64_t *per_device,
+                                    int *uneven);
 
 /* What was decided and why, a few lines. Lives as long as the planner. */
 CLT_API const char *clt_planner_text(const clt_planner *planner);
@@ -88,8 +98,10 @@ typedef struct clt_prediction {
 
 CLT_API void clt_prediction_init(clt_prediction *prediction);
 
-/* Of a step on the devices with use[device] not 0 (NULL: those that the planner uses), with the
- * batch divided by their speed, or equally if `even`. Errors: INVALID_ARGUMENT (no device). */
+/* Of a step on the devices with use[device] not 0, of all ranks (NULL: those that the planner
+ * uses), with the batch divided by their speed, or equally if `even`. Errors: INVALID_ARGUMENT (no
+ * device).
+ */
 CLT_API clt_status clt_planner_predict(const clt_planner *planner, const int *use, int even,
                                        clt_prediction *prediction);
 
@@ -106,7 +118,8 @@ CLT_API clt_status clt_link_parse(const char *text, clt_link *link);
 /*
  * Of a step of `ranks` processes that each have these devices and the planner's batch, so the
  * global batch is ranks times it. Gradients are added on each rank, then between them by ring or by
- * recursive halving and doubling, whichever is faster for a bucket, while backward goes on.
+ * recursive halving and doubling, whichever is faster for a bucket, while backward goes on. Errors:
+ * INVALID_ARGUMENT; UNSUPPORTED for a planner of several ranks.
  */
 CLT_API clt_status clt_planner_simulate(const clt_planner *planner, int ranks, const clt_link *link,
                                         clt_prediction *prediction);

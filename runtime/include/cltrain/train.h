@@ -118,9 +118,8 @@ typedef struct clt_trainer_options {
     const double *weights;
     int64_t quantum; /* 1 */
     /* 0; 1: clt_trainer_set_weights may change the division, and clt_fit does where a device has
-     * become slower or faster than its share. Shares may become twice as large as the largest one
-     * at the beginning; what goes beyond that runs as further micro-batches. Not with several
-     * ranks. */
+     * become slower or faster than its share, of any rank. Shares may become twice as large as the
+     * largest one at the beginning; what goes beyond that runs as further micro-batches. */
     int rebalance;
     /* 0; else the largest micro-batch that plans are made for, where the shares fit so: a run that
      * goes on after its division changed runs the same micro-batches as before. */
@@ -282,7 +281,8 @@ CLT_API clt_status clt_trainer_gradient(clt_trainer *trainer, int device, const 
  * applies. INVALID_ARGUMENT if it is negative or not finite. */
 CLT_API clt_status clt_trainer_set_lr(clt_trainer *trainer, double lr);
 
-/* Divides the batches of the steps that begin from now on by other weights. Errors: STATE without
+/* Divides the batches of the steps that begin from now on by other weights, of the devices of all
+ * ranks; every rank gives the same, before the same step. Errors: STATE without
  * clt_trainer_options.rebalance and between the parts of a step; INVALID_ARGUMENT if the weights
  * are none, or give a device more than there is room for. */
 CLT_API clt_status clt_trainer_set_weights(clt_trainer *trainer, const double *weights,

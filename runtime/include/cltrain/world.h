@@ -45,6 +45,12 @@ CLT_API void clt_world_init(clt_world *world);
  */
 CLT_API void clt_world_close(clt_world *world);
 
+/*
+ * The number of devices of all ranks, where this one has so many, and the place of its first one
+ * among them: what weights of a division are counted by. Collective; `world` NULL is one rank.
+ */
+CLT_API clt_status clt_world_count(const clt_world *world, int devices, int *first, int *total);
+
 CLT_END_DECLS
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "train/planner/clock.h"
+#include "train/reduce.h"
 #include <cltrain/data.h>
 
 static const double WORTH = 0.1;
@@ -25,6 +26,11 @@ clt_status clt_balance_end(clt_trainer *t, int d)
     CLT_TRY(clt_device_finish(t->store->replicas[d].device));
     t->devices[d].busy = clt_clock() - t->devices[d].began;
     return CLT_OK;
+}
+
+bool clt_balance_apart(const clt_trainer *t, int d)
+{
+    return t->options.rebalance && clt_caps_is_cpu(&t->store->replicas[d].device->caps);
 }
 
 /* --- the policy ------------------------------------------------------------------------------ */
@@ -48,17 +54,16 @@ static void bound(double *weights, int n, double least, double most)
 }
 
 bool clt_balance_find(const int64_t *shares, const double *seconds, int n, int64_t batch,
-                      int64_t quantum, int64_t most, double *weights)
+                      int64_t quantum, int64_t most, int64_t *offsets, double *weights)
 {
     double sum = 0, longest = 0, next = 0;
-    int64_t offsets[CLT_MOST_DEVICES + 1];
     for (int d = 0; d < n; d++) {
         /* Nothing is known of a device without samples: it stays so. */
         weights[d] = shares[d] && seconds[d] > 0 ? (double)shares[d] / seconds[d] : 0;
         sum += weights[d];
         longest = fmax(longest, shares[d] ? seconds[d] : 0);
     }
-    if (!(sum > 0) || n > CLT_MOST_DEVICES)
+    if (!(sum > 0))
         return false;
     for (int d = 0; d < n; d++)
         weights[d] /= sum;
@@ -83,11 +88,16 @@ clt_status clt_balance_create(const clt_trainer *t, int64_t batch, clt_balance *
     clt_balance *b = CLT_NEW(clt_balance);
     if (!b)
         return CLT_OUT_OF_MEMORY;
-    b->n = t->n_devices;
+    const size_t n = (size_t)t->total, own = (size_t)t->n_devices;
+    b->n = t->total;
     b->batch = batch;
-    b->seconds = clt_calloc((size_t)b->n * CLT_BALANCE_WINDOW, sizeof *b->seconds);
-    b->weights = clt_calloc((size_t)b->n, sizeof *b->weights);
-    if (!b->seconds || !b->weights) {
+    b->seconds = clt_calloc(own * CLT_BALANCE_WINDOW, sizeof *b->seconds);
+    b->middle = clt_calloc(n, sizeof *b->middle);
+    b->told = clt_calloc(n * own, sizeof *b->told);
+    b->offsets = clt_calloc(n + 1, sizeof *b->offsets);
+    b->shares = clt_calloc(n, sizeof *b->shares);
+    b->weights = clt_calloc(n, sizeof *b->weights);
+    if (!b->seconds || !b->middle || !b->told || !b->offsets || !b->shares || !b->weights) {
         clt_balance_free(b);
         return CLT_OUT_OF_MEMORY;
     }
@@ -100,6 +110,10 @@ void clt_balance_free(clt_balance *b)
     if (!b)
         return;
     clt_free(b->seconds);
+    clt_free(b->middle);
+    clt_free(b->told);
+    clt_free(b->offsets);
+    clt_free(b->shares);
     clt_free(b->weights);
     clt_free(b);
 }
@@ -107,35 +121,52 @@ void clt_balance_free(clt_balance *b)
 /* Whole lanes, where there are some for each device. */
 static int64_t quantum_of(const clt_trainer *t, int64_t batch)
 {
-    int64_t lanes = 1;
-    for (int d = 0; d < t->n_devices; d++) {
-        const int width = t->store->replicas[d].device->caps.vector_width;
-        lanes = width > lanes ? width : lanes;
-    }
-    return batch >= 4 * lanes * t->n_devices * t->options.accumulate ? lanes : 1;
+    return batch >= 4 * t->lanes * t->total * t->options.accumulate ? t->lanes : 1;
 }
 
-clt_status clt_balance_step(clt_balance *b, const clt_trainer *t, bool *change)
+/* The middle times of this rank's devices become known to all: through the communicator, whose
+ * deadline holds. */
+static clt_status tell(clt_balance *b, clt_trainer *t)
 {
-    double middle[CLT_MOST_DEVICES], times[CLT_BALANCE_WINDOW];
-    int64_t shares[CLT_MOST_DEVICES];
+    void *request[CLT_MOST_DEVICES];
+    clt_collective_result result;
+    for (int d = 0; t->ranks > 1 && d < t->n_devices; d++) {
+        float *told = b->told + (size_t)d * (size_t)b->n;
+        told[t->first + d] = (float)b->middle[t->first + d];
+        const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_GATHER,
+                                     .host = told,
+                                     .count = 1,
+                                     .dtype = CLT_F32,
+                                     .label = "times of the devices"};
+        CLT_TRY(clt_reduce_begin(t, d, &what, &request[d]));
+    }
+    for (int d = 0; t->ranks > 1 && d < t->n_devices; d++)
+        CLT_TRY(t->collectives.complete(t->collectives.self, d, request[d], &result));
+    for (int p = 0; t->ranks > 1 && p < b->n; p++)
+        b->middle[p] = b->told[p];
+    return CLT_OK;
+}
+
+clt_status clt_balance_step(clt_balance *b, clt_trainer *t, bool *change)
+{
     *change = false;
-    if (t->offsets[t->n_devices] != b->batch) /* the last one of an epoch */
+    if (t->current.total != b->batch) /* the last one of an epoch */
         return CLT_OK;
-    for (int d = 0; d < b->n; d++)
-        b->seconds[b->steps * b->n + d] = t->devices[d].busy;
+    for (int d = 0; d < t->n_devices; d++)
+        b->seconds[d * CLT_BALANCE_WINDOW + b->steps] = t->devices[d].busy;
     if (++b->steps < CLT_BALANCE_WINDOW)
         return CLT_OK;
     b->steps = 0;
-    for (int d = 0; d < b->n; d++) {
-        for (int i = 0; i < CLT_BALANCE_WINDOW; i++)
-            times[i] = b->seconds[i * b->n + d];
-        middle[d] = clt_clock_median(times, CLT_BALANCE_WINDOW);
-        shares[d] = t->offsets[d + 1] - t->offsets[d];
-    }
+    for (int d = 0; d < t->n_devices; d++)
+        b->middle[t->first + d] =
+            clt_clock_median(b->seconds + d * CLT_BALANCE_WINDOW, CLT_BALANCE_WINDOW);
+    CLT_TRY(tell(b, t));
+    CLT_TRY(clt_split(b->batch, b->n, t->shares, t->options.quantum, b->offsets));
+    for (int p = 0; p < b->n; p++)
+        b->shares[p] = b->offsets[p + 1] - b->offsets[p];
     b->quantum = quantum_of(t, b->batch);
-    *change = clt_balance_find(shares, middle, b->n, b->batch, b->quantum,
-                               t->per_device * t->max_micros, b->weights);
+    *change = clt_balance_find(b->shares, b->middle, b->n, b->batch, b->quantum,
+                               t->per_device * t->max_micros, b->offsets, b->weights);
     return CLT_OK;
 }
 
@@ -189,17 +220,17 @@ void clt_split_history_free(clt_split_history *h)
 
 static clt_status check_room(const clt_trainer *t, const double *weights, int64_t quantum)
 {
-    int64_t *capacity = clt_calloc((size_t)t->n_devices, sizeof *capacity);
+    int64_t *capacity = clt_calloc((size_t)t->total, sizeof *capacity);
     if (!capacity)
         return CLT_OUT_OF_MEMORY;
     const int64_t most = t->per_device * t->max_micros;
-    clt_status status =
-        clt_split_capacity(t->options.batch, t->n_devices, weights, quantum, capacity);
-    for (int d = 0; status == CLT_OK && d < t->n_devices; d++)
-        if (capacity[d] > most)
-            status = clt_fail(
-                CLT_INVALID_ARGUMENT, "the weights give %s %lld samples; there is room for %lld",
-                t->store->replicas[d].device->label, (long long)capacity[d], (long long)most);
+    clt_status status = clt_split_capacity(t->options.batch, t->total, weights, quantum, capacity);
+    for (int p = 0; status == CLT_OK && p < t->total; p++)
+        if (capacity[p] > most)
+            status = clt_fail(CLT_INVALID_ARGUMENT,
+                              "the weights give device %d (of those of all ranks) %lld samples; "
+                              "there is room for %lld",
+                              p, (long long)capacity[p], (long long)most);
     clt_free(capacity);
     return status;
 }
@@ -211,8 +242,8 @@ clt_status clt_trainer_set_weights(clt_trainer *t, const double *weights, int64_
     if (t->phase)
         return clt_fail(CLT_STATE, "the division cannot change within a step");
     CLT_TRY(check_room(t, weights, quantum));
-    CLT_TRY(clt_split_history_add(&t->history, t->n_devices, t->steps, weights, quantum));
-    memcpy(t->shares, weights, (size_t)t->n_devices * sizeof *weights);
+    CLT_TRY(clt_split_history_add(&t->history, t->total, t->steps, weights, quantum));
+    memcpy(t->shares, weights, (size_t)t->total * sizeof *weights);
     t->options.quantum = quantum;
     return CLT_OK;
 }

@@ -9,33 +9,43 @@
 clt_status clt_balance_begin(clt_trainer *trainer, int device);
 clt_status clt_balance_end(clt_trainer *trainer, int device);
 
+/* Whether the device's reductions begin after its backward only: a CPU's may run in its queue, and
+ * wait there for the others, whose time would seem to be its own. Nothing is hidden on CPUs anyway,
+ * since the same cores add up. */
+bool clt_balance_apart(const clt_trainer *trainer, int device);
+
 /* --- the policy ------------------------------------------------------------------------------ */
 
 /* Steps of which the middle one counts, and the gain that is worth a change. */
 enum { CLT_BALANCE_WINDOW = 16 };
 
 typedef struct clt_balance {
-    int n;
-    int64_t batch;   /* of a whole step */
-    int steps;       /* in the window */
-    double *seconds; /* [step * n + device] */
-    double *weights; /* what clt_balance_step found */
+    int n;            /* participants: the devices of all ranks */
+    int64_t batch;    /* of a whole step */
+    int steps;        /* in the window */
+    double *seconds;  /* [device * window + step], of this rank's */
+    double *middle;   /* by participant */
+    float *told;      /* [device][participant]: what each of this rank's devices is told */
+    int64_t *offsets; /* of the window's division */
+    int64_t *shares;  /* by participant */
+    double *weights;  /* what clt_balance_step found */
     int64_t quantum;
 } clt_balance;
 
 clt_status clt_balance_create(const clt_trainer *trainer, int64_t batch, clt_balance **balance);
 void clt_balance_free(clt_balance *balance);
 
-/* After a step of a whole batch. *change: balance->weights and ->quantum divide it better. */
-clt_status clt_balance_step(clt_balance *balance, const clt_trainer *trainer, bool *change);
+/* After a step. *change: balance->weights and ->quantum divide whole batches better. Collective:
+ * all ranks find the same, from what they tell each other once a window. */
+clt_status clt_balance_step(clt_balance *balance, clt_trainer *trainer, bool *change);
 
 /*
  * From devices that took seconds[d] for shares[d]: weights of a division of `batch` in which each
  * device has as much as it does in the same time, at least a quantum and at most `most`. False if
- * the longest device would gain less than a tenth.
+ * the longest device would gain less than a tenth. `offsets` is scratch of n + 1.
  */
 bool clt_balance_find(const int64_t *shares, const double *seconds, int n, int64_t batch,
-                      int64_t quantum, int64_t most, double *weights);
+                      int64_t quantum, int64_t most, int64_t *offsets, double *weights);
 
 /* --- what was changed ------------------------------------------------------------------------ */
 

@@ -1,6 +1,7 @@
 #include "train/planner/cost.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -32,12 +33,31 @@ double clt_speed_compute(const clt_speed *s, double samples, int accumulate, boo
 
 /* --- a step ---------------------------------------------------------------------------------- */
 
-static int participants(const clt_cost *cost, const double *samples)
+static int working(const clt_cost *cost, const double *samples)
 {
     int count = 0;
     for (int d = 0; d < cost->n_devices; d++)
         count += samples[d] > 0;
     return count;
+}
+
+/* Ranks without samples. */
+static int idle_ranks(const clt_cost *cost, const double *samples)
+{
+    int count = 0;
+    for (int d = 0, next; d < cost->n_devices; d = next) {
+        bool works = false;
+        for (next = d; next < cost->n_devices && cost->rank_of[next] == cost->rank_of[d]; next++)
+            works = works || samples[next] > 0;
+        count += !works;
+    }
+    return count;
+}
+
+static int participants(const clt_cost *cost, const double *samples)
+{
+    return working(cost, samples) +
+           (cost->rank_of && cost->idle_ranks ? idle_ranks(cost, samples) : 0);
 }
 
 /* Of the device that takes longest. */
@@ -62,7 +82,7 @@ void clt_cost_between(const clt_cost *cost, const double *samples, int ranks,
     const bool reduces = p > 1 || ranks > 1;
     double end = 0, busy, largest = 0;
     *step = (clt_step_cost){0};
-    find_longest(cost, samples, p == 1, reduces, step);
+    find_longest(cost, samples, working(cost, samples) == 1, reduces, step);
     busy = step->compute;
     for (int b = 0; reduces && cost->on_host && b < cost->n_buckets; b++)
         busy += cost->reduction.latency + p * cost->buckets[b].bytes * cost->reduction.byte;
@@ -154,6 +174,16 @@ static clt_status step_of(const clt_cost *cost, const bool *use, double *seconds
     return CLT_OK;
 }
 
+/* Devices of a kind have the same numbers: one of them stands for all of its rank. */
+static bool same_as_before(const clt_cost *cost, const bool *use, int d)
+{
+    for (int k = d - 1; k >= 0; k--)
+        if (!use[k] && (!cost->rank_of || cost->rank_of[k] == cost->rank_of[d]) &&
+            !memcmp(&cost->speeds[k], &cost->speeds[d], sizeof *cost->speeds))
+            return true;
+    return false;
+}
+
 clt_status clt_cost_choose(const clt_cost *cost, double gain, bool *use)
 {
     double best = INFINITY;
@@ -164,7 +194,7 @@ clt_status clt_cost_choose(const clt_cost *cost, double gain, bool *use)
         double next_seconds = INFINITY;
         for (int d = 0; d < cost->n_devices; d++) {
             double seconds;
-            if (use[d])
+            if (use[d] || same_as_before(cost, use, d))
                 continue;
             use[d] = true;
             CLT_TRY(step_of(cost, use, &seconds));

@@ -45,6 +45,8 @@ typedef struct clt_cost {
     int accumulate;
     int n_devices;
     clt_speed *speeds;
+    const int *rank_of; /* by device, ascending; NULL: all are of one rank */
+    bool idle_ranks;    /* a rank none of whose devices has samples takes part in reductions */
     clt_reduction_cost reduction;
     double together; /* of a step of several devices: that they wait for each other */
     bool on_host;    /* a device computes with the host's cores */

@@ -8,15 +8,51 @@
 
 #include "base/alloc.h"
 #include "device/device.h"
+#include "train/world.h"
 
-/* What must be the same for a device to take the place of one that a checkpoint names. */
-static void identify(const clt_device *device, char *text, size_t bytes)
+static void identify(const clt_device *device, char *text)
 {
-    snprintf(text, bytes, "%s, %s, %s, %d compute units", device->caps.platform, device->caps.name,
-             device->caps.driver, device->caps.compute_units);
+    snprintf(text, CLT_SPLIT_IDENTITY, "%s, %s, %s, %d compute units", device->caps.platform,
+             device->caps.name, device->caps.driver, device->caps.compute_units);
 }
 
-enum { IDENTITY = 512 };
+void clt_split_identify(clt_device *const *devices, int count, char *identities)
+{
+    for (int d = 0; d < count; d++)
+        identify(devices[d], identities + (size_t)d * CLT_SPLIT_IDENTITY);
+}
+
+/* The k-th device of every rank that has so many. */
+static clt_status tell_identity(clt_trainer *t, int k)
+{
+    char own[CLT_SPLIT_IDENTITY] = "";
+    void *all;
+    if (k < t->n_devices)
+        identify(t->store->replicas[k].device, own);
+    CLT_TRY(clt_ranks_gather(t->options.world, own, sizeof own, &all));
+    for (int r = 0; r < t->ranks; r++)
+        if (t->begins[r] + k < t->begins[r + 1])
+            memcpy(t->identities + (size_t)(t->begins[r] + k) * sizeof own,
+                   (const char *)all + (size_t)r * sizeof own, sizeof own);
+    clt_free(all);
+    return CLT_OK;
+}
+
+clt_status clt_split_identities(clt_trainer *t)
+{
+    int widest = 0;
+    if (t->ranks == 1)
+        return CLT_OK;
+    t->identities = clt_calloc((size_t)t->total, CLT_SPLIT_IDENTITY);
+    CLT_TRY(clt_world_agree(t, t->identities ? CLT_OK : CLT_OUT_OF_MEMORY));
+    for (int r = 0; r < t->ranks; r++) {
+        const int wide = t->begins[r + 1] - t->begins[r];
+        widest = wide > widest ? wide : widest;
+    }
+    for (int k = 0; k < widest; k++)
+        CLT_TRY(tell_identity(t, k));
+    return CLT_OK;
+}
 
 static bool add_number(json_t *list, double value)
 {
@@ -42,12 +78,12 @@ static json_t *pack_history(const clt_split_history *h)
     return changes;
 }
 
-static clt_status read_change(const json_t *change, int count, clt_split_history **history)
+static clt_status read_change(const json_t *change, int count, double *weights,
+                              clt_split_history **history)
 {
     const json_t *list = json_object_get(change, "weights");
     const int64_t step = json_integer_value(json_object_get(change, "step")),
                   quantum = json_integer_value(json_object_get(change, "quantum"));
-    double weights[CLT_MOST_DEVICES];
     if (json_array_size(list) != (size_t)count || step < 1 || quantum < 1)
         return clt_fail(CLT_FORMAT, "the checkpoint's changes of the division are none");
     for (int d = 0; d < count; d++)
@@ -55,17 +91,29 @@ static clt_status read_change(const json_t *change, int count, clt_split_history
     return clt_split_history_add(history, count, step - 1, weights, quantum);
 }
 
-clt_status clt_split_read_history(const char *section, int count, clt_split_history **history)
+/* A section of one rank does not say so. */
+static size_t ranks_in(const json_t *all)
+{
+    const json_t *ranks = json_object_get(all, "ranks");
+    return ranks ? json_array_size(ranks) : 1;
+}
+
+clt_status clt_split_read_history(const char *section, int ranks, int count,
+                                  clt_split_history **history)
 {
     *history = NULL;
+    double *weights = clt_calloc((size_t)count, sizeof *weights);
+    if (!weights)
+        return CLT_OUT_OF_MEMORY;
     json_t *all = json_loads(section, 0, NULL);
     const json_t *changes = json_object_get(all, "changes");
     const bool same = json_array_size(json_object_get(all, "devices")) == (size_t)count &&
-                      count <= CLT_MOST_DEVICES;
+                      ranks_in(all) == (size_t)ranks;
     clt_status status = CLT_OK;
     for (size_t i = 0; same && status == CLT_OK && i < json_array_size(changes); i++)
-        status = read_change(json_array_get(changes, i), count, history);
+        status = read_change(json_array_get(changes, i), count, weights, history);
     json_decref(all);
+    clt_free(weights);
     if (status != CLT_OK) {
         clt_split_history_free(*history);
         *history = NULL;
@@ -73,22 +121,31 @@ clt_status clt_split_read_history(const char *section, int count, clt_split_hist
     return status;
 }
 
-clt_status clt_split_to_json(clt_device *const *devices, int count, const double *weights,
-                             int64_t quantum, int64_t per_device, const clt_split_history *history,
-                             char **out)
+/* The number of devices of each rank. */
+static bool add_ranks(json_t *all, const clt_division *d)
 {
-    json_t *names = json_array(), *list = json_array(), *changes = pack_history(history);
+    json_t *ranks = json_array();
+    bool good = ranks != NULL;
+    for (int r = 0; good && r < d->ranks; r++)
+        good = json_array_append_new(ranks, json_integer(d->begins[r + 1] - d->begins[r])) == 0;
+    return json_object_set_new(all, "ranks", ranks) == 0 && good;
+}
+
+clt_status clt_split_to_json(const clt_division *v, char **out)
+{
+    json_t *names = json_array(), *list = json_array(), *changes = pack_history(v->history);
     bool good = names && list && changes;
-    for (int d = 0; good && d < count; d++) {
-        char name[IDENTITY];
-        identify(devices[d], name, sizeof name);
+    for (int d = 0; good && d < v->count; d++) {
+        const char *name = v->identities + (size_t)d * CLT_SPLIT_IDENTITY;
         good = json_array_append_new(names, json_string(name)) == 0;
-        if (weights)
-            good = good && add_number(list, weights[d]);
+        if (v->weights)
+            good = good && add_number(list, v->weights[d]);
     }
     json_t *all = json_pack("{s:o, s:o, s:I, s:o, s:I}", "devices", names, "weights", list,
-                            "quantum", (json_int_t)quantum, "changes", changes, "per_device",
-                            (json_int_t)(history ? per_device : 0));
+                            "quantum", (json_int_t)v->quantum, "changes", changes, "per_device",
+                            (json_int_t)(v->history ? v->per_device : 0));
+    if (v->begins)
+        good = good && all && add_ranks(all, v);
     char *text = good && all ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(all);
     *out = text ? clt_strdup(text) : NULL;
@@ -96,26 +153,29 @@ clt_status clt_split_to_json(clt_device *const *devices, int count, const double
     return *out ? CLT_OK : CLT_OUT_OF_MEMORY;
 }
 
+/* --- reading --------------------------------------------------------------------------------- */
+
 /* The first device of that identity that is not taken; -1 if there is none. */
 static int find_device(clt_device *const *devices, int count, const char *name, const int *place)
 {
     for (int d = 0; d < count; d++) {
-        char own[IDENTITY];
-        identify(devices[d], own, sizeof own);
+        char own[CLT_SPLIT_IDENTITY];
+        identify(devices[d], own);
         if (place[d] < 0 && !strcmp(own, name))
             return d;
     }
     return -1;
 }
 
-/* place[d] becomes the device's number in the checkpoint's list, -1 for one that is not in it. */
-static clt_status find_places(const json_t *names, clt_device *const *devices, int count,
-                              int *place)
+/* place[d] becomes the device's number in the checkpoint's list, from `begin` to before `end`, -1
+ * for one that is not in it. */
+static clt_status find_places(const json_t *names, size_t begin, size_t end,
+                              clt_device *const *devices, int count, int *place)
 {
     int last = -1;
     for (int d = 0; d < count; d++)
         place[d] = -1;
-    for (size_t i = 0; i < json_array_size(names); i++) {
+    for (size_t i = begin; i < end; i++) {
         const char *name = json_string_value(json_array_get(names, i));
         const int d = name ? find_device(devices, count, name, place) : -1;
         /* In another order they would get each other's shares. */
@@ -128,15 +188,37 @@ static clt_status find_places(const json_t *names, clt_device *const *devices, i
     return CLT_OK;
 }
 
-static clt_status read_split(const json_t *all, clt_device *const *devices, int count, int *use,
-                             double *weights, int64_t *quantum, int *uneven)
+/* A rank's part of the list of devices. */
+static clt_status find_part(const json_t *all, const clt_world *world, size_t n, size_t *begin,
+                            size_t *end)
+{
+    const json_t *ranks = json_object_get(all, "ranks");
+    const int count = world ? world->ranks : 1, own = world ? world->rank : 0;
+    *begin = 0;
+    *end = n;
+    if (ranks_in(all) != (size_t)count)
+        return clt_fail(CLT_MISMATCH, "the checkpoint's split is among %zu ranks, not %d",
+                        ranks_in(all), count);
+    for (int r = 0; ranks && r <= own; r++) {
+        *begin = r ? *end : 0;
+        *end = *begin + (size_t)json_integer_value(json_array_get(ranks, (size_t)r));
+    }
+    return *begin < *end && *end <= n
+               ? CLT_OK
+               : clt_fail(CLT_FORMAT, "the checkpoint's split has no devices of rank %d", own);
+}
+
+static clt_status read_split(const json_t *all, const clt_world *world, clt_device *const *devices,
+                             int count, int *use, double *weights, int64_t *quantum, int *uneven)
 {
     const json_t *names = json_object_get(all, "devices"), *list = json_object_get(all, "weights");
     const int64_t read = json_integer_value(json_object_get(all, "quantum"));
     const size_t n = json_array_size(names), n_weights = json_array_size(list);
+    size_t begin, end;
     if (n < 1 || read < 1 || (n_weights && n_weights != n))
         return clt_fail(CLT_FORMAT, "the checkpoint's split is none");
-    CLT_TRY(find_places(names, devices, count, use));
+    CLT_TRY(find_part(all, world, n, &begin, &end));
+    CLT_TRY(find_places(names, begin, end, devices, count, use));
     for (size_t i = 0; i < n; i++)
         weights[i] = n_weights ? json_number_value(json_array_get(list, i)) : 1;
     for (int d = 0; d < count; d++)
@@ -146,26 +228,61 @@ static clt_status read_split(const json_t *all, clt_device *const *devices, int 
     return CLT_OK;
 }
 
-clt_status clt_split_frozen(const char *section, clt_device *const *devices, int count, int *use,
-                            double *weights, int64_t *quantum, int64_t *per_device, int *uneven)
+static clt_status read_section(const char *section, const clt_world *world,
+                               clt_device *const *devices, int count, int *use, double *weights,
+                               int64_t *quantum, int64_t *per_device, int *uneven)
 {
     json_error_t error;
     json_t *all = json_loads(section, 0, &error);
-    if (!all)
-        return clt_fail(CLT_FORMAT, "the checkpoint's split is no JSON: %s", error.text);
-    int *found = clt_calloc((size_t)count, sizeof *found);
+    int *found = clt_calloc((size_t)count, sizeof *found), total = count, first;
     double *read =
         clt_calloc((size_t)count + json_array_size(json_object_get(all, "devices")), sizeof *read);
     clt_status status = found && read ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK && !all)
+        status = clt_fail(CLT_FORMAT, "the checkpoint's split is no JSON: %s", error.text);
     if (status == CLT_OK)
-        status = read_split(all, devices, count, found, read, quantum, uneven);
+        status = read_split(all, world, devices, count, found, read, quantum, uneven);
+    /* All ranks take it, or none does. */
+    status = clt_ranks_agree(world, status, NULL);
+    if (status == CLT_OK)
+        status = clt_world_count(world, count, &first, &total);
     if (status == CLT_OK) {
         *per_device = json_integer_value(json_object_get(all, "per_device"));
         memcpy(use, found, (size_t)count * sizeof *use);
-        memcpy(weights, read, (size_t)count * sizeof *weights);
+        memcpy(weights, read, (size_t)total * sizeof *weights);
     }
     clt_free(found);
     clt_free(read);
     json_decref(all);
+    return status;
+}
+
+/* Rank 0's, for all. */
+static clt_status tell_section(const char *section, const clt_world *world, char **out)
+{
+    int64_t bytes = section ? (int64_t)strlen(section) + 1 : 1;
+    CLT_TRY(clt_ranks_agree(world, CLT_OK, &bytes));
+    char *own = clt_calloc((size_t)bytes, 1);
+    clt_status status = clt_ranks_agree(world, own ? CLT_OK : CLT_OUT_OF_MEMORY, NULL);
+    void *all = NULL;
+    if (status == CLT_OK && section && (!world || world->rank == 0))
+        memcpy(own, section, (size_t)bytes);
+    if (status == CLT_OK)
+        status = clt_ranks_gather(world, own, (size_t)bytes, &all);
+    clt_free(own);
+    *out = all;
+    return status;
+}
+
+clt_status clt_split_frozen(const char *section, const clt_world *world, clt_device *const *devices,
+                            int count, int *use, double *weights, int64_t *quantum,
+                            int64_t *per_device, int *uneven)
+{
+    char *told;
+    CLT_TRY(tell_section(section, world, &told));
+    const clt_status status =
+        *told ? read_section(told, world, devices, count, use, weights, quantum, per_device, uneven)
+              : clt_fail(CLT_NOT_FOUND, "there is no division of batches");
+    clt_free(told);
     return status;
 }

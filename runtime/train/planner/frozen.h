@@ -5,14 +5,32 @@
 #include "train/planner/balance.h"
 #include <cltrain/planner.h>
 
-/* The section CLT_SECTION_SPLIT: devices, weights (none if equal), quantum, and how it came to
- * these (`history`, with the trainer's per_device; may be NULL). Free with clt_free. */
-clt_status clt_split_to_json(clt_device *const *devices, int count, const double *weights,
-                             int64_t quantum, int64_t per_device, const clt_split_history *history,
-                             char **text);
+/* What must be the same for a device to take the place of one that a checkpoint names: a text of so
+ * many bytes a device. */
+enum { CLT_SPLIT_IDENTITY = 512 };
+void clt_split_identify(clt_device *const *devices, int count, char *identities);
 
-/* The history of a section for `count` devices; NULL if it has none of as many. Errors: FORMAT,
- * OUT_OF_MEMORY. */
-clt_status clt_split_read_history(const char *section, int count, clt_split_history **history);
+/* trainer->identities: of the devices of all ranks, where there are several. Collective. */
+clt_status clt_split_identities(clt_trainer *trainer);
+
+/* A division, for the section CLT_SECTION_SPLIT. */
+typedef struct clt_division {
+    const char *identities; /* of `count` devices: those of all ranks */
+    int count;
+    const int *begins; /* by rank, and one more: its first device; NULL: one rank */
+    int ranks;
+    const double *weights; /* NULL: equal */
+    int64_t quantum;
+    int64_t per_device;               /* the trainer's, with: */
+    const clt_split_history *history; /* how it came to these; NULL: it did not change */
+} clt_division;
+
+/* Free with clt_free. */
+clt_status clt_split_to_json(const clt_division *division, char **text);
+
+/* The history of a section for `count` devices of so many ranks; NULL if it has none of as many.
+ * Errors: FORMAT, OUT_OF_MEMORY. */
+clt_status clt_split_read_history(const char *section, int ranks, int count,
+                                  clt_split_history **history);
 
 #endif

@@ -5,9 +5,10 @@
 
 #include "base/alloc.h"
 #include "base/str.h"
-#include "device/device.h"
+#include "exec/slow.h"
 #include "train/planner/clock.h"
 #include "train/planner/probe.h"
+#include "train/world.h"
 #include <cltrain/data.h>
 
 /* A device must save so much of a step to be used; an uneven split so much to be made; and devices
@@ -17,14 +18,22 @@ static const double GAIN = 0.05, SPLIT_GAIN = 0.03, TOLERANCE = 0.45;
 /* Lanes that a device must have of its share for the division to be in whole lanes. */
 enum { LEAST_QUANTA = 4 };
 
+/* Devices whose speeds the text has. */
+enum { LISTED = 16 };
+
 struct clt_planner {
-    clt_cost cost;
+    clt_cost cost; /* by device, those of all ranks */
+    const clt_world *world;
+    int first, count; /* this rank's devices */
+    int *rank_of;
     char **labels;
-    bool *use;
+    bool *use;  /* the device gets samples */
+    bool *keep; /* or takes part without any, since its rank has no other */
     int n_used;
     double *samples; /* by device, scratch */
     double *weights; /* by device */
-    bool uneven;
+    bool uneven;     /* by speed */
+    bool idle;       /* a rank gets no samples */
     int64_t lanes, quantum;
     clt_str text;
 };
@@ -41,20 +50,14 @@ void clt_prediction_init(clt_prediction *prediction)
 
 /* --- from measured times to a model ---------------------------------------------------------- */
 
-static bool same_kind(const clt_device *a, const clt_device *b)
-{
-    return a->identity == b->identity && !memcmp(&a->caps, &b->caps, sizeof a->caps);
-}
-
-static void fill_speed(const clt_probe_result *r, int n, int d, clt_speed *s)
+static void fill_speed(const clt_probe_result *r, int d, clt_speed *s)
 {
     s->update = r->update[d];
     s->word = r->word[d];
     s->n_points = 0;
     for (int i = r->samples[0] < r->samples[1] ? 0 : 1; i < CLT_SPEED_POINTS; i++) {
         double times[CLT_PROBE_ROUNDS];
-        for (int k = 0; k < r->rounds; k++)
-            times[k] = r->seconds[i][k * n + d];
+        memcpy(times, r->seconds[i] + d * CLT_PROBE_ROUNDS, sizeof times);
         const double step = clt_clock_median(times, r->rounds);
         s->samples[s->n_points] = r->samples[i];
         s->seconds[s->n_points++] = fmax(step - s->update - s->word, 0.1 * step);
@@ -92,8 +95,7 @@ static void level(clt_speed *speeds, const int *members, const bool *equal, int 
 }
 
 /* The devices from `first` on that are of its kind; their times by round. */
-static clt_status level_kind(clt_planner *p, clt_device *const *devices, int first,
-                             const clt_probe_result *r)
+static clt_status level_kind(clt_planner *p, int first, const clt_probe_result *r)
 {
     const int n = p->cost.n_devices;
     int *members = clt_calloc((size_t)n, sizeof *members), count = 0;
@@ -101,11 +103,12 @@ static clt_status level_kind(clt_planner *p, clt_device *const *devices, int fir
     double *seconds = clt_calloc((size_t)n * CLT_PROBE_ROUNDS, sizeof *seconds);
     if (members && equal && seconds) {
         for (int d = first; d < n; d++)
-            if (same_kind(devices[d], devices[first]))
+            if (r->devices[d].kind == r->devices[first].kind)
                 members[count++] = d;
         for (int k = 0; k < r->rounds; k++)
             for (int i = 0; i < count; i++)
-                seconds[k * count + i] = r->seconds[CLT_SPEED_POINTS - 1][k * n + members[i]];
+                seconds[k * count + i] =
+                    r->seconds[CLT_SPEED_POINTS - 1][members[i] * CLT_PROBE_ROUNDS + k];
         clt_cost_equal(seconds, count, r->rounds, TOLERANCE, equal);
         level(p->cost.speeds, members, equal, count);
     }
@@ -116,24 +119,24 @@ static clt_status level_kind(clt_planner *p, clt_device *const *devices, int fir
     return failed ? CLT_OUT_OF_MEMORY : CLT_OK;
 }
 
-static clt_status make_cost(clt_planner *p, clt_device *const *devices, clt_probe_result *r)
+static clt_status make_cost(clt_planner *p, bool on_host, clt_probe_result *r)
 {
     const int n = p->cost.n_devices;
     for (int d = 0; d < n; d++)
-        fill_speed(r, n, d, &p->cost.speeds[d]);
+        fill_speed(r, d, &p->cost.speeds[d]);
     for (int d = 0; d < n; d++) {
         bool first = true;
         for (int k = 0; k < d; k++)
-            first = first && !same_kind(devices[k], devices[d]);
+            first = first && r->devices[k].kind != r->devices[d].kind;
         if (first)
-            CLT_TRY(level_kind(p, devices, d, r));
-        p->cost.on_host = p->cost.on_host || clt_caps_is_cpu(&devices[d]->caps);
+            CLT_TRY(level_kind(p, d, r));
     }
     double reduction = 0, word = 0;
     for (int b = 0; b < r->n_buckets; b++)
         reduction += r->reduction.latency + n * r->buckets[b].bytes * r->reduction.byte;
     for (int d = 0; d < n; d++)
         word = fmax(word, r->word[d]);
+    p->cost.on_host = on_host;
     p->cost.together = n > 1 ? fmax(0, r->few_together - (r->few_apart - word) - reduction) : 0;
     p->cost.reduction = r->reduction;
     p->cost.buckets = r->buckets;
@@ -233,6 +236,8 @@ clt_status clt_planner_predict(const clt_planner *p, const int *use, int even,
 clt_status clt_planner_simulate(const clt_planner *p, int ranks, const clt_link *link,
                                 clt_prediction *prediction)
 {
+    if (p->rank_of)
+        return clt_fail(CLT_UNSUPPORTED, "ranks are simulated from what one process measures");
     if (ranks < 1)
         return clt_fail(CLT_INVALID_ARGUMENT, "%d ranks are not possible", ranks);
     const clt_network network = {link->bytes_per_second, link->latency};
@@ -247,6 +252,44 @@ clt_status clt_planner_simulate(const clt_planner *p, int ranks, const clt_link 
 
 /* --- decisions ------------------------------------------------------------------------------- */
 
+static bool rank_begins(const clt_planner *p, int d)
+{
+    return d == 0 || (p->rank_of && p->rank_of[d] != p->rank_of[d - 1]);
+}
+
+/* The first device of the rank that has device d; one behind its last. */
+static int rank_begin(const clt_planner *p, int d)
+{
+    while (!rank_begins(p, d))
+        d--;
+    return d;
+}
+
+static int rank_end(const clt_planner *p, int d)
+{
+    for (d++; d < p->cost.n_devices && !rank_begins(p, d);)
+        d++;
+    return d;
+}
+
+static bool rank_works(const clt_planner *p, const bool *use, int d)
+{
+    for (int k = rank_begin(p, d); k < rank_end(p, d); k++)
+        if (use[k])
+            return true;
+    return false;
+}
+
+/* A rank cannot leave the others: without samples it keeps a device. */
+static void keep_ranks(clt_planner *p)
+{
+    for (int d = 0; d < p->cost.n_devices; d++) {
+        const bool idles = rank_begins(p, d) && !rank_works(p, p->use, d);
+        p->keep[d] = p->use[d] || idles;
+        p->idle = p->idle || idles;
+    }
+}
+
 static clt_status decide(clt_planner *p, bool choose)
 {
     clt_prediction even, uneven;
@@ -254,6 +297,7 @@ static clt_status decide(clt_planner *p, bool choose)
         p->use[d] = true;
     if (choose)
         CLT_TRY(clt_cost_choose(&p->cost, GAIN, p->use));
+    keep_ranks(p);
     for (int d = 0; d < p->cost.n_devices; d++)
         p->n_used += p->use[d];
     CLT_TRY(predict(p, p->use, true, &even));
@@ -264,7 +308,8 @@ static clt_status decide(clt_planner *p, bool choose)
         clt_cost_divide(&p->cost, p->use, (double)p->cost.batch, p->weights);
     /* Few digits, so that a text of them is exact. */
     for (int d = 0; d < p->cost.n_devices; d++)
-        p->weights[d] = round(1e6 * p->weights[d] / (double)p->cost.batch) / 1e6;
+        p->weights[d] =
+            p->uneven ? round(1e6 * p->weights[d] / (double)p->cost.batch) / 1e6 : p->use[d];
     return CLT_OK;
 }
 
@@ -280,37 +325,86 @@ static void add_split(clt_planner *p)
     }
 }
 
+static void describe_speed(clt_planner *p, int d)
+{
+    const clt_speed *s = &p->cost.speeds[d];
+    const int last = s->n_points - 1;
+    clt_str_add(&p->text, "%s: %.0f samples/s, %.3f ms for %.0f and the update\n", p->labels[d],
+                s->samples[last] / (s->seconds[last] + s->update),
+                1e3 * (s->seconds[last] + s->update), s->samples[last]);
+}
+
+/* A device that gets no samples. */
+static clt_status describe_unused(clt_planner *p, int d)
+{
+    clt_prediction with;
+    p->use[d] = true;
+    const clt_status status = predict(p, p->use, false, &with);
+    p->use[d] = false;
+    CLT_TRY(status);
+    clt_str_add(&p->text,
+                "%s %s: with it a step would take %.3f ms; name it in --devices to use it\n",
+                p->labels[d], p->keep[d] ? "gets no samples" : "is left out", 1e3 * with.step);
+    return CLT_OK;
+}
+
+/* "0, 2" */
+static void add_ranks(clt_planner *p, const bool *use)
+{
+    const char *before = "";
+    for (int d = 0; d < p->cost.n_devices; d++)
+        if (rank_begins(p, d) && rank_works(p, use, d)) {
+            clt_str_add(&p->text, "%s%d", before, p->rank_of[d]);
+            before = ", ";
+        }
+}
+
+/* Whether a job of fewer ranks, which would have less to reduce, would be faster. */
+static clt_status describe_fewer(clt_planner *p, const clt_prediction *own)
+{
+    const int n = p->cost.n_devices;
+    bool *use = clt_calloc((size_t)n, sizeof *use), fewer = false;
+    clt_prediction without;
+    if (!use)
+        return CLT_OUT_OF_MEMORY;
+    p->cost.idle_ranks = false;
+    clt_status status = clt_cost_choose(&p->cost, 0, use);
+    if (status == CLT_OK)
+        status = predict(p, use, false, &without);
+    p->cost.idle_ranks = true;
+    for (int d = 0; d < n; d++)
+        fewer = fewer || !rank_works(p, use, d);
+    if (status == CLT_OK && fewer && without.step < own->step * (1 - GAIN)) {
+        clt_str_add(&p->text, "warning: a step would take %.3f ms in a job of what is now rank ",
+                    1e3 * without.step);
+        add_ranks(p, use);
+        clt_str_add(&p->text, " alone, less than among %d ranks: start fewer\n", p->world->ranks);
+    }
+    clt_free(use);
+    return status;
+}
+
 static clt_status describe(clt_planner *p)
 {
-    clt_prediction own, with;
-    for (int d = 0; d < p->cost.n_devices; d++) {
-        const clt_speed *s = &p->cost.speeds[d];
-        const int last = s->n_points - 1;
-        clt_str_add(&p->text, "%s: %.0f samples/s, %.3f ms for %.0f and the update\n", p->labels[d],
-                    s->samples[last] / (s->seconds[last] + s->update),
-                    1e3 * (s->seconds[last] + s->update), s->samples[last]);
-    }
+    clt_prediction own;
+    for (int d = 0; d < p->cost.n_devices && d < LISTED; d++)
+        describe_speed(p, d);
+    if (p->cost.n_devices > LISTED)
+        clt_str_add(&p->text, "... and %d more devices\n", p->cost.n_devices - LISTED);
+    for (int d = 0; d < p->cost.n_devices; d++)
+        if (!p->use[d])
+            CLT_TRY(describe_unused(p, d));
     CLT_TRY(predict(p, p->use, !p->uneven, &own));
-    for (int d = 0; d < p->cost.n_devices; d++) {
-        if (p->use[d])
-            continue;
-        p->use[d] = true;
-        const clt_status status = predict(p, p->use, false, &with);
-        p->use[d] = false;
-        CLT_TRY(status);
-        clt_str_add(&p->text,
-                    "%s is left out: with it a step would take %.3f ms; name it in --devices to "
-                    "use it\n",
-                    p->labels[d], 1e3 * with.step);
-    }
-    CLT_TRY(predict(p, p->use, !p->uneven, &own));
+    if (p->rank_of)
+        CLT_TRY(describe_fewer(p, &own));
+    CLT_TRY(predict(p, p->use, !p->uneven, &own)); /* the division, for add_split */
     clt_str_add(&p->text, "batch %lld on %d device%s: ", (long long)p->cost.batch, p->n_used,
                 p->n_used == 1 ? "" : "s");
     add_split(p);
     clt_str_add(&p->text, p->n_used == 1 ? "" : p->uneven ? " by speed" : " equally");
     clt_str_add(&p->text, "; predicted %.3f ms a step, %.0f samples/s", 1e3 * own.step,
                 own.samples_per_second);
-    if (p->n_used > 1)
+    if (own.reduction > 0)
         clt_str_add(&p->text, ", reduction %.3f ms, exposed %.3f ms", 1e3 * own.reduction,
                     1e3 * own.exposed);
     clt_str_add(&p->text, "\n");
@@ -319,26 +413,60 @@ static clt_status describe(clt_planner *p)
 
 /* --- the object ------------------------------------------------------------------------------ */
 
-static clt_status allocate(clt_planner *p, clt_device *const *devices, int count,
+static clt_status allocate(clt_planner *p, const clt_probe_result *r,
                            const clt_trainer_options *options)
 {
-    const size_t n = (size_t)count;
-    p->cost.n_devices = count;
+    const size_t n = (size_t)r->count;
+    p->cost.n_devices = r->count;
     p->cost.batch = options->batch;
     p->cost.accumulate = options->accumulate;
     p->cost.speeds = clt_calloc(n, sizeof *p->cost.speeds);
     p->labels = clt_calloc(n, sizeof *p->labels);
     p->use = clt_calloc(n, sizeof *p->use);
+    p->keep = clt_calloc(n, sizeof *p->keep);
     p->samples = clt_calloc(n, sizeof *p->samples);
     p->weights = clt_calloc(n, sizeof *p->weights);
-    if (!p->cost.speeds || !p->labels || !p->use || !p->samples || !p->weights)
+    if (!p->cost.speeds || !p->labels || !p->use || !p->keep || !p->samples || !p->weights)
         return CLT_OUT_OF_MEMORY;
-    for (int d = 0; d < count; d++) {
-        const int width = devices[d]->caps.vector_width;
-        p->lanes = p->lanes < width ? width : p->lanes;
-        if (!(p->labels[d] = clt_strdup(devices[d]->label)))
+    if (options->world && options->world->ranks > 1) {
+        p->cost.rank_of = p->rank_of = clt_calloc(n, sizeof *p->rank_of);
+        p->cost.idle_ranks = true;
+        if (!p->rank_of)
             return CLT_OUT_OF_MEMORY;
     }
+    for (int d = 0; d < r->count; d++) {
+        const clt_probe_device *device = &r->devices[d];
+        p->lanes = p->lanes < device->lanes ? device->lanes : p->lanes;
+        if (p->rank_of)
+            p->rank_of[d] = device->rank;
+        if (!(p->labels[d] = clt_strdup(device->label)))
+            return CLT_OUT_OF_MEMORY;
+    }
+    return CLT_OK;
+}
+
+/* From measurements that all ranks have to decisions that are the same on all. */
+static clt_status plan(clt_planner *p, clt_probe_result *result, const clt_trainer_options *options,
+                       bool choose)
+{
+    bool on_host = false;
+    for (int d = 0; d < result->count; d++)
+        on_host = on_host || result->devices[d].host;
+    CLT_TRY(allocate(p, result, options));
+    CLT_TRY(make_cost(p, on_host, result));
+    CLT_TRY(decide(p, choose));
+    return describe(p);
+}
+
+/* A device that one rank names is not left out by the others. */
+static clt_status all_choose(const clt_world *world, bool *choose)
+{
+    const int32_t own = *choose;
+    void *all;
+    CLT_TRY(clt_ranks_gather(world, &own, sizeof own, &all));
+    for (int r = 0; world && r < world->ranks; r++)
+        *choose = *choose && ((const int32_t *)all)[r];
+    clt_free(all);
     return CLT_OK;
 }
 
@@ -346,8 +474,15 @@ static clt_status make(clt_planner *p, const clt_graph *graph, clt_device *const
                        int count, const clt_trainer_options *options,
                        const clt_planner_options *own)
 {
-    CLT_TRY(allocate(p, devices, count, options));
-    const int64_t shares = (int64_t)count * options->accumulate;
+    int total;
+    bool choose = own->choose != 0;
+    p->world = options->world;
+    p->count = count;
+    if (p->world)
+        clt_slow_rank(p->world->rank);
+    CLT_TRY(clt_world_count(p->world, count, &p->first, &total));
+    CLT_TRY(all_choose(p->world, &choose));
+    const int64_t shares = (int64_t)total * options->accumulate;
     const clt_probe_options probe = {.samples = (options->batch + shares - 1) / shares,
                                      .seconds = own->seconds,
                                      .trainer = options,
@@ -355,11 +490,23 @@ static clt_status make(clt_planner *p, const clt_graph *graph, clt_device *const
                                      .user = own->user};
     clt_probe_result result;
     CLT_TRY(clt_probe_run(graph, devices, count, &probe, &result));
-    clt_status status = make_cost(p, devices, &result);
+    const clt_status status = plan(p, &result, options, choose);
     clt_probe_free(&result);
-    if (status == CLT_OK)
-        status = decide(p, own->choose != 0);
-    return status == CLT_OK ? describe(p) : status;
+    return clt_ranks_agree(p->world, status, NULL);
+}
+
+static clt_status check(int count, const clt_trainer_options *options,
+                        const clt_planner_options *own)
+{
+    if (own->struct_size != sizeof *own)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "planner options were not set up by clt_planner_options_init");
+    if (count < 1 || options->batch < 1 || options->accumulate < 1)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "a training of %lld samples in %d micro-batches on %d devices is not "
+                        "possible",
+                        (long long)options->batch, options->accumulate, count);
+    return CLT_OK;
 }
 
 clt_status clt_planner_create(const clt_graph *graph, clt_device *const *devices, int count,
@@ -368,19 +515,12 @@ clt_status clt_planner_create(const clt_graph *graph, clt_device *const *devices
 {
     clt_planner_options own;
     clt_planner_options_init(&own);
-    if (planner_options && planner_options->struct_size != sizeof own)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "planner options were not set up by clt_planner_options_init");
-    if (count < 1 || options->batch < 1 || options->accumulate < 1)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "a training of %lld samples in %d micro-batches on %d devices is not "
-                        "possible",
-                        (long long)options->batch, options->accumulate, count);
+    own = planner_options ? *planner_options : own;
     clt_planner *p = CLT_NEW(clt_planner);
-    if (!p)
-        return CLT_OUT_OF_MEMORY;
-    const clt_status status =
-        make(p, graph, devices, count, options, planner_options ? planner_options : &own);
+    clt_status status = p ? check(count, options, &own) : CLT_OUT_OF_MEMORY;
+    status = clt_ranks_agree(options->world, status, NULL);
+    if (status == CLT_OK)
+        status = make(p, graph, devices, count, options, &own);
     if (status != CLT_OK) {
         clt_planner_destroy(p);
         return status;
@@ -398,7 +538,9 @@ void clt_planner_destroy(clt_planner *p)
     clt_free(p->labels);
     clt_free(p->cost.speeds);
     clt_free(p->cost.buckets);
+    clt_free(p->rank_of);
     clt_free(p->use);
+    clt_free(p->keep);
     clt_free(p->samples);
     clt_free(p->weights);
     clt_str_free(&p->text);
@@ -407,16 +549,17 @@ void clt_planner_destroy(clt_planner *p)
 
 int clt_planner_uses(const clt_planner *p, int device)
 {
-    return device >= 0 && device < p->cost.n_devices && p->use[device];
+    return device >= 0 && device < p->count && p->keep[p->first + device];
 }
 
 int clt_planner_weights(const clt_planner *p, double *weights, int64_t *quantum)
 {
+    const bool given = p->uneven || p->idle;
     for (int d = 0, k = 0; d < p->cost.n_devices; d++)
-        if (p->use[d])
-            weights[k++] = p->uneven ? p->weights[d] : 1;
+        if (p->keep[d])
+            weights[k++] = given ? p->weights[d] : 1;
     *quantum = p->quantum;
-    return p->uneven;
+    return given;
 }
 
 const char *clt_planner_text(const clt_planner *p)

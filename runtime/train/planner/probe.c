@@ -1,12 +1,14 @@
 #include "train/planner/probe.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "train/planner/clock.h"
 #include "train/planner/reduction.h"
-#include "train/trainer.h"
+#include "train/world.h"
 
 /* Least seconds of a round on a device. */
 static const double ROUND = 0.03;
@@ -19,20 +21,36 @@ typedef struct bench {
     clt_trainer *trainer;
     clt_feed *feeds; /* an input of the plan each, as far as the caller feeds them */
     int n_feeds;
-    double samples;
-    double least; /* seconds of a round */
-    double step;  /* seconds, of the last round */
+    double *weights; /* of the losses */
+    double samples;  /* of all its devices, of all ranks */
+    double least;    /* seconds of a round */
+    int64_t steps;   /* of a round; 0: as many as take so long */
+    double step;     /* seconds, of the last round */
 } bench;
 
 typedef struct probe {
     const clt_graph *graph;
     const clt_probe_options *options;
     bench *benches;
-    int count;
+    clt_device *const *devices;
+    int count;              /* this rank's devices */
+    int first, total;       /* their place among those of all ranks */
+    int node_ranks, widest; /* most ranks of a node, most devices of a rank */
     clt_crew *crew;
     clt_probe_result *result;
     double began;
 } probe;
+
+static const clt_world *world_of(const probe *p)
+{
+    return p->options->trainer->world;
+}
+
+/* Between parts of a measurement: all ranks begin the next one together, or all fail. */
+static clt_status meet(const probe *p, clt_status status)
+{
+    return clt_ranks_agree(world_of(p), status, NULL);
+}
 
 /* --- making ---------------------------------------------------------------------------------- */
 
@@ -63,7 +81,8 @@ static clt_status make_feeds(bench *b, int64_t samples)
 {
     const clt_plan *plan = b->trainer->training->devices[0].plan;
     b->feeds = clt_calloc((size_t)plan->n_inputs + 1, sizeof *b->feeds);
-    if (!b->feeds)
+    b->weights = clt_calloc((size_t)plan->graph->n_losses + 1, sizeof *b->weights);
+    if (!b->feeds || !b->weights)
         return CLT_OUT_OF_MEMORY;
     for (int i = 0; i < plan->n_inputs; i++)
         if (!is_upstream(plan, plan->inputs[i]))
@@ -92,14 +111,26 @@ static clt_trainer_options trainer_options(const clt_probe_options *options, int
     return own;
 }
 
-static clt_status make_bench(const probe *p, clt_device *const *devices, int count, bench *b)
+/* Of a device alone. */
+static clt_status make_bench(const probe *p, int d, bench *b)
 {
-    const int64_t batch = p->options->samples * count;
-    b->device = devices[0];
+    const int64_t batch = p->options->samples;
+    b->device = p->devices[d];
     const clt_trainer_options options = trainer_options(p->options, batch);
-    CLT_TRY(clt_store_create(p->graph, devices, count, 1, &b->store));
+    CLT_TRY(clt_store_create(p->graph, &p->devices[d], 1, 1, &b->store));
     CLT_TRY(clt_trainer_create(p->graph, b->store, &options, &b->trainer));
     return make_feeds(b, batch);
+}
+
+/* Of all devices of all ranks. */
+static clt_status make_whole(const probe *p, bench *b)
+{
+    clt_trainer_options options = trainer_options(p->options, p->options->samples * p->total);
+    options.world = world_of(p);
+    b->device = p->devices[0];
+    CLT_TRY(meet(p, clt_store_create(p->graph, p->devices, p->count, 1, &b->store)));
+    CLT_TRY(clt_trainer_create(p->graph, b->store, &options, &b->trainer));
+    return meet(p, make_feeds(b, p->options->samples * p->count));
 }
 
 static void destroy_bench(bench *b)
@@ -109,25 +140,34 @@ static void destroy_bench(bench *b)
     for (int i = 0; i < b->n_feeds; i++)
         clt_free((void *)b->feeds[i].host);
     clt_free(b->feeds);
+    clt_free(b->weights);
 }
 
 /* --- whole steps ----------------------------------------------------------------------------- */
 
 static clt_status run_bench(bench *b)
 {
+    const clt_trainer *t = b->trainer;
     clt_step_batch batch;
     clt_step_batch_init(&batch);
-    batch.count = (int64_t)b->samples;
+    batch.total = (int64_t)b->samples;
+    batch.count = batch.total / t->total * t->n_devices;
+    batch.first = batch.total / t->total * t->first;
     batch.feeds = b->feeds;
     batch.n_feeds = b->n_feeds;
+    /* As data sets tell it, who know the labels; else forward would run twice on several devices.
+     */
+    batch.loss_weights = b->weights;
+    for (int l = 0; l < t->graph->n_losses; l++)
+        b->weights[l] = b->samples;
     const double began = clt_clock();
-    int steps = 0;
+    int64_t steps = 0;
     do {
         CLT_TRY(clt_trainer_step(b->trainer, &batch, NULL));
         steps++;
-    } while (clt_clock() - began < b->least);
+    } while (b->steps ? steps < b->steps : clt_clock() - began < b->least);
     CLT_TRY(clt_trainer_wait(b->trainer));
-    b->step = (clt_clock() - began) / steps;
+    b->step = (clt_clock() - began) / (double)steps;
     return CLT_OK;
 }
 
@@ -159,30 +199,40 @@ static clt_status warm_up(probe *p)
 static clt_status measure_together(probe *p)
 {
     clt_probe_result *r = p->result;
-    while (r->rounds < CLT_PROBE_ROUNDS) {
+    for (int64_t more = 1; more && r->rounds < CLT_PROBE_ROUNDS;) {
         for (int i = 0; i < CLT_SPEED_POINTS; i++) {
-            CLT_TRY(run_round(p, -1, r->samples[i], ROUND));
+            CLT_TRY(meet(p, run_round(p, -1, r->samples[i], ROUND)));
             for (int d = 0; d < p->count; d++)
-                r->seconds[i][r->rounds * p->count + d] = p->benches[d].step;
+                r->seconds[i][d * CLT_PROBE_ROUNDS + r->rounds] = p->benches[d].step;
         }
         r->rounds++;
-        if (clt_clock() - p->began > p->options->seconds)
-            break;
+        more = clt_clock() - p->began <= p->options->seconds;
+        CLT_TRY(clt_ranks_agree(world_of(p), CLT_OK, &more));
     }
     return CLT_OK;
 }
 
+static clt_status run_alone(probe *p, int d)
+{
+    double *least = &p->result->alone[d];
+    for (int r = 0; r < 2; r++) {
+        CLT_TRY(run_round(p, d, (double)p->options->samples, ROUND));
+        if (p->benches[d].step < *least)
+            *least = p->benches[d].step;
+    }
+    return CLT_OK;
+}
+
+/* A device while the others of its node rest: those of a node take turns. */
 static clt_status measure_alone(probe *p)
 {
-    for (int d = 0; d < p->count; d++) {
-        double *least = &p->result->alone[d];
-        *least = p->result->seconds[1][d];
-        for (int r = 0; p->count > 1 && r < 2; r++) {
-            CLT_TRY(run_round(p, d, (double)p->options->samples, ROUND));
-            if (r == 0 || p->benches[d].step < *least)
-                *least = p->benches[d].step;
-        }
-    }
+    const clt_world *world = world_of(p);
+    const int own = world ? world->node_rank : 0;
+    for (int d = 0; d < p->count; d++)
+        p->result->alone[d] = p->result->seconds[1][d * CLT_PROBE_ROUNDS];
+    for (int r = 0; p->total > 1 && r < p->node_ranks; r++)
+        for (int d = 0; d < p->widest; d++)
+            CLT_TRY(meet(p, r == own && d < p->count ? run_alone(p, d) : CLT_OK));
     return CLT_OK;
 }
 
@@ -191,41 +241,68 @@ static double few(const probe *p)
     return fmin(FEW, (double)p->options->samples);
 }
 
+/* Rank 0's number becomes everyone's. */
+static clt_status tell(const probe *p, double *number)
+{
+    void *all;
+    CLT_TRY(clt_ranks_gather(world_of(p), number, sizeof *number, &all));
+    *number = *(const double *)all;
+    clt_free(all);
+    return CLT_OK;
+}
+
+/* The longest of all ranks. */
+static clt_status find_longest(const probe *p, double *seconds)
+{
+    const clt_world *world = world_of(p);
+    void *all;
+    CLT_TRY(clt_ranks_gather(world, seconds, sizeof *seconds, &all));
+    for (int r = 0; r < (world ? world->ranks : 1); r++)
+        *seconds = fmax(*seconds, ((const double *)all)[r]);
+    clt_free(all);
+    return CLT_OK;
+}
+
 /* Short steps, in which it shows what it costs that devices meet. */
 static clt_status measure_apart(probe *p)
 {
     double times[CLT_PROBE_ROUNDS];
-    CLT_TRY(run_round(p, -1, few(p), 0));
+    CLT_TRY(meet(p, run_round(p, -1, few(p), 0)));
     for (int k = 0; k < CLT_PROBE_ROUNDS; k++) {
-        CLT_TRY(run_round(p, -1, few(p), 0.3 * ROUND));
+        CLT_TRY(meet(p, run_round(p, -1, few(p), 0.3 * ROUND)));
         times[k] = 0;
         for (int d = 0; d < p->count; d++)
             times[k] = fmax(times[k], p->benches[d].step);
+        CLT_TRY(find_longest(p, &times[k]));
     }
     p->result->few_apart = clt_clock_median(times, CLT_PROBE_ROUNDS);
     return CLT_OK;
 }
 
-static clt_status run_whole(bench *b, double *seconds)
+/* Every rank gives as many steps. */
+static clt_status run_whole(const probe *p, bench *b)
 {
     double times[CLT_PROBE_ROUNDS];
-    b->least = 0;
-    CLT_TRY(run_bench(b));
-    b->least = 0.3 * ROUND;
+    b->steps = 2;
+    CLT_TRY(meet(p, run_bench(b)));
+    const clt_status status = run_bench(b);
+    int64_t steps = status == CLT_OK ? 1 + (int64_t)(0.3 * ROUND / b->step) : 0;
+    CLT_TRY(clt_ranks_agree(world_of(p), status, &steps));
+    b->steps = steps;
     for (int k = 0; k < CLT_PROBE_ROUNDS; k++) {
-        CLT_TRY(run_bench(b));
+        CLT_TRY(meet(p, run_bench(b)));
         times[k] = b->step;
     }
-    *seconds = clt_clock_median(times, CLT_PROBE_ROUNDS);
-    return CLT_OK;
+    p->result->few_together = clt_clock_median(times, CLT_PROBE_ROUNDS);
+    return tell(p, &p->result->few_together);
 }
 
-static clt_status measure_whole(const probe *p, clt_device *const *devices)
+static clt_status measure_whole(const probe *p)
 {
-    bench b = {.samples = few(p) * p->count};
-    clt_status status = make_bench(p, devices, p->count, &b);
+    bench b = {.samples = few(p) * p->total};
+    clt_status status = make_whole(p, &b);
     if (status == CLT_OK)
-        status = run_whole(&b, &p->result->few_together);
+        status = run_whole(p, &b);
     destroy_bench(&b);
     return status;
 }
@@ -298,49 +375,95 @@ static clt_status measure_buckets(probe *p)
     return CLT_OK;
 }
 
-static clt_status measure_reduction(probe *p, clt_device *const *devices)
+/* Once all have the same buckets. */
+static clt_status measure_reduction(probe *p)
 {
     double largest = 0;
     for (int b = 0; b < p->result->n_buckets; b++)
-        if (p->result->buckets[b].bytes > largest)
-            largest = p->result->buckets[b].bytes;
-    return clt_reduction_measure(devices, p->count, (int64_t)largest, &p->result->reduction);
+        largest = fmax(largest, p->result->buckets[b].bytes);
+    return clt_reduction_measure(p->devices, p->count, p->total, p->options->trainer,
+                                 (int64_t)largest, &p->result->reduction);
 }
 
 /* --- the whole ------------------------------------------------------------------------------- */
 
-static clt_status allocate(probe *p)
+/* What ranks must have alike, or they would not come to the same calls. */
+static clt_status compare(const probe *p)
 {
-    clt_probe_result *r = p->result;
-    const size_t n = (size_t)p->count;
-    p->benches = clt_calloc(n, sizeof *p->benches);
-    for (int i = 0; i < CLT_SPEED_POINTS; i++)
-        r->seconds[i] = clt_calloc(n * CLT_PROBE_ROUNDS, sizeof(double));
-    r->alone = clt_calloc(n, sizeof *r->alone);
-    r->update = clt_calloc(n, sizeof *r->update);
-    r->word = clt_calloc(n, sizeof *r->word);
-    return p->benches && r->seconds[0] && r->seconds[1] && r->alone && r->update && r->word
-               ? CLT_OK
-               : CLT_OUT_OF_MEMORY;
+    const bench *b = &p->benches[0];
+    const int64_t buckets = b->trainer->training->devices[0].plan->n_ready;
+    const int64_t sizes[] = {p->options->samples, p->options->trainer->batch};
+    CLT_TRY(clt_ranks_compare(
+        world_of(p), clt_hash(&buckets, sizeof buckets, clt_buckets_hash(&b->store->layout)),
+        "model"));
+    return clt_ranks_compare(world_of(p), clt_hash(sizes, sizeof sizes, 0),
+                             "setting of training (batch or accumulation)");
 }
 
-static clt_status measure(probe *p, clt_device *const *devices)
+/* Who measures: devices here and elsewhere. */
+static clt_status find_turns(probe *p)
 {
-    CLT_TRY(allocate(p));
-    for (int d = 0; d < p->count; d++) {
-        const clt_status status = make_bench(p, &devices[d], 1, &p->benches[d]);
-        if (status != CLT_OK)
-            return clt_fail_prefix(status, "measuring %s: ", devices[d]->label);
+    const clt_world *world = world_of(p);
+    const int32_t own[] = {p->count, world ? world->node_ranks : 1};
+    void *all;
+    CLT_TRY(clt_world_count(world, p->count, &p->first, &p->total));
+    CLT_TRY(clt_ranks_gather(world, own, sizeof own, &all));
+    const int32_t *words = all;
+    for (int r = 0; r < (world ? world->ranks : 1); r++) {
+        p->widest = words[2 * r] > p->widest ? words[2 * r] : p->widest;
+        p->node_ranks = words[2 * r + 1] > p->node_ranks ? words[2 * r + 1] : p->node_ranks;
     }
-    CLT_TRY(clt_crew_create(p->count, &p->crew));
-    CLT_TRY(warm_up(p));
+    clt_free(all);
+    return CLT_OK;
+}
+
+/* What memory a driver sees changes with what else runs. */
+static void describe(const probe *p, int d, clt_probe_device *out)
+{
+    const clt_world *world = world_of(p);
+    const clt_device *device = p->devices[d];
+    clt_caps caps = device->caps;
+    caps.memory_bytes = caps.max_alloc_bytes = 0;
+    *out = (clt_probe_device){.kind = clt_hash(&caps, sizeof caps, device->identity),
+                              .rank = world ? world->rank : 0,
+                              .lanes = device->caps.vector_width,
+                              .host = clt_caps_is_cpu(&device->caps)};
+    if (world && world->ranks > 1)
+        snprintf(out->label, sizeof out->label, "rank %d, %.100s", world->rank, device->label);
+    else
+        snprintf(out->label, sizeof out->label, "%.120s", device->label);
+}
+
+static clt_status make_benches(void *arg)
+{
+    probe *p = arg;
+    CLT_TRY(clt_probe_allocate(p->result, p->count));
+    p->benches = clt_calloc((size_t)p->count, sizeof *p->benches);
+    if (!p->benches)
+        return CLT_OUT_OF_MEMORY;
+    for (int d = 0; d < p->count; d++) {
+        const clt_status status = make_bench(p, d, &p->benches[d]);
+        if (status != CLT_OK)
+            return clt_fail_prefix(status, "measuring %s: ", p->devices[d]->label);
+        describe(p, d, &p->result->devices[d]);
+    }
+    return clt_crew_create(p->count, &p->crew);
+}
+
+static clt_status measure(probe *p)
+{
+    CLT_TRY(find_turns(p));
+    CLT_TRY(clt_ranks_in_turns(world_of(p), make_benches, p));
+    CLT_TRY(compare(p));
+    CLT_TRY(meet(p, warm_up(p)));
     p->began = clt_clock();
     CLT_TRY(measure_together(p));
     CLT_TRY(measure_alone(p));
-    CLT_TRY(clt_crew_run(p->crew, run_update, p));
-    CLT_TRY(measure_buckets(p));
-    CLT_TRY(measure_reduction(p, devices));
-    return p->count > 1 ? measure_apart(p) : CLT_OK;
+    CLT_TRY(meet(p, clt_crew_run(p->crew, run_update, p)));
+    CLT_TRY(meet(p, measure_buckets(p)));
+    CLT_TRY(clt_probe_share(world_of(p), p->result));
+    CLT_TRY(measure_reduction(p));
+    return p->total > 1 ? measure_apart(p) : CLT_OK;
 }
 
 static void destroy_benches(probe *p)
@@ -354,28 +477,21 @@ static void destroy_benches(probe *p)
 clt_status clt_probe_run(const clt_graph *graph, clt_device *const *devices, int n_devices,
                          const clt_probe_options *options, clt_probe_result *result)
 {
-    probe p = {.graph = graph, .options = options, .count = n_devices, .result = result};
+    probe p = {.graph = graph,
+               .options = options,
+               .devices = devices,
+               .count = n_devices,
+               .result = result};
     /* A quarter, in whole lanes where there are enough. */
     const int64_t quarter = options->samples / 4, lanes = (quarter + 15) / 16 * 16;
     const int64_t less = quarter >= 16 ? lanes : quarter > 0 ? quarter : options->samples;
     *result = (clt_probe_result){.samples = {(double)less, (double)options->samples}};
-    clt_status status = measure(&p, devices);
+    clt_status status = measure(&p);
     clt_crew_destroy(p.crew);
     destroy_benches(&p); /* before the next one takes their place in memory */
-    if (status == CLT_OK && n_devices > 1)
-        status = measure_whole(&p, devices);
+    if (status == CLT_OK && p.total > 1)
+        status = measure_whole(&p);
     if (status != CLT_OK)
         clt_probe_free(result);
     return status;
-}
-
-void clt_probe_free(clt_probe_result *result)
-{
-    for (int i = 0; i < CLT_SPEED_POINTS; i++)
-        clt_free(result->seconds[i]);
-    clt_free(result->alone);
-    clt_free(result->update);
-    clt_free(result->word);
-    clt_free(result->buckets);
-    *result = (clt_probe_result){0};
 }

@@ -4,9 +4,13 @@
 
 #include "device/device.h"
 #include "train/planner/cost.h"
+#include <cltrain/train.h>
 
-/* Measures a small one and a large one, of at most `bytes` (the largest bucket). */
-clt_status clt_reduction_measure(clt_device *const *devices, int count, int64_t bytes,
+/* Measures a small one and a large one, of at most `bytes` (the largest bucket), among the devices
+ * of all ranks of the trainer's world, `total` in all. The same numbers on all ranks; collective.
+ */
+clt_status clt_reduction_measure(clt_device *const *devices, int count, int total,
+                                 const clt_trainer_options *trainer, int64_t bytes,
                                  clt_reduction_cost *cost);
 
 #endif

@@ -1,0 +1,97 @@
+"""How the command divides batches among ranks: measured, given, while training, again."""
+import os
+import re
+
+from ranks import MPIEXEC, RankTest, records, run
+
+
+class Division(RankTest):
+    def splits(self, metrics):
+        """By step: the division that begins with it."""
+        return {r["step"]: (r["split"], r["quantum"]) for r in records(metrics)[0] if "split" in r}
+
+    def slow(self, text):
+        """For a run in which a device is slow."""
+        os.environ["CLT_TESTING_SLOW"] = text
+        self.addCleanup(os.environ.pop, "CLT_TESTING_SLOW", None)
+
+    def steps(self, folder, number):
+        return os.path.join(folder, f"step-{number:08}")
+
+    def test_measured(self):
+        """What was decided is said once, with what is predicted."""
+        out, err = self.run_ranks(2, "--steps", "4", batch=64)
+        self.assertEqual(err, "")
+        self.assertEqual(out.count("measuring steps on 2 devices of 2 ranks"), 1)
+        for number in (0, 1):
+            self.assertEqual(len(re.findall(rf"(?m)^rank {number}, .* samples/s", out)), 1, out)
+        found = re.findall(r"batch 64 on 2 devices: (\d+) \+ (\d+) .*; predicted [\d.]+ ms a step", out)
+        self.assertEqual([int(a) + int(b) for a, b in found], [64], out)
+        self.assertIn("done: 4 steps", out)
+
+    def test_given(self):
+        """Uneven parts train to what equal ones do; a rank may have none; one run is like the other."""
+        losses = {}
+        for split in ("equal", "3,1", "0,1", "3,1 again"):
+            metrics = self.path(split)
+            out = self.run_ranks(2, "--steps", "9", "--split", split.split()[0], "--metrics", metrics,
+                                 "--checkpoint-dir", self.path("run" + split), batch=64)[0]
+            self.assertNotIn("measuring steps", out)
+            losses[split] = [r["loss"] for r in records(metrics)[0]]
+        self.assertEqual(self.splits(self.path("3,1")), {1: ([3, 1], 1)})
+        for split, found in losses.items():
+            for have, want in zip(found, losses["equal"], strict=True):
+                self.assertAlmostEqual(have, want, delta=1e-5 * want, msg=split)
+        self.assert_same_bits(*(self.steps(self.path(x), 9) for x in ("run3,1", "run3,1 again")))
+        err = self.run_ranks(2, "--steps", "1", "--split", "1,2,1", code=2)[1]
+        self.assertEqual(err, "cltrain, rank 0: --split 1,2,1: 3 weights for 2 devices\n")
+        words = self.words("--steps", "1")
+        err = self.wait(self.each(words, [*words, "--split", "equal"]), 1)[1]
+        self.assertIn("rank 1 has another setting of training", err)
+
+    def test_resumed(self):
+        """On as many ranks with the division of before, to the same bits; on another number, anew."""
+        straight, broken = self.path("straight"), self.path("broken")
+        options = ("--optimizer", "momentum", "--checkpoint-dir")
+        self.run_ranks(2, "--steps", "9", "--split", "3,1", *options, straight, batch=64)
+        self.run_ranks(2, "--steps", "5", "--split", "3,1", *options, broken, batch=64)
+        out = self.run_ranks(2, "--steps", "9", *options, broken, "--resume", batch=64)[0]
+        self.assertNotIn("measuring steps", out)
+        self.assert_same_bits(self.steps(straight, 9), self.steps(broken, 9))
+        out = self.wait(self.begin(self.words("--steps", "11", *options, broken, "--resume", batch=64,
+                                              devices="pocl/2")), 0)[0]
+        self.assertIn("the checkpoint's division of batches is of other devices", out)
+        self.assertIn("measuring steps on 2 devices\n", out)
+
+    def test_rebalance(self):
+        """A rank becomes slow, and its share falls; the metrics repeat the run, bit for bit, and a run
+        that goes on from a checkpoint has the division of before."""
+        metrics, again = self.path("metrics"), self.path("again")
+        options = ("--steps", "120", "--model", "mlp:256", "--tune", "off", "--checkpoint-dir")
+        self.slow("rank1:=8@20")
+        out = self.run_ranks(2, *options, self.path("first"), "--rebalance", "--split", "equal", "--metrics",
+                             metrics, batch=64)[0]
+        del os.environ["CLT_TESTING_SLOW"]
+        splits = self.splits(metrics)
+        self.assertGreater(len(splits), 1)
+        self.assertEqual(min(splits), 1)
+        weights = splits[max(splits)][0]
+        self.assertGreater(weights[0], 1.5 * weights[1])
+        self.assertIn(f"step {max(splits)}: the batch is divided ", out)
+        self.run_ranks(2, *options, self.path("second"), "--replay", metrics, "--metrics", again, batch=64)
+        self.assertEqual(self.splits(again), splits)
+        self.assert_same_bits(*(self.steps(self.path(x), 120) for x in ("first", "second")))
+        err = self.wait(self.begin(self.words(*options, self.path("x"), "--replay", metrics)), 2)[1]
+        self.assertIn("the run had 2 devices, not 1", err)
+
+    def test_predicted(self):
+        """Of a step among the ranks, by rank 0."""
+        words = [MPIEXEC, "-n", "2", self.words()[0], "bench", "train", "--model", "mlp:16", "--data",
+                 "synthetic", "--devices", "pocl", "--batch", "64", "--tune", "off", "--blocks", "1",
+                 "--steps", "5", "--predict"]
+        out = self.wait(self.begin(words), 0)[0]
+        self.assertEqual(len(re.findall(r"(?m)^predicted  [\d.]+ ms, [\d.]+ of the step$", out)), 1, out)
+
+
+if __name__ == "__main__":
+    run()
