@@ -151,6 +151,36 @@ static void test_choose(void **state)
     assert_int_equal(use[0] + use[1] + use[2], 1);
 }
 
+/* A rank without samples still takes part in reductions, unless it is not of the job at all; its
+ * other devices do not. */
+static void test_idle_rank(void **state)
+{
+    (void)state;
+    const double each[] = {1e-3, 1e-3, 1e-3}, first[] = {240, 0, 0}, both[] = {120, 120, 0};
+    const int rank_of[] = {0, 1, 1};
+    bool use[DEVICES];
+    clt_step_cost step;
+    world w = make_world(3, each, 0, 0.05);
+    w.cost.reduction.byte = 1e-9;
+    w.cost.rank_of = rank_of;
+    for (int idle = 0; idle <= 1; idle++) {
+        w.cost.idle_ranks = idle;
+        clt_cost_step(cost_of(&w), first, &step);
+        near(step.reduction, idle ? 0.05 + 2 * 1e6 * 1e-9 : 0);
+        near(step.seconds, 0.24 + 1e-4 + step.reduction);
+        clt_cost_step(cost_of(&w), both, &step);
+        near(step.reduction, 0.05 + 2 * 1e6 * 1e-9);
+    }
+    /* The reduction costs more than the other rank saves, if one could do without it. */
+    w = make_world(2, each, 0, 0.13);
+    w.cost.rank_of = rank_of;
+    assert_int_equal(clt_cost_choose(cost_of(&w), 0, use), CLT_OK);
+    assert_true(use[0] && !use[1]);
+    w.cost.idle_ranks = true;
+    assert_int_equal(clt_cost_choose(cost_of(&w), 0, use), CLT_OK);
+    assert_true(use[0] && use[1]);
+}
+
 static void test_network(void **state)
 {
     (void)state;
@@ -230,7 +260,7 @@ int main(void)
         cmocka_unit_test(test_step),   cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_choose), cmocka_unit_test(test_network),
         cmocka_unit_test(test_ranks),  cmocka_unit_test(test_equal),
-        cmocka_unit_test(test_link),
+        cmocka_unit_test(test_link),   cmocka_unit_test(test_idle_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
