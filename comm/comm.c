@@ -150,6 +150,10 @@ static clt_status open_member(clt_comm *comm, int i, const clt_comm_device *d)
     CLT_TRY(check_queue(i, m, d->compute));
     if (d->transfer)
         CLT_TRY(check_queue(i, m, d->transfer));
+    m->piped = !m->can_map || comm->options.path == CLT_COMM_PATH_STAGED;
+    comm->piped |= m->piped;
+    if (m->piped)
+        CLT_TRY(clt_comm_pipe_open(m));
     clRetainContext(d->context);
     clRetainCommandQueue(d->compute);
     m->compute = d->compute;
@@ -164,6 +168,7 @@ static void close_member(clt_comm_member *m)
     if (!m->compute) /* open_member retains everything or nothing */
         return;
     clt_staging_free(m);
+    clt_comm_pipe_close(m);
     if (m->queue != m->compute)
         clReleaseCommandQueue(m->queue);
     clReleaseCommandQueue(m->compute);
@@ -340,9 +345,14 @@ static void clear_side(clt_comm *comm, clt_comm_request *r, int device)
         clt_release_event(part->ready);
         part->ready = NULL;
     }
+    for (int i = 0; i < side->chunk_count; i++)
+        clWaitForEvents(1, &side->chunks[i]);
+    clt_comm_release_chunks(side);
     if (!side->joined || side->completed)
         return;
-    for (int k = 0; k < side->part_count; k++)
+    if (comm->members[device].piped)
+        clt_comm_pipe_end(comm, side, true, NULL);
+    for (int k = 0; k < side->part_count && !comm->members[device].piped; k++)
         clt_comm_transfer_end(comm, device, &side->parts[k], true, NULL);
     clt_comm_release_buffers(side);
     side->completed = true;
@@ -375,6 +385,10 @@ void clt_comm_destroy(clt_comm *comm)
     for (int i = 0; comm->members && i < comm->count; i++) {
         if (comm->members[i].compute)
             clFinish(comm->members[i].queue);
+        if (comm->members[i].compute && comm->members[i].piped) {
+            clFinish(comm->members[i].down);
+            clFinish(comm->members[i].up);
+        }
     }
     while (atomic_load(&comm->visits))
         sched_yield();
@@ -390,8 +404,10 @@ void clt_comm_destroy(clt_comm *comm)
     pthread_mutex_destroy(&comm->lock);
     clt_tasks_free(&comm->tasks);
     clt_free(comm->messages);
-    for (int i = 0; comm->sides && i < comm->ring_size * comm->count; i++)
+    for (int i = 0; comm->sides && i < comm->ring_size * comm->count; i++) {
         clt_free(comm->sides[i].parts);
+        clt_free(comm->sides[i].chunks);
+    }
     clt_free(comm->sides);
     clt_free(comm->ring);
     clt_free(comm->members);

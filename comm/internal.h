@@ -36,9 +36,11 @@ typedef struct clt_comm_member {
     cl_context context;
     cl_device_id device;
     cl_command_queue compute;
-    cl_command_queue queue; /* for transfers; may be `compute` */
-    bool can_map;           /* shares the host's memory */
-    bool wait_inside;       /* its threads compute only while the host blocks inside OpenCL */
+    cl_command_queue queue;    /* for transfers; may be `compute` */
+    cl_command_queue down, up; /* the communicator's own, of a member that is `piped` */
+    bool piped;                /* its buffers are copied in chunks: local/pipeline.c */
+    bool can_map;              /* shares the host's memory */
+    bool wait_inside;          /* its threads compute only while the host blocks inside OpenCL */
     char name[64];
     clt_staging *staging; /* used by the device's own thread only */
     int staging_count, staging_room;
@@ -62,6 +64,9 @@ typedef struct clt_comm_part {
     char *host_in, *host_out; /* where the host reads and writes; NULL: nowhere */
     void *mapped;             /* the buffer itself; NULL: the host works in staging */
     int staging;              /* index, or -1 */
+    /* Of a piped member: its downloads, and what the reducer has seen and sent, in bytes. */
+    int first_chunk, chunk_count, chunks_seen; /* in the side's `chunks`; the last one's is ready */
+    size_t chunk_bytes, written, uploaded;
 } clt_comm_part;
 
 /* What one device brings to a request. */
@@ -75,7 +80,10 @@ typedef struct clt_comm_side {
     atomic_bool waits;    /* a thread is in complete, and has not enqueued the upload or unmap */
     clt_comm_part *parts; /* kept from request to request */
     int part_count, part_room;
-    double ready_at; /* seconds of CLOCK_MONOTONIC: its data were seen on the host */
+    cl_event *chunks; /* kept likewise: of the downloads of a piped member */
+    int chunk_count, chunk_room;
+    cl_event arrived; /* of a piped member, set by the reducer: all uploads have ended */
+    double ready_at;  /* seconds of CLOCK_MONOTONIC: its data were seen on the host */
 } clt_comm_side;
 
 struct clt_comm_request {
@@ -157,6 +165,7 @@ struct clt_comm {
     clt_status errand_status;
     char errand_message[512];
 
+    bool piped;            /* some members are */
     bool on_devices;       /* the devices' own threads do the host's part: local/native.c */
     bool apart;            /* they are different devices, which may wait for each other */
     int64_t wake_at;       /* piece */
@@ -214,6 +223,9 @@ void clt_comm_free_slot_locked(const clt_comm *comm, clt_comm_request *request);
 /* Gives back the buffers that start retained. */
 void clt_comm_release_buffers(const clt_comm_side *side);
 
+/* Releases the events of a piped member's side but for the parts' `ready`. */
+void clt_comm_release_chunks(clt_comm_side *side);
+
 /* --- algorithms.c --- */
 
 /* The kind's name, "all-reduce". */
@@ -263,6 +275,20 @@ void *clt_comm_reducer(void *comm);
  * for it. What failed, or had failed before, aborts the communicator: false. */
 bool clt_comm_do(clt_comm *comm, clt_comm_request *request);
 
+/* The same in two halves, for host's parts that are done bit by bit: begins to touch the request's
+ * memory, false once the communicator is aborted; and stops touching it. */
+bool clt_comm_busy_begin(clt_comm *comm, clt_comm_request *request);
+void clt_comm_busy_end(clt_comm *comm, clt_comm_request *request);
+
+/* Marks the request as done, or aborts the communicator: false. */
+bool clt_comm_done(clt_comm *comm, clt_comm_request *request, clt_status status);
+
+/* What ranks tell each other of a request; its contributors and votes alone are this process'. */
+clt_ranks_job clt_comm_job_of(clt_comm *comm, const clt_comm_request *request);
+
+/* Waits for all transfers of one device. */
+clt_status clt_comm_wait_for_side(clt_comm *comm, clt_comm_request *request, int device);
+
 /* Puts before the message which device's transfer has failed. */
 clt_status clt_comm_transfer_failed(clt_status status, const clt_comm_request *request, int device,
                                     const clt_comm_part *part);
@@ -284,7 +310,56 @@ bool clt_comm_native_wait_locked(clt_comm *comm, clt_comm_request *request);
 /* Enqueues behind a side's transfers what does it; *event is complete when it has returned. */
 clt_status clt_comm_native_begin(clt_comm *comm, clt_comm_side *side, cl_event *event);
 
+/* --- local/pipeline.c --- */
+
+/* Makes and releases the queues of a piped member. */
+clt_status clt_comm_pipe_open(clt_comm_member *member);
+void clt_comm_pipe_close(clt_comm_member *member);
+
+/* In start: enqueues the downloads of all parts behind the wait list. */
+clt_status clt_comm_pipe_begin(clt_comm *comm, clt_comm_side *side, int wait_count,
+                               const cl_event *wait_list);
+
+/* In complete: orders the member's queue behind the uploads. */
+clt_status clt_comm_pipe_end(clt_comm *comm, clt_comm_side *side, bool undo, cl_event *event);
+
+/* The host's part of a request of a communicator in one process, chunk by chunk as they arrive;
+ * returns as clt_comm_do. */
+bool clt_comm_pipe_run(clt_comm *comm, clt_comm_request *request);
+
+/* Enqueues the uploads of all that the host wrote for piped members and is not yet sent. `whole`:
+ * it wrote everything. */
+clt_status clt_comm_pipe_upload(clt_comm *comm, clt_comm_request *request, bool whole);
+
+#ifdef CLT_TESTING
+/* Bytes of a chunk; 0: as in use. */
+extern atomic_llong clt_comm_testing_chunk_bytes;
+
+/* So many groups of pieces are summed, then the communicator is aborted. Negative: it is not. */
+extern atomic_int clt_comm_testing_groups_until_abort;
+#endif
+
 /* --- local/transfer.c --- */
+
+/* Bytes of so many elements of a part. */
+static inline size_t clt_comm_bytes_of(const clt_comm_part *part, int64_t elements)
+{
+    return (size_t)elements * (size_t)clt_dtype_size(part->op.dtype);
+}
+
+/* Whether the host neither reads nor writes anything. */
+static inline bool clt_comm_is_nothing(const clt_comm_part *part)
+{
+    return !part->in.count && !part->out.count;
+}
+
+/* Where the host reads and writes a part that is neither mapped nor nothing: the caller's memory,
+ * or staging. */
+clt_status clt_comm_place_on_host(clt_comm *comm, int device, clt_comm_part *part);
+
+/* OK, or the message of a call that failed. */
+clt_status clt_comm_check_call(const clt_comm *comm, int device, const clt_comm_part *part,
+                               const char *what, cl_int error);
 
 /* Whether this operation's data is mapped on this device. */
 bool clt_comm_maps(const clt_comm *comm, int device, const clt_comm_part *part);

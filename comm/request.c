@@ -250,12 +250,23 @@ void clt_comm_release_buffers(const clt_comm_side *side)
     }
 }
 
+void clt_comm_release_chunks(clt_comm_side *side)
+{
+    for (int i = 0; i < side->chunk_count; i++)
+        clt_release_event(side->chunks[i]);
+    side->chunk_count = 0;
+    clt_release_event(side->arrived);
+    side->arrived = NULL;
+}
+
 static clt_status transfers_begin(clt_comm *comm, clt_comm_side *side, int wait_count,
                                   const cl_event *wait_list)
 {
     const clt_comm_member *m = &comm->members[side->device];
     const int last = side->part_count - 1;
     side->queued = comm->apart && comm->on_devices && (side->parts[0].op.flags & CLT_COMM_QUEUED);
+    if (m->piped)
+        return clt_comm_pipe_begin(comm, side, wait_count, wait_list);
     /* Behind the last one comes what has an event; where nobody waits, nobody looks at the others'.
      */
     for (int k = 0; k <= last; k++)
@@ -398,6 +409,8 @@ static clt_status transfers_end(clt_comm *comm, int device, clt_comm_side *side,
                                 cl_event *event)
 {
     clt_status status = CLT_OK;
+    if (comm->members[device].piped)
+        return clt_comm_pipe_end(comm, side, undo, event);
     for (int k = 0; k < side->part_count; k++) {
         const bool last = k == side->part_count - 1;
         clt_status end =
@@ -471,6 +484,8 @@ clt_status clt_comm_complete(clt_comm_request *r, int device, clt_comm_result *r
         clt_release_event(side->parts[k].ready);
         side->parts[k].ready = NULL;
     }
+    if (!undo)
+        clt_comm_release_chunks(side);
     /* After an abort slots are not used again; keeping them keeps their events. */
     if (undo)
         side->completed = true;

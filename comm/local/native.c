@@ -30,7 +30,7 @@ bool clt_comm_native_possible(const clt_comm *comm)
     /* Ranks that are threads may share what runs their devices, which one would wait in; between
      * nodes it may be the caller's thread that is needed. */
     if (comm->cluster || (comm->node && !comm->processes) || comm->options.threads ||
-        comm->options.wait_poll_us)
+        comm->options.wait_poll_us || comm->piped)
         return false;
     for (int i = 0; i < comm->count; i++) {
         const clt_comm_member *m = &comm->members[i];

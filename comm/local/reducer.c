@@ -28,20 +28,25 @@ clt_status clt_comm_transfer_failed(clt_status status, const clt_comm_request *r
                            label ? " (" : "", label ? label : "", label ? ")" : "");
 }
 
+clt_status clt_comm_wait_for_side(clt_comm *comm, clt_comm_request *request, int device)
+{
+    clt_comm_side *side = &request->sides[device];
+    for (int k = 0; k < side->part_count; k++) {
+        const clt_comm_part *part = &side->parts[k];
+        if (!part->ready)
+            continue;
+        const clt_status status = clt_comm_wait_event(comm, part->ready);
+        if (status != CLT_OK)
+            return clt_comm_transfer_failed(status, request, device, part);
+    }
+    side->ready_at = now();
+    return CLT_OK;
+}
+
 static clt_status wait_for_devices(clt_comm *comm, clt_comm_request *request)
 {
-    for (int i = 0; i < comm->count; i++) {
-        clt_comm_side *side = &request->sides[i];
-        for (int k = 0; k < side->part_count; k++) {
-            const clt_comm_part *part = &side->parts[k];
-            if (!part->ready)
-                continue;
-            const clt_status status = clt_comm_wait_event(comm, part->ready);
-            if (status != CLT_OK)
-                return clt_comm_transfer_failed(status, request, i, part);
-        }
-        side->ready_at = now();
-    }
+    for (int i = 0; i < comm->count; i++)
+        CLT_TRY(clt_comm_wait_for_side(comm, request, i));
     return CLT_OK;
 }
 
@@ -68,7 +73,7 @@ static uint64_t signature_of(const clt_comm_request *r)
     return hash;
 }
 
-static clt_ranks_job job_of(clt_comm *comm, const clt_comm_request *r)
+clt_ranks_job clt_comm_job_of(clt_comm *comm, const clt_comm_request *r)
 {
     const clt_comm_op *first = &r->sides[0].parts[0].op;
     clt_ranks_job job = {.signature = signature_of(r),
@@ -108,16 +113,26 @@ static clt_status work(clt_comm *comm, clt_comm_request *r, const clt_ranks_job 
     return CLT_OK;
 }
 
-bool clt_comm_do(clt_comm *comm, clt_comm_request *request)
+bool clt_comm_busy_begin(clt_comm *comm, clt_comm_request *request)
 {
     pthread_mutex_lock(&comm->lock);
     const bool begins = comm->abort_status == CLT_OK;
     request->busy = begins;
     pthread_mutex_unlock(&comm->lock);
-    if (!begins)
-        return false;
-    const clt_ranks_job job = job_of(comm, request);
-    const clt_status status = work(comm, request, &job);
+    return begins;
+}
+
+void clt_comm_busy_end(clt_comm *comm, clt_comm_request *request)
+{
+    pthread_mutex_lock(&comm->lock);
+    request->busy = false;
+    if (comm->abort_status != CLT_OK)
+        pthread_cond_broadcast(&comm->done);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+bool clt_comm_done(clt_comm *comm, clt_comm_request *request, clt_status status)
+{
     pthread_mutex_lock(&comm->lock);
     request->busy = false;
     if (status == CLT_OK) {
@@ -133,6 +148,29 @@ bool clt_comm_do(clt_comm *comm, clt_comm_request *request)
     return status == CLT_OK;
 }
 
+bool clt_comm_do(clt_comm *comm, clt_comm_request *request)
+{
+    if (!clt_comm_busy_begin(comm, request))
+        return false;
+    const clt_ranks_job job = clt_comm_job_of(comm, request);
+    clt_status status = work(comm, request, &job);
+    if (status == CLT_OK && comm->piped)
+        status = clt_comm_pipe_upload(comm, request, true);
+    return clt_comm_done(comm, request, status);
+}
+
+/* Between ranks a request is exchanged as a whole. */
+static bool serve(clt_comm *comm, clt_comm_request *request)
+{
+    if (comm->piped && !comm->node && !comm->cluster)
+        return clt_comm_pipe_run(comm, request);
+    const clt_status status = wait_for_devices(comm, request);
+    /* The first abort stays, so that this one is only heard where nobody was faster. */
+    if (status != CLT_OK)
+        clt_comm_abort(comm, status, clt_error_message());
+    return clt_comm_do(comm, request);
+}
+
 void *clt_comm_reducer(void *arg)
 {
     clt_comm *comm = arg;
@@ -145,11 +183,7 @@ void *clt_comm_reducer(void *arg)
             continue;
         }
         pthread_mutex_unlock(&comm->lock);
-        const clt_status status = wait_for_devices(comm, request);
-        /* The first abort stays, so that this one is only heard where nobody was faster. */
-        if (status != CLT_OK)
-            clt_comm_abort(comm, status, clt_error_message());
-        const bool done = clt_comm_do(comm, request);
+        const bool done = serve(comm, request);
         pthread_mutex_lock(&comm->lock);
         if (!done)
             break;

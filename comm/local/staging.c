@@ -1,8 +1,9 @@
 /*
  * Pinned host memory, per device since it is pinned per context. Pieces are kept for the life of
  * the communicator. A piece may be taken again as soon as complete gave it back: its upload may
- * still be under way, but the next host write to it waits for an event that the same in-order queue
- * reaches only after that upload.
+ * still be under way, but the next host write to it waits for an event that comes only after that
+ * upload: the same in-order queue reaches it then, or (local/pipeline.c) the member's queue was
+ * ordered behind.
  */
 #include "base/error.h"
 #include "base/vec.h"
@@ -10,6 +11,12 @@
 
 /* Sizes are rounded up, so that nearly equal buckets share pieces. */
 enum { ROUND = 65536 };
+
+/* Where nothing waits for the device's kernels, as long as there is such a queue. */
+static cl_command_queue queue_of(const clt_comm_member *m)
+{
+    return m->piped ? m->up : m->queue;
+}
 
 static clt_status add(clt_comm_member *m, size_t bytes)
 {
@@ -24,8 +31,8 @@ static clt_status add(clt_comm_member *m, size_t bytes)
             "comm: %zu bytes of pinned memory for device %s cannot be had (OpenCL error "
             "%d); use smaller buckets",
             s.bytes, m->name, error);
-    s.host = clEnqueueMapBuffer(m->queue, s.mem, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, s.bytes, 0,
-                                NULL, NULL, &error);
+    s.host = clEnqueueMapBuffer(queue_of(m), s.mem, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, s.bytes,
+                                0, NULL, NULL, &error);
     if (error != CL_SUCCESS) {
         clReleaseMemObject(s.mem);
         return clt_fail(CLT_OUT_OF_MEMORY,
@@ -67,12 +74,12 @@ clt_status clt_staging_reserve(clt_comm_member *m, size_t bytes, int requests)
 void clt_staging_free(clt_comm_member *m)
 {
     for (int i = 0; i < m->staging_count; i++) {
-        clEnqueueUnmapMemObject(m->queue, m->staging[i].mem, m->staging[i].host, 0, NULL, NULL);
+        clEnqueueUnmapMemObject(queue_of(m), m->staging[i].mem, m->staging[i].host, 0, NULL, NULL);
         clReleaseMemObject(m->staging[i].mem);
     }
     /* PoCL crashes where the caller then releases the device while it still runs a command. */
     if (m->staging_count)
-        clFinish(m->queue);
+        clFinish(queue_of(m));
     clt_free(m->staging);
     m->staging = NULL;
     m->staging_count = m->staging_room = 0;

@@ -51,12 +51,26 @@ clt_status clt_tasks_out(clt_task_list *list, void *to)
     return CLT_OK;
 }
 
+#ifdef CLT_TESTING
+atomic_llong clt_tasks_testing_piece;
+#endif
+
+static int64_t piece_of(const clt_task *t)
+{
+#ifdef CLT_TESTING
+    const int64_t asked = atomic_load(&clt_tasks_testing_piece);
+    if (asked)
+        return asked;
+#endif
+    return t->copy ? PIECE_BYTES : PIECE_ELEMENTS;
+}
+
 clt_status clt_tasks_cut(clt_task_list *list)
 {
     list->pieces = 0;
     for (int i = 0; i < list->count; i++) {
         clt_task *t = &list->tasks[i];
-        t->piece = t->copy ? PIECE_BYTES : PIECE_ELEMENTS;
+        t->piece = piece_of(t);
         while ((t->count + t->piece - 1) / t->piece > MOST_PIECES)
             t->piece *= 2;
         t->first_piece = list->pieces;
@@ -85,6 +99,31 @@ static const clt_task *task_of(const clt_task_list *list, int64_t piece)
             high = middle - 1;
     }
     return &list->tasks[low];
+}
+
+static size_t size_of(const clt_task *t)
+{
+    return t->copy ? 1 : (size_t)clt_dtype_size(t->from);
+}
+
+int64_t clt_tasks_span(const clt_task_list *list, int64_t piece, int64_t end, clt_task_span *span)
+{
+    const clt_task *t = task_of(list, piece);
+    const int64_t pieces = (t->count + t->piece - 1) / t->piece;
+    const int64_t last = t->first_piece + pieces < end ? t->first_piece + pieces : end;
+    const int64_t to = (last - t->first_piece) * t->piece;
+    span->task = t;
+    span->in = list->pointers + t->first;
+    span->out = span->in + t->in_count;
+    span->from = (size_t)((piece - t->first_piece) * t->piece) * size_of(t);
+    span->to = (size_t)(to < t->count ? to : t->count) * size_of(t);
+    return last;
+}
+
+size_t clt_tasks_piece_bytes(const clt_task_list *list, int64_t piece)
+{
+    const clt_task *t = task_of(list, piece);
+    return (size_t)t->piece * size_of(t);
 }
 
 static void copy(const clt_task *t, char *const *pointers, int64_t from, int64_t n)

@@ -3,7 +3,9 @@
 #ifndef CLT_COMM_TASKS_H
 #define CLT_COMM_TASKS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <cltrain/comm.h>
@@ -51,10 +53,28 @@ clt_status clt_tasks_out(clt_task_list *list, void *to);
  * partial sums of squares are added. */
 clt_status clt_tasks_cut(clt_task_list *list);
 
+/* Consecutive pieces of one task. */
+typedef struct clt_task_span {
+    const clt_task *task;
+    void *const *in, *const *out; /* where the task's first elements are */
+    size_t from, to;              /* bytes from there on */
+} clt_task_span;
+
+/* The span that begins at `piece` and ends before `end`; returns the piece behind it. */
+int64_t clt_tasks_span(const clt_task_list *list, int64_t piece, int64_t end, clt_task_span *span);
+
+/* Bytes that one piece reads of an input. */
+size_t clt_tasks_piece_bytes(const clt_task_list *list, int64_t piece);
+
 /* Does one piece. Any thread. */
 void clt_tasks_do(clt_task_list *list, int64_t piece);
 
 /* Adds the partial results of all pieces. */
 void clt_tasks_measured(const clt_task_list *list, double *sum_squares, bool *finite);
+
+#ifdef CLT_TESTING
+/* Elements of a piece; 0: as in use. */
+extern atomic_llong clt_tasks_testing_piece;
+#endif
 
 #endif

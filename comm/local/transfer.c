@@ -5,16 +5,6 @@
 #include "comm/internal.h"
 #include "device/cl.h"
 
-static size_t bytes_of(const clt_comm_part *part, int64_t elements)
-{
-    return (size_t)elements * (size_t)clt_dtype_size(part->op.dtype);
-}
-
-static bool nothing(const clt_comm_part *part)
-{
-    return !part->in.count && !part->out.count;
-}
-
 /* Of an operation in place: the elements that the host reads or writes. */
 static clt_comm_range together(const clt_comm_part *part)
 {
@@ -39,11 +29,11 @@ bool clt_comm_maps(const clt_comm *comm, int device, const clt_comm_part *part)
     size_t bytes;
     return all.first == 0 &&
            clGetMemObjectInfo(op->mem, CL_MEM_SIZE, sizeof bytes, &bytes, NULL) == CL_SUCCESS &&
-           bytes == bytes_of(part, all.count);
+           bytes == clt_comm_bytes_of(part, all.count);
 }
 
-static clt_status check(const clt_comm *comm, int device, const clt_comm_part *part,
-                        const char *what, cl_int error)
+clt_status clt_comm_check_call(const clt_comm *comm, int device, const clt_comm_part *part,
+                               const char *what, cl_int error)
 {
     if (error == CL_SUCCESS)
         return CLT_OK;
@@ -52,8 +42,8 @@ static clt_status check(const clt_comm *comm, int device, const clt_comm_part *p
                     "comm: %s%s%s %zu bytes on device %d (%s) failed with OpenCL error %d; "
                     "the device or its context may be lost",
                     label ? label : "", label ? ": " : "", what,
-                    bytes_of(part, together(part).count), device, comm->members[device].name,
-                    error);
+                    clt_comm_bytes_of(part, together(part).count), device,
+                    comm->members[device].name, error);
 }
 
 static clt_status map(clt_comm *comm, int device, clt_comm_part *part, cl_uint waits,
@@ -64,15 +54,16 @@ static clt_status map(clt_comm *comm, int device, clt_comm_part *part, cl_uint w
                                : !part->in.count ? CL_MAP_WRITE_INVALIDATE_REGION
                                                  : CL_MAP_READ | CL_MAP_WRITE;
     cl_int error;
-    char *host = clEnqueueMapBuffer(comm->members[device].queue, part->op.mem, CL_FALSE, flags,
-                                    bytes_of(part, all.first), bytes_of(part, all.count), waits,
-                                    wait_list, part->silent ? NULL : &part->ready, &error);
-    CLT_TRY(check(comm, device, part, "mapping", error));
+    char *host =
+        clEnqueueMapBuffer(comm->members[device].queue, part->op.mem, CL_FALSE, flags,
+                           clt_comm_bytes_of(part, all.first), clt_comm_bytes_of(part, all.count),
+                           waits, wait_list, part->silent ? NULL : &part->ready, &error);
+    CLT_TRY(clt_comm_check_call(comm, device, part, "mapping", error));
     part->mapped = host;
     if (part->in.count)
-        part->host_in = host + bytes_of(part, part->in.first - all.first);
+        part->host_in = host + clt_comm_bytes_of(part, part->in.first - all.first);
     if (part->out.count)
-        part->host_out = host + bytes_of(part, part->out.first - all.first);
+        part->host_out = host + clt_comm_bytes_of(part, part->out.first - all.first);
     return CLT_OK;
 }
 
@@ -83,55 +74,67 @@ static void lay_out(clt_comm_part *part, size_t *in, size_t *out, size_t *room)
     enum { ALIGN = 64 };
     const clt_comm_range all = together(part);
     *in = *out = 0;
-    *room = bytes_of(part, all.count);
+    *room = clt_comm_bytes_of(part, all.count);
     if (!part->op.out) {
-        *in = bytes_of(part, part->in.first - all.first);
-        *out = bytes_of(part, part->out.first - all.first);
+        *in = clt_comm_bytes_of(part, part->in.first - all.first);
+        *out = clt_comm_bytes_of(part, part->out.first - all.first);
     } else if (part->in.count == part->out.count) {
-        *room = bytes_of(part, part->in.count);
+        *room = clt_comm_bytes_of(part, part->in.count);
     } else {
-        *out = (bytes_of(part, part->in.count) + ALIGN - 1) / ALIGN * ALIGN;
-        *room = *out + bytes_of(part, part->out.count);
+        *out = (clt_comm_bytes_of(part, part->in.count) + ALIGN - 1) / ALIGN * ALIGN;
+        *room = *out + clt_comm_bytes_of(part, part->out.count);
     }
+}
+
+clt_status clt_comm_place_on_host(clt_comm *comm, int device, clt_comm_part *part)
+{
+    clt_comm_member *m = &comm->members[device];
+    char *host = part->op.host;
+    size_t in = 0, out = 0, room;
+    if (host) {
+        in = clt_comm_bytes_of(part, part->in.first);
+        out = clt_comm_bytes_of(part, part->out.first);
+    } else {
+        lay_out(part, &in, &out, &room);
+        CLT_TRY(clt_staging_take(m, room, &part->staging));
+        host = m->staging[part->staging].host;
+    }
+    if (part->in.count)
+        part->host_in = host + in;
+    if (part->out.count)
+        part->host_out = host + out;
+    return CLT_OK;
 }
 
 static clt_status stage(clt_comm *comm, int device, clt_comm_part *part, cl_uint waits,
                         const cl_event *wait_list)
 {
     clt_comm_member *m = &comm->members[device];
-    size_t in, out, room;
-    lay_out(part, &in, &out, &room);
-    CLT_TRY(clt_staging_take(m, room, &part->staging));
-    char *host = m->staging[part->staging].host;
     cl_int error;
-    if (part->out.count)
-        part->host_out = host + out;
+    CLT_TRY(clt_comm_place_on_host(comm, device, part));
     if (part->in.count) {
-        part->host_in = host + in;
-        error =
-            clEnqueueReadBuffer(m->queue, part->op.mem, CL_FALSE, bytes_of(part, part->in.first),
-                                bytes_of(part, part->in.count), part->host_in, waits, wait_list,
-                                part->silent ? NULL : &part->ready);
+        error = clEnqueueReadBuffer(m->queue, part->op.mem, CL_FALSE,
+                                    clt_comm_bytes_of(part, part->in.first),
+                                    clt_comm_bytes_of(part, part->in.count), part->host_in, waits,
+                                    wait_list, part->silent ? NULL : &part->ready);
     } else { /* the staging's last upload, and the buffer's users, before the host writes */
         error = clEnqueueMarkerWithWaitList(m->queue, waits, wait_list,
                                             part->silent ? NULL : &part->ready);
     }
-    return check(comm, device, part, "reading", error);
+    return clt_comm_check_call(comm, device, part, "reading", error);
 }
 
 /* Data in the host's memory: only what the caller waits for comes before. */
 static clt_status begin_on_host(clt_comm *comm, int device, clt_comm_part *part, cl_uint waits,
                                 const cl_event *wait_list)
 {
-    if (part->in.count)
-        part->host_in = (char *)part->op.host + bytes_of(part, part->in.first);
-    if (part->out.count)
-        part->host_out = (char *)part->op.host + bytes_of(part, part->out.first);
+    CLT_TRY(clt_comm_place_on_host(comm, device, part));
     if (!waits)
         return CLT_OK;
-    return check(comm, device, part, "ordering",
-                 clEnqueueMarkerWithWaitList(comm->members[device].queue, waits, wait_list,
-                                             part->silent ? NULL : &part->ready));
+    return clt_comm_check_call(comm, device, part, "ordering",
+                               clEnqueueMarkerWithWaitList(comm->members[device].queue, waits,
+                                                           wait_list,
+                                                           part->silent ? NULL : &part->ready));
 }
 
 clt_status clt_comm_transfer_begin(clt_comm *comm, int device, clt_comm_part *part, int wait_count,
@@ -140,13 +143,14 @@ clt_status clt_comm_transfer_begin(clt_comm *comm, int device, clt_comm_part *pa
     clt_comm_member *m = &comm->members[device];
     cl_uint waits = (cl_uint)wait_count;
     if (m->queue != m->compute && waits)
-        CLT_TRY(check(comm, device, part, "flushing before", clFlush(m->compute)));
+        CLT_TRY(clt_comm_check_call(comm, device, part, "flushing before", clFlush(m->compute)));
     if (part->op.host) {
         CLT_TRY(begin_on_host(comm, device, part, waits, wait_list));
-    } else if (nothing(part)) {
+    } else if (clt_comm_is_nothing(part)) {
         if (waits)
-            CLT_TRY(check(comm, device, part, "ordering",
-                          clEnqueueMarkerWithWaitList(m->queue, waits, wait_list, NULL)));
+            CLT_TRY(
+                clt_comm_check_call(comm, device, part, "ordering",
+                                    clEnqueueMarkerWithWaitList(m->queue, waits, wait_list, NULL)));
     } else if (clt_comm_maps(comm, device, part)) {
         CLT_TRY(map(comm, device, part, waits, wait_list));
     } else {
@@ -166,20 +170,21 @@ clt_status clt_comm_transfer_end(clt_comm *comm, int device, clt_comm_part *part
     if (part->mapped)
         error = clEnqueueUnmapMemObject(m->queue, op->mem, part->mapped, 0, NULL, event);
     else if (part->out.count && !undo && !op->host)
-        error = clEnqueueWriteBuffer(
-            m->queue, op->out ? op->out : op->mem, CL_FALSE, bytes_of(part, part->out.first),
-            bytes_of(part, part->out.count), part->host_out, 0, NULL, event);
+        error = clEnqueueWriteBuffer(m->queue, op->out ? op->out : op->mem, CL_FALSE,
+                                     clt_comm_bytes_of(part, part->out.first),
+                                     clt_comm_bytes_of(part, part->out.count), part->host_out, 0,
+                                     NULL, event);
     else if (event)
         error = clEnqueueMarkerWithWaitList(m->queue, 0, NULL, event);
     if (part->staging >= 0)
         m->staging[part->staging].used = false;
     part->staging = -1;
     part->mapped = NULL; /* where the host reads and writes may be needed still: CLT_COMM_QUEUED */
-    CLT_TRY(check(comm, device, part, "writing back", error));
+    CLT_TRY(clt_comm_check_call(comm, device, part, "writing back", error));
     if ((error = clFlush(m->queue)) != CL_SUCCESS) {
         if (event)
             clReleaseEvent(*event);
-        return check(comm, device, part, "flushing", error);
+        return clt_comm_check_call(comm, device, part, "flushing", error);
     }
     return CLT_OK;
 }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cltrain/comm.h>
 
@@ -13,8 +14,8 @@ enum { FIXTURE_MAX = 4 };
 typedef struct fixture {
     int count;
     bool one_context;
-    cl_device_id root, devices[FIXTURE_MAX];
-    bool split; /* devices are sub-devices of root */
+    cl_device_id devices[FIXTURE_MAX];
+    bool split; /* they are sub-devices */
     cl_context contexts[FIXTURE_MAX];
     cl_command_queue queues[FIXTURE_MAX], transfers[FIXTURE_MAX];
 } fixture;
@@ -28,36 +29,74 @@ typedef struct fixture {
         }                                                                                          \
     } while (0)
 
-/* The device's parts of one core each, made once for the process: PoCL's worker threads still touch
- * a sub-device for a moment after its last command has ended, and crash where it was released. */
-static inline cl_device_id *fixture_parts(cl_device_id root, int units)
+enum { FIXTURE_PLATFORMS = 2, FIXTURE_UNITS = 256 };
+
+/* A device and its parts of one core each, made once for the process: PoCL's worker threads still
+ * touch a sub-device for a moment after its last command has ended, and crash where it was
+ * released. */
+typedef struct fixture_root {
+    cl_device_id id;
+    cl_device_id parts[FIXTURE_UNITS];
+    int units; /* 0: it cannot be split */
+} fixture_root;
+
+/* The first platform, or the one whose vendor has this name: "pocl", "intel". */
+static inline cl_platform_id fixture_platform(const char *name)
 {
-    static cl_device_id parts[256];
-    cl_device_partition_property equally[] = {CL_DEVICE_PARTITION_EQUALLY, 1, 0};
-    if (!parts[0] && clCreateSubDevices(root, equally, (cl_uint)units, parts, NULL) != CL_SUCCESS)
-        return NULL;
-    return parts;
+    cl_platform_id platforms[16];
+    cl_uint count = 0;
+    FIXTURE_CL(clGetPlatformIDs(16, platforms, &count));
+    for (cl_uint i = 0; i < count && i < 16; i++) {
+        char vendor[128] = "";
+        clGetPlatformInfo(platforms[i], CL_PLATFORM_VENDOR, sizeof vendor, vendor, NULL);
+        if (!*name || strcasestr(vendor, name))
+            return platforms[i];
+    }
+    fprintf(stderr, "there is no platform '%s'\n", name);
+    abort();
 }
 
-/* `count` participants: sub-devices of one core of the first CPU device where it can be split that
- * often, else the whole device several times (its contexts and queues are distinct all the same).
- */
+/* The devices that participants are taken from by turns: CLT_TEST_DEVICES names their platforms by
+ * comma; unset: that of the first platform. */
+static inline fixture_root *fixture_roots(int *count)
+{
+    static fixture_root roots[FIXTURE_PLATFORMS];
+    static int found;
+    const char *list = getenv("CLT_TEST_DEVICES");
+    while (!found || (list && found < FIXTURE_PLATFORMS && (list = strchr(list, ',')) && list++)) {
+        fixture_root *r = &roots[found++];
+        char name[32];
+        cl_uint units = 0;
+        const cl_device_partition_property equally[] = {CL_DEVICE_PARTITION_EQUALLY, 1, 0};
+        snprintf(name, sizeof name, "%.*s", list ? (int)strcspn(list, ",") : 0, list ? list : "");
+        FIXTURE_CL(clGetDeviceIDs(fixture_platform(name), CL_DEVICE_TYPE_ALL, 1, &r->id, NULL));
+        FIXTURE_CL(clGetDeviceInfo(r->id, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof units, &units, NULL));
+        if (units <= FIXTURE_UNITS &&
+            clCreateSubDevices(r->id, equally, units, r->parts, NULL) == CL_SUCCESS)
+            r->units = (int)units;
+        if (!list)
+            break;
+    }
+    *count = found;
+    return roots;
+}
+
+/* `count` participants: sub-devices of one core of a CPU where it can be split that often, else the
+ * whole device several times (its contexts and queues are distinct all the same). Devices of
+ * several platforms have a context each. */
 static inline void fixture_open(fixture *f, int count, bool one_context, bool transfer_queues)
 {
-    cl_platform_id platform;
-    cl_uint units = 1;
+    int platforms;
     cl_int error;
+    const fixture_root *roots = fixture_roots(&platforms);
+    one_context = one_context && platforms == 1;
     *f = (fixture){.count = count, .one_context = one_context};
-    FIXTURE_CL(clGetPlatformIDs(1, &platform, NULL));
-    FIXTURE_CL(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &f->root, NULL));
-    FIXTURE_CL(clGetDeviceInfo(f->root, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof units, &units, NULL));
-    if ((int)units >= count && units <= 256 && fixture_parts(f->root, (int)units)) {
-        f->split = true;
-        for (int i = 0; i < count; i++)
-            f->devices[i] = fixture_parts(f->root, (int)units)[i];
-    } else {
-        for (int i = 0; i < count; i++)
-            f->devices[i] = f->root;
+    f->split = true;
+    for (int i = 0; i < count; i++) {
+        const fixture_root *r = &roots[i % platforms];
+        const bool split = r->units >= (count + platforms - 1) / platforms;
+        f->devices[i] = split ? r->parts[i / platforms] : r->id;
+        f->split = f->split && split;
     }
     for (int i = 0; i < count; i++) {
         if (!one_context) {

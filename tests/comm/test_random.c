@@ -1,6 +1,8 @@
 /* Random collectives between devices of a process, and between ranks that are threads of it. */
 #include "comm/random.h"
 
+#include "comm/internal.h"
+
 /* A communicator of each rank, all ranks in this process: rank r has its share of the devices, in
  * order. */
 static void connect_ranks(const fixture *f, int ranks, const clt_comm_options *options,
@@ -32,6 +34,8 @@ static void connect_ranks(const fixture *f, int ranks, const clt_comm_options *o
     }
 }
 
+static clt_comm_path path;
+
 /* threads 0: the devices' own, where their driver allows it; else the communicator's. */
 static void run_all(int devices, int ranks, bool one_context, bool transfer_queues, bool queued,
                     int threads, uint32_t seed)
@@ -40,6 +44,7 @@ static void run_all(int devices, int ranks, bool one_context, bool transfer_queu
     clt_comm *comms[FIXTURE_MAX];
     clt_comm_options options;
     clt_comm_options_init(&options);
+    options.path = path;
     options.threads = threads;
     options.max_in_flight = SLOTS;
     fixture_open(&f, devices, one_context, transfer_queues);
@@ -139,6 +144,38 @@ static void queued_changes_nothing_elsewhere(void **state)
     run_all(3, 1, false, false, true, 0, 15);
 }
 
+#ifdef CLT_TESTING
+/* Buffers of twelve chunks, of four pieces each. */
+static void in_chunks(int devices, int ranks, bool one_context, bool transfer_queues, uint32_t seed)
+{
+    atomic_store(&clt_comm_testing_chunk_bytes, BYTES / 12);
+    atomic_store(&clt_tasks_testing_piece, BYTES / 48 / 4);
+    path = CLT_COMM_PATH_STAGED;
+    run_ranks(devices, ranks, one_context, transfer_queues, 1, seed);
+    path = CLT_COMM_PATH_AUTO;
+    atomic_store(&clt_comm_testing_chunk_bytes, 0);
+    atomic_store(&clt_tasks_testing_piece, 0);
+}
+
+static void two_devices_in_chunks(void **state)
+{
+    (void)state;
+    in_chunks(2, 1, true, true, 16);
+}
+
+static void three_devices_in_chunks(void **state)
+{
+    (void)state;
+    in_chunks(3, 1, false, false, 17);
+}
+
+static void two_ranks_in_chunks(void **state)
+{
+    (void)state;
+    in_chunks(3, 2, false, false, 18);
+}
+#endif
+
 static void two_ranks(void **state)
 {
     (void)state;
@@ -169,6 +206,11 @@ int main(void)
         cmocka_unit_test(four_devices_by_their_threads),
         cmocka_unit_test(two_devices_of_one_context_queued),
         cmocka_unit_test(queued_changes_nothing_elsewhere),
+#ifdef CLT_TESTING
+        cmocka_unit_test(two_devices_in_chunks),
+        cmocka_unit_test(three_devices_in_chunks),
+        cmocka_unit_test(two_ranks_in_chunks),
+#endif
         cmocka_unit_test(two_ranks),
         cmocka_unit_test(two_ranks_with_one_device_and_two),
         cmocka_unit_test(four_ranks),

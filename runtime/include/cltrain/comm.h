@@ -28,7 +28,8 @@
  * - Events in a wait list belong to the device's own context (OpenCL's rule). Do not put a user
  *   event there: drivers stall a queue for it.
  * - After the first use of each size, or clt_comm_reserve, neither memory nor any OpenCL object but
- *   events (at most two for each device and operation) is created.
+ *   events is created: at most two for each device and operation, and one for each megabyte that is
+ *   copied in chunks.
  */
 #ifndef CLTRAIN_COMM_H
 #define CLTRAIN_COMM_H
@@ -62,7 +63,9 @@ typedef struct clt_comm_device {
 typedef enum clt_comm_path {
     CLT_COMM_PATH_AUTO = 0,   /* mapped where device and operation allow it, else staged */
     CLT_COMM_PATH_MAPPED = 1, /* mapped in place: devices that share the host's memory */
-    CLT_COMM_PATH_STAGED = 2  /* non-blocking copies through pinned host memory */
+    CLT_COMM_PATH_STAGED = 2  /* non-blocking copies through pinned host memory, in chunks on queues
+                                 of the communicator's: what devices with memory of their own have
+                                 anyway */
 } clt_comm_path;
 
 typedef struct clt_comm_options {
@@ -181,8 +184,10 @@ CLT_API void clt_comm_result_init(clt_comm_result *result);
 /*
  * A communicator over `count` devices of this process; participant i is devices[i], and sums are
  * formed in this order. Devices may share a context or have one each, and may be of different
- * platforms. The array is copied. Contexts and queues stay the caller's: they are retained until
- * clt_comm_destroy. One thread of the library's own is started, and `threads` - 1 helpers, unless
+ * platforms; a device may be in several communicators. The array is copied. Contexts and queues
+ * stay the caller's: they are retained until clt_comm_destroy. Devices whose data is copied in
+ * chunks get two queues of the communicator's own, so that what is on the caller's queues waits for
+ * no transfer but by complete. One thread of the library's own is started, and `threads` - 1 helpers, unless
  * the devices' own threads sum.
  * `options` NULL: defaults. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY, OPENCL; UNSUPPORTED where a
  * queue is out of order or a path is asked for that a device does not have.
