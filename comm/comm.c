@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/vec.h"
 #include "comm/internal.h"
 #include "device/cl.h"
@@ -85,7 +86,7 @@ static clt_status read_options(const clt_comm_options *from, clt_comm_options *o
     }
     if (!options->max_in_flight)
         options->max_in_flight = DEFAULT_IN_FLIGHT;
-    if (options->path < CLT_COMM_PATH_AUTO || options->path > CLT_COMM_PATH_STAGED)
+    if (options->path < CLT_COMM_PATH_AUTO || options->path > CLT_COMM_PATH_PEER)
         return clt_fail(CLT_INVALID_ARGUMENT, "comm: %d is not a path", (int)options->path);
     if (options->max_in_flight < 1 || options->max_in_flight > MAX_IN_FLIGHT)
         return clt_fail(CLT_INVALID_ARGUMENT, "comm: max_in_flight %d is not within 1 to %d",
@@ -121,6 +122,15 @@ static clt_status check_queue(int i, const clt_comm_member *m, cl_command_queue 
     return CLT_OK;
 }
 
+static bool probes_all(void)
+{
+#ifdef CLT_TESTING
+    return clt_peer_testing_probe_all;
+#else
+    return false;
+#endif
+}
+
 static clt_status open_member(clt_comm *comm, int i, const clt_comm_device *d)
 {
     clt_comm_member *m = &comm->members[i];
@@ -150,10 +160,12 @@ static clt_status open_member(clt_comm *comm, int i, const clt_comm_device *d)
     CLT_TRY(check_queue(i, m, d->compute));
     if (d->transfer)
         CLT_TRY(check_queue(i, m, d->transfer));
-    m->piped = !m->can_map || comm->options.path == CLT_COMM_PATH_STAGED;
+    m->piped = !m->can_map || comm->options.path == CLT_COMM_PATH_STAGED ||
+               comm->options.path == CLT_COMM_PATH_PEER || probes_all();
     comm->piped |= m->piped;
     if (m->piped)
         CLT_TRY(clt_comm_pipe_open(m));
+    pthread_mutex_init(&m->staging_lock, NULL);
     clRetainContext(d->context);
     clRetainCommandQueue(d->compute);
     m->compute = d->compute;
@@ -169,10 +181,44 @@ static void close_member(clt_comm_member *m)
         return;
     clt_staging_free(m);
     clt_comm_pipe_close(m);
+    pthread_mutex_destroy(&m->staging_lock);
     if (m->queue != m->compute)
         clReleaseCommandQueue(m->queue);
     clReleaseCommandQueue(m->compute);
     clReleaseContext(m->context);
+}
+
+/* Devices with memory of their own may exchange without the host. */
+static clt_status open_peers(clt_comm *comm)
+{
+    const bool forced = comm->options.path == CLT_COMM_PATH_PEER;
+    bool all = comm->options.path == CLT_COMM_PATH_AUTO && comm->count > 1 && comm->ranks == 1;
+    for (int i = 0; i < comm->count; i++)
+        all = all && comm->members[i].piped;
+    if (forced && (comm->count < 2 || comm->ranks > 1))
+        return clt_fail(CLT_UNSUPPORTED,
+                        "comm: the path 'peer' is between several devices of one process");
+    if (!forced && !all)
+        return CLT_OK;
+    const clt_status status = clt_peers_open(comm, forced);
+    if (status == CLT_OK || forced)
+        return status;
+    clt_log(CLT_LOG_INFO, "%s", clt_error_message());
+    snprintf(comm->way, sizeof comm->way, "through the host, in chunks: %s", clt_error_message());
+    return CLT_OK;
+}
+
+static void name_way(clt_comm *comm)
+{
+    bool mapped = true;
+    for (int i = 0; i < comm->count; i++)
+        mapped = mapped && comm->members[i].can_map;
+    if (!*comm->way)
+        snprintf(comm->way, sizeof comm->way, "%s%s",
+                 !comm->piped ? "in the host's memory, mapped where possible"
+                 : mapped     ? "through the host, in chunks (asked for)"
+                              : "through the host, in chunks",
+                 comm->on_devices ? ", by the devices' own threads" : "");
 }
 
 static clt_status build(clt_comm *comm, const clt_comm_device *devices)
@@ -202,8 +248,10 @@ static clt_status build(clt_comm *comm, const clt_comm_device *devices)
                             (long long)devices[i].struct_size);
         CLT_TRY(open_member(comm, i, &devices[i]));
     }
+    CLT_TRY(open_peers(comm));
     comm->on_devices = clt_comm_native_possible(comm);
     comm->apart = clt_comm_native_apart(comm);
+    name_way(comm);
     CLT_TRY(clt_team_create(comm->options.threads ? comm->options.threads : DEFAULT_THREADS,
                             &comm->team));
     if (comm->on_devices)
@@ -395,6 +443,7 @@ void clt_comm_destroy(clt_comm *comm)
     clt_team_destroy(comm->team);
     clt_cluster_close(comm->cluster);
     clt_ranks_close(comm->node);
+    clt_peers_close(comm);
     for (int i = 0; comm->members && i < comm->count; i++)
         close_member(&comm->members[i]);
     if (comm->release)
@@ -422,6 +471,11 @@ int clt_comm_size(const clt_comm *comm)
 int clt_comm_device_count(const clt_comm *comm)
 {
     return comm->count;
+}
+
+const char *clt_comm_way(const clt_comm *comm)
+{
+    return comm->way;
 }
 
 int clt_comm_participant(const clt_comm *comm, int device)

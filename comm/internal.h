@@ -15,6 +15,7 @@
 
 #include <cltrain/comm.h>
 
+#include "comm/local/peer.h"
 #include "comm/local/tasks.h"
 #include "comm/local/team.h"
 #include "comm/ranks/cluster.h"
@@ -42,7 +43,8 @@ typedef struct clt_comm_member {
     bool can_map;              /* shares the host's memory */
     bool wait_inside;          /* its threads compute only while the host blocks inside OpenCL */
     char name[64];
-    clt_staging *staging; /* used by the device's own thread only */
+    pthread_mutex_t staging_lock; /* of the device's thread, and the reducer */
+    clt_staging *staging;
     int staging_count, staging_room;
     int64_t next;   /* sequence number of its next start */
     int64_t oldest; /* all before this one are completed */
@@ -82,6 +84,7 @@ typedef struct clt_comm_side {
     int part_count, part_room;
     cl_event *chunks; /* kept likewise: of the downloads of a piped member */
     int chunk_count, chunk_room;
+    cl_event gate;    /* of a piped member: its buffers may be used; until what waits for it */
     cl_event arrived; /* of a piped member, set by the reducer: all uploads have ended */
     double ready_at;  /* seconds of CLOCK_MONOTONIC: its data were seen on the host */
 } clt_comm_side;
@@ -166,6 +169,9 @@ struct clt_comm {
     char errand_message[512];
 
     bool piped;            /* some members are */
+    clt_peers *peers;      /* local/peer.h; NULL: data goes through the host */
+    bool peers_lent;       /* another communicator's */
+    char way[240];         /* clt_comm_way */
     bool on_devices;       /* the devices' own threads do the host's part: local/native.c */
     bool apart;            /* they are different devices, which may wait for each other */
     int64_t wake_at;       /* piece */
@@ -320,6 +326,9 @@ void clt_comm_pipe_close(clt_comm_member *member);
 clt_status clt_comm_pipe_begin(clt_comm *comm, clt_comm_side *side, int wait_count,
                                const cl_event *wait_list);
 
+/* What begin leaves to the reducer where there are peers: enqueues the downloads. */
+clt_status clt_comm_pipe_download(clt_comm *comm, clt_comm_side *side);
+
 /* In complete: orders the member's queue behind the uploads. */
 clt_status clt_comm_pipe_end(clt_comm *comm, clt_comm_side *side, bool undo, cl_event *event);
 
@@ -389,7 +398,8 @@ extern atomic_int clt_comm_testing_waits_until_fault;
 /* --- local/staging.c --- */
 
 /* A free piece of at least `bytes`, allocated if need be; *index into the member's pieces. */
-clt_status clt_staging_take(clt_comm_member *member, size_t bytes, int *index);
+clt_status clt_staging_take(clt_comm_member *member, size_t bytes, int *index, char **host);
+void clt_staging_give(clt_comm_member *member, int index);
 
 /* Makes sure that `requests` pieces of at least `bytes` exist and are free. */
 clt_status clt_staging_reserve(clt_comm_member *member, size_t bytes, int requests);

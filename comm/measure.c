@@ -408,6 +408,8 @@ static clt_status make_comm(bench *b)
     options.threads = b->options.threads;
     if (b->options.staged)
         options.path = CLT_COMM_PATH_STAGED;
+    if (b->options.peer)
+        options.path = CLT_COMM_PATH_PEER;
     for (int i = 0; i < b->count; i++) {
         const clt_device *device = b->workers[i].device;
         clt_comm_device_init(&devices[i]);
@@ -425,6 +427,7 @@ static clt_status make_comm(bench *b)
 static clt_status measure(bench *b)
 {
     CLT_TRY(make_comm(b));
+    snprintf(b->time->way, sizeof b->time->way, "%s", clt_comm_way(b->comm));
     b->one_clock = true;
     for (int i = 0; i < b->count; i++) {
         const clt_device *device = b->workers[i].device;

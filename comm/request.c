@@ -255,8 +255,9 @@ void clt_comm_release_chunks(clt_comm_side *side)
     for (int i = 0; i < side->chunk_count; i++)
         clt_release_event(side->chunks[i]);
     side->chunk_count = 0;
+    clt_release_event(side->gate);
     clt_release_event(side->arrived);
-    side->arrived = NULL;
+    side->gate = side->arrived = NULL;
 }
 
 static clt_status transfers_begin(clt_comm *comm, clt_comm_side *side, int wait_count,
@@ -355,7 +356,8 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
     clt_comm_side *side = &r->sides[device];
     const clt_comm_part *last = &side->parts[side->part_count - 1];
     const clt_deadline deadline = clt_deadline_in(clt_comm_timeout_ms(comm, &side->parts[0].op));
-    if (!r->done && !deadline.set && last->ready && comm->members[device].wait_inside) {
+    if (!r->done && !deadline.set && comm->members[device].wait_inside && !comm->peers &&
+        last->ready) {
         pthread_mutex_unlock(&comm->lock);
         clWaitForEvents(1, &last->ready); /* a failure reaches the reducer too */
         pthread_mutex_lock(&comm->lock);

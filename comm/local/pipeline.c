@@ -87,7 +87,6 @@ void clt_comm_pipe_close(clt_comm_member *m)
 
 /* --- downloads: on the device's thread -------------------------------------------------------- */
 
-/* The gate is what a side's first command on the `down` queue waits for. */
 static clt_status download(clt_comm *comm, clt_comm_side *side, clt_comm_part *part, cl_event *gate)
 {
     const clt_comm_member *m = &comm->members[side->device];
@@ -131,47 +130,53 @@ static clt_status mark(clt_comm *comm, clt_comm_side *side, clt_comm_part *part,
     return CLT_OK;
 }
 
+clt_status clt_comm_pipe_download(clt_comm *comm, clt_comm_side *side)
+{
+    const clt_comm_member *m = &comm->members[side->device];
+    for (int k = 0; k < side->part_count; k++) {
+        clt_comm_part *part = &side->parts[k];
+        if (clt_comm_is_nothing(part))
+            continue;
+        CLT_TRY(clt_comm_place_on_host(comm, side->device, part));
+        if (part->in.count && !part->op.host)
+            CLT_TRY(download(comm, side, part, &side->gate));
+        else
+            CLT_TRY(mark(comm, side, part, &side->gate));
+    }
+    return clt_comm_check_call(comm, side->device, &side->parts[0], "flushing", clFlush(m->down));
+}
+
 clt_status clt_comm_pipe_begin(clt_comm *comm, clt_comm_side *side, int wait_count,
                                const cl_event *wait_list)
 {
     const clt_comm_member *m = &comm->members[side->device];
-    clt_comm_part *first = &side->parts[0];
-    cl_event gate = NULL;
+    const clt_comm_part *first = &side->parts[0];
     if (m->queue != m->compute && wait_count)
         CLT_TRY(
             clt_comm_check_call(comm, side->device, first, "flushing before", clFlush(m->compute)));
     CLT_TRY(clt_comm_check_call(
         comm, side->device, first, "ordering",
-        clEnqueueMarkerWithWaitList(m->queue, (cl_uint)wait_count, wait_list, &gate)));
+        clEnqueueMarkerWithWaitList(m->queue, (cl_uint)wait_count, wait_list, &side->gate)));
     clt_object_created(CLT_OBJECT_EVENT);
-    clt_status status =
-        clt_comm_check_call(comm, side->device, first, "flushing", clFlush(m->queue));
-    for (int k = 0; k < side->part_count && status == CLT_OK; k++) {
-        clt_comm_part *part = &side->parts[k];
-        if (clt_comm_is_nothing(part))
-            continue;
-        status = clt_comm_place_on_host(comm, side->device, part);
-        if (status == CLT_OK)
-            status = part->in.count && !part->op.host ? download(comm, side, part, &gate)
-                                                      : mark(comm, side, part, &gate);
-    }
-    clt_release_event(gate);
-    if (status == CLT_OK)
-        status = clt_comm_check_call(comm, side->device, first, "flushing", clFlush(m->down));
-    return status;
+    CLT_TRY(clt_comm_check_call(comm, side->device, first, "flushing", clFlush(m->queue)));
+    /* Peers begin once all have joined. */
+    return comm->peers ? CLT_OK : clt_comm_pipe_download(comm, side);
 }
 
 clt_status clt_comm_pipe_end(clt_comm *comm, clt_comm_side *side, bool undo, cl_event *event)
 {
     clt_comm_member *m = &comm->members[side->device];
     clt_comm_part *last = &side->parts[side->part_count - 1];
+    /* The reducer may still look at the side; no request will need the staging. */
+    if (undo)
+        return CLT_OK;
     for (int k = 0; k < side->part_count; k++) {
         clt_comm_part *part = &side->parts[k];
         if (part->staging >= 0)
-            m->staging[part->staging].used = false;
+            clt_staging_give(m, part->staging);
         part->staging = -1;
     }
-    if (undo || (!side->arrived && !event))
+    if (!side->arrived && !event)
         return CLT_OK;
     CLT_TRY(clt_comm_check_call(comm, side->device, last, "ordering",
                                 clEnqueueMarkerWithWaitList(m->queue, side->arrived ? 1 : 0,

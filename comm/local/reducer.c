@@ -162,9 +162,15 @@ bool clt_comm_do(clt_comm *comm, clt_comm_request *request)
 /* Between ranks a request is exchanged as a whole. */
 static bool serve(clt_comm *comm, clt_comm_request *request)
 {
-    if (comm->piped && !comm->node && !comm->cluster)
+    clt_status status = CLT_OK;
+    if (comm->peers && clt_peers_accept(comm, request))
+        return clt_peers_run(comm, request);
+    for (int i = 0; i < comm->count && comm->peers && status == CLT_OK; i++)
+        status = clt_comm_pipe_download(comm, &request->sides[i]);
+    if (status == CLT_OK && comm->piped && !comm->node && !comm->cluster)
         return clt_comm_pipe_run(comm, request);
-    const clt_status status = wait_for_devices(comm, request);
+    if (status == CLT_OK)
+        status = wait_for_devices(comm, request);
     /* The first abort stays, so that this one is only heard where nobody was faster. */
     if (status != CLT_OK)
         clt_comm_abort(comm, status, clt_error_message());

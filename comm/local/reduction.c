@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "comm/internal.h"
 
-enum { LANES = 16, CLT_REDUCE_MOST = CLT_COMM_MAX_DEVICES };
+enum { LANES = CLT_REDUCE_LANES, CLT_REDUCE_MOST = CLT_COMM_MAX_DEVICES };
 
 /* Bytes that are fetched ahead: on server processors with large caches, a fifth faster at 16 MB and
  * a third at 64 MB than what the processor fetches by itself. */

@@ -7,6 +7,9 @@
 
 #include <cltrain/comm.h>
 
+/* Squares are added in so many separate sums, element i to lane i % CLT_REDUCE_LANES. */
+enum { CLT_REDUCE_LANES = 16 };
+
 /* Arrays hold n elements. Where types agree, an output may be one of the inputs; outputs do not
  * overlap each other. Without inputs a sum is 0, a minimum the largest and a maximum the least
  * value of the type. f16 and bf16 are reduced in f32 and rounded once, to the nearest; integers

@@ -44,31 +44,47 @@ static clt_status add(clt_comm_member *m, size_t bytes)
     return CLT_OK;
 }
 
-clt_status clt_staging_take(clt_comm_member *m, size_t bytes, int *index)
+clt_status clt_staging_take(clt_comm_member *m, size_t bytes, int *index, char **host)
 {
     int best = -1;
+    clt_status status = CLT_OK;
+    pthread_mutex_lock(&m->staging_lock);
     for (int i = 0; i < m->staging_count; i++) {
         const clt_staging *s = &m->staging[i];
         if (!s->used && s->bytes >= bytes && (best < 0 || s->bytes < m->staging[best].bytes))
             best = i;
     }
     if (best < 0) {
-        CLT_TRY(add(m, bytes));
+        status = add(m, bytes);
         best = m->staging_count - 1;
     }
-    m->staging[best].used = true;
-    *index = best;
-    return CLT_OK;
+    if (status == CLT_OK) {
+        m->staging[best].used = true;
+        *index = best;
+        *host = m->staging[best].host;
+    }
+    pthread_mutex_unlock(&m->staging_lock);
+    return status;
+}
+
+void clt_staging_give(clt_comm_member *m, int index)
+{
+    pthread_mutex_lock(&m->staging_lock);
+    m->staging[index].used = false;
+    pthread_mutex_unlock(&m->staging_lock);
 }
 
 clt_status clt_staging_reserve(clt_comm_member *m, size_t bytes, int requests)
 {
     int have = 0;
+    clt_status status = CLT_OK;
+    pthread_mutex_lock(&m->staging_lock);
     for (int i = 0; i < m->staging_count; i++)
         have += !m->staging[i].used && m->staging[i].bytes >= bytes;
-    for (; have < requests; have++)
-        CLT_TRY(add(m, bytes));
-    return CLT_OK;
+    for (; have < requests && status == CLT_OK; have++)
+        status = add(m, bytes);
+    pthread_mutex_unlock(&m->staging_lock);
+    return status;
 }
 
 void clt_staging_free(clt_comm_member *m)

@@ -55,14 +55,21 @@ clt_status clt_tasks_out(clt_task_list *list, void *to)
 atomic_llong clt_tasks_testing_piece;
 #endif
 
-static int64_t piece_of(const clt_task *t)
+static int64_t piece_of(bool copy, int64_t count)
 {
+    int64_t piece = copy ? PIECE_BYTES : PIECE_ELEMENTS;
 #ifdef CLT_TESTING
     const int64_t asked = atomic_load(&clt_tasks_testing_piece);
-    if (asked)
-        return asked;
+    piece = asked ? asked : piece;
 #endif
-    return t->copy ? PIECE_BYTES : PIECE_ELEMENTS;
+    while ((count + piece - 1) / piece > MOST_PIECES)
+        piece *= 2;
+    return piece;
+}
+
+int64_t clt_tasks_piece(int64_t count)
+{
+    return piece_of(false, count);
 }
 
 clt_status clt_tasks_cut(clt_task_list *list)
@@ -70,9 +77,7 @@ clt_status clt_tasks_cut(clt_task_list *list)
     list->pieces = 0;
     for (int i = 0; i < list->count; i++) {
         clt_task *t = &list->tasks[i];
-        t->piece = piece_of(t);
-        while ((t->count + t->piece - 1) / t->piece > MOST_PIECES)
-            t->piece *= 2;
+        t->piece = piece_of(t->copy, t->count);
         t->first_piece = list->pieces;
         list->pieces += (t->count + t->piece - 1) / t->piece;
     }

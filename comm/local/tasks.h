@@ -53,6 +53,9 @@ clt_status clt_tasks_out(clt_task_list *list, void *to);
  * partial sums of squares are added. */
 clt_status clt_tasks_cut(clt_task_list *list);
 
+/* Elements of a piece of a reduction of `count`. */
+int64_t clt_tasks_piece(int64_t count);
+
 /* Consecutive pieces of one task. */
 typedef struct clt_task_span {
     const clt_task *task;

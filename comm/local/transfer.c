@@ -96,8 +96,7 @@ clt_status clt_comm_place_on_host(clt_comm *comm, int device, clt_comm_part *par
         out = clt_comm_bytes_of(part, part->out.first);
     } else {
         lay_out(part, &in, &out, &room);
-        CLT_TRY(clt_staging_take(m, room, &part->staging));
-        host = m->staging[part->staging].host;
+        CLT_TRY(clt_staging_take(m, room, &part->staging, &host));
     }
     if (part->in.count)
         part->host_in = host + in;
@@ -177,7 +176,7 @@ clt_status clt_comm_transfer_end(clt_comm *comm, int device, clt_comm_part *part
     else if (event)
         error = clEnqueueMarkerWithWaitList(m->queue, 0, NULL, event);
     if (part->staging >= 0)
-        m->staging[part->staging].used = false;
+        clt_staging_give(m, part->staging);
     part->staging = -1;
     part->mapped = NULL; /* where the host reads and writes may be needed still: CLT_COMM_QUEUED */
     CLT_TRY(clt_comm_check_call(comm, device, part, "writing back", error));

@@ -391,7 +391,8 @@ class Others(CommandTest):
     def test_bench_allreduce(self):
         if CORES < 2:
             self.skipTest("one core")
-        for options in ((), ("--staged",)):
+        for options, way in (((), "in the host's memory"), (("--staged",), "in chunks"),
+                             (("--peer", "--share-context"), "copies within their context")):
             found = json.loads(self.run_command("bench", "allreduce", 4096, "100KB", "--blocks", "2",
                                                 "--json", "--devices", "pocl/2", *options).stdout)
             self.assertEqual(len(found["devices"]), 2)
@@ -403,6 +404,7 @@ class Others(CommandTest):
                 self.assertGreater(row["limit_seconds"], 0)
                 self.assertGreater(row["of_limit"], 0)
                 self.assertGreater(row["latency_seconds"], 0)
+                self.assertIn(way, row["way"])
         table = self.run_command("bench", "allreduce", "1MB", "--blocks", "1", "--devices",
                                  "pocl/2").stdout
         self.assertIn("1 MB", table)

@@ -1,5 +1,6 @@
-set_tests_properties(comm.allreduce comm.queued comm.requests comm.random comm.pipeline PROPERTIES
+set_tests_properties(comm.allreduce comm.queued comm.requests comm.pipeline comm.peer PROPERTIES
     TIMEOUT 120)
+set_tests_properties(comm.random PROPERTIES TIMEOUT 240)
 
 # The example program of <cltrain/comm.h>, run from the tree; check.package builds it out of tree.
 add_executable(example_allreduce ${PROJECT_SOURCE_DIR}/models/examples/allreduce.c)
@@ -15,3 +16,5 @@ foreach(subject allreduce pipeline)
     set_tests_properties(vendor.comm.${subject}.mixed PROPERTIES LABELS vendor
         ENVIRONMENT "CLT_TEST_DEVICES=pocl,intel")
 endforeach()
+clt_test_on_vendor(comm.peer intel)
+set_tests_properties(vendor.comm.peer PROPERTIES TIMEOUT 300)

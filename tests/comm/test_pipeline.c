@@ -4,182 +4,21 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <math.h>
 #include <string.h>
 #include <cmocka.h>
 
-#include "comm/fixture.h"
-#include "comm/internal.h"
-
-enum { DEVICES = 3, CHUNK = 8192, ROOM = 150000 };
-
-static void ok(clt_status status)
-{
-    if (status != CLT_OK)
-        fail_msg("%s: %s", clt_status_name(status), clt_error_message());
-}
-
-/* 0: as in use. */
-static void set_chunk(long long bytes)
-{
-#ifdef CLT_TESTING
-    atomic_store(&clt_comm_testing_chunk_bytes, bytes);
-#else
-    (void)bytes;
-#endif
-}
-
-static unsigned references(cl_mem mem)
-{
-    cl_uint n = 0;
-    FIXTURE_CL(clGetMemObjectInfo(mem, CL_MEM_REFERENCE_COUNT, sizeof n, &n, NULL));
-    return n;
-}
-
-/* --- the same bits as without chunks -----------------------------------------------------------
- */
-
-typedef struct setting {
-    clt_comm_kind kind;
-    clt_dtype dtype;
-    clt_comm_reduction reduction;
-    int64_t count, offset, out_offset; /* out_offset -1: in place */
-    int empty;                         /* a device; -1: none */
-    int root;
-} setting;
-
-typedef struct bench {
-    fixture f;
-    clt_comm *comm;
-    cl_mem mem[DEVICES], out[DEVICES];
-} bench;
-
-static void open_bench(bench *b, clt_comm_path path, bool one_context)
-{
-    clt_comm_options options;
-    clt_comm_options_init(&options);
-    options.path = path;
-    options.threads = 1;
-    fixture_open(&b->f, DEVICES, one_context, false);
-    ok(fixture_comm(&b->f, &options, &b->comm));
-    for (int d = 0; d < DEVICES; d++) {
-        b->mem[d] = fixture_buffer(&b->f, d, ROOM * 8);
-        b->out[d] = fixture_buffer(&b->f, d, ROOM * 8);
-    }
-}
-
-static void close_bench(bench *b)
-{
-    clt_comm_destroy(b->comm);
-    for (int d = 0; d < DEVICES; d++) {
-        FIXTURE_CL(clFinish(b->f.queues[d]));
-        assert_int_equal(references(b->mem[d]), 1);
-        assert_int_equal(references(b->out[d]), 1);
-        clReleaseMemObject(b->mem[d]);
-        clReleaseMemObject(b->out[d]);
-    }
-    fixture_close(&b->f);
-}
-
-/* Bits of any kind, without NaN: their sums depend on the order. */
-static void fill(const bench *b, const setting *s, int d, cl_mem mem, uint32_t random)
-{
-    static char x[ROOM * 8];
-    const int64_t n = ROOM * 8 / clt_dtype_size(s->dtype);
-    for (int64_t i = 0; i < n; i++) {
-        random = random * 1664525u + 1013904223u;
-        if (s->dtype == CLT_F64)
-            ((double *)x)[i] = ldexp((double)(int32_t)random, (int)(random % 40) - 50);
-        else if (s->dtype == CLT_F32)
-            ((float *)x)[i] = ldexpf((float)(int32_t)random, (int)(random % 40) - 50);
-        else if (s->dtype == CLT_I32)
-            ((uint32_t *)x)[i] = random;
-        else
-            ((uint16_t *)x)[i] = (uint16_t)(random >> 16 & 0xbbff); /* finite and less than 2 */
-    }
-    FIXTURE_CL(clEnqueueWriteBuffer(b->f.queues[d], mem, CL_TRUE, 0, sizeof x, x, 0, NULL, NULL));
-}
-
-typedef struct outcome {
-    char mem[DEVICES][ROOM * 8], out[DEVICES][ROOM * 8];
-    double squares;
-    int finite, contributors;
-} outcome;
-
-static void run(const bench *b, const setting *s, outcome *o)
-{
-    clt_comm_request *requests[DEVICES];
-    memset(o, 0, sizeof *o);
-    for (int d = 0; d < DEVICES; d++) {
-        clt_comm_op op;
-        fill(b, s, d, b->mem[d], (uint32_t)d * 7919 + 1);
-        fill(b, s, d, b->out[d], (uint32_t)d * 104729 + 5);
-        clt_comm_op_init(&op);
-        op.kind = s->kind;
-        op.dtype = s->dtype;
-        op.reduction = s->reduction;
-        op.count = s->count;
-        op.mem = b->mem[d];
-        op.offset = s->offset;
-        op.root = s->root;
-        if (s->out_offset >= 0) {
-            op.out = b->out[d];
-            op.out_offset = s->out_offset;
-        }
-        if (s->kind != CLT_COMM_ALL_GATHER && s->kind != CLT_COMM_BROADCAST)
-            op.flags = CLT_COMM_MEASURE + (d == s->empty ? CLT_COMM_EMPTY : 0);
-        ok(clt_comm_start(b->comm, d, -1, &op, 0, NULL, &requests[d]));
-    }
-    for (int d = 0; d < DEVICES; d++) {
-        clt_comm_result result;
-        clt_comm_result_init(&result);
-        ok(clt_comm_complete(requests[d], d, &result, NULL));
-        o->squares = result.sum_squares;
-        o->finite = result.finite;
-        o->contributors = result.contributors;
-        FIXTURE_CL(clEnqueueReadBuffer(b->f.queues[d], b->mem[d], CL_TRUE, 0, ROOM * 8, o->mem[d],
-                                       0, NULL, NULL));
-        FIXTURE_CL(clEnqueueReadBuffer(b->f.queues[d], b->out[d], CL_TRUE, 0, ROOM * 8, o->out[d],
-                                       0, NULL, NULL));
-    }
-}
+#include "comm/settings.h"
 
 static void chunks_give_the_same_bits(void **state)
 {
     (void)state;
-    static const setting settings[] = {
-        {CLT_COMM_ALL_REDUCE, CLT_F32, CLT_COMM_SUM, 100003, 0, -1, -1, 0},
-        {CLT_COMM_ALL_REDUCE, CLT_F32, CLT_COMM_MEAN, 100003, 41, 1013, 1, 0},
-        {CLT_COMM_ALL_REDUCE, CLT_F64, CLT_COMM_SUM, 70001, 3, 5, -1, 0},
-        {CLT_COMM_ALL_REDUCE, CLT_F16, CLT_COMM_SUM, 99991, 1, -1, -1, 0},
-        {CLT_COMM_ALL_REDUCE, CLT_BF16, CLT_COMM_MAX, 99991, 1, 7, 2, 0},
-        {CLT_COMM_ALL_REDUCE, CLT_I32, CLT_COMM_SUM, 100003, 17, -1, -1, 0},
-        {CLT_COMM_ALL_REDUCE, CLT_F32, CLT_COMM_SUM, 1, 2, -1, -1, 0},
-        {CLT_COMM_ALL_REDUCE, CLT_F32, CLT_COMM_SUM, 0, 0, -1, -1, 0},
-        {CLT_COMM_REDUCE, CLT_F32, CLT_COMM_SUM, 100003, 9, -1, -1, 2},
-        {CLT_COMM_REDUCE, CLT_BF16, CLT_COMM_SUM, 100003, 9, 1, 0, 1},
-        {CLT_COMM_REDUCE_SCATTER, CLT_F32, CLT_COMM_SUM, 40009, 11, -1, -1, 0},
-        {CLT_COMM_REDUCE_SCATTER, CLT_F16, CLT_COMM_MIN, 40009, 11, 3, 1, 0},
-        {CLT_COMM_ALL_GATHER, CLT_F32, CLT_COMM_SUM, 40009, 11, -1, -1, 0},
-        {CLT_COMM_ALL_GATHER, CLT_I32, CLT_COMM_SUM, 40009, 11, 5, -1, 0},
-        {CLT_COMM_BROADCAST, CLT_F32, CLT_COMM_SUM, 100003, 13, -1, -1, 1},
-        {CLT_COMM_BROADCAST, CLT_F64, CLT_COMM_SUM, 100003, 13, 1, -1, 2},
-    };
-    static outcome whole, chunks;
     for (int context = 0; context < 2; context++) {
         bench plain, piped;
         open_bench(&plain, CLT_COMM_PATH_AUTO, context);
         open_bench(&piped, CLT_COMM_PATH_STAGED, context);
         assert_false(plain.comm->piped);
         assert_true(piped.comm->piped);
-        for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-            run(&plain, &settings[i], &whole);
-            set_chunk(i % 2 ? CHUNK : 131072 + 64);
-            run(&piped, &settings[i], &chunks);
-            set_chunk(0);
-            if (memcmp(&whole, &chunks, sizeof whole))
-                fail_msg("setting %d differs", (int)i);
-        }
+        compare(&plain, &piped, 0);
         close_bench(&plain);
         close_bench(&piped);
     }

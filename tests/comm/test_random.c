@@ -169,6 +169,30 @@ static void three_devices_in_chunks(void **state)
     in_chunks(3, 1, false, false, 17);
 }
 
+/* In several rounds. Sends and receives go through staging. */
+static void by_peers(int devices, bool transfer_queues, uint32_t seed)
+{
+    atomic_store(&clt_comm_testing_chunk_bytes, BYTES / 6);
+    atomic_store(&clt_tasks_testing_piece, BYTES / 48 / 4);
+    path = CLT_COMM_PATH_PEER;
+    run(devices, true, transfer_queues, 1, seed);
+    path = CLT_COMM_PATH_AUTO;
+    atomic_store(&clt_comm_testing_chunk_bytes, 0);
+    atomic_store(&clt_tasks_testing_piece, 0);
+}
+
+static void two_peers(void **state)
+{
+    (void)state;
+    by_peers(2, true, 19);
+}
+
+static void three_peers(void **state)
+{
+    (void)state;
+    by_peers(3, false, 20);
+}
+
 static void two_ranks_in_chunks(void **state)
 {
     (void)state;
@@ -210,6 +234,8 @@ int main(void)
         cmocka_unit_test(two_devices_in_chunks),
         cmocka_unit_test(three_devices_in_chunks),
         cmocka_unit_test(two_ranks_in_chunks),
+        cmocka_unit_test(two_peers),
+        cmocka_unit_test(three_peers),
 #endif
         cmocka_unit_test(two_ranks),
         cmocka_unit_test(two_ranks_with_one_device_and_two),

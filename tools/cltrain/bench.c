@@ -75,6 +75,7 @@ int bench_device_open(bench_device *d, const settings *s, int profiling)
     clt_device_options options;
     clt_device_options_init(&options);
     options.profiling = profiling;
+    options.share_context = s->share_context;
     status = clt_devices_open(d->runtime, s->devices, &options, &d->devices, &d->count);
     return status == CLT_OK ? 0 : name_failure(status);
 }

@@ -83,6 +83,7 @@ static void print_head(const report *r, const clt_all_reduce_time *t)
     const int compare = r->settings->compare;
     if (r->ranks > 1)
         printf("between %d ranks\n", r->ranks);
+    printf("%s\n", t->way);
     printf("a small kernel, enqueued and finished: %.1f us\n", 1e6 * t->latency);
     printf("%-10s %10s %21s %8s", "", "median us", "least to most", "GB/s");
     if (r->ranks == 1)
@@ -109,10 +110,11 @@ static void print_row(const report *r, const clt_all_reduce_time *t)
 
 static json_t *row_of(const report *r, const clt_all_reduce_time *t)
 {
-    json_t *row = json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:I}", "bytes", (json_int_t)t->bytes,
-                            "median_seconds", t->median, "min_seconds", t->least, "max_seconds",
-                            t->most, "bytes_per_s", (double)t->bytes / t->median, "latency_seconds",
-                            t->latency, "verified", (json_int_t)t->verified);
+    json_t *row =
+        json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:s}", "bytes", (json_int_t)t->bytes,
+                  "median_seconds", t->median, "min_seconds", t->least, "max_seconds", t->most,
+                  "bytes_per_s", (double)t->bytes / t->median, "latency_seconds", t->latency,
+                  "verified", (json_int_t)t->verified, "way", t->way);
     if (r->ranks == 1)
         json_object_update_new(row,
                                json_pack("{s:f, s:f, s:f, s:f}", "limit_seconds", t->limit,
@@ -182,6 +184,7 @@ static int run(const bench_device *d, const settings *s, const rank_set *ranks, 
     own_devices(d, ranks, &first, &count);
     clt_all_reduce_options_init(&options);
     options.staged = s->staged;
+    options.peer = s->peer;
     options.world = &ranks->world;
     options.other = s->compare ? mpi_sum : NULL;
     if (s->blocks > 0)
@@ -215,6 +218,8 @@ int bench_allreduce(const settings *s)
     if (!code && s->compare && ranks.world.ranks == 1)
         code = usage_error("bench allreduce --compare is between ranks: mpiexec -n 2 cltrain bench "
                            "allreduce --compare");
+    if (!code && s->peer && s->staged)
+        code = usage_error("bench allreduce: --peer and --staged exclude each other");
     if (!code)
         code = ranks_agree(&ranks, bench_device_open(&d, s, 1));
     if (!code)

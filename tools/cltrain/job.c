@@ -192,6 +192,7 @@ int job_devices(job *j, const settings *s)
     clt_device_options options;
     clt_device_options_init(&options);
     options.profiling = s->profile != NULL || s->by_node;
+    options.share_context = s->share_context;
     /* The planner chooses among all of them, but ranks are dealt what the list names. */
     const char *list = j->splits && !s->devices && j->ranks.world.ranks < 2 ? "all" : s->devices;
     status = clt_devices_open(j->runtime, list, &options, &j->devices, &j->n_devices);

@@ -31,8 +31,8 @@ typedef struct settings {
     int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, groups,
         classes, check_every;
     double lr, momentum, weight_decay, clip_norm, budget, comm_timeout;
-    int no_guard, resume, quiet, json, explain, by_node, compare, predict, rebalance, staged, help,
-        mpi, oversubscribe;
+    int no_guard, resume, quiet, json, explain, by_node, compare, predict, rebalance, staged, peer,
+        share_context, help, mpi, oversubscribe;
     const char **names; /* arguments that are no options, ended by NULL */
     int n_names;
     void *context;  /* popt's, which owns the names */

@@ -61,11 +61,18 @@ typedef struct clt_comm_device {
 
 /* How the data of one device reaches the host. */
 typedef enum clt_comm_path {
-    CLT_COMM_PATH_AUTO = 0,   /* mapped where device and operation allow it, else staged */
+    CLT_COMM_PATH_AUTO = 0, /* mapped where device and operation allow it, else staged; for devices
+                               with memory of their own `peer`, where a probe of each pair finds
+                               copies correct and faster */
     CLT_COMM_PATH_MAPPED = 1, /* mapped in place: devices that share the host's memory */
-    CLT_COMM_PATH_STAGED = 2  /* non-blocking copies through pinned host memory, in chunks on queues
+    CLT_COMM_PATH_STAGED = 2, /* non-blocking copies through pinned host memory, in chunks on queues
                                  of the communicator's: what devices with memory of their own have
                                  anyway */
+    CLT_COMM_PATH_PEER = 3 /* without the host: devices copy each other's buffers and sum on their
+                              own, to the same bits (but a NaN's). Only between devices of one
+                              process that share a context, or have AMD's cl_amd_copy_buffer_p2p
+                              and a context each; sends, receives and data in the host's memory
+                              go through staging all the same */
 } clt_comm_path;
 
 typedef struct clt_comm_options {
@@ -187,10 +194,10 @@ CLT_API void clt_comm_result_init(clt_comm_result *result);
  * platforms; a device may be in several communicators. The array is copied. Contexts and queues
  * stay the caller's: they are retained until clt_comm_destroy. Devices whose data is copied in
  * chunks get two queues of the communicator's own, so that what is on the caller's queues waits for
- * no transfer but by complete. One thread of the library's own is started, and `threads` - 1 helpers, unless
- * the devices' own threads sum.
- * `options` NULL: defaults. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY, OPENCL; UNSUPPORTED where a
- * queue is out of order or a path is asked for that a device does not have.
+ * no transfer but by complete. One thread of the library's own is started, and `threads` - 1
+ * helpers, unless the devices' own threads sum. `options` NULL: defaults. Errors: INVALID_ARGUMENT,
+ * OUT_OF_MEMORY, OPENCL; UNSUPPORTED where a queue is out of order or a path is asked for that a
+ * device does not have.
  */
 CLT_API clt_status clt_comm_create(const clt_comm_device *devices, int count,
                                    const clt_comm_options *options, clt_comm **comm);
@@ -270,6 +277,11 @@ CLT_API void clt_comm_destroy(clt_comm *comm);
 CLT_API int clt_comm_size(const clt_comm *comm);
 CLT_API int clt_comm_device_count(const clt_comm *comm);
 CLT_API int clt_comm_participant(const clt_comm *comm, int device);
+
+/* How data gets from device to device, for people to read: "devices exchange by copies within their
+ * context: 8 MiB in 1.20 ms, through the host in 2.90 ms", or why they do not. Valid as long as the
+ * communicator. Thread-safe. */
+CLT_API const char *clt_comm_way(const clt_comm *comm);
 
 /*
  * Whether this communicator has an implementation of the operation for this device: CLT_OK or

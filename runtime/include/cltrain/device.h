@@ -98,7 +98,8 @@ typedef struct clt_device_options {
     size_t struct_size; /* set by clt_device_options_init */
     int profiling;      /* 1: queues record times (slower) */
     int sleep_poll;     /* 1: wait by sleeping and asking, for drivers whose waits spin */
-    int share_context;  /* 1: devices of one platform get one context; default: one for each */
+    int share_context;  /* 1: devices of one platform get one context, in which they may copy from
+                           each other (<cltrain/comm.h>); default: one for each */
 } clt_device_options;
 
 CLT_API void clt_device_options_init(clt_device_options *options);

@@ -141,6 +141,7 @@ typedef struct clt_all_reduce_options {
     size_t struct_size; /* set by clt_all_reduce_options_init */
     int blocks;         /* 9 */
     int staged;         /* 1: copies through staging where memory could be mapped */
+    int peer;           /* 1: devices exchange without the host; UNSUPPORTED where they cannot */
     int threads;        /* host threads that sum; 0: the library's choice */
     /* NULL, or the ranks of a node between whose devices it is; all call, with the same sizes. */
     const clt_world *world;
@@ -162,6 +163,7 @@ typedef struct clt_all_reduce_time {
     double of_other;                       /* other / ours, likewise */
     double latency;                        /* of enqueueing a small kernel and finishing */
     int64_t verified;                      /* results compared, each of all elements */
+    char way[240];                         /* how data gets from device to device */
 } clt_all_reduce_time;
 
 /*
