@@ -117,10 +117,8 @@ static clt_status recover(clt_fit_run *f, clt_status failure)
     int redo;
     char message[1024];
     snprintf(message, sizeof message, "%s", clt_error_message());
-    if (!clt_lost_one_of_several(t)) {
-        clt_error_restore(message);
-        return failure;
-    }
+    if (!clt_lost_one_of_several(t))
+        return clt_lost_explain(t, failure, message);
     /* What the last step gave can often still be read. */
     if (f->last.slot >= 0 && clt_fit_finish(f, &f->last) != CLT_OK)
         clt_fit_report_unknown(f, &f->last);

@@ -77,7 +77,10 @@ static clt_status begin_together(clt_fit_run *f, const clt_dataset *train)
         hash = add_number(add_number(hash, o->splits[i].step), o->splits[i].quantum);
         hash = clt_hash(o->splits[i].weights, (size_t)t->total * sizeof(double), hash);
     }
-    CLT_TRY(clt_world_compare(t, hash, "run (data, normalisation, batch, length or seed)"));
+    CLT_TRY(clt_world_compare(
+        t, hash,
+        "run (number of samples, shuffling, normalisation, batch, length, seed or "
+        "changes of the split)"));
     int64_t begin[] = {f->position.epoch, f->position.sample, f->seed};
     CLT_TRY(clt_world_tell(t, 0, begin, sizeof begin));
     f->position = (clt_position){begin[0], begin[1]};

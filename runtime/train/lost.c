@@ -259,10 +259,23 @@ static clt_status check(const clt_trainer *t, int lost)
         return clt_fail(CLT_STATE, "a device has failed, and ranks on several nodes cannot go on "
                                    "without it: go on from the last checkpoint");
     if (t->streams)
-        return clt_fail(CLT_STATE,
-                        "a device has failed, and without guard and clipping updates begin before "
-                        "a step is complete: go on from the last checkpoint");
+        return clt_fail(
+            CLT_STATE,
+            "without guard and clipping updates begin before a step is complete, so that "
+            "training cannot go on without the device: go on from the last checkpoint");
     return CLT_OK;
+}
+
+clt_status clt_lost_explain(const clt_trainer *t, clt_status failure, const char *message)
+{
+    const int lost = atomic_load(&t->lost);
+    if (lost < 0 || t->n_devices == 1 || check(t, lost) == CLT_OK) {
+        clt_error_restore(message);
+        return failure;
+    }
+    char why[512];
+    snprintf(why, sizeof why, "%s", clt_error_message());
+    return clt_fail(failure, "%.400s; %s", message, why);
 }
 
 clt_status clt_trainer_recover(clt_trainer *t, int *redo)

@@ -104,6 +104,10 @@ clt_status clt_lost_note(clt_trainer *trainer, int device, clt_status status);
  * clt_trainer_recover is to follow. */
 clt_status clt_lost_reason(const clt_trainer *trainer, clt_status status);
 
+/* lost.c: gives `failure` again with its message and, where a device has failed without which
+ * training cannot go on although there are others, why. */
+clt_status clt_lost_explain(const clt_trainer *trainer, clt_status failure, const char *message);
+
 /* lost.c: whether clt_trainer_recover can go on, after a device of this or another rank failed. */
 bool clt_lost_one_of_several(const clt_trainer *trainer);
 

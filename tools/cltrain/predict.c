@@ -30,8 +30,8 @@ int check_simulation(const settings *s)
         return usage_error("--link: %s", clt_error_message());
     for (const char *at = s->simulate; *at;)
         if (!next_ranks(&at))
-            return usage_error("--simulate %s: numbers of ranks of at least 1, by comma",
-                               s->simulate);
+            return usage_error("--simulate %s: numbers of ranks of 1 to %d, by comma", s->simulate,
+                               MOST_RANKS);
     return 0;
 }
 

@@ -112,7 +112,7 @@ typedef struct clt_link {
 } clt_link;
 
 /* Reads "25GB/s,5us": a rate in B/s, KB/s, MB/s or GB/s, or bit/s likewise, and a time in s, ms, us
- * or ns. Errors: INVALID_ARGUMENT. */
+ * or ns, of an hour at most. Errors: INVALID_ARGUMENT. */
 CLT_API clt_status clt_link_parse(const char *text, clt_link *link);
 
 /*

@@ -37,9 +37,10 @@ clt_status clt_link_parse(const char *text, clt_link *link)
     if (at)
         at = read_number(at + 1, times, '\0', &read.latency);
     if (!at || !isfinite(read.bytes_per_second) || !(read.bytes_per_second > 0) ||
-        !isfinite(read.latency) || !(read.latency >= 0))
+        !isfinite(read.latency) || !(read.latency >= 0) || read.latency > 3600)
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "the link '%s' is not RATE,LATENCY, as in 25GB/s,5us or 200Gbit/s,2us",
+                        "the link '%s' is not RATE,LATENCY (an hour at most), as in 25GB/s,5us or "
+                        "200Gbit/s,2us",
                         text);
     *link = read;
     return CLT_OK;
