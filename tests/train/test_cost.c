@@ -181,6 +181,27 @@ static void test_idle_rank(void **state)
     assert_true(use[0] && use[1]);
 }
 
+/* Where devices leave a core free, batches are assembled beside them. */
+static void test_loading(void **state)
+{
+    (void)state;
+    const double each[] = {1e-3, 1e-3, 1e-3}, one[] = {240, 0, 0}, two[] = {120, 120, 0},
+                 ranks[] = {60, 60, 120};
+    const clt_host_cores hosts[] = {{2, 1}, {2, 1}, {1, 1}};
+    const int rank_of[] = {0, 0, 1};
+    clt_step_cost step;
+    world w = make_world(3, each, 0, 0);
+    w.cost.hosts = hosts;
+    w.cost.load = 1e-4;
+    clt_cost_step(cost_of(&w), one, &step);
+    near(step.seconds, 0.24 + 1e-4);
+    clt_cost_step(cost_of(&w), two, &step);
+    near(step.seconds, 0.12 + 0.024 + 1e-4);
+    w.cost.rank_of = rank_of;
+    clt_cost_step(cost_of(&w), ranks, &step);
+    near(step.seconds, 0.12 + 0.012 + 1e-4);
+}
+
 static void test_network(void **state)
 {
     (void)state;
@@ -256,11 +277,12 @@ static void test_link(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_divide), cmocka_unit_test(test_divide_hopeless),
-        cmocka_unit_test(test_step),   cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_choose), cmocka_unit_test(test_network),
-        cmocka_unit_test(test_ranks),  cmocka_unit_test(test_equal),
-        cmocka_unit_test(test_link),   cmocka_unit_test(test_idle_rank),
+        cmocka_unit_test(test_divide),  cmocka_unit_test(test_divide_hopeless),
+        cmocka_unit_test(test_step),    cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_choose),  cmocka_unit_test(test_network),
+        cmocka_unit_test(test_ranks),   cmocka_unit_test(test_equal),
+        cmocka_unit_test(test_link),    cmocka_unit_test(test_idle_rank),
+        cmocka_unit_test(test_loading),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,7 +89,8 @@ CLT_API const char *clt_planner_text(const clt_planner *planner);
 typedef struct clt_prediction {
     size_t struct_size; /* set by clt_prediction_init */
     double step;
-    double compute, update;    /* of the device that takes longest */
+    double compute, update;    /* of the device that takes longest; compute with what assembling a
+                                  batch takes where devices use all of the host's cores */
     double reduction, exposed; /* all of it, and what is not hidden behind compute */
     double samples_per_second; /* of all ranks */
     double efficiency;         /* samples a second of a rank, as a part of one rank's alone */

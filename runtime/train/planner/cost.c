@@ -60,6 +60,25 @@ static int participants(const clt_cost *cost, const double *samples)
            (cost->rank_of && cost->idle_ranks ? idle_ranks(cost, samples) : 0);
 }
 
+/* Of the rank that assembles longest, among those whose devices use all cores. */
+static double loading(const clt_cost *cost, const double *samples)
+{
+    double longest = 0;
+    for (int d = 0, next; cost->hosts && d < cost->n_devices; d = next) {
+        double count = 0;
+        int used = 0;
+        for (next = d;
+             next < cost->n_devices && (!cost->rank_of || cost->rank_of[next] == cost->rank_of[d]);
+             next++) {
+            count += samples[next];
+            used += samples[next] > 0 ? cost->hosts[next].used : 0;
+        }
+        if (used >= cost->hosts[d].cores)
+            longest = fmax(longest, cost->load * count);
+    }
+    return longest;
+}
+
 /* Of the device that takes longest. */
 static void find_longest(const clt_cost *cost, const double *samples, bool alone, bool reduces,
                          clt_step_cost *step)
@@ -83,6 +102,7 @@ void clt_cost_between(const clt_cost *cost, const double *samples, int ranks,
     double end = 0, busy, largest = 0;
     *step = (clt_step_cost){0};
     find_longest(cost, samples, working(cost, samples) == 1, reduces, step);
+    step->compute += loading(cost, samples);
     busy = step->compute;
     for (int b = 0; reduces && cost->on_host && b < cost->n_buckets; b++)
         busy += cost->reduction.latency + p * cost->buckets[b].bytes * cost->reduction.byte;

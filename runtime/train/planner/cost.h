@@ -29,6 +29,11 @@ typedef struct clt_speed {
     double word; /* before it, in a step of one device: norm and finiteness of the gradient */
 } clt_speed;
 
+/* The host of a device: cores of its process, and how many of them compute for the device. */
+typedef struct clt_host_cores {
+    int32_t cores, used;
+} clt_host_cores;
+
 /* An all-reduce of `bytes` among p devices: latency + p * bytes * byte. */
 typedef struct clt_reduction_cost {
     double latency, byte;
@@ -47,6 +52,8 @@ typedef struct clt_cost {
     clt_speed *speeds;
     const int *rank_of; /* by device, ascending; NULL: all are of one rank */
     bool idle_ranks;    /* a rank none of whose devices has samples takes part in reductions */
+    const clt_host_cores *hosts; /* by device; NULL: there are cores enough for all */
+    double load; /* seconds of a core to assemble a sample, where no core of the host is free */
     clt_reduction_cost reduction;
     double together; /* of a step of several devices: that they wait for each other */
     bool on_host;    /* a device computes with the host's cores */
@@ -69,7 +76,7 @@ typedef enum clt_network_way {
 /* What a step is predicted to take. */
 typedef struct clt_step_cost {
     double seconds;
-    double compute, update; /* with the word; of the device that takes longest */
+    double compute, update; /* with `load`, with the word; of the device that takes longest */
     double reduction;       /* all of it */
     double exposed;         /* of that, and what it costs to meet */
     clt_network_way way;    /* between ranks, of the largest bucket */

@@ -26,6 +26,7 @@ struct clt_planner {
     const clt_world *world;
     int first, count; /* this rank's devices */
     int *rank_of;
+    clt_host_cores *hosts;
     char **labels;
     bool *use;  /* the device gets samples */
     bool *keep; /* or takes part without any, since its rank has no other */
@@ -139,6 +140,7 @@ static clt_status make_cost(clt_planner *p, bool on_host, clt_probe_result *r)
     p->cost.on_host = on_host;
     p->cost.together = n > 1 ? fmax(0, r->few_together - (r->few_apart - word) - reduction) : 0;
     p->cost.reduction = r->reduction;
+    p->cost.load = r->load;
     p->cost.buckets = r->buckets;
     p->cost.n_buckets = r->n_buckets;
     r->buckets = NULL; /* the planner's now */
@@ -421,12 +423,14 @@ static clt_status allocate(clt_planner *p, const clt_probe_result *r,
     p->cost.batch = options->batch;
     p->cost.accumulate = options->accumulate;
     p->cost.speeds = clt_calloc(n, sizeof *p->cost.speeds);
+    p->cost.hosts = p->hosts = clt_calloc(n, sizeof *p->hosts);
     p->labels = clt_calloc(n, sizeof *p->labels);
     p->use = clt_calloc(n, sizeof *p->use);
     p->keep = clt_calloc(n, sizeof *p->keep);
     p->samples = clt_calloc(n, sizeof *p->samples);
     p->weights = clt_calloc(n, sizeof *p->weights);
-    if (!p->cost.speeds || !p->labels || !p->use || !p->keep || !p->samples || !p->weights)
+    if (!p->cost.speeds || !p->hosts || !p->labels || !p->use || !p->keep || !p->samples ||
+        !p->weights)
         return CLT_OUT_OF_MEMORY;
     if (options->world && options->world->ranks > 1) {
         p->cost.rank_of = p->rank_of = clt_calloc(n, sizeof *p->rank_of);
@@ -437,6 +441,7 @@ static clt_status allocate(clt_planner *p, const clt_probe_result *r,
     for (int d = 0; d < r->count; d++) {
         const clt_probe_device *device = &r->devices[d];
         p->lanes = p->lanes < device->lanes ? device->lanes : p->lanes;
+        p->hosts[d] = device->host;
         if (p->rank_of)
             p->rank_of[d] = device->rank;
         if (!(p->labels[d] = clt_strdup(device->label)))
@@ -451,7 +456,7 @@ static clt_status plan(clt_planner *p, clt_probe_result *result, const clt_train
 {
     bool on_host = false;
     for (int d = 0; d < result->count; d++)
-        on_host = on_host || result->devices[d].host;
+        on_host = on_host || result->devices[d].on_host;
     CLT_TRY(allocate(p, result, options));
     CLT_TRY(make_cost(p, on_host, result));
     CLT_TRY(decide(p, choose));
@@ -539,6 +544,7 @@ void clt_planner_destroy(clt_planner *p)
     clt_free(p->cost.speeds);
     clt_free(p->cost.buckets);
     clt_free(p->rank_of);
+    clt_free(p->hosts);
     clt_free(p->use);
     clt_free(p->keep);
     clt_free(p->samples);

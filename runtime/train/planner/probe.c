@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "train/planner/clock.h"
+#include "train/planner/loading.h"
 #include "train/planner/reduction.h"
 #include "train/world.h"
 
@@ -435,7 +436,9 @@ static void describe(const probe *p, int d, clt_probe_device *out)
     *out = (clt_probe_device){.kind = clt_hash(&caps, sizeof caps, device->identity),
                               .rank = world ? world->rank : 0,
                               .lanes = device->caps.vector_width,
-                              .host = clt_caps_is_cpu(&device->caps)};
+                              .on_host = clt_caps_is_cpu(&device->caps)};
+    out->host.cores = clt_loading_cores();
+    out->host.used = out->on_host ? device->caps.compute_units : 0;
     if (world && world->ranks > 1)
         snprintf(out->label, sizeof out->label, "rank %d, %.100s", world->rank, device->label);
     else
@@ -458,6 +461,14 @@ static clt_status make_benches(void *arg)
     return clt_crew_create(p->count, &p->crew);
 }
 
+/* One sample's part in assembling a batch; on one core, while the others rest. */
+static clt_status measure_loading(probe *p)
+{
+    const clt_plan *plan = p->benches[0].trainer->training->devices[0].plan;
+    CLT_TRY(meet(p, clt_loading_measure(plan, p->options->samples, &p->result->load)));
+    return tell(p, &p->result->load);
+}
+
 static clt_status measure(probe *p)
 {
     CLT_TRY(find_turns(p));
@@ -469,6 +480,7 @@ static clt_status measure(probe *p)
     CLT_TRY(measure_alone(p));
     CLT_TRY(meet(p, clt_crew_run(p->crew, run_update, p)));
     CLT_TRY(meet(p, measure_buckets(p)));
+    CLT_TRY(measure_loading(p));
     CLT_TRY(clt_probe_share(world_of(p), p->result));
     CLT_TRY(measure_reduction(p));
     return p->total > 1 ? measure_apart(p) : CLT_OK;

@@ -25,7 +25,8 @@ enum { CLT_PROBE_LABEL = 128 };
 typedef struct clt_probe_device {
     uint64_t kind; /* those of one kind are equally fast, but for noise and neighbours */
     int32_t rank, lanes;
-    int32_t host; /* it computes with the host's cores */
+    int32_t on_host; /* it computes with the host's cores: */
+    clt_host_cores host;
     char label[CLT_PROBE_LABEL];
 } clt_probe_device;
 
@@ -45,6 +46,7 @@ typedef struct clt_probe_result {
     clt_bucket_cost *buckets;
     int n_buckets;
     clt_reduction_cost reduction;
+    double load; /* see clt_cost; rank 0's */
     /* Short steps: by trainers of one device each, all at once, the longest; and as one training on
      * all devices. 0 with one device. */
     double few_apart, few_together;
