@@ -8,30 +8,23 @@
  * With SPREAD, operand a is read at the sum of i0 * a0 .. i5 * a5, i0 .. i5 being the index in the
  * result.
  */
+#include "gpu/edge.clh"
 #include "operands.clh"
 #define EACH(X) X(a, 1) IF2(X(b, 2)) IF3(X(c, 4)) IF4(X(d, 8))
 
-#define T float
-static inline float one(float a IF2(, float b) IF3(, float c) IF4(, float d), float p0, float p1, float p2,
-                 float p3, float n)
-{
-    BODY
-}
-#undef T
-
 #if V == 4
 #define VEC float4
-#define T float4
-static inline float4 vector(float4 a IF2(, float4 b) IF3(, float4 c) IF4(, float4 d), float p0, float p1,
-                     float p2, float p3, float n)
+#else
+#define VEC float
+#endif
+
+#define T VEC
+static inline VEC vector(VEC a IF2(, VEC b) IF3(, VEC c) IF4(, VEC d), float p0, float p1, float p2,
+                         float p3, float n)
 {
     BODY
 }
 #undef T
-#else
-#define VEC float
-#define vector one
-#endif
 
 #define POINTERS                                                                                   \
     global const float *a_base, long a_offset IF2(, global const float *b_base, long b_offset)     \
@@ -51,14 +44,20 @@ kernel void flat(POINTERS)
 #define POINT(x, bit) global const float *x = x##_base + x##_offset + at;
     EACH(POINT)
     global float *out = out_base + out_offset + at;
-#define LOAD(x) *(global const VEC *)(x)
-    if (V == 1 || at + V <= count) {
-        *(global VEC *)out =
-            vector(LOAD(a) IF2(, LOAD(b)) IF3(, LOAD(c)) IF4(, LOAD(d)), p0, p1, p2, p3, n);
+#if V == 4
+    const int left = (int)min(count - at, 4L);
+#define LOAD(x) (left == 4 ? *(global const float4 *)(x) : load_edge(x, left))
+#else
+#define LOAD(x) *(x)
+#endif
+    const VEC y = vector(LOAD(a) IF2(, LOAD(b)) IF3(, LOAD(c)) IF4(, LOAD(d)), p0, p1, p2, p3, n);
+#if V == 4
+    if (left < 4) {
+        store_edge(y, out, left);
         return;
     }
-    for (int i = 0; i < (int)(count - at); i++)
-        out[i] = one(a[i] IF2(, b[i]) IF3(, c[i]) IF4(, d[i]), p0, p1, p2, p3, n);
+#endif
+    *(global VEC *)out = y;
 }
 
 #else

@@ -60,8 +60,8 @@ typedef struct gather_field {
     const char *kernel_name;
     cl_mem table; /* NULL: none */
     cl_mem out[TURNS];
-    int per_channel, channels;
-    size_t across, down; /* of a work-group: elements, samples */
+    int per_channel, channels, width; /* width: elements of a work-item */
+    size_t across, down;              /* of a work-group: work-items, samples */
 } gather_field;
 
 struct clt_device_gather {
@@ -89,7 +89,9 @@ static const char *unit(clt_dtype dtype)
 
 static clt_status make_kernel(clt_device_gather *g, gather_field *f, const clt_gather_field *from)
 {
+    const bool cpu = clt_caps_is_cpu(&g->device->caps);
     const char *type = unit(from->from_dtype);
+    char options[32];
     if (from->from_dtype == CLT_U8 && from->dtype == CLT_F32) {
         f->kernel_name = "gather_look_up";
     } else if (from->from_dtype == CLT_U8 && from->dtype == CLT_I32) {
@@ -103,7 +105,9 @@ static clt_status make_kernel(clt_device_gather *g, gather_field *f, const clt_g
         return clt_fail(CLT_UNSUPPORTED, "field '%s': %s is not converted to %s", from->name,
                         clt_dtype_name(from->from_dtype), clt_dtype_name(from->dtype));
     }
-    return clt_device_kernel(g->device, "portable/gather.cl", type, f->kernel_name, &f->kernel);
+    snprintf(options, sizeof options, "%s -DV=%d", type, f->width);
+    return clt_device_kernel(g->device, cpu ? "portable/gather.cl" : "gpu/gather.cl",
+                             cpu ? type : options, f->kernel_name, &f->kernel);
 }
 
 /* Uploads what the kernel scales by: its table, or pairs of scale and shift. */
@@ -150,6 +154,18 @@ static clt_status set_fixed(const clt_device_gather *g, gather_field *f, const c
     return code == CL_SUCCESS ? CLT_OK : clt_cl_fail(code, "clSetKernelArg", g->device);
 }
 
+/* On GPUs, vectors of 16 bytes at most, or of bytes that become those, where they fit channels and
+ * samples. */
+static int width_of(const clt_device *device, const gather_field *f, const clt_gather_field *from)
+{
+    /* Labels: a sample has one, or few. */
+    if (from->dtype == CLT_I32 && from->from_dtype == CLT_U8)
+        return 1;
+    const int bytes = clt_dtype_size(from->from_dtype), width = bytes == 8 ? 2 : 4;
+    const bool fits = f->per_channel % width == 0 && from->from.offset % (width * bytes) == 0;
+    return fits && !clt_caps_is_cpu(&device->caps) ? width : 1;
+}
+
 /* Work-groups across the elements of a channel, and down the samples where those are few. */
 static void shape_groups(const clt_device *device, gather_field *f)
 {
@@ -158,7 +174,7 @@ static void shape_groups(const clt_device *device, gather_field *f)
         items *= 2;
     f->across = 1;
     while (2 * f->across <= MOST_ACROSS && 2 * f->across <= items &&
-           2 * f->across <= (size_t)f->per_channel)
+           2 * f->across <= (size_t)(f->per_channel / f->width))
         f->across *= 2;
     f->down = items / f->across;
 }
@@ -175,6 +191,7 @@ static clt_status make_field(clt_device_gather *g, gather_field *f, const clt_ga
                         (long long)g->samples);
     f->channels = from->channels;
     f->per_channel = (int)(from->elements / from->channels);
+    f->width = width_of(g->device, f, from);
     shape_groups(g->device, f);
     CLT_TRY(make_kernel(g, f, from));
     CLT_TRY(make_table(g, f, from));
@@ -241,8 +258,8 @@ static clt_status run_field(const clt_device_gather *g, const gather_field *f, i
     const cl_long numbers_offset = turn * g->samples;
     const cl_int samples = (cl_int)count;
     const size_t local[] = {f->across, f->down, 1};
-    const size_t global[] = {round_up(f->per_channel, f->across), round_up(count, f->down),
-                             (size_t)f->channels};
+    const size_t global[] = {round_up(f->per_channel / f->width, f->across),
+                             round_up(count, f->down), (size_t)f->channels};
     cl_event event = NULL;
     cl_int code = clSetKernelArg(f->kernel, 1, sizeof numbers_offset, &numbers_offset);
     if (code == CL_SUCCESS)

@@ -1,6 +1,6 @@
 /* Sums, differences, products and quotients with broadcasting, scaling and copies. */
 #include "ops/elementwise_cpu.h"
-#include "ops/move.h"
+#include "ops/move_gpu.h"
 #include "ops/ops.h"
 #include "ops/tensor.h"
 #include <cltrain/ops.h>
@@ -145,8 +145,16 @@ static void emit_move(const clt_node *node, const clt_target *target, clt_progra
     clt_move_emit(&move, 0, target, p);
 }
 
+static void emit_vectors(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = clt_move_of(&node->in[0]->type, &node->out[0]->type);
+    (void)target;
+    clt_move_gpu_emit(node, &move, 0, p);
+}
+
 static const clt_variant variants_copy[] = {
     {"runs_cpu", accepts_runs, emit_runs},
+    {"vectors_gpu", clt_move_gpu_accepts, emit_vectors},
     {"elementwise", accepts_f32, emit_elementwise},
     {"move", NULL, emit_move},
     {0},

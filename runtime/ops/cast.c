@@ -1,5 +1,6 @@
 /* Conversion between element types. */
 #include "base/error.h"
+#include "ops/group_gpu.h"
 #include "ops/ops.h"
 #include <cltrain/ops.h>
 
@@ -45,10 +46,50 @@ static bool accepts(const clt_node *node, const clt_target *target, char *why)
     return !f64 || target->caps->fp64 || clt_decline(why, "the device has no f64");
 }
 
+static const char *const names[] = {[CLT_F32] = "F32", [CLT_F16] = "F16", [CLT_BF16] = "BF16",
+                                    [CLT_I32] = "I32", [CLT_U8] = "U8",   [CLT_F64] = "F64"};
+
+static bool accepts_gpu(const clt_node *node, const clt_target *target, char *why)
+{
+    return clt_gpu_group_accepts(node, target, why) && accepts(node, target, why);
+}
+
+/* The integer that elements are read and written as, so many at once. */
+static const char *unit(clt_dtype dtype)
+{
+    switch (clt_dtype_size(dtype)) {
+    case 1:
+        return "uchar";
+    case 2:
+        return "ushort";
+    case 8:
+        return "ulong";
+    default:
+        return "uint";
+    }
+}
+
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_type *from = &node->in[0]->type;
+    const clt_dtype to = node->out[0]->type.dtype;
+    const clt_extent count = clt_extent_elements(from);
+    /* Images in the middle of an input begin at multiples of their size. */
+    int v = from->dtype == CLT_F64 || to == CLT_F64 ? 2 : 4;
+    if (clt_type_has_batch(from) && clt_type_coefficient(from) % v)
+        v = 1;
+    (void)target;
+    const char *const width = v == 4 ? "4" : v == 2 ? "2" : "";
+    clt_launch_begin(p, "gpu/cast.cl", "cast", "-DFROM_%s -DTO_%s -DV=%d -DFROM=%s%s -DTO=%s%s",
+                     names[from->dtype], names[to], v, unit(from->dtype), width, unit(to), width);
+    clt_arg_in(p, 0);
+    clt_arg_out(p, 0);
+    clt_arg_long(p, count);
+    clt_range1(p, clt_extent_ceil(count, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP), CLT_GPU_GROUP);
+}
+
 static void emit(const clt_node *node, const clt_target *target, clt_program *p)
 {
-    static const char *const names[] = {[CLT_F32] = "F32", [CLT_F16] = "F16", [CLT_BF16] = "BF16",
-                                        [CLT_I32] = "I32", [CLT_U8] = "U8",   [CLT_F64] = "F64"};
     const clt_extent count = clt_extent_elements(&node->in[0]->type);
     (void)target;
     clt_launch_begin(p, "portable/cast.cl", "cast", "-DFROM_%s -DTO_%s",
@@ -59,7 +100,11 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p)
     clt_range1(p, clt_extent_ceil(count, 16 * 16, 16), 16);
 }
 
-static const clt_variant variants[] = {{"portable", accepts, emit}, {0}};
+static const clt_variant variants[] = {
+    {"vectors_gpu", accepts_gpu, emit_gpu},
+    {"portable", accepts, emit},
+    {0},
+};
 
 const clt_op clt_op_cast = {.name = "cast",
                             .min_in = 1,

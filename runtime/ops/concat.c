@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "ops/move.h"
+#include "ops/move_gpu.h"
 #include "ops/ops.h"
 #include "ops/tensor.h"
 #include <cltrain/ops.h>
@@ -83,33 +83,50 @@ static clt_extent start_of(int64_t start, int64_t stride)
     return offset;
 }
 
-static void emit_moves(const clt_node *node, const clt_target *target, clt_program *p, bool cpu)
+/* Operand i's move; `start` of it along the axis, which becomes the next one's. */
+static clt_move move_of(const clt_node *node, int i, int64_t *start)
 {
     const int axis = ((const concat_attr *)node->attr)->axis;
-    int64_t start = 0;
-    for (int i = 0; i < node->n_in; i++) {
-        clt_move move = clt_move_of(&node->in[i]->type, &node->out[0]->type);
-        move.to = start_of(start, move.walk.strides[1][axis]);
-        if (cpu)
-            clt_move_emit_cpu(&move, i, NULL, target, p);
-        else
-            clt_move_emit(&move, i, target, p);
-        start += node->in[i]->type.dims[axis];
-    }
+    clt_move move = clt_move_of(&node->in[i]->type, &node->out[0]->type);
+    move.to = start_of(*start, move.walk.strides[1][axis]);
+    *start += node->in[i]->type.dims[axis];
+    return move;
 }
 
 static void emit(const clt_node *node, const clt_target *target, clt_program *p)
 {
-    emit_moves(node, target, p, false);
+    int64_t start = 0;
+    for (int i = 0; i < node->n_in; i++) {
+        clt_move move = move_of(node, i, &start);
+        clt_move_emit(&move, i, target, p);
+    }
 }
 
 static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
-    emit_moves(node, target, p, true);
+    int64_t start = 0;
+    for (int i = 0; i < node->n_in; i++) {
+        clt_move move = move_of(node, i, &start);
+        clt_move_emit_cpu(&move, i, NULL, target, p);
+    }
+}
+
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    int64_t start = 0;
+    (void)target;
+    for (int i = 0; i < node->n_in; i++) {
+        clt_move move = move_of(node, i, &start);
+        clt_move_gpu_emit(node, &move, i, p);
+    }
 }
 
 static const clt_variant variants[] = {
-    {"runs_cpu", clt_move_cpu_accepts, emit_cpu}, {"portable", NULL, emit}, {0}};
+    {"runs_cpu", clt_move_cpu_accepts, emit_cpu},
+    {"vectors_gpu", clt_move_gpu_accepts, emit_gpu},
+    {"portable", NULL, emit},
+    {0},
+};
 
 const clt_op clt_op_concat = {.name = "concat",
                               .min_in = 1,
@@ -156,8 +173,19 @@ static void emit_part_cpu(const clt_node *node, const clt_target *target, clt_pr
     clt_move_emit_cpu(&move, 0, NULL, target, p);
 }
 
+static void emit_part_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = part_of(node);
+    (void)target;
+    clt_move_gpu_emit(node, &move, 0, p);
+}
+
 static const clt_variant variants_part[] = {
-    {"runs_cpu", clt_move_cpu_accepts, emit_part_cpu}, {"portable", NULL, emit_part}, {0}};
+    {"runs_cpu", clt_move_cpu_accepts, emit_part_cpu},
+    {"vectors_gpu", clt_move_gpu_accepts, emit_part_gpu},
+    {"portable", NULL, emit_part},
+    {0},
+};
 
 const clt_op clt_op_concat_part = {.name = "concat_part",
                                    .min_in = 1,

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "ops/group_gpu.h"
 #include "ops/nn.h"
 #include "ops/ops.h"
 #include <cltrain/ops.h>
@@ -78,6 +79,23 @@ static void emit_arguments(const clt_node *node, clt_extent size, clt_program *p
     clt_arg_run(p, CLT_RUN_SAMPLE);
 }
 
+/* A work-item a block of four numbers; one more, where the first element is in a block's middle. */
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { BLOCK = 4 };
+    const clt_type *type = &node->in[0]->type;
+    clt_extent count = clt_extent_elements(type);
+    const bool aligned = !clt_type_has_batch(type) || clt_type_coefficient(type) % BLOCK == 0;
+    (void)target;
+    clt_launch_begin(p, "gpu/dropout.cl", "dropout", "-DSTREAM=%d -DV=%d", CLT_STREAM_DROPOUT,
+                     aligned ? BLOCK : 1);
+    emit_arguments(node, count, p);
+    clt_extent items = clt_extent_ceil(count, BLOCK * CLT_GPU_GROUP, CLT_GPU_GROUP);
+    if (!aligned)
+        items.add += CLT_GPU_GROUP;
+    clt_range1(p, items, CLT_GPU_GROUP);
+}
+
 /* A work-item takes 16 elements of successive numbers: in LANES, of one image. */
 static void emit(const clt_node *node, const clt_target *target, clt_program *p)
 {
@@ -86,8 +104,8 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p)
     const bool in_lanes = node->in[0]->layout == CLT_LAYOUT_LANES;
     const int64_t sample = clt_type_coefficient(type);
     const clt_extent count = clt_extent_elements(type);
-    clt_launch_begin(p, "portable/dropout.cl", in_lanes ? "dropout_lanes" : "dropout",
-                     "-DSTREAM=%d", CLT_STREAM_DROPOUT);
+    clt_launch_begin(p, in_lanes ? "lanes/dropout.cl" : "portable/dropout.cl",
+                     in_lanes ? "dropout_lanes" : "dropout", "-DSTREAM=%d", CLT_STREAM_DROPOUT);
     emit_arguments(node, in_lanes ? clt_fixed(target->lanes) : count, p);
     if (in_lanes)
         clt_range3(p, clt_fixed(target->lanes), clt_fixed((sample + CHUNK - 1) / CHUNK),
@@ -124,7 +142,11 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
 }
 
 static const clt_variant variants[] = {
-    {"blocks_cpu", accepts_cpu, emit_cpu}, {"portable", NULL, emit}, {0}};
+    {"blocks_cpu", accepts_cpu, emit_cpu},
+    {"vectors_gpu", clt_gpu_group_accepts, emit_gpu},
+    {"portable", NULL, emit},
+    {0},
+};
 
 const clt_op clt_op_dropout = {.name = "dropout",
                                .min_in = 1,

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "ops/move.h"
+#include "ops/move_gpu.h"
 #include "ops/ops.h"
 #include "ops/tensor.h"
 #include <cltrain/ops.h>
@@ -61,7 +61,8 @@ static double no_flops(const clt_node *node, int64_t n)
     return 0;
 }
 
-static uint64_t bits_of(const clt_node *node)
+/* Of the constant. */
+static uint32_t bits_of(const clt_node *node)
 {
     const pad_attr *attr = node->attr;
     const float as_float = (float)attr->value;
@@ -100,8 +101,22 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_move_emit_cpu(&move, 0, &bits, target, p);
 }
 
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const pad_attr *attr = node->attr;
+    int64_t step[CLT_MAX_RANK];
+    (void)target;
+    for (int k = 0; k < CLT_MAX_RANK; k++)
+        step[k] = 1;
+    clt_place_gpu_emit(node, attr->before, step, bits_of(node), p);
+}
+
 static const clt_variant variants[] = {
-    {"runs_cpu", accepts_cpu, emit_cpu}, {"portable", NULL, emit}, {0}};
+    {"runs_cpu", accepts_cpu, emit_cpu},
+    {"vectors_gpu", clt_move_gpu_accepts, emit_gpu},
+    {"portable", NULL, emit},
+    {0},
+};
 
 const clt_op clt_op_pad = {.name = "pad",
                            .min_in = 1,

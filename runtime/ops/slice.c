@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "ops/move.h"
+#include "ops/move_gpu.h"
 #include "ops/ops.h"
 #include "ops/tensor.h"
 #include <cltrain/ops.h>
@@ -78,6 +78,13 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_move_emit_cpu(&move, 0, NULL, target, p);
 }
 
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = move_of(node);
+    (void)target;
+    clt_move_gpu_emit(node, &move, 0, p);
+}
+
 static clt_move grad_move_of(const clt_node *node)
 {
     clt_move move = clt_move_of(&node->in[0]->type, &node->out[0]->type);
@@ -105,10 +112,26 @@ static void emit_grad(const clt_node *node, const clt_target *target, clt_progra
     clt_move_emit(&move, 0, target, p);
 }
 
+static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_slice_attr *attr = node->attr;
+    (void)target;
+    clt_place_gpu_emit(node, attr->start, attr->step, 0, p);
+}
+
 static const clt_variant variants[] = {
-    {"runs_cpu", clt_move_cpu_accepts, emit_cpu}, {"portable", NULL, emit}, {0}};
+    {"runs_cpu", clt_move_cpu_accepts, emit_cpu},
+    {"vectors_gpu", clt_move_gpu_accepts, emit_gpu},
+    {"portable", NULL, emit},
+    {0},
+};
+
 static const clt_variant variants_grad[] = {
-    {"runs_cpu", accepts_grad_cpu, emit_grad_cpu}, {"portable", NULL, emit_grad}, {0}};
+    {"runs_cpu", accepts_grad_cpu, emit_grad_cpu},
+    {"vectors_gpu", clt_move_gpu_accepts, emit_grad_gpu},
+    {"portable", NULL, emit_grad},
+    {0},
+};
 
 const clt_op clt_op_slice = {.name = "slice",
                              .min_in = 1,

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "ops/group_gpu.h"
-#include "ops/move.h"
+#include "ops/move_gpu.h"
 #include "ops/ops.h"
 #include <cltrain/ops.h>
 
@@ -155,6 +155,13 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_range1(p, groups, CLT_GPU_GROUP);
 }
 
+static void emit_gpu_rows(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = move_of(node);
+    (void)target;
+    clt_move_gpu_emit(node, &move, 0, p);
+}
+
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
 {
     clt_move move = move_of(node);
@@ -164,6 +171,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 static const clt_variant variants[] = {
     {"tiles_cpu", accepts_tiles, emit_tiles},
     {"tiles_gpu", accepts_gpu, emit_gpu},
+    {"vectors_gpu", clt_move_gpu_accepts, emit_gpu_rows},
     {"portable", NULL, emit_portable},
     {0},
 };

@@ -1,5 +1,6 @@
 # Kernels for GPUs through the vendors' offline compilers. Exit 77: no compiler is there.
-add_executable(gpu_launches gpu/launches.c)
+add_executable(gpu_launches gpu/launches.c gpu/covered.c)
+target_include_directories(gpu_launches PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_link_libraries(gpu_launches PRIVATE cltrain_static test_models m)
 if(CLT_PYTHON3)
     # compile: what plans choose, for all GPUs; tiles: also what a tuner would try, for one of each
@@ -18,4 +19,7 @@ if(CLT_PYTHON3)
     add_test(NAME gpu.gate COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/gpu/gate.py
         ${PROJECT_SOURCE_DIR}/tools/gpu_compile/main.py ${PROJECT_BINARY_DIR}/gpu-compilers)
     set_tests_properties(gpu.gate PROPERTIES LABELS op SKIP_RETURN_CODE 77)
+    add_test(NAME gpu.parsers COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/gpu/parsers.py
+        ${PROJECT_SOURCE_DIR}/tools/gpu_compile)
+    set_tests_properties(gpu.parsers PROPERTIES LABELS op)
 endif()

@@ -3,23 +3,34 @@
 #include "base/philox.h"
 #include "ops/harness.h"
 
-enum { BATCH = 12, CHANNELS = 3, SIDE = 5, SAMPLE = CHANNELS * SIDE * SIDE };
+enum { BATCH = 12, CHANNELS = 3, MOST_SIDE = 6, MOST = CHANNELS * MOST_SIDE * MOST_SIDE };
+
+/* What a plan is made for, and the images' height and width: blocks of four numbers fit images
+ * of 6. */
+typedef struct kind {
+    bool portable, as_gpu;
+    int side;
+} kind;
+
+static const kind as_device = {.side = 5};
 
 /* (x + w) through dropout, twice, so that nodes have streams of their own; the loss weighs the
- * first by r. In between, a convolution by 1 takes the second into LANES where there are any. */
+ * first by r. In between, a convolution by 1 takes the second into LANES where there are any. The
+ * third is of a tensor without a batch, all 1. */
 typedef struct net {
     op_bound b;
     double p;
+    int sample; /* elements of an image */
 } net;
 
-static void make(net *t, double p, clt_plan_mode mode, bool portable)
+static void make(net *t, double p, clt_plan_mode mode, kind k)
 {
-    const int64_t dims[] = {CLT_BATCH, CHANNELS, SIDE, SIDE};
+    const int64_t dims[] = {CLT_BATCH, CHANNELS, k.side, k.side};
     const int64_t kernel[] = {CHANNELS, CHANNELS, 1, 1};
-    float identity[CHANNELS * CHANNELS] = {0}, zeros[SAMPLE] = {0};
+    float identity[CHANNELS * CHANNELS] = {0}, zeros[MOST] = {0};
     for (int i = 0; i < CHANNELS; i++)
         identity[i * CHANNELS + i] = 1;
-    *t = (net){.p = p};
+    *t = (net){.p = p, .sample = CHANNELS * k.side * k.side};
     OP_OK(clt_graph_create(&t->b.graph));
     clt_graph *g = t->b.graph;
     clt_value *x = clt_input(g, "x", CLT_F32, 4, dims), *r = clt_input(g, "r", CLT_F32, 4, dims);
@@ -31,24 +42,28 @@ static void make(net *t, double p, clt_plan_mode mode, bool portable)
     clt_value *weight = clt_reduce_sum(clt_add_scalar(clt_scale(x, 0), 1), NULL, 0, 0);
     clt_output(first, "first");
     clt_output(second, "second");
+    clt_output(clt_scale(clt_dropout(clt_add_scalar(w, 1), p), 1), "third");
     clt_loss(g, "loss", clt_reduce_sum(clt_mul(first, r), NULL, 0, 0), weight, 1);
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
     clt_plan_options options = clt_plan_options_default(mode, BATCH);
     options.separate = true;
-    options.portable = portable;
+    options.portable = k.portable;
     OP_OK(clt_buckets_create(g, &sizes, &t->b.buckets));
-    OP_OK(clt_plan_create(g, &t->b.buckets, &op_devices[0]->caps, NULL, &options, &t->b.plan));
+    clt_caps caps = op_devices[0]->caps;
+    if (k.as_gpu)
+        caps.kind = CLT_KIND_GPU;
+    OP_OK(clt_plan_create(g, &t->b.buckets, &caps, NULL, &options, &t->b.plan));
     OP_OK(clt_replica_create(op_devices[0], &t->b.buckets, &t->b.replica));
     OP_OK(clt_replica_for_training(&t->b.replica, 0));
     /* Written from the host: Oclgrind takes what a fill writes for uninitialised. */
-    OP_OK(clt_replica_write(&t->b.replica, t->b.replica.values[0], 0, sizeof zeros, zeros));
+    OP_OK(clt_replica_write(&t->b.replica, t->b.replica.values[0], 0,
+                            t->sample * (int64_t)sizeof *zeros, zeros));
     clt_arena_init(&t->b.arena, op_devices[0]);
     bool lanes = false;
     for (int i = 0; i < t->b.plan->n_nodes; i++)
         lanes = lanes || (!strcmp(t->b.plan->nodes[i].node->op->name, "dropout") &&
                           t->b.plan->nodes[i].node->out[0]->layout == CLT_LAYOUT_LANES);
-    assert_int_equal(lanes,
-                     mode == CLT_PLAN_TRAIN && !portable && clt_caps_is_cpu(&op_devices[0]->caps));
+    assert_int_equal(lanes, mode == CLT_PLAN_TRAIN && !k.portable && clt_caps_is_cpu(&caps));
     op_build_programs(t->b.plan);
     OP_OK(clt_exec_create(op_devices[0], t->b.plan, &t->b.replica, &t->b.arena, &t->b.exec));
 }
@@ -64,8 +79,39 @@ static void read_back(const net *t, const clt_run *run, const char *name, float 
     OP_OK(clt_exec_locate(t->b.exec, run, clt_graph_find(t->b.plan->graph, name), &view));
     assert_int_equal(
         clEnqueueReadBuffer(op_devices[0]->queue, view.buffer, CL_TRUE, (size_t)view.offset,
-                            (size_t)run->count * SAMPLE * sizeof *to, to, 0, NULL, NULL),
+                            (size_t)(run->count * t->sample) * sizeof *to, to, 0, NULL, NULL),
         CL_SUCCESS);
+}
+
+static bool kept(double p, uint64_t seed, uint32_t stream, uint32_t step, int64_t number)
+{
+    uint32_t bits[4];
+    clt_random4(seed, CLT_STREAM_DROPOUT, stream, step, (uint64_t)number / 4, bits);
+    return clt_philox_unit(bits[number % 4]) >= (float)p;
+}
+
+static float dropped(double p, uint64_t seed, uint32_t stream, uint32_t step, int64_t number,
+                     double x)
+{
+    return kept(p, seed, stream, step, number) ? (float)x * (float)(1 / (1 - p)) : 0;
+}
+
+/* A third of a dropout's results are of a tensor, whatever images there are. */
+static void check_third(const net *t, const clt_run *run, uint64_t seed, uint32_t step)
+{
+    float got[MOST];
+    clt_view view;
+    OP_OK(clt_exec_locate(t->b.exec, run, clt_graph_find(t->b.plan->graph, "third"), &view));
+    assert_int_equal(clEnqueueReadBuffer(op_devices[0]->queue, view.buffer, CL_TRUE,
+                                         (size_t)view.offset, (size_t)t->sample * sizeof *got, got,
+                                         0, NULL, NULL),
+                     CL_SUCCESS);
+    for (int i = 0; i < t->sample; i++) {
+        const float want = t->p == 1 ? 0 : dropped(t->p, seed, 2, step, i, 1);
+        if (!(fabsf(got[i] - want) <= 1e-6f * want))
+            fail_msg("p %g: element %d of a tensor is %g, not %g", t->p, i, (double)got[i],
+                     (double)want);
+    }
 }
 
 /* Images [sample, sample + count) of the global batch. */
@@ -74,11 +120,11 @@ static void run_images(net *t, int64_t sample, int64_t count, uint64_t seed, uin
 {
     clt_view inputs[4] = {{0}};
     cl_mem results;
-    double numbers[BATCH * SAMPLE];
+    double numbers[BATCH * MOST];
     for (int i = 0; i < t->b.plan->n_inputs; i++) {
         const clt_value *v = t->b.plan->inputs[i];
-        for (int64_t k = 0; k < count * SAMPLE; k++)
-            numbers[k] = v->type.rank == 4 ? value_of(v->name, sample * SAMPLE + k) : 1;
+        for (int64_t k = 0; k < count * t->sample; k++)
+            numbers[k] = v->type.rank == 4 ? value_of(v->name, sample * t->sample + k) : 1;
         if (v->type.rank != 4)
             numbers[0] = 1;
         inputs[i].buffer = op_upload(v, numbers, count);
@@ -96,79 +142,81 @@ static void run_images(net *t, int64_t sample, int64_t count, uint64_t seed, uin
     OP_OK(clt_device_finish(op_devices[0]));
     read_back(t, &run, "first", first);
     read_back(t, &run, "second", second);
+    if (t->b.plan->options.mode == CLT_PLAN_TRAIN)
+        check_third(t, &run, seed, step);
     if (gradient)
         OP_OK(clt_replica_read(&t->b.replica, t->b.replica.gradients[0], 0,
-                               SAMPLE * (int64_t)sizeof *gradient, gradient));
+                               t->sample * (int64_t)sizeof *gradient, gradient));
     for (int i = 0; i < t->b.plan->n_inputs; i++)
         clt_release_buffer(inputs[i].buffer);
     clt_release_buffer(results);
     op_walked_plan(t->b.plan);
 }
 
-static bool kept(double p, uint64_t seed, uint32_t stream, uint32_t step, int64_t number)
+static void check_numbers(double p, kind k)
 {
-    uint32_t bits[4];
-    clt_random4(seed, CLT_STREAM_DROPOUT, stream, step, (uint64_t)number / 4, bits);
-    return clt_philox_unit(bits[number % 4]) >= (float)p;
-}
-
-static float dropped(double p, uint64_t seed, uint32_t stream, uint32_t step, int64_t number,
-                     double x)
-{
-    return kept(p, seed, stream, step, number) ? (float)x * (float)(1 / (1 - p)) : 0;
+    enum { FIRST = 1001 }; /* in the middle of a block, where images are odd */
+    const uint64_t seed = 0x123456789ABCDEFu;
+    float first[BATCH * MOST], second[BATCH * MOST], gradient[MOST];
+    double want[MOST] = {0};
+    int zeros = 0;
+    net t;
+    make(&t, p, CLT_PLAN_TRAIN, k);
+    const int all = BATCH * t.sample;
+    run_images(&t, FIRST, BATCH, seed, 3, first, second, gradient);
+    for (int64_t i = 0; i < all; i++) {
+        const int64_t number = (int64_t)FIRST * t.sample + i;
+        const double x = value_of("x", number), r = value_of("r", number);
+        for (uint32_t stream = 0; stream < 2; stream++) {
+            const float y = p == 1 ? 0 : dropped(p, seed, stream, 3, number, x);
+            const float got = stream ? second[i] : first[i];
+            if (!(fabsf(got - y) <= 1e-6f * fabsf(y)))
+                fail_msg("p %g, stream %u: element %lld is %g, not %g", p, stream, (long long)i,
+                         (double)got, (double)y);
+        }
+        zeros += first[i] == 0;
+        if (p < 1 && kept(p, seed, 0, 3, number))
+            want[i % t.sample] += r / (1 - p);
+    }
+    if (fabs(zeros - p * all) > 5 * sqrt(p * (1 - p) * all))
+        fail_msg("p %g dropped %d of %d", p, zeros, all);
+    for (int i = 0; i < t.sample; i++)
+        if (!(fabs((double)gradient[i] - want[i]) <= 1e-5 * (1 + want[i])))
+            fail_msg("p %g: the gradient of w[%d] is %g, not %g", p, i, (double)gradient[i],
+                     want[i]);
+    op_unbind(&t.b);
 }
 
 static void test_numbers(void **state)
 {
     static const double probabilities[] = {0.3, 0, 1};
-    float first[BATCH * SAMPLE], second[BATCH * SAMPLE], gradient[SAMPLE];
     (void)state;
-    for (int k = 0; k < 3; k++) {
-        const double p = probabilities[k];
-        double want[SAMPLE] = {0};
-        int zeros = 0;
-        net t;
-        make(&t, p, CLT_PLAN_TRAIN, false);
-        run_images(&t, 1000, BATCH, 0x123456789ABCDEFu, 3, first, second, gradient);
-        for (int64_t i = 0; i < BATCH * SAMPLE; i++) {
-            const int64_t number = 1000 * SAMPLE + i;
-            const double x = value_of("x", number), r = value_of("r", number);
-            for (uint32_t stream = 0; stream < 2; stream++) {
-                const float y = p == 1 ? 0 : dropped(p, 0x123456789ABCDEFu, stream, 3, number, x);
-                const float got = stream ? second[i] : first[i];
-                if (!(fabsf(got - y) <= 1e-6f * fabsf(y)))
-                    fail_msg("p %g, stream %u: element %lld is %g, not %g", p, stream, (long long)i,
-                             (double)got, (double)y);
-            }
-            zeros += first[i] == 0;
-            if (p < 1 && kept(p, 0x123456789ABCDEFu, 0, 3, number))
-                want[i % SAMPLE] += r / (1 - p);
-        }
-        if (fabs(zeros - p * BATCH * SAMPLE) > 5 * sqrt(p * (1 - p) * BATCH * SAMPLE))
-            fail_msg("p %g dropped %d of %d", p, zeros, BATCH * SAMPLE);
-        for (int i = 0; i < SAMPLE; i++)
-            if (!(fabs((double)gradient[i] - want[i]) <= 1e-5 * (1 + want[i])))
-                fail_msg("p %g: the gradient of w[%d] is %g, not %g", p, i, (double)gradient[i],
-                         want[i]);
-        op_unbind(&t.b);
-    }
+    for (int i = 0; i < 3; i++)
+        check_numbers(probabilities[i], as_device);
+}
+
+static void test_as_gpu(void **state)
+{
+    (void)state;
+    for (int side = 5; side <= MOST_SIDE; side++)
+        check_numbers(0.3, (kind){.as_gpu = true, .side = side});
 }
 
 /* The same values from two parts of the batch, and from the plan for unknown devices. */
 static void test_splits(void **state)
 {
-    float whole[2][BATCH * SAMPLE], part[2][BATCH * SAMPLE];
+    float whole[2][BATCH * MOST] = {{0}}, part[2][BATCH * MOST] = {{0}};
     (void)state;
     net t;
-    make(&t, 0.5, CLT_PLAN_TRAIN, false);
+    make(&t, 0.5, CLT_PLAN_TRAIN, as_device);
     run_images(&t, 0, BATCH, 7, 1, whole[0], whole[1], NULL);
     run_images(&t, 0, 5, 7, 1, part[0], part[1], NULL);
-    run_images(&t, 5, 7, 7, 1, part[0] + 5 * SAMPLE, part[1] + 5 * SAMPLE, NULL);
+    run_images(&t, 5, 7, 7, 1, part[0] + 5 * t.sample, part[1] + 5 * t.sample, NULL);
     assert_memory_equal(whole, part, sizeof whole);
     run_images(&t, 0, BATCH, 7, 2, part[0], part[1], NULL);
     assert_memory_not_equal(whole, part, sizeof whole);
     op_unbind(&t.b);
-    make(&t, 0.5, CLT_PLAN_TRAIN, true);
+    make(&t, 0.5, CLT_PLAN_TRAIN, (kind){.portable = true, .side = as_device.side});
     run_images(&t, 0, BATCH, 7, 1, part[0], part[1], NULL);
     assert_memory_equal(whole, part, sizeof whole);
     op_unbind(&t.b);
@@ -176,12 +224,12 @@ static void test_splits(void **state)
 
 static void test_evaluation(void **state)
 {
-    float first[BATCH * SAMPLE], second[BATCH * SAMPLE];
+    float first[BATCH * MOST], second[BATCH * MOST];
     (void)state;
     net t;
-    make(&t, 0.5, CLT_PLAN_EVALUATE, false);
+    make(&t, 0.5, CLT_PLAN_EVALUATE, as_device);
     run_images(&t, 0, BATCH, 7, 1, first, second, NULL);
-    for (int64_t i = 0; i < BATCH * SAMPLE; i++) {
+    for (int64_t i = 0; i < (int64_t)BATCH * t.sample; i++) {
         assert_true((double)first[i] == value_of("x", i));
         assert_true((double)second[i] == value_of("x", i));
     }
@@ -206,9 +254,8 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_splits),
-        cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_numbers), cmocka_unit_test(test_as_gpu),
+        cmocka_unit_test(test_splits),  cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, op_setup, op_teardown);

@@ -4,6 +4,7 @@ import concurrent.futures
 import fnmatch
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -12,39 +13,56 @@ from targets import TARGETS, Failure, compile_kernels
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXCEPTIONS = ROOT / "tools/gpu_compile/exceptions.txt"
+FOR_ALL = ("gfx906", "sm_80", "dg2")  # also compile what no plan chooses by itself
 FMA_SHARE, FMA_WAVES, FMA_OCCUPANCY, MEMORY_OCCUPANCY = 0.7, 2, 0.25, 0.5
 
 
-def read_exceptions():
-    """Lines of: target, kernel, options, figure (the first three with * and ?), reason."""
+def read_exceptions(path):
+    """Lines of: target, kernel, options, figure (the first three with * and ?), reason. `tiles:` before a figure: of
+    options that only --tiles compiles."""
     rows = []
-    for line in EXCEPTIONS.read_text().splitlines():
+    for line in path.read_text().splitlines():
         if line.strip() and not line.startswith("#"):
             words = line.split(None, 4)
             if len(words) < 5:
-                sys.exit(f"gpu-compile: {EXCEPTIONS}: no reason: {line}")
+                sys.exit(f"gpu-compile: {path}: no reason: {line}")
             rows.append(words)
     return rows
 
 
 def launches(program, vendor, tiles):
-    """{(file, options): {kernel: work-items}} that plans for the vendor's GPUs launch."""
-    result = subprocess.run([program, vendor, *tiles], check=True, capture_output=True, text=True)
-    out = result.stdout
+    """{(file, options): {kernel: (work-items, chosen)}} that plans for the vendor's GPUs launch; chosen: not only
+    where another variant declines."""
+    result = subprocess.run([program, vendor, *tiles], capture_output=True, text=True)
     for line in result.stderr.splitlines():
         print(f"gpu-compile: {line}", file=sys.stderr)
+    if result.returncode:
+        sys.exit(f"gpu-compile: {program} {vendor}: exit status {result.returncode}")
     found = {}
-    for line in out.splitlines():
-        file, options, kernel, items = line.split("\t")
-        found.setdefault((file, options), {})[kernel] = int(items)
+    for line in result.stdout.splitlines():
+        file, options, kernel, items, role = line.split("\t")
+        kernels = found.setdefault((file, options), {})
+        chosen = role == "chosen" or kernels.get(kernel, (0, False))[1]
+        kernels[kernel] = (int(items), chosen)
     return dict(sorted(found.items()))
 
 
-def kernel_class(file, kernel):
-    """fma and memory have floors; other kernels only must not spill."""
-    if not file.startswith("gpu/"):
+def kernels_of(root):
+    """{(file, kernel)} of the sources that GPUs run."""
+    found = set()
+    for folder in ("gpu", "portable", "train", "comm", "bench"):
+        for path in sorted((root / "clkernels" / folder).glob("*.cl")):
+            for name in re.findall(r"\b(?:kernel|KERNEL)\s+(?:__attribute__\(\(.*?\)\)\)?\s*)?void\s+(\w+)\s*\(", path.read_text()):
+                found.add((f"{folder}/{path.name}", name))
+    return found
+
+
+def kernel_class(file, kernel, chosen):
+    """fma and memory have floors; what runs only where a GPU's own variant declines must not spill."""
+    if not chosen and not file.startswith("gpu/"):
         return "other"
-    return "fma" if kernel.startswith(("gemm", "conv2d")) and not kernel.endswith("sum") else "memory"
+    product = kernel.startswith(("gemm", "conv2d", "matmul")) and not kernel.endswith("sum")
+    return "fma" if product else "memory"
 
 
 def problems(kind, figures):
@@ -62,8 +80,8 @@ def problems(kind, figures):
         yield "fma", f"share of FMA {share or 0:.2f} below {FMA_SHARE}"
     if kind == "memory" and figures.occupancy < MEMORY_OCCUPANCY:
         yield "occupancy", f"occupancy {figures.occupancy:.2f} below {MEMORY_OCCUPANCY}"
-    if kind == "memory" and figures.inner and not figures.inner.wide:
-        yield "vector", "no vector loads"
+    if kind == "memory" and figures.inner.narrow:
+        yield "vector", f"{figures.inner.narrow}: most is not loaded by vectors"
 
 
 def shown(value, form="{}"):
@@ -71,18 +89,24 @@ def shown(value, form="{}"):
 
 
 class Report:
-    def __init__(self):
-        self.exceptions = read_exceptions()
+    def __init__(self, exceptions, tiles):
+        self.path, self.tiles = exceptions, tiles
+        self.exceptions = read_exceptions(exceptions)
         self.bad, self.rows, self.used = [], 0, set()
+        self.launched, self.compiled = set(), set()
         self.worst = {}
         print(f"{'target':8} {'class':6} {'reg':>4} {'spill':>5} {'scratch':>7} {'local':>6} {'waves':>5} "
               f"{'occup':>5} {'fma':>5}  kernel")  # fmt: skip
+
+    def named(self, figure):
+        """A figure's names in the lines that hold now."""
+        return (figure, "tiles:" + figure) if self.tiles else (figure,)
 
     def excepted(self, target, kernel, options, figure):
         for i, row in enumerate(self.exceptions):
             flat = options.replace(" ", "") or "-"
             if fnmatch.fnmatchcase(target, row[0]) and fnmatch.fnmatchcase(kernel, row[1]) and \
-                    fnmatch.fnmatchcase(flat, row[2]) and row[3] == figure:  # fmt: skip
+                    fnmatch.fnmatchcase(flat, row[2]) and row[3] in self.named(figure):  # fmt: skip
                 self.used.add(i)
                 return True
         return False
@@ -90,8 +114,30 @@ class Report:
     def fail(self, target, what, why):
         self.bad.append(f"{target}: {what}: {why}")
 
-    def add(self, target, file, options, kernel, f):
-        kind = kernel_class(file, kernel)
+    def cover(self, vendor, root, every):
+        """Fails for kernels of the sources that the vendor's plans launch nowhere."""
+        launched = {(file, kernel) for (file, _), kernels in every.items() for kernel in kernels}
+        self.launched |= launched
+        for file, kernel in sorted(kernels_of(root) - launched):
+            self.launched.add((file, kernel))
+            self.fail(vendor, f"{kernel} of {file}", "in no plan of tests/gpu/launches.c")
+        for file, kernel in sorted(launched):
+            if file.startswith(("cpu/", "lanes/")):
+                self.fail(vendor, f"{kernel} of {file}", "a CPU's kernel is launched")
+
+    def finish(self, ran):
+        """What only the whole table shows; ran: the targets that it has. A line of exceptions is judged where all
+        those that it is for are among them, and with the tiles that it needs."""
+        for file, kernel in sorted(self.compiled - self.launched):
+            self.fail("all", f"{kernel} of {file}", "in no plan of tests/gpu/launches.c")
+        for i, row in enumerate(self.exceptions):
+            if row[3].startswith("tiles:") and not self.tiles:
+                continue
+            if i not in self.used and all(t in ran for t in TARGETS if fnmatch.fnmatchcase(t, row[0])):
+                self.fail("all", f"{self.path.name}: {' '.join(row[:4])}", "excepts nothing: remove the line")
+
+    def add(self, target, file, options, kernel, f, chosen):
+        kind = kernel_class(file, kernel, chosen)
         share = f.inner.share() if f.inner and kind == "fma" else None
         self.rows += 1
         marks = ""
@@ -129,6 +175,7 @@ def main():
     parser.add_argument("--fetch", action="store_true")
     parser.add_argument("--fetch-only", action="store_true")
     parser.add_argument("--root", default=ROOT, type=pathlib.Path, help="the tree with clkernels/")
+    parser.add_argument("--exceptions", default=EXCEPTIONS, type=pathlib.Path)
     parser.add_argument("--tiles", action="store_true", help="also the tiles that a tuner would try")
     parser.add_argument("targets", nargs="*")
     given = parser.parse_args()
@@ -151,21 +198,30 @@ def main():
         return 0 if usable else 1
     if not usable:
         return 77
-    report = Report()
+    report = Report(given.exceptions, given.tiles)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs = []
         for vendor in usable:
             targets = [t for t in TARGETS if TARGETS[t][0] == vendor and (not given.targets or t in given.targets)]
             every = launches(given.launches, vendor, ["tiles"] if given.tiles else []) if targets else {}
-            for (file, options), sizes in every.items():
-                jobs.append((file, options, pool.submit(compile_kernels, compilers, targets, given.root, file, options, sizes)))
-        for file, options, job in jobs:
+            if targets:
+                report.cover(vendor, given.root, every)
+            for (file, options), kernels in every.items():
+                sizes = {kernel: items for kernel, (items, _) in kernels.items()}
+                chosen = any(chosen for _, chosen in kernels.values())
+                wanted = [t for t in targets if chosen or t in FOR_ALL]
+                if not wanted:
+                    continue
+                jobs.append((file, options, kernels, pool.submit(compile_kernels, compilers, wanted, given.root, file, options, sizes)))
+        for file, options, kernels, job in jobs:
             for target, result in job.result():
                 if isinstance(result, Failure):
                     report.fail(target, f"{file} {options}", str(result))
                     continue
-                for kernel, figures in result.items():
-                    report.add(target, file, options, kernel, figures)
+                report.compiled |= {(file, kernel) for kernel in result}
+                for kernel, (_, chosen) in kernels.items():
+                    report.add(target, file, options, kernel, result[kernel], chosen)
+    report.finish([t for t in given.targets or TARGETS if TARGETS[t][0] in usable])
     report.close()
     return 1 if report.bad else 0
 

@@ -29,7 +29,16 @@ class Figures:
 
 
 class Failure(Exception):
-    """What a compiler said."""
+    """What a compiler said, or did not say."""
+
+
+def complete(figures, *names):
+    """The figures, of which none of those names may be unknown."""
+    for kernel, f in figures.items():
+        lost = [name for name in names if getattr(f, name) is None]
+        if lost:
+            raise Failure(f"the compiler's output says nothing of {kernel}'s {', '.join(lost)}")
+    return figures
 
 
 def call(command, compilers):
@@ -41,13 +50,10 @@ def call(command, compilers):
     return said
 
 
-def compile_amd(compilers, target, source, options, folder):
-    """{kernel: figures} of a source file."""
-    out = folder / "out.s"
-    said = call([compilers.clang, *COMMON, *standard(options), "--target=amdgcn-amd-amdhsa", f"-mcpu={target}",
-                 f"--rocm-device-lib-path={compilers.amd}", "-Rpass-analysis=kernel-resource-usage", *options, "-S",
-                 source, "-o", out], compilers)  # fmt: skip
-    figures, at = {}, None
+def read_amd(said, assembly, target):
+    """{kernel: figures} of the compiler's remarks and its assembly."""
+    kernels = set(re.findall(r"^\s*\.amdhsa_kernel (\w+)", assembly, re.M))
+    figures, at, spills = {}, None, {"SGPRs Spill", "VGPRs Spill"}
     for line in said.splitlines():
         match = re.search(r"remark:\s+([^:]+): (\S+) \[-Rpass", line)
         if not match:
@@ -55,22 +61,36 @@ def compile_amd(compilers, target, source, options, folder):
         key, value = match.group(1).strip(), match.group(2)
         if key == "Function Name":
             at = figures[value] = Figures()
-            at.spills = 0
-        elif key == "VGPRs" or key == "AGPRs":
+            at.said = set()
+            continue
+        at.said.add(key)
+        if key == "VGPRs" or key == "AGPRs":
             at.registers = (at.registers or 0) + int(value)
         elif key.startswith("ScratchSize"):
             at.scratch = int(value)
         elif key.startswith("Occupancy"):
             at.waves = int(value)
             at.occupancy = at.waves / TARGETS[target][1]
-        elif key.endswith("Spill"):
-            at.spills += int(value)
+        elif key in spills:
+            at.spills = (at.spills or 0) + int(value)
         elif key.startswith("LDS"):
             at.local = int(value)
-    for name, lines in bodies(out.read_text(), "amd").items():
+    figures = {name: f for name, f in figures.items() if name in kernels}
+    for f in figures.values():
+        f.spills = f.spills if spills <= f.said else None
+    for name, lines in bodies(assembly, "amd").items():
         if name in figures:
             figures[name].inner = Inner(lines, "amd")
-    return figures
+    return complete(figures, "registers", "spills", "scratch", "local", "waves", "inner")
+
+
+def compile_amd(compilers, target, source, options, folder):
+    """{kernel: figures} of a source file."""
+    out = folder / "out.s"
+    said = call([compilers.clang, *COMMON, *standard(options), "--target=amdgcn-amd-amdhsa", f"-mcpu={target}",
+                 f"--rocm-device-lib-path={compilers.amd}", "-Rpass-analysis=kernel-resource-usage", *options, "-S",
+                 source, "-o", out], compilers)  # fmt: skip
+    return read_amd(said, out.read_text(), target)
 
 
 def nvidia_occupancy(target, figures, items):
@@ -91,8 +111,8 @@ def compile_ptx(compilers, source, options, folder):
     return ptx
 
 
-def compile_nvidia(compilers, target, ptx, folder, sizes):
-    said = call([compilers.ptxas, "-v", f"-arch={target}", ptx, "-o", folder / "out.cubin"], compilers)
+def read_nvidia(said, ptx, target, sizes):
+    """{kernel: figures} of what ptxas says and the PTX."""
     figures, at = {}, None
     for line in said.splitlines():
         name = re.search(r"Compiling entry function '(\w+)'", line)
@@ -107,20 +127,29 @@ def compile_nvidia(compilers, target, ptx, folder, sizes):
             at.registers = int(used.group(1))
             smem = re.search(r"(\d+) bytes smem", line)
             at.local = int(smem.group(1)) if smem else 0
-    for name, lines in bodies(ptx.read_text(), "nvidia").items():
+    for name, lines in bodies(ptx, "nvidia").items():
         if name in figures:
-            f = figures[name]
-            f.inner = Inner(lines, "nvidia")
-            f.occupancy = nvidia_occupancy(target, f, sizes.get(name, 64))
-            f.waves = round(f.occupancy * TARGETS[target][1] / 4)
+            figures[name].inner = Inner(lines, "nvidia")
+    complete(figures, "registers", "spills", "scratch", "local", "inner")
+    for name, f in figures.items():
+        f.occupancy = nvidia_occupancy(target, f, sizes.get(name, 64))
+        f.waves = round(f.occupancy * TARGETS[target][1] / 4)
     return figures
+
+
+def compile_nvidia(compilers, target, ptx, folder, sizes):
+    said = call([compilers.ptxas, "-v", f"-arch={target}", ptx, "-o", folder / "out.cubin"], compilers)
+    return read_nvidia(said, ptx.read_text(), target, sizes)
 
 
 def compile_intel(compilers, target, source, options, folder, names):
     said = call([compilers.ocloc, "compile", "-q", "-file", source, "-device", target, "-out_dir", folder, "-options",
                  " ".join(["-w", *standard(options), *options])], compilers)  # fmt: skip
+    made = b"".join(p.read_bytes() for p in folder.glob("*.bin")) + b"".join(p.read_bytes() for p in folder.glob("*.gen"))
     figures = {}
     for name in names:
+        if name.encode() not in made:
+            raise Failure(f"the compiler's output has no {name}")
         figures[name] = Figures()
         spilled = re.search(rf"kernel {name}\b.*?spill\w*\D+(\d+)", said)
         figures[name].spills = int(spilled.group(1)) if spilled else None
@@ -128,7 +157,8 @@ def compile_intel(compilers, target, source, options, folder, names):
 
 
 def compile_kernels(compilers, targets, root, file, options, sizes):
-    """[(target, {kernel: figures} or a Failure)] for targets of one vendor; sizes: {kernel: work-items of a group}."""
+    """[(target, {kernel: figures} or a Failure)] for targets of one vendor; sizes: {kernel: work-items of a group}.
+    Kernels of the file that are not in sizes are there too, but for Intel."""
     vendor = TARGETS[targets[0]][0]
     source = Path(root) / "clkernels" / file
     given = ["-I" + str(Path(root) / "clkernels"), *options.split()]
@@ -147,7 +177,7 @@ def compile_kernels(compilers, targets, root, file, options, sizes):
                 lost = [k for k in sizes if k not in figures]
                 if lost:
                     raise Failure(f"the compiler said nothing of {', '.join(lost)}")
-                results.append((target, {k: figures[k] for k in sizes}))
+                results.append((target, figures))
             except Failure as failure:
                 results.append((target, failure))
     return results

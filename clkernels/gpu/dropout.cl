@@ -1,0 +1,35 @@
+/*
+ * out = x * scale where the element's random number is at least p, else 0, on GPUs: a work-item has
+ * the four elements whose numbers are of one block (philox.clh), its neighbours the next four.
+ * Options: STREAM; V: 4 where they are a float4, else 1.
+ */
+#include "philox.clh"
+#define GROUP 256
+
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
+dropout(global const float *x, long x_offset, global float *out, long out_offset, long count,
+        long sample, float p, float scale, int sub, ulong seed, uint step, long position)
+{
+    const ulong first = (ulong)(position * sample);
+    const ulong block = (first >> 2) + get_global_id(0);
+    const long at = (long)(block * 4 - first);
+    if (at >= count)
+        return;
+    const uint4 bits = clt_random4(seed, STREAM, (uint)sub, step, block);
+    x += x_offset + at;
+    out += out_offset + at;
+#if V == 4
+    if (at + 4 <= count) {
+        const float4 unit = (float4)(clt_unit(bits.x), clt_unit(bits.y), clt_unit(bits.z),
+                                     clt_unit(bits.w));
+        const float4 v = *(global const float4 *)x;
+        *(global float4 *)out = unit >= p ? v * scale : (float4)(0.0f);
+        return;
+    }
+#endif
+    const uint own[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+    for (int i = 0; i < (V == 4 ? 3 : 4); i++)
+        if (at + i >= 0 && at + i < count)
+            out[i] = clt_unit(own[i]) >= p ? x[i] * scale : 0.0f;
+}

@@ -1,0 +1,144 @@
+"""What gpu-compile reads out of compilers' output, by excerpts of what clang 16 and ptxas 12 wrote: parsers.py FOLDER,
+the folder of gpu-compile's modules."""
+import sys
+import unittest
+
+sys.path.insert(0, sys.argv.pop(1))
+
+import assembly  # noqa: E402
+import targets  # noqa: E402
+
+REMARKS = """k.cl:2:1: remark: Function Name: prologue [-Rpass-analysis=kernel-resource-usage]
+k.cl:2:1: remark:     SGPRs: 16 [-Rpass-analysis=kernel-resource-usage]
+k.cl:2:1: remark:     VGPRs: 7 [-Rpass-analysis=kernel-resource-usage]
+k.cl:2:1: remark:     AGPRs: 2 [-Rpass-analysis=kernel-resource-usage]
+k.cl:2:1: remark:     ScratchSize [bytes/lane]: 16 [-Rpass-analysis=kernel-resource-usage]
+k.cl:2:1: remark:     Occupancy [waves/SIMD]: 4 [-Rpass-analysis=kernel-resource-usage]
+k.cl:2:1: remark:     SGPRs Spill: 3 [-Rpass-analysis=kernel-resource-usage]
+k.cl:2:1: remark:     VGPRs Spill: 5 [-Rpass-analysis=kernel-resource-usage]
+k.cl:2:1: remark:     LDS Size [bytes/block]: 1024 [-Rpass-analysis=kernel-resource-usage]
+"""
+
+# A vector before a loop of single floats.
+AMD = """prologue:                               ; @prologue
+	s_load_dwordx4 s[0:3], s[6:7], 0x0
+	global_load_dwordx4 v[2:5], v[2:3], off
+	s_and_saveexec_b64 s[2:3], vcc
+	s_cbranch_execz .LBB0_4
+.LBB0_2:                                ; =>This Inner Loop Header: Depth=1
+	global_load_dword v6, v[2:3], off
+	v_add_co_u32_e32 v2, vcc, 0x400, v2
+	s_waitcnt vmcnt(0)
+	v_fma_f32 v4, v4, v6, v6
+	s_andn2_b64 exec, exec, s[0:1]
+	s_cbranch_execnz .LBB0_2
+.LBB0_4:
+	global_store_dword v[0:1], v4, off
+	s_endpgm
+	.section	.rodata
+	.amdhsa_kernel prologue
+"""
+
+PTXAS = """ptxas info    : Compiling entry function 'prologue' for 'sm_80'
+ptxas info    : Function properties for prologue
+    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 14 registers, used 0 barriers, 2048 bytes smem, 380 bytes cmem[0]
+"""
+
+PTX = """.visible .entry prologue(
+	.param .u64 prologue_param_0
+)
+{
+	.reg .b32 	%r<9>;
+	ld.param.u64 	%rd7, [prologue_param_0];
+	ld.global.v4.f32 	{%f5, %f6, %f7, %f8}, [%rd11];
+	@%p1 bra 	$L__BB0_3;
+$L__BB0_2:
+	.pragma "nounroll";
+	ld.global.f32 	%f11, [%rd15];
+	fma.rn.f32 	%f13, %f13, %f11, %f11;
+	add.s32 	%r8, %r8, 256;
+	setp.lt.s32 	%p2, %r8, %r4;
+	@%p2 bra 	$L__BB0_2;
+$L__BB0_3:
+	st.global.f32 	[%rd14], %f13;
+	ret;
+}
+"""
+
+
+def narrow(text, vendor):
+    return assembly.narrow(assembly.bodies(text, vendor)["prologue"], vendor)
+
+
+class Reading(unittest.TestCase):
+    def test_amd(self):
+        f = targets.read_amd(REMARKS, AMD, "gfx90a")["prologue"]
+        self.assertEqual((f.registers, f.spills, f.scratch, f.local, f.waves, f.occupancy), (9, 8, 16, 1024, 4, 0.5))
+        self.assertEqual((f.inner.fma, f.inner.all, f.inner.narrow), (1, 6, "a loop"))
+
+    def test_nvidia(self):
+        f = targets.read_nvidia(PTXAS, PTX, "sm_80", {"prologue": 256})["prologue"]
+        self.assertEqual((f.registers, f.spills, f.scratch, f.local), (14, 16, 8, 2048))
+        # 2048 warps' registers would fit; 64 warps are 8 groups of 8.
+        self.assertEqual((f.occupancy, f.waves), (1, 16))
+        self.assertEqual((f.inner.fma, f.inner.all), (1, 5))
+
+    def test_occupancy(self):
+        figures = targets.Figures()
+        figures.registers, figures.local = 128, 0
+        self.assertEqual(targets.nvidia_occupancy("sm_80", figures, 256), 0.25)
+        figures.registers, figures.local = 32, 100 << 10
+        self.assertEqual(targets.nvidia_occupancy("sm_80", figures, 256), 8 / 64)
+
+    def test_what_is_missing_fails(self):
+        for line in REMARKS.splitlines()[2:]:
+            if "AGPRs" in line:
+                continue
+            with self.assertRaises(targets.Failure, msg=line):
+                targets.read_amd(REMARKS.replace(line + "\n", "").replace("     AGPRs: 2", "     Other: 2"), AMD, "gfx90a")
+        for lost in ("8 bytes stack frame", "Used 14 registers"):
+            with self.assertRaises(targets.Failure, msg=lost):
+                targets.read_nvidia(PTXAS.replace(lost, ""), PTX, "sm_80", {"prologue": 256})
+        with self.assertRaises(targets.Failure):
+            targets.read_nvidia(PTXAS, PTX.replace("entry prologue", "entry other"), "sm_80", {"prologue": 256})
+        with self.assertRaises(targets.Failure):
+            targets.read_amd(REMARKS, AMD.replace("prologue:", "other:"), "gfx90a")
+
+
+class Loads(unittest.TestCase):
+    def test_a_vector_before_a_loop_does_not_count(self):
+        self.assertEqual((narrow(AMD, "amd"), narrow(PTX, "nvidia")), ("a loop", "a loop"))
+
+    def test_vectors_in_the_loop_do(self):
+        self.assertIsNone(narrow(AMD.replace("global_load_dword v6", "global_load_dwordx4 v[6:9]"), "amd"))
+        self.assertIsNone(narrow(AMD.replace("global_load_dword v6", "global_load_dwordx2 v[6:7]"), "amd"))
+        self.assertIsNone(narrow(PTX.replace("ld.global.f32", "ld.global.nc.v2.f32"), "nvidia"))
+
+    def test_one_of_many_does_not(self):
+        more = "\tglobal_load_dwordx2 v[6:7], v[2:3], off\n" + 2 * "\tglobal_load_dword v6, v[2:3], off\n"
+        self.assertEqual(narrow(AMD.replace("\tglobal_load_dword v6, v[2:3], off\n", more), "amd"), "a loop")
+
+    def test_without_a_loop(self):
+        straight = AMD.replace("\ts_cbranch_execnz .LBB0_2\n", "")
+        self.assertIsNone(narrow(straight, "amd"))
+        scalar = straight.replace("global_load_dwordx4", "global_load_dword")
+        self.assertEqual(narrow(scalar, "amd"), "outside of loops")
+        nothing = scalar.replace("global_load", "ds_load")
+        self.assertEqual(narrow(nothing, "amd"), "outside of loops")
+
+    def test_a_way_out_that_stands_first_is_no_loop(self):
+        out = PTX.replace("@%p2 bra 	$L__BB0_2;\n$L__BB0_3:\n", "bra 	$L__BB0_3;\n").replace(
+            "$L__BB0_2:", "$L__BB0_3:\n\tret;\n$L__BB0_2:")
+        self.assertEqual(assembly.loops(assembly.bodies(out, "nvidia")["prologue"], "nvidia"), [])
+
+    def test_bytes(self):
+        for line, count in (("global_load_dwordx3 v[0:2]", 12), ("flat_load_ubyte v0", 1), ("buffer_load_sshort v0", 2),
+                            ("s_load_dwordx4 s[0:3]", 0), ("ds_read_b128 v[0:3]", 0)):  # fmt: skip
+            self.assertEqual(assembly.loaded(line, "amd"), count, line)
+        for line, count in (("ld.global.v4.u8 {%rs1}", 4), ("@%p1 ld.global.nc.v2.f64 {%fd1}", 16),
+                            ("ld.shared.v4.f32 {%f1}", 0), ("ld.param.u64 %rd1", 0)):  # fmt: skip
+            self.assertEqual(assembly.loaded(line, "nvidia"), count, line)
+
+
+unittest.main()
