@@ -1,6 +1,8 @@
 /*
  * Matrix products on CPUs: out[M, N] = activation(op(A) op(B) + bias), row-major, of one pair of
- * matrices or of several (get_global_id(2)); work-group size 1.
+ * matrices or of several; work-group size 1. Work-items (x, y, z) are of pair z % pairs and of slice
+ * z / pairs of the K; with several slices `out` has a [pairs, M, N] for each, and `sum` of dot.cl adds
+ * them.
  *
  * A work-group computes TM x TN elements, `depth` of K at a time: register tiles of MR x NV vectors,
  * for every MR rows of op(A) and every NR = NV * VW columns of op(B). op(B) is read
@@ -49,20 +51,26 @@ static inline void load_panel_transposed(local float *panel, global const float 
     }
 }
 
-/* panel[k][0 .. NR) = op(B)[k0 + k][n0 .. n0 + NR), for b at row k0, column n0. */
-static inline void load_panel(local float *panel, global const float *b, int ldb, int kb,
-                              int columns)
+/* How many of kb rows, `ld` apart, can be read `width` elements from the first on, if `there` elements
+ * follow that one in memory. */
+static inline int readable(int kb, long there, int ld, int width)
 {
-    if (columns >= NR) {
-        for (int k = 0; k < kb; k++, b += ldb)
+    return there < width ? 0 : (int)min((long)kb, (there - width) / ld + 1);
+}
+
+/* panel[k][0 .. NR) = op(B)[k0 + k][n0 .. n0 + NR), for b at row k0, column n0. Columns beyond the
+ * last may hold anything; `there` elements follow in memory. */
+static inline void load_panel(local float *panel, global const float *b, int ldb, int kb,
+                              int columns, long there)
+{
+    const int whole = columns >= NR ? kb : readable(kb, there, ldb, NR);
+    for (int k = 0; k < whole; k++, b += ldb)
 #pragma unroll
-            for (int v = 0; v < NV; v++)
-                ((local vecf *)panel)[k * NV + v] = LOAD(b + v * VW);
-    } else {
-        for (int k = 0; k < kb; k++, b += ldb)
-            for (int j = 0; j < NR; j++)
-                panel[k * NR + j] = j < columns ? b[j] : 0.0f;
-    }
+        for (int v = 0; v < NV; v++)
+            ((local vecf *)panel)[k * NV + v] = LOAD(b + v * VW);
+    for (int k = whole; k < kb; k++, b += ldb)
+        for (int j = 0; j < NR; j++)
+            panel[k * NR + j] = j < columns ? b[j] : 0.0f;
 }
 
 /* Adds the bias and applies the activation to a finished tile. */
@@ -100,13 +108,15 @@ static inline void copy_rows(local float *to, global const float *from)
 }
 
 /* panels[i][k][0 .. MR) = rows i * MR and on of op(A), for A stored [K, M] and a at row k0, column m.
- * Missing rows repeat the last one. */
-static inline void load_rows(local float *panels, global const float *a, int lda, int kb, int rows)
+ * Rows beyond the last may hold anything; `there` elements follow in memory. */
+static inline void load_rows(local float *panels, global const float *a, int lda, int kb, int rows,
+                             long there)
 {
+    const int up = (rows + MR - 1) / MR * MR, whole = rows == up ? kb : readable(kb, there, lda, up);
     for (int k = 0; k < kb; k++, a += lda) {
         local float *to = panels + k * MR;
         int m = 0;
-        for (; m + MR <= rows; m += MR, to += A_PANEL)
+        for (; m + MR <= (k < whole ? up : rows); m += MR, to += A_PANEL)
             copy_rows(to, a + m);
         if (m < rows)
             for (int i = 0; i < MR; i++)
@@ -183,14 +193,15 @@ static inline void product(global const float *a, global const float *b, global 
             if (trans_b)
                 load_panel_transposed(panel, b + (long)n * ldb + k0, ldb, kb, N - n);
             else if (PACK_B || N - n < NR)
-                load_panel(panel, b + (long)k0 * ldb + n, ldb, kb, N - n);
+                load_panel(panel, b + (long)k0 * ldb + n, ldb, kb, N - n,
+                           (long)(K - k0) * ldb - n);
         }
         for (int m = m0; m < m1; m += MR) {
             const int rows = min(MR, m1 - m), slot = PACK_A ? (m - m0) / MR % NA : 0;
             const int pack_a = trans_a && (PACK_A || rows < MR);
             if (pack_a && slot == 0)
                 load_rows(a_panels, a + (long)k0 * lda + m, lda, kb,
-                          PACK_A ? min(m1 - m, NA * MR) : rows);
+                          PACK_A ? min(m1 - m, NA * MR) : rows, (long)(K - k0) * lda - m);
             global const float *a_at = a + (trans_a ? (long)k0 * lda + m : (long)m * lda + k0);
             local const float *a_panel = a_panels + slot * A_PANEL;
             for (int n = n0; n < n1; n += NR) {
@@ -227,15 +238,18 @@ static inline void product(global const float *a, global const float *b, global 
         global const float *a, long a_offset, global const float *b, long b_offset,                \
         global const float *bias, long bias_offset, global float *out, long out_offset, int M,     \
         int N, int K, int lda, int ldb, long a_step, long b_step, int TM, int TN, int depth,       \
-        int has_bias, int act, float slope)                                                        \
+        int slices, int has_bias, int act, float slope)                                            \
     {                                                                                              \
         local float a_panels[trans_a ? NA * A_PANEL : 1] __attribute__((aligned(64)));             \
         local float b_panels[NP * NR * KB] __attribute__((aligned(64)));                           \
-        const long pair = get_global_id(2);                                                        \
-        product(a + a_offset + pair * a_step, b + b_offset + pair * b_step,                        \
-                bias + (has_bias ? bias_offset : 0), out + out_offset + pair * M * N, a_panels,    \
-                b_panels, M, N, K, lda, ldb, TM, TN, depth, has_bias, act, slope, trans_a,         \
-                trans_b);                                                                          \
+        const int z = (int)get_global_id(2), pairs = (int)get_global_size(2) / slices;             \
+        const int slice = z / pairs, share = ((K + slices - 1) / slices + 15) / 16 * 16;           \
+        const long pair = z - slice * pairs, begin = min((long)slice * share, (long)K);            \
+        product(a + a_offset + pair * a_step + begin * (trans_a ? lda : 1),                        \
+                b + b_offset + pair * b_step + begin * (trans_b ? 1 : ldb),                        \
+                bias + (has_bias ? bias_offset : 0), out + out_offset + (long)z * M * N, a_panels, \
+                b_panels, M, N, min(share, K - (int)begin), lda, ldb, TM, TN, depth, has_bias,     \
+                act, slope, trans_a, trans_b);                                                     \
     }
 
 CLT_GEMM(gemm_nn, 0, 0)

@@ -29,6 +29,16 @@ bool clt_gemm_tiles(const clt_node *node, const clt_variant *variant, const clt_
 
 void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *program);
 
+/* The same with K in slices, where that keeps more units busy. */
+bool clt_gemm_split_accepts(const clt_gemm *gemm, const clt_node *node, const clt_target *target,
+                            char *why);
+void clt_gemm_split(const clt_gemm *gemm, const clt_target *target, clt_program *program);
+
+/* clkernels/cpu/dot.cl, for CPUs: where both operands lie along K, or the result has few rows. */
+bool clt_gemm_dot_accepts(const clt_gemm *gemm, const clt_node *node, const clt_target *target,
+                          char *why);
+void clt_gemm_dot(const clt_gemm *gemm, const clt_target *target, clt_program *program);
+
 /* clkernels/gpu/gemm.cl, for GPUs: where clt_gpu_accepts (ops/gemm_gpu.h). */
 void clt_gemm_gpu(const clt_gemm *gemm, const clt_target *target, clt_program *program);
 

@@ -9,9 +9,12 @@
 
 enum { DEPTH = 400, LEAST_DEPTH = 16, PANELS_WANTED = 2, MOST_PACKED_ROWS = 48 };
 
-/* For 32 and for 16 registers: accumulators, a row's vectors of B and one value of A. */
-static const clt_gemm_tile tiles_32[] = {{8, 3}, {6, 4}, {12, 2}, {14, 2}, {24, 1}};
-static const clt_gemm_tile tiles_16[] = {{6, 2}, {4, 3}, {12, 1}};
+/* For 32 and for 16 registers: accumulators, a row's vectors of B and one value of A. The last are
+ * for results that have no more rows or columns: 8 accumulators hide the multiplications' latency.
+ */
+static const clt_gemm_tile tiles_32[] = {{8, 3},  {6, 4}, {12, 2}, {14, 2},
+                                         {24, 1}, {8, 2}, {16, 1}, {8, 1}};
+static const clt_gemm_tile tiles_16[] = {{6, 2}, {4, 3}, {12, 1}, {8, 1}, {4, 2}};
 
 static const clt_gemm_tile *tiles_of(const clt_caps *caps, int *count)
 {
@@ -65,13 +68,17 @@ bool clt_gemm_tiles(const clt_node *node, const clt_variant *variant, const clt_
         return clt_gpu_tiles(target, index, text);
     if (!strcmp(variant->name, "clblast"))
         return clt_gemm_clblast_tiles(index, text);
+    if (!strcmp(variant->name, "gemm_split"))
+        return clt_gemm_split_tiles(index, text);
+    if (!strcmp(variant->name, "gemm_dot"))
+        return clt_gemm_dot_tiles(target, index, text);
     if (strcmp(variant->name, "gemm_cpu") || index >= (int)(sizeof choices / sizeof *choices))
         return false;
     snprintf(text, CLT_TILE_TEXT, "%s", choices[index]);
     return true;
 }
 
-static int64_t at_least_one(int64_t dim, const clt_target *target)
+int64_t clt_gemm_size(int64_t dim, const clt_target *target)
 {
     const int64_t size = clt_dim(dim, target->max_batch);
     return size > 0 ? size : 1;
@@ -83,14 +90,16 @@ static bool reads_badly(int64_t row, int64_t distance, int width)
     return row % width || row * (int64_t)sizeof(float) % distance == 0;
 }
 
-static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int64_t most_depth)
+static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int64_t slices,
+                             int64_t most_depth)
 {
     enum { BAD_FOR_A = 2048, BAD_FOR_B = 4096, MOST_COLUMNS = 512 };
     const clt_caps *caps = target->caps;
-    clt_gemm_work w = {.pairs = at_least_one(gemm->pairs, target),
-                       .m = at_least_one(gemm->m, target),
-                       .n = at_least_one(gemm->n, target),
-                       .k = at_least_one(gemm->k, target),
+    const int64_t share = (clt_gemm_size(gemm->k, target) + slices - 1) / slices;
+    clt_gemm_work w = {.pairs = clt_gemm_size(gemm->pairs, target) * slices,
+                       .m = clt_gemm_size(gemm->m, target),
+                       .n = clt_gemm_size(gemm->n, target),
+                       .k = slices > 1 ? (share + 15) / 16 * 16 : share,
                        .trans_b = gemm->trans_b,
                        .width = caps->vector_width,
                        .units = caps->compute_units,
@@ -133,11 +142,25 @@ static int panels_of_lines(int rows)
     return count;
 }
 
+double clt_gemm_cpu_cost(const clt_gemm *gemm, const clt_target *target, int64_t slices)
+{
+    const clt_gemm_work work = work_of(gemm, target, slices, depth_for(target));
+    clt_gemm_tile tile;
+    return divide(&work, target, &tile).cost;
+}
+
 void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *program)
 {
+    clt_gemm_cpu_slices(gemm, target, 1, -1, program);
+}
+
+void clt_gemm_cpu_slices(const clt_gemm *gemm, const clt_target *target, int64_t slices, int block,
+                         clt_program *program)
+{
     static const char *const kernels[2][2] = {{"gemm_nn", "gemm_nt"}, {"gemm_tn", "gemm_tt"}};
+    const clt_epilogue none = {CLT_ACTIVATION_NONE, 0};
     const int64_t most_depth = depth_for(target);
-    const clt_gemm_work work = work_of(gemm, target, most_depth);
+    const clt_gemm_work work = work_of(gemm, target, slices, most_depth);
     clt_gemm_tile tile;
     const clt_gemm_division d = divide(&work, target, &tile);
     const int64_t panel = tile.vectors * (int64_t)work.width;
@@ -149,7 +172,10 @@ void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
     clt_arg_in(program, gemm->a);
     clt_arg_in(program, gemm->b);
     clt_arg_in(program, gemm->bias >= 0 ? gemm->bias : gemm->b);
-    clt_arg_out(program, gemm->out);
+    if (block >= 0)
+        clt_arg_scratch(program, block);
+    else
+        clt_arg_out(program, gemm->out);
     clt_arg_int(program, clt_extent_dim(gemm->m));
     clt_arg_int(program, clt_extent_dim(gemm->n));
     clt_arg_int(program, clt_extent_dim(gemm->k));
@@ -160,9 +186,11 @@ void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
     clt_arg_int(program, clt_fixed(d.rows));
     clt_arg_int(program, clt_fixed(d.columns));
     clt_arg_int(program, clt_fixed(work.depth));
-    clt_arg_int(program, clt_fixed(gemm->bias >= 0));
-    clt_arg_epilogue(program, &gemm->epilogue);
+    clt_arg_int(program, clt_fixed(slices));
+    clt_arg_int(program, clt_fixed(block < 0 && gemm->bias >= 0));
+    clt_arg_epilogue(program, block < 0 ? &gemm->epilogue : &none);
+    clt_extent layers = clt_extent_dim(gemm->pairs);
+    layers.mul *= slices;
     clt_range3(program, clt_extent_ceil(clt_extent_dim(gemm->n), d.columns, 1),
-               clt_extent_ceil(clt_extent_dim(gemm->m), d.rows, 1), clt_extent_dim(gemm->pairs), 1,
-               1, 1);
+               clt_extent_ceil(clt_extent_dim(gemm->m), d.rows, 1), layers, 1, 1, 1);
 }

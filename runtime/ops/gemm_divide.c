@@ -1,21 +1,15 @@
 /* Register tiles and work-groups of a product on CPUs, by an estimate of the time they take. */
 #include "ops/gemm_cpu.h"
 
-/*
- * The unit of cost is one vector multiplication (on most CPUs half a cycle). The constants were
- * fitted to the rates of products of 128 to 2048 rows; what they must get right is the order.
- */
+/* Beside those of gemm_cpu.h, fitted to the rates of products of 128 to 2048 rows. */
 #define COST_OF_LOAD 0.15          /* operands of a register tile, beside its multiplications */
 #define COST_OF_STORE 4.0          /* a vector of the result, loaded, added and stored */
 #define COST_OF_TILE 60.0          /* a tile's loop */
-#define COST_OF_READING 0.2        /* an element of B, first read by a work-group where it lies */
-#define COST_OF_COPY 1.0           /* the same, copied into a panel */
+#define COST_OF_COPY 1.0           /* an element of B, copied into a panel */
 #define COST_OF_TRANSPOSE 1.0      /* the same, transposed */
 #define COST_OF_ROW 0.5            /* an element of A, first read by a work-group where it lies */
 #define COST_OF_GATHERING 1.6      /* the same, copied into panels from rows far apart */
-#define COST_OF_GROUP 3000.0       /* a work-group */
 #define COST_OF_MISSING_GROUP 1e15 /* more than any product: a last resort */
-#define COST_OF_WAKING 100000.0    /* another unit's thread, asleep between kernels */
 
 enum { MOST_UNITS = 256 };
 
@@ -38,12 +32,12 @@ static double cost_of_group(const clt_gemm_work *w, clt_gemm_tile t, int64_t row
     const double k = (double)w->k, passes = (double)ceil_div(w->k, w->depth);
     double cost = (double)tiles * (k * (cells + COST_OF_LOAD * (t.rows + t.vectors)) +
                                    passes * (COST_OF_STORE * cells + COST_OF_TILE));
-    const double of_b = !w->pack_b   ? COST_OF_READING
+    const double of_b = !w->pack_b   ? CLT_COST_OF_READING
                         : w->trans_b ? COST_OF_TRANSPOSE
                                      : COST_OF_COPY;
     cost += of_b * k * (double)(panels * t.vectors * w->width);
     cost += (w->pack_a ? COST_OF_GATHERING : COST_OF_ROW) * k * (double)rows;
-    return cost + COST_OF_GROUP;
+    return cost + CLT_COST_OF_GROUP;
 }
 
 /* Until the last unit is done, if each takes a part of what is left when it has nothing to do, as
@@ -57,9 +51,9 @@ static double makespan(const clt_gemm_work *w, clt_gemm_tile t, int64_t rows, in
     const double cost[2][2] = {
         {cost_of_group(w, t, rows, columns), cost_of_group(w, t, rows, last_columns)},
         {cost_of_group(w, t, last_rows, columns), cost_of_group(w, t, last_rows, last_columns)}};
-    double busy[MOST_UNITS];
+    double busy[MOST_UNITS], longest = 0;
     for (int u = 0; u < units; u++)
-        busy[u] = u ? COST_OF_WAKING : 0;
+        busy[u] = u ? CLT_COST_OF_WAKING : 0;
     const int64_t a_pair = down * across, groups = a_pair * w->pairs;
     for (int64_t next = 0; next < groups;) {
         int idle = 0;
@@ -70,10 +64,8 @@ static double makespan(const clt_gemm_work *w, clt_gemm_tile t, int64_t rows, in
             const int64_t y = next % a_pair / across, x = next % across;
             busy[idle] += cost[y == down - 1][x == across - 1];
         }
+        longest = busy[idle] > longest ? busy[idle] : longest;
     }
-    double longest = 0;
-    for (int u = 0; u < units; u++)
-        longest = busy[u] > longest ? busy[u] : longest;
     return longest;
 }
 

@@ -115,6 +115,30 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_gemm_cpu(&gemm, target, program);
 }
 
+static bool accepts_split(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_gemm gemm = gemm_of(node);
+    return clt_gemm_split_accepts(&gemm, node, target, why);
+}
+
+static void emit_split(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_gemm gemm = gemm_of(node);
+    clt_gemm_split(&gemm, target, program);
+}
+
+static bool accepts_dot(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_gemm gemm = gemm_of(node);
+    return clt_gemm_dot_accepts(&gemm, node, target, why);
+}
+
+static void emit_dot(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_gemm gemm = gemm_of(node);
+    clt_gemm_dot(&gemm, target, program);
+}
+
 static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_gemm gemm = gemm_of(node);
@@ -140,6 +164,8 @@ static bool absorb(clt_node *node, const clt_node *next)
 
 static const clt_variant variants[] = {
     {"lanes", clt_accepts_lanes, clt_linear_emit_lanes},
+    {"gemm_dot", accepts_dot, emit_dot},
+    {"gemm_split", accepts_split, emit_split},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu},
     {"gemm_gpu", clt_gpu_accepts, emit_gpu},
     {"clblast", clt_gemm_clblast_accepts, emit_clblast},
@@ -233,6 +259,38 @@ static void emit_weight_grad_cpu(const clt_node *node, const clt_target *target,
         clt_column_sums_portable(1, 1, gemm.k, gemm.m, target, program);
 }
 
+static bool accepts_weight_grad_split(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_gemm gemm = gemm_of_weight_grad(node);
+    return clt_gemm_split_accepts(&gemm, node, target, why);
+}
+
+static void emit_weight_grad_split(const clt_node *node, const clt_target *target,
+                                   clt_program *program)
+{
+    const clt_linear_weight_grad_attr *attr = node->attr;
+    const clt_gemm gemm = gemm_of_weight_grad(node);
+    clt_gemm_split(&gemm, target, program);
+    if (attr->bias)
+        clt_column_sums_portable(1, 1, gemm.k, gemm.m, target, program);
+}
+
+static bool accepts_weight_grad_dot(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_gemm gemm = gemm_of_weight_grad(node);
+    return clt_gemm_dot_accepts(&gemm, node, target, why);
+}
+
+static void emit_weight_grad_dot(const clt_node *node, const clt_target *target,
+                                 clt_program *program)
+{
+    const clt_linear_weight_grad_attr *attr = node->attr;
+    const clt_gemm gemm = gemm_of_weight_grad(node);
+    clt_gemm_dot(&gemm, target, program);
+    if (attr->bias)
+        clt_column_sums_portable(1, 1, gemm.k, gemm.m, target, program);
+}
+
 static void emit_weight_grad_gpu(const clt_node *node, const clt_target *target,
                                  clt_program *program)
 {
@@ -255,6 +313,8 @@ static void emit_weight_grad_clblast(const clt_node *node, const clt_target *tar
 
 static const clt_variant weight_grad_variants[] = {
     {"lanes", clt_accepts_lanes, clt_linear_weight_grad_emit_lanes},
+    {"gemm_dot", accepts_weight_grad_dot, emit_weight_grad_dot},
+    {"gemm_split", accepts_weight_grad_split, emit_weight_grad_split},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_weight_grad_cpu},
     {"gemm_gpu", clt_gpu_accepts, emit_weight_grad_gpu},
     {"clblast", clt_gemm_clblast_accepts, emit_weight_grad_clblast},

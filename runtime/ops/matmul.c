@@ -154,6 +154,30 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_gemm_cpu(&gemm, target, program);
 }
 
+static bool accepts_split(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_gemm gemm = gemm_of(node);
+    return clt_gemm_split_accepts(&gemm, node, target, why);
+}
+
+static void emit_split(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_gemm gemm = gemm_of(node);
+    clt_gemm_split(&gemm, target, program);
+}
+
+static bool accepts_dot(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_gemm gemm = gemm_of(node);
+    return clt_gemm_dot_accepts(&gemm, node, target, why);
+}
+
+static void emit_dot(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_gemm gemm = gemm_of(node);
+    clt_gemm_dot(&gemm, target, program);
+}
+
 static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_gemm gemm = gemm_of(node);
@@ -175,6 +199,8 @@ static bool accepts_lanes(const clt_node *node, const clt_target *target, char *
 
 static const clt_variant variants[] = {
     {"lanes", accepts_lanes, clt_matmul_emit_lanes},
+    {"gemm_dot", accepts_dot, emit_dot},
+    {"gemm_split", accepts_split, emit_split},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu},
     {"gemm_gpu", clt_gpu_accepts, emit_gpu},
     {"clblast", clt_gemm_clblast_accepts, emit_clblast},

@@ -75,7 +75,7 @@ static inline void conv_check(const conv_shape *s, bool wanted_x, int first_tile
         s->n,
         .attr = &s->attr};
     if (first_tile)
-        op_check_tiles(&conv_test, &c, first_tile, step);
+        op_check_tiles(&conv_test, &c, true, first_tile, step);
     else
         op_check(&conv_test, &c, !s->large);
 }

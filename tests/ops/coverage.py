@@ -21,6 +21,10 @@ NEEDS = {
     ("log_softmax_grad", "rows_gpu_subgroups"): "subgroups",
     ("cross_entropy", "rows_gpu_subgroups"): "subgroups",
     ("cross_entropy_grad", "rows_gpu_subgroups"): "subgroups",
+    # Nothing is divided for a device of one compute unit.
+    ("matmul", "gemm_split"): "units",
+    ("linear", "gemm_split"): "units",
+    ("linear_weight_grad", "gemm_split"): "units",
     # Where libclblast.so.1 is not installed; tools/test installs it.
     ("matmul", "clblast"): "clblast",
     ("linear", "clblast"): "clblast",

@@ -509,11 +509,12 @@ static inline void op_check(op_test *t, const op_case *c, bool differences)
     }
 }
 
-/* The case at its full batch with all tiles that a tuner would try on a GPU, but every `step`th. */
-static inline void op_check_tiles(op_test *t, const op_case *c, int first, int step)
+/* The case at its full batch with all tiles that a tuner would try on the device, or on a GPU, but
+ * every `step`th. */
+static inline void op_check_tiles(op_test *t, const op_case *c, bool as_gpu, int first, int step)
 {
     for (int tile = first;; tile += step) {
-        const op_mode mode = {.as_gpu = true, .tile = tile};
+        const op_mode mode = {.as_gpu = as_gpu, .tile = tile};
         op_bound b;
         op_expected e;
         const bool tiled = op_bind(t, c, &mode, &b);

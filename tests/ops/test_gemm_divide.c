@@ -52,8 +52,30 @@ static void test_room(void **state)
     }
 }
 
+/* The time of a product that one unit computes is not that of others' waking. */
+static void test_one_unit(void **state)
+{
+    clt_gemm_work w = {.pairs = 1,
+                       .m = 5,
+                       .n = 7,
+                       .k = 67,
+                       .depth = 67,
+                       .width = WIDTH,
+                       .units = 1,
+                       .most_columns = 512,
+                       .least_groups = 1};
+    (void)state;
+    const clt_gemm_division alone = clt_gemm_divide(&w, tiles, TILES, 0, 0);
+    w.units = 2;
+    const clt_gemm_division beside = clt_gemm_divide(&w, tiles, TILES, 0, 0);
+    assert_true(beside.cost == alone.cost);
+    /* Of those tiles, the one that computes least in vain. */
+    assert_int_equal(beside.tile, 4);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests_of_it[] = {cmocka_unit_test(test_room)};
+    const struct CMUnitTest tests_of_it[] = {cmocka_unit_test(test_room),
+                                             cmocka_unit_test(test_one_unit)};
     return cmocka_run_group_tests(tests_of_it, NULL, NULL);
 }

@@ -245,6 +245,34 @@ static void test_activations(void **state)
     op_report(&fused);
 }
 
+/* K in slices that a second kernel adds, with the bias and the activation. */
+static void test_slices(void **state)
+{
+    static const act relu = {CLT_ACTIVATION_RELU, 0}, sigmoid = {CLT_ACTIVATION_SIGMOID, 0};
+    static const int64_t shapes_of_it[][3] = {
+        {3, 1001, 5}, {7, 523, 1}, {1, 517, 19}, {33, 2049, 17}};
+    op_test fused = {"linear in slices", 1, 0, build_act, forward_act, backward_act, 0};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const int64_t *s = shapes_of_it[i];
+        const op_case c = {"slices",
+                           3,
+                           {{CLT_F32, 2, {CLT_BATCH, s[1]}, OP_RANDOM, i % 2, NULL},
+                            {CLT_F32, 2, {s[2], s[1]}, OP_RANDOM, true, NULL},
+                            {CLT_F32, 1, {s[2]}, OP_RANDOM, true, NULL}},
+                           s[0],
+                           .attr = i % 2 ? &sigmoid : &relu};
+        /* On Oclgrind the shortest, in two slices. */
+        if (clt_test_oclgrind() && i == 2)
+            op_check_tiles(&fused, &c, false, 2, 100);
+        if (clt_test_oclgrind())
+            continue;
+        op_check(&fused, &c, false);
+        op_check_tiles(&fused, &c, false, 1, 1);
+    }
+    op_report(&fused);
+}
+
 static void golden(op_golden *g)
 {
     op_golden_operand(g, "x", true);
@@ -279,8 +307,9 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),  cmocka_unit_test(test_rank3),
-        cmocka_unit_test(test_lanes),   cmocka_unit_test(test_activations),
-        cmocka_unit_test(test_goldens), cmocka_unit_test(test_errors)};
+        cmocka_unit_test(test_shapes), cmocka_unit_test(test_rank3),
+        cmocka_unit_test(test_lanes),  cmocka_unit_test(test_activations),
+        cmocka_unit_test(test_slices), cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

@@ -78,7 +78,12 @@ static const int64_t large[][3] = {{97, 101, 300}, {67, -13, 521}, {-53, 18, 257
 /* For every tile of the kernels for GPUs: odd sizes, and sizes that float4 fits. */
 static const int64_t tiled[][3] = {{131, -27, 541}, {132, 140, 516}};
 
-static void check_shape(const int64_t *shape, bool differences, bool tiles)
+/* Few rows and columns, whose K is divided: it is no multiple of the slices, nor of vectors, and of
+ * a batch smaller than the plan's leaves slices without any. */
+static const int64_t deep[][3] = {{1, 1, 3001},  {3, 5, 1289},  {1, 37, 517},   {37, 1, -103},
+                                  {2, 131, 700}, {-3, 9, 1033}, {17, 16, -4001}};
+
+static void check_shape(const int64_t *shape, bool differences, bool tiles, bool as_gpu)
 {
     for (int i = 0; i < 4; i++) {
         const trans t = {i & 1, i >> 1};
@@ -96,7 +101,7 @@ static void check_shape(const int64_t *shape, bool differences, bool tiles)
                            5,
                            .attr = &t};
         if (tiles)
-            op_check_tiles(&test, &c, 1 + i, 4); /* between them, all */
+            op_check_tiles(&test, &c, as_gpu, as_gpu ? 1 + i : 1, as_gpu ? 4 : 1); /* all */
         else
             op_check(&test, &c, differences);
         /* Gradients are products of the other kinds. */
@@ -109,20 +114,25 @@ static void test_shapes(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        check_shape(shapes[i], true, false);
+        check_shape(shapes[i], true, false, false);
     for (size_t i = 0; !clt_test_oclgrind() && i < sizeof large / sizeof *large; i++)
-        check_shape(large[i], false, false);
+        check_shape(large[i], false, false, false);
     for (size_t i = 0; !clt_test_oclgrind() && i < sizeof tiled / sizeof *tiled; i++)
-        check_shape(tiled[i], false, true);
+        check_shape(tiled[i], false, true, true);
+    for (size_t i = 0; !clt_test_oclgrind() && i < sizeof deep / sizeof *deep; i++) {
+        check_shape(deep[i], false, false, false);
+        if (i == 1 || i == 6)
+            check_shape(deep[i], false, true, false);
+    }
     op_report(&test);
 }
 
 /* Pairs of matrices, as many as the batch or twice that; each transposed or not. */
 static void test_pairs(void **state)
 {
-    static const int64_t inner[][3] = {{5, 7, 3}, {17, 33, 20}, {8, 16, 12}};
+    static const int64_t inner[][3] = {{5, 7, 3}, {17, 33, 20}, {8, 16, 12}, {3, 5, 777}};
     (void)state;
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 16; i++) {
         const trans t = {i & 1, i >> 1 & 1};
         const int64_t m = inner[i / 4][0], n = inner[i / 4][1], k = inner[i / 4][2];
         const op_case c = {
@@ -133,6 +143,8 @@ static void test_pairs(void **state)
             3,
             .attr = &t};
         op_check(&test, &c, i < 4);
+        if (k > 700)
+            op_check_tiles(&test, &c, false, 1, 1);
         if (clt_test_oclgrind() && i >= 3)
             return;
     }

@@ -61,6 +61,7 @@ static inline void op_walked_write(const clt_caps *caps)
         fail_msg("%s, which CLT_OPS_RUN names, cannot be written", path);
     fprintf(file, "device %s\n", caps->name);
     fprintf(file, "%scpu\n", clt_caps_is_cpu(caps) ? "has " : "no ");
+    fprintf(file, "%sunits\n", caps->compute_units > 1 ? "has " : "no ");
     fprintf(file, "%ssubgroups\n", caps->subgroups ? "has " : "no ");
     fprintf(file, "%sclblast\n", op_has_clblast() ? "has " : "no ");
     int count;
