@@ -1,48 +1,300 @@
 /* A trainer's world of MPI ranks: small words between steps; the bulk goes through communicators.
+ *
+ * What ranks tell each other is gathered by rank 0, so that it knows who is missing; that it is
+ * there itself it says as it begins. No call of MPI blocks here, since a rank that is stopped or
+ * hangs would keep the others in it.
  */
+#include "comm/mpi/bridge.h"
+#include "comm/mpi/process.h"
+
 #include <limits.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-#include "comm/mpi/bridge.h"
+enum { HERE = 1, WORD = 2 }; /* tags */
+
+/* Rank 0's own deadline may end a little after another's. */
+static const double GRACE = 5;
+
+/* What one call has under way. MPI may use its memory until the requests have ended, so that after
+ * a failure it is kept. */
+typedef struct round {
+    MPI_Request *requests; /* rank 0: of words, by rank; others: HERE */
+    MPI_Request *sends;    /* rank 0: of HERE, by rank; others: WORD */
+    MPI_Request answer;
+    int answering;
+    char *mine, *all, here;
+    int bytes;
+    double began, met; /* seconds; met: since rank 0 is here */
+} round_state;
 
 typedef struct world {
     MPI_Comm ranks;
+    int rank, count;
+    clt_world_deadlines deadlines;
+    clt_mpi_process *processes; /* of all ranks; NULL: not known */
+    clt_status failed;
+    char message[512];
 } world;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void clt_world_deadlines_init(clt_world_deadlines *deadlines)
+{
+    *deadlines = (clt_world_deadlines){.struct_size = sizeof *deadlines};
+}
+
+/* --- who is missing -------------------------------------------------------------------------- */
+
+static int missing(const world *w, const round_state *r, int rank)
+{
+    if (w->rank == 0)
+        return rank && r->requests[rank] != MPI_REQUEST_NULL;
+    return rank == 0 && r->requests[0] != MPI_REQUEST_NULL;
+}
+
+static const char *what(const world *w)
+{
+    const char *text = w->deadlines.what ? w->deadlines.what(w->deadlines.user) : NULL;
+    return text ? text : "the other ranks";
+}
+
+/* "rank 1 (process 7 on host), rank 3 (...)" of those that are missing. */
+static void name_missing(const world *w, const round_state *r, char *text, size_t room)
+{
+    size_t used = 0;
+    int named = 0, more = 0;
+    *text = '\0';
+    for (int k = 0; k < w->count; k++) {
+        if (!missing(w, r, k))
+            continue;
+        char place[160] = "";
+        if (w->processes)
+            snprintf(place, sizeof place, " (process %lld on %.80s)",
+                     (long long)w->processes[k].pid, w->processes[k].host);
+        if (named == 4)
+            more++;
+        else if (used < room)
+            used += (size_t)snprintf(text + used, room - used, "%srank %d%s", named++ ? ", " : "",
+                                     k, place);
+    }
+    if (more && used < room)
+        snprintf(text + used, room - used, " and %d more", more);
+    if (!named)
+        snprintf(text, room, "a rank, which is not known, to pass on what rank 0 said");
+}
+
+/* OK, or why one will not come: on this node a rank that is stopped for too long, or has ended.
+ * Also one whose word has come: it may have to pass on what rank 0 says. */
+static clt_status look_after(world *w, double at)
+{
+    for (int k = 0; w->processes && w->deadlines.stopped > 0 && k < w->count; k++) {
+        clt_mpi_process *p = &w->processes[k];
+        const char state = k == w->rank ? 'R' : clt_mpi_process_state(p);
+        const int stopped = state == 'T' || state == 't';
+        if (!stopped && state != 'X') {
+            p->idle_since = 0;
+            continue;
+        }
+        p->idle_since = p->idle_since > 0 ? p->idle_since : at;
+        const double limit = stopped ? w->deadlines.stopped : GRACE;
+        if (at - p->idle_since < limit)
+            continue;
+        return clt_mpi_fail(
+            CLT_TIMEOUT, "rank %d (process %lld on %.80s) %s; rank %d waits, for %s", k,
+            (long long)p->pid, p->host, stopped ? "is stopped" : "has ended", w->rank, what(w));
+    }
+    return CLT_OK;
+}
+
+static clt_status give_up(world *w, const round_state *r, double at)
+{
+    char text[330];
+    const double late = w->deadlines.late, since = r->met > 0 ? r->met : r->began;
+    if (w->deadlines.cancelled && w->deadlines.cancelled(w->deadlines.user)) {
+        name_missing(w, r, text, sizeof text);
+        return clt_mpi_fail(CLT_STOPPED, "told to end while rank %d waited for %s, for %s", w->rank,
+                            text, what(w));
+    }
+    /* Who is missing, rank 0 says: its deadline is the first. */
+    if (late > 0 && at - since > late + (w->rank && r->met > 0 ? GRACE : 0)) {
+        name_missing(w, r, text, sizeof text);
+        return clt_mpi_fail(CLT_TIMEOUT,
+                            "rank %d waited %g s for %s, for %s: stopped, hanging, or "
+                            "still at work?",
+                            w->rank, late, text, what(w));
+    }
+    return look_after(w, at);
+}
+
+/* --- telling each other ---------------------------------------------------------------------- */
+
+static clt_status take_word(const world *w, round_state *r, int from)
+{
+    int done = 0, bytes = 0;
+    MPI_Status status;
+    if (r->requests[from] == MPI_REQUEST_NULL)
+        return CLT_OK;
+    CLT_MPI_TRY(clt_mpi_check(MPI_Test(&r->requests[from], &done, &status), "MPI_Test"));
+    if (!done)
+        return CLT_OK;
+    CLT_MPI_TRY(clt_mpi_check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count"));
+    if (bytes != (w->rank ? 1 : r->bytes))
+        return clt_mpi_fail(CLT_MISMATCH,
+                            "rank %d is at another place of the program than rank %d: start all "
+                            "ranks with the same program, options and data",
+                            from, w->rank);
+    if (w->rank)
+        r->met = now();
+    return CLT_OK;
+}
+
+/* Whether all is done. */
+static clt_status advance(const world *w, round_state *r, int *done)
+{
+    int left = 0, sent = 1;
+    const int others = w->rank ? 1 : w->count;
+    for (int k = 0; k < others; k++) {
+        CLT_MPI_TRY(take_word(w, r, k));
+        left += r->requests[k] != MPI_REQUEST_NULL;
+    }
+    *done = 0;
+    if (w->rank == 0 && left)
+        return CLT_OK;
+    if (!r->answering) {
+        r->answering = 1;
+        CLT_MPI_TRY(clt_mpi_check(
+            MPI_Ibcast(r->all, w->count * r->bytes, MPI_BYTE, 0, w->ranks, &r->answer),
+            "MPI_Ibcast"));
+    }
+    for (int k = 0; k < others; k++) {
+        int gone = 0;
+        CLT_MPI_TRY(clt_mpi_check(MPI_Test(&r->sends[k], &gone, MPI_STATUS_IGNORE), "MPI_Test"));
+        sent = sent && gone;
+    }
+    CLT_MPI_TRY(clt_mpi_check(MPI_Test(&r->answer, done, MPI_STATUS_IGNORE), "MPI_Test"));
+    *done = *done && sent && !left;
+    return CLT_OK;
+}
 
 /* MPI's own waiting keeps a core busy, which on CPUs is one that another rank computes on: look
  * less and less often, from 10 us to 2 ms. */
-static clt_status wait_for(MPI_Request *request)
+static clt_status wait_for(world *w, round_state *r)
 {
     long pause = 10000;
+    double looked = r->began;
     for (;;) {
         int done = 0;
-        CLT_MPI_TRY(clt_mpi_check(MPI_Test(request, &done, MPI_STATUS_IGNORE), "MPI_Test"));
+        CLT_MPI_TRY(advance(w, r, &done));
         if (done)
             return CLT_OK;
+        const double at = now();
+        if (at - looked > 0.1) {
+            looked = at;
+            CLT_MPI_TRY(give_up(w, r, at));
+        }
         const struct timespec time = {0, pause};
         nanosleep(&time, NULL);
         pause = pause < 1000000 ? 2 * pause : 2000000;
     }
 }
 
+static clt_status begin(const world *w, round_state *r)
+{
+    r->began = now();
+    for (int k = 1; w->rank == 0 && k < w->count; k++) {
+        CLT_MPI_TRY(clt_mpi_check(MPI_Isend(&r->here, 1, MPI_BYTE, k, HERE, w->ranks, &r->sends[k]),
+                                  "MPI_Isend"));
+        CLT_MPI_TRY(clt_mpi_check(MPI_Irecv(r->all + (size_t)k * (size_t)r->bytes, r->bytes,
+                                            MPI_BYTE, k, WORD, w->ranks, &r->requests[k]),
+                                  "MPI_Irecv"));
+    }
+    if (w->rank == 0)
+        return CLT_OK;
+    CLT_MPI_TRY(clt_mpi_check(MPI_Irecv(&r->here, 1, MPI_BYTE, 0, HERE, w->ranks, &r->requests[0]),
+                              "MPI_Irecv"));
+    return clt_mpi_check(MPI_Isend(r->mine, r->bytes, MPI_BYTE, 0, WORD, w->ranks, &r->sends[0]),
+                         "MPI_Isend");
+}
+
+static void free_round(round_state *r)
+{
+    if (!r)
+        return;
+    free(r->requests);
+    free(r->sends);
+    free(r->mine);
+    free(r->all);
+    free(r);
+}
+
+static round_state *make_round(const world *w, const void *mine, int bytes)
+{
+    const size_t n = (size_t)w->count, size = (size_t)bytes;
+    round_state *r = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->bytes = bytes;
+    r->requests = malloc(n * sizeof(MPI_Request));
+    r->sends = malloc(n * sizeof(MPI_Request));
+    r->mine = malloc(size + 1);
+    r->all = malloc(n * size + 1);
+    if (!r->requests || !r->sends || !r->mine || !r->all) {
+        free_round(r);
+        return NULL;
+    }
+    for (int k = 0; k < w->count; k++)
+        r->requests[k] = r->sends[k] = MPI_REQUEST_NULL;
+    r->answer = MPI_REQUEST_NULL;
+    memcpy(r->mine, mine, size);
+    memcpy(r->all, mine, size); /* rank 0's */
+    return r;
+}
+
 static clt_status gather(void *user, const void *mine, int64_t bytes, void *all)
 {
-    const world *w = user;
-    MPI_Request request;
-    if (bytes < 0 || bytes > INT_MAX)
+    world *w = user;
+    if (w->failed != CLT_OK)
+        return clt_mpi_fail(w->failed, "%s", w->message);
+    if (bytes < 0 || bytes > INT_MAX / w->count)
         return clt_mpi_fail(CLT_INVALID_ARGUMENT, "ranks cannot tell each other %lld bytes at once",
                             (long long)bytes);
-    CLT_MPI_TRY(clt_mpi_check(
-        MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, w->ranks, &request),
-        "MPI_Iallgather"));
-    return wait_for(&request);
+    round_state *r = make_round(w, mine, (int)bytes);
+    if (!r)
+        return clt_mpi_fail(CLT_OUT_OF_MEMORY, "memory does not suffice");
+    clt_status status = begin(w, r);
+    if (status == CLT_OK)
+        status = wait_for(w, r);
+    if (status == CLT_OK) {
+        memcpy(all, r->all, (size_t)w->count * (size_t)bytes);
+        free_round(r);
+        return CLT_OK;
+    }
+    w->failed = status;
+    snprintf(w->message, sizeof w->message, "%s", clt_error_message());
+    return status;
 }
+
+/* --- the world ------------------------------------------------------------------------------- */
 
 static clt_status connect_ranks(void *user, const clt_comm_device *devices, int count,
                                 const clt_comm_options *options, clt_comm **comm)
 {
-    const world *w = user;
+    world *w = user;
+    /* What follows has calls of MPI that block: not before all are here. */
+    char mine = 0, *all = malloc((size_t)w->count);
+    const clt_status status =
+        all ? gather(w, &mine, 1, all) : clt_mpi_fail(CLT_OUT_OF_MEMORY, "memory does not suffice");
+    free(all);
+    CLT_MPI_TRY(status);
     return clt_comm_create_mpi(w->ranks, devices, count, options, comm);
 }
 
@@ -51,16 +303,46 @@ static void release(void *user)
     world *w = user;
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (!finalized)
+    if (!finalized && w->failed == CLT_OK) /* collective */
         MPI_Comm_free(&w->ranks);
+    free(w->processes);
     free(w);
 }
 
-static clt_status find_place(const world *w, clt_world *out)
+clt_status clt_world_set_deadlines_mpi(clt_world *of, const clt_world_deadlines *deadlines)
+{
+    if (of->gather != gather)
+        return clt_mpi_fail(CLT_INVALID_ARGUMENT,
+                            "clt_world_set_deadlines_mpi: the world is not of "
+                            "clt_world_open_mpi");
+    if (deadlines->struct_size != sizeof *deadlines || !isfinite(deadlines->late) ||
+        !isfinite(deadlines->stopped) || deadlines->late < 0 || deadlines->stopped < 0)
+        return clt_mpi_fail(CLT_INVALID_ARGUMENT,
+                            "deadlines must be set up by "
+                            "clt_world_deadlines_init, finite and at least 0");
+    world *w = of->user;
+    clt_mpi_process own, *all = calloc((size_t)w->count, sizeof *all);
+    if (!all)
+        return clt_mpi_fail(CLT_OUT_OF_MEMORY, "memory does not suffice");
+    w->deadlines = *deadlines;
+    clt_mpi_process_self(&own);
+    const clt_status status = gather(w, &own, sizeof own, all);
+    if (status != CLT_OK) {
+        free(all);
+        return status;
+    }
+    free(w->processes);
+    w->processes = all;
+    return CLT_OK;
+}
+
+static clt_status find_place(world *w, clt_world *out)
 {
     MPI_Comm node;
     CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(w->ranks, &out->rank), "MPI_Comm_rank"));
     CLT_MPI_TRY(clt_mpi_check(MPI_Comm_size(w->ranks, &out->ranks), "MPI_Comm_size"));
+    w->rank = out->rank;
+    w->count = out->ranks;
     CLT_MPI_TRY(clt_mpi_split_node(w->ranks, &node));
     CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(node, &out->node_rank), "MPI_Comm_rank"));
     CLT_MPI_TRY(clt_mpi_check(MPI_Comm_size(node, &out->node_ranks), "MPI_Comm_size"));
@@ -70,7 +352,7 @@ static clt_status find_place(const world *w, clt_world *out)
 clt_status clt_world_open_mpi(MPI_Comm ranks, clt_world *out)
 {
     CLT_MPI_TRY(clt_mpi_running("clt_world_open_mpi"));
-    world *w = malloc(sizeof *w);
+    world *w = calloc(1, sizeof *w);
     if (!w)
         return clt_mpi_fail(CLT_OUT_OF_MEMORY, "memory does not suffice");
     clt_world found;

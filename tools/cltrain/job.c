@@ -368,10 +368,12 @@ int job_trainer(job *j, const settings *s, int code)
     }
     code = ranks_agree(&j->ranks, code);
     if (!code) {
+        ranks_stage("the trainer to be made, its kernels measured and compiled");
         const clt_status status = clt_trainer_create(j->graph, j->store, &j->options, &j->trainer);
         code = status == CLT_OK ? 0 : name_failure(status); /* --variant names an operator */
         code = ranks_agree(&j->ranks, code);
     }
+    ranks_stage("training, evaluation or a checkpoint to go on");
     hold_usage(0);
     return code;
 }

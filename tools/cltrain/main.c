@@ -82,38 +82,73 @@ static int help(const char *name)
     return EXIT_DONE;
 }
 
-/* Whether the subcommand begins MPI, so that its ranks print a mistake in their options once. */
-static int with_ranks(const command_row *row, int argc, char **argv)
+/* As ranks compare it: "bench train", "train --help". Returns whether several may begin it. */
+static int name_command(const command_row *row, const char *name, const settings *s, char text[64])
 {
-    return (row->bit & (FOR_TRAIN | FOR_EVAL)) ||
-           ((row->bit & FOR_BENCH) && argc > 2 && !strcmp(argv[2], "train"));
+    static const char *const alone[] = {"gemm", "conv", "op", "scaling"};
+    const int bench = row && row->bit == FOR_BENCH;
+    const char *subject = bench && s->n_names ? s->names[0] : "";
+    int several = !row || s->help || bench || (row->bit & (FOR_TRAIN | FOR_EVAL));
+    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
+        several = several && (s->help || strcmp(subject, alone[i]));
+    snprintf(text, 64, "%.20s%s%.20s%s", name, *subject ? " " : "", subject,
+             s->help ? " --help" : "");
+    return several;
 }
 
-int main(int argc, char **argv)
+static int run_plain(const char *name, int argc, char **argv)
 {
-    const char *name = argc > 1 ? argv[1] : NULL;
-    if (!name)
-        return usage_error("which command? `cltrain help` lists them");
     if (!strcmp(name, "--version")) {
         printf("cltrain %s\n", CLT_COMMAND_VERSION);
         return EXIT_DONE;
     }
-    if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))
-        return help(argc > 2 ? argv[2] : NULL);
     if (!strcmp(name, "models"))
         return argc > 2 ? usage_error("models takes no arguments") : list_models();
+    return help(argc > 2 ? argv[2] : NULL);
+}
+
+/* Whether the command has no options, and no row. */
+static int is_plain(const char *name)
+{
+    static const char *const names[] = {"--version", "models", "help", "--help", "-h"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(name, names[i]))
+            return 1;
+    return 0;
+}
+
+static int run(const command_row *row, const settings *s, const char *name, int argc, char **argv)
+{
+    if (row && !s->help)
+        return row->run(s);
+    if (ranks_follow())
+        return EXIT_DONE;
+    return row ? help(name) : run_plain(name, argc, argv);
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
     const command_row *row = find(name);
-    if (!row)
-        return unknown(name);
-    start_log();
+    char command[64];
     settings s;
-    const int ranks = with_ranks(row, argc, argv) && ranks_expected();
-    hold_usage(ranks);
-    int code = settings_read(&s, row->bit, argc - 1, (const char **)argv + 1);
+    settings_init(&s);
+    start_log();
+    hold_usage(ranks_expected());
+    int code = 0;
+    if (row)
+        code = settings_read(&s, row->bit, argc - 1, (const char **)argv + 1);
+    else if (!*name)
+        code = usage_error("which command? `cltrain help` lists them");
+    else if (!is_plain(name))
+        code = unknown(name);
+    if (row && row->bit == FOR_TRAIN) /* before MPI's threads */
+        hold_notice();
+    const int several = name_command(row, name, &s, command);
+    code = ranks_meet(command, &s, several, code);
     if (!code)
-        code = s.help ? help(name) : row->run(&s);
-    else if (ranks)
-        code = ranks_refuse(code);
+        code = run(row, &s, name, argc, argv);
+    code = ranks_leave(code);
     if (*held_usage()) /* of a mistake that was found before the ranks met */
         say("%s", held_usage());
     settings_free(&s);

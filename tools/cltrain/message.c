@@ -3,12 +3,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cltrain/log.h>
 
 static char speaker[32] = "cltrain";
 static int holding;
 static char held[HELD_TEXT];
+static char last[HELD_TEXT];
 
 void say_rank(int rank)
 {
@@ -20,6 +22,12 @@ static void say_list(const char *format, va_list args)
     char text[4500];
     vsnprintf(text, sizeof text, format, args);
     fprintf(stderr, "%s: %s\n", speaker, text);
+    snprintf(last, sizeof last, "%.*s", HELD_TEXT - 1, text);
+}
+
+int just_said(const char *text)
+{
+    return strstr(last, text) != NULL;
 }
 
 void say(const char *format, ...)

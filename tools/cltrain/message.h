@@ -10,7 +10,10 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 /* Prints "cltrain: " and the text as one line. */
 void say(const char *format, ...) CLT_PRINTF(1, 2);
 
-/* The same, and returns EXIT_USAGE or EXIT_FAILED. */
+/* Whether the last line had this text. */
+int just_said(const char *text);
+
+/* As say, and returns EXIT_USAGE or EXIT_FAILED. */
 int usage_error(const char *format, ...) CLT_PRINTF(1, 2);
 int failure(const char *format, ...) CLT_PRINTF(1, 2);
 

@@ -53,7 +53,9 @@ static const option_row rows[] = {
     {"mpi", 0, FLAG, AT(mpi), 0, RANKS | FOR_BENCH_ALLREDUCE, NULL,
      "begin MPI also where no process manager is recognised"},
     {"comm-timeout", 0, NUMBER, AT(comm_timeout), 0, RANKS, "SECONDS",
-     "that a device or rank may be late for a reduction (60; 0: without end)"},
+     "that a device or rank may be late for a reduction, or stopped before (60; 0: without end)"},
+    {"setup-timeout", 0, NUMBER, AT(setup_timeout), 0, RANKS | FOR_BENCH_ALLREDUCE, "SECONDS",
+     "that ranks wait for one that is at work before and between steps (600; 0: without end)"},
     {"accumulate", 0, WHOLE, AT(accumulate), 1, RUNS | FOR_TUNE, "K", "micro-batches a step (1)"},
     {"epochs", 0, WHOLE, AT(epochs), 0, TRAINS, "N", "epochs in all (1)"},
     {"steps", 0, WHOLE, AT(steps), 1, RUNS, "N", "steps in all; in bench, of each timed block"},
@@ -144,7 +146,7 @@ static void *place_of(settings *s, const option_row *row)
     return (char *)s + row->place;
 }
 
-static void settings_init(settings *s)
+void settings_init(settings *s)
 {
     *s = (settings){0};
     for (int i = 0; i < ROWS; i++) {
@@ -249,7 +251,6 @@ int settings_read(settings *s, unsigned command, int argc, const char **argv)
 {
     struct poptOption table[ROWS + 1] = {0};
     int count = 0;
-    settings_init(s);
     for (int i = 0; i < ROWS; i++)
         if (rows[i].commands & command)
             table[count++] = (struct poptOption){.longName = rows[i].name,

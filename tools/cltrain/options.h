@@ -30,7 +30,7 @@ typedef struct settings {
         *variant, *trans, *tune, *export_file, *split, *replay, *simulate, *link, *heartbeat;
     int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, groups,
         classes, check_every;
-    double lr, momentum, weight_decay, clip_norm, budget, comm_timeout;
+    double lr, momentum, weight_decay, clip_norm, budget, comm_timeout, setup_timeout;
     int no_guard, resume, quiet, json, explain, by_node, compare, predict, rebalance, staged, peer,
         share_context, help, mpi, oversubscribe;
     const char **names; /* arguments that are no options, ended by NULL */
@@ -39,8 +39,10 @@ typedef struct settings {
     uint64_t given; /* by row of the table of options */
 } settings;
 
-/* Reads argv[1] and on (argv[0] is the subcommand). Returns 0, or EXIT_USAGE after a message.
- * settings_free in either case. */
+/* Nothing was given. settings_free at the end. */
+void settings_init(settings *s);
+
+/* Reads argv[1] and on (argv[0] is the subcommand). Returns 0, or EXIT_USAGE after a message. */
 int settings_read(settings *s, unsigned command, int argc, const char **argv);
 void settings_free(settings *s);
 

@@ -1,15 +1,14 @@
 #include "ranks.h"
 
-#include <sched.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "job.h"
+#include "deal.h"
 #include "message.h"
+#include "watch.h"
 
 int ranks_prints(const rank_set *r)
 {
@@ -31,228 +30,345 @@ static int manager_here(void)
 #ifdef CLT_COMMAND_MPI
 #include <cltrain/mpi.h>
 
+/* Seconds, where the options do not say. */
+static const double STOPPED = 60, LATE = 600;
+
+enum { OPTIONS = 256 };
+
+/* All that ranks tell each other here: of one size, so that one that is at another place, or is
+ * another version, is noticed. */
+typedef struct word {
+    int code;
+    char command[64], version[32], options[OPTIONS];
+    char text[HELD_TEXT];
+    found found;
+    cpu_set_t cores;
+} word;
+
+static struct {
+    rank_set ranks;
+    int over; /* all know that it is, and may have ended MPI */
+    const char *stage;
+    int (*asked)(void);
+    double stopped, late; /* seconds that others may be */
+    clt_status (*connect)(void *user, const struct clt_comm_device *devices, int count,
+                          const struct clt_comm_options *options, struct clt_comm **comm);
+} met;
+
 int ranks_expected(void)
 {
     return manager_here();
 }
 
-/* What the list opens on this node. */
-typedef struct found {
-    int code; /* an exit code */
-    int devices;
-    int cpu; /* the only whole CPU among them, -1: none or several */
-    int cores;
-} found;
-
-/* Runs in a process of its own: an OpenCL driver keeps to the cores that its process had when it
- * was first called. */
-static found look(const settings *s)
+void ranks_stage(const char *stage)
 {
-    found f = {.cpu = -1};
-    hold_usage(0);
-    clt_runtime *runtime = NULL;
-    clt_device **devices = NULL;
-    clt_status status = make_runtime(s->cache_dir, &runtime);
-    if (status == CLT_OK)
-        status = clt_devices_open(runtime, s->devices, NULL, &devices, &f.devices);
-    f.code = status == CLT_OK ? 0 : name_failure(status);
-    int cpus = 0;
-    for (int i = 0; !f.code && i < f.devices; i++) {
-        clt_device_info info;
-        clt_device_info_init(&info);
-        clt_device_get_info(devices[i], &info);
-        if (info.kind != 0)
-            continue;
-        f.cpu = cpus++ ? -1 : i;
-        f.cores = info.compute_units;
+    met.stage = stage;
+}
+
+void ranks_interrupt(int (*asked)(void))
+{
+    met.asked = asked;
+}
+
+static const char *stage(void *user)
+{
+    (void)user;
+    return met.stage;
+}
+
+static int cancelled(void *user)
+{
+    (void)user;
+    return met.asked && met.asked();
+}
+
+/* --- words ------------------------------------------------------------------------------------ */
+
+static word word_of(int code)
+{
+    word w = {.code = code};
+    snprintf(w.text, sizeof w.text, "%s", held_usage());
+    sched_getaffinity(0, sizeof w.cores, &w.cores);
+    return w;
+}
+
+/* Why the ranks cannot tell each other anything: nothing collective can follow. */
+static int cut_off(clt_status status)
+{
+    const int said = just_said(clt_error_message()); /* by what the library was asked to do */
+    const int code = said ? EXIT_FAILED : failure("%s", clt_error_message());
+    const int asked = status == CLT_STOPPED && met.asked ? met.asked() : 0;
+    met.over = 1;
+    return asked ? asked : code;
+}
+
+/* Prints what is held unless a rank before has the same text. */
+static void print_held(const word *all, int rank)
+{
+    int said = !*all[rank].text;
+    for (int i = 0; i < rank; i++)
+        said |= !strcmp(all[rank].text, all[i].text);
+    if (!said)
+        say("%s", all[rank].text);
+    drop_usage();
+}
+
+/* What all ranks say, in *all, which is to be freed; NULL if the code, the largest of theirs, is
+ * not 0: then all is over. */
+static int exchange(const rank_set *r, const word *mine, word **all)
+{
+    const clt_world *world = &r->world;
+    int worst = 0;
+    *all = calloc((size_t)world->ranks, sizeof **all);
+    if (!*all) {
+        failure("memory does not suffice");
+        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILED);
     }
-    clt_devices_close(devices, f.code ? 0 : f.devices);
-    clt_runtime_destroy(runtime);
-    return f;
-}
-
-static int look_apart(const settings *s, found *f)
-{
-    int ends[2];
-    if (pipe(ends) != 0)
-        return failure("cannot look for devices: a pipe cannot be made");
-    fflush(NULL);
-    const pid_t child = fork();
-    if (child == 0) {
-        const found seen = look(s);
-        const ssize_t written = write(ends[1], &seen, sizeof seen);
-        _exit(written == (ssize_t)sizeof seen ? 0 : 1);
+    const clt_status status = world->gather(world->user, mine, sizeof *mine, *all);
+    for (int i = 0; status == CLT_OK && i < world->ranks; i++)
+        worst = (*all)[i].code > worst ? (*all)[i].code : worst;
+    if (status == CLT_OK && worst) {
+        met.over = 1;
+        print_held(*all, world->rank);
     }
-    close(ends[1]);
-    const ssize_t got = child < 0 ? -1 : read(ends[0], f, sizeof *f);
-    close(ends[0]);
-    if (child > 0)
-        waitpid(child, NULL, 0);
-    return got == (ssize_t)sizeof *f ? 0 : failure("cannot look for devices: a process failed");
-}
-
-/* The k-th of so many equal parts of this process' cores. */
-static int keep_to_cores(int k, int parts)
-{
-    cpu_set_t all, own;
-    CPU_ZERO(&all);
-    CPU_ZERO(&own);
-    if (sched_getaffinity(0, sizeof all, &all) != 0)
-        return failure("cannot learn which cores this process has");
-    const int cores = CPU_COUNT(&all), begin = cores * k / parts, end = cores * (k + 1) / parts;
-    for (size_t core = 0, at = 0; core < CPU_SETSIZE; core++)
-        if (CPU_ISSET(core, &all) && at++ >= (size_t)begin && at <= (size_t)end)
-            CPU_SET(core, &own);
-    return sched_setaffinity(0, sizeof own, &own) == 0
-               ? 0
-               : failure("cannot keep to %d of %d cores", end - begin, cores);
-}
-
-/* Whether the launcher has already given the node's ranks cores of their own. */
-static int bound_apart(MPI_Comm node, int ranks)
-{
-    cpu_set_t own, *all = calloc((size_t)ranks, sizeof *all);
-    int apart = 0;
-    CPU_ZERO(&own);
-    if (!all || sched_getaffinity(0, sizeof own, &own) != 0) {
-        free(all);
+    if (status == CLT_OK && !worst)
         return 0;
-    }
-    MPI_Allgather(&own, (int)sizeof own, MPI_BYTE, all, (int)sizeof own, MPI_BYTE, node);
-    for (int r = 1; r < ranks; r++)
-        apart |= !CPU_EQUAL(&all[r], &all[0]);
+    free(*all);
+    *all = NULL;
+    return status == CLT_OK ? worst : cut_off(status);
+}
+
+int ranks_agree(const rank_set *r, int code)
+{
+    word *all;
+    if (!r->began || met.over || r->world.ranks < 2)
+        return code;
+    const word mine = word_of(code);
+    code = exchange(r, &mine, &all);
     free(all);
-    return apart;
+    return code;
 }
 
-/* On any node, so that it is no usage_error, which only rank 0 prints. */
-static int too_few(const found *f, int ranks)
+/* --- the beginning ---------------------------------------------------------------------------- */
+
+/* Words of OPTION=VALUE, alike on all ranks. */
+static void describe(const settings *s, char text[OPTIONS])
 {
-    return failure("%d ranks on this node share %d device%s%s: start fewer ranks, name more "
-                   "devices, or let every rank use all of them with --oversubscribe",
-                   ranks, f->devices, f->devices == 1 ? "" : "s",
-                   f->cpu >= 0 && f->cores > 1 ? " and too few cores" : "");
+    snprintf(text, OPTIONS,
+             "--oversubscribe=%d --rebalance=%d --predict=%d --by-node=%d --compare=%d --replay=%d "
+             "--resume=%d --checkpoint-dir=%d --checkpoint-every=%.20s SIZES=%d",
+             s->oversubscribe, s->rebalance, s->predict, s->by_node, s->compare, s->replay != NULL,
+             s->resume, s->checkpoint_dir != NULL, s->checkpoint_every ? s->checkpoint_every : "",
+             s->n_names);
 }
 
-/* The CPU stands for as many devices as it takes to have one for each rank. */
-static int split_cpu(rank_set *r, const found *f, int apart)
+static int differs(int rank, const char *what, const char *its, const char *first)
 {
-    const int n = r->world.node_ranks, k = r->world.node_rank, parts = n - (f->devices - 1);
-    if (f->cpu < 0 || (!apart && parts > f->cores))
-        return k == 0 ? too_few(f, n) : EXIT_FAILED;
-    const int part = k - f->cpu;
-    r->first = part < 0 ? k : part < parts ? f->cpu : k - parts + 1;
-    r->count = 1;
-    return part >= 0 && part < parts && !apart ? keep_to_cores(part, parts) : 0;
+    return usage_error(
+        "rank %d has another %s than rank 0 (%.70s, not %.70s): start all ranks with "
+        "the same program, options and data",
+        rank, what, its, first);
 }
 
-static int deal(rank_set *r, const settings *s, MPI_Comm node)
+/* The first difference, which rank 0 prints. */
+static int compare(const word *all, int ranks)
 {
-    found f = {0};
-    const int n = r->world.node_ranks, k = r->world.node_rank;
-    if (s->oversubscribe || n == 1)
-        return 0;
-    const int apart = bound_apart(node, n);
-    int code = k == 0 ? look_apart(s, &f) : 0;
-    if (code)
-        f.code = code;
-    MPI_Bcast(&f, (int)sizeof f, MPI_BYTE, 0, node);
-    if (f.code)
-        return f.code;
-    if (f.devices < n)
-        return split_cpu(r, &f, apart);
-    r->first = f.devices * k / n;
-    r->count = f.devices * (k + 1) / n - r->first;
+    for (int r = 1; r < ranks; r++) {
+        if (strcmp(all[r].version, all[0].version))
+            return differs(r, "version of cltrain", all[r].version, all[0].version);
+        if (strcmp(all[r].command, all[0].command))
+            return differs(r, "command", all[r].command, all[0].command);
+        const char *a = all[r].options, *b = all[0].options;
+        while (*a) {
+            const size_t i = strcspn(a, " "), j = strcspn(b, " ");
+            if (i != j || strncmp(a, b, i))
+                return usage_error("rank %d has another option %.*s than rank 0: start all ranks "
+                                   "with the same program, options and data",
+                                   r, (int)strcspn(a, "="), a);
+            a += i + (a[i] == ' ');
+            b += j + (b[j] == ' ');
+        }
+    }
     return 0;
 }
 
-/* All ranks do this first, those with a `code` from before too. */
-static int begin_together(rank_set *r, int code)
+static double seconds_or(double given, double otherwise)
+{
+    return isnan(given) ? otherwise : given;
+}
+
+/* The world's own, in which calls of MPI block: watched, once all are here. */
+static clt_status connect_watched(void *user, const struct clt_comm_device *devices, int count,
+                                  const struct clt_comm_options *options, struct clt_comm **comm)
+{
+    const clt_world *world = &met.ranks.world;
+    char mine = 0, *all = malloc((size_t)world->ranks);
+    if (!all)
+        return clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");
+    clt_status status = world->gather(user, &mine, 1, all);
+    free(all);
+    if (status != CLT_OK)
+        return status;
+    watch("MPI, while ranks make a communicator,", met.stopped, met.late);
+    status = met.connect(user, devices, count, options, comm);
+    unwatch();
+    return status;
+}
+
+/* MPI and the world. These calls of MPI block; every rank makes them at once. */
+static clt_status open_world(const settings *s, rank_set *r)
 {
     int rank, ranks;
+    clt_world_deadlines deadlines;
+    clt_world_deadlines_init(&deadlines);
+    met.stopped = seconds_or(s->comm_timeout, STOPPED);
+    met.late = seconds_or(s->setup_timeout, LATE);
+    watch("MPI_Init", met.stopped, met.late);
     if (MPI_Init(NULL, NULL) != MPI_SUCCESS)
-        return failure("MPI cannot be initialised");
+        return clt_error_set(CLT_MPI, "MPI cannot be initialised");
+    unwatch();
     r->began = 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (ranks > 1)
         say_rank(rank);
     hold_usage(ranks > 1);
-    return ranks_agree(r, code);
+    if (ranks < 2)
+        return CLT_OK;
+    watch("the first exchange of MPI", met.stopped, met.late);
+    const clt_status status = clt_world_open_mpi(MPI_COMM_WORLD, &r->world);
+    unwatch();
+    if (status != CLT_OK)
+        return status;
+    met.connect = r->world.connect;
+    deadlines.late = met.late;
+    deadlines.stopped = met.stopped;
+    deadlines.cancelled = cancelled;
+    deadlines.what = stage;
+    const clt_status set = clt_world_set_deadlines_mpi(&r->world, &deadlines);
+    r->world.connect = connect_watched;
+    return set;
+}
+
+int ranks_meet(const char *command, const settings *s, int several, int code)
+{
+    rank_set *r = &met.ranks;
+    word *all;
+    clt_world_init(&r->world);
+    if (!s->mpi && !ranks_expected())
+        return code;
+    ranks_stage("the command and its options");
+    const clt_status status = open_world(s, r);
+    if (status != CLT_OK)
+        return cut_off(status);
+    if (r->world.ranks < 2)
+        return code;
+    if (!code && !several)
+        code = usage_error("%s is for one process, and mpiexec started %d: start it without",
+                           command, r->world.ranks);
+    word mine = word_of(code);
+    snprintf(mine.command, sizeof mine.command, "%s", command);
+    snprintf(mine.version, sizeof mine.version, "%s", CLT_COMMAND_VERSION);
+    describe(s, mine.options);
+    code = exchange(r, &mine, &all);
+    if (!code) {
+        code = compare(all, r->world.ranks);
+        if (code && r->world.rank == 0)
+            say("%s", held_usage());
+        if (code) {
+            drop_usage();
+            met.over = 1;
+        }
+    }
+    free(all);
+    return code;
+}
+
+int ranks_follow(void)
+{
+    return met.ranks.world.rank > 0;
+}
+
+/* The words of this rank's node, in its order, and this rank's place there. The cores are all that
+ * deal_devices asks of others. */
+static int find_node(const rank_set *r, int *k, int *n, int **ranks)
+{
+    MPI_Comm node;
+    MPI_Group here, world;
+    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, r->world.rank, MPI_INFO_NULL,
+                            &node) != MPI_SUCCESS)
+        return failure("MPI cannot tell which ranks share a node");
+    MPI_Comm_rank(node, k);
+    MPI_Comm_size(node, n);
+    MPI_Comm_group(node, &here);
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    int *own = malloc((size_t)*n * sizeof *own);
+    *ranks = malloc((size_t)*n * sizeof **ranks);
+    for (int i = 0; own && i < *n; i++)
+        own[i] = i;
+    if (own && *ranks)
+        MPI_Group_translate_ranks(here, *n, own, world, *ranks);
+    const int made = own && *ranks;
+    free(own);
+    MPI_Group_free(&here);
+    MPI_Group_free(&world);
+    MPI_Comm_free(&node);
+    return made ? 0 : failure("memory does not suffice");
+}
+
+static int deal(rank_set *r, const settings *s)
+{
+    int k, n, *ranks = NULL;
+    word *all;
+    watch("MPI_Comm_split_type", met.stopped, met.late);
+    int code = find_node(r, &k, &n, &ranks);
+    unwatch();
+    ranks_stage("the node's devices to be found");
+    word mine = word_of(code);
+    if (!code && k == 0 && n > 1)
+        mine.code = look_apart(s, &mine.found);
+    mine.code = mine.found.code > mine.code ? mine.found.code : mine.code;
+    code = exchange(r, &mine, &all);
+    cpu_set_t *cores = code || n < 2 ? NULL : malloc((size_t)n * sizeof *cores);
+    if (cores) {
+        for (int i = 0; i < n; i++)
+            cores[i] = all[ranks[i]].cores;
+        code = deal_devices(&all[ranks[0]].found, k, n, cores, &r->first, &r->count);
+    } else if (!code && n > 1) {
+        code = failure("memory does not suffice");
+    }
+    free(cores);
+    free(ranks);
+    free(all);
+    return code;
 }
 
 int ranks_begin(rank_set *r, const settings *s)
 {
-    MPI_Comm node;
-    clt_world_init(&r->world);
-    if (!s->mpi && !ranks_expected())
+    *r = met.ranks;
+    met.ranks.began = 0;
+    if (r->world.ranks < 2)
         return 0;
-    int code = begin_together(r, 0);
-    if (code)
-        return code;
-    const clt_status status = clt_world_open_mpi(MPI_COMM_WORLD, &r->world);
-    if (status != CLT_OK)
-        return library_failure(status);
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, r->world.rank, MPI_INFO_NULL, &node);
-    code = deal(r, s, node);
-    MPI_Comm_free(&node);
-    return ranks_agree(r, code);
+    int code = s->oversubscribe ? 0 : deal(r, s);
+    ranks_stage("the devices to be dealt");
+    code = ranks_agree(r, code);
+    ranks_stage("the data and the model to be read");
+    return code;
 }
 
-int ranks_refuse(int code)
-{
-    rank_set r = {0};
-    return ranks_end(&r, begin_together(&r, code));
-}
-
-/* Prints what is held unless a rank before has the same text. */
-static void print_held(const char *texts, int rank)
-{
-    const char *own = texts + (size_t)rank * HELD_TEXT;
-    int said = !*own;
-    for (int i = 0; i < rank; i++)
-        said |= !strcmp(own, texts + (size_t)i * HELD_TEXT);
-    if (!said)
-        say("%s", own);
-    drop_usage();
-}
-
-int ranks_agree(const rank_set *r, int code)
-{
-    static int over; /* all know that it is, and may have ended MPI */
-    int worst = code, rank, ranks;
-    if (!r->began || over)
-        return code;
-    MPI_Allreduce(&code, &worst, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-    if (!worst)
-        return 0;
-    over = 1;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    char *texts = calloc((size_t)ranks, HELD_TEXT);
-    if (!texts) {
-        failure("memory does not suffice");
-        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILED);
-    }
-    MPI_Allgather(held_usage(), HELD_TEXT, MPI_CHAR, texts, HELD_TEXT, MPI_CHAR, MPI_COMM_WORLD);
-    print_held(texts, rank);
-    free(texts);
-    return code ? code : worst;
-}
-
-/* Whether all ranks are here; within some seconds, or some time (0). */
-static int all_come(double seconds)
+/* The largest code of all; -1 if they have not come within some seconds, or some time (0). */
+static int all_come(int code, double seconds)
 {
     MPI_Request request;
     const struct timespec pause = {0, 5000000};
-    int done = 0;
-    MPI_Ibarrier(MPI_COMM_WORLD, &request);
+    int done = 0, worst = code;
+    MPI_Iallreduce(&code, &worst, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &request);
     for (int i = 0; !done && (seconds <= 0 || i < (int)(seconds / 5e-3)); i++) {
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
         if (!done)
             nanosleep(&pause, NULL);
     }
-    return done;
+    return done ? worst : -1;
 }
 
 int ranks_end(rank_set *r, int code)
@@ -261,12 +377,19 @@ int ranks_end(rank_set *r, int code)
         return code;
     fflush(NULL);
     hold_usage(0);
-    if (!all_come(code ? 3 : 0))
-        MPI_Abort(MPI_COMM_WORLD, code);
+    const int worst = all_come(code, code ? 3 : LATE);
+    if (worst < 0)
+        MPI_Abort(MPI_COMM_WORLD, code ? code : EXIT_FAILED);
     clt_world_close(&r->world);
     MPI_Finalize();
     r->began = 0;
-    return code;
+    return worst;
+}
+
+int ranks_leave(int code)
+{
+    rank_set *r = &met.ranks;
+    return r->began ? ranks_end(r, ranks_agree(r, code)) : code;
 }
 #else
 int ranks_expected(void)
@@ -274,18 +397,35 @@ int ranks_expected(void)
     return 0;
 }
 
-int ranks_refuse(int code)
+int ranks_meet(const char *command, const settings *s, int several, int code)
 {
+    (void)command;
+    if (!code && (s->mpi || (several && manager_here())))
+        return usage_error("this cltrain was built without MPI: every rank would train on its own. "
+                           "Install an MPI library (Debian: libmpich-dev) and build again");
     return code;
+}
+
+int ranks_follow(void)
+{
+    return 0;
 }
 
 int ranks_begin(rank_set *r, const settings *s)
 {
+    (void)s;
     clt_world_init(&r->world);
-    if (s->mpi || manager_here())
-        return usage_error("this cltrain was built without MPI: every rank would train on its own. "
-                           "Install an MPI library (Debian: libmpich-dev) and build again");
     return 0;
+}
+
+void ranks_stage(const char *stage)
+{
+    (void)stage;
+}
+
+void ranks_interrupt(int (*asked)(void))
+{
+    (void)asked;
 }
 
 int ranks_agree(const rank_set *r, int code)
@@ -297,6 +437,11 @@ int ranks_agree(const rank_set *r, int code)
 int ranks_end(rank_set *r, int code)
 {
     (void)r;
+    return code;
+}
+
+int ranks_leave(int code)
+{
     return code;
 }
 #endif

@@ -35,17 +35,21 @@ static sigset_t notice(void)
     return set;
 }
 
-/* The second signal of a kind finds the default action again. SIGUSR1, by which schedulers announce
- * that a job's time ends, is kept back and asked for: compilers in OpenCL drivers (LLVM) take its
- * handler away. */
+/* SIGUSR1, by which schedulers announce that a job's time ends, is kept back and asked for:
+ * compilers in OpenCL drivers (LLVM) take its handler away. */
+void hold_notice(void)
+{
+    const sigset_t set = notice();
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+/* The second signal of a kind finds the default action again. */
 static void catch_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
-    const sigset_t set = notice();
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
 /* The signal that ends the run; 0: none. */
@@ -225,9 +229,24 @@ static int check_folder(const char *dir, int resume)
     return fd < 0 ? cannot_write(dir) : 0;
 }
 
+/* The exit code of a signal that has come before there is anything to save; 0: none. */
+static int asked_to_end(void)
+{
+    return stop_signal() ? stop_code() : 0;
+}
+
+static int end_early(int code)
+{
+    if (code || !stop_signal())
+        return code;
+    say("%s before the first step", signal_name());
+    return stop_code();
+}
+
 static int set_up(run *r, clt_fit_options *fit)
 {
     const settings *s = r->settings;
+    ranks_interrupt(asked_to_end);
     int code = job_ranks(&r->job, s);
     r->quiet = s->quiet || !ranks_prints(&r->job.ranks);
     if (!code)
@@ -257,7 +276,12 @@ static int set_up(run *r, clt_fit_options *fit)
         code = check_folder(s->checkpoint_dir, s->resume);
     if (!code && s->metrics && ranks_prints(&r->job.ranks))
         code = metrics_open(s->metrics, s->resume, &r->metrics);
-    return job_trainer(&r->job, s, code);
+    code = job_trainer(&r->job, s, end_early(code));
+    if (code) /* perhaps of a wait that a signal has ended */
+        return stop_signal() ? stop_code() : code;
+    code = ranks_agree(&r->job.ranks, end_early(0));
+    ranks_interrupt(NULL);
+    return code;
 }
 
 /* --- the run --------------------------------------------------------------------------------- */
@@ -371,10 +395,6 @@ int run_train(const settings *s)
     clt_fit_options fit;
     catch_signals();
     int code = set_up(&r, &fit);
-    if (!code && stop_signal() && r.job.ranks.world.ranks <= 1) { /* ranks stop together, below */
-        say("%s before the first step", signal_name());
-        code = stop_code();
-    }
     if (!code)
         code = train(&r, &fit);
     const int written = metrics_close(r.metrics);

@@ -38,6 +38,36 @@ CLT_API clt_status clt_comm_create_mpi(MPI_Comm ranks, const clt_comm_device *de
  */
 CLT_API clt_status clt_world_open_mpi(MPI_Comm ranks, clt_world *world);
 
+/* How long a rank waits where ranks tell each other something, which they do before training, and
+ * between steps to evaluate, save and mend. Not for reductions: those have
+ * clt_trainer_options.comm_timeout. */
+typedef struct clt_world_deadlines {
+    size_t struct_size; /* set by clt_world_deadlines_init, which makes the rest 0 */
+    /* Seconds that another may be late, since it may be at work: compiling and measuring kernels
+     * takes minutes. 0: without end. */
+    double late;
+    /* Seconds that a process on this machine may be stopped (SIGSTOP, a debugger) while it is
+     * waited for; one that has ended is noticed after some. 0: nobody looks. */
+    double stopped;
+    /* Asked ten times a second while waiting; not 0: give up, with STOPPED. May be NULL. */
+    int (*cancelled)(void *user);
+    /* What the ranks are at, for messages that say "waited for rank 1, for ..."; a text or NULL.
+     * May be NULL. */
+    const char *(*what)(void *user);
+    void *user;
+} clt_world_deadlines;
+
+CLT_API void clt_world_deadlines_init(clt_world_deadlines *deadlines);
+
+/*
+ * Sets them for a world of clt_world_open_mpi, which has none. Collective, and already under these
+ * deadlines. Where one has passed, what the library was asked to do fails with TIMEOUT and names
+ * the ranks that are missing, and from then on everything that is collective in this world fails:
+ * call MPI_Abort. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY, TIMEOUT, STOPPED, MPI.
+ */
+CLT_API clt_status clt_world_set_deadlines_mpi(clt_world *world,
+                                               const clt_world_deadlines *deadlines);
+
 CLT_END_DECLS
 
 #endif

@@ -1,0 +1,147 @@
+"""How ranks begin: alike, in time, or not at all."""
+import os
+import re
+import shutil
+import signal
+
+from ranks import COMMAND, ENDLESS, MPIEXEC, RankTest, launch, run
+
+
+class Alike(RankTest):
+    def assert_differs(self, first, second, what):
+        """One line by rank 0, and the code of wrong use, whichever rank is the other one."""
+        for a, b in ((first, second), (second, first)):
+            err = self.wait(self.each(a, b), 2, 60)[1]
+            self.assertEqual(err.count("\n"), 1, err)
+            self.assertRegex(err, rf"^cltrain, rank 0: rank 1 has another {what}.*: start all ranks with the "
+                             "same program, options and data")
+
+    def test_options(self):
+        words = self.words("--steps", "5")
+        for more in (["--oversubscribe"], ["--rebalance"], ["--resume", "--checkpoint-dir", self.path("x")],
+                     ["--checkpoint-dir", self.path("x")]):
+            with self.subTest(more=more):
+                self.assert_differs(words, [*words, *more], f"option ({'|'.join(more[::2])})")
+
+    def test_commands(self):
+        words = self.words("--steps", "5")
+        for other in (["eval", "--model", "mlp"], ["train", "--help"], ["devices"], ["--version"],
+                      ["bench", "train", "--model", "mlp"], ["bench", "allreduce"]):
+            with self.subTest(other=other):
+                if other == ["devices"]: # found to be wrong by itself
+                    err = self.wait(self.each(words, [COMMAND, *other]), 2, 60)[1]
+                    self.assertEqual(err, "cltrain, rank 1: devices is for one process, and mpiexec started "
+                                     "2: start it without\n")
+                else:
+                    self.assert_differs(words, [COMMAND, *other], r"command than rank 0 \(.*\)")
+
+    def test_for_one_process(self):
+        """Commands that know nothing of ranks refuse, once; texts are printed once."""
+        for words in (["devices"], ["plan", "--model", "mlp"], ["bench", "gemm", "8", "8", "8"],
+                      ["bench", "op"], ["tune"], ["plot", "x", "-o", "y"]):
+            with self.subTest(words=words):
+                out, err = self.wait(self.begin([MPIEXEC, "-n", 2, COMMAND, *words]), 2, 60)
+                self.assertEqual(out, "")
+                self.assertRegex(err, rf"\Acltrain, rank 0: {words[0]}.* is for one process, and mpiexec "
+                                 r"started 2: start it without\n\Z")
+        for words, text in ((["--version"], "cltrain "), (["models"], "lenet"), (["train", "--help"], "Usage: ")):
+            out, err = self.wait(self.begin([MPIEXEC, "-n", 2, COMMAND, *words]), 0, 60)
+            self.assertEqual((out.count(text), err), (1, ""), words)
+        out = self.wait(self.begin([MPIEXEC, "-n", 1, COMMAND, "devices"]), 0, 60)[0]
+        self.assertIn("platform", out)
+
+    def test_early_mistakes(self):
+        """Found before a command would begin with its ranks."""
+        for words, text in ((["bench", "allreduce", "0"], "bench allreduce 0: not a size"),
+                            (["bench", "train", "--model", "mlp", "--steps", "2000000000"], "--steps and"),
+                            (["bench", "nosuch"], "bench measures what?"), (["trian"], "did you mean train?")):
+            with self.subTest(words=words):
+                err = self.wait(self.begin([MPIEXEC, "-n", 2, COMMAND, *words]), 2, 60)[1]
+                self.assertEqual(err.count("\n"), 1, err)
+                self.assertTrue(err.startswith("cltrain, rank 0: "), err)
+                self.assertIn(text, err)
+
+
+class Missing(RankTest):
+    def stopping(self, words):
+        """A rank that stops before it begins."""
+        return ["sh", "-c", 'kill -STOP $$; exec "$@"', "sh", *words]
+
+    def hanging(self, words):
+        """A rank that never ends opening its data."""
+        other = self.path("other")
+        if not os.path.isdir(other):
+            shutil.copytree(self.data, other)
+            os.remove(os.path.join(other, "train-images-idx3-ubyte"))
+            os.mkfifo(os.path.join(other, "train-images-idx3-ubyte"))
+        return [w.replace(self.data, other) for w in words]
+
+    def pair(self, number, words, other):
+        lists = [words, words]
+        lists[number] = other
+        return self.each(*lists)
+
+    def test_before_mpi(self):
+        words = self.words(*ENDLESS, "--comm-timeout", "2")
+        for number in (0, 1):
+            with self.subTest(rank=number):
+                err = self.wait(self.pair(number, words, self.stopping(words)), 1, 60)[1]
+                self.assertRegex(err, rf"(?m)^cltrain: MPI_Init has not returned for 2 s: rank {number} "
+                                 r"\(process \d+\) is stopped$")
+        words += ["--setup-timeout", "4"]
+        err = self.wait(self.pair(1, words, ["sleep", "60"]), 1, 60)[1]
+        self.assertIn("MPI_Init has not returned for 4 s: another rank was not started", err)
+
+    def test_stopped(self):
+        """While kernels are measured and compiled."""
+        for number in (0, 1):
+            with self.subTest(rank=number):
+                child = self.ranks(2, *ENDLESS, "--split", "equal", "--comm-timeout", "2")
+                rank = self.until(lambda n=number: self.rank(n), child)
+                os.kill(rank.pid, signal.SIGSTOP)
+                self.assertEqual(self.rank(number).state, launch.SETUP)
+                err = self.wait(child, 1, 90)[1]
+                self.assertRegex(err, rf"(?m)^cltrain, rank {1 - number}: .*rank {number} \(process "
+                                 rf"{rank.pid} on \S+\) is stopped; rank {1 - number} waits, for the "
+                                 "trainer to be made")
+
+    def test_hanging(self):
+        words = self.words(*ENDLESS, "--setup-timeout", "3")
+        for number in (0, 1):
+            with self.subTest(rank=number):
+                err = self.wait(self.pair(number, words, self.hanging(words)), 1, 60)[1]
+                self.assertRegex(err, rf"(?m)^cltrain, rank {1 - number}: rank {1 - number} waited 3 s for rank "
+                                 rf"{number} \(process \d+ on \S+\), for the data and the model to be read: ")
+
+    def test_told_to_end(self):
+        """SIGTERM to a rank that waits for one that never comes."""
+        words = self.words(*ENDLESS)
+        for number, name in ((0, "SIGTERM"), (1, "SIGUSR1")):
+            with self.subTest(rank=number, signal=name):
+                ready = self.path(f"ready-{number}")
+                waiting = ["sh", "-c", f'echo $$ >{ready}.new; mv {ready}.new {ready}; exec "$@"', "sh", *words]
+                lists = [waiting, waiting]
+                lists[1 - number] = self.hanging(words)
+                child = self.each(*lists)
+                self.until(lambda r=ready: os.path.exists(r), child)
+                with open(ready, encoding="ascii") as file:
+                    pid = int(file.read())
+                self.until(lambda p=pid: self.threads(p), child)
+                os.kill(pid, getattr(signal, name))
+                err = self.wait(child, 143, 30)[1]
+                self.assertRegex(err, rf"(?m)^cltrain, rank {number}: told to end while rank {number} waited for "
+                                 rf"rank {1 - number} ")
+
+    def threads(self, pid):
+        """Whether a process has come to its data, beyond its OpenCL driver's beginning."""
+        folder = f"/proc/{pid}/fd"
+        try:
+            names = [os.readlink(os.path.join(folder, name)) for name in os.listdir(folder)]
+            with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+                return "libpocl" in file.read() or any("pocl" in n for n in names)
+        except OSError:
+            return False
+
+
+if __name__ == "__main__":
+    run()
