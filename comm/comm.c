@@ -38,16 +38,19 @@ void clt_comm_result_init(clt_comm_result *result)
 void clt_comm_abort_locked(clt_comm *comm, clt_status status, const char *message)
 {
     if (comm->abort_status == CLT_OK) {
-        /* A run that another rank ended gives ABORTED: the reason is that rank's. */
-        if (comm->node && status == CLT_ABORTED)
-            status = clt_ranks_why(comm->node);
-        comm->abort_status = status == CLT_OK ? CLT_ABORTED : status;
+        clt_ranks_notice *own = &comm->notice;
         snprintf(comm->abort_message, sizeof comm->abort_message, "%s",
                  message && *message ? message : "comm: aborted without a message");
+        *own = (clt_ranks_notice){status == CLT_OK ? CLT_ABORTED : status, comm->rank, ""};
+        snprintf(own->text, sizeof own->text, "%.255s", comm->abort_message);
+        /* A run that another rank ended gives ABORTED: the reason is that rank's. */
+        if (own->status == CLT_ABORTED && !(comm->cluster && clt_cluster_heard(comm->cluster, own)))
+            (void)(comm->node && clt_ranks_heard(comm->node, own));
+        comm->abort_status = own->status;
         atomic_store(&comm->aborted, true);
     }
     if (comm->node)
-        clt_ranks_abort(comm->node, comm->abort_status, comm->abort_message);
+        clt_ranks_abort(comm->node, &comm->notice);
     pthread_cond_broadcast(&comm->work);
     pthread_cond_broadcast(&comm->done);
 }
@@ -271,7 +274,8 @@ static clt_status join_nodes(clt_comm *comm, const clt_comm_ranks *ranks)
                         (long long)b->struct_size);
     if (b->nodes < 2 || b->node < 0 || b->node >= b->nodes || ranks->node_ranks < 1 ||
         ranks->node_rank < 0 || ranks->node_rank >= ranks->node_ranks || !b->gather ||
-        !b->exchange || !b->broadcast)
+        !b->exchange || !b->broadcast || !b->missing || !b->busy || !b->tell || !b->hear ||
+        (ranks->node_rank == 0 && !b->first_ranks))
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "comm: rank %d of %d on node %d of %d is not possible, or its bridge lacks "
                         "a function",
@@ -279,8 +283,9 @@ static clt_status join_nodes(clt_comm *comm, const clt_comm_ranks *ranks)
     if (b->nodes > CLT_RANKS_MOST)
         return clt_fail(CLT_UNSUPPORTED, "comm: at most %d nodes, not %d", CLT_RANKS_MOST,
                         b->nodes);
-    comm->needs_owner = b->main_thread && ranks->node_rank == 0;
-    return clt_cluster_open(comm->node, ranks->node_rank == 0, b,
+    comm->leads = ranks->node_rank == 0;
+    comm->needs_owner = b->main_thread && comm->leads;
+    return clt_cluster_open(comm->node, comm->rank, comm->leads, b,
                             b->main_thread ? clt_comm_errand : NULL, comm, &comm->cluster);
 }
 
@@ -363,7 +368,7 @@ clt_status clt_comm_create_between(const clt_comm_device *devices, int count,
     pthread_mutexattr_settype(&adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
     pthread_mutex_init(&comm->lock, &adaptive);
     pthread_mutexattr_destroy(&adaptive);
-    pthread_cond_init(&comm->work, NULL);
+    pthread_cond_init(&comm->work, &monotonic);
     pthread_cond_init(&comm->done, &monotonic);
     pthread_condattr_destroy(&monotonic);
     clt_status status = ranks ? join_ranks(comm, ranks) : CLT_OK;
@@ -441,13 +446,14 @@ void clt_comm_destroy(clt_comm *comm)
     while (atomic_load(&comm->visits))
         sched_yield();
     clt_team_destroy(comm->team);
+    clt_comm_part_nodes(comm);
     clt_cluster_close(comm->cluster);
     clt_ranks_close(comm->node);
     clt_peers_close(comm);
     for (int i = 0; comm->members && i < comm->count; i++)
         close_member(&comm->members[i]);
     if (comm->release)
-        comm->release(comm->release_user, comm->abort_status != CLT_OK);
+        comm->release(comm->release_user, !comm->orderly);
     pthread_cond_destroy(&comm->work);
     pthread_cond_destroy(&comm->done);
     pthread_mutex_destroy(&comm->lock);
@@ -528,6 +534,8 @@ clt_status clt_comm_progress(clt_comm *comm)
 {
     pthread_mutex_lock(&comm->lock);
     clt_comm_errand_locked(comm);
+    if (comm->needs_owner)
+        clt_comm_listen_locked(comm);
     pthread_mutex_unlock(&comm->lock);
     return clt_comm_status(comm);
 }
@@ -564,6 +572,10 @@ clt_status clt_comm_finalize(clt_comm *comm)
                                    .aborted = &comm->aborted};
         status = comm->cluster ? clt_cluster_barrier(comm->cluster, &job)
                                : clt_ranks_barrier(comm->node, &job);
+        /* Whoever passed knows that all came, and had nothing left to do. */
+        comm->orderly = status == CLT_OK;
+        if (status != CLT_OK)
+            clt_comm_abort(comm, status, clt_error_message());
     }
     return status;
 }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "comm/internal.h"
+#include "comm/ranks/flag.h"
 
 clt_status clt_comm_errand(void *self, clt_cluster_fn fn, void *arg)
 {
@@ -44,4 +45,46 @@ void clt_comm_errand_locked(clt_comm *comm)
         snprintf(comm->errand_message, sizeof comm->errand_message, "%s", clt_error_message());
     comm->errand_done = true;
     pthread_cond_broadcast(&comm->work);
+}
+
+/* --- the ends of ranks on other nodes --------------------------------------------------------- */
+
+static bool may_call_bridge(const clt_comm *comm)
+{
+    return comm->cluster && comm->leads &&
+           (!comm->needs_owner || pthread_equal(comm->owner, pthread_self()));
+}
+
+bool clt_comm_listens(const clt_comm *comm)
+{
+    return comm->needs_owner && may_call_bridge(comm);
+}
+
+void clt_comm_listen_locked(clt_comm *comm)
+{
+    clt_ranks_notice notice;
+    if (!may_call_bridge(comm) || comm->orderly)
+        return;
+    if (comm->abort_status == CLT_OK && comm->node && clt_ranks_heard(comm->node, &notice)) {
+        clt_fail(CLT_ABORTED, "comm: rank %d: %s", notice.rank, notice.text);
+        clt_comm_abort_locked(comm, CLT_ABORTED, clt_error_message());
+    }
+    if (comm->abort_status == CLT_OK && clt_cluster_listen(comm->cluster) != CLT_OK)
+        clt_comm_abort_locked(comm, CLT_ABORTED, clt_error_message());
+    if (comm->abort_status != CLT_OK)
+        clt_cluster_tell(comm->cluster, &comm->notice, true);
+}
+
+void clt_comm_part_nodes(clt_comm *comm)
+{
+    const clt_ranks_notice end = {CLT_ABORTED, comm->rank, "it destroyed its communicator"};
+    clt_comm_listen_locked(comm);
+    if (may_call_bridge(comm) && !comm->orderly)
+        clt_cluster_tell(comm->cluster, &end, false);
+}
+
+struct timespec clt_comm_next_look(void)
+{
+    enum { LOOK_MS = 10 };
+    return clt_deadline_in(LOOK_MS).at;
 }

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <time.h>
 
 #include <cltrain/comm.h>
 
@@ -142,6 +143,7 @@ struct clt_comm {
     int first; /* number of this process' first participant */
     int rank, ranks;
     bool processes;       /* the ranks are */
+    bool leads;           /* calls the bridge, if there is one */
     clt_ranks *node;      /* NULL: one process on this node */
     clt_cluster *cluster; /* NULL: one node */
     void (*release)(void *user, int aborted);
@@ -155,9 +157,11 @@ struct clt_comm {
     pthread_cond_t done; /* callers wait: a request is done, abort; destroy: nobody inside */
     int inside;          /* threads within start, complete, reserve */
     bool stop, finalized;
+    bool orderly;            /* all ranks have finalized: none is missed any more */
     clt_status abort_status; /* OK: not aborted */
     char abort_message[512];
-    atomic_bool aborted; /* the same, for loops that do not hold the lock */
+    clt_ranks_notice notice; /* the abort's, of the rank where it began */
+    atomic_bool aborted;     /* the same, for loops that do not hold the lock */
 
     /* What the reducer asks the thread that made the communicator to do, and how it ended. */
     pthread_t owner;
@@ -220,6 +224,19 @@ clt_status clt_comm_errand(void *comm, clt_cluster_fn fn, void *arg);
 
 /* Does what was asked for, if this is the thread; the lock is held. */
 void clt_comm_errand_locked(clt_comm *comm);
+
+/* Between nodes, for threads that may call the bridge; the lock is held: aborts where a rank of
+ * another node has, and tells other nodes of an abort here. Elsewhere nothing. */
+void clt_comm_listen_locked(clt_comm *comm);
+
+/* Whether this thread should listen now and then while it waits in the communicator. */
+bool clt_comm_listens(const clt_comm *comm);
+
+/* In destroy: tells other nodes of this end. */
+void clt_comm_part_nodes(clt_comm *comm);
+
+/* How often: waits until then at most. */
+struct timespec clt_comm_next_look(void);
 
 /* --- request.c --- */
 

@@ -1,5 +1,4 @@
 /* start, complete, test: a device's way through a request. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -343,11 +342,32 @@ static clt_status timed_out(const clt_comm *comm, const clt_comm_request *r, int
         if (!r->sides[i].joined)
             used += (size_t)snprintf(missing + used, sizeof missing - used, "%sdevice %d (%.64s)",
                                      used ? ", " : "", i, comm->members[i].name);
+    snprintf(own, sizeof own, "device %d (%.64s)", device, comm->members[device].name);
+    if (!used && comm->errand)
+        return clt_ranks_timeout(&job, own,
+                                 "the thread that made the communicator, which may call MPI");
+    const clt_status late = comm->cluster && !used ? clt_cluster_late(comm->cluster, &job) : CLT_OK;
+    if (late != CLT_OK)
+        return late;
     const uint64_t ranks = comm->node && !used ? clt_ranks_missing(comm->node) : 0;
     if (ranks)
         return clt_ranks_late(comm->node, &job, ranks);
-    snprintf(own, sizeof own, "device %d (%.64s)", device, comm->members[device].name);
     return clt_ranks_timeout(&job, own, used ? missing : "transfers, which all devices have begun");
+}
+
+/* Until something may have changed; whether the deadline has passed. */
+static bool wait_locked(clt_comm *comm, const clt_deadline *deadline)
+{
+    const struct timespec look = clt_comm_next_look();
+    if (clt_comm_listens(comm)) {
+        pthread_cond_timedwait(&comm->done, &comm->lock, &look);
+        clt_comm_listen_locked(comm);
+    } else if (deadline->set) {
+        pthread_cond_timedwait(&comm->done, &comm->lock, &deadline->at);
+    } else {
+        pthread_cond_wait(&comm->done, &comm->lock);
+    }
+    return clt_deadline_passed(deadline);
 }
 
 /* Blocks until the request is done or the communicator aborted; the lock is held. */
@@ -355,7 +375,9 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
 {
     clt_comm_side *side = &r->sides[device];
     const clt_comm_part *last = &side->parts[side->part_count - 1];
-    const clt_deadline deadline = clt_deadline_in(clt_comm_timeout_ms(comm, &side->parts[0].op));
+    const int timeout_ms = clt_comm_timeout_ms(comm, &side->parts[0].op);
+    clt_deadline deadline = clt_deadline_in(timeout_ms);
+    bool late = false;
     if (!r->done && !deadline.set && comm->members[device].wait_inside && !comm->peers &&
         last->ready) {
         pthread_mutex_unlock(&comm->lock);
@@ -369,14 +391,19 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
             break;
         if (comm->on_devices && clt_comm_native_wait_locked(comm, r))
             continue;
-        if (!deadline.set) {
-            pthread_cond_wait(&comm->done, &comm->lock);
-        } else if (pthread_cond_timedwait(&comm->done, &comm->lock, &deadline.at) == ETIMEDOUT &&
-                   !r->done && comm->abort_status == CLT_OK) {
-            timeout = timed_out(comm, r, device);
-            clt_comm_abort_locked(comm, timeout, clt_error_message());
+        if (!wait_locked(comm, &deadline) || r->done || comm->abort_status != CLT_OK)
+            continue;
+        if (comm->cluster && r->joined == comm->count && !late) {
+            /* The reducer has deadlines of its own, and knows what is missing. */
+            late = true;
+            deadline = clt_deadline_in(3 * clt_cluster_grace_ms(timeout_ms));
+            continue;
         }
+        timeout = timed_out(comm, r, device);
+        clt_comm_abort_locked(comm, timeout, clt_error_message());
     }
+    if (comm->abort_status != CLT_OK && clt_comm_listens(comm))
+        clt_comm_listen_locked(comm);
     /* The reducer is at work in the mapped memory: a moment, since an abort ends its waiting for
      * other ranks. */
     while (r->busy)

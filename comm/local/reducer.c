@@ -1,5 +1,6 @@
 /* The communicator's one thread: it takes the requests in the order of their numbers, waits for
  * their transfers and does the host's part. */
+#include <errno.h>
 #include <time.h>
 
 #include "base/error.h"
@@ -177,6 +178,17 @@ static bool serve(clt_comm *comm, clt_comm_request *request)
     return clt_comm_do(comm, request);
 }
 
+/* For a request, or the end; between nodes it may come from another one. */
+static void await_work_locked(clt_comm *comm)
+{
+    const struct timespec look = clt_comm_next_look();
+    if (!comm->leads || comm->needs_owner)
+        pthread_cond_wait(&comm->work, &comm->lock);
+    else if (pthread_cond_timedwait(&comm->work, &comm->lock, &look) == ETIMEDOUT && !comm->stop &&
+             !comm->finalized)
+        clt_comm_listen_locked(comm);
+}
+
 void *clt_comm_reducer(void *arg)
 {
     clt_comm *comm = arg;
@@ -185,7 +197,7 @@ void *clt_comm_reducer(void *arg)
     while (!comm->stop && comm->abort_status == CLT_OK) {
         clt_comm_request *request = &comm->ring[next % comm->ring_size];
         if (request->sequence != next || request->joined < comm->count) {
-            pthread_cond_wait(&comm->work, &comm->lock);
+            await_work_locked(comm);
             continue;
         }
         pthread_mutex_unlock(&comm->lock);
@@ -195,6 +207,7 @@ void *clt_comm_reducer(void *arg)
             break;
         next++;
     }
+    clt_comm_listen_locked(comm);
     pthread_mutex_unlock(&comm->lock);
     return NULL;
 }

@@ -1,32 +1,88 @@
 #include "comm/mpi/bridge.h"
 
 #include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
+
+enum { DATA = 1, NOTICE = 2, NOTICE_BYTES = 512, MOST_DRAINED = 4096 };
 
 struct clt_mpi_bridge {
     MPI_Comm leaders; /* MPI_COMM_NULL on other ranks */
+    int node, nodes;
+    int *first;            /* by node: the rank of its leader */
+    MPI_Request *requests; /* by node, of what comes from it; then of what goes to it */
+    int *ended;            /* numbers of requests, and their statuses */
+    MPI_Status *statuses;
+    bool collective; /* they are of one of MPI's collectives, which cannot be cancelled */
+    _Atomic uint64_t missing;
+    atomic_bool busy;
+    /* Of the notice that was sent. */
+    MPI_Request *told, *hears; /* by node; and of those that may come */
+    char *heard;
+    char notice[NOTICE_BYTES];
 };
 
+/* Not MPI_Wait, which might wait for one that never comes. */
+static int withdraw(MPI_Request *request, bool receives)
+{
+    enum { LOOKS = 1000 };
+    int done = *request == MPI_REQUEST_NULL;
+    if (!done && receives)
+        MPI_Cancel(request);
+    for (int looks = 0; !done && looks < LOOKS; looks++)
+        if (MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            break;
+    return done;
+}
+
+/* After a failure: what was not there yet shall not be written to the caller's memory later. */
+static void withdraw_all(clt_mpi_bridge *b)
+{
+    for (int i = 0; i < 2 * b->nodes; i++)
+        if (!withdraw(&b->requests[i], i < b->nodes && !b->collective))
+            atomic_store(&b->busy, true);
+}
+
+static clt_status test_all(clt_mpi_bridge *b, int *left, uint64_t *missing)
+{
+    int ended = 0;
+    CLT_MPI_TRY(clt_mpi_check(
+        MPI_Testsome(2 * b->nodes, b->requests, &ended, b->ended, b->statuses), "MPI_Testsome"));
+    for (int i = 0; i < ended; i++)
+        if (b->ended[i] < b->nodes)
+            *missing &= ~((uint64_t)1 << b->ended[i]);
+    *left -= ended;
+    return CLT_OK;
+}
+
 /* MPI's own waiting keeps a core busy: look at once for some microseconds, then less often. */
-static clt_status finish(MPI_Request *request, int (*cancelled)(void *arg), void *arg)
+static clt_status finish(clt_mpi_bridge *b, int (*cancelled)(void *arg), void *arg)
 {
     enum { LOOKS = 2000 };
-    for (int looks = 0;; looks++) {
-        int done = 0;
-        CLT_MPI_TRY(clt_mpi_check(MPI_Test(request, &done, MPI_STATUS_IGNORE), "MPI_Test"));
-        if (done)
-            return CLT_OK;
-        if (looks % 16 == 15) {
-            const int status = cancelled(arg);
-            if (status != CLT_OK)
-                return (clt_status)status;
+    clt_status status = CLT_OK;
+    uint64_t missing = 0;
+    int left = 0;
+    for (int i = 0; i < 2 * b->nodes; i++)
+        if (b->requests[i] != MPI_REQUEST_NULL) {
+            left++;
+            missing |= i < b->nodes ? (uint64_t)1 << i : 0;
         }
+    for (int looks = 0; left && status == CLT_OK; looks++) {
+        status = test_all(b, &left, &missing);
+        atomic_store(&b->missing, missing);
+        if (status == CLT_OK && left && looks % 16 == 15)
+            status = (clt_status)cancelled(arg);
         if (looks > LOOKS) {
             const struct timespec pause = {0, 20000};
             nanosleep(&pause, NULL);
         }
     }
+    if (status != CLT_OK)
+        withdraw_all(b);
+    return status;
 }
 
 static clt_status check_size(int64_t bytes)
@@ -38,44 +94,124 @@ static clt_status check_size(int64_t bytes)
                               (long long)bytes);
 }
 
+/* One message from each node, to `received`, and one to each. */
+static clt_status swap(clt_mpi_bridge *b, const char *send, int64_t stride, int64_t bytes,
+                       char *received, int (*cancelled)(void *arg), void *arg)
+{
+    clt_status status = check_size(bytes);
+    CLT_MPI_TRY(status);
+    b->collective = false;
+    for (int i = 0; i < 2 * b->nodes; i++)
+        b->requests[i] = MPI_REQUEST_NULL;
+    for (int n = 0; n < b->nodes && status == CLT_OK; n++)
+        if (n != b->node)
+            status = clt_mpi_check(MPI_Irecv(received + n * bytes, (int)bytes, MPI_BYTE, n, DATA,
+                                             b->leaders, &b->requests[n]),
+                                   "MPI_Irecv");
+    /* Each begins with another one. */
+    for (int i = 1; i < b->nodes && status == CLT_OK; i++) {
+        const int n = (b->node + i) % b->nodes;
+        status = clt_mpi_check(MPI_Isend(send + n * stride, (int)bytes, MPI_BYTE, n, DATA,
+                                         b->leaders, &b->requests[b->nodes + n]),
+                               "MPI_Isend");
+    }
+    if (status != CLT_OK) {
+        withdraw_all(b);
+        return status;
+    }
+    memcpy(received + b->node * bytes, send + b->node * stride, (size_t)bytes);
+    return finish(b, cancelled, arg);
+}
+
 static clt_status gather(void *user, const void *mine, int64_t bytes, void *all,
                          int (*cancelled)(void *arg), void *arg)
 {
-    const clt_mpi_bridge *b = user;
-    MPI_Request request;
-    CLT_MPI_TRY(check_size(bytes));
-    CLT_MPI_TRY(clt_mpi_check(
-        MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, b->leaders, &request),
-        "MPI_Iallgather"));
-    return finish(&request, cancelled, arg);
+    return swap(user, mine, 0, bytes, all, cancelled, arg);
 }
 
 static clt_status exchange(void *user, const void *blocks, int64_t bytes, void *received,
                            int (*cancelled)(void *arg), void *arg)
 {
-    const clt_mpi_bridge *b = user;
-    MPI_Request request;
-    CLT_MPI_TRY(check_size(bytes));
-    CLT_MPI_TRY(clt_mpi_check(MPI_Ialltoall(blocks, (int)bytes, MPI_BYTE, received, (int)bytes,
-                                            MPI_BYTE, b->leaders, &request),
-                              "MPI_Ialltoall"));
-    return finish(&request, cancelled, arg);
+    return swap(user, blocks, bytes, bytes, received, cancelled, arg);
 }
 
+/* A collective of MPI, whose way need not be from the root to all. */
 static clt_status broadcast(void *user, int root, void *data, int64_t bytes,
                             int (*cancelled)(void *arg), void *arg)
 {
-    const clt_mpi_bridge *b = user;
+    clt_mpi_bridge *b = user;
     enum { PIECE = 1 << 28 };
+    b->collective = true;
+    for (int i = 0; i < 2 * b->nodes; i++)
+        b->requests[i] = MPI_REQUEST_NULL;
     for (int64_t at = 0; at < bytes; at += PIECE) {
-        MPI_Request request;
         const int count = bytes - at < PIECE ? (int)(bytes - at) : PIECE;
-        CLT_MPI_TRY(clt_mpi_check(
-            MPI_Ibcast((char *)data + at, count, MPI_BYTE, root, b->leaders, &request),
-            "MPI_Ibcast"));
-        CLT_MPI_TRY(finish(&request, cancelled, arg));
+        /* In the root's place, so that it is what is missing elsewhere. */
+        CLT_MPI_TRY(clt_mpi_check(MPI_Ibcast((char *)data + at, count, MPI_BYTE, root, b->leaders,
+                                             &b->requests[root == b->node ? b->nodes : root]),
+                                  "MPI_Ibcast"));
+        CLT_MPI_TRY(finish(b, cancelled, arg));
     }
     return CLT_OK;
+}
+
+static uint64_t missing(void *user)
+{
+    return atomic_load(&((clt_mpi_bridge *)user)->missing);
+}
+
+static int busy(void *user)
+{
+    return atomic_load(&((clt_mpi_bridge *)user)->busy);
+}
+
+/* Small enough to leave at once, and never awaited. */
+static void tell(void *user, const void *notice, int64_t bytes)
+{
+    clt_mpi_bridge *b = user;
+    memcpy(b->notice, notice, (size_t)bytes);
+    for (int n = 0; n < b->nodes; n++)
+        if (n != b->node)
+            MPI_Isend(b->notice, (int)bytes, MPI_BYTE, n, NOTICE, b->leaders, &b->told[n]);
+}
+
+static int hear(void *user, void *notice, int64_t bytes)
+{
+    clt_mpi_bridge *b = user;
+    MPI_Status of;
+    int which = 0, there = 0;
+    if (MPI_Testany(b->nodes, b->hears, &which, &there, &of) != MPI_SUCCESS || !there ||
+        which == MPI_UNDEFINED)
+        return 0;
+    memcpy(notice, b->heard + (size_t)which * NOTICE_BYTES, (size_t)bytes);
+    return 1;
+}
+
+/* Each node tells once, unless all finalize. A receive that is there keeps MPI from finding, at its
+ * end, messages that nobody wanted. */
+static clt_status expect_notices(clt_mpi_bridge *b)
+{
+    for (int n = 0; n < b->nodes; n++)
+        if (n != b->node)
+            CLT_MPI_TRY(clt_mpi_check(MPI_Irecv(b->heard + (size_t)n * NOTICE_BYTES, NOTICE_BYTES,
+                                                MPI_BYTE, n, NOTICE, b->leaders, &b->hears[n]),
+                                      "MPI_Irecv"));
+    return CLT_OK;
+}
+
+/* Takes what has come of calls that this node did not make. */
+static void drain(clt_mpi_bridge *b)
+{
+    MPI_Status of;
+    int there = 0, bytes = 0;
+    while (MPI_Iprobe(MPI_ANY_SOURCE, DATA, b->leaders, &there, &of) == MPI_SUCCESS && there) {
+        MPI_Get_count(&of, MPI_BYTE, &bytes);
+        char *data = bytes <= MOST_DRAINED ? malloc((size_t)bytes + 1) : NULL;
+        if (!data)
+            return;
+        MPI_Recv(data, bytes, MPI_BYTE, of.MPI_SOURCE, DATA, b->leaders, MPI_STATUS_IGNORE);
+        free(data);
+    }
 }
 
 clt_status clt_mpi_split_node(MPI_Comm ranks, MPI_Comm *node)
@@ -95,9 +231,9 @@ clt_status clt_mpi_split_node(MPI_Comm ranks, MPI_Comm *node)
 }
 
 /* The first rank of a node learns its place among the nodes, and tells the others. */
-static clt_status find_nodes(clt_mpi_bridge *b, MPI_Comm ranks, MPI_Comm node, int *place)
+static clt_status find_nodes(clt_mpi_bridge *b, MPI_Comm ranks, MPI_Comm node)
 {
-    int rank = 0, node_rank = 0;
+    int rank = 0, node_rank = 0, place[2] = {0, 1};
     CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(ranks, &rank), "MPI_Comm_rank"));
     CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(node, &node_rank), "MPI_Comm_rank"));
     CLT_MPI_TRY(clt_mpi_check(
@@ -107,39 +243,121 @@ static clt_status find_nodes(clt_mpi_bridge *b, MPI_Comm ranks, MPI_Comm node, i
         CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(b->leaders, &place[0]), "MPI_Comm_rank"));
         CLT_MPI_TRY(clt_mpi_check(MPI_Comm_size(b->leaders, &place[1]), "MPI_Comm_size"));
     }
-    return clt_mpi_check(MPI_Bcast(place, 2, MPI_INT, 0, node), "MPI_Bcast");
+    CLT_MPI_TRY(clt_mpi_check(MPI_Bcast(place, 2, MPI_INT, 0, node), "MPI_Bcast"));
+    b->node = place[0];
+    b->nodes = place[1];
+    if (b->leaders == MPI_COMM_NULL || b->nodes == 1)
+        return CLT_OK;
+    b->first = calloc((size_t)b->nodes, sizeof *b->first);
+    b->requests = calloc(2 * (size_t)b->nodes, sizeof *b->requests);
+    b->ended = calloc(2 * (size_t)b->nodes, sizeof *b->ended);
+    b->statuses = calloc(2 * (size_t)b->nodes, sizeof *b->statuses);
+    b->told = calloc((size_t)b->nodes, sizeof *b->told);
+    b->hears = calloc((size_t)b->nodes, sizeof *b->hears);
+    b->heard = calloc((size_t)b->nodes, NOTICE_BYTES);
+    for (int n = 0; b->told && b->hears && n < b->nodes; n++)
+        b->told[n] = b->hears[n] = MPI_REQUEST_NULL;
+    if (!b->first || !b->requests || !b->ended || !b->statuses || !b->told || !b->hears ||
+        !b->heard)
+        return clt_mpi_fail(CLT_OUT_OF_MEMORY, "comm: memory does not suffice");
+    CLT_MPI_TRY(clt_mpi_check(MPI_Allgather(&rank, 1, MPI_INT, b->first, 1, MPI_INT, b->leaders),
+                              "MPI_Allgather"));
+    return expect_notices(b);
 }
 
 clt_status clt_mpi_bridge_open(MPI_Comm ranks, MPI_Comm node, clt_mpi_bridge **out,
                                clt_comm_bridge *functions)
 {
-    int place[2] = {0, 1}, level = MPI_THREAD_SINGLE;
-    clt_mpi_bridge *b = malloc(sizeof *b);
+    int level = MPI_THREAD_SINGLE;
+    clt_mpi_bridge *b = calloc(1, sizeof *b);
     if (!b)
         return clt_mpi_fail(CLT_OUT_OF_MEMORY, "comm: memory does not suffice");
     b->leaders = MPI_COMM_NULL;
-    clt_status status = find_nodes(b, ranks, node, place);
+    clt_status status = find_nodes(b, ranks, node);
     if (status == CLT_OK)
         status = clt_mpi_check(MPI_Query_thread(&level), "MPI_Query_thread");
-    if (status != CLT_OK || place[1] == 1) {
+    if (status != CLT_OK || b->nodes == 1) {
         clt_mpi_bridge_close(b, status != CLT_OK);
         return status;
     }
     clt_comm_bridge_init(functions);
-    functions->node = place[0];
-    functions->nodes = place[1];
+    functions->node = b->node;
+    functions->nodes = b->nodes;
     functions->main_thread = level < MPI_THREAD_MULTIPLE;
     functions->gather = gather;
     functions->exchange = exchange;
     functions->broadcast = broadcast;
+    functions->missing = missing;
+    functions->busy = busy;
+    functions->tell = tell;
+    functions->hear = hear;
+    functions->first_ranks = b->first;
     functions->user = b;
     *out = b;
     return CLT_OK;
 }
 
+static void free_bridge(clt_mpi_bridge *b)
+{
+    free(b->first);
+    free(b->requests);
+    free(b->ended);
+    free(b->statuses);
+    free(b->told);
+    free(b->hears);
+    free(b->heard);
+    free(b);
+}
+
+/* At the beginning of MPI_Finalize, for a communicator that not all finalized: MPI complains of
+ * receives and messages that are left. So it waits a moment for what others still tell. */
+static int settle(MPI_Comm self, int key, void *value, void *extra)
+{
+    enum { LOOKS = 200 };
+    clt_mpi_bridge *b = value;
+    const struct timespec pause = {0, 1000000};
+    int there = 0, idle = 1;
+    (void)self;
+    (void)key;
+    (void)extra;
+    for (int looks = 0; !there && looks < LOOKS; looks++) {
+        if (MPI_Testall(b->nodes, b->hears, &there, b->statuses) != MPI_SUCCESS)
+            break;
+        if (!there)
+            nanosleep(&pause, NULL);
+    }
+    for (int n = 0; n < b->nodes; n++)
+        idle &= withdraw(&b->told[n], false) && withdraw(&b->hears[n], true);
+    drain(b);
+    if (idle)
+        free_bridge(b);
+    return MPI_SUCCESS;
+}
+
+static bool settle_at_end(clt_mpi_bridge *b)
+{
+    int key = MPI_KEYVAL_INVALID;
+    if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, settle, &key, NULL) != MPI_SUCCESS)
+        return false;
+    const bool set = MPI_Comm_set_attr(MPI_COMM_SELF, key, b) == MPI_SUCCESS;
+    MPI_Comm_free_keyval(&key); /* the attribute keeps it */
+    return set;
+}
+
 void clt_mpi_bridge_close(clt_mpi_bridge *b, int aborted)
 {
-    if (b && !aborted && b->leaders != MPI_COMM_NULL)
+    int finalized = 0, idle = 1;
+    if (!b)
+        return;
+    MPI_Finalized(&finalized);
+    if (finalized) /* nothing is under way any more */
+        aborted = 0;
+    else if (aborted && b->hears && b->leaders != MPI_COMM_NULL)
+        return (void)settle_at_end(b);
+    for (int n = 0; !finalized && b->hears && n < b->nodes; n++)
+        idle &= withdraw(&b->told[n], false) && withdraw(&b->hears[n], true);
+    if (!finalized && !aborted && b->leaders != MPI_COMM_NULL)
         MPI_Comm_free(&b->leaders);
-    free(b);
+    if (idle)
+        free_bridge(b);
 }

@@ -11,7 +11,8 @@ typedef struct clt_mpi_bridge clt_mpi_bridge;
 clt_status clt_mpi_bridge_open(MPI_Comm ranks, MPI_Comm node, clt_mpi_bridge **bridge,
                                clt_comm_bridge *functions);
 
-/* Collective unless `aborted`. Takes NULL. */
+/* Gives back what MPI holds unless `aborted`: where others may not come, or still send. Takes NULL.
+ */
 void clt_mpi_bridge_close(clt_mpi_bridge *bridge, int aborted);
 
 /* The ranks that share this one's memory. */

@@ -1,35 +1,24 @@
-/* Communicators between MPI processes: what they share is set up here; no MPI call is made while
- * collectives run. */
-#include <stdint.h>
+/* Communicators between MPI processes: what they share is set up here. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm/mpi/bridge.h"
+#include "comm/mpi/memory.h"
 
-enum { PAGE = 4096 };
-
-/* What a communicator holds of MPI. */
+/* What a communicator is made with, and holds. */
 typedef struct clt_mpi {
-    MPI_Comm ranks, node;
-    MPI_Win window;
+    MPI_Comm ranks, node; /* given back once it is made: destroying it may not wait for others */
+    void *memory;
+    size_t bytes;
     int *devices;           /* by rank */
     clt_mpi_bridge *bridge; /* NULL: one node */
     clt_comm_bridge functions;
 } clt_mpi;
 
-/* Freeing is collective: after an abort others may not come, and what MPI has goes with it. */
 static void release(void *user, int aborted)
 {
     clt_mpi *m = user;
-    int finalized = 0;
-    MPI_Finalized(&finalized);
-    if (!aborted && !finalized) {
-        if (m->window != MPI_WIN_NULL)
-            MPI_Win_free(&m->window);
-        MPI_Comm_free(&m->node);
-        MPI_Comm_free(&m->ranks);
-    }
-    clt_mpi_bridge_close(m->bridge, aborted || finalized);
+    clt_mpi_memory_close(m->memory, m->bytes);
+    clt_mpi_bridge_close(m->bridge, aborted);
     free(m->devices);
     free(m);
 }
@@ -54,51 +43,37 @@ static clt_status find_ranks(clt_mpi *m, MPI_Comm ranks, int count, clt_comm_ran
     return CLT_OK;
 }
 
-static clt_status share_memory(clt_mpi *m, clt_comm_ranks *of)
-{
-    const MPI_Aint bytes = (MPI_Aint)clt_comm_shared_bytes(of->node_ranks);
-    void *base = NULL;
-    MPI_Aint size = 0, skip = 0;
-    int unit = 0;
-    if (!bytes)
-        return CLT_OK;
-    CLT_MPI_TRY(clt_mpi_check(MPI_Win_allocate_shared(of->node_rank ? 0 : bytes + PAGE, 1,
-                                                      MPI_INFO_NULL, m->node, &base, &m->window),
-                              "MPI_Win_allocate_shared"));
-    CLT_MPI_TRY(clt_mpi_check(MPI_Win_shared_query(m->window, 0, &size, &unit, &base),
-                              "MPI_Win_shared_query"));
-    /* Segments begin at a page in each process, windows somewhere within them. */
-    if (of->node_rank == 0) {
-        skip = (MPI_Aint)((PAGE - (uintptr_t)base % PAGE) % PAGE);
-        memset(base, 0, (size_t)size);
-    }
-    CLT_MPI_TRY(clt_mpi_check(MPI_Bcast(&skip, 1, MPI_AINT, 0, m->node), "MPI_Bcast"));
-    of->shared = (char *)base + skip;
-    of->shared_bytes = bytes;
-    return CLT_OK;
-}
-
 static clt_status create(clt_mpi *m, MPI_Comm ranks, const clt_comm_device *devices, int count,
                          const clt_comm_options *options, clt_comm **comm)
 {
     clt_comm_ranks of;
     clt_comm_ranks_init(&of);
     CLT_MPI_TRY(find_ranks(m, ranks, count, &of));
-    CLT_MPI_TRY(share_memory(m, &of));
+    m->bytes = (size_t)clt_comm_shared_bytes(of.node_ranks);
+    if (m->bytes)
+        CLT_MPI_TRY(clt_mpi_memory_open(m->node, m->bytes, &m->memory));
+    of.shared = m->memory;
+    of.shared_bytes = (int64_t)m->bytes;
     of.processes = 1;
     of.release = release;
     of.user = m;
     clt_status status = clt_comm_create_between(devices, count, options, &of, comm);
     /* All or none. */
     int any = 0, who = status != CLT_OK ? of.rank : of.ranks;
-    CLT_MPI_TRY(
-        clt_mpi_check(MPI_Allreduce(&who, &any, 1, MPI_INT, MPI_MIN, m->ranks), "MPI_Allreduce"));
-    if (any == of.ranks)
+    const clt_status agreed =
+        clt_mpi_check(MPI_Allreduce(&who, &any, 1, MPI_INT, MPI_MIN, m->ranks), "MPI_Allreduce");
+    if (agreed == CLT_OK) {
+        MPI_Comm_free(&m->node);
+        MPI_Comm_free(&m->ranks);
+    }
+    if (agreed == CLT_OK && any == of.ranks)
         return CLT_OK;
     if (status != CLT_OK)
         return status;
     clt_comm_abort(*comm, CLT_ABORTED, "comm: another rank could not create the communicator");
-    clt_comm_destroy(*comm);
+    clt_comm_destroy(*comm); /* and `m` with it, as the pointer says that is left */
+    if (agreed != CLT_OK)
+        return agreed;
     return clt_mpi_fail(CLT_ABORTED, "comm: rank %d could not create the communicator", any);
 }
 
@@ -110,7 +85,6 @@ clt_status clt_comm_create_mpi(MPI_Comm ranks, const clt_comm_device *devices, i
     if (!m)
         return clt_mpi_fail(CLT_OUT_OF_MEMORY, "comm: memory does not suffice");
     m->ranks = m->node = MPI_COMM_NULL;
-    m->window = MPI_WIN_NULL;
     clt_comm *made = NULL;
     clt_status status = create(m, ranks, devices, count, options, &made);
     if (status == CLT_OK)

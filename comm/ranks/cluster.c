@@ -6,15 +6,26 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "comm/local/reduction.h"
-#include "comm/ranks/flag.h"
+#include "comm/ranks/link.h"
 
 /* Bytes that a node reduces at once for the others: a few of them stay in a second-level cache. */
 enum { BLOCK = 256 * 1024 };
 
-/* What nodes tell each other of a request before its data; the inputs of each task follow. */
+/* So many tasks' inputs come with the head: most requests need no further words. */
+enum { HEAD_TASKS = 24 };
+
+/* What a request does between nodes. */
+enum { RUN = 1, SHARE, BARRIER };
+
+/* What nodes tell each other before anything else of a request, whatever it is; so all have the
+ * same length, and nothing of another request is taken for this one's. */
 typedef struct head {
     uint64_t signature;
+    int32_t purpose;
     int32_t contributors, votes;
+    int32_t tasks; /* RUN: their inputs follow, as far as there is room */
+    int64_t bytes; /* SHARE: of the node's words */
+    int32_t inputs[HEAD_TASKS];
 } head;
 
 /* What all ranks learn of a request, beside its data. */
@@ -26,48 +37,121 @@ typedef struct words {
 
 struct clt_cluster {
     clt_ranks *node;
-    bool leads;
-    clt_comm_bridge bridge;
+    clt_link *link; /* of the first rank */
+    int nodes, rank;
     clt_status (*call)(void *user, clt_cluster_fn fn, void *arg);
     void *user;
     clt_task_list list;
-    /* Of the first rank: room for all tasks' data, blocks of all nodes, heads of all nodes. */
+    /* Of the first rank: room for all tasks' data, blocks of all nodes, heads of all nodes and,
+     * after them, the inputs that have no room there. */
     char *scratch, *blocks, *heads;
     int64_t scratch_room, blocks_room, heads_room;
     /* Of the request under way. */
-    const clt_ranks_job *job;
+    clt_ranks_job job;
     const clt_task_list *tasks;
     int64_t *places; /* by task: its data in scratch */
-    int32_t *inputs; /* by task: of this node */
-    int room;        /* tasks that both hold */
-    clt_deadline deadline;
+    int32_t *inputs; /* by task: of this node; of all nodes */
+    int32_t *all;
+    int room; /* tasks that the three hold */
     words said;
-    int64_t shared; /* bytes of a node's words, as clt_cluster_share lays them out */
+    int64_t shared;     /* bytes of a node's words, as clt_cluster_share lays them out */
+    atomic_bool abroad; /* between nodes */
 };
 
-clt_status clt_cluster_open(clt_ranks *node, bool leads, const clt_comm_bridge *bridge,
+clt_status clt_cluster_open(clt_ranks *node, int rank, bool leads, const clt_comm_bridge *bridge,
                             clt_status (*call)(void *user, clt_cluster_fn fn, void *arg),
                             void *user, clt_cluster **out)
 {
     clt_cluster *c = CLT_NEW(clt_cluster);
     if (!c)
         return CLT_OUT_OF_MEMORY;
-    *c = (clt_cluster){.node = node, .leads = leads, .bridge = *bridge, .call = call, .user = user};
-    *out = c;
-    return CLT_OK;
+    c->node = node;
+    c->rank = rank;
+    c->nodes = bridge->nodes;
+    c->call = call;
+    c->user = user;
+    const clt_status status = leads ? clt_link_open(node, rank, bridge, &c->link) : CLT_OK;
+    if (status != CLT_OK)
+        clt_free(c);
+    else
+        *out = c;
+    return status;
 }
 
 void clt_cluster_close(clt_cluster *c)
 {
     if (!c)
         return;
+    /* What the network may still read or write lives as long as the process. */
+    if (!c->link || !clt_link_busy(c->link)) {
+        clt_free(c->scratch);
+        clt_free(c->blocks);
+        clt_free(c->heads);
+        clt_free(c->all);
+    }
     clt_tasks_free(&c->list);
-    clt_free(c->scratch);
-    clt_free(c->blocks);
-    clt_free(c->heads);
+    clt_link_close(c->link);
     clt_free(c->places);
     clt_free(c->inputs);
     clt_free(c);
+}
+
+clt_status clt_cluster_listen(clt_cluster *c)
+{
+    return clt_link_listen(c->link, NULL);
+}
+
+bool clt_cluster_heard(clt_cluster *c, clt_ranks_notice *notice)
+{
+    return c->link && clt_link_heard(c->link, notice);
+}
+
+void clt_cluster_tell(clt_cluster *c, const clt_ranks_notice *notice, bool aborted)
+{
+    clt_link_tell(c->link, notice, aborted);
+}
+
+clt_status clt_cluster_late(const clt_cluster *c, const clt_ranks_job *job)
+{
+    const uint64_t missing = c->node ? clt_ranks_missing(c->node) : 0;
+    return c->link && atomic_load(&c->abroad) ? clt_link_late(c->link, job)
+           : missing                          ? clt_ranks_late(c->node, job, missing)
+                                              : CLT_OK;
+}
+
+int clt_cluster_grace_ms(int timeout_ms)
+{
+    enum { LEAST = 100, MOST = 1000 };
+    const int ms = timeout_ms / 4;
+    return !timeout_ms ? 0 : ms < LEAST ? LEAST : ms > MOST ? MOST : ms;
+}
+
+static clt_status listen(void *arg)
+{
+    const clt_cluster *c = arg;
+    return clt_link_listen(c->link, &c->job);
+}
+
+/* Who sees a rank missing says so at the deadline; the first ranks of other nodes a grace later,
+ * and those that wait for their own first rank two, so that nobody blames one who waits. */
+static void begin(clt_cluster *c, const clt_ranks_job *job)
+{
+    c->job = *job;
+    if (!c->link)
+        return;
+    c->job.grace_ms = clt_cluster_grace_ms(job->timeout_ms);
+    if (!c->call)
+        c->job.listen = listen;
+    c->job.listener = c;
+    clt_link_begin(c->link, &c->job);
+    c->job.grace_ms = 0;
+}
+
+static void await_first(clt_cluster *c)
+{
+    c->job.grace_ms = 2 * clt_cluster_grace_ms(c->job.timeout_ms);
+    if (c->link)
+        clt_link_end(c->link);
 }
 
 static clt_status make_room(char **memory, int64_t *room, int64_t bytes)
@@ -83,40 +167,6 @@ static clt_status make_room(char **memory, int64_t *room, int64_t bytes)
     return CLT_OK;
 }
 
-/* --- the bridge ------------------------------------------------------------------------------- */
-
-/* Asked by the bridge's functions while they wait: 0, or the status to end with. */
-static int cancelled(void *arg)
-{
-    const clt_cluster *c = arg;
-    if (c->job->aborted && atomic_load(c->job->aborted))
-        return CLT_ABORTED;
-    return clt_deadline_passed(&c->deadline) ? CLT_TIMEOUT : CLT_OK;
-}
-
-static clt_status explain(const clt_cluster *c, clt_status status)
-{
-    if (status == CLT_TIMEOUT)
-        return clt_fail(status,
-                        "comm: collective %lld (%s): node %d of %d waited %.3g s for other nodes; "
-                        "is one of them stopped, or much slower?",
-                        (long long)c->job->sequence, c->job->label, c->bridge.node, c->bridge.nodes,
-                        c->job->timeout_ms * 1e-3);
-    return status == CLT_ABORTED ? clt_fail(status, "comm: the communicator was aborted") : status;
-}
-
-static clt_status bridge_gather(const clt_cluster *c, const void *mine, int64_t bytes, void *all)
-{
-    return explain(c, c->bridge.gather(c->bridge.user, mine, bytes, all, cancelled, (void *)c));
-}
-
-static clt_status bridge_exchange(const clt_cluster *c, const void *blocks, int64_t bytes,
-                                  void *received)
-{
-    return explain(
-        c, c->bridge.exchange(c->bridge.user, blocks, bytes, received, cancelled, (void *)c));
-}
-
 /* --- within the node -------------------------------------------------------------------------- */
 
 static void run_piece(void *arg, int64_t piece)
@@ -125,9 +175,10 @@ static void run_piece(void *arg, int64_t piece)
 }
 
 /* The list by the ranks of the node; alone, by this one's threads. */
-static clt_status run_node(clt_cluster *c, const clt_ranks_job *job, clt_task_list *list,
-                           double *sum_squares, bool *finite, clt_ranks_sum *sum)
+static clt_status run_node(clt_cluster *c, clt_task_list *list, double *sum_squares, bool *finite,
+                           clt_ranks_sum *sum)
 {
+    const clt_ranks_job *job = &c->job;
     *sum = (clt_ranks_sum){job->contributors, job->votes};
     CLT_TRY(clt_tasks_cut(list));
     if (c->node)
@@ -154,10 +205,14 @@ static clt_status lay_out(clt_cluster *c, const clt_task_list *tasks)
     if (tasks->count >= c->room) {
         clt_free(c->places);
         clt_free(c->inputs);
+        clt_free(c->all);
+        c->all = NULL;
         c->room = 0;
         c->places = clt_calloc((size_t)tasks->count + 1, sizeof *c->places);
         c->inputs = clt_calloc((size_t)tasks->count + 1, sizeof *c->inputs);
-        if (!c->places || !c->inputs)
+        if (c->link)
+            c->all = clt_calloc((size_t)(tasks->count + 1) * (size_t)c->nodes, sizeof *c->all);
+        if (!c->places || !c->inputs || (c->link && !c->all))
             return CLT_OUT_OF_MEMORY;
         c->room = tasks->count + 1;
     }
@@ -166,11 +221,11 @@ static clt_status lay_out(clt_cluster *c, const clt_task_list *tasks)
         c->inputs[i] = tasks->tasks[i].in_count;
         bytes += (sum_bytes(&tasks->tasks[i]) + 63) / 64 * 64;
     }
-    return c->leads ? make_room(&c->scratch, &c->scratch_room, bytes + 64) : CLT_OK;
+    return c->link ? make_room(&c->scratch, &c->scratch_room, bytes + 64) : CLT_OK;
 }
 
 /* Brings the node's data of all tasks, and how many inputs they had, to its first rank. */
-static clt_status collect(clt_cluster *c, const clt_ranks_job *job, const clt_task_list *tasks)
+static clt_status collect(clt_cluster *c, const clt_task_list *tasks)
 {
     double squares = 0;
     bool finite = true;
@@ -178,7 +233,7 @@ static clt_status collect(clt_cluster *c, const clt_ranks_job *job, const clt_ta
     const clt_task counts = {.from = CLT_I32, .to = CLT_I32, .count = tasks->count};
     CLT_TRY(clt_tasks_add(&c->list, &counts));
     CLT_TRY(clt_tasks_in(&c->list, c->inputs));
-    if (c->leads)
+    if (c->link)
         CLT_TRY(clt_tasks_out(&c->list, c->inputs));
     for (int i = 0; i < tasks->count; i++) {
         const clt_task *t = &tasks->tasks[i];
@@ -192,69 +247,82 @@ static clt_status collect(clt_cluster *c, const clt_ranks_job *job, const clt_ta
         CLT_TRY(clt_tasks_add(&c->list, &part));
         for (int k = 0; k < t->in_count; k++)
             CLT_TRY(clt_tasks_in(&c->list, tasks->pointers[t->first + k]));
-        if (c->leads)
+        if (c->link)
             CLT_TRY(clt_tasks_out(&c->list, c->scratch + c->places[i]));
     }
-    return run_node(c, job, &c->list, &squares, &finite, &c->said.sum);
+    return run_node(c, &c->list, &squares, &finite, &c->said.sum);
 }
 
 /* --- between nodes ---------------------------------------------------------------------------- */
 
-static const head *head_of(const clt_cluster *c, int node, int64_t bytes)
+/* Own's to all nodes, and theirs; all must be at the same request. */
+static clt_status meet(clt_cluster *c, head *own, const head **heads)
 {
-    return (const head *)(c->heads + (node + 1) * bytes);
-}
-
-/* Whether all nodes are at the same request, and what they say together. */
-static clt_status meet(clt_cluster *c, const clt_task_list *tasks, int64_t *bytes)
-{
-    *bytes = (int64_t)sizeof(head) + (int64_t)tasks->count * (int64_t)sizeof(int32_t);
-    *bytes = (*bytes + 7) / 8 * 8;
-    CLT_TRY(make_room(&c->heads, &c->heads_room, *bytes * (c->bridge.nodes + 1)));
-    const head own = {c->job->signature, c->said.sum.contributors, c->said.sum.votes};
-    memcpy(c->heads, &own, sizeof own);
-    memcpy(c->heads + sizeof own, c->inputs, (size_t)tasks->count * sizeof(int32_t));
-    CLT_TRY(bridge_gather(c, c->heads, *bytes, c->heads + *bytes));
-    c->said.sum = (clt_ranks_sum){0};
-    for (int n = 0; n < c->bridge.nodes; n++) {
-        const head *h = head_of(c, n, *bytes);
-        if (h->signature != c->job->signature)
+    const int64_t size = (int64_t)sizeof *own;
+    own->signature = c->job.signature;
+    CLT_TRY(make_room(&c->heads, &c->heads_room, size * (c->nodes + 1)));
+    memcpy(c->heads, own, sizeof *own);
+    *heads = (const head *)(c->heads + size);
+    CLT_TRY(clt_link_gather(c->link, c->heads, size, c->heads + size));
+    for (int n = 0; n < c->nodes; n++) {
+        const head *h = &(*heads)[n];
+        if (h->signature != own->signature || h->purpose != own->purpose || h->tasks != own->tasks)
             return clt_fail(CLT_MISMATCH,
-                            "comm: collective %lld: node %d brings %s, node %d something else; all "
+                            "comm: collective %lld: rank %d brings %s, rank %d something else; all "
                             "ranks must start the same in the same order",
-                            (long long)c->job->sequence, c->bridge.node, c->job->label, n);
-        c->said.sum.contributors += h->contributors;
-        c->said.sum.votes |= h->votes;
+                            (long long)c->job.sequence, c->rank, c->job.label,
+                            clt_link_first(c->link, n));
     }
     return CLT_OK;
 }
 
-static int inputs_of(const clt_cluster *c, int node, int64_t head_bytes, int task)
+/* What the nodes say of a request of tasks; its inputs come to `all`. */
+static clt_status meet_tasks(clt_cluster *c)
 {
-    int32_t inputs;
-    memcpy(&inputs, (const char *)(head_of(c, node, head_bytes) + 1) + (size_t)task * sizeof inputs,
-           sizeof inputs);
-    return inputs;
+    const int count = c->tasks->count, first = count < HEAD_TASKS ? count : HEAD_TASKS;
+    const int rest = count - first;
+    const head *heads;
+    head own = {.purpose = RUN,
+                .contributors = c->said.sum.contributors,
+                .votes = c->said.sum.votes,
+                .tasks = count};
+    memcpy(own.inputs, c->inputs, (size_t)first * sizeof *c->inputs);
+    CLT_TRY(meet(c, &own, &heads));
+    c->said.sum = (clt_ranks_sum){0};
+    for (int n = 0; n < c->nodes; n++) {
+        c->said.sum.contributors += heads[n].contributors;
+        c->said.sum.votes |= heads[n].votes;
+        memcpy(c->all + (size_t)n * (size_t)first, heads[n].inputs, (size_t)first * sizeof *c->all);
+    }
+    return rest ? clt_link_gather(c->link, c->inputs + first, rest * (int64_t)sizeof *c->inputs,
+                                  c->all + (size_t)c->nodes * (size_t)first)
+                : CLT_OK;
+}
+
+static int inputs_of(const clt_cluster *c, int node, int task)
+{
+    const int count = c->tasks->count, first = count < HEAD_TASKS ? count : HEAD_TASKS;
+    return task < first ? c->all[node * first + task]
+                        : c->all[c->nodes * first + node * (count - first) + task - first];
 }
 
 /* The bytes of the only node that has them. */
-static clt_status copy_task(const clt_cluster *c, int64_t head_bytes, int task)
+static clt_status copy_task(const clt_cluster *c, int task)
 {
     const clt_task *t = &c->tasks->tasks[task];
     int root = -1;
-    for (int n = 0; n < c->bridge.nodes && root < 0; n++)
-        root = inputs_of(c, n, head_bytes, task) > 0 ? n : -1;
+    for (int n = 0; n < c->nodes && root < 0; n++)
+        root = inputs_of(c, n, task) > 0 ? n : -1;
     if (root < 0 || !t->count)
         return CLT_OK;
-    return explain(c, c->bridge.broadcast(c->bridge.user, root, c->scratch + c->places[task],
-                                          t->count, cancelled, (void *)c));
+    return clt_link_broadcast(c->link, root, c->scratch + c->places[task], t->count);
 }
 
 /* One round: each node reduces a block of up to BLOCK bytes for all. */
 static clt_status reduce_round(clt_cluster *c, const clt_task *t, char *data, int64_t count,
                                int divisor)
 {
-    const int nodes = c->bridge.nodes;
+    const int nodes = c->nodes;
     const clt_dtype type = sum_type(t);
     const int64_t size = clt_dtype_size(type), block = (count + nodes - 1) / nodes;
     char *out = c->blocks, *in = c->blocks + nodes * block * size;
@@ -262,27 +330,26 @@ static clt_status reduce_round(clt_cluster *c, const clt_task *t, char *data, in
     void *result = out;
     memset(out + count * size, 0, (size_t)((nodes * block - count) * size));
     memcpy(out, data, (size_t)(count * size));
-    CLT_TRY(bridge_exchange(c, out, block * size, in));
+    CLT_TRY(clt_link_exchange(c->link, out, block * size, in));
     for (int n = 0; n < nodes; n++)
         inputs[n] = in + n * block * size;
     bool finite;
     clt_reduce_for(type, type)(inputs, nodes, &result, 1, block, t->reduction,
                                divisor ? divisor : 1, NULL, &finite);
-    CLT_TRY(bridge_gather(c, result, block * size, in));
+    CLT_TRY(clt_link_gather(c->link, result, block * size, in));
     memcpy(data, in, (size_t)(count * size));
     return CLT_OK;
 }
 
-static clt_status reduce_task(clt_cluster *c, int64_t head_bytes, int task)
+static clt_status reduce_task(clt_cluster *c, int task)
 {
     const clt_task *t = &c->tasks->tasks[task];
     const int64_t size = clt_dtype_size(sum_type(t));
-    const int64_t most = BLOCK / size * c->bridge.nodes;
+    const int64_t most = BLOCK / size * c->nodes;
     int divisor = 0;
-    for (int n = 0; n < c->bridge.nodes; n++)
-        divisor += inputs_of(c, n, head_bytes, task);
-    CLT_TRY(make_room(&c->blocks, &c->blocks_room,
-                      2 * (most + c->bridge.nodes) * size * (t->count > 0)));
+    for (int n = 0; n < c->nodes; n++)
+        divisor += inputs_of(c, n, task);
+    CLT_TRY(make_room(&c->blocks, &c->blocks_room, 2 * (most + c->nodes) * size * (t->count > 0)));
     for (int64_t at = 0; at < t->count; at += most)
         CLT_TRY(reduce_round(c, t, c->scratch + c->places[task] + at * size,
                              t->count - at < most ? t->count - at : most, divisor));
@@ -307,7 +374,7 @@ static clt_status measure(clt_cluster *c)
         CLT_TRY(clt_tasks_in(&c->list, c->scratch + c->places[i]));
     }
     CLT_TRY(clt_tasks_cut(&c->list));
-    clt_team_run(c->job->team, run_piece, &c->list, c->list.pieces);
+    clt_team_run(c->job.team, run_piece, &c->list, c->list.pieces);
     clt_tasks_measured(&c->list, &c->said.sum_squares, &finite);
     c->said.finite = finite;
     return CLT_OK;
@@ -316,23 +383,24 @@ static clt_status measure(clt_cluster *c)
 static clt_status between_nodes(void *arg)
 {
     clt_cluster *c = arg;
-    int64_t head_bytes;
-    CLT_TRY(meet(c, c->tasks, &head_bytes));
+    CLT_TRY(meet_tasks(c));
     for (int i = 0; i < c->tasks->count; i++)
-        CLT_TRY(c->tasks->tasks[i].copy ? copy_task(c, head_bytes, i)
-                                        : reduce_task(c, head_bytes, i));
+        CLT_TRY(c->tasks->tasks[i].copy ? copy_task(c, i) : reduce_task(c, i));
     return CLT_OK;
 }
 
 static clt_status call(clt_cluster *c, clt_cluster_fn fn)
 {
-    return c->call ? c->call(c->user, fn, c) : fn(c);
+    atomic_store(&c->abroad, true);
+    const clt_status status = c->call ? c->call(c->user, fn, c) : fn(c);
+    atomic_store(&c->abroad, status != CLT_OK);
+    return status;
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */
 
 /* Gives the results to the ranks of the node, and what all nodes say together. */
-static clt_status hand_out(clt_cluster *c, const clt_ranks_job *job, const clt_task_list *tasks)
+static clt_status hand_out(clt_cluster *c, const clt_task_list *tasks)
 {
     words said = c->said;
     clt_ranks_sum ignored;
@@ -341,7 +409,7 @@ static clt_status hand_out(clt_cluster *c, const clt_ranks_job *job, const clt_t
     clt_tasks_clear(&c->list);
     const clt_task told = {.copy = true, .count = (int64_t)sizeof said};
     CLT_TRY(clt_tasks_add(&c->list, &told));
-    if (c->leads)
+    if (c->link)
         CLT_TRY(clt_tasks_in(&c->list, &c->said));
     CLT_TRY(clt_tasks_out(&c->list, &said));
     for (int i = 0; i < tasks->count; i++) {
@@ -353,12 +421,12 @@ static clt_status hand_out(clt_cluster *c, const clt_ranks_job *job, const clt_t
         part.in_count = part.out_count = 0;
         part.reduction = CLT_COMM_SUM;
         CLT_TRY(clt_tasks_add(&c->list, &part));
-        if (c->leads)
+        if (c->link)
             CLT_TRY(clt_tasks_in(&c->list, c->scratch + c->places[i]));
         for (int k = 0; k < t->out_count; k++)
             CLT_TRY(clt_tasks_out(&c->list, tasks->pointers[t->first + t->in_count + k]));
     }
-    CLT_TRY(run_node(c, job, &c->list, &squares, &finite, &ignored));
+    CLT_TRY(run_node(c, &c->list, &squares, &finite, &ignored));
     c->said = said;
     return CLT_OK;
 }
@@ -366,16 +434,16 @@ static clt_status hand_out(clt_cluster *c, const clt_ranks_job *job, const clt_t
 clt_status clt_cluster_run(clt_cluster *c, const clt_ranks_job *job, const clt_task_list *tasks,
                            double *sum_squares, bool *finite, clt_ranks_sum *sum)
 {
-    c->job = job;
+    begin(c, job);
     c->tasks = tasks;
-    c->deadline = clt_deadline_in(job->timeout_ms);
     CLT_TRY(lay_out(c, tasks));
-    CLT_TRY(collect(c, job, tasks));
-    if (c->leads) {
+    CLT_TRY(collect(c, tasks));
+    if (c->link) {
         CLT_TRY(call(c, between_nodes));
         CLT_TRY(measure(c));
     }
-    CLT_TRY(hand_out(c, job, tasks));
+    await_first(c);
+    CLT_TRY(hand_out(c, tasks));
     *sum_squares += c->said.sum_squares;
     *finite = *finite && c->said.finite;
     *sum = c->said.sum;
@@ -387,6 +455,9 @@ clt_status clt_cluster_run(clt_cluster *c, const clt_ranks_job *job, const clt_t
 /* A node's words lie one behind the other, each behind its size, up to a size of -1. */
 static const int64_t END_OF_WORDS = -1;
 
+/* The longest of all ranks of a node. */
+static const int64_t MOST_WORDS = CLT_RANKS_MOST * (int64_t)(CLT_RANKS_SHARE + 16) + 8;
+
 static int64_t padded(int64_t bytes)
 {
     return (bytes + 7) / 8 * 8;
@@ -397,7 +468,7 @@ static clt_status keep(void *user, const void *from, size_t bytes)
 {
     clt_cluster *c = user;
     const int64_t size = (int64_t)bytes;
-    if (!c->leads)
+    if (!c->link)
         return CLT_OK;
     memcpy(c->scratch + c->shared, &size, sizeof size);
     memcpy(c->scratch + c->shared + 8, from, bytes);
@@ -409,18 +480,24 @@ static clt_status keep(void *user, const void *from, size_t bytes)
 static clt_status share_nodes(void *arg)
 {
     clt_cluster *c = arg;
-    int64_t sizes[CLT_RANKS_MOST];
+    const head *heads;
     memcpy(c->scratch + c->shared, &END_OF_WORDS, 8);
     c->shared += 8;
-    CLT_TRY(bridge_gather(c, &c->shared, 8, sizes));
-    for (int n = 0; n < c->bridge.nodes; n++)
-        c->shared = sizes[n] > c->shared ? sizes[n] : c->shared;
-    CLT_TRY(make_room(&c->blocks, &c->blocks_room, c->shared * c->bridge.nodes));
-    return bridge_gather(c, c->scratch, c->shared, c->blocks);
+    head own = {.purpose = SHARE, .bytes = c->shared};
+    CLT_TRY(meet(c, &own, &heads));
+    for (int n = 0; n < c->nodes; n++) {
+        if (heads[n].bytes < 8 || heads[n].bytes > MOST_WORDS)
+            return clt_fail(CLT_INTERNAL, "comm: collective %lld: rank %d announces %lld bytes",
+                            (long long)c->job.sequence, clt_link_first(c->link, n),
+                            (long long)heads[n].bytes);
+        c->shared = heads[n].bytes > c->shared ? heads[n].bytes : c->shared;
+    }
+    CLT_TRY(make_room(&c->blocks, &c->blocks_room, c->shared * c->nodes));
+    return clt_link_gather(c->link, c->scratch, c->shared, c->blocks);
 }
 
 /* The first rank's bytes to all of the node. */
-static clt_status spread(clt_cluster *c, const clt_ranks_job *job, void *data, int64_t bytes)
+static clt_status spread(clt_cluster *c, void *data, int64_t bytes)
 {
     const clt_task task = {.copy = true, .count = bytes};
     clt_ranks_sum ignored;
@@ -428,11 +505,11 @@ static clt_status spread(clt_cluster *c, const clt_ranks_job *job, void *data, i
     bool finite = true;
     clt_tasks_clear(&c->list);
     CLT_TRY(clt_tasks_add(&c->list, &task));
-    if (c->leads)
+    if (c->link)
         CLT_TRY(clt_tasks_in(&c->list, data));
     else
         CLT_TRY(clt_tasks_out(&c->list, data));
-    return run_node(c, job, &c->list, &squares, &finite, &ignored);
+    return run_node(c, &c->list, &squares, &finite, &ignored);
 }
 
 clt_status clt_cluster_share(clt_cluster *c, const clt_ranks_job *job, const void *from,
@@ -440,19 +517,19 @@ clt_status clt_cluster_share(clt_cluster *c, const clt_ranks_job *job, const voi
                              clt_status (*take)(void *user, const void *from, size_t bytes),
                              void *user)
 {
-    c->job = job;
-    c->deadline = clt_deadline_in(job->timeout_ms);
+    begin(c, job);
     c->shared = 0;
-    if (c->leads) /* the longest words of all ranks of a node */
-        CLT_TRY(make_room(&c->scratch, &c->scratch_room,
-                          CLT_RANKS_MOST * (int64_t)(CLT_RANKS_SHARE + 16) + 8));
-    CLT_TRY(c->node ? clt_ranks_share(c->node, job, from, bytes, keep, c) : keep(c, from, bytes));
-    if (c->leads)
+    if (c->link)
+        CLT_TRY(make_room(&c->scratch, &c->scratch_room, MOST_WORDS));
+    CLT_TRY(c->node ? clt_ranks_share(c->node, &c->job, from, bytes, keep, c)
+                    : keep(c, from, bytes));
+    if (c->link)
         CLT_TRY(call(c, share_nodes));
-    CLT_TRY(spread(c, job, &c->shared, 8));
-    CLT_TRY(make_room(&c->blocks, &c->blocks_room, c->shared * c->bridge.nodes));
-    CLT_TRY(spread(c, job, c->blocks, c->shared * c->bridge.nodes));
-    for (int n = 0; n < c->bridge.nodes; n++)
+    await_first(c);
+    CLT_TRY(spread(c, &c->shared, 8));
+    CLT_TRY(make_room(&c->blocks, &c->blocks_room, c->shared * c->nodes));
+    CLT_TRY(spread(c, c->blocks, c->shared * c->nodes));
+    for (int n = 0; n < c->nodes; n++)
         for (const char *at = c->blocks + n * c->shared;;) {
             int64_t size;
             memcpy(&size, at, sizeof size);
@@ -467,17 +544,18 @@ clt_status clt_cluster_share(clt_cluster *c, const clt_ranks_job *job, const voi
 static clt_status barrier_nodes(void *arg)
 {
     clt_cluster *c = arg;
-    char mine = 0, all[CLT_RANKS_MOST];
-    return bridge_gather(c, &mine, 1, all);
+    const head *heads;
+    head own = {.purpose = BARRIER};
+    return meet(c, &own, &heads);
 }
 
 clt_status clt_cluster_barrier(clt_cluster *c, const clt_ranks_job *job)
 {
-    c->job = job;
-    c->deadline = clt_deadline_in(job->timeout_ms);
+    begin(c, job);
     if (c->node)
-        CLT_TRY(clt_ranks_barrier(c->node, job));
-    if (c->leads)
+        CLT_TRY(clt_ranks_barrier(c->node, &c->job));
+    if (c->link)
         CLT_TRY(call(c, barrier_nodes));
-    return c->node ? clt_ranks_barrier(c->node, job) : CLT_OK;
+    await_first(c);
+    return c->node ? clt_ranks_barrier(c->node, &c->job) : CLT_OK;
 }

@@ -30,8 +30,7 @@ typedef struct lane {
     _Alignas(LINE) atomic_int state; /* RUNNING, ABORTED, CLOSED */
     atomic_int number; /* among the ranks of all nodes, and 1; 0: it has not come yet */
     head heads[SLOTS];
-    char message[256]; /* written before `state`, as is `why` */
-    clt_status why;    /* of an abort */
+    clt_ranks_notice notice; /* written before `state` */
     _Alignas(PAGE) char data[SLOTS][CLT_RANKS_SHARE];
 } lane;
 
@@ -42,7 +41,8 @@ struct clt_ranks {
     int rank, ranks;
     uint32_t step;     /* chunks so far */
     uint32_t barriers; /* so far */
-    atomic_flag said;  /* an abort was published */
+    atomic_flag said;  /* the end was published */
+    atomic_int ended;  /* the rank that ended a run, and 1 */
     _Atomic uint64_t missing;
     clt_task_list work; /* the part of a chunk that is being done */
 };
@@ -85,13 +85,12 @@ static int number_of(const clt_ranks *node, int rank)
     return number ? number - 1 : rank;
 }
 
-static void publish(clt_ranks *node, int state, clt_status why, const char *message)
+static void publish(clt_ranks *node, int state, const clt_ranks_notice *notice)
 {
     if (atomic_flag_test_and_set(&node->said))
         return;
     lane *own = &node->lanes[node->rank];
-    snprintf(own->message, sizeof own->message, "%s", message);
-    own->why = why;
+    own->notice = *notice;
     atomic_store(&own->state, state);
     clt_flag_wake(&own->posted);
     clt_flag_wake(&own->taken);
@@ -102,22 +101,33 @@ void clt_ranks_close(clt_ranks *node)
 {
     if (!node)
         return;
-    publish(node, CLOSED, CLT_ABORTED, "it destroyed its communicator");
+    const clt_ranks_notice notice = {CLT_ABORTED, number_of(node, node->rank),
+                                     "it destroyed its communicator"};
+    publish(node, CLOSED, &notice);
     clt_tasks_free(&node->work);
     clt_free(node);
 }
 
-void clt_ranks_abort(clt_ranks *node, clt_status why, const char *message)
+void clt_ranks_abort(clt_ranks *node, const clt_ranks_notice *notice)
 {
-    publish(node, ABORTED, why, message);
+    publish(node, ABORTED, notice);
 }
 
-clt_status clt_ranks_why(const clt_ranks *node)
+bool clt_ranks_heard(const clt_ranks *node, clt_ranks_notice *notice)
 {
-    for (int r = 0; r < node->ranks; r++)
+    int found = atomic_load(&node->ended);
+    for (int r = 0; r < node->ranks && !found; r++)
         if (r != node->rank && atomic_load(&node->lanes[r].state) == ABORTED)
-            return node->lanes[r].why;
-    return CLT_ABORTED;
+            found = r + 1;
+    if (found)
+        *notice = node->lanes[found - 1].notice;
+    return found > 0;
+}
+
+clt_status clt_ranks_ended(const clt_ranks_job *job, const clt_ranks_notice *notice)
+{
+    return clt_fail(CLT_ABORTED, "comm: collective %lld (%s): rank %d: %s",
+                    (long long)job->sequence, job->label, notice->rank, notice->text);
 }
 
 uint64_t clt_ranks_missing(const clt_ranks *node)
@@ -149,30 +159,44 @@ clt_status clt_ranks_timeout(const clt_ranks_job *job, const char *waiting, cons
                     (long long)job->sequence, job->label, waiting, job->timeout_ms * 1e-3, missing);
 }
 
-clt_status clt_ranks_late(const clt_ranks *node, const clt_ranks_job *job, uint64_t missing)
+clt_status clt_ranks_waited(const clt_ranks_job *job, int own, const int *numbers, uint64_t missing)
 {
-    char own[96], others[6 + 12 * CLT_RANKS_MOST];
+    char self[96], others[6 + 12 * CLT_RANKS_MOST];
     int used = snprintf(others, sizeof others, "rank%s", missing & (missing - 1) ? "s" : "");
-    for (int r = 0, n = 0; r < node->ranks; r++)
+    for (int r = 0, n = 0; r < CLT_RANKS_MOST; r++)
         if (missing >> r & 1)
             used += snprintf(others + used, sizeof others - (size_t)used, "%s %d", n++ ? "," : "",
-                             number_of(node, r));
-    snprintf(own, sizeof own, "rank %d%s%.64s%s", number_of(node, node->rank),
-             job->device ? " (" : "", job->device ? job->device : "", job->device ? ")" : "");
-    return clt_ranks_timeout(job, own, others);
+                             numbers[r]);
+    snprintf(self, sizeof self, "rank %d%s%.64s%s", own, job->device ? " (" : "",
+             job->device ? job->device : "", job->device ? ")" : "");
+    return clt_ranks_timeout(job, self, others);
 }
 
-static clt_status look(const clt_ranks *node, const clt_ranks_job *job, int rank)
+clt_status clt_ranks_late(const clt_ranks *node, const clt_ranks_job *job, uint64_t missing)
 {
-    const lane *other = &node->lanes[rank];
-    const int state = atomic_load(&other->state);
+    int numbers[CLT_RANKS_MOST];
+    for (int r = 0; r < node->ranks; r++)
+        numbers[r] = number_of(node, r);
+    return clt_ranks_waited(job, numbers[node->rank], numbers, missing);
+}
+
+/* Whether to go on waiting for a rank's flag. */
+static clt_status look(clt_ranks *node, const clt_ranks_job *job, int rank, size_t offset,
+                       uint32_t value)
+{
+    clt_ranks_notice notice;
     if (job->aborted && atomic_load(job->aborted))
         return clt_fail(CLT_ABORTED, "comm: the communicator was aborted");
+    const int state = atomic_load(&node->lanes[rank].state);
+    /* It may have come, done its part and ended since the flag was looked at. */
+    if (clt_flag_reached(flag_of(node, rank, offset), value))
+        return CLT_OK;
+    int none = 0;
     if (state != RUNNING)
-        return clt_fail(CLT_ABORTED, "comm: collective %lld (%s): rank %d: %s",
-                        (long long)job->sequence, job->label, number_of(node, rank),
-                        other->message);
-    return CLT_OK;
+        atomic_compare_exchange_strong(&node->ended, &none, rank + 1);
+    if (clt_ranks_heard(node, &notice))
+        return clt_ranks_ended(job, &notice);
+    return job->listen ? job->listen(job->listener) : CLT_OK;
 }
 
 /* Until the flag of every rank has reached the value. */
@@ -185,10 +209,10 @@ static clt_status await(clt_ranks *node, const clt_ranks_job *job, size_t offset
         if (clt_flag_spin(flag, value, job->patient ? LONG : SHORT))
             continue;
         if (!timed)
-            deadline = clt_deadline_in(job->timeout_ms);
+            deadline = clt_deadline_in(job->timeout_ms ? job->timeout_ms + job->grace_ms : 0);
         timed = true;
         while (!clt_flag_reached(flag, value)) {
-            CLT_TRY(look(node, job, r));
+            CLT_TRY(look(node, job, r, offset, value));
             const uint64_t missing = missing_at(node, offset, value);
             atomic_store_explicit(&node->missing, missing, memory_order_relaxed);
             if (missing && clt_deadline_passed(&deadline))

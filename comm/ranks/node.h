@@ -15,6 +15,13 @@
 
 typedef struct clt_ranks clt_ranks;
 
+/* Why a rank ended; passed on, so that all say the same. */
+typedef struct clt_ranks_notice {
+    clt_status status;
+    int rank; /* among the ranks of all nodes */
+    char text[256];
+} clt_ranks_notice;
+
 enum { CLT_RANKS_MOST = 64 };
 
 /* Bytes of memory that so many ranks share. */
@@ -35,12 +42,16 @@ typedef struct clt_ranks_job {
     const char *label;    /* for messages */
     const char *device;   /* for messages: the name of this rank's first; NULL: none */
     int timeout_ms;       /* 0: none */
+    int grace_ms;         /* waits so much longer, for those who know better what is missing */
     int contributors;     /* devices of this rank that are not empty */
     int votes;            /* bits of this rank's devices */
     atomic_bool *aborted; /* ends the waiting */
     clt_team *team;
     bool patient; /* the waiting thread keeps no other work from its core */
     int guests;   /* threads that may join the team; 0: it has its own */
+    /* Asked now and then while the run waits; a failure ends it. NULL: none. */
+    clt_status (*listen)(void *user);
+    void *listener;
 } clt_ranks_job;
 
 /* What the ranks learn of a run together. */
@@ -69,11 +80,15 @@ clt_status clt_ranks_share(clt_ranks *node, const clt_ranks_job *job, const void
                            clt_status (*take)(void *user, const void *from, size_t bytes),
                            void *user);
 
-/* Ends the others' waiting with a message. Any thread; the first message stays. */
-void clt_ranks_abort(clt_ranks *node, clt_status why, const char *message);
+/* Ends the others' waiting. Any thread; the first notice stays. */
+void clt_ranks_abort(clt_ranks *node, const clt_ranks_notice *notice);
 
-/* What another rank's abort said; ABORTED if none did. */
-clt_status clt_ranks_why(const clt_ranks *node);
+/* Whether another rank of the node has aborted, or ended a run of this one; its notice. Any thread.
+ */
+bool clt_ranks_heard(const clt_ranks *node, clt_ranks_notice *notice);
+
+/* ABORTED: a rank ended the run. */
+clt_status clt_ranks_ended(const clt_ranks_job *job, const clt_ranks_notice *notice);
 
 /* Waits until all ranks are here. */
 clt_status clt_ranks_barrier(clt_ranks *node, const clt_ranks_job *job);
@@ -83,6 +98,10 @@ uint64_t clt_ranks_missing(const clt_ranks *node);
 
 /* TIMEOUT: this rank waited for those of the bits. */
 clt_status clt_ranks_late(const clt_ranks *node, const clt_ranks_job *job, uint64_t missing);
+
+/* The same of any node's: bit r stands for rank numbers[r]; this one is rank `own`. */
+clt_status clt_ranks_waited(const clt_ranks_job *job, int own, const int *numbers,
+                            uint64_t missing);
 
 /* The same in other words than ranks: "device 0 (NAME)" waited for "device 1 (NAME)". */
 clt_status clt_ranks_timeout(const clt_ranks_job *job, const char *waiting, const char *missing);

@@ -203,9 +203,11 @@ CLT_API clt_status clt_comm_create(const clt_comm_device *devices, int count,
                                    const clt_comm_options *options, clt_comm **comm);
 
 /*
- * How the first ranks of several nodes reach each other. All make the same calls in the same order.
- * The functions may wait, and ask `cancelled(arg)` now and then: where it is not CLT_OK they return
- * that. They work with host memory.
+ * How the first ranks of several nodes reach each other. All make the same calls of gather,
+ * exchange and broadcast in the same order, one at a time. These may wait, and ask `cancelled(arg)`
+ * now and then: where it is not CLT_OK they return that, and are not called again. What they return
+ * well from has left this node. They work with host memory. All functions are there; the others do
+ * not wait, and may be called while one of these waits.
  */
 typedef struct clt_comm_bridge {
     int64_t struct_size; /* set by clt_comm_bridge_init */
@@ -221,6 +223,17 @@ typedef struct clt_comm_bridge {
     /* `bytes` bytes of node `root` to all. */
     clt_status (*broadcast)(void *user, int root, void *data, int64_t bytes,
                             int (*cancelled)(void *arg), void *arg);
+    /* Bit n: the call under way, or that was cancelled, waits for node n. Any thread. */
+    uint64_t (*missing)(void *user);
+    /* Whether memory that was given to a call that was cancelled may still be read or written; it
+     * is never freed then. */
+    int (*busy)(void *user);
+    /* Sends a notice of at most 512 bytes, as long on all nodes, to all other nodes: once, at an
+     * abort or a destroy, unless all ranks passed clt_comm_finalize. */
+    void (*tell)(void *user, const void *notice, int64_t bytes);
+    /* 1: a notice from another node, of so many bytes; 0: there is none now. */
+    int (*hear)(void *user, void *notice, int64_t bytes);
+    const int *first_ranks; /* of each node, among all ranks; read on first ranks, copied */
     void *user;
 } clt_comm_bridge;
 
@@ -240,6 +253,7 @@ typedef struct clt_comm_ranks {
     void *shared;       /* NULL with one rank */
     int64_t shared_bytes;
     void (*release)(void *user, int aborted); /* called at the end of clt_comm_destroy; `aborted`:
+                                                 this rank has not passed clt_comm_finalize, and
                                                  others may not come; may be NULL */
     void *user;
     /* Several nodes; NULL: one. Then `shared` belongs to the ranks of each node, and has room for
@@ -258,8 +272,10 @@ CLT_API int64_t clt_comm_shared_bytes(int ranks);
  * participants, then come those of rank 1. Each rank calls it with its own devices; nobody waits.
  * Results' bits depend on the number of ranks and devices too: the devices of each rank are added
  * first, then the ranks in their order. A rank that fails or destroys its communicator aborts the
- * others'. `ranks` NULL: one process. Further errors: INVALID_ARGUMENT (numbers that do not fit),
- * UNSUPPORTED (more than 64 ranks).
+ * others', on all nodes: what waits for it ends, with its message. (Between nodes the first ranks
+ * pass it on while they are in a call of the communicator; where the communicator may call MPI from
+ * a thread of its own, at once.) `ranks` NULL: one process. Further errors: INVALID_ARGUMENT
+ * (numbers that do not fit), UNSUPPORTED (more than 64 ranks).
  */
 CLT_API clt_status clt_comm_create_between(const clt_comm_device *devices, int count,
                                            const clt_comm_options *options,
@@ -329,6 +345,8 @@ CLT_API clt_status clt_comm_start(clt_comm *comm, int device, int64_t sequence,
  * Errors. INVALID_ARGUMENT, STATE (this device did not start the request, or completed it before).
  * ABORTED with the message of the abort: the outputs' content is unspecified, nothing stays mapped.
  * TIMEOUT: the deadline passed; the communicator is aborted and the message names what is missing.
+ * Between nodes whoever waits for a rank that itself waits gives it a quarter of the time more, at
+ * most a second, twice: the one that knows which rank is missing says so first.
  * OPENCL: the communicator is aborted.
  */
 CLT_API clt_status clt_comm_complete(clt_comm_request *request, int device, clt_comm_result *result,
@@ -346,8 +364,8 @@ CLT_API clt_status clt_comm_test(clt_comm_request *request, int device, int *don
  */
 CLT_API void clt_comm_abort(clt_comm *comm, clt_status status, const char *message);
 
-/* CLT_OK, or the status of the abort with its message in clt_error_message; where another rank of
- * the node aborted, that rank's. Thread-safe. */
+/* CLT_OK, or the status of the abort with its message in clt_error_message; where another rank
+ * aborted, that rank's. Thread-safe. */
 CLT_API clt_status clt_comm_status(clt_comm *comm);
 
 /* Whether the communicator needs the thread that made it: 1 between nodes where only that thread
@@ -362,7 +380,9 @@ CLT_API clt_status clt_comm_progress(clt_comm *comm);
 /*
  * Ends the orderly use: later starts return CLT_STATE. Between processes it waits until all have
  * called it. STATE if a request is not completed on all devices of this process; then nothing
- * changes. ABORTED if the communicator was aborted.
+ * changes. ABORTED if the communicator was aborted. Between processes a failure to wait aborts it:
+ * TIMEOUT (the message names who did not come), MISMATCH (between nodes: others are at a
+ * collective), MPI.
  */
 CLT_API clt_status clt_comm_finalize(clt_comm *comm);
 

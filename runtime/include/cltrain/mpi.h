@@ -15,13 +15,15 @@ CLT_BEGIN_DECLS
 /*
  * A communicator over the devices of all ranks of `ranks`, each giving its own `count` devices; as
  * clt_comm_create_between. Collective: all ranks call it, from a thread that may call MPI. The MPI
- * communicator is duplicated and stays the caller's. clt_comm_destroy is collective too unless the
- * communicator was aborted; destroy it before MPI_Finalize.
+ * communicator stays the caller's. clt_comm_destroy is not collective: no rank waits for another.
+ * Destroy it before MPI_Finalize, on the thread that created it unless MPI was initialised with
+ * MPI_THREAD_MULTIPLE.
  *
  * Between ranks of a node data go through memory that they share, without MPI. Between nodes their
  * first ranks call MPI: on a thread of the library's with MPI_THREAD_MULTIPLE; at any lower level
  * only on the thread that created the communicator, while it is in clt_comm_complete or
- * clt_comm_progress.
+ * clt_comm_progress. They have a communicator of MPI's for it, which is given back where all ranks
+ * passed clt_comm_finalize; else MPI keeps it until MPI_Finalize.
  *
  * Errors, the same on all ranks where one of them fails before it could take part: those of
  * clt_comm_create_between; STATE (MPI is not initialised, or finalised); MPI (a call failed; the
