@@ -248,6 +248,24 @@ static void plan_products(const clt_caps *caps)
     }
 }
 
+/* Products along a long K with few results: of a vector, and gradients of weights of few outputs.
+ */
+static void plan_long_products(const clt_caps *caps)
+{
+    clt_graph *g;
+    clt_value *x[2];
+    OK(clt_graph_create(&g));
+    x[0] = clt_input(g, "x0", CLT_F32, 2, (int64_t[]){1, 4096});
+    x[1] = clt_input(g, "x1", CLT_F32, 2, (int64_t[]){64, 4096});
+    plan_layer(g, clt_matmul(x[0], x[1], 0, 1), x, 2, caps);
+    for (int outputs = 1; outputs <= 32; outputs += 31) {
+        OK(clt_graph_create(&g));
+        x[0] = clt_input(g, "x0", CLT_F32, 3, (int64_t[]){CLT_BATCH, 1024, 64});
+        x[1] = clt_input(g, "x1", CLT_F32, 2, (int64_t[]){outputs, 64});
+        plan_layer(g, clt_linear(x[0], x[1], NULL), x, 2, caps);
+    }
+}
+
 enum { ONE = 6 }; /* the shape of which there is one image, so that its sums are parted */
 
 /* Layers of LeNet, ResNet, MobileNet and ConvNeXt: channels, size, output channels, kernel, stride,
@@ -559,6 +577,7 @@ int main(int argc, char **argv)
         for (int m = 0; m < clt_model_count(); m++)
             plan_model(clt_model_name(m), caps);
         plan_products(caps);
+        plan_long_products(caps);
         plan_convolutions(caps);
         plan_reductions(caps);
         plan_portable_parts(caps);
