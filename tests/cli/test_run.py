@@ -455,7 +455,8 @@ class Others(CommandTest):
         path = self.path("trace.json")
         for devices in ("pocl", "pocl/2")[:CORES]:
             with self.subTest(devices=devices):
-                self.train("--steps", "3", "--profile", path, "--quiet", devices=devices)
+                self.train("--steps", "3", "--profile", path, "--quiet", "--split", "equal",
+                           devices=devices)
                 trace = json.loads(get(path))["traceEvents"]
                 names = [e for e in trace if e["ph"] == "M"]
                 events = [e for e in trace if e["ph"] == "X"]
