@@ -327,7 +327,7 @@ bool clt_comm_native_apart(const clt_comm *comm);
 void clt_comm_native_run(clt_comm *comm);
 
 /* In complete, with the lock: helps with what is under way or gives it a moment to end; false: it
- * is time to sleep. */
+ * is time to sleep, and nothing has changed. */
 bool clt_comm_native_wait_locked(clt_comm *comm, clt_comm_request *request);
 
 /* Enqueues behind a side's transfers what does it; *event is complete when it has returned. */

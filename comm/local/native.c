@@ -144,7 +144,8 @@ bool clt_comm_native_wait_locked(clt_comm *comm, clt_comm_request *r)
     pthread_mutex_unlock(&comm->lock);
     help(comm, sequence, PATIENCE_NS);
     pthread_mutex_lock(&comm->lock);
-    return r->done;
+    /* An abort may have come meanwhile, which wakes nobody twice. */
+    return r->done || comm->abort_status != CLT_OK;
 }
 
 /* The thread that waits for this device's request is about to give it work: that is there sooner if
