@@ -239,24 +239,30 @@ static clt_gemm gemm_of_weight_grad(const clt_node *node)
                       .out = 0};
 }
 
-static void emit_weight_grad_portable(const clt_node *node, const clt_target *target,
-                                      clt_program *program)
+typedef void (*emit_product)(const clt_gemm *gemm, const clt_target *target, clt_program *program);
+typedef void (*emit_sums)(int operand, int out, int64_t rows, int64_t columns,
+                          const clt_target *target, clt_program *program);
+
+static void emit_weight_grad(const clt_node *node, const clt_target *target, clt_program *program,
+                             emit_product product, emit_sums bias_sums)
 {
     const clt_linear_weight_grad_attr *attr = node->attr;
     const clt_gemm gemm = gemm_of_weight_grad(node);
-    clt_gemm_portable(&gemm, target, program);
+    product(&gemm, target, program);
     if (attr->bias)
-        clt_column_sums_portable(1, 1, gemm.k, gemm.m, target, program);
+        bias_sums(1, 1, gemm.k, gemm.m, target, program);
+}
+
+static void emit_weight_grad_portable(const clt_node *node, const clt_target *target,
+                                      clt_program *program)
+{
+    emit_weight_grad(node, target, program, clt_gemm_portable, clt_column_sums_portable);
 }
 
 static void emit_weight_grad_cpu(const clt_node *node, const clt_target *target,
                                  clt_program *program)
 {
-    const clt_linear_weight_grad_attr *attr = node->attr;
-    const clt_gemm gemm = gemm_of_weight_grad(node);
-    clt_gemm_cpu(&gemm, target, program);
-    if (attr->bias)
-        clt_column_sums_portable(1, 1, gemm.k, gemm.m, target, program);
+    emit_weight_grad(node, target, program, clt_gemm_cpu, clt_column_sums_portable);
 }
 
 static bool accepts_weight_grad_split(const clt_node *node, const clt_target *target, char *why)
@@ -268,11 +274,7 @@ static bool accepts_weight_grad_split(const clt_node *node, const clt_target *ta
 static void emit_weight_grad_split(const clt_node *node, const clt_target *target,
                                    clt_program *program)
 {
-    const clt_linear_weight_grad_attr *attr = node->attr;
-    const clt_gemm gemm = gemm_of_weight_grad(node);
-    clt_gemm_split(&gemm, target, program);
-    if (attr->bias)
-        clt_column_sums_portable(1, 1, gemm.k, gemm.m, target, program);
+    emit_weight_grad(node, target, program, clt_gemm_split, clt_column_sums_portable);
 }
 
 static bool accepts_weight_grad_dot(const clt_node *node, const clt_target *target, char *why)
@@ -284,31 +286,19 @@ static bool accepts_weight_grad_dot(const clt_node *node, const clt_target *targ
 static void emit_weight_grad_dot(const clt_node *node, const clt_target *target,
                                  clt_program *program)
 {
-    const clt_linear_weight_grad_attr *attr = node->attr;
-    const clt_gemm gemm = gemm_of_weight_grad(node);
-    clt_gemm_dot(&gemm, target, program);
-    if (attr->bias)
-        clt_column_sums_portable(1, 1, gemm.k, gemm.m, target, program);
+    emit_weight_grad(node, target, program, clt_gemm_dot, clt_column_sums_portable);
 }
 
 static void emit_weight_grad_gpu(const clt_node *node, const clt_target *target,
                                  clt_program *program)
 {
-    const clt_linear_weight_grad_attr *attr = node->attr;
-    const clt_gemm gemm = gemm_of_weight_grad(node);
-    clt_gemm_gpu(&gemm, target, program);
-    if (attr->bias)
-        clt_column_sums_gpu(1, 1, gemm.k, gemm.m, target, program);
+    emit_weight_grad(node, target, program, clt_gemm_gpu, clt_column_sums_gpu);
 }
 
 static void emit_weight_grad_clblast(const clt_node *node, const clt_target *target,
                                      clt_program *program)
 {
-    const clt_linear_weight_grad_attr *attr = node->attr;
-    const clt_gemm gemm = gemm_of_weight_grad(node);
-    clt_gemm_clblast(&gemm, target, program);
-    if (attr->bias)
-        clt_column_sums_gpu(1, 1, gemm.k, gemm.m, target, program);
+    emit_weight_grad(node, target, program, clt_gemm_clblast, clt_column_sums_gpu);
 }
 
 static const clt_variant weight_grad_variants[] = {
