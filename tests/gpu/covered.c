@@ -132,8 +132,7 @@ int covered_report(const clt_caps *caps)
         }
         missing++;
         fprintf(stderr,
-                "gpu_launches: %s: %s of %s is in no plan: give tests/gpu/launches.c a layer that "
-                "has it\n",
+                "gpu_launches: %s: %s of %s is in no plan: give tests/gpu a layer that has it\n",
                 caps->name, name, r->op->name);
     }
     return missing;

@@ -120,7 +120,7 @@ class Report:
         self.launched |= launched
         for file, kernel in sorted(kernels_of(root) - launched):
             self.launched.add((file, kernel))
-            self.fail(vendor, f"{kernel} of {file}", "in no plan of tests/gpu/launches.c")
+            self.fail(vendor, f"{kernel} of {file}", "in no plan of tests/gpu")
         for file, kernel in sorted(launched):
             if file.startswith(("cpu/", "lanes/")):
                 self.fail(vendor, f"{kernel} of {file}", "a CPU's kernel is launched")
@@ -129,7 +129,7 @@ class Report:
         """What only the whole table shows; ran: the targets that it has. A line of exceptions is judged where all
         those that it is for are among them, and with the tiles that it needs."""
         for file, kernel in sorted(self.compiled - self.launched):
-            self.fail("all", f"{kernel} of {file}", "in no plan of tests/gpu/launches.c")
+            self.fail("all", f"{kernel} of {file}", "in no plan of tests/gpu")
         for i, row in enumerate(self.exceptions):
             if row[3].startswith("tiles:") and not self.tiles:
                 continue

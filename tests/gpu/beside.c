@@ -1,0 +1,67 @@
+/* Kernels that no plan has. */
+#include <stdio.h>
+#include <string.h>
+
+#include "gpu/plans.h"
+
+/* What runs beside plans: exec/update.c, checksum.c and gather.c, and measurements in tune and
+ * comm. */
+void print_beside(const clt_caps *caps)
+{
+    static const char *const updates[] = {"square_sum",   "step_word", "loss_upstream", "add_to",
+                                          "assign_state", "sgd",       "momentum",      "adam"};
+    static const char *const types[] = {"uchar", "ushort", "uint", "ulong"};
+    const char *fp64 = caps->fp64 ? "-DCLT_FP64" : "";
+    for (size_t i = 0; i < sizeof updates / sizeof *updates; i++) {
+        const int items = strcmp(updates[i], "loss_upstream") ? 256 : 1;
+        print_line("gpu/update.cl", fp64, updates[i], items, "chosen");
+        print_line("train/update.cl", fp64, updates[i], 1, "fallback");
+    }
+    print_line("gpu/checksum.cl", "", "checksum", 64, "chosen");
+    print_line("train/checksum.cl", "", "checksum", 64, "fallback");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        char options[64];
+        snprintf(options, sizeof options, "-DT=%s -DV=%d", types[i], i < 3 ? 4 : 2);
+        print_line("gpu/gather.cl", options, "gather_copy", 256, "chosen");
+        snprintf(options, sizeof options, "-DT=%s", types[i]);
+        print_line("portable/gather.cl", options, "gather_copy", 256, "fallback");
+    }
+    for (int gpu = 0; gpu < 2; gpu++) {
+        const char *file = gpu ? "gpu/gather.cl" : "portable/gather.cl";
+        const char *role = gpu ? "chosen" : "fallback", *v = gpu ? " -DV=4" : "";
+        char options[64];
+        snprintf(options, sizeof options, "-DT=uchar%s", v);
+        print_line(file, options, "gather_look_up", 256, role);
+        snprintf(options, sizeof options, "-DT=float%s", v);
+        print_line(file, options, "gather_scale", 256, role);
+        snprintf(options, sizeof options, "-DT=int%s", v);
+        print_line(file, options, "gather_scale", 256, role);
+    }
+    print_line("gpu/gather.cl", "-DT=uchar -DV=1", "gather_widen", 256, "chosen");
+    print_line("portable/gather.cl", "-DT=uchar", "gather_widen", 256, "fallback");
+    print_line("bench/limits.cl", "-DVW=1 -DCHAINS=8 -DCPU=0 -DAHEAD=0", "clt_fma_peak", 256,
+               "fallback");
+    print_line("bench/limits.cl", "-DVW=4 -DCHAINS=1 -DCPU=0 -DAHEAD=0", "clt_copy", 256,
+               "fallback");
+    print_line("bench/allreduce.cl", "-DCPU=0 -DSAMPLES=64 -DDELAY=1000", "clt_allreduce_write", 64,
+               "fallback");
+    print_line("bench/allreduce.cl", "-DCPU=0 -DSAMPLES=64 -DDELAY=1000", "clt_allreduce_read", 1,
+               "fallback");
+    print_line("bench/allreduce.cl", "-DCPU=0 -DSAMPLES=64 -DDELAY=1000", "clt_allreduce_check", 64,
+               "fallback");
+}
+
+/* Sums between devices, of comm/local/peer_kernels.c. */
+void print_sums(const clt_caps *caps)
+{
+    static const char *const types[] = {"f32", "i32", "f16", "bf16", "f64"};
+    char options[64], kernel[64];
+    snprintf(options, sizeof options, "-DCPU=0 -DDOUBLE=%d -DLANES=16", caps->fp64);
+    for (size_t i = 0; i < sizeof types / sizeof *types - !caps->fp64; i++) {
+        snprintf(kernel, sizeof kernel, "clt_comm_reduce_%s", types[i]);
+        print_line("comm/reduce.cl", options, kernel, 64, "fallback");
+        snprintf(kernel, sizeof kernel, "clt_comm_measure_%s", types[i]);
+        if (caps->fp64)
+            print_line("comm/reduce.cl", options, kernel, 64, "fallback");
+    }
+}

@@ -1,0 +1,53 @@
+/*
+ * Plans for GPUs, whose launches are printed. What fails ends the program with a message.
+ */
+#ifndef TESTS_GPU_PLANS_H
+#define TESTS_GPU_PLANS_H
+
+#include "base/caps.h"
+#include "ops/nn.h"
+#include "plan/plan.h"
+#include <cltrain/ops.h>
+
+#define OK(expression)                                                                             \
+    do {                                                                                           \
+        if ((expression) != CLT_OK)                                                                \
+            stop(#expression);                                                                     \
+    } while (0)
+
+extern bool with_tiles;   /* more shapes, and what a tuner would try */
+extern const char *asked; /* OP=NAME,...: variants instead of a plan's own choice */
+
+/* Ends the program; `what` failed for the reason of the last error. */
+void stop(const char *what);
+
+/* One kernel, of work-groups of `items`; role: chosen or fallback (launches.c). */
+void print_line(const char *file, const char *options, const char *kernel, int64_t items,
+                const char *role);
+
+/* The plan of a graph, which this destroys, what a tuner would try, and the variants that others
+ * stand before. */
+void plan_graph(clt_graph *graph, const clt_caps *caps, clt_plan_mode mode, int64_t batch);
+
+/* One layer and its gradients: `y` of a graph of inputs x0, x1, x2. */
+void plan_layer(clt_graph *graph, clt_value *y, clt_value **x, int n, const clt_caps *caps);
+
+/* Layers by subject: products.c, rows.c, elements.c. */
+void plan_products(const clt_caps *caps);
+void plan_long_products(const clt_caps *caps);
+void plan_convolutions(const clt_caps *caps);
+void plan_reductions(const clt_caps *caps);
+void plan_portable_parts(const clt_caps *caps);
+void plan_rows(const clt_caps *caps);
+void plan_subgroups(const clt_caps *caps);
+void plan_moves(const clt_caps *caps);
+void plan_places(const clt_caps *caps);
+void plan_casts(const clt_caps *caps);
+void plan_activations(const clt_caps *caps);
+void plan_pooling(const clt_caps *caps);
+
+/* beside.c */
+void print_beside(const clt_caps *caps);
+void print_sums(const clt_caps *caps);
+
+#endif

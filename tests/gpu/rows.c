@@ -1,0 +1,78 @@
+/* Sums, maxima, softmax and losses. */
+#include "gpu/plans.h"
+
+/* Sums over rows, columns, images and everything, that float4 fits and does not. */
+void plan_reductions(const clt_caps *caps)
+{
+    static const struct {
+        int64_t dims[4];
+        int n_axes, axes[3];
+    } shapes[] = {
+        {{CLT_BATCH, 1, 1, 1024}, 1, {3}}, {{CLT_BATCH, 64, 12, 12}, 3, {0, 2, 3}},
+        {{CLT_BATCH, 1, 1, 1000}, 1, {0}}, {{CLT_BATCH, 64, 7, 7}, 2, {2, 3}},
+        {{4096, 1, 33, 3}, 1, {0}},        {{CLT_BATCH, 3, 31, 31}, 0, {0}},
+    };
+    for (size_t i = 0; i < (with_tiles ? sizeof shapes / sizeof *shapes : 3); i++)
+        for (int max = 0; max < (with_tiles || i != 1 ? 2 : 1); max++) {
+            clt_graph *g;
+            OK(clt_graph_create(&g));
+            clt_value *x = clt_input(g, "x0", CLT_F32, 4, shapes[i].dims);
+            clt_value *y =
+                (max ? clt_reduce_max : clt_reduce_mean)(x, shapes[i].axes, shapes[i].n_axes, 1);
+            plan_layer(g, y, &x, 1, caps);
+        }
+}
+
+/* Maxima of everything by the portable kernels, whose partial results another one joins. */
+void plan_portable_parts(const clt_caps *caps)
+{
+    clt_graph *g;
+    OK(clt_graph_create(&g));
+    clt_value *x = clt_input(g, "x0", CLT_F32, 2, (int64_t[]){CLT_BATCH, 4096});
+    asked = "max=portable";
+    plan_layer(g, clt_reduce_max(x, NULL, 0, 0), &x, 0, caps);
+    asked = NULL;
+}
+
+/* Softmax, cross entropy and the metric over rows that are short, long, and not contiguous. */
+void plan_rows(const clt_caps *caps)
+{
+    static const int64_t shapes[][3] = {
+        {CLT_BATCH, 1000, 1}, {CLT_BATCH, 21, 64}, {CLT_BATCH, 50257, 1}, {CLT_BATCH, 32768, 1}};
+    for (size_t i = 0; i < (with_tiles ? sizeof shapes / sizeof *shapes : 2); i++)
+        for (int kind = 0; kind < (with_tiles || !i ? 4 : 2); kind++) {
+            clt_graph *g;
+            OK(clt_graph_create(&g));
+            clt_value *x = clt_input(g, "x0", CLT_F32, 3, shapes[i]), *y = NULL, *weight;
+            clt_value *labels =
+                clt_input(g, "labels", CLT_I32, 2, (int64_t[]){shapes[i][0], shapes[i][2]});
+            if (kind < 2)
+                y = (kind ? clt_log_softmax : clt_softmax)(x, 1);
+            else if (kind == 2)
+                OK(clt_cross_entropy(x, labels, NULL, &y, &weight));
+            else
+                OK(clt_correct(x, labels, 5, -100, &y, &weight));
+            plan_layer(g, y, &x, kind < 3, caps);
+        }
+    for (int i = 0; i < 1 + with_tiles; i++) {
+        clt_graph *g;
+        clt_value *x[2], *y = NULL, *weight;
+        OK(clt_graph_create(&g));
+        x[0] = clt_input(g, "x0", CLT_F32, 2, (int64_t[]){CLT_BATCH, i ? 1023 : 1024});
+        x[1] = clt_input(g, "x1", CLT_F32, 2, (int64_t[]){CLT_BATCH, i ? 1023 : 1024});
+        OK(clt_mse(x[0], x[1], &y, &weight));
+        plan_layer(g, y, x, 2, caps);
+    }
+}
+
+/* The variants that need sub-groups, which drivers of the vendor may not have. */
+void plan_subgroups(const clt_caps *caps)
+{
+    if (!caps->subgroups)
+        return;
+    asked = "softmax=rows_gpu_subgroups,softmax_grad=rows_gpu_subgroups,"
+            "log_softmax=rows_gpu_subgroups,log_softmax_grad=rows_gpu_subgroups,"
+            "cross_entropy=rows_gpu_subgroups,cross_entropy_grad=rows_gpu_subgroups";
+    plan_rows(caps);
+    asked = NULL;
+}
