@@ -54,6 +54,34 @@ static bool accepts_gpu(const clt_node *node, const clt_target *target, char *wh
     return clt_gpu_group_accepts(node, target, why) && accepts(node, target, why);
 }
 
+static bool accepts_cpu(const clt_node *node, const clt_target *target, char *why)
+{
+    const int width = target->caps->vector_width;
+    if (!clt_caps_is_cpu(target->caps))
+        return clt_decline(why, "made for CPUs");
+    if (width != 4 && width != 8 && width != 16)
+        return clt_decline(why, "vectors of %d floats", width);
+    return accepts(node, target, why);
+}
+
+/* About 16 Ki elements a work-item, but fewer where that leaves compute units without work. */
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { LEAST = 256, MOST = 16384, ITEMS_A_UNIT = 4 };
+    const clt_extent count = clt_extent_elements(&node->in[0]->type);
+    const int64_t items = ITEMS_A_UNIT * (int64_t)target->caps->compute_units;
+    int64_t share = clt_extent_at(count, target->max_batch) / items / LEAST * LEAST;
+    share = share < LEAST ? LEAST : share < MOST ? share : MOST;
+    clt_launch_begin(p, "cpu/cast.cl", "cast", "-DVW=%d -DFROM_%s -DTO_%s",
+                     target->caps->vector_width, names[node->in[0]->type.dtype],
+                     names[node->out[0]->type.dtype]);
+    clt_arg_in(p, 0);
+    clt_arg_out(p, 0);
+    clt_arg_long(p, count);
+    clt_arg_long(p, clt_fixed(share));
+    clt_range1(p, clt_extent_ceil(count, share, 1), 1);
+}
+
 /* The integer that elements are read and written as, so many at once. */
 static const char *unit(clt_dtype dtype)
 {
@@ -101,6 +129,7 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p)
 }
 
 static const clt_variant variants[] = {
+    {"vectors_cpu", accepts_cpu, emit_cpu},
     {"vectors_gpu", accepts_gpu, emit_gpu},
     {"portable", accepts, emit},
     {0},

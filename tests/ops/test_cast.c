@@ -139,33 +139,43 @@ static const double numbers[] = {
     NAN,
 };
 
-/* Rows of `width` elements; `batch`: else the rows are no batch of images. */
-static void cast_one(clt_dtype from, clt_dtype to, int64_t n, bool as_gpu, int64_t width,
-                     bool batch)
+/* A conversion: `n` rows of `width` elements; `batch`: they are images, of which `most` may come.
+ */
+typedef struct cast_case {
+    clt_dtype from, to;
+    int64_t n, most, width;
+    bool batch, as_gpu;
+    const char *variants;
+} cast_case;
+
+static int64_t count_of(const cast_case *c)
 {
-    const int64_t dims[] = {batch ? CLT_BATCH : n, width}, count = n * width;
-    const bool from_integer = from == CLT_I32 || from == CLT_U8;
-    const int bytes[] = {clt_dtype_size(from), clt_dtype_size(to)};
-    char x[8 * 3 * WIDTH + 8], y[8 * 3 * WIDTH + 8];
+    return c->n * c->width;
+}
+
+/* What the device makes of `x`, which is the caller's. */
+static char *convert(const cast_case *c, const void *x)
+{
+    const int64_t dims[] = {c->batch ? CLT_BATCH : c->n, c->width}, count = count_of(c);
+    const int bytes[] = {clt_dtype_size(c->from), clt_dtype_size(c->to)};
     op_bound b = {0};
     OP_OK(clt_graph_create(&b.graph));
-    clt_value *in = clt_input(b.graph, "x", from, 2, dims);
-    clt_value *out = clt_cast(in, to);
-    clt_output(from == to ? clt_copy(out) : out, "y");
+    clt_value *in = clt_input(b.graph, "x", c->from, 2, dims);
+    clt_value *out = clt_cast(in, c->to);
+    clt_output(c->from == c->to ? clt_copy(out) : out, "y");
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
-    clt_plan_options options = clt_plan_options_default(CLT_PLAN_EVALUATE, 3);
+    clt_plan_options options = clt_plan_options_default(CLT_PLAN_EVALUATE, c->most);
     options.separate = true;
+    options.variants = c->variants;
     OP_OK(clt_buckets_create(b.graph, &sizes, &b.buckets));
     clt_caps caps = op_devices[0]->caps;
-    if (as_gpu)
+    if (c->as_gpu)
         caps.kind = CLT_KIND_GPU;
     OP_OK(clt_plan_create(b.graph, &b.buckets, &caps, NULL, &options, &b.plan));
     OP_OK(clt_replica_create(op_devices[0], &b.buckets, &b.replica));
     clt_arena_init(&b.arena, op_devices[0]);
     op_build_programs(b.plan);
     OP_OK(clt_exec_create(op_devices[0], b.plan, &b.replica, &b.arena, &b.exec));
-    for (int64_t i = 0; i < count; i++)
-        put(from, x, i, numbers[(size_t)i % (sizeof numbers / sizeof *numbers)], false);
     clt_view input = {0}, view;
     OP_OK(clt_device_buffer_create(op_devices[0], count ? count * bytes[0] : 1, CL_MEM_READ_WRITE,
                                    "an operand", &input.buffer));
@@ -173,27 +183,47 @@ static void cast_one(clt_dtype from, clt_dtype to, int64_t n, bool as_gpu, int64
         assert_int_equal(clEnqueueWriteBuffer(op_devices[0]->queue, input.buffer, CL_TRUE, 0,
                                               (size_t)(count * bytes[0]), x, 0, NULL, NULL),
                          CL_SUCCESS);
-    const clt_run run = {.count = n, .inputs = &input};
+    const clt_run run = {.count = c->n, .inputs = &input};
     op_poison(&b);
     OP_OK(clt_exec_enqueue(b.exec, &run, 0, b.plan->n_nodes, 0, NULL));
     OP_OK(clt_device_finish(op_devices[0]));
     OP_OK(clt_exec_locate(b.exec, &run, clt_graph_find(b.plan->graph, "y"), &view));
+    char *y = calloc((size_t)count + 1, (size_t)bytes[1]);
+    assert_non_null(y);
     if (count)
         assert_int_equal(clEnqueueReadBuffer(op_devices[0]->queue, view.buffer, CL_TRUE,
                                              (size_t)view.offset, (size_t)(count * bytes[1]), y, 0,
                                              NULL, NULL),
                          CL_SUCCESS);
-    for (int64_t i = 0; i < count; i++) {
-        char want[8];
-        put(to, want, 0, get(from, x, i), from_integer);
-        const double got = get(to, y, i), number = get(to, want, 0);
-        if (isnan(number) ? !isnan(got) : memcmp(y + i * bytes[1], want, (size_t)bytes[1]) != 0)
-            fail_msg("%s to %s: %.17g became %.17g, not %.17g", clt_dtype_name(from),
-                     clt_dtype_name(to), get(from, x, i), got, number);
-    }
     clt_release_buffer(input.buffer);
     op_walked_plan(b.plan);
     op_unbind(&b);
+    return y;
+}
+
+static void cast_numbers(const cast_case *c, const char *x)
+{
+    const bool from_integer = c->from == CLT_I32 || c->from == CLT_U8;
+    const int size = clt_dtype_size(c->to);
+    char *y = convert(c, x), want[8];
+    for (int64_t i = 0; i < count_of(c); i++) {
+        put(c->to, want, 0, get(c->from, x, i), from_integer);
+        const double got = get(c->to, y, i), number = get(c->to, want, 0);
+        if (isnan(number) ? !isnan(got) : memcmp(y + i * size, want, (size_t)size) != 0)
+            fail_msg("%s to %s: %.17g became %.17g, not %.17g", clt_dtype_name(c->from),
+                     clt_dtype_name(c->to), get(c->from, x, i), got, number);
+    }
+    free(y);
+}
+
+static void cast_one(clt_dtype from, clt_dtype to, int64_t n, bool as_gpu, int64_t width,
+                     bool batch, const char *variants)
+{
+    const cast_case c = {from, to, n, 3, width, batch, as_gpu, variants};
+    char x[8 * 3 * WIDTH + 8];
+    for (int64_t i = 0; i < count_of(&c); i++)
+        put(from, x, i, numbers[(size_t)i % (sizeof numbers / sizeof *numbers)], false);
+    cast_numbers(&c, x);
 }
 
 static void test_pairs(void **state)
@@ -203,17 +233,90 @@ static void test_pairs(void **state)
     (void)state;
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++) {
-            cast_one(types[i], types[j], 3, false, 37, true);
+            cast_one(types[i], types[j], 3, false, 37, true, NULL);
+            cast_one(types[i], types[j], 3, false, 37, true, "cast=portable");
             /* A GPU's reads and writes are apart: each type once read and once written. */
             if (j != (i + 1) % n)
                 continue;
-            cast_one(types[i], types[j], 3, true, 37, true);
-            cast_one(types[i], types[j], 3, true, 40, true);
+            cast_one(types[i], types[j], 3, true, 37, true, NULL);
+            cast_one(types[i], types[j], 3, true, 40, true, NULL);
             /* Two elements, or three, behind the last four. */
-            cast_one(types[i], types[j], 3, true, 37 + i % 2, false);
+            cast_one(types[i], types[j], 3, true, 37 + i % 2, false, NULL);
         }
-    cast_one(CLT_F32, CLT_F16, 0, false, 37, true);
-    cast_one(CLT_F32, CLT_F16, 0, true, 40, true);
+    cast_one(CLT_F32, CLT_F16, 0, false, 37, true, NULL);
+    cast_one(CLT_F32, CLT_F16, 0, true, 40, true, NULL);
+}
+
+/* --- all numbers of 16 bits, and those of 32 bits next to where they round ---------------------
+ */
+
+enum { PATTERNS = 65536, AROUND = 6 };
+
+/* All numbers would take Oclgrind minutes. */
+static int pattern_step(void)
+{
+    return clt_test_oclgrind() ? 61 : 1;
+}
+
+/* Of each number of 16 bits the next f32 below and above, itself, and those by the middle to the
+ * next number; NaN with all payloads. */
+static float *around(clt_dtype dtype)
+{
+    float *x = calloc((size_t)PATTERNS * AROUND, sizeof *x);
+    assert_non_null(x);
+    for (int i = 0; i < PATTERNS / pattern_step(); i++) {
+        const uint16_t bits = (uint16_t)(i * pattern_step()), after = (uint16_t)(bits + 1);
+        float *to = x + (size_t)i * AROUND;
+        const double own = get(dtype, &bits, 0), next = get(dtype, &after, 0);
+        const double past = dtype == CLT_F16 ? 65536 : 0x1p127 * 2;
+        const double end = isinf(next) ? copysign(past, own) : next;
+        const float middle = (float)(own / 2 + end / 2);
+        if (isnan(own) || isinf(own)) {
+            for (int k = 0; k < AROUND; k++) {
+                const uint32_t fraction = (bits & 0x7Fu) << 16 | (uint32_t)(k * 0x2aaa);
+                const uint32_t wide = (bits & 0x8000u) << 16 | 0x7F800000u | fraction;
+                memcpy(to + k, &wide, sizeof wide);
+            }
+            continue;
+        }
+        to[0] = (float)own;
+        to[1] = nextafterf((float)own, -INFINITY);
+        to[2] = nextafterf((float)own, INFINITY);
+        to[3] = middle;
+        to[4] = nextafterf(middle, -INFINITY);
+        to[5] = nextafterf(middle, INFINITY);
+    }
+    return x;
+}
+
+static void cast_all(clt_dtype from, clt_dtype to, const void *x, int64_t count)
+{
+    cast_case c = {from, to, 1, 1, count, true, false, NULL};
+    cast_numbers(&c, x);
+    c.variants = "cast=portable";
+    cast_numbers(&c, x);
+}
+
+static void test_all_numbers(void **state)
+{
+    static const clt_dtype small[] = {CLT_F16, CLT_BF16};
+    static const clt_dtype types[] = {CLT_F32, CLT_F16, CLT_BF16, CLT_I32, CLT_U8, CLT_F64};
+    uint16_t *x = calloc(PATTERNS, sizeof *x);
+    (void)state;
+    assert_non_null(x);
+    const int64_t count = PATTERNS / pattern_step();
+    for (int i = 0; i < count; i++)
+        x[i] = (uint16_t)(i * pattern_step());
+    for (int i = 0; i < 2; i++) {
+        for (int j = 0; j < (op_devices[0]->caps.fp64 ? 6 : 5); j++)
+            if (types[j] != small[i])
+                cast_all(small[i], types[j], x, count);
+        float *wide = around(small[i]);
+        for (int j = 1; j < 5; j++)
+            cast_all(CLT_F32, types[j], wide, count * AROUND);
+        free(wide);
+    }
+    free(x);
 }
 
 /* There and back: the gradient goes the same way. */
@@ -265,6 +368,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_all_numbers),
         cmocka_unit_test(test_gradient),
     };
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
