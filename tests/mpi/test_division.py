@@ -1,8 +1,9 @@
-"""How the command divides batches among ranks: measured, given, while training, again."""
+"""How the command divides a node's cores and a batch among ranks: measured, given, while training, again."""
+import json
 import os
 import re
 
-from ranks import MPIEXEC, RankTest, records, run
+from ranks import COMMAND, MPIEXEC, RankTest, records, run
 
 
 class Division(RankTest):
@@ -28,6 +29,24 @@ class Division(RankTest):
         found = re.findall(r"batch 64 on 2 devices: (\d+) \+ (\d+) .*; predicted [\d.]+ ms a step", out)
         self.assertEqual([int(a) + int(b) for a, b in found], [64], out)
         self.assertIn("done: 4 steps", out)
+
+    def test_cores(self):
+        """A CPU device has as many compute units as its process has cores."""
+        def one_core():
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+        for prepare, units in ((one_core, 1), (None, len(os.sched_getaffinity(0)))):
+            found = json.loads(self.run_command("devices", "--json", preexec_fn=prepare).stdout)
+            self.assertEqual([row["compute_units"] for row in found["devices"] if row["suffix"] == "pocl"],
+                             [units])
+        for options, units in (((), 1), (("--oversubscribe",), 2)):
+            out = self.wait(self.begin([MPIEXEC, "-n", 2, COMMAND, "bench", "allreduce", "4KB", "1MB", "32MB",
+                                        "--devices", "pocl", "--compare", "--blocks", "1", "--json", *options]), 0)[0]
+            found = json.loads(out)
+            self.assertEqual(found["compute_units"], [units])
+            for row, other, launches in zip(found["rows"], (1, 1, 1 / 1.5), (3, 0, 0), strict=True):
+                allowed = other * row["other_seconds"] + launches * row["latency_seconds"]
+                self.assertAlmostEqual(row["allowed_seconds"], allowed, delta=1e-4 * allowed)
+                self.assertIs(row["met"], row["median_seconds"] <= row["allowed_seconds"])
 
     def test_given(self):
         """Uneven parts train to what equal ones do; a rank may have none; one run is like the other."""

@@ -1,6 +1,7 @@
 #include "deal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,6 +53,27 @@ int look_apart(const settings *s, found *f)
     return got == (ssize_t)sizeof *f ? 0 : failure("cannot look for devices: a process failed");
 }
 
+void deal_threads(void)
+{
+    /* Its name until PoCL 3, and since. */
+    static const char *const names[] = {"POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT"};
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    if (sched_getaffinity(0, sizeof own, &own) != 0)
+        return; /* of more cores than the set has room for */
+    const int cores = CPU_COUNT(&own);
+    if (cores >= sysconf(_SC_NPROCESSORS_ONLN))
+        return;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *asked = getenv(names[i]);
+        char number[16];
+        if (asked && atoi(asked) > 0 && atoi(asked) <= cores)
+            continue;
+        snprintf(number, sizeof number, "%d", cores);
+        setenv(names[i], number, 1);
+    }
+}
+
 /* The k-th of so many equal parts of this process' cores. */
 static int keep_to_cores(int k, int parts)
 {
@@ -64,9 +86,10 @@ static int keep_to_cores(int k, int parts)
     for (size_t core = 0, at = 0; core < CPU_SETSIZE; core++)
         if (CPU_ISSET(core, &all) && at++ >= (size_t)begin && at <= (size_t)end)
             CPU_SET(core, &own);
-    return sched_setaffinity(0, sizeof own, &own) == 0
-               ? 0
-               : failure("cannot keep to %d of %d cores", end - begin, cores);
+    if (sched_setaffinity(0, sizeof own, &own) != 0)
+        return failure("cannot keep to %d of %d cores", end - begin, cores);
+    deal_threads();
+    return 0;
 }
 
 /* Whether the launcher has already given the node's ranks cores of their own. */

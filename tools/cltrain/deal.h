@@ -14,6 +14,10 @@ typedef struct found {
     int cores;
 } found;
 
+/* Has PoCL's device be as large as this process' cores are many: it counts the machine's, and its
+ * threads would stand in each other's way on fewer. Before the first call of OpenCL. */
+void deal_threads(void);
+
 /* Looks in a process of its own: an OpenCL driver keeps to the cores that its process had when it
  * was first called. Returns an exit code. */
 int look_apart(const settings *s, found *f);

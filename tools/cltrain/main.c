@@ -5,6 +5,7 @@
 #include <cltrain/models.h>
 
 #include "commands.h"
+#include "deal.h"
 #include "message.h"
 #include "ranks.h"
 
@@ -134,6 +135,7 @@ int main(int argc, char **argv)
     settings s;
     settings_init(&s);
     start_log();
+    deal_threads();
     hold_usage(ranks_expected());
     int code = 0;
     if (row)
