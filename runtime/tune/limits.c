@@ -3,81 +3,114 @@
 
 #include <cltrain/unstable.h>
 
+#include "base/alloc.h"
 #include "tune/measure.h"
 
 enum { COPY_BYTES = 64 << 20, BLOCKS = 9, AHEAD = 512 };
 
-typedef struct bench_kernel {
+/* A kernel that is run for a limit; `work`: operations, or bytes moved, of a launch. */
+typedef struct clt_limit_kernel {
     clt_device *device;
     cl_kernel kernel;
     size_t global, local;
-} bench_kernel;
+    double work;
+} clt_limit_kernel;
+
+struct clt_meter {
+    clt_device *device;
+    cl_mem from, to;
+    clt_limit_kernel kernels[CLT_LIMIT_KINDS];
+    clt_limits limits; /* at best */
+};
 
 static clt_status enqueue(void *user)
 {
-    const bench_kernel *b = user;
-    CLT_CL(clEnqueueNDRangeKernel(b->device->queue, b->kernel, 1, NULL, &b->global, &b->local, 0,
+    const clt_limit_kernel *k = user;
+    CLT_CL(clEnqueueNDRangeKernel(k->device->queue, k->kernel, 1, NULL, &k->global, &k->local, 0,
                                   NULL, NULL),
-           "clEnqueueNDRangeKernel", b->device);
+           "clEnqueueNDRangeKernel", k->device);
+    return CLT_OK;
+}
+
+/* The best of several blocks: a limit taken in a disturbed moment flatters all kernels. */
+static clt_status measure_best(clt_limit_kernel *k, double *rate)
+{
+    clt_timing timing;
+    CLT_TRY(clt_time_calls(k->device, enqueue, k, BLOCKS, 0.03, &timing));
+    *rate = k->work / timing.least;
     return CLT_OK;
 }
 
 /* Chains enough to hide the latency of a fused multiply-add, few enough to stay in registers. */
-static clt_status measure_fma(clt_device *device, cl_mem buffer, double *flops)
+static clt_status make_fma(clt_device *device, cl_mem buffer, clt_limit_kernel *k)
 {
     const bool cpu = clt_caps_is_cpu(&device->caps);
     const int width = cpu ? device->caps.vector_width : 1, chains = cpu ? 12 : 8;
     const cl_int rounds = cpu ? 2000 : 1000;
-    bench_kernel b = {device, NULL, 0, cpu ? 1 : 256};
-    b.global = (size_t)device->caps.compute_units * (cpu ? 8 : 2048);
+    k->device = device;
+    k->local = cpu ? 1 : 256;
+    k->global = (size_t)device->caps.compute_units * (cpu ? 8 : 2048);
+    k->work = 2.0 * chains * width * 16 * rounds * (double)k->global;
     char options[64];
     snprintf(options, sizeof options, "-DVW=%d -DCHAINS=%d -DCPU=%d -DAHEAD=0", width, chains, cpu);
-    CLT_TRY(clt_device_kernel(device, "bench/limits.cl", options, "clt_fma_peak", &b.kernel));
-    clt_status status = CLT_OK;
-    cl_int code = clSetKernelArg(b.kernel, 0, sizeof buffer, &buffer);
-    if (code == CL_SUCCESS)
-        code = clSetKernelArg(b.kernel, 1, sizeof rounds, &rounds);
-    if (code != CL_SUCCESS)
-        status = clt_cl_fail(code, "clSetKernelArg", device);
-    clt_timing timing;
-    if (status == CLT_OK)
-        status = clt_time_calls(device, enqueue, &b, BLOCKS, 0.03, &timing);
-    clt_release_kernel(b.kernel);
-    CLT_TRY(status);
-    *flops = 2.0 * chains * width * 16 * rounds * (double)b.global / timing.least;
+    CLT_TRY(clt_device_kernel(device, "bench/limits.cl", options, "clt_fma_peak", &k->kernel));
+    CLT_CL(clSetKernelArg(k->kernel, 0, sizeof buffer, &buffer), "clSetKernelArg", device);
+    CLT_CL(clSetKernelArg(k->kernel, 1, sizeof rounds, &rounds), "clSetKernelArg", device);
     return CLT_OK;
 }
 
-/* Raises *bytes to the rate of copying that fetches `ahead` floats ahead. */
-static clt_status measure_copy(clt_device *device, cl_mem from, cl_mem to, int ahead, double *bytes)
+/* Copying that fetches `ahead` floats ahead. */
+static clt_status make_copy(clt_device *device, cl_mem from, cl_mem to, int ahead,
+                            clt_limit_kernel *k)
 {
     const bool cpu = clt_caps_is_cpu(&device->caps);
     const int width = cpu ? device->caps.vector_width : 4;
     const size_t vectors = COPY_BYTES / sizeof(float) / (size_t)width;
-    bench_kernel b = {device, NULL, 0, cpu ? 1 : 256};
-    b.global = cpu ? (size_t)device->caps.compute_units * 16 : vectors / 4;
+    k->device = device;
+    k->local = cpu ? 1 : 256;
+    k->global = cpu ? (size_t)device->caps.compute_units * 16 : vectors / 4;
+    k->work = 2.0 * COPY_BYTES;
     /* Chunks of equal size that cover all. */
-    while (vectors % b.global)
-        b.global--;
-    const cl_int chunk = (cl_int)(vectors / b.global);
+    while (vectors % k->global)
+        k->global--;
+    const cl_int chunk = (cl_int)(vectors / k->global);
     char options[64];
     snprintf(options, sizeof options, "-DVW=%d -DCHAINS=1 -DCPU=%d -DAHEAD=%d", width, cpu, ahead);
-    CLT_TRY(clt_device_kernel(device, "bench/limits.cl", options, "clt_copy", &b.kernel));
-    cl_int code = clSetKernelArg(b.kernel, 0, sizeof from, &from);
-    if (code == CL_SUCCESS)
-        code = clSetKernelArg(b.kernel, 1, sizeof to, &to);
-    if (code == CL_SUCCESS)
-        code = clSetKernelArg(b.kernel, 2, sizeof chunk, &chunk);
-    clt_timing timing;
-    clt_status status = code == CL_SUCCESS ? CLT_OK : clt_cl_fail(code, "clSetKernelArg", device);
-    if (status == CLT_OK)
-        status = clt_time_calls(device, enqueue, &b, BLOCKS, 0.03, &timing);
-    clt_release_kernel(b.kernel);
-    CLT_TRY(status);
-    /* The best of them, as above: a limit taken in a disturbed moment flatters all kernels. */
-    const double rate = 2.0 * COPY_BYTES / timing.least;
-    *bytes = rate > *bytes ? rate : *bytes;
+    CLT_TRY(clt_device_kernel(device, "bench/limits.cl", options, "clt_copy", &k->kernel));
+    CLT_CL(clSetKernelArg(k->kernel, 0, sizeof from, &from), "clSetKernelArg", device);
+    CLT_CL(clSetKernelArg(k->kernel, 1, sizeof to, &to), "clSetKernelArg", device);
+    CLT_CL(clSetKernelArg(k->kernel, 2, sizeof chunk, &chunk), "clSetKernelArg", device);
     return CLT_OK;
+}
+
+static void release(clt_limit_kernel *k)
+{
+    if (k->kernel)
+        clt_release_kernel(k->kernel);
+    *k = (clt_limit_kernel){0};
+}
+
+/* Where memory is slow to answer, a processor's own prefetching reaches half of its rate: the
+ * faster of the two kernels is the meter's. */
+static clt_status measure_copy(clt_meter *m)
+{
+    clt_limit_kernel *copy = &m->kernels[CLT_LIMIT_COPY], other = {0};
+    double rate = 0;
+    CLT_TRY(make_copy(m->device, m->from, m->to, 0, copy));
+    CLT_TRY(measure_best(copy, &m->limits.copy_bytes));
+    if (!(m->device->quirks & CLT_QUIRK_BUILTINS))
+        return CLT_OK;
+    clt_status status = make_copy(m->device, m->from, m->to, AHEAD, &other);
+    if (status == CLT_OK)
+        status = measure_best(&other, &rate);
+    if (status == CLT_OK && rate > m->limits.copy_bytes) {
+        const clt_limit_kernel slower = *copy;
+        *copy = other;
+        other = slower;
+        m->limits.copy_bytes = rate;
+    }
+    release(&other);
+    return status;
 }
 
 /* Memory that was never written may be one page of zeros, or none at all. */
@@ -90,29 +123,67 @@ static clt_status touch(clt_device *device, cl_mem buffer)
     return CLT_OK;
 }
 
+static clt_status measure(clt_meter *m)
+{
+    clt_limit_kernel *fma = &m->kernels[CLT_LIMIT_FLOPS];
+    CLT_TRY(clt_device_buffer_create(m->device, COPY_BYTES, CL_MEM_READ_WRITE, "copy's source",
+                                     &m->from));
+    CLT_TRY(clt_device_buffer_create(m->device, COPY_BYTES, CL_MEM_READ_WRITE, "copy's target",
+                                     &m->to));
+    CLT_TRY(touch(m->device, m->from));
+    CLT_TRY(touch(m->device, m->to));
+    CLT_TRY(make_fma(m->device, m->to, fma));
+    CLT_TRY(measure_best(fma, &m->limits.flops));
+    return measure_copy(m);
+}
+
+clt_status clt_meter_create(clt_device *device, clt_meter **meter)
+{
+    clt_meter *m = clt_calloc(1, sizeof *m);
+    if (!m)
+        return CLT_OUT_OF_MEMORY;
+    m->device = device;
+    const clt_status status = measure(m);
+    if (status != CLT_OK) {
+        clt_meter_destroy(m);
+        return status;
+    }
+    *meter = m;
+    return CLT_OK;
+}
+
+clt_limits clt_meter_limits(const clt_meter *meter)
+{
+    return meter->limits;
+}
+
+clt_status clt_meter_rate(const clt_meter *meter, clt_limit_kind kind, double *rate)
+{
+    clt_limit_kernel kernel = meter->kernels[kind];
+    clt_timing timing;
+    CLT_TRY(clt_time_calls(meter->device, enqueue, &kernel, 1, 0.02, &timing));
+    *rate = kernel.work / timing.median;
+    return CLT_OK;
+}
+
+void clt_meter_destroy(clt_meter *m)
+{
+    if (!m)
+        return;
+    for (int i = 0; i < CLT_LIMIT_KINDS; i++)
+        release(&m->kernels[i]);
+    if (m->from)
+        clt_release_buffer(m->from);
+    if (m->to)
+        clt_release_buffer(m->to);
+    clt_free(m);
+}
+
 clt_status clt_device_measure_limits(clt_device *device, clt_limits *limits)
 {
-    cl_mem from, to;
-    CLT_TRY(
-        clt_device_buffer_create(device, COPY_BYTES, CL_MEM_READ_WRITE, "copy's source", &from));
-    clt_status status =
-        clt_device_buffer_create(device, COPY_BYTES, CL_MEM_READ_WRITE, "copy's target", &to);
-    if (status == CLT_OK) {
-        clt_limits found = {0};
-        status = touch(device, from);
-        if (status == CLT_OK)
-            status = touch(device, to);
-        if (status == CLT_OK)
-            status = measure_fma(device, to, &found.flops);
-        if (status == CLT_OK)
-            status = measure_copy(device, from, to, 0, &found.copy_bytes);
-        /* Where memory is slow to answer, a processor's own prefetching reaches half of it. */
-        if (status == CLT_OK && (device->quirks & CLT_QUIRK_BUILTINS))
-            status = measure_copy(device, from, to, AHEAD, &found.copy_bytes);
-        if (status == CLT_OK)
-            *limits = found;
-        clt_release_buffer(to);
-    }
-    clt_release_buffer(from);
-    return status;
+    clt_meter *meter;
+    CLT_TRY(clt_meter_create(device, &meter));
+    *limits = meter->limits;
+    clt_meter_destroy(meter);
+    return CLT_OK;
 }

@@ -18,12 +18,21 @@ typedef struct clt_timing {
 clt_status clt_time_calls(clt_device *device, clt_status (*enqueue)(void *user), void *user,
                           int blocks, double seconds, clt_timing *timing);
 
-/* The same; `before`, if it is not NULL, is called before each block, outside of its time, with the
- * number of calls in a block, and returns the number to make instead. `warm`: a block that is not
- * timed follows it. */
+/* What goes on between blocks, outside of their time; what is NULL is left out. */
+typedef struct clt_time_hooks {
+    /* Before each block, with the number of calls in one; returns the number to make instead. */
+    int (*before)(void *user, int calls);
+    bool warm; /* a block that is not timed follows `before` */
+    /* Just before and just after each timed block, which took `seconds` a call. */
+    clt_status (*begin)(void *user);
+    clt_status (*end)(void *user, double seconds);
+    void *user;
+} clt_time_hooks;
+
+/* The same, with something between the blocks. */
 clt_status clt_time_blocks(clt_device *device, clt_status (*enqueue)(void *user), void *user,
-                           int blocks, double seconds, int (*before)(void *user, int calls),
-                           void *before_user, bool warm, clt_timing *timing);
+                           int blocks, double seconds, const clt_time_hooks *hooks,
+                           clt_timing *timing);
 
 /* Floating-point operations of a node for a batch of n; bytes of its operands and results, once
  * each. */

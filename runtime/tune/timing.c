@@ -34,8 +34,8 @@ static int compare(const void *a, const void *b)
 }
 
 clt_status clt_time_blocks(clt_device *device, clt_status (*enqueue)(void *user), void *user,
-                           int blocks, double seconds, int (*before)(void *user, int calls),
-                           void *before_user, bool warm, clt_timing *timing)
+                           int blocks, double seconds, const clt_time_hooks *hooks,
+                           clt_timing *timing)
 {
     double times[MOST_BLOCKS], spent;
     int calls = 1;
@@ -53,12 +53,16 @@ clt_status clt_time_blocks(clt_device *device, clt_status (*enqueue)(void *user)
     if (calls > MOST_CALLS)
         calls = MOST_CALLS;
     for (int b = 0; b < blocks; b++) {
-        if (before)
-            calls = before(before_user, calls);
-        if (warm)
+        if (hooks->before)
+            calls = hooks->before(hooks->user, calls);
+        if (hooks->warm)
             CLT_TRY(run(device, enqueue, user, calls, &times[b]));
+        if (hooks->begin)
+            CLT_TRY(hooks->begin(hooks->user));
         CLT_TRY(run(device, enqueue, user, calls, &times[b]));
         times[b] /= calls;
+        if (hooks->end)
+            CLT_TRY(hooks->end(hooks->user, times[b]));
     }
     qsort(times, (size_t)blocks, sizeof *times, compare);
     *timing = (clt_timing){0.5 * (times[(blocks - 1) / 2] + times[blocks / 2]), times[0],
@@ -69,7 +73,8 @@ clt_status clt_time_blocks(clt_device *device, clt_status (*enqueue)(void *user)
 clt_status clt_time_calls(clt_device *device, clt_status (*enqueue)(void *user), void *user,
                           int blocks, double seconds, clt_timing *timing)
 {
-    return clt_time_blocks(device, enqueue, user, blocks, seconds, NULL, NULL, false, timing);
+    const clt_time_hooks none = {0};
+    return clt_time_blocks(device, enqueue, user, blocks, seconds, &none, timing);
 }
 
 double clt_node_flops(const clt_node *node, int64_t n)

@@ -146,6 +146,7 @@ class Usage(CommandTest):
         for size in ("1XB", "0", "63", "65", "-4", "2000GB", "99999999999999999999"):
             self.assert_usage("bench", "allreduce", "--", size, says=(size, "not a size", "16MB"))
         self.assert_usage("bench", "train", "more", says=("more",))
+        self.assert_usage("bench", "train", "--by-node", "--blocks", "2", says=("--blocks does not",))
         self.assert_usage("bench", "tran", says=("did you mean train?",))
         self.assert_usage("tune", "--budget", "0", says=("--budget 0", "above 0"))
         self.assert_usage("tune", "--budget", "off", says=("--budget off", "not a number"))

@@ -84,12 +84,16 @@ int bench_limits(bench_device *d)
 {
     if (d->count > 1)
         say("of %d devices the first is measured: %s", d->count, clt_device_label(d->devices[0]));
-    const clt_status status = clt_device_measure_limits(d->devices[0], &d->limits);
-    return status == CLT_OK ? 0 : library_failure(status);
+    const clt_status status = clt_meter_create(d->devices[0], &d->meter);
+    if (status != CLT_OK)
+        return library_failure(status);
+    d->limits = clt_meter_limits(d->meter);
+    return 0;
 }
 
 void bench_device_close(bench_device *d)
 {
+    clt_meter_destroy(d->meter);
     clt_devices_close(d->devices, d->count);
     clt_runtime_destroy(d->runtime);
 }
@@ -129,7 +133,8 @@ clt_status bench_say_declined(clt_device *device, const clt_graph *graph,
 int bench_graph(const bench_device *d, const settings *s, const clt_graph *graph, int training,
                 int64_t batch, clt_node_time **times, int *count)
 {
-    const clt_measure_options options = bench_options(s, training, batch);
+    clt_measure_options options = bench_options(s, training, batch);
+    options.meter = d->meter;
     clt_status status = bench_say_declined(d->devices[0], graph, &options);
     if (status == CLT_OK)
         status = clt_measure_graph(graph, d->devices[0], &options, times, count);
@@ -172,41 +177,41 @@ void bench_report_begin(bench_report *r, const bench_device *d, const settings *
     printf(other ? " %10s %8s\n" : "\n", "other", "ratio");
 }
 
-static void report_json(bench_report *r, const char *name, const clt_node_time *t, double share,
-                        double other_seconds)
+static void report_json(bench_report *r, const char *name, const clt_node_time *t,
+                        const bench_comparison *with)
 {
     json_t *row =
-        json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "name", name, "variant",
-                  t->variant, "tile", t->tile, "median_seconds", t->median, "min_seconds", t->least,
-                  "max_seconds", t->most, "flops_per_s", t->flops / t->median, "bytes_per_s",
-                  t->bytes / t->median, "of_limit", share);
-    if (r->other) {
-        json_object_set_new(row, "other_flops_per_s", json_real(t->flops / other_seconds));
-        json_object_set_new(row, "ratio", json_real(other_seconds / t->median));
+        json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:f}", "name", name,
+                  "variant", t->variant, "tile", t->tile, "median_seconds", t->median,
+                  "min_seconds", t->least, "max_seconds", t->most, "flops_per_s",
+                  t->flops / t->median, "bytes_per_s", t->bytes / t->median, "of_limit", t->share,
+                  "bound", t->bound == CLT_LIMIT_FLOPS ? "flops" : "copy", "limit_per_s", t->limit);
+    if (with) {
+        json_object_set_new(row, "other_flops_per_s", json_real(t->flops / with->other_seconds));
+        json_object_set_new(row, "ratio", json_real(with->ratio));
     }
     json_array_append_new(r->rows, row);
 }
 
 void bench_report_compared(bench_report *r, const char *name, const clt_node_time *t,
-                           double other_seconds)
+                           const bench_comparison *with)
 {
-    const double share = bench_share(&r->device->limits, t->flops, t->bytes, t->median);
     if (r->rows) {
-        report_json(r, name, t, share, other_seconds);
+        report_json(r, name, t, with);
         return;
     }
     printf("%-34s %-10s %10.1f %10.1f %10.1f %9.1f %8.1f %9.2f", name, t->variant, 1e6 * t->median,
            1e6 * t->least, 1e6 * t->most, 1e-9 * t->flops / t->median, 1e-9 * t->bytes / t->median,
-           share);
-    if (r->other)
-        printf(" %10.1f %8.2f", 1e-9 * t->flops / other_seconds, other_seconds / t->median);
+           t->share);
+    if (with)
+        printf(" %10.1f %8.2f", 1e-9 * t->flops / with->other_seconds, with->ratio);
     printf("%s%s\n", t->tile[0] ? "  " : "", t->tile);
     fflush(stdout);
 }
 
 void bench_report_row(bench_report *r, const char *name, const clt_node_time *t)
 {
-    bench_report_compared(r, name, t, 0);
+    bench_report_compared(r, name, t, NULL);
 }
 
 int bench_report_end(bench_report *r)

@@ -21,12 +21,13 @@ typedef struct bench_device {
     clt_runtime *runtime;
     clt_device **devices;
     int count;
-    clt_limits limits; /* zeros until bench_limits */
+    clt_meter *meter; /* NULL until bench_limits */
+    clt_limits limits;
 } bench_device;
 
-/* Opens --devices, of which all but `bench scaling` and `bench
- * allreduce` measure the first: bench_limits measures its
- * limits, and says so if there are more. They return exit codes. bench_device_close always. */
+/* Opens --devices, of which all but `bench scaling` and `bench allreduce` measure the first:
+ * bench_limits measures its limits, and says so if there are more. They return exit codes.
+ * bench_device_close always. */
 int bench_device_open(bench_device *d, const settings *s, int profiling);
 int bench_limits(bench_device *d);
 void bench_device_close(bench_device *d);
@@ -35,7 +36,7 @@ void bench_device_close(bench_device *d);
 int bench_graph(const bench_device *d, const settings *s, const clt_graph *graph, int training,
                 int64_t batch, clt_node_time **times, int *count);
 
-/* clt_measure_options as the settings say. */
+/* clt_measure_options as the settings say; without a meter. */
 clt_measure_options bench_options(const settings *s, int training, int64_t batch);
 
 /* Says which variants of --variant are not taken, and why. */
@@ -67,9 +68,13 @@ void bench_report_begin(bench_report *r, const bench_device *d, const settings *
 
 /* The bound is the limit that the work could reach: arithmetic or copying, whichever is lower. */
 void bench_report_row(bench_report *r, const char *name, const clt_node_time *time);
-/* With what `other` took for the same. */
+/* With what `other` took for the same, and the ratio of its times to ours, block by block. */
+typedef struct bench_comparison {
+    double other_seconds, ratio;
+} bench_comparison;
+
 void bench_report_compared(bench_report *r, const char *name, const clt_node_time *time,
-                           double other_seconds);
+                           const bench_comparison *with);
 int bench_report_end(bench_report *r);
 
 /* The share of the device's limit that doing this in `seconds` is: arithmetic or copying, whichever

@@ -45,9 +45,9 @@ typedef struct rival {
     const int64_t *size;
     const char *trans;
     float *a, *b, *c;
-    int runs; /* in a block; 0: not known yet */
-    double times[99];
-    int count;
+    int runs;                     /* in a block; 0: not known yet */
+    double times[99], ratios[99]; /* of blocks: its seconds a run, and over ours */
+    int count;                    /* of its blocks */
 } rival;
 
 static double now(void)
@@ -82,6 +82,13 @@ static int before_block(void *user, int runs)
         o->times[o->count++] = time_rival(o, o->runs) / o->runs;
     nanosleep(&pause, NULL);
     return runs;
+}
+
+static void after_block(void *user, double seconds)
+{
+    rival *o = user;
+    if (o->count)
+        o->ratios[o->count - 1] = o->times[o->count - 1] / seconds;
 }
 
 static float *random_matrix(int64_t rows, int64_t columns)
@@ -153,8 +160,10 @@ static int time_gemm(const bench_report *r, const clt_graph *graph, rival *other
                      clt_node_time **times, int *count)
 {
     clt_measure_options options = bench_options(r->settings, 0, 1);
+    options.meter = r->device->meter;
     if (other) {
         options.before = before_block;
+        options.after = after_block;
         options.user = other;
         options.warm = 1;
     }
@@ -185,9 +194,13 @@ static int measure_gemm(bench_report *r, const int64_t size[3], const char *tran
     if (count > 1 && other)
         code = failure("--compare: the product is %d kernels of %s", count,
                        clt_device_label(r->device->devices[0]));
-    for (int i = 0; !code && i < count; i++)
-        bench_report_compared(r, name, &times[i],
-                              other ? bench_median(other->times, other->count) : 0);
+    if (!code && other) {
+        const bench_comparison with = {bench_median(other->times, other->count),
+                                       bench_median(other->ratios, other->count)};
+        bench_report_compared(r, name, &times[0], &with);
+    }
+    for (int i = 0; !code && !other && i < count; i++)
+        bench_report_row(r, name, &times[i]);
     free(times);
     clt_graph_destroy(graph);
     return code;

@@ -287,6 +287,7 @@ enum { UPDATE_STEPS = 12, MOST_STEPS = 64 };
 static clt_status run_steps(clt_graph *graph, bench_device *d, clt_optimizer optimizer,
                             clt_node_time *out)
 {
+    double rates[2] = {0}; /* of copying, before and after */
     const int64_t dims[2] = {ROWS, COLUMNS};
     clt_value *y = clt_reduce_sum(clt_parameter(graph, "w", 2, dims, uniform), NULL, 0, 0);
     clt_output_gradient(clt_output(y, "result"), "dy");
@@ -309,8 +310,12 @@ static clt_status run_steps(clt_graph *graph, bench_device *d, clt_optimizer opt
         status = clt_trainer_create(graph, store, &options, &trainer);
     if (status == CLT_OK)
         status = clt_profile_start(trainer, &profile);
+    if (status == CLT_OK)
+        status = clt_meter_rate(d->meter, CLT_LIMIT_COPY, &rates[0]);
     for (int i = 0; status == CLT_OK && i < UPDATE_STEPS; i++)
         status = clt_trainer_step(trainer, &batch, NULL);
+    if (status == CLT_OK)
+        status = clt_meter_rate(d->meter, CLT_LIMIT_COPY, &rates[1]);
     const clt_profile_record *records;
     int count = 0, n = 0;
     double times[MOST_STEPS];
@@ -327,6 +332,9 @@ static clt_status run_steps(clt_graph *graph, bench_device *d, clt_optimizer opt
         *out = (clt_node_time){.bytes = 4 * elements * tensors, .median = bench_median(times, n)};
         out->least = times[0];
         out->most = times[n - 1];
+        out->bound = CLT_LIMIT_COPY;
+        out->limit = 0.5 * (rates[0] + rates[1]);
+        out->share = out->bytes / out->limit / out->median;
     }
     clt_profile_stop(profile);
     clt_trainer_destroy(trainer);

@@ -203,6 +203,8 @@ int bench_train(const settings *s)
     int code = 0;
     if (b.steps > 1000000000 || b.warmup > 1000000000)
         code = usage_error("--steps and --warmup: at most 1000000000");
+    else if (s->by_node && s->blocks > 0)
+        code = usage_error("--by-node profiles one block: --blocks does not apply; see --steps");
     if (code)
         return code;
     code = job_ranks(&b.job, s);

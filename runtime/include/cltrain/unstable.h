@@ -21,6 +21,25 @@ typedef struct clt_limits {
 /* Measures for about a second. Errors: those of the device. */
 CLT_API clt_status clt_device_measure_limits(clt_device *device, clt_limits *limits);
 
+typedef enum clt_limit_kind { CLT_LIMIT_FLOPS, CLT_LIMIT_COPY, CLT_LIMIT_KINDS } clt_limit_kind;
+
+/* The same kernels kept, so that a limit can be measured again beside what it is compared with:
+ * what else runs on the machine then slows both. Not thread-safe. */
+typedef struct clt_meter clt_meter;
+
+/* Measures the limits. To be destroyed before the device is closed. Errors: those of the device. */
+CLT_API clt_status clt_meter_create(clt_device *device, clt_meter **meter);
+
+/* As clt_device_measure_limits found them when the meter was made. */
+CLT_API clt_limits clt_meter_limits(const clt_meter *meter);
+
+/* A limit in this moment, over about 20 ms: operations or bytes a second. Errors: those of the
+ * device. */
+CLT_API clt_status clt_meter_rate(const clt_meter *meter, clt_limit_kind kind, double *rate);
+
+/* Takes NULL. */
+CLT_API void clt_meter_destroy(clt_meter *meter);
+
 /* --- kernels -----------------------------------------------------------------------------------
  */
 
@@ -106,6 +125,10 @@ typedef struct clt_measure_options {
     int warm; /* 0; 1: runs of a block that is not timed come between `before` and each block */
     double tune_seconds; /* 0: for at most how long other variants and tiles are tried before, to
                             measure the best; what is found is not kept */
+    /* NULL, or called after each timed block with its seconds a run. */
+    void (*after)(void *user, double seconds);
+    const clt_meter *meter; /* NULL, or of the device: the limit that bounds a node is measured
+                               just before and after each of its blocks too, for `share` */
 } clt_measure_options;
 
 CLT_API void clt_measure_options_init(clt_measure_options *options);
@@ -120,6 +143,11 @@ typedef struct clt_node_time {
     int backward;
     double flops, bytes; /* bytes: operands and results once each */
     double median, least, most;
+    double share; /* of the device's limit, arithmetic or copying, whichever the node comes nearer
+                     to: the median of the blocks' shares; 0 without `meter` */
+    double limit; /* that limit, the median of those beside the blocks: operations or
+                     bytes a second */
+    clt_limit_kind bound;
 } clt_node_time;
 
 /* Measures every node of a plan of `graph` on one device, with random inputs; *times is the
