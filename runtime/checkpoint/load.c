@@ -247,19 +247,50 @@ clt_status clt_checkpoint_open(const char *path, clt_checkpoint **out)
     return status;
 }
 
+static clt_status give_path(const clt_checkpoint *c, int64_t room, char *found)
+{
+    const size_t bytes = strlen(c->path) + 1;
+    if (room < 0 || bytes > (size_t)room)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "the path of the checkpoint needs %zu bytes, not %lld", bytes,
+                        (long long)room);
+    memcpy(found, c->path, bytes);
+    return CLT_OK;
+}
+
 clt_status clt_checkpoint_find(const char *path, int64_t room, char *found)
 {
     clt_checkpoint *c;
     CLT_TRY(clt_checkpoint_open(path, &c));
-    size_t bytes = strlen(c->path) + 1;
-    clt_status status = CLT_OK;
-    if (room < 0 || bytes > (size_t)room)
-        status =
-            clt_fail(CLT_INVALID_ARGUMENT, "the path of the checkpoint needs %zu bytes, not %lld",
-                     bytes, (long long)room);
-    else
-        memcpy(found, c->path, bytes);
+    const clt_status status = give_path(c, room, found);
     clt_checkpoint_close(c);
+    return status;
+}
+
+clt_status clt_checkpoint_find_intact(const char *dir, int64_t room, char *found)
+{
+    clt_step_name *items;
+    int count;
+    CLT_TRY(clt_folder_list(dir, &items, &count));
+    clt_status status =
+        count ? CLT_FORMAT
+              : clt_fail(CLT_NOT_FOUND, "%s holds no checkpoint (no folder step-N)", dir);
+    clt_checkpoint *c = NULL;
+    for (int i = 0; i < count && status == CLT_FORMAT; i++) {
+        char *path = join(dir, items[i].text);
+        status = path ? load_step(path, &c) : CLT_OUT_OF_MEMORY;
+        if (path && status != CLT_OK)
+            clt_fail_prefix(status, "%s%s: ",
+                            status == CLT_FORMAT ? "no checkpoint is intact; checkpoint "
+                                                 : "checkpoint ",
+                            path);
+        clt_free(path);
+    }
+    clt_free(items);
+    if (status == CLT_OK) {
+        status = give_path(c, room, found);
+        clt_checkpoint_close(c);
+    }
     return status;
 }
 

@@ -34,20 +34,23 @@ static void describe_data(clt_trainer *t, const clt_dataset *train, const clt_fi
 
 static clt_status resume(clt_fit_run *f)
 {
-    if (!f->options->resume || !f->options->checkpoint_dir || f->trainer->rank)
+    const clt_fit_options *o = f->options;
+    if (!o->resume || !o->checkpoint_dir || f->trainer->rank)
         return CLT_OK;
     int64_t seed;
-    clt_status status =
-        clt_trainer_restore(f->trainer, f->options->checkpoint_dir, &f->position, &seed);
+    clt_status status = clt_trainer_restore(
+        f->trainer, o->resume_from ? o->resume_from : o->checkpoint_dir, &f->position, &seed);
+    if (status == CLT_NOT_FOUND && o->resume_from)
+        return status;
     /* A folder without any checkpoint is where a first run begins. */
     if (status == CLT_NOT_FOUND)
         return CLT_OK;
     CLT_TRY(status);
-    if (f->options->seed >= 0 && f->options->seed != seed)
+    if (o->seed >= 0 && o->seed != seed)
         return clt_fail(CLT_MISMATCH,
                         "the checkpoints in %s are of a run with seed %lld, not %lld: leave the "
                         "seed out to go on with it",
-                        f->options->checkpoint_dir, (long long)seed, (long long)f->options->seed);
+                        o->checkpoint_dir, (long long)seed, (long long)o->seed);
     f->seed = seed;
     return CLT_OK;
 }

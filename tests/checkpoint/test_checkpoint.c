@@ -226,6 +226,14 @@ static void damage_is_refused_by_name_and_an_intact_one_offered(void **state)
             assert_message_has("the newest intact one before it is ");
             assert_message_has("damage/step-00000020");
         }
+        /* A newer version's is no damage: it is not passed over. */
+        char found[700], wanted[700];
+        snprintf(wanted, sizeof wanted, "%s/step-000000%d", dir, cases[i].status ? 20 : 30);
+        const int passes = cases[i].status != CLT_UNSUPPORTED;
+        assert_int_equal(clt_checkpoint_find_intact(dir, sizeof found, found),
+                         passes ? CLT_OK : CLT_UNSUPPORTED);
+        if (passes)
+            assert_string_equal(found, wanted);
     }
     /* Step 20 damaged as well: 10 is offered; then none. */
     snprintf(path, sizeof path, "%s/step-00000020/state.json", dir);
@@ -237,6 +245,13 @@ static void damage_is_refused_by_name_and_an_intact_one_offered(void **state)
     assert_int_equal(truncate(path, 3), 0);
     assert_int_equal(clt_checkpoint_open(dir, &c), CLT_UNSUPPORTED);
     assert_message_has("there is no intact one before it");
+    for (int s = 20; s <= 30; s += 10) {
+        snprintf(path, sizeof path, "%s/step-000000%d/state.json", dir, s);
+        put_file(path, "", 0);
+    }
+    assert_int_equal(clt_checkpoint_find_intact(dir, sizeof path, path), CLT_FORMAT);
+    assert_message_has("no checkpoint is intact; checkpoint ");
+    assert_int_equal(clt_checkpoint_find_intact(scratch, 3, path), CLT_NOT_FOUND);
 }
 
 /* Every single bit of every file counts. */

@@ -147,6 +147,29 @@ class Tensors(CommandTest):
         self.run_command("eval", "--model", "mlp", "--data", "idx:" + self.data, "--checkpoint",
                          os.path.join(run, "step-00000002"))
 
+    def test_resume_intact(self):
+        """Goes on from the newest that is intact, as a run that had no break; and saves over the other."""
+        run, whole = self.path("run"), self.path("whole")
+        self.train("--checkpoint-dir", run, "--checkpoint-every", "2", "--steps", "4")
+        put(os.path.join(run, "step-00000004", "model.safetensors"), b"")
+        done = self.train("--checkpoint-dir", run, "--checkpoint-every", "2", "--resume-intact", "--steps", "6")
+        self.assertIn("resumed after step 2", done.stdout)
+        self.assertRegex(done.stderr, r"\Acltrain: warning: checkpoint \S+step-00000004 is damaged: model\.saf.*; "
+                         r"the newest intact one before it is \S+step-00000002: .*; --resume-intact does so\n\Z")
+        self.train("--checkpoint-dir", whole, "--checkpoint-every", "2", "--steps", "6")
+        for step in (4, 6):
+            for name in ("model.safetensors", "optimizer.safetensors"):
+                self.assertEqual(*(get(os.path.join(r, f"step-{step:08}", name)) for r in (run, whole)))
+        # Without damage it is --resume, also where there is nothing.
+        done = self.train("--checkpoint-dir", run, "--resume-intact", "--steps", "8")
+        self.assertIn("resumed after step 6", done.stdout)
+        self.train("--checkpoint-dir", self.path("new"), "--resume-intact", "--steps", "2")
+        self.assert_bad(*self.arguments("--resume-intact"), code=2, says=("--resume-intact needs",))
+        for name in os.listdir(run):
+            put(os.path.join(run, name, "state.json"), b"")
+        self.assert_bad(*self.arguments("--checkpoint-dir", run, "--resume-intact", "--steps", "9"), code=1,
+                        says=("no checkpoint is intact", "state.json"))
+
 
 class Places(CommandTest):
     def test_unwritable(self):

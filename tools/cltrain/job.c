@@ -340,14 +340,48 @@ clt_status job_schedule(job *j, const settings *s)
     return s->schedule ? clt_schedule_parse(s->schedule, j->steps, &j->options.schedule) : CLT_OK;
 }
 
+/* What is damaged is said once; --resume alone leaves that to clt_fit, which refuses. */
+static clt_status find_intact(const job *j, const settings *s, char found[4096])
+{
+    clt_status status = clt_checkpoint_find_intact(s->checkpoint_dir, 4096, found);
+    if (status == CLT_OK && ranks_prints(&j->ranks) &&
+        clt_checkpoint_find(s->checkpoint_dir, 4096, found) != CLT_OK) {
+        say("warning: %s; --resume-intact does so", clt_error_message());
+        status = clt_checkpoint_find_intact(s->checkpoint_dir, 4096, found);
+    }
+    return status;
+}
+
+int job_resumes(const settings *s)
+{
+    return s->resume || s->resume_intact;
+}
+
+int job_resume(job *j, const settings *s)
+{
+    char found[4096];
+    if (!s->checkpoint_dir || !job_resumes(s))
+        return 0;
+    snprintf(found, sizeof found, "%s", s->checkpoint_dir);
+    if (s->resume_intact) {
+        const clt_status status = find_intact(j, s, found);
+        if (status == CLT_NOT_FOUND)
+            return 0;
+        if (status != CLT_OK)
+            return library_failure(status);
+    }
+    j->resumed = strdup(found);
+    return j->resumed ? 0 : failure("memory does not suffice");
+}
+
 /* A resumed run repeats the choices of kernels that its checkpoint has. */
-static clt_status read_frozen(job *j, const settings *s)
+static clt_status read_frozen(job *j)
 {
     clt_checkpoint *checkpoint = NULL;
-    if (!s->resume || !s->checkpoint_dir)
+    if (!j->resumed)
         return CLT_OK;
     /* One that cannot be read is clt_fit's to report; without one, the run begins. */
-    if (clt_checkpoint_open(s->checkpoint_dir, &checkpoint) != CLT_OK)
+    if (clt_checkpoint_open(j->resumed, &checkpoint) != CLT_OK)
         return CLT_OK;
     const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_FROZEN);
     j->frozen = section ? strdup(section->text) : NULL;
@@ -363,7 +397,7 @@ int job_trainer(job *j, const settings *s, int code)
     if (!code) {
         clt_status status = job_schedule(j, s);
         if (status == CLT_OK)
-            status = read_frozen(j, s);
+            status = read_frozen(j);
         code = status == CLT_OK ? 0 : name_failure(status);
     }
     code = ranks_agree(&j->ranks, code);
@@ -396,6 +430,7 @@ int job_close(job *j, int code)
     clt_dataset_free(j->train);
     clt_dataset_free(j->test);
     free(j->synthetic);
+    free(j->resumed);
     free(j->frozen);
     free(j->weights);
     free(j->changes.list);

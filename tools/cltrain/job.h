@@ -15,6 +15,7 @@ typedef struct job {
     double mean, std; /* of --normalize */
     int normalize;
     clt_dataset *train, *test; /* NULL where not asked for */
+    char *resumed;             /* where a resumed run's checkpoint is; NULL: it begins */
     char *frozen;              /* choices of kernels of a resumed run */
     char *heartbeat;           /* path of this rank's file */
     void *synthetic;           /* the samples of synthetic data */
@@ -55,12 +56,16 @@ int check_variants(const settings *s);
 int job_ranks(job *j, const settings *s);   /* begins MPI under mpiexec; where ranks are of use */
 int job_read(job *j, const settings *s);    /* options; opens nothing */
 int job_devices(job *j, const settings *s); /* before the data: decoding disturbs its probes */
+int job_resume(job *j, const settings *s);  /* finds the checkpoint to go on from, in train */
 int job_data(job *j, const settings *s, int which);
 int job_model(job *j, const settings *s); /* graph and store */
 int job_plan(job *j, const settings *s);  /* these three, with training data or synthetic ones */
 int job_trainer(job *j, const settings *s, int code); /* collective: `code` is what came before */
 clt_status job_schedule(job *j, const settings *s);   /* a part of job_trainer */
 int job_close(job *j, int code);                      /* collective; returns the code */
+
+/* --resume, or --resume-intact. */
+int job_resumes(const settings *s);
 
 /* What clt_fit and clt_evaluate need to know of the data and the run's length. */
 void job_fit(const job *j, const settings *s, clt_fit_options *fit);

@@ -84,6 +84,8 @@ static const option_row rows[] = {
      "save every N steps or each epoch (default: at the end and when stopped)"},
     {"resume", 0, FLAG, AT(resume), 0, FOR_TRAIN, NULL,
      "go on from the newest checkpoint in --checkpoint-dir, if there is one"},
+    {"resume-intact", 0, FLAG, AT(resume_intact), 0, FOR_TRAIN, NULL,
+     "--resume, but from the newest intact checkpoint, where later ones are damaged"},
     {"keep", 0, WHOLE, AT(keep), 0, FOR_TRAIN, "K", "keep the last K checkpoints (3; 0: all)"},
     {"metrics", 0, TEXT, AT(metrics), 0, FOR_TRAIN, "FILE",
      "JSON lines: one object a step, one an epoch; --resume goes on with the file"},

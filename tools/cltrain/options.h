@@ -32,7 +32,7 @@ typedef struct settings {
         classes, check_every;
     double lr, momentum, weight_decay, clip_norm, budget, comm_timeout, setup_timeout;
     int no_guard, resume, quiet, json, explain, by_node, compare, predict, rebalance, staged, peer,
-        share_context, help, mpi, oversubscribe;
+        share_context, help, mpi, oversubscribe, resume_intact;
     const char **names; /* arguments that are no options, ended by NULL */
     int n_names;
     void *context;  /* popt's, which owns the names */

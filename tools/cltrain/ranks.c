@@ -156,10 +156,10 @@ static void describe(const settings *s, char text[OPTIONS])
 {
     snprintf(text, OPTIONS,
              "--oversubscribe=%d --rebalance=%d --predict=%d --by-node=%d --compare=%d --replay=%d "
-             "--resume=%d --checkpoint-dir=%d --checkpoint-every=%.20s SIZES=%d",
+             "--resume=%d --resume-intact=%d --checkpoint-dir=%d --checkpoint-every=%.20s SIZES=%d",
              s->oversubscribe, s->rebalance, s->predict, s->by_node, s->compare, s->replay != NULL,
-             s->resume, s->checkpoint_dir != NULL, s->checkpoint_every ? s->checkpoint_every : "",
-             s->n_names);
+             s->resume, s->resume_intact, s->checkpoint_dir != NULL,
+             s->checkpoint_every ? s->checkpoint_every : "", s->n_names);
 }
 
 static int differs(int rank, const char *what, const char *its, const char *first)

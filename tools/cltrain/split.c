@@ -113,11 +113,11 @@ static int take_frozen(job *j, const settings *s, int quiet)
 {
     clt_checkpoint *checkpoint = NULL;
     int use[MOST_DEVICES], uneven, named = 0;
-    if (!s->resume || !s->checkpoint_dir)
+    if (!job_resumes(s) || !s->checkpoint_dir)
         return 0;
     /* One that cannot be read is clt_fit's to report. */
     const clt_section *section = NULL;
-    if (clt_checkpoint_open(s->checkpoint_dir, &checkpoint) == CLT_OK)
+    if (j->resumed && clt_checkpoint_open(j->resumed, &checkpoint) == CLT_OK)
         section = clt_checkpoint_section(checkpoint, CLT_SECTION_SPLIT);
     const clt_status status =
         clt_split_frozen(section ? section->text : NULL, &j->ranks.world, j->devices, j->n_devices,
@@ -187,7 +187,7 @@ static int compare_ranks(const job *j, const settings *s)
     char own[TEXT] = "", *all = calloc((size_t)world->ranks, TEXT);
     int code = ranks_agree(&j->ranks, all ? 0 : failure("memory does not suffice"));
     snprintf(own, sizeof own, "%d %d %d %.200s", s->replay != NULL, j->predicts,
-             s->resume && s->checkpoint_dir, measured(s) ? "measured" : s->split);
+             job_resumes(s) && s->checkpoint_dir, measured(s) ? "measured" : s->split);
     if (!code && world->gather(world->user, own, sizeof own, all) != CLT_OK)
         code = library_failure(CLT_INTERNAL);
     for (int r = 1; !code && r < world->ranks; r++)

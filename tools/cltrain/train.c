@@ -141,12 +141,13 @@ static int read_fit(const run *r, clt_fit_options *fit)
     if (s->shuffle && strcmp(s->shuffle, "on") && strcmp(s->shuffle, "off"))
         return usage_error("--shuffle %s: must be on or off", s->shuffle);
     fit->shuffle = !s->shuffle || !strcmp(s->shuffle, "on");
-    if (!s->checkpoint_dir && (s->checkpoint_every || s->resume || s->keep >= 0))
+    if (!s->checkpoint_dir && (s->checkpoint_every || job_resumes(s) || s->keep >= 0))
         return usage_error("--%s needs --checkpoint-dir", s->checkpoint_every ? "checkpoint-every"
                                                           : s->resume         ? "resume"
+                                                          : s->resume_intact  ? "resume-intact"
                                                                               : "keep");
     fit->checkpoint_dir = s->checkpoint_dir;
-    fit->resume = s->resume;
+    fit->resume = job_resumes(s);
     if (s->keep >= 0)
         fit->keep = s->keep;
     if (s->checkpoint_every && !strcmp(s->checkpoint_every, "epoch")) {
@@ -257,6 +258,10 @@ static int set_up(run *r, clt_fit_options *fit)
         code = check_split(s);
     if (!code)
         code = read_fit(r, fit);
+    if (!code)
+        code = job_resume(&r->job, s);
+    if (s->resume_intact)
+        fit->resume_from = r->job.resumed;
     r->job.splits = 1;
     r->job.silent = r->quiet;
     r->job.options.tune_stop = on_tune;
@@ -273,9 +278,9 @@ static int set_up(run *r, clt_fit_options *fit)
         code = status == CLT_OK ? 0 : library_failure(status);
     }
     if (!code && ranks_prints(&r->job.ranks))
-        code = check_folder(s->checkpoint_dir, s->resume);
+        code = check_folder(s->checkpoint_dir, job_resumes(s));
     if (!code && s->metrics && ranks_prints(&r->job.ranks))
-        code = metrics_open(s->metrics, s->resume, &r->metrics);
+        code = metrics_open(s->metrics, job_resumes(s), &r->metrics);
     code = job_trainer(&r->job, s, end_early(code));
     if (code) /* perhaps of a wait that a signal has ended */
         return stop_signal() ? stop_code() : code;

@@ -201,6 +201,11 @@ CLT_API void clt_checkpoint_close(clt_checkpoint *checkpoint);
  * INVALID_ARGUMENT if `room` is too small. */
 CLT_API clt_status clt_checkpoint_find(const char *path, int64_t room, char *found);
 
+/* The same of the newest step folder in `dir` that is intact: those after it are damaged, or lack a
+ * file. Errors: NOT_FOUND if there is no step folder; FORMAT if none is intact; UNSUPPORTED and IO,
+ * which say nothing of damage, of the first that has them; INVALID_ARGUMENT. */
+CLT_API clt_status clt_checkpoint_find_intact(const char *dir, int64_t room, char *found);
+
 /* The parts of an open checkpoint, valid until it is closed. */
 CLT_API const char *clt_checkpoint_path(const clt_checkpoint *checkpoint); /* the step folder */
 CLT_API const clt_run_state *clt_checkpoint_run(const clt_checkpoint *checkpoint);

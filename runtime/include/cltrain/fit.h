@@ -59,6 +59,7 @@ typedef struct clt_fit_options {
     int64_t keep;               /* 3; 0: all */
     int resume;                 /* 1: from the newest checkpoint in checkpoint_dir, if there is
                                    one */
+    const char *resume_from;    /* with resume: this step's folder instead; NULL: the newest */
     const char *model;          /* name to record in the checkpoint; may be NULL */
 
     /* Not NULL: n_splits (0 or more) changes of the division, by step, to repeat those of another

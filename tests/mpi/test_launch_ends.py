@@ -1,0 +1,229 @@
+"""cltrain-launch: ranks that never begin, the ends of the launcher itself, and damaged checkpoints."""
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+
+from ranks import COMMAND, ENDLESS, LAUNCHER, MPIEXEC, RankTest, get, launch, run
+
+# Ranks' own deadlines, which come first where others wait, are not what is tested here.
+PATIENT = ("--comm-timeout", "0", "--setup-timeout", "0")
+
+
+class Launch(RankTest):
+    def program(self, *lines):
+        """The command behind a script: $PMI_RANK is the rank, also where MPI is not MPICH."""
+        path = self.path("program")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(["#!/bin/sh", "rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}", *lines, ""]))
+        os.chmod(path, 0o755)
+        return path
+
+    def launch(self, count, own, *args, program=COMMAND, prefix=(), beats=True, **options):
+        folder = ("--heartbeat", self.beats) if beats else ()
+        return self.begin([*prefix, sys.executable, "-B", LAUNCHER, "-n", count, "--program", program,
+                           "--mpiexec", MPIEXEC, *folder, *own, "--", *self.arguments(*args)], **options)
+
+    def line(self, err):
+        lines = [x for x in err.splitlines() if x.startswith("cltrain-launch: ")]
+        self.assertEqual(len(lines), 1, err)
+        return lines[0]
+
+    def processes(self):
+        return launch.find_processes(self.beats)
+
+    def assert_gone(self):
+        self.until(lambda: not self.processes(), seconds=120)
+
+    def hanging(self, number):
+        """A program whose rank of this number never ends opening its data."""
+        other = self.path("other")
+        shutil.copytree(self.data, other)
+        os.remove(os.path.join(other, "train-images-idx3-ubyte"))
+        os.mkfifo(os.path.join(other, "train-images-idx3-ubyte"))
+        return self.program(f'[ "$rank" = {number} ] || exec {COMMAND} "$@"',
+                            'for word; do shift; case $word in idx:*) word=idx:' + other + ';; esac',
+                            'set -- "$@" "$word"; done', f'exec {COMMAND} "$@"')
+
+
+class Unready(Launch):
+    def test_stopped_before_its_file(self):
+        """Also where it is the only one: nobody else could tell."""
+        for ranks, number in ((1, 0), (2, 1)):
+            with self.subTest(ranks=ranks, number=number):
+                program = self.program(f'[ "$rank" = {number} ] && kill -STOP $$', f'exec {COMMAND} "$@"')
+                child = self.launch(ranks, ("--deadline", "2"), *ENDLESS, *PATIENT, program=program)
+                line = self.line(self.wait(child, 1, 60)[1])
+                self.assertRegex(line, rf": rank {number} \(process \d+ on \S+\) is stopped and has not gone on "
+                                 "for 2 s, before its heartbeat file was there$")
+                self.assert_gone()
+
+    def test_stopped_before_the_first_step(self):
+        """With a file, while kernels are compiled."""
+        child = self.launch(2, ("--deadline", "2"), *ENDLESS, *PATIENT)
+        rank = self.until(lambda: self.rank(1), child)
+        os.kill(rank.pid, signal.SIGSTOP)
+        state = self.rank(1).state
+        line = self.line(self.wait(child, 1, 60)[1])
+        self.assertIn(f"rank 1 (process {rank.pid} on {rank.host}) is stopped and has not gone on for 2 s, " +
+                      ("before the first step" if state == launch.SETUP else "in step"), line)
+        self.assert_gone()
+
+    def test_hanging(self):
+        for ranks, number in ((1, 0), (2, 1)):
+            with self.subTest(ranks=ranks, number=number):
+                program = self.hanging(number)
+                child = self.launch(ranks, ("--setup-deadline", "8"), *ENDLESS, *PATIENT, program=program)
+                line = self.line(self.wait(child, 1, 60)[1])
+                self.assertRegex(line, rf": rank {number} \(process \d+ on \S+\) has not come to its first step "
+                                 r"in 8 s, and has used no processor time for \d+ s$")
+                self.assert_gone()
+                shutil.rmtree(self.path("other"))
+
+    def test_restart(self):
+        """What stood still may go the next time."""
+        program = self.program(f'mkdir {self.path("once")} 2>/dev/null && kill -STOP $$', f'exec {COMMAND} "$@"')
+        out, err = self.wait(self.launch(1, ("--deadline", "1", "--restarts", "1"), "--steps", "3",
+                                         "--checkpoint-dir", self.path("run"), program=program), 0)
+        self.assertIn("starts again from the beginning on 1 rank (restart 1 of 1)", err)
+        self.assertIn("done: 3 steps", out)
+
+
+class Ends(Launch):
+    def test_hang_up(self):
+        """A terminal that goes: twice, from the shell and from the system."""
+        folder = self.path("run")
+        child = self.launch(2, ("--restarts", "1"), *ENDLESS, "--checkpoint-dir", folder)
+        self.at_step(1, 10, child)
+        child.send_signal(signal.SIGHUP)
+        child.send_signal(signal.SIGHUP)
+        err = self.wait(child, 143, 60)[1]
+        step = int(re.search(r"SIGTERM: stopped after step (\d+); saved", err)[1])
+        self.assertEqual(self.saved(folder), [f"step-{step:08}"])
+        self.assert_gone()
+
+    def test_nobody_reads(self):
+        """With the terminal the outputs are gone; the run is saved all the same."""
+        folder = self.path("run")
+        child = self.launch(2, (), *ENDLESS, "--checkpoint-dir", folder)
+        self.at_step(1, 10, child)
+        child.stdout.close()
+        child.stderr.close()
+        child.send_signal(signal.SIGHUP)
+        self.assertEqual(child.wait(60), 143)
+        self.assertEqual(len(self.saved(folder)), 1)
+
+    def test_nohup(self):
+        child = self.launch(1, (), *ENDLESS, prefix=("nohup",))
+        step = self.at_step(0, 10, child).step
+        child.send_signal(signal.SIGHUP)
+        self.at_step(0, step + 100, child)
+        child.send_signal(signal.SIGINT)
+        self.wait(child, 130, 60)
+
+    def test_told_to_end(self):
+        """Before a rank has a file: it gets the signal after a while, and is killed where it does not hear."""
+        deaf = "import os, signal, time; [signal.signal(n, signal.SIG_IGN) for n in (2, 15)]; time.sleep(1000)"
+        for number, program in ((signal.SIGTERM, self.program(f"exec {sys.executable} -c '{deaf}' \"$@\"")),
+                                (signal.SIGHUP, None)):
+            with self.subTest(signal=number.name, deaf=bool(program)):
+                child = self.launch(1, (), *ENDLESS, *PATIENT, program=program or self.hanging(0))
+                process = list(self.until(self.processes, child).values())[0]
+                self.until(lambda p=process: not launch.read(f"/proc/{p.pid}/cmdline").startswith(b"/bin/sh"))
+                time.sleep(2)
+                self.assertIsNone(self.rank(0))
+                child.send_signal(number)
+                err = self.wait(child, 143, 60)[1]
+                if program:
+                    self.assertIn("ended by SIGTERM before the first step", self.line(err))
+                self.assert_gone()
+                shutil.rmtree(self.path("other"), ignore_errors=True)
+
+    def test_killed(self):
+        """SIGKILL leaves nothing behind: no rank, be it stopped, no mpiexec, no folder."""
+        for stop in (False, True):
+            with self.subTest(stop=stop):
+                folder = self.path("tmp")
+                os.mkdir(folder)
+                child = self.launch(2, (), *ENDLESS, beats=False, env={**os.environ, "TMPDIR": folder})
+                names = self.until(lambda: [n for n in os.listdir(folder) if n.startswith("cltrain-launch-")], child)
+                beats = os.path.join(folder, names[0])
+
+                def ready():
+                    data = [launch.read(os.path.join(beats, f"rank-{r}")) for r in (0, 1)]
+                    found = [launch.Rank(d) for d in data if len(d) > 600 and d[0]]
+                    return found if len(found) == 2 and all(r.step > 10 for r in found) else None
+
+                ranks = self.until(ready, child)
+                mpiexec = [p for p in os.listdir("/proc") if p.isdigit() and launch.belongs(p, beats)]
+                self.assertGreaterEqual(len(mpiexec), 3)
+                if stop:
+                    os.kill(ranks[1].pid, signal.SIGSTOP)
+                child.kill()
+                child.wait()
+                self.until(lambda: not any(launch.belongs(p, beats) for p in mpiexec), seconds=120)
+                self.until(lambda: not os.listdir(folder), seconds=120)
+                os.rmdir(folder)
+
+
+class Damaged(Launch):
+    def wreck(self, folder):
+        """A program that damages the newest checkpoint once there is a file that asks for it."""
+        return self.program(f'ask={self.path("ask")}',
+                            f'if [ "$rank" = 0 ] && rm "$ask" 2>/dev/null; then for last in {folder}/step-*; do :; done',
+                            f': >"$last/model.safetensors"; echo "$last" >{self.path("wrecked")}; fi',
+                            f'exec {COMMAND} "$@"')
+
+    def kill(self, child, rank, step, than=0):
+        found = self.at_step(rank, step, child, than)
+        os.kill(found.pid, signal.SIGKILL)
+        return found.pid
+
+    def wrecked(self):
+        return int(get(self.path("wrecked")).decode().strip()[-8:])
+
+    def test_same_bits(self):
+        """A restart goes on from the checkpoint before it, to the same bits as a run without a break."""
+        folder, whole = self.path("run"), self.path("whole")
+        options = ("--steps", "3000", "--checkpoint-every", "100", "--optimizer", "adam", "--split", "equal")
+        with open(self.path("ask"), "w", encoding="ascii"):
+            pass
+        program = self.wreck(folder)
+        os.rename(self.path("ask"), self.path("later"))
+        child = self.launch(2, ("--restarts", "1"), *options, "--checkpoint-dir", folder, program=program)
+        self.at_step(1, 250, child)
+        os.rename(self.path("later"), self.path("ask"))
+        self.kill(child, 1, 250)
+        out, err = self.wait(child, 0)
+        self.assertIn(f"resumed after step {self.wrecked() - 100}", out)
+        self.assertRegex(err, rf"warning: checkpoint \S+step-{self.wrecked():08} is damaged: ")
+        self.run_ranks(2, *options, "--checkpoint-dir", whole)
+        self.assert_same_bits(*(os.path.join(x, "step-00003000") for x in (folder, whole)))
+
+    def test_fewer_ranks(self):
+        folder = self.path("run")
+        program = self.wreck(folder)
+        child = self.launch(2, ("--restarts", "3", "--min-ranks", "1"), "--steps", "10000000", "--checkpoint-every",
+                            "4000", "--checkpoint-dir", folder, "-q", program=program)
+        # Two checkpoints, then two attempts in vain, the newest damaged before the fourth.
+        self.until(lambda: len(self.saved(folder)) > 1, child)
+        first = self.kill(child, 0, 0)
+        newest = self.saved(folder)[-1]
+        second = self.kill(child, 0, 0, than=first)
+        third = self.at_step(0, 0, child, than=second).pid
+        with open(self.path("ask"), "w", encoding="ascii"):
+            pass
+        os.kill(third, signal.SIGKILL)
+        rank = self.at_step(0, 0, child, than=third)
+        self.assertEqual(rank.ranks, 1)
+        self.assertEqual(f"step-{self.wrecked():08}", newest)
+        child.send_signal(signal.SIGTERM)
+        err = self.wait(child, 143, 60)[1]
+        self.assertIn(f"starts again from {newest} on 1 rank (restart 3 of 3)", err)
+        self.assertRegex(err, rf"warning: checkpoint \S+{newest} is damaged: ")
+
+
+if __name__ == "__main__":
+    run()
