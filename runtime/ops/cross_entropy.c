@@ -108,7 +108,9 @@ static void arg_attr_rows(const clt_node *node, clt_program *program)
 
 static void emit_rows(const clt_node *node, const clt_target *target, clt_program *program)
 {
-    const int64_t parts = clt_loss_parts(target, clt_loss_positions(node, 1));
+    const clt_extent rows = clt_loss_positions(node, 1);
+    const int64_t share = clt_rows_cpu_share(target, rows, clt_loss_classes(node));
+    const int64_t parts = clt_loss_parts(target, clt_extent_ceil(rows, share, 1));
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
     clt_rows_cpu_begin(program, target, "cross_entropy");
     clt_arg_in(program, 0);

@@ -47,8 +47,10 @@ bool clt_gemm_clblast_accepts(const clt_node *node, const clt_target *target, ch
 bool clt_gemm_clblast_tiles(int index, char *text);
 void clt_gemm_clblast(const clt_gemm *gemm, const clt_target *target, clt_program *program);
 
-/* As clt_column_sums_portable, for GPUs. */
+/* As clt_column_sums_portable, for GPUs; for CPUs, in reduce_cpu.c. */
 void clt_column_sums_gpu(int operand, int out, int64_t rows, int64_t columns,
+                         const clt_target *target, clt_program *program);
+void clt_column_sums_cpu(int operand, int out, int64_t rows, int64_t columns,
                          const clt_target *target, clt_program *program);
 
 /* out[columns] = sums over the rows of operand [rows, columns]; any device. */

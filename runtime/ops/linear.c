@@ -262,7 +262,7 @@ static void emit_weight_grad_portable(const clt_node *node, const clt_target *ta
 static void emit_weight_grad_cpu(const clt_node *node, const clt_target *target,
                                  clt_program *program)
 {
-    emit_weight_grad(node, target, program, clt_gemm_cpu, clt_column_sums_portable);
+    emit_weight_grad(node, target, program, clt_gemm_cpu, clt_column_sums_cpu);
 }
 
 static bool accepts_weight_grad_split(const clt_node *node, const clt_target *target, char *why)
@@ -274,7 +274,7 @@ static bool accepts_weight_grad_split(const clt_node *node, const clt_target *ta
 static void emit_weight_grad_split(const clt_node *node, const clt_target *target,
                                    clt_program *program)
 {
-    emit_weight_grad(node, target, program, clt_gemm_split, clt_column_sums_portable);
+    emit_weight_grad(node, target, program, clt_gemm_split, clt_column_sums_cpu);
 }
 
 static bool accepts_weight_grad_dot(const clt_node *node, const clt_target *target, char *why)
@@ -286,7 +286,7 @@ static bool accepts_weight_grad_dot(const clt_node *node, const clt_target *targ
 static void emit_weight_grad_dot(const clt_node *node, const clt_target *target,
                                  clt_program *program)
 {
-    emit_weight_grad(node, target, program, clt_gemm_dot, clt_column_sums_portable);
+    emit_weight_grad(node, target, program, clt_gemm_dot, clt_column_sums_cpu);
 }
 
 static void emit_weight_grad_gpu(const clt_node *node, const clt_target *target,

@@ -1,4 +1,5 @@
 /* Launches of clkernels/cpu/reduce.cl and columns.cl. */
+#include "ops/gemm.h"
 #include "ops/ops.h"
 #include "ops/reduce.h"
 
@@ -88,7 +89,8 @@ typedef struct stage {
     const char *file;
     clt_reduction r;
     int kind;
-    int from, to;  /* scratch blocks; -1: operand 0, output 0 */
+    int operand, out;
+    int from, to;  /* scratch blocks; -1: the operand, the output */
     int64_t share; /* of the results, a work-item's; 0: no such argument */
     bool divide;   /* by `length` */
     clt_extent length, items;
@@ -99,13 +101,13 @@ static void launch(const stage *s, const clt_target *target, clt_program *p)
     clt_launch_begin(p, s->file, "reduce", "-DVW=%d -DREDUCE=%d", target->caps->vector_width,
                      s->kind);
     if (s->from < 0)
-        clt_arg_in(p, 0);
+        clt_arg_in(p, s->operand);
     else
         clt_arg_scratch(p, s->from);
     if (s->kind == COUNT)
         clt_arg_in(p, 1);
     if (s->to < 0)
-        clt_arg_out(p, 0);
+        clt_arg_out(p, s->out);
     else
         clt_arg_scratch(p, s->to);
     clt_arg_long(p, s->r.count);
@@ -219,14 +221,37 @@ static int64_t column_parts(const clt_target *target, int64_t length, int64_t it
     return parts < most ? parts : most ? most : 1;
 }
 
+static void launch_columns(stage *s, const clt_target *target, clt_program *p)
+{
+    const clt_extent items = column_items(&s->r, 0);
+    s->r.parts = column_parts(target, clt_extent_at(s->r.length, target->max_batch),
+                              clt_extent_at(items, target->max_batch));
+    launch_parts(s, target, p, column_items);
+}
+
 void clt_reduce_cpu_columns(const clt_node *node, const clt_target *target, clt_program *p)
 {
     stage s = {.file = "cpu/columns.cl",
                .r = clt_reduction_of(node, target),
                .kind = kind_of(node),
                .divide = is_mean(node)};
-    const clt_extent items = column_items(&s.r, 0);
-    s.r.parts = column_parts(target, clt_extent_at(s.r.length, target->max_batch),
-                             clt_extent_at(items, target->max_batch));
-    launch_parts(&s, target, p, column_items);
+    launch_columns(&s, target, p);
+}
+
+void clt_column_sums_cpu(int operand, int out, int64_t rows, int64_t columns,
+                         const clt_target *target, clt_program *p)
+{
+    if (columns < target->caps->vector_width) {
+        clt_column_sums_portable(operand, out, rows, columns, target, p);
+        return;
+    }
+    stage s = {.file = "cpu/columns.cl",
+               .r = {.kept = one_dimension(columns, 1),
+                     .reduced = one_dimension(rows, columns),
+                     .count = clt_fixed(columns),
+                     .length = clt_extent_dim(rows)},
+               .kind = SUM,
+               .operand = operand,
+               .out = out};
+    launch_columns(&s, target, p);
 }

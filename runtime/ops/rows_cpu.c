@@ -13,7 +13,7 @@ bool clt_rows_cpu_accepts(const clt_node *node, const clt_target *target, int ax
         return clt_decline(why, "values lie in lanes");
     if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)
         return clt_decline(why, "vectors of %d floats", caps->vector_width);
-    if (inner != 1 || x->dims[axis] < caps->vector_width)
+    if (inner != 1)
         return clt_decline(why, "%lld elements at distance %lld", (long long)x->dims[axis],
                            (long long)inner);
     return true;
@@ -24,16 +24,20 @@ void clt_rows_cpu_begin(clt_program *program, const clt_target *target, const ch
     clt_launch_begin(program, "cpu/rows.cl", kernel, "-DVW=%d", target->caps->vector_width);
 }
 
-/* About 16 Ki elements a work-item, but fewer where that leaves compute units without work. */
-void clt_rows_cpu_range(clt_program *program, const clt_target *target, clt_extent rows,
-                        int64_t columns)
+int64_t clt_rows_cpu_share(const clt_target *target, clt_extent rows, int64_t columns)
 {
     enum { ELEMENTS = 16384, ITEMS_A_UNIT = 4 };
     const int64_t count = clt_extent_at(rows, target->max_batch);
     int64_t share = ELEMENTS / columns;
     const int64_t most = count / (ITEMS_A_UNIT * (int64_t)target->caps->compute_units);
     share = share > most ? most : share;
-    share = share < 1 ? 1 : share;
+    return share < 1 ? 1 : share;
+}
+
+void clt_rows_cpu_range(clt_program *program, const clt_target *target, clt_extent rows,
+                        int64_t columns)
+{
+    const int64_t share = clt_rows_cpu_share(target, rows, columns);
     clt_arg_int(program, clt_fixed(share));
     clt_range1(program, clt_extent_ceil(rows, share, 1), 1);
 }
