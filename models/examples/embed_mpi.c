@@ -166,6 +166,7 @@ static double train(MPI_Comm team, const char *list)
     if (world.rank == 0)
         printf("%d ranks hold the same parameters\n", world.ranks);
 
+    must(clt_trainer_finish(trainer)); /* all are here: nothing of MPI's is kept */
     clt_trainer_destroy(trainer);
     clt_store_destroy(store);
     clt_graph_destroy(graph);

@@ -95,6 +95,14 @@ clt_status clt_trainer_connect(clt_trainer *t)
     return CLT_OK;
 }
 
+clt_status clt_trainer_finish(clt_trainer *t)
+{
+    if (t->ranks < 2 || !t->comm)
+        return CLT_OK;
+    CLT_TRY(clt_trainer_wait(t));
+    return clt_comm_finalize(t->comm);
+}
+
 void clt_trainer_disconnect(clt_trainer *t)
 {
     clt_comm_destroy(t->comm);

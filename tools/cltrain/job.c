@@ -422,6 +422,9 @@ int job_plan(job *j, const settings *s)
 
 int job_close(job *j, int code)
 {
+    /* Ends that all ranks come to. Where one fails after that, it says so itself. */
+    if (j->trainer && (!code || code > 128))
+        clt_trainer_finish(j->trainer);
     clt_trainer_destroy(j->trainer);
     clt_store_destroy(j->store);
     clt_graph_destroy(j->graph);

@@ -140,6 +140,15 @@ typedef struct clt_trainer clt_trainer;
 CLT_API clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
                                       const clt_trainer_options *options, clt_trainer **trainer);
 
+/*
+ * Ends the use of a trainer of several ranks: waits until all ranks have called it, no longer than
+ * options.comm_timeout; then what is held between them, as a communicator of MPI's, is given back
+ * by clt_trainer_destroy. Later steps fail with STATE. With one rank nothing happens. After a
+ * failure destroy the trainer without it: the others' calls end with ABORTED then.
+ * Errors: ABORTED, TIMEOUT, MPI, those of the devices; what is held then stays until MPI_Finalize.
+ */
+CLT_API clt_status clt_trainer_finish(clt_trainer *trainer);
+
 /* Waits for the devices. Takes NULL. */
 CLT_API void clt_trainer_destroy(clt_trainer *trainer);
 

@@ -312,6 +312,8 @@ static clt_status measure_whole(const probe *p)
     clt_status status = make_whole(p, &b);
     if (status == CLT_OK)
         status = run_whole(p, &b);
+    if (status == CLT_OK)
+        status = meet(p, clt_trainer_finish(b.trainer));
     destroy_bench(&b);
     return status;
 }

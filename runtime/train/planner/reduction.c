@@ -126,6 +126,8 @@ clt_status clt_reduction_measure(clt_device *const *devices, int count, int tota
         status = measure(&l, SMALL, &at_small);
     if (status == CLT_OK)
         status = measure(&l, large, &at_large);
+    if (status == CLT_OK)
+        status = clt_ranks_agree(l.world, clt_comm_finalize(l.comm), NULL);
     clt_comm_destroy(l.comm);
     clt_free(l.requests);
     CLT_TRY(status);
