@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/hash.h"
+#include "data/digest.h"
 #include "train/fit.h"
 #include "train/world.h"
 
@@ -60,8 +61,20 @@ static uint64_t add_number(uint64_t hash, int64_t number)
     return clt_hash(&number, sizeof number, hash);
 }
 
+/* That all ranks have the same samples, where one has them in host memory. */
+static clt_status compare_data(clt_fit_run *f, clt_dataset *train)
+{
+    uint64_t trained = 0, tested = 0;
+    clt_status status = clt_dataset_digest(train, &trained);
+    if (status == CLT_OK && f->test)
+        status = clt_dataset_digest(f->test, &tested);
+    CLT_TRY(clt_world_agree(f->trainer, status));
+    CLT_TRY(clt_world_compare(f->trainer, trained, "content of the training data"));
+    return clt_world_compare(f->trainer, tested, "content of the test data");
+}
+
 /* All ranks begin where rank 0 does, on the same data. */
-static clt_status begin_together(clt_fit_run *f, const clt_dataset *train)
+static clt_status begin_together(clt_fit_run *f, clt_dataset *train)
 {
     clt_trainer *t = f->trainer;
     const clt_fit_options *o = f->options;
@@ -84,6 +97,7 @@ static clt_status begin_together(clt_fit_run *f, const clt_dataset *train)
         t, hash,
         "run (number of samples, shuffling, normalisation, batch, length, seed or "
         "changes of the split)"));
+    CLT_TRY(compare_data(f, train));
     int64_t begin[] = {f->position.epoch, f->position.sample, f->seed};
     CLT_TRY(clt_world_tell(t, 0, begin, sizeof begin));
     f->position = (clt_position){begin[0], begin[1]};

@@ -3,10 +3,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
 #include "data/dataset.h"
+#include "data/digest.h"
 
 static void arrays_are_borrowed_or_copied(void **state)
 {
@@ -148,11 +150,54 @@ static void device_sets_have_fields_without_host_memory(void **state)
     assert_int_equal(freed, 1);
 }
 
+static uint64_t digest_of(const char *name, const void *x, int64_t elements, const void *labels)
+{
+    clt_dataset *d;
+    uint64_t digest = 0;
+    assert_int_equal(clt_dataset_create_arrays("set", 2, &d), CLT_OK);
+    assert_int_equal(clt_dataset_add_field(d, name, CLT_U8, 1, &elements, x, CLT_DATA_BORROW, NULL),
+                     CLT_OK);
+    assert_int_equal(
+        clt_dataset_add_field(d, "label", CLT_U8, 0, NULL, labels, CLT_DATA_BORROW, NULL), CLT_OK);
+    assert_int_equal(clt_dataset_digest(d, &digest), CLT_OK);
+    clt_dataset_free(d);
+    return digest;
+}
+
+/* Every bit of what is small; of what is large some, with both ends. */
+static void digests_tell_samples_apart(void **state)
+{
+    (void)state;
+    unsigned char small[] = {1, 2, 3, 4, 5, 6}, labels[] = {0, 1};
+    const uint64_t first = digest_of("x", small, 3, labels);
+    assert_true(first == digest_of("x", small, 3, labels));
+    assert_true(first != digest_of("y", small, 3, labels));
+    for (int i = 0; i < 6 * 8; i++) {
+        small[i / 8] ^= (unsigned char)(1 << i % 8);
+        assert_true(first != digest_of("x", small, 3, labels));
+        small[i / 8] ^= (unsigned char)(1 << i % 8);
+    }
+    labels[1] = 0;
+    assert_true(first != digest_of("x", small, 3, labels));
+    const int64_t half = (33 << 20) + 5, block = 1 << 16;
+    unsigned char *large = calloc((size_t)half, 2);
+    assert_non_null(large);
+    const uint64_t zero = digest_of("x", large, half, labels);
+    const int64_t places[] = {0, block - 1, 2 * half - block, 2 * half - 1};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        large[places[i]] = 1;
+        assert_true(zero != digest_of("x", large, half, labels));
+        large[places[i]] = 0;
+    }
+    free(large);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arrays_are_borrowed_or_copied),
         cmocka_unit_test(bad_fields_are_refused_by_name),
+        cmocka_unit_test(digests_tell_samples_apart),
         cmocka_unit_test(device_sets_have_fields_without_host_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

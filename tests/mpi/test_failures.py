@@ -124,6 +124,22 @@ class Unlike(RankTest):
         os.remove(name)
         self.assert_ends(1, others, words, "cltrain, rank 0: " + name)
 
+    def test_other_data_of_equal_size(self):
+        other, words = self.path("other"), self.words("--steps", "5")
+        others = [w.replace(self.data, other) for w in words]
+        for name, at, what in (("train-images-idx3-ubyte", 16, "training"), ("train-labels-idx1-ubyte", -1, "training"),
+                               ("t10k-images-idx3-ubyte", -1, "test")):
+            for a, b in ((words, others), (others, words)):
+                with self.subTest(name=name):
+                    shutil.rmtree(other, ignore_errors=True)
+                    shutil.copytree(self.data, other)
+                    path = os.path.join(other, name)
+                    data = bytearray(get(path))
+                    data[at] ^= 1
+                    with open(path, "wb") as file:
+                        file.write(data)
+                    self.assert_ends(1, a, b, f"rank 1 has another content of the {what} data than rank 0")
+
     def test_damage_found_on_the_way(self):
         """One rank's samples turn out to be damaged when they are read."""
         other = self.path("other")

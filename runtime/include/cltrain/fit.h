@@ -88,7 +88,8 @@ CLT_API void clt_fit_options_init(clt_fit_options *options);
  * logged as a warning and training goes on; the last one's failure is the call's, and leaves the
  * training state as it is: clt_trainer_save can save it elsewhere.
  *
- * With several ranks, all call it with the same options and data. Rank 0 reads and writes the
+ * With several ranks, all call it with the same options and data: MISMATCH where arrays differ, of
+ * which up to 64 MiB of each field are compared. Rank 0 reads and writes the
  * checkpoints, and its parameters become those of all before the first step. Where should_stop
  * tells one rank to stop, all stop after the same step. Reports are the same on all ranks.
  */
