@@ -43,6 +43,8 @@ static bool write_all(int file, const char *data, size_t bytes)
         ssize_t put = write(file, data + done, bytes - done);
         if (put < 0 && errno == EINTR)
             continue;
+        if (put == 0)
+            errno = ENOSPC;
         if (put <= 0)
             return false;
         done += (size_t)put;
@@ -107,12 +109,17 @@ bool clt_cache_write(const char *folder, const char *part, const char *name, con
     }
     /* Not synced: a file that a crash damages is found out by its hash. */
     bool ok = write_all(file, head, head_bytes) && write_all(file, data, bytes);
-    ok = close(file) == 0 && ok;
-    if (!ok || rename(beside, path) != 0) {
-        unlink(beside);
-        return false;
+    int error = errno;
+    if (close(file) != 0 && ok) {
+        ok = false;
+        error = errno;
     }
-    return true;
+    if (ok && rename(beside, path) == 0)
+        return true;
+    error = ok ? errno : error;
+    unlink(beside);
+    errno = error;
+    return false;
 }
 
 bool clt_cache_exists(const char *folder, const char *part, const char *name)

@@ -11,7 +11,8 @@ bool clt_cache_read(const char *folder, const char *part, const char *name, char
                     size_t *bytes);
 
 /* Writes folder/part/name, making folders as needed: to a file beside it, then renamed, so that
- * readers in other processes see the old file or the new one. False if that is not possible. */
+ * readers in other processes see the old file or the new one. False, with errno, if that is not
+ * possible. */
 bool clt_cache_write(const char *folder, const char *part, const char *name, const void *head,
                      size_t head_bytes, const void *data, size_t bytes);
 

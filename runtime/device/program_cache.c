@@ -1,6 +1,8 @@
 #include "device/program_cache.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -126,6 +128,16 @@ static unsigned char *get_binary(clt_device *device, cl_program program, size_t 
     return wanted;
 }
 
+/* Once, not for each program. A folder that is not to be written to is nobody's mistake. */
+static void warn_of_full_disk(const clt_device *device, int error)
+{
+    static _Atomic bool said;
+    if ((error == ENOSPC || error == EDQUOT || error == EFBIG) && !atomic_exchange(&said, true))
+        clt_log(CLT_LOG_WARN,
+                "compiled kernels cannot be kept in %s/%s: %s; each run compiles them again",
+                device->cache_dir, folder_part, strerror(error));
+}
+
 void clt_program_cache_store(clt_device *device, const clt_cache_key *key, cl_program program)
 {
     if (!is_used(device))
@@ -144,5 +156,7 @@ void clt_program_cache_store(clt_device *device, const clt_cache_key *key, cl_pr
     head.hash = clt_hash(binary, bytes, 0);
     if (clt_cache_write(device->cache_dir, folder_part, name, &head, sizeof head, binary, bytes))
         clt_cache_trim(device->cache_dir, folder_part, MOST_BYTES);
+    else
+        warn_of_full_disk(device, errno);
     clt_free(binary);
 }

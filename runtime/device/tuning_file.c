@@ -1,5 +1,6 @@
 #include "device/tuning_file.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -317,10 +318,11 @@ clt_status clt_tuning_save(const clt_device *device, const clt_tuning_record *re
     CLT_TRY(status);
     make_name(device, name);
     bool ok = clt_cache_write(device->cache_dir, folder_part, name, text, strlen(text), "\n", 1);
+    const int error = errno;
     clt_free(text);
     if (!ok)
-        return clt_fail(CLT_IO, "the tuning record of %s cannot be written to %s/%s/%s",
-                        device->label, device->cache_dir, folder_part, name);
+        return clt_fail(CLT_IO, "the tuning record of %s cannot be written to %s/%s/%s: %s",
+                        device->label, device->cache_dir, folder_part, name, strerror(error));
     return CLT_OK;
 }
 

@@ -2,6 +2,7 @@
 import gzip
 import json
 import os
+import signal
 import struct
 import subprocess
 
@@ -198,6 +199,22 @@ class Places(CommandTest):
         found = json.loads(done.stdout)
         self.assertEqual(found["devices"], [])
         self.assertTrue(found["remark"])
+
+    def test_full_disk_of_drivers_cache(self):
+        """PoCL, or LLVM in it, ends the process where it cannot write what it compiles: a line says so before."""
+        cache = self.path("pocl")
+        os.mkdir(cache)
+        environment = dict(os.environ, POCL_CACHE_DIR=cache)
+        words = [COMMAND, *map(str, self.arguments("--steps", "2", "--tune", "off"))]
+        script = 'mount -t tmpfs -o size=600k none "$0" && exec "$@"'
+        alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+        if subprocess.run([*alone, script, cache, "true"], capture_output=True, check=False).returncode:
+            self.skipTest("no file systems of one's own")
+        done = subprocess.run([*alone, script, cache, *words], capture_output=True, text=True, timeout=240,
+                              env=environment, check=False)
+        self.assertIn(done.returncode, (1, -signal.SIGABRT))
+        self.assertRegex(done.stderr, rf"\Acltrain: warning: the disk of PoCL's cache folder {cache} is full \(\d+ KB "
+                         "are left\): .* ends the process\. Make room, or name another folder ")
 
     def test_full_disk_of_output(self):
         if not os.path.exists("/dev/full"):

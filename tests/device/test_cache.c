@@ -5,9 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <dirent.h>
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -417,6 +420,32 @@ static void old_files_are_removed_first(void **state)
     clt_cache_trim(folder, "none", 0);
 }
 
+/* A limit for files stands for it. */
+static void a_full_disk_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    static const char content[5000];
+    const struct rlimit limit = {4000, RLIM_INFINITY};
+    struct rlimit before;
+    assert_true(clt_cache_write(folder, "full", "old", content, 100, content, 100));
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    const bool written = clt_cache_write(folder, "full", "old", content, 100, content, 5000);
+    const int error = errno;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    assert_false(written);
+    assert_int_equal(error, EFBIG);
+    assert_int_equal(list_files("full", NULL), 1);
+    char *data = NULL;
+    size_t bytes = 0;
+    assert_true(clt_cache_read(folder, "full", "old", &data, &bytes));
+    assert_int_equal(bytes, 200);
+    clt_free(data);
+    remove_part("full");
+}
+
 int main(int argc, char **argv)
 {
     self = argv[0];
@@ -429,6 +458,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(processes_share_the_folder),
         cmocka_unit_test(late_compilers_write_when_closed),
         cmocka_unit_test(old_files_are_removed_first),
+        cmocka_unit_test(a_full_disk_leaves_nothing_behind),
         cmocka_unit_test(tuning_records_are_read_back),
         cmocka_unit_test(foreign_tuning_texts_are_refused),
     };

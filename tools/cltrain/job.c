@@ -10,6 +10,7 @@
 #include <cltrain/checkpoint.h>
 #include <cltrain/unstable.h>
 
+#include "full.h"
 #include "message.h"
 #include "split.h"
 
@@ -41,7 +42,10 @@ clt_status make_runtime(char *cache_dir, clt_runtime **runtime)
             setenv("POCL_CACHE_DIR", path, 1);
         free(path);
     }
-    return clt_runtime_create(&options, runtime);
+    const clt_status status = clt_runtime_create(&options, runtime);
+    if (status == CLT_OK)
+        warn_of_full_caches(*runtime);
+    return status;
 }
 
 static int read_precision(const settings *s)
