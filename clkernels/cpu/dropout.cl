@@ -1,7 +1,8 @@
 /*
  * Dropout on CPUs, the same numbers as portable/dropout.cl: work-group size 1. Philox multiplies 32
  * by 32 bits, which vectors of 64 bits do in one instruction: each of their VW / 2 lanes makes the
- * four numbers of a block. A work-item has `share` elements. Global size: ceil(count / share).
+ * four numbers of a block. CALLS such vectors go side by side, so that they do not wait for their
+ * products. A work-item has `share` elements. Global size: ceil(count / share).
  * Build options: VW, lanes of a vector of floats; STREAM.
  */
 #define LANES VW
@@ -22,32 +23,45 @@ typedef ulong4 two_vecl;
 #define FIRST ((vecl)(0, 1))
 #endif
 #define AS_UINTS(v) CLT_JOIN(as_uint, VW)(v)
-#define TO_FLOATS(v) CLT_JOIN(convert_float, VW)(v)
 #define HALF 0xFFFFFFFFul
+#define CALLS 4
+#define VECTORS (2 * CALLS)
 
 /* The numbers of blocks from `block` on, in the order of the elements. */
 INLINE void random_bits(ulong seed, uint sub, uint step, ulong block, vecu *bits)
 {
-    const vecl blocks = FIRST + block;
-    vecl x = blocks & HALF, y = (blocks >> 32 & 0xFFul) | (ulong)(sub << 8);
-    vecl z = (vecl)((ulong)step), w = (vecl)((ulong)STREAM);
+    vecl x[CALLS], y[CALLS], z[CALLS], w[CALLS];
     uint k0 = (uint)seed, k1 = (uint)(seed >> 32);
+#pragma unroll
+    for (int c = 0; c < CALLS; c++) {
+        const vecl blocks = FIRST + (block + (ulong)(c * VW / 2));
+        x[c] = blocks & HALF;
+        y[c] = (blocks >> 32 & 0xFFul) | (ulong)(sub << 8);
+        z[c] = (vecl)((ulong)step);
+        w[c] = (vecl)((ulong)STREAM);
+    }
     /* The upper halves may hold anything: only the lower ones are multiplied. */
 #pragma unroll
     for (int round = 0; round < 10; round++) {
-        const vecl p = (x & HALF) * 0xD2511F53ul, q = (z & HALF) * 0xCD9E8D57ul;
-        x = q >> 32 ^ y ^ (ulong)k0;
-        z = p >> 32 ^ w ^ (ulong)k1;
-        y = q;
-        w = p;
+#pragma unroll
+        for (int c = 0; c < CALLS; c++) {
+            const vecl p = (x[c] & HALF) * 0xD2511F53ul, q = (z[c] & HALF) * 0xCD9E8D57ul;
+            x[c] = q >> 32 ^ y[c] ^ (ulong)k0;
+            z[c] = p >> 32 ^ w[c] ^ (ulong)k1;
+            y[c] = q;
+            w[c] = p;
+        }
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    two_vecl all;
-    all.even = (x & HALF) | y << 32;
-    all.odd = (z & HALF) | w << 32;
-    bits[0] = AS_UINTS(all.lo);
-    bits[1] = AS_UINTS(all.hi);
+#pragma unroll
+    for (int c = 0; c < CALLS; c++) {
+        two_vecl all;
+        all.even = (x[c] & HALF) | y[c] << 32;
+        all.odd = (z[c] & HALF) | w[c] << 32;
+        bits[2 * c] = AS_UINTS(all.lo);
+        bits[2 * c + 1] = AS_UINTS(all.hi);
+    }
 }
 
 /* Elements one by one, `number` being the first one's. */
@@ -71,19 +85,29 @@ KERNEL void dropout(global const float *x, long x_offset, global float *out, lon
     const ulong number = (ulong)(position * sample + at);
     x += x_offset + at;
     out += out_offset + at;
+    /* Of the numbers as integers, which are compared without rounding, the least that is kept. */
+    const int least = (int)ceil(p * 16777216.0f);
     /* Up to the first block that is whole. */
     int i = min((int)(-number & 3), size);
     drop_some(x, out, i, number, p, scale, (uint)sub, seed, step);
-    for (; i + 2 * VW <= size; i += 2 * VW) {
-        vecu bits[2];
+    for (; i + VECTORS * VW <= size; i += VECTORS * VW) {
+        vecu bits[VECTORS];
         random_bits(seed, (uint)sub, step, (number + (ulong)i) >> 2, bits);
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            PREFETCH(x + i + h * VW + AHEAD);
-            PREFETCH(out + i + h * VW + AHEAD);
-            const vecf unit = TO_FLOATS(bits[h] >> 8) * (1.0f / 16777216.0f);
-            STORE(select((vecf)(0.0f), LOAD(x + i + h * VW) * scale, unit >= p), out + i + h * VW);
+        for (int v = 0; v < VECTORS; v++) {
+            global const float *from = x + i + v * VW;
+            global float *to = out + i + v * VW;
+            PREFETCH(from + AHEAD);
+            PREFETCH(to + AHEAD);
+            const veci kept = AS_INTS(bits[v] >> 8) >= least;
+            STORE(select((vecf)(0.0f), LOAD(from) * scale, kept), to);
         }
     }
-    drop_some(x + i, out + i, size - i, number + (ulong)i, p, scale, (uint)sub, seed, step);
+    if (i < size) {
+        vecu bits[VECTORS];
+        random_bits(seed, (uint)sub, step, (number + (ulong)i) >> 2, bits);
+        const uint *own = (const uint *)bits;
+        for (int k = 0; i + k < size; k++)
+            out[i + k] = (int)(own[k] >> 8) >= least ? x[i + k] * scale : 0.0f;
+    }
 }
