@@ -9,10 +9,11 @@
  *  - from panels of NR columns in local memory, copied (and transposed, if B is stored [N, K])
  *    before use, or
  *  - with PACK_B 0, where it lies, but for the columns beyond the last whole panel. That is faster
- *    where rows are aligned, and lie at distances that do not make them evict each other.
+ *    where B stays in a cache, rows are aligned, and lie at distances that do not make them evict
+ *    each other.
  * op(A) is read where it lies. If it is stored [K, M] and PACK_A is 1, NA tiles at a time are copied
  * into panels of MR rows. Rows and columns beyond the edge are computed but not stored, so neighbours
- * never write each other's elements.
+ * never write each other's elements. What a tile adds to is fetched while it is computed.
  *
  * Build options: VW (4, 8, 16: lanes of a vector), MR, NV, KB (largest depth), NP (panels of B that
  * TN may have), NA, PACK_A, PACK_B.
@@ -25,6 +26,15 @@
 /* Floats of a panel of op(A), and a cache line: rows of neighbouring panels, written one after the
  * other, would lie in one set of a cache. */
 #define A_PANEL (MR * KB + 16)
+
+/* What is copied of a panel of op(A) at a time. */
+#if VW == 16 && MR % 16 > 0 && MR % 16 <= 8
+#define PIECE 8
+#else
+#define PIECE VW
+#endif
+#define ROUND_UP(a, b) (((a) + (b)-1) / (b) * (b))
+typedef CLT_JOIN(float, PIECE) piece __attribute__((aligned(4)));
 
 static inline vecf activate_vector(vecf x, int act, float slope)
 {
@@ -90,21 +100,18 @@ static inline void finish(global float *out, int N, int rows, int columns, globa
     }
 }
 
-/* to[0 .. MR) = from[0 .. MR), in few steps: a compiler does not know that the two are apart. */
-static inline void copy_rows(local float *to, global const float *from)
+/* Rows [0, count) of `tiles` panels, in few steps: what is written beyond a panel's row is the next
+ * one's, or the cache line between panels. */
+static inline void copy_rows(local float *panels, global const float *a, int lda, int count,
+                             const int tiles)
 {
-#if MR & 16
-    vstore16(vload16(0, from), 0, to);
-#endif
-#if MR & 8
-    vstore8(vload8(0, from + (MR & 16)), 0, to + (MR & 16));
-#endif
-#if MR & 4
-    vstore4(vload4(0, from + (MR & 24)), 0, to + (MR & 24));
-#endif
-#if MR & 2
-    vstore2(vload2(0, from + (MR & 28)), 0, to + (MR & 28));
-#endif
+    for (int k = 0; k < count; k++, a += lda, panels += MR)
+#pragma unroll
+        for (int i = 0; i < tiles; i++)
+#pragma unroll
+            for (int j = 0; j < MR; j += PIECE)
+                *(local piece *)(panels + i * A_PANEL + j) =
+                    *(global const piece *)(a + i * MR + j);
 }
 
 /* panels[i][k][0 .. MR) = rows i * MR and on of op(A), for A stored [K, M] and a at row k0, column m.
@@ -112,16 +119,15 @@ static inline void copy_rows(local float *to, global const float *from)
 static inline void load_rows(local float *panels, global const float *a, int lda, int kb, int rows,
                              long there)
 {
-    const int up = (rows + MR - 1) / MR * MR, whole = rows == up ? kb : readable(kb, there, lda, up);
-    for (int k = 0; k < kb; k++, a += lda) {
-        local float *to = panels + k * MR;
-        int m = 0;
-        for (; m + MR <= (k < whole ? up : rows); m += MR, to += A_PANEL)
-            copy_rows(to, a + m);
-        if (m < rows)
-            for (int i = 0; i < MR; i++)
-                to[i] = a[min(m + i, rows - 1)];
-    }
+    const int tiles = (rows + MR - 1) / MR, up = tiles * MR;
+    const int whole = readable(kb, there, lda, (tiles - 1) * MR + ROUND_UP(MR, PIECE));
+    if (tiles == NA)
+        copy_rows(panels, a, lda, whole, NA);
+    else
+        copy_rows(panels, a, lda, whole, tiles);
+    for (int k = whole; k < kb; k++)
+        for (int m = 0; m < up; m++)
+            panels[m / MR * A_PANEL + k * MR + m % MR] = a[(long)k * lda + min(m, rows - 1)];
 }
 
 /* Stores or adds one row of a register tile. */
@@ -153,6 +159,7 @@ static inline void store_row(global float *out, const vecf *acc, int columns, in
         vecf acc[MR][NV];                                                                          \
         EACH_ROW EACH_VECTOR acc[i][v] = (vecf)(0.0f);                                             \
         A_POINTERS                                                                                 \
+        EACH_ROW EACH_VECTOR PREFETCH(out + (long)i * N + v * VW);                                 \
         for (int k = 0; k < kb; k++) {                                                             \
             vecf y[NV];                                                                            \
             EACH_VECTOR y[v] = B_VECTOR;                                                           \

@@ -93,7 +93,10 @@ static bool reads_badly(int64_t row, int64_t distance, int width)
 static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int64_t slices,
                              int64_t most_depth)
 {
+    /* LARGE_B: floats, more than stay in a core's cache. The others: what is read so often that a
+     * copy pays. */
     enum { BAD_FOR_A = 2048, BAD_FOR_B = 4096, MOST_COLUMNS = 512 };
+    enum { LONG_ROW = 512, MANY_COLUMNS = 128, MANY_ROWS = 32, LARGE_B = 1 << 18 };
     const clt_caps *caps = target->caps;
     const int64_t share = (clt_gemm_size(gemm->k, target) + slices - 1) / slices;
     clt_gemm_work w = {.pairs = clt_gemm_size(gemm->pairs, target) * slices,
@@ -111,10 +114,12 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
         w.most_columns = MOST_COLUMNS;
     const int64_t lda = clt_dim(gemm->lda, target->max_batch);
     const int64_t ldb = clt_dim(gemm->ldb, target->max_batch);
-    w.pack_a = gemm->trans_a &&
-               clt_tile_number(target, "PA", 0, 1, reads_badly(lda, BAD_FOR_A, caps->vector_width));
-    w.pack_b = gemm->trans_b ||
-               clt_tile_number(target, "PB", 0, 1, reads_badly(ldb, BAD_FOR_B, caps->vector_width));
+    const bool a_badly =
+        reads_badly(lda, BAD_FOR_A, caps->vector_width) || lda >= LONG_ROW || w.n >= MANY_COLUMNS;
+    const bool b_badly = reads_badly(ldb, BAD_FOR_B, caps->vector_width) ||
+                         (w.m >= MANY_ROWS && w.k * w.n > LARGE_B);
+    w.pack_a = gemm->trans_a && clt_tile_number(target, "PA", 0, 1, a_badly);
+    w.pack_b = gemm->trans_b || clt_tile_number(target, "PB", 0, 1, b_badly);
     return w;
 }
 
