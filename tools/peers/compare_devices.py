@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
 """Two devices and two ranks against two independent trainings side by side, PyTorch DDP and TensorFlow's MirroredStrategy.
 
-    compare_devices.py --cltrain PATH [--torch PYTHON] [--tensorflow PYTHON] [--model lenet|mlp] [--rounds 3]
+    compare_devices.py --cltrain PATH [--torch PYTHON] [--tensorflow PYTHON] [--model lenet|mlp] [--rounds 9]
 
 Run by hand, on a machine of two cores, all programs by turns. `independent` is two processes of one core each, each with
 half of the batch, at the same time: what two devices could do without ever talking to each other. Its rate is the sum;
 `coupled` is twice the slower one's, since devices that train together wait for each other.
+
+A machine that others use changes its speed within seconds. So the runs are short, `independent` runs before and after
+each of them, and a program's share is its rate divided by the mean of those two; what is reported is the median of the
+rounds' shares, and their quarters. `calm` are the shares for which the four processes of those two runs were equally
+fast, but for a tenth.
 """
 
 import argparse
@@ -16,13 +21,13 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MODELS = {"lenet": ("lenet", 30), "mlp": ("mlp:4096,4096", 3)}
+MODELS = {"lenet": ("lenet", 20), "mlp": ("mlp:4096,4096", 2)}
 
 
 def command(options, devices, batch):
     model, steps = MODELS[options.model]
     return [options.cltrain, "bench", "train", "--model", model, "--data", "fashion-mnist", "--devices", devices, "--batch",
-            str(batch), "--steps", str(steps), "--warmup", str(steps), "--blocks", "5", "--tune", "off", "--json"]  # fmt: skip
+            str(batch), "--steps", str(steps), "--warmup", str(steps), "--blocks", "3", "--tune", "off", "--json"]  # fmt: skip
 
 
 def rate(text):
@@ -61,6 +66,14 @@ def programs(options):
     return rows
 
 
+def spread(values):
+    """The median of shares, their quarters, and how many there are."""
+    if len(values) < 2:
+        return f"{values[0]:8.2f}" if values else "    none"
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return f"{middle:8.2f} ({low:.2f} to {high:.2f}, {len(values)})"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cltrain", required=True)
@@ -69,22 +82,27 @@ def main():
     parser.add_argument("--model", choices=sorted(MODELS), default="lenet")
     parser.add_argument("--platform", default="pocl")
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     rows = programs(options)
-    rates = {name: [] for name in ("independent", "coupled", *rows)}
+    rates = {name: [] for name in ("independent", *rows)}
+    shares = {name: {"independent": [], "calm": [], "coupled": []} for name in rows}
     for r in range(options.rounds):
-        both = independent(options)
-        rates["independent"].append(sum(both))
-        rates["coupled"].append(2 * min(both))
+        before = independent(options)
         for name, measure in rows.items():
             rates[name].append(measure())
+            after = independent(options)
+            rates["independent"].append(sum(after))
+            shares[name]["independent"].append(2 * rates[name][-1] / (sum(before) + sum(after)))
+            if max(before + after) < 1.1 * min(before + after):
+                shares[name]["calm"].append(shares[name]["independent"][-1])
+            shares[name]["coupled"].append(rates[name][-1] / (min(before) + min(after)))
+            before = after
         print(f"round {r + 1}: " + ", ".join(f"{k} {v[-1]:,.0f}" for k, v in rates.items()), file=sys.stderr)
-    print(f"{options.model}, batch {options.batch}: {'images/s':>21} {'of independent':>27} {'of coupled':>11}")
+    print(f"{options.model}, batch {options.batch}: {'images/s':>21} {'of independent':>27} {'calm':>21} {'of coupled':>27}")
     for name, found in rates.items():
-        shares = [statistics.median(a / b for a, b in zip(found, rates[of])) for of in ("independent", "coupled")]
-        print(f"{name:28} {statistics.median(found):10,.0f} ({min(found):,.0f} to {max(found):,.0f}) "
-              f"{shares[0]:11.2f} {shares[1]:11.2f}")  # fmt: skip
+        print(f"{name:28} {statistics.median(found):10,.0f} ({min(found):,.0f} to {max(found):,.0f}) " +
+              "".join(spread(values) for values in shares.get(name, {}).values()))
 
 
 if __name__ == "__main__":
