@@ -103,7 +103,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     const clt_dtype to = node->out[0]->type.dtype;
     const clt_extent count = clt_extent_elements(from);
     /* Images in the middle of an input begin at multiples of their size. */
-    int v = from->dtype == CLT_F64 || to == CLT_F64 ? 2 : 4;
+    int v = from->dtype == CLT_F64 ? 2 : 4;
     if (clt_type_has_batch(from) && clt_type_coefficient(from) % v)
         v = 1;
     (void)target;

@@ -130,7 +130,32 @@ class Loads(unittest.TestCase):
     def test_a_way_out_that_stands_first_is_no_loop(self):
         out = PTX.replace("@%p2 bra 	$L__BB0_2;\n$L__BB0_3:\n", "bra 	$L__BB0_3;\n").replace(
             "$L__BB0_2:", "$L__BB0_3:\n\tret;\n$L__BB0_2:")
-        self.assertEqual(assembly.loops(assembly.bodies(out, "nvidia")["prologue"], "nvidia"), [])
+        self.assertEqual(assembly.loops(assembly.bodies(out, "nvidia")["prologue"]), [])
+
+    def test_what_stands_behind_the_end_is_no_loop(self):
+        # As clang places what seldom runs of a conversion: behind ret, with a branch back.
+        behind = PTX.replace("\tret;\n", "\tret;\n$L__BB0_4:\n\tmov.f32 \t%f13, 0f00000000;\n\tbra.uni \t$L__BB0_3;\n")
+        straight = behind.replace("@%p2 bra \t$L__BB0_2", "@%p2 bra \t$L__BB0_4")
+        self.assertEqual(assembly.loops(assembly.bodies(straight, "nvidia")["prologue"]), [])
+        self.assertIsNone(narrow(straight, "nvidia"))
+        self.assertEqual(narrow(behind.replace("@%p1 bra \t$L__BB0_3", "@%p1 bra \t$L__BB0_4"), "nvidia"), "a loop")
+
+    def test_a_loop_has_what_stands_behind_it(self):
+        # The loop's second half stands behind ret.
+        text = PTX.replace("\tadd.s32 \t%r8, %r8, 256;\n", "\tbra.uni \t$L__BB0_4;\n$L__BB0_5:\n").replace(
+            "\tret;\n", "\tret;\n$L__BB0_4:\n\tfma.rn.f32 \t%f14, %f13, %f11, %f11;\n\tbra.uni \t$L__BB0_5;\n")
+        inner = assembly.Inner(assembly.bodies(text, "nvidia")["prologue"], "nvidia")
+        self.assertEqual((inner.fma, inner.all, inner.narrow), (2, 7, "a loop"))
+
+    def test_an_inner_loop_is_found_in_another(self):
+        text = PTX.replace("$L__BB0_2:\n", "$L__BB0_1:\n\tld.global.v4.f32 \t{%f1, %f2, %f3, %f4}, [%rd11];\n$L__BB0_2:\n").replace(
+            "$L__BB0_3:\n", "\t@%p3 bra \t$L__BB0_1;\n$L__BB0_3:\n", 1)
+        body = assembly.bodies(text, "nvidia")["prologue"]
+        self.assertEqual(sorted(len(loop) for loop in assembly.loops(body)), [7, 10])
+        self.assertEqual(assembly.narrow(body, "nvidia"), "a loop")
+        turned = text.replace("v4.f32 \t{%f1, %f2, %f3, %f4}", "f32 \t%f1").replace("f32 \t%f11", "v2.f32 \t{%f11, %f12}")
+        self.assertIsNone(narrow(turned, "nvidia"))
+        self.assertEqual(assembly.Inner(body, "nvidia").fma, 1)
 
     def test_bytes(self):
         for line, count in (("global_load_dwordx3 v[0:2]", 12), ("flat_load_ubyte v0", 1), ("buffer_load_sshort v0", 2),

@@ -38,28 +38,79 @@ def instruction(line, vendor):
     return re.sub(r"^@!?%\w+\s+", "", line)
 
 
-def ends(lines, at):
-    """Whether the kernel ends behind line `at` without a branch."""
-    for line in lines[at + 1:]:
-        if re.match(r"(ret;|s_endpgm)", line):
-            return True
-        if re.search(r"\b(s_c?branch\w*|bra(\.uni)?)\s", line):
-            return False
-    return True
-
-
-def loops(lines, vendor):
-    """(first, last) line of each loop: from a label to the branch back to it."""
-    labels, found = {}, []
+def flow(lines):
+    """For each line those that may follow it."""
+    labels = {}
     for i, line in enumerate(lines):
         label = re.match(r"([.$]?\w+):", line)
         if label:
             labels[label.group(1)] = i
-        branch = re.search(r"\b(?:s_c?branch\w*|bra(?:\.uni)?)\s+([.$]?\w+)", line)
-        # A way out may stand before the branch to it.
-        if branch and branch.group(1) in labels and not ends(lines, labels[branch.group(1)]):
-            found.append((labels[branch.group(1)], i))
-    return found
+    follows = []
+    for i, line in enumerate(lines):
+        branch = re.search(r"\b(s_c?branch\w*|bra(?:\.uni)?)\s+([.$]?\w+)", line)
+        always = not line.startswith("@") and not line.startswith("s_cbranch")
+        to = [i + 1] if i + 1 < len(lines) else []
+        if branch and branch.group(2) in labels:
+            to = [labels[branch.group(2)]] + ([] if always else to)
+        elif always and re.match(r"(ret;|exit;|trap;|s_endpgm)", line):
+            to = []
+        follows.append(to)
+    return follows
+
+
+def blocks(lines):
+    """[(first, last line, those that may follow)] of what runs as one, in the order of the lines."""
+    follows = flow(lines)
+    starts = {0}
+    for i, to in enumerate(follows):
+        if to != [i + 1]:
+            starts |= {i + 1, *to}
+    order = sorted(i for i in starts if i < len(lines))
+    number = {first: n for n, first in enumerate(order)}
+    lasts = [first - 1 for first in order[1:]] + [len(lines) - 1]
+    return [(first, last, [number[i] for i in follows[last]]) for first, last in zip(order, lasts)]
+
+
+def dominators(follows):
+    """For each block the set, as bits, of those that every way from the first one to it goes through; 0: none does."""
+    before = [[] for _ in follows]
+    for n, to in enumerate(follows):
+        for other in to:
+            before[other].append(n)
+    everything = (1 << len(follows)) - 1
+    known = [1] + [everything] * (len(follows) - 1)
+    changed = True
+    while changed:
+        changed = False
+        for n in range(1, len(follows)):
+            through = everything
+            for other in before[n]:
+                through &= known[other]
+            through = through | 1 << n if before[n] else 0
+            changed |= through != known[n]
+            known[n] = through
+    return before, known
+
+
+def loops(lines):
+    """Of each loop its lines, in order. Compilers put what seldom runs behind the rest, and branch back from there:
+    only a branch to what every way to it has passed makes a loop."""
+    if not lines:
+        return []
+    parts = blocks(lines)
+    before, known = dominators([to for _, _, to in parts])
+    found = {}
+    for n, (_, _, to) in enumerate(parts):
+        for head in to:
+            if not known[n] >> head & 1:
+                continue
+            body, left = found.setdefault(head, {head}), [n]
+            while left:
+                at = left.pop()
+                if at not in body:
+                    body.add(at)
+                    left += before[at]
+    return [[i for n in sorted(body) for i in range(parts[n][0], parts[n][1] + 1)] for body in found.values()]
 
 
 def loaded(line, vendor):
@@ -78,18 +129,18 @@ def loaded(line, vendor):
 def narrow(lines, vendor):
     """Where most of what is loaded comes by loads that are no vectors: "a loop", "outside of loops" or None.
 
-    Loads count where they are: in the innermost loop around them. Where loops load, what stands outside of them
-    does not count, since it runs once."""
-    every, bytes_of = loops(lines, vendor), {}
+    Loads count where they are: in the innermost loop around them. Where a loop loads, what stands around it does
+    not count, in another loop either, since it runs once."""
+    every, bytes_of = [set(loop) for loop in loops(lines)], {}
     for i, line in enumerate(lines):
         count = loaded(line, vendor)
         if count:
-            around = min(((b - a, a) for a, b in every if a <= i <= b), default=None)
+            around = min(((len(loop), n) for n, loop in enumerate(every) if i in loop), default=None)
             of = bytes_of.setdefault(around, [0, 0])
             of[0 if count >= WIDE else 1] += count
     outside = bytes_of.pop(None, [0, 0])
-    for wide, rest in bytes_of.values():
-        if wide <= rest:
+    for (_, n), (wide, rest) in bytes_of.items():
+        if wide <= rest and not any(every[other] < every[n] for _, other in bytes_of):
             return "a loop"
     return "outside of loops" if not bytes_of and outside[0] <= outside[1] else None
 
@@ -101,11 +152,11 @@ class Inner:
         fma = AMD_FMA if vendor == "amd" else PTX_FMA
         self.fma = self.all = 0
         self.narrow = narrow(lines, vendor)
-        every = loops(lines, vendor)
-        for first, last in every:
-            if any(a >= first and b <= last and (a, b) != (first, last) for a, b in every):
+        every = [set(loop) for loop in loops(lines)]
+        for loop in every:
+            if any(other < loop for other in every):
                 continue
-            words = [w for w in (instruction(line, vendor) for line in lines[first:last + 1]) if w]
+            words = [w for w in (instruction(lines[i], vendor) for i in sorted(loop)) if w]
             # A packed one counts as the two that it is.
             packed = sum(w.startswith("v_pk_fma") for w in words)
             count = sum(bool(fma.match(w)) for w in words) + packed
