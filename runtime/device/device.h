@@ -60,7 +60,7 @@ struct clt_device {
     struct clt_program_table *programs; /* device/program.c */
     clt_watcher watcher;                /* NULL: none, and commands make no events for it */
     void *watcher_user;
-    int clblast_kernels; /* device/clblast.c */
+    struct clt_clblast_state *clblast; /* device/clblast.c; NULL: not used so far */
 };
 
 #define CLT_COMMON_OPTIONS "-cl-std=CL1.2 -w"

@@ -279,6 +279,8 @@ static clt_status enqueue_blas(clt_exec *exec, const clt_run *run, const bound_l
                              .a_offset = at_a.offset / size,
                              .b_offset = at_b.offset / size,
                              .c_offset = at_c.offset / size};
+    for (int i = 0; i < CLT_BLAS_KERNELS; i++)
+        call.sets[i] = g->sets[i];
     if (!call.m || !call.n || !call.pairs)
         return CLT_OK;
     if (g->block >= 0) {

@@ -43,6 +43,10 @@ void clt_gemm_dot(const clt_gemm *gemm, const clt_target *target, clt_program *p
 void clt_gemm_gpu(const clt_gemm *gemm, const clt_target *target, clt_program *program);
 
 /* CLBlast's product, for GPUs. */
+/* What the record has for the device, or what is for where nothing was measured; false: no set of
+ * parameters fits the device. */
+bool clt_gemm_clblast_sets(const clt_target *target, clt_blas_set sets[CLT_BLAS_KERNELS]);
+
 bool clt_gemm_clblast_accepts(const clt_node *node, const clt_target *target, char *why);
 bool clt_gemm_clblast_tiles(int index, char *text);
 void clt_gemm_clblast(const clt_gemm *gemm, const clt_target *target, clt_program *program);

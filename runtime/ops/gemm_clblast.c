@@ -5,6 +5,19 @@
 #include "ops/gemm_gpu.h"
 #include "ops/nn.h"
 
+bool clt_gemm_clblast_sets(const clt_target *target, clt_blas_set sets[CLT_BLAS_KERNELS])
+{
+    for (clt_blas_kernel kernel = 0; kernel < CLT_BLAS_KERNELS; kernel++) {
+        const clt_tuning_entry *e =
+            clt_tuning_find(target->tuning, CLT_BLAS_OP, clt_blas_kernel_name(kernel));
+        if ((!e || !clt_blas_set_read(kernel, e->options, &sets[kernel]) ||
+             !clt_blas_set_fits(kernel, &sets[kernel], target->caps)) &&
+            !clt_blas_set_choice(kernel, 0, target->caps, &sets[kernel]))
+            return false;
+    }
+    return true;
+}
+
 bool clt_gemm_clblast_accepts(const clt_node *node, const clt_target *target, char *why)
 {
     if (!clt_all_plain(node))
@@ -13,6 +26,12 @@ bool clt_gemm_clblast_accepts(const clt_node *node, const clt_target *target, ch
         return clt_decline(why, "made for GPUs");
     if (!target->caps->clblast)
         return clt_decline(why, "libclblast.so.1 was not found");
+    clt_blas_set sets[CLT_BLAS_KERNELS];
+    if (!clt_gemm_clblast_sets(target, sets))
+        return clt_decline(why,
+                           "no tile of CLBlast's kernels fits %d work-items and %lld bytes of "
+                           "local memory",
+                           target->caps->max_work_group, (long long)target->caps->local_bytes);
     return true;
 }
 
@@ -24,10 +43,10 @@ bool clt_gemm_clblast_tiles(int index, char *text)
     return true;
 }
 
-/* Room for A, B and C in tiles of at most TILE rows, columns and depth each. */
+/* Room for A, B and C in tiles of at most so many rows, columns and depth each. */
 static clt_extent packing_bytes(const clt_gemm *gemm)
 {
-    enum { TILE = 128, BYTES = (int)sizeof(float) };
+    enum { TILE = CLT_BLAS_LARGEST_TILE, BYTES = (int)sizeof(float) };
     const int64_t sizes[] = {gemm->m, gemm->n, gemm->k};
     int varying = 0; /* at most one of them counts images */
     int64_t tiled[3];
@@ -51,7 +70,7 @@ void clt_gemm_clblast(const clt_gemm *gemm, const clt_target *target, clt_progra
                         (double)clt_dim(gemm->n, target->max_batch) *
                         (double)clt_dim(gemm->k, target->max_batch);
     const bool packed = clt_tile_number(target, "PACKED", 0, 1, work >= enough) != 0;
-    const clt_blas_gemm blas = {
+    clt_blas_gemm blas = {
         .m = clt_extent_dim(gemm->m),
         .n = clt_extent_dim(gemm->n),
         .k = clt_extent_dim(gemm->k),
@@ -67,6 +86,7 @@ void clt_gemm_clblast(const clt_gemm *gemm, const clt_target *target, clt_progra
         .b = gemm->b,
         .out = gemm->out,
         .block = packed && gemm->pairs == 1 ? clt_scratch_add(program, packing_bytes(gemm)) : -1};
+    clt_gemm_clblast_sets(target, blas.sets);
     clt_launch_clblast(program, &blas);
     if (gemm->bias >= 0 || gemm->epilogue.activation != CLT_ACTIVATION_NONE)
         clt_gpu_sum(gemm->bias, gemm->out, -1, gemm->pairs * gemm->m, gemm->n, 1, &gemm->epilogue,

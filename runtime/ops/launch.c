@@ -184,6 +184,9 @@ static uint64_t hash_launch(const clt_launch *l, uint64_t hash)
     for (int d = 0; d < l->work_dim; d++)
         hash = clt_hash(&l->local[d], sizeof l->local[d], hash_extent(l->global[d], hash));
     const int packed = l->blas ? 1 + l->blas->packed : 0;
+    if (l->blas)
+        hash = clt_hash(&l->blas->sets[l->blas->packed ? CLT_BLAS_PACKED : CLT_BLAS_DIRECT],
+                        sizeof *l->blas->sets, hash);
     return clt_hash(&packed, sizeof packed, hash);
 }
 

@@ -6,6 +6,7 @@
 #ifndef CLT_OPS_LAUNCH_H
 #define CLT_OPS_LAUNCH_H
 
+#include "base/blas_sets.h"
 #include "base/caps.h"
 #include "graph/graph.h"
 
@@ -74,10 +75,11 @@ typedef struct clt_blas_gemm {
     clt_extent m, n, k, lda, ldb, pairs;
     int64_t a_step, b_step; /* elements from one pair to the next */
     bool trans_a, trans_b;
-    bool packed; /* copies the operands into tiles first */
-    int a, b;    /* the node's operands */
-    int out;     /* output */
-    int block;   /* scratch block, or -1 */
+    bool packed;                         /* copies the operands into tiles first */
+    clt_blas_set sets[CLT_BLAS_KERNELS]; /* the same in all products of a plan */
+    int a, b;                            /* the node's operands */
+    int out;                             /* output */
+    int block;                           /* scratch block, or -1 */
 } clt_blas_gemm;
 
 typedef struct clt_launch {

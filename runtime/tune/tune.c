@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "device/tuning_file.h"
+#include "tune/blas.h"
 #include "tune/compare.h"
 #include "tune/lab.h"
 #include "tune/measure.h"
@@ -74,6 +75,18 @@ static clt_status time_node(tuner *t, double *seconds)
     CLT_TRY(clt_time_calls(t->lab.device, enqueue, t, BLOCKS, BLOCK_SECONDS, &timing));
     *seconds = timing.median;
     return CLT_OK;
+}
+
+/* Plans with one candidate, or with none, and with the sets of parameters that CLBlast runs with.
+ */
+static clt_status plan_with(tuner *t, const clt_tuning_entry *entry)
+{
+    clt_tuning_entry entries[1 + CLT_BLAS_KERNELS];
+    clt_tuning_record record = {.entries = entries};
+    if (entry)
+        entries[record.count++] = *entry;
+    clt_tune_blas_copy(t->record, &record);
+    return clt_lab_plan(&t->lab, t->graph, &t->options, &record);
 }
 
 /* --- candidates ------------------------------------------------------------------------------ */
@@ -259,12 +272,11 @@ static clt_status judge(tuner *t, const clt_tuning_entry *entry, class_trial *tr
 static clt_status try(tuner *t, clt_tuning_entry *entry, class_trial *trial, double *seconds,
                       tune_verdict *verdict)
 {
-    clt_tuning_record record = {.entries = entry, .count = 1};
     clt_status status = CLT_OK;
     if (chosen_by_test(clt_tuning_testing_breaks, entry))
         status = clt_fail(CLT_BUILD, "a test's kernel does not build");
     if (status == CLT_OK)
-        status = clt_lab_plan(&t->lab, t->graph, &t->options, &record);
+        status = plan_with(t, entry);
     if (status == CLT_OK)
         status = judge(t, entry, trial, seconds, verdict);
     if (!is_candidates(status))
@@ -272,15 +284,14 @@ static clt_status try(tuner *t, clt_tuning_entry *entry, class_trial *trial, dou
     *verdict = FAILED;
     char why[512];
     snprintf(why, sizeof why, "%s", clt_error_message());
-    CLT_TRY(clt_lab_plan(&t->lab, t->graph, &t->options, NULL));
+    CLT_TRY(plan_with(t, NULL));
     return clt_error_set(CLT_OK, why);
 }
 
 static clt_status time_entry(tuner *t, clt_tuning_entry *entry, double *least)
 {
-    clt_tuning_record record = {.entries = entry, .count = 1};
     double seconds;
-    CLT_TRY(clt_lab_plan(&t->lab, t->graph, &t->options, &record));
+    CLT_TRY(plan_with(t, entry));
     CLT_TRY(time_node(t, &seconds));
     if (seconds < *least)
         *least = seconds;
@@ -442,7 +453,7 @@ static clt_status tune_class(tuner *t, const job *j)
     clt_tuning_entry best = {0}, plain = {0}, before;
     t->node = j->node;
     t->files[0] = '\0';
-    CLT_TRY(clt_lab_plan(&t->lab, t->graph, &t->options, NULL));
+    CLT_TRY(plan_with(t, NULL));
     const clt_plan_node *pn = &t->lab.plan->nodes[t->node];
     const clt_tuning_entry *known = unfinished(t, pn);
     if (known)
@@ -552,9 +563,13 @@ clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
         status = clt_lab_plan(&t.lab, graph, options, record);
     if (status == CLT_OK)
         status = list_jobs(&t, &jobs, &count);
-    report->classes = count;
+    report->classes += count;
     /* The plan's own kernels had to be compiled anyway. */
     t.deadline = now() + limits->seconds;
+    /* First: classes are measured with them. Each set is a program for CLBlast to compile. */
+    if (status == CLT_OK && device->caps.clblast)
+        status = clt_tune_blas(&t.lab, graph, &t.options, limits,
+                               t.deadline - 0.75 * limits->seconds, record, report);
     for (int i = 0; status == CLT_OK && i < count && !over(&t); i++)
         status = tune_class(&t, &jobs[i]);
     clt_free(jobs);

@@ -19,3 +19,7 @@ endif()
 add_test(NAME vendor.train.parity.mixed COMMAND test_train_parity)
 set_tests_properties(vendor.train.parity.mixed PROPERTIES LABELS vendor TIMEOUT 600
     ENVIRONMENT "CLT_TEST_DEVICES=pocl@1,intel")
+# Skipped without CLBlast, and on PoCL, which takes a minute to compile each program of CLBlast's.
+set_tests_properties(train.blas_choices PROPERTIES SKIP_RETURN_CODE 77)
+clt_test_on_vendor(train.blas_choices intel)
+set_tests_properties(vendor.train.blas_choices PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)

@@ -1,0 +1,224 @@
+#include "tune/blas.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "device/tuning_file.h"
+#include "tune/compare.h"
+#include "tune/measure.h"
+
+enum { BLOCKS = 5 };
+static const double BLOCK_SECONDS = 0.004;
+/* Another set than the first must be that much faster: measurements have noise. */
+static const double GAIN = 0.97;
+/* Operations of a product from which on packing its operands may be worth it. */
+static const double LARGE = 2.0 * 512 * 512 * 512;
+
+typedef struct blas_tuner {
+    clt_lab *lab;
+    const clt_graph *graph;
+    const clt_plan_options *options;
+    clt_blas_kernel kernel;
+    int node;
+    clt_tuning_entry product; /* has the node's class take CLBlast */
+    clt_outcome right;        /* what the plan's own choice computes there */
+} blas_tuner;
+
+void clt_tune_blas_copy(const clt_tuning_record *record, clt_tuning_record *to)
+{
+    for (clt_blas_kernel kernel = 0; kernel < CLT_BLAS_KERNELS; kernel++) {
+        const clt_tuning_entry *e =
+            clt_tuning_find(record, CLT_BLAS_OP, clt_blas_kernel_name(kernel));
+        if (e)
+            to->entries[to->count++] = *e;
+    }
+}
+
+static bool over(const clt_tune_limits *limits, double deadline)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec > deadline ||
+           (limits->stop && limits->stop(limits->user));
+}
+
+static clt_status enqueue(void *user)
+{
+    blas_tuner *t = user;
+    return clt_exec_enqueue(t->lab->exec, &t->lab->run, t->node, t->node + 1, 0, NULL);
+}
+
+static bool takes_blas(const clt_plan *plan, const clt_node *node)
+{
+    const clt_target target = {
+        .caps = &plan->caps, .lanes = plan->options.lanes, .max_batch = plan->options.max_batch};
+    const clt_variant *wanted = clt_variant_wanted(node->op, plan->options.variants);
+    char why[CLT_WHY];
+    for (const clt_variant *v = node->op->view ? NULL : node->op->variants; v && v->name; v++)
+        if (!strcmp(v->name, CLT_BLAS_OP))
+            return (!wanted || wanted == v) && v->accepts(node, &target, why);
+    return false;
+}
+
+/* The product to measure at, -1 if there is none. */
+static int find_product(const clt_plan *plan, clt_blas_kernel kernel)
+{
+    int best = -1;
+    double most = 0;
+    for (int i = 0; i < plan->n_nodes; i++) {
+        const clt_node *node = plan->nodes[i].node;
+        if (!takes_blas(plan, node))
+            continue;
+        const double flops = clt_node_flops(node, plan->options.max_batch);
+        const bool fits = kernel == CLT_BLAS_PACKED || flops < LARGE;
+        const bool best_fits = kernel == CLT_BLAS_PACKED || most < LARGE;
+        if (best < 0 || (fits && !best_fits) || (fits == best_fits && (flops > most) == fits)) {
+            best = i;
+            most = flops;
+        }
+    }
+    return best;
+}
+
+static clt_tuning_entry entry_of(clt_blas_kernel kernel, const clt_blas_set *set)
+{
+    clt_tuning_entry e = {.source = clt_tuning_source("")};
+    snprintf(e.op, sizeof e.op, "%s", CLT_BLAS_OP);
+    snprintf(e.shape_class, sizeof e.shape_class, "%s", clt_blas_kernel_name(kernel));
+    snprintf(e.variant, sizeof e.variant, "%s", CLT_BLAS_OP);
+    clt_blas_set_write(kernel, set, e.options);
+    return e;
+}
+
+/* Runs the product with the set. Not right: why. */
+static clt_status try(blas_tuner *t, const clt_tuning_entry *set, bool *right, double *seconds)
+{
+    clt_tuning_entry entries[] = {t->product, *set};
+    const clt_tuning_record record = {.entries = entries, .count = 2};
+    clt_outcome own;
+    clt_timing timing;
+    CLT_TRY(clt_lab_plan(t->lab, t->graph, t->options, &record));
+    const clt_status status = clt_outcome_read(t->lab, t->node, false, &own);
+    *right = status == CLT_OK && clt_outcome_equal(&own, &t->right);
+    clt_outcome_drop(&own);
+    CLT_TRY(status);
+#ifdef CLT_TESTING
+    if (clt_tuning_testing_spoils && strstr(set->options, clt_tuning_testing_spoils))
+        *right = false;
+#endif
+    if (!*right)
+        return CLT_OK;
+    CLT_TRY(clt_time_calls(t->lab->device, enqueue, t, BLOCKS, BLOCK_SECONDS, &timing));
+    *seconds = timing.median;
+    return CLT_OK;
+}
+
+static void reject(const blas_tuner *t, const clt_tuning_entry *set, int index, const char *why,
+                   char *list, size_t room)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%sset %d: %.40s", *list ? "; " : "", index, why);
+    if (strlen(list) + strlen(text) < room)
+        strcat(list, text);
+    clt_log(CLT_LOG_WARN, "%s: CLBlast's %s with %s is not used: %s",
+            clt_device_label(t->lab->device), set->shape_class, set->options, why);
+}
+
+/* The sets from number known->tried on, and known's own before them; NULL: all. *best becomes the
+ * fastest; its `tried` is where the time was over, or 0; *found: there is one. */
+static clt_status try_all(blas_tuner *t, const clt_tuning_entry *known,
+                          const clt_tune_limits *limits, double deadline, clt_tune_report *report,
+                          clt_tuning_entry *best, bool *found)
+{
+    clt_blas_set set;
+    char rejected[sizeof best->rejected] = "";
+    double plain = 0;
+    int i = known ? known->tried - 1 : 0;
+    if (known)
+        memcpy(rejected, known->rejected, sizeof rejected);
+    *found = false;
+    for (bool first = true; clt_blas_set_choice(t->kernel, i, &t->lab->device->caps, &set);
+         i++, first = false) {
+        clt_tuning_entry e = entry_of(t->kernel, &set);
+        double seconds = INFINITY;
+        bool right = false;
+        if (first && known)
+            e = *known;
+        if (*found && over(limits, deadline))
+            break;
+        clt_status status = try(t, &e, &right, &seconds);
+        report->candidates++;
+        if (status == CLT_BUILD || status == CLT_OPENCL || status == CLT_UNSUPPORTED ||
+            status == CLT_OUT_OF_DEVICE_MEMORY || (status == CLT_OK && !right)) {
+            report->rejected++;
+            reject(t, &e, i, right || status != CLT_OK ? clt_error_message() : "a wrong result",
+                   rejected, sizeof rejected);
+            continue;
+        }
+        CLT_TRY(status);
+        if (!*found)
+            plain = first && known ? known->plain_seconds : seconds;
+        if (!*found || seconds < GAIN * best->seconds) {
+            *best = e;
+            best->seconds = seconds;
+        }
+        *found = true;
+    }
+    best->plain_seconds = plain;
+    best->tried = clt_blas_set_choice(t->kernel, i, &t->lab->device->caps, &set) ? i : 0;
+    memcpy(best->rejected, rejected, sizeof rejected);
+    return CLT_OK;
+}
+
+static clt_status tune_kernel(blas_tuner *t, const clt_tune_limits *limits, double deadline,
+                              clt_tuning_record *record, clt_tune_report *report)
+{
+    const clt_tuning_entry *known =
+        clt_tuning_find(record, CLT_BLAS_OP, clt_blas_kernel_name(t->kernel));
+    clt_tuning_entry best, before;
+    bool found = false;
+    if ((known && !known->tried && !(known->shipped && limits->anew)) || over(limits, deadline))
+        return CLT_OK;
+    if (known)
+        before = *known;
+    CLT_TRY(clt_lab_plan(t->lab, t->graph, t->options, NULL));
+    t->node = find_product(t->lab->plan, t->kernel);
+    if (t->node < 0)
+        return CLT_OK;
+    const clt_plan_node *pn = &t->lab->plan->nodes[t->node];
+    t->product = (clt_tuning_entry){.seconds = 0};
+    snprintf(t->product.op, sizeof t->product.op, "%s", pn->node->op->name);
+    snprintf(t->product.shape_class, sizeof t->product.shape_class, "%s", pn->shape_class);
+    snprintf(t->product.variant, sizeof t->product.variant, "%s", CLT_BLAS_OP);
+    snprintf(t->product.options, sizeof t->product.options, "PACKED=%d",
+             t->kernel == CLT_BLAS_PACKED);
+    report->classes++;
+    clt_status status = clt_outcome_read(t->lab, t->node, false, &t->right);
+    if (status == CLT_OK)
+        status = try_all(t, known && known->tried ? &before : NULL, limits, deadline, report, &best,
+                         &found);
+    clt_outcome_drop(&t->right);
+    CLT_TRY(status);
+    if (!found)
+        return CLT_OK;
+    report->measured++;
+    report->unfinished += best.tried != 0;
+    return clt_tuning_put(record, &best);
+}
+
+clt_status clt_tune_blas(clt_lab *lab, const clt_graph *graph, const clt_plan_options *options,
+                         const clt_tune_limits *limits, double deadline, clt_tuning_record *record,
+                         clt_tune_report *report)
+{
+    clt_status status = CLT_OK;
+    if (!lab->device->caps.clblast || clt_caps_is_cpu(&lab->device->caps))
+        return CLT_OK;
+    for (clt_blas_kernel kernel = 0; status == CLT_OK && kernel < CLT_BLAS_KERNELS; kernel++) {
+        blas_tuner t = {.lab = lab, .graph = graph, .options = options, .kernel = kernel};
+        status = tune_kernel(&t, limits, deadline, record, report);
+    }
+    return status;
+}
