@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -120,6 +121,30 @@ bool clt_cache_write(const char *folder, const char *part, const char *name, con
     unlink(beside);
     errno = error;
     return false;
+}
+
+int clt_cache_lock(const char *folder, const char *part)
+{
+    char path[PATH_MAX];
+    if (!make_path(path, folder, part, "") || !make_folders(folder, part))
+        return -1;
+    /* The folder itself, so that no file is left; the kernel gives the lock back with the process.
+     */
+    const int lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int code = -1;
+    while (lock >= 0 && (code = flock(lock, LOCK_EX)) != 0 && errno == EINTR)
+        ;
+    if (lock >= 0 && code != 0) {
+        close(lock);
+        return -1;
+    }
+    return lock;
+}
+
+void clt_cache_unlock(int lock)
+{
+    if (lock >= 0)
+        close(lock);
 }
 
 bool clt_cache_exists(const char *folder, const char *part, const char *name)

@@ -16,6 +16,12 @@ bool clt_cache_read(const char *folder, const char *part, const char *name, char
 bool clt_cache_write(const char *folder, const char *part, const char *name, const void *head,
                      size_t head_bytes, const void *data, size_t bytes);
 
+/* For reading a file, changing it and writing it again: keeps other processes that do the same out
+ * of folder/part (made as needed) until clt_cache_unlock. -1, where that cannot be, goes on without:
+ * the later file then lacks what the other has. */
+int clt_cache_lock(const char *folder, const char *part);
+void clt_cache_unlock(int lock);
+
 bool clt_cache_exists(const char *folder, const char *part, const char *name);
 
 /* Removes a damaged file, if there is one. */

@@ -279,11 +279,16 @@ static void load_own(const clt_device *device, clt_tuning_record *out)
     clt_free(text);
 }
 
+static void begin_record(const clt_device *device, clt_tuning_record *record)
+{
+    *record = (clt_tuning_record){.count = 0};
+    snprintf(record->device, sizeof record->device, "%s", device->caps.name);
+    snprintf(record->driver, sizeof record->driver, "%s", device->caps.driver);
+}
+
 void clt_tuning_load(const clt_device *device, clt_tuning_record *out)
 {
-    *out = (clt_tuning_record){.count = 0};
-    snprintf(out->device, sizeof out->device, "%s", device->caps.name);
-    snprintf(out->driver, sizeof out->driver, "%s", device->caps.driver);
+    begin_record(device, out);
     load_own(device, out);
     if (clt_tuning_testing_shipped) {
         add_shipped(device, "shipped", clt_tuning_testing_shipped, out);
@@ -294,32 +299,45 @@ void clt_tuning_load(const clt_device *device, clt_tuning_record *out)
             add_shipped(device, s->name, s->text, out);
 }
 
-static clt_status own_part(const clt_tuning_record *record, clt_tuning_record *own)
+/* The entries that were not shipped; `to` may have others. */
+static clt_status add_own(const clt_tuning_record *record, clt_tuning_record *to)
 {
-    *own = (clt_tuning_record){.count = 0};
-    memcpy(own->device, record->device, sizeof own->device);
-    memcpy(own->driver, record->driver, sizeof own->driver);
     for (int i = 0; i < record->count; i++)
         if (!record->entries[i].shipped)
-            CLT_TRY(clt_tuning_put(own, &record->entries[i]));
+            CLT_TRY(clt_tuning_put(to, &record->entries[i]));
     return CLT_OK;
+}
+
+/* The file as it would be: what is in it now, and the record's own. */
+static clt_status join(const clt_device *device, const clt_tuning_record *record, char **text)
+{
+    clt_tuning_record all;
+    begin_record(device, &all);
+    load_own(device, &all);
+    clt_status status = add_own(record, &all);
+    if (status == CLT_OK)
+        status = clt_tuning_to_json(&all, text);
+    clt_tuning_free(&all);
+    return status;
 }
 
 clt_status clt_tuning_save(const clt_device *device, const clt_tuning_record *record)
 {
     char name[NAME_BYTES], *text = NULL;
-    clt_tuning_record own;
     if (!device->cache_dir)
         return CLT_OK;
-    clt_status status = own_part(record, &own);
-    if (status == CLT_OK)
-        status = clt_tuning_to_json(&own, &text);
-    clt_tuning_free(&own);
-    CLT_TRY(status);
+    const int lock = clt_cache_lock(device->cache_dir, folder_part);
+    const clt_status status = join(device, record, &text);
+    bool ok = false;
+    int error = 0;
     make_name(device, name);
-    bool ok = clt_cache_write(device->cache_dir, folder_part, name, text, strlen(text), "\n", 1);
-    const int error = errno;
+    if (status == CLT_OK) {
+        ok = clt_cache_write(device->cache_dir, folder_part, name, text, strlen(text), "\n", 1);
+        error = errno;
+    }
+    clt_cache_unlock(lock);
     clt_free(text);
+    CLT_TRY(status);
     if (!ok)
         return clt_fail(CLT_IO, "the tuning record of %s cannot be written to %s/%s/%s: %s",
                         device->label, device->cache_dir, folder_part, name, strerror(error));
@@ -330,7 +348,8 @@ clt_status clt_device_tuning(const clt_device *device, int own, char **text)
 {
     clt_tuning_record all, part;
     clt_tuning_load(device, &all);
-    clt_status status = own_part(&all, &part);
+    begin_record(device, &part);
+    clt_status status = add_own(&all, &part);
     json_t *root = status == CLT_OK ? pack(own ? &part : &all) : NULL;
     clt_tuning_free(&all);
     clt_tuning_free(&part);

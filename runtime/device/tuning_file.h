@@ -15,8 +15,9 @@ void clt_tuning_load(const clt_device *device, clt_tuning_record *out);
 /* The hash of kernel files (names with commas between them) as they are in this library. */
 uint64_t clt_tuning_source(const char *files);
 
-/* Replaces the file, by the entries that were not shipped. IO if that is not possible; without a
- * cache folder nothing is done. */
+/* Puts the entries that were not shipped into the file, beside those that other processes have
+ * written meanwhile for other shapes. IO if that is not possible; without a cache folder nothing is
+ * done. Thread-safe. */
 clt_status clt_tuning_save(const clt_device *device, const clt_tuning_record *record);
 
 /* Adds the entry, or replaces the one of the same operator and shape class. */

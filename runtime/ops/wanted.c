@@ -77,16 +77,31 @@ static clt_status unknown(const char *what, const item *i, const char *from, con
     return status;
 }
 
+/* Whether an item before this one is of the same operator. */
+static bool named_before(const char *variants, const item *own)
+{
+    const ptrdiff_t length = own->equals - own->at;
+    item i;
+    while (next_item(&variants, &i) && i.at < own->at)
+        if (i.equals && i.equals - i.at == length && !memcmp(i.at, own->at, (size_t)length))
+            return true;
+    return false;
+}
+
 clt_status clt_variants_check(const char *variants)
 {
+    const char *const all = variants;
     item i;
     while (next_item(&variants, &i)) {
         const char *names[MOST_NAMES];
         const clt_op *op = NULL;
         int count = 0;
         if (!i.equals)
-            return clt_fail(CLT_INVALID_ARGUMENT, "variant %.*s: must be OPERATOR=NAME",
+            return clt_fail(CLT_INVALID_ARGUMENT, "variant '%.*s': must be OPERATOR=NAME",
                             (int)(i.end - i.at), i.at);
+        if (named_before(all, &i))
+            return clt_fail(CLT_INVALID_ARGUMENT, "variant %.*s: %.*s has one already",
+                            (int)(i.end - i.at), i.at, (int)(i.equals - i.at), i.at);
         int n_ops;
         const clt_op *const *ops = clt_ops(&n_ops);
         for (int k = 0; k < n_ops && count < MOST_NAMES; k++) {

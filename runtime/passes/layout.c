@@ -43,11 +43,24 @@ static bool lanes_outputs(const layout_pass *p, const clt_node *node)
     return true;
 }
 
+/* Kernels count the elements of a block, as many images as there are lanes, in an int. */
+static bool fits_blocks(const layout_pass *p, const clt_value *value)
+{
+    return !value || !clt_value_leads_with_batch(value) ||
+           clt_type_elements(&value->type, 1) <= INT32_MAX / p->target->lanes;
+}
+
 static bool goes_to_lanes(const layout_pass *p, const clt_node *node)
 {
     int answer = node->op->lanes ? node->op->lanes(node) : CLT_LANES_NO;
     if (answer == CLT_LANES_NO || !lanes_outputs(p, node))
         return false;
+    for (int i = 0; i < node->n_in; i++)
+        if (!fits_blocks(p, node->in[i]))
+            return false;
+    for (int i = 0; i < node->n_out; i++)
+        if (!fits_blocks(p, node->out[i]))
+            return false;
     /* A variant that was asked for decides: those on lanes are named so. */
     const clt_variant *wanted = clt_variant_wanted(node->op, p->target->variants);
     if (wanted && strncmp(wanted->name, "lanes", 5))

@@ -26,6 +26,10 @@ static clt_status measure(clt_trainer *t, const clt_graph *graph, clt_device *de
                                     .anew = t->options.tune_anew != 0,
                                     .stop = t->options.tune_stop,
                                     .user = t->options.tune_user};
+    /* Whoever measures for the record's sake hears that it cannot be written before time is spent.
+     */
+    if (t->options.tune_anew)
+        CLT_TRY(clt_tuning_save(device, record));
     const clt_status status = clt_tune_plan(graph, device, &options, &limits, record, &report);
     /* Measuring keeps every value in a buffer of its own: training may fit where that does not. */
     if (status == CLT_OUT_OF_DEVICE_MEMORY) {
@@ -40,8 +44,11 @@ static clt_status measure(clt_trainer *t, const clt_graph *graph, clt_device *de
         return CLT_OK;
     clt_log(CLT_LOG_INFO, "%s: measured %d of %d classes of shapes, %d candidates",
             clt_device_label(device), report.measured, report.classes, report.candidates);
+    const clt_status saved = clt_tuning_save(device, record);
+    if (t->options.tune_anew)
+        return saved;
     /* Without a file they are measured again next time. */
-    if (clt_tuning_save(device, record) != CLT_OK)
+    if (saved != CLT_OK)
         clt_log(CLT_LOG_INFO, "%s", clt_error_message());
     return CLT_OK;
 }

@@ -433,6 +433,11 @@ class Others(CommandTest):
             self.assertGreater(entry["seconds"], 0)
             if entry["seconds"] != entry["plain_seconds"]:
                 self.assertLess(entry["seconds"], 0.97 * entry["plain_seconds"])
+        # What cannot be kept is not measured, and the file stays as it was.
+        self.assert_bad("tune", "--model", "softmax", "--devices", "pocl", "--budget", "600", "--cache-dir",
+                        exported, "--export", exported, code=1, says=("tuning record", exported))
+        self.assertEqual(record, json.loads(get(exported)))
+        self.assertEqual([name for name in os.listdir(self.folder) if ".new-" in name], [])
 
     def test_measuring_goes_on(self):
         """What the time did not suffice for is said."""

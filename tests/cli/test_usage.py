@@ -148,6 +148,8 @@ class Usage(CommandTest):
         self.assert_usage("bench", "train", "more", says=("more",))
         self.assert_usage("bench", "train", "--by-node", "--blocks", "2", says=("--blocks does not",))
         self.assert_usage("bench", "tran", says=("did you mean train?",))
+        self.assert_usage("bench", "gemm", "8", "8", "8", "--variant", "matmul=portable,matmul=gemm_cpu",
+                          says=("matmul=gemm_cpu", "has one already"))
         self.assert_usage("tune", "--budget", "0", says=("--budget 0", "above 0"))
         self.assert_usage("tune", "--budget", "off", says=("--budget off", "not a number"))
         self.assert_bad("tune", "--export", self.path("none", "x.json"), code=1,

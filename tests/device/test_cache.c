@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <dirent.h>
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -342,6 +343,57 @@ static void tuning_records_are_read_back(void **state)
     close_device();
 }
 
+enum { TUNERS = 4, SHAPES = 16 };
+
+typedef struct tuner {
+    clt_device *device;
+    int number;
+    clt_status status;
+} tuner;
+
+/* As a process does that measures shapes of its own: it has read the record before. */
+static void *tune_own_shapes(void *user)
+{
+    tuner *t = user;
+    clt_tuning_record record;
+    clt_tuning_load(t->device, &record);
+    for (int i = 0; i < SHAPES && t->status == CLT_OK; i++) {
+        clt_tuning_entry e = {.op = "matmul", .variant = "tile", .seconds = 1};
+        snprintf(e.shape_class, sizeof e.shape_class, "n%d", SHAPES * t->number + i);
+        t->status = clt_tuning_put(&record, &e);
+        if (t->status == CLT_OK)
+            t->status = clt_tuning_save(t->device, &record);
+    }
+    clt_tuning_free(&record);
+    return NULL;
+}
+
+static void tuners_keep_what_others_wrote(void **state)
+{
+    (void)state;
+    char name[900];
+    if (list_files("tuning", name))
+        remove_part("tuning");
+    clt_device *device = open_device(folder);
+    tuner tuners[TUNERS];
+    pthread_t threads[TUNERS];
+    for (int i = 0; i < TUNERS; i++) {
+        tuners[i] = (tuner){device, i, CLT_OK};
+        assert_int_equal(pthread_create(&threads[i], NULL, tune_own_shapes, &tuners[i]), 0);
+    }
+    for (int i = 0; i < TUNERS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(tuners[i].status, CLT_OK);
+    }
+    clt_tuning_record record;
+    clt_tuning_load(device, &record);
+    assert_int_equal(own_entries(&record), TUNERS * SHAPES);
+    clt_tuning_free(&record);
+    assert_int_equal(list_files("tuning", NULL), 1);
+    remove_part("tuning");
+    close_device();
+}
+
 static void foreign_tuning_texts_are_refused(void **state)
 {
     (void)state;
@@ -460,6 +512,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(old_files_are_removed_first),
         cmocka_unit_test(a_full_disk_leaves_nothing_behind),
         cmocka_unit_test(tuning_records_are_read_back),
+        cmocka_unit_test(tuners_keep_what_others_wrote),
         cmocka_unit_test(foreign_tuning_texts_are_refused),
     };
     return cmocka_run_group_tests_name("device.cache", tests, set_up, tear_down);

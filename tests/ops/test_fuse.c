@@ -307,12 +307,40 @@ static void test_gradients_stay(void **state)
     clt_graph_destroy(g);
 }
 
+/* Kernels on LANES count a block's elements in an int: larger images stay plain, in planning alone
+ * here. */
+static void test_large_images(void **state)
+{
+    static const int64_t sides[] = {64, 16384};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const int64_t dims[] = {CLT_BATCH, 1, sides[i], sides[i]}, kernel[] = {1, 1, 3, 3};
+        clt_graph *g;
+        clt_plan *plan;
+        clt_buckets buckets;
+        OP_OK(clt_graph_create(&g));
+        clt_output(clt_conv2d(clt_input(g, "x", CLT_F32, 4, dims),
+                              clt_parameter(g, "w", 4, kernel, (clt_init){0}), NULL, NULL),
+                   "y");
+        const clt_bucket_sizes sizes = clt_bucket_sizes_default();
+        const clt_plan_options options = clt_plan_options_default(CLT_PLAN_PREDICT, 1);
+        OP_OK(clt_buckets_create(g, &sizes, &buckets));
+        OP_OK(clt_plan_create(g, &buckets, &op_devices[0]->caps, NULL, &options, &plan));
+        const bool lanes = i == 0 && clt_caps_is_cpu(&op_devices[0]->caps);
+        assert_int_equal(count_nodes(plan->graph, "conv2d", CLT_LAYOUT_LANES), lanes);
+        assert_int_equal(count_nodes(plan->graph, "conv2d", CLT_LAYOUT_PLAIN), !lanes);
+        clt_plan_destroy(plan);
+        clt_buckets_free(&buckets);
+        clt_graph_destroy(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chain),          cmocka_unit_test(test_lanes),
         cmocka_unit_test(test_epilogues),      cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_gradients_stay),
+        cmocka_unit_test(test_gradients_stay), cmocka_unit_test(test_large_images),
     };
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

@@ -1,9 +1,11 @@
 /* `cltrain tune`: measures kernels for the shapes of models, into the devices' tuning records. */
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cltrain/models.h>
@@ -82,28 +84,52 @@ static void print_table(json_t *records)
     }
 }
 
-/* Before the time is spent; leaves no new file and does not change an old one. */
+/* A file beside the one that is meant, which stays as it is until a whole record takes its place.
+ */
+static FILE *open_beside(const char *path, char beside[PATH_MAX])
+{
+    const int length = snprintf(beside, PATH_MAX, "%s.new-XXXXXX", path);
+    if (length >= PATH_MAX) {
+        errno = ENAMETOOLONG;
+        return NULL;
+    }
+    const int file = mkstemp(beside);
+    return file >= 0 ? fdopen(file, "w") : NULL;
+}
+
+/* Before the time is spent. */
 static int check_export(const char *path)
 {
-    const int is_new = access(path, F_OK) != 0;
-    FILE *file = fopen(path, "a");
+    char beside[PATH_MAX];
+    struct stat info;
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return failure("--export %s: is not a file", path);
+    FILE *file = open_beside(path, beside);
     if (!file)
         return failure("--export %s: cannot be written: %s", path, strerror(errno));
     fclose(file);
-    if (is_new)
-        remove(path);
+    remove(beside);
     return 0;
 }
 
 /* tune_model has seen that they are of one device. */
 static int export_record(const char *path, json_t *records)
 {
+    char beside[PATH_MAX];
     json_t *only = json_object_iter_value(json_object_iter(records));
-    FILE *file = fopen(path, "w");
-    const int failed = !file || json_dumpf(only, file, JSON_INDENT(1));
-    if ((file && fclose(file)) || failed)
-        return failure("--export %s: cannot be written: %s", path, strerror(errno));
-    return EXIT_DONE;
+    /* Readable by whom a new file is for, unlike mkstemp's. */
+    const mode_t mask = umask(0);
+    umask(mask);
+    FILE *file = open_beside(path, beside);
+    int failed =
+        !file || json_dumpf(only, file, JSON_INDENT(1)) || fchmod(fileno(file), 0666 & ~mask) != 0;
+    failed = (file && fclose(file)) || failed || rename(beside, path) != 0;
+    if (!failed)
+        return EXIT_DONE;
+    const int code = failure("--export %s: cannot be written: %s", path, strerror(errno));
+    if (file)
+        remove(beside);
+    return code;
 }
 
 static int tune_models(const settings *s, json_t *records)

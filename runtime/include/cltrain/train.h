@@ -95,7 +95,8 @@ typedef struct clt_trainer_options {
      * kernel variants for shapes that the device's tuning record does not have; the record keeps
      * them. */
     double tune_seconds;
-    int tune_anew; /* 0; 1: also for those that only a record shipped with the library has */
+    int tune_anew; /* 0; 1: also for those that only a record shipped with the library has; and
+                      clt_trainer_create fails (IO) where the record cannot be kept */
     /* Asked before each measurement; not 0 ends measuring early. May be NULL. */
     int (*tune_stop)(void *user);
     void *tune_user;
