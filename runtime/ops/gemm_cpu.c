@@ -60,9 +60,23 @@ bool clt_gemm_cpu_accepts(const clt_node *node, const clt_target *target, char *
 bool clt_gemm_tiles(const clt_node *node, const clt_variant *variant, const clt_target *target,
                     int index, char *text)
 {
-    static const char *const choices[] = {
-        "TILE=0",    "TILE=1",    "TILE=2",    "TILE=3", "PB=0", "PB=1", "PA=0",   "PA=1",
-        "PA=0,PB=0", "PA=1,PB=1", "PA=1,PB=0", "G=6",    "G=16", "G=32", "KB=256", "KB=256,TILE=1"};
+    static const char *const choices[] = {"KB=256,TILE=0,TM=512,TN=768",
+                                          "TILE=0",
+                                          "TILE=1",
+                                          "TILE=2",
+                                          "TILE=3",
+                                          "PB=0",
+                                          "PB=1",
+                                          "PA=0",
+                                          "PA=1",
+                                          "PA=0,PB=0",
+                                          "PA=1,PB=1",
+                                          "PA=1,PB=0",
+                                          "G=6",
+                                          "G=16",
+                                          "G=32",
+                                          "KB=256",
+                                          "KB=256,TILE=1"};
     (void)node;
     if (!strcmp(variant->name, "gemm_gpu"))
         return clt_gpu_tiles(target, index, text);
@@ -110,8 +124,11 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
                        .least_groups = clt_tile_number(target, "G", 1, 1024, 1)};
     const int64_t passes = (w.k + most_depth - 1) / most_depth;
     w.depth = (w.k + passes - 1) / passes;
-    if (w.most_columns > MOST_COLUMNS)
-        w.most_columns = MOST_COLUMNS;
+    /* As many as were asked for; else no more than what was best for most shapes. */
+    const int64_t asked = clt_tile_number(target, "TN", 1, w.most_columns, 0);
+    const int64_t most = asked > MOST_COLUMNS ? asked : MOST_COLUMNS;
+    if (w.most_columns > most)
+        w.most_columns = most;
     const int64_t lda = clt_dim(gemm->lda, target->max_batch);
     const int64_t ldb = clt_dim(gemm->ldb, target->max_batch);
     const bool a_badly =
