@@ -17,8 +17,8 @@ bool clt_cache_write(const char *folder, const char *part, const char *name, con
                      size_t head_bytes, const void *data, size_t bytes);
 
 /* For reading a file, changing it and writing it again: keeps other processes that do the same out
- * of folder/part (made as needed) until clt_cache_unlock. -1, where that cannot be, goes on without:
- * the later file then lacks what the other has. */
+ * of folder/part (made as needed) until clt_cache_unlock. -1, where that cannot be, goes on
+ * without: the later file then lacks what the other has. */
 int clt_cache_lock(const char *folder, const char *part);
 void clt_cache_unlock(int lock);
 

@@ -73,6 +73,7 @@ static const clt_blas_gemm *product_of(const clt_plan *plan, int index)
     return NULL;
 }
 
+#ifdef CLT_TESTING
 static void sets_are_recorded_and_taken(void **state)
 {
     (void)state;
@@ -116,6 +117,7 @@ static void sets_are_recorded_and_taken(void **state)
     clt_tuning_free(&record);
     clt_graph_destroy(g);
 }
+#endif
 
 /* Time for one set of each kernel: the next run goes on behind it. */
 static void what_is_left_is_gone_on_with(void **state)

@@ -94,7 +94,8 @@ static const option_row rows[] = {
     {"heartbeat", 0, TEXT, AT(heartbeat), 0, FOR_TRAIN, "DIR",
      "keep a file rank-N there that tells where rank N is, for cltrain-launch"},
     {"tune", 0, TEXT, AT(tune), 0, FOR_TRAIN | FOR_BENCH_TRAIN | FOR_KERNELS, "off|SECONDS",
-     "time to spend before step 1 on measuring kernels for new shapes (10; bench gemm, conv, op: off)"},
+     "time to spend before step 1 on measuring kernels for new shapes (10; bench gemm, conv, op: "
+     "off)"},
     {"variant", 0, TEXT, AT(variant), 0, KERNELS, "OP=NAME,...",
      "kernel variants to take for operators, where they accept; see plan --explain"},
     {"check-every", 0, WHOLE, AT(check_every), 0, FOR_TRAIN, "K",
