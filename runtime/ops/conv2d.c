@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "ops/conv2d_cpu.h"
 #include "ops/conv2d_gpu.h"
 #include "ops/conv2d_lanes.h"
 #include "ops/conv2d_winograd.h"
@@ -236,6 +237,8 @@ static bool tiles(const clt_node *node, const clt_variant *variant, const clt_ta
         return clt_gpu_tiles(target, index, text);
     if (!strcmp(variant->name, "depthwise"))
         return clt_depthwise_gpu_tiles(node, target, index, text);
+    if (!strcmp(variant->name, "implicit_gemm_cpu"))
+        return clt_conv2d_cpu_tiles(node, target, index, text);
     if (!strcmp(variant->name, "lanes_winograd"))
         return clt_conv2d_winograd_tiles(target, index, text);
     return !strcmp(variant->name, "lanes") && clt_conv2d_lanes_tiles(&s, 0, target, index, text);
@@ -246,6 +249,7 @@ static const clt_variant variants[] = {
     {"lanes", clt_accepts_lanes, clt_conv2d_lanes},
     {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_gpu},
     {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_gpu},
+    {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_cpu},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
@@ -331,6 +335,8 @@ static bool data_grad_tiles(const clt_node *node, const clt_variant *variant,
         return clt_gpu_tiles(target, index, text);
     if (!strcmp(variant->name, "depthwise"))
         return clt_depthwise_gpu_tiles(node, target, index, text);
+    if (!strcmp(variant->name, "implicit_gemm_cpu"))
+        return clt_conv2d_cpu_tiles(node, target, index, text);
     if (!strcmp(variant->name, "lanes_winograd"))
         return clt_conv2d_winograd_tiles(target, index, text);
     return !strcmp(variant->name, "lanes") && clt_conv2d_data_grad_tiles(&s, target, index, text);
@@ -341,6 +347,7 @@ static const clt_variant data_grad_variants[] = {
     {"lanes", clt_accepts_lanes, clt_conv2d_data_grad_lanes},
     {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_data_grad_gpu},
     {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_data_grad_gpu},
+    {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_data_grad_cpu},
     {"portable", clt_accepts_plain, emit_data_grad_portable},
     {0},
 };
@@ -431,6 +438,7 @@ static const clt_variant weight_grad_variants[] = {
     {"lanes", clt_accepts_lanes, clt_conv2d_weight_grad_lanes},
     {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_weight_grad_gpu},
     {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_weight_grad_gpu},
+    {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_weight_grad_cpu},
     {"portable", clt_accepts_plain, emit_weight_grad_portable},
     {0},
 };

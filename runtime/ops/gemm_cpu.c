@@ -16,7 +16,7 @@ static const clt_gemm_tile tiles_32[] = {{8, 3},  {6, 4}, {12, 2}, {14, 2},
                                          {24, 1}, {8, 2}, {16, 1}, {8, 1}};
 static const clt_gemm_tile tiles_16[] = {{6, 2}, {4, 3}, {12, 1}, {8, 1}, {4, 2}};
 
-static const clt_gemm_tile *tiles_of(const clt_caps *caps, int *count)
+const clt_gemm_tile *clt_gemm_cpu_tiles(const clt_caps *caps, int *count)
 {
     const bool many = caps->vector_registers >= 32;
     *count = many ? (int)(sizeof tiles_32 / sizeof *tiles_32)
@@ -144,7 +144,7 @@ static clt_gemm_division divide(const clt_gemm_work *work, const clt_target *tar
                                 clt_gemm_tile *tile)
 {
     int count;
-    const clt_gemm_tile *tiles = tiles_of(target->caps, &count);
+    const clt_gemm_tile *tiles = clt_gemm_cpu_tiles(target->caps, &count);
     const int asked = (int)clt_tile_number(target, "TILE", 0, count - 1, -1);
     const clt_gemm_division d =
         clt_gemm_divide(work, tiles + (asked < 0 ? 0 : asked), asked < 0 ? count : 1,

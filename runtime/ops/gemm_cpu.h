@@ -39,6 +39,9 @@ typedef struct clt_gemm_work {
 clt_gemm_division clt_gemm_divide(const clt_gemm_work *work, const clt_gemm_tile *tiles, int count,
                                   int64_t rows, int64_t columns);
 
+/* The register tiles for a device, best first; `count` of them. */
+const clt_gemm_tile *clt_gemm_cpu_tiles(const clt_caps *caps, int *count);
+
 /* A dimension at the plan's largest batch, at least 1. */
 int64_t clt_gemm_size(int64_t dim, const clt_target *target);
 

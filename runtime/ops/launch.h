@@ -110,6 +110,7 @@ struct clt_target {
     const clt_caps *caps;
     const clt_tuning_record *tuning; /* may be NULL */
     int lanes;                       /* lane count of the LANES layout: 4, 8 or 16 */
+    bool lanes_always;               /* also for batches that leave most lanes empty */
     int64_t max_batch;
     const char *variants; /* OP=NAME,...: variants to prefer; NULL: none */
     const char *tile;     /* NAME=NUMBER,...: what a tuner chose for this node; NULL: nothing */

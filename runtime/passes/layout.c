@@ -1,7 +1,8 @@
 /*
  * Which values lie in LANES. Nodes that gain (WANT) pull their operands over by conversions; nodes
  * that can (FOLLOW) stay where their operands are; all others get plain operands. Conversions are
- * ordinary nodes, made once a value.
+ * ordinary nodes, made once a value. Where a batch would leave most lanes empty, no node gains: all
+ * values lie PLAIN then, so that no network pays for conversions in its middle.
  */
 #include <string.h>
 
@@ -9,6 +10,9 @@
 #include "base/error.h"
 #include "ops/layout.h"
 #include "passes/passes.h"
+
+/* One in so many lanes must hold an image. */
+enum { LEAST_FILLED = 2 };
 
 typedef struct layout_pass {
     clt_graph *graph;
@@ -50,6 +54,12 @@ static bool fits_blocks(const layout_pass *p, const clt_value *value)
            clt_type_elements(&value->type, 1) <= INT32_MAX / p->target->lanes;
 }
 
+/* The vectors of LANES would be empty but for a part, and values take as much more memory. */
+static bool leaves_lanes_empty(const clt_target *target)
+{
+    return !target->lanes_always && LEAST_FILLED * target->max_batch < target->lanes;
+}
+
 static bool goes_to_lanes(const layout_pass *p, const clt_node *node)
 {
     int answer = node->op->lanes ? node->op->lanes(node) : CLT_LANES_NO;
@@ -65,7 +75,7 @@ static bool goes_to_lanes(const layout_pass *p, const clt_node *node)
     const clt_variant *wanted = clt_variant_wanted(node->op, p->target->variants);
     if (wanted && strncmp(wanted->name, "lanes", 5))
         return false;
-    if (answer == CLT_LANES_WANT)
+    if (answer == CLT_LANES_WANT && (wanted || !leaves_lanes_empty(p->target)))
         return true;
     for (int i = 0; i < node->n_in; i++)
         if (node->in[i] && node->in[i]->layout == CLT_LAYOUT_LANES)

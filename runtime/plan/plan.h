@@ -17,7 +17,8 @@ typedef enum clt_plan_mode {
 typedef struct clt_plan_options {
     clt_plan_mode mode;
     int64_t max_batch;
-    int lanes;       /* 0: by the device's vector width */
+    int lanes;       /* of LANES, which then serves every batch; 0: as wide as the device's vectors,
+                        and values of small batches lie PLAIN (passes/layout.c) */
     bool separate;   /* every value its own buffer of exact size */
     bool repeatable; /* no node overwrites an operand, so that each can run again and again */
     bool fuse;

@@ -21,6 +21,15 @@ static const conv_shape shapes[] = {
     {2, 2, 7, 7, 4, 2, 2, {{3, 4}, {0, 1}, {1, 1}, 1}, true, false},
     {3, 64, 9, 9, 33, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
     {2, 64, 20, 20, 40, 3, 3, {{1, 1}, {0, 2}, {1, 1}, 1}, true, true},
+    /* Bands of several lines, parted by strides; channels in several passes. */
+    {2, 130, 33, 35, 19, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
+    {2, 24, 61, 47, 26, 5, 3, {{2, 3}, {2, 1}, {1, 2}, 2}, true, true},
+    {1, 34, 6, 6, 7, 6, 6, {{1, 1}, {5, 5}, {1, 1}, 1}, true, true},
+    {2, 5, 6, 7, 4, 1, 1, {{3, 2}, {0, 0}, {1, 1}, 1}, true, false},
+    {2, 3, 4, 5, 4, 2, 2, {{3, 3}, {1, 1}, {2, 2}, 1}, true, false},
+    /* Lines too long for what copies them into local memory; as many taps. */
+    {1, 1, 1, 50000, 1, 1, 2, {{1, 1}, {0, 0}, {1, 1}, 1}, true, true},
+    {2, 1, 33, 34, 2, 33, 33, {{1, 1}, {0, 0}, {1, 1}, 1}, true, true},
 };
 
 /* For every tile of the kernels for GPUs. */

@@ -323,7 +323,8 @@ static void test_large_images(void **state)
                               clt_parameter(g, "w", 4, kernel, (clt_init){0}), NULL, NULL),
                    "y");
         const clt_bucket_sizes sizes = clt_bucket_sizes_default();
-        const clt_plan_options options = clt_plan_options_default(CLT_PLAN_PREDICT, 1);
+        clt_plan_options options = clt_plan_options_default(CLT_PLAN_PREDICT, 1);
+        options.lanes = 8;
         OP_OK(clt_buckets_create(g, &sizes, &buckets));
         clt_caps caps = op_devices[0]->caps;
         caps.max_alloc_bytes = INT64_MAX; /* nothing is allocated */
@@ -337,12 +338,66 @@ static void test_large_images(void **state)
     }
 }
 
+/* Convolution, pooling and what follows lie in LANES from half of them on, of the vectors' width;
+ * all plain below, but what a variant is asked for. */
+static void test_small_batches(void **state)
+{
+    static const struct {
+        int width, lanes, batch;
+        const char *variants;
+        int convolutions, pools; /* in LANES */
+    } cases[] = {{16, 0, 1, NULL, 0, 0},
+                 {16, 0, 7, NULL, 0, 0},
+                 {16, 0, 8, NULL, 1, 1},
+                 {8, 0, 3, NULL, 0, 0},
+                 {8, 0, 4, NULL, 1, 1},
+                 {4, 0, 1, NULL, 0, 0},
+                 {4, 0, 2, NULL, 1, 1},
+                 {16, 16, 1, NULL, 1, 1},
+                 {16, 4, 1, NULL, 1, 1},
+                 {16, 0, 0, NULL, 0, 0},
+                 {16, 0, 1, "conv2d=lanes", 1, 0},
+                 {16, 0, 9, NULL, 1, 1}};
+    const int64_t dims[] = {CLT_BATCH, 3, 7, 9}, kernel[] = {5, 3, 3, 3};
+    const clt_bucket_sizes sizes = clt_bucket_sizes_default();
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        clt_pool2d_options pool;
+        clt_graph *g;
+        clt_plan *plan;
+        clt_buckets buckets;
+        clt_caps caps = op_devices[0]->caps;
+        clt_plan_options options = clt_plan_options_default(CLT_PLAN_PREDICT, cases[i].batch);
+        caps.kind = CLT_KIND_CPU;
+        caps.vector_width = cases[i].width;
+        options.lanes = cases[i].lanes;
+        options.variants = cases[i].variants;
+        options.fuse = false;
+        clt_pool2d_options_init(&pool);
+        OP_OK(clt_graph_create(&g));
+        clt_value *x = clt_input(g, "x", CLT_F32, 4, dims);
+        clt_value *y = clt_conv2d(x, clt_parameter(g, "w", 4, kernel, (clt_init){0}), NULL, NULL);
+        clt_output(clt_max_pool2d(clt_tanh(y), &pool), "y");
+        OP_OK(clt_buckets_create(g, &sizes, &buckets));
+        OP_OK(clt_plan_create(g, &buckets, &caps, NULL, &options, &plan));
+        assert_int_equal(count_nodes(plan->graph, "conv2d", CLT_LAYOUT_LANES),
+                         cases[i].convolutions);
+        assert_int_equal(count_nodes(plan->graph, "max_pool2d", CLT_LAYOUT_LANES), cases[i].pools);
+        assert_int_equal(count_nodes(plan->graph, "layout", CLT_LAYOUT_LANES),
+                         cases[i].convolutions);
+        clt_plan_destroy(plan);
+        clt_buckets_free(&buckets);
+        clt_graph_destroy(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chain),          cmocka_unit_test(test_lanes),
         cmocka_unit_test(test_epilogues),      cmocka_unit_test(test_limits),
         cmocka_unit_test(test_gradients_stay), cmocka_unit_test(test_large_images),
+        cmocka_unit_test(test_small_batches),
     };
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }
