@@ -6,7 +6,7 @@
  * around it, in lines of `pitch` positions: as many as a line of results has, and `reach_x` more. A
  * strided convolution's rows and columns are parted by their remainders, so that for every tap the
  * operands of neighbouring results are neighbours: what tap (ky, kx) of channel c multiplies begins at
- * one offset, tap_at[k], for all results. Results are counted in lines of `pitch` too; those beyond
+ * one offset, at[k].x, for all results. Results are counted in lines of `pitch` too; those beyond
  * the end of a line are computed and dropped.
  *
  * `convolve`: PASS 0: y = activation(conv(x, w) + bias). PASS 1: dx from dy and w: the inputs are parted
@@ -112,11 +112,9 @@ static inline void put_run(global float *to, int step, const float *from, int co
 }
 
 /* A row of a register tile, whose first position is n. */
-static inline void put_row(global float *out, const place *p, int pitch, int n, const vecf *acc,
+static inline void put_row(global float *out, const place *p, int pitch, int n, const float *row,
                            int first, int last, float bias, int act, float slope)
 {
-    float row[NV * VW] __attribute__((aligned(64)));
-    EACH(v, NV) *(private vecf *)(row + v * VW) = acc[v];
     int q = n / pitch, i = n - q * pitch;
     for (int at = 0; at < NV * VW && q < p->q_end; q++, i = 0) {
         const int here = min(pitch - i, NV * VW - at);
@@ -128,28 +126,32 @@ static inline void put_row(global float *out, const place *p, int pitch, int n, 
     }
 }
 
-static inline void tile(const global float *const *row, local const int *weight_at,
-                        local const float *b, local const int *tap_at, int count, vecf acc[MR][NV])
+/* MR x NV vectors of sums over `count` taps: of operands b[at[k].x] and on, and weights
+ * row[i][at[k].y]. One list of both leaves registers for all rows' addresses. */
+static inline void tile(const global float *const *row, local const float *b, local const int2 *at,
+                        int count, vecf *sums)
 {
+    vecf acc[MR][NV];
     EACH(i, MR) EACH(v, NV) acc[i][v] = (vecf)(0.0f);
     for (int k = 0; k < count; k++) {
-        local const float *from = b + tap_at[k];
-        const int at = weight_at[k];
+        local const float *from = b + at[k].x;
+        const int weight = at[k].y;
         vecf y[NV];
         EACH(v, NV) y[v] = *(local const vecf_anywhere *)(from + v * VW);
         EACH(i, MR)
         {
-            const vecf x = (vecf)(row[i][at]);
+            const vecf x = (vecf)(row[i][weight]);
             EACH(v, NV) acc[i][v] = fma(x, y[v], acc[i][v]);
         }
     }
+    EACH(i, MR) EACH(v, NV) sums[i * NV + v] = acc[i][v];
 }
 
-/* The taps that count for results of remainders (ry, rx), for `channels` channels that are
- * `plane` apart in local memory and `step` in the weights. */
-static inline int list_taps(local int *tap_at, local int *weight_at, int channels, int plane,
-                            int step, const band *b, int KH, int KW, int sy, int sx, int dil_y,
-                            int dil_x, int reach_y, int reach_x, int ry, int rx)
+/* Where operands and weights lie of the taps that count for results of remainders (ry, rx), for
+ * `channels` channels that are `plane` apart in local memory and `step` in the weights. */
+static inline int list_taps(local int2 *list, int channels, int plane, int step, const band *b,
+                            int KH, int KW, int sy, int sx, int dil_y, int dil_x, int reach_y,
+                            int reach_x, int ry, int rx)
 {
     int count = 0;
     for (int c = 0; c < channels; c++)
@@ -164,8 +166,7 @@ static inline int list_taps(local int *tap_at, local int *weight_at, int channel
                     continue;
                 const int at = (reach_y - y) * b->pitch + reach_x - x;
 #endif
-                tap_at[count] = c * plane + at;
-                weight_at[count++] = c * step + ky * KW + kx;
+                list[count++] = (int2)(c * plane + at, c * step + ky * KW + kx);
             }
     return count;
 }
@@ -177,7 +178,7 @@ KERNEL void convolve(global const float *x, long x_offset, global const float *w
                      long out_offset, NUMBERS, int TM, int CB, int has_bias, int act, float slope)
 {
     local float copy[ROOM] __attribute__((aligned(64)));
-    local int tap_at[TAPS], weight_at[TAPS];
+    local int2 list[TAPS];
     const int taps = KH * KW, g = (int)get_global_id(2) % groups;
     const int image = (int)get_global_id(2) / groups;
     const int c_group = C / groups, o_group = O / groups;
@@ -215,11 +216,10 @@ KERNEL void convolve(global const float *x, long x_offset, global const float *w
     const long out_plane = (long)H * W;
 #endif
     const int plane = band_floats(&b), positions = (lines - 1) * b.pitch + columns;
-    const int a_channel =
-        list_taps(tap_at, weight_at, 1, plane, source_step, &b, KH, KW, sy, sx, dil_y, dil_x,
-                  reach_y, reach_x, ry, rx);
-    list_taps(tap_at, weight_at, min(CB, sources), plane, source_step, &b, KH, KW, sy, sx, dil_y,
-              dil_x, reach_y, reach_x, ry, rx);
+    const int most = min(CB, sources);
+    const int of_channel =
+        list_taps(list, most, plane, source_step, &b, KH, KW, sy, sx, dil_y, dil_x, reach_y,
+                  reach_x, ry, rx) / most;
     const int m0 = (int)get_global_id(1) * TM, m1 = min(m0 + TM, rows);
     bias += has_bias ? bias_offset + g * rows : 0;
     for (int c = 0; c < sources; c += CB) {
@@ -229,11 +229,12 @@ KERNEL void convolve(global const float *x, long x_offset, global const float *w
             const global float *row[MR];
             EACH(i, MR) row[i] = w + (long)min(m + i, m1 - 1) * row_step + (long)c * source_step;
             for (int n = 0; n < positions; n += NV * VW) {
-                vecf acc[MR][NV];
-                tile(row, weight_at, copy + n, tap_at, here * a_channel, acc);
-                EACH(i, MR)
-                if (m + i < m1)
-                    put_row(out + (long)(m + i) * out_plane, &p, b.pitch, n, acc[i], first, last,
+                vecf sums[MR * NV];
+                tile(row, copy + n, list, here * of_channel, sums);
+#pragma unroll 1
+                for (int i = 0; i < min(MR, m1 - m); i++)
+                    put_row(out + (long)(m + i) * out_plane, &p, b.pitch, n,
+                            (private const float *)(sums + i * NV), first, last,
                             has_bias ? bias[m + i] : 0.0f, act, slope);
             }
         }

@@ -50,6 +50,7 @@ static void make(net *t, double p, clt_plan_mode mode, kind k)
     options.portable = k.portable;
     OP_OK(clt_buckets_create(g, &sizes, &t->b.buckets));
     clt_caps caps = op_devices[0]->caps;
+    options.lanes = caps.vector_width < 4 ? 4 : caps.vector_width;
     if (k.as_gpu)
         caps.kind = CLT_KIND_GPU;
     OP_OK(clt_plan_create(g, &t->b.buckets, &caps, NULL, &options, &t->b.plan));
