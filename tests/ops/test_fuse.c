@@ -350,7 +350,7 @@ static void test_small_batches(void **state)
                  {16, 0, 8, NULL, 1, 1}, {8, 0, 3, NULL, 0, 0},
                  {8, 0, 4, NULL, 1, 1},  {4, 0, 1, NULL, 0, 0},
                  {4, 0, 2, NULL, 1, 1},  {16, 16, 1, NULL, 1, 1},
-                 {16, 4, 1, NULL, 1, 1}, {16, 0, 1, "conv2d=lanes", 1, 0},
+                 {16, 4, 1, NULL, 1, 1}, {16, 0, 1, "conv2d=lanes", 1, 1},
                  {16, 0, 9, NULL, 1, 1}};
     const int64_t dims[] = {CLT_BATCH, 3, 7, 9}, kernel[] = {5, 3, 3, 3};
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
