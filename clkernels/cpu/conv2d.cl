@@ -225,6 +225,9 @@ KERNEL void convolve(global const float *x, long x_offset, global const float *w
     for (int c = 0; c < sources; c += CB) {
         const int here = min(CB, sources - c), first = c == 0, last = c + CB >= sources;
         copy_band(copy, x + (long)c * b.height * b.width, &b, here);
+        /* What the last tile reads beyond the last result. */
+        for (int i = 0; i < NV * VW; i++)
+            copy[here * plane + i] = 0.0f;
         for (int m = m0; m < m1; m += MR) {
             const global float *row[MR];
             EACH(i, MR) row[i] = w + (long)min(m + i, m1 - 1) * row_step + (long)c * source_step;
