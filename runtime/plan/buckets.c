@@ -67,6 +67,15 @@ static clt_status collect_slots(const clt_graph *graph, clt_buckets *b)
     return status;
 }
 
+bool clt_bucket_closes(const clt_bucket_sizes *sizes, int n_buckets, int64_t last_bytes,
+                       int64_t padded)
+{
+    int64_t limit = n_buckets <= 1 ? sizes->first_bytes : sizes->other_bytes;
+    if (limit > sizes->max_bytes)
+        limit = sizes->max_bytes;
+    return n_buckets == 0 || last_bytes + padded > limit;
+}
+
 static clt_status place_slots(clt_buckets *b, const clt_bucket_sizes *sizes)
 {
     for (int i = 0; i < b->n_slots; i++) {
@@ -79,10 +88,8 @@ static clt_status place_slots(clt_buckets *b, const clt_bucket_sizes *sizes)
                             "most %lld at once",
                             slot->name, (long long)padded, (long long)sizes->max_bytes);
         clt_bucket *last = b->n_buckets ? &b->buckets[b->n_buckets - 1] : NULL;
-        int64_t limit = b->n_buckets <= 1 ? sizes->first_bytes : sizes->other_bytes;
-        if (limit > sizes->max_bytes)
-            limit = sizes->max_bytes;
-        if (!last || last->state != slot->state || last->bytes + padded > limit) {
+        if (!last || last->state != slot->state ||
+            clt_bucket_closes(sizes, b->n_buckets, last->bytes, padded)) {
             clt_bucket fresh = {.first = i, .end = i, .state = slot->state};
             CLT_TRY(CLT_PUSH(b->buckets, b->n_buckets, b->room_buckets, fresh));
             last = &b->buckets[b->n_buckets - 1];

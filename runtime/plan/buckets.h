@@ -42,10 +42,17 @@ typedef struct clt_bucket_sizes {
 } clt_bucket_sizes;
 
 /* About 1 MB first, then 25 MB, as PyTorch's DDP found to work (Li et al., VLDB 2020). */
+enum { CLT_BUCKET_FIRST = 1 << 20, CLT_BUCKET_BYTES = 25 << 20 };
+
 static inline clt_bucket_sizes clt_bucket_sizes_default(void)
 {
-    return (clt_bucket_sizes){1 << 20, 25 << 20, INT64_MAX};
+    return (clt_bucket_sizes){CLT_BUCKET_FIRST, CLT_BUCKET_BYTES, INT64_MAX};
 }
+
+/* Whether a tensor of `padded` bytes begins a new bucket, behind `n_buckets` of which the last has
+ * `last_bytes` of tensors of its kind. */
+bool clt_bucket_closes(const clt_bucket_sizes *sizes, int n_buckets, int64_t last_bytes,
+                       int64_t padded);
 
 /* Lays out the parameters and states of `graph`. Free with clt_buckets_free. */
 clt_status clt_buckets_create(const clt_graph *graph, const clt_bucket_sizes *sizes,

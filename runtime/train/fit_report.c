@@ -35,7 +35,8 @@ static void report(clt_fit_run *f, const clt_fit_pending *p, const clt_step_resu
                                    .test_metric = NAN,
                                    .split = split,
                                    .n_split = split ? t->total : 0,
-                                   .quantum = split ? t->options.quantum : 0};
+                                   .quantum = split ? t->options.quantum : 0,
+                                   .bucket_bytes = split ? t->store->bucket_bytes : 0};
     f->reported = at;
     if (f->options->on_step)
         f->options->on_step(f->options->user, &progress);

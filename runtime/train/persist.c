@@ -137,6 +137,7 @@ static clt_status split_to_json(const clt_trainer *t, char **text)
                              .ranks = t->ranks,
                              .weights = t->options.weights,
                              .quantum = t->options.quantum,
+                             .bucket_bytes = t->store->bucket_bytes,
                              .per_device = t->per_device,
                              .history = t->history};
     if (t->ranks > 1)

@@ -32,9 +32,36 @@ static clt_status initialise(clt_store *store, uint64_t seed)
     return CLT_OK;
 }
 
+void clt_store_options_init(clt_store_options *options)
+{
+    *options = (clt_store_options){.struct_size = sizeof *options};
+}
+
 clt_status clt_store_create(const clt_graph *graph, clt_device *const *devices, int count,
                             uint64_t seed, clt_store **out)
 {
+    clt_store_options options;
+    clt_store_options_init(&options);
+    options.seed = seed;
+    return clt_store_create_with(graph, devices, count, &options, out);
+}
+
+static clt_status check_options(const clt_store_options *options)
+{
+    if (options->struct_size != sizeof *options)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "store options were not set up by clt_store_options_init");
+    if (options->bucket_bytes < 0)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "buckets of %lld bytes are not possible: 0 is the default",
+                        (long long)options->bucket_bytes);
+    return CLT_OK;
+}
+
+clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devices, int count,
+                                 const clt_store_options *options, clt_store **out)
+{
+    CLT_TRY(check_options(options));
     CLT_TRY(clt_graph_status(graph));
     if (count < 1)
         return clt_fail(CLT_INVALID_ARGUMENT, "a store needs at least one device, not %d", count);
@@ -42,6 +69,11 @@ clt_status clt_store_create(const clt_graph *graph, clt_device *const *devices, 
     if (!store)
         return CLT_OUT_OF_MEMORY;
     clt_bucket_sizes sizes = clt_bucket_sizes_default();
+    if (options->bucket_bytes)
+        sizes.other_bytes = options->bucket_bytes;
+    if (sizes.first_bytes > sizes.other_bytes)
+        sizes.first_bytes = sizes.other_bytes;
+    store->bucket_bytes = sizes.other_bytes;
     for (int i = 0; i < count; i++)
         if (devices[i]->caps.max_alloc_bytes < sizes.max_bytes)
             sizes.max_bytes = devices[i]->caps.max_alloc_bytes;
@@ -60,7 +92,7 @@ clt_status clt_store_create(const clt_graph *graph, clt_device *const *devices, 
     if (status == CLT_OK)
         status = make_order(store);
     if (status == CLT_OK)
-        status = initialise(store, seed);
+        status = initialise(store, options->seed);
     if (status != CLT_OK) {
         clt_store_destroy(store);
         return status;
@@ -82,6 +114,11 @@ void clt_store_destroy(clt_store *store)
     clt_free(store->order);
     clt_buckets_free(&store->layout);
     clt_free(store);
+}
+
+int64_t clt_store_bucket_bytes(const clt_store *store)
+{
+    return store->bucket_bytes;
 }
 
 int clt_store_count(const clt_store *store)

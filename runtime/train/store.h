@@ -8,6 +8,7 @@
 
 struct clt_store {
     clt_buckets layout;
+    int64_t bucket_bytes;
     int n_devices;
     clt_replica *replicas;
     clt_arena *arenas; /* scratch shared by all plans of a device */

@@ -334,8 +334,19 @@ int job_model(job *j, const settings *s)
         code = job_split(j, s, j->silent);
     if (code)
         return code;
-    const uint64_t seed = s->seed >= 0 ? (uint64_t)s->seed : 0;
-    status = clt_store_create(j->graph, j->devices, j->n_devices, seed, &j->store);
+    return job_store(j, s);
+}
+
+int job_store(job *j, const settings *s)
+{
+    clt_store_options options;
+    clt_store_options_init(&options);
+    options.seed = s->seed >= 0 ? (uint64_t)s->seed : 0;
+    options.bucket_bytes = j->bucket_bytes;
+    clt_store_destroy(j->store);
+    j->store = NULL;
+    const clt_status status =
+        clt_store_create_with(j->graph, j->devices, j->n_devices, &options, &j->store);
     return status == CLT_OK ? 0 : library_failure(status);
 }
 

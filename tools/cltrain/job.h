@@ -32,6 +32,7 @@ typedef struct job {
     int predicts;  /* also where there is nothing to divide, for: */
     clt_prediction prediction;
     double *weights;
+    int64_t bucket_bytes; /* of the store; 0: the library's default */
     struct {
         clt_split_change *list; /* of --replay; their weights are in `numbers` */
         double *numbers;
@@ -59,6 +60,7 @@ int job_devices(job *j, const settings *s); /* before the data: decoding disturb
 int job_resume(job *j, const settings *s);  /* finds the checkpoint to go on from, in train */
 int job_data(job *j, const settings *s, int which);
 int job_model(job *j, const settings *s); /* graph and store */
+int job_store(job *j, const settings *s); /* a part of job_model; again, for other buckets */
 int job_plan(job *j, const settings *s);  /* these three, with training data or synthetic ones */
 int job_trainer(job *j, const settings *s, int code); /* collective: `code` is what came before */
 clt_status job_schedule(job *j, const settings *s);   /* a part of job_trainer */

@@ -161,6 +161,7 @@ int metrics_step(metrics *m, const clt_progress *p)
             json_array_append_new(weights, json_real(p->split[d]));
         json_object_set_new(record, "split", weights);
         json_object_set_new(record, "quantum", json_integer(p->quantum));
+        json_object_set_new(record, "bucket_bytes", json_integer(p->bucket_bytes));
     }
     return write_record(m, record, p->seconds, 0);
 }

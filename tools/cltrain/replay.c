@@ -13,6 +13,21 @@ typedef struct reading {
     int n_weights; /* of each change; 0: none was found yet */
 } reading;
 
+/* Files of older versions do not say it, whose buckets had the library's default. */
+static int take_buckets(reading *r, const json_t *record, int line)
+{
+    const json_t *bytes = json_object_get(record, "bucket_bytes");
+    const int64_t read = bytes ? json_integer_value(bytes) : 0;
+    if (bytes && read < 1)
+        return failure("%s, line %d: no size of buckets", r->path, line);
+    if (r->job->changes.count && read != r->job->bucket_bytes)
+        return failure("%s, line %d: the run went on with buckets of another size: it can be "
+                       "repeated up to there alone",
+                       r->path, line);
+    r->job->bucket_bytes = read;
+    return 0;
+}
+
 static int no_room(void)
 {
     return failure("memory does not suffice");
@@ -26,6 +41,9 @@ static int add_change(reading *r, const json_t *record, const json_t *weights, i
     if (n < 1 || (r->n_weights && n != r->n_weights) || !json_is_integer(step) ||
         !json_is_integer(quantum) || (at == 0) != (json_integer_value(step) == 1))
         return failure("%s, line %d: no division of a batch that can be repeated", r->path, line);
+    const int code = take_buckets(r, record, line);
+    if (code)
+        return code;
     clt_split_change *list = realloc(r->job->changes.list, (size_t)(at + 1) * sizeof *list);
     if (!list)
         return no_room();

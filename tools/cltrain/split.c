@@ -108,19 +108,38 @@ static int refused(const job *j, int own)
     return clt_world_count(&j->ranks.world, own, &first, &all) != CLT_OK || all;
 }
 
+/* What the checkpoint of a resumed run has; NULL: nothing, which clt_fit reports if it cannot be
+ * read. `checkpoint` is the caller's to close. */
+static const char *open_section(const job *j, clt_checkpoint **checkpoint)
+{
+    const clt_section *section = NULL;
+    *checkpoint = NULL;
+    if (j->resumed && clt_checkpoint_open(j->resumed, checkpoint) == CLT_OK)
+        section = clt_checkpoint_section(*checkpoint, CLT_SECTION_SPLIT);
+    return section ? section->text : NULL;
+}
+
+/* A resumed run goes on with the buckets of its checkpoint, unless it is planned anew. */
+static int take_buckets(job *j, const settings *s)
+{
+    clt_checkpoint *checkpoint;
+    if (!job_resumes(s) || !s->checkpoint_dir)
+        return 0;
+    const clt_status status = clt_split_frozen_buckets(open_section(j, &checkpoint),
+                                                       &j->ranks.world, &j->bucket_bytes);
+    clt_checkpoint_close(checkpoint);
+    return status == CLT_OK || status == CLT_NOT_FOUND ? 0 : library_failure(status);
+}
+
 /* The division that a resumed run's checkpoint has. Returns 1 if it is taken: on all ranks. */
 static int take_frozen(job *j, const settings *s, int quiet)
 {
-    clt_checkpoint *checkpoint = NULL;
+    clt_checkpoint *checkpoint;
     int use[MOST_DEVICES], uneven, named = 0;
     if (!job_resumes(s) || !s->checkpoint_dir)
         return 0;
-    /* One that cannot be read is clt_fit's to report. */
-    const clt_section *section = NULL;
-    if (j->resumed && clt_checkpoint_open(j->resumed, &checkpoint) == CLT_OK)
-        section = clt_checkpoint_section(checkpoint, CLT_SECTION_SPLIT);
     const clt_status status =
-        clt_split_frozen(section ? section->text : NULL, &j->ranks.world, j->devices, j->n_devices,
+        clt_split_frozen(open_section(j, &checkpoint), &j->ranks.world, j->devices, j->n_devices,
                          use, j->weights, &j->options.quantum, &j->options.per_device, &uneven);
     clt_checkpoint_close(checkpoint);
     for (int d = 0; status == CLT_OK && d < j->n_devices; d++)
@@ -225,6 +244,9 @@ int job_split(job *j, const settings *s, int quiet)
         return code;
     if (s->replay)
         return take_replayed(j, s, total);
+    code = take_buckets(j, s);
+    if (code)
+        return code;
     if (!j->predicts && (total == 1 || equal(s)))
         return 0;
     j->weights = calloc((size_t)total, sizeof *j->weights);

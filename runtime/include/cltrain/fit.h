@@ -27,11 +27,11 @@ typedef struct clt_progress {
     double test_loss;    /* epoch reports with a test set; else NaN */
     double test_metric;  /* the first metric over the test set; else NaN */
     /* Of a step with another division of the batch than the step before, and of a run's first one
-     * if its devices have weights: those, of the n_split devices of all ranks, and the quantum.
-     * Else NULL. */
+     * if its devices have weights: those, of the n_split devices of all ranks, the quantum, and the
+     * size of the store's buckets. Else NULL. */
     const double *split;
     int n_split;
-    int64_t quantum;
+    int64_t quantum, bucket_bytes;
 } clt_progress;
 
 /* From step `step` on (1 is the first) batches are divided by `weights`, one for each device of all

@@ -82,6 +82,15 @@ CLT_API clt_status clt_split_frozen(const char *section, const clt_world *world,
                                     double *weights, int64_t *quantum, int64_t *per_device,
                                     int *uneven);
 
+/*
+ * The size of buckets that the section has, for clt_store_options: a run whose gradients are clipped
+ * goes on to the same bits only with the same buckets. 25 MB where it does not say, as in
+ * checkpoints of older versions. `world` as for clt_split_frozen.
+ * Errors: NOT_FOUND (section NULL or ""); FORMAT.
+ */
+CLT_API clt_status clt_split_frozen_buckets(const char *section, const clt_world *world,
+                                            int64_t *bucket_bytes);
+
 /* What was decided and why, a few lines. Lives as long as the planner. */
 CLT_API const char *clt_planner_text(const clt_planner *planner);
 

@@ -20,6 +20,27 @@ typedef struct clt_store clt_store;
 CLT_API clt_status clt_store_create(const clt_graph *graph, clt_device *const *devices, int count,
                                     uint64_t seed, clt_store **store);
 
+typedef struct clt_store_options {
+    size_t struct_size; /* set by clt_store_options_init */
+    uint64_t seed;      /* 0 */
+    /* 0: 25 MB. Parameters and gradients lie in buckets, one buffer each, which devices reduce one
+     * by one: the first has about 1 MB, the others up to so many bytes, or one tensor.
+     * clt_planner_bucket_bytes finds what is fastest. The same on all ranks. Steps of the same run
+     * have the same bits with any size, but where gradients are clipped (their norm is added up by
+     * buckets) or devices of several kinds take part. */
+    int64_t bucket_bytes;
+} clt_store_options;
+
+CLT_API void clt_store_options_init(clt_store_options *options);
+
+/* clt_store_create with options. Errors: also INVALID_ARGUMENT (a negative size). */
+CLT_API clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devices,
+                                         int count, const clt_store_options *options,
+                                         clt_store **store);
+
+/* The size of its buckets: what the options said, 25 MB where that was 0. */
+CLT_API int64_t clt_store_bucket_bytes(const clt_store *store);
+
 /* Takes NULL. What uses the store (trainers) must be destroyed before. */
 CLT_API void clt_store_destroy(clt_store *store);
 

@@ -141,9 +141,10 @@ clt_status clt_split_to_json(const clt_division *v, char **out)
         if (v->weights)
             good = good && add_number(list, v->weights[d]);
     }
-    json_t *all = json_pack("{s:o, s:o, s:I, s:o, s:I}", "devices", names, "weights", list,
+    json_t *all = json_pack("{s:o, s:o, s:I, s:o, s:I, s:I}", "devices", names, "weights", list,
                             "quantum", (json_int_t)v->quantum, "changes", changes, "per_device",
-                            (json_int_t)(v->history ? v->per_device : 0));
+                            (json_int_t)(v->history ? v->per_device : 0), "bucket_bytes",
+                            (json_int_t)v->bucket_bytes);
     if (v->begins)
         good = good && all && add_ranks(all, v);
     char *text = good && all ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
@@ -283,6 +284,35 @@ clt_status clt_split_frozen(const char *section, const clt_world *world, clt_dev
     const clt_status status =
         *told ? read_section(told, world, devices, count, use, weights, quantum, per_device, uneven)
               : clt_fail(CLT_NOT_FOUND, "there is no division of batches");
+    clt_free(told);
+    return status;
+}
+
+/* Sections of older runs do not say it, whose buckets had the default. */
+static clt_status read_buckets(const char *section, int64_t *bucket_bytes)
+{
+    json_error_t error;
+    json_t *all = json_loads(section, 0, &error);
+    const json_t *bytes = json_object_get(all, "bucket_bytes");
+    const int64_t read = bytes ? json_integer_value(bytes) : CLT_BUCKET_BYTES;
+    clt_status status = CLT_OK;
+    if (!all)
+        status = clt_fail(CLT_FORMAT, "the checkpoint's split is no JSON: %s", error.text);
+    else if (read < 1)
+        status = clt_fail(CLT_FORMAT, "the checkpoint's size of buckets is none");
+    else
+        *bucket_bytes = read;
+    json_decref(all);
+    return status;
+}
+
+clt_status clt_split_frozen_buckets(const char *section, const clt_world *world,
+                                    int64_t *bucket_bytes)
+{
+    char *told;
+    CLT_TRY(tell_section(section, world, &told));
+    const clt_status status = *told ? read_buckets(told, bucket_bytes)
+                                    : clt_fail(CLT_NOT_FOUND, "there is no division of batches");
     clt_free(told);
     return status;
 }

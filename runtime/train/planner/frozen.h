@@ -21,6 +21,7 @@ typedef struct clt_division {
     int ranks;
     const double *weights; /* NULL: equal */
     int64_t quantum;
+    int64_t bucket_bytes;             /* the store's */
     int64_t per_device;               /* the trainer's, with: */
     const clt_split_history *history; /* how it came to these; NULL: it did not change */
 } clt_division;
