@@ -80,8 +80,7 @@ static clt_status place_slots(clt_buckets *b, const clt_bucket_sizes *sizes)
 {
     for (int i = 0; i < b->n_slots; i++) {
         clt_slot *slot = &b->slots[i];
-        const int64_t padded =
-            (slot->bytes + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
+        const int64_t padded = clt_slot_padded(slot);
         if (padded > sizes->max_bytes)
             return clt_fail(CLT_OUT_OF_DEVICE_MEMORY,
                             "%s needs one buffer of %lld bytes; a device of this run allocates at "

@@ -22,6 +22,12 @@ typedef struct clt_slot {
     bool state;
 } clt_slot;
 
+/* With padding. */
+static inline int64_t clt_slot_padded(const clt_slot *slot)
+{
+    return (slot->bytes + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
+}
+
 typedef struct clt_bucket {
     int64_t bytes;  /* with padding; a multiple of CLT_TENSOR_ALIGN */
     int first, end; /* slots */

@@ -19,40 +19,62 @@ static void print_head(const job *j, const settings *s)
         printf("device %d: %s\n", i, clt_device_label(j->devices[i]));
 }
 
-/* A few steps are measured for it. Where that fails, as for want of memory, the plan is still of
- * use. */
-static int predict(job *j, const settings *s)
+/* A few steps are measured. Where that fails, as for want of memory, the plan is still of use. */
+static clt_status measure(job *j, const settings *s, clt_planner **planner)
 {
     clt_planner_options options;
-    clt_planner *planner;
+    const double tune_seconds = j->options.tune_seconds;
     clt_planner_options_init(&options);
     options.choose = planner_may_choose(s->devices);
     j->options.tune_seconds = 0;
     const clt_status status =
-        clt_planner_create(j->graph, j->devices, j->n_devices, &j->options, &options, &planner);
-    printf("\nPrediction\n");
-    if (status != CLT_OK) {
-        printf("none: %s\n", clt_error_message());
-        return s->simulate ? library_failure(status) : 0;
-    }
-    const int code = print_prediction(s, planner);
-    clt_planner_destroy(planner);
-    return code;
+        clt_planner_create(j->graph, j->devices, j->n_devices, &j->options, &options, planner);
+    j->options.tune_seconds = tune_seconds;
+    return status;
+}
+
+static int make_plan(const job *j, const settings *s, char **text)
+{
+    const clt_status status = clt_trainer_plan(j->graph, j->store, &j->options, s->explain, text);
+    return status == CLT_OK ? 0 : name_failure(status); /* --variant names an operator */
+}
+
+/* With the buckets that a training would have. */
+static int plan_again(job *j, const settings *s, int64_t bucket_bytes, char **text)
+{
+    if (!bucket_bytes || bucket_bytes == clt_store_bucket_bytes(j->store))
+        return 0;
+    free(*text);
+    *text = NULL;
+    j->bucket_bytes = bucket_bytes;
+    const int code = job_store(j, s);
+    return code ? code : make_plan(j, s, text);
 }
 
 static int print(job *j, const settings *s)
 {
     char *text = NULL;
-    clt_status status = job_schedule(j, s);
+    clt_planner *planner = NULL;
+    const clt_status scheduled = job_schedule(j, s);
+    int code = scheduled == CLT_OK ? make_plan(j, s, &text) : name_failure(scheduled);
+    if (code)
+        return code;
+    const clt_status status = measure(j, s, &planner);
     if (status == CLT_OK)
-        status = clt_trainer_plan(j->graph, j->store, &j->options, s->explain, &text);
-    if (status != CLT_OK)
-        return name_failure(status); /* --variant names an operator */
-    print_head(j, s);
-    fputs(text, stdout);
+        code = plan_again(j, s, clt_planner_bucket_bytes(planner), &text);
+    if (!code) {
+        print_head(j, s);
+        printf("%s\nPrediction\n", text);
+    }
+    if (!code && status == CLT_OK) {
+        code = print_prediction(s, planner);
+    } else if (!code) {
+        printf("none: %s\n", clt_error_message());
+        code = s->simulate ? library_failure(status) : 0;
+    }
+    clt_planner_destroy(planner);
     free(text);
-    fflush(stdout);
-    return predict(j, s);
+    return code;
 }
 
 int run_plan(const settings *s)

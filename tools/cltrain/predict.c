@@ -42,8 +42,8 @@ static clt_status print_simulation(const settings *s, const clt_planner *planner
     if (status != CLT_OK)
         return status;
     printf("\nRanks with these devices and this batch each, link %s (weak scaling)\n", s->link);
-    printf("%8s %12s %12s %12s %14s %10s  %s\n", "ranks", "step", "reduction", "exposed",
-           "samples/s", "efficiency", "between ranks");
+    printf("%8s %12s %12s %12s %14s %10s %8s  %s\n", "ranks", "step", "reduction", "exposed",
+           "samples/s", "efficiency", "buckets", "between ranks");
     for (const char *at = s->simulate; *at;) {
         const int ranks = next_ranks(&at);
         clt_prediction p;
@@ -51,8 +51,11 @@ static clt_status print_simulation(const settings *s, const clt_planner *planner
         status = clt_planner_simulate(planner, ranks, &link, &p);
         if (status != CLT_OK)
             return status;
-        printf("%8d %9.3f ms %9.3f ms %9.3f ms %14.0f %10.3f  %s\n", ranks, 1e3 * p.step,
-               1e3 * p.reduction, 1e3 * p.exposed, p.samples_per_second, p.efficiency, p.way);
+        char size[24] = "-";
+        if (p.bucket_bytes)
+            snprintf(size, sizeof size, "%lld MB", (long long)(p.bucket_bytes >> 20));
+        printf("%8d %9.3f ms %9.3f ms %9.3f ms %14.0f %10.3f %8s  %s\n", ranks, 1e3 * p.step,
+               1e3 * p.reduction, 1e3 * p.exposed, p.samples_per_second, p.efficiency, size, p.way);
     }
     return CLT_OK;
 }

@@ -125,8 +125,8 @@ static int take_buckets(job *j, const settings *s)
     clt_checkpoint *checkpoint;
     if (!job_resumes(s) || !s->checkpoint_dir)
         return 0;
-    const clt_status status = clt_split_frozen_buckets(open_section(j, &checkpoint),
-                                                       &j->ranks.world, &j->bucket_bytes);
+    const clt_status status =
+        clt_split_frozen_buckets(open_section(j, &checkpoint), &j->ranks.world, &j->bucket_bytes);
     clt_checkpoint_close(checkpoint);
     return status == CLT_OK || status == CLT_NOT_FOUND ? 0 : library_failure(status);
 }
@@ -179,6 +179,7 @@ static int measure(job *j, const settings *s, int total, int quiet)
         use[d] = clt_planner_uses(planner, d);
     if (!equal(s) && clt_planner_weights(planner, j->weights, &j->options.quantum))
         j->options.weights = j->weights;
+    j->bucket_bytes = clt_planner_bucket_bytes(planner);
     if (!quiet)
         fputs(clt_planner_text(planner), stdout);
     const clt_status predicted = clt_planner_predict(planner, NULL, equal(s), &j->prediction);

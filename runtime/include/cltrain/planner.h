@@ -3,8 +3,8 @@
  * on any of them, divides the batch by their speed, and leaves out devices that would slow it down.
  *
  *     clt_planner_create(graph, devices, count, &options, NULL, &planner);
- *     ... a store and a trainer on the devices for which clt_planner_uses is 1, with
- *     options.weights and options.quantum from clt_planner_weights ...
+ *     ... a store of clt_planner_bucket_bytes and a trainer on the devices for which
+ *     clt_planner_uses is 1, with options.weights and options.quantum from clt_planner_weights ...
  *     clt_planner_destroy(planner);
  *
  * A planner is used by one thread at a time; what it says does not change.
@@ -69,6 +69,15 @@ CLT_API int clt_planner_uses(const clt_planner *planner, int device);
 CLT_API int clt_planner_weights(const clt_planner *planner, double *weights, int64_t *quantum);
 
 /*
+ * The size of buckets for clt_store_options: of 2, 4, 8, 16 and 32 MB the one with which a step is
+ * predicted to be shortest (of those within a hundredth of it, the one with the fewest buckets).
+ * Small buckets are reduced earlier while backward goes on, large ones have less latency; where the
+ * cores that compute also reduce, nothing is hidden and the largest is best. The same on all ranks.
+ * 0, the store's default, where nothing is reduced.
+ */
+CLT_API int64_t clt_planner_bucket_bytes(const clt_planner *planner);
+
+/*
  * The division that a checkpoint's section CLT_SECTION_SPLIT has, for a resumed run: use[d] says
  * which of the `count` devices of this rank take part, weights (there is room for those of all
  * ranks' devices, see clt_world_count) and quantum are as those of clt_planner_weights, *uneven is
@@ -83,8 +92,8 @@ CLT_API clt_status clt_split_frozen(const char *section, const clt_world *world,
                                     int *uneven);
 
 /*
- * The size of buckets that the section has, for clt_store_options: a run whose gradients are clipped
- * goes on to the same bits only with the same buckets. 25 MB where it does not say, as in
+ * The size of buckets that the section has, for clt_store_options: a run whose gradients are
+ * clipped goes on to the same bits only with the same buckets. 25 MB where it does not say, as in
  * checkpoints of older versions. `world` as for clt_split_frozen.
  * Errors: NOT_FOUND (section NULL or ""); FORMAT.
  */
@@ -104,6 +113,7 @@ typedef struct clt_prediction {
     double samples_per_second; /* of all ranks */
     double efficiency;         /* samples a second of a rank, as a part of one rank's alone */
     char way[16];              /* between ranks: "ring" or "halving"; "" with one */
+    int64_t bucket_bytes;      /* of gradients; 0: nothing is reduced */
 } clt_prediction;
 
 CLT_API void clt_prediction_init(clt_prediction *prediction);
@@ -128,8 +138,9 @@ CLT_API clt_status clt_link_parse(const char *text, clt_link *link);
 /*
  * Of a step of `ranks` processes that each have these devices and the planner's batch, so the
  * global batch is ranks times it. Gradients are added on each rank, then between them by ring or by
- * recursive halving and doubling, whichever is faster for a bucket, while backward goes on. Errors:
- * INVALID_ARGUMENT; UNSUPPORTED for a planner of several ranks.
+ * recursive halving and doubling, whichever is faster for a bucket, while backward goes on, in
+ * buckets of the best size for that. Errors: INVALID_ARGUMENT; UNSUPPORTED for a planner of several
+ * ranks.
  */
 CLT_API clt_status clt_planner_simulate(const clt_planner *planner, int ranks, const clt_link *link,
                                         clt_prediction *prediction);

@@ -60,6 +60,11 @@ static int participants(const clt_cost *cost, const double *samples)
            (cost->rank_of && cost->idle_ranks ? idle_ranks(cost, samples) : 0);
 }
 
+bool clt_cost_reduces(const clt_cost *cost, const double *samples)
+{
+    return participants(cost, samples) > 1;
+}
+
 /* Of the rank that assembles longest, among those whose devices use all cores. */
 static double loading(const clt_cost *cost, const double *samples)
 {
@@ -98,7 +103,7 @@ void clt_cost_between(const clt_cost *cost, const double *samples, int ranks,
                       const clt_network *network, clt_step_cost *step)
 {
     const int p = participants(cost, samples);
-    const bool reduces = p > 1 || ranks > 1;
+    const bool reduces = ranks > 1 || clt_cost_reduces(cost, samples);
     double end = 0, busy, largest = 0;
     *step = (clt_step_cost){0};
     find_longest(cost, samples, working(cost, samples) == 1, reduces, step);

@@ -85,6 +85,9 @@ typedef struct clt_step_cost {
 /* Forward and backward of `samples` in micro-batches, while the others work (or, `alone`, rest). */
 double clt_speed_compute(const clt_speed *speed, double samples, int accumulate, bool alone);
 
+/* Whether gradients are reduced in such a step: more than one device takes part. */
+bool clt_cost_reduces(const clt_cost *cost, const double *samples);
+
 /* A step of `samples` by device, 0 for one that takes no part. */
 void clt_cost_step(const clt_cost *cost, const double *samples, clt_step_cost *step);
 

@@ -11,9 +11,8 @@
 #include "train/world.h"
 #include <cltrain/data.h>
 
-/* A device must save so much of a step to be used; an uneven split so much to be made; and devices
- * of a kind differ by more than that. */
-static const double GAIN = 0.05, SPLIT_GAIN = 0.03, TOLERANCE = 0.45;
+/* A device must save so much of a step to be used, and an uneven split so much to be made. */
+static const double GAIN = 0.05, SPLIT_GAIN = 0.03;
 
 /* Lanes that a device must have of its share for the division to be in whole lanes. */
 enum { LEAST_QUANTA = 4 };
@@ -36,6 +35,8 @@ struct clt_planner {
     bool uneven;     /* by speed */
     bool idle;       /* a rank gets no samples */
     int64_t lanes, quantum;
+    clt_gradients_cost gradients;
+    clt_bucket_choice buckets; /* of which cost.buckets are the best */
     clt_str text;
 };
 
@@ -51,99 +52,26 @@ void clt_prediction_init(clt_prediction *prediction)
 
 /* --- from measured times to a model ---------------------------------------------------------- */
 
-static void fill_speed(const clt_probe_result *r, int d, clt_speed *s)
-{
-    s->update = r->update[d];
-    s->word = r->word[d];
-    s->n_points = 0;
-    for (int i = r->samples[0] < r->samples[1] ? 0 : 1; i < CLT_SPEED_POINTS; i++) {
-        double times[CLT_PROBE_ROUNDS];
-        memcpy(times, r->seconds[i] + d * CLT_PROBE_ROUNDS, sizeof times);
-        const double step = clt_clock_median(times, r->rounds);
-        s->samples[s->n_points] = r->samples[i];
-        s->seconds[s->n_points++] = fmax(step - s->update - s->word, 0.1 * step);
-    }
-    const double together = s->seconds[s->n_points - 1];
-    s->alone = fmin(1, fmax((r->alone[d] - s->update - s->word) / together, 0.1));
-}
-
-/* Gives those of members[] that do not differ the mean of their times. */
-static void level(clt_speed *speeds, const int *members, const bool *equal, int count)
-{
-    clt_speed mean = {0};
-    int n = 0;
-    for (int i = 0; i < count; i++) {
-        const clt_speed *s = &speeds[members[i]];
-        if (!equal[i])
-            continue;
-        n++;
-        for (int k = 0; k < s->n_points; k++)
-            mean.seconds[k] += s->seconds[k];
-        mean.alone += s->alone;
-        mean.update += s->update;
-        mean.word += s->word;
-    }
-    for (int i = 0; i < count; i++) {
-        clt_speed *s = &speeds[members[i]];
-        if (!equal[i])
-            continue;
-        for (int k = 0; k < s->n_points; k++)
-            s->seconds[k] = mean.seconds[k] / n;
-        s->alone = mean.alone / n;
-        s->update = mean.update / n;
-        s->word = mean.word / n;
-    }
-}
-
-/* The devices from `first` on that are of its kind; their times by round. */
-static clt_status level_kind(clt_planner *p, int first, const clt_probe_result *r)
-{
-    const int n = p->cost.n_devices;
-    int *members = clt_calloc((size_t)n, sizeof *members), count = 0;
-    bool *equal = clt_calloc((size_t)n, sizeof *equal);
-    double *seconds = clt_calloc((size_t)n * CLT_PROBE_ROUNDS, sizeof *seconds);
-    if (members && equal && seconds) {
-        for (int d = first; d < n; d++)
-            if (r->devices[d].kind == r->devices[first].kind)
-                members[count++] = d;
-        for (int k = 0; k < r->rounds; k++)
-            for (int i = 0; i < count; i++)
-                seconds[k * count + i] =
-                    r->seconds[CLT_SPEED_POINTS - 1][members[i] * CLT_PROBE_ROUNDS + k];
-        clt_cost_equal(seconds, count, r->rounds, TOLERANCE, equal);
-        level(p->cost.speeds, members, equal, count);
-    }
-    const bool failed = !members || !equal || !seconds;
-    clt_free(members);
-    clt_free(equal);
-    clt_free(seconds);
-    return failed ? CLT_OUT_OF_MEMORY : CLT_OK;
-}
-
 static clt_status make_cost(clt_planner *p, bool on_host, clt_probe_result *r)
 {
     const int n = p->cost.n_devices;
-    for (int d = 0; d < n; d++)
-        fill_speed(r, d, &p->cost.speeds[d]);
-    for (int d = 0; d < n; d++) {
-        bool first = true;
-        for (int k = 0; k < d; k++)
-            first = first && r->devices[k].kind != r->devices[d].kind;
-        if (first)
-            CLT_TRY(level_kind(p, d, r));
-    }
+    CLT_TRY(clt_probe_speeds(r, p->cost.speeds));
+    p->gradients = r->gradients;
+    r->gradients.list = NULL; /* the planner's now */
+    p->cost.buckets = clt_calloc((size_t)p->gradients.count + 1, sizeof *p->cost.buckets);
+    if (!p->cost.buckets)
+        return CLT_OUT_OF_MEMORY;
+    /* As the probe's store has them. */
+    p->cost.n_buckets = clt_bucket_lay(&p->gradients, CLT_BUCKET_BYTES, p->cost.buckets);
     double reduction = 0, word = 0;
-    for (int b = 0; b < r->n_buckets; b++)
-        reduction += r->reduction.latency + n * r->buckets[b].bytes * r->reduction.byte;
+    for (int b = 0; b < p->cost.n_buckets; b++)
+        reduction += r->reduction.latency + n * p->cost.buckets[b].bytes * r->reduction.byte;
     for (int d = 0; d < n; d++)
         word = fmax(word, r->word[d]);
     p->cost.on_host = on_host;
     p->cost.together = n > 1 ? fmax(0, r->few_together - (r->few_apart - word) - reduction) : 0;
     p->cost.reduction = r->reduction;
     p->cost.load = r->load;
-    p->cost.buckets = r->buckets;
-    p->cost.n_buckets = r->n_buckets;
-    r->buckets = NULL; /* the planner's now */
     return CLT_OK;
 }
 
@@ -206,6 +134,7 @@ static clt_prediction prediction_of(const clt_planner *p, const clt_step_cost *s
     out.exposed = step->exposed;
     out.samples_per_second = ranks * (double)p->cost.batch / step->seconds;
     out.efficiency = 1;
+    out.bucket_bytes = clt_planner_bucket_bytes(p);
     memcpy(out.way, ways[step->way], strlen(ways[step->way]) + 1);
     return out;
 }
@@ -243,12 +172,16 @@ clt_status clt_planner_simulate(const clt_planner *p, int ranks, const clt_link 
     if (ranks < 1)
         return clt_fail(CLT_INVALID_ARGUMENT, "%d ranks are not possible", ranks);
     const clt_network network = {link->bytes_per_second, link->latency};
-    clt_step_cost one, all;
+    clt_bucket_choice choice;
+    clt_step_cost one;
     CLT_TRY(divide(p, p->use, !p->uneven));
     clt_cost_step(&p->cost, p->samples, &one);
-    clt_cost_between(&p->cost, p->samples, ranks, &network, &all);
+    CLT_TRY(clt_bucket_choose(&p->cost, &p->gradients, p->samples, ranks, &network, &choice));
+    const clt_bucket_try *best = choice.best < 0 ? NULL : &choice.tries[choice.best];
+    const clt_step_cost all = best ? best->step : one;
     *prediction = prediction_of(p, &all, ranks);
     prediction->efficiency = one.seconds / all.seconds;
+    prediction->bucket_bytes = best ? best->bytes : 0;
     return CLT_OK;
 }
 
@@ -292,14 +225,27 @@ static void keep_ranks(clt_planner *p)
     }
 }
 
+/* Buckets of the size that suits a division. */
+static clt_status lay_buckets(clt_planner *p, bool even)
+{
+    CLT_TRY(divide(p, p->use, even));
+    CLT_TRY(clt_bucket_choose(&p->cost, &p->gradients, p->samples, 1, NULL, &p->buckets));
+    if (p->buckets.best >= 0)
+        p->cost.n_buckets =
+            clt_bucket_lay(&p->gradients, p->buckets.tries[p->buckets.best].bytes, p->cost.buckets);
+    return CLT_OK;
+}
+
 static clt_status decide(clt_planner *p, bool choose)
 {
     clt_prediction even, uneven;
     for (int d = 0; d < p->cost.n_devices; d++)
         p->use[d] = true;
+    CLT_TRY(lay_buckets(p, false));
     if (choose)
         CLT_TRY(clt_cost_choose(&p->cost, GAIN, p->use));
     keep_ranks(p);
+    CLT_TRY(lay_buckets(p, false));
     for (int d = 0; d < p->cost.n_devices; d++)
         p->n_used += p->use[d];
     CLT_TRY(predict(p, p->use, true, &even));
@@ -312,7 +258,7 @@ static clt_status decide(clt_planner *p, bool choose)
     for (int d = 0; d < p->cost.n_devices; d++)
         p->weights[d] =
             p->uneven ? round(1e6 * p->weights[d] / (double)p->cost.batch) / 1e6 : p->use[d];
-    return CLT_OK;
+    return lay_buckets(p, !p->uneven);
 }
 
 /* "172 + 84 samples" */
@@ -410,6 +356,7 @@ static clt_status describe(clt_planner *p)
         clt_str_add(&p->text, ", reduction %.3f ms, exposed %.3f ms", 1e3 * own.reduction,
                     1e3 * own.exposed);
     clt_str_add(&p->text, "\n");
+    clt_bucket_describe(&p->buckets, p->cost.on_host, &p->text);
     return p->text.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
 }
 
@@ -543,6 +490,7 @@ void clt_planner_destroy(clt_planner *p)
     clt_free(p->labels);
     clt_free(p->cost.speeds);
     clt_free(p->cost.buckets);
+    clt_free(p->gradients.list);
     clt_free(p->rank_of);
     clt_free(p->hosts);
     clt_free(p->use);
@@ -566,6 +514,11 @@ int clt_planner_weights(const clt_planner *p, double *weights, int64_t *quantum)
             weights[k++] = given ? p->weights[d] : 1;
     *quantum = p->quantum;
     return given;
+}
+
+int64_t clt_planner_bucket_bytes(const clt_planner *p)
+{
+    return p->buckets.best < 0 ? 0 : p->buckets.tries[p->buckets.best].bytes;
 }
 
 const char *clt_planner_text(const clt_planner *p)

@@ -342,8 +342,24 @@ static clt_status run_update(void *arg, int d)
     return CLT_OK;
 }
 
-/* The plan's nodes up to the end of a segment, on the first device. */
-static clt_status run_prefix(bench *b, int end, double *seconds)
+/* The number of the node after which the gradient of each slot and of those before it are written;
+ * of one that no node writes, the end of forward, from which its bucket is ready. */
+static int count_written(const clt_plan *plan, int *ends)
+{
+    int n = 0, end = plan->n_forward;
+    for (int s = 0; s < plan->buckets.n_slots; s++) {
+        const clt_value *gradient = plan->gradients[s];
+        if (plan->buckets.slots[s].state)
+            continue;
+        if (gradient && gradient->producer->id + 1 > end)
+            end = gradient->producer->id + 1;
+        ends[n++] = end;
+    }
+    return n;
+}
+
+/* The plan's nodes on the first device, in parts that end at ends[]; times[i] is when that was. */
+static clt_status run_parts(bench *b, const int *ends, int count, double *times)
 {
     clt_trainer *t = b->trainer;
     clt_session *s = t->training;
@@ -352,48 +368,86 @@ static clt_status run_prefix(bench *b, int end, double *seconds)
                          .inputs = s->devices[0].views,
                          .gradients = b->store->replicas[0].gradients,
                          .results = clt_session_results(s, 0, 0, 0)};
-    double times[PREFIXES];
-    for (int i = 0; i < PREFIXES; i++) {
-        const double began = clt_clock();
-        CLT_TRY(clt_exec_enqueue(s->devices[0].exec, &run, 0, end, 0, NULL));
-        CLT_TRY(clt_device_finish(b->device));
+    const double began = clt_clock();
+    for (int i = 0, first = 0; i < count; i++) {
+        if (ends[i] > first) {
+            CLT_TRY(clt_exec_enqueue(s->devices[0].exec, &run, first, ends[i], 0, NULL));
+            CLT_TRY(clt_device_finish(b->device));
+        }
+        first = ends[i];
         times[i] = clt_clock() - began;
     }
-    *seconds = clt_clock_median(times, PREFIXES);
     return CLT_OK;
 }
 
-static clt_status measure_buckets(probe *p)
+/* Sets `ready` of gradients[]: the part of all of compute. What waiting for the device between
+ * parts costs is found from the whole without, and taken off. */
+static clt_status time_gradients(bench *b, const int *ends, int count, double *rows,
+                                 clt_gradient_cost *gradients)
+{
+    const int n_nodes = b->trainer->training->devices[0].plan->n_nodes;
+    double wholes[PREFIXES], column[PREFIXES];
+    int parts = 0;
+    for (int r = 0; r < PREFIXES; r++) {
+        CLT_TRY(run_parts(b, &n_nodes, 1, &wholes[r]));
+        CLT_TRY(run_parts(b, ends, count + 1, rows + r * (count + 1)));
+    }
+    for (int i = 0; i <= count; i++)
+        parts += i == 0 || ends[i] > ends[i - 1];
+    const double whole = clt_clock_median(wholes, PREFIXES);
+    for (int r = 0; r < PREFIXES; r++)
+        column[r] = rows[r * (count + 1) + count];
+    const double wait =
+        parts > 1 ? fmax(0, clt_clock_median(column, PREFIXES) - whole) / (parts - 1) : 0;
+    double before = 0;
+    for (int i = 0, part = 0; i < count; i++) {
+        for (int r = 0; r < PREFIXES; r++)
+            column[r] = rows[r * (count + 1) + i];
+        part += i > 0 && ends[i] > ends[i - 1];
+        const double at = (clt_clock_median(column, PREFIXES) - part * wait) / whole;
+        before = ends[i] == n_nodes ? 1 : fmin(1, fmax(at, before));
+        gradients[i].ready = before;
+    }
+    return CLT_OK;
+}
+
+static clt_status measure_gradients(probe *p)
 {
     bench *b = &p->benches[0];
     const clt_plan *plan = b->trainer->training->devices[0].plan;
-    clt_probe_result *r = p->result;
-    double whole, part;
-    r->buckets = clt_calloc((size_t)plan->n_ready + 1, sizeof *r->buckets);
-    if (!r->buckets)
-        return CLT_OUT_OF_MEMORY;
-    CLT_TRY(run_prefix(b, plan->n_nodes, &whole));
-    for (int i = 0; i < plan->n_segments; i++) {
-        const clt_segment *segment = &plan->segments[i];
-        if (segment->first_ready == segment->end_ready)
-            continue;
-        CLT_TRY(run_prefix(b, segment->end, &part));
-        for (int k = segment->first_ready; k < segment->end_ready; k++)
-            r->buckets[r->n_buckets++] = (clt_bucket_cost){
-                .bytes = (double)plan->buckets.buckets[plan->ready[k]].bytes,
-                .ready = segment->end == plan->n_nodes || part > whole ? 1 : part / whole};
+    const size_t room = (size_t)plan->buckets.n_slots + 1;
+    clt_gradients_cost *g = &p->result->gradients;
+    int *ends = clt_calloc(room, sizeof *ends);
+    double *rows = clt_calloc(room * PREFIXES, sizeof *rows);
+    g->list = clt_calloc(room, sizeof *g->list);
+    g->max_bytes = INT64_MAX;
+    for (int d = 0; d < p->count; d++)
+        if (p->devices[d]->caps.max_alloc_bytes < g->max_bytes)
+            g->max_bytes = p->devices[d]->caps.max_alloc_bytes;
+    clt_status status = ends && rows && g->list ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK) {
+        g->count = count_written(plan, ends);
+        ends[g->count] = plan->n_nodes;
+        for (int s = 0, i = 0; s < plan->buckets.n_slots; s++)
+            if (!plan->buckets.slots[s].state)
+                g->list[i++].bytes = (double)clt_slot_padded(&plan->buckets.slots[s]);
+        status = time_gradients(b, ends, g->count, rows, g->list);
     }
-    return CLT_OK;
+    clt_free(ends);
+    clt_free(rows);
+    return status;
 }
 
-/* Once all have the same buckets. */
+/* Once all have the same gradients. */
 static clt_status measure_reduction(probe *p)
 {
-    double largest = 0;
-    for (int b = 0; b < p->result->n_buckets; b++)
-        largest = fmax(largest, p->result->buckets[b].bytes);
-    return clt_reduction_measure(p->devices, p->count, p->total, p->options->trainer,
-                                 (int64_t)largest, &p->result->reduction);
+    const clt_buckets *layout = &p->benches[0].store->layout;
+    int64_t largest = 0;
+    for (int b = 0; b < layout->n_buckets; b++)
+        if (!layout->buckets[b].state && layout->buckets[b].bytes > largest)
+            largest = layout->buckets[b].bytes;
+    return clt_reduction_measure(p->devices, p->count, p->total, p->options->trainer, largest,
+                                 &p->result->reduction);
 }
 
 /* --- the whole ------------------------------------------------------------------------------- */
@@ -481,7 +535,7 @@ static clt_status measure(probe *p)
     CLT_TRY(measure_together(p));
     CLT_TRY(measure_alone(p));
     CLT_TRY(meet(p, clt_crew_run(p->crew, run_update, p)));
-    CLT_TRY(meet(p, measure_buckets(p)));
+    CLT_TRY(meet(p, measure_gradients(p)));
     CLT_TRY(measure_loading(p));
     CLT_TRY(clt_probe_share(world_of(p), p->result));
     CLT_TRY(measure_reduction(p));

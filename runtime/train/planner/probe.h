@@ -6,7 +6,7 @@
 #ifndef CLT_TRAIN_PLANNER_PROBE_H
 #define CLT_TRAIN_PLANNER_PROBE_H
 
-#include "train/planner/cost.h"
+#include "train/planner/bucket.h"
 #include <cltrain/train.h>
 
 enum { CLT_PROBE_ROUNDS = 7 };
@@ -43,8 +43,7 @@ typedef struct clt_probe_result {
     double *update, *word;             /* by device: the optimizer; what a step alone finds out
                                           about its gradients, and reductions tell several devices */
     clt_probe_device *devices;
-    clt_bucket_cost *buckets;
-    int n_buckets;
+    clt_gradients_cost gradients; /* rank 0's */
     clt_reduction_cost reduction;
     double load; /* see clt_cost; rank 0's */
     /* Short steps: by trainers of one device each, all at once, the longest; and as one training on
@@ -61,6 +60,9 @@ clt_status clt_probe_allocate(clt_probe_result *result, int count);
 
 /* share.c: from what each rank measured on its own devices to what all did. Collective. */
 clt_status clt_probe_share(const clt_world *world, clt_probe_result *result);
+
+/* speeds.c: of each device, alike for those of a kind that do not differ. */
+clt_status clt_probe_speeds(const clt_probe_result *result, clt_speed *speeds);
 
 void clt_probe_free(clt_probe_result *result);
 

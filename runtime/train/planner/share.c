@@ -29,7 +29,7 @@ void clt_probe_free(clt_probe_result *r)
     clt_free(r->update);
     clt_free(r->word);
     clt_free(r->devices);
-    clt_free(r->buckets);
+    clt_free(r->gradients.list);
     *r = (clt_probe_result){0};
 }
 
@@ -133,13 +133,16 @@ static clt_status share_devices(const clt_world *world, clt_probe_result *r)
     return status;
 }
 
-/* Rank 0's. */
-static clt_status share_buckets(const clt_world *world, clt_probe_result *r)
+/* Rank 0's: all have as many. */
+static clt_status share_gradients(const clt_world *world, clt_probe_result *r)
 {
-    const size_t bytes = (size_t)r->n_buckets * sizeof *r->buckets;
+    const size_t bytes = (size_t)r->gradients.count * sizeof *r->gradients.list;
     void *all;
-    CLT_TRY(clt_ranks_gather(world, r->buckets, bytes, &all));
-    memcpy(r->buckets, all, bytes);
+    CLT_TRY(clt_ranks_gather(world, r->gradients.list, bytes, &all));
+    memcpy(r->gradients.list, all, bytes);
+    clt_free(all);
+    CLT_TRY(clt_ranks_gather(world, &r->gradients.max_bytes, sizeof r->gradients.max_bytes, &all));
+    r->gradients.max_bytes = *(const int64_t *)all;
     clt_free(all);
     return CLT_OK;
 }
@@ -149,5 +152,5 @@ clt_status clt_probe_share(const clt_world *world, clt_probe_result *r)
     if (!world || world->ranks == 1)
         return CLT_OK;
     CLT_TRY(share_devices(world, r));
-    return share_buckets(world, r);
+    return share_gradients(world, r);
 }
