@@ -94,6 +94,44 @@ class Resume(CommandTest):
         done = self.train("--steps", "2", "--replay", path, devices="pocl/2", code=1)
         self.assert_message(done.stderr, "without --rebalance")
 
+    def test_buckets(self):
+        """Clipped gradients depend on the buckets of the norm: their size is in metrics and
+        checkpoints, and replayed and resumed runs have it."""
+        if CORES < 2:
+            self.skipTest("one core")
+        path, edited = self.path("m.jsonl"), self.path("edited.jsonl")
+        more = ("--clip-norm", "0.01", "--lr", "0.5")
+        models = {}
+        self.train("--steps", "9", "--rebalance", "--split", "1,2", "--metrics", path, *more,
+                   devices="pocl/2")
+        self.assertEqual(records(path)[0][0]["bucket_bytes"], 25 << 20)
+        for size in (25 << 20, 4096):
+            put(edited, get(path).replace(b'"bucket_bytes":%d' % (25 << 20),
+                                          b'"bucket_bytes":%d' % size))
+            straight, broken = (self.path(f"{x}{size}") for x in ("straight", "broken"))
+            for run, steps in ((straight, "9"), (broken, "5")):
+                self.train("--steps", steps, "--replay", edited, "--checkpoint-dir", run,
+                           "--metrics", run + ".jsonl", *more, devices="pocl/2")
+            self.train("--steps", "9", "--resume", "--checkpoint-dir", broken, "--metrics",
+                       broken + ".jsonl", *more, devices="pocl/2")
+            for run in (straight, broken):
+                found = {r["bucket_bytes"] for r in records(run + ".jsonl")[0] if "split" in r}
+                self.assertEqual(found, {size})
+            files = [get(os.path.join(self.last(run), "model.safetensors"))
+                     for run in (straight, broken)]
+            self.assertEqual(*files)
+            models[size] = files[0]
+        self.assertEqual(len(models), 2)
+        # Of a version that did not say it.
+        put(edited, re.sub(rb',"bucket_bytes":\d+', b"", get(path)))
+        self.train("--steps", "9", "--replay", edited, "--checkpoint-dir", self.path("old"), *more,
+                   devices="pocl/2")
+        old = get(os.path.join(self.last(self.path("old")), "model.safetensors"))
+        self.assertEqual(old, models[25 << 20])
+        put(edited, get(path).replace(b'"bucket_bytes":%d' % (25 << 20), b'"bucket_bytes":0'))
+        done = self.train("--steps", "2", "--replay", edited, devices="pocl/2", code=1)
+        self.assert_message(done.stderr, "line 1: no size of buckets")
+
     def test_seed(self):
         """A resumed run keeps its order, and says so when asked for another."""
         run = self.path("run")

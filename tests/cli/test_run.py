@@ -241,10 +241,11 @@ class Others(CommandTest):
         """More ranks do more samples a second, and none of them more than one alone."""
         done = self.run_command("plan", "--model", "mlp", "--devices", "pocl", "--simulate",
                                 "1,8,64,4096", "--link", "10Gbit/s,20us")
-        rows = re.findall(r"^ +(\d+) +([\d.]+) ms +[\d.]+ ms +[\d.]+ ms +(\d+) +([\d.]+)  ?(\w*)$",
-                          done.stdout, re.MULTILINE)
+        rows = re.findall(r"^ +(\d+) +([\d.]+) ms +[\d.]+ ms +[\d.]+ ms +(\d+) +([\d.]+) +(-|\d+ MB)  ?"
+                          r"(\w*)$", done.stdout, re.MULTILINE)
         self.assertEqual([int(row[0]) for row in rows], [1, 8, 64, 4096])
-        self.assertEqual([row[4] != "" for row in rows], [False, True, True, True])
+        self.assertEqual([row[5] != "" for row in rows], [False, True, True, True])
+        self.assertEqual([row[4] for row in rows], ["-", *["32 MB"] * 3])
         for before, after in zip(rows, rows[1:]):
             self.assertLessEqual(float(before[1]), float(after[1]))
             self.assertGreater(int(after[2]), int(before[2]))

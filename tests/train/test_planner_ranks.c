@@ -47,7 +47,7 @@ typedef struct answer {
     int choose;
     int n, total, first, used, uneven;
     double weights[4];
-    int64_t quantum;
+    int64_t quantum, bucket_bytes;
     clt_prediction own, even, one;
     char text[1200];
     double loss; /* of a run with that division */
@@ -108,6 +108,7 @@ static void plan_rank(rank *self)
     self->status = clt_planner_create(l.graph, l.devices, l.n, &options, &planning, &planner);
     snprintf(self->message, sizeof self->message, "%s", clt_error_message());
     if (self->status == CLT_OK) {
+        a->bucket_bytes = clt_planner_bucket_bytes(planner);
         a->uneven = clt_planner_weights(planner, a->weights, &a->quantum);
         HOLDS(self, clt_planner_predict(planner, NULL, 0, &a->own) == CLT_OK);
         HOLDS(self, clt_planner_predict(planner, NULL, 1, &a->even) == CLT_OK);
@@ -127,6 +128,7 @@ static void expect_alike(const answer *answers, int ranks)
     for (int r = 1; r < ranks; r++) {
         assert_int_equal(answers[r].uneven, answers[0].uneven);
         assert_int_equal(answers[r].quantum, answers[0].quantum);
+        assert_int_equal(answers[r].bucket_bytes, answers[0].bucket_bytes);
         assert_memory_equal(answers[r].weights, answers[0].weights, sizeof answers[0].weights);
         assert_string_equal(answers[r].text, answers[0].text);
         assert_true(answers[r].own.step == answers[0].own.step);
@@ -149,6 +151,7 @@ static void test_together(void **state)
             const answer *a = &answers[r];
             if (ranks[r].status != CLT_OK)
                 fail_msg("rank %d: %s", r, ranks[r].message);
+            assert_int_equal(alone[0].bucket_bytes, 0);
             assert_true(a->total == n && a->first == r && a->used == 1);
             assert_true(a->own.reduction > 0 && a->own.exposed > 0);
             assert_true(fabs(a->own.step - a->own.compute - a->own.update - a->own.exposed) < 1e-9);
@@ -156,6 +159,9 @@ static void test_together(void **state)
             /* The other ranks' gradients are still reduced. */
             assert_true(a->one.reduction > 0);
             assert_non_null(strstr(a->text, "rank 1, "));
+            /* The cores that compute reduce too. */
+            assert_int_equal(a->bucket_bytes, 32 << 20);
+            assert_non_null(strstr(a->text, "gradients in 1 bucket, of whatever size\n"));
             if (!(fabs(a->loss - alone[0].loss) <= 1e-5 * alone[0].loss))
                 fail_msg("loss %.9g, one process has %.9g", a->loss, alone[0].loss);
         }
@@ -234,6 +240,8 @@ typedef struct course {
     const clt_split_change *splits;
     int n_splits, resume;
     const char *dir;
+    int64_t bucket_bytes; /* of the store; resumed, what the checkpoint has */
+    double clip_norm;
     clt_split_change changes[MOST];
     double seen[MOST][2];
     int count;
@@ -251,7 +259,7 @@ static void on_course(void *user, const clt_progress *p)
 
 static clt_status read_division(rank *self, lab *l, clt_trainer_options *options, double *weights)
 {
-    const course *c = self->argument;
+    course *c = self->argument;
     int use[1], uneven;
     clt_checkpoint *checkpoint = NULL;
     /* The other ranks need not have the file. */
@@ -259,9 +267,11 @@ static clt_status read_division(rank *self, lab *l, clt_trainer_options *options
         return CLT_IO;
     const clt_section *section =
         checkpoint ? clt_checkpoint_section(checkpoint, CLT_SECTION_SPLIT) : NULL;
-    const clt_status status =
-        clt_split_frozen(section ? section->text : NULL, &self->world, l->devices, l->n, use,
-                         weights, &options->quantum, &options->per_device, &uneven);
+    const char *text = section ? section->text : NULL;
+    clt_status status = clt_split_frozen(text, &self->world, l->devices, l->n, use, weights,
+                                         &options->quantum, &options->per_device, &uneven);
+    if (status == CLT_OK)
+        status = clt_split_frozen_buckets(text, &self->world, &c->bucket_bytes);
     options->weights = uneven ? weights : NULL;
     clt_checkpoint_close(checkpoint);
     return status;
@@ -274,14 +284,19 @@ static void run_course(rank *self)
     double weights[RANKS_MOST];
     clt_dataset *data = samples(self);
     clt_fit_options fit;
+    clt_store_options store;
     clt_trainer_options options = options_of(&self->world);
     options.rebalance = 1;
     options.weights = c->weights;
+    options.clip_norm = c->clip_norm;
     c->count = 0;
     HOLDS(self, clt_devices_open(runtime, one_core, NULL, &l.devices, &l.n) == CLT_OK);
     if (c->resume)
         HOLDS(self, read_division(self, &l, &options, weights) == CLT_OK);
-    HOLDS(self, clt_store_create(l.graph, l.devices, l.n, 3, &l.store) == CLT_OK);
+    clt_store_options_init(&store);
+    store.seed = 3;
+    store.bucket_bytes = c->bucket_bytes;
+    HOLDS(self, clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store) == CLT_OK);
     if (HOLDS(self, clt_trainer_create(l.graph, l.store, &options, &l.trainer) == CLT_OK)) {
         clt_fit_options_init(&fit);
         fit.steps = c->steps;
@@ -340,6 +355,50 @@ static void test_repeat(void **state)
     assert_int_equal(system(command), 0);
 }
 
+/* Clipped gradients: their norm depends on the buckets, which a checkpoint therefore has. */
+static void test_repeat_buckets(void **state)
+{
+    static course once[2], parts[2];
+    char dir[] = "/tmp/cltrain-ranks-XXXXXX", command[64];
+    (void)state;
+    course given = {.steps = 12, .bucket_bytes = 5000, .clip_norm = 0.05};
+    run_two(&given, once);
+    assert_non_null(mkdtemp(dir));
+    given.steps = 7;
+    given.dir = dir;
+    run_two(&given, parts);
+    run_two(&(course){.steps = 12, .dir = dir, .resume = 1, .clip_norm = 0.05}, parts);
+    assert_true(parts[0].bucket_bytes == 5000 && parts[1].bucket_bytes == 5000);
+    assert_memory_equal(once[0].parameters, parts[0].parameters, sizeof once[0].parameters);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
+static void unlike_buckets(rank *self)
+{
+    lab l = {.graph = classifier(IN, HIDDEN, CLASSES)};
+    const clt_trainer_options options = options_of(&self->world);
+    clt_store_options store;
+    clt_store_options_init(&store);
+    store.bucket_bytes = self->number ? 5000 : 0;
+    HOLDS(self, clt_devices_open(runtime, one_core, NULL, &l.devices, &l.n) == CLT_OK);
+    HOLDS(self, clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store) == CLT_OK);
+    self->status = clt_trainer_create(l.graph, l.store, &options, &l.trainer);
+    snprintf(self->message, sizeof self->message, "%s", clt_error_message());
+    lab_close(&l);
+}
+
+static void test_unlike_buckets(void **state)
+{
+    rank ranks[2];
+    (void)state;
+    run_ranks(ranks, 2, unlike_buckets, NULL, 0);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(ranks[r].status, CLT_MISMATCH);
+        assert_non_null(strstr(ranks[r].message, "rank 1 has another layout of parameters"));
+    }
+}
+
 /* --- a section that is another's ------------------------------------------------------------- */
 
 static void read_rank(rank *self)
@@ -395,10 +454,11 @@ static void test_straggler(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_together),  cmocka_unit_test(test_unlike),
-        cmocka_unit_test(test_repeat),    cmocka_unit_test(test_other_section),
+        cmocka_unit_test(test_together),       cmocka_unit_test(test_unlike),
+        cmocka_unit_test(test_repeat),         cmocka_unit_test(test_other_section),
+        cmocka_unit_test(test_repeat_buckets), cmocka_unit_test(test_unlike_buckets),
 #ifdef CLT_TESTING
-        cmocka_unit_test(test_slow),      cmocka_unit_test(test_idle),
+        cmocka_unit_test(test_slow),           cmocka_unit_test(test_idle),
         cmocka_unit_test(test_straggler),
 #endif
     };

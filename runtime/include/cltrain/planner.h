@@ -70,7 +70,7 @@ CLT_API int clt_planner_weights(const clt_planner *planner, double *weights, int
 
 /*
  * The size of buckets for clt_store_options: of 2, 4, 8, 16 and 32 MB the one with which a step is
- * predicted to be shortest (of those within a hundredth of it, the one with the fewest buckets).
+ * predicted to be shortest (of those within half a percent of it, the one with the fewest buckets).
  * Small buckets are reduced earlier while backward goes on, large ones have less latency; where the
  * cores that compute also reduce, nothing is hidden and the largest is best. The same on all ranks.
  * 0, the store's default, where nothing is reduced.

@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 
 /* Steps that differ by less are equally long. */
-static const double SAME = 0.01;
+static const double SAME = 0.005;
 
 enum { MEGABYTE = 1 << 20, LEAST = 2 * MEGABYTE };
 

@@ -41,8 +41,8 @@ typedef struct clt_bucket_choice {
 
 /*
  * For a step of `samples` by device, on each of `ranks` (clt_cost_between; 1, NULL: on these
- * devices alone). The size that is predicted fastest; of those within a hundredth of its step, so
- * that noise does not change it, the one with the fewest buckets, and of as many the largest.
+ * devices alone). The size that is predicted fastest; of those within half a percent of its step,
+ * so that noise does not change it, the one with the fewest buckets, and of as many the largest.
  * cost->buckets are not read.
  */
 clt_status clt_bucket_choose(const clt_cost *cost, const clt_gradients_cost *gradients,
