@@ -152,7 +152,8 @@ typedef struct clt_section {
                          comes back as text. */
 } clt_section;
 
-/* The sections for choices that a resumed run repeats: kernel variants, split of the batch. */
+/* The sections for choices that a resumed run repeats: kernel variants; split of the batch and size
+ * of the buckets of gradients. */
 #define CLT_SECTION_FROZEN "frozen"
 #define CLT_SECTION_SPLIT "split"
 
