@@ -6,6 +6,7 @@ foreach(subject contract optimizer parts)
         ENVIRONMENT "CLT_TEST_DEVICES=pocl,intel")
 endforeach()
 
+clt_test_on_vendor(train.bucket intel)
 clt_test_on_vendor(train.device_data intel)
 clt_test_on_vendor(train.checksum intel)
 clt_test_on_oclgrind(train.checksum)

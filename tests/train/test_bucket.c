@@ -326,12 +326,14 @@ static void test_measured(void **state)
     lab l = lab_on(clt_test_devices("pocl@1,pocl@1"), NULL);
     clt_buckets layout;
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
-    l.graph = classifier(IN, HIDDEN, CLASSES);
+    /* So much work that a part of it takes longer than noise. */
+    enum { SAMPLES = 1024, WIDE = 1024 };
+    l.graph = classifier(IN, WIDE, CLASSES);
     clt_trainer_options_init(&trainer);
-    trainer.batch = 2 * BATCH;
-    const clt_probe_options options = {.samples = BATCH, .seconds = 0.2, .trainer = &trainer};
+    trainer.batch = l.n * SAMPLES;
+    const clt_probe_options options = {.samples = SAMPLES, .seconds = 0.2, .trainer = &trainer};
     ok(clt_buckets_create(l.graph, &sizes, &layout));
-    ok(clt_probe_run(l.graph, l.devices, 2, &options, &result));
+    ok(clt_probe_run(l.graph, l.devices, l.n, &options, &result));
     const clt_gradients_cost *g = &result.gradients;
     assert_int_equal(g->count, layout.n_slots);
     assert_true(g->max_bytes > 0 && g->max_bytes <= l.devices[0]->caps.max_alloc_bytes);

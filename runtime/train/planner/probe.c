@@ -13,7 +13,7 @@
 
 /* Least seconds of a round on a device. */
 static const double ROUND = 0.03;
-enum { UPDATES = 5, PREFIXES = 3, FEW = 16 };
+enum { UPDATES = 5, PREFIXES = 5, FEW = 16 };
 
 /* A trainer, of one device alone or of all of them. */
 typedef struct bench {
@@ -380,31 +380,35 @@ static clt_status run_parts(bench *b, const int *ends, int count, double *times)
     return CLT_OK;
 }
 
+/* The least of a column: a neighbour's work only adds. */
+static double least_of(const double *rows, int width, int column)
+{
+    double least = INFINITY;
+    for (int r = 0; r < PREFIXES; r++)
+        least = fmin(least, rows[r * width + column]);
+    return least;
+}
+
 /* Sets `ready` of gradients[]: the part of all of compute. What waiting for the device between
  * parts costs is found from the whole without, and taken off. */
 static clt_status time_gradients(bench *b, const int *ends, int count, double *rows,
                                  clt_gradient_cost *gradients)
 {
-    const int n_nodes = b->trainer->training->devices[0].plan->n_nodes;
-    double wholes[PREFIXES], column[PREFIXES];
-    int parts = 0;
+    const int n_nodes = b->trainer->training->devices[0].plan->n_nodes, width = count + 1;
+    double wholes[PREFIXES];
+    int parts = 1;
     for (int r = 0; r < PREFIXES; r++) {
         CLT_TRY(run_parts(b, &n_nodes, 1, &wholes[r]));
-        CLT_TRY(run_parts(b, ends, count + 1, rows + r * (count + 1)));
+        CLT_TRY(run_parts(b, ends, width, rows + r * width));
     }
-    for (int i = 0; i <= count; i++)
-        parts += i == 0 || ends[i] > ends[i - 1];
-    const double whole = clt_clock_median(wholes, PREFIXES);
-    for (int r = 0; r < PREFIXES; r++)
-        column[r] = rows[r * (count + 1) + count];
-    const double wait =
-        parts > 1 ? fmax(0, clt_clock_median(column, PREFIXES) - whole) / (parts - 1) : 0;
+    for (int i = 1; i <= count; i++)
+        parts += ends[i] > ends[i - 1];
+    const double whole = least_of(wholes, 1, 0), longer = least_of(rows, width, count) - whole;
+    const double wait = parts > 1 ? fmax(0, longer) / (parts - 1) : 0;
     double before = 0;
     for (int i = 0, part = 0; i < count; i++) {
-        for (int r = 0; r < PREFIXES; r++)
-            column[r] = rows[r * (count + 1) + i];
         part += i > 0 && ends[i] > ends[i - 1];
-        const double at = (clt_clock_median(column, PREFIXES) - part * wait) / whole;
+        const double at = (least_of(rows, width, i) - part * wait) / whole;
         before = ends[i] == n_nodes ? 1 : fmin(1, fmax(at, before));
         gradients[i].ready = before;
     }
