@@ -124,6 +124,10 @@ int64_t clt_tile_number(const clt_target *target, const char *name, int64_t leas
 /* The variant of `op` that `variants` names; NULL: none, or one that the operator does not have. */
 const struct clt_variant *clt_variant_wanted(const clt_op *op, const char *variants);
 
+/* The next item of OP=NAME,... as text of *length bytes, and its operator (NULL: there is none of
+ * that name); moves *variants on. NULL: no more, as of NULL. */
+const char *clt_variants_next(const char **variants, int *length, const clt_op **op);
+
 /* Of the names of the variants that accept the node, in order, whatever was asked for; never 0. A
  * measurement made among others does not hold. */
 uint64_t clt_variants_hash(const clt_node *node, const clt_target *target);

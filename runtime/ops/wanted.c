@@ -59,6 +59,26 @@ const clt_variant *clt_variant_wanted(const clt_op *op, const char *variants)
     return NULL;
 }
 
+static const clt_op *op_of(const item *i)
+{
+    int count;
+    const clt_op *const *ops = clt_ops(&count);
+    for (int k = 0; i->equals && k < count; k++)
+        if (same(i->at, i->equals, ops[k]->name))
+            return ops[k];
+    return NULL;
+}
+
+const char *clt_variants_next(const char **variants, int *length, const clt_op **op)
+{
+    item i;
+    if (!next_item(variants, &i))
+        return NULL;
+    *length = (int)(i.end - i.at);
+    *op = op_of(&i);
+    return i.at;
+}
+
 static clt_status unknown(const char *what, const item *i, const char *from, const char *end,
                           const char *const *names, int count)
 {
@@ -94,7 +114,7 @@ clt_status clt_variants_check(const char *variants)
     item i;
     while (next_item(&variants, &i)) {
         const char *names[MOST_NAMES];
-        const clt_op *op = NULL;
+        const clt_op *op = op_of(&i);
         int count = 0;
         if (!i.equals)
             return clt_fail(CLT_INVALID_ARGUMENT, "variant '%.*s': must be OPERATOR=NAME",
@@ -104,11 +124,8 @@ clt_status clt_variants_check(const char *variants)
                             (int)(i.end - i.at), i.at, (int)(i.equals - i.at), i.at);
         int n_ops;
         const clt_op *const *ops = clt_ops(&n_ops);
-        for (int k = 0; k < n_ops && count < MOST_NAMES; k++) {
+        for (int k = 0; k < n_ops && count < MOST_NAMES; k++)
             names[count++] = ops[k]->name;
-            if (same(i.at, i.equals, ops[k]->name))
-                op = ops[k];
-        }
         if (!op)
             return unknown("operator", &i, i.at, i.equals, names, count);
         count = 0;

@@ -119,14 +119,7 @@ clt_status bench_say_declined(clt_device *device, const clt_graph *graph,
     if (!options->variants)
         return CLT_OK;
     const clt_status status = clt_measure_declined(graph, device, options, &text);
-    for (char *line = text; line;) {
-        char *end = strchr(line, '\n');
-        if (end)
-            *end = '\0';
-        say("%s", line);
-        line = end ? end + 1 : NULL;
-    }
-    free(text);
+    say_lines(text);
     return status;
 }
 

@@ -46,7 +46,7 @@ clt_status bench_say_declined(clt_device *device, const clt_graph *graph,
 /* Graphs of one kernel class; status as clt_graph_status. In `conv` x is NCHW, w is O, KH, KW. */
 typedef struct bench_conv_shape {
     int64_t x[4], w[3];
-    int stride, padding, groups;
+    int stride, padding, dilation, groups;
 } bench_conv_shape;
 
 clt_status bench_gemm_graph(const int64_t size[3], const char *trans, clt_graph **graph);

@@ -268,6 +268,7 @@ clt_status bench_conv_graph(const bench_conv_shape *shape, clt_graph **graph)
     for (int i = 0; i < 2; i++) {
         options.stride[i] = shape->stride;
         options.padding[i] = shape->padding;
+        options.dilation[i] = shape->dilation;
     }
     options.groups = shape->groups;
     const int64_t *x = shape->x, *w = shape->w, one = 1;
@@ -302,6 +303,8 @@ static int read_shape(const settings *s, bench_conv_shape *shape)
         code = read_option("stride", s->stride, 1, &shape->stride);
     if (!code)
         code = read_option("padding", s->padding, 0, &shape->padding);
+    if (!code)
+        code = read_option("dilation", s->dilation, 1, &shape->dilation);
     return code ? code : read_option("groups", s->groups, 1, &shape->groups);
 }
 

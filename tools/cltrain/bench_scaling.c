@@ -81,13 +81,13 @@ typedef struct class_row {
 
 /* Sizes that a half of a small CPU is busy with for a while. */
 static const class_row classes[] = {
-    {"gemm", NULL, {512, 512, 512}, {{0}, {0}, 0, 0, 0}},
-    {"conv5x5", NULL, {0}, {{256, 20, 12, 12}, {50, 5, 5}, 1, 0, 1}},
-    {"conv3x3", NULL, {0}, {{32, 64, 32, 32}, {64, 3, 3}, 1, 1, 1}},
-    {"elementwise", "chain", {0}, {{0}, {0}, 0, 0, 0}},
-    {"max_pool2d", "max_pool2d", {0}, {{0}, {0}, 0, 0, 0}},
-    {"softmax", "softmax", {0}, {{0}, {0}, 0, 0, 0}},
-    {"cross_entropy", "cross_entropy", {0}, {{0}, {0}, 0, 0, 0}},
+    {"gemm", NULL, {512, 512, 512}, {{0}, {0}, 0, 0, 0, 0}},
+    {"conv5x5", NULL, {0}, {{256, 20, 12, 12}, {50, 5, 5}, 1, 0, 1, 1}},
+    {"conv3x3", NULL, {0}, {{32, 64, 32, 32}, {64, 3, 3}, 1, 1, 1, 1}},
+    {"elementwise", "chain", {0}, {{0}, {0}, 0, 0, 0, 0}},
+    {"max_pool2d", "max_pool2d", {0}, {{0}, {0}, 0, 0, 0, 0}},
+    {"softmax", "softmax", {0}, {{0}, {0}, 0, 0, 0, 0}},
+    {"cross_entropy", "cross_entropy", {0}, {{0}, {0}, 0, 0, 0, 0}},
 };
 enum { CLASSES = sizeof classes / sizeof *classes };
 

@@ -407,6 +407,17 @@ static clt_status read_frozen(job *j)
     return CLT_OK;
 }
 
+/* A rank's devices may be others than the first rank's, which speaks for all. */
+static clt_status say_declined(const job *j, const settings *s)
+{
+    char *text = NULL;
+    if (!s->variant || s->quiet || !ranks_prints(&j->ranks))
+        return CLT_OK;
+    const clt_status status = clt_trainer_declined(j->trainer, s->variant, &text);
+    say_lines(text);
+    return status;
+}
+
 int job_trainer(job *j, const settings *s, int code)
 {
     if (!code) {
@@ -418,7 +429,9 @@ int job_trainer(job *j, const settings *s, int code)
     code = ranks_agree(&j->ranks, code);
     if (!code) {
         ranks_stage("the trainer to be made, its kernels measured and compiled");
-        const clt_status status = clt_trainer_create(j->graph, j->store, &j->options, &j->trainer);
+        clt_status status = clt_trainer_create(j->graph, j->store, &j->options, &j->trainer);
+        if (status == CLT_OK)
+            status = say_declined(j, s);
         code = status == CLT_OK ? 0 : name_failure(status); /* --variant names an operator */
         code = ranks_agree(&j->ranks, code);
     }

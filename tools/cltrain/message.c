@@ -38,6 +38,18 @@ void say(const char *format, ...)
     va_end(args);
 }
 
+void say_lines(char *text)
+{
+    for (char *line = text; line;) {
+        char *end = strchr(line, '\n');
+        if (end)
+            *end = '\0';
+        say("%s", line);
+        line = end ? end + 1 : NULL;
+    }
+    free(text);
+}
+
 void hold_usage(int on)
 {
     holding = on;

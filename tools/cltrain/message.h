@@ -10,6 +10,9 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 /* Prints "cltrain: " and the text as one line. */
 void say(const char *format, ...) CLT_PRINTF(1, 2);
 
+/* The same for each line of a text (or NULL), which is freed. */
+void say_lines(char *text);
+
 /* Whether the last line had this text. */
 int just_said(const char *text);
 

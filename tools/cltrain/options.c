@@ -134,6 +134,7 @@ static const option_row rows[] = {
      "one OpenCL context for all devices of a platform, so that GPUs can copy from each other"},
     {"stride", 0, WHOLE, AT(stride), 1, FOR_BENCH_CONV, "N", "conv (1)"},
     {"padding", 0, WHOLE, AT(padding), 0, FOR_BENCH_CONV, "N", "conv (0)"},
+    {"dilation", 0, WHOLE, AT(dilation), 1, FOR_BENCH_CONV, "N", "conv (1)"},
     {"groups", 0, WHOLE, AT(groups), 1, FOR_BENCH_CONV, "N", "conv (1)"},
     {"output", 'o', TEXT, AT(output), 0, FOR_PLOT, "FILE", "the picture, a PNG file"},
     {"json", 0, FLAG, AT(json), 0, FOR_DEVICES | FOR_BENCH | FOR_EVAL | FOR_TUNE, NULL,

@@ -107,6 +107,13 @@ CLT_API void clt_profile_stop(clt_profile *profile);
  * it is not of that form; NOT_FOUND, with the nearest name or all names there are. */
 CLT_API clt_status clt_variants_check(const char *variants);
 
+/* What of `variants` (as in the trainer's options) is not taken on its first device: *text has a
+ * line "NODE: declined NAME: asked for, but REASON" for each node, and "OP=NAME: asked for, but no
+ * node of the plan is OP" where training and evaluation have none; it is the caller's, to free with
+ * free(). NULL if all is taken. Errors: OUT_OF_MEMORY. */
+CLT_API clt_status clt_trainer_declined(const clt_trainer *trainer, const char *variants,
+                                        char **text);
+
 /* --- measurements ------------------------------------------------------------------------------
  */
 
@@ -156,9 +163,8 @@ CLT_API clt_status clt_measure_graph(const clt_graph *graph, clt_device *device,
                                      const clt_measure_options *options, clt_node_time **times,
                                      int *count);
 
-/* Where the variants asked for in `options` are not taken, since they declined: *text has a line
- * "NODE: declined NAME: asked for, but REASON" for each, and is the caller's, to free with free();
- * NULL if there is none. Nothing is run. Errors: as clt_measure_graph. */
+/* What of the variants asked for in `options` is not taken, as clt_trainer_declined says it. Nothing
+ * is run. Errors: as clt_measure_graph. */
 CLT_API clt_status clt_measure_declined(const clt_graph *graph, const clt_device *device,
                                         const clt_measure_options *options, char **text);
 
