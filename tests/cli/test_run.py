@@ -283,6 +283,9 @@ class Others(CommandTest):
         self.assertIn("images/s", table)
         self.assertRegex(table, r"compute +[\d.]+ GFLOP/s, [\d.]+ MFLOP an image.*of the [\d.]+ "
                                 r"GFLOP/s of 1 device\n")
+        done = self.run_command(*arguments, "--variant", "conv2d=portable,linear=gemm_gpu")
+        self.assertRegex(done.stderr, r"declined gemm_gpu: asked for, but \w")
+        self.assertIn("conv2d=portable: asked for, but no node of the plan is conv2d\n", done.stderr)
 
     def test_bench_by_node(self):
         done = self.run_command("bench", "train", "--model", "mlp", "--data", "idx:" + self.data,
@@ -339,6 +342,9 @@ class Others(CommandTest):
         done = self.run_command("bench", "gemm", 8, 8, 8, "--blocks", "1", "--variant",
                                 "matmul=gemm_gpu", "--devices", "pocl")
         self.assertEqual(done.stderr.count("asked for, but"), 1)
+        done = self.run_command("bench", "conv", "2x3x9x9", "4x3x3", "--dilation", 2, "--blocks", "1", "--variant",
+                                "conv2d=portable,linear=portable", "--devices", "pocl")
+        self.assertEqual(done.stderr, "cltrain: linear=portable: asked for, but no node of the plan is linear\n")
         done = self.assert_bad("bench", "gemm", 10 ** 6, 10 ** 6, 1, "--devices", "pocl", code=1,
                                says=("MiB",))
         self.assertEqual(done.stdout, "")

@@ -163,8 +163,8 @@ CLT_API clt_status clt_measure_graph(const clt_graph *graph, clt_device *device,
                                      const clt_measure_options *options, clt_node_time **times,
                                      int *count);
 
-/* What of the variants asked for in `options` is not taken, as clt_trainer_declined says it. Nothing
- * is run. Errors: as clt_measure_graph. */
+/* What of the variants asked for in `options` is not taken, as clt_trainer_declined says it.
+ * Nothing is run. Errors: as clt_measure_graph. */
 CLT_API clt_status clt_measure_declined(const clt_graph *graph, const clt_device *device,
                                         const clt_measure_options *options, char **text);
 
