@@ -123,9 +123,12 @@ void plan_graph(clt_graph *graph, const clt_caps *caps, clt_plan_mode mode, int6
     if (!asked)
         plan_others(plan, graph, &buckets);
     clt_plan_destroy(plan);
-    OK(clt_plan_create(graph, &buckets, &cpu, NULL, &options, &plan));
-    covered_on_cpu(plan, caps);
-    clt_plan_destroy(plan);
+    for (int small = 0; small < 2; small++) { /* values of one image lie PLAIN */
+        options.max_batch = small ? 1 : batch;
+        OK(clt_plan_create(graph, &buckets, &cpu, NULL, &options, &plan));
+        covered_on_cpu(plan, caps);
+        clt_plan_destroy(plan);
+    }
     clt_buckets_free(&buckets);
     clt_graph_destroy(graph);
 }
