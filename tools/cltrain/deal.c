@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,16 +72,6 @@ void deal_threads(void)
         snprintf(number, sizeof number, "%d", cores);
         setenv(names[i], number, 1);
     }
-}
-
-void deal_affinity(const char *devices)
-{
-    cpu_set_t own;
-    CPU_ZERO(&own);
-    /* PoCL counts from core 0, whichever a process has. */
-    if (devices && strstr(devices, "pocl/") && sched_getaffinity(0, sizeof own, &own) == 0 &&
-        CPU_COUNT(&own) == sysconf(_SC_NPROCESSORS_CONF))
-        setenv("POCL_AFFINITY", "1", 0);
 }
 
 /* The k-th of so many equal parts of this process' cores. */

@@ -18,12 +18,6 @@ typedef struct found {
  * threads would stand in each other's way on fewer. Before the first call of OpenCL. */
 void deal_threads(void);
 
-/* Has each of PoCL's threads stay on a core, where `devices` (may be NULL) names parts of its device
- * and this process has all of the machine's cores: parts that train together wait for the slower,
- * and threads that change cores make one of them slow. POCL_AFFINITY=0 leaves it out. Before the
- * first call of OpenCL. */
-void deal_affinity(const char *devices);
-
 /* Looks in a process of its own: an OpenCL driver keeps to the cores that its process had when it
  * was first called. Returns an exit code. */
 int look_apart(const settings *s, found *f);

@@ -144,7 +144,6 @@ int main(int argc, char **argv)
         code = usage_error("which command? `cltrain help` lists them");
     else if (!is_plain(name))
         code = unknown(name);
-    deal_affinity(s.devices);
     if (row && row->bit == FOR_TRAIN) /* before MPI's threads */
         hold_notice();
     const int several = name_command(row, name, &s, command);
