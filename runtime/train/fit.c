@@ -55,6 +55,8 @@ static clt_status one_step(clt_fit_run *f)
     const clt_status status = clt_fit_finish(f, &before);
     if (status == CLT_NONFINITE) /* the guard stopped there */
         f->last = before;
+    if (status == CLT_OK && f->balance) /* before an evaluation takes times of its own */
+        return clt_balance_step(f->balance, f->trainer, &f->rebalance);
     return status;
 }
 
@@ -103,9 +105,8 @@ static clt_status divide(clt_fit_run *f)
         last = &o->splits[f->next_split];
     if (last)
         return change_split(f, last->weights, last->quantum);
-    bool change = false;
-    if (f->balance && f->last.slot >= 0)
-        CLT_TRY(clt_balance_step(f->balance, f->trainer, &change));
+    const bool change = f->rebalance;
+    f->rebalance = false;
     return change ? change_split(f, f->balance->weights, f->balance->quantum) : CLT_OK;
 }
 

@@ -36,6 +36,7 @@ typedef struct clt_fit_run {
     double epoch_loss;
     int64_t epoch_samples;
     clt_balance *balance; /* NULL: the division stays, or changes as options->splits say */
+    bool rebalance;       /* its weights are the next step's */
     int next_split;       /* of those */
     bool split;           /* the next step has another division than the one before */
     double waited;        /* for sources that are gone */

@@ -17,9 +17,12 @@ clt_status clt_fit_make_balance(clt_fit_run *f)
     const clt_trainer *t = f->trainer;
     clt_balance_free(f->balance);
     f->balance = NULL;
+    f->rebalance = false;
     f->split = t->shares != NULL;
+    /* Of fewer samples than a batch all steps are as short. */
+    const int64_t count = clt_dataset_count(f->train);
     return t->options.rebalance && !f->options->splits
-               ? clt_balance_create(t, f->batch, &f->balance)
+               ? clt_balance_create(t, count < f->batch ? count : f->batch, &f->balance)
                : CLT_OK;
 }
 

@@ -80,6 +80,9 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         endforeach()
     endforeach()
 
+    clt_mpi_program(unlike)
+    clt_mpi_test(unlike 2 unlike)
+
     clt_mpi_program(parity)
     target_link_libraries(mpi_parity PRIVATE test_models)
     clt_mpi_test(parity_2x1 2 parity pocl@1)

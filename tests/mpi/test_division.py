@@ -65,8 +65,8 @@ class Division(RankTest):
         err = self.run_ranks(2, "--steps", "1", "--split", "1,2,1", code=2)[1]
         self.assertEqual(err, "cltrain, rank 0: --split 1,2,1: 3 weights for 2 devices\n")
         words = self.words("--steps", "1")
-        err = self.wait(self.each(words, [*words, "--split", "equal"]), 1)[1]
-        self.assertIn("rank 1 has another setting of training", err)
+        err = self.wait(self.each(words, [*words, "--split", "equal"]), 2)[1]
+        self.assertIn("rank 1 has another option --split", err)
 
     def test_resumed(self):
         """On as many ranks with the division of before, to the same bits; on another number, anew."""

@@ -100,17 +100,6 @@ class Unlike(RankTest):
             self.assertIn(part, err)
         return err
 
-    def test_options(self):
-        alike = self.words("--steps", "5")
-        for more, what in ((("--lr", "0.3"), "setting of training"), (("--check-every", "3"), "setting of"), (("--batch", "8"), "setting of"),
-                           (("--model", "softmax"), "model"), (("--model", "mlp:7"), "model")):
-            with self.subTest(more=more):
-                err = self.assert_ends(1, alike, [*alike, *more], "rank 1 has another " + what)
-                self.assertEqual(err.count("start all ranks with the same"), 2)
-        for more, what in ((("--steps", "6"), "run (number of samples"), (("--normalize", "0.1,0.2"), "run (number of samples")):
-            with self.subTest(more=more):
-                self.assert_ends(1, alike, [*alike, *more], "rank 1 has another " + what)
-
     def test_data(self):
         other = self.path("other")
         shutil.copytree(self.data, other)

@@ -19,9 +19,19 @@ class Alike(RankTest):
     def test_options(self):
         words = self.words("--steps", "5")
         for more in (["--oversubscribe"], ["--rebalance"], ["--resume", "--checkpoint-dir", self.path("x")],
-                     ["--checkpoint-dir", self.path("x")]):
+                     ["--checkpoint-dir", self.path("x")], ["--lr", "0.3"], ["--batch", "8"], ["--check-every", "3"],
+                     ["--model", "mlp:7"], ["--steps", "6"], ["--normalize", "0.1,0.2"]):
             with self.subTest(more=more):
-                self.assert_differs(words, [*words, *more], f"option ({'|'.join(more[::2])})")
+                self.assert_differs(words, [*words, *more], f"option ({'|'.join(x for x in more if x[:2] == '--')}) ")
+        bench = [COMMAND, "bench", "allreduce", "--devices", "pocl"]
+        self.assert_differs([*bench, "1024"], [*bench, "2048"], "list of arguments ")
+
+    def test_options_that_may_differ(self):
+        """Where a rank's files are, and what it prints."""
+        words, other = self.words("--steps", "2", "--metrics", self.path("a")), self.path("other")
+        shutil.copytree(self.data, other)
+        others = [w.replace(self.data, other).replace(self.path("a"), self.path("b")) for w in words]
+        self.wait(self.each(words, [*others, "--quiet", "--tune", "off"]), 0)
 
     def test_commands(self):
         words = self.words("--steps", "5")

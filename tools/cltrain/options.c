@@ -143,7 +143,8 @@ static const option_row rows[] = {
     {"help", 'h', FLAG, AT(help), 0, ALL, NULL, "this text"},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
-_Static_assert(ROWS <= 64, "settings.given has a bit a row");
+_Static_assert((int)ROWS < (int)COMPARED,
+               "settings.given has a bit a row, and ranks compare one thing more");
 
 static void *place_of(settings *s, const option_row *row)
 {
@@ -294,4 +295,63 @@ void settings_help(unsigned command)
                  rows[i].argument ? rows[i].argument : "");
         printf("  %-26s %s\n", left, rows[i].help);
     }
+}
+
+/* --- what ranks compare ---------------------------------------------------------------------- */
+
+static int one_of(const char *name, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(name, names[i]))
+            return 1;
+    return 0;
+}
+
+#define ONE_OF(name, names) one_of(name, names, sizeof(names) / sizeof *(names))
+
+/* Fowler, Noll and Vo's hash FNV-1a. */
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t count)
+{
+    const unsigned char *bytes = data;
+    for (size_t i = 0; i < count; i++)
+        hash = (hash ^ bytes[i]) * 1099511628211u;
+    return hash;
+}
+
+static uint64_t hash_value(const option_row *row, const void *place)
+{
+    static const char *const presence[] = {"checkpoint-dir", "replay"};
+    const uint64_t basis = 14695981039346656037u;
+    const char *text = row->kind == TEXT ? *(char *const *)place : NULL;
+    if (row->kind == TEXT && (!text || ONE_OF(row->name, presence)))
+        return basis + (text != NULL);
+    if (text)
+        return hash_bytes(basis, text, strlen(text) + 1);
+    return hash_bytes(basis, place,
+                      row->kind == FLAG    ? sizeof(int)
+                      : row->kind == WHOLE ? sizeof(int64_t)
+                                           : sizeof(double));
+}
+
+void settings_compared(const settings *s, uint64_t hashes[COMPARED])
+{
+    static const char *const free_ones[] = {
+        "data",    "devices", "cache-dir", "heartbeat",    "metrics",       "profile", "checkpoint",
+        "variant", "tune",    "export",    "comm-timeout", "setup-timeout", "quiet",   "json"};
+    memset(hashes, 0, COMPARED * sizeof *hashes);
+    for (int i = 0; i < ROWS; i++)
+        if (!ONE_OF(rows[i].name, free_ones))
+            hashes[i] = hash_value(&rows[i], (const char *)s + rows[i].place);
+    for (int i = 0; i < s->n_names; i++)
+        hashes[COMPARED - 1] =
+            hash_bytes(hashes[COMPARED - 1] + 1, s->names[i], strlen(s->names[i]) + 1);
+}
+
+const char *settings_compared_name(int index, char text[64])
+{
+    if (index < ROWS)
+        snprintf(text, 64, "option --%s", rows[index].name);
+    else
+        snprintf(text, 64, "list of arguments");
+    return text;
 }

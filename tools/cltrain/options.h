@@ -50,6 +50,15 @@ void settings_free(settings *s);
  * given must belong to `command`, called `name` in the message. */
 int settings_check(const settings *s, unsigned command, const char *name);
 
+/* For ranks, which are to have the same: a number for each option, in a fixed order, and last for
+ * the arguments that are no options. 0 where ranks may differ: where their files and devices are,
+ * and what they print. Of files that a rank writes or reads once, only whether they are given. */
+enum { COMPARED = 64 };
+void settings_compared(const settings *s, uint64_t hashes[COMPARED]);
+
+/* "option --NAME", or "list of arguments": what hashes[index] is of. */
+const char *settings_compared_name(int index, char text[64]);
+
 /* Prints the options of a subcommand. */
 void settings_help(unsigned command);
 

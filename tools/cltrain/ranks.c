@@ -33,13 +33,12 @@ static int manager_here(void)
 /* Seconds, where the options do not say. */
 static const double STOPPED = 60, LATE = 600;
 
-enum { OPTIONS = 256 };
-
 /* All that ranks tell each other here: of one size, so that one that is at another place, or is
  * another version, is noticed. */
 typedef struct word {
     int code;
-    char command[64], version[32], options[OPTIONS];
+    char command[64], version[32];
+    uint64_t options[COMPARED];
     char text[HELD_TEXT];
     found found;
     cpu_set_t cores;
@@ -151,17 +150,6 @@ int ranks_agree(const rank_set *r, int code)
 
 /* --- the beginning ---------------------------------------------------------------------------- */
 
-/* Words of OPTION=VALUE, alike on all ranks. */
-static void describe(const settings *s, char text[OPTIONS])
-{
-    snprintf(text, OPTIONS,
-             "--oversubscribe=%d --rebalance=%d --predict=%d --by-node=%d --compare=%d --replay=%d "
-             "--resume=%d --resume-intact=%d --checkpoint-dir=%d --checkpoint-every=%.20s SIZES=%d",
-             s->oversubscribe, s->rebalance, s->predict, s->by_node, s->compare, s->replay != NULL,
-             s->resume, s->resume_intact, s->checkpoint_dir != NULL,
-             s->checkpoint_every ? s->checkpoint_every : "", s->n_names);
-}
-
 static int differs(int rank, const char *what, const char *its, const char *first)
 {
     return usage_error(
@@ -178,16 +166,13 @@ static int compare(const word *all, int ranks)
             return differs(r, "version of cltrain", all[r].version, all[0].version);
         if (strcmp(all[r].command, all[0].command))
             return differs(r, "command", all[r].command, all[0].command);
-        const char *a = all[r].options, *b = all[0].options;
-        while (*a) {
-            const size_t i = strcspn(a, " "), j = strcspn(b, " ");
-            if (i != j || strncmp(a, b, i))
-                return usage_error("rank %d has another option %.*s than rank 0: start all ranks "
-                                   "with the same program, options and data",
-                                   r, (int)strcspn(a, "="), a);
-            a += i + (a[i] == ' ');
-            b += j + (b[j] == ' ');
-        }
+        for (int i = 0; i < COMPARED; i++)
+            if (all[r].options[i] != all[0].options[i]) {
+                char name[64];
+                return usage_error("rank %d has another %s than rank 0: start all ranks with the "
+                                   "same program, options and data",
+                                   r, settings_compared_name(i, name));
+            }
     }
     return 0;
 }
@@ -269,7 +254,7 @@ int ranks_meet(const char *command, const settings *s, int several, int code)
     word mine = word_of(code);
     snprintf(mine.command, sizeof mine.command, "%s", command);
     snprintf(mine.version, sizeof mine.version, "%s", CLT_COMMAND_VERSION);
-    describe(s, mine.options);
+    settings_compared(s, mine.options);
     code = exchange(r, &mine, &all);
     if (!code) {
         code = compare(all, r->world.ranks);

@@ -33,6 +33,7 @@ struct clt_planner {
     double *samples; /* by device, scratch */
     double *weights; /* by device */
     bool uneven;     /* by speed */
+    bool named;      /* the devices: none is left out */
     bool idle;       /* a rank gets no samples */
     int64_t lanes, quantum;
     clt_gradients_cost gradients;
@@ -109,13 +110,36 @@ static clt_status whole_samples(const clt_planner *p, const bool *use, const dou
     return status;
 }
 
+/* A division by speed; devices that were named have a quantum each at least, where the batch has so
+ * many. */
+static void weigh(const clt_planner *p, const bool *use, double *samples)
+{
+    const int n = p->cost.n_devices;
+    int used = 0;
+    clt_cost_divide(&p->cost, use, (double)p->cost.batch, samples);
+    for (int d = 0; d < n; d++)
+        used += use[d];
+    const double least = (double)quantum_for(p, used);
+    if (!p->named || least * used > (double)p->cost.batch)
+        return;
+    double missing = 0, more = 0;
+    for (int d = 0; d < n; d++) {
+        missing += use[d] ? fmax(0, least - samples[d]) : 0;
+        more += use[d] ? fmax(0, samples[d] - least) : 0;
+    }
+    for (int d = 0; d < n; d++)
+        if (use[d])
+            samples[d] =
+                samples[d] > least ? samples[d] - missing * (samples[d] - least) / more : least;
+}
+
 /* p->samples becomes the division, in whole samples. */
 static clt_status divide(const clt_planner *p, const bool *use, bool even)
 {
     double *weights = clt_calloc((size_t)p->cost.n_devices, sizeof *weights);
     if (!weights)
         return CLT_OUT_OF_MEMORY;
-    clt_cost_divide(&p->cost, use, (double)p->cost.batch, weights);
+    weigh(p, use, weights);
     const clt_status status = whole_samples(p, use, even ? NULL : weights, p->samples);
     clt_free(weights);
     return status;
@@ -239,6 +263,7 @@ static clt_status lay_buckets(clt_planner *p, bool even)
 static clt_status decide(clt_planner *p, bool choose)
 {
     clt_prediction even, uneven;
+    p->named = !choose;
     for (int d = 0; d < p->cost.n_devices; d++)
         p->use[d] = true;
     CLT_TRY(lay_buckets(p, false));
@@ -253,7 +278,7 @@ static clt_status decide(clt_planner *p, bool choose)
     p->uneven = uneven.step < even.step * (1 - SPLIT_GAIN);
     p->quantum = p->uneven ? quantum_for(p, p->n_used) : 1;
     if (p->uneven)
-        clt_cost_divide(&p->cost, p->use, (double)p->cost.batch, p->weights);
+        weigh(p, p->use, p->weights);
     /* Few digits, so that a text of them is exact. */
     for (int d = 0; d < p->cost.n_devices; d++)
         p->weights[d] =
