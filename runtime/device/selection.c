@@ -1,10 +1,13 @@
 #include "device/selection.h"
 
 #include <ctype.h>
+#include <sched.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "base/caps.h"
 #include "base/str.h"
@@ -210,13 +213,27 @@ static clt_status add_unit(const table *t, clt_selection *s, int row, int cores)
     return CLT_PUSH(s->units, s->count, s->room, unit);
 }
 
+/* A driver of a CPU may count the cores that a process is kept to. */
+static void describe_binding(const clt_device_info *row, char text[80])
+{
+    cpu_set_t own;
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    *text = '\0';
+    if (row->kind == 0 && sched_getaffinity(0, sizeof own, &own) == 0 && CPU_COUNT(&own) < cores)
+        snprintf(text, 80, "; this process is kept to %d of the machine's %ld cores",
+                 CPU_COUNT(&own), cores);
+}
+
 static clt_status add_row(const table *t, const item *it, int index, clt_selection *s)
 {
     const clt_device_info *row = &t->rows[index];
     const int units = row->compute_units;
-    if (it->parts > units || it->cores > units)
-        return clt_fail(CLT_INVALID_ARGUMENT, "--devices: '%s': device %d (%s) has %d core%s",
-                        it->text, index, row->name, units, units == 1 ? "" : "s");
+    if (it->parts > units || it->cores > units) {
+        char bound[80];
+        describe_binding(row, bound);
+        return clt_fail(CLT_INVALID_ARGUMENT, "--devices: '%s': device %d (%s) has %d core%s%s",
+                        it->text, index, row->name, units, units == 1 ? "" : "s", bound);
+    }
     bool whole = it->parts <= 1 && (it->cores == 0 || it->cores == units);
     if (whole)
         return add_unit(t, s, index, 0);

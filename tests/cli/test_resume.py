@@ -1,4 +1,5 @@
 """Interrupted runs: what a signal, a kill, a full disk or a bad step leaves, and going on from it."""
+import json
 import os
 import re
 import resource
@@ -90,6 +91,12 @@ class Resume(CommandTest):
             self.assertEqual(*(get(file) for file in files))
         done = self.train("--steps", "1", "--replay", path, devices="pocl", code=2)
         self.assert_message(done.stderr, "2 devices, not 1")
+        lines = [json.loads(line) for line in get(path).splitlines()]
+        lost = next(i for i, r in enumerate(lines) if r.get("step") == 20 and "loss" in r)
+        lines[lost].update(split=[1], quantum=1, bucket_bytes=lines[0]["bucket_bytes"])
+        put(self.path("lost.jsonl"), "".join(json.dumps(x) + "\n" for x in lines).encode())
+        done = self.train("--steps", "40", "--replay", self.path("lost.jsonl"), devices="pocl/2", batch=64, code=1)
+        self.assert_message(done.stderr, f"line {lost + 1}: of 2 devices 1 were left at step 20")
         self.train("--steps", "2", "--metrics", path, devices="pocl")
         done = self.train("--steps", "2", "--replay", path, devices="pocl/2", code=1)
         self.assert_message(done.stderr, "without --rebalance")

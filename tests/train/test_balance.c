@@ -179,11 +179,11 @@ static void on_step(void *user, const clt_progress *p)
     r->count++;
 }
 
-static clt_dataset *samples(void)
+static clt_dataset *samples(int64_t count)
 {
     static const int64_t shape[] = {IN};
     clt_dataset *data;
-    ok(clt_dataset_create_arrays("samples", SAMPLES, &data));
+    ok(clt_dataset_create_arrays("samples", count ? count : SAMPLES, &data));
     ok(clt_dataset_add_field(data, "x", CLT_F32, 1, shape, xs, CLT_DATA_BORROW, NULL));
     ok(clt_dataset_add_field(data, "label", CLT_I32, 0, NULL, labels, CLT_DATA_BORROW, NULL));
     return data;
@@ -196,6 +196,7 @@ typedef struct fit_case {
     const clt_split_change *splits;
     int n_splits, resume;
     const char *dir;
+    int64_t every, count; /* steps between checkpoints; samples, 0: all */
 } fit_case;
 
 static record fit(const fit_case *c, float *weights)
@@ -207,12 +208,13 @@ static record fit(const fit_case *c, float *weights)
     options.quantum = c->quantum ? c->quantum : 1;
     options.per_device = c->per_device;
     lab l = open_lab(&options);
-    clt_dataset *data = samples();
+    clt_dataset *data = samples(c->count);
     clt_fit_options_init(&fit);
     fit.steps = c->steps;
     fit.splits = c->splits;
     fit.n_splits = c->n_splits;
     fit.checkpoint_dir = c->dir;
+    fit.checkpoint_every = c->every;
     fit.resume = c->resume;
     fit.on_step = on_step;
     fit.user = &r;
@@ -295,6 +297,24 @@ static void test_straggler(void **state)
     assert_memory_equal(once, again, sizeof once);
 }
 
+/* Also where each step is followed by a checkpoint, or is an epoch: fewer samples than a batch has.
+ */
+static void test_straggler_meets_ends(void **state)
+{
+    (void)state;
+    static float weights[HIDDEN * IN];
+    char dir[] = "/tmp/cltrain-balance-XXXXXX", command[64];
+    assert_non_null(mkdtemp(dir));
+    clt_exec_testing_slow = "#1=8@2";
+    const record saved = fit(&(fit_case){.steps = 40, .dir = dir, .every = 1}, weights);
+    const record epochs = fit(&(fit_case){.steps = 40, .count = BATCH - 50}, weights);
+    clt_exec_testing_slow = NULL;
+    assert_true(saved.count >= 2);
+    assert_true(epochs.count >= 2);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
 /* After a device is lost the division is among the others. */
 static void test_lost(void **state)
 {
@@ -314,10 +334,14 @@ static void test_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_find),      cmocka_unit_test(test_changes),
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_repeat),
+        cmocka_unit_test(test_find),
+        cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_repeat),
 #ifdef CLT_TESTING
-        cmocka_unit_test(test_straggler), cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_straggler),
+        cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_straggler_meets_ends),
 #endif
     };
     make_samples(xs, labels, SAMPLES, IN, CLASSES);

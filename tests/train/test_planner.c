@@ -291,6 +291,17 @@ static void test_left_out(void **state)
     assert_true(forced.weights[1] >= forced.weights[0]);
 }
 
+/* However slow, one that is asked for has samples. */
+static void test_named(void **state)
+{
+    (void)state;
+    clt_exec_testing_slow = "#0=60";
+    const answer forced = ask(0);
+    clt_exec_testing_slow = NULL;
+    assert_true(forced.uses[0] && forced.uses[1] && forced.uneven);
+    assert_true(forced.weights[0] * BATCH >= (double)forced.quantum - 1e-3);
+}
+
 static void test_bad_slowness(void **state)
 {
     (void)state;
@@ -317,7 +328,7 @@ int main(void)
         cmocka_unit_test(test_prediction),   cmocka_unit_test(test_network),
 #ifdef CLT_TESTING
         cmocka_unit_test(test_slow),         cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_bad_slowness),
+        cmocka_unit_test(test_bad_slowness), cmocka_unit_test(test_named),
 #endif
     };
     make_samples(xs, labels, BATCH, IN, CLASSES);

@@ -38,6 +38,10 @@ static int add_change(reading *r, const json_t *record, const json_t *weights, i
     const int n = (int)json_array_size(weights), at = r->job->changes.count;
     const json_t *step = json_object_get(record, "step"),
                  *quantum = json_object_get(record, "quantum");
+    if (n > 0 && n < r->n_weights && json_is_integer(step))
+        return failure("%s, line %d: of %d devices %d were left at step %lld, after one was lost: "
+                       "such a run cannot be repeated",
+                       r->path, line, r->n_weights, n, (long long)json_integer_value(step));
     if (n < 1 || (r->n_weights && n != r->n_weights) || !json_is_integer(step) ||
         !json_is_integer(quantum) || (at == 0) != (json_integer_value(step) == 1))
         return failure("%s, line %d: no division of a batch that can be repeated", r->path, line);

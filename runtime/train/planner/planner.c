@@ -466,8 +466,10 @@ static clt_status make(clt_planner *p, const clt_graph *graph, clt_device *const
                                      .stop = own->stop,
                                      .user = own->user};
     clt_probe_result result;
-    CLT_TRY(clt_probe_run(graph, devices, count, &probe, &result));
-    const clt_status status = plan(p, &result, options, choose);
+    clt_status status = clt_probe_run(graph, devices, count, &probe, &result);
+    if (status != CLT_OK && status != CLT_STOPPED)
+        return clt_fail_prefix(status, "while steps were measured, before the first one: ");
+    status = plan(p, &result, options, choose);
     clt_probe_free(&result);
     return clt_ranks_agree(p->world, status, NULL);
 }
