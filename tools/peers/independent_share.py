@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Two devices and two ranks against two independent trainings side by side, in slices of a fraction of a second.
+
+    independent_share.py --cltrain PATH [--model lenet|mlp:4096,4096|...] [--seconds 60] [--slice 0.5]
+
+`independent` is two processes of one core each, each with half of the batch: what two devices could do without ever
+talking to each other. All programs are begun; then one after the other runs for a slice while the others
+are stopped (SIGSTOP), and its heartbeat file says how many steps it made. A machine that others use changes its speed
+within seconds, but hardly between a slice and the next: the shares are of neighbouring slices, and scatter far less than
+those of whole runs (compare_devices.py, which also measures PyTorch and TensorFlow). Run by hand, on a machine of two
+cores. Printed: samples a second, the median of the shares of `independent`, their quarters, and the share of the sums.
+"""
+
+import argparse
+import os
+import signal
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+SETTLING = 0.15  # seconds of a slice before it counts
+STEP_AT = 48  # offset in the heartbeat file, see <cltrain/heartbeat.h>
+
+
+class Program:
+    """A training that goes on until it is killed."""
+
+    def __init__(self, options, folder, name, devices, batch, core=None, ranks=0):
+        self.batch, self.beats = batch, os.path.join(folder, name)
+        os.mkdir(self.beats)
+        line = [options.cltrain, "train", "--model", options.model, "--data", options.data, "--devices", devices, "--batch",
+                str(batch), "--steps", "1000000000", "--tune", "off", "--quiet", "--heartbeat", self.beats]  # fmt: skip
+        if ranks:
+            line = ["mpiexec", "-n", str(ranks), *line]
+        self.line, self.core, self.child, self.pids = line, core, None, []
+
+    def start(self):
+        keep = (lambda: os.sched_setaffinity(0, {self.core})) if self.core is not None else None
+        self.child = subprocess.Popen(self.line, preexec_fn=keep, stdout=subprocess.DEVNULL)
+        self.pids = [self.child.pid]
+
+    def step(self):
+        try:
+            with open(os.path.join(self.beats, "rank-0"), "rb") as file:
+                return struct.unpack_from("=q", file.read(), STEP_AT)[0]
+        except (OSError, struct.error):
+            return 0
+
+    def begin(self):
+        """Until its steps go on; mpiexec's processes are in other sessions, and found by their parents."""
+        while self.step() < 5:
+            if self.child.poll() is not None:
+                sys.exit(f"{self.child.args[0]} ended with {self.child.returncode}")
+            time.sleep(0.05)
+        children = {}
+        for line in subprocess.run(["ps", "-eo", "pid=,ppid="], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines():
+            pid, parent = map(int, line.split())
+            children.setdefault(parent, []).append(pid)
+        for pid in self.pids:
+            self.pids.extend(children.get(pid, []))
+
+    def signal(self, number):
+        for pid in self.pids:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+
+def time_slice(programs, seconds):
+    """Samples a second of all of them together."""
+    for program in programs:
+        program.signal(signal.SIGCONT)
+    time.sleep(SETTLING)
+    began, before = time.monotonic(), [p.step() for p in programs]
+    time.sleep(seconds)
+    samples = sum((p.step() - b) * p.batch for p, b in zip(programs, before, strict=True))
+    rate = samples / (time.monotonic() - began)
+    for program in programs:
+        program.signal(signal.SIGSTOP)
+    return rate
+
+
+def measure(groups, options):
+    for programs in groups.values():
+        for program in programs:
+            program.start()
+        for program in programs:
+            program.begin()
+        for program in programs:
+            program.signal(signal.SIGSTOP)
+    rates = {name: [] for name in groups}
+    end = time.monotonic() + options.seconds
+    while time.monotonic() < end:
+        for name in [*groups] if len(rates["independent"]) % 2 else reversed([*groups]):
+            rates[name].append(time_slice(groups[name], options.slice))
+    return rates
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cltrain", required=True)
+    parser.add_argument("--model", default="lenet")
+    parser.add_argument("--data", default="fashion-mnist")
+    parser.add_argument("--platform", default="pocl")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--slice", type=float, default=0.5)
+    options = parser.parse_args()
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    groups = {}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            groups["independent"] = [
+                Program(options, folder, f"core-{core}", options.platform, options.batch // 2, core=core) for core in cores
+            ]
+            groups["2 devices"] = [Program(options, folder, "devices", options.platform + "/2", options.batch)]
+            groups["2 ranks"] = [Program(options, folder, "ranks", options.platform, options.batch, ranks=2)]
+            rates = measure(groups, options)
+        finally:
+            for programs in groups.values():
+                for program in programs:
+                    program.signal(signal.SIGKILL)
+                    if program.child:
+                        program.child.wait()
+    print(f"{options.model}, batch {options.batch}: {'samples/s':>20} {'of independent':>28} {'of sums':>9}")
+    alone = rates["independent"]
+    for name, found in rates.items():
+        shares = [rate / other for rate, other in zip(found, alone, strict=True)]
+        low, middle, high = statistics.quantiles(shares, n=4, method="inclusive")
+        print(f"{name:28} {statistics.median(found):10,.0f} {middle:14.2f} ({low:.2f} to {high:.2f}) "
+              f"{sum(found) / sum(alone):8.2f}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
