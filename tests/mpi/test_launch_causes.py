@@ -28,15 +28,17 @@ class SetUp(LaunchTest):
         os.kill(found.pid, signal.SIGKILL)
         out, err = self.wait(child, 0)
         self.assertIn("done: 6 steps", out)
-        self.assertRegex(err, rf"cltrain-launch: rank 1 \(process {found.pid} on \S+\) was killed by signal 9, "
-                         f"before its heartbeat file was there\n{AGAIN}")
+        # Hydra reports another rank at times, which it killed itself after this one.
+        self.assertRegex(err, rf"cltrain-launch: rank 1 \(process {found.pid} on \S+\) (was killed by signal 9|ended "
+                         r"first), before its heartbeat file was there(; then rank 0 \(process \d+ on \S+\) was "
+                         rf"killed by signal 9)?\n{AGAIN}")
 
     def test_killed_at_once(self):
         """Whose number the launcher may never have seen."""
         out, err = self.wait(self.again(program=self.once("kill -KILL $$")), 0)
         self.assertIn("done: 6 steps", out)
-        self.assertRegex(err, r"cltrain-launch: (rank 1|a rank) \(process \d+( on \S+)?\) was killed by signal 9, "
-                         f"before its heartbeat file was there\n{AGAIN}")
+        self.assertRegex(err, r"cltrain-launch: (rank \d|a rank) \(process \d+( on \S+)?\) (was killed by signal "
+                         rf"9|ended first), before its heartbeat file was there.*\n{AGAIN}")
 
     def test_killed_before_the_first_step(self):
         """With a file: stopped as soon as that is there, so that the first step does not come."""
@@ -52,8 +54,7 @@ class SetUp(LaunchTest):
     def test_told_to_end(self):
         """A rank that is asked to end before it can take the signal is not started again."""
         child = self.again(program=self.once("kill -TERM $$"))
-        self.assertIn("was killed by signal 15, before its heartbeat file was there",
-                      self.line(self.wait(child, 1)[1]))
+        self.assertRegex(self.line(self.wait(child, 1)[1]), "was killed by signal 15")
 
     def test_own_failure(self):
         """Data that cannot be read are a rank's own report."""

@@ -45,6 +45,11 @@ def process_state(pid):
     return (words[0].decode(), int(words[11]) + int(words[12])) if words else ("", 0)
 
 
+def parent(pid):
+    words = stat(pid)
+    return int(words[1]) if words else 0
+
+
 class Helper:
     """A process of mpiexec's own on this node, mpiexec itself among them."""
     state = None
@@ -85,7 +90,7 @@ def find_helpers(mpiexec, folder):
     """Hydra's processes on this node, and whether all ranks are here: mpiexec has begun nothing else."""
     found, others = [], 0
     for name in os.listdir("/proc"):
-        if name.isdigit() and stat(name)[1:2] == [b"%d" % mpiexec]:
+        if name.isdigit() and parent(name) == mpiexec:
             if read(f"/proc/{name}/comm").strip() == HELPER.encode():
                 found.append(Helper(int(name), HELPER))
             elif not belongs(name, folder):
