@@ -6,8 +6,14 @@ if(TARGET cltrain-models)
 endif()
 if(TARGET cltrain_command)
     install(TARGETS cltrain_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-    if(TARGET cltrain-mpi) # a Python 3 program
-        install(PROGRAMS tools/cltrain-launch DESTINATION ${CMAKE_INSTALL_BINDIR})
+    if(TARGET cltrain-mpi) # a Python 3 program, which is told where its modules lie
+        file(RELATIVE_PATH CLT_LAUNCH_MODULES "${CMAKE_INSTALL_FULL_BINDIR}"
+            "${CMAKE_INSTALL_FULL_DATADIR}/cltrain")
+        configure_file(tools/cltrain-launch ${PROJECT_BINARY_DIR}/installed/cltrain-launch @ONLY)
+        install(PROGRAMS ${PROJECT_BINARY_DIR}/installed/cltrain-launch
+            DESTINATION ${CMAKE_INSTALL_BINDIR})
+        install(FILES tools/launch/cltrain_guard.py tools/launch/cltrain_ranks.py
+            DESTINATION ${CMAKE_INSTALL_DATADIR}/cltrain)
     endif()
 endif()
 install(TARGETS ${targets} EXPORT cltrainTargets

@@ -42,6 +42,10 @@ if [ -x "$prefix/bin/cltrain" ]; then
     "$prefix/bin/cltrain" --help >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
     echo "the command runs from the prefix"
 fi
+if [ -x "$prefix/bin/cltrain-launch" ]; then
+    "$prefix/bin/cltrain-launch" --help >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    echo "the launcher runs from the prefix"
+fi
 
 set -- "$root"/models/examples/*.c
 if [ ! -e "$1" ]; then

@@ -3,6 +3,7 @@ import importlib.machinery
 import importlib.util
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -17,6 +18,8 @@ LAUNCHER = os.path.abspath(sys.argv.pop(1) if len(sys.argv) > 1 else "cltrain-la
 loader = importlib.machinery.SourceFileLoader("launch", LAUNCHER)
 launch = importlib.util.module_from_spec(importlib.util.spec_from_loader("launch", loader))
 loader.exec_module(launch)
+
+from cltrain_ranks import read # where the launcher finds it
 
 ENDLESS = ("--steps", "100000000")
 
@@ -78,7 +81,7 @@ class RankTest(CommandTest):
     def rank(self, number):
         try:
             return launch.Rank(get(os.path.join(self.beats, f"rank-{number}")))
-        except (OSError, ValueError, launch.struct.error):
+        except (OSError, ValueError, struct.error):
             return None
 
     def until(self, condition, child=None, seconds=240):

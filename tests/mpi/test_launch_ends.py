@@ -6,49 +6,11 @@ import signal
 import sys
 import time
 
-from ranks import COMMAND, ENDLESS, LAUNCHER, MPIEXEC, RankTest, get, launch, run
-
-# Ranks' own deadlines, which come first where others wait, are not what is tested here.
-PATIENT = ("--comm-timeout", "0", "--setup-timeout", "0")
+from launches import PATIENT, LaunchTest
+from ranks import COMMAND, ENDLESS, get, launch, read, run
 
 
-class Launch(RankTest):
-    def program(self, *lines):
-        """The command behind a script: $PMI_RANK is the rank, also where MPI is not MPICH."""
-        path = self.path("program")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("\n".join(["#!/bin/sh", "rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}", *lines, ""]))
-        os.chmod(path, 0o755)
-        return path
-
-    def launch(self, count, own, *args, program=COMMAND, prefix=(), beats=True, **options):
-        folder = ("--heartbeat", self.beats) if beats else ()
-        return self.begin([*prefix, sys.executable, "-B", LAUNCHER, "-n", count, "--program", program,
-                           "--mpiexec", MPIEXEC, *folder, *own, "--", *self.arguments(*args)], **options)
-
-    def line(self, err):
-        lines = [x for x in err.splitlines() if x.startswith("cltrain-launch: ")]
-        self.assertEqual(len(lines), 1, err)
-        return lines[0]
-
-    def processes(self):
-        return launch.find_processes(self.beats)
-
-    def assert_gone(self):
-        self.until(lambda: not self.processes(), seconds=120)
-
-    def hanging(self, number):
-        """A program whose rank of this number never ends opening its data."""
-        other = self.path("other")
-        shutil.copytree(self.data, other)
-        os.remove(os.path.join(other, "train-images-idx3-ubyte"))
-        os.mkfifo(os.path.join(other, "train-images-idx3-ubyte"))
-        return self.program(f'[ "$rank" = {number} ] || exec {COMMAND} "$@"',
-                            'for word; do shift; case $word in idx:*) word=idx:' + other + ';; esac',
-                            'set -- "$@" "$word"; done', f'exec {COMMAND} "$@"')
-
-
-class Unready(Launch):
+class Unready(LaunchTest):
     def test_stopped_before_its_file(self):
         """Also where it is the only one: nobody else could tell."""
         for ranks, number in ((1, 0), (2, 1)):
@@ -91,7 +53,7 @@ class Unready(Launch):
         self.assertIn("done: 3 steps", out)
 
 
-class Ends(Launch):
+class Ends(LaunchTest):
     def test_hang_up(self):
         """A terminal that goes: twice, from the shell and from the system."""
         folder = self.path("run")
@@ -131,7 +93,7 @@ class Ends(Launch):
             with self.subTest(signal=number.name, deaf=bool(program)):
                 child = self.launch(1, (), *ENDLESS, *PATIENT, program=program or self.hanging(0))
                 process = list(self.until(self.processes, child).values())[0]
-                self.until(lambda p=process: not launch.read(f"/proc/{p.pid}/cmdline").startswith(b"/bin/sh"))
+                self.until(lambda p=process: not read(f"/proc/{p.pid}/cmdline").startswith(b"/bin/sh"))
                 time.sleep(2)
                 self.assertIsNone(self.rank(0))
                 child.send_signal(number)
@@ -152,7 +114,7 @@ class Ends(Launch):
                 beats = os.path.join(folder, names[0])
 
                 def ready():
-                    data = [launch.read(os.path.join(beats, f"rank-{r}")) for r in (0, 1)]
+                    data = [read(os.path.join(beats, f"rank-{r}")) for r in (0, 1)]
                     found = [launch.Rank(d) for d in data if len(d) > 600 and d[0]]
                     return found if len(found) == 2 and all(r.step > 10 for r in found) else None
 
@@ -168,7 +130,7 @@ class Ends(Launch):
                 os.rmdir(folder)
 
 
-class Damaged(Launch):
+class Damaged(LaunchTest):
     def wreck(self, folder):
         """A program that damages the newest checkpoint once there is a file that asks for it."""
         return self.program(f'ask={self.path("ask")}',
@@ -197,6 +159,7 @@ class Damaged(Launch):
         os.rename(self.path("later"), self.path("ask"))
         self.kill(child, 1, 250)
         out, err = self.wait(child, 0)
+        self.assertIn("starts again from the newest intact checkpoint on 2 ranks", err)
         self.assertIn(f"resumed after step {self.wrecked() - 100}", out)
         self.assertRegex(err, rf"warning: checkpoint \S+step-{self.wrecked():08} is damaged: ")
         self.run_ranks(2, *options, "--checkpoint-dir", whole)
@@ -221,7 +184,7 @@ class Damaged(Launch):
         self.assertEqual(f"step-{self.wrecked():08}", newest)
         child.send_signal(signal.SIGTERM)
         err = self.wait(child, 143, 60)[1]
-        self.assertIn(f"starts again from {newest} on 1 rank (restart 3 of 3)", err)
+        self.assertIn("starts again from the newest intact checkpoint on 1 rank (restart 3 of 3)", err)
         self.assertRegex(err, rf"warning: checkpoint \S+{newest} is damaged: ")
 
 

@@ -1,0 +1,75 @@
+"""Sees to it that nothing of a job is left where cltrain-launch was killed."""
+import contextlib
+import os
+import shutil
+import signal
+import time
+
+from cltrain_ranks import belongs, find_helpers, find_processes
+
+LOOK = 0.1  # seconds between looks
+GRACE = 5.0  # seconds that a job has to end after its rank was killed
+
+
+def put(file, data):
+    """Not through a buffer, which would fail once more at the end; nobody may be left to read."""
+    try:
+        while data:
+            data = data[os.write(file, data):]
+    except OSError:
+        pass
+
+
+class Guard:
+    """A process that ends what is left of a job where this program was killed: it finds the pipe between
+    them closed while mpiexec's number, not 0, stands in it."""
+
+    def __init__(self, folder, temporary):
+        end, self.pipe = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.close(self.pipe)
+                self.watch(end, folder, temporary)
+            finally:
+                os._exit(0)
+        os.close(end)
+
+    def job(self, pid):
+        put(self.pipe, b"%d\n" % pid)
+
+    def close(self):
+        os.close(self.pipe)
+        os.waitpid(self.pid, 0)
+
+    @staticmethod
+    def watch(pipe, folder, temporary):
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)
+        null = os.open(os.devnull, os.O_RDWR)
+        for file in range(3):
+            os.dup2(null, file)
+        said = b""
+        while data := os.read(pipe, 1 << 12):
+            said = (said + data)[-64:]
+        mpiexec = int((said.split() or [b"0"])[-1])
+        if not mpiexec:
+            return
+        end = time.monotonic() + 2 * GRACE
+        helpers = find_helpers(mpiexec, folder)[0] if belongs(mpiexec, folder) else []
+        # Asked to, it ends the ranks of other nodes too.
+        if belongs(mpiexec, folder):
+            os.kill(mpiexec, signal.SIGTERM)
+        while time.monotonic() < end:
+            if time.monotonic() > end - 1.5 * GRACE and belongs(mpiexec, folder):
+                os.kill(mpiexec, signal.SIGKILL)
+            late = [h.pid for h in helpers if h.here() and not belongs(mpiexec, folder)]
+            for process in [*find_processes(folder), *late]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            if not belongs(mpiexec, folder) and not find_processes(folder) and not late:
+                break
+            time.sleep(LOOK)
+        if temporary:
+            shutil.rmtree(temporary, ignore_errors=True)

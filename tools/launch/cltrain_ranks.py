@@ -1,0 +1,146 @@
+"""What can be told of the ranks of a job: from their heartbeat files (<cltrain/heartbeat.h>), and of
+processes on this node from /proc."""
+import os
+import re
+import socket
+import struct
+
+SETUP, TRAINING, EVALUATING, SAVING, FAILURE, ENDED = range(1, 7)
+HEADER, TEXT, VERSION = struct.Struct("=8s4i6q4i256s256s"), 256, 1
+HELPER = "hydra_pmi_proxy"  # starts and ends the ranks of a node for MPICH's mpiexec
+
+# The number that a process manager gives a rank: Hydra and other PMI, Open MPI, PMIx, PALS.
+NUMBER = re.compile(rb"(?:^|\0)(?:PMI_RANK|OMPI_COMM_WORLD_RANK|PMIX_RANK|PALS_RANKID)=(\d+)")
+
+
+def read(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+class Process:
+    """A rank on this node, whether it has a file or not."""
+
+    def __init__(self, rank, pid):
+        self.rank, self.pid = rank, pid
+        self.name = f"rank {rank} (process {pid} on {socket.gethostname()})"
+        self.state = None # unlike a Rank: not known
+
+    def where(self):
+        return "before its heartbeat file was there"
+
+
+def stat(pid):
+    """The words of /proc/PID/stat after the name: state, parent...; none where there is no such process."""
+    return read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
+def process_state(pid):
+    """The letter of /proc/PID/stat, T: stopped, and the ticks of the clock that it has used; "" where
+    there is no such process here."""
+    words = stat(pid)
+    return (words[0].decode(), int(words[11]) + int(words[12])) if words else ("", 0)
+
+
+def parent(pid):
+    words = stat(pid)
+    return int(words[1]) if words else 0
+
+
+class Helper:
+    """A process of mpiexec's own on this node, mpiexec itself among them."""
+    state = None
+
+    def __init__(self, pid, name):
+        self.pid, self.born = pid, self.birth(pid)
+        self.name = f"{name} (process {pid} on {socket.gethostname()})"
+
+    @staticmethod
+    def birth(pid):
+        """When it began, by which a later process of the same number is told apart; None: it is gone."""
+        words = stat(pid)
+        return words[19] if words and words[0] not in (b"Z", b"X") else None
+
+    def here(self):
+        return self.born is not None and self.birth(self.pid) == self.born
+
+    def where(self):
+        return "and ranks cannot end without it"
+
+
+def belongs(pid, folder):
+    return folder.encode() in read(f"/proc/{pid}/cmdline").split(b"\0")
+
+
+def find_processes(folder):
+    """The job's ranks on this node: they were given its folder, and a number."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and belongs(name, folder):
+            number = NUMBER.search(read(f"/proc/{name}/environ"))
+            if number:
+                found[int(name)] = Process(int(number[1]), int(name))
+    return found
+
+
+def find_helpers(mpiexec, folder):
+    """Hydra's processes on this node, and whether all ranks are here: mpiexec has begun nothing else."""
+    found, others = [], 0
+    for name in os.listdir("/proc"):
+        if name.isdigit() and parent(name) == mpiexec:
+            if read(f"/proc/{name}/comm").strip() == HELPER.encode():
+                found.append(Helper(int(name), HELPER))
+            elif not belongs(name, folder):
+                others += 1
+    return found, bool(found) and not others
+
+
+class Rank:
+    """What a heartbeat file says."""
+
+    def __init__(self, data):
+        (magic, self.version, self.state, self.rank, self.ranks, self.pid, self.beats, self.time, self.step,
+         self.starts, self.completes, self.started, self.completed, self.status, labels, host,
+         message) = HEADER.unpack_from(data)
+        if magic != b"cltbeat\0" or self.version != VERSION:
+            raise ValueError
+        self.host, self.message = self.text(host), self.text(message)
+        self.labels = [self.text(data[at:at + TEXT]) for at in
+                       range(HEADER.size, HEADER.size + labels * TEXT, TEXT)]
+
+    @staticmethod
+    def text(data):
+        return data.split(b"\0", 1)[0].decode(errors="replace")
+
+    @property
+    def name(self):
+        return f"rank {self.rank} (process {self.pid} on {self.host})"
+
+    @property
+    def progress(self):
+        return self.step, self.starts, self.completes
+
+    @property
+    def near(self):
+        return self.host == socket.gethostname()
+
+    def where(self):
+        if not self.step:
+            return "before the first step"
+        text = f"in step {self.step}"
+        if self.state in (EVALUATING, SAVING):
+            text = f"{'evaluating' if self.state == EVALUATING else 'saving'} after step {self.step}"
+        if self.started < 0:
+            return text
+        began, ended = self.labels[self.started], self.labels[max(self.completed, 0)]
+        if self.starts == self.completes:
+            return f"{text}, {ended} reduced last"
+        if self.completed in (-1, self.started):
+            return f"{text}, {began} not reduced yet"
+        return f"{text}, {began} begun last, {ended} reduced last"
+
+    def process_state(self):
+        return process_state(self.pid)[0]
