@@ -53,33 +53,12 @@
 
 #define TILE_ROWS TC
 #define TILE_COLS TX
-#include "tile.clh"
+#include "winograd.clh"
 
-#define OUT 4
-#define SIDE 6
-#define POINTS 36
 #define U_ROW(channels) (((channels) + LANES - 1) / LANES * LANES)
 
-/*
- * The points of interpolation are 0, +-A, +-1 / A and infinity with A * A = 1/2: half the error
- * that 0, +-1, +-2 and infinity have.
- */
-#define A 0.70710678f
-#define B 1.41421356f
-
-/* Columns or rows of a tile, six in and six out, six in and four out, and three in and six out:
- * PUT(i, value) for each result. */
-#define TRANSFORM_INPUTS(PUT, x)                                                                   \
-    {                                                                                              \
-        const vecf even_a = fma(x##2, (vecf)-2.0f, x##4), odd_a = fma(x##1, (vecf)-2.0f, x##3);    \
-        const vecf even_b = fma(x##2, (vecf)-0.5f, x##4), odd_b = fma(x##1, (vecf)-0.5f, x##3);    \
-        PUT(0, fma(x##2, (vecf)-2.5f, x##4) + x##0)                                                \
-        PUT(1, fma(odd_a, (vecf)A, even_a))                                                        \
-        PUT(2, fma(odd_a, (vecf)-A, even_a))                                                       \
-        PUT(3, fma(odd_b, (vecf)B, even_b))                                                        \
-        PUT(4, fma(odd_b, (vecf)-B, even_b))                                                       \
-        PUT(5, fma(x##3, (vecf)-2.5f, x##5) + x##1)                                                \
-    }
+/* Columns or rows of a tile, six in and four out, and three in and six out: PUT(i, value) for each
+ * result. */
 #define TRANSFORM_SUMS(PUT, m)                                                                     \
     {                                                                                              \
         const vecf sum_a = m##1 + m##2, less_a = m##1 - m##2;                                      \
@@ -146,30 +125,6 @@ KERNEL void clt_lanes_winograd_weights(global const float *w, long w_at, global 
 #define AREA(ci, co) (V_SIZE(ci) + M_SIZE(co))
 /* Channels whose transformed inputs of a point stay in the first-level cache; whole blocks. */
 #define DEPTH 128
-
-/* Transforms the inputs of one channel from (iy, ix) on; with `edge`, some lie in the padding. */
-INLINE void clt_tile_of_inputs(global const float *x, int ih, int iw, int iy, int ix,
-                               const int edge, global float *v)
-{
-    vecf mid[POINTS];
-    x += (iy * iw + ix) * LANES;
-    for (int j = 0; j < SIDE; j++) {
-        const int inside = !edge || (uint)(ix + j) < (uint)iw;
-#define LOAD_X(i, a, b)                                                                            \
-    const vecf x##i = inside && (!edge || (uint)(iy + i) < (uint)ih)                               \
-                          ? LOAD(x + (i * iw + j) * LANES)                                         \
-                          : (vecf)0.0f;
-        FOR_A(SIDE, LOAD_X, 0, 0)
-#define PUT_COLUMN(i, value) mid[i * SIDE + j] = value;
-        TRANSFORM_INPUTS(PUT_COLUMN, x)
-    }
-    for (int i = 0; i < SIDE; i++) {
-#define TAKE_X(j, a, b) const vecf x##j = mid[i * SIDE + j];
-        FOR_A(SIDE, TAKE_X, 0, 0)
-#define PUT_V(j, value) STORE(value, v + (i * SIDE + j) * V_STEP);
-        TRANSFORM_INPUTS(PUT_V, x)
-    }
-}
 
 /* The products of one point, m[c][t] (+)= sum over `count` channels k of u[c][k] * v[k][t], for
  * `tc` channels c. */
@@ -284,10 +239,10 @@ KERNEL void clt_lanes_winograd(global const float *x, long x_at, global const fl
                 global float *to = v + c0 / BLOCK * POINTS * V_STEP + t * LANES;
                 for (int c = 0; c < count && inner; c++)
                     clt_tile_of_inputs(image + c * ih * iw * LANES, ih, iw, iy, ix, 0,
-                                       to + c * TX * LANES);
+                                       to + c * TX * LANES, V_STEP);
                 for (int c = 0; c < count && !inner; c++)
                     clt_tile_of_inputs(image + c * ih * iw * LANES, ih, iw, iy, ix, 1,
-                                       to + c * TX * LANES);
+                                       to + c * TX * LANES, V_STEP);
             }
         }
         for (int p = 0; p < POINTS; p++)

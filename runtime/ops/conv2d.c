@@ -431,10 +431,13 @@ static bool weight_grad_tiles(const clt_node *node, const clt_variant *variant,
         return clt_gpu_tiles(target, index, text);
     if (!strcmp(variant->name, "depthwise"))
         return clt_depthwise_gpu_tiles(node, target, index, text);
+    if (!strcmp(variant->name, "lanes_winograd"))
+        return clt_conv2d_winograd_weight_tiles(target, index, text);
     return !strcmp(variant->name, "lanes") && clt_conv2d_weight_grad_tiles(&s, target, index, text);
 }
 
 static const clt_variant weight_grad_variants[] = {
+    {"lanes_winograd", clt_conv2d_winograd_weight_accepts, clt_conv2d_winograd_weight},
     {"lanes", clt_accepts_lanes, clt_conv2d_weight_grad_lanes},
     {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_weight_grad_gpu},
     {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_weight_grad_gpu},

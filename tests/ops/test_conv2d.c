@@ -21,6 +21,11 @@ static const conv_shape shapes[] = {
     {2, 2, 7, 7, 4, 2, 2, {{3, 4}, {0, 1}, {1, 1}, 1}, true, false},
     {3, 64, 9, 9, 33, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
     {2, 64, 20, 20, 40, 3, 3, {{1, 1}, {0, 2}, {1, 1}, 1}, true, true},
+    /* Winograd's weight gradient: edges of tiles and of vectors of channels, few pixels. */
+    {2, 2, 5, 7, 3, 3, 3, {{1, 1}, {2, 1}, {1, 1}, 1}, true, false},
+    {3, 65, 5, 5, 17, 3, 3, {{1, 1}, {2, 2}, {1, 1}, 1}, true, true},
+    {19, 1, 6, 6, 65, 3, 3, {{1, 1}, {0, 0}, {1, 1}, 1}, false, true},
+    {2, 16, 4, 4, 16, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, false},
     /* Bands of several lines, parted by strides; channels in several passes. */
     {2, 130, 33, 35, 19, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
     {2, 24, 61, 47, 26, 5, 3, {{2, 3}, {2, 1}, {1, 2}, 2}, true, true},
