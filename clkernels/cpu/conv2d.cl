@@ -1,21 +1,22 @@
 /*
- * Convolution of values that lie PLAIN, and its gradients, on CPUs: for batches that would leave most
- * lanes of the LANES layout empty. Work-group size 1.
+ * Convolution of values that lie PLAIN, and its gradients, on CPUs: for batches that would leave
+ * most lanes of the LANES layout empty. Work-group size 1.
  *
- * A work-group copies a block of some channels of an image, a band of rows and a range of columns, into
- * local memory, with what lies around it, in lines of `pitch` positions: as many as a line of the
- * block's results has, and `reach_x` more. A strided convolution's rows and columns are parted by their
- * remainders, so that for every tap the operands of neighbouring results are neighbours: what tap
- * (ky, kx) of channel c multiplies begins at one offset, at[k].x, for all results. Results are counted
- * in lines of `pitch` too; those beyond the end of a line are computed and dropped.
+ * A work-group copies a block of some channels of an image, a band of rows and a range of columns,
+ * into local memory, with what lies around it, in lines of `pitch` positions: as many as a line of
+ * the block's results has, and `reach_x` more. A strided convolution's rows and columns are parted
+ * by their remainders, so that for every tap the operands of neighbouring results are neighbours:
+ * what tap (ky, kx) of channel c multiplies begins at one offset, at[k].x, for all results. Results
+ * are counted in lines of `pitch` too; those beyond the end of a line are computed and dropped.
  *
- * `convolve`: PASS 0: y = activation(conv(x, w) + bias). PASS 1: dx from dy and w: the inputs are parted
- * in classes by y % sy and x % sx; within a class the same taps hit, and one step further is one step
- * further in dy. Classes that no tap hits are 0. Register tiles are MR channels x NV vectors of results.
+ * `convolve`: PASS 0: y = activation(conv(x, w) + bias). PASS 1: dx from dy and w: the inputs are
+ * parted in classes by y % sy and x % sx; within a class the same taps hit, and one step further is
+ * one step further in dy. Classes that no tap hits are 0. Register tiles are MR channels x NV
+ * vectors of results.
  * `weight_grad`: sums over results in vectors along them, for MR x NR weights at a time.
  *
- * Build options: VW (4, 8, 16: lanes of a vector), MR, ROOM (floats of local memory); PASS, NV and TAPS
- * (channels x taps at a time) for convolve; NR for weight_grad.
+ * Build options: VW (4, 8, 16: lanes of a vector), MR, ROOM (floats of local memory); PASS, NV and
+ * TAPS (channels x taps at a time) for convolve; NR for weight_grad.
  */
 #include "activation.clh"
 #define LANES VW
@@ -28,9 +29,9 @@ typedef struct band {
     int height, width, right; /* of the source; columns from `right` on count as 0 */
     int sy, sx;               /* by which rows and columns are parted */
     int parts_y, parts_x;     /* the remainders that are copied: those below */
-    int py, px;               /* lines and positions before the source's first; less than 0: skipped */
-    int first, lines;         /* copied, of each remainder */
-    int left, pitch;          /* the same of the positions */
+    int py, px;       /* lines and positions before the source's first; less than 0: skipped */
+    int first, lines; /* copied, of each remainder */
+    int left, pitch;  /* the same of the positions */
 } band;
 
 static inline int band_floats(const band *b)
@@ -38,7 +39,8 @@ static inline int band_floats(const band *b)
     return b->parts_y * b->parts_x * b->lines * b->pitch;
 }
 
-/* Line q of remainders (ry, rx): source row (first + q) * sy + ry - py, columns (left + i) * sx + rx - px.
+/* Line q of remainders (ry, rx): source row (first + q) * sy + ry - py, columns (left + i) * sx +
+ * rx - px.
  */
 static inline void copy_line(local float *to, global const float *plane, const band *b, int q,
                              int ry, int rx)
@@ -162,8 +164,8 @@ static inline int is_hit(int rest, int count, int dilation, int stride)
 }
 
 /* Where operands and weights lie of the taps that count for results of remainders (ry, rx), for
- * `channels` channels that are `plane` apart in local memory and `step` in the weights; (y0, x0): of
- * tap (0, 0). Returns how many a channel has. */
+ * `channels` channels that are `plane` apart in local memory and `step` in the weights; (y0, x0):
+ * of tap (0, 0). Returns how many a channel has. */
 static inline int list_taps(local int2 *list, int channels, int plane, int step, const band *b,
                             int KH, int KW, int sy, int sx, int dil_y, int dil_x, int y0, int x0,
                             int ry, int rx)
@@ -193,17 +195,17 @@ static inline int list_taps(local int2 *list, int channels, int plane, int step,
 
 /* What a tile needs beside its place. */
 typedef struct source {
-    int row_step;               /* of the weights, from result channel to result channel */
+    int row_step; /* of the weights, from result channel to result channel */
     long out_plane;
-    int first, last;            /* of the sums over channels */
+    int first, last; /* of the sums over channels */
     int act;
     float slope;
 } source;
 
 /* The results of channels m0 .. m1 - 1 at `p`, of `count` taps. */
 static inline void tiles(global float *out, global const float *w, global const float *bias,
-                         local const float *copy, local const int2 *list, int count,
-                         const place *p, int pitch, int m0, int m1, const source *s)
+                         local const float *copy, local const int2 *list, int count, const place *p,
+                         int pitch, int m0, int m1, const source *s)
 {
     const int positions = (p->lines - 1) * pitch + p->columns;
     for (int m = m0; m < m1; m += MR) {
@@ -235,13 +237,13 @@ static inline void clear(global float *to, long lines, int columns, int width)
 }
 #endif
 
-/* Work-item (block of lines and columns and KB of the classes, block of TM channels, image and group);
- * CB channels of the source at a time. KB is the number of classes if there are any that no tap hits:
- * then all the block is cleared first. */
+/* Work-item (block of lines and columns and KB of the classes, block of TM channels, image and
+ * group); CB channels of the source at a time. KB is the number of classes if there are any that no
+ * tap hits: then all the block is cleared first. */
 KERNEL void convolve(global const float *x, long x_offset, global const float *w, long w_offset,
-                     global const float *bias, long bias_offset, global float *out,
-                     long out_offset, NUMBERS, int TM, int CB, int KB, int has_zeros, int has_bias,
-                     int act, float slope)
+                     global const float *bias, long bias_offset, global float *out, long out_offset,
+                     NUMBERS, int TM, int CB, int KB, int has_zeros, int has_bias, int act,
+                     float slope)
 {
     local float copy[ROOM] __attribute__((aligned(64)));
     local int2 list[TAPS];
@@ -271,9 +273,19 @@ KERNEL void convolve(global const float *x, long x_offset, global const float *w
     const int m0 = (int)get_global_id(1) * TM, m1 = min(m0 + TM, rows);
     w += w_offset + (long)g * o_group * c_group * taps;
 #if PASS == 0
-    const band b = {H,  W,  W,  sy,         sx,
-                    min(sy, (KH - 1) * dil_y + 1), min(sx, (KW - 1) * dil_x + 1),
-                    py, px, first_line, lines + reach_y, left, columns + reach_x};
+    const band b = {H,
+                    W,
+                    W,
+                    sy,
+                    sx,
+                    min(sy, (KH - 1) * dil_y + 1),
+                    min(sx, (KW - 1) * dil_x + 1),
+                    py,
+                    px,
+                    first_line,
+                    lines + reach_y,
+                    left,
+                    columns + reach_x};
     x += x_offset + ((long)image * C + g * c_group) * H * W;
     out += out_offset + ((long)image * O + g * o_group) * OH * OW + (long)first_line * OW + left;
 #else
@@ -332,9 +344,9 @@ KERNEL void convolve(global const float *x, long x_offset, global const float *w
                         min(columns, (W - 1 - at_x) / sx + 1 - left), (long)sy * W, sx};
             if (p.lines < 1 || p.columns < 1)
                 continue;
-            of_channel = list_taps(list, here, plane, source_step, &b, KH, KW, sy, sx, dil_y,
-                                   dil_x, reach_y + (py + at_y) / sy - y0,
-                                   reach_x + (px + at_x) / sx - x0, ry, rx);
+            of_channel =
+                list_taps(list, here, plane, source_step, &b, KH, KW, sy, sx, dil_y, dil_x,
+                          reach_y + (py + at_y) / sy - y0, reach_x + (px + at_x) / sx - x0, ry, rx);
 #endif
             tiles(out + (long)at_y * W + at_x, w + (long)c * source_step, has_bias ? bias : 0, copy,
                   list, here * of_channel, &p, b.pitch, m0, m1, &s);
@@ -374,12 +386,12 @@ static inline void dot_lines(local const float *const *dy, local const float *co
             const veci inside = LANE_NUMBERS < (veci)(columns - n);
             vecf with[NR];
             EACH(j, NR)
-            with[j] = select((vecf)(0.0f),
-                             *(local const vecf_anywhere *)(x[j] + q * pitch + n), inside);
+            with[j] =
+                select((vecf)(0.0f), *(local const vecf_anywhere *)(x[j] + q * pitch + n), inside);
             EACH(i, MR)
             {
-                const vecf v = select((vecf)(0.0f),
-                                      *(local const vecf_anywhere *)(dy[i] + q * pitch + n), inside);
+                const vecf v = select(
+                    (vecf)(0.0f), *(local const vecf_anywhere *)(dy[i] + q * pitch + n), inside);
                 EACH(j, NR) acc[i][j] = fma(v, with[j], acc[i][j]);
             }
         }
@@ -396,9 +408,9 @@ static inline int all_finite(local const float *x, int count)
 }
 
 /*
- * Work-item (block of CB channels of x, block of TM of dy, group): all images and blocks of lines and
- * columns in order. dy is copied with zeros beyond the end of its lines, of whole vectors, and where
- * x is finite, sums run over all lines: what is read beyond the copy's end is 0.
+ * Work-item (block of CB channels of x, block of TM of dy, group): all images and blocks of lines
+ * and columns in order. dy is copied with zeros beyond the end of its lines, of whole vectors, and
+ * where x is finite, sums run over all lines: what is read beyond the copy's end is 0.
  */
 KERNEL void weight_grad(global const float *x, long x_offset, global const float *dy,
                         long dy_offset, global float *dw, long dw_offset, global float *db,
@@ -428,13 +440,13 @@ KERNEL void weight_grad(global const float *x, long x_offset, global const float
         const int lines = min(band_lines, OH - first_line), columns = min(band_columns, OW - left);
         const int pitch = columns + reach_x;
         const int vectors = (lines * pitch + VW - 1) / VW, dy_plane = vectors * VW;
-        const band of_x = {H,  W,  W,          sy,              sx,   parts_y, parts_x,
-                           py, px, first_line, lines + reach_y, left, pitch};
-        const band of_dy = {OH, OW, left + columns, 1, 1, 1, 1, 0, 0, first_line, lines, left, pitch};
+        const band of_x = {
+            H, W, W, sy, sx, parts_y, parts_x, py, px, first_line, lines + reach_y, left, pitch};
+        const band of_dy = {OH, OW, left + columns, 1,     1,    1,    1,
+                            0,  0,  first_line,     lines, left, pitch};
         const int x_plane = band_floats(&of_x);
         global const float *x_at = x + x_offset + ((long)image * C + g * c_group + c0) * H * W;
-        global const float *dy_at =
-            dy + dy_offset + ((long)image * O + g * o_group + m0) * OH * OW;
+        global const float *dy_at = dy + dy_offset + ((long)image * O + g * o_group + m0) * OH * OW;
         local float *x_copy = copy + rows * dy_plane;
         for (int i = 0; i < rows; i++) {
             copy_band(copy + i * dy_plane, dy_at + (long)i * OH * OW, &of_dy, 1);
