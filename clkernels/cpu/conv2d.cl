@@ -1,21 +1,22 @@
 /*
- * Convolution of values that lie PLAIN, and its gradients, on CPUs: for batches that would leave most
- * lanes of the LANES layout empty. Work-group size 1.
+ * Convolution of values that lie PLAIN, and its gradients, on CPUs: for batches that would leave
+ * most lanes of the LANES layout empty. Work-group size 1.
  *
- * A work-group copies a band of rows of some channels of an image into local memory, with the padding
- * around it, in lines of `pitch` positions: as many as a line of results has, and `reach_x` more. A
- * strided convolution's rows and columns are parted by their remainders, so that for every tap the
- * operands of neighbouring results are neighbours: what tap (ky, kx) of channel c multiplies begins at
- * one offset, at[k].x, for all results. Results are counted in lines of `pitch` too; those beyond
- * the end of a line are computed and dropped.
+ * A work-group copies a block of some channels of an image, a band of rows and a range of columns,
+ * into local memory, with what lies around it, in lines of `pitch` positions: as many as a line of
+ * the block's results has, and `reach_x` more. A strided convolution's rows and columns are parted
+ * by their remainders, so that for every tap the operands of neighbouring results are neighbours:
+ * what tap (ky, kx) of channel c multiplies begins at one offset, at[k].x, for all results. Results
+ * are counted in lines of `pitch` too; those beyond the end of a line are computed and dropped.
  *
- * `convolve`: PASS 0: y = activation(conv(x, w) + bias). PASS 1: dx from dy and w: the inputs are parted
- * in classes by what (y + py) % sy and (x + px) % sx are; within a class the same taps hit, and one step
- * further is one step further in dy. Register tiles are MR channels x NV vectors of results.
+ * `convolve`: PASS 0: y = activation(conv(x, w) + bias). PASS 1: dx from dy and w: the inputs are
+ * parted in classes by y % sy and x % sx; within a class the same taps hit, and one step further is
+ * one step further in dy. Classes that no tap hits are 0. Register tiles are MR channels x NV
+ * vectors of results.
  * `weight_grad`: sums over results in vectors along them, for MR x NR weights at a time.
  *
- * Build options: VW (4, 8, 16: lanes of a vector), MR, ROOM (floats of local memory); PASS, NV and TAPS
- * (channels x taps at a time) for convolve; NR for weight_grad.
+ * Build options: VW (4, 8, 16: lanes of a vector), MR, ROOM (floats of local memory); PASS, NV and
+ * TAPS (channels x taps at a time) for convolve; NR for weight_grad.
  */
 #include "activation.clh"
 #define LANES VW
@@ -25,33 +26,39 @@
 
 /* Where a channel's copy lies, and what is copied. */
 typedef struct band {
-    int height, width;   /* of the source */
-    int sy, sx;          /* by which rows and columns are parted */
-    int py, px;          /* lines and positions before the source's first; less than 0: skipped */
-    int first, lines;    /* copied, of each remainder */
-    int pitch;
+    int height, width, right; /* of the source; columns from `right` on count as 0 */
+    int sy, sx;               /* by which rows and columns are parted */
+    int parts_y, parts_x;     /* the remainders that are copied: those below */
+    int py, px;       /* lines and positions before the source's first; less than 0: skipped */
+    int first, lines; /* copied, of each remainder */
+    int left, pitch;  /* the same of the positions */
 } band;
 
 static inline int band_floats(const band *b)
 {
-    return b->sy * b->sx * b->lines * b->pitch;
+    return b->parts_y * b->parts_x * b->lines * b->pitch;
 }
 
-/* Line q of remainders (ry, rx): source row (first + q) * sy + ry - py, columns i * sx + rx - px. */
+/* Line q of remainders (ry, rx): source row (first + q) * sy + ry - py, columns (left + i) * sx +
+ * rx - px.
+ */
 static inline void copy_line(local float *to, global const float *plane, const band *b, int q,
                              int ry, int rx)
 {
-    const int y = (b->first + q) * b->sy + ry - b->py;
-    const int before = b->px - rx, after = b->width - 1 + before;
-    int i = 0, begin = before > 0 ? min((before + b->sx - 1) / b->sx, b->pitch) : 0;
-    int end = after < 0 ? 0 : min(after / b->sx + 1, b->pitch);
-    if (y < 0 || y >= b->height || end <= begin)
+    const long y = (long)(b->first + q) * b->sy + ry - b->py, pitch = b->pitch;
+    const long before = b->px - rx - (long)b->left * b->sx, after = b->right - 1 + before;
+    int i = 0, begin = 0, end = 0;
+    if (y >= 0 && y < b->height && after >= 0) {
+        begin = (int)min(before > 0 ? (before - 1) / b->sx + 1 : 0, pitch);
+        end = (int)min(after / b->sx + 1, pitch);
+    }
+    if (end <= begin)
         begin = end = b->pitch;
     for (; i < begin; i++)
         to[i] = 0.0f;
     if (begin == end)
         return;
-    global const float *row = plane + (long)y * b->width - before;
+    global const float *row = plane + y * b->width - before;
     if (b->sx == 1) {
         for (; i + VW <= end; i += VW)
             *(local vecf_anywhere *)(to + i) = LOAD(row + i);
@@ -59,7 +66,7 @@ static inline void copy_line(local float *to, global const float *plane, const b
             to[i] = row[i];
     } else {
         for (; i < end; i++)
-            to[i] = row[i * b->sx];
+            to[i] = row[(long)i * b->sx];
     }
     for (; i < b->pitch; i++)
         to[i] = 0.0f;
@@ -68,15 +75,16 @@ static inline void copy_line(local float *to, global const float *plane, const b
 static inline void copy_band(local float *to, global const float *from, const band *b, int channels)
 {
     for (int c = 0; c < channels; c++, from += (long)b->height * b->width)
-        for (int ry = 0; ry < b->sy; ry++)
-            for (int rx = 0; rx < b->sx; rx++)
+        for (int ry = 0; ry < b->parts_y; ry++)
+            for (int rx = 0; rx < b->parts_x; rx++)
                 for (int q = 0; q < b->lines; q++, to += b->pitch)
                     copy_line(to, from, b, q, ry, rx);
 }
 
 #define NUMBERS                                                                                    \
     int C, int H, int W, int O, int OH, int OW, int KH, int KW, int sy, int sx, int py, int px,    \
-        int dil_y, int dil_x, int groups, int reach_y, int reach_x, int band_lines
+        int dil_y, int dil_x, int groups, int reach_y, int reach_x, int band_lines,                \
+        int band_columns
 
 #ifdef PASS
 
@@ -85,11 +93,11 @@ static inline vecf activate_vector(vecf x, int act, float slope)
     CLT_ACTIVATE_BODY(vecf)
 }
 
-/* Where the results of a work-group go: line q, column i to base[q * line + i * step], as far as
- * q_begin <= q < q_end and i_begin <= i < i_end. */
+/* Where results go: line q < lines, column i < columns to base[q * line + i * step]. */
 typedef struct place {
-    int q_begin, q_end, i_begin, i_end;
-    int line, step;
+    int lines, columns;
+    long line;
+    int step;
 } place;
 
 /* Stores, or adds, `count` neighbours; the last time with bias and activation. */
@@ -116,12 +124,11 @@ static inline void put_row(global float *out, const place *p, int pitch, int n, 
                            int first, int last, float bias, int act, float slope)
 {
     int q = n / pitch, i = n - q * pitch;
-    for (int at = 0; at < NV * VW && q < p->q_end; q++, i = 0) {
-        const int here = min(pitch - i, NV * VW - at);
-        const int begin = max(i, p->i_begin), end = min(i + here, p->i_end);
-        if (q >= p->q_begin && begin < end)
-            put_run(out + (long)q * p->line + (long)begin * p->step, p->step,
-                    row + at + begin - i, end - begin, first, last, bias, act, slope);
+    for (int at = 0; at < NV * VW && q < p->lines; q++, i = 0) {
+        const int here = min(pitch - i, NV * VW - at), end = min(i + here, p->columns);
+        if (i < end)
+            put_run(out + q * p->line + (long)i * p->step, p->step, row + at, end - i, first, last,
+                    bias, act, slope);
         at += here;
     }
 }
@@ -147,35 +154,96 @@ static inline void tile(const global float *const *row, local const float *b, lo
     EACH(i, MR) EACH(v, NV) sums[i * NV + v] = acc[i][v];
 }
 
+/* Whether one of `count` taps that are `dilation` apart hits the class of remainder `rest`. */
+static inline int is_hit(int rest, int count, int dilation, int stride)
+{
+    for (int k = 0; k < count; k++)
+        if (k * dilation % stride == rest)
+            return 1;
+    return 0;
+}
+
 /* Where operands and weights lie of the taps that count for results of remainders (ry, rx), for
- * `channels` channels that are `plane` apart in local memory and `step` in the weights. */
+ * `channels` channels that are `plane` apart in local memory and `step` in the weights; (y0, x0):
+ * of tap (0, 0). Returns how many a channel has. */
 static inline int list_taps(local int2 *list, int channels, int plane, int step, const band *b,
-                            int KH, int KW, int sy, int sx, int dil_y, int dil_x, int reach_y,
-                            int reach_x, int ry, int rx)
+                            int KH, int KW, int sy, int sx, int dil_y, int dil_x, int y0, int x0,
+                            int ry, int rx)
 {
     int count = 0;
-    for (int c = 0; c < channels; c++)
-        for (int ky = 0; ky < KH; ky++)
-            for (int kx = 0; kx < KW; kx++) {
-                const int y = ky * dil_y / sy, y_rest = ky * dil_y - y * sy;
-                const int x = kx * dil_x / sx, x_rest = kx * dil_x - x * sx;
+    for (int ky = 0; ky < KH; ky++) {
+        const int y = ky * dil_y / sy, y_rest = ky * dil_y - y * sy;
+        if (PASS == 1 && y_rest != ry)
+            continue;
+        for (int kx = 0; kx < KW; kx++) {
+            const int x = kx * dil_x / sx, x_rest = kx * dil_x - x * sx;
 #if PASS == 0
-                const int at = (y_rest * sx + x_rest) * b->lines * b->pitch + y * b->pitch + x;
+            const int at = (y_rest * b->parts_x + x_rest) * b->lines * b->pitch + y * b->pitch + x;
 #else
-                if (y_rest != ry || x_rest != rx)
-                    continue;
-                const int at = (reach_y - y) * b->pitch + reach_x - x;
+            if (x_rest != rx)
+                continue;
+            const int at = (y0 - y) * b->pitch + x0 - x;
 #endif
-                list[count++] = (int2)(c * plane + at, c * step + ky * KW + kx);
-            }
+            list[count++] = (int2)(at, ky * KW + kx);
+        }
+    }
+    for (int c = 1; c < channels; c++)
+        for (int k = 0; k < count; k++)
+            list[c * count + k] = list[k] + (int2)(c * plane, c * step);
     return count;
 }
 
-/* Work-item (band and class, block of TM channels, image and group); CB channels of the source at a
- * time. */
+/* What a tile needs beside its place. */
+typedef struct source {
+    int row_step; /* of the weights, from result channel to result channel */
+    long out_plane;
+    int first, last; /* of the sums over channels */
+    int act;
+    float slope;
+} source;
+
+/* The results of channels m0 .. m1 - 1 at `p`, of `count` taps. */
+static inline void tiles(global float *out, global const float *w, global const float *bias,
+                         local const float *copy, local const int2 *list, int count, const place *p,
+                         int pitch, int m0, int m1, const source *s)
+{
+    const int positions = (p->lines - 1) * pitch + p->columns;
+    for (int m = m0; m < m1; m += MR) {
+        const global float *row[MR];
+        EACH(i, MR) row[i] = w + (long)min(m + i, m1 - 1) * s->row_step;
+        for (int n = 0; n < positions; n += NV * VW) {
+            vecf sums[MR * NV];
+            tile(row, copy + n, list, count, sums);
+#pragma unroll 1
+            for (int i = 0; i < min(MR, m1 - m); i++)
+                put_row(out + (m + i) * s->out_plane, p, pitch, n,
+                        (private const float *)(sums + i * NV), s->first, s->last,
+                        bias ? bias[m + i] : 0.0f, s->act, s->slope);
+        }
+    }
+}
+
+#if PASS == 1
+/* A block of `lines` x `columns` of a plane. */
+static inline void clear(global float *to, long lines, int columns, int width)
+{
+    for (long q = 0; q < lines; q++, to += width) {
+        int i = 0;
+        for (; i + VW <= columns; i += VW)
+            STORE((vecf)(0.0f), to + i);
+        for (; i < columns; i++)
+            to[i] = 0.0f;
+    }
+}
+#endif
+
+/* Work-item (block of lines and columns and KB of the classes, block of TM channels, image and
+ * group); CB channels of the source at a time. KB is the number of classes if there are any that no
+ * tap hits: then all the block is cleared first. */
 KERNEL void convolve(global const float *x, long x_offset, global const float *w, long w_offset,
-                     global const float *bias, long bias_offset, global float *out,
-                     long out_offset, NUMBERS, int TM, int CB, int has_bias, int act, float slope)
+                     global const float *bias, long bias_offset, global float *out, long out_offset,
+                     NUMBERS, int TM, int CB, int KB, int has_zeros, int has_bias, int act,
+                     float slope)
 {
     local float copy[ROOM] __attribute__((aligned(64)));
     local int2 list[TAPS];
@@ -183,63 +251,105 @@ KERNEL void convolve(global const float *x, long x_offset, global const float *w
     const int image = (int)get_global_id(2) / groups;
     const int c_group = C / groups, o_group = O / groups;
 #if PASS == 0
-    const int sources = c_group, rows = o_group, ry = 0, rx = 0;
-    const int first_line = (int)get_global_id(0) * band_lines;
-    const int lines = min(band_lines, OH - first_line), columns = OW;
-    const band b = {H, W, sy, sx, py, px, first_line, lines + reach_y, OW + reach_x};
-    const place p = {0, lines, 0, OW, OW, 1};
-    const int row_step = c_group * taps, source_step = taps;
-    x += x_offset + ((long)image * C + g * c_group) * H * W;
-    w += w_offset + (long)g * o_group * row_step;
-    out += out_offset + ((long)image * O + g * o_group) * OH * OW + (long)first_line * OW;
-    const long out_plane = (long)OH * OW;
+    const int sources = c_group, rows = o_group, all_lines = OH, all_columns = OW;
+    const int classes_x = 1, classes = 1;
+    source s = {c_group * taps, (long)OH * OW, 0, 0, act, slope};
+    const int source_step = taps;
 #else
-    const int sources = o_group, rows = c_group, kind = (int)get_global_id(0) % (sy * sx);
-    const int ry = kind / sx, rx = kind % sx, y0 = py / sy, x0 = px / sx;
-    const int first_line = (int)get_global_id(0) / (sy * sx) * band_lines;
-    const int all_lines = (H - 1 + py) / sy - y0 + 1, columns = (W - 1 + px) / sx - x0 + 1;
-    const int lines = min(band_lines, all_lines - first_line);
-    const band b = {OH, OW, 1, 1, reach_y - y0, reach_x - x0, first_line, lines + reach_y,
-                    columns + reach_x};
-    /* The input at line q, column i. */
-    const int top = (y0 + first_line) * sy + ry - py, left = x0 * sx + rx - px;
-    const place p = {top < 0,
-                     top + (lines - 1) * sy < H ? lines : lines - 1,
-                     left < 0,
-                     left + (columns - 1) * sx < W ? columns : columns - 1,
-                     sy * W,
-                     sx};
-    const int row_step = taps, source_step = c_group * taps;
-    x += x_offset + ((long)image * O + g * o_group) * OH * OW;
-    w += w_offset + (long)g * o_group * source_step;
-    out += out_offset + ((long)image * C + g * c_group) * H * W + (long)top * W + left;
-    const long out_plane = (long)H * W;
+    const int sources = o_group, rows = c_group;
+    const int all_lines = (H - 1) / sy + 1, all_columns = (W - 1) / sx + 1;
+    const int classes_y = min(sy, H), classes_x = min(sx, W), classes = classes_y * classes_x;
+    source s = {taps, (long)H * W, 0, 0, act, slope};
+    const int source_step = c_group * taps;
 #endif
-    const int plane = band_floats(&b), positions = (lines - 1) * b.pitch + columns;
-    const int most = min(CB, sources);
-    const int of_channel =
-        list_taps(list, most, plane, source_step, &b, KH, KW, sy, sx, dil_y, dil_x, reach_y,
-                  reach_x, ry, rx) / most;
+    const int class_blocks = (classes + KB - 1) / KB;
+    const int across = (all_columns + band_columns - 1) / band_columns;
+    const int block = (int)get_global_id(0) / class_blocks;
+    const int first_class = (int)get_global_id(0) % class_blocks * KB;
+    const int last_class = min(first_class + KB, classes) - 1;
+    const int first_line = block / across * band_lines, left = block % across * band_columns;
+    const int lines = min(band_lines, all_lines - first_line);
+    const int columns = min(band_columns, all_columns - left);
     const int m0 = (int)get_global_id(1) * TM, m1 = min(m0 + TM, rows);
+    w += w_offset + (long)g * o_group * c_group * taps;
+#if PASS == 0
+    const band b = {H,
+                    W,
+                    W,
+                    sy,
+                    sx,
+                    min(sy, (KH - 1) * dil_y + 1),
+                    min(sx, (KW - 1) * dil_x + 1),
+                    py,
+                    px,
+                    first_line,
+                    lines + reach_y,
+                    left,
+                    columns + reach_x};
+    x += x_offset + ((long)image * C + g * c_group) * H * W;
+    out += out_offset + ((long)image * O + g * o_group) * OH * OW + (long)first_line * OW + left;
+#else
+    /* Of the classes, the first's results begin at dy's (y0, x0), others perhaps one further. */
+    const int y0 = py / sy, x0 = px / sx;
+    const int more_y = (py % sy + classes_y - 1 >= sy), more_x = (px % sx + classes_x - 1 >= sx);
+    const band b = {OH,
+                    OW,
+                    OW,
+                    1,
+                    1,
+                    1,
+                    1,
+                    reach_y - y0,
+                    reach_x - x0,
+                    first_line,
+                    lines + reach_y + more_y,
+                    left,
+                    columns + reach_x + more_x};
+    x += x_offset + ((long)image * O + g * o_group) * OH * OW;
+    out += out_offset + ((long)image * C + g * c_group) * H * W + (long)first_line * sy * W +
+           (long)left * sx;
+    for (int m = m0; has_zeros && m < m1; m++)
+        clear(out + m * s.out_plane, min((long)lines * sy, H - (long)first_line * sy),
+              (int)min((long)columns * sx, W - (long)left * sx), W);
+#endif
+    const int plane = band_floats(&b);
     bias += has_bias ? bias_offset + g * rows : 0;
+    int of_channel = 0;
+#if PASS == 0
+    of_channel = list_taps(list, min(CB, sources), plane, source_step, &b, KH, KW, sy, sx, dil_y,
+                           dil_x, 0, 0, 0, 0);
+#endif
     for (int c = 0; c < sources; c += CB) {
-        const int here = min(CB, sources - c), first = c == 0, last = c + CB >= sources;
+        const int here = min(CB, sources - c);
+        s.first = c == 0;
+        s.last = c + CB >= sources;
         copy_band(copy, x + (long)c * b.height * b.width, &b, here);
         /* What the last tile reads beyond the last result. */
         for (int i = 0; i < NV * VW; i++)
             copy[here * plane + i] = 0.0f;
-        for (int m = m0; m < m1; m += MR) {
-            const global float *row[MR];
-            EACH(i, MR) row[i] = w + (long)min(m + i, m1 - 1) * row_step + (long)c * source_step;
-            for (int n = 0; n < positions; n += NV * VW) {
-                vecf sums[MR * NV];
-                tile(row, copy + n, list, here * of_channel, sums);
-#pragma unroll 1
-                for (int i = 0; i < min(MR, m1 - m); i++)
-                    put_row(out + (long)(m + i) * out_plane, &p, b.pitch, n,
-                            (private const float *)(sums + i * NV), first, last,
-                            has_bias ? bias[m + i] : 0.0f, act, slope);
+        for (int kind = first_class; kind <= last_class; kind++) {
+            place p = {lines, columns, OW, 1};
+            int at_y = 0, at_x = 0;
+#if PASS == 1
+            at_y = kind / classes_x;
+            at_x = kind % classes_x;
+            const int ry = (at_y + py) % sy, rx = (at_x + px) % sx;
+            if (has_zeros && !is_hit(ry, KH, dil_y, sy)) {
+                kind += classes_x - 1 - at_x;
+                continue;
             }
+            if (has_zeros && !is_hit(rx, KW, dil_x, sx))
+                continue;
+            p = (place){min(lines, (H - 1 - at_y) / sy + 1 - first_line),
+                        min(columns, (W - 1 - at_x) / sx + 1 - left), (long)sy * W, sx};
+            if (p.lines < 1 || p.columns < 1)
+                continue;
+            of_channel =
+                list_taps(list, here, plane, source_step, &b, KH, KW, sy, sx, dil_y, dil_x,
+                          reach_y + (py + at_y) / sy - y0, reach_x + (px + at_x) / sx - x0, ry, rx);
+#endif
+            tiles(out + (long)at_y * W + at_x, w + (long)c * source_step, has_bias ? bias : 0, copy,
+                  list, here * of_channel, &p, b.pitch, m0, m1, &s);
         }
     }
 }
@@ -264,10 +374,43 @@ static inline void dot_tile(local const float *const *dy, local const float *con
     EACH(i, MR) EACH(j, NR) sums[i][j] = clt_sum_lanes(acc[i][j]);
 }
 
+/* The same with only what the taps read, line by line: dy's zeros beyond the end of a line do not
+ * make Inf and NaN of x there 0. */
+static inline void dot_lines(local const float *const *dy, local const float *const *x, int lines,
+                             int pitch, int columns, float sums[MR][NR])
+{
+    vecf acc[MR][NR];
+    EACH(i, MR) EACH(j, NR) acc[i][j] = (vecf)(0.0f);
+    for (int q = 0; q < lines; q++)
+        for (int n = 0; n < columns; n += VW) {
+            const veci inside = LANE_NUMBERS < (veci)(columns - n);
+            vecf with[NR];
+            EACH(j, NR)
+            with[j] =
+                select((vecf)(0.0f), *(local const vecf_anywhere *)(x[j] + q * pitch + n), inside);
+            EACH(i, MR)
+            {
+                const vecf v = select(
+                    (vecf)(0.0f), *(local const vecf_anywhere *)(dy[i] + q * pitch + n), inside);
+                EACH(j, NR) acc[i][j] = fma(v, with[j], acc[i][j]);
+            }
+        }
+    EACH(i, MR) EACH(j, NR) sums[i][j] = clt_sum_lanes(acc[i][j]);
+}
+
+/* Whether `count` floats and those that fill the last vector are neither Inf nor NaN. */
+static inline int all_finite(local const float *x, int count)
+{
+    veci most = 0;
+    for (int n = 0; n < count; n += VW)
+        most = max(most, AS_INTS(*(local const vecf_anywhere *)(x + n)) & 0x7fffffff);
+    return !any(most >= 0x7f800000);
+}
+
 /*
- * Work-item (block of CB channels of x, block of TM of dy, group): all images and bands in order. dy
- * is copied with zeros beyond the end of its lines, of whole vectors; what x has there must be a
- * number: what is read beyond the copy's end is 0.
+ * Work-item (block of CB channels of x, block of TM of dy, group): all images and blocks of lines
+ * and columns in order. dy is copied with zeros beyond the end of its lines, of whole vectors, and
+ * where x is finite, sums run over all lines: what is read beyond the copy's end is 0.
  */
 KERNEL void weight_grad(global const float *x, long x_offset, global const float *dy,
                         long dy_offset, global float *dw, long dw_offset, global float *db,
@@ -280,6 +423,7 @@ KERNEL void weight_grad(global const float *x, long x_offset, global const float
     const int channels = min(CB, c_group - c0), rows = min(TM, o_group - m0);
     const int count = channels * taps, row_step = c_group * taps;
     const int writes_bias = has_bias && c0 == 0;
+    const int parts_y = min(sy, (KH - 1) * dil_y + 1), parts_x = min(sx, (KW - 1) * dil_x + 1);
     dw += dw_offset + (long)(g * o_group + m0) * row_step + (long)c0 * taps;
     db += has_bias ? db_offset + g * o_group + m0 : 0;
     for (int i = 0; i < rows; i++) {
@@ -288,16 +432,21 @@ KERNEL void weight_grad(global const float *x, long x_offset, global const float
         if (writes_bias)
             db[i] = 0.0f;
     }
-    for (int item = 0, bands = (OH + band_lines - 1) / band_lines; item < B * bands; item++) {
-        const int image = item / bands, first_line = item % bands * band_lines;
-        const int lines = min(band_lines, OH - first_line), pitch = OW + reach_x;
+    const int across = (OW + band_columns - 1) / band_columns;
+    const int blocks = (OH + band_lines - 1) / band_lines * across;
+    for (long item = 0; item < (long)B * blocks; item++) {
+        const int image = (int)(item / blocks), block = (int)(item % blocks);
+        const int first_line = block / across * band_lines, left = block % across * band_columns;
+        const int lines = min(band_lines, OH - first_line), columns = min(band_columns, OW - left);
+        const int pitch = columns + reach_x;
         const int vectors = (lines * pitch + VW - 1) / VW, dy_plane = vectors * VW;
-        const band of_x = {H, W, sy, sx, py, px, first_line, lines + reach_y, pitch};
-        const band of_dy = {OH, OW, 1, 1, 0, 0, first_line, lines, pitch};
+        const band of_x = {
+            H, W, W, sy, sx, parts_y, parts_x, py, px, first_line, lines + reach_y, left, pitch};
+        const band of_dy = {OH, OW, left + columns, 1,     1,    1,    1,
+                            0,  0,  first_line,     lines, left, pitch};
         const int x_plane = band_floats(&of_x);
         global const float *x_at = x + x_offset + ((long)image * C + g * c_group + c0) * H * W;
-        global const float *dy_at =
-            dy + dy_offset + ((long)image * O + g * o_group + m0) * OH * OW;
+        global const float *dy_at = dy + dy_offset + ((long)image * O + g * o_group + m0) * OH * OW;
         local float *x_copy = copy + rows * dy_plane;
         for (int i = 0; i < rows; i++) {
             copy_band(copy + i * dy_plane, dy_at + (long)i * OH * OW, &of_dy, 1);
@@ -307,6 +456,7 @@ KERNEL void weight_grad(global const float *x, long x_offset, global const float
         copy_band(x_copy, x_at, &of_x, channels);
         for (int n = 0; n < reach_x + VW; n++)
             x_copy[channels * x_plane + n] = 0.0f;
+        const int finite = all_finite(x_copy, channels * x_plane);
         for (int j0 = 0; j0 < count; j0 += NR) {
             local const float *from[NR];
             EACH(j, NR)
@@ -314,13 +464,16 @@ KERNEL void weight_grad(global const float *x, long x_offset, global const float
                 const int at = min(j0 + j, count - 1), c = at / taps, tap = at - c * taps;
                 const int ky = tap / KW * dil_y, kx = tap % KW * dil_x;
                 from[j] = x_copy + c * x_plane +
-                          ((ky % sy * sx + kx % sx) * of_x.lines + ky / sy) * pitch + kx / sx;
+                          ((ky % sy * parts_x + kx % sx) * of_x.lines + ky / sy) * pitch + kx / sx;
             }
             for (int i0 = 0; i0 < rows; i0 += MR) {
                 local const float *with[MR];
                 float sums[MR][NR];
                 EACH(i, MR) with[i] = copy + min(i0 + i, rows - 1) * dy_plane;
-                dot_tile(with, from, vectors, sums);
+                if (finite)
+                    dot_tile(with, from, vectors, sums);
+                else
+                    dot_lines(with, from, lines, pitch, columns, sums);
                 for (int i = 0; i < MR && i0 + i < rows; i++)
                     for (int j = 0; j < NR && j0 + j < count; j++)
                         dw[(long)(i0 + i) * row_step + j0 + j] += sums[i][j];

@@ -248,7 +248,7 @@ static inline int4 meeting(int rest, int stride, int dilation, int size)
     for (int t = min(size, stride) - 1; t >= 0; t--)
         if ((rest - t * dilation) % stride == 0)
             first = t;
-    while (step * dilation % stride)
+    while (step < size && step * dilation % stride)
         step++;
     return (int4)(first, step, (size - first + step - 1) / step, 0);
 }
@@ -259,10 +259,11 @@ conv2d_data_grad(global const float *dy, long dy_offset, global const float *w, 
 {
     PANELS
     const int g = (int)get_group_id(2) % groups, rest = (int)get_group_id(2) / groups;
-    const int slice = rest / (sy * sx), kind = rest - slice * (sy * sx);
-    const int ry = kind / sx, rx = kind % sx;
+    const int kinds_x = min(sx, W), kinds = min(sy, H) * kinds_x;
+    const int slice = rest / kinds, kind = rest - slice * kinds;
+    const int ry = kind / kinds_x, rx = kind % kinds_x;
     const int4 ty = meeting(ry + py, sy, dy_, KH), tx = meeting(rx + px, sx, dx_, KW);
-    const int rows = (H + sy - 1) / sy, columns = (W + sx - 1) / sx, pixels = rows * columns;
+    const int rows = (H - 1) / sy + 1, columns = (W - 1) / sx + 1, pixels = rows * columns;
     const int N = B * pixels, K = o_group * ty.z * tx.z;
     const int share = SHARE(K), begin = min(slice * share, K);
     const walk k = {.begin = begin,

@@ -173,7 +173,8 @@ static void describe(const clt_node *node, clt_str *text)
         clt_str_add(text, ", and bias");
 }
 
-/* The three count the same multiplications: those of the forward without padding's share. */
+/* The three count the same multiplications, as is usual: those of the forward with the taps that
+ * lie on padding, which need not be done. */
 static double flops(const clt_node *node, int64_t n)
 {
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);

@@ -21,7 +21,8 @@ static sizes sizes_of(const clt_node *node, const clt_conv2d_shape *s, int64_t b
 {
     const int64_t c = s->channels / s->groups, o = s->out_channels / s->groups;
     const int64_t taps = (int64_t)s->kernel[0] * s->kernel[1];
-    const int64_t kinds = (int64_t)s->stride[0] * s->stride[1];
+    const int64_t kinds = (int64_t)(s->stride[0] < s->height ? s->stride[0] : s->height) *
+                          (s->stride[1] < s->width ? s->stride[1] : s->width);
     const int64_t pixels = batch * s->out_height * s->out_width;
     if (node->op == &clt_op_conv2d)
         return (sizes){o, pixels, c * taps, 1};

@@ -146,10 +146,11 @@ static clt_gemm_division divide(const clt_gemm_work *work, const clt_target *tar
     int count;
     const clt_gemm_tile *tiles = clt_gemm_cpu_tiles(target->caps, &count);
     const int asked = (int)clt_tile_number(target, "TILE", 0, count - 1, -1);
-    const clt_gemm_division d =
-        clt_gemm_divide(work, tiles + (asked < 0 ? 0 : asked), asked < 0 ? count : 1,
-                        clt_tile_number(target, "TM", 1, INT32_MAX, 0),
-                        clt_tile_number(target, "TN", 1, work->most_columns, 0));
+    /* No more than all: rounded up, they must be an int. */
+    const int64_t rows = clt_tile_number(target, "TM", 1, INT32_MAX, 0);
+    const clt_gemm_division d = clt_gemm_divide(
+        work, tiles + (asked < 0 ? 0 : asked), asked < 0 ? count : 1,
+        rows < work->m ? rows : work->m, clt_tile_number(target, "TN", 1, work->most_columns, 0));
     *tile = tiles[asked < 0 ? d.tile : asked];
     return d;
 }

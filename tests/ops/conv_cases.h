@@ -59,21 +59,29 @@ typedef struct conv_shape {
     bool bias, large;
 } conv_shape;
 
-/* With tiles first_tile, first_tile + step, .. of a tuner; first_tile 0: all variants. */
-static inline void conv_check(const conv_shape *s, bool wanted_x, int first_tile, int step)
+typedef char conv_text[OP_TEXT];
+
+/* `plain`: images of a tensor without a batch, which lie plain beside those that lie in lanes. */
+static inline op_case conv_case(const conv_shape *s, bool wanted_x, bool plain, conv_text text)
 {
-    char text[OP_TEXT];
-    snprintf(text, sizeof text, "%lldx%lldx%lldx%lld, %lld of %lldx%lld", (long long)s->n,
+    snprintf(text, OP_TEXT, "%lldx%lldx%lldx%lld, %lld of %lldx%lld", (long long)s->n,
              (long long)s->c, (long long)s->h, (long long)s->w, (long long)s->o, (long long)s->kh,
              (long long)s->kw);
-    const op_case c = {
+    return (op_case){
         text,
         3,
-        {{CLT_F32, 4, {CLT_BATCH, s->c, s->h, s->w}, OP_RANDOM, wanted_x, NULL},
+        {{CLT_F32, 4, {plain ? s->n : CLT_BATCH, s->c, s->h, s->w}, OP_RANDOM, wanted_x, NULL},
          {CLT_F32, 4, {s->o, s->c / s->attr.groups, s->kh, s->kw}, OP_RANDOM, true, NULL},
          {CLT_F32, s->bias ? 1 : 0, {s->o}, OP_RANDOM, true, NULL}},
         s->n,
         .attr = &s->attr};
+}
+
+/* With tiles first_tile, first_tile + step, .. of a tuner; first_tile 0: all variants. */
+static inline void conv_check(const conv_shape *s, bool wanted_x, int first_tile, int step)
+{
+    conv_text text;
+    const op_case c = conv_case(s, wanted_x, false, text);
     if (first_tile)
         op_check_tiles(&conv_test, &c, true, first_tile, step);
     else

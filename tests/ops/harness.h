@@ -229,8 +229,8 @@ static inline bool op_bind(const op_test *t, const op_case *c, const op_mode *mo
     options.lanes = caps.vector_width < 4 ? 4 : caps.vector_width;
     OP_OK(clt_buckets_create(b->graph, &sizes, &b->buckets));
     OP_OK(clt_plan_create(b->graph, &b->buckets, &caps, NULL, &options, &b->plan));
-    if (mode->tile)
-        tiled = op_retile(b->graph, &b->buckets, &options, mode->tile - 1, &b->plan);
+    if (mode->tile || mode->options)
+        tiled = op_retile(b->graph, &b->buckets, &options, mode->tile - 1, mode->options, &b->plan);
     OP_OK(clt_replica_create(op_devices[0], &b->buckets, &b->replica));
     clt_arena_init(&b->arena, op_devices[0]);
     op_build_programs(b->plan);
@@ -529,6 +529,19 @@ static inline void op_check_tiles(op_test *t, const op_case *c, bool as_gpu, int
         if (!tiled)
             return;
     }
+}
+
+/* The case on the device with a record that says so, be it nonsense. */
+static inline void op_check_options(op_test *t, const op_case *c, const char *options)
+{
+    const op_mode mode = {.options = options};
+    op_bound b;
+    op_expected e;
+    assert_true(op_bind(t, c, &mode, &b));
+    op_expect(t, c, &b, c->batch, &e);
+    op_run(t, c, &b, c->batch, &e);
+    op_forget(&e);
+    op_unbind(&b);
 }
 
 /* The largest error of all cases so far, for the log. */

@@ -19,9 +19,11 @@
             fail_msg("%s: %s", #expression, clt_error_message());                                  \
     } while (0)
 
-/* The plan made anew with number `index` of each node's tiles; false: there is none. */
+/* The plan made anew with number `index` of each node's tiles, or with `says` as every node's
+ * options, whatever it says; false: there is none. */
 static inline bool op_retile(const clt_graph *graph, const clt_buckets *buckets,
-                             const clt_plan_options *options, int index, clt_plan **plan)
+                             const clt_plan_options *options, int index, const char *says,
+                             clt_plan **plan)
 {
     const clt_plan *old = *plan;
     clt_tuning_entry *entries = calloc((size_t)old->n_nodes + 1, sizeof *entries);
@@ -32,8 +34,11 @@ static inline bool op_retile(const clt_graph *graph, const clt_buckets *buckets,
         const clt_target target = {
             .caps = &old->caps, .lanes = old->options.lanes, .max_batch = old->options.max_batch};
         char text[CLT_TILE_TEXT];
-        if (!pn->variant || !pn->node->op->tiles ||
-            !pn->node->op->tiles(pn->node, pn->variant, &target, index, text))
+        if (!pn->variant || !pn->node->op->tiles)
+            continue;
+        if (says)
+            snprintf(text, sizeof text, "%s", says);
+        else if (!pn->node->op->tiles(pn->node, pn->variant, &target, index, text))
             continue;
         clt_tuning_entry *e = &entries[record.count++];
         snprintf(e->op, sizeof e->op, "%s", pn->node->op->name);

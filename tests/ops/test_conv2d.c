@@ -116,25 +116,115 @@ static void test_errors(void **state)
     refuse((int64_t[]){2, 4, 3, 3}, 1, 1, 1 << 29, "more than 2147483647 elements");
 }
 
-/* Images of a tensor without a batch: they lie plain beside those of a batch that lie in lanes. */
-static void test_no_batch(void **state)
+/* Images that lie plain. */
+static void test_plain(void **state)
 {
-    static const ref_conv attr = {{1, 1}, {1, 1}, {1, 1}, 1};
-    const op_case c = {"no batch",
-                       3,
-                       {{CLT_F32, 4, {3, 4, 7, 6}, OP_RANDOM, true, NULL},
-                        {CLT_F32, 4, {5, 4, 3, 3}, OP_RANDOM, true, NULL},
-                        {CLT_F32, 1, {5}, OP_RANDOM, true, NULL}},
-                       3,
-                       .attr = &attr};
+    static const conv_shape plain[] = {
+        {3, 4, 7, 6, 5, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, false},
+        /* Strides longer than the image, also as a product; classes without taps and results. */
+        {1, 1, 1, 1, 2, 1, 1, {{65536, 65536}, {0, 0}, {1, 1}, 1}, true, false},
+        {1, 1, 5, 5, 2, 3, 3, {{65536, 65536}, {1, 1}, {1, 1}, 1}, true, false},
+        {2, 2, 5, 6, 3, 3, 3, {{6000, 4}, {1, 0}, {1, 1}, 1}, true, false},
+        {1, 2, 9, 7, 3, 2, 2, {{INT_MAX, 3}, {3, 2}, {2, 2}, 1}, true, false},
+        {2, 3, 9, 11, 4, 3, 2, {{4, 6}, {5, 7}, {2, 4}, 1}, false, false},
+        {2, 3, 8, 12, 5, 4, 4, {{4, 4}, {0, 0}, {1, 1}, 1}, true, false},
+        /* Lines that are cut. */
+        {1, 3, 5, 1030, 4, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
+        {2, 2, 6, 2075, 3, 3, 5, {{2, 3}, {1, 2}, {1, 2}, 1}, true, true},
+        {1, 2, 3, 20011, 2, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
+        {1, 1, 2, 40900, 4, 1, 1, {{1, 1}, {0, 0}, {1, 1}, 1}, true, true},
+        /* What is beside a block, too large for what some or all tiles need beside it. */
+        {1, 1, 1, 40900, 1, 1, 2, {{1, 1}, {0, 0}, {1, 40850}, 1}, true, true},
+        {1, 1, 1, 50000, 1, 1, 2, {{1, 1}, {0, 0}, {1, 49990}, 1}, true, true},
+    };
+    conv_text text;
     (void)state;
-    op_check(&conv_test, &c, true);
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
+        const op_case c = conv_case(&plain[i], true, true, text);
+        if (!plain[i].large || !clt_test_oclgrind())
+            op_check(&conv_test, &c, !plain[i].large);
+    }
+}
+
+/* All tiles for values that lie plain, some for those in lanes; and records that ask for what there
+ * is not, or what does not fit. */
+static void test_records(void **state)
+{
+    static const conv_shape narrow = {1,    1,   1, 40900, 1, 1, 2, {{1, 1}, {0, 0}, {1, 40850}, 1},
+                                      true, true};
+    static const char *const options[] = {"TILE=50",
+                                          "TILE=12",
+                                          "TILE=127",
+                                          "TILE=-1",
+                                          "TILE=99999999999999999999",
+                                          "TILE=,=",
+                                          "TILE=8",
+                                          "TX=0,TC=99,TO=2147483647,ROWS=2147483647"};
+    conv_text text;
+    (void)state;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        for (int plain = clt_test_oclgrind() ? 1 : 0; plain < 2; plain++) {
+            const op_case c = conv_case(&shapes[4], true, plain, text);
+            op_check_options(&conv_test, &c, options[i]);
+        }
+    if (clt_test_oclgrind())
+        return;
+    for (size_t i = 0; i < sizeof tiled / sizeof *tiled; i++) {
+        const op_case c = conv_case(&tiled[i], true, true, text);
+        op_check_tiles(&conv_test, &c, false, 1, 1);
+    }
+    const op_case lanes = conv_case(&tiled[0], true, false, text);
+    op_check_tiles(&conv_test, &lanes, false, 1, 7);
+    const op_case c = conv_case(&narrow, true, true, text);
+    op_check_tiles(&conv_test, &c, false, 1, 1);
+    for (int tile = 0; tile < 16; tile++) {
+        char asked[CLT_TILE_TEXT];
+        snprintf(asked, sizeof asked, "TILE=%d", tile);
+        op_check_options(&conv_test, &c, asked);
+    }
+}
+
+/* Inf or NaN in one place of images that lie plain reaches what is computed from it, and no more.
+ */
+static void test_not_finite(void **state)
+{
+    static const conv_shape list[] = {
+        {1, 2, 5, 8, 3, 3, 3, {{2, 2}, {0, 0}, {1, 1}, 1}, true, false},
+        {2, 2, 4, 5, 3, 3, 3, {{1, 1}, {0, 0}, {1, 1}, 1}, true, false},
+        {1, 2, 5, 5, 7, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, false},
+        {1, 3, 4, 19, 2, 2, 3, {{1, 3}, {0, 1}, {2, 2}, 1}, true, false},
+        {1, 3, 3, 3, 2, 1, 1, {{1, 1}, {0, 0}, {1, 1}, 1}, true, false},
+        {1, 4, 4, 7, 4, 2, 2, {{2, 2}, {1, 0}, {1, 1}, 2}, true, false},
+    };
+    conv_text text;
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        op_case c = conv_case(&list[i], true, true, text);
+        const int64_t count = op_count(&c, 0, c.batch);
+        double *x = op_array(count);
+        op_bound b;
+        op_fill_operand(&c, 0, c.batch, x);
+        c.in[0].set = x;
+        op_bind(&conv_test, &c, &op_as_device, &b);
+        for (int64_t j = 0; j < count; j += clt_test_oclgrind() ? 11 : 1) {
+            const double was = x[j];
+            op_expected e;
+            x[j] = j % 3 == 2 ? NAN : j % 3 ? -INFINITY : INFINITY;
+            op_expect(&conv_test, &c, &b, c.batch, &e);
+            op_run(&conv_test, &c, &b, c.batch, &e);
+            op_forget(&e);
+            x[j] = was;
+        }
+        op_unbind(&b);
+        free(x);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes), cmocka_unit_test(test_no_batch),
+        cmocka_unit_test(test_shapes),  cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_records), cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_goldens), cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

@@ -127,6 +127,25 @@ static void test_shapes(void **state)
     op_report(&test);
 }
 
+/* Records that ask for what there is not. */
+static void test_records(void **state)
+{
+    static const char *const options[] = {"TM=2147483647", "TM=2147483647,TN=2147483647,TILE=1",
+                                          "TILE=50,KB=0,TN=-5,G=0",
+                                          "TM=99999999999999999999,KB=2147483647,S=2147483647"};
+    static const trans none = {0, 0};
+    (void)state;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        const op_case c = {"records",
+                           2,
+                           {{CLT_F32, 2, {37, 45}, OP_RANDOM, true, NULL},
+                            {CLT_F32, 2, {45, 70}, OP_RANDOM, true, NULL}},
+                           1,
+                           .attr = &none};
+        op_check_options(&test, &c, options[i]);
+    }
+}
+
 /* Pairs of matrices, as many as the batch or twice that; each transposed or not. */
 static void test_pairs(void **state)
 {
@@ -241,8 +260,9 @@ static void test_errors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_rank3),
-                                       cmocka_unit_test(test_pairs), cmocka_unit_test(test_goldens),
-                                       cmocka_unit_test(test_errors)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),  cmocka_unit_test(test_rank3),
+        cmocka_unit_test(test_pairs),   cmocka_unit_test(test_records),
+        cmocka_unit_test(test_goldens), cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

@@ -18,6 +18,7 @@ typedef struct op_mode {
     bool as_gpu, portable;
     char variants[1024]; /* OP=NAME,... or "" */
     int tile;            /* of a tuner's alternatives, from 1 on; 0: none */
+    const char *options; /* what a record says instead; NULL: nothing */
 } op_mode;
 
 static const op_mode op_as_device = {.as_gpu = false};
