@@ -104,38 +104,55 @@ INLINE vecf clt_zip_high(vecf a, vecf b)
     }
 #endif
 
-/* Of two parts of a window, `a` the earlier: the first maximum, or the last NaN; or the sum. */
-INLINE vecf clt_join(vecf a, vecf b)
+/* Of two parts of a window, `a` the earlier: the first maximum, or the last NaN; or the sum. Without
+ * NaN, `nan` 0, that is one instruction. */
+INLINE vecf clt_join(vecf a, vecf b, int nan)
 {
-    return MAX ? select(a, b, b > a | b != b) : a + b;
+    if (!MAX)
+        return a + b;
+    return nan ? select(a, b, b > a | b != b) : select(a, b, b > a);
 }
 
-INLINE vecf clt_row_of_windows(SPACE const float *p)
+INLINE vecf clt_row_of_windows(SPACE const float *p, int nan)
 {
     vecf all = clt_strided(p, 0);
 #pragma unroll
     for (int kx = 1; kx < KW; kx++)
-        all = clt_join(all, clt_strided(p, kx * DIL_X));
+        all = clt_join(all, clt_strided(p, kx * DIL_X), nan);
     return all;
 }
 
 /* VW windows side by side, the first at p of rows of `width` elements. */
-INLINE vecf clt_windows(SPACE const float *p, int width)
+INLINE vecf clt_windows(SPACE const float *p, int width, int nan)
 {
-    vecf all = clt_row_of_windows(p);
+    vecf all = clt_row_of_windows(p, nan);
 #if UNROLL
 #pragma unroll
 #endif
     for (int ky = 1; ky < KH; ky++)
-        all = clt_join(all, clt_row_of_windows(p + (long)ky * DIL_Y * width));
+        all = clt_join(all, clt_row_of_windows(p + (long)ky * DIL_Y * width, nan), nan);
     return all;
 }
 
-/* The taps (ky * KW + kx) of their maxima; `first`, if nothing is larger than minus infinity. */
-INLINE veci clt_taps(SPACE const float *p, int width, veci first)
+/* The taps (ky * KW + kx) of their maxima; `first`, if nothing is larger than minus infinity. `nan`
+ * as above. */
+INLINE veci clt_taps(SPACE const float *p, int width, veci first, int nan)
 {
     vecf best = -INFINITY;
     veci where = first;
+    if (!nan) {
+        /* The first that is equal, found from the last on. */
+        best = clt_windows(p, width, 0);
+#if UNROLL
+#pragma unroll
+#endif
+        for (int ky = KH - 1; ky >= 0; ky--)
+#pragma unroll
+            for (int kx = KW - 1; kx >= 0; kx--)
+                where = select(where, (veci)(ky * KW + kx),
+                               clt_strided(p + (long)ky * DIL_Y * width, kx * DIL_X) == best);
+        return select(where, first, best == -INFINITY);
+    }
 #if UNROLL
 #pragma unroll
 #endif
@@ -155,11 +172,13 @@ INLINE veci clt_taps(SPACE const float *p, int width, veci first)
 #if !DIRECT
 
 /* rows x width elements of a plane from (top, left) on, which may lie outside; `width` is a
- * multiple of VW. */
-INLINE void clt_stage(global const float *plane, int H, int W, private float *tile, int top,
+ * multiple of VW. Returns whether one is NaN. */
+INLINE int clt_stage(global const float *plane, int H, int W, private float *tile, int top,
                       int left, int rows, int width)
 {
     const int begin = clamp(-left, 0, width), end = clamp(W - left, begin, width);
+    veci nan = 0;
+    int rest_nan = 0;
     for (int r = 0; r < rows; r++, tile += width) {
         const int y = top + r;
         const bool inside = y >= 0 && y < H;
@@ -171,15 +190,25 @@ INLINE void clt_stage(global const float *plane, int H, int W, private float *ti
             WRITE_OWN((vecf)EMPTY, tile + c);
         global const float *from = plane + (long)y * W + left;
         int c = begin;
-        for (; c + VW <= end; c += VW)
-            WRITE_OWN(LOAD(from + c), tile + c);
+        for (; c + VW <= end; c += VW) {
+            const vecf v = LOAD(from + c);
+            PREFETCH(from + c + AHEAD);
+            nan |= v != v;
+            WRITE_OWN(v, tile + c);
+        }
         if (c < end && end - begin >= VW) {
-            WRITE_OWN(LOAD(from + end - VW), tile + end - VW);
+            const vecf v = LOAD(from + end - VW);
+            nan |= v != v;
+            WRITE_OWN(v, tile + end - VW);
         } else {
-            for (; c < end; c++)
-                tile[c] = from[c];
+            for (; c < end; c++) {
+                const float v = from[c];
+                rest_nan |= v != v;
+                tile[c] = v;
+            }
         }
     }
+    return any(nan) || rest_nan;
 }
 
 /* Elements of a window that its mean counts, along one axis, for windows o, o + 1, ... */
@@ -242,12 +271,12 @@ KERNEL void pool2d(global const float *x, long x_offset, global float *y, long y
         int counted = 0;
         for (int y0 = first; y0 < last; y0 += rows) {
             const int n = min(rows, last - y0), height = (n - 1) * SY + SPAN_Y;
-            clt_stage(x + x_offset + p * H * W, H, W, tile, y0 * SY - py, x0 * SX - px, height,
-                      width);
+            const int nan = clt_stage(x + x_offset + p * H * W, H, W, tile, y0 * SY - py,
+                                      x0 * SX - px, height, width);
 #if SEPARATE
             for (int r = 0; r < height; r++)
                 for (int c = 0; c < columns; c += VW)
-                    WRITE_OWN(clt_row_of_windows(tile + r * width + c * SX),
+                    WRITE_OWN(clt_row_of_windows(tile + r * width + c * SX, nan),
                               reduced + r * ROUND_UP(columns) + c);
 #endif
             for (int r = 0; r < n; r++) {
@@ -262,9 +291,11 @@ KERNEL void pool2d(global const float *x, long x_offset, global float *y, long y
                     private const float *row = reduced + r * SY * ROUND_UP(columns) + at;
                     vecf all = READ(row);
                     for (int ky = 1; ky < KH; ky++)
-                        all = clt_join(all, READ(row + ky * DIL_Y * ROUND_UP(columns)));
+                        all = clt_join(all, READ(row + ky * DIL_Y * ROUND_UP(columns)), nan);
 #else
-                    vecf all = clt_windows(tile + r * SY * width + at * SX, width);
+                    private const float *windows = tile + r * SY * width + at * SX;
+                    const vecf all =
+                        nan ? clt_windows(windows, width, 1) : clt_windows(windows, width, 0);
 #endif
                     clt_put(MAX ? all : all * READ_OWN(factors + at), to, at, columns);
                 }
@@ -356,9 +387,9 @@ KERNEL void pool2d_grad(OPERANDS, global float *dx, long dx_offset, NUMBERS)
             const int y_count = max(min((top + n - 1 + py) / SY, OH - 1) - y0 + 1, 0);
             const int x0 = min(from, all - columns), left = x0 * SX - px;
 #if MAX
-            if (y_count)
-                clt_stage(x + x_offset + p * H * W, H, W, tile, y0 * SY - py, left - SHIFT * SX,
-                          (y_count - 1) * SY + SPAN_Y, width);
+            const int nan = y_count && clt_stage(x + x_offset + p * H * W, H, W, tile, y0 * SY - py,
+                                                 left - SHIFT * SX, (y_count - 1) * SY + SPAN_Y,
+                                                 width);
 #endif
             for (int r = 0; r < y_count; r++) {
                 const int begin = clamp(SHIFT - x0, 0, windows);
@@ -374,8 +405,10 @@ KERNEL void pool2d_grad(OPERANDS, global float *dx, long dx_offset, NUMBERS)
                         for (int l = c; l < c + VW; l++)
                             to[l] = l >= begin && l < end ? g[l] : 0.0f;
 #if MAX
-                    WRITE_INTS(clt_taps(tile + r * SY * width + c * SX, width,
-                                        clt_first_taps(y0 + r, x0 - SHIFT + c, py, px)),
+                    private const float *at = tile + r * SY * width + c * SX;
+                    const veci in_image = clt_first_taps(y0 + r, x0 - SHIFT + c, py, px);
+                    WRITE_INTS(nan ? clt_taps(at, width, in_image, 1)
+                                   : clt_taps(at, width, in_image, 0),
                                taps + r * windows + c);
 #else
                     const int high = clt_counted(y0 + r, SY, py, KH, H, count_pad).s0;
@@ -422,7 +455,7 @@ KERNEL void pool2d(global const float *x, long x_offset, global float *y, long y
         for (long r = 0; r < count; r++, from += SY * W, to += OW) {
             EACH_VECTOR(at)
             {
-                const vecf all = clt_windows(from + at * SX, W);
+                const vecf all = clt_windows(from + at * SX, W, 1);
                 for (int ky = 0; ky < KH; ky++)
                     PREFETCH(from + ky * W + at * SX + AHEAD);
                 STORE(MAX ? all : all * (1.0f / (KH * KW)), to + at);
@@ -460,7 +493,7 @@ KERNEL void pool2d_grad(global const float *dy, long dy_offset, global float *dx
                 vecf g = LOAD(g_row + at);
                 PREFETCH(g_row + at + AHEAD);
 #if MAX
-                const veci taps = clt_taps(x_row + at * SX, W, (veci)0);
+                const veci taps = clt_taps(x_row + at * SX, W, (veci)0, 1);
 #else
                 g *= 1.0f / (KH * KW);
 #endif

@@ -3,9 +3,9 @@
 #include "ops/pool2d.h"
 
 /* Floats of the tile: half of a small first cache. */
-enum { TILE = 4096, MOST_TAPS = 64, MOST_STRIDE = 8, MOST_SIZE = 1 << 30 };
+enum { TILE = 4096, MOST_TAPS = 25, MOST_GATHERED = 16, MOST_STRIDE = 8, MOST_SIZE = 1 << 30 };
 /* As many work-items as units times this, of at least so many rows each. */
-enum { ITEMS_A_UNIT = 4, LEAST_ROWS = 8 };
+enum { ITEMS_A_UNIT = 4, LEAST_ROWS = 8, LEAST_COLUMNS = 3 };
 
 typedef struct division {
     int width;  /* lanes of a vector */
@@ -105,6 +105,12 @@ bool clt_pool2d_cpu_accepts(const clt_node *node, const clt_target *target, char
         return clt_decline(why, "stride above %d", MOST_STRIDE);
     if (a->in[0] > MOST_SIZE || a->in[1] > MOST_SIZE || a->stride[0] > MOST_SIZE)
         return clt_decline(why, "images or strides above %d", MOST_SIZE);
+    if (a->stride[1] != 1 && a->stride[1] != 2 && a->stride[1] != 4 &&
+        a->kernel[0] * a->kernel[1] > MOST_GATHERED)
+        return clt_decline(why, "stride %d with windows of more than %d elements", a->stride[1],
+                           MOST_GATHERED);
+    if (clt_pool2d_size(a, 1, a->in[1]) < LEAST_COLUMNS)
+        return clt_decline(why, "rows of fewer than %d windows", LEAST_COLUMNS);
     return divide(node, target, &d) || clt_decline(why, "windows do not fit a tile");
 }
 
