@@ -215,8 +215,8 @@ INLINE int clt_stage(global const float *plane, int H, int W, private float *til
 INLINE veci clt_counted(int o, int stride, int padding, int kernel_size, int size, int count_pad)
 {
     const veci from = (o + LANE_NUMBERS) * stride - padding;
-    const veci end = min(from + kernel_size, size + padding);
-    return count_pad ? end - from : min(end, size) - max(from, 0);
+    const veci end = min(from + kernel_size, (veci)(size + padding));
+    return count_pad ? end - from : min(end, (veci)size) - max(from, (veci)0);
 }
 
 /* The factors of the sums in the means of windows x, x + 1, ... of rows that count `high`. */
