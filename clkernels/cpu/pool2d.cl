@@ -1,146 +1,530 @@
 /*
- * Pooling of values that lie PLAIN, and its gradients, on CPUs: a work-item takes whole planes (a
- * channel of an image) one after the other, window by window; gradients are added to a plane that
- * nobody else writes. Work-group size 1.
+ * Pooling of values that lie PLAIN, and its gradients, on CPUs: vectors of neighbouring windows of a
+ * row. Work-group size 1; work-item (i, j) has `share` planes (a channel of an image) from plane
+ * i * share on, and of them `band` rows from row j * band on: of y, or of dx; with DIRECT always of
+ * windows.
+ *
+ * A plane goes through a tile in private memory with the padding around it, so that no window has an
+ * edge: `chunk` columns of windows and `rows` rows at a time. DIRECT: windows read the plane itself,
+ * whole vectors of which no window leaves; in gradients, those side by side alone.
+ *
+ * Options: VW, lanes of a vector; MAX, 1 or 0 (the mean); KH, KW, SY, SX, DIL_Y, DIL_X; DIRECT;
+ * SEPARATE: rows of windows are reduced first, and used for all windows that they are in; TILE:
+ * floats of the tile, and WINDOWS: of one value of each window in it (pool2d_cpu.c computes what
+ * fits).
  */
-#define KERNEL kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+#define LANES VW
+#include "lanes/common.clh"
+
+#define SPAN_Y ((KH - 1) * DIL_Y + 1)
+#define SPAN_X ((KW - 1) * DIL_X + 1)
+/* A window reaches into so many vectors' elements beyond its own stride. */
+#define SHIFT ((SPAN_X - 1) / SX)
+#define UNROLL (KH * KW <= 16)
+#define ROUND_UP(n) (((n) + VW - 1) / VW * VW)
 
 #define NUMBERS                                                                                    \
-    int planes, int H, int W, int OH, int OW, int KH, int KW, int sy, int sx, int py, int px,      \
-        int dil_y, int dil_x, int count_pad, int share
+    int planes, int H, int W, int OH, int OW, int py, int px, int count_pad, int share, int band,  \
+        int chunk, int rows
 
-/* This work-item's planes. */
 #define EACH_PLANE(p)                                                                              \
-    for (long p = (long)get_global_id(0) * share,                                                  \
-              behind = min(p + share, (long)planes);                                               \
+    for (long p = (long)get_global_id(0) * share, behind = min(p + share, (long)planes);           \
          p < behind; p++)
 
-/* What of a window lies in the image: taps begin .. end - 1, the first at `at`. */
-typedef struct span {
-    int begin, end, at;
-} span;
+#if DIRECT
+#define SPACE global
+#else
+#define SPACE private
+#endif
+#define READ(p) (*(SPACE const vecf_anywhere *)(p))
+#define READ_OWN(p) (*(private const vecf_anywhere *)(p))
+#define READ_INTS(p) (*(private const veci_anywhere *)(p))
+#define WRITE_OWN(v, p) (*(private vecf_anywhere *)(p) = (v))
+#define WRITE_INTS(v, p) (*(private veci_anywhere *)(p) = (v))
+typedef veci veci_anywhere __attribute__((aligned(4)));
 
-static inline span span_of(int o, int stride, int padding, int dilation, int kernel_size, int size)
+#define EMPTY (MAX ? -INFINITY : 0.0f)
+
+/* Every SX-th element from p + at on. Taps `at` with the same vectors share their loads. */
+INLINE vecf clt_strided(SPACE const float *p, int at)
 {
-    const int from = o * stride - padding;
-    span s;
-    s.begin = from < 0 ? min((dilation - 1 - from) / dilation, kernel_size) : 0;
-    s.end = from >= size ? s.begin : min((size - 1 - from) / dilation + 1, kernel_size);
-    s.end = max(s.end, s.begin);
-    s.at = from + s.begin * dilation;
-    return s;
+#if SX == 1
+    return READ(p + at);
+#elif SX == 2
+    const vecf a = READ(p + at / 2 * 2), b = READ(p + at / 2 * 2 + VW);
+    return at % 2 ? (vecf)(a.odd, b.odd) : (vecf)(a.even, b.even);
+#elif SX == 4
+    SPACE const float *q = p + at / 4 * 4;
+    const vecf a = READ(q), b = READ(q + VW), c = READ(q + 2 * VW), d = READ(q + 3 * VW);
+    const vecf ab = at % 2 ? (vecf)(a.odd, b.odd) : (vecf)(a.even, b.even);
+    const vecf cd = at % 2 ? (vecf)(c.odd, d.odd) : (vecf)(c.even, d.even);
+    return at % 4 / 2 ? (vecf)(ab.odd, cd.odd) : (vecf)(ab.even, cd.even);
+#else
+    float lane[VW];
+#pragma unroll
+    for (int l = 0; l < VW; l++)
+        lane[l] = p[at + l * SX];
+    return READ_OWN(lane);
+#endif
 }
 
-/* Elements that the mean of a window counts, along one axis. */
-static inline int counted(int o, int stride, int padding, int kernel_size, int size, span s,
-                          int count_pad)
+/* a's and b's elements by turns: the first vector of them, and the second. */
+INLINE vecf clt_zip_low(vecf a, vecf b)
 {
-    const int from = o * stride - padding;
-    return count_pad ? min(from + kernel_size, size + padding) - from : s.end - s.begin;
+    vecf r;
+    r.even = a.lo;
+    r.odd = b.lo;
+    return r;
 }
 
-#define EACH_WINDOW                                                                                \
-    for (int oy = 0; oy < OH; oy++)                                                                \
-        for (int ox = 0, once = 1; ox < OW; ox++, once = 1)                                        \
-            for (const span y_span = span_of(oy, sy, py, dil_y, KH, H),                            \
-                            x_span = span_of(ox, sx, px, dil_x, KW, W);                            \
-                 once; once = 0)
-
-#define MEAN_FACTOR                                                                                \
-    (1.0f / (float)(counted(oy, sy, py, KH, H, y_span, count_pad) *                                \
-                    counted(ox, sx, px, KW, W, x_span, count_pad)))
-
-KERNEL void avg_pool2d(global const float *x, long x_offset, global float *y, long y_offset,
-                       NUMBERS)
+INLINE vecf clt_zip_high(vecf a, vecf b)
 {
-    EACH_PLANE(p)
-    {
-        global const float *from = x + x_offset + p * H * W;
-        global float *to = y + y_offset + p * OH * OW;
-        EACH_WINDOW
-        {
-            float sum = 0.0f;
-            for (int i = 0; i < y_span.end - y_span.begin; i++)
-                for (int j = 0; j < x_span.end - x_span.begin; j++)
-                    sum += from[(y_span.at + i) * W + x_span.at + j];
-            *to++ = sum * MEAN_FACTOR;
-        }
+    vecf r;
+    r.even = a.hi;
+    r.odd = b.hi;
+    return r;
+}
+
+/* The SX vectors of a row whose every SX-th element from element i on is of[i]. */
+#if SX == 1
+#define SPREAD(of, PUT) PUT(of[0], 0)
+#elif SX == 2
+#define SPREAD(of, PUT)                                                                            \
+    PUT(clt_zip_low(of[0], of[1]), 0);                                                             \
+    PUT(clt_zip_high(of[0], of[1]), VW)
+#elif SX == 4
+#define SPREAD(of, PUT)                                                                            \
+    {                                                                                              \
+        const vecf e = clt_zip_low(of[0], of[2]), f = clt_zip_high(of[0], of[2]);                  \
+        const vecf o = clt_zip_low(of[1], of[3]), q = clt_zip_high(of[1], of[3]);                  \
+        PUT(clt_zip_low(e, o), 0);                                                                 \
+        PUT(clt_zip_high(e, o), VW);                                                               \
+        PUT(clt_zip_low(f, q), 2 * VW);                                                            \
+        PUT(clt_zip_high(f, q), 3 * VW);                                                           \
     }
+#endif
+
+/* Of two parts of a window, `a` the earlier: the first maximum, or the last NaN; or the sum. Without
+ * NaN, `nan` 0, that is one instruction. */
+INLINE vecf clt_join(vecf a, vecf b, int nan)
+{
+    if (!MAX)
+        return a + b;
+    return nan ? select(a, b, b > a | b != b) : select(a, b, b > a);
 }
 
-static inline void clear(global float *plane, int count)
+INLINE vecf clt_row_of_windows(SPACE const float *p, int nan)
 {
-    for (int i = 0; i < count; i++)
-        plane[i] = 0.0f;
+    vecf all = clt_strided(p, 0);
+#pragma unroll
+    for (int kx = 1; kx < KW; kx++)
+        all = clt_join(all, clt_strided(p, kx * DIL_X), nan);
+    return all;
 }
 
-KERNEL void avg_pool2d_grad(global const float *dy, long dy_offset, global float *dx,
-                            long dx_offset, NUMBERS)
+/* VW windows side by side, the first at p of rows of `width` elements. */
+INLINE vecf clt_windows(SPACE const float *p, int width, int nan)
 {
-    EACH_PLANE(p)
-    {
-        global const float *from = dy + dy_offset + p * OH * OW;
-        global float *to = dx + dx_offset + p * H * W;
-        clear(to, H * W);
-        EACH_WINDOW
-        {
-            const float share_of_each = *from++ * MEAN_FACTOR;
-            for (int i = 0; i < y_span.end - y_span.begin; i++)
-                for (int j = 0; j < x_span.end - x_span.begin; j++)
-                    to[(y_span.at + i) * W + x_span.at + j] += share_of_each;
-        }
+    vecf all = clt_row_of_windows(p, nan);
+#if UNROLL
+#pragma unroll
+#endif
+    for (int ky = 1; ky < KH; ky++)
+        all = clt_join(all, clt_row_of_windows(p + (long)ky * DIL_Y * width, nan), nan);
+    return all;
+}
+
+/* The taps (ky * KW + kx) of their maxima; `first`, if nothing is larger than minus infinity. `nan`
+ * as above. */
+INLINE veci clt_taps(SPACE const float *p, int width, veci first, int nan)
+{
+    vecf best = -INFINITY;
+    veci where = first;
+    if (!nan) {
+        /* The first that is equal, found from the last on. */
+        best = clt_windows(p, width, 0);
+#if UNROLL
+#pragma unroll
+#endif
+        for (int ky = KH - 1; ky >= 0; ky--)
+#pragma unroll
+            for (int kx = KW - 1; kx >= 0; kx--)
+                where = select(where, (veci)(ky * KW + kx),
+                               clt_strided(p + (long)ky * DIL_Y * width, kx * DIL_X) == best);
+        return select(where, first, best == -INFINITY);
     }
+#if UNROLL
+#pragma unroll
+#endif
+    for (int ky = 0; ky < KH; ky++)
+#pragma unroll
+        for (int kx = 0; kx < KW; kx++) {
+            const vecf v = clt_strided(p + (long)ky * DIL_Y * width, kx * DIL_X);
+            const veci better = v > best | v != v;
+            best = select(best, v, better);
+            where = select(where, (veci)(ky * KW + kx), better);
+        }
+    return where;
 }
 
-/* Position of a window's first maximum; a NaN counts as larger than all before it. -1: the window
- * has no element of the image. */
-static inline int first_maximum(global const float *plane, int W, span y, span x, int dil_y,
-                                int dil_x)
+/* --- with a tile ------------------------------------------------------------------------------ */
+
+#if !DIRECT
+
+/* rows x width elements of a plane from (top, left) on, which may lie outside; `width` is a
+ * multiple of VW. Returns whether one is NaN. */
+INLINE int clt_stage(global const float *plane, int H, int W, private float *tile, int top,
+                      int left, int rows, int width)
 {
-    int at = -1;
-    float best = -INFINITY;
-    for (int i = 0; i < y.end - y.begin; i++)
-        for (int j = 0; j < x.end - x.begin; j++) {
-            const int here = (y.at + i * dil_y) * W + x.at + j * dil_x;
-            const float value = plane[here];
-            if (at < 0 || value > best || isnan(value)) {
-                best = value;
-                at = here;
+    const int begin = clamp(-left, 0, width), end = clamp(W - left, begin, width);
+    veci nan = 0;
+    int rest_nan = 0;
+    for (int r = 0; r < rows; r++, tile += width) {
+        const int y = top + r;
+        const bool inside = y >= 0 && y < H;
+        for (int c = 0; c < (inside ? begin : width); c += VW)
+            WRITE_OWN((vecf)EMPTY, tile + c);
+        if (!inside)
+            continue;
+        for (int c = end / VW * VW; c < width; c += VW)
+            WRITE_OWN((vecf)EMPTY, tile + c);
+        global const float *from = plane + (long)y * W + left;
+        int c = begin;
+        for (; c + VW <= end; c += VW) {
+            const vecf v = LOAD(from + c);
+            PREFETCH(from + c + AHEAD);
+            nan |= v != v;
+            WRITE_OWN(v, tile + c);
+        }
+        if (c < end && end - begin >= VW) {
+            const vecf v = LOAD(from + end - VW);
+            nan |= v != v;
+            WRITE_OWN(v, tile + end - VW);
+        } else {
+            for (; c < end; c++) {
+                const float v = from[c];
+                rest_nan |= v != v;
+                tile[c] = v;
             }
         }
-    return at;
+    }
+    return any(nan) || rest_nan;
 }
 
-KERNEL void max_pool2d(global const float *x, long x_offset, global float *y, long y_offset,
-                       NUMBERS)
+/* Elements of a window that its mean counts, along one axis, for windows o, o + 1, ... */
+INLINE veci clt_counted(int o, int stride, int padding, int kernel_size, int size, int count_pad)
 {
+    const veci from = (o + LANE_NUMBERS) * stride - padding;
+    const veci end = min(from + kernel_size, (veci)(size + padding));
+    return count_pad ? end - from : min(end, (veci)size) - max(from, (veci)0);
+}
+
+/* The factors of the sums in the means of windows x, x + 1, ... of rows that count `high`. */
+INLINE vecf clt_factors(int high, int x, int W, int px, int count_pad)
+{
+    const veci counted = high * clt_counted(x, SX, px, KW, W, count_pad);
+    return 1.0f / CLT_JOIN(convert_float, VW)(counted);
+}
+
+/* Taps before the image, along one axis. */
+INLINE int clt_before(int from, int dilation)
+{
+    return from < 0 ? (dilation - 1 - from) / dilation : 0;
+}
+
+/* The first tap in the image of windows (y, x), (y, x + 1), ...; -1: none. */
+INLINE veci clt_first_taps(int y, int x, int py, int px)
+{
+    const int from_x = x * SX - px, ky = clt_before(y * SY - py, DIL_Y);
+    if (ky >= KH)
+        return -1;
+    if (from_x >= 0)
+        return ky * KW;
+    const veci from = from_x + LANE_NUMBERS * SX;
+    const veci kx = select((veci)0, (DIL_X - 1 - from) / DIL_X, from < 0);
+    return select((veci)-1, ky * KW + kx, kx < KW);
+}
+
+INLINE void clt_put(vecf v, global float *y, int at, int count)
+{
+    if (count >= VW)
+        STORE(v, y + at);
+    else
+        clt_store_part(v, y, count);
+}
+
+/* Where a vector of `count` begins that has window `at`: the last one has no empty lanes. */
+#define BEGIN(at, count) ((count) >= VW ? min(at, (count)-VW) : 0)
+
+KERNEL void pool2d(global const float *x, long x_offset, global float *y, long y_offset, NUMBERS)
+{
+    float tile[TILE], factors[WINDOWS];
+#if SEPARATE
+    float reduced[TILE];
+#endif
+    const int first = (int)get_global_id(1) * band, last = min(first + band, OH);
+    const int columns = min(chunk, OW);
+    const int width = ROUND_UP(SX * (ROUND_UP(columns) + SHIFT));
     EACH_PLANE(p)
-    {
-        global const float *from = x + x_offset + p * H * W;
-        global float *to = y + y_offset + p * OH * OW;
-        EACH_WINDOW
-        {
-            const int at = first_maximum(from, W, y_span, x_span, dil_y, dil_x);
-            *to++ = at < 0 ? -INFINITY : from[at];
+    for (int from = 0; from < OW; from += chunk) {
+        const int x0 = min(from, OW - columns);
+        int counted = 0;
+        for (int y0 = first; y0 < last; y0 += rows) {
+            const int n = min(rows, last - y0), height = (n - 1) * SY + SPAN_Y;
+            const int nan = clt_stage(x + x_offset + p * H * W, H, W, tile, y0 * SY - py,
+                                      x0 * SX - px, height, width);
+#if SEPARATE
+            for (int r = 0; r < height; r++)
+                for (int c = 0; c < columns; c += VW)
+                    WRITE_OWN(clt_row_of_windows(tile + r * width + c * SX, nan),
+                              reduced + r * ROUND_UP(columns) + c);
+#endif
+            for (int r = 0; r < n; r++) {
+                global float *to = y + y_offset + (p * OH + y0 + r) * OW + x0;
+                const int high = clt_counted(y0 + r, SY, py, KH, H, count_pad).s0;
+                for (int c = 0; !MAX && high != counted && c < columns; c += VW)
+                    WRITE_OWN(clt_factors(high, x0 + c, W, px, count_pad), factors + c);
+                counted = high;
+                for (int c = 0; c < columns; c += VW) {
+                    const int at = BEGIN(c, columns);
+#if SEPARATE
+                    private const float *row = reduced + r * SY * ROUND_UP(columns) + at;
+                    vecf all = READ(row);
+                    for (int ky = 1; ky < KH; ky++)
+                        all = clt_join(all, READ(row + ky * DIL_Y * ROUND_UP(columns)), nan);
+#else
+                    private const float *windows = tile + r * SY * width + at * SX;
+                    const vecf all =
+                        nan ? clt_windows(windows, width, 1) : clt_windows(windows, width, 0);
+#endif
+                    clt_put(MAX ? all : all * READ_OWN(factors + at), to, at, columns);
+                }
+            }
         }
     }
 }
 
-KERNEL void max_pool2d_grad(global const float *x, long x_offset, global const float *dy,
-                            long dy_offset, global float *dx, long dx_offset, NUMBERS)
+/*
+ * dx from what each window gives: `given` to the element of tap `taps` (MAX), or to all its
+ * elements. Rows of both have `windows` elements, from window (y0, x0 - SHIFT) on; the rows of dx
+ * are put into the tile from column x0 * SX - px on.
+ */
+INLINE void clt_gather(private const int *taps, private const float *given, int windows, int y0,
+                       int y_count, int top, int rows, int py, private float *tile, int columns,
+                       int width)
 {
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < columns; c += VW) {
+            vecf sums[SX];
+#pragma unroll
+            for (int i = 0; i < SX; i++)
+                sums[i] = 0.0f;
+            for (int ky = KH - 1; ky >= 0; ky--) {
+                const int t = top + r + py - ky * DIL_Y, o = t / SY - y0;
+                if (t < 0 || t % SY || o < 0 || o >= y_count)
+                    continue;
+#pragma unroll
+                for (int kx = 0; kx < KW; kx++) {
+                    const int at = o * windows + c + SHIFT - kx * DIL_X / SX;
+                    const vecf g = READ_OWN(given + at);
+#if MAX
+                    sums[kx * DIL_X % SX] +=
+                        select((vecf)0.0f, g, READ_INTS(taps + at) == ky * KW + kx);
+#else
+                    sums[kx * DIL_X % SX] += g;
+#endif
+                }
+            }
+            private float *to = tile + r * width + c * SX;
+#ifdef SPREAD
+#define PUT_OWN(v, at) WRITE_OWN(v, to + (at))
+            SPREAD(sums, PUT_OWN);
+#else
+            for (int i = 0; i < SX; i++) {
+                float lane[VW];
+                WRITE_OWN(sums[i], lane);
+                for (int l = 0; l < VW; l++)
+                    to[l * SX + i] = lane[l];
+            }
+#endif
+        }
+}
+
+INLINE void clt_copy_out(private const float *from, global float *to, int count)
+{
+    int c = 0;
+    for (; c + VW <= count; c += VW)
+        STORE(READ_OWN(from + c), to + c);
+    if (c < count && count >= VW) {
+        STORE(READ_OWN(from + count - VW), to + count - VW);
+    } else {
+        for (; c < count; c++)
+            to[c] = from[c];
+    }
+}
+
+#if MAX
+#define OPERANDS                                                                                   \
+    global const float *x, long x_offset, global const float *dy, long dy_offset
+#else
+#define OPERANDS global const float *dy, long dy_offset
+#endif
+
+KERNEL void pool2d_grad(OPERANDS, global float *dx, long dx_offset, NUMBERS)
+{
+    float tile[TILE], given[WINDOWS];
+    int taps[MAX ? WINDOWS : 1];
+    const int first = (int)get_global_id(1) * band, last = min(first + band, H);
+    const int all = (W - 1 + px) / SX + 1; /* columns of strides */
+    const int columns = min(chunk, all), windows = ROUND_UP(columns) + ROUND_UP(SHIFT);
+    const int width = ROUND_UP(SX * (windows + SHIFT));
     EACH_PLANE(p)
+    for (int from = 0; from < all; from += chunk)
+        for (int top = first; top < last; top += rows) {
+            const int n = min(rows, last - top);
+            const int lowest = top + py - SPAN_Y + 1; /* where a window that reaches `top` begins */
+            const int y0 = lowest > 0 ? (lowest + SY - 1) / SY : 0;
+            const int y_count = max(min((top + n - 1 + py) / SY, OH - 1) - y0 + 1, 0);
+            const int x0 = min(from, all - columns), left = x0 * SX - px;
+#if MAX
+            const int nan = y_count && clt_stage(x + x_offset + p * H * W, H, W, tile, y0 * SY - py,
+                                                 left - SHIFT * SX, (y_count - 1) * SY + SPAN_Y,
+                                                 width);
+#endif
+            for (int r = 0; r < y_count; r++) {
+                const int begin = clamp(SHIFT - x0, 0, windows);
+                const int end = clamp(OW - x0 + SHIFT, begin, windows);
+                private float *to = given + r * windows;
+                global const float *g =
+                    dy + dy_offset + (p * OH + y0 + r) * OW + x0 - SHIFT;
+                for (int c = 0; c < windows; c += VW) {
+                    const bool whole = c >= begin && c + VW <= end;
+                    if (whole)
+                        WRITE_OWN(LOAD(g + c), to + c);
+                    else
+                        for (int l = c; l < c + VW; l++)
+                            to[l] = l >= begin && l < end ? g[l] : 0.0f;
+#if MAX
+                    private const float *at = tile + r * SY * width + c * SX;
+                    const veci in_image = clt_first_taps(y0 + r, x0 - SHIFT + c, py, px);
+                    WRITE_INTS(nan ? clt_taps(at, width, in_image, 1)
+                                   : clt_taps(at, width, in_image, 0),
+                               taps + r * windows + c);
+#else
+                    const int high = clt_counted(y0 + r, SY, py, KH, H, count_pad).s0;
+                    const vecf factors = clt_factors(high, x0 - SHIFT + c, W, px, count_pad);
+                    const veci here = c + LANE_NUMBERS;
+                    WRITE_OWN(select((vecf)0.0f, READ_OWN(to + c) * factors,
+                                     here >= begin & here < end),
+                              to + c);
+#endif
+                }
+            }
+            clt_gather(taps, given, windows, y0, y_count, top, n, py, tile, columns, width);
+            const int begin = max(-left, 0), end = min(W - left, columns * SX);
+            for (int r = 0; r < n; r++)
+                clt_copy_out(tile + r * width + begin,
+                             dx + dx_offset + (p * H + top + r) * W + left + begin, end - begin);
+        }
+}
+
+/* --- without ---------------------------------------------------------------------------------- */
+
+#else
+
+/* The rows of windows of this work-item in pieces without a gap, of `count` each: its band of
+ * a plane, or all its planes where no row is left over between them. `plane` is its first. */
+#define EACH_PIECE(plane, count)                                                             \
+    const long plane = (long)get_global_id(0) * share;                                             \
+    const long n_planes = min((long)share, planes - plane);                                        \
+    const int first = (int)get_global_id(1) * band;                                                \
+    const bool whole = H == OH * SY && band >= OH;                                                 \
+    const long count = whole ? n_planes * OH : min(band, OH - first);                              \
+    for (long piece = 0; piece < (whole ? 1 : n_planes); piece++)
+
+/* Windows x, x + 1, ... of a row of at least VW; the last vector begins so that it ends there. */
+#define EACH_VECTOR(at)                                                                            \
+    for (int c = 0, at = 0; c < OW; c += VW, at = min(c, OW - VW))
+
+KERNEL void pool2d(global const float *x, long x_offset, global float *y, long y_offset, NUMBERS)
+{
+    EACH_PIECE(plane, count)
     {
-        global const float *plane = x + x_offset + p * H * W;
-        global const float *from = dy + dy_offset + p * OH * OW;
-        global float *to = dx + dx_offset + p * H * W;
-        clear(to, H * W);
-        EACH_WINDOW
-        {
-            const int at = first_maximum(plane, W, y_span, x_span, dil_y, dil_x);
-            if (at >= 0)
-                to[at] += *from;
-            from++;
+        global const float *from = x + x_offset + ((plane + piece) * H + first * SY) * W;
+        global float *to = y + y_offset + ((plane + piece) * OH + first) * OW;
+        for (long r = 0; r < count; r++, from += SY * W, to += OW) {
+            EACH_VECTOR(at)
+            {
+                const vecf all = clt_windows(from + at * SX, W, 1);
+                for (int ky = 0; ky < KH; ky++)
+                    PREFETCH(from + ky * W + at * SX + AHEAD);
+                STORE(MAX ? all : all * (1.0f / (KH * KW)), to + at);
+            }
         }
     }
 }
+
+#if KH == SY && KW == SX && defined SPREAD
+INLINE void clt_clear(global float *x, long count)
+{
+    for (long i = 0; i < count; i++)
+        x[i] = 0.0f;
+}
+
+#if MAX
+KERNEL void pool2d_grad(global const float *x, long x_offset, global const float *dy,
+                        long dy_offset, global float *dx, long dx_offset, NUMBERS)
+#else
+KERNEL void pool2d_grad(global const float *dy, long dy_offset, global float *dx, long dx_offset,
+                        NUMBERS)
+#endif
+{
+    EACH_PIECE(plane, count)
+    {
+        const long begin = ((plane + piece) * H + first * SY) * W;
+        global const float *g_row = dy + dy_offset + ((plane + piece) * OH + first) * OW;
+        global float *to_row = dx + dx_offset + begin;
+#if MAX
+        global const float *x_row = x + x_offset + begin;
+#endif
+        for (long r = 0; r < count; r++, g_row += OW, to_row += SY * W) {
+            EACH_VECTOR(at)
+            {
+                vecf g = LOAD(g_row + at);
+                PREFETCH(g_row + at + AHEAD);
+#if MAX
+                const veci taps = clt_taps(x_row + at * SX, W, (veci)0, 1);
+#else
+                g *= 1.0f / (KH * KW);
+#endif
+#pragma unroll
+                for (int ky = 0; ky < KH; ky++) {
+                    global float *to = to_row + ky * W + at * SX;
+                    vecf of[SX];
+#if MAX
+                    PREFETCH(x_row + ky * W + at * SX + AHEAD);
+#endif
+                    PREFETCH(to + AHEAD);
+#pragma unroll
+                    for (int kx = 0; kx < KW; kx++)
+#if MAX
+                        of[kx] = select((vecf)0.0f, g, taps == ky * KW + kx);
+#else
+                        of[kx] = g;
+#endif
+#define PUT(v, at) STORE(v, to + (at))
+                    SPREAD(of, PUT);
+                }
+            }
+            for (int ky = 0; OW * SX < W && ky < SY; ky++)
+                clt_clear(to_row + ky * W + OW * SX, W - OW * SX);
+#if MAX
+            x_row += SY * W;
+#endif
+        }
+        if (!whole && first + count == OH)
+            clt_clear(to_row, (long)(H - OH * SY) * W);
+    }
+}
+#endif
+#endif

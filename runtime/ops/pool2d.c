@@ -168,7 +168,7 @@ int clt_pool2d_lanes(const clt_node *node)
 
 typedef struct kernel_names {
     const clt_op *op;
-    const char *lanes, *plain; /* in lanes/pool.cl; in cpu/pool2d.cl and portable/pool2d.cl */
+    const char *lanes, *plain; /* in lanes/pool.cl; in cpu/windows.cl and portable/pool2d.cl */
 } kernel_names;
 
 /* The operator is one of the four. */
@@ -223,7 +223,7 @@ static void emit_lanes(const clt_node *node, const clt_target *target, clt_progr
     clt_range1(program, (clt_extent){node->out[0]->type.dims[1], 1, target->lanes, 0}, 1);
 }
 
-static bool accepts_cpu(const clt_node *node, const clt_target *target, char *why)
+static bool accepts_windows(const clt_node *node, const clt_target *target, char *why)
 {
     if (!clt_all_plain(node))
         return clt_decline(why, "values lie in lanes");
@@ -232,13 +232,13 @@ static bool accepts_cpu(const clt_node *node, const clt_target *target, char *wh
 
 /* A work-item several whole planes, four times as many work-items as units where there are enough.
  */
-static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *program)
+static void emit_windows(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_extent planes = clt_extent_dim(clt_dims_product(&node->out[0]->type, 0, 2));
     const int64_t most = clt_extent_at(planes, target->max_batch);
     const int64_t groups = 4 * (int64_t)(target->caps->compute_units);
     const int64_t share = most / groups > 1 ? most / groups : 1;
-    clt_launch_begin(program, "cpu/pool2d.cl", names_of(node->op)->plain, "");
+    clt_launch_begin(program, "cpu/windows.cl", names_of(node->op)->plain, "");
     arg_buffers(node, program);
     clt_arg_int(program, planes);
     arg_numbers(node->attr, program);
@@ -261,7 +261,8 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 const clt_variant clt_pool2d_variants[] = {
     {"lanes", clt_accepts_lanes, emit_lanes},
     {"vectors_gpu", clt_pool2d_gpu_accepts, clt_pool2d_gpu},
-    {"planes_cpu", accepts_cpu, emit_cpu},
+    {"planes_cpu", clt_pool2d_cpu_accepts, clt_pool2d_cpu},
+    {"windows_cpu", accepts_windows, emit_windows},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };

@@ -25,6 +25,10 @@ int clt_pool2d_lanes(const clt_node *node);
 bool clt_pool2d_gpu_accepts(const clt_node *node, const clt_target *target, char *why);
 void clt_pool2d_gpu(const clt_node *node, const clt_target *target, clt_program *program);
 
+/* Rows of windows on CPUs, in pool2d_cpu.c. */
+bool clt_pool2d_cpu_accepts(const clt_node *node, const clt_target *target, char *why);
+void clt_pool2d_cpu(const clt_node *node, const clt_target *target, clt_program *program);
+
 /* The variants of all four. */
 extern const clt_variant clt_pool2d_variants[];
 

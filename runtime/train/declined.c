@@ -3,6 +3,7 @@
 
 #include <cltrain/unstable.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "device/device.h"
 #include "ops/ops.h"
@@ -30,14 +31,18 @@ static bool has(const clt_plan *plan, const clt_op *op)
     return false;
 }
 
-/* What the first plan declines (the others have its nodes, or some), and what is asked for
- * operators that none has. */
-static void add_all(const clt_plan *const *plans, int count, const char *variants, clt_str *text)
+static void add_declined(const clt_plan *plan, clt_str *text)
+{
+    for (int i = 0; i < plan->n_nodes; i++)
+        add_asked(&plan->nodes[i], text);
+}
+
+/* What is asked for operators that no plan has. */
+static void add_missing(const clt_plan *const *plans, int count, const char *variants,
+                        clt_str *text)
 {
     const clt_op *op;
     int length;
-    for (int i = 0; i < plans[0]->n_nodes; i++)
-        add_asked(&plans[0]->nodes[i], text);
     for (const char *item; (item = clt_variants_next(&variants, &length, &op));) {
         bool found = false;
         for (int p = 0; p < count; p++)
@@ -64,12 +69,14 @@ clt_status clt_trainer_declined(const clt_trainer *trainer, const char *variants
     const clt_plan *const plans[] = {trainer->training->devices[0].plan,
                                      trainer->evaluation->devices[0].plan};
     clt_str lines = {0};
-    add_all(plans, 2, variants, &lines);
+    /* The other has its nodes, or some. */
+    add_declined(plans[0], &lines);
+    add_missing(plans, 2, variants, &lines);
     return give(&lines, text);
 }
 
-clt_status clt_measure_declined(const clt_graph *graph, const clt_device *device,
-                                const clt_measure_options *options, char **text)
+static clt_status plan_for(const clt_graph *graph, const clt_device *device,
+                           const clt_measure_options *options, clt_plan **plan)
 {
     if (options->struct_size != sizeof *options)
         return clt_fail(CLT_INVALID_ARGUMENT,
@@ -79,17 +86,32 @@ clt_status clt_measure_declined(const clt_graph *graph, const clt_device *device
     asked.variants = options->variants;
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
     clt_buckets buckets = {0};
-    clt_plan *plan = NULL;
-    clt_str lines = {0};
-    clt_status status = clt_graph_status(graph);
+    CLT_TRY(clt_graph_status(graph));
+    clt_status status = clt_buckets_create(graph, &sizes, &buckets);
     if (status == CLT_OK)
-        status = clt_buckets_create(graph, &sizes, &buckets);
-    if (status == CLT_OK)
-        status = clt_plan_create(graph, &buckets, &device->caps, NULL, &asked, &plan);
-    if (status == CLT_OK) {
-        add_all((const clt_plan *[]){plan}, 1, options->variants, &lines);
-        clt_plan_destroy(plan);
-    }
+        status = clt_plan_create(graph, &buckets, &device->caps, NULL, &asked, plan);
     clt_buckets_free(&buckets);
-    return status == CLT_OK ? give(&lines, text) : status;
+    return status;
+}
+
+clt_status clt_measure_declined(const clt_graph *const *graphs, const clt_measure_options *options,
+                                int count, const clt_device *device, char **text)
+{
+    clt_str lines = {0};
+    clt_plan **plans = clt_calloc((size_t)count, sizeof *plans);
+    clt_status status = plans ? CLT_OK : CLT_OUT_OF_MEMORY;
+    for (int i = 0; status == CLT_OK && i < count; i++) {
+        status = plan_for(graphs[i], device, &options[i], &plans[i]);
+        if (status == CLT_OK)
+            add_declined(plans[i], &lines);
+    }
+    if (status == CLT_OK)
+        add_missing((const clt_plan *const *)plans, count, options[0].variants, &lines);
+    for (int i = 0; plans && i < count; i++)
+        clt_plan_destroy(plans[i]);
+    clt_free(plans);
+    if (status == CLT_OK)
+        return give(&lines, text);
+    clt_str_free(&lines);
+    return status;
 }

@@ -345,6 +345,12 @@ class Others(CommandTest):
         done = self.run_command("bench", "conv", "2x3x9x9", "4x3x3", "--dilation", 2, "--blocks", "1", "--variant",
                                 "conv2d=portable,linear=portable", "--devices", "pocl")
         self.assertEqual(done.stderr, "cltrain: linear=portable: asked for, but no node of the plan is linear\n")
+        # Of several graphs, those that lack the operator say nothing.
+        done = self.run_command("bench", "op", "relu", "max_rows", "--blocks", "1", "--variant",
+                                "max=portable,linear=portable", "--devices", "pocl")
+        self.assertEqual(done.stderr,
+                         "cltrain: linear=portable: asked for, but no node of the plan is linear\n")
+        self.assertRegex(done.stdout, r"max_rows: max +portable ")
         done = self.assert_bad("bench", "gemm", 10 ** 6, 10 ** 6, 1, "--devices", "pocl", code=1,
                                says=("MiB",))
         self.assertEqual(done.stdout, "")

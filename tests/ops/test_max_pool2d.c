@@ -68,6 +68,8 @@ static op_test test = {"max_pool2d", 1, 0, build, forward, backward, 0};
 static const pool_shape dilated[] = {
     {2, 2, 7, 9, {{2, 3}, {1, 2}, {1, 1}, {2, 3}, 0, 1}},
     {2, 1, 9, 8, {{3, 2}, {2, 3}, {0, 1}, {3, 2}, 1, 1}},
+    {1, 1, 12, 37, {{3, 3}, {2, 2}, {1, 1}, {2, 3}, 0, 1}},
+    {1, 1, 12, 37, {{3, 3}, {1, 4}, {1, 1}, {3, 2}, 1, 1}},
 };
 
 static void test_shapes(void **state)
@@ -100,6 +102,37 @@ static void test_special(void **state)
                        .attr = &a};
     (void)state;
     op_check(&test, &c, false);
+}
+
+/* An image for each element: it is NaN, and so is another in every third image. Zeros of both signs
+ * and equal numbers lie around it. */
+static void test_nan(void **state)
+{
+    enum { H = 5, W = 9, COUNT = H * W };
+    static const ref_pool attrs[] = {
+        {{3, 3}, {2, 2}, {1, 1}, {1, 1}, 0, 1},
+        {{2, 2}, {2, 2}, {0, 0}, {1, 1}, 0, 1},
+        {{3, 3}, {1, 1}, {1, 1}, {1, 1}, 0, 1},
+        {{4, 5}, {1, 2}, {0, 2}, {1, 1}, 0, 1},
+    };
+    double *numbers = op_array(COUNT * COUNT);
+    (void)state;
+    for (int i = 0; i < COUNT * COUNT; i++)
+        numbers[i] = i % 5 == 0 ? -0.0 : (double)(i * 31 % 7) - 4;
+    for (int i = 0; i < COUNT; i++) {
+        numbers[i * COUNT + i] = NAN;
+        if (i % 3 == 0)
+            numbers[i * COUNT + (i + W + 1) % COUNT] = NAN;
+    }
+    for (size_t i = 0; i < sizeof attrs / sizeof *attrs; i++) {
+        const op_case c = {.text = "NaN at each element",
+                           .n_in = 1,
+                           .in = {{CLT_F32, 4, {CLT_BATCH, 1, H, W}, OP_RANDOM, true, numbers}},
+                           .batch = COUNT,
+                           .attr = &attrs[i]};
+        op_check(&test, &c, false);
+    }
+    free(numbers);
 }
 
 static void golden(op_golden *g)
@@ -143,7 +176,7 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes), cmocka_unit_test(test_special),
+        cmocka_unit_test(test_shapes), cmocka_unit_test(test_special), cmocka_unit_test(test_nan),
         cmocka_unit_test(test_goldens), cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

@@ -112,13 +112,13 @@ clt_measure_options bench_options(const settings *s, int training, int64_t batch
     return options;
 }
 
-clt_status bench_say_declined(clt_device *device, const clt_graph *graph,
-                              const clt_measure_options *options)
+clt_status bench_say_declined(const clt_device *device, const clt_graph *const *graphs,
+                              const clt_measure_options *options, int count)
 {
     char *text = NULL;
-    if (!options->variants)
+    if (!count || !options->variants)
         return CLT_OK;
-    const clt_status status = clt_measure_declined(graph, device, options, &text);
+    const clt_status status = clt_measure_declined(graphs, options, count, device, &text);
     say_lines(text);
     return status;
 }
@@ -128,9 +128,7 @@ int bench_graph(const bench_device *d, const settings *s, const clt_graph *graph
 {
     clt_measure_options options = bench_options(s, training, batch);
     options.meter = d->meter;
-    clt_status status = bench_say_declined(d->devices[0], graph, &options);
-    if (status == CLT_OK)
-        status = clt_measure_graph(graph, d->devices[0], &options, times, count);
+    const clt_status status = clt_measure_graph(graph, d->devices[0], &options, times, count);
     return status == CLT_OK ? 0 : name_failure(status);
 }
 
@@ -152,6 +150,9 @@ double bench_share(const clt_limits *limits, double flops, double bytes, double 
     return (arithmetic > copying ? arithmetic : copying) / seconds;
 }
 
+/* The longest names: a row is printed before the next is measured. */
+enum { VARIANT_WIDTH = 18 };
+
 /* --- reports --------------------------------------------------------------------------------- */
 
 void bench_report_begin(bench_report *r, const bench_device *d, const settings *s,
@@ -165,8 +166,8 @@ void bench_report_begin(bench_report *r, const bench_device *d, const settings *
            clt_device_label(d->devices[0]), 1e-9 * d->limits.flops, 1e-9 * d->limits.copy_bytes);
     if (other)
         printf("beside it %s\n", other);
-    printf("%-34s %-10s %10s %21s %9s %8s %9s", "", "variant", "median us", "least to most",
-           "GFLOP/s", "GB/s", "of limit");
+    printf("%-34s %-*s %10s %21s %9s %8s %9s", "", VARIANT_WIDTH, "variant", "median us",
+           "least to most", "GFLOP/s", "GB/s", "of limit");
     printf(other ? " %10s %8s\n" : "\n", "other", "ratio");
 }
 
@@ -193,9 +194,9 @@ void bench_report_compared(bench_report *r, const char *name, const clt_node_tim
         report_json(r, name, t, with);
         return;
     }
-    printf("%-34s %-10s %10.1f %10.1f %10.1f %9.1f %8.1f %9.2f", name, t->variant, 1e6 * t->median,
-           1e6 * t->least, 1e6 * t->most, 1e-9 * t->flops / t->median, 1e-9 * t->bytes / t->median,
-           t->share);
+    printf("%-34s %-*s %10.1f %10.1f %10.1f %9.1f %8.1f %9.2f", name, VARIANT_WIDTH, t->variant,
+           1e6 * t->median, 1e6 * t->least, 1e6 * t->most, 1e-9 * t->flops / t->median,
+           1e-9 * t->bytes / t->median, t->share);
     if (with)
         printf(" %10.1f %8.2f", 1e-9 * t->flops / with->other_seconds, with->ratio);
     printf("%s%s\n", t->tile[0] ? "  " : "", t->tile);

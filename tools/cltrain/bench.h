@@ -39,9 +39,10 @@ int bench_graph(const bench_device *d, const settings *s, const clt_graph *graph
 /* clt_measure_options as the settings say; without a meter. */
 clt_measure_options bench_options(const settings *s, int training, int64_t batch);
 
-/* Says which variants of --variant are not taken, and why. */
-clt_status bench_say_declined(clt_device *device, const clt_graph *graph,
-                              const clt_measure_options *options);
+/* Says which variants of --variant none of the command's graphs takes, and why; each graph has
+ * options of its own. bench_graph does not. */
+clt_status bench_say_declined(const clt_device *device, const clt_graph *const *graphs,
+                              const clt_measure_options *options, int count);
 
 /* Graphs of one kernel class; status as clt_graph_status. In `conv` x is NCHW, w is O, KH, KW. */
 typedef struct bench_conv_shape {

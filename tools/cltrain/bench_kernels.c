@@ -169,7 +169,7 @@ static int time_gemm(const bench_report *r, const clt_graph *graph, rival *other
     }
     clt_status status = CLT_OK;
     if (say)
-        status = bench_say_declined(r->device->devices[0], graph, &options);
+        status = bench_say_declined(r->device->devices[0], &graph, &options, 1);
     if (status == CLT_OK)
         status = clt_measure_graph(graph, r->device->devices[0], &options, times, count);
     return status == CLT_OK ? 0 : name_failure(status);
@@ -326,6 +326,12 @@ int bench_conv(const settings *s)
         code = bench_device_open(&d, s, 0);
     if (!code)
         code = bench_limits(&d);
+    if (!code) {
+        const clt_measure_options options = bench_options(s, 1, shape.x[0]);
+        const clt_status said =
+            bench_say_declined(d.devices[0], (const clt_graph *const *)&graph, &options, 1);
+        code = said == CLT_OK ? 0 : name_failure(said);
+    }
     if (!code)
         code = bench_graph(&d, s, graph, 1, shape.x[0], &times, &count);
     if (!code) {

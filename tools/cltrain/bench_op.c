@@ -358,6 +358,27 @@ static int measure_update(bench_report *r, bench_device *d, const case_row *row)
     return 0;
 }
 
+/* Of all graphs together, before any is measured. */
+static int say_declined(const bench_device *d, const settings *s, const int *chosen)
+{
+    clt_graph *graphs[CASES] = {NULL};
+    clt_measure_options options[CASES] = {{0}};
+    int count = 0;
+    clt_status status = CLT_OK;
+    for (int i = 0; status == CLT_OK && s->variant && i < CASES; i++) {
+        if (!chosen[i] || !cases[i].build)
+            continue;
+        options[count] = bench_options(s, cases[i].training, ROWS);
+        status = build_case(&cases[i], &graphs[count++]);
+    }
+    if (status == CLT_OK)
+        status =
+            bench_say_declined(d->devices[0], (const clt_graph *const *)graphs, options, count);
+    for (int i = 0; i < count; i++)
+        clt_graph_destroy(graphs[i]);
+    return status == CLT_OK ? 0 : name_failure(status);
+}
+
 /* --- the subject ------------------------------------------------------------------------------ */
 
 static int find_cases(const settings *s, int *chosen)
@@ -389,6 +410,8 @@ int bench_op(const settings *s)
     code = bench_device_open(&d, s, 1);
     if (!code)
         code = bench_limits(&d);
+    if (!code)
+        code = say_declined(&d, s, chosen);
     if (!code) {
         bench_report_begin(&r, &d, s, NULL);
         for (int i = 0; !code && i < CASES; i++)

@@ -142,8 +142,6 @@ static clt_status measure(worker *w)
         options.before = meet;
         options.user = w->meeting;
     }
-    if (status == CLT_OK && w->parts == 1)
-        status = bench_say_declined(w->device, graph, &options);
     if (status == CLT_OK)
         status = clt_measure_graph(graph, w->device, &options, &w->times, &w->count);
     clt_graph_destroy(graph);
@@ -204,7 +202,7 @@ static void print_row(report *r, const char *name, const char *variant, const ch
                                                  "variant", variant, "unit", unit, "alone", alone,
                                                  "together", together, "ratio", together / alone));
     else
-        printf("%-36s %-12s %10.1f %10.1f %-8s %6.2f\n", name, variant, 1e-9 * alone,
+        printf("%-36s %-18s %10.1f %10.1f %-8s %6.2f\n", name, variant, 1e-9 * alone,
                1e-9 * together, unit, together / alone);
     fflush(stdout);
 }
@@ -296,7 +294,7 @@ static int run(const bench_device *d, const settings *s, const int *chosen)
     if (!s->json) {
         for (int i = 0; i < d->count; i++)
             printf("device %d   %s\n", i, clt_device_label(d->devices[i]));
-        printf("%-36s %-12s %10s %10s %-8s %6s\n", "", "variant", "device 0", "all", "", "ratio");
+        printf("%-36s %-18s %10s %10s %-8s %6s\n", "", "variant", "device 0", "all", "", "ratio");
     }
     int code = measure_class(&r, d, NULL);
     for (int i = 0; !code && i < CLASSES; i++)
@@ -311,6 +309,29 @@ static int run(const bench_device *d, const settings *s, const int *chosen)
                         JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 }
 
+/* Of all graphs together, before any is measured. */
+static int say_declined(const bench_device *d, const settings *s, const int *chosen)
+{
+    clt_graph *graphs[CLASSES] = {NULL};
+    clt_measure_options options[CLASSES] = {{0}};
+    int count = 0;
+    clt_status status = CLT_OK;
+    for (int i = 0; status == CLT_OK && s->variant && i < CLASSES; i++) {
+        int training = 0;
+        int64_t batch = 1;
+        if (!chosen[i])
+            continue;
+        status = build(&classes[i], 1, &graphs[count], &training, &batch);
+        options[count++] = bench_options(s, training, batch);
+    }
+    if (status == CLT_OK)
+        status =
+            bench_say_declined(d->devices[0], (const clt_graph *const *)graphs, options, count);
+    for (int i = 0; i < count; i++)
+        clt_graph_destroy(graphs[i]);
+    return status == CLT_OK ? 0 : name_failure(status);
+}
+
 int bench_scaling(const settings *s)
 {
     bench_device d = {0};
@@ -321,6 +342,8 @@ int bench_scaling(const settings *s)
     code = bench_device_open(&d, s, 0);
     if (!code && d.count < 2)
         code = usage_error("bench scaling needs several devices, as in --devices pocl/2");
+    if (!code)
+        code = say_declined(&d, s, chosen);
     if (!code)
         code = run(&d, s, chosen);
     bench_device_close(&d);

@@ -78,7 +78,7 @@ int print_by_node(const clt_profile_record *records, int count, int64_t from, in
     line *lines = calloc((size_t)count + 1, sizeof *lines);
     if (!lines)
         return failure("memory does not suffice");
-    int n = 0;
+    int n = 0, widest = 10;
     double total = 0, first = 0, last = 0;
     for (int i = 0; i < count; i++) {
         const clt_profile_record *r = &records[i];
@@ -96,6 +96,10 @@ int print_by_node(const clt_profile_record *records, int count, int64_t from, in
             last = r->end;
     }
     qsort(lines, (size_t)n, sizeof *lines, longest_first);
+    for (int i = 0; i < n; i++) {
+        const int width = (int)strlen(lines[i].variant);
+        widest = width > widest ? width : widest;
+    }
     const double steps = (double)(to - from);
     if (json) {
         const int code = print_json(lines, n, steps, limits, device, (last - first) / steps);
@@ -107,11 +111,11 @@ int print_by_node(const clt_profile_record *records, int count, int64_t from, in
     printf("%s: limits of this device: %.1f GFLOP/s in registers, %.1f GB/s copying (read + "
            "written)\n",
            device, 1e-9 * limits->flops, 1e-9 * limits->copy_bytes);
-    printf("%-30s %-20s %-10s %10s %6s %9s %8s %9s\n", "node", "operator", "variant", "us a step",
-           "share", "GFLOP/s", "GB/s", "of limit");
+    printf("%-30s %-20s %-*s %10s %6s %9s %8s %9s\n", "node", "operator", widest, "variant",
+           "us a step", "share", "GFLOP/s", "GB/s", "of limit");
     for (int i = 0; i < n; i++) {
         const line *l = &lines[i];
-        printf("%-30.30s %-20.20s %-10.10s %10.1f %5.1f%%", l->node, *l->op ? l->op : "-",
+        printf("%-30.30s %-20.20s %-*s %10.1f %5.1f%%", l->node, *l->op ? l->op : "-", widest,
                l->variant, 1e6 * l->seconds / steps, 100 * l->seconds / total);
         print_known(1e-9 * l->flops / l->seconds, 9, 1);
         print_known(1e-9 * l->bytes / l->seconds, 8, 1);
