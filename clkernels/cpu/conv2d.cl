@@ -276,38 +276,16 @@ KERNEL void convolve(global const float *x, long x_offset, global const float *w
     const int m0 = (int)get_global_id(1) * TM, m1 = min(m0 + TM, rows);
     w += w_offset + (long)g * o_group * c_group * taps;
 #if PASS == 0
-    const band b = {H,
-                    W,
-                    W,
-                    sy,
-                    sx,
-                    min(sy, (KH - 1) * dil_y + 1),
-                    min(sx, (KW - 1) * dil_x + 1),
-                    py,
-                    px,
-                    first_line,
-                    lines + reach_y,
-                    left,
-                    columns + reach_x};
+    const band b = {H, W, W, sy, sx, min(sy, (KH - 1) * dil_y + 1), min(sx, (KW - 1) * dil_x + 1),
+                    py, px, first_line, lines + reach_y, left, columns + reach_x};
     x += x_offset + ((long)image * C + g * c_group) * H * W;
     out += out_offset + ((long)image * O + g * o_group) * OH * OW + (long)first_line * OW + left;
 #else
     /* Of the classes, the first's results begin at dy's (y0, x0), others perhaps one further. */
     const int y0 = py / sy, x0 = px / sx;
     const int more_y = (py % sy + classes_y - 1 >= sy), more_x = (px % sx + classes_x - 1 >= sx);
-    const band b = {OH,
-                    OW,
-                    OW,
-                    1,
-                    1,
-                    1,
-                    1,
-                    reach_y - y0,
-                    reach_x - x0,
-                    first_line,
-                    lines + reach_y + more_y,
-                    left,
-                    columns + reach_x + more_x};
+    const band b = {OH, OW, OW, 1, 1, 1, 1, reach_y - y0, reach_x - x0,
+                    first_line, lines + reach_y + more_y, left, columns + reach_x + more_x};
     x += x_offset + ((long)image * O + g * o_group) * OH * OW;
     out += out_offset + ((long)image * C + g * c_group) * H * W + (long)first_line * sy * W +
            (long)left * sx;
