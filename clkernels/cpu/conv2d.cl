@@ -39,26 +39,18 @@ static inline int band_floats(const band *b)
     return b->parts_y * b->parts_x * b->lines * b->pitch;
 }
 
-/* Line q of remainders (ry, rx): source row (first + q) * sy + ry - py, columns (left + i) * sx +
- * rx - px.
- */
-static inline void copy_line(local float *to, global const float *plane, const band *b, int q,
-                             int ry, int rx)
+/* A line of which positions from `begin` to `end` lie inside the source, unless all of it does not;
+ * `row`: what position 0 is, or would be. */
+static inline void copy_line(local float *to, global const float *row, const band *b, int inside,
+                             int begin, int end)
 {
-    const long y = (long)(b->first + q) * b->sy + ry - b->py, pitch = b->pitch;
-    const long before = b->px - rx - (long)b->left * b->sx, after = b->right - 1 + before;
-    int i = 0, begin = 0, end = 0;
-    if (y >= 0 && y < b->height && after >= 0) {
-        begin = (int)min(before > 0 ? (before - 1) / b->sx + 1 : 0, pitch);
-        end = (int)min(after / b->sx + 1, pitch);
-    }
-    if (end <= begin)
+    int i = 0;
+    if (!inside || end <= begin)
         begin = end = b->pitch;
     for (; i < begin; i++)
         to[i] = 0.0f;
     if (begin == end)
         return;
-    global const float *row = plane + y * b->width - before;
     if (b->sx == 1) {
         for (; i + VW <= end; i += VW)
             *(local vecf_anywhere *)(to + i) = LOAD(row + i);
@@ -72,13 +64,24 @@ static inline void copy_line(local float *to, global const float *plane, const b
         to[i] = 0.0f;
 }
 
+/* Line q of remainders (ry, rx): source row (first + q) * sy + ry - py, columns (left + i) * sx +
+ * rx - px. */
 static inline void copy_band(local float *to, global const float *from, const band *b, int channels)
 {
+    const long pitch = b->pitch;
     for (int c = 0; c < channels; c++, from += (long)b->height * b->width)
         for (int ry = 0; ry < b->parts_y; ry++)
-            for (int rx = 0; rx < b->parts_x; rx++)
-                for (int q = 0; q < b->lines; q++, to += b->pitch)
-                    copy_line(to, from, b, q, ry, rx);
+            for (int rx = 0; rx < b->parts_x; rx++) {
+                const long before = b->px - rx - (long)b->left * b->sx;
+                const long after = b->right - 1 + before;
+                const long begin = before > 0 ? (before - 1) / b->sx + 1 : 0;
+                const long end = after < 0 ? 0 : after / b->sx + 1;
+                for (int q = 0; q < b->lines; q++, to += b->pitch) {
+                    const long y = (long)(b->first + q) * b->sy + ry - b->py;
+                    copy_line(to, from + y * b->width - before, b, y >= 0 && y < b->height,
+                              (int)min(begin, pitch), (int)min(end, pitch));
+                }
+            }
 }
 
 #define NUMBERS                                                                                    \
@@ -273,38 +276,16 @@ KERNEL void convolve(global const float *x, long x_offset, global const float *w
     const int m0 = (int)get_global_id(1) * TM, m1 = min(m0 + TM, rows);
     w += w_offset + (long)g * o_group * c_group * taps;
 #if PASS == 0
-    const band b = {H,
-                    W,
-                    W,
-                    sy,
-                    sx,
-                    min(sy, (KH - 1) * dil_y + 1),
-                    min(sx, (KW - 1) * dil_x + 1),
-                    py,
-                    px,
-                    first_line,
-                    lines + reach_y,
-                    left,
-                    columns + reach_x};
+    const band b = {H, W, W, sy, sx, min(sy, (KH - 1) * dil_y + 1), min(sx, (KW - 1) * dil_x + 1),
+                    py, px, first_line, lines + reach_y, left, columns + reach_x};
     x += x_offset + ((long)image * C + g * c_group) * H * W;
     out += out_offset + ((long)image * O + g * o_group) * OH * OW + (long)first_line * OW + left;
 #else
     /* Of the classes, the first's results begin at dy's (y0, x0), others perhaps one further. */
     const int y0 = py / sy, x0 = px / sx;
     const int more_y = (py % sy + classes_y - 1 >= sy), more_x = (px % sx + classes_x - 1 >= sx);
-    const band b = {OH,
-                    OW,
-                    OW,
-                    1,
-                    1,
-                    1,
-                    1,
-                    reach_y - y0,
-                    reach_x - x0,
-                    first_line,
-                    lines + reach_y + more_y,
-                    left,
-                    columns + reach_x + more_x};
+    const band b = {OH, OW, OW, 1, 1, 1, 1, reach_y - y0, reach_x - x0,
+                    first_line, lines + reach_y + more_y, left, columns + reach_x + more_x};
     x += x_offset + ((long)image * O + g * o_group) * OH * OW;
     out += out_offset + ((long)image * C + g * c_group) * H * W + (long)first_line * sy * W +
            (long)left * sx;
