@@ -164,8 +164,8 @@ CLT_API clt_status clt_measure_graph(const clt_graph *graph, clt_device *device,
                                      int *count);
 
 /* What of the variants asked for in options[0] is not taken by plans of `count` graphs, at least 1,
- * each with its own options, as clt_trainer_declined says it: of an operator that some of the graphs
- * have, only what its nodes decline. Nothing is run. Errors: as clt_measure_graph. */
+ * each with its own options, as clt_trainer_declined says it: of an operator that some of the
+ * graphs have, only what its nodes decline. Nothing is run. Errors: as clt_measure_graph. */
 CLT_API clt_status clt_measure_declined(const clt_graph *const *graphs,
                                         const clt_measure_options *options, int count,
                                         const clt_device *device, char **text);
