@@ -45,6 +45,46 @@ typedef veci veci_anywhere __attribute__((aligned(4)));
 
 #define EMPTY (MAX ? -INFINITY : 0.0f)
 
+/* Elements of two vectors by one shuffle each; made of halves, their undefined parts crash Oclgrind. */
+#ifdef __clang__
+#define PICK __builtin_shufflevector
+#if VW == 4
+#define EVEN(a, b) PICK(a, b, 0, 2, 4, 6)
+#define ODD(a, b) PICK(a, b, 1, 3, 5, 7)
+#define ZIP_LOW(a, b) PICK(a, b, 0, 4, 1, 5)
+#define ZIP_HIGH(a, b) PICK(a, b, 2, 6, 3, 7)
+#elif VW == 8
+#define EVEN(a, b) PICK(a, b, 0, 2, 4, 6, 8, 10, 12, 14)
+#define ODD(a, b) PICK(a, b, 1, 3, 5, 7, 9, 11, 13, 15)
+#define ZIP_LOW(a, b) PICK(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define ZIP_HIGH(a, b) PICK(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#else
+#define EVEN(a, b) PICK(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
+#define ODD(a, b) PICK(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
+#define ZIP_LOW(a, b) PICK(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define ZIP_HIGH(a, b) PICK(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#endif
+#else
+#define EVEN(a, b) ((vecf)((a).even, (b).even))
+#define ODD(a, b) ((vecf)((a).odd, (b).odd))
+#define ZIP_LOW(a, b) clt_zip((a).lo, (b).lo)
+#define ZIP_HIGH(a, b) clt_zip((a).hi, (b).hi)
+#if VW == 4
+#define HALF 2
+#elif VW == 8
+#define HALF 4
+#else
+#define HALF 8
+#endif
+INLINE vecf clt_zip(CLT_JOIN(float, HALF) a, CLT_JOIN(float, HALF) b)
+{
+    vecf r;
+    r.even = a;
+    r.odd = b;
+    return r;
+}
+#endif
+
 /* Every SX-th element from p + at on. Taps `at` with the same vectors share their loads. */
 INLINE vecf clt_strided(SPACE const float *p, int at)
 {
@@ -52,13 +92,13 @@ INLINE vecf clt_strided(SPACE const float *p, int at)
     return READ(p + at);
 #elif SX == 2
     const vecf a = READ(p + at / 2 * 2), b = READ(p + at / 2 * 2 + VW);
-    return at % 2 ? (vecf)(a.odd, b.odd) : (vecf)(a.even, b.even);
+    return at % 2 ? ODD(a, b) : EVEN(a, b);
 #elif SX == 4
     SPACE const float *q = p + at / 4 * 4;
     const vecf a = READ(q), b = READ(q + VW), c = READ(q + 2 * VW), d = READ(q + 3 * VW);
-    const vecf ab = at % 2 ? (vecf)(a.odd, b.odd) : (vecf)(a.even, b.even);
-    const vecf cd = at % 2 ? (vecf)(c.odd, d.odd) : (vecf)(c.even, d.even);
-    return at % 4 / 2 ? (vecf)(ab.odd, cd.odd) : (vecf)(ab.even, cd.even);
+    const vecf ab = at % 2 ? ODD(a, b) : EVEN(a, b);
+    const vecf cd = at % 2 ? ODD(c, d) : EVEN(c, d);
+    return at % 4 / 2 ? ODD(ab, cd) : EVEN(ab, cd);
 #else
     float lane[VW];
 #pragma unroll
@@ -68,39 +108,22 @@ INLINE vecf clt_strided(SPACE const float *p, int at)
 #endif
 }
 
-/* a's and b's elements by turns: the first vector of them, and the second. */
-INLINE vecf clt_zip_low(vecf a, vecf b)
-{
-    vecf r;
-    r.even = a.lo;
-    r.odd = b.lo;
-    return r;
-}
-
-INLINE vecf clt_zip_high(vecf a, vecf b)
-{
-    vecf r;
-    r.even = a.hi;
-    r.odd = b.hi;
-    return r;
-}
-
 /* The SX vectors of a row whose every SX-th element from element i on is of[i]. */
 #if SX == 1
 #define SPREAD(of, PUT) PUT(of[0], 0)
 #elif SX == 2
 #define SPREAD(of, PUT)                                                                            \
-    PUT(clt_zip_low(of[0], of[1]), 0);                                                             \
-    PUT(clt_zip_high(of[0], of[1]), VW)
+    PUT(ZIP_LOW(of[0], of[1]), 0);                                                             \
+    PUT(ZIP_HIGH(of[0], of[1]), VW)
 #elif SX == 4
 #define SPREAD(of, PUT)                                                                            \
     {                                                                                              \
-        const vecf e = clt_zip_low(of[0], of[2]), f = clt_zip_high(of[0], of[2]);                  \
-        const vecf o = clt_zip_low(of[1], of[3]), q = clt_zip_high(of[1], of[3]);                  \
-        PUT(clt_zip_low(e, o), 0);                                                                 \
-        PUT(clt_zip_high(e, o), VW);                                                               \
-        PUT(clt_zip_low(f, q), 2 * VW);                                                            \
-        PUT(clt_zip_high(f, q), 3 * VW);                                                           \
+        const vecf e = ZIP_LOW(of[0], of[2]), f = ZIP_HIGH(of[0], of[2]);                  \
+        const vecf o = ZIP_LOW(of[1], of[3]), q = ZIP_HIGH(of[1], of[3]);                  \
+        PUT(ZIP_LOW(e, o), 0);                                                                 \
+        PUT(ZIP_HIGH(e, o), VW);                                                               \
+        PUT(ZIP_LOW(f, q), 2 * VW);                                                            \
+        PUT(ZIP_HIGH(f, q), 3 * VW);                                                           \
     }
 #endif
 

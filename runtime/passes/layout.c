@@ -11,8 +11,9 @@
 #include "ops/layout.h"
 #include "passes/passes.h"
 
-/* One in so many lanes, and one more, must hold an image. Below, plain convolutions are faster by
- * measurement; how far above depends on the network (LeNet: not at all). */
+/* One in so many lanes, and one more, must hold an image. Measured with 16 lanes, steps of LeNet:
+ * PLAIN takes 0.45 of the time of LANES for one image and 0.66 for two, about the same for four
+ * and 1.4 times it for eight. */
 enum { LEAST_FILLED = 4 };
 
 typedef struct layout_pass {
