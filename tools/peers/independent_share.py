@@ -71,17 +71,17 @@ class Program:
 
 
 def time_slice(programs, seconds):
-    """Samples a second of all of them together."""
+    """Samples a second of each."""
     for program in programs:
         program.signal(signal.SIGCONT)
     time.sleep(SETTLING)
     began, before = time.monotonic(), [p.step() for p in programs]
     time.sleep(seconds)
-    samples = sum((p.step() - b) * p.batch for p, b in zip(programs, before, strict=True))
-    rate = samples / (time.monotonic() - began)
+    samples = [(p.step() - b) * p.batch for p, b in zip(programs, before, strict=True)]
+    took = time.monotonic() - began
     for program in programs:
         program.signal(signal.SIGSTOP)
-    return rate
+    return [count / took for count in samples]
 
 
 def measure(groups, options):
@@ -126,13 +126,16 @@ def main():
                     program.signal(signal.SIGKILL)
                     if program.child:
                         program.child.wait()
-    print(f"{options.model}, batch {options.batch}: {'samples/s':>20} {'of independent':>28} {'of sums':>9}")
-    alone = rates["independent"]
+    print(f"{options.model}, batch {options.batch}: {'samples/s':>20} {'of independent':>28} {'of sums':>9} {'of coupled':>11}")
+    alone = [sum(pair) for pair in rates["independent"]]
+    coupled = [2 * min(pair) for pair in rates["independent"]]
     for name, found in rates.items():
-        shares = [rate / other for rate, other in zip(found, alone, strict=True)]
+        all_rates = [sum(each) for each in found]
+        shares = [rate / other for rate, other in zip(all_rates, alone, strict=True)]
+        waiting = [rate / other for rate, other in zip(all_rates, coupled, strict=True) if other]
         low, middle, high = statistics.quantiles(shares, n=4, method="inclusive")
-        print(f"{name:28} {statistics.median(found):10,.0f} {middle:14.2f} ({low:.2f} to {high:.2f}) "
-              f"{sum(found) / sum(alone):8.2f}")  # fmt: skip
+        print(f"{name:28} {statistics.median(all_rates):10,.0f} {middle:14.2f} ({low:.2f} to {high:.2f}) "
+              f"{sum(all_rates) / sum(alone):8.2f} {statistics.median(waiting):11.2f}")  # fmt: skip
 
 
 if __name__ == "__main__":
