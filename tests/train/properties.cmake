@@ -24,3 +24,6 @@ set_tests_properties(vendor.train.parity.mixed PROPERTIES LABELS vendor TIMEOUT 
 set_tests_properties(train.blas_choices PROPERTIES SKIP_RETURN_CODE 77)
 clt_test_on_vendor(train.blas_choices intel)
 set_tests_properties(vendor.train.blas_choices PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
+
+# They find by measuring which of two devices is slow: another test beside them would be in the way.
+set_tests_properties(train.planner train.planner_ranks train.balance PROPERTIES PROCESSORS 2)
