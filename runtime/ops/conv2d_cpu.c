@@ -280,12 +280,8 @@ static division divide_weights(const conv *c, const clt_target *target)
 bool clt_conv2d_cpu_accepts(const clt_node *node, const clt_target *target, char *why)
 {
     const clt_caps *caps = target->caps;
-    if (!clt_all_plain(node))
-        return clt_decline(why, "values lie in lanes");
-    if (!clt_caps_is_cpu(caps))
-        return clt_decline(why, "made for CPUs");
-    if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)
-        return clt_decline(why, "vectors of %d floats", caps->vector_width);
+    if (!clt_accepts_cpu_vectors(node, target, why))
+        return false;
     const conv c = conv_of(node, target);
     if (c.taps > TAPS)
         return clt_decline(why, "a kernel of more than %d elements", TAPS);

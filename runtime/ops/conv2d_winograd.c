@@ -89,18 +89,23 @@ static double cost(const sizes *z, const clt_target *target)
     return (strips * (products + transforms) + weights) / (blocks * taps / 2 * pairs / units);
 }
 
+bool clt_winograd_accepts_shape(const clt_conv2d_shape *s, char *why)
+{
+    if (s->kernel[0] != 3 || s->kernel[1] != 3)
+        return clt_decline(why, "a kernel of %dx%d, not 3x3", s->kernel[0], s->kernel[1]);
+    if (s->stride[0] != 1 || s->stride[1] != 1 || s->dilation[0] != 1 || s->dilation[1] != 1)
+        return clt_decline(why, "a stride or dilation");
+    if (s->groups != 1)
+        return clt_decline(why, "groups");
+    return true;
+}
+
 bool clt_conv2d_winograd_accepts(const clt_node *node, const clt_target *target, char *why)
 {
     enum { LEAST_CHANNELS = 16 };
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
-    if (!clt_accepts_lanes(node, target, why))
+    if (!clt_accepts_lanes(node, target, why) || !clt_winograd_accepts_shape(&s, why))
         return false;
-    if (s.kernel[0] != 3 || s.kernel[1] != 3)
-        return clt_decline(why, "a kernel of %dx%d, not 3x3", s.kernel[0], s.kernel[1]);
-    if (s.stride[0] != 1 || s.stride[1] != 1 || s.dilation[0] != 1 || s.dilation[1] != 1)
-        return clt_decline(why, "a stride or dilation");
-    if (s.groups != 1)
-        return clt_decline(why, "groups");
     if (node->op != &clt_op_conv2d && (s.padding[0] > 2 || s.padding[1] > 2))
         return clt_decline(why, "a padding of more than 2");
     /* Rounding errors of a tile's neighbours reach an output: they vanish in a sum over many

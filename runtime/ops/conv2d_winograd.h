@@ -5,6 +5,9 @@
 
 #include "ops/nn.h"
 
+/* What all of them ask of a convolution, whatever its sizes. */
+bool clt_winograd_accepts_shape(const clt_conv2d_shape *s, char *why);
+
 bool clt_conv2d_winograd_accepts(const clt_node *node, const clt_target *target, char *why);
 void clt_conv2d_winograd(const clt_node *node, const clt_target *target, clt_program *program);
 

@@ -154,14 +154,8 @@ bool clt_conv2d_winograd_weight_accepts(const clt_node *node, const clt_target *
 {
     enum { LEAST_PAIRS = 16 };
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
-    if (!clt_accepts_lanes(node, target, why))
+    if (!clt_accepts_lanes(node, target, why) || !clt_winograd_accepts_shape(&s, why))
         return false;
-    if (s.kernel[0] != 3 || s.kernel[1] != 3)
-        return clt_decline(why, "a kernel of %dx%d, not 3x3", s.kernel[0], s.kernel[1]);
-    if (s.stride[0] != 1 || s.stride[1] != 1 || s.dilation[0] != 1 || s.dilation[1] != 1)
-        return clt_decline(why, "a stride or dilation");
-    if (s.groups != 1)
-        return clt_decline(why, "groups");
     /* Rounding errors of a tile's other weights reach a weight: they vanish in a sum over many
      * pixels only, also of a single image. */
     if (pairs_of(&s, true) < LEAST_PAIRS)

@@ -45,12 +45,8 @@ static int64_t depth_for(const clt_target *target)
 bool clt_gemm_cpu_accepts(const clt_node *node, const clt_target *target, char *why)
 {
     const clt_caps *caps = target->caps;
-    if (!clt_all_plain(node))
-        return clt_decline(why, "values lie in lanes");
-    if (!clt_caps_is_cpu(caps))
-        return clt_decline(why, "made for CPUs");
-    if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)
-        return clt_decline(why, "vectors of %d floats", caps->vector_width);
+    if (!clt_accepts_cpu_vectors(node, target, why))
+        return false;
     if (columns_of_depth(caps, depth_for(target)) < 4 * caps->vector_width)
         return clt_decline(why, "%lld bytes of local memory", (long long)caps->local_bytes);
     return true;

@@ -238,6 +238,18 @@ bool clt_accepts_plain(const clt_node *node, const clt_target *target, char *why
     return clt_all_plain(node) || clt_decline(why, "values lie in lanes");
 }
 
+bool clt_accepts_cpu_vectors(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_caps *caps = target->caps;
+    if (!clt_all_plain(node))
+        return clt_decline(why, "values lie in lanes");
+    if (!clt_caps_is_cpu(caps))
+        return clt_decline(why, "made for CPUs");
+    if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)
+        return clt_decline(why, "vectors of %d floats", caps->vector_width);
+    return true;
+}
+
 static bool plain_image(const clt_value *value)
 {
     return value && value->type.dtype == CLT_F32 && value->layout == CLT_LAYOUT_PLAIN &&

@@ -191,6 +191,9 @@ bool clt_all_plain(const clt_node *node);
 bool clt_accepts_plain(const clt_node *node, const clt_target *target, char *why);
 bool clt_accepts_lanes(const clt_node *node, const clt_target *target, char *why);
 
+/* For the same: a CPU with vectors of 4, 8 or 16 floats, and all values lie PLAIN. */
+bool clt_accepts_cpu_vectors(const clt_node *node, const clt_target *target, char *why);
+
 /* Groups of lanes in the batch: ceil(n / lanes). */
 clt_extent clt_extent_blocks(const clt_target *target);
 

@@ -20,18 +20,6 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-static bool accepts_cpu(const clt_node *node, const clt_target *target, char *why)
-{
-    const clt_caps *caps = target->caps;
-    if (!clt_caps_is_cpu(caps))
-        return clt_decline(why, "made for CPUs");
-    if (!clt_all_plain(node))
-        return clt_decline(why, "values lie in lanes");
-    if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)
-        return clt_decline(why, "vectors of %d floats", caps->vector_width);
-    return true;
-}
-
 static clt_walk one_dimension(int64_t dim, int64_t stride)
 {
     clt_walk walk = {.rank = 1, .n_arrays = 1, .dims = {dim}, .strides = {{stride}}};
@@ -44,7 +32,7 @@ bool clt_reduce_cpu_rows_accepts(const clt_node *node, const clt_target *target,
 {
     const clt_reduction r = clt_reduction_of(node, target);
     const int last = r.reduced.rank - 1;
-    if (!accepts_cpu(node, target, why))
+    if (!clt_accepts_cpu_vectors(node, target, why))
         return false;
     if (last < 0 || r.reduced.strides[0][last] != 1)
         return clt_decline(why, "a result's elements do not lie side by side");
@@ -191,7 +179,7 @@ bool clt_reduce_cpu_columns_accepts(const clt_node *node, const clt_target *targ
 {
     const clt_reduction r = clt_reduction_of(node, target);
     const int last = r.kept.rank - 1;
-    if (!accepts_cpu(node, target, why))
+    if (!clt_accepts_cpu_vectors(node, target, why))
         return false;
     if (last < 0 || !r.reduced.rank || r.kept.strides[0][last] != 1)
         return clt_decline(why, "the results do not lie side by side in the operand");

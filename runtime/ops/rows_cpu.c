@@ -2,17 +2,12 @@
 
 bool clt_rows_cpu_accepts(const clt_node *node, const clt_target *target, int axis, char *why)
 {
-    const clt_caps *caps = target->caps;
     const clt_type *x = &node->in[0]->type;
     int64_t inner = 1;
     for (int k = axis + 1; k < x->rank; k++)
         inner *= x->dims[k];
-    if (!clt_caps_is_cpu(caps))
-        return clt_decline(why, "made for CPUs");
-    if (!clt_all_plain(node))
-        return clt_decline(why, "values lie in lanes");
-    if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)
-        return clt_decline(why, "vectors of %d floats", caps->vector_width);
+    if (!clt_accepts_cpu_vectors(node, target, why))
+        return false;
     if (inner != 1)
         return clt_decline(why, "%lld elements at distance %lld", (long long)x->dims[axis],
                            (long long)inner);
