@@ -14,6 +14,7 @@
 
 #include "comm/fixture.h"
 #include "comm/internal.h"
+#include "support/references.h"
 
 enum { DEVICES = 3, CHUNK = 8192, ROOM = 150000 };
 
@@ -31,13 +32,6 @@ static inline void set_chunk(long long bytes)
 #else
     (void)bytes;
 #endif
-}
-
-static inline unsigned references(cl_mem mem)
-{
-    cl_uint n = 0;
-    FIXTURE_CL(clGetMemObjectInfo(mem, CL_MEM_REFERENCE_COUNT, sizeof n, &n, NULL));
-    return n;
 }
 
 /* --- the same bits as without chunks -----------------------------------------------------------
@@ -70,14 +64,6 @@ static inline void open_bench(bench *b, clt_comm_path path, bool one_context)
         b->mem[d] = fixture_buffer(&b->f, d, ROOM * 8);
         b->out[d] = fixture_buffer(&b->f, d, ROOM * 8);
     }
-}
-
-/* PoCL drops those of a command a moment after it has ended; 5 s is long enough for a moment. */
-static inline unsigned references_left(cl_mem mem)
-{
-    for (int i = 0; i < 5000 && references(mem) > 1; i++)
-        usleep(1000);
-    return references(mem);
 }
 
 static inline void close_bench(bench *b)

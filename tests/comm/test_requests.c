@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "comm/fixture.h"
 #include "comm/internal.h"
+#include "support/references.h"
 
 static void ok(clt_status status)
 {
@@ -31,13 +32,6 @@ static clt_comm_op op_of(cl_mem mem, int64_t count)
     op.mem = mem;
     op.count = count;
     return op;
-}
-
-static unsigned references(cl_mem mem)
-{
-    cl_uint n = 0;
-    FIXTURE_CL(clGetMemObjectInfo(mem, CL_MEM_REFERENCE_COUNT, sizeof n, &n, NULL));
-    return n;
 }
 
 /* --- several in flight, one thread a device --- */
@@ -142,7 +136,7 @@ static void stress(int devices, bool one_context, clt_comm_path path, int thread
     clt_comm_destroy(comm);
     for (int d = 0; d < devices; d++) {
         for (int b = 0; b < BUCKETS; b++) {
-            assert_int_equal(references(drivers[d].mem[b]), 1);
+            assert_int_equal(references_left(drivers[d].mem[b]), 1);
             clReleaseMemObject(drivers[d].mem[b]);
         }
     }
@@ -208,7 +202,7 @@ static void pair_close(pair *p)
     clt_comm_destroy(p->comm);
     for (int d = 0; d < 2; d++) {
         FIXTURE_CL(clFinish(p->f.queues[d]));
-        assert_int_equal(references(p->mem[d]), 1);
+        assert_int_equal(references_left(p->mem[d]), 1);
         clReleaseMemObject(p->mem[d]);
     }
     fixture_close(&p->f);

@@ -6,6 +6,7 @@
 #include "device/cl.h"
 #include "device/device.h"
 #include "support/objects.h"
+#include "support/references.h"
 #include "train/lab.h"
 #include <cltrain/opencl.h>
 
@@ -103,14 +104,6 @@ static void write_buffer(const lab *l, cl_mem buffer, size_t at, const void *fro
                      CL_SUCCESS);
 }
 
-static cl_uint references(cl_mem buffer)
-{
-    cl_uint count = 0;
-    assert_int_equal(clGetMemObjectInfo(buffer, CL_MEM_REFERENCE_COUNT, sizeof count, &count, NULL),
-                     CL_SUCCESS);
-    return count;
-}
-
 static clt_dataset *arrays(int64_t count, label_kind labels)
 {
     clt_dataset *d;
@@ -165,8 +158,8 @@ static void set_close(set *s)
 {
     clt_dataset_free(s->dataset);
     if (s->numbers) {
-        assert_int_equal(references(s->numbers), 1);
-        assert_int_equal(references(s->labels), 1);
+        assert_int_equal(references_left(s->numbers), 1);
+        assert_int_equal(references_left(s->labels), 1);
         clReleaseMemObject(s->numbers);
         clReleaseMemObject(s->labels);
     }

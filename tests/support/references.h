@@ -1,0 +1,26 @@
+/* The reference counts of OpenCL buffers. */
+#ifndef CLT_TESTS_SUPPORT_REFERENCES_H
+#define CLT_TESTS_SUPPORT_REFERENCES_H
+
+#include <unistd.h>
+
+#include <CL/cl.h>
+
+/* 0: the driver does not say. */
+static inline cl_uint references(cl_mem buffer)
+{
+    cl_uint count = 0;
+    return clGetMemObjectInfo(buffer, CL_MEM_REFERENCE_COUNT, sizeof count, &count, NULL) ? 0
+                                                                                          : count;
+}
+
+/* PoCL drops those of a command a moment after the queue has finished; 5 s is long enough for a
+ * moment, also where the machine is busy. */
+static inline cl_uint references_left(cl_mem buffer)
+{
+    for (int i = 0; i < 5000 && references(buffer) > 1; i++)
+        usleep(1000);
+    return references(buffer);
+}
+
+#endif
