@@ -380,7 +380,7 @@ static void miss_one(const fixture *f, owner *owners, int devices, int devices_a
     char name[64];
     (void)f;
     (void)devices_a_rank;
-    snprintf(name, sizeof name, " waited 1.6 s for rank %d: stopped, or much slower?", (int)seed);
+    snprintf(name, sizeof name, " waited 3.2 s for rank %d: stopped, or much slower?", (int)seed);
     take_steps(steps, owners, devices, 15U & ~(1U << seed), -1, CLT_COMM_ALL_REDUCE);
     for (int r = 0; r < devices; r++)
         if (r != (int)seed) {
@@ -467,10 +467,10 @@ static void a_deadline_names_the_missing_rank_on_all_nodes(void **state)
 {
     (void)state;
     for (uint32_t missing_rank = 0; missing_rank < 4; missing_rank++) {
-        with_nodes(2, 2, 1, 0, 1600, miss_one, missing_rank);
-        with_nodes(2, 2, 1, 1, 1600, miss_one, missing_rank);
+        with_nodes(2, 2, 1, 0, 3200, miss_one, missing_rank);
+        with_nodes(2, 2, 1, 1, 3200, miss_one, missing_rank);
     }
-    with_nodes(4, 1, 1, 0, 1600, miss_one, 2);
+    with_nodes(4, 1, 1, 0, 3200, miss_one, 2);
 }
 
 static void other_kinds_are_a_mismatch(void **state)
