@@ -226,7 +226,7 @@ static void test_idle(void **state)
     run_ranks(ranks, 2, plan_rank, answers, sizeof *answers);
     clt_exec_testing_slow = NULL;
     assert_int_equal(ranks[0].status, CLT_OK);
-    assert_true(answers[0].uneven && answers[0].weights[0] > 5 * answers[0].weights[1]);
+    assert_true(answers[0].uneven && answers[0].weights[0] > 2 * answers[0].weights[1]);
     expect_alike(answers, 2);
 }
 #endif
