@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../builders.h"
+#include "builders.h"
 #include "node.h"
 
 typedef struct named_value {

@@ -8,7 +8,7 @@
 
 #include <yajl/yajl_parse.h>
 
-#include "../builders.h"
+#include "builders.h"
 
 enum { MOST_BYTES = 64 << 20 };
 
