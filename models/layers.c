@@ -5,35 +5,58 @@
 #include <math.h>
 #include <stdio.h>
 
+/* One that the graph has already is shared; operators check its shape. */
 static clt_value *parameter(clt_graph *graph, const char *layer, const char *kind, int rank,
                             const int64_t *dims, double fan_in)
 {
-    char name[128];
+    char name[256];
     snprintf(name, sizeof name, "%s.%s", layer, kind);
     const clt_init init = {CLT_INIT_UNIFORM, 1 / sqrt(fan_in), 0};
-    return clt_parameter(graph, name, rank, dims, init);
+    clt_value *shared = clt_graph_find(graph, name);
+    return shared ? shared : clt_parameter(graph, name, rank, dims, init);
+}
+
+/* Messages and profiles call a layer by its name; one that shares parameters has another. */
+static clt_value *named(clt_graph *graph, clt_value *layer, const char *name)
+{
+    return layer && !clt_graph_find(graph, name) ? clt_name(layer, name) : layer;
+}
+
+clt_value *clt_layer_linear_with(clt_graph *graph, clt_value *x, const char *name, int64_t out,
+                                 int bias)
+{
+    if (!x)
+        return NULL;
+    const int rank = clt_value_rank(x);
+    const int64_t in = rank ? clt_value_dim(x, rank - 1) : 1;
+    const int64_t dims[] = {out, in};
+    clt_value *weight = parameter(graph, name, "weight", 2, dims, (double)in);
+    clt_value *b = bias ? parameter(graph, name, "bias", 1, dims, (double)in) : NULL;
+    return named(graph, clt_linear(x, weight, b), name);
 }
 
 clt_value *clt_layer_linear(clt_graph *graph, clt_value *x, const char *name, int64_t out)
 {
+    return clt_layer_linear_with(graph, x, name, out, 1);
+}
+
+clt_value *clt_layer_conv2d_with(clt_graph *graph, clt_value *x, const char *name, int64_t out,
+                                 const int kernel[2], int bias, const clt_conv2d_options *options)
+{
     if (!x)
         return NULL;
-    const int64_t in = clt_value_dim(x, clt_value_rank(x) - 1);
-    const int64_t dims[] = {out, in};
-    clt_value *weight = parameter(graph, name, "weight", 2, dims, (double)in);
-    clt_value *bias = parameter(graph, name, "bias", 1, dims, (double)in);
-    return clt_linear(x, weight, bias);
+    const int64_t channels = clt_value_rank(x) > 1 ? clt_value_dim(x, 1) : 1;
+    const int64_t in = channels / (options ? options->groups : 1);
+    const int64_t dims[] = {out, in, kernel[0], kernel[1]};
+    const double fan_in = (double)(in * kernel[0] * kernel[1]);
+    clt_value *weight = parameter(graph, name, "weight", 4, dims, fan_in);
+    clt_value *b = bias ? parameter(graph, name, "bias", 1, dims, fan_in) : NULL;
+    return named(graph, clt_conv2d(x, weight, b, options), name);
 }
 
 clt_value *clt_layer_conv2d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
                             int kernel, const clt_conv2d_options *options)
 {
-    if (!x)
-        return NULL;
-    const int64_t in = clt_value_dim(x, 1) / (options ? options->groups : 1);
-    const int64_t dims[] = {out, in, kernel, kernel};
-    const double fan_in = (double)(in * kernel * kernel);
-    clt_value *weight = parameter(graph, name, "weight", 4, dims, fan_in);
-    clt_value *bias = parameter(graph, name, "bias", 1, dims, fan_in);
-    return clt_conv2d(x, weight, bias, options);
+    const int both[] = {kernel, kernel};
+    return clt_layer_conv2d_with(graph, x, name, out, both, 1, options);
 }

@@ -1,6 +1,6 @@
 /* The LeNet of "Dive into Deep Learning" (d2l.ai) in its MXNet tutorial form: 129,068 parameters
  * for 28 x 28 images of one channel and 10 classes. */
-#include <cltrain/models.h>
+#include "builders.h"
 
 clt_value *clt_model_lenet(clt_graph *graph, clt_value *image, int64_t classes,
                            const char *arguments)

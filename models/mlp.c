@@ -1,5 +1,5 @@
 /* Softmax regression and multilayer perceptrons. */
-#include <cltrain/models.h>
+#include "builders.h"
 
 #include <stdio.h>
 #include <stdlib.h>

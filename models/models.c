@@ -1,12 +1,12 @@
-/* The list of models, and what they share: inputs, loss, accuracy. */
-#include <cltrain/models.h>
-
+/* The list of models. */
 #include <stdio.h>
 #include <string.h>
 
+#include "builders.h"
+
 typedef struct model_row {
     const char *name, *text;
-    clt_value *(*build)(clt_graph *graph, clt_value *image, int64_t classes, const char *arguments);
+    clt_classifier_fn *classifier;
     int takes_arguments;
 } model_row;
 
@@ -32,6 +32,12 @@ const char *clt_model_text(int index)
     return index >= 0 && index < clt_model_count() ? rows[index].text : NULL;
 }
 
+int clt_model_is_file(const char *name)
+{
+    const size_t length = strlen(name);
+    return length > 5 && !strcmp(name + length - 5, ".json");
+}
+
 static const model_row *find(const char *name)
 {
     const size_t length = strcspn(name, ":");
@@ -50,6 +56,7 @@ static clt_status unknown(const char *name)
         names[i] = rows[i].name;
         used += snprintf(text + used, sizeof text - (size_t)used, "%s%s", i ? ", " : "", names[i]);
     }
+    used += snprintf(text + used, sizeof text - (size_t)used, ", nor a .json file");
     const char *near = clt_nearest(name, names, clt_model_count());
     if (near)
         snprintf(text + used, sizeof text - (size_t)used, "; did you mean %s?", near);
@@ -58,30 +65,15 @@ static clt_status unknown(const char *name)
 
 clt_status clt_model_build(const char *name, const clt_model_input *in, clt_graph *graph)
 {
+    if (clt_model_is_file(name))
+        return clt_model_file_build(name, in, graph);
     const model_row *row = find(name);
     if (!row)
         return unknown(name);
     const char *arguments = strchr(name, ':');
-    if (arguments && !row->takes_arguments) {
-        char text[256];
-        snprintf(text, sizeof text, "model '%.100s': %s takes no arguments", name, row->name);
-        return clt_error_set(CLT_INVALID_ARGUMENT, text);
-    }
-    const int64_t image_dims[] = {CLT_BATCH, in->channels, in->height, in->width};
-    const int64_t label_dims[] = {CLT_BATCH};
-    clt_value *image = clt_input(graph, "image", CLT_F32, 4, image_dims);
-    clt_value *label = clt_input(graph, "label", CLT_I32, 1, label_dims);
-    clt_value *built = row->build(graph, image, in->classes, arguments ? arguments + 1 : NULL);
-    if (!built) /* the graph's failure, or the arguments' */
-        return clt_graph_status(graph) != CLT_OK ? clt_graph_status(graph) : CLT_INVALID_ARGUMENT;
-    clt_value *logits = clt_output(built, "logits");
-    clt_cross_entropy_options options;
-    clt_cross_entropy_options_init(&options);
-    options.ignore_index = in->ignore_index;
-    clt_value *sum, *weight;
-    clt_cross_entropy(logits, label, &options, &sum, &weight);
-    clt_loss(graph, "loss", sum, weight, 1);
-    clt_correct(logits, label, 1, in->ignore_index, &sum, &weight);
-    clt_metric(graph, "accuracy", sum, weight);
-    return clt_graph_status(graph);
+    if (arguments && !row->takes_arguments)
+        return clt_model_fail(CLT_INVALID_ARGUMENT, "model '%.100s': %s takes no arguments", name,
+                              row->name);
+    return clt_model_classify(row->name, row->classifier, in, arguments ? arguments + 1 : NULL,
+                              graph);
 }

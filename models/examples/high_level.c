@@ -105,7 +105,9 @@ int main(int argc, char **argv)
     for (int i = 0; i < count; i++)
         printf("device %s\n", clt_device_label(devices[i]));
 
-    const clt_model_input input = {1, SIDE, SIDE, CLASSES, -100};
+    clt_model_field fields[2];
+    clt_model_images(1, SIDE, SIDE, CLASSES, fields);
+    const clt_model_input input = {fields, 2, -100};
     clt_graph *graph;
     must(clt_graph_create(&graph));
     must(clt_model_build("lenet", &input, graph));

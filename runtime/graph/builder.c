@@ -194,3 +194,28 @@ clt_status clt_metric(clt_graph *graph, const char *name, clt_value *sum, clt_va
     return add_mean(graph, &graph->metrics, &graph->n_metrics, &graph->room_metrics, name, sum,
                     weight, 1);
 }
+
+int clt_graph_loss_count(const clt_graph *graph)
+{
+    return graph->n_losses;
+}
+
+const char *clt_graph_loss_name(const clt_graph *graph, int index)
+{
+    return index >= 0 && index < graph->n_losses ? graph->losses[index].name : NULL;
+}
+
+double clt_graph_loss_coefficient(const clt_graph *graph, int index)
+{
+    return index >= 0 && index < graph->n_losses ? graph->losses[index].coefficient : 0;
+}
+
+int clt_graph_metric_count(const clt_graph *graph)
+{
+    return graph->n_metrics;
+}
+
+const char *clt_graph_metric_name(const clt_graph *graph, int index)
+{
+    return index >= 0 && index < graph->n_metrics ? graph->metrics[index].name : NULL;
+}

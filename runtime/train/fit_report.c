@@ -88,6 +88,30 @@ void clt_fit_save_on_the_way(clt_fit_run *f)
                 (long long)f->trainer->steps, clt_error_message());
 }
 
+/* Losses and metrics over the test set. *means is to be freed after the report. */
+static clt_status evaluate_epoch(const clt_fit_run *f, clt_progress *progress, double **means)
+{
+    const clt_session *session = f->trainer->evaluation;
+    const int n = session->n_means;
+    double *sums = clt_calloc(3 * (size_t)n + 1, sizeof *sums);
+    if (!sums)
+        return CLT_OUT_OF_MEMORY;
+    double *weights = sums + n, *own = sums + 2 * n;
+    *means = sums;
+    CLT_TRY(clt_evaluate(f->trainer, f->test, f->options, sums, weights));
+    progress->test_loss = 0;
+    for (int m = 0; m < n; m++) {
+        own[m] = weights[m] > 0 ? sums[m] / weights[m] : NAN;
+        if (m < session->n_losses && weights[m] > 0)
+            progress->test_loss += session->coefficients[m] * own[m];
+    }
+    if (n > session->n_losses)
+        progress->test_metric = own[session->n_losses];
+    progress->test_means = own;
+    progress->n_test_means = n;
+    return CLT_OK;
+}
+
 clt_status clt_fit_end_epoch(clt_fit_run *f, int64_t epoch)
 {
     clt_progress progress = {.step = f->trainer->steps,
@@ -98,21 +122,11 @@ clt_status clt_fit_end_epoch(clt_fit_run *f, int64_t epoch)
                                  f->epoch_samples ? f->epoch_loss / (double)f->epoch_samples : NAN,
                              .test_loss = NAN,
                              .test_metric = NAN};
-    if (f->test) {
-        const clt_session *session = f->trainer->evaluation;
-        double *sums = clt_calloc(2 * (size_t)session->n_means + 1, sizeof *sums);
-        if (!sums)
-            return CLT_OUT_OF_MEMORY;
-        double *weights = sums + session->n_means;
-        clt_status status = clt_evaluate(f->trainer, f->test, f->options, sums, weights);
-        progress.test_loss = 0;
-        for (int l = 0; l < session->n_losses; l++)
-            if (weights[l] > 0)
-                progress.test_loss += session->coefficients[l] * sums[l] / weights[l];
-        if (session->n_means > session->n_losses && weights[session->n_losses] > 0)
-            progress.test_metric = sums[session->n_losses] / weights[session->n_losses];
-        clt_free(sums);
-        CLT_TRY(status);
+    double *means = NULL;
+    const clt_status status = f->test ? evaluate_epoch(f, &progress, &means) : CLT_OK;
+    if (status != CLT_OK) {
+        clt_free(means);
+        return status;
     }
     progress.seconds = clt_clock() - f->began;
     progress.wait_seconds = clt_fit_waited(f);
@@ -120,6 +134,7 @@ clt_status clt_fit_end_epoch(clt_fit_run *f, int64_t epoch)
     f->epoch_samples = 0;
     if (f->options->on_epoch && !f->epoch_again)
         f->options->on_epoch(f->options->user, &progress);
+    clt_free(means);
     f->epoch_again = false;
     f->reported = clt_clock();
     /* The last one's success is the run's: clt_fit saves it. */

@@ -59,8 +59,9 @@ static const clt_caps devices[] = {
 
 static void plan_model(const char *name, const clt_caps *caps)
 {
-    const clt_model_input input = {
-        .channels = 1, .height = 28, .width = 28, .classes = 10, .ignore_index = -100};
+    clt_model_field fields[2];
+    clt_model_images(1, 28, 28, 10, fields);
+    const clt_model_input input = {fields, 2, -100};
     clt_graph *graph;
     OK(clt_graph_create(&graph));
     OK(clt_model_build(name, &input, graph));

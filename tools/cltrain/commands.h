@@ -9,6 +9,7 @@ int run_train(const settings *s);
 void hold_notice(void); /* before any thread begins: keeps SIGUSR1 for run_train */
 int run_eval(const settings *s);
 int run_plan(const settings *s);
+int run_inspect(const settings *s);
 int run_bench(const settings *s);
 int run_plot(const settings *s);
 int run_tune(const settings *s);

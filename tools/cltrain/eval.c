@@ -1,4 +1,4 @@
-/* `cltrain eval`: loss and accuracy of saved parameters on the test samples. */
+/* `cltrain eval`: losses and metrics of saved parameters on the test samples. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 
 #include "commands.h"
 #include "job.h"
+#include "means.h"
 #include "message.h"
 
 /* Parameters of a file, of a step's folder, or of the newest step in a run's folder. */
@@ -34,34 +35,70 @@ static json_t *number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-static int print(const settings *s, int64_t samples, double loss, double accuracy)
+static double mean(const double *sums, const double *weights, int i)
 {
-    if (!s->json) {
-        printf("test loss %.6f  test accuracy %.4f  (%lld samples)\n", loss, accuracy,
-               (long long)samples);
-        return EXIT_DONE;
-    }
-    json_t *record = json_pack("{s:o, s:o, s:I}", "test_loss", number(loss), "test_accuracy",
-                               number(accuracy), "samples", (json_int_t)samples);
-    return print_object(record, JSON_REAL_PRECISION(9));
+    return weights[i] > 0 ? sums[i] / weights[i] : NAN;
 }
 
-/* The models have one loss and one metric, the accuracy. */
+static int print(const job *j, const settings *s, double loss, const double *sums,
+                 const double *weights)
+{
+    const int64_t samples = clt_dataset_count(j->test);
+    json_t *record = json_pack("{s:o}", "test_loss", number(loss));
+    if (!s->json)
+        printf("test loss %.6f", loss);
+    for (int i = 0; i < mean_count(j->graph); i++) {
+        const char *name = mean_name(j->graph, i);
+        char key[128];
+        if (!name)
+            continue;
+        if (!s->json)
+            printf("  test %s %.4f", name, mean(sums, weights, i));
+        snprintf(key, sizeof key, "test_%s", name);
+        json_object_set_new(record, key, number(mean(sums, weights, i)));
+    }
+    json_object_set_new(record, "samples", json_integer(samples));
+    if (s->json)
+        return print_object(record, JSON_REAL_PRECISION(9));
+    json_decref(record);
+    printf("  (%lld samples)\n", (long long)samples);
+    return EXIT_DONE;
+}
+
+/* The objective's value: losses with their coefficients. */
+static double total_loss(const clt_graph *graph, const double *sums, const double *weights)
+{
+    double loss = 0;
+    int counted = 0;
+    for (int i = 0; i < clt_graph_loss_count(graph); i++)
+        if (weights[i] > 0) {
+            loss += clt_graph_loss_coefficient(graph, i) * mean(sums, weights, i);
+            counted = 1;
+        }
+    return counted ? loss : NAN;
+}
+
 static int evaluate(job *j, const settings *s)
 {
-    double sums[2] = {0}, weights[2] = {0};
+    const int count = mean_count(j->graph);
+    double *sums = calloc(2 * (size_t)count + 1, sizeof *sums), *weights = sums + count;
+    if (!sums)
+        return failure("memory does not suffice");
     clt_fit_options fit;
     job_fit(j, s, &fit);
-    clt_status status = clt_evaluate(j->trainer, j->test, &fit, sums, weights);
+    const clt_status status = clt_evaluate(j->trainer, j->test, &fit, sums, weights);
+    const double loss = total_loss(j->graph, sums, weights);
+    int code = 0;
     if (status != CLT_OK)
-        return library_failure(status);
-    const double loss = weights[0] > 0 ? sums[0] / weights[0] : NAN;
-    const double accuracy = weights[1] > 0 ? sums[1] / weights[1] : NAN;
-    if (weights[0] > 0 && !isfinite(loss))
-        return failure("the test loss is not finite: the parameters in %s, or the samples, hold "
+        code = library_failure(status);
+    else if (count && weights[0] > 0 && !isfinite(loss))
+        code = failure("the test loss is not finite: the parameters in %s, or the samples, hold "
                        "values that are not finite",
                        s->checkpoint);
-    return ranks_prints(&j->ranks) ? print(s, clt_dataset_count(j->test), loss, accuracy) : 0;
+    else if (ranks_prints(&j->ranks))
+        code = print(j, s, loss, sums, weights);
+    free(sums);
+    return code;
 }
 
 int run_eval(const settings *s)

@@ -13,6 +13,7 @@
 #include "full.h"
 #include "message.h"
 #include "split.h"
+#include "synthetic.h"
 
 /* Labels of this value count neither in the loss nor in the accuracy: PyTorch's default. */
 enum { IGNORE = -100 };
@@ -206,35 +207,6 @@ int job_devices(job *j, const settings *s)
     return 0;
 }
 
-enum { SYNTHETIC_COUNT = 8192, SYNTHETIC_CLASSES = 10 };
-
-/* Random bytes in the shape of Fashion-MNIST. */
-static clt_status open_synthetic(job *j)
-{
-    static const int64_t shape[] = {1, 28, 28};
-    const size_t bytes = (size_t)SYNTHETIC_COUNT * 784;
-    unsigned char *data = malloc(bytes + SYNTHETIC_COUNT);
-    if (!data)
-        return clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");
-    j->synthetic = data;
-    uint64_t x = 1;
-    for (size_t i = 0; i < bytes + SYNTHETIC_COUNT; i++) {
-        x = x * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX generator */
-        data[i] = (unsigned char)(i < bytes ? x >> 56 : (x >> 33) % SYNTHETIC_CLASSES);
-    }
-    int label = 0;
-    clt_status status = clt_dataset_create_arrays("synthetic", SYNTHETIC_COUNT, &j->train);
-    if (status == CLT_OK)
-        status =
-            clt_dataset_add_field(j->train, "image", CLT_U8, 3, shape, data, CLT_DATA_BORROW, NULL);
-    if (status == CLT_OK)
-        status = clt_dataset_add_field(j->train, "label", CLT_U8, 0, NULL, data + bytes,
-                                       CLT_DATA_BORROW, &label);
-    if (status == CLT_OK)
-        status = clt_dataset_set_classes(j->train, label, SYNTHETIC_CLASSES);
-    return status;
-}
-
 static clt_status open_split(const char *spec, const char *split, int64_t classes,
                              clt_dataset **out)
 {
@@ -246,32 +218,28 @@ static clt_status open_split(const char *spec, const char *split, int64_t classe
     return clt_dataset_open(spec, &options, out);
 }
 
-static clt_status classes_of(const clt_dataset *dataset, int64_t *classes)
+/* Of its labels; 0: it has none. */
+static int64_t classes_of(const clt_dataset *dataset)
 {
     int field;
-    clt_status status = clt_dataset_find_field(dataset, "label", &field);
-    if (status == CLT_OK)
-        *classes = clt_dataset_classes(dataset, field);
-    return status;
+    return clt_dataset_find_field(dataset, "label", &field) == CLT_OK
+               ? clt_dataset_classes(dataset, field)
+               : 0;
 }
 
-static clt_status describe(const clt_dataset *dataset, clt_model_input *input)
+/* The fields, for the model. */
+static clt_status describe(job *j, const clt_dataset *dataset)
 {
-    int field, rank;
-    int64_t shape[CLT_DATA_MAX_RANK];
-    clt_status status = classes_of(dataset, &input->classes);
-    if (status == CLT_OK)
-        status = clt_dataset_find_field(dataset, "image", &field);
-    if (status == CLT_OK)
-        status = clt_dataset_field_info(dataset, field, NULL, NULL, &rank, shape, NULL);
-    if (status != CLT_OK)
-        return status;
-    if (rank != 3)
-        return clt_error_set(CLT_UNSUPPORTED, "the models want images of three dimensions");
-    input->channels = shape[0];
-    input->height = shape[1];
-    input->width = shape[2];
-    input->ignore_index = IGNORE;
+    const int count = clt_dataset_field_count(dataset);
+    for (int i = 0; i < count; i++) {
+        clt_model_field *f = &j->fields[i];
+        const clt_status status =
+            clt_dataset_field_info(dataset, i, &f->name, &f->dtype, &f->rank, f->dims, NULL);
+        if (status != CLT_OK)
+            return status;
+        f->classes = clt_dataset_classes(dataset, i);
+    }
+    j->input = (clt_model_input){j->fields, count, IGNORE};
     return CLT_OK;
 }
 
@@ -281,7 +249,7 @@ static clt_status open_files(job *j, const char *spec, int64_t classes, int whic
     clt_dataset *train = NULL;
     clt_status status = open_split(spec, "train", classes, &train);
     if (status == CLT_OK)
-        status = classes_of(train, &classes);
+        classes = classes_of(train);
     else if (status == CLT_NOT_FOUND && !(which & DATA_TRAIN))
         status = CLT_OK;
     if (which & DATA_TRAIN)
@@ -299,12 +267,12 @@ int job_data(job *j, const settings *s, int which)
     if (!s->data && !may)
         return usage_error("--data is missing: fashion-mnist, or KIND:PATH as in idx:DIR");
     clt_status status;
-    if (may && (!s->data || !strcmp(s->data, "synthetic")))
-        status = open_synthetic(j);
+    if (may && (!s->data || is_synthetic(s->data)))
+        status = open_synthetic(s->data, &j->train);
     else
         status = open_files(j, s->data, s->classes > 0 ? s->classes : 0, which);
     if (status == CLT_OK)
-        status = describe(j->train ? j->train : j->test, &j->input);
+        status = describe(j, j->train ? j->train : j->test);
     /* A path that is not there may come; a name that does not exist is a mistake in the command. */
     if (status != CLT_OK)
         return s->data && strchr(s->data, ':') && status == CLT_NOT_FOUND ? library_failure(status)
@@ -322,12 +290,20 @@ int job_data(job *j, const settings *s, int which)
 
 /* --- model, trainer -------------------------------------------------------------------------- */
 
-int job_model(job *j, const settings *s)
+/* A file that is wrong is not wrong use of the command. */
+int job_graph(job *j, const settings *s)
 {
     clt_status status = clt_graph_create(&j->graph);
     if (status == CLT_OK)
         status = clt_model_build(s->model, &j->input, j->graph);
-    int code = status == CLT_OK ? 0 : name_failure(status);
+    return status == CLT_OK              ? 0
+           : clt_model_is_file(s->model) ? library_failure(status)
+                                         : name_failure(status);
+}
+
+int job_model(job *j, const settings *s)
+{
+    int code = job_graph(j, s);
     if (j->splits) /* in which ranks need each other */
         code = ranks_agree(&j->ranks, code);
     if (!code && j->splits)
@@ -365,6 +341,14 @@ static clt_status find_intact(const job *j, const settings *s, char found[4096])
         status = clt_checkpoint_find_intact(s->checkpoint_dir, 4096, found);
     }
     return status;
+}
+
+int64_t job_classes(const job *j)
+{
+    for (int i = 0; i < j->input.n_fields; i++)
+        if (!strcmp(j->fields[i].name, "label"))
+            return j->fields[i].classes;
+    return 0;
 }
 
 int job_resumes(const settings *s)
@@ -460,7 +444,6 @@ int job_close(job *j, int code)
     clt_runtime_destroy(j->runtime);
     clt_dataset_free(j->train);
     clt_dataset_free(j->test);
-    free(j->synthetic);
     free(j->resumed);
     free(j->frozen);
     free(j->weights);

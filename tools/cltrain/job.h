@@ -18,8 +18,8 @@ typedef struct job {
     char *resumed;             /* where a resumed run's checkpoint is; NULL: it begins */
     char *frozen;              /* choices of kernels of a resumed run */
     char *heartbeat;           /* path of this rank's file */
-    void *synthetic;           /* the samples of synthetic data */
-    clt_model_input input;
+    clt_model_field fields[CLT_DATA_MAX_FIELDS];
+    clt_model_input input; /* these fields */
     clt_runtime *runtime;
     clt_device **devices;
     int n_devices;
@@ -59,12 +59,16 @@ int job_read(job *j, const settings *s);    /* options; opens nothing */
 int job_devices(job *j, const settings *s); /* before the data: decoding disturbs its probes */
 int job_resume(job *j, const settings *s);  /* finds the checkpoint to go on from, in train */
 int job_data(job *j, const settings *s, int which);
+int job_graph(job *j, const settings *s); /* a part of job_model */
 int job_model(job *j, const settings *s); /* graph and store */
 int job_store(job *j, const settings *s); /* a part of job_model; again, for other buckets */
 int job_plan(job *j, const settings *s);  /* these three, with training data or synthetic ones */
 int job_trainer(job *j, const settings *s, int code); /* collective: `code` is what came before */
 clt_status job_schedule(job *j, const settings *s);   /* a part of job_trainer */
 int job_close(job *j, int code);                      /* collective; returns the code */
+
+/* Of the data's labels; 0: they have none. */
+int64_t job_classes(const job *j);
 
 /* --resume, or --resume-intact. */
 int job_resumes(const settings *s);

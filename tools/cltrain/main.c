@@ -19,11 +19,14 @@ typedef struct command_row {
 static const command_row rows[] = {
     {"devices", FOR_DEVICES, run_devices, "[--json]",
      "what was found: platforms, devices, memory, remarks, why skipped"},
-    {"train", FOR_TRAIN, run_train, "--model NAME --data SPEC [options]", "train a model"},
+    {"train", FOR_TRAIN, run_train, "--model NAME|FILE.json --data SPEC [options]",
+     "train a model"},
     {"eval", FOR_EVAL, run_eval, "--model NAME --data SPEC --checkpoint DIR [options]",
      "loss and accuracy of a checkpoint on the test samples"},
     {"plan", FOR_PLAN, run_plan, "--model NAME [options of train] [--explain]",
      "kernels, memory and schedule of a training, without running it"},
+    {"inspect", FOR_INSPECT, run_inspect, "--model NAME|FILE.json [--data SPEC]",
+     "the layers of a model: output shapes, parameters, operations"},
     {"bench", FOR_BENCH, run_bench,
      "train --model NAME | gemm M N K | conv NxCxHxW OxKHxKW | op [NAME...] | scaling [CLASS...] | "
      "allreduce [SIZE...]",

@@ -11,6 +11,7 @@
 
 #include <jansson.h>
 
+#include "means.h"
 #include "message.h"
 
 /* Records reach the file at least this often, so that a kill loses little. */
@@ -166,14 +167,19 @@ int metrics_step(metrics *m, const clt_progress *p)
     return write_record(m, record, p->seconds, 0);
 }
 
-int metrics_epoch(metrics *m, const clt_progress *p)
+int metrics_epoch(metrics *m, const clt_graph *graph, const clt_progress *p)
 {
     if (!m->begun)
         begin(m, p->step + 1);
     json_t *record = json_object();
     json_object_set_new(record, "epoch", json_integer(p->epoch));
     set_number(record, "test_loss", p->test_loss);
-    set_number(record, "test_accuracy", p->test_metric);
+    for (int i = 0; i < mean_count(graph); i++)
+        if (mean_name(graph, i)) {
+            char name[128];
+            snprintf(name, sizeof name, "test_%s", mean_name(graph, i));
+            set_number(record, name, i < p->n_test_means ? p->test_means[i] : NAN);
+        }
     set_number(record, "seconds", p->seconds);
     return write_record(m, record, p->seconds, 1);
 }

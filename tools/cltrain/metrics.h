@@ -11,10 +11,10 @@ typedef struct metrics metrics;
  * message. */
 int metrics_open(const char *path, int resume, metrics **out);
 
-/* Write one record. Each returns 0, or -1 when the file cannot be written, which metrics_close
- * reports. */
+/* Write one record; `graph` has the names of losses and metrics. Each returns 0, or -1 when the
+ * file cannot be written, which metrics_close reports. */
 int metrics_step(metrics *m, const clt_progress *progress);
-int metrics_epoch(metrics *m, const clt_progress *progress);
+int metrics_epoch(metrics *m, const clt_graph *graph, const clt_progress *progress);
 
 /* Brings what was written so far into the file. Returns as metrics_step. */
 int metrics_flush(metrics *m);

@@ -35,15 +35,17 @@ enum {
     RANKS = FOR_TRAIN | FOR_BENCH_TRAIN | FOR_EVAL,
     KERNELS = MODELS | FOR_KERNELS,
     DEVICES = KERNELS | FOR_BENCH_ALLREDUCE,
-    ALL = DEVICES | FOR_DEVICES | FOR_PLOT
+    ALL = DEVICES | FOR_DEVICES | FOR_PLOT | FOR_INSPECT
 };
 
 /* One row an option: name, letter, kind, place, least value, subcommands, argument, help. */
 static const option_row rows[] = {
-    {"model", 0, TEXT, AT(model), 0, MODELS, "NAME", "model; `cltrain models` lists them"},
-    {"data", 0, TEXT, AT(data), 0, MODELS, "SPEC",
-     "fashion-mnist, or KIND:PATH as in idx:DIR; plan and bench also know synthetic"},
-    {"classes", 0, WHOLE, AT(classes), 1, MODELS, "N",
+    {"model", 0, TEXT, AT(model), 0, MODELS | FOR_INSPECT, "NAME",
+     "model (`cltrain models` lists them), or a model file, NAME.json"},
+    {"data", 0, TEXT, AT(data), 0, MODELS | FOR_INSPECT, "SPEC",
+     "fashion-mnist, or KIND:PATH as in idx:DIR; plan, bench and inspect also know "
+     "synthetic[:CxHxW[:CLASSES]]"},
+    {"classes", 0, WHOLE, AT(classes), 1, MODELS | FOR_INSPECT, "N",
      "of the labels, where the data do not say (the largest label + 1)"},
     {"devices", 0, TEXT, AT(devices), 0, DEVICES, "LIST",
      "items by comma: all | gpu | cpu | PLATFORM[:INDEX] | INDEX, each with /N or @C"},
@@ -137,14 +139,14 @@ static const option_row rows[] = {
     {"dilation", 0, WHOLE, AT(dilation), 1, FOR_BENCH_CONV, "N", "conv (1)"},
     {"groups", 0, WHOLE, AT(groups), 1, FOR_BENCH_CONV, "N", "conv (1)"},
     {"output", 'o', TEXT, AT(output), 0, FOR_PLOT, "FILE", "the picture, a PNG file"},
-    {"json", 0, FLAG, AT(json), 0, FOR_DEVICES | FOR_BENCH | FOR_EVAL | FOR_TUNE, NULL,
-     "print JSON"},
+    {"json", 0, FLAG, AT(json), 0, FOR_DEVICES | FOR_BENCH | FOR_EVAL | FOR_TUNE | FOR_INSPECT,
+     NULL, "print JSON"},
     {"quiet", 'q', FLAG, AT(quiet), 0, FOR_TRAIN, NULL, "print nothing but failures"},
     {"help", 'h', FLAG, AT(help), 0, ALL, NULL, "this text"},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
-_Static_assert((int)ROWS < (int)COMPARED,
-               "settings.given has a bit a row, and ranks compare one thing more");
+_Static_assert((int)ROWS < (int)COMPARED && sizeof((settings *)0)->given >= (size_t)ROWS,
+               "settings.given has an entry a row, and ranks compare one thing more");
 
 static void *place_of(settings *s, const option_row *row)
 {
@@ -240,7 +242,7 @@ static int read_options(settings *s, unsigned command, poptContext context)
     int value, code = 0;
     while (!code && (value = poptGetNextOpt(context)) > 0) {
         code = set_option(s, &rows[value - 1], poptGetOptArg(context));
-        s->given |= (uint64_t)1 << (value - 1);
+        s->given[value - 1] = 1;
     }
     if (code || value == -1)
         return code;
@@ -278,7 +280,7 @@ int settings_read(settings *s, unsigned command, int argc, const char **argv)
 int settings_check(const settings *s, unsigned command, const char *name)
 {
     for (int i = 0; i < ROWS; i++)
-        if ((s->given >> i & 1) && !(rows[i].commands & command))
+        if (s->given[i] && !(rows[i].commands & command))
             return usage_error("option --%s does not belong to %s; see --help", rows[i].name, name);
     return 0;
 }

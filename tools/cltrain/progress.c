@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "means.h"
+
 void progress_init(progress *p, int quiet)
 {
     *p = (progress){.quiet = quiet, .terminal = isatty(STDOUT_FILENO), .first = -1};
@@ -78,7 +80,7 @@ void progress_split(progress *p, const clt_progress *now)
     free(offsets);
 }
 
-void progress_epoch(progress *p, const clt_progress *now)
+void progress_epoch(progress *p, const clt_graph *graph, const clt_progress *now)
 {
     if (p->quiet)
         return;
@@ -88,8 +90,9 @@ void progress_epoch(progress *p, const clt_progress *now)
            (long long)now->step, now->loss);
     if (!isnan(now->test_loss))
         printf("  test loss %.4f", now->test_loss);
-    if (!isnan(now->test_metric))
-        printf("  test accuracy %.4f", now->test_metric);
+    for (int i = 0; i < now->n_test_means; i++)
+        if (mean_name(graph, i))
+            printf("  test %s %.4f", mean_name(graph, i), now->test_means[i]);
     printf("  after %s\n", spent);
     p->open = 0;
     p->shown = now->seconds;

@@ -17,7 +17,8 @@ void progress_init(progress *p, int quiet);
 void progress_step(progress *p, const clt_progress *step);
 /* The division of the batch has changed with this step. */
 void progress_split(progress *p, const clt_progress *now);
-void progress_epoch(progress *p, const clt_progress *epoch);
+/* `graph` has the names of losses and metrics. */
+void progress_epoch(progress *p, const clt_graph *graph, const clt_progress *epoch);
 
 /* Ends an open line: before anything else is printed. */
 void progress_end(progress *p);

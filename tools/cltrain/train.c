@@ -99,9 +99,9 @@ static void on_step(void *user, const clt_progress *step)
 static void on_epoch(void *user, const clt_progress *epoch)
 {
     run *r = user;
-    if (r->metrics && metrics_epoch(r->metrics, epoch) != 0)
+    if (r->metrics && metrics_epoch(r->metrics, r->job.graph, epoch) != 0)
         r->metrics_failed = 1;
-    progress_epoch(&r->progress, epoch);
+    progress_epoch(&r->progress, r->job.graph, epoch);
 }
 
 /* What a resumed run goes on from is on record, whatever happens to this one. */
@@ -294,10 +294,11 @@ static int set_up(run *r, clt_fit_options *fit)
 static void print_start(const run *r)
 {
     const job *j = &r->job;
-    printf("%s: %lld parameters, %lld samples of %lld classes, %lld steps of %lld on",
-           r->settings->model, (long long)clt_store_parameters(j->store),
-           (long long)clt_dataset_count(j->train), (long long)j->input.classes, (long long)j->steps,
-           (long long)j->options.batch);
+    printf("%s: %lld parameters, %lld samples", r->settings->model,
+           (long long)clt_store_parameters(j->store), (long long)clt_dataset_count(j->train));
+    if (job_classes(j))
+        printf(" of %lld classes", (long long)job_classes(j));
+    printf(", %lld steps of %lld on", (long long)j->steps, (long long)j->options.batch);
     for (int i = 0; i < j->n_devices; i++)
         printf("%s %s", i ? "," : "", clt_device_label(j->devices[i]));
     if (j->ranks.world.ranks > 1)

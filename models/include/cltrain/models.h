@@ -1,4 +1,7 @@
-/* The models of the command line, built with the public interface only. */
+/*
+ * The models of the command line, built with the public interface only, and models described in
+ * files. What a model is built for is the data: the fields that a sample has, by name.
+ */
 #ifndef CLTRAIN_MODELS_H
 #define CLTRAIN_MODELS_H
 
@@ -9,19 +12,36 @@
 extern "C" {
 #endif
 
-/* What a classifier of images is built for. */
+/* A field of the data: what one sample has of it, without the batch. */
+typedef struct clt_model_field {
+    const char *name;
+    clt_dtype dtype; /* u8 with classes feeds an i32 input, u8 without them an f32 one */
+    int rank;
+    int64_t dims[CLT_MAX_RANK - 1];
+    int64_t classes; /* the values are labels 0 .. classes - 1, or tokens; 0: they are numbers */
+} clt_model_field;
+
 typedef struct clt_model_input {
-    int64_t channels, height, width;
-    int64_t classes;
+    const clt_model_field *fields;
+    int n_fields;
     int ignore_index; /* labels that count neither in the loss nor in the accuracy */
 } clt_model_input;
 
+/* The fields of images with labels, which classifiers are built for: "image" f32
+ * [channels, height, width] and "label" i32 []. */
+void clt_model_images(int64_t channels, int64_t height, int64_t width, int64_t classes,
+                      clt_model_field fields[2]);
+
 /*
- * Builds a model by name into an empty graph. A name may end in arguments, where its description
- * says so: "mlp:512,256". The graph has inputs "image" f32 [B, C, H, W] and "label" i32 [B],
- * output "logits" [B, classes], loss "loss" (cross entropy) and metric "accuracy". Errors:
- * NOT_FOUND for an unknown name (the message suggests the nearest), INVALID_ARGUMENT for arguments
- * that the model does not take, and those of the graph.
+ * Builds a model into an empty graph. `name` is one of the list below, and may end in arguments
+ * where its description says so, as "mlp:512,256"; or it is the path of a model file, which ends in
+ * ".json" (models/model-file.md). The graph's inputs carry the names of the fields that the model
+ * uses. Classifiers of images have inputs "image" and "label", output "logits" [B, classes], loss
+ * "loss" (cross entropy) and metric "accuracy".
+ *
+ * Errors: NOT_FOUND for an unknown name (the message suggests the nearest) or a file that is not
+ * there, FORMAT (file, line, node and what is wrong), INVALID_ARGUMENT for arguments that the model
+ * does not take and for data that lack a field or have it in another shape, and those of the graph.
  */
 clt_status clt_model_build(const char *name, const clt_model_input *input, clt_graph *graph);
 
@@ -30,19 +50,18 @@ int clt_model_count(void);
 const char *clt_model_name(int index);
 const char *clt_model_text(int index);
 
-/* Shared by the builders: layers with PyTorch's names and default initialisation. */
+/* Whether a name is the path of a model file. */
+int clt_model_is_file(const char *name);
+
+/* Shared by the builders: layers with PyTorch's names and default initialisation. `bias` 0: none. A
+ * layer whose parameters the graph has already uses them again. */
 clt_value *clt_layer_linear(clt_graph *graph, clt_value *x, const char *name, int64_t out);
+clt_value *clt_layer_linear_with(clt_graph *graph, clt_value *x, const char *name, int64_t out,
+                                 int bias);
 clt_value *clt_layer_conv2d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
                             int kernel, const clt_conv2d_options *options);
-
-/* The builders: from images to logits. `arguments`: what stands behind the name's colon; NULL:
- * nothing. On a mistake there they return NULL and set the error message. */
-clt_value *clt_model_softmax(clt_graph *graph, clt_value *image, int64_t classes,
-                             const char *arguments);
-clt_value *clt_model_mlp(clt_graph *graph, clt_value *image, int64_t classes,
-                         const char *arguments);
-clt_value *clt_model_lenet(clt_graph *graph, clt_value *image, int64_t classes,
-                           const char *arguments);
+clt_value *clt_layer_conv2d_with(clt_graph *graph, clt_value *x, const char *name, int64_t out,
+                                 const int kernel[2], int bias, const clt_conv2d_options *options);
 
 #ifdef __cplusplus
 }

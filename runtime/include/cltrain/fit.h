@@ -26,6 +26,11 @@ typedef struct clt_progress {
     double wait_seconds; /* that the devices waited for data so far */
     double test_loss;    /* epoch reports with a test set; else NaN */
     double test_metric;  /* the first metric over the test set; else NaN */
+    /* Epoch reports with a test set: each loss, then each metric, in the graph's order
+     * (clt_graph_loss_name, clt_graph_metric_name); NaN where no weight counted. Until the report
+     * returns. Else NULL. */
+    const double *test_means;
+    int n_test_means;
     /* Of a step with another division of the batch than the step before, and of a run's first one
      * if its devices have weights: those, of the n_split devices of all ranks, the quantum, and the
      * size of the store's buckets. Else NULL. */

@@ -101,6 +101,16 @@ CLT_API clt_status clt_loss(clt_graph *graph, const char *name, clt_value *sum, 
 CLT_API clt_status clt_metric(clt_graph *graph, const char *name, clt_value *sum,
                               clt_value *weight);
 
+/* Losses and metrics declared so far, and their names in that order; NULL for an index that is
+ * none.
+ */
+CLT_API int clt_graph_loss_count(const clt_graph *graph);
+CLT_API const char *clt_graph_loss_name(const clt_graph *graph, int index);
+/* What clt_loss gave for it; 0 for an index that is none. */
+CLT_API double clt_graph_loss_coefficient(const clt_graph *graph, int index);
+CLT_API int clt_graph_metric_count(const clt_graph *graph);
+CLT_API const char *clt_graph_metric_name(const clt_graph *graph, int index);
+
 /* Rank, dimensions (negative: times the batch) and element type of a value. */
 CLT_API int clt_value_rank(const clt_value *value);
 CLT_API int64_t clt_value_dim(const clt_value *value, int axis);

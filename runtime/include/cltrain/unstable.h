@@ -53,6 +53,27 @@ CLT_API void clt_device_kernel_count(const clt_device *device, int *programs, in
  * shipped. *text is the caller's, to free with free(). Errors: OUT_OF_MEMORY. */
 CLT_API clt_status clt_device_tuning(const clt_device *device, int own, char **text);
 
+/* --- graphs ------------------------------------------------------------------------------------
+ */
+
+/* A node of a graph as it was built. Strings live as long as the graph. */
+typedef struct clt_node_info {
+    const char *name, *op;
+    clt_dtype
+        dtype; /* of its first output, as are rank and dimensions (negative: times the batch) */
+    int rank;
+    int64_t dims[CLT_MAX_RANK];
+    int64_t parameters; /* numbers in parameters that no node before it uses; */
+    int64_t shared;     /* in those that one does */
+    double flops;       /* for a batch of one; a multiplication and an addition are two */
+} clt_node_info;
+
+CLT_API int clt_graph_node_count(const clt_graph *graph);
+
+/* Node `index` (0 <= index < clt_graph_node_count), operands before users. Errors: INVALID_ARGUMENT
+ * for an index that is none. */
+CLT_API clt_status clt_graph_node_describe(const clt_graph *graph, int index, clt_node_info *info);
+
 /* --- profiles ----------------------------------------------------------------------------------
  */
 

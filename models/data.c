@@ -1,0 +1,89 @@
+/* The data that a model is built for: its fields, the inputs that they feed, and what classifiers
+ * of images make of them. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "builders.h"
+
+clt_status clt_model_fail(clt_status status, const char *format, ...)
+{
+    char text[1024];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    return clt_error_set(status, text);
+}
+
+void clt_model_images(int64_t channels, int64_t height, int64_t width, int64_t classes,
+                      clt_model_field fields[2])
+{
+    fields[0] = (clt_model_field){"image", CLT_F32, 3, {channels, height, width}, 0};
+    fields[1] = (clt_model_field){"label", CLT_I32, 0, {0}, classes};
+}
+
+const clt_model_field *clt_model_field_find(const clt_model_input *in, const char *name)
+{
+    for (int i = 0; i < in->n_fields; i++)
+        if (!strcmp(in->fields[i].name, name))
+            return &in->fields[i];
+    return NULL;
+}
+
+void clt_model_fields_text(const clt_model_input *in, char *text, size_t room)
+{
+    size_t used = 0;
+    *text = '\0';
+    for (int i = 0; i < in->n_fields && used < room; i++) {
+        const clt_model_field *f = &in->fields[i];
+        used += (size_t)snprintf(text + used, room - used, "%s%s %s [", i ? ", " : "", f->name,
+                                 clt_dtype_name(f->dtype));
+        for (int d = 0; d < f->rank && used < room; d++)
+            used += (size_t)snprintf(text + used, room - used, "%s%lld", d ? "," : "",
+                                     (long long)f->dims[d]);
+        if (used < room)
+            used += (size_t)snprintf(text + used, room - used, "]");
+        if (f->classes && used < room)
+            used += (size_t)snprintf(text + used, room - used, " of %lld classes",
+                                     (long long)f->classes);
+    }
+}
+
+clt_value *clt_model_input_of(clt_graph *graph, const clt_model_field *field)
+{
+    int64_t dims[CLT_MAX_RANK] = {CLT_BATCH};
+    memcpy(dims + 1, field->dims, (size_t)field->rank * sizeof *dims);
+    const clt_dtype dtype = field->dtype != CLT_U8 ? field->dtype
+                            : field->classes       ? CLT_I32
+                                                   : CLT_F32;
+    return clt_input(graph, field->name, dtype, field->rank + 1, dims);
+}
+
+clt_status clt_model_classify(const char *model, clt_classifier_fn *build,
+                              const clt_model_input *in, const char *arguments, clt_graph *graph)
+{
+    const clt_model_field *image = clt_model_field_find(in, "image");
+    const clt_model_field *label = clt_model_field_find(in, "label");
+    if (!image || image->rank != 3 || !label || label->rank || label->classes < 1) {
+        char text[512];
+        clt_model_fields_text(in, text, sizeof text);
+        return clt_model_fail(CLT_INVALID_ARGUMENT,
+                              "model %s is for images [C,H,W] with labels, fields image and label; "
+                              "the data have %s",
+                              model, *text ? text : "no fields");
+    }
+    clt_value *x = clt_model_input_of(graph, image), *y = clt_model_input_of(graph, label);
+    clt_value *built = build(graph, x, label->classes, arguments);
+    if (!built) /* the graph's failure, or the arguments' */
+        return clt_graph_status(graph) != CLT_OK ? clt_graph_status(graph) : CLT_INVALID_ARGUMENT;
+    clt_value *logits = clt_output(built, "logits"), *sum, *weight;
+    clt_cross_entropy_options options;
+    clt_cross_entropy_options_init(&options);
+    options.ignore_index = in->ignore_index;
+    clt_cross_entropy(logits, y, &options, &sum, &weight);
+    clt_loss(graph, "loss", sum, weight, 1);
+    clt_correct(logits, y, 1, in->ignore_index, &sum, &weight);
+    clt_metric(graph, "accuracy", sum, weight);
+    return clt_graph_status(graph);
+}

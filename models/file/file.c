@@ -1,0 +1,421 @@
+/* Model files: JSON that lists inputs, nodes, outputs, losses and metrics. models/model-file.md
+ * describes them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "builders.h"
+#include "node.h"
+
+typedef struct named_value {
+    const char *name; /* in the tree */
+    clt_value *value;
+} named_value;
+
+typedef struct model_file {
+    model_text text;
+    const clt_model_input *in;
+    clt_graph *graph;
+    named_value *values; /* of inputs that were used and of nodes */
+    int n_values, room;
+    clt_value *last; /* of the nodes so far */
+    int64_t classes;
+} model_file;
+
+/* Fails with the message of the graph or of a builder, and the place. */
+static clt_status fail_at(const model_file *f, const json_t *at, const char *what)
+{
+    char text[768];
+    if (clt_graph_status(f->graph) == CLT_OUT_OF_MEMORY)
+        return CLT_OUT_OF_MEMORY;
+    snprintf(text, sizeof text, "%s", clt_error_message());
+    if (!strncmp(text, f->text.path, strlen(f->text.path))) /* says where already */
+        return CLT_FORMAT;
+    return model_text_fail(&f->text, at, NULL, "%s: %s", what, text);
+}
+
+static clt_status add_value(model_file *f, const char *name, clt_value *value)
+{
+    if (f->n_values == f->room) {
+        const int room = f->room ? 2 * f->room : 64;
+        named_value *values = realloc(f->values, (size_t)room * sizeof *values);
+        if (!values)
+            return clt_model_fail(CLT_OUT_OF_MEMORY, "memory does not suffice");
+        f->values = values;
+        f->room = room;
+    }
+    f->values[f->n_values++] = (named_value){name, value};
+    return CLT_OK;
+}
+
+static clt_value *value_of(const model_file *f, const char *name)
+{
+    for (int i = 0; i < f->n_values; i++)
+        if (!strcmp(f->values[i].name, name))
+            return f->values[i].value;
+    return clt_graph_find(f->graph, name);
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+/* An array of objects under a key of the file; an absent one is empty. */
+static clt_status list_of(const model_file *f, const char *key, const json_t **out)
+{
+    size_t i;
+    const json_t *list = json_object_get(f->text.root, key), *one;
+    *out = list;
+    if (list && !json_is_array(list))
+        return model_text_fail(&f->text, f->text.root, key, "'%s' must be a list", key);
+    json_array_foreach(list, i, one) if (!json_is_object(one)) return model_text_fail(
+        &f->text, list, NULL, "'%s': entry %d is not an object", key, (int)i + 1);
+    return CLT_OK;
+}
+
+/* --- inputs ---------------------------------------------------------------------------------- */
+
+/* What the file says of an input, with what it leaves out from the data. */
+static clt_status read_input(const model_file *f, const json_t *json, clt_model_field *field)
+{
+    const model_node node = {.text = &f->text, .json = json};
+    clt_status status =
+        model_node_check(&node, "an input", "name:text! shape:list type:text classes:count", "");
+    if (status != CLT_OK)
+        return status;
+    const char *name = text_of(json, "name"), *type = text_of(json, "type");
+    const clt_model_field *data = clt_model_field_find(f->in, name);
+    const json_t *shape = json_object_get(json, "shape");
+    if (!data && !f->in->n_fields && !shape)
+        return model_text_fail(&f->text, json, "name",
+                               "input '%s': no 'shape' here, and no data to take it from", name);
+    if (!data && f->in->n_fields) {
+        char text[512];
+        clt_model_fields_text(f->in, text, sizeof text);
+        return model_text_fail(&f->text, json, "name", "input '%s': the data have %s", name, text);
+    }
+    *field = data ? *data : (clt_model_field){.name = name};
+    if (shape && (!json_is_array(shape) || json_array_size(shape) >= CLT_MAX_RANK))
+        return model_text_fail(&f->text, json, "shape",
+                               "input '%s': 'shape' must be a list of at most %d numbers, without "
+                               "the batch",
+                               name, CLT_MAX_RANK - 1);
+    const int rank = shape ? (int)json_array_size(shape) : field->rank;
+    int differs = data && rank != data->rank;
+    for (int d = 0; shape && d < rank; d++) {
+        const json_int_t size = json_integer_value(json_array_get(shape, (size_t)d));
+        if (size < 1)
+            return model_text_fail(&f->text, json, "shape",
+                                   "input '%s': dimension %d must be a number of at least 1", name,
+                                   d);
+        differs = differs || (data && data->dims[d] != size);
+        field->dims[d] = size;
+    }
+    field->rank = rank;
+    if (differs) {
+        char text[512];
+        clt_model_fields_text(f->in, text, sizeof text);
+        return model_text_fail(&f->text, json, "shape",
+                               "input '%s' has another shape than the data, which have %s", name,
+                               text);
+    }
+    if (!data)
+        field->classes = node_int(&node, "classes", 0);
+    if (type && strcmp(type, "f32") != 0 && strcmp(type, "i32") != 0)
+        return model_text_fail(&f->text, json, "type", "input '%s': 'type' must be f32 or i32",
+                               name);
+    if (type || !data)
+        field->dtype =
+            type ? (*type == 'f' ? CLT_F32 : CLT_I32) : (field->classes ? CLT_I32 : CLT_F32);
+    return CLT_OK;
+}
+
+static clt_status add_input(model_file *f, const clt_model_field *field, const json_t *at)
+{
+    clt_value *value = clt_model_input_of(f->graph, field);
+    if (!value)
+        return fail_at(f, at, field->name);
+    if (field->classes)
+        f->classes = field->classes;
+    return add_value(f, field->name, value);
+}
+
+static clt_status read_inputs(model_file *f)
+{
+    const json_t *list, *one;
+    size_t i;
+    clt_status status = list_of(f, "inputs", &list);
+    json_array_foreach(list, i, one)
+    {
+        clt_model_field field;
+        if (status == CLT_OK)
+            status = read_input(f, one, &field);
+        if (status == CLT_OK)
+            status = add_input(f, &field, one);
+    }
+    for (int j = 0; !list && status == CLT_OK && j < f->in->n_fields; j++)
+        status = add_input(f, &f->in->fields[j], f->text.root);
+    if (status == CLT_OK && !f->n_values)
+        status = model_text_fail(&f->text, f->text.root, "inputs",
+                                 "a model needs inputs: list them, with shapes, or give data");
+    return status;
+}
+
+/* --- parameters ------------------------------------------------------------------------------ */
+
+static clt_status read_init(const model_file *f, const json_t *json, clt_init *init)
+{
+    const json_t *v = json_object_get(json, "init");
+    const json_t *normal = json_object_get(v, "normal");
+    const json_t *uniform = json_object_get(v, "uniform");
+    if (!v || json_is_number(v))
+        *init = (clt_init){CLT_INIT_CONSTANT, json_number_value(v), 0};
+    else if (json_object_size(v) == 1 && json_is_number(uniform))
+        *init = (clt_init){CLT_INIT_UNIFORM, json_number_value(uniform), 0};
+    else if (json_object_size(v) == 1 && json_is_number(normal))
+        *init = (clt_init){CLT_INIT_NORMAL, 0, json_number_value(normal)};
+    else
+        return model_text_fail(&f->text, json, "init",
+                               "'init' must be a number, {\"uniform\": BOUND} or {\"normal\": "
+                               "STANDARD DEVIATION}");
+    return CLT_OK;
+}
+
+static clt_status read_parameters(const model_file *f)
+{
+    const json_t *list, *one;
+    size_t i;
+    clt_status status = list_of(f, "parameters", &list);
+    json_array_foreach(list, i, one)
+    {
+        const model_node node = {.text = &f->text, .json = one, .classes = f->classes};
+        int64_t dims[NODE_LIST];
+        clt_init init;
+        if (status == CLT_OK)
+            status = model_node_check(&node, "a parameter", "name:text! shape:ints! init:any", "");
+        if (status == CLT_OK)
+            status = read_init(f, one, &init);
+        if (status != CLT_OK)
+            return status;
+        const int rank = node_list(&node, "shape", dims);
+        if (!clt_parameter(f->graph, text_of(one, "name"), rank, dims, init))
+            return fail_at(f, one, text_of(one, "name"));
+    }
+    return status;
+}
+
+/* --- nodes ----------------------------------------------------------------------------------- */
+
+static clt_status unknown_value(const model_file *f, const json_t *json, const char *key,
+                                const char *what, const char *name)
+{
+    const char **names = malloc(((size_t)f->n_values + 1) * sizeof *names);
+    for (int i = 0; names && i < f->n_values; i++)
+        names[i] = f->values[i].name;
+    const char *near = names ? clt_nearest(name, names, f->n_values) : NULL;
+    free((void *)names);
+    return model_text_fail(&f->text, json, key,
+                           "%s: no input, parameter or node before it is '%s'%s%s%s", what, name,
+                           near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+/* "in": a name or a list of them; without it, what stands before. */
+static clt_status read_operands(const model_file *f, model_node *node, int least, int most)
+{
+    const json_t *in = json_object_get(node->json, "in");
+    const size_t count = json_is_array(in) ? json_array_size(in) : 1;
+    if (count < (size_t)least || count > (size_t)most) {
+        char range[48];
+        snprintf(range, sizeof range, least == most ? "%d" : "%d to %d", least, most);
+        return model_text_fail(&f->text, node->json, in ? "in" : NULL,
+                               "%s: takes %s operands ('in'), not %d", node->name, range,
+                               (int)count);
+    }
+    if (!in) {
+        node->in[0] = f->last ? f->last : f->values[0].value;
+        node->n_in = 1;
+        return CLT_OK;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const char *name = json_string_value(json_is_array(in) ? json_array_get(in, i) : in);
+        if (!name)
+            return model_text_fail(&f->text, node->json, "in",
+                                   "%s: 'in' must be a name or a list of names", node->name);
+        node->in[i] = value_of(f, name);
+        if (!node->in[i])
+            return unknown_value(f, node->json, "in", node->name, name);
+    }
+    node->n_in = (int)count;
+    return CLT_OK;
+}
+
+/* Name and operator of an entry; `name` has room for one that is made up. */
+static clt_status begin_node(const model_file *f, const json_t *json, const char *list, size_t at,
+                             char *made, size_t room, model_node *node)
+{
+    const json_t *op = json_object_get(json, "op"), *name = json_object_get(json, "name");
+    *node = (model_node){.text = &f->text,
+                         .json = json,
+                         .graph = f->graph,
+                         .classes = f->classes,
+                         .ignore_index = f->in->ignore_index};
+    if (!json_is_string(op))
+        return model_text_fail(&f->text, json, op ? "op" : NULL,
+                               "entry %d of '%s': 'op' must name an operator", (int)at + 1, list);
+    if (name && (!json_is_string(name) || !*json_string_value(name)))
+        return model_text_fail(&f->text, json, "name", "entry %d of '%s': 'name' must be a text",
+                               (int)at + 1, list);
+    snprintf(made, room, "%s%d", json_string_value(op), (int)at + 1);
+    node->name = name ? json_string_value(name) : made;
+    node->prefix = text_of(json, "parameters");
+    if (!node->prefix)
+        node->prefix = node->name;
+    return CLT_OK;
+}
+
+static clt_status read_node(model_file *f, const json_t *json, size_t at)
+{
+    char made[128], what[256];
+    const char *near = NULL;
+    model_node node;
+    clt_status status = begin_node(f, json, "nodes", at, made, sizeof made, &node);
+    if (status != CLT_OK)
+        return status;
+    const char *name = text_of(json, "op");
+    const model_op *op = model_op_find(name, &near);
+    if (!op)
+        return model_text_fail(&f->text, json, "op", "%s: there is no operator '%s'%s%s%s",
+                               node.name, name, near ? "; did you mean " : "", near ? near : "",
+                               near ? "?" : "");
+    snprintf(what, sizeof what, "%s (%s)", node.name, op->name);
+    status = model_node_check(&node, what, op->attributes,
+                              "op:text name:text in:any "
+                              "parameters:text");
+    if (status == CLT_OK)
+        status = read_operands(f, &node, op->min_in, op->max_in);
+    if (status != CLT_OK)
+        return status;
+    clt_error_set(CLT_OK, "");
+    clt_value *value = op->build(&node);
+    if (!value || (json_object_get(json, "name") && !(value = clt_name(value, node.name))))
+        return fail_at(f, json, what);
+    f->last = value;
+    const json_t *own = json_object_get(json, "name");
+    return own ? add_value(f, json_string_value(own), value) : CLT_OK;
+}
+
+static clt_status read_nodes(model_file *f)
+{
+    const json_t *list, *one;
+    size_t i;
+    clt_status status = list_of(f, "nodes", &list);
+    if (status == CLT_OK && !json_array_size(list))
+        status = model_text_fail(&f->text, f->text.root, "nodes", "'nodes' has no entry");
+    json_array_foreach(list, i, one) if (status == CLT_OK) status = read_node(f, one, i);
+    return status;
+}
+
+/* --- outputs, losses, metrics ------------------------------------------------------------------
+ */
+
+/* {"logits": "fc2"}: a result's name, and whose it is. Without it, the last node is "output". */
+static clt_status read_outputs(const model_file *f)
+{
+    json_t *outputs = json_object_get(f->text.root, "outputs"), *one;
+    const char *name;
+    if (outputs && !json_is_object(outputs))
+        return model_text_fail(&f->text, f->text.root, "outputs",
+                               "'outputs' must be an object: {\"logits\": \"fc2\"}");
+    if (!outputs)
+        return clt_output(f->last, "output") ? CLT_OK : fail_at(f, f->text.root, "output");
+    json_object_foreach(outputs, name, one)
+    {
+        const char *from = json_string_value(one);
+        clt_value *value = from ? value_of(f, from) : NULL;
+        if (!from)
+            return model_text_fail(&f->text, outputs, name, "output '%s' must name a node", name);
+        if (!value)
+            return unknown_value(f, outputs, name, name, from);
+        if (!clt_output(value, name))
+            return fail_at(f, outputs, name);
+    }
+    return CLT_OK;
+}
+
+static clt_status read_mean(const model_file *f, const json_t *json, const char *list, size_t at,
+                            int is_loss)
+{
+    char made[128];
+    const char *near = NULL;
+    model_node node;
+    clt_value *sum, *weight;
+    clt_status status = begin_node(f, json, list, at, made, sizeof made, &node);
+    if (status != CLT_OK)
+        return status;
+    if (!json_object_get(json, "name") && !at)
+        node.name = is_loss ? "loss" : text_of(json, "op");
+    const char *name = text_of(json, "op");
+    const model_mean *mean = model_mean_find(name, is_loss, &near);
+    if (!mean)
+        return model_text_fail(&f->text, json, "op", "%s: there is no %s '%s'%s%s%s", node.name,
+                               is_loss ? "loss" : "metric", name, near ? "; did you mean " : "",
+                               near ? near : "", near ? "?" : "");
+    status = model_node_check(&node, node.name, mean->attributes,
+                              is_loss ? "op:text name:text in:any weight:real"
+                                      : "op:text name:text in:any");
+    if (status == CLT_OK)
+        status = read_operands(f, &node, mean->min_in, mean->max_in);
+    if (status != CLT_OK)
+        return status;
+    status = mean->build(&node, &sum, &weight);
+    if (status == CLT_OK)
+        status = is_loss ? clt_loss(f->graph, node.name, sum, weight, node_real(&node, "weight", 1))
+                         : clt_metric(f->graph, node.name, sum, weight);
+    return status == CLT_OK ? CLT_OK : fail_at(f, json, node.name);
+}
+
+static clt_status read_means(const model_file *f, const char *key, int is_loss)
+{
+    const json_t *list, *one;
+    size_t i;
+    clt_status status = list_of(f, key, &list);
+    if (status == CLT_OK && is_loss && !json_array_size(list))
+        status = model_text_fail(&f->text, f->text.root, key, "'%s' has no entry", key);
+    json_array_foreach(list, i, one) if (status == CLT_OK) status =
+        read_mean(f, one, key, i, is_loss);
+    return status;
+}
+
+static clt_status check_keys(const model_file *f)
+{
+    const model_node node = {.text = &f->text, .json = f->text.root};
+    return model_node_check(&node, "a model file",
+                            "nodes:any! losses:any! inputs:any "
+                            "parameters:any outputs:any metrics:any name:text",
+                            "");
+}
+
+clt_status clt_model_file_build(const char *path, const clt_model_input *in, clt_graph *graph)
+{
+    model_file f = {.in = in, .graph = graph};
+    clt_status status = model_text_read(path, &f.text);
+    if (status != CLT_OK)
+        return status;
+    status = check_keys(&f);
+    if (status == CLT_OK)
+        status = read_inputs(&f);
+    if (status == CLT_OK)
+        status = read_parameters(&f);
+    if (status == CLT_OK)
+        status = read_nodes(&f);
+    if (status == CLT_OK)
+        status = read_means(&f, "losses", 1);
+    if (status == CLT_OK)
+        status = read_means(&f, "metrics", 0);
+    if (status == CLT_OK)
+        status = read_outputs(&f);
+    free(f.values);
+    model_text_free(&f.text);
+    return status;
+}

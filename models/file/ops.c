@@ -1,0 +1,298 @@
+/* The operators of model files by name. Layers make parameters of their own, "NAME.weight" and
+ * "NAME.bias", where only x is given; given as further operands, those are used. */
+#include <stdio.h>
+#include <string.h>
+
+#include "node.h"
+
+/* --- layers ---------------------------------------------------------------------------------- */
+
+/* With its parameters as operands a layer has its sizes from them. */
+static clt_value *wants_out(const model_node *n)
+{
+    model_text_fail(n->text, n->json, NULL,
+                    "%s: give 'out' (and what else the layer takes), or the weight as an operand",
+                    n->name);
+    return NULL;
+}
+
+static clt_value *build_linear(const model_node *n)
+{
+    if (n->n_in > 1)
+        return clt_linear(n->in[0], n->in[1], n->n_in > 2 ? n->in[2] : NULL);
+    const int64_t out = node_int(n, "out", 0);
+    return out ? clt_layer_linear_with(n->graph, n->in[0], n->prefix, out,
+                                       (int)node_int(n, "bias", 1))
+               : wants_out(n);
+}
+
+static clt_value *build_conv2d(const model_node *n)
+{
+    clt_conv2d_options o;
+    int kernel[2];
+    clt_conv2d_options_init(&o);
+    node_pair(n, "stride", o.stride, 1);
+    node_pair(n, "padding", o.padding, 0);
+    node_pair(n, "dilation", o.dilation, 1);
+    node_pair(n, "kernel", kernel, 0);
+    o.groups = (int)node_int(n, "groups", 1);
+    if (n->n_in > 1)
+        return clt_conv2d(n->in[0], n->in[1], n->n_in > 2 ? n->in[2] : NULL, &o);
+    const int64_t out = node_int(n, "out", 0);
+    return out && kernel[0] ? clt_layer_conv2d_with(n->graph, n->in[0], n->prefix, out, kernel,
+                                                    (int)node_int(n, "bias", 1), &o)
+                            : wants_out(n);
+}
+
+/* --- pooling --------------------------------------------------------------------------------- */
+
+static void read_pool(const model_node *n, clt_pool2d_options *o)
+{
+    clt_pool2d_options_init(o);
+    node_pair(n, "kernel", o->kernel, 2);
+    node_pair(n, "stride", o->stride, 0);
+    node_pair(n, "padding", o->padding, 0);
+    node_pair(n, "dilation", o->dilation, 1);
+    o->ceil_mode = (int)node_int(n, "ceil_mode", 0);
+    o->count_include_pad = (int)node_int(n, "count_include_pad", 1);
+}
+
+static clt_value *build_avg_pool2d(const model_node *n)
+{
+    clt_pool2d_options o;
+    read_pool(n, &o);
+    return clt_avg_pool2d(n->in[0], &o);
+}
+
+static clt_value *build_max_pool2d(const model_node *n)
+{
+    clt_pool2d_options o;
+    read_pool(n, &o);
+    return clt_max_pool2d(n->in[0], &o);
+}
+
+/* --- element by element ---------------------------------------------------------------------- */
+
+#define UNARY(NAME)                                                                                \
+    static clt_value *build_##NAME(const model_node *n)                                            \
+    {                                                                                              \
+        return clt_##NAME(n->in[0]);                                                               \
+    }
+#define BINARY(NAME)                                                                               \
+    static clt_value *build_##NAME(const model_node *n)                                            \
+    {                                                                                              \
+        return clt_##NAME(n->in[0], n->in[1]);                                                     \
+    }
+UNARY(relu)
+UNARY(sigmoid)
+UNARY(tanh)
+UNARY(gelu)
+UNARY(gelu_tanh)
+UNARY(flatten)
+BINARY(add)
+BINARY(sub)
+BINARY(mul)
+BINARY(div)
+
+static clt_value *build_leaky_relu(const model_node *n)
+{
+    return clt_leaky_relu(n->in[0], node_real(n, "slope", 0.01));
+}
+
+static clt_value *build_scale(const model_node *n)
+{
+    return clt_scale(n->in[0], node_real(n, "factor", 1));
+}
+
+static clt_value *build_add_scalar(const model_node *n)
+{
+    return clt_add_scalar(n->in[0], node_real(n, "term", 0));
+}
+
+static clt_value *build_dropout(const model_node *n)
+{
+    return clt_dropout(n->in[0], node_real(n, "p", 0.5));
+}
+
+/* --- products, reductions, shapes ------------------------------------------------------------- */
+
+static clt_value *build_matmul(const model_node *n)
+{
+    return clt_matmul(n->in[0], n->in[1], (int)node_int(n, "trans_a", 0),
+                      (int)node_int(n, "trans_b", 0));
+}
+
+static clt_value *build_softmax(const model_node *n)
+{
+    return clt_softmax(n->in[0], (int)node_int(n, "axis", -1));
+}
+
+static clt_value *build_log_softmax(const model_node *n)
+{
+    return clt_log_softmax(n->in[0], (int)node_int(n, "axis", -1));
+}
+
+#define REDUCTION(NAME)                                                                            \
+    static clt_value *build_##NAME(const model_node *n)                                            \
+    {                                                                                              \
+        int axes[NODE_LIST];                                                                       \
+        const int count = node_ints(n, "axes", axes);                                              \
+        return clt_##NAME(n->in[0], axes, count, (int)node_int(n, "keepdims", 0));                 \
+    }
+REDUCTION(reduce_sum)
+REDUCTION(reduce_mean)
+REDUCTION(reduce_max)
+
+/* The shape of a sample, in the file; the batch stands in front where x has one. */
+static clt_value *build_reshape(const model_node *n)
+{
+    int64_t dims[NODE_LIST + 1] = {CLT_BATCH};
+    const int batched = clt_value_rank(n->in[0]) > 0 && clt_value_dim(n->in[0], 0) < 0;
+    const int count = node_list(n, "shape", dims + batched);
+    if (count + batched > CLT_MAX_RANK) {
+        model_text_fail(n->text, n->json, "shape", "%s: at most %d dimensions", n->name,
+                        CLT_MAX_RANK - batched);
+        return NULL;
+    }
+    return clt_reshape(n->in[0], count + batched, dims);
+}
+
+/* As many entries as x has dimensions, or a message. */
+static int list_of_rank(const model_node *n, const char *name, int64_t *list, int64_t otherwise)
+{
+    const int rank = clt_value_rank(n->in[0]), count = node_list(n, name, list);
+    if (!count)
+        for (int i = 0; i < rank; i++)
+            list[i] = otherwise;
+    if (!count || count == rank)
+        return 1;
+    model_text_fail(n->text, n->json, name, "%s: '%s' has %d entries, and x has %d dimensions",
+                    n->name, name, count, rank);
+    return 0;
+}
+
+static clt_value *build_transpose(const model_node *n)
+{
+    int64_t wide[NODE_LIST];
+    int permutation[NODE_LIST];
+    if (!list_of_rank(n, "permutation", wide, 0))
+        return NULL;
+    node_ints(n, "permutation", permutation);
+    return clt_transpose(n->in[0], permutation);
+}
+
+static clt_value *build_concat(const model_node *n)
+{
+    return clt_concat(n->in, n->n_in, (int)node_int(n, "axis", 1));
+}
+
+static clt_value *build_slice(const model_node *n)
+{
+    int64_t start[NODE_LIST], stop[NODE_LIST], step[NODE_LIST];
+    if (!list_of_rank(n, "start", start, 0) || !list_of_rank(n, "stop", stop, CLT_TO_END) ||
+        !list_of_rank(n, "step", step, 1))
+        return NULL;
+    return clt_slice(n->in[0], start, stop, step);
+}
+
+static clt_value *build_pad(const model_node *n)
+{
+    int64_t before[NODE_LIST], after[NODE_LIST];
+    if (!list_of_rank(n, "before", before, 0) || !list_of_rank(n, "after", after, 0))
+        return NULL;
+    return clt_pad(n->in[0], before, after, node_real(n, "value", 0));
+}
+
+#define CONV "out:count kernel:pair bias:flag stride:pair padding:pair dilation:pair groups:count"
+#define POOL "kernel:pair stride:pair padding:pair ceil_mode:flag "
+
+static const model_op ops[] = {
+    {"linear", 1, 3, "out:count bias:flag", build_linear},
+    {"conv2d", 1, 3, CONV, build_conv2d},
+    {"avg_pool2d", 1, 1, POOL "count_include_pad:flag", build_avg_pool2d},
+    {"max_pool2d", 1, 1, POOL "dilation:pair", build_max_pool2d},
+    {"relu", 1, 1, "", build_relu},
+    {"leaky_relu", 1, 1, "slope:real", build_leaky_relu},
+    {"sigmoid", 1, 1, "", build_sigmoid},
+    {"tanh", 1, 1, "", build_tanh},
+    {"gelu", 1, 1, "", build_gelu},
+    {"gelu_tanh", 1, 1, "", build_gelu_tanh},
+    {"add", 2, 2, "", build_add},
+    {"sub", 2, 2, "", build_sub},
+    {"mul", 2, 2, "", build_mul},
+    {"div", 2, 2, "", build_div},
+    {"scale", 1, 1, "factor:real!", build_scale},
+    {"add_scalar", 1, 1, "term:real!", build_add_scalar},
+    {"dropout", 1, 1, "p:real", build_dropout},
+    {"matmul", 2, 2, "trans_a:flag trans_b:flag", build_matmul},
+    {"softmax", 1, 1, "axis:int", build_softmax},
+    {"log_softmax", 1, 1, "axis:int", build_log_softmax},
+    {"reduce_sum", 1, 1, "axes:ints keepdims:flag", build_reduce_sum},
+    {"reduce_mean", 1, 1, "axes:ints keepdims:flag", build_reduce_mean},
+    {"reduce_max", 1, 1, "axes:ints keepdims:flag", build_reduce_max},
+    {"flatten", 1, 1, "", build_flatten},
+    {"reshape", 1, 1, "shape:ints!", build_reshape},
+    {"transpose", 1, 1, "permutation:ints!", build_transpose},
+    {"concat", 1, NODE_OPERANDS, "axis:int", build_concat},
+    {"slice", 1, 1, "start:ints stop:ints step:ints", build_slice},
+    {"pad", 1, 1, "before:ints after:ints value:real", build_pad},
+};
+
+/* --- losses and metrics ----------------------------------------------------------------------- */
+
+static clt_status build_cross_entropy(const model_node *n, clt_value **sum, clt_value **weight)
+{
+    clt_cross_entropy_options o;
+    clt_cross_entropy_options_init(&o);
+    o.label_smoothing = node_real(n, "label_smoothing", 0);
+    o.ignore_index = n->ignore_index;
+    return clt_cross_entropy(n->in[0], n->in[1], &o, sum, weight);
+}
+
+static clt_status build_mse(const model_node *n, clt_value **sum, clt_value **weight)
+{
+    return clt_mse(n->in[0], n->in[1], sum, weight);
+}
+
+static clt_status build_correct(const model_node *n, clt_value **sum, clt_value **weight)
+{
+    return clt_correct(n->in[0], n->in[1], (int)node_int(n, "k", 1), n->ignore_index, sum, weight);
+}
+
+static const model_mean means[] = {
+    {"cross_entropy", 2, 2, "label_smoothing:real", build_cross_entropy, 1},
+    {"mse", 2, 2, "", build_mse, 1},
+    {"mse", 2, 2, "", build_mse, 0},
+    {"correct", 2, 2, "k:count", build_correct, 0},
+};
+
+enum { OPS = sizeof ops / sizeof *ops, MEANS = sizeof means / sizeof *means };
+
+const model_op *model_op_find(const char *name, const char **near)
+{
+    const char *names[OPS];
+    for (int i = 0; i < OPS; i++) {
+        names[i] = ops[i].name;
+        if (!strcmp(ops[i].name, name))
+            return &ops[i];
+    }
+    if (near)
+        *near = clt_nearest(name, names, OPS);
+    return NULL;
+}
+
+const model_mean *model_mean_find(const char *name, int is_loss, const char **near)
+{
+    const char *names[MEANS];
+    int count = 0;
+    for (int i = 0; i < MEANS; i++) {
+        if (means[i].is_loss != is_loss)
+            continue;
+        names[count++] = means[i].name;
+        if (!strcmp(means[i].name, name))
+            return &means[i];
+    }
+    if (near)
+        *near = clt_nearest(name, names, count);
+    return NULL;
+}

@@ -1,0 +1,160 @@
+#include "text.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <yajl/yajl_parse.h>
+
+#include "builders.h"
+
+enum { MOST_BYTES = 64 << 20 };
+
+static clt_status read_bytes(const char *path, model_text *out)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return clt_model_fail(errno == ENOENT ? CLT_NOT_FOUND : CLT_IO, "model file %s: %s", path,
+                              strerror(errno));
+    size_t room = 1 << 16;
+    clt_status status = CLT_OK;
+    out->bytes = malloc(room);
+    out->length = 0;
+    while (out->bytes && status == CLT_OK) {
+        const size_t got = fread(out->bytes + out->length, 1, room - out->length, file);
+        out->length += got;
+        if (!got)
+            break;
+        if (out->length > MOST_BYTES)
+            status = clt_model_fail(CLT_FORMAT, "model file %s: larger than 64 MiB", path);
+        if (out->length < room)
+            continue;
+        char *more = realloc(out->bytes, room *= 2);
+        if (!more)
+            free(out->bytes);
+        out->bytes = more;
+    }
+    if (!out->bytes)
+        status = clt_model_fail(CLT_OUT_OF_MEMORY, "memory does not suffice for %s", path);
+    else if (ferror(file))
+        status = clt_model_fail(CLT_IO, "model file %s: cannot be read: %s", path, strerror(errno));
+    fclose(file);
+    if (status != CLT_OK)
+        free(out->bytes);
+    return status;
+}
+
+clt_status model_text_read(const char *path, model_text *out)
+{
+    model_text text = {.path = path};
+    clt_status status = read_bytes(path, &text);
+    if (status != CLT_OK)
+        return status;
+    json_error_t error;
+    text.root = json_loadb(text.bytes, text.length, JSON_REJECT_DUPLICATES, &error);
+    if (!text.root)
+        status = clt_model_fail(CLT_FORMAT, "%s:%d: column %d: %s", path, error.line, error.column,
+                                error.text);
+    else if (!json_is_object(text.root))
+        status =
+            clt_model_fail(CLT_FORMAT, "%s:1: a model file is an object: {\"nodes\": [...]}", path);
+    if (status != CLT_OK)
+        model_text_free(&text);
+    else
+        *out = text;
+    return status;
+}
+
+void model_text_free(model_text *text)
+{
+    json_decref(text->root);
+    free(text->bytes);
+    text->root = NULL;
+    text->bytes = NULL;
+}
+
+/* Containers in the order in which they begin; *index counts down to that of `wanted`. Both trees,
+ * jansson's and what yajl walks through, have this order. */
+static int index_of(const json_t *tree, const json_t *wanted, int *index)
+{
+    if (!json_is_object(tree) && !json_is_array(tree))
+        return 0;
+    if (tree == wanted)
+        return 1;
+    ++*index;
+    size_t i;
+    json_t *child;
+    const char *key;
+    json_array_foreach(tree, i, child) if (index_of(child, wanted, index)) return 1;
+    json_object_foreach((json_t *)tree, key, child) if (index_of(child, wanted, index)) return 1;
+    return 0;
+}
+
+/* A walk through the text, to a container and to a key in it. */
+typedef struct walk {
+    yajl_handle handle;
+    int begun, wanted; /* containers so far; the index of the one wanted */
+    int depth, inside; /* of nesting; that of the container's keys, 0 before it */
+    const char *key;
+    size_t offset; /* of what was found */
+} walk;
+
+static int on_begin(void *user)
+{
+    walk *w = user;
+    w->depth++;
+    if (w->begun++ != w->wanted)
+        return 1;
+    w->offset = yajl_get_bytes_consumed(w->handle);
+    w->inside = w->depth;
+    return w->key != NULL; /* 0 ends the walk */
+}
+
+static int on_end(void *user)
+{
+    walk *w = user;
+    return w->depth-- != w->inside;
+}
+
+static int on_key(void *user, const unsigned char *key, size_t length)
+{
+    walk *w = user;
+    if (w->depth != w->inside || strlen(w->key) != length || memcmp(w->key, key, length) != 0)
+        return 1;
+    w->offset = yajl_get_bytes_consumed(w->handle);
+    return 0;
+}
+
+int model_text_line(const model_text *text, const json_t *container, const char *key)
+{
+    static const yajl_callbacks callbacks = {.yajl_start_map = on_begin,
+                                             .yajl_map_key = on_key,
+                                             .yajl_end_map = on_end,
+                                             .yajl_start_array = on_begin,
+                                             .yajl_end_array = on_end};
+    walk w = {.key = key};
+    index_of(text->root, container, &w.wanted);
+    w.handle = yajl_alloc(&callbacks, NULL, &w);
+    if (!w.handle)
+        return 1;
+    yajl_parse(w.handle, (const unsigned char *)text->bytes, text->length);
+    yajl_free(w.handle);
+    int line = 1;
+    for (size_t i = 0; i < w.offset && i < text->length; i++)
+        line += text->bytes[i] == '\n';
+    return line;
+}
+
+clt_status model_text_fail(const model_text *text, const json_t *container, const char *key,
+                           const char *format, ...)
+{
+    char message[768];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(message, sizeof message, format, list);
+    va_end(list);
+    return clt_model_fail(CLT_FORMAT, "%s:%d: %s", text->path,
+                          model_text_line(text, container, key), message);
+}
