@@ -17,6 +17,44 @@ void clt_model_fields_text(const clt_model_input *in, char *text, size_t room);
 /* The input of the graph that a field feeds, with the batch in front. */
 clt_value *clt_model_input_of(clt_graph *graph, const clt_model_field *field);
 
+/* Fails: "model MODEL is WHAT FOR; the data have ...". */
+clt_status clt_model_misfit(const char *model, const clt_model_input *in, const char *what);
+
+/* An argument behind a model's name: a word, or NAME=NUMBER from least to most. */
+typedef struct clt_model_argument {
+    const char *name;
+    int word, whole;
+    double least, most;
+    double value; /* of a number; the default at first */
+    int given;
+} clt_model_argument;
+
+/* Reads arguments by comma (NULL: none). INVALID_ARGUMENT for one that is not in the list. */
+clt_status clt_model_arguments(const char *model, const char *text, clt_model_argument *list,
+                               int count);
+
+/* The fields of text: tokens [T], and the tokens behind each of them. */
+typedef struct clt_model_text_fields {
+    const clt_model_field *tokens, *targets;
+    int64_t length, vocabulary;
+} clt_model_text_fields;
+
+/* INVALID_ARGUMENT where the data are others. */
+clt_status clt_model_find_text(const char *model, const clt_model_input *in,
+                               clt_model_text_fields *out);
+
+/* Of a language model's logits [B, T, vocabulary]: the output, and the cross entropy with the
+ * targets, a token each. */
+clt_status clt_model_predict_tokens(clt_graph *graph, clt_value *logits,
+                                    const clt_model_text_fields *text, int ignore_index);
+
+/* The output "prediction" and its mean squared error to a field. */
+clt_status clt_model_regress(clt_graph *graph, clt_value *prediction, const clt_model_field *y);
+
+/* Other models than classifiers of images. */
+typedef clt_status clt_model_fn(const char *model, const clt_model_input *in, const char *arguments,
+                                clt_graph *graph);
+
 /* From images [B, C, H, W] to logits [B, classes]. `arguments`: what stands behind the name's
  * colon; NULL: nothing. On a mistake there they return NULL and set the error message. */
 typedef clt_value *clt_classifier_fn(clt_graph *graph, clt_value *image, int64_t classes,

@@ -60,19 +60,22 @@ clt_value *clt_model_input_of(clt_graph *graph, const clt_model_field *field)
     return clt_input(graph, field->name, dtype, field->rank + 1, dims);
 }
 
+clt_status clt_model_misfit(const char *model, const clt_model_input *in, const char *what)
+{
+    char text[512];
+    clt_model_fields_text(in, text, sizeof text);
+    return clt_model_fail(CLT_INVALID_ARGUMENT, "model %s is %s; the data have %s", model, what,
+                          *text ? text : "no fields");
+}
+
 clt_status clt_model_classify(const char *model, clt_classifier_fn *build,
                               const clt_model_input *in, const char *arguments, clt_graph *graph)
 {
     const clt_model_field *image = clt_model_field_find(in, "image");
     const clt_model_field *label = clt_model_field_find(in, "label");
-    if (!image || image->rank != 3 || !label || label->rank || label->classes < 1) {
-        char text[512];
-        clt_model_fields_text(in, text, sizeof text);
-        return clt_model_fail(CLT_INVALID_ARGUMENT,
-                              "model %s is for images [C,H,W] with labels, fields image and label; "
-                              "the data have %s",
-                              model, *text ? text : "no fields");
-    }
+    if (!image || image->rank != 3 || !label || label->rank || label->classes < 1)
+        return clt_model_misfit(model, in,
+                                "for images [C,H,W] with labels, fields image and label");
     clt_value *x = clt_model_input_of(graph, image), *y = clt_model_input_of(graph, label);
     clt_value *built = build(graph, x, label->classes, arguments);
     if (!built) /* the graph's failure, or the arguments' */
@@ -85,5 +88,40 @@ clt_status clt_model_classify(const char *model, clt_classifier_fn *build,
     clt_loss(graph, "loss", sum, weight, 1);
     clt_correct(logits, y, 1, in->ignore_index, &sum, &weight);
     clt_metric(graph, "accuracy", sum, weight);
+    return clt_graph_status(graph);
+}
+
+clt_status clt_model_find_text(const char *model, const clt_model_input *in,
+                               clt_model_text_fields *out)
+{
+    const clt_model_field *tokens = clt_model_field_find(in, "tokens");
+    const clt_model_field *targets = clt_model_field_find(in, "targets");
+    if (!tokens || tokens->rank != 1 || tokens->classes < 1 || !targets || targets->rank != 1 ||
+        targets->dims[0] != tokens->dims[0])
+        return clt_model_misfit(model, in, "for text, fields tokens [T] and targets [T]");
+    *out = (clt_model_text_fields){tokens, targets, tokens->dims[0], tokens->classes};
+    return CLT_OK;
+}
+
+clt_status clt_model_predict_tokens(clt_graph *graph, clt_value *logits,
+                                    const clt_model_text_fields *text, int ignore_index)
+{
+    const int64_t rows[] = {-text->length, text->vocabulary};
+    clt_value *targets = clt_model_input_of(graph, text->targets), *sum, *weight;
+    clt_cross_entropy_options o;
+    clt_cross_entropy_options_init(&o);
+    o.ignore_index = ignore_index;
+    logits = clt_output(logits, "logits");
+    clt_cross_entropy(clt_reshape(logits, 2, rows), clt_reshape(targets, 1, rows), &o, &sum,
+                      &weight);
+    clt_loss(graph, "loss", sum, weight, 1);
+    return clt_graph_status(graph);
+}
+
+clt_status clt_model_regress(clt_graph *graph, clt_value *prediction, const clt_model_field *y)
+{
+    clt_value *target = clt_model_input_of(graph, y), *sum, *weight;
+    clt_mse(clt_output(prediction, "prediction"), target, &sum, &weight);
+    clt_loss(graph, "loss", sum, weight, 1);
     return clt_graph_status(graph);
 }
