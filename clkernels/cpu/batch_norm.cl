@@ -64,17 +64,17 @@ INLINE float sum_valid(vecf all[SIDE], veci valid)
     return clt_sum_lanes(select((vecf)(0.0f), sum, valid));
 }
 
-/* Mean and squares of `length` elements, read twice. */
-INLINE moment tile_moment(global const float *x, int length, veci valid, float elements)
+/* Mean and squares of `length` elements, read twice; fetches the tile `next` floats further. */
+INLINE moment tile_moment(global const float *x, int length, veci valid, float elements, long next)
 {
     vecf sum[SIDE] = {0.0f, 0.0f, 0.0f, 0.0f}, squares[SIDE] = {0.0f, 0.0f, 0.0f, 0.0f};
-    moment m;
+    moment m = 0.0f;
     EACH(c, length, sum[s] += READ(x, length, 0.0f);)
-    m.mean = sum_valid(sum, valid) / elements;
-    EACH(c, length, const vecf far = READ(x, length, m.mean) - m.mean;
+    m.MEAN = sum_valid(sum, valid) / elements;
+    EACH(c, length, const vecf far = READ(x, length, m.MEAN) - m.MEAN; PREFETCH(x + next + at);
          squares[s] = fma(far, far, squares[s]);)
-    m.squares = sum_valid(squares, valid);
-    m.count = elements;
+    m.SQUARES = sum_valid(squares, valid);
+    m.COUNT = elements;
     return m;
 }
 
@@ -88,22 +88,24 @@ INLINE moment tile_moment(global const float *x, int length, veci valid, float e
 KERNEL void batch_norm_moments(MOMENTS_ARGUMENTS, int share, int chunk)
 {
     const int length = LENGTH;
+    const long jump = (long)(C - 1) * length; /* from a run's end to the next image's */
     x += x_offset;
     out += out_offset + 3L * get_global_id(1) * C;
     CHANNELS(c)
     {
-        moment all = {0.0f, 0.0f, 0.0f};
+        moment all = 0.0f;
         RUN(b)
         {
             for (int from = 0; from < length; from += TILE) {
                 const int size = min(length - from, TILE);
                 all = join_two(all, tile_moment(x + ((long)b * C + c) * length + from, size,
-                                                VALID(b), (float)ELEMENTS(b, size)));
+                                                VALID(b), (float)ELEMENTS(b, size),
+                                                from + size < length ? size : jump + size));
             }
         }
-        out[c] = all.mean;
-        out[C + c] = all.squares;
-        out[2 * C + c] = all.count;
+        out[c] = all.MEAN;
+        out[C + c] = all.SQUARES;
+        out[2 * C + c] = all.COUNT;
     }
 }
 
@@ -112,21 +114,22 @@ KERNEL void batch_norm(FORWARD_ARGUMENTS, int share, int chunk)
     const int length = LENGTH;
     RUN(b) CHANNELS(c)
     {
-        const channel k = CHANNEL(c);
+        CHANNEL(k, c)
         const long start = ((long)b * C + c) * length;
         global const float *from = x + x_offset + start;
         global float *to = out + out_offset + start;
         IF_ADD(global const float *more = addend + addend_offset + start;)
         EACH(i, length, vecf y = fma(READ(from, length, 0.0f) - k.mean, (vecf)k.scale, (vecf)k.bias);
-             IF_ADD(y += READ(more, length, 0.0f);) write(RELU ? clt_relu(y) : y, to, at, length, whole);)
+             PREFETCH(from + at + AHEAD); PREFETCH(to + at + AHEAD);
+             IF_ADD(y += READ(more, length, 0.0f); PREFETCH(more + at + AHEAD);) write(RELU ? clt_relu(y) : y, to, at, length, whole);)
     }
 }
 
 /* d, or nothing where the ReLU behind held the result back. */
-INLINE vecf through(vecf d, vecf far, channel k)
+INLINE vecf through(vecf d, vecf far, float scale, float bias)
 {
 #if RELU
-    return select(d, (vecf)(0.0f), fma(far, (vecf)k.scale, (vecf)k.bias) <= 0.0f);
+    return select(d, (vecf)(0.0f), fma(far, (vecf)scale, (vecf)bias) <= 0.0f);
 #else
     return d;
 #endif
@@ -134,11 +137,12 @@ INLINE vecf through(vecf d, vecf far, channel k)
 
 KERNEL void batch_norm_grad_sums(SUMS_ARGUMENTS, int share, int chunk)
 {
-    const int length = LENGTH;
+    const int length = LENGTH, ahead = min(length, AHEAD);
+    const long jump = (long)(C - 1) * length; /* from a run's end to the next image's */
     out += out_offset + 2L * get_global_id(1) * C;
     CHANNELS(c)
     {
-        const channel k = CHANNEL(c);
+        CHANNEL(k, c)
         float db = 0.0f, dw = 0.0f;
         RUN(b)
         {
@@ -146,7 +150,9 @@ KERNEL void batch_norm_grad_sums(SUMS_ARGUMENTS, int share, int chunk)
             global const float *from = x + x_offset + start, *above = dy + dy_offset + start;
             vecf sum[SIDE] = {0.0f, 0.0f, 0.0f, 0.0f}, product[SIDE] = {0.0f, 0.0f, 0.0f, 0.0f};
             EACH(i, length, const vecf far = READ(from, length, 0.0f) - k.mean;
-                 const vecf d = through(READ(above, length, 0.0f), far, k); sum[s] += d;
+                 const long next = at + ahead + (at + ahead < length ? 0 : jump);
+                 PREFETCH(from + next); PREFETCH(above + next);
+                 const vecf d = through(READ(above, length, 0.0f), far, k.scale, k.bias); sum[s] += d;
                  product[s] = fma(d, far, product[s]);)
             db += sum_valid(sum, VALID(b));
             dw += sum_valid(product, VALID(b));
@@ -161,14 +167,15 @@ KERNEL void batch_norm_grad(GRAD_ARGUMENTS, int share, int chunk)
     const int length = LENGTH;
     RUN(b) CHANNELS(c)
     {
-        const channel k = CHANNEL(c);
-        const taken t = TAKEN(c, k);
+        CHANNEL(k, c)
+        TAKEN(factor, term, k, c)
         const long start = ((long)b * C + c) * length;
         global const float *from = x + x_offset + start, *above = dy + dy_offset + start;
         global float *to = out + out_offset + start;
         EACH(i, length, const vecf far = READ(from, length, 0.0f) - k.mean;
-             const vecf d = through(READ(above, length, 0.0f), far, k);
-             write(fma(far, (vecf)-t.factor, fma(d, (vecf)k.scale, (vecf)-t.term)), to, at, length,
+             const vecf d = through(READ(above, length, 0.0f), far, k.scale, k.bias);
+             PREFETCH(from + at + AHEAD); PREFETCH(above + at + AHEAD); PREFETCH(to + at + AHEAD);
+             write(fma(far, (vecf)-factor, fma(d, (vecf)k.scale, (vecf)-term)), to, at, length,
                    whole);)
     }
 }

@@ -53,6 +53,7 @@ KERNEL void norm_rows(FORWARD, int share)
             IF_WEIGHT(v *= LOAD(w + c);)
             IF_BIAS(v += LOAD(b + c);)
             PREFETCH(x + C + c);
+            PREFETCH(y + C + c);
             STORE(v, y + c);
         }
         for (; c < C; c++) {

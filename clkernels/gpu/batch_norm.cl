@@ -21,19 +21,7 @@
 
 CLT_TREE(tree_sums, float2, CLT_ADD, HEIGHT, WIDTH)
 
-static inline moment moment_of(float4 v)
-{
-    const moment m = {v.x, v.y, v.z};
-    return m;
-}
-
-static inline float4 join_vectors(float4 a, float4 b)
-{
-    const moment both = join_two(moment_of(a), moment_of(b));
-    return (float4)(both.mean, both.squares, both.count, 0.0f);
-}
-
-CLT_TREE(tree_moments, float4, join_vectors, HEIGHT, WIDTH)
+CLT_TREE(tree_moments, float4, join_two, HEIGHT, WIDTH)
 
 /* The group's part, and the item's channel: one beyond the last is not `inside`. */
 #define BEGIN                                                                                      \
@@ -75,10 +63,10 @@ KERNEL void batch_norm_moments(MOMENTS_ARGUMENTS, int parts)
 }
 
 /* d, or nothing where the ReLU behind held the result back. */
-static inline VEC through(VEC d, VEC far, channel k)
+static inline VEC through(VEC d, VEC far, float scale, float bias)
 {
 #if RELU
-    return fma(far, (VEC)k.scale, (VEC)k.bias) <= 0.0f ? (VEC)(0.0f) : d;
+    return fma(far, (VEC)scale, (VEC)bias) <= 0.0f ? (VEC)(0.0f) : d;
 #else
     return d;
 #endif
@@ -88,13 +76,13 @@ KERNEL void batch_norm_grad_sums(SUMS_ARGUMENTS, int parts)
 {
     local float2 s[GROUP];
     BEGIN
-    const channel k = CHANNEL(c);
+    CHANNEL(k, c)
     VEC sum = 0.0f, product = 0.0f;
     x += x_offset;
     dy += dy_offset;
     EACH(at)
     {
-        const VEC far = AT(x, at) - k.mean, d = through(AT(dy, at), far, k);
+        const VEC far = AT(x, at) - k.mean, d = through(AT(dy, at), far, k.scale, k.bias);
         sum += d;
         product = fma(d, far, product);
     }
@@ -111,7 +99,7 @@ KERNEL void batch_norm_grad_sums(SUMS_ARGUMENTS, int parts)
     if (i >= (long)images * C * pixels)                                                            \
         return;                                                                                    \
     const int c = (int)((uint)(i / pixels) % (uint)C);                                             \
-    const channel k = CHANNEL(c);                                                                  \
+    CHANNEL(k, c)                                                                  \
     const VEC far = AT(x + x_offset, i) - k.mean;
 
 KERNEL void batch_norm(FORWARD_ARGUMENTS)
@@ -128,7 +116,7 @@ KERNEL void batch_norm(FORWARD_ARGUMENTS)
 KERNEL void batch_norm_grad(GRAD_ARGUMENTS)
 {
     ELEMENT
-    const taken t = TAKEN(c, k);
-    const VEC d = through(AT(dy + dy_offset, i), far, k);
-    AT(out + out_offset, i) = d * k.scale - far * t.factor - t.term;
+    TAKEN(factor, term, k, c)
+    const VEC d = through(AT(dy + dy_offset, i), far, k.scale, k.bias);
+    AT(out + out_offset, i) = d * k.scale - far * factor - term;
 }

@@ -6,39 +6,38 @@
 kernel void batch_norm_moments(MOMENTS_ARGUMENTS, int parts)
 {
     const int part = (int)(get_global_id(0) / C), c = (int)(get_global_id(0) % C);
-    moment all = {0.0f, 0.0f, 0.0f};
+    moment all = 0.0f;
     if (part >= parts)
         return;
     const int end = (int)((long)images * (part + 1) / parts);
     for (int b = (int)((long)images * part / parts); b < end; b++)
         for (int i = 0; i < pixels; i++) {
             const float v = x[x_offset + ((long)b * C + c) * pixels + i];
-            const float delta = v - all.mean;
-            all.count += 1.0f;
-            all.mean += delta / all.count;
-            all.squares += delta * (v - all.mean);
+            const float delta = v - all.MEAN;
+            all.COUNT += 1.0f;
+            all.MEAN += delta / all.COUNT;
+            all.SQUARES += delta * (v - all.MEAN);
         }
     out += out_offset + 3L * part * C;
-    out[c] = all.mean;
-    out[C + c] = all.squares;
-    out[2 * C + c] = all.count;
+    out[c] = all.MEAN;
+    out[C + c] = all.SQUARES;
+    out[2 * C + c] = all.COUNT;
 }
 
 /* parts [P][3][C], joined in order. */
 kernel void batch_norm_join(IN(part) OUT(out) int C, int parts)
 {
     const int c = (int)get_global_id(0);
-    moment all = {0.0f, 0.0f, 0.0f};
+    moment all = 0.0f;
     if (c >= C)
         return;
     part += part_offset + c;
     for (int p = 0; p < parts; p++, part += 3L * C) {
-        const moment one = {part[0], part[C], part[2 * C]};
-        all = join_two(all, one);
+        all = join_two(all, (moment)(part[0], part[C], part[2 * C], 0.0f));
     }
-    out[out_offset + c] = all.mean;
-    out[out_offset + C + c] = all.squares;
-    out[out_offset + 2 * C + c] = all.count;
+    out[out_offset + c] = all.MEAN;
+    out[out_offset + C + c] = all.SQUARES;
+    out[out_offset + 2 * C + c] = all.COUNT;
 }
 
 /* Running statistics as moments. */
@@ -87,7 +86,7 @@ kernel void batch_norm_running(IN(moments) IN(mean) IN(var) IN_TRACKED OUT(new_m
     if (i >= (long)images * C * pixels)                                                            \
         return;                                                                                    \
     const int c = (int)(i / pixels % C);                                                           \
-    const channel k = CHANNEL(c);                                                                  \
+    CHANNEL(k, c)                                                                  \
     const float far = x[x_offset + i] - k.mean;
 
 #if RELU
@@ -114,7 +113,7 @@ kernel void batch_norm_grad_sums(SUMS_ARGUMENTS, int parts)
     float db = 0.0f, dw = 0.0f;
     if (part >= parts)
         return;
-    const channel k = CHANNEL(c);
+    CHANNEL(k, c)
     const int end = (int)((long)images * (part + 1) / parts);
     for (int b = (int)((long)images * part / parts); b < end; b++)
         for (int i = 0; i < pixels; i++) {
@@ -131,7 +130,7 @@ kernel void batch_norm_grad_sums(SUMS_ARGUMENTS, int parts)
 kernel void batch_norm_grad(GRAD_ARGUMENTS)
 {
     BEGIN
-    const taken t = TAKEN(c, k);
+    TAKEN(factor, term, k, c)
     const float d = THROUGH(dy[dy_offset + i], far, k);
-    out[out_offset + i] = d * k.scale - far * t.factor - t.term;
+    out[out_offset + i] = d * k.scale - far * factor - term;
 }

@@ -106,13 +106,15 @@ typedef struct division {
 static division divide(const shape *s, const clt_target *target, int64_t groups, int64_t length,
                        bool sums)
 {
-    enum { LEAST = 4096, ITEMS_A_UNIT = 8 };
+    enum { LEAST = 4096, ELEMENTS = 16384, ITEMS_A_UNIT = 8 };
     const int64_t units = target->caps->compute_units > 0 ? target->caps->compute_units : 1;
     const int64_t wanted = ITEMS_A_UNIT * units;
-    division d = {.share = ceil_div(LEAST, length), .chunk = 1, .parts = 1};
+    division d = {.share = ceil_div(sums ? LEAST : ELEMENTS, length), .chunk = 1, .parts = 1};
+    groups = groups < 1 ? 1 : groups;
+    if (!sums && ceil_div(s->channels, d.share) * groups < wanted)
+        d.share = ceil_div(LEAST, length);
     if (d.share > s->channels)
         d.share = s->channels;
-    groups = groups < 1 ? 1 : groups;
     if (!sums) {
         d.chunk = ceil_div(LEAST, d.share * length);
         return d;

@@ -61,6 +61,21 @@ CLT_API clt_value *clt_batch_norm(clt_value *x, clt_value *weight, clt_value *bi
                                   clt_value *num_batches_tracked,
                                   const clt_batch_norm_options *options);
 
+/*
+ * Group norm (Wu and He, 2018) of x [B, C, d..]: the channels of an image in `groups` groups of
+ * C / groups neighbours, each normalised by its own mean and biased variance,
+ *
+ *     (x - mean) / sqrt(variance + eps) * weight + bias
+ *
+ * weight and bias [C], or NULL: 1 and 0. Instance norm is the same with a group a channel. Both are
+ * made of clt_layer_norm, without weight and bias, and of a product and a sum that are one kernel.
+ * SHAPE: x is not [B, C, d..], or weight or bias do not have its C channels. INVALID_ARGUMENT:
+ * `groups` does not divide C, or eps is negative.
+ */
+CLT_API clt_value *clt_group_norm(clt_value *x, int groups, clt_value *weight, clt_value *bias,
+                                  double eps);
+CLT_API clt_value *clt_instance_norm(clt_value *x, clt_value *weight, clt_value *bias, double eps);
+
 CLT_END_DECLS
 
 #endif
