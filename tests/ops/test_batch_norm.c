@@ -150,16 +150,14 @@ static const struct shape {
     bool affine, add, relu, lanes;
     double mean;
 } shapes[] = {
-    {4, {CLT_BATCH, 3, 4, 5}, 19, true, false, false, true, 0},
     {4, {CLT_BATCH, 3, 4, 5}, 19, true, false, true, true, 0},
     {4, {CLT_BATCH, 3, 4, 5}, 5, true, true, true, true, 0},
     {4, {CLT_BATCH, 2, 13, 13}, 17, true, false, true, true, 0},
     {4, {CLT_BATCH, 2, 12, 12}, 18, true, false, false, true, 1000},
-    {4, {CLT_BATCH, 5, 4, 5}, 6, true, true, true, false, 0},
     {3, {CLT_BATCH, 3, 37}, 7, true, false, true, false, 0},
     {2, {CLT_BATCH, 37}, 9, true, false, false, false, 1000},
     {5, {CLT_BATCH, 2, 3, 2, 2}, 3, false, false, false, false, 0},
-    {3, {6, 1, 5}, 1, true, false, false, false, 0},
+    {3, {6, 1, 4}, 1, true, true, true, false, 0},
 };
 
 static void test_shapes(void **state)
@@ -171,6 +169,10 @@ static void test_shapes(void **state)
         char text[OP_TEXT];
         op_case c = {.text = text, .n_in = 4, .batch = s->batch, .attr = &attr};
         snprintf(text, sizeof text, "shape %d", (int)i);
+        if (clt_test_oclgrind() && s->rank == 4 && s->dims[2] > 4)
+            continue; /* minutes there */
+        if (clt_test_oclgrind() && c.batch > 7)
+            c.batch = 7;
         c.in[X] = (op_operand){.dtype = CLT_F32, .rank = s->rank, .gradient = true};
         memcpy(c.in[X].dims, s->dims, sizeof s->dims);
         for (int k = WEIGHT; k <= BIAS && s->affine; k++)
