@@ -34,27 +34,38 @@ bool clt_rows_gpu_subgroups_accepts(const clt_node *node, const clt_target *targ
     return true;
 }
 
+clt_rows_gpu clt_rows_gpu_contiguous(clt_extent rows, int64_t length)
+{
+    clt_rows_gpu r = {.v = length % 4 ? 1 : 4,
+                      .group = CLT_GPU_LEAST_GROUP,
+                      .rows = rows,
+                      .distance = clt_fixed(1),
+                      .length = length};
+    const int most = r.v == 4 ? LONGEST_KEPT : LONGEST_KEPT_SCALARS;
+    r.width = clt_gpu_power((length + 4 * r.v - 1) / (4 * r.v), 4, CLT_GPU_GROUP);
+    if (r.group < r.width)
+        r.group = r.width;
+    const int64_t each = (length + (int64_t)r.width * r.v - 1) / ((int64_t)r.width * r.v);
+    r.keep = each <= most ? (int)each : 0;
+    return r;
+}
+
 clt_rows_gpu clt_rows_gpu_of(const clt_node *node, const clt_target *target, int axis)
 {
     const clt_type *x = &node->in[0]->type;
     const int64_t inner = inner_of(x, axis);
     clt_type rows = *x;
-    clt_rows_gpu r = {.v = 1, .width = 1, .group = CLT_GPU_LEAST_GROUP, .length = x->dims[axis]};
     (void)target;
     rows.dims[axis] = 1;
-    r.rows = clt_extent_elements(&rows);
-    r.distance = clt_extent_dim(inner);
-    r.inner = inner != 1;
-    if (r.inner)
-        return r;
-    r.v = r.length % 4 ? 1 : 4;
-    const int most = r.v == 4 ? LONGEST_KEPT : LONGEST_KEPT_SCALARS;
-    r.width = clt_gpu_power((r.length + 4 * r.v - 1) / (4 * r.v), 4, CLT_GPU_GROUP);
-    if (r.group < r.width)
-        r.group = r.width;
-    const int64_t each = (r.length + (int64_t)r.width * r.v - 1) / ((int64_t)r.width * r.v);
-    r.keep = each <= most ? (int)each : 0;
-    return r;
+    if (inner == 1)
+        return clt_rows_gpu_contiguous(clt_extent_elements(&rows), x->dims[axis]);
+    return (clt_rows_gpu){.v = 1,
+                          .width = 1,
+                          .group = CLT_GPU_LEAST_GROUP,
+                          .inner = 1,
+                          .rows = clt_extent_elements(&rows),
+                          .distance = clt_extent_dim(inner),
+                          .length = x->dims[axis]};
 }
 
 void clt_rows_gpu_begin(clt_program *program, const clt_rows_gpu *r, const char *file,

@@ -21,6 +21,9 @@ typedef struct clt_rows_gpu {
 
 clt_rows_gpu clt_rows_gpu_of(const clt_node *node, const clt_target *target, int axis);
 
+/* Rows of `length` contiguous elements. */
+clt_rows_gpu clt_rows_gpu_contiguous(clt_extent rows, int64_t length);
+
 /* Begins a launch with the build options, and `more`. */
 void clt_rows_gpu_begin(clt_program *program, const clt_rows_gpu *rows, const char *file,
                         const char *kernel, const char *more);

@@ -14,10 +14,17 @@ clt_status clt_pass_evaluate(clt_graph *graph)
         if (!instead)
             return clt_graph_status(graph);
         clt_value *output = node->out[0];
+        if (instead == output)
+            continue;
         if (output->output) {
+            if (instead->kind != CLT_VALUE_INTERMEDIATE || instead->name)
+                return clt_fail(CLT_UNSUPPORTED, "output %s is a node that evaluation removes",
+                                output->name);
             /* The name moves along, so that the output is still found. */
-            clt_fail(CLT_UNSUPPORTED, "output %s is a node that evaluation removes", output->name);
-            return CLT_UNSUPPORTED;
+            instead->name = output->name;
+            instead->output = true;
+            output->name = NULL;
+            output->output = false;
         }
         clt_graph_replace(graph, output, instead);
     }

@@ -66,6 +66,40 @@ static clt_value *build_cross_entropy(clt_graph *g)
     return NULL;
 }
 
+static clt_value *build_layer_norm(clt_graph *g)
+{
+    const int64_t columns = COLUMNS;
+    return clt_layer_norm(trained(g, matrix(g, "x")), 1,
+                          clt_parameter(g, "weight", 1, &columns, uniform),
+                          clt_parameter(g, "bias", 1, &columns, uniform), CLT_NORM_EPS);
+}
+
+static clt_value *build_rms_norm(clt_graph *g)
+{
+    const int64_t columns = COLUMNS;
+    return clt_rms_norm(trained(g, matrix(g, "x")), 1,
+                        clt_parameter(g, "weight", 1, &columns, uniform), CLT_RMS_NORM_EPS);
+}
+
+static clt_value *build_batch_norm(clt_graph *g)
+{
+    const int64_t channels = 16;
+    clt_value *w = clt_parameter(g, "weight", 1, &channels, uniform);
+    clt_value *b = clt_parameter(g, "bias", 1, &channels, uniform);
+    return clt_relu(clt_batch_norm(trained(g, images(g, "x")), w, b, NULL, NULL, NULL, NULL));
+}
+
+/* As in a ResNet: behind a convolution, whose layout it takes. */
+static clt_value *build_batch_norm_conv(clt_graph *g)
+{
+    const int64_t channels = 16, kernel[4] = {16, 16, 1, 1};
+    clt_value *w = clt_parameter(g, "weight", 1, &channels, uniform);
+    clt_value *b = clt_parameter(g, "bias", 1, &channels, uniform);
+    clt_value *x =
+        clt_conv2d(images(g, "x"), clt_parameter(g, "kernel", 4, kernel, uniform), NULL, NULL);
+    return clt_relu(clt_batch_norm(x, w, b, NULL, NULL, NULL, NULL));
+}
+
 static clt_value *build_max_pool(clt_graph *g)
 {
     return clt_max_pool2d(trained(g, images(g, "x")), NULL);
@@ -206,6 +240,10 @@ static const case_row cases[] = {
     {"softmax", build_softmax, 1, 0},
     {"softmax_channels", build_softmax_channels, 1, 0},
     {"cross_entropy", build_cross_entropy, 1, 0},
+    {"layer_norm", build_layer_norm, 1, 0},
+    {"rms_norm", build_rms_norm, 1, 0},
+    {"batch_norm", build_batch_norm, 1, 0},
+    {"batch_norm_conv", build_batch_norm_conv, 1, 0},
     {"max_pool2d", build_max_pool, 1, 0},
     {"avg_pool2d", build_avg_pool, 1, 0},
     {"sum_rows", build_sum_rows, 0, 0},
