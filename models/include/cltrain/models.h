@@ -34,6 +34,10 @@ const char *clt_model_text(int index);
 clt_value *clt_layer_linear(clt_graph *graph, clt_value *x, const char *name, int64_t out);
 clt_value *clt_layer_conv2d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
                             int kernel, const clt_conv2d_options *options);
+clt_value *clt_layer_conv1d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
+                            int kernel, const clt_conv1d_options *options);
+clt_value *clt_layer_conv_transpose2d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
+                                      int kernel, const clt_conv_transpose2d_options *options);
 
 /* The builders: from images to logits. `arguments`: what stands behind the name's colon; NULL:
  * nothing. On a mistake there they return NULL and set the error message. */
