@@ -64,3 +64,16 @@ clt_value *clt_layer_conv_transpose2d(clt_graph *graph, clt_value *x, const char
     clt_value *bias = parameter(graph, name, "bias", 1, &out, fan_in);
     return clt_conv_transpose2d(x, weight, bias, options);
 }
+
+clt_value *clt_layer_conv3d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
+                            int kernel, const clt_conv3d_options *options)
+{
+    if (!x)
+        return NULL;
+    const int64_t in = clt_value_dim(x, 1) / (options ? options->groups : 1);
+    const int64_t dims[] = {out, in, kernel, kernel, kernel};
+    const double fan_in = (double)(in * kernel * kernel * kernel);
+    clt_value *weight = parameter(graph, name, "weight", 5, dims, fan_in);
+    clt_value *bias = parameter(graph, name, "bias", 1, &out, fan_in);
+    return clt_conv3d(x, weight, bias, options);
+}

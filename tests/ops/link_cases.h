@@ -44,13 +44,12 @@ static inline void link_add(const link_sums *s, int64_t x, int64_t w, int64_t y)
 static inline void link_visit(const link_shape *s, int64_t n, const link_sums *sums)
 {
     /* Of the convolution: operand `in` with `wide` channels, result `out` with `narrow` ones. */
-    int64_t in[3], out[3], taps = 1, in_plane = 1, out_plane = 1;
+    int64_t in[3], out[3], taps = 1, out_plane = 1;
     const int64_t narrow = s->transposed ? s->c : s->o, wide = s->transposed ? s->o : s->c;
     for (int i = 0; i < 3; i++) {
         in[i] = s->transposed ? link_out(s, i) : s->size[i];
         out[i] = s->transposed ? s->size[i] : link_out(s, i);
         taps *= s->kernel[i];
-        in_plane *= in[i];
         out_plane *= out[i];
     }
     const int64_t group = wide / s->groups;

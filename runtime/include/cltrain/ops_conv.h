@@ -115,6 +115,23 @@ CLT_API clt_value *clt_max_pool1d(clt_value *x, const clt_pool1d_options *option
 /* As clt_adaptive_avg_pool2d: [B, C, length]. */
 CLT_API clt_value *clt_adaptive_avg_pool1d(clt_value *x, int length);
 
+/* --- three dimensions ------------------------------------------------------------------------ */
+
+typedef struct clt_conv3d_options {
+    size_t struct_size;
+    int stride[3];   /* 1; depth, height, width */
+    int padding[3];  /* zeros on each side: 0 */
+    int dilation[3]; /* 1 */
+    int groups;      /* 1; divides both numbers of channels */
+} clt_conv3d_options;
+
+CLT_API void clt_conv3d_options_init(clt_conv3d_options *options);
+
+/* Convolution: x [B, C, D, H, W], weight [O, C / groups, KD, KH, KW], bias [O] or NULL; the result
+ * is [B, O, OD, OH, OW]. */
+CLT_API clt_value *clt_conv3d(clt_value *x, clt_value *weight, clt_value *bias,
+                              const clt_conv3d_options *options);
+
 CLT_END_DECLS
 
 #endif
