@@ -251,6 +251,7 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
 }
 
 static const clt_variant variants[] = {
+    {"planes_gpu", clt_conv3d_gpu_accepts, clt_conv3d_gpu},
     {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, emit_cpu},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
@@ -323,6 +324,7 @@ static void emit_data_grad_portable(const clt_node *node, const clt_target *targ
 }
 
 static const clt_variant data_grad_variants[] = {
+    {"planes_gpu", clt_conv3d_gpu_accepts, clt_conv3d_data_grad_gpu},
     {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_data_grad_cpu},
     {"portable", clt_accepts_plain, emit_data_grad_portable},
     {0},
@@ -390,6 +392,7 @@ static void emit_weight_grad_portable(const clt_node *node, const clt_target *ta
 }
 
 static const clt_variant weight_grad_variants[] = {
+    {"planes_gpu", clt_conv3d_gpu_accepts, clt_conv3d_weight_grad_gpu},
     {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_weight_grad_cpu},
     {"portable", clt_accepts_plain, emit_weight_grad_portable},
     {0},

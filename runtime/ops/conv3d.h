@@ -39,4 +39,11 @@ clt_conv3d_shape clt_conv3d_shape_of(const clt_node *node);
  * its channels are pairs of a channel and a tap along the depth (data gradient: those of dy). */
 clt_conv2d_shape clt_conv3d_planes(const clt_node *node);
 
+/* The variants for GPUs, in conv3d_gpu.c. */
+bool clt_conv3d_gpu_accepts(const clt_node *node, const clt_target *target, char *why);
+void clt_conv3d_gpu(const clt_node *node, const clt_target *target, clt_program *program);
+void clt_conv3d_data_grad_gpu(const clt_node *node, const clt_target *target, clt_program *program);
+void clt_conv3d_weight_grad_gpu(const clt_node *node, const clt_target *target,
+                                clt_program *program);
+
 #endif

@@ -1,4 +1,5 @@
-/* Adaptive pooling, upsampling and transposed convolutions, as of ResNet's head and of a U-Net. */
+/* Adaptive pooling, upsampling, transposed and three-dimensional convolutions, as of ResNet's head
+ * and of U-Nets. */
 #include "gpu/plans.h"
 
 static clt_value *images(clt_graph **g, int64_t channels, int64_t size)
@@ -33,4 +34,13 @@ void plan_resampling(const clt_caps *caps)
     x[1] = clt_input(g, "x1", CLT_F32, 4, (int64_t[]){64, 32, 2, 2});
     x[2] = clt_input(g, "x2", CLT_F32, 1, (int64_t[]){32});
     plan_layer(g, clt_conv_transpose2d(x[0], x[1], x[2], &t), x, 3, caps);
+    clt_conv3d_options d;
+    clt_conv3d_options_init(&d);
+    for (int i = 0; i < 3; i++)
+        d.padding[i] = 1;
+    OK(clt_graph_create(&g));
+    x[0] = clt_input(g, "x0", CLT_F32, 5, (int64_t[]){CLT_BATCH, 16, 16, 16, 16});
+    x[1] = clt_input(g, "x1", CLT_F32, 5, (int64_t[]){32, 16, 3, 3, 3});
+    x[2] = clt_input(g, "x2", CLT_F32, 1, (int64_t[]){32});
+    plan_layer(g, clt_conv3d(x[0], x[1], x[2], &d), x, 3, caps);
 }
