@@ -3,7 +3,7 @@
 #ifndef TESTS_OPS_LINK_CASES_H
 #define TESTS_OPS_LINK_CASES_H
 
-#include "ops/harness.h"
+#include "ops/golden.h"
 
 /* Spatial dimensions are depth, height, width; the leading ones of fewer than three are 1. */
 typedef struct link_shape {
@@ -143,6 +143,44 @@ static inline void link_check(op_test *test, const link_shape *s)
     const double work = (double)(s->n * s->c * s->o / s->groups) * link_taps(s) * link_plane(s);
     if (!clt_test_oclgrind() || work < 3e4)
         op_check(test, &c, work < 1e5);
+}
+
+/* The last numbers of an attribute that has one a dimension. */
+static inline void link_golden_numbers(const op_golden *g, const char *name, int dims, int *numbers)
+{
+    const json_t *value = json_object_get(g->attributes, name);
+    for (int i = 0; value && i < dims; i++)
+        numbers[3 - dims + i] = (int)json_integer_value(json_array_get(value, (size_t)i));
+}
+
+/* A case of PyTorch's. */
+static inline void link_golden(op_test *test, op_golden *g, int dims, bool transposed)
+{
+    link_shape s = {.dims = dims,
+                    .transposed = transposed,
+                    .bias = true,
+                    .size = {1, 1, 1},
+                    .kernel = {1, 1, 1},
+                    .stride = {1, 1, 1},
+                    .dilation = {1, 1, 1}};
+    op_golden_operand(g, "x", true);
+    op_golden_operand(g, "w", false);
+    op_golden_operand(g, "b", false);
+    op_golden_results(g);
+    s.n = g->c.batch;
+    s.c = g->c.in[0].dims[1];
+    s.o = g->c.in[2].dims[0];
+    for (int i = 0; i < dims; i++) {
+        s.size[3 - dims + i] = g->c.in[0].dims[2 + i];
+        s.kernel[3 - dims + i] = g->c.in[1].dims[2 + i];
+    }
+    link_golden_numbers(g, "stride", dims, s.stride);
+    link_golden_numbers(g, "padding", dims, s.padding);
+    link_golden_numbers(g, "output_padding", dims, s.more);
+    link_golden_numbers(g, "dilation", dims, s.dilation);
+    s.groups = (int)op_golden_number(g, "groups");
+    g->c.attr = &s;
+    op_check(test, &g->c, false);
 }
 
 /* `y`, which a builder was to refuse, does not exist, for a reason that says `part`; ends the

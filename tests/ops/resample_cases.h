@@ -3,7 +3,7 @@
 #ifndef TESTS_OPS_RESAMPLE_CASES_H
 #define TESTS_OPS_RESAMPLE_CASES_H
 
-#include "ops/harness.h"
+#include "ops/golden.h"
 
 enum { RESAMPLE_TAPS = 64 };
 

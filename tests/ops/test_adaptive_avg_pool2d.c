@@ -47,6 +47,24 @@ static void test_shapes(void **state)
     op_report(&test);
 }
 
+static void golden(op_golden *g)
+{
+    int out[2];
+    op_golden_pair(g, "size", out);
+    op_golden_operand(g, "x", true);
+    op_golden_results(g);
+    const int64_t *x = g->c.in[0].dims;
+    const resample_map m = {g->c.batch, x[1], x[2], x[3], out[0], out[1], window, out};
+    g->c.attr = &m;
+    op_check(&test, &g->c, false);
+}
+
+static void test_goldens(void **state)
+{
+    (void)state;
+    op_goldens("adaptive_avg_pool2d", golden);
+}
+
 static void refuse(int rank, int height, int width, const char *part)
 {
     clt_graph *g;
@@ -74,6 +92,7 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
+                                       cmocka_unit_test(test_goldens),
                                        cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

@@ -35,6 +35,17 @@ static void test_shapes(void **state)
     op_report(&test);
 }
 
+static void golden(op_golden *g)
+{
+    link_golden(&test, g, 3, false);
+}
+
+static void test_goldens(void **state)
+{
+    (void)state;
+    op_goldens("conv3d", golden);
+}
+
 static void refuse(int rank, const int64_t *w_dims, int64_t bias, clt_conv3d_options o,
                    const char *part)
 {
@@ -78,6 +89,7 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
+                                       cmocka_unit_test(test_goldens),
                                        cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

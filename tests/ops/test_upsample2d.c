@@ -33,6 +33,8 @@ static int64_t sizes[2];
 static ref_taps near(const void *attr, int axis, int64_t in, int64_t i)
 {
     const up *u = attr;
+    if (sizes[axis] == in)
+        return (ref_taps){.count = 1, .at = {i}, .weight = {1}};
     const float step =
         u->scale[axis] > 0 ? (float)(1 / u->scale[axis]) : (float)in / (float)sizes[axis];
     const int64_t at = (int64_t)floorf((float)i * step);
@@ -78,10 +80,45 @@ static void test_shapes(void **state)
     check(3, 2, 4, 5, 0, 0, 2, 2);
     check(1, 1, 1, 1, 0, 0, 3, 4);
     check(17, 1, 5, 7, 0, 0, 1.5, 2.7);
+    /* A scale that changes nothing. */
+    check(1, 1, 4, 9, 0, 0, 1.1, 2);
     /* Smaller, where some elements of the operand are in no result. */
     check(2, 2, 9, 40, 0, 0, 0.7, 0.5);
     check(1, 1, 70, 17, 140, 36, 0, 0);
     op_report(&test);
+}
+
+static void golden(op_golden *g)
+{
+    int size[2];
+    up u = {.mode =
+                op_golden_number(g, "nearest") != 0 ? CLT_UPSAMPLE_NEAREST : CLT_UPSAMPLE_BILINEAR};
+    u.align = (int)op_golden_number(g, "align_corners");
+    op_golden_pair(g, "size", size);
+    op_golden_operand(g, "x", true);
+    op_golden_results(g);
+    for (int i = 0; i < 2; i++) {
+        const json_t *scale = json_object_get(g->attributes, "scale");
+        u.scale[i] = json_number_value(json_array_get(scale, (size_t)i));
+        sizes[i] = out_size(g->c.in[0].dims[2 + i], u.scale[i], size[i]);
+    }
+    const int64_t *x = g->c.in[0].dims;
+    const resample_map m = {g->c.batch,
+                            x[1],
+                            x[2],
+                            x[3],
+                            sizes[0],
+                            sizes[1],
+                            u.mode == CLT_UPSAMPLE_NEAREST ? near : linear,
+                            &u};
+    g->c.attr = &m;
+    op_check(&test, &g->c, false);
+}
+
+static void test_goldens(void **state)
+{
+    (void)state;
+    op_goldens("upsample2d", golden);
 }
 
 /* The upsampling of an upsampling's gradient: the gradient's own gradient, by a second autodiff. */
@@ -151,7 +188,8 @@ static void test_errors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_twice),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
+                                       cmocka_unit_test(test_goldens), cmocka_unit_test(test_twice),
                                        cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }
