@@ -15,8 +15,12 @@
  * vectors of results.
  * `weight_grad`: sums over results in vectors along them, for MR x NR weights at a time.
  *
+ * DEPTH: of three dimensions, as convolutions of planes: an image is one of the planes of the result
+ * (PASS 1: of dx), and its channels are all pairs of a channel and a tap along the depth, of which
+ * each reads one plane; one outside of the volume, or between those that a stride hits, counts as 0.
+ *
  * Build options: VW (4, 8, 16: lanes of a vector), MR, ROOM (floats of local memory); PASS, NV and
- * TAPS (channels x taps at a time) for convolve; NR for weight_grad.
+ * TAPS (channels x taps at a time) for convolve; NR for weight_grad; DEPTH where there is one.
  */
 #include "activation.clh"
 #define LANES VW
@@ -84,10 +88,46 @@ static inline void copy_band(local float *to, global const float *from, const ba
             }
 }
 
+/* Along the depth. */
+typedef struct depths {
+    int in, out, taps, stride, padding, dilation;
+} depths;
+
+#ifdef DEPTH
+#define DEPTH_NUMBERS , int in_depth, int out_depth, int KD, int sd, int pd, int dil_d
+#define DEPTHS ((depths){in_depth, out_depth, KD, sd, pd, dil_d})
+#else
+#define DEPTH_NUMBERS
+#define DEPTHS ((depths){1, 1, 1, 1, 0, 1})
+#endif
+
+/* The planes of `count` channels and taps from `first` on that the plane `at` of the result is made
+ * of; `back`: of dx, from those of dy. */
+static inline void copy_planes(local float *to, global const float *from, const band *b, int first,
+                               int count, const depths *d, int at, int back)
+{
+#ifdef DEPTH
+    const int floats = band_floats(b);
+    for (int s = first; s < first + count; s++, to += floats) {
+        const int channel = s / d->taps, tap = (s - channel * d->taps) * d->dilation;
+        const int t = back ? at + d->padding - tap : at * d->stride - d->padding + tap;
+        const int z = back ? t / d->stride : t, size = back ? d->out : d->in;
+        if (t >= 0 && z < size && (!back || z * d->stride == t)) {
+            copy_band(to, from + ((long)channel * size + z) * b->height * b->width, b, 1);
+            continue;
+        }
+        for (int i = 0; i < floats; i++)
+            to[i] = 0.0f;
+    }
+#else
+    copy_band(to, from + (long)first * b->height * b->width, b, count);
+#endif
+}
+
 #define NUMBERS                                                                                    \
     int C, int H, int W, int O, int OH, int OW, int KH, int KW, int sy, int sx, int py, int px,    \
         int dil_y, int dil_x, int groups, int reach_y, int reach_x, int band_lines,                \
-        int band_columns
+        int band_columns DEPTH_NUMBERS
 
 #ifdef PASS
 
@@ -166,11 +206,19 @@ static inline int is_hit(int rest, int count, int dilation, int stride)
     return 0;
 }
 
+/* Where source s begins in the weights; channels are `step` apart where each has one tap along the
+ * depth, of which each has `taps`. */
+static inline long weight_at(int s, int step, int taps, const depths *d)
+{
+    const int channel = s / d->taps;
+    return (long)channel * step * d->taps + (s - channel * d->taps) * taps;
+}
+
 /* Where operands and weights lie of the taps that count for results of remainders (ry, rx), for
- * `channels` channels that are `plane` apart in local memory and `step` in the weights; (y0, x0):
+ * `channels` channels from `first` on that are `plane` apart in local memory; (y0, x0):
  * of tap (0, 0). Returns how many a channel has. */
-static inline int list_taps(local int2 *list, int channels, int plane, int step, const band *b,
-                            int KH, int KW, int sy, int sx, int dil_y, int dil_x, int y0, int x0,
+static inline int list_taps(local int2 *list, int first, int channels, int plane, int step,
+                            const depths *d, const band *b, int KH, int KW, int sy, int sx, int dil_y, int dil_x, int y0, int x0,
                             int ry, int rx)
 {
     int count = 0;
@@ -192,7 +240,9 @@ static inline int list_taps(local int2 *list, int channels, int plane, int step,
     }
     for (int c = 1; c < channels; c++)
         for (int k = 0; k < count; k++)
-            list[c * count + k] = list[k] + (int2)(c * plane, c * step);
+            list[c * count + k] =
+                list[k] + (int2)(c * plane, (int)(weight_at(first + c, step, KH * KW, d) -
+                                                  weight_at(first, step, KH * KW, d)));
     return count;
 }
 
@@ -251,18 +301,21 @@ KERNEL void convolve(global const float *x, long x_offset, global const float *w
     local float copy[ROOM] __attribute__((aligned(64)));
     local int2 list[TAPS];
     const int taps = KH * KW, g = (int)get_global_id(2) % groups;
-    const int image = (int)get_global_id(2) / groups;
+    const depths d = DEPTHS;
+    const int planes = PASS == 0 ? d.out : d.in;
+    const int at = (int)get_global_id(2) / groups % planes;
+    const int image = (int)get_global_id(2) / groups / planes;
     const int c_group = C / groups, o_group = O / groups;
 #if PASS == 0
     const int sources = c_group, rows = o_group, all_lines = OH, all_columns = OW;
     const int classes_x = 1, classes = 1;
-    source s = {c_group * taps, (long)OH * OW, 0, 0, act, slope};
+    source s = {c_group * taps, (long)planes * OH * OW, 0, 0, act, slope};
     const int source_step = taps;
 #else
     const int sources = o_group, rows = c_group;
     const int all_lines = (H - 1) / sy + 1, all_columns = (W - 1) / sx + 1;
     const int classes_y = min(sy, H), classes_x = min(sx, W), classes = classes_y * classes_x;
-    source s = {taps, (long)H * W, 0, 0, act, slope};
+    source s = {d.taps * taps, (long)planes * H * W, 0, 0, act, slope};
     const int source_step = c_group * taps;
 #endif
     const int class_blocks = (classes + KB - 1) / KB;
@@ -278,17 +331,18 @@ KERNEL void convolve(global const float *x, long x_offset, global const float *w
 #if PASS == 0
     const band b = {H, W, W, sy, sx, min(sy, (KH - 1) * dil_y + 1), min(sx, (KW - 1) * dil_x + 1),
                     py, px, first_line, lines + reach_y, left, columns + reach_x};
-    x += x_offset + ((long)image * C + g * c_group) * H * W;
-    out += out_offset + ((long)image * O + g * o_group) * OH * OW + (long)first_line * OW + left;
+    x += x_offset + ((long)image * C + g * c_group) / d.taps * d.in * H * W;
+    out += out_offset + (((long)image * O + g * o_group) * planes + at) * OH * OW +
+           (long)first_line * OW + left;
 #else
     /* Of the classes, the first's results begin at dy's (y0, x0), others perhaps one further. */
     const int y0 = py / sy, x0 = px / sx;
     const int more_y = (py % sy + classes_y - 1 >= sy), more_x = (px % sx + classes_x - 1 >= sx);
     const band b = {OH, OW, OW, 1, 1, 1, 1, reach_y - y0, reach_x - x0,
                     first_line, lines + reach_y + more_y, left, columns + reach_x + more_x};
-    x += x_offset + ((long)image * O + g * o_group) * OH * OW;
-    out += out_offset + ((long)image * C + g * c_group) * H * W + (long)first_line * sy * W +
-           (long)left * sx;
+    x += x_offset + ((long)image * O + g * o_group) / d.taps * d.out * OH * OW;
+    out += out_offset + (((long)image * C + g * c_group) * planes + at) * H * W +
+           (long)first_line * sy * W + (long)left * sx;
     for (int m = m0; has_zeros && m < m1; m++)
         clear(out + m * s.out_plane, min((long)lines * sy, H - (long)first_line * sy),
               (int)min((long)columns * sx, W - (long)left * sx), W);
@@ -297,14 +351,14 @@ KERNEL void convolve(global const float *x, long x_offset, global const float *w
     bias += has_bias ? bias_offset + g * rows : 0;
     int of_channel = 0;
 #if PASS == 0
-    of_channel = list_taps(list, min(CB, sources), plane, source_step, &b, KH, KW, sy, sx, dil_y,
+    of_channel = list_taps(list, 0, min(CB, sources), plane, source_step, &d, &b, KH, KW, sy, sx, dil_y,
                            dil_x, 0, 0, 0, 0);
 #endif
     for (int c = 0; c < sources; c += CB) {
         const int here = min(CB, sources - c);
         s.first = c == 0;
         s.last = c + CB >= sources;
-        copy_band(copy, x + (long)c * b.height * b.width, &b, here);
+        copy_planes(copy, x, &b, c, here, &d, at, PASS);
         /* What the last tile reads beyond the last result. */
         for (int i = 0; i < NV * VW; i++)
             copy[here * plane + i] = 0.0f;
@@ -326,10 +380,10 @@ KERNEL void convolve(global const float *x, long x_offset, global const float *w
             if (p.lines < 1 || p.columns < 1)
                 continue;
             of_channel =
-                list_taps(list, here, plane, source_step, &b, KH, KW, sy, sx, dil_y, dil_x,
+                list_taps(list, c, here, plane, source_step, &d, &b, KH, KW, sy, sx, dil_y, dil_x,
                           reach_y + (py + at_y) / sy - y0, reach_x + (px + at_x) / sx - x0, ry, rx);
 #endif
-            tiles(out + (long)at_y * W + at_x, w + (long)c * source_step, has_bias ? bias : 0, copy,
+            tiles(out + (long)at_y * W + at_x, w + weight_at(c, source_step, taps, &d), has_bias ? bias : 0, copy,
                   list, here * of_channel, &p, b.pitch, m0, m1, &s);
         }
     }
@@ -405,6 +459,7 @@ KERNEL void weight_grad(global const float *x, long x_offset, global const float
     const int count = channels * taps, row_step = c_group * taps;
     const int writes_bias = has_bias && c0 == 0;
     const int parts_y = min(sy, (KH - 1) * dil_y + 1), parts_x = min(sx, (KW - 1) * dil_x + 1);
+    const depths d = DEPTHS;
     dw += dw_offset + (long)(g * o_group + m0) * row_step + (long)c0 * taps;
     db += has_bias ? db_offset + g * o_group + m0 : 0;
     for (int i = 0; i < rows; i++) {
@@ -416,7 +471,8 @@ KERNEL void weight_grad(global const float *x, long x_offset, global const float
     const int across = (OW + band_columns - 1) / band_columns;
     const int blocks = (OH + band_lines - 1) / band_lines * across;
     for (long item = 0; item < (long)B * blocks; item++) {
-        const int image = (int)(item / blocks), block = (int)(item % blocks);
+        const int layer = (int)(item / blocks), block = (int)(item % blocks);
+        const int image = layer / d.out, at = layer - image * d.out;
         const int first_line = block / across * band_lines, left = block % across * band_columns;
         const int lines = min(band_lines, OH - first_line), columns = min(band_columns, OW - left);
         const int pitch = columns + reach_x;
@@ -426,15 +482,17 @@ KERNEL void weight_grad(global const float *x, long x_offset, global const float
         const band of_dy = {OH, OW, left + columns, 1,     1,    1,    1,
                             0,  0,  first_line,     lines, left, pitch};
         const int x_plane = band_floats(&of_x);
-        global const float *x_at = x + x_offset + ((long)image * C + g * c_group + c0) * H * W;
-        global const float *dy_at = dy + dy_offset + ((long)image * O + g * o_group + m0) * OH * OW;
+        global const float *x_at =
+            x + x_offset + ((long)image * C + g * c_group) / d.taps * d.in * H * W;
+        global const float *dy_at =
+            dy + dy_offset + (((long)image * O + g * o_group + m0) * d.out + at) * OH * OW;
         local float *x_copy = copy + rows * dy_plane;
         for (int i = 0; i < rows; i++) {
-            copy_band(copy + i * dy_plane, dy_at + (long)i * OH * OW, &of_dy, 1);
+            copy_band(copy + i * dy_plane, dy_at + (long)i * d.out * OH * OW, &of_dy, 1);
             for (int n = lines * pitch; n < dy_plane; n++)
                 copy[i * dy_plane + n] = 0.0f;
         }
-        copy_band(x_copy, x_at, &of_x, channels);
+        copy_planes(x_copy, x_at, &of_x, c0, channels, &d, at, 0);
         for (int n = 0; n < reach_x + VW; n++)
             x_copy[channels * x_plane + n] = 0.0f;
         const int finite = all_finite(x_copy, channels * x_plane);

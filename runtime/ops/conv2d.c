@@ -316,6 +316,30 @@ static clt_status infer_data_grad(const clt_node *node, clt_type *out)
     return CLT_OK;
 }
 
+/* Of a transposed convolution: a convolution of the gradient with the same weight, and a weight
+ * gradient in which operand and gradient change places. */
+static clt_status data_grad_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                                     clt_value **dx)
+{
+    const clt_conv2d_shape s = clt_conv2d_shape_of(node);
+    clt_conv2d_attr attr = *(const clt_conv2d_attr *)node->attr;
+    for (int i = 0; i < 2; i++) {
+        attr.in[i] = 0;
+        attr.kernel[i] = 0;
+    }
+    attr.bias = false;
+    if (wanted[0])
+        dx[0] = clt_emit1(&clt_op_conv2d, &attr, 3, dy[0], node->in[1], NULL);
+    if (wanted[1]) {
+        clt_value *const in[] = {dy[0], node->in[0]};
+        for (int i = 0; i < 2; i++)
+            attr.kernel[i] = s.kernel[i];
+        clt_node *added = clt_graph_add(node->graph, &clt_op_conv2d_weight_grad, in, 2, &attr);
+        dx[1] = added ? added->out[0] : NULL;
+    }
+    return clt_graph_status(node->graph);
+}
+
 static void emit_data_grad_portable(const clt_node *node, const clt_target *target,
                                     clt_program *program)
 {
@@ -360,6 +384,7 @@ const clt_op clt_op_conv2d_data_grad = {
     .n_out = 1,
     .attr_bytes = sizeof(clt_conv2d_attr),
     .infer = infer_data_grad,
+    .gradient = data_grad_gradient,
     .describe = describe,
     .flops = flops,
     .lanes = wants_lanes,

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "ops/conv3d.h"
 #include "ops/gemm_cpu.h"
 
 /* Of an estimate in vector multiplications, as those of gemm_cpu.h. */
@@ -84,13 +85,15 @@ static void part(conv *c, int i)
 
 static conv conv_of(const clt_node *node, const clt_target *target)
 {
-    const clt_conv2d_shape s = clt_conv2d_shape_of(node);
+    const clt_conv2d_shape s =
+        clt_is_conv3d(node->op) ? clt_conv3d_planes(node) : clt_conv2d_shape_of(node);
     const int64_t batch = clt_dim(s.batch, target->max_batch);
-    const bool data = node->op == &clt_op_conv2d_data_grad;
+    const bool data = node->op == &clt_op_conv2d_data_grad || node->op == &clt_op_conv3d_data_grad;
     const int64_t in = s.channels / s.groups, out = s.out_channels / s.groups;
     conv c = {.s = s,
               .data = data,
-              .weight = node->op == &clt_op_conv2d_weight_grad,
+              .weight =
+                  node->op == &clt_op_conv2d_weight_grad || node->op == &clt_op_conv3d_weight_grad,
               .batch = batch > 0 ? batch : 1,
               .taps = (int64_t)s.kernel[0] * s.kernel[1],
               .sources = data ? out : in,
@@ -311,8 +314,14 @@ bool clt_conv2d_cpu_tiles(const clt_node *node, const clt_target *target, int in
     return false;
 }
 
+static const char *depth_of(const clt_node *node)
+{
+    return clt_is_conv3d(node->op) ? "-DDEPTH " : "";
+}
+
 /* The arguments NUMBERS. */
-static void arg_numbers(clt_program *program, const conv *c, const division *d)
+static void arg_numbers(clt_program *program, const clt_node *node, const conv *c,
+                        const division *d)
 {
     const clt_conv2d_shape *s = &c->s;
     const int64_t values[] = {s->channels,    s->height,      s->width,      s->out_channels,
@@ -322,22 +331,28 @@ static void arg_numbers(clt_program *program, const conv *c, const division *d)
                               c->reach[1],    d->lines,       d->columns};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         clt_arg_int(program, clt_fixed(values[i]));
+    if (!clt_is_conv3d(node->op))
+        return;
+    const clt_conv3d_shape v = clt_conv3d_shape_of(node);
+    const int depths[] = {v.in[0], v.out[0], v.kernel[0], v.stride[0], v.padding[0], v.dilation[0]};
+    for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
+        clt_arg_int(program, clt_fixed(depths[i]));
 }
 
-static void convolve(const clt_node *node, const clt_target *target, const clt_epilogue *epilogue,
-                     clt_program *program)
+void clt_conv2d_cpu_convolve(const clt_node *node, const clt_target *target,
+                             const clt_epilogue *epilogue, clt_program *program)
 {
     const conv c = conv_of(node, target);
     const division d = divide(&c, target);
     const bool bias = !c.data && node->n_in > 2 && node->in[2];
     clt_launch_begin(program, "cpu/conv2d.cl", "convolve",
-                     "-DPASS=%d -DVW=%d -DMR=%d -DNV=%d -DROOM=%d -DTAPS=%d", c.data, c.width,
-                     d.tile.rows, d.tile.vectors, (int)c.room, TAPS);
+                     "%s-DPASS=%d -DVW=%d -DMR=%d -DNV=%d -DROOM=%d -DTAPS=%d", depth_of(node),
+                     c.data, c.width, d.tile.rows, d.tile.vectors, (int)c.room, TAPS);
     clt_arg_in(program, 0);
     clt_arg_in(program, 1);
     clt_arg_in(program, bias ? 2 : 1);
     clt_arg_out(program, 0);
-    arg_numbers(program, &c, &d);
+    arg_numbers(program, node, &c, &d);
     clt_arg_int(program, clt_fixed(d.rows));
     clt_arg_int(program, clt_fixed(d.channels));
     clt_arg_int(program, clt_fixed(d.kinds));
@@ -354,32 +369,34 @@ static void convolve(const clt_node *node, const clt_target *target, const clt_e
 
 void clt_conv2d_cpu(const clt_node *node, const clt_target *target, clt_program *program)
 {
-    convolve(node, target, &((const clt_conv2d_attr *)node->attr)->epilogue, program);
+    clt_conv2d_cpu_convolve(node, target, &((const clt_conv2d_attr *)node->attr)->epilogue,
+                            program);
 }
 
 void clt_conv2d_data_grad_cpu(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_epilogue none = {CLT_ACTIVATION_NONE, 0};
-    convolve(node, target, &none, program);
+    clt_conv2d_cpu_convolve(node, target, &none, program);
 }
 
 void clt_conv2d_weight_grad_cpu(const clt_node *node, const clt_target *target,
                                 clt_program *program)
 {
-    const clt_conv2d_attr *attr = node->attr;
+    const bool bias = clt_is_conv3d(node->op) ? ((const clt_conv3d_attr *)node->attr)->bias
+                                              : ((const clt_conv2d_attr *)node->attr)->bias;
     const conv c = conv_of(node, target);
     const division d = divide_weights(&c, target);
-    clt_launch_begin(program, "cpu/conv2d.cl", "weight_grad", "-DVW=%d -DMR=%d -DNR=%d -DROOM=%d",
-                     c.width, d.tile.rows, d.tile.vectors, (int)c.room);
+    clt_launch_begin(program, "cpu/conv2d.cl", "weight_grad", "%s-DVW=%d -DMR=%d -DNR=%d -DROOM=%d",
+                     depth_of(node), c.width, d.tile.rows, d.tile.vectors, (int)c.room);
     clt_arg_in(program, 0);
     clt_arg_in(program, 1);
     clt_arg_out(program, 0);
     clt_arg_out(program, 1);
-    arg_numbers(program, &c, &d);
+    arg_numbers(program, node, &c, &d);
     clt_arg_int(program, clt_fixed(d.rows));
     clt_arg_int(program, clt_fixed(d.channels));
     clt_arg_int(program, clt_extent_dim(c.s.batch));
-    clt_arg_int(program, clt_fixed(attr->bias));
+    clt_arg_int(program, clt_fixed(bias));
     clt_range3(program, clt_fixed(ceil_div(c.sources, d.channels)),
                clt_fixed(ceil_div(c.rows, d.rows)), clt_fixed(c.s.groups), 1, 1, 1);
 }

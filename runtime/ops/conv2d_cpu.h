@@ -4,12 +4,17 @@
 
 #include "ops/nn.h"
 
+/* Nodes may be those of conv3d, too: planes are convolved one by one. */
 bool clt_conv2d_cpu_accepts(const clt_node *node, const clt_target *target, char *why);
 
 void clt_conv2d_cpu(const clt_node *node, const clt_target *target, clt_program *program);
 void clt_conv2d_data_grad_cpu(const clt_node *node, const clt_target *target, clt_program *program);
 void clt_conv2d_weight_grad_cpu(const clt_node *node, const clt_target *target,
                                 clt_program *program);
+
+/* conv2d or conv3d with that epilogue instead of the attribute's. */
+void clt_conv2d_cpu_convolve(const clt_node *node, const clt_target *target,
+                             const clt_epilogue *epilogue, clt_program *program);
 
 /* What a tuner may try, as clt_op.tiles. */
 bool clt_conv2d_cpu_tiles(const clt_node *node, const clt_target *target, int index, char *text);

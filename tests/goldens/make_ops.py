@@ -136,6 +136,59 @@ def max_pool2d(c):
 UNARY_SHAPES = [(1,), (7,), (3, 5), (2, 3, 5, 7), (257,)]
 
 
+def adaptive_avg_pool2d(c):
+    for shape, size in [((2, 3, 7, 7), (1, 1)), ((3, 2, 10, 13), (7, 7)), ((1, 2, 3, 4), (5, 9)), ((2, 2, 8, 6), (4, 3))]:
+        c.add(lambda x: functional.adaptive_avg_pool2d(x, size), {"x": c.random(*shape)}, dict(size=size))
+
+
+def upsample2d(c):
+    # shape, size or None, scale or None, align corners or None for the nearest element
+    for shape, size, scale, align in [
+        ((2, 3, 4, 5), None, (2, 2), False),
+        ((2, 1, 5, 7), None, (1.5, 2.7), False),
+        ((1, 2, 9, 11), (4, 5), None, False),
+        ((2, 2, 4, 6), (9, 7), None, True),
+        ((1, 1, 3, 3), (1, 8), None, True),
+        ((3, 1, 4, 5), None, (2, 3), None),
+        ((1, 2, 9, 10), (4, 7), None, None),
+    ]:
+        mode = "nearest" if align is None else "bilinear"
+        c.add(
+            lambda x: functional.interpolate(x, size, scale, mode, align),
+            {"x": c.random(*shape)},
+            dict(size=size or (0, 0), scale=scale or (0, 0), nearest=align is None, align_corners=bool(align)),
+        )
+
+
+def conv_transpose2d(c):
+    # N, C, H, W, O, kernel, stride, padding, output padding, dilation, groups
+    for n, ch, h, w, o, kernel, stride, padding, more, dilation, groups in [
+        (2, 4, 5, 4, 6, (2, 2), (2, 2), (0, 0), (0, 0), (1, 1), 1),
+        (2, 3, 4, 6, 5, (3, 3), (2, 2), (1, 1), (1, 1), (1, 1), 1),
+        (1, 4, 3, 5, 6, (3, 2), (3, 1), (2, 0), (2, 0), (2, 3), 2),
+    ]:
+        inputs = {"x": c.random(n, ch, h, w), "w": c.random(ch, o // groups, *kernel), "b": c.random(o)}
+        c.add(
+            lambda x, w, b: functional.conv_transpose2d(x, w, b, stride, padding, more, groups, dilation),
+            inputs,
+            dict(stride=stride, padding=padding, output_padding=more, dilation=dilation, groups=groups),
+        )
+
+
+def conv3d(c):
+    # N, C, D, H, W, O, kernel, stride, padding, dilation, groups
+    for n, ch, d, h, w, o, kernel, stride, padding, dilation, groups in [
+        (2, 3, 4, 5, 6, 5, (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), 1),
+        (1, 4, 9, 6, 7, 6, (2, 3, 2), (3, 2, 1), (2, 1, 0), (2, 1, 2), 2),
+    ]:
+        inputs = {"x": c.random(n, ch, d, h, w), "w": c.random(o, ch // groups, *kernel), "b": c.random(o)}
+        c.add(
+            lambda x, w, b: functional.conv3d(x, w, b, stride, padding, dilation, groups),
+            inputs,
+            dict(stride=stride, padding=padding, dilation=dilation, groups=groups),
+        )
+
+
 def unary(c, function, **attributes):
     for shape in UNARY_SHAPES:
         c.add(function, {"x": c.random(*shape, scale=2.0)}, attributes)
@@ -339,6 +392,8 @@ def matmul(c):
 
 
 OPERATORS = {
+    "adaptive_avg_pool2d": adaptive_avg_pool2d, "upsample2d": upsample2d, "conv_transpose2d": conv_transpose2d,
+    "conv3d": conv3d,
     "conv2d": conv2d, "avg_pool2d": avg_pool2d, "max_pool2d": max_pool2d, "relu": relu, "leaky_relu": leaky_relu,
     "sigmoid": sigmoid, "tanh": tanh, "gelu": gelu, "softmax": softmax, "log_softmax": log_softmax,
     "cross_entropy": cross_entropy, "mse_loss": mse_loss, "add": add, "sub": sub, "mul": mul, "div": div, "sum": sum_,

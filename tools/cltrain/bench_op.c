@@ -110,6 +110,56 @@ static clt_value *build_avg_pool(clt_graph *g)
     return clt_avg_pool2d(trained(g, images(g, "x")), NULL);
 }
 
+/* --- resampling, and convolutions that are not of `bench conv` ----------------------------------
+ */
+
+static clt_value *build_global_avg_pool(clt_graph *g)
+{
+    return clt_adaptive_avg_pool2d(trained(g, images(g, "x")), 1, 1);
+}
+
+static clt_value *upsample(clt_graph *g, clt_upsample_mode mode)
+{
+    const int64_t dims[4] = {CLT_BATCH, 4, 8, 8};
+    clt_upsample2d_options o;
+    clt_upsample2d_options_init(&o);
+    o.mode = mode;
+    return clt_upsample2d(trained(g, clt_input(g, "x", CLT_F32, 4, dims)), &o);
+}
+
+static clt_value *build_upsample_nearest(clt_graph *g)
+{
+    return upsample(g, CLT_UPSAMPLE_NEAREST);
+}
+
+static clt_value *build_upsample_bilinear(clt_graph *g)
+{
+    return upsample(g, CLT_UPSAMPLE_BILINEAR);
+}
+
+/* Eight volumes, whatever the batch. */
+static clt_value *build_conv3d(clt_graph *g)
+{
+    static const int64_t x[5] = {8, 16, 16, 16, 16}, w[5] = {16, 16, 3, 3, 3};
+    clt_conv3d_options o;
+    clt_conv3d_options_init(&o);
+    for (int i = 0; i < 3; i++)
+        o.padding[i] = 1;
+    return clt_conv3d(clt_parameter(g, "x", 5, x, uniform), clt_parameter(g, "w", 5, w, uniform),
+                      NULL, &o);
+}
+
+/* A step up of a U-Net. */
+static clt_value *build_conv_transpose(clt_graph *g)
+{
+    static const int64_t x[4] = {8, 64, 32, 32}, w[4] = {64, 32, 2, 2};
+    clt_conv_transpose2d_options o;
+    clt_conv_transpose2d_options_init(&o);
+    o.stride[0] = o.stride[1] = 2;
+    return clt_conv_transpose2d(clt_parameter(g, "x", 4, x, uniform),
+                                clt_parameter(g, "w", 4, w, uniform), NULL, &o);
+}
+
 /* --- reductions: over rows, columns and all elements -------------------------------------------
  */
 
@@ -246,6 +296,11 @@ static const case_row cases[] = {
     {"batch_norm_conv", build_batch_norm_conv, 1, 0},
     {"max_pool2d", build_max_pool, 1, 0},
     {"avg_pool2d", build_avg_pool, 1, 0},
+    {"global_avg_pool2d", build_global_avg_pool, 1, 0},
+    {"upsample_nearest", build_upsample_nearest, 1, 0},
+    {"upsample_bilinear", build_upsample_bilinear, 1, 0},
+    {"conv3d", build_conv3d, 1, 0},
+    {"conv_transpose2d", build_conv_transpose, 1, 0},
     {"sum_rows", build_sum_rows, 0, 0},
     {"sum_columns", build_sum_columns, 0, 0},
     {"sum_all", build_sum_all, 0, 0},

@@ -62,6 +62,12 @@ clt_value *clt_layer_conv2d(clt_graph *graph, clt_value *x, const char *name, in
                             int kernel, const clt_conv2d_options *options);
 clt_value *clt_layer_conv2d_with(clt_graph *graph, clt_value *x, const char *name, int64_t out,
                                  const int kernel[2], int bias, const clt_conv2d_options *options);
+clt_value *clt_layer_conv1d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
+                            int kernel, const clt_conv1d_options *options);
+clt_value *clt_layer_conv3d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
+                            int kernel, const clt_conv3d_options *options);
+clt_value *clt_layer_conv_transpose2d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
+                                      int kernel, const clt_conv_transpose2d_options *options);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,137 @@
+/* Convolutions and resampling beyond conv2d and its poolings (ops_nn.h): transposed, 1-D and 3-D
+ * convolution, adaptive pooling, upsampling. See ops.h for the conventions. Options structs are set
+ * up by their init function, then changed; NULL stands for what that sets. */
+#ifndef CLTRAIN_OPS_CONV_H
+#define CLTRAIN_OPS_CONV_H
+
+#include <cltrain/ops_nn.h>
+
+CLT_BEGIN_DECLS
+
+/* --- resampling of images -------------------------------------------------------------------- */
+
+/*
+ * Means over windows that divide x [B, C, H, W] evenly into `height` x `width`: [B, C, height,
+ * width]. Row i of the result is the mean of rows floor(i H / height) to ceil((i + 1) H / height) -
+ * 1, columns likewise, as torch.nn.AdaptiveAvgPool2d: windows may overlap, and `height` may be more
+ * than H. 1 x 1 is global pooling.
+ */
+CLT_API clt_value *clt_adaptive_avg_pool2d(clt_value *x, int height, int width);
+
+typedef enum clt_upsample_mode {
+    CLT_UPSAMPLE_NEAREST, /* element floor(i * in / out) of each axis, computed in f32 as PyTorch */
+    CLT_UPSAMPLE_BILINEAR /* between the two nearest elements of each axis, linearly */
+} clt_upsample_mode;
+
+typedef struct clt_upsample2d_options {
+    size_t struct_size;
+    clt_upsample_mode mode;
+    int size[2];       /* height and width of the result; 0: floor(in * scale) */
+    double scale[2];   /* 2; where `size` is 0 */
+    int align_corners; /* 0; bilinear: not 0: the first and last elements stay where they are */
+} clt_upsample2d_options;
+
+CLT_API void clt_upsample2d_options_init(clt_upsample2d_options *options);
+
+/*
+ * x [B, C, H, W] at another size: [B, C, OH, OW], smaller or larger. Positions are those of
+ * torch.nn.Upsample and torch.nn.functional.interpolate: element i of the result lies at
+ * (i + 0.5) r - 0.5 of x's (not before the first), where r = H / OH, or 1 / scale where a scale is
+ * given; with align_corners at i (H - 1) / (OH - 1). The gradient adds up in a fixed order.
+ */
+CLT_API clt_value *clt_upsample2d(clt_value *x, const clt_upsample2d_options *options);
+
+/* --- transposed convolution ------------------------------------------------------------------ */
+
+typedef struct clt_conv_transpose2d_options {
+    size_t struct_size;
+    int stride[2];         /* 1 */
+    int padding[2];        /* taken off each side: 0 */
+    int output_padding[2]; /* added to one side: 0; less than the stride */
+    int dilation[2];       /* 1 */
+    int groups;            /* 1; divides both numbers of channels */
+} clt_conv_transpose2d_options;
+
+CLT_API void clt_conv_transpose2d_options_init(clt_conv_transpose2d_options *options);
+
+/*
+ * The gradient of conv2d with the same weight and options with respect to its operand, as a layer:
+ * x [B, C, H, W], weight [C, O / groups, KH, KW], bias [O] or NULL; the result is [B, O, OH, OW]
+ * with OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1. PyTorch also takes
+ * an output_padding from the stride up to the dilation; that is declined.
+ */
+CLT_API clt_value *clt_conv_transpose2d(clt_value *x, clt_value *weight, clt_value *bias,
+                                        const clt_conv_transpose2d_options *options);
+
+/* --- one dimension: x [B, C, L]. They are the 2-D operators on images of one row ----------------
+ */
+
+typedef struct clt_conv1d_options {
+    size_t struct_size;
+    int stride;   /* 1 */
+    int padding;  /* zeros on each side: 0 */
+    int dilation; /* 1 */
+    int groups;   /* 1; divides both numbers of channels */
+} clt_conv1d_options;
+
+CLT_API void clt_conv1d_options_init(clt_conv1d_options *options);
+
+/* Convolution: weight [O, C / groups, K], bias [O] or NULL; the result is [B, O, OL]. */
+CLT_API clt_value *clt_conv1d(clt_value *x, clt_value *weight, clt_value *bias,
+                              const clt_conv1d_options *options);
+
+typedef struct clt_conv_transpose1d_options {
+    size_t struct_size;
+    int stride;         /* 1 */
+    int padding;        /* taken off each side: 0 */
+    int output_padding; /* 0; less than the stride */
+    int dilation;       /* 1 */
+    int groups;         /* 1; divides both numbers of channels */
+} clt_conv_transpose1d_options;
+
+CLT_API void clt_conv_transpose1d_options_init(clt_conv_transpose1d_options *options);
+
+/* As clt_conv_transpose2d: weight [C, O / groups, K], bias [O] or NULL; the result is [B, O, OL].
+ */
+CLT_API clt_value *clt_conv_transpose1d(clt_value *x, clt_value *weight, clt_value *bias,
+                                        const clt_conv_transpose1d_options *options);
+
+typedef struct clt_pool1d_options {
+    size_t struct_size;
+    int kernel;            /* 2 */
+    int stride;            /* 0: the kernel's size */
+    int padding;           /* 0; at most half of the kernel */
+    int dilation;          /* 1; max_pool1d only */
+    int ceil_mode;         /* 0; not 0: a window may hang over the end */
+    int count_include_pad; /* 1; 0: means over input elements only */
+} clt_pool1d_options;
+
+CLT_API void clt_pool1d_options_init(clt_pool1d_options *options);
+
+/* Means and maxima over windows of x [B, C, L]: [B, C, OL]; as clt_avg_pool2d, clt_max_pool2d. */
+CLT_API clt_value *clt_avg_pool1d(clt_value *x, const clt_pool1d_options *options);
+CLT_API clt_value *clt_max_pool1d(clt_value *x, const clt_pool1d_options *options);
+
+/* As clt_adaptive_avg_pool2d: [B, C, length]. */
+CLT_API clt_value *clt_adaptive_avg_pool1d(clt_value *x, int length);
+
+/* --- three dimensions ------------------------------------------------------------------------ */
+
+typedef struct clt_conv3d_options {
+    size_t struct_size;
+    int stride[3];   /* 1; depth, height, width */
+    int padding[3];  /* zeros on each side: 0 */
+    int dilation[3]; /* 1 */
+    int groups;      /* 1; divides both numbers of channels */
+} clt_conv3d_options;
+
+CLT_API void clt_conv3d_options_init(clt_conv3d_options *options);
+
+/* Convolution: x [B, C, D, H, W], weight [O, C / groups, KD, KH, KW], bias [O] or NULL; the result
+ * is [B, O, OD, OH, OW]. */
+CLT_API clt_value *clt_conv3d(clt_value *x, clt_value *weight, clt_value *bias,
+                              const clt_conv3d_options *options);
+
+CLT_END_DECLS
+
+#endif
