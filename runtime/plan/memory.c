@@ -47,6 +47,11 @@ static void find_last_uses(memory *m)
         }
     for (int i = 0; i < plan->graph->n_assigns; i++)
         m->last_use[plan->graph->assigns[i].value->id] = plan->n_nodes;
+    for (int i = 0; i < plan->n_collectives; i++) {
+        const clt_value *in = plan->nodes[plan->collectives[i].node].node->in[0];
+        if (m->last_use[in->id] < plan->collectives[i].needed - 1)
+            m->last_use[in->id] = plan->collectives[i].needed - 1;
+    }
     /* A view keeps its operand's memory: nodes are in order, so one sweep backwards suffices. */
     for (int i = plan->n_nodes - 1; i >= 0; i--) {
         const clt_node *node = plan->nodes[i].node;

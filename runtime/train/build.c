@@ -9,6 +9,7 @@
 #include "train/choices.h"
 #include "train/planner/frozen.h"
 #include "train/reduce.h"
+#include "train/segments.h"
 #include "train/world.h"
 
 static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
@@ -25,6 +26,7 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
         t->per_device = t->options.per_device;
     CLT_TRY(clt_choices_make(t, graph));
     clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
+    options.several = t->total > 1;
     const bool shared = t->ranks > 1;
     CLT_TRY(clt_session_create(graph, t->store, &options, t->tuning_of, t->max_micros, shared,
                                &t->training));
@@ -152,6 +154,7 @@ static clt_status build(void *arg)
     for (int i = 0; i < t->n_devices; i++)
         CLT_TRY(make_device(t, i));
     CLT_TRY(make_sessions(t, t->graph));
+    CLT_TRY(clt_segments_prepare(t));
     const size_t means = (size_t)t->training->n_means + 1;
     t->sums = clt_calloc(means, sizeof *t->sums);
     t->weights = clt_calloc(means, sizeof *t->weights);
@@ -174,8 +177,12 @@ clt_status clt_trainer_build(clt_trainer *t)
     CLT_TRY(clt_world_compare_plans(t));
     CLT_TRY(clt_split_identities(t));
     CLT_TRY(clt_world_in_turns(t, build, t));
+    CLT_TRY(clt_segments_agree(t));
     t->streams = t->total > 1 && clt_trainer_streams(&t->options);
-    return t->total > 1 ? clt_trainer_connect(t) : CLT_OK;
+    if (t->total == 1)
+        return CLT_OK;
+    CLT_TRY(clt_trainer_connect(t));
+    return clt_segments_reserve(t);
 }
 
 static void free_devices(clt_trainer *t)
@@ -185,6 +192,7 @@ static void free_devices(clt_trainer *t)
         clt_update_destroy(d->update);
         clt_checksum_destroy(d->checksum);
         clt_free(d->requests);
+        clt_free(d->exchanges);
         clt_free(d->squares);
         clt_free(d->shipped);
         clt_free(d->checksums);
@@ -207,14 +215,16 @@ void clt_trainer_unbuild(clt_trainer *t)
     free_devices(t);
     for (int b = 0; t->labels && b < t->store->layout.n_buckets; b++)
         clt_free(t->labels[b]);
-    void *const arrays[] = {t->labels, t->owners,  t->begins, t->batch_states, t->identities,
-                            t->shares, t->offsets, t->sums,   t->weights,      t->loss_weights};
+    void *const arrays[] = {t->labels,       t->after,      t->owners,      t->begins,
+                            t->batch_states, t->identities, t->shares,      t->offsets,
+                            t->sums,         t->weights,    t->loss_weights};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         clt_free(arrays[i]);
     clt_choices_free(t);
     t->crew = NULL;
     t->training = t->evaluation = t->prediction = t->session = NULL;
     t->labels = NULL;
+    t->after = NULL;
     t->owners = t->begins = NULL;
     t->identities = NULL;
     t->batch_states = NULL;
