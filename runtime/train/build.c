@@ -10,6 +10,7 @@
 #include "train/planner/frozen.h"
 #include "train/reduce.h"
 #include "train/segments.h"
+#include "train/states.h"
 #include "train/world.h"
 
 static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
@@ -21,7 +22,6 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
         clt_capacity_check(graph, t->store, &t->options, t->total, t->options.batch);
     CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->total));
     CLT_TRY(clt_capacity_share(t->total, &t->options, t->options.batch, &t->per_device));
-    t->max_micros = clt_capacity_micros(&t->options);
     if (t->options.per_device * t->max_micros >= t->per_device * t->options.accumulate)
         t->per_device = t->options.per_device;
     CLT_TRY(clt_choices_make(t, graph));
@@ -62,35 +62,6 @@ static clt_status make_device(clt_trainer *t, int index)
     if (!d->requests || !d->shipped || !d->squares || !d->word || !d->counts)
         return CLT_OUT_OF_MEMORY;
     return clt_verify_create(t, index);
-}
-
-/* Which states depend on the batch: each device would give them a value of its own. */
-static clt_status find_batch_states(clt_trainer *t, const clt_graph *graph)
-{
-    t->batch_states = clt_calloc((size_t)graph->n_assigns + 1, sizeof *t->batch_states);
-    bool *depends = clt_calloc((size_t)graph->n_values + 1, sizeof *depends);
-    if (!t->batch_states || !depends) {
-        clt_free(depends);
-        return CLT_OUT_OF_MEMORY;
-    }
-    for (int i = 0; i < graph->n_values; i++)
-        depends[i] = graph->values[i]->kind == CLT_VALUE_INPUT;
-    for (int i = 0; i < graph->n_nodes; i++)
-        for (int j = 0; j < graph->nodes[i]->n_in; j++)
-            for (int k = 0; k < graph->nodes[i]->n_out; k++)
-                if (graph->nodes[i]->in[j] && depends[graph->nodes[i]->in[j]->id])
-                    depends[graph->nodes[i]->out[k]->id] = true;
-    clt_status status = CLT_OK;
-    for (int i = 0; i < graph->n_assigns; i++) {
-        t->batch_states[i] = depends[graph->assigns[i].value->id];
-        if (t->batch_states[i] && t->total > 1)
-            status = clt_fail(CLT_UNSUPPORTED,
-                              "state %s takes a value that depends on the batch: the copies of %d "
-                              "devices would differ. Train on one device",
-                              graph->assigns[i].state->name, t->total);
-    }
-    clt_free(depends);
-    return status;
 }
 
 /* The trainer's own copy of the weights. */
@@ -150,9 +121,10 @@ static clt_status build(void *arg)
 {
     clt_trainer *t = arg;
     CLT_TRY(copy_weights(t));
-    CLT_TRY(find_batch_states(t, t->graph));
     for (int i = 0; i < t->n_devices; i++)
         CLT_TRY(make_device(t, i));
+    t->max_micros = clt_capacity_micros(&t->options);
+    CLT_TRY(clt_states_create(t));
     CLT_TRY(make_sessions(t, t->graph));
     CLT_TRY(clt_segments_prepare(t));
     const size_t means = (size_t)t->training->n_means + 1;
@@ -212,12 +184,12 @@ void clt_trainer_unbuild(clt_trainer *t)
     clt_session_destroy(t->training);
     clt_session_destroy(t->evaluation);
     clt_session_destroy(t->prediction);
+    clt_states_destroy(t);
     free_devices(t);
     for (int b = 0; t->labels && b < t->store->layout.n_buckets; b++)
         clt_free(t->labels[b]);
-    void *const arrays[] = {t->labels,       t->after,      t->owners,      t->begins,
-                            t->batch_states, t->identities, t->shares,      t->offsets,
-                            t->sums,         t->weights,    t->loss_weights};
+    void *const arrays[] = {t->labels, t->after,   t->owners, t->begins,  t->identities,
+                            t->shares, t->offsets, t->sums,   t->weights, t->loss_weights};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         clt_free(arrays[i]);
     clt_choices_free(t);
@@ -227,7 +199,6 @@ void clt_trainer_unbuild(clt_trainer *t)
     t->after = NULL;
     t->owners = t->begins = NULL;
     t->identities = NULL;
-    t->batch_states = NULL;
     t->shares = t->sums = t->weights = t->loss_weights = NULL;
     t->offsets = NULL;
     for (int i = 0; i < CLT_RESULT_RING; i++)

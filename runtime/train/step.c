@@ -6,6 +6,7 @@
 #include "train/planner/balance.h"
 #include "train/reduce.h"
 #include "train/segments.h"
+#include "train/states.h"
 #include <cltrain/data.h>
 
 static clt_session_device *session_device(const clt_trainer *t, int d)
@@ -106,6 +107,7 @@ static clt_status forward_micro(clt_trainer *t, int d, int micro)
     const clt_run run = run_of(t, d, micro, true);
     CLT_TRY(begin_micro(t, d, micro));
     CLT_TRY(clt_segments_forward(t, d, &run));
+    CLT_TRY(clt_states_add(t, d, micro, &run));
     return run.count ? clt_session_fetch(t->session, d, t->batch, clt_step_part(t, d, micro), &run)
                      : CLT_OK;
 }
@@ -129,12 +131,19 @@ static clt_status idle(clt_trainer *t, int d)
 {
     clt_session_device *sd = session_device(t, d);
     const clt_run run = run_of(t, d, 0, false);
-    if (sd->plan->graph->n_assigns)
-        CLT_TRY(clt_exec_enqueue(sd->exec, &run, 0, sd->plan->n_forward, 0, NULL));
-    return CLT_OK;
+    if (!sd->plan->graph->n_assigns)
+        return CLT_OK;
+    CLT_TRY(clt_exec_enqueue(sd->exec, &run, 0, sd->plan->n_forward, 0, NULL));
+    return clt_states_add(t, d, 0, &run);
 }
 
-/* What begins to be added up once all gradients are enqueued. */
+/* What all of forward has made. */
+static clt_status reduce_forward(clt_trainer *t, int d)
+{
+    CLT_TRY(clt_reduce_results(t, d, micros_of(t, d)));
+    return clt_states_reduce(t, d);
+}
+
 static clt_status reduce_buckets(clt_trainer *t, int d)
 {
     const clt_plan *plan = session_device(t, d)->plan;
@@ -143,7 +152,7 @@ static clt_status reduce_buckets(clt_trainer *t, int d)
     return CLT_OK;
 }
 
-/* `reduce`: results and buckets begin to be added up as they become ready. */
+/* `reduce`: results, means of states and buckets begin to be added up as they become ready. */
 static clt_status gradients(clt_trainer *t, int d, bool reduce)
 {
     const int rounds = clt_step_rounds(t, d);
@@ -152,11 +161,11 @@ static clt_status gradients(clt_trainer *t, int d, bool reduce)
     if (!micros_of(t, d))
         CLT_TRY(clt_update_zero(t->devices[d].update));
     if (!rounds)
-        CLT_TRY(reduce ? clt_reduce_results(t, d, 0) : CLT_OK);
+        CLT_TRY(reduce ? reduce_forward(t, d) : CLT_OK);
     for (int m = 0; m < rounds; m++) {
         CLT_TRY(forward_micro(t, d, m));
-        if (reduce && m == rounds - 1) /* behind all of forward, before the first bucket */
-            CLT_TRY(clt_reduce_results(t, d, micros_of(t, d)));
+        if (reduce && m == rounds - 1) /* before the first bucket */
+            CLT_TRY(reduce_forward(t, d));
         CLT_TRY(backward_micro(t, d, m, reduce && rounds == 1));
     }
     return reduce && rounds != 1 ? reduce_buckets(t, d) : CLT_OK;
@@ -166,23 +175,12 @@ static clt_status commit(clt_trainer *t, int d)
 {
     clt_session_device *sd = session_device(t, d);
     clt_trainer_device *td = &t->devices[d];
-    const clt_graph *graph = sd->plan->graph;
     const clt_run run = run_of(t, d, 0, false);
     td->begun = t->steps + 1;
     if (!t->streams || t->phase == 3)
         CLT_TRY(clt_update_apply(td->update, t->records[t->entry].lr, t->steps, t->owners,
                                  t->first + d));
-    for (int i = 0; i < graph->n_assigns; i++) {
-        const clt_value *state = graph->assigns[i].state, *value = graph->assigns[i].value;
-        clt_view from, to;
-        if (!share_of(t, d) && t->batch_states[i])
-            continue;
-        CLT_TRY(clt_exec_locate(sd->exec, &run, value, &from));
-        CLT_TRY(clt_exec_locate(sd->exec, &run, state, &to));
-        CLT_TRY(clt_update_assign(td->update, from, to,
-                                  clt_type_elements(&state->type, 0) *
-                                      clt_dtype_size(state->type.dtype)));
-    }
+    CLT_TRY(clt_states_assign(t, d, &run));
     CLT_TRY(clt_owners_ship(t, d));
     CLT_TRY(clt_enqueue_download(sd->device, (clt_view){clt_update_word_buffer(td->update), 0},
                                  td->word + 4 * t->entry, 16, NULL));
@@ -209,10 +207,11 @@ static clt_status whole_step(clt_trainer *t, int d)
     CLT_TRY(gradients(t, d, reduce && !apart));
     CLT_TRY(clt_balance_end(t, d));
     if (apart) {
-        CLT_TRY(clt_reduce_results(t, d, micros_of(t, d)));
+        CLT_TRY(reduce_forward(t, d));
         CLT_TRY(reduce_buckets(t, d));
     }
     CLT_TRY(clt_reduce_results_end(t, d));
+    CLT_TRY(clt_states_reduce_end(t, d));
     CLT_TRY(word(t, d));
     CLT_TRY(commit(t, d));
     return clt_verify(t, d);
@@ -266,7 +265,11 @@ static clt_status backward_part(void *arg, int d)
 static clt_status reduce_part(void *arg, int d)
 {
     clt_trainer *t = arg;
-    clt_status status = t->total > 1 ? reduce_buckets(t, d) : CLT_OK;
+    clt_status status = clt_states_reduce(t, d);
+    if (status == CLT_OK && t->total > 1)
+        status = reduce_buckets(t, d);
+    if (status == CLT_OK)
+        status = clt_states_reduce_end(t, d);
     if (status == CLT_OK)
         status = word(t, d);
     return guarded(t, d, status);

@@ -24,6 +24,8 @@ typedef struct clt_trainer_device {
     void **requests;        /* by bucket, while it is being reduced */
     void **exchanges;       /* by collective of the plan, while it is under way */
     void *sharing;          /* the request that adds results up over ranks */
+    cl_mem means;           /* of states, one behind the other; NULL: none is needed */
+    void *averaging;        /* the request that adds them up */
     void **shipped;         /* by bucket: the request that ships its parameters from the owner */
     double *squares;        /* by bucket: what its reduction measured */
     int32_t *counts;        /* by participant, its samples of a step: clt_reduce_shares */
@@ -60,7 +62,7 @@ struct clt_trainer {
      * which guard and clipping need, and so does giving a step again. */
     bool streams;
     clt_heartbeat *beat;                 /* NULL: none */
-    bool *batch_states;                  /* by assignment: whether its value depends on the batch */
+    struct clt_states *states;           /* states.c */
     int64_t per_device;                  /* samples of a plan's largest run */
     int max_micros;                      /* of such runs in a step */
     clt_tuning_record *tuning;           /* room for one a device */
