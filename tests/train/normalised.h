@@ -38,9 +38,17 @@ static inline clt_value *net_part(clt_value *all, int which)
     return clt_slice(all, start, stop, NULL);
 }
 
+/* state = 0.75 state + 0.25 mean. */
+static inline void net_follow(clt_graph *graph, const char *name, clt_value *mean)
+{
+    const int64_t dims[] = {NET_WIDE};
+    clt_value *state = clt_state(graph, name, CLT_F32, 1, dims, (clt_init){0});
+    clt_assign(graph, state, clt_add(clt_scale(state, 0.75), clt_scale(mean, 0.25)));
+}
+
 /* (h - mean) / (1 + variance), of all devices' images: mean and variance by sums, which are one
- * all-reduce; `statistics` (may be NULL) becomes {sum, sum of squares, count} of all. */
-static inline clt_value *net_normalise(clt_value *h, clt_value **statistics)
+ * all-reduce. State "running" follows that mean, "own" the means of the devices. */
+static inline clt_value *net_normalise(clt_graph *graph, clt_value *h)
 {
     const int axis = 0;
     clt_value *one = clt_add_scalar(clt_scale(h, 0), 1);
@@ -50,8 +58,8 @@ static inline clt_value *net_normalise(clt_value *h, clt_value **statistics)
     clt_value *all = clt_name(clt_all_reduce(clt_concat(own, 3, 0)), "statistics");
     clt_value *count = net_part(all, 2), *mean = clt_div(net_part(all, 0), count);
     clt_value *variance = clt_sub(clt_div(net_part(all, 1), count), clt_mul(mean, mean));
-    if (statistics)
-        *statistics = all;
+    net_follow(graph, "running", mean);
+    net_follow(graph, "own", clt_reduce_mean(h, &axis, 1, 0));
     return clt_div(clt_sub(h, mean), clt_add_scalar(variance, 1));
 }
 
@@ -66,7 +74,7 @@ static inline clt_graph *net_graph(void)
     clt_value *x = clt_input(graph, "x", CLT_F32, 2, dims);
     clt_value *label = clt_input(graph, "label", CLT_I32, 1, one);
     clt_value *h = layer(graph, x, "a.weight", "a.bias", NET_IN, NET_WIDE);
-    clt_value *y = clt_tanh(net_normalise(h, NULL));
+    clt_value *y = clt_tanh(net_normalise(graph, h));
     clt_value *logits =
         clt_output(layer(graph, y, "b.weight", "b.bias", NET_WIDE, NET_CLASSES), "logits");
     clt_cross_entropy(logits, label, NULL, &sum, &weight);
@@ -137,6 +145,19 @@ static inline double net_loss(const double *p, const int *group, int count,
     for (int g = 0; count && g < NET_MOST; g++)
         loss += net_group_loss(p, group ? group : together, count, g, logits);
     return count ? loss / count : 0;
+}
+
+/* Mean of the middle layer over the samples. */
+static inline void net_mean(const double *p, int count, double *mean)
+{
+    for (int j = 0; j < NET_WIDE; j++) {
+        mean[j] = 0;
+        for (int i = 0; i < count; i++) {
+            mean[j] += p[NET_A + j] / count;
+            for (int k = 0; k < NET_IN; k++)
+                mean[j] += p[j * NET_IN + k] * (double)net_xs[i * NET_IN + k] / count;
+        }
+    }
 }
 
 /* Its gradient, by central differences. */
