@@ -118,7 +118,7 @@ static void gradients_are_those_of_the_whole_batch(void **state)
         for (int separate = 0; separate < 2; separate++) {
             clt_trainer_options options = default_options();
             options.accumulate = accumulate;
-            options.separate = separate;
+            options.separate = options.rebalance = separate;
             options.batch = 2 * NET_MOST;
             lab l = open_on("pocl/2", 0, &options);
             for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {

@@ -31,7 +31,8 @@ clt_status clt_balance_end(clt_trainer *t, int d)
 
 bool clt_balance_apart(const clt_trainer *t, int d)
 {
-    return t->options.rebalance && clt_caps_is_cpu(&t->store->replicas[d].device->caps);
+    return t->options.rebalance &&
+           (t->rounds || clt_caps_is_cpu(&t->store->replicas[d].device->caps));
 }
 
 /* --- the policy ------------------------------------------------------------------------------ */
