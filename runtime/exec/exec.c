@@ -346,7 +346,7 @@ clt_status clt_exec_enqueue(clt_exec *exec, const clt_run *run, int first, int e
                         "another plan ran on %s in between: its intermediates are lost; "
                         "run forward again",
                         exec->device->label);
-    CLT_TRY(clt_lose(exec->device, run->step));
+    CLT_TRY(clt_lose(exec->device, run->step, first));
     CLT_TRY(clt_slow_begin(&exec->slow, exec->device, run->step));
     for (int i = exec->first_launch[first]; i < exec->first_launch[end]; i++)
         CLT_TRY(enqueue_launch(exec, run, &exec->launches[i], &n_wait, wait));

@@ -13,6 +13,7 @@ typedef enum kernel_index {
     K_WORD,
     K_UPSTREAM,
     K_ADD,
+    K_MEAN,
     K_ASSIGN,
     K_OPTIMIZER,
     N_KERNELS
@@ -69,8 +70,8 @@ static int shares(const clt_update *u, const clt_bucket *bucket)
 
 static clt_status make_kernels(clt_update *u)
 {
-    static const char *const names[] = {"square_sum", "step_word", "loss_upstream", "add_to",
-                                        "assign_state"};
+    static const char *const names[] = {"square_sum", "step_word", "loss_upstream",
+                                        "add_to",     "add_mean",  "assign_state"};
     const char *file = u->gpu ? "gpu/update.cl" : "train/update.cl";
     const char *options = u->replica->device->caps.fp64 ? "-DCLT_FP64" : "";
     for (int i = 0; i < N_KERNELS; i++)
@@ -344,6 +345,28 @@ clt_status clt_update_apply(clt_update *u, double lr, int64_t step, const int *o
     return CLT_OK;
 }
 
+/* Work-items of a group for elements one by one. */
+static size_t group_of(const clt_update *u, int64_t count)
+{
+    return u->gpu ? GPU_GROUP : count >= CHUNK ? CHUNK : 1;
+}
+
+clt_status clt_update_mean(clt_update *u, clt_view value, clt_view mean, int64_t count,
+                           double weight, bool first)
+{
+    if (!(weight > 0) && !first)
+        return CLT_OK;
+    call c = begin(u, K_MEAN);
+    arg_buffer(&c, value.buffer);
+    arg_long(&c, value.offset / 4);
+    arg_buffer(&c, mean.buffer);
+    arg_long(&c, mean.offset / 4);
+    arg_int(&c, count);
+    arg_float(&c, weight);
+    arg_int(&c, first);
+    return run(&c, count, group_of(u, count), "add_mean", 12 * count);
+}
+
 clt_status clt_update_assign(clt_update *u, clt_view value, clt_view state, int64_t bytes)
 {
     if (bytes % 4)
@@ -358,5 +381,5 @@ clt_status clt_update_assign(clt_update *u, clt_view value, clt_view state, int6
     arg_buffer(&c, state.buffer);
     arg_long(&c, state.offset / 4);
     arg_int(&c, bytes / 4);
-    return run(&c, bytes / 4, u->gpu ? GPU_GROUP : 1, "assign_state", 2 * bytes);
+    return run(&c, bytes / 4, group_of(u, bytes / 4), "assign_state", 2 * bytes);
 }

@@ -60,6 +60,11 @@ clt_status clt_update_apply(clt_update *update, double lr, int64_t step, const i
 /* The same for one bucket of parameters. */
 clt_status clt_update_bucket(clt_update *update, int bucket, double lr, int64_t step);
 
+/* mean = weight * value (`first`), or mean += weight * value; f32. With weight 0 nothing of the
+ * value is taken, whatever it is. */
+clt_status clt_update_mean(clt_update *update, clt_view value, clt_view mean, int64_t count,
+                           double weight, bool first);
+
 /* `state` takes `value`'s bytes if the step is committed. */
 clt_status clt_update_assign(clt_update *update, clt_view value, clt_view state, int64_t bytes);
 

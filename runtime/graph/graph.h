@@ -136,6 +136,10 @@ struct clt_op {
     /* Output 0 is operand 0's bytes under another shape: no kernel runs. */
     bool view;
 
+    /* Output 0 is made of operand 0 by the host, which acts between the plan's segments, from what
+     * all devices have: no kernel runs, and there are no variants. One device: operand 0 itself. */
+    bool collective;
+
     /* Bit i: output 0 may overwrite operand i, since every output element depends on no element of
      * that operand but the one of the same index. */
     unsigned in_place;

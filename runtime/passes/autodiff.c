@@ -102,7 +102,8 @@ done:
 /* A bucket holds each gradient at one place: it must be a node's own, unshared output. */
 static clt_value *own_value(clt_value *gradient, clt_value *const *others, int n_others)
 {
-    bool shared = !gradient->producer || gradient->producer->op->view || gradient->output;
+    bool shared = !gradient->producer || gradient->producer->op->view ||
+                  gradient->producer->op->collective || gradient->output;
     for (int i = 0; i < n_others; i++)
         shared = shared || others[i] == gradient;
     if (!shared)

@@ -47,6 +47,13 @@ static void find_last_uses(memory *m)
         }
     for (int i = 0; i < plan->graph->n_assigns; i++)
         m->last_use[plan->graph->assigns[i].value->id] = plan->n_nodes;
+    /* Nodes run while a collective is under way: none of them may overwrite its operand. */
+    for (int i = 0; i < plan->n_collectives; i++) {
+        const clt_plan_collective *c = &plan->collectives[i];
+        const clt_value *in = plan->nodes[c->node].node->in[0];
+        if (c->needed > c->node + 1 && m->last_use[in->id] < c->needed)
+            m->last_use[in->id] = c->needed;
+    }
     /* A view keeps its operand's memory: nodes are in order, so one sweep backwards suffices. */
     for (int i = plan->n_nodes - 1; i >= 0; i--) {
         const clt_node *node = plan->nodes[i].node;

@@ -29,6 +29,8 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
 {
     clt_graph *graph = plan->graph;
     *n_gradients = 0;
+    if (!plan->options.several)
+        CLT_TRY(clt_pass_alone(graph));
     if (plan->options.mode == CLT_PLAN_TRAIN) {
         for (int i = 0; i < graph->n_values; i++)
             *n_gradients += graph->values[i]->kind == CLT_VALUE_PARAMETER;
@@ -149,6 +151,7 @@ static clt_status compile(clt_plan *plan, const clt_target *target)
     CLT_TRY(list_nodes(plan));
     CLT_TRY(place_results(plan));
     CLT_TRY(clt_plan_variants(plan, target));
+    CLT_TRY(clt_plan_collectives(plan));
     CLT_TRY(clt_plan_memory(plan, target));
     CLT_TRY(clt_plan_segments(plan));
     plan->hash = hash_plan(plan);
@@ -207,6 +210,7 @@ void clt_plan_destroy(clt_plan *plan)
     clt_free(plan->constants);
     clt_free(plan->gradients);
     clt_free(plan->slabs);
+    clt_free(plan->collectives);
     clt_free(plan->segments);
     clt_free(plan->ready);
     clt_buckets_free(&plan->buckets);

@@ -22,6 +22,7 @@ typedef struct clt_plan_options {
     bool separate;   /* every value its own buffer of exact size */
     bool repeatable; /* no node overwrites an operand, so that each can run again and again */
     bool fuse;
+    bool several;  /* more than one device takes part, so that collectives stay */
     bool portable; /* the last variant of every operator, as for an unknown device */
     /* OP=NAME,...: the variants to take for these operators, where they accept; NULL: none. Not
      * kept by the plan. */
@@ -52,7 +53,7 @@ typedef struct clt_place {
 
 typedef struct clt_plan_node {
     const clt_node *node;
-    const clt_variant *variant; /* NULL for views */
+    const clt_variant *variant; /* NULL for views and collectives */
     clt_program program;
     clt_place scratch[4];
     char *declined;       /* "name: reason" lines of the variants passed over; NULL if none */
@@ -60,12 +61,22 @@ typedef struct clt_plan_node {
     const clt_tuning_entry *tuned; /* the plan's copy of the measurement that decided; NULL: none */
 } clt_plan_node;
 
-/* Nodes [first, end) run without a host action between them; then the gradient buckets
- * ready[first_ready .. end_ready) can be reduced. */
+/* Nodes [first, end) run without a host action between them; then collective `begins` begins (-1:
+ * none), and the gradient buckets ready[first_ready .. end_ready) can be reduced. */
 typedef struct clt_segment {
     int first, end;
+    int begins;
     int first_ready, end_ready;
 } clt_segment;
+
+/* A node whose output the host makes: between the two ends the operand stays and the output is the
+ * host's. Both come in the same order: no later one is needed before an earlier one. */
+typedef struct clt_plan_collective {
+    int node;   /* it begins when the nodes before this one are enqueued */
+    int needed; /* it must be complete before this node is; at the latest the end of forward, or of
+                   backward */
+    char label[160]; /* for messages: "node bn1.sum (all_reduce of f32[64])" */
+} clt_plan_collective;
 
 typedef struct clt_plan {
     clt_plan_options options;
@@ -84,6 +95,8 @@ typedef struct clt_plan {
     int64_t *slabs;        /* bytes of each */
     int n_slabs;
     int64_t results_bytes; /* losses then metrics, sum and weight of each, one f32 each */
+    clt_plan_collective *collectives;
+    int n_collectives;
     clt_segment *segments;
     int n_segments;
     int *ready; /* gradient buckets in the order in which they become ready */
@@ -124,7 +137,11 @@ clt_status clt_plan_variants(clt_plan *plan, const clt_target *target);
 /* plan/memory.c: a place for every value and scratch block. */
 clt_status clt_plan_memory(clt_plan *plan, const clt_target *target);
 
-/* plan/segments.c: cuts where gradient buckets become ready. */
+/* plan/segments.c: which collectives there are, and when they begin and end. */
+clt_status clt_plan_collectives(clt_plan *plan);
+
+/* plan/segments.c: cuts where the host acts: where gradient buckets become ready, and at both ends
+ * of collectives. */
 clt_status clt_plan_segments(clt_plan *plan);
 
 #endif

@@ -28,8 +28,10 @@ static void print_node(const clt_plan *plan, int index, bool explain, clt_str *t
     clt_str_add(text, "%4d  %-30.30s %-20.20s %-22.22s %-6s %-14.14s %9.2f  %s\n", index,
                 node->name, node->op->name, clt_type_text(&node->out[0]->type, type),
                 node->out[0]->layout == CLT_LAYOUT_LANES ? "lanes" : "plain",
-                node->op->view ? "(view)" : pn->variant->name, flops * 1e-6,
-                clt_str_text(&details));
+                node->op->view         ? "(view)"
+                : node->op->collective ? "(host)"
+                                       : pn->variant->name,
+                flops * 1e-6, clt_str_text(&details));
     clt_str_free(&details);
     if (explain && pn->tuned)
         clt_str_add(text, "          measured best: %s%s%s, %.1f us\n", pn->tuned->variant,
@@ -62,6 +64,10 @@ static void print_segments(const clt_plan *plan, clt_str *text)
         const clt_segment *s = &plan->segments[i];
         clt_str_add(text, "  nodes %d to %d%s", s->first, s->end - 1,
                     s->end <= plan->n_forward ? " (forward)" : "");
+        if (s->begins >= 0)
+            clt_str_add(text, ", then all-reduce %s, complete before node %d",
+                        plan->nodes[plan->collectives[s->begins].node].node->name,
+                        plan->collectives[s->begins].needed);
         for (int r = s->first_ready; r < s->end_ready; r++)
             clt_str_add(text, "%s %d", r == s->first_ready ? ", then reduce bucket" : " and",
                         plan->ready[r]);

@@ -97,7 +97,7 @@ static clt_status choose(clt_plan *plan, int index, const clt_target *target)
 {
     clt_plan_node *pn = &plan->nodes[index];
     const clt_node *node = pn->node;
-    if (node->op->view)
+    if (node->op->view || node->op->collective)
         return CLT_OK;
     clt_str declined = {0};
     clt_plan_class(node, plan->options.max_batch, pn->shape_class);

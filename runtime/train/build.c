@@ -9,6 +9,8 @@
 #include "train/choices.h"
 #include "train/planner/frozen.h"
 #include "train/reduce.h"
+#include "train/segments.h"
+#include "train/states.h"
 #include "train/world.h"
 
 static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
@@ -20,11 +22,11 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
         clt_capacity_check(graph, t->store, &t->options, t->total, t->options.batch);
     CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->total));
     CLT_TRY(clt_capacity_share(t->total, &t->options, t->options.batch, &t->per_device));
-    t->max_micros = clt_capacity_micros(&t->options);
     if (t->options.per_device * t->max_micros >= t->per_device * t->options.accumulate)
         t->per_device = t->options.per_device;
     CLT_TRY(clt_choices_make(t, graph));
     clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
+    options.several = t->total > 1;
     const bool shared = t->ranks > 1;
     CLT_TRY(clt_session_create(graph, t->store, &options, t->tuning_of, t->max_micros, shared,
                                &t->training));
@@ -60,35 +62,6 @@ static clt_status make_device(clt_trainer *t, int index)
     if (!d->requests || !d->shipped || !d->squares || !d->word || !d->counts)
         return CLT_OUT_OF_MEMORY;
     return clt_verify_create(t, index);
-}
-
-/* Which states depend on the batch: each device would give them a value of its own. */
-static clt_status find_batch_states(clt_trainer *t, const clt_graph *graph)
-{
-    t->batch_states = clt_calloc((size_t)graph->n_assigns + 1, sizeof *t->batch_states);
-    bool *depends = clt_calloc((size_t)graph->n_values + 1, sizeof *depends);
-    if (!t->batch_states || !depends) {
-        clt_free(depends);
-        return CLT_OUT_OF_MEMORY;
-    }
-    for (int i = 0; i < graph->n_values; i++)
-        depends[i] = graph->values[i]->kind == CLT_VALUE_INPUT;
-    for (int i = 0; i < graph->n_nodes; i++)
-        for (int j = 0; j < graph->nodes[i]->n_in; j++)
-            for (int k = 0; k < graph->nodes[i]->n_out; k++)
-                if (graph->nodes[i]->in[j] && depends[graph->nodes[i]->in[j]->id])
-                    depends[graph->nodes[i]->out[k]->id] = true;
-    clt_status status = CLT_OK;
-    for (int i = 0; i < graph->n_assigns; i++) {
-        t->batch_states[i] = depends[graph->assigns[i].value->id];
-        if (t->batch_states[i] && t->total > 1)
-            status = clt_fail(CLT_UNSUPPORTED,
-                              "state %s takes a value that depends on the batch: the copies of %d "
-                              "devices would differ. Train on one device",
-                              graph->assigns[i].state->name, t->total);
-    }
-    clt_free(depends);
-    return status;
 }
 
 /* The trainer's own copy of the weights. */
@@ -148,10 +121,12 @@ static clt_status build(void *arg)
 {
     clt_trainer *t = arg;
     CLT_TRY(copy_weights(t));
-    CLT_TRY(find_batch_states(t, t->graph));
     for (int i = 0; i < t->n_devices; i++)
         CLT_TRY(make_device(t, i));
+    t->max_micros = clt_capacity_micros(&t->options);
+    CLT_TRY(clt_states_create(t));
     CLT_TRY(make_sessions(t, t->graph));
+    CLT_TRY(clt_segments_prepare(t));
     const size_t means = (size_t)t->training->n_means + 1;
     t->sums = clt_calloc(means, sizeof *t->sums);
     t->weights = clt_calloc(means, sizeof *t->weights);
@@ -174,8 +149,12 @@ clt_status clt_trainer_build(clt_trainer *t)
     CLT_TRY(clt_world_compare_plans(t));
     CLT_TRY(clt_split_identities(t));
     CLT_TRY(clt_world_in_turns(t, build, t));
+    CLT_TRY(clt_segments_agree(t));
     t->streams = t->total > 1 && clt_trainer_streams(&t->options);
-    return t->total > 1 ? clt_trainer_connect(t) : CLT_OK;
+    if (t->total == 1)
+        return CLT_OK;
+    CLT_TRY(clt_trainer_connect(t));
+    return clt_segments_reserve(t);
 }
 
 static void free_devices(clt_trainer *t)
@@ -185,6 +164,7 @@ static void free_devices(clt_trainer *t)
         clt_update_destroy(d->update);
         clt_checksum_destroy(d->checksum);
         clt_free(d->requests);
+        clt_free(d->exchanges);
         clt_free(d->squares);
         clt_free(d->shipped);
         clt_free(d->checksums);
@@ -204,20 +184,21 @@ void clt_trainer_unbuild(clt_trainer *t)
     clt_session_destroy(t->training);
     clt_session_destroy(t->evaluation);
     clt_session_destroy(t->prediction);
+    clt_states_destroy(t);
     free_devices(t);
     for (int b = 0; t->labels && b < t->store->layout.n_buckets; b++)
         clt_free(t->labels[b]);
-    void *const arrays[] = {t->labels, t->owners,  t->begins, t->batch_states, t->identities,
-                            t->shares, t->offsets, t->sums,   t->weights,      t->loss_weights};
+    void *const arrays[] = {t->labels, t->after,   t->owners, t->begins,  t->identities,
+                            t->shares, t->offsets, t->sums,   t->weights, t->loss_weights};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         clt_free(arrays[i]);
     clt_choices_free(t);
     t->crew = NULL;
     t->training = t->evaluation = t->prediction = t->session = NULL;
     t->labels = NULL;
+    t->after = NULL;
     t->owners = t->begins = NULL;
     t->identities = NULL;
-    t->batch_states = NULL;
     t->shares = t->sums = t->weights = t->loss_weights = NULL;
     t->offsets = NULL;
     for (int i = 0; i < CLT_RESULT_RING; i++)

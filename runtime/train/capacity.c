@@ -72,7 +72,8 @@ clt_status clt_capacity_check(const clt_graph *graph, const clt_store *store,
 {
     int64_t share;
     CLT_TRY(clt_capacity_share(participants, options, batch, &share));
-    const clt_plan_options plan_options = clt_capacity_options(options, CLT_PLAN_TRAIN, share);
+    clt_plan_options plan_options = clt_capacity_options(options, CLT_PLAN_TRAIN, share);
+    plan_options.several = participants > 1;
     for (int i = 0; i < store->n_devices; i++) {
         const clt_device *device = store->replicas[i].device;
         clt_plan *plan;
@@ -140,8 +141,8 @@ clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
     const int participants = store->n_devices * (options->world ? options->world->ranks : 1);
     CLT_TRY(clt_capacity_share(participants, options, options->batch, &share));
     for (int mode = CLT_PLAN_TRAIN; mode <= CLT_PLAN_EVALUATE; mode++) {
-        const clt_plan_options plan_options =
-            clt_capacity_options(options, (clt_plan_mode)mode, share);
+        clt_plan_options plan_options = clt_capacity_options(options, (clt_plan_mode)mode, share);
+        plan_options.several = participants > 1;
         const clt_device *device = store->replicas[0].device;
         clt_plan *plan;
         clt_tuning_record tuning;

@@ -14,7 +14,7 @@ clt_status clt_capacity_share(int participants, const clt_trainer_options *optio
 /* The most micro-batches that a device's share of a step is made of. */
 int clt_capacity_micros(const clt_trainer_options *options);
 
-/* The options of the trainer's plans. */
+/* The options of the trainer's plans, for a device alone. */
 clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_plan_mode mode,
                                       int64_t share);
 

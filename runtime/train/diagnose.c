@@ -75,6 +75,19 @@ static const char *describe(const clt_plan *plan, const clt_value *v, char *text
     return text;
 }
 
+/* The other devices, and ranks, look elsewhere, or not at all: this one's part stands for the sum.
+ * A part that is not finite is found where it is. */
+static clt_status stand_in(const search *s, const clt_session_device *sd, const clt_node *node)
+{
+    clt_view part, sum;
+    CLT_TRY(clt_exec_locate(sd->exec, &s->run, node->in[0], &part));
+    CLT_TRY(clt_exec_locate(sd->exec, &s->run, node->out[0], &sum));
+    if (part.buffer == sum.buffer && part.offset == sum.offset)
+        return CLT_OK;
+    return clt_enqueue_copy(sd->device, part, sum,
+                            clt_type_elements(&node->out[0]->type, 0) * (int64_t)sizeof(float));
+}
+
 static clt_status search_device(search *s, const clt_session_device *sd, bool *found)
 {
     const clt_plan *plan = sd->plan;
@@ -91,6 +104,8 @@ static clt_status search_device(search *s, const clt_session_device *sd, bool *f
             }
         }
         CLT_TRY(clt_exec_enqueue(sd->exec, &s->run, i, i + 1, 0, NULL));
+        if (node->op->collective)
+            CLT_TRY(stand_in(s, sd, node));
         for (int j = 0; j < node->n_out && !node->op->view; j++) {
             bool finite;
             CLT_TRY(read_value(s, sd->exec, node->out[j], &finite));

@@ -86,8 +86,8 @@ void clt_profile_stop(clt_profile *p)
 }
 
 /* Without memory for it, a reduction is not on record. */
-void clt_profile_reduction(clt_profile *p, int device, const char *label, int64_t bytes,
-                           const clt_collective_result *result)
+void clt_profile_reduction(clt_profile *p, int device, const char *label, bool backward,
+                           int64_t bytes, const clt_collective_result *result)
 {
     reductions *r = &p->reductions[device];
     const clt_profile_record record = {.device = device,
@@ -96,7 +96,7 @@ void clt_profile_reduction(clt_profile *p, int device, const char *label, int64_
                                        .op = "all_reduce",
                                        .variant = "",
                                        .name = "reduction",
-                                       .backward = 1,
+                                       .backward = backward,
                                        .start = result->ready - p->began,
                                        .end = result->done - p->began,
                                        .bytes = (double)bytes};

@@ -72,7 +72,7 @@ clt_status clt_reduce_complete(clt_trainer *t, int d, bool *finite, double *squa
             CLT_TRY(
                 clt_update_bucket(t->devices[d].update, bucket, t->records[t->entry].lr, t->steps));
         if (t->profile)
-            clt_profile_reduction(t->profile, d, t->labels[bucket],
+            clt_profile_reduction(t->profile, d, t->labels[bucket], true,
                                   plan->buckets.buckets[bucket].bytes, &result);
         if (i == plan->n_ready - 1) /* all before it went on during backward */
             t->devices[d].exposed += result.done - result.ready;
@@ -85,28 +85,37 @@ clt_status clt_reduce_complete(clt_trainer *t, int d, bool *finite, double *squa
     return CLT_OK;
 }
 
-/* Where this rank's samples lie in the global batch, and how many it has: from the caller, else
- * the ranks tell each other. */
+clt_status clt_reduce_shares(clt_trainer *t)
+{
+    void *request[CLT_MOST_DEVICES];
+    clt_collective_result result;
+    if (t->counted)
+        return CLT_OK;
+    for (int d = 0; d < t->n_devices; d++)
+        for (int own = 0; own < t->n_devices; own++)
+            t->devices[d].counts[t->first + own] = (int32_t)share_of(t, own);
+    for (int d = 0; t->ranks > 1 && d < t->n_devices; d++) {
+        const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_GATHER,
+                                     .host = t->devices[d].counts,
+                                     .count = 1,
+                                     .dtype = CLT_I32,
+                                     .label = "samples of the ranks"};
+        CLT_TRY(clt_reduce_begin(t, d, &what, &request[d]));
+    }
+    for (int d = 0; t->ranks > 1 && d < t->n_devices; d++)
+        CLT_TRY(t->collectives.complete(t->collectives.self, d, request[d], &result));
+    t->counted = true;
+    return CLT_OK;
+}
+
+/* Where this rank's samples lie in the global batch, and how many it has. */
 clt_status clt_reduce_counts(clt_trainer *t)
 {
     if (t->ranks == 1)
         t->current.total = t->current.count;
     if (t->ranks == 1 || t->current.total > 0)
         return CLT_OK;
-    void *request[CLT_MOST_DEVICES];
-    clt_collective_result result;
-    for (int d = 0; d < t->n_devices; d++) {
-        int32_t *counts = t->devices[d].counts;
-        counts[t->first + d] = (int32_t)share_of(t, d);
-        const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_GATHER,
-                                     .host = counts,
-                                     .count = 1,
-                                     .dtype = CLT_I32,
-                                     .label = "samples of the ranks"};
-        CLT_TRY(clt_reduce_begin(t, d, &what, &request[d]));
-    }
-    for (int d = 0; d < t->n_devices; d++)
-        CLT_TRY(t->collectives.complete(t->collectives.self, d, request[d], &result));
+    CLT_TRY(clt_reduce_shares(t));
     t->current.first = 0;
     for (int p = 0; p < t->total; p++) {
         if (p == t->first)

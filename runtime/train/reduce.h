@@ -1,5 +1,6 @@
-/* What a step's devices and ranks add up: gradients, results, numbers of samples. Collectives begin
- * in the same order on all devices: results, then buckets in their own order. */
+/* What a step's devices and ranks add up beside what the graph does (segments.h): gradients,
+ * results, numbers of samples. These begin in the same order on all devices: results behind
+ * forward, then buckets in their own order. */
 #ifndef CLT_TRAIN_REDUCE_H
 #define CLT_TRAIN_REDUCE_H
 
@@ -26,6 +27,10 @@ clt_status clt_reduce_results_end(clt_trainer *trainer, int device);
  * names the tensor and device. clt_verify_create makes what a device needs for it. */
 clt_status clt_verify_create(clt_trainer *trainer, int device);
 clt_status clt_verify(clt_trainer *trainer, int device);
+
+/* Finds how many samples of the batch each device of all ranks has, once a batch. On the caller's
+ * thread. */
+clt_status clt_reduce_shares(clt_trainer *trainer);
 
 /* Where this rank's samples lie in the global batch, and how many it has, in `current`: from the
  * caller, else the ranks tell each other. On the caller's thread. */

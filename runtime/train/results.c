@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "train/reduce.h"
+#include "train/segments.h"
 
 static clt_status find_record(clt_trainer *t, int64_t step, int *entry)
 {
@@ -67,13 +68,9 @@ static clt_status run_part(void *arg, int d)
     /* The entry may still be in use by the prediction four calls ago. */
     CLT_TRY(clt_session_wait(s, d, t->entry));
     CLT_TRY(clt_enqueue_wait(device, t->batch->n_wait, t->batch->wait));
-    const int64_t share = t->offsets[d + 1] - t->offsets[d];
-    const int micros = clt_step_micros(t, share);
-    for (int m = 0; m < micros; m++) {
-        const int64_t begin = clt_step_micro_begin(t, share, micros, m);
-        const clt_part part = {t->offsets[d] + begin,
-                               clt_step_micro_begin(t, share, micros, m + 1) - begin, t->offsets[d],
-                               m};
+    const int micros = clt_step_micros(t, t->offsets[d + 1] - t->offsets[d]);
+    for (int m = 0; m < clt_step_rounds(t, d); m++) {
+        const clt_part part = clt_step_part(t, d, m);
         const clt_run run = {.count = part.count,
                              .seed = t->options.seed,
                              .step = (uint32_t)t->steps,
@@ -82,10 +79,11 @@ static clt_status run_part(void *arg, int d)
                              .results = clt_session_results(s, d, t->entry, m)};
         if (t->options.poison)
             CLT_TRY(clt_arena_poison(&t->store->arenas[d]));
-        CLT_TRY(clt_session_feed(s, d, t->batch, part, 0));
-        CLT_TRY(
-            clt_exec_enqueue(s->devices[d].exec, &run, 0, s->devices[d].plan->n_nodes, 0, NULL));
-        CLT_TRY(clt_session_fetch(s, d, t->batch, part, &run));
+        if (part.count)
+            CLT_TRY(clt_session_feed(s, d, t->batch, part, 0));
+        CLT_TRY(clt_segments_forward(t, d, &run));
+        if (part.count)
+            CLT_TRY(clt_session_fetch(s, d, t->batch, part, &run));
     }
     if (s->shared) {
         CLT_TRY(clt_reduce_results(t, d, micros));
@@ -95,27 +93,35 @@ static clt_status run_part(void *arg, int d)
     return clt_device_flush(device);
 }
 
-static clt_status noted_part(void *arg, int d)
+/* `what`: "evaluation". A device that fails releases those that wait for it. */
+static clt_status noted_part(clt_trainer *t, int d, const char *what, bool awaited)
 {
-    return clt_lost_note(arg, d, run_part(arg, d));
+    const clt_status status = clt_lost_note(t, d, run_part(t, d));
+    if (status == CLT_OK)
+        return CLT_OK;
+    clt_fail_prefix(status, "%s after step %lld: ", what, (long long)t->steps);
+    if (awaited && status != CLT_ABORTED)
+        t->collectives.stop(t->collectives.self, clt_lost_reason(t, status), clt_error_message());
+    return status;
 }
 
 static clt_status evaluate_part(void *arg, int d)
 {
-    const clt_trainer *t = arg;
-    const clt_status status = noted_part(arg, d);
-    if (status == CLT_OK)
-        return CLT_OK;
-    clt_fail_prefix(status, "evaluation after step %lld: ", (long long)t->steps);
-    if (t->ranks > 1 && status != CLT_ABORTED)
-        t->collectives.stop(t->collectives.self, clt_lost_reason(t, status), clt_error_message());
-    return status;
+    clt_trainer *t = arg;
+    return noted_part(t, d, "evaluation", t->ranks > 1 || t->rounds);
+}
+
+static clt_status predict_part(void *arg, int d)
+{
+    clt_trainer *t = arg;
+    return noted_part(t, d, "prediction", t->rounds);
 }
 
 clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, double *sums,
                                 double *weights)
 {
     CLT_TRY(clt_step_prepare(t, t->evaluation, batch));
+    CLT_TRY(clt_segments_rounds(t));
     t->entry = 0;
     t->phase = 0;
     CLT_TRY(clt_step_run(t, evaluate_part));
@@ -129,8 +135,9 @@ static clt_status make_prediction(clt_trainer *t)
         return CLT_OK;
     clt_plan_options options = t->training->devices[0].plan->options;
     options.mode = CLT_PLAN_PREDICT;
-    return clt_session_create(t->graph, t->store, &options, t->tuning_of, t->max_micros, false,
-                              &t->prediction);
+    CLT_TRY(clt_session_create(t->graph, t->store, &options, t->tuning_of, t->max_micros, false,
+                               &t->prediction));
+    return clt_segments_check(t->prediction);
 }
 
 clt_status clt_trainer_predict(clt_trainer *t, const clt_step_batch *batch,
@@ -139,9 +146,10 @@ clt_status clt_trainer_predict(clt_trainer *t, const clt_step_batch *batch,
     CLT_TRY(clt_step_check_event(t, event));
     CLT_TRY(make_prediction(t));
     CLT_TRY(clt_step_prepare(t, t->prediction, batch));
+    CLT_TRY(clt_segments_rounds(t));
     t->entry = (int)(t->predictions % CLT_RESULT_RING);
     t->phase = 0;
-    CLT_TRY(clt_step_run(t, noted_part));
+    CLT_TRY(clt_step_run(t, predict_part));
     t->predictions++;
     return clt_step_event(t->prediction, t->entry, event);
 }

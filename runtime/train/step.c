@@ -5,6 +5,8 @@
 #include "base/alloc.h"
 #include "train/planner/balance.h"
 #include "train/reduce.h"
+#include "train/segments.h"
+#include "train/states.h"
 #include <cltrain/data.h>
 
 static clt_session_device *session_device(const clt_trainer *t, int d)
@@ -38,10 +40,17 @@ static int micros_of(const clt_trainer *t, int d)
     return clt_step_micros(t, share_of(t, d));
 }
 
-static clt_part part_of(const clt_trainer *t, int d, int micro)
+int clt_step_rounds(const clt_trainer *t, int d)
+{
+    return t->rounds ? t->rounds : micros_of(t, d);
+}
+
+clt_part clt_step_part(const clt_trainer *t, int d, int micro)
 {
     const int64_t share = share_of(t, d);
     const int micros = micros_of(t, d);
+    if (micro >= micros)
+        return (clt_part){t->offsets[d + 1], 0, t->offsets[d], micro};
     const int64_t begin = clt_step_micro_begin(t, share, micros, micro),
                   end = clt_step_micro_begin(t, share, micros, micro + 1);
     return (clt_part){t->offsets[d] + begin, end - begin, t->offsets[d], micro};
@@ -55,11 +64,9 @@ static clt_run run_of(const clt_trainer *t, int d, int micro, bool accumulate)
                    .inputs = session_device(t, d)->views,
                    .gradients = accumulate && micro ? replica->micro_gradients : replica->gradients,
                    .results = clt_session_results(t->session, d, t->entry, micro)};
-    if (share_of(t, d)) {
-        const clt_part part = part_of(t, d, micro);
-        run.count = part.count;
-        run.sample = t->batch->first + part.begin;
-    }
+    const clt_part part = clt_step_part(t, d, micro);
+    run.count = part.count;
+    run.sample = t->batch->first + part.begin;
     return run;
 }
 
@@ -72,9 +79,9 @@ static clt_status begin_micro(clt_trainer *t, int d, int micro)
         CLT_TRY(clt_enqueue_wait(session_device(t, d)->device, t->batch->n_wait, t->batch->wait));
     if (t->options.poison)
         CLT_TRY(clt_arena_poison(&t->store->arenas[d]));
-    if (share_of(t, d))
-        CLT_TRY(
-            clt_session_feed(t->session, d, t->batch, part_of(t, d, micro), (int)(t->steps & 1)));
+    const clt_part part = clt_step_part(t, d, micro);
+    if (part.count)
+        CLT_TRY(clt_session_feed(t->session, d, t->batch, part, (int)(t->steps & 1)));
     if (t->weights_known)
         CLT_TRY(clt_session_upstream(t->session, d, t->loss_weights));
     return CLT_OK;
@@ -97,31 +104,26 @@ static clt_status device_upstreams(clt_trainer *t, int d, const clt_run *run)
 
 static clt_status forward_micro(clt_trainer *t, int d, int micro)
 {
-    clt_session_device *sd = session_device(t, d);
     const clt_run run = run_of(t, d, micro, true);
     CLT_TRY(begin_micro(t, d, micro));
-    CLT_TRY(clt_exec_enqueue(sd->exec, &run, 0, sd->plan->n_forward, 0, NULL));
-    return clt_session_fetch(t->session, d, t->batch, part_of(t, d, micro), &run);
+    CLT_TRY(clt_segments_forward(t, d, &run));
+    CLT_TRY(clt_states_add(t, d, micro, &run));
+    return run.count ? clt_session_fetch(t->session, d, t->batch, clt_step_part(t, d, micro), &run)
+                     : CLT_OK;
 }
 
-/* Backward of a micro-batch; starts a bucket's reduction when its last gradient is enqueued. */
+/* Backward of a micro-batch; starts a bucket's reduction when its last gradient is enqueued. What
+ * is computed without samples is no gradient. */
 static clt_status backward_micro(clt_trainer *t, int d, int micro, bool reduce)
 {
-    clt_session_device *sd = session_device(t, d);
-    const clt_plan *plan = sd->plan;
     const clt_run run = run_of(t, d, micro, true);
     if (!t->weights_known)
         CLT_TRY(device_upstreams(t, d, &run));
-    CLT_TRY(clt_session_feed_given(t->session, d, t->given, t->n_given, part_of(t, d, micro),
-                                   (int)(t->steps & 1)));
-    for (int i = 0; i < plan->n_segments; i++) {
-        const clt_segment *segment = &plan->segments[i];
-        if (segment->first >= plan->n_forward)
-            CLT_TRY(clt_exec_enqueue(sd->exec, &run, segment->first, segment->end, 0, NULL));
-        for (int r = segment->first_ready; reduce && r < segment->end_ready; r++)
-            CLT_TRY(clt_reduce_start(t, d, plan->ready[r]));
-    }
-    return micro ? clt_update_add_micro(t->devices[d].update) : CLT_OK;
+    if (run.count)
+        CLT_TRY(clt_session_feed_given(t->session, d, t->given, t->n_given,
+                                       clt_step_part(t, d, micro), (int)(t->steps & 1)));
+    CLT_TRY(clt_segments_backward(t, d, &run, reduce));
+    return micro && run.count ? clt_update_add_micro(t->devices[d].update) : CLT_OK;
 }
 
 /* Without samples: no gradient, but states that do not depend on the batch go on. */
@@ -129,12 +131,19 @@ static clt_status idle(clt_trainer *t, int d)
 {
     clt_session_device *sd = session_device(t, d);
     const clt_run run = run_of(t, d, 0, false);
-    if (sd->plan->graph->n_assigns)
-        CLT_TRY(clt_exec_enqueue(sd->exec, &run, 0, sd->plan->n_forward, 0, NULL));
-    return CLT_OK;
+    if (!sd->plan->graph->n_assigns)
+        return CLT_OK;
+    CLT_TRY(clt_exec_enqueue(sd->exec, &run, 0, sd->plan->n_forward, 0, NULL));
+    return clt_states_add(t, d, 0, &run);
 }
 
-/* What begins to be added up once all gradients are enqueued. */
+/* What all of forward has made. */
+static clt_status reduce_forward(clt_trainer *t, int d)
+{
+    CLT_TRY(clt_reduce_results(t, d, micros_of(t, d)));
+    return clt_states_reduce(t, d);
+}
+
 static clt_status reduce_buckets(clt_trainer *t, int d)
 {
     const clt_plan *plan = session_device(t, d)->plan;
@@ -143,45 +152,35 @@ static clt_status reduce_buckets(clt_trainer *t, int d)
     return CLT_OK;
 }
 
-/* `reduce`: results and buckets begin to be added up as they become ready. */
+/* `reduce`: results, means of states and buckets begin to be added up as they become ready. */
 static clt_status gradients(clt_trainer *t, int d, bool reduce)
 {
-    const int micros = micros_of(t, d);
-    if (!micros) {
+    const int rounds = clt_step_rounds(t, d);
+    if (!rounds)
         CLT_TRY(idle(t, d));
+    if (!micros_of(t, d))
         CLT_TRY(clt_update_zero(t->devices[d].update));
-        CLT_TRY(reduce ? clt_reduce_results(t, d, 0) : CLT_OK);
-    }
-    for (int m = 0; m < micros; m++) {
+    if (!rounds)
+        CLT_TRY(reduce ? reduce_forward(t, d) : CLT_OK);
+    for (int m = 0; m < rounds; m++) {
         CLT_TRY(forward_micro(t, d, m));
-        if (reduce && m == micros - 1) /* behind all of forward, before the first bucket */
-            CLT_TRY(clt_reduce_results(t, d, micros));
-        CLT_TRY(backward_micro(t, d, m, reduce && micros == 1));
+        if (reduce && m == rounds - 1) /* before the first bucket */
+            CLT_TRY(reduce_forward(t, d));
+        CLT_TRY(backward_micro(t, d, m, reduce && rounds == 1));
     }
-    return reduce && micros != 1 ? reduce_buckets(t, d) : CLT_OK;
+    return reduce && rounds != 1 ? reduce_buckets(t, d) : CLT_OK;
 }
 
 static clt_status commit(clt_trainer *t, int d)
 {
     clt_session_device *sd = session_device(t, d);
     clt_trainer_device *td = &t->devices[d];
-    const clt_graph *graph = sd->plan->graph;
     const clt_run run = run_of(t, d, 0, false);
     td->begun = t->steps + 1;
     if (!t->streams || t->phase == 3)
         CLT_TRY(clt_update_apply(td->update, t->records[t->entry].lr, t->steps, t->owners,
                                  t->first + d));
-    for (int i = 0; i < graph->n_assigns; i++) {
-        const clt_value *state = graph->assigns[i].state, *value = graph->assigns[i].value;
-        clt_view from, to;
-        if (!share_of(t, d) && t->batch_states[i])
-            continue;
-        CLT_TRY(clt_exec_locate(sd->exec, &run, value, &from));
-        CLT_TRY(clt_exec_locate(sd->exec, &run, state, &to));
-        CLT_TRY(clt_update_assign(td->update, from, to,
-                                  clt_type_elements(&state->type, 0) *
-                                      clt_dtype_size(state->type.dtype)));
-    }
+    CLT_TRY(clt_states_assign(t, d, &run));
     CLT_TRY(clt_owners_ship(t, d));
     CLT_TRY(clt_enqueue_download(sd->device, (clt_view){clt_update_word_buffer(td->update), 0},
                                  td->word + 4 * t->entry, 16, NULL));
@@ -208,10 +207,11 @@ static clt_status whole_step(clt_trainer *t, int d)
     CLT_TRY(gradients(t, d, reduce && !apart));
     CLT_TRY(clt_balance_end(t, d));
     if (apart) {
-        CLT_TRY(clt_reduce_results(t, d, micros_of(t, d)));
+        CLT_TRY(reduce_forward(t, d));
         CLT_TRY(reduce_buckets(t, d));
     }
     CLT_TRY(clt_reduce_results_end(t, d));
+    CLT_TRY(clt_states_reduce_end(t, d));
     CLT_TRY(word(t, d));
     CLT_TRY(commit(t, d));
     return clt_verify(t, d);
@@ -237,7 +237,7 @@ static clt_status step_part(void *arg, int d)
 static clt_status forward_part(void *arg, int d)
 {
     clt_trainer *t = arg;
-    clt_status status = micros_of(t, d) ? forward_micro(t, d, 0) : idle(t, d);
+    clt_status status = clt_step_rounds(t, d) ? forward_micro(t, d, 0) : idle(t, d);
     if (status == CLT_OK)
         status = clt_reduce_results(t, d, micros_of(t, d));
     if (status == CLT_OK)
@@ -255,16 +255,21 @@ static clt_status backward_part(void *arg, int d)
     clt_status status = CLT_OK;
     if (t->weights_known)
         status = clt_session_upstream(t->session, d, t->loss_weights);
-    if (status == CLT_OK)
-        status = micros_of(t, d) ? backward_micro(t, d, 0, false)
-                                 : clt_update_zero(t->devices[d].update);
+    if (status == CLT_OK && clt_step_rounds(t, d))
+        status = backward_micro(t, d, 0, false);
+    if (status == CLT_OK && !micros_of(t, d))
+        status = clt_update_zero(t->devices[d].update);
     return guarded(t, d, status);
 }
 
 static clt_status reduce_part(void *arg, int d)
 {
     clt_trainer *t = arg;
-    clt_status status = t->total > 1 ? reduce_buckets(t, d) : CLT_OK;
+    clt_status status = clt_states_reduce(t, d);
+    if (status == CLT_OK && t->total > 1)
+        status = reduce_buckets(t, d);
+    if (status == CLT_OK)
+        status = clt_states_reduce_end(t, d);
     if (status == CLT_OK)
         status = word(t, d);
     return guarded(t, d, status);
@@ -336,21 +341,24 @@ clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step
     t->n_given = 0;
     t->session = session;
     t->weights_known = false;
+    t->counted = false;
+    t->rounds = 0;
     return CLT_OK;
 }
 
 static clt_status forward_alone(clt_trainer *t, int d)
 {
-    for (int m = 0; m < micros_of(t, d); m++)
+    for (int m = 0; m < clt_step_rounds(t, d); m++)
         CLT_TRY(forward_micro(t, d, m));
-    return clt_reduce_results(t, d, micros_of(t, d));
-}
-
-static clt_status read_results(clt_trainer *t, int d)
-{
+    CLT_TRY(clt_reduce_results(t, d, micros_of(t, d)));
     CLT_TRY(clt_reduce_results_end(t, d));
     CLT_TRY(clt_session_read(t->session, d, t->entry, micros_of(t, d)));
     return clt_device_flush(session_device(t, d)->device);
+}
+
+static clt_status forward_alone_part(void *arg, int d)
+{
+    return guarded(arg, d, forward_alone(arg, d));
 }
 
 /* Only the labels tell the weights, and they are on several devices or ranks, or in several
@@ -359,10 +367,7 @@ static clt_status weights_from_forward(clt_trainer *t)
 {
     memset(t->sums, 0, (size_t)t->session->n_means * sizeof *t->sums);
     memset(t->weights, 0, (size_t)t->session->n_means * sizeof *t->weights);
-    for (int d = 0; d < t->n_devices; d++)
-        CLT_TRY(guarded(t, d, forward_alone(t, d)));
-    for (int d = 0; d < t->n_devices; d++)
-        CLT_TRY(guarded(t, d, read_results(t, d)));
+    CLT_TRY(clt_step_run(t, forward_alone_part));
     const clt_status status = clt_session_collect(t->session, t->entry, t->sums, t->weights);
     CLT_TRY(clt_lost_note(t, t->session->failed, status));
     memcpy(t->loss_weights, t->weights, (size_t)t->session->n_losses * sizeof *t->weights);
@@ -409,6 +414,7 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
     t->entry = (int)(t->steps % CLT_RESULT_RING);
     clt_heartbeat_step(t->beat, t->steps + 1);
     CLT_TRY(clt_reduce_counts(t));
+    CLT_TRY(clt_segments_rounds(t));
     t->records[t->entry] =
         (clt_step_record){.step = t->steps,
                           .samples = t->current.total,

@@ -22,14 +22,18 @@ typedef struct clt_trainer_device {
     clt_update *update;
     float *word;            /* the same on the host */
     void **requests;        /* by bucket, while it is being reduced */
+    void **exchanges;       /* by collective of the plan, while it is under way */
     void *sharing;          /* the request that adds results up over ranks */
+    cl_mem means;           /* of states, one behind the other; NULL: none is needed */
+    void *averaging;        /* the request that adds them up */
     void **shipped;         /* by bucket: the request that ships its parameters from the owner */
     double *squares;        /* by bucket: what its reduction measured */
-    int32_t *counts;        /* several ranks: by participant, its samples of a step */
+    int32_t *counts;        /* by participant, its samples of a step: clt_reduce_shares */
     int votes;              /* of the last step */
     int64_t begun, done;    /* steps whose updates are enqueued on it, in part and whole */
     double began, busy;     /* rebalance: of the last step, until its gradients were there */
-    double exposed;         /* seconds that updates waited for reductions, of all steps */
+    double exposed;         /* seconds that it waited for reductions, of all steps */
+    double waited;          /* likewise for collectives between its nodes, of the last step */
     clt_checksum *checksum; /* NULL: replicas are not compared */
     uint64_t *checksums;    /* by participant and slot */
 } clt_trainer_device;
@@ -50,6 +54,7 @@ struct clt_trainer {
         identities; /* several ranks: by participant, CLT_SPLIT_IDENTITY bytes (planner/frozen.h) */
     int64_t lanes;  /* the most of a device of any rank */
     char **labels;  /* by bucket, for messages */
+    int32_t *after; /* by bucket: how many collectives of the plan begin before its reduction */
     /* By bucket: the participant that updates it and gives its parameters to the others. NULL: all
      * devices are of one kind, and each updates its own replica to the same bits. */
     int *owners;
@@ -57,7 +62,7 @@ struct clt_trainer {
      * which guard and clipping need, and so does giving a step again. */
     bool streams;
     clt_heartbeat *beat;                 /* NULL: none */
-    bool *batch_states;                  /* by assignment: whether its value depends on the batch */
+    struct clt_states *states;           /* states.c */
     int64_t per_device;                  /* samples of a plan's largest run */
     int max_micros;                      /* of such runs in a step */
     clt_tuning_record *tuning;           /* room for one a device */
@@ -79,6 +84,8 @@ struct clt_trainer {
     int n_given;
     clt_session *session;
     int64_t *offsets;                  /* by device, and one more */
+    bool counted;                      /* `counts` are this batch's */
+    int rounds;                        /* see clt_segments_rounds */
     double *shares;                    /* options.weights, by participant; NULL: equal */
     struct clt_split_history *history; /* planner/balance.h; NULL: no change yet */
     double *loss_weights;
@@ -126,6 +133,13 @@ int clt_step_micros(const clt_trainer *trainer, int64_t share);
  * share's end. Whole quanta where there is a quantum. */
 int64_t clt_step_micro_begin(const clt_trainer *trainer, int64_t share, int micros, int micro);
 
+/* How often a device runs the plan in the step under way: its micro-batches or, where the plan has
+ * collectives, clt_segments_rounds. */
+int clt_step_rounds(const clt_trainer *trainer, int device);
+
+/* What a device gets of the batch in a micro-batch; nothing past its last one. */
+clt_part clt_step_part(const clt_trainer *trainer, int device, int micro);
+
 /* Splits the batch and finds the weights of the losses, where the host can. */
 clt_status clt_step_prepare(clt_trainer *trainer, clt_session *session,
                             const clt_step_batch *batch);
@@ -160,9 +174,10 @@ enum { CLT_MOST_DEVICES = 64 };
 /* Bits of a vote. */
 enum { CLT_VOTE_STOP = 1 };
 
-/* profile.c: records a reduction of a device, of `bytes` bytes; its thread calls it. */
+/* profile.c: records a reduction of a device, of `bytes` bytes, of a bucket or node; its thread
+ * calls it. */
 void clt_profile_reduction(struct clt_profile *profile, int device, const char *label,
-                           int64_t bytes, const clt_collective_result *result);
+                           bool backward, int64_t bytes, const clt_collective_result *result);
 
 /* Fills the table of collectives with those of a communicator over the store's devices. */
 clt_status clt_trainer_connect(clt_trainer *trainer);

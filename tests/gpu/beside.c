@@ -8,8 +8,9 @@
  * comm. */
 void print_beside(const clt_caps *caps)
 {
-    static const char *const updates[] = {"square_sum",   "step_word", "loss_upstream", "add_to",
-                                          "assign_state", "sgd",       "momentum",      "adam"};
+    static const char *const updates[] = {"square_sum", "step_word", "loss_upstream",
+                                          "add_to",     "add_mean",  "assign_state",
+                                          "sgd",        "momentum",  "adam"};
     static const char *const types[] = {"uchar", "ushort", "uint", "ulong"};
     const char *fp64 = caps->fp64 ? "-DCLT_FP64" : "";
     for (size_t i = 0; i < sizeof updates / sizeof *updates; i++) {

@@ -37,6 +37,8 @@ static void list(void)
     if (n_rows)
         return;
     for (int i = 0; i < count; i++) {
+        if (ops[i]->collective) /* the host's: nothing is compiled */
+            continue;
         const clt_variant *v = ops[i]->view ? NULL : ops[i]->variants;
         do {
             if (n_rows == MOST) {

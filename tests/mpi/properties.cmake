@@ -80,6 +80,17 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         endforeach()
     endforeach()
 
+    # RANKS ranks of DEVICES, with micro-batches.
+    clt_mpi_program(collective)
+    clt_mpi_test(collective_2x1 2 collective pocl@1 1)
+    clt_mpi_test(collective_2x2 2 collective pocl/2 1)
+    clt_mpi_test(collective_2x2_micro 2 collective pocl/2 2)
+    if(CLT_TESTING)
+        clt_mpi_test(collective_nodes_2x2_by_1 2 collective pocl/2 1)
+        set_tests_properties(mpi.collective_nodes_2x2_by_1 PROPERTIES
+            ENVIRONMENT "CLT_TESTING_NODE_RANKS=1")
+    endif()
+
     clt_mpi_program(unlike)
     clt_mpi_test(unlike 2 unlike)
 

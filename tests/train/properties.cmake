@@ -6,6 +6,10 @@ foreach(subject contract optimizer parts)
         ENVIRONMENT "CLT_TEST_DEVICES=pocl,intel")
 endforeach()
 
+clt_test_on_vendor(train.collective intel)
+add_test(NAME vendor.train.collective.mixed COMMAND test_train_collective)
+set_tests_properties(vendor.train.collective.mixed PROPERTIES LABELS vendor
+    ENVIRONMENT "CLT_TEST_DEVICES=pocl@1,intel")
 clt_test_on_vendor(train.bucket intel)
 clt_test_on_vendor(train.device_data intel)
 clt_test_on_vendor(train.checksum intel)

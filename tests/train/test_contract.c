@@ -359,8 +359,9 @@ static void test_guard(void **state)
 
 /* --- state ----------------------------------------------------------------------------------- */
 
-/* mean = 0.75 mean + 0.25 (mean of the batch), steps = steps + 1. */
-static clt_graph *build_with_state(int with_mean)
+/* mean = 0.75 mean + 0.25 (mean of the batch), steps = steps + 1; `whole`: seen = whether the batch
+ * has an x[0] above 0, an integer. */
+static clt_graph *build_with_state(int with_mean, int whole)
 {
     const int64_t in[] = {CLT_BATCH, IN}, mean_dims[] = {IN}, one[] = {1};
     const int axis = 0;
@@ -379,79 +380,98 @@ static clt_graph *build_with_state(int with_mean)
             graph, mean,
             clt_add(clt_scale(mean, 0.75), clt_scale(clt_reduce_mean(x, &axis, 1, 0), 0.25)));
     }
+    if (whole) {
+        clt_value *seen = clt_state(graph, "seen", CLT_I32, 1, mean_dims, (clt_init){0});
+        clt_assign(graph, seen, clt_cast(clt_reduce_max(x, &axis, 1, 0), CLT_I32));
+    }
     ok(clt_graph_status(graph));
     return graph;
 }
 
-static void test_state(void **unused)
+static clt_step_batch inputs_of(int64_t count)
 {
-    (void)unused;
-    clt_trainer_options options = default_options();
-    lab l = lab_on(clt_test_devices("pocl"), NULL);
-    double want[IN] = {0};
-    float mean[IN], steps;
-    if (l.n > 1) { /* refused, as test_state_on_two_devices shows */
-        lab_close(&l);
-        skip();
-    }
-    lab_store(&l, build_with_state(1), 5);
-    lab_trainer(&l, &options);
-    clt_step_batch batch = batch_of(0);
+    clt_step_batch batch = batch_of(count);
     batch.n_feeds = 1;
-    for (int s = 0; s < 4; s++) {
-        batch.count = MOST - 3 * s;
+    return batch;
+}
+
+/* Statistics of the whole batch, whatever its division; steps count on where there are no samples,
+ * and neither evaluation nor a step that is not committed changes a state. */
+static void state_on(const char *list, int accumulate)
+{
+    static const int64_t counts[] = {MOST, MOST - 3, 0, 17, 1, 2, MOST};
+    clt_trainer_options options = default_options();
+    options.accumulate = accumulate;
+    lab l = lab_on(clt_test_devices(list), NULL);
+    double want[IN] = {0}, sums[1] = {0}, weights[1] = {0};
+    float mean[IN], steps;
+    lab_store(&l, build_with_state(1, 0), 5);
+    lab_trainer(&l, &options);
+    for (int s = 0; s < 7; s++) {
+        const clt_step_batch batch = inputs_of(counts[s]);
         ok(clt_trainer_step(l.trainer, &batch, NULL));
-        for (int i = 0; i < IN; i++) {
+        for (int i = 0; i < IN && counts[s]; i++) {
             double sum = 0;
-            for (int64_t n = 0; n < batch.count; n++)
+            for (int64_t n = 0; n < counts[s]; n++)
                 sum += (double)xs[n * IN + i];
-            want[i] = 0.75 * want[i] + 0.25 * sum / (double)batch.count;
+            want[i] = 0.75 * want[i] + 0.25 * sum / (double)counts[s];
         }
+        ok(clt_store_check(l.store));
+        ok(clt_store_get(l.store, "mean", mean, sizeof mean));
+        for (int i = 0; i < IN; i++)
+            assert_true(fabs((double)mean[i] - want[i]) < 1e-6);
     }
-    double sums[1] = {0}, weights[1] = {0};
-    ok(clt_trainer_evaluate(l.trainer, &batch, sums, weights)); /* changes no state */
-    /* Nor does a step that is not committed. */
+    clt_step_batch batch = inputs_of(MOST);
+    ok(clt_trainer_evaluate(l.trainer, &batch, sums, weights));
     const float kept = xs[0];
     xs[0] = INFINITY;
     ok(clt_trainer_step(l.trainer, &batch, NULL));
     ok(clt_trainer_wait(l.trainer));
     xs[0] = kept;
+    ok(clt_store_check(l.store));
     ok(clt_store_get(l.store, "mean", mean, sizeof mean));
     ok(clt_store_get(l.store, "steps", &steps, sizeof steps));
     for (int i = 0; i < IN; i++)
         assert_true(fabs((double)mean[i] - want[i]) < 1e-6);
-    assert_true(steps == 4);
+    assert_true(steps == 7);
     lab_close(&l);
 }
 
-/* On several devices a state must not depend on a device's part of the batch; one that does not is
- * the same everywhere, empty shards included. */
-static void test_state_on_two_devices(void **unused)
+static void test_state(void **state)
 {
-    (void)unused;
-    static const int64_t counts[] = {MOST, 1, 2, 0, 1};
-    clt_trainer_options options = default_options();
-    lab l = lab_on(clt_test_devices("pocl/2"), NULL);
-    float steps;
-    lab_store(&l, build_with_state(0), 5);
-    lab_trainer(&l, &options);
-    clt_step_batch batch = batch_of(0);
-    batch.n_feeds = 1;
-    for (int s = 0; s < 5; s++) {
-        batch.count = counts[s];
-        ok(clt_trainer_step(l.trainer, &batch, NULL));
-        ok(clt_store_check(l.store));
-        ok(clt_store_get(l.store, "steps", &steps, sizeof steps));
-        assert_true(steps == (float)(s + 1));
+    (void)state;
+    for (int accumulate = 1; accumulate < 4; accumulate++) {
+        state_on("pocl", accumulate);
+        state_on("pocl/2", accumulate);
     }
-    const int several = l.n > 1;
-    lab_close(&l);
-    l = lab_on(clt_test_devices("pocl/2"), NULL);
-    lab_store(&l, build_with_state(1), 5);
-    if (several) {
+}
+
+/* A state that does not depend on the batch is reduced with no other device; one of integers has no
+ * mean. */
+static void test_state_without_mean(void **state)
+{
+    clt_trainer_options options = default_options();
+    (void)state;
+    for (int with_mean = 0; with_mean < 2; with_mean++) {
+        lab l = lab_on(clt_test_devices("pocl/2"), NULL);
+        lab_store(&l, build_with_state(with_mean, 0), 5);
+        lab_trainer(&l, &options);
+        assert_int_equal(l.trainer->devices[0].means != NULL, with_mean && l.n > 1);
+        lab_close(&l);
+    }
+    lab l = lab_on(clt_test_devices("pocl/2"), NULL);
+    lab_store(&l, build_with_state(1, 1), 5);
+    if (l.n > 1) {
         assert_int_equal(clt_trainer_create(l.graph, l.store, &options, &l.trainer),
                          CLT_UNSUPPORTED);
-        assert_non_null(strstr(clt_error_message(), "state mean"));
+        assert_non_null(strstr(clt_error_message(), "state seen takes a value of i32"));
+    } else {
+        const clt_step_batch batch = inputs_of(MOST);
+        int32_t seen[IN];
+        lab_trainer(&l, &options);
+        ok(clt_trainer_step(l.trainer, &batch, NULL));
+        ok(clt_store_get(l.store, "seen", seen, sizeof seen));
+        assert_int_equal(seen[0], 1);
     }
     lab_close(&l);
 }
@@ -471,6 +491,6 @@ int main(void)
                                        cmocka_unit_test(test_plans_on_one_store),
                                        cmocka_unit_test(test_guard),
                                        cmocka_unit_test(test_state),
-                                       cmocka_unit_test(test_state_on_two_devices)};
+                                       cmocka_unit_test(test_state_without_mean)};
     return cmocka_run_group_tests(tests, set_up, close_runtime);
 }

@@ -15,6 +15,7 @@
 #include <cltrain/log.h>
 #include <cltrain/ops.h>
 #include <cltrain/ops_conv.h>
+#include <cltrain/ops_collective.h>
 #include <cltrain/ops_nn.h>
 #include <cltrain/ops_norm.h>
 #include <cltrain/ops_tensor.h>

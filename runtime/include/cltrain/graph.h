@@ -70,10 +70,24 @@ CLT_API clt_value *clt_state(clt_graph *graph, const char *name, clt_dtype dtype
 CLT_API clt_value *clt_constant(clt_graph *graph, clt_dtype dtype, int rank, const int64_t *dims,
                                 const void *data);
 
-/* At the end of a training step that is committed, `state` takes the value of `value` (same dtype
- * and dimensions); of several micro-batches, that of the last. A value that depends on the batch
- * keeps the state as it is in a step without samples, and is for one device only (a trainer on
- * several refuses it with UNSUPPORTED). Evaluation plans ignore it. */
+/*
+ * At the end of a training step that is committed, `state` takes the value of `value` (same dtype
+ * and dimensions). Evaluation plans ignore it. Replicas keep the same bits:
+ *
+ * - A value that does not depend on the batch is computed on every device, and costs no
+ *   communication.
+ * - A value that depends on a device's own images is the mean over the devices of all ranks and
+ *   their micro-batches, each weighted by its number of images: running means of activations are
+ *   those of the whole batch, running variances leave out what the parts' means differ by.
+ *   (PyTorch's DistributedDataParallel keeps what rank 0 has of its own images, and updates with
+ *   every micro-batch.) One all-reduce a step, of all such states together.
+ * - A value that depends on images through clt_all_reduce alone is the same on all devices, and is
+ *   taken as it is: the mean over micro-batches, from the first device, in the same all-reduce.
+ * - In a step without samples, states whose value depends on the batch stay as they are.
+ * - Other element types than f32 have no mean: of several micro-batches the last one's value is
+ *   taken, and a trainer on several devices refuses such a state where its value depends on the
+ *   batch (UNSUPPORTED).
+ */
 CLT_API clt_status clt_assign(clt_graph *graph, clt_value *state, clt_value *value);
 
 /* Gives a value a name, under which plans report and return it. */

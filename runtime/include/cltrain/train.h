@@ -275,7 +275,8 @@ CLT_API clt_status clt_trainer_evaluate(clt_trainer *trainer, const clt_step_bat
 /*
  * Computes outputs as outside training, without losses and metrics: needs no feeds for inputs that
  * only these use, as labels. The outputs go where batch->fetches says. Returns when all is
- * enqueued; at most four predictions are queued. *event (may be NULL; one device only) is set to an
+ * enqueued; at most four predictions are queued. Where outputs depend on clt_all_reduce, all ranks
+ * call it together, those without samples too. *event (may be NULL; one device only) is set to an
  * event of the last command, which the caller releases. The first call makes the plan.
  */
 CLT_API clt_status clt_trainer_predict(clt_trainer *trainer, const clt_step_batch *batch,

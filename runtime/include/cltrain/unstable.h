@@ -85,7 +85,8 @@ typedef struct clt_profile_record {
     const char *op;      /* of the node, or "" */
     const char *variant; /* of the node, or "" */
     const char *name;    /* the kernel's, or upload, download, copy, fill, reduction (its node is
-                            the bucket, its time that of the host's part) */
+                            the bucket, the graph's all-reduce or the means of states, its time
+                            that of the host's part) */
     int backward;
     int launch;        /* 0: the node's first kernel in this run */
     double start, end; /* seconds since the profile began */
@@ -95,8 +96,9 @@ typedef struct clt_profile_record {
 } clt_profile_record;
 
 /* Seconds for which this device's updates waited for the reduction of gradients, after its last
- * gradient was on the host: what communication costs beyond what went on beside backward. Of all
- * steps since the last call; `device` is one of this process'. Not during a step. */
+ * gradient was on the host, and its nodes for collectives of the graph: what communication costs
+ * beyond what went on beside backward. Of all steps since the last call; `device` is one of this
+ * process'. Not during a step. */
 CLT_API double clt_trainer_exposed(clt_trainer *trainer, int device);
 
 /* Floating-point operations of a training step for each image: forward and backward, as the kernels

@@ -14,6 +14,7 @@ static const double WORTH = 0.1;
 
 clt_status clt_balance_begin(clt_trainer *t, int d)
 {
+    t->devices[d].waited = 0;
     if (t->options.rebalance)
         t->devices[d].began = clt_clock();
     return CLT_OK;
@@ -24,13 +25,14 @@ clt_status clt_balance_end(clt_trainer *t, int d)
     if (!t->options.rebalance || t->total == 1)
         return CLT_OK;
     CLT_TRY(clt_device_finish(t->store->replicas[d].device));
-    t->devices[d].busy = clt_clock() - t->devices[d].began;
+    t->devices[d].busy = clt_clock() - t->devices[d].began - t->devices[d].waited;
     return CLT_OK;
 }
 
 bool clt_balance_apart(const clt_trainer *t, int d)
 {
-    return t->options.rebalance && clt_caps_is_cpu(&t->store->replicas[d].device->caps);
+    return t->options.rebalance &&
+           (t->rounds || clt_caps_is_cpu(&t->store->replicas[d].device->caps));
 }
 
 /* --- the policy ------------------------------------------------------------------------------ */

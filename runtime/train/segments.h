@@ -1,0 +1,35 @@
+/*
+ * Running a plan's segments on a device, with what the host does between them: collectives of the
+ * graph, and reductions of gradients as their buckets become ready. All devices come to all of
+ * these in the same order.
+ */
+#ifndef CLT_TRAIN_SEGMENTS_H
+#define CLT_TRAIN_SEGMENTS_H
+
+#include "train/trainer.h"
+
+/* Fails if this process' devices come to the collectives of a session in different orders. */
+clt_status clt_segments_check(const clt_session *session);
+
+/* When the trainer is made: checks its sessions, finds between which collectives each bucket is
+ * reduced, and makes room for those that are under way. */
+clt_status clt_segments_prepare(clt_trainer *trainer);
+
+/* Then the ranks agree on it, or all fail. */
+clt_status clt_segments_agree(clt_trainer *trainer);
+
+/* When the trainer has its communicator: memory that collectives need is there before the first. */
+clt_status clt_segments_reserve(clt_trainer *trainer);
+
+/* How often all devices run the plan in this step of t->session, where it has collectives; those
+ * with fewer micro-batches run it without samples. 0: there are none. On the caller's thread. */
+clt_status clt_segments_rounds(clt_trainer *trainer);
+
+/* Enqueues forward, or all of a plan without backward; completes its collectives. */
+clt_status clt_segments_forward(clt_trainer *trainer, int device, const clt_run *run);
+
+/* Enqueues backward, and completes its collectives. `reduce`: starts the reduction of each bucket
+ * whose last gradient is enqueued. */
+clt_status clt_segments_backward(clt_trainer *trainer, int device, const clt_run *run, bool reduce);
+
+#endif

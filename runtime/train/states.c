@@ -1,0 +1,216 @@
+#include "train/states.h"
+
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "train/reduce.h"
+
+/* Of a value, on what it depends; a larger one wins. */
+typedef enum dependence {
+    NOTHING, /* of the batch */
+    ALIKE,   /* what all devices' images gave together */
+    OWN      /* the device's images */
+} dependence;
+
+/* By assignment. */
+typedef struct batch_state {
+    dependence depends;
+    int64_t at; /* bytes, in each device's means; -1: taken from where the plan has it */
+} batch_state;
+
+struct clt_states {
+    int n; /* assignments */
+    batch_state *items;
+    int64_t floats; /* of the means; 0: there are none */
+    char label[160];
+};
+
+/* Means begin where vectors do. */
+enum { ALIGN = 64 };
+
+static dependence stronger(dependence a, dependence b)
+{
+    return a > b ? a : b;
+}
+
+/* By value id. How many devices have images at all shows in a sum over devices, whatever of. */
+static void find_dependences(const clt_graph *graph, dependence *depends)
+{
+    for (int i = 0; i < graph->n_values; i++)
+        depends[i] = graph->values[i]->kind == CLT_VALUE_INPUT ? OWN : NOTHING;
+    for (int i = 0; i < graph->n_nodes; i++) {
+        const clt_node *node = graph->nodes[i];
+        dependence most = NOTHING;
+        for (int j = 0; j < node->n_in; j++)
+            if (node->in[j])
+                most = stronger(most, depends[node->in[j]->id]);
+        for (int k = 0; k < node->n_out; k++)
+            depends[node->out[k]->id] = node->op->collective ? ALIKE : most;
+    }
+}
+
+/* One device and micro-batch needs no mean. */
+static clt_status place(clt_trainer *t, const clt_assignment *assign, batch_state *item)
+{
+    struct clt_states *s = t->states;
+    const clt_type *type = &assign->value->type;
+    item->at = -1;
+    if (item->depends == NOTHING || (t->total == 1 && t->max_micros == 1))
+        return CLT_OK;
+    if (type->dtype != CLT_F32 && t->total > 1)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "state %s takes a value of %s that depends on the batch: the copies of %d "
+                        "devices would differ, and only f32 has a mean. Train on one device",
+                        assign->state->name, clt_dtype_name(type->dtype), t->total);
+    if (type->dtype != CLT_F32)
+        return CLT_OK;
+    if (!s->floats)
+        snprintf(s->label, sizeof s->label, "means of states (%.100s, ..)", assign->state->name);
+    item->at = s->floats * (int64_t)sizeof(float);
+    s->floats += (clt_type_elements(type, 0) + ALIGN - 1) / ALIGN * ALIGN;
+    return CLT_OK;
+}
+
+static clt_status list(clt_trainer *t, dependence *depends)
+{
+    const clt_graph *graph = t->graph;
+    find_dependences(graph, depends);
+    for (int i = 0; i < graph->n_assigns; i++) {
+        t->states->items[i].depends = depends[graph->assigns[i].value->id];
+        CLT_TRY(place(t, &graph->assigns[i], &t->states->items[i]));
+    }
+    t->states->n = graph->n_assigns;
+    return CLT_OK;
+}
+
+/* What lies between the means is added up with them. */
+static clt_status make_means(clt_trainer *t, int d)
+{
+    clt_device *device = t->store->replicas[d].device;
+    const int64_t bytes = t->states->floats * (int64_t)sizeof(float);
+    CLT_TRY(clt_device_buffer_create(device, bytes, CL_MEM_READ_WRITE, "means of states",
+                                     &t->devices[d].means));
+    return clt_enqueue_zeros(device, (clt_view){t->devices[d].means, 0}, bytes);
+}
+
+clt_status clt_states_create(clt_trainer *t)
+{
+    dependence *depends = clt_calloc((size_t)t->graph->n_values + 1, sizeof *depends);
+    t->states = CLT_NEW(struct clt_states);
+    if (t->states)
+        t->states->items = clt_calloc((size_t)t->graph->n_assigns + 1, sizeof *t->states->items);
+    clt_status status =
+        depends && t->states && t->states->items ? list(t, depends) : CLT_OUT_OF_MEMORY;
+    clt_free(depends);
+    for (int d = 0; status == CLT_OK && t->states->floats && d < t->n_devices; d++)
+        status = make_means(t, d);
+    return status;
+}
+
+void clt_states_destroy(clt_trainer *t)
+{
+    for (int d = 0; t->devices && d < t->n_devices; d++) {
+        clt_release_buffer(t->devices[d].means);
+        t->devices[d].means = NULL;
+    }
+    if (t->states)
+        clt_free(t->states->items);
+    clt_free(t->states);
+    t->states = NULL;
+}
+
+/* --- steps ----------------------------------------------------------------------------------- */
+
+/* Images of all devices in micro-batch number `micro`. */
+static int64_t count_all(const clt_trainer *t, int micro)
+{
+    int64_t count = 0;
+    if (t->rounds == 1)
+        return t->current.total;
+    for (int p = 0; p < t->total; p++) {
+        const int64_t share = t->devices[0].counts[p];
+        const int micros = clt_step_micros(t, share);
+        if (micro < micros)
+            count += clt_step_micro_begin(t, share, micros, micro + 1) -
+                     clt_step_micro_begin(t, share, micros, micro);
+    }
+    return count;
+}
+
+/* The part of the mean that this device's value of a micro-batch is. */
+static double weight_of(const clt_trainer *t, int d, dependence depends, int micro)
+{
+    int64_t count = clt_step_part(t, d, micro).count;
+    if (!t->current.total || (depends == ALIKE && t->total > 1 && t->first + d > 0))
+        return 0;
+    if (depends == ALIKE && t->total > 1)
+        count = count_all(t, micro);
+    return (double)count / (double)t->current.total;
+}
+
+clt_status clt_states_add(clt_trainer *t, int d, int micro, const clt_run *run)
+{
+    const clt_session_device *sd = &t->training->devices[d];
+    const clt_graph *graph = sd->plan->graph;
+    for (int i = 0; i < graph->n_assigns; i++) {
+        const batch_state *item = &t->states->items[i];
+        const clt_value *value = graph->assigns[i].value;
+        clt_view from;
+        if (item->at < 0)
+            continue;
+        CLT_TRY(clt_exec_locate(sd->exec, run, value, &from));
+        CLT_TRY(clt_update_mean(
+            t->devices[d].update, from, (clt_view){t->devices[d].means, item->at},
+            clt_type_elements(&value->type, 0), weight_of(t, d, item->depends, micro), micro == 0));
+    }
+    return CLT_OK;
+}
+
+static bool reduces(const clt_trainer *t)
+{
+    return t->total > 1 && t->states->floats && t->current.total;
+}
+
+clt_status clt_states_reduce(clt_trainer *t, int d)
+{
+    const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_REDUCE,
+                                 .buffer = t->devices[d].means,
+                                 .count = t->states->floats,
+                                 .dtype = CLT_F32,
+                                 .whole = true,
+                                 .label = t->states->label};
+    return reduces(t) ? clt_reduce_begin(t, d, &what, &t->devices[d].averaging) : CLT_OK;
+}
+
+clt_status clt_states_reduce_end(clt_trainer *t, int d)
+{
+    clt_collective_result result;
+    if (!reduces(t))
+        return CLT_OK;
+    CLT_TRY(t->collectives.complete(t->collectives.self, d, t->devices[d].averaging, &result));
+    if (t->profile)
+        clt_profile_reduction(t->profile, d, t->states->label, false,
+                              t->states->floats * (int64_t)sizeof(float), &result);
+    return CLT_OK;
+}
+
+clt_status clt_states_assign(clt_trainer *t, int d, const clt_run *run)
+{
+    const clt_session_device *sd = &t->training->devices[d];
+    const clt_graph *graph = sd->plan->graph;
+    for (int i = 0; i < graph->n_assigns; i++) {
+        const clt_value *state = graph->assigns[i].state;
+        const batch_state *item = &t->states->items[i];
+        clt_view from = {t->devices[d].means, item->at}, to;
+        if (item->depends != NOTHING && !t->current.total)
+            continue;
+        if (item->at < 0)
+            CLT_TRY(clt_exec_locate(sd->exec, run, graph->assigns[i].value, &from));
+        CLT_TRY(clt_exec_locate(sd->exec, run, state, &to));
+        CLT_TRY(clt_update_assign(t->devices[d].update, from, to,
+                                  clt_type_elements(&state->type, 0) *
+                                      clt_dtype_size(state->type.dtype)));
+    }
+    return CLT_OK;
+}

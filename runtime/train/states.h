@@ -1,0 +1,28 @@
+/*
+ * What training steps do to states. Replicas must stay equal, but devices have different images: a
+ * state whose value depends on a device's own images takes the mean of the devices' values, and one
+ * whose value depends on images only through all-reduces takes that of the first participant, which
+ * the others have but for the rounding of other kernels. Both are added up in one all-reduce a
+ * step. A state that does not depend on the batch costs nothing: all devices compute it.
+ */
+#ifndef CLT_TRAIN_STATES_H
+#define CLT_TRAIN_STATES_H
+
+#include "train/trainer.h"
+
+/* When the trainer is made: which states there are of each kind, and what a device needs for them.
+ * UNSUPPORTED, naming the state, if several devices cannot agree on it. */
+clt_status clt_states_create(clt_trainer *trainer);
+void clt_states_destroy(clt_trainer *trainer);
+
+/* Behind forward of a micro-batch: its part in the means. */
+clt_status clt_states_add(clt_trainer *trainer, int device, int micro, const clt_run *run);
+
+/* Adds the means up over all devices; in two parts, the first between results and buckets. */
+clt_status clt_states_reduce(clt_trainer *trainer, int device);
+clt_status clt_states_reduce_end(clt_trainer *trainer, int device);
+
+/* In the commit: the states' assignments. `run`: of the last micro-batch. */
+clt_status clt_states_assign(clt_trainer *trainer, int device, const clt_run *run);
+
+#endif
