@@ -29,6 +29,30 @@ static void mark_wanted(diff *d, clt_value *const *wanted, int n_wanted)
     }
 }
 
+/* The sum's node again, with `base` in it; NULL: it has one, or there can be none. */
+static clt_value *added_to(clt_value *sum, clt_value *base)
+{
+    enum { MOST = 4 };
+    const clt_node *node = sum->producer;
+    clt_value *in[MOST];
+    if (!node || !node->op->base || node->n_in > MOST || node->in[node->op->base])
+        return NULL;
+    memcpy(in, node->in, (size_t)node->n_in * sizeof *in);
+    in[node->op->base] = base;
+    const clt_node *twin = clt_graph_add(base->graph, node->op, in, node->n_in, node->attr);
+    return twin ? twin->out[0] : NULL;
+}
+
+/* Gradients of a value that several nodes use. A sum over few rows of a large tensor goes on from
+ * the other one, which a node of its own would read and write as a whole. */
+static clt_value *sum_of(clt_value *before, clt_value *term)
+{
+    clt_value *sum = added_to(term, before);
+    if (!sum)
+        sum = added_to(before, term);
+    return sum ? sum : clt_add(before, term);
+}
+
 static clt_status collect(diff *d, const clt_value *value, clt_value *term)
 {
     if (!term)
@@ -39,7 +63,7 @@ static clt_status collect(diff *d, const clt_value *value, clt_value *term)
                         value->name ? value->name : value->producer->name,
                         clt_type_text(&term->type, b), clt_type_text(&value->type, a));
     clt_value *before = d->grad[value->id];
-    d->grad[value->id] = before ? clt_add(before, term) : term;
+    d->grad[value->id] = before ? sum_of(before, term) : term;
     return clt_graph_status(d->graph);
 }
 

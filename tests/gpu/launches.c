@@ -88,6 +88,7 @@ int main(int argc, char **argv)
         plan_casts(caps);
         plan_activations(caps);
         plan_pooling(caps);
+        plan_indices(caps);
         print_beside(caps);
         print_sums(caps);
         return covered_report(caps) ? 1 : 0;

@@ -45,6 +45,7 @@ void plan_places(const clt_caps *caps);
 void plan_casts(const clt_caps *caps);
 void plan_activations(const clt_caps *caps);
 void plan_pooling(const clt_caps *caps);
+void plan_indices(const clt_caps *caps); /* index.c */
 
 /* beside.c */
 void print_beside(const clt_caps *caps);
