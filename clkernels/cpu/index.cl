@@ -1,6 +1,7 @@
 /*
  * Elements picked by indices, and sums into them, on CPUs: work-group size 1. Arrays and indices are
- * as portable/index.cl says. Build options: VW, lanes of a vector; BASE, of `begin`.
+ * as portable/index.cl says. Build options: VW, lanes of a vector; BASE, of `begin` and
+ * scatter_add.
  */
 #define LANES VW
 #include "lanes/common.clh"
@@ -147,25 +148,52 @@ KERNEL void gather(global const int *index, long index_offset, global const floa
 }
 
 /* Work-item (i, j, k): lines i * piece .. of places j * part .. of `share` outer ones from k * share
- * on. */
+ * on, which it also begins with `base`, or 0: they stay in the caches until they are added to. */
 KERNEL void scatter_add(global const int *index, long index_offset, global const float *source,
-                        long source_offset, global float *out, long out_offset, int outer,
-                        int picks, int size, int inner, int piece, int part, int share)
+                        long source_offset,
+#if BASE
+                        global const float *base, long base_offset,
+#endif
+                        global float *out, long out_offset, int outer, int picks, int size,
+                        int inner, int piece, int part, int share)
 {
     const int from = (int)get_global_id(0) * piece, to = min(from + piece, inner);
     const int first = (int)get_global_id(1) * part, end = min(first + part, size);
     const int begin = (int)get_global_id(2) * share, last = min(begin + share, outer);
     index += index_offset;
     source += source_offset;
+    out += out_offset;
     for (int o = begin; o < last; o++) {
-        global float *sums = out + out_offset + (long)o * size * inner;
-        for (int p = 0; p < picks; p++) {
-            const long row = ((long)o * picks + p) * inner;
-            for (int i = from; i < to; i++) {
-                const int at = index[row + i], good = (uint)at < (uint)size, k = good ? at : 0;
+        global float *sums = out + (long)o * size * inner;
+#if BASE
+        global const float *old = base + base_offset + (long)o * size * inner;
+#define OLD(i) old[i]
+        if (old != sums)
+#else
+#define OLD(i) 0.0f
+#endif
+            if (inner == 1)
+                for (int k = first; k < end; k++)
+                    sums[k] = OLD(k);
+            else
+                for (int k = first; k < end; k++)
+                    for (int i = from; i < to; i++)
+                        sums[(long)k * inner + i] = OLD((long)k * inner + i);
+        const long rows = (long)o * picks * inner;
+        if (inner == 1)
+            for (int p = 0; p < picks; p++) {
+                const int at = index[rows + p], good = (uint)at < (uint)size, k = good ? at : 0;
                 if (k >= first && k < end)
-                    sums[(long)k * inner + i] += good ? source[row + i] : NAN;
+                    sums[k] += good ? source[rows + p] : NAN;
             }
-        }
+        else
+            for (int p = 0; p < picks; p++) {
+                const long row = rows + (long)p * inner;
+                for (int i = from; i < to; i++) {
+                    const int at = index[row + i], good = (uint)at < (uint)size, k = good ? at : 0;
+                    if (k >= first && k < end)
+                        sums[(long)k * inner + i] += good ? source[row + i] : NAN;
+                }
+            }
     }
 }

@@ -192,9 +192,13 @@ static void emit_scatter_cpu(const clt_node *node, const clt_target *target, clt
     int64_t parts = outer > 0 ? items / (outer * pieces) : 1;
     parts = parts < 1 ? 1 : parts > s.size ? s.size : parts;
     const int64_t part = (s.size + parts - 1) / parts;
-    clt_index_begin_cpu(node, target, p);
-    clt_launch_begin(p, "cpu/index.cl", "scatter_add", "-DVW=%d", target->caps->vector_width);
-    arg_arrays(p);
+    clt_launch_begin(p, "cpu/index.cl", "scatter_add", "-DVW=%d -DBASE=%d",
+                     target->caps->vector_width, node->in[2] != NULL);
+    clt_arg_in(p, 0);
+    clt_arg_in(p, 1);
+    if (node->in[2])
+        clt_arg_in(p, 2);
+    clt_arg_out(p, 0);
     clt_arg_int(p, clt_extent_dim(s.outer));
     arg_shape(&s, p);
     clt_arg_int(p, clt_fixed(piece));

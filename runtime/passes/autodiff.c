@@ -29,22 +29,25 @@ static void mark_wanted(diff *d, clt_value *const *wanted, int n_wanted)
     }
 }
 
-/* The sum's node again, with `base` in it; NULL: it has one, or there can be none. */
-static clt_value *added_to(clt_value *sum, clt_value *base)
+static clt_value *sum_of(clt_value *before, clt_value *term);
+
+/* The sum's node again, with `more` in its base; NULL: it can have none. */
+static clt_value *added_to(clt_value *sum, clt_value *more)
 {
     enum { MOST = 4 };
     const clt_node *node = sum->producer;
     clt_value *in[MOST];
-    if (!node || !node->op->base || node->n_in > MOST || node->in[node->op->base])
+    if (!node || !node->op->base || node->n_in > MOST)
         return NULL;
     memcpy(in, node->in, (size_t)node->n_in * sizeof *in);
-    in[node->op->base] = base;
-    const clt_node *twin = clt_graph_add(base->graph, node->op, in, node->n_in, node->attr);
+    clt_value **base = &in[node->op->base];
+    *base = *base ? sum_of(*base, more) : more;
+    const clt_node *twin = clt_graph_add(more->graph, node->op, in, node->n_in, node->attr);
     return twin ? twin->out[0] : NULL;
 }
 
 /* Gradients of a value that several nodes use. A sum over few rows of a large tensor goes on from
- * the other one, which a node of its own would read and write as a whole. */
+ * the others', which a node of its own would read and write as a whole. */
 static clt_value *sum_of(clt_value *before, clt_value *term)
 {
     clt_value *sum = added_to(term, before);

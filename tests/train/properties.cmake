@@ -7,6 +7,7 @@ foreach(subject contract optimizer parts)
 endforeach()
 
 clt_test_on_vendor(train.bucket intel)
+clt_test_on_vendor(train.tied intel)
 clt_test_on_vendor(train.device_data intel)
 clt_test_on_vendor(train.checksum intel)
 clt_test_on_oclgrind(train.checksum)
