@@ -48,6 +48,9 @@ struct clt_value {
     clt_node *producer; /* NULL unless INTERMEDIATE */
     int slot;           /* which of the producer's outputs */
     clt_init init;      /* PARAMETER, STATE */
+    bool frozen;        /* PARAMETER: it gets no gradient */
+    int group;          /* PARAMETER: number of its group, 0: none; see clt_param_group */
+    double rate, decay; /* PARAMETER: what the group says */
     void *data;         /* CONSTANT: its bytes */
 };
 
@@ -96,6 +99,7 @@ struct clt_graph {
     clt_seed *seeds; /* not in graphs of plans: autodiff has used them */
     int n_seeds, room_seeds;
     const clt_node *origin; /* see clt_graph_set_origin */
+    int groups;             /* calls of clt_param_group so far */
     int streams;            /* random streams handed out so far (dropout) */
     clt_status status;
     char *message; /* of the first failure */
@@ -190,6 +194,12 @@ clt_value *clt_graph_value(clt_graph *graph, clt_value_kind kind, const clt_type
 
 /* A deep copy: values and nodes keep their ids. */
 clt_status clt_graph_copy(const clt_graph *graph, clt_graph **copy);
+
+/* A parameter that is not frozen. */
+static inline bool clt_value_trained(const clt_value *value)
+{
+    return value->kind == CLT_VALUE_PARAMETER && !value->frozen;
+}
 
 /* Takes losses, metrics and assignments away. */
 void clt_graph_forget_means(clt_graph *graph);

@@ -156,6 +156,14 @@ static clt_status add_upstreams(clt_graph *graph, clt_value **outputs, clt_value
     return CLT_OK;
 }
 
+static bool any_frozen(const clt_graph *graph)
+{
+    for (int i = 0; i < graph->n_values; i++)
+        if (graph->values[i]->frozen)
+            return true;
+    return false;
+}
+
 clt_status clt_pass_train(clt_graph *graph, clt_value **gradients)
 {
     if (!graph->n_losses && !graph->n_seeds)
@@ -170,8 +178,12 @@ clt_status clt_pass_train(clt_graph *graph, clt_value **gradients)
     if (!outputs || !seeds || !wanted)
         goto done;
     for (int i = 0; i < graph->n_values; i++)
-        if (graph->values[i]->kind == CLT_VALUE_PARAMETER)
+        if (clt_value_trained(graph->values[i]))
             wanted[n_wanted++] = graph->values[i];
+    if (!n_wanted && any_frozen(graph)) {
+        status = clt_fail(CLT_INVALID_ARGUMENT, "all parameters are frozen: nothing to train");
+        goto done;
+    }
     CLT_TRY_GOTO(status, add_upstreams(graph, outputs, seeds), done);
     for (int i = 0; i < graph->n_seeds; i++) {
         outputs[graph->n_losses + i] = graph->seeds[i].output;

@@ -8,6 +8,7 @@ endforeach()
 
 clt_test_on_vendor(train.bucket intel)
 clt_test_on_vendor(train.tied intel)
+clt_test_on_vendor(train.groups intel)
 clt_test_on_vendor(train.device_data intel)
 clt_test_on_vendor(train.checksum intel)
 clt_test_on_oclgrind(train.checksum)

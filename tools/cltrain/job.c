@@ -11,6 +11,7 @@
 #include <cltrain/unstable.h>
 
 #include "full.h"
+#include "groups.h"
 #include "message.h"
 #include "split.h"
 
@@ -327,7 +328,7 @@ int job_model(job *j, const settings *s)
     clt_status status = clt_graph_create(&j->graph);
     if (status == CLT_OK)
         status = clt_model_build(s->model, &j->input, j->graph);
-    int code = status == CLT_OK ? 0 : name_failure(status);
+    int code = status == CLT_OK ? read_groups(j->graph, s) : name_failure(status);
     if (j->splits) /* in which ranks need each other */
         code = ranks_agree(&j->ranks, code);
     if (!code && j->splits)

@@ -11,10 +11,12 @@
 #include "message.h"
 
 typedef enum option_kind {
-    FLAG,  /* int: 1 if given */
-    TEXT,  /* char * */
-    WHOLE, /* int64_t of at least `least` */
-    NUMBER /* double, finite and at least `least` */
+    FLAG,   /* int: 1 if given */
+    TEXT,   /* char * */
+    LIST,   /* char *, what is given several times is joined by ; */
+    EITHER, /* as LIST, by | */
+    WHOLE,  /* int64_t of at least `least` */
+    NUMBER  /* double, finite and at least `least` */
 } option_kind;
 
 typedef struct option_row {
@@ -64,6 +66,10 @@ static const option_row rows[] = {
     {"lr", 0, NUMBER, AT(lr), 0, RUNS, "X", "learning rate (0.1; adam and adamw: 0.001)"},
     {"momentum", 0, NUMBER, AT(momentum), 0, RUNS, "X", "of momentum and nesterov (0.9)"},
     {"weight-decay", 0, NUMBER, AT(weight_decay), 0, RUNS, "X", "on all parameters (0)"},
+    {"freeze", 0, EITHER, AT(freeze), 0, RUNS, "PATTERN",
+     "parameters that are not trained: fnmatch patterns, parted by |; 1d: of one dimension"},
+    {"param-group", 0, LIST, AT(param_group), 0, RUNS, "PATTERN:lr=X,decay=Y",
+     "their factor on the rate, their weight decay; 1d:decay=0: none on biases and norms"},
     {"schedule", 0, TEXT, AT(schedule), 0, RUNS, "SPEC",
      "constant | step:EVERY:FACTOR | cosine[:MIN], each with ,warmup:STEPS"},
     {"clip-norm", 0, NUMBER, AT(clip_norm), 0, RUNS, "X",
@@ -151,6 +157,11 @@ static void *place_of(settings *s, const option_row *row)
     return (char *)s + row->place;
 }
 
+static int is_text(const option_row *row)
+{
+    return row->kind == TEXT || row->kind == LIST || row->kind == EITHER;
+}
+
 void settings_init(settings *s)
 {
     *s = (settings){0};
@@ -165,7 +176,7 @@ void settings_init(settings *s)
 void settings_free(settings *s)
 {
     for (int i = 0; i < ROWS; i++)
-        if (rows[i].kind == TEXT)
+        if (is_text(&rows[i]))
             free(*(char **)place_of(s, &rows[i]));
     poptFreeContext(s->context);
 }
@@ -197,14 +208,30 @@ static int set_number(const option_row *row, const char *text, double *out)
 }
 
 /* Takes `text`, which is malloc's. */
+static char *joined(const char *before, char between, char *text)
+{
+    char *both = malloc(strlen(before) + strlen(text) + 2);
+    if (both)
+        sprintf(both, "%s%c%s", before, between, text);
+    free(text);
+    return both;
+}
+
+/* Takes `text`, which is malloc's. */
 static int set_option(settings *s, const option_row *row, char *text)
 {
     void *place = place_of(s, row);
     int code = 0;
-    if (row->kind == TEXT) {
-        free(*(char **)place);
+    if (is_text(row)) {
+        char *before = *(char **)place;
+        const int empty = !*text;
+        if (before && row->kind != TEXT && !empty)
+            text = joined(before, row->kind == LIST ? ';' : '|', text);
+        free(before);
         *(char **)place = text;
-        return *text ? 0 : usage_error("--%s needs a value", row->name);
+        if (!text)
+            return failure("memory does not suffice");
+        return empty ? usage_error("--%s needs a value", row->name) : 0;
     }
     if (row->kind == FLAG)
         *(int *)place = 1;
@@ -240,7 +267,7 @@ static int read_options(settings *s, unsigned command, poptContext context)
     int value, code = 0;
     while (!code && (value = poptGetNextOpt(context)) > 0) {
         code = set_option(s, &rows[value - 1], poptGetOptArg(context));
-        s->given |= (uint64_t)1 << (value - 1);
+        s->given[(value - 1) / 64] |= (uint64_t)1 << (value - 1) % 64;
     }
     if (code || value == -1)
         return code;
@@ -278,7 +305,7 @@ int settings_read(settings *s, unsigned command, int argc, const char **argv)
 int settings_check(const settings *s, unsigned command, const char *name)
 {
     for (int i = 0; i < ROWS; i++)
-        if ((s->given >> i & 1) && !(rows[i].commands & command))
+        if ((s->given[i / 64] >> i % 64 & 1) && !(rows[i].commands & command))
             return usage_error("option --%s does not belong to %s; see --help", rows[i].name, name);
     return 0;
 }
@@ -322,8 +349,8 @@ static uint64_t hash_value(const option_row *row, const void *place)
 {
     static const char *const presence[] = {"checkpoint-dir", "replay"};
     const uint64_t basis = 14695981039346656037u;
-    const char *text = row->kind == TEXT ? *(char *const *)place : NULL;
-    if (row->kind == TEXT && (!text || ONE_OF(row->name, presence)))
+    const char *text = is_text(row) ? *(char *const *)place : NULL;
+    if (is_text(row) && (!text || ONE_OF(row->name, presence)))
         return basis + (text != NULL);
     if (text)
         return hash_bytes(basis, text, strlen(text) + 1);

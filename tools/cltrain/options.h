@@ -27,7 +27,8 @@ enum {
 typedef struct settings {
     char *model, *data, *devices, *optimizer, *schedule, *init, *precision, *normalize, *shuffle;
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
-        *variant, *trans, *tune, *export_file, *split, *replay, *simulate, *link, *heartbeat;
+        *variant, *trans, *tune, *export_file, *split, *replay, *simulate, *link, *heartbeat,
+        *freeze, *param_group; /* of several, all of them, parted by | and by ; */
     int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, dilation,
         groups, classes, check_every;
     double lr, momentum, weight_decay, clip_norm, budget, comm_timeout, setup_timeout;
@@ -35,8 +36,8 @@ typedef struct settings {
         share_context, help, mpi, oversubscribe, resume_intact;
     const char **names; /* arguments that are no options, ended by NULL */
     int n_names;
-    void *context;  /* popt's, which owns the names */
-    uint64_t given; /* by row of the table of options */
+    void *context;     /* popt's, which owns the names */
+    uint64_t given[2]; /* bits by row of the table of options */
 } settings;
 
 /* Nothing was given. settings_free at the end. */
@@ -53,7 +54,7 @@ int settings_check(const settings *s, unsigned command, const char *name);
 /* For ranks, which are to have the same: a number for each option, in a fixed order, and last for
  * the arguments that are no options. 0 where ranks may differ: where their files and devices are,
  * and what they print. Of files that a rank writes or reads once, only whether they are given. */
-enum { COMPARED = 64 };
+enum { COMPARED = 128 };
 void settings_compared(const settings *s, uint64_t hashes[COMPARED]);
 
 /* "option --NAME", or "list of arguments": what hashes[index] is of. */
