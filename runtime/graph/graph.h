@@ -144,8 +144,8 @@ struct clt_op {
      * that operand but the one of the same index. */
     unsigned in_place;
 
-    /* Not 0: output 0 is this operand (zeros where it is absent) plus what the others give: autodiff
-     * lets such a node add to a gradient that is already there. */
+    /* Not 0: output 0 is this operand (zeros where it is absent) plus what the others give:
+     * autodiff lets such a node add to a gradient that is already there. */
     int base;
 
     /* Fusion: takes over the computation of `next`, the only user of output 0 (an activation, a

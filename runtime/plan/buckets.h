@@ -18,8 +18,8 @@ typedef struct clt_slot {
     clt_init init;
     int stream; /* number of the parameter in the graph: its random stream */
     int bucket;
-    int64_t offset; /* bytes from the bucket's start */
-    int64_t bytes;  /* without padding */
+    int64_t offset;     /* bytes from the bucket's start */
+    int64_t bytes;      /* without padding */
     bool state;         /* without gradient: a state, or frozen */
     bool frozen;        /* a parameter */
     int group;          /* of parameters; tensors of one are neighbours within a bucket */
