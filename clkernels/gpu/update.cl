@@ -9,8 +9,8 @@
 #define LOAD(x, i) (x)[i]
 #define STORE(v, x, i) (x)[i] = v
 #define EACH(i)                                                                                    \
-    const int i = (int)get_global_id(0);                                                           \
-    if (i < count / 4)
+    const int i = begin / 4 + (int)get_global_id(0);                                               \
+    if (i < (begin + count) / 4)
 #include "gpu/tree.clh"
 #include "train/update.clh"
 

@@ -10,8 +10,8 @@
 #define LOAD(x, i) vload16(0, (x) + (i))
 #define STORE(v, x, i) vstore16(v, 0, (x) + (i))
 #define EACH(i)                                                                                    \
-    const int at = (int)get_global_id(0) * CHUNK;                                                  \
-    if (at < count)                                                                                \
+    const int at = begin + (int)get_global_id(0) * CHUNK;                                          \
+    if (at < begin + count)                                                                        \
         for (int i = at; i < at + CHUNK; i += 16)
 #include "train/update.clh"
 

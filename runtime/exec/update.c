@@ -219,6 +219,7 @@ clt_status clt_update_add_micro(clt_update *u)
         call c = begin(u, K_ADD);
         arg_buffer(&c, u->replica->gradients[i]);
         arg_buffer(&c, u->replica->micro_gradients[i]);
+        arg_int(&c, 0);
         arg_int(&c, count);
         CLT_TRY(run_bucket(&c, count, "add_to", 3));
     }
@@ -318,22 +319,39 @@ static void optimizer_args(call *c, int bucket, int64_t step)
     }
 }
 
-clt_status clt_update_bucket(clt_update *u, int bucket, double lr, int64_t step)
+/* The slots [first, end) of a bucket, which are of one parameter group. */
+static clt_status update_group(clt_update *u, int bucket, int first, int end, double lr,
+                               int64_t step)
 {
     const bool decoupled = u->options.decoupled || u->options.rule == CLT_RULE_ADAMW;
-    const int64_t count = u->replica->layout->buckets[bucket].bytes / 4;
+    const clt_slot *slot = &u->replica->layout->slots[first], *last = slot + (end - 1 - first);
+    const int64_t begin_at = slot->offset / 4;
+    const int64_t count = (last->offset + clt_slot_padded(last)) / 4 - begin_at;
     call c = begin(u, K_OPTIMIZER);
     arg_buffer(&c, u->word);
     arg_buffer(&c, u->replica->values[bucket]);
     arg_buffer(&c, u->replica->gradients[bucket]);
+    arg_int(&c, begin_at);
     arg_int(&c, count);
-    arg_float(&c, lr);
-    arg_float(&c, u->options.weight_decay);
+    arg_float(&c, lr * slot->rate);
+    arg_float(&c, slot->decay == CLT_COMMON_DECAY ? u->options.weight_decay : slot->decay);
     arg_int(&c, decoupled);
     optimizer_args(&c, bucket, step);
     /* Value and slots read and written, the gradient read. */
     return run_bucket(&c, count, optimizers[u->options.rule].name,
                       3 + 2 * clt_update_slots(u->options.rule));
+}
+
+clt_status clt_update_bucket(clt_update *u, int bucket, double lr, int64_t step)
+{
+    const clt_bucket *b = &u->replica->layout->buckets[bucket];
+    const clt_slot *slots = u->replica->layout->slots;
+    for (int first = b->first, end; first < b->end; first = end) {
+        for (end = first + 1; end < b->end && slots[end].group == slots[first].group;)
+            end++;
+        CLT_TRY(update_group(u, bucket, first, end, lr, step));
+    }
+    return CLT_OK;
 }
 
 clt_status clt_update_apply(clt_update *u, double lr, int64_t step, const int *owners, int self)

@@ -30,8 +30,11 @@ static clt_value *named(clt_graph *graph, clt_value_kind kind, const char *name,
         }
     }
     clt_value *value = clt_graph_value(graph, kind, &type, name);
-    if (value)
+    if (value) {
         value->init = init;
+        value->rate = 1;
+        value->decay = CLT_COMMON_DECAY;
+    }
     return value;
 }
 

@@ -48,6 +48,9 @@ struct clt_value {
     clt_node *producer; /* NULL unless INTERMEDIATE */
     int slot;           /* which of the producer's outputs */
     clt_init init;      /* PARAMETER, STATE */
+    bool frozen;        /* PARAMETER: it gets no gradient */
+    int group;          /* PARAMETER: number of its group, 0: none; see clt_param_group */
+    double rate, decay; /* PARAMETER: what the group says */
     void *data;         /* CONSTANT: its bytes */
 };
 
@@ -96,6 +99,7 @@ struct clt_graph {
     clt_seed *seeds; /* not in graphs of plans: autodiff has used them */
     int n_seeds, room_seeds;
     const clt_node *origin; /* see clt_graph_set_origin */
+    int groups;             /* calls of clt_param_group so far */
     int streams;            /* random streams handed out so far (dropout) */
     clt_status status;
     char *message; /* of the first failure */
@@ -144,6 +148,10 @@ struct clt_op {
      * that operand but the one of the same index. */
     unsigned in_place;
 
+    /* Not 0: output 0 is this operand (zeros where it is absent) plus what the others give:
+     * autodiff lets such a node add to a gradient that is already there. */
+    int base;
+
     /* Fusion: takes over the computation of `next`, the only user of output 0 (an activation, a
      * pooling), so that output 0 becomes next's; false: cannot. NULL: never. */
     bool (*absorb)(clt_node *node, const clt_node *next);
@@ -190,6 +198,12 @@ clt_value *clt_graph_value(clt_graph *graph, clt_value_kind kind, const clt_type
 
 /* A deep copy: values and nodes keep their ids. */
 clt_status clt_graph_copy(const clt_graph *graph, clt_graph **copy);
+
+/* A parameter that is not frozen. */
+static inline bool clt_value_trained(const clt_value *value)
+{
+    return value->kind == CLT_VALUE_PARAMETER && !value->frozen;
+}
 
 /* Takes losses, metrics and assignments away. */
 void clt_graph_forget_means(clt_graph *graph);

@@ -114,6 +114,7 @@ clt_status clt_graph_copy(const clt_graph *graph, clt_graph **out)
         return status;
     }
     copy->streams = graph->streams;
+    copy->groups = graph->groups;
     *out = copy;
     return CLT_OK;
 }

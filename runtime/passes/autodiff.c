@@ -29,6 +29,33 @@ static void mark_wanted(diff *d, clt_value *const *wanted, int n_wanted)
     }
 }
 
+static clt_value *sum_of(clt_value *before, clt_value *term);
+
+/* The sum's node again, with `more` in its base; NULL: it can have none. */
+static clt_value *added_to(clt_value *sum, clt_value *more)
+{
+    enum { MOST = 4 };
+    const clt_node *node = sum->producer;
+    clt_value *in[MOST];
+    if (!node || !node->op->base || node->n_in > MOST)
+        return NULL;
+    memcpy(in, node->in, (size_t)node->n_in * sizeof *in);
+    clt_value **base = &in[node->op->base];
+    *base = *base ? sum_of(*base, more) : more;
+    const clt_node *twin = clt_graph_add(more->graph, node->op, in, node->n_in, node->attr);
+    return twin ? twin->out[0] : NULL;
+}
+
+/* Gradients of a value that several nodes use. A sum over few rows of a large tensor goes on from
+ * the others', which a node of its own would read and write as a whole. */
+static clt_value *sum_of(clt_value *before, clt_value *term)
+{
+    clt_value *sum = added_to(term, before);
+    if (!sum)
+        sum = added_to(before, term);
+    return sum ? sum : clt_add(before, term);
+}
+
 static clt_status collect(diff *d, const clt_value *value, clt_value *term)
 {
     if (!term)
@@ -39,7 +66,7 @@ static clt_status collect(diff *d, const clt_value *value, clt_value *term)
                         value->name ? value->name : value->producer->name,
                         clt_type_text(&term->type, b), clt_type_text(&value->type, a));
     clt_value *before = d->grad[value->id];
-    d->grad[value->id] = before ? clt_add(before, term) : term;
+    d->grad[value->id] = before ? sum_of(before, term) : term;
     return clt_graph_status(d->graph);
 }
 
@@ -130,6 +157,14 @@ static clt_status add_upstreams(clt_graph *graph, clt_value **outputs, clt_value
     return CLT_OK;
 }
 
+static bool any_frozen(const clt_graph *graph)
+{
+    for (int i = 0; i < graph->n_values; i++)
+        if (graph->values[i]->frozen)
+            return true;
+    return false;
+}
+
 clt_status clt_pass_train(clt_graph *graph, clt_value **gradients)
 {
     if (!graph->n_losses && !graph->n_seeds)
@@ -144,8 +179,12 @@ clt_status clt_pass_train(clt_graph *graph, clt_value **gradients)
     if (!outputs || !seeds || !wanted)
         goto done;
     for (int i = 0; i < graph->n_values; i++)
-        if (graph->values[i]->kind == CLT_VALUE_PARAMETER)
+        if (clt_value_trained(graph->values[i]))
             wanted[n_wanted++] = graph->values[i];
+    if (!n_wanted && any_frozen(graph)) {
+        status = clt_fail(CLT_INVALID_ARGUMENT, "all parameters are frozen: nothing to train");
+        goto done;
+    }
     CLT_TRY_GOTO(status, add_upstreams(graph, outputs, seeds), done);
     for (int i = 0; i < graph->n_seeds; i++) {
         outputs[graph->n_losses + i] = graph->seeds[i].output;

@@ -23,7 +23,11 @@ static clt_status add_slot(clt_buckets *b, const clt_value *value, int stream)
                      .stream = stream,
                      .bytes =
                          clt_type_elements(&value->type, 0) * clt_dtype_size(value->type.dtype),
-                     .state = value->kind == CLT_VALUE_STATE};
+                     .state = !clt_value_trained(value),
+                     .frozen = value->frozen,
+                     .group = value->group,
+                     .rate = value->rate,
+                     .decay = value->decay};
     if (!slot.name)
         return CLT_OUT_OF_MEMORY;
     clt_status status = CLT_PUSH(b->slots, b->n_slots, b->room_slots, slot);
@@ -32,16 +36,13 @@ static clt_status add_slot(clt_buckets *b, const clt_value *value, int stream)
     return status;
 }
 
-/* Parameters by falling first use (ties: falling position), then states in graph order. */
-static clt_status collect_slots(const clt_graph *graph, clt_buckets *b)
+/* The positions of the parameters that are trained, by falling first use (ties: falling position).
+ */
+static int order_trained(const clt_graph *graph, int *use, int *at)
 {
-    int stream = 0;
-    int *use = clt_calloc((size_t)graph->n_values + 1, sizeof *use);
-    int *at = clt_calloc((size_t)graph->n_values + 1, sizeof *at);
-    clt_status status = use && at ? CLT_OK : CLT_OUT_OF_MEMORY;
     int count = 0;
-    for (int i = 0; status == CLT_OK && i < graph->n_values; i++) {
-        if (graph->values[i]->kind != CLT_VALUE_PARAMETER)
+    for (int i = 0; i < graph->n_values; i++) {
+        if (!clt_value_trained(graph->values[i]))
             continue;
         const int first = first_use(graph, graph->values[i]);
         int j = count++;
@@ -52,13 +53,30 @@ static clt_status collect_slots(const clt_graph *graph, clt_buckets *b)
         use[j] = first;
         at[j] = i;
     }
-    for (int i = 0; status == CLT_OK && i < count; i++) {
-        stream = 0;
-        for (int j = 0; j < at[i]; j++)
-            stream += graph->values[j]->kind == CLT_VALUE_PARAMETER;
-        status = add_slot(b, graph->values[at[i]], stream);
-    }
-    stream = count;
+    return count;
+}
+
+static int parameters_before(const clt_graph *graph, int at)
+{
+    int count = 0;
+    for (int j = 0; j < at; j++)
+        count += graph->values[j]->kind == CLT_VALUE_PARAMETER;
+    return count;
+}
+
+/* What is trained, then frozen parameters and states in graph order. */
+static clt_status collect_slots(const clt_graph *graph, clt_buckets *b)
+{
+    int *use = clt_calloc((size_t)graph->n_values + 1, sizeof *use);
+    int *at = clt_calloc((size_t)graph->n_values + 1, sizeof *at);
+    clt_status status = use && at ? CLT_OK : CLT_OUT_OF_MEMORY;
+    const int count = status == CLT_OK ? order_trained(graph, use, at) : 0;
+    for (int i = 0; status == CLT_OK && i < count; i++)
+        status = add_slot(b, graph->values[at[i]], parameters_before(graph, at[i]));
+    for (int i = 0; status == CLT_OK && i < graph->n_values; i++)
+        if (graph->values[i]->frozen)
+            status = add_slot(b, graph->values[i], parameters_before(graph, i));
+    int stream = parameters_before(graph, graph->n_values);
     for (int i = 0; status == CLT_OK && i < graph->n_values; i++)
         if (graph->values[i]->kind == CLT_VALUE_STATE)
             status = add_slot(b, graph->values[i], stream++);
@@ -74,6 +92,24 @@ bool clt_bucket_closes(const clt_bucket_sizes *sizes, int n_buckets, int64_t las
     if (limit > sizes->max_bytes)
         limit = sizes->max_bytes;
     return n_buckets == 0 || last_bytes + padded > limit;
+}
+
+/* Brings the slots of a bucket into the order of their groups, which an update then passes in one
+ * launch each, and gives them their places. */
+static void arrange(clt_buckets *b, const clt_bucket *bucket)
+{
+    for (int i = bucket->first + 1; i < bucket->end; i++) {
+        const clt_slot slot = b->slots[i];
+        int j = i;
+        for (; j > bucket->first && b->slots[j - 1].group > slot.group; j--)
+            b->slots[j] = b->slots[j - 1];
+        b->slots[j] = slot;
+    }
+    int64_t offset = 0;
+    for (int i = bucket->first; i < bucket->end; i++) {
+        b->slots[i].offset = offset;
+        offset += clt_slot_padded(&b->slots[i]);
+    }
 }
 
 static clt_status place_slots(clt_buckets *b, const clt_bucket_sizes *sizes)
@@ -94,10 +130,11 @@ static clt_status place_slots(clt_buckets *b, const clt_bucket_sizes *sizes)
             last = &b->buckets[b->n_buckets - 1];
         }
         slot->bucket = b->n_buckets - 1;
-        slot->offset = last->bytes;
         last->bytes += padded;
         last->end = i + 1;
     }
+    for (int i = 0; i < b->n_buckets; i++)
+        arrange(b, &b->buckets[i]);
     return CLT_OK;
 }
 
@@ -157,9 +194,15 @@ uint64_t clt_buckets_hash(const clt_buckets *buckets)
         const clt_slot *slot = &buckets->slots[i];
         hash = clt_hash_text(slot->name, hash);
         hash = clt_hash(slot->type.dims, (size_t)slot->type.rank * sizeof *slot->type.dims, hash);
-        const int64_t place[] = {(int64_t)slot->type.dtype, slot->type.rank, slot->bucket,
-                                 slot->offset, slot->bytes};
-        hash = clt_hash(place, sizeof place, hash);
+        const int64_t place[] = {(int64_t)slot->type.dtype,
+                                 slot->type.rank,
+                                 slot->bucket,
+                                 slot->offset,
+                                 slot->bytes,
+                                 slot->state,
+                                 slot->group};
+        const double update[] = {slot->rate, slot->decay};
+        hash = clt_hash(update, sizeof update, clt_hash(place, sizeof place, hash));
     }
     return hash;
 }

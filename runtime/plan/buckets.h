@@ -2,7 +2,8 @@
  * The canonical layout of parameters, gradients and optimizer slots: the same on every device and
  * in every plan of a store. Parameters stand in the order in which backward finishes their
  * gradients (last layer first), at multiples of 256 bytes with zero padding, in buckets that are
- * one buffer object each. States stand likewise in one more bucket, the last.
+ * one buffer object each; within a bucket, by parameter group. Frozen parameters and states stand
+ * likewise in buckets of their own, the last.
  */
 #ifndef CLT_PLAN_BUCKETS_H
 #define CLT_PLAN_BUCKETS_H
@@ -17,9 +18,12 @@ typedef struct clt_slot {
     clt_init init;
     int stream; /* number of the parameter in the graph: its random stream */
     int bucket;
-    int64_t offset; /* bytes from the bucket's start */
-    int64_t bytes;  /* without padding */
-    bool state;
+    int64_t offset;     /* bytes from the bucket's start */
+    int64_t bytes;      /* without padding */
+    bool state;         /* without gradient: a state, or frozen */
+    bool frozen;        /* a parameter */
+    int group;          /* of parameters; tensors of one are neighbours within a bucket */
+    double rate, decay; /* the group's; see clt_param_group */
 } clt_slot;
 
 /* With padding. */

@@ -103,6 +103,29 @@ static int overwritten_block(const memory *m, const clt_node *node)
     return -1;
 }
 
+/* An operand that a node overwrites goes where the result does, if that is a gradient's place: what
+ * is added to a gradient is then added in its bucket. Later nodes first, so that chains follow. */
+static void place_under_gradients(memory *m)
+{
+    clt_plan *plan = m->plan;
+    for (int i = plan->n_nodes - 1; i >= 0; i--) {
+        const clt_node *node = plan->nodes[i].node;
+        const clt_value *out = node->out[0];
+        if (!node->op->in_place || plan->places[out->id].kind != CLT_PLACE_GRADIENT ||
+            plan->options.separate || plan->options.repeatable)
+            continue;
+        for (int j = 0; j < node->n_in && j < 32; j++) {
+            const clt_value *in = node->in[j];
+            if (!in || !(node->op->in_place & 1u << j) || !in->producer || in->producer->op->view ||
+                plan->places[in->id].kind != CLT_PLACE_NONE || m->last_use[in->id] != i ||
+                in->layout != out->layout || !clt_type_equal(&in->type, &out->type))
+                continue;
+            plan->places[in->id] = plan->places[out->id];
+            break;
+        }
+    }
+}
+
 static clt_status add_block(memory *m, int64_t bytes, int born, int dies, int *index)
 {
     CLT_TRY(CLT_PUSH(m->blocks, m->n_blocks, m->room_blocks,
@@ -259,6 +282,7 @@ clt_status clt_plan_memory(clt_plan *plan, const clt_target *target)
         goto done;
     find_last_uses(&m);
     place_fixed(&m);
+    place_under_gradients(&m);
     CLT_TRY_GOTO(status, collect_blocks(&m, &scratch_blocks), done);
     CLT_TRY_GOTO(status, place_blocks(&m), done);
     write_places(&m, scratch_blocks);

@@ -7,7 +7,8 @@
 #include "passes/passes.h"
 #include <cltrain/unstable.h>
 
-static clt_status check_store(const clt_graph *graph, const clt_buckets *buckets)
+static clt_status check_store(const clt_graph *graph, const clt_buckets *buckets,
+                              clt_plan_mode mode)
 {
     char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
     for (int i = 0; i < graph->n_values; i++) {
@@ -20,6 +21,12 @@ static clt_status check_store(const clt_graph *graph, const clt_buckets *buckets
         if (!clt_type_equal(&slot->type, &v->type))
             return clt_fail(CLT_MISMATCH, "%s is %s in the graph and %s in the store", v->name,
                             clt_type_text(&v->type, a), clt_type_text(&slot->type, b));
+        if (mode == CLT_PLAN_TRAIN && (v->frozen != slot->frozen || v->group != slot->group ||
+                                       v->rate != slot->rate || v->decay != slot->decay))
+            return clt_fail(CLT_MISMATCH,
+                            "%s is frozen or in another parameter group in %s: call clt_freeze and "
+                            "clt_param_group before the store is made",
+                            v->name, slot->frozen ? "the store" : "the graph");
     }
     return CLT_OK;
 }
@@ -33,7 +40,7 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
         CLT_TRY(clt_pass_alone(graph));
     if (plan->options.mode == CLT_PLAN_TRAIN) {
         for (int i = 0; i < graph->n_values; i++)
-            *n_gradients += graph->values[i]->kind == CLT_VALUE_PARAMETER;
+            *n_gradients += clt_value_trained(graph->values[i]);
         CLT_TRY(clt_pass_train(graph, gradients));
     } else {
         CLT_TRY(clt_pass_evaluate(graph));
@@ -65,7 +72,7 @@ static clt_status assign_gradients(clt_plan *plan, clt_value **gradients)
     int next = 0;
     for (int i = 0; plan->options.mode == CLT_PLAN_TRAIN && i < plan->graph->n_values; i++) {
         const clt_value *v = plan->graph->values[i];
-        if (v->kind != CLT_VALUE_PARAMETER)
+        if (!clt_value_trained(v))
             continue;
         const clt_slot *slot = clt_buckets_find(&plan->buckets, v->name);
         plan->gradients[slot - plan->buckets.slots] = gradients[next++];
@@ -166,7 +173,7 @@ clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, c
     if (options->max_batch < 1)
         return clt_fail(CLT_INVALID_ARGUMENT, "a plan needs a batch of at least 1, not %lld",
                         (long long)options->max_batch);
-    CLT_TRY(check_store(graph, buckets));
+    CLT_TRY(check_store(graph, buckets, options->mode));
     CLT_TRY(clt_variants_check(options->variants));
     clt_plan *plan = CLT_NEW(clt_plan);
     if (!plan)

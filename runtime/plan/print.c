@@ -50,7 +50,7 @@ static void print_buckets(const clt_plan *plan, clt_str *text)
     for (int b = 0; b < plan->buckets.n_buckets; b++) {
         const clt_bucket *bucket = &plan->buckets.buckets[b];
         bytes_text(bucket->bytes, size, sizeof size);
-        clt_str_add(text, "  bucket %d: %s%s:", b, size, bucket->state ? " of states" : "");
+        clt_str_add(text, "  bucket %d: %s%s:", b, size, bucket->state ? " without gradients" : "");
         for (int s = bucket->first; s < bucket->end; s++)
             clt_str_add(text, " %s", plan->buckets.slots[s].name);
         clt_str_add(text, "\n");

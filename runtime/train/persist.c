@@ -179,11 +179,16 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
         status = clt_choices_to_json(t, &choices);
     if (status == CLT_OK)
         status = split_to_json(t, &split);
+    clt_str groups = {0};
+    clt_store_groups_text(t->store, &groups);
+    if (status == CLT_OK && groups.failed)
+        status = CLT_OUT_OF_MEMORY;
     const clt_section sections[] = {
         {"model", model ? model : "", 0},
         {"optimizer", clt_optimizer_name(t->options.optimizer), 0},
         {"dropout_seed", dropout_seed, 0},
         {"reads", t->reads, 0},
+        {"groups", clt_str_text(&groups), 0},
         {CLT_SECTION_FROZEN, choices ? choices : "{}", 1},
         {CLT_SECTION_SPLIT, split ? split : "{}", 1},
     };
@@ -205,6 +210,7 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
         status = clt_checkpoint_save(dir, &desc);
     list_free(&values);
     list_free(&slots);
+    clt_str_free(&groups);
     clt_free(choices);
     clt_free(split);
     clt_free(r.buffer);
@@ -268,6 +274,39 @@ static clt_status load_slots(clt_trainer *t, const clt_tensors *tensors)
     return CLT_OK;
 }
 
+/* The first line in which the texts differ, for a message. */
+static void differing_lines(const char *a, const char *b, char *line_a, char *line_b, size_t bytes)
+{
+    size_t start = 0;
+    for (size_t i = 0; a[i] && a[i] == b[i]; i++)
+        start = a[i] == '\n' ? i + 1 : start;
+    const char *texts[] = {a + start, b + start};
+    char *lines[] = {line_a, line_b};
+    for (int k = 0; k < 2; k++)
+        snprintf(lines[k], bytes, "%.*s", (int)strcspn(texts[k], "\n"),
+                 *texts[k] ? texts[k] : "nothing more");
+}
+
+/* A checkpoint without the section was written before there were groups. */
+static clt_status match_groups(const clt_trainer *t, const clt_checkpoint *checkpoint)
+{
+    const clt_section *written = clt_checkpoint_section(checkpoint, "groups");
+    char theirs[300], ours[300];
+    clt_str own = {0};
+    clt_store_groups_text(t->store, &own);
+    clt_status status = own.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
+    const char *before = written ? written->text : "";
+    if (status == CLT_OK && strcmp(before, clt_str_text(&own))) {
+        differing_lines(before, clt_str_text(&own), theirs, ours, sizeof ours);
+        status = clt_fail(CLT_MISMATCH,
+                          "%s was written with other parameter groups: \"%s\" there, \"%s\" in "
+                          "this run",
+                          clt_checkpoint_path(checkpoint), theirs, ours);
+    }
+    clt_str_free(&own);
+    return status;
+}
+
 /* Everything is compared before anything is changed. */
 static clt_status match_all(clt_trainer *t, const clt_checkpoint *checkpoint)
 {
@@ -288,6 +327,8 @@ static clt_status match_all(clt_trainer *t, const clt_checkpoint *checkpoint)
                           "%s was written by a run on %s, this run is on %s: a new run can start "
                           "from the parameters in model.safetensors",
                           clt_checkpoint_path(checkpoint), written->text, t->reads);
+    if (status == CLT_OK)
+        status = match_groups(t, checkpoint);
     if (status == CLT_OK)
         status = list_tensors(t->store, t, &slots);
     if (status == CLT_OK)

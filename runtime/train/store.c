@@ -142,7 +142,7 @@ clt_status clt_store_describe(const clt_store *store, int index, const char **na
     if (dims)
         memcpy(dims, slot->type.dims, (size_t)slot->type.rank * sizeof *dims);
     if (is_state)
-        *is_state = slot->state;
+        *is_state = slot->state && !slot->frozen;
     return CLT_OK;
 }
 
@@ -189,11 +189,24 @@ clt_status clt_store_set(clt_store *store, const char *name, const void *data, s
     return CLT_OK;
 }
 
+void clt_store_groups_text(const clt_store *store, clt_str *text)
+{
+    for (int i = 0; i < store->layout.n_slots; i++) {
+        const clt_slot *slot = &store->layout.slots[store->order[i]];
+        if (slot->frozen)
+            clt_str_add(text, "%s frozen\n", slot->name);
+        else if (slot->group && slot->decay == CLT_COMMON_DECAY)
+            clt_str_add(text, "%s lr=%.17g\n", slot->name, slot->rate);
+        else if (slot->group)
+            clt_str_add(text, "%s lr=%.17g decay=%.17g\n", slot->name, slot->rate, slot->decay);
+    }
+}
+
 int64_t clt_store_parameters(const clt_store *store)
 {
     int64_t elements = 0;
     for (int i = 0; i < store->layout.n_slots; i++)
-        if (!store->layout.slots[i].state)
+        if (!store->layout.slots[i].state || store->layout.slots[i].frozen)
             elements += clt_type_elements(&store->layout.slots[i].type, 0);
     return elements;
 }

@@ -18,4 +18,8 @@ struct clt_store {
 /* Finds a slot or fails with the nearest name. */
 clt_status clt_store_slot(const clt_store *store, const char *name, const clt_slot **slot);
 
+/* What clt_freeze and clt_param_group said of the store's parameters: a line each, of those that
+ * they said something of, in the graph's order. */
+void clt_store_groups_text(const clt_store *store, clt_str *text);
+
 #endif

@@ -178,6 +178,9 @@ static clt_status find_slot(const clt_trainer *t, int slot, const char *name, si
     if (!clt_trainer_slot_name(t, slot))
         return clt_fail(CLT_INVALID_ARGUMENT, "the optimizer has no slot %d", slot);
     CLT_TRY(clt_store_slot(t->store, name, out));
+    if ((*out)->frozen)
+        return clt_fail(CLT_INVALID_ARGUMENT, "%s is frozen: the optimizer has nothing of it",
+                        name);
     if ((*out)->state || (int64_t)bytes != (*out)->bytes)
         return clt_fail(CLT_INVALID_ARGUMENT, "%s is no parameter of %zu bytes", name, bytes);
     return CLT_OK;

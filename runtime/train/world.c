@@ -283,6 +283,10 @@ clt_status clt_world_compare_plans(const clt_trainer *t)
     const uint64_t model = text.failed ? 0 : clt_hash_text(text.text, 0);
     clt_str_free(&text);
     CLT_TRY(clt_world_compare(t, model, "model"));
+    clt_store_groups_text(t->store, &text);
+    const uint64_t groups = text.failed ? 0 : clt_hash_text(clt_str_text(&text), 0);
+    clt_str_free(&text);
+    CLT_TRY(clt_world_compare(t, groups, "set of frozen parameters or parameter groups"));
     CLT_TRY(clt_world_compare(t, clt_buckets_hash(&t->store->layout), "layout of parameters"));
     return clt_world_compare(t, hash_options(&t->options, t->total),
                              "setting of training (optimizer, rate, schedule, batch, accumulation, "

@@ -91,6 +91,7 @@ int main(int argc, char **argv)
         plan_pooling(caps);
         plan_norms(caps);
         plan_resampling(caps);
+        plan_indices(caps);
         print_beside(caps);
         print_sums(caps);
         return covered_report(caps) ? 1 : 0;

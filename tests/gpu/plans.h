@@ -47,6 +47,7 @@ void plan_activations(const clt_caps *caps);
 void plan_pooling(const clt_caps *caps);
 void plan_norms(const clt_caps *caps);
 void plan_resampling(const clt_caps *caps);
+void plan_indices(const clt_caps *caps); /* index.c */
 
 /* beside.c */
 void print_beside(const clt_caps *caps);

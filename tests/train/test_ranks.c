@@ -25,7 +25,9 @@ typedef struct plan {
     int64_t hidden;
     uint64_t seed;
     int64_t check_every;
-    int spoil; /* writes into its replica before this step; 0: never */
+    const char *frozen; /* a pattern; NULL: nothing */
+    const char *slow;   /* of a group with half the rate; NULL: none */
+    int spoil;          /* writes into its replica before this step; 0: never */
 } plan;
 
 static const plan usual = {.devices = "cpu", .lr = 0.2, .hidden = WIDE, .seed = 3};
@@ -51,6 +53,10 @@ static clt_status open_rank(lab *l, const plan *p, const clt_world *world)
     options.world = world;
     l->graph = classifier(IN, p->hidden, CLASSES);
     clt_status status = clt_devices_open(runtime, p->devices, NULL, &l->devices, &l->n);
+    if (status == CLT_OK && p->frozen)
+        status = clt_freeze(l->graph, p->frozen, NULL);
+    if (status == CLT_OK && p->slow)
+        status = clt_param_group(l->graph, p->slow, 0.5, CLT_COMMON_DECAY, NULL);
     if (status == CLT_OK)
         status = clt_store_create(l->graph, l->devices, l->n, p->seed, &l->store);
     return status == CLT_OK ? clt_trainer_create(l->graph, l->store, &options, &l->trainer)
@@ -207,6 +213,13 @@ static void ranks_that_differ_are_named(void **state)
     plans[1].hidden = WIDE + 1;
     run_ranks(ranks, 2, train_rank, plans, sizeof *plans);
     expect_failure(ranks, 2, CLT_MISMATCH, "rank 1 has another model");
+    for (int frozen = 0; frozen < 2; frozen++) {
+        give_parts(plans, 2, halves);
+        *(frozen ? &plans[1].frozen : &plans[1].slow) = "a.*";
+        run_ranks(ranks, 2, train_rank, plans, sizeof *plans);
+        expect_failure(ranks, 2, CLT_MISMATCH,
+                       "rank 1 has another set of frozen parameters or parameter groups");
+    }
 }
 
 static void a_divergence_is_named(void **state)

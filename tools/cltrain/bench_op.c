@@ -276,6 +276,41 @@ static clt_value *build_transpose(clt_graph *g)
     return clt_transpose(clt_parameter(g, "x", 2, dims, uniform), permutation);
 }
 
+/* --- indices ------------------------------------------------------------------------------------
+ */
+
+/* i32 numbers below `range`, each as likely. */
+static clt_value *indices(clt_graph *g, int rank, const int64_t *dims, uint32_t range)
+{
+    int64_t count = 1;
+    for (int k = 0; k < rank; k++)
+        count *= dims[k];
+    int32_t *numbers = calloc((size_t)count, sizeof *numbers);
+    uint32_t state = 1;
+    for (int64_t i = 0; numbers && i < count; i++) {
+        state = state * 1664525u + 1013904223u;
+        numbers[i] = (int32_t)((uint64_t)state * range >> 32);
+    }
+    clt_value *value = numbers ? clt_constant(g, CLT_I32, rank, dims, numbers) : NULL;
+    free(numbers);
+    return value;
+}
+
+/* The tokens of GPT-2: 4 sequences of 64. */
+static clt_value *build_embedding(clt_graph *g)
+{
+    enum { VOCABULARY = 50257, WIDTH = 768 };
+    static const int64_t tokens[] = {4, 64}, dims[] = {VOCABULARY, WIDTH};
+    return clt_embedding(indices(g, 2, tokens, VOCABULARY),
+                         clt_parameter(g, "wte.weight", 2, dims, uniform), CLT_NO_PADDING);
+}
+
+static clt_value *build_gather(clt_graph *g)
+{
+    static const int64_t dims[] = {ROWS, COLUMNS}, picks[] = {ROWS, COLUMNS / 4};
+    return clt_gather(clt_parameter(g, "x", 2, dims, uniform), 1, indices(g, 2, picks, COLUMNS));
+}
+
 typedef struct case_row {
     const char *name;
     clt_value *(*build)(clt_graph *g); /* the result; NULL if it declared a loss */
@@ -320,6 +355,8 @@ static const case_row cases[] = {
     {"cast_bf16", build_cast_bf16, 0, 0},
     {"cast_u8", build_cast_u8, 0, 0},
     {"transpose", build_transpose, 0, 0},
+    {"embedding", build_embedding, 1, 0},
+    {"gather", build_gather, 1, 0},
     {"sgd", NULL, 1, CLT_SGD},
     {"momentum", NULL, 1, CLT_MOMENTUM},
     {"adam", NULL, 1, CLT_ADAM},

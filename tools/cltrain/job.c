@@ -11,6 +11,7 @@
 #include <cltrain/unstable.h>
 
 #include "full.h"
+#include "groups.h"
 #include "message.h"
 #include "split.h"
 #include "synthetic.h"
@@ -304,6 +305,8 @@ int job_graph(job *j, const settings *s)
 int job_model(job *j, const settings *s)
 {
     int code = job_graph(j, s);
+    if (!code)
+        code = read_groups(j->graph, s);
     if (j->splits) /* in which ranks need each other */
         code = ranks_agree(&j->ranks, code);
     if (!code && j->splits)

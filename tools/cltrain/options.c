@@ -11,10 +11,12 @@
 #include "message.h"
 
 typedef enum option_kind {
-    FLAG,  /* int: 1 if given */
-    TEXT,  /* char * */
-    WHOLE, /* int64_t of at least `least` */
-    NUMBER /* double, finite and at least `least` */
+    FLAG,   /* int: 1 if given */
+    TEXT,   /* char * */
+    LIST,   /* char *, what is given several times is joined by ; */
+    EITHER, /* as LIST, by | */
+    WHOLE,  /* int64_t of at least `least` */
+    NUMBER  /* double, finite and at least `least` */
 } option_kind;
 
 typedef struct option_row {
@@ -66,6 +68,10 @@ static const option_row rows[] = {
     {"lr", 0, NUMBER, AT(lr), 0, RUNS, "X", "learning rate (0.1; adam and adamw: 0.001)"},
     {"momentum", 0, NUMBER, AT(momentum), 0, RUNS, "X", "of momentum and nesterov (0.9)"},
     {"weight-decay", 0, NUMBER, AT(weight_decay), 0, RUNS, "X", "on all parameters (0)"},
+    {"freeze", 0, EITHER, AT(freeze), 0, RUNS, "PATTERN",
+     "parameters that are not trained: fnmatch patterns, parted by |; 1d: of one dimension"},
+    {"param-group", 0, LIST, AT(param_group), 0, RUNS, "PATTERN:lr=X,decay=Y",
+     "their factor on the rate, their weight decay; 1d:decay=0: none on biases and norms"},
     {"schedule", 0, TEXT, AT(schedule), 0, RUNS, "SPEC",
      "constant | step:EVERY:FACTOR | cosine[:MIN], each with ,warmup:STEPS"},
     {"clip-norm", 0, NUMBER, AT(clip_norm), 0, RUNS, "X",
@@ -153,6 +159,11 @@ static void *place_of(settings *s, const option_row *row)
     return (char *)s + row->place;
 }
 
+static int is_text(const option_row *row)
+{
+    return row->kind == TEXT || row->kind == LIST || row->kind == EITHER;
+}
+
 void settings_init(settings *s)
 {
     *s = (settings){0};
@@ -167,7 +178,7 @@ void settings_init(settings *s)
 void settings_free(settings *s)
 {
     for (int i = 0; i < ROWS; i++)
-        if (rows[i].kind == TEXT)
+        if (is_text(&rows[i]))
             free(*(char **)place_of(s, &rows[i]));
     poptFreeContext(s->context);
 }
@@ -199,14 +210,30 @@ static int set_number(const option_row *row, const char *text, double *out)
 }
 
 /* Takes `text`, which is malloc's. */
+static char *joined(const char *before, char between, char *text)
+{
+    char *both = malloc(strlen(before) + strlen(text) + 2);
+    if (both)
+        sprintf(both, "%s%c%s", before, between, text);
+    free(text);
+    return both;
+}
+
+/* Takes `text`, which is malloc's. */
 static int set_option(settings *s, const option_row *row, char *text)
 {
     void *place = place_of(s, row);
     int code = 0;
-    if (row->kind == TEXT) {
-        free(*(char **)place);
+    if (is_text(row)) {
+        char *before = *(char **)place;
+        const int empty = !*text;
+        if (before && row->kind != TEXT && !empty)
+            text = joined(before, row->kind == LIST ? ';' : '|', text);
+        free(before);
         *(char **)place = text;
-        return *text ? 0 : usage_error("--%s needs a value", row->name);
+        if (!text)
+            return failure("memory does not suffice");
+        return empty ? usage_error("--%s needs a value", row->name) : 0;
     }
     if (row->kind == FLAG)
         *(int *)place = 1;
@@ -324,8 +351,8 @@ static uint64_t hash_value(const option_row *row, const void *place)
 {
     static const char *const presence[] = {"checkpoint-dir", "replay"};
     const uint64_t basis = 14695981039346656037u;
-    const char *text = row->kind == TEXT ? *(char *const *)place : NULL;
-    if (row->kind == TEXT && (!text || ONE_OF(row->name, presence)))
+    const char *text = is_text(row) ? *(char *const *)place : NULL;
+    if (is_text(row) && (!text || ONE_OF(row->name, presence)))
         return basis + (text != NULL);
     if (text)
         return hash_bytes(basis, text, strlen(text) + 1);

@@ -28,7 +28,8 @@ enum {
 typedef struct settings {
     char *model, *data, *devices, *optimizer, *schedule, *init, *precision, *normalize, *shuffle;
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
-        *variant, *trans, *tune, *export_file, *split, *replay, *simulate, *link, *heartbeat;
+        *variant, *trans, *tune, *export_file, *split, *replay, *simulate, *link, *heartbeat,
+        *freeze, *param_group; /* of several, all of them, parted by | and by ; */
     int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, dilation,
         groups, classes, check_every;
     double lr, momentum, weight_decay, clip_norm, budget, comm_timeout, setup_timeout;

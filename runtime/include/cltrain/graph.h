@@ -61,6 +61,36 @@ CLT_API clt_value *clt_input(clt_graph *graph, const char *name, clt_dtype dtype
 CLT_API clt_value *clt_parameter(clt_graph *graph, const char *name, int rank, const int64_t *dims,
                                  clt_init init);
 
+/*
+ * Freezes the parameters that match `pattern`, as requires_grad = False does: they get no gradient,
+ * no memory for one or for the optimizer, are not reduced between devices nor updated, and stay in
+ * stores and checkpoints. The gradients of other parameters pass through them.
+ *
+ * A pattern is one or several of fnmatch(3), parted by '|', on names ('*' matches dots too); "1d"
+ * stands for all parameters of at most one dimension: biases, and weights and biases of norms.
+ *
+ * Before a store is made of the graph: the store's layout depends on it. *count (may be NULL): how
+ * many parameters match. Errors: NOT_FOUND (none does), OUT_OF_MEMORY.
+ */
+CLT_API clt_status clt_freeze(clt_graph *graph, const char *pattern, int *count);
+
+/* A weight_decay of clt_param_group: what the trainer's options say. */
+#define CLT_COMMON_DECAY (-1.0)
+
+/*
+ * A parameter group, as PyTorch's optimizers have them: the parameters that match `pattern` are
+ * updated with `lr` times the rate of the step (of the schedule, too) and with their own weight
+ * decay. Of several calls that match a parameter, the last one counts. The usual recipe of GPT-2
+ * (no decay on biases and norms) is
+ *
+ *     clt_param_group(graph, "1d", 1, 0, NULL);
+ *
+ * Before a store is made of the graph. *count, patterns and errors: as clt_freeze; INVALID_ARGUMENT
+ * (lr or weight_decay negative or not finite).
+ */
+CLT_API clt_status clt_param_group(clt_graph *graph, const char *pattern, double lr,
+                                   double weight_decay, int *count);
+
 /* A tensor that persists between steps and changes only through clt_assign. Constant dimensions:
  * equal on all replicas and part of checkpoints. */
 CLT_API clt_value *clt_state(clt_graph *graph, const char *name, clt_dtype dtype, int rank,

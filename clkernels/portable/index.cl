@@ -1,0 +1,86 @@
+/*
+ * Elements picked by indices, and sums into them, for any device. Arrays are [outer, size, inner];
+ * what is picked, or added, is [outer, picks, inner]. An index outside of 0 .. size - 1 picks NaN,
+ * and adds NaN at 0. Sums are in the order of the picks. BASE: they begin with `base`, which may be
+ * where `out` is, else with 0.
+ */
+#if BASE
+#define BASE_ARRAY , global const float *base, long base_offset
+#define BEGIN(i) base[base_offset + (i)]
+#else
+#define BASE_ARRAY
+#define BEGIN(i) 0.0f
+#endif
+
+/* A work-item has an element picked. */
+kernel void index_select(global const int *index, long index_offset, global const float *x,
+                         long x_offset, global float *out, long out_offset, long count, int picks,
+                         int size, int inner)
+{
+    const long i = (long)get_global_id(0);
+    if (i >= count)
+        return;
+    const long slice = i / inner;
+    const int at = index[index_offset + slice % picks];
+    out[out_offset + i] = (uint)at < (uint)size
+                              ? x[x_offset + (slice / picks * size + at) * inner + i % inner]
+                              : NAN;
+}
+
+/* A work-item has one of the slices added to. */
+kernel void index_add(global const int *index, long index_offset, global const float *source,
+                      long source_offset BASE_ARRAY, global float *out, long out_offset, long slices,
+                      int picks, int size, int inner, int padding)
+{
+    const long slice = (long)get_global_id(0);
+    if (slice >= slices)
+        return;
+    const int here = (int)(slice % size);
+    out += out_offset + slice * inner;
+    index += index_offset;
+    source += source_offset + slice / size * picks * inner;
+    for (int c = 0; c < inner; c++)
+        out[c] = BEGIN(slice * inner + c);
+    for (int p = 0; p < picks; p++) {
+        const int at = index[p], good = (uint)at < (uint)size;
+        if ((good ? at : 0) != here || at == padding && good)
+            continue;
+        for (int c = 0; c < inner; c++)
+            out[c] += good ? source[(long)p * inner + c] : NAN;
+    }
+}
+
+kernel void gather(global const int *index, long index_offset, global const float *x, long x_offset,
+                   global float *out, long out_offset, long count, int picks, int size, int inner)
+{
+    const long i = (long)get_global_id(0);
+    if (i >= count)
+        return;
+    const long outer = i / inner / picks;
+    const int at = index[index_offset + i];
+    out[out_offset + i] = (uint)at < (uint)size
+                              ? x[x_offset + (outer * size + at) * inner + i % inner]
+                              : NAN;
+}
+
+/* A work-item has `part` places of a line, the elements at distance `inner`. */
+kernel void scatter_add(global const int *index, long index_offset, global const float *source,
+                        long source_offset BASE_ARRAY, global float *out, long out_offset,
+                        long items, int picks, int size, int inner, int part)
+{
+    const long item = (long)get_global_id(0);
+    const int parts = (size + part - 1) / part;
+    if (item >= items)
+        return;
+    const int first = (int)(item / inner % parts) * part, end = min(first + part, size);
+    const long outer = item / inner / parts, from = outer * picks * inner + item % inner,
+               to = outer * size * inner + item % inner;
+    for (int k = first; k < end; k++)
+        out[out_offset + to + (long)k * inner] = BEGIN(to + (long)k * inner);
+    for (int p = 0; p < picks; p++) {
+        const long i = from + (long)p * inner;
+        const int at = index[index_offset + i], good = (uint)at < (uint)size, k = good ? at : 0;
+        if (k >= first && k < end)
+            out[out_offset + to + (long)k * inner] += good ? source[source_offset + i] : NAN;
+    }
+}

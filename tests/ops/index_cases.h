@@ -1,0 +1,116 @@
+/* References of the operators on indices: an array seen as [outer, size, inner]. */
+#ifndef TESTS_OPS_INDEX_CASES_H
+#define TESTS_OPS_INDEX_CASES_H
+
+#include "ops/harness.h"
+
+typedef struct index_case {
+    int axis;
+    int64_t padding; /* -1: none */
+    int array;       /* operand that is picked from or added to */
+    bool each;       /* an index for each element (gather), not for each slice */
+} index_case;
+
+/* Of one operator's call with a batch of n. */
+typedef struct index_sizes {
+    int64_t outer, picks, size, inner;
+} index_sizes;
+
+static inline index_sizes index_sizes_of(const op_case *c, int64_t n)
+{
+    const index_case *k = c->attr;
+    index_sizes s = {1, 1, op_dim(c, k->array, k->axis, n), 1};
+    for (int i = 0; i < k->axis; i++)
+        s.outer *= op_dim(c, k->array, i, n);
+    for (int i = k->axis + 1; i < c->in[k->array].rank; i++)
+        s.inner *= op_dim(c, k->array, i, n);
+    s.picks = k->each ? op_dim(c, 0, k->axis, n) : op_count(c, 0, n);
+    return s;
+}
+
+/* What element e (of outer x picks x inner) is picked from or added to; -1: no such place. */
+static inline int64_t index_place(const op_case *c, const index_sizes *s, const double *index,
+                                  int64_t e)
+{
+    const index_case *k = c->attr;
+    const int64_t i = e % s->inner, pick = e / s->inner % s->picks, o = e / s->inner / s->picks;
+    const double at = k->each ? index[e] : index[pick];
+    return at < 0 || at >= (double)s->size ? -1 : (o * s->size + (int64_t)at) * s->inner + i;
+}
+
+/* The place 0 of the element's line, to which a wrong index adds NaN. */
+static inline int64_t index_zero(const index_sizes *s, int64_t e)
+{
+    return e / s->inner / s->picks * s->size * s->inner + e % s->inner;
+}
+
+static inline void index_pick(const op_case *c, int64_t n, const double *index, const double *from,
+                              double *to, double *bound)
+{
+    const index_sizes s = index_sizes_of(c, n);
+    for (int64_t e = 0; e < s.outer * s.picks * s.inner; e++) {
+        const int64_t place = index_place(c, &s, index, e);
+        to[e] = place < 0 ? NAN : from[place];
+        if (bound)
+            bound[e] = 0;
+    }
+}
+
+/* Adds to `to`, which has been set, and to the absolute terms in `bound`. */
+static inline void index_sum(const op_case *c, int64_t n, const double *index, const double *from,
+                             double *to, double *bound)
+{
+    const index_case *k = c->attr;
+    const index_sizes s = index_sizes_of(c, n);
+    const int64_t places = s.outer * s.size * s.inner;
+    double *terms = op_array(places);
+    for (int64_t e = 0; e < s.outer * s.picks * s.inner; e++) {
+        const int64_t place = index_place(c, &s, index, e);
+        if (place < 0) {
+            to[index_zero(&s, e)] = NAN;
+        } else if (k->padding < 0 || place / s.inner % s.size != k->padding) {
+            to[place] += from[e];
+            terms[place]++;
+            if (bound)
+                bound[place] += fabs(from[e]);
+        }
+    }
+    for (int64_t i = 0; bound && i < places; i++)
+        bound[i] *= sqrt(terms[i]);
+    free(terms);
+}
+
+/* Operands: indices, array. */
+static inline void index_forward_pick(const op_case *c, int64_t n, double *const *x,
+                                      double *const *y, double *const *bound)
+{
+    index_pick(c, n, x[0], x[1], y[0], bound ? bound[0] : NULL);
+}
+
+static inline void index_backward_pick(const op_case *c, int64_t n, double *const *x,
+                                       double *const *dy, double *const *dx, double *const *bound)
+{
+    index_sum(c, n, x[0], dy[0], dx[1], bound[1]);
+}
+
+/* Operands: indices, source, base. */
+static inline void index_forward_sum(const op_case *c, int64_t n, double *const *x,
+                                     double *const *y, double *const *bound)
+{
+    for (int64_t i = 0; i < op_count(c, 2, n); i++) {
+        y[0][i] = x[2][i];
+        if (bound)
+            bound[0][i] = fabs(x[2][i]);
+    }
+    index_sum(c, n, x[0], x[1], y[0], bound ? bound[0] : NULL);
+}
+
+static inline void index_backward_sum(const op_case *c, int64_t n, double *const *x,
+                                      double *const *dy, double *const *dx, double *const *bound)
+{
+    index_pick(c, n, x[0], dy[0], dx[1], bound[1]);
+    for (int64_t i = 0; i < op_count(c, 2, n); i++)
+        dx[2][i] = dy[0][i];
+}
+
+#endif
