@@ -7,6 +7,7 @@
 #define CLTRAIN_OPS_H
 
 #include <cltrain/ops_nn.h>
+#include <cltrain/ops_recurrent.h>
 #include <cltrain/ops_tensor.h>
 
 #endif
