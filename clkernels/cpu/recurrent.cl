@@ -94,57 +94,60 @@ KERNEL void pack_units(global const float *w, long w_offset, global float *panel
 
 /* --- products -------------------------------------------------------------------------------- */
 
-/* acc[i][v] = sum over k of a[i][k] panel[k][v], for `rows` rows, a literal. */
-INLINE void multiply(global const float *a, int pitch, global const float *panel, int K, vecf *out,
-                     const int rows)
-{
-    vecf acc[MR][NV];
-#pragma unroll
-    for (int i = 0; i < rows; i++)
-#pragma unroll
-        for (int v = 0; v < NV; v++)
-            acc[i][v] = (vecf)0.0f;
-    for (int k = 0; k < K; k++) {
-        vecf x[MR];
-#pragma unroll
-        for (int i = 0; i < rows; i++)
-            x[i] = (vecf)a[(long)i * pitch + k];
-#pragma unroll
-        for (int v = 0; v < NV; v++) {
-            const vecf y = *(global const vecf *)(panel + (k * NV + v) * VW);
-#pragma unroll
-            for (int i = 0; i < rows; i++)
-                acc[i][v] = fma(x[i], y, acc[i][v]);
-        }
+/* out[i][v] = sum over k of a[i][k] panel[k][v], for ROWS rows. A macro, since loops are unrolled for
+ * certain where their ends are constants from the beginning. */
+#define MULTIPLY(name, ROWS)                                                                       \
+    INLINE void name(global const float *a, int pitch, global const float *panel, int K,           \
+                     vecf *out)                                                                    \
+    {                                                                                              \
+        vecf acc[ROWS][NV];                                                                        \
+        EACH(i, ROWS) EACH(v, NV) acc[i][v] = (vecf)(0.0f);                                        \
+        for (int k = 0; k < K; k++) {                                                              \
+            vecf y[NV];                                                                            \
+            EACH(v, NV) y[v] = *(global const vecf *)(panel + (k * NV + v) * VW);                  \
+            EACH(i, ROWS)                                                                          \
+            {                                                                                      \
+                const vecf x = (vecf)(a[(long)i * pitch + k]);                                     \
+                EACH(v, NV) acc[i][v] = fma(x, y[v], acc[i][v]);                                   \
+            }                                                                                      \
+        }                                                                                          \
+        EACH(i, ROWS) EACH(v, NV) out[i * NV + v] = acc[i][v];                                     \
     }
-#pragma unroll
-    for (int i = 0; i < rows; i++)
-#pragma unroll
-        for (int v = 0; v < NV; v++)
-            out[i * NV + v] = acc[i][v];
-}
+#define EACH(i, count) _Pragma("unroll") for (int i = 0; i < count; i++)
+MULTIPLY(multiply, MR)
+#if MR > 4
+MULTIPLY(multiply_4, 4)
+#endif
+#if MR > 2
+MULTIPLY(multiply_2, 2)
+#endif
+#if MR > 1
+MULTIPLY(multiply_1, 1)
+#endif
 
 /* The largest tile of at most `left` rows; returns its rows. */
 INLINE int tile(global const float *a, int pitch, global const float *panel, int K, vecf *out,
                 int left)
 {
     if (left >= MR) {
-        multiply(a, pitch, panel, K, out, MR);
+        multiply(a, pitch, panel, K, out);
         return MR;
     }
 #if MR > 4
     if (left >= 4) {
-        multiply(a, pitch, panel, K, out, 4);
+        multiply_4(a, pitch, panel, K, out);
         return 4;
     }
 #endif
 #if MR > 2
     if (left >= 2) {
-        multiply(a, pitch, panel, K, out, 2);
+        multiply_2(a, pitch, panel, K, out);
         return 2;
     }
 #endif
-    multiply(a, pitch, panel, K, out, 1);
+#if MR > 1
+    multiply_1(a, pitch, panel, K, out);
+#endif
     return 1;
 }
 
@@ -207,6 +210,19 @@ INLINE vecf cells(const sequences *s, const vecf *a, global const float *now, in
     return h;
 }
 
+/* What cells() needs and writes, on its way while the products are computed. */
+INLINE void fetch_cells(const sequences *s, long at, int u)
+{
+    const int H = s->H;
+#pragma unroll
+    for (int g = 0; g < GATES; g++)
+        PREFETCH(s->x + (at * GATES + g) * H + u);
+#pragma unroll
+    for (int k = 0; k < SAVED; k++)
+        PREFETCH(s->saved + (at * SAVED + k) * H + u);
+    PREFETCH(s->y + at * H + u);
+}
+
 KERNEL void recurrent(global const float *x, long x_offset, global const float *panels,
                       long panels_offset, global const float *bias, long bias_offset,
                       global const float *h0, long h0_offset, global const float *c0,
@@ -240,6 +256,8 @@ KERNEL void recurrent(global const float *x, long x_offset, global const float *
         for (int u = 0; u < H; u += VW)
             for (int r = 0, done; r < rows; r += done) {
                 vecf a[MR * NV];
+                for (int b = r; b < min(r + MR, rows); b++)
+                    fetch_cells(&s, (long)b * T + t, u);
                 done = tile(now + (long)r * pitch, pitch, panels + (long)u * H * GATES, H, a,
                             rows - r);
                 for (int j = 0; j < done; j++) {
@@ -278,6 +296,20 @@ typedef struct gradients {
     int T, H, flags;
 } gradients;
 
+/* What the next sample's step needs and writes. */
+INLINE void fetch_grad(const gradients *s, long at, int u)
+{
+    const int H = s->H;
+#pragma unroll
+    for (int g = 0; g < GATES; g++)
+        PREFETCH(s->dx + (at * GATES + g) * H + u);
+#pragma unroll
+    for (int k = 0; k < SAVED; k++)
+        PREFETCH(s->saved + (at * SAVED + k) * H + u);
+    PREFETCH(s->before + at * H + u);
+    PREFETCH(s->dy + at * H + u);
+}
+
 /* The gradients of step t of sample b: of its gates into `gates` too, and what goes on to the step
  * before it. dh: the hidden state's through the step after it. */
 INLINE void cells_grad(const gradients *s, global const float *dh_row, global float *carry_row,
@@ -296,6 +328,7 @@ INLINE void cells_grad(const gradients *s, global const float *dh_row, global fl
 #endif
     for (int u = 0; u < H; u += VW) {
         const int count = H - u;
+        fetch_grad(s, at + T, u);
         global const float *kept = s->saved + at * SAVED * H + u;
         global float *to = s->dx + at * GATES * H + u;
         vecf dh = LOAD(dh_row + u), d[GATES];
