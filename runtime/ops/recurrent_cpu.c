@@ -16,7 +16,9 @@ static int tile_room(const clt_target *target)
 /* A panel has the gates of a vector of units. */
 static tile forward_tile(const clt_recurrent_shape *s, const clt_target *target)
 {
-    return (tile){tile_room(target) / s->gates, s->gates};
+    /* With 16 registers, 3 rows of 4 vectors leave none for a row's number. */
+    const int rows = tile_room(target) / s->gates;
+    return (tile){rows == 3 ? 2 : rows, s->gates};
 }
 
 /* As many vectors of units as divide them best; with few rows, a tile reads its panel too often. */

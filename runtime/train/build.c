@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/str.h"
+#include "ops/ops.h"
 #include "train/capacity.h"
 #include "train/choices.h"
 #include "train/planner/frozen.h"
@@ -86,6 +87,13 @@ static clt_status find_batch_states(clt_trainer *t, const clt_graph *graph)
                               "state %s takes a value that depends on the batch: the copies of %d "
                               "devices would differ. Train on one device",
                               graph->assigns[i].state->name, t->total);
+        /* Only the last micro-batch's rows would be kept. */
+        const clt_node *producer = graph->assigns[i].value->producer;
+        if (producer && producer->op == &clt_op_batch_rows_put && t->options.accumulate > 1)
+            status = clt_fail(CLT_UNSUPPORTED,
+                              "state %s takes rows of the batch's samples, which %d micro-batches "
+                              "a step would each replace: train without accumulation",
+                              graph->assigns[i].state->name, t->options.accumulate);
     }
     clt_free(depends);
     return status;

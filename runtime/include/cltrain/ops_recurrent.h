@@ -63,6 +63,27 @@ CLT_API clt_status clt_gru(clt_value *x, clt_value *weight_ih, clt_value *weight
                            clt_value *bias_ih, clt_value *bias_hh,
                            const clt_recurrent_options *options, clt_value **y, clt_value **h_n);
 
+/*
+ * State that is carried from step to step for each sample, as truncated back-propagation through
+ * time needs it: the batch's sample i goes on where sample i of the step before ended.
+ *
+ *     const int64_t dims[] = {N, H};           N: the largest batch
+ *     clt_value *all = clt_state(graph, "h", CLT_F32, 2, dims, zeros);
+ *     options.h0 = clt_batch_rows(all);
+ *     clt_lstm(x, .., &options, &y, &h_n, &c_n);
+ *     clt_assign(graph, all, clt_batch_rows_put(all, clt_detach(h_n)));
+ *
+ * clt_batch_rows: of `all` f32 [N, ..] the rows of this batch's samples, by their position in the
+ * global batch: [B, ..]; rows beyond N are NaN. It has no gradient: `all` is a state or an input.
+ * clt_batch_rows_put: `all` with those rows replaced by rows [B, ..].
+ *
+ * Evaluation reads the state as training left it. A trainer on several devices, or one whose steps
+ * have several micro-batches (options.accumulate), refuses such an assignment with UNSUPPORTED.
+ * Errors: SHAPE.
+ */
+CLT_API clt_value *clt_batch_rows(clt_value *all);
+CLT_API clt_value *clt_batch_rows_put(clt_value *all, clt_value *rows);
+
 CLT_END_DECLS
 
 #endif
