@@ -1,4 +1,4 @@
-/* LSTM and GRU over whole sequences: checks, gradients, the portable kernels; recurrent.h. */
+/* LSTM and GRU over whole sequences: checks, gradients, kernels of a launch a step; recurrent.h. */
 #include "ops/recurrent.h"
 
 #include <limits.h>
@@ -11,6 +11,9 @@
 
 enum { REVERSE = 1, HAS_BIAS = 2, HAS_H0 = 4, HAS_C0 = 8, HAS_LENGTHS = 16 };
 enum { HAS_DY = 32, HAS_DH = 64, HAS_DC = 128 };
+
+/* Of clkernels/gpu/recurrent.cl: work-items of a group, and its samples and units. */
+enum { GROUP = 64, TILE = 16 };
 
 static bool has(const clt_node *node, int operand)
 {
@@ -185,7 +188,8 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     return clt_graph_status(node->graph);
 }
 
-/* --- portable kernels ------------------------------------------------------------------------ */
+/* --- kernels of a launch a step --------------------------------------------------------------- */
+ */
 
 void clt_recurrent_arg_in(const clt_node *node, int index, clt_program *p)
 {
@@ -199,18 +203,34 @@ static void arg_sizes(const clt_recurrent_shape *s, clt_program *p)
     clt_arg_int(p, clt_fixed(s->hidden));
 }
 
-static clt_extent elements(const clt_recurrent_shape *s)
+/* The portable kernels and those for GPUs take the same arguments. */
+static void begin(const clt_recurrent_shape *s, bool gpu, bool forward, const char *kernel,
+                  clt_program *p)
 {
-    clt_extent e = clt_extent_dim(s->batch);
-    e.mul *= s->hidden;
-    return e;
+    if (gpu)
+        clt_launch_begin(p, "gpu/recurrent.cl", kernel, "-DFORWARD=%d -DGATES=%d -DV=%d", forward,
+                         s->gates, s->hidden % 4 ? 1 : 4);
+    else
+        clt_launch_begin(p, "portable/recurrent.cl", kernel, "-DGATES=%d", s->gates);
 }
 
-static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
+static void range(const clt_recurrent_shape *s, bool gpu, const clt_target *target, clt_program *p)
+{
+    clt_extent items = clt_extent_dim(s->batch);
+    if (gpu) {
+        clt_range3(p, clt_fixed((s->hidden + TILE - 1) / TILE * GROUP),
+                   clt_extent_ceil(items, TILE, 1), clt_fixed(1), GROUP, 1, 1);
+        return;
+    }
+    items.mul *= s->hidden;
+    clt_range_items(p, target, items);
+}
+
+static void emit(const clt_node *node, const clt_target *target, clt_program *p, bool gpu)
 {
     const clt_recurrent_shape s = clt_recurrent_shape_of(node);
     for (int i = 0; i < s.steps; i++) {
-        clt_launch_begin(p, "portable/recurrent.cl", "recurrent_step", "-DGATES=%d", s.gates);
+        begin(&s, gpu, true, gpu ? "gemm_cells" : "recurrent_step", p);
         for (int o = 0; o <= CLT_RNN_LENGTHS; o++)
             clt_recurrent_arg_in(node, o, p);
         for (int o = 0; o < node->n_out; o++)
@@ -218,17 +238,17 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
         arg_sizes(&s, p);
         clt_arg_int(p, clt_fixed(s.reverse ? s.steps - 1 - i : i));
         clt_arg_int(p, clt_fixed(s.flags));
-        clt_range_items(p, target, elements(&s));
+        range(&s, gpu, target, p);
     }
 }
 
-static void emit_grad_portable(const clt_node *node, const clt_target *target, clt_program *p)
+static void emit_grad(const clt_node *node, const clt_target *target, clt_program *p, bool gpu)
 {
     const clt_recurrent_shape s = clt_recurrent_shape_of(node);
     const int dgates = s.gates == 4 ? CLT_RNN_GRAD_DX : CLT_RNN_GRAD_DGATES;
     const int dc0 = s.gates == 4 ? CLT_RNN_GRAD_DC0 : CLT_RNN_GRAD_DH0;
     for (int i = 0; i < s.steps; i++) {
-        clt_launch_begin(p, "portable/recurrent.cl", "recurrent_step_grad", "-DGATES=%d", s.gates);
+        begin(&s, gpu, false, gpu ? "gemm_cells_grad" : "recurrent_step_grad", p);
         for (int o = 0; o <= CLT_RNN_GRAD_LENGTHS; o++)
             clt_recurrent_arg_in(node, o, p);
         clt_arg_out(p, CLT_RNN_GRAD_DX);
@@ -238,9 +258,9 @@ static void emit_grad_portable(const clt_node *node, const clt_target *target, c
         arg_sizes(&s, p);
         clt_arg_int(p, clt_fixed(s.reverse ? i : s.steps - 1 - i));
         clt_arg_int(p, clt_fixed(s.flags));
-        clt_range_items(p, target, elements(&s));
+        range(&s, gpu, target, p);
     }
-    clt_launch_begin(p, "portable/recurrent.cl", "recurrent_start_grad", "-DGATES=%d", s.gates);
+    begin(&s, gpu, false, gpu ? "gemm_start_grad" : "recurrent_start_grad", p);
     clt_arg_in(p, CLT_RNN_GRAD_W);
     clt_recurrent_arg_in(node, CLT_RNN_GRAD_DH_N, p);
     clt_recurrent_arg_in(node, CLT_RNN_GRAD_DC_N, p);
@@ -250,17 +270,53 @@ static void emit_grad_portable(const clt_node *node, const clt_target *target, c
     clt_arg_out(p, dc0);
     arg_sizes(&s, p);
     clt_arg_int(p, clt_fixed(s.flags));
-    clt_range_items(p, target, elements(&s));
+    range(&s, gpu, target, p);
+}
+
+static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    emit(node, target, p, false);
+}
+
+static void emit_grad_portable(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    emit_grad(node, target, p, false);
+}
+
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    emit(node, target, p, true);
+}
+
+static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    emit_grad(node, target, p, true);
+}
+
+static bool accepts_gpu(const clt_node *node, const clt_target *target, char *why)
+{
+    enum { LOCAL_BYTES = 16384 };
+    const clt_caps *caps = target->caps;
+    if (!clt_all_plain(node))
+        return clt_decline(why, "values lie in lanes");
+    if (clt_caps_is_cpu(caps))
+        return clt_decline(why, "made for GPUs");
+    if (caps->max_work_group < GROUP || caps->local_bytes < LOCAL_BYTES)
+        return clt_decline(why, "work-groups of %d with %lld bytes of local memory",
+                           caps->max_work_group, (long long)caps->local_bytes);
+    return true;
 }
 
 static const clt_variant variants[] = {
     {"rows_cpu", clt_recurrent_cpu_accepts, clt_recurrent_cpu},
+    {"steps_gpu", accepts_gpu, emit_gpu},
     {"portable", NULL, emit_portable},
     {0},
 };
 
 static const clt_variant grad_variants[] = {
     {"rows_cpu", clt_recurrent_cpu_accepts, clt_recurrent_grad_cpu},
+    {"steps_gpu", accepts_gpu, emit_grad_gpu},
     {"portable", NULL, emit_grad_portable},
     {0},
 };

@@ -68,7 +68,7 @@ clt_recurrent_shape clt_recurrent_shape_of(const clt_node *node);
 /* The operand, or the first one where it is missing: kernels do not look then. */
 void clt_recurrent_arg_in(const clt_node *node, int operand, clt_program *p);
 
-/* recurrent_cpu.c, recurrent_gpu.c */
+/* recurrent_cpu.c */
 bool clt_recurrent_cpu_accepts(const clt_node *node, const clt_target *target, char *why);
 void clt_recurrent_cpu(const clt_node *node, const clt_target *target, clt_program *p);
 void clt_recurrent_grad_cpu(const clt_node *node, const clt_target *target, clt_program *p);
