@@ -189,7 +189,6 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
 }
 
 /* --- kernels of a launch a step --------------------------------------------------------------- */
- */
 
 void clt_recurrent_arg_in(const clt_node *node, int index, clt_program *p)
 {

@@ -15,6 +15,7 @@
 #include <cltrain/log.h>
 #include <cltrain/ops.h>
 #include <cltrain/ops_nn.h>
+#include <cltrain/ops_recurrent.h>
 #include <cltrain/ops_tensor.h>
 #include <cltrain/planner.h>
 #include <cltrain/status.h>
