@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "ops/ops.h"
 #include "train/reduce.h"
 
 /* Of a value, on what it depends; a larger one wins. */
@@ -50,12 +51,33 @@ static void find_dependences(const clt_graph *graph, dependence *depends)
     }
 }
 
+/* Rows of the batch's samples are no statistic, which has a mean: each device and micro-batch would
+ * bring its own. */
+static clt_status check_rows(const clt_trainer *t, const clt_assignment *assign)
+{
+    const clt_node *producer = assign->value->producer;
+    if (!producer || producer->op != &clt_op_batch_rows_put)
+        return CLT_OK;
+    if (t->total > 1)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "state %s takes rows of the batch's samples: the copies of %d devices would "
+                        "differ. Train on one device",
+                        assign->state->name, t->total);
+    if (t->max_micros > 1)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "state %s takes rows of the batch's samples, which %d micro-batches a step "
+                        "would each replace: train without accumulation",
+                        assign->state->name, t->max_micros);
+    return CLT_OK;
+}
+
 /* One device and micro-batch needs no mean. */
 static clt_status place(clt_trainer *t, const clt_assignment *assign, batch_state *item)
 {
     struct clt_states *s = t->states;
     const clt_type *type = &assign->value->type;
     item->at = -1;
+    CLT_TRY(check_rows(t, assign));
     if (item->depends == NOTHING || (t->total == 1 && t->max_micros == 1))
         return CLT_OK;
     if (type->dtype != CLT_F32 && t->total > 1)

@@ -92,6 +92,7 @@ int main(int argc, char **argv)
         plan_norms(caps);
         plan_resampling(caps);
         plan_indices(caps);
+        plan_recurrent(caps);
         print_beside(caps);
         print_sums(caps);
         return covered_report(caps) ? 1 : 0;

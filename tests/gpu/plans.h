@@ -48,6 +48,7 @@ void plan_pooling(const clt_caps *caps);
 void plan_norms(const clt_caps *caps);
 void plan_resampling(const clt_caps *caps);
 void plan_indices(const clt_caps *caps); /* index.c */
+void plan_recurrent(const clt_caps *caps);
 
 /* beside.c */
 void print_beside(const clt_caps *caps);

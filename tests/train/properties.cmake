@@ -16,6 +16,7 @@ clt_test_on_vendor(train.groups intel)
 clt_test_on_vendor(train.branches intel)
 clt_test_on_vendor(train.device_data intel)
 clt_test_on_vendor(train.checksum intel)
+clt_test_on_vendor(train.recurrent intel)
 clt_test_on_oclgrind(train.checksum)
 clt_test_on_oclgrind(train.device_data)
 # Oclgrind's check for uninitialised values does not know an instruction that the optimiser makes.

@@ -311,6 +311,36 @@ static clt_value *build_gather(clt_graph *g)
     return clt_gather(clt_parameter(g, "x", 2, dims, uniform), 1, indices(g, 2, picks, COLUMNS));
 }
 
+/* --- recurrent layers: 64 sequences of 32 steps, 256 numbers in and out -------------------------
+ */
+
+static clt_value *recurrent(clt_graph *g, int gates)
+{
+    enum { SEQUENCES = 64, STEPS = 32, UNITS = 256 };
+    const int64_t x[3] = {SEQUENCES, STEPS, UNITS}, w[2] = {(int64_t)gates * UNITS, UNITS};
+    const clt_init small = {CLT_INIT_UNIFORM, 0.0625, 0};
+    clt_value *in = clt_parameter(g, "x", 3, x, uniform), *y;
+    clt_value *w_ih = clt_parameter(g, "w_ih", 2, w, small);
+    clt_value *w_hh = clt_parameter(g, "w_hh", 2, w, small);
+    clt_value *b_ih = clt_parameter(g, "b_ih", 1, w, small);
+    clt_value *b_hh = clt_parameter(g, "b_hh", 1, w, small);
+    if (gates == 4)
+        clt_lstm(in, w_ih, w_hh, b_ih, b_hh, NULL, &y, NULL, NULL);
+    else
+        clt_gru(in, w_ih, w_hh, b_ih, b_hh, NULL, &y, NULL);
+    return y;
+}
+
+static clt_value *build_lstm(clt_graph *g)
+{
+    return recurrent(g, 4);
+}
+
+static clt_value *build_gru(clt_graph *g)
+{
+    return recurrent(g, 3);
+}
+
 typedef struct case_row {
     const char *name;
     clt_value *(*build)(clt_graph *g); /* the result; NULL if it declared a loss */
@@ -357,6 +387,8 @@ static const case_row cases[] = {
     {"transpose", build_transpose, 0, 0},
     {"embedding", build_embedding, 1, 0},
     {"gather", build_gather, 1, 0},
+    {"lstm", build_lstm, 1, 0},
+    {"gru", build_gru, 1, 0},
     {"sgd", NULL, 1, CLT_SGD},
     {"momentum", NULL, 1, CLT_MOMENTUM},
     {"adam", NULL, 1, CLT_ADAM},

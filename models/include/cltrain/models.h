@@ -69,6 +69,27 @@ clt_value *clt_layer_conv3d(clt_graph *graph, clt_value *x, const char *name, in
 clt_value *clt_layer_conv_transpose2d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
                                       int kernel, const clt_conv_transpose2d_options *options);
 
+/* Of torch.nn.LSTM and torch.nn.GRU with batch_first: what is 0 or NULL is left out. Entry
+ * layer * directions + direction (1: reverse) of h0, c0, h_n and c_n is what PyTorch has there. */
+enum { CLT_LAYER_STATES = 32 };
+typedef struct clt_layer_recurrent {
+    int64_t hidden;
+    int layers; /* layers * directions is at most CLT_LAYER_STATES */
+    int bidirectional;
+    double dropout;     /* between layers */
+    clt_value *lengths; /* i32 [B], as clt_recurrent_options has it */
+    clt_value *h0[CLT_LAYER_STATES], *c0[CLT_LAYER_STATES];   /* [B, hidden] */
+    clt_value *h_n[CLT_LAYER_STATES], *c_n[CLT_LAYER_STATES]; /* set: the states at the end */
+} clt_layer_recurrent;
+
+/* x [B, T, I] to [B, T, directions * hidden]; parameters NAME.weight_ih_l0, NAME.weight_hh_l0,
+ * NAME.bias_ih_l0, NAME.bias_hh_l0, .._l0_reverse, .._l1 ..; without a name, weight_ih_l0 .. NULL
+ * for numbers of layers or units that are not possible. */
+clt_value *clt_layer_lstm(clt_graph *graph, clt_value *x, const char *name,
+                          clt_layer_recurrent *layer);
+clt_value *clt_layer_gru(clt_graph *graph, clt_value *x, const char *name,
+                         clt_layer_recurrent *layer);
+
 #ifdef __cplusplus
 }
 #endif

@@ -19,6 +19,7 @@
 #include <cltrain/ops_index.h>
 #include <cltrain/ops_nn.h>
 #include <cltrain/ops_norm.h>
+#include <cltrain/ops_recurrent.h>
 #include <cltrain/ops_tensor.h>
 #include <cltrain/planner.h>
 #include <cltrain/status.h>

@@ -11,6 +11,7 @@
 #include <cltrain/ops_index.h>
 #include <cltrain/ops_nn.h>
 #include <cltrain/ops_norm.h>
+#include <cltrain/ops_recurrent.h>
 #include <cltrain/ops_tensor.h>
 
 #endif

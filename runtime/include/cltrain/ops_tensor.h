@@ -22,6 +22,9 @@ CLT_API clt_value *clt_add_scalar(clt_value *x, double term);
 /* The same numbers in memory of their own; any element type. */
 CLT_API clt_value *clt_copy(clt_value *x);
 
+/* x itself, through which no gradient goes; any element type. */
+CLT_API clt_value *clt_detach(clt_value *x);
+
 /* max(x, 0); the gradient at 0 is 0. A NaN stays one. */
 CLT_API clt_value *clt_relu(clt_value *x);
 
