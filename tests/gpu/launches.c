@@ -88,6 +88,10 @@ int main(int argc, char **argv)
         plan_casts(caps);
         plan_activations(caps);
         plan_pooling(caps);
+        plan_functions(caps);
+        plan_masks(caps);
+        plan_parts(caps);
+        plan_pair_losses(caps);
         print_beside(caps);
         print_sums(caps);
         return covered_report(caps) ? 1 : 0;

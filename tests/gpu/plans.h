@@ -46,6 +46,12 @@ void plan_casts(const clt_caps *caps);
 void plan_activations(const clt_caps *caps);
 void plan_pooling(const clt_caps *caps);
 
+/* pointwise.c */
+void plan_functions(const clt_caps *caps);
+void plan_masks(const clt_caps *caps);
+void plan_parts(const clt_caps *caps);
+void plan_pair_losses(const clt_caps *caps);
+
 /* beside.c */
 void print_beside(const clt_caps *caps);
 void print_sums(const clt_caps *caps);

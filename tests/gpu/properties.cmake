@@ -1,6 +1,6 @@
 # Kernels for GPUs through the vendors' offline compilers. Exit 77: no compiler is there.
 add_executable(gpu_launches gpu/launches.c gpu/plans.c gpu/products.c gpu/rows.c gpu/elements.c
-    gpu/beside.c gpu/covered.c)
+    gpu/pointwise.c     gpu/beside.c gpu/covered.c)
 target_include_directories(gpu_launches PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_link_libraries(gpu_launches PRIVATE cltrain_static test_models m)
 if(CLT_PYTHON3)

@@ -192,6 +192,53 @@ static clt_value *build_transpose(clt_graph *g)
     return clt_transpose(clt_parameter(g, "x", 2, dims, uniform), permutation);
 }
 
+static clt_value *build_silu(clt_graph *g)
+{
+    return clt_silu(trained(g, matrix(g, "x")));
+}
+
+static clt_value *build_swiglu(clt_graph *g)
+{
+    return clt_swiglu(matrix(g, "x"), matrix(g, "y"));
+}
+
+static clt_value *build_exp(clt_graph *g)
+{
+    return clt_exp(matrix(g, "x"));
+}
+
+static clt_value *build_log(clt_graph *g)
+{
+    return clt_ln(matrix(g, "x"));
+}
+
+static clt_value *build_pow(clt_graph *g)
+{
+    return clt_pow_scalar(matrix(g, "x"), 2.5);
+}
+
+static clt_value *build_where(clt_graph *g)
+{
+    clt_value *x = matrix(g, "x"), *y = matrix(g, "y");
+    return clt_where(clt_lt(x, y), x, y);
+}
+
+static clt_value *build_chunk(clt_graph *g)
+{
+    clt_value *parts[2];
+    if (clt_chunk(trained(g, matrix(g, "x")), 2, 1, parts) != CLT_OK)
+        return NULL;
+    return clt_swiglu(parts[0], parts[1]);
+}
+
+static clt_value *build_bce(clt_graph *g)
+{
+    clt_value *sum, *weight;
+    clt_bce_with_logits(trained(g, matrix(g, "x")), matrix(g, "y"), NULL, &sum, &weight);
+    clt_loss(g, "loss", sum, weight, 1);
+    return NULL;
+}
+
 typedef struct case_row {
     const char *name;
     clt_value *(*build)(clt_graph *g); /* the result; NULL if it declared a loss */
@@ -227,6 +274,14 @@ static const case_row cases[] = {
     {"cast_bf16", build_cast_bf16, 0, 0},
     {"cast_u8", build_cast_u8, 0, 0},
     {"transpose", build_transpose, 0, 0},
+    {"silu", build_silu, 1, 0},
+    {"swiglu", build_swiglu, 0, 0},
+    {"exp", build_exp, 0, 0},
+    {"log", build_log, 0, 0},
+    {"pow", build_pow, 0, 0},
+    {"where", build_where, 0, 0},
+    {"chunk", build_chunk, 1, 0},
+    {"bce_with_logits", build_bce, 1, 0},
     {"sgd", NULL, 1, CLT_SGD},
     {"momentum", NULL, 1, CLT_MOMENTUM},
     {"adam", NULL, 1, CLT_ADAM},
