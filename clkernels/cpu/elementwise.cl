@@ -4,15 +4,22 @@
  * dimension (the others lie as it does there).
  *
  * A work-item computes `share` elements, run by run: what lies within one line of the last dimension
- * of the result, of n0 x .. x n5. Operand a is read at the sum of i0 * a0 .. i5 * a5.
+ * of the result, of n0 x .. x n5. Operand a is read at the sum of i0 * a0 .. i5 * a5. Operands and
+ * result may be bytes (operands.clh).
  * Global size: ceil(count / share).
+ *
+ * With TERMS, the kernel is named terms, and `out` is an array of partial sums instead: that of each
+ * work-item.
  */
 #define LANES VW
-#include "lanes/math.clh"
+#include "lanes/log.clh"
 
 #define exp clt_exp
 #define tanh clt_tanh
 #define erf clt_erf
+#define log clt_log
+#define log1p clt_log1p
+#define rsqrt(x) (1.0f / sqrt(x))
 
 #include "operands.clh"
 #define EACH(X) X(a, 1) IF2(X(b, 2)) IF3(X(c, 4)) IF4(X(d, 8))
@@ -26,25 +33,64 @@ INLINE T compute(EACH_AS_ARGUMENT(OPERAND), float p0, float p1, float p2, float 
     BODY
 }
 
+#define LOAD_f(p) LOAD(p)
+#define LOAD_b(p) CLT_JOIN(convert_float, VW)(LOAD_BYTES(p))
+#define STORE_f(v, p) STORE(v, p)
+#define STORE_b(v, p) STORE_BYTES(TO_BYTES(v), p)
+#define LOAD_PART_f(p, rest) clt_load_part(p, rest, 0.0f)
+#define LOAD_PART_b(p, rest) load_part_bytes(p, rest)
+#define STORE_PART_f(v, p, rest) clt_store_part(v, p, rest)
+#define STORE_PART_b(v, p, rest) store_part_bytes(v, p, rest)
+
+INLINE vecf load_part_bytes(global const uchar *from, int count)
+{
+    float lane[VW];
+    for (int l = 0; l < VW; l++)
+        lane[l] = l < count ? (float)from[l] : 0.0f;
+    return *(private vecf_anywhere *)lane;
+}
+
+INLINE void store_part_bytes(vecf v, global uchar *to, int count)
+{
+    float lane[VW];
+    *(private vecf_anywhere *)lane = v;
+    for (int l = 0; l < count; l++)
+        to[l] = (uchar)lane[l];
+}
+
 /* A whole vector of an operand, or its last `rest` elements. */
-#define WHOLE(x, bit) (SPLAT & bit ? x##_splat : LOAD(x + i))
-#define PART(x, bit) (SPLAT & bit ? x##_splat : clt_load_part(x + i, rest, 0.0f))
+#define WHOLE(x, bit) (SPLAT & bit ? x##_splat : BY_KIND(LOAD, x)(x + i))
+#define PART(x, bit) (SPLAT & bit ? x##_splat : BY_KIND(LOAD_PART, x)(x + i, rest))
 #define FETCH(x, bit)                                                                              \
     if (!(SPLAT & bit))                                                                            \
         PREFETCH(x + i + AHEAD);
 
-#define POINTER(x, bit) global const float *x##_base, long x##_offset
+#define POINTER(x, bit) global const ELEMENT(x) *x##_base, long x##_offset
 #define STRIDES(x, bit) , long x##0, long x##1, long x##2, long x##3, long x##4, long x##5
 
-KERNEL void runs(EACH_AS_ARGUMENT(POINTER), global float *out, long out_offset, long count,
-                 long share, float p0, float p1, float p2, float p3, int images, long n0, long n1,
-                 long n2, long n3, long n4, long n5 EACH(STRIDES))
+/* What becomes of a vector of the result: it is stored, or, with TERMS, added up. */
+#ifdef TERMS
+#define NAME terms
+#define PUT(y, place) all += y
+#define PUT_PART(y, place, rest) all += select((vecf)0.0f, y, LANE_NUMBERS < (veci)(rest))
+#else
+#define NAME runs
+#define PUT(y, place) BY_KIND(STORE, out)(y, place)
+#define PUT_PART(y, place, rest) BY_KIND(STORE_PART, out)(y, place, rest)
+#endif
+
+KERNEL void NAME(EACH_AS_ARGUMENT(POINTER), global ELEMENT(out) *out, long out_offset,
+                 long count, long share, float p0, float p1, float p2, float p3, int images,
+                 long n0, long n1, long n2, long n3, long n4, long n5 EACH(STRIDES))
 {
     const float n = (float)images;
     long at = (long)get_global_id(0) * share;
     const long end = min(at + share, count);
-    long i0, i1, i2, i3, i4, i5;
-    {
+    long i0 = 0, i1 = 0, i2 = 0, i3 = 0, i4 = 0, i5 = 0;
+#ifdef TERMS
+    vecf all = (vecf)0.0f;
+#endif
+    if (at < end) { /* with TERMS, also work-items behind the last element run */
         long rest = at;
 #define DIGIT(k)                                                                                   \
     i##k = rest % n##k;                                                                            \
@@ -55,21 +101,25 @@ KERNEL void runs(EACH_AS_ARGUMENT(POINTER), global float *out, long out_offset, 
     while (at < end) {
         const long run = min(end - at, n5 - i5);
 #define PLACE(x, bit)                                                                              \
-    global const float *x = x##_base + x##_offset + i0 * x##0 + i1 * x##1 + i2 * x##2 + i3 * x##3 + \
-                            i4 * x##4 + i5 * x##5;
+    global const ELEMENT(x) *x = x##_base + x##_offset + i0 * x##0 + i1 * x##1 + i2 * x##2 +       \
+                                 i3 * x##3 + i4 * x##4 + i5 * x##5;
         EACH(PLACE)
         /* Before the loop: the compiler cannot know that the result is another memory. */
-#define REPEAT(x, bit) const vecf x##_splat = SPLAT & bit ? x[0] : 0.0f;
+#define REPEAT(x, bit) const vecf x##_splat = SPLAT & bit ? (float)x[0] : 0.0f;
         EACH(REPEAT)
         long i = 0;
         for (; i + VW <= run; i += VW) {
             EACH(FETCH)
+#ifndef TERMS
             PREFETCH(out + at + i + AHEAD);
-            STORE(compute(EACH_AS_ARGUMENT(WHOLE), p0, p1, p2, p3, n), out + at + i);
+#endif
+            const vecf y = compute(EACH_AS_ARGUMENT(WHOLE), p0, p1, p2, p3, n);
+            PUT(y, out + at + i);
         }
         if (i < run) {
             const int rest = (int)(run - i);
-            clt_store_part(compute(EACH_AS_ARGUMENT(PART), p0, p1, p2, p3, n), out + at + i, rest);
+            const vecf y = compute(EACH_AS_ARGUMENT(PART), p0, p1, p2, p3, n);
+            PUT_PART(y, out + at + i, rest);
         }
         at += run;
         i5 = 0;
@@ -88,4 +138,7 @@ KERNEL void runs(EACH_AS_ARGUMENT(POINTER), global float *out, long out_offset, 
             }
         }
     }
+#ifdef TERMS
+    out[get_global_id(0)] = clt_sum_lanes(all);
+#endif
 }

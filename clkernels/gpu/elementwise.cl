@@ -6,7 +6,7 @@
  * operands and result are stored alike. REPEAT: bit i: operand i is the same along n5.
  *
  * With SPREAD, operand a is read at the sum of i0 * a0 .. i5 * a5, i0 .. i5 being the index in the
- * result.
+ * result. Operands and result may be bytes (operands.clh).
  */
 #include "gpu/edge.clh"
 #include "operands.clh"
@@ -14,9 +14,27 @@
 
 #if V == 4
 #define VEC float4
+#define BYTES uchar4
+#define TO_FLOATS convert_float4
+#define TO_BYTES convert_uchar4
 #else
 #define VEC float
+#define BYTES uchar
+#define TO_FLOATS convert_float
+#define TO_BYTES convert_uchar
 #endif
+
+/* By pointers to elements that the whole vector fits. */
+#define WHOLE_f(x) *(global const VEC *)(x)
+#define WHOLE_b(x) TO_FLOATS(*(global const BYTES *)(x))
+#define WHOLE(x, p) BY_KIND(WHOLE, x)(p)
+#define STORE_f(y, p) *(global VEC *)(p) = y
+#define STORE_b(y, p) *(global BYTES *)(p) = TO_BYTES(y)
+#define STORE(y, p) BY_KIND(STORE, out)(y, p)
+#define EDGE_f(x, left) load_edge(x, left)
+#define EDGE_b(x, left) load_edge_bytes(x, left)
+#define STORE_EDGE_f(y, p, left) store_edge(y, p, left)
+#define STORE_EDGE_b(y, p, left) store_edge_bytes(y, p, left)
 
 #define T VEC
 static inline VEC vector(VEC a IF2(, VEC b) IF3(, VEC c) IF4(, VEC d), float p0, float p1, float p2,
@@ -27,10 +45,11 @@ static inline VEC vector(VEC a IF2(, VEC b) IF3(, VEC c) IF4(, VEC d), float p0,
 #undef T
 
 #define POINTERS                                                                                   \
-    global const float *a_base, long a_offset IF2(, global const float *b_base, long b_offset)     \
-        IF3(, global const float *c_base, long c_offset)                                           \
-            IF4(, global const float *d_base, long d_offset),                                      \
-        global float *out_base, long out_offset, long count, float p0, float p1, float p2,         \
+    global const ELEMENT(a) *a_base,                                                               \
+        long a_offset IF2(, global const ELEMENT(b) *b_base, long b_offset)                        \
+            IF3(, global const ELEMENT(c) *c_base, long c_offset)                                  \
+                IF4(, global const ELEMENT(d) *d_base, long d_offset),                             \
+        global ELEMENT(out) *out_base, long out_offset, long count, float p0, float p1, float p2,  \
         float p3, int images
 
 #if !SPREAD
@@ -41,23 +60,23 @@ kernel void flat(POINTERS)
     const float n = (float)images;
     if (at >= count)
         return;
-#define POINT(x, bit) global const float *x = x##_base + x##_offset + at;
+#define POINT(x, bit) global const ELEMENT(x) *x = x##_base + x##_offset + at;
     EACH(POINT)
-    global float *out = out_base + out_offset + at;
+    global ELEMENT(out) *out = out_base + out_offset + at;
 #if V == 4
     const int left = (int)min(count - at, 4L);
-#define LOAD(x) (left == 4 ? *(global const float4 *)(x) : load_edge(x, left))
+#define LOAD(x) (left == 4 ? WHOLE(x, x) : BY_KIND(EDGE, x)(x, left))
 #else
-#define LOAD(x) *(x)
+#define LOAD(x) (float)*(x)
 #endif
     const VEC y = vector(LOAD(a) IF2(, LOAD(b)) IF3(, LOAD(c)) IF4(, LOAD(d)), p0, p1, p2, p3, n);
 #if V == 4
     if (left < 4) {
-        store_edge(y, out, left);
+        BY_KIND(STORE_EDGE, out)(y, out, left);
         return;
     }
 #endif
-    *(global VEC *)out = y;
+    STORE(y, out);
 }
 
 #else
@@ -78,16 +97,15 @@ kernel void spread(POINTERS, long n0, long n1, long n2, long n3, long n4, long n
     int rest = at;
     DIGIT(5) DIGIT(4) DIGIT(3) DIGIT(2) DIGIT(1) DIGIT(0)
 #define PLACE(x, bit)                                                                              \
-    global const float *x##_at = x##_base + x##_offset + i0 * x##0 + i1 * x##1 + i2 * x##2 +       \
-                                 i3 * x##3 + i4 * x##4 + i5 * x##5;                                \
+    global const ELEMENT(x) *x##_at = x##_base + x##_offset + i0 * x##0 + i1 * x##1 +              \
+                                      i2 * x##2 + i3 * x##3 + i4 * x##4 + i5 * x##5;               \
     VEC x;                                                                                         \
     if (V == 1 || REPEAT & bit)                                                                    \
-        x = (VEC)(x##_at[0]);                                                                      \
+        x = (VEC)((float)x##_at[0]);                                                               \
     else                                                                                           \
-        x = *(global const VEC *)x##_at;
+        x = WHOLE(x, x##_at);
     EACH(PLACE)
-    *(global VEC *)(out_base + out_offset + at) =
-        vector(a IF2(, b) IF3(, c) IF4(, d), p0, p1, p2, p3, n);
+    STORE(vector(a IF2(, b) IF3(, c) IF4(, d), p0, p1, p2, p3, n), out_base + out_offset + at);
 }
 
 #endif

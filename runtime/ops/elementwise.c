@@ -12,6 +12,10 @@
 /* (1 + tanh(u)) / 2 of gelu's approximation, without the cancellation of the one and the other. */
 #define GELU_TANH(x) "(1.0f/(1.0f+exp(-1.5957691f*(" x "+0.044715f*" x "*" x "*" x "))))"
 
+#define SIGMOID(x) "(1.0f/(1.0f+exp(-" x ")))"
+#define SILU_SLOPE(x) SIGMOID(x) "*(1.0f+" x "*(1.0f-" SIGMOID(x) "))"
+#define MASK "?(T)1:(T)0"
+
 /* y < 0 rather than fmax, so that a NaN stays one. `x_grad` operators take (dy, y), gelu's (dy, x).
  */
 static const clt_elementwise_row rows[] = {
@@ -37,6 +41,47 @@ static const clt_elementwise_row rows[] = {
      "a*" GELU_TANH("b") "*(1.0f+b*(1.0f-" GELU_TANH("b") ")*1.5957691f*(1.0f+0.134145f*b*b))"},
     {&clt_op_mean_grad, 2, "a/(p0+p1*n)"},
     {&clt_op_max_grad, 0, "(b==c?a:(T)0)/d"},
+    {&clt_op_silu, 0, "a*" SIGMOID("a")},
+    {&clt_op_silu_grad, 0, "a*" SILU_SLOPE("b")},
+    {&clt_op_swiglu, 0, "a*" SIGMOID("a") "*b"},
+    {&clt_op_swiglu_grad, 0, "a*c*" SILU_SLOPE("b")},
+    {&clt_op_exp, 0, "exp(a)"},
+    {&clt_op_log, 0, "log(a)"},
+    {&clt_op_sqrt, 0, "sqrt(a)"},
+    {&clt_op_rsqrt, 0, "rsqrt(a)"},
+    {&clt_op_abs, 0, "fabs(a)"},
+    {&clt_op_abs_grad, 0, "b>(T)0?a:b<(T)0?-a:a*b"},
+    {&clt_op_square, 0, "a*a"},
+    {&clt_op_cube, 0, "a*a*a"},
+    {&clt_op_reciprocal, 0, "1.0f/a"},
+    {&clt_op_pow_scalar, 1, "pow(a,(T)p0)"},
+    {&clt_op_pow, 0, "pow(a,b)"},
+    {&clt_op_pow_grad, 0, "c==(T)0?(T)0:a*c*pow(b,c-1.0f)"},
+    {&clt_op_pow_exponent_grad, 0, "b==(T)0?(c>=(T)0?(T)0:a*d*log(b)):a*d*log(b)"},
+    {&clt_op_clamp, 2, "a<p0?(T)p0:a>p1?(T)p1:a"},
+    {&clt_op_clamp_grad, 2, "b<p0?(T)0:b>p1?(T)0:a"},
+    {&clt_op_eq, 0, "a==b" MASK},
+    {&clt_op_ne, 0, "a!=b" MASK},
+    {&clt_op_lt, 0, "a<b" MASK},
+    {&clt_op_le, 0, "a<=b" MASK},
+    {&clt_op_gt, 0, "a>b" MASK},
+    {&clt_op_ge, 0, "a>=b" MASK},
+    {&clt_op_logical_and, 0, "a!=(T)0?(b!=(T)0" MASK "):(T)0"},
+    {&clt_op_logical_or, 0, "a!=(T)0?(T)1:(b!=(T)0" MASK ")"},
+    {&clt_op_logical_xor, 0, "(a!=(T)0" MASK ")!=(b!=(T)0" MASK ")" MASK},
+    {&clt_op_logical_not, 0, "a==(T)0" MASK},
+    {&clt_op_where, 0, "a!=(T)0?b:c"},
+    {&clt_op_where_grad, 0, "a!=(T)0?b:(T)0"},
+    {&clt_op_where_other_grad, 0, "a!=(T)0?(T)0:b"},
+    {&clt_op_bce_with_logits_grad, 0, "c*(" SIGMOID("a") "-b)"},
+    {&clt_op_bce_with_logits_weighted_grad, 0,
+     "c*((1.0f-b)-(1.0f+(d-1.0f)*b)*(1.0f/(1.0f+exp(a))))"},
+    {&clt_op_bce_with_logits_target_grad, 0,
+     "b*((c-1.0f)*((a<(T)0?-a:(T)0)+log1p(exp(-fabs(a))))-a)"},
+    {&clt_op_huber_grad, 3,
+     "c*(fabs(a-b)<p0?2.0f*p1*(a-b):(a-b>(T)0?(T)p2:(a-b<(T)0?-(T)p2:a-b)))"},
+    {&clt_op_kl_div_target_grad, 0, "b==(T)0?(T)0:c*(log(b)+1.0f-a)"},
+    {&clt_op_kl_div_log_target_grad, 0, "c*exp(b)*(b+1.0f-a)"},
 };
 
 const clt_elementwise_row *clt_elementwise_find(const clt_op *op)
@@ -64,17 +109,23 @@ static clt_status fail_shapes(const clt_node *node, int operand, const char *wha
 
 clt_status clt_elementwise_infer(const clt_node *node, clt_type *out)
 {
-    clt_type type = node->in[0]->type;
-    int batched = 0;
-    for (int i = 0; i < node->n_in; i++) {
+    for (int i = 0; i < node->n_in; i++)
         if (node->in[i]->type.dtype != CLT_F32) {
             char text[CLT_TYPE_TEXT];
             return clt_fail(CLT_UNSUPPORTED, "%s: operand %d is %s; cast it to f32 first",
                             node->op->name, i, clt_type_text(&node->in[i]->type, text));
         }
+    return clt_elementwise_broadcast(node, CLT_F32, out);
+}
+
+clt_status clt_elementwise_broadcast(const clt_node *node, clt_dtype dtype, clt_type *out)
+{
+    clt_type type = node->in[0]->type;
+    int batched = 0;
+    type.dtype = dtype;
+    for (int i = 0; i < node->n_in; i++)
         if (node->in[i]->type.rank > type.rank)
             type.rank = node->in[i]->type.rank;
-    }
     for (int axis = 0; axis < type.rank; axis++) {
         int64_t size = 1;
         for (int i = 0; i < node->n_in; i++) {
@@ -138,17 +189,31 @@ clt_walk clt_elementwise_walk(const clt_node *node, int lanes)
     return walk;
 }
 
+const char *clt_elementwise_kinds(const clt_node *node, char *text)
+{
+    int used = 0;
+    text[0] = 0;
+    for (int i = 0; i < node->n_in && i < CLT_ELEMENTWISE_IN; i++)
+        if (node->in[i]->type.dtype == CLT_U8)
+            used += snprintf(text + used, (size_t)(CLT_ELEMENTWISE_KINDS - used), " -DKIND_%c=b",
+                             'a' + i);
+    if (node->out[0]->type.dtype == CLT_U8)
+        snprintf(text + used, (size_t)(CLT_ELEMENTWISE_KINDS - used), " -DKIND_out=b");
+    return text;
+}
+
 void clt_elementwise_emit(const clt_node *node, const clt_target *target, clt_program *p,
                           const char *body)
 {
     enum { DIMS = 6, CHUNK = 16 };
+    char kinds[CLT_ELEMENTWISE_KINDS];
     static const clt_elementwise_attr none;
     const clt_elementwise_attr *attr = node->op->attr_bytes ? node->attr : &none;
     const clt_walk walk = clt_elementwise_walk(node, target->lanes);
     const bool flat = clt_walk_flat(&walk);
     const clt_extent count = clt_extent_stored(node->out[0], target->lanes);
-    clt_launch_begin(p, "portable/elementwise.cl", flat ? "flat" : "spread", "-DN_IN=%d -DBODY=%s",
-                     node->n_in, body);
+    clt_launch_begin(p, "portable/elementwise.cl", flat ? "flat" : "spread",
+                     "-DN_IN=%d -DBODY=%s%s", node->n_in, body, clt_elementwise_kinds(node, kinds));
     for (int i = 0; i < node->n_in; i++)
         clt_arg_in(p, i);
     clt_arg_out(p, 0);

@@ -3,7 +3,8 @@
  * index (after broadcasting, by PyTorch's rules). Each is a row of a table in elementwise.c: an
  * expression in OpenCL C over the operands a, b, c, d, the attribute's numbers p0 .. p3 and the
  * batch count n, without spaces, valid for T = float and T = float16. All share
- * clkernels/portable/elementwise.cl. All operands are f32.
+ * clkernels/portable/elementwise.cl. Operands and results are f32, or masks, of u8: they are
+ * computed with as the numbers that they hold.
  */
 #ifndef CLT_OPS_ELEMENTWISE_H
 #define CLT_OPS_ELEMENTWISE_H
@@ -27,8 +28,15 @@ typedef struct clt_elementwise_row {
 /* The operator's row, or NULL. */
 const clt_elementwise_row *clt_elementwise_find(const clt_op *op);
 
-/* Shape rules: operands broadcast against each other. */
+/* Shape rules: operands broadcast against each other. All of them are f32. */
 clt_status clt_elementwise_infer(const clt_node *node, clt_type *out);
+
+/* The shape alone; operands have element types that the caller checked, the result is `dtype`. */
+clt_status clt_elementwise_broadcast(const clt_node *node, clt_dtype dtype, clt_type *out);
+
+/* Build options that tell kernels which operands, and whether the result, are u8. */
+enum { CLT_ELEMENTWISE_KINDS = 96 };
+const char *clt_elementwise_kinds(const clt_node *node, char *text);
 
 /* FOLLOW where every operand with a batch has the rank of the result. */
 int clt_elementwise_lanes(const clt_node *node);
@@ -52,12 +60,15 @@ bool clt_activation_of(const clt_node *node, clt_epilogue *epilogue);
 
 /* An operator of the table with N operands and the attribute clt_elementwise_attr. */
 #define CLT_ELEMENTWISE_OP(NAME, N, GRADIENT, DESCRIBE)                                            \
+    CLT_ELEMENTWISE_OP_OF(NAME, N, clt_elementwise_infer, GRADIENT, DESCRIBE)
+
+#define CLT_ELEMENTWISE_OP_OF(NAME, N, INFER, GRADIENT, DESCRIBE)                                  \
     const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
                                   .min_in = N,                                                     \
                                   .max_in = N,                                                     \
                                   .n_out = 1,                                                      \
                                   .attr_bytes = sizeof(clt_elementwise_attr),                      \
-                                  .infer = clt_elementwise_infer,                                  \
+                                  .infer = INFER,                                                  \
                                   .gradient = GRADIENT,                                            \
                                   .describe = DESCRIBE,                                            \
                                   .lanes = clt_elementwise_lanes,                                  \

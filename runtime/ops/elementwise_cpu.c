@@ -33,6 +33,7 @@ void clt_elementwise_cpu_emit(const clt_node *node, const clt_target *target, cl
                               const char *body)
 {
     static const clt_elementwise_attr none;
+    char kinds[CLT_ELEMENTWISE_KINDS];
     const clt_elementwise_attr *attr = node->op->attr_bytes ? node->attr : &none;
     const clt_walk walk = clt_elementwise_walk(node, target->lanes);
     const clt_extent count = clt_extent_stored(node->out[0], target->lanes);
@@ -40,8 +41,9 @@ void clt_elementwise_cpu_emit(const clt_node *node, const clt_target *target, cl
     int splat = 0;
     for (int i = 0; i < node->n_in; i++)
         splat |= (walk.strides[i][walk.rank - 1] == 0) << i;
-    clt_launch_begin(p, "cpu/elementwise.cl", "runs", "-DVW=%d -DN_IN=%d -DSPLAT=%d -DBODY=%s",
-                     target->caps->vector_width, node->n_in, splat, body);
+    clt_launch_begin(p, "cpu/elementwise.cl", "runs", "-DVW=%d -DN_IN=%d -DSPLAT=%d -DBODY=%s%s",
+                     target->caps->vector_width, node->n_in, splat, body,
+                     clt_elementwise_kinds(node, kinds));
     for (int i = 0; i < node->n_in; i++)
         clt_arg_in(p, i);
     clt_arg_out(p, 0);

@@ -35,6 +35,7 @@ void clt_elementwise_gpu_emit(const clt_node *node, const clt_target *target, cl
                               const char *body)
 {
     static const clt_elementwise_attr none;
+    char kinds[CLT_ELEMENTWISE_KINDS];
     const clt_elementwise_attr *attr = node->op->attr_bytes ? node->attr : &none;
     const clt_walk walk = clt_elementwise_walk(node, target->lanes);
     const bool flat = clt_walk_flat(&walk);
@@ -45,8 +46,8 @@ void clt_elementwise_gpu_emit(const clt_node *node, const clt_target *target, cl
         if (!walk.strides[i][walk.rank - 1])
             repeated |= 1u << i;
     clt_launch_begin(p, "gpu/elementwise.cl", flat ? "flat" : "spread",
-                     "-DN_IN=%d -DV=%d -DSPREAD=%d -DREPEAT=%u -DBODY=%s", node->n_in, v,
-                     flat ? 0 : walk.rank, repeated, body);
+                     "-DN_IN=%d -DV=%d -DSPREAD=%d -DREPEAT=%u -DBODY=%s%s", node->n_in, v,
+                     flat ? 0 : walk.rank, repeated, body, clt_elementwise_kinds(node, kinds));
     for (int i = 0; i < node->n_in; i++)
         clt_arg_in(p, i);
     clt_arg_out(p, 0);

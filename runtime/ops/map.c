@@ -161,6 +161,12 @@ static bool begin(chain *c, const clt_node *node)
     return add_step(c, clt_elementwise_find(node->op), node->attr, letters);
 }
 
+/* Masks within a chain are numbers, 0 or 1, as they are when u8 is read. */
+static bool same_shape(const clt_type *a, const clt_type *b)
+{
+    return a->rank == b->rank && !memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims);
+}
+
 /* Legal where the result has the shape of the node's own: the other operands of `next` cannot
  * depend on the node, whose only user is `next`. */
 bool clt_elementwise_absorb(clt_node *node, const clt_node *next)
@@ -168,7 +174,7 @@ bool clt_elementwise_absorb(clt_node *node, const clt_node *next)
     const clt_elementwise_row *row = clt_elementwise_find(next->op);
     char letters[CLT_ELEMENTWISE_IN + 1] = {0};
     chain c;
-    if (!row || !clt_type_equal(&node->out[0]->type, &next->out[0]->type) || !begin(&c, node))
+    if (!row || !same_shape(&node->out[0]->type, &next->out[0]->type) || !begin(&c, node))
         return false;
     letters[CLT_ELEMENTWISE_IN] = (char)(c.attr.n_steps - 1);
     for (int i = 0; i < next->n_in; i++) {

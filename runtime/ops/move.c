@@ -53,7 +53,7 @@ void clt_move_emit(clt_move *move, int operand, const clt_target *target, clt_pr
     clt_walk_merge(&move->walk);
     clt_launch_begin(p, "portable/move.cl", "move", "-DT=%s", clt_move_unit(move->dtype));
     clt_arg_in(p, operand);
-    clt_arg_out(p, 0);
+    clt_arg_out(p, move->output);
     clt_arg_long(p, move->from);
     clt_arg_long(p, move->to);
     clt_arg_long(p, move->count);

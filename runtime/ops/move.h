@@ -10,6 +10,7 @@ typedef struct clt_move {
     clt_extent from, to; /* where in them the first element lies */
     clt_extent count;    /* elements moved */
     clt_dtype dtype;
+    int output; /* of the node; 0 unless it is set */
 } clt_move;
 
 /* All elements of `from` to the same index of `to`, where both start at their first element; the
@@ -19,7 +20,7 @@ clt_move clt_move_of(const clt_type *from, const clt_type *to);
 /* Adds `index` (not negative) times a dimension's stride to an offset. */
 void clt_move_shift(clt_extent *offset, int64_t index, int64_t stride);
 
-/* Emits the launch that moves from an operand to output 0. */
+/* Emits the launch that moves from an operand to the output. */
 void clt_move_emit(clt_move *move, int operand, const clt_target *target, clt_program *program);
 
 /* Emits the launch that writes `bits` (of the element's size) to every element of output 0. */

@@ -65,7 +65,7 @@ void clt_move_emit_cpu(clt_move *move, int operand, const uint64_t *bits, const 
     clt_launch_begin(p, "cpu/move.cl", "move", "-DT=%s -DVT=%d -DFILL=%d",
                      clt_move_unit(move->dtype), vector, bits != NULL);
     clt_arg_in(p, operand);
-    clt_arg_out(p, 0);
+    clt_arg_out(p, move->output);
     clt_arg_long(p, move->from);
     clt_arg_long(p, move->to);
     clt_arg_long(p, move->count);

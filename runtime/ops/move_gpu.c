@@ -16,9 +16,9 @@ bool clt_move_gpu_accepts(const clt_node *node, const clt_target *target, char *
 }
 
 /* Images in the middle of an input begin at multiples of their size. */
-static bool images_fit(const clt_node *node, int operand, int v)
+static bool images_fit(const clt_node *node, int operand, int output, int v)
 {
-    const clt_type *types[] = {&node->in[operand]->type, &node->out[0]->type};
+    const clt_type *types[] = {&node->in[operand]->type, &node->out[output]->type};
     for (int i = 0; i < 2; i++)
         if (clt_type_has_batch(types[i]) && clt_type_coefficient(types[i]) % v)
             return false;
@@ -29,8 +29,8 @@ static bool move_fits(const clt_node *node, const clt_move *move, int operand, i
 {
     const clt_walk *w = &move->walk;
     const int last = w->rank - 1;
-    if (last < 0 || w->dims[last] % v || !images_fit(node, operand, v) || move->from.mul % v ||
-        move->from.add % v || move->to.mul % v || move->to.add % v)
+    if (last < 0 || w->dims[last] % v || !images_fit(node, operand, move->output, v) ||
+        move->from.mul % v || move->from.add % v || move->to.mul % v || move->to.add % v)
         return false;
     for (int a = 0; a < 2; a++)
         for (int k = 0; k <= last; k++)
@@ -71,7 +71,7 @@ void clt_move_gpu_emit(const clt_node *node, clt_move *move, int operand, clt_pr
     clt_launch_begin(p, "gpu/move.cl", "move", "-DE=%s -DT=%s -DV=%d -DRANK=%d", element_of(bytes),
                      type_of(bytes * v), v, w->rank);
     clt_arg_in(p, operand);
-    clt_arg_out(p, 0);
+    clt_arg_out(p, move->output);
     clt_arg_int(p, move->from);
     clt_arg_int(p, move->to);
     clt_arg_int(p, move->count);
@@ -130,7 +130,7 @@ static bool place_fits(const clt_node *node, const placing *a, int v)
 {
     const int last = a->rank - 1;
     if (last < 0 || a->step[last] != 1 || a->n[last] % v || a->start[last] % v ||
-        a->size[last] % v || !images_fit(node, 0, v))
+        a->size[last] % v || !images_fit(node, 0, 0, v))
         return false;
     for (int k = 0; k < last; k++)
         if (a->stride[k] % v)

@@ -268,6 +268,28 @@ def mse_loss(c):
                   {"x": c.random(*shape), "t": c.random(*shape)}, dict(reduction=reduction))  # fmt: skip
 
 
+def pair_losses(c):
+    def case(loss, function, shape, target, weights=None, **numbers):
+        inputs = {"x": c.random(*shape, scale=3.0 if loss[0] == "b" else 1.0), "t": target.float().double()}
+        c.add(function, inputs, dict(loss=loss, **numbers), {} if weights is None else {"w": weights})
+
+    for shape in [(1,), (7,), (5, 3)]:
+        chance = c.random(*shape).sigmoid()
+        bce, kl = functional.binary_cross_entropy_with_logits, functional.kl_div
+        case("bce_with_logits", lambda x, t: bce(x, t, reduction="sum"), shape, chance.round())
+        case("bce_with_logits", lambda x, t: bce(x, t, reduction="sum"), shape, chance)
+        weights = c.random(shape[-1]).exp().float().double()
+        case("bce_with_logits, weighted", lambda x, t, w: bce(x, t, pos_weight=w, reduction="sum"), shape, chance,
+             weights)  # fmt: skip
+        for number in (0.25, 1.0):
+            case("huber", lambda x, t: functional.huber_loss(x, t, reduction="sum", delta=number), shape,
+                 c.random(*shape), delta=number)  # fmt: skip
+            case("smooth_l1", lambda x, t: functional.smooth_l1_loss(x, t, reduction="sum", beta=number), shape,
+                 c.random(*shape), beta=number)  # fmt: skip
+        case("kl_div", lambda x, t: kl(x, t, reduction="sum"), shape, chance)
+        case("kl_div of logarithms", lambda x, t: kl(x, t, reduction="sum", log_target=True), shape, chance.log())
+
+
 BROADCASTS = [
     ((3, 5), (3, 5)), ((1,), (1,)), ((7, 5), (5,)), ((5,), (7, 5)), ((4, 3, 5), (3, 1)), ((4, 1, 5), (1, 3, 1)),
     ((2, 3, 4, 5), (1, 3, 1, 1)), ((2, 3, 4, 5), (2, 1, 4, 1)), ((3, 1), (1, 7)), ((6, 7), (1,)), ((1,), (6, 7)),
@@ -399,6 +421,7 @@ OPERATORS = {
     "cross_entropy": cross_entropy, "mse_loss": mse_loss, "add": add, "sub": sub, "mul": mul, "div": div, "sum": sum_,
     "mean": mean, "max": max_, "pad": pad, "concat": concat, "slice": slice_, "transpose": transpose,
     "reshape": reshape, "linear": linear, "matmul": matmul,
+    "pair_losses": pair_losses,
 }  # fmt: skip
 
 SIZES = [(7, 5), (11,), (1,)]

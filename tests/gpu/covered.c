@@ -6,7 +6,7 @@
 
 #include "ops/ops.h"
 
-enum { MOST = 512 };
+enum { MOST = 1024 };
 
 typedef struct row {
     const clt_op *op;

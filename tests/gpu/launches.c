@@ -93,6 +93,10 @@ int main(int argc, char **argv)
         plan_resampling(caps);
         plan_indices(caps);
         plan_recurrent(caps);
+        plan_functions(caps);
+        plan_masks(caps);
+        plan_parts(caps);
+        plan_pair_losses(caps);
         print_beside(caps);
         print_sums(caps);
         return covered_report(caps) ? 1 : 0;

@@ -50,6 +50,12 @@ void plan_resampling(const clt_caps *caps);
 void plan_indices(const clt_caps *caps); /* index.c */
 void plan_recurrent(const clt_caps *caps);
 
+/* pointwise.c */
+void plan_functions(const clt_caps *caps);
+void plan_masks(const clt_caps *caps);
+void plan_parts(const clt_caps *caps);
+void plan_pair_losses(const clt_caps *caps);
+
 /* beside.c */
 void print_beside(const clt_caps *caps);
 void print_sums(const clt_caps *caps);

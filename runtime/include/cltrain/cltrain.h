@@ -17,6 +17,7 @@
 #include <cltrain/ops_conv.h>
 #include <cltrain/ops_collective.h>
 #include <cltrain/ops_index.h>
+#include <cltrain/ops_loss.h>
 #include <cltrain/ops_nn.h>
 #include <cltrain/ops_norm.h>
 #include <cltrain/ops_recurrent.h>
