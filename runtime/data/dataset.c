@@ -237,6 +237,14 @@ clt_status clt_dataset_wait(clt_dataset *dataset)
     return dataset->status;
 }
 
+static void forget_class_names(clt_data_field *field)
+{
+    for (int64_t i = 0; field->class_names && i < field->classes; i++)
+        clt_free(field->class_names[i]);
+    clt_free(field->class_names);
+    field->class_names = NULL;
+}
+
 void clt_dataset_free(clt_dataset *dataset)
 {
     if (!dataset)
@@ -247,6 +255,7 @@ void clt_dataset_free(clt_dataset *dataset)
         dataset->job->destroy(dataset->job);
     }
     for (int i = 0; i < dataset->field_count; i++) {
+        forget_class_names(&dataset->fields[i]);
         clt_free(dataset->fields[i].name);
         clt_free(dataset->fields[i].owned);
     }

@@ -15,6 +15,7 @@ typedef struct clt_data_field {
     int64_t shape[CLT_DATA_MAX_RANK];
     int64_t elements, bytes; /* of one sample */
     int64_t classes;         /* 0: not labels */
+    char **class_names;      /* `classes` of them; NULL: they have none */
     const void *data;        /* host kind: all samples */
     void *owned;             /* `data` if it is ours to free */
 } clt_data_field;
@@ -65,6 +66,16 @@ clt_status clt_dataset_measure_field(const clt_dataset *dataset, const char *nam
 /* Adds a field that was measured; what it owns becomes the data set's. `out` may be NULL. */
 clt_status clt_dataset_append_field(clt_dataset *dataset, const char *name,
                                     const clt_data_field *field, int *out);
+
+/* Adds a field of a data set in host memory, whose room for all samples it makes and owns. */
+clt_status clt_dataset_add_owned(clt_dataset *dataset, const char *name, clt_dtype dtype, int rank,
+                                 const int64_t *shape, void **data);
+
+/* Gives a label field's classes their names, which are copied: `classes` of them. */
+clt_status clt_dataset_name_classes(clt_dataset *dataset, int field, const char *const *names);
+
+/* The same from the lines of a file. One that is not there is none; FORMAT for too few lines. */
+clt_status clt_dataset_read_class_names(clt_dataset *dataset, int field, const char *path);
 
 /*
  * A data set in device memory: fields are appended without `data`, loaders deliver only positions,

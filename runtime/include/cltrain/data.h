@@ -59,7 +59,11 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
  *   fashion-mnist   Debian's package dataset-fashion-mnist: "image" u8 [1,28,28], "label" u8 []
  *   idx:DIR         a folder with {train,t10k}-{images-idx3,labels-idx1}-ubyte, plain or .gz:
  *                   "image" u8 [1,rows,columns], "label" u8 []
- * `options` may be NULL. Decoded samples are kept in memory, nothing is written to disk.
+ *   cifar10:DIR     the binary version, in DIR or in DIR/cifar-10-batches-bin: data_batch_1.bin to
+ *                   _5.bin, test_batch.bin: "image" u8 [3,32,32], "label" u8 []
+ *   cifar100:DIR    the same, in DIR or in DIR/cifar-100-binary: train.bin, test.bin; "label" is
+ * the fine label of 100 classes, "coarse_label" u8 [] that of 20 `options` may be NULL. Decoded
+ * samples are kept in memory, nothing is written to disk.
  *
  * Fails with NOT_FOUND (unknown name, missing file or package), UNSUPPORTED (a kind that this
  * version does not have), FORMAT (wrong magic number, truncated, corrupt or trailing data, sizes
@@ -132,6 +136,10 @@ CLT_API clt_status clt_dataset_field_info(const clt_dataset *dataset, int field,
 
 /* Number of classes of a label field; 0 if the field is not declared to be one. */
 CLT_API int64_t clt_dataset_classes(const clt_dataset *dataset, int field);
+
+/* Name of class `number` of a label field; NULL where the data do not say. Valid as long as the
+ * data set. */
+CLT_API const char *clt_dataset_class_name(const clt_dataset *dataset, int field, int64_t number);
 
 /* The field's samples in host memory, one after the other, after a wait for a decode in the
  * background. UNSUPPORTED if they are not in host memory. Read-only; valid as long as the set. */
