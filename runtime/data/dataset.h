@@ -27,6 +27,17 @@ typedef struct clt_data_job {
     _Atomic bool stop; /* `run` returns soon with CLT_ABORTED once this is set */
 } clt_data_job;
 
+/* Where in a run a sample is asked for: all that random changes of it may depend on. */
+typedef struct clt_sample_key {
+    uint64_t seed;
+    int64_t epoch;
+} clt_sample_key;
+
+/* A reader's own callback: writes one sample, as clt_fill_fn; its messages name the file. Called by
+ * several threads at once. */
+typedef clt_status (*clt_fetch_fn)(clt_dataset *dataset, const clt_sample_key *key, int64_t index,
+                                   void *const *fields);
+
 struct clt_dataset {
     clt_data_kind kind;
     char *name;
@@ -36,6 +47,8 @@ struct clt_dataset {
     _Atomic bool sealed; /* a loader knows the fields: no more may be added */
 
     clt_fill_fn fill;
+    clt_fetch_fn fetch; /* callback kind: instead of `fill` */
+    uint64_t content;   /* of those with `fetch`: tells two of equal size apart, for digest.c */
     void *user;
     bool serial;
     pthread_mutex_t fill_lock;
@@ -49,7 +62,7 @@ struct clt_dataset {
     clt_status status;
     char message[1024];
 
-    /* Device kind: the owner's object, freed by the owner's function. */
+    /* Device kind and readers with `fetch`: the owner's object, freed by the owner's function. */
     void *payload;
     void (*payload_free)(void *payload);
 };
@@ -85,12 +98,17 @@ clt_status clt_dataset_read_class_names(clt_dataset *dataset, int field, const c
 clt_status clt_dataset_new_device(const char *name, int64_t count, void *payload,
                                   void (*payload_free)(void *payload), clt_dataset **out);
 
+/* A data set whose samples a reader writes when they are asked for. `payload` as above. */
+clt_status clt_dataset_new_fetched(const char *name, int64_t count, clt_fetch_fn fetch,
+                                   void *payload, void (*payload_free)(void *payload),
+                                   clt_dataset **out);
+
 /* Runs `job` on a thread of its own (`background`) or here; takes ownership of the job even when
  * it fails. */
 clt_status clt_dataset_run_job(clt_dataset *dataset, clt_data_job *job, bool background);
 
 /* Calls the callback of a data set of that kind, alone if it asked for that. */
-clt_status clt_dataset_fill(clt_dataset *dataset, const int64_t *indices, int64_t count,
-                            void *const *fields);
+clt_status clt_dataset_fill(clt_dataset *dataset, const clt_sample_key *key, const int64_t *indices,
+                            int64_t count, void *const *fields);
 
 #endif

@@ -224,8 +224,8 @@ static clt_status check_labels(const clt_gather *g, const clt_data_output *o, co
 
 /* Has the callback write the samples: fields that are copied straight to their place, others to
  * the scratch. *from gets where each field is. */
-static clt_status call_back(const clt_gather *g, const int64_t *indices, int64_t count,
-                            void *const *to, const clt_scratch *scratch,
+static clt_status call_back(const clt_gather *g, const clt_sample_key *key, const int64_t *indices,
+                            int64_t count, void *const *to, const clt_scratch *scratch,
                             void *from[CLT_DATA_MAX_FIELDS])
 {
     memset(from, 0, CLT_DATA_MAX_FIELDS * sizeof *from);
@@ -234,11 +234,12 @@ static clt_status call_back(const clt_gather *g, const int64_t *indices, int64_t
         if (!from[o->field])
             from[o->field] = o->plain ? to[i] : scratch->fields[o->field];
     }
-    return clt_dataset_fill(g->dataset, indices, count, from);
+    return clt_dataset_fill(g->dataset, key, indices, count, from);
 }
 
-clt_status clt_gather_run(const clt_gather *gather, const int64_t *indices, int64_t count,
-                          void *const *to, const clt_scratch *scratch, int64_t *weight)
+clt_status clt_gather_run(const clt_gather *gather, const clt_sample_key *key,
+                          const int64_t *indices, int64_t count, void *const *to,
+                          const clt_scratch *scratch, int64_t *weight)
 {
     const clt_dataset *d = gather->dataset;
     void *from[CLT_DATA_MAX_FIELDS];
@@ -246,7 +247,7 @@ clt_status clt_gather_run(const clt_gather *gather, const int64_t *indices, int6
         *weight += count;
     bool called = d->kind == CLT_DATA_CALLBACK && gather->count > 0 && count > 0;
     if (called)
-        CLT_TRY(call_back(gather, indices, count, to, scratch, from));
+        CLT_TRY(call_back(gather, key, indices, count, to, scratch, from));
     for (int k = 0; k < gather->count; k++) {
         const clt_data_output *o = &gather->outputs[k];
         const clt_data_field *f = &d->fields[o->field];

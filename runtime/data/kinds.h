@@ -14,10 +14,12 @@ typedef struct clt_data_request {
 clt_status clt_open_idx(const clt_data_request *r, clt_dataset **out);
 clt_status clt_open_cifar10(const clt_data_request *r, clt_dataset **out);
 clt_status clt_open_cifar100(const clt_data_request *r, clt_dataset **out);
+clt_status clt_open_tokens(const clt_data_request *r, clt_dataset **out);
+clt_status clt_open_text(const clt_data_request *r, clt_dataset **out);
 
 /*
  * Which samples of a file without splits of its own are the split's: the first nine tenths are for
- * training, the last tenth for tests. NOT of use below two samples: FORMAT, with `path`.
+ * training, the last tenth for tests. FORMAT where there are fewer than two.
  */
 clt_status clt_data_tenths(const char *path, int64_t total, bool test, int64_t *first,
                            int64_t *count);

@@ -25,13 +25,13 @@ typedef struct data_kind {
 } data_kind;
 
 static const data_kind kinds[] = {
-    {"idx", clt_open_idx},
-    {"cifar10", clt_open_cifar10},
-    {"cifar100", clt_open_cifar100},
+    {"idx", clt_open_idx},       {"cifar10", clt_open_cifar10}, {"cifar100", clt_open_cifar100},
+    {"tokens", clt_open_tokens}, {"text", clt_open_text},
 };
 
 /* For messages. */
-#define THERE_ARE "there are: fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR"
+#define THERE_ARE                                                                                  \
+    "there are: fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, tokens:PATH, text:PATH"
 
 enum {
     NAMED = sizeof named_sets / sizeof *named_sets,
@@ -152,6 +152,9 @@ clt_status clt_dataset_open_below(const char *root, const char *spec,
     if (options->classes < 0 || options->classes > INT32_MAX)
         return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': %lld classes", spec,
                         (long long)options->classes);
+    if (options->sequence < 0 || options->sequence > INT32_MAX)
+        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': samples of %lld tokens", spec,
+                        (long long)options->sequence);
     const char *colon = strchr(spec, ':');
     return colon ? open_kind(spec, colon, options, out) : open_named(root, spec, options, out);
 }

@@ -10,6 +10,7 @@ void hold_notice(void); /* before any thread begins: keeps SIGUSR1 for run_train
 int run_eval(const settings *s);
 int run_plan(const settings *s);
 int run_bench(const settings *s);
+int run_data(const settings *s);
 int run_plot(const settings *s);
 int run_tune(const settings *s);
 

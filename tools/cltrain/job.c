@@ -10,6 +10,7 @@
 #include <cltrain/checkpoint.h>
 #include <cltrain/unstable.h>
 
+#include "data.h"
 #include "full.h"
 #include "message.h"
 #include "split.h"
@@ -235,15 +236,17 @@ static clt_status open_synthetic(job *j)
     return status;
 }
 
-static clt_status open_split(const char *spec, const char *split, int64_t classes,
+static clt_status open_split(const settings *s, const char *split, int64_t classes,
                              clt_dataset **out)
 {
     clt_dataset_options options;
-    clt_dataset_options_init(&options);
+    const clt_status status = data_options(s, &options);
+    if (status != CLT_OK)
+        return status;
     options.split = split;
     options.classes = classes;
     options.background = 1;
-    return clt_dataset_open(spec, &options, out);
+    return clt_dataset_open(s->data, &options, out);
 }
 
 static clt_status classes_of(const clt_dataset *dataset, int64_t *classes)
@@ -255,6 +258,8 @@ static clt_status classes_of(const clt_dataset *dataset, int64_t *classes)
     return status;
 }
 
+/* What the models are built for. They want fields "image" and "label": of other data the names are
+ * told, so that it can be seen what is missing. */
 static clt_status describe(const clt_dataset *dataset, clt_model_input *input)
 {
     int field, rank;
@@ -262,6 +267,10 @@ static clt_status describe(const clt_dataset *dataset, clt_model_input *input)
     clt_status status = classes_of(dataset, &input->classes);
     if (status == CLT_OK)
         status = clt_dataset_find_field(dataset, "image", &field);
+    if (status == CLT_NOT_FOUND)
+        return clt_error_set(CLT_UNSUPPORTED,
+                             "the models want images and labels, which these data do not have; "
+                             "`cltrain data inspect` shows what they have");
     if (status == CLT_OK)
         status = clt_dataset_field_info(dataset, field, NULL, NULL, &rank, shape, NULL);
     if (status != CLT_OK)
@@ -276,20 +285,24 @@ static clt_status describe(const clt_dataset *dataset, clt_model_input *input)
 }
 
 /* The number of classes is the training samples', whatever labels the test samples use. */
-static clt_status open_files(job *j, const char *spec, int64_t classes, int which)
+static clt_status open_files(job *j, const settings *s, int which)
 {
     clt_dataset *train = NULL;
-    clt_status status = open_split(spec, "train", classes, &train);
-    if (status == CLT_OK)
-        status = classes_of(train, &classes);
-    else if (status == CLT_NOT_FOUND && !(which & DATA_TRAIN))
+    int64_t classes = s->classes > 0 ? s->classes : 0;
+    clt_status status = open_split(s, "train", classes, &train);
+    if (status == CLT_OK) {
+        /* Data without labels are for `describe` to refuse. */
+        if (classes_of(train, &classes) != CLT_OK)
+            classes = s->classes > 0 ? s->classes : 0;
+    } else if (status == CLT_NOT_FOUND && !(which & DATA_TRAIN)) {
         status = CLT_OK;
+    }
     if (which & DATA_TRAIN)
         j->train = train;
     else
         clt_dataset_free(train);
     if (status == CLT_OK && (which & DATA_TEST))
-        status = open_split(spec, "test", classes, &j->test);
+        status = open_split(s, "test", classes, &j->test);
     return status;
 }
 
@@ -302,7 +315,7 @@ int job_data(job *j, const settings *s, int which)
     if (may && (!s->data || !strcmp(s->data, "synthetic")))
         status = open_synthetic(j);
     else
-        status = open_files(j, s->data, s->classes > 0 ? s->classes : 0, which);
+        status = open_files(j, s, which);
     if (status == CLT_OK)
         status = describe(j->train ? j->train : j->test, &j->input);
     /* A path that is not there may come; a name that does not exist is a mistake in the command. */

@@ -31,20 +31,25 @@ typedef struct option_row {
 enum {
     RUNS = FOR_TRAIN | FOR_PLAN | FOR_BENCH_TRAIN,
     MODELS = RUNS | FOR_EVAL | FOR_TUNE,
+    SAMPLES = MODELS | FOR_INSPECT,
     TRAINS = FOR_TRAIN | FOR_PLAN,
     RANKS = FOR_TRAIN | FOR_BENCH_TRAIN | FOR_EVAL,
     KERNELS = MODELS | FOR_KERNELS,
     DEVICES = KERNELS | FOR_BENCH_ALLREDUCE,
-    ALL = DEVICES | FOR_DEVICES | FOR_PLOT
+    ALL = DEVICES | FOR_DEVICES | FOR_PLOT | FOR_DATA
 };
 
 /* One row an option: name, letter, kind, place, least value, subcommands, argument, help. */
 static const option_row rows[] = {
     {"model", 0, TEXT, AT(model), 0, MODELS, "NAME", "model; `cltrain models` lists them"},
     {"data", 0, TEXT, AT(data), 0, MODELS, "SPEC",
-     "fashion-mnist, or KIND:PATH as in idx:DIR; plan and bench also know synthetic"},
-    {"classes", 0, WHOLE, AT(classes), 1, MODELS, "N",
-     "of the labels, where the data do not say (the largest label + 1)"},
+     "fashion-mnist, or KIND:PATH: idx, cifar10, cifar100, tokens, text; plan and bench also know "
+     "synthetic"},
+    {"classes", 0, WHOLE, AT(classes), 1, SAMPLES, "N",
+     "of the labels, or tokens of the vocabulary, where the data do not say (the largest + 1)"},
+    {"seq-len", 0, WHOLE, AT(seq_len), 1, SAMPLES, "T", "tokens of a sample of text (1024)"},
+    {"tokenizer", 0, TEXT, AT(tokenizer), 0, FOR_TOKENIZE, "NAME",
+     "bytes, or gpt2:DIR with vocab.json and merges.txt"},
     {"devices", 0, TEXT, AT(devices), 0, DEVICES, "LIST",
      "items by comma: all | gpu | cpu | PLATFORM[:INDEX] | INDEX, each with /N or @C"},
     {"batch", 0, WHOLE, AT(batch), 1, MODELS, "N", "global batch over all ranks and devices (256)"},
@@ -136,9 +141,10 @@ static const option_row rows[] = {
     {"padding", 0, WHOLE, AT(padding), 0, FOR_BENCH_CONV, "N", "conv (0)"},
     {"dilation", 0, WHOLE, AT(dilation), 1, FOR_BENCH_CONV, "N", "conv (1)"},
     {"groups", 0, WHOLE, AT(groups), 1, FOR_BENCH_CONV, "N", "conv (1)"},
-    {"output", 'o', TEXT, AT(output), 0, FOR_PLOT, "FILE", "the picture, a PNG file"},
-    {"json", 0, FLAG, AT(json), 0, FOR_DEVICES | FOR_BENCH | FOR_EVAL | FOR_TUNE, NULL,
-     "print JSON"},
+    {"output", 'o', TEXT, AT(output), 0, FOR_PLOT | FOR_TOKENIZE, "FILE",
+     "plot: the picture, a PNG file; tokenize: the tokens, a .bin file"},
+    {"json", 0, FLAG, AT(json), 0, FOR_DEVICES | FOR_BENCH | FOR_EVAL | FOR_TUNE | FOR_INSPECT,
+     NULL, "print JSON"},
     {"quiet", 'q', FLAG, AT(quiet), 0, FOR_TRAIN, NULL, "print nothing but failures"},
     {"help", 'h', FLAG, AT(help), 0, ALL, NULL, "this text"},
 };
@@ -240,7 +246,7 @@ static int read_options(settings *s, unsigned command, poptContext context)
     int value, code = 0;
     while (!code && (value = poptGetNextOpt(context)) > 0) {
         code = set_option(s, &rows[value - 1], poptGetOptArg(context));
-        s->given |= (uint64_t)1 << (value - 1);
+        s->given[(value - 1) / 64] |= (uint64_t)1 << (value - 1) % 64;
     }
     if (code || value == -1)
         return code;
@@ -270,7 +276,7 @@ int settings_read(settings *s, unsigned command, int argc, const char **argv)
     s->names = poptGetArgs(s->context);
     while (s->names && s->names[s->n_names])
         s->n_names++;
-    if (code || s->help || (command & (FOR_PLOT | FOR_BENCH)) || !s->n_names)
+    if (code || s->help || (command & (FOR_PLOT | FOR_BENCH | FOR_DATA)) || !s->n_names)
         return code;
     return usage_error("unexpected argument '%s'; --help lists the options", s->names[0]);
 }
@@ -278,7 +284,7 @@ int settings_read(settings *s, unsigned command, int argc, const char **argv)
 int settings_check(const settings *s, unsigned command, const char *name)
 {
     for (int i = 0; i < ROWS; i++)
-        if ((s->given >> i & 1) && !(rows[i].commands & command))
+        if ((s->given[i / 64] >> i % 64 & 1) && !(rows[i].commands & command))
             return usage_error("option --%s does not belong to %s; see --help", rows[i].name, name);
     return 0;
 }

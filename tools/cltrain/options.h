@@ -18,6 +18,9 @@ enum {
     FOR_BENCH_OP = 512,
     FOR_BENCH_SCALING = 1024,
     FOR_BENCH_ALLREDUCE = 2048,
+    FOR_INSPECT = 1 << 16,
+    FOR_TOKENIZE = 1 << 17,
+    FOR_DATA = FOR_INSPECT | FOR_TOKENIZE,
     FOR_KERNELS = FOR_BENCH_GEMM | FOR_BENCH_CONV | FOR_BENCH_OP | FOR_BENCH_SCALING,
     FOR_BENCH = FOR_BENCH_TRAIN | FOR_KERNELS | FOR_BENCH_ALLREDUCE
 };
@@ -27,16 +30,17 @@ enum {
 typedef struct settings {
     char *model, *data, *devices, *optimizer, *schedule, *init, *precision, *normalize, *shuffle;
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
-        *variant, *trans, *tune, *export_file, *split, *replay, *simulate, *link, *heartbeat;
+        *variant, *trans, *tune, *export_file, *split, *replay, *simulate, *link, *heartbeat,
+        *tokenizer;
     int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, dilation,
-        groups, classes, check_every;
+        groups, classes, check_every, seq_len;
     double lr, momentum, weight_decay, clip_norm, budget, comm_timeout, setup_timeout;
     int no_guard, resume, quiet, json, explain, by_node, compare, predict, rebalance, staged, peer,
         share_context, help, mpi, oversubscribe, resume_intact;
     const char **names; /* arguments that are no options, ended by NULL */
     int n_names;
-    void *context;  /* popt's, which owns the names */
-    uint64_t given; /* by row of the table of options */
+    void *context;     /* popt's, which owns the names */
+    uint64_t given[2]; /* by row of the table of options, a bit each */
 } settings;
 
 /* Nothing was given. settings_free at the end. */
@@ -53,7 +57,7 @@ int settings_check(const settings *s, unsigned command, const char *name);
 /* For ranks, which are to have the same: a number for each option, in a fixed order, and last for
  * the arguments that are no options. 0 where ranks may differ: where their files and devices are,
  * and what they print. Of files that a rank writes or reads once, only whether they are given. */
-enum { COMPARED = 64 };
+enum { COMPARED = 128 };
 void settings_compared(const settings *s, uint64_t hashes[COMPARED]);
 
 /* "option --NAME", or "list of arguments": what hashes[index] is of. */

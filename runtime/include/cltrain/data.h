@@ -28,7 +28,8 @@ typedef struct clt_dataset clt_dataset;
 /* Where the samples live. */
 typedef enum clt_data_kind {
     CLT_DATA_HOST = 0,     /* in host memory: files once decoded, and arrays */
-    CLT_DATA_CALLBACK = 1, /* nowhere: a callback writes those that are asked for */
+    CLT_DATA_CALLBACK = 1, /* nowhere: a callback, or a reader of files, writes those that are
+                              asked for */
     CLT_DATA_DEVICE = 2    /* in OpenCL buffers: fields have no host pointer. Made by
                               clt_dataset_create_buffers of <cltrain/opencl.h> */
 } clt_data_kind;
@@ -49,6 +50,7 @@ typedef struct clt_dataset_options {
                           1: return after the checks of headers, of sizes and of all labels, and
                           decode the rest in a thread; clt_dataset_wait, and whatever reads a
                           sample, waits for its end and reports its failure */
+    int64_t sequence;  /* tokens of a sample of text; 0 (default): 1024 */
 } clt_dataset_options;
 
 /* Sets struct_size and the defaults. */
@@ -59,11 +61,25 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
  *   fashion-mnist   Debian's package dataset-fashion-mnist: "image" u8 [1,28,28], "label" u8 []
  *   idx:DIR         a folder with {train,t10k}-{images-idx3,labels-idx1}-ubyte, plain or .gz:
  *                   "image" u8 [1,rows,columns], "label" u8 []
- *   cifar10:DIR     the binary version, in DIR or in DIR/cifar-10-batches-bin: data_batch_1.bin to
- *                   _5.bin, test_batch.bin: "image" u8 [3,32,32], "label" u8 []
+ *   cifar10:DIR     the binary version, in DIR or in DIR/cifar-10-batches-bin: data_batch_1.bin
+ *                   to _5.bin, test_batch.bin: "image" u8 [3,32,32], "label" u8 []
  *   cifar100:DIR    the same, in DIR or in DIR/cifar-100-binary: train.bin, test.bin; "label" is
- * the fine label of 100 classes, "coarse_label" u8 [] that of 20 `options` may be NULL. Decoded
- * samples are kept in memory, nothing is written to disk.
+ *                   the fine label of 100 classes, "coarse_label" u8 [] that of 20
+ *   tokens:PATH     16-bit numbers of tokens, little-endian, in a file without a header (as
+ *                   nanoGPT writes them) or with that of llm.c (1024 bytes: 20240520, version 1,
+ *                   number of tokens). PATH is a file, whose first nine tenths are for training
+ *                   and whose last tenth is for tests, or a folder with files whose names have
+ *                   the word train, and val or test, and end in .bin; those of a split, by name,
+ *                   are one after the other. "tokens" i32 [sequence], and "targets" i32
+ *                   [sequence], the token that comes next. Samples do not overlap, and tokens at
+ *                   a file's end that fill no sample are left out. Both fields' classes are the
+ *                   vocabulary: options.classes, else "vocab_size" in the file NAME.json beside
+ *                   NAME.bin, else the largest token + 1, for which all files are read.
+ *   text:PATH       the same of plain text: a token a byte, vocabulary 256; in a folder the names
+ *                   end in .txt
+ *
+ * `options` may be NULL. Decoded samples are kept in memory, nothing is written to disk; files of
+ * tokens and text are mapped, and must not shrink while they are in use.
  *
  * Fails with NOT_FOUND (unknown name, missing file or package), UNSUPPORTED (a kind that this
  * version does not have), FORMAT (wrong magic number, truncated, corrupt or trailing data, sizes
