@@ -16,8 +16,10 @@ typedef struct clt_data_field {
     int64_t elements, bytes; /* of one sample */
     int64_t classes;         /* 0: not labels */
     char **class_names;      /* `classes` of them; NULL: they have none */
-    const void *data;        /* host kind: all samples */
-    void *owned;             /* `data` if it is ours to free */
+    bool augmented;          /* by `augment`, whose padding is not -1 */
+    clt_augment augment;
+    const void *data; /* host kind: all samples */
+    void *owned;      /* `data` if it is ours to free */
 } clt_data_field;
 
 /* What is still to be done for a data set opened in the background. */
@@ -48,6 +50,7 @@ struct clt_dataset {
 
     clt_fill_fn fill;
     clt_fetch_fn fetch; /* callback kind: instead of `fill` */
+    bool augments;      /* `fetch` does what the fields' `augment` says */
     uint64_t content;   /* of those with `fetch`: tells two of equal size apart, for digest.c */
     void *user;
     bool serial;

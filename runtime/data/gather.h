@@ -25,9 +25,10 @@ typedef struct clt_gather {
     int64_t ignore;
 } clt_gather;
 
-/* What one thread needs for data sets that are filled by callbacks; nothing for others. */
+/* What one thread needs for data sets that are filled by callbacks, and for augmented fields. */
 typedef struct clt_scratch {
     void *fields[CLT_DATA_MAX_FIELDS];
+    void *sample; /* one that was augmented */
 } clt_scratch;
 
 void clt_gather_init(clt_gather *gather, clt_dataset *dataset);

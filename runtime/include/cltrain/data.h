@@ -125,6 +125,37 @@ CLT_API clt_status clt_dataset_add_field(clt_dataset *dataset, const char *name,
  * deliver and name the sample of a wrong one; labels in device memory they do not see. */
 CLT_API clt_status clt_dataset_set_classes(clt_dataset *dataset, int field, int64_t classes);
 
+/* How the samples of a field are changed at random. Set up by clt_augment_init: not at all. */
+typedef struct clt_augment {
+    int64_t struct_size;
+    int crop;          /* a window of the sample's size, anywhere in the sample with `padding` zeros
+                          around it; for images:DIR in the resized image */
+    int64_t padding;   /* -1 (default): 4, for images:DIR 0 */
+    int flip;          /* left and right are exchanged, in half of the cases */
+    int resized_crop;  /* images:DIR: a window of least_area to 1 of the image's area and of a
+                          ratio of width to height of 3/4 to 4/3, resized */
+    double least_area; /* default 0.08 */
+} clt_augment;
+
+/* Sets struct_size and the defaults. */
+CLT_API void clt_augment_init(clt_augment *augment);
+
+/* From "crop", "crop:PADDING", "flip", "resized-crop" and "resized-crop:AREA" by comma;
+ * INVALID_ARGUMENT for anything else. */
+CLT_API clt_status clt_augment_parse(const char *text, clt_augment *out);
+
+/*
+ * From now on loaders change each sample of the field, whose last two dimensions are height and
+ * width, in an epoch in one way that is a pure function of (the loader's seed, epoch, number of the
+ * sample): the same for any number of threads, parts and ranks, and for all fields that have the
+ * same size and augmentation. Zeros of a crop are the field's, before normalisation. For training
+ * data only: whoever reads the data set gets changed samples, but clt_dataset_field_data does not.
+ * STATE once a loader has read the data set; UNSUPPORTED for fields of rank below 2, for samples in
+ * device memory, and for resized_crop of anything but images:DIR.
+ */
+CLT_API clt_status clt_dataset_augment(clt_dataset *dataset, const char *field,
+                                       const clt_augment *augment);
+
 /* Waits until a data set opened in the background is decoded; its failure, each time it is called.
  * Returns at once for others. */
 CLT_API clt_status clt_dataset_wait(clt_dataset *dataset);
