@@ -26,12 +26,13 @@ typedef struct data_kind {
 
 static const data_kind kinds[] = {
     {"idx", clt_open_idx},       {"cifar10", clt_open_cifar10}, {"cifar100", clt_open_cifar100},
-    {"tokens", clt_open_tokens}, {"text", clt_open_text},
+    {"images", clt_open_images}, {"tokens", clt_open_tokens},   {"text", clt_open_text},
 };
 
 /* For messages. */
 #define THERE_ARE                                                                                  \
-    "there are: fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, tokens:PATH, text:PATH"
+    "there are: fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, tokens:PATH, text:PATH, "       \
+    "images:DIR"
 
 enum {
     NAMED = sizeof named_sets / sizeof *named_sets,
@@ -155,6 +156,15 @@ clt_status clt_dataset_open_below(const char *root, const char *spec,
     if (options->sequence < 0 || options->sequence > INT32_MAX)
         return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': samples of %lld tokens", spec,
                         (long long)options->sequence);
+    enum { MOST_SIZE = 1 << 14 };
+    if (options->image_size < 0 || options->image_size > MOST_SIZE || options->resize < 0 ||
+        options->resize > MOST_SIZE ||
+        (options->resize && options->resize < (options->image_size ? options->image_size : 224)))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data '%s': images of %lld, resized to %lld: at most %d, the first not "
+                        "larger than the second",
+                        spec, (long long)options->image_size, (long long)options->resize,
+                        MOST_SIZE);
     const char *colon = strchr(spec, ':');
     return colon ? open_kind(spec, colon, options, out) : open_named(root, spec, options, out);
 }

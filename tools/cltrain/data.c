@@ -26,6 +26,8 @@ clt_status data_options(const settings *s, clt_dataset_options *options)
 {
     clt_dataset_options_init(options);
     options->classes = s->classes > 0 ? s->classes : 0;
+    options->image_size = s->image_size > 0 ? s->image_size : 0;
+    options->resize = s->resize > 0 ? s->resize : 0;
     options->sequence = s->seq_len > 0 ? s->seq_len : 0;
     return CLT_OK;
 }

@@ -62,19 +62,25 @@ static int read_precision(const settings *s)
                        near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
+/* MEAN,STD, or a mean for each channel and then a std for each. */
 static int read_normalize(job *j, const settings *s)
 {
-    char *end, *text = s->normalize;
-    if (!text)
-        return 0;
-    j->mean = strtod(text, &end);
-    const int ok = end != text && *end == ',';
-    text = end + 1;
-    j->std = ok ? strtod(text, &end) : 0;
-    if (!ok || end == text || *end || !isfinite(j->mean) || !isfinite(j->std) || j->std == 0)
-        return usage_error("--normalize %s: must be MEAN,STD, two finite numbers, STD not 0",
+    double numbers[2 * MOST_CHANNELS];
+    int n = 0, ok = 1;
+    for (char *end, *at = s->normalize; at && ok; at = *end ? end + 1 : NULL, n++) {
+        ok = n < 2 * MOST_CHANNELS;
+        numbers[ok ? n : 0] = strtod(at, &end);
+        ok = ok && end != at && isfinite(numbers[n]) && (!*end || (*end == ',' && end[1]));
+    }
+    for (int i = n / 2; ok && i < n; i++)
+        ok = numbers[i] != 0;
+    if (!ok || n % 2)
+        return usage_error("--normalize %s: must be MEAN,STD, two finite numbers, STD not 0; or as "
+                           "many means and then STDs as there are channels",
                            s->normalize);
-    j->normalize = 1;
+    j->channels = n / 2;
+    memcpy(j->mean, numbers, (size_t)j->channels * sizeof *numbers);
+    memcpy(j->std, numbers + j->channels, (size_t)j->channels * sizeof *numbers);
     return 0;
 }
 
@@ -318,6 +324,12 @@ int job_data(job *j, const settings *s, int which)
         status = open_files(j, s, which);
     if (status == CLT_OK)
         status = describe(j->train ? j->train : j->test, &j->input);
+    if (status == CLT_OK && j->train && s->augment) {
+        clt_augment augment;
+        status = clt_augment_parse(s->augment, &augment);
+        if (status == CLT_OK)
+            status = clt_dataset_augment(j->train, "image", &augment);
+    }
     /* A path that is not there may come; a name that does not exist is a mistake in the command. */
     if (status != CLT_OK)
         return s->data && strchr(s->data, ':') && status == CLT_NOT_FOUND ? library_failure(status)
@@ -492,9 +504,9 @@ void job_fit(const job *j, const settings *s, clt_fit_options *fit)
     fit->seed = s->seed;
     fit->ignore_index = IGNORE;
     fit->model = s->model;
-    if (j->normalize) {
-        fit->channels = 1;
-        fit->mean = &j->mean;
-        fit->std = &j->std;
+    if (j->channels) {
+        fit->channels = j->channels;
+        fit->mean = j->mean;
+        fit->std = j->std;
     }
 }

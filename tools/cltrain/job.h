@@ -9,16 +9,18 @@
 #include "options.h"
 #include "ranks.h"
 
+enum { MOST_CHANNELS = 16 };
+
 typedef struct job {
     clt_trainer_options options;
     rank_set ranks;
-    double mean, std; /* of --normalize */
-    int normalize;
-    clt_dataset *train, *test; /* NULL where not asked for */
-    char *resumed;             /* where a resumed run's checkpoint is; NULL: it begins */
-    char *frozen;              /* choices of kernels of a resumed run */
-    char *heartbeat;           /* path of this rank's file */
-    void *synthetic;           /* the samples of synthetic data */
+    double mean[MOST_CHANNELS], std[MOST_CHANNELS]; /* of --normalize */
+    int channels;                                   /* of it; 0: not given */
+    clt_dataset *train, *test;                      /* NULL where not asked for */
+    char *resumed;   /* where a resumed run's checkpoint is; NULL: it begins */
+    char *frozen;    /* choices of kernels of a resumed run */
+    char *heartbeat; /* path of this rank's file */
+    void *synthetic; /* the samples of synthetic data */
     clt_model_input input;
     clt_runtime *runtime;
     clt_device **devices;

@@ -43,11 +43,18 @@ enum {
 static const option_row rows[] = {
     {"model", 0, TEXT, AT(model), 0, MODELS, "NAME", "model; `cltrain models` lists them"},
     {"data", 0, TEXT, AT(data), 0, MODELS, "SPEC",
-     "fashion-mnist, or KIND:PATH: idx, cifar10, cifar100, tokens, text; plan and bench also know "
+     "fashion-mnist, or KIND:PATH: idx, cifar10, cifar100, images, tokens, text; plan and bench "
+     "also know "
      "synthetic"},
     {"classes", 0, WHOLE, AT(classes), 1, SAMPLES, "N",
      "of the labels, or tokens of the vocabulary, where the data do not say (the largest + 1)"},
     {"seq-len", 0, WHOLE, AT(seq_len), 1, SAMPLES, "T", "tokens of a sample of text (1024)"},
+    {"image-size", 0, WHOLE, AT(image_size), 1, SAMPLES, "N",
+     "height and width of images:DIR (224)"},
+    {"resize", 0, WHOLE, AT(resize), 1, SAMPLES, "N",
+     "images:DIR: the shorter side before the crop (8/7 of --image-size)"},
+    {"augment", 0, TEXT, AT(augment), 0, RUNS, "LIST",
+     "of training images: crop[:PADDING], resized-crop[:AREA] (images:DIR), flip"},
     {"tokenizer", 0, TEXT, AT(tokenizer), 0, FOR_TOKENIZE, "NAME",
      "bytes, or gpt2:DIR with vocab.json and merges.txt"},
     {"devices", 0, TEXT, AT(devices), 0, DEVICES, "LIST",
@@ -81,7 +88,7 @@ static const option_row rows[] = {
      "start from a .safetensors file's parameters"},
     {"precision", 0, TEXT, AT(precision), 0, RUNS, "TYPE", "f32 (bf16 and f16: not yet)"},
     {"normalize", 0, TEXT, AT(normalize), 0, MODELS, "MEAN,STD",
-     "of image bytes, after the division by 255"},
+     "of image bytes, after the division by 255; or a mean each channel, then a std each"},
     {"cache-dir", 0, TEXT, AT(cache_dir), 0, DEVICES | FOR_DEVICES, "DIR",
      "compiled kernels and tuning records (~/.cache/cltrain)"},
     {"checkpoint-dir", 0, TEXT, AT(checkpoint_dir), 0, FOR_TRAIN, "DIR", "save checkpoints there"},

@@ -43,14 +43,17 @@ typedef enum clt_data_ownership {
 /* How to open files. Set up by clt_dataset_options_init. */
 typedef struct clt_dataset_options {
     int64_t struct_size;
-    const char *split; /* "train" (default) or "test" */
-    int64_t classes;   /* labels must be below it; 0 (default): the named data set's own number, or
-                          for other files the largest label + 1 */
-    int background;    /* 0 (default): return when all samples are decoded and checked.
-                          1: return after the checks of headers, of sizes and of all labels, and
-                          decode the rest in a thread; clt_dataset_wait, and whatever reads a
-                          sample, waits for its end and reports its failure */
-    int64_t sequence;  /* tokens of a sample of text; 0 (default): 1024 */
+    const char *split;  /* "train" (default) or "test" */
+    int64_t classes;    /* labels must be below it; 0 (default): the named data set's own number, or
+                           for other files the largest label + 1 */
+    int background;     /* 0 (default): return when all samples are decoded and checked.
+                           1: return after the checks of headers, of sizes and of all labels, and
+                           decode the rest in a thread; clt_dataset_wait, and whatever reads a
+                           sample, waits for its end and reports its failure */
+    int64_t sequence;   /* tokens of a sample of text; 0 (default): 1024 */
+    int64_t image_size; /* height and width of images from files; 0 (default): 224 */
+    int64_t resize;     /* what their shorter side is resized to before the crop, at least
+                           image_size; 0 (default): 8/7 of image_size */
 } clt_dataset_options;
 
 /* Sets struct_size and the defaults. */
@@ -77,6 +80,14 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
  *                   NAME.bin, else the largest token + 1, for which all files are read.
  *   text:PATH       the same of plain text: a token a byte, vocabulary 256; in a folder the names
  *                   end in .txt
+ *   images:DIR      JPEGs and PNGs in DIR/train/CLASS and DIR/val/CLASS, or DIR/test/CLASS; or in
+ *                   DIR/CLASS, of which the last tenth of each class, by name, is for tests.
+ *                   Classes are the folders of the training images, by name. "image" u8
+ *                   [3,image_size,image_size], red, green and blue, "label" i32 []. Images are
+ *                   decoded by the loaders' threads; the shorter side is resized to
+ *                   options.resize, with Pillow's bits (bilinear, antialiased), and the middle
+ *                   is taken, but see clt_dataset_augment. A file that cannot be decoded fails the
+ *                   load, with its name.
  *
  * `options` may be NULL. Decoded samples are kept in memory, nothing is written to disk; files of
  * tokens and text are mapped, and must not shrink while they are in use.
