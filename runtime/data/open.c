@@ -27,12 +27,13 @@ typedef struct data_kind {
 static const data_kind kinds[] = {
     {"idx", clt_open_idx},       {"cifar10", clt_open_cifar10}, {"cifar100", clt_open_cifar100},
     {"images", clt_open_images}, {"tokens", clt_open_tokens},   {"text", clt_open_text},
+    {"npz", clt_open_npz},       {"hdf5", clt_open_hdf5},
 };
 
 /* For messages. */
 #define THERE_ARE                                                                                  \
     "there are: fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, tokens:PATH, text:PATH, "       \
-    "images:DIR"
+    "images:DIR, npz:PATH, hdf5:FILE"
 
 enum {
     NAMED = sizeof named_sets / sizeof *named_sets,

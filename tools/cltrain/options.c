@@ -43,9 +43,8 @@ enum {
 static const option_row rows[] = {
     {"model", 0, TEXT, AT(model), 0, MODELS, "NAME", "model; `cltrain models` lists them"},
     {"data", 0, TEXT, AT(data), 0, MODELS, "SPEC",
-     "fashion-mnist, or KIND:PATH: idx, cifar10, cifar100, images, tokens, text; plan and bench "
-     "also know "
-     "synthetic"},
+     "fashion-mnist, or KIND:PATH: idx, cifar10, cifar100, images, tokens, text, npz, hdf5 (plan "
+     "and bench: also synthetic)"},
     {"classes", 0, WHOLE, AT(classes), 1, SAMPLES, "N",
      "of the labels, or tokens of the vocabulary, where the data do not say (the largest + 1)"},
     {"seq-len", 0, WHOLE, AT(seq_len), 1, SAMPLES, "T", "tokens of a sample of text (1024)"},
