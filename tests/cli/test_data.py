@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 
-from command import CLASSES, COLUMNS, COMMAND, ROWS, TEST, TRAIN, CommandTest, get, main, put
+from command import CLASSES, COLUMNS, COMMAND, ROWS, TEST, TRAIN, CommandTest, get, main, put, records
 
 
 class Inspect(CommandTest):
@@ -90,6 +90,50 @@ class Tokenize(CommandTest):
                         self.path("bad.bin"), self.path("bad.txt"), code=1,
                         says=("bad.txt", "byte 4", "UTF-8"))
         self.assertFalse(os.path.exists(self.path("bad.bin")))
+
+
+class Augment(CommandTest):
+    """Random changes of training samples are the run's seed's, and only theirs."""
+
+    def losses(self, *args, **options):
+        path = self.path("metrics.jsonl")
+        self.train("--steps", "6", "--tune", "off", "--metrics", path, *args, **options)
+        found = [row["loss"] for row in records(path)[0]]
+        os.remove(path)
+        return found
+
+    def test_arrays(self):
+        plain, changed = self.losses(), self.losses("--augment", "crop:1,flip")
+        self.assertNotEqual(plain, changed)
+        self.assertEqual(changed, self.losses("--augment", "crop:1,flip"))
+        self.assertNotEqual(changed, self.losses("--augment", "crop:1,flip", "--seed", "1"))
+        self.assert_bad(*self.arguments("--augment", "crp"), code=2, says=("augment 'crp'",))
+        self.assert_bad(*self.arguments("--augment", "resized-crop"), code=2, says=("images",))
+
+    def test_folders_of_images(self):
+        goldens = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "goldens", "images")
+        for name, file in (("a", "rgb.png"), ("b", "grey.png")):
+            os.makedirs(self.path("images", name))
+            for i in range(20):
+                put(self.path("images", name, f"{i}.png"), get(os.path.join(goldens, file)))
+        spec = "images:" + self.path("images")
+        run = subprocess.run([COMMAND, "data", "inspect", spec, "--image-size", "16"],
+                             capture_output=True, text=True, timeout=60)
+        if run.returncode and "libpng" in run.stderr:
+            self.skipTest("built without libpng")
+        for words in ("(train): 36 samples", "(test): 4 samples", "[3,16,16]", "2 classes, of 18 to 18"):
+            self.assertIn(words, run.stdout)
+        path = self.path("metrics.jsonl")
+        arguments = ("train", "--model", "mlp", "--data", spec, "--image-size", "16", "--batch", "9",
+                     "--epochs", "30", "--augment", "resized-crop:0.5,flip", "--normalize",
+                     "0.5,0.5,0.5,0.25,0.25,0.25", "--tune", "off", "--metrics", path)
+        self.run_command(*arguments, "--devices", "pocl")
+        epochs = records(path)[1]
+        self.assertGreater(epochs[-1]["test_accuracy"], 0.9) # colours and greys
+        put(self.path("images", "b", "00.png"), b"not an image")
+        self.run_command("data", "inspect", spec, code=1)
+        done = self.run_command(*arguments, "--devices", "pocl", code=1)
+        self.assertIn("b/00.png: is neither a JPEG nor a PNG", done.stderr)
 
 
 main()
