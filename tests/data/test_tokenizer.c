@@ -145,7 +145,7 @@ static void a_long_piece_is_merged_as_its_parts(void **state)
     size_t bytes;
     assert_non_null(text);
     for (int i = 0; i < LENGTH; i++)
-        text[i] = "thequickbrownfox"[i * (i >> 4) % 16];
+        text[i] = "thequickbrownfox"[(int64_t)i * (i >> 4) % 16];
     assert_int_equal(clt_tokenizer_encode(t, text, LENGTH, &ids, &count), CLT_OK);
     assert_true(count < LENGTH);
     assert_int_equal(clt_tokenizer_decode(t, ids, count, &back, &bytes), CLT_OK);
