@@ -64,6 +64,19 @@ clt_status clt_dataset_new_device(const char *name, int64_t count, void *payload
     return CLT_OK;
 }
 
+clt_status clt_dataset_new_fetched(const char *name, int64_t count, clt_fetch_fn fetch,
+                                   void *payload, void (*payload_free)(void *payload),
+                                   clt_dataset **out)
+{
+    clt_dataset *d;
+    CLT_TRY(clt_dataset_new(CLT_DATA_CALLBACK, name, count, &d));
+    d->fetch = fetch;
+    d->payload = payload;
+    d->payload_free = payload_free;
+    *out = d;
+    return CLT_OK;
+}
+
 static clt_status check_field(const clt_dataset *d, const char *name, clt_dtype dtype, int rank,
                               const int64_t *shape)
 {
@@ -237,6 +250,14 @@ clt_status clt_dataset_wait(clt_dataset *dataset)
     return dataset->status;
 }
 
+static void forget_class_names(clt_data_field *field)
+{
+    for (int64_t i = 0; field->class_names && i < field->classes; i++)
+        clt_free(field->class_names[i]);
+    clt_free(field->class_names);
+    field->class_names = NULL;
+}
+
 void clt_dataset_free(clt_dataset *dataset)
 {
     if (!dataset)
@@ -247,6 +268,7 @@ void clt_dataset_free(clt_dataset *dataset)
         dataset->job->destroy(dataset->job);
     }
     for (int i = 0; i < dataset->field_count; i++) {
+        forget_class_names(&dataset->fields[i]);
         clt_free(dataset->fields[i].name);
         clt_free(dataset->fields[i].owned);
     }
@@ -258,9 +280,24 @@ void clt_dataset_free(clt_dataset *dataset)
     clt_free(dataset);
 }
 
-clt_status clt_dataset_fill(clt_dataset *dataset, const int64_t *indices, int64_t count,
-                            void *const *fields)
+/* One sample after the other: fields[f] is where those of field f go. */
+static clt_status fetch_all(clt_dataset *d, const clt_sample_key *key, const int64_t *indices,
+                            int64_t count, void *const *fields)
 {
+    void *to[CLT_DATA_MAX_FIELDS] = {NULL};
+    for (int64_t i = 0; i < count; i++) {
+        for (int f = 0; f < d->field_count; f++)
+            to[f] = fields[f] ? (char *)fields[f] + i * d->fields[f].bytes : NULL;
+        CLT_TRY(d->fetch(d, key, indices[i], to));
+    }
+    return CLT_OK;
+}
+
+clt_status clt_dataset_fill(clt_dataset *dataset, const clt_sample_key *key, const int64_t *indices,
+                            int64_t count, void *const *fields)
+{
+    if (dataset->fetch)
+        return fetch_all(dataset, key, indices, count, fields);
     if (dataset->serial)
         pthread_mutex_lock(&dataset->fill_lock);
     /* What the callback has to say is its message from now on. */

@@ -22,6 +22,8 @@ clt_status clt_dataset_digest(clt_dataset *dataset, uint64_t *digest)
 {
     uint64_t hash = 0;
     *digest = 0;
+    if (dataset->fetch)
+        *digest = dataset->content;
     if (dataset->kind != CLT_DATA_HOST)
         return CLT_OK;
     CLT_TRY(clt_dataset_wait(dataset));

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "data/augment.h"
 
 void clt_gather_init(clt_gather *gather, clt_dataset *dataset)
 {
@@ -130,9 +131,23 @@ clt_status clt_gather_set_labels(clt_gather *gather, int output, const int64_t *
     return CLT_OK;
 }
 
+/* Not by the data set's own reader. */
+static bool is_augmented_here(const clt_dataset *d, const clt_data_field *f)
+{
+    return f->augmented && !d->augments;
+}
+
 clt_status clt_scratch_init(clt_scratch *scratch, const clt_gather *gather, int64_t samples)
 {
-    *scratch = (clt_scratch){{NULL}};
+    *scratch = (clt_scratch){{NULL}, NULL};
+    size_t largest = 0;
+    for (int i = 0; i < gather->count; i++) {
+        const clt_data_field *f = &gather->dataset->fields[gather->outputs[i].field];
+        if (is_augmented_here(gather->dataset, f) && (size_t)f->bytes > largest)
+            largest = (size_t)f->bytes;
+    }
+    if (largest && !(scratch->sample = clt_alloc_pages(largest)))
+        return CLT_OUT_OF_MEMORY;
     if (gather->dataset->kind != CLT_DATA_CALLBACK)
         return CLT_OK;
     for (int i = 0; i < gather->count; i++) {
@@ -152,6 +167,8 @@ clt_status clt_scratch_init(clt_scratch *scratch, const clt_gather *gather, int6
 
 void clt_scratch_free(clt_scratch *scratch)
 {
+    clt_free(scratch->sample);
+    scratch->sample = NULL;
     for (int i = 0; i < CLT_DATA_MAX_FIELDS; i++) {
         clt_free(scratch->fields[i]);
         scratch->fields[i] = NULL;
@@ -224,21 +241,25 @@ static clt_status check_labels(const clt_gather *g, const clt_data_output *o, co
 
 /* Has the callback write the samples: fields that are copied straight to their place, others to
  * the scratch. *from gets where each field is. */
-static clt_status call_back(const clt_gather *g, const int64_t *indices, int64_t count,
-                            void *const *to, const clt_scratch *scratch,
+static clt_status call_back(const clt_gather *g, const clt_sample_key *key, const int64_t *indices,
+                            int64_t count, void *const *to, const clt_scratch *scratch,
                             void *from[CLT_DATA_MAX_FIELDS])
 {
     memset(from, 0, CLT_DATA_MAX_FIELDS * sizeof *from);
     for (int i = 0; i < g->count; i++) {
         const clt_data_output *o = &g->outputs[i];
         if (!from[o->field])
-            from[o->field] = o->plain ? to[i] : scratch->fields[o->field];
+            from[o->field] =
+                o->plain && !is_augmented_here(g->dataset, &g->dataset->fields[o->field])
+                    ? to[i]
+                    : scratch->fields[o->field];
     }
-    return clt_dataset_fill(g->dataset, indices, count, from);
+    return clt_dataset_fill(g->dataset, key, indices, count, from);
 }
 
-clt_status clt_gather_run(const clt_gather *gather, const int64_t *indices, int64_t count,
-                          void *const *to, const clt_scratch *scratch, int64_t *weight)
+clt_status clt_gather_run(const clt_gather *gather, const clt_sample_key *key,
+                          const int64_t *indices, int64_t count, void *const *to,
+                          const clt_scratch *scratch, int64_t *weight)
 {
     const clt_dataset *d = gather->dataset;
     void *from[CLT_DATA_MAX_FIELDS];
@@ -246,17 +267,22 @@ clt_status clt_gather_run(const clt_gather *gather, const int64_t *indices, int6
         *weight += count;
     bool called = d->kind == CLT_DATA_CALLBACK && gather->count > 0 && count > 0;
     if (called)
-        CLT_TRY(call_back(gather, indices, count, to, scratch, from));
+        CLT_TRY(call_back(gather, key, indices, count, to, scratch, from));
     for (int k = 0; k < gather->count; k++) {
         const clt_data_output *o = &gather->outputs[k];
         const clt_data_field *f = &d->fields[o->field];
         bool labels = k == gather->labels || f->classes > 0;
+        const bool augmented = is_augmented_here(d, f);
         bool in_place = called && from[o->field] == to[k];
         for (int64_t i = 0; i < count; i++) {
             const char *sample = called ? (const char *)from[o->field] + i * f->bytes
                                         : (const char *)f->data + indices[i] * f->bytes;
             if (labels)
                 CLT_TRY(check_labels(gather, o, sample, indices[i], weight));
+            if (augmented) {
+                clt_augment_planes(f, key, indices[i], sample, scratch->sample);
+                sample = scratch->sample;
+            }
             if (!in_place)
                 convert(o, f, sample, (char *)to[k] + i * o->bytes);
         }

@@ -25,9 +25,10 @@ typedef struct clt_gather {
     int64_t ignore;
 } clt_gather;
 
-/* What one thread needs for data sets that are filled by callbacks; nothing for others. */
+/* What one thread needs for data sets that are filled by callbacks, and for augmented fields. */
 typedef struct clt_scratch {
     void *fields[CLT_DATA_MAX_FIELDS];
+    void *sample; /* one that was augmented */
 } clt_scratch;
 
 void clt_gather_init(clt_gather *gather, clt_dataset *dataset);
@@ -42,9 +43,11 @@ clt_status clt_gather_set_labels(clt_gather *gather, int output, const int64_t *
 clt_status clt_scratch_init(clt_scratch *scratch, const clt_gather *gather, int64_t samples);
 void clt_scratch_free(clt_scratch *scratch);
 
-/* Writes `count` samples to to[output] on and adds what they weigh to *weight. No allocation. */
-clt_status clt_gather_run(const clt_gather *gather, const int64_t *indices, int64_t count,
-                          void *const *to, const clt_scratch *scratch, int64_t *weight);
+/* Writes `count` samples to to[output] on and adds what they weigh to *weight. No allocation, but
+ * for what a callback or a reader of files does. */
+clt_status clt_gather_run(const clt_gather *gather, const clt_sample_key *key,
+                          const int64_t *indices, int64_t count, void *const *to,
+                          const clt_scratch *scratch, int64_t *weight);
 
 /* Whether the weight of samples that are assembled elsewhere can be had, and is not simply their
  * number times a constant. */

@@ -1,7 +1,6 @@
 #include "data/idx.h"
 
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -116,31 +115,10 @@ static clt_status check_labels(const clt_reader *reader, const unsigned char *la
     return CLT_OK;
 }
 
-/* Makes room for a field's samples; the data set owns them. */
-static clt_status add_owned(clt_dataset *d, const char *name, int rank, const int64_t *shape,
-                            int64_t bytes, void **data)
-{
-    void *memory = clt_alloc_pages((size_t)bytes);
-    if (!memory)
-        return clt_fail_prefix(CLT_OUT_OF_MEMORY, "data set '%s', field '%s': ", d->name, name);
-    /* Only a hint: first touches of small pages are a tenth of the time to decode. */
-    madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
-    int field;
-    clt_status status =
-        clt_dataset_add_field(d, name, CLT_U8, rank, shape, memory, CLT_DATA_BORROW, &field);
-    if (status != CLT_OK) {
-        clt_free(memory);
-        return status;
-    }
-    d->fields[field].owned = memory;
-    *data = memory;
-    return CLT_OK;
-}
-
 static clt_status load_labels(clt_dataset *d, clt_reader *reader, int64_t classes)
 {
     void *labels;
-    CLT_TRY(add_owned(d, "label", 0, NULL, d->count, &labels));
+    CLT_TRY(clt_dataset_add_owned(d, "label", CLT_U8, 0, NULL, &labels));
     CLT_TRY(clt_reader_read(reader, labels, d->count, "the labels", NULL));
     CLT_TRY(clt_reader_end(reader));
     CLT_TRY(check_labels(reader, labels, d->count, &classes));
@@ -161,7 +139,7 @@ static clt_status load_pair(clt_dataset *d, clt_reader *images, const int64_t di
     job->job.destroy = destroy_images;
     job->reader = images;
     job->bytes = bytes;
-    clt_status status = add_owned(d, "image", 3, shape, bytes, &job->to);
+    clt_status status = clt_dataset_add_owned(d, "image", CLT_U8, 3, shape, &job->to);
     if (status != CLT_OK) {
         destroy_images(&job->job);
         return status;

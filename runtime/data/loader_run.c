@@ -80,6 +80,7 @@ static clt_slot *find_task(clt_loader *l)
 static clt_status run_task(clt_loader *l, clt_worker *w, const clt_slot *s, int64_t task)
 {
     const clt_loader_desc *d = &l->desc;
+    const clt_sample_key key = {(uint64_t)d->seed, s->epoch};
     int64_t begin = s->from + task * l->chunk, end = begin + l->chunk;
     if (end > s->to)
         end = s->to;
@@ -100,7 +101,7 @@ static clt_status run_task(clt_loader *l, clt_worker *w, const clt_slot *s, int6
         for (int o = 0; o < l->gather.count; o++)
             places[o] = (char *)clt_loader_memory(l, (int)(s->number % d->slots), local, o) +
                         (from - s->offsets[p]) * l->gather.outputs[o].bytes;
-        CLT_TRY(clt_gather_run(&l->gather, indices, to - from, places, &w->scratch,
+        CLT_TRY(clt_gather_run(&l->gather, &key, indices, to - from, places, &w->scratch,
                                &w->weights[local]));
     }
     return CLT_OK;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "data/idx.h"
+#include "data/kinds.h"
 
 /* Data sets that a Debian package installs below /usr/share/datasets. */
 typedef struct named_set {
@@ -17,21 +18,33 @@ static const named_set named_sets[] = {
     {"fashion-mnist", "fashion-mnist", "dataset-fashion-mnist", 10},
 };
 
-/* Every KIND of the notation; those without `here` are not part of this version. */
+/* Every KIND of the notation. */
 typedef struct data_kind {
     const char *name;
-    bool here;
+    clt_status (*open)(const clt_data_request *request, clt_dataset **out);
 } data_kind;
 
 static const data_kind kinds[] = {
-    {"idx", true},     {"cifar10", false}, {"tokens", false},
-    {"images", false}, {"npz", false},     {"hdf5", false},
+    {"idx", clt_open_idx},       {"cifar10", clt_open_cifar10}, {"cifar100", clt_open_cifar100},
+    {"images", clt_open_images}, {"tokens", clt_open_tokens},   {"text", clt_open_text},
+    {"npz", clt_open_npz},       {"hdf5", clt_open_hdf5},
 };
+
+/* For messages. */
+#define THERE_ARE                                                                                  \
+    "there are: fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, tokens:PATH, text:PATH, "       \
+    "images:DIR, npz:PATH, hdf5:FILE"
 
 enum {
     NAMED = sizeof named_sets / sizeof *named_sets,
     KINDS = sizeof kinds / sizeof *kinds,
 };
+
+clt_status clt_open_idx(const clt_data_request *r, clt_dataset **out)
+{
+    return clt_idx_open(r->name, r->path, r->test ? "test" : "train", r->options->classes,
+                        r->options->background != 0, "", out);
+}
 
 void clt_dataset_options_init(clt_dataset_options *options)
 {
@@ -45,8 +58,7 @@ static clt_status unknown(clt_status status, const char *spec, const char *word,
     if (near)
         return clt_fail(status, "data '%s': unknown %s '%s'; did you mean '%s%s'?", spec, what,
                         word, near, ending);
-    return clt_fail(status, "data '%s': unknown %s '%s'; there are: fashion-mnist, idx:DIR", spec,
-                    what, word);
+    return clt_fail(status, "data '%s': unknown %s '%s'; " THERE_ARE, spec, what, word);
 }
 
 static clt_status open_named(const char *root, const char *spec, const clt_dataset_options *options,
@@ -99,20 +111,22 @@ static clt_status open_kind(const char *spec, const char *colon, const clt_datas
         names[i] = kinds[i].name;
         if (strcmp(word, names[i]))
             continue;
-        if (!kinds[i].here)
-            return clt_fail(CLT_UNSUPPORTED,
-                            "data '%s': this version has no reader for '%s:'; it has: "
-                            "fashion-mnist, idx:DIR",
-                            spec, word);
         if (!*path)
-            return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': the folder after '%s:' is missing",
+            return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': the path after '%s:' is missing",
                             spec, word);
         clt_str name = {0};
         clt_str_add(&name, "%s (%s)", spec, options->split);
         clt_status status = CLT_OUT_OF_MEMORY;
         if (!name.failed)
-            status = clt_idx_open(clt_str_text(&name), path, options->split, options->classes,
-                                  options->background != 0, "", out);
+            status = kinds[i].open(
+                &(clt_data_request){
+                    .spec = spec,
+                    .name = clt_str_text(&name),
+                    .path = path,
+                    .options = options,
+                    .test = !strcmp(options->split, "test"),
+                },
+                out);
         clt_str_free(&name);
         return status;
     }
@@ -128,8 +142,7 @@ clt_status clt_dataset_open_below(const char *root, const char *spec,
         options = &defaults;
     }
     if (!spec || !*spec)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "the data are not named; there are: fashion-mnist, idx:DIR");
+        return clt_fail(CLT_INVALID_ARGUMENT, "the data are not named; " THERE_ARE);
     if (options->struct_size != sizeof *options)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "data '%s': set up the options with clt_dataset_options_init", spec);
@@ -141,6 +154,18 @@ clt_status clt_dataset_open_below(const char *root, const char *spec,
     if (options->classes < 0 || options->classes > INT32_MAX)
         return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': %lld classes", spec,
                         (long long)options->classes);
+    if (options->sequence < 0 || options->sequence > INT32_MAX)
+        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': samples of %lld tokens", spec,
+                        (long long)options->sequence);
+    enum { MOST_SIZE = 1 << 14 };
+    if (options->image_size < 0 || options->image_size > MOST_SIZE || options->resize < 0 ||
+        options->resize > MOST_SIZE ||
+        (options->resize && options->resize < (options->image_size ? options->image_size : 224)))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data '%s': images of %lld, resized to %lld: at most %d, the first not "
+                        "larger than the second",
+                        spec, (long long)options->image_size, (long long)options->resize,
+                        MOST_SIZE);
     const char *colon = strchr(spec, ':');
     return colon ? open_kind(spec, colon, options, out) : open_named(root, spec, options, out);
 }

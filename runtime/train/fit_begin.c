@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/hash.h"
+#include "data/augment.h"
 #include "data/digest.h"
 #include "train/fit.h"
 #include "train/world.h"
@@ -34,6 +35,13 @@ static void describe_data(clt_trainer *t, const clt_dataset *train, const clt_fi
     for (int c = 0; c < o->channels && used > 0 && used < (int)sizeof t->reads; c++)
         used += snprintf(t->reads + used, sizeof t->reads - (size_t)used,
                          ", channel %d less %.9g by %.9g", c, o->mean[c], o->std[c]);
+    for (int i = 0; i < train->field_count && used > 0 && used < (int)sizeof t->reads; i++) {
+        const clt_data_field *f = &train->fields[i];
+        char text[CLT_AUGMENT_TEXT];
+        if (f->augmented)
+            used += snprintf(t->reads + used, sizeof t->reads - (size_t)used, ", %s: %s", f->name,
+                             clt_augment_text(&f->augment, text));
+    }
 }
 
 static clt_status resume(clt_fit_run *f)

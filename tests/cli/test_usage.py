@@ -70,7 +70,7 @@ class Usage(CommandTest):
         self.assert_usage("train", "--model", "mlp", "--data", "fashion-mnits",
                           says=("did you mean 'fashion-mnist'?",))
         self.assert_usage("train", "--model", "mlp", "--data", "idx:", says=("missing",))
-        self.assert_usage("train", "--model", "mlp", "--data", "npz:x", says=("npz",))
+        self.assert_usage("train", "--model", "mlp", "--data", "nppz:x", says=("did you mean 'npz:'?",))
         self.assert_usage("train", "--model", "mlp", "--data", "ixd:" + self.data,
                           says=("did you mean 'idx:'?",))
         self.assert_train("--schedule", "cosin", says=("did you mean cosine?",))

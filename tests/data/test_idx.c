@@ -243,9 +243,7 @@ static void the_notation_names_what_is_wrong(void **state)
     } rows[] = {
         {"fashion-mnits", CLT_NOT_FOUND, "did you mean 'fashion-mnist'?"},
         {"idxx:/data", CLT_INVALID_ARGUMENT, "did you mean 'idx:'?"},
-        {"something", CLT_NOT_FOUND, "there are: fashion-mnist, idx:DIR"},
-        {"cifar10:/data", CLT_UNSUPPORTED, "no reader for 'cifar10:'"},
-        {"hdf5:/data/x.h5", CLT_UNSUPPORTED, "no reader for 'hdf5:'"},
+        {"something", CLT_NOT_FOUND, "there are: fashion-mnist, idx:DIR, cifar10:DIR"},
         {"idx", CLT_INVALID_ARGUMENT, "idx:PATH"},
         {"idx:", CLT_INVALID_ARGUMENT, "missing"},
         {"", CLT_INVALID_ARGUMENT, "not named"},

@@ -25,18 +25,24 @@ static const char *const golden_parameters[GOLDEN_PARAMETERS] = {
     "fc1.weight",   "fc1.bias",   "fc2.weight",   "fc2.bias",
 };
 
-/* Opens a file of this folder, for example "ops/conv2d.safetensors". The folder is that of the
+/* Path of a file of this folder, for example "ops/conv2d.safetensors". The folder is that of the
  * source, or $CLT_GOLDENS for tests that run elsewhere. */
-static inline clt_tensors *golden_open(const char *file)
+static inline void golden_path(const char *file, char *path, size_t room)
 {
-    const char *folder = getenv("CLT_GOLDENS");
+    const char *other = getenv("CLT_GOLDENS");
     const char *slash = strrchr(__FILE__, '/');
     int length = slash ? (int)(slash - __FILE__) : 1;
-    char path[4096];
-    if (folder)
-        snprintf(path, sizeof path, "%s/%s", folder, file);
+    if (other)
+        snprintf(path, room, "%s/%s", other, file);
     else
-        snprintf(path, sizeof path, "%.*s/%s", length, slash ? __FILE__ : ".", file);
+        snprintf(path, room, "%.*s/%s", length, slash ? __FILE__ : ".", file);
+}
+
+/* Opens a file of this folder. */
+static inline clt_tensors *golden_open(const char *file)
+{
+    char path[4096];
+    golden_path(file, path, sizeof path);
     clt_tensors *tensors = NULL;
     if (clt_tensors_open(path, &tensors) != CLT_OK)
         fail_msg("%s", clt_error_message());

@@ -64,6 +64,7 @@ static clt_status run_steps(clt_graph *graph, bench_device *d, clt_optimizer opt
 {
     double rates[2] = {0}; /* of copying, before and after */
     const int64_t dims[2] = {ROWS, COLUMNS};
+    const clt_init uniform = {CLT_INIT_UNIFORM, 1, 0};
     clt_value *y = clt_reduce_sum(clt_parameter(graph, "w", 2, dims, uniform), NULL, 0, 0);
     clt_output_gradient(clt_output(y, "result"), "dy");
     clt_trainer_options options;

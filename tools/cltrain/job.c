@@ -10,6 +10,7 @@
 #include <cltrain/checkpoint.h>
 #include <cltrain/unstable.h>
 
+#include "data.h"
 #include "full.h"
 #include "groups.h"
 #include "message.h"
@@ -63,19 +64,25 @@ static int read_precision(const settings *s)
                        near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
+/* MEAN,STD, or a mean for each channel and then a std for each. */
 static int read_normalize(job *j, const settings *s)
 {
-    char *end, *text = s->normalize;
-    if (!text)
-        return 0;
-    j->mean = strtod(text, &end);
-    const int ok = end != text && *end == ',';
-    text = end + 1;
-    j->std = ok ? strtod(text, &end) : 0;
-    if (!ok || end == text || *end || !isfinite(j->mean) || !isfinite(j->std) || j->std == 0)
-        return usage_error("--normalize %s: must be MEAN,STD, two finite numbers, STD not 0",
+    double numbers[2 * MOST_CHANNELS];
+    int n = 0, ok = 1;
+    for (char *end, *at = s->normalize; at && ok; at = *end ? end + 1 : NULL, n++) {
+        ok = n < 2 * MOST_CHANNELS;
+        numbers[ok ? n : 0] = strtod(at, &end);
+        ok = ok && end != at && isfinite(numbers[n]) && (!*end || (*end == ',' && end[1]));
+    }
+    for (int i = n / 2; ok && i < n; i++)
+        ok = numbers[i] != 0;
+    if (!ok || n % 2)
+        return usage_error("--normalize %s: must be MEAN,STD, two finite numbers, STD not 0; or as "
+                           "many means and then STDs as there are channels",
                            s->normalize);
-    j->normalize = 1;
+    j->channels = n / 2;
+    memcpy(j->mean, numbers, (size_t)j->channels * sizeof *numbers);
+    memcpy(j->std, numbers + j->channels, (size_t)j->channels * sizeof *numbers);
     return 0;
 }
 
@@ -208,24 +215,28 @@ int job_devices(job *j, const settings *s)
     return 0;
 }
 
-static clt_status open_split(const char *spec, const char *split, int64_t classes,
+static clt_status open_split(const settings *s, const char *split, int64_t classes,
                              clt_dataset **out)
 {
     clt_dataset_options options;
-    clt_dataset_options_init(&options);
+    const clt_status status = data_options(s, &options);
+    if (status != CLT_OK)
+        return status;
     options.split = split;
     options.classes = classes;
     options.background = 1;
-    return clt_dataset_open(spec, &options, out);
+    return clt_dataset_open(s->data, &options, out);
 }
 
-/* Of its labels; 0: it has none. */
+/* Of its labels or tokens; 0: it has neither. */
 static int64_t classes_of(const clt_dataset *dataset)
 {
+    static const char *const names[] = {"label", "tokens"};
     int field;
-    return clt_dataset_find_field(dataset, "label", &field) == CLT_OK
-               ? clt_dataset_classes(dataset, field)
-               : 0;
+    for (int i = 0; i < 2; i++)
+        if (clt_dataset_find_field(dataset, names[i], &field) == CLT_OK)
+            return clt_dataset_classes(dataset, field);
+    return 0;
 }
 
 /* The fields, for the model. */
@@ -245,20 +256,22 @@ static clt_status describe(job *j, const clt_dataset *dataset)
 }
 
 /* The number of classes is the training samples', whatever labels the test samples use. */
-static clt_status open_files(job *j, const char *spec, int64_t classes, int which)
+static clt_status open_files(job *j, const settings *s, int which)
 {
     clt_dataset *train = NULL;
-    clt_status status = open_split(spec, "train", classes, &train);
-    if (status == CLT_OK)
+    int64_t classes = s->classes > 0 ? s->classes : 0;
+    clt_status status = open_split(s, "train", classes, &train);
+    if (status == CLT_OK) {
         classes = classes_of(train);
-    else if (status == CLT_NOT_FOUND && !(which & DATA_TRAIN))
+    } else if (status == CLT_NOT_FOUND && !(which & DATA_TRAIN)) {
         status = CLT_OK;
+    }
     if (which & DATA_TRAIN)
         j->train = train;
     else
         clt_dataset_free(train);
     if (status == CLT_OK && (which & DATA_TEST))
-        status = open_split(spec, "test", classes, &j->test);
+        status = open_split(s, "test", classes, &j->test);
     return status;
 }
 
@@ -271,9 +284,15 @@ int job_data(job *j, const settings *s, int which)
     if (may && (!s->data || is_synthetic(s->data)))
         status = open_synthetic(s->data, &j->train);
     else
-        status = open_files(j, s->data, s->classes > 0 ? s->classes : 0, which);
+        status = open_files(j, s, which);
     if (status == CLT_OK)
         status = describe(j, j->train ? j->train : j->test);
+    if (status == CLT_OK && j->train && s->augment) {
+        clt_augment augment;
+        status = clt_augment_parse(s->augment, &augment);
+        if (status == CLT_OK)
+            status = clt_dataset_augment(j->train, "image", &augment);
+    }
     /* A path that is not there may come; a name that does not exist is a mistake in the command. */
     if (status != CLT_OK)
         return s->data && strchr(s->data, ':') && status == CLT_NOT_FOUND ? library_failure(status)
@@ -465,9 +484,9 @@ void job_fit(const job *j, const settings *s, clt_fit_options *fit)
     fit->seed = s->seed;
     fit->ignore_index = IGNORE;
     fit->model = s->model;
-    if (j->normalize) {
-        fit->channels = 1;
-        fit->mean = &j->mean;
-        fit->std = &j->std;
+    if (j->channels) {
+        fit->channels = j->channels;
+        fit->mean = j->mean;
+        fit->std = j->std;
     }
 }

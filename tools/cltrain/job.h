@@ -9,15 +9,17 @@
 #include "options.h"
 #include "ranks.h"
 
+enum { MOST_CHANNELS = 16 };
+
 typedef struct job {
     clt_trainer_options options;
     rank_set ranks;
-    double mean, std; /* of --normalize */
-    int normalize;
-    clt_dataset *train, *test; /* NULL where not asked for */
-    char *resumed;             /* where a resumed run's checkpoint is; NULL: it begins */
-    char *frozen;              /* choices of kernels of a resumed run */
-    char *heartbeat;           /* path of this rank's file */
+    double mean[MOST_CHANNELS], std[MOST_CHANNELS]; /* of --normalize */
+    int channels;                                   /* of it; 0: not given */
+    clt_dataset *train, *test;                      /* NULL where not asked for */
+    char *resumed;   /* where a resumed run's checkpoint is; NULL: it begins */
+    char *frozen;    /* choices of kernels of a resumed run */
+    char *heartbeat; /* path of this rank's file */
     clt_model_field fields[CLT_DATA_MAX_FIELDS];
     clt_model_input input; /* these fields */
     clt_runtime *runtime;

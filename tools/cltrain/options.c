@@ -33,11 +33,12 @@ typedef struct option_row {
 enum {
     RUNS = FOR_TRAIN | FOR_PLAN | FOR_BENCH_TRAIN,
     MODELS = RUNS | FOR_EVAL | FOR_TUNE,
+    SAMPLES = MODELS | FOR_INSPECT | FOR_DATA_INSPECT,
     TRAINS = FOR_TRAIN | FOR_PLAN,
     RANKS = FOR_TRAIN | FOR_BENCH_TRAIN | FOR_EVAL,
     KERNELS = MODELS | FOR_KERNELS,
     DEVICES = KERNELS | FOR_BENCH_ALLREDUCE,
-    ALL = DEVICES | FOR_DEVICES | FOR_PLOT | FOR_INSPECT
+    ALL = DEVICES | FOR_DEVICES | FOR_PLOT | FOR_INSPECT | FOR_DATA
 };
 
 /* One row an option: name, letter, kind, place, least value, subcommands, argument, help. */
@@ -45,10 +46,19 @@ static const option_row rows[] = {
     {"model", 0, TEXT, AT(model), 0, MODELS | FOR_INSPECT, "NAME",
      "model (`cltrain models` lists them), or a model file, NAME.json"},
     {"data", 0, TEXT, AT(data), 0, MODELS | FOR_INSPECT, "SPEC",
-     "fashion-mnist, or KIND:PATH as in idx:DIR; plan, bench and inspect also know "
-     "synthetic[:CxHxW[:CLASSES]]"},
-    {"classes", 0, WHOLE, AT(classes), 1, MODELS | FOR_INSPECT, "N",
-     "of the labels, where the data do not say (the largest label + 1)"},
+     "fashion-mnist, or KIND:PATH: idx, cifar10, cifar100, images, tokens, text, npz, hdf5 (plan, "
+     "bench and inspect: also synthetic[:CxHxW[:CLASSES]])"},
+    {"classes", 0, WHOLE, AT(classes), 1, SAMPLES, "N",
+     "of the labels, or tokens of the vocabulary, where the data do not say (the largest + 1)"},
+    {"seq-len", 0, WHOLE, AT(seq_len), 1, SAMPLES, "T", "tokens of a sample of text (1024)"},
+    {"image-size", 0, WHOLE, AT(image_size), 1, SAMPLES, "N",
+     "height and width of images:DIR (224)"},
+    {"resize", 0, WHOLE, AT(resize), 1, SAMPLES, "N",
+     "images:DIR: the shorter side before the crop (8/7 of --image-size)"},
+    {"augment", 0, TEXT, AT(augment), 0, RUNS, "LIST",
+     "of training images: crop[:PADDING], resized-crop[:AREA] (images:DIR), flip"},
+    {"tokenizer", 0, TEXT, AT(tokenizer), 0, FOR_TOKENIZE, "NAME",
+     "bytes, or gpt2:DIR with vocab.json and merges.txt"},
     {"devices", 0, TEXT, AT(devices), 0, DEVICES, "LIST",
      "items by comma: all | gpu | cpu | PLATFORM[:INDEX] | INDEX, each with /N or @C"},
     {"batch", 0, WHOLE, AT(batch), 1, MODELS, "N", "global batch over all ranks and devices (256)"},
@@ -84,7 +94,7 @@ static const option_row rows[] = {
      "start from a .safetensors file's parameters"},
     {"precision", 0, TEXT, AT(precision), 0, RUNS, "TYPE", "f32 (bf16 and f16: not yet)"},
     {"normalize", 0, TEXT, AT(normalize), 0, MODELS, "MEAN,STD",
-     "of image bytes, after the division by 255"},
+     "of image bytes, after the division by 255; or a mean each channel, then a std each"},
     {"cache-dir", 0, TEXT, AT(cache_dir), 0, DEVICES | FOR_DEVICES, "DIR",
      "compiled kernels and tuning records (~/.cache/cltrain)"},
     {"checkpoint-dir", 0, TEXT, AT(checkpoint_dir), 0, FOR_TRAIN, "DIR", "save checkpoints there"},
@@ -144,9 +154,11 @@ static const option_row rows[] = {
     {"padding", 0, WHOLE, AT(padding), 0, FOR_BENCH_CONV, "N", "conv (0)"},
     {"dilation", 0, WHOLE, AT(dilation), 1, FOR_BENCH_CONV, "N", "conv (1)"},
     {"groups", 0, WHOLE, AT(groups), 1, FOR_BENCH_CONV, "N", "conv (1)"},
-    {"output", 'o', TEXT, AT(output), 0, FOR_PLOT, "FILE", "the picture, a PNG file"},
-    {"json", 0, FLAG, AT(json), 0, FOR_DEVICES | FOR_BENCH | FOR_EVAL | FOR_TUNE | FOR_INSPECT,
-     NULL, "print JSON"},
+    {"output", 'o', TEXT, AT(output), 0, FOR_PLOT | FOR_TOKENIZE, "FILE",
+     "plot: the picture, a PNG file; tokenize: the tokens, a .bin file"},
+    {"json", 0, FLAG, AT(json), 0,
+     FOR_DEVICES | FOR_BENCH | FOR_EVAL | FOR_TUNE | FOR_INSPECT | FOR_DATA_INSPECT, NULL,
+     "print JSON"},
     {"quiet", 'q', FLAG, AT(quiet), 0, FOR_TRAIN, NULL, "print nothing but failures"},
     {"help", 'h', FLAG, AT(help), 0, ALL, NULL, "this text"},
 };
@@ -299,7 +311,7 @@ int settings_read(settings *s, unsigned command, int argc, const char **argv)
     s->names = poptGetArgs(s->context);
     while (s->names && s->names[s->n_names])
         s->n_names++;
-    if (code || s->help || (command & (FOR_PLOT | FOR_BENCH)) || !s->n_names)
+    if (code || s->help || (command & (FOR_PLOT | FOR_BENCH | FOR_DATA)) || !s->n_names)
         return code;
     return usage_error("unexpected argument '%s'; --help lists the options", s->names[0]);
 }

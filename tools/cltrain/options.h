@@ -19,6 +19,9 @@ enum {
     FOR_BENCH_SCALING = 1024,
     FOR_BENCH_ALLREDUCE = 2048,
     FOR_INSPECT = 4096,
+    FOR_DATA_INSPECT = 1 << 16,
+    FOR_TOKENIZE = 1 << 17,
+    FOR_DATA = FOR_DATA_INSPECT | FOR_TOKENIZE,
     FOR_KERNELS = FOR_BENCH_GEMM | FOR_BENCH_CONV | FOR_BENCH_OP | FOR_BENCH_SCALING,
     FOR_BENCH = FOR_BENCH_TRAIN | FOR_KERNELS | FOR_BENCH_ALLREDUCE
 };
@@ -29,9 +32,10 @@ typedef struct settings {
     char *model, *data, *devices, *optimizer, *schedule, *init, *precision, *normalize, *shuffle;
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
         *variant, *trans, *tune, *export_file, *split, *replay, *simulate, *link, *heartbeat,
-        *freeze, *param_group; /* of several, all of them, parted by | and by ; */
+        *tokenizer, *augment, *freeze,
+        *param_group; /* of several, all of them, parted by | and by ; */
     int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, dilation,
-        groups, classes, check_every;
+        groups, classes, check_every, seq_len, image_size, resize;
     double lr, momentum, weight_decay, clip_norm, budget, comm_timeout, setup_timeout;
     int no_guard, resume, quiet, json, explain, by_node, compare, predict, rebalance, staged, peer,
         share_context, help, mpi, oversubscribe, resume_intact;

@@ -93,7 +93,14 @@ void progress_epoch(progress *p, const clt_graph *graph, const clt_progress *now
     for (int i = 0; i < now->n_test_means; i++)
         if (mean_name(graph, i))
             printf("  test %s %.4f", mean_name(graph, i), now->test_means[i]);
-    printf("  after %s\n", spent);
+    printf("  after %s", spent);
+    /* Since the report of the epoch before. */
+    const double seconds = now->seconds - p->epoch_seconds, wait = now->wait_seconds - p->waited;
+    if (seconds > 0 && wait >= 0.0005 * seconds)
+        printf(", %.1f %% of it waiting for data", 100 * wait / seconds);
+    printf("\n");
+    p->epoch_seconds = now->seconds;
+    p->waited = now->wait_seconds;
     p->open = 0;
     p->shown = now->seconds;
     p->samples = 0;

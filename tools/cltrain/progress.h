@@ -6,11 +6,12 @@
 
 typedef struct progress {
     int quiet, terminal;
-    int open;        /* a line stands on the terminal without its end */
-    int64_t first;   /* steps before this run's first; -1: not known yet */
-    double shown;    /* seconds of the run when something was printed last */
-    int64_t samples; /* since then */
-    double rate;     /* samples a second, as printed last */
+    int open;                     /* a line stands on the terminal without its end */
+    int64_t first;                /* steps before this run's first; -1: not known yet */
+    double shown;                 /* seconds of the run when something was printed last */
+    int64_t samples;              /* since then */
+    double rate;                  /* samples a second, as printed last */
+    double epoch_seconds, waited; /* of the run, until the last epoch was printed */
 } progress;
 
 void progress_init(progress *p, int quiet);

@@ -25,6 +25,7 @@
 #include <cltrain/planner.h>
 #include <cltrain/status.h>
 #include <cltrain/store.h>
+#include <cltrain/tokenizer.h>
 #include <cltrain/train.h>
 #include <cltrain/types.h>
 #include <cltrain/world.h>

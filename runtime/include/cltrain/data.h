@@ -28,7 +28,8 @@ typedef struct clt_dataset clt_dataset;
 /* Where the samples live. */
 typedef enum clt_data_kind {
     CLT_DATA_HOST = 0,     /* in host memory: files once decoded, and arrays */
-    CLT_DATA_CALLBACK = 1, /* nowhere: a callback writes those that are asked for */
+    CLT_DATA_CALLBACK = 1, /* nowhere: a callback, or a reader of files, writes those that are
+                              asked for */
     CLT_DATA_DEVICE = 2    /* in OpenCL buffers: fields have no host pointer. Made by
                               clt_dataset_create_buffers of <cltrain/opencl.h> */
 } clt_data_kind;
@@ -42,13 +43,17 @@ typedef enum clt_data_ownership {
 /* How to open files. Set up by clt_dataset_options_init. */
 typedef struct clt_dataset_options {
     int64_t struct_size;
-    const char *split; /* "train" (default) or "test" */
-    int64_t classes;   /* labels must be below it; 0 (default): the named data set's own number, or
-                          for other files the largest label + 1 */
-    int background;    /* 0 (default): return when all samples are decoded and checked.
-                          1: return after the checks of headers, of sizes and of all labels, and
-                          decode the rest in a thread; clt_dataset_wait, and whatever reads a
-                          sample, waits for its end and reports its failure */
+    const char *split;  /* "train" (default) or "test" */
+    int64_t classes;    /* labels must be below it; 0 (default): the named data set's own number, or
+                           for other files the largest label + 1 */
+    int background;     /* 0 (default): return when all samples are decoded and checked.
+                           1: return after the checks of headers, of sizes and of all labels, and
+                           decode the rest in a thread; clt_dataset_wait, and whatever reads a
+                           sample, waits for its end and reports its failure */
+    int64_t sequence;   /* tokens of a sample of text; 0 (default): 1024 */
+    int64_t image_size; /* height and width of images from files; 0 (default): 224 */
+    int64_t resize;     /* what their shorter side is resized to before the crop, at least
+                           image_size; 0 (default): 8/7 of image_size */
 } clt_dataset_options;
 
 /* Sets struct_size and the defaults. */
@@ -59,7 +64,41 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
  *   fashion-mnist   Debian's package dataset-fashion-mnist: "image" u8 [1,28,28], "label" u8 []
  *   idx:DIR         a folder with {train,t10k}-{images-idx3,labels-idx1}-ubyte, plain or .gz:
  *                   "image" u8 [1,rows,columns], "label" u8 []
- * `options` may be NULL. Decoded samples are kept in memory, nothing is written to disk.
+ *   cifar10:DIR     the binary version, in DIR or in DIR/cifar-10-batches-bin: data_batch_1.bin
+ *                   to _5.bin, test_batch.bin: "image" u8 [3,32,32], "label" u8 []
+ *   cifar100:DIR    the same, in DIR or in DIR/cifar-100-binary: train.bin, test.bin; "label" is
+ *                   the fine label of 100 classes, "coarse_label" u8 [] that of 20
+ *   tokens:PATH     16-bit numbers of tokens, little-endian, in a file without a header (as
+ *                   nanoGPT writes them) or with that of llm.c (1024 bytes: 20240520, version 1,
+ *                   number of tokens). PATH is a file, whose first nine tenths are for training
+ *                   and whose last tenth is for tests, or a folder with files whose names have
+ *                   the word train, and val or test, and end in .bin; those of a split, by name,
+ *                   are one after the other. "tokens" i32 [sequence], and "targets" i32
+ *                   [sequence], the token that comes next. Samples do not overlap, and tokens at
+ *                   a file's end that fill no sample are left out. Both fields' classes are the
+ *                   vocabulary: options.classes, else "vocab_size" in the file NAME.json beside
+ *                   NAME.bin, else the largest token + 1, for which all files are read.
+ *   text:PATH       the same of plain text: a token a byte, vocabulary 256; in a folder the names
+ *                   end in .txt
+ *   images:DIR      JPEGs and PNGs in DIR/train/CLASS and DIR/val/CLASS, or DIR/test/CLASS; or in
+ *                   DIR/CLASS, of which the last tenth of each class, by name, is for tests.
+ *                   Classes are the folders of the training images, by name. "image" u8
+ *                   [3,image_size,image_size], red, green and blue, "label" i32 []. Images are
+ *                   decoded by the loaders' threads; the shorter side is resized to
+ *                   options.resize, with Pillow's bits (bilinear, antialiased), and the middle
+ *                   is taken, but see clt_dataset_augment. A file that cannot be decoded fails the
+ *                   load, with its name.
+ *   npz:PATH        numpy's arrays, each a field of its name, whose first axis are the samples:
+ *                   f4, f8 (as f32), i4, i8 (as i32; values must fit), u1 and bool (as u8), in C's
+ *                   order, little-endian. In a folder train.npz and test.npz; in a file arrays
+ *                   whose names end in _train and _test, without that, or else the first nine
+ *                   tenths of the samples are for training and the last tenth for tests. An array
+ *                   "label" of a number a sample has options.classes, else the largest + 1.
+ *   hdf5:FILE       the same arrays of an HDF5 file, in any byte order, but for bool, in its groups
+ * "train" and "test", or in its root. Not by several threads at once.
+ *
+ * `options` may be NULL. Decoded samples are kept in memory, nothing is written to disk; files of
+ * tokens and text are mapped, and must not shrink while they are in use.
  *
  * Fails with NOT_FOUND (unknown name, missing file or package), UNSUPPORTED (a kind that this
  * version does not have), FORMAT (wrong magic number, truncated, corrupt or trailing data, sizes
@@ -105,6 +144,37 @@ CLT_API clt_status clt_dataset_add_field(clt_dataset *dataset, const char *name,
  * deliver and name the sample of a wrong one; labels in device memory they do not see. */
 CLT_API clt_status clt_dataset_set_classes(clt_dataset *dataset, int field, int64_t classes);
 
+/* How the samples of a field are changed at random. Set up by clt_augment_init: not at all. */
+typedef struct clt_augment {
+    int64_t struct_size;
+    int crop;          /* a window of the sample's size, anywhere in the sample with `padding` zeros
+                          around it; for images:DIR in the resized image */
+    int64_t padding;   /* -1 (default): 4, for images:DIR 0 */
+    int flip;          /* left and right are exchanged, in half of the cases */
+    int resized_crop;  /* images:DIR: a window of least_area to 1 of the image's area and of a
+                          ratio of width to height of 3/4 to 4/3, resized */
+    double least_area; /* default 0.08 */
+} clt_augment;
+
+/* Sets struct_size and the defaults. */
+CLT_API void clt_augment_init(clt_augment *augment);
+
+/* From "crop", "crop:PADDING", "flip", "resized-crop" and "resized-crop:AREA" by comma;
+ * INVALID_ARGUMENT for anything else. */
+CLT_API clt_status clt_augment_parse(const char *text, clt_augment *out);
+
+/*
+ * From now on loaders change each sample of the field, whose last two dimensions are height and
+ * width, in an epoch in one way that is a pure function of (the loader's seed, epoch, number of the
+ * sample): the same for any number of threads, parts and ranks, and for all fields that have the
+ * same size and augmentation. Zeros of a crop are the field's, before normalisation. For training
+ * data only: whoever reads the data set gets changed samples, but clt_dataset_field_data does not.
+ * STATE once a loader has read the data set; UNSUPPORTED for fields of rank below 2, for samples in
+ * device memory, and for resized_crop of anything but images:DIR.
+ */
+CLT_API clt_status clt_dataset_augment(clt_dataset *dataset, const char *field,
+                                       const clt_augment *augment);
+
 /* Waits until a data set opened in the background is decoded; its failure, each time it is called.
  * Returns at once for others. */
 CLT_API clt_status clt_dataset_wait(clt_dataset *dataset);
@@ -132,6 +202,10 @@ CLT_API clt_status clt_dataset_field_info(const clt_dataset *dataset, int field,
 
 /* Number of classes of a label field; 0 if the field is not declared to be one. */
 CLT_API int64_t clt_dataset_classes(const clt_dataset *dataset, int field);
+
+/* Name of class `number` of a label field; NULL where the data do not say. Valid as long as the
+ * data set. */
+CLT_API const char *clt_dataset_class_name(const clt_dataset *dataset, int field, int64_t number);
 
 /* The field's samples in host memory, one after the other, after a wait for a decode in the
  * background. UNSUPPORTED if they are not in host memory. Read-only; valid as long as the set. */

@@ -1,0 +1,114 @@
+#include "data/image.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+#ifdef CLT_HAVE_TURBOJPEG
+#include <turbojpeg.h>
+#endif
+
+/* An image of more is damaged, or made to exhaust memory. */
+static const long MOST_PIXELS = 1L << 28;
+
+clt_status clt_image_resize_room(clt_image *image, const char *path, long width, long height)
+{
+    if (width < 1 || height < 1 || width > MOST_PIXELS / height)
+        return clt_fail(CLT_FORMAT, "%s: an image of %ld x %ld: more than 2^28 pixels, or none",
+                        path, width, height);
+    /* Four bytes a pixel: decoders may need one more. */
+    const size_t bytes = (size_t)(width * height) * 4;
+    if (bytes > image->room) {
+        clt_free(image->rgb);
+        image->room = 0;
+        image->rgb = clt_alloc(bytes);
+        if (!image->rgb)
+            return clt_fail_prefix(CLT_OUT_OF_MEMORY, "%s: ", path);
+        image->room = bytes;
+    }
+    image->width = (int)width;
+    image->height = (int)height;
+    return CLT_OK;
+}
+
+clt_status clt_image_decode(clt_image *image, const char *path, const unsigned char *bytes,
+                            size_t count)
+{
+    static const unsigned char png[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+    if (!count)
+        return clt_fail(CLT_FORMAT, "%s: is empty", path);
+    if (count >= sizeof png && !memcmp(bytes, png, sizeof png))
+        return clt_image_decode_png(image, path, bytes, count);
+    if (count >= 3 && bytes[0] == 0xFF && bytes[1] == 0xD8 && bytes[2] == 0xFF)
+        return clt_image_decode_jpeg(image, path, bytes, count);
+    return clt_fail(CLT_FORMAT, "%s: is neither a JPEG nor a PNG: it begins with %02x %02x %02x",
+                    path, bytes[0], count > 1 ? bytes[1] : 0, count > 2 ? bytes[2] : 0);
+}
+
+#ifdef CLT_HAVE_TURBOJPEG
+
+/* Adobe writes these inverted: 255 is no ink. */
+static void multiply_cmyk(clt_image *image)
+{
+    const size_t pixels = (size_t)image->width * (size_t)image->height;
+    for (size_t i = 0; i < pixels; i++) {
+        const unsigned char *from = image->rgb + 4 * i;
+        const unsigned key = from[3];
+        unsigned char colour[3];
+        for (int c = 0; c < 3; c++)
+            colour[c] = (unsigned char)((from[c] * key + 127) / 255);
+        memcpy(image->rgb + 3 * i, colour, 3);
+    }
+}
+
+clt_status clt_image_decode_jpeg(clt_image *image, const char *path, const unsigned char *bytes,
+                                 size_t count)
+{
+    int width = 0, height = 0, subsampling, colours;
+    if (!image->jpeg && !(image->jpeg = tjInitDecompress()))
+        return clt_fail(CLT_OUT_OF_MEMORY, "%s: libjpeg-turbo: %s", path, tjGetErrorStr2(NULL));
+    const int failed = tjDecompressHeader3(image->jpeg, bytes, (unsigned long)count, &width,
+                                           &height, &subsampling, &colours);
+    if (failed || width < 1 || height < 1)
+        return clt_fail(CLT_FORMAT, "%s: damaged JPEG: %s", path,
+                        failed ? tjGetErrorStr2(image->jpeg) : "it ends before its size");
+    CLT_TRY(clt_image_resize_room(image, path, width, height));
+    const bool inks = colours == TJCS_CMYK || colours == TJCS_YCCK;
+    if (tjDecompress2(image->jpeg, bytes, (unsigned long)count, image->rgb, width, 0, height,
+                      inks ? TJPF_CMYK : TJPF_RGB, 0)) {
+        const char *why = tjGetErrorStr2(image->jpeg);
+        /* Decoders tolerate stray bytes, which cameras write; not an image that is cut short. */
+        if (tjGetErrorCode(image->jpeg) != TJERR_WARNING || strstr(why, "Premature end of JPEG"))
+            return clt_fail(CLT_FORMAT, "%s: damaged JPEG: %s", path, why);
+    }
+    if (inks)
+        multiply_cmyk(image);
+    return CLT_OK;
+}
+
+void clt_image_free(clt_image *image)
+{
+    if (image->jpeg)
+        tjDestroy(image->jpeg);
+    clt_free(image->rgb);
+    *image = (clt_image){0};
+}
+
+#else
+
+clt_status clt_image_decode_jpeg(clt_image *image, const char *path, const unsigned char *bytes,
+                                 size_t count)
+{
+    (void)image, (void)bytes, (void)count;
+    return clt_fail(CLT_UNSUPPORTED,
+                    "%s: this build has no libjpeg-turbo (Debian: libturbojpeg0-dev)", path);
+}
+
+void clt_image_free(clt_image *image)
+{
+    clt_free(image->rgb);
+    *image = (clt_image){0};
+}
+
+#endif

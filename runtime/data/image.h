@@ -1,0 +1,58 @@
+/* Images of files: decoding, and resampling as Pillow does. */
+#ifndef CLT_DATA_IMAGE_H
+#define CLT_DATA_IMAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <cltrain/status.h>
+
+/* Bytes of red, green and blue, row by row. Start with {0}; memory is kept from image to image. */
+typedef struct clt_image {
+    unsigned char *rgb;
+    int width, height;
+    size_t room;
+    void *jpeg; /* turbojpeg's decompressor */
+} clt_image;
+
+/*
+ * Decodes a JPEG or PNG, which its first bytes tell, whatever its name. Grey and palettes become
+ * colours, an alpha channel is dropped, 16 bits become their upper 8; Adobe's CMYK is multiplied
+ * out. FORMAT, with `path`, for what is neither, damaged or cut short.
+ */
+clt_status clt_image_decode(clt_image *image, const char *path, const unsigned char *bytes,
+                            size_t count);
+void clt_image_free(clt_image *image);
+
+/* Makes room for width * height colours, which are then the image's size. */
+clt_status clt_image_resize_room(clt_image *image, const char *path, long width, long height);
+
+clt_status clt_image_decode_png(clt_image *image, const char *path, const unsigned char *bytes,
+                                size_t count);
+clt_status clt_image_decode_jpeg(clt_image *image, const char *path, const unsigned char *bytes,
+                                 size_t count);
+
+/* Part of an image, resized. */
+typedef struct clt_resample {
+    int x, y, width, height;      /* the part of the image, which lies in it */
+    int to_width, to_height;      /* what it is resized to; of that, */
+    int left, top, columns, rows; /* this window, which lies in it, is computed */
+} clt_resample;
+
+/* Memory of resampling; start with {0}. */
+typedef struct clt_resample_work {
+    void *memory;
+    size_t room;
+} clt_resample_work;
+
+/*
+ * Bilinear with antialiasing: a triangle as wide as the scale, whose weights are rounded to 22
+ * bits, first along rows, rounded to 8 bits, then along columns. These are Pillow's bits
+ * (Image.resize with BILINEAR), which torchvision uses for images that are not tensors. `out`: rows
+ * * columns colours.
+ */
+clt_status clt_image_resample(const clt_image *image, const clt_resample *r,
+                              clt_resample_work *work, unsigned char *out);
+void clt_resample_work_free(clt_resample_work *work);
+
+#endif

@@ -1,0 +1,140 @@
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "data/image.h"
+
+enum { BITS = 22, COLOURS = 3 };
+
+/* Where an output pixel's inputs begin, and their weights in an array of `taps` a pixel. */
+typedef struct axis {
+    int *begin, *count;
+    int32_t *weights;
+    int taps;
+} axis;
+
+/* Most inputs of an output. */
+static int taps_of(int from, int to)
+{
+    const double scale = (double)from / to;
+    return 2 * (int)ceil(scale > 1 ? scale : 1) + 1;
+}
+
+/* Outputs [first, first + n) of the `to` that `from` inputs are resized to. */
+static void weigh(axis *a, int from, int to, int first, int n)
+{
+    const double scale = (double)from / to, width = scale > 1 ? scale : 1;
+    for (int i = 0; i < n; i++) {
+        const double centre = (first + i + 0.5) * scale;
+        int begin = (int)(centre - width + 0.5), end = (int)(centre + width + 0.5);
+        begin = centre - width + 0.5 < 0 ? 0 : begin;
+        end = end > from ? from : end;
+        double sum = 0;
+        for (int pass = 0; pass < 2; pass++)
+            for (int k = begin; k < end; k++) {
+                const double far = fabs((k - centre + 0.5) / width);
+                const double weight = far < 1 ? 1 - far : 0;
+                if (!pass)
+                    sum += weight;
+                else
+                    a->weights[i * a->taps + k - begin] =
+                        (int32_t)floor(0.5 + weight / sum * (1 << BITS));
+            }
+        a->begin[i] = begin;
+        a->count[i] = end - begin;
+    }
+}
+
+static unsigned char to_byte(int32_t sum)
+{
+    const int32_t value = sum >> BITS;
+    return (unsigned char)(value < 0 ? 0 : value > 255 ? 255 : value);
+}
+
+static void along_row(const unsigned char *from, const axis *a, int columns, unsigned char *to)
+{
+    for (int i = 0; i < columns; i++) {
+        const unsigned char *in = from + (size_t)a->begin[i] * COLOURS;
+        const int32_t *weights = a->weights + i * a->taps;
+        int32_t r = 1 << (BITS - 1), g = r, b = r;
+        for (int k = 0; k < a->count[i]; k++, in += COLOURS) {
+            r += weights[k] * in[0];
+            g += weights[k] * in[1];
+            b += weights[k] * in[2];
+        }
+        to[COLOURS * i] = to_byte(r);
+        to[COLOURS * i + 1] = to_byte(g);
+        to[COLOURS * i + 2] = to_byte(b);
+    }
+}
+
+static void along_columns(const unsigned char *from, size_t bytes, const axis *a, int row,
+                          int first, int32_t *sums, unsigned char *to)
+{
+    for (size_t i = 0; i < bytes; i++)
+        sums[i] = 1 << (BITS - 1);
+    for (int k = 0; k < a->count[row]; k++) {
+        const unsigned char *restrict in = from + (size_t)(a->begin[row] + k - first) * bytes;
+        const int32_t weight = a->weights[row * a->taps + k];
+        int32_t *restrict out = sums;
+        for (size_t i = 0; i < bytes; i++)
+            out[i] += weight * in[i];
+    }
+    for (size_t i = 0; i < bytes; i++)
+        to[i] = to_byte(sums[i]);
+}
+
+/* A piece of the work's memory; what all pieces need is known after a pass with NULL. */
+static void *take(char *memory, size_t *used, size_t bytes)
+{
+    void *piece = memory ? memory + *used : NULL;
+    *used += (bytes + 63) / 64 * 64;
+    return piece;
+}
+
+static void take_axis(axis *a, char *memory, size_t *used, int from, int to, int n)
+{
+    a->taps = taps_of(from, to);
+    a->begin = take(memory, used, (size_t)n * sizeof *a->begin);
+    a->count = take(memory, used, (size_t)n * sizeof *a->count);
+    a->weights = take(memory, used, (size_t)n * (size_t)a->taps * sizeof *a->weights);
+}
+
+clt_status clt_image_resample(const clt_image *image, const clt_resample *r,
+                              clt_resample_work *work, unsigned char *out)
+{
+    const size_t bytes = (size_t)r->columns * COLOURS;
+    axis across = {0}, down = {0};
+    unsigned char *middle = NULL;
+    int32_t *sums = NULL;
+    for (int pass = 0; pass < 2; pass++) {
+        size_t used = 0;
+        take_axis(&across, work->memory, &used, r->width, r->to_width, r->columns);
+        take_axis(&down, work->memory, &used, r->height, r->to_height, r->rows);
+        sums = take(work->memory, &used, bytes * sizeof *sums);
+        middle = take(work->memory, &used, bytes * (size_t)r->height);
+        if (used <= work->room)
+            break;
+        clt_resample_work_free(work);
+        work->memory = clt_alloc_pages(used);
+        if (!work->memory)
+            return CLT_OUT_OF_MEMORY;
+        work->room = used;
+    }
+    weigh(&across, r->width, r->to_width, r->left, r->columns);
+    weigh(&down, r->height, r->to_height, r->top, r->rows);
+    /* Rows that the window needs. */
+    const int first = down.begin[0], last = down.begin[r->rows - 1] + down.count[r->rows - 1];
+    for (int y = first; y < last; y++)
+        along_row(image->rgb + ((size_t)(r->y + y) * (size_t)image->width + (size_t)r->x) * COLOURS,
+                  &across, r->columns, middle + (size_t)(y - first) * bytes);
+    for (int y = 0; y < r->rows; y++)
+        along_columns(middle, bytes, &down, y, first, sums, out + (size_t)y * bytes);
+    return CLT_OK;
+}
+
+void clt_resample_work_free(clt_resample_work *work)
+{
+    clt_free(work->memory);
+    *work = (clt_resample_work){0};
+}

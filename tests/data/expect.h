@@ -1,0 +1,63 @@
+/* What the tests of readers ask of data sets and of messages. */
+#ifndef CLT_TESTS_DATA_EXPECT_H
+#define CLT_TESTS_DATA_EXPECT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cltrain/data.h>
+
+/* The message of the last failure is one line that holds every word given. */
+static inline void expect_words(const char *const *words)
+{
+    for (; *words; words++)
+        if (!strstr(clt_error_message(), *words))
+            fail_msg("'%s' lacks '%s'", clt_error_message(), *words);
+    assert_null(strchr(clt_error_message(), '\n'));
+}
+#define EXPECT_FAILURE(call, status, ...)                                                          \
+    do {                                                                                           \
+        assert_int_equal(call, status);                                                            \
+        expect_words((const char *const[]){__VA_ARGS__, NULL});                                    \
+    } while (0)
+
+/* Number of a field that is to have this type and, given as text ("[3,32,32]"), this shape. */
+static inline int expect_field(const clt_dataset *d, const char *name, clt_dtype want,
+                               const char *shape)
+{
+    int field, rank;
+    int64_t dims[CLT_DATA_MAX_RANK], bytes;
+    clt_dtype dtype;
+    char text[128] = "[";
+    if (clt_dataset_find_field(d, name, &field) != CLT_OK)
+        fail_msg("%s", clt_error_message());
+    assert_int_equal(clt_dataset_field_info(d, field, NULL, &dtype, &rank, dims, &bytes), CLT_OK);
+    assert_int_equal(dtype, want);
+    for (int i = 0; i < rank; i++)
+        sprintf(text + strlen(text), "%s%lld", i ? "," : "", (long long)dims[i]);
+    strcat(text, "]");
+    assert_string_equal(text, shape);
+    return field;
+}
+
+/* Opens what has to open; `split` "train" or "test". */
+static inline clt_dataset *expect_open(const char *spec, const char *split,
+                                       clt_dataset_options *options)
+{
+    clt_dataset_options defaults;
+    clt_dataset *d = NULL;
+    if (!options) {
+        clt_dataset_options_init(&defaults);
+        options = &defaults;
+    }
+    options->split = split;
+    if (clt_dataset_open(spec, options, &d) != CLT_OK)
+        fail_msg("%s", clt_error_message());
+    return d;
+}
+
+#endif

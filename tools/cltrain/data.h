@@ -1,0 +1,15 @@
+/* Parts of `cltrain data`, and what it shares with the commands that train. */
+#ifndef CLTRAIN_COMMAND_DATA_H
+#define CLTRAIN_COMMAND_DATA_H
+
+#include <cltrain/data.h>
+
+#include "options.h"
+
+/* How --classes, --seq-len and the like say to open data. */
+clt_status data_options(const settings *s, clt_dataset_options *options);
+
+/* `cltrain data tokenize`. */
+int run_tokenize(const settings *s);
+
+#endif
