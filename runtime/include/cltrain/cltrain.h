@@ -14,6 +14,7 @@
 #include <cltrain/heartbeat.h>
 #include <cltrain/log.h>
 #include <cltrain/ops.h>
+#include <cltrain/ops_attention.h>
 #include <cltrain/ops_nn.h>
 #include <cltrain/ops_tensor.h>
 #include <cltrain/planner.h>

@@ -6,6 +6,7 @@
 #ifndef CLTRAIN_OPS_H
 #define CLTRAIN_OPS_H
 
+#include <cltrain/ops_attention.h>
 #include <cltrain/ops_nn.h>
 #include <cltrain/ops_tensor.h>
 
