@@ -89,6 +89,7 @@ KERNEL void attention(TENSOR(const float, q), TENSOR(const float, k), TENSOR(con
         mask = (global const float *)((global const uchar *)mask + mask_offset);
     vecf most[NV], total[NV], base[NV], keep[NV];
     veci seen[NV];
+    fetch_rows(k, k_row, min(KEYS, all));
     load_panel(panel, ROWS_OF(q, image, head) + t0 * q_row, q_row, rows, scale);
     EACH(w, 0, NV)
     {
@@ -104,6 +105,7 @@ KERNEL void attention(TENSOR(const float, q), TENSOR(const float, k), TENSOR(con
         const int count = min(KEYS, all - j0);
         const int edge = clt_seen(t0, before, S, is_causal) < j0 + KEYS;
         int ends[NV];
+        fetch_rows(v + j0 * v_row, v_row, count);
         EACH(w, 0, NV)
         ends[w] = clamp(clt_seen(t0 + w * VW + VW - 1, before, S, is_causal) - j0, 0, count);
         vecf top[NV];
@@ -141,6 +143,7 @@ KERNEL void attention(TENSOR(const float, q), TENSOR(const float, k), TENSOR(con
             }
             total[w] = fma(total[w], keep[w], sum);
         }
+        fetch_rows(k + (j0 + KEYS) * k_row, k_row, min(KEYS, all - j0 - KEYS));
         int d = 0;
         for (; d + MR <= D; d += MR)
             value_tile(v + j0 * v_row, v_row, d, weights, sums, keep, ends, MR);

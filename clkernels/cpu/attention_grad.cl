@@ -163,6 +163,8 @@ KERNEL void attention_grad(TENSOR(const float, q), TENSOR(const float, k), TENSO
             STORE((vecf)(0.0f), ROWS_OF(dq, image, head) + t * dq_row + AT(w));
     for (int k0 = slice * COLUMNS; k0 < S; k0 += slices * COLUMNS) {
         const int keys = min(COLUMNS, S - k0), first = is_causal ? max(k0 - before, 0) : 0;
+        fetch_rows(k + k0 * k_row, k_row, keys);
+        fetch_rows(v + k0 * v_row, v_row, keys);
         load_panel(k_panel, k + k0 * k_row, k_row, keys, scale);
         load_panel(v_panel, v + k0 * v_row, v_row, keys, 1.0f);
         for (int i = 0; i < 2 * D * COLUMNS; i += VW)
@@ -173,6 +175,12 @@ KERNEL void attention_grad(TENSOR(const float, q), TENSOR(const float, k), TENSO
                 const long at = (image * heads + head) * T + t0;
                 global const float *x = ROWS_OF(q, image, head) + t0 * q_row;
                 global const float *dy = ROWS_OF(dout, image, head) + t0 * dout_row;
+                if (t0 == first) {
+                    fetch_rows(x, q_row, rows);
+                    fetch_rows(dy, dout_row, rows);
+                }
+                fetch_rows(x + ROWS * q_row, q_row, min(ROWS, T - t0 - ROWS));
+                fetch_rows(dy + ROWS * dout_row, dout_row, min(ROWS, T - t0 - ROWS));
                 if (mask_kind)
                     for (int i = 0; i < rows * NV; i++) {
                         const int column = i % NV * VW;
