@@ -295,6 +295,23 @@ void clt_arg_attention_mask(clt_program *p, const clt_node *node, const clt_atte
     clt_arg_int(p, clt_fixed(attr->is_causal));
 }
 
+void clt_arg_attention_operands(clt_program *p, const clt_node *node, const clt_attention_shape *s)
+{
+    clt_arg_attention_in(p, &s->q);
+    clt_arg_attention_in(p, &s->k);
+    clt_arg_attention_in(p, &s->v);
+    clt_arg_attention_mask(p, node, s);
+}
+
+void clt_arg_attention_sizes(clt_program *p, const clt_attention_shape *s)
+{
+    clt_arg_int(p, clt_fixed(s->heads));
+    clt_arg_int(p, clt_fixed(s->heads / s->kv_heads));
+    clt_arg_int(p, clt_fixed(s->rows));
+    clt_arg_int(p, clt_fixed(s->keys));
+    clt_arg_float(p, s->scale);
+}
+
 clt_extent clt_attention_images(const clt_attention_shape *s, int64_t mul)
 {
     return s->batch < 0 ? clt_times_batch(-s->batch * mul) : clt_fixed(s->batch * mul);
@@ -305,10 +322,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     const clt_attention_shape s = clt_attention_shape_of(node);
     const clt_extent items = clt_attention_images(&s, s.heads * s.rows);
     clt_launch_begin(p, "portable/attention.cl", "attention", "");
-    clt_arg_attention_in(p, &s.q);
-    clt_arg_attention_in(p, &s.k);
-    clt_arg_attention_in(p, &s.v);
-    clt_arg_attention_mask(p, node, &s);
+    clt_arg_attention_operands(p, node, &s);
     clt_arg_attention_out(p, &s.out);
     clt_arg_out(p, s.log_sum);
     clt_arg_long(p, items);
@@ -341,10 +355,7 @@ static void emit_grad_portable(const clt_node *node, const clt_target *target, c
     for (int of_keys = 0; of_keys < 2; of_keys++) {
         clt_launch_begin(p, "portable/attention.cl", of_keys ? "attention_dkv" : "attention_dq",
                          "");
-        clt_arg_attention_in(p, &s.q);
-        clt_arg_attention_in(p, &s.k);
-        clt_arg_attention_in(p, &s.v);
-        clt_arg_attention_mask(p, node, &s);
+        clt_arg_attention_operands(p, node, &s);
         clt_arg_attention_in(p, &s.out);
         clt_arg_in(p, LOG_SUM);
         clt_arg_scratch(p, delta);
@@ -364,12 +375,14 @@ static void emit_grad_portable(const clt_node *node, const clt_target *target, c
 
 static const clt_variant variants[] = {
     {"tiles_cpu", clt_attention_cpu_accepts, clt_attention_cpu},
+    {"tiles_gpu", clt_attention_gpu_accepts, clt_attention_gpu},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
 
 static const clt_variant grad_variants[] = {
     {"tiles_cpu", clt_attention_cpu_accepts, clt_attention_grad_cpu},
+    {"tiles_gpu", clt_attention_gpu_accepts, clt_attention_grad_gpu},
     {"portable", clt_accepts_plain, emit_grad_portable},
     {0},
 };

@@ -67,4 +67,13 @@ bool clt_attention_cpu_accepts(const clt_node *node, const clt_target *target, c
 void clt_attention_cpu(const clt_node *node, const clt_target *target, clt_program *p);
 void clt_attention_grad_cpu(const clt_node *node, const clt_target *target, clt_program *p);
 
+/* clkernels/gpu/attention.cl. */
+bool clt_attention_gpu_accepts(const clt_node *node, const clt_target *target, char *why);
+void clt_attention_gpu(const clt_node *node, const clt_target *target, clt_program *p);
+void clt_attention_grad_gpu(const clt_node *node, const clt_target *target, clt_program *p);
+
+/* The arguments q, k, v and MASK; sizes: heads, group, T, S, scale. */
+void clt_arg_attention_operands(clt_program *p, const clt_node *node, const clt_attention_shape *s);
+void clt_arg_attention_sizes(clt_program *p, const clt_attention_shape *s);
+
 #endif

@@ -76,23 +76,6 @@ bool clt_attention_cpu_accepts(const clt_node *node, const clt_target *target, c
     return true;
 }
 
-static void arg_operands(clt_program *p, const clt_node *node, const clt_attention_shape *s)
-{
-    clt_arg_attention_in(p, &s->q);
-    clt_arg_attention_in(p, &s->k);
-    clt_arg_attention_in(p, &s->v);
-    clt_arg_attention_mask(p, node, s);
-}
-
-static void arg_sizes(clt_program *p, const clt_attention_shape *s)
-{
-    clt_arg_int(p, clt_fixed(s->heads));
-    clt_arg_int(p, clt_fixed(s->heads / s->kv_heads));
-    clt_arg_int(p, clt_fixed(s->rows));
-    clt_arg_int(p, clt_fixed(s->keys));
-    clt_arg_float(p, s->scale);
-}
-
 void clt_attention_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_attention_shape s = clt_attention_shape_of(node);
@@ -100,10 +83,10 @@ void clt_attention_cpu(const clt_node *node, const clt_target *target, clt_progr
     const int64_t columns = t.vectors * t.width;
     clt_launch_begin(p, "cpu/attention.cl", "attention", "-DVW=%d -DD=%d -DMR=%d -DNV=%d -DKEYS=%d",
                      t.width, t.size, t.rows, t.vectors, KEYS);
-    arg_operands(p, node, &s);
+    clt_arg_attention_operands(p, node, &s);
     clt_arg_attention_out(p, &s.out);
     clt_arg_out(p, s.log_sum);
-    arg_sizes(p, &s);
+    clt_arg_attention_sizes(p, &s);
     clt_range3(p, clt_fixed((s.rows + columns - 1) / columns), clt_fixed(s.heads),
                clt_attention_images(&s, 1), 1, 1, 1);
 }
@@ -151,7 +134,7 @@ void clt_attention_grad_cpu(const clt_node *node, const clt_target *target, clt_
     clt_arg_int(p, clt_fixed(s.rows));
     range_rows(p, &s);
     begin_rows(p, &t, "attention_grad");
-    arg_operands(p, node, &s);
+    clt_arg_attention_operands(p, node, &s);
     clt_arg_attention_in(p, &s.out);
     clt_arg_in(p, s.log_sum);
     clt_arg_scratch(p, delta);
@@ -166,7 +149,7 @@ void clt_attention_grad_cpu(const clt_node *node, const clt_target *target, clt_
     }
     clt_arg_attention_out(p, &s.dk);
     clt_arg_attention_out(p, &s.dv);
-    arg_sizes(p, &s);
+    clt_arg_attention_sizes(p, &s);
     clt_arg_long(p, clt_attention_images(&s, elements));
     clt_range3(p, clt_fixed(slices), clt_fixed(s.kv_heads), clt_attention_images(&s, 1), 1, 1, 1);
     if (parts < 0)

@@ -3,7 +3,7 @@
  * build options, kernel, work-group size and why (chosen: a plan's own choice; fallback: of a
  * variant that another stands before, which declines groups of 256 or 2^30 elements), parted by
  * tabs. Fails if a variant that a GPU may run is in none of the plans (covered.h), whose layers are
- * in products.c, rows.c and elements.c. Opens no device.
+ * in products.c, rows.c, elements.c and attention.c. Opens no device.
  *
  *     gpu_launches amd | nvidia | intel [tiles]     tiles: more shapes, and what a tuner would try
  */
@@ -88,6 +88,7 @@ int main(int argc, char **argv)
         plan_casts(caps);
         plan_activations(caps);
         plan_pooling(caps);
+        plan_attention(caps);
         print_beside(caps);
         print_sums(caps);
         return covered_report(caps) ? 1 : 0;

@@ -32,7 +32,7 @@ void plan_graph(clt_graph *graph, const clt_caps *caps, clt_plan_mode mode, int6
 /* One layer and its gradients: `y` of a graph of inputs x0, x1, x2. */
 void plan_layer(clt_graph *graph, clt_value *y, clt_value **x, int n, const clt_caps *caps);
 
-/* Layers by subject: products.c, rows.c, elements.c. */
+/* Layers by subject: products.c, rows.c, elements.c, attention.c. */
 void plan_products(const clt_caps *caps);
 void plan_long_products(const clt_caps *caps);
 void plan_convolutions(const clt_caps *caps);
@@ -45,6 +45,7 @@ void plan_places(const clt_caps *caps);
 void plan_casts(const clt_caps *caps);
 void plan_activations(const clt_caps *caps);
 void plan_pooling(const clt_caps *caps);
+void plan_attention(const clt_caps *caps);
 
 /* beside.c */
 void print_beside(const clt_caps *caps);

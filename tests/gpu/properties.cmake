@@ -1,5 +1,5 @@
 # Kernels for GPUs through the vendors' offline compilers. Exit 77: no compiler is there.
-add_executable(gpu_launches gpu/launches.c gpu/plans.c gpu/products.c gpu/rows.c gpu/elements.c
+add_executable(gpu_launches gpu/launches.c gpu/plans.c gpu/products.c gpu/rows.c gpu/elements.c gpu/attention.c
     gpu/beside.c gpu/covered.c)
 target_include_directories(gpu_launches PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_link_libraries(gpu_launches PRIVATE cltrain_static test_models m)

@@ -27,7 +27,7 @@ static void test_rows(void **state)
         ROWS("rows, causal", 3, 2, 2, 34, 34, 20, {.form = 1, .heads = 2, .is_causal = 1}),
         ROWS("rows, grouped", 2, 4, 2, 23, 50, 16, {.form = 1, .heads = 4}),
         PACKED("packed, causal", 3, 2, 2, 50, 64, {.form = 2, .heads = 2, .is_causal = 1}),
-        PACKED("packed, grouped", 1, 4, 2, 33, 16, {.form = 2, .heads = 4, .kv_heads = 2}),
+        PACKED("packed, grouped", 1, 4, 2, 33, 32, {.form = 2, .heads = 4, .kv_heads = 2}),
     };
     attention_check(cases, sizeof cases / sizeof *cases);
 }
@@ -46,8 +46,8 @@ static void test_masks(void **state)
         keys[i] = i / 16 % 40 < 31 ? (double)(float)(i % 13 * 0.07 - 0.4) : NAN;
     op_case cases[] = {
         HEADS("added, of every head", 2, 2, 2, 19, 70, 16, NULL, {.form = 0}),
-        HEADS("bytes, of rows and keys", 3, 2, 1, 19, 70, 16, some, {.bytes = 1}),
-        HEADS("rows without a key", 2, 1, 1, 35, 20, 16, none, {.form = 0}),
+        HEADS("bytes, of rows and keys", 3, 2, 1, 19, 70, 32, some, {.bytes = 1}),
+        HEADS("rows without a key", 2, 1, 1, 35, 20, 32, none, {.form = 0}),
         HEADS("added to keys", 3, 2, 2, 18, 40, 16, NULL, {.is_causal = 1, .past = 5}),
         HEADS("added to rows", 1, 2, 2, 18, 40, 16, NULL, {.form = 0}),
         HEADS("the device's past", 1, 2, 2, 20, 40, 16, NULL, {.is_causal = 1}),

@@ -60,6 +60,28 @@ CLT_API clt_value *clt_attention(clt_value *q, clt_value *k, clt_value *v, int h
 CLT_API clt_value *clt_attention_packed(clt_value *qkv, int heads, int kv_heads,
                                         const clt_attention_options *options);
 
+typedef struct clt_rotary_options {
+    size_t struct_size;
+    double base;    /* 10000 */
+    int64_t offset; /* 0: position of row 0 */
+    clt_value
+        *offset_value; /* NULL: `offset`. An i32 of one element that the device reads instead */
+    int halves;        /* 0: pairs are neighbours (RoFormer); else D / 2 apart (GPT-NeoX, LLaMA) */
+    int64_t size;      /* 0: the last dimension. D, which is even */
+    int64_t heads;     /* 0: all. The last dimension's first parts of D that are turned */
+} clt_rotary_options;
+
+CLT_API void clt_rotary_options_init(clt_rotary_options *options);
+
+/*
+ * Rotary position embedding (Su et al., "RoFormer", 2021) of x [.., T, W], where W is a multiple of
+ * D: pair i of each part of D elements in row t is turned by the angle (offset + t) * base^(-2 i /
+ * D), from (a, b) to (a cos - b sin, a sin + b cos). So x may be [B, H, T, D], [B, T, H * D], or
+ * the packed rows of clt_attention_packed with `size` D and `heads` H + G, whose v stays as it is.
+ * T and W are constant.
+ */
+CLT_API clt_value *clt_rotary(clt_value *x, const clt_rotary_options *options);
+
 CLT_END_DECLS
 
 #endif

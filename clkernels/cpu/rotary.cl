@@ -1,0 +1,57 @@
+/*
+ * Rotary position embedding on CPUs; work-group size 1. Work-item (x, y) has rows x * ROWS and on of
+ * matrix y: the table's row (rotary_table of portable/rotary.cl) serves all parts of a row of x, VW
+ * pairs at a time, and the last ones, if they fill no vector, one by one.
+ * Build options: VW (4, 8: lanes of half a vector), ROWS.
+ */
+#define LANES VW
+#include "lanes/common.clh"
+
+#define PAIR CLT_JOIN(float, CLT_TWICE)
+#if VW == 4
+#define CLT_TWICE 8
+#else
+#define CLT_TWICE 16
+#endif
+typedef PAIR pairs_of;
+typedef pairs_of pairs_anywhere __attribute__((aligned(4)));
+
+KERNEL void rotary(global const float *x, long x_offset, global float *y, long y_offset,
+                   global const float *table, long table_offset, int T, int width, int turned,
+                   int pairs, int halves)
+{
+    const int t0 = (int)get_global_id(0) * ROWS;
+    for (int t = t0; t < min(t0 + ROWS, T); t++) {
+        global const float *by = table + table_offset + (long)t * 2 * pairs;
+        const long row = (get_global_id(1) * (long)T + t) * width;
+        for (int part = 0; part < width / (2 * pairs); part++) {
+            global const float *from = x + x_offset + row + part * 2 * pairs;
+            global float *to = y + y_offset + row + part * 2 * pairs;
+            const int still = part >= turned;
+            int i = 0;
+            for (; i + VW <= pairs; i += VW) {
+                const pairs_of turn = *(global const pairs_anywhere *)(by + 2 * i);
+                const vecf cosine = still ? (vecf)(1.0f) : turn.even;
+                const vecf sine = still ? (vecf)(0.0f) : turn.odd;
+                if (halves) {
+                    const vecf a = LOAD(from + i), b = LOAD(from + pairs + i);
+                    STORE(a * cosine - b * sine, to + i);
+                    STORE(a * sine + b * cosine, to + pairs + i);
+                } else {
+                    const pairs_of v = *(global const pairs_anywhere *)(from + 2 * i);
+                    pairs_of result;
+                    result.even = v.even * cosine - v.odd * sine;
+                    result.odd = v.even * sine + v.odd * cosine;
+                    *(global pairs_anywhere *)(to + 2 * i) = result;
+                }
+            }
+            for (; i < pairs; i++) {
+                const int first = halves ? i : 2 * i, second = halves ? i + pairs : 2 * i + 1;
+                const float cosine = still ? 1.0f : by[2 * i], sine = still ? 0.0f : by[2 * i + 1];
+                const float a = from[first], b = from[second];
+                to[first] = a * cosine - b * sine;
+                to[second] = a * sine + b * cosine;
+            }
+        }
+    }
+}
