@@ -4,7 +4,7 @@
 /* Heads that the tiles are made for, in rows that float4 fits, and one that they are not. */
 void plan_attention(const clt_caps *caps)
 {
-    static const int64_t sizes[] = {64, 128, 32, 20, 96};
+    static const int64_t sizes[] = {64, 128, 32, 96};
     for (size_t i = 0; i < (with_tiles ? sizeof sizes / sizeof *sizes : 3); i++) {
         clt_graph *g;
         clt_attention_options o;
