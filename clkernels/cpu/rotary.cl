@@ -8,10 +8,17 @@
 #include "lanes/common.clh"
 
 #define PAIR CLT_JOIN(float, CLT_TWICE)
+/* By functions: Oclgrind ends at .even and .odd of vectors. */
 #if VW == 4
 #define CLT_TWICE 8
+#define EVEN(v) shuffle(v, (uint4)(0, 2, 4, 6))
+#define ODD(v) shuffle(v, (uint4)(1, 3, 5, 7))
+#define JOINED(a, b) shuffle2(a, b, (uint8)(0, 4, 1, 5, 2, 6, 3, 7))
 #else
 #define CLT_TWICE 16
+#define EVEN(v) shuffle(v, (uint8)(0, 2, 4, 6, 8, 10, 12, 14))
+#define ODD(v) shuffle(v, (uint8)(1, 3, 5, 7, 9, 11, 13, 15))
+#define JOINED(a, b) shuffle2(a, b, (uint16)(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15))
 #endif
 typedef PAIR pairs_of;
 typedef pairs_of pairs_anywhere __attribute__((aligned(4)));
@@ -31,18 +38,17 @@ KERNEL void rotary(global const float *x, long x_offset, global float *y, long y
             int i = 0;
             for (; i + VW <= pairs; i += VW) {
                 const pairs_of turn = *(global const pairs_anywhere *)(by + 2 * i);
-                const vecf cosine = still ? (vecf)(1.0f) : turn.even;
-                const vecf sine = still ? (vecf)(0.0f) : turn.odd;
+                const vecf cosine = still ? (vecf)(1.0f) : EVEN(turn);
+                const vecf sine = still ? (vecf)(0.0f) : ODD(turn);
                 if (halves) {
                     const vecf a = LOAD(from + i), b = LOAD(from + pairs + i);
                     STORE(a * cosine - b * sine, to + i);
                     STORE(a * sine + b * cosine, to + pairs + i);
                 } else {
                     const pairs_of v = *(global const pairs_anywhere *)(from + 2 * i);
-                    pairs_of result;
-                    result.even = v.even * cosine - v.odd * sine;
-                    result.odd = v.even * sine + v.odd * cosine;
-                    *(global pairs_anywhere *)(to + 2 * i) = result;
+                    const vecf a = EVEN(v), b = ODD(v);
+                    *(global pairs_anywhere *)(to + 2 * i) =
+                        JOINED(a * cosine - b * sine, a * sine + b * cosine);
                 }
             }
             for (; i < pairs; i++) {

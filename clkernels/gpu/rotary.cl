@@ -17,13 +17,13 @@ kernel void rotary(global const float *x, long x_offset, global float *y, long y
     const float4 a = *(global const float4 *)(x + x_offset + at);
     const float4 b = *(global const float4 *)(x + x_offset + at + apart);
     const float4 t = by[0], u = by[1];
-    float4 cosine = (float4)(t.even, u.even), sine = (float4)(t.odd, u.odd);
+    float4 cosine = (float4)(t.x, t.z, u.x, u.z), sine = (float4)(t.y, t.w, u.y, u.w);
     if (part >= turned) {
         cosine = (float4)(1.0f);
         sine = (float4)(0.0f);
     }
-    const float4 first = halves ? a : (float4)(a.even, b.even);
-    const float4 second = halves ? b : (float4)(a.odd, b.odd);
+    const float4 first = halves ? a : (float4)(a.x, a.z, b.x, b.z);
+    const float4 second = halves ? b : (float4)(a.y, a.w, b.y, b.w);
     const float4 p = first * cosine - second * sine, q = first * sine + second * cosine;
     *(global float4 *)(y + y_offset + at) = halves ? p : (float4)(p.x, q.x, p.y, q.y);
     *(global float4 *)(y + y_offset + at + apart) = halves ? q : (float4)(p.z, q.z, p.w, q.w);
