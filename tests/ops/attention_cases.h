@@ -242,7 +242,7 @@ static inline void attention_check(const op_case *cases, size_t count)
     for (size_t i = 0; i < count; i++) {
         const int64_t elements = op_count(&cases[i], 0, 1);
         /* What is long takes minutes there. */
-        if (!clt_test_oclgrind() || elements < 2000)
+        if (!clt_test_oclgrind() || elements < 1000)
             op_check(&attention_test, &cases[i], elements < 2000);
     }
     op_report(&attention_test);
