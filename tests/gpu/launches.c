@@ -97,6 +97,7 @@ int main(int argc, char **argv)
         plan_masks(caps);
         plan_parts(caps);
         plan_pair_losses(caps);
+        plan_attention(caps);
         print_beside(caps);
         print_sums(caps);
         return covered_report(caps) ? 1 : 0;

@@ -55,6 +55,7 @@ void plan_functions(const clt_caps *caps);
 void plan_masks(const clt_caps *caps);
 void plan_parts(const clt_caps *caps);
 void plan_pair_losses(const clt_caps *caps);
+void plan_attention(const clt_caps *caps);
 
 /* beside.c */
 void print_beside(const clt_caps *caps);

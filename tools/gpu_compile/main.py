@@ -61,7 +61,7 @@ def kernel_class(file, kernel, chosen):
     """fma and memory have floors; what runs only where a GPU's own variant declines must not spill."""
     if not chosen and not file.startswith("gpu/"):
         return "other"
-    product = kernel.startswith(("gemm", "conv2d", "matmul")) and not kernel.endswith("sum")
+    product = kernel.startswith(("attention", "gemm", "conv2d", "matmul")) and not kernel.endswith(("delta", "sum"))
     return "fma" if product else "memory"
 
 

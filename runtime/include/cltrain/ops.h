@@ -10,6 +10,7 @@
 #include <cltrain/ops_collective.h>
 #include <cltrain/ops_index.h>
 #include <cltrain/ops_loss.h>
+#include <cltrain/ops_attention.h>
 #include <cltrain/ops_nn.h>
 #include <cltrain/ops_norm.h>
 #include <cltrain/ops_recurrent.h>

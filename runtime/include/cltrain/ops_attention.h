@@ -1,0 +1,87 @@
+/*
+ * Attention and what belongs to it. See ops.h for the conventions, ops_nn.h for options.
+ *
+ * All forms of attention compute, for every image b, head h and row t of the queries,
+ *
+ *     s[j] = scale * <q[t], k[j]> + mask[t][j],    out[t] = sum over j of softmax(s)[j] * v[j]
+ *
+ * without storing a T x S matrix: scores are computed tile by tile with a running maximum and sum,
+ * and again for the gradient, from the logarithm of each row's sum that the forward keeps (Dao et
+ * al., "FlashAttention", 2022; Dao, "FlashAttention-2", 2023). Sums have a fixed order. There is no
+ * dropout of the weights. The forms differ in how the operands lie:
+ *
+ *     clt_scaled_dot_product_attention   q [B, H, T, D], k and v [B, G, S, D] -> [B, H, T, D]
+ *     clt_attention                      q [B, T, H * D], k and v [B, S, G * D] -> [B, T, H * D]
+ *     clt_attention_packed               qkv [B, T, (H + 2 * G) * D] -> [B, T, H * D]
+ *
+ * G divides H: query head h uses head h / (H / G) of k and v (grouped queries). The last two take
+ * what linear layers give, and give what the next one takes, without transposes; in the packed
+ * form, each row is all heads of q, then those of k, then those of v (GPT-2's c_attn, PyTorch's
+ * in_proj), and has one gradient. B is a batch or a number; all else is constant.
+ */
+#ifndef CLTRAIN_OPS_ATTENTION_H
+#define CLTRAIN_OPS_ATTENTION_H
+
+#include <cltrain/graph.h>
+
+CLT_BEGIN_DECLS
+
+typedef struct clt_attention_options {
+    size_t struct_size;
+    double scale; /* 0: 1 / sqrt(D) */
+
+    /* Not 0: row t sees keys 0 .. past + t, and does not read the others; PyTorch's is_causal has
+     * past 0, the upper left corner. */
+    int is_causal;
+    int64_t past; /* 0: keys that precede the first row, as a cache has */
+
+    /* NULL: `past`. An i32 of one element that the device reads instead, so that one plan serves a
+     * growing cache of a fixed size; with is_causal only. */
+    clt_value *past_value;
+
+    /* NULL: none. Of up to four dimensions that broadcast to [B, H, T, S]: f32, added to the scores
+     * (-infinity: does not take part), or u8, where 0 does not take part. A row in which no key
+     * takes part is 0. It gets no gradient: one that is wanted is an error. */
+    clt_value *attn_mask;
+} clt_attention_options;
+
+CLT_API void clt_attention_options_init(clt_attention_options *options);
+
+/* PyTorch's scaled_dot_product_attention, with enable_gqa. Errors: ranks other than 4, differing B,
+ * D or S, G that does not divide H. */
+CLT_API clt_value *clt_scaled_dot_product_attention(clt_value *q, clt_value *k, clt_value *v,
+                                                    const clt_attention_options *options);
+
+/* `heads` is H; G follows from the width of k. */
+CLT_API clt_value *clt_attention(clt_value *q, clt_value *k, clt_value *v, int heads,
+                                 const clt_attention_options *options);
+
+/* `heads` is H, `kv_heads` G (0: H). */
+CLT_API clt_value *clt_attention_packed(clt_value *qkv, int heads, int kv_heads,
+                                        const clt_attention_options *options);
+
+typedef struct clt_rotary_options {
+    size_t struct_size;
+    double base;    /* 10000 */
+    int64_t offset; /* 0: position of row 0 */
+    clt_value
+        *offset_value; /* NULL: `offset`. An i32 of one element that the device reads instead */
+    int halves;        /* 0: pairs are neighbours (RoFormer); else D / 2 apart (GPT-NeoX, LLaMA) */
+    int64_t size;      /* 0: the last dimension. D, which is even */
+    int64_t heads;     /* 0: all. The last dimension's first parts of D that are turned */
+} clt_rotary_options;
+
+CLT_API void clt_rotary_options_init(clt_rotary_options *options);
+
+/*
+ * Rotary position embedding (Su et al., "RoFormer", 2021) of x [.., T, W], where W is a multiple of
+ * D: pair i of each part of D elements in row t is turned by the angle (offset + t) * base^(-2 i /
+ * D), from (a, b) to (a cos - b sin, a sin + b cos). So x may be [B, H, T, D], [B, T, H * D], or
+ * the packed rows of clt_attention_packed with `size` D and `heads` H + G, whose v stays as it is.
+ * T and W are constant.
+ */
+CLT_API clt_value *clt_rotary(clt_value *x, const clt_rotary_options *options);
+
+CLT_END_DECLS
+
+#endif

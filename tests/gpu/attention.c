@@ -1,0 +1,30 @@
+/* Attention and rotary embedding. */
+#include "gpu/plans.h"
+
+/* Heads that the tiles are made for, in rows that float4 fits, and one that they are not. */
+void plan_attention(const clt_caps *caps)
+{
+    static const int64_t sizes[] = {64, 128, 32, 96};
+    for (size_t i = 0; i < (with_tiles ? sizeof sizes / sizeof *sizes : 3); i++) {
+        clt_graph *g;
+        clt_attention_options o;
+        clt_rotary_options turned;
+        OK(clt_graph_create(&g));
+        clt_attention_options_init(&o);
+        clt_rotary_options_init(&turned);
+        o.is_causal = 1;
+        turned.size = sizes[i];
+        turned.heads = 8;
+        clt_value *x =
+            clt_input(g, "x0", CLT_F32, 3, (int64_t[]){CLT_BATCH, 256, 3 * 4 * sizes[i]});
+        clt_value *y = clt_attention_packed(clt_rotary(x, &turned), 4, 0, &o);
+        plan_layer(g, y, &x, 1, caps);
+    }
+    clt_graph *g;
+    clt_value *x[3];
+    OK(clt_graph_create(&g));
+    for (int i = 0; i < 3; i++)
+        x[i] = clt_input(g, (const char *[]){"x0", "x1", "x2"}[i], CLT_F32, 4,
+                         (int64_t[]){CLT_BATCH, i ? 2 : 4, 128, 64});
+    plan_layer(g, clt_scaled_dot_product_attention(x[0], x[1], x[2], NULL), x, 3, caps);
+}

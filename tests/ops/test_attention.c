@@ -1,0 +1,144 @@
+/* Attention in its three forms, against sums over all pairs in double. */
+#include "ops/attention_cases.h"
+
+/* What is the same for all: rows that fill tiles and do not, one row, keys before the first. */
+static void test_heads(void **state)
+{
+    (void)state;
+    const op_case cases[] = {
+        HEADS("one tile", 2, 2, 2, 16, 16, 16, NULL, {.form = 0}),
+        HEADS("odd, causal", 3, 2, 2, 21, 21, 20, NULL, {.is_causal = 1}),
+        HEADS("long, causal", 2, 1, 1, 131, 131, 64, NULL, {.is_causal = 1}),
+        HEADS("more rows than keys, causal", 1, 3, 1, 57, 35, 20, NULL, {.is_causal = 1}),
+        HEADS("grouped, more keys than rows", 2, 6, 2, 19, 70, 20, NULL, {.scale = 0.3}),
+        HEADS("large heads, causal with a past", 1, 1, 1, 37, 90, 72, NULL,
+              {.is_causal = 1, .past = 53}),
+        HEADS("one row", 3, 2, 1, 1, 67, 20, NULL, {.form = 0}),
+        HEADS("one key", 3, 2, 1, 5, 1, 16, NULL, {.form = 0}),
+        HEADS("heads smaller than vectors", 2, 2, 2, 9, 7, 3, NULL, {.is_causal = 1}),
+    };
+    attention_check(cases, sizeof cases / sizeof *cases);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    const op_case cases[] = {
+        ROWS("rows, causal", 3, 2, 2, 34, 34, 20, {.form = 1, .heads = 2, .is_causal = 1}),
+        ROWS("rows, grouped", 2, 4, 2, 23, 50, 16, {.form = 1, .heads = 4}),
+        PACKED("packed, causal", 3, 2, 2, 50, 64, {.form = 2, .heads = 2, .is_causal = 1}),
+        PACKED("packed, grouped", 1, 4, 2, 33, 32, {.form = 2, .heads = 4, .kv_heads = 2}),
+    };
+    attention_check(cases, sizeof cases / sizeof *cases);
+}
+
+/* Masks of every way to broadcast; rows without a key are 0; keys behind those seen are not read.
+ */
+static void test_masks(void **state)
+{
+    (void)state;
+    double some[2 * 19 * 70], none[35 * 20], past[] = {11}, keys[2 * 40 * 16];
+    for (int i = 0; i < 2 * 19 * 70; i++)
+        some[i] = i % 3 != 1;
+    for (int i = 0; i < 35 * 20; i++)
+        none[i] = i / 20 % 4 == 2 || i % 20 > 16 ? -INFINITY : (double)(float)(i % 7 * 0.1);
+    for (int i = 0; i < 2 * 40 * 16; i++)
+        keys[i] = i / 16 % 40 < 31 ? (double)(float)(i % 13 * 0.07 - 0.4) : NAN;
+    op_case cases[] = {
+        HEADS("added, of every head", 2, 2, 2, 19, 70, 16, NULL, {.form = 0}),
+        HEADS("bytes, of rows and keys", 3, 2, 1, 19, 70, 32, some, {.bytes = 1}),
+        HEADS("rows without a key", 2, 1, 1, 35, 20, 32, none, {.form = 0}),
+        HEADS("added to keys", 3, 2, 2, 18, 40, 16, NULL, {.is_causal = 1, .past = 5}),
+        HEADS("added to rows", 1, 2, 2, 18, 40, 16, NULL, {.form = 0}),
+        HEADS("the device's past", 1, 2, 2, 20, 40, 16, NULL, {.is_causal = 1}),
+    };
+    mask_operand(&cases[0], (int64_t[]){CLT_BATCH, 2, 19, 70});
+    mask_operand(&cases[1], (int64_t[]){1, 2, 19, 70});
+    mask_operand(&cases[2], (int64_t[]){1, 1, 35, 20});
+    mask_operand(&cases[3], (int64_t[]){CLT_BATCH, 1, 1, 40});
+    mask_operand(&cases[4], (int64_t[]){1, 2, 18, 1});
+    cases[5].n_in = 5;
+    cases[5].in[4] = (op_operand){CLT_I32, 1, {1}, .set = past};
+    cases[5].in[1].set = cases[5].in[2].set = keys;
+    cases[5].in[1].gradient = cases[5].in[2].gradient = false;
+    attention_check(cases, sizeof cases / sizeof *cases);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    clt_graph *g;
+    clt_attention_options o;
+    clt_attention_options_init(&o);
+#define INPUT(name, rank, ...) clt_input(g, name, CLT_F32, rank, (int64_t[]){__VA_ARGS__})
+#define FAILS(status, words, call)                                                                 \
+    do {                                                                                           \
+        OP_OK(clt_graph_create(&g));                                                               \
+        assert_null(call);                                                                         \
+        assert_int_equal(clt_graph_status(g), status);                                             \
+        if (!strstr(clt_error_message(), words))                                                   \
+            fail_msg("\"%s\" does not say \"%s\"", clt_error_message(), words);                    \
+        clt_graph_destroy(g);                                                                      \
+    } while (0)
+#define SDPA(q, k, v) clt_scaled_dot_product_attention(q, k, v, &o)
+#define B CLT_BATCH
+    FAILS(CLT_SHAPE, "must have 4 dimensions",
+          SDPA(INPUT("q", 3, B, 2, 8), INPUT("k", 4, B, 1, 2, 8), INPUT("v", 4, B, 1, 2, 8)));
+    FAILS(CLT_SHAPE, "size of heads (8)",
+          SDPA(INPUT("q", 4, B, 2, 5, 8), INPUT("k", 4, B, 2, 5, 4), INPUT("v", 4, B, 2, 5, 4)));
+    FAILS(CLT_SHAPE, "do not fit",
+          SDPA(INPUT("q", 4, B, 2, 5, 8), INPUT("k", 4, 3, 2, 5, 8), INPUT("v", 4, 3, 2, 5, 8)));
+    FAILS(CLT_SHAPE, "2 heads of k and v do not divide 3 of q",
+          SDPA(INPUT("q", 4, B, 3, 5, 8), INPUT("k", 4, B, 2, 5, 8), INPUT("v", 4, B, 2, 5, 8)));
+    FAILS(CLT_SHAPE, "no multiple of its 3 heads",
+          clt_attention(INPUT("q", 3, B, 5, 8), INPUT("k", 3, B, 5, 8), INPUT("v", 3, B, 5, 8), 3,
+                        NULL));
+    FAILS(CLT_SHAPE, "no multiple of its 9 heads",
+          clt_attention_packed(INPUT("x", 3, B, 5, 24), 3, 0, NULL));
+    FAILS(CLT_SHAPE, "2 heads of k and v do not divide 3",
+          clt_attention_packed(INPUT("x", 3, B, 5, 28), 3, 2, NULL));
+    FAILS(CLT_INVALID_ARGUMENT, "0 heads",
+          clt_attention_packed(INPUT("x", 3, B, 5, 24), 0, 0, NULL));
+    FAILS(CLT_INVALID_ARGUMENT, "must be f32",
+          clt_attention_packed(clt_input(g, "x", CLT_I32, 3, (int64_t[]){B, 5, 24}), 4, 0, NULL));
+    o.attn_mask = NULL;
+    FAILS(CLT_SHAPE, "does not broadcast to the scores",
+          (o.attn_mask = INPUT("mask", 2, 4, 5),
+           clt_attention_packed(INPUT("x", 3, B, 5, 24), 4, 0, &o)));
+    FAILS(CLT_INVALID_ARGUMENT, "must be f32 or u8",
+          (o.attn_mask = clt_input(g, "mask", CLT_I32, 2, (int64_t[]){5, 5}),
+           clt_attention_packed(INPUT("x", 3, B, 5, 24), 4, 0, &o)));
+    o.attn_mask = NULL;
+    FAILS(CLT_INVALID_ARGUMENT, "without",
+          (o.past_value = clt_input(g, "past", CLT_I32, 1, (int64_t[]){1}),
+           clt_attention_packed(INPUT("x", 3, B, 5, 24), 4, 0, &o)));
+    o.past_value = NULL;
+    o.past = -1;
+    FAILS(CLT_INVALID_ARGUMENT, "past -1", clt_attention_packed(INPUT("x", 3, B, 5, 24), 4, 0, &o));
+}
+
+/* A mask that a gradient is wanted of. */
+static void test_mask_gradient(void **state)
+{
+    (void)state;
+    clt_graph *g;
+    clt_attention_options o;
+    clt_attention_options_init(&o);
+    OP_OK(clt_graph_create(&g));
+    clt_value *x = INPUT("x", 3, B, 5, 24), *dx = NULL;
+    o.attn_mask = INPUT("mask", 2, 5, 5);
+    clt_value *y = clt_attention_packed(x, 4, 0, &o);
+    clt_value *dy = INPUT("dy", 3, B, 5, 8);
+    assert_non_null(y);
+    assert_int_equal(clt_autodiff(g, &y, &dy, 1, &o.attn_mask, 1, &dx), CLT_UNSUPPORTED);
+    assert_non_null(strstr(clt_error_message(), "a mask has no gradient"));
+    clt_graph_destroy(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_heads), cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_masks), cmocka_unit_test(test_errors),
+                                       cmocka_unit_test(test_mask_gradient)};
+    return cmocka_run_group_tests(tests, op_setup, op_teardown);
+}
