@@ -59,7 +59,9 @@ typedef clt_status clt_model_fn(const char *model, const clt_model_input *in, co
  * colon; NULL: nothing. On a mistake there they return NULL and set the error message. */
 typedef clt_value *clt_classifier_fn(clt_graph *graph, clt_value *image, int64_t classes,
                                      const char *arguments);
-clt_classifier_fn clt_model_softmax, clt_model_mlp, clt_model_lenet;
+clt_classifier_fn clt_model_softmax, clt_model_mlp, clt_model_lenet, clt_model_resnet18,
+    clt_model_resnet34, clt_model_resnet50;
+clt_model_fn clt_model_lstm, clt_model_lstm_regressor, clt_model_gpt2, clt_model_two_branch;
 
 /* A classifier of the data's images with its loss and accuracy. */
 clt_status clt_model_classify(const char *model, clt_classifier_fn *build,

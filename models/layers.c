@@ -100,3 +100,32 @@ clt_value *clt_layer_conv3d(clt_graph *graph, clt_value *x, const char *name, in
     clt_value *bias = parameter(graph, name, "bias", 1, &out, fan_in);
     return clt_conv3d(x, weight, bias, options);
 }
+
+/* A vector of one number a channel, or with `state` a state. */
+static clt_value *per_channel(clt_graph *graph, const char *layer, const char *kind, int state,
+                              int64_t channels, clt_init init)
+{
+    char name[256];
+    snprintf(name, sizeof name, "%s.%s", layer, kind);
+    clt_value *shared = clt_graph_find(graph, name);
+    if (shared)
+        return shared;
+    return state ? clt_state(graph, name, CLT_F32, 1, &channels, init)
+                 : clt_parameter(graph, name, 1, &channels, init);
+}
+
+clt_value *clt_layer_batch_norm(clt_graph *graph, clt_value *x, const char *name)
+{
+    if (!x)
+        return NULL;
+    char tracked_name[256];
+    const int64_t channels = clt_value_rank(x) > 1 ? clt_value_dim(x, 1) : 1;
+    const clt_init zero = {CLT_INIT_ZERO, 0, 0}, one = {CLT_INIT_CONSTANT, 1, 0};
+    clt_value *weight = per_channel(graph, name, "weight", 0, channels, one);
+    clt_value *bias = per_channel(graph, name, "bias", 0, channels, zero);
+    clt_value *mean = per_channel(graph, name, "running_mean", 1, channels, zero);
+    clt_value *var = per_channel(graph, name, "running_var", 1, channels, one);
+    snprintf(tracked_name, sizeof tracked_name, "%s.num_batches_tracked", name);
+    clt_value *tracked = clt_state(graph, tracked_name, CLT_I32, 0, NULL, zero);
+    return named(graph, clt_batch_norm(x, weight, bias, mean, var, tracked, NULL), name);
+}

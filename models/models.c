@@ -6,15 +6,30 @@
 
 typedef struct model_row {
     const char *name, *text;
-    clt_classifier_fn *classifier;
+    clt_classifier_fn *classifier; /* or */
+    clt_model_fn *other;
     int takes_arguments;
 } model_row;
 
 static const model_row rows[] = {
-    {"softmax", "softmax regression: one linear layer", clt_model_softmax, 0},
-    {"mlp", "hidden layers with ReLU: one of 256 units, or mlp:WIDTH,...", clt_model_mlp, 1},
+    {"softmax", "softmax regression: one linear layer", clt_model_softmax, NULL, 0},
+    {"mlp", "hidden layers with ReLU: one of 256 units, or mlp:WIDTH,...", clt_model_mlp, NULL, 1},
     {"lenet", "two convolutions with ReLU and average pooling, two linear layers", clt_model_lenet,
-     0},
+     NULL, 0},
+    {"resnet18", "residual network of 18 layers; images below 64 pixels get a 3x3 stem",
+     clt_model_resnet18, NULL, 1},
+    {"resnet34", "of 34 layers", clt_model_resnet34, NULL, 1},
+    {"resnet50", "of 50 layers, with bottlenecks", clt_model_resnet50, NULL, 1},
+    {"two-branch",
+     "one feature extractor, a classifier and a decoder of the image: two-branch:weight=W", NULL,
+     clt_model_two_branch, 1},
+    {"lstm", "LSTM over the rows of images, or a language model of text: lstm:hidden=H,layers=L",
+     NULL, clt_model_lstm, 1},
+    {"lstm-regressor", "LSTM from arrays x [T,I] to y: lstm-regressor:hidden=H,layers=L", NULL,
+     clt_model_lstm_regressor, 1},
+    {"gpt2",
+     "GPT-2 of text: gpt2:nano, 124M, 350M, 774M, 1.5B, or layers=L,heads=H,width=W; dropout=P",
+     NULL, clt_model_gpt2, 1},
 };
 
 int clt_model_count(void)
@@ -74,6 +89,7 @@ clt_status clt_model_build(const char *name, const clt_model_input *in, clt_grap
     if (arguments && !row->takes_arguments)
         return clt_model_fail(CLT_INVALID_ARGUMENT, "model '%.100s': %s takes no arguments", name,
                               row->name);
-    return clt_model_classify(row->name, row->classifier, in, arguments ? arguments + 1 : NULL,
-                              graph);
+    arguments = arguments ? arguments + 1 : NULL;
+    return row->other ? row->other(row->name, in, arguments, graph)
+                      : clt_model_classify(row->name, row->classifier, in, arguments, graph);
 }

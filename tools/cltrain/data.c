@@ -205,7 +205,7 @@ static clt_status inspect(clt_dataset *d, json_t *list)
     return status;
 }
 
-static int run_inspect(const settings *s, const char *spec)
+static int inspect_data(const settings *s, const char *spec)
 {
     static const char *const splits[] = {"train", "test"};
     clt_dataset_options options;
@@ -241,5 +241,5 @@ int run_data(const settings *s)
         return EXIT_USAGE;
     if (s->n_names != 2)
         return usage_error("data inspect takes one SPEC, as in fashion-mnist or idx:DIR");
-    return run_inspect(s, s->names[1]);
+    return inspect_data(s, s->names[1]);
 }

@@ -90,6 +90,10 @@ clt_value *clt_layer_lstm(clt_graph *graph, clt_value *x, const char *name,
 clt_value *clt_layer_gru(clt_graph *graph, clt_value *x, const char *name,
                          clt_layer_recurrent *layer);
 
+/* Batch norm with torch.nn.BatchNorm2d's parameters and states: NAME.weight, NAME.bias,
+ * NAME.running_mean, NAME.running_var, NAME.num_batches_tracked. */
+clt_value *clt_layer_batch_norm(clt_graph *graph, clt_value *x, const char *name);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,159 @@
+/*
+ * GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019) with the
+ * names and layouts of Hugging Face's GPT2Model: weights of c_attn, c_proj and c_fc lie input by
+ * output, and the embedding is also the output's weight. Initialisation as there: normal with 0.02,
+ * the projections into the residual stream divided by the square root of twice the number of
+ * layers.
+ */
+#include <math.h>
+#include <stdio.h>
+
+#include "builders.h"
+
+typedef struct network {
+    clt_graph *graph;
+    int64_t width;
+    int layers, heads;
+    double dropout;
+} network;
+
+typedef struct size_row {
+    const char *name;
+    int layers, heads;
+    int64_t width;
+} size_row;
+
+static const size_row sizes[] = {
+    {"124M", 12, 12, 768},  {"350M", 24, 16, 1024}, {"774M", 36, 20, 1280},
+    {"1.5B", 48, 25, 1600}, {"nano", 3, 4, 128},
+};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+static clt_value *parameter(const network *net, const char *block, const char *part, int rank,
+                            const int64_t *dims, clt_init init)
+{
+    char name[96];
+    snprintf(name, sizeof name, "%s%s%s", block, *block ? "." : "", part);
+    return clt_parameter(net->graph, name, rank, dims, init);
+}
+
+static clt_value *norm(const network *net, clt_value *x, const char *block, const char *part)
+{
+    char name[48];
+    const clt_init one = {CLT_INIT_CONSTANT, 1, 0}, zero = {CLT_INIT_ZERO, 0, 0};
+    snprintf(name, sizeof name, "%s.weight", part);
+    clt_value *weight = parameter(net, block, name, 1, &net->width, one);
+    snprintf(name, sizeof name, "%s.bias", part);
+    clt_value *bias = parameter(net, block, name, 1, &net->width, zero);
+    return clt_layer_norm(x, 1, weight, bias, CLT_NORM_EPS);
+}
+
+/* Hugging Face's Conv1D: x weight + bias. */
+static clt_value *product(const network *net, clt_value *x, const char *block, const char *part,
+                          int64_t out, double deviation)
+{
+    char name[48];
+    if (!x)
+        return NULL;
+    const int64_t dims[] = {clt_value_dim(x, clt_value_rank(x) - 1), out};
+    const clt_init normal = {CLT_INIT_NORMAL, 0, deviation}, zero = {CLT_INIT_ZERO, 0, 0};
+    snprintf(name, sizeof name, "%s.weight", part);
+    clt_value *weight = parameter(net, block, name, 2, dims, normal);
+    snprintf(name, sizeof name, "%s.bias", part);
+    clt_value *bias = parameter(net, block, name, 1, &out, zero);
+    return clt_add(clt_matmul(x, weight, 0, 0), bias);
+}
+
+static clt_value *drop(const network *net, clt_value *x)
+{
+    return net->dropout > 0 ? clt_dropout(x, net->dropout) : x;
+}
+
+static clt_value *block(const network *net, clt_value *x, int number)
+{
+    char name[16];
+    const double deep = 0.02 / sqrt(2.0 * net->layers);
+    clt_attention_options causal;
+    clt_attention_options_init(&causal);
+    causal.is_causal = 1;
+    snprintf(name, sizeof name, "h.%d", number);
+    clt_value *y = norm(net, x, name, "ln_1");
+    y = product(net, y, name, "attn.c_attn", 3 * net->width, 0.02);
+    y = clt_attention_packed(y, net->heads, 0, &causal);
+    y = product(net, y, name, "attn.c_proj", net->width, deep);
+    x = clt_add(x, drop(net, y));
+    y = norm(net, x, name, "ln_2");
+    y = clt_gelu_tanh(product(net, y, name, "mlp.c_fc", 4 * net->width, 0.02));
+    y = product(net, y, name, "mlp.c_proj", net->width, deep);
+    return clt_add(x, drop(net, y));
+}
+
+/* The first rows of the positions' embedding. */
+static clt_value *places(const network *net, int64_t positions, int64_t length)
+{
+    const int64_t dims[] = {positions, net->width}, start[] = {0, 0}, stop[] = {length, CLT_TO_END};
+    const clt_init normal = {CLT_INIT_NORMAL, 0, 0.02};
+    clt_value *wpe = parameter(net, "", "wpe.weight", 2, dims, normal);
+    return positions == length ? wpe : clt_slice(wpe, start, stop, NULL);
+}
+
+static clt_status read_arguments(const char *arguments, network *net, int64_t *positions)
+{
+    enum { LAYERS = SIZES, HEADS, WIDTH, POSITIONS, DROPOUT, COUNT };
+    clt_model_argument list[COUNT] = {
+        [LAYERS] = {.name = "layers", .whole = 1, .least = 1, .most = 1000},
+        [HEADS] = {.name = "heads", .whole = 1, .least = 1, .most = 1024},
+        [WIDTH] = {.name = "width", .whole = 1, .least = 1, .most = 65536},
+        [POSITIONS] = {.name = "positions", .whole = 1, .least = 1, .most = 1 << 20},
+        [DROPOUT] = {.name = "dropout", .least = 0, .most = 0.99},
+    };
+    const size_row *size = &sizes[0];
+    for (int i = 0; i < SIZES; i++)
+        list[i] = (clt_model_argument){.name = sizes[i].name, .word = 1};
+    const clt_status status = clt_model_arguments("gpt2", arguments, list, COUNT);
+    if (status != CLT_OK)
+        return status;
+    for (int i = 0; i < SIZES; i++)
+        if (list[i].given)
+            size = &sizes[i];
+    net->layers = list[LAYERS].given ? (int)list[LAYERS].value : size->layers;
+    net->heads = list[HEADS].given ? (int)list[HEADS].value : size->heads;
+    net->width = list[WIDTH].given ? (int64_t)list[WIDTH].value : size->width;
+    net->dropout = list[DROPOUT].value;
+    if (net->width % net->heads)
+        return clt_model_fail(CLT_INVALID_ARGUMENT,
+                              "model gpt2: %d heads do not divide the width %lld", net->heads,
+                              (long long)net->width);
+    if (list[POSITIONS].given)
+        *positions = (int64_t)list[POSITIONS].value;
+    return CLT_OK;
+}
+
+clt_status clt_model_gpt2(const char *model, const clt_model_input *in, const char *arguments,
+                          clt_graph *graph)
+{
+    clt_model_text_fields text;
+    network net = {.graph = graph};
+    clt_status status = clt_model_find_text(model, in, &text);
+    if (status != CLT_OK)
+        return status;
+    int64_t positions = text.length;
+    status = read_arguments(arguments, &net, &positions);
+    if (status == CLT_OK && positions < text.length)
+        status = clt_model_fail(CLT_INVALID_ARGUMENT,
+                                "model gpt2: %lld positions do not suffice for samples of %lld "
+                                "tokens",
+                                (long long)positions, (long long)text.length);
+    if (status != CLT_OK)
+        return status;
+    const int64_t dims[] = {text.vocabulary, net.width};
+    const clt_init normal = {CLT_INIT_NORMAL, 0, 0.02};
+    clt_value *tokens = clt_model_input_of(graph, text.tokens);
+    clt_value *wte = parameter(&net, "", "wte.weight", 2, dims, normal);
+    clt_value *x = clt_embedding(tokens, wte, CLT_NO_PADDING);
+    x = drop(&net, clt_add(x, places(&net, positions, text.length)));
+    for (int i = 0; i < net.layers; i++)
+        x = block(&net, x, i);
+    return clt_model_predict_tokens(graph, clt_linear(norm(&net, x, "", "ln_f"), wte, NULL), &text,
+                                    in->ignore_index);
+}

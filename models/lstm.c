@@ -1,0 +1,103 @@
+/*
+ * Recurrent models on torch.nn.LSTM's layer "lstm" and a linear layer "fc". What they do follows
+ * from the data: with tokens, a language model (with an embedding "embedding"); with images, a
+ * classifier whose time steps are the rows; with arrays x [T, I] and y, a regressor.
+ */
+#include <string.h>
+
+#include "builders.h"
+
+enum { HIDDEN, LAYERS, DROPOUT, ARGUMENTS };
+
+static clt_value *recurrent(clt_graph *graph, clt_value *x, const clt_model_argument *list)
+{
+    clt_layer_recurrent layer = {.hidden = (int64_t)list[HIDDEN].value,
+                                 .layers = (int)list[LAYERS].value,
+                                 .dropout = list[DROPOUT].value};
+    return clt_layer_lstm(graph, x, "lstm", &layer);
+}
+
+static clt_status read_arguments(const char *model, const char *text, clt_model_argument *list)
+{
+    list[HIDDEN] = (clt_model_argument){
+        .name = "hidden", .whole = 1, .least = 1, .most = 1 << 16, .value = 128};
+    list[LAYERS] = (clt_model_argument){
+        .name = "layers", .whole = 1, .least = 1, .most = CLT_LAYER_STATES, .value = 1};
+    list[DROPOUT] = (clt_model_argument){.name = "dropout", .least = 0, .most = 0.99};
+    return clt_model_arguments(model, text, list, ARGUMENTS);
+}
+
+/* Of y [B, T, H] the last step: [B, H]. */
+static clt_value *last_step(clt_value *y)
+{
+    if (!y)
+        return NULL;
+    const int64_t steps = clt_value_dim(y, 1), width = clt_value_dim(y, 2);
+    const int64_t start[] = {0, steps - 1, 0}, stop[] = {CLT_TO_END, CLT_TO_END, CLT_TO_END};
+    const int64_t dims[] = {CLT_BATCH, width};
+    return clt_reshape(clt_slice(y, start, stop, NULL), 2, dims);
+}
+
+static clt_status language(const char *model, const clt_model_input *in,
+                           const clt_model_argument *list, clt_graph *graph)
+{
+    clt_model_text_fields text;
+    const clt_status status = clt_model_find_text(model, in, &text);
+    if (status != CLT_OK)
+        return status;
+    const int64_t dims[] = {text.vocabulary, (int64_t)list[HIDDEN].value};
+    const clt_init normal = {CLT_INIT_NORMAL, 0, 1}; /* torch.nn.Embedding's */
+    clt_value *weight = clt_parameter(graph, "embedding.weight", 2, dims, normal);
+    clt_value *x = clt_embedding(clt_model_input_of(graph, text.tokens), weight, CLT_NO_PADDING);
+    x = clt_layer_linear(graph, recurrent(graph, x, list), "fc", text.vocabulary);
+    return clt_model_predict_tokens(graph, x, &text, in->ignore_index);
+}
+
+/* [B, C, H, W] to H steps of C W numbers, and those to logits. */
+static clt_value *rows_of_image(clt_graph *graph, clt_value *image, int64_t classes,
+                                const char *arguments)
+{
+    static const int order[] = {0, 2, 1, 3};
+    clt_model_argument list[ARGUMENTS];
+    if (!image || read_arguments("lstm", arguments, list) != CLT_OK)
+        return NULL;
+    const int64_t channels = clt_value_dim(image, 1), width = clt_value_dim(image, 3);
+    const int64_t dims[] = {CLT_BATCH, clt_value_dim(image, 2), channels * width};
+    clt_value *x = clt_reshape(channels > 1 ? clt_transpose(image, order) : image, 3, dims);
+    return clt_layer_linear(graph, last_step(recurrent(graph, x, list)), "fc", classes);
+}
+
+clt_status clt_model_lstm(const char *model, const clt_model_input *in, const char *arguments,
+                          clt_graph *graph)
+{
+    clt_model_argument list[ARGUMENTS];
+    if (!clt_model_field_find(in, "tokens"))
+        return clt_model_classify(model, rows_of_image, in, arguments, graph);
+    const clt_status status = read_arguments(model, arguments, list);
+    return status == CLT_OK ? language(model, in, list, graph) : status;
+}
+
+/* y [..] after the last step, or y [T, ..] after each. */
+clt_status clt_model_lstm_regressor(const char *model, const clt_model_input *in,
+                                    const char *arguments, clt_graph *graph)
+{
+    const clt_model_field *x = clt_model_field_find(in, "x"), *y = clt_model_field_find(in, "y");
+    clt_model_argument list[ARGUMENTS];
+    const clt_status status = read_arguments(model, arguments, list);
+    if (status != CLT_OK)
+        return status;
+    if (!x || !y || x->rank != 2)
+        return clt_model_misfit(model, in, "for arrays x [T,I] and y, [O] or [T,O]");
+    const int each = y->rank == 2 && y->dims[0] == x->dims[0];
+    if (y->rank > 1 && !each)
+        return clt_model_misfit(model, in, "for arrays x [T,I] and y, [O] or [T,O]");
+    clt_value *h = recurrent(graph, clt_model_input_of(graph, x), list);
+    if (!each)
+        h = last_step(h);
+    h = clt_layer_linear(graph, h, "fc", y->rank ? y->dims[y->rank - 1] : 1);
+    if (!y->rank) {
+        const int64_t dims[] = {CLT_BATCH};
+        h = clt_reshape(h, 1, dims);
+    }
+    return clt_model_regress(graph, h, y);
+}

@@ -1,0 +1,135 @@
+/*
+ * Residual networks (He et al., "Deep Residual Learning for Image Recognition", 2015) as
+ * torchvision has them: its names, and stride 2 in the 3x3 convolution of a bottleneck. Images of
+ * less than 64 pixels get the paper's stem for CIFAR, one 3x3 convolution, instead of a 7x7 one
+ * with stride 2 and a pooling.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "builders.h"
+
+enum { SMALL_IMAGE = 64, STAGES = 4, WIDTH = 64 };
+
+typedef struct network {
+    clt_graph *graph;
+    int bottleneck; /* blocks of 1x1, 3x3, 1x1; else of two 3x3 */
+} network;
+
+/* "layer1.0" and "conv1" to "layer1.0.conv1". */
+static const char *join(char text[96], const char *block, const char *part)
+{
+    snprintf(text, 96, "%s%s%s", block, *block ? "." : "", part);
+    return text;
+}
+
+/* Without bias; He et al.'s initialisation for the outputs, as torchvision's. */
+static clt_value *convolution(const network *net, clt_value *x, const char *name, int64_t out,
+                              int kernel, int stride)
+{
+    if (!x)
+        return NULL;
+    char weight_name[112];
+    snprintf(weight_name, sizeof weight_name, "%s.weight", name);
+    const int64_t dims[] = {out, clt_value_dim(x, 1), kernel, kernel};
+    const clt_init init = {CLT_INIT_NORMAL, 0, sqrt(2 / (double)(out * kernel * kernel))};
+    clt_value *weight = clt_parameter(net->graph, weight_name, 4, dims, init);
+    clt_conv2d_options o;
+    clt_conv2d_options_init(&o);
+    o.stride[0] = o.stride[1] = stride;
+    o.padding[0] = o.padding[1] = kernel / 2;
+    return clt_name(clt_conv2d(x, weight, NULL, &o), name);
+}
+
+/* Convolution "PREFIX.convN" and batch norm "PREFIX.bnN". */
+static clt_value *convolve(const network *net, clt_value *x, const char *prefix, int number,
+                           int64_t out, int kernel, int stride)
+{
+    char part[16], name[96];
+    snprintf(part, sizeof part, "conv%d", number);
+    x = convolution(net, x, join(name, prefix, part), out, kernel, stride);
+    snprintf(part, sizeof part, "bn%d", number);
+    return clt_layer_batch_norm(net->graph, x, join(name, prefix, part));
+}
+
+static clt_value *block(const network *net, clt_value *x, const char *name, int64_t width,
+                        int stride)
+{
+    char part[96];
+    if (!x)
+        return NULL;
+    const int64_t out = net->bottleneck ? 4 * width : width;
+    clt_value *way = x, *y;
+    if (net->bottleneck) {
+        y = clt_relu(convolve(net, x, name, 1, width, 1, 1));
+        y = clt_relu(convolve(net, y, name, 2, width, 3, stride));
+        y = convolve(net, y, name, 3, out, 1, 1);
+    } else {
+        y = clt_relu(convolve(net, x, name, 1, width, 3, stride));
+        y = convolve(net, y, name, 2, out, 3, 1);
+    }
+    if (stride != 1 || clt_value_dim(x, 1) != out) {
+        way = convolution(net, x, join(part, name, "downsample.0"), out, 1, stride);
+        way = clt_layer_batch_norm(net->graph, way, join(part, name, "downsample.1"));
+    }
+    return clt_relu(clt_add(y, way));
+}
+
+static clt_value *stem(const network *net, clt_value *image, int small)
+{
+    clt_pool2d_options pool;
+    clt_pool2d_options_init(&pool);
+    pool.kernel[0] = pool.kernel[1] = 3;
+    pool.stride[0] = pool.stride[1] = 2;
+    pool.padding[0] = pool.padding[1] = 1;
+    clt_value *x = clt_relu(convolve(net, image, "", 1, WIDTH, small ? 3 : 7, small ? 1 : 2));
+    return small ? x : clt_max_pool2d(x, &pool);
+}
+
+static clt_value *build(clt_graph *graph, clt_value *image, int64_t classes, const char *arguments,
+                        int bottleneck, const int blocks[STAGES])
+{
+    const network net = {graph, bottleneck};
+    char name[32];
+    int small = image && clt_value_dim(image, 2) < SMALL_IMAGE;
+    if (arguments && strcmp(arguments, "small") != 0 && strcmp(arguments, "imagenet") != 0) {
+        clt_model_fail(
+            CLT_INVALID_ARGUMENT,
+            "model resnet:%.100s: the stem must be small (a 3x3 convolution) or imagenet "
+            "(7x7 with stride 2, and a pooling)",
+            arguments);
+        return NULL;
+    }
+    if (arguments)
+        small = *arguments == 's';
+    clt_value *x = stem(&net, image, small);
+    for (int s = 0; s < STAGES; s++)
+        for (int b = 0; b < blocks[s]; b++) {
+            snprintf(name, sizeof name, "layer%d.%d", s + 1, b);
+            x = block(&net, x, name, (int64_t)WIDTH << s, s && !b ? 2 : 1);
+        }
+    x = clt_flatten(clt_adaptive_avg_pool2d(x, 1, 1));
+    return clt_layer_linear(graph, x, "fc", classes);
+}
+
+clt_value *clt_model_resnet18(clt_graph *graph, clt_value *image, int64_t classes,
+                              const char *arguments)
+{
+    static const int blocks[STAGES] = {2, 2, 2, 2};
+    return build(graph, image, classes, arguments, 0, blocks);
+}
+
+clt_value *clt_model_resnet34(clt_graph *graph, clt_value *image, int64_t classes,
+                              const char *arguments)
+{
+    static const int blocks[STAGES] = {3, 4, 6, 3};
+    return build(graph, image, classes, arguments, 0, blocks);
+}
+
+clt_value *clt_model_resnet50(clt_graph *graph, clt_value *image, int64_t classes,
+                              const char *arguments)
+{
+    static const int blocks[STAGES] = {3, 4, 6, 3};
+    return build(graph, image, classes, arguments, 1, blocks);
+}
