@@ -51,17 +51,8 @@ kernel void batch_norm_recall(IN(mean) IN(var) OUT(out) int C)
     out[out_offset + 2 * C + c] = 1.0f;
 }
 
-#ifdef TRACKED
-#if TRACKED
-#define IN_TRACKED global const int *tracked, long tracked_offset,
-#define TRACKED_BEFORE tracked[tracked_offset]
-#else
-#define IN_TRACKED
-#define TRACKED_BEFORE 0
-#endif
-kernel void batch_norm_running(IN(moments) IN(mean) IN(var) IN_TRACKED OUT(new_mean) OUT(new_var)
-                                   global int *new_tracked, long new_tracked_offset, int C,
-                               float momentum)
+kernel void batch_norm_running(IN(moments) IN(mean) IN(var) OUT(new_mean) OUT(new_var)
+                               int C, float momentum)
 {
     const int c = (int)get_global_id(0);
     if (c >= C)
@@ -75,10 +66,15 @@ kernel void batch_norm_running(IN(moments) IN(mean) IN(var) IN_TRACKED OUT(new_m
         v += momentum * (moments[C] / (count - 1.0f) - v);
     new_mean[new_mean_offset + c] = m;
     new_var[new_var_offset + c] = v;
-    if (c == 0)
-        new_tracked[new_tracked_offset] = TRACKED_BEFORE + (count > 0.0f);
 }
-#endif
+
+/* One item. */
+kernel void batch_norm_tracked(global const int *tracked, long tracked_offset, global int *out,
+                               long out_offset)
+{
+    if (get_global_id(0) == 0)
+        out[out_offset] = tracked[tracked_offset] + 1;
+}
 
 /* The item's element and channel. */
 #define BEGIN                                                                                      \

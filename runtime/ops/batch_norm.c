@@ -82,16 +82,19 @@ static clt_status infer(const clt_node *node, clt_type *out)
 static clt_status infer_running(const clt_node *node, clt_type *out)
 {
     const clt_type *moments = &node->in[0]->type;
-    const clt_type none = {.dtype = CLT_I32, .rank = 1, .dims = {1}};
-    char text[CLT_TYPE_TEXT];
     for (int i = 0; i < 2; i++)
         out[i] = channels_type(moments->dims[1]);
-    out[2] = clt_bn_has(node, 3) ? node->in[3]->type : none;
-    if (out[2].dtype != CLT_I32 || clt_type_has_batch(&out[2]) ||
-        clt_type_elements(&out[2], 0) != 1)
+    return CLT_OK;
+}
+
+static clt_status infer_tracked(const clt_node *node, clt_type *out)
+{
+    char text[CLT_TYPE_TEXT];
+    *out = node->in[0]->type;
+    if (out->dtype != CLT_I32 || clt_type_has_batch(out) || clt_type_elements(out, 0) != 1)
         return clt_fail(CLT_SHAPE,
                         "batch_norm: num_batches_tracked must be one i32 element, not %s",
-                        clt_type_text(&out[2], text));
+                        clt_type_text(out, text));
     return CLT_OK;
 }
 
@@ -157,6 +160,9 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
         return clt_graph_status(node->graph);
     in[CLT_BNG_DBIAS] = sums->out[0];
     in[CLT_BNG_DWEIGHT] = sums->out[1];
+    if (wanted[CLT_BN_X] && attr.synchronised)
+        CLT_TRY(clt_batch_norm_sum_all((clt_value *const[]){sums->out[0], sums->out[1]},
+                                       &in[CLT_BNG_DBIAS]));
     if (wanted[CLT_BN_X]) {
         const clt_node *grad =
             clt_graph_add(node->graph, &clt_op_batch_norm_grad, in, CLT_BNG_IN, &attr);
@@ -266,20 +272,17 @@ BATCH_NORM_OP(batch_norm_grad_sums, 3, CLT_BNG_DBIAS, 2, .infer = infer_grad_sum
 BATCH_NORM_OP(batch_norm_grad, 3, CLT_BNG_IN, 1, .infer = infer_grad, .describe = describe,
               .flops = flops_grad, .lanes = lanes, .in_place = 1u << CLT_BNG_X | 1u << CLT_BNG_DY,
               .variants = clt_batch_norm_variants);
-BATCH_NORM_OP(batch_norm_running, 3, 4, 3, .infer = infer_running, .describe = describe_running,
+BATCH_NORM_OP(batch_norm_running, 3, 3, 2, .infer = infer_running, .describe = describe_running,
               .variants = clt_batch_norm_channel_variants);
 
 /* Without an attribute. */
-#define BATCH_NORM_PLAIN_OP(NAME, N, INFER)                                                        \
-    const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
-                                  .min_in = N,                                                     \
-                                  .max_in = N,                                                     \
-                                  .n_out = 1,                                                      \
-                                  .infer = INFER,                                                  \
-                                  .variants = clt_batch_norm_channel_variants}
+#define BATCH_NORM_PLAIN_OP(NAME, N, INFER, VARIANTS)                                              \
+    const clt_op clt_op_##NAME = {                                                                 \
+        .name = #NAME, .min_in = N, .max_in = N, .n_out = 1, .infer = INFER, .variants = VARIANTS}
 
-BATCH_NORM_PLAIN_OP(batch_norm_join, 1, infer_join);
-BATCH_NORM_PLAIN_OP(batch_norm_recall, 2, infer_recall);
+BATCH_NORM_PLAIN_OP(batch_norm_join, 1, infer_join, clt_batch_norm_channel_variants);
+BATCH_NORM_PLAIN_OP(batch_norm_recall, 2, infer_recall, clt_batch_norm_channel_variants);
+BATCH_NORM_PLAIN_OP(batch_norm_tracked, 1, infer_tracked, clt_batch_norm_tracked_variants);
 
 clt_value *clt_batch_norm_join(clt_value *parts)
 {
@@ -314,7 +317,8 @@ static clt_status read_options(const clt_value *mean, const clt_value *var,
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "batch_norm: running_mean, running_var and num_batches_tracked must be "
                         "states (clt_state): they are assigned");
-    *attr = (clt_batch_norm_attr){.eps = own.eps, .momentum = own.momentum};
+    *attr = (clt_batch_norm_attr){
+        .eps = own.eps, .momentum = own.momentum, .synchronised = own.synchronised != 0};
     return CLT_OK;
 }
 
@@ -322,11 +326,13 @@ static void assign_running(clt_value *moments, clt_value *const states[3],
                            const clt_batch_norm_attr *attr)
 {
     clt_graph *graph = moments->graph;
-    clt_value *const in[] = {moments, states[0], states[1], states[2]};
-    const clt_node *node = clt_graph_add(graph, &clt_op_batch_norm_running, in, 4, attr);
-    for (int i = 0; node && i < 3; i++)
-        if (states[i])
-            clt_assign(graph, states[i], node->out[i]);
+    clt_value *const in[] = {moments, states[0], states[1]};
+    const clt_node *node = clt_graph_add(graph, &clt_op_batch_norm_running, in, 3, attr);
+    for (int i = 0; node && i < 2; i++)
+        clt_assign(graph, states[i], node->out[i]);
+    /* Apart, since it does not depend on the batch: replicas count alike without a reduction. */
+    if (states[2])
+        clt_assign(graph, states[2], clt_emit1(&clt_op_batch_norm_tracked, NULL, 1, states[2]));
 }
 
 clt_value *clt_batch_norm(clt_value *x, clt_value *weight, clt_value *bias, clt_value *running_mean,
@@ -343,6 +349,8 @@ clt_value *clt_batch_norm(clt_value *x, clt_value *weight, clt_value *bias, clt_
         return NULL;
     }
     clt_value *moments = clt_emit1(&clt_op_batch_norm_moments, &attr, 1, x);
+    if (attr.synchronised)
+        moments = clt_batch_norm_join_all(moments);
     clt_value *y = clt_emit1(&clt_op_batch_norm, &attr, CLT_BN_IN, x, moments, weight, bias,
                              (clt_value *)NULL, running_mean, running_var);
     if (y && running_mean)

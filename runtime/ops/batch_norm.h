@@ -3,7 +3,8 @@
  *
  *     batch_norm_moments(x) -> moments [3, C]
  *     batch_norm(x, moments, weight, bias, addend, running_mean, running_var) -> y
- *     batch_norm_running(moments, running_mean, running_var, tracked) -> their new values
+ *     batch_norm_running(moments, running_mean, running_var) -> their new values
+ *     batch_norm_tracked(num_batches_tracked) -> one more
  *     batch_norm_recall(running_mean, running_var) -> moments, for evaluation
  *     batch_norm_grad_sums(x, dy, moments, weight, bias) -> dbias [C], dweight [C]
  *     batch_norm_grad(x, dy, moments, weight, bias, dbias, dweight) -> dx
@@ -12,11 +13,11 @@
  * values: what can be joined without loss, whatever the mean (Chan et al., 1979), which sums of x
  * and x^2 cannot. batch_norm and the gradients read nothing else of the batch as a whole.
  *
- * To synchronise it over devices and ranks:
- *   - forward: gather `moments` of all into [P, 3, C]; batch_norm_join(that) -> moments [3, C] is
- * what batch_norm, batch_norm_running and the gradients then take;
- *   - backward: add dbias and dweight of all up, and give the sums to batch_norm_grad. The
- *     parameters' gradients stay the device's own, which the buckets' all-reduce adds up.
+ * Synchronised over devices and ranks (batch_norm_sync.c):
+ *   - forward: the moments of all, joined, are what batch_norm, batch_norm_running and the
+ * gradients take;
+ *   - backward: dbias and dweight of all are added up for batch_norm_grad. The parameters'
+ * gradients stay the device's own, which the buckets' all-reduce adds up.
  *
  * batch_norm's gradient leaves that of `moments` out: batch_norm_grad has it in dx already.
  *
@@ -32,8 +33,8 @@
 
 typedef struct clt_batch_norm_attr {
     double eps, momentum;
-    int relu; /* after everything else */
-    int unused;
+    int relu;         /* after everything else */
+    int synchronised; /* batch_norm: its gradient adds sums of all devices up */
 } clt_batch_norm_attr;
 
 /* Operands of batch_norm, and of its gradients. */
@@ -64,7 +65,13 @@ static inline bool clt_bn_has(const clt_node *node, int operand)
     return operand < node->n_in && node->in[operand];
 }
 
-extern const clt_variant clt_batch_norm_variants[], clt_batch_norm_channel_variants[];
+extern const clt_variant clt_batch_norm_variants[], clt_batch_norm_channel_variants[],
+    clt_batch_norm_tracked_variants[];
+
+/* Of all devices of all ranks: the joined moments [3, C], and two sums [C]. NULL on failure, or the
+ * graph's status. */
+clt_value *clt_batch_norm_join_all(clt_value *moments);
+clt_status clt_batch_norm_sum_all(clt_value *const own[2], clt_value *all[2]);
 
 /* The joined moments of parts [P, 3, C]; NULL on failure. */
 clt_value *clt_batch_norm_join(clt_value *parts);

@@ -246,11 +246,9 @@ static void emit_channels(const clt_node *node, const clt_target *target, clt_pr
     const int64_t channels = first->dims[first->rank - 1];
     const bool running = node->op == &clt_op_batch_norm_running;
     const clt_batch_norm_attr *attr = node->attr;
-    clt_launch_begin(p, "portable/batch_norm.cl", node->op->name, running ? "-DTRACKED=%d" : "",
-                     clt_bn_has(node, 3));
+    clt_launch_begin(p, "portable/batch_norm.cl", node->op->name, "");
     for (int i = 0; i < node->n_in; i++)
-        if (node->in[i])
-            clt_arg_in(p, i);
+        clt_arg_in(p, i);
     for (int i = 0; i < node->n_out; i++)
         clt_arg_out(p, i);
     clt_arg_int(p, clt_fixed(channels));
@@ -261,4 +259,14 @@ static void emit_channels(const clt_node *node, const clt_target *target, clt_pr
     clt_range_items(p, target, clt_fixed(channels));
 }
 
+static void emit_tracked(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    (void)node;
+    clt_launch_begin(p, "portable/batch_norm.cl", "batch_norm_tracked", "");
+    clt_arg_in(p, 0);
+    clt_arg_out(p, 0);
+    clt_range_items(p, target, clt_fixed(1));
+}
+
+const clt_variant clt_batch_norm_tracked_variants[] = {{"portable", NULL, emit_tracked}, {0}};
 const clt_variant clt_batch_norm_channel_variants[] = {{"portable", NULL, emit_channels}, {0}};

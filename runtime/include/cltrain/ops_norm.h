@@ -29,8 +29,10 @@ CLT_API clt_value *clt_rms_norm(clt_value *x, int axes, clt_value *weight, doubl
 
 typedef struct clt_batch_norm_options {
     size_t struct_size;
-    double eps;      /* CLT_NORM_EPS */
-    double momentum; /* 0.1, between 0 and 1: the share of a new batch in the running statistics */
+    double eps;       /* CLT_NORM_EPS */
+    double momentum;  /* 0.1, between 0 and 1: the share of a new batch in the running statistics */
+    int synchronised; /* 0; not 0: over the images of all devices of all ranks, as one device with
+                         the whole (micro-)batch would: torch.nn.SyncBatchNorm */
 } clt_batch_norm_options;
 
 CLT_API void clt_batch_norm_options_init(clt_batch_norm_options *options);
@@ -41,15 +43,16 @@ CLT_API void clt_batch_norm_options_init(clt_batch_norm_options *options);
  *     (x - mean) / sqrt(variance + eps) * weight + bias
  *
  * weight and bias [C], or NULL: 1 and 0. While training, mean and biased variance are those of the
- * batch: of this device's images, so that of no images and of one value per channel the variance is
- * 0. running_mean and running_var [C] (usually from clt_state, starting as 0 and as 1) are then
- * assigned (clt_assign)
+ * batch: of this device's images (see options.synchronised), so that of no images and of one value
+ * per channel the variance is 0. running_mean and running_var [C] (usually from clt_state, starting
+ * as 0 and as 1) are then assigned (clt_assign)
  *
  *     running_mean = (1 - momentum) running_mean + momentum mean
  *     running_var = (1 - momentum) running_var + momentum variance n / (n - 1)
  *
  * with n values per channel, and num_batches_tracked (i32, of one element, or NULL) is increased by
- * 1. For n = 1 (which PyTorch refuses) running_var stays, for n = 0 all three. Evaluation
+ * 1 in every step. For n = 1 (which PyTorch refuses) running_var stays, for n = 0 both. On several
+ * devices without `synchronised` these are means over the devices, see clt_assign. Evaluation
  * normalises by the running statistics. Without them (both NULL, and num_batches_tracked too) it
  * takes the batch's, like PyTorch's track_running_stats=False.
  *
