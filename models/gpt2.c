@@ -39,13 +39,9 @@ static clt_value *parameter(const network *net, const char *block, const char *p
 
 static clt_value *norm(const network *net, clt_value *x, const char *block, const char *part)
 {
-    char name[48];
-    const clt_init one = {CLT_INIT_CONSTANT, 1, 0}, zero = {CLT_INIT_ZERO, 0, 0};
-    snprintf(name, sizeof name, "%s.weight", part);
-    clt_value *weight = parameter(net, block, name, 1, &net->width, one);
-    snprintf(name, sizeof name, "%s.bias", part);
-    clt_value *bias = parameter(net, block, name, 1, &net->width, zero);
-    return clt_layer_norm(x, 1, weight, bias, CLT_NORM_EPS);
+    char name[96];
+    snprintf(name, sizeof name, "%s%s%s", block, *block ? "." : "", part);
+    return clt_layer_layer_norm(net->graph, x, name, CLT_NORM_EPS);
 }
 
 /* Hugging Face's Conv1D: x weight + bias. */

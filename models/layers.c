@@ -114,7 +114,8 @@ static clt_value *per_channel(clt_graph *graph, const char *layer, const char *k
                  : clt_parameter(graph, name, 1, &channels, init);
 }
 
-clt_value *clt_layer_batch_norm(clt_graph *graph, clt_value *x, const char *name)
+clt_value *clt_layer_batch_norm(clt_graph *graph, clt_value *x, const char *name,
+                                const clt_batch_norm_options *options)
 {
     if (!x)
         return NULL;
@@ -127,5 +128,16 @@ clt_value *clt_layer_batch_norm(clt_graph *graph, clt_value *x, const char *name
     clt_value *var = per_channel(graph, name, "running_var", 1, channels, one);
     snprintf(tracked_name, sizeof tracked_name, "%s.num_batches_tracked", name);
     clt_value *tracked = clt_state(graph, tracked_name, CLT_I32, 0, NULL, zero);
-    return named(graph, clt_batch_norm(x, weight, bias, mean, var, tracked, NULL), name);
+    return named(graph, clt_batch_norm(x, weight, bias, mean, var, tracked, options), name);
+}
+
+clt_value *clt_layer_layer_norm(clt_graph *graph, clt_value *x, const char *name, double eps)
+{
+    if (!x)
+        return NULL;
+    const int64_t width = clt_value_rank(x) ? clt_value_dim(x, clt_value_rank(x) - 1) : 1;
+    const clt_init zero = {CLT_INIT_ZERO, 0, 0}, one = {CLT_INIT_CONSTANT, 1, 0};
+    clt_value *weight = per_channel(graph, name, "weight", 0, width, one);
+    clt_value *bias = per_channel(graph, name, "bias", 0, width, zero);
+    return named(graph, clt_layer_norm(x, 1, weight, bias, eps), name);
 }

@@ -16,7 +16,9 @@ static const model_row rows[] = {
     {"mlp", "hidden layers with ReLU: one of 256 units, or mlp:WIDTH,...", clt_model_mlp, NULL, 1},
     {"lenet", "two convolutions with ReLU and average pooling, two linear layers", clt_model_lenet,
      NULL, 0},
-    {"resnet18", "residual network of 18 layers; images below 64 pixels get a 3x3 stem",
+    {"resnet18",
+     "residual network of 18 layers; images below 64 pixels get a 3x3 stem; resnet18:sync "
+     "synchronises batch norm",
      clt_model_resnet18, NULL, 1},
     {"resnet34", "of 34 layers", clt_model_resnet34, NULL, 1},
     {"resnet50", "of 50 layers, with bottlenecks", clt_model_resnet50, NULL, 1},

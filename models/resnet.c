@@ -14,7 +14,8 @@ enum { SMALL_IMAGE = 64, STAGES = 4, WIDTH = 64 };
 
 typedef struct network {
     clt_graph *graph;
-    int bottleneck; /* blocks of 1x1, 3x3, 1x1; else of two 3x3 */
+    int bottleneck;   /* blocks of 1x1, 3x3, 1x1; else of two 3x3 */
+    int synchronised; /* batch norm over all devices */
 } network;
 
 /* "layer1.0" and "conv1" to "layer1.0.conv1". */
@@ -42,6 +43,14 @@ static clt_value *convolution(const network *net, clt_value *x, const char *name
     return clt_name(clt_conv2d(x, weight, NULL, &o), name);
 }
 
+static clt_value *norm(const network *net, clt_value *x, const char *name)
+{
+    clt_batch_norm_options o;
+    clt_batch_norm_options_init(&o);
+    o.synchronised = net->synchronised;
+    return clt_layer_batch_norm(net->graph, x, name, &o);
+}
+
 /* Convolution "PREFIX.convN" and batch norm "PREFIX.bnN". */
 static clt_value *convolve(const network *net, clt_value *x, const char *prefix, int number,
                            int64_t out, int kernel, int stride)
@@ -50,7 +59,7 @@ static clt_value *convolve(const network *net, clt_value *x, const char *prefix,
     snprintf(part, sizeof part, "conv%d", number);
     x = convolution(net, x, join(name, prefix, part), out, kernel, stride);
     snprintf(part, sizeof part, "bn%d", number);
-    return clt_layer_batch_norm(net->graph, x, join(name, prefix, part));
+    return norm(net, x, join(name, prefix, part));
 }
 
 static clt_value *block(const network *net, clt_value *x, const char *name, int64_t width,
@@ -71,7 +80,7 @@ static clt_value *block(const network *net, clt_value *x, const char *name, int6
     }
     if (stride != 1 || clt_value_dim(x, 1) != out) {
         way = convolution(net, x, join(part, name, "downsample.0"), out, 1, stride);
-        way = clt_layer_batch_norm(net->graph, way, join(part, name, "downsample.1"));
+        way = norm(net, way, join(part, name, "downsample.1"));
     }
     return clt_relu(clt_add(y, way));
 }
@@ -90,19 +99,16 @@ static clt_value *stem(const network *net, clt_value *image, int small)
 static clt_value *build(clt_graph *graph, clt_value *image, int64_t classes, const char *arguments,
                         int bottleneck, const int blocks[STAGES])
 {
-    const network net = {graph, bottleneck};
+    enum { SMALL, IMAGENET, SYNC, COUNT };
+    clt_model_argument list[COUNT] = {[SMALL] = {.name = "small", .word = 1},
+                                      [IMAGENET] = {.name = "imagenet", .word = 1},
+                                      [SYNC] = {.name = "sync", .word = 1}};
     char name[32];
-    int small = image && clt_value_dim(image, 2) < SMALL_IMAGE;
-    if (arguments && strcmp(arguments, "small") != 0 && strcmp(arguments, "imagenet") != 0) {
-        clt_model_fail(
-            CLT_INVALID_ARGUMENT,
-            "model resnet:%.100s: the stem must be small (a 3x3 convolution) or imagenet "
-            "(7x7 with stride 2, and a pooling)",
-            arguments);
+    if (clt_model_arguments("resnet", arguments, list, COUNT) != CLT_OK)
         return NULL;
-    }
-    if (arguments)
-        small = *arguments == 's';
+    const network net = {graph, bottleneck, list[SYNC].given};
+    const int small = list[SMALL].given ||
+                      (!list[IMAGENET].given && image && clt_value_dim(image, 2) < SMALL_IMAGE);
     clt_value *x = stem(&net, image, small);
     for (int s = 0; s < STAGES; s++)
         for (int b = 0; b < blocks[s]; b++) {

@@ -71,6 +71,96 @@ static clt_value *build_max_pool2d(const model_node *n)
     return clt_max_pool2d(n->in[0], &o);
 }
 
+static clt_value *build_adaptive_avg_pool2d(const model_node *n)
+{
+    int size[2];
+    node_pair(n, "size", size, 1);
+    return clt_adaptive_avg_pool2d(n->in[0], size[0], size[1]);
+}
+
+static clt_value *build_upsample2d(const model_node *n)
+{
+    clt_upsample2d_options o;
+    clt_upsample2d_options_init(&o);
+    node_pair(n, "size", o.size, 0);
+    o.scale[0] = o.scale[1] = node_real(n, "scale", 2);
+    o.mode = node_int(n, "bilinear", 0) ? CLT_UPSAMPLE_BILINEAR : CLT_UPSAMPLE_NEAREST;
+    o.align_corners = (int)node_int(n, "align_corners", 0);
+    return clt_upsample2d(n->in[0], &o);
+}
+
+/* --- norms, attention, recurrent layers --------------------------------------------------------
+ */
+
+static clt_value *build_batch_norm(const model_node *n)
+{
+    clt_batch_norm_options o;
+    clt_batch_norm_options_init(&o);
+    o.eps = node_real(n, "eps", CLT_NORM_EPS);
+    o.momentum = node_real(n, "momentum", 0.1);
+    o.synchronised = (int)node_int(n, "synchronised", 0);
+    return clt_layer_batch_norm(n->graph, n->in[0], n->prefix, &o);
+}
+
+static clt_value *build_layer_norm(const model_node *n)
+{
+    return clt_layer_layer_norm(n->graph, n->in[0], n->prefix, node_real(n, "eps", CLT_NORM_EPS));
+}
+
+static clt_value *build_embedding(const model_node *n)
+{
+    const int64_t dims[] = {node_int(n, "count", 0), node_int(n, "width", 0)};
+    const clt_init normal = {CLT_INIT_NORMAL, 0, 1}; /* torch.nn.Embedding's */
+    char name[256];
+    if (n->n_in > 1)
+        return clt_embedding(n->in[0], n->in[1], CLT_NO_PADDING);
+    if (!dims[0] || !dims[1]) {
+        model_text_fail(n->text, n->json, NULL,
+                        "%s: give 'count' and 'width', or the weight as an operand", n->name);
+        return NULL;
+    }
+    snprintf(name, sizeof name, "%s.weight", n->prefix);
+    clt_value *weight = clt_graph_find(n->graph, name);
+    if (!weight)
+        weight = clt_parameter(n->graph, name, 2, dims, normal);
+    return clt_embedding(n->in[0], weight, CLT_NO_PADDING);
+}
+
+/* One operand: packed rows of q, k and v; three: as torch.nn.MultiheadAttention projects them. */
+static clt_value *build_attention(const model_node *n)
+{
+    clt_attention_options o;
+    clt_attention_options_init(&o);
+    const int heads = (int)node_int(n, "heads", 1);
+    o.is_causal = (int)node_int(n, "causal", 0);
+    return n->n_in == 1
+               ? clt_attention_packed(n->in[0], heads, 0, &o)
+               : clt_attention(n->in[0], n->in[1], n->n_in > 2 ? n->in[2] : n->in[1], heads, &o);
+}
+
+static clt_value *build_recurrent(const model_node *n, int gru)
+{
+    clt_layer_recurrent layer = {.hidden = node_int(n, "hidden", 0),
+                                 .layers = (int)node_int(n, "layers", 1),
+                                 .bidirectional = (int)node_int(n, "bidirectional", 0),
+                                 .dropout = node_real(n, "dropout", 0)};
+    clt_value *y = gru ? clt_layer_gru(n->graph, n->in[0], n->prefix, &layer)
+                       : clt_layer_lstm(n->graph, n->in[0], n->prefix, &layer);
+    if (!y && clt_graph_status(n->graph) == CLT_OK)
+        model_text_fail(n->text, n->json, NULL, "%s: so many layers are not possible", n->name);
+    return y;
+}
+
+static clt_value *build_lstm(const model_node *n)
+{
+    return build_recurrent(n, 0);
+}
+
+static clt_value *build_gru(const model_node *n)
+{
+    return build_recurrent(n, 1);
+}
+
 /* --- element by element ---------------------------------------------------------------------- */
 
 #define UNARY(NAME)                                                                                \
@@ -88,11 +178,16 @@ UNARY(sigmoid)
 UNARY(tanh)
 UNARY(gelu)
 UNARY(gelu_tanh)
+UNARY(silu)
+UNARY(exp)
+UNARY(sqrt)
+UNARY(abs)
 UNARY(flatten)
 BINARY(add)
 BINARY(sub)
 BINARY(mul)
 BINARY(div)
+BINARY(swiglu)
 
 static clt_value *build_leaky_relu(const model_node *n)
 {
@@ -211,12 +306,25 @@ static const model_op ops[] = {
     {"conv2d", 1, 3, CONV, build_conv2d},
     {"avg_pool2d", 1, 1, POOL "count_include_pad:flag", build_avg_pool2d},
     {"max_pool2d", 1, 1, POOL "dilation:pair", build_max_pool2d},
+    {"adaptive_avg_pool2d", 1, 1, "size:pair", build_adaptive_avg_pool2d},
+    {"upsample2d", 1, 1, "size:pair scale:real bilinear:flag align_corners:flag", build_upsample2d},
+    {"batch_norm", 1, 1, "eps:real momentum:real synchronised:flag", build_batch_norm},
+    {"layer_norm", 1, 1, "eps:real", build_layer_norm},
+    {"embedding", 1, 2, "count:count width:count", build_embedding},
+    {"attention", 1, 3, "heads:count! causal:flag", build_attention},
+    {"lstm", 1, 1, "hidden:count! layers:count bidirectional:flag dropout:real", build_lstm},
+    {"gru", 1, 1, "hidden:count! layers:count bidirectional:flag dropout:real", build_gru},
     {"relu", 1, 1, "", build_relu},
     {"leaky_relu", 1, 1, "slope:real", build_leaky_relu},
     {"sigmoid", 1, 1, "", build_sigmoid},
     {"tanh", 1, 1, "", build_tanh},
     {"gelu", 1, 1, "", build_gelu},
     {"gelu_tanh", 1, 1, "", build_gelu_tanh},
+    {"silu", 1, 1, "", build_silu},
+    {"swiglu", 2, 2, "", build_swiglu},
+    {"exp", 1, 1, "", build_exp},
+    {"sqrt", 1, 1, "", build_sqrt},
+    {"abs", 1, 1, "", build_abs},
     {"add", 2, 2, "", build_add},
     {"sub", 2, 2, "", build_sub},
     {"mul", 2, 2, "", build_mul},
@@ -254,6 +362,16 @@ static clt_status build_mse(const model_node *n, clt_value **sum, clt_value **we
     return clt_mse(n->in[0], n->in[1], sum, weight);
 }
 
+static clt_status build_huber(const model_node *n, clt_value **sum, clt_value **weight)
+{
+    return clt_huber(n->in[0], n->in[1], node_real(n, "delta", 1), sum, weight);
+}
+
+static clt_status build_bce(const model_node *n, clt_value **sum, clt_value **weight)
+{
+    return clt_bce_with_logits(n->in[0], n->in[1], NULL, sum, weight);
+}
+
 static clt_status build_correct(const model_node *n, clt_value **sum, clt_value **weight)
 {
     return clt_correct(n->in[0], n->in[1], (int)node_int(n, "k", 1), n->ignore_index, sum, weight);
@@ -262,6 +380,8 @@ static clt_status build_correct(const model_node *n, clt_value **sum, clt_value 
 static const model_mean means[] = {
     {"cross_entropy", 2, 2, "label_smoothing:real", build_cross_entropy, 1},
     {"mse", 2, 2, "", build_mse, 1},
+    {"huber", 2, 2, "delta:real", build_huber, 1},
+    {"bce_with_logits", 2, 2, "", build_bce, 1},
     {"mse", 2, 2, "", build_mse, 0},
     {"correct", 2, 2, "k:count", build_correct, 0},
 };

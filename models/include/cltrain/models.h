@@ -92,7 +92,11 @@ clt_value *clt_layer_gru(clt_graph *graph, clt_value *x, const char *name,
 
 /* Batch norm with torch.nn.BatchNorm2d's parameters and states: NAME.weight, NAME.bias,
  * NAME.running_mean, NAME.running_var, NAME.num_batches_tracked. */
-clt_value *clt_layer_batch_norm(clt_graph *graph, clt_value *x, const char *name);
+clt_value *clt_layer_batch_norm(clt_graph *graph, clt_value *x, const char *name,
+                                const clt_batch_norm_options *options);
+
+/* Layer norm over the last axis; NAME.weight and NAME.bias. */
+clt_value *clt_layer_layer_norm(clt_graph *graph, clt_value *x, const char *name, double eps);
 
 #ifdef __cplusplus
 }
