@@ -32,7 +32,7 @@ enum { SIZES = sizeof sizes / sizeof *sizes };
 static clt_value *parameter(const network *net, const char *block, const char *part, int rank,
                             const int64_t *dims, clt_init init)
 {
-    char name[96];
+    char name[160];
     snprintf(name, sizeof name, "%s%s%s", block, *block ? "." : "", part);
     return clt_parameter(net->graph, name, rank, dims, init);
 }
@@ -48,7 +48,7 @@ static clt_value *norm(const network *net, clt_value *x, const char *block, cons
 static clt_value *product(const network *net, clt_value *x, const char *block, const char *part,
                           int64_t out, double deviation)
 {
-    char name[48];
+    char name[48], label[96];
     if (!x)
         return NULL;
     const int64_t dims[] = {clt_value_dim(x, clt_value_rank(x) - 1), out};
@@ -57,7 +57,8 @@ static clt_value *product(const network *net, clt_value *x, const char *block, c
     clt_value *weight = parameter(net, block, name, 2, dims, normal);
     snprintf(name, sizeof name, "%s.bias", part);
     clt_value *bias = parameter(net, block, name, 1, &out, zero);
-    return clt_add(clt_matmul(x, weight, 0, 0), bias);
+    snprintf(label, sizeof label, "%s.%s", block, part);
+    return clt_add(clt_label(clt_matmul(x, weight, 0, 0), label), bias);
 }
 
 static clt_value *drop(const network *net, clt_value *x)

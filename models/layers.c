@@ -16,12 +16,6 @@ static clt_value *parameter(clt_graph *graph, const char *layer, const char *kin
     return shared ? shared : clt_parameter(graph, name, rank, dims, init);
 }
 
-/* Messages and profiles call a layer by its name; one that shares parameters has another. */
-static clt_value *named(clt_graph *graph, clt_value *layer, const char *name)
-{
-    return layer && !clt_graph_find(graph, name) ? clt_name(layer, name) : layer;
-}
-
 clt_value *clt_layer_linear_with(clt_graph *graph, clt_value *x, const char *name, int64_t out,
                                  int bias)
 {
@@ -32,7 +26,7 @@ clt_value *clt_layer_linear_with(clt_graph *graph, clt_value *x, const char *nam
     const int64_t dims[] = {out, in};
     clt_value *weight = parameter(graph, name, "weight", 2, dims, (double)in);
     clt_value *b = bias ? parameter(graph, name, "bias", 1, dims, (double)in) : NULL;
-    return named(graph, clt_linear(x, weight, b), name);
+    return clt_label(clt_linear(x, weight, b), name);
 }
 
 clt_value *clt_layer_linear(clt_graph *graph, clt_value *x, const char *name, int64_t out)
@@ -51,7 +45,7 @@ clt_value *clt_layer_conv2d_with(clt_graph *graph, clt_value *x, const char *nam
     const double fan_in = (double)(in * kernel[0] * kernel[1]);
     clt_value *weight = parameter(graph, name, "weight", 4, dims, fan_in);
     clt_value *b = bias ? parameter(graph, name, "bias", 1, dims, fan_in) : NULL;
-    return named(graph, clt_conv2d(x, weight, b, options), name);
+    return clt_label(clt_conv2d(x, weight, b, options), name);
 }
 
 clt_value *clt_layer_conv2d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
@@ -128,7 +122,7 @@ clt_value *clt_layer_batch_norm(clt_graph *graph, clt_value *x, const char *name
     clt_value *var = per_channel(graph, name, "running_var", 1, channels, one);
     snprintf(tracked_name, sizeof tracked_name, "%s.num_batches_tracked", name);
     clt_value *tracked = clt_state(graph, tracked_name, CLT_I32, 0, NULL, zero);
-    return named(graph, clt_batch_norm(x, weight, bias, mean, var, tracked, options), name);
+    return clt_label(clt_batch_norm(x, weight, bias, mean, var, tracked, options), name);
 }
 
 clt_value *clt_layer_layer_norm(clt_graph *graph, clt_value *x, const char *name, double eps)
@@ -139,5 +133,5 @@ clt_value *clt_layer_layer_norm(clt_graph *graph, clt_value *x, const char *name
     const clt_init zero = {CLT_INIT_ZERO, 0, 0}, one = {CLT_INIT_CONSTANT, 1, 0};
     clt_value *weight = per_channel(graph, name, "weight", 0, width, one);
     clt_value *bias = per_channel(graph, name, "bias", 0, width, zero);
-    return named(graph, clt_layer_norm(x, 1, weight, bias, eps), name);
+    return clt_label(clt_layer_norm(x, 1, weight, bias, eps), name);
 }

@@ -49,6 +49,13 @@ const char *clt_model_text(int index)
     return index >= 0 && index < clt_model_count() ? rows[index].text : NULL;
 }
 
+int clt_model_takes_images(int index)
+{
+    if (index < 0 || index >= clt_model_count())
+        return 0;
+    return rows[index].other != clt_model_gpt2 && rows[index].other != clt_model_lstm_regressor;
+}
+
 int clt_model_is_file(const char *name)
 {
     const size_t length = strlen(name);

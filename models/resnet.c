@@ -40,7 +40,7 @@ static clt_value *convolution(const network *net, clt_value *x, const char *name
     clt_conv2d_options_init(&o);
     o.stride[0] = o.stride[1] = stride;
     o.padding[0] = o.padding[1] = kernel / 2;
-    return clt_name(clt_conv2d(x, weight, NULL, &o), name);
+    return clt_label(clt_conv2d(x, weight, NULL, &o), name);
 }
 
 static clt_value *norm(const network *net, clt_value *x, const char *name)

@@ -298,10 +298,12 @@ static clt_status read_node(model_file *f, const json_t *json, size_t at)
         return status;
     clt_error_set(CLT_OK, "");
     clt_value *value = op->build(&node);
-    if (!value || (json_object_get(json, "name") && !(value = clt_name(value, node.name))))
+    if (!value || !(value = clt_label(value, node.name)))
         return fail_at(f, json, what);
     f->last = value;
     const json_t *own = json_object_get(json, "name");
+    if (own && value_of(f, json_string_value(own)))
+        return model_text_fail(&f->text, json, "name", "%s: the name is taken", what);
     return own ? add_value(f, json_string_value(own), value) : CLT_OK;
 }
 

@@ -124,6 +124,20 @@ clt_value *clt_name(clt_value *value, const char *name)
     return value;
 }
 
+clt_value *clt_label(clt_value *value, const char *label)
+{
+    if (!value || value->graph->status != CLT_OK || !value->producer)
+        return value;
+    char *copy = clt_strdup(label);
+    if (!copy) {
+        clt_graph_failed(value->graph, CLT_OUT_OF_MEMORY);
+        return NULL;
+    }
+    clt_free(value->producer->name);
+    value->producer->name = copy;
+    return value;
+}
+
 clt_value *clt_output(clt_value *value, const char *name)
 {
     value = clt_name(value, name);

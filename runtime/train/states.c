@@ -59,10 +59,11 @@ static clt_status check_rows(const clt_trainer *t, const clt_assignment *assign)
     if (!producer || producer->op != &clt_op_batch_rows_put)
         return CLT_OK;
     if (t->total > 1)
-        return clt_fail(CLT_UNSUPPORTED,
-                        "state %s takes rows of the batch's samples: the copies of %d devices would "
-                        "differ. Train on one device",
-                        assign->state->name, t->total);
+        return clt_fail(
+            CLT_UNSUPPORTED,
+            "state %s takes rows of the batch's samples: the copies of %d devices would "
+            "differ. Train on one device",
+            assign->state->name, t->total);
     if (t->max_micros > 1)
         return clt_fail(CLT_UNSUPPORTED,
                         "state %s takes rows of the batch's samples, which %d micro-batches a step "

@@ -57,11 +57,17 @@ static const clt_caps devices[] = {
      .subgroups = true},
 };
 
-static void plan_model(const char *name, const clt_caps *caps)
+/* `text`: tokens are among the data, which the LSTM then takes. */
+static void plan_model(const char *name, int text, const clt_caps *caps)
 {
-    clt_model_field fields[2];
+    clt_model_field fields[] = {{.name = ""},
+                                {.name = ""},
+                                {"x", CLT_F32, 2, {16, 4}, 0},
+                                {"y", CLT_F32, 1, {2}, 0},
+                                {"tokens", CLT_I32, 1, {64}, 256},
+                                {"targets", CLT_I32, 1, {64}, 256}};
     clt_model_images(1, 28, 28, 10, fields);
-    const clt_model_input input = {fields, 2, -100};
+    const clt_model_input input = {fields, text ? 6 : 4, -100};
     clt_graph *graph;
     OK(clt_graph_create(&graph));
     OK(clt_model_build(name, &input, graph));
@@ -76,7 +82,8 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], caps->name))
             continue;
         for (int m = 0; m < clt_model_count(); m++)
-            plan_model(clt_model_name(m), caps);
+            plan_model(clt_model_name(m), !clt_model_takes_images(m), caps);
+        plan_model("lstm", 1, caps);
         plan_products(caps);
         plan_long_products(caps);
         plan_convolutions(caps);

@@ -32,7 +32,7 @@ static const command_row rows[] = {
      "allreduce [SIZE...]",
      "time training steps, or kernels and all-reduces as fractions of what the machine can do"},
     {"tune", FOR_TUNE, run_tune, "[--model NAME] [--data SPEC] [--budget SECONDS]",
-     "measure kernels for a model's shapes (default: all models') and keep the best"},
+     "measure kernels for a model's shapes (default: those of images) and keep the best"},
     {"data", FOR_DATA, run_data,
      "inspect SPEC [options] | tokenize --tokenizer NAME -o FILE.bin FILE...",
      "what a data set holds, reading all of it; text to a file of tokens"},

@@ -137,10 +137,13 @@ static int tune_models(const settings *s, json_t *records)
     const double budget = isnan(s->budget) ? BUDGET : s->budget;
     if (s->model)
         return tune_model(s, budget, records);
-    const int count = clt_model_count();
-    int code = 0;
-    for (int i = 0; !code && i < count; i++) {
+    int code = 0, count = 0;
+    for (int i = 0; i < clt_model_count(); i++)
+        count += clt_model_takes_images(i);
+    for (int i = 0; !code && i < clt_model_count(); i++) {
         settings own = *s;
+        if (!clt_model_takes_images(i))
+            continue;
         own.model = (char *)clt_model_name(i);
         code = tune_model(&own, budget / count, records);
     }

@@ -45,10 +45,12 @@ void clt_model_images(int64_t channels, int64_t height, int64_t width, int64_t c
  */
 clt_status clt_model_build(const char *name, const clt_model_input *input, clt_graph *graph);
 
-/* Number of models, and name and one-line description of each. */
+/* Number of models, name and one-line description of each, and whether images with labels are
+ * enough to build it. */
 int clt_model_count(void);
 const char *clt_model_name(int index);
 const char *clt_model_text(int index);
+int clt_model_takes_images(int index);
 
 /* Whether a name is the path of a model file. */
 int clt_model_is_file(const char *name);

@@ -123,6 +123,10 @@ CLT_API clt_status clt_assign(clt_graph *graph, clt_value *state, clt_value *val
 /* Gives a value a name, under which plans report and return it. */
 CLT_API clt_value *clt_name(clt_value *value, const char *name);
 
+/* Calls the node that computes a value by a name, in messages, profiles and listings; names need
+ * not be unique. The value gets no name: unlike one of clt_name, it may be fused away. */
+CLT_API clt_value *clt_label(clt_value *value, const char *label);
+
 /* Marks a value as a result that plans keep: readable after a run under its name. */
 CLT_API clt_value *clt_output(clt_value *value, const char *name);
 
