@@ -45,7 +45,7 @@ class Inspect(CommandTest):
     def test_models_want_images(self):
         put(self.path("a.txt"), b"x" * 1000)
         self.assert_bad("train", "--model", "mlp", "--data", "text:" + self.path("a.txt"),
-                        "--seq-len", "8", "--devices", "pocl", code=2, says=("images and labels",))
+                        "--seq-len", "8", "--devices", "pocl", code=2, says=("for images [C,H,W] with labels",))
 
 
 class Tokenize(CommandTest):
