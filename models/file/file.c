@@ -298,7 +298,9 @@ static clt_status read_node(model_file *f, const json_t *json, size_t at)
         return status;
     clt_error_set(CLT_OK, "");
     clt_value *value = op->build(&node);
-    if (!value || !(value = clt_label(value, node.name)))
+    if (value && json_object_get(json, "name"))
+        value = clt_label(value, node.name);
+    if (!value)
         return fail_at(f, json, what);
     f->last = value;
     const json_t *own = json_object_get(json, "name");
