@@ -60,8 +60,9 @@ typedef clt_status clt_model_fn(const char *model, const clt_model_input *in, co
 typedef clt_value *clt_classifier_fn(clt_graph *graph, clt_value *image, int64_t classes,
                                      const char *arguments);
 clt_classifier_fn clt_model_softmax, clt_model_mlp, clt_model_lenet, clt_model_resnet18,
-    clt_model_resnet34, clt_model_resnet50;
-clt_model_fn clt_model_lstm, clt_model_lstm_regressor, clt_model_gpt2, clt_model_two_branch;
+    clt_model_resnet34, clt_model_resnet50, clt_model_vit_tiny;
+clt_model_fn clt_model_lstm, clt_model_lstm_regressor, clt_model_gpt2, clt_model_two_branch,
+    clt_model_unet;
 
 /* A classifier of the data's images with its loss and accuracy. */
 clt_status clt_model_classify(const char *model, clt_classifier_fn *build,

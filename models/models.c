@@ -22,6 +22,8 @@ static const model_row rows[] = {
      clt_model_resnet18, NULL, 1},
     {"resnet34", "of 34 layers", clt_model_resnet34, NULL, 1},
     {"resnet50", "of 50 layers, with bottlenecks", clt_model_resnet50, NULL, 1},
+    {"vit-tiny", "vision transformer; vit-tiny:layers=L,heads=H,width=W,patch=P",
+     clt_model_vit_tiny, NULL, 1},
     {"two-branch",
      "one feature extractor, a classifier and a decoder of the image: two-branch:weight=W", NULL,
      clt_model_two_branch, 1},
@@ -29,6 +31,8 @@ static const model_row rows[] = {
      NULL, clt_model_lstm, 1},
     {"lstm-regressor", "LSTM from arrays x [T,I] to y: lstm-regressor:hidden=H,layers=L", NULL,
      clt_model_lstm_regressor, 1},
+    {"unet", "U-Net from fields x [C,H,W] to y [D,H,W]: unet:levels=L,width=W", NULL,
+     clt_model_unet, 1},
     {"gpt2",
      "GPT-2 of text: gpt2:nano, 124M, 350M, 774M, 1.5B, or layers=L,heads=H,width=W; dropout=P",
      NULL, clt_model_gpt2, 1},
@@ -53,7 +57,8 @@ int clt_model_takes_images(int index)
 {
     if (index < 0 || index >= clt_model_count())
         return 0;
-    return rows[index].other != clt_model_gpt2 && rows[index].other != clt_model_lstm_regressor;
+    return !rows[index].other || rows[index].other == clt_model_two_branch ||
+           rows[index].other == clt_model_lstm;
 }
 
 int clt_model_is_file(const char *name)
