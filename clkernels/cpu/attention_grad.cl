@@ -181,7 +181,10 @@ KERNEL void attention_grad(TENSOR(const float, q), TENSOR(const float, k), TENSO
                 }
                 fetch_rows(x + ROWS * q_row, q_row, min(ROWS, T - t0 - ROWS));
                 fetch_rows(dy + ROWS * dout_row, dout_row, min(ROWS, T - t0 - ROWS));
-                if (mask_kind)
+                if (mask_kind) {
+                    /* Rows of the last tile that are none. */
+                    for (int i = rows * NV; i < (rows + MR - 1) / MR * MR * NV; i++)
+                        *(local vecf *)(p + i * VW) = (vecf)(0.0f);
                     for (int i = 0; i < rows * NV; i++) {
                         const int column = i % NV * VW;
                         if (k0 + column < S)
@@ -191,6 +194,7 @@ KERNEL void attention_grad(TENSOR(const float, q), TENSOR(const float, k), TENSO
                                           (k0 + column) * mask_key,
                                       mask_key, S - k0 - column);
                     }
+                }
                 for (int i = 0; i < rows; i += MR) {
                     const int seen = clt_seen(min(i + MR, rows) - 1, before + t0, S, is_causal);
                     const int live = clamp((seen - k0 + VW - 1) / VW, 1, NV);

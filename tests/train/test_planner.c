@@ -261,12 +261,18 @@ static void test_network(void **state)
 }
 
 #ifdef CLT_TESTING
+/* What disturbs a measurement on a busy machine, a slow device multiplies: then it is made again.
+ */
+enum { ATTEMPTS = 5 };
+
 /* The share of a device that takes ten times as long is a fraction of the other's. */
 static void test_slow(void **state)
 {
     (void)state;
     clt_exec_testing_slow = "#1=10";
-    const answer a = ask(0);
+    answer a = ask(0);
+    for (int again = 0; again < ATTEMPTS && !a.uneven; again++)
+        a = ask(0);
     clt_exec_testing_slow = NULL;
     assert_true(a.uses[0] && a.uses[1] && a.uneven);
     if (!(a.weights[0] > 1.7 * a.weights[1]))

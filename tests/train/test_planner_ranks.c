@@ -190,15 +190,24 @@ static void test_unlike(void **state)
 }
 
 #ifdef CLT_TESTING
-/* A rank that takes thirty times as long has a fraction of the other's share. */
+/* Two ranks. What disturbs a measurement on a busy machine, a slow rank multiplies: then it is made
+ * again. */
+static void run_until_uneven(rank *ranks, answer *answers)
+{
+    enum { ATTEMPTS = 6 };
+    for (int i = 0; i < ATTEMPTS && (!i || !answers[0].uneven); i++)
+        run_ranks(ranks, 2, plan_rank, answers, sizeof *answers);
+}
+
+/* A rank that takes ten times as long has a fraction of the other's share. */
 static void test_slow(void **state)
 {
     answer answers[2] = {{.devices = one_core, .batch = LARGE},
                          {.devices = one_core, .batch = LARGE}};
     rank ranks[2];
     (void)state;
-    clt_exec_testing_slow = "rank1:=30";
-    run_ranks(ranks, 2, plan_rank, answers, sizeof *answers);
+    clt_exec_testing_slow = "rank1:=10";
+    run_until_uneven(ranks, answers);
     clt_exec_testing_slow = NULL;
     assert_int_equal(ranks[0].status, CLT_OK);
     if (!(answers[0].uneven && answers[0].weights[0] > 1.7 * answers[0].weights[1]))
@@ -229,7 +238,7 @@ static void test_idle(void **state)
     answers[1].devices = one_core;
     answers[1].choose = 0;
     clt_exec_testing_slow = "rank1:=20";
-    run_ranks(ranks, 2, plan_rank, answers, sizeof *answers);
+    run_until_uneven(ranks, answers);
     clt_exec_testing_slow = NULL;
     assert_int_equal(ranks[0].status, CLT_OK);
     if (!(answers[0].uneven && answers[0].weights[0] > 2 * answers[0].weights[1]))
