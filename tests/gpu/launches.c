@@ -67,6 +67,9 @@ static void plan_model(const char *name, int text, const clt_caps *caps)
                                 {"tokens", CLT_I32, 1, {64}, 256},
                                 {"targets", CLT_I32, 1, {64}, 256}};
     clt_model_images(1, 28, 28, 10, fields);
+    if (!strcmp(name, "unet"))
+        for (int i = 2; i < 4; i++)
+            fields[i] = (clt_model_field){fields[i].name, CLT_F32, 3, {2, 32, 32}, 0};
     const clt_model_input input = {fields, text ? 6 : 4, -100};
     clt_graph *graph;
     OK(clt_graph_create(&graph));

@@ -23,15 +23,18 @@ void plan_reductions(const clt_caps *caps)
         }
 }
 
-/* Maxima of everything by the portable kernels, whose partial results another one joins. */
+/* Maxima and sums of everything by the portable kernels, whose partial results another one joins.
+ */
 void plan_portable_parts(const clt_caps *caps)
 {
-    clt_graph *g;
-    OK(clt_graph_create(&g));
-    clt_value *x = clt_input(g, "x0", CLT_F32, 2, (int64_t[]){CLT_BATCH, 4096});
-    asked = "max=portable";
-    plan_layer(g, clt_reduce_max(x, NULL, 0, 0), &x, 0, caps);
-    asked = NULL;
+    for (int sum = 0; sum < 2; sum++) {
+        clt_graph *g;
+        OK(clt_graph_create(&g));
+        clt_value *x = clt_input(g, "x0", CLT_F32, 2, (int64_t[]){CLT_BATCH, 4096});
+        asked = sum ? "sum=portable" : "max=portable";
+        plan_layer(g, (sum ? clt_reduce_sum : clt_reduce_max)(x, NULL, 0, 0), &x, 0, caps);
+        asked = NULL;
+    }
 }
 
 /* Softmax, cross entropy and the metric over rows that are short, long, and not contiguous. */
