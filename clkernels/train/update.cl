@@ -16,32 +16,36 @@
 #include "train/update.clh"
 
 /* partials[2 * (first + group)] = sum of squares of one share of the bucket, [.. + 1] = number of
- * elements that are not finite. Each work-item sums every groups-th chunk, in order. */
+ * elements that are not finite. A work-item has neighbouring chunks, whose squares it adds lane by
+ * lane, and the lanes at the end, in order. */
 kernel void square_sum(global const float *g, int count, global ACC *partials, int first,
                        int groups)
 {
-    const int group = (int)get_global_id(0);
-    ACC sum = 0, bad = 0;
+    const int group = (int)get_global_id(0), chunks = count / CHUNK;
+    ACC16 sum = 0;
+    int16 wrong = 0;
     if (group >= groups)
         return;
-    for (int c = group * CHUNK; c < count; c += groups * CHUNK) {
+    const int begin = (int)((long)chunks * group / groups) * CHUNK;
+    const int end = (int)((long)chunks * (group + 1) / groups) * CHUNK;
+    for (int c = begin; c < end; c += CHUNK) {
         float16 s = 0;
-        int16 wrong = 0;
         for (int i = 0; i < CHUNK; i += 16) {
             const float16 v = vload16(0, g + c + i);
             s = fma(v, v, s);
-            wrong |= !isfinite(v);
+            wrong -= !isfinite(v); /* -1 where it is true */
         }
-        float part[16];
-        int flags[16];
-        vstore16(s, 0, part);
-        vstore16(wrong, 0, flags);
-        for (int i = 0; i < 16; i++) {
-            sum += part[i];
-            bad += flags[i] ? 1 : 0;
-        }
+        sum += CONVERT_ACC16(s);
     }
-    partials[2 * (first + group)] = sum;
+    ACC lanes[16], total = 0, bad = 0;
+    int flags[16];
+    vstore16(sum, 0, lanes);
+    vstore16(wrong, 0, flags);
+    for (int i = 0; i < 16; i++) {
+        total += lanes[i];
+        bad += flags[i];
+    }
+    partials[2 * (first + group)] = total;
     partials[2 * (first + group) + 1] = bad;
 }
 

@@ -56,13 +56,14 @@ class Guard:
         mpiexec = int((said.split() or [b"0"])[-1])
         if not mpiexec:
             return
-        end = time.monotonic() + 2 * GRACE
+        begin = time.monotonic()
+        end = begin + 6 * GRACE # also where the machine is busy
         helpers = find_helpers(mpiexec, folder)[0] if belongs(mpiexec, folder) else []
         # Asked to, it ends the ranks of other nodes too.
         if belongs(mpiexec, folder):
             os.kill(mpiexec, signal.SIGTERM)
         while time.monotonic() < end:
-            if time.monotonic() > end - 1.5 * GRACE and belongs(mpiexec, folder):
+            if time.monotonic() > begin + GRACE / 2 and belongs(mpiexec, folder):
                 os.kill(mpiexec, signal.SIGKILL)
             late = [h.pid for h in helpers if h.here() and not belongs(mpiexec, folder)]
             for process in [*find_processes(folder), *late]:
