@@ -292,7 +292,7 @@ def make(case, rows, dtype):
 
 
 def feed(inputs, dtype):
-    return [torch.as_tensor(a).to(dtype if a.dtype == np.float32 else torch.int64) for a in inputs.values()]
+    return [torch.tensor(a).to(dtype if a.dtype == np.float32 else torch.int64) for a in inputs.values()]
 
 
 def run(case, rows, inputs, dtype):

@@ -290,9 +290,9 @@ static void lstm(void **state)
 {
     (void)state;
     check_on_all("lstm.text", NULL);
-    check_on_all("lstm.rows", NULL);
-    check_on_all("lstm.last", NULL);
-    check_on_all("lstm.each", NULL);
+    check_model("lstm.rows", NULL, clt_test_devices("pocl@1"));
+    check_model("lstm.last", NULL, clt_test_devices("pocl@1"));
+    check_model("lstm.each", NULL, clt_test_devices("pocl@1"));
 }
 
 static void two_branch(void **state)

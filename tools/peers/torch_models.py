@@ -57,8 +57,8 @@ class Text:
 
     def __init__(self, name, folder):
         self.cltrain = f"{name}:layers={LAYERS},heads={HEADS},width={WIDTH}"
-        self.model = GPT2Model(GPT2Config(vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=WIDTH, n_layer=LAYERS,
-                                          n_head=HEADS, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))  # fmt: skip
+        self.model = GPT2Model(GPT2Config(vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=WIDTH, n_layer=LAYERS, bos_token_id=None,
+                                          eos_token_id=None, n_head=HEADS, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))  # fmt: skip
         with torch.no_grad():
             for p in self.model.parameters():  # biases that are not zero
                 p.add_(0.05 * torch.randn_like(p))
