@@ -18,7 +18,7 @@ static const model_row rows[] = {
      NULL, 0},
     {"resnet18",
      "residual network of 18 layers; images below 64 pixels get a 3x3 stem; resnet18:sync "
-     "synchronises batch norm",
+     "synchronises batch norm, width=W instead of 64",
      clt_model_resnet18, NULL, 1},
     {"resnet34", "of 34 layers", clt_model_resnet34, NULL, 1},
     {"resnet50", "of 50 layers, with bottlenecks", clt_model_resnet50, NULL, 1},

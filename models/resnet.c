@@ -2,7 +2,8 @@
  * Residual networks (He et al., "Deep Residual Learning for Image Recognition", 2015) as
  * torchvision has them: its names, and stride 2 in the 3x3 convolution of a bottleneck. Images of
  * less than 64 pixels get the paper's stem for CIFAR, one 3x3 convolution, instead of a 7x7 one
- * with stride 2 and a pooling.
+ * with stride 2 and a pooling. "resnet18:width=W": the channels of the first stage instead of 64;
+ * all others are in proportion.
  */
 #include <math.h>
 #include <stdio.h>
@@ -10,10 +11,11 @@
 
 #include "builders.h"
 
-enum { SMALL_IMAGE = 64, STAGES = 4, WIDTH = 64 };
+enum { SMALL_IMAGE = 64, STAGES = 4 };
 
 typedef struct network {
     clt_graph *graph;
+    int64_t width;    /* of the first stage */
     int bottleneck;   /* blocks of 1x1, 3x3, 1x1; else of two 3x3 */
     int synchronised; /* batch norm over all devices */
 } network;
@@ -92,28 +94,30 @@ static clt_value *stem(const network *net, clt_value *image, int small)
     pool.kernel[0] = pool.kernel[1] = 3;
     pool.stride[0] = pool.stride[1] = 2;
     pool.padding[0] = pool.padding[1] = 1;
-    clt_value *x = clt_relu(convolve(net, image, "", 1, WIDTH, small ? 3 : 7, small ? 1 : 2));
+    clt_value *x = clt_relu(convolve(net, image, "", 1, net->width, small ? 3 : 7, small ? 1 : 2));
     return small ? x : clt_max_pool2d(x, &pool);
 }
 
 static clt_value *build(clt_graph *graph, clt_value *image, int64_t classes, const char *arguments,
                         int bottleneck, const int blocks[STAGES])
 {
-    enum { SMALL, IMAGENET, SYNC, COUNT };
-    clt_model_argument list[COUNT] = {[SMALL] = {.name = "small", .word = 1},
-                                      [IMAGENET] = {.name = "imagenet", .word = 1},
-                                      [SYNC] = {.name = "sync", .word = 1}};
+    enum { SMALL, IMAGENET, SYNC, WIDTH, COUNT };
+    clt_model_argument list[COUNT] = {
+        [SMALL] = {.name = "small", .word = 1},
+        [IMAGENET] = {.name = "imagenet", .word = 1},
+        [SYNC] = {.name = "sync", .word = 1},
+        [WIDTH] = {.name = "width", .whole = 1, .least = 1, .most = 4096, .value = 64}};
     char name[32];
     if (clt_model_arguments("resnet", arguments, list, COUNT) != CLT_OK)
         return NULL;
-    const network net = {graph, bottleneck, list[SYNC].given};
+    const network net = {graph, (int64_t)list[WIDTH].value, bottleneck, list[SYNC].given};
     const int small = list[SMALL].given ||
                       (!list[IMAGENET].given && image && clt_value_dim(image, 2) < SMALL_IMAGE);
     clt_value *x = stem(&net, image, small);
     for (int s = 0; s < STAGES; s++)
         for (int b = 0; b < blocks[s]; b++) {
             snprintf(name, sizeof name, "layer%d.%d", s + 1, b);
-            x = block(&net, x, name, (int64_t)WIDTH << s, s && !b ? 2 : 1);
+            x = block(&net, x, name, net.width << s, s && !b ? 2 : 1);
         }
     x = clt_flatten(clt_adaptive_avg_pool2d(x, 1, 1));
     return clt_layer_linear(graph, x, "fc", classes);

@@ -13,10 +13,16 @@ static bool is_float(clt_file_dtype dtype)
            dtype == CLT_FILE_F64;
 }
 
+static bool narrowed(const clt_tensor *file, const clt_tensor *wanted)
+{
+    return file->dtype == CLT_FILE_I64 && wanted->dtype == CLT_FILE_I32;
+}
+
 static bool same(const clt_tensor *file, const clt_tensor *wanted, int flags)
 {
     bool types = file->dtype == wanted->dtype ||
-                 (flags & CLT_MATCH_FLOATS && is_float(file->dtype) && is_float(wanted->dtype));
+                 (flags & CLT_MATCH_FLOATS && is_float(file->dtype) && is_float(wanted->dtype)) ||
+                 (flags & CLT_MATCH_INTEGERS && narrowed(file, wanted));
     return types && file->rank == wanted->rank &&
            memcmp(file->dims, wanted->dims, (size_t)file->rank * sizeof *file->dims) == 0;
 }
@@ -69,6 +75,8 @@ clt_status clt_tensors_match(const clt_tensors *t, const clt_tensor *expected, i
                             "belongs to another model",
                             clt_tensors_path(t), name.text, clt_label_shape(&have, found),
                             want.text);
+        if (narrowed(found, &expected[i]) && clt_tensor_fits_i32(found) != CLT_OK)
+            return clt_fail_prefix(CLT_MISMATCH, "%s: ", clt_tensors_path(t));
     }
     return flags & CLT_MATCH_EXTRA ? CLT_OK : find_extra(t, expected, count);
 }

@@ -132,18 +132,25 @@ static float half_to_float(uint16_t half)
     return out;
 }
 
-clt_status clt_tensor_to_f32(const clt_tensor *tensor, int64_t count, float *out)
+static clt_status has_elements(const clt_tensor *tensor, int64_t count)
 {
     clt_label name, shape;
-    int64_t bytes = clt_tensor_bytes(tensor);
+    const int64_t bytes = clt_tensor_bytes(tensor);
     if (bytes < 0 || bytes / types[tensor->dtype].bytes != count)
         return clt_fail(CLT_SHAPE, "tensor %s is %s, not %lld elements",
                         clt_label_of(&name, tensor->name), clt_label_shape(&shape, tensor),
                         (long long)count);
+    return CLT_OK;
+}
+
+clt_status clt_tensor_to_f32(const clt_tensor *tensor, int64_t count, float *out)
+{
+    clt_label name, shape;
+    CLT_TRY(has_elements(tensor, count));
     const char *data = tensor->data;
     switch (tensor->dtype) {
     case CLT_FILE_F32:
-        memcpy(out, data, (size_t)bytes);
+        memcpy(out, data, (size_t)count * sizeof *out);
         return CLT_OK;
     case CLT_FILE_F64:
         for (int64_t i = 0; i < count; i++) {
@@ -168,4 +175,43 @@ clt_status clt_tensor_to_f32(const clt_tensor *tensor, int64_t count, float *out
         return clt_fail(CLT_UNSUPPORTED, "tensor %s is %s; only F16, BF16, F32 and F64 become F32",
                         clt_label_of(&name, tensor->name), clt_label_shape(&shape, tensor));
     }
+}
+
+static int64_t i64_at(const clt_tensor *tensor, int64_t i)
+{
+    int64_t value;
+    memcpy(&value, (const char *)tensor->data + 8 * i, sizeof value);
+    return value;
+}
+
+clt_status clt_tensor_fits_i32(const clt_tensor *tensor)
+{
+    clt_label name, shape;
+    const int64_t count = clt_tensor_bytes(tensor) / types[CLT_FILE_I64].bytes;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t value = i64_at(tensor, i);
+        if (value < INT32_MIN || value > INT32_MAX)
+            return clt_fail(CLT_MISMATCH,
+                            "tensor %s, %s: element %lld is %lld, which I32 cannot hold",
+                            clt_label_of(&name, tensor->name), clt_label_shape(&shape, tensor),
+                            (long long)i, (long long)value);
+    }
+    return CLT_OK;
+}
+
+clt_status clt_tensor_to_i32(const clt_tensor *tensor, int64_t count, int32_t *out)
+{
+    clt_label name, shape;
+    CLT_TRY(has_elements(tensor, count));
+    if (tensor->dtype == CLT_FILE_I32) {
+        memcpy(out, tensor->data, (size_t)count * sizeof *out);
+        return CLT_OK;
+    }
+    if (tensor->dtype != CLT_FILE_I64)
+        return clt_fail(CLT_UNSUPPORTED, "tensor %s is %s; only I32 and I64 become I32",
+                        clt_label_of(&name, tensor->name), clt_label_shape(&shape, tensor));
+    CLT_TRY(clt_tensor_fits_i32(tensor));
+    for (int64_t i = 0; i < count; i++)
+        out[i] = (int32_t)i64_at(tensor, i);
+    return CLT_OK;
 }

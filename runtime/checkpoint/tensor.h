@@ -23,6 +23,9 @@ typedef struct clt_label {
 
 const char *clt_label_of(clt_label *label, const char *text);
 
+/* MISMATCH for the first element of an I64 tensor that I32 cannot hold. */
+clt_status clt_tensor_fits_i32(const clt_tensor *tensor);
+
 /* "F32 [20, 1, 3, 3]" */
 const char *clt_label_shape(clt_label *label, const clt_tensor *tensor);
 

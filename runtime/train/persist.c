@@ -230,6 +230,20 @@ static clt_status set_f32(clt_store *store, const clt_slot *slot, const clt_tens
     return status;
 }
 
+/* PyTorch's counters, as num_batches_tracked, are I64. */
+static clt_status set_i32(clt_store *store, const clt_slot *slot, const clt_tensor *tensor)
+{
+    int32_t *converted = clt_alloc((size_t)slot->bytes);
+    if (!converted)
+        return CLT_OUT_OF_MEMORY;
+    clt_status status =
+        clt_tensor_to_i32(tensor, slot->bytes / (int64_t)sizeof *converted, converted);
+    if (status == CLT_OK)
+        status = clt_store_set(store, slot->name, converted, (size_t)slot->bytes);
+    clt_free(converted);
+    return status;
+}
+
 static clt_status load_values(clt_store *store, const clt_tensors *tensors)
 {
     for (int i = 0; i < store->layout.n_slots; i++) {
@@ -238,6 +252,8 @@ static clt_status load_values(clt_store *store, const clt_tensors *tensors)
         CLT_TRY(clt_tensors_find(tensors, slot->name, &tensor));
         if (slot->type.dtype == CLT_F32)
             CLT_TRY(set_f32(store, slot, tensor));
+        else if (slot->type.dtype == CLT_I32)
+            CLT_TRY(set_i32(store, slot, tensor));
         else
             CLT_TRY(clt_store_set(store, slot->name, tensor->data, (size_t)slot->bytes));
     }
@@ -251,7 +267,8 @@ clt_status clt_store_load(clt_store *store, const char *path)
     CLT_TRY(clt_tensors_open(path, &tensors));
     clt_status status = list_tensors(store, NULL, &list);
     if (status == CLT_OK)
-        status = clt_tensors_match(tensors, list.items, list.count, CLT_MATCH_FLOATS);
+        status = clt_tensors_match(tensors, list.items, list.count,
+                                   CLT_MATCH_FLOATS | CLT_MATCH_INTEGERS);
     if (status == CLT_OK)
         status = load_values(store, tensors);
     list_free(&list);

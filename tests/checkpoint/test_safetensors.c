@@ -346,6 +346,53 @@ static void other_floats_become_f32(void **state)
     assert_int_equal(clt_tensor_to_f32(&t, 2, out), CLT_UNSUPPORTED);
 }
 
+static void integers_become_i32_where_they_fit(void **state)
+{
+    (void)state;
+    const int64_t good[] = {7, INT32_MIN, INT32_MAX}, narrow_dims = 3;
+    const int32_t narrow[] = {-1, 2, 3};
+    clt_tensor wide, want, t;
+    int32_t out[3];
+    assert_int_equal(clt_tensor_init(&wide, "n", CLT_FILE_I64, 1, &narrow_dims, good), CLT_OK);
+    assert_int_equal(clt_tensor_init(&want, "n", CLT_FILE_I32, 1, &narrow_dims, NULL), CLT_OK);
+    assert_int_equal(clt_tensor_to_i32(&wide, 3, out), CLT_OK);
+    assert_true(out[0] == 7 && out[1] == INT32_MIN && out[2] == INT32_MAX);
+    assert_int_equal(clt_tensor_to_i32(&wide, 2, out), CLT_SHAPE);
+    assert_int_equal(clt_tensor_init(&t, "n", CLT_FILE_I32, 1, &narrow_dims, narrow), CLT_OK);
+    assert_int_equal(clt_tensor_to_i32(&t, 3, out), CLT_OK);
+    assert_memory_equal(out, narrow, sizeof narrow);
+    t.dtype = CLT_FILE_F32;
+    assert_int_equal(clt_tensor_to_i32(&t, 3, out), CLT_UNSUPPORTED);
+
+    const struct {
+        int64_t last;
+        clt_status status;
+    } files[] = {{INT32_MAX, CLT_OK},
+                 {(int64_t)INT32_MAX + 1, CLT_MISMATCH},
+                 {(int64_t)INT32_MIN - 1, CLT_MISMATCH}};
+    for (int i = 0; i < 3; i++) {
+        const char *path = in_scratch("integers.safetensors");
+        const int64_t values[] = {0, 1, files[i].last};
+        clt_tensors_desc desc;
+        clt_tensors *file;
+        clt_tensors_desc_init(&desc);
+        wide.data = values;
+        desc.tensors = &wide;
+        desc.count = 1;
+        assert_int_equal(clt_tensors_save(path, &desc), CLT_OK);
+        assert_int_equal(clt_tensors_open(path, &file), CLT_OK);
+        assert_int_equal(clt_tensors_match(file, &want, 1, CLT_MATCH_INTEGERS), files[i].status);
+        if (files[i].status != CLT_OK) {
+            assert_message_has("integers.safetensors: tensor n, I64 [3]: element 2 is");
+            assert_message_has("which I32 cannot hold");
+            assert_int_equal(clt_tensor_to_i32(&wide, 3, out), CLT_MISMATCH);
+        }
+        assert_int_equal(clt_tensors_match(file, &want, 1, CLT_MATCH_FLOATS), CLT_MISMATCH);
+        assert_message_has("is I64 [3] in the file and I32 [3] in the model");
+        clt_tensors_close(file);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +405,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_keeps_the_old_file),
         cmocka_unit_test(another_model_is_named_with_both_shapes),
         cmocka_unit_test(other_floats_become_f32),
+        cmocka_unit_test(integers_become_i32_where_they_fit),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

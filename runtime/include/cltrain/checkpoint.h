@@ -93,20 +93,27 @@ CLT_API const char *clt_tensors_metadata(const clt_tensors *tensors, const char 
 /* What clt_tensors_match lets pass. */
 enum {
     CLT_MATCH_EXACT = 0,
-    CLT_MATCH_EXTRA = 1, /* tensors in the file that are not expected */
-    CLT_MATCH_FLOATS = 2 /* F16, BF16, F32 and F64 for each other; see clt_tensor_to_f32 */
+    CLT_MATCH_EXTRA = 1,   /* tensors in the file that are not expected */
+    CLT_MATCH_FLOATS = 2,  /* F16, BF16, F32 and F64 for each other; see clt_tensor_to_f32 */
+    CLT_MATCH_INTEGERS = 4 /* I64 in the file for an expected I32, if all values fit; see
+                              clt_tensor_to_i32 */
 };
 
 /* Compares names, shapes and types in the file with `count` expected descriptions (their `data` is
  * not used). `flags` is a sum of CLT_MATCH_*. Errors: MISMATCH naming the first tensor, in the
- * order of `expected`, that differs or is missing, with both shapes, or one that was not expected.
- */
+ * order of `expected`, that differs or is missing, with both shapes, or one that was not expected,
+ * or the first with a value that does not fit (CLT_MATCH_INTEGERS), with the value. */
 CLT_API clt_status clt_tensors_match(const clt_tensors *tensors, const clt_tensor *expected,
                                      int count, int flags);
 
 /* Converts a tensor of F16, BF16, F32 or F64 to `count` floats, rounding F64 to nearest. Errors:
  * SHAPE if it does not have `count` elements, UNSUPPORTED for other types. Thread-safe. */
 CLT_API clt_status clt_tensor_to_f32(const clt_tensor *tensor, int64_t count, float *out);
+
+/* Converts a tensor of I32 or I64 to `count` elements of I32. Errors: SHAPE if it does not have
+ * `count` elements, MISMATCH for a value out of I32's range, UNSUPPORTED for other types.
+ * Thread-safe. */
+CLT_API clt_status clt_tensor_to_i32(const clt_tensor *tensor, int64_t count, int32_t *out);
 
 /* Gives the data of a tensor whose `data` is NULL, as when it must be fetched from a device. What
  * it returns has to stay valid until the next call for the same file only, so that one staging area

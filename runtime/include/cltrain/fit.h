@@ -121,7 +121,8 @@ CLT_API clt_status clt_trainer_save(clt_trainer *trainer, const char *dir, clt_p
 CLT_API clt_status clt_trainer_restore(clt_trainer *trainer, const char *path,
                                        clt_position *position, int64_t *seed);
 
-/* Loads parameters and states from a safetensors file (16-bit and f64 tensors are converted). */
+/* Loads parameters and states from a safetensors file (16-bit and f64 tensors are converted,
+ * and I64 to an I32 state, as PyTorch's num_batches_tracked, if it fits; MISMATCH if not). */
 CLT_API clt_status clt_store_load(clt_store *store, const char *path);
 
 /* Saves parameters and states as a safetensors file that PyTorch loads. */

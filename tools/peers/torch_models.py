@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Exchanges parameters with torchvision's ResNets and Hugging Face's GPT2Model, both ways, and compares test losses.
+
+    torch_models.py --cltrain build/bin/cltrain [--devices pocl] [--models resnet18,resnet34,resnet50,gpt2]
+
+For each model, on made-up samples: PyTorch's state_dict is saved as safetensors (with I64 counters) and `cltrain eval` must
+find PyTorch's loss; `cltrain train --init` trains from it, and its checkpoint must load with strict=True and give there the
+loss that `cltrain eval` gives. Run by hand: needs torch, torchvision, transformers, safetensors and numpy from PyPI.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import torch
+import torchvision
+from safetensors.torch import load_file, save_file
+from torch.nn import functional
+from transformers import GPT2Config, GPT2Model
+
+SAMPLES, SIDE, CLASSES = 16, 64, 10
+LENGTH, VOCABULARY, LAYERS, HEADS, WIDTH = 32, 101, 3, 4, 64
+LIMIT = 2e-5
+
+
+class Images:
+    """Arrays that a torchvision network classifies."""
+
+    options = ["--classes", str(CLASSES)]
+
+    def __init__(self, name, folder):
+        self.cltrain = name
+        self.model = getattr(torchvision.models, name)(num_classes=CLASSES)
+        rng = np.random.default_rng(1)
+        for part in ("train", "test"):
+            image = rng.standard_normal((SAMPLES, 3, SIDE, SIDE), np.float32)
+            label = rng.integers(0, CLASSES, SAMPLES, np.int32)
+            np.savez(os.path.join(folder, part + ".npz"), image=image, label=label)
+        self.image, self.label = torch.as_tensor(image), torch.as_tensor(label).long()
+        self.data = "npz:" + folder
+        with torch.no_grad():
+            for _ in range(3):  # running statistics that are not the first ones
+                self.model.train()(self.image)
+
+    def loss(self, model):
+        return functional.cross_entropy(model(self.image.to(model.fc.weight.dtype)), self.label)
+
+
+class Text:
+    """Tokens for GPT2Model with the output tied to the embedding."""
+
+    options = ["--seq-len", str(LENGTH), "--classes", str(VOCABULARY)]
+
+    def __init__(self, name, folder):
+        self.cltrain = f"{name}:layers={LAYERS},heads={HEADS},width={WIDTH}"
+        self.model = GPT2Model(GPT2Config(vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=WIDTH, n_layer=LAYERS, bos_token_id=None,
+                                          eos_token_id=None, n_head=HEADS, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))  # fmt: skip
+        with torch.no_grad():
+            for p in self.model.parameters():  # biases that are not zero
+                p.add_(0.05 * torch.randn_like(p))
+        rng = np.random.default_rng(1)
+        for part in ("train", "val"):
+            tokens = rng.integers(0, VOCABULARY, SAMPLES * LENGTH + 1, np.uint16)
+            tokens.tofile(os.path.join(folder, part + ".bin"))
+        self.tokens = torch.as_tensor(tokens.astype(np.int64))
+        self.data = "tokens:" + folder
+
+    def loss(self, model):
+        logits = model(self.tokens[:-1].view(SAMPLES, LENGTH)).last_hidden_state @ model.wte.weight.T
+        return functional.cross_entropy(logits.flatten(0, 1), self.tokens[1:])
+
+
+def run(options, subject, verb, *more):
+    command = [options.cltrain, verb, "--model", subject.cltrain, "--data", subject.data, "--devices", options.devices,
+               "--batch", "8", *subject.options, *more]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: {done.stderr}")
+    return done.stdout
+
+
+def compare(name, what, options, subject, state, checkpoint):
+    """The loss of `state` in PyTorch, in f64, and of the checkpoint in cltrain."""
+    subject.model.load_state_dict(state, strict=True)
+    with torch.no_grad():
+        want = subject.loss(subject.model.double().eval()).item()
+    subject.model.float()
+    have = json.loads(run(options, subject, "eval", "--checkpoint", checkpoint, "--json"))["test_loss"]
+    error = abs(have / want - 1)
+    print(f"{name}, {what}: test loss {want:.9f} in PyTorch, {have:.9f} in cltrain, {error:.1e} apart", flush=True)
+    if not error <= LIMIT:
+        sys.exit(f"{name}: more than {LIMIT:.0e}")
+
+
+def exchange(name, options, folder):
+    torch.manual_seed(1)
+    data, there, back = (os.path.join(folder, part) for part in ("data", "there.safetensors", "run"))
+    os.mkdir(data)
+    subject = (Text if name == "gpt2" else Images)(name, data)
+    save_file({n: t.contiguous() for n, t in subject.model.state_dict().items()}, there)
+    compare(name, "parameters of PyTorch", options, subject, load_file(there), there)
+    run(options, subject, "train", "--init", there, "--steps", "2", "--lr", "0.01", "--checkpoint-dir", back)
+    (step,) = (entry for entry in os.listdir(back) if entry.startswith("step-"))
+    state = load_file(os.path.join(back, step, "model.safetensors"))
+    if all(torch.equal(state[n].to(t.dtype), t) for n, t in load_file(there).items()):
+        sys.exit(f"{name}: training changed nothing")
+    compare(name, "parameters of cltrain", options, subject, state, back)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cltrain", required=True)
+    parser.add_argument("--devices", default="pocl")
+    parser.add_argument("--models", default="resnet18,resnet34,resnet50,gpt2")
+    options = parser.parse_args()
+    for name in options.models.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            exchange(name, options, folder)
+
+
+if __name__ == "__main__":
+    main()
