@@ -55,8 +55,17 @@ int clt_model_takes_images(int index);
 /* Whether a name is the path of a model file. */
 int clt_model_is_file(const char *name);
 
-/* Shared by the builders: layers with PyTorch's names and default initialisation. `bias` 0: none. A
- * layer whose parameters the graph has already uses them again. */
+/*
+ * Shared by the builders: layers with PyTorch's names and default initialisation, for the operators
+ * of the same names in <cltrain/ops.h>, whose shapes and errors they have. `bias` 0: none. Except
+ * for recurrent layers and batch norm, a layer whose parameters the graph has already uses them
+ * again. They return NULL for a NULL x and on failure, which the graph keeps; values belong to the
+ * graph.
+ *
+ *     linear            x [.., K] -> [.., out]
+ *     conv2d            x [B, C, H, W] -> [B, out, OH, OW]
+ *     conv1d, conv3d, conv_transpose2d, batch_norm: x as <cltrain/ops_conv.h> and ops_norm.h say
+ */
 clt_value *clt_layer_linear(clt_graph *graph, clt_value *x, const char *name, int64_t out);
 clt_value *clt_layer_linear_with(clt_graph *graph, clt_value *x, const char *name, int64_t out,
                                  int bias);
