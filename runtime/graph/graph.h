@@ -105,6 +105,14 @@ struct clt_graph {
     char *message; /* of the first failure */
 };
 
+/* See passes/precision.c. Sums, statistics and losses are not to be rounded. */
+typedef enum clt_rounding {
+    CLT_ROUNDS_FIRST, /* output 0, if it is a layer's values or their gradient */
+    CLT_ROUNDS_NONE,
+    CLT_ROUNDS_FOLLOW, /* output 0, if operand 0 lies in 16 bits */
+    CLT_ROUNDS_ALL
+} clt_rounding;
+
 /* What ops/ tells the graph about an operator. Static and constant. */
 struct clt_op {
     const char *name;
@@ -151,6 +159,14 @@ struct clt_op {
     /* Not 0: output 0 is this operand (zeros where it is absent) plus what the others give:
      * autodiff lets such a node add to a gradient that is already there. */
     int base;
+
+    /* Which outputs the precision pass may keep in 16 bits. */
+    clt_rounding rounding;
+
+    /* Whether the kernels for the target read operand `index` (`output`: write output `index`) in
+     * 16 bits by themselves, in whatever type the value has, and compute in f32. NULL: none does;
+     * conversions then stand around the node. */
+    bool (*half)(const clt_node *node, const struct clt_target *target, int index, bool output);
 
     /* Fusion: takes over the computation of `next`, the only user of output 0 (an activation, a
      * pooling), so that output 0 becomes next's; false: cannot. NULL: never. */

@@ -262,13 +262,13 @@ static int lanes(const clt_node *node)
                                   __VA_ARGS__}
 
 BATCH_NORM_OP(batch_norm_moments, 1, 1, 1, .infer = infer_moments, .flops = flops_moments,
-              .lanes = lanes, .variants = clt_batch_norm_variants);
+              .lanes = lanes, .rounding = CLT_ROUNDS_NONE, .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm, 2, CLT_BN_IN, 1, .infer = infer, .gradient = gradient,
               .describe = describe, .flops = flops, .lanes = lanes, .in_place = 1u << CLT_BN_X,
               .absorb = absorb, .evaluate = evaluate, .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm_grad_sums, 3, CLT_BNG_DBIAS, 2, .infer = infer_grad_sums,
               .describe = describe, .flops = flops_grad, .lanes = lanes,
-              .variants = clt_batch_norm_variants);
+              .rounding = CLT_ROUNDS_NONE, .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm_grad, 3, CLT_BNG_IN, 1, .infer = infer_grad, .describe = describe,
               .flops = flops_grad, .lanes = lanes, .in_place = 1u << CLT_BNG_X | 1u << CLT_BNG_DY,
               .variants = clt_batch_norm_variants);

@@ -1,4 +1,4 @@
-/* Conversion between element types. */
+/* Conversion between element types, in any layout: element by element of what is stored. */
 #include "base/error.h"
 #include "ops/group_gpu.h"
 #include "ops/ops.h"
@@ -68,7 +68,7 @@ static bool accepts_cpu(const clt_node *node, const clt_target *target, char *wh
 static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { LEAST = 256, MOST = 16384, ITEMS_A_UNIT = 4 };
-    const clt_extent count = clt_extent_elements(&node->in[0]->type);
+    const clt_extent count = clt_extent_stored(node->in[0], target->lanes);
     const int64_t items = ITEMS_A_UNIT * (int64_t)target->caps->compute_units;
     int64_t share = clt_extent_at(count, target->max_batch) / items / LEAST * LEAST;
     share = share < LEAST ? LEAST : share < MOST ? share : MOST;
@@ -101,12 +101,11 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
 {
     const clt_type *from = &node->in[0]->type;
     const clt_dtype to = node->out[0]->type.dtype;
-    const clt_extent count = clt_extent_elements(from);
+    const clt_extent count = clt_extent_stored(node->in[0], target->lanes);
     /* Images in the middle of an input begin at multiples of their size. */
     int v = from->dtype == CLT_F64 ? 2 : 4;
     if (clt_type_has_batch(from) && clt_type_coefficient(from) % v)
         v = 1;
-    (void)target;
     const char *const width = v == 4 ? "4" : v == 2 ? "2" : "";
     clt_launch_begin(p, "gpu/cast.cl", "cast", "-DFROM_%s -DTO_%s -DV=%d -DFROM=%s%s -DTO=%s%s",
                      names[from->dtype], names[to], v, unit(from->dtype), width, unit(to), width);
@@ -118,8 +117,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
 
 static void emit(const clt_node *node, const clt_target *target, clt_program *p)
 {
-    const clt_extent count = clt_extent_elements(&node->in[0]->type);
-    (void)target;
+    const clt_extent count = clt_extent_stored(node->in[0], target->lanes);
     clt_launch_begin(p, "portable/cast.cl", "cast", "-DFROM_%s -DTO_%s",
                      names[node->in[0]->type.dtype], names[node->out[0]->type.dtype]);
     clt_arg_in(p, 0);

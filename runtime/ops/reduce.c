@@ -253,6 +253,7 @@ static const clt_variant variants_max_count[] = {
                                   .gradient = GRADIENT,                                            \
                                   .describe = describe,                                            \
                                   .flops = flops,                                                  \
+                                  .rounding = CLT_ROUNDS_NONE,                                     \
                                   .variants = variants_##NAME}
 
 REDUCTION(sum, 1, sum_gradient);

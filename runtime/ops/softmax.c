@@ -183,7 +183,7 @@ static const clt_variant variants[] = {
     {0},
 };
 
-#define SOFTMAX_OP(NAME, N, GRADIENT)                                                              \
+#define SOFTMAX_OP(NAME, N, GRADIENT, ROUNDING)                                                    \
     const clt_op clt_op_##NAME = {                                                                 \
         .name = #NAME,                                                                             \
         .min_in = N,                                                                               \
@@ -194,13 +194,14 @@ static const clt_variant variants[] = {
         .gradient = GRADIENT,                                                                      \
         .describe = describe,                                                                      \
         .flops = flops,                                                                            \
+        .rounding = ROUNDING,                                                                      \
         .variants = variants,                                                                      \
     }
 
-SOFTMAX_OP(softmax, 1, gradient);
-SOFTMAX_OP(softmax_grad, 2, NULL);
-SOFTMAX_OP(log_softmax, 1, gradient);
-SOFTMAX_OP(log_softmax_grad, 2, NULL);
+SOFTMAX_OP(softmax, 1, gradient, CLT_ROUNDS_FIRST);
+SOFTMAX_OP(softmax_grad, 2, NULL, CLT_ROUNDS_FIRST);
+SOFTMAX_OP(log_softmax, 1, gradient, CLT_ROUNDS_NONE);
+SOFTMAX_OP(log_softmax_grad, 2, NULL, CLT_ROUNDS_FIRST);
 
 static clt_value *build(const clt_op *op, clt_value *x, int axis)
 {

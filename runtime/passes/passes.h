@@ -37,6 +37,10 @@ clt_status clt_pass_fuse(clt_graph *graph);
 clt_status clt_pass_layout(clt_graph *graph, const clt_target *target, clt_value **fixed,
                            int n_fixed);
 
+/* The last pass: keeps layers' values and their gradients in `precision` (CLT_F16 or CLT_BF16);
+ * everything is still computed in f32. */
+clt_status clt_pass_precision(clt_graph *graph, const clt_target *target, clt_dtype precision);
+
 /* After the layout pass: convolution, ReLU and 2 x 2 pooling in LANES become one node. */
 clt_status clt_pass_fuse_pool(clt_graph *graph);
 

@@ -31,6 +31,18 @@ static clt_status check_store(const clt_graph *graph, const clt_buckets *buckets
     return CLT_OK;
 }
 
+static clt_status lay_out(clt_plan *plan, const clt_target *target, clt_value **gradients,
+                          int n_gradients)
+{
+    clt_graph *graph = plan->graph;
+    CLT_TRY(clt_pass_layout(graph, target, gradients, n_gradients));
+    if (plan->options.fuse) {
+        CLT_TRY(clt_graph_clean(graph, gradients, n_gradients));
+        CLT_TRY(clt_pass_fuse_pool(graph));
+    }
+    return clt_graph_clean(graph, gradients, n_gradients);
+}
+
 static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value **gradients,
                              int *n_gradients)
 {
@@ -53,13 +65,11 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
     if (plan->options.fuse)
         CLT_TRY(clt_pass_fuse(graph));
     CLT_TRY(clt_graph_clean(graph, gradients, *n_gradients));
-    if (plan->options.portable)
+    if (!plan->options.portable)
+        CLT_TRY(lay_out(plan, target, gradients, *n_gradients));
+    if (plan->options.precision == CLT_F32)
         return CLT_OK;
-    CLT_TRY(clt_pass_layout(graph, target, gradients, *n_gradients));
-    if (plan->options.fuse) {
-        CLT_TRY(clt_graph_clean(graph, gradients, *n_gradients));
-        CLT_TRY(clt_pass_fuse_pool(graph));
-    }
+    CLT_TRY(clt_pass_precision(graph, target, plan->options.precision));
     return clt_graph_clean(graph, gradients, *n_gradients);
 }
 

@@ -22,8 +22,9 @@ typedef struct clt_plan_options {
     bool separate;   /* every value its own buffer of exact size */
     bool repeatable; /* no node overwrites an operand, so that each can run again and again */
     bool fuse;
-    bool several;  /* more than one device takes part, so that collectives stay */
-    bool portable; /* the last variant of every operator, as for an unknown device */
+    bool several;        /* more than one device takes part, so that collectives stay */
+    bool portable;       /* the last variant of every operator, as for an unknown device */
+    clt_dtype precision; /* F32; F16 or BF16: what layers' values and their gradients are kept in */
     /* OP=NAME,...: the variants to take for these operators, where they accept; NULL: none. Not
      * kept by the plan. */
     const char *variants;
@@ -31,7 +32,8 @@ typedef struct clt_plan_options {
 
 static inline clt_plan_options clt_plan_options_default(clt_plan_mode mode, int64_t max_batch)
 {
-    return (clt_plan_options){.mode = mode, .max_batch = max_batch, .fuse = true};
+    return (clt_plan_options){
+        .mode = mode, .max_batch = max_batch, .fuse = true, .precision = CLT_F32};
 }
 
 /* Where a value lives. */

@@ -40,6 +40,7 @@ clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_pl
     clt_plan_options plan = clt_plan_options_default(mode, share);
     plan.separate = options->separate != 0;
     plan.portable = options->portable != 0;
+    plan.precision = options->precision;
     plan.variants = options->variants;
     return plan;
 }

@@ -61,6 +61,9 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
         return out_of_range("epsilon", o->epsilon, "finite and above 0");
     if (!isfinite(o->clip_norm) || o->clip_norm < 0)
         return out_of_range("clip norm", o->clip_norm, "finite and at least 0");
+    if (o->precision != CLT_F32 && o->precision != CLT_F16 && o->precision != CLT_BF16)
+        return clt_fail(CLT_INVALID_ARGUMENT, "precision %s is not possible: f32, f16 or bf16",
+                        clt_dtype_name(o->precision));
     /* Kernels count images with an int. */
     if (o->batch < 1 || o->batch > INT32_MAX)
         return clt_fail(CLT_INVALID_ARGUMENT, "batch %lld is not possible; it must be 1 to %d",

@@ -51,15 +51,17 @@ clt_status make_runtime(char *cache_dir, clt_runtime **runtime)
     return status;
 }
 
-static int read_precision(const settings *s)
+static int read_precision(const settings *s, clt_dtype *precision)
 {
-    static const char *const types[] = {"f32", "bf16", "f16"};
-    if (!s->precision || !strcmp(s->precision, "f32"))
-        return 0;
-    if (!strcmp(s->precision, "bf16") || !strcmp(s->precision, "f16"))
-        return usage_error("--precision %s: not in this version, which trains in f32",
-                           s->precision);
-    const char *near = clt_nearest(s->precision, types, 3);
+    static const char *const names[] = {"f32", "bf16", "f16"};
+    static const clt_dtype types[] = {CLT_F32, CLT_BF16, CLT_F16};
+    enum { TYPES = sizeof types / sizeof *types };
+    for (int i = 0; i < TYPES; i++)
+        if (!s->precision || !strcmp(s->precision, names[i])) {
+            *precision = types[i];
+            return 0;
+        }
+    const char *near = clt_nearest(s->precision, names, TYPES);
     return usage_error("--precision %s: must be f32, bf16 or f16%s%s%s", s->precision,
                        near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
@@ -161,6 +163,8 @@ static int read_trainer(job *j, const settings *s)
     o->variants = s->variant;
     int code = read_heartbeat(j, s);
     if (!code)
+        code = read_precision(s, &o->precision);
+    if (!code)
         code = check_variants(s);
     return code ? code : read_tune(s->tune, TUNE_SECONDS, &j->options.tune_seconds);
 }
@@ -171,9 +175,7 @@ int job_read(job *j, const settings *s)
         return usage_error("--model is missing; `cltrain models` lists them");
     if (s->epochs >= 0 && s->steps >= 0)
         return usage_error("--epochs or --steps, not both");
-    int code = read_precision(s);
-    if (!code)
-        code = read_normalize(j, s);
+    const int code = read_normalize(j, s);
     return code ? code : read_trainer(j, s);
 }
 

@@ -89,6 +89,10 @@ typedef struct clt_trainer_options {
     int separate;   /* 0; 1: every value its own buffer (for memory checkers) */
     int portable;   /* 0; 1: the reference variant of every operator (for tests) */
     int poison;     /* 0; 1: scratch memory is filled with NaN before each step (for tests) */
+    /* CLT_F32; CLT_BF16 or CLT_F16: layers' values and their gradients are kept in 16 bits, rounded
+     * to the nearest; kernels compute in f32, and parameters, their gradients, optimizer and
+     * results stay f32. */
+    clt_dtype precision;
     /* OP=NAME,...: kernel variants to take for these operators, where they accept; NULL: none. Read
      * by clt_trainer_create and clt_trainer_predict: keep it as long as the trainer. */
     const char *variants;

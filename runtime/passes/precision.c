@@ -1,0 +1,215 @@
+/*
+ * Storage in 16 bits. The last pass: operators, fusions and layouts are chosen, and only the types
+ * of values change. What a layer computes from its images, and the gradients of that, are rounded
+ * once, where they are made, and every reader sees the rounded value; kernels compute in f32.
+ * Operators whose kernels cannot read or write 16 bits (clt_op.half) get conversions around them,
+ * whose f32 side lives for a moment only. Everything else stays f32: parameters and their
+ * gradients, states, sums over images, statistics, losses, inputs and outputs. Compare Micikevicius
+ * et al., "Mixed precision training", ICLR 2018.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "passes/passes.h"
+#include <cltrain/ops.h>
+
+/* Values with fewer elements an image are not worth it: counts, norms and weights of samples. */
+enum { LEAST_ELEMENTS = 16 };
+
+/* A conversion serves those readers that follow within so many nodes. */
+enum { NEAR = 4 };
+
+typedef struct widened {
+    clt_value *value; /* the f32 twin; NULL: none yet */
+    int position;     /* of the last node that reads it */
+} widened;
+
+typedef struct precision_pass {
+    clt_graph *graph;
+    const clt_target *target;
+    clt_dtype precision;
+    bool *exact;       /* by id: stays f32 */
+    widened *wide;     /* by id, of values in 16 bits */
+    clt_node **order;  /* all nodes, conversions beside those that they serve */
+    int n_order, room; /* room: entries allocated */
+} precision_pass;
+
+static void list_exact(const precision_pass *p)
+{
+    const clt_graph *g = p->graph;
+    for (int i = 0; i < g->n_values; i++)
+        p->exact[i] = g->values[i]->output || g->values[i]->kept;
+    for (int i = 0; i < g->n_losses + g->n_metrics; i++) {
+        const clt_mean *mean = i < g->n_losses ? &g->losses[i] : &g->metrics[i - g->n_losses];
+        p->exact[mean->sum->id] = p->exact[mean->weight->id] = true;
+    }
+    for (int i = 0; i < g->n_assigns; i++)
+        p->exact[g->assigns[i].value->id] = true;
+    /* What the host acts on, and what it makes. */
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i]->op->collective)
+            p->exact[g->nodes[i]->in[0]->id] = p->exact[g->nodes[i]->out[0]->id] = true;
+}
+
+/* Whether output `index` of the node is to lie in 16 bits; `follows`: operand 0 does. */
+static bool rounds(const precision_pass *p, const clt_node *node, int index, bool follows)
+{
+    const clt_value *out = node->out[index];
+    const clt_type *type = &out->type;
+    if (p->exact[out->id] || type->dtype != CLT_F32 || !clt_type_has_batch(type) ||
+        clt_type_coefficient(type) < LEAST_ELEMENTS || type->dims[type->rank - 1] == 1)
+        return false;
+    return node->op->rounding == CLT_ROUNDS_ALL ||
+           (node->op->rounding == CLT_ROUNDS_FIRST && index == 0) ||
+           (node->op->rounding == CLT_ROUNDS_FOLLOW && index == 0 && follows);
+}
+
+static bool is_half(const clt_value *value)
+{
+    return value && (value->type.dtype == CLT_F16 || value->type.dtype == CLT_BF16);
+}
+
+/* A conversion of `value` that belongs to `node`. */
+static clt_value *convert(precision_pass *p, const clt_node *node, clt_value *value, clt_dtype to)
+{
+    clt_graph_set_origin(p->graph, node->origin);
+    clt_value *twin = clt_cast(value, to);
+    clt_graph_set_origin(p->graph, NULL);
+    if (!twin)
+        return NULL;
+    twin->layout = value->layout;
+    twin->producer->backward = node->backward;
+    return twin;
+}
+
+/* Room for a node with a conversion of each operand and output. */
+static clt_status make_room(precision_pass *p, const clt_node *node)
+{
+    const int needed = p->n_order + 1 + node->n_in + node->n_out;
+    if (needed <= p->room)
+        return CLT_OK;
+    const int room = 2 * needed;
+    clt_node **order = clt_realloc(p->order, (size_t)room * sizeof *order);
+    if (!order)
+        return CLT_OUT_OF_MEMORY;
+    p->order = order;
+    p->room = room;
+    return CLT_OK;
+}
+
+static clt_status widen(precision_pass *p, clt_node *node, int operand)
+{
+    clt_value *in = node->in[operand];
+    widened *wide = &p->wide[in->id];
+    const bool there = wide->value && p->n_order - wide->position <= NEAR &&
+                       wide->value->producer->backward == node->backward;
+    if (!there) {
+        wide->value = convert(p, node, in, CLT_F32);
+        if (!wide->value)
+            return clt_graph_status(p->graph);
+        p->order[p->n_order++] = wide->value->producer;
+    }
+    wide->position = p->n_order;
+    node->in[operand] = wide->value;
+    return CLT_OK;
+}
+
+/* Readers see `half` instead of what the node computes. */
+static clt_status narrow(precision_pass *p, clt_node *node, int index)
+{
+    clt_value *out = node->out[index];
+    clt_value *half = convert(p, node, out, p->precision);
+    if (!half)
+        return clt_graph_status(p->graph);
+    clt_graph_replace(p->graph, out, half);
+    half->producer->in[0] = out;
+    p->order[p->n_order++] = half->producer;
+    return CLT_OK;
+}
+
+static bool reads(const precision_pass *p, const clt_node *node, int index, bool output)
+{
+    return node->op->half && node->op->half(node, p->target, index, output);
+}
+
+/* A view is its operand's bytes: both have one type. */
+static clt_status visit_view(precision_pass *p, clt_node *node)
+{
+    clt_value *out = node->out[0];
+    if (is_half(node->in[0]) && p->exact[out->id])
+        CLT_TRY(widen(p, node, 0));
+    out->type.dtype = node->in[0]->type.dtype;
+    p->order[p->n_order++] = node;
+    return CLT_OK;
+}
+
+static clt_status visit(precision_pass *p, clt_node *node)
+{
+    CLT_TRY(make_room(p, node));
+    if (node->op->view)
+        return visit_view(p, node);
+    const bool follows = node->n_in && is_half(node->in[0]);
+    for (int i = 0; i < node->n_in; i++)
+        if (is_half(node->in[i]) && !reads(p, node, i, false))
+            CLT_TRY(widen(p, node, i));
+    bool rounded[CLT_MAX_OUTPUTS], written[CLT_MAX_OUTPUTS];
+    for (int i = 0; i < node->n_out; i++) {
+        rounded[i] = rounds(p, node, i, follows);
+        written[i] = rounded[i] && reads(p, node, i, true);
+    }
+    for (int i = 0; i < node->n_out; i++)
+        if (written[i])
+            node->out[i]->type.dtype = p->precision;
+    p->order[p->n_order++] = node;
+    for (int i = 0; i < node->n_out; i++)
+        if (rounded[i] && !written[i])
+            CLT_TRY(narrow(p, node, i));
+    return CLT_OK;
+}
+
+static clt_status run(precision_pass *p)
+{
+    clt_graph *g = p->graph;
+    const int n_nodes = g->n_nodes;
+    list_exact(p);
+    for (int i = 0; i < n_nodes; i++) {
+        const int before = g->n_values;
+        CLT_TRY(visit(p, g->nodes[i]));
+        /* Conversions' outputs are read by later nodes: the arrays are by id. */
+        if (g->n_values == before)
+            continue;
+        bool *exact = clt_realloc(p->exact, ((size_t)g->n_values + 1) * sizeof *exact);
+        if (exact)
+            p->exact = exact;
+        widened *wide =
+            exact ? clt_realloc(p->wide, ((size_t)g->n_values + 1) * sizeof *wide) : NULL;
+        if (!wide)
+            return CLT_OUT_OF_MEMORY;
+        p->wide = wide;
+        for (int v = before; v < g->n_values; v++) {
+            p->exact[v] = false;
+            p->wide[v] = (widened){0};
+        }
+    }
+    for (int i = 0; i < p->n_order; i++) {
+        g->nodes[i] = p->order[i];
+        g->nodes[i]->id = i;
+    }
+    return CLT_OK;
+}
+
+clt_status clt_pass_precision(clt_graph *graph, const clt_target *target, clt_dtype precision)
+{
+    if (precision != CLT_F16 && precision != CLT_BF16)
+        return clt_fail(CLT_INVALID_ARGUMENT, "precision %s: values are kept in f32, f16 or bf16",
+                        clt_dtype_name(precision));
+    precision_pass p = {.graph = graph, .target = target, .precision = precision};
+    p.exact = clt_calloc((size_t)graph->n_values + 1, sizeof *p.exact);
+    p.wide = clt_calloc((size_t)graph->n_values + 1, sizeof *p.wide);
+    clt_status status = p.exact && p.wide ? run(&p) : CLT_OUT_OF_MEMORY;
+    clt_free(p.exact);
+    clt_free(p.wide);
+    clt_free(p.order);
+    return status;
+}
