@@ -64,7 +64,8 @@ struct clt_node {
     int n_out;
     clt_value *out[CLT_MAX_OUTPUTS];
     void *attr;             /* op->attr_bytes bytes, NULL if 0 */
-    bool backward;          /* added by autodiff */
+    bool backward;          /* added by autodiff, or a copy that backward needs */
+    bool again;             /* a copy, of `origin`: see passes/recompute.c */
     const clt_node *origin; /* the forward node that a backward node belongs to; NULL else */
 };
 
