@@ -36,9 +36,13 @@ static int64_t stored_bytes(const memory *m, const clt_value *value)
 static void find_last_uses(memory *m)
 {
     const clt_plan *plan = m->plan;
+    const bool early = plan->options.early_outputs && plan->options.mode == CLT_PLAN_TRAIN;
+    const int outputs_end = early ? plan->n_forward - 1 : plan->n_nodes;
     for (int i = 0; i < plan->graph->n_values; i++) {
         const clt_value *v = plan->graph->values[i];
-        m->last_use[i] = v->output ? plan->n_nodes : v->producer ? v->producer->id : 0;
+        m->last_use[i] = v->producer ? v->producer->id : 0;
+        if (v->output && m->last_use[i] < outputs_end)
+            m->last_use[i] = outputs_end;
     }
     for (int i = 0; i < plan->n_nodes; i++)
         for (int j = 0; j < plan->nodes[i].node->n_in; j++) {

@@ -22,10 +22,11 @@ typedef struct clt_plan_options {
     bool separate;   /* every value its own buffer of exact size */
     bool repeatable; /* no node overwrites an operand, so that each can run again and again */
     bool fuse;
-    bool several;  /* more than one device takes part, so that collectives stay */
-    bool portable; /* the last variant of every operator, as for an unknown device */
-    bool
-        recompute; /* TRAIN: backward computes forward's values again, for the least memory found */
+    bool several;       /* more than one device takes part, so that collectives stay */
+    bool portable;      /* the last variant of every operator, as for an unknown device */
+    bool early_outputs; /* TRAIN: outputs are read before backward, which may overwrite them */
+    /* TRAIN: backward computes forward's values again, for the least memory that is found. */
+    bool recompute;
     /* TRAIN: not 0: the most bytes of intermediates; backward computes as much again as that takes,
      * and clt_plan_create fails with OUT_OF_DEVICE_MEMORY where nothing suffices. */
     int64_t arena_limit;

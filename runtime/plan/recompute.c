@@ -33,6 +33,7 @@ struct clt_recompute {
     int *root;         /* by value: the value whose memory it is; -1: not in the arena */
     int64_t *bytes;    /* by value, of roots */
     bool *lasting;     /* by value, of roots: lives to the end anyway */
+    bool *fetched;     /* likewise: lives to the end of forward */
     int64_t *scratch;  /* by node */
     double *seconds;   /* by node */
     bool *fixed;       /* by node: not to be computed again */
@@ -122,6 +123,8 @@ static void find_last_uses(clt_recompute *r)
                 r->last[at] = k;
             if (at >= 0 && at < r->n_values && r->lasting[at])
                 r->last[at] = r->n_order;
+            else if (at >= 0 && at < r->n_values && r->fetched[at] && k < r->plan->n_forward)
+                r->last[at] = r->plan->n_forward - 1;
         }
     }
 }
@@ -274,24 +277,54 @@ static void prune(clt_recompute *r, double target)
     }
 }
 
-static double choose_least(clt_recompute *r)
+static void keep_if_lower(clt_recompute *r, const outcome *now, double *least)
+{
+    if ((double)now->peak < *least) {
+        *least = (double)now->peak;
+        save(r);
+    }
+}
+
+/* From the choice that stands, a little lower each time, until nothing more is gained. */
+static void go_down(clt_recompute *r, double *least)
 {
     enum { MOST_STEPS = 64 };
-    const double step = 0.93, slack = 1.01;
+    const double step = 0.95;
     int version = 0;
+    outcome now = evaluate(r, 0);
+    bool reached = true;
+    for (int i = 0; i < r->n_nodes; i++) {
+        r->gains[i] = 1e300;
+        r->looked[i] = -1;
+    }
+    for (int i = 0; reached && i < MOST_STEPS; i++) {
+        reached = descend(r, step * (double)now.peak, &version, &now);
+        keep_if_lower(r, &now, least);
+    }
+}
+
+/* A choice made for a far target is another than one made step by step, and which of them is lower
+ * depends on the model: looks for the lowest target that can be reached, and goes down from all. */
+static double choose_least(clt_recompute *r)
+{
+    enum { TRIES = 10 };
+    const double slack = 1.01;
+    double low = 0, least;
     choose_nothing(r);
     save(r);
-    outcome now = evaluate(r, 0);
-    double least = (double)now.peak;
-    for (int i = 0; i < MOST_STEPS; i++) {
-        const bool reached = descend(r, step * least, &version, &now);
-        if ((double)now.peak < least) {
-            least = (double)now.peak;
-            save(r);
-        }
-        if (!reached)
-            break;
+    least = (double)evaluate(r, 0).peak;
+    go_down(r, &least);
+    for (int i = 0; i < TRIES && low < 0.98 * least; i++) {
+        const double target = (low + least) / 2;
+        int version = 0;
+        outcome now;
+        choose_nothing(r);
+        if (!descend(r, target, &version, &now))
+            low = target;
+        keep_if_lower(r, &now, &least);
     }
+    restore(r);
+    go_down(r, &least);
     restore(r);
     prune(r, slack * least);
     return least;
@@ -341,7 +374,8 @@ static void read_values(clt_recompute *r, const clt_target *target)
             r->bytes[v->id] =
                 (r->bytes[v->id] + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
             if (v->output && r->root[v->id] >= 0)
-                r->lasting[r->root[v->id]] = true;
+                *(plan->options.early_outputs ? &r->fetched[r->root[v->id]]
+                                              : &r->lasting[r->root[v->id]]) = true;
         }
     }
     for (int i = 0; i < plan->graph->n_assigns; i++) {
@@ -405,6 +439,7 @@ clt_status clt_recompute_create(const clt_plan *plan, const clt_target *target, 
     r->root = clt_calloc(values, sizeof *r->root);
     r->bytes = clt_calloc(values, sizeof *r->bytes);
     r->lasting = clt_calloc(values, sizeof *r->lasting);
+    r->fetched = clt_calloc(values, sizeof *r->fetched);
     r->value_again = clt_calloc(values, sizeof *r->value_again);
     r->scratch = clt_calloc(nodes, sizeof *r->scratch);
     r->seconds = clt_calloc(nodes, sizeof *r->seconds);
@@ -420,9 +455,9 @@ clt_status clt_recompute_create(const clt_plan *plan, const clt_target *target, 
     r->block = clt_calloc(2 * values, sizeof *r->block);
     r->died = clt_calloc(2 * values, sizeof *r->died);
     r->live = clt_calloc(2 * nodes + 2, sizeof *r->live);
-    if (!r->root || !r->bytes || !r->lasting || !r->value_again || !r->scratch || !r->seconds ||
-        !r->fixed || !r->candidate || !r->again || !r->gains || !r->looked || !r->best ||
-        !r->order || !r->made || !r->last || !r->block || !r->died || !r->live) {
+    if (!r->root || !r->bytes || !r->lasting || !r->fetched || !r->value_again || !r->scratch ||
+        !r->seconds || !r->fixed || !r->candidate || !r->again || !r->gains || !r->looked ||
+        !r->best || !r->order || !r->made || !r->last || !r->block || !r->died || !r->live) {
         clt_recompute_destroy(r);
         return CLT_OUT_OF_MEMORY;
     }
@@ -438,10 +473,10 @@ void clt_recompute_destroy(clt_recompute *r)
 {
     if (!r)
         return;
-    void *const arrays[] = {r->root,    r->bytes, r->lasting,   r->value_again, r->scratch,
-                            r->seconds, r->fixed, r->candidate, r->again,       r->gains,
-                            r->looked,  r->best,  r->order,     r->made,        r->last,
-                            r->block,   r->died,  r->live};
+    void *const arrays[] = {r->root,    r->bytes,   r->lasting, r->fetched,   r->value_again,
+                            r->scratch, r->seconds, r->fixed,   r->candidate, r->again,
+                            r->gains,   r->looked,  r->best,    r->order,     r->made,
+                            r->last,    r->block,   r->died,    r->live};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         clt_free(arrays[i]);
     clt_free(r);

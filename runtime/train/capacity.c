@@ -38,6 +38,7 @@ clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_pl
                                       int64_t share)
 {
     clt_plan_options plan = clt_plan_options_default(mode, share);
+    plan.early_outputs = true;
     plan.separate = options->separate != 0;
     plan.portable = options->portable != 0;
     plan.variants = options->variants;
