@@ -89,6 +89,15 @@ typedef struct clt_trainer_options {
     int separate;   /* 0; 1: every value its own buffer (for memory checkers) */
     int portable;   /* 0; 1: the reference variant of every operator (for tests) */
     int poison;     /* 0; 1: scratch memory is filled with NaN before each step (for tests) */
+    /* 0; 1: backward computes activations again instead of keeping them, for the least memory that
+     * is found: each node at most once more, so that a step takes up to a forward pass longer. No
+     * bit of any result changes. */
+    int recompute;
+    /* 0: as much as the device has; else bytes that the trainer may take of each device, with
+     * parameters, gradients, optimizer, intermediates and inputs. Backward then computes again what
+     * it takes to stay within, and no more than that, whatever `recompute` is. Measuring kernels
+     * is left out where it would take more. */
+    int64_t memory;
     /* OP=NAME,...: kernel variants to take for these operators, where they accept; NULL: none. Read
      * by clt_trainer_create and clt_trainer_predict: keep it as long as the trainer. */
     const char *variants;
