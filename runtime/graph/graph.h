@@ -64,7 +64,8 @@ struct clt_node {
     int n_out;
     clt_value *out[CLT_MAX_OUTPUTS];
     void *attr;             /* op->attr_bytes bytes, NULL if 0 */
-    bool backward;          /* added by autodiff */
+    bool backward;          /* added by autodiff, or a copy that backward needs */
+    bool again;             /* a copy, of `origin`: see passes/recompute.c */
     const clt_node *origin; /* the forward node that a backward node belongs to; NULL else */
 };
 
@@ -153,7 +154,8 @@ struct clt_op {
     bool collective;
 
     /* Bit i: output 0 may overwrite operand i, since every output element depends on no element of
-     * that operand but the one of the same index. */
+     * that operand but the one of the same index, or on those of its row, which all kernels have
+     * read before they write there. */
     unsigned in_place;
 
     /* Not 0: output 0 is this operand (zeros where it is absent) plus what the others give:

@@ -302,5 +302,6 @@ const clt_op clt_op_cross_entropy_grad = {
     .describe = describe,
     .flops = flops,
     .lanes = clt_loss_lanes,
+    .in_place = 1u, /* a row is read as a whole before its first element is written */
     .variants = grad_variants,
 };

@@ -44,4 +44,10 @@ clt_status clt_pass_precision(clt_graph *graph, const clt_target *target, clt_dt
 /* After the layout pass: convolution, ReLU and 2 x 2 pooling in LANES become one node. */
 clt_status clt_pass_fuse_pool(clt_graph *graph);
 
+/* The very last: backward computes the forward values for which again[] (by value id) is true once
+ * more, instead of reading what forward computed; clt_graph_clean must follow. Values that are
+ * outputs, assigned, of collectives or made from no other value must not be among them; a view must
+ * be where its operand is. */
+clt_status clt_pass_recompute(clt_graph *graph, const bool *again);
+
 #endif

@@ -1,8 +1,9 @@
 /*
  * Places for intermediates. Blocks (a value with its views and in-place successors, or a scratch
- * block) have a lifetime in node numbers; the largest are placed first, each at the lowest offset
- * at which it meets no block that lives at the same time ("greedy by size", Pisarchyk and Lee,
- * "Efficient memory management for deep neural net inference", 2020).
+ * block) have a lifetime in node numbers; one after the other is placed where it meets no block
+ * that lives at the same time, the largest first ("greedy by size", Pisarchyk and Lee, "Efficient
+ * memory management for deep neural net inference", 2020). Where that takes more than the most
+ * bytes that are alive at one node, other orders and gaps are tried, and the tightest is kept.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ typedef struct memory {
     clt_plan *plan;
     const clt_target *target;
     block *blocks;
-    int n_blocks, room_blocks;
+    int n_blocks, room_blocks, room_slabs;
     int *block_of; /* by value id; -1: not in the arena */
     int *last_use; /* by value id: last node that reads it; n_nodes if it outlives the run */
 } memory;
@@ -35,9 +36,13 @@ static int64_t stored_bytes(const memory *m, const clt_value *value)
 static void find_last_uses(memory *m)
 {
     const clt_plan *plan = m->plan;
+    const bool early = plan->options.early_outputs && plan->options.mode == CLT_PLAN_TRAIN;
+    const int outputs_end = early ? plan->n_forward - 1 : plan->n_nodes;
     for (int i = 0; i < plan->graph->n_values; i++) {
         const clt_value *v = plan->graph->values[i];
-        m->last_use[i] = v->output ? plan->n_nodes : v->producer ? v->producer->id : 0;
+        m->last_use[i] = v->producer ? v->producer->id : 0;
+        if (v->output && m->last_use[i] < outputs_end)
+            m->last_use[i] = outputs_end;
     }
     for (int i = 0; i < plan->n_nodes; i++)
         for (int j = 0; j < plan->nodes[i].node->n_in; j++) {
@@ -173,12 +178,44 @@ static clt_status collect_blocks(memory *m, int **scratch_blocks)
     return CLT_OK;
 }
 
+/* How blocks are placed: in which order, and whether in the lowest gap or in the tightest. */
+typedef struct packing {
+    int (*order)(const void *, const void *);
+    bool tightest;
+} packing;
+
+static int by_birth(const block *x, const block *y)
+{
+    return x->born != y->born ? (x->born > y->born) - (x->born < y->born)
+                              : (x->dies < y->dies) - (x->dies > y->dies);
+}
+
 static int by_size(const void *a, const void *b)
 {
     const block *x = *(block *const *)a, *y = *(block *const *)b;
-    if (x->bytes != y->bytes)
-        return x->bytes < y->bytes ? 1 : -1;
-    return (x->born > y->born) - (x->born < y->born);
+    return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes) : by_birth(x, y);
+}
+
+static int by_duration(const void *a, const void *b)
+{
+    const block *x = *(block *const *)a, *y = *(block *const *)b;
+    const int dx = x->dies - x->born, dy = y->dies - y->born;
+    return dx != dy ? (dx < dy) - (dx > dy) : by_size(a, b);
+}
+
+static int by_area(const void *a, const void *b)
+{
+    const block *x = *(block *const *)a, *y = *(block *const *)b;
+    const double ax = (double)x->bytes * (x->dies - x->born + 1);
+    const double ay = (double)y->bytes * (y->dies - y->born + 1);
+    return ax != ay ? (ax < ay) - (ax > ay) : by_birth(x, y);
+}
+
+/* As a stack would: what was made in forward is used in backward in the opposite order. */
+static int by_first(const void *a, const void *b)
+{
+    const block *x = *(block *const *)a, *y = *(block *const *)b;
+    return x->born != y->born || x->dies != y->dies ? by_birth(x, y) : by_size(a, b);
 }
 
 static int by_offset(const void *a, const void *b)
@@ -187,25 +224,30 @@ static int by_offset(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* The lowest offset in `slab` at which b fits among the placed blocks (sorted in `busy`). */
-static int64_t lowest_offset(const block *b, block **busy, int n_busy)
+/* An offset in `slab` at which b fits among the placed blocks (sorted in `busy`): the lowest, or
+ * that of the smallest gap between two of them. */
+static int64_t find_offset(const block *b, block **busy, int n_busy, bool tightest)
 {
-    int64_t offset = 0;
+    int64_t offset = 0, found = -1, smallest = INT64_MAX;
     for (int i = 0; i < n_busy; i++) {
-        if (offset + b->bytes <= busy[i]->offset)
-            break;
+        const int64_t gap = busy[i]->offset - offset;
+        if (b->bytes <= gap && (gap < smallest)) {
+            found = offset;
+            smallest = gap;
+            if (!tightest)
+                break;
+        }
         const int64_t end = busy[i]->offset + busy[i]->bytes;
         if (end > offset)
             offset = (end + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
     }
-    return offset;
+    return found < 0 ? offset : found;
 }
 
-static clt_status place_in_slabs(memory *m, block **sorted)
+static clt_status place_in_slabs(memory *m, block **sorted, bool tightest)
 {
     clt_plan *plan = m->plan;
     const int64_t limit = m->target->caps->max_alloc_bytes;
-    int room = 0;
     block **busy = clt_calloc((size_t)m->n_blocks + 1, sizeof(block *));
     clt_status status = busy ? CLT_OK : CLT_OUT_OF_MEMORY;
     for (int i = 0; status == CLT_OK && i < m->n_blocks; i++) {
@@ -226,13 +268,13 @@ static clt_status place_in_slabs(memory *m, block **sorted)
                     b->born <= sorted[k]->dies)
                     busy[n_busy++] = sorted[k];
             qsort(busy, (size_t)n_busy, sizeof *busy, by_offset);
-            b->offset = lowest_offset(b, busy, n_busy);
+            b->offset = find_offset(b, busy, n_busy, tightest);
             if (b->offset + b->bytes <= limit)
                 break;
         }
         b->slab = slab;
         if (slab == plan->n_slabs)
-            status = CLT_PUSH(plan->slabs, plan->n_slabs, room, 0);
+            status = CLT_PUSH(plan->slabs, plan->n_slabs, m->room_slabs, 0);
         if (status == CLT_OK && b->offset + b->bytes > plan->slabs[slab])
             plan->slabs[slab] = b->offset + b->bytes;
     }
@@ -240,16 +282,58 @@ static clt_status place_in_slabs(memory *m, block **sorted)
     return status;
 }
 
+static clt_status find_alive(memory *m)
+{
+    int64_t *change = clt_calloc((size_t)m->plan->n_nodes + 2, sizeof *change);
+    int64_t alive = 0;
+    if (!change)
+        return CLT_OUT_OF_MEMORY;
+    for (int i = 0; i < m->n_blocks; i++) {
+        const int64_t bytes =
+            (m->blocks[i].bytes + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
+        change[m->blocks[i].born] += bytes;
+        change[m->blocks[i].dies + 1] -= bytes;
+    }
+    for (int i = 0; i <= m->plan->n_nodes; i++) {
+        alive += change[i];
+        if (alive > m->plan->alive_bytes)
+            m->plan->alive_bytes = alive;
+    }
+    clt_free(change);
+    return CLT_OK;
+}
+
+static clt_status pack(memory *m, block **sorted, const packing *how)
+{
+    m->plan->n_slabs = 0;
+    if (m->n_blocks)
+        qsort(sorted, (size_t)m->n_blocks, sizeof *sorted, how->order);
+    return place_in_slabs(m, sorted, how->tightest);
+}
+
 static clt_status place_blocks(memory *m)
 {
+    static const packing packings[] = {{by_size, false},     {by_area, false},  {by_size, true},
+                                       {by_duration, false}, {by_first, false}, {by_area, true},
+                                       {by_duration, true},  {by_first, true}};
+    const int n = m->plan->options.separate ? 1 : (int)(sizeof packings / sizeof *packings);
     block **sorted = clt_calloc((size_t)m->n_blocks + 1, sizeof(block *));
-    if (!sorted)
-        return CLT_OUT_OF_MEMORY;
-    for (int i = 0; i < m->n_blocks; i++)
+    clt_status status = sorted ? find_alive(m) : CLT_OUT_OF_MEMORY;
+    const int64_t enough = m->plan->alive_bytes + m->plan->alive_bytes / 256;
+    int best = 0, last = -1;
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < m->n_blocks && sorted; i++)
         sorted[i] = &m->blocks[i];
-    if (m->n_blocks)
-        qsort(sorted, (size_t)m->n_blocks, sizeof *sorted, by_size);
-    clt_status status = place_in_slabs(m, sorted);
+    for (int i = 0; status == CLT_OK && i < n && least > enough; i++) {
+        status = pack(m, sorted, &packings[i]);
+        last = i;
+        if (status == CLT_OK && clt_plan_arena_bytes(m->plan) < least) {
+            least = clt_plan_arena_bytes(m->plan);
+            best = i;
+        }
+    }
+    if (status == CLT_OK && best != last)
+        status = pack(m, sorted, &packings[best]);
     clt_free(sorted);
     return status;
 }

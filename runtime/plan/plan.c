@@ -153,6 +153,16 @@ static uint64_t hash_plan(const clt_plan *plan)
     return clt_hash(&plan->options.mode, sizeof plan->options.mode, hash);
 }
 
+clt_status clt_plan_lay_out(clt_plan *plan, const clt_target *target)
+{
+    CLT_TRY(list_values(plan));
+    CLT_TRY(list_nodes(plan));
+    CLT_TRY(place_results(plan));
+    CLT_TRY(clt_plan_variants(plan, target));
+    CLT_TRY(clt_plan_collectives(plan));
+    return clt_plan_memory(plan, target);
+}
+
 static clt_status compile(clt_plan *plan, const clt_target *target)
 {
     int n_gradients = 0;
@@ -164,15 +174,7 @@ static clt_status compile(clt_plan *plan, const clt_target *target)
         status = assign_gradients(plan, gradients);
     clt_free(gradients);
     CLT_TRY(status);
-    CLT_TRY(list_values(plan));
-    CLT_TRY(list_nodes(plan));
-    CLT_TRY(place_results(plan));
-    CLT_TRY(clt_plan_variants(plan, target));
-    CLT_TRY(clt_plan_collectives(plan));
-    CLT_TRY(clt_plan_memory(plan, target));
-    CLT_TRY(clt_plan_segments(plan));
-    plan->hash = hash_plan(plan);
-    return CLT_OK;
+    return clt_plan_lay_out(plan, target);
 }
 
 clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, const clt_caps *caps,
@@ -204,6 +206,12 @@ clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, c
         status = clt_buckets_copy(buckets, &plan->buckets);
     if (status == CLT_OK)
         status = compile(plan, &target);
+    if (status == CLT_OK && options->mode == CLT_PLAN_TRAIN)
+        status = clt_plan_again(&plan, &target);
+    if (status == CLT_OK)
+        status = clt_plan_segments(plan);
+    if (status == CLT_OK)
+        plan->hash = hash_plan(plan);
     if (status != CLT_OK) {
         clt_plan_destroy(plan);
         return status;

@@ -25,6 +25,12 @@ typedef struct clt_plan_options {
     bool several;        /* more than one device takes part, so that collectives stay */
     bool portable;       /* the last variant of every operator, as for an unknown device */
     clt_dtype precision; /* F32; F16 or BF16: what layers' values and their gradients are kept in */
+    bool early_outputs;  /* TRAIN: outputs are read before backward, which may overwrite them */
+    /* TRAIN: backward computes forward's values again, for the least memory that is found. */
+    bool recompute;
+    /* TRAIN: not 0: the most bytes of intermediates; backward computes as much again as that takes,
+     * and clt_plan_create fails with OUT_OF_DEVICE_MEMORY where nothing suffices. */
+    int64_t arena_limit;
     /* OP=NAME,...: the variants to take for these operators, where they accept; NULL: none. Not
      * kept by the plan. */
     const char *variants;
@@ -96,6 +102,8 @@ typedef struct clt_plan {
     clt_value **gradients; /* by slot of `buckets`; NULL: zero */
     int64_t *slabs;        /* bytes of each */
     int n_slabs;
+    int64_t alive_bytes;   /* the most that is alive at one node: the arena cannot be smaller */
+    int64_t plain_bytes;   /* the arena's bytes if nothing were computed again; 0: nothing is */
     int64_t results_bytes; /* losses then metrics, sum and weight of each, one f32 each */
     clt_plan_collective *collectives;
     int n_collectives;
@@ -138,6 +146,12 @@ clt_status clt_plan_variants(clt_plan *plan, const clt_target *target);
 
 /* plan/memory.c: a place for every value and scratch block. */
 clt_status clt_plan_memory(clt_plan *plan, const clt_target *target);
+
+/* plan.c: nodes, variants and memory of the plan's graph, whose passes are done. */
+clt_status clt_plan_lay_out(clt_plan *plan, const clt_target *target);
+
+/* plan/again.c: replaces *plan by one that computes values again, as its options say. */
+clt_status clt_plan_again(clt_plan **plan, const clt_target *target);
 
 /* plan/segments.c: which collectives there are, and when they begin and end. */
 clt_status clt_plan_collectives(clt_plan *plan);

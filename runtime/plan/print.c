@@ -75,6 +75,38 @@ static void print_segments(const clt_plan *plan, clt_str *text)
     }
 }
 
+static double flops_of(const clt_plan *plan, const clt_node *node)
+{
+    if (node->op->view || node->op->collective)
+        return 0;
+    return node->op->flops
+               ? node->op->flops(node, plan->options.max_batch)
+               : (double)clt_type_elements(&node->out[0]->type, plan->options.max_batch);
+}
+
+/* What recomputation saves and costs. A copy whose origin is gone only moved. */
+static void print_again(const clt_plan *plan, clt_str *text)
+{
+    int copies = 0;
+    double forward = 0, again = 0;
+    char saved[32], of[32];
+    if (!plan->plain_bytes)
+        return;
+    for (int i = 0; i < plan->n_nodes; i++) {
+        const clt_node *node = plan->nodes[i].node;
+        const bool copy = node->again && node->origin;
+        copies += copy && !node->op->view;
+        again += copy ? flops_of(plan, node) : 0;
+        forward += !node->backward || (node->again && !copy) ? flops_of(plan, node) : 0;
+    }
+    bytes_text(plan->plain_bytes - clt_plan_arena_bytes(plan), saved, sizeof saved);
+    bytes_text(plan->plain_bytes, of, sizeof of);
+    clt_str_add(text,
+                "\nBackward computes %d nodes again (*.again): %s of %s of intermediates less, for "
+                "%.1f %% of forward's arithmetic\n",
+                copies, saved, of, forward > 0 ? 100 * again / forward : 0);
+}
+
 void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text)
 {
     static const char *const modes[] = {"training", "evaluation", "prediction"};
@@ -88,10 +120,15 @@ void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text)
             clt_str_add(text, "      -- backward --\n");
         print_node(plan, i, explain, text);
     }
+    print_again(plan, text);
     print_buckets(plan, text);
     print_segments(plan, text);
     bytes_text(clt_plan_arena_bytes(plan), size, sizeof size);
     clt_str_add(text, "\nMemory a device: intermediates %s", size);
+    if (plan->alive_bytes < clt_plan_arena_bytes(plan)) {
+        bytes_text(plan->alive_bytes, size, sizeof size);
+        clt_str_add(text, " (%s alive at most)", size);
+    }
     bytes_text(clt_plan_store_bytes(plan, 0), size, sizeof size);
     clt_str_add(text, ", %s %s\n",
                 plan->options.mode == CLT_PLAN_TRAIN ? "parameters and gradients" : "parameters",

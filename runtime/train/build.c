@@ -27,10 +27,13 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
     CLT_TRY(clt_choices_make(t, graph));
     clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
     options.several = t->total > 1;
+    status = clt_capacity_limit(graph, t->store, &t->options, t->total, &options);
+    CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->total));
     const bool shared = t->ranks > 1;
     CLT_TRY(clt_session_create(graph, t->store, &options, t->tuning_of, t->max_micros, shared,
                                &t->training));
-    options.mode = CLT_PLAN_EVALUATE;
+    options = clt_capacity_options(&t->options, CLT_PLAN_EVALUATE, t->per_device);
+    options.several = t->total > 1;
     return clt_session_create(graph, t->store, &options, t->tuning_of, t->max_micros, shared,
                               &t->evaluation);
 }

@@ -1,11 +1,13 @@
 /* What a batch needs on the devices, found from plans alone, before anything is allocated. */
 #include "train/capacity.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/str.h"
 #include "device/tuning_file.h"
+#include "exec/update.h"
 #include "train/trainer.h"
 #include <cltrain/data.h>
 
@@ -38,6 +40,8 @@ clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_pl
                                       int64_t share)
 {
     clt_plan_options plan = clt_plan_options_default(mode, share);
+    plan.early_outputs = true;
+    plan.recompute = options->recompute && mode == CLT_PLAN_TRAIN;
     plan.separate = options->separate != 0;
     plan.portable = options->portable != 0;
     plan.precision = options->precision;
@@ -45,16 +49,73 @@ clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_pl
     return plan;
 }
 
-/* A device's memory for intermediates and inputs; two steps' inputs are kept. */
-static int64_t bytes_of(const clt_plan *plan, int micros)
+/* What a device holds, in bytes. */
+typedef struct need {
+    int64_t store;  /* parameters, gradients, optimizer */
+    int64_t inputs; /* of two steps, in training and in evaluation, and constants */
+    int64_t other;  /* results, partial sums; what gradients travel through */
+    int64_t arena;  /* intermediates */
+} need;
+
+static int64_t total_of(const need *n)
 {
-    int64_t bytes = clt_plan_arena_bytes(plan);
-    for (int i = 0; i < plan->n_inputs; i++) {
-        const clt_type *type = &plan->inputs[i]->type;
-        bytes += 2 * micros * clt_type_elements(type, plan->options.max_batch) *
-                 clt_dtype_size(type->dtype);
+    return n->store + n->inputs + n->other + n->arena;
+}
+
+/* Inputs as they lie in the buffers of a session; two steps' are kept. */
+static int64_t input_bytes(const clt_graph *graph, int64_t share, int micros)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < graph->n_values; i++) {
+        const clt_value *v = graph->values[i];
+        if (v->kind == CLT_VALUE_INPUT)
+            bytes += 2 * micros *
+                     (clt_type_elements(&v->type, share) * clt_dtype_size(v->type.dtype) +
+                      CLT_TENSOR_ALIGN);
     }
     return bytes;
+}
+
+static void count_fixed(const clt_graph *graph, const clt_store *store,
+                        const clt_trainer_options *options, int participants, int64_t share,
+                        need *n)
+{
+    enum { SMALL = 256 * 1024 };
+    const clt_buckets *layout = &store->layout;
+    const int micros = clt_capacity_micros(options);
+    const int slots = clt_update_slots((clt_update_rule)options->optimizer);
+    int64_t largest = 0;
+    *n = (need){.inputs = 2 * input_bytes(graph, share, micros), .other = SMALL};
+    for (int i = 0; i < layout->n_buckets; i++) {
+        const clt_bucket *b = &layout->buckets[i];
+        n->store += b->bytes * (b->state ? 1 : 2 + slots + (micros > 1));
+        largest = b->bytes > largest ? b->bytes : largest;
+    }
+    if (participants > 1)
+        n->other += largest;
+    for (int i = 0; i < graph->n_values; i++)
+        if (graph->values[i]->kind == CLT_VALUE_CONSTANT)
+            n->inputs += clt_type_elements(&graph->values[i]->type, 0) *
+                         clt_dtype_size(graph->values[i]->type.dtype);
+}
+
+clt_status clt_capacity_limit(const clt_graph *graph, const clt_store *store,
+                              const clt_trainer_options *options, int participants,
+                              clt_plan_options *plan)
+{
+    need n;
+    plan->arena_limit = 0;
+    if (!options->memory || plan->mode != CLT_PLAN_TRAIN)
+        return CLT_OK;
+    count_fixed(graph, store, options, participants, plan->max_batch, &n);
+    if (total_of(&n) >= options->memory)
+        return clt_fail(CLT_OUT_OF_DEVICE_MEMORY,
+                        "parameters, gradients and optimizer take %.1f MiB of a device and inputs "
+                        "of a batch %.1f MiB, which leaves nothing of the %.1f MiB of memory",
+                        (double)n.store / 1048576, (double)(n.inputs + n.other) / 1048576,
+                        (double)options->memory / 1048576);
+    plan->arena_limit = options->memory - total_of(&n);
+    return CLT_OK;
 }
 
 /* Devices in the host's memory share it, those of the node's other ranks too. */
@@ -68,46 +129,92 @@ static int64_t available(const clt_store *store, const clt_world *world, const c
     return device->caps.host_memory ? bytes / sharing : bytes;
 }
 
+/* The plan for a device, as options say; where the memory that they allow does not suffice, what
+ * is least (*within false). */
+static clt_status make_plan(const clt_graph *graph, const clt_store *store,
+                            const clt_trainer_options *options, int participants,
+                            const clt_device *device, const clt_tuning_record *tuning,
+                            clt_plan_options *plan_options, bool *within, clt_plan **plan)
+{
+    *within = false;
+    clt_status status = clt_capacity_limit(graph, store, options, participants, plan_options);
+    if (status == CLT_OK)
+        status = clt_plan_create(graph, &store->layout, &device->caps, tuning, plan_options, plan);
+    *within = status == CLT_OK;
+    if (status != CLT_OUT_OF_DEVICE_MEMORY || !options->memory)
+        return status;
+    plan_options->arena_limit = 0;
+    plan_options->recompute = true;
+    return clt_plan_create(graph, &store->layout, &device->caps, tuning, plan_options, plan);
+}
+
+static clt_status does_not_fit(const clt_device *device, const clt_trainer_options *options,
+                               int64_t batch, const need *n)
+{
+    return clt_fail(CLT_OUT_OF_DEVICE_MEMORY,
+                    "a batch of %lld needs at least %.1f MiB of %s, also where backward computes "
+                    "intermediates again (%.1f MiB; parameters, gradients and optimizer %.1f MiB, "
+                    "inputs %.1f MiB); the memory allowed is %.1f MiB",
+                    (long long)batch, (double)total_of(n) / 1048576, device->label,
+                    (double)n->arena / 1048576, (double)n->store / 1048576,
+                    (double)(n->inputs + n->other) / 1048576, (double)options->memory / 1048576);
+}
+
+/* Of one device. */
+static clt_status check_device(const clt_graph *graph, const clt_store *store,
+                               const clt_trainer_options *options, int participants, int64_t batch,
+                               int64_t share, const clt_device *device)
+{
+    clt_plan_options plan_options = clt_capacity_options(options, CLT_PLAN_TRAIN, share);
+    bool within;
+    need n;
+    clt_plan *plan;
+    plan_options.several = participants > 1;
+    CLT_TRY(make_plan(graph, store, options, participants, device, NULL, &plan_options, &within,
+                      &plan));
+    count_fixed(graph, store, options, participants, share, &n);
+    n.arena = clt_plan_arena_bytes(plan);
+    int64_t largest = 0;
+    for (int s = 0; s < plan->n_slabs; s++)
+        if (plan->slabs[s] > largest)
+            largest = plan->slabs[s];
+    clt_plan_destroy(plan);
+    if (options->memory && (!within || total_of(&n) > options->memory))
+        return does_not_fit(device, options, batch, &n);
+    const int64_t there = available(store, options->world, device), needed = n.arena + n.inputs;
+    if (needed > there || largest > device->caps.max_alloc_bytes)
+        return clt_fail(CLT_OUT_OF_DEVICE_MEMORY,
+                        "a batch of %lld needs %.1f MiB of %s, which has %.1f MiB available "
+                        "and at most %.1f MiB in one buffer",
+                        (long long)batch, (double)needed / 1048576, device->label,
+                        (double)there / 1048576, (double)device->caps.max_alloc_bytes / 1048576);
+    return CLT_OK;
+}
+
 clt_status clt_capacity_check(const clt_graph *graph, const clt_store *store,
                               const clt_trainer_options *options, int participants, int64_t batch)
 {
     int64_t share;
     CLT_TRY(clt_capacity_share(participants, options, batch, &share));
-    clt_plan_options plan_options = clt_capacity_options(options, CLT_PLAN_TRAIN, share);
-    plan_options.several = participants > 1;
-    for (int i = 0; i < store->n_devices; i++) {
-        const clt_device *device = store->replicas[i].device;
-        clt_plan *plan;
-        CLT_TRY(clt_plan_create(graph, &store->layout, &device->caps, NULL, &plan_options, &plan));
-        const int64_t needed = bytes_of(plan, clt_capacity_micros(options));
-        int64_t largest = 0;
-        for (int s = 0; s < plan->n_slabs; s++)
-            if (plan->slabs[s] > largest)
-                largest = plan->slabs[s];
-        clt_plan_destroy(plan);
-        const int64_t there = available(store, options->world, device);
-        if (needed > there || largest > device->caps.max_alloc_bytes)
-            return clt_fail(CLT_OUT_OF_DEVICE_MEMORY,
-                            "a batch of %lld needs %.1f MiB of %s, which has %.1f MiB available "
-                            "and at most %.1f MiB in one buffer",
-                            (long long)batch, (double)needed / 1048576, device->label,
-                            (double)there / 1048576,
-                            (double)device->caps.max_alloc_bytes / 1048576);
-    }
+    for (int i = 0; i < store->n_devices; i++)
+        CLT_TRY(check_device(graph, store, options, participants, batch, share,
+                             store->replicas[i].device));
     return CLT_OK;
 }
 
 int64_t clt_capacity_largest(const clt_graph *graph, const clt_store *store,
                              const clt_trainer_options *options, int participants)
 {
+    /* To three digits: memory that is available changes from one call to the next. Less exactly
+     * where each plan is searched for. */
+    const int64_t digits = options->recompute || options->memory ? 128 : 1024;
     int64_t low = 0, high = 1;
     while (high < LARGEST &&
            clt_capacity_check(graph, store, options, participants, high) == CLT_OK) {
         low = high;
         high *= 2;
     }
-    /* To three digits: memory that is available changes from one call to the next. */
-    while (high - low > 1 + low / 1024) {
+    while (high - low > 1 + low / digits) {
         const int64_t middle = low + (high - low) / 2;
         if (clt_capacity_check(graph, store, options, participants, middle) == CLT_OK)
             low = middle;
@@ -117,17 +224,63 @@ int64_t clt_capacity_largest(const clt_graph *graph, const clt_store *store,
     return low;
 }
 
+/* The fewest micro-batches, of powers of two, in which the batch fits; 0: in none. */
+static int micro_batches(const clt_graph *graph, const clt_store *store,
+                         const clt_trainer_options *options, int participants)
+{
+    enum { MOST = 1 << 20 };
+    clt_trainer_options own = *options;
+    for (own.accumulate = 2 * options->accumulate;
+         own.accumulate <= MOST && own.accumulate < 2 * options->batch; own.accumulate *= 2)
+        if (clt_capacity_check(graph, store, &own, participants, options->batch) == CLT_OK)
+            return own.accumulate;
+    return 0;
+}
+
 clt_status clt_capacity_explain(clt_status status, const clt_graph *graph, const clt_store *store,
                                 const clt_trainer_options *options, int participants)
 {
     if (status != CLT_OUT_OF_DEVICE_MEMORY)
         return status;
-    char message[1024];
+    char message[1024], more[160] = "";
     strncpy(message, clt_error_message(), sizeof message - 1);
     message[sizeof message - 1] = '\0';
     const int64_t largest = clt_capacity_largest(graph, store, options, participants);
-    return clt_fail(status, "%s; the largest batch that fits is about %lld", message,
-                    (long long)largest);
+    clt_trainer_options again = *options;
+    again.recompute = 1;
+    const int micros = micro_batches(graph, store, options, participants);
+    if (!options->recompute && !options->memory &&
+        clt_capacity_check(graph, store, &again, participants, options->batch) == CLT_OK)
+        snprintf(more, sizeof more, "; this one does where backward computes again (recompute)");
+    else if (micros)
+        snprintf(more, sizeof more, "; this one does in %d micro-batches (accumulate)", micros);
+    return clt_fail(status, "%s; the largest batch that fits is about %lld%s", message,
+                    (long long)largest, more);
+}
+
+/* What a device holds, and how much more would fit. */
+static void print_memory(const clt_graph *graph, const clt_store *store,
+                         const clt_trainer_options *options, int participants,
+                         const clt_plan *training, clt_str *s)
+{
+    clt_trainer_options again = *options;
+    need n;
+    count_fixed(graph, store, options, participants, training->options.max_batch, &n);
+    n.arena = clt_plan_arena_bytes(training);
+    clt_str_add(s,
+                "\nAll memory of a device: %.1f MiB (parameters, gradients and optimizer %.1f, "
+                "intermediates %.1f, inputs and the rest %.1f)\n",
+                (double)total_of(&n) / 1048576, (double)n.store / 1048576,
+                (double)n.arena / 1048576, (double)(n.inputs + n.other) / 1048576);
+    if (clt_capacity_check(graph, store, options, participants, options->batch) != CLT_OK)
+        clt_str_add(s, "This batch does not fit: %s\n", clt_error_message());
+    clt_str_add(s, "Largest batch that fits: about %lld",
+                (long long)clt_capacity_largest(graph, store, options, participants));
+    again.recompute = 1;
+    if (!options->recompute && !options->memory)
+        clt_str_add(s, "; where backward computes again (recompute): about %lld",
+                    (long long)clt_capacity_largest(graph, store, &again, participants));
+    clt_str_add(s, "\n");
 }
 
 clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
@@ -141,31 +294,31 @@ clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
     /* Each rank has as many devices as this one, as far as is known here. */
     const int participants = store->n_devices * (options->world ? options->world->ranks : 1);
     CLT_TRY(clt_capacity_share(participants, options, options->batch, &share));
-    for (int mode = CLT_PLAN_TRAIN; mode <= CLT_PLAN_EVALUATE; mode++) {
+    clt_plan *plans[2] = {NULL};
+    const clt_device *device = store->replicas[0].device;
+    clt_tuning_record tuning;
+    clt_tuning_load(device, &tuning);
+    clt_status status = CLT_OK;
+    for (int mode = CLT_PLAN_TRAIN; status == CLT_OK && mode <= CLT_PLAN_EVALUATE; mode++) {
         clt_plan_options plan_options = clt_capacity_options(options, (clt_plan_mode)mode, share);
+        bool within;
         plan_options.several = participants > 1;
-        const clt_device *device = store->replicas[0].device;
-        clt_plan *plan;
-        clt_tuning_record tuning;
-        clt_tuning_load(device, &tuning);
-        clt_status status =
-            clt_plan_create(graph, &store->layout, &device->caps, &tuning, &plan_options, &plan);
-        clt_tuning_free(&tuning);
-        if (status != CLT_OK) {
-            clt_str_free(&s);
-            return clt_capacity_explain(status, graph, store, options, participants);
-        }
+        status = make_plan(graph, store, options, participants, device, &tuning, &plan_options,
+                           &within, &plans[mode]);
+        if (status != CLT_OK)
+            break;
         clt_str_add(&s, "\n%s\n", titles[mode]);
-        clt_plan_print(plan, explain != 0, &s);
-        clt_plan_destroy(plan);
+        clt_plan_print(plans[mode], explain != 0, &s);
     }
-    const bool fits =
-        clt_capacity_check(graph, store, options, participants, options->batch) == CLT_OK;
-    clt_str_add(&s, "\n");
-    if (!fits)
-        clt_str_add(&s, "This batch does not fit: %s\n", clt_error_message());
-    clt_str_add(&s, "Largest batch that fits: about %lld\n",
-                (long long)clt_capacity_largest(graph, store, options, participants));
+    clt_tuning_free(&tuning);
+    if (status == CLT_OK)
+        print_memory(graph, store, options, participants, plans[CLT_PLAN_TRAIN], &s);
+    clt_plan_destroy(plans[0]);
+    clt_plan_destroy(plans[1]);
+    if (status != CLT_OK) {
+        clt_str_free(&s);
+        return clt_capacity_explain(status, graph, store, options, participants);
+    }
     if (s.failed) {
         clt_str_free(&s);
         return CLT_OUT_OF_MEMORY;

@@ -18,6 +18,12 @@ int clt_capacity_micros(const clt_trainer_options *options);
 clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_plan_mode mode,
                                       int64_t share);
 
+/* Sets plan->arena_limit to what options.memory leaves for intermediates; OUT_OF_DEVICE_MEMORY if
+ * that is nothing. */
+clt_status clt_capacity_limit(const clt_graph *graph, const clt_store *store,
+                              const clt_trainer_options *options, int participants,
+                              clt_plan_options *plan);
+
 /* OUT_OF_DEVICE_MEMORY, with what is needed and what there is, if training with the batch does not
  * fit; whatever clt_plan_create fails with. */
 clt_status clt_capacity_check(const clt_graph *graph, const clt_store *store,

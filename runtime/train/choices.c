@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "device/tuning_file.h"
+#include "exec/update.h"
 #include "train/capacity.h"
 #include "tune/tune.h"
 
@@ -16,16 +17,48 @@ static bool same_kind(const clt_device *a, const clt_device *b)
     return a->identity == b->identity && !memcmp(&a->caps, &b->caps, sizeof a->caps);
 }
 
+/* Measuring keeps every value in a buffer of its own, beside parameters and gradients of its own.
+ */
+static clt_status measuring_fits(const clt_trainer *t, const clt_graph *graph,
+                                 const clt_device *device, const clt_plan_options *options,
+                                 bool *fits)
+{
+    clt_plan_options separate = *options;
+    clt_plan *plan;
+    *fits = true;
+    if (!t->options.memory)
+        return CLT_OK;
+    separate.separate = true;
+    CLT_TRY(clt_plan_create(graph, &t->store->layout, &device->caps, NULL, &separate, &plan));
+    const int slots = clt_update_slots((clt_update_rule)t->options.optimizer);
+    const int64_t bytes = clt_plan_arena_bytes(plan) + clt_plan_store_bytes(plan, 0) +
+                          clt_plan_store_bytes(plan, slots);
+    clt_plan_destroy(plan);
+    *fits = bytes <= t->options.memory;
+    if (!*fits)
+        clt_log(CLT_LOG_INFO,
+                "%s: kernels are not measured, since that would take %.1f MiB of the %.1f MiB of "
+                "memory allowed; `cltrain tune` can do so before",
+                clt_device_label(device), (double)bytes / 1048576,
+                (double)t->options.memory / 1048576);
+    return CLT_OK;
+}
+
 static clt_status measure(clt_trainer *t, const clt_graph *graph, clt_device *device,
                           clt_tuning_record *record)
 {
-    const clt_plan_options options =
-        clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
+    clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
     clt_tune_report report;
+    bool fits;
     const clt_tune_limits limits = {.seconds = t->options.tune_seconds,
                                     .anew = t->options.tune_anew != 0,
                                     .stop = t->options.tune_stop,
                                     .user = t->options.tune_user};
+    /* Copies are of the shapes that are there. */
+    options.recompute = options.early_outputs = false;
+    CLT_TRY(measuring_fits(t, graph, device, &options, &fits));
+    if (!fits)
+        return CLT_OK;
     /* Whoever measures for the record's sake hears that it cannot be written before time is spent.
      */
     if (t->options.tune_anew)

@@ -74,6 +74,8 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
                         o->schedule.minimum, o->lr);
     if (o->accumulate < 1)
         return out_of_range("accumulate", o->accumulate, "at least 1");
+    if (o->memory < 0)
+        return out_of_range("memory", (double)o->memory, "at least 0");
     if (o->check_every < 0)
         return out_of_range("check_every", (double)o->check_every, "at least 0");
     if (!isfinite(o->comm_timeout) || o->comm_timeout < 0)

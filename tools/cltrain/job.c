@@ -100,6 +100,30 @@ int read_tune(const char *text, double otherwise, double *seconds)
     return 0;
 }
 
+/* --memory SIZE: bytes, or with a unit. */
+static int read_memory(const char *text, int64_t *bytes)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {
+        {"", 1},      {"B", 1},      {"KB", 1e3},      {"MB", 1e6},      {"GB", 1e9},
+        {"TB", 1e12}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1 << 30}, {"TiB", 1099511627776.0}};
+    enum { UNITS = sizeof units / sizeof *units };
+    char *end = NULL;
+    int unit = 0;
+    if (!text)
+        return 0;
+    const double number = strtod(text, &end);
+    while (unit < UNITS && strcmp(end, units[unit].name))
+        unit++;
+    const double all = unit < UNITS ? number * units[unit].bytes : 0;
+    if (end == text || !(all >= 1) || all > 9e18)
+        return usage_error("--memory %s: must be a size, as 8GB or 512MiB", text);
+    *bytes = (int64_t)all;
+    return 0;
+}
+
 int check_variants(const settings *s)
 {
     const clt_status status = clt_variants_check(s->variant);
@@ -156,12 +180,15 @@ static int read_trainer(job *j, const settings *s)
     if (s->seed >= 0)
         o->seed = (uint64_t)s->seed;
     o->guard = !s->no_guard;
+    o->recompute = s->recompute > 0;
     if (j->ranks.world.ranks > 1)
         o->world = &j->ranks.world;
     o->check_every = s->check_every >= 0 ? s->check_every : CHECK_EVERY;
     o->comm_timeout = isnan(s->comm_timeout) ? COMM_TIMEOUT : s->comm_timeout;
     o->variants = s->variant;
-    int code = read_heartbeat(j, s);
+    int code = read_memory(s->memory, &o->memory);
+    if (!code)
+        code = read_heartbeat(j, s);
     if (!code)
         code = read_precision(s, &o->precision);
     if (!code)

@@ -32,13 +32,13 @@ typedef struct settings {
     char *model, *data, *devices, *optimizer, *schedule, *init, *precision, *normalize, *shuffle;
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
         *variant, *trans, *tune, *export_file, *split, *replay, *simulate, *link, *heartbeat,
-        *tokenizer, *augment, *freeze,
+        *tokenizer, *augment, *freeze, *memory,
         *param_group; /* of several, all of them, parted by | and by ; */
     int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, dilation,
         groups, classes, check_every, seq_len, image_size, resize;
     double lr, momentum, weight_decay, clip_norm, budget, comm_timeout, setup_timeout;
     int no_guard, resume, quiet, json, explain, by_node, compare, predict, rebalance, staged, peer,
-        share_context, help, mpi, oversubscribe, resume_intact;
+        share_context, recompute, help, mpi, oversubscribe, resume_intact;
     const char **names; /* arguments that are no options, ended by NULL */
     int n_names;
     void *context;            /* popt's, which owns the names */

@@ -93,6 +93,15 @@ typedef struct clt_trainer_options {
      * to the nearest; kernels compute in f32, and parameters, their gradients, optimizer and
      * results stay f32. */
     clt_dtype precision;
+    /* 0; 1: backward computes activations again instead of keeping them, for the least memory that
+     * is found: each node at most once more, so that a step takes up to a forward pass longer. No
+     * bit of any result changes. */
+    int recompute;
+    /* 0: as much as the device has; else bytes that the trainer may take of each device, with
+     * parameters, gradients, optimizer, intermediates and inputs. Backward then computes again what
+     * it takes to stay within, and no more than that, whatever `recompute` is. Measuring kernels
+     * is left out where it would take more. */
+    int64_t memory;
     /* OP=NAME,...: kernel variants to take for these operators, where they accept; NULL: none. Read
      * by clt_trainer_create and clt_trainer_predict: keep it as long as the trainer. */
     const char *variants;

@@ -1,0 +1,97 @@
+/*
+ * Activations that backward computes again instead of keeping them (Chen et al., "Training deep
+ * nets with sublinear memory cost", 2016): copies of forward nodes, which clt_graph_clean places
+ * just before the first backward node that needs them. A copy runs the same kernel on the same
+ * operands, random numbers included, so that no bit of the results changes. Which values these are
+ * is chosen in plan/recompute.c.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "passes/passes.h"
+
+typedef struct recompute {
+    clt_graph *graph;
+    const bool *again; /* by value id */
+    bool *needed;      /* by node id: a copy of it is needed */
+    clt_value **twins; /* by value id; NULL: none */
+    int n_nodes;       /* before copies were added */
+} recompute;
+
+static bool wanted(const recompute *r, const clt_value *value)
+{
+    return value && value->producer && !value->producer->backward && r->again[value->id];
+}
+
+/* Nodes are in order: those that copies need come before them. */
+static void mark_needed(recompute *r)
+{
+    for (int i = r->n_nodes - 1; i >= 0; i--) {
+        const clt_node *node = r->graph->nodes[i];
+        if (!node->backward && !r->needed[i])
+            continue;
+        for (int j = 0; j < node->n_in; j++)
+            if (wanted(r, node->in[j]))
+                r->needed[node->in[j]->producer->id] = true;
+    }
+}
+
+static clt_value *operand(const recompute *r, clt_value *value)
+{
+    return wanted(r, value) ? r->twins[value->id] : value;
+}
+
+static clt_status copy_node(recompute *r, const clt_node *node)
+{
+    char name[192];
+    clt_value **in = clt_calloc((size_t)node->n_in + 1, sizeof *in);
+    if (!in)
+        return CLT_OUT_OF_MEMORY;
+    for (int i = 0; i < node->n_in; i++)
+        in[i] = operand(r, node->in[i]);
+    clt_graph_set_origin(r->graph, node);
+    clt_node *twin = clt_graph_add_twin(r->graph, node, in);
+    clt_graph_set_origin(r->graph, NULL);
+    clt_free(in);
+    if (!twin)
+        return clt_graph_status(r->graph);
+    twin->again = true;
+    snprintf(name, sizeof name, "%s.again", node->name);
+    char *own = clt_strdup(name);
+    if (!own)
+        return CLT_OUT_OF_MEMORY;
+    clt_free(twin->name);
+    twin->name = own;
+    for (int i = 0; i < node->n_out; i++) {
+        twin->out[i]->layout = node->out[i]->layout;
+        r->twins[node->out[i]->id] = twin->out[i];
+    }
+    return CLT_OK;
+}
+
+static clt_status rewrite(recompute *r)
+{
+    mark_needed(r);
+    for (int i = 0; i < r->n_nodes; i++)
+        if (r->needed[i])
+            CLT_TRY(copy_node(r, r->graph->nodes[i]));
+    for (int i = 0; i < r->n_nodes; i++) {
+        clt_node *node = r->graph->nodes[i];
+        for (int j = 0; node->backward && j < node->n_in; j++)
+            node->in[j] = operand(r, node->in[j]);
+    }
+    return CLT_OK;
+}
+
+clt_status clt_pass_recompute(clt_graph *graph, const bool *again)
+{
+    recompute r = {.graph = graph, .again = again, .n_nodes = graph->n_nodes};
+    r.needed = clt_calloc((size_t)graph->n_nodes + 1, sizeof *r.needed);
+    r.twins = clt_calloc((size_t)graph->n_values + 1, sizeof *r.twins);
+    const clt_status status = r.needed && r.twins ? rewrite(&r) : CLT_OUT_OF_MEMORY;
+    clt_free(r.needed);
+    clt_free(r.twins);
+    return status;
+}

@@ -1,0 +1,483 @@
+/*
+ * Which forward values backward computes again. Every choice is judged by the bytes alive at each
+ * node of the schedule that it gives: from the choice that stands, the value is taken next that
+ * lowers most what exceeds a target, for the time that its copies take. Without a limit the target
+ * goes down step by step until nothing more is gained. A node is computed at most once more, so
+ * backward takes at most a forward pass longer.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "plan/recompute.h"
+
+/* What arithmetic, memory and a launch take, for comparing nodes: a processor's orders of
+ * magnitude. */
+static const double FLOPS_A_SECOND = 4e11, BYTES_A_SECOND = 2e10, LAUNCH_SECONDS = 3e-6;
+
+typedef struct item {
+    int node;
+    bool again; /* the copy */
+} item;
+
+/* What a choice gives. */
+typedef struct outcome {
+    int64_t peak;   /* bytes */
+    double excess;  /* over the target, summed over the schedule */
+    double seconds; /* of the copies */
+} outcome;
+
+struct clt_recompute {
+    const clt_plan *plan;
+    int n_values, n_nodes;
+    int *root;         /* by value: the value whose memory it is; -1: not in the arena */
+    int64_t *bytes;    /* by value, of roots */
+    bool *lasting;     /* by value, of roots: lives to the end anyway */
+    bool *fetched;     /* likewise: lives to the end of forward */
+    int64_t *scratch;  /* by node */
+    double *seconds;   /* by node */
+    bool *fixed;       /* by node: not to be computed again */
+    bool *candidate;   /* by node: backward reads what it makes */
+    bool *again;       /* by node: the choice */
+    bool *value_again; /* by value: the same, for the pass */
+    double *gains;     /* by node: as last looked at */
+    int *looked;       /* by node: at which version of the choice */
+    bool *best;        /* by node: a choice to go back to */
+    item *order;       /* the schedule of the choice */
+    int n_order;
+    bool *made;    /* by node: its copy is in `order` */
+    int *last;     /* by instance (value, or n_values + value of a copy): last use */
+    int *block;    /* by instance: the instance whose block it took over */
+    int *died;     /* by instance: when the block dies */
+    int64_t *live; /* by place in `order` */
+};
+
+static bool is_root(const clt_recompute *r, const clt_value *value)
+{
+    return r->root[value->id] == value->id;
+}
+
+/* Whether backward, and copies, read a copy of the value. */
+static bool copied(const clt_recompute *r, const clt_value *value)
+{
+    const int root = r->root[value->id];
+    if (root < 0 || r->lasting[root])
+        return false;
+    const clt_node *producer = r->plan->graph->values[root]->producer;
+    return !producer->backward && r->again[producer->id];
+}
+
+/* As clt_graph_clean orders copies: just before the first node that needs them. */
+static void schedule_copy(clt_recompute *r, const clt_value *value);
+
+static void schedule_operands(clt_recompute *r, const clt_node *node)
+{
+    for (int i = 0; i < node->n_in; i++)
+        if (node->in[i] && node->in[i]->producer && !node->in[i]->producer->backward &&
+            copied(r, node->in[i]))
+            schedule_copy(r, node->in[i]);
+}
+
+static void schedule_copy(clt_recompute *r, const clt_value *value)
+{
+    const clt_node *node = value->producer;
+    if (r->made[node->id])
+        return;
+    r->made[node->id] = true;
+    schedule_operands(r, node);
+    r->order[r->n_order++] = (item){node->id, true};
+}
+
+static void schedule(clt_recompute *r)
+{
+    memset(r->made, 0, (size_t)r->n_nodes * sizeof *r->made);
+    r->n_order = 0;
+    for (int i = 0; i < r->n_nodes; i++) {
+        const clt_node *node = r->plan->nodes[i].node;
+        if (node->backward)
+            schedule_operands(r, node);
+        r->order[r->n_order++] = (item){i, false};
+    }
+}
+
+/* The memory that the value is in, where `from` reads or writes it; -1: none of the arena. */
+static int instance(const clt_recompute *r, item from, const clt_value *value)
+{
+    const int root = r->root[value->id];
+    if (root < 0)
+        return -1;
+    const clt_node *node = r->plan->nodes[from.node].node;
+    const bool late = from.again || node->backward;
+    return late && copied(r, value) ? r->n_values + root : root;
+}
+
+static void find_last_uses(clt_recompute *r)
+{
+    for (int k = 0; k < r->n_order; k++) {
+        const item it = r->order[k];
+        const clt_node *node = r->plan->nodes[it.node].node;
+        for (int j = 0; j < node->n_in + node->n_out; j++) {
+            const clt_value *v = j < node->n_in ? node->in[j] : node->out[j - node->n_in];
+            const int at = v ? instance(r, it, v) : -1;
+            if (at >= 0)
+                r->last[at] = k;
+            if (at >= 0 && at < r->n_values && r->lasting[at])
+                r->last[at] = r->n_order;
+            else if (at >= 0 && at < r->n_values && r->fetched[at] && k < r->plan->n_forward)
+                r->last[at] = r->plan->n_forward - 1;
+        }
+    }
+}
+
+/* The block that output 0 takes over from an operand, as plan/memory.c lets it; -1: none. */
+static int taken_over(const clt_recompute *r, item it, int place)
+{
+    const clt_node *node = r->plan->nodes[it.node].node;
+    const clt_value *out = node->out[0];
+    for (int i = 0; i < node->n_in && i < 32; i++) {
+        const clt_value *in = node->in[i];
+        const int at = in && node->op->in_place & 1u << i ? instance(r, it, in) : -1;
+        if (at >= 0 && r->died[r->block[at]] == place && in->layout == out->layout &&
+            r->bytes[r->root[in->id]] == r->bytes[out->id])
+            return r->block[at];
+    }
+    return -1;
+}
+
+static void add_outputs(clt_recompute *r, int place)
+{
+    const item it = r->order[place];
+    const clt_node *node = r->plan->nodes[it.node].node;
+    r->live[place] += r->scratch[it.node];
+    r->live[place + 1] -= r->scratch[it.node];
+    for (int j = 0; j < node->n_out; j++) {
+        if (!is_root(r, node->out[j]))
+            continue;
+        const int at = it.again ? r->n_values + node->out[j]->id : node->out[j]->id;
+        const int from = j == 0 ? taken_over(r, it, place) : -1;
+        const int64_t bytes = r->bytes[node->out[j]->id];
+        const int dies = r->last[at];
+        r->block[at] = from >= 0 ? from : at;
+        if (from >= 0)
+            r->live[r->died[from] + 1] += bytes;
+        else
+            r->live[place] += bytes;
+        r->live[dies + 1] -= bytes;
+        r->died[r->block[at]] = dies;
+    }
+}
+
+static outcome evaluate(clt_recompute *r, double target)
+{
+    outcome o = {0};
+    schedule(r);
+    find_last_uses(r);
+    memset(r->live, 0, ((size_t)r->n_order + 2) * sizeof *r->live);
+    for (int k = 0; k < r->n_order; k++) {
+        add_outputs(r, k);
+        if (r->order[k].again)
+            o.seconds += r->seconds[r->order[k].node];
+    }
+    int64_t alive = 0;
+    for (int k = 0; k < r->n_order; k++) {
+        alive += r->live[k];
+        o.peak = alive > o.peak ? alive : o.peak;
+        o.excess += (double)alive > target ? (double)alive - target : 0;
+    }
+    return o;
+}
+
+/* The candidate that gains most as it was last seen; -1: none gains. */
+static int most_promising(const clt_recompute *r)
+{
+    int best = -1;
+    for (int i = 0; i < r->n_nodes; i++)
+        if (r->candidate[i] && !r->again[i] && r->gains[i] > 0 &&
+            (best < 0 || r->gains[i] > r->gains[best]))
+            best = i;
+    return best;
+}
+
+static void look(clt_recompute *r, int node, double target, const outcome *now, int version)
+{
+    r->again[node] = true;
+    const outcome then = evaluate(r, target);
+    r->again[node] = false;
+    const double seconds = then.seconds - now->seconds;
+    r->gains[node] =
+        (now->excess - then.excess) / (seconds > LAUNCH_SECONDS ? seconds : LAUNCH_SECONDS);
+    r->looked[node] = version;
+}
+
+/* Adds to the choice until the peak is at most `target`; returns whether it is. What was seen
+ * before of a candidate holds until it is looked at again, which the next to be taken always is. */
+static bool descend(clt_recompute *r, double target, int *version, outcome *now)
+{
+    *now = evaluate(r, target);
+    while (now->excess > 0) {
+        int node = most_promising(r);
+        for (int i = 0; node < 0 && i < r->n_nodes; i++)
+            if (r->candidate[i] && !r->again[i] && r->looked[i] != *version) {
+                look(r, i, target, now, *version);
+                node = r->gains[i] > 0 ? i : -1;
+            }
+        if (node < 0)
+            return false;
+        if (r->looked[node] != *version) {
+            look(r, node, target, now, *version);
+            continue;
+        }
+        r->again[node] = true;
+        ++*version;
+        *now = evaluate(r, target);
+    }
+    return true;
+}
+
+static void save(const clt_recompute *r)
+{
+    memcpy(r->best, r->again, (size_t)r->n_nodes * sizeof *r->again);
+}
+
+static void restore(clt_recompute *r)
+{
+    memcpy(r->again, r->best, (size_t)r->n_nodes * sizeof *r->again);
+}
+
+static void choose_nothing(clt_recompute *r)
+{
+    for (int i = 0; i < r->n_nodes; i++) {
+        const clt_node *node = r->plan->nodes[i].node;
+        r->again[i] = !node->backward && !r->fixed[i] && !r->candidate[i];
+        r->gains[i] = 1e300;
+        r->looked[i] = -1;
+    }
+}
+
+/* Takes back what the peak does not need, dear nodes first. */
+static void prune(clt_recompute *r, double target)
+{
+    double below = 1e300;
+    for (;;) {
+        int next = -1;
+        for (int i = 0; i < r->n_nodes; i++)
+            if (r->candidate[i] && r->again[i] && r->seconds[i] < below &&
+                (next < 0 || r->seconds[i] > r->seconds[next]))
+                next = i;
+        if (next < 0)
+            return;
+        below = r->seconds[next];
+        for (int i = next; i < r->n_nodes; i++) {
+            if (!r->candidate[i] || !r->again[i] || r->seconds[i] != below)
+                continue;
+            r->again[i] = false;
+            if ((double)evaluate(r, target).peak > target)
+                r->again[i] = true;
+        }
+    }
+}
+
+static void keep_if_lower(clt_recompute *r, const outcome *now, double *least)
+{
+    if ((double)now->peak < *least) {
+        *least = (double)now->peak;
+        save(r);
+    }
+}
+
+/* From the choice that stands, a little lower each time, until nothing more is gained. */
+static void go_down(clt_recompute *r, double *least)
+{
+    enum { MOST_STEPS = 64 };
+    const double step = 0.95;
+    int version = 0;
+    outcome now = evaluate(r, 0);
+    bool reached = true;
+    for (int i = 0; i < r->n_nodes; i++) {
+        r->gains[i] = 1e300;
+        r->looked[i] = -1;
+    }
+    for (int i = 0; reached && i < MOST_STEPS; i++) {
+        reached = descend(r, step * (double)now.peak, &version, &now);
+        keep_if_lower(r, &now, least);
+    }
+}
+
+/* A choice made for a far target is another than one made step by step, and which of them is lower
+ * depends on the model: looks for the lowest target that can be reached, and goes down from all. */
+static double choose_least(clt_recompute *r)
+{
+    enum { TRIES = 10 };
+    const double slack = 1.01;
+    double low = 0, least;
+    choose_nothing(r);
+    save(r);
+    least = (double)evaluate(r, 0).peak;
+    go_down(r, &least);
+    for (int i = 0; i < TRIES && low < 0.98 * least; i++) {
+        const double target = (low + least) / 2;
+        int version = 0;
+        outcome now;
+        choose_nothing(r);
+        if (!descend(r, target, &version, &now))
+            low = target;
+        keep_if_lower(r, &now, &least);
+    }
+    restore(r);
+    go_down(r, &least);
+    restore(r);
+    prune(r, slack * least);
+    return least;
+}
+
+static void write_values(clt_recompute *r)
+{
+    for (int i = 0; i < r->n_values; i++) {
+        const clt_value *v = r->plan->graph->values[i];
+        r->value_again[i] = v->producer && !v->producer->backward && copied(r, v);
+    }
+}
+
+const bool *clt_recompute_least(clt_recompute *r)
+{
+    choose_least(r);
+    write_values(r);
+    return r->value_again;
+}
+
+const bool *clt_recompute_within(clt_recompute *r, int64_t bytes)
+{
+    int version = 0;
+    outcome now;
+    choose_nothing(r);
+    if (!descend(r, (double)bytes, &version, &now) && choose_least(r) > (double)bytes)
+        return NULL;
+    prune(r, (double)bytes);
+    write_values(r);
+    return r->value_again;
+}
+
+/* --- what there is -------------------------------------------------------------------------- */
+
+static void read_values(clt_recompute *r, const clt_target *target)
+{
+    const clt_plan *plan = r->plan;
+    for (int i = 0; i < plan->n_nodes; i++) {
+        const clt_node *node = plan->nodes[i].node;
+        for (int j = 0; j < node->n_out; j++) {
+            const clt_value *v = node->out[j];
+            if (plan->places[v->id].kind != CLT_PLACE_ARENA)
+                continue;
+            r->root[v->id] = node->op->view ? r->root[node->in[0]->id] : v->id;
+            r->bytes[v->id] = clt_value_stored(v, plan->options.max_batch, target->lanes) *
+                              clt_dtype_size(v->type.dtype);
+            r->bytes[v->id] =
+                (r->bytes[v->id] + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
+            if (v->output && r->root[v->id] >= 0)
+                *(plan->options.early_outputs ? &r->fetched[r->root[v->id]]
+                                              : &r->lasting[r->root[v->id]]) = true;
+        }
+    }
+    for (int i = 0; i < plan->graph->n_assigns; i++) {
+        const int root = r->root[plan->graph->assigns[i].value->id];
+        if (root >= 0)
+            r->lasting[root] = true;
+    }
+}
+
+static double node_seconds(const clt_recompute *r, const clt_plan_node *pn,
+                           const clt_target *target)
+{
+    const clt_node *node = pn->node;
+    const int64_t n = r->plan->options.max_batch;
+    double bytes = 0, flops = (double)clt_type_elements(&node->out[0]->type, n);
+    if (node->op->view)
+        return 0;
+    if (node->op->flops)
+        flops = node->op->flops(node, n);
+    for (int i = 0; i < node->n_in + node->n_out; i++) {
+        const clt_value *v = i < node->n_in ? node->in[i] : node->out[i - node->n_in];
+        if (v)
+            bytes += (double)clt_value_stored(v, n, target->lanes) *
+                     (double)clt_dtype_size(v->type.dtype);
+    }
+    return flops / FLOPS_A_SECOND + bytes / BYTES_A_SECOND + LAUNCH_SECONDS;
+}
+
+static void read_nodes(clt_recompute *r, const clt_target *target)
+{
+    const clt_plan *plan = r->plan;
+    for (int i = 0; i < plan->n_nodes; i++) {
+        const clt_plan_node *pn = &plan->nodes[i];
+        const clt_node *node = pn->node;
+        bool any = false;
+        for (int j = 0; j < pn->program.n_scratch; j++)
+            r->scratch[i] += clt_extent_at(pn->program.scratch[j], plan->options.max_batch);
+        for (int j = 0; j < node->n_out; j++)
+            any = any || r->root[node->out[j]->id] >= 0;
+        /* What no kernel of this device makes, and what lies elsewhere, as results do. */
+        r->fixed[i] = node->op->collective || !any;
+        r->seconds[i] = node_seconds(r, pn, target);
+        for (int j = 0; node->backward && j < node->n_in; j++) {
+            const int root = node->in[j] ? r->root[node->in[j]->id] : -1;
+            const clt_node *from = root < 0 ? NULL : plan->graph->values[root]->producer;
+            if (from && !from->backward && !r->fixed[from->id] && !r->lasting[root])
+                r->candidate[from->id] = true;
+        }
+    }
+}
+
+clt_status clt_recompute_create(const clt_plan *plan, const clt_target *target, clt_recompute **out)
+{
+    const size_t values = (size_t)plan->graph->n_values + 1, nodes = (size_t)plan->n_nodes + 1;
+    clt_recompute *r = CLT_NEW(clt_recompute);
+    if (!r)
+        return CLT_OUT_OF_MEMORY;
+    r->plan = plan;
+    r->n_values = plan->graph->n_values;
+    r->n_nodes = plan->n_nodes;
+    r->root = clt_calloc(values, sizeof *r->root);
+    r->bytes = clt_calloc(values, sizeof *r->bytes);
+    r->lasting = clt_calloc(values, sizeof *r->lasting);
+    r->fetched = clt_calloc(values, sizeof *r->fetched);
+    r->value_again = clt_calloc(values, sizeof *r->value_again);
+    r->scratch = clt_calloc(nodes, sizeof *r->scratch);
+    r->seconds = clt_calloc(nodes, sizeof *r->seconds);
+    r->fixed = clt_calloc(nodes, sizeof *r->fixed);
+    r->candidate = clt_calloc(nodes, sizeof *r->candidate);
+    r->again = clt_calloc(nodes, sizeof *r->again);
+    r->gains = clt_calloc(nodes, sizeof *r->gains);
+    r->looked = clt_calloc(nodes, sizeof *r->looked);
+    r->best = clt_calloc(nodes, sizeof *r->best);
+    r->order = clt_calloc(2 * nodes, sizeof *r->order);
+    r->made = clt_calloc(nodes, sizeof *r->made);
+    r->last = clt_calloc(2 * values, sizeof *r->last);
+    r->block = clt_calloc(2 * values, sizeof *r->block);
+    r->died = clt_calloc(2 * values, sizeof *r->died);
+    r->live = clt_calloc(2 * nodes + 2, sizeof *r->live);
+    if (!r->root || !r->bytes || !r->lasting || !r->fetched || !r->value_again || !r->scratch ||
+        !r->seconds || !r->fixed || !r->candidate || !r->again || !r->gains || !r->looked ||
+        !r->best || !r->order || !r->made || !r->last || !r->block || !r->died || !r->live) {
+        clt_recompute_destroy(r);
+        return CLT_OUT_OF_MEMORY;
+    }
+    for (size_t i = 0; i < values; i++)
+        r->root[i] = -1;
+    read_values(r, target);
+    read_nodes(r, target);
+    *out = r;
+    return CLT_OK;
+}
+
+void clt_recompute_destroy(clt_recompute *r)
+{
+    if (!r)
+        return;
+    void *const arrays[] = {r->root,    r->bytes,   r->lasting, r->fetched,   r->value_again,
+                            r->scratch, r->seconds, r->fixed,   r->candidate, r->again,
+                            r->gains,   r->looked,  r->best,    r->order,     r->made,
+                            r->last,    r->block,   r->died,    r->live};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        clt_free(arrays[i]);
+    clt_free(r);
+}
