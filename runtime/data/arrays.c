@@ -135,6 +135,8 @@ static clt_status add_field(clt_dataset *d, const clt_array_file *file, const cl
     clt_status status = file->read(file, a, &raw);
     if (status == CLT_OK)
         status = convert(file, a, raw, first, d->count, to);
+    if (status == CLT_OK && !strcmp(name, "image") && a->rank > 2)
+        status = clt_dataset_set_image(d, d->field_count - 1);
     if (status == CLT_OK && !strcmp(name, "label") && a->rank == 1 && dtype != CLT_F32)
         status = set_classes(d, file, a, raw, r);
     clt_free(raw);

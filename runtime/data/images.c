@@ -375,6 +375,8 @@ static clt_status make(images *m, const clt_data_request *r, const clt_listing *
     clt_status status =
         clt_dataset_add_field(d, "image", CLT_U8, 3, shape, NULL, CLT_DATA_BORROW, NULL);
     if (status == CLT_OK)
+        status = clt_dataset_set_image(d, 0);
+    if (status == CLT_OK)
         status = clt_dataset_add_field(d, "label", CLT_I32, 0, NULL, NULL, CLT_DATA_BORROW, NULL);
     if (status == CLT_OK)
         status = clt_dataset_set_classes(d, 1, classes->count);
