@@ -124,7 +124,7 @@ static clt_status read_all(int fd, desk *d, const char *path, size_t *count)
 static clt_status load(desk *d, const char *path)
 {
     size_t count = 0;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return clt_fail(CLT_IO, "%s: cannot be opened: %s", path, strerror(errno));
     clt_status status = read_all(fd, d, path, &count);
@@ -338,6 +338,10 @@ static clt_status find_files(images *m, const clt_data_request *r, clt_listing *
         status = clt_fail(CLT_FORMAT, "%s: has no folder, but should have one for each class",
                           of_classes);
     const char *at = clt_str_text(&root);
+    if (status == CLT_OK && r->test && !divide && !is_folder("val", (void *)r->path) &&
+        !is_folder("test", (void *)r->path))
+        status = clt_fail(CLT_NOT_FOUND,
+                          "%s: has neither a folder val nor test beside train, for tests", r->path);
     if (status == CLT_OK)
         status = clt_listing_read(at, is_folder, (void *)at, &found);
     if (status == CLT_OK)

@@ -83,7 +83,7 @@ static clt_status read_header(clt_shard *s)
 
 static clt_status map_file(clt_shard *s)
 {
-    const int fd = open(s->path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
     if (fd < 0 || fstat(fd, &info) != 0) {
         const clt_status status =
