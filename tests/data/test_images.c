@@ -224,6 +224,40 @@ static int is_window(const unsigned char *planes, int size, const uint8_t *want,
     return 1;
 }
 
+/* As Pillow's draft and resize, bit for bit. */
+static void large_photographs_are_decoded_at_a_part_of_their_size(void **state)
+{
+    (void)state;
+    MAKE_FOLDERS("a");
+    put("large.jpg", "a/1.jpg", 0);
+    put("large.jpg", "a/2.jpg", 0);
+    clt_dataset_options options = small(32, 36);
+    clt_dataset *d = expect_open(spec, "train", &options);
+    clt_status status;
+    unsigned char *all = read_epoch(d, 0, 1, 1, &status);
+    assert_int_equal(status, CLT_OK);
+    assert_true(is_window(all, 32, golden_u8(goldens, NULL, "large.32x32", 32 * 32 * COLOURS), 32,
+                          0, 0, 0));
+    free(all);
+    clt_dataset_free(d);
+    /* Part of it: the whole would be decoded at less. */
+    clt_augment augment;
+    assert_int_equal(clt_augment_parse("resized-crop:0.05,flip", &augment), CLT_OK);
+    unsigned char *one = NULL;
+    for (int threads = 1; threads < 4; threads++) {
+        d = expect_open(spec, "train", &options);
+        assert_int_equal(clt_dataset_augment(d, "image", &augment), CLT_OK);
+        all = read_epoch(d, 3, threads, threads, &status);
+        assert_int_equal(status, CLT_OK);
+        if (one)
+            assert_memory_equal(all, one, 32 * 32 * COLOURS);
+        free(one);
+        one = all;
+        clt_dataset_free(d);
+    }
+    free(one);
+}
+
 static void folders_are_classes_and_splits(void **state)
 {
     (void)state;
@@ -445,6 +479,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_of_file_has_pillows_colours),
         cmocka_unit_test(resampling_has_pillows_bits),
+        cmocka_unit_test(large_photographs_are_decoded_at_a_part_of_their_size),
         cmocka_unit_test(folders_are_classes_and_splits),
         cmocka_unit_test(the_last_tenth_of_each_class_is_for_tests),
         cmocka_unit_test(crops_are_windows_whoever_makes_them),
