@@ -8,34 +8,38 @@ typedef struct model_row {
     const char *name, *text;
     clt_classifier_fn *classifier; /* or */
     clt_model_fn *other;
+    int takes; /* CLT_MODEL_IMAGES and the like */
     int takes_arguments;
 } model_row;
 
+enum { IMAGES = CLT_MODEL_IMAGES, TEXT = CLT_MODEL_TEXT, ARRAYS = CLT_MODEL_ARRAYS };
+
 static const model_row rows[] = {
-    {"softmax", "softmax regression: one linear layer", clt_model_softmax, NULL, 0},
-    {"mlp", "hidden layers with ReLU: one of 256 units, or mlp:WIDTH,...", clt_model_mlp, NULL, 1},
+    {"softmax", "softmax regression: one linear layer", clt_model_softmax, NULL, IMAGES, 0},
+    {"mlp", "hidden layers with ReLU: one of 256 units, or mlp:WIDTH,...", clt_model_mlp, NULL,
+     IMAGES, 1},
     {"lenet", "two convolutions with ReLU and average pooling, two linear layers", clt_model_lenet,
-     NULL, 0},
+     NULL, IMAGES, 0},
     {"resnet18",
      "residual network of 18 layers; images below 64 pixels get a 3x3 stem; resnet18:sync "
      "synchronises batch norm, width=W instead of 64",
-     clt_model_resnet18, NULL, 1},
-    {"resnet34", "of 34 layers", clt_model_resnet34, NULL, 1},
-    {"resnet50", "of 50 layers, with bottlenecks", clt_model_resnet50, NULL, 1},
+     clt_model_resnet18, NULL, IMAGES, 1},
+    {"resnet34", "of 34 layers", clt_model_resnet34, NULL, IMAGES, 1},
+    {"resnet50", "of 50 layers, with bottlenecks", clt_model_resnet50, NULL, IMAGES, 1},
     {"vit-tiny", "vision transformer; vit-tiny:layers=L,heads=H,width=W,patch=P",
-     clt_model_vit_tiny, NULL, 1},
+     clt_model_vit_tiny, NULL, IMAGES, 1},
     {"two-branch",
      "one feature extractor, a classifier and a decoder of the image: two-branch:weight=W", NULL,
-     clt_model_two_branch, 1},
+     clt_model_two_branch, IMAGES, 1},
     {"lstm", "LSTM over the rows of images, or a language model of text: lstm:hidden=H,layers=L",
-     NULL, clt_model_lstm, 1},
+     NULL, clt_model_lstm, IMAGES | TEXT, 1},
     {"lstm-regressor", "LSTM from arrays x [T,I] to y: lstm-regressor:hidden=H,layers=L", NULL,
-     clt_model_lstm_regressor, 1},
+     clt_model_lstm_regressor, ARRAYS, 1},
     {"unet", "U-Net from fields x [C,H,W] to y [D,H,W]: unet:levels=L,width=W", NULL,
-     clt_model_unet, 1},
+     clt_model_unet, ARRAYS, 1},
     {"gpt2",
      "GPT-2 of text: gpt2:nano, 124M, 350M, 774M, 1.5B, or layers=L,heads=H,width=W; dropout=P",
-     NULL, clt_model_gpt2, 1},
+     NULL, clt_model_gpt2, TEXT, 1},
 };
 
 int clt_model_count(void)
@@ -53,12 +57,9 @@ const char *clt_model_text(int index)
     return index >= 0 && index < clt_model_count() ? rows[index].text : NULL;
 }
 
-int clt_model_takes_images(int index)
+int clt_model_takes(int index)
 {
-    if (index < 0 || index >= clt_model_count())
-        return 0;
-    return !rows[index].other || rows[index].other == clt_model_two_branch ||
-           rows[index].other == clt_model_lstm;
+    return index >= 0 && index < clt_model_count() ? rows[index].takes : 0;
 }
 
 int clt_model_is_file(const char *name)

@@ -46,6 +46,7 @@ static clt_dataset *make_squares(const char *name, int count, unsigned random)
     }
     must(clt_dataset_create_arrays(name, count, &dataset));
     must(clt_dataset_add_field(dataset, "image", CLT_U8, 3, shape, images, CLT_DATA_COPY, NULL));
+    must(clt_dataset_set_image(dataset, 0));
     must(clt_dataset_add_field(dataset, "label", CLT_U8, 0, NULL, labels, CLT_DATA_COPY, &field));
     must(clt_dataset_set_classes(dataset, field, CLASSES));
     free(images);

@@ -14,7 +14,8 @@ typedef enum clt_stream {
     CLT_STREAM_INIT = 1,    /* initial values; sub = index of the parameter */
     CLT_STREAM_SHUFFLE = 2, /* permutation of the data; step = epoch */
     CLT_STREAM_DROPOUT = 3, /* sub = node's stream number */
-    CLT_STREAM_AUGMENT = 4
+    CLT_STREAM_AUGMENT = 4,
+    CLT_STREAM_WINDOWS = 5 /* of text; step = epoch */
 } clt_stream;
 
 /* Four 32-bit numbers for one counter value and key. */

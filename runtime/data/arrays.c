@@ -1,5 +1,7 @@
 #include "data/arrays.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -95,7 +97,10 @@ static clt_status convert(const clt_array_file *file, const clt_array *a, const 
     const double *f64 = (const double *)raw + first * n;
     const int64_t *i64 = (const int64_t *)raw + first * n;
     for (int64_t i = 0; i < end; i++)
-        if (a->type == 'f')
+        if (a->type == 'f' && isfinite(f64[i]) && fabs(f64[i]) > FLT_MAX)
+            return clt_fail(CLT_FORMAT, "%s: array '%s': %g in sample %lld does not fit in f32",
+                            file->path, a->name, f64[i], (long long)(first + i / n));
+        else if (a->type == 'f')
             ((float *)to)[i] = (float)f64[i];
         else if (i64[i] < INT32_MIN || i64[i] > INT32_MAX)
             return too_large(file, a, first + i / n, i64[i]);
@@ -104,22 +109,34 @@ static clt_status convert(const clt_array_file *file, const clt_array *a, const 
     return CLT_OK;
 }
 
-/* "label", a number a sample, is one of classes: of the largest one in the whole array. */
+static int64_t label_at(const clt_array *a, const void *raw, int64_t i)
+{
+    return a->bytes == 8   ? ((const int64_t *)raw)[i]
+           : a->bytes == 4 ? ((const int32_t *)raw)[i]
+                           : ((const unsigned char *)raw)[i];
+}
+
+/* "label", a number a sample, is one of classes: of the largest one in the whole array. More of
+ * them than samples look like a wrong label. */
 static clt_status set_classes(clt_dataset *d, const clt_array_file *file, const clt_array *a,
                               const void *raw, const clt_data_request *r)
 {
+    const int64_t said = r->options->classes, most = said ? said : a->shape[0];
     int64_t largest = 0;
     for (int64_t i = 0; i < a->shape[0]; i++) {
-        const int64_t label = a->bytes == 8   ? ((const int64_t *)raw)[i]
-                              : a->bytes == 4 ? ((const int32_t *)raw)[i]
-                                              : ((const unsigned char *)raw)[i];
-        if (label < 0 || label >= (r->options->classes ? r->options->classes : INT32_MAX))
-            return clt_fail(CLT_FORMAT, "%s: array '%s': label %lld of sample %lld is out of range",
-                            file->path, a->name, (long long)label, (long long)i);
+        const int64_t label = label_at(a, raw, i);
+        if (label < 0 || label >= most)
+            return clt_fail(CLT_FORMAT,
+                            "%s: array '%s': label %lld of sample %lld is out of range: 0 to "
+                            "%lld%s",
+                            file->path, a->name, (long long)label, (long long)i,
+                            (long long)most - 1,
+                            said || label < 0 ? ""
+                                              : ", as many as there are samples; if it is right, "
+                                                "give the number of classes");
         largest = label > largest ? label : largest;
     }
-    return clt_dataset_set_classes(d, d->field_count - 1,
-                                   r->options->classes ? r->options->classes : largest + 1);
+    return clt_dataset_set_classes(d, d->field_count - 1, said ? said : largest + 1);
 }
 
 static clt_status add_field(clt_dataset *d, const clt_array_file *file, const clt_array *a,
@@ -135,6 +152,8 @@ static clt_status add_field(clt_dataset *d, const clt_array_file *file, const cl
     clt_status status = file->read(file, a, &raw);
     if (status == CLT_OK)
         status = convert(file, a, raw, first, d->count, to);
+    if (status == CLT_OK && !strcmp(name, "image") && a->rank > 2)
+        status = clt_dataset_set_image(d, d->field_count - 1);
     if (status == CLT_OK && !strcmp(name, "label") && a->rank == 1 && dtype != CLT_F32)
         status = set_classes(d, file, a, raw, r);
     clt_free(raw);

@@ -93,6 +93,7 @@ static clt_status make_fields(const cifar_kind *kind, clt_dataset *d, cifar_data
 {
     static const int64_t shape[] = {3, 32, 32};
     CLT_TRY(clt_dataset_add_owned(d, "image", CLT_U8, 3, shape, (void **)&data->images));
+    CLT_TRY(clt_dataset_set_image(d, 0));
     for (int l = kind->labels - 1; l >= 0; l--) { /* "label" first */
         CLT_TRY(
             clt_dataset_add_owned(d, kind->fields[l], CLT_U8, 0, NULL, (void **)&data->labels[l]));

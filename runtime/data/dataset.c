@@ -201,6 +201,20 @@ clt_status clt_dataset_set_classes(clt_dataset *dataset, int field, int64_t clas
     return CLT_OK;
 }
 
+clt_status clt_dataset_set_image(clt_dataset *dataset, int field)
+{
+    CLT_TRY(check_index(dataset, field));
+    clt_data_field *f = &dataset->fields[field];
+    if (f->rank < 2)
+        return clt_fail(CLT_SHAPE,
+                        "data set '%s', field '%s': rank %d, but images have height and width",
+                        dataset->name, f->name, f->rank);
+    if (atomic_load(&dataset->sealed))
+        return clt_fail(CLT_STATE, "data set '%s': a loader reads it already", dataset->name);
+    f->image = true;
+    return CLT_OK;
+}
+
 static void *run_in_background(void *argument)
 {
     clt_dataset *d = argument;
@@ -374,6 +388,11 @@ clt_status clt_dataset_field_info(const clt_dataset *dataset, int field, const c
 int64_t clt_dataset_classes(const clt_dataset *dataset, int field)
 {
     return check_index(dataset, field) == CLT_OK ? dataset->fields[field].classes : 0;
+}
+
+int clt_dataset_is_image(const clt_dataset *dataset, int field)
+{
+    return check_index(dataset, field) == CLT_OK && dataset->fields[field].image;
 }
 
 clt_status clt_dataset_field_data(clt_dataset *dataset, int field, const void **out)

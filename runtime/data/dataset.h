@@ -16,6 +16,7 @@ typedef struct clt_data_field {
     int64_t elements, bytes; /* of one sample */
     int64_t classes;         /* 0: not labels */
     char **class_names;      /* `classes` of them; NULL: they have none */
+    bool image;              /* see clt_dataset_set_image */
     bool augmented;          /* by `augment`, whose padding is not -1 */
     clt_augment augment;
     const void *data; /* host kind: all samples */
@@ -49,9 +50,10 @@ struct clt_dataset {
     _Atomic bool sealed; /* a loader knows the fields: no more may be added */
 
     clt_fill_fn fill;
-    clt_fetch_fn fetch; /* callback kind: instead of `fill` */
-    bool augments;      /* `fetch` does what the fields' `augment` says */
-    uint64_t content;   /* of those with `fetch`: tells two of equal size apart, for digest.c */
+    clt_fetch_fn fetch;  /* callback kind: instead of `fill` */
+    bool augments;       /* `fetch` does what the fields' `augment` says */
+    const char *changes; /* how else samples differ between epochs, for people; NULL: they do not */
+    uint64_t content;    /* of those with `fetch`: tells two of equal size apart, for digest.c */
     void *user;
     bool serial;
     pthread_mutex_t fill_lock;

@@ -7,12 +7,18 @@
 
 #ifdef CLT_HAVE_HDF5
 
+#include <errno.h>
 #include <hdf5.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-/* numpy's letter; other classes are told by their number. */
+/* numpy's letter; other classes are told by their name. */
 static void read_type(hid_t type, clt_array *a, char dtype[24])
 {
+    static const char *const names[H5T_NCLASSES] = {
+        [H5T_TIME] = "time",     [H5T_STRING] = "string",        [H5T_BITFIELD] = "bit field",
+        [H5T_OPAQUE] = "opaque", [H5T_COMPOUND] = "compound",    [H5T_REFERENCE] = "reference",
+        [H5T_ENUM] = "enum",     [H5T_VLEN] = "variable length", [H5T_ARRAY] = "array"};
     const H5T_class_t class = H5Tget_class(type);
     a->bytes = (int)H5Tget_size(type);
     a->type = class == H5T_FLOAT                  ? 'f'
@@ -20,7 +26,8 @@ static void read_type(hid_t type, clt_array *a, char dtype[24])
               : H5Tget_sign(type) == H5T_SGN_NONE ? 'u'
                                                   : 'i';
     if (a->type == 'x')
-        snprintf(dtype, 24, "HDF5 class %d", (int)class);
+        snprintf(dtype, 24, "%s",
+                 class >= 0 && class < H5T_NCLASSES && names[class] ? names[class] : "unknown");
     else
         snprintf(dtype, 24, "%c%d", a->type, a->bytes);
 }
@@ -98,8 +105,12 @@ static clt_status read_array(const clt_array_file *file, const clt_array *a, voi
 static clt_status open_quietly(const clt_data_request *r, clt_dataset **out)
 {
     const char *split = r->test ? "test" : "train";
-    if (access(r->path, R_OK))
-        return clt_fail(CLT_NOT_FOUND, "%s: cannot be opened", r->path);
+    struct stat info;
+    if (access(r->path, R_OK) || stat(r->path, &info))
+        return clt_fail(errno == ENOENT || errno == ENOTDIR ? CLT_NOT_FOUND : CLT_IO,
+                        "%s: cannot be opened: %s", r->path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return clt_fail(CLT_IO, "%s: is not a regular file", r->path);
     const hid_t h5 = H5Fopen(r->path, H5F_ACC_RDONLY, H5P_DEFAULT);
     if (h5 < 0)
         return clt_fail(CLT_FORMAT, "%s: is no HDF5 file, or damaged", r->path);

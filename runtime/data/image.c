@@ -12,13 +12,19 @@
 /* An image of more is damaged, or made to exhaust memory. */
 static const long MOST_PIXELS = 1L << 28;
 
-clt_status clt_image_resize_room(clt_image *image, const char *path, long width, long height)
+clt_status clt_image_check_size(const char *path, long width, long height)
 {
     if (width < 1 || height < 1 || width > MOST_PIXELS / height)
         return clt_fail(CLT_FORMAT, "%s: an image of %ld x %ld: more than 2^28 pixels, or none",
                         path, width, height);
-    /* Four bytes a pixel: decoders may need one more. */
-    const size_t bytes = (size_t)(width * height) * 4;
+    return CLT_OK;
+}
+
+clt_status clt_image_resize_room(clt_image *image, const char *path, long width, long height)
+{
+    CLT_TRY(clt_image_check_size(path, width, height));
+    /* Four bytes a pixel: decoders may need one more. Resampling reads 8 bytes behind them. */
+    const size_t bytes = (size_t)(width * height) * 4 + 8;
     if (bytes > image->room) {
         clt_free(image->rgb);
         image->room = 0;
@@ -33,15 +39,15 @@ clt_status clt_image_resize_room(clt_image *image, const char *path, long width,
 }
 
 clt_status clt_image_decode(clt_image *image, const char *path, const unsigned char *bytes,
-                            size_t count)
+                            size_t count, clt_image_plan plan, void *user)
 {
     static const unsigned char png[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
     if (!count)
         return clt_fail(CLT_FORMAT, "%s: is empty", path);
     if (count >= sizeof png && !memcmp(bytes, png, sizeof png))
-        return clt_image_decode_png(image, path, bytes, count);
+        return clt_image_decode_png(image, path, bytes, count, plan, user);
     if (count >= 3 && bytes[0] == 0xFF && bytes[1] == 0xD8 && bytes[2] == 0xFF)
-        return clt_image_decode_jpeg(image, path, bytes, count);
+        return clt_image_decode_jpeg(image, path, bytes, count, plan, user);
     return clt_fail(CLT_FORMAT, "%s: is neither a JPEG nor a PNG: it begins with %02x %02x %02x",
                     path, bytes[0], count > 1 ? bytes[1] : 0, count > 2 ? bytes[2] : 0);
 }
@@ -63,7 +69,7 @@ static void multiply_cmyk(clt_image *image)
 }
 
 clt_status clt_image_decode_jpeg(clt_image *image, const char *path, const unsigned char *bytes,
-                                 size_t count)
+                                 size_t count, clt_image_plan plan, void *user)
 {
     int width = 0, height = 0, subsampling, colours;
     if (!image->jpeg && !(image->jpeg = tjInitDecompress()))
@@ -73,6 +79,12 @@ clt_status clt_image_decode_jpeg(clt_image *image, const char *path, const unsig
     if (failed || width < 1 || height < 1)
         return clt_fail(CLT_FORMAT, "%s: damaged JPEG: %s", path,
                         failed ? tjGetErrorStr2(image->jpeg) : "it ends before its size");
+    /* The file's own size is limited too. */
+    CLT_TRY(clt_image_check_size(path, width, height));
+    image->shrunk = plan ? plan(user, width, height) : 1;
+    const tjscalingfactor scale = {1, image->shrunk};
+    width = TJSCALED(width, scale);
+    height = TJSCALED(height, scale);
     CLT_TRY(clt_image_resize_room(image, path, width, height));
     const bool inks = colours == TJCS_CMYK || colours == TJCS_YCCK;
     if (tjDecompress2(image->jpeg, bytes, (unsigned long)count, image->rgb, width, 0, height,
@@ -98,9 +110,9 @@ void clt_image_free(clt_image *image)
 #else
 
 clt_status clt_image_decode_jpeg(clt_image *image, const char *path, const unsigned char *bytes,
-                                 size_t count)
+                                 size_t count, clt_image_plan plan, void *user)
 {
-    (void)image, (void)bytes, (void)count;
+    (void)image, (void)bytes, (void)count, (void)plan, (void)user;
     return clt_fail(CLT_UNSUPPORTED,
                     "%s: this build has no libjpeg-turbo (Debian: libturbojpeg0-dev)", path);
 }

@@ -11,26 +11,35 @@
 typedef struct clt_image {
     unsigned char *rgb;
     int width, height;
+    int shrunk; /* the file's are so many times as large, or up to that less 1 pixel more: 1 to 8 */
     size_t room;
     void *jpeg; /* turbojpeg's decompressor */
 } clt_image;
 
+/* Told an image's size before it is decoded, returns what may be left of it: all (1), or 1/2, 1/4
+ * or 1/8 (2, 4, 8) of its width and height. */
+typedef int (*clt_image_plan)(void *user, int width, int height);
+
 /*
- * Decodes a JPEG or PNG, which its first bytes tell, whatever its name. Grey and palettes become
- * colours, an alpha channel is dropped, 16 bits become their upper 8; Adobe's CMYK is multiplied
- * out. FORMAT, with `path`, for what is neither, damaged or cut short.
+ * Decodes a JPEG or PNG, which its first bytes tell, whatever its name. JPEGs are decoded at what
+ * `plan` (may be NULL) returns, by libjpeg's scaled transforms, as Pillow's draft does. Grey and
+ * palettes become colours, an alpha channel is dropped, 16 bits become their upper 8; Adobe's CMYK
+ * is multiplied out. FORMAT, with `path`, for what is neither, damaged or cut short.
  */
 clt_status clt_image_decode(clt_image *image, const char *path, const unsigned char *bytes,
-                            size_t count);
+                            size_t count, clt_image_plan plan, void *user);
 void clt_image_free(clt_image *image);
+
+/* Fails for an image of too many pixels, or none. */
+clt_status clt_image_check_size(const char *path, long width, long height);
 
 /* Makes room for width * height colours, which are then the image's size. */
 clt_status clt_image_resize_room(clt_image *image, const char *path, long width, long height);
 
 clt_status clt_image_decode_png(clt_image *image, const char *path, const unsigned char *bytes,
-                                size_t count);
+                                size_t count, clt_image_plan plan, void *user);
 clt_status clt_image_decode_jpeg(clt_image *image, const char *path, const unsigned char *bytes,
-                                 size_t count);
+                                 size_t count, clt_image_plan plan, void *user);
 
 /* Part of an image, resized. */
 typedef struct clt_resample {
@@ -48,8 +57,8 @@ typedef struct clt_resample_work {
 /*
  * Bilinear with antialiasing: a triangle as wide as the scale, whose weights are rounded to 22
  * bits, first along rows, rounded to 8 bits, then along columns. These are Pillow's bits
- * (Image.resize with BILINEAR), which torchvision uses for images that are not tensors. `out`: rows
- * * columns colours.
+ * (Image.resize with BILINEAR), which torchvision uses for images that are not tensors. `out`:
+ * rows, each of `columns` reds, then as many greens and blues.
  */
 clt_status clt_image_resample(const clt_image *image, const clt_resample *r,
                               clt_resample_work *work, unsigned char *out);

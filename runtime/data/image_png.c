@@ -68,7 +68,7 @@ static clt_status decode(png_structp png, png_infop info, clt_image *image, cons
 }
 
 clt_status clt_image_decode_png(clt_image *image, const char *path, const unsigned char *bytes,
-                                size_t count)
+                                size_t count, clt_image_plan plan, void *user)
 {
     png_source source = {.bytes = bytes, .left = count};
     clt_error_restore("");
@@ -80,6 +80,9 @@ clt_status clt_image_decode_png(clt_image *image, const char *path, const unsign
         status = decode(png, info, image, path);
     }
     png_destroy_read_struct(&png, &info, NULL);
+    image->shrunk = 1;
+    if (status == CLT_OK && plan)
+        plan(user, image->width, image->height);
     if (status != CLT_OK && !*clt_error_message())
         return clt_fail(status, "%s: damaged PNG: %s", path, source.message);
     return status;
@@ -88,9 +91,9 @@ clt_status clt_image_decode_png(clt_image *image, const char *path, const unsign
 #else
 
 clt_status clt_image_decode_png(clt_image *image, const char *path, const unsigned char *bytes,
-                                size_t count)
+                                size_t count, clt_image_plan plan, void *user)
 {
-    (void)image, (void)bytes, (void)count;
+    (void)image, (void)bytes, (void)count, (void)plan, (void)user;
     return clt_fail(CLT_UNSUPPORTED, "%s: this build has no libpng (Debian: libpng-dev)", path);
 }
 

@@ -121,15 +121,16 @@ static clt_status read_all(int fd, desk *d, const char *path, size_t *count)
     return CLT_OK;
 }
 
-static clt_status load(desk *d, const char *path)
+static clt_status load(desk *d, const char *path, clt_image_plan plan, void *user)
 {
     size_t count = 0;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return clt_fail(CLT_IO, "%s: cannot be opened: %s", path, strerror(errno));
     clt_status status = read_all(fd, d, path, &count);
     close(fd);
-    return status == CLT_OK ? clt_image_decode(&d->image, path, d->file, count) : status;
+    return status == CLT_OK ? clt_image_decode(&d->image, path, d->file, count, plan, user)
+                            : status;
 }
 
 /* Half of n, rounded as Python does: of two nearest to the even one. */
@@ -192,21 +193,23 @@ static void place_resized(const clt_augment *a, const clt_sample_key *key, int64
     r->y = (height - r->height) / 2;
 }
 
-/* Colours of the window to planes of the sample, whose corner lies at (left, top) of them. */
+/* Rows of the window to planes of the sample, whose corner lies at (left, top) of them. */
 static void write_planes(const unsigned char *window, const clt_resample *r, int size, int left,
                          int top, bool flips, unsigned char *out)
 {
-    const size_t plane = (size_t)size * (size_t)size;
+    const size_t plane = (size_t)size * (size_t)size, columns = (size_t)r->columns;
+    const int column = flips ? size - (r->left - left) - r->columns : r->left - left;
     if (r->columns < size || r->rows < size)
         memset(out, 0, COLOURS * plane);
     for (int y = 0; y < r->rows; y++)
-        for (int x = 0; x < r->columns; x++) {
-            const unsigned char *from = window + ((size_t)y * (size_t)r->columns + (size_t)x) * 3;
-            const int column = x + r->left - left;
-            const size_t at = (size_t)(y + r->top - top) * (size_t)size +
-                              (size_t)(flips ? size - 1 - column : column);
-            for (int c = 0; c < COLOURS; c++)
-                out[(size_t)c * plane + at] = from[c];
+        for (int c = 0; c < COLOURS; c++) {
+            const unsigned char *from = window + ((size_t)y * COLOURS + (size_t)c) * columns;
+            unsigned char *to = out + (size_t)c * plane +
+                                (size_t)(y + r->top - top) * (size_t)size + (size_t)column;
+            if (!flips)
+                memcpy(to, from, columns);
+            for (size_t x = 0; flips && x < columns; x++)
+                to[x] = from[columns - 1 - x];
         }
 }
 
@@ -218,24 +221,62 @@ static void clip(int begin, int size, int limit, int *first, int *count)
     *count = end > *first ? end - *first : 0;
 }
 
-static clt_status write_sample(const images *m, desk *d, const clt_augment *a,
-                               const clt_sample_key *key, int64_t index, unsigned char *out)
+/* What becomes of an image. */
+typedef struct placing {
+    const images *images;
+    const clt_augment *augment; /* NULL: nothing at random */
+    const clt_sample_key *key;
+    int64_t index;
+    clt_resample r;
+    int left, top; /* the sample's corner in what `r` makes of the image */
+} placing;
+
+/* Of JPEGs that are made much smaller, a half, a quarter or an eighth is decoded, at least twice
+ * the size that is wanted: what Pillow's thumbnail does. */
+static int place(void *user, int width, int height)
 {
-    int left = 0, top = 0;
-    clt_resample r = {.width = d->image.width, .height = d->image.height};
+    enum { GAP = 2, MOST = 8 };
+    placing *p = user;
+    const clt_augment *a = p->augment;
+    clt_resample *r = &p->r;
+    *r = (clt_resample){.width = width, .height = height};
+    p->left = p->top = 0;
     if (a && a->resized_crop) {
-        place_resized(a, key, index, &r);
-        r.to_width = r.to_height = m->size;
+        place_resized(a, p->key, p->index, r);
+        r->to_width = r->to_height = p->images->size;
     } else {
-        place_crop(m, a, key, index, &r, &left, &top);
+        place_crop(p->images, a, p->key, p->index, r, &p->left, &p->top);
     }
-    clip(left, m->size, r.to_width, &r.left, &r.columns);
-    clip(top, m->size, r.to_height, &r.top, &r.rows);
-    if (r.columns && r.rows)
-        CLT_TRY(clt_image_resample(&d->image, &r, &d->work, d->window));
+    int shrink = MOST;
+    while (shrink > 1 && (r->width < (int64_t)GAP * shrink * r->to_width ||
+                          r->height < (int64_t)GAP * shrink * r->to_height))
+        shrink /= 2;
+    return shrink;
+}
+
+/* The part [*begin, *begin + *count) in an image that was made smaller, of `limit` pixels. */
+static void shrink_part(int *begin, int *count, int shrunk, int limit)
+{
+    const int end = (*begin + *count + shrunk - 1) / shrunk;
+    *begin /= shrunk;
+    *count = (end < limit ? end : limit) - *begin;
+}
+
+static clt_status write_sample(desk *d, placing *p, unsigned char *out)
+{
+    const clt_augment *a = p->augment;
+    const int size = p->images->size;
+    clt_resample *r = &p->r;
+    shrink_part(&r->x, &r->width, d->image.shrunk, d->image.width);
+    shrink_part(&r->y, &r->height, d->image.shrunk, d->image.height);
+    clip(p->left, size, r->to_width, &r->left, &r->columns);
+    clip(p->top, size, r->to_height, &r->top, &r->rows);
+    if (r->columns && r->rows)
+        CLT_TRY(clt_image_resample(&d->image, r, &d->work, d->window));
     else
-        r.columns = r.rows = 0;
-    write_planes(d->window, &r, m->size, left, top, a && clt_augment_flips(a, key, index), out);
+        r->columns = r->rows = 0;
+    write_planes(d->window, r, size, p->left, p->top, a && clt_augment_flips(a, p->key, p->index),
+                 out);
     return CLT_OK;
 }
 
@@ -252,9 +293,11 @@ static clt_status fetch(clt_dataset *dataset, const clt_sample_key *key, int64_t
     desk *d = take_desk(m);
     if (!d)
         return CLT_OUT_OF_MEMORY;
-    clt_status status = load(d, file->path);
+    placing p = {
+        .images = m, .augment = f->augmented ? &f->augment : NULL, .key = key, .index = index};
+    clt_status status = load(d, file->path, place, &p);
     if (status == CLT_OK)
-        status = write_sample(m, d, f->augmented ? &f->augment : NULL, key, index, fields[0]);
+        status = write_sample(d, &p, fields[0]);
     give_desk(m, d);
     return status;
 }
@@ -338,6 +381,10 @@ static clt_status find_files(images *m, const clt_data_request *r, clt_listing *
         status = clt_fail(CLT_FORMAT, "%s: has no folder, but should have one for each class",
                           of_classes);
     const char *at = clt_str_text(&root);
+    if (status == CLT_OK && r->test && !divide && !is_folder("val", (void *)r->path) &&
+        !is_folder("test", (void *)r->path))
+        status = clt_fail(CLT_NOT_FOUND,
+                          "%s: has neither a folder val nor test beside train, for tests", r->path);
     if (status == CLT_OK)
         status = clt_listing_read(at, is_folder, (void *)at, &found);
     if (status == CLT_OK)
@@ -374,6 +421,8 @@ static clt_status make(images *m, const clt_data_request *r, const clt_listing *
     d->augments = true;
     clt_status status =
         clt_dataset_add_field(d, "image", CLT_U8, 3, shape, NULL, CLT_DATA_BORROW, NULL);
+    if (status == CLT_OK)
+        status = clt_dataset_set_image(d, 0);
     if (status == CLT_OK)
         status = clt_dataset_add_field(d, "label", CLT_I32, 0, NULL, NULL, CLT_DATA_BORROW, NULL);
     if (status == CLT_OK)

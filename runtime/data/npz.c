@@ -234,13 +234,17 @@ static clt_status open_file(const clt_data_request *r, const char *path, bool di
                             clt_dataset **out)
 {
     struct stat info;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &info) != 0) {
         const int error = errno;
         if (fd >= 0)
             close(fd);
         return clt_fail(error == ENOENT || error == ENOTDIR ? CLT_NOT_FOUND : CLT_IO,
                         "%s: cannot be opened: %s", path, strerror(error));
+    }
+    if (!S_ISREG(info.st_mode)) { /* a pipe was opened without waiting for its other end */
+        close(fd);
+        return clt_fail(CLT_IO, "%s: is not a regular file", path);
     }
     void *map =
         info.st_size ? mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;

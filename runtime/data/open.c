@@ -22,12 +22,14 @@ static const named_set named_sets[] = {
 typedef struct data_kind {
     const char *name;
     clt_status (*open)(const clt_data_request *request, clt_dataset **out);
+    bool text, decodes; /* which options it takes */
 } data_kind;
 
 static const data_kind kinds[] = {
-    {"idx", clt_open_idx},       {"cifar10", clt_open_cifar10}, {"cifar100", clt_open_cifar100},
-    {"images", clt_open_images}, {"tokens", clt_open_tokens},   {"text", clt_open_text},
-    {"npz", clt_open_npz},       {"hdf5", clt_open_hdf5},
+    {"idx", clt_open_idx, false, false},           {"cifar10", clt_open_cifar10, false, false},
+    {"cifar100", clt_open_cifar100, false, false}, {"images", clt_open_images, false, true},
+    {"tokens", clt_open_tokens, true, false},      {"text", clt_open_text, true, false},
+    {"npz", clt_open_npz, false, false},           {"hdf5", clt_open_hdf5, false, false},
 };
 
 /* For messages. */
@@ -61,6 +63,20 @@ static clt_status unknown(clt_status status, const char *spec, const char *word,
     return clt_fail(status, "data '%s': unknown %s '%s'; " THERE_ARE, spec, what, word);
 }
 
+/* What was asked for and is not for this kind (NULL: a data set by its name) is a mistake. */
+static clt_status check_for_kind(const char *spec, const clt_dataset_options *options,
+                                 const data_kind *kind)
+{
+    if (options->sequence && !(kind && kind->text))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data '%s': samples of %lld tokens are for tokens:PATH and text:PATH", spec,
+                        (long long)options->sequence);
+    if ((options->image_size || options->resize) && !(kind && kind->decodes))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data '%s': images get another size only in images:DIR", spec);
+    return CLT_OK;
+}
+
 static clt_status open_named(const char *root, const char *spec, const clt_dataset_options *options,
                              clt_dataset **out)
 {
@@ -70,6 +86,7 @@ static clt_status open_named(const char *root, const char *spec, const clt_datas
         if (strcmp(names[i], spec))
             continue;
         const named_set *set = &named_sets[i];
+        CLT_TRY(check_for_kind(spec, options, NULL));
         clt_str folder = {0}, name = {0}, missing = {0};
         clt_str_add(&folder, "%s/%s", root, set->folder);
         clt_str_add(&name, "%s (%s)", spec, options->split);
@@ -111,6 +128,7 @@ static clt_status open_kind(const char *spec, const char *colon, const clt_datas
         names[i] = kinds[i].name;
         if (strcmp(word, names[i]))
             continue;
+        CLT_TRY(check_for_kind(spec, options, &kinds[i]));
         if (!*path)
             return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': the path after '%s:' is missing",
                             spec, word);
@@ -157,6 +175,9 @@ clt_status clt_dataset_open_below(const char *root, const char *spec,
     if (options->sequence < 0 || options->sequence > INT32_MAX)
         return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': samples of %lld tokens", spec,
                         (long long)options->sequence);
+    if (options->windows < CLT_WINDOWS_FIXED || options->windows > CLT_WINDOWS_RANDOM)
+        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': windows of way %d", spec,
+                        (int)options->windows);
     enum { MOST_SIZE = 1 << 14 };
     if (options->image_size < 0 || options->image_size > MOST_SIZE || options->resize < 0 ||
         options->resize > MOST_SIZE ||

@@ -61,7 +61,7 @@ static clt_status refill(clt_reader *r, bool *end)
 
 static clt_status open_file(clt_reader *r)
 {
-    r->fd = open(r->path, O_RDONLY | O_CLOEXEC);
+    r->fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (r->fd < 0)
         return clt_fail(errno == ENOENT || errno == ENOTDIR ? CLT_NOT_FOUND : CLT_IO,
                         "%s: cannot be opened: %s", r->path, strerror(errno));

@@ -2,22 +2,17 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "data/image.h"
+#include "data/resample.h"
 
-enum { BITS = 22, COLOURS = 3 };
+enum { BITS = CLT_RESAMPLE_BITS, COLOURS = 3 };
 
-/* Where an output pixel's inputs begin, and their weights in an array of `taps` a pixel. */
-typedef struct axis {
-    int *begin, *count;
-    int32_t *weights;
-    int taps;
-} axis;
+typedef clt_resample_axis axis;
 
-/* Most inputs of an output. */
+/* Most inputs of an output, and perhaps one more: loops take two at a time. */
 static int taps_of(int from, int to)
 {
     const double scale = (double)from / to;
-    return 2 * (int)ceil(scale > 1 ? scale : 1) + 1;
+    return 2 * (int)ceil(scale > 1 ? scale : 1) + 2;
 }
 
 /* Outputs [first, first + n) of the `to` that `from` inputs are resized to. */
@@ -42,46 +37,9 @@ static void weigh(axis *a, int from, int to, int first, int n)
             }
         a->begin[i] = begin;
         a->count[i] = end - begin;
+        if (a->count[i] % 2)
+            a->weights[i * a->taps + a->count[i]] = 0;
     }
-}
-
-static unsigned char to_byte(int32_t sum)
-{
-    const int32_t value = sum >> BITS;
-    return (unsigned char)(value < 0 ? 0 : value > 255 ? 255 : value);
-}
-
-static void along_row(const unsigned char *from, const axis *a, int columns, unsigned char *to)
-{
-    for (int i = 0; i < columns; i++) {
-        const unsigned char *in = from + (size_t)a->begin[i] * COLOURS;
-        const int32_t *weights = a->weights + i * a->taps;
-        int32_t r = 1 << (BITS - 1), g = r, b = r;
-        for (int k = 0; k < a->count[i]; k++, in += COLOURS) {
-            r += weights[k] * in[0];
-            g += weights[k] * in[1];
-            b += weights[k] * in[2];
-        }
-        to[COLOURS * i] = to_byte(r);
-        to[COLOURS * i + 1] = to_byte(g);
-        to[COLOURS * i + 2] = to_byte(b);
-    }
-}
-
-static void along_columns(const unsigned char *from, size_t bytes, const axis *a, int row,
-                          int first, int32_t *sums, unsigned char *to)
-{
-    for (size_t i = 0; i < bytes; i++)
-        sums[i] = 1 << (BITS - 1);
-    for (int k = 0; k < a->count[row]; k++) {
-        const unsigned char *restrict in = from + (size_t)(a->begin[row] + k - first) * bytes;
-        const int32_t weight = a->weights[row * a->taps + k];
-        int32_t *restrict out = sums;
-        for (size_t i = 0; i < bytes; i++)
-            out[i] += weight * in[i];
-    }
-    for (size_t i = 0; i < bytes; i++)
-        to[i] = to_byte(sums[i]);
 }
 
 /* A piece of the work's memory; what all pieces need is known after a pass with NULL. */
@@ -106,12 +64,11 @@ clt_status clt_image_resample(const clt_image *image, const clt_resample *r,
     const size_t bytes = (size_t)r->columns * COLOURS;
     axis across = {0}, down = {0};
     unsigned char *middle = NULL;
-    int32_t *sums = NULL;
+    const clt_resample_way *way = clt_resample_choose();
     for (int pass = 0; pass < 2; pass++) {
         size_t used = 0;
         take_axis(&across, work->memory, &used, r->width, r->to_width, r->columns);
         take_axis(&down, work->memory, &used, r->height, r->to_height, r->rows);
-        sums = take(work->memory, &used, bytes * sizeof *sums);
         middle = take(work->memory, &used, bytes * (size_t)r->height);
         if (used <= work->room)
             break;
@@ -126,10 +83,12 @@ clt_status clt_image_resample(const clt_image *image, const clt_resample *r,
     /* Rows that the window needs. */
     const int first = down.begin[0], last = down.begin[r->rows - 1] + down.count[r->rows - 1];
     for (int y = first; y < last; y++)
-        along_row(image->rgb + ((size_t)(r->y + y) * (size_t)image->width + (size_t)r->x) * COLOURS,
-                  &across, r->columns, middle + (size_t)(y - first) * bytes);
+        way->along_row(image->rgb +
+                           ((size_t)(r->y + y) * (size_t)image->width + (size_t)r->x) * COLOURS,
+                       &across, r->columns, middle + (size_t)(y - first) * bytes);
     for (int y = 0; y < r->rows; y++)
-        along_columns(middle, bytes, &down, y, first, sums, out + (size_t)y * bytes);
+        way->along_columns(middle + (size_t)(down.begin[y] - first) * bytes, bytes,
+                           down.weights + y * down.taps, down.count[y], out + (size_t)y * bytes);
     return CLT_OK;
 }
 

@@ -39,7 +39,7 @@ typedef struct clt_fit_run {
     bool rebalance;       /* its weights are the next step's */
     int next_split;       /* of those */
     bool split;           /* the next step has another division than the one before */
-    double waited;        /* for sources that are gone */
+    double waited;        /* for sources that are gone, and in evaluations */
 } clt_fit_run;
 
 /* Where the first batch starts and how many steps there are; all ranks agree. */

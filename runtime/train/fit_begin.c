@@ -32,6 +32,8 @@ static void describe_data(clt_trainer *t, const clt_dataset *train, const clt_fi
 {
     int used = snprintf(t->reads, sizeof t->reads, "%lld samples, %s",
                         (long long)clt_dataset_count(train), o->shuffle ? "shuffled" : "in order");
+    if (train->changes && used > 0 && used < (int)sizeof t->reads)
+        used += snprintf(t->reads + used, sizeof t->reads - (size_t)used, ", %s", train->changes);
     for (int c = 0; c < o->channels && used > 0 && used < (int)sizeof t->reads; c++)
         used += snprintf(t->reads + used, sizeof t->reads - (size_t)used,
                          ", channel %d less %.9g by %.9g", c, o->mean[c], o->std[c]);

@@ -88,8 +88,38 @@ void clt_fit_save_on_the_way(clt_fit_run *f)
                 (long long)f->trainer->steps, clt_error_message());
 }
 
+/* Adds the seconds that batches had to be waited for to *waited. */
+static clt_status evaluate(clt_trainer *trainer, clt_dataset *dataset,
+                           const clt_fit_options *options, double *sums, double *weights,
+                           double *waited)
+{
+    clt_fit_options own = *options;
+    own.shuffle = 0;
+    clt_source *source;
+    CLT_TRY(clt_source_create(trainer, trainer->evaluation, dataset, &own, trainer->options.batch,
+                              0, (clt_position){0, 0}, 1, &source));
+    clt_status status = CLT_OK;
+    const size_t bytes = (size_t)trainer->evaluation->n_means * sizeof *sums;
+    memset(sums, 0, bytes);
+    memset(weights, 0, bytes);
+    for (;;) {
+        clt_source_batch batch;
+        const double asked = clt_clock();
+        CLT_TRY_GOTO(status, clt_source_next(source, &batch), done);
+        *waited += clt_clock() - asked;
+        if (batch.slot < 0)
+            break;
+        clt_heartbeat_state_is(trainer->beat, CLT_HEARTBEAT_EVALUATING);
+        CLT_TRY_GOTO(status, clt_trainer_evaluate(trainer, &batch.step, sums, weights), done);
+        CLT_TRY_GOTO(status, clt_source_release(source, batch.slot), done);
+    }
+done:
+    clt_source_destroy(source);
+    return status;
+}
+
 /* Losses and metrics over the test set. *means is to be freed after the report. */
-static clt_status evaluate_epoch(const clt_fit_run *f, clt_progress *progress, double **means)
+static clt_status evaluate_epoch(clt_fit_run *f, clt_progress *progress, double **means)
 {
     const clt_session *session = f->trainer->evaluation;
     const int n = session->n_means;
@@ -98,7 +128,7 @@ static clt_status evaluate_epoch(const clt_fit_run *f, clt_progress *progress, d
         return CLT_OUT_OF_MEMORY;
     double *weights = sums + n, *own = sums + 2 * n;
     *means = sums;
-    CLT_TRY(clt_evaluate(f->trainer, f->test, f->options, sums, weights));
+    CLT_TRY(evaluate(f->trainer, f->test, f->options, sums, weights, &f->waited));
     progress->test_loss = 0;
     for (int m = 0; m < n; m++) {
         own[m] = weights[m] > 0 ? sums[m] / weights[m] : NAN;
@@ -146,25 +176,6 @@ clt_status clt_fit_end_epoch(clt_fit_run *f, int64_t epoch)
 clt_status clt_evaluate(clt_trainer *trainer, clt_dataset *dataset, const clt_fit_options *options,
                         double *sums, double *weights)
 {
-    clt_fit_options own = *options;
-    own.shuffle = 0;
-    clt_source *source;
-    CLT_TRY(clt_source_create(trainer, trainer->evaluation, dataset, &own, trainer->options.batch,
-                              0, (clt_position){0, 0}, 1, &source));
-    clt_status status = CLT_OK;
-    const size_t bytes = (size_t)trainer->evaluation->n_means * sizeof *sums;
-    memset(sums, 0, bytes);
-    memset(weights, 0, bytes);
-    for (;;) {
-        clt_source_batch batch;
-        CLT_TRY_GOTO(status, clt_source_next(source, &batch), done);
-        if (batch.slot < 0)
-            break;
-        clt_heartbeat_state_is(trainer->beat, CLT_HEARTBEAT_EVALUATING);
-        CLT_TRY_GOTO(status, clt_trainer_evaluate(trainer, &batch.step, sums, weights), done);
-        CLT_TRY_GOTO(status, clt_source_release(source, batch.slot), done);
-    }
-done:
-    clt_source_destroy(source);
-    return status;
+    double waited = 0;
+    return evaluate(trainer, dataset, options, sums, weights, &waited);
 }

@@ -12,7 +12,7 @@ enum { SLOTS = 4, TURNS = 2, MAX_INPUTS = 16 };
 
 struct clt_source {
     clt_loader *loader;
-    int n_devices, n_outputs;
+    int n_devices, n_outputs, n_images;
     int first;                     /* this rank's first among the parts of a batch */
     int64_t *offsets;              /* [slot][device and one more]: of this rank's samples */
     const char *names[MAX_INPUTS]; /* of the outputs; the plan's */
@@ -81,8 +81,10 @@ static clt_status add_input(clt_source *s, const clt_dataset *dataset,
     CLT_TRY(clt_dataset_field_info(dataset, field, NULL, &dtype, NULL, NULL, NULL));
     CLT_TRY(add_output(s, input->name, input->type.dtype, &output));
     s->names[s->n_outputs++] = input->name;
-    if (options->channels && input->type.dtype == CLT_F32)
+    if (options->channels && clt_dataset_is_image(dataset, field) && input->type.dtype == CLT_F32) {
         CLT_TRY(normalize(s, output, dtype == CLT_U8 ? 255 : 1, options));
+        s->n_images++;
+    }
     /* Labels on the devices tell the weight there. */
     if (!s->on_devices && input->type.dtype == CLT_I32 && clt_dataset_classes(dataset, field) > 0) {
         const bool ignores = options->ignore_index != INT64_MIN;
@@ -159,6 +161,11 @@ clt_status clt_source_create(const clt_trainer *trainer, clt_session *session, c
     for (int i = 0; status == CLT_OK && i < plan->n_inputs; i++)
         if (!is_upstream(plan, plan->inputs[i]) && !plan->inputs[i]->given)
             status = add_input(s, dataset, options, plan, plan->inputs[i]);
+    if (status == CLT_OK && options->channels && !s->n_images)
+        status = clt_fail(CLT_INVALID_ARGUMENT,
+                          "data set '%s': mean and std are given, but no f32 input of the graph "
+                          "takes a field of images (clt_dataset_set_image)",
+                          clt_dataset_name(dataset));
     if (status == CLT_OK && s->on_devices)
         status = make_gathers(s);
     if (status == CLT_OK)

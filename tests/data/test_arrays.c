@@ -178,7 +178,7 @@ static void hdf5_is_read(void **state)
     expect_file("hdf5", "narrow.h5", CLT_U8);
     expect_arrays(expect_open(spec_of("hdf5", "split.h5"), "train", NULL), 0, 5, CLT_U8);
     expect_arrays(expect_open(spec_of("hdf5", "split.h5"), "test", NULL), 0, 3, CLT_U8);
-    fails("hdf5", "text.h5", CLT_UNSUPPORTED, "'words'", "class");
+    fails("hdf5", "text.h5", CLT_UNSUPPORTED, "'words'", "string");
     fails("hdf5", "counts.h5", CLT_FORMAT, "'y' has 6 samples", "'x' has 5");
     fails("hdf5", "stored.npz", CLT_FORMAT, "no HDF5 file", "");
     fails("hdf5", "missing.h5", CLT_NOT_FOUND, "cannot be opened", "");

@@ -3,6 +3,7 @@
 #include "data/expect.h"
 #include "data/files.h"
 #include "data/image.h"
+#include "data/resample.h"
 #include "goldens/goldens.h"
 
 #include <ftw.h>
@@ -81,7 +82,7 @@ static void every_kind_of_file_has_pillows_colours(void **state)
         size_t count;
         unsigned char *bytes = read_golden(names[i], &count);
         const uint8_t *want = golden_u8(goldens, NULL, names[i], WIDTH * HEIGHT * COLOURS);
-        if (clt_image_decode(&image, names[i], bytes, count) != CLT_OK)
+        if (clt_image_decode(&image, names[i], bytes, count, NULL, NULL) != CLT_OK)
             fail_msg("%s", clt_error_message());
         assert_int_equal(image.width, WIDTH);
         assert_int_equal(image.height, HEIGHT);
@@ -95,28 +96,44 @@ static void every_kind_of_file_has_pillows_colours(void **state)
     clt_image_free(&image);
 }
 
+/* The window is that of `want`, whose colours stand beside each other. */
+static void expect_window(const unsigned char *have, const clt_resample *r, const uint8_t *want)
+{
+    for (int y = 0; y < r->rows; y++)
+        for (int x = 0; x < r->columns; x++)
+            for (int c = 0; c < COLOURS; c++) {
+                const int is = have[(y * COLOURS + c) * r->columns + x];
+                const int golden = want[((y + r->top) * r->to_width + x + r->left) * COLOURS + c];
+                if (is != golden)
+                    fail_msg("%s: row %d, column %d, colour %d: %d instead of %d",
+                             clt_resample_choose()->name, y, x, c, is, golden);
+            }
+}
+
 static void expect_resampled(const clt_image *image, clt_resample r, const char *golden)
 {
     clt_resample_work work = {0};
-    unsigned char *whole = malloc((size_t)(r.to_width * r.to_height * COLOURS));
+    unsigned char *out = malloc((size_t)(r.to_width * r.to_height * COLOURS));
     const uint8_t *want = golden_u8(goldens, NULL, golden, r.to_width * r.to_height * COLOURS);
-    assert_non_null(whole);
-    r.columns = r.to_width;
-    r.rows = r.to_height;
-    assert_int_equal(clt_image_resample(image, &r, &work, whole), CLT_OK);
-    assert_memory_equal(whole, want, (size_t)(r.to_width * r.to_height * COLOURS));
-    /* A window is that part of the whole. */
-    r.left = r.to_width / 3;
-    r.top = r.to_height / 4;
-    r.columns = r.to_width - r.left - r.to_width / 5;
-    r.rows = r.to_height - r.top;
-    assert_int_equal(clt_image_resample(image, &r, &work, whole), CLT_OK);
-    for (int y = 0; y < r.rows; y++)
-        assert_memory_equal(whole + y * r.columns * COLOURS,
-                            want + ((y + r.top) * r.to_width + r.left) * COLOURS,
-                            (size_t)(r.columns * COLOURS));
+    assert_non_null(out);
+    for (int i = 0; clt_resample_ways(i); i++) {
+        clt_resample_prefer(clt_resample_ways(i));
+        r.left = r.top = 0;
+        r.columns = r.to_width;
+        r.rows = r.to_height;
+        assert_int_equal(clt_image_resample(image, &r, &work, out), CLT_OK);
+        expect_window(out, &r, want);
+        /* A window is that part of the whole. */
+        r.left = r.to_width / 3;
+        r.top = r.to_height / 4;
+        r.columns = r.to_width - r.left - r.to_width / 5;
+        r.rows = r.to_height - r.top;
+        assert_int_equal(clt_image_resample(image, &r, &work, out), CLT_OK);
+        expect_window(out, &r, want);
+    }
+    clt_resample_prefer(NULL);
     clt_resample_work_free(&work);
-    free(whole);
+    free(out);
 }
 
 static void resampling_has_pillows_bits(void **state)
@@ -127,7 +144,7 @@ static void resampling_has_pillows_bits(void **state)
     size_t count;
     clt_image image = {0};
     unsigned char *bytes = read_golden("rgb.png", &count);
-    assert_int_equal(clt_image_decode(&image, "rgb.png", bytes, count), CLT_OK);
+    assert_int_equal(clt_image_decode(&image, "rgb.png", bytes, count, NULL, NULL), CLT_OK);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         char golden[40];
         snprintf(golden, sizeof golden, "resized.%dx%d", sizes[i][0], sizes[i][1]);
@@ -205,6 +222,40 @@ static int is_window(const unsigned char *planes, int size, const uint8_t *want,
                     want[((y + top) * wide + x + left) * COLOURS + c])
                     return 0;
     return 1;
+}
+
+/* As Pillow's draft and resize, bit for bit. */
+static void large_photographs_are_decoded_at_a_part_of_their_size(void **state)
+{
+    (void)state;
+    MAKE_FOLDERS("a");
+    put("large.jpg", "a/1.jpg", 0);
+    put("large.jpg", "a/2.jpg", 0);
+    clt_dataset_options options = small(32, 36);
+    clt_dataset *d = expect_open(spec, "train", &options);
+    clt_status status;
+    unsigned char *all = read_epoch(d, 0, 1, 1, &status);
+    assert_int_equal(status, CLT_OK);
+    assert_true(is_window(all, 32, golden_u8(goldens, NULL, "large.32x32", 32 * 32 * COLOURS), 32,
+                          0, 0, 0));
+    free(all);
+    clt_dataset_free(d);
+    /* Part of it: the whole would be decoded at less. */
+    clt_augment augment;
+    assert_int_equal(clt_augment_parse("resized-crop:0.05,flip", &augment), CLT_OK);
+    unsigned char *one = NULL;
+    for (int threads = 1; threads < 4; threads++) {
+        d = expect_open(spec, "train", &options);
+        assert_int_equal(clt_dataset_augment(d, "image", &augment), CLT_OK);
+        all = read_epoch(d, 3, threads, threads, &status);
+        assert_int_equal(status, CLT_OK);
+        if (one)
+            assert_memory_equal(all, one, 32 * 32 * COLOURS);
+        free(one);
+        one = all;
+        clt_dataset_free(d);
+    }
+    free(one);
 }
 
 static void folders_are_classes_and_splits(void **state)
@@ -407,8 +458,7 @@ static void folders_that_are_wrong_are_named(void **state)
     EXPECT_FAILURE(clt_dataset_open(spec, &options, &d), CLT_FORMAT, "train", "no folder");
     MAKE_FOLDERS("train", "train/a");
     put("rgb.jpg", "train/a/1.jpg", 0);
-    EXPECT_FAILURE(clt_dataset_open(spec, &options, &d), CLT_NOT_FOUND, "/test",
-                   "cannot be listed");
+    EXPECT_FAILURE(clt_dataset_open(spec, &options, &d), CLT_NOT_FOUND, "neither", "val nor test");
     EXPECT_FAILURE(clt_dataset_open("images:/does/not/exist", NULL, &d), CLT_NOT_FOUND,
                    "/does/not/exist");
     options = small(64, 32);
@@ -429,6 +479,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_of_file_has_pillows_colours),
         cmocka_unit_test(resampling_has_pillows_bits),
+        cmocka_unit_test(large_photographs_are_decoded_at_a_part_of_their_size),
         cmocka_unit_test(folders_are_classes_and_splits),
         cmocka_unit_test(the_last_tenth_of_each_class_is_for_tests),
         cmocka_unit_test(crops_are_windows_whoever_makes_them),
@@ -447,11 +498,11 @@ static void without_its_libraries_the_build_says_so(void **state)
     static const unsigned char jpeg[] = {0xFF, 0xD8, 0xFF, 0xE0}, png[] = "\x89PNG\r\n\x1a\n";
     clt_image image = {0};
 #ifndef CLT_HAVE_TURBOJPEG
-    EXPECT_FAILURE(clt_image_decode(&image, "a.jpg", jpeg, sizeof jpeg), CLT_UNSUPPORTED, "a.jpg",
-                   "libturbojpeg0-dev");
+    EXPECT_FAILURE(clt_image_decode(&image, "a.jpg", jpeg, sizeof jpeg, NULL, NULL),
+                   CLT_UNSUPPORTED, "a.jpg", "libturbojpeg0-dev");
 #endif
 #ifndef CLT_HAVE_PNG
-    EXPECT_FAILURE(clt_image_decode(&image, "a.png", png, 8), CLT_UNSUPPORTED, "a.png",
+    EXPECT_FAILURE(clt_image_decode(&image, "a.png", png, 8, NULL, NULL), CLT_UNSUPPORTED, "a.png",
                    "libpng-dev");
 #endif
     assert_null(image.rgb);

@@ -50,6 +50,14 @@ def main():
         tensors[f"resized.{width}x{height}"] = numpy.asarray(base.resize((width, height), Image.BILINEAR))
     part = base.crop((5, 9, 30, 40))
     tensors["part.16x16"] = numpy.asarray(part.resize((16, 16), Image.BILINEAR))
+    # A photograph that is made much smaller: decoded at a quarter, at least twice 36 x 43, and its middle.
+    photo = picture(30, 36, 2).resize((300, 360), Image.BICUBIC)
+    photo.save(os.path.join(FOLDER, "large.jpg"), quality=30)
+    with Image.open(os.path.join(FOLDER, "large.jpg")) as again:
+        again.draft("RGB", (2 * 36, 2 * 43))
+        tensors["large.size"] = numpy.asarray(again.size, dtype=numpy.uint8)
+        small = again.resize((36, 43), Image.BILINEAR).crop((2, 6, 34, 38))
+        tensors["large.32x32"] = numpy.asarray(small)
     save(os.path.join(FOLDER, "pillow.safetensors"), tensors, {"pillow": Image.__version__})
 
 

@@ -85,8 +85,9 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], caps->name))
             continue;
         for (int m = 0; m < clt_model_count(); m++)
-            plan_model(clt_model_name(m), !clt_model_takes_images(m), caps);
-        plan_model("lstm", 1, caps);
+            for (int text = 0; text < 2; text++)
+                if (clt_model_takes(m) & (text ? CLT_MODEL_TEXT : ~CLT_MODEL_TEXT))
+                    plan_model(clt_model_name(m), text, caps);
         plan_products(caps);
         plan_long_products(caps);
         plan_convolutions(caps);

@@ -104,6 +104,13 @@ static void write_buffer(const lab *l, cl_mem buffer, size_t at, const void *fro
                      CL_SUCCESS);
 }
 
+/* All numbers but the last, which normalisation leaves as they are. */
+static void declare_images(clt_dataset *d)
+{
+    for (int field = 0; field < 2; field++)
+        ok(clt_dataset_set_image(d, field));
+}
+
 static clt_dataset *arrays(int64_t count, label_kind labels)
 {
     clt_dataset *d;
@@ -117,6 +124,7 @@ static clt_dataset *arrays(int64_t count, label_kind labels)
                              bytes ? (const void *)all.small : all.labels, CLT_DATA_BORROW, NULL));
     if (bytes)
         ok(clt_dataset_set_classes(d, 3, CLASSES));
+    declare_images(d);
     return d;
 }
 
@@ -145,6 +153,7 @@ static set buffers(const lab *l, int64_t count, label_kind labels)
     assert_int_equal(field, 3);
     if (bytes)
         ok(clt_dataset_set_classes(s.dataset, field, CLASSES));
+    declare_images(s.dataset);
     assert_int_equal(references(s.numbers), before + 3);
     return s;
 }

@@ -244,11 +244,32 @@ int job_devices(job *j, const settings *s)
     return 0;
 }
 
+/* Of text. Samples that are not shuffled are asked for to be the same. */
+static clt_status read_windows(const settings *s, clt_windows *windows)
+{
+    static const char *const names[] = {"fixed", "shifted", "random"};
+    *windows = s->shuffle && !strcmp(s->shuffle, "off") ? CLT_WINDOWS_FIXED : CLT_WINDOWS_SHIFTED;
+    if (!s->windows)
+        return CLT_OK;
+    for (int i = CLT_WINDOWS_FIXED; i <= CLT_WINDOWS_RANDOM; i++)
+        if (!strcmp(s->windows, names[i])) {
+            *windows = (clt_windows)i;
+            return CLT_OK;
+        }
+    char text[160];
+    const char *near = clt_nearest(s->windows, names, 3);
+    snprintf(text, sizeof text, "--windows %.60s: must be shifted, random or fixed%s%s%s",
+             s->windows, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    return clt_error_set(CLT_INVALID_ARGUMENT, text);
+}
+
 static clt_status open_split(const settings *s, const char *split, int64_t classes,
                              clt_dataset **out)
 {
     clt_dataset_options options;
-    const clt_status status = data_options(s, &options);
+    clt_status status = data_options(s, &options);
+    if (status == CLT_OK)
+        status = read_windows(s, &options.windows);
     if (status != CLT_OK)
         return status;
     options.split = split;
@@ -257,15 +278,12 @@ static clt_status open_split(const settings *s, const char *split, int64_t class
     return clt_dataset_open(s->data, &options, out);
 }
 
-/* Of its labels or tokens; 0: it has neither. */
-static int64_t classes_of(const clt_dataset *dataset)
+int64_t job_classes(const clt_dataset *dataset)
 {
-    static const char *const names[] = {"label", "tokens"};
-    int field;
-    for (int i = 0; i < 2; i++)
-        if (clt_dataset_find_field(dataset, names[i], &field) == CLT_OK)
-            return clt_dataset_classes(dataset, field);
-    return 0;
+    int64_t classes = 0;
+    for (int i = 0; !classes && i < clt_dataset_field_count(dataset); i++)
+        classes = clt_dataset_classes(dataset, i);
+    return classes;
 }
 
 /* The fields, for the model. */
@@ -291,7 +309,7 @@ static clt_status open_files(job *j, const settings *s, int which)
     int64_t classes = s->classes > 0 ? s->classes : 0;
     clt_status status = open_split(s, "train", classes, &train);
     if (status == CLT_OK) {
-        classes = classes_of(train);
+        classes = job_classes(train);
     } else if (status == CLT_NOT_FOUND && !(which & DATA_TRAIN)) {
         status = CLT_OK;
     }
@@ -301,6 +319,28 @@ static clt_status open_files(job *j, const settings *s, int which)
         clt_dataset_free(train);
     if (status == CLT_OK && (which & DATA_TEST))
         status = open_split(s, "test", classes, &j->test);
+    return status;
+}
+
+/* --augment and --normalize are for fields of images. */
+static clt_status change_images(job *j, const settings *s)
+{
+    const clt_dataset *data = j->train ? j->train : j->test;
+    clt_augment augment;
+    clt_status status = s->augment ? clt_augment_parse(s->augment, &augment) : CLT_OK;
+    int images = 0;
+    for (int i = 0; status == CLT_OK && i < j->input.n_fields; i++) {
+        const int image = clt_dataset_is_image(data, i);
+        images += image;
+        if (image && s->augment && j->train)
+            status = clt_dataset_augment(j->train, j->fields[i].name, &augment);
+    }
+    if (status == CLT_OK && !images && (s->augment || s->normalize)) {
+        char text[512];
+        snprintf(text, sizeof text, "--%s is for images, but data '%.300s' has no field of them",
+                 s->augment ? "augment" : "normalize", clt_dataset_name(data));
+        status = clt_error_set(CLT_INVALID_ARGUMENT, text);
+    }
     return status;
 }
 
@@ -316,12 +356,8 @@ int job_data(job *j, const settings *s, int which)
         status = open_files(j, s, which);
     if (status == CLT_OK)
         status = describe(j, j->train ? j->train : j->test);
-    if (status == CLT_OK && j->train && s->augment) {
-        clt_augment augment;
-        status = clt_augment_parse(s->augment, &augment);
-        if (status == CLT_OK)
-            status = clt_dataset_augment(j->train, "image", &augment);
-    }
+    if (status == CLT_OK)
+        status = change_images(j, s);
     /* A path that is not there may come; a name that does not exist is a mistake in the command. */
     if (status != CLT_OK)
         return s->data && strchr(s->data, ':') && status == CLT_NOT_FOUND ? library_failure(status)
@@ -392,14 +428,6 @@ static clt_status find_intact(const job *j, const settings *s, char found[4096])
         status = clt_checkpoint_find_intact(s->checkpoint_dir, 4096, found);
     }
     return status;
-}
-
-int64_t job_classes(const job *j)
-{
-    for (int i = 0; i < j->input.n_fields; i++)
-        if (!strcmp(j->fields[i].name, "label"))
-            return j->fields[i].classes;
-    return 0;
 }
 
 int job_resumes(const settings *s)

@@ -69,8 +69,8 @@ int job_trainer(job *j, const settings *s, int code); /* collective: `code` is w
 clt_status job_schedule(job *j, const settings *s);   /* a part of job_trainer */
 int job_close(job *j, int code);                      /* collective; returns the code */
 
-/* Of the data's labels; 0: they have none. */
-int64_t job_classes(const job *j);
+/* Of the labels, or the vocabulary of text: of the first field that has some; 0: none has. */
+int64_t job_classes(const clt_dataset *dataset);
 
 /* --resume, or --resume-intact. */
 int job_resumes(const settings *s);

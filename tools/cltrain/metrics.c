@@ -32,7 +32,8 @@ struct metrics {
     size_t pending; /* bytes that are not in the file yet */
     double seconds[WINDOW];
     int64_t samples[WINDOW];
-    int64_t steps; /* reported so far */
+    int64_t steps;                /* reported so far */
+    double epoch_seconds, waited; /* at the report of the epoch before */
 };
 
 int metrics_open(const char *path, int resume, metrics **out)
@@ -181,6 +182,10 @@ int metrics_epoch(metrics *m, const clt_graph *graph, const clt_progress *p)
             set_number(record, name, i < p->n_test_means ? p->test_means[i] : NAN);
         }
     set_number(record, "seconds", p->seconds);
+    const double seconds = p->seconds - m->epoch_seconds;
+    set_number(record, "wait", seconds > 0 ? (p->wait_seconds - m->waited) / seconds : 0);
+    m->epoch_seconds = p->seconds;
+    m->waited = p->wait_seconds;
     return write_record(m, record, p->seconds, 1);
 }
 

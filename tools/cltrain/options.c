@@ -51,6 +51,8 @@ static const option_row rows[] = {
     {"classes", 0, WHOLE, AT(classes), 1, SAMPLES, "N",
      "of the labels, or tokens of the vocabulary, where the data do not say (the largest + 1)"},
     {"seq-len", 0, WHOLE, AT(seq_len), 1, SAMPLES, "T", "tokens of a sample of text (1024)"},
+    {"windows", 0, TEXT, AT(windows), 0, RUNS, "WAY",
+     "training samples of text: shifted (each epoch; default), random (anywhere) or fixed"},
     {"image-size", 0, WHOLE, AT(image_size), 1, SAMPLES, "N",
      "height and width of images:DIR (224)"},
     {"resize", 0, WHOLE, AT(resize), 1, SAMPLES, "N",
@@ -168,8 +170,7 @@ static const option_row rows[] = {
     {"help", 'h', FLAG, AT(help), 0, ALL, NULL, "this text"},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
-_Static_assert((int)ROWS < (int)COMPARED && sizeof((settings *)0)->given >= (size_t)ROWS,
-               "settings.given has an entry a row, and ranks compare one thing more");
+_Static_assert((int)ROWS < (int)COMPARED, "ranks compare a number a row, and one more");
 
 static void *place_of(settings *s, const option_row *row)
 {

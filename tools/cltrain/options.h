@@ -26,13 +26,16 @@ enum {
     FOR_BENCH = FOR_BENCH_TRAIN | FOR_KERNELS | FOR_BENCH_ALLREDUCE
 };
 
+/* Rows of the table of options, and one number more, have room in this. */
+enum { COMPARED = 128 };
+
 /* What was asked for. Texts are NULL, integers -1 and numbers NaN where nothing was given, unless
  * settings_init has a default. */
 typedef struct settings {
     char *model, *data, *devices, *optimizer, *schedule, *init, *precision, *normalize, *shuffle;
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
         *variant, *trans, *tune, *export_file, *split, *replay, *simulate, *link, *heartbeat,
-        *tokenizer, *augment, *freeze, *memory,
+        *tokenizer, *augment, *windows, *freeze, *memory,
         *param_group; /* of several, all of them, parted by | and by ; */
     int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, dilation,
         groups, classes, check_every, seq_len, image_size, resize;
@@ -41,8 +44,8 @@ typedef struct settings {
         share_context, recompute, help, mpi, oversubscribe, resume_intact;
     const char **names; /* arguments that are no options, ended by NULL */
     int n_names;
-    void *context;            /* popt's, which owns the names */
-    unsigned char given[128]; /* by row of the table of options */
+    void *context;                 /* popt's, which owns the names */
+    unsigned char given[COMPARED]; /* by row of the table of options */
 } settings;
 
 /* Nothing was given. settings_free at the end. */
@@ -59,7 +62,6 @@ int settings_check(const settings *s, unsigned command, const char *name);
 /* For ranks, which are to have the same: a number for each option, in a fixed order, and last for
  * the arguments that are no options. 0 where ranks may differ: where their files and devices are,
  * and what they print. Of files that a rank writes or reads once, only whether they are given. */
-enum { COMPARED = 128 };
 void settings_compared(const settings *s, uint64_t hashes[COMPARED]);
 
 /* "option --NAME", or "list of arguments": what hashes[index] is of. */

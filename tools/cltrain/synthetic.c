@@ -61,6 +61,8 @@ clt_status open_synthetic(const char *spec, clt_dataset **out)
     if (status == CLT_OK)
         status = clt_dataset_add_field(d, "image", CLT_U8, 3, shape, images, CLT_DATA_COPY, NULL);
     if (status == CLT_OK)
+        status = clt_dataset_set_image(d, 0);
+    if (status == CLT_OK)
         status = clt_dataset_add_field(d, "label", CLT_I32, 0, NULL, labels, CLT_DATA_COPY, &label);
     if (status == CLT_OK)
         status = clt_dataset_set_classes(d, label, classes);

@@ -296,8 +296,8 @@ static void print_start(const run *r)
     const job *j = &r->job;
     printf("%s: %lld parameters, %lld samples", r->settings->model,
            (long long)clt_store_parameters(j->store), (long long)clt_dataset_count(j->train));
-    if (job_classes(j))
-        printf(" of %lld classes", (long long)job_classes(j));
+    if (job_classes(j->train))
+        printf(" of %lld classes", (long long)job_classes(j->train));
     printf(", %lld steps of %lld on", (long long)j->steps, (long long)j->options.batch);
     for (int i = 0; i < j->n_devices; i++)
         printf("%s %s", i ? "," : "", clt_device_label(j->devices[i]));

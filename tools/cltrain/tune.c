@@ -139,10 +139,10 @@ static int tune_models(const settings *s, json_t *records)
         return tune_model(s, budget, records);
     int code = 0, count = 0;
     for (int i = 0; i < clt_model_count(); i++)
-        count += clt_model_takes_images(i);
+        count += (clt_model_takes(i) & CLT_MODEL_IMAGES) != 0;
     for (int i = 0; !code && i < clt_model_count(); i++) {
         settings own = *s;
-        if (!clt_model_takes_images(i))
+        if (!(clt_model_takes(i) & CLT_MODEL_IMAGES))
             continue;
         own.model = (char *)clt_model_name(i);
         code = tune_model(&own, budget / count, records);

@@ -45,12 +45,15 @@ void clt_model_images(int64_t channels, int64_t height, int64_t width, int64_t c
  */
 clt_status clt_model_build(const char *name, const clt_model_input *input, clt_graph *graph);
 
-/* Number of models, name and one-line description of each, and whether images with labels are
- * enough to build it. */
+/* Data that a model can be built for: "image" with "label", "tokens" with "targets", and arrays x
+ * and y. */
+enum { CLT_MODEL_IMAGES = 1, CLT_MODEL_TEXT = 2, CLT_MODEL_ARRAYS = 4 };
+
+/* Number of models, name and one-line description of each, and the kinds of data that it takes. */
 int clt_model_count(void);
 const char *clt_model_name(int index);
 const char *clt_model_text(int index);
-int clt_model_takes_images(int index);
+int clt_model_takes(int index);
 
 /* Whether a name is the path of a model file. */
 int clt_model_is_file(const char *name);

@@ -40,6 +40,17 @@ typedef enum clt_data_ownership {
     CLT_DATA_COPY = 1    /* the array is copied and may go at once */
 } clt_data_ownership;
 
+/* Where the samples of text for training begin. */
+typedef enum clt_windows {
+    CLT_WINDOWS_FIXED = 0,   /* at multiples of the length in each file: the same in all epochs */
+    CLT_WINDOWS_SHIFTED = 1, /* so, but moved by a random part of the length, another one for each
+                                file and epoch: every token is seen about once an epoch, with other
+                                tokens before it each time. What the last window has no room for is
+                                left out, and it begins where the file does */
+    CLT_WINDOWS_RANDOM = 2   /* anywhere in any of the files, drawn independently, as nanoGPT does;
+                                an epoch has as many of them */
+} clt_windows;
+
 /* How to open files. Set up by clt_dataset_options_init. */
 typedef struct clt_dataset_options {
     int64_t struct_size;
@@ -51,6 +62,9 @@ typedef struct clt_dataset_options {
                            decode the rest in a thread; clt_dataset_wait, and whatever reads a
                            sample, waits for its end and reports its failure */
     int64_t sequence;   /* tokens of a sample of text; 0 (default): 1024 */
+    clt_windows windows; /* of the training split of tokens:PATH and text:PATH. They are a pure
+                           function of (the loader's seed, epoch, number of the sample); the default
+                           is fixed */
     int64_t image_size; /* height and width of images from files; 0 (default): 224 */
     int64_t resize;     /* what their shorter side is resized to before the crop, at least
                            image_size; 0 (default): 8/7 of image_size */
@@ -70,14 +84,17 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
  *                   the fine label of 100 classes, "coarse_label" u8 [] that of 20
  *   tokens:PATH     16-bit numbers of tokens, little-endian, in a file without a header (as
  *                   nanoGPT writes them) or with that of llm.c (1024 bytes: 20240520, version 1,
- *                   number of tokens). PATH is a file, whose first nine tenths are for training
- *                   and whose last tenth is for tests, or a folder with files whose names have
- *                   the word train, and val or test, and end in .bin; those of a split, by name,
- *                   are one after the other. "tokens" i32 [sequence], and "targets" i32
- *                   [sequence], the token that comes next. Samples do not overlap, and tokens at
- *                   a file's end that fill no sample are left out. Both fields' classes are the
- *                   vocabulary: options.classes, else "vocab_size" in the file NAME.json beside
- *                   NAME.bin, else the largest token + 1, for which all files are read.
+ *                   number of tokens; with 20240801, version 7, the numbers have 32 bits). PATH is
+ *                   a file, whose first nine tenths are for training and whose last tenth is for
+ *                   tests; or a folder, or a shell's pattern (*, ?, [a-c], {a,b}) for files whose
+ *                   names have the word train, and val or test, and end in .bin; those of a split,
+ *                   by name, are one after the other. "tokens" i32 [sequence], and "targets" i32
+ *                   [sequence], the token that comes next. Samples do not overlap (but see
+ *                   options.windows), and tokens at a file's end that fill no sample are left out.
+ *                   Both fields' classes are the vocabulary: options.classes, else "vocab_size" in
+ *                   the file NAME.json beside NAME.bin, else the largest token + 1, for which all
+ *                   files are read. A token out of the vocabulary fails the opening if the files
+ *                   have 1 GiB at most, else the load, with its position.
  *   text:PATH       the same of plain text: a token a byte, vocabulary 256; in a folder the names
  *                   end in .txt
  *   images:DIR      JPEGs and PNGs in DIR/train/CLASS and DIR/val/CLASS, or DIR/test/CLASS; or in
@@ -144,6 +161,10 @@ CLT_API clt_status clt_dataset_add_field(clt_dataset *dataset, const char *name,
  * deliver and name the sample of a wrong one; labels in device memory they do not see. */
 CLT_API clt_status clt_dataset_set_classes(clt_dataset *dataset, int field, int64_t classes);
 
+/* Declares a field of rank 2 or more to hold images, whose last two dimensions are height and width:
+ * what clt_fit normalises. Readers of files do so themselves. */
+CLT_API clt_status clt_dataset_set_image(clt_dataset *dataset, int field);
+
 /* How the samples of a field are changed at random. Set up by clt_augment_init: not at all. */
 typedef struct clt_augment {
     int64_t struct_size;
@@ -202,6 +223,9 @@ CLT_API clt_status clt_dataset_field_info(const clt_dataset *dataset, int field,
 
 /* Number of classes of a label field; 0 if the field is not declared to be one. */
 CLT_API int64_t clt_dataset_classes(const clt_dataset *dataset, int field);
+
+/* Not 0 if the field is declared to hold images. */
+CLT_API int clt_dataset_is_image(const clt_dataset *dataset, int field);
 
 /* Name of class `number` of a label field; NULL where the data do not say. Valid as long as the
  * data set. */

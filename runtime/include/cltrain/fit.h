@@ -55,7 +55,8 @@ typedef struct clt_fit_options {
     int64_t seed;       /* of the order; -1: 0, or on resume the checkpoint's. Another than
                            the checkpoint's is refused */
     int shuffle;        /* 1 */
-    int channels;       /* normalisation of f32 inputs: channels of mean and std, 0: none */
+    int channels;       /* normalisation of the f32 inputs that fields of images feed
+                           (clt_dataset_set_image): channels of mean and std, 0: none */
     const double *mean, *std;
     int64_t ignore_index; /* label that does not count; INT64_MIN: none */
 
