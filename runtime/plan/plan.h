@@ -22,6 +22,7 @@ typedef struct clt_plan_options {
     bool separate;   /* every value its own buffer of exact size */
     bool repeatable; /* no node overwrites an operand, so that each can run again and again */
     bool fuse;
+    bool carries;  /* PREDICT: states that are carried change; see clt_carried */
     bool several;  /* more than one device takes part, so that collectives stay */
     bool portable; /* the last variant of every operator, as for an unknown device */
     /* OP=NAME,...: the variants to take for these operators, where they accept; NULL: none. Not

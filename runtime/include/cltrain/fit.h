@@ -122,7 +122,9 @@ CLT_API clt_status clt_trainer_restore(clt_trainer *trainer, const char *path,
                                        clt_position *position, int64_t *seed);
 
 /* Loads parameters and states from a safetensors file (16-bit and f64 tensors are converted,
- * and I64 to an I32 state, as PyTorch's num_batches_tracked, if it fits; MISMATCH if not). */
+ * and I64 to an I32 state, as PyTorch's num_batches_tracked, if it fits; MISMATCH if not, and where
+ * the file lacks a tensor, has it in another shape, or has one that the store does not have and
+ * clt_file_names does not let pass). Carried states stay as they are. */
 CLT_API clt_status clt_store_load(clt_store *store, const char *path);
 
 /* Saves parameters and states as a safetensors file that PyTorch loads. */
