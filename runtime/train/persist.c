@@ -160,6 +160,16 @@ static clt_status split_to_json(const clt_trainer *t, char **text)
     return status;
 }
 
+clt_status clt_trainer_set_use(clt_trainer *t, const char *json)
+{
+    char *copy = json ? clt_strdup(json) : NULL;
+    if (json && !copy)
+        return CLT_OUT_OF_MEMORY;
+    clt_free(t->use);
+    t->use = copy;
+    return CLT_OK;
+}
+
 clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position position, int64_t batch,
                             int64_t seed, int64_t keep, const char *model)
 {
@@ -194,6 +204,7 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
         {"groups", clt_str_text(&groups), 0},
         {CLT_SECTION_FROZEN, choices ? choices : "{}", 1},
         {CLT_SECTION_SPLIT, split ? split : "{}", 1},
+        {"use", t->use ? t->use : "", 1},
     };
     desc.run = (clt_run_state){.step = t->steps,
                                .epoch = position.epoch,
@@ -205,7 +216,7 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
     desc.optimizer = slots.items;
     desc.optimizer_count = slots.count;
     desc.sections = sections;
-    desc.section_count = sizeof sections / sizeof *sections;
+    desc.section_count = (int)(sizeof sections / sizeof *sections) - !t->use;
     desc.fetch = fetch;
     desc.fetch_user = &r;
     desc.keep = keep;

@@ -106,6 +106,11 @@ CLT_API clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset
 CLT_API clt_status clt_evaluate(clt_trainer *trainer, clt_dataset *dataset,
                                 const clt_fit_options *options, double *sums, double *weights);
 
+/* JSON that checkpoints of this trainer get as section "use" of their state.json, for those who use
+ * the model later: what its inputs are, sizes, names of classes. It is copied; NULL: none. Errors:
+ * OUT_OF_MEMORY. */
+CLT_API clt_status clt_trainer_set_use(clt_trainer *trainer, const char *json);
+
 /* Saves the trainer's state in a new folder below `dir`; `position` is where training goes on. Of
  * several ranks, only rank 0 writes. */
 typedef struct clt_position {
