@@ -64,6 +64,14 @@ clt_classifier_fn clt_model_softmax, clt_model_mlp, clt_model_lenet, clt_model_r
 clt_model_fn clt_model_lstm, clt_model_lstm_regressor, clt_model_gpt2, clt_model_two_branch,
     clt_model_unet;
 
+/* Builders of graphs that continue text; clt_model_decoder has checked the numbers. */
+typedef clt_status clt_decoder_fn(const char *model, const clt_decoder *decoder,
+                                  const char *arguments, clt_graph *graph);
+clt_decoder_fn clt_decoder_gpt2, clt_decoder_lstm;
+
+/* Row `last` (i32 [1]; NULL: the only one) of each text of x [samples, T, W]: [samples, W]. */
+clt_value *clt_decoder_row_of(clt_value *x, const clt_decoder *decoder, clt_value *last);
+
 /* A classifier of the data's images with its loss and accuracy. */
 clt_status clt_model_classify(const char *model, clt_classifier_fn *build,
                               const clt_model_input *in, const char *arguments, clt_graph *graph);

@@ -15,6 +15,9 @@ typedef struct network {
     int64_t width;
     int layers, heads;
     double dropout;
+    int64_t samples, positions; /* of a cache; 0: there is none */
+    clt_value *places;          /* with a cache: of the tokens, i32 [T] */
+    clt_value *past;            /* likewise: how many come before them, i32 [1] */
 } network;
 
 typedef struct size_row {
@@ -66,17 +69,47 @@ static clt_value *drop(const network *net, clt_value *x)
     return net->dropout > 0 ? clt_dropout(x, net->dropout) : x;
 }
 
+/* The part of x's last axis, of which there are three. */
+static clt_value *third(const network *net, clt_value *x, int part)
+{
+    const int64_t start[] = {0, 0, part * net->width};
+    const int64_t stop[] = {CLT_TO_END, CLT_TO_END, (part + 1) * net->width};
+    return clt_slice(x, start, stop, NULL);
+}
+
+/* Keys or values: those of all positions up to now. */
+static clt_value *remember(const network *net, clt_value *rows, const char *block, const char *part)
+{
+    char name[64];
+    const int64_t dims[] = {net->samples, net->positions, net->width};
+    snprintf(name, sizeof name, "%s.%s", block, part);
+    clt_value *cache = clt_carried(net->graph, name, CLT_F32, 3, dims);
+    clt_value *grown = clt_index_copy(cache, 1, net->places, rows);
+    clt_assign(net->graph, cache, grown);
+    return grown;
+}
+
+static clt_value *attention(const network *net, clt_value *qkv, const char *block)
+{
+    clt_attention_options causal;
+    clt_attention_options_init(&causal);
+    causal.is_causal = 1;
+    if (!net->places)
+        return clt_attention_packed(qkv, net->heads, 0, &causal);
+    causal.past_value = net->past;
+    clt_value *k = remember(net, third(net, qkv, 1), block, "attn.keys");
+    clt_value *v = remember(net, third(net, qkv, 2), block, "attn.values");
+    return clt_attention(third(net, qkv, 0), k, v, net->heads, &causal);
+}
+
 static clt_value *block(const network *net, clt_value *x, int number)
 {
     char name[16];
     const double deep = 0.02 / sqrt(2.0 * net->layers);
-    clt_attention_options causal;
-    clt_attention_options_init(&causal);
-    causal.is_causal = 1;
     snprintf(name, sizeof name, "h.%d", number);
     clt_value *y = norm(net, x, name, "ln_1");
     y = product(net, y, name, "attn.c_attn", 3 * net->width, 0.02);
-    y = clt_attention_packed(y, net->heads, 0, &causal);
+    y = attention(net, y, name);
     y = product(net, y, name, "attn.c_proj", net->width, deep);
     x = clt_add(x, drop(net, y));
     y = norm(net, x, name, "ln_2");
@@ -126,6 +159,13 @@ static clt_status read_arguments(const char *arguments, network *net, int64_t *p
     return CLT_OK;
 }
 
+/* Files of Hugging Face: GPT2LMHeadModel has its parameters in "transformer.", and older releases
+ * saved each layer's causal mask and what stood for -infinity. */
+static void name_files(clt_graph *graph)
+{
+    clt_file_names(graph, "transformer.", "h.*.attn.bias|h.*.attn.masked_bias");
+}
+
 clt_status clt_model_gpt2(const char *model, const clt_model_input *in, const char *arguments,
                           clt_graph *graph)
 {
@@ -151,6 +191,44 @@ clt_status clt_model_gpt2(const char *model, const clt_model_input *in, const ch
     x = drop(&net, clt_add(x, places(&net, positions, text.length)));
     for (int i = 0; i < net.layers; i++)
         x = block(&net, x, i);
+    name_files(graph);
     return clt_model_predict_tokens(graph, clt_linear(norm(&net, x, "", "ln_f"), wte, NULL), &text,
                                     in->ignore_index);
+}
+
+/* The tokens' rows of the positions' embedding. */
+static clt_value *places_at(const network *net)
+{
+    const int64_t dims[] = {net->positions, net->width};
+    const clt_init normal = {CLT_INIT_NORMAL, 0, 0.02};
+    return clt_embedding(net->places, parameter(net, "", "wpe.weight", 2, dims, normal),
+                         CLT_NO_PADDING);
+}
+
+clt_status clt_decoder_gpt2(const char *model, const clt_decoder *d, const char *arguments,
+                            clt_graph *graph)
+{
+    network net = {.graph = graph, .samples = d->samples, .positions = d->positions};
+    int64_t positions = d->positions;
+    const clt_status status = read_arguments(arguments, &net, &positions);
+    if (status != CLT_OK)
+        return status;
+    if (positions != d->positions)
+        return clt_model_fail(CLT_INVALID_ARGUMENT, "model %s: wpe.weight has %lld positions",
+                              model, (long long)d->positions);
+    const int64_t dims[] = {d->vocabulary, net.width}, one = 1, zero = 0;
+    const clt_init normal = {CLT_INIT_NORMAL, 0, 0.02};
+    clt_value *tokens = clt_input(graph, "tokens", CLT_I32, 2, (int64_t[]){d->samples, d->length});
+    net.places = clt_input(graph, "positions", CLT_I32, 1, &d->length);
+    net.past = d->length > 1 ? clt_slice(net.places, &zero, &one, NULL) : net.places;
+    clt_value *last = d->length > 1 ? clt_input(graph, "last", CLT_I32, 1, &one) : NULL;
+    net.dropout = 0;
+    clt_value *wte = parameter(&net, "", "wte.weight", 2, dims, normal);
+    clt_value *x = clt_add(clt_embedding(tokens, wte, CLT_NO_PADDING), places_at(&net));
+    for (int i = 0; i < net.layers; i++)
+        x = block(&net, x, i);
+    x = norm(&net, clt_decoder_row_of(x, d, last), "", "ln_f");
+    clt_output(clt_linear(x, wte, NULL), "logits");
+    name_files(graph);
+    return clt_graph_status(graph);
 }

@@ -3,6 +3,7 @@
  * from the data: with tokens, a language model (with an embedding "embedding"); with images, a
  * classifier whose time steps are the rows; with arrays x [T, I] and y, a regressor.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "builders.h"
@@ -100,4 +101,38 @@ clt_status clt_model_lstm_regressor(const char *model, const clt_model_input *in
         h = clt_reshape(h, 1, dims);
     }
     return clt_model_regress(graph, h, y);
+}
+
+/* torch.nn.LSTM's states are carried from token to token. */
+clt_status clt_decoder_lstm(const char *model, const clt_decoder *d, const char *arguments,
+                            clt_graph *graph)
+{
+    clt_model_argument list[ARGUMENTS];
+    const clt_status status = read_arguments(model, arguments, list);
+    if (status != CLT_OK)
+        return status;
+    if (d->length != 1)
+        return clt_model_fail(CLT_INVALID_ARGUMENT, "model %s reads one token at a time, not %lld",
+                              model, (long long)d->length);
+    const int64_t hidden = (int64_t)list[HIDDEN].value;
+    const int64_t dims[] = {d->vocabulary, hidden}, state[] = {d->samples, hidden};
+    const clt_init normal = {CLT_INIT_NORMAL, 0, 1};
+    clt_layer_recurrent layer = {.hidden = hidden, .layers = (int)list[LAYERS].value};
+    for (int i = 0; i < layer.layers; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "lstm.h.%d", i);
+        layer.h0[i] = clt_carried(graph, name, CLT_F32, 2, state);
+        snprintf(name, sizeof name, "lstm.c.%d", i);
+        layer.c0[i] = clt_carried(graph, name, CLT_F32, 2, state);
+    }
+    clt_value *tokens = clt_input(graph, "tokens", CLT_I32, 2, (int64_t[]){d->samples, 1});
+    clt_value *weight = clt_parameter(graph, "embedding.weight", 2, dims, normal);
+    clt_value *x = clt_embedding(tokens, weight, CLT_NO_PADDING);
+    x = clt_decoder_row_of(clt_layer_lstm(graph, x, "lstm", &layer), d, NULL);
+    for (int i = 0; i < layer.layers; i++) {
+        clt_assign(graph, layer.h0[i], layer.h_n[i]);
+        clt_assign(graph, layer.c0[i], layer.c_n[i]);
+    }
+    clt_output(clt_layer_linear(graph, x, "fc", d->vocabulary), "logits");
+    return clt_graph_status(graph);
 }

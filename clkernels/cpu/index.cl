@@ -119,6 +119,50 @@ KERNEL void index_add(global const int *index, long index_offset, global const f
     }
 }
 
+/* Work-item (i, j): piece i of the slices of `share` outer places from j * share on. Without SOURCE
+ * they become 0. */
+#ifdef SOURCE
+KERNEL void index_copy(global const int *index, long index_offset,
+#if SOURCE
+                       global const float *source, long source_offset,
+#endif
+                       global float *out, long out_offset, int outer, int picks, int size,
+                       int inner, int piece, int share)
+{
+    const int from = (int)get_global_id(0) * piece, to = min(from + piece, inner);
+    const int begin = (int)get_global_id(1) * share, last = min(begin + share, outer);
+    int bad = 0;
+    index += index_offset;
+    for (int o = begin; o < last; o++) {
+        global float *slices = out + out_offset + (long)o * size * inner;
+        for (int p = 0; p < picks; p++) {
+            const int at = index[p];
+            if ((uint)at >= (uint)size) {
+                bad = 1;
+                continue;
+            }
+            global float *y = slices + (long)at * inner;
+            int c = from;
+#if SOURCE
+            global const float *x = source + source_offset + ((long)o * picks + p) * inner;
+            for (; c + VW <= to; c += VW)
+                STORE(LOAD(x + c), y + c);
+            for (; c < to; c++)
+                y[c] = x[c];
+#else
+            for (; c + VW <= to; c += VW)
+                STORE((vecf)0.0f, y + c);
+            for (; c < to; c++)
+                y[c] = 0;
+#endif
+        }
+        if (bad)
+            for (int c = from; c < to; c++)
+                slices[c] = NAN;
+    }
+}
+#endif
+
 /* A work-item has `share` of `count` elements. */
 KERNEL void gather(global const int *index, long index_offset, global const float *x, long x_offset,
                    global float *out, long out_offset, long count, int picks, int size, int inner,

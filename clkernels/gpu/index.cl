@@ -108,6 +108,41 @@ KERNEL void index_add(global const int *next, long next_offset, global const int
     AT(sum) = v;
 }
 
+/* Of the picks of one slice the last one's work-items write it; without SOURCE it becomes 0. Where an
+ * index is none, slice 0 becomes NaN, which the first such pick writes. */
+#ifdef SOURCE
+KERNEL void index_copy(global const int *index, long index_offset,
+#if SOURCE
+                       global const float *source, long source_offset,
+#endif
+                       global float *out, long out_offset, int count, int picks, int size,
+                       int inner)
+{
+    const int i = (int)get_global_id(0) * V;
+    if (i >= count)
+        return;
+    const int slice = i / inner, outer = slice / picks, c = i - slice * inner;
+    const int p = slice - outer * picks;
+    index += index_offset;
+    const int at = index[p], good = (uint)at < (uint)size;
+    int other = 0;
+    for (int q = 0; q < picks; q++) {
+        const int there = index[q], bad = (uint)there >= (uint)size;
+        if (good)
+            other |= (q > p && there == at) || (bad && at == 0);
+        else
+            other |= q < p && bad;
+    }
+    if (other)
+        return;
+    VEC v = (VEC)(0.0f);
+#if SOURCE
+    v = READ(source + source_offset + i);
+#endif
+    AT(out + out_offset + (outer * size + (good ? at : 0)) * inner + c) = good ? v : (VEC)(NAN);
+}
+#endif
+
 KERNEL void gather(global const int *index, long index_offset, global const float *x, long x_offset,
                    global float *out, long out_offset, int count, int picks, int size, int inner)
 {

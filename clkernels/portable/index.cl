@@ -50,6 +50,39 @@ kernel void index_add(global const int *index, long index_offset, global const f
     }
 }
 
+/* The same, for slices that are replaced: the last pick of a slice stays; without SOURCE it is 0. */
+#ifdef SOURCE
+kernel void index_copy(global const int *index, long index_offset,
+#if SOURCE
+                       global const float *source, long source_offset,
+#endif
+                       global const float *base, long base_offset, global float *out,
+                       long out_offset, long slices, int picks, int size, int inner)
+{
+    const long slice = (long)get_global_id(0);
+    if (slice >= slices)
+        return;
+    const int here = (int)(slice % size);
+    int from = -1, bad = 0;
+    index += index_offset;
+    for (int p = 0; p < picks; p++) {
+        bad |= (uint)index[p] >= (uint)size;
+        from = index[p] == here ? p : from;
+    }
+    for (int c = 0; c < inner; c++) {
+        float v = base[base_offset + slice * inner + c];
+#if SOURCE
+        if (from >= 0)
+            v = source[source_offset + (slice / size * picks + from) * inner + c];
+#else
+        if (from >= 0)
+            v = 0.0f;
+#endif
+        out[out_offset + slice * inner + c] = bad && here == 0 ? NAN : v;
+    }
+}
+#endif
+
 kernel void gather(global const int *index, long index_offset, global const float *x, long x_offset,
                    global float *out, long out_offset, long count, int picks, int size, int inner)
 {

@@ -167,7 +167,7 @@ clt_status clt_arrays_open(const clt_array_file *file, const clt_data_request *r
     const char *ending = r->test ? TEST : TRAIN;
     int64_t total = 0, first = 0, count;
     const clt_array *leader = NULL;
-    CLT_TRY(divided ? CLT_OK : find_suffixes(file, &suffixes));
+    CLT_TRY(divided || r->all ? CLT_OK : find_suffixes(file, &suffixes));
     for (int i = 0; i < file->count; i++) {
         const clt_array *a = &file->arrays[i];
         if (suffixes && !ends_so(a->name, ending))
@@ -183,7 +183,7 @@ clt_status clt_arrays_open(const clt_array_file *file, const clt_data_request *r
         return clt_fail(CLT_FORMAT, "%s: has no arrays for the split %s", file->path,
                         r->test ? "test" : "train");
     count = total;
-    if (!divided && !suffixes)
+    if (!divided && !suffixes && !r->all)
         CLT_TRY(clt_data_tenths(file->path, total, r->test, &first, &count));
     clt_dataset *d;
     CLT_TRY(clt_dataset_new(CLT_DATA_HOST, r->name, count, &d));

@@ -280,6 +280,77 @@ static clt_status write_sample(desk *d, placing *p, unsigned char *out)
     return CLT_OK;
 }
 
+/* --- an image by itself ----------------------------------------------------------------------- */
+
+void clt_image_form_init(clt_image_form *form)
+{
+    *form = (clt_image_form){.struct_size = sizeof *form, .channels = COLOURS};
+}
+
+static clt_status check_form(const char *path, const clt_image_form *f)
+{
+    enum { MOST = 1 << 14 };
+    if (f->struct_size != sizeof *f)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "an image's form was not set up by clt_image_form_init");
+    const bool fits = f->height >= 1 && f->width >= 1 && f->height <= MOST && f->width <= MOST &&
+                      (f->channels == 1 || f->channels == COLOURS);
+    if (!fits || f->resize < 0 || f->resize > MOST || (f->resize && f->height != f->width) ||
+        (f->resize && f->resize < f->height))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "%s: images of %lld channels, %lld x %lld%s are not possible", path,
+                        (long long)f->channels, (long long)f->height, (long long)f->width,
+                        f->resize ? " of a resized one" : "");
+    return CLT_OK;
+}
+
+/* The whole image, resized. */
+static clt_status write_whole(desk *d, const clt_image_form *f, unsigned char *out)
+{
+    const int width = (int)f->width, height = (int)f->height;
+    const clt_resample r = {.width = d->image.width,
+                            .height = d->image.height,
+                            .to_width = width,
+                            .to_height = height,
+                            .columns = width,
+                            .rows = height};
+    const size_t plane = (size_t)width * (size_t)height;
+    CLT_TRY(clt_image_resample(&d->image, &r, &d->work, d->window));
+    for (size_t i = 0; i < COLOURS * plane; i++)
+        out[i % COLOURS * plane + i / COLOURS] = d->window[i];
+    return CLT_OK;
+}
+
+static clt_status write_form(desk *d, const char *path, const clt_image_form *f,
+                             unsigned char *planes)
+{
+    const images m = {.size = (int)f->height, .resize = (int)f->resize};
+    CLT_TRY(load(d, path));
+    return f->resize ? write_sample(&m, d, NULL, NULL, 0, planes) : write_whole(d, f, planes);
+}
+
+clt_status clt_image_read(const char *path, const clt_image_form *f, unsigned char *out)
+{
+    enum { RED = 19595, GREEN = 38470, BLUE = 7471, HALF = 1 << 15 }; /* ITU-R BT.601, 16 bits */
+    desk d = {0};
+    CLT_TRY(check_form(path, f));
+    const size_t plane = (size_t)f->height * (size_t)f->width;
+    unsigned char *planes = f->channels == 1 ? clt_alloc(COLOURS * plane) : out;
+    d.window = clt_alloc(COLOURS * plane);
+    clt_status status = planes && d.window ? write_form(&d, path, f, planes) : CLT_OUT_OF_MEMORY;
+    for (size_t i = 0; status == CLT_OK && planes != out && i < plane; i++)
+        out[i] = (unsigned char)((RED * (unsigned)planes[i] + GREEN * (unsigned)planes[plane + i] +
+                                  BLUE * (unsigned)planes[2 * plane + i] + HALF) >>
+                                 16);
+    if (planes != out)
+        clt_free(planes);
+    clt_image_free(&d.image);
+    clt_resample_work_free(&d.work);
+    clt_free(d.file);
+    clt_free(d.window);
+    return status;
+}
+
 static clt_status fetch(clt_dataset *dataset, const clt_sample_key *key, int64_t index,
                         void *const *fields)
 {

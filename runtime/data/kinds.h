@@ -9,6 +9,7 @@ typedef struct clt_data_request {
     const char *spec, *name, *path;
     const clt_dataset_options *options;
     bool test; /* which split */
+    bool all;  /* arrays: none, but all samples of a file */
 } clt_data_request;
 
 clt_status clt_open_idx(const clt_data_request *r, clt_dataset **out);

@@ -143,6 +143,7 @@ static clt_status open_kind(const char *spec, const char *colon, const clt_datas
                     .path = path,
                     .options = options,
                     .test = !strcmp(options->split, "test"),
+                    .all = !strcmp(options->split, "all"),
                 },
                 out);
         clt_str_free(&name);
@@ -165,8 +166,9 @@ clt_status clt_dataset_open_below(const char *root, const char *spec,
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "data '%s': set up the options with clt_dataset_options_init", spec);
     static const char *const splits[] = {"train", "test"};
+    const bool arrays = !strncmp(spec, "npz:", 4) || !strncmp(spec, "hdf5:", 5);
     const char *split = options->split ? options->split : "";
-    if (strcmp(split, splits[0]) && strcmp(split, splits[1]))
+    if (strcmp(split, splits[0]) && strcmp(split, splits[1]) && !(arrays && !strcmp(split, "all")))
         return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': split '%s' is neither train nor test",
                         spec, split);
     if (options->classes < 0 || options->classes > INT32_MAX)

@@ -56,6 +56,15 @@ clt_value *clt_state(clt_graph *graph, const char *name, clt_dtype dtype, int ra
     return named(graph, CLT_VALUE_STATE, name, dtype, rank, dims, init);
 }
 
+clt_value *clt_carried(clt_graph *graph, const char *name, clt_dtype dtype, int rank,
+                       const int64_t *dims)
+{
+    clt_value *value = clt_state(graph, name, dtype, rank, dims, (clt_init){CLT_INIT_ZERO, 0, 0});
+    if (value)
+        value->carried = true;
+    return value;
+}
+
 clt_value *clt_constant(clt_graph *graph, clt_dtype dtype, int rank, const int64_t *dims,
                         const void *data)
 {

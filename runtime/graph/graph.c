@@ -46,6 +46,8 @@ void clt_graph_destroy(clt_graph *graph)
     clt_free(graph->losses);
     clt_free(graph->metrics);
     clt_free(graph->seeds);
+    clt_free(graph->file_prefix);
+    clt_free(graph->file_ignored);
     clt_free(graph->message);
     clt_free(graph);
 }

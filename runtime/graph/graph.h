@@ -49,6 +49,7 @@ struct clt_value {
     int slot;           /* which of the producer's outputs */
     clt_init init;      /* PARAMETER, STATE */
     bool frozen;        /* PARAMETER: it gets no gradient */
+    bool carried;       /* STATE: from one run of a predictor to the next; see clt_carried */
     int group;          /* PARAMETER: number of its group, 0: none; see clt_param_group */
     double rate, decay; /* PARAMETER: what the group says */
     void *data;         /* CONSTANT: its bytes */
@@ -99,9 +100,10 @@ struct clt_graph {
     int n_metrics, room_metrics;
     clt_seed *seeds; /* not in graphs of plans: autodiff has used them */
     int n_seeds, room_seeds;
-    const clt_node *origin; /* see clt_graph_set_origin */
-    int groups;             /* calls of clt_param_group so far */
-    int streams;            /* random streams handed out so far (dropout) */
+    const clt_node *origin;           /* see clt_graph_set_origin */
+    int groups;                       /* calls of clt_param_group so far */
+    int streams;                      /* random streams handed out so far (dropout) */
+    char *file_prefix, *file_ignored; /* see clt_file_names; NULL: nothing */
     clt_status status;
     char *message; /* of the first failure */
 };
@@ -223,7 +225,7 @@ static inline bool clt_value_trained(const clt_value *value)
     return value->kind == CLT_VALUE_PARAMETER && !value->frozen;
 }
 
-/* Takes losses, metrics and assignments away. */
+/* Takes losses and metrics away. */
 void clt_graph_forget_means(clt_graph *graph);
 
 /* Replaces `from` by `to` in all operands, assignments, losses and metrics. */

@@ -109,6 +109,8 @@ clt_status clt_graph_copy(const clt_graph *graph, clt_graph **out)
         status = CLT_PUSH(copy->seeds, copy->n_seeds, copy->room_seeds,
                           (clt_seed){mapped(copy, graph->seeds[i].output),
                                      mapped(copy, graph->seeds[i].gradient)});
+    if (status == CLT_OK)
+        status = clt_file_names(copy, graph->file_prefix, graph->file_ignored);
     if (status != CLT_OK) {
         clt_graph_destroy(copy);
         return status;
@@ -125,7 +127,7 @@ void clt_graph_forget_means(clt_graph *graph)
         clt_free(graph->losses[i].name);
     for (int i = 0; i < graph->n_metrics; i++)
         clt_free(graph->metrics[i].name);
-    graph->n_losses = graph->n_metrics = graph->n_assigns = 0;
+    graph->n_losses = graph->n_metrics = 0;
 }
 
 static void replace_in_means(clt_mean *means, int count, const clt_value *from, clt_value *to)

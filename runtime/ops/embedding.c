@@ -170,9 +170,8 @@ clt_value *clt_embedding(clt_value *indices, clt_value *weight, int64_t padding_
     return clt_emit1(&clt_op_embedding, &attr, 2, indices, weight);
 }
 
-/* An attribute for the axis; fails the graph, and returns false, if that cannot be. */
-static bool attr_of(const char *op, clt_value *x, int axis, const clt_value *index,
-                    clt_index_attr *attr)
+bool clt_index_attr_of(const char *op, clt_value *x, int axis, const clt_value *index,
+                       clt_index_attr *attr)
 {
     char text[CLT_TYPE_TEXT];
     memset(attr, 0, sizeof *attr);
@@ -190,7 +189,7 @@ static bool attr_of(const char *op, clt_value *x, int axis, const clt_value *ind
 clt_value *clt_index_select(clt_value *x, int axis, clt_value *index)
 {
     clt_index_attr attr;
-    if (!x || !index || !attr_of("index_select", x, axis, index, &attr))
+    if (!x || !index || !clt_index_attr_of("index_select", x, axis, index, &attr))
         return NULL;
     return clt_emit1(&clt_op_index_select, &attr, 2, index, x);
 }
@@ -316,7 +315,7 @@ const clt_op clt_op_index_add = {.name = "index_add",
 clt_value *clt_index_add(clt_value *x, int axis, clt_value *index, clt_value *source)
 {
     clt_index_attr attr;
-    if (!x || !index || !source || !attr_of("index_add", x, axis, index, &attr))
+    if (!x || !index || !source || !clt_index_attr_of("index_add", x, axis, index, &attr))
         return NULL;
     return clt_emit1(&clt_op_index_add, &attr, 3, index, source, x);
 }

@@ -8,7 +8,7 @@
 clt_index_shape clt_index_shape_of(const clt_node *node)
 {
     const clt_index_attr *attr = node->attr;
-    const bool adds = node->op->base != 0,
+    const bool adds = node->op->base != 0 || node->op == &clt_op_index_copy,
                each = node->op == &clt_op_gather || node->op == &clt_op_scatter_add;
     const clt_type *x = adds ? &attr->type : &node->in[1]->type, *index = &node->in[0]->type;
     return (clt_index_shape){.outer = clt_dims_product(x, 0, attr->axis),

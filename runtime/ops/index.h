@@ -5,6 +5,7 @@
  * embedding(indices [..], weight [V, D]) -> [.., D]; index_select(indices [..], x) -> x with the
  * indices' dimensions in the axis' place.
  * index_add(indices, source, base or NULL) -> base, or zeros, plus the source's slices.
+ * index_copy(indices, source or NULL, base) -> base with the source's slices, or zeros, in it.
  * gather(index, x) -> as index. scatter_add(index, source, base or NULL) -> base, or zeros, plus.
  */
 #ifndef CLT_OPS_INDEX_H
@@ -16,7 +17,7 @@
 typedef struct clt_index_attr {
     int axis;        /* of the array that is picked from or added to; in 0 .. rank - 1 */
     int64_t padding; /* embedding, index_add: the index left out of sums; -1: none */
-    clt_type type;   /* index_add, scatter_add: of the result */
+    clt_type type;   /* index_add, index_copy, scatter_add: of the result */
 } clt_index_attr;
 
 /* Sizes of a node: outer x size x inner elements are picked from or added to, outer x picks x inner
@@ -37,6 +38,11 @@ int64_t clt_index_most(const clt_index_shape *s, const clt_target *target);
 /* The attribute's axis from a builder's; fails unless the axis exists and is constant. */
 clt_status clt_index_axis(const char *op, const clt_value *x, int axis, int *out);
 
+/* An attribute for the axis and an index of one dimension; fails the graph, and returns false, if
+ * that cannot be. */
+bool clt_index_attr_of(const char *op, clt_value *x, int axis, const clt_value *index,
+                       clt_index_attr *attr);
+
 /* Fails unless operand 0 is i32 and operand `x` f32 with a constant axis. */
 clt_status clt_index_check(const clt_node *node, int x);
 
@@ -56,7 +62,7 @@ bool clt_index_accepts_gpu(const clt_node *node, const clt_target *target, char 
 void clt_index_begin_cpu(const clt_node *node, const clt_target *target, clt_program *p);
 void clt_index_begin_gpu(const clt_node *node, const clt_target *target, clt_program *p);
 
-extern const clt_op clt_op_embedding, clt_op_index_select, clt_op_index_add, clt_op_gather,
-    clt_op_scatter_add;
+extern const clt_op clt_op_embedding, clt_op_index_select, clt_op_index_add, clt_op_index_copy,
+    clt_op_gather, clt_op_scatter_add;
 
 #endif

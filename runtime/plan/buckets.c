@@ -25,6 +25,7 @@ static clt_status add_slot(clt_buckets *b, const clt_value *value, int stream)
                          clt_type_elements(&value->type, 0) * clt_dtype_size(value->type.dtype),
                      .state = !clt_value_trained(value),
                      .frozen = value->frozen,
+                     .carried = value->carried,
                      .group = value->group,
                      .rate = value->rate,
                      .decay = value->decay};

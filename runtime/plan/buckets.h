@@ -22,6 +22,7 @@ typedef struct clt_slot {
     int64_t bytes;      /* without padding */
     bool state;         /* without gradient: a state, or frozen */
     bool frozen;        /* a parameter */
+    bool carried;       /* a state that is in no file; see clt_carried */
     int group;          /* of parameters; tensors of one are neighbours within a bucket */
     double rate, decay; /* the group's; see clt_param_group */
 } clt_slot;

@@ -131,6 +131,47 @@ static void place_under_gradients(memory *m)
     }
 }
 
+/* Whether the node may write its result where the state is: it overwrites that operand, and nothing
+ * reads the state behind it, or reads it through a view, whose readers come later. */
+static bool updates_state(const memory *m, const clt_node *node, const clt_value *state)
+{
+    const clt_plan *plan = m->plan;
+    bool operand = false;
+    for (int j = 0; j < node->n_in && j < 32; j++)
+        operand = operand || (node->in[j] == state && node->op->in_place & 1u << j);
+    for (int i = 0; operand && i < plan->n_nodes; i++)
+        for (int j = 0; j < plan->nodes[i].node->n_in; j++)
+            if (plan->nodes[i].node->in[j] == state && i != node->id &&
+                (i > node->id || plan->nodes[i].node->op->view))
+                return false;
+    return operand && !plan->options.separate && !plan->options.repeatable;
+}
+
+/* What a carried state becomes is made in its place where that is possible, as the new rows of a
+ * cache are; else it is copied there after the run. */
+static clt_status place_carried(memory *m)
+{
+    clt_plan *plan = m->plan;
+    for (int i = 0; i < plan->graph->n_assigns; i++) {
+        const clt_value *value = plan->graph->assigns[i].value,
+                        *state = plan->graph->assigns[i].state;
+        if (!state->carried)
+            continue;
+        const clt_value *origin = value;
+        while (origin->producer && origin->producer->op->view)
+            origin = origin->producer->in[0];
+        if (origin->kind == CLT_VALUE_STATE || origin->kind == CLT_VALUE_PARAMETER)
+            return clt_fail(CLT_UNSUPPORTED,
+                            "carried state %s takes the value of %s as it is: give it a copy "
+                            "(clt_copy)",
+                            state->name, origin->name);
+        if (value->producer && value->slot == 0 && plan->places[value->id].kind == CLT_PLACE_NONE &&
+            updates_state(m, value->producer, state))
+            plan->places[value->id] = plan->places[state->id];
+    }
+    return CLT_OK;
+}
+
 static clt_status add_block(memory *m, int64_t bytes, int born, int dies, int *index)
 {
     CLT_TRY(CLT_PUSH(m->blocks, m->n_blocks, m->room_blocks,
@@ -367,6 +408,7 @@ clt_status clt_plan_memory(clt_plan *plan, const clt_target *target)
     find_last_uses(&m);
     place_fixed(&m);
     place_under_gradients(&m);
+    CLT_TRY_GOTO(status, place_carried(&m), done);
     CLT_TRY_GOTO(status, collect_blocks(&m, &scratch_blocks), done);
     CLT_TRY_GOTO(status, place_blocks(&m), done);
     write_places(&m, scratch_blocks);

@@ -43,6 +43,27 @@ static clt_status lay_out(clt_plan *plan, const clt_target *target, clt_value **
     return clt_graph_clean(graph, gradients, n_gradients);
 }
 
+/* Leaves the assignments that a run outside training ends with. */
+static void keep_carried(clt_graph *graph, bool carries)
+{
+    int kept = 0;
+    for (int i = 0; i < graph->n_assigns; i++)
+        if (carries && graph->assigns[i].state->carried)
+            graph->assigns[kept++] = graph->assigns[i];
+    graph->n_assigns = kept;
+}
+
+static clt_status refuse_carried(const clt_graph *graph)
+{
+    for (int i = 0; i < graph->n_values; i++)
+        if (graph->values[i]->carried)
+            return clt_fail(CLT_UNSUPPORTED,
+                            "state %s is carried between the runs of a predictor: training and "
+                            "evaluation do not take such a graph",
+                            graph->values[i]->name);
+    return CLT_OK;
+}
+
 static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value **gradients,
                              int *n_gradients)
 {
@@ -50,15 +71,18 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
     *n_gradients = 0;
     if (!plan->options.several)
         CLT_TRY(clt_pass_alone(graph));
+    if (plan->options.mode != CLT_PLAN_PREDICT)
+        CLT_TRY(refuse_carried(graph));
     if (plan->options.mode == CLT_PLAN_TRAIN) {
         for (int i = 0; i < graph->n_values; i++)
             *n_gradients += clt_value_trained(graph->values[i]);
         CLT_TRY(clt_pass_train(graph, gradients));
     } else {
         CLT_TRY(clt_pass_evaluate(graph));
-        graph->n_assigns = graph->n_seeds = 0;
         if (plan->options.mode == CLT_PLAN_PREDICT)
             clt_graph_forget_means(graph);
+        keep_carried(graph, plan->options.carries);
+        graph->n_seeds = 0;
     }
     CLT_TRY(clt_graph_clean(graph, gradients, *n_gradients));
     CLT_TRY(clt_pass_simplify(graph));

@@ -1,4 +1,5 @@
 /* Stores and trainers to files and back. */
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,8 @@ static clt_status list_tensors(const clt_store *store, const clt_trainer *optimi
         return CLT_OUT_OF_MEMORY;
     for (int i = 0; i < store->layout.n_slots; i++) {
         const clt_slot *slot = &store->layout.slots[store->order[i]];
+        if (slot->carried)
+            continue;
         for (int k = 0; k < n_slots && !(optimizer && slot->state); k++) {
             char name[512];
             const char *suffix = optimizer ? clt_trainer_slot_name(optimizer, k) : NULL;
@@ -157,6 +160,16 @@ static clt_status split_to_json(const clt_trainer *t, char **text)
     return status;
 }
 
+clt_status clt_trainer_set_use(clt_trainer *t, const char *json)
+{
+    char *copy = json ? clt_strdup(json) : NULL;
+    if (json && !copy)
+        return CLT_OUT_OF_MEMORY;
+    clt_free(t->use);
+    t->use = copy;
+    return CLT_OK;
+}
+
 clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position position, int64_t batch,
                             int64_t seed, int64_t keep, const char *model)
 {
@@ -191,6 +204,7 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
         {"groups", clt_str_text(&groups), 0},
         {CLT_SECTION_FROZEN, choices ? choices : "{}", 1},
         {CLT_SECTION_SPLIT, split ? split : "{}", 1},
+        {"use", t->use ? t->use : "", 1},
     };
     desc.run = (clt_run_state){.step = t->steps,
                                .epoch = position.epoch,
@@ -202,7 +216,7 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
     desc.optimizer = slots.items;
     desc.optimizer_count = slots.count;
     desc.sections = sections;
-    desc.section_count = sizeof sections / sizeof *sections;
+    desc.section_count = (int)(sizeof sections / sizeof *sections) - !t->use;
     desc.fetch = fetch;
     desc.fetch_user = &r;
     desc.keep = keep;
@@ -244,12 +258,17 @@ static clt_status set_i32(clt_store *store, const clt_slot *slot, const clt_tens
     return status;
 }
 
-static clt_status load_values(clt_store *store, const clt_tensors *tensors)
+/* `prefix`: before the names in the file. */
+static clt_status load_values(clt_store *store, const clt_tensors *tensors, const char *prefix)
 {
     for (int i = 0; i < store->layout.n_slots; i++) {
         const clt_slot *slot = &store->layout.slots[i];
         const clt_tensor *tensor;
-        CLT_TRY(clt_tensors_find(tensors, slot->name, &tensor));
+        char name[512];
+        if (slot->carried)
+            continue;
+        snprintf(name, sizeof name, "%s%s", prefix, slot->name);
+        CLT_TRY(clt_tensors_find(tensors, name, &tensor));
         if (slot->type.dtype == CLT_F32)
             CLT_TRY(set_f32(store, slot, tensor));
         else if (slot->type.dtype == CLT_I32)
@@ -260,17 +279,78 @@ static clt_status load_values(clt_store *store, const clt_tensors *tensors)
     return CLT_OK;
 }
 
+/* What stands before the names in the file: what the model allows, if any tensor has it. */
+static const char *prefix_of(const clt_store *store, const clt_tensors *tensors)
+{
+    const char *prefix = store->file_prefix;
+    for (int i = 0; prefix && i < clt_tensors_count(tensors); i++)
+        if (!strncmp(clt_tensors_at(tensors, i)->name, prefix, strlen(prefix)))
+            return prefix;
+    return "";
+}
+
+static bool is_ignored(const clt_store *store, const char *name)
+{
+    char pattern[256];
+    if (clt_buckets_find(&store->layout, name))
+        return false;
+    for (const char *next = store->file_ignored; next && *next;) {
+        const size_t length = strcspn(next, "|");
+        snprintf(pattern, sizeof pattern, "%.*s", (int)length, next);
+        if (!fnmatch(pattern, name, 0))
+            return true;
+        next += length + (next[length] == '|');
+    }
+    return false;
+}
+
+/* Names as they are in the file, and beside them what is there and ignored. */
+static clt_status list_as_in_file(const clt_store *store, const clt_tensors *tensors,
+                                  const char *prefix, tensor_list *list)
+{
+    const size_t head = strlen(prefix);
+    for (int i = 0; *prefix && i < list->count; i++) {
+        char name[512], *copy;
+        snprintf(name, sizeof name, "%s%s", prefix, list->names[i]);
+        if (!(copy = clt_strdup(name)))
+            return CLT_OUT_OF_MEMORY;
+        clt_free(list->names[i]);
+        list->names[i] = copy;
+        list->items[i].name = copy;
+    }
+    for (int i = 0; i < clt_tensors_count(tensors); i++) {
+        const clt_tensor *tensor = clt_tensors_at(tensors, i);
+        if (strncmp(tensor->name, prefix, head) || !is_ignored(store, tensor->name + head))
+            continue;
+        const size_t room = (size_t)list->count + 2;
+        clt_tensor *items = clt_realloc(list->items, room * sizeof *items);
+        char **names = items ? clt_realloc(list->names, room * sizeof *names) : NULL;
+        list->items = items ? items : list->items;
+        list->names = names ? names : list->names;
+        char *copy = names ? clt_strdup(tensor->name) : NULL;
+        if (!copy)
+            return CLT_OUT_OF_MEMORY;
+        list->items[list->count] = *tensor;
+        list->items[list->count].name = copy;
+        list->names[list->count++] = copy;
+    }
+    return CLT_OK;
+}
+
 clt_status clt_store_load(clt_store *store, const char *path)
 {
     clt_tensors *tensors = NULL;
     tensor_list list = {0};
     CLT_TRY(clt_tensors_open(path, &tensors));
+    const char *prefix = prefix_of(store, tensors);
     clt_status status = list_tensors(store, NULL, &list);
+    if (status == CLT_OK)
+        status = list_as_in_file(store, tensors, prefix, &list);
     if (status == CLT_OK)
         status = clt_tensors_match(tensors, list.items, list.count,
                                    CLT_MATCH_FLOATS | CLT_MATCH_INTEGERS);
     if (status == CLT_OK)
-        status = load_values(store, tensors);
+        status = load_values(store, tensors, prefix);
     list_free(&list);
     clt_tensors_close(tensors);
     return status;
@@ -372,7 +452,7 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
     CLT_TRY(clt_checkpoint_open(path, &checkpoint));
     clt_status status = match_all(t, checkpoint);
     if (status == CLT_OK)
-        status = load_values(t->store, clt_checkpoint_model(checkpoint));
+        status = load_values(t->store, clt_checkpoint_model(checkpoint), "");
     if (status == CLT_OK)
         status = load_slots(t, clt_checkpoint_optimizer(checkpoint));
     if (status == CLT_OK) {

@@ -17,6 +17,15 @@ static clt_status make_order(clt_store *store)
     return CLT_OK;
 }
 
+static clt_status keep_file_names(clt_store *store, const clt_graph *graph)
+{
+    if (graph->file_prefix && !(store->file_prefix = clt_strdup(graph->file_prefix)))
+        return CLT_OUT_OF_MEMORY;
+    if (graph->file_ignored && !(store->file_ignored = clt_strdup(graph->file_ignored)))
+        return CLT_OUT_OF_MEMORY;
+    return CLT_OK;
+}
+
 static clt_status initialise(clt_store *store, uint64_t seed)
 {
     for (int i = 0; i < store->layout.n_slots; i++) {
@@ -90,6 +99,8 @@ clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devi
         store->n_devices = i + 1;
     }
     if (status == CLT_OK)
+        status = keep_file_names(store, graph);
+    if (status == CLT_OK)
         status = make_order(store);
     if (status == CLT_OK)
         status = initialise(store, options->seed);
@@ -112,6 +123,8 @@ void clt_store_destroy(clt_store *store)
     clt_free(store->replicas);
     clt_free(store->arenas);
     clt_free(store->order);
+    clt_free(store->file_prefix);
+    clt_free(store->file_ignored);
     clt_buckets_free(&store->layout);
     clt_free(store);
 }

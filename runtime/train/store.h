@@ -11,8 +11,9 @@ struct clt_store {
     int64_t bucket_bytes;
     int n_devices;
     clt_replica *replicas;
-    clt_arena *arenas; /* scratch shared by all plans of a device */
-    int *order;        /* slots in the order of the graph: parameters, then states */
+    clt_arena *arenas;                /* scratch shared by all plans of a device */
+    char *file_prefix, *file_ignored; /* see clt_file_names; NULL: nothing */
+    int *order;                       /* slots in the order of the graph: parameters, then states */
 };
 
 /* Finds a slot or fails with the nearest name. */

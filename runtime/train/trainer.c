@@ -149,6 +149,7 @@ void clt_trainer_destroy(clt_trainer *t)
         return;
     clt_trainer_unbuild(t);
     clt_heartbeat_close(t->beat);
+    clt_free(t->use);
     clt_split_history_free(t->history);
     clt_graph_destroy(t->graph);
     clt_free(t);

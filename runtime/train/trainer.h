@@ -72,6 +72,7 @@ struct clt_trainer {
     clt_collectives collectives; /* of several devices */
     struct clt_comm *comm;
     char reads[256];             /* what clt_fit trains on, for checkpoints; "": unknown */
+    char *use;                   /* see clt_trainer_set_use */
     struct clt_profile *profile; /* NULL: none is recorded */
     int64_t steps;
     clt_step_record records[CLT_RESULT_RING];

@@ -24,6 +24,10 @@ void plan_indices(const clt_caps *caps)
         x[1] = clt_input(g, "x1", CLT_F32, 2, (int64_t[]){CLT_BATCH, 32 + odd});
         plan_layer(g, clt_index_add(x[0], 0, numbers(g, 1, CLT_BATCH, 0), x[1]), x, 2, caps);
         OK(clt_graph_create(&g));
+        x[0] = clt_input(g, "x0", CLT_F32, 3, (int64_t[]){4, 1024, 768 + odd});
+        x[1] = clt_input(g, "x1", CLT_F32, 3, (int64_t[]){4, 8, 768 + odd});
+        plan_layer(g, clt_index_copy(x[0], 1, numbers(g, 1, 8, 0), x[1]), x, 2, caps);
+        OK(clt_graph_create(&g));
         x[0] = clt_input(g, "x0", CLT_F32, 2, (int64_t[]){CLT_BATCH, 1000 + odd});
         plan_layer(g, clt_gather(x[0], 1, numbers(g, 2, CLT_BATCH, 4 + odd)), x, 1, caps);
         OK(clt_graph_create(&g));

@@ -11,6 +11,8 @@ int run_eval(const settings *s);
 int run_plan(const settings *s);
 int run_inspect(const settings *s);
 int run_bench(const settings *s);
+int run_predict(const settings *s);
+int run_sample(const settings *s);
 int run_data(const settings *s);
 int run_plot(const settings *s);
 int run_tune(const settings *s);

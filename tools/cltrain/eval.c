@@ -3,30 +3,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include <cltrain/checkpoint.h>
 #include <jansson.h>
 
 #include "commands.h"
 #include "job.h"
 #include "means.h"
 #include "message.h"
+#include "saved.h"
 
-/* Parameters of a file, of a step's folder, or of the newest step in a run's folder. */
 static int load(job *j, const char *path)
 {
-    char found[4096], file[4096 + 32];
-    struct stat info;
-    if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode)) {
-        snprintf(file, sizeof file, "%s", path);
-    } else {
-        clt_status status = clt_checkpoint_find(path, sizeof found, found);
-        if (status != CLT_OK)
-            return library_failure(status);
-        snprintf(file, sizeof file, "%s/model.safetensors", found);
-    }
-    clt_status status = clt_store_load(j->store, file);
+    char file[4096 + 32];
+    const int code = saved_find(path, file);
+    if (code)
+        return code;
+    const clt_status status = clt_store_load(j->store, file);
     return status == CLT_OK ? 0 : library_failure(status);
 }
 

@@ -17,9 +17,6 @@
 #include "split.h"
 #include "synthetic.h"
 
-/* Labels of this value count neither in the loss nor in the accuracy: PyTorch's default. */
-enum { IGNORE = -100 };
-
 /* Seconds that a rank may be late. */
 static const double COMM_TIMEOUT = 60;
 
@@ -67,7 +64,7 @@ static int read_precision(const settings *s, clt_dtype *precision)
 }
 
 /* MEAN,STD, or a mean for each channel and then a std for each. */
-static int read_normalize(job *j, const settings *s)
+int read_normalize(job *j, const settings *s)
 {
     double numbers[2 * MOST_CHANNELS];
     int n = 0, ok = 1;
@@ -298,7 +295,7 @@ static clt_status describe(job *j, const clt_dataset *dataset)
             return status;
         f->classes = clt_dataset_classes(dataset, i);
     }
-    j->input = (clt_model_input){j->fields, count, IGNORE};
+    j->input = (clt_model_input){j->fields, count, IGNORED_LABEL};
     return CLT_OK;
 }
 
@@ -539,7 +536,7 @@ void job_fit(const job *j, const settings *s, clt_fit_options *fit)
     fit->steps = s->steps > 0 ? s->steps : 0;
     fit->batch = j->options.batch;
     fit->seed = s->seed;
-    fit->ignore_index = IGNORE;
+    fit->ignore_index = IGNORED_LABEL;
     fit->model = s->model;
     if (j->channels) {
         fit->channels = j->channels;

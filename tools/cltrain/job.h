@@ -48,6 +48,12 @@ enum { DATA_TRAIN = 1, DATA_TEST = 2, DATA_SYNTHETIC = 4 };
 /* The discovery of devices, with --cache-dir. */
 clt_status make_runtime(char *cache_dir, clt_runtime **runtime);
 
+/* Labels of this value count neither in the loss nor in the accuracy: PyTorch's default. */
+enum { IGNORED_LABEL = -100 };
+
+/* --normalize as means and stds. Returns an exit code. */
+int read_normalize(job *j, const settings *s);
+
 /* --tune off|SECONDS; `otherwise` where it is not given. Returns an exit code. */
 int read_tune(const char *text, double otherwise, double *seconds);
 

@@ -23,6 +23,13 @@ static const command_row rows[] = {
      "train a model"},
     {"eval", FOR_EVAL, run_eval, "--model NAME --data SPEC --checkpoint DIR [options]",
      "loss and accuracy of a checkpoint on the test samples"},
+    {"predict", FOR_PREDICT, run_predict,
+     "--model NAME --checkpoint DIR FILE... | npz:IN.npz -o OUT.npz | --data SPEC -o OUT.npz",
+     "classes of image files by a checkpoint, with probabilities; or all outputs for arrays\n"
+     "A file that cannot be used is named, the others are done, and the exit code is 1. What the\n"
+     "checkpoint's run was trained on (sizes, normalisation, names of classes) need not be said."},
+    {"sample", FOR_SAMPLE, run_sample, "--model NAME --checkpoint DIR [--prompt TEXT] [options]",
+     "text that a checkpoint of gpt2 or lstm makes"},
     {"plan", FOR_PLAN, run_plan, "--model NAME [options of train] [--explain]",
      "kernels, memory and schedule of a training, without running it"},
     {"inspect", FOR_INSPECT, run_inspect, "--model NAME|FILE.json [--data SPEC]",
@@ -81,7 +88,7 @@ static int help(const char *name)
     }
     printf("Usage: cltrain COMMAND [options]; `cltrain COMMAND --help` lists them\n\n");
     for (int i = 0; i < ROWS; i++)
-        printf("  %-9s %s\n", rows[i].name, rows[i].help);
+        printf("  %-9s %.*s\n", rows[i].name, (int)strcspn(rows[i].help, "\n"), rows[i].help);
     printf("  %-9s %s\n", "models", "the models by name");
     printf("  %-9s %s\n", "help", "this text, or that of a command");
     printf("\nExit: 0, 1 (failed while running), 2 (usage), 130 or 143 (stopped by a signal after "

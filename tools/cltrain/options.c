@@ -32,20 +32,21 @@ typedef struct option_row {
 #define AT(field) offsetof(settings, field)
 enum {
     RUNS = FOR_TRAIN | FOR_PLAN | FOR_BENCH_TRAIN,
+    USES = FOR_PREDICT | FOR_SAMPLE,
     MODELS = RUNS | FOR_EVAL | FOR_TUNE,
-    SAMPLES = MODELS | FOR_INSPECT | FOR_DATA_INSPECT,
+    SAMPLES = MODELS | FOR_INSPECT | FOR_DATA_INSPECT | FOR_PREDICT,
     TRAINS = FOR_TRAIN | FOR_PLAN,
     RANKS = FOR_TRAIN | FOR_BENCH_TRAIN | FOR_EVAL,
-    KERNELS = MODELS | FOR_KERNELS,
+    KERNELS = MODELS | FOR_KERNELS | USES,
     DEVICES = KERNELS | FOR_BENCH_ALLREDUCE,
     ALL = DEVICES | FOR_DEVICES | FOR_PLOT | FOR_INSPECT | FOR_DATA
 };
 
 /* One row an option: name, letter, kind, place, least value, subcommands, argument, help. */
 static const option_row rows[] = {
-    {"model", 0, TEXT, AT(model), 0, MODELS | FOR_INSPECT, "NAME",
+    {"model", 0, TEXT, AT(model), 0, MODELS | FOR_INSPECT | USES, "NAME",
      "model (`cltrain models` lists them), or a model file, NAME.json"},
-    {"data", 0, TEXT, AT(data), 0, MODELS | FOR_INSPECT, "SPEC",
+    {"data", 0, TEXT, AT(data), 0, MODELS | FOR_INSPECT | FOR_PREDICT, "SPEC",
      "fashion-mnist, or KIND:PATH: idx, cifar10, cifar100, images, tokens, text, npz, hdf5 (plan, "
      "bench and inspect: also synthetic[:CxHxW[:CLASSES]])"},
     {"classes", 0, WHOLE, AT(classes), 1, SAMPLES, "N",
@@ -59,11 +60,25 @@ static const option_row rows[] = {
      "images:DIR: the shorter side before the crop (8/7 of --image-size)"},
     {"augment", 0, TEXT, AT(augment), 0, RUNS, "LIST",
      "of training images: crop[:PADDING], resized-crop[:AREA] (images:DIR), flip"},
-    {"tokenizer", 0, TEXT, AT(tokenizer), 0, FOR_TOKENIZE, "NAME",
+    {"tokenizer", 0, TEXT, AT(tokenizer), 0, FOR_TOKENIZE | FOR_SAMPLE, "NAME",
      "bytes, or gpt2:DIR with vocab.json and merges.txt"},
+    {"prompt", 0, TEXT, AT(prompt), 0, FOR_SAMPLE, "TEXT",
+     "what the text begins with (the token between texts; of bytes: a line's end)"},
+    {"prompt-file", 0, TEXT, AT(prompt_file), 0, FOR_SAMPLE, "FILE", "the same, from a file"},
+    {"tokens", 0, WHOLE, AT(tokens), 1, FOR_SAMPLE, "N", "to make at most (200)"},
+    {"samples", 0, WHOLE, AT(samples), 1, FOR_SAMPLE, "N",
+     "texts, made side by side and printed at the end, with lines --- between them (1)"},
+    {"greedy", 0, FLAG, AT(greedy), 0, FOR_SAMPLE, NULL, "always the most probable token"},
+    {"temperature", 0, NUMBER, AT(temperature), 0, FOR_SAMPLE, "X",
+     "logits are divided by it (1; 0: --greedy)"},
+    {"top-k", 0, WHOLE, AT(top_k), 1, FOR_SAMPLE, "K", "draw from the K most probable tokens"},
+    {"top-p", 0, NUMBER, AT(top_p), 0, FOR_SAMPLE, "P",
+     "draw from the fewest tokens that have probability P together (1)"},
+    {"top", 0, WHOLE, AT(top), 1, FOR_PREDICT, "N", "print the N most probable classes (1)"},
     {"devices", 0, TEXT, AT(devices), 0, DEVICES, "LIST",
      "items by comma: all | gpu | cpu | PLATFORM[:INDEX] | INDEX, each with /N or @C"},
-    {"batch", 0, WHOLE, AT(batch), 1, MODELS, "N", "global batch over all ranks and devices (256)"},
+    {"batch", 0, WHOLE, AT(batch), 1, MODELS | FOR_PREDICT, "N",
+     "global batch over all ranks and devices (256)"},
     {"oversubscribe", 0, FLAG, AT(oversubscribe), 0, RANKS | FOR_BENCH_ALLREDUCE, NULL,
      "under mpiexec: every rank uses all of --devices; else they are dealt to the node's ranks"},
     {"mpi", 0, FLAG, AT(mpi), 0, RANKS | FOR_BENCH_ALLREDUCE, NULL,
@@ -93,14 +108,14 @@ static const option_row rows[] = {
      "least memory: backward computes activations again instead of keeping them; the same bits"},
     {"memory", 0, TEXT, AT(memory), 0, RUNS, "SIZE",
      "most memory of each device, as 8GB or 512MiB: recomputes as little as it takes to fit"},
-    {"seed", 0, WHOLE, AT(seed), 0, RUNS, "N",
-     "of initialisation, order and dropout (0; with --resume the run's)"},
+    {"seed", 0, WHOLE, AT(seed), 0, RUNS | FOR_SAMPLE, "N",
+     "of initialisation, order and dropout (0; with --resume the run's); sample: of what is drawn"},
     {"shuffle", 0, TEXT, AT(shuffle), 0, FOR_TRAIN, "on|off", "a new order each epoch (on)"},
     {"init", 0, TEXT, AT(init), 0, FOR_TRAIN, "FILE",
      "start from a .safetensors file's parameters"},
     {"precision", 0, TEXT, AT(precision), 0, MODELS, "TYPE",
      "what layers' values and gradients are kept in: f32, bf16 or f16 (f32)"},
-    {"normalize", 0, TEXT, AT(normalize), 0, MODELS, "MEAN,STD",
+    {"normalize", 0, TEXT, AT(normalize), 0, MODELS | FOR_PREDICT, "MEAN,STD",
      "of image bytes, after the division by 255; or a mean each channel, then a std each"},
     {"cache-dir", 0, TEXT, AT(cache_dir), 0, DEVICES | FOR_DEVICES, "DIR",
      "compiled kernels and tuning records (~/.cache/cltrain)"},
@@ -125,7 +140,7 @@ static const option_row rows[] = {
      "kernel variants to take for operators, where they accept; see plan --explain"},
     {"check-every", 0, WHOLE, AT(check_every), 0, FOR_TRAIN, "K",
      "compare the replicas of several devices every K steps (100; 0: never)"},
-    {"checkpoint", 0, TEXT, AT(checkpoint), 0, FOR_EVAL, "DIR",
+    {"checkpoint", 0, TEXT, AT(checkpoint), 0, FOR_EVAL | USES, "DIR",
      "a run's folder (its newest), a step's folder, or a .safetensors file"},
     {"explain", 0, FLAG, AT(explain), 0, FOR_PLAN, NULL, "why each kernel variant was chosen"},
     {"split", 0, TEXT, AT(split), 0, FOR_TRAIN | FOR_BENCH_TRAIN, "HOW",
@@ -161,12 +176,13 @@ static const option_row rows[] = {
     {"padding", 0, WHOLE, AT(padding), 0, FOR_BENCH_CONV, "N", "conv (0)"},
     {"dilation", 0, WHOLE, AT(dilation), 1, FOR_BENCH_CONV, "N", "conv (1)"},
     {"groups", 0, WHOLE, AT(groups), 1, FOR_BENCH_CONV, "N", "conv (1)"},
-    {"output", 'o', TEXT, AT(output), 0, FOR_PLOT | FOR_TOKENIZE, "FILE",
-     "plot: the picture, a PNG file; tokenize: the tokens, a .bin file"},
+    {"output", 'o', TEXT, AT(output), 0, FOR_PLOT | FOR_TOKENIZE | FOR_PREDICT, "FILE",
+     "plot: the picture, a PNG file; tokenize: the tokens, a .bin file; predict: all outputs, an "
+     "NPZ file"},
     {"json", 0, FLAG, AT(json), 0,
-     FOR_DEVICES | FOR_BENCH | FOR_EVAL | FOR_TUNE | FOR_INSPECT | FOR_DATA_INSPECT, NULL,
-     "print JSON"},
-    {"quiet", 'q', FLAG, AT(quiet), 0, FOR_TRAIN, NULL, "print nothing but failures"},
+     FOR_DEVICES | FOR_BENCH | FOR_EVAL | FOR_TUNE | FOR_INSPECT | FOR_DATA_INSPECT | FOR_PREDICT,
+     NULL, "print JSON"},
+    {"quiet", 'q', FLAG, AT(quiet), 0, FOR_TRAIN | FOR_SAMPLE, NULL, "print nothing but failures"},
     {"help", 'h', FLAG, AT(help), 0, ALL, NULL, "this text"},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -317,7 +333,8 @@ int settings_read(settings *s, unsigned command, int argc, const char **argv)
     s->names = poptGetArgs(s->context);
     while (s->names && s->names[s->n_names])
         s->n_names++;
-    if (code || s->help || (command & (FOR_PLOT | FOR_BENCH | FOR_DATA)) || !s->n_names)
+    if (code || s->help || (command & (FOR_PLOT | FOR_BENCH | FOR_DATA | FOR_PREDICT)) ||
+        !s->n_names)
         return code;
     return usage_error("unexpected argument '%s'; --help lists the options", s->names[0]);
 }

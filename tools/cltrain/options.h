@@ -19,6 +19,8 @@ enum {
     FOR_BENCH_SCALING = 1024,
     FOR_BENCH_ALLREDUCE = 2048,
     FOR_INSPECT = 4096,
+    FOR_PREDICT = 8192,
+    FOR_SAMPLE = 16384,
     FOR_DATA_INSPECT = 1 << 16,
     FOR_TOKENIZE = 1 << 17,
     FOR_DATA = FOR_DATA_INSPECT | FOR_TOKENIZE,
@@ -35,13 +37,14 @@ typedef struct settings {
     char *model, *data, *devices, *optimizer, *schedule, *init, *precision, *normalize, *shuffle;
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
         *variant, *trans, *tune, *export_file, *split, *replay, *simulate, *link, *heartbeat,
-        *tokenizer, *augment, *windows, *freeze, *memory,
+        *tokenizer, *augment, *windows, *freeze, *memory, *prompt, *prompt_file,
         *param_group; /* of several, all of them, parted by | and by ; */
     int64_t batch, accumulate, epochs, steps, seed, keep, blocks, warmup, stride, padding, dilation,
-        groups, classes, check_every, seq_len, image_size, resize;
-    double lr, momentum, weight_decay, clip_norm, budget, comm_timeout, setup_timeout;
+        groups, classes, check_every, seq_len, image_size, resize, top, tokens, samples, top_k;
+    double lr, momentum, weight_decay, clip_norm, budget, comm_timeout, setup_timeout, temperature,
+        top_p;
     int no_guard, resume, quiet, json, explain, by_node, compare, predict, rebalance, staged, peer,
-        share_context, recompute, help, mpi, oversubscribe, resume_intact;
+        share_context, recompute, help, mpi, oversubscribe, resume_intact, greedy;
     const char **names; /* arguments that are no options, ended by NULL */
     int n_names;
     void *context;                 /* popt's, which owns the names */

@@ -17,6 +17,7 @@
 #include "nodes.h"
 #include "progress.h"
 #include "split.h"
+#include "use.h"
 
 /* --- signals --------------------------------------------------------------------------------- */
 
@@ -378,6 +379,9 @@ static int train(run *r, clt_fit_options *fit)
         print_start(r);
     clt_profile *profile = NULL;
     clt_status status = CLT_OK;
+    const int described = use_record(&r->job, r->settings);
+    if (described)
+        return described;
     if (r->settings->profile)
         status = clt_profile_start(r->job.trainer, &profile);
     if (status == CLT_OK)

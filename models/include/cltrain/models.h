@@ -49,6 +49,37 @@ clt_status clt_model_build(const char *name, const clt_model_input *input, clt_g
  * and y. */
 enum { CLT_MODEL_IMAGES = 1, CLT_MODEL_TEXT = 2, CLT_MODEL_ARRAYS = 4 };
 
+/* A run of a graph that continues texts. */
+typedef struct clt_decoder {
+    int64_t vocabulary; /* numbers of tokens */
+    int64_t positions;  /* of gpt2: rows of wpe.weight, the longest text, and of the cache */
+    int64_t samples;    /* texts side by side, of equal length */
+    int64_t length;     /* tokens of each that a run reads: 1 to go on, more to begin with */
+} clt_decoder;
+
+/*
+ * Builds into an empty graph what continues text with the parameters of the model `name` (gpt2 or
+ * lstm, with the arguments of clt_model_build), for a predictor (<cltrain/predict.h>). A run reads
+ * the next `length` tokens of each text and gives the logits of the token behind one of them; what
+ * came before is not computed again: keys and values of attention, and the state of recurrent
+ * layers, are carried states. Graphs of several lengths and the same other numbers work on one
+ * store, whose carried states are theirs together.
+ *
+ *     inputs   tokens     i32 [samples, length]
+ *              positions  i32 [length]: the tokens' places in the text, P, P + 1, ..; below
+ *                         `positions` (gpt2)
+ *              last       i32 [1]: the row of the run that logits are wanted of (length > 1)
+ *     output   logits     f32 [samples, vocabulary]
+ *
+ * gpt2: rows may be computed again, and rows behind the text may hold anything: a row is read only
+ * once a token at or behind its place comes. A new text begins at position 0; nothing needs to be
+ * cleared. lstm: `length` is 1; a new text begins after its states, lstm.h.I and lstm.c.I, are set
+ * to zero (clt_store_set).
+ *
+ * Errors: NOT_FOUND (a model that does not continue text), INVALID_ARGUMENT, those of the graph.
+ */
+clt_status clt_model_decoder(const char *name, const clt_decoder *decoder, clt_graph *graph);
+
 /* Number of models, name and one-line description of each, and the kinds of data that it takes. */
 int clt_model_count(void);
 const char *clt_model_name(int index);

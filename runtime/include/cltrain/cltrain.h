@@ -24,6 +24,7 @@
 #include <cltrain/ops_recurrent.h>
 #include <cltrain/ops_tensor.h>
 #include <cltrain/planner.h>
+#include <cltrain/predict.h>
 #include <cltrain/status.h>
 #include <cltrain/store.h>
 #include <cltrain/tokenizer.h>

@@ -54,7 +54,8 @@ typedef enum clt_windows {
 /* How to open files. Set up by clt_dataset_options_init. */
 typedef struct clt_dataset_options {
     int64_t struct_size;
-    const char *split;  /* "train" (default) or "test" */
+    const char *split;  /* "train" (default) or "test"; npz:FILE and hdf5:FILE with arrays in the
+                           root: also "all", every sample, whatever the arrays' names end in */
     int64_t classes;    /* labels must be below it; 0 (default): the named data set's own number, or
                            for other files the largest label + 1 */
     int background;     /* 0 (default): return when all samples are decoded and checked.
@@ -124,6 +125,26 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
  */
 CLT_API clt_status clt_dataset_open(const char *spec, const clt_dataset_options *options,
                                     clt_dataset **out);
+
+/* What clt_image_read makes of a file. Set up by clt_image_form_init. */
+typedef struct clt_image_form {
+    int64_t struct_size;
+    int64_t channels; /* 3: red, green and blue; 1: grey, as Pillow's convert("L") of them */
+    int64_t height, width;
+    int64_t resize; /* what the shorter side is resized to, of which the middle is taken, as
+                       images:DIR does outside training; 0 (default): the whole image is resized to
+                       height and width */
+} clt_image_form;
+
+/* Sets struct_size, channels 3 and the rest to 0. */
+CLT_API void clt_image_form_init(clt_image_form *form);
+
+/* Decodes a JPEG or PNG of any size to `out`: u8 [channels, height, width], with the bits that
+ * images:DIR gives. Errors: IO, FORMAT (neither, damaged, cut short), UNSUPPORTED (a build without
+ * the library), INVALID_ARGUMENT (the form), OUT_OF_MEMORY; the message names the file.
+ * Thread-safe.
+ */
+CLT_API clt_status clt_image_read(const char *path, const clt_image_form *form, unsigned char *out);
 
 /* A data set of `count` (at least 1) samples whose fields are arrays in memory; `name` is for
  * messages. Add its fields with clt_dataset_add_field. */

@@ -107,6 +107,11 @@ CLT_API clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset
 CLT_API clt_status clt_evaluate(clt_trainer *trainer, clt_dataset *dataset,
                                 const clt_fit_options *options, double *sums, double *weights);
 
+/* JSON that checkpoints of this trainer get as section "use" of their state.json, for those who use
+ * the model later: what its inputs are, sizes, names of classes. It is copied; NULL: none. Errors:
+ * OUT_OF_MEMORY. */
+CLT_API clt_status clt_trainer_set_use(clt_trainer *trainer, const char *json);
+
 /* Saves the trainer's state in a new folder below `dir`; `position` is where training goes on. Of
  * several ranks, only rank 0 writes. */
 typedef struct clt_position {
@@ -123,7 +128,9 @@ CLT_API clt_status clt_trainer_restore(clt_trainer *trainer, const char *path,
                                        clt_position *position, int64_t *seed);
 
 /* Loads parameters and states from a safetensors file (16-bit and f64 tensors are converted,
- * and I64 to an I32 state, as PyTorch's num_batches_tracked, if it fits; MISMATCH if not). */
+ * and I64 to an I32 state, as PyTorch's num_batches_tracked, if it fits; MISMATCH if not, and where
+ * the file lacks a tensor, has it in another shape, or has one that the store does not have and
+ * clt_file_names does not let pass). Carried states stay as they are. */
 CLT_API clt_status clt_store_load(clt_store *store, const char *path);
 
 /* Saves parameters and states as a safetensors file that PyTorch loads. */

@@ -96,6 +96,26 @@ CLT_API clt_status clt_param_group(clt_graph *graph, const char *pattern, double
 CLT_API clt_value *clt_state(clt_graph *graph, const char *name, clt_dtype dtype, int rank,
                              const int64_t *dims, clt_init init);
 
+/*
+ * A state that is carried from one run of a predictor (<cltrain/predict.h>) to the next, as a
+ * key-value cache or what a recurrent layer remembers: zero when the store is made, no part of
+ * files and checkpoints, written by clt_store_set. After every run it takes the value of
+ * clt_assign. Where that is clt_index_copy into the state, and nothing later reads what the state
+ * was, only the new rows are written, in the store's memory. Training and evaluation refuse a graph
+ * that uses one.
+ */
+CLT_API clt_value *clt_carried(clt_graph *graph, const char *name, clt_dtype dtype, int rank,
+                               const int64_t *dims);
+
+/*
+ * For files that other programs wrote: each tensor may have `prefix` before its name, and tensors
+ * that match `ignored` and are none of the graph's are passed over (buffers, as masks; fnmatch(3)
+ * patterns, parted by '|', on names without the prefix). Either may be NULL. Before a store is made
+ * of the graph: clt_store_load of that store then accepts such files; anything else that does not
+ * fit is an error as before. Errors: OUT_OF_MEMORY.
+ */
+CLT_API clt_status clt_file_names(clt_graph *graph, const char *prefix, const char *ignored);
+
 /* A constant; `data` (row-major, clt_dtype_size bytes an element) is copied. */
 CLT_API clt_value *clt_constant(clt_graph *graph, clt_dtype dtype, int rank, const int64_t *dims,
                                 const void *data);

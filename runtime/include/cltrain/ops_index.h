@@ -34,6 +34,12 @@ CLT_API clt_value *clt_index_select(clt_value *x, int axis, clt_value *index);
  * that axis (torch.index_add with alpha 1). */
 CLT_API clt_value *clt_index_add(clt_value *x, int axis, clt_value *index, clt_value *source);
 
+/* x with source's elements m in place of those at index[m] along `axis`: source as for
+ * clt_index_add (torch.index_copy). Where an index comes twice, the last one's elements stay; an
+ * index outside of the axis puts NaN at its element 0. A cache that gets new rows is one: as a
+ * state that is carried (clt_carried), only the rows that are new are written. */
+CLT_API clt_value *clt_index_copy(clt_value *x, int axis, clt_value *index, clt_value *source);
+
 /* An element of x for each index: the result is as index, and its element [i, j, k] is
  * x[index[i, j, k], j, k] for axis 0, and so on (torch.gather). index: i32, of x's rank; on the
  * other axes it is not longer than x, and as long where x depends on the batch. */

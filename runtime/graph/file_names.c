@@ -1,0 +1,20 @@
+/* What files of other programs may call a model's tensors, and hold beside them. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "graph/graph.h"
+
+clt_status clt_file_names(clt_graph *graph, const char *prefix, const char *ignored)
+{
+    CLT_TRY(clt_graph_status(graph));
+    char *texts[] = {prefix ? clt_strdup(prefix) : NULL, ignored ? clt_strdup(ignored) : NULL};
+    if ((prefix && !texts[0]) || (ignored && !texts[1])) {
+        clt_free(texts[0]);
+        clt_free(texts[1]);
+        return CLT_OUT_OF_MEMORY;
+    }
+    clt_free(graph->file_prefix);
+    clt_free(graph->file_ignored);
+    graph->file_prefix = texts[0];
+    graph->file_ignored = texts[1];
+    return CLT_OK;
+}

@@ -1,0 +1,373 @@
+/* Predictors, and states that they carry: text of gpt2 with its cache against transformers' logits
+ * and generated tokens (tests/goldens/make_decoder.py), lstm against its own forward. */
+#include "goldens/goldens.h"
+
+#include <unistd.h>
+
+#include "train/lab.h"
+#include <cltrain/models.h>
+#include <cltrain/predict.h>
+
+enum { TEXTS = 2, LENGTH = 20, PROMPT = 5, POSITIONS = 24, WORDS = 37 };
+#define GPT2 "gpt2:layers=2,heads=2,width=16"
+#define LSTM "lstm:hidden=12,layers=2"
+
+static clt_graph *decoder(const char *model, int64_t samples, int64_t length)
+{
+    const clt_decoder d = {
+        .vocabulary = WORDS, .positions = POSITIONS, .samples = samples, .length = length};
+    clt_graph *graph;
+    ok(clt_graph_create(&graph));
+    ok(clt_model_decoder(model, &d, graph));
+    return graph;
+}
+
+static clt_predictor *predictor_of(clt_graph *graph, clt_store *store,
+                                   const clt_predictor_options *options)
+{
+    clt_predictor_options usual;
+    clt_predictor *p;
+    clt_predictor_options_init(&usual);
+    ok(clt_predictor_create(graph, store, options ? options : &usual, &p));
+    return p;
+}
+
+static lab lab_gpt2(void)
+{
+    char path[4096];
+    lab l = lab_on(clt_test_devices("pocl"), NULL);
+    golden_path("decoder_gpt2.safetensors", path, sizeof path);
+    lab_store(&l, decoder(GPT2, TEXTS, 1), 1);
+    ok(clt_store_load(l.store, path));
+    return l;
+}
+
+/* Reads tokens[b][from .. from + length) of each text of `stride` tokens, and gives the logits
+ * behind row `last` of them. */
+static void read_tokens(clt_predictor *p, const int32_t *tokens, int stride, int from, int length,
+                        int last, float logits[TEXTS * WORDS])
+{
+    int32_t chunk[TEXTS * POSITIONS], places[POSITIONS], row = last;
+    for (int t = 0; t < length; t++) {
+        places[t] = from + t;
+        for (int b = 0; b < TEXTS; b++)
+            chunk[b * length + t] = from + t < stride ? tokens[b * stride + from + t] : 0;
+    }
+    const clt_feed feeds[] = {{"tokens", -1, chunk, NULL, 0},
+                              {"positions", -1, places, NULL, 0},
+                              {"last", -1, &row, NULL, 0}};
+    const clt_fetch fetch = {"logits", -1, logits, NULL, 0};
+    clt_step_batch batch;
+    clt_step_batch_init(&batch);
+    batch.count = 1;
+    batch.feeds = feeds;
+    batch.n_feeds = 3;
+    batch.fetches = &fetch;
+    batch.n_fetches = 1;
+    ok(clt_predictor_run(p, &batch, NULL));
+    ok(clt_predictor_wait(p));
+}
+
+/* Of the tokens behind position `at`. */
+static void compare(const float *logits, const double *want, int at, const char *what)
+{
+    for (int b = 0; b < TEXTS; b++)
+        for (int v = 0; v < WORDS; v++) {
+            const double there = want[((int64_t)b * LENGTH + at) * WORDS + v];
+            const float here = logits[b * WORDS + v];
+            if (!(fabs(here - there) <= 2e-5 * (1 + fabs(there))))
+                fail_msg("%s, text %d, position %d, token %d: %g, not %g", what, b, at, v, here,
+                         there);
+        }
+}
+
+/* Every position by the cache, one token at a time and after chunks; a text begins anew in a cache
+ * that holds another, and what was padded behind it is not seen. */
+static void test_cache(void **state)
+{
+    static const int chunks[] = {1, 2, 7, 19};
+    clt_tensors *golden = golden_open("decoder.safetensors");
+    const int32_t *tokens = golden_i32(golden, NULL, "tokens", TEXTS * LENGTH);
+    const double *want = golden_f64(golden, NULL, "logits", TEXTS * LENGTH * WORDS);
+    float logits[TEXTS * WORDS];
+    (void)state;
+    lab l = lab_gpt2();
+    clt_predictor_options kinds[3];
+    for (int k = 0; k < 3; k++) {
+        clt_predictor_options_init(&kinds[k]);
+        kinds[k].poison = 1;
+        kinds[k].separate = k == 1;
+        kinds[k].portable = k == 2;
+    }
+    for (int k = 0; k < 3 * 4 && !(clt_test_oclgrind() && k > 1); k++) {
+        const int chunk = chunks[k % 4];
+        char what[64];
+        snprintf(what, sizeof what, "kind %d, chunk %d", k / 4, chunk);
+        clt_predictor *one = predictor_of(l.graph, l.store, &kinds[k / 4]);
+        clt_graph *longer = decoder(GPT2, TEXTS, chunk);
+        clt_predictor *many = predictor_of(longer, l.store, &kinds[k / 4]);
+        read_tokens(many, tokens, LENGTH, 0, chunk, chunk > 2 ? 2 : 0, logits);
+        compare(logits, want, chunk > 2 ? 2 : 0, what);
+        /* Positions behind 2 hold what was read already, or another text's. */
+        for (int at = chunk > 2 ? 3 : 1; at < (clt_test_oclgrind() ? 5 : LENGTH); at++) {
+            read_tokens(one, tokens, LENGTH, at, 1, 0, logits);
+            compare(logits, want, at, what);
+        }
+        /* The last chunk begins again within what is there, and reaches the end. */
+        read_tokens(many, tokens, LENGTH, LENGTH - chunk, chunk, chunk - 1, logits);
+        if (!clt_test_oclgrind())
+            compare(logits, want, LENGTH - 1, what);
+        clt_predictor_destroy(many);
+        clt_predictor_destroy(one);
+        clt_graph_destroy(longer);
+    }
+    lab_close(&l);
+    clt_tensors_close(golden);
+}
+
+/* transformers' generate(do_sample=False). */
+static void test_greedy(void **state)
+{
+    clt_tensors *golden = golden_open("decoder.safetensors");
+    const int32_t *want = golden_i32(golden, NULL, "generated", TEXTS * POSITIONS);
+    int32_t made[TEXTS * POSITIONS];
+    float logits[TEXTS * WORDS];
+    (void)state;
+    lab l = lab_gpt2();
+    clt_predictor *one = predictor_of(l.graph, l.store, NULL);
+    memcpy(made, want, sizeof made);
+    for (int at = 0; at < POSITIONS - 1; at++) {
+        read_tokens(one, made, POSITIONS, at, 1, 0, logits);
+        for (int b = 0; at + 1 >= PROMPT && b < TEXTS; b++) {
+            int best = 0;
+            for (int v = 1; v < WORDS; v++)
+                best = logits[b * WORDS + v] > logits[b * WORDS + best] ? v : best;
+            made[b * POSITIONS + at + 1] = best;
+        }
+    }
+    assert_memory_equal(made, want, sizeof made);
+    clt_predictor_destroy(one);
+    lab_close(&l);
+    clt_tensors_close(golden);
+}
+
+/* The whole text at once, as the model that is trained computes it, with the same parameters. */
+static void forward(const char *model, clt_store *store, const int32_t *tokens, double *logits)
+{
+    clt_model_field fields[] = {{"tokens", CLT_I32, 1, {LENGTH}, WORDS},
+                                {"targets", CLT_I32, 1, {LENGTH}, WORDS}};
+    const clt_model_input input = {fields, 2, -100};
+    float all[TEXTS * LENGTH * WORDS];
+    clt_graph *graph;
+    ok(clt_graph_create(&graph));
+    ok(clt_model_build(model, &input, graph));
+    clt_predictor_options options;
+    clt_predictor_options_init(&options);
+    options.batch = TEXTS;
+    clt_predictor *p = predictor_of(graph, store, &options);
+    assert_int_equal(clt_predictor_input_count(p), 1);
+    assert_int_equal(clt_predictor_output_count(p), 1);
+    const clt_feed feed = {"tokens", -1, tokens, NULL, 0};
+    const clt_fetch fetch = {"logits", -1, all, NULL, 0};
+    clt_step_batch batch;
+    clt_step_batch_init(&batch);
+    batch.count = TEXTS;
+    batch.feeds = &feed;
+    batch.n_feeds = 1;
+    batch.fetches = &fetch;
+    batch.n_fetches = 1;
+    ok(clt_predictor_run(p, &batch, NULL));
+    ok(clt_predictor_wait(p));
+    for (int i = 0; i < TEXTS * LENGTH * WORDS; i++)
+        logits[i] = all[i];
+    clt_predictor_destroy(p);
+    clt_graph_destroy(graph);
+}
+
+/* What is trained and what continues text are the same model, with the same store. */
+static void test_same_as_trained(void **state)
+{
+    clt_tensors *golden = golden_open("decoder.safetensors");
+    const int32_t *tokens = golden_i32(golden, NULL, "tokens", TEXTS * LENGTH);
+    double *want = malloc(TEXTS * LENGTH * WORDS * sizeof *want);
+    float logits[TEXTS * WORDS], zeros[TEXTS * 12] = {0};
+    static const char *const states[] = {"lstm.h.0", "lstm.c.0", "lstm.h.1", "lstm.c.1"};
+    (void)state;
+    assert_non_null(want);
+    lab l = lab_gpt2();
+    forward(GPT2 ",positions=24", l.store, tokens, want);
+    for (int at = 0; at < LENGTH; at++)
+        for (int b = 0; b < TEXTS; b++)
+            for (int v = 0; v < WORDS; v++)
+                logits[b * WORDS + v] = (float)want[(b * LENGTH + at) * WORDS + v];
+    compare(logits, golden_f64(golden, NULL, "logits", TEXTS * LENGTH * WORDS), LENGTH - 1,
+            "forward");
+    lab_close(&l);
+    l = lab_on(clt_test_devices("pocl"), NULL);
+    lab_store(&l, decoder(LSTM, TEXTS, 1), 3);
+    forward(LSTM, l.store, tokens, want);
+    clt_predictor *one = predictor_of(l.graph, l.store, NULL);
+    for (int turn = 0; turn < 2; turn++) {
+        for (int at = 0; at < LENGTH; at++) {
+            read_tokens(one, tokens, LENGTH, at, 1, 0, logits);
+            compare(logits, want, at, "lstm");
+        }
+        for (size_t i = 0; i < 4; i++)
+            ok(clt_store_set(l.store, states[i], zeros, sizeof zeros));
+    }
+    clt_predictor_destroy(one);
+    lab_close(&l);
+    free(want);
+    clt_tensors_close(golden);
+}
+
+static void refused(clt_status status, clt_status want, const char *part)
+{
+    if (status != want || !strstr(clt_error_message(), part))
+        fail_msg("%s: \"%s\" does not say \"%s\"", clt_status_name(status), clt_error_message(),
+                 part);
+}
+
+/* Masks may be missing, and names without prefix; nothing else may differ. */
+static void test_files(void **state)
+{
+    enum { MOST = 64 };
+    char path[4096], own[] = "/tmp/cltrain-decoder-XXXXXX";
+    clt_tensors *file;
+    clt_tensor tensors[MOST];
+    int n = 0, masks = 0;
+    clt_tensors_desc desc;
+    (void)state;
+    close(mkstemp(own));
+    golden_path("decoder_gpt2.safetensors", path, sizeof path);
+    ok(clt_tensors_open(path, &file));
+    for (int i = 0; i < clt_tensors_count(file); i++) {
+        const clt_tensor *t = clt_tensors_at(file, i);
+        const char *end = strrchr(t->name, '.') - 5;
+        if (!strcmp(end, ".attn.bias") || !strcmp(end, ".attn.masked_bias")) {
+            masks++;
+            continue;
+        }
+        tensors[n] = *t;
+        tensors[n++].name = t->name + strlen("transformer.");
+    }
+    assert_int_equal(masks, 4);
+    lab l = lab_on(clt_test_devices("pocl"), NULL);
+    lab_store(&l, decoder(GPT2, TEXTS, 1), 1);
+    clt_tensors_desc_init(&desc);
+    desc.tensors = tensors;
+    for (int extra = 0; extra < 3; extra++) {
+        tensors[n] = tensors[0];
+        tensors[n].name = extra == 2 ? "h.0.attn.other" : "h.0.attn.masked_bias";
+        desc.count = n + (extra > 0);
+        ok(clt_tensors_save(own, &desc));
+        if (extra < 2)
+            ok(clt_store_load(l.store, own));
+        else
+            refused(clt_store_load(l.store, own), CLT_MISMATCH, "h.0.attn.other");
+    }
+    desc.count = n - 1;
+    ok(clt_tensors_save(own, &desc));
+    refused(clt_store_load(l.store, own), CLT_MISMATCH, tensors[n - 1].name);
+    /* What is carried is not saved. */
+    clt_tensors *saved;
+    ok(clt_store_save(l.store, own));
+    ok(clt_tensors_open(own, &saved));
+    assert_int_equal(clt_tensors_count(saved), n);
+    clt_tensors_close(saved);
+    remove(own);
+    clt_tensors_close(file);
+    lab_close(&l);
+}
+
+/* sum[k] += x, as a copy behind the run, and read by the output before. */
+static void test_copied(void **state)
+{
+    const int64_t three = 3;
+    const float x[] = {1, 2, 4};
+    float before[3], after[3];
+    (void)state;
+    lab l = lab_on(clt_test_devices("pocl"), NULL);
+    clt_graph *g;
+    ok(clt_graph_create(&g));
+    clt_value *in = clt_input(g, "x", CLT_F32, 1, &three);
+    clt_value *sum = clt_carried(g, "sum", CLT_F32, 1, &three);
+    clt_value *next = clt_add(sum, in);
+    ok(clt_assign(g, sum, next));
+    clt_output(clt_scale(sum, 2), "before");
+    clt_output(next, "after");
+    lab_store(&l, g, 1);
+    clt_predictor *p = predictor_of(g, l.store, NULL);
+    const clt_feed feed = {"x", -1, x, NULL, 0};
+    const clt_fetch fetches[] = {{"before", -1, before, NULL, 0}, {"after", -1, after, NULL, 0}};
+    clt_step_batch batch;
+    clt_step_batch_init(&batch);
+    batch.count = 1;
+    batch.feeds = &feed;
+    batch.n_feeds = 1;
+    batch.fetches = fetches;
+    batch.n_fetches = 2;
+    for (int run = 0; run < 5; run++) {
+        ok(clt_predictor_run(p, &batch, NULL));
+        ok(clt_predictor_wait(p));
+        for (int i = 0; i < 3; i++) {
+            assert_float_equal(before[i], 2 * (float)run * x[i], 0);
+            assert_float_equal(after[i], (float)(run + 1) * x[i], 0);
+        }
+    }
+    batch.count = 2;
+    refused(clt_predictor_run(p, &batch, NULL), CLT_INVALID_ARGUMENT, "made for 0 to 1");
+    batch.count = 1;
+    batch.n_feeds = 0;
+    refused(clt_predictor_run(p, &batch, NULL), CLT_INVALID_ARGUMENT, "no feed for input x");
+    batch.n_feeds = 1;
+    ((clt_fetch *)fetches)[0].name = "afters";
+    refused(clt_predictor_run(p, &batch, NULL), CLT_NOT_FOUND, "no output afters");
+    clt_predictor_destroy(p);
+    lab_close(&l);
+}
+
+static void test_errors(void **state)
+{
+    clt_predictor *p;
+    clt_trainer *t;
+    clt_graph *g;
+    clt_predictor_options options;
+    clt_trainer_options training;
+    const clt_decoder odd = {.vocabulary = 5, .positions = 4, .samples = 1, .length = 5};
+    const clt_decoder two = {.vocabulary = 5, .positions = 4, .samples = 1, .length = 2};
+    (void)state;
+    clt_predictor_options_init(&options);
+    clt_trainer_options_init(&training);
+    ok(clt_graph_create(&g));
+    refused(clt_model_decoder("lenet", &two, g), CLT_NOT_FOUND, "does not continue text");
+    refused(clt_model_decoder("gpt2", &odd, g), CLT_INVALID_ARGUMENT, "is not possible");
+    refused(clt_model_decoder("lstm", &two, g), CLT_INVALID_ARGUMENT, "one token at a time");
+    clt_graph_destroy(g);
+    lab l = lab_gpt2();
+    options.batch = 0;
+    refused(clt_predictor_create(l.graph, l.store, &options, &p), CLT_INVALID_ARGUMENT,
+            "at least 1");
+    options.batch = 1;
+    clt_graph *other = decoder("gpt2:layers=2,heads=2,width=8", TEXTS, 1);
+    refused(clt_predictor_create(other, l.store, &options, &p), CLT_MISMATCH, "in the store");
+    clt_graph_destroy(other);
+    clt_output_gradient(clt_graph_find(l.graph, "logits"), "dy");
+    refused(clt_trainer_create(l.graph, l.store, &training, &t), CLT_UNSUPPORTED,
+            "is carried between the runs of a predictor");
+    lab_close(&l);
+    l = lab_on(clt_test_devices("pocl"), NULL);
+    ok(clt_graph_create(&g));
+    lab_store(&l, g, 1);
+    refused(clt_predictor_create(g, l.store, &options, &p), CLT_INVALID_ARGUMENT, "no output");
+    lab_close(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cache),  cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_files),  cmocka_unit_test(test_same_as_trained),
+        cmocka_unit_test(test_copied), cmocka_unit_test(test_errors)};
+    return cmocka_run_group_tests(tests, open_runtime, close_runtime);
+}
