@@ -316,17 +316,29 @@ static clt_status write_whole(desk *d, const clt_image_form *f, unsigned char *o
                             .rows = height};
     const size_t plane = (size_t)width * (size_t)height;
     CLT_TRY(clt_image_resample(&d->image, &r, &d->work, d->window));
-    for (size_t i = 0; i < COLOURS * plane; i++)
-        out[i % COLOURS * plane + i / COLOURS] = d->window[i];
+    for (int y = 0; y < height; y++)
+        for (int c = 0; c < COLOURS; c++)
+            memcpy(out + (size_t)c * plane + (size_t)y * (size_t)width,
+                   d->window + ((size_t)y * COLOURS + (size_t)c) * (size_t)width, (size_t)width);
     return CLT_OK;
+}
+
+/* Decodes all of it. */
+static int place_whole(void *user, int width, int height)
+{
+    (void)user;
+    (void)width;
+    (void)height;
+    return 1;
 }
 
 static clt_status write_form(desk *d, const char *path, const clt_image_form *f,
                              unsigned char *planes)
 {
     const images m = {.size = (int)f->height, .resize = (int)f->resize};
-    CLT_TRY(load(d, path));
-    return f->resize ? write_sample(&m, d, NULL, NULL, 0, planes) : write_whole(d, f, planes);
+    placing p = {.images = &m};
+    CLT_TRY(load(d, path, f->resize ? place : place_whole, &p));
+    return f->resize ? write_sample(d, &p, planes) : write_whole(d, f, planes);
 }
 
 clt_status clt_image_read(const char *path, const clt_image_form *f, unsigned char *out)

@@ -245,6 +245,15 @@ static int save_outputs(const prediction *p, const char *path)
     return code;
 }
 
+/* Of the labels that the model was trained with; 0: none. */
+static int64_t label_classes(const job *j)
+{
+    for (int i = 0; i < j->input.n_fields; i++)
+        if (!strcmp(j->fields[i].name, "label"))
+            return j->fields[i].classes;
+    return 0;
+}
+
 /* npz:FILE has all its samples predicted, --data its test samples. */
 static int predict_arrays(prediction *p)
 {
@@ -253,7 +262,7 @@ static int predict_arrays(prediction *p)
     clt_dataset *data = NULL;
     clt_status status = data_options(s, &options);
     options.split = s->n_names ? "all" : "test";
-    options.classes = job_classes(&p->job);
+    options.classes = label_classes(&p->job);
     if (!s->n_names && p->saved.use && use_resize(p->saved.use)) {
         options.image_size = p->job.fields[0].dims[1];
         options.resize = use_resize(p->saved.use);
@@ -274,7 +283,7 @@ static int predict_arrays(prediction *p)
 /* The output of which the largest number is the class. */
 static const output *find_logits(const prediction *p, int64_t *classes)
 {
-    *classes = job_classes(&p->job);
+    *classes = label_classes(&p->job);
     for (int i = 0; i < p->n_outputs; i++) {
         const npz_array *a = &p->outputs[i].array;
         if (a->dtype == CLT_F32 && a->rank == 2 && a->dims[1] == *classes)
