@@ -25,7 +25,8 @@ clt_test_on_oclgrind(train.device_data)
 # Oclgrind's check for uninitialised values does not know an instruction that the optimiser makes.
 if(TEST oclgrind.train.device_data)
     set_tests_properties(oclgrind.train.device_data PROPERTIES TIMEOUT 600)
-    set_property(TEST oclgrind.train.checksum oclgrind.train.device_data oclgrind.train.recompute APPEND PROPERTY ENVIRONMENT
+    set_property(TEST oclgrind.train.checksum oclgrind.train.device_data oclgrind.train.recompute
+        APPEND PROPERTY ENVIRONMENT
         "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
 endif()
 add_test(NAME vendor.train.parity.mixed COMMAND test_train_parity)
