@@ -29,8 +29,8 @@ class Memory(CommandTest):
         self.assertLess(int(largest[1]), int(largest[2]))
         self.assertNotIn(".again ", plain)
         least = self.plan("--recompute").stdout
-        self.assertRegex(least, r"Backward computes \d+ nodes again .* MiB of intermediates less, "
-                                r"for [\d.]+ % of forward's arithmetic\n")
+        self.assertRegex(least, r"Backward computes \d+ nodes again .* of [\d.]+ [KM]iB of "
+                                r"intermediates less, for [\d.]+ % of forward's arithmetic\n")
         self.assertIn(".again ", least)
         total_least, intermediates_least = self.all_memory(least)
         self.assertLess(intermediates_least, 0.7 * intermediates)
