@@ -194,12 +194,14 @@ static void test_bits(void **state)
                                  {"resnet18:width=4", 3, 16, 0, 8},
                                  {"gpt2:layers=3,heads=2,width=24,dropout=0.2", 0, 0, T, 6},
                                  {"lstm:hidden=20,layers=3", 0, 0, T, 6}};
+    const kind small = {"mlp:12,11,10,9", 1, 4, 0, 5};
     (void)state;
-    for (int i = 0; i < (int)(sizeof kinds / sizeof *kinds); i++) {
-        if (clt_test_oclgrind() && strncmp(kinds[i].model, "mlp", 3))
-            continue;
-        compare(&kinds[i], clt_test_devices("cpu@1"));
+    if (clt_test_oclgrind()) {
+        compare(&small, clt_test_devices("cpu@1"));
+        return;
     }
+    for (int i = 0; i < (int)(sizeof kinds / sizeof *kinds); i++)
+        compare(&kinds[i], clt_test_devices("cpu@1"));
 }
 
 /* Several devices: statistics that all-reduces of the graph made are kept. */
