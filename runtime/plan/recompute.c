@@ -20,6 +20,10 @@ typedef struct item {
     bool again; /* the copy */
 } item;
 
+typedef struct visit {
+    int node, next; /* the operand to look at */
+} visit;
+
 /* What a choice gives. */
 typedef struct outcome {
     int64_t peak;   /* bytes */
@@ -45,6 +49,7 @@ struct clt_recompute {
     bool *best;        /* by node: a choice to go back to */
     item *order;       /* the schedule of the choice */
     int n_order;
+    visit *stack;
     bool *made;    /* by node: its copy is in `order` */
     int *last;     /* by instance (value, or n_values + value of a copy): last use */
     int *block;    /* by instance: the instance whose block it took over */
@@ -67,25 +72,28 @@ static bool copied(const clt_recompute *r, const clt_value *value)
     return !producer->backward && r->again[producer->id];
 }
 
-/* As clt_graph_clean orders copies: just before the first node that needs them. */
-static void schedule_copy(clt_recompute *r, const clt_value *value);
-
-static void schedule_operands(clt_recompute *r, const clt_node *node)
+/* The copies that the node needs, and those that they need, as clt_graph_clean orders them: just
+ * before the first node that reads them. Chains may be as long as the graph: the stack is our own.
+ */
+static void schedule_operands(clt_recompute *r, int node)
 {
-    for (int i = 0; i < node->n_in; i++)
-        if (node->in[i] && node->in[i]->producer && !node->in[i]->producer->backward &&
-            copied(r, node->in[i]))
-            schedule_copy(r, node->in[i]);
-}
-
-static void schedule_copy(clt_recompute *r, const clt_value *value)
-{
-    const clt_node *node = value->producer;
-    if (r->made[node->id])
-        return;
-    r->made[node->id] = true;
-    schedule_operands(r, node);
-    r->order[r->n_order++] = (item){node->id, true};
+    int depth = 0;
+    r->stack[depth++] = (visit){node, 0};
+    while (depth) {
+        visit *top = &r->stack[depth - 1];
+        const clt_node *at = r->plan->nodes[top->node].node;
+        if (top->next == at->n_in) {
+            if (depth-- > 1)
+                r->order[r->n_order++] = (item){top->node, true};
+            continue;
+        }
+        const clt_value *in = at->in[top->next++];
+        const clt_node *from = in ? in->producer : NULL;
+        if (!from || from->backward || r->made[from->id] || !copied(r, in))
+            continue;
+        r->made[from->id] = true;
+        r->stack[depth++] = (visit){from->id, 0};
+    }
 }
 
 static void schedule(clt_recompute *r)
@@ -95,7 +103,7 @@ static void schedule(clt_recompute *r)
     for (int i = 0; i < r->n_nodes; i++) {
         const clt_node *node = r->plan->nodes[i].node;
         if (node->backward)
-            schedule_operands(r, node);
+            schedule_operands(r, i);
         r->order[r->n_order++] = (item){i, false};
     }
 }
@@ -451,13 +459,15 @@ clt_status clt_recompute_create(const clt_plan *plan, const clt_target *target, 
     r->best = clt_calloc(nodes, sizeof *r->best);
     r->order = clt_calloc(2 * nodes, sizeof *r->order);
     r->made = clt_calloc(nodes, sizeof *r->made);
+    r->stack = clt_calloc(nodes + 1, sizeof *r->stack);
     r->last = clt_calloc(2 * values, sizeof *r->last);
     r->block = clt_calloc(2 * values, sizeof *r->block);
     r->died = clt_calloc(2 * values, sizeof *r->died);
     r->live = clt_calloc(2 * nodes + 2, sizeof *r->live);
     if (!r->root || !r->bytes || !r->lasting || !r->fetched || !r->value_again || !r->scratch ||
         !r->seconds || !r->fixed || !r->candidate || !r->again || !r->gains || !r->looked ||
-        !r->best || !r->order || !r->made || !r->last || !r->block || !r->died || !r->live) {
+        !r->best || !r->order || !r->made || !r->stack || !r->last || !r->block || !r->died ||
+        !r->live) {
         clt_recompute_destroy(r);
         return CLT_OUT_OF_MEMORY;
     }
@@ -476,7 +486,7 @@ void clt_recompute_destroy(clt_recompute *r)
     void *const arrays[] = {r->root,    r->bytes,   r->lasting, r->fetched,   r->value_again,
                             r->scratch, r->seconds, r->fixed,   r->candidate, r->again,
                             r->gains,   r->looked,  r->best,    r->order,     r->made,
-                            r->last,    r->block,   r->died,    r->live};
+                            r->stack,   r->last,    r->block,   r->died,      r->live};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         clt_free(arrays[i]);
     clt_free(r);

@@ -160,6 +160,21 @@ static clt_status does_not_fit(const clt_device *device, const clt_trainer_optio
                     (double)(n->inputs + n->other) / 1048576, (double)options->memory / 1048576);
 }
 
+/* Evaluation runs in the same slabs: where training was made to take little, it may take more. */
+static clt_status add_evaluation(const clt_graph *graph, const clt_store *store,
+                                 const clt_trainer_options *options, int participants,
+                                 int64_t share, const clt_device *device, need *n)
+{
+    clt_plan_options plan_options = clt_capacity_options(options, CLT_PLAN_EVALUATE, share);
+    clt_plan *plan;
+    plan_options.several = participants > 1;
+    CLT_TRY(clt_plan_create(graph, &store->layout, &device->caps, NULL, &plan_options, &plan));
+    const int64_t bytes = clt_plan_arena_bytes(plan);
+    n->arena = bytes > n->arena ? bytes : n->arena;
+    clt_plan_destroy(plan);
+    return CLT_OK;
+}
+
 /* Of one device. */
 static clt_status check_device(const clt_graph *graph, const clt_store *store,
                                const clt_trainer_options *options, int participants, int64_t batch,
@@ -179,6 +194,8 @@ static clt_status check_device(const clt_graph *graph, const clt_store *store,
         if (plan->slabs[s] > largest)
             largest = plan->slabs[s];
     clt_plan_destroy(plan);
+    if (options->memory || options->recompute)
+        CLT_TRY(add_evaluation(graph, store, options, participants, share, device, &n));
     if (options->memory && (!within || total_of(&n) > options->memory))
         return does_not_fit(device, options, batch, &n);
     const int64_t there = available(store, options->world, device), needed = n.arena + n.inputs;
@@ -261,12 +278,14 @@ clt_status clt_capacity_explain(clt_status status, const clt_graph *graph, const
 /* What a device holds, and how much more would fit. */
 static void print_memory(const clt_graph *graph, const clt_store *store,
                          const clt_trainer_options *options, int participants,
-                         const clt_plan *training, clt_str *s)
+                         clt_plan *const plans[2], clt_str *s)
 {
+    const int64_t training = clt_plan_arena_bytes(plans[CLT_PLAN_TRAIN]);
+    const int64_t evaluation = clt_plan_arena_bytes(plans[CLT_PLAN_EVALUATE]);
     clt_trainer_options again = *options;
     need n;
-    count_fixed(graph, store, options, participants, training->options.max_batch, &n);
-    n.arena = clt_plan_arena_bytes(training);
+    count_fixed(graph, store, options, participants, plans[CLT_PLAN_TRAIN]->options.max_batch, &n);
+    n.arena = training > evaluation ? training : evaluation;
     clt_str_add(s,
                 "\nAll memory of a device: %.1f MiB (parameters, gradients and optimizer %.1f, "
                 "intermediates %.1f, inputs and the rest %.1f)\n",
@@ -312,7 +331,7 @@ clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
     }
     clt_tuning_free(&tuning);
     if (status == CLT_OK)
-        print_memory(graph, store, options, participants, plans[CLT_PLAN_TRAIN], &s);
+        print_memory(graph, store, options, participants, plans, &s);
     clt_plan_destroy(plans[0]);
     clt_plan_destroy(plans[1]);
     if (status != CLT_OK) {

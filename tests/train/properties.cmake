@@ -19,12 +19,17 @@ clt_test_on_vendor(train.checksum intel)
 clt_test_on_vendor(train.recurrent intel)
 clt_test_on_vendor(train.predictor intel)
 clt_test_on_oclgrind(train.predictor)
+clt_test_on_vendor(train.recompute intel)
+set_tests_properties(train.recompute vendor.train.recompute PROPERTIES TIMEOUT 900)
 clt_test_on_oclgrind(train.checksum)
+clt_test_on_oclgrind(train.recompute)
 clt_test_on_oclgrind(train.device_data)
 # Oclgrind's check for uninitialised values does not know an instruction that the optimiser makes.
 if(TEST oclgrind.train.device_data)
     set_tests_properties(oclgrind.train.device_data oclgrind.train.predictor PROPERTIES TIMEOUT 600)
-    set_property(TEST oclgrind.train.checksum oclgrind.train.device_data oclgrind.train.predictor APPEND PROPERTY ENVIRONMENT
+    set_property(TEST oclgrind.train.checksum oclgrind.train.device_data oclgrind.train.predictor
+        oclgrind.train.recompute
+        APPEND PROPERTY ENVIRONMENT
         "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
 endif()
 add_test(NAME vendor.train.parity.mixed COMMAND test_train_parity)
