@@ -103,11 +103,14 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
  *                   [3,image_size,image_size], red, green and blue, "label" i32 []. Images are
  *                   decoded by the loaders' threads; the shorter side is resized to
  *                   options.resize, with Pillow's bits (bilinear, antialiased), and the middle
- *                   is taken, but see clt_dataset_augment. A file that cannot be decoded fails the
+ *                   is taken, but see clt_dataset_augment. Of JPEGs that are made smaller by 4 or
+ *                   more, a half, a quarter or an eighth is decoded, at least twice what is wanted:
+ *                   the bits of Pillow's draft of twice the size and resize. A file that cannot be decoded fails the
  *                   load, with its name.
  *   npz:PATH        numpy's arrays, each a field of its name, whose first axis are the samples:
  *                   f4, f8 (as f32), i4, i8 (as i32; values must fit), u1 and bool (as u8), in C's
- *                   order, little-endian. In a folder train.npz and test.npz; in a file arrays
+ *                   order, little-endian. One of the name "image" and two or more axes a sample is one of
+ *                   images. In a folder train.npz and test.npz; in a file arrays
  *                   whose names end in _train and _test, without that, or else the first nine
  *                   tenths of the samples are for training and the last tenth for tests. An array
  *                   "label" of a number a sample has options.classes, else the largest + 1.
