@@ -105,13 +105,16 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
  *                   options.resize, with Pillow's bits (bilinear, antialiased), and the middle
  *                   is taken, but see clt_dataset_augment. Of JPEGs that are made smaller by 4 or
  *                   more, a half, a quarter or an eighth is decoded, at least twice what is wanted:
- *                   the bits of Pillow's draft of twice the size and resize. A file that cannot be
- * decoded fails the load, with its name. npz:PATH        numpy's arrays, each a field of its name,
- * whose first axis are the samples: f4, f8 (as f32), i4, i8 (as i32; values must fit), u1 and bool
- * (as u8), in C's order, little-endian. One of the name "image" and two or more axes a sample is
- * one of images. In a folder train.npz and test.npz; in a file arrays whose names end in _train and
- * _test, without that, or else the first nine tenths of the samples are for training and the last
- * tenth for tests. An array "label" of a number a sample has options.classes, else the largest + 1.
+ *                   the bits of Pillow's draft of twice the size and resize. A file that cannot
+ *                   be decoded fails the load, with its name.
+ *   npz:PATH        numpy's arrays, each a field of its name, whose first axis are the samples:
+ *                   f4, f8 (as f32), i4, i8 (as i32; values must fit), u1 and bool (as u8), in C's
+ *                   order, little-endian. One of the name "image", with two or more axes a sample,
+ *                   holds images. In a folder train.npz and test.npz; in a file arrays whose names
+ *                   end in _train and _test, without that, or else the first nine tenths of the
+ *                   samples are for training and the last tenth for tests. An array "label" of a
+ *                   number a sample has options.classes, else the largest + 1, at most the number
+ *                   of samples.
  *   hdf5:FILE       the same arrays of an HDF5 file, in any byte order, but for bool, in its groups
  * "train" and "test", or in its root. Not by several threads at once.
  *
