@@ -99,6 +99,12 @@ class Images(CommandTest):
         self.assertEqual([split["broken"]["count"] for split in said["splits"]], [1, 0])
         self.assertIn(bad, said["splits"][0]["broken"]["first"][0])
 
+    def test_narrow(self):
+        put(os.path.join(self.images, "b", "2.jpg"), png(1, 999999, rows=b"\0\1\2\3" * 999999))
+        self.run_command("data", "inspect", self.spec, *SMALL)
+        done = self.run_command("data", "inspect", self.spec, *SMALL, "--resize", "16000", code=1)
+        self.assertIn("b/2.jpg: an image of 1 x 999999 is too narrow to be resized to 16000", done.stdout)
+
     def test_many_are_broken(self):
         """All of a class, and more than are named."""
         for i in range(6):
