@@ -23,8 +23,8 @@ clt_status clt_image_check_size(const char *path, long width, long height)
 clt_status clt_image_resize_room(clt_image *image, const char *path, long width, long height)
 {
     CLT_TRY(clt_image_check_size(path, width, height));
-    /* Four bytes a pixel: decoders may need one more. Resampling reads 8 bytes behind them. */
-    const size_t bytes = (size_t)(width * height) * 4 + 8;
+    /* Four bytes a pixel: decoders may need one more. Resampling reads behind them. */
+    const size_t bytes = (size_t)(width * height) * 4 + CLT_IMAGE_BEHIND;
     if (bytes > image->room) {
         clt_free(image->rgb);
         image->room = 0;
@@ -38,8 +38,8 @@ clt_status clt_image_resize_room(clt_image *image, const char *path, long width,
     return CLT_OK;
 }
 
-clt_status clt_image_decode(clt_image *image, const char *path, const unsigned char *bytes,
-                            size_t count, clt_image_plan plan, void *user)
+static clt_status decode(clt_image *image, const char *path, const unsigned char *bytes,
+                         size_t count, clt_image_plan plan, void *user)
 {
     static const unsigned char png[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
     if (!count)
@@ -50,6 +50,15 @@ clt_status clt_image_decode(clt_image *image, const char *path, const unsigned c
         return clt_image_decode_jpeg(image, path, bytes, count, plan, user);
     return clt_fail(CLT_FORMAT, "%s: is neither a JPEG nor a PNG: it begins with %02x %02x %02x",
                     path, bytes[0], count > 1 ? bytes[1] : 0, count > 2 ? bytes[2] : 0);
+}
+
+clt_status clt_image_decode(clt_image *image, const char *path, const unsigned char *bytes,
+                            size_t count, clt_image_plan plan, void *user)
+{
+    CLT_TRY(decode(image, path, bytes, count, plan, user));
+    /* Read, and multiplied by 0. */
+    memset(image->rgb + (size_t)image->width * (size_t)image->height * 3, 0, CLT_IMAGE_BEHIND);
+    return CLT_OK;
 }
 
 #ifdef CLT_HAVE_TURBOJPEG
