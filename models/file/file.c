@@ -368,6 +368,12 @@ static clt_status read_mean(const model_file *f, const json_t *json, const char 
     status = model_node_check(&node, node.name, mean->attributes,
                               is_loss ? "op:text name:text in:any weight:real"
                                       : "op:text name:text in:any");
+    for (size_t i = 0; status == CLT_OK && i < at; i++) {
+        const char *before =
+            text_of(json_array_get(json_object_get(f->text.root, list), i), "name");
+        if (before && !strcmp(before, node.name))
+            status = model_text_fail(&f->text, json, "name", "%s: the name is taken", node.name);
+    }
     if (status == CLT_OK)
         status = read_operands(f, &node, mean->min_in, mean->max_in);
     if (status != CLT_OK)

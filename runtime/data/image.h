@@ -7,6 +7,9 @@
 
 #include <cltrain/status.h>
 
+/* Bytes that may be read behind the last colour. */
+enum { CLT_IMAGE_BEHIND = 8 };
+
 /* Bytes of red, green and blue, row by row. Start with {0}; memory is kept from image to image. */
 typedef struct clt_image {
     unsigned char *rgb;

@@ -19,7 +19,7 @@
 #include "data/kinds.h"
 #include "data/listing.h"
 
-enum { DEFAULT_SIZE = 224, COLOURS = 3, TRIES = 10 };
+enum { DEFAULT_SIZE = 224, COLOURS = 3, TRIES = 10, MOST_LENGTH = 1 << 30 };
 
 /* What a thread needs for an image. */
 typedef struct desk {
@@ -140,13 +140,17 @@ static int half(int n)
 }
 
 /* The whole image, its shorter side resized, and the window's corner there, which may lie outside.
- */
+ * The size is 0 where the longer side would be too long. */
 static void place_crop(const images *m, const clt_augment *a, const clt_sample_key *key,
                        int64_t index, clt_resample *r, int *left, int *top)
 {
     const int shorter = r->width < r->height ? r->width : r->height;
-    r->to_width = (int)((int64_t)r->width * m->resize / shorter);
-    r->to_height = (int)((int64_t)r->height * m->resize / shorter);
+    const int64_t width = (int64_t)r->width * m->resize / shorter;
+    const int64_t height = (int64_t)r->height * m->resize / shorter;
+    if (width > MOST_LENGTH || height > MOST_LENGTH)
+        return;
+    r->to_width = (int)width;
+    r->to_height = (int)height;
     if (!a || !a->crop) {
         *left = half(r->to_width - m->size);
         *top = half(r->to_height - m->size);
@@ -379,6 +383,9 @@ static clt_status fetch(clt_dataset *dataset, const clt_sample_key *key, int64_t
     placing p = {
         .images = m, .augment = f->augmented ? &f->augment : NULL, .key = key, .index = index};
     clt_status status = load(d, file->path, place, &p);
+    if (status == CLT_OK && !p.r.to_width)
+        status = clt_fail(CLT_FORMAT, "%s: an image of %d x %d is too narrow to be resized to %d",
+                          file->path, p.r.width, p.r.height, m->resize);
     if (status == CLT_OK)
         status = write_sample(d, &p, fields[0]);
     give_desk(m, d);

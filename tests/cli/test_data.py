@@ -2,7 +2,10 @@
 import array
 import json
 import os
+import random
+import struct
 import subprocess
+import zipfile
 
 from command import CLASSES, COLUMNS, COMMAND, ROWS, TEST, TRAIN, CommandTest, get, main, put, records
 
@@ -10,6 +13,10 @@ from command import CLASSES, COLUMNS, COMMAND, ROWS, TEST, TRAIN, CommandTest, g
 class Inspect(CommandTest):
     def test_text(self):
         out = self.run_command("data", "inspect", "idx:" + self.data).stdout
+        raw = get(os.path.join(self.data, "train-images-idx3-ubyte"))[16:]
+        mean = sum(raw) / len(raw)
+        std = (sum(x * x for x in raw) / len(raw) - mean ** 2) ** 0.5
+        self.assertIn(f"--normalize {mean / 255:.4g},{std / 255:.4g}\n", out)
         for words in (f"idx:{self.data} (train): {TRAIN} samples", f"(test): {TEST} samples",
                       f"[1,{ROWS},{COLUMNS}]", "0 to 255", f"{CLASSES} classes"):
             self.assertIn(words, out)
@@ -90,6 +97,45 @@ class Tokenize(CommandTest):
                         self.path("bad.bin"), self.path("bad.txt"), code=1,
                         says=("bad.txt", "byte 4", "UTF-8"))
         self.assertFalse(os.path.exists(self.path("bad.bin")))
+
+
+class Normalize(CommandTest):
+    MODEL = {"inputs": [{"name": "image"}, {"name": "x"}, {"name": "label"}],
+             "nodes": [{"name": "flat", "op": "flatten", "in": "image"}, {"name": "a", "op": "linear", "out": 5},
+                       {"name": "b", "op": "linear", "out": 5, "in": "x"}, {"op": "add", "in": ["a", "b"]},
+                       {"name": "fc", "op": "linear", "out": "classes"}],
+             "losses": [{"op": "cross_entropy", "in": ["fc", "label"]}]}
+
+    def write(self, change):
+        """Images of two channels, other numbers, and labels."""
+        rng = random.Random(3)
+        image, x = ([rng.randrange(8) / 8 for _ in range(40 * n)] for n in (8, 3))
+        image = [change(value, i // 4 % 2) for i, value in enumerate(image)]
+        with zipfile.ZipFile(self.path("data.npz"), "w") as file:
+            for name, kind, shape, data in (("image", "<f4", (40, 2, 2, 2), struct.pack("<320f", *image)),
+                                            ("x", "<f4", (40, 3), struct.pack("<120f", *x)),
+                                            ("label", "|u1", (40,), bytes(i % 3 for i in range(40)))):
+                head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}}}".encode()
+                head += b" " * (-(len(head) + 11) % 64) + b"\n"
+                file.writestr(name + ".npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + data)
+
+    def losses(self, *args):
+        put(self.path("net.json"), json.dumps(self.MODEL).encode())
+        self.run_command("train", "--model", self.path("net.json"), "--data", "npz:" + self.path("data.npz"), "--devices",
+                         "pocl", "--batch", "9", "--steps", "5", "--tune", "off", "--quiet", "--metrics", self.path("m"), *args)
+        return [row["loss"] for row in records(self.path("m"))[0]]
+
+    def test_images_alone(self):
+        """As if the images had been written so; the other input stays as it is."""
+        self.write(lambda value, channel: (value - (0.5, 0.25)[channel]) / (0.25, 0.5)[channel])
+        expected = self.losses()
+        self.write(lambda value, channel: value)
+        self.assertEqual(self.losses("--normalize", "0.5,0.25,0.25,0.5"), expected)
+        self.assertNotEqual(self.losses(), expected)
+        said = json.loads(self.run_command("data", "inspect", "npz:" + self.path("data.npz"), "--json").stdout)
+        fields = {field["name"]: field for field in said["splits"][0]["fields"]}
+        self.assertEqual(len(fields["image"]["normalize"]), 4)
+        self.assertNotIn("normalize", fields["x"])
 
 
 class Augment(CommandTest):

@@ -13,7 +13,7 @@ from command import (COMMAND, TEST, TRAIN, CommandTest, cores, get, main, put, r
 
 CORES = cores()
 STEP = {"step", "epoch", "loss", "samples", "samples_per_s", "lr"}
-EPOCH = {"epoch", "test_loss", "test_accuracy", "seconds"}
+EPOCH = {"epoch", "test_loss", "test_accuracy", "seconds", "wait"}
 
 
 class Metrics(CommandTest):
@@ -33,6 +33,7 @@ class Metrics(CommandTest):
         for r in epochs:
             self.assertEqual(set(r), EPOCH)
             self.assertTrue(0 <= r["test_accuracy"] <= 1 and r["test_loss"] > 0)
+            self.assertTrue(0 <= r["wait"] <= 1)
         self.assertTrue(0 < epochs[0]["seconds"] < epochs[1]["seconds"] < epochs[2]["seconds"])
         # The samples are easy: it learns them.
         self.assertLess(steps[-1]["loss"], 0.8 * steps[0]["loss"])

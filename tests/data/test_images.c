@@ -442,6 +442,29 @@ static void files_that_are_no_images_are_named(void **state)
     free(bytes);
 }
 
+/* Cut anywhere, a JPEG is refused, and the decoder goes on with the next file. */
+static void jpegs_are_cut_anywhere(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"rgb.jpg", "progressive.jpg", "cmyk.jpg", "grey.jpg"};
+    clt_image image = {0};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        size_t count;
+        unsigned char *bytes = read_golden(kinds[k], &count);
+        const uint8_t *want = golden_u8(goldens, NULL, kinds[k], WIDTH * HEIGHT * COLOURS);
+        for (size_t left = 3; left < count - 2; left += 7) {
+            if (clt_image_decode(&image, "cut.jpg", bytes, left, NULL, NULL) == CLT_OK)
+                fail_msg("%s: %zu of %zu bytes are an image", kinds[k], left, count);
+            assert_non_null(strstr(clt_error_message(), "cut.jpg: damaged JPEG: "));
+            assert_int_equal(clt_image_decode(&image, kinds[k], bytes, count, NULL, NULL), CLT_OK);
+            if (k != 2)
+                assert_memory_equal(image.rgb, want, WIDTH * HEIGHT * COLOURS);
+        }
+        free(bytes);
+    }
+    clt_image_free(&image);
+}
+
 static void folders_that_are_wrong_are_named(void **state)
 {
     (void)state;
@@ -485,6 +508,7 @@ int main(void)
         cmocka_unit_test(crops_are_windows_whoever_makes_them),
         cmocka_unit_test(resized_crops_are_the_same_for_any_threads),
         cmocka_unit_test(files_that_are_no_images_are_named),
+        cmocka_unit_test(jpegs_are_cut_anywhere),
         cmocka_unit_test(folders_that_are_wrong_are_named),
     };
     return cmocka_run_group_tests(tests, begin, end);

@@ -54,21 +54,21 @@ typedef enum clt_windows {
 /* How to open files. Set up by clt_dataset_options_init. */
 typedef struct clt_dataset_options {
     int64_t struct_size;
-    const char *split;  /* "train" (default) or "test"; npz:FILE and hdf5:FILE with arrays in the
-                           root: also "all", every sample, whatever the arrays' names end in */
-    int64_t classes;    /* labels must be below it; 0 (default): the named data set's own number, or
-                           for other files the largest label + 1 */
-    int background;     /* 0 (default): return when all samples are decoded and checked.
-                           1: return after the checks of headers, of sizes and of all labels, and
-                           decode the rest in a thread; clt_dataset_wait, and whatever reads a
-                           sample, waits for its end and reports its failure */
-    int64_t sequence;   /* tokens of a sample of text; 0 (default): 1024 */
+    const char *split; /* "train" (default) or "test"; npz:FILE and hdf5:FILE with arrays in the
+                          root: also "all", every sample, whatever the arrays' names end in */
+    int64_t classes;   /* labels must be below it; 0 (default): the named data set's own number, or
+                          for other files the largest label + 1 */
+    int background;    /* 0 (default): return when all samples are decoded and checked.
+                          1: return after the checks of headers, of sizes and of all labels, and
+                          decode the rest in a thread; clt_dataset_wait, and whatever reads a
+                          sample, waits for its end and reports its failure */
+    int64_t sequence;  /* tokens of a sample of text; 0 (default): 1024 */
     clt_windows windows; /* of the training split of tokens:PATH and text:PATH. They are a pure
                            function of (the loader's seed, epoch, number of the sample); the default
                            is fixed */
-    int64_t image_size; /* height and width of images from files; 0 (default): 224 */
-    int64_t resize;     /* what their shorter side is resized to before the crop, at least
-                           image_size; 0 (default): 8/7 of image_size */
+    int64_t image_size;  /* height and width of images from files; 0 (default): 224 */
+    int64_t resize;      /* what their shorter side is resized to before the crop, at least
+                            image_size; 0 (default): 8/7 of image_size */
 } clt_dataset_options;
 
 /* Sets struct_size and the defaults. */
@@ -104,14 +104,18 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
  *                   [3,image_size,image_size], red, green and blue, "label" i32 []. Images are
  *                   decoded by the loaders' threads; the shorter side is resized to
  *                   options.resize, with Pillow's bits (bilinear, antialiased), and the middle
- *                   is taken, but see clt_dataset_augment. A file that cannot be decoded fails the
- *                   load, with its name.
+ *                   is taken, but see clt_dataset_augment. Of JPEGs that are made smaller by 4 or
+ *                   more, a half, a quarter or an eighth is decoded, at least twice what is wanted:
+ *                   the bits of Pillow's draft of twice the size and resize. A file that cannot
+ *                   be decoded fails the load, with its name.
  *   npz:PATH        numpy's arrays, each a field of its name, whose first axis are the samples:
  *                   f4, f8 (as f32), i4, i8 (as i32; values must fit), u1 and bool (as u8), in C's
- *                   order, little-endian. In a folder train.npz and test.npz; in a file arrays
- *                   whose names end in _train and _test, without that, or else the first nine
- *                   tenths of the samples are for training and the last tenth for tests. An array
- *                   "label" of a number a sample has options.classes, else the largest + 1.
+ *                   order, little-endian. One of the name "image", with two or more axes a sample,
+ *                   holds images. In a folder train.npz and test.npz; in a file arrays whose names
+ *                   end in _train and _test, without that, or else the first nine tenths of the
+ *                   samples are for training and the last tenth for tests. An array "label" of a
+ *                   number a sample has options.classes, else the largest + 1, at most the number
+ *                   of samples.
  *   hdf5:FILE       the same arrays of an HDF5 file, in any byte order, but for bool, in its groups
  * "train" and "test", or in its root. Not by several threads at once.
  *
@@ -182,8 +186,8 @@ CLT_API clt_status clt_dataset_add_field(clt_dataset *dataset, const char *name,
  * deliver and name the sample of a wrong one; labels in device memory they do not see. */
 CLT_API clt_status clt_dataset_set_classes(clt_dataset *dataset, int field, int64_t classes);
 
-/* Declares a field of rank 2 or more to hold images, whose last two dimensions are height and width:
- * what clt_fit normalises. Readers of files do so themselves. */
+/* Declares a field of rank 2 or more to hold images, whose last two dimensions are height and
+ * width: what clt_fit normalises. Readers of files do so themselves. */
 CLT_API clt_status clt_dataset_set_image(clt_dataset *dataset, int field);
 
 /* How the samples of a field are changed at random. Set up by clt_augment_init: not at all. */
