@@ -6,6 +6,8 @@
  *   2 * CHAINS * VW * 16 * rounds operations and writes VW floats.
  * kernel clt_copy(from, to, chunk)
  *   Each work-item copies `chunk` vectors of VW floats; on GPUs neighbours take neighbouring ones.
+ * kernel clt_exchange(one, other, chunk)
+ *   Likewise, but both arrays are read and written.
  *
  * Build options: VW (1, 4, 8, 16), CHAINS (accumulators), CPU (0, 1), AHEAD (floats; copying on
  * CPUs fetches so far ahead itself; 0: leaves that to the processor).
@@ -50,6 +52,32 @@ kernel void clt_fma_peak(global float *out, int rounds)
 #else
 #define FETCH(p)
 #endif
+
+/* Each work-item exchanges `chunk` vectors of two arrays. */
+kernel void clt_exchange(global float *one, global float *other, int chunk)
+{
+#if CPU
+    typedef VEC vec_anywhere __attribute__((aligned(4)));
+    const long first = (long)get_global_id(0) * chunk * VW;
+    for (int i = 0; i < chunk; i++) {
+        FETCH(one + first + i * VW + AHEAD);
+        FETCH(other + first + i * VW + AHEAD);
+        global vec_anywhere *a = (global vec_anywhere *)(one + first + i * VW);
+        global vec_anywhere *b = (global vec_anywhere *)(other + first + i * VW);
+        const VEC held = *a;
+        *a = *b;
+        *b = held;
+    }
+#else
+    const long step = get_global_size(0);
+    long at = get_global_id(0);
+    for (int i = 0; i < chunk; i++, at += step) {
+        const VEC held = VLOAD(at, one);
+        VSTORE(VLOAD(at, other), at, one);
+        VSTORE(held, at, other);
+    }
+#endif
+}
 
 kernel void clt_copy(global const float *from, global float *to, int chunk)
 {

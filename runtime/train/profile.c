@@ -48,6 +48,17 @@ double clt_trainer_flops(const clt_trainer *t)
     return flops / (double)t->per_device;
 }
 
+double clt_trainer_update_bytes(const clt_trainer *t)
+{
+    const clt_buckets *layout = t->store->replicas[0].layout;
+    const int slots = clt_update_slots((clt_update_rule)t->options.optimizer);
+    double bytes = 0;
+    for (int i = 0; i < layout->n_buckets; i++)
+        if (!layout->buckets[i].state)
+            bytes += (double)layout->buckets[i].bytes * (3 + 2 * slots);
+    return bytes;
+}
+
 clt_status clt_profile_start(clt_trainer *t, clt_profile **out)
 {
     clt_profile *p = CLT_NEW(clt_profile);

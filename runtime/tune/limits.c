@@ -59,26 +59,27 @@ static clt_status make_fma(clt_device *device, cl_mem buffer, clt_limit_kernel *
     return CLT_OK;
 }
 
-/* Copying that fetches `ahead` floats ahead. */
-static clt_status make_copy(clt_device *device, cl_mem from, cl_mem to, int ahead,
-                            clt_limit_kernel *k)
+/* Copying (or exchanging) that fetches `ahead` floats ahead. */
+static clt_status make_copy(const clt_meter *m, clt_limit_kind kind, int ahead, clt_limit_kernel *k)
 {
+    clt_device *device = m->device;
     const bool cpu = clt_caps_is_cpu(&device->caps);
     const int width = cpu ? device->caps.vector_width : 4;
     const size_t vectors = COPY_BYTES / sizeof(float) / (size_t)width;
     k->device = device;
     k->local = cpu ? 1 : 256;
     k->global = cpu ? (size_t)device->caps.compute_units * 16 : vectors / 4;
-    k->work = 2.0 * COPY_BYTES;
+    k->work = (kind == CLT_LIMIT_COPY ? 2.0 : 4.0) * COPY_BYTES;
     /* Chunks of equal size that cover all. */
     while (vectors % k->global)
         k->global--;
     const cl_int chunk = (cl_int)(vectors / k->global);
     char options[64];
     snprintf(options, sizeof options, "-DVW=%d -DCHAINS=1 -DCPU=%d -DAHEAD=%d", width, cpu, ahead);
-    CLT_TRY(clt_device_kernel(device, "bench/limits.cl", options, "clt_copy", &k->kernel));
-    CLT_CL(clSetKernelArg(k->kernel, 0, sizeof from, &from), "clSetKernelArg", device);
-    CLT_CL(clSetKernelArg(k->kernel, 1, sizeof to, &to), "clSetKernelArg", device);
+    CLT_TRY(clt_device_kernel(device, "bench/limits.cl", options,
+                              kind == CLT_LIMIT_COPY ? "clt_copy" : "clt_exchange", &k->kernel));
+    CLT_CL(clSetKernelArg(k->kernel, 0, sizeof m->from, &m->from), "clSetKernelArg", device);
+    CLT_CL(clSetKernelArg(k->kernel, 1, sizeof m->to, &m->to), "clSetKernelArg", device);
     CLT_CL(clSetKernelArg(k->kernel, 2, sizeof chunk, &chunk), "clSetKernelArg", device);
     return CLT_OK;
 }
@@ -92,22 +93,22 @@ static void release(clt_limit_kernel *k)
 
 /* Where memory is slow to answer, a processor's own prefetching reaches half of its rate: the
  * faster of the two kernels is the meter's. */
-static clt_status measure_copy(clt_meter *m)
+static clt_status measure_memory(clt_meter *m, clt_limit_kind kind, double *best)
 {
-    clt_limit_kernel *copy = &m->kernels[CLT_LIMIT_COPY], other = {0};
+    clt_limit_kernel *kept = &m->kernels[kind], other = {0};
     double rate = 0;
-    CLT_TRY(make_copy(m->device, m->from, m->to, 0, copy));
-    CLT_TRY(measure_best(copy, &m->limits.copy_bytes));
+    CLT_TRY(make_copy(m, kind, 0, kept));
+    CLT_TRY(measure_best(kept, best));
     if (!(m->device->quirks & CLT_QUIRK_BUILTINS))
         return CLT_OK;
-    clt_status status = make_copy(m->device, m->from, m->to, AHEAD, &other);
+    clt_status status = make_copy(m, kind, AHEAD, &other);
     if (status == CLT_OK)
         status = measure_best(&other, &rate);
-    if (status == CLT_OK && rate > m->limits.copy_bytes) {
-        const clt_limit_kernel slower = *copy;
-        *copy = other;
+    if (status == CLT_OK && rate > *best) {
+        const clt_limit_kernel slower = *kept;
+        *kept = other;
         other = slower;
-        m->limits.copy_bytes = rate;
+        *best = rate;
     }
     release(&other);
     return status;
@@ -134,7 +135,8 @@ static clt_status measure(clt_meter *m)
     CLT_TRY(touch(m->device, m->to));
     CLT_TRY(make_fma(m->device, m->to, fma));
     CLT_TRY(measure_best(fma, &m->limits.flops));
-    return measure_copy(m);
+    CLT_TRY(measure_memory(m, CLT_LIMIT_COPY, &m->limits.copy_bytes));
+    return measure_memory(m, CLT_LIMIT_UPDATE, &m->limits.update_bytes);
 }
 
 clt_status clt_meter_create(clt_device *device, clt_meter **meter)

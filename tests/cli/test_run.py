@@ -269,20 +269,20 @@ class Others(CommandTest):
         arguments = ("bench", "train", "--model", "mlp", "--data", "idx:" + self.data, "--batch",
                      "16", "--steps", "4", "--blocks", "3", "--warmup", "2", "--devices", "pocl")
         found = json.loads(self.run_command(*arguments, "--json").stdout)
-        rate, step = found["images_per_s"], found["step_seconds"]
+        rate, step = found["samples_per_s"], found["step_seconds"]
         self.assertTrue(0 < rate["min"] <= rate["median"] <= rate["max"])
         self.assertTrue(0 < step["min"] <= step["median"] <= step["max"])
         self.assertEqual((found["blocks"], found["steps_per_block"]), (3, 4))
         self.assertEqual(len(found["devices"]), 1)
         # Forward and the weights' gradients, at least.
-        self.assertGreater(found["flops_per_image"], 2 * 2 * 30 * 4)
-        self.assertAlmostEqual(found["flops_per_s"], found["flops_per_image"] * rate["median"],
+        self.assertGreater(found["flops_per_sample"], 2 * 2 * 30 * 4)
+        self.assertAlmostEqual(found["flops_per_s"], found["flops_per_sample"] * rate["median"],
                                delta=1e-3 * found["flops_per_s"])
         self.assertAlmostEqual(found["of_limit"], found["flops_per_s"] / found["limit_flops_per_s"],
                                delta=1e-3 * found["of_limit"])
         table = self.run_command(*arguments).stdout
-        self.assertIn("images/s", table)
-        self.assertRegex(table, r"compute +[\d.]+ GFLOP/s, [\d.]+ MFLOP an image.*of the [\d.]+ "
+        self.assertIn("samples/s", table)
+        self.assertRegex(table, r"compute +[\d.]+ GFLOP/s, [\d.]+ MFLOP a sample.*of the [\d.]+ "
                                 r"GFLOP/s of 1 device\n")
         done = self.run_command(*arguments, "--variant", "conv2d=portable,linear=gemm_gpu")
         self.assertRegex(done.stderr, r"declined gemm_gpu: asked for, but \w")

@@ -24,7 +24,8 @@ typedef struct bench {
     double *rates;   /* samples a second, by block */
     double *times;   /* seconds a step, by block */
     double *exposed; /* of them, waiting for reductions, on device 0 */
-    double limit;    /* FLOP/s of all participants */
+    double limit;    /* FLOP/s of all participants, measured one after the other */
+    double memory;   /* likewise: bytes that updates can move a second */
 } bench;
 
 static double now(void)
@@ -66,6 +67,17 @@ static int participants(const bench *b)
     return b->job.n_devices * (ranks > 1 ? ranks : 1);
 }
 
+/* Of a sample, where samples are text; else 0. */
+static int64_t tokens_of(const bench *b)
+{
+    int64_t shape[CLT_DATA_MAX_RANK];
+    const char *name;
+    int rank = 0;
+    if (clt_dataset_field_info(b->job.train, 0, &name, NULL, &rank, shape, NULL) != CLT_OK)
+        return 0;
+    return rank == 1 && !strcmp(name, "tokens") ? shape[0] : 0;
+}
+
 /* FLOP/s at that rate, as our kernels execute them. */
 static double flops_at(const bench *b, double rate)
 {
@@ -83,8 +95,17 @@ static clt_status measure_limit(bench *b)
         if (status != CLT_OK)
             return status;
         b->limit += limits.flops * (ranks > 1 ? ranks : 1);
+        b->memory += limits.update_bytes * (ranks > 1 ? ranks : 1);
     }
     return CLT_OK;
+}
+
+/* Seconds that a step takes at least: its arithmetic, then the update of every participant. */
+static double least_step(const bench *b)
+{
+    const double flops = clt_trainer_flops(b->job.trainer) * (double)b->job.options.batch;
+    return flops / b->limit +
+           clt_trainer_update_bytes(b->job.trainer) * participants(b) / b->memory;
 }
 
 static int print_json(const bench *b)
@@ -101,13 +122,20 @@ static int print_json(const bench *b)
         (json_int_t)j->options.batch, "accumulate", j->options.accumulate, "optimizer",
         clt_optimizer_name(j->options.optimizer), "devices", labels, "programs", programs,
         "kernels", kernels, "steps_per_block", (json_int_t)b->steps, "blocks", b->blocks,
-        "images_per_s", spread(b->rates, b->blocks), "step_seconds", spread(b->times, b->blocks),
+        "samples_per_s", spread(b->rates, b->blocks), "step_seconds", spread(b->times, b->blocks),
         "exposed_seconds", spread(b->exposed, b->blocks), "participants", participants(b));
     const double flops = flops_at(b, bench_median(b->rates, b->blocks));
-    json_object_set_new(all, "flops_per_image", json_real(clt_trainer_flops(j->trainer)));
+    json_object_set_new(all, "flops_per_sample", json_real(clt_trainer_flops(j->trainer)));
     json_object_set_new(all, "flops_per_s", json_real(flops));
     json_object_set_new(all, "limit_flops_per_s", json_real(b->limit));
     json_object_set_new(all, "of_limit", json_real(flops / b->limit));
+    json_object_set_new(all, "update_bytes", json_real(clt_trainer_update_bytes(j->trainer)));
+    json_object_set_new(all, "limit_update_bytes_per_s", json_real(b->memory));
+    json_object_set_new(all, "limit_step_seconds", json_real(least_step(b)));
+    json_object_set_new(all, "of_step_limit",
+                        json_real(least_step(b) / bench_median(b->times, b->blocks)));
+    if (tokens_of(b))
+        json_object_set_new(all, "tokens_per_sample", json_integer(tokens_of(b)));
     if (j->prediction.step > 0) {
         json_object_set_new(all, "predicted_step_seconds", json_real(j->prediction.step));
         json_object_set_new(all, "predicted_exposed_seconds", json_real(j->prediction.exposed));
@@ -126,14 +154,22 @@ static int print_table(const bench *b)
     for (int i = 0; i < j->n_devices; i++)
         printf("device %d   %s\n", i, clt_device_label(j->devices[i]));
     const double rate = bench_median(b->rates, b->blocks), step = bench_median(b->times, b->blocks);
-    printf("images/s   %.0f  (%.0f to %.0f)\n", rate, b->rates[0], b->rates[b->blocks - 1]);
+    const int64_t tokens = tokens_of(b);
+    const double counted = tokens ? (double)tokens : 1;
+    printf("%s  %.0f  (%.0f to %.0f)\n", tokens ? "tokens/s " : "samples/s", counted * rate,
+           counted * b->rates[0], counted * b->rates[b->blocks - 1]);
     printf("step       %.3f ms  (%.3f to %.3f)\n", 1e3 * step, 1e3 * b->times[0],
            1e3 * b->times[b->blocks - 1]);
     const double flops = flops_at(b, rate);
-    printf("compute    %.1f GFLOP/s, %.2f MFLOP an image as our kernels execute it; %.2f of the "
+    printf("compute    %.1f GFLOP/s, %.2f MFLOP a sample as our kernels execute it; %.2f of the "
            "%.1f GFLOP/s of %d device%s\n",
            1e-9 * flops, 1e-6 * clt_trainer_flops(j->trainer), flops / b->limit, 1e-9 * b->limit,
            participants(b), participants(b) > 1 ? "s" : "");
+    printf(
+        "limit      %.3f ms: that arithmetic, and %.1f MB that the optimizer moves at %.1f GB/s; "
+        "%.2f of it reached\n",
+        1e3 * least_step(b), 1e-6 * clt_trainer_update_bytes(j->trainer) * participants(b),
+        1e-9 * b->memory, least_step(b) / step);
     if (participants(b) > 1) {
         const double exposed = bench_median(b->exposed, b->blocks);
         printf("exposed    %.3f ms  (%.3f to %.3f) a step wait for reductions, %.1f %%\n",

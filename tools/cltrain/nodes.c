@@ -33,6 +33,19 @@ static line *find_line(line *lines, int *count, const clt_profile_record *r)
     return &lines[(*count)++];
 }
 
+/* Updates write what they have read: their limit is not a copy's. */
+static double share_of(const line *l, const clt_limits *limits)
+{
+    static const char *const moves[] = {"upload", "download", "copy", "fill"};
+    clt_limits own = *limits;
+    if (!*l->op)
+        own.copy_bytes = own.update_bytes;
+    for (size_t i = 0; i < sizeof moves / sizeof *moves; i++)
+        if (!strcmp(l->node, moves[i]))
+            own.copy_bytes = limits->copy_bytes;
+    return bench_share(&own, l->flops, l->bytes, l->seconds);
+}
+
 static int longest_first(const void *a, const void *b)
 {
     const double x = ((const line *)a)->seconds, y = ((const line *)b)->seconds;
@@ -60,15 +73,15 @@ static int print_json(const line *lines, int count, double steps, const clt_limi
     for (int i = 0; i < count; i++) {
         const line *l = &lines[i];
         json_array_append_new(
-            rows,
-            json_pack("{s:s, s:s, s:s, s:f, s:o, s:o, s:o}", "node", l->node, "operator", l->op,
-                      "variant", l->variant, "seconds", l->seconds / steps, "flops_per_s",
-                      known(l->flops / l->seconds), "bytes_per_s", known(l->bytes / l->seconds),
-                      "of_limit", known(bench_share(limits, l->flops, l->bytes, l->seconds))));
+            rows, json_pack("{s:s, s:s, s:s, s:f, s:o, s:o, s:o}", "node", l->node, "operator",
+                            l->op, "variant", l->variant, "seconds", l->seconds / steps,
+                            "flops_per_s", known(l->flops / l->seconds), "bytes_per_s",
+                            known(l->bytes / l->seconds), "of_limit", known(share_of(l, limits))));
     }
-    json_t *all = json_pack("{s:s, s:f, s:f, s:f, s:o}", "device", device, "step_seconds",
-                            step_seconds, "limit_flops_per_s", limits->flops,
-                            "limit_copy_bytes_per_s", limits->copy_bytes, "nodes", rows);
+    json_t *all =
+        json_pack("{s:s, s:f, s:f, s:f, s:f, s:o}", "device", device, "step_seconds", step_seconds,
+                  "limit_flops_per_s", limits->flops, "limit_copy_bytes_per_s", limits->copy_bytes,
+                  "limit_update_bytes_per_s", limits->update_bytes, "nodes", rows);
     return print_object(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 }
 
@@ -109,8 +122,8 @@ int print_by_node(const clt_profile_record *records, int count, int64_t from, in
     printf("\nDevice 0, by node, of %lld steps: %.3f ms of commands in %.3f ms a step\n",
            (long long)(to - from), 1e3 * total / steps, 1e3 * (last - first) / steps);
     printf("%s: limits of this device: %.1f GFLOP/s in registers, %.1f GB/s copying (read + "
-           "written)\n",
-           device, 1e-9 * limits->flops, 1e-9 * limits->copy_bytes);
+           "written), %.1f GB/s updating\n",
+           device, 1e-9 * limits->flops, 1e-9 * limits->copy_bytes, 1e-9 * limits->update_bytes);
     printf("%-30s %-20s %-*s %10s %6s %9s %8s %9s\n", "node", "operator", widest, "variant",
            "us a step", "share", "GFLOP/s", "GB/s", "of limit");
     for (int i = 0; i < n; i++) {
@@ -119,7 +132,7 @@ int print_by_node(const clt_profile_record *records, int count, int64_t from, in
                l->variant, 1e6 * l->seconds / steps, 100 * l->seconds / total);
         print_known(1e-9 * l->flops / l->seconds, 9, 1);
         print_known(1e-9 * l->bytes / l->seconds, 8, 1);
-        print_known(bench_share(limits, l->flops, l->bytes, l->seconds), 9, 2);
+        print_known(share_of(l, limits), 9, 2);
         printf("\n");
     }
     free(lines);

@@ -31,7 +31,7 @@ def command(options, devices, batch):
 
 
 def rate(text):
-    return json.loads(text[text.index("{") :])["images_per_s"]["median"]
+    return json.loads(text[text.index("{") :])["samples_per_s"]["median"]
 
 
 def run(line):

@@ -41,7 +41,7 @@ def ours(folder):
         command = read(path)
         if "rows" not in result:
             seconds = result["step_seconds"]["median"]
-            yield command, {"name": "step", "median_seconds": seconds, "variant": f"{result['images_per_s']['median']:.0f} img/s"}
+            yield command, {"name": "step", "median_seconds": seconds, "variant": f"{result['samples_per_s']['median']:.0f} samples/s"}
         for row in result.get("rows", []):
             yield command, row
 

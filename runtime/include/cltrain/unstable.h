@@ -14,14 +14,21 @@ CLT_BEGIN_DECLS
 
 /* What a device reaches at most, by kernels that do nothing else. */
 typedef struct clt_limits {
-    double flops;      /* f32 fused multiply-adds, two operations each, a second */
-    double copy_bytes; /* bytes read plus bytes written a second by a copy of 64 MiB */
+    double flops;        /* f32 fused multiply-adds, two operations each, a second */
+    double copy_bytes;   /* bytes read plus bytes written a second by a copy of 64 MiB */
+    double update_bytes; /* likewise where 128 MiB are read and then written, as optimizers do: a
+                            copy's processor may read what it is about to write as well */
 } clt_limits;
 
 /* Measures for about a second. Errors: those of the device. */
 CLT_API clt_status clt_device_measure_limits(clt_device *device, clt_limits *limits);
 
-typedef enum clt_limit_kind { CLT_LIMIT_FLOPS, CLT_LIMIT_COPY, CLT_LIMIT_KINDS } clt_limit_kind;
+typedef enum clt_limit_kind {
+    CLT_LIMIT_FLOPS,
+    CLT_LIMIT_COPY,
+    CLT_LIMIT_UPDATE,
+    CLT_LIMIT_KINDS
+} clt_limit_kind;
 
 /* The same kernels kept, so that a limit can be measured again beside what it is compared with:
  * what else runs on the machine then slows both. Not thread-safe. */
@@ -104,6 +111,10 @@ CLT_API double clt_trainer_exposed(clt_trainer *trainer, int device);
 /* Floating-point operations of a training step for each image: forward and backward, as the kernels
  * of the trainer's plan execute them; a multiplication and an addition are two. */
 CLT_API double clt_trainer_flops(const clt_trainer *trainer);
+
+/* Bytes that the optimizer moves in a step on each device: parameters, and what it keeps of them,
+ * are read and written, gradients are read. */
+CLT_API double clt_trainer_update_bytes(const clt_trainer *trainer);
 
 /* Classes of shapes that had no measurement of kernels when the trainer was made, and how many of
  * them the time for it did not suffice for: of all of this process' kinds of devices. */
