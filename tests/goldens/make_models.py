@@ -321,16 +321,13 @@ def trajectory(case, state, seeds):
         off = np.abs(run.losses - golden.losses)
         envelope = np.maximum(envelope, off) if own else envelope
         wider = np.maximum(wider, off)
-        # Only where elements lie as in the golden can they be compared.
+        # Only where elements lie as in the golden can they be compared. What a switch does before is in the envelope.
         if not own:
-            end = min(end, kink_free(golden, run))
+            end = min(end, max(kink_free(golden, run), MIN_STEPS))
     envelope, wider = np.maximum.accumulate(envelope), np.maximum.accumulate(wider)
     past = np.nonzero(envelope > ENVELOPE_END)[0]
     if len(past):
         end = min(end, max(int(past[0]) + 1, MIN_STEPS))
-    if end < MIN_STEPS:
-        print(f"    a kink is too near in step {end} of another f32 run", flush=True)
-        return None
     return golden, envelope[:end], wider[:end]
 
 
