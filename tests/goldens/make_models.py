@@ -379,18 +379,20 @@ def first_that_works(what, tried):
 def make_case(name, case):
     rows = description(case.make())
     start = initial_state(rows)
-    tried = (chosen_batches(case, start, s) if has_batch_norm(case) else list(range(s, s + BATCHES)) for s in range(0, 100 * TRIES, 100))
+    chosen = has_batch_norm(case)
+    tried = (chosen_batches(case, start, s) if chosen else list(range(s, s + BATCHES)) for s in range(0, 100 * TRIES, 100))
     seeds, (golden, envelope, wider) = first_that_works(name, ((s, trajectory(case, start, s)) for s in tried))
     batches = len(seeds)
     steps = len(wider)
     tensors = {"loss": golden.losses[:steps], "envelope": envelope, "kernel_envelope": wider}
     columns = {"losses": [], "loss_error": [], "grad_error": []}
+    beyond = 20000 if has_batch_norm(case) else 2000  # batches that no run has
     for k, at in enumerate(case.snapshots):
         # Half precision keeps the files small; the snapshot is what was stored.
         values = packed(golden.states[at]).astype(np.float16)
         state = unpacked(rows, values) if k else start
         seed, (losses, loss_error, grad, grad_error, states) = first_that_works(
-            f"{name}, snapshot {at}", ((s, snapshot(case, state, s)) for s in range(20000 + SEEDS * k, 20000 + SEEDS * (k + 1))))
+            f"{name}, snapshot {at}", ((s, snapshot(case, state, s)) for s in range(beyond + SEEDS * k, beyond + SEEDS * (k + 1))))
         seeds.append(seed)
         for key, value in zip(columns, (losses, loss_error, grad_error)):
             columns[key].append(value)
