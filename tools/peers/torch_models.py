@@ -4,7 +4,7 @@
     torch_models.py --cltrain build/bin/cltrain [--devices pocl] [--models resnet18,gpt2,...]
 
 ResNets are torchvision's, GPT-2 is Hugging Face's GPT2LMHeadModel (its part `transformer`, whose names are GPT2Model's), LSTMs
-are torch.nn.LSTM's. What no package of those has, vit-tiny, unet and two-branch, is written with torch.nn in tests/goldens/networks.py.
+are torch.nn.LSTM's. What none of these packages has, vit-tiny, unet and two-branch, is in tests/goldens/networks.py.
 
 For each model, on made-up samples: PyTorch's state_dict is saved as safetensors (with I64 counters) and `cltrain eval` must
 find PyTorch's loss; `cltrain train --init` trains from it, and its checkpoint must load with strict=True and give there the
