@@ -3,7 +3,7 @@
  * torchvision has them: its names, and stride 2 in the 3x3 convolution of a bottleneck. Images of
  * less than 64 pixels get the paper's stem for CIFAR, one 3x3 convolution, instead of a 7x7 one
  * with stride 2 and a pooling. "resnet18:width=W": the channels of the first stage instead of 64;
- * all others are in proportion.
+ * all others are in proportion. "blocks=N": as many in each of the four stages.
  */
 #include <math.h>
 #include <stdio.h>
@@ -101,12 +101,13 @@ static clt_value *stem(const network *net, clt_value *image, int small)
 static clt_value *build(clt_graph *graph, clt_value *image, int64_t classes, const char *arguments,
                         int bottleneck, const int blocks[STAGES])
 {
-    enum { SMALL, IMAGENET, SYNC, WIDTH, COUNT };
+    enum { SMALL, IMAGENET, SYNC, WIDTH, BLOCKS, COUNT };
     clt_model_argument list[COUNT] = {
         [SMALL] = {.name = "small", .word = 1},
         [IMAGENET] = {.name = "imagenet", .word = 1},
         [SYNC] = {.name = "sync", .word = 1},
-        [WIDTH] = {.name = "width", .whole = 1, .least = 1, .most = 4096, .value = 64}};
+        [WIDTH] = {.name = "width", .whole = 1, .least = 1, .most = 4096, .value = 64},
+        [BLOCKS] = {.name = "blocks", .whole = 1, .least = 1, .most = 100}};
     char name[32];
     if (clt_model_arguments("resnet", arguments, list, COUNT) != CLT_OK)
         return NULL;
@@ -114,11 +115,13 @@ static clt_value *build(clt_graph *graph, clt_value *image, int64_t classes, con
     const int small = list[SMALL].given ||
                       (!list[IMAGENET].given && image && clt_value_dim(image, 2) < SMALL_IMAGE);
     clt_value *x = stem(&net, image, small);
-    for (int s = 0; s < STAGES; s++)
-        for (int b = 0; b < blocks[s]; b++) {
+    for (int s = 0; s < STAGES; s++) {
+        const int count = list[BLOCKS].given ? (int)list[BLOCKS].value : blocks[s];
+        for (int b = 0; b < count; b++) {
             snprintf(name, sizeof name, "layer%d.%d", s + 1, b);
             x = block(&net, x, name, net.width << s, s && !b ? 2 : 1);
         }
+    }
     x = clt_flatten(clt_adaptive_avg_pool2d(x, 1, 1));
     return clt_layer_linear(graph, x, "fc", classes);
 }

@@ -47,18 +47,6 @@ static clt_status infer_moments(const clt_node *node, clt_type *out)
     return CLT_OK;
 }
 
-static clt_status infer_join(const clt_node *node, clt_type *out)
-{
-    const clt_type *parts = &node->in[0]->type;
-    char text[CLT_TYPE_TEXT];
-    CLT_TRY(clt_check_f32(node, 0));
-    if (parts->rank != 3 || parts->dims[0] < 1 || parts->dims[1] != 3 || parts->dims[2] < 1)
-        return clt_fail(CLT_SHAPE, "batch_norm_join: the operand %s must be [P, 3, C]",
-                        clt_type_text(parts, text));
-    *out = moments_type(parts->dims[2]);
-    return CLT_OK;
-}
-
 static clt_status infer(const clt_node *node, clt_type *out)
 {
     const clt_batch_norm_attr *attr = node->attr;
@@ -280,14 +268,8 @@ BATCH_NORM_OP(batch_norm_running, 3, 3, 2, .infer = infer_running, .describe = d
     const clt_op clt_op_##NAME = {                                                                 \
         .name = #NAME, .min_in = N, .max_in = N, .n_out = 1, .infer = INFER, .variants = VARIANTS}
 
-BATCH_NORM_PLAIN_OP(batch_norm_join, 1, infer_join, clt_batch_norm_channel_variants);
 BATCH_NORM_PLAIN_OP(batch_norm_recall, 2, infer_recall, clt_batch_norm_channel_variants);
 BATCH_NORM_PLAIN_OP(batch_norm_tracked, 1, infer_tracked, clt_batch_norm_tracked_variants);
-
-clt_value *clt_batch_norm_join(clt_value *parts)
-{
-    return clt_emit1(&clt_op_batch_norm_join, NULL, 1, parts);
-}
 
 /* --- the builder ---------------------------------------------------------------------------- */
 

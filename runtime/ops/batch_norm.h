@@ -73,7 +73,4 @@ extern const clt_variant clt_batch_norm_variants[], clt_batch_norm_channel_varia
 clt_value *clt_batch_norm_join_all(clt_value *moments);
 clt_status clt_batch_norm_sum_all(clt_value *const own[2], clt_value *all[2]);
 
-/* The joined moments of parts [P, 3, C]; NULL on failure. */
-clt_value *clt_batch_norm_join(clt_value *parts);
-
 #endif

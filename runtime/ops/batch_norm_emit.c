@@ -252,8 +252,6 @@ static void emit_channels(const clt_node *node, const clt_target *target, clt_pr
     for (int i = 0; i < node->n_out; i++)
         clt_arg_out(p, i);
     clt_arg_int(p, clt_fixed(channels));
-    if (node->op == &clt_op_batch_norm_join)
-        clt_arg_int(p, clt_fixed(first->dims[0]));
     if (running)
         clt_arg_float(p, attr->momentum);
     clt_range_items(p, target, clt_fixed(channels));

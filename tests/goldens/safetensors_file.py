@@ -1,7 +1,7 @@
 """Writes and reads safetensors files byte for byte the same on every run.
 
 The safetensors package keeps metadata in a hash map, so the header's order changes from run to run; goldens under version
-control must not. Only what the goldens need: f32, f64, i32, u8.
+control must not. Only what the goldens need: f16, f32, f64, i32, u8.
 """
 
 import json
@@ -9,7 +9,7 @@ import struct
 
 import numpy as np
 
-DTYPES = {"F32": np.float32, "F64": np.float64, "I32": np.int32, "U8": np.uint8}
+DTYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64, "I32": np.int32, "U8": np.uint8}
 NAMES = {np.dtype(t): name for name, t in DTYPES.items()}
 
 

@@ -53,15 +53,6 @@ static void plan_running(const clt_caps *caps, clt_plan_mode mode)
     plan_graph(g, caps, mode, 64);
 }
 
-/* What a collective's parts become. */
-static void plan_join(const clt_caps *caps)
-{
-    clt_graph *g;
-    OK(clt_graph_create(&g));
-    clt_value *parts = clt_input(g, "x0", CLT_F32, 3, (int64_t[]){4, 3, 64});
-    plan_layer(g, clt_batch_norm_join(parts), NULL, 0, caps);
-}
-
 void plan_norms(const clt_caps *caps)
 {
     plan_batch_norm(caps, 32, false);
@@ -69,7 +60,6 @@ void plan_norms(const clt_caps *caps)
     plan_batch_norm(caps, 7, true);
     plan_running(caps, CLT_PLAN_TRAIN);
     plan_running(caps, CLT_PLAN_EVALUATE);
-    plan_join(caps);
 
     static const int64_t columns[] = {768, 8192, 1023};
     for (int i = 0; i < (with_tiles ? 3 : 2); i++)

@@ -234,57 +234,10 @@ static void test_absorbs(void **state)
     }
 }
 
-/* What a collective's gathered moments become: those of all images together. */
-static void join_build(const op_case *c, clt_value *const *in, clt_value **out)
-{
-    (void)c;
-    out[0] = clt_batch_norm_join(in[0]);
-}
-
-static void join_forward(const op_case *c, int64_t n, double *const *x, double *const *y,
-                         double *const *bound)
-{
-    const int64_t parts = c->in[0].dims[0], channels = c->in[0].dims[2];
-    (void)n;
-    for (int64_t k = 0; k < channels; k++) {
-        double count = 0, mean = 0, squares = 0, largest = 0;
-        for (int64_t p = 0; p < parts; p++) {
-            const double *part = x[0] + p * 3 * channels + k;
-            count += part[2 * channels];
-            mean += part[0] * part[2 * channels];
-            largest = fmax(largest, fabs(part[0]));
-        }
-        mean /= count;
-        for (int64_t p = 0; p < parts; p++) {
-            const double *part = x[0] + p * 3 * channels + k;
-            squares += part[channels] + part[2 * channels] * pow(part[0] - mean, 2);
-        }
-        y[0][k] = mean;
-        y[0][channels + k] = squares;
-        y[0][2 * channels + k] = count;
-        if (bound) {
-            bound[0][k] = 4 * largest;
-            bound[0][channels + k] = 8 * (squares + count * largest * largest);
-            bound[0][2 * channels + k] = count;
-        }
-    }
-}
-
-static void test_join(void **state)
-{
-    /* Of 3 parts and 2 channels: means, squares, counts; the second part has no images. */
-    static const double numbers[] = {1, -2, 5, 3, 10, 10, 0, 0, 0, 0, 0, 0, 3, 0.5, 1, 7, 4, 4};
-    op_test join = {"batch_norm_join", 1, 1, join_build, join_forward, NULL, 0};
-    op_case c = {.text = "join", .n_in = 1, .batch = 1};
-    (void)state;
-    c.in[0] = (op_operand){.dtype = CLT_F32, .rank = 3, .dims = {3, 3, 2}, .set = numbers};
-    op_check(&join, &c, false);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
                                        cmocka_unit_test(test_goldens),
-                                       cmocka_unit_test(test_absorbs), cmocka_unit_test(test_join)};
+                                       cmocka_unit_test(test_absorbs)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

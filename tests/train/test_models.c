@@ -1,5 +1,6 @@
 /* The models of models/ against PyTorch's goldens (tests/goldens/README.md): names and shapes of
- * what they have, losses of training and evaluation, gradients, running statistics and three steps.
+ * what they have; at snapshots of a run losses of training and evaluation, gradients and running
+ * statistics; and whole runs with the optimizers and parameter groups that are usual for them.
  */
 #include "goldens/goldens.h"
 
@@ -8,51 +9,72 @@
 #include "train/lab.h"
 #include <cltrain/models.h>
 
-enum { MOST_FIELDS = 2, STEPS = 3, LOSSES = STEPS + 2 /* the last one: of evaluation */ };
+enum { FIELDS = 2, MIN_STEPS = 20, SNAPSHOTS = 5 };
 
 typedef struct subject {
     clt_tensors *golden;
     const char *name;
     json_t *about;
-    clt_model_field fields[MOST_FIELDS];
-    clt_feed feeds[MOST_FIELDS];
-    int n_fields;
-    int64_t batch;
+    clt_model_field fields[FIELDS];
+    clt_feed feeds[FIELDS];
+    float *floats[FIELDS]; /* where the field is of floats */
+    int64_t elements[FIELDS], batch;
 } subject;
+
+static double number(const subject *s, const char *key)
+{
+    return json_number_value(json_object_get(s->about, key));
+}
+
+static const json_t *entry(const subject *s, const char *key, int64_t index)
+{
+    return json_array_get(json_object_get(s->about, key), (size_t)index);
+}
+
+static void open_field(subject *s, int f)
+{
+    const json_t *row = entry(s, "fields", f), *shape = json_array_get(row, 2);
+    clt_model_field *field = &s->fields[f];
+    field->name = json_string_value(json_array_get(row, 0));
+    field->classes = json_integer_value(json_array_get(row, 1));
+    field->dtype = field->classes ? CLT_I32 : CLT_F32;
+    field->rank = (int)json_array_size(shape);
+    s->elements[f] = s->batch;
+    for (int d = 0; d < field->rank; d++) {
+        field->dims[d] = json_integer_value(json_array_get(shape, (size_t)d));
+        s->elements[f] *= field->dims[d];
+    }
+    s->feeds[f] = (clt_feed){field->name, -1, NULL, NULL, 0};
+    if (field->classes)
+        return;
+    s->floats[f] = malloc((size_t)s->elements[f] * sizeof **s->floats);
+    assert_non_null(s->floats[f]);
+    s->feeds[f].host = s->floats[f];
+}
 
 static subject subject_open(const char *name)
 {
-    subject s = {.golden = golden_open("models.safetensors"), .name = name};
-    const char *text = clt_tensors_metadata(s.golden, name);
+    char file[64];
+    snprintf(file, sizeof file, "models_%s.safetensors", name);
+    subject s = {.golden = golden_open(file), .name = name};
+    const char *text = clt_tensors_metadata(s.golden, "about");
     s.about = text ? json_loads(text, 0, NULL) : NULL;
     assert_non_null(s.about);
-    json_t *row;
-    size_t i;
-    json_array_foreach(json_object_get(s.about, "fields"), i, row)
-    {
-        assert_true(i < MOST_FIELDS);
-        const char *field = json_string_value(json_array_get(row, 0));
-        const clt_tensor *t = golden_find(s.golden, name, field);
-        clt_model_field *f = &s.fields[s.n_fields];
-        *f = (clt_model_field){.name = field,
-                               .dtype = t->dtype == CLT_FILE_F32 ? CLT_F32 : CLT_I32,
-                               .rank = t->rank - 1,
-                               .classes = json_integer_value(json_array_get(row, 1))};
-        memcpy(f->dims, t->dims + 1, (size_t)f->rank * sizeof *f->dims);
-        s.feeds[s.n_fields++] = (clt_feed){field, -1, t->data, NULL, 0};
-        s.batch = t->dims[0];
-    }
-    assert_int_equal(s.n_fields, MOST_FIELDS);
+    s.batch = (int64_t)number(&s, "batch");
+    assert_int_equal(json_array_size(json_object_get(s.about, "fields")), FIELDS);
+    assert_int_equal(json_array_size(json_object_get(s.about, "snapshots")), SNAPSHOTS);
+    for (int f = 0; f < FIELDS; f++)
+        open_field(&s, f);
     return s;
 }
 
 static void subject_close(subject *s)
 {
+    for (int f = 0; f < FIELDS; f++)
+        free(s->floats[f]);
     json_decref(s->about);
     clt_tensors_close(s->golden);
 }
-
-/* --- parameters and states ------------------------------------------------------------------- */
 
 /* What make_models.py calls hashed: a number in [-1, 1) with 16 bits. */
 static double hashed(uint32_t salt, uint32_t index)
@@ -62,6 +84,27 @@ static double hashed(uint32_t salt, uint32_t index)
     x = (x ^ x >> 15) * 0x846CA68Bu;
     return (double)((x ^ x >> 16) >> 16) / 32768 - 1;
 }
+
+/* The inputs of batch `index`: first those of the run, then one of each snapshot. */
+static clt_step_batch batch_of(subject *s, int64_t index)
+{
+    const uint32_t seed = (uint32_t)json_integer_value(entry(s, "seeds", index));
+    clt_step_batch batch;
+    for (uint32_t f = 0; f < FIELDS; f++) {
+        if (s->fields[f].classes)
+            s->feeds[f].host =
+                golden_i32(s->golden, NULL, s->fields[f].name, -1) + index * s->elements[f];
+        for (int64_t i = 0; s->floats[f] && i < s->elements[f]; i++)
+            s->floats[f][i] = (float)(2 * hashed(1000 + 10 * seed + f, (uint32_t)i));
+    }
+    clt_step_batch_init(&batch);
+    batch.count = s->batch;
+    batch.feeds = s->feeds;
+    batch.n_feeds = FIELDS;
+    return batch;
+}
+
+/* --- parameters and states ------------------------------------------------------------------- */
 
 static int64_t shape_of(const json_t *row, int64_t *dims)
 {
@@ -103,31 +146,59 @@ static void check_entry(const subject *s, clt_store *store, const json_t *row)
 }
 
 /* All names are different, so equally many that are all found are the same set. */
-static void load(const subject *s, clt_store *store)
+static void check_entries(const subject *s, clt_store *store)
 {
     const json_t *rows = json_object_get(s->about, "tensors");
     const int count = (int)json_array_size(rows);
-    for (int k = 0; k < count; k++) {
-        const json_t *row = json_array_get(rows, (size_t)k);
-        const char *name = json_string_value(json_array_get(row, 0));
+    for (int k = 0; k < count; k++)
+        check_entry(s, store, json_array_get(rows, (size_t)k));
+    if (clt_store_count(store) != count)
+        fail_msg("%s: the model has %d parameters and states, PyTorch's has %d", s->name,
+                 clt_store_count(store), count);
+}
+
+/* Of half precision; no golden has infinities. */
+static double from_half(uint16_t bits)
+{
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    const double size = exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+    return bits >> 15 ? -size : size;
+}
+
+/* The parameters and states of a snapshot; step 0: the initial ones, which are not stored. */
+static void load(const subject *s, clt_store *store, int64_t step)
+{
+    const json_t *rows = json_object_get(s->about, "tensors");
+    const uint16_t *half = NULL;
+    char prefix[16];
+    int64_t stored = 0, at = 0;
+    snprintf(prefix, sizeof prefix, "%lld", (long long)step);
+    if (step) {
+        const clt_tensor *t = golden_find(s->golden, prefix, "values");
+        assert_int_equal(t->dtype, CLT_FILE_F16);
+        half = t->data;
+        stored = clt_tensor_bytes(t) / 2;
+    }
+    for (size_t k = 0; k < json_array_size(rows); k++) {
+        const json_t *row = json_array_get(rows, k);
         int64_t dims[CLT_MAX_RANK];
-        check_entry(s, store, row);
         const int64_t elements = shape_of(row, dims);
         const double middle = json_number_value(json_array_get(row, 3));
         const double scale = json_number_value(json_array_get(row, 4));
         const bool whole = !strcmp(json_string_value(json_array_get(row, 1)), "i32");
         float *values = malloc((size_t)elements * sizeof *values);
-        const int32_t number = (int32_t)middle;
         assert_non_null(values);
+        assert_true(!half || at + elements <= stored);
         for (int64_t i = 0; i < elements; i++)
-            values[i] = (float)(middle + scale * hashed((uint32_t)k, (uint32_t)i));
-        ok(clt_store_set(store, name, whole ? (const void *)&number : values,
-                         (size_t)elements * sizeof *values));
+            values[i] = (float)(half ? from_half(half[at + i])
+                                     : middle + scale * hashed((uint32_t)k, (uint32_t)i));
+        const int32_t count = (int32_t)values[0];
+        ok(clt_store_set(store, json_string_value(json_array_get(row, 0)),
+                         whole ? (const void *)&count : values, (size_t)elements * sizeof *values));
         free(values);
+        at += elements;
     }
-    if (clt_store_count(store) != count)
-        fail_msg("%s: the model has %d parameters and states, PyTorch's has %d", s->name,
-                 clt_store_count(store), count);
+    assert_true(!half || at == stored);
 }
 
 /* --- comparison ------------------------------------------------------------------------------ */
@@ -147,13 +218,14 @@ static void compare(const subject *s, const char *name, const float *have, const
                  limit);
 }
 
-static void check_gradients(const subject *s, lab *l, double *worst)
+static void check_gradients(const subject *s, lab *l, int nth, const char *prefix, double *worst)
 {
     const json_t *list = json_object_get(s->about, "parameters"),
                  *rows = json_object_get(s->about, "tensors");
     const int64_t count = (int64_t)json_array_size(list);
-    const float *want = golden_f32(s->golden, s->name, "grad", -1), *first = want;
-    const double *torch_error = golden_f64(s->golden, s->name, "grad_error", count);
+    const float *want = golden_f32(s->golden, prefix, "grad", -1), *first = want;
+    const double *torch_error =
+        golden_f64(s->golden, NULL, "grad_error", SNAPSHOTS * count) + nth * count;
     for (int64_t p = 0, k = 0; p < count; k++) {
         const json_t *row = json_array_get(rows, (size_t)k);
         const char *name = json_string_value(json_array_get(row, 0));
@@ -168,16 +240,16 @@ static void check_gradients(const subject *s, lab *l, double *worst)
         want += elements;
         free(have);
     }
-    assert_int_equal(want - first, golden_count(golden_find(s->golden, s->name, "grad")));
+    assert_int_equal(want - first, golden_count(golden_find(s->golden, prefix, "grad")));
 }
 
-/* Running means and variances, and the number of batches, after the first step. */
-static void check_states(const subject *s, lab *l, double *worst)
+/* Running means and variances, and the number of batches, after a step. */
+static void check_states(const subject *s, lab *l, const char *prefix, double *worst)
 {
     const json_t *rows = json_object_get(s->about, "tensors");
-    if (!golden_try(s->golden, s->name, "states"))
+    if (!golden_try(s->golden, prefix, "states"))
         return;
-    const float *want = golden_f32(s->golden, s->name, "states", -1), *first = want;
+    const float *want = golden_f32(s->golden, prefix, "states", -1), *first = want;
     for (size_t k = 0; k < json_array_size(rows); k++) {
         const json_t *row = json_array_get(rows, k);
         const char *name = json_string_value(json_array_get(row, 0));
@@ -199,21 +271,22 @@ static void check_states(const subject *s, lab *l, double *worst)
         want += elements;
         free(have);
     }
-    assert_int_equal(want - first, golden_count(golden_find(s->golden, s->name, "states")));
-}
-
-static void check_loss(const subject *s, int which, double have, double *worst)
-{
-    const double want = golden_f64(s->golden, s->name, "losses", LOSSES)[which];
-    const double torch_error = golden_f64(s->golden, s->name, "loss_error", LOSSES)[which];
-    const double limit = fmax(1e-5, which && which <= STEPS ? 4 * torch_error : 0);
-    const double error = fabs(have / want - 1);
-    *worst = fmax(*worst, error / limit);
-    if (!(error <= limit))
-        fail_msg("%s: loss %d is %.9g, PyTorch's is %.9g", s->name, which, have, want);
+    assert_int_equal(want - first, golden_count(golden_find(s->golden, prefix, "states")));
 }
 
 /* --- the models ------------------------------------------------------------------------------ */
+
+enum { LOSS, GRADIENT, STATISTIC, RUN, KINDS };
+
+static void check_loss(const subject *s, int k, int outside, double have, double *worst)
+{
+    const double want = golden_f64(s->golden, NULL, "losses", 2 * SNAPSHOTS)[2 * k + outside];
+    const double error = fabs(have / want - 1);
+    *worst = fmax(*worst, error / 1e-5);
+    if (!(error <= 1e-5))
+        fail_msg("%s, snapshot %d: loss %.9g%s, PyTorch's is %.9g", s->name, k, have,
+                 outside ? " in evaluation" : "", want);
+}
 
 static double evaluate(lab *l, const clt_step_batch *batch)
 {
@@ -225,48 +298,93 @@ static double evaluate(lab *l, const clt_step_batch *batch)
     return loss;
 }
 
+static double step(lab *l, const clt_step_batch *batch)
+{
+    clt_step_result result;
+    ok(clt_trainer_step(l->trainer, batch, NULL));
+    ok(clt_trainer_result(l->trainer, clt_trainer_steps(l->trainer) - 1, &result));
+    return result.loss;
+}
+
+static void check_snapshots(subject *s, lab *l, double *worst)
+{
+    clt_trainer_options options;
+    clt_trainer_options_init(&options);
+    options.batch = s->batch;
+    options.lr = 0;
+    options.poison = 1;
+    lab_trainer(l, &options);
+    for (int k = 0; k < SNAPSHOTS; k++) {
+        char prefix[16];
+        const int64_t at = json_integer_value(entry(s, "snapshots", k));
+        snprintf(prefix, sizeof prefix, "%lld", (long long)at);
+        load(s, l->store, at);
+        const clt_step_batch batch = batch_of(s, (int64_t)number(s, "batches") + k);
+        check_loss(s, k, 1, evaluate(l, &batch), &worst[LOSS]);
+        check_loss(s, k, 0, step(l, &batch), &worst[LOSS]);
+        check_gradients(s, l, k, prefix, &worst[GRADIENT]);
+        check_states(s, l, prefix, &worst[STATISTIC]);
+    }
+    clt_trainer_destroy(l->trainer);
+    l->trainer = NULL;
+}
+
+static void check_run(subject *s, lab *l, double *worst)
+{
+    const int64_t steps = golden_count(golden_find(s->golden, NULL, "loss"));
+    const int64_t batches = (int64_t)number(s, "batches");
+    const double *want = golden_f64(s->golden, NULL, "loss", steps);
+    const double *envelope = golden_f64(s->golden, NULL, "kernel_envelope", steps);
+    const char *optimizer = json_string_value(json_object_get(s->about, "optimizer"));
+    clt_trainer_options options;
+    clt_trainer_options_init(&options);
+    ok(clt_optimizer_parse(optimizer, &options.optimizer));
+    options.batch = s->batch;
+    options.lr = number(s, "lr");
+    options.momentum = number(s, "momentum");
+    options.weight_decay = number(s, "weight_decay");
+    assert_true(steps >= MIN_STEPS);
+    lab_trainer(l, &options);
+    load(s, l->store, 0);
+    for (int64_t i = 0; i < steps; i++) {
+        const clt_step_batch batch = batch_of(s, i % batches);
+        const double have = step(l, &batch), limit = 1e-5 + 4 * envelope[i];
+        *worst = fmax(*worst, fabs(have - want[i]) / limit);
+        if (!(fabs(have - want[i]) <= limit))
+            fail_msg("%s, step %lld of %s: loss %.9g, PyTorch's is %.9g, at most %.3g off", s->name,
+                     (long long)i, optimizer, have, want[i], limit);
+    }
+    ok(clt_store_check(l->store));
+}
+
+/* model NULL: as the golden has it. */
 static void check_model(const char *name, const char *model, const char *devices)
 {
     subject s = subject_open(name);
-    const clt_model_input input = {s.fields, s.n_fields, -100};
-    double worst[3] = {0};
-    clt_trainer_options options;
+    const clt_model_input input = {s.fields, FIELDS, -100};
+    double worst[KINDS] = {0};
     clt_graph *graph;
     lab l = lab_on(devices, NULL);
     ok(clt_graph_create(&graph));
     ok(clt_model_build(model ? model : json_string_value(json_object_get(s.about, "model")), &input,
                        graph));
+    const json_t *group;
+    for (int64_t i = 0; (group = entry(&s, "groups", i)); i++)
+        ok(clt_param_group(graph, json_string_value(json_array_get(group, 0)),
+                           json_number_value(json_array_get(group, 1)),
+                           json_number_value(json_array_get(group, 2)), NULL));
     lab_store(&l, graph, 1);
-    load(&s, l.store);
-    clt_trainer_options_init(&options);
-    options.batch = s.batch;
-    options.lr = json_number_value(json_object_get(s.about, "lr"));
-    options.poison = 1;
-    lab_trainer(&l, &options);
-    clt_step_batch batch;
-    clt_step_batch_init(&batch);
-    batch.count = s.batch;
-    batch.feeds = s.feeds;
-    batch.n_feeds = s.n_fields;
-    check_loss(&s, STEPS + 1, evaluate(&l, &batch), &worst[0]);
-    for (int step = 0; step <= STEPS; step++) {
-        clt_step_result result;
-        ok(clt_trainer_step(l.trainer, &batch, NULL));
-        ok(clt_trainer_result(l.trainer, step, &result));
-        check_loss(&s, step, result.loss, &worst[0]);
-        if (!step) {
-            check_gradients(&s, &l, &worst[1]);
-            check_states(&s, &l, &worst[2]);
-        }
-    }
-    ok(clt_store_check(l.store));
-    printf("    %s on %s: worst loss %.2f, gradient %.2f, statistic %.2f of the limit\n", name,
-           devices, worst[0], worst[1], worst[2]);
+    check_entries(&s, l.store);
+    check_snapshots(&s, &l, worst);
+    check_run(&s, &l, &worst[RUN]);
+    printf("    %s on %s: worst loss %.2f, gradient %.2f, statistic %.2f, run %.2f of the limit\n",
+           name, devices, worst[LOSS], worst[GRADIENT], worst[STATISTIC], worst[RUN]);
     lab_close(&l);
     subject_close(&s);
 }
 
-/* `synchronised`: the model where batch norm has to see the whole batch; NULL: the same. */
+/* On two devices too, as `synchronised`: the model where batch norm has to see the whole batch;
+ * NULL: the same. */
 static void check_on_all(const char *name, const char *synchronised)
 {
     check_model(name, NULL, clt_test_devices("pocl@1"));
@@ -274,10 +392,23 @@ static void check_on_all(const char *name, const char *synchronised)
         check_model(name, synchronised, "pocl/2");
 }
 
-static void resnet(void **state)
+static void residual_networks(void **state)
 {
     (void)state;
-    check_on_all("resnet18", "resnet18:width=3,sync");
+    check_on_all("resnet18", "resnet18:width=2,sync");
+    check_on_all("bottleneck", "resnet50:width=2,blocks=1,sync");
+}
+
+static void unet(void **state)
+{
+    (void)state;
+    check_on_all("unet", "unet:levels=2,width=4,sync");
+}
+
+static void vit(void **state)
+{
+    (void)state;
+    check_on_all("vit", NULL);
 }
 
 static void gpt2(void **state)
@@ -289,10 +420,10 @@ static void gpt2(void **state)
 static void lstm(void **state)
 {
     (void)state;
-    check_on_all("lstm.text", NULL);
-    check_model("lstm.rows", NULL, clt_test_devices("pocl@1"));
-    check_model("lstm.last", NULL, clt_test_devices("pocl@1"));
-    check_model("lstm.each", NULL, clt_test_devices("pocl@1"));
+    check_on_all("lstm-text", NULL);
+    check_model("lstm-rows", NULL, clt_test_devices("pocl@1"));
+    check_model("lstm-last", NULL, clt_test_devices("pocl@1"));
+    check_model("lstm-each", NULL, clt_test_devices("pocl@1"));
 }
 
 static void two_branch(void **state)
@@ -304,7 +435,9 @@ static void two_branch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resnet),
+        cmocka_unit_test(residual_networks),
+        cmocka_unit_test(unet),
+        cmocka_unit_test(vit),
         cmocka_unit_test(gpt2),
         cmocka_unit_test(lstm),
         cmocka_unit_test(two_branch),
