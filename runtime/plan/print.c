@@ -75,6 +75,15 @@ static void print_segments(const clt_plan *plan, clt_str *text)
     }
 }
 
+static int64_t gradient_bytes(const clt_plan *plan)
+{
+    int64_t bytes = 0;
+    for (int b = 0; b < plan->buckets.n_buckets; b++)
+        if (!plan->buckets.buckets[b].state)
+            bytes += clt_bucket_gradient_bytes(&plan->buckets.buckets[b], plan->options.precision);
+    return bytes;
+}
+
 void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text)
 {
     static const char *const modes[] = {"training", "evaluation", "prediction"};
@@ -92,8 +101,12 @@ void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text)
     print_segments(plan, text);
     bytes_text(clt_plan_arena_bytes(plan), size, sizeof size);
     clt_str_add(text, "\nMemory a device: intermediates %s", size);
+    const bool trains = plan->options.mode == CLT_PLAN_TRAIN;
     bytes_text(clt_plan_store_bytes(plan, 0), size, sizeof size);
-    clt_str_add(text, ", %s %s\n",
-                plan->options.mode == CLT_PLAN_TRAIN ? "parameters and gradients" : "parameters",
-                size);
+    clt_str_add(text, ", %s %s", trains ? "parameters and gradients" : "parameters", size);
+    if (trains && plan->options.precision != CLT_F32) {
+        bytes_text(gradient_bytes(plan), size, sizeof size);
+        clt_str_add(text, " (gradients in %s: %s)", clt_dtype_name(plan->options.precision), size);
+    }
+    clt_str_add(text, "\n");
 }

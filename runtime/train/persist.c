@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "train/choices.h"
 #include "train/planner/frozen.h"
+#include "train/scaling.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/fit.h>
 
@@ -179,6 +180,9 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
         status = clt_choices_to_json(t, &choices);
     if (status == CLT_OK)
         status = split_to_json(t, &split);
+    char scaling[96];
+    if (status == CLT_OK)
+        status = clt_scaling_to_json(t, scaling, sizeof scaling);
     clt_str groups = {0};
     clt_store_groups_text(t->store, &groups);
     if (status == CLT_OK && groups.failed)
@@ -189,6 +193,8 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
         {"dropout_seed", dropout_seed, 0},
         {"reads", t->reads, 0},
         {"groups", clt_str_text(&groups), 0},
+        {CLT_SECTION_PRECISION, clt_dtype_name(t->options.precision), 0},
+        {CLT_SECTION_SCALING, scaling, 1},
         {CLT_SECTION_FROZEN, choices ? choices : "{}", 1},
         {CLT_SECTION_SPLIT, split ? split : "{}", 1},
     };
@@ -382,6 +388,8 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
             t->options.seed = strtoull(dropout_seed->text, NULL, 10);
         clt_trainer_set_steps(t, run->step);
         status = restore_history(t, checkpoint);
+        if (status == CLT_OK)
+            status = clt_scaling_restore(t, checkpoint);
         position->epoch = run->epoch;
         position->sample = run->sample;
         *seed = run->seed;

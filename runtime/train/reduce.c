@@ -43,9 +43,10 @@ clt_status clt_reduce_start(clt_trainer *t, int d, int bucket)
     const clt_collective what = {.kind =
                                      t->owners ? CLT_COLLECTIVE_REDUCE : CLT_COLLECTIVE_ALL_REDUCE,
                                  .root = t->owners ? t->owners[bucket] : 0,
-                                 .buffer = replica->gradients[bucket],
+                                 .buffer = clt_replica_gradients(
+                                     replica, t->options.precision)[bucket],
                                  .count = replica->layout->buckets[bucket].bytes / 4,
-                                 .dtype = CLT_F32,
+                                 .dtype = t->options.precision,
                                  .whole = true,
                                  .empty = share_of(t, d) == 0,
                                  .measure = true,
@@ -73,7 +74,9 @@ clt_status clt_reduce_complete(clt_trainer *t, int d, bool *finite, double *squa
                 clt_update_bucket(t->devices[d].update, bucket, t->records[t->entry].lr, t->steps));
         if (t->profile)
             clt_profile_reduction(t->profile, d, t->labels[bucket], true,
-                                  plan->buckets.buckets[bucket].bytes, &result);
+                                  clt_bucket_gradient_bytes(&plan->buckets.buckets[bucket],
+                                                            t->options.precision),
+                                  &result);
         if (i == plan->n_ready - 1) /* all before it went on during backward */
             t->devices[d].exposed += result.done - result.ready;
         *finite = *finite && result.finite;
