@@ -15,8 +15,8 @@ typedef struct clt_replica {
     const clt_buckets *layout; /* borrowed */
     cl_mem *values;            /* by bucket */
     cl_mem *gradients;         /* by bucket; NULL entries for buckets of states; in f32 */
-    cl_mem *half_gradients;    /* in f16 or bf16: half as large; NULL until needed, as `gradients` */
-    cl_mem *micro_gradients;   /* a second set in f32 for micro-batches; NULL until needed */
+    cl_mem *half_gradients;  /* in f16 or bf16: half as large; NULL until needed, as `gradients` */
+    cl_mem *micro_gradients; /* a second set in f32 for micro-batches; NULL until needed */
     cl_mem *slots[CLT_MAX_OPTIMIZER_SLOTS];
     int n_slots;
 } clt_replica;

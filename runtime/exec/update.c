@@ -90,9 +90,9 @@ static int shares(const clt_update *u, const clt_bucket *bucket)
 
 static clt_status make_kernels(clt_update *u)
 {
-    static const char *const names[] = {"square_sum", "step_word", "loss_upstream",
-                                        "scale_upstream", "add_to", "round_sum", "add_mean",
-                                        "assign_state"};
+    static const char *const names[] = {"square_sum",     "step_word",   "loss_upstream",
+                                        "scale_upstream", "add_to",      "round_sum",
+                                        "add_mean",       "assign_state"};
     const char *file = u->gpu ? "gpu/update.cl" : "train/update.cl";
     const clt_dtype precision = u->options.precision;
     char options[64];
@@ -216,8 +216,8 @@ static clt_status run(call *c, int64_t items, size_t local, const char *name, in
     return CLT_OK;
 }
 
-/* Over the elements of a bucket, of each of which `floats` are read and written, and the gradient if
- * `gradient`; on CPUs, enough groups for all compute units, few enough to cost little. */
+/* Over the elements of a bucket, of each of which `floats` are read and written, and the gradient
+ * if `gradient`; on CPUs, enough groups for all compute units, few enough to cost little. */
 static clt_status run_bucket(call *c, int64_t count, const char *name, int floats, bool gradient)
 {
     const int64_t each = gradient ? clt_dtype_size(c->update->options.precision) : 0;
@@ -331,8 +331,7 @@ clt_status clt_update_word(clt_update *u)
         arg_buffer(&c, u->partials);
         arg_int(&c, first);
         arg_int(&c, groups);
-        const int64_t bytes =
-            clt_bucket_gradient_bytes(&layout->buckets[i], u->options.precision);
+        const int64_t bytes = clt_bucket_gradient_bytes(&layout->buckets[i], u->options.precision);
         CLT_TRY(u->gpu ? run(&c, (int64_t)groups * GPU_GROUP, GPU_GROUP, "square_sum", bytes)
                        : run(&c, groups, groups >= 16 ? 8 : 1, "square_sum", bytes));
         first += groups;

@@ -61,8 +61,8 @@ clt_status clt_update_scale_upstream(clt_update *update, cl_mem upstream, int in
 /* gradients += micro_gradients, all buckets; in f32. */
 clt_status clt_update_add_micro(clt_update *update);
 
-/* Gradients in 16 bits: micro_gradients, in f32, take those of the `first` micro-batch, or add them;
- * and, once all are there, are rounded into the gradients. */
+/* Gradients in 16 bits: micro_gradients, in f32, take those of the `first` micro-batch, or add
+ * them; and, once all are there, are rounded into the gradients. */
 clt_status clt_update_sum_half(clt_update *update, bool first);
 clt_status clt_update_round_sum(clt_update *update);
 

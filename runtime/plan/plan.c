@@ -70,8 +70,8 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
     if (plan->options.precision == CLT_F32)
         return CLT_OK;
     CLT_TRY(clt_pass_precision(graph, target, plan->options.precision));
-    CLT_TRY(clt_pass_round_gradients(graph, target, plan->options.precision, gradients,
-                                     *n_gradients));
+    CLT_TRY(
+        clt_pass_round_gradients(graph, target, plan->options.precision, gradients, *n_gradients));
     return clt_graph_clean(graph, gradients, *n_gradients);
 }
 

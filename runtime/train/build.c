@@ -19,9 +19,10 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
         return clt_fail(CLT_INVALID_ARGUMENT, "the graph has no loss: call clt_loss on it, or "
                                               "clt_output_gradient on an output");
     if (graph->n_seeds && t->options.precision == CLT_F16)
-        return clt_fail(CLT_UNSUPPORTED,
-                        "f16 scales losses, and gradients that are given (clt_output_gradient) would "
-                        "not fit: train in bf16 or f32");
+        return clt_fail(
+            CLT_UNSUPPORTED,
+            "f16 scales losses, and gradients that are given (clt_output_gradient) would "
+            "not fit: train in bf16 or f32");
     clt_status status =
         clt_capacity_check(graph, t->store, &t->options, t->total, t->options.batch);
     CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->total));
@@ -44,9 +45,8 @@ static clt_status make_device(clt_trainer *t, int index)
     clt_trainer_device *d = &t->devices[index];
     clt_replica *replica = &t->store->replicas[index];
     const size_t n_buckets = (size_t)t->store->layout.n_buckets + 1;
-    CLT_TRY(
-        clt_replica_for_training(replica, t->options.precision,
-                                 clt_update_slots((clt_update_rule)t->options.optimizer)));
+    CLT_TRY(clt_replica_for_training(replica, t->options.precision,
+                                     clt_update_slots((clt_update_rule)t->options.optimizer)));
     if (clt_capacity_micros(&t->options) > 1)
         CLT_TRY(clt_replica_for_micro_batches(replica));
     const clt_update_options update = {.rule = (clt_update_rule)t->options.optimizer,

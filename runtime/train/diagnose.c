@@ -157,11 +157,12 @@ clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)
     /* Messages count steps from 1, as reports do. */
     const char *where = found ? s.where : "the gradient of the whole batch";
     if (t->options.precision == CLT_F16)
-        return clt_fail(CLT_NONFINITE,
-                        "step %lld: %s is not finite, and no smaller scale of the losses is left to "
-                        "try (2^-14); the weights are those before this step. --precision bf16 has "
-                        "the range of f32",
-                        (long long)step + 1, where);
+        return clt_fail(
+            CLT_NONFINITE,
+            "step %lld: %s is not finite, and no smaller scale of the losses is left to "
+            "try (2^-14); the weights are those before this step. --precision bf16 has "
+            "the range of f32",
+            (long long)step + 1, where);
     return clt_fail(CLT_NONFINITE,
                     "step %lld: %s is not finite; the weights are those before this step. If data "
                     "and first weights are right, a lower learning rate or --clip-norm may help",

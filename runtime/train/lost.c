@@ -49,11 +49,11 @@ bool clt_lost_one_of_several(const clt_trainer *t)
 /* --- what is to be done ---------------------------------------------------------------------- */
 
 typedef struct recovery {
-    clt_rescue *words; /* by rank */
-    int64_t steps;     /* that are done */
-    int source;        /* participant, as numbered anew, that has done them; -1: all have */
-    int *slot_roots;   /* by bucket, as numbered anew; NULL: all devices have all slots */
-    double *weights;   /* of the devices that are left; NULL: equal */
+    clt_rescue *words;   /* by rank */
+    int64_t steps;       /* that are done */
+    int source;          /* participant, as numbered anew, that has done them; -1: all have */
+    int *slot_roots;     /* by bucket, as numbered anew; NULL: all devices have all slots */
+    double *weights;     /* of the devices that are left; NULL: equal */
     clt_scaling scaling; /* after `steps` */
 } recovery;
 

@@ -376,7 +376,10 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
 {
     clt_checkpoint *checkpoint = NULL;
     CLT_TRY(clt_checkpoint_open(path, &checkpoint));
+    clt_scaling scaling;
     clt_status status = match_all(t, checkpoint);
+    if (status == CLT_OK)
+        status = clt_scaling_read(t, checkpoint, &scaling);
     if (status == CLT_OK)
         status = load_values(t->store, clt_checkpoint_model(checkpoint));
     if (status == CLT_OK)
@@ -389,7 +392,7 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
         clt_trainer_set_steps(t, run->step);
         status = restore_history(t, checkpoint);
         if (status == CLT_OK)
-            status = clt_scaling_restore(t, checkpoint);
+            status = clt_trainer_set_scaling(t, &scaling);
         position->epoch = run->epoch;
         position->sample = run->sample;
         *seed = run->seed;

@@ -31,7 +31,8 @@ static void compare_precision(const clt_trainer *t, const clt_checkpoint *checkp
                 clt_checkpoint_path(checkpoint), before, now);
 }
 
-clt_status clt_scaling_restore(clt_trainer *t, const clt_checkpoint *checkpoint)
+clt_status clt_scaling_read(const clt_trainer *t, const clt_checkpoint *checkpoint,
+                            clt_scaling *out)
 {
     const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_SCALING);
     clt_scaling s = clt_scaling_begin();
@@ -46,5 +47,6 @@ clt_status clt_scaling_restore(clt_trainer *t, const clt_checkpoint *checkpoint)
         return clt_fail(CLT_FORMAT, "%s: its loss scaling, %.200s, is none",
                         clt_checkpoint_path(checkpoint), section->text);
     compare_precision(t, checkpoint);
-    return clt_trainer_set_scaling(t, &s);
+    *out = s;
+    return CLT_OK;
 }

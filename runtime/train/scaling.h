@@ -11,8 +11,10 @@
 /* The section's JSON: {} but in f16. Waits for the device where that knows alone. */
 clt_status clt_scaling_to_json(const clt_trainer *trainer, char *text, size_t bytes);
 
-/* Parameters and optimizer are f32 in all precisions, so a run may go on in another one: that is
- * said in the log. Errors: FORMAT. */
-clt_status clt_scaling_restore(clt_trainer *trainer, const clt_checkpoint *checkpoint);
+/* Where the trainer is to go on. Parameters and optimizer are f32 in all precisions, so that a run
+ * may go on in another one: the log says so, and f16 begins with its first scale. Errors: FORMAT.
+ */
+clt_status clt_scaling_read(const clt_trainer *trainer, const clt_checkpoint *checkpoint,
+                            clt_scaling *scaling);
 
 #endif

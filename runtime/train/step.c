@@ -65,9 +65,8 @@ static clt_run run_of(const clt_trainer *t, int d, int micro, bool accumulate)
     clt_run run = {.seed = t->options.seed,
                    .step = (uint32_t)t->steps,
                    .inputs = session_device(t, d)->views,
-                   .gradients = apart
-                                    ? replica->micro_gradients
-                                    : clt_replica_gradients(replica, t->options.precision),
+                   .gradients = apart ? replica->micro_gradients
+                                      : clt_replica_gradients(replica, t->options.precision),
                    .results = clt_session_results(t->session, d, t->entry, micro)};
     const clt_part part = clt_step_part(t, d, micro);
     run.count = part.count;
@@ -418,8 +417,8 @@ static clt_status find_weights(clt_trainer *t)
 bool clt_step_stopped(const clt_trainer *t, int entry)
 {
     const float *word = t->devices[0].word + CLT_WORD * entry;
-    return t->options.guard && (t->options.precision == CLT_F16 ? word[CLT_WORD_STOPPED] != 0
-                                                                : word[CLT_WORD_OK] == 0);
+    return t->options.guard &&
+           (t->options.precision == CLT_F16 ? word[CLT_WORD_STOPPED] != 0 : word[CLT_WORD_OK] == 0);
 }
 
 /* At most two steps are queued: waits for the one before the last, and looks at its word. */

@@ -28,7 +28,7 @@ struct metrics {
     FILE *file;
     int resume, made, begun;
     int scaled; /* losses are, and steps may be skipped */
-    int error; /* errno of the first failure */
+    int error;  /* errno of the first failure */
     double flushed;
     size_t pending; /* bytes that are not in the file yet */
     double seconds[WINDOW];
