@@ -323,13 +323,17 @@ static void within_bounds_of_double(void **state)
     }
 }
 
+/* Both types, as far as a simulator comes in a minute. */
+static void once_each(void **state)
+{
+    (void)state;
+    bf16_on(clt_test_devices("pocl"), 2);
+    in_parts(state);
+}
+
 int main(void)
 {
-    const struct CMUnitTest one_device[] = {
-        cmocka_unit_test(rounded_once),
-        cmocka_unit_test(rounded_once_as_gpu),
-        cmocka_unit_test(in_parts),
-    };
+    const struct CMUnitTest simulated[] = {cmocka_unit_test(once_each)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rounded_once),
         cmocka_unit_test(rounded_once_as_gpu),
@@ -341,6 +345,6 @@ int main(void)
         cmocka_unit_test(ranks_of_two_precisions),
         cmocka_unit_test(within_bounds_of_double),
     };
-    return clt_test_oclgrind() ? cmocka_run_group_tests(one_device, open_runtime, close_runtime)
+    return clt_test_oclgrind() ? cmocka_run_group_tests(simulated, open_runtime, close_runtime)
                                : cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
