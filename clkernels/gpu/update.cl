@@ -11,6 +11,26 @@
 #define EACH(i)                                                                                    \
     const int i = begin / 4 + (int)get_global_id(0);                                               \
     if (i < (begin + count) / 4)
+#if defined(GRADIENT_BF16)
+#define HALF_GRADIENTS
+#define GITEM ushort4
+#define LOAD_G(x, i) as_float4(convert_uint4((x)[i]) << 16)
+#define STORE_G(v, x, i) (x)[i] = to_bf16(v)
+static inline ushort4 to_bf16(float4 v)
+{
+    const uint4 u = as_uint4(v), rounded = (u + 0x7FFFu + (u >> 16 & 1u)) >> 16;
+    return convert_ushort4(select(rounded, u >> 16 | 0x40u, isnan(v)));
+}
+#elif defined(GRADIENT_F16)
+#define HALF_GRADIENTS
+#define GITEM half
+#define LOAD_G(x, i) vload_half4(i, x)
+#define STORE_G(v, x, i) vstore_half4_rte(v, i, x)
+#else
+#define GITEM ITEM
+#define LOAD_G LOAD
+#define STORE_G STORE
+#endif
 #include "gpu/tree.clh"
 #include "train/update.clh"
 
@@ -18,7 +38,7 @@ CLT_TREE(tree, ACC, CLT_ADD, GROUP, 1)
 
 /* partials[2 * (first + group)] = sum of squares of one share of the bucket, [.. + 1] = number of
  * elements that are not finite. */
-KERNEL void square_sum(global const float4 *g, int count, global ACC *partials, int first,
+KERNEL void square_sum(global const GITEM *g, int count, global ACC *partials, int first,
                        int groups)
 {
     local ACC s[GROUP];
@@ -26,7 +46,7 @@ KERNEL void square_sum(global const float4 *g, int count, global ACC *partials, 
     ACC sum = 0, bad = 0;
 #pragma unroll 4
     for (int i = group * GROUP + lid; i < count / 4; i += groups * GROUP) {
-        const float4 v = g[i];
+        const float4 v = LOAD_G(g, i);
         const int4 finite = isfinite(v);
         const float4 square = v * v;
         sum += (square.x + square.z) + (square.y + square.w);

@@ -13,12 +13,32 @@
     const int at = begin + (int)get_global_id(0) * CHUNK;                                          \
     if (at < begin + count)                                                                        \
         for (int i = at; i < at + CHUNK; i += 16)
+#if defined(GRADIENT_BF16)
+#define HALF_GRADIENTS
+#define GITEM ushort
+#define LOAD_G(x, i) as_float16(convert_uint16(vload16(0, (x) + (i))) << 16)
+#define STORE_G(v, x, i) vstore16(to_bf16(v), 0, (x) + (i))
+static inline ushort16 to_bf16(float16 v)
+{
+    const uint16 u = as_uint16(v), rounded = (u + 0x7FFFu + (u >> 16 & 1u)) >> 16;
+    return convert_ushort16(select(rounded, u >> 16 | 0x40u, isnan(v)));
+}
+#elif defined(GRADIENT_F16)
+#define HALF_GRADIENTS
+#define GITEM half
+#define LOAD_G(x, i) vload_half16(0, (x) + (i))
+#define STORE_G(v, x, i) vstore_half16_rte(v, 0, (x) + (i))
+#else
+#define GITEM ITEM
+#define LOAD_G LOAD
+#define STORE_G STORE
+#endif
 #include "train/update.clh"
 
 /* partials[2 * (first + group)] = sum of squares of one share of the bucket, [.. + 1] = number of
  * elements that are not finite. A work-item has neighbouring chunks, whose squares it adds lane by
  * lane, and the lanes at the end, in order. */
-kernel void square_sum(global const float *g, int count, global ACC *partials, int first,
+kernel void square_sum(global const GITEM *g, int count, global ACC *partials, int first,
                        int groups)
 {
     const int group = (int)get_global_id(0), chunks = count / CHUNK;
@@ -31,7 +51,7 @@ kernel void square_sum(global const float *g, int count, global ACC *partials, i
     for (int c = begin; c < end; c += CHUNK) {
         float16 s = 0;
         for (int i = 0; i < CHUNK; i += 16) {
-            const float16 v = vload16(0, g + c + i);
+            const float16 v = LOAD_G(g, c + i);
             s = fma(v, v, s);
             wrong -= !isfinite(v); /* -1 where it is true */
         }

@@ -20,7 +20,7 @@ typedef struct clt_run {
     uint32_t step;
     int64_t sample;          /* position of the first image in the global batch */
     const clt_view *inputs;  /* by plan input; unused inputs may be {NULL} */
-    const cl_mem *gradients; /* by bucket: the replica's gradients or micro_gradients */
+    const cl_mem *gradients; /* by bucket, in the plan's precision */
     clt_view results;        /* plan->results_bytes */
 } clt_run;
 

@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 
 static clt_status create_set(const clt_replica *replica, const char *what, bool states,
-                             cl_mem **out)
+                             clt_dtype dtype, cl_mem **out)
 {
     if (*out)
         return CLT_OK;
@@ -19,8 +19,10 @@ static clt_status create_set(const clt_replica *replica, const char *what, bool 
         if (layout->buckets[i].state && !states)
             continue;
         snprintf(name, sizeof name, "%s, bucket %d", what, i);
-        CLT_TRY(clt_device_buffer_create(replica->device, layout->buckets[i].bytes,
-                                         CL_MEM_READ_WRITE, name, &set[i]));
+        const int64_t bytes = dtype == CLT_F32
+                                  ? layout->buckets[i].bytes
+                                  : clt_bucket_gradient_bytes(&layout->buckets[i], dtype);
+        CLT_TRY(clt_device_buffer_create(replica->device, bytes, CL_MEM_READ_WRITE, name, &set[i]));
     }
     return CLT_OK;
 }
@@ -36,7 +38,7 @@ static void destroy_set(const clt_replica *replica, cl_mem **set)
 clt_status clt_replica_create(clt_device *device, const clt_buckets *layout, clt_replica *out)
 {
     clt_replica replica = {.device = device, .layout = layout};
-    clt_status status = create_set(&replica, "parameters", true, &replica.values);
+    clt_status status = create_set(&replica, "parameters", true, CLT_F32, &replica.values);
     if (status != CLT_OK)
         clt_replica_destroy(&replica);
     else
@@ -44,19 +46,27 @@ clt_status clt_replica_create(clt_device *device, const clt_buckets *layout, clt
     return status;
 }
 
-clt_status clt_replica_for_training(clt_replica *replica, int n_slots)
+clt_status clt_replica_for_training(clt_replica *replica, clt_dtype precision, int n_slots)
 {
     if (n_slots > CLT_MAX_OPTIMIZER_SLOTS)
         return clt_fail(CLT_INTERNAL, "an optimizer wants %d slots", n_slots);
-    CLT_TRY(create_set(replica, "gradients", false, &replica->gradients));
+    CLT_TRY(create_set(replica, "gradients", false, precision,
+                       precision == CLT_F32 ? &replica->gradients : &replica->half_gradients));
     for (; replica->n_slots < n_slots; replica->n_slots++)
-        CLT_TRY(create_set(replica, "optimizer state", false, &replica->slots[replica->n_slots]));
+        CLT_TRY(create_set(replica, "optimizer state", false, CLT_F32,
+                           &replica->slots[replica->n_slots]));
     return CLT_OK;
+}
+
+cl_mem *clt_replica_gradients(const clt_replica *replica, clt_dtype precision)
+{
+    return precision == CLT_F32 ? replica->gradients : replica->half_gradients;
 }
 
 clt_status clt_replica_for_micro_batches(clt_replica *replica)
 {
-    return create_set(replica, "gradients of micro-batches", false, &replica->micro_gradients);
+    return create_set(replica, "gradients of micro-batches", false, CLT_F32,
+                      &replica->micro_gradients);
 }
 
 void clt_replica_destroy(clt_replica *replica)
@@ -65,6 +75,7 @@ void clt_replica_destroy(clt_replica *replica)
         return;
     destroy_set(replica, &replica->values);
     destroy_set(replica, &replica->gradients);
+    destroy_set(replica, &replica->half_gradients);
     destroy_set(replica, &replica->micro_gradients);
     for (int i = 0; i < CLT_MAX_OPTIMIZER_SLOTS; i++)
         destroy_set(replica, &replica->slots[i]);

@@ -14,8 +14,9 @@ typedef struct clt_replica {
     clt_device *device;
     const clt_buckets *layout; /* borrowed */
     cl_mem *values;            /* by bucket */
-    cl_mem *gradients;         /* by bucket; NULL entries for buckets of states */
-    cl_mem *micro_gradients;   /* a second set for further micro-batches; NULL until needed */
+    cl_mem *gradients;         /* by bucket; NULL entries for buckets of states; in f32 */
+    cl_mem *half_gradients;  /* in f16 or bf16: half as large; NULL until needed, as `gradients` */
+    cl_mem *micro_gradients; /* a second set in f32 for micro-batches; NULL until needed */
     cl_mem *slots[CLT_MAX_OPTIMIZER_SLOTS];
     int n_slots;
 } clt_replica;
@@ -23,10 +24,15 @@ typedef struct clt_replica {
 /* Zeroed parameters and states. */
 clt_status clt_replica_create(clt_device *device, const clt_buckets *layout, clt_replica *replica);
 
-/* Adds gradients and `n_slots` optimizer slots, zeroed. Idempotent. */
-clt_status clt_replica_for_training(clt_replica *replica, int n_slots);
+/* Adds gradients in `precision` (F32, F16 or BF16) and `n_slots` optimizer slots, zeroed.
+ * Idempotent. */
+clt_status clt_replica_for_training(clt_replica *replica, clt_dtype precision, int n_slots);
 
-/* Adds the second set of gradients. Idempotent. */
+/* The gradients in that precision, by bucket; NULL before clt_replica_for_training. */
+cl_mem *clt_replica_gradients(const clt_replica *replica, clt_dtype precision);
+
+/* Adds the second set of gradients: of further micro-batches, or, where gradients are kept in 16
+ * bits, the sum of all in f32. Idempotent. */
 clt_status clt_replica_for_micro_batches(clt_replica *replica);
 
 void clt_replica_destroy(clt_replica *replica);

@@ -1,6 +1,7 @@
 #include "exec/update.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "base/alloc.h"
 
@@ -12,7 +13,9 @@ typedef enum kernel_index {
     K_SQUARE_SUM,
     K_WORD,
     K_UPSTREAM,
-    K_ADD,
+    K_SCALE_UPSTREAM,
+    K_ADD, /* of micro-batches: in f32, of gradients in 16 bits */
+    K_ROUND,
     K_MEAN,
     K_ASSIGN,
     K_OPTIMIZER,
@@ -25,10 +28,27 @@ struct clt_update {
     bool gpu; /* the kernels of clkernels/gpu/update.cl */
     cl_kernel kernels[N_KERNELS];
     cl_mem word, partials;
-    int n_partials;     /* shares of all buckets together */
-    float host_word[4]; /* what the next fill writes; fills copy it at the call */
+    int n_partials;            /* shares of all buckets together */
+    float host_word[CLT_WORD]; /* what the next fill writes; fills copy it at the call */
     bool stopped;
+    clt_scaling scaling; /* where losses are scaled; the device's word knows better after it did */
+    bool on_device;      /* it did */
 };
+
+static bool is_half(const clt_update *u)
+{
+    return u->options.precision != CLT_F32;
+}
+
+static bool scales(const clt_update *u)
+{
+    return u->options.precision == CLT_F16;
+}
+
+static cl_mem gradients_of(const clt_update *u, int bucket)
+{
+    return clt_replica_gradients(u->replica, u->options.precision)[bucket];
+}
 
 typedef struct optimizer_row {
     const char *name, *kernel;
@@ -70,14 +90,23 @@ static int shares(const clt_update *u, const clt_bucket *bucket)
 
 static clt_status make_kernels(clt_update *u)
 {
-    static const char *const names[] = {"square_sum", "step_word", "loss_upstream",
-                                        "add_to",     "add_mean",  "assign_state"};
+    static const char *const names[] = {"square_sum",     "step_word",   "loss_upstream",
+                                        "scale_upstream", "add_to",      "round_sum",
+                                        "add_mean",       "assign_state"};
     const char *file = u->gpu ? "gpu/update.cl" : "train/update.cl";
-    const char *options = u->replica->device->caps.fp64 ? "-DCLT_FP64" : "";
-    for (int i = 0; i < N_KERNELS; i++)
-        CLT_TRY(clt_device_kernel(u->replica->device, file, options,
-                                  i < K_OPTIMIZER ? names[i] : optimizers[u->options.rule].kernel,
-                                  &u->kernels[i]));
+    const clt_dtype precision = u->options.precision;
+    char options[64];
+    snprintf(options, sizeof options, "%s%s", u->replica->device->caps.fp64 ? "-DCLT_FP64" : "",
+             precision == CLT_F16    ? " -DGRADIENT_F16 -DLOSS_SCALED"
+             : precision == CLT_BF16 ? " -DGRADIENT_BF16"
+                                     : "");
+    for (int i = 0; i < N_KERNELS; i++) {
+        const char *name = i == K_OPTIMIZER           ? optimizers[u->options.rule].kernel
+                           : i == K_ADD && is_half(u) ? "add_half"
+                                                      : names[i];
+        if (i != K_ROUND || is_half(u))
+            CLT_TRY(clt_device_kernel(u->replica->device, file, options, name, &u->kernels[i]));
+    }
     return CLT_OK;
 }
 
@@ -89,6 +118,7 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
         return CLT_OUT_OF_MEMORY;
     u->replica = replica;
     u->options = *options;
+    u->scaling = clt_scaling_begin();
     u->gpu = !clt_caps_is_cpu(&replica->device->caps) &&
              replica->device->caps.max_work_group >= GPU_GROUP;
     for (int i = 0; i < replica->layout->n_buckets; i++)
@@ -96,8 +126,8 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
             u->n_partials += shares(u, &replica->layout->buckets[i]);
     clt_status status = make_kernels(u);
     if (status == CLT_OK)
-        status = clt_device_buffer_create(replica->device, 16, CL_MEM_READ_WRITE, "the step's word",
-                                          &u->word);
+        status = clt_device_buffer_create(replica->device, sizeof u->host_word, CL_MEM_READ_WRITE,
+                                          "the step's word", &u->word);
     if (status == CLT_OK)
         status = clt_device_buffer_create(replica->device, 16 * ((int64_t)u->n_partials + 1),
                                           CL_MEM_READ_WRITE, "partial norms", &u->partials);
@@ -186,11 +216,12 @@ static clt_status run(call *c, int64_t items, size_t local, const char *name, in
     return CLT_OK;
 }
 
-/* Over the floats of a bucket, each of which is `accesses` reads and writes; on CPUs, enough groups
- * for all compute units, few enough to cost little. */
-static clt_status run_bucket(call *c, int64_t count, const char *name, int accesses)
+/* Over the elements of a bucket, of each of which `floats` are read and written, and the gradient
+ * if `gradient`; on CPUs, enough groups for all compute units, few enough to cost little. */
+static clt_status run_bucket(call *c, int64_t count, const char *name, int floats, bool gradient)
 {
-    const int64_t bytes = count * accesses * (int64_t)sizeof(float);
+    const int64_t each = gradient ? clt_dtype_size(c->update->options.precision) : 0;
+    const int64_t bytes = count * (floats * (int64_t)sizeof(float) + each);
     if (c->update->gpu)
         return run(c, count / GPU_CHUNK, GPU_GROUP, name, bytes);
     const int64_t chunks = count / CHUNK;
@@ -206,7 +237,53 @@ clt_status clt_update_upstream(clt_update *u, clt_view weight, cl_mem upstream, 
     arg_buffer(&c, upstream);
     arg_int(&c, index);
     arg_float(&c, coefficient);
+    arg_buffer(&c, u->word);
     return run(&c, 1, 1, "loss_upstream", 8);
+}
+
+clt_status clt_update_scale_upstream(clt_update *u, cl_mem upstream, int index, double value)
+{
+    call c = begin(u, K_SCALE_UPSTREAM);
+    arg_buffer(&c, upstream);
+    arg_int(&c, index);
+    arg_float(&c, value);
+    arg_buffer(&c, u->word);
+    return run(&c, 1, 1, "scale_upstream", 8);
+}
+
+clt_status clt_update_sum_half(clt_update *u, bool first)
+{
+    const clt_buckets *layout = u->replica->layout;
+    for (int i = 0; i < layout->n_buckets; i++) {
+        if (layout->buckets[i].state)
+            continue;
+        const int64_t count = layout->buckets[i].bytes / 4;
+        call c = begin(u, K_ADD);
+        arg_buffer(&c, u->replica->micro_gradients[i]);
+        arg_buffer(&c, gradients_of(u, i));
+        arg_int(&c, 0);
+        arg_int(&c, count);
+        arg_int(&c, first);
+        CLT_TRY(run_bucket(&c, count, "add_half", first ? 1 : 2, true));
+    }
+    return CLT_OK;
+}
+
+clt_status clt_update_round_sum(clt_update *u)
+{
+    const clt_buckets *layout = u->replica->layout;
+    for (int i = 0; i < layout->n_buckets; i++) {
+        if (layout->buckets[i].state)
+            continue;
+        const int64_t count = layout->buckets[i].bytes / 4;
+        call c = begin(u, K_ROUND);
+        arg_buffer(&c, u->replica->micro_gradients[i]);
+        arg_buffer(&c, gradients_of(u, i));
+        arg_int(&c, 0);
+        arg_int(&c, count);
+        CLT_TRY(run_bucket(&c, count, "round_sum", 1, true));
+    }
+    return CLT_OK;
 }
 
 clt_status clt_update_add_micro(clt_update *u)
@@ -221,7 +298,7 @@ clt_status clt_update_add_micro(clt_update *u)
         arg_buffer(&c, u->replica->micro_gradients[i]);
         arg_int(&c, 0);
         arg_int(&c, count);
-        CLT_TRY(run_bucket(&c, count, "add_to", 3));
+        CLT_TRY(run_bucket(&c, count, "add_to", 3, false));
     }
     return CLT_OK;
 }
@@ -232,9 +309,10 @@ clt_status clt_update_zero(clt_update *u)
     const cl_float zero = 0;
     for (int i = 0; i < layout->n_buckets; i++)
         if (!layout->buckets[i].state)
-            CLT_CL(clEnqueueFillBuffer(u->replica->device->queue, u->replica->gradients[i], &zero,
-                                       sizeof zero, 0, (size_t)layout->buckets[i].bytes, 0, NULL,
-                                       NULL),
+            CLT_CL(clEnqueueFillBuffer(
+                       u->replica->device->queue, gradients_of(u, i), &zero, sizeof zero, 0,
+                       (size_t)clt_bucket_gradient_bytes(&layout->buckets[i], u->options.precision),
+                       0, NULL, NULL),
                    "clEnqueueFillBuffer", u->replica->device);
     return CLT_OK;
 }
@@ -248,12 +326,12 @@ clt_status clt_update_word(clt_update *u)
             continue;
         const int groups = shares(u, &layout->buckets[i]);
         call c = begin(u, K_SQUARE_SUM);
-        arg_buffer(&c, u->replica->gradients[i]);
+        arg_buffer(&c, gradients_of(u, i));
         arg_int(&c, layout->buckets[i].bytes / 4);
         arg_buffer(&c, u->partials);
         arg_int(&c, first);
         arg_int(&c, groups);
-        const int64_t bytes = layout->buckets[i].bytes;
+        const int64_t bytes = clt_bucket_gradient_bytes(&layout->buckets[i], u->options.precision);
         CLT_TRY(u->gpu ? run(&c, (int64_t)groups * GPU_GROUP, GPU_GROUP, "square_sum", bytes)
                        : run(&c, groups, groups >= 16 ? 8 : 1, "square_sum", bytes));
         first += groups;
@@ -264,31 +342,64 @@ clt_status clt_update_word(clt_update *u)
     arg_float(&c, u->options.clip_norm);
     arg_int(&c, u->options.guard);
     arg_buffer(&c, u->word);
+    u->on_device = true;
     return run(&c, 1, u->gpu ? GPU_GROUP : 1, "step_word",
                (u->replica->device->caps.fp64 ? 16 : 8) * (int64_t)first + 16);
 }
 
 static clt_status fill_word(clt_update *u)
 {
+    u->host_word[CLT_WORD_STOPPED] = u->stopped;
+    u->host_word[CLT_WORD_SCALE] = scales(u) ? u->scaling.scale : 1;
+    u->host_word[CLT_WORD_GOOD] = (float)u->scaling.good;
+    u->host_word[CLT_WORD_SKIPPED] = (float)u->scaling.skipped;
+    u->on_device = false;
     return clt_enqueue_value(u->replica->device, (clt_view){u->word, 0}, u->host_word,
                              sizeof u->host_word);
 }
 
 clt_status clt_update_set_word(clt_update *u, double sum_squares, bool finite)
 {
-    const double norm = sqrt(sum_squares), clip = u->options.clip_norm;
-    if (u->options.guard && !finite)
+    const float scale = scales(u) ? u->scaling.scale : 1, clip = (float)u->options.clip_norm;
+    const float norm = (float)sqrt(sum_squares) / scale;
+    const bool fatal = scales(u) ? !clt_scaling_step(&u->scaling, finite) : !finite;
+    if (u->options.guard && fatal)
         u->stopped = true;
-    u->host_word[0] = u->stopped ? 0 : 1;
-    u->host_word[1] = clip > 0 ? fminf(1, (float)clip / ((float)norm + 1e-6f)) : 1;
-    u->host_word[2] = (float)norm;
+    u->host_word[CLT_WORD_OK] = u->stopped || (scales(u) && !finite) ? 0 : 1;
+    u->host_word[CLT_WORD_FACTOR] = (clip > 0 ? fminf(1, clip / (norm + 1e-6f)) : 1) / scale;
+    u->host_word[CLT_WORD_NORM] = norm;
+    u->host_word[CLT_WORD_USED] = scale;
     return fill_word(u);
+}
+
+clt_status clt_update_scaling(clt_update *u, clt_scaling *scaling)
+{
+    float word[CLT_WORD];
+    if (scales(u) && u->on_device) {
+        CLT_TRY(clt_replica_read(u->replica, u->word, 0, sizeof word, word));
+        u->scaling = (clt_scaling){.scale = word[CLT_WORD_SCALE],
+                                   .good = (int32_t)word[CLT_WORD_GOOD],
+                                   .skipped = (int32_t)word[CLT_WORD_SKIPPED]};
+    }
+    *scaling = u->scaling;
+    return CLT_OK;
+}
+
+clt_status clt_update_set_scaling(clt_update *u, const clt_scaling *scaling)
+{
+    if (!scales(u))
+        return CLT_OK;
+    u->scaling = *scaling;
+    u->on_device = false;
+    return clt_update_reset(u);
 }
 
 clt_status clt_update_reset(clt_update *u)
 {
+    clt_scaling scaling;
+    CLT_TRY(clt_update_scaling(u, &scaling));
     u->stopped = false;
-    u->host_word[0] = u->host_word[1] = 1;
+    u->host_word[CLT_WORD_OK] = u->host_word[CLT_WORD_FACTOR] = 1;
     return fill_word(u);
 }
 
@@ -313,8 +424,9 @@ static void optimizer_args(call *c, int bucket, int64_t step)
         arg_float(c, o->beta2);
         arg_float(c, 1 - o->beta2);
         arg_float(c, o->epsilon);
-        arg_float(c, 1 - pow(o->beta1, t));
-        arg_float(c, sqrt(1 - pow(o->beta2, t)));
+        arg_float(c, scales(c->update) ? log(o->beta1) : 1 - pow(o->beta1, t));
+        arg_float(c, scales(c->update) ? log(o->beta2) : sqrt(1 - pow(o->beta2, t)));
+        arg_float(c, t);
         break;
     }
 }
@@ -330,7 +442,7 @@ static clt_status update_group(clt_update *u, int bucket, int first, int end, do
     call c = begin(u, K_OPTIMIZER);
     arg_buffer(&c, u->word);
     arg_buffer(&c, u->replica->values[bucket]);
-    arg_buffer(&c, u->replica->gradients[bucket]);
+    arg_buffer(&c, gradients_of(u, bucket));
     arg_int(&c, begin_at);
     arg_int(&c, count);
     arg_float(&c, lr * slot->rate);
@@ -339,7 +451,7 @@ static clt_status update_group(clt_update *u, int bucket, int first, int end, do
     optimizer_args(&c, bucket, step);
     /* Value and slots read and written, the gradient read. */
     return run_bucket(&c, count, optimizers[u->options.rule].name,
-                      3 + 2 * clt_update_slots(u->options.rule));
+                      2 + 2 * clt_update_slots(u->options.rule), true);
 }
 
 clt_status clt_update_bucket(clt_update *u, int bucket, double lr, int64_t step)

@@ -6,6 +6,7 @@
 #define CLT_EXEC_UPDATE_H
 
 #include "exec/exec.h"
+#include "exec/scaling.h"
 
 typedef struct clt_update clt_update;
 
@@ -24,7 +25,21 @@ typedef struct clt_update_options {
     bool decoupled; /* decay acts on the weight itself, not on the gradient */
     double clip_norm;
     bool guard;
+    clt_dtype precision; /* of gradients: F32, F16 or BF16; with F16 losses are scaled */
 } clt_update_options;
+
+/* The step's word: floats, of which the kernels say what they are. */
+enum {
+    CLT_WORD_OK,      /* 1: the step is committed */
+    CLT_WORD_FACTOR,  /* on the gradient */
+    CLT_WORD_NORM,    /* of the gradient without the loss scale, before clipping */
+    CLT_WORD_STOPPED, /* loss scaling: no step is committed any more */
+    CLT_WORD_SCALE,   /* of losses, in the next step; 1 without loss scaling */
+    CLT_WORD_GOOD,    /* steps since the scale changed */
+    CLT_WORD_SKIPPED, /* steps, in all */
+    CLT_WORD_USED,    /* the scale in this step */
+    CLT_WORD          /* floats */
+};
 
 /* The number of tensors an optimizer keeps a parameter, and their PyTorch names. */
 int clt_update_slots(clt_update_rule rule);
@@ -36,12 +51,20 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
 
 void clt_update_destroy(clt_update *update);
 
-/* upstream[index] = coefficient / weight, on the device. */
+/* upstream[index] = coefficient / weight, times the loss scale, on the device. */
 clt_status clt_update_upstream(clt_update *update, clt_view weight, cl_mem upstream, int index,
                                double coefficient);
 
-/* gradients += micro_gradients, all buckets. */
+/* upstream[index] = value, times the loss scale. */
+clt_status clt_update_scale_upstream(clt_update *update, cl_mem upstream, int index, double value);
+
+/* gradients += micro_gradients, all buckets; in f32. */
 clt_status clt_update_add_micro(clt_update *update);
+
+/* Gradients in 16 bits: micro_gradients, in f32, take those of the `first` micro-batch, or add
+ * them; and, once all are there, are rounded into the gradients. */
+clt_status clt_update_sum_half(clt_update *update, bool first);
+clt_status clt_update_round_sum(clt_update *update);
 
 /* gradients = 0, all buckets. */
 clt_status clt_update_zero(clt_update *update);
@@ -49,7 +72,7 @@ clt_status clt_update_zero(clt_update *update);
 /* The word, computed on the device from its gradients (a single device). */
 clt_status clt_update_word(clt_update *update);
 
-/* The word from what the reducers learned (several devices). */
+/* The word from what the reducers learned (several devices): without waiting for the device. */
 clt_status clt_update_set_word(clt_update *update, double sum_squares, bool finite);
 
 /* The optimizer's step number `step` (0, 1, ...) with learning rate `lr`, on the buckets for which
@@ -68,10 +91,17 @@ clt_status clt_update_mean(clt_update *update, clt_view value, clt_view mean, in
 /* `state` takes `value`'s bytes if the step is committed. */
 clt_status clt_update_assign(clt_update *update, clt_view value, clt_view state, int64_t bytes);
 
-/* Lifts the guard's stop. */
+/* Lifts the guard's stop; the loss scale stays. With clt_update_word, waits for the device. */
 clt_status clt_update_reset(clt_update *update);
 
-/* The word's buffer: { ok, scale, norm, 0 } as floats. */
+/* Where loss scaling stands; clt_scaling_begin() without it. After clt_update_word it waits for the
+ * device, after clt_update_set_word it does not. */
+clt_status clt_update_scaling(clt_update *update, clt_scaling *scaling);
+
+/* Sets it; nothing without loss scaling. */
+clt_status clt_update_set_scaling(clt_update *update, const clt_scaling *scaling);
+
+/* The word's buffer: CLT_WORD floats. */
 cl_mem clt_update_word_buffer(const clt_update *update);
 
 #endif

@@ -41,6 +41,11 @@ clt_status clt_pass_layout(clt_graph *graph, const clt_target *target, clt_value
  * everything is still computed in f32. */
 clt_status clt_pass_precision(clt_graph *graph, const clt_target *target, clt_dtype precision);
 
+/* After it: the parameters' gradients, which it leaves in f32, become values in `precision`,
+ * rounded once. NULL entries of gradients[] stay. */
+clt_status clt_pass_round_gradients(clt_graph *graph, const clt_target *target, clt_dtype precision,
+                                    clt_value **gradients, int n_gradients);
+
 /* After the layout pass: convolution, ReLU and 2 x 2 pooling in LANES become one node. */
 clt_status clt_pass_fuse_pool(clt_graph *graph);
 

@@ -2,7 +2,8 @@
  * The canonical layout of parameters, gradients and optimizer slots: the same on every device and
  * in every plan of a store. Parameters stand in the order in which backward finishes their
  * gradients (last layer first), at multiples of 256 bytes with zero padding, in buckets that are
- * one buffer object each; within a bucket, by parameter group. Frozen parameters and states stand
+ * one buffer object each; within a bucket, by parameter group. Gradients in 16 bits stand alike, at
+ * half the offsets. Frozen parameters and states stand
  * likewise in buckets of their own, the last.
  */
 #ifndef CLT_PLAN_BUCKETS_H
@@ -38,6 +39,12 @@ typedef struct clt_bucket {
     int first, end; /* slots */
     bool state;
 } clt_bucket;
+
+/* Of the bucket's gradients in f32, f16 or bf16: they stand as the parameters do. */
+static inline int64_t clt_bucket_gradient_bytes(const clt_bucket *bucket, clt_dtype precision)
+{
+    return bucket->bytes / (int64_t)sizeof(float) * clt_dtype_size(precision);
+}
 
 typedef struct clt_buckets {
     clt_slot *slots;

@@ -75,8 +75,9 @@ static void place_fixed(memory *m)
         const clt_slot *slot = &plan->buckets.slots[s];
         const clt_value *gradient = plan->gradients ? plan->gradients[s] : NULL;
         if (gradient)
-            plan->places[gradient->id] =
-                (clt_place){CLT_PLACE_GRADIENT, slot->bucket, slot->offset};
+            plan->places[gradient->id] = (clt_place){CLT_PLACE_GRADIENT, slot->bucket,
+                                                     slot->offset / (int64_t)sizeof(float) *
+                                                         clt_dtype_size(gradient->type.dtype)};
     }
     for (int i = 0; i < plan->n_inputs; i++)
         plan->places[plan->inputs[i]->id] = (clt_place){CLT_PLACE_INPUT, i, 0};

@@ -94,6 +94,8 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
     if (plan->options.precision == CLT_F32)
         return CLT_OK;
     CLT_TRY(clt_pass_precision(graph, target, plan->options.precision));
+    CLT_TRY(
+        clt_pass_round_gradients(graph, target, plan->options.precision, gradients, *n_gradients));
     return clt_graph_clean(graph, gradients, *n_gradients);
 }
 
@@ -278,8 +280,13 @@ int64_t clt_plan_arena_bytes(const clt_plan *plan)
 int64_t clt_plan_store_bytes(const clt_plan *plan, int optimizer_slots)
 {
     int64_t bytes = 0;
-    const int copies = plan->options.mode == CLT_PLAN_TRAIN ? 2 + optimizer_slots : 1;
-    for (int i = 0; i < plan->buckets.n_buckets; i++)
-        bytes += plan->buckets.buckets[i].bytes * (plan->buckets.buckets[i].state ? 1 : copies);
+    const bool trains = plan->options.mode == CLT_PLAN_TRAIN;
+    for (int i = 0; i < plan->buckets.n_buckets; i++) {
+        const clt_bucket *bucket = &plan->buckets.buckets[i];
+        bytes += bucket->bytes;
+        if (trains && !bucket->state)
+            bytes += clt_bucket_gradient_bytes(bucket, plan->options.precision) +
+                     optimizer_slots * bucket->bytes;
+    }
     return bytes;
 }

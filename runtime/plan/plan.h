@@ -24,7 +24,7 @@ typedef struct clt_plan_options {
     bool fuse;
     bool several;        /* more than one device takes part, so that collectives stay */
     bool portable;       /* the last variant of every operator, as for an unknown device */
-    clt_dtype precision; /* F32; F16 or BF16: what layers' values and their gradients are kept in */
+    clt_dtype precision; /* F32; F16 or BF16: what layers' values, and all gradients, are kept in */
     bool early_outputs;  /* TRAIN: outputs are read before backward, which may overwrite them */
     /* TRAIN: backward computes forward's values again, for the least memory that is found. */
     bool recompute;
@@ -50,7 +50,7 @@ typedef enum clt_place_kind {
     CLT_PLACE_INPUT,    /* index: in plan->inputs */
     CLT_PLACE_CONSTANT, /* index: in plan->constants */
     CLT_PLACE_SLOT,     /* parameter or state; index: bucket */
-    CLT_PLACE_GRADIENT, /* index: bucket of the parameter; the same offset */
+    CLT_PLACE_GRADIENT, /* index: bucket of the parameter; the same element */
     CLT_PLACE_RESULT    /* sums and weights of losses and metrics: the small results buffer */
 } clt_place_kind;
 

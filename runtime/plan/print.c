@@ -107,6 +107,15 @@ static void print_again(const clt_plan *plan, clt_str *text)
                 copies, saved, of, forward > 0 ? 100 * again / forward : 0);
 }
 
+static int64_t gradient_bytes(const clt_plan *plan)
+{
+    int64_t bytes = 0;
+    for (int b = 0; b < plan->buckets.n_buckets; b++)
+        if (!plan->buckets.buckets[b].state)
+            bytes += clt_bucket_gradient_bytes(&plan->buckets.buckets[b], plan->options.precision);
+    return bytes;
+}
+
 void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text)
 {
     static const char *const modes[] = {"training", "evaluation", "prediction"};
@@ -129,8 +138,12 @@ void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text)
         bytes_text(plan->alive_bytes, size, sizeof size);
         clt_str_add(text, " (%s alive at most)", size);
     }
+    const bool trains = plan->options.mode == CLT_PLAN_TRAIN;
     bytes_text(clt_plan_store_bytes(plan, 0), size, sizeof size);
-    clt_str_add(text, ", %s %s\n",
-                plan->options.mode == CLT_PLAN_TRAIN ? "parameters and gradients" : "parameters",
-                size);
+    clt_str_add(text, ", %s %s", trains ? "parameters and gradients" : "parameters", size);
+    if (trains && plan->options.precision != CLT_F32) {
+        bytes_text(gradient_bytes(plan), size, sizeof size);
+        clt_str_add(text, " (gradients in %s: %s)", clt_dtype_name(plan->options.precision), size);
+    }
+    clt_str_add(text, "\n");
 }

@@ -49,7 +49,11 @@ clt_status clt_trainer_broadcast(clt_trainer *t, int root)
         return clt_fail(CLT_INVALID_ARGUMENT, "rank %d is not one of %d", root, t->ranks);
     int64_t numbers[] = {t->steps, (int64_t)t->options.seed, t->first};
     CLT_TRY(clt_world_tell(t, root, numbers, sizeof numbers));
-    t->steps = numbers[0];
+    clt_trainer_set_steps(t, numbers[0]);
     t->options.seed = (uint64_t)numbers[1];
+    clt_scaling scaling;
+    CLT_TRY(clt_update_scaling(t->devices[0].update, &scaling));
+    CLT_TRY(clt_world_tell(t, root, &scaling, sizeof scaling));
+    CLT_TRY(clt_trainer_set_scaling(t, &scaling));
     return clt_trainer_copy_replica(t, (int)numbers[2], NULL);
 }

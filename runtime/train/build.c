@@ -18,6 +18,11 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
     if (!graph->n_losses && !graph->n_seeds)
         return clt_fail(CLT_INVALID_ARGUMENT, "the graph has no loss: call clt_loss on it, or "
                                               "clt_output_gradient on an output");
+    if (graph->n_seeds && t->options.precision == CLT_F16)
+        return clt_fail(
+            CLT_UNSUPPORTED,
+            "f16 scales losses, and gradients that are given (clt_output_gradient) would "
+            "not fit: train in bf16 or f32");
     clt_status status =
         clt_capacity_check(graph, t->store, &t->options, t->total, t->options.batch);
     CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->total));
@@ -43,8 +48,8 @@ static clt_status make_device(clt_trainer *t, int index)
     clt_trainer_device *d = &t->devices[index];
     clt_replica *replica = &t->store->replicas[index];
     const size_t n_buckets = (size_t)t->store->layout.n_buckets + 1;
-    CLT_TRY(
-        clt_replica_for_training(replica, clt_update_slots((clt_update_rule)t->options.optimizer)));
+    CLT_TRY(clt_replica_for_training(replica, t->options.precision,
+                                     clt_update_slots((clt_update_rule)t->options.optimizer)));
     if (clt_capacity_micros(&t->options) > 1)
         CLT_TRY(clt_replica_for_micro_batches(replica));
     const clt_update_options update = {.rule = (clt_update_rule)t->options.optimizer,
@@ -55,12 +60,14 @@ static clt_status make_device(clt_trainer *t, int index)
                                        .weight_decay = t->options.weight_decay,
                                        .decoupled = t->options.decoupled != 0,
                                        .clip_norm = t->options.clip_norm,
-                                       .guard = t->options.guard != 0};
+                                       .guard = t->options.guard != 0,
+                                       .precision = t->options.precision};
     CLT_TRY(clt_update_create(replica, &update, &d->update));
     d->requests = clt_calloc(n_buckets, sizeof *d->requests);
     d->squares = clt_calloc(n_buckets, sizeof *d->squares);
     d->shipped = clt_calloc(n_buckets, sizeof *d->shipped);
-    d->word = clt_calloc(4 * CLT_RESULT_RING, sizeof *d->word);
+    d->word = clt_calloc(CLT_WORD * CLT_RESULT_RING, sizeof *d->word);
+    d->scaling = clt_scaling_begin();
     d->counts = clt_calloc((size_t)t->total, sizeof *d->counts);
     if (!d->requests || !d->shipped || !d->squares || !d->word || !d->counts)
         return CLT_OUT_OF_MEMORY;
@@ -141,7 +148,7 @@ static clt_status build(void *arg)
 
 bool clt_trainer_streams(const clt_trainer_options *options)
 {
-    return !options->guard && options->clip_norm == 0;
+    return !options->guard && options->clip_norm == 0 && options->precision != CLT_F16;
 }
 
 clt_status clt_trainer_build(clt_trainer *t)

@@ -44,7 +44,7 @@ static clt_status read_value(search *s, const clt_exec *exec, const clt_value *v
     const clt_plan *plan = clt_exec_plan(exec);
     clt_view view;
     *finite = true;
-    if (v->type.dtype != CLT_F32)
+    if (v->type.dtype != CLT_F32 && v->type.dtype != CLT_F16 && v->type.dtype != CLT_BF16)
         return CLT_OK;
     const int64_t count = clt_value_stored(v, s->run.count, plan->options.lanes);
     if (count > s->room) {
@@ -55,8 +55,8 @@ static clt_status read_value(search *s, const clt_exec *exec, const clt_value *v
         s->room = count;
     }
     CLT_TRY(clt_exec_locate(exec, &s->run, v, &view));
-    CLT_TRY(clt_replica_read(&s->trainer->store->replicas[s->device], view.buffer, view.offset,
-                             count * (int64_t)sizeof(float), s->host));
+    CLT_TRY(clt_trainer_read_floats(&s->trainer->store->replicas[s->device], view, v->type.dtype,
+                                    count, s->host));
     *finite = finite_value(s, v, plan->options.lanes);
     return CLT_OK;
 }
@@ -134,7 +134,9 @@ static clt_status search_micro(search *s, int64_t step, int micro, bool *found)
                        .step = (uint32_t)step,
                        .sample = sd->firsts[entry] + begin,
                        .inputs = sd->views,
-                       .gradients = micro ? replica->micro_gradients : replica->gradients,
+                       .gradients = micro && t->options.precision == CLT_F32
+                                        ? replica->micro_gradients
+                                        : clt_replica_gradients(replica, t->options.precision),
                        .results = clt_session_results(t->training, s->device, entry, micro)};
     return clt_session_refeed(sd, parity, micro, begin) ? search_device(s, sd, found) : CLT_OK;
 }
@@ -153,8 +155,16 @@ clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)
     clt_free(s.host);
     CLT_TRY(status);
     /* Messages count steps from 1, as reports do. */
+    const char *where = found ? s.where : "the gradient of the whole batch";
+    if (t->options.precision == CLT_F16)
+        return clt_fail(
+            CLT_NONFINITE,
+            "step %lld: %s is not finite, and no smaller scale of the losses is left to "
+            "try (2^-14); the weights are those before this step. --precision bf16 has "
+            "the range of f32",
+            (long long)step + 1, where);
     return clt_fail(CLT_NONFINITE,
                     "step %lld: %s is not finite; the weights are those before this step. If data "
                     "and first weights are right, a lower learning rate or --clip-norm may help",
-                    (long long)step + 1, found ? s.where : "the gradient of the whole batch");
+                    (long long)step + 1, where);
 }

@@ -27,6 +27,8 @@ typedef struct clt_fit_run {
     int64_t total_steps;
     clt_position position; /* where the next batch starts */
     double began, reported;
+    double loss_scale; /* of the last step that was reported */
+    int64_t skipped;
     clt_fit_pending last;  /* enqueued and not reported yet */
     clt_fit_pending tried; /* the last one that was begun */
     clt_position after;    /* where the batch after it starts */

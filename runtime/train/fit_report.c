@@ -28,6 +28,8 @@ static void report(clt_fit_run *f, const clt_fit_pending *p, const clt_step_resu
                                    .loss = result->loss,
                                    .norm = result->norm,
                                    .lr = result->lr,
+                                   .loss_scale = result->loss_scale,
+                                   .skipped = result->skipped,
                                    .seconds = at - f->began,
                                    .step_seconds = at - f->reported,
                                    .wait_seconds = clt_fit_waited(f),
@@ -38,6 +40,8 @@ static void report(clt_fit_run *f, const clt_fit_pending *p, const clt_step_resu
                                    .quantum = split ? t->options.quantum : 0,
                                    .bucket_bytes = split ? t->store->bucket_bytes : 0};
     f->reported = at;
+    f->loss_scale = result->loss_scale;
+    f->skipped = result->skipped;
     if (f->options->on_step)
         f->options->on_step(f->options->user, &progress);
 }
@@ -65,6 +69,8 @@ void clt_fit_report_unknown(clt_fit_run *f, const clt_fit_pending *p)
     const clt_trainer_options *o = &f->trainer->options;
     const clt_step_result unknown = {.loss = NAN,
                                      .norm = NAN,
+                                     .loss_scale = f->loss_scale,
+                                     .skipped = f->skipped,
                                      .samples = p->samples,
                                      .lr = clt_schedule_rate(&o->schedule, o->lr, p->step)};
     report(f, p, &unknown);
@@ -148,6 +154,8 @@ clt_status clt_fit_end_epoch(clt_fit_run *f, int64_t epoch)
                              .epoch = epoch + 1,
                              .samples = f->epoch_samples,
                              .total_steps = f->total_steps,
+                             .loss_scale = f->loss_scale,
+                             .skipped = f->skipped,
                              .loss =
                                  f->epoch_samples ? f->epoch_loss / (double)f->epoch_samples : NAN,
                              .test_loss = NAN,

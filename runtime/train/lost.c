@@ -49,11 +49,12 @@ bool clt_lost_one_of_several(const clt_trainer *t)
 /* --- what is to be done ---------------------------------------------------------------------- */
 
 typedef struct recovery {
-    clt_rescue *words; /* by rank */
-    int64_t steps;     /* that are done */
-    int source;        /* participant, as numbered anew, that has done them; -1: all have */
-    int *slot_roots;   /* by bucket, as numbered anew; NULL: all devices have all slots */
-    double *weights;   /* of the devices that are left; NULL: equal */
+    clt_rescue *words;   /* by rank */
+    int64_t steps;       /* that are done */
+    int source;          /* participant, as numbered anew, that has done them; -1: all have */
+    int *slot_roots;     /* by bucket, as numbered anew; NULL: all devices have all slots */
+    double *weights;     /* of the devices that are left; NULL: equal */
+    clt_scaling scaling; /* after `steps` */
 } recovery;
 
 static void recovery_free(recovery *r)
@@ -170,6 +171,19 @@ static clt_status find_weights(clt_trainer *t, recovery *r)
     return CLT_OK;
 }
 
+/* Of a device that has done as many steps as the furthest. */
+static clt_status find_scaling(const clt_trainer *t, int lost, recovery *r)
+{
+    int source = 0;
+    r->scaling = clt_scaling_begin();
+    for (int d = 0; d < t->n_devices; d++)
+        if (d != lost && t->devices[d].done == r->steps)
+            r->scaling = t->devices[d].scaling;
+    while (r->words[source].done != r->steps)
+        source++;
+    return clt_world_tell(t, source, &r->scaling, sizeof r->scaling);
+}
+
 static clt_status make_recovery(clt_trainer *t, int lost, recovery *r)
 {
     char message[1024];
@@ -182,6 +196,7 @@ static clt_status make_recovery(clt_trainer *t, int lost, recovery *r)
     find_source(t, r);
     CLT_TRY(find_owners(t, r));
     CLT_TRY(find_weights(t, r));
+    CLT_TRY(find_scaling(t, lost, r));
     clt_error_restore(message);
     return CLT_OK;
 }
@@ -240,6 +255,7 @@ static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
     t->steps = r->steps;
     t->vote = t->votes = 0;
     CLT_TRY(clt_trainer_copy_replica(t, r->source, r->slot_roots));
+    CLT_TRY(clt_trainer_set_scaling(t, &r->scaling));
     for (int d = 0; d < t->n_devices; d++)
         t->devices[d].begun = t->devices[d].done = t->steps;
     return CLT_OK;

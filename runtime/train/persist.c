@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "train/choices.h"
 #include "train/planner/frozen.h"
+#include "train/scaling.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/fit.h>
 
@@ -192,6 +193,9 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
         status = clt_choices_to_json(t, &choices);
     if (status == CLT_OK)
         status = split_to_json(t, &split);
+    char scaling[96];
+    if (status == CLT_OK)
+        status = clt_scaling_to_json(t, scaling, sizeof scaling);
     clt_str groups = {0};
     clt_store_groups_text(t->store, &groups);
     if (status == CLT_OK && groups.failed)
@@ -202,6 +206,8 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
         {"dropout_seed", dropout_seed, 0},
         {"reads", t->reads, 0},
         {"groups", clt_str_text(&groups), 0},
+        {CLT_SECTION_PRECISION, clt_dtype_name(t->options.precision), 0},
+        {CLT_SECTION_SCALING, scaling, 1},
         {CLT_SECTION_FROZEN, choices ? choices : "{}", 1},
         {CLT_SECTION_SPLIT, split ? split : "{}", 1},
         {"use", t->use ? t->use : "", 1},
@@ -450,7 +456,10 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
 {
     clt_checkpoint *checkpoint = NULL;
     CLT_TRY(clt_checkpoint_open(path, &checkpoint));
+    clt_scaling scaling;
     clt_status status = match_all(t, checkpoint);
+    if (status == CLT_OK)
+        status = clt_scaling_read(t, checkpoint, &scaling);
     if (status == CLT_OK)
         status = load_values(t->store, clt_checkpoint_model(checkpoint), "");
     if (status == CLT_OK)
@@ -462,6 +471,8 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
             t->options.seed = strtoull(dropout_seed->text, NULL, 10);
         clt_trainer_set_steps(t, run->step);
         status = restore_history(t, checkpoint);
+        if (status == CLT_OK)
+            status = clt_trainer_set_scaling(t, &scaling);
         position->epoch = run->epoch;
         position->sample = run->sample;
         *seed = run->seed;

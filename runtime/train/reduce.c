@@ -40,17 +40,17 @@ clt_status clt_reduce_results_end(clt_trainer *t, int d)
 clt_status clt_reduce_start(clt_trainer *t, int d, int bucket)
 {
     const clt_replica *replica = &t->store->replicas[d];
-    const clt_collective what = {.kind =
-                                     t->owners ? CLT_COLLECTIVE_REDUCE : CLT_COLLECTIVE_ALL_REDUCE,
-                                 .root = t->owners ? t->owners[bucket] : 0,
-                                 .buffer = replica->gradients[bucket],
-                                 .count = replica->layout->buckets[bucket].bytes / 4,
-                                 .dtype = CLT_F32,
-                                 .whole = true,
-                                 .empty = share_of(t, d) == 0,
-                                 .measure = true,
-                                 .vote = t->vote,
-                                 .label = t->labels[bucket]};
+    const clt_collective what = {
+        .kind = t->owners ? CLT_COLLECTIVE_REDUCE : CLT_COLLECTIVE_ALL_REDUCE,
+        .root = t->owners ? t->owners[bucket] : 0,
+        .buffer = clt_replica_gradients(replica, t->options.precision)[bucket],
+        .count = replica->layout->buckets[bucket].bytes / 4,
+        .dtype = t->options.precision,
+        .whole = true,
+        .empty = share_of(t, d) == 0,
+        .measure = true,
+        .vote = t->vote,
+        .label = t->labels[bucket]};
     clt_heartbeat_start(d == 0 ? t->beat : NULL, bucket);
     return clt_reduce_begin(t, d, &what, &t->devices[d].requests[bucket]);
 }
@@ -72,8 +72,10 @@ clt_status clt_reduce_complete(clt_trainer *t, int d, bool *finite, double *squa
             CLT_TRY(
                 clt_update_bucket(t->devices[d].update, bucket, t->records[t->entry].lr, t->steps));
         if (t->profile)
-            clt_profile_reduction(t->profile, d, t->labels[bucket], true,
-                                  plan->buckets.buckets[bucket].bytes, &result);
+            clt_profile_reduction(
+                t->profile, d, t->labels[bucket], true,
+                clt_bucket_gradient_bytes(&plan->buckets.buckets[bucket], t->options.precision),
+                &result);
         if (i == plan->n_ready - 1) /* all before it went on during backward */
             t->devices[d].exposed += result.done - result.ready;
         *finite = *finite && result.finite;

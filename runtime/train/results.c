@@ -31,17 +31,19 @@ clt_status clt_trainer_result(clt_trainer *t, int64_t step, clt_step_result *res
     int entry;
     CLT_TRY(find_record(t, step, &entry));
     CLT_TRY(collect(t, t->training, entry));
-    const float *word = t->devices[0].word + 4 * entry;
+    const float *word = t->devices[0].word + CLT_WORD * entry;
     clt_step_result r = {.struct_size = sizeof r,
                          .step = step,
-                         .norm = word[2],
-                         .finite = word[0] == 1.0f,
+                         .norm = word[CLT_WORD_NORM],
+                         .finite = word[CLT_WORD_OK] == 1.0f,
+                         .loss_scale = t->options.precision == CLT_F16 ? word[CLT_WORD_USED] : 1,
+                         .skipped = (int64_t)word[CLT_WORD_SKIPPED],
                          .lr = t->records[entry].lr,
                          .samples = t->records[entry].samples};
     for (int l = 0; l < t->training->n_losses; l++)
         if (t->weights[l] > 0)
             r.loss += t->training->coefficients[l] * t->sums[l] / t->weights[l];
-    if (!r.finite && t->options.guard)
+    if (clt_step_stopped(t, entry))
         return clt_trainer_diagnose(t, step);
     *result = r;
     return CLT_OK;

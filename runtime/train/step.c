@@ -56,13 +56,17 @@ clt_part clt_step_part(const clt_trainer *t, int d, int micro)
     return (clt_part){t->offsets[d] + begin, end - begin, t->offsets[d], micro};
 }
 
+/* In f32 each further micro-batch has its gradients apart, to be added to the first one's; those in
+ * 16 bits are added to a sum in f32. */
 static clt_run run_of(const clt_trainer *t, int d, int micro, bool accumulate)
 {
     const clt_replica *replica = &t->store->replicas[d];
+    const bool apart = accumulate && micro && t->options.precision == CLT_F32;
     clt_run run = {.seed = t->options.seed,
                    .step = (uint32_t)t->steps,
                    .inputs = session_device(t, d)->views,
-                   .gradients = accumulate && micro ? replica->micro_gradients : replica->gradients,
+                   .gradients = apart ? replica->micro_gradients
+                                      : clt_replica_gradients(replica, t->options.precision),
                    .results = clt_session_results(t->session, d, t->entry, micro)};
     const clt_part part = clt_step_part(t, d, micro);
     run.count = part.count;
@@ -71,6 +75,19 @@ static clt_run run_of(const clt_trainer *t, int d, int micro, bool accumulate)
 }
 
 /* --- parts ----------------------------------------------------------------------------------- */
+
+/* The loss scale is the device's: what it is in this step may not be known here yet. */
+static clt_status known_upstreams(clt_trainer *t, int d)
+{
+    clt_session_device *sd = session_device(t, d);
+    if (t->options.precision != CLT_F16)
+        return clt_session_upstream(t->session, d, t->loss_weights);
+    for (int l = 0; l < t->session->n_losses; l++)
+        CLT_TRY(clt_update_scale_upstream(
+            t->devices[d].update, sd->upstream, l,
+            t->loss_weights[l] > 0 ? t->session->coefficients[l] / t->loss_weights[l] : 0));
+    return CLT_OK;
+}
 
 static clt_status begin_micro(clt_trainer *t, int d, int micro)
 {
@@ -83,7 +100,7 @@ static clt_status begin_micro(clt_trainer *t, int d, int micro)
     if (part.count)
         CLT_TRY(clt_session_feed(t->session, d, t->batch, part, (int)(t->steps & 1)));
     if (t->weights_known)
-        CLT_TRY(clt_session_upstream(t->session, d, t->loss_weights));
+        CLT_TRY(known_upstreams(t, d));
     return CLT_OK;
 }
 
@@ -123,7 +140,12 @@ static clt_status backward_micro(clt_trainer *t, int d, int micro, bool reduce)
         CLT_TRY(clt_session_feed_given(t->session, d, t->given, t->n_given,
                                        clt_step_part(t, d, micro), (int)(t->steps & 1)));
     CLT_TRY(clt_segments_backward(t, d, &run, reduce));
-    return micro && run.count ? clt_update_add_micro(t->devices[d].update) : CLT_OK;
+    if (!run.count)
+        return CLT_OK;
+    if (t->options.precision != CLT_F32)
+        return clt_step_rounds(t, d) > 1 ? clt_update_sum_half(t->devices[d].update, micro == 0)
+                                         : CLT_OK;
+    return micro ? clt_update_add_micro(t->devices[d].update) : CLT_OK;
 }
 
 /* Without samples: no gradient, but states that do not depend on the batch go on. */
@@ -168,6 +190,8 @@ static clt_status gradients(clt_trainer *t, int d, bool reduce)
             CLT_TRY(reduce_forward(t, d));
         CLT_TRY(backward_micro(t, d, m, reduce && rounds == 1));
     }
+    if (rounds > 1 && micros_of(t, d) && t->options.precision != CLT_F32)
+        CLT_TRY(clt_update_round_sum(t->devices[d].update));
     return reduce && rounds != 1 ? reduce_buckets(t, d) : CLT_OK;
 }
 
@@ -183,9 +207,12 @@ static clt_status commit(clt_trainer *t, int d)
     CLT_TRY(clt_states_assign(t, d, &run));
     CLT_TRY(clt_owners_ship(t, d));
     CLT_TRY(clt_enqueue_download(sd->device, (clt_view){clt_update_word_buffer(td->update), 0},
-                                 td->word + 4 * t->entry, 16, NULL));
+                                 td->word + CLT_WORD * t->entry, CLT_WORD * sizeof *td->word,
+                                 NULL));
     CLT_TRY(clt_session_read(t->session, d, t->entry, micros_of(t, d)));
     CLT_TRY(clt_device_flush(sd->device));
+    if (t->total > 1) /* known without waiting */
+        CLT_TRY(clt_update_scaling(td->update, &td->scaling));
     td->done = t->steps + 1;
     return CLT_OK;
 }
@@ -254,7 +281,7 @@ static clt_status backward_part(void *arg, int d)
     clt_trainer *t = arg;
     clt_status status = CLT_OK;
     if (t->weights_known)
-        status = clt_session_upstream(t->session, d, t->loss_weights);
+        status = known_upstreams(t, d);
     if (status == CLT_OK && clt_step_rounds(t, d))
         status = backward_micro(t, d, 0, false);
     if (status == CLT_OK && !micros_of(t, d))
@@ -387,6 +414,13 @@ static clt_status find_weights(clt_trainer *t)
     return weights_from_forward(t);
 }
 
+bool clt_step_stopped(const clt_trainer *t, int entry)
+{
+    const float *word = t->devices[0].word + CLT_WORD * entry;
+    return t->options.guard &&
+           (t->options.precision == CLT_F16 ? word[CLT_WORD_STOPPED] != 0 : word[CLT_WORD_OK] == 0);
+}
+
 /* At most two steps are queued: waits for the one before the last, and looks at its word. */
 static clt_status throttle(clt_trainer *t)
 {
@@ -397,7 +431,7 @@ static clt_status throttle(clt_trainer *t)
         for (int d = 0; d < t->n_devices; d++)
             CLT_TRY(clt_lost_note(t, d,
                                   clt_session_wait(t->training, d, (int)(step % CLT_RESULT_RING))));
-        if (t->options.guard && t->devices[0].word[4 * (step % CLT_RESULT_RING)] == 0)
+        if (clt_step_stopped(t, (int)(step % CLT_RESULT_RING)))
             return clt_trainer_diagnose(t, step);
         break;
     }

@@ -9,6 +9,7 @@
 #include "exec/slow.h"
 #include "train/planner/balance.h"
 #include "train/world.h"
+#include <cltrain/checkpoint.h>
 
 void clt_trainer_options_init(clt_trainer_options *options)
 {
@@ -171,6 +172,8 @@ int64_t clt_trainer_steps(const clt_trainer *t)
 void clt_trainer_set_steps(clt_trainer *t, int64_t steps)
 {
     t->steps = steps;
+    for (int d = 0; d < t->n_devices; d++)
+        t->devices[d].begun = t->devices[d].done = steps;
 }
 
 const char *clt_trainer_slot_name(const clt_trainer *t, int slot)
@@ -215,6 +218,56 @@ clt_status clt_trainer_slot_set(clt_trainer *t, int slot, const char *name, cons
     return CLT_OK;
 }
 
+/* The scale of the losses of the step whose gradient it is. */
+static clt_status find_loss_scale(const clt_trainer *t, int device, float *scale)
+{
+    float word[CLT_WORD];
+    *scale = 1;
+    if (t->options.precision != CLT_F16)
+        return CLT_OK;
+    CLT_TRY(clt_replica_read(&t->store->replicas[device],
+                             clt_update_word_buffer(t->devices[device].update), 0, sizeof word,
+                             word));
+    *scale = word[t->phase == 1 || t->phase == 2 ? CLT_WORD_SCALE : CLT_WORD_USED];
+    return CLT_OK;
+}
+
+clt_status clt_trainer_read_floats(const clt_replica *replica, clt_view from, clt_dtype dtype,
+                                   int64_t count, float *data)
+{
+    const int64_t bytes = count * clt_dtype_size(dtype);
+    if (dtype == CLT_F32)
+        return clt_replica_read(replica, from.buffer, from.offset, bytes, data);
+    clt_tensor tensor;
+    void *half = clt_alloc((size_t)bytes + 1);
+    clt_status status = half ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK)
+        status = clt_replica_read(replica, from.buffer, from.offset, bytes, half);
+    if (status == CLT_OK)
+        status = clt_tensor_init(&tensor, "a value", (clt_file_dtype)dtype, 1, &count, half);
+    if (status == CLT_OK)
+        status = clt_tensor_to_f32(&tensor, count, data);
+    clt_free(half);
+    return status;
+}
+
+static clt_status read_gradient(const clt_trainer *t, int device, const clt_slot *where,
+                                float *data)
+{
+    const clt_dtype precision = t->options.precision;
+    const clt_replica *r = &t->store->replicas[device];
+    const cl_mem buffer = clt_replica_gradients(r, precision)[where->bucket];
+    const int64_t count = where->bytes / 4;
+    float scale;
+    CLT_TRY(find_loss_scale(t, device, &scale));
+    CLT_TRY(clt_trainer_read_floats(
+        r, (clt_view){buffer, where->offset / 4 * clt_dtype_size(precision)}, precision, count,
+        data));
+    for (int64_t i = 0; scale != 1 && i < count; i++)
+        data[i] /= scale;
+    return CLT_OK;
+}
+
 clt_status clt_trainer_gradient(clt_trainer *t, int device, const char *name, void *data,
                                 size_t bytes)
 {
@@ -231,8 +284,16 @@ clt_status clt_trainer_gradient(clt_trainer *t, int device, const char *name, vo
                             "whole gradient: a device of another rank",
                             name);
     }
-    const clt_replica *r = &t->store->replicas[device];
-    return clt_replica_read(r, r->gradients[where->bucket], where->offset, where->bytes, data);
+    return read_gradient(t, device, where, data);
+}
+
+clt_status clt_trainer_set_scaling(clt_trainer *t, const clt_scaling *scaling)
+{
+    for (int d = 0; d < t->n_devices; d++) {
+        t->devices[d].scaling = *scaling;
+        CLT_TRY(clt_update_set_scaling(t->devices[d].update, scaling));
+    }
+    return CLT_OK;
 }
 
 clt_status clt_trainer_wait(clt_trainer *t)

@@ -20,7 +20,8 @@ typedef struct clt_step_record {
 
 typedef struct clt_trainer_device {
     clt_update *update;
-    float *word;            /* the same on the host */
+    float *word;            /* the last steps' words on the host: CLT_WORD floats by ring entry */
+    clt_scaling scaling;    /* several devices: after the last step that is done whole */
     void **requests;        /* by bucket, while it is being reduced */
     void **exchanges;       /* by collective of the plan, while it is under way */
     void *sharing;          /* the request that adds results up over ranks */
@@ -141,6 +142,9 @@ int clt_step_rounds(const clt_trainer *trainer, int device);
 /* What a device gets of the batch in a micro-batch; nothing past its last one. */
 clt_part clt_step_part(const clt_trainer *trainer, int device, int micro);
 
+/* Whether the guard stopped at the ring entry's step, whose word is there. */
+bool clt_step_stopped(const clt_trainer *trainer, int entry);
+
 /* Splits the batch and finds the weights of the losses, where the host can. */
 clt_status clt_step_prepare(clt_trainer *trainer, clt_session *session,
                             const clt_step_batch *batch);
@@ -164,6 +168,13 @@ clt_status clt_step_check_event(const clt_trainer *trainer, struct _cl_event *co
 
 /* *event (may be NULL) becomes another reference to the event that ends the ring entry. */
 clt_status clt_step_event(const clt_session *session, int entry, struct _cl_event **event);
+
+/* Sets where loss scaling stands, on all of this rank's devices. */
+clt_status clt_trainer_set_scaling(clt_trainer *trainer, const clt_scaling *scaling);
+
+/* Reads `count` elements of F32, F16 or BF16 from a device's buffer; waits. */
+clt_status clt_trainer_read_floats(const clt_replica *replica, clt_view from, clt_dtype dtype,
+                                   int64_t count, float *data);
 
 /* Fails with NONFINITE naming the step and the first tensor that is not finite, by running the
  * ring entry's step again node by node. */

@@ -272,6 +272,7 @@ static uint64_t hash_options(const clt_trainer_options *o, int participants)
                               o->check_every,
                               o->recompute != 0,
                               o->memory,
+                              (int64_t)o->precision,
                               (int64_t)o->seed};
     return clt_hash(wholes, sizeof wholes, clt_hash(numbers, sizeof numbers, split));
 }
@@ -292,5 +293,5 @@ clt_status clt_world_compare_plans(const clt_trainer *t)
     CLT_TRY(clt_world_compare(t, clt_buckets_hash(&t->store->layout), "layout of parameters"));
     return clt_world_compare(t, hash_options(&t->options, t->total),
                              "setting of training (optimizer, rate, schedule, batch, accumulation, "
-                             "seed, split, checks or memory)");
+                             "precision, seed, split, checks or memory)");
 }

@@ -48,7 +48,7 @@ class Usage(CommandTest):
                 "--clip-norm": ("nan", "-1"), "--keep": ("-1",),
                 "--checkpoint-every": ("0", "-2", "epochs", "5x"),
                 "--normalize": ("0.5", "0.5,0", "nan,1", "1,2,3", ",", "a,b"),
-                "--shuffle": ("maybe",), "--precision": ("f8", "half"),
+                "--shuffle": ("maybe",), "--precision": ("bf8", "f64", "f8", "half"),
                 "--schedule": ("linear", "step:0:0.1", "cosine,warmup:-1", "cosine:-1",
                                                      "step:1:-2", "cosine:0.5"),
                 "--classes": ("0", "x"),

@@ -4,20 +4,34 @@
 
 #include "gpu/plans.h"
 
+/* With gradients in f32, or as `half` says. */
+static void print_updates(const char *fp64, const char *half)
+{
+    static const char *const updates[] = {
+        "square_sum",   "step_word", "loss_upstream", "scale_upstream",
+        "add_to",       "add_half",  "round_sum",     "add_mean",
+        "assign_state", "sgd",       "momentum",      "adam"};
+    char options[96];
+    snprintf(options, sizeof options, "%s%s%s", fp64, *fp64 && *half ? " " : "", half);
+    for (size_t i = 0; i < sizeof updates / sizeof *updates; i++) {
+        const int items = strstr(updates[i], "upstream") ? 1 : 256;
+        const bool with_half = !strcmp(updates[i], "add_half") || !strcmp(updates[i], "round_sum");
+        if ((with_half && !*half) || (*half && !strcmp(updates[i], "add_to")))
+            continue;
+        print_line("gpu/update.cl", options, updates[i], items, "chosen");
+        print_line("train/update.cl", options, updates[i], 1, "fallback");
+    }
+}
+
 /* What runs beside plans: exec/update.c, checksum.c and gather.c, and measurements in tune and
  * comm. */
 void print_beside(const clt_caps *caps)
 {
-    static const char *const updates[] = {"square_sum", "step_word", "loss_upstream",
-                                          "add_to",     "add_mean",  "assign_state",
-                                          "sgd",        "momentum",  "adam"};
     static const char *const types[] = {"uchar", "ushort", "uint", "ulong"};
     const char *fp64 = caps->fp64 ? "-DCLT_FP64" : "";
-    for (size_t i = 0; i < sizeof updates / sizeof *updates; i++) {
-        const int items = strcmp(updates[i], "loss_upstream") ? 256 : 1;
-        print_line("gpu/update.cl", fp64, updates[i], items, "chosen");
-        print_line("train/update.cl", fp64, updates[i], 1, "fallback");
-    }
+    print_updates(fp64, "");
+    print_updates(fp64, "-DGRADIENT_BF16");
+    print_updates(fp64, "-DGRADIENT_F16 -DLOSS_SCALED");
     print_line("gpu/checksum.cl", "", "checksum", 64, "chosen");
     print_line("train/checksum.cl", "", "checksum", 64, "fallback");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {

@@ -42,3 +42,10 @@ set_tests_properties(vendor.train.blas_choices PROPERTIES TIMEOUT 600 SKIP_RETUR
 
 # They find by measuring which of two devices is slow: another test beside them would be in the way.
 set_tests_properties(train.planner train.planner_ranks train.balance PROPERTIES PROCESSORS 2)
+clt_test_on_vendor(train.half_gradients intel)
+clt_test_on_vendor(train.loss_scaling intel)
+clt_test_on_oclgrind(train.half_gradients)
+if(TEST oclgrind.train.half_gradients)
+    set_property(TEST oclgrind.train.half_gradients APPEND PROPERTY ENVIRONMENT
+        "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
+endif()

@@ -27,7 +27,8 @@ struct metrics {
     const char *path;
     FILE *file;
     int resume, made, begun;
-    int error; /* errno of the first failure */
+    int scaled; /* losses are, and steps may be skipped */
+    int error;  /* errno of the first failure */
     double flushed;
     size_t pending; /* bytes that are not in the file yet */
     double seconds[WINDOW];
@@ -36,7 +37,7 @@ struct metrics {
     double epoch_seconds, waited; /* at the report of the epoch before */
 };
 
-int metrics_open(const char *path, int resume, metrics **out)
+int metrics_open(const char *path, int resume, int scaled, metrics **out)
 {
     metrics *m = calloc(1, sizeof *m);
     if (!m)
@@ -60,6 +61,7 @@ int metrics_open(const char *path, int resume, metrics **out)
     setvbuf(m->file, NULL, _IOFBF, BUFFER);
     m->path = path;
     m->resume = resume;
+    m->scaled = scaled;
     m->made = !there;
     *out = m;
     return 0;
@@ -157,6 +159,10 @@ int metrics_step(metrics *m, const clt_progress *p)
     json_object_set_new(record, "samples", json_integer(p->samples));
     set_number(record, "samples_per_s", rate_of(m, p));
     set_number(record, "lr", p->lr);
+    if (m->scaled) {
+        json_object_set_new(record, "loss_scale", json_real(p->loss_scale));
+        json_object_set_new(record, "skipped", json_integer(p->skipped));
+    }
     if (p->split) {
         json_t *weights = json_array();
         for (int d = 0; d < p->n_split; d++)

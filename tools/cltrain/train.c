@@ -85,11 +85,15 @@ typedef struct run {
     int metrics_failed;
     int measuring;
     int quiet; /* also on ranks but the first */
+    int64_t skipped;
+    double loss_scale; /* f16: of the last step */
 } run;
 
 static void on_step(void *user, const clt_progress *step)
 {
     run *r = user;
+    r->skipped = step->skipped;
+    r->loss_scale = step->loss_scale;
     if (r->metrics && metrics_step(r->metrics, step) != 0)
         r->metrics_failed = 1;
     progress_step(&r->progress, step);
@@ -281,7 +285,8 @@ static int set_up(run *r, clt_fit_options *fit)
     if (!code && ranks_prints(&r->job.ranks))
         code = check_folder(s->checkpoint_dir, job_resumes(s));
     if (!code && s->metrics && ranks_prints(&r->job.ranks))
-        code = metrics_open(s->metrics, job_resumes(s), &r->metrics);
+        code = metrics_open(s->metrics, job_resumes(s), r->job.options.precision == CLT_F16,
+                            &r->metrics);
     code = job_trainer(&r->job, s, end_early(code));
     if (code) /* perhaps of a wait that a signal has ended */
         return stop_signal() ? stop_code() : code;
@@ -342,6 +347,10 @@ static void print_end(const run *r)
     else
         printf("done: %lld steps%s%s\n", (long long)clt_trainer_steps(r->job.trainer),
                dir ? "; saved in " : "", dir ? dir : "");
+    if (r->progress.first >= 0 && r->job.options.precision == CLT_F16)
+        printf(
+            "f16: %lld steps skipped, whose gradients were not finite; loss scale %g at the end\n",
+            (long long)r->skipped, r->loss_scale);
     fflush(stdout); /* closing may take a moment: compiled kernels are stored */
 }
 

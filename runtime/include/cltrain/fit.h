@@ -21,6 +21,8 @@ typedef struct clt_progress {
     double loss; /* the step's; the epoch's mean */
     double norm; /* of the gradient */
     double lr;
+    double loss_scale; /* see clt_step_result; of an epoch: of its last step */
+    int64_t skipped;
     double seconds;      /* since the run began */
     double step_seconds; /* since the report before: with `samples`, the rate */
     double wait_seconds; /* that the devices waited for data so far */

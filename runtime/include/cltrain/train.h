@@ -89,9 +89,18 @@ typedef struct clt_trainer_options {
     int separate;   /* 0; 1: every value its own buffer (for memory checkers) */
     int portable;   /* 0; 1: the reference variant of every operator (for tests) */
     int poison;     /* 0; 1: scratch memory is filled with NaN before each step (for tests) */
-    /* CLT_F32; CLT_BF16 or CLT_F16: layers' values and their gradients are kept in 16 bits, rounded
-     * to the nearest; kernels compute in f32, and parameters, their gradients, optimizer and
-     * results stay f32. */
+    /* CLT_F32; CLT_BF16 or CLT_F16: layers' values, their gradients and those of parameters are
+     * kept in 16 bits, and added up over devices and ranks so, each rounded to the nearest once;
+     * kernels and sums compute in f32, and parameters, optimizer and results stay f32. With
+     * micro-batches the gradients of each are added in f32, which takes a set of gradients in f32
+     * beside the one in 16 bits, and rounded at the end.
+     *
+     * CLT_F16 scales losses, since small gradients would vanish: by 2^16 at first, twice as much
+     * after 2000 good steps, half after a step whose gradient is not finite, which is skipped: it
+     * changes nothing but counts as a step. The update divides again; norms, clipping and
+     * clt_trainer_gradient are of gradients without the scale. Adam counts no skipped steps. The
+     * guard stops where 2^-14 was still too large. Graphs with clt_output_gradient are UNSUPPORTED
+     * in f16. */
     clt_dtype precision;
     /* 0; 1: backward computes activations again instead of keeping them, for the least memory that
      * is found: each node at most once more, so that a step takes up to a forward pass longer. No
@@ -235,6 +244,8 @@ typedef struct clt_step_result {
     int finite;  /* 0: the step was not applied */
     double lr;
     int64_t samples;
+    double loss_scale; /* of the step; 1 but in f16 */
+    int64_t skipped;   /* steps, this one included, since training began; 0 but in f16 */
 } clt_step_result;
 
 CLT_API void clt_step_result_init(clt_step_result *result);

@@ -36,6 +36,7 @@ struct clt_planner {
     bool named;      /* the devices: none is left out */
     bool idle;       /* a rank gets no samples */
     int64_t lanes, quantum;
+    clt_dtype precision; /* of gradients */
     clt_gradients_cost gradients;
     clt_bucket_choice buckets; /* of which cost.buckets are the best */
     clt_str text;
@@ -195,7 +196,9 @@ clt_status clt_planner_simulate(const clt_planner *p, int ranks, const clt_link 
         return clt_fail(CLT_UNSUPPORTED, "ranks are simulated from what one process measures");
     if (ranks < 1)
         return clt_fail(CLT_INVALID_ARGUMENT, "%d ranks are not possible", ranks);
-    const clt_network network = {link->bytes_per_second, link->latency};
+    /* Buckets are in bytes of f32. */
+    const double width = (double)sizeof(float) / (double)clt_dtype_size(p->precision);
+    const clt_network network = {width * link->bytes_per_second, link->latency};
     clt_bucket_choice choice;
     clt_step_cost one;
     CLT_TRY(divide(p, p->use, !p->uneven));
@@ -498,6 +501,8 @@ clt_status clt_planner_create(const clt_graph *graph, clt_device *const *devices
     clt_planner *p = CLT_NEW(clt_planner);
     clt_status status = p ? check(count, options, &own) : CLT_OUT_OF_MEMORY;
     status = clt_ranks_agree(options->world, status, NULL);
+    if (status == CLT_OK)
+        p->precision = options->precision;
     if (status == CLT_OK)
         status = make(p, graph, devices, count, options, &own);
     if (status != CLT_OK) {

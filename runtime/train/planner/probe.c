@@ -366,7 +366,8 @@ static clt_status run_parts(bench *b, const int *ends, int count, double *times)
     const clt_run run = {.count = t->options.batch,
                          .seed = t->options.seed,
                          .inputs = s->devices[0].views,
-                         .gradients = b->store->replicas[0].gradients,
+                         .gradients =
+                             clt_replica_gradients(&b->store->replicas[0], t->options.precision),
                          .results = clt_session_results(s, 0, 0, 0)};
     const double began = clt_clock();
     for (int i = 0, first = 0; i < count; i++) {

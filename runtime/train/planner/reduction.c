@@ -16,16 +16,18 @@ typedef struct lab {
     int count;
     const clt_world *world;
     double timeout; /* seconds; 0: none */
+    clt_dtype dtype;
     clt_comm *comm;
     clt_comm_request **requests;
 } lab;
 
+/* `bytes`: of parameters. */
 static clt_status reduce(lab *l, cl_mem *buffers, int64_t bytes)
 {
     clt_comm_op op;
     clt_comm_op_init(&op);
     op.kind = CLT_COMM_ALL_REDUCE;
-    op.dtype = CLT_F32;
+    op.dtype = l->dtype;
     op.flags = CLT_COMM_MEASURE | CLT_COMM_EXCLUSIVE;
     op.count = bytes / 4;
     for (int d = 0; d < l->count; d++) {
@@ -42,7 +44,8 @@ static clt_status reduce(lab *l, cl_mem *buffers, int64_t bytes)
 static clt_status make_buffers(const lab *l, int64_t bytes, cl_mem *buffers)
 {
     for (int d = 0; d < l->count; d++)
-        CLT_TRY(clt_device_buffer_create(l->devices[d], bytes, CL_MEM_READ_WRITE,
+        CLT_TRY(clt_device_buffer_create(l->devices[d], bytes / 4 * clt_dtype_size(l->dtype),
+                                         CL_MEM_READ_WRITE,
                                          "measuring reductions", &buffers[d]));
     return CLT_OK;
 }
@@ -118,7 +121,8 @@ clt_status clt_reduction_measure(clt_device *const *devices, int count, int tota
     lab l = {.devices = devices,
              .count = count,
              .world = trainer->world,
-             .timeout = trainer->comm_timeout};
+             .timeout = trainer->comm_timeout,
+             .dtype = trainer->precision};
     const int64_t large = bytes < 4 * SMALL ? 4 * SMALL : bytes < LARGEST ? bytes / 4 * 4 : LARGEST;
     double at_small = 0, at_large = 0;
     clt_status status = clt_ranks_agree(l.world, connect_devices(&l), NULL);

@@ -1,0 +1,189 @@
+/* Loss scaling, which f16 has: steps that are skipped, the scale, checkpoints. */
+#include "train/whole_numbers.h"
+
+#include <cltrain/fit.h>
+
+/* --- optimizers ------------------------------------------------------------------------------- */
+
+/* Steps that are skipped change neither slots nor Adam's bias correction: the first one that is
+ * applied moves each weight by lr, as Adam's first step does. With clipping: of the gradient
+ * without the scale, so that momentum's first step is as long as the clipped gradient. */
+static void optimizers_on(const char *list)
+{
+    make_data(1);
+    clt_trainer_options o = options_for(CLT_F16, 1);
+    o.optimizer = CLT_ADAM;
+    o.lr = 0.125;
+    lab l = open_lab(list, &o);
+    float w[WEIGHTS], slot[WEIGHTS];
+    while (!run_step(&l).finite) {
+        ok(clt_trainer_slot_get(l.trainer, 0, "w", slot, sizeof slot));
+        for (int i = 0; i < WEIGHTS; i++)
+            assert_true(slot[i] == 0);
+    }
+    ok(clt_store_get(l.store, "w", w, sizeof w));
+    for (int i = 0; i < WEIGHTS; i++)
+        if (fabs(exact(i, 0, BATCH)) > 0.01)
+            assert_true(fabs(w[i] + copysign(o.lr, exact(i, 0, BATCH))) <= 1e-4 * o.lr);
+    lab_close(&l);
+
+    o.optimizer = CLT_MOMENTUM;
+    o.clip_norm = 0.25;
+    l = open_lab(list, &o);
+    while (!run_step(&l).finite)
+        continue;
+    ok(clt_trainer_slot_get(l.trainer, 0, "w", slot, sizeof slot));
+    ok(clt_trainer_gradient(l.trainer, 0, "w", w, sizeof w));
+    const double norm = expected_norm(CLT_F16, l.n, 1, 1);
+    for (int i = 0; i < WEIGHTS; i++)
+        assert_true(fabs(slot[i] - w[i] * o.clip_norm / norm) <= 1e-3 * fabs(slot[i]));
+    lab_close(&l);
+}
+
+static void skipped_steps_change_nothing(void **state)
+{
+    (void)state;
+    optimizers_on(clt_test_devices("pocl"));
+    as_gpu = true;
+    optimizers_on(clt_test_devices("pocl"));
+    as_gpu = false;
+    optimizers_on(clt_test_devices("pocl/2"));
+}
+
+/* --- the scale -------------------------------------------------------------------------------- */
+
+/* Twice as large after 2000 good steps; a run that no scale helps stops at the least one. */
+static void scale_on(const char *list)
+{
+    make_data(0x1p-20F);
+    const clt_trainer_options o = options_for(CLT_F16, 1);
+    lab l = open_lab(list, &o);
+    ok(clt_trainer_set_scaling(l.trainer,
+                               &(clt_scaling){.scale = 512, .good = 1998, .skipped = 3}));
+    assert_true(run_step(&l).loss_scale == 512);
+    assert_true(run_step(&l).loss_scale == 512);
+    const clt_step_result r = run_step(&l);
+    assert_true(r.finite && r.loss_scale == 1024 && r.skipped == 3);
+    lab_close(&l);
+
+    make_data(1e30F);
+    l = open_lab(list, &o);
+    ok(clt_trainer_set_scaling(l.trainer, &(clt_scaling){.scale = 0x1p-13F, .skipped = 7}));
+    assert_true(!run_step(&l).finite);
+    const clt_step_batch batch = whole_batch();
+    clt_step_result result;
+    ok(clt_trainer_step(l.trainer, &batch, NULL));
+    assert_int_equal(clt_trainer_result(l.trainer, 1, &result), CLT_NONFINITE);
+    assert_non_null(strstr(clt_error_message(), "step 2: "));
+    assert_non_null(strstr(clt_error_message(), "2^-14"));
+    expect_zero_weights(&l);
+    lab_close(&l);
+}
+
+static void the_scale_follows(void **state)
+{
+    (void)state;
+    scale_on(clt_test_devices("pocl"));
+    scale_on(clt_test_devices("pocl/2"));
+}
+
+/* Without the guard steps are skipped all the same, and nothing ends the run. */
+static void without_guard(void **state)
+{
+    (void)state;
+    make_data(1e30F);
+    clt_trainer_options o = options_for(CLT_F16, 1);
+    o.guard = 0;
+    lab l = open_lab(clt_test_devices("pocl/2"), &o);
+    ok(clt_trainer_set_scaling(l.trainer, &(clt_scaling){.scale = 0x1p-13F}));
+    for (int s = 1; s < 5; s++) {
+        const clt_step_result r = run_step(&l);
+        assert_true(!r.finite && r.skipped == s);
+    }
+    expect_zero_weights(&l);
+    lab_close(&l);
+}
+
+/* --- checkpoints ------------------------------------------------------------------------------ */
+
+static void run_steps(lab *l, int steps, clt_step_result *last)
+{
+    for (int s = 0; s < steps; s++)
+        *last = run_step(l);
+}
+
+/* A run that goes on is bit by bit the one that was never interrupted, its scale too; in another
+ * precision it begins with the first scale. */
+static void resumed_on(const char *list)
+{
+    char dir[] = "/tmp/cltrain-half-XXXXXX", command[64];
+    assert_non_null(mkdtemp(dir));
+    make_data(1);
+    clt_trainer_options o = options_for(CLT_F16, 1);
+    o.optimizer = CLT_ADAMW;
+    o.lr = 0.01;
+    clt_step_result whole, part;
+    float want[WEIGHTS], got[WEIGHTS];
+    clt_position position = {0, 0};
+    int64_t seed = 0;
+    lab a = open_lab(list, &o), b = open_lab(list, &o), c = {0};
+    run_steps(&a, 20, &whole);
+    run_steps(&b, 9, &part);
+    ok(clt_trainer_save(b.trainer, dir, position, BATCH, 0, 0, "test"));
+    lab_close(&b);
+    b = open_lab(list, &o);
+    ok(clt_trainer_restore(b.trainer, dir, &position, &seed));
+    run_steps(&b, 11, &part);
+    assert_true(part.loss_scale == whole.loss_scale && part.skipped == whole.skipped &&
+                whole.skipped > 2 && part.loss == whole.loss);
+    ok(clt_store_get(a.store, "w", want, sizeof want));
+    ok(clt_store_get(b.store, "w", got, sizeof got));
+    assert_memory_equal(want, got, sizeof want);
+    o.precision = CLT_BF16;
+    c = open_lab(list, &o);
+    ok(clt_trainer_restore(c.trainer, dir, &position, &seed));
+    assert_int_equal(clt_trainer_steps(c.trainer), 9);
+    run_steps(&c, 1, &part);
+    assert_true(part.finite && part.loss_scale == 1 && part.skipped == 0);
+    lab_close(&a);
+    lab_close(&b);
+    lab_close(&c);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
+static void resumed(void **state)
+{
+    (void)state;
+    resumed_on(clt_test_devices("pocl"));
+    resumed_on(clt_test_devices("pocl/2"));
+}
+
+/* What losses are not there to be scaled is said. */
+static void given_gradients_in_f16(void **state)
+{
+    (void)state;
+    clt_trainer_options o = options_for(CLT_F16, 1);
+    lab l = lab_on(clt_test_devices("pocl"), NULL);
+    clt_graph *graph;
+    const int64_t dims[] = {4};
+    ok(clt_graph_create(&graph));
+    clt_value *p = clt_parameter(graph, "p", 1, dims, (clt_init){0});
+    clt_output_gradient(clt_output(clt_copy(p), "y"), "dy");
+    lab_store(&l, graph, 1);
+    assert_int_equal(clt_trainer_create(graph, l.store, &o, &l.trainer), CLT_UNSUPPORTED);
+    assert_non_null(strstr(clt_error_message(), "clt_output_gradient"));
+    lab_close(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(skipped_steps_change_nothing),
+        cmocka_unit_test(the_scale_follows),
+        cmocka_unit_test(without_guard),
+        cmocka_unit_test(resumed),
+        cmocka_unit_test(given_gradients_in_f16),
+    };
+    return cmocka_run_group_tests(tests, open_runtime, close_runtime);
+}
