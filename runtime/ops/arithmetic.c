@@ -214,6 +214,7 @@ static clt_status expand_gradient(const clt_node *node, clt_value *const *dy, co
                                   .infer = infer_expand,                                           \
                                   .gradient = GRADIENT,                                            \
                                   .lanes = clt_elementwise_lanes,                                  \
+                                  .half = clt_half_all,                                            \
                                   .absorb = clt_elementwise_absorb,                                \
                                   .variants = clt_elementwise_variants}
 
