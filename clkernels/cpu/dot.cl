@@ -19,6 +19,7 @@
  * MR, KR, NB (columns at a time, a multiple of VW).
  */
 #include "activation.clh"
+#include "storage.clh"
 #define LANES VW
 #include "lanes/storage.clh"
 
