@@ -137,6 +137,7 @@ const clt_op clt_op_concat = {.name = "concat",
                               .gradient = gradient,
                               .describe = describe,
                               .flops = no_flops,
+                              .rounding = CLT_ROUNDS_MOVES,
                               .variants = variants};
 
 static clt_status infer_part(const clt_node *node, clt_type *out)
@@ -195,6 +196,7 @@ const clt_op clt_op_concat_part = {.name = "concat_part",
                                    .infer = infer_part,
                                    .describe = describe_part,
                                    .flops = no_flops,
+                                   .rounding = CLT_ROUNDS_MOVES,
                                    .variants = variants_part};
 
 clt_value *clt_concat(clt_value *const *values, int count, int axis)
