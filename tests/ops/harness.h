@@ -7,8 +7,8 @@
  * and it holds the reference gradient against central differences of the reference. Plans are made
  * as for the device with images in lanes, as for a GPU, of portable variants, and with every other
  * variant that accepts one of those asked for by name, those of several operators at once. All of
- * that again with operands, results and gradients in 16 bits: the reference gets the rounded numbers.
- * CLT_TEST_DEVICES chooses the device.
+ * that again with operands, results and gradients in 16 bits: the reference gets the rounded
+ * numbers. CLT_TEST_DEVICES chooses the device.
  */
 #ifndef TESTS_OPS_HARNESS_H
 #define TESTS_OPS_HARNESS_H
@@ -61,6 +61,7 @@ typedef struct op_case {
     /* Numbers for the full batch that an outside judge computed, or NULL; see golden.h. */
     const double *dy_set[OP_MAX_OUT], *y_set[OP_MAX_OUT], *dx_set[OP_MAX_IN];
     int classes, ignored; /* OP_LABELS: number of classes; whether some are ignored (-100) */
+    bool sharp;           /* in 16 bits: results are rounded once, when all is computed */
 } op_case;
 
 /* Arrays by operand or output; a missing operand has NULL. In `bound`, the reference puts for each
@@ -169,7 +170,8 @@ static inline clt_value *op_between(clt_value *value, clt_dtype precision)
 static inline void op_build_graph(const op_test *t, const op_case *c, clt_dtype precision,
                                   op_bound *b)
 {
-    clt_value *in[OP_MAX_IN] = {NULL}, *seeds[OP_MAX_OUT], *from[OP_MAX_OUT], *wanted[OP_MAX_IN], *got[OP_MAX_IN] = {NULL};
+    clt_value *in[OP_MAX_IN] = {NULL}, *seeds[OP_MAX_OUT], *from[OP_MAX_OUT], *wanted[OP_MAX_IN],
+              *got[OP_MAX_IN] = {NULL};
     int n_seeds = 0, n_wanted = 0, operand_of[OP_MAX_IN];
     char name[OP_TEXT];
     OP_OK(clt_graph_create(&b->graph));
@@ -189,9 +191,8 @@ static inline void op_build_graph(const op_test *t, const op_case *c, clt_dtype 
         if (!(t->no_gradient & 1u << o)) {
             snprintf(name, sizeof name, "dy%d", o);
             from[n_seeds] = b->out[o];
-            seeds[n_seeds++] =
-                op_between(clt_graph_value(b->graph, CLT_VALUE_INPUT, &b->out[o]->type, name),
-                           precision);
+            seeds[n_seeds++] = op_between(
+                clt_graph_value(b->graph, CLT_VALUE_INPUT, &b->out[o]->type, name), precision);
         }
         b->out[o] = op_between(b->out[o], precision);
         snprintf(name, sizeof name, "y%d", o);
@@ -390,7 +391,7 @@ static inline void op_compare(op_test *t, const op_case *c, const op_bound *b, c
         const double unit = 0x1p-23 * bound[i] + 1e-37;
         if (isnan(want[i]) ? isnan(got[i]) : (double)got[i] == want[i])
             continue;
-        if (!(error <= 8 * unit + op_half_error(&b->half, value, want[i], bound[i])))
+        if (!(error <= 8 * unit + op_half_error(&b->half, value, want[i], c->sharp ? 0 : bound[i])))
             fail_msg("%s, %s, batch %lld: %s[%lld] is %.9g, not %.9g (%.1f times eps * bound)",
                      t->op, c->text, (long long)run->count, name, (long long)i, (double)got[i],
                      want[i], error / unit);
