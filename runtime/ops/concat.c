@@ -158,6 +158,7 @@ static clt_move part_of(const clt_node *node)
     const part_attr *attr = node->attr;
     clt_move move = clt_move_of(&attr->type, &attr->type);
     clt_row_major(attr->type.rank, node->in[0]->type.dims, move.walk.strides[0]);
+    move.dtype = node->out[0]->type.dtype;
     move.from = start_of(attr->start, move.walk.strides[0][attr->axis]);
     return move;
 }
