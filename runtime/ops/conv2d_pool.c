@@ -138,6 +138,7 @@ const clt_op clt_op_unpool2d = {
     .infer = infer_unpool,
     .describe = describe,
     .lanes = lanes_only,
+    .half = clt_half_all,
     .variants = unpool_variants,
 };
 

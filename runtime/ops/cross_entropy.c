@@ -188,6 +188,7 @@ const clt_op clt_op_cross_entropy = {
     .describe = describe,
     .flops = flops,
     .lanes = clt_loss_lanes,
+    .half = clt_half_all,
     .variants = variants,
 };
 
@@ -302,5 +303,6 @@ const clt_op clt_op_cross_entropy_grad = {
     .describe = describe,
     .flops = flops,
     .lanes = clt_loss_lanes,
+    .half = clt_half_all,
     .variants = grad_variants,
 };
