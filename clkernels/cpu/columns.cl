@@ -10,7 +10,7 @@
  * what x is stored as (storage.clh).
  */
 #define LANES VW
-#include "lanes/storage.clh"
+#include "lanes/halves.clh"
 #include "cpu/reduce.clh"
 
 #ifndef X_T

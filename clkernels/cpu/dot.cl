@@ -21,7 +21,7 @@
 #include "activation.clh"
 #include "storage.clh"
 #define LANES VW
-#include "lanes/storage.clh"
+#include "lanes/halves.clh"
 
 #ifndef A_T
 #define A_T f

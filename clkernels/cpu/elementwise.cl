@@ -21,7 +21,7 @@
 #define log1p clt_log1p
 #define rsqrt(x) (1.0f / sqrt(x))
 
-#include "lanes/storage.clh"
+#include "lanes/halves.clh"
 #include "operands.clh"
 #define EACH(X) X(a, 1) IF2(X(b, 2)) IF3(X(c, 4)) IF4(X(d, 8))
 #define EACH_AS_ARGUMENT(X) X(a, 1) IF2(, X(b, 2)) IF3(, X(c, 4)) IF4(, X(d, 8))

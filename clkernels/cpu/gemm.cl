@@ -25,8 +25,7 @@
  */
 #include "activation.clh"
 #define LANES VW
-#include "lanes/storage.clh"
-#include "lanes/transpose.clh"
+#include "cpu/widen.clh"
 
 #ifndef A_T
 #define A_T f
@@ -37,10 +36,6 @@
 #ifndef C_T
 #define C_T f
 #endif
-#define WIDENS_f 0
-#define WIDENS_h 1
-#define WIDENS_w 1
-#define WIDENS(kind) CLT_STORAGE(WIDENS, kind)
 
 #define NR (NV * VW)
 /* Floats of a panel of op(A), and a cache line: rows of neighbouring panels, written one after the
@@ -64,11 +59,6 @@ typedef CLT_JOIN(float, PIECE) piece __attribute__((aligned(4)));
 #define LOAD_PIECE(p) (*(global const piece *)(p))
 #endif
 
-typedef ushort4 four_halves __attribute__((aligned(2)));
-#define FOUR_f(p) CLT_FOUR(p)
-#define FOUR_h(p) vload_half4(0, (global const half *)(p))
-#define FOUR_w(p) as_float4(convert_uint4(*(global const four_halves *)(p)) << 16)
-#define FOUR(kind, p) CLT_STORAGE(FOUR, kind)(p)
 
 static inline vecf activate_vector(vecf x, int act, float slope)
 {

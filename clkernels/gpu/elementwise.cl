@@ -8,7 +8,7 @@
  * With SPREAD, operand a is read at the sum of i0 * a0 .. i5 * a5, i0 .. i5 being the index in the
  * result. Operands and Operands and result may have other types (operands.clh).
  */
-#include "gpu/storage.clh"
+#include "gpu/halves.clh"
 #include "operands.clh"
 #define EACH(X) X(a, 1) IF2(X(b, 2)) IF3(X(c, 4)) IF4(X(d, 8))
 

@@ -11,7 +11,7 @@
  * (storage.clh).
  */
 #include "activation.clh"
-#include "gpu/storage.clh"
+#include "gpu/halves.clh"
 
 #ifndef A_T
 #define A_T f

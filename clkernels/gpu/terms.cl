@@ -8,7 +8,7 @@
  * one group adds the parts and writes the weight. Both always in the same order.
  */
 #include "gpu/tree.clh"
-#include "gpu/storage.clh"
+#include "gpu/halves.clh"
 #include "operands.clh"
 #define EACH(X) X(a) IF2(X(b)) IF3(X(c)) IF4(X(d))
 

@@ -25,7 +25,7 @@
  * them) and the result of images are stored as (storage.clh);
  * IN_BLOCK [96], OUT_BLOCK [32]: weights of a work-group of the weight gradient.
  */
-#include "lanes/storage.clh"
+#include "lanes/halves.clh"
 
 #ifndef A_T
 #define A_T f

@@ -32,7 +32,7 @@ static const clt_kernel_source *find_row(const char *name)
 }
 
 /* Includes are looked up beside the including file first, then from the root, as a compiler would
- * with the root on its search path; lanes/storage.clh means the root's by "storage.clh". */
+ * with the root on its search path. */
 static const clt_kernel_source *find_include(const char *from, const char *name, size_t length)
 {
     char path[256];
@@ -43,8 +43,8 @@ static const clt_kernel_source *find_include(const char *from, const char *name,
     memcpy(path, from, folder);
     memcpy(path + folder, name, length);
     path[folder + length] = '\0';
-    const clt_kernel_source *found = find_row(path), *root = find_row(path + folder);
-    return found && (strcmp(path, from) != 0 || !root) ? found : root;
+    const clt_kernel_source *found = find_row(path);
+    return found ? found : find_row(path + folder);
 }
 
 /* Start and length of the name if the line is #include "name". */
