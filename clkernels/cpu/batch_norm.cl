@@ -7,7 +7,7 @@
  * Build options: VW, lanes of a vector; IN_LANES; those of batch_norm.clh.
  */
 #define LANES VW
-#include "lanes/storage.clh"
+#include "lanes/halves.clh"
 #include "batch_norm.clh"
 
 #if IN_LANES

@@ -6,7 +6,7 @@
  * Build options: VW, lanes of a vector of floats; STREAM.
  */
 #define LANES VW
-#include "lanes/storage.clh"
+#include "lanes/halves.clh"
 #include "philox.clh"
 
 #if VW == 16

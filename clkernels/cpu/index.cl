@@ -4,7 +4,7 @@
  * scatter_add.
  */
 #define LANES VW
-#include "lanes/storage.clh"
+#include "lanes/halves.clh"
 
 /* Past the caches, for addresses at whole vectors: what is zeroed is larger than they are, and only
  * few of it is added to. */

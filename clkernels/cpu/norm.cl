@@ -6,7 +6,7 @@
  * Build options: VW, lanes of a vector; those of norm.clh.
  */
 #define LANES VW
-#include "lanes/storage.clh"
+#include "lanes/halves.clh"
 #include "norm.clh"
 
 /* Sums of as many vectors are kept apart, so that they do not wait for each other. */

@@ -11,7 +11,7 @@
  * X_T [f]: what x is stored as (storage.clh).
  */
 #define LANES VW
-#include "lanes/storage.clh"
+#include "lanes/halves.clh"
 #include "cpu/reduce.clh"
 
 #ifndef X_T

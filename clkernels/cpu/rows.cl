@@ -8,7 +8,7 @@
  */
 #define LANES VW
 #include "lanes/math.clh"
-#include "lanes/storage.clh"
+#include "lanes/halves.clh"
 
 /* Sums and maxima of as many vectors are kept apart, so that they do not wait for each other. */
 #define SIDE 4

@@ -5,7 +5,7 @@
  * Build options: GROUP; WIDTH: 1, or more where a channel's elements lie apart (V is 1 then); V: 4
  * where float4 fits the pixels of a channel, else 1; those of batch_norm.clh.
  */
-#include "gpu/storage.clh"
+#include "gpu/halves.clh"
 #include "gpu/tree.clh"
 #include "batch_norm.clh"
 

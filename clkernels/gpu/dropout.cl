@@ -3,7 +3,7 @@
  * the four elements whose numbers are of one block (philox.clh), its neighbours the next four.
  * Options: STREAM; V: 4 where they are a float4, else 1.
  */
-#include "gpu/storage.clh"
+#include "gpu/halves.clh"
 #include "philox.clh"
 #define GROUP 256
 

@@ -3,7 +3,7 @@
  * its neighbours the next ones. Arrays and indices are as portable/index.cl says. Options: V, 4 where
  * slices and images fit, else 1; BASE, of `begin`.
  */
-#include "gpu/storage.clh"
+#include "gpu/halves.clh"
 #define GROUP 256
 #define KERNEL kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 

@@ -6,7 +6,7 @@
  * stride, padding and dilation; V: 4 where a work-item has four results side by side and float4 fits
  * the rows of both, else 1.
  */
-#include "gpu/storage.clh"
+#include "gpu/halves.clh"
 
 /* What dy is stored as. */
 #if MAX

@@ -9,7 +9,7 @@
  * sizes k and r are used, from the last on; GROUP, WIDTH: work-items of a group, and
  * side by side of those: along the elements of a result (rows) or along results (columns).
  */
-#include "gpu/storage.clh"
+#include "gpu/halves.clh"
 #include "gpu/tree.clh"
 
 #if V == 4

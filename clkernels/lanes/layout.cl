@@ -8,7 +8,7 @@
  * kernel bytes_to_lanes(x, x_at, y, y_at, rest, n, scale, shift)
  *   the same from uchar, as x * scale + shift
  */
-#include "lanes/storage.clh"
+#include "lanes/halves.clh"
 #include "transpose.clh"
 
 #define CHUNK 64

@@ -21,7 +21,7 @@
  *   label is no class NaN
  *   both: global size (ceil(n / LANES), 1, 1), local (1, 1, 1)
  */
-#include "lanes/storage.clh"
+#include "lanes/halves.clh"
 
 /* Labels of block b; `ignore` beyond n. */
 INLINE veci clt_labels(global const int *labels, int b, int n, int ignore)

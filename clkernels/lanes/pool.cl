@@ -21,7 +21,7 @@
  * Where windows of gradients overlap, their sums are made in dx, which is f32 then.
  * Option: LANES.
  */
-#include "lanes/storage.clh"
+#include "lanes/halves.clh"
 
 #define SHAPE                                                                                      \
     int ih, int iw, int oh, int ow, int kh, int kw, int sy, int sx, int py, int px, int dil_y,     \
