@@ -271,10 +271,12 @@ static bool half(const clt_node *node, const clt_target *target, int index, bool
                                   __VA_ARGS__}
 
 BATCH_NORM_OP(batch_norm_moments, 1, 1, 1, .infer = infer_moments, .flops = flops_moments,
-              .lanes = lanes, .rounding = CLT_ROUNDS_NONE, .half = half, .variants = clt_batch_norm_variants);
+              .lanes = lanes, .rounding = CLT_ROUNDS_NONE, .half = half,
+              .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm, 2, CLT_BN_IN, 1, .infer = infer, .gradient = gradient,
               .describe = describe, .flops = flops, .lanes = lanes, .in_place = 1u << CLT_BN_X,
-              .absorb = absorb, .evaluate = evaluate, .half = half, .variants = clt_batch_norm_variants);
+              .absorb = absorb, .evaluate = evaluate, .half = half,
+              .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm_grad_sums, 3, CLT_BNG_DBIAS, 2, .infer = infer_grad_sums,
               .describe = describe, .flops = flops_grad, .lanes = lanes,
               .rounding = CLT_ROUNDS_NONE, .half = half, .variants = clt_batch_norm_variants);

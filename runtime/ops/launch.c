@@ -86,8 +86,8 @@ static clt_status tell(clt_launch *launch, const clt_node *node)
         const char letter = storage_of(in ? node->in[arg->index] : node->out[arg->index]);
         bool told = !letter;
         for (int j = 0; j < i; j++)
-            told = told || (launch->args[j].kind == arg->kind &&
-                            launch->args[j].index == arg->index);
+            told =
+                told || (launch->args[j].kind == arg->kind && launch->args[j].index == arg->index);
         if (!told)
             clt_str_add(&options, " -D%s%d=%c", in ? "IN" : "OUT", arg->index, letter);
     }

@@ -258,8 +258,8 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_range_items(program, target, clt_extent_elements(&node->out[0]->type));
 }
 
-/* In lanes and on GPUs; those of CPUs for plain images keep to f32. Where windows overlap, gradients
- * in lanes are added up where they lie. */
+/* In lanes and on GPUs; those of CPUs for plain images keep to f32. Where windows overlap,
+ * gradients in lanes are added up where they lie. */
 bool clt_pool2d_half(const clt_node *node, const clt_target *target, int index, bool output)
 {
     const clt_pool2d_attr *a = node->attr;

@@ -166,6 +166,7 @@ static clt_extent row_items(const clt_reduction *r, int64_t share)
 void clt_reduce_cpu_rows(const clt_node *node, const clt_target *target, clt_program *p)
 {
     stage s = {.file = "cpu/reduce.cl",
+               .type = node->in[0]->type.dtype,
                .r = clt_reduction_of(node, target),
                .kind = kind_of(node),
                .divide = is_mean(node)};
@@ -223,6 +224,7 @@ static void launch_columns(stage *s, const clt_target *target, clt_program *p)
 void clt_reduce_cpu_columns(const clt_node *node, const clt_target *target, clt_program *p)
 {
     stage s = {.file = "cpu/columns.cl",
+               .type = node->in[0]->type.dtype,
                .r = clt_reduction_of(node, target),
                .kind = kind_of(node),
                .divide = is_mean(node)};
