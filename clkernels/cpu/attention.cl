@@ -11,7 +11,7 @@
 #include "cpu/attention_tile.clh"
 
 /* Scores of keys i and on of the block with the vectors from `from` on, and their maxima. */
-INLINE void score_tile(global const float *k, long k_row, int i, int count, local const float *panel,
+INLINE void score_tile(PLACE const float *k, long k_row, int i, int count, local const float *panel,
                        local float *weights, vecf *most, const veci *seen, int j0, int edge,
                        const int from)
 {
@@ -29,7 +29,7 @@ INLINE void score_tile(global const float *k, long k_row, int i, int count, loca
 }
 
 /* sums[d .. d + size) = sums * keep + sum over the keys of v[key][d] weights[key]. */
-INLINE void value_tile(global const float *v, long v_row, int d, local const float *weights,
+INLINE void value_tile(PLACE const float *v, long v_row, int d, local const float *weights,
                        local float *sums, const vecf *keep, const int *ends, const int size)
 {
     vecf acc[MR][NV];
@@ -53,30 +53,34 @@ INLINE void value_tile(global const float *v, long v_row, int d, local const flo
 }
 
 /* out[row][d] = sums[d][row] * scales[row] */
-INLINE void store_rows(global float *out, long step, local const float *sums,
+INLINE void store_rows(global STORED(Y_T) * out, long step, local const float *sums,
                        local const float *scales, int rows)
 {
-#define GET(i) (*(local const float4 *)(sums + (first + (i)) * COLUMNS + row))
-#define PUT(j, value)                                                                              \
+#define GET_FOUR(i) (*(local const float4 *)(sums + (first + (i)) * COLUMNS + row))
+#define PUT_COLUMN(j, value)                                                                              \
     if (row + j < rows)                                                                            \
-        STORE((value)*scales[row + j], out + (row + j) * step + first);
+        STORE_AS(Y_T, (value)*scales[row + j], out + (row + j) * step + first);
     for (int k = 0; k < D; k += VW) {
         const int first = min(k, D - VW);
         for (int row = 0; row < rows; row += 4)
-            CLT_FOUR_COLUMNS(GET, PUT)
+            CLT_FOUR_COLUMNS(GET_FOUR, PUT_COLUMN)
     }
-#undef GET
-#undef PUT
+#undef GET_FOUR
+#undef PUT_COLUMN
 }
 
-KERNEL void attention(TENSOR(const float, q), TENSOR(const float, k), TENSOR(const float, v), MASK,
-                      TENSOR(float, out), global float *log_sum, long log_sum_offset, int heads,
+KERNEL void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k),
+                      TENSOR(const STORED(X_T), v), MASK, TENSOR(STORED(Y_T), out), global float *log_sum, long log_sum_offset, int heads,
                       int group, int T, int S, float scale)
 {
     local float panel[D * COLUMNS] __attribute__((aligned(64)));
     local float sums[D * COLUMNS] __attribute__((aligned(64)));
     local float weights[KEYS * COLUMNS] __attribute__((aligned(64)));
     local float scales[COLUMNS] __attribute__((aligned(64)));
+#if COPIES
+    local float k_rows[KEYS * D] __attribute__((aligned(64)));
+    local float v_rows[KEYS * D] __attribute__((aligned(64)));
+#endif
     const int t0 = (int)get_global_id(0) * COLUMNS, head = (int)get_global_id(1);
     const long image = (long)get_global_id(2);
     const int rows = min(COLUMNS, T - t0), before = preceding(PAST, S);
@@ -105,7 +109,12 @@ KERNEL void attention(TENSOR(const float, q), TENSOR(const float, k), TENSOR(con
         const int count = min(KEYS, all - j0);
         const int edge = clt_seen(t0, before, S, is_causal) < j0 + KEYS;
         int ends[NV];
+#if COPIES
+        copy_rows(k_rows, k + j0 * k_row, k_row, count);
+        copy_rows(v_rows, v + j0 * v_row, v_row, count);
+#else
         fetch_rows(v + j0 * v_row, v_row, count);
+#endif
         EACH(w, 0, NV)
         ends[w] = clamp(clt_seen(t0 + w * VW + VW - 1, before, S, is_causal) - j0, 0, count);
         vecf top[NV];
@@ -115,7 +124,7 @@ KERNEL void attention(TENSOR(const float, q), TENSOR(const float, k), TENSOR(con
             EACH(w, 0, NV - 1) from += ends[w] <= i;
             EACH(w, 0, NV)
             if (from == w)
-                score_tile(k + j0 * k_row, k_row, i, count, panel, weights, top, seen, j0, edge, w);
+                score_tile(ROWS_AT(k_rows, k + j0 * k_row, k_row), i, count, panel, weights, top, seen, j0, edge, w);
         }
         if (mask_kind)
             EACH(w, 0, NV)
@@ -146,9 +155,9 @@ KERNEL void attention(TENSOR(const float, q), TENSOR(const float, k), TENSOR(con
         fetch_rows(k + (j0 + KEYS) * k_row, k_row, min(KEYS, all - j0 - KEYS));
         int d = 0;
         for (; d + MR <= D; d += MR)
-            value_tile(v + j0 * v_row, v_row, d, weights, sums, keep, ends, MR);
+            value_tile(ROWS_AT(v_rows, v + j0 * v_row, v_row), d, weights, sums, keep, ends, MR);
         if (D % MR)
-            value_tile(v + j0 * v_row, v_row, d, weights, sums, keep, ends, D % MR);
+            value_tile(ROWS_AT(v_rows, v + j0 * v_row, v_row), d, weights, sums, keep, ends, D % MR);
     }
     log_sum += log_sum_offset + (image * heads + head) * T + t0;
     EACH(w, 0, NV)

@@ -20,7 +20,7 @@
 #define AT(v) min((v)*VW, D - VW) /* first element of a row's vector */
 
 /* p and ds of rows i and on, with the vectors before `live`. With `masked`, p has what the mask adds. */
-INLINE void weight_tile(global const float *q, long q_row, global const float *dout, long dout_row,
+INLINE void weight_tile(PLACE const float *q, long q_row, PLACE const float *dout, long dout_row,
                         local const float *k_panel, local const float *v_panel, local float *p,
                         local float *ds, global const float *log_sum, global const float *delta,
                         int i, int rows, int first_seen, int k0, int S, int is_causal, int masked,
@@ -61,18 +61,18 @@ INLINE void weight_tile(global const float *q, long q_row, global const float *d
  * Vectors [c, c + n) of rows to[0 .. size): += sum over k in [begin, end) of w[i][k] and row k of x.
  * w[i][k] is w[i * w_row + k * w_step]; rows beyond `last` are not stored.
  */
-#define SUM_TILE(name, SPACE)                                                                      \
-    INLINE void name(SPACE float *to, long to_row, int last, local const float *w,                 \
-                     const int w_row, const int w_step, global const float *x, long x_row,         \
+#define SUM_TILE(name, TO)                                                                         \
+    INLINE void name(TO float *to, long to_row, int last, local const float *w,                    \
+                     const int w_row, const int w_step, PLACE const float *x, long x_row,          \
                      int begin, int end, const int c, const int n, const int size)                 \
     {                                                                                              \
         vecf acc[RM][CV];                                                                          \
         EACH(i, 0, size)                                                                           \
         EACH(v, 0, n)                                                                              \
-        acc[i][v] = *(SPACE const vecf_anywhere *)(to + min(i, last) * to_row + AT(c + v));        \
+        acc[i][v] = *(TO const vecf_anywhere *)(to + min(i, last) * to_row + AT(c + v));        \
         for (int k = begin; k < end; k++) {                                                        \
             vecf y[CV];                                                                            \
-            EACH(v, 0, n) y[v] = LOAD(x + k * x_row + AT(c + v));                                  \
+            EACH(v, 0, n) y[v] = LOAD_ROW(x + k * x_row + AT(c + v));                              \
             EACH(i, 0, size)                                                                       \
             {                                                                                      \
                 const vecf a = (vecf)(w[i * w_row + k * w_step]);                                  \
@@ -82,13 +82,13 @@ INLINE void weight_tile(global const float *q, long q_row, global const float *d
         EACH(i, 0, size)                                                                           \
         if (i <= last)                                                                             \
             EACH(v, 0, n)                                                                          \
-        *(SPACE vecf_anywhere *)(to + i * to_row + AT(c + v)) = acc[i][v];                         \
+        *(TO vecf_anywhere *)(to + i * to_row + AT(c + v)) = acc[i][v];                         \
     }
 SUM_TILE(sum_tile_local, local)
 SUM_TILE(sum_tile_global, global)
 
 /* dk or dv of the block's keys: += sum over the rows of w[row][key] and the row of x. */
-INLINE void sum_keys(local float *to, local const float *w, global const float *x, long x_row,
+INLINE void sum_keys(local float *to, local const float *w, PLACE const float *x, long x_row,
                      int first_key, int rows, int keys)
 {
 #define TILE(size)                                                                                 \
@@ -110,7 +110,7 @@ INLINE void sum_keys(local float *to, local const float *w, global const float *
 }
 
 /* dq of the rows: += sum over the block's keys that they see of ds[row][key] and the key of k. */
-INLINE void sum_rows(global float *dq, long dq_row, local const float *ds, global const float *k,
+INLINE void sum_rows(global float *dq, long dq_row, local const float *ds, PLACE const float *k,
                      long k_row, int rows, int first_seen, int k0, int keys, int S, int is_causal)
 {
     for (int i = 0; i < rows; i += RM) {
@@ -125,17 +125,17 @@ INLINE void sum_rows(global float *dq, long dq_row, local const float *ds, globa
     }
 }
 
-INLINE void store_keys(global float *to, long step, local const float *from, int keys)
-{
-    for (int j = 0; j < keys; j++)
-        EACH(v, 0, VECTORS)
-    STORE(*(local const vecf_anywhere *)(from + j * D + AT(v)), to + j * step + AT(v));
-}
+#define STORE_KEYS(KIND, to, step, from)                                                           \
+    for (int j = 0; j < keys; j++)                                                                 \
+        EACH(v, 0, VECTORS)                                                                        \
+    STORE_AS(KIND, *(local const vecf_anywhere *)((from) + j * D + AT(v)),                         \
+             (to) + j * (step) + AT(v));
 
-KERNEL void attention_grad(TENSOR(const float, q), TENSOR(const float, k), TENSOR(const float, v),
-                           MASK, TENSOR(const float, dout), global const float *log_sum,
-                           long log_sum_offset, global const float *delta, long delta_offset,
-                           TENSOR(float, dq), TENSOR(float, dk), TENSOR(float, dv), int heads,
+KERNEL void attention_grad(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k),
+                           TENSOR(const STORED(X_T), v), MASK, TENSOR(const STORED(DY_T), dout),
+                           global const float *log_sum, long log_sum_offset,
+                           global const float *delta, long delta_offset, TENSOR(float, dq),
+                           TENSOR(STORED(DK_T), dk), TENSOR(STORED(DV_T), dv), int heads,
                            int group, int T, int S, float scale, long dq_slice)
 {
     local float k_panel[D * COLUMNS] __attribute__((aligned(64)));
@@ -143,6 +143,11 @@ KERNEL void attention_grad(TENSOR(const float, q), TENSOR(const float, k), TENSO
     /* dv and dk; p and ds. */
     local float sums[2 * D * COLUMNS] __attribute__((aligned(64)));
     local float weights[2 * ROWS * COLUMNS] __attribute__((aligned(64)));
+#if COPIES
+    local float k_rows[COLUMNS * D] __attribute__((aligned(64)));
+    local float x_rows[ROWS * D] __attribute__((aligned(64)));
+    local float dy_rows[ROWS * D] __attribute__((aligned(64)));
+#endif
     local float *p = weights, *ds = weights + ROWS * COLUMNS;
     const int slice = (int)get_global_id(0), slices = (int)get_global_size(0);
     const int kv_head = (int)get_global_id(1), before = preceding(PAST, S);
@@ -167,20 +172,27 @@ KERNEL void attention_grad(TENSOR(const float, q), TENSOR(const float, k), TENSO
         fetch_rows(v + k0 * v_row, v_row, keys);
         load_panel(k_panel, k + k0 * k_row, k_row, keys, scale);
         load_panel(v_panel, v + k0 * v_row, v_row, keys, 1.0f);
+#if COPIES
+        copy_rows(k_rows, k + k0 * k_row, k_row, keys);
+#endif
         for (int i = 0; i < 2 * D * COLUMNS; i += VW)
             *(local vecf *)(sums + i) = (vecf)(0.0f);
         for (int head = kv_head * group; head < (kv_head + 1) * group; head++)
             for (int t0 = first; t0 < T; t0 += ROWS) {
                 const int rows = min(ROWS, T - t0);
                 const long at = (image * heads + head) * T + t0;
-                global const float *x = ROWS_OF(q, image, head) + t0 * q_row;
-                global const float *dy = ROWS_OF(dout, image, head) + t0 * dout_row;
+                global const STORED(X_T) *x = ROWS_OF(q, image, head) + t0 * q_row;
+                global const STORED(DY_T) *dy = ROWS_OF(dout, image, head) + t0 * dout_row;
                 if (t0 == first) {
                     fetch_rows(x, q_row, rows);
                     fetch_rows(dy, dout_row, rows);
                 }
                 fetch_rows(x + ROWS * q_row, q_row, min(ROWS, T - t0 - ROWS));
                 fetch_rows(dy + ROWS * dout_row, dout_row, min(ROWS, T - t0 - ROWS));
+#if COPIES
+                copy_rows(x_rows, x, q_row, rows);
+                copy_dout(dy_rows, dy, dout_row, rows);
+#endif
                 if (mask_kind) {
                     /* Rows of the last tile that are none. */
                     for (int i = rows * NV; i < (rows + MR - 1) / MR * MR * NV; i++)
@@ -200,27 +212,34 @@ KERNEL void attention_grad(TENSOR(const float, q), TENSOR(const float, k), TENSO
                     const int live = clamp((seen - k0 + VW - 1) / VW, 1, NV);
                     EACH(n, 1, NV + 1)
                     if (live == n)
-                        weight_tile(x, q_row, dy, dout_row, k_panel, v_panel, p, ds, log_sum + at,
+                        weight_tile(ROWS_AT(x_rows, x, q_row), ROWS_AT(dy_rows, dy, dout_row),
+                                    k_panel, v_panel, p, ds, log_sum + at,
                                     delta + at, i, rows, before + t0, k0, S, is_causal, mask_kind,
                                     scale, n);
                 }
                 const int sees = is_causal ? k0 - before - t0 : -COLUMNS;
+#if COPIES
+                for (int which = 0; which < 2; which++)
+                    sum_keys(sums + which * D * COLUMNS, weights + which * ROWS * COLUMNS,
+                             which ? x_rows : dy_rows, D, sees, rows, keys);
+#else
                 for (int which = 0; which < 2; which++)
                     sum_keys(sums + which * D * COLUMNS, weights + which * ROWS * COLUMNS,
                              which ? x : dy, which ? q_row : dout_row, sees, rows, keys);
-                sum_rows(ROWS_OF(dq, image, head) + t0 * dq_row, dq_row, ds, k + k0 * k_row, k_row,
-                         rows, before + t0, k0, keys, S, is_causal);
+#endif
+                sum_rows(ROWS_OF(dq, image, head) + t0 * dq_row, dq_row, ds,
+                         ROWS_AT(k_rows, k + k0 * k_row, k_row), rows, before + t0, k0, keys, S, is_causal);
             }
-        store_keys(dk + k0 * dk_row, dk_row, sums + D * COLUMNS, keys);
-        store_keys(dv + k0 * dv_row, dv_row, sums, keys);
+        STORE_KEYS(DK_T, dk + k0 * dk_row, dk_row, sums + D * COLUMNS)
+        STORE_KEYS(DV_T, dv + k0 * dv_row, dv_row, sums)
     }
 }
 
 #define CHUNK 16 /* rows of a work-item of those below */
 
 /* to[image][head][row] = sum of dout * out over the row. */
-KERNEL void attention_delta(TENSOR(const float, dout), TENSOR(const float, out), global float *to,
-                            long to_offset, int T)
+KERNEL void attention_delta(TENSOR(const STORED(DY_T), dout), TENSOR(const STORED(Y_T), out),
+                            global float *to, long to_offset, int T)
 {
     const int head = (int)get_global_id(1), heads = (int)get_global_size(1);
     const int t0 = (int)get_global_id(0) * CHUNK;
@@ -232,16 +251,16 @@ KERNEL void attention_delta(TENSOR(const float, dout), TENSOR(const float, out),
         vecf sum = (vecf)(0.0f);
         float rest = 0.0f;
         for (int d = 0; d + VW <= D; d += VW)
-            sum = fma(LOAD(dout + t * dout_row + d), LOAD(out + t * out_row + d), sum);
+            sum = fma(LOAD_AS(DY_T, dout + t * dout_row + d), LOAD_AS(Y_T, out + t * out_row + d), sum);
         for (int d = D / VW * VW; d < D; d++)
-            rest = fma(dout[t * dout_row + d], out[t * out_row + d], rest);
+            rest = fma(GET(DY_T, dout + t * dout_row + d), GET(Y_T, out + t * out_row + d), rest);
         to[t] = clt_sum_lanes(sum) + rest;
     }
 }
 
 /* dq = the sum of the slices' parts, always in the same order. */
 KERNEL void attention_sum(global const float *parts, long parts_offset, long slice, int slices,
-                          TENSOR(float, dq), int T)
+                          TENSOR(STORED(DQ_T), dq), int T)
 {
     const int head = (int)get_global_id(1), heads = (int)get_global_size(1);
     const int t0 = (int)get_global_id(0) * CHUNK;
@@ -254,6 +273,6 @@ KERNEL void attention_sum(global const float *parts, long parts_offset, long sli
             vecf sum = LOAD(parts + t * D + AT(v));
             for (int s = 1; s < slices; s++)
                 sum += LOAD(parts + s * slice + t * D + AT(v));
-            STORE(sum, dq + t * dq_row + AT(v));
+            STORE_AS(DQ_T, sum, dq + t * dq_row + AT(v));
         }
 }

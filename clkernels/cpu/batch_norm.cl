@@ -7,7 +7,7 @@
  * Build options: VW, lanes of a vector; IN_LANES; those of batch_norm.clh.
  */
 #define LANES VW
-#include "lanes/common.clh"
+#include "lanes/halves.clh"
 #include "batch_norm.clh"
 
 #if IN_LANES
@@ -48,14 +48,15 @@
         }                                                                                          \
     }
 
-#define READ(p, length, fill) (whole ? LOAD((p) + at) : clt_load_part((p) + at, (length) - at, fill))
+#define READ(kind, p, length, fill)                                                                \
+    (whole ? LOAD_AS(kind, (p) + at) : LOAD_PART_AS(kind, (p) + at, (length) - at, fill))
 
-INLINE void write(vecf v, global float *to, int at, int length, int whole)
+INLINE void write(vecf v, global STORED(OUT0) *to, int at, int length, int whole)
 {
     if (whole)
-        STORE(v, to + at);
+        STORE_AS(OUT0, v, to + at);
     else
-        clt_store_part(v, to + at, length - at);
+        STORE_PART_AS(OUT0, v, to + at, length - at);
 }
 
 INLINE float sum_valid(vecf all[SIDE], veci valid)
@@ -65,13 +66,13 @@ INLINE float sum_valid(vecf all[SIDE], veci valid)
 }
 
 /* Mean and squares of `length` elements, read twice; fetches the tile `next` floats further. */
-INLINE moment tile_moment(global const float *x, int length, veci valid, float elements, long next)
+INLINE moment tile_moment(global const STORED(IN0) *x, int length, veci valid, float elements, long next)
 {
     vecf sum[SIDE] = {0.0f, 0.0f, 0.0f, 0.0f}, squares[SIDE] = {0.0f, 0.0f, 0.0f, 0.0f};
     moment m = 0.0f;
-    EACH(c, length, sum[s] += READ(x, length, 0.0f);)
+    EACH(c, length, sum[s] += READ(IN0, x, length, 0.0f);)
     m.MEAN = sum_valid(sum, valid) / elements;
-    EACH(c, length, const vecf far = READ(x, length, m.MEAN) - m.MEAN; PREFETCH(x + next + at);
+    EACH(c, length, const vecf far = READ(IN0, x, length, m.MEAN) - m.MEAN; PREFETCH(x + next + at);
          squares[s] = fma(far, far, squares[s]);)
     m.SQUARES = sum_valid(squares, valid);
     m.COUNT = elements;
@@ -116,12 +117,12 @@ KERNEL void batch_norm(FORWARD_ARGUMENTS, int share, int chunk)
     {
         CHANNEL(k, c)
         const long start = ((long)b * C + c) * length;
-        global const float *from = x + x_offset + start;
-        global float *to = out + out_offset + start;
-        IF_ADD(global const float *more = addend + addend_offset + start;)
-        EACH(i, length, vecf y = fma(READ(from, length, 0.0f) - k.mean, (vecf)k.scale, (vecf)k.bias);
+        global const STORED(IN0) *from = x + x_offset + start;
+        global STORED(OUT0) *to = out + out_offset + start;
+        IF_ADD(global const STORED(IN4) *more = addend + addend_offset + start;)
+        EACH(i, length, vecf y = fma(READ(IN0, from, length, 0.0f) - k.mean, (vecf)k.scale, (vecf)k.bias);
              PREFETCH(from + at + AHEAD); PREFETCH(to + at + AHEAD);
-             IF_ADD(y += READ(more, length, 0.0f); PREFETCH(more + at + AHEAD);) write(RELU ? clt_relu(y) : y, to, at, length, whole);)
+             IF_ADD(y += READ(IN4, more, length, 0.0f); PREFETCH(more + at + AHEAD);) write(RELU ? clt_relu(y) : y, to, at, length, whole);)
     }
 }
 
@@ -147,12 +148,13 @@ KERNEL void batch_norm_grad_sums(SUMS_ARGUMENTS, int share, int chunk)
         RUN(b)
         {
             const long start = ((long)b * C + c) * length;
-            global const float *from = x + x_offset + start, *above = dy + dy_offset + start;
+            global const STORED(IN0) *from = x + x_offset + start;
+            global const STORED(IN1) *above = dy + dy_offset + start;
             vecf sum[SIDE] = {0.0f, 0.0f, 0.0f, 0.0f}, product[SIDE] = {0.0f, 0.0f, 0.0f, 0.0f};
-            EACH(i, length, const vecf far = READ(from, length, 0.0f) - k.mean;
+            EACH(i, length, const vecf far = READ(IN0, from, length, 0.0f) - k.mean;
                  const long next = at + ahead + (at + ahead < length ? 0 : jump);
                  PREFETCH(from + next); PREFETCH(above + next);
-                 const vecf d = through(READ(above, length, 0.0f), far, k.scale, k.bias); sum[s] += d;
+                 const vecf d = through(READ(IN1, above, length, 0.0f), far, k.scale, k.bias); sum[s] += d;
                  product[s] = fma(d, far, product[s]);)
             db += sum_valid(sum, VALID(b));
             dw += sum_valid(product, VALID(b));
@@ -170,10 +172,11 @@ KERNEL void batch_norm_grad(GRAD_ARGUMENTS, int share, int chunk)
         CHANNEL(k, c)
         TAKEN(factor, term, k, c)
         const long start = ((long)b * C + c) * length;
-        global const float *from = x + x_offset + start, *above = dy + dy_offset + start;
-        global float *to = out + out_offset + start;
-        EACH(i, length, const vecf far = READ(from, length, 0.0f) - k.mean;
-             const vecf d = through(READ(above, length, 0.0f), far, k.scale, k.bias);
+        global const STORED(IN0) *from = x + x_offset + start;
+            global const STORED(IN1) *above = dy + dy_offset + start;
+        global STORED(OUT0) *to = out + out_offset + start;
+        EACH(i, length, const vecf far = READ(IN0, from, length, 0.0f) - k.mean;
+             const vecf d = through(READ(IN1, above, length, 0.0f), far, k.scale, k.bias);
              PREFETCH(from + at + AHEAD); PREFETCH(above + at + AHEAD); PREFETCH(to + at + AHEAD);
              write(fma(far, (vecf)-factor, fma(d, (vecf)k.scale, (vecf)-term)), to, at, length,
                    whole);)

@@ -6,12 +6,16 @@
  *
  * Result (i0, i1, i2, i3) of k0 x .. x k3 begins at x[i0 * a0 + i1 * a1 + i2 * a2 + i3]; its elements
  * lie at the sums of jk * bk for (j0 .. j3) in r0 x .. x r3. `divisor`: of the results; -1: none.
- * Global size: ceil(k3 / WIDTH) * k0 * k1 * k2 * parts. Build options: VW, lanes of a vector; REDUCE.
+ * Global size: ceil(k3 / WIDTH) * k0 * k1 * k2 * parts. Build options: VW, lanes of a vector; REDUCE; X_T [f]:
+ * what x is stored as (storage.clh).
  */
 #define LANES VW
-#include "lanes/common.clh"
+#include "lanes/halves.clh"
 #include "cpu/reduce.clh"
 
+#ifndef X_T
+#define X_T f
+#endif
 #define WIDTH 512
 #define TILE 64  /* columns that are kept in registers over ROWS rows */
 #define VECTORS (TILE / VW)
@@ -28,7 +32,7 @@
     }
 
 /* `rows` rows, `step` apart, of `count` vectors: both are literals. The rows behind are fetched. */
-INLINE void take_tile(global const float *x, long step, const int rows, const int count,
+INLINE void take_tile(global const STORED(X_T) * x, long step, const int rows, const int count,
                       const vecf *y, vecf *all)
 {
     vecf block[VECTORS];
@@ -41,7 +45,7 @@ INLINE void take_tile(global const float *x, long step, const int rows, const in
         for (int v = 0; v < count; v++) {
             if (v * VW % LINE == 0)
                 PREFETCH(x + (rows + i) * step + v * VW);
-            const vecf value = LOAD(x + i * step + v * VW);
+            const vecf value = LOAD_AS(X_T, x + i * step + v * VW);
             block[v] = TAKE(block[v], value, y[v]);
         }
 #pragma unroll
@@ -50,7 +54,7 @@ INLINE void take_tile(global const float *x, long step, const int rows, const in
 }
 
 /* Joins `rows` rows of `width` columns to the vectors at `all`. */
-INLINE void take_rows(global const float *x, long step, const int rows, int width, const vecf *y,
+INLINE void take_rows(global const STORED(X_T) * x, long step, const int rows, int width, const vecf *y,
                       vecf *all)
 {
     int c = 0;
@@ -59,18 +63,18 @@ INLINE void take_rows(global const float *x, long step, const int rows, int widt
     for (; c + VW <= width; c += VW)
         take_tile(x + c, step, rows, 1, y + c / VW, all + c / VW);
     for (int i = 0; c < width && i < rows; i++) {
-        const vecf value = clt_load_part(x + c + i * step, width - c, NEUTRAL);
+        const vecf value = LOAD_PART_AS(X_T, x + c + i * step, width - c, NEUTRAL);
         all[c / VW] = TAKE(all[c / VW], value, y[c / VW]);
     }
 }
 
 #if REDUCE == 2
 #define OPERANDS                                                                                   \
-    global const float *x_base, long x_offset, global const float *y_base, long y_offset
+    global const STORED(X_T) * x_base, long x_offset, global const float *y_base, long y_offset
 #define COMPARED(o, lanes)                                                                         \
     ((lanes) == VW ? LOAD(y_base + y_offset + (o)) : clt_load_part(y_base + y_offset + (o), lanes, NAN))
 #else
-#define OPERANDS global const float *x_base, long x_offset
+#define OPERANDS global const STORED(X_T) * x_base, long x_offset
 #define COMPARED(o, lanes) (vecf)(0.0f)
 #endif
 
@@ -85,7 +89,7 @@ KERNEL void reduce(OPERANDS, global float *out_base, long out_offset, long count
     const long end = min((part + 1) * share, length);
     const int width = (int)min((long)WIDTH, k3 - column);
     const long result = ((i0 * k1 + i1) * k2 + i2) * k3 + column;
-    global const float *from = x_base + x_offset + i0 * a0 + i1 * a1 + i2 * a2 + column;
+    global const STORED(X_T) *from = x_base + x_offset + i0 * a0 + i1 * a1 + i2 * a2 + column;
     global float *out = out_base + out_offset + part * count + result;
     const int vectors = (width + VW - 1) / VW;
     vecf all[WIDTH / VW], block[WIDTH / VW], y[REDUCE == 2 ? WIDTH / VW : 1];
@@ -97,7 +101,7 @@ KERNEL void reduce(OPERANDS, global float *out_base, long out_offset, long count
     for (long at = part * share; at < end;) {
         rest = at;
         DIGIT(j3, r3) DIGIT(j2, r2) DIGIT(j1, r1) DIGIT(j0, r0)
-        global const float *x = from + j0 * b0 + j1 * b1 + j2 * b2 + j3 * b3;
+        global const STORED(X_T) *x = from + j0 * b0 + j1 * b1 + j2 * b2 + j3 * b3;
         const int run = (int)min(min(end - at, r3 - j3), (long)BLOCK);
         int i = 0;
         for (int v = 0; v < vectors; v++)

@@ -12,15 +12,29 @@
  * Work-item (x, y, z) computes TM x TN elements of pair z % pairs over slice z / pairs of the K; with
  * several slices `out` has a [pairs, M, N] for each. Element n of the bias is bias[n * bias_step].
  *
- * Build options: VW (4, 8, 16: lanes of a vector); for dots MR, NR, UK, KB (of K at a time); for rows
+ * A_T and B_T say what A and B are stored as, C_T what `sum` writes (storage.clh); `dots` and `rows`
+ * write floats.
+ *
+ * Build options: VW (4, 8, 16: lanes of a vector); A_T, B_T, C_T [f]; for dots MR, NR, UK, KB (of K at a time); for rows
  * MR, KR, NB (columns at a time, a multiple of VW).
  */
 #include "activation.clh"
+#include "storage.clh"
 #define LANES VW
-#include "lanes/common.clh"
+#include "lanes/halves.clh"
+
+#ifndef A_T
+#define A_T f
+#endif
+#ifndef B_T
+#define B_T f
+#endif
+#ifndef C_T
+#define C_T f
+#endif
 
 #define PARAMETERS                                                                                 \
-    global const float *a, long a_offset, global const float *b, long b_offset,                    \
+    global const STORED(A_T) * a, long a_offset, global const STORED(B_T) * b, long b_offset,      \
         global const float *bias, long bias_offset, global float *out, long out_offset, int M,     \
         int N, int K, int a_row, int a_column, int ldb, long a_step, long b_step, int TM, int TN,  \
         int slices, int has_bias, int bias_step, int act, float slope
@@ -43,10 +57,11 @@
 #ifdef KB
 
 /* sums[i][j] = sum over k < count of row i of a and row j of b. Rows beyond the last are that one. */
-INLINE void dot_tile(global const float *a, int lda, int rows, global const float *b, int ldb,
-                     int columns, int count, float sums[MR][NR])
+INLINE void dot_tile(global const STORED(A_T) * a, int lda, int rows, global const STORED(B_T) * b,
+                     int ldb, int columns, int count, float sums[MR][NR])
 {
-    global const float *x[MR], *y[NR];
+    global const STORED(A_T) * x[MR];
+    global const STORED(B_T) * y[NR];
     vecf acc[UK][MR][NR];
     EACH(i, MR) x[i] = a + (long)min(i, rows - 1) * lda;
     EACH(j, NR) y[j] = b + (long)min(j, columns - 1) * ldb;
@@ -63,18 +78,19 @@ INLINE void dot_tile(global const float *a, int lda, int rows, global const floa
         }                                                                                          \
     }
     for (; k + UK * VW <= count; k += UK * VW)
-        EACH(u, UK) STEP(u, LOAD(x[i] + k + u * VW), LOAD(y[j] + k + u * VW))
+        EACH(u, UK)
+            STEP(u, LOAD_AS(A_T, x[i] + k + u * VW), LOAD_AS(B_T, y[j] + k + u * VW))
 #if UK > 1
     for (; k + VW <= count; k += VW)
-        STEP(0, LOAD(x[i] + k), LOAD(y[j] + k))
+        STEP(0, LOAD_AS(A_T, x[i] + k), LOAD_AS(B_T, y[j] + k))
 #endif
     /* The last elements in one more step, that begins before them. Not by products with 0: what was
      * added already may be infinite. */
     if (k < count && count >= VW) {
         const int at = count - VW;
         const veci is_new = LANE_NUMBERS >= (veci)(k - at);
-#define LAST(p) select((vecf)(0.0f), LOAD((p) + at), is_new)
-        STEP(0, LAST(x[i]), LAST(y[j]))
+#define LAST(T, p) select((vecf)(0.0f), LOAD_AS(T, (p) + at), is_new)
+        STEP(0, LAST(A_T, x[i]), LAST(B_T, y[j]))
         k = count;
     }
     EACH(i, MR) EACH(j, NR)
@@ -83,7 +99,7 @@ INLINE void dot_tile(global const float *a, int lda, int rows, global const floa
         sums[i][j] = clt_sum_lanes(acc[0][i][j]);
     }
     for (; k < count; k++)
-        EACH(i, MR) EACH(j, NR) sums[i][j] = fma(x[i][k], y[j][k], sums[i][j]);
+        EACH(i, MR) EACH(j, NR) sums[i][j] = fma(GET(A_T, x[i] + k), GET(B_T, y[j] + k), sums[i][j]);
 }
 
 /* Adds the bias and applies the activation to a finished tile. */
@@ -121,18 +137,19 @@ KERNEL void dots(PARAMETERS)
 
 /* Adds COUNT rows of B to the sums of M rows of the result. */
 #define DEFINE_ADD(name, COUNT)                                                                    \
-    INLINE void name(local float *sums, global const float *a, int a_row, int a_column, int M,     \
-                     global const float *b, int ldb, int columns)                                  \
+    INLINE void name(local float *sums, global const STORED(A_T) * a, int a_row, int a_column,     \
+                     int M, global const STORED(B_T) * b, int ldb, int columns)                    \
     {                                                                                              \
         const int whole = columns / VW * VW;                                                       \
         float x[MR][COUNT];                                                                        \
-        EACH(i, MR) EACH(r, COUNT) x[i][r] = a[(long)min(i, M - 1) * a_row + (long)r * a_column];  \
+        EACH(i, MR) EACH(r, COUNT)                                                                 \
+            x[i][r] = GET(A_T, a + (long)min(i, M - 1) * a_row + (long)r * a_column);              \
         for (int n = 0; n < whole; n += VW) {                                                      \
             vecf acc[MR];                                                                          \
             EACH(i, MR) acc[i] = *(local const vecf *)(sums + i * NB + n);                         \
             EACH(r, COUNT)                                                                         \
             {                                                                                      \
-                const vecf y = LOAD(b + (long)r * ldb + n);                                        \
+                const vecf y = LOAD_AS(B_T, b + (long)r * ldb + n);                                \
                 EACH(i, MR) acc[i] = fma((vecf)(x[i][r]), y, acc[i]);                              \
             }                                                                                      \
             EACH(i, MR) *(local vecf *)(sums + i * NB + n) = acc[i];                               \
@@ -141,7 +158,7 @@ KERNEL void dots(PARAMETERS)
             EACH(i, MR)                                                                            \
             {                                                                                      \
                 float sum = sums[i * NB + n];                                                      \
-                EACH(r, COUNT) sum = fma(x[i][r], b[(long)r * ldb + n], sum);                      \
+                EACH(r, COUNT) sum = fma(x[i][r], GET(B_T, b + (long)r * ldb + n), sum);           \
                 sums[i * NB + n] = sum;                                                            \
             }                                                                                      \
     }
@@ -185,8 +202,8 @@ static inline vecf activate_vector(vecf x, int act, float slope)
 /* out[i] = activation(sum over the slices of parts[slice][i] + bias[i % N]) for SHARE
  * elements from get_global_id(0) * SHARE on. */
 KERNEL void sum(global const float *parts, long parts_offset, global const float *bias,
-                long bias_offset, global float *out, long out_offset, int M, int N, int slices,
-                int has_bias, int act, float slope)
+                long bias_offset, global STORED(C_T) * out, long out_offset, int M, int N,
+                int slices, int has_bias, int act, float slope)
 {
     const long count = (long)M * N, at = (long)get_global_id(0) * SHARE;
     const int here = (int)min((long)SHARE, count - at);
@@ -204,7 +221,7 @@ KERNEL void sum(global const float *parts, long parts_offset, global const float
                 part[l] = bias[n];
             v += *(private vecf_anywhere *)part;
         }
-        STORE(activate_vector(v, act, slope), out + i);
+        STORE_AS(C_T, activate_vector(v, act, slope), out + i);
     }
     for (; i < here; i++, n = n + 1 < N ? n + 1 : 0) {
         float v = parts[i];
@@ -212,7 +229,7 @@ KERNEL void sum(global const float *parts, long parts_offset, global const float
             v += parts[s * count + i];
         if (has_bias)
             v += bias[n];
-        out[i] = clt_activate(v, act, slope);
+        PUT(C_T, clt_activate(v, act, slope), out + i);
     }
 }
 

@@ -6,7 +6,7 @@
  * Build options: VW, lanes of a vector of floats; STREAM.
  */
 #define LANES VW
-#include "lanes/common.clh"
+#include "lanes/halves.clh"
 #include "philox.clh"
 
 #if VW == 16
@@ -22,7 +22,6 @@ typedef ulong2 vecl;
 typedef ulong4 two_vecl;
 #define FIRST ((vecl)(0, 1))
 #endif
-#define AS_UINTS(v) CLT_JOIN(as_uint, VW)(v)
 #define HALF 0xFFFFFFFFul
 #define CALLS 4
 #define VECTORS (2 * CALLS)
@@ -65,18 +64,18 @@ INLINE void random_bits(ulong seed, uint sub, uint step, ulong block, vecu *bits
 }
 
 /* Elements one by one, `number` being the first one's. */
-INLINE void drop_some(global const float *x, global float *out, int count, ulong number, float p,
+INLINE void drop_some(global const STORED(IN0) *x, global STORED(OUT0) *out, int count, ulong number, float p,
                       float scale, uint sub, ulong seed, uint step)
 {
     for (int i = 0; i < count; i++, number++) {
         const uint4 bits = clt_random4(seed, STREAM, sub, step, number >> 2);
         const uint k = (uint)(number & 3);
         const uint own = k < 2 ? (k == 0 ? bits.x : bits.y) : (k == 2 ? bits.z : bits.w);
-        out[i] = clt_unit(own) >= p ? x[i] * scale : 0.0f;
+        PUT(OUT0, clt_unit(own) >= p ? GET(IN0, x + i) * scale : 0.0f, out + i);
     }
 }
 
-KERNEL void dropout(global const float *x, long x_offset, global float *out, long out_offset,
+KERNEL void dropout(global const STORED(IN0) *x, long x_offset, global STORED(OUT0) *out, long out_offset,
                     long count, long sample, float p, float scale, int sub, ulong seed, uint step,
                     long position, long share)
 {
@@ -95,12 +94,12 @@ KERNEL void dropout(global const float *x, long x_offset, global float *out, lon
         random_bits(seed, (uint)sub, step, (number + (ulong)i) >> 2, bits);
 #pragma unroll
         for (int v = 0; v < VECTORS; v++) {
-            global const float *from = x + i + v * VW;
-            global float *to = out + i + v * VW;
+            global const STORED(IN0) *from = x + i + v * VW;
+            global STORED(OUT0) *to = out + i + v * VW;
             PREFETCH(from + AHEAD);
             PREFETCH(to + AHEAD);
             const veci kept = AS_INTS(bits[v] >> 8) >= least;
-            STORE(select((vecf)(0.0f), LOAD(from) * scale, kept), to);
+            STORE_AS(OUT0, select((vecf)(0.0f), LOAD_AS(IN0, from) * scale, kept), to);
         }
     }
     if (i < size) {
@@ -108,6 +107,7 @@ KERNEL void dropout(global const float *x, long x_offset, global float *out, lon
         random_bits(seed, (uint)sub, step, (number + (ulong)i) >> 2, bits);
         const uint *own = (const uint *)bits;
         for (int k = 0; i + k < size; k++)
-            out[i + k] = (int)(own[k] >> 8) >= least ? x[i + k] * scale : 0.0f;
+            PUT(OUT0, (int)(own[k] >> 8) >= least ? GET(IN0, x + i + k) * scale : 0.0f,
+                out + i + k);
     }
 }

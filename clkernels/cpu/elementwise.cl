@@ -5,7 +5,7 @@
  *
  * A work-item computes `share` elements, run by run: what lies within one line of the last dimension
  * of the result, of n0 x .. x n5. Operand a is read at the sum of i0 * a0 .. i5 * a5. Operands and
- * result may be bytes (operands.clh).
+ * result may have other types (operands.clh).
  * Global size: ceil(count / share).
  *
  * With TERMS, the kernel is named terms, and `out` is an array of partial sums instead: that of each
@@ -21,6 +21,7 @@
 #define log1p clt_log1p
 #define rsqrt(x) (1.0f / sqrt(x))
 
+#include "lanes/halves.clh"
 #include "operands.clh"
 #define EACH(X) X(a, 1) IF2(X(b, 2)) IF3(X(c, 4)) IF4(X(d, 8))
 #define EACH_AS_ARGUMENT(X) X(a, 1) IF2(, X(b, 2)) IF3(, X(c, 4)) IF4(, X(d, 8))
@@ -33,34 +34,9 @@ INLINE T compute(EACH_AS_ARGUMENT(OPERAND), float p0, float p1, float p2, float 
     BODY
 }
 
-#define LOAD_f(p) LOAD(p)
-#define LOAD_b(p) CLT_JOIN(convert_float, VW)(LOAD_BYTES(p))
-#define STORE_f(v, p) STORE(v, p)
-#define STORE_b(v, p) STORE_BYTES(TO_BYTES(v), p)
-#define LOAD_PART_f(p, rest) clt_load_part(p, rest, 0.0f)
-#define LOAD_PART_b(p, rest) load_part_bytes(p, rest)
-#define STORE_PART_f(v, p, rest) clt_store_part(v, p, rest)
-#define STORE_PART_b(v, p, rest) store_part_bytes(v, p, rest)
-
-INLINE vecf load_part_bytes(global const uchar *from, int count)
-{
-    float lane[VW];
-    for (int l = 0; l < VW; l++)
-        lane[l] = l < count ? (float)from[l] : 0.0f;
-    return *(private vecf_anywhere *)lane;
-}
-
-INLINE void store_part_bytes(vecf v, global uchar *to, int count)
-{
-    float lane[VW];
-    *(private vecf_anywhere *)lane = v;
-    for (int l = 0; l < count; l++)
-        to[l] = (uchar)lane[l];
-}
-
 /* A whole vector of an operand, or its last `rest` elements. */
-#define WHOLE(x, bit) (SPLAT & bit ? x##_splat : BY_KIND(LOAD, x)(x + i))
-#define PART(x, bit) (SPLAT & bit ? x##_splat : BY_KIND(LOAD_PART, x)(x + i, rest))
+#define WHOLE(x, bit) (SPLAT & bit ? x##_splat : LOAD_AS(KIND_OF(x), x + i))
+#define PART(x, bit) (SPLAT & bit ? x##_splat : LOAD_PART_AS(KIND_OF(x), x + i, rest, 0.0f))
 #define FETCH(x, bit)                                                                              \
     if (!(SPLAT & bit))                                                                            \
         PREFETCH(x + i + AHEAD);
@@ -71,12 +47,12 @@ INLINE void store_part_bytes(vecf v, global uchar *to, int count)
 /* What becomes of a vector of the result: it is stored, or, with TERMS, added up. */
 #ifdef TERMS
 #define NAME terms
-#define PUT(y, place) all += y
-#define PUT_PART(y, place, rest) all += select((vecf)0.0f, y, LANE_NUMBERS < (veci)(rest))
+#define TAKE(y, place) all += y
+#define TAKE_PART(y, place, rest) all += select((vecf)0.0f, y, LANE_NUMBERS < (veci)(rest))
 #else
 #define NAME runs
-#define PUT(y, place) BY_KIND(STORE, out)(y, place)
-#define PUT_PART(y, place, rest) BY_KIND(STORE_PART, out)(y, place, rest)
+#define TAKE(y, place) STORE_AS(KIND_OF(out), y, place)
+#define TAKE_PART(y, place, rest) STORE_PART_AS(KIND_OF(out), y, place, rest)
 #endif
 
 KERNEL void NAME(EACH_AS_ARGUMENT(POINTER), global ELEMENT(out) *out, long out_offset,
@@ -105,7 +81,7 @@ KERNEL void NAME(EACH_AS_ARGUMENT(POINTER), global ELEMENT(out) *out, long out_o
                                  i3 * x##3 + i4 * x##4 + i5 * x##5;
         EACH(PLACE)
         /* Before the loop: the compiler cannot know that the result is another memory. */
-#define REPEAT(x, bit) const vecf x##_splat = SPLAT & bit ? (float)x[0] : 0.0f;
+#define REPEAT(x, bit) const vecf x##_splat = SPLAT & bit ? GET(KIND_OF(x), x) : 0.0f;
         EACH(REPEAT)
         long i = 0;
         for (; i + VW <= run; i += VW) {
@@ -114,12 +90,12 @@ KERNEL void NAME(EACH_AS_ARGUMENT(POINTER), global ELEMENT(out) *out, long out_o
             PREFETCH(out + at + i + AHEAD);
 #endif
             const vecf y = compute(EACH_AS_ARGUMENT(WHOLE), p0, p1, p2, p3, n);
-            PUT(y, out + at + i);
+            TAKE(y, out + at + i);
         }
         if (i < run) {
             const int rest = (int)(run - i);
             const vecf y = compute(EACH_AS_ARGUMENT(PART), p0, p1, p2, p3, n);
-            PUT_PART(y, out + at + i, rest);
+            TAKE_PART(y, out + at + i, rest);
         }
         at += run;
         i5 = 0;

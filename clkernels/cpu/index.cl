@@ -4,7 +4,7 @@
  * scatter_add.
  */
 #define LANES VW
-#include "lanes/common.clh"
+#include "lanes/halves.clh"
 
 /* Past the caches, for addresses at whole vectors: what is zeroed is larger than they are, and only
  * few of it is added to. */
@@ -51,7 +51,7 @@ KERNEL void begin(global float *out, long out_offset, long count, long share)
 /* A unit is one of the `pieces` of a slice that is picked, `piece` floats; a work-item has `share`
  * of them. */
 KERNEL void index_select(global const int *index, long index_offset, global const float *x,
-                         long x_offset, global float *out, long out_offset, long units, int picks,
+                         long x_offset, global STORED(OUT0) *out, long out_offset, long units, int picks,
                          int size, int inner, int piece, int pieces, int share)
 {
     const long first = (long)get_global_id(0) * share, end = min(first + share, units);
@@ -64,17 +64,17 @@ KERNEL void index_select(global const int *index, long index_offset, global cons
     int part = (int)(first - slice * pieces), pick = (int)(slice - outer * picks);
     for (long u = first; u < end; u++) {
         const int at = index[pick], from = part * piece, to = min(from + piece, inner);
-        global float *y = out + slice * inner;
+        global STORED(OUT0) *y = out + slice * inner;
         if ((uint)at < (uint)size) {
             global const float *row = x + (outer * size + at) * inner;
             int c = from;
             for (; c + VW <= to; c += VW)
-                STORE(LOAD(row + c), y + c);
+                STORE_AS(OUT0, LOAD(row + c), y + c);
             for (; c < to; c++)
-                y[c] = row[c];
+                PUT(OUT0, row[c], y + c);
         } else {
             for (int c = from; c < to; c++)
-                y[c] = NAN;
+                PUT(OUT0, NAN, y + c);
         }
         if (++part < pieces)
             continue;
@@ -88,7 +88,7 @@ KERNEL void index_select(global const int *index, long index_offset, global cons
 }
 
 /* Work-item (i, j, k): piece i of the slices j * rows .. of `share` outer ones from k * share on. */
-KERNEL void index_add(global const int *index, long index_offset, global const float *source,
+KERNEL void index_add(global const int *index, long index_offset, global const STORED(IN1) *source,
                       long source_offset, global float *out, long out_offset, int outer, int picks,
                       int size, int inner, int padding, int piece, int rows, int share)
 {
@@ -97,13 +97,13 @@ KERNEL void index_add(global const int *index, long index_offset, global const f
     const int begin = (int)get_global_id(2) * share, last = min(begin + share, outer);
     index += index_offset;
     for (int o = begin; o < last; o++) {
-        global const float *x = source + source_offset + (long)o * picks * inner;
+        global const STORED(IN1) *x = source + source_offset + (long)o * picks * inner;
         global float *sums = out + out_offset + (long)o * size * inner;
         for (int p = 0; p < picks; p++) {
             const int at = index[p], good = (uint)at < (uint)size, row = good ? at : 0;
             if (row < first || row >= end || (good && at == padding))
                 continue;
-            global const float *term = x + (long)p * inner;
+            global const STORED(IN1) *term = x + (long)p * inner;
             global float *sum = sums + (long)row * inner;
             int c = from;
             if (!good) {
@@ -112,9 +112,9 @@ KERNEL void index_add(global const int *index, long index_offset, global const f
                 continue;
             }
             for (; c + VW <= to; c += VW)
-                STORE(LOAD(sum + c) + LOAD(term + c), sum + c);
+                STORE(LOAD(sum + c) + LOAD_AS(IN1, term + c), sum + c);
             for (; c < to; c++)
-                sum[c] += term[c];
+                sum[c] += GET(IN1, term + c);
         }
     }
 }

@@ -6,12 +6,16 @@
  * Build options: VW, lanes of a vector; those of norm.clh.
  */
 #define LANES VW
-#include "lanes/common.clh"
+#include "lanes/halves.clh"
 #include "norm.clh"
 
 /* Sums of as many vectors are kept apart, so that they do not wait for each other. */
 #define SIDE 4
 #define STEP (SIDE * VW)
+
+/* A vector of the row from c on; elements beyond it are `fill`. */
+#define ROW_OF(kind, x, c, C, fill)                                                                \
+    ((c) + VW <= (C) ? LOAD_AS(kind, (x) + (c)) : LOAD_PART_AS(kind, (x) + (c), (C) - (c), fill))
 
 /* total += term(v), v being x's vectors; elements beyond the row are `fill`. */
 #define SUM_ROW(total, x, C, fill, term)                                                           \
@@ -21,11 +25,11 @@
         for (; c + STEP <= C; c += STEP)                                                           \
             _Pragma("unroll") for (int s = 0; s < SIDE; s++)                                       \
             {                                                                                      \
-                const vecf v = LOAD(x + c + s * VW);                                               \
+                const vecf v = LOAD_AS(IN0, x + c + s * VW);                                               \
                 all[s] += term;                                                                    \
             }                                                                                      \
         for (; c < C; c += VW) {                                                                   \
-            const vecf v = c + VW <= C ? LOAD(x + c) : clt_load_part(x + c, C - c, fill);          \
+            const vecf v = ROW_OF(IN0, x, c, C, fill);                                             \
             all[0] += term;                                                                        \
         }                                                                                          \
         total += clt_sum_lanes((all[0] + all[1]) + (all[2] + all[3]));                             \
@@ -49,18 +53,18 @@ KERNEL void norm_rows(FORWARD, int share)
         rstds[rstds_offset + r] = rstd;
         int c = 0;
         for (; c + VW <= C; c += VW) {
-            vecf v = (LOAD(x + c) - mean) * rstd;
+            vecf v = (LOAD_AS(IN0, x + c) - mean) * rstd;
             IF_WEIGHT(v *= LOAD(w + c);)
             IF_BIAS(v += LOAD(b + c);)
             PREFETCH(x + C + c);
             PREFETCH(y + C + c);
-            STORE(v, y + c);
+            STORE_AS(OUT0, v, y + c);
         }
         for (; c < C; c++) {
-            float v = (x[c] - mean) * rstd;
+            float v = (GET(IN0, x + c) - mean) * rstd;
             IF_WEIGHT(v *= w[c];)
             IF_BIAS(v += b[c];)
-            y[c] = v;
+            PUT(OUT0, v, y + c);
         }
     }
 }
@@ -92,7 +96,7 @@ INLINE void add_sums(global float *sums, vecf d, vecf h, int c, int C)
 
 /* With g = dy w and h = (x - mean) rstd, dx = rstd (g - mean of g - h * mean of g h). Item p has the
  * rows from rows p / parts on, and their sums of dy h and of dy. */
-KERNEL void norm_rows_grad(OPERANDS IF_WEIGHT(IN(w)) OUT(dx) IF_SUMS(OUT(sums)) long rows, int C,
+KERNEL void norm_rows_grad(OPERANDS IF_WEIGHT(IN(w)) ROWS_OUT(OUT0, dx) IF_SUMS(OUT(sums)) long rows, int C,
                            int parts)
 {
     const int part = (int)get_global_id(0);
@@ -106,7 +110,7 @@ KERNEL void norm_rows_grad(OPERANDS IF_WEIGHT(IN(w)) OUT(dx) IF_SUMS(OUT(sums)) 
     for (int c = 0; c < 2 * C; c += VW)
         store_row((vecf)(0.0f), sums, c, 2 * C);
 #else
-    global float *sums = dx;
+    global float *sums = 0;
 #endif
     for (long r = first; r < end; r++, x += C, dy += C, dx += C) {
         const float rstd = rstds[rstds_offset + r];
@@ -117,29 +121,29 @@ KERNEL void norm_rows_grad(OPERANDS IF_WEIGHT(IN(w)) OUT(dx) IF_SUMS(OUT(sums)) 
         for (; c + 2 * VW <= C; c += 2 * VW)
 #pragma unroll
             for (int s = 0; s < 2; s++) {
-                const vecf g = LOAD(dy + c + s * VW) IF_WEIGHT(*LOAD(w + c + s * VW));
+                const vecf g = LOAD_AS(IN1, dy + c + s * VW) IF_WEIGHT(*LOAD(w + c + s * VW));
                 IF_MEAN(sum[s] += g;)
-                product[s] = fma(g, LOAD(x + c + s * VW) - mean, product[s]);
+                product[s] = fma(g, LOAD_AS(IN0, x + c + s * VW) - mean, product[s]);
             }
         for (; c < C; c += VW) {
-            const vecf g = load_row(dy, c, C) IF_WEIGHT(*load_row(w, c, C));
+            const vecf g = ROW_OF(IN1, dy, c, C, 0.0f) IF_WEIGHT(*load_row(w, c, C));
             IF_MEAN(sum[0] += g;)
-            product[0] = fma(g, load_row(x, c, C) - mean, product[0]);
+            product[0] = fma(g, ROW_OF(IN0, x, c, C, 0.0f) - mean, product[0]);
         }
         const float all = clt_sum_lanes(sum[0] + sum[1]) / (float)C;
         const float factor = clt_sum_lanes(product[0] + product[1]) * rstd / (float)C;
         for (c = 0; c + VW <= C; c += VW) {
-            const vecf d = LOAD(dy + c), h = (LOAD(x + c) - mean) * rstd;
+            const vecf d = LOAD_AS(IN1, dy + c), h = (LOAD_AS(IN0, x + c) - mean) * rstd;
             PREFETCH(x + C + c);
             PREFETCH(dy + C + c);
             PREFETCH(dx + C + c);
-            STORE(rstd * (d IF_WEIGHT(*LOAD(w + c)) - all - h * factor), dx + c);
+            STORE_AS(OUT0, rstd * (d IF_WEIGHT(*LOAD(w + c)) - all - h * factor), dx + c);
             add_sums(sums, d, h, c, C);
         }
         if (c < C) {
-            const vecf d = load_row(dy, c, C), h = (load_row(x, c, C) - mean) * rstd;
-            clt_store_part(rstd * (d IF_WEIGHT(*load_row(w, c, C)) - all - h * factor), dx + c,
-                           C - c);
+            const vecf d = ROW_OF(IN1, dy, c, C, 0.0f), h = (ROW_OF(IN0, x, c, C, 0.0f) - mean) * rstd;
+            STORE_PART_AS(OUT0, rstd * (d IF_WEIGHT(*load_row(w, c, C)) - all - h * factor),
+                          dx + c, C - c);
             add_sums(sums, d, h, c, C);
         }
     }

@@ -7,11 +7,16 @@
  * neighbouring results of `count`, and of each one of `parts` shares, in order, of the elements; it
  * writes [result][part]. A second launch, over rows of `parts`, joins those. `divisor`: of the
  * results; -1: none.
- * Global size: ceil(count / share) * parts. Build options: VW, lanes of a vector; REDUCE.
+ * Global size: ceil(count / share) * parts. Build options: VW, lanes of a vector; REDUCE;
+ * X_T [f]: what x is stored as (storage.clh).
  */
 #define LANES VW
-#include "lanes/common.clh"
+#include "lanes/halves.clh"
 #include "cpu/reduce.clh"
+
+#ifndef X_T
+#define X_T f
+#endif
 
 /* As many vectors are kept apart, so that they do not wait for each other. */
 #define SIDE 4
@@ -37,7 +42,7 @@
     }
 
 /* Joins `run` contiguous elements to `all`. */
-INLINE vecf take_run(global const float *x, long run, vecf y, vecf all)
+INLINE vecf take_run(global const STORED(X_T) *x, long run, vecf y, vecf all)
 {
     while (run >= STEP) {
         const int block = (int)min(run / STEP * STEP, (long)BLOCK);
@@ -50,7 +55,7 @@ INLINE vecf take_run(global const float *x, long run, vecf y, vecf all)
             for (int s = 0; s < SIDE; s++) {
                 if (s * VW % LINE == 0)
                     PREFETCH(x + i + s * VW + AHEAD);
-                const vecf v = LOAD(x + i + s * VW);
+                const vecf v = LOAD_AS(X_T, x + i + s * VW);
                 side[s] = TAKE(side[s], v, y);
             }
         side[0] = JOIN(side[0], side[1]);
@@ -61,11 +66,11 @@ INLINE vecf take_run(global const float *x, long run, vecf y, vecf all)
         run -= block;
     }
     for (; run >= VW; run -= VW, x += VW) {
-        const vecf v = LOAD(x);
+        const vecf v = LOAD_AS(X_T, x);
         all = TAKE(all, v, y);
     }
     if (run > 0) {
-        const vecf v = clt_load_part(x, (int)run, NEUTRAL);
+        const vecf v = LOAD_PART_AS(X_T, x, (int)run, NEUTRAL);
         all = TAKE(all, v, y);
     }
     return all;
@@ -73,10 +78,10 @@ INLINE vecf take_run(global const float *x, long run, vecf y, vecf all)
 
 #if REDUCE == 2
 #define OPERANDS                                                                                   \
-    global const float *x_base, long x_offset, global const float *y_base, long y_offset
+    global const STORED(X_T) *x_base, long x_offset, global const float *y_base, long y_offset
 #define COMPARED(o) (vecf)(y_base[y_offset + (o)])
 #else
-#define OPERANDS global const float *x_base, long x_offset
+#define OPERANDS global const STORED(X_T) *x_base, long x_offset
 #define COMPARED(o) (vecf)(0.0f)
 #endif
 

@@ -8,6 +8,7 @@
  */
 #define LANES VW
 #include "lanes/math.clh"
+#include "lanes/halves.clh"
 
 /* Sums and maxima of as many vectors are kept apart, so that they do not wait for each other. */
 #define SIDE 4
@@ -32,7 +33,7 @@ INLINE float max_lanes(vecf v)
     return p.x < p.y ? p.y : p.x;
 }
 
-INLINE float largest_of(global const float *x, int C)
+INLINE float largest_of(global const STORED(IN0) *x, int C)
 {
     vecf most[SIDE];
     int c = 0;
@@ -42,15 +43,15 @@ INLINE float largest_of(global const float *x, int C)
     for (; c + STEP <= C; c += STEP)
 #pragma unroll
         for (int s = 0; s < SIDE; s++) {
-            const vecf v = LOAD(x + c + s * VW);
+            const vecf v = LOAD_AS(IN0, x + c + s * VW);
             most[s] = LARGER(most[s], v);
         }
     for (; c + VW <= C; c += VW) {
-        const vecf v = LOAD(x + c);
+        const vecf v = LOAD_AS(IN0, x + c);
         most[0] = LARGER(most[0], v);
     }
     if (c < C) {
-        const vecf v = clt_load_part(x + c, C - c, -INFINITY);
+        const vecf v = LOAD_PART_AS(IN0, x + c, C - c, -INFINITY);
         most[0] = LARGER(most[0], v);
     }
     most[0] = LARGER(most[0], most[1]);
@@ -59,7 +60,7 @@ INLINE float largest_of(global const float *x, int C)
 }
 
 /* Two vectors at a time share the loads of the polynomial's coefficients. */
-INLINE float exp_sum(global const float *x, int C, float largest)
+INLINE float exp_sum(global const STORED(IN0) *x, int C, float largest)
 {
     vecf sum[2] = {0.0f, 0.0f}, scale;
     int c = 0;
@@ -68,19 +69,20 @@ INLINE float exp_sum(global const float *x, int C, float largest)
         for (int s = 0; s < 2; s++) {
             if (s * VW % LINE == 0)
                 PREFETCH(x + C + c + s * VW);
-            const vecf e = clt_exp_split(LOAD(x + c + s * VW) - largest, &scale);
+            const vecf e = clt_exp_split(LOAD_AS(IN0, x + c + s * VW) - largest, &scale);
             sum[s] = fma(e, scale, sum[s]);
         }
     for (; c < C; c += VW) {
-        const vecf v = c + VW <= C ? LOAD(x + c) : clt_load_part(x + c, C - c, -INFINITY);
+        const vecf v = c + VW <= C ? LOAD_AS(IN0, x + c) : LOAD_PART_AS(IN0, x + c, C - c, -INFINITY);
         const vecf e = clt_exp_split(v - largest, &scale);
         sum[0] = fma(e, scale, sum[0]);
     }
     return clt_sum_lanes(sum[0] + sum[1]);
 }
 
-/* The same, and keeps the exponentials. */
-INLINE float store_exps(global const float *x, global float *y, int C, float largest)
+/* y = exp(x - largest) * factor + term; the sum of the exponentials. */
+INLINE float store_exps(global const STORED(IN0) *x, global STORED(OUT0) *y, int C, float largest,
+                        float factor, float term)
 {
     vecf sum[2] = {0.0f, 0.0f}, scale;
     int c = 0;
@@ -91,35 +93,54 @@ INLINE float store_exps(global const float *x, global float *y, int C, float lar
                 PREFETCH(x + C + c + s * VW);
                 PREFETCH(y + C + c + s * VW);
             }
-            const vecf e = clt_exp_split(LOAD(x + c + s * VW) - largest, &scale) * scale;
-            STORE(e, y + c + s * VW);
+            const vecf v = LOAD_AS(IN0, x + c + s * VW);
+            const vecf e = clt_exp_split(v - largest, &scale) * scale;
+            STORE_AS(OUT0, fma(e, (vecf)factor, (vecf)term), y + c + s * VW);
             sum[s] += e;
         }
     if (c + VW <= C) {
-        const vecf e = clt_exp_split(LOAD(x + c) - largest, &scale) * scale;
-        STORE(e, y + c);
+        const vecf e = clt_exp_split(LOAD_AS(IN0, x + c) - largest, &scale) * scale;
+        STORE_AS(OUT0, fma(e, (vecf)factor, (vecf)term), y + c);
         sum[0] += e;
         c += VW;
     }
     if (c < C) {
-        const vecf e = clt_exp_split(clt_load_part(x + c, C - c, -INFINITY) - largest, &scale) * scale;
-        clt_store_part(e, y + c, C - c);
+        const vecf v = LOAD_PART_AS(IN0, x + c, C - c, -INFINITY);
+        const vecf e = clt_exp_split(v - largest, &scale) * scale;
+        STORE_PART_AS(OUT0, fma(e, (vecf)factor, (vecf)term), y + c, C - c);
         sum[0] += e;
     }
     return clt_sum_lanes(sum[0] + sum[1]);
 }
 
-/* y = x * factor + term */
-INLINE void scale_row(global const float *x, global float *y, int C, float factor, float term)
+#if EXACT(OUT0)
+/* y = y * factor + term */
+INLINE void scale_row(global float *y, int C, float factor, float term)
 {
     int c = 0;
     for (; c + VW <= C; c += VW)
-        STORE(fma(LOAD(x + c), (vecf)factor, (vecf)term), y + c);
+        STORE(fma(LOAD(y + c), (vecf)factor, (vecf)term), y + c);
     for (; c < C; c++)
-        y[c] = fma(x[c], factor, term);
+        y[c] = fma(y[c], factor, term);
+}
+#endif
+
+/* y = softmax(x) * factor + term. The exponentials are kept in y on the way, or, where y is too short
+ * for them, made twice. Returns 1 / their sum. */
+INLINE float store_softmax(global const STORED(IN0) *x, global STORED(OUT0) *y, int C,
+                           float largest, float factor, float term)
+{
+#if EXACT(OUT0)
+    const float inverse = 1.0f / store_exps(x, y, C, largest, 1.0f, 0.0f);
+    scale_row(y, C, factor * inverse, term);
+#else
+    const float inverse = 1.0f / exp_sum(x, C, largest);
+    store_exps(x, y, C, largest, factor * inverse, term);
+#endif
+    return inverse;
 }
 
-KERNEL void softmax(global const float *x, long x_offset, global float *y, long y_offset, long rows,
+KERNEL void softmax(global const STORED(IN0) *x, long x_offset, global STORED(OUT0) *y, long y_offset, long rows,
                     int C, int is_log, int share)
 {
     const long first = get_global_id(0) * (long)share, end = min(first + share, rows);
@@ -132,19 +153,18 @@ KERNEL void softmax(global const float *x, long x_offset, global float *y, long 
             int c = 0;
             for (; c + VW <= C; c += VW) {
                 PREFETCH(y + c + AHEAD);
-                STORE(LOAD(x + c) - largest - log_sum, y + c);
+                STORE_AS(OUT0, LOAD_AS(IN0, x + c) - largest - log_sum, y + c);
             }
             for (; c < C; c++)
-                y[c] = x[c] - largest - log_sum;
+                PUT(OUT0, GET(IN0, x + c) - largest - log_sum, y + c);
         } else {
-            const float sum = store_exps(x, y, C, largest);
-            scale_row(y, y, C, 1.0f / sum, 0.0f);
+            store_softmax(x, y, C, largest, 1.0f, 0.0f);
         }
     }
 }
 
 /* The sum of dy, or of dy * y. */
-INLINE float weighted_sum(global const float *y, global const float *dy, int C, int is_log)
+INLINE float weighted_sum(global const STORED(IN0) *y, global const STORED(IN1) *dy, int C, int is_log)
 {
     vecf sum[SIDE];
     float rest = 0.0f;
@@ -159,17 +179,17 @@ INLINE float weighted_sum(global const float *y, global const float *dy, int C, 
                 PREFETCH(y + c + s * VW + AHEAD);
                 PREFETCH(dy + c + s * VW + AHEAD);
             }
-            const vecf factor = is_log ? (vecf)1.0f : LOAD(y + c + s * VW);
-            sum[s] = fma(LOAD(dy + c + s * VW), factor, sum[s]);
+            const vecf factor = is_log ? (vecf)1.0f : LOAD_AS(IN0, y + c + s * VW);
+            sum[s] = fma(LOAD_AS(IN1, dy + c + s * VW), factor, sum[s]);
         }
     for (; c < C; c++)
-        rest = fma(dy[c], is_log ? 1.0f : y[c], rest);
+        rest = fma(GET(IN1, dy + c), is_log ? 1.0f : GET(IN0, y + c), rest);
     return clt_sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3])) + rest;
 }
 
 /* softmax: y (dy - sum of y dy); log_softmax: dy - exp(y) sum of dy. */
-KERNEL void softmax_grad(global const float *y, long y_offset, global const float *dy,
-                         long dy_offset, global float *dx, long dx_offset, long rows, int C,
+KERNEL void softmax_grad(global const STORED(IN0) *y, long y_offset, global const STORED(IN1) *dy,
+                         long dy_offset, global STORED(OUT0) *dx, long dx_offset, long rows, int C,
                          int is_log, int share)
 {
     const long first = get_global_id(0) * (long)share, end = min(first + share, rows);
@@ -184,37 +204,37 @@ KERNEL void softmax_grad(global const float *y, long y_offset, global const floa
             PREFETCH(dx + c + AHEAD);
             PREFETCH(y + C + c);
             PREFETCH(dy + C + c);
-            const vecf e = clt_exp_split(LOAD(y + c), &scale) * scale;
-            STORE(fma(e, (vecf)-sum, LOAD(dy + c)), dx + c);
+            const vecf e = clt_exp_split(LOAD_AS(IN0, y + c), &scale) * scale;
+            STORE_AS(OUT0, fma(e, (vecf)-sum, LOAD_AS(IN1, dy + c)), dx + c);
         }
         for (; c + VW <= C; c += VW) {
             PREFETCH(dx + c + AHEAD);
-            STORE(LOAD(y + c) * (LOAD(dy + c) - sum), dx + c);
+            STORE_AS(OUT0, LOAD_AS(IN0, y + c) * (LOAD_AS(IN1, dy + c) - sum), dx + c);
         }
         if (c < C) {
-            const vecf at_y = clt_load_part(y + c, C - c, 0.0f), at_dy = clt_load_part(dy + c, C - c, 0.0f);
-            clt_store_part(is_log ? fma(clt_exp(at_y), (vecf)-sum, at_dy) : at_y * (at_dy - sum),
+            const vecf at_y = LOAD_PART_AS(IN0, y + c, C - c, 0.0f), at_dy = LOAD_PART_AS(IN1, dy + c, C - c, 0.0f);
+            STORE_PART_AS(OUT0, is_log ? fma(clt_exp(at_y), (vecf)-sum, at_dy) : at_y * (at_dy - sum),
                            dx + c, C - c);
         }
     }
 }
 
 /* The sum of x - largest. */
-INLINE float shifted_sum(global const float *x, int C, float largest)
+INLINE float shifted_sum(global const STORED(IN0) *x, int C, float largest)
 {
     vecf sum = 0.0f;
     float rest = 0.0f;
     int c = 0;
     for (; c + VW <= C; c += VW)
-        sum += LOAD(x + c) - largest;
+        sum += LOAD_AS(IN0, x + c) - largest;
     for (; c < C; c++)
-        rest += x[c] - largest;
+        rest += GET(IN0, x + c) - largest;
     return clt_sum_lanes(sum) + rest;
 }
 
 /* Partial sums and counts as those of portable/loss.cl: part p has the rows from rows * p / parts
  * on. */
-KERNEL void cross_entropy(global const float *logits, long logits_offset, global const int *labels,
+KERNEL void cross_entropy(global const STORED(IN0) *logits, long logits_offset, global const int *labels,
                           long labels_offset, global float *sums, long sums_offset,
                           global int *counts, long counts_offset, long rows, int C, float smoothing,
                           int ignore, int parts)
@@ -225,7 +245,7 @@ KERNEL void cross_entropy(global const float *logits, long logits_offset, global
     const long end = rows * (part + 1) / parts;
     for (long r = rows * part / parts; r < end; r++) {
         const int label = labels[labels_offset + r];
-        global const float *x = logits + logits_offset + r * C;
+        global const STORED(IN0) *x = logits + logits_offset + r * C;
         if (label == ignore)
             continue;
         if (label < 0 || label >= C) {
@@ -234,7 +254,7 @@ KERNEL void cross_entropy(global const float *logits, long logits_offset, global
         }
         const float largest = largest_of(x, C);
         const float log_sum = log(exp_sum(x, C, largest));
-        float loss = log_sum - (x[label] - largest);
+        float loss = log_sum - (GET(IN0, x + label) - largest);
         if (smoothing > 0.0f) {
             const float mean = log_sum - shifted_sum(x, C, largest) / (float)C;
             loss = (1.0f - smoothing) * loss + smoothing * mean;
@@ -246,19 +266,19 @@ KERNEL void cross_entropy(global const float *logits, long logits_offset, global
     counts[counts_offset + part] = count;
 }
 
-static void fill(global float *out, int C, float value)
+static void fill(global STORED(OUT0) *out, int C, float value)
 {
     int c = 0;
     for (; c + VW <= C; c += VW)
-        STORE((vecf)(value), out + c);
+        STORE_AS(OUT0, (vecf)(value), out + c);
     for (; c < C; c++)
-        out[c] = value;
+        PUT(OUT0, value, out + c);
 }
 
-KERNEL void cross_entropy_grad(global const float *logits, long logits_offset,
+KERNEL void cross_entropy_grad(global const STORED(IN0) *logits, long logits_offset,
                                global const int *labels, long labels_offset,
                                global const float *upstream, long upstream_offset,
-                               global float *out, long out_offset, long rows, int C,
+                               global STORED(OUT0) *out, long out_offset, long rows, int C,
                                float smoothing, int ignore, int share)
 {
     const long first = get_global_id(0) * (long)share, end = min(first + share, rows);
@@ -267,16 +287,15 @@ KERNEL void cross_entropy_grad(global const float *logits, long logits_offset,
     out += out_offset;
     for (long r = first; r < end; r++) {
         const int label = labels[labels_offset + r];
-        global const float *x = logits + r * C;
-        global float *to = out + r * C;
+        global const STORED(IN0) *x = logits + r * C;
+        global STORED(OUT0) *to = out + r * C;
         if (label == ignore || label < 0 || label >= C) {
             fill(to, C, label == ignore ? 0.0f : NAN);
             continue;
         }
         const float largest = largest_of(x, C);
-        const float inverse = 1.0f / store_exps(x, to, C, largest);
-        const float own = to[label] * inverse - (others + (1.0f - smoothing));
-        scale_row(to, to, C, scale * inverse, -scale * others);
-        to[label] = scale * own;
+        const float inverse = store_softmax(x, to, C, largest, scale, -scale * others);
+        const float own = exp(GET(IN0, x + label) - largest) * inverse;
+        PUT(OUT0, scale * (own - (others + (1.0f - smoothing))), to + label);
     }
 }

@@ -8,9 +8,10 @@
  *   attention_dq   rows are the queries': dq += ds k
  *   attention_dkv  rows are the keys', columns the rows of the queries: dv += p dout, dk += ds q
  *
- * Build options: D, ROWS, TX. D / TX and COLUMNS / TX are multiples of 4. Rows begin where float4 fits.
+ * Build options: those of attention.clh; D, ROWS, TX. D / TX and COLUMNS / TX are multiples of 4. Rows begin where float4 fits.
  */
 #include "attention.clh"
+#include "gpu/halves.clh"
 
 #define COLUMNS 32
 #define THREADS (ROWS / 4 * TX)
@@ -20,30 +21,36 @@
 #define ND (D / TX / 4)
 #define GROUP kernel __attribute__((reqd_work_group_size(THREADS, 1, 1)))
 
-/* panel[d][i] = x[i][d] * scale for `size` rows; those from `count` on are the last one. */
-static inline void load_panel(local float *panel, int ld, global const float *x, long step,
-                              int size, int count, float scale, int lid)
-{
-    for (int e = lid; e < size * (D / 4); e += THREADS) {
-        const int i = e / (D / 4), d = e % (D / 4) * 4;
-        const float4 v = *(global const float4 *)(x + min(i, count - 1) * step + d) * scale;
-        panel[d * ld + i] = v.x;
-        panel[(d + 1) * ld + i] = v.y;
-        panel[(d + 2) * ld + i] = v.z;
-        panel[(d + 3) * ld + i] = v.w;
+/*
+ * load_panel_NAME: panel[d][i] = x[i][d] * scale for `size` rows; those from `count` on are the last one.
+ * load_rows_NAME: rows[i][d] = x[i][d]; those from `count` on are 0: their weights are, too.
+ */
+#define DEFINE_LOADS(name, KIND)                                                                   \
+    static inline void load_panel_##name(local float *panel, int ld, global const STORED(KIND) * x,\
+                                         long step, int size, int count, float scale, int lid)     \
+    {                                                                                              \
+        for (int e = lid; e < size * (D / 4); e += THREADS) {                                      \
+            const int i = e / (D / 4), d = e % (D / 4) * 4;                                        \
+            const float4 v = GET4(KIND, x + min(i, count - 1) * step + d) * scale;                 \
+            panel[d * ld + i] = v.x;                                                               \
+            panel[(d + 1) * ld + i] = v.y;                                                         \
+            panel[(d + 2) * ld + i] = v.z;                                                         \
+            panel[(d + 3) * ld + i] = v.w;                                                         \
+        }                                                                                          \
+    }                                                                                              \
+    static inline void load_rows_##name(local float *rows, global const STORED(KIND) * x,          \
+                                        long step, int count, int lid)                             \
+    {                                                                                              \
+        for (int e = lid; e < COLUMNS * (D / 4); e += THREADS) {                                   \
+            const int i = e / (D / 4), d = e % (D / 4) * 4;                                        \
+            *(local float4 *)(rows + i * D + d) =                                                  \
+                i < count ? GET4(KIND, x + i * step + d) : (float4)(0.0f);                         \
+        }                                                                                          \
     }
-}
-
-/* rows[i][d] = x[i][d]; those from `count` on are 0: their weights are, too. */
-static inline void load_rows(local float *rows, global const float *x, long step, int count,
-                             int lid)
-{
-    for (int e = lid; e < COLUMNS * (D / 4); e += THREADS) {
-        const int i = e / (D / 4), d = e % (D / 4) * 4;
-        *(local float4 *)(rows + i * D + d) =
-            i < count ? *(global const float4 *)(x + i * step + d) : (float4)(0.0f);
-    }
-}
+DEFINE_LOADS(x, X_T)
+#ifdef GRADIENT
+DEFINE_LOADS(dout, DY_T)
+#endif
 
 #define FOUR_ROWS(acc, n, a, y)                                                                    \
     acc[(n)*4 + 0] = fma((float4)(a.x), y, acc[(n)*4 + 0]);                                        \
@@ -95,17 +102,13 @@ static inline float element(float4 v, int l)
                  element(s[n * 4 + 3], l));
 
 /* to[row] = sums of the work-item's rows. */
-static inline void store_sums(global float *to, long step, const float4 *sums, const float *scales,
-                              int first, int rows, int tx)
-{
-#pragma unroll
-    for (int n = 0; n < ND; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (first + i < rows)
-                *(global float4 *)(to + (first + i) * step + tx * 4 + n * 4 * TX) =
-                    sums[n * 4 + i] * scales[i];
-}
+#define STORE_SUMS(KIND, to, step, sums, scales, rows)                                             \
+    _Pragma("unroll") for (int n = 0; n < ND; n++) _Pragma("unroll") for (int i = 0; i < 4; i++)   \
+    {                                                                                              \
+        if (4 * ty + i < (rows))                                                                   \
+            PUT4(KIND, sums[n * 4 + i] * scales[i],                                                \
+                 (to) + (4 * ty + i) * (step) + tx * 4 + n * 4 * TX);                              \
+    }
 
 #define PLACE                                                                                      \
     const int lid = (int)get_local_id(0), tx = lid % TX, ty = lid / TX;                            \
@@ -125,8 +128,8 @@ static inline void store_sums(global float *to, long step, const float4 *sums, c
 
 #ifndef GRADIENT
 
-GROUP void attention(TENSOR(const float, q), TENSOR(const float, k), TENSOR(const float, v), MASK,
-                     TENSOR(float, out), global float *log_sum, long log_sum_offset, int heads,
+GROUP void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k),
+                     TENSOR(const STORED(X_T), v), MASK, TENSOR(STORED(Y_T), out), global float *log_sum, long log_sum_offset, int heads,
                      int group, int T, int S, float scale)
 {
     local float own[D * LDR] __attribute__((aligned(16)));
@@ -139,7 +142,7 @@ GROUP void attention(TENSOR(const float, q), TENSOR(const float, k), TENSOR(cons
     float most[4], total[4], scales[4];
     k = ROWS_OF(k, image, head / group);
     v = ROWS_OF(v, image, head / group);
-    load_panel(own, LDR, ROWS_OF(q, image, head) + r0 * q_row, q_row, ROWS, rows, scale, lid);
+    load_panel_x(own, LDR, ROWS_OF(q, image, head) + r0 * q_row, q_row, ROWS, rows, scale, lid);
 #pragma unroll
     for (int n = 0; n < 4 * ND; n++)
         sums[n] = (float4)(0.0f);
@@ -150,7 +153,7 @@ GROUP void attention(TENSOR(const float, q), TENSOR(const float, k), TENSOR(cons
     }
     for (int j0 = 0; j0 < all; j0 += COLUMNS) {
         const int count = min(COLUMNS, all - j0);
-        load_panel(panel, LDC, k + j0 * k_row, k_row, COLUMNS, count, 1.0f, lid);
+        load_panel_x(panel, LDC, k + j0 * k_row, k_row, COLUMNS, count, 1.0f, lid);
         barrier(CLK_LOCAL_MEM_FENCE);
         products(own + 4 * ty, panel + 4 * tx, s);
 #pragma unroll
@@ -170,7 +173,7 @@ GROUP void attention(TENSOR(const float, q), TENSOR(const float, k), TENSOR(cons
             weights[tx * LDR + 4 * ty + i] = top;
         }
         barrier(CLK_LOCAL_MEM_FENCE);
-        load_rows(panel, v + j0 * v_row, v_row, count, lid);
+        load_rows_x(panel, v + j0 * v_row, v_row, count, lid);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             float top = most[i];
@@ -209,7 +212,7 @@ GROUP void attention(TENSOR(const float, q), TENSOR(const float, k), TENSOR(cons
         if (tx == 0 && 4 * ty + i < rows)
             log_sum[r0 + 4 * ty + i] = none ? INFINITY : most[i] + log(sum);
     }
-    store_sums(ROWS_OF(out, image, head) + r0 * out_row, out_row, sums, scales, 4 * ty, rows, tx);
+    STORE_SUMS(Y_T, ROWS_OF(out, image, head) + r0 * out_row, out_row, sums, scales, rows)
 }
 
 #else
@@ -221,18 +224,18 @@ CLT_TREE(sum_of_row, float, CLT_ADD, LANES, 1)
 
 /* to[image][head][row] = sum of dout * out over the row. */
 kernel __attribute__((reqd_work_group_size(DELTA_GROUP, 1, 1))) void
-attention_delta(TENSOR(const float, dout), TENSOR(const float, out), global float *to,
+attention_delta(TENSOR(const STORED(DY_T), dout), TENSOR(const STORED(Y_T), out), global float *to,
                 long to_offset, int T)
 {
     local float parts[DELTA_GROUP];
     const int lid = (int)get_local_id(0), lane = lid % LANES;
     const int t = (int)get_global_id(0) / LANES, head = (int)get_group_id(1);
     const long image = (long)get_group_id(2);
-    global const float *a = ROWS_OF(dout, image, head) + min(t, T - 1) * dout_row;
-    global const float *b = ROWS_OF(out, image, head) + min(t, T - 1) * out_row;
+    global const STORED(DY_T) *a = ROWS_OF(dout, image, head) + min(t, T - 1) * dout_row;
+    global const STORED(Y_T) *b = ROWS_OF(out, image, head) + min(t, T - 1) * out_row;
     float4 sum = (float4)(0.0f);
     for (int d = lane * 4; d < D; d += LANES * 4)
-        sum = fma(*(global const float4 *)(a + d), *(global const float4 *)(b + d), sum);
+        sum = fma(GET4(DY_T, a + d), GET4(Y_T, b + d), sum);
     const float all = sum_of_row(parts, (sum.x + sum.y) + (sum.z + sum.w), lid, lane);
     if (lane == 0 && t < T)
         to[to_offset + (image * get_num_groups(1) + head) * T + t] = all;
@@ -257,10 +260,10 @@ attention_delta(TENSOR(const float, dout), TENSOR(const float, out), global floa
         dp[n * 4 + i] = *(float4 *)g;                                                              \
     }
 
-GROUP void attention_dq(TENSOR(const float, q), TENSOR(const float, k), TENSOR(const float, v),
-                        MASK, TENSOR(const float, dout), global const float *log_sum,
+GROUP void attention_dq(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k), TENSOR(const STORED(X_T), v),
+                        MASK, TENSOR(const STORED(DY_T), dout), global const float *log_sum,
                         long log_sum_offset, global const float *delta, long delta_offset,
-                        TENSOR(float, dq), int heads, int group, int T, int S, float scale)
+                        TENSOR(STORED(DQ_T), dq), int heads, int group, int T, int S, float scale)
 {
     local float own[D * LDR] __attribute__((aligned(16)));
     local float own_dout[D * LDR] __attribute__((aligned(16)));
@@ -275,36 +278,36 @@ GROUP void attention_dq(TENSOR(const float, q), TENSOR(const float, k), TENSOR(c
     delta += delta_offset + (image * heads + head) * T;
     k = ROWS_OF(k, image, head / group);
     v = ROWS_OF(v, image, head / group);
-    load_panel(own, LDR, ROWS_OF(q, image, head) + r0 * q_row, q_row, ROWS, rows, scale, lid);
-    load_panel(own_dout, LDR, ROWS_OF(dout, image, head) + r0 * dout_row, dout_row, ROWS, rows,
+    load_panel_x(own, LDR, ROWS_OF(q, image, head) + r0 * q_row, q_row, ROWS, rows, scale, lid);
+    load_panel_dout(own_dout, LDR, ROWS_OF(dout, image, head) + r0 * dout_row, dout_row, ROWS, rows,
                1.0f, lid);
 #pragma unroll
     for (int n = 0; n < 4 * ND; n++)
         sums[n] = (float4)(0.0f);
     for (int c0 = 0; c0 < all; c0 += COLUMNS) {
         const int count = min(COLUMNS, all - c0);
-        load_panel(panel, LDC, k + c0 * k_row, k_row, COLUMNS, count, 1.0f, lid);
+        load_panel_x(panel, LDC, k + c0 * k_row, k_row, COLUMNS, count, 1.0f, lid);
         barrier(CLK_LOCAL_MEM_FENCE);
         products(own + 4 * ty, panel + 4 * tx, s);
         barrier(CLK_LOCAL_MEM_FENCE);
-        load_panel(panel, LDC, v + c0 * v_row, v_row, COLUMNS, count, 1.0f, lid);
+        load_panel_x(panel, LDC, v + c0 * v_row, v_row, COLUMNS, count, 1.0f, lid);
         barrier(CLK_LOCAL_MEM_FENCE);
         products(own_dout + 4 * ty, panel + 4 * tx, dp);
         WEIGHTS(r, c)
         PUT_COLUMNS(weights, dp)
         barrier(CLK_LOCAL_MEM_FENCE);
-        load_rows(panel, k + c0 * k_row, k_row, count, lid);
+        load_rows_x(panel, k + c0 * k_row, k_row, count, lid);
         barrier(CLK_LOCAL_MEM_FENCE);
         add_rows(weights + 4 * ty, panel + 4 * tx, sums);
         barrier(CLK_LOCAL_MEM_FENCE);
     }
-    store_sums(ROWS_OF(dq, image, head) + r0 * dq_row, dq_row, sums, ones, 4 * ty, rows, tx);
+    STORE_SUMS(DQ_T, ROWS_OF(dq, image, head) + r0 * dq_row, dq_row, sums, ones, rows)
 }
 
-GROUP void attention_dkv(TENSOR(const float, q), TENSOR(const float, k), TENSOR(const float, v),
-                         MASK, TENSOR(const float, dout), global const float *log_sum,
+GROUP void attention_dkv(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k), TENSOR(const STORED(X_T), v),
+                         MASK, TENSOR(const STORED(DY_T), dout), global const float *log_sum,
                          long log_sum_offset, global const float *delta, long delta_offset,
-                         TENSOR(float, dk), TENSOR(float, dv), int heads, int group, int T, int S,
+                         TENSOR(STORED(DK_T), dk), TENSOR(STORED(DV_T), dv), int heads, int group, int T, int S,
                          float scale)
 {
     local float own[D * LDR] __attribute__((aligned(16)));
@@ -316,8 +319,8 @@ GROUP void attention_dkv(TENSOR(const float, q), TENSOR(const float, k), TENSOR(
     const float ones[4] = {1.0f, 1.0f, 1.0f, 1.0f};
     float4 dks[4 * ND], dvs[4 * ND], s[4 * NC], dp[4 * NC];
     global const float *log_sums = log_sum + log_sum_offset, *deltas = delta + delta_offset;
-    load_panel(own, LDR, ROWS_OF(k, image, own_head) + r0 * k_row, k_row, ROWS, rows, scale, lid);
-    load_panel(own_v, LDR, ROWS_OF(v, image, own_head) + r0 * v_row, v_row, ROWS, rows, 1.0f, lid);
+    load_panel_x(own, LDR, ROWS_OF(k, image, own_head) + r0 * k_row, k_row, ROWS, rows, scale, lid);
+    load_panel_x(own_v, LDR, ROWS_OF(v, image, own_head) + r0 * v_row, v_row, ROWS, rows, 1.0f, lid);
 #pragma unroll
     for (int n = 0; n < 4 * ND; n++)
         dks[n] = dvs[n] = (float4)(0.0f);
@@ -326,31 +329,31 @@ GROUP void attention_dkv(TENSOR(const float, q), TENSOR(const float, k), TENSOR(
         delta = deltas + (image * heads + head) * T;
         for (int c0 = first; c0 < T; c0 += COLUMNS) {
             const int count = min(COLUMNS, T - c0);
-            global const float *x = ROWS_OF(q, image, head) + c0 * q_row;
-            global const float *dy = ROWS_OF(dout, image, head) + c0 * dout_row;
-            load_panel(panel, LDC, x, q_row, COLUMNS, count, 1.0f, lid);
+            global const STORED(X_T) *x = ROWS_OF(q, image, head) + c0 * q_row;
+            global const STORED(DY_T) *dy = ROWS_OF(dout, image, head) + c0 * dout_row;
+            load_panel_x(panel, LDC, x, q_row, COLUMNS, count, 1.0f, lid);
             barrier(CLK_LOCAL_MEM_FENCE);
             products(own + 4 * ty, panel + 4 * tx, s);
             barrier(CLK_LOCAL_MEM_FENCE);
-            load_panel(panel, LDC, dy, dout_row, COLUMNS, count, 1.0f, lid);
+            load_panel_dout(panel, LDC, dy, dout_row, COLUMNS, count, 1.0f, lid);
             barrier(CLK_LOCAL_MEM_FENCE);
             products(own_v + 4 * ty, panel + 4 * tx, dp);
             WEIGHTS(c, r)
             PUT_COLUMNS(weights, s)
             barrier(CLK_LOCAL_MEM_FENCE);
-            load_rows(panel, dy, dout_row, count, lid);
+            load_rows_dout(panel, dy, dout_row, count, lid);
             barrier(CLK_LOCAL_MEM_FENCE);
             add_rows(weights + 4 * ty, panel + 4 * tx, dvs);
             barrier(CLK_LOCAL_MEM_FENCE);
             PUT_COLUMNS(weights, dp)
-            load_rows(panel, x, q_row, count, lid);
+            load_rows_x(panel, x, q_row, count, lid);
             barrier(CLK_LOCAL_MEM_FENCE);
             add_rows(weights + 4 * ty, panel + 4 * tx, dks);
             barrier(CLK_LOCAL_MEM_FENCE);
         }
     }
-    store_sums(ROWS_OF(dk, image, own_head) + r0 * dk_row, dk_row, dks, ones, 4 * ty, rows, tx);
-    store_sums(ROWS_OF(dv, image, own_head) + r0 * dv_row, dv_row, dvs, ones, 4 * ty, rows, tx);
+    STORE_SUMS(DK_T, ROWS_OF(dk, image, own_head) + r0 * dk_row, dk_row, dks, ones, rows)
+    STORE_SUMS(DV_T, ROWS_OF(dv, image, own_head) + r0 * dv_row, dv_row, dvs, ones, rows)
 }
 
 #endif

@@ -5,18 +5,22 @@
  * Build options: GROUP; WIDTH: 1, or more where a channel's elements lie apart (V is 1 then); V: 4
  * where float4 fits the pixels of a channel, else 1; those of batch_norm.clh.
  */
+#include "gpu/halves.clh"
 #include "gpu/tree.clh"
 #include "batch_norm.clh"
 
 #if V == 4
+#define AT(kind, p, i) GET4(kind, (p) + (i))
+#define TO(kind, v, p, i) PUT4(kind, v, (p) + (i))
 #define VEC float4
 #define SUM_OF(v) (((v).x + (v).z) + ((v).y + (v).w))
 #else
+#define AT(kind, p, i) GET(kind, (p) + (i))
+#define TO(kind, v, p, i) PUT(kind, v, (p) + (i))
 #define VEC float
 #define SUM_OF(v) (v)
 #endif
 #define HEIGHT (GROUP / WIDTH)
-#define AT(p, i) (*(global VEC *)((p) + (i)))
 #define KERNEL kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 
 CLT_TREE(tree_sums, float2, CLT_ADD, HEIGHT, WIDTH)
@@ -45,7 +49,7 @@ KERNEL void batch_norm_moments(MOMENTS_ARGUMENTS, int parts)
     x += x_offset;
     EACH(at)
     {
-        const VEC v = AT(x, at);
+        const VEC v = AT(IN0, x, at);
         const float middle = SUM_OF(v) * (1.0f / V), delta = middle - mean;
         const VEC far = v - middle, square = far * far;
         count += 1.0f;
@@ -82,7 +86,7 @@ KERNEL void batch_norm_grad_sums(SUMS_ARGUMENTS, int parts)
     dy += dy_offset;
     EACH(at)
     {
-        const VEC far = AT(x, at) - k.mean, d = through(AT(dy, at), far, k.scale, k.bias);
+        const VEC far = AT(IN0, x, at) - k.mean, d = through(AT(IN1, dy, at), far, k.scale, k.bias);
         sum += d;
         product = fma(d, far, product);
     }
@@ -100,23 +104,23 @@ KERNEL void batch_norm_grad_sums(SUMS_ARGUMENTS, int parts)
         return;                                                                                    \
     const int c = (int)((uint)(i / pixels) % (uint)C);                                             \
     CHANNEL(k, c)                                                                  \
-    const VEC far = AT(x + x_offset, i) - k.mean;
+    const VEC far = AT(IN0, x + x_offset, i) - k.mean;
 
 KERNEL void batch_norm(FORWARD_ARGUMENTS)
 {
     ELEMENT
     VEC y = fma(far, (VEC)k.scale, (VEC)k.bias);
-    IF_ADD(y += AT(addend + addend_offset, i);)
+    IF_ADD(y += AT(IN4, addend + addend_offset, i);)
 #if RELU
     y = y < 0.0f ? (VEC)(0.0f) : y;
 #endif
-    AT(out + out_offset, i) = y;
+    TO(OUT0, y, out + out_offset, i);
 }
 
 KERNEL void batch_norm_grad(GRAD_ARGUMENTS)
 {
     ELEMENT
     TAKEN(factor, term, k, c)
-    const VEC d = through(AT(dy + dy_offset, i), far, k.scale, k.bias);
-    AT(out + out_offset, i) = d * k.scale - far * factor - term;
+    const VEC d = through(AT(IN1, dy + dy_offset, i), far, k.scale, k.bias);
+    TO(OUT0, d * k.scale - far * factor - term, out + out_offset, i);
 }

@@ -3,11 +3,12 @@
  * the four elements whose numbers are of one block (philox.clh), its neighbours the next four.
  * Options: STREAM; V: 4 where they are a float4, else 1.
  */
+#include "gpu/halves.clh"
 #include "philox.clh"
 #define GROUP 256
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-dropout(global const float *x, long x_offset, global float *out, long out_offset, long count,
+dropout(global const STORED(IN0) *x, long x_offset, global STORED(OUT0) *out, long out_offset, long count,
         long sample, float p, float scale, int sub, ulong seed, uint step, long position)
 {
     const ulong first = (ulong)(position * sample);
@@ -22,8 +23,8 @@ dropout(global const float *x, long x_offset, global float *out, long out_offset
     if (at + 4 <= count) {
         const float4 unit = (float4)(clt_unit(bits.x), clt_unit(bits.y), clt_unit(bits.z),
                                      clt_unit(bits.w));
-        const float4 v = *(global const float4 *)x;
-        *(global float4 *)out = unit >= p ? v * scale : (float4)(0.0f);
+        const float4 v = GET4(IN0, x);
+        PUT4(OUT0, unit >= p ? v * scale : (float4)(0.0f), out);
         return;
     }
 #endif
@@ -31,5 +32,5 @@ dropout(global const float *x, long x_offset, global float *out, long out_offset
 #pragma unroll
     for (int i = 0; i < (V == 4 ? 3 : 4); i++)
         if (at + i >= 0 && at + i < count)
-            out[i] = clt_unit(own[i]) >= p ? x[i] * scale : 0.0f;
+            PUT(OUT0, clt_unit(own[i]) >= p ? GET(IN0, x + i) * scale : 0.0f, out + i);
 }

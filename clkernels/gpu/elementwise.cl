@@ -6,35 +6,21 @@
  * operands and result are stored alike. REPEAT: bit i: operand i is the same along n5.
  *
  * With SPREAD, operand a is read at the sum of i0 * a0 .. i5 * a5, i0 .. i5 being the index in the
- * result. Operands and result may be bytes (operands.clh).
+ * result. Operands and Operands and result may have other types (operands.clh).
  */
-#include "gpu/edge.clh"
+#include "gpu/halves.clh"
 #include "operands.clh"
 #define EACH(X) X(a, 1) IF2(X(b, 2)) IF3(X(c, 4)) IF4(X(d, 8))
 
 #if V == 4
 #define VEC float4
-#define BYTES uchar4
-#define TO_FLOATS convert_float4
-#define TO_BYTES convert_uchar4
+#define WHOLE(x, p) GET4(KIND_OF(x), p)
+#define WRITE(y, p) PUT4(KIND_OF(out), y, p)
 #else
 #define VEC float
-#define BYTES uchar
-#define TO_FLOATS convert_float
-#define TO_BYTES convert_uchar
+#define WHOLE(x, p) GET(KIND_OF(x), p)
+#define WRITE(y, p) PUT(KIND_OF(out), y, p)
 #endif
-
-/* By pointers to elements that the whole vector fits. */
-#define WHOLE_f(x) *(global const VEC *)(x)
-#define WHOLE_b(x) TO_FLOATS(*(global const BYTES *)(x))
-#define WHOLE(x, p) BY_KIND(WHOLE, x)(p)
-#define STORE_f(y, p) *(global VEC *)(p) = y
-#define STORE_b(y, p) *(global BYTES *)(p) = TO_BYTES(y)
-#define STORE(y, p) BY_KIND(STORE, out)(y, p)
-#define EDGE_f(x, left) load_edge(x, left)
-#define EDGE_b(x, left) load_edge_bytes(x, left)
-#define STORE_EDGE_f(y, p, left) store_edge(y, p, left)
-#define STORE_EDGE_b(y, p, left) store_edge_bytes(y, p, left)
 
 #define T VEC
 static inline VEC vector(VEC a IF2(, VEC b) IF3(, VEC c) IF4(, VEC d), float p0, float p1, float p2,
@@ -65,18 +51,18 @@ kernel void flat(POINTERS)
     global ELEMENT(out) *out = out_base + out_offset + at;
 #if V == 4
     const int left = (int)min(count - at, 4L);
-#define LOAD(x) (left == 4 ? WHOLE(x, x) : BY_KIND(EDGE, x)(x, left))
+#define LOAD(x) (left == 4 ? WHOLE(x, x) : GET_EDGE(KIND_OF(x), x, left))
 #else
-#define LOAD(x) (float)*(x)
+#define LOAD(x) GET(KIND_OF(x), x)
 #endif
     const VEC y = vector(LOAD(a) IF2(, LOAD(b)) IF3(, LOAD(c)) IF4(, LOAD(d)), p0, p1, p2, p3, n);
 #if V == 4
     if (left < 4) {
-        BY_KIND(STORE_EDGE, out)(y, out, left);
+        PUT_EDGE(KIND_OF(out), y, out, left);
         return;
     }
 #endif
-    STORE(y, out);
+    WRITE(y, out);
 }
 
 #else
@@ -101,11 +87,11 @@ kernel void spread(POINTERS, long n0, long n1, long n2, long n3, long n4, long n
                                       i2 * x##2 + i3 * x##3 + i4 * x##4 + i5 * x##5;               \
     VEC x;                                                                                         \
     if (V == 1 || REPEAT & bit)                                                                    \
-        x = (VEC)((float)x##_at[0]);                                                               \
+        x = (VEC)(GET(KIND_OF(x), x##_at));                                                               \
     else                                                                                           \
         x = WHOLE(x, x##_at);
     EACH(PLACE)
-    STORE(vector(a IF2(, b) IF3(, c) IF4(, d), p0, p1, p2, p3, n), out_base + out_offset + at);
+    WRITE(vector(a IF2(, b) IF3(, c) IF4(, d), p0, p1, p2, p3, n), out_base + out_offset + at);
 }
 
 #endif

@@ -7,9 +7,21 @@
  * the edge and not stored; k beyond the slice counts as zero.
  *
  * Build options: those of tile.clh; TRANS_A, TRANS_B; VA, VB: 4 where float4 fits the rows of A and B as they lie in
- * memory, else 1; V: the same for out.
+ * memory, else 1; V: the same for out; A_T (and x), B_T, C_T [f]: what they are stored as
+ * (storage.clh).
  */
 #include "activation.clh"
+#include "gpu/halves.clh"
+
+#ifndef A_T
+#define A_T f
+#endif
+#ifndef B_T
+#define B_T f
+#endif
+#ifndef C_T
+#define C_T f
+#endif
 
 #ifdef TM
 #include "gpu/rectify.clh"
@@ -26,9 +38,9 @@
  * `along_k`, else of x[k * ld + i]; put_NAME: the registers into a panel. As macros, since loops are
  * unrolled for certain where their ends are constants from the beginning.
  */
-#define DEFINE_COPY(name, T, W, along_k)                                                           \
-    static inline void fetch_##name(float *to, global const float *x, int ld, int lid, int first,  \
-                                    int size, int k0, int begin, int end)                          \
+#define DEFINE_COPY(name, KIND, T, W, along_k)                                                     \
+    static inline void fetch_##name(float *to, global const STORED(KIND) * x, int ld, int lid,     \
+                                    int first, int size, int k0, int begin, int end)               \
     {                                                                                              \
         const int from_k = k0 < end ? k0 : begin;                                                  \
         x += along_k ? (long)first * ld + from_k : (long)from_k * ld + first;                      \
@@ -37,15 +49,16 @@
             SLOT(T, W, along_k)                                                                    \
             const int inside = k0 + k < end, at_k = inside ? k : 0;                                \
             const int at_i = min(i, size - first - (along_k ? 1 : W));                             \
-            global const float *from = x + (uint)(along_k ? at_i * ld + at_k : at_k * ld + at_i);  \
+            global const STORED(KIND) *from =                                                      \
+                x + (uint)(along_k ? at_i * ld + at_k : at_k * ld + at_i);                         \
             if (W == 4) {                                                                          \
-                const float4 v = *(global const float4 *)from;                                     \
+                const float4 v = GET4(KIND, from);                                                 \
                 to[W * s] = inside ? v.x : 0.0f;                                                   \
                 to[W * s + W / 4] = inside ? v.y : 0.0f;                                           \
                 to[W * s + W / 2] = inside ? v.z : 0.0f;                                           \
                 to[W * s + W - 1] = inside ? v.w : 0.0f;                                           \
             } else {                                                                               \
-                const float v = *from;                                                             \
+                const float v = GET(KIND, from);                                                   \
                 to[s] = inside ? v : 0.0f;                                                         \
             }                                                                                      \
         }                                                                                          \
@@ -64,10 +77,10 @@
         }                                                                                          \
     }
 
-DEFINE_COPY(a, TM, VA, (!TRANS_A))
-DEFINE_COPY(b, TN, VB, TRANS_B)
+DEFINE_COPY(a, A_T, TM, VA, (!TRANS_A))
+DEFINE_COPY(b, B_T, TN, VB, TRANS_B)
 
-static inline void store(global float *out, float4 (*acc)[NQ], int m, int n, int M, int N,
+static inline void store(global STORED(C_T) * out, float4 (*acc)[NQ], int m, int n, int M, int N,
                          global const float *bias, int has_bias, int act, float slope)
 {
 #pragma unroll
@@ -86,24 +99,24 @@ static inline void store(global float *out, float4 (*acc)[NQ], int m, int n, int
 #pragma unroll
             for (int l = 0; l < 4; l++)
                 x[l] = rectify(x[l] + b[l], act, slope);
-            global float *to = out + (long)r * N + c;
+            global STORED(C_T) *to = out + (long)r * N + c;
             if (V == 4) {
                 if (r < M && c < N)
-                    *(global float4 *)to = (float4)(x[0], x[1], x[2], x[3]);
+                    PUT4(C_T, (float4)(x[0], x[1], x[2], x[3]), to);
             } else {
 #pragma unroll
                 for (int l = 0; l < 4; l++)
                     if (r < M && c + l < N)
-                        to[l] = x[l];
+                        PUT(C_T, x[l], to + l);
             }
         }
     }
 }
 
 kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
-gemm(global const float *a, long a_offset, global const float *b, long b_offset,
-     global const float *bias, long bias_offset, global float *out, long out_offset, int M, int N,
-     int K, int lda, int ldb, long a_step, long b_step, int slices, int has_bias, int act, float slope)
+gemm(global const STORED(A_T) * a, long a_offset, global const STORED(B_T) * b, long b_offset,
+     global const float *bias, long bias_offset, global STORED(C_T) * out, long out_offset, int M,
+     int N, int K, int lda, int ldb, long a_step, long b_step, int slices, int has_bias, int act, float slope)
 {
     local float as[2 * TK * LDM] __attribute__((aligned(16)));
     local float bs[2 * TK * LDN] __attribute__((aligned(16)));
@@ -143,8 +156,12 @@ gemm(global const float *a, long a_offset, global const float *b, long b_offset,
 
 #if V == 4
 #define VEC float4
+#define GETV(T, p) GET4(T, p)
+#define PUTV(T, v, p) PUT4(T, v, p)
 #else
 #define VEC float
+#define GETV(T, p) GET(T, p)
+#define PUTV(T, v, p) PUT(T, v, p)
 #endif
 
 static inline VEC activate(VEC x, int act, float slope)
@@ -153,10 +170,10 @@ static inline VEC activate(VEC x, int act, float slope)
 }
 
 /* out[i] = activation(sum over the slices of parts[slice][i] + bias[i % N]), V elements a
- * work-item; N and count are multiples of V. `parts` may be `out`. */
+ * work-item; N and count are multiples of V. `parts` may be `out`, if that holds floats. */
 kernel void gemm_sum(global const float *parts, long parts_offset, global const float *bias,
-                     long bias_offset, global float *out, long out_offset, int M, int N, int slices,
-                     int has_bias, int act, float slope)
+                     long bias_offset, global STORED(C_T) * out, long out_offset, int M, int N,
+                     int slices, int has_bias, int act, float slope)
 {
     const long count = (long)M * N, at = (long)get_global_id(0) * V;
     if (at >= count)
@@ -167,7 +184,7 @@ kernel void gemm_sum(global const float *parts, long parts_offset, global const 
     if (has_bias)
         sum += *(global const VEC *)(bias + bias_offset +
                                      (count <= INT_MAX ? (int)at % N : (int)(at % N)));
-    *(global VEC *)(out + out_offset + at) = activate(sum, act, slope);
+    PUTV(C_T, activate(sum, act, slope), out + out_offset + at);
 }
 
 /* out[slice][j] = sum over the slice's rows of x[rows, columns]: LANES work-items side by side, V
@@ -175,7 +192,7 @@ kernel void gemm_sum(global const float *parts, long parts_offset, global const 
 #define LANES 16
 #define ROWS 4
 kernel __attribute__((reqd_work_group_size(LANES * ROWS, 1, 1))) void
-column_sums(global const float *x, long x_offset, global float *out, long out_offset, int rows,
+column_sums(global const STORED(A_T) * x, long x_offset, global float *out, long out_offset, int rows,
             int columns, int slices)
 {
     local VEC sums[LANES * ROWS];
@@ -186,7 +203,7 @@ column_sums(global const float *x, long x_offset, global float *out, long out_of
     VEC sum = 0.0f;
     if (column < columns)
         for (int r = slice * share + lid / LANES; r < end; r += ROWS)
-            sum += *(global const VEC *)(x + x_offset + (long)r * columns + column);
+            sum += GETV(A_T, x + x_offset + (long)r * columns + column);
     sums[lid] = sum;
     barrier(CLK_LOCAL_MEM_FENCE);
     if (lid < LANES && column < columns) {

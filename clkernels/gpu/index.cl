@@ -3,6 +3,7 @@
  * its neighbours the next ones. Arrays and indices are as portable/index.cl says. Options: V, 4 where
  * slices and images fit, else 1; BASE, of `begin`.
  */
+#include "gpu/halves.clh"
 #define GROUP 256
 #define KERNEL kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 
@@ -12,6 +13,13 @@
 #else
 #define VEC float
 #define INTS int
+#endif
+#if V == 4
+#define READ_AS(kind, p) GET4(kind, p)
+#define WRITE_AS(kind, v, p) PUT4(kind, v, p)
+#else
+#define READ_AS(kind, p) GET(kind, p)
+#define WRITE_AS(kind, v, p) PUT(kind, v, p)
 #endif
 #define AT(p) *(global VEC *)(p)
 #define READ(p) *(global const VEC *)(p)
@@ -36,7 +44,7 @@ KERNEL void begin(BASE_ARRAY global float *out, long out_offset, int count)
 }
 
 KERNEL void index_select(global const int *index, long index_offset, global const float *x,
-                         long x_offset, global float *out, long out_offset, int count, int picks,
+                         long x_offset, global STORED(OUT0) *out, long out_offset, int count, int picks,
                          int size, int inner)
 {
     const int i = (int)get_global_id(0) * V;
@@ -47,7 +55,7 @@ KERNEL void index_select(global const int *index, long index_offset, global cons
     VEC v = (VEC)(NAN);
     if ((uint)at < (uint)size)
         v = READ(x + x_offset + (outer * size + at) * inner + i - slice * inner);
-    AT(out + out_offset + i) = v;
+    WRITE_AS(OUT0, v, out + out_offset + i);
 }
 
 /* Where the slice of a pick is added: -1: nowhere. */
@@ -83,7 +91,7 @@ KERNEL void chain(global const int *index, long index_offset, global int *next, 
 }
 
 KERNEL void index_add(global const int *next, long next_offset, global const int *index,
-                      long index_offset, global const float *source, long source_offset,
+                      long index_offset, global const STORED(IN1) *source, long source_offset,
                       global float *out, long out_offset, int count, int picks, int size, int inner)
 {
     const int i = (int)get_global_id(0) * V;
@@ -99,7 +107,7 @@ KERNEL void index_add(global const int *next, long next_offset, global const int
     global float *sum = out + out_offset + (outer * size + ((uint)at < (uint)size ? at : 0)) * inner + c;
     VEC v = READ(sum);
     for (;;) {
-        v += (uint)index[p] < (uint)size ? READ(source + p * inner) : (VEC)(NAN);
+        v += (uint)index[p] < (uint)size ? READ_AS(IN1, source + p * inner) : (VEC)(NAN);
         if (after >= picks)
             break;
         p = after;

@@ -24,15 +24,15 @@ static inline void store_part(local float2 *s, float total, int count, int lid, 
 }
 
 /* Where the logit of the label is. */
-static inline float at_label(global const float *x, int label, int inner)
+static inline float at_label(global const STORED(IN0) *x, int label, int inner)
 {
-    return x[(long)label * inner];
+    return GET(IN0, x + (long)label * inner);
 }
 
 /* All work-items make as many rounds over blocks, since they meet at barriers: rows that do not
  * count are replaced by row 0. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-cross_entropy(global const float *logits, long logits_offset, global const int *labels,
+cross_entropy(global const STORED(IN0) *logits, long logits_offset, global const int *labels,
               long labels_offset, global float *sums, long sums_offset, global int *counts,
               long counts_offset, int rows, int C, int inner, float smoothing, int ignore)
 {
@@ -45,10 +45,10 @@ cross_entropy(global const float *logits, long logits_offset, global const int *
          first += (int)get_num_groups(0) * ROWS) {
         const int r = first + lid / WIDTH, label = r < rows ? labels[labels_offset + r] : ignore;
         const int is_class = label >= 0 && label < C, counted = is_class && label != ignore;
-        global const float *x = logits + logits_offset + row_start(counted ? r : 0, C, inner);
+        global const STORED(IN0) *x = logits + logits_offset + row_start(counted ? r : 0, C, inner);
         VEC plain = 0.0f;
         if (smoothing > 0.0f)
-            LANE(i, c) plain += AT(x, c);
+            LANE(i, c) plain += AT(IN0, x, c);
         const float2 all = tree_exps(s, lane_exps(x, C, inner, lane), lid, lane);
         const float log_sum = log(all.y);
         float loss = log_sum - (at_label(x, counted ? label : 0, inner) - all.x);
@@ -66,9 +66,9 @@ cross_entropy(global const float *logits, long logits_offset, global const int *
 
 /* Ignored rows get zero; those whose label is no class get NaN, as the loss does. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-cross_entropy_grad(global const float *logits, long logits_offset, global const int *labels,
+cross_entropy_grad(global const STORED(IN0) *logits, long logits_offset, global const int *labels,
                    long labels_offset, global const float *upstream, long upstream_offset,
-                   global float *out, long out_offset, int rows, int C, int inner, float smoothing,
+                   global STORED(OUT0) *out, long out_offset, int rows, int C, int inner, float smoothing,
                    int ignore)
 {
     local float2 s[GROUP];
@@ -76,14 +76,14 @@ cross_entropy_grad(global const float *logits, long logits_offset, global const 
     const int r = (int)get_group_id(0) * ROWS + lid / WIDTH, at = min(r, rows - 1);
     const int label = labels[labels_offset + at];
     const long start = row_start(at, C, inner);
-    global const float *x = logits + logits_offset + start;
+    global const STORED(IN0) *x = logits + logits_offset + start;
     out += out_offset + start;
     float2 all = (float2)(-INFINITY, 0.0f);
 #if KEEP
     VEC kept[KEEP];
     LANE(i, c)
     {
-        kept[i] = AT(x, c);
+        kept[i] = AT(IN0, x, c);
         all.x = fmax(all.x, largest_of(kept[i]));
     }
     const float own = all.x;
@@ -112,7 +112,7 @@ cross_entropy_grad(global const float *logits, long logits_offset, global const 
 #if KEEP
         VEC p = kept[i] * factor - others;
 #else
-        VEC p = exp(AT(x, c) - all.x) * factor - others;
+        VEC p = exp(AT(IN0, x, c) - all.x) * factor - others;
 #endif
         const int hit = label - c;
 #if V == 4
@@ -120,7 +120,7 @@ cross_entropy_grad(global const float *logits, long logits_offset, global const 
 #else
         p -= hit == 0 ? 1.0f - smoothing : 0.0f;
 #endif
-        AT(out, c) = label == ignore ? (VEC)(0.0f) : scale * p;
+        TO(OUT0, label == ignore ? (VEC)(0.0f) : scale * p, out, c);
     }
 }
 
@@ -132,7 +132,7 @@ static inline int stands_before(float at_c, int c, float at_l, int l)
 }
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-correct(global const float *logits, long logits_offset, global const int *labels,
+correct(global const STORED(IN0) *logits, long logits_offset, global const int *labels,
         long labels_offset, global float *sums, long sums_offset, global int *counts,
         long counts_offset, int rows, int C, int inner, int k, int ignore)
 {
@@ -145,16 +145,16 @@ correct(global const float *logits, long logits_offset, global const int *labels
          first += (int)get_num_groups(0) * ROWS) {
         const int r = first + lid / WIDTH, label = r < rows ? labels[labels_offset + r] : ignore;
         const int is_class = label >= 0 && label < C, counted = is_class && label != ignore;
-        global const float *x = logits + logits_offset + row_start(counted ? r : 0, C, inner);
+        global const STORED(IN0) *x = logits + logits_offset + row_start(counted ? r : 0, C, inner);
         const float own = at_label(x, counted ? label : 0, inner);
         int before = 0;
         for (int c = lane * V; c < C; c += WIDTH * V) {
 #if V == 4
-            const float4 v = AT(x, c);
+            const float4 v = AT(IN0, x, c);
             before += stands_before(v.x, c, own, label) + stands_before(v.y, c + 1, own, label) +
                       stands_before(v.z, c + 2, own, label) + stands_before(v.w, c + 3, own, label);
 #else
-            before += stands_before(AT(x, c), c, own, label);
+            before += stands_before(AT(IN0, x, c), c, own, label);
 #endif
         }
         before = tree_ints(s1, before, lid, lane);

@@ -16,7 +16,7 @@ CLT_SUM2(tree2, WIDTH)
 #if KEEP
 #define OF(name, x) name[i]
 #else
-#define OF(name, x) AT(x, c)
+#define OF(name, x) AT(IN0, x, c)
 #endif
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void norm_rows(FORWARD)
@@ -32,11 +32,11 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void norm_rows(FORWARD
     VEC kept[KEEP];
     LANE(i, c)
     {
-        kept[i] = AT(x, c);
+        kept[i] = AT(IN0, x, c);
         all += kept[i];
     }
 #elif !RMS
-    LANE(i, c) all += AT(x, c);
+    LANE(i, c) all += AT(IN0, x, c);
 #endif
 #if !RMS
     mean = tree(s, sum_of(all), lid, lane) / (float)C;
@@ -57,15 +57,15 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void norm_rows(FORWARD
     LANE(i, c)
     {
         VEC v = (OF(kept, x) - mean) * rstd;
-        IF_WEIGHT(v *= AT(w, c);)
-        IF_BIAS(v += AT(b, c);)
-        AT(y, c) = v;
+        IF_WEIGHT(v *= AT(f, w, c);)
+        IF_BIAS(v += AT(f, b, c);)
+        TO(OUT0, v, y, c);
     }
 }
 
 /* With g = dy w and h = (x - mean) rstd, dx = rstd (g - mean of g - h * mean of g h). */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-norm_rows_grad(OPERANDS IF_WEIGHT(IN(w)) OUT(dx) long rows, int C)
+norm_rows_grad(OPERANDS IF_WEIGHT(IN(w)) ROWS_OUT(OUT0, dx) long rows, int C)
 {
     local float2 s[GROUP];
     BEGIN
@@ -81,14 +81,14 @@ norm_rows_grad(OPERANDS IF_WEIGHT(IN(w)) OUT(dx) long rows, int C)
     VEC g[KEEP], h[KEEP];
     LANE(i, c)
     {
-        h[i] = (AT(x, c) - mean) * rstd;
-        g[i] = AT(dy, c) IF_WEIGHT(*AT(w, c));
+        h[i] = (AT(IN0, x, c) - mean) * rstd;
+        g[i] = AT(IN1, dy, c) IF_WEIGHT(*AT(f, w, c));
     }
 #define G g[i]
 #define H h[i]
 #else
-#define G (AT(dy, c) IF_WEIGHT(*AT(w, c)))
-#define H ((AT(x, c) - mean) * rstd)
+#define G (AT(IN1, dy, c) IF_WEIGHT(*AT(f, w, c)))
+#define H ((AT(IN0, x, c) - mean) * rstd)
 #endif
     LANE(i, c)
     {
@@ -100,5 +100,5 @@ norm_rows_grad(OPERANDS IF_WEIGHT(IN(w)) OUT(dx) long rows, int C)
         tree2(s, (float2)(sum_of(sum), sum_of(product)), lid, lane) / (float)C;
     if (r >= rows)
         return;
-    LANE(i, c) AT(dx, c) = rstd * (G - both.x - H * both.y);
+    LANE(i, c) TO(OUT0, rstd * (G - both.x - H * both.y), dx, c);
 }

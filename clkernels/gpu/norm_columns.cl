@@ -26,8 +26,8 @@ norm_columns_grad(OPERANDS OUT(sums) long rows, int C, int parts)
     IF_MEAN(means += means_offset;)
 #pragma unroll 4
     for (long r = rows * part / parts + row; r < end; r += HEIGHT) {
-        float h = x[r * C];
-        const float d = dy[r * C];
+        float h = GET(IN0, x + r * C);
+        const float d = GET(IN1, dy + r * C);
         IF_MEAN(h -= means[r];)
         both += (float2)(d * (h * rstds[r]), d);
     }

@@ -6,9 +6,18 @@
  * stride, padding and dilation; V: 4 where a work-item has four results side by side and float4 fits
  * the rows of both, else 1.
  */
+#include "gpu/halves.clh"
+
+/* What dy is stored as. */
+#if MAX
+#define DY IN1
+#else
+#define DY IN0
+#endif
+
 #define ARGUMENTS                                                                                  \
-    global const float *dy, long dy_offset, global float *dx, long dx_offset, int planes, int H,   \
-        int W, int OH, int OW, int count_pad
+    global const STORED(DY) *dy, long dy_offset, global STORED(OUT0) *dx, long dx_offset,          \
+        int planes, int H, int W, int OH, int OW, int count_pad
 
 /* The work-item's plane, row and column (in units of V) of `rows` x `columns`. */
 #define PLACE(rows, columns)                                                                       \
@@ -46,8 +55,8 @@ static inline float window_factor(int y, int x, int H, int W, int count_pad)
 #define FIRST (-((PX + 3) / 4 * 4))
 #define VECTORS ((3 * SX + (KW - 1) * DIL_X - PX - FIRST) / 4 + 1)
 
-kernel void pool2d(global const float *x, long x_offset, global float *y, long y_offset, int planes,
-                   int H, int W, int OH, int OW, int count_pad)
+kernel void pool2d(global const STORED(IN0) *x, long x_offset, global STORED(OUT0) *y,
+                   long y_offset, int planes, int H, int W, int OH, int OW, int count_pad)
 {
     PLACE(OH, OW)
     const int y0 = row * SY - PY, x0 = column * SX;
@@ -61,7 +70,7 @@ kernel void pool2d(global const float *x, long x_offset, global float *y, long y
         const int iy = y0 + ky * DIL_Y;
         if (iy < 0 || iy >= H)
             continue;
-        global const float *from = x + iy * W;
+        global const STORED(IN0) *from = x + iy * W;
 #if V == 4
         float r[4 * VECTORS];
 #pragma unroll
@@ -69,7 +78,7 @@ kernel void pool2d(global const float *x, long x_offset, global float *y, long y
             const int ix = x0 + FIRST + 4 * v;
             float4 four = (float4)(NEUTRAL);
             if (ix >= 0 && ix < W)
-                four = *(global const float4 *)(from + ix);
+                four = GET4(IN0, from + ix);
             r[4 * v] = four.x;
             r[4 * v + 1] = four.y;
             r[4 * v + 2] = four.z;
@@ -85,7 +94,7 @@ kernel void pool2d(global const float *x, long x_offset, global float *y, long y
 #else
         for (int kx = 0; kx < KW; kx++) {
             const int ix = x0 - PX + kx * DIL_X;
-            const float value = ix >= 0 && ix < W ? from[ix] : NEUTRAL;
+            const float value = ix >= 0 && ix < W ? GET(IN0, from + ix) : NEUTRAL;
             all[0] = JOIN(all[0], value);
         }
 #endif
@@ -97,9 +106,9 @@ kernel void pool2d(global const float *x, long x_offset, global float *y, long y
 #endif
     y += y_offset + ((long)plane * OH + row) * OW + column;
 #if V == 4
-    *(global float4 *)y = (float4)(all[0], all[1], all[2], all[3]);
+    PUT4(OUT0, (float4)(all[0], all[1], all[2], all[3]), y);
 #else
-    *y = all[0];
+    PUT(OUT0, all[0], y);
 #endif
 }
 
@@ -112,14 +121,14 @@ kernel void pool2d(global const float *x, long x_offset, global float *y, long y
 
 kernel void pool2d_grad(
 #if MAX
-    global const float *x, long x_offset,
+    global const STORED(IN0) *x, long x_offset,
 #endif
     ARGUMENTS)
 {
     PLACE(OH, OW)
     const long first = ((long)plane * H + row * KH) * W + column * KW;
     float g[4];
-    *(float4 *)g = *(global const float4 *)(dy + dy_offset + ((long)plane * OH + row) * OW + column);
+    *(float4 *)g = GET4(DY, dy + dy_offset + ((long)plane * OH + row) * OW + column);
     dx += dx_offset + first;
 #if MAX
     int at[4] = {0, 0, 0, 0};
@@ -130,7 +139,7 @@ kernel void pool2d_grad(
 #pragma unroll
         for (int v = 0; v < KW; v++) {
             float r[4];
-            *(float4 *)r = *(global const float4 *)(x + ky * W + 4 * v);
+            *(float4 *)r = GET4(IN0, x + ky * W + 4 * v);
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const int l = WINDOW(v, j), tap = ky * KW + TAP(v, j);
@@ -159,7 +168,7 @@ kernel void pool2d_grad(
                 r[j] = g[l];
 #endif
             }
-            *(global float4 *)(dx + ky * W + 4 * v) = *(float4 *)r;
+            PUT4(OUT0, *(float4 *)r, dx + ky * W + 4 * v);
         }
 }
 
@@ -167,7 +176,7 @@ kernel void pool2d_grad(
 
 #if MAX
 /* Where in x (plane [H, W]) the maximum of the window at (y0, x0) is. */
-static inline int window_max(global const float *x, int y0, int x0, int H, int W)
+static inline int window_max(global const STORED(IN0) *x, int y0, int x0, int H, int W)
 {
     int at = -1;
     float best = -INFINITY;
@@ -176,7 +185,7 @@ static inline int window_max(global const float *x, int y0, int x0, int H, int W
             const int iy = y0 + ky * DIL_Y, ix = x0 + kx * DIL_X;
             if (iy < 0 || iy >= H || ix < 0 || ix >= W)
                 continue;
-            const float value = x[iy * W + ix];
+            const float value = GET(IN0, x + iy * W + ix);
             if (at < 0 || LARGER(value, best)) {
                 best = value;
                 at = iy * W + ix;
@@ -189,7 +198,7 @@ static inline int window_max(global const float *x, int y0, int x0, int H, int W
 /* An element gets its share of every window that it lies in, or dy of those whose maximum it is. */
 kernel void pool2d_grad(
 #if MAX
-    global const float *x, long x_offset,
+    global const STORED(IN0) *x, long x_offset,
 #endif
     ARGUMENTS)
 {
@@ -209,13 +218,14 @@ kernel void pool2d_grad(
                 continue;
 #if MAX
             if (window_max(x, oy * SY - PY, ox * SX - PX, H, W) == row * W + column)
-                sum += dy[oy * OW + ox];
+                sum += GET(DY, dy + oy * OW + ox);
 #else
-            sum += dy[oy * OW + ox] * window_factor(oy * SY - PY, ox * SX - PX, H, W, count_pad);
+            sum += GET(DY, dy + oy * OW + ox) *
+                   window_factor(oy * SY - PY, ox * SX - PX, H, W, count_pad);
 #endif
         }
     }
-    dx[dx_offset + ((long)plane * H + row) * W + column] = sum;
+    PUT(OUT0, sum, dx + dx_offset + ((long)plane * H + row) * W + column);
 }
 
 #endif

@@ -9,12 +9,15 @@
  * sizes k and r are used, from the last on; GROUP, WIDTH: work-items of a group, and
  * side by side of those: along the elements of a result (rows) or along results (columns).
  */
+#include "gpu/halves.clh"
 #include "gpu/tree.clh"
 
 #if V == 4
 #define VEC float4
+#define READ(p) GET4(IN0, p)
 #else
 #define VEC float
+#define READ(p) GET(IN0, p)
 #endif
 
 #if OP == 1
@@ -28,9 +31,9 @@
 #define SIZES(x) long x##0, long x##1, long x##2, long x##3
 #if OP == 2
 #define OPERANDS                                                                                   \
-    global const float *x_base, long x_offset, global const float *y_base, long y_offset
+    global const STORED(IN0) *x_base, long x_offset, global const float *y_base, long y_offset
 #else
-#define OPERANDS global const float *x_base, long x_offset
+#define OPERANDS global const STORED(IN0) *x_base, long x_offset
 #endif
 #define ARGUMENTS                                                                                  \
     OPERANDS, global float *out_base, long out_offset, int count, int parts, int length,           \
@@ -51,7 +54,7 @@ static inline long walk(int at, int rank, int n1, int n2, int n3, long s0, long 
 
 /* Elements at, at + step, .. below end of those from x on, V side by side. With two sizes, no
  * division is made on the way. */
-static inline VEC gather(global const float *x, VEC y, int at, int step, int end, int r1, int r2,
+static inline VEC gather(global const STORED(IN0) *x, VEC y, int at, int step, int end, int r1, int r2,
                          int r3, long b0, long b1, long b2, long b3)
 {
     VEC all = NEUTRAL;
@@ -62,7 +65,7 @@ static inline VEC gather(global const float *x, VEC y, int at, int step, int end
 #pragma unroll 4
     for (; at < end; at += step) {
 #if REDUCED == 2
-        const VEC v = *(global const VEC *)(x + j2 * b2 + j3 * b3);
+        const VEC v = READ(x + j2 * b2 + j3 * b3);
         j2 += step2;
         j3 += step3;
         if (j3 >= r3) {
@@ -70,7 +73,7 @@ static inline VEC gather(global const float *x, VEC y, int at, int step, int end
             j2++;
         }
 #else
-        const VEC v = *(global const VEC *)(x + walk(at, REDUCED, r1, r2, r3, b0, b1, b2, b3));
+        const VEC v = READ(x + walk(at, REDUCED, r1, r2, r3, b0, b1, b2, b3));
 #endif
 #if OP == 0
         all += v;

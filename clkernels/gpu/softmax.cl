@@ -12,7 +12,7 @@ CLT_SUM(tree, float, WIDTH)
     const long start = row_start(min(r, rows - 1), C, inner);
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-softmax(global const float *x, long x_offset, global float *y, long y_offset, int rows, int C, int inner)
+softmax(global const STORED(IN0) *x, long x_offset, global STORED(OUT0) *y, long y_offset, int rows, int C, int inner)
 {
     local float2 s[GROUP];
     BEGIN
@@ -23,7 +23,7 @@ softmax(global const float *x, long x_offset, global float *y, long y_offset, in
     float2 all = (float2)(-INFINITY, 0.0f);
     LANE(i, c)
     {
-        kept[i] = AT(x, c);
+        kept[i] = AT(IN0, x, c);
         all.x = fmax(all.x, largest_of(kept[i]));
     }
     const float own = all.x;
@@ -49,21 +49,21 @@ softmax(global const float *x, long x_offset, global float *y, long y_offset, in
     LANE(i, c)
     {
 #if KEEP && LOG
-        AT(y, c) = kept[i] - all.x - log_sum;
+        TO(OUT0, kept[i] - all.x - log_sum, y, c);
 #elif KEEP
-        AT(y, c) = kept[i] * (rescale(own, all.x) * inverse);
+        TO(OUT0, kept[i] * (rescale(own, all.x) * inverse), y, c);
 #elif LOG
-        AT(y, c) = AT(x, c) - all.x - log_sum;
+        TO(OUT0, AT(IN0, x, c) - all.x - log_sum, y, c);
 #else
-        AT(y, c) = exp(AT(x, c) - all.x) * inverse;
+        TO(OUT0, exp(AT(IN0, x, c) - all.x) * inverse, y, c);
 #endif
     }
 }
 
 /* softmax: y (dy - sum of y dy); log_softmax: dy - exp(y) sum of dy. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-softmax_grad(global const float *y, long y_offset, global const float *dy, long dy_offset,
-             global float *dx, long dx_offset, int rows, int C, int inner)
+softmax_grad(global const STORED(IN0) *y, long y_offset, global const STORED(IN1) *dy,
+             long dy_offset, global STORED(OUT0) *dx, long dx_offset, int rows, int C, int inner)
 {
     local float s[GROUP];
     BEGIN
@@ -72,21 +72,21 @@ softmax_grad(global const float *y, long y_offset, global const float *dy, long 
     dx += dx_offset + start;
 #if KEEP
     VEC at_y[KEEP], at_dy[KEEP];
-#define OF(name, x) name[i]
+#define OF(kind, name, x) name[i]
 #else
-#define OF(name, x) AT(x, c)
+#define OF(kind, name, x) AT(kind, x, c)
 #endif
     VEC sums = 0.0f;
     LANE(i, c)
     {
 #if KEEP
-        at_y[i] = AT(y, c);
-        at_dy[i] = AT(dy, c);
+        at_y[i] = AT(IN0, y, c);
+        at_dy[i] = AT(IN1, dy, c);
 #endif
 #if LOG
-        sums += OF(at_dy, dy);
+        sums += OF(IN1, at_dy, dy);
 #else
-        sums += OF(at_dy, dy) * OF(at_y, y);
+        sums += OF(IN1, at_dy, dy) * OF(IN0, at_y, y);
 #endif
     }
     const float sum = tree(s, sum_of(sums), lid, lane);
@@ -95,9 +95,9 @@ softmax_grad(global const float *y, long y_offset, global const float *dy, long 
     LANE(i, c)
     {
 #if LOG
-        AT(dx, c) = OF(at_dy, dy) - exp(OF(at_y, y)) * sum;
+        TO(OUT0, OF(IN1, at_dy, dy) - exp(OF(IN0, at_y, y)) * sum, dx, c);
 #else
-        AT(dx, c) = OF(at_y, y) * (OF(at_dy, dy) - sum);
+        TO(OUT0, OF(IN0, at_y, y) * (OF(IN1, at_dy, dy) - sum), dx, c);
 #endif
     }
 }

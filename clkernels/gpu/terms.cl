@@ -8,13 +8,16 @@
  * one group adds the parts and writes the weight. Both always in the same order.
  */
 #include "gpu/tree.clh"
+#include "gpu/halves.clh"
 #include "operands.clh"
 #define EACH(X) X(a) IF2(X(b)) IF3(X(c)) IF4(X(d))
 
 #if V == 4
 #define VEC float4
+#define READ(kind, p) GET4(kind, p)
 #else
 #define VEC float
+#define READ(kind, p) GET(kind, p)
 #endif
 
 CLT_TREE(tree, float, CLT_ADD, GROUP, 1)
@@ -35,17 +38,18 @@ static inline VEC vector(VEC a IF2(, VEC b) IF3(, VEC c) IF4(, VEC d), float p0,
 #define DIGIT(k)                                                                                   \
     const int i##k = SPREAD > 6 - k ? rest % (int)n##k : rest;                                     \
     rest = SPREAD > 6 - k ? rest / (int)n##k : 0;
-#define AT(x) x##_base[x##_offset + i0 * x##0 + i1 * x##1 + i2 * x##2 + i3 * x##3 + i4 * x##4 +    \
-                       i5 * x##5]
+#define AT(x)                                                                                      \
+    GET(KIND_OF(x), x##_base + x##_offset + i0 * x##0 + i1 * x##1 + i2 * x##2 + i3 * x##3 +        \
+                        i4 * x##4 + i5 * x##5)
 #else
 #define SIZES
-#define AT(x) (*(global const VEC *)(x##_base + x##_offset + at))
+#define AT(x) READ(KIND_OF(x), x##_base + x##_offset + at)
 #endif
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-terms(global const float *a_base, long a_offset IF2(, global const float *b_base, long b_offset)
-          IF3(, global const float *c_base, long c_offset)
-              IF4(, global const float *d_base, long d_offset),
+terms(global const ELEMENT(a) *a_base, long a_offset IF2(, global const ELEMENT(b) *b_base, long b_offset)
+          IF3(, global const ELEMENT(c) *c_base, long c_offset)
+              IF4(, global const ELEMENT(d) *d_base, long d_offset),
       global float *sums, long sums_offset, long count, float p0, float p1, float p2, float p3,
       int parts SIZES)
 {

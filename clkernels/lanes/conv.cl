@@ -13,7 +13,7 @@
  *   (POOL: pooled rows) of a work-group. Buffers that are not used may be any valid buffer.
  *   global size: (groups * ceil(co / TC), ceil(rows of y / rows), ceil(n / LANES)), local (1, 1, 1)
  *
- * Build options (defaults in brackets): LANES; KY, KX; SY, SX stride [1]; DY, DX dilation [1];
+ * Build options (defaults in brackets): LANES; IN0 and OUT0 [f]: what x and y are stored as (storage.clh); KY, KX; SY, SX stride [1]; DY, DX dilation [1];
  * PY, PX padding before [0]; BIAS [0]; ACT [0]: 1 = ReLU; POOL [0]: 1 = average, 2 = maximum, both
  * 2 x 2, stride 2, without padding, last odd row and column dropped (and not computed);
  * TX x TC [4 x 3]: register tile, columns x channels, at most 8 x 8; TX must be even with POOL; it
@@ -22,7 +22,7 @@
  * EDGES [0]: 1 tests every column for the padding (for images of at most a few tiles a row: half
  * the code), 0 only those in tiles at the edges.
  */
-#include "common.clh"
+#include "lanes/halves.clh"
 #include "stride.clh"
 
 #ifndef BIAS
@@ -110,8 +110,8 @@ INLINE void clt_pool_join(vecf *pooled, veci *mask, vecf before, int bit)
  * those of the first channel. `edge`: columns may lie in the padding. tc, tx and edge are constants
  * at every call, so that the tests on them vanish.
  */
-INLINE void clt_conv_tile(global const float *x, global const float *w, global const float *bias,
-                          global float *y, global uchar *mask, int ci, int ih, int iw, int co,
+INLINE void clt_conv_tile(global const STORED(IN0) * x, global const float *w,
+                          global const float *bias, global STORED(OUT0) * y, global uchar *mask, int ci, int ih, int iw, int co,
                           int oh, int ow, int oy, int x0, const int tc, const int tx,
                           const int edge)
 {
@@ -142,7 +142,7 @@ INLINE void clt_conv_tile(global const float *x, global const float *w, global c
                 const int iy = iy0 + ky * DY;
                 if ((uint)iy >= (uint)ih)
                     continue;
-                global const float *row = x + ((k * ih + iy) * iw + ix0) * LANES;
+                global const STORED(IN0) *row = x + ((k * ih + iy) * iw + ix0) * LANES;
                 global const float *wk = w + (k * KY + ky) * KX;
 #if KX <= 8
 #pragma unroll
@@ -157,7 +157,7 @@ INLINE void clt_conv_tile(global const float *x, global const float *w, global c
         a##c##t = fma(v##t, w##c, a##c##t);
 #define COLUMN(t)                                                                                  \
     if (t < tx && (!edge || (uint)(ix0 + t * SX + kx * DX) < (uint)iw)) {                          \
-        const vecf v##t = LOAD(row + t * SX * LANES);                                              \
+        const vecf v##t = LOAD_AS(IN0, row + t * SX * LANES);                                      \
         ROWS_OF(FMA, t)                                                                            \
     }
                     EACH_ROW(WEIGHT)
@@ -176,23 +176,23 @@ INLINE void clt_conv_tile(global const float *x, global const float *w, global c
     }
 #if POOL
     const int ph = oh / 2, pw = ow / 2;
-#define PUT(c, t)                                                                                  \
+#define PUT_TILE(c, t)                                                                             \
     if (c < tc && t < tx && (t & 1) == 0) {                                                        \
         const int at = ((c * ph + oy) * pw + (x0 + t) / 2) * LANES;                                \
-        STORE(POOL == 1 ? POOLED(p, c, t) * 0.25f : POOLED(p, c, t), y + at);                                     \
+        STORE_AS(OUT0, (POOL == 1 ? POOLED(p, c, t) * 0.25f : POOLED(p, c, t)), y + at);           \
         STORE_BYTES(TO_BYTES(POOLED(m, c, t)), mask + at);                                                    \
     }
 #else
-#define PUT(c, t)                                                                                  \
+#define PUT_TILE(c, t)                                                                             \
     if (c < tc && t < tx)                                                                          \
-        STORE(clt_activate(a##c##t), y + ((c * oh + oy) * ow + x0 + t) * LANES);
+        STORE_AS(OUT0, clt_activate(a##c##t), y + ((c * oh + oy) * ow + x0 + t) * LANES);
 #endif
-    EACH_CELL(PUT)
+    EACH_CELL(PUT_TILE)
 }
 
 /* All rows of a work-group for `tc` channels. */
-INLINE void clt_conv_rows(global const float *x, global const float *w, global const float *bias,
-                          global float *y, global uchar *mask, int ci, int ih, int iw, int co,
+INLINE void clt_conv_rows(global const STORED(IN0) * x, global const float *w,
+                          global const float *bias, global STORED(OUT0) * y, global uchar *mask, int ci, int ih, int iw, int co,
                           int oh, int ow, int first, int last, const int tc)
 {
     const int columns = POOL ? ow / 2 * 2 : ow;
@@ -218,8 +218,9 @@ INLINE void clt_conv_rows(global const float *x, global const float *w, global c
     }
 }
 
-KERNEL void clt_lanes_conv(global const float *x, long x_at, global const float *w, long w_at,
-                           global const float *bias, long bias_at, global float *y, long y_at,
+KERNEL void clt_lanes_conv(global const STORED(IN0) * x, long x_at, global const float *w,
+                           long w_at, global const float *bias, long bias_at,
+                           global STORED(OUT0) * y, long y_at,
                            global uchar *mask, long mask_at, int n, int groups, int ci, int ih,
                            int iw, int co, int oh, int ow, int rows)
 {

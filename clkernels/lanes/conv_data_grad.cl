@@ -9,7 +9,7 @@
  *   dx  [B][groups * ci][ih][iw] in lanes
  *   n images; ci, co channels of a group; rows: rows of dx of a work-group
  *   global size: (groups * ceil(ci / TC), ceil(ih / rows), ceil(n / LANES)), local (1, 1, 1)
- * Build options as in conv.cl: LANES; KY, KX; PY, PX [0]; DY, DX [1]; SY, SX [1].
+ * Build options as in conv.cl: LANES; IN0 [f], what g is stored as (storage.clh); KY, KX; PY, PX [0]; DY, DX [1]; SY, SX [1].
  *
  * kernel clt_lanes_conv_data_grad: stride 1 and dilation 1 along x (SX = DX = 1; any along y).
  *   Scatters TX columns of g into TX + KX - 1 columns of TC channels in registers, without a test
@@ -19,7 +19,7 @@
  *
  * kernel clt_lanes_conv_data_grad_any: any stride and dilation, slower. CTAIL = ci % TC.
  */
-#include "common.clh"
+#include "lanes/halves.clh"
 #include "stride.clh"
 
 #ifndef TX
@@ -50,7 +50,7 @@
 /* Adds to row iy of dx (or stores, if k0 is 0 and the columns are new) what channels k0 .. k1 - 1
  * of g scatter into it from columns x0 .. x0 + tx - 1, for the `tc` channels of dx from `dx` and
  * `w` on. tc and tx are constants at every call. */
-INLINE void clt_scatter(global const float *g, global const float *w, global float *dx, int ci,
+INLINE void clt_scatter(global const STORED(IN0) * g, global const float *w, global float *dx, int ci,
                         int ih, int iw, int oh, int ow, int iy, int x0, int k0, int k1,
                         const int tc, const int tx)
 {
@@ -67,12 +67,12 @@ INLINE void clt_scatter(global const float *g, global const float *w, global flo
             const int oy = SY == 1 ? sy : sy / SY;
             if ((uint)sy >= (uint)(oh * SY) || (SY > 1 && sy % SY))
                 continue;
-            global const float *row = g + ((k * oh + oy) * ow + x0) * LANES;
+            global const STORED(IN0) *row = g + ((k * oh + oy) * ow + x0) * LANES;
             global const float *wk = w + k * ci * TAPS + ky * KX;
 #define COLUMN(t, a, b)                                                                            \
     vecf v##t;                                                                                     \
     if (t < tx)                                                                                    \
-        v##t = LOAD(row + t * LANES);
+        v##t = LOAD_AS(IN0, row + t * LANES);
 #define FMA(t, k, c)                                                                               \
     if (t < tx)                                                                                    \
         a[c][t + k] = fma(v##t, weight, a[c][t + k]);
@@ -88,20 +88,20 @@ INLINE void clt_scatter(global const float *g, global const float *w, global flo
     }
     const int left = x0 - PX;
     const int is_new = k0 == 0 ? (x0 == 0 ? 0 : KX - 1) : SPAN;
-#define PUT(j, c, b)                                                                               \
+#define PUT_AT(j, c, b)                                                                            \
     if (j < tx + KX - 1 && (uint)(left + j) < (uint)iw) {                                          \
         global float *to = dx + ((c * ih + iy) * iw + left + j) * LANES;                           \
         STORE(j >= is_new ? a[c][AT(j)] : a[c][AT(j)] + LOAD(to), to);                             \
     }
 #define PUT_ROW(c, a, b)                                                                           \
     if (c < tc) {                                                                                  \
-        FOR_B(16, PUT, c, 0)                                                                       \
+        FOR_B(16, PUT_AT, c, 0)                                                                    \
     }
     FOR_A(TC, PUT_ROW, 0, 0)
 }
 
 /* All rows of a work-group for `tc` channels. */
-INLINE void clt_scatter_rows(global const float *g, global const float *w, global float *dx, int ci,
+INLINE void clt_scatter_rows(global const STORED(IN0) * g, global const float *w, global float *dx, int ci,
                              int ih, int iw, int co, int oh, int ow, int first, int last,
                              const int tc)
 {
@@ -127,7 +127,7 @@ INLINE void clt_scatter_rows(global const float *g, global const float *w, globa
     }
 }
 
-KERNEL void clt_lanes_conv_data_grad(global const float *g, long g_at, global const float *w,
+KERNEL void clt_lanes_conv_data_grad(global const STORED(IN0) * g, long g_at, global const float *w,
                                      long w_at, global float *dx, long dx_at, int n, int groups,
                                      int ci, int ih, int iw, int co, int oh, int ow, int rows)
 {
@@ -150,7 +150,7 @@ KERNEL void clt_lanes_conv_data_grad(global const float *g, long g_at, global co
 #endif
 
 /* The gradient of `tc` input channels at one element. */
-INLINE void clt_data_grad_at(global const float *g, global const float *w, global float *dx, int ci,
+INLINE void clt_data_grad_at(global const STORED(IN0) * g, global const float *w, global float *dx, int ci,
                              int ih, int iw, int co, int oh, int ow, int iy, int ix, const int tc)
 {
 #define DECLARE_GRAD(c) vecf d##c = 0.0f;
@@ -164,7 +164,7 @@ INLINE void clt_data_grad_at(global const float *g, global const float *w, globa
             if (x < 0 || x % SX || x / SX >= ow)
                 continue;
             for (int k = 0; k < co; k++) {
-                const vecf v = LOAD(g + ((k * oh + y / SY) * ow + x / SX) * LANES);
+                const vecf v = LOAD_AS(IN0, g + ((k * oh + y / SY) * ow + x / SX) * LANES);
 #define ADD_GRAD(c)                                                                                \
     if (c < tc)                                                                                    \
         d##c = fma(v, (vecf)w[((k * ci + c) * KY + ky) * KX + kx], d##c);
@@ -178,7 +178,7 @@ INLINE void clt_data_grad_at(global const float *g, global const float *w, globa
     EACH_ROW(PUT_GRAD)
 }
 
-KERNEL void clt_lanes_conv_data_grad_any(global const float *g, long g_at, global const float *w,
+KERNEL void clt_lanes_conv_data_grad_any(global const STORED(IN0) * g, long g_at, global const float *w,
                                          long w_at, global float *dx, long dx_at, int n,
                                          int groups, int ci, int ih, int iw, int co, int oh,
                                          int ow, int rows)

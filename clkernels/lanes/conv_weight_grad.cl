@@ -13,7 +13,7 @@
  *   global size: (ceil(ci / CI_BLOCK), groups * ceil(co / TO), chunks), local (1, 1, 1), where
  *   chunks = ceil(ceil(n / LANES) / chunk), but at least 1: then n = 0 gives zeros.
  *
- * Build options (defaults): LANES; KY, KX; SY, SX, DY, DX [1]; PY, PX [0]; BIAS [0]: writes db;
+ * Build options (defaults): LANES; IN0 and IN1 [f]: what x and g are stored as (storage.clh); KY, KX; SY, SX, DY, DX [1]; PY, PX [0]; BIAS [0]: writes db;
  * UNPOOL [0]: 1 = g times 1/4 where the mask says, 2 = g where the mask says;
  * TO x TI x TK [2 x 1 x KX]: register tile, output channels x input channels x columns of taps, at
  * most 8 x 8 x 8; TO * TI * TK + TO + 1 registers of LANES floats: with 16, for example 2 x 1 x 5,
@@ -30,7 +30,7 @@
  *   out[i] = sum over c of part[c][i], i < count, of ceil(ceil(n / LANES) / chunk) chunks, in order
  *   global size: (ceil(count / SPREAD), 1, 1), local (1, 1, 1); SPREAD [1024] elements each
  */
-#include "common.clh"
+#include "lanes/halves.clh"
 #include "stride.clh"
 
 #ifndef BIAS
@@ -86,10 +86,10 @@
 #define HOLDS(i, k)                                                                                \
     ((TK == KX || kx0 + k < KX) && (TAP_ROW(i) == 0 || KY % TR == 0 || ky + TAP_ROW(i) < KY))
 #define SUM_OF(o, i, k) sums[SUM_AT(o, i0 + CHANNEL(i), ky + TAP_ROW(i), kx0 + k)]
-#define GET(k, o, i)                                                                               \
+#define GET_SUM(k, o, i)                                                                           \
     if (HOLDS(i, k))                                                                               \
         a[o][TAP_AT(i, k)] = SUM_OF(o, i, k);
-#define GET_TAPS(i, o, b) FOR_C(TK, GET, o, i)
+#define GET_TAPS(i, o, b) FOR_C(TK, GET_SUM, o, i)
 #define GET_ROW(o, a, b) FOR_B(LINES, GET_TAPS, o, 0)
 #define GET_BIAS(o, p, q) b[o] = bias[o];
 #define PUT_BIAS(o, p, q) bias[o] = all ? b[o] : select(bias[o], b[o], valid);
@@ -114,17 +114,16 @@
  */
 #if UNPOOL
 #define G_SPACE private
+typedef float g_type;
+#define clt_load_g(g) (*(private const vecf_anywhere *)(g))
 #else
 #define G_SPACE global
+typedef STORED(IN1) g_type;
+#define clt_load_g(g) LOAD_AS(IN1, g)
 #endif
 
-INLINE vecf clt_load_g(G_SPACE const float *g)
-{
-    return *(G_SPACE const vecf_anywhere *)g;
-}
-
-INLINE void clt_weight_tile(private vecf *sums, private vecf *bias, G_SPACE const float *g,
-                            int g_plane, int g_row, global const float *x, int ih, int iw, int ow,
+INLINE void clt_weight_tile(private vecf *sums, private vecf *bias, G_SPACE const g_type *g,
+                            int g_plane, int g_row, global const STORED(IN0) * x, int ih, int iw, int ow,
                             int first, int last, int no, int ni, int i0, int ky, int kx0,
                             veci valid, int all)
 {
@@ -148,14 +147,14 @@ INLINE void clt_weight_tile(private vecf *sums, private vecf *bias, G_SPACE cons
     const int to = min(last, below < 0 ? 0 : below / SY + 1);
 #endif
     const int ix0 = kx0 * DX - PX;
-    global const float *row = x + ((from * SY - above) * iw + ix0) * LANES;
+    global const STORED(IN0) *row = x + ((from * SY - above) * iw + ix0) * LANES;
     /* From the end of a row to the beginning of the next. */
     const int next_x = (SY * iw - ow * SX) * LANES, next_g = g_row - ow * LANES;
 #define POINT_X(i, a, b)                                                                           \
-    global const float *x##i =                                                                     \
+    global const STORED(IN0) *x##i =                                                               \
         row + (min(CHANNEL(i), ni - 1) * ih + TAP_ROW(i) * DY) * iw * LANES;
 #define POINT_G(o, a, b)                                                                           \
-    G_SPACE const float *g##o = g + min(o, no - 1) * g_plane + (from - first) * g_row;
+    G_SPACE const g_type *g##o = g + min(o, no - 1) * g_plane + (from - first) * g_row;
     FOR_A(LINES, POINT_X, 0, 0)
     FOR_A(TO, POINT_G, 0, 0)
     for (int r = from; r < to; r++) {
@@ -168,12 +167,12 @@ INLINE void clt_weight_tile(private vecf *sums, private vecf *bias, G_SPACE cons
 #define ADD(o, i, k) a[o][TAP_AT(i, k)] = fma(v, d##o, a[o][TAP_AT(i, k)]);
 #define TAP(k, i, b)                                                                               \
     if (HOLDS(i, k)) {                                                                             \
-        const vecf v = LOAD(x##i + k * DX * LANES);                                                \
+        const vecf v = LOAD_AS(IN0, x##i + k * DX * LANES);                                        \
         FOR_A(TO, ADD, i, k)                                                                       \
     }
 #define TAP_CHECKED(k, i, b)                                                                       \
     if (HOLDS(i, k) && (uint)(ix0 + c * SX + k * DX) < (uint)iw && ROW_INSIDE(i)) {                \
-        const vecf v = LOAD(x##i + k * DX * LANES);                                                \
+        const vecf v = LOAD_AS(IN0, x##i + k * DX * LANES);                                        \
         FOR_A(TO, ADD, i, k)                                                                       \
     }
 #define TAPS_OF(i, M, b) FOR_C(TK, M, i, 0)
@@ -210,12 +209,12 @@ INLINE void clt_weight_tile(private vecf *sums, private vecf *bias, G_SPACE cons
         FOR_A(LINES, NEXT_ROW_X, 0, 0)
         FOR_A(TO, NEXT_ROW_G, 0, 0)
     }
-#define PUT(k, o, i)                                                                               \
+#define PUT_SUM(k, o, i)                                                                           \
     if (HOLDS(i, k)) {                                                                             \
         private vecf *to = &SUM_OF(o, i, k);                                                       \
         *to = all ? a[o][TAP_AT(i, k)] : select(*to, a[o][TAP_AT(i, k)], valid);                   \
     }
-#define PUT_TAPS(i, o, b) FOR_C(TK, PUT, o, i)
+#define PUT_TAPS(i, o, b) FOR_C(TK, PUT_SUM, o, i)
 #define PUT_ROW(o, a, b) FOR_B(LINES, PUT_TAPS, o, 0)
     FOR_A(TO, PUT_ROW, 0, 0)
 #if BIAS_INSIDE
@@ -225,7 +224,7 @@ INLINE void clt_weight_tile(private vecf *sums, private vecf *bias, G_SPACE cons
 
 #if UNPOOL
 /* Rows first .. last - 1 of the gradient before pooling, of `no` channels. */
-INLINE void clt_unpool_band(private vecf *band, global const float *g, global const uchar *mask,
+INLINE void clt_unpool_band(private vecf *band, global const STORED(IN1) * g, global const uchar *mask,
                             int oh, int ow, int first, int last, int no)
 {
     const int ph = oh / 2, pw = ow / 2;
@@ -234,7 +233,7 @@ INLINE void clt_unpool_band(private vecf *band, global const float *g, global co
             private vecf *to = band + (o * BAND + r - first) * COLUMNS;
             for (int c = 0; c < pw; c++) {
                 const int at = ((o * ph + r / 2) * pw + c) * LANES;
-                const vecf v = LOAD(g + at) * (UNPOOL == 1 ? 0.25f : 1.0f);
+                const vecf v = LOAD_AS(IN1, g + at) * (UNPOOL == 1 ? 0.25f : 1.0f);
                 const veci bits = TO_INTS(LOAD_BYTES(mask + at));
                 to[2 * c] = select((vecf)0.0f, v, (bits & 1) != 0);
                 to[2 * c + 1] = select((vecf)0.0f, v, (bits & 2) != 0);
@@ -247,13 +246,13 @@ INLINE void clt_unpool_band(private vecf *band, global const float *g, global co
 #endif
 
 /* The sums of rows first .. last - 1, for the bias. */
-INLINE void clt_bias_rows(private vecf *bias, G_SPACE const float *g, int g_plane, int g_row, int ow,
+INLINE void clt_bias_rows(private vecf *bias, G_SPACE const g_type *g, int g_plane, int g_row, int ow,
                           int rows, int no, veci valid, int all)
 {
     for (int o = 0; o < no; o++) {
         vecf s0 = 0.0f, s1 = 0.0f, s2 = 0.0f, s3 = 0.0f;
         for (int r = 0; r < rows; r++) {
-            G_SPACE const float *row = g + o * g_plane + r * g_row;
+            G_SPACE const g_type *row = g + o * g_plane + r * g_row;
             int c = 0;
             for (; c + 4 <= ow; c += 4) {
                 s0 += clt_load_g(row + c * LANES);
@@ -269,8 +268,8 @@ INLINE void clt_bias_rows(private vecf *bias, G_SPACE const float *g, int g_plan
     }
 }
 
-KERNEL void clt_lanes_conv_weight_grad(global const float *x, long x_at, global const float *g,
-                                       long g_at, global const uchar *mask, long mask_at,
+KERNEL void clt_lanes_conv_weight_grad(global const STORED(IN0) * x, long x_at,
+                                       global const STORED(IN1) * g, long g_at, global const uchar *mask, long mask_at,
                                        global float *dw, long dw_at, global float *db, long db_at,
                                        int n, int groups, int ci, int ih, int iw, int co, int oh,
                                        int ow, int chunk)
@@ -296,10 +295,10 @@ KERNEL void clt_lanes_conv_weight_grad(global const float *x, long x_at, global 
     for (int b = from; b < to; b++) {
         const veci valid = clt_valid_lanes(b, n);
         const int all = n - b * LANES >= LANES;
-        global const float *xb =
+        global const STORED(IN0) *xb =
             x + x_at + (((long)b * groups + group) * ci + i0) * ih * iw * LANES;
         const long g_from = (((long)b * groups + group) * co + o0) * g_size * LANES;
-        global const float *gb = g + g_at + g_from;
+        global const STORED(IN1) *gb = g + g_at + g_from;
 #if UNPOOL
         for (int first = 0; first < height; first += BAND) {
             const int last = min(first + BAND, height);
@@ -309,7 +308,7 @@ KERNEL void clt_lanes_conv_weight_grad(global const float *x, long x_at, global 
 #else
         {
             const int first = 0, last = height, g_plane = oh * ow * LANES, g_row = ow * LANES;
-            global const float *gs = gb;
+            global const STORED(IN1) *gs = gb;
 #endif
             if (BIAS && !BIAS_INSIDE && i0 == 0)
                 clt_bias_rows(bias, gs, g_plane, g_row, width, last - first, no, valid, all);

@@ -4,14 +4,27 @@
  * kernels plain_to_lanes(x, x_at, y, y_at, rest, n), lanes_to_plain(x, x_at, y, y_at, rest, n)
  *   global size: (ceil(rest / CHUNK), ceil(n / LANES), 1), local (1, 1, 1). Lanes of index >= n are
  *   neither read nor, in the result, defined.
+ *   both: elements of 32 or 16 bits, of one type on both sides
  * kernel bytes_to_lanes(x, x_at, y, y_at, rest, n, scale, shift)
  *   the same from uchar, as x * scale + shift
  */
+#include "lanes/halves.clh"
 #include "transpose.clh"
 
 #define CHUNK 64
 
-KERNEL void plain_to_lanes(global const float *x, long x_at, global float *y, long y_at, int rest,
+/* Elements of 16 bits are moved as they are, each in the lower half of a lane. */
+typedef ushort4 four_shorts __attribute__((aligned(2)));
+#define FOUR_f(p) CLT_FOUR(p)
+#define FOUR_h(p) as_float4(convert_uint4(*(global const four_shorts *)(p)))
+#define FOUR_w(p) FOUR_h(p)
+#define FOUR(p) CLT_STORAGE(FOUR, IN0)(p)
+#define PLACE_f(v, p) STORE(v, p)
+#define PLACE_h(v, p) (*(global vecs_anywhere *)(p) = TO_USHORTS(AS_UINTS(v)))
+#define PLACE_w(v, p) PLACE_h(v, p)
+#define PLACE(v, p) CLT_STORAGE(PLACE, OUT0)(v, p)
+
+KERNEL void plain_to_lanes(global const STORED(IN0) *x, long x_at, global STORED(OUT0) *y, long y_at, int rest,
                            int n)
 {
     const int block = (int)get_global_id(1);
@@ -20,11 +33,11 @@ KERNEL void plain_to_lanes(global const float *x, long x_at, global float *y, lo
     const int images = min(n - block * LANES, LANES);
     /* Past the batch, the first image again: read-only memory that exists. */
 #define IMAGE(l) ((long)(block * LANES + ((l) < images ? (l) : 0)) * rest)
-    global const float *from = x + x_at;
-    global float *to = y + y_at + (long)block * rest * LANES;
+    global const STORED(IN0) *from = x + x_at;
+    global STORED(OUT0) *to = y + y_at + (long)block * rest * LANES;
     int i = begin;
-#define GET_IMAGE(l) CLT_FOUR(from + IMAGE(l) + i)
-#define PUT_LANES(j, v) STORE(v, to + (i + j) * LANES)
+#define GET_IMAGE(l) FOUR(from + IMAGE(l) + i)
+#define PUT_LANES(j, v) PLACE(v, to + (i + j) * LANES)
     for (; i + 4 <= end; i += 4)
         CLT_FOUR_COLUMNS(GET_IMAGE, PUT_LANES)
     for (; i < end; i++)
@@ -32,19 +45,19 @@ KERNEL void plain_to_lanes(global const float *x, long x_at, global float *y, lo
             to[i * LANES + l] = from[IMAGE(l) + i];
 }
 
-KERNEL void lanes_to_plain(global const float *x, long x_at, global float *y, long y_at, int rest,
+KERNEL void lanes_to_plain(global const STORED(IN0) *x, long x_at, global STORED(OUT0) *y, long y_at, int rest,
                            int n)
 {
     const int block = (int)get_global_id(1);
     const int begin = (int)get_global_id(0) * CHUNK;
     const int end = min(begin + CHUNK, rest);
     const int images = min(n - block * LANES, LANES);
-    global const float *from = x + x_at + (long)block * rest * LANES;
-    global float *to = y + y_at + (long)block * LANES * rest;
+    global const STORED(IN0) *from = x + x_at + (long)block * rest * LANES;
+    global STORED(OUT0) *to = y + y_at + (long)block * LANES * rest;
     int i = begin;
     for (; images == LANES && i + LANES <= end; i += LANES) {
-#define GET_LANES(j) CLT_FOUR(from + (i + j) * LANES + l)
-#define PUT_IMAGE(k, v) STORE(v, to + (long)(l + k) * rest + i)
+#define GET_LANES(j) FOUR(from + (i + j) * LANES + l)
+#define PUT_IMAGE(k, v) PLACE(v, to + (long)(l + k) * rest + i)
         for (int l = 0; l < LANES; l += 4)
             CLT_FOUR_COLUMNS(GET_LANES, PUT_IMAGE)
     }

@@ -21,9 +21,21 @@
  * Build options (defaults): LANES; BIAS [0]; ACT [0]: 1 = ReLU; TC x TB [3 x 4]: register tile,
  * channels x blocks of images (weight gradient: outputs x inputs), at most 8 x 8: TC * TB + TC + 1
  * registers of LANES floats;
+ * A_T, B_T, C_T [f]: what the first and second operand of images (and y, which is of the last of
+ * them) and the result of images are stored as (storage.clh);
  * IN_BLOCK [96], OUT_BLOCK [32]: weights of a work-group of the weight gradient.
  */
-#include "common.clh"
+#include "lanes/halves.clh"
+
+#ifndef A_T
+#define A_T f
+#endif
+#ifndef B_T
+#define B_T f
+#endif
+#ifndef C_T
+#define C_T f
+#endif
 
 #ifndef BIAS
 #define BIAS 0
@@ -49,23 +61,21 @@
 #include "tile.clh"
 
 /* g where y is not <= 0 (ACT), else g. */
-INLINE vecf clt_load_grad(global const float *g, global const float *y)
-{
 #if ACT == 1
-    return select(LOAD(g), (vecf)0.0f, LOAD(y) <= 0.0f);
+#define LOAD_GRAD(T, g, y) select(LOAD_AS(T, g), (vecf)0.0f, LOAD_AS(T, y) <= 0.0f)
 #else
-    return LOAD(g);
+#define LOAD_GRAD(T, g, y) LOAD_AS(T, g)
 #endif
-}
 
 /*
  * out[t][c] = sum over k of a[t][k] * w[c * w_channel + k * w_k] for `tb` blocks t and channels c <
  * nc of the tile; a has `inner` elements a block, out `outer`. gradient: see ACT above, else bias and
  * activation follow. tb and gradient are constants at every call.
  */
-INLINE void clt_linear_tile(global const float *a, global const float *mask, global const float *w,
-                            global const float *bias, global float *out, int inner, int outer,
-                            int w_channel, int w_k, int nc, const int tb, const int gradient)
+INLINE void clt_linear_tile(global const STORED(A_T) * a, global const STORED(A_T) * mask,
+                            global const float *w, global const float *bias,
+                            global STORED(C_T) * out, int inner, int outer, int w_channel, int w_k,
+                            int nc, const int tb, const int gradient)
 {
 #define DECLARE(c, t) vecf s##c##t = 0.0f;
     EACH_CELL(DECLARE)
@@ -77,7 +87,7 @@ INLINE void clt_linear_tile(global const float *a, global const float *mask, glo
 #define BLOCK(t)                                                                                   \
     if (t < tb) {                                                                                  \
         const int at = (t * inner + k) * LANES;                                                    \
-        const vecf v##t = gradient ? clt_load_grad(a + at, mask + at) : LOAD(a + at);              \
+        const vecf v##t = gradient ? LOAD_GRAD(A_T, a + at, mask + at) : LOAD_AS(A_T, a + at);     \
         ROWS_OF(FMA, t)                                                                            \
     }
 #define NEXT(c) w##c += w_k;
@@ -85,23 +95,23 @@ INLINE void clt_linear_tile(global const float *a, global const float *mask, glo
         EACH_COL(BLOCK)
         EACH_ROW(NEXT)
     }
-#define PUT(c, t)                                                                                  \
+#define PUT_SUM(c, t)                                                                                  \
     if (t < tb && c < nc) {                                                                        \
         vecf v = s##c##t;                                                                          \
         if (gradient && ACT == 2)                                                                  \
-            v = select(v, (vecf)0.0f, LOAD(mask + (t * outer + c) * LANES) <= 0.0f);               \
+            v = select(v, (vecf)0.0f, LOAD_AS(A_T, mask + (t * outer + c) * LANES) <= 0.0f);       \
         if (!gradient && BIAS)                                                                     \
             v += bias[c];                                                                          \
         if (!gradient && ACT == 1)                                                                 \
             v = clt_relu(v);                                                                       \
-        STORE(v, out + (t * outer + c) * LANES);                                                   \
+        STORE_AS(C_T, v, out + (t * outer + c) * LANES);                                           \
     }
-    EACH_CELL(PUT)
+    EACH_CELL(PUT_SUM)
 }
 
-KERNEL void clt_lanes_linear(global const float *x, long x_at, global const float *w, long w_at,
-                             global const float *bias, long bias_at, global float *y, long y_at,
-                             int n, int in, int out)
+KERNEL void clt_lanes_linear(global const STORED(A_T) * x, long x_at, global const float *w,
+                             long w_at, global const float *bias, long bias_at,
+                             global STORED(C_T) * y, long y_at, int n, int in, int out)
 {
     const int c0 = get_global_id(0) * TC, nc = min(TC, out - c0);
     int b = get_global_id(1) * TB;
@@ -118,9 +128,10 @@ KERNEL void clt_lanes_linear(global const float *x, long x_at, global const floa
                         y + y_at + ((long)b * out + c0) * LANES, in, out, in, 1, nc, 1, 0);
 }
 
-KERNEL void clt_lanes_linear_data_grad(global const float *g, long g_at, global const float *y,
-                                       long y_at, global const float *w, long w_at,
-                                       global float *dx, long dx_at, int n, int in, int out)
+KERNEL void clt_lanes_linear_data_grad(global const STORED(A_T) * g, long g_at,
+                                       global const STORED(A_T) * y, long y_at,
+                                       global const float *w, long w_at, global STORED(C_T) * dx,
+                                       long dx_at, int n, int in, int out)
 {
     const int c0 = get_global_id(0) * TC, nc = min(TC, in - c0);
     int b = get_global_id(1) * TB;
@@ -139,8 +150,8 @@ KERNEL void clt_lanes_linear_data_grad(global const float *g, long g_at, global 
 }
 
 /* Sums over blocks from .. to - 1 for no x ni weights; x, g and y point to block 0. */
-INLINE void clt_linear_weight_tile(global const float *x, global const float *g,
-                                   global const float *y, global float *dw, int in, int out,
+INLINE void clt_linear_weight_tile(global const STORED(A_T) * x, global const STORED(B_T) * g,
+                                   global const STORED(B_T) * y, global float *dw, int in, int out,
                                    int from, int to, int n, int no, int ni)
 {
     EACH_CELL(DECLARE)
@@ -149,14 +160,14 @@ INLINE void clt_linear_weight_tile(global const float *x, global const float *g,
         const veci valid = clt_valid_lanes(b, n);
 #define LOAD_G(c)                                                                                  \
     const int h##c = min(c, no - 1) * LANES;                                                       \
-    const vecf d##c = clt_load_grad(g + g_block + h##c, y + g_block + h##c);
+    const vecf d##c = LOAD_GRAD(B_T, g + g_block + h##c, y + g_block + h##c);
 #define ADD(c, t) s##c##t = fma(v##t, d##c, s##c##t);
 #define ADD_VALID(c, t) s##c##t = select(s##c##t, fma(v##t, d##c, s##c##t), valid);
 #define INPUT(t)                                                                                   \
-    const vecf v##t = LOAD(x + x_block + min(t, ni - 1) * LANES);                                  \
+    const vecf v##t = LOAD_AS(A_T, x + x_block + min(t, ni - 1) * LANES);                          \
     ROWS_OF(ADD, t)
 #define INPUT_VALID(t)                                                                             \
-    const vecf v##t = LOAD(x + x_block + min(t, ni - 1) * LANES);                                  \
+    const vecf v##t = LOAD_AS(A_T, x + x_block + min(t, ni - 1) * LANES);                          \
     ROWS_OF(ADD_VALID, t)
         EACH_ROW(LOAD_G)
         if (n - b * LANES >= LANES) {
@@ -171,9 +182,9 @@ INLINE void clt_linear_weight_tile(global const float *x, global const float *g,
     EACH_CELL(PUT_WEIGHT)
 }
 
-KERNEL void clt_lanes_linear_weight_grad(global const float *x, long x_at, global const float *g,
-                                         long g_at, global const float *y, long y_at,
-                                         global float *dw, long dw_at, global float *db, long db_at,
+KERNEL void clt_lanes_linear_weight_grad(global const STORED(A_T) * x, long x_at,
+                                         global const STORED(B_T) * g, long g_at,
+                                         global const STORED(B_T) * y, long y_at, global float *dw, long dw_at, global float *db, long db_at,
                                          int n, int in, int out, int chunk)
 {
     const int i0 = get_global_id(0) * IN_BLOCK, i1 = min(i0 + IN_BLOCK, in);
@@ -195,7 +206,7 @@ KERNEL void clt_lanes_linear_weight_grad(global const float *x, long x_at, globa
         vecf sum = 0.0f;
         for (int b = from; b < to; b++) {
             const long at = ((long)b * out + o) * LANES;
-            sum = select(sum, sum + clt_load_grad(g + at, y + at), clt_valid_lanes(b, n));
+            sum = select(sum, sum + LOAD_GRAD(B_T, g + at, y + at), clt_valid_lanes(b, n));
         }
         db[db_at + part * out + o] = clt_sum_lanes(sum);
     }

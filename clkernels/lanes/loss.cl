@@ -21,7 +21,7 @@
  *   label is no class NaN
  *   both: global size (ceil(n / LANES), 1, 1), local (1, 1, 1)
  */
-#include "common.clh"
+#include "lanes/halves.clh"
 
 /* Labels of block b; `ignore` beyond n. */
 INLINE veci clt_labels(global const int *labels, int b, int n, int ignore)
@@ -32,29 +32,29 @@ INLINE veci clt_labels(global const int *labels, int b, int n, int ignore)
     return *(private veci *)lane;
 }
 
-INLINE vecf clt_largest(global const float *x, int classes)
+INLINE vecf clt_largest(global const STORED(IN0) *x, int classes)
 {
-    vecf largest = LOAD(x);
+    vecf largest = LOAD_AS(IN0, x);
     for (int c = 1; c < classes; c++)
-        largest = fmax(largest, LOAD(x + c * LANES));
+        largest = fmax(largest, LOAD_AS(IN0, x + c * LANES));
     return largest;
 }
 
-INLINE vecf clt_exp_sum(global const float *x, int classes, vecf largest)
+INLINE vecf clt_exp_sum(global const STORED(IN0) *x, int classes, vecf largest)
 {
     vecf sum = 0.0f;
     for (int c = 0; c < classes; c++)
-        sum += exp(LOAD(x + c * LANES) - largest);
+        sum += exp(LOAD_AS(IN0, x + c * LANES) - largest);
     return sum;
 }
 
 /* The losses of a block; 0 where ignored, NaN where the label is no class. */
-INLINE vecf clt_losses(global const float *x, veci label, int classes, float smoothing, int ignore)
+INLINE vecf clt_losses(global const STORED(IN0) *x, veci label, int classes, float smoothing, int ignore)
 {
     const vecf largest = clt_largest(x, classes);
     vecf exps = 0.0f, own = NAN, all = 0.0f;
     for (int c = 0; c < classes; c++) {
-        const vecf shifted = LOAD(x + c * LANES) - largest;
+        const vecf shifted = LOAD_AS(IN0, x + c * LANES) - largest;
         exps += exp(shifted);
         all += shifted;
         own = select(own, shifted, label == c);
@@ -66,7 +66,7 @@ INLINE vecf clt_losses(global const float *x, veci label, int classes, float smo
     return select(loss, (vecf)0.0f, label == ignore);
 }
 
-KERNEL void clt_lanes_cross_entropy(global const float *logits, long logits_at,
+KERNEL void clt_lanes_cross_entropy(global const STORED(IN0) *logits, long logits_at,
                                     global const int *labels, long labels_at, global float *sums,
                                     long sums_at, global int *counts, long counts_at, int n,
                                     int classes, float smoothing, int ignore, int parts)
@@ -89,7 +89,7 @@ KERNEL void clt_lanes_cross_entropy(global const float *logits, long logits_at,
     counts[counts_at + part] = total;
 }
 
-KERNEL void clt_lanes_cross_entropy_samples(global const float *logits, long logits_at,
+KERNEL void clt_lanes_cross_entropy_samples(global const STORED(IN0) *logits, long logits_at,
                                             global const int *labels, long labels_at,
                                             global float *losses, long losses_at, int n,
                                             int classes, float smoothing, int ignore)
@@ -103,28 +103,29 @@ KERNEL void clt_lanes_cross_entropy_samples(global const float *logits, long log
         losses[losses_at + b * LANES + i] = lane[i];
 }
 
-KERNEL void clt_lanes_cross_entropy_grad(global const float *logits, long logits_at,
+KERNEL void clt_lanes_cross_entropy_grad(global const STORED(IN0) *logits, long logits_at,
                                          global const int *labels, long labels_at,
                                          global const float *upstream, long upstream_at,
-                                         global float *out, long out_at, int n, int classes,
+                                         global STORED(OUT0) *out, long out_at, int n, int classes,
                                          float smoothing, int ignore)
 {
     const int b = get_global_id(0);
     const veci label = clt_labels(labels + labels_at, b, n, ignore);
     const veci none = label != ignore & (label < 0 | label >= classes);
-    global const float *x = logits + logits_at + (long)b * classes * LANES;
+    global const STORED(IN0) *x = logits + logits_at + (long)b * classes * LANES;
     out += out_at + (long)b * classes * LANES;
     const vecf largest = clt_largest(x, classes);
     const vecf inverse = 1.0f / clt_exp_sum(x, classes, largest);
     const float scale = upstream[upstream_at], others = smoothing / (float)classes;
     for (int c = 0; c < classes; c++) {
         const vecf target = select((vecf)others, (vecf)(others + (1.0f - smoothing)), label == c);
-        const vecf g = scale * (exp(LOAD(x + c * LANES) - largest) * inverse - target);
-        STORE(select(select(g, (vecf)0.0f, label == ignore), (vecf)NAN, none), out + c * LANES);
+        const vecf g = scale * (exp(LOAD_AS(IN0, x + c * LANES) - largest) * inverse - target);
+        STORE_AS(OUT0, select(select(g, (vecf)0.0f, label == ignore), (vecf)NAN, none),
+                 out + c * LANES);
     }
 }
 
-KERNEL void clt_lanes_correct(global const float *logits, long logits_at, global const int *labels,
+KERNEL void clt_lanes_correct(global const STORED(IN0) *logits, long logits_at, global const int *labels,
                               long labels_at, global float *sums, long sums_at, global int *counts,
                               long counts_at, int n, int classes, int k, int ignore, int parts)
 {
@@ -134,13 +135,13 @@ KERNEL void clt_lanes_correct(global const float *logits, long logits_at, global
     int count = 0;
     for (int b = from; b < to; b++) {
         const veci label = clt_labels(labels + labels_at, b, n, ignore);
-        global const float *x = logits + logits_at + (long)b * classes * LANES;
+        global const STORED(IN0) *x = logits + logits_at + (long)b * classes * LANES;
         vecf own = 0.0f;
         for (int c = 0; c < classes; c++)
-            own = select(own, LOAD(x + c * LANES), label == c);
+            own = select(own, LOAD_AS(IN0, x + c * LANES), label == c);
         veci before = 0;
         for (int c = 0; c < classes; c++) {
-            const vecf v = LOAD(x + c * LANES);
+            const vecf v = LOAD_AS(IN0, x + c * LANES);
             const veci lower = (veci)c < label;
             before -= (v > own) | (v == own & lower) | (isnan(v) & (~isnan(own) | lower));
         }

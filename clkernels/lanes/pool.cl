@@ -18,9 +18,10 @@
  *   dropped row and column are not wanted.
  *   global size: (planes, 1, 1), local (1, 1, 1)
  *
+ * Where windows of gradients overlap, their sums are made in dx, which is f32 then.
  * Option: LANES.
  */
-#include "common.clh"
+#include "lanes/halves.clh"
 
 #define SHAPE                                                                                      \
     int ih, int iw, int oh, int ow, int kh, int kw, int sy, int sx, int py, int px, int dil_y,     \
@@ -36,10 +37,10 @@ INLINE float clt_window_factor(int y, int x, int ih, int iw, int kh, int kw, int
     return 1.0f / (float)(count_pad ? all : inside);
 }
 
-INLINE void clt_clear_plane(global float *x, int count)
+INLINE void clt_clear_plane(global STORED(OUT0) *x, int count)
 {
     for (int i = 0; i < count; i++)
-        STORE((vecf)0.0f, x + i * LANES);
+        STORE_AS(OUT0, (vecf)0.0f, x + i * LANES);
 }
 
 /*
@@ -51,7 +52,7 @@ INLINE bool clt_side_by_side(int kh, int kw, int sy, int sx, int py, int px, int
     return sy == kh && sx == kw && py == 0 && px == 0 && dil_y == 1 && dil_x == 1;
 }
 
-INLINE void clt_clear_margins(global float *dx, int ih, int iw, int covered_y, int covered_x)
+INLINE void clt_clear_margins(global STORED(OUT0) *dx, int ih, int iw, int covered_y, int covered_x)
 {
     for (int y = 0; y < covered_y && covered_x < iw; y++)
         clt_clear_plane(dx + (y * iw + covered_x) * LANES, iw - covered_x);
@@ -59,7 +60,7 @@ INLINE void clt_clear_margins(global float *dx, int ih, int iw, int covered_y, i
         clt_clear_plane(dx + covered_y * iw * LANES, (ih - covered_y) * iw);
 }
 
-INLINE void clt_avg_grad_apart(global const float *dy, global float *dx, int ih, int iw, int oh,
+INLINE void clt_avg_grad_apart(global const STORED(IN0) *dy, global STORED(OUT0) *dx, int ih, int iw, int oh,
                                int ow, int kh, int kw, int count_pad)
 {
     clt_clear_margins(dx, ih, iw, min(oh * kh, ih), min(ow * kw, iw));
@@ -67,27 +68,27 @@ INLINE void clt_avg_grad_apart(global const float *dy, global float *dx, int ih,
         for (int ox = 0; ox < ow; ox++, dy += LANES) {
             const int y0 = oy * kh, x0 = ox * kw;
             const vecf share =
-                LOAD(dy) * clt_window_factor(y0, x0, ih, iw, kh, kw, 0, 0, count_pad);
+                LOAD_AS(IN0, dy) * clt_window_factor(y0, x0, ih, iw, kh, kw, 0, 0, count_pad);
             PREFETCH(dy + AHEAD);
             for (int ky = 0; ky < kh && y0 + ky < ih; ky++) {
                 for (int kx = 0; kx < kw && x0 + kx < iw; kx++) {
-                    global float *to = dx + ((y0 + ky) * iw + x0 + kx) * LANES;
+                    global STORED(OUT0) *to = dx + ((y0 + ky) * iw + x0 + kx) * LANES;
                     PREFETCH(to + AHEAD);
-                    STORE(share, to);
+                    STORE_AS(OUT0, share, to);
                 }
             }
         }
     }
 }
 
-INLINE vecf clt_inner_sum(global const float *x, int iw, int kh, int kw)
+INLINE vecf clt_inner_sum(global const STORED(IN0) *x, int iw, int kh, int kw)
 {
     vecf sum = 0.0f;
 #pragma unroll
     for (int ky = 0; ky < kh; ky++) {
 #pragma unroll
         for (int kx = 0; kx < kw; kx++) {
-            sum += LOAD(x + (ky * iw + kx) * LANES);
+            sum += LOAD_AS(IN0, x + (ky * iw + kx) * LANES);
             PREFETCH(x + (ky * iw + kx) * LANES + AHEAD);
         }
     }
@@ -95,7 +96,7 @@ INLINE vecf clt_inner_sum(global const float *x, int iw, int kh, int kw)
 }
 
 /* Whole planes: a size that the caller writes as a constant becomes one here. */
-INLINE void clt_mean_plane(global const float *x, global float *y, int ih, int iw, int oh, int ow,
+INLINE void clt_mean_plane(global const STORED(IN0) *x, global STORED(OUT0) *y, int ih, int iw, int oh, int ow,
                            int kh, int kw, int sy, int sx, int py, int px, int count_pad)
 {
     for (int oy = 0; oy < oh; oy++) {
@@ -105,18 +106,18 @@ INLINE void clt_mean_plane(global const float *x, global float *y, int ih, int i
             const int x0 = ox * sx - px;
             vecf sum = 0.0f;
             if (inner_row && x0 >= 0 && x0 + kw <= iw) {
-                STORE(clt_inner_sum(x + (y0 * iw + x0) * LANES, iw, kh, kw) / (float)(kh * kw), y);
+                STORE_AS(OUT0, clt_inner_sum(x + (y0 * iw + x0) * LANES, iw, kh, kw) / (float)(kh * kw), y);
                 continue;
             }
             for (int iy = max(y0, 0); iy < min(y0 + kh, ih); iy++)
                 for (int ix = max(x0, 0); ix < min(x0 + kw, iw); ix++)
-                    sum += LOAD(x + (iy * iw + ix) * LANES);
-            STORE(sum * clt_window_factor(y0, x0, ih, iw, kh, kw, py, px, count_pad), y);
+                    sum += LOAD_AS(IN0, x + (iy * iw + ix) * LANES);
+            STORE_AS(OUT0, sum * clt_window_factor(y0, x0, ih, iw, kh, kw, py, px, count_pad), y);
         }
     }
 }
 
-KERNEL void clt_lanes_avg_pool(global const float *x, long x_at, global float *y, long y_at, SHAPE)
+KERNEL void clt_lanes_avg_pool(global const STORED(IN0) *x, long x_at, global STORED(OUT0) *y, long y_at, SHAPE)
 {
     const long plane = get_global_id(0);
     x += x_at + plane * ih * iw * LANES;
@@ -129,7 +130,7 @@ KERNEL void clt_lanes_avg_pool(global const float *x, long x_at, global float *y
         clt_mean_plane(x, y, ih, iw, oh, ow, kh, kw, sy, sx, py, px, count_pad);
 }
 
-KERNEL void clt_lanes_avg_pool_grad(global const float *dy, long dy_at, global float *dx,
+KERNEL void clt_lanes_avg_pool_grad(global const STORED(IN0) *dy, long dy_at, global STORED(OUT0) *dx,
                                     long dx_at, SHAPE)
 {
     const long plane = get_global_id(0);
@@ -146,12 +147,12 @@ KERNEL void clt_lanes_avg_pool_grad(global const float *dy, long dy_at, global f
     for (int oy = 0; oy < oh; oy++) {
         for (int ox = 0; ox < ow; ox++) {
             const int y0 = oy * sy - py, x0 = ox * sx - px;
-            const vecf share = LOAD(dy + (oy * ow + ox) * LANES) *
+            const vecf share = LOAD_AS(IN0, dy + (oy * ow + ox) * LANES) *
                                clt_window_factor(y0, x0, ih, iw, kh, kw, py, px, count_pad);
             for (int iy = max(y0, 0); iy < min(y0 + kh, ih); iy++) {
                 for (int ix = max(x0, 0); ix < min(x0 + kw, iw); ix++) {
-                    global float *to = dx + (iy * iw + ix) * LANES;
-                    STORE(LOAD(to) + share, to);
+                    global STORED(OUT0) *to = dx + (iy * iw + ix) * LANES;
+                    STORE_AS(OUT0, LOAD_AS(OUT0, to) + share, to);
                 }
             }
         }
@@ -159,7 +160,7 @@ KERNEL void clt_lanes_avg_pool_grad(global const float *dy, long dy_at, global f
 }
 
 /* The maximum of the window that starts at (y0, x0), and where it is in each lane. */
-INLINE vecf clt_window_max(global const float *x, int y0, int x0, int ih, int iw, int kh, int kw,
+INLINE vecf clt_window_max(global const STORED(IN0) *x, int y0, int x0, int ih, int iw, int kh, int kw,
                            int dil_y, int dil_x, veci *at)
 {
     vecf best = -INFINITY;
@@ -172,7 +173,7 @@ INLINE vecf clt_window_max(global const float *x, int y0, int x0, int ih, int iw
             const int ix = x0 + kx * dil_x;
             if (ix < 0 || ix >= iw)
                 continue;
-            const vecf v = LOAD(x + (iy * iw + ix) * LANES);
+            const vecf v = LOAD_AS(IN0, x + (iy * iw + ix) * LANES);
             const veci better = where < 0 | v > best | isnan(v);
             best = select(best, v, better);
             where = select(where, (veci)(iy * iw + ix), better);
@@ -183,15 +184,15 @@ INLINE vecf clt_window_max(global const float *x, int y0, int x0, int ih, int iw
 }
 
 /* The maximum of a window without padding. */
-INLINE vecf clt_inner_max(global const float *x, int iw, int kh, int kw, int dil_y, int dil_x)
+INLINE vecf clt_inner_max(global const STORED(IN0) *x, int iw, int kh, int kw, int dil_y, int dil_x)
 {
-    vecf best = LOAD(x);
+    vecf best = LOAD_AS(IN0, x);
 #pragma unroll
     for (int ky = 0; ky < kh; ky++) {
 #pragma unroll
         for (int kx = 0; kx < kw; kx++) {
-            global const float *from = x + (ky * dil_y * iw + kx * dil_x) * LANES;
-            const vecf v = LOAD(from);
+            global const STORED(IN0) *from = x + (ky * dil_y * iw + kx * dil_x) * LANES;
+            const vecf v = LOAD_AS(IN0, from);
             PREFETCH(from + AHEAD);
             if (ky || kx)
                 best = select(best, v, v > best | isnan(v));
@@ -201,7 +202,7 @@ INLINE vecf clt_inner_max(global const float *x, int iw, int kh, int kw, int dil
 }
 
 /* Whole planes: a size that the caller writes as a constant becomes one here. */
-INLINE void clt_max_plane(global const float *x, global float *y, int ih, int iw, int oh, int ow,
+INLINE void clt_max_plane(global const STORED(IN0) *x, global STORED(OUT0) *y, int ih, int iw, int oh, int ow,
                           int kh, int kw, int sy, int sx, int py, int px, int dil_y, int dil_x)
 {
     for (int oy = 0; oy < oh; oy++) {
@@ -211,14 +212,14 @@ INLINE void clt_max_plane(global const float *x, global float *y, int ih, int iw
             const int x0 = ox * sx - px;
             veci at;
             if (inner_row && x0 >= 0 && x0 + (kw - 1) * dil_x < iw)
-                STORE(clt_inner_max(x + (y0 * iw + x0) * LANES, iw, kh, kw, dil_y, dil_x), y);
+                STORE_AS(OUT0, clt_inner_max(x + (y0 * iw + x0) * LANES, iw, kh, kw, dil_y, dil_x), y);
             else
-                STORE(clt_window_max(x, y0, x0, ih, iw, kh, kw, dil_y, dil_x, &at), y);
+                STORE_AS(OUT0, clt_window_max(x, y0, x0, ih, iw, kh, kw, dil_y, dil_x, &at), y);
         }
     }
 }
 
-KERNEL void clt_lanes_max_pool(global const float *x, long x_at, global float *y, long y_at, SHAPE)
+KERNEL void clt_lanes_max_pool(global const STORED(IN0) *x, long x_at, global STORED(OUT0) *y, long y_at, SHAPE)
 {
     const long plane = get_global_id(0);
     x += x_at + plane * ih * iw * LANES;
@@ -232,7 +233,7 @@ KERNEL void clt_lanes_max_pool(global const float *x, long x_at, global float *y
 }
 
 /* Windows side by side: the maximum of each, and where its elements take the gradient. */
-INLINE void clt_max_grad_apart(global const float *x, global const float *dy, global float *dx,
+INLINE void clt_max_grad_apart(global const STORED(IN0) *x, global const STORED(IN1) *dy, global STORED(OUT0) *dx,
                                int ih, int iw, int oh, int ow, int kh, int kw)
 {
     clt_clear_margins(dx, ih, iw, min(oh * kh, ih), min(ow * kw, iw));
@@ -240,33 +241,33 @@ INLINE void clt_max_grad_apart(global const float *x, global const float *dy, gl
         for (int ox = 0; ox < ow; ox++, dy += LANES) {
             const int first = (oy * kh * iw + ox * kw) * LANES;
             const int height = min(kh, ih - oy * kh), width = min(kw, iw - ox * kw);
-            vecf best = LOAD(x + first);
+            vecf best = LOAD_AS(IN0, x + first);
             veci where = first;
             for (int ky = 0; ky < kh && ky < height; ky++) {
                 for (int kx = 0; kx < kw && kx < width; kx++) {
                     const int at = first + (ky * iw + kx) * LANES;
-                    const vecf v = LOAD(x + at);
+                    const vecf v = LOAD_AS(IN0, x + at);
                     const veci better = v > best | isnan(v);
                     PREFETCH(x + at + AHEAD);
                     best = select(best, v, better);
                     where = select(where, (veci)at, better);
                 }
             }
-            const vecf g = LOAD(dy);
+            const vecf g = LOAD_AS(IN1, dy);
             PREFETCH(dy + AHEAD);
             for (int ky = 0; ky < kh && ky < height; ky++) {
                 for (int kx = 0; kx < kw && kx < width; kx++) {
                     const int at = first + (ky * iw + kx) * LANES;
                     PREFETCH(dx + at + AHEAD);
-                    STORE(select((vecf)0.0f, g, where == at), dx + at);
+                    STORE_AS(OUT0, select((vecf)0.0f, g, where == at), dx + at);
                 }
             }
         }
     }
 }
 
-KERNEL void clt_lanes_max_pool_grad(global const float *x, long x_at, global const float *dy,
-                                    long dy_at, global float *dx, long dx_at, SHAPE)
+KERNEL void clt_lanes_max_pool_grad(global const STORED(IN0) *x, long x_at, global const STORED(IN1) *dy,
+                                    long dy_at, global STORED(OUT0) *dx, long dx_at, SHAPE)
 {
     const long plane = get_global_id(0);
     x += x_at + plane * ih * iw * LANES;
@@ -285,24 +286,24 @@ KERNEL void clt_lanes_max_pool_grad(global const float *x, long x_at, global con
             const int y0 = oy * sy - py, x0 = ox * sx - px;
             veci at;
             clt_window_max(x, y0, x0, ih, iw, kh, kw, dil_y, dil_x, &at);
-            const vecf g = LOAD(dy + (oy * ow + ox) * LANES);
+            const vecf g = LOAD_AS(IN1, dy + (oy * ow + ox) * LANES);
             for (int ky = 0; ky < kh; ky++) {
                 const int iy = y0 + ky * dil_y;
                 for (int kx = 0; kx < kw && iy >= 0 && iy < ih; kx++) {
                     const int ix = x0 + kx * dil_x;
                     if (ix < 0 || ix >= iw)
                         continue;
-                    global float *to = dx + (iy * iw + ix) * LANES;
-                    const vecf before = LOAD(to);
-                    STORE(select(before, before + g, at == iy * iw + ix), to);
+                    global STORED(OUT0) *to = dx + (iy * iw + ix) * LANES;
+                    const vecf before = LOAD_AS(OUT0, to);
+                    STORE_AS(OUT0, select(before, before + g, at == iy * iw + ix), to);
                 }
             }
         }
     }
 }
 
-KERNEL void clt_lanes_unpool(global const float *g, long g_at, global const uchar *mask,
-                             long mask_at, global float *dz, long dz_at, int oh, int ow,
+KERNEL void clt_lanes_unpool(global const STORED(IN0) *g, long g_at, global const uchar *mask,
+                             long mask_at, global STORED(OUT0) *dz, long dz_at, int oh, int ow,
                              float scale)
 {
     const long plane = get_global_id(0);
@@ -311,20 +312,20 @@ KERNEL void clt_lanes_unpool(global const float *g, long g_at, global const ucha
     mask += mask_at + plane * ph * pw * LANES;
     dz += dz_at + plane * oh * ow * LANES;
     for (int y = 0; y < ph; y++) {
-        global float *to = dz + 2 * y * ow * LANES;
+        global STORED(OUT0) *to = dz + 2 * y * ow * LANES;
         for (int x = 0; x < pw; x++) {
             const int at = (y * pw + x) * LANES;
-            const vecf v = LOAD(g + at) * scale;
+            const vecf v = LOAD_AS(IN0, g + at) * scale;
             const veci bits = TO_INTS(LOAD_BYTES(mask + at));
-            STORE(select((vecf)0.0f, v, (bits & 1) != 0), to);
-            STORE(select((vecf)0.0f, v, (bits & 2) != 0), to + LANES);
-            STORE(select((vecf)0.0f, v, (bits & 4) != 0), to + ow * LANES);
-            STORE(select((vecf)0.0f, v, (bits & 8) != 0), to + (ow + 1) * LANES);
+            STORE_AS(OUT0, select((vecf)0.0f, v, (bits & 1) != 0), to);
+            STORE_AS(OUT0, select((vecf)0.0f, v, (bits & 2) != 0), to + LANES);
+            STORE_AS(OUT0, select((vecf)0.0f, v, (bits & 4) != 0), to + ow * LANES);
+            STORE_AS(OUT0, select((vecf)0.0f, v, (bits & 8) != 0), to + (ow + 1) * LANES);
             to += 2 * LANES;
         }
         if (ow % 2) {
-            STORE((vecf)0.0f, to);
-            STORE((vecf)0.0f, to + ow * LANES);
+            STORE_AS(OUT0, (vecf)0.0f, to);
+            STORE_AS(OUT0, (vecf)0.0f, to + ow * LANES);
         }
     }
     if (oh % 2)

@@ -12,7 +12,7 @@ kernel void batch_norm_moments(MOMENTS_ARGUMENTS, int parts)
     const int end = (int)((long)images * (part + 1) / parts);
     for (int b = (int)((long)images * part / parts); b < end; b++)
         for (int i = 0; i < pixels; i++) {
-            const float v = x[x_offset + ((long)b * C + c) * pixels + i];
+            const float v = GET(IN0, x + x_offset + ((long)b * C + c) * pixels + i);
             const float delta = v - all.MEAN;
             all.COUNT += 1.0f;
             all.MEAN += delta / all.COUNT;
@@ -83,7 +83,7 @@ kernel void batch_norm_tracked(global const int *tracked, long tracked_offset, g
         return;                                                                                    \
     const int c = (int)(i / pixels % C);                                                           \
     CHANNEL(k, c)                                                                  \
-    const float far = x[x_offset + i] - k.mean;
+    const float far = GET(IN0, x + x_offset + i) - k.mean;
 
 #if RELU
 #define THROUGH(d, far, k) (fma(far, (k).scale, (k).bias) <= 0.0f ? 0.0f : (d))
@@ -95,11 +95,11 @@ kernel void batch_norm(FORWARD_ARGUMENTS)
 {
     BEGIN
     float y = fma(far, k.scale, k.bias);
-    IF_ADD(y += addend[addend_offset + i];)
+    IF_ADD(y += GET(IN4, addend + addend_offset + i);)
 #if RELU
     y = y < 0.0f ? 0.0f : y;
 #endif
-    out[out_offset + i] = y;
+    PUT(OUT0, y, out + out_offset + i);
 }
 
 /* Item (part, c); parts are [part][2][C]: for the bias, for the weight. */
@@ -114,8 +114,8 @@ kernel void batch_norm_grad_sums(SUMS_ARGUMENTS, int parts)
     for (int b = (int)((long)images * part / parts); b < end; b++)
         for (int i = 0; i < pixels; i++) {
             const long at = ((long)b * C + c) * pixels + i;
-            const float far = x[x_offset + at] - k.mean;
-            const float d = THROUGH(dy[dy_offset + at], far, k);
+            const float far = GET(IN0, x + x_offset + at) - k.mean;
+            const float d = THROUGH(GET(IN1, dy + dy_offset + at), far, k);
             db += d;
             dw = fma(d, far, dw);
         }
@@ -127,6 +127,6 @@ kernel void batch_norm_grad(GRAD_ARGUMENTS)
 {
     BEGIN
     TAKEN(factor, term, k, c)
-    const float d = THROUGH(dy[dy_offset + i], far, k);
-    out[out_offset + i] = d * k.scale - far * factor - term;
+    const float d = THROUGH(GET(IN1, dy + dy_offset + i), far, k);
+    PUT(OUT0, d * k.scale - far * factor - term, out + out_offset + i);
 }

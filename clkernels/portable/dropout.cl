@@ -1,7 +1,7 @@
 /* As dropout.clh says. A work-item takes 16 successive numbers of one array. */
 #include "dropout.clh"
 
-kernel void dropout(global const float *x_base, long x_offset, global float *out_base,
+kernel void dropout(global const STORED(IN0) *x_base, long x_offset, global STORED(OUT0) *out_base,
                     long out_offset, long count, long sample, float p, float scale, int sub,
                     ulong seed, uint step, long position)
 {

@@ -5,7 +5,7 @@
  *
  * A work-item computes 16 elements. flat: operands and result are stored alike. spread: operand a
  * is read at the sum of i0 * a0 .. i5 * a5, i0 .. i5 being the index in a result of n0 x .. x n5.
- * Operands and result may be bytes (operands.clh).
+ * Operands and result may have other types (operands.clh).
  */
 #include "operands.clh"
 #define EACH(X) X(a) IF2(X(b)) IF3(X(c)) IF4(X(d))
@@ -26,10 +26,23 @@ static inline float16 sixteen(float16 a IF2(, float16 b) IF3(, float16 c) IF4(, 
 }
 #undef T
 
-#define LOAD16(x) convert_float16(vload16(0, x))
-#define TO_STORED_f(v) v
-#define TO_STORED_b(v) convert_uchar16(v)
-#define TO_STORED(v) BY_KIND(TO_STORED, out)(v)
+#define LOAD16_f(p) vload16(0, p)
+#define LOAD16_h(p) vload_half16(0, (global const half *)(p))
+#define LOAD16_w(p) as_float16(convert_uint16(vload16(0, p)) << 16)
+#define LOAD16_b(p) convert_float16(vload16(0, p))
+#define LOAD16(x) CLT_STORAGE(LOAD16, KIND_OF(x))(x)
+#define STORE16_f(v, p) vstore16(v, 0, p)
+#define STORE16_h(v, p) vstore_half16_rte(v, 0, (global half *)(p))
+#define STORE16_w(v, p) vstore16(to_bf16(v), 0, p)
+#define STORE16_b(v, p) vstore16(convert_uchar16(v), 0, p)
+#define STORE16(v, p) CLT_STORAGE(STORE16, KIND_OF(out))(v, p)
+#define READ(x, i) GET(KIND_OF(x), x + (i))
+
+static inline ushort16 to_bf16(float16 v)
+{
+    const uint16 u = as_uint16(v), number = u + 0x7FFFu + (u >> 16 & 1u), nan = u | 0x00400000u;
+    return convert_ushort16(select(number, nan, (u & 0x7FFFFFFFu) > 0x7F800000u) >> 16);
+}
 
 #define POINTERS                                                                                   \
     global const ELEMENT(a) *a_base,                                                               \
@@ -49,13 +62,16 @@ kernel void flat(POINTERS)
     EACH(POINT)
     global ELEMENT(out) *out = out_base + out_offset + at;
     if (at + 16 <= count) {
-        vstore16(TO_STORED(sixteen(LOAD16(a) IF2(, LOAD16(b)) IF3(, LOAD16(c)) IF4(, LOAD16(d)), p0,
-                                   p1, p2, p3, n)),
-                 0, out);
+        STORE16(sixteen(LOAD16(a) IF2(, LOAD16(b)) IF3(, LOAD16(c)) IF4(, LOAD16(d)), p0, p1, p2,
+                        p3, n),
+                out);
         return;
     }
     for (int i = 0; i < (int)(count - at); i++)
-        out[i] = (ELEMENT(out))one(a[i] IF2(, b[i]) IF3(, c[i]) IF4(, d[i]), p0, p1, p2, p3, n);
+        PUT(KIND_OF(out),
+            one(READ(a, i) IF2(, READ(b, i)) IF3(, READ(c, i)) IF4(, READ(d, i)), p0, p1, p2, p3,
+                n),
+            out + i);
 }
 
 #define STRIDES(x) , long x##0, long x##1, long x##2, long x##3, long x##4, long x##5
@@ -87,15 +103,17 @@ kernel void spread(POINTERS, long n0, long n1, long n2, long n3, long n4, long n
         at += run;
 #define SMOOTH(x) &&(x##5 == 0 || x##5 == 1)
         if (run == 16 EACH(SMOOTH)) {
-#define LOAD(x) (x##5 ? LOAD16(x) : (float16)((float)x[0]))
-            vstore16(TO_STORED(sixteen(LOAD(a) IF2(, LOAD(b)) IF3(, LOAD(c)) IF4(, LOAD(d)), p0,
-                                       p1, p2, p3, n)),
-                     0, out);
+#define LOAD(x) (x##5 ? LOAD16(x) : (float16)(READ(x, 0)))
+            STORE16(sixteen(LOAD(a) IF2(, LOAD(b)) IF3(, LOAD(c)) IF4(, LOAD(d)), p0, p1, p2, p3,
+                            n),
+                    out);
             continue;
         }
         for (int i = 0; i < run; i++)
-            out[i] = (ELEMENT(out))one(a[i * a5] IF2(, b[i * b5]) IF3(, c[i * c5])
-                                           IF4(, d[i * d5]),
-                                       p0, p1, p2, p3, n);
+            PUT(KIND_OF(out),
+                one(READ(a, i * a5) IF2(, READ(b, i * b5)) IF3(, READ(c, i * c5))
+                        IF4(, READ(d, i * d5)),
+                    p0, p1, p2, p3, n),
+                out + i);
     }
 }

@@ -4,6 +4,8 @@
  * and adds NaN at 0. Sums are in the order of the picks. BASE: they begin with `base`, which may be
  * where `out` is, else with 0.
  */
+#include "storage.clh"
+
 #if BASE
 #define BASE_ARRAY , global const float *base, long base_offset
 #define BEGIN(i) base[base_offset + (i)]
@@ -14,7 +16,7 @@
 
 /* A work-item has an element picked. */
 kernel void index_select(global const int *index, long index_offset, global const float *x,
-                         long x_offset, global float *out, long out_offset, long count, int picks,
+                         long x_offset, global STORED(OUT0) *out, long out_offset, long count, int picks,
                          int size, int inner)
 {
     const long i = (long)get_global_id(0);
@@ -22,13 +24,13 @@ kernel void index_select(global const int *index, long index_offset, global cons
         return;
     const long slice = i / inner;
     const int at = index[index_offset + slice % picks];
-    out[out_offset + i] = (uint)at < (uint)size
-                              ? x[x_offset + (slice / picks * size + at) * inner + i % inner]
-                              : NAN;
+    PUT(OUT0,
+        (uint)at < (uint)size ? x[x_offset + (slice / picks * size + at) * inner + i % inner] : NAN,
+        out + out_offset + i);
 }
 
 /* A work-item has one of the slices added to. */
-kernel void index_add(global const int *index, long index_offset, global const float *source,
+kernel void index_add(global const int *index, long index_offset, global const STORED(IN1) *source,
                       long source_offset BASE_ARRAY, global float *out, long out_offset, long slices,
                       int picks, int size, int inner, int padding)
 {
@@ -46,7 +48,7 @@ kernel void index_add(global const int *index, long index_offset, global const f
         if ((good ? at : 0) != here || at == padding && good)
             continue;
         for (int c = 0; c < inner; c++)
-            out[c] += good ? source[(long)p * inner + c] : NAN;
+            out[c] += good ? GET(IN1, source + (long)p * inner + c) : NAN;
     }
 }
 

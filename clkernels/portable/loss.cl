@@ -3,6 +3,7 @@
  * a partial sum and a count; loss_total adds those in order. Logits are [P, C, inner], labels
  * [P, inner]. A label that is no class poisons the sum with NaN.
  */
+#include "storage.clh"
 
 /* Offset of class 0 of position i. */
 static long first_class(long i, int C, int inner)
@@ -11,24 +12,24 @@ static long first_class(long i, int C, int inner)
 }
 
 /* The largest of C logits, and the sum of exp(logit - largest). */
-static float largest_of(global const float *x, int C, int inner)
+static float largest_of(global const STORED(IN0) *x, int C, int inner)
 {
     float largest = -INFINITY;
     for (int c = 0; c < C; c++)
-        largest = fmax(largest, x[(long)c * inner]);
+        largest = fmax(largest, GET(IN0, x + (long)c * inner));
     return largest;
 }
 
-static float exp_sum(global const float *x, int C, int inner, float largest)
+static float exp_sum(global const STORED(IN0) *x, int C, int inner, float largest)
 {
     float sum = 0.0f;
     for (int c = 0; c < C; c++)
-        sum += exp(x[(long)c * inner] - largest);
+        sum += exp(GET(IN0, x + (long)c * inner) - largest);
     return sum;
 }
 
 /* Class 0 of position i if its label counts, else 0; one that is no class poisons the total. */
-static global const float *counted(global const float *logits, int label, long i, int C, int inner,
+static global const STORED(IN0) *counted(global const STORED(IN0) *logits, int label, long i, int C, int inner,
                                    int ignore, float *total)
 {
     if (label == ignore)
@@ -40,7 +41,7 @@ static global const float *counted(global const float *logits, int label, long i
     return logits + first_class(i, C, inner);
 }
 
-kernel void cross_entropy(global const float *logits, long logits_offset, global const int *labels,
+kernel void cross_entropy(global const STORED(IN0) *logits, long logits_offset, global const int *labels,
                           long labels_offset, global float *sums, long sums_offset,
                           global int *counts, long counts_offset, long positions, int C, int inner,
                           float smoothing, int ignore, int parts)
@@ -55,16 +56,16 @@ kernel void cross_entropy(global const float *logits, long logits_offset, global
     const long end = positions * (part + 1) / parts;
     for (long i = positions * part / parts; i < end; i++) {
         const int label = labels[i];
-        global const float *x = counted(logits, label, i, C, inner, ignore, &total);
+        global const STORED(IN0) *x = counted(logits, label, i, C, inner, ignore, &total);
         if (!x)
             continue;
         const float largest = largest_of(x, C, inner);
         const float log_sum = log(exp_sum(x, C, inner, largest));
-        float loss = log_sum - (x[(long)label * inner] - largest);
+        float loss = log_sum - (GET(IN0, x + (long)label * inner) - largest);
         if (smoothing > 0.0f) {
             float all = 0.0f;
             for (int c = 0; c < C; c++)
-                all += log_sum - (x[(long)c * inner] - largest);
+                all += log_sum - (GET(IN0, x + (long)c * inner) - largest);
             loss = (1.0f - smoothing) * loss + smoothing / (float)C * all;
         }
         total += loss;
@@ -75,10 +76,10 @@ kernel void cross_entropy(global const float *logits, long logits_offset, global
 }
 
 /* Ignored positions get zero; those whose label is no class get NaN, as the loss does. */
-kernel void cross_entropy_grad(global const float *logits, long logits_offset,
+kernel void cross_entropy_grad(global const STORED(IN0) *logits, long logits_offset,
                                global const int *labels, long labels_offset,
                                global const float *upstream, long upstream_offset,
-                               global float *out, long out_offset, long positions, int C, int inner,
+                               global STORED(OUT0) *out, long out_offset, long positions, int C, int inner,
                                float smoothing, int ignore)
 {
     const long i = get_global_id(0);
@@ -86,12 +87,12 @@ kernel void cross_entropy_grad(global const float *logits, long logits_offset,
         return;
     const int label = labels[labels_offset + i];
     const long first = first_class(i, C, inner);
-    global const float *x = logits + logits_offset + first;
+    global const STORED(IN0) *x = logits + logits_offset + first;
     out += out_offset + first;
     if (label == ignore || label < 0 || label >= C) {
         const float fill = label == ignore ? 0.0f : NAN;
         for (int c = 0; c < C; c++)
-            out[(long)c * inner] = fill;
+            PUT(OUT0, fill, out + (long)c * inner);
         return;
     }
     const float scale = upstream[upstream_offset];
@@ -102,7 +103,7 @@ kernel void cross_entropy_grad(global const float *logits, long logits_offset,
         float target = others;
         if (c == label)
             target += 1.0f - smoothing;
-        out[(long)c * inner] = scale * (exp(x[(long)c * inner] - largest) * inverse - target);
+        PUT(OUT0, scale * (exp(GET(IN0, x + (long)c * inner) - largest) * inverse - target), out + (long)c * inner);
     }
 }
 
@@ -114,7 +115,7 @@ static int stands_before(float at_c, int c, float at_l, int l)
     return at_c > at_l || (at_c == at_l && c < l);
 }
 
-kernel void correct(global const float *logits, long logits_offset, global const int *labels,
+kernel void correct(global const STORED(IN0) *logits, long logits_offset, global const int *labels,
                     long labels_offset, global float *sums, long sums_offset, global int *counts,
                     long counts_offset, long positions, int C, int inner, int k, int ignore,
                     int parts)
@@ -129,12 +130,12 @@ kernel void correct(global const float *logits, long logits_offset, global const
     const long end = positions * (part + 1) / parts;
     for (long i = positions * part / parts; i < end; i++) {
         const int label = labels[i];
-        global const float *x = counted(logits, label, i, C, inner, ignore, &hits);
+        global const STORED(IN0) *x = counted(logits, label, i, C, inner, ignore, &hits);
         if (!x)
             continue;
         int before = 0;
         for (int c = 0; c < C; c++)
-            before += stands_before(x[(long)c * inner], c, x[(long)label * inner], label);
+            before += stands_before(GET(IN0, x + (long)c * inner), c, GET(IN0, x + (long)label * inner), label);
         hits += before < k ? 1.0f : 0.0f;
         count++;
     }

@@ -1,11 +1,23 @@
-/* Matrix products of any strides, one work-item an element. */
+/* Matrix products of any strides, one work-item an element. Build options: A_T, B_T, C_T [f]: what a
+ * (and x), b and out are stored as (storage.clh). */
 #include "activation.clh"
+#include "storage.clh"
+
+#ifndef A_T
+#define A_T f
+#endif
+#ifndef B_T
+#define B_T f
+#endif
+#ifndef C_T
+#define C_T f
+#endif
 
 /* For each of get_global_size(1) pairs of matrices: out[m, n] = activation(sum over k of a[m, k] b[k, n] + bias[n]); element (i, j) of an operand is
  * at i * row + j * column. Partial sums of 64 terms keep rounding errors small in long sums. */
-kernel void matmul(global const float *a, long a_offset, global const float *b, long b_offset,
-                   global const float *bias, long bias_offset, global float *out, long out_offset,
-                   int M, int N, int K, int a_row, int a_column, int b_row, int b_column,
+kernel void matmul(global const STORED(A_T) * a, long a_offset, global const STORED(B_T) * b,
+                   long b_offset, global const float *bias, long bias_offset,
+                   global STORED(C_T) * out, long out_offset, int M, int N, int K, int a_row, int a_column, int b_row, int b_column,
                    long a_step, long b_step, int has_bias, int act, float slope)
 {
     const long item = get_global_id(0), pair = get_global_id(1);
@@ -19,7 +31,7 @@ kernel void matmul(global const float *a, long a_offset, global const float *b, 
         const int count = min(64, K - k0);
         float part = 0.0f;
         for (int k = 0; k < count; k++) {
-            part += *a * *b;
+            part += GET(A_T, a) * GET(B_T, b);
             a += a_column;
             b += b_row;
         }
@@ -27,11 +39,11 @@ kernel void matmul(global const float *a, long a_offset, global const float *b, 
     }
     if (has_bias)
         sum += bias[bias_offset + n];
-    out[out_offset + pair * M * N + item] = clt_activate(sum, act, slope);
+    PUT(C_T, clt_activate(sum, act, slope), out + out_offset + pair * M * N + item);
 }
 
 /* out[j] = sum over the rows of x[rows, columns]. */
-kernel void column_sums(global const float *x, long x_offset, global float *out, long out_offset,
+kernel void column_sums(global const STORED(A_T) * x, long x_offset, global float *out, long out_offset,
                         int rows, int columns)
 {
     const int column = (int)get_global_id(0);
@@ -43,7 +55,7 @@ kernel void column_sums(global const float *x, long x_offset, global float *out,
         const int count = min(64, rows - row0);
         float part = 0.0f;
         for (int row = 0; row < count; row++) {
-            part += *x;
+            part += GET(A_T, x);
             x += columns;
         }
         sum += part;

@@ -13,24 +13,24 @@ kernel void norm_rows(FORWARD)
     BEGIN_AFFINE
 #if !RMS
     for (int c = 0; c < C; c++)
-        mean += x[c];
+        mean += GET(IN0, x + c);
     mean /= (float)C;
     means[means_offset + r] = mean;
 #endif
     for (int c = 0; c < C; c++)
-        squares += (x[c] - mean) * (x[c] - mean);
+        squares += (GET(IN0, x + c) - mean) * (GET(IN0, x + c) - mean);
     const float rstd = 1.0f / sqrt(squares / (float)C + eps);
     rstds[rstds_offset + r] = rstd;
     for (int c = 0; c < C; c++) {
-        float v = (x[c] - mean) * rstd;
+        float v = (GET(IN0, x + c) - mean) * rstd;
         IF_WEIGHT(v *= w[c];)
         IF_BIAS(v += b[c];)
-        y[c] = v;
+        PUT(OUT0, v, y + c);
     }
 }
 
 /* With g = dy w and h = (x - mean) rstd, dx = rstd (g - mean of g - h * mean of g h). */
-kernel void norm_rows_grad(OPERANDS IF_WEIGHT(IN(w)) OUT(dx) long rows, int C)
+kernel void norm_rows_grad(OPERANDS IF_WEIGHT(IN(w)) ROWS_OUT(OUT0, dx) long rows, int C)
 {
     const long r = get_global_id(0);
     float sum = 0.0f, product = 0.0f, mean = 0.0f;
@@ -43,15 +43,15 @@ kernel void norm_rows_grad(OPERANDS IF_WEIGHT(IN(w)) OUT(dx) long rows, int C)
     IF_MEAN(mean = means[means_offset + r];)
     const float rstd = rstds[rstds_offset + r];
     for (int c = 0; c < C; c++) {
-        const float g = dy[c] IF_WEIGHT(*w[c]);
+        const float g = GET(IN1, dy + c) IF_WEIGHT(*w[c]);
         IF_MEAN(sum += g;)
-        product += g * ((x[c] - mean) * rstd);
+        product += g * ((GET(IN0, x + c) - mean) * rstd);
     }
     sum /= (float)C;
     product /= (float)C;
     for (int c = 0; c < C; c++) {
-        const float g = dy[c] IF_WEIGHT(*w[c]);
-        dx[c] = rstd * (g - sum - (x[c] - mean) * rstd * product);
+        const float g = GET(IN1, dy + c) IF_WEIGHT(*w[c]);
+        PUT(OUT0, rstd * (g - sum - (GET(IN0, x + c) - mean) * rstd * product), dx + c);
     }
 }
 
@@ -64,8 +64,8 @@ kernel void norm_columns_grad(OPERANDS OUT(sums) long rows, int C, int parts)
     if (part >= parts)
         return;
     for (long r = rows * part / parts; r < rows * (part + 1) / parts; r++) {
-        float h = x[x_offset + r * C + c];
-        const float d = dy[dy_offset + r * C + c];
+        float h = GET(IN0, x + x_offset + r * C + c);
+        const float d = GET(IN1, dy + dy_offset + r * C + c);
         IF_MEAN(h -= means[means_offset + r];)
         dw += d * (h * rstds[rstds_offset + r]);
         db += d;

@@ -1,5 +1,6 @@
 /* Pooling and its gradients for every shape, one work-item an output element. Images and channels
  * are `planes` of H x W and OH x OW. */
+#include "storage.clh"
 
 #define CLT_SHAPE                                                                                  \
     int planes, int H, int W, int OH, int OW, int KH, int KW, int sy, int sx, int py, int px,      \
@@ -15,7 +16,7 @@ static float window_factor(int y, int x, int H, int W, int KH, int KW, int py, i
     return 1.0f / (float)(count_pad ? all : inside);
 }
 
-kernel void avg_pool2d(global const float *x, long x_offset, global float *y, long y_offset,
+kernel void avg_pool2d(global const STORED(IN0) *x, long x_offset, global STORED(OUT0) *y, long y_offset,
                        CLT_SHAPE)
 {
     const int image = OH * OW;
@@ -29,12 +30,12 @@ kernel void avg_pool2d(global const float *x, long x_offset, global float *y, lo
     float sum = 0.0f;
     for (int iy = max(y0, 0); iy < min(y0 + KH, H); iy++)
         for (int ix = max(x0, 0); ix < min(x0 + KW, W); ix++)
-            sum += x[iy * W + ix];
-    y[y_offset + item] = sum * window_factor(y0, x0, H, W, KH, KW, py, px, count_pad);
+            sum += GET(IN0, x + iy * W + ix);
+    PUT(OUT0, sum * window_factor(y0, x0, H, W, KH, KW, py, px, count_pad), y + y_offset + item);
 }
 
 /* dx: the shares of every window that an input element lies in. */
-kernel void avg_pool2d_grad(global const float *dy, long dy_offset, global float *dx,
+kernel void avg_pool2d_grad(global const STORED(IN0) *dy, long dy_offset, global STORED(OUT0) *dx,
                             long dx_offset, CLT_SHAPE)
 {
     const int image = H * W;
@@ -50,14 +51,14 @@ kernel void avg_pool2d_grad(global const float *dy, long dy_offset, global float
     float sum = 0.0f;
     for (int oy = oy_first; oy < min(ty / sy + 1, OH); oy++)
         for (int ox = ox_first; ox < min(tx / sx + 1, OW); ox++)
-            sum += dy[oy * OW + ox] *
+            sum += GET(IN0, dy + oy * OW + ox) *
                    window_factor(oy * sy - py, ox * sx - px, H, W, KH, KW, py, px, count_pad);
-    dx[dx_offset + item] = sum;
+    PUT(OUT0, sum, dx + dx_offset + item);
 }
 
 /* Position of the first maximum of the window that starts at (y0, x0); a NaN counts as larger than
  * all before it. The window holds at least one input element. */
-static int window_max(global const float *x, int y0, int x0, int H, int W, int KH, int KW,
+static int window_max(global const STORED(IN0) *x, int y0, int x0, int H, int W, int KH, int KW,
                       int dil_y, int dil_x)
 {
     int at = -1;
@@ -70,7 +71,7 @@ static int window_max(global const float *x, int y0, int x0, int H, int W, int K
             const int ix = x0 + kx * dil_x;
             if (ix < 0 || ix >= W)
                 continue;
-            const float value = x[iy * W + ix];
+            const float value = GET(IN0, x + iy * W + ix);
             if (at < 0 || value > best || isnan(value)) {
                 best = value;
                 at = iy * W + ix;
@@ -80,7 +81,7 @@ static int window_max(global const float *x, int y0, int x0, int H, int W, int K
     return at;
 }
 
-kernel void max_pool2d(global const float *x, long x_offset, global float *y, long y_offset,
+kernel void max_pool2d(global const STORED(IN0) *x, long x_offset, global STORED(OUT0) *y, long y_offset,
                        CLT_SHAPE)
 {
     const int image = OH * OW;
@@ -91,12 +92,12 @@ kernel void max_pool2d(global const float *x, long x_offset, global float *y, lo
     const int r = (int)(item - plane * image);
     x += x_offset + plane * H * W;
     const int at = window_max(x, r / OW * sy - py, r % OW * sx - px, H, W, KH, KW, dil_y, dil_x);
-    y[y_offset + item] = at < 0 ? -INFINITY : x[at];
+    PUT(OUT0, at < 0 ? -INFINITY : GET(IN0, x + at), y + y_offset + item);
 }
 
 /* dx: an input element gets dy of every window whose maximum it is. */
-kernel void max_pool2d_grad(global const float *x, long x_offset, global const float *dy,
-                            long dy_offset, global float *dx, long dx_offset, CLT_SHAPE)
+kernel void max_pool2d_grad(global const STORED(IN0) *x, long x_offset, global const STORED(IN1) *dy,
+                            long dy_offset, global STORED(OUT0) *dx, long dx_offset, CLT_SHAPE)
 {
     const int image = H * W;
     const long item = get_global_id(0);
@@ -116,8 +117,8 @@ kernel void max_pool2d_grad(global const float *x, long x_offset, global const f
             if (tx < 0 || tx != ox * sx || ox >= OW)
                 continue;
             if (window_max(x, oy * sy - py, ox * sx - px, H, W, KH, KW, dil_y, dil_x) == r)
-                sum += dy[oy * OW + ox];
+                sum += GET(IN1, dy + oy * OW + ox);
         }
     }
-    dx[dx_offset + item] = sum;
+    PUT(OUT0, sum, dx + dx_offset + item);
 }

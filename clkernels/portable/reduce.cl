@@ -4,6 +4,8 @@
  * jk * bk for (j0 .. j3) in r0 x .. x r3. Where there are few results, `parts` work-items compute
  * partial ones, each over an equal share in order, and a second kernel joins those in order.
  */
+#include "storage.clh"
+
 #define SIZES(x) long x##0, long x##1, long x##2, long x##3
 #define ARGUMENTS                                                                                  \
     global float *out_base, long out_offset, long count, int parts, long length, int divide,      \
@@ -34,12 +36,12 @@
 #define RUN                                                                                        \
     long rest = at;                                                                                \
     DIGIT(j3, r3) DIGIT(j2, r2) DIGIT(j1, r1) DIGIT(j0, r0)                                        \
-    global const float *x = x_base + start + j0 * b0 + j1 * b1 + j2 * b2 + j3 * b3;                \
+    global const STORED(IN0) *x = x_base + start + j0 * b0 + j1 * b1 + j2 * b2 + j3 * b3;                \
     const int run = (int)min(min(end - at, r3 - j3), 256L);                                        \
     at += run;
 
 /* Sums of runs are added up apart, which keeps rounding errors small. */
-kernel void add(global const float *x_base, long x_offset, ARGUMENTS)
+kernel void add(global const STORED(IN0) *x_base, long x_offset, ARGUMENTS)
 {
     BEGIN
     float total = 0;
@@ -47,6 +49,7 @@ kernel void add(global const float *x_base, long x_offset, ARGUMENTS)
         RUN
         float sum = 0;
         int i = 0;
+#if EXACT(IN0)
         if (b3 == 1 && run >= 16) {
             float16 sums = 0;
             for (; i + 16 <= run; i += 16)
@@ -56,21 +59,22 @@ kernel void add(global const float *x_base, long x_offset, ARGUMENTS)
                   (((sums.s2 + sums.sa) + (sums.s6 + sums.se)) +
                    ((sums.s3 + sums.sb) + (sums.s7 + sums.sf)));
         }
+#endif
         for (; i < run; i++)
-            sum += x[i * b3];
+            sum += GET(IN0, x + i * b3);
         total += sum;
     }
     out_base[out_offset + item] = divide ? (length ? total / (float)length : 0.0f) : total;
 }
 
-kernel void largest(global const float *x_base, long x_offset, ARGUMENTS)
+kernel void largest(global const STORED(IN0) *x_base, long x_offset, ARGUMENTS)
 {
     BEGIN
     float most = -INFINITY;
     while (at < end) {
         RUN
         for (int i = 0; i < run; i++) {
-            const float value = x[i * b3];
+            const float value = GET(IN0, x + i * b3);
             most = value > most || isnan(value) ? value : most;
         }
     }
@@ -78,7 +82,7 @@ kernel void largest(global const float *x_base, long x_offset, ARGUMENTS)
 }
 
 /* How many elements are equal to y, the maximum. */
-kernel void count_equal(global const float *x_base, long x_offset, global const float *y_base,
+kernel void count_equal(global const STORED(IN0) *x_base, long x_offset, global const float *y_base,
                         long y_offset, ARGUMENTS)
 {
     BEGIN
@@ -87,7 +91,7 @@ kernel void count_equal(global const float *x_base, long x_offset, global const 
     while (at < end) {
         RUN
         for (int i = 0; i < run; i++)
-            found += x[i * b3] == y ? 1.0f : 0.0f;
+            found += GET(IN0, x + i * b3) == y ? 1.0f : 0.0f;
     }
     out_base[out_offset + item] = found;
 }

@@ -26,13 +26,14 @@ static inline float one(float a IF2(, float b) IF3(, float c) IF4(, float d), fl
         i##k = rest % n##k;                                                                        \
         rest /= n##k;                                                                              \
     }
-#define AT(x) x##_base[x##_offset + i0 * x##0 + i1 * x##1 + i2 * x##2 + i3 * x##3 + i4 * x##4 +    \
-                       i5 * x##5]
+#define AT(x)                                                                                      \
+    GET(KIND_OF(x), x##_base + x##_offset + i0 * x##0 + i1 * x##1 + i2 * x##2 + i3 * x##3 +        \
+                        i4 * x##4 + i5 * x##5)
 
-kernel void terms(global const float *a_base,
-                  long a_offset IF2(, global const float *b_base, long b_offset)
-                      IF3(, global const float *c_base, long c_offset)
-                          IF4(, global const float *d_base, long d_offset),
+kernel void terms(global const ELEMENT(a) *a_base,
+                  long a_offset IF2(, global const ELEMENT(b) *b_base, long b_offset)
+                      IF3(, global const ELEMENT(c) *c_base, long c_offset)
+                          IF4(, global const ELEMENT(d) *d_base, long d_offset),
                   global float *sums, long sums_offset, long count, float p0, float p1, float p2,
                   float p3, int parts, long n0, long n1, long n2, long n3, long n4,
                   long n5 EACH(STRIDES))

@@ -112,7 +112,7 @@ struct clt_graph {
 typedef enum clt_rounding {
     CLT_ROUNDS_FIRST, /* output 0, if it is a layer's values or their gradient */
     CLT_ROUNDS_NONE,
-    CLT_ROUNDS_FOLLOW, /* output 0, if operand 0 lies in 16 bits */
+    CLT_ROUNDS_MOVES, /* bits are moved: all outputs, if all operands lie in 16 bits */
     CLT_ROUNDS_ALL
 } clt_rounding;
 

@@ -121,7 +121,9 @@ static clt_status copy_gradient(const clt_node *node, clt_value *const *dy, cons
 static bool accepts_f32(const clt_node *node, const clt_target *target, char *why)
 {
     (void)target;
-    return node->in[0]->type.dtype == CLT_F32 || clt_decline(why, "for f32");
+    const clt_dtype dtype = node->in[0]->type.dtype;
+    return dtype == CLT_F32 || dtype == CLT_F16 || dtype == CLT_BF16 ||
+           clt_decline(why, "for f32 and 16 bits");
 }
 
 static bool accepts_runs(const clt_node *node, const clt_target *target, char *why)
@@ -168,6 +170,7 @@ const clt_op clt_op_copy = {.name = "copy",
                             .infer = infer_copy,
                             .gradient = copy_gradient,
                             .lanes = clt_elementwise_lanes,
+                            .rounding = CLT_ROUNDS_MOVES,
                             .variants = variants_copy};
 
 clt_value *clt_copy(clt_value *x)
@@ -214,6 +217,7 @@ static clt_status expand_gradient(const clt_node *node, clt_value *const *dy, co
                                   .infer = infer_expand,                                           \
                                   .gradient = GRADIENT,                                            \
                                   .lanes = clt_elementwise_lanes,                                  \
+                                  .half = clt_half_all,                                            \
                                   .absorb = clt_elementwise_absorb,                                \
                                   .variants = clt_elementwise_variants}
 

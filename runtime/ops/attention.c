@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -239,6 +240,42 @@ static void describe(const clt_node *node, clt_str *text)
         clt_str_add(text, ", scale %g", attr->scale);
 }
 
+const char *clt_attention_types(const clt_node *node, const clt_attention_shape *s, char *text)
+{
+    static const char *const names[] = {"X_T", "DY_T", "Y_T", "DQ_T", "DK_T", "DV_T"};
+    const bool forward = is_forward(node);
+    const clt_value *values[] = {node->in[s->q.operand],
+                                 forward ? NULL : node->in[DOUT],
+                                 forward ? node->out[0] : node->in[OUT],
+                                 forward ? NULL : node->out[s->dq.operand],
+                                 forward ? NULL : node->out[s->dk.operand],
+                                 forward ? NULL : node->out[s->dv.operand]};
+    int length = 0;
+    text[0] = 0;
+    for (int i = 0; i < 6; i++)
+        if (values[i] && clt_is_half(values[i]->type.dtype))
+            length += snprintf(text + length, (size_t)(CLT_ATTENTION_OPTIONS - length), " -D%s=%s",
+                               names[i], clt_storage_name(values[i]->type.dtype));
+    return text;
+}
+
+/* All but the mask and log_sum; q, k and v if all of them are. */
+static bool half(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    const int before = is_forward(node) ? 0 : BEFORE_Q;
+    (void)target;
+    if (output)
+        return !is_forward(node) || index == 0;
+    if (index < before)
+        return index != LOG_SUM;
+    for (int i = Q; i <= V; i++) {
+        const clt_type *type = type_of(node, i);
+        if (type && !clt_is_half(type->dtype))
+            return false;
+    }
+    return index <= before + V;
+}
+
 double clt_attention_pairs(const clt_node *node)
 {
     const clt_attention_attr *attr = node->attr;
@@ -317,13 +354,32 @@ clt_extent clt_attention_images(const clt_attention_shape *s, int64_t mul)
     return s->batch < 0 ? clt_times_batch(-s->batch * mul) : clt_fixed(s->batch * mul);
 }
 
+/* Where portable kernels sum output `view` in floats: itself, or a block of rows one after the
+ * other.
+ */
+static void arg_sums(clt_program *p, const clt_node *node, const clt_attention_shape *s,
+                     const clt_attention_view *view, int64_t heads, int64_t rows)
+{
+    if (!clt_is_half(node->out[view->operand]->type.dtype)) {
+        clt_arg_attention_out(p, view);
+        return;
+    }
+    const clt_attention_view sums = {
+        .batch = heads * rows * s->size, .head = rows * s->size, .row = s->size};
+    clt_arg_scratch(p, clt_scratch_add(p, clt_attention_images(s, sums.batch * 4)));
+    arg_steps(p, &sums);
+}
+
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_attention_shape s = clt_attention_shape_of(node);
     const clt_extent items = clt_attention_images(&s, s.heads * s.rows);
-    clt_launch_begin(p, "portable/attention.cl", "attention", "");
+    char types[CLT_ATTENTION_OPTIONS];
+    clt_launch_begin(p, "portable/attention.cl", "attention", "%s",
+                     clt_attention_types(node, &s, types));
     clt_arg_attention_operands(p, node, &s);
     clt_arg_attention_out(p, &s.out);
+    arg_sums(p, node, &s, &s.out, s.heads, s.rows);
     clt_arg_out(p, s.log_sum);
     clt_arg_long(p, items);
     clt_arg_int(p, clt_fixed(s.heads));
@@ -343,7 +399,9 @@ static void emit_grad_portable(const clt_node *node, const clt_target *target, c
     clt_attention_view out = s.out;
     out.operand = OUT;
     const int delta = clt_scratch_add(p, clt_attention_images(&s, s.heads * s.rows * 4));
-    clt_launch_begin(p, "portable/attention.cl", "attention_delta", "");
+    char types[CLT_ATTENTION_OPTIONS];
+    clt_launch_begin(p, "portable/attention.cl", "attention_delta", "%s",
+                     clt_attention_types(node, &s, types));
     clt_arg_attention_in(p, &s.out);
     clt_arg_attention_in(p, &out);
     clt_arg_scratch(p, delta);
@@ -354,14 +412,19 @@ static void emit_grad_portable(const clt_node *node, const clt_target *target, c
     clt_range_items(p, target, rows);
     for (int of_keys = 0; of_keys < 2; of_keys++) {
         clt_launch_begin(p, "portable/attention.cl", of_keys ? "attention_dkv" : "attention_dq",
-                         "");
+                         "%s", types);
         clt_arg_attention_operands(p, node, &s);
         clt_arg_attention_in(p, &s.out);
         clt_arg_in(p, LOG_SUM);
         clt_arg_scratch(p, delta);
         clt_arg_attention_out(p, of_keys ? &s.dk : &s.dq);
-        if (of_keys)
+        if (of_keys) {
             clt_arg_attention_out(p, &s.dv);
+            arg_sums(p, node, &s, &s.dk, s.kv_heads, s.keys);
+            arg_sums(p, node, &s, &s.dv, s.kv_heads, s.keys);
+        } else {
+            arg_sums(p, node, &s, &s.dq, s.heads, s.rows);
+        }
         clt_arg_long(p, of_keys ? keys : rows);
         clt_arg_int(p, clt_fixed(of_keys ? s.kv_heads : s.heads));
         clt_arg_int(p, clt_fixed(s.heads / s.kv_heads));
@@ -397,6 +460,7 @@ const clt_op clt_op_attention = {
     .gradient = gradient,
     .describe = describe,
     .flops = flops,
+    .half = half,
     .variants = variants,
 };
 
@@ -410,6 +474,8 @@ const clt_op clt_op_attention = {
         .infer = infer_grad,                                                                       \
         .describe = describe,                                                                      \
         .flops = flops,                                                                            \
+        .rounding = CLT_ROUNDS_ALL,                                                                \
+        .half = half,                                                                              \
         .variants = grad_variants,                                                                 \
     }
 

@@ -51,6 +51,10 @@ extern const clt_op clt_op_attention, clt_op_attention_grad, clt_op_attention_pa
 /* The node is one of the three; it has been inferred. */
 clt_attention_shape clt_attention_shape_of(const clt_node *node);
 
+/* Options of clkernels/attention.clh: what is not f32. */
+enum { CLT_ATTENTION_OPTIONS = 72 };
+const char *clt_attention_types(const clt_node *node, const clt_attention_shape *s, char *text);
+
 /* Pairs of a row and a key that it may see, of one head of one image. */
 double clt_attention_pairs(const clt_node *node);
 

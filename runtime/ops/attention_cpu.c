@@ -1,5 +1,6 @@
 /* Tiles and launches of clkernels/cpu/attention.cl and attention_grad.cl. */
 #include "ops/attention.h"
+#include "ops/nn.h"
 
 enum { KEYS = 48, ROWS = 48, CHUNK = 16, MOST_VECTORS = 3, ITEMS_A_UNIT = 4 };
 
@@ -10,10 +11,21 @@ typedef struct tile {
     int sum_rows, sum_vectors; /* RM, CV */
 } tile;
 
-static int64_t local_bytes(const clt_attention_shape *s, int64_t columns, bool grad)
+/* Rows that are not f32 are copied; see attention_tile.clh. */
+static bool copies(const clt_node *node)
 {
-    const int64_t floats =
-        grad ? columns * (4 * s->size + 2 * ROWS) : columns * (2 * s->size + KEYS + 1);
+    bool half = false;
+    for (int i = 0; i < node->n_in; i++)
+        half = half || (node->in[i] && clt_is_half(node->in[i]->type.dtype));
+    return half;
+}
+
+static int64_t local_bytes(const clt_node *node, const clt_attention_shape *s, int64_t columns,
+                           bool grad)
+{
+    const int64_t copied = !copies(node) ? 0 : grad ? columns + 2 * ROWS : 2 * KEYS;
+    const int64_t floats = copied * s->size + (grad ? columns * (4 * s->size + 2 * ROWS)
+                                                    : columns * (2 * s->size + KEYS + 1));
     return floats * (int64_t)sizeof(float);
 }
 
@@ -38,7 +50,8 @@ static int sum_vectors(const clt_caps *caps, const clt_attention_shape *s)
 }
 
 /* Vectors of rows, or of keys, in a panel: 0, if not even one fits. */
-static int vectors_for(const clt_target *target, const clt_attention_shape *s, bool grad)
+static int vectors_for(const clt_node *node, const clt_target *target, const clt_attention_shape *s,
+                       bool grad)
 {
     const int width = target->caps->vector_width;
     const int64_t columns = grad ? s->keys : s->rows;
@@ -46,16 +59,17 @@ static int vectors_for(const clt_target *target, const clt_attention_shape *s, b
     if (vectors > 2)
         vectors = 2;
     vectors = clt_tile_number(target, "NV", 1, MOST_VECTORS, vectors);
-    while (vectors > 0 && local_bytes(s, vectors * width, grad) > target->caps->local_bytes)
+    while (vectors > 0 && local_bytes(node, s, vectors * width, grad) > target->caps->local_bytes)
         vectors--;
     return (int)vectors;
 }
 
-static tile tile_for(const clt_target *target, const clt_attention_shape *s, bool grad)
+static tile tile_for(const clt_node *node, const clt_target *target, const clt_attention_shape *s,
+                     bool grad)
 {
     tile t = {.width = target->caps->vector_width,
               .size = (int)s->size,
-              .vectors = vectors_for(target, s, grad),
+              .vectors = vectors_for(node, target, s, grad),
               .sum_vectors = sum_vectors(target->caps, s)};
     t.rows = rows_for(target->caps, t.vectors);
     t.sum_rows = rows_for(target->caps, t.sum_vectors);
@@ -71,7 +85,7 @@ bool clt_attention_cpu_accepts(const clt_node *node, const clt_target *target, c
     if (s.size < target->caps->vector_width || s.size > MOST_SIZE)
         return clt_decline(why, "heads of %lld elements, not %d to %d", (long long)s.size,
                            target->caps->vector_width, MOST_SIZE);
-    if (vectors_for(target, &s, node->op != &clt_op_attention) < 1)
+    if (vectors_for(node, target, &s, node->op != &clt_op_attention) < 1)
         return clt_decline(why, "%lld bytes of local memory", (long long)target->caps->local_bytes);
     return true;
 }
@@ -79,10 +93,12 @@ bool clt_attention_cpu_accepts(const clt_node *node, const clt_target *target, c
 void clt_attention_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_attention_shape s = clt_attention_shape_of(node);
-    const tile t = tile_for(target, &s, false);
+    const tile t = tile_for(node, target, &s, false);
     const int64_t columns = t.vectors * t.width;
-    clt_launch_begin(p, "cpu/attention.cl", "attention", "-DVW=%d -DD=%d -DMR=%d -DNV=%d -DKEYS=%d",
-                     t.width, t.size, t.rows, t.vectors, KEYS);
+    char types[CLT_ATTENTION_OPTIONS];
+    clt_launch_begin(p, "cpu/attention.cl", "attention",
+                     "-DVW=%d -DD=%d -DMR=%d -DNV=%d -DKEYS=%d%s", t.width, t.size, t.rows,
+                     t.vectors, KEYS, clt_attention_types(node, &s, types));
     clt_arg_attention_operands(p, node, &s);
     clt_arg_attention_out(p, &s.out);
     clt_arg_out(p, s.log_sum);
@@ -103,11 +119,11 @@ static int64_t slices_for(const clt_target *target, const clt_attention_shape *s
 }
 
 /* A launch over chunks of rows of all heads. */
-static void begin_rows(clt_program *p, const tile *t, const char *kernel)
+static void begin_rows(clt_program *p, const tile *t, const char *kernel, const char *types)
 {
     clt_launch_begin(p, "cpu/attention_grad.cl", kernel,
-                     "-DVW=%d -DD=%d -DMR=%d -DNV=%d -DROWS=%d -DRM=%d -DCV=%d", t->width, t->size,
-                     t->rows, t->vectors, ROWS, t->sum_rows, t->sum_vectors);
+                     "-DVW=%d -DD=%d -DMR=%d -DNV=%d -DROWS=%d -DRM=%d -DCV=%d%s", t->width,
+                     t->size, t->rows, t->vectors, ROWS, t->sum_rows, t->sum_vectors, types);
 }
 
 static void range_rows(clt_program *p, const clt_attention_shape *s)
@@ -119,21 +135,25 @@ static void range_rows(clt_program *p, const clt_attention_shape *s)
 void clt_attention_grad_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_attention_shape s = clt_attention_shape_of(node);
-    const tile t = tile_for(target, &s, true);
+    const tile t = tile_for(node, target, &s, true);
     const int64_t slices = slices_for(target, &s, t.vectors * t.width);
     const int64_t of_rows = s.heads * s.rows, elements = of_rows * s.size;
     clt_attention_view out = s.out;
+    char types[CLT_ATTENTION_OPTIONS];
+    clt_attention_types(node, &s, types);
     out.operand = 1;
     const int delta = clt_scratch_add(p, clt_attention_images(&s, of_rows * 4));
-    const int parts =
-        slices > 1 ? clt_scratch_add(p, clt_attention_images(&s, slices * elements * 4)) : -1;
-    begin_rows(p, &t, "attention_delta");
+    /* dq in 16 bits is made of sums in floats. */
+    const int parts = slices > 1 || clt_is_half(node->out[s.dq.operand]->type.dtype)
+                          ? clt_scratch_add(p, clt_attention_images(&s, slices * elements * 4))
+                          : -1;
+    begin_rows(p, &t, "attention_delta", types);
     clt_arg_attention_in(p, &s.out);
     clt_arg_attention_in(p, &out);
     clt_arg_scratch(p, delta);
     clt_arg_int(p, clt_fixed(s.rows));
     range_rows(p, &s);
-    begin_rows(p, &t, "attention_grad");
+    begin_rows(p, &t, "attention_grad", types);
     clt_arg_attention_operands(p, node, &s);
     clt_arg_attention_in(p, &s.out);
     clt_arg_in(p, s.log_sum);
@@ -154,7 +174,7 @@ void clt_attention_grad_cpu(const clt_node *node, const clt_target *target, clt_
     clt_range3(p, clt_fixed(slices), clt_fixed(s.kv_heads), clt_attention_images(&s, 1), 1, 1, 1);
     if (parts < 0)
         return;
-    begin_rows(p, &t, "attention_sum");
+    begin_rows(p, &t, "attention_sum", types);
     clt_arg_scratch(p, parts);
     clt_arg_long(p, clt_attention_images(&s, elements));
     clt_arg_int(p, clt_fixed(slices));

@@ -50,8 +50,9 @@ void clt_attention_gpu(const clt_node *node, const clt_target *target, clt_progr
 {
     const clt_attention_shape s = clt_attention_shape_of(node);
     const int rows = rows_for(target, &s, false);
-    clt_launch_begin(p, "gpu/attention.cl", "attention", "-DD=%d -DROWS=%d -DTX=%d", (int)s.size,
-                     rows, TX);
+    char types[CLT_ATTENTION_OPTIONS];
+    clt_launch_begin(p, "gpu/attention.cl", "attention", "-DD=%d -DROWS=%d -DTX=%d%s", (int)s.size,
+                     rows, TX, clt_attention_types(node, &s, types));
     clt_arg_attention_operands(p, node, &s);
     clt_arg_attention_out(p, &s.out);
     clt_arg_out(p, s.log_sum);
@@ -67,8 +68,10 @@ void clt_attention_grad_gpu(const clt_node *node, const clt_target *target, clt_
     const int64_t of_group = DELTA_GROUP / DELTA_LANES;
     clt_attention_view out = s.out;
     out.operand = 1;
+    char types[CLT_ATTENTION_OPTIONS];
     clt_launch_begin(p, "gpu/attention.cl", "attention_delta",
-                     "-DGRADIENT -DD=%d -DROWS=%d -DTX=%d", (int)s.size, rows, TX);
+                     "-DGRADIENT -DD=%d -DROWS=%d -DTX=%d%s", (int)s.size, rows, TX,
+                     clt_attention_types(node, &s, types));
     clt_arg_attention_in(p, &s.out);
     clt_arg_attention_in(p, &out);
     clt_arg_scratch(p, delta);
@@ -77,7 +80,7 @@ void clt_attention_grad_gpu(const clt_node *node, const clt_target *target, clt_
                clt_attention_images(&s, 1), DELTA_GROUP, 1, 1);
     for (int of_keys = 0; of_keys < 2; of_keys++) {
         clt_launch_begin(p, "gpu/attention.cl", of_keys ? "attention_dkv" : "attention_dq",
-                         "-DGRADIENT -DD=%d -DROWS=%d -DTX=%d", (int)s.size, rows, TX);
+                         "-DGRADIENT -DD=%d -DROWS=%d -DTX=%d%s", (int)s.size, rows, TX, types);
         clt_arg_attention_operands(p, node, &s);
         clt_arg_attention_in(p, &s.out);
         clt_arg_in(p, s.log_sum);

@@ -22,6 +22,7 @@ const clt_op clt_op_avg_pool2d = {
     .describe = clt_pool2d_describe,
     .flops = clt_pool2d_flops,
     .lanes = clt_pool2d_lanes,
+    .half = clt_pool2d_half,
     .variants = clt_pool2d_variants,
 };
 
@@ -51,5 +52,6 @@ const clt_op clt_op_avg_pool2d_grad = {
     .describe = clt_pool2d_describe,
     .flops = clt_pool2d_flops_grad,
     .lanes = clt_pool2d_lanes,
+    .half = clt_pool2d_half,
     .variants = clt_pool2d_variants,
 };

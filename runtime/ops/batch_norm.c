@@ -241,6 +241,15 @@ static int lanes(const clt_node *node)
     return clt_value_leads_with_batch(node->in[0]) ? CLT_LANES_FOLLOW : CLT_LANES_NO;
 }
 
+/* Images and their gradients; not statistics, weights and sums. */
+static bool half(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    (void)target;
+    if (output || index == 0)
+        return index == 0;
+    return node->op == &clt_op_batch_norm ? index == CLT_BN_ADDEND : index == CLT_BNG_DY;
+}
+
 #define BATCH_NORM_OP(NAME, LEAST, MOST, OUT, ...)                                                 \
     const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
                                   .min_in = LEAST,                                                 \
@@ -250,16 +259,18 @@ static int lanes(const clt_node *node)
                                   __VA_ARGS__}
 
 BATCH_NORM_OP(batch_norm_moments, 1, 1, 1, .infer = infer_moments, .flops = flops_moments,
-              .lanes = lanes, .rounding = CLT_ROUNDS_NONE, .variants = clt_batch_norm_variants);
+              .lanes = lanes, .rounding = CLT_ROUNDS_NONE, .half = half,
+              .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm, 2, CLT_BN_IN, 1, .infer = infer, .gradient = gradient,
               .describe = describe, .flops = flops, .lanes = lanes, .in_place = 1u << CLT_BN_X,
-              .absorb = absorb, .evaluate = evaluate, .variants = clt_batch_norm_variants);
+              .absorb = absorb, .evaluate = evaluate, .half = half,
+              .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm_grad_sums, 3, CLT_BNG_DBIAS, 2, .infer = infer_grad_sums,
               .describe = describe, .flops = flops_grad, .lanes = lanes,
-              .rounding = CLT_ROUNDS_NONE, .variants = clt_batch_norm_variants);
+              .rounding = CLT_ROUNDS_NONE, .half = half, .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm_grad, 3, CLT_BNG_IN, 1, .infer = infer_grad, .describe = describe,
               .flops = flops_grad, .lanes = lanes, .in_place = 1u << CLT_BNG_X | 1u << CLT_BNG_DY,
-              .variants = clt_batch_norm_variants);
+              .half = half, .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm_running, 3, 3, 2, .infer = infer_running, .describe = describe_running,
               .variants = clt_batch_norm_channel_variants);
 

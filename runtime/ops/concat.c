@@ -137,6 +137,7 @@ const clt_op clt_op_concat = {.name = "concat",
                               .gradient = gradient,
                               .describe = describe,
                               .flops = no_flops,
+                              .rounding = CLT_ROUNDS_MOVES,
                               .variants = variants};
 
 static clt_status infer_part(const clt_node *node, clt_type *out)
@@ -157,6 +158,7 @@ static clt_move part_of(const clt_node *node)
     const part_attr *attr = node->attr;
     clt_move move = clt_move_of(&attr->type, &attr->type);
     clt_row_major(attr->type.rank, node->in[0]->type.dims, move.walk.strides[0]);
+    move.dtype = node->out[0]->type.dtype;
     move.from = start_of(attr->start, move.walk.strides[0][attr->axis]);
     return move;
 }
@@ -195,6 +197,7 @@ const clt_op clt_op_concat_part = {.name = "concat_part",
                                    .infer = infer_part,
                                    .describe = describe_part,
                                    .flops = no_flops,
+                                   .rounding = CLT_ROUNDS_MOVES,
                                    .variants = variants_part};
 
 clt_value *clt_concat(clt_value *const *values, int count, int axis)

@@ -255,6 +255,25 @@ static const clt_variant variants[] = {
     {0},
 };
 
+/* In lanes, where the direct kernels are for it; those of the data's gradient add to what they
+ * write. */
+static bool half(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    char why[CLT_WHY];
+    return node->in[0]->layout == CLT_LAYOUT_LANES &&
+           !clt_conv2d_winograd_fits(node, target, why) && index == 0 &&
+           (!output || node->op == &clt_op_conv2d);
+}
+
+static bool half_weight_grad(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    char why[CLT_WHY];
+    (void)index;
+    return !output && node->in[0]->layout == CLT_LAYOUT_LANES &&
+           node->in[1]->layout == CLT_LAYOUT_LANES &&
+           !clt_conv2d_winograd_weight_fits(node, target, why);
+}
+
 const clt_op clt_op_conv2d = {
     .name = "conv2d",
     .min_in = 2,
@@ -265,6 +284,7 @@ const clt_op clt_op_conv2d = {
     .gradient = gradient,
     .describe = describe,
     .flops = flops,
+    .half = half,
     .lanes = wants_lanes,
     .absorb = absorb,
     .tiles = tiles,
@@ -387,6 +407,7 @@ const clt_op clt_op_conv2d_data_grad = {
     .gradient = data_grad_gradient,
     .describe = describe,
     .flops = flops,
+    .half = half,
     .lanes = wants_lanes,
     .tiles = data_grad_tiles,
     .variants = data_grad_variants,
@@ -481,6 +502,7 @@ const clt_op clt_op_conv2d_weight_grad = {
     .infer = infer_weight_grad,
     .describe = describe,
     .flops = flops,
+    .half = half_weight_grad,
     .lanes = wants_lanes,
     .tiles = weight_grad_tiles,
     .variants = weight_grad_variants,

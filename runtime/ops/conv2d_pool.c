@@ -89,6 +89,22 @@ static bool tiles(const clt_node *node, const clt_variant *variant, const clt_ta
 
 static const clt_variant variants[] = {{"lanes", clt_accepts_lanes, emit}, {0}};
 
+static bool half(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    (void)node;
+    (void)target;
+    (void)output;
+    return index == 0;
+}
+
+/* The images' values and gradients. */
+static bool half_weight_grad(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    (void)node;
+    (void)target;
+    return !output && index < 2;
+}
+
 const clt_op clt_op_conv2d_pool = {
     .name = "conv2d_pool",
     .min_in = 2,
@@ -98,6 +114,7 @@ const clt_op clt_op_conv2d_pool = {
     .infer = infer,
     .describe = describe,
     .flops = flops,
+    .half = half,
     .lanes = lanes_only,
     .tiles = tiles,
     .variants = variants,
@@ -138,6 +155,7 @@ const clt_op clt_op_unpool2d = {
     .infer = infer_unpool,
     .describe = describe,
     .lanes = lanes_only,
+    .half = clt_half_all,
     .variants = unpool_variants,
 };
 
@@ -189,6 +207,7 @@ const clt_op clt_op_conv2d_pool_weight_grad = {
     .infer = infer_weight_grad,
     .describe = describe,
     .flops = flops_weight_grad,
+    .half = half_weight_grad,
     .lanes = lanes_only,
     .tiles = weight_grad_tiles,
     .variants = weight_grad_variants,

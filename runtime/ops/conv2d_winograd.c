@@ -102,6 +102,11 @@ bool clt_winograd_accepts_shape(const clt_conv2d_shape *s, char *why)
 
 bool clt_conv2d_winograd_accepts(const clt_node *node, const clt_target *target, char *why)
 {
+    return clt_accepts_f32(node, why) && clt_conv2d_winograd_fits(node, target, why);
+}
+
+bool clt_conv2d_winograd_fits(const clt_node *node, const clt_target *target, char *why)
+{
     enum { LEAST_CHANNELS = 16 };
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
     if (!clt_accepts_lanes(node, target, why) || !clt_winograd_accepts_shape(&s, why))

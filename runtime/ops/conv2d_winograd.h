@@ -9,10 +9,13 @@
 bool clt_winograd_accepts_shape(const clt_conv2d_shape *s, char *why);
 
 bool clt_conv2d_winograd_accepts(const clt_node *node, const clt_target *target, char *why);
+/* The same, whatever the types are. */
+bool clt_conv2d_winograd_fits(const clt_node *node, const clt_target *target, char *why);
 void clt_conv2d_winograd(const clt_node *node, const clt_target *target, clt_program *program);
 
 /* Of the weights and the bias. */
 bool clt_conv2d_winograd_weight_accepts(const clt_node *node, const clt_target *target, char *why);
+bool clt_conv2d_winograd_weight_fits(const clt_node *node, const clt_target *target, char *why);
 void clt_conv2d_winograd_weight(const clt_node *node, const clt_target *target,
                                 clt_program *program);
 

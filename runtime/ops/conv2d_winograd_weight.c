@@ -152,6 +152,11 @@ static int pairs_of(const clt_conv2d_shape *s, bool of_least)
 
 bool clt_conv2d_winograd_weight_accepts(const clt_node *node, const clt_target *target, char *why)
 {
+    return clt_accepts_f32(node, why) && clt_conv2d_winograd_weight_fits(node, target, why);
+}
+
+bool clt_conv2d_winograd_weight_fits(const clt_node *node, const clt_target *target, char *why)
+{
     enum { LEAST_PAIRS = 16 };
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
     if (!clt_accepts_lanes(node, target, why) || !clt_winograd_accepts_shape(&s, why))

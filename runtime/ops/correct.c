@@ -106,6 +106,7 @@ const clt_op clt_op_correct = {
     .describe = describe,
     .flops = flops,
     .lanes = clt_loss_lanes,
+    .half = clt_half_all,
     .variants = variants,
 };
 

@@ -188,6 +188,7 @@ const clt_op clt_op_cross_entropy = {
     .describe = describe,
     .flops = flops,
     .lanes = clt_loss_lanes,
+    .half = clt_half_all,
     .variants = variants,
 };
 
@@ -303,5 +304,6 @@ const clt_op clt_op_cross_entropy_grad = {
     .flops = flops,
     .lanes = clt_loss_lanes,
     .in_place = 1u, /* a row is read as a whole before its first element is written */
+    .half = clt_half_all,
     .variants = grad_variants,
 };

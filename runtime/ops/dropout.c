@@ -159,6 +159,7 @@ const clt_op clt_op_dropout = {.name = "dropout",
                                .lanes = lanes,
                                .in_place = 1,
                                .evaluate = evaluate,
+                               .half = clt_half_all,
                                .variants = variants};
 
 clt_value *clt_dropout(clt_value *x, double p)

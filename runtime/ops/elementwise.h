@@ -73,6 +73,7 @@ bool clt_activation_of(const clt_node *node, clt_epilogue *epilogue);
                                   .describe = DESCRIBE,                                            \
                                   .lanes = clt_elementwise_lanes,                                  \
                                   .in_place = 15,                                                  \
+                                  .half = clt_half_all,                                            \
                                   .absorb = clt_elementwise_absorb,                                \
                                   .variants = clt_elementwise_variants}
 

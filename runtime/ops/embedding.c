@@ -109,6 +109,15 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
                CLT_GPU_GROUP);
 }
 
+/* What is picked, from floats. */
+static bool half(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    (void)node;
+    (void)target;
+    (void)index;
+    return output;
+}
+
 static const clt_variant variants[] = {
     {"slices_cpu", clt_accepts_cpu_vectors, emit_cpu},
     {"slices_gpu", clt_index_accepts_gpu, emit_gpu},
@@ -135,6 +144,7 @@ const clt_op clt_op_embedding = {.name = "embedding",
                                  .gradient = gradient,
                                  .describe = clt_index_describe,
                                  .flops = clt_index_no_flops,
+                                 .half = half,
                                  .variants = variants};
 
 const clt_op clt_op_index_select = {.name = "index_select",
@@ -146,6 +156,7 @@ const clt_op clt_op_index_select = {.name = "index_select",
                                     .gradient = gradient,
                                     .describe = clt_index_describe,
                                     .flops = clt_index_no_flops,
+                                    .half = half,
                                     .variants = variants};
 
 clt_value *clt_embedding(clt_value *indices, clt_value *weight, int64_t padding_idx)
@@ -292,6 +303,14 @@ static void emit_add_gpu(const clt_node *node, const clt_target *target, clt_pro
     clt_range1(p, clt_extent_ceil(all, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP), CLT_GPU_GROUP);
 }
 
+/* What is added, to floats. */
+static bool half_add(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    (void)node;
+    (void)target;
+    return !output && index == 1;
+}
+
 static const clt_variant add_variants[] = {
     {"slices_cpu", clt_accepts_cpu_vectors, emit_add_cpu},
     {"chains_gpu", clt_index_accepts_gpu, emit_add_gpu},
@@ -310,6 +329,7 @@ const clt_op clt_op_index_add = {.name = "index_add",
                                  .flops = clt_index_sum_flops,
                                  .in_place = 1u << 2,
                                  .base = 2,
+                                 .half = half_add,
                                  .variants = add_variants};
 
 clt_value *clt_index_add(clt_value *x, int axis, clt_value *index, clt_value *source)

@@ -16,7 +16,15 @@ typedef struct clt_gemm {
     int bias; /* operand, or -1 */
     int out;  /* output */
     clt_epilogue epilogue;
+    clt_dtype a_type, b_type, out_type; /* f32, f16 or bf16; see clt_gemm_typed */
 } clt_gemm;
+
+/* The product with the types of the node's values. */
+clt_gemm clt_gemm_typed(const clt_node *node, clt_gemm gemm);
+
+/* Options A_T, B_T and C_T (with `out`) of the product's kernels: those that are not f32. */
+enum { CLT_GEMM_OPTIONS = 40 };
+const char *clt_gemm_options(const clt_gemm *gemm, bool out, char *text);
 
 /* One work-item an element; any device. */
 void clt_gemm_portable(const clt_gemm *gemm, const clt_target *target, clt_program *program);
@@ -52,13 +60,13 @@ bool clt_gemm_clblast_tiles(int index, char *text);
 void clt_gemm_clblast(const clt_gemm *gemm, const clt_target *target, clt_program *program);
 
 /* As clt_column_sums_portable, for GPUs; for CPUs, in reduce_cpu.c. */
-void clt_column_sums_gpu(int operand, int out, int64_t rows, int64_t columns,
+void clt_column_sums_gpu(int operand, clt_dtype type, int out, int64_t rows, int64_t columns,
                          const clt_target *target, clt_program *program);
-void clt_column_sums_cpu(int operand, int out, int64_t rows, int64_t columns,
+void clt_column_sums_cpu(int operand, clt_dtype type, int out, int64_t rows, int64_t columns,
                          const clt_target *target, clt_program *program);
 
-/* out[columns] = sums over the rows of operand [rows, columns]; any device. */
-void clt_column_sums_portable(int operand, int out, int64_t rows, int64_t columns,
+/* out[columns] = sums over the rows of operand [rows, columns] of that type; any device. */
+void clt_column_sums_portable(int operand, clt_dtype type, int out, int64_t rows, int64_t columns,
                               const clt_target *target, clt_program *program);
 
 #endif

@@ -24,6 +24,11 @@ bool clt_gemm_clblast_accepts(const clt_node *node, const clt_target *target, ch
         return clt_decline(why, "values lie in lanes");
     if (clt_caps_is_cpu(target->caps))
         return clt_decline(why, "made for GPUs");
+    for (int i = 0; i < node->n_in + node->n_out; i++) {
+        const clt_value *value = i < node->n_in ? node->in[i] : node->out[i - node->n_in];
+        if (value && value->type.dtype != CLT_F32)
+            return clt_decline(why, "takes f32 only, not %s", clt_dtype_name(value->type.dtype));
+    }
     if (!target->caps->clblast)
         return clt_decline(why, "libclblast.so.1 was not found");
     clt_blas_set sets[CLT_BLAS_KERNELS];
@@ -89,6 +94,6 @@ void clt_gemm_clblast(const clt_gemm *gemm, const clt_target *target, clt_progra
     clt_gemm_clblast_sets(target, blas.sets);
     clt_launch_clblast(program, &blas);
     if (gemm->bias >= 0 || gemm->epilogue.activation != CLT_ACTIVATION_NONE)
-        clt_gpu_sum(gemm->bias, gemm->out, -1, gemm->pairs * gemm->m, gemm->n, 1, &gemm->epilogue,
-                    program);
+        clt_gpu_sum(gemm->bias, gemm->out, CLT_F32, -1, gemm->pairs * gemm->m, gemm->n, 1,
+                    &gemm->epilogue, program);
 }

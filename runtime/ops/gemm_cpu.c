@@ -127,12 +127,14 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
         w.most_columns = most;
     const int64_t lda = clt_dim(gemm->lda, target->max_batch);
     const int64_t ldb = clt_dim(gemm->ldb, target->max_batch);
+    /* What is not f32 is widened while it is copied. */
+    const bool a_half = clt_is_half(gemm->a_type), b_half = clt_is_half(gemm->b_type);
     const bool a_badly =
         reads_badly(lda, BAD_FOR_A, caps->vector_width) || lda >= LONG_ROW || w.n >= MANY_COLUMNS;
     const bool b_badly = reads_badly(ldb, BAD_FOR_B, caps->vector_width) ||
                          (w.m >= MANY_ROWS && w.k * w.n > LARGE_B);
-    w.pack_a = gemm->trans_a && clt_tile_number(target, "PA", 0, 1, a_badly);
-    w.pack_b = gemm->trans_b || clt_tile_number(target, "PB", 0, 1, b_badly);
+    w.pack_a = gemm->trans_a && (a_half || clt_tile_number(target, "PA", 0, 1, a_badly));
+    w.pack_b = gemm->trans_b || b_half || clt_tile_number(target, "PB", 0, 1, b_badly);
     return w;
 }
 
@@ -173,6 +175,17 @@ void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
     clt_gemm_cpu_slices(gemm, target, 1, -1, program);
 }
 
+/* The `part` of gemm.cl: partial sums, if K is cut, and a tile for each work-group. */
+static int part_block(const clt_gemm_work *work, const clt_gemm_division *d, clt_gemm_tile tile,
+                      clt_program *program)
+{
+    const int64_t groups = work->pairs * ((work->m + d->rows - 1) / d->rows) *
+                           ((work->n + d->columns - 1) / d->columns);
+    const int64_t sums = work->k > work->depth ? work->pairs * work->m * work->n : 0;
+    const int64_t tiles = groups * tile.rows * tile.vectors * work->width;
+    return clt_scratch_add(program, clt_fixed((sums + tiles) * (int64_t)sizeof(float)));
+}
+
 void clt_gemm_cpu_slices(const clt_gemm *gemm, const clt_target *target, int64_t slices, int block,
                          clt_program *program)
 {
@@ -183,11 +196,14 @@ void clt_gemm_cpu_slices(const clt_gemm *gemm, const clt_target *target, int64_t
     clt_gemm_tile tile;
     const clt_gemm_division d = divide(&work, target, &tile);
     const int64_t panel = tile.vectors * (int64_t)work.width;
+    const bool narrows = block < 0 && clt_is_half(gemm->out_type);
+    const int part = narrows ? part_block(&work, &d, tile, program) : -1;
+    char types[CLT_GEMM_OPTIONS];
     clt_launch_begin(program, "cpu/gemm.cl", kernels[gemm->trans_a][gemm->trans_b],
-                     "-DVW=%d -DMR=%d -DNV=%d -DKB=%d -DNP=%d -DNA=%d -DPACK_A=%d -DPACK_B=%d",
+                     "-DVW=%d -DMR=%d -DNV=%d -DKB=%d -DNP=%d -DNA=%d -DPACK_A=%d -DPACK_B=%d%s",
                      work.width, tile.rows, tile.vectors, (int)most_depth,
                      (int)(work.most_columns / panel), panels_of_lines(tile.rows), work.pack_a,
-                     work.pack_b);
+                     work.pack_b, clt_gemm_options(gemm, block < 0, types));
     clt_arg_in(program, gemm->a);
     clt_arg_in(program, gemm->b);
     clt_arg_in(program, gemm->bias >= 0 ? gemm->bias : gemm->b);
@@ -208,6 +224,8 @@ void clt_gemm_cpu_slices(const clt_gemm *gemm, const clt_target *target, int64_t
     clt_arg_int(program, clt_fixed(slices));
     clt_arg_int(program, clt_fixed(block < 0 && gemm->bias >= 0));
     clt_arg_epilogue(program, block < 0 ? &gemm->epilogue : &none);
+    if (narrows)
+        clt_arg_scratch(program, part);
     clt_extent layers = clt_extent_dim(gemm->pairs);
     layers.mul *= slices;
     clt_range3(program, clt_extent_ceil(clt_extent_dim(gemm->n), d.columns, 1),

@@ -55,6 +55,8 @@ static view view_of(const clt_gemm *gemm)
         g->n = gemm->m;
         g->a = gemm->b;
         g->b = gemm->a;
+        g->a_type = gemm->b_type;
+        g->b_type = gemm->a_type;
         g->a_step = gemm->b_step;
         g->b_step = gemm->a_step;
         g->ldb = gemm->lda;
@@ -214,12 +216,15 @@ static void begin_launch(const view *v, const choice *c, const clt_target *targe
                          clt_program *program)
 {
     const int width = target->caps->vector_width;
+    char types[CLT_GEMM_OPTIONS];
+    clt_gemm_options(&v->gemm, false, types);
     if (v->along_k)
-        clt_launch_begin(program, "cpu/dot.cl", "dots", "-DVW=%d -DMR=%d -DNR=%d -DUK=%d -DKB=%d",
-                         width, c->tile.rows, c->tile.columns, c->tile.unroll, (int)c->depth);
+        clt_launch_begin(program, "cpu/dot.cl", "dots", "-DVW=%d -DMR=%d -DNR=%d -DUK=%d -DKB=%d%s",
+                         width, c->tile.rows, c->tile.columns, c->tile.unroll, (int)c->depth,
+                         types);
     else
-        clt_launch_begin(program, "cpu/dot.cl", "rows", "-DVW=%d -DMR=%d -DKR=%d -DNB=%d", width,
-                         c->tile.rows, c->tile.unroll, SUMS / c->tile.rows / width * width);
+        clt_launch_begin(program, "cpu/dot.cl", "rows", "-DVW=%d -DMR=%d -DKR=%d -DNB=%d%s", width,
+                         c->tile.rows, c->tile.unroll, SUMS / c->tile.rows / width * width, types);
 }
 
 void clt_gemm_dot(const clt_gemm *gemm, const clt_target *target, clt_program *program)
@@ -228,7 +233,8 @@ void clt_gemm_dot(const clt_gemm *gemm, const clt_target *target, clt_program *p
     const view v = view_of(gemm);
     const choice c = choose(&v, target);
     const clt_gemm *g = &v.gemm;
-    const bool split = c.slices > 1;
+    /* A result in 16 bits is made of sums in floats, that the last kernel rounds. */
+    const bool split = c.slices > 1 || clt_is_half(gemm->out_type);
     const int block = split ? clt_gemm_sum_block(gemm, target, c.slices, program) : -1;
     begin_launch(&v, &c, target, program);
     clt_arg_in(program, g->a);

@@ -125,11 +125,13 @@ static int vector_of(int64_t dim)
     return dim % 4 == 0 ? 4 : 1;
 }
 
-void clt_gpu_sum(int bias, int out, int block, int64_t m, int64_t n, int64_t slices,
+void clt_gpu_sum(int bias, int out, clt_dtype type, int block, int64_t m, int64_t n, int64_t slices,
                  const clt_epilogue *epilogue, clt_program *program)
 {
     const int v = vector_of(n);
-    clt_launch_begin(program, "gpu/gemm.cl", "gemm_sum", "-DV=%d", v);
+    const bool half = clt_is_half(type);
+    clt_launch_begin(program, "gpu/gemm.cl", "gemm_sum", "-DV=%d%s%s", v, half ? " -DC_T=" : "",
+                     half ? clt_storage_name(type) : "");
     if (block >= 0)
         clt_arg_scratch(program, block);
     else
@@ -158,17 +160,20 @@ void clt_gemm_gpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
     const clt_gpu_choice choice = clt_gpu_choose(m > 0 ? m : 1, n > 0 ? n : 1, k > 0 ? k : 1,
                                                  pairs > 0 ? pairs : 1, false, target);
     const clt_gpu_tile *t = &choice.tile;
-    const bool split = choice.slices > 1;
-    /* Activations of many instructions are applied by a kernel of few registers. */
-    const bool apart = split || gemm->epilogue.activation > CLT_ACTIVATION_LEAKY_RELU;
+    /* Activations of many instructions are applied by a kernel of few registers, to floats. */
+    const bool later = gemm->epilogue.activation > CLT_ACTIVATION_LEAKY_RELU;
+    const bool split = choice.slices > 1 || (later && clt_is_half(gemm->out_type));
+    const bool apart = split || later;
+    char types[CLT_GEMM_OPTIONS];
     const int block = split ? clt_scratch_add(program, clt_fixed(choice.slices * pairs * m * n *
                                                                  (int64_t)sizeof(float)))
                             : -1;
-    clt_launch_begin(
-        program, "gpu/gemm.cl", "gemm",
-        "-DTM=%d -DTN=%d -DTK=%d -DRM=%d -DRN=%d -DTRANS_A=%d -DTRANS_B=%d -DVA=%d -DVB=%d -DV=%d",
-        t->rows, t->columns, t->depth, t->own_rows, t->own_columns, gemm->trans_a, gemm->trans_b,
-        vector_of(gemm->lda), vector_of(gemm->ldb), vector_of(gemm->n));
+    clt_launch_begin(program, "gpu/gemm.cl", "gemm",
+                     "-DTM=%d -DTN=%d -DTK=%d -DRM=%d -DRN=%d -DTRANS_A=%d -DTRANS_B=%d -DVA=%d "
+                     "-DVB=%d -DV=%d%s",
+                     t->rows, t->columns, t->depth, t->own_rows, t->own_columns, gemm->trans_a,
+                     gemm->trans_b, vector_of(gemm->lda), vector_of(gemm->ldb), vector_of(gemm->n),
+                     clt_gemm_options(gemm, !split, types));
     clt_arg_in(program, gemm->a);
     clt_arg_in(program, gemm->b);
     clt_arg_in(program, gemm->bias >= 0 ? gemm->bias : gemm->b);
@@ -192,11 +197,11 @@ void clt_gemm_gpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
     clt_range3(program, clt_extent_ceil(clt_extent_dim(gemm->n), t->columns, threads),
                clt_extent_ceil(clt_extent_dim(gemm->m), t->rows, 1), layers, threads, 1, 1);
     if (apart)
-        clt_gpu_sum(gemm->bias, gemm->out, block, gemm->pairs * gemm->m, gemm->n, choice.slices,
-                    &gemm->epilogue, program);
+        clt_gpu_sum(gemm->bias, gemm->out, gemm->out_type, block, gemm->pairs * gemm->m, gemm->n,
+                    choice.slices, &gemm->epilogue, program);
 }
 
-void clt_column_sums_gpu(int operand, int out, int64_t rows, int64_t columns,
+void clt_column_sums_gpu(int operand, clt_dtype type, int out, int64_t rows, int64_t columns,
                          const clt_target *target, clt_program *program)
 {
     enum { LANES = 16, ROWS = 4, LEAST_ROWS = 64, MOST_SLICES = 64 };
@@ -210,7 +215,9 @@ void clt_column_sums_gpu(int operand, int out, int64_t rows, int64_t columns,
     const int block =
         slices > 1 ? clt_scratch_add(program, clt_fixed(slices * columns * (int64_t)sizeof(float)))
                    : -1;
-    clt_launch_begin(program, "gpu/gemm.cl", "column_sums", "-DV=%d", v);
+    const bool half = clt_is_half(type);
+    clt_launch_begin(program, "gpu/gemm.cl", "column_sums", "-DV=%d%s%s", v, half ? " -DA_T=" : "",
+                     half ? clt_storage_name(type) : "");
     clt_arg_in(program, operand);
     if (block >= 0)
         clt_arg_scratch(program, block);
@@ -222,5 +229,5 @@ void clt_column_sums_gpu(int operand, int out, int64_t rows, int64_t columns,
     clt_range3(program, clt_fixed(groups * LANES * ROWS), clt_fixed(slices), clt_fixed(1),
                LANES * ROWS, 1, 1);
     if (slices > 1)
-        clt_gpu_sum(-1, out, block, 1, columns, slices, &none, program);
+        clt_gpu_sum(-1, out, CLT_F32, block, 1, columns, slices, &none, program);
 }

@@ -31,8 +31,8 @@ clt_gpu_choice clt_gpu_choose(int64_t m, int64_t n, int64_t k, int64_t batches, 
 bool clt_gpu_tiles(const clt_target *target, int index, char *text);
 
 /* out[m, n] = activation(sum over the slices of a scratch block + bias), operand or -1. Block -1:
- * of out itself. */
-void clt_gpu_sum(int bias, int out, int block, int64_t m, int64_t n, int64_t slices,
+ * of out itself, which is f32 then. */
+void clt_gpu_sum(int bias, int out, clt_dtype type, int block, int64_t m, int64_t n, int64_t slices,
                  const clt_epilogue *epilogue, clt_program *program);
 
 #endif

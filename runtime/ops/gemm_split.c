@@ -102,8 +102,10 @@ void clt_gemm_sum(const clt_gemm *gemm, const clt_target *target, int64_t slices
                                                       : gemm->n);
     const int64_t rows = gemm->pairs * gemm->m;
     items.mul *= gemm->pairs < 0 ? gemm->m * gemm->n : gemm->m < 0 ? gemm->pairs * gemm->n : rows;
-    clt_launch_begin(program, "cpu/dot.cl", "sum", "-DVW=%d -DSHARE=%d", target->caps->vector_width,
-                     SHARE);
+    const bool half = clt_is_half(gemm->out_type);
+    clt_launch_begin(program, "cpu/dot.cl", "sum", "-DVW=%d -DSHARE=%d%s%s",
+                     target->caps->vector_width, SHARE, half ? " -DC_T=" : "",
+                     half ? clt_storage_name(gemm->out_type) : "");
     clt_arg_scratch(program, block);
     clt_arg_in(program, gemm->bias >= 0 ? gemm->bias : gemm->b);
     clt_arg_out(program, gemm->out);

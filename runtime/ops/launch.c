@@ -67,6 +67,64 @@ void clt_launch_begin(clt_program *p, const char *file, const char *kernel, cons
     }
 }
 
+/* The letter of storage.clh; 0: f32, or not for computing with. */
+static char storage_of(const clt_value *value)
+{
+    const clt_dtype dtype = value ? value->type.dtype : CLT_F32;
+    return dtype == CLT_F16 ? 'h' : dtype == CLT_BF16 ? 'w' : 0;
+}
+
+static clt_status tell(clt_launch *launch, const clt_node *node)
+{
+    clt_str options = {0};
+    clt_str_add(&options, "%s", launch->options);
+    for (int i = 0; i < launch->n_args; i++) {
+        const clt_arg *arg = &launch->args[i];
+        const bool in = arg->kind == CLT_ARG_IN;
+        if (!in && arg->kind != CLT_ARG_OUT)
+            continue;
+        const char letter = storage_of(in ? node->in[arg->index] : node->out[arg->index]);
+        bool told = !letter;
+        for (int j = 0; j < i; j++)
+            told =
+                told || (launch->args[j].kind == arg->kind && launch->args[j].index == arg->index);
+        if (!told)
+            clt_str_add(&options, " -D%s%d=%c", in ? "IN" : "OUT", arg->index, letter);
+    }
+    char *text = clt_strdup(clt_str_text(&options));
+    clt_str_free(&options);
+    if (!text)
+        return CLT_OUT_OF_MEMORY;
+    clt_free(launch->options);
+    launch->options = text;
+    return CLT_OK;
+}
+
+void clt_program_tell_storage(clt_program *p, const clt_node *node)
+{
+    bool half = false;
+    for (int i = 0; i < node->n_in + node->n_out; i++)
+        half = half || storage_of(i < node->n_in ? node->in[i] : node->out[i - node->n_in]);
+    for (int i = 0; half && i < p->n_launches; i++)
+        if (!p->launches[i].blas)
+            failed(p, tell(&p->launches[i], node));
+}
+
+bool clt_half_all(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    (void)target;
+    const clt_value *value = output ? node->out[index] : node->in[index];
+    return value->type.dtype != CLT_I32 && value->type.dtype != CLT_U8;
+}
+
+bool clt_accepts_f32(const clt_node *node, char *why)
+{
+    for (int i = 0; i < node->n_in + node->n_out; i++)
+        if (storage_of(i < node->n_in ? node->in[i] : node->out[i - node->n_in]))
+            return clt_decline(why, "made for f32, not 16 bits");
+    return true;
+}
+
 void clt_launch_clblast(clt_program *p, const clt_blas_gemm *gemm)
 {
     clt_launch_begin(p, "CLBlast", "sgemm", "");
@@ -252,7 +310,8 @@ bool clt_accepts_cpu_vectors(const clt_node *node, const clt_target *target, cha
 
 static bool plain_image(const clt_value *value)
 {
-    return value && value->type.dtype == CLT_F32 && value->layout == CLT_LAYOUT_PLAIN &&
+    const clt_dtype dtype = value ? value->type.dtype : CLT_I32;
+    return dtype != CLT_I32 && dtype != CLT_U8 && value->layout == CLT_LAYOUT_PLAIN &&
            clt_value_leads_with_batch(value);
 }
 

@@ -162,6 +162,10 @@ void clt_range3(clt_program *p, clt_extent gx, clt_extent gy, clt_extent gz, int
 
 void clt_program_free(clt_program *p);
 
+/* Tells each launch's kernel, by build options, which of the operands and outputs that it gets lie
+ * in 16 bits: IN0, .., OUT0, .. of clkernels/storage.clh. */
+void clt_program_tell_storage(clt_program *p, const clt_node *node);
+
 /*
  * A way to compute an operator. clt_op.variants lists them, best first; the last is portable: it
  * accepts every device and shape. A tuning record may prefer another that accepts.
@@ -182,6 +186,13 @@ enum { CLT_WHY = 128, CLT_TILE_TEXT = 96 };
 bool clt_decline(char *why, const char *format, ...) CLT_PRINTF(2, 3);
 
 /* --- common reasons and ranges -------------------------------------------------------------- */
+
+/* For clt_op.half: all kernels of the operator read and write all their f32 operands and outputs in
+ * 16 bits as well. */
+bool clt_half_all(const clt_node *node, const clt_target *target, int index, bool output);
+
+/* For clt_variant.accepts: no operand and no output lies in 16 bits. */
+bool clt_accepts_f32(const clt_node *node, char *why);
 
 /* True if every operand and output of the node lies PLAIN. */
 bool clt_all_plain(const clt_node *node);

@@ -19,6 +19,7 @@ const clt_op clt_op_layer_norm = {
     .gradient = gradient,
     .describe = clt_norm_rows_describe,
     .flops = clt_norm_rows_flops,
+    .half = clt_half_rows,
     .variants = clt_norm_rows_variants,
 };
 
@@ -31,6 +32,7 @@ const clt_op clt_op_layer_norm_grad = {
     .infer = clt_norm_rows_infer_grad,
     .describe = clt_norm_rows_describe,
     .flops = clt_norm_rows_flops,
+    .half = clt_half_rows,
     .variants = clt_norm_rows_grad_variants,
 };
 

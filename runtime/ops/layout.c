@@ -53,7 +53,7 @@ const clt_op clt_op_layout = {
     .infer = infer,
     .describe = describe,
     .flops = no_flops,
-    .rounding = CLT_ROUNDS_FOLLOW,
+    .rounding = CLT_ROUNDS_MOVES,
     .variants = variants,
 };
 

@@ -89,18 +89,18 @@ static clt_gemm gemm_of(const clt_node *node)
 {
     const clt_linear_attr *attr = node->attr;
     const int64_t columns = columns_of(node->in[0]);
-    return (clt_gemm){.pairs = 1,
-                      .m = rows_of(node->in[0]),
-                      .n = node->in[1]->type.dims[0],
-                      .k = columns,
-                      .lda = columns,
-                      .ldb = columns,
-                      .trans_b = true,
-                      .a = 0,
-                      .b = 1,
-                      .bias = node->n_in > 2 && node->in[2] ? 2 : -1,
-                      .out = 0,
-                      .epilogue = attr->epilogue};
+    return clt_gemm_typed(node, (clt_gemm){.pairs = 1,
+                                           .m = rows_of(node->in[0]),
+                                           .n = node->in[1]->type.dims[0],
+                                           .k = columns,
+                                           .lda = columns,
+                                           .ldb = columns,
+                                           .trans_b = true,
+                                           .a = 0,
+                                           .b = 1,
+                                           .bias = node->n_in > 2 && node->in[2] ? 2 : -1,
+                                           .out = 0,
+                                           .epilogue = attr->epilogue});
 }
 
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
@@ -173,6 +173,14 @@ static const clt_variant variants[] = {
     {0},
 };
 
+/* Parameters are f32. */
+static bool half(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    (void)node;
+    (void)target;
+    return output || index == 0;
+}
+
 const clt_op clt_op_linear = {
     .name = "linear",
     .min_in = 2,
@@ -184,6 +192,7 @@ const clt_op clt_op_linear = {
     .describe = describe,
     .flops = flops_linear,
     .lanes = clt_linear_lanes,
+    .half = half,
     .absorb = absorb,
     .tiles = clt_gemm_tiles,
     .variants = variants,
@@ -226,21 +235,21 @@ static double flops_weight_grad(const clt_node *node, int64_t n)
 static clt_gemm gemm_of_weight_grad(const clt_node *node)
 {
     const int64_t k = columns_of(node->in[0]), o = columns_of(node->in[1]);
-    return (clt_gemm){.pairs = 1,
-                      .m = o,
-                      .n = k,
-                      .k = rows_of(node->in[0]),
-                      .lda = o,
-                      .ldb = k,
-                      .trans_a = true,
-                      .a = 1,
-                      .b = 0,
-                      .bias = -1,
-                      .out = 0};
+    return clt_gemm_typed(node, (clt_gemm){.pairs = 1,
+                                           .m = o,
+                                           .n = k,
+                                           .k = rows_of(node->in[0]),
+                                           .lda = o,
+                                           .ldb = k,
+                                           .trans_a = true,
+                                           .a = 1,
+                                           .b = 0,
+                                           .bias = -1,
+                                           .out = 0});
 }
 
 typedef void (*emit_product)(const clt_gemm *gemm, const clt_target *target, clt_program *program);
-typedef void (*emit_sums)(int operand, int out, int64_t rows, int64_t columns,
+typedef void (*emit_sums)(int operand, clt_dtype type, int out, int64_t rows, int64_t columns,
                           const clt_target *target, clt_program *program);
 
 static void emit_weight_grad(const clt_node *node, const clt_target *target, clt_program *program,
@@ -250,7 +259,7 @@ static void emit_weight_grad(const clt_node *node, const clt_target *target, clt
     const clt_gemm gemm = gemm_of_weight_grad(node);
     product(&gemm, target, program);
     if (attr->bias)
-        bias_sums(1, 1, gemm.k, gemm.m, target, program);
+        bias_sums(1, gemm.a_type, 1, gemm.k, gemm.m, target, program);
 }
 
 static void emit_weight_grad_portable(const clt_node *node, const clt_target *target,
@@ -312,6 +321,15 @@ static const clt_variant weight_grad_variants[] = {
     {0},
 };
 
+/* The images' values and gradients. */
+static bool half_weight_grad(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    (void)node;
+    (void)target;
+    (void)index;
+    return !output;
+}
+
 const clt_op clt_op_linear_weight_grad = {
     .name = "linear_weight_grad",
     .min_in = 2,
@@ -322,6 +340,7 @@ const clt_op clt_op_linear_weight_grad = {
     .describe = describe_weight_grad,
     .flops = flops_weight_grad,
     .lanes = clt_linear_weight_grad_lanes,
+    .half = half_weight_grad,
     .tiles = clt_gemm_tiles,
     .variants = weight_grad_variants,
 };

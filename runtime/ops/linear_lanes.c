@@ -1,5 +1,6 @@
 #include "ops/linear_lanes.h"
 
+#include "ops/gemm.h"
 #include "ops/lanes.h"
 #include "ops/nn.h"
 
@@ -47,14 +48,23 @@ static void range(clt_program *p, const clt_target *target, tile t, int64_t chan
                (clt_extent){1, 1, (int64_t)target->lanes * t.blocks, 0}, clt_fixed(1), 1, 1, 1);
 }
 
+/* Options A_T, B_T and C_T of lanes/linear.cl: operands a and b, output `out`; -1: none. */
+static const char *types_of(const clt_node *node, int a, int b, int out, char *text)
+{
+    const clt_gemm types = {.a_type = node->in[a]->type.dtype,
+                            .b_type = b < 0 ? CLT_F32 : node->in[b]->type.dtype,
+                            .out_type = out < 0 ? CLT_F32 : node->out[out]->type.dtype};
+    return clt_gemm_options(&types, true, text);
+}
+
 /* y = x w^T + bias, w [out, in]. */
-static void emit_forward(clt_program *p, const clt_target *target, int bias, int activation,
-                         int64_t in, int64_t out)
+static void emit_forward(clt_program *p, const clt_target *target, const char *types, int bias,
+                         int activation, int64_t in, int64_t out)
 {
     const tile t = tile_for(target);
     clt_launch_begin(p, "lanes/linear.cl", "clt_lanes_linear",
-                     "-DLANES=%d -DBIAS=%d -DACT=%d -DTC=%d -DTB=%d", target->lanes, bias >= 0,
-                     activation, t.channels, t.blocks);
+                     "-DLANES=%d -DBIAS=%d -DACT=%d -DTC=%d -DTB=%d%s", target->lanes, bias >= 0,
+                     activation, t.channels, t.blocks, types);
     clt_arg_in(p, 0);
     clt_arg_in(p, 1);
     clt_arg_in(p, bias >= 0 ? bias : 1);
@@ -66,11 +76,12 @@ static void emit_forward(clt_program *p, const clt_target *target, int bias, int
 }
 
 /* dx = g w, w [out, in]. */
-static void emit_data_grad(clt_program *p, const clt_target *target, int64_t in, int64_t out)
+static void emit_data_grad(clt_program *p, const clt_target *target, const char *types, int64_t in,
+                           int64_t out)
 {
     const tile t = tile_for(target);
     clt_launch_begin(p, "lanes/linear.cl", "clt_lanes_linear_data_grad",
-                     "-DLANES=%d -DTC=%d -DTB=%d", target->lanes, t.channels, t.blocks);
+                     "-DLANES=%d -DTC=%d -DTB=%d%s", target->lanes, t.channels, t.blocks, types);
     clt_arg_in(p, 0);
     clt_arg_in(p, 0); /* the result of a ReLU, not used */
     clt_arg_in(p, 1);
@@ -85,18 +96,21 @@ void clt_linear_emit_lanes(const clt_node *node, const clt_target *target, clt_p
 {
     const clt_linear_attr *attr = node->attr;
     const clt_type *w = &node->in[1]->type;
-    emit_forward(p, target, node->n_in > 2 && node->in[2] ? 2 : -1, (int)attr->epilogue.activation,
-                 w->dims[1], w->dims[0]);
+    char types[CLT_GEMM_OPTIONS];
+    emit_forward(p, target, types_of(node, 0, -1, 0, types), node->n_in > 2 && node->in[2] ? 2 : -1,
+                 (int)attr->epilogue.activation, w->dims[1], w->dims[0]);
 }
 
 void clt_matmul_emit_lanes(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_matmul_attr *attr = node->attr;
     const clt_type *b = &node->in[1]->type;
+    char types[CLT_GEMM_OPTIONS];
+    types_of(node, 0, -1, 0, types);
     if (attr->trans_b)
-        emit_forward(p, target, -1, CLT_ACTIVATION_NONE, b->dims[1], b->dims[0]);
+        emit_forward(p, target, types, -1, CLT_ACTIVATION_NONE, b->dims[1], b->dims[0]);
     else
-        emit_data_grad(p, target, b->dims[1], b->dims[0]);
+        emit_data_grad(p, target, types, b->dims[1], b->dims[0]);
 }
 
 void clt_linear_weight_grad_emit_lanes(const clt_node *node, const clt_target *target,
@@ -112,13 +126,15 @@ void clt_linear_weight_grad_emit_lanes(const clt_node *node, const clt_target *t
     const int64_t chunks = (blocks + chunk - 1) / chunk, float_bytes = (int64_t)sizeof(float);
     const tile t = tile_for(target);
     int sums = -1, bias_sums = -1;
+    char types[CLT_GEMM_OPTIONS];
     if (chunks > 1) {
         sums = clt_scratch_add(p, clt_fixed(chunks * in * out * float_bytes));
         bias_sums = clt_scratch_add(p, clt_fixed(chunks * out * float_bytes));
     }
     clt_launch_begin(p, "lanes/linear.cl", "clt_lanes_linear_weight_grad",
-                     "-DLANES=%d -DBIAS=%d -DTC=%d -DTB=%d -DIN_BLOCK=%d -DOUT_BLOCK=%d",
-                     target->lanes, attr->bias, t.channels, t.blocks, IN_BLOCK, OUT_BLOCK);
+                     "-DLANES=%d -DBIAS=%d -DTC=%d -DTB=%d -DIN_BLOCK=%d -DOUT_BLOCK=%d%s",
+                     target->lanes, attr->bias, t.channels, t.blocks, IN_BLOCK, OUT_BLOCK,
+                     types_of(node, 0, 1, -1, types));
     clt_arg_in(p, 0);
     clt_arg_in(p, 1);
     clt_arg_in(p, 1); /* the result of a ReLU, not used */

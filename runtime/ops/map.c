@@ -76,6 +76,7 @@ const clt_op clt_op_map = {.name = "map",
                            .flops = flops,
                            .lanes = clt_elementwise_lanes,
                            .in_place = 15,
+                           .half = clt_half_all,
                            .absorb = clt_elementwise_absorb,
                            .variants = variants};
 

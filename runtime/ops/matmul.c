@@ -126,20 +126,20 @@ static clt_gemm gemm_of(const clt_node *node)
 {
     const clt_matmul_attr *attr = node->attr;
     const product p = sizes_of(node);
-    return (clt_gemm){.pairs = p.pairs,
-                      .m = p.m,
-                      .n = p.n,
-                      .k = p.k,
-                      .lda = p.a_columns,
-                      .ldb = p.b_columns,
-                      .a_step = p.a_step,
-                      .b_step = p.b_step,
-                      .trans_a = attr->trans_a,
-                      .trans_b = attr->trans_b,
-                      .a = 0,
-                      .b = 1,
-                      .bias = -1,
-                      .out = 0};
+    return clt_gemm_typed(node, (clt_gemm){.pairs = p.pairs,
+                                           .m = p.m,
+                                           .n = p.n,
+                                           .k = p.k,
+                                           .lda = p.a_columns,
+                                           .ldb = p.b_columns,
+                                           .a_step = p.a_step,
+                                           .b_step = p.b_step,
+                                           .trans_a = attr->trans_a,
+                                           .trans_b = attr->trans_b,
+                                           .a = 0,
+                                           .b = 1,
+                                           .bias = -1,
+                                           .out = 0});
 }
 
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
@@ -208,6 +208,13 @@ static const clt_variant variants[] = {
     {0},
 };
 
+/* In lanes, the second operand is one of parameters. */
+static bool half(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    (void)target;
+    return output || node->in[index]->layout == node->in[0]->layout;
+}
+
 const clt_op clt_op_matmul = {
     .name = "matmul",
     .min_in = 2,
@@ -219,6 +226,7 @@ const clt_op clt_op_matmul = {
     .describe = describe,
     .flops = flops,
     .lanes = clt_matmul_lanes,
+    .half = half,
     .tiles = clt_gemm_tiles,
     .variants = variants,
 };

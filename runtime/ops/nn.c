@@ -57,6 +57,11 @@ clt_status clt_check_image(const clt_node *node, int operand, int from)
     return CLT_OK;
 }
 
+const char *clt_storage_name(clt_dtype type)
+{
+    return type == CLT_F32 ? "f" : type == CLT_F16 ? "h" : type == CLT_BF16 ? "w" : NULL;
+}
+
 int64_t clt_dims_product(const clt_type *type, int from, int to)
 {
     int64_t product = 1;

@@ -102,6 +102,16 @@ clt_status clt_check_f32(const clt_node *node, int operand);
 /* Fails unless dimensions `from` and up are constant and their product fits an int. */
 clt_status clt_check_image(const clt_node *node, int operand, int from);
 
+/* How kernels call what a value is stored as (clkernels/storage.clh); NULL: not as floats or
+ * halves. */
+const char *clt_storage_name(clt_dtype type);
+
+/* f16 or bf16: what kernels read and write in 16 bits. */
+static inline bool clt_is_half(clt_dtype type)
+{
+    return type == CLT_F16 || type == CLT_BF16;
+}
+
 /* The product of dimensions from .. to - 1 as one dimension (negative: times the batch). */
 int64_t clt_dims_product(const clt_type *type, int from, int to);
 

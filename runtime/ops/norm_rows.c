@@ -361,6 +361,12 @@ static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_pr
         emit_columns_gpu(node, target, p);
 }
 
+bool clt_half_rows(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    (void)target;
+    return index == 0 || (!output && is_gradient(node) && index == DY);
+}
+
 const clt_variant clt_norm_rows_variants[] = {
     {"rows_cpu", clt_accepts_cpu_vectors, emit_cpu},
     {"rows_gpu", accepts_gpu, emit_gpu},

@@ -35,6 +35,9 @@ clt_status clt_norm_rows_gradient(const clt_node *node, const clt_op *op, clt_va
 void clt_norm_rows_describe(const clt_node *node, clt_str *text);
 double clt_norm_rows_flops(const clt_node *node, int64_t n);
 
+/* clt_op.half: rows and their gradients, not weights and statistics. */
+bool clt_half_rows(const clt_node *node, const clt_target *target, int index, bool output);
+
 extern const clt_variant clt_norm_rows_variants[], clt_norm_rows_grad_variants[];
 
 /* out[i] = the sum over `parts` partial sums of block[part][stride], from `first` on, i < count. */

@@ -61,6 +61,15 @@ static double no_flops(const clt_node *node, int64_t n)
     return 0;
 }
 
+static bool half(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    const pad_attr *attr = node->attr;
+    (void)target;
+    (void)index;
+    (void)output;
+    return attr->value == 0; /* its bits are known */
+}
+
 /* Of the constant. */
 static uint32_t bits_of(const clt_node *node)
 {
@@ -127,6 +136,8 @@ const clt_op clt_op_pad = {.name = "pad",
                            .gradient = gradient,
                            .describe = describe,
                            .flops = no_flops,
+                           .rounding = CLT_ROUNDS_MOVES,
+                           .half = half,
                            .variants = variants};
 
 clt_value *clt_pad(clt_value *x, const int64_t *before, const int64_t *after, double value)

@@ -258,6 +258,22 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_range_items(program, target, clt_extent_elements(&node->out[0]->type));
 }
 
+/* In lanes and on GPUs; those of CPUs for plain images keep to f32. Where windows overlap,
+ * gradients in lanes are added up where they lie. */
+bool clt_pool2d_half(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    const clt_pool2d_attr *a = node->attr;
+    (void)index;
+    if (node->in[0]->layout != CLT_LAYOUT_LANES)
+        return !clt_caps_is_cpu(target->caps);
+    const bool gradient =
+        node->op == &clt_op_avg_pool2d_grad || node->op == &clt_op_max_pool2d_grad;
+    bool apart = true;
+    for (int i = 0; i < 2; i++)
+        apart = apart && a->stride[i] == a->kernel[i] && !a->padding[i] && a->dilation[i] == 1;
+    return !output || !gradient || apart;
+}
+
 const clt_variant clt_pool2d_variants[] = {
     {"lanes", clt_accepts_lanes, emit_lanes},
     {"vectors_gpu", clt_pool2d_gpu_accepts, clt_pool2d_gpu},

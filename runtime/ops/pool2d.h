@@ -30,6 +30,9 @@ bool clt_pool2d_cpu_accepts(const clt_node *node, const clt_target *target, char
 void clt_pool2d_cpu(const clt_node *node, const clt_target *target, clt_program *program);
 
 /* The variants of all four. */
+/* clt_op.half of them. */
+bool clt_pool2d_half(const clt_node *node, const clt_target *target, int index, bool output);
+
 extern const clt_variant clt_pool2d_variants[];
 
 #endif

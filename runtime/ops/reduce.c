@@ -243,6 +243,13 @@ static const clt_variant variants_max_count[] = {
     {0},
 };
 
+static bool half(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    (void)node;
+    (void)target;
+    return !output && index == 0;
+}
+
 #define REDUCTION(NAME, N, GRADIENT)                                                               \
     const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
                                   .min_in = N,                                                     \
@@ -254,6 +261,7 @@ static const clt_variant variants_max_count[] = {
                                   .describe = describe,                                            \
                                   .flops = flops,                                                  \
                                   .rounding = CLT_ROUNDS_NONE,                                     \
+                                  .half = half,                                                    \
                                   .variants = variants_##NAME}
 
 REDUCTION(sum, 1, sum_gradient);

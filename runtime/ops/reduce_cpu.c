@@ -1,6 +1,7 @@
 /* Launches of clkernels/cpu/reduce.cl and columns.cl. */
 #include "ops/gemm.h"
 #include "ops/ops.h"
+#include "ops/nn.h"
 #include "ops/reduce.h"
 
 enum { DIMS = 4, SUM = 0, MAX = 1, COUNT = 2 };
@@ -78,16 +79,18 @@ typedef struct stage {
     clt_reduction r;
     int kind;
     int operand, out;
-    int from, to;  /* scratch blocks; -1: the operand, the output */
-    int64_t share; /* of the results, a work-item's; 0: no such argument */
-    bool divide;   /* by `length` */
+    clt_dtype type; /* of the operand */
+    int from, to;   /* scratch blocks; -1: the operand, the output */
+    int64_t share;  /* of the results, a work-item's; 0: no such argument */
+    bool divide;    /* by `length` */
     clt_extent length, items;
 } stage;
 
 static void launch(const stage *s, const clt_target *target, clt_program *p)
 {
-    clt_launch_begin(p, s->file, "reduce", "-DVW=%d -DREDUCE=%d", target->caps->vector_width,
-                     s->kind);
+    const bool half = s->from < 0 && clt_is_half(s->type);
+    clt_launch_begin(p, s->file, "reduce", "-DVW=%d -DREDUCE=%d%s%s", target->caps->vector_width,
+                     s->kind, half ? " -DX_T=" : "", half ? clt_storage_name(s->type) : "");
     if (s->from < 0)
         clt_arg_in(p, s->operand);
     else
@@ -163,6 +166,7 @@ static clt_extent row_items(const clt_reduction *r, int64_t share)
 void clt_reduce_cpu_rows(const clt_node *node, const clt_target *target, clt_program *p)
 {
     stage s = {.file = "cpu/reduce.cl",
+               .type = node->in[0]->type.dtype,
                .r = clt_reduction_of(node, target),
                .kind = kind_of(node),
                .divide = is_mean(node)};
@@ -220,17 +224,18 @@ static void launch_columns(stage *s, const clt_target *target, clt_program *p)
 void clt_reduce_cpu_columns(const clt_node *node, const clt_target *target, clt_program *p)
 {
     stage s = {.file = "cpu/columns.cl",
+               .type = node->in[0]->type.dtype,
                .r = clt_reduction_of(node, target),
                .kind = kind_of(node),
                .divide = is_mean(node)};
     launch_columns(&s, target, p);
 }
 
-void clt_column_sums_cpu(int operand, int out, int64_t rows, int64_t columns,
+void clt_column_sums_cpu(int operand, clt_dtype type, int out, int64_t rows, int64_t columns,
                          const clt_target *target, clt_program *p)
 {
     if (columns < target->caps->vector_width) {
-        clt_column_sums_portable(operand, out, rows, columns, target, p);
+        clt_column_sums_portable(operand, type, out, rows, columns, target, p);
         return;
     }
     stage s = {.file = "cpu/columns.cl",
@@ -240,6 +245,7 @@ void clt_column_sums_cpu(int operand, int out, int64_t rows, int64_t columns,
                      .length = clt_extent_dim(rows)},
                .kind = SUM,
                .operand = operand,
-               .out = out};
+               .out = out,
+               .type = type};
     launch_columns(&s, target, p);
 }

@@ -142,6 +142,7 @@ const clt_op clt_op_slice = {.name = "slice",
                              .gradient = gradient,
                              .describe = describe,
                              .flops = no_flops,
+                             .rounding = CLT_ROUNDS_MOVES,
                              .variants = variants};
 
 const clt_op clt_op_slice_grad = {.name = "slice_grad",
@@ -153,6 +154,7 @@ const clt_op clt_op_slice_grad = {.name = "slice_grad",
                                   .gradient = slice_grad_gradient,
                                   .describe = describe,
                                   .flops = no_flops,
+                                  .rounding = CLT_ROUNDS_MOVES,
                                   .variants = variants_grad};
 
 clt_value *clt_slice_of(clt_value *x, const int64_t *start, const int64_t *step,

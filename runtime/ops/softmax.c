@@ -110,6 +110,8 @@ static bool accepts_columns(const clt_node *node, const clt_target *target, char
         return clt_decline(why, "made for CPUs");
     if (!clt_all_plain(node))
         return clt_decline(why, "values lie in lanes");
+    if (!clt_accepts_f32(node, why))
+        return false;
     if (width != 4 && width != 8 && width != 16)
         return clt_decline(why, "vectors of %d floats", width);
     if (inner < width)
@@ -195,6 +197,7 @@ static const clt_variant variants[] = {
         .describe = describe,                                                                      \
         .flops = flops,                                                                            \
         .rounding = ROUNDING,                                                                      \
+        .half = clt_half_all,                                                                      \
         .variants = variants,                                                                      \
     }
 

@@ -136,6 +136,7 @@ const clt_op clt_op_split = {.name = "split",
                              .gradient = gradient,
                              .describe = describe,
                              .flops = no_flops,
+                             .rounding = CLT_ROUNDS_MOVES,
                              .variants = variants};
 
 /* The size of part i: sizes[i], or an equal part. */

@@ -185,6 +185,7 @@ const clt_op clt_op_transpose = {.name = "transpose",
                                  .gradient = gradient,
                                  .describe = describe,
                                  .flops = no_flops,
+                                 .rounding = CLT_ROUNDS_MOVES,
                                  .variants = variants};
 
 clt_value *clt_transpose(clt_value *x, const int *permutation)

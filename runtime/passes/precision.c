@@ -52,8 +52,8 @@ static void list_exact(const precision_pass *p)
             p->exact[g->nodes[i]->in[0]->id] = p->exact[g->nodes[i]->out[0]->id] = true;
 }
 
-/* Whether output `index` of the node is to lie in 16 bits; `follows`: operand 0 does. */
-static bool rounds(const precision_pass *p, const clt_node *node, int index, bool follows)
+/* Whether output `index` of the node is to lie in 16 bits. */
+static bool rounds(const precision_pass *p, const clt_node *node, int index)
 {
     const clt_value *out = node->out[index];
     const clt_type *type = &out->type;
@@ -61,8 +61,7 @@ static bool rounds(const precision_pass *p, const clt_node *node, int index, boo
         clt_type_coefficient(type) < LEAST_ELEMENTS || type->dims[type->rank - 1] == 1)
         return false;
     return node->op->rounding == CLT_ROUNDS_ALL ||
-           (node->op->rounding == CLT_ROUNDS_FIRST && index == 0) ||
-           (node->op->rounding == CLT_ROUNDS_FOLLOW && index == 0 && follows);
+           (node->op->rounding == CLT_ROUNDS_FIRST && index == 0);
 }
 
 static bool is_half(const clt_value *value)
@@ -144,18 +143,36 @@ static clt_status visit_view(precision_pass *p, clt_node *node)
     return CLT_OK;
 }
 
+/* What is moved keeps its bits: all operands and outputs have one type. */
+static clt_status visit_move(precision_pass *p, clt_node *node)
+{
+    bool all = !node->op->half || node->op->half(node, p->target, 0, false);
+    for (int i = 0; i < node->n_in; i++)
+        all = all && (!node->in[i] || is_half(node->in[i]));
+    for (int i = 0; i < node->n_out; i++)
+        all = all && !p->exact[node->out[i]->id];
+    for (int i = 0; !all && i < node->n_in; i++)
+        if (is_half(node->in[i]))
+            CLT_TRY(widen(p, node, i));
+    for (int i = 0; all && i < node->n_out; i++)
+        node->out[i]->type.dtype = p->precision;
+    p->order[p->n_order++] = node;
+    return CLT_OK;
+}
+
 static clt_status visit(precision_pass *p, clt_node *node)
 {
     CLT_TRY(make_room(p, node));
     if (node->op->view)
         return visit_view(p, node);
-    const bool follows = node->n_in && is_half(node->in[0]);
+    if (node->op->rounding == CLT_ROUNDS_MOVES)
+        return visit_move(p, node);
     for (int i = 0; i < node->n_in; i++)
         if (is_half(node->in[i]) && !reads(p, node, i, false))
             CLT_TRY(widen(p, node, i));
     bool rounded[CLT_MAX_OUTPUTS], written[CLT_MAX_OUTPUTS];
     for (int i = 0; i < node->n_out; i++) {
-        rounded[i] = rounds(p, node, i, follows);
+        rounded[i] = rounds(p, node, i);
         written[i] = rounded[i] && reads(p, node, i, true);
     }
     for (int i = 0; i < node->n_out; i++)

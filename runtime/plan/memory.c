@@ -102,7 +102,9 @@ static int overwritten_block(const memory *m, const clt_node *node)
             m->plan->options.repeatable)
             continue;
         const int b = m->block_of[in->id];
+        const clt_dtype own = node->out[0]->type.dtype;
         if (b >= 0 && m->blocks[b].dies == node->id && in->layout == node->out[0]->layout &&
+            clt_dtype_size(in->type.dtype) == clt_dtype_size(own) &&
             m->blocks[b].bytes == stored_bytes(m, node->out[0]))
             return b;
     }

@@ -119,6 +119,7 @@ static clt_status choose(clt_plan *plan, int index, const clt_target *target)
     clt_target own = *target;
     own.tile = pn->tuned ? pn->tuned->options : NULL;
     pn->variant->emit(node, &own, &pn->program);
+    clt_program_tell_storage(&pn->program, node);
     if (pn->program.status != CLT_OK)
         return clt_fail_prefix(pn->program.status, "node %s, variant %s: ", node->name,
                                pn->variant->name);

@@ -77,6 +77,18 @@ static void plan_model(const char *name, int text, const clt_caps *caps)
     plan_graph(graph, caps, CLT_PLAN_TRAIN, 256);
 }
 
+/* Models whose values are kept in 16 bits. */
+static void plan_in_half(const clt_caps *caps)
+{
+    static const clt_dtype types[] = {CLT_BF16, CLT_F16};
+    for (int i = 0; i < 2; i++) {
+        kept_in = types[i];
+        plan_model("gpt2:nano", 1, caps);
+        plan_model("lenet", 0, caps);
+    }
+    kept_in = CLT_F32;
+}
+
 int main(int argc, char **argv)
 {
     with_tiles = argc == 3 && !strcmp(argv[2], "tiles");
@@ -88,6 +100,7 @@ int main(int argc, char **argv)
             for (int text = 0; text < 2; text++)
                 if (clt_model_takes(m) & (text ? CLT_MODEL_TEXT : ~CLT_MODEL_TEXT))
                     plan_model(clt_model_name(m), text, caps);
+        plan_in_half(caps);
         plan_products(caps);
         plan_long_products(caps);
         plan_convolutions(caps);

@@ -9,6 +9,7 @@
 #include "plan/plan.h"
 
 bool with_tiles;
+clt_dtype kept_in = CLT_F32;
 const char *asked;
 
 /* One that plans have everything for that is not for GPUs. */
@@ -116,6 +117,7 @@ void plan_graph(clt_graph *graph, const clt_caps *caps, clt_plan_mode mode, int6
     clt_buckets buckets;
     clt_plan *plan;
     options.variants = asked;
+    options.precision = kept_in;
     OK(clt_graph_status(graph));
     OK(clt_buckets_create(graph, &sizes, &buckets));
     OK(clt_plan_create(graph, &buckets, caps, NULL, &options, &plan));

@@ -16,6 +16,7 @@
     } while (0)
 
 extern bool with_tiles;   /* more shapes, and what a tuner would try */
+extern clt_dtype kept_in; /* what layers' values are kept in */
 extern const char *asked; /* OP=NAME,...: variants instead of a plan's own choice */
 
 /* Ends the program; `what` failed for the reason of the last error. */

@@ -6,8 +6,9 @@
  * batch, a smaller one, one image and none, from memory filled with signalling NaN, and compares;
  * and it holds the reference gradient against central differences of the reference. Plans are made
  * as for the device with images in lanes, as for a GPU, of portable variants, and with every other
- * variant that accepts one of those asked for by name, those of several operators at once.
- * CLT_TEST_DEVICES chooses the device.
+ * variant that accepts one of those asked for by name, those of several operators at once. All of
+ * that again with operands, results and gradients in 16 bits: the reference gets the rounded
+ * numbers. CLT_TEST_DEVICES chooses the device.
  */
 #ifndef TESTS_OPS_HARNESS_H
 #define TESTS_OPS_HARNESS_H
@@ -24,6 +25,7 @@
 #include <cmocka.h>
 
 #include "exec/exec.h"
+#include "ops/half.h"
 #include "ops/retile.h"
 #include "ops/variants.h"
 #include "ops/walked.h"
@@ -59,6 +61,7 @@ typedef struct op_case {
     /* Numbers for the full batch that an outside judge computed, or NULL; see golden.h. */
     const double *dy_set[OP_MAX_OUT], *y_set[OP_MAX_OUT], *dx_set[OP_MAX_IN];
     int classes, ignored; /* OP_LABELS: number of classes; whether some are ignored (-100) */
+    bool sharp;           /* in 16 bits: results are rounded once, when all is computed */
 } op_case;
 
 /* Arrays by operand or output; a missing operand has NULL. In `bound`, the reference puts for each
@@ -155,11 +158,20 @@ typedef struct op_bound {
     clt_replica replica;
     clt_arena arena;
     clt_exec *exec;
+    op_half half; /* how 16 bits round */
 } op_bound;
 
-static inline void op_build_graph(const op_test *t, const op_case *c, op_bound *b)
+/* Through a value that the precision pass may round: inputs and outputs stay f32. */
+static inline clt_value *op_between(clt_value *value, clt_dtype precision)
 {
-    clt_value *seeds[OP_MAX_OUT], *from[OP_MAX_OUT], *wanted[OP_MAX_IN], *got[OP_MAX_IN] = {NULL};
+    return value && precision && value->type.dtype == CLT_F32 ? clt_scale(value, 1) : value;
+}
+
+static inline void op_build_graph(const op_test *t, const op_case *c, clt_dtype precision,
+                                  op_bound *b)
+{
+    clt_value *in[OP_MAX_IN] = {NULL}, *seeds[OP_MAX_OUT], *from[OP_MAX_OUT], *wanted[OP_MAX_IN],
+              *got[OP_MAX_IN] = {NULL};
     int n_seeds = 0, n_wanted = 0, operand_of[OP_MAX_IN];
     char name[OP_TEXT];
     OP_OK(clt_graph_create(&b->graph));
@@ -171,15 +183,18 @@ static inline void op_build_graph(const op_test *t, const op_case *c, op_bound *
             operand_of[n_wanted] = i;
             wanted[n_wanted++] = b->in[i];
         }
+        in[i] = op_between(b->in[i], precision);
     }
-    t->build(c, b->in, b->out);
+    t->build(c, in, b->out);
     OP_OK(clt_graph_status(b->graph));
     for (int o = 0; o < t->n_out; o++) {
         if (!(t->no_gradient & 1u << o)) {
             snprintf(name, sizeof name, "dy%d", o);
             from[n_seeds] = b->out[o];
-            seeds[n_seeds++] = clt_graph_value(b->graph, CLT_VALUE_INPUT, &b->out[o]->type, name);
+            seeds[n_seeds++] = op_between(
+                clt_graph_value(b->graph, CLT_VALUE_INPUT, &b->out[o]->type, name), precision);
         }
+        b->out[o] = op_between(b->out[o], precision);
         snprintf(name, sizeof name, "y%d", o);
         clt_output(b->out[o], name);
     }
@@ -190,6 +205,7 @@ static inline void op_build_graph(const op_test *t, const op_case *c, op_bound *
         /* A gradient that is dy itself, or another operand's too. */
         if (got[i]->kind != CLT_VALUE_INTERMEDIATE || got[i]->name)
             got[i] = clt_copy(got[i]);
+        got[i] = op_between(got[i], precision);
         snprintf(name, sizeof name, "dx%d", operand_of[i]);
         clt_output(got[i], name);
     }
@@ -214,7 +230,7 @@ static inline bool op_bind(const op_test *t, const op_case *c, const op_mode *mo
 {
     bool tiled = true;
     *b = (op_bound){0};
-    op_build_graph(t, c, b);
+    op_build_graph(t, c, mode->precision, b);
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
     clt_plan_options options = clt_plan_options_default(CLT_PLAN_EVALUATE, c->batch);
     clt_caps caps = op_devices[0]->caps;
@@ -223,6 +239,11 @@ static inline bool op_bind(const op_test *t, const op_case *c, const op_mode *mo
         caps.clblast = op_has_clblast();
     }
     options.portable = mode->portable;
+    if (mode->precision) {
+        options.precision = mode->precision;
+        options.fuse = false;
+    }
+    b->half.precision = mode->precision;
     options.variants = mode->variants;
     options.separate = true;
     /* Batches are small here; in LANES all the same, where variants do not ask otherwise. */
@@ -316,6 +337,7 @@ static inline void op_expect(const op_test *t, const op_case *c, const op_bound 
             e->dx[i] = op_array(op_count(c, i, n));
             e->dx_bound[i] = op_array(op_count(c, i, n));
             op_fill_operand(c, i, n, e->x[i]);
+            op_half_round(&b->half, b->plan->graph, "x", i, op_count(c, i, n), e->x[i]);
         }
     for (int o = 0; o < t->n_out; o++) {
         const int64_t count = clt_type_elements(&b->out[o]->type, n);
@@ -324,11 +346,12 @@ static inline void op_expect(const op_test *t, const op_case *c, const op_bound 
         e->dy[o] = op_array(count);
         for (int64_t i = 0; i < count; i++)
             e->dy[o][i] = n == c->batch && c->dy_set[o] ? c->dy_set[o][i] : op_uniform(&state);
+        op_half_round(&b->half, b->plan->graph, "dy", o, count, e->dy[o]);
     }
     t->forward(c, n, e->x, e->y, e->y_bound);
     if (t->backward)
         t->backward(c, n, e->x, e->dy, e->dx, e->dx_bound);
-    if (n == c->batch)
+    if (n == c->batch && !b->half.precision)
         op_judge(t, c, b, n, e);
 }
 
@@ -368,11 +391,11 @@ static inline void op_compare(op_test *t, const op_case *c, const op_bound *b, c
         const double unit = 0x1p-23 * bound[i] + 1e-37;
         if (isnan(want[i]) ? isnan(got[i]) : (double)got[i] == want[i])
             continue;
-        if (!(error <= 8 * unit))
+        if (!(error <= 8 * unit + op_half_error(&b->half, value, want[i], c->sharp ? 0 : bound[i])))
             fail_msg("%s, %s, batch %lld: %s[%lld] is %.9g, not %.9g (%.1f times eps * bound)",
                      t->op, c->text, (long long)run->count, name, (long long)i, (double)got[i],
                      want[i], error / unit);
-        if (error / unit > t->worst)
+        if (!b->half.precision && error / unit > t->worst)
             t->worst = error / unit;
     }
     free(got);
@@ -490,6 +513,36 @@ static inline void op_check_bound(op_test *t, const op_case *c, op_bound *b, boo
     }
 }
 
+/* In 16 bits: bf16 and f16 take turns. */
+static inline void op_check_half(op_test *t, const op_case *c)
+{
+    const op_mode modes[] = {{.precision = CLT_BF16},
+                             {.as_gpu = true, .precision = CLT_F16},
+                             {.portable = true, .precision = CLT_BF16},
+                             {.precision = CLT_F16},
+                             {.as_gpu = true, .precision = CLT_BF16},
+                             {.portable = true, .precision = CLT_F16}};
+    op_walk walk = {.count = 0};
+    op_mode asked;
+    op_bound b;
+    int turns = 0;
+    for (int m = 0; m < 6; m++) {
+        if (clt_test_oclgrind() && m > 2)
+            break;
+        op_bind(t, c, &modes[m], &b);
+        op_list_variants(b.plan, &walk);
+        op_check_bound(t, c, &b, false);
+        op_unbind(&b);
+    }
+    while (op_ask(&walk, &asked)) {
+        asked.precision = turns++ % 2 ? CLT_F16 : CLT_BF16;
+        op_bind(t, c, &asked, &b);
+        op_asked_for(&walk, b.plan);
+        op_check_bound(t, c, &b, false);
+        op_unbind(&b);
+    }
+}
+
 /* The whole check of one case; `differences`: also of the reference gradient. */
 static inline void op_check(op_test *t, const op_case *c, bool differences)
 {
@@ -509,6 +562,7 @@ static inline void op_check(op_test *t, const op_case *c, bool differences)
         op_check_bound(t, c, &b, false);
         op_unbind(&b);
     }
+    op_check_half(t, c);
 }
 
 /* The case at its full batch with all tiles that a tuner would try on the device, or on a GPU, but

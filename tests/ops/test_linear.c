@@ -52,7 +52,8 @@ static void check_shape(const int64_t *s, bool with_bias, bool wanted_x, bool di
                   {CLT_F32, 2, {s[2], s[1]}, OP_RANDOM, true, NULL},
                   {CLT_F32, with_bias ? 1 : 0, {s[2]}, OP_RANDOM, true, NULL}},
                  s[0],
-                 .attr = NULL};
+                 .attr = NULL,
+                 .sharp = true};
     op_check(&test, &c, differences);
 }
 
@@ -79,7 +80,8 @@ static void test_rank3(void **state)
                         {CLT_F32, 2, {7, 5}, OP_RANDOM, true, NULL},
                         {CLT_F32, 1, {7}, OP_RANDOM, true, NULL}},
                        3,
-                       .attr = NULL};
+                       .attr = NULL,
+                       .sharp = true};
     (void)state;
     op_check(&test, &c, true);
 }
@@ -104,7 +106,8 @@ static void test_lanes(void **state)
                             {CLT_F32, 2, {5, 11}, OP_RANDOM, true, NULL},
                             {CLT_F32, i != 1, {5}, OP_RANDOM, true, NULL}},
                            batches[i],
-                           .attr = NULL};
+                           .attr = NULL,
+                           .sharp = true};
         /* The convolutions' variants would take Oclgrind minutes. */
         if (!clt_test_oclgrind())
             op_check(&t, &c, true);

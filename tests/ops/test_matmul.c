@@ -99,7 +99,8 @@ static void check_shape(const int64_t *shape, bool differences, bool tiles, bool
                            {{CLT_F32, 2, {t.a ? k : m, t.a ? m : k}, OP_RANDOM, true, NULL},
                             {CLT_F32, 2, {t.b ? n : k, t.b ? k : n}, OP_RANDOM, true, NULL}},
                            5,
-                           .attr = &t};
+                           .attr = &t,
+                           .sharp = true};
         if (tiles)
             op_check_tiles(&test, &c, as_gpu, as_gpu ? 1 + i : 1, as_gpu ? 4 : 1); /* all */
         else
@@ -141,7 +142,8 @@ static void test_records(void **state)
                            {{CLT_F32, 2, {37, 45}, OP_RANDOM, true, NULL},
                             {CLT_F32, 2, {45, 70}, OP_RANDOM, true, NULL}},
                            1,
-                           .attr = &none};
+                           .attr = &none,
+                           .sharp = true};
         op_check_options(&test, &c, options[i]);
     }
 }
@@ -160,7 +162,8 @@ static void test_pairs(void **state)
             {{CLT_F32, 4, {CLT_BATCH, 2, t.a ? k : m, t.a ? m : k}, OP_RANDOM, true, NULL},
              {CLT_F32, 4, {CLT_BATCH, 2, t.b ? n : k, t.b ? k : n}, OP_RANDOM, true, NULL}},
             3,
-            .attr = &t};
+            .attr = &t,
+            .sharp = true};
         op_check(&test, &c, i < 4);
         if (k > 700)
             op_check_tiles(&test, &c, false, 1, 1);
@@ -218,7 +221,8 @@ static void test_rank3(void **state)
                        {{CLT_F32, 3, {CLT_BATCH, 3, 5}, OP_RANDOM, true, NULL},
                         {CLT_F32, 2, {5, 4}, OP_RANDOM, true, NULL}},
                        3,
-                       .attr = NULL};
+                       .attr = NULL,
+                       .sharp = true};
     (void)state;
     op_check(&three, &c, true);
 }

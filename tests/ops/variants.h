@@ -16,6 +16,7 @@
 /* How a plan is made. */
 typedef struct op_mode {
     bool as_gpu, portable;
+    clt_dtype precision; /* F32, as of 0; F16 or BF16: of what lies between input and output */
     char variants[1024]; /* OP=NAME,... or "" */
     int tile;            /* of a tuner's alternatives, from 1 on; 0: none */
     const char *options; /* what a record says instead; NULL: nothing */

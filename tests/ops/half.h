@@ -1,0 +1,66 @@
+/* What 16 bits change in a case's numbers, for harness.h. */
+#ifndef TESTS_OPS_HALF_H
+#define TESTS_OPS_HALF_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "graph/graph.h"
+
+typedef struct op_half {
+    clt_dtype precision; /* 0: all is f32 */
+} op_half;
+
+static inline bool op_is_half(const clt_value *value)
+{
+    return value && (value->type.dtype == CLT_F16 || value->type.dtype == CLT_BF16);
+}
+
+/* To the nearest number of so many bits behind the point, ties to even; f16 has none below 2^-24. */
+static inline double op_half_nearest(clt_dtype dtype, double v)
+{
+    const int bits = dtype == CLT_F16 ? 11 : 8, least = dtype == CLT_F16 ? -24 : -133;
+    int exponent;
+    if (v == 0 || !isfinite(v))
+        return v;
+    frexp(v, &exponent);
+    const int last = exponent - bits > least ? exponent - bits : least;
+    const double rounded = ldexp(nearbyint(ldexp(v, -last)), last);
+    return dtype == CLT_F16 && fabs(rounded) > 65504 ? copysign(INFINITY, v) : rounded;
+}
+
+/* Rounds what the plan's graph rounds of input `name``index` before it is used. */
+static inline void op_half_round(const op_half *h, const clt_graph *graph, const char *name,
+                                 int index, int64_t count, double *numbers)
+{
+    char text[32];
+    if (!h->precision)
+        return;
+    snprintf(text, sizeof text, "%s%d", name, index);
+    for (int i = 0; i < graph->n_nodes; i++) {
+        const clt_node *node = graph->nodes[i];
+        if (strcmp(node->op->name, "scale") || !node->in[0]->name ||
+            strcmp(node->in[0]->name, text) || !op_is_half(node->out[0]))
+            continue;
+        for (int64_t k = 0; k < count; k++)
+            numbers[k] = op_half_nearest(h->precision, numbers[k]);
+        return;
+    }
+}
+
+/* How far a result may be off beyond f32's error: its own rounding, and that of the values between,
+ * each of which is a share of the terms. */
+static inline double op_half_error(const op_half *h, const clt_value *value, double want,
+                                   double bound)
+{
+    if (!h->precision)
+        return 0;
+    const double eps = h->precision == CLT_F16 ? 0x1p-11 : 0x1p-8;
+    const double least = h->precision == CLT_F16 ? 0x1p-24 : 0;
+    (void)value;
+    return eps * fabs(want) + 4 * eps * bound + 4 * least;
+}
+
+#endif

@@ -1,0 +1,227 @@
+/*
+ * Storage in 16 bits: which values of a plan are rounded and which stay f32, that every node reads
+ * what lies there, and how much memory is left. Plans only: no device.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "passes/passes.h"
+#include "plan/plan.h"
+#include <cltrain/ops.h>
+
+#define OK(expression)                                                                             \
+    do {                                                                                           \
+        if ((expression) != CLT_OK)                                                                \
+            fail_msg("%s: %s", #expression, clt_error_message());                                  \
+    } while (0)
+
+enum { BATCH = 64, WIDTH = 64, CLASSES = 32 };
+
+static const clt_caps cpu = {.name = "cpu",
+                             .vendor = "GenuineIntel",
+                             .kind = CLT_KIND_CPU,
+                             .compute_units = 4,
+                             .vector_width = 16,
+                             .memory_bytes = (int64_t)16 << 30,
+                             .max_alloc_bytes = (int64_t)4 << 30,
+                             .align_bytes = 128,
+                             .local_bytes = 65536,
+                             .max_work_group = 4096,
+                             .fp64 = true};
+
+static bool is_half(const clt_value *value)
+{
+    return value->type.dtype == CLT_BF16 || value->type.dtype == CLT_F16;
+}
+
+static clt_value *weight(clt_graph *g, const char *name, int rank, int64_t rows, int64_t columns)
+{
+    const clt_init init = {.kind = CLT_INIT_NORMAL, .a = 0, .b = 0.1};
+    return clt_parameter(g, name, rank, (const int64_t[]){rows, columns}, init);
+}
+
+static void add_loss(clt_graph *g, clt_value *logits)
+{
+    clt_value *labels = clt_input(g, "label", CLT_I32, 1, (const int64_t[]){CLT_BATCH});
+    clt_value *sum, *count, *hits, *of;
+    OK(clt_cross_entropy(logits, labels, NULL, &sum, &count));
+    OK(clt_loss(g, "loss", sum, count, 1));
+    OK(clt_correct(logits, labels, 1, -100, &hits, &of));
+    OK(clt_metric(g, "accuracy", hits, of));
+}
+
+/* Rows through norms, activations and sums, which all read and write 16 bits. */
+static clt_graph *rows_graph(void)
+{
+    clt_graph *g;
+    OK(clt_graph_create(&g));
+    clt_value *x = clt_input(g, "x", CLT_F32, 3, (const int64_t[]){CLT_BATCH, 8, WIDTH});
+    clt_value *scale = weight(g, "scale", 1, WIDTH, 0), *shift = weight(g, "shift", 1, WIDTH, 0);
+    clt_value *h = clt_mul(x, scale);
+    for (int i = 0; i < 6; i++)
+        h = clt_add(clt_gelu(clt_layer_norm(h, 1, scale, shift, 1e-5)), h);
+    h = clt_transpose(h, (const int[]){0, 2, 1});
+    h = clt_flatten(h);
+    clt_output(h, "flat");
+    add_loss(g, h);
+    OK(clt_graph_status(g));
+    return g;
+}
+
+/* Images through batch norm, pooling and a linear layer, in lanes. */
+static clt_graph *images_graph(void)
+{
+    clt_graph *g;
+    OK(clt_graph_create(&g));
+    const clt_init zero = {.kind = CLT_INIT_ZERO};
+    const int64_t channels[] = {4};
+    clt_value *x = clt_input(g, "x", CLT_F32, 4, (const int64_t[]){CLT_BATCH, 4, 8, 8});
+    clt_value *mean = clt_state(g, "mean", CLT_F32, 1, channels, zero);
+    clt_value *var = clt_state(g, "var", CLT_F32, 1, channels, zero);
+    clt_value *h = clt_mul(x, weight(g, "w", 1, 8, 0));
+    h = clt_batch_norm(h, weight(g, "bn.weight", 1, 4, 0), weight(g, "bn.bias", 1, 4, 0), mean, var,
+                       NULL, NULL);
+    h = clt_flatten(clt_relu(h));
+    add_loss(g, clt_linear(h, weight(g, "fc.weight", 2, CLASSES, 256), NULL));
+    OK(clt_graph_status(g));
+    return g;
+}
+
+static clt_plan *plan_of(const clt_graph *g, clt_dtype precision, clt_buckets *buckets)
+{
+    const clt_bucket_sizes sizes = clt_bucket_sizes_default();
+    clt_plan_options options = clt_plan_options_default(CLT_PLAN_TRAIN, BATCH);
+    clt_plan *plan;
+    options.precision = precision;
+    options.lanes = 16;
+    OK(clt_buckets_create(g, &sizes, buckets));
+    OK(clt_plan_create(g, buckets, &cpu, NULL, &options, &plan));
+    return plan;
+}
+
+/* What holds of every plan. */
+static void check_plan(const clt_plan *plan, clt_dtype precision)
+{
+    const clt_graph *g = plan->graph;
+    int halves = 0;
+    for (int i = 0; i < g->n_values; i++) {
+        const clt_value *v = g->values[i];
+        halves += is_half(v);
+        if (!is_half(v))
+            continue;
+        assert_int_equal(v->type.dtype, precision);
+        assert_int_equal(v->kind, CLT_VALUE_INTERMEDIATE);
+        assert_true(clt_type_has_batch(&v->type));
+        assert_false(v->output || v->kept);
+    }
+    assert_true(halves > 8);
+    for (int i = 0; i < g->n_losses; i++)
+        assert_int_equal(g->losses[i].sum->type.dtype, CLT_F32);
+    for (int i = 0; i < g->n_metrics; i++)
+        assert_int_equal(g->metrics[i].sum->type.dtype, CLT_F32);
+    for (int i = 0; i < g->n_assigns; i++)
+        assert_false(is_half(g->assigns[i].value));
+    for (int i = 0; i < plan->buckets.n_slots; i++)
+        assert_false(plan->gradients[i] && is_half(plan->gradients[i]));
+    for (int i = 0; i < g->n_nodes; i++) {
+        const clt_node *node = g->nodes[i];
+        assert_int_equal(node->id, i);
+        for (int j = 0; j < node->n_in; j++) {
+            const clt_value *in = node->in[j];
+            if (!in)
+                continue;
+            assert_true(!in->producer || in->producer->id < i);
+            /* A node reads 16 bits only where its kernels do. */
+            const clt_target target = {.caps = &plan->caps, .lanes = 16, .max_batch = BATCH};
+            const bool moves = node->op->view || node->op->rounding == CLT_ROUNDS_MOVES;
+            if (is_half(in) && !moves && strcmp(node->op->name, "cast"))
+                assert_true(node->op->half && node->op->half(node, &target, j, false));
+            if (moves)
+                assert_int_equal(in->type.dtype, node->out[0]->type.dtype);
+        }
+        if (!strcmp(node->op->name, "batch_norm_moments") || strstr(node->op->name, "sums"))
+            for (int o = 0; o < node->n_out; o++)
+                assert_false(is_half(node->out[o]));
+        if (!strcmp(node->op->name, "layer_norm"))
+            for (int o = 1; o < node->n_out; o++)
+                assert_false(is_half(node->out[o]));
+    }
+}
+
+static int casts(const clt_plan *plan)
+{
+    int count = 0;
+    for (int i = 0; i < plan->graph->n_nodes; i++)
+        count += !strcmp(plan->graph->nodes[i]->op->name, "cast");
+    return count;
+}
+
+static void test_rows(void **state)
+{
+    const clt_dtype precisions[] = {CLT_BF16, CLT_F16};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        clt_graph *g = rows_graph();
+        clt_buckets buckets, others;
+        clt_plan *half = plan_of(g, precisions[i], &buckets), *full = plan_of(g, CLT_F32, &others);
+        check_plan(half, precisions[i]);
+        for (int v = 0; v < full->graph->n_values; v++)
+            assert_false(is_half(full->graph->values[v]));
+        /* The output is f32; all else is in 16 bits from end to end. */
+        assert_true(casts(half) <= 1);
+        assert_int_equal(clt_graph_find(half->graph, "flat")->type.dtype, CLT_F32);
+        const double share =
+            (double)clt_plan_arena_bytes(half) / (double)clt_plan_arena_bytes(full);
+        print_message("peak: %.3f of f32\n", share);
+        assert_true(share <= 0.6);
+        assert_true(half->hash != full->hash);
+        clt_plan_destroy(half);
+        clt_plan_destroy(full);
+        clt_buckets_free(&buckets);
+        clt_buckets_free(&others);
+        clt_graph_destroy(g);
+    }
+}
+
+static void test_images(void **state)
+{
+    clt_graph *g = images_graph();
+    clt_buckets buckets;
+    clt_plan *plan = plan_of(g, CLT_BF16, &buckets);
+    int lanes = 0;
+    (void)state;
+    check_plan(plan, CLT_BF16);
+    for (int i = 0; i < plan->graph->n_values; i++)
+        lanes +=
+            plan->graph->values[i]->layout == CLT_LAYOUT_LANES && is_half(plan->graph->values[i]);
+    print_message("%d values in lanes, %d conversions\n", lanes, casts(plan));
+    clt_plan_destroy(plan);
+    clt_buckets_free(&buckets);
+    clt_graph_destroy(g);
+}
+
+static void test_errors(void **state)
+{
+    clt_graph *g = rows_graph();
+    const clt_target target = {.caps = &cpu, .lanes = 16, .max_batch = BATCH};
+    (void)state;
+    assert_int_equal(clt_pass_precision(g, &target, CLT_I32), CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "i32"));
+    clt_graph_destroy(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_images),
+        cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
