@@ -45,8 +45,7 @@ static clt_status make_buffers(const lab *l, int64_t bytes, cl_mem *buffers)
 {
     for (int d = 0; d < l->count; d++)
         CLT_TRY(clt_device_buffer_create(l->devices[d], bytes / 4 * clt_dtype_size(l->dtype),
-                                         CL_MEM_READ_WRITE,
-                                         "measuring reductions", &buffers[d]));
+                                         CL_MEM_READ_WRITE, "measuring reductions", &buffers[d]));
     return CLT_OK;
 }
 
