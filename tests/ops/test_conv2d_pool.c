@@ -94,8 +94,12 @@ static void backward(const op_case *c, int64_t n, double *const *x, double *cons
     free(dz);
 }
 
-static op_test test = {
-    .op = "conv2d_pool", .n_out = 1, .build = build, .forward = forward, .backward = backward};
+static op_test test = {.op = "conv2d_pool",
+                       .n_out = 1,
+                       .build = build,
+                       .forward = forward,
+                       .backward = backward,
+                       .kinks = true};
 
 /* Batch, channels, height, width, output channels, kernel, padding. */
 static const int64_t shapes[][7] = {
