@@ -62,6 +62,7 @@ typedef struct op_case {
     const double *dy_set[OP_MAX_OUT], *y_set[OP_MAX_OUT], *dx_set[OP_MAX_IN];
     int classes, ignored; /* OP_LABELS: number of classes; whether some are ignored (-100) */
     bool sharp;           /* in 16 bits: results are rounded once, when all is computed */
+    bool kinks;           /* not in 16 bits: rounding on the way moves a maximum */
 } op_case;
 
 /* Arrays by operand or output; a missing operand has NULL. In `bound`, the reference puts for each
@@ -75,7 +76,6 @@ typedef struct op_test {
                     double *const *bound);
     void (*backward)(const op_case *c, int64_t n, double *const *x, double *const *dy,
                      double *const *dx, double *const *bound);
-    bool kinks;   /* not in 16 bits: rounding between two operators moves a maximum */
     double worst; /* largest error so far, in units of eps times the bound */
 } op_test;
 
@@ -551,7 +551,7 @@ static inline void op_check(op_test *t, const op_case *c, bool differences)
         op_check_bound(t, c, &b, false);
         op_unbind(&b);
     }
-    if (!t->kinks)
+    if (!c->kinks)
         op_check_half(t, c);
 }
 
