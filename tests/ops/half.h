@@ -8,6 +8,15 @@
 #include <string.h>
 
 #include "graph/graph.h"
+#include "ops/variants.h"
+#include <cltrain/ops.h>
+
+static const op_mode op_half_modes[] = {{.precision = CLT_BF16},
+                                        {.as_gpu = true, .precision = CLT_F16},
+                                        {.portable = true, .precision = CLT_BF16},
+                                        {.precision = CLT_F16},
+                                        {.as_gpu = true, .precision = CLT_BF16},
+                                        {.portable = true, .precision = CLT_F16}};
 
 typedef struct op_half {
     clt_dtype precision; /* 0: all is f32 */
@@ -18,7 +27,14 @@ static inline bool op_is_half(const clt_value *value)
     return value && (value->type.dtype == CLT_F16 || value->type.dtype == CLT_BF16);
 }
 
-/* To the nearest number of so many bits behind the point, ties to even; f16 has none below 2^-24. */
+/* Through a value that the precision pass may round: inputs and outputs stay f32. */
+static inline clt_value *op_between(clt_value *value, clt_dtype precision)
+{
+    return value && precision && value->type.dtype == CLT_F32 ? clt_scale(value, 1) : value;
+}
+
+/* To the nearest number of so many bits behind the point, ties to even; f16 has none below 2^-24.
+ */
 static inline double op_half_nearest(clt_dtype dtype, double v)
 {
     const int bits = dtype == CLT_F16 ? 11 : 8, least = dtype == CLT_F16 ? -24 : -133;

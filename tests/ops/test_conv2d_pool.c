@@ -113,6 +113,7 @@ static void test_shapes(void **state)
         const chain a = {{{1, 1}, {(int)s[6], (int)s[6]}, {1, 1}, 1}, i % 2 != 0};
         const op_case c = {
             .text = a.max ? "max" : "avg",
+            .kinks = a.max,
             .n_in = 3,
             .in = {{CLT_F32, 4, {CLT_BATCH, s[1], s[2], s[3]}, OP_RANDOM, i / 2 % 2 != 0, NULL},
                    {CLT_F32, 4, {s[4], s[1], s[5], s[5]}, OP_RANDOM, true, NULL},

@@ -84,11 +84,12 @@ static clt_graph *images_graph(void)
     clt_value *x = clt_input(g, "x", CLT_F32, 4, (const int64_t[]){CLT_BATCH, 4, 8, 8});
     clt_value *mean = clt_state(g, "mean", CLT_F32, 1, channels, zero);
     clt_value *var = clt_state(g, "var", CLT_F32, 1, channels, zero);
-    clt_value *h = clt_mul(x, weight(g, "w", 1, 8, 0));
+    clt_value *h =
+        clt_conv2d(x, clt_parameter(g, "conv", 4, (const int64_t[]){4, 4, 3, 3}, zero), NULL, NULL);
     h = clt_batch_norm(h, weight(g, "bn.weight", 1, 4, 0), weight(g, "bn.bias", 1, 4, 0), mean, var,
                        NULL, NULL);
-    h = clt_flatten(clt_relu(h));
-    add_loss(g, clt_linear(h, weight(g, "fc.weight", 2, CLASSES, 256), NULL));
+    h = clt_flatten(clt_add(clt_relu(h), h));
+    add_loss(g, clt_linear(h, weight(g, "fc.weight", 2, CLASSES, 144), NULL));
     OK(clt_graph_status(g));
     return g;
 }
@@ -201,6 +202,7 @@ static void test_images(void **state)
         lanes +=
             plan->graph->values[i]->layout == CLT_LAYOUT_LANES && is_half(plan->graph->values[i]);
     print_message("%d values in lanes, %d conversions\n", lanes, casts(plan));
+    assert_true(lanes > 2);
     clt_plan_destroy(plan);
     clt_buckets_free(&buckets);
     clt_graph_destroy(g);
