@@ -43,11 +43,19 @@ bool clt_reference_is(const clt_node *node, const clt_variant *variant)
     return variant == last_variant(node->op) && !is_pooled(node);
 }
 
+/* Convolutions' portable kernels, and their builders, know f32 alone. */
+static bool in_16_bits(const clt_node *node)
+{
+    char why[CLT_WHY];
+    return !clt_accepts_f32(node, why);
+}
+
 bool clt_reference_exists(const clt_node *node, const clt_lab *lab)
 {
     const clt_variant *last = last_variant(node->op);
     /* By name: a variant in lanes tells only from values that lie in lanes. */
-    return last && last->name && (is_pooled(node) || strncmp(last->name, "lanes", 5) != 0) &&
+    return last && last->name && !in_16_bits(node) &&
+           (is_pooled(node) || strncmp(last->name, "lanes", 5) != 0) &&
            node->n_in <= (int)(sizeof((scene *)0)->inputs / sizeof(clt_view)) && lab->plan;
 }
 
