@@ -508,23 +508,24 @@ static inline void op_check_bound(op_test *t, const op_case *c, op_bound *b, boo
     }
 }
 
-/* In 16 bits: bf16 and f16 take turns. */
+/* In 16 bits: bf16 and f16 take turns, case by case. */
 static inline void op_check_half(op_test *t, const op_case *c)
 {
+    enum { MODES = 3 };
+    static int turns;
+    const op_mode *modes =
+        turns++ % 2 && !clt_test_oclgrind() ? op_half_modes + MODES : op_half_modes;
     op_walk walk = {.count = 0};
     op_mode asked;
     op_bound b;
-    int turns = 0;
-    for (int m = 0; m < 6; m++) {
-        if (clt_test_oclgrind() && m > 2)
-            break;
-        op_bind(t, c, &op_half_modes[m], &b);
+    for (int m = 0; m < MODES; m++) {
+        op_bind(t, c, &modes[m], &b);
         op_list_variants(b.plan, &walk);
         op_check_bound(t, c, &b, false);
         op_unbind(&b);
     }
     while (op_ask(&walk, &asked)) {
-        asked.precision = turns++ % 2 ? CLT_F16 : CLT_BF16;
+        asked.precision = modes->precision;
         op_bind(t, c, &asked, &b);
         op_asked_for(&walk, b.plan);
         op_check_bound(t, c, &b, false);
