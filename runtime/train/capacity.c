@@ -88,7 +88,11 @@ static void count_fixed(const clt_graph *graph, const clt_store *store,
     *n = (need){.inputs = 2 * input_bytes(graph, share, micros), .other = SMALL};
     for (int i = 0; i < layout->n_buckets; i++) {
         const clt_bucket *b = &layout->buckets[i];
-        n->store += b->bytes * (b->state ? 1 : 2 + slots + (micros > 1));
+        n->store += b->bytes;
+        /* Micro-batches are added in f32, beside the gradients in the run's precision. */
+        if (!b->state)
+            n->store += b->bytes * (slots + (micros > 1)) +
+                        clt_bucket_gradient_bytes(b, options->precision);
         largest = b->bytes > largest ? b->bytes : largest;
     }
     if (participants > 1)
