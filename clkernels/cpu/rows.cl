@@ -293,9 +293,10 @@ KERNEL void cross_entropy_grad(global const STORED(IN0) *logits, long logits_off
             fill(to, C, label == ignore ? 0.0f : NAN);
             continue;
         }
-        const float largest = largest_of(x, C);
+        /* `to` may be where x is. */
+        const float largest = largest_of(x, C), at_label = GET(IN0, x + label);
         const float inverse = store_softmax(x, to, C, largest, scale, -scale * others);
-        const float own = exp(GET(IN0, x + label) - largest) * inverse;
+        const float own = exp(at_label - largest) * inverse;
         PUT(OUT0, scale * (own - (others + (1.0f - smoothing))), to + label);
     }
 }
