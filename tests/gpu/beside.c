@@ -58,6 +58,8 @@ void print_beside(const clt_caps *caps)
                "fallback");
     print_line("bench/limits.cl", "-DVW=4 -DCHAINS=1 -DCPU=0 -DAHEAD=0", "clt_copy", 256,
                "fallback");
+    print_line("bench/limits.cl", "-DVW=4 -DCHAINS=1 -DCPU=0 -DAHEAD=0", "clt_exchange", 256,
+               "fallback");
     print_line("bench/allreduce.cl", "-DCPU=0 -DSAMPLES=64 -DDELAY=1000", "clt_allreduce_write", 64,
                "fallback");
     print_line("bench/allreduce.cl", "-DCPU=0 -DSAMPLES=64 -DDELAY=1000", "clt_allreduce_read", 1,
