@@ -41,5 +41,6 @@ class LaunchTest(RankTest):
         os.remove(os.path.join(other, "train-images-idx3-ubyte"))
         os.mkfifo(os.path.join(other, "train-images-idx3-ubyte"))
         return self.program(f'[ "$rank" = {number} ] || exec {COMMAND} "$@"',
+                            'export CLT_TESTING_PIPES=1',
                             'for word; do shift; case $word in idx:*) word=idx:' + other + ';; esac',
                             'set -- "$@" "$word"; done', f'exec {COMMAND} "$@"')

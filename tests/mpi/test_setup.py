@@ -84,7 +84,7 @@ class Missing(RankTest):
             shutil.copytree(self.data, other)
             os.remove(os.path.join(other, "train-images-idx3-ubyte"))
             os.mkfifo(os.path.join(other, "train-images-idx3-ubyte"))
-        return [w.replace(self.data, other) for w in words]
+        return ["env", "CLT_TESTING_PIPES=1"] + [w.replace(self.data, other) for w in words]
 
     def pair(self, number, words, other):
         lists = [words, words]
