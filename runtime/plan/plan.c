@@ -77,6 +77,9 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
         for (int i = 0; i < graph->n_values; i++)
             *n_gradients += clt_value_trained(graph->values[i]);
         CLT_TRY(clt_pass_train(graph, gradients));
+        /* Gradients have collectives of their own (batch norm's). */
+        if (!plan->options.several)
+            CLT_TRY(clt_pass_alone(graph));
     } else {
         CLT_TRY(clt_pass_evaluate(graph));
         if (plan->options.mode == CLT_PLAN_PREDICT)
