@@ -1,36 +1,29 @@
 /*
- * What happens to buckets at the end of a step, on GPUs: as train/update.cl says, but a work-item has
- * one float4, and sums are joined in local memory. Buckets have a multiple of 64 floats.
+ * What happens to buckets at the end of a step, on GPUs: as train/update.cl says, but a work-item
+ * has one float4, and sums are joined in local memory. Buckets have a multiple of 64 floats.
  */
 #define GROUP 256
-#define KERNEL kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
+#define UPDATE_KERNEL kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 #define VEC float4
 #define ITEM float4
-#define LOAD(x, i) (x)[i]
-#define STORE(v, x, i) (x)[i] = v
+#define LOAD_F(x, i) (x)[i]
+#define STORE_F(v, x, i) (x)[i] = v
 #define EACH(i)                                                                                    \
     const int i = begin / 4 + (int)get_global_id(0);                                               \
     if (i < (begin + count) / 4)
+#include "gpu/halves.clh"
 #if defined(GRADIENT_BF16)
 #define HALF_GRADIENTS
-#define GITEM ushort4
-#define LOAD_G(x, i) as_float4(convert_uint4((x)[i]) << 16)
-#define STORE_G(v, x, i) (x)[i] = to_bf16(v)
-static inline ushort4 to_bf16(float4 v)
-{
-    const uint4 u = as_uint4(v), rounded = (u + 0x7FFFu + (u >> 16 & 1u)) >> 16;
-    return convert_ushort4(select(rounded, u >> 16 | 0x40u, isnan(v)));
-}
+#define G_T w
 #elif defined(GRADIENT_F16)
 #define HALF_GRADIENTS
-#define GITEM half
-#define LOAD_G(x, i) vload_half4(i, x)
-#define STORE_G(v, x, i) vstore_half4_rte(v, i, x)
+#define G_T h
 #else
-#define GITEM ITEM
-#define LOAD_G LOAD
-#define STORE_G STORE
+#define G_T f
 #endif
+#define GITEM STORED(G_T)
+#define LOAD_G(x, i) GET4(G_T, (x) + 4 * (i))
+#define STORE_G(v, x, i) PUT4(G_T, v, (x) + 4 * (i))
 #include "gpu/tree.clh"
 #include "train/update.clh"
 
@@ -38,8 +31,8 @@ CLT_TREE(tree, ACC, CLT_ADD, GROUP, 1)
 
 /* partials[2 * (first + group)] = sum of squares of one share of the bucket, [.. + 1] = number of
  * elements that are not finite. */
-KERNEL void square_sum(global const GITEM *g, int count, global ACC *partials, int first,
-                       int groups)
+UPDATE_KERNEL void square_sum(global const GITEM *g, int count, global ACC *partials, int first,
+                              int groups)
 {
     local ACC s[GROUP];
     const int lid = (int)get_local_id(0), group = (int)get_group_id(0);
@@ -61,7 +54,8 @@ KERNEL void square_sum(global const GITEM *g, int count, global ACC *partials, i
 }
 
 /* By one group. */
-KERNEL void step_word(global const ACC *partials, int n, float clip, int guard, global float *word)
+UPDATE_KERNEL void step_word(global const ACC *partials, int n, float clip, int guard,
+                             global float *word)
 {
     local ACC s[GROUP];
     const int lid = (int)get_local_id(0);

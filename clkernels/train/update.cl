@@ -3,36 +3,30 @@
  * optimizers, and sums of micro-batches. Buckets are flat arrays of `count` floats (a multiple of
  * 64); a work-item owns CHUNK of them.
  */
-#define KERNEL kernel
+#define UPDATE_KERNEL kernel
 #define CHUNK 64
 #define VEC float16
 #define ITEM float
-#define LOAD(x, i) vload16(0, (x) + (i))
-#define STORE(v, x, i) vstore16(v, 0, (x) + (i))
+#define LOAD_F(x, i) vload16(0, (x) + (i))
+#define STORE_F(v, x, i) vstore16(v, 0, (x) + (i))
 #define EACH(i)                                                                                    \
     const int at = begin + (int)get_global_id(0) * CHUNK;                                          \
     if (at < begin + count)                                                                        \
         for (int i = at; i < at + CHUNK; i += 16)
+#define LANES 16
+#include "lanes/halves.clh"
 #if defined(GRADIENT_BF16)
 #define HALF_GRADIENTS
-#define GITEM ushort
-#define LOAD_G(x, i) as_float16(convert_uint16(vload16(0, (x) + (i))) << 16)
-#define STORE_G(v, x, i) vstore16(to_bf16(v), 0, (x) + (i))
-static inline ushort16 to_bf16(float16 v)
-{
-    const uint16 u = as_uint16(v), rounded = (u + 0x7FFFu + (u >> 16 & 1u)) >> 16;
-    return convert_ushort16(select(rounded, u >> 16 | 0x40u, isnan(v)));
-}
+#define G_T w
 #elif defined(GRADIENT_F16)
 #define HALF_GRADIENTS
-#define GITEM half
-#define LOAD_G(x, i) vload_half16(0, (x) + (i))
-#define STORE_G(v, x, i) vstore_half16_rte(v, 0, (x) + (i))
+#define G_T h
 #else
-#define GITEM ITEM
-#define LOAD_G LOAD
-#define STORE_G STORE
+#define G_T f
 #endif
+#define GITEM STORED(G_T)
+#define LOAD_G(x, i) LOAD_AS(G_T, (x) + (i))
+#define STORE_G(v, x, i) STORE_AS(G_T, v, (x) + (i))
 #include "train/update.clh"
 
 /* partials[2 * (first + group)] = sum of squares of one share of the bucket, [.. + 1] = number of

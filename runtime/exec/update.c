@@ -251,56 +251,42 @@ clt_status clt_update_scale_upstream(clt_update *u, cl_mem upstream, int index, 
     return run(&c, 1, 1, "scale_upstream", 8);
 }
 
-clt_status clt_update_sum_half(clt_update *u, bool first)
+/* Each bucket of gradients with its sum of micro-batches. `first`: add_half's last argument, or -1.
+ */
+static clt_status each_sum(clt_update *u, int kernel, const char *name, bool sum_is_first,
+                           int first, int passes)
 {
     const clt_buckets *layout = u->replica->layout;
     for (int i = 0; i < layout->n_buckets; i++) {
         if (layout->buckets[i].state)
             continue;
         const int64_t count = layout->buckets[i].bytes / 4;
-        call c = begin(u, K_ADD);
-        arg_buffer(&c, u->replica->micro_gradients[i]);
-        arg_buffer(&c, gradients_of(u, i));
+        const cl_mem sum = u->replica->micro_gradients[i], gradient = gradients_of(u, i);
+        call c = begin(u, kernel);
+        arg_buffer(&c, sum_is_first ? sum : gradient);
+        arg_buffer(&c, sum_is_first ? gradient : sum);
         arg_int(&c, 0);
         arg_int(&c, count);
-        arg_int(&c, first);
-        CLT_TRY(run_bucket(&c, count, "add_half", first ? 1 : 2, true));
+        if (first >= 0)
+            arg_int(&c, first);
+        CLT_TRY(run_bucket(&c, count, name, passes, is_half(u)));
     }
     return CLT_OK;
+}
+
+clt_status clt_update_sum_half(clt_update *u, bool first)
+{
+    return each_sum(u, K_ADD, "add_half", true, first, first ? 1 : 2);
 }
 
 clt_status clt_update_round_sum(clt_update *u)
 {
-    const clt_buckets *layout = u->replica->layout;
-    for (int i = 0; i < layout->n_buckets; i++) {
-        if (layout->buckets[i].state)
-            continue;
-        const int64_t count = layout->buckets[i].bytes / 4;
-        call c = begin(u, K_ROUND);
-        arg_buffer(&c, u->replica->micro_gradients[i]);
-        arg_buffer(&c, gradients_of(u, i));
-        arg_int(&c, 0);
-        arg_int(&c, count);
-        CLT_TRY(run_bucket(&c, count, "round_sum", 1, true));
-    }
-    return CLT_OK;
+    return each_sum(u, K_ROUND, "round_sum", true, -1, 1);
 }
 
 clt_status clt_update_add_micro(clt_update *u)
 {
-    const clt_buckets *layout = u->replica->layout;
-    for (int i = 0; i < layout->n_buckets; i++) {
-        if (layout->buckets[i].state)
-            continue;
-        const int64_t count = layout->buckets[i].bytes / 4;
-        call c = begin(u, K_ADD);
-        arg_buffer(&c, u->replica->gradients[i]);
-        arg_buffer(&c, u->replica->micro_gradients[i]);
-        arg_int(&c, 0);
-        arg_int(&c, count);
-        CLT_TRY(run_bucket(&c, count, "add_to", 3, false));
-    }
-    return CLT_OK;
+    return each_sum(u, K_ADD, "add_to", false, -1, 3);
 }
 
 clt_status clt_update_zero(clt_update *u)
