@@ -22,16 +22,7 @@
 #include "storage.clh"
 #define LANES VW
 #include "lanes/halves.clh"
-
-#ifndef A_T
-#define A_T f
-#endif
-#ifndef B_T
-#define B_T f
-#endif
-#ifndef C_T
-#define C_T f
-#endif
+#include "product.clh"
 
 #define PARAMETERS                                                                                 \
     global const STORED(A_T) * a, long a_offset, global const STORED(B_T) * b, long b_offset,      \

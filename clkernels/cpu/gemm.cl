@@ -26,16 +26,7 @@
 #include "activation.clh"
 #define LANES VW
 #include "cpu/widen.clh"
-
-#ifndef A_T
-#define A_T f
-#endif
-#ifndef B_T
-#define B_T f
-#endif
-#ifndef C_T
-#define C_T f
-#endif
+#include "product.clh"
 
 #define NR (NV * VW)
 /* Floats of a panel of op(A), and a cache line: rows of neighbouring panels, written one after the

@@ -12,16 +12,7 @@
  */
 #include "activation.clh"
 #include "gpu/halves.clh"
-
-#ifndef A_T
-#define A_T f
-#endif
-#ifndef B_T
-#define B_T f
-#endif
-#ifndef C_T
-#define C_T f
-#endif
+#include "product.clh"
 
 #ifdef TM
 #include "gpu/rectify.clh"

@@ -12,16 +12,6 @@
     const int i = begin / 4 + (int)get_global_id(0);                                               \
     if (i < (begin + count) / 4)
 #include "gpu/halves.clh"
-#if defined(GRADIENT_BF16)
-#define HALF_GRADIENTS
-#define G_T w
-#elif defined(GRADIENT_F16)
-#define HALF_GRADIENTS
-#define G_T h
-#else
-#define G_T f
-#endif
-#define GITEM STORED(G_T)
 #define LOAD_G(x, i) GET4(G_T, (x) + 4 * (i))
 #define STORE_G(v, x, i) PUT4(G_T, v, (x) + 4 * (i))
 #include "gpu/tree.clh"

@@ -26,16 +26,7 @@
  * IN_BLOCK [96], OUT_BLOCK [32]: weights of a work-group of the weight gradient.
  */
 #include "lanes/halves.clh"
-
-#ifndef A_T
-#define A_T f
-#endif
-#ifndef B_T
-#define B_T f
-#endif
-#ifndef C_T
-#define C_T f
-#endif
+#include "product.clh"
 
 #ifndef BIAS
 #define BIAS 0

@@ -2,16 +2,7 @@
  * (and x), b and out are stored as (storage.clh). */
 #include "activation.clh"
 #include "storage.clh"
-
-#ifndef A_T
-#define A_T f
-#endif
-#ifndef B_T
-#define B_T f
-#endif
-#ifndef C_T
-#define C_T f
-#endif
+#include "product.clh"
 
 /* For each of get_global_size(1) pairs of matrices: out[m, n] = activation(sum over k of a[m, k] b[k, n] + bias[n]); element (i, j) of an operand is
  * at i * row + j * column. Partial sums of 64 terms keep rounding errors small in long sums. */

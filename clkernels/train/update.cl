@@ -15,16 +15,6 @@
         for (int i = at; i < at + CHUNK; i += 16)
 #define LANES 16
 #include "lanes/halves.clh"
-#if defined(GRADIENT_BF16)
-#define HALF_GRADIENTS
-#define G_T w
-#elif defined(GRADIENT_F16)
-#define HALF_GRADIENTS
-#define G_T h
-#else
-#define G_T f
-#endif
-#define GITEM STORED(G_T)
 #define LOAD_G(x, i) LOAD_AS(G_T, (x) + (i))
 #define STORE_G(v, x, i) STORE_AS(G_T, v, (x) + (i))
 #include "train/update.clh"

@@ -97,8 +97,8 @@ static clt_status make_kernels(clt_update *u)
     const clt_dtype precision = u->options.precision;
     char options[64];
     snprintf(options, sizeof options, "%s%s", u->replica->device->caps.fp64 ? "-DCLT_FP64" : "",
-             precision == CLT_F16    ? " -DGRADIENT_F16 -DLOSS_SCALED"
-             : precision == CLT_BF16 ? " -DGRADIENT_BF16"
+             precision == CLT_F16    ? " -DG_T=h -DHALF_GRADIENTS -DLOSS_SCALED"
+             : precision == CLT_BF16 ? " -DG_T=w -DHALF_GRADIENTS"
                                      : "");
     for (int i = 0; i < N_KERNELS; i++) {
         const char *name = i == K_OPTIMIZER           ? optimizers[u->options.rule].kernel
@@ -251,9 +251,8 @@ clt_status clt_update_scale_upstream(clt_update *u, cl_mem upstream, int index, 
     return run(&c, 1, 1, "scale_upstream", 8);
 }
 
-/* Each bucket of gradients with its sum of micro-batches. `first`: add_half's last argument, or -1.
- */
-static clt_status each_sum(clt_update *u, int kernel, const char *name, bool sum_is_first,
+/* All buckets of gradients and their sums. `first`: add_half's last argument, or -1. */
+static clt_status each_sum(clt_update *u, kernel_index kernel, const char *name, bool sum_is_first,
                            int first, int passes)
 {
     const clt_buckets *layout = u->replica->layout;

@@ -30,8 +30,8 @@ void print_beside(const clt_caps *caps)
     static const char *const types[] = {"uchar", "ushort", "uint", "ulong"};
     const char *fp64 = caps->fp64 ? "-DCLT_FP64" : "";
     print_updates(fp64, "");
-    print_updates(fp64, "-DGRADIENT_BF16");
-    print_updates(fp64, "-DGRADIENT_F16 -DLOSS_SCALED");
+    print_updates(fp64, "-DG_T=w -DHALF_GRADIENTS");
+    print_updates(fp64, "-DG_T=h -DHALF_GRADIENTS -DLOSS_SCALED");
     print_line("gpu/checksum.cl", "", "checksum", 64, "chosen");
     print_line("train/checksum.cl", "", "checksum", 64, "fallback");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
