@@ -104,6 +104,16 @@ static void build(bound *b)
     OP_OK(clt_graph_status(b->graph));
 }
 
+/* Zeros, which Oclgrind takes for uninitialised unless the host wrote them. */
+static void write_table(bound *b)
+{
+    const int64_t bytes = b->buckets.buckets[0].bytes;
+    void *zeros = calloc(1, (size_t)bytes);
+    assert_non_null(zeros);
+    OP_OK(clt_replica_write(&b->replica, b->replica.values[0], 0, bytes, zeros));
+    free(zeros);
+}
+
 static void bind(const table *t, const op_mode *mode, bool separate, bound *b)
 {
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
@@ -123,6 +133,7 @@ static void bind(const table *t, const op_mode *mode, bool separate, bound *b)
     OP_OK(clt_plan_create(b->graph, &b->buckets, &caps, NULL, &options, &b->plan));
     OP_OK(clt_replica_create(op_devices[0], &b->buckets, &b->replica));
     OP_OK(clt_replica_for_training(&b->replica, b->precision, 0));
+    write_table(b);
     clt_arena_init(&b->arena, op_devices[0]);
     op_build_programs(b->plan);
     OP_OK(clt_exec_create(op_devices[0], b->plan, &b->replica, &b->arena, &b->exec));
@@ -231,7 +242,7 @@ static void run(bound *b, int64_t n, void *host, int64_t bytes, const clt_place 
     const clt_run how = {.count = n, .inputs = inputs, .gradients = gradients};
     memset(host, 0xFF, (size_t)bytes);
     OP_OK(clt_replica_write(&b->replica, gradients[place->index], place->offset, bytes, host));
-    OP_OK(clt_arena_poison(&b->arena));
+    op_poison_arena(&b->arena);
     OP_OK(clt_exec_enqueue(b->exec, &how, 0, b->plan->n_nodes, 0, NULL));
     OP_OK(clt_device_finish(op_devices[0]));
     OP_OK(clt_replica_read(&b->replica, gradients[place->index], place->offset, bytes, host));
