@@ -6,42 +6,51 @@
 #define LANES VW
 #include "lanes/halves.clh"
 
+/* What a vector of the result lies in. */
+#if EXACT(OUT0)
+typedef vecf vecout;
+typedef vecf_anywhere vecout_anywhere;
+#else
+typedef vecs vecout;
+typedef vecs_anywhere vecout_anywhere;
+#endif
+
 /* Past the caches, for addresses at whole vectors: what is zeroed is larger than they are, and only
  * few of it is added to. */
 #ifdef CLT_BUILTINS
-#define STORE_PAST(v, p) __builtin_nontemporal_store(v, (global vecf *)(p))
+#define STORE_PAST(v, p) __builtin_nontemporal_store(v, (global vecout *)(p))
 #define END_STREAM __sync_synchronize();
 #else
-#define STORE_PAST(v, p) STORE(v, p)
+#define STORE_PAST(v, p) (*(global vecout_anywhere *)(p) = (v))
 #define END_STREAM
 #endif
 
 /* out = base, or 0; nothing where that is the same memory. Global size: ceil(count / share). */
 #if BASE
-KERNEL void begin(global const float *base, long base_offset, global float *out, long out_offset,
-                  long count, long share)
+KERNEL void begin(global const STORED(IN2) *base, long base_offset, global STORED(OUT0) *out,
+                  long out_offset, long count, long share)
 {
     const long first = (long)get_global_id(0) * share, end = min(first + share, count);
     base += base_offset;
     out += out_offset;
-    if (base == out)
+    if ((global const void *)base == (global const void *)out)
         return;
     long i = first;
     for (; i + VW <= end; i += VW)
-        STORE(LOAD(base + i), out + i);
+        STORE_AS(OUT0, LOAD_AS(IN2, base + i), out + i);
     for (; i < end; i++)
-        out[i] = base[i];
+        PUT(OUT0, GET(IN2, base + i), out + i);
 }
 #else
-KERNEL void begin(global float *out, long out_offset, long count, long share)
+KERNEL void begin(global STORED(OUT0) *out, long out_offset, long count, long share)
 {
     const long first = (long)get_global_id(0) * share, end = min(first + share, count);
     out += out_offset;
     long i = first;
-    for (; i < end && ((ulong)(out + i) / sizeof(float)) % VW; i++)
+    for (; i < end && ((ulong)(out + i) / sizeof *out) % VW; i++)
         out[i] = 0;
     for (; i + VW <= end; i += VW)
-        STORE_PAST((vecf)0.0f, out + i);
+        STORE_PAST((vecout)(0), out + i);
     for (; i < end; i++)
         out[i] = 0;
     END_STREAM
@@ -87,6 +96,42 @@ KERNEL void index_select(global const int *index, long index_offset, global cons
     }
 }
 
+/* Where the slice of a pick is added: -1: nowhere. */
+INLINE int place_of(int at, int size, int padding)
+{
+    return (uint)at >= (uint)size ? 0 : at == padding ? -1 : at;
+}
+
+/*
+ * Picks of one place, in order: next[p] is the next one of p's place, `picks` behind the last, as
+ * such for the first one of a place and as its complement for others. Work-item j has the places
+ * j * rows .., of which head[] is the first pick so far, from the last pick on.
+ */
+KERNEL void chain(global const int *index, long index_offset, global int *head, long head_offset,
+                  global int *next, long next_offset, int picks, int size, int padding, int rows)
+{
+    const int first = (int)get_global_id(0) * rows, end = min(first + rows, size);
+    index += index_offset;
+    head += head_offset;
+    next += next_offset;
+    for (int p = 0; p < picks; p++) {
+        const int here = place_of(index[p], size, padding);
+        if (here >= first && here < end)
+            head[here] = picks;
+    }
+    for (int p = picks - 1; p >= 0; p--) {
+        const int here = place_of(index[p], size, padding);
+        if (here < first || here >= end)
+            continue;
+        const int after = head[here];
+        next[p] = after;
+        if (after < picks)
+            next[after] = ~next[after];
+        head[here] = p;
+    }
+}
+
+#if EXACT(OUT0)
 /* Work-item (i, j, k): piece i of the slices j * rows .. of `share` outer ones from k * share on. */
 KERNEL void index_add(global const int *index, long index_offset, global const STORED(IN1) *source,
                       long source_offset, global float *out, long out_offset, int outer, int picks,
@@ -118,6 +163,69 @@ KERNEL void index_add(global const int *index, long index_offset, global const S
         }
     }
 }
+#else
+/* Floats of a slice that are added up at once. */
+#define BLOCK (8 * VW)
+
+/* sum[0 .. count) = out plus the terms of the picks from p on, whose next one is `after`. */
+INLINE void add_chain(global const int *next, int p, int after, global const int *index,
+                      global const STORED(IN1) *source, global STORED(OUT0) *out, int picks,
+                      int size, int inner, int count)
+{
+    vecf sums[BLOCK / VW];
+    float rest[VW];
+    const int whole = count / VW, left = count % VW;
+    for (int v = 0; v < whole; v++)
+        sums[v] = LOAD_AS(OUT0, out + v * VW);
+    for (int l = 0; l < left; l++)
+        rest[l] = GET(OUT0, out + whole * VW + l);
+    for (;;) {
+        const int good = (uint)index[p] < (uint)size;
+        global const STORED(IN1) *term = source + (long)p * inner;
+        for (int v = 0; v < whole; v++)
+            sums[v] += good ? LOAD_AS(IN1, term + v * VW) : (vecf)(NAN);
+        for (int l = 0; l < left; l++)
+            rest[l] += good ? GET(IN1, term + whole * VW + l) : NAN;
+        if (after >= picks)
+            break;
+        p = after;
+        after = ~next[p];
+    }
+    for (int v = 0; v < whole; v++)
+        STORE_AS(OUT0, sums[v], out + v * VW);
+    for (int l = 0; l < left; l++)
+        PUT(OUT0, rest[l], out + whole * VW + l);
+}
+
+/* The same, where the sums lie in 16 bits: a slice's first pick adds the terms of all of them in
+ * f32, in the same order, so that they are rounded once. */
+KERNEL void index_add(global const int *next, long next_offset, global const int *index,
+                      long index_offset, global const STORED(IN1) *source, long source_offset,
+                      global STORED(OUT0) *out, long out_offset, int outer, int picks, int size,
+                      int inner, int padding, int piece, int rows, int share)
+{
+    const int from = (int)get_global_id(0) * piece, to = min(from + piece, inner);
+    const int first = (int)get_global_id(1) * rows, end = min(first + rows, size);
+    const int begin = (int)get_global_id(2) * share, last = min(begin + share, outer);
+    next += next_offset;
+    index += index_offset;
+    for (int o = begin; o < last; o++) {
+        global const STORED(IN1) *x = source + source_offset + (long)o * picks * inner;
+        global STORED(OUT0) *sums = out + out_offset + (long)o * size * inner;
+        for (int p = 0; p < picks; p++) {
+            const int here = place_of(index[p], size, padding);
+            if (here < first || here >= end || next[p] < 0)
+                continue;
+            global STORED(OUT0) *sum = sums + (long)here * inner;
+            int c = from;
+            for (; c + BLOCK <= to; c += BLOCK)
+                add_chain(next, p, next[p], index, x + c, sum + c, picks, size, inner, BLOCK);
+            if (c < to)
+                add_chain(next, p, next[p], index, x + c, sum + c, picks, size, inner, to - c);
+        }
+    }
+}
+#endif
 
 /* Work-item (i, j): piece i of the slices of `share` outer places from j * share on. Without SOURCE
  * they become 0. */

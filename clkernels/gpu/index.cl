@@ -26,20 +26,20 @@
 
 /* out = base, or 0; nothing where that is the same memory. */
 #if BASE
-#define BASE_ARRAY global const float *base, long base_offset,
+#define BASE_ARRAY global const STORED(IN2) *base, long base_offset,
 #else
 #define BASE_ARRAY
 #endif
-KERNEL void begin(BASE_ARRAY global float *out, long out_offset, int count)
+KERNEL void begin(BASE_ARRAY global STORED(OUT0) *out, long out_offset, int count)
 {
     const int at = (int)get_global_id(0) * V;
     if (at >= count)
         return;
 #if BASE
-    if (base + base_offset != out + out_offset)
-        AT(out + out_offset + at) = READ(base + base_offset + at);
+    if ((global const void *)(base + base_offset) != (global const void *)(out + out_offset))
+        WRITE_AS(OUT0, READ_AS(IN2, base + base_offset + at), out + out_offset + at);
 #else
-    AT(out + out_offset + at) = (VEC)(0.0f);
+    WRITE_AS(OUT0, (VEC)(0.0f), out + out_offset + at);
 #endif
 }
 
@@ -92,7 +92,8 @@ KERNEL void chain(global const int *index, long index_offset, global int *next, 
 
 KERNEL void index_add(global const int *next, long next_offset, global const int *index,
                       long index_offset, global const STORED(IN1) *source, long source_offset,
-                      global float *out, long out_offset, int count, int picks, int size, int inner)
+                      global STORED(OUT0) *out, long out_offset, int count, int picks, int size,
+                      int inner)
 {
     const int i = (int)get_global_id(0) * V;
     if (i >= count)
@@ -104,8 +105,9 @@ KERNEL void index_add(global const int *next, long next_offset, global const int
     index += index_offset;
     source += source_offset + outer * picks * inner + c;
     const int at = index[p];
-    global float *sum = out + out_offset + (outer * size + ((uint)at < (uint)size ? at : 0)) * inner + c;
-    VEC v = READ(sum);
+    global STORED(OUT0) *sum =
+        out + out_offset + (outer * size + ((uint)at < (uint)size ? at : 0)) * inner + c;
+    VEC v = READ_AS(OUT0, sum);
     for (;;) {
         v += (uint)index[p] < (uint)size ? READ_AS(IN1, source + p * inner) : (VEC)(NAN);
         if (after >= picks)
@@ -113,7 +115,7 @@ KERNEL void index_add(global const int *next, long next_offset, global const int
         p = after;
         after = ~next[next_offset + p];
     }
-    AT(sum) = v;
+    WRITE_AS(OUT0, v, sum);
 }
 
 /* Of the picks of one slice the last one's work-items write it; without SOURCE it becomes 0. Where an

@@ -7,8 +7,8 @@
 #include "storage.clh"
 
 #if BASE
-#define BASE_ARRAY , global const float *base, long base_offset
-#define BEGIN(i) base[base_offset + (i)]
+#define BASE_ARRAY , global const STORED(IN2) *base, long base_offset
+#define BEGIN(i) GET(IN2, base + base_offset + (i))
 #else
 #define BASE_ARRAY
 #define BEGIN(i) 0.0f
@@ -29,10 +29,11 @@ kernel void index_select(global const int *index, long index_offset, global cons
         out + out_offset + i);
 }
 
-/* A work-item has one of the slices added to. */
+/* A work-item has one of the slices added to. What lies in 16 bits is rounded once: each of its
+ * elements is added up as a whole, from the first pick of the slice on. */
 kernel void index_add(global const int *index, long index_offset, global const STORED(IN1) *source,
-                      long source_offset BASE_ARRAY, global float *out, long out_offset, long slices,
-                      int picks, int size, int inner, int padding)
+                      long source_offset BASE_ARRAY, global STORED(OUT0) *out, long out_offset,
+                      long slices, int picks, int size, int inner, int padding)
 {
     const long slice = (long)get_global_id(0);
     if (slice >= slices)
@@ -41,6 +42,7 @@ kernel void index_add(global const int *index, long index_offset, global const S
     out += out_offset + slice * inner;
     index += index_offset;
     source += source_offset + slice / size * picks * inner;
+#if EXACT(OUT0)
     for (int c = 0; c < inner; c++)
         out[c] = BEGIN(slice * inner + c);
     for (int p = 0; p < picks; p++) {
@@ -50,6 +52,23 @@ kernel void index_add(global const int *index, long index_offset, global const S
         for (int c = 0; c < inner; c++)
             out[c] += good ? GET(IN1, source + (long)p * inner + c) : NAN;
     }
+#else
+    int first = 0;
+    for (; first < picks; first++) {
+        const int at = index[first], good = (uint)at < (uint)size;
+        if ((good ? at : 0) == here && !(good && at == padding))
+            break;
+    }
+    for (int c = 0; c < inner; c++) {
+        float sum = BEGIN(slice * inner + c);
+        for (int p = first; p < picks; p++) {
+            const int at = index[p], good = (uint)at < (uint)size;
+            if ((good ? at : 0) == here && !(good && at == padding))
+                sum += good ? GET(IN1, source + (long)p * inner + c) : NAN;
+        }
+        PUT(OUT0, sum, out + c);
+    }
+#endif
 }
 
 /* The same, for slices that are replaced: the last pick of a slice stays; without SOURCE it is 0. */

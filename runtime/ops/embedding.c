@@ -253,7 +253,28 @@ static void emit_add_portable(const clt_node *node, const clt_target *target, cl
     clt_range_items(p, target, rows);
 }
 
-/* A work-item has a part of the rows and a piece of each, and walks over all indices. */
+/* Picks of one place, in order, for results in 16 bits: into a scratch block, whose number it is.
+ */
+static int chain_cpu(const clt_index_shape *s, const clt_target *target, clt_program *p)
+{
+    const clt_extent picks = clt_extent_dim(s->picks);
+    const int64_t units = target->caps->compute_units, rows = (s->size + units - 1) / units;
+    const int head = clt_scratch_add(p, clt_fixed(s->size * (int64_t)sizeof(int32_t)));
+    const int next = clt_scratch_add(p, clt_extent_ceil(picks, 1, (int64_t)sizeof(int32_t)));
+    clt_launch_begin(p, "cpu/index.cl", "chain", "-DVW=%d", target->caps->vector_width);
+    clt_arg_in(p, 0);
+    clt_arg_scratch(p, head);
+    clt_arg_scratch(p, next);
+    clt_arg_int(p, picks);
+    clt_arg_int(p, clt_fixed(s->size));
+    clt_arg_int(p, clt_fixed(s->padding));
+    clt_arg_int(p, clt_fixed(rows));
+    clt_range1(p, clt_fixed((s->size + rows - 1) / rows), 1);
+    return next;
+}
+
+/* A work-item has a part of the rows and a piece of each, and walks over all indices; where the
+ * sums lie in 16 bits, it goes along the chains of the picks of one row. */
 static void emit_add_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { ITEMS_A_UNIT = 4 };
@@ -266,8 +287,12 @@ static void emit_add_cpu(const clt_node *node, const clt_target *target, clt_pro
     const int64_t rows = (s.size + parts - 1) / parts;
     int64_t share = outer / items;
     share = share < 1 ? 1 : share;
+    const bool chained = clt_is_half(node->out[0]->type.dtype);
     clt_index_begin_cpu(node, target, p);
+    const int next = chained ? chain_cpu(&s, target, p) : -1;
     clt_launch_begin(p, "cpu/index.cl", "index_add", "-DVW=%d", target->caps->vector_width);
+    if (chained)
+        clt_arg_scratch(p, next);
     arg_arrays(p);
     clt_arg_int(p, clt_extent_dim(s.outer));
     arg_shape(&s, p);
@@ -303,12 +328,12 @@ static void emit_add_gpu(const clt_node *node, const clt_target *target, clt_pro
     clt_range1(p, clt_extent_ceil(all, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP), CLT_GPU_GROUP);
 }
 
-/* What is added, to floats. */
+/* All but the indices; sums are made in f32 and rounded once. */
 static bool half_add(const clt_node *node, const clt_target *target, int index, bool output)
 {
     (void)node;
     (void)target;
-    return !output && index == 1;
+    return output || index > 0;
 }
 
 static const clt_variant add_variants[] = {

@@ -321,13 +321,12 @@ static const clt_variant weight_grad_variants[] = {
     {0},
 };
 
-/* The images' values and gradients. */
+/* The images' values and gradients; the weight's gradient, but not of images in lanes, nor the
+ * bias'. */
 static bool half_weight_grad(const clt_node *node, const clt_target *target, int index, bool output)
 {
-    (void)node;
     (void)target;
-    (void)index;
-    return !output;
+    return !output || (index == 0 && clt_all_plain(node));
 }
 
 const clt_op clt_op_linear_weight_grad = {

@@ -52,13 +52,47 @@ static void list_exact(const precision_pass *p)
             p->exact[g->nodes[i]->in[0]->id] = p->exact[g->nodes[i]->out[0]->id] = true;
 }
 
+static const clt_value *root_of(const clt_value *value)
+{
+    while (value->producer && value->producer->op->view)
+        value = value->producer->in[0];
+    return value;
+}
+
+/* Whether no node behind this one reads the value or a view of it. */
+static bool is_last_reader(const precision_pass *p, const clt_node *node, const clt_value *root)
+{
+    for (int i = node->id + 1; i < p->graph->n_nodes; i++) {
+        const clt_node *later = p->graph->nodes[i];
+        for (int j = 0; j < later->n_in; j++)
+            if (later->in[j] && root_of(later->in[j]) == root)
+                return false;
+    }
+    return true;
+}
+
+/* Whether the gradient may overwrite an output of the graph, as that of the logits does. That is
+ * f32 and ends here, so that f32 in its place takes no memory, and 16 bits half as much again: for
+ * a text model, the most of all. */
+static bool replaces_output(const precision_pass *p, const clt_node *node, int index)
+{
+    for (int i = 0; node->backward && index == 0 && i < node->n_in && i < 32; i++) {
+        const clt_value *in = node->in[i];
+        if (in && node->op->in_place & 1u << i && root_of(in)->output && root_of(in)->producer &&
+            clt_type_equal(&in->type, &node->out[0]->type) && is_last_reader(p, node, root_of(in)))
+            return true;
+    }
+    return false;
+}
+
 /* Whether output `index` of the node is to lie in 16 bits. */
 static bool rounds(const precision_pass *p, const clt_node *node, int index)
 {
     const clt_value *out = node->out[index];
     const clt_type *type = &out->type;
     if (p->exact[out->id] || type->dtype != CLT_F32 || !clt_type_has_batch(type) ||
-        clt_type_coefficient(type) < LEAST_ELEMENTS || type->dims[type->rank - 1] == 1)
+        clt_type_coefficient(type) < LEAST_ELEMENTS || type->dims[type->rank - 1] == 1 ||
+        replaces_output(p, node, index))
         return false;
     return node->op->rounding == CLT_ROUNDS_ALL ||
            (node->op->rounding == CLT_ROUNDS_FIRST && index == 0);

@@ -101,9 +101,19 @@ static clt_plan *plan_of(const clt_graph *g, clt_dtype precision, clt_buckets *b
     clt_plan *plan;
     options.precision = precision;
     options.lanes = 16;
+    options.early_outputs = true;
     OK(clt_buckets_create(g, &sizes, buckets));
     OK(clt_plan_create(g, buckets, &cpu, NULL, &options, &plan));
     return plan;
+}
+
+/* Whether the value is what a sum goes on from. */
+static bool is_part(const clt_graph *g, const clt_value *value)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i]->op->base && g->nodes[i]->in[g->nodes[i]->op->base] == value)
+            return true;
+    return false;
 }
 
 /* What holds of every plan. */
@@ -118,7 +128,8 @@ static void check_plan(const clt_plan *plan, clt_dtype precision)
             continue;
         assert_int_equal(v->type.dtype, precision);
         assert_int_equal(v->kind, CLT_VALUE_INTERMEDIATE);
-        assert_true(v->kept || clt_type_has_batch(&v->type)); /* kept: a parameter's gradient */
+        /* Kept: a parameter's gradient; or a sum that one goes on from. */
+        assert_true(v->kept || clt_type_has_batch(&v->type) || is_part(g, v));
         assert_false(v->output);
     }
     assert_true(halves > 8);
@@ -209,6 +220,108 @@ static void test_images(void **state)
     clt_graph_destroy(g);
 }
 
+enum { WORDS = 500, LENGTH = 4 };
+
+/* Words of a table, which is the last layer's weight, too; `uses` of them are added up. */
+static clt_graph *words_graph(int uses, bool tied)
+{
+    const int64_t tokens[] = {CLT_BATCH, LENGTH}, rows[] = {-LENGTH, WORDS}, row[] = {-LENGTH};
+    clt_graph *g;
+    clt_value *h = NULL, *sum, *count;
+    OK(clt_graph_create(&g));
+    clt_value *w = weight(g, "w", 2, WORDS, WIDTH);
+    clt_value *out = tied ? w : weight(g, "out", 2, WORDS, WIDTH);
+    for (int u = 0; u < uses; u++) {
+        char name[16];
+        snprintf(name, sizeof name, "word%d", u);
+        clt_value *x = clt_embedding(clt_input(g, name, CLT_I32, 2, tokens), w, CLT_NO_PADDING);
+        h = h ? clt_add(h, x) : x;
+    }
+    for (int i = 0; i < 3; i++)
+        h = clt_add(clt_gelu(h), h);
+    clt_value *logits = clt_linear(h, out, NULL);
+    clt_output(logits, "logits");
+    OK(clt_cross_entropy(clt_reshape(logits, 2, rows),
+                         clt_reshape(clt_input(g, "next", CLT_I32, 2, tokens), 1, row), NULL, &sum,
+                         &count));
+    OK(clt_loss(g, "loss", sum, count, 1));
+    OK(clt_graph_status(g));
+    return g;
+}
+
+/* Values of the table's size in f32, which no bucket holds. */
+static int tables_in_f32(const clt_plan *plan)
+{
+    int count = 0;
+    for (int i = 0; i < plan->graph->n_values; i++) {
+        const clt_value *v = plan->graph->values[i];
+        count += v->producer && !v->producer->op->view && v->type.dtype == CLT_F32 &&
+                 !clt_type_has_batch(&v->type) &&
+                 clt_type_elements(&v->type, BATCH) >= WORDS * WIDTH &&
+                 plan->places[v->id].kind == CLT_PLACE_ARENA;
+    }
+    return count;
+}
+
+/* The gradient of a table is made in 16 bits, in its bucket, also where it is a layer's weight,
+ * too: in f32 the largest tensor of a step would lie beside it. Of many uses it is added up in f32.
+ */
+static void test_words(void **state)
+{
+    enum { MOST_PARTS = 4 };
+    (void)state;
+    for (int uses = 1; uses <= 4; uses++)
+        for (int tied = 0; tied < 2; tied++) {
+            clt_graph *g = words_graph(uses, tied);
+            clt_buckets buckets;
+            clt_plan *plan = plan_of(g, CLT_BF16, &buckets);
+            const clt_value *v =
+                plan->gradients[clt_buckets_find(&plan->buckets, "w") - plan->buckets.slots];
+            const clt_place place = plan->places[v->id];
+            const bool many = uses + tied > MOST_PARTS;
+            int sums = 0;
+            check_plan(plan, CLT_BF16);
+            assert_int_equal(place.kind, CLT_PLACE_GRADIENT);
+            assert_int_equal(!strcmp(v->producer->op->name, "cast"), many);
+            assert_int_equal(tables_in_f32(plan) > 0, many);
+            for (; !many && v && !strcmp(v->producer->op->name, "index_add"); sums++) {
+                v = v->producer->in[2];
+                if (v)
+                    assert_memory_equal(&plan->places[v->id], &place, sizeof place);
+            }
+            assert_true(many || sums == uses);
+            clt_plan_destroy(plan);
+            clt_buckets_free(&buckets);
+            clt_graph_destroy(g);
+        }
+}
+
+/* The gradient of the logits, an output in f32, takes their place: in 16 bits it would lie beside
+ * them. */
+static void test_logits(void **state)
+{
+    clt_graph *g = words_graph(1, true);
+    clt_buckets buckets;
+    clt_plan *plan = plan_of(g, CLT_F16, &buckets);
+    int gradients = 0;
+    (void)state;
+    for (int i = 0; i < plan->n_nodes; i++) {
+        const clt_node *node = plan->nodes[i].node;
+        if (strcmp(node->op->name, "cross_entropy_grad"))
+            continue;
+        const clt_place *from = &plan->places[node->in[0]->id];
+        const clt_place *to = &plan->places[node->out[0]->id];
+        assert_int_equal(node->out[0]->type.dtype, CLT_F32);
+        assert_int_equal(from->kind, CLT_PLACE_ARENA);
+        assert_memory_equal(from, to, sizeof *to);
+        gradients++;
+    }
+    assert_int_equal(gradients, 1);
+    clt_plan_destroy(plan);
+    clt_buckets_free(&buckets);
+    clt_graph_destroy(g);
+}
+
 static void test_errors(void **state)
 {
     clt_graph *g = rows_graph();
@@ -222,9 +335,8 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_images),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_rows),   cmocka_unit_test(test_images), cmocka_unit_test(test_words),
+        cmocka_unit_test(test_logits), cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

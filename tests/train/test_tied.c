@@ -117,7 +117,20 @@ static void make_tokens(int padding)
 static const clt_feed feeds[] = {
     {"word", -1, words, NULL, 0}, {"kind", -1, kinds, NULL, 0}, {"label", -1, labels, NULL, 0}};
 
-static void gradient_on(const char *list, int late, int count)
+/* How far a gradient may be off: f32's errors; or, in 16 bits, those of the values, some of which
+ * are rounded a dozen times on the way, and of the sums that are rounded where they are added to.
+ */
+static double allowed(clt_dtype precision, const double *want, int count)
+{
+    double most = 0;
+    for (int i = 0; i < count; i++)
+        most = fmax(most, fabs(want[i]));
+    return precision == CLT_F32 ? 2e-6 : (precision == CLT_F16 ? 0x1p-11 : 0x1p-8) * 4 * most;
+}
+
+static const clt_dtype types[] = {CLT_F32, CLT_BF16, CLT_F16};
+
+static void gradient_on(const char *list, int late, int count, clt_dtype precision)
 {
     float w[WORDS * WIDTH], a[WIDTH * WIDTH], got[WORDS * WIDTH];
     double w0[WORDS * WIDTH], a0[WIDTH * WIDTH], dw[WORDS * WIDTH], da[WIDTH * WIDTH];
@@ -125,6 +138,7 @@ static void gradient_on(const char *list, int late, int count)
     clt_trainer_options_init(&options);
     options.batch = MOST;
     options.poison = 1;
+    options.precision = precision;
     lab l = lab_on(clt_test_devices(list), NULL);
     lab_store(&l, build(late), 3);
     lab_trainer(&l, &options);
@@ -136,6 +150,8 @@ static void gradient_on(const char *list, int late, int count)
         a0[i] = a[i];
     make_tokens(0);
     reference(w0, a0, count, late, dw, da);
+    const double most = allowed(precision, dw, WORDS * WIDTH);
+    const double most_a = allowed(precision, da, WIDTH * WIDTH);
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = count;
@@ -147,12 +163,12 @@ static void gradient_on(const char *list, int late, int count)
     for (int d = 0; d < l.n; d++) {
         ok(clt_trainer_gradient(l.trainer, d, "wte.weight", got, sizeof got));
         for (int i = 0; i < WORDS * WIDTH; i++)
-            if (!(fabs((double)got[i] - dw[i]) <= 2e-6))
-                fail_msg("%s, device %d, late %d: gradient %d is %.9g, not %.9g", list, d, late, i,
-                         (double)got[i], dw[i]);
+            if (!(fabs((double)got[i] - dw[i]) <= most))
+                fail_msg("%s, %s, device %d, late %d: gradient %d is %.9g, not %.9g", list,
+                         clt_dtype_name(precision), d, late, i, (double)got[i], dw[i]);
         ok(clt_trainer_gradient(l.trainer, d, "a.weight", got, sizeof a));
         for (int i = 0; i < WIDTH * WIDTH; i++)
-            assert_true(fabs((double)got[i] - da[i]) <= 2e-6);
+            assert_true(fabs((double)got[i] - da[i]) <= most_a);
     }
     lab_close(&l);
 }
@@ -160,10 +176,10 @@ static void gradient_on(const char *list, int late, int count)
 static void test_gradients(void **state)
 {
     (void)state;
-    for (int late = 0; late < 2; late++) {
-        gradient_on("cpu@1", late, MOST);
-        gradient_on("cpu/2", late, MOST);
-        gradient_on("cpu/2", late, 1); /* one of them has nothing */
+    for (int i = 0; i < 6; i++) {
+        gradient_on("cpu@1", i % 2, MOST, types[i / 2]);
+        gradient_on("cpu/2", i % 2, MOST, types[i / 2]);
+        gradient_on("cpu/2", i % 2, 1, types[i / 2]); /* one of them has nothing */
     }
 }
 
@@ -173,11 +189,12 @@ static void test_bits(void **state)
     float first[WORDS * WIDTH], again[WORDS * WIDTH];
     (void)state;
     make_tokens(1);
-    for (int run = 0; run < 3; run++) {
+    for (int run = 0; run < 6; run++) {
         clt_trainer_options options;
         clt_trainer_options_init(&options);
         options.batch = MOST;
         options.accumulate = 2;
+        options.precision = types[run / 3];
         lab l = lab_on(clt_test_devices("cpu/2"), NULL);
         lab_store(&l, build(0), 3);
         lab_trainer(&l, &options);
@@ -191,8 +208,8 @@ static void test_bits(void **state)
         }
         ok(clt_trainer_wait(l.trainer));
         ok(clt_store_check(l.store));
-        ok(clt_store_get(l.store, "wte.weight", run ? again : first, sizeof first));
-        if (run)
+        ok(clt_store_get(l.store, "wte.weight", run % 3 ? again : first, sizeof first));
+        if (run % 3)
             assert_memory_equal(first, again, sizeof first);
         lab_close(&l);
     }
@@ -203,11 +220,12 @@ static void test_bits(void **state)
 static void test_places(void **state)
 {
     (void)state;
-    for (int late = 0; late < 2; late++) {
+    for (int i = 0; i < 6; i++) {
         lab l = lab_on(clt_test_devices("cpu@1"), NULL);
-        lab_store(&l, build(late), 3);
+        lab_store(&l, build(i % 2), 3);
         clt_plan_options options = clt_plan_options_default(CLT_PLAN_TRAIN, MOST);
         clt_plan *plan;
+        options.precision = types[i / 2];
         ok(clt_plan_create(l.graph, &l.store->layout, &l.store->replicas[0].device->caps, NULL,
                            &options, &plan));
         const clt_slot *slot = clt_buckets_find(&plan->buckets, "wte.weight");
@@ -219,6 +237,7 @@ static void test_places(void **state)
             assert_memory_equal(&plan->places[v->id], &place, sizeof place);
         assert_int_equal(sums, 2);
         assert_memory_equal(&plan->places[v->id], &place, sizeof place);
+        assert_int_equal(v->type.dtype, types[i / 2]);
         clt_plan_destroy(plan);
         lab_close(&l);
     }
