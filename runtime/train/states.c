@@ -79,11 +79,6 @@ static clt_status check_rows(const clt_trainer *t, const clt_assignment *assign,
     while (value->producer && value->producer->op == &clt_op_detach)
         value = value->producer->in[0];
     const clt_node *put = value->producer;
-    if (assign->state->type.dims[0] < t->options.batch && put->op == &clt_op_batch_rows_put)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "state %s has rows for the %lld samples of a batch, which may have %lld",
-                        assign->state->name, (long long)assign->state->type.dims[0],
-                        (long long)t->options.batch);
     if (one_run(t) || (put->op == &clt_op_batch_rows_put && depends[put->in[0]->id] < OWN))
         return CLT_OK;
     return clt_fail(CLT_UNSUPPORTED,
@@ -233,6 +228,18 @@ static clt_status add_rows(const clt_trainer *t, int d, int micro, const batch_s
         CLT_TRY(copy_rows(t, d, item, rows, from, begin + t->current.total, rows));
     }
     return copy_rows(t, d, item, rows, from, run->sample, run->sample + run->count);
+}
+
+clt_status clt_states_check_batch(const clt_trainer *t, int64_t batch)
+{
+    for (int i = 0; i < t->states->n; i++) {
+        const clt_value *state = t->graph->assigns[i].state;
+        if (t->states->items[i].depends == ROWS && state->type.dims[0] < batch)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "state %s has rows for %lld samples, a batch has %lld", state->name,
+                            (long long)state->type.dims[0], (long long)batch);
+    }
+    return CLT_OK;
 }
 
 clt_status clt_states_check(const clt_trainer *t)

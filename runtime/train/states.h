@@ -18,6 +18,9 @@
 clt_status clt_states_create(clt_trainer *trainer);
 void clt_states_destroy(clt_trainer *trainer);
 
+/* Fails where a state that takes rows has fewer than a batch has samples. */
+clt_status clt_states_check_batch(const clt_trainer *trainer, int64_t batch);
+
 /* Once a batch's place among the ranks' is known: fails where it cannot be. */
 clt_status clt_states_check(const clt_trainer *trainer);
 
