@@ -1,6 +1,7 @@
 /*
  * Recurrent models on torch.nn.LSTM's layer "lstm" and a linear layer "fc". What they do follows
- * from the data: with tokens, a language model (with an embedding "embedding"); with images, a
+ * from the data: with tokens, a language model (with an embedding "embedding"), whose states go on
+ * where the text does; with images, a
  * classifier whose time steps are the rows; with arrays x [T, I] and y, a regressor.
  */
 #include <stdio.h>
@@ -10,12 +11,56 @@
 
 enum { HIDDEN, LAYERS, DROPOUT, ARGUMENTS };
 
-static clt_value *recurrent(clt_graph *graph, clt_value *x, const clt_model_argument *list)
+static clt_layer_recurrent layer_of(const clt_model_argument *list)
 {
-    clt_layer_recurrent layer = {.hidden = (int64_t)list[HIDDEN].value,
+    return (clt_layer_recurrent){.hidden = (int64_t)list[HIDDEN].value,
                                  .layers = (int)list[LAYERS].value,
                                  .dropout = list[DROPOUT].value};
+}
+
+static clt_value *recurrent(clt_graph *graph, clt_value *x, const clt_model_argument *list)
+{
+    clt_layer_recurrent layer = layer_of(list);
     return clt_layer_lstm(graph, x, "lstm", &layer);
+}
+
+/* One of the states that are carried from batch to batch; *first: what the layer begins with, zeros
+ * where the samples do not continue. */
+static clt_value *carried_state(clt_graph *graph, char kind, int level, const int64_t dims[2],
+                                clt_value *continues, clt_value **first)
+{
+    const clt_init zero = {CLT_INIT_ZERO, 0, 0};
+    char name[32];
+    snprintf(name, sizeof name, "carried.%c.%d", kind, level);
+    clt_value *all = clt_state(graph, name, CLT_F32, 2, dims, zero);
+    *first = clt_mul(clt_batch_rows(all), continues);
+    return all;
+}
+
+/* Truncated back-propagation through time. */
+static clt_value *recurrent_carrying(clt_graph *graph, clt_value *x, const clt_model_field *field,
+                                     int64_t batch, const clt_model_argument *list)
+{
+    clt_layer_recurrent layer = layer_of(list);
+    const int64_t dims[] = {batch, layer.hidden}, column[] = {CLT_BATCH, 1};
+    clt_value *continues = clt_reshape(clt_model_input_of(graph, field), 2, column);
+    clt_value *h[CLT_LAYER_STATES], *c[CLT_LAYER_STATES];
+    for (int i = 0; i < layer.layers; i++) {
+        h[i] = carried_state(graph, 'h', i, dims, continues, &layer.h0[i]);
+        c[i] = carried_state(graph, 'c', i, dims, continues, &layer.c0[i]);
+    }
+    x = clt_layer_lstm(graph, x, "lstm", &layer);
+    for (int i = 0; i < layer.layers; i++) {
+        clt_assign(graph, h[i], clt_batch_rows_put(h[i], clt_detach(layer.h_n[i])));
+        clt_assign(graph, c[i], clt_batch_rows_put(c[i], clt_detach(layer.c_n[i])));
+    }
+    return x;
+}
+
+/* Of the states that training carried, files have more than the graph. */
+static clt_status pass_over_carried(clt_graph *graph)
+{
+    return clt_file_names(graph, NULL, "carried.*");
 }
 
 static clt_status read_arguments(const char *model, const char *text, clt_model_argument *list)
@@ -42,15 +87,24 @@ static clt_value *last_step(clt_value *y)
 static clt_status language(const char *model, const clt_model_input *in,
                            const clt_model_argument *list, clt_graph *graph)
 {
+    const clt_model_field *continues = clt_model_field_find(in, "continues");
     clt_model_text_fields text;
-    const clt_status status = clt_model_find_text(model, in, &text);
+    clt_status status = clt_model_find_text(model, in, &text);
+    if (status == CLT_OK && !continues)
+        status = pass_over_carried(graph);
     if (status != CLT_OK)
         return status;
+    if (continues && (continues->rank || continues->dtype != CLT_F32 || in->batch < 1))
+        return clt_model_misfit(model, in,
+                                "for text that continues from batch to batch (field continues, f32 "
+                                "[]) in batches of known size");
     const int64_t dims[] = {text.vocabulary, (int64_t)list[HIDDEN].value};
     const clt_init normal = {CLT_INIT_NORMAL, 0, 1}; /* torch.nn.Embedding's */
     clt_value *weight = clt_parameter(graph, "embedding.weight", 2, dims, normal);
     clt_value *x = clt_embedding(clt_model_input_of(graph, text.tokens), weight, CLT_NO_PADDING);
-    x = clt_layer_linear(graph, recurrent(graph, x, list), "fc", text.vocabulary);
+    x = continues ? recurrent_carrying(graph, x, continues, in->batch, list)
+                  : recurrent(graph, x, list);
+    x = clt_layer_linear(graph, x, "fc", text.vocabulary);
     return clt_model_predict_tokens(graph, x, &text, in->ignore_index);
 }
 
@@ -134,5 +188,6 @@ clt_status clt_decoder_lstm(const char *model, const clt_decoder *d, const char 
         clt_assign(graph, layer.c0[i], layer.c_n[i]);
     }
     clt_output(clt_layer_linear(graph, x, "fc", d->vocabulary), "logits");
-    return clt_graph_status(graph);
+    const clt_status passed = pass_over_carried(graph);
+    return passed == CLT_OK ? clt_graph_status(graph) : passed;
 }

@@ -108,7 +108,7 @@ int main(int argc, char **argv)
 
     clt_model_field fields[2];
     clt_model_images(1, SIDE, SIDE, CLASSES, fields);
-    const clt_model_input input = {fields, 2, -100};
+    const clt_model_input input = {.fields = fields, .n_fields = 2, .ignore_index = -100};
     clt_graph *graph;
     must(clt_graph_create(&graph));
     must(clt_model_build("lenet", &input, graph));

@@ -177,9 +177,14 @@ clt_status clt_dataset_open_below(const char *root, const char *spec,
     if (options->sequence < 0 || options->sequence > INT32_MAX)
         return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': samples of %lld tokens", spec,
                         (long long)options->sequence);
-    if (options->windows < CLT_WINDOWS_FIXED || options->windows > CLT_WINDOWS_RANDOM)
+    if (options->windows < CLT_WINDOWS_FIXED || options->windows > CLT_WINDOWS_CONTINUED)
         return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': windows of way %d", spec,
                         (int)options->windows);
+    if (options->rows < 0 || (options->rows > 0) != (options->windows == CLT_WINDOWS_CONTINUED))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data '%s': %lld rows: windows that continue need the samples of a batch, "
+                        "others none",
+                        spec, (long long)options->rows);
     enum { MOST_SIZE = 1 << 14 };
     if (options->image_size < 0 || options->image_size > MOST_SIZE || options->resize < 0 ||
         options->resize > MOST_SIZE ||

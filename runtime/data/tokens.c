@@ -2,6 +2,7 @@
  * Data sets of tokens: a sample is a window of `length` tokens and the same window one token
  * later. Fixed windows begin at multiples of `length` in their file.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -133,18 +134,23 @@ static int64_t draw(const clt_sample_key *key, uint32_t sub, int64_t block, int6
     return (int64_t)((wide)((uint64_t)bits[0] << 32 | bits[1]) * (uint64_t)n >> 64);
 }
 
-/* Where a sample begins, and in which file. */
+/* Where a sample begins, and in which file; whether the one `rows` before it ends there. */
 static const clt_shard *place_window(const clt_tokens *t, const clt_sample_key *key, int64_t index,
-                                     int64_t *begin)
+                                     int64_t *begin, bool *continues)
 {
     enum { SHIFT = 0, ANYWHERE = 1 };
+    const bool first = index < t->rows;
+    *continues = false;
     if (t->windows == CLT_WINDOWS_RANDOM) {
         const int64_t place = draw(key, ANYWHERE, index, t->shards[t->n_used - 1].places);
         const clt_shard *s = shard_of(t, place, true);
         *begin = s->end - t->length - (s->places - place);
         return s;
     }
+    if (t->windows == CLT_WINDOWS_CONTINUED)
+        index = index % t->rows * t->each + index / t->rows;
     const clt_shard *s = shard_of(t, index, false);
+    *continues = t->windows == CLT_WINDOWS_CONTINUED && !first && index > s->first;
     *begin = s->begin + (index - s->first) * t->length;
     if (t->windows == CLT_WINDOWS_SHIFTED) {
         *begin += draw(key, SHIFT, s - t->shards, t->length);
@@ -160,8 +166,11 @@ static clt_status fetch(clt_dataset *dataset, const clt_sample_key *key, int64_t
 {
     const clt_tokens *t = dataset->payload;
     int64_t begin;
-    const clt_shard *s = place_window(t, key, index, &begin);
+    bool continues;
+    const clt_shard *s = place_window(t, key, index, &begin, &continues);
     int32_t *inputs = fields[0], *targets = fields[1];
+    if (t->tells && fields[2])
+        *(float *)fields[2] = continues;
     for (int64_t i = 0; i <= t->length; i++) {
         const int64_t token = clt_token_at(s, begin + i);
         if (token >= t->vocabulary)
@@ -213,6 +222,20 @@ static clt_status count_samples(clt_tokens *t, const clt_data_request *r, bool d
     return divided ? divide(t, r, count) : CLT_OK;
 }
 
+/* As many windows as whole batches have. */
+static clt_status divide_rows(clt_tokens *t, const clt_data_request *r, int64_t *count)
+{
+    t->rows = r->options->rows;
+    t->each = *count / t->rows;
+    if (!t->each)
+        return clt_fail(CLT_FORMAT,
+                        "%s: %lld samples of %lld tokens are fewer than a batch of %lld, in which "
+                        "windows continue",
+                        r->path, (long long)*count, (long long)t->length, (long long)t->rows);
+    *count = t->each * t->rows;
+    return CLT_OK;
+}
+
 static clt_status make(clt_tokens *t, const clt_data_request *r, int64_t count, clt_dataset **out)
 {
     static const char *const names[] = {"tokens", "targets"};
@@ -223,7 +246,8 @@ static clt_status make(clt_tokens *t, const clt_data_request *r, int64_t count, 
         tokens_free(t);
         return made;
     }
-    d->changes = ways[t->windows];
+    snprintf(t->way, sizeof t->way, "windows continued by %lld", (long long)t->rows);
+    d->changes = t->windows == CLT_WINDOWS_CONTINUED ? t->way : ways[t->windows];
     clt_status status = CLT_OK;
     for (int f = 0; f < 2 && status == CLT_OK; f++) {
         status =
@@ -231,6 +255,9 @@ static clt_status make(clt_tokens *t, const clt_data_request *r, int64_t count, 
         if (status == CLT_OK)
             status = clt_dataset_set_classes(d, f, t->vocabulary);
     }
+    if (status == CLT_OK && t->tells)
+        status =
+            clt_dataset_add_field(d, "continues", CLT_F32, 0, NULL, NULL, CLT_DATA_BORROW, NULL);
     for (int i = 0; i < t->n_shards; i++) {
         const clt_shard *s = &t->shards[i];
         const size_t bytes = s->bytes < HASHED ? s->bytes : HASHED;
@@ -252,12 +279,15 @@ static clt_status open_windows(const clt_data_request *r, bool text, clt_dataset
         return CLT_OUT_OF_MEMORY;
     t->text = text;
     t->windows = r->test ? CLT_WINDOWS_FIXED : r->options->windows;
+    t->tells = r->options->windows == CLT_WINDOWS_CONTINUED;
     t->length = r->options->sequence ? r->options->sequence : DEFAULT_LENGTH;
     int64_t count = 0;
     bool divided;
     clt_status status = clt_tokens_add_files(t, r, &divided);
     if (status == CLT_OK)
         status = count_samples(t, r, divided, &count);
+    if (status == CLT_OK && t->windows == CLT_WINDOWS_CONTINUED)
+        status = divide_rows(t, r, &count);
     if (status == CLT_OK)
         status = find_vocabulary(t, r);
     if (status != CLT_OK) {

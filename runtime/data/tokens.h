@@ -21,6 +21,9 @@ typedef struct clt_tokens {
     int n_shards, room, n_used;
     bool text; /* bytes */
     clt_windows windows;
+    bool tells;         /* whether samples continue */
+    int64_t rows, each; /* CLT_WINDOWS_CONTINUED: of a batch, and windows of one */
+    char way[64];       /* in which samples differ */
     int64_t length, vocabulary;
 } clt_tokens;
 

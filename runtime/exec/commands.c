@@ -62,17 +62,23 @@ clt_status clt_enqueue_value(clt_device *device, clt_view to, const void *value,
     return CLT_OK;
 }
 
-clt_status clt_enqueue_zeros(clt_device *device, clt_view to, int64_t bytes)
+clt_status clt_enqueue_fill(clt_device *device, clt_view to, float value, int64_t bytes)
 {
-    const cl_float zero = 0;
+    const cl_float pattern = value;
     cl_event event;
     if (!bytes)
         return CLT_OK;
-    CLT_CL(clEnqueueFillBuffer(device->queue, to.buffer, &zero, sizeof zero, (size_t)to.offset,
-                               (size_t)bytes, 0, NULL, clt_watch_event(device, &event)),
+    CLT_CL(clEnqueueFillBuffer(device->queue, to.buffer, &pattern, sizeof pattern,
+                               (size_t)to.offset, (size_t)bytes, 0, NULL,
+                               clt_watch_event(device, &event)),
            "clEnqueueFillBuffer", device);
     watch(device, "fill", bytes, event);
     return CLT_OK;
+}
+
+clt_status clt_enqueue_zeros(clt_device *device, clt_view to, int64_t bytes)
+{
+    return clt_enqueue_fill(device, to, 0, bytes);
 }
 
 clt_status clt_enqueue_wait(clt_device *device, int n_wait, const cl_event *wait)

@@ -23,6 +23,9 @@ clt_status clt_enqueue_copy(clt_device *device, clt_view from, clt_view to, int6
 /* Writes one small value (4, 8 or 16 bytes), which is copied at the call. */
 clt_status clt_enqueue_value(clt_device *device, clt_view to, const void *value, int64_t bytes);
 
+/* Writes `value` everywhere; offset and bytes are multiples of 4. */
+clt_status clt_enqueue_fill(clt_device *device, clt_view to, float value, int64_t bytes);
+
 /* Writes zeros; both multiples of 4 bytes. */
 clt_status clt_enqueue_zeros(clt_device *device, clt_view to, int64_t bytes);
 

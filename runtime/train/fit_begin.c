@@ -5,6 +5,7 @@
 #include "data/augment.h"
 #include "data/digest.h"
 #include "train/fit.h"
+#include "train/states.h"
 #include "train/world.h"
 
 clt_status clt_fit_make_source(clt_fit_run *f)
@@ -123,9 +124,11 @@ clt_status clt_fit_begin(clt_fit_run *f, clt_dataset *train)
 {
     clt_trainer *t = f->trainer;
     const clt_fit_options *o = f->options;
+    const int64_t samples = clt_dataset_count(train);
+    CLT_TRY(clt_states_check_batch(t, samples < f->batch ? samples : f->batch));
     describe_data(t, train, o);
     CLT_TRY(begin_together(f, train));
-    const int64_t per_epoch = (clt_dataset_count(train) + f->batch - 1) / f->batch;
+    const int64_t per_epoch = (samples + f->batch - 1) / f->batch;
     f->total_steps = o->steps ? o->steps : o->epochs * per_epoch;
     CLT_TRY(clt_fit_make_balance(f));
     return clt_world_agree(t, clt_fit_make_source(f));

@@ -11,13 +11,15 @@
 typedef enum dependence {
     NOTHING, /* of the batch */
     ALIKE,   /* what all devices' images gave together */
-    OWN      /* the device's images */
+    OWN,     /* the device's images */
+    ROWS     /* of those of all samples, the rows of the device's are new: clt_batch_rows_put */
 } dependence;
 
 /* By assignment. */
 typedef struct batch_state {
     dependence depends;
-    int64_t at; /* bytes, in each device's means; -1: taken from where the plan has it */
+    int64_t at;  /* bytes, in each device's means; -1: taken from where the plan has it */
+    int64_t row; /* ROWS: bytes of one */
 } batch_state;
 
 struct clt_states {
@@ -35,6 +37,18 @@ static dependence stronger(dependence a, dependence b)
     return a > b ? a : b;
 }
 
+/* Which samples are a device's own shows in whatever has the batch's dimension. */
+static dependence depends_of(const clt_node *node, const clt_value *out, dependence most)
+{
+    if (node->op->collective)
+        return ALIKE;
+    if (node->op == &clt_op_batch_rows_put)
+        return ROWS;
+    if (node->op == &clt_op_batch_rows) /* no others than its own */
+        return OWN;
+    return clt_type_has_batch(&out->type) ? stronger(most, OWN) : most;
+}
+
 /* By value id. How many devices have images at all shows in a sum over devices, whatever of. */
 static void find_dependences(const clt_graph *graph, dependence *depends)
 {
@@ -47,29 +61,31 @@ static void find_dependences(const clt_graph *graph, dependence *depends)
             if (node->in[j])
                 most = stronger(most, depends[node->in[j]->id]);
         for (int k = 0; k < node->n_out; k++)
-            depends[node->out[k]->id] = node->op->collective ? ALIKE : most;
+            depends[node->out[k]->id] = depends_of(node, node->out[k], most);
     }
 }
 
-/* Rows of the batch's samples are no statistic, which has a mean: each device and micro-batch would
- * bring its own. */
-static clt_status check_rows(const clt_trainer *t, const clt_assignment *assign)
+static bool one_run(const clt_trainer *t)
 {
-    const clt_node *producer = assign->value->producer;
-    if (!producer || producer->op != &clt_op_batch_rows_put)
+    return t->total == 1 && t->max_micros == 1;
+}
+
+/* Rows are no statistic, which has a mean: each is its own sample's. So all must be in one place,
+ * where all but the rows of the batch are what every device and micro-batch has. */
+static clt_status check_rows(const clt_trainer *t, const clt_assignment *assign,
+                             const dependence *depends)
+{
+    const clt_value *value = assign->value;
+    while (value->producer && value->producer->op == &clt_op_detach)
+        value = value->producer->in[0];
+    const clt_node *put = value->producer;
+    if (one_run(t) || (put->op == &clt_op_batch_rows_put && depends[put->in[0]->id] < OWN))
         return CLT_OK;
-    if (t->total > 1)
-        return clt_fail(
-            CLT_UNSUPPORTED,
-            "state %s takes rows of the batch's samples: the copies of %d devices would "
-            "differ. Train on one device",
-            assign->state->name, t->total);
-    if (t->max_micros > 1)
-        return clt_fail(CLT_UNSUPPORTED,
-                        "state %s takes rows of the batch's samples, which %d micro-batches a step "
-                        "would each replace: train without accumulation",
-                        assign->state->name, t->max_micros);
-    return CLT_OK;
+    return clt_fail(CLT_UNSUPPORTED,
+                    "state %s takes what %s made of rows that each of %d devices and micro-batches "
+                    "replaced: assign the result of one clt_batch_rows_put itself, or train on "
+                    "one device without accumulation",
+                    assign->state->name, put->name, t->total > 1 ? t->total : t->max_micros);
 }
 
 /* One device and micro-batch needs no mean. */
@@ -78,8 +94,7 @@ static clt_status place(clt_trainer *t, const clt_assignment *assign, batch_stat
     struct clt_states *s = t->states;
     const clt_type *type = &assign->value->type;
     item->at = -1;
-    CLT_TRY(check_rows(t, assign));
-    if (item->depends == NOTHING || (t->total == 1 && t->max_micros == 1))
+    if (item->depends == NOTHING || one_run(t))
         return CLT_OK;
     if (type->dtype != CLT_F32 && t->total > 1)
         return clt_fail(CLT_UNSUPPORTED,
@@ -89,8 +104,11 @@ static clt_status place(clt_trainer *t, const clt_assignment *assign, batch_stat
     if (type->dtype != CLT_F32)
         return CLT_OK;
     if (!s->floats)
-        snprintf(s->label, sizeof s->label, "means of states (%.100s, ..)", assign->state->name);
+        snprintf(s->label, sizeof s->label, "%s of states (%.100s, ..)",
+                 item->depends == ROWS ? "rows" : "means", assign->state->name);
     item->at = s->floats * (int64_t)sizeof(float);
+    if (item->depends == ROWS)
+        item->row = clt_type_elements(type, 0) / type->dims[0] * (int64_t)sizeof(float);
     s->floats += (clt_type_elements(type, 0) + ALIGN - 1) / ALIGN * ALIGN;
     return CLT_OK;
 }
@@ -100,8 +118,11 @@ static clt_status list(clt_trainer *t, dependence *depends)
     const clt_graph *graph = t->graph;
     find_dependences(graph, depends);
     for (int i = 0; i < graph->n_assigns; i++) {
-        t->states->items[i].depends = depends[graph->assigns[i].value->id];
-        CLT_TRY(place(t, &graph->assigns[i], &t->states->items[i]));
+        const clt_assignment *assign = &graph->assigns[i];
+        t->states->items[i].depends = depends[assign->value->id];
+        if (t->states->items[i].depends == ROWS)
+            CLT_TRY(check_rows(t, assign, depends));
+        CLT_TRY(place(t, assign, &t->states->items[i]));
     }
     t->states->n = graph->n_assigns;
     return CLT_OK;
@@ -172,6 +193,69 @@ static double weight_of(const clt_trainer *t, int d, dependence depends, int mic
     return (double)count / (double)t->current.total;
 }
 
+/* Where the global batch begins, by position: at 0 where ranks divide it. */
+static int64_t begin_of_batch(const clt_trainer *t)
+{
+    return t->ranks > 1 ? 0 : t->current.first;
+}
+
+/* Rows [begin, end) as far as there are such. */
+static clt_status copy_rows(const clt_trainer *t, int d, const batch_state *item, int64_t rows,
+                            clt_view from, int64_t begin, int64_t end)
+{
+    const clt_view means = {t->devices[d].means, item->at};
+    begin = begin < 0 ? 0 : begin;
+    end = end > rows ? rows : end;
+    if (begin >= end)
+        return CLT_OK;
+    return clt_enqueue_copy(
+        t->store->replicas[d].device, (clt_view){from.buffer, from.offset + begin * item->row},
+        (clt_view){means.buffer, means.offset + begin * item->row}, (end - begin) * item->row);
+}
+
+/* A row is its device's number, and of all others' -0, which changes no number that it is added
+ * to; the first device has those of no sample. */
+static clt_status add_rows(const clt_trainer *t, int d, int micro, const batch_state *item,
+                           const clt_type *type, const clt_run *run, clt_view from)
+{
+    const int64_t rows = type->dims[0], begin = begin_of_batch(t);
+    if (micro == 0 && t->total > 1)
+        CLT_TRY(clt_enqueue_fill(t->store->replicas[d].device,
+                                 (clt_view){t->devices[d].means, item->at}, -0.0f,
+                                 rows * item->row));
+    if (micro == 0 && t->first + d == 0) {
+        CLT_TRY(copy_rows(t, d, item, rows, from, 0, begin));
+        CLT_TRY(copy_rows(t, d, item, rows, from, begin + t->current.total, rows));
+    }
+    return copy_rows(t, d, item, rows, from, run->sample, run->sample + run->count);
+}
+
+clt_status clt_states_check_batch(const clt_trainer *t, int64_t batch)
+{
+    for (int i = 0; i < t->states->n; i++) {
+        const clt_value *state = t->graph->assigns[i].state;
+        if (t->states->items[i].depends == ROWS && state->type.dims[0] < batch)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "state %s has rows for %lld samples, a batch has %lld", state->name,
+                            (long long)state->type.dims[0], (long long)batch);
+    }
+    return CLT_OK;
+}
+
+clt_status clt_states_check(const clt_trainer *t)
+{
+    const clt_step_batch *batch = &t->current;
+    for (int i = 0; t->ranks > 1 && i < t->states->n; i++)
+        if (t->states->items[i].depends == ROWS && batch->count &&
+            (batch->first < 0 || batch->first + batch->count > batch->total))
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "state %s needs the places of samples within the batch of all ranks: "
+                            "%lld from %lld on are not within its %lld",
+                            t->graph->assigns[i].state->name, (long long)batch->count,
+                            (long long)batch->first, (long long)batch->total);
+    return CLT_OK;
+}
+
 clt_status clt_states_add(clt_trainer *t, int d, int micro, const clt_run *run)
 {
     const clt_session_device *sd = &t->training->devices[d];
@@ -183,6 +267,10 @@ clt_status clt_states_add(clt_trainer *t, int d, int micro, const clt_run *run)
         if (item->at < 0)
             continue;
         CLT_TRY(clt_exec_locate(sd->exec, run, value, &from));
+        if (item->depends == ROWS) {
+            CLT_TRY(add_rows(t, d, micro, item, &value->type, run, from));
+            continue;
+        }
         CLT_TRY(clt_update_mean(
             t->devices[d].update, from, (clt_view){t->devices[d].means, item->at},
             clt_type_elements(&value->type, 0), weight_of(t, d, item->depends, micro), micro == 0));

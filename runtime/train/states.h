@@ -2,8 +2,11 @@
  * What training steps do to states. Replicas must stay equal, but devices have different images: a
  * state whose value depends on a device's own images takes the mean of the devices' values, and one
  * whose value depends on images only through all-reduces takes that of the first participant, which
- * the others have but for the rounding of other kernels. Both are added up in one all-reduce a
- * step. A state that does not depend on the batch costs nothing: all devices compute it.
+ * the others have but for the rounding of other kernels. One that takes rows of the batch's samples
+ * (clt_batch_rows_put) takes each from the device and micro-batch that has the sample: all devices
+ * have the rows of all samples, so that the division of a batch may change, a device may be lost,
+ * and any replica can be saved. All are added up in one all-reduce a step. A state that does not
+ * depend on the batch costs nothing: all devices compute it.
  */
 #ifndef CLT_TRAIN_STATES_H
 #define CLT_TRAIN_STATES_H
@@ -14,6 +17,12 @@
  * UNSUPPORTED, naming the state, if several devices cannot agree on it. */
 clt_status clt_states_create(clt_trainer *trainer);
 void clt_states_destroy(clt_trainer *trainer);
+
+/* Fails where a state that takes rows has fewer than a batch has samples. */
+clt_status clt_states_check_batch(const clt_trainer *trainer, int64_t batch);
+
+/* Once a batch's place among the ranks' is known: fails where it cannot be. */
+clt_status clt_states_check(const clt_trainer *trainer);
 
 /* Behind forward of a micro-batch: its part in the means. */
 clt_status clt_states_add(clt_trainer *trainer, int device, int micro, const clt_run *run);

@@ -448,6 +448,7 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
     t->entry = (int)(t->steps % CLT_RESULT_RING);
     clt_heartbeat_step(t->beat, t->steps + 1);
     CLT_TRY(clt_reduce_counts(t));
+    CLT_TRY(clt_states_check(t));
     CLT_TRY(clt_segments_rounds(t));
     t->records[t->entry] =
         (clt_step_record){.step = t->steps,

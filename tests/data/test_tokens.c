@@ -450,6 +450,59 @@ static void windows_of_a_split_stay_in_it(void **state)
         }
 }
 
+/* As many parts of the text as a batch has samples, side by side; a file's begin is none's end. */
+static void continued_windows_go_on_in_the_next_batch(void **state)
+{
+    (void)state;
+    enum { BESIDE = 3, EACH = 7, IN_FIRST = (LONG_COUNT - 1) / T };
+    assert_int_equal(write_rising() / BESIDE, EACH);
+    clt_dataset_options options;
+    clt_dataset_options_init(&options);
+    options.sequence = T;
+    options.windows = CLT_WINDOWS_CONTINUED;
+    clt_dataset *d;
+    EXPECT_FAILURE(clt_dataset_open(spec_of("tokens", "a_train_*.bin"), &options, &d),
+                   CLT_INVALID_ARGUMENT, "need the samples of a batch");
+    options.rows = 23;
+    EXPECT_FAILURE(clt_dataset_open(spec_of("tokens", "a_train_*.bin"), &options, &d), CLT_FORMAT,
+                   "22 samples of 7 tokens are fewer than a batch of 23");
+    options.rows = BESIDE;
+    d = expect_open(spec_of("tokens", "a_train_*.bin"), "train", &options);
+    assert_int_equal(clt_dataset_count(d), BESIDE * EACH);
+    for (int64_t i = 0; i < BESIDE * EACH; i++) {
+        int32_t tokens[T], targets[T];
+        float continues = -1;
+        void *fields[] = {tokens, targets, &continues};
+        const int64_t window = i % BESIDE * EACH + i / BESIDE;
+        const clt_sample_key key = {SEED, 0};
+        assert_int_equal(clt_dataset_fill(d, &key, &i, 1, fields), CLT_OK);
+        assert_int_equal(tokens[0],
+                         window < IN_FIRST ? window * T : 1000 + (window - IN_FIRST) * T);
+        assert_int_equal(targets[T - 1], tokens[0] + T);
+        assert_true(continues == (i >= BESIDE && window != IN_FIRST));
+    }
+    clt_dataset_free(d);
+    /* Of a file with both splits. */
+    write_tokens("one.bin", 5, 21 * T + 1, 0, 0);
+    options.classes = VOCABULARY;
+    for (int test = 0; test < 2; test++) {
+        d = expect_open(spec_of("tokens", "one.bin"), test ? "test" : "train", &options);
+        assert_int_equal(clt_dataset_count(d), test ? 3 : 18);
+        for (int64_t i = 0; i < (test ? 3 : 18); i++) {
+            int32_t tokens[T];
+            float continues = -1;
+            void *fields[] = {tokens, NULL, &continues};
+            const clt_sample_key key = {SEED, 0};
+            assert_int_equal(clt_dataset_fill(d, &key, &i, 1, fields), CLT_OK);
+            const int64_t begin = test ? (18 + i) * T : (i % BESIDE * 6 + i / BESIDE) * T;
+            for (int64_t k = 0; k < T; k++)
+                assert_int_equal(tokens[k], token(5, begin + k));
+            assert_true(continues == (!test && i >= BESIDE));
+        }
+        clt_dataset_free(d);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -464,6 +517,7 @@ int main(void)
         cmocka_unit_test(shifted_windows_see_every_token_about_once),
         cmocka_unit_test(random_windows_lie_anywhere),
         cmocka_unit_test(windows_of_a_split_stay_in_it),
+        cmocka_unit_test(continued_windows_go_on_in_the_next_batch),
     };
     return cmocka_run_group_tests(tests, make_folder, end);
 }

@@ -70,7 +70,8 @@ static void plan_model(const char *name, int text, const clt_caps *caps)
     if (!strcmp(name, "unet"))
         for (int i = 2; i < 4; i++)
             fields[i] = (clt_model_field){fields[i].name, CLT_F32, 3, {2, 32, 32}, 0};
-    const clt_model_input input = {fields, text ? 6 : 4, -100};
+    const clt_model_input input = {
+        .fields = fields, .n_fields = text ? 6 : 4, .ignore_index = -100};
     clt_graph *graph;
     OK(clt_graph_create(&graph));
     OK(clt_model_build(name, &input, graph));

@@ -26,7 +26,7 @@ static lab lab_open(const char *devices, const clt_trainer_options *options,
     clt_graph *graph;
     clt_model_field fields[2];
     clt_model_images(1, 28, 28, 10, fields);
-    const clt_model_input input = {fields, 2, -100};
+    const clt_model_input input = {.fields = fields, .n_fields = 2, .ignore_index = -100};
     ok(clt_graph_create(&graph));
     ok(clt_model_build("lenet", &input, graph));
     lab_store(&l, graph, 1);

@@ -361,7 +361,7 @@ static void check_run(subject *s, lab *l, double *worst)
 static void check_model(const char *name, const char *model, const char *devices)
 {
     subject s = subject_open(name);
-    const clt_model_input input = {s.fields, FIELDS, -100};
+    const clt_model_input input = {.fields = s.fields, .n_fields = FIELDS, .ignore_index = -100};
     double worst[KINDS] = {0};
     clt_graph *graph;
     lab l = lab_on(devices, NULL);

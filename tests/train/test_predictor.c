@@ -156,7 +156,7 @@ static void forward(const char *model, clt_store *store, const int32_t *tokens, 
 {
     clt_model_field fields[] = {{"tokens", CLT_I32, 1, {LENGTH}, WORDS},
                                 {"targets", CLT_I32, 1, {LENGTH}, WORDS}};
-    const clt_model_input input = {fields, 2, -100};
+    const clt_model_input input = {.fields = fields, .n_fields = 2, .ignore_index = -100};
     float all[TEXTS * LENGTH * WORDS];
     clt_graph *graph;
     ok(clt_graph_create(&graph));

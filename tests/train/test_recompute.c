@@ -23,7 +23,7 @@ static clt_graph *build(const kind *k)
 {
     clt_model_field fields[2];
     clt_graph *g;
-    const clt_model_input input = {fields, 2, -100};
+    const clt_model_input input = {.fields = fields, .n_fields = 2, .ignore_index = -100};
     if (k->channels) {
         clt_model_images(k->channels, k->side, k->side, CLASSES, fields);
     } else {

@@ -1,6 +1,7 @@
 /*
  * The layers of models/recurrent.c: against PyTorch's nn.LSTM and nn.GRU (tests/goldens/README.md),
- * training on one device and several, and state that is carried from batch to batch.
+ * training on one device and several, and state that is carried from batch to batch (on several
+ * devices: test_carried.c).
  */
 #include "goldens/goldens.h"
 #include "train/lab.h"
@@ -356,32 +357,10 @@ static void test_carried(void **state)
     lab_close(&whole);
 }
 
-/* What would lose rows is refused. */
-static void test_refused(void **state)
-{
-    clt_trainer_options options;
-    (void)state;
-    lab l = open_carrying(3, true, &options);
-    clt_trainer *trainer = NULL;
-    options.accumulate = 2;
-    assert_int_equal(clt_trainer_create(l.graph, l.store, &options, &trainer), CLT_UNSUPPORTED);
-    assert_non_null(strstr(clt_error_message(), "state "));
-    assert_non_null(strstr(clt_error_message(), "accumulation"));
-    lab_close(&l);
-    if (getenv("CLT_TEST_DEVICES"))
-        return;
-    l = lab_on("cpu/2", NULL);
-    lab_store(&l, carrying(3, true), 9);
-    options.accumulate = 1;
-    assert_int_equal(clt_trainer_create(l.graph, l.store, &options, &trainer), CLT_UNSUPPORTED);
-    assert_non_null(strstr(clt_error_message(), "2 devices"));
-    lab_close(&l);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_goldens), cmocka_unit_test(test_training),
-        cmocka_unit_test(test_carried), cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_goldens),
+                                       cmocka_unit_test(test_training),
+                                       cmocka_unit_test(test_carried)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

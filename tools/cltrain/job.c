@@ -244,23 +244,25 @@ int job_devices(job *j, const settings *s)
 /* Of text. Samples that are not shuffled are asked for to be the same. */
 static clt_status read_windows(const settings *s, clt_windows *windows)
 {
-    static const char *const names[] = {"fixed", "shifted", "random"};
+    static const char *const names[] = {"fixed", "shifted", "random", "continued"};
+    enum { WAYS = sizeof names / sizeof *names };
     *windows = s->shuffle && !strcmp(s->shuffle, "off") ? CLT_WINDOWS_FIXED : CLT_WINDOWS_SHIFTED;
     if (!s->windows)
         return CLT_OK;
-    for (int i = CLT_WINDOWS_FIXED; i <= CLT_WINDOWS_RANDOM; i++)
+    for (int i = CLT_WINDOWS_FIXED; i < WAYS; i++)
         if (!strcmp(s->windows, names[i])) {
             *windows = (clt_windows)i;
             return CLT_OK;
         }
     char text[160];
-    const char *near = clt_nearest(s->windows, names, 3);
-    snprintf(text, sizeof text, "--windows %.60s: must be shifted, random or fixed%s%s%s",
-             s->windows, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    const char *near = clt_nearest(s->windows, names, WAYS);
+    snprintf(text, sizeof text,
+             "--windows %.60s: must be shifted, random, fixed or continued%s%s%s", s->windows,
+             near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     return clt_error_set(CLT_INVALID_ARGUMENT, text);
 }
 
-static clt_status open_split(const settings *s, const char *split, int64_t classes,
+static clt_status open_split(const job *j, const settings *s, const char *split, int64_t classes,
                              clt_dataset **out)
 {
     clt_dataset_options options;
@@ -272,6 +274,7 @@ static clt_status open_split(const settings *s, const char *split, int64_t class
     options.split = split;
     options.classes = classes;
     options.background = 1;
+    options.rows = options.windows == CLT_WINDOWS_CONTINUED ? j->options.batch : 0;
     return clt_dataset_open(s->data, &options, out);
 }
 
@@ -295,7 +298,10 @@ static clt_status describe(job *j, const clt_dataset *dataset)
             return status;
         f->classes = clt_dataset_classes(dataset, i);
     }
-    j->input = (clt_model_input){j->fields, count, IGNORED_LABEL};
+    j->input = (clt_model_input){.fields = j->fields,
+                                 .n_fields = count,
+                                 .ignore_index = IGNORED_LABEL,
+                                 .batch = j->options.batch};
     return CLT_OK;
 }
 
@@ -304,7 +310,7 @@ static clt_status open_files(job *j, const settings *s, int which)
 {
     clt_dataset *train = NULL;
     int64_t classes = s->classes > 0 ? s->classes : 0;
-    clt_status status = open_split(s, "train", classes, &train);
+    clt_status status = open_split(j, s, "train", classes, &train);
     if (status == CLT_OK) {
         classes = job_classes(train);
     } else if (status == CLT_NOT_FOUND && !(which & DATA_TRAIN)) {
@@ -315,7 +321,7 @@ static clt_status open_files(job *j, const settings *s, int which)
     else
         clt_dataset_free(train);
     if (status == CLT_OK && (which & DATA_TEST))
-        status = open_split(s, "test", classes, &j->test);
+        status = open_split(j, s, "test", classes, &j->test);
     return status;
 }
 

@@ -53,7 +53,8 @@ static const option_row rows[] = {
      "of the labels, or tokens of the vocabulary, where the data do not say (the largest + 1)"},
     {"seq-len", 0, WHOLE, AT(seq_len), 1, SAMPLES, "T", "tokens of a sample of text (1024)"},
     {"windows", 0, TEXT, AT(windows), 0, RUNS, "WAY",
-     "training samples of text: shifted (each epoch; default), random (anywhere) or fixed"},
+     "training samples of text: shifted (each epoch; default), random (anywhere), fixed, or "
+     "continued: each batch goes on where the one before it ended, and so do the states of lstm"},
     {"image-size", 0, WHOLE, AT(image_size), 1, SAMPLES, "N",
      "height and width of images:DIR (224)"},
     {"resize", 0, WHOLE, AT(resize), 1, SAMPLES, "N",

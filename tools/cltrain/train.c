@@ -145,7 +145,10 @@ static int read_fit(const run *r, clt_fit_options *fit)
     job_fit(&r->job, s, fit);
     if (s->shuffle && strcmp(s->shuffle, "on") && strcmp(s->shuffle, "off"))
         return usage_error("--shuffle %s: must be on or off", s->shuffle);
-    fit->shuffle = !s->shuffle || !strcmp(s->shuffle, "on");
+    const int continued = s->windows && !strcmp(s->windows, "continued");
+    if (continued && s->shuffle && !strcmp(s->shuffle, "on"))
+        return usage_error("--windows continued is an order, which --shuffle on would change");
+    fit->shuffle = !continued && (!s->shuffle || !strcmp(s->shuffle, "on"));
     if (!s->checkpoint_dir && (s->checkpoint_every || job_resumes(s) || s->keep >= 0))
         return usage_error("--%s needs --checkpoint-dir", s->checkpoint_every ? "checkpoint-every"
                                                           : s->resume         ? "resume"

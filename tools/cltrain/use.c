@@ -118,7 +118,8 @@ int use_read(job *j, const settings *s, const json_t *use, const char *file)
     int fits = count > 0 && count <= CLT_DATA_MAX_FIELDS;
     for (size_t i = 0; fits && i < count; i++)
         fits = read_field(json_array_get(fields, i), &j->fields[i]);
-    j->input = (clt_model_input){j->fields, (int)count, IGNORED_LABEL};
+    j->input = (clt_model_input){
+        .fields = j->fields, .n_fields = (int)count, .ignore_index = IGNORED_LABEL};
     if (fits && !s->normalize) {
         const int means = read_numbers(json_object_get(use, "mean"), j->mean);
         fits = means >= 0 && read_numbers(json_object_get(use, "std"), j->std) == means;

@@ -25,6 +25,7 @@ typedef struct clt_model_input {
     const clt_model_field *fields;
     int n_fields;
     int ignore_index; /* labels that count neither in the loss nor in the accuracy */
+    int64_t batch;    /* samples of the largest batch, for models that carry states; 0: unknown */
 } clt_model_input;
 
 /* The fields of images with labels, which classifiers are built for: "image" f32
@@ -38,6 +39,10 @@ void clt_model_images(int64_t channels, int64_t height, int64_t width, int64_t c
  * ".json" (models/model-file.md). The graph's inputs carry the names of the fields that the model
  * uses. Classifiers of images have inputs "image" and "label", output "logits" [B, classes], loss
  * "loss" (cross entropy) and metric "accuracy".
+ *
+ * lstm, with tokens and a field "continues" f32 [] (CLT_WINDOWS_CONTINUED of <cltrain/data.h>),
+ * carries its states from batch to batch: carried.h.L and carried.c.L [batch, hidden] of layer L.
+ * The other graphs of lstm pass over them in files (clt_file_names).
  *
  * Errors: NOT_FOUND for an unknown name (the message suggests the nearest) or a file that is not
  * there, FORMAT (file, line, node and what is wrong), INVALID_ARGUMENT for arguments that the model

@@ -42,13 +42,19 @@ typedef enum clt_data_ownership {
 
 /* Where the samples of text for training begin. */
 typedef enum clt_windows {
-    CLT_WINDOWS_FIXED = 0,   /* at multiples of the length in each file: the same in all epochs */
-    CLT_WINDOWS_SHIFTED = 1, /* so, but moved by a random part of the length, another one for each
-                                file and epoch: every token is seen about once an epoch, with other
-                                tokens before it each time. What the last window has no room for is
-                                left out, and it begins where the file does */
-    CLT_WINDOWS_RANDOM = 2   /* anywhere in any of the files, drawn independently, as nanoGPT does;
-                                an epoch has as many of them */
+    CLT_WINDOWS_FIXED = 0,    /* at multiples of the length in each file: the same in all epochs */
+    CLT_WINDOWS_SHIFTED = 1,  /* so, but moved by a random part of the length, another one for each
+                                 file and epoch: every token is seen about once an epoch, with other
+                                 tokens before it each time. What the last window has no room for is
+                                 left out, and it begins where the file does */
+    CLT_WINDOWS_RANDOM = 2,   /* anywhere in any of the files, drawn independently, as nanoGPT does;
+                                 an epoch has as many of them */
+    CLT_WINDOWS_CONTINUED = 3 /* as fixed, in the order in which batches of options.rows samples, in
+                                order, read as many parts of the text side by side: sample i of a
+                                batch goes on where that of the batch before ended, for models that
+                                carry states (clt_batch_rows). A field more tells where it does not,
+                                as at an epoch's and a file's begin: "continues" f32 [], 1 or 0.
+                                Windows that are too few for one more batch are left out */
 } clt_windows;
 
 /* How to open files. Set up by clt_dataset_options_init. */
@@ -69,6 +75,8 @@ typedef struct clt_dataset_options {
     int64_t image_size;  /* height and width of images from files; 0 (default): 224 */
     int64_t resize;      /* what their shorter side is resized to before the crop, at least
                             image_size; 0 (default): 8/7 of image_size */
+    int64_t rows;        /* CLT_WINDOWS_CONTINUED: samples of a batch; 0 otherwise. Test splits have
+                            fixed windows, none of which continues */
 } clt_dataset_options;
 
 /* Sets struct_size and the defaults. */

@@ -1,0 +1,113 @@
+"""Text in windows that continue, with the states of lstm: on devices, in micro-batches, across a resume."""
+import json
+import os
+import shutil
+
+from command import DEVICE, CommandTest, cores, main, put, records, tensors
+
+BATCH, STEPS, LENGTH = 8, 400, 4
+
+
+def bruijn(letters):
+    """A text in which two letters tell the next one, and one alone never does: all pairs are in it once."""
+    seen, text = set(), [0, 0]
+    while True:
+        fresh = [c for c in reversed(range(letters)) if (text[-1], c) not in seen]
+        if not fresh:
+            return "".join(chr(ord("a") + c) for c in text[2:])
+        seen.add((text[-1], fresh[0]))
+        text.append(fresh[0])
+
+
+TEXT = bruijn(5) * 100
+NAMES = [f"carried.{kind}.{level}" for level in range(2) for kind in "hc"]
+
+
+class Carried(CommandTest):
+    def text(self, *args, devices=DEVICE, steps=STEPS, batch=BATCH, model="lstm:hidden=16,layers=2", code=0):
+        put(self.path("text.txt"), TEXT.encode())
+        return self.run_command(
+            "train", "--model", model, "--data", "text:" + self.path("text.txt"), "--seq-len", LENGTH, "--batch", batch,
+            "--steps", steps, "--optimizer", "adam", "--lr", "0.02", "--tune", "off", "--split", "equal", "--devices",
+            devices, *args, code=code)
+
+    def losses(self, name, *args, **options):
+        file = self.path(name + ".jsonl")
+        self.text("--metrics", file, *args, **options)
+        return [r["loss"] for r in records(file)[0]]
+
+    def assert_near(self, have, want, most, what):
+        self.assertEqual(len(have), len(want))
+        for i, (a, b) in enumerate(zip(have, want)):
+            self.assertLess(abs(a - b), most * (1 + abs(b)), f"{what}, number {i}")
+
+    def saved(self, run):
+        return tensors(os.path.join(run, sorted(os.listdir(run))[-1], "model.safetensors"))
+
+    def test_learns_what_was_before(self):
+        """Windows by themselves leave a guess, one of five: at their first letter."""
+        model = "lstm:hidden=32"
+        carried = self.losses("carried", "--windows", "continued", "--checkpoint-dir", self.path("run"), model=model)
+        fixed = self.losses("fixed", "--windows", "fixed", model=model)
+        self.assertLess(sum(carried[-40:]) / 40, 0.15)
+        self.assertGreater(sum(fixed[-40:]) / 40, 0.35)
+        use = "--checkpoint", self.path("run"), "--devices", DEVICE
+        made = self.run_command("sample", *use, "--greedy", "--prompt", TEXT[:12], "--tokens", "28", "--quiet").stdout
+        self.assertEqual(made, TEXT[:40] + "\n")
+        # Windows by themselves, of the same parameters.
+        done = self.run_command("eval", *use, "--model", model, "--data", "text:" + self.path("text.txt"), "--seq-len",
+                                LENGTH, "--json")
+        self.assertGreater(json.loads(done.stdout)["test_loss"], 0.35)
+
+    def test_devices(self):
+        """Losses and states of two devices, of uneven shares and of micro-batches are those of one."""
+        if cores() < 2:
+            self.skipTest("one core")
+        runs = {"one": ("pocl@1",), "two": ("pocl/2",), "uneven": ("pocl/2", "--split", "1,3"),
+                "micro": ("pocl@1", "--accumulate", "3"), "both": ("pocl/2", "--accumulate", "2")}
+        losses, states = {}, {}
+        for name, (devices, *more) in runs.items():
+            losses[name] = self.losses(name, "--windows", "continued", "--checkpoint-dir", self.path(name), *more,
+                                       devices=devices, steps=30)
+            states[name] = self.saved(self.path(name))
+        for name in runs:
+            self.assert_near(losses[name], losses["one"], 1e-4, name)
+            for state in NAMES:
+                self.assertEqual(len(states[name][state]), BATCH * 16)
+                self.assertTrue(any(states[name][state]))
+                self.assert_near(states[name][state], states["one"][state], 1e-3, f"{name}, {state}")
+
+    def test_resume(self):
+        """In the middle of an epoch, on another number of devices."""
+        if cores() < 2:
+            self.skipTest("one core")
+        want = self.losses("straight", "--windows", "continued", "--checkpoint-dir", self.path("straight"), steps=24,
+                           devices="pocl@1")
+        for before, after in (("pocl@1", "pocl@1"), ("pocl/2", "pocl@1"), ("pocl@1", "pocl/2")):
+            run = self.path("broken")
+            shutil.rmtree(run, ignore_errors=True)
+            options = "--windows", "continued", "--checkpoint-dir", run
+            first = self.losses("first", *options, steps=11, devices=before)
+            second = self.losses("second", *options, "--resume", steps=24, devices=after)
+            self.assert_near(first + second, want, 1e-4, f"{before}, {after}")
+            if before == after:
+                self.assertEqual(first + second, want)
+                for name, numbers in self.saved(self.path("straight")).items():
+                    self.assertEqual(numbers, self.saved(run)[name], name)
+
+    def test_refused(self):
+        options = "--windows", "continued"
+        done = self.text(*options, "--shuffle", "on", steps=1, code=2)
+        self.assert_message(done.stderr, "--shuffle on")
+        done = self.text(*options, steps=1, batch=5000, code=1)
+        self.assert_message(done.stderr, "fewer than a batch of 5000")
+        self.text(*options, "--checkpoint-dir", self.path("run"), steps=2)
+        # Rows of another batch: neither the states nor the order of the text fit.
+        done = self.text(*options, "--checkpoint-dir", self.path("run"), "--resume", steps=4, batch=4, code=1)
+        self.assert_message(done.stderr, "carried.")
+        # Other models take the order, and have no states.
+        self.text(*options, steps=2, model="gpt2:layers=1,heads=2,width=32")
+
+
+if __name__ == "__main__":
+    main()
