@@ -10,7 +10,9 @@
  *
  * What no row may see (is_causal) is not computed: vectors from `live` on.
  *
- * Build options: those of attention_tile.clh; ROWS, a multiple of MR; RM and CV: rows and vectors of a
+ * With dropout, ds is p (dout v^T m - delta) scale and dv += (p m)^T dout, m being 0 or drop_scale.
+ *
+ * Build options: those of attention_tile.clh; ROWS, a multiple of MR and 8; RM and CV: rows and vectors of a
  * register tile of the three sums. With a last vector that is not whole, which then overlaps the one
  * before, those two must be in one tile.
  */
@@ -19,7 +21,35 @@
 #define VECTORS ((D + VW - 1) / VW)
 #define AT(v) min((v)*VW, D - VW) /* first element of a row's vector */
 
-/* p and ds of rows i and on, with the vectors before `live`. With `masked`, p has what the mask adds. */
+#ifdef DROPOUT
+/*
+ * to[row][key] = what its weight is multiplied by, of `rows` rows. `block` is the first row's block of
+ * the first key, rows are `step` blocks apart. A call makes two vectors, of one row or of two.
+ */
+INLINE void drop_tile(local float *to, int rows, ulong block, ulong step, int drop_least,
+                      float drop_scale, uint sub, ulong seed, uint steps)
+{
+    const vecl within = CLT_FIRST % (VW / 4);
+    for (int i = 0; i < rows * NV; i += 2 * CLT_CALLS) {
+        vecl x[CLT_CALLS];
+        vecu bits[2 * CLT_CALLS];
+        EACH(c, 0, CLT_CALLS)
+        {
+            const int a = i + 2 * c, b = a + 1;
+            const ulong low = block + (ulong)(a / NV) * step + (ulong)(a % NV * (VW / 4));
+            const ulong high = block + (ulong)(b / NV) * step + (ulong)(b % NV * (VW / 4));
+            x[c] = within + select((vecl)(low), (vecl)(high), CLT_FIRST >= (ulong)(VW / 4));
+        }
+        clt_random_rows(seed, DROPOUT, sub, steps, x, bits);
+        EACH(v, 0, 2 * CLT_CALLS)
+        *(local vecf *)(to + (i + v) * VW) =
+            select((vecf)(0.0f), (vecf)(drop_scale), AS_INTS(bits[v] >> 8) >= drop_least);
+    }
+}
+#endif
+
+/* p and ds of rows i and on, with the vectors before `live`. With `masked`, p has what the mask adds;
+ * with DROPOUT, ds what weights are multiplied by. */
 INLINE void weight_tile(PLACE const float *q, long q_row, PLACE const float *dout, long dout_row,
                         local const float *k_panel, local const float *v_panel, local float *p,
                         local float *ds, global const float *log_sum, global const float *delta,
@@ -52,8 +82,15 @@ INLINE void weight_tile(PLACE const float *q, long q_row, PLACE const float *dou
     EACH(v, 0, live)
     {
         const int to = (i + r) * COLUMNS + v * VW;
+#ifdef DROPOUT
+        const vecf factor = *(local vecf *)(ds + to);
+        acc[r][v] *= factor;
+#endif
         *(local vecf *)(ds + to) =
             *(local vecf *)(p + to) * ((acc[r][v] - delta[min(i + r, rows - 1)]) * scale);
+#ifdef DROPOUT
+        *(local vecf *)(p + to) *= factor;
+#endif
     }
 }
 
@@ -136,7 +173,7 @@ KERNEL void attention_grad(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T
                            global const float *log_sum, long log_sum_offset,
                            global const float *delta, long delta_offset, TENSOR(float, dq),
                            TENSOR(STORED(DK_T), dk), TENSOR(STORED(DV_T), dv), int heads,
-                           int group, int T, int S, float scale, long dq_slice)
+                           int group, int T, int S, float scale, long dq_slice DROP)
 {
     local float k_panel[D * COLUMNS] __attribute__((aligned(64)));
     local float v_panel[D * COLUMNS] __attribute__((aligned(64)));
@@ -207,6 +244,12 @@ KERNEL void attention_grad(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T
                                       mask_key, S - k0 - column);
                     }
                 }
+#ifdef DROPOUT
+                drop_tile(ds, (rows + MR - 1) / MR * MR,
+                          DROP_BLOCK(image, heads, head, T, t0, S) + (ulong)(k0 / 4),
+                          (ulong)((S + 3) / 4), drop_least, drop_scale, (uint)drop_sub, drop_seed,
+                          drop_step);
+#endif
                 for (int i = 0; i < rows; i += MR) {
                     const int seen = clt_seen(min(i + MR, rows) - 1, before + t0, S, is_causal);
                     const int live = clamp((seen - k0 + VW - 1) / VW, 1, NV);

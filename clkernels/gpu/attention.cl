@@ -126,11 +126,41 @@ static inline float element(float4 v, int l)
                                                    (j)*mask_key)                                   \
          : -INFINITY)
 
+#ifdef DROPOUT
+#define FACTORS(bits)                                                                              \
+    (float4)(CLT_KEPT(bits.x) ? drop_scale : 0.0f, CLT_KEPT(bits.y) ? drop_scale : 0.0f,           \
+             CLT_KEPT(bits.z) ? drop_scale : 0.0f, CLT_KEPT(bits.w) ? drop_scale : 0.0f)
+
+/* What the weights of the work-item's tile are multiplied by, whose rows from t0 on are the queries'
+ * and columns from j0 on the keys, and the other way about: a block is four of a row. */
+#define KEPT_ROWS(kept, t0, j0)                                                                    \
+    _Pragma("unroll") for (int n = 0; n < NC; n++) _Pragma("unroll") for (int i = 0; i < 4; i++)   \
+    {                                                                                              \
+        const uint4 bits = DROP_BITS(DROP_BLOCK(image, heads, head, T, (t0) + 4 * ty + i, S) +     \
+                                     (ulong)(((j0) + 4 * tx + n * 4 * TX) / 4));                   \
+        kept[n * 4 + i] = FACTORS(bits);                                                           \
+    }
+#define KEPT_COLUMNS(kept, t0, j0)                                                                 \
+    _Pragma("unroll") for (int n = 0; n < NC; n++)                                                 \
+    {                                                                                              \
+        float e[4][4];                                                                             \
+        _Pragma("unroll") for (int l = 0; l < 4; l++)                                              \
+        {                                                                                          \
+            const int t = (t0) + 4 * tx + n * 4 * TX + l;                                          \
+            const uint4 bits = DROP_BITS(DROP_BLOCK(image, heads, head, T, t, S) +                 \
+                                         (ulong)(((j0) + 4 * ty) / 4));                            \
+            *(float4 *)e[l] = FACTORS(bits);                                                       \
+        }                                                                                          \
+        _Pragma("unroll") for (int i = 0; i < 4; i++) kept[n * 4 + i] =                            \
+            (float4)(e[0][i], e[1][i], e[2][i], e[3][i]);                                          \
+    }
+#endif
+
 #ifndef GRADIENT
 
 GROUP void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k),
                      TENSOR(const STORED(X_T), v), MASK, TENSOR(STORED(Y_T), out), global float *log_sum, long log_sum_offset, int heads,
-                     int group, int T, int S, float scale)
+                     int group, int T, int S, float scale DROP)
 {
     local float own[D * LDR] __attribute__((aligned(16)));
     local float panel[D * LDC] __attribute__((aligned(16)));
@@ -191,6 +221,15 @@ GROUP void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k),
             for (int n = 0; n < ND; n++)
                 sums[n * 4 + i] *= keep;
         }
+#ifdef DROPOUT
+        {
+            float4 kept[4 * NC];
+            KEPT_ROWS(kept, r0, j0)
+#pragma unroll
+            for (int n = 0; n < 4 * NC; n++)
+                s[n] *= kept[n];
+        }
+#endif
         barrier(CLK_LOCAL_MEM_FENCE);
         PUT_COLUMNS(weights, s)
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -241,11 +280,18 @@ attention_delta(TENSOR(const STORED(DY_T), dout), TENSOR(const STORED(Y_T), out)
         to[to_offset + (image * get_num_groups(1) + head) * T + t] = all;
 }
 
+#ifdef DROPOUT
+#define DROPPED(x, n) (x) *= kept[n];
+#else
+#define DROPPED(x, n)
+#endif
+
 /* p and ds of the work-item's tile, of rows r and columns c, as WEIGHTS says which are t and j. */
 #define WEIGHTS(t_of, j_of)                                                                        \
     _Pragma("unroll") for (int n = 0; n < NC; n++) _Pragma("unroll") for (int i = 0; i < 4; i++)   \
     {                                                                                              \
         float e[4], g[4];                                                                          \
+        DROPPED(dp[n * 4 + i], n * 4 + i)                                                          \
         *(float4 *)e = s[n * 4 + i];                                                               \
         *(float4 *)g = dp[n * 4 + i];                                                              \
         _Pragma("unroll") for (int l = 0; l < 4; l++)                                              \
@@ -257,13 +303,15 @@ attention_delta(TENSOR(const STORED(DY_T), dout), TENSOR(const STORED(Y_T), out)
             g[l] = e[l] == 0.0f ? 0.0f : e[l] * (g[l] - delta[row]) * scale;                       \
         }                                                                                          \
         s[n * 4 + i] = *(float4 *)e;                                                               \
+        DROPPED(s[n * 4 + i], n * 4 + i)                                                           \
         dp[n * 4 + i] = *(float4 *)g;                                                              \
     }
 
 GROUP void attention_dq(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k), TENSOR(const STORED(X_T), v),
                         MASK, TENSOR(const STORED(DY_T), dout), global const float *log_sum,
                         long log_sum_offset, global const float *delta, long delta_offset,
-                        TENSOR(STORED(DQ_T), dq), int heads, int group, int T, int S, float scale)
+                        TENSOR(STORED(DQ_T), dq), int heads, int group, int T, int S,
+                        float scale DROP)
 {
     local float own[D * LDR] __attribute__((aligned(16)));
     local float own_dout[D * LDR] __attribute__((aligned(16)));
@@ -293,6 +341,10 @@ GROUP void attention_dq(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), 
         load_panel_x(panel, LDC, v + c0 * v_row, v_row, COLUMNS, count, 1.0f, lid);
         barrier(CLK_LOCAL_MEM_FENCE);
         products(own_dout + 4 * ty, panel + 4 * tx, dp);
+#ifdef DROPOUT
+        float4 kept[4 * NC];
+        KEPT_ROWS(kept, r0, c0)
+#endif
         WEIGHTS(r, c)
         PUT_COLUMNS(weights, dp)
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -308,7 +360,7 @@ GROUP void attention_dkv(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T),
                          MASK, TENSOR(const STORED(DY_T), dout), global const float *log_sum,
                          long log_sum_offset, global const float *delta, long delta_offset,
                          TENSOR(STORED(DK_T), dk), TENSOR(STORED(DV_T), dv), int heads, int group, int T, int S,
-                         float scale)
+                         float scale DROP)
 {
     local float own[D * LDR] __attribute__((aligned(16)));
     local float own_v[D * LDR] __attribute__((aligned(16)));
@@ -338,6 +390,10 @@ GROUP void attention_dkv(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T),
             load_panel_dout(panel, LDC, dy, dout_row, COLUMNS, count, 1.0f, lid);
             barrier(CLK_LOCAL_MEM_FENCE);
             products(own_v + 4 * ty, panel + 4 * tx, dp);
+#ifdef DROPOUT
+            float4 kept[4 * NC];
+            KEPT_COLUMNS(kept, c0, r0)
+#endif
             WEIGHTS(c, r)
             PUT_COLUMNS(weights, s)
             barrier(CLK_LOCAL_MEM_FENCE);

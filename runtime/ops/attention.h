@@ -26,6 +26,8 @@ typedef struct clt_attention_attr {
     int form;
     int heads, kv_heads; /* 0: as the shapes say */
     int is_causal;
+    int stream;     /* with dropout: the node's number among the graph's random nodes */
+    double dropout; /* a weight's probability to be dropped */
 } clt_attention_attr;
 
 /* A tensor of rows of D elements: elements from the operand's first to (b, head, row). */
@@ -51,8 +53,8 @@ extern const clt_op clt_op_attention, clt_op_attention_grad, clt_op_attention_pa
 /* The node is one of the three; it has been inferred. */
 clt_attention_shape clt_attention_shape_of(const clt_node *node);
 
-/* Options of clkernels/attention.clh: what is not f32. */
-enum { CLT_ATTENTION_OPTIONS = 72 };
+/* Options of clkernels/attention.clh: what is not f32, and dropout. */
+enum { CLT_ATTENTION_OPTIONS = 96 };
 const char *clt_attention_types(const clt_node *node, const clt_attention_shape *s, char *text);
 
 /* Pairs of a row and a key that it may see, of one head of one image. */
@@ -63,8 +65,15 @@ void clt_arg_attention_in(clt_program *p, const clt_attention_view *view);
 void clt_arg_attention_out(clt_program *p, const clt_attention_view *view);
 void clt_arg_attention_mask(clt_program *p, const clt_node *node, const clt_attention_shape *s);
 
+/* The arguments DROP, last of all: none without dropout. */
+void clt_arg_attention_drop(clt_program *p, const clt_node *node, const clt_attention_shape *s);
+
 /* B times `mul`. */
 clt_extent clt_attention_images(const clt_attention_shape *s, int64_t mul);
+
+/* clkernels/portable/attention.cl. */
+void clt_attention_portable(const clt_node *node, const clt_target *target, clt_program *p);
+void clt_attention_grad_portable(const clt_node *node, const clt_target *target, clt_program *p);
 
 /* clkernels/cpu/attention.cl. */
 bool clt_attention_cpu_accepts(const clt_node *node, const clt_target *target, char *why);

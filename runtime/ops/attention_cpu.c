@@ -103,6 +103,7 @@ void clt_attention_cpu(const clt_node *node, const clt_target *target, clt_progr
     clt_arg_attention_out(p, &s.out);
     clt_arg_out(p, s.log_sum);
     clt_arg_attention_sizes(p, &s);
+    clt_arg_attention_drop(p, node, &s);
     clt_range3(p, clt_fixed((s.rows + columns - 1) / columns), clt_fixed(s.heads),
                clt_attention_images(&s, 1), 1, 1, 1);
 }
@@ -171,6 +172,7 @@ void clt_attention_grad_cpu(const clt_node *node, const clt_target *target, clt_
     clt_arg_attention_out(p, &s.dv);
     clt_arg_attention_sizes(p, &s);
     clt_arg_long(p, clt_attention_images(&s, elements));
+    clt_arg_attention_drop(p, node, &s);
     clt_range3(p, clt_fixed(slices), clt_fixed(s.kv_heads), clt_attention_images(&s, 1), 1, 1, 1);
     if (parts < 0)
         return;

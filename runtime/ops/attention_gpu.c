@@ -57,6 +57,7 @@ void clt_attention_gpu(const clt_node *node, const clt_target *target, clt_progr
     clt_arg_attention_out(p, &s.out);
     clt_arg_out(p, s.log_sum);
     clt_arg_attention_sizes(p, &s);
+    clt_arg_attention_drop(p, node, &s);
     range(p, &s, rows, s.rows, s.heads);
 }
 
@@ -89,6 +90,7 @@ void clt_attention_grad_gpu(const clt_node *node, const clt_target *target, clt_
         if (of_keys)
             clt_arg_attention_out(p, &s.dv);
         clt_arg_attention_sizes(p, &s);
+        clt_arg_attention_drop(p, node, &s);
         range(p, &s, rows, of_keys ? s.keys : s.rows, of_keys ? s.kv_heads : s.heads);
     }
 }

@@ -64,6 +64,84 @@ static void test_masks(void **state)
     attention_check(cases, sizeof cases / sizeof *cases);
 }
 
+/* The weights that the numbers say are dropped, with and without blocks of four that end at a row's
+ * last key, by every kernel; as often as asked for. */
+static void test_dropout(void **state)
+{
+    (void)state;
+    op_case cases[] = {
+        HEADS("dropout", 2, 2, 2, 16, 16, 16, NULL, {.dropout = 0.5}),
+        HEADS("dropout, odd, causal", 3, 2, 1, 21, 23, 20, NULL, {.is_causal = 1, .dropout = 0.25}),
+        HEADS("dropout, long, causal", 2, 1, 1, 131, 131, 64, NULL,
+              {.is_causal = 1, .dropout = 0.1}),
+        HEADS("dropout, more keys than rows, masked", 1, 4, 2, 18, 70, 32, NULL, {.dropout = 0.3}),
+        HEADS("all dropped", 2, 2, 2, 9, 35, 32, NULL, {.dropout = 1}),
+        ROWS("dropout, rows", 1, 4, 2, 23, 50, 16, {.form = 1, .heads = 4, .dropout = 0.2}),
+        PACKED("dropout, packed, causal", 3, 2, 2, 50, 64,
+               {.form = 2, .heads = 2, .is_causal = 1, .dropout = 0.1}),
+        HEADS("dropout, narrow heads", 2, 2, 2, 9, 7, 3, NULL, {.is_causal = 1, .dropout = 0.4}),
+        HEADS("dropout, two images a sample", 2, 1, 1, 10, 12, 32, NULL, {.dropout = 0.4}),
+        HEADS("dropout without a batch", 2, 2, 2, 10, 12, 32, NULL, {.dropout = 0.4}),
+    };
+    const size_t count = sizeof cases / sizeof *cases;
+    mask_operand(&cases[3], (int64_t[]){1, 4, 18, 70});
+    for (int i = 0; i < 3; i++) {
+        cases[count - 2].in[i].dims[0] = 2 * CLT_BATCH;
+        cases[count - 1].in[i].dims[0] = 3;
+    }
+    for (size_t i = 0; i < count; i++)
+        cases[i].trains = true;
+    attention_check(cases, count);
+}
+
+/* Of the reference's factors, which the kernels' agree with. */
+static void test_dropout_rate(void **state)
+{
+    enum { IMAGES = 4, HEADS_ = 3, SIDE = 100 };
+    static const double probabilities[] = {0.1, 0.5, 0.9};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const double p = probabilities[i], all = IMAGES * HEADS_ * SIDE * SIDE;
+        const attention_attr attr = {.dropout = p};
+        const op_case c = {.attr = &attr, .in = {{CLT_F32, 4, {CLT_BATCH}}}};
+        const attention_sizes s = {.heads = HEADS_, .rows = SIDE, .keys = SIDE};
+        double dropped = 0, both = 0;
+        for (int64_t e = 0; e < (int64_t)all; e++) {
+            const int64_t j = e % SIDE, t = e / SIDE % SIDE, head = e / (SIDE * SIDE) % HEADS_;
+            const int64_t b = e / (SIDE * SIDE * HEADS_);
+            const bool drops = attention_factor(&c, &s, b, head, t, j) == 0;
+            dropped += drops;
+            both += drops && attention_factor(&c, &s, b, head, t, (j + 1) % SIDE) == 0;
+        }
+        if (fabs(dropped - p * all) > 5 * sqrt(p * (1 - p) * all) ||
+            fabs(both - p * p * all) > 5 * sqrt(2 * p * p * (1 - p * p) * all))
+            fail_msg("p %g drops %g of %g, and %g neighbours", p, dropped, all, both);
+    }
+}
+
+/* The forward node that evaluation keeps, with the first one's place in the results. */
+static void test_evaluation(void **state)
+{
+    clt_graph *g;
+    clt_attention_options o;
+    (void)state;
+    clt_attention_options_init(&o);
+    o.dropout = 0.5;
+    OP_OK(clt_graph_create(&g));
+    clt_value *x = clt_input(g, "x", CLT_F32, 3, (int64_t[]){CLT_BATCH, 5, 24});
+    clt_output(clt_attention_packed(x, 4, 0, &o), "y");
+    OP_OK(clt_graph_status(g));
+    OP_OK(clt_pass_evaluate(g));
+    OP_OK(clt_graph_clean(g, NULL, 0));
+    clt_str text = {0};
+    clt_graph_dump(g, &text);
+    assert_int_equal(g->n_nodes, 1);
+    assert_null(strstr(clt_str_text(&text), "dropout"));
+    assert_non_null(clt_graph_find(g, "y"));
+    clt_str_free(&text);
+    clt_graph_destroy(g);
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -113,6 +191,10 @@ static void test_errors(void **state)
           (o.past_value = clt_input(g, "past", CLT_I32, 1, (int64_t[]){1}),
            clt_attention_packed(INPUT("x", 3, B, 5, 24), 4, 0, &o)));
     o.past_value = NULL;
+    o.dropout = 1.5;
+    FAILS(CLT_INVALID_ARGUMENT, "dropout 1.5",
+          clt_attention_packed(INPUT("x", 3, B, 5, 24), 4, 0, &o));
+    o.dropout = 0;
     o.past = -1;
     FAILS(CLT_INVALID_ARGUMENT, "past -1", clt_attention_packed(INPUT("x", 3, B, 5, 24), 4, 0, &o));
 }
@@ -137,8 +219,10 @@ static void test_mask_gradient(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_heads), cmocka_unit_test(test_rows),
-                                       cmocka_unit_test(test_masks), cmocka_unit_test(test_errors),
-                                       cmocka_unit_test(test_mask_gradient)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_heads),      cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_masks),      cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_dropout),    cmocka_unit_test(test_dropout_rate),
+        cmocka_unit_test(test_evaluation), cmocka_unit_test(test_mask_gradient)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }
