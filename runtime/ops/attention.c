@@ -43,13 +43,17 @@ static clt_attention_view view_of(const clt_attention_attr *attr, int operand, c
     return view;
 }
 
-static void mask_strides(const clt_type *mask, int64_t *strides)
+static void place_mask(const clt_type *mask, clt_attention_shape *s)
 {
     int64_t step = 1;
-    for (int i = 0; i < 4; i++)
-        strides[i] = 0;
+    for (int i = 0; i < 4; i++) {
+        s->mask_strides[i] = 0;
+        s->mask_dims[i] = 1;
+    }
     for (int i = mask->rank - 1; i >= 0; i--) {
-        strides[i + 4 - mask->rank] = mask->dims[i] == 1 ? 0 : step;
+        const int at = i + 4 - mask->rank;
+        s->mask_dims[at] = mask->dims[i];
+        s->mask_strides[at] = mask->dims[i] == 1 ? 0 : step;
         step *= mask->dims[i];
     }
 }
@@ -91,7 +95,7 @@ clt_attention_shape clt_attention_shape_of(const clt_node *node)
     s.dk.operand = packed ? 0 : 1;
     s.dv.operand = packed ? 0 : 2;
     if (mask)
-        mask_strides(mask, s.mask_strides);
+        place_mask(mask, &s);
     return s;
 }
 
@@ -207,24 +211,34 @@ static clt_status infer_grad(const clt_node *node, clt_type *out)
     return CLT_OK;
 }
 
+static clt_status infer_mask_grad(const clt_node *node, clt_type *out)
+{
+    out[0] = node->in[BEFORE_Q + ATTN_MASK]->type;
+    return CLT_OK;
+}
+
 static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
                            clt_value **dx)
 {
     const clt_attention_attr *attr = node->attr;
     const bool packed = attr->form == CLT_ATTENTION_PACKED;
-    if (wanted[ATTN_MASK])
-        return clt_fail(CLT_UNSUPPORTED,
-                        "attention: a mask has no gradient: give it as an input or a constant");
-    if (!dy[0] || !(wanted[Q] || wanted[K] || wanted[V]))
+    if (!dy[0])
         return CLT_OK;
     clt_value *in[BEFORE_Q + OPERANDS] = {dy[0], node->out[0], node->out[1]};
     for (int i = 0; i < OPERANDS; i++)
         in[BEFORE_Q + i] = node->in[i];
-    const clt_op *op = packed ? &clt_op_attention_packed_grad : &clt_op_attention_grad;
-    const clt_node *grad = clt_graph_add(node->graph, op, in, BEFORE_Q + OPERANDS, attr);
-    for (int i = 0; grad && i < op->n_out; i++)
-        if (wanted[i])
-            dx[i] = grad->out[i];
+    if (wanted[Q] || wanted[K] || wanted[V]) {
+        const clt_op *op = packed ? &clt_op_attention_packed_grad : &clt_op_attention_grad;
+        const clt_node *grad = clt_graph_add(node->graph, op, in, BEFORE_Q + OPERANDS, attr);
+        for (int i = 0; grad && i < op->n_out; i++)
+            if (wanted[i])
+                dx[i] = grad->out[i];
+    }
+    if (wanted[ATTN_MASK] && node->in[ATTN_MASK]->type.dtype == CLT_F32) {
+        const clt_node *grad =
+            clt_graph_add(node->graph, &clt_op_attention_mask_grad, in, BEFORE_Q + OPERANDS, attr);
+        dx[ATTN_MASK] = grad ? grad->out[0] : NULL;
+    }
     return clt_graph_status(node->graph);
 }
 
@@ -264,12 +278,13 @@ const char *clt_attention_types(const clt_node *node, const clt_attention_shape 
 {
     static const char *const names[] = {"X_T", "DY_T", "Y_T", "DQ_T", "DK_T", "DV_T"};
     const bool forward = is_forward(node);
+    const bool gradients = !forward && node->op != &clt_op_attention_mask_grad;
     const clt_value *values[] = {node->in[s->q.operand],
                                  forward ? NULL : node->in[DOUT],
                                  forward ? node->out[0] : node->in[OUT],
-                                 forward ? NULL : node->out[s->dq.operand],
-                                 forward ? NULL : node->out[s->dk.operand],
-                                 forward ? NULL : node->out[s->dv.operand]};
+                                 gradients ? node->out[s->dq.operand] : NULL,
+                                 gradients ? node->out[s->dk.operand] : NULL,
+                                 gradients ? node->out[s->dv.operand] : NULL};
     int length = 0;
     text[0] = 0;
     for (int i = 0; i < 6; i++)
@@ -283,13 +298,13 @@ const char *clt_attention_types(const clt_node *node, const clt_attention_shape 
     return text;
 }
 
-/* All but the mask and log_sum; q, k and v if all of them are. */
+/* All but the mask, its gradient and log_sum; q, k and v if all of them are. */
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
 {
     const int before = is_forward(node) ? 0 : BEFORE_Q;
     (void)target;
     if (output)
-        return !is_forward(node) || index == 0;
+        return is_forward(node) ? index == 0 : node->op != &clt_op_attention_mask_grad;
     if (index < before)
         return index != LOG_SUM;
     for (int i = Q; i <= V; i++) {
@@ -312,12 +327,13 @@ double clt_attention_pairs(const clt_node *node)
     return pairs;
 }
 
-/* Two products over the pairs, and five in the gradient. */
+/* Two products over the pairs, as for the mask's gradient, and five in the gradient. */
 static double flops(const clt_node *node, int64_t n)
 {
     const clt_attention_shape s = clt_attention_shape_of(node);
-    return (is_forward(node) ? 4.0 : 10.0) * clt_attention_pairs(node) * (double)s.size *
-           (double)s.heads * (double)clt_dim(s.batch, n);
+    const bool two = is_forward(node) || node->op == &clt_op_attention_mask_grad;
+    return (two ? 4.0 : 10.0) * clt_attention_pairs(node) * (double)s.size * (double)s.heads *
+           (double)clt_dim(s.batch, n);
 }
 
 static const clt_variant variants[] = {
@@ -349,23 +365,24 @@ const clt_op clt_op_attention = {
     .variants = variants,
 };
 
-#define GRAD_OP(NAME, N_OUT)                                                                       \
+#define GRAD_OP(NAME, N_OUT, INFER, ROUNDS, VARIANTS)                                              \
     const clt_op clt_op_##NAME = {                                                                 \
         .name = #NAME,                                                                             \
         .min_in = BEFORE_Q + 1,                                                                    \
         .max_in = BEFORE_Q + OPERANDS,                                                             \
         .n_out = N_OUT,                                                                            \
         .attr_bytes = sizeof(clt_attention_attr),                                                  \
-        .infer = infer_grad,                                                                       \
+        .infer = INFER,                                                                            \
         .describe = describe,                                                                      \
         .flops = flops,                                                                            \
-        .rounding = CLT_ROUNDS_ALL,                                                                \
+        .rounding = ROUNDS,                                                                        \
         .half = half,                                                                              \
-        .variants = grad_variants,                                                                 \
+        .variants = VARIANTS,                                                                      \
     }
 
-GRAD_OP(attention_grad, 3);
-GRAD_OP(attention_packed_grad, 1);
+GRAD_OP(attention_grad, 3, infer_grad, CLT_ROUNDS_ALL, grad_variants);
+GRAD_OP(attention_packed_grad, 1, infer_grad, CLT_ROUNDS_ALL, grad_variants);
+GRAD_OP(attention_mask_grad, 1, infer_mask_grad, CLT_ROUNDS_NONE, clt_attention_mask_variants);
 
 /* --- builders -------------------------------------------------------------------------------- */
 

@@ -1,7 +1,6 @@
 /* Arguments of attention's kernels, and launches of clkernels/portable/attention.cl. */
 #include <math.h>
 
-#include "base/philox.h"
 #include "ops/attention.h"
 #include "ops/nn.h"
 
@@ -115,11 +114,10 @@ void clt_attention_portable(const clt_node *node, const clt_target *target, clt_
     clt_range_items(p, target, items);
 }
 
-void clt_attention_grad_portable(const clt_node *node, const clt_target *target, clt_program *p)
+int clt_attention_delta_portable(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_attention_shape s = clt_attention_shape_of(node);
     const clt_extent rows = clt_attention_images(&s, s.heads * s.rows);
-    const clt_extent keys = clt_attention_images(&s, s.kv_heads * s.keys);
     clt_attention_view out = s.out;
     out.operand = 1;
     const int delta = clt_scratch_add(p, clt_attention_images(&s, s.heads * s.rows * 4));
@@ -134,6 +132,17 @@ void clt_attention_grad_portable(const clt_node *node, const clt_target *target,
     clt_arg_int(p, clt_fixed(s.rows));
     clt_arg_int(p, clt_fixed(s.size));
     clt_range_items(p, target, rows);
+    return delta;
+}
+
+void clt_attention_grad_portable(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const clt_extent rows = clt_attention_images(&s, s.heads * s.rows);
+    const clt_extent keys = clt_attention_images(&s, s.kv_heads * s.keys);
+    const int delta = clt_attention_delta_portable(node, target, p);
+    char types[CLT_ATTENTION_OPTIONS];
+    clt_attention_types(node, &s, types);
     for (int of_keys = 0; of_keys < 2; of_keys++) {
         clt_launch_begin(p, "portable/attention.cl", of_keys ? "attention_dkv" : "attention_dq",
                          "%s", types);

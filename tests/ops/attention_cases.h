@@ -108,6 +108,18 @@ static inline double *attention_row(const op_case *c, const attention_sizes *s,
     return arrays[0] + ((b * rows + row) * (s->heads + 2 * s->kv_heads) + before + head) * s->size;
 }
 
+/* Place of the score of (row t, key j) in the mask; -1: there is none. */
+static inline int64_t attention_masked(const op_case *c, int64_t b, int64_t head, int64_t t,
+                                       int64_t j)
+{
+    const int64_t *dims = c->in[3].dims;
+    if (c->n_in < 4 || !c->in[3].rank)
+        return -1;
+    const int64_t at = ((dims[0] == 1 ? 0 : b) * dims[1] + (dims[1] == 1 ? 0 : head)) * dims[2] +
+                       (dims[2] == 1 ? 0 : t);
+    return at * dims[3] + (dims[3] == 1 ? 0 : j);
+}
+
 /* A row's weights and, for each, a bound on its rounding relative to it, in eps. */
 static inline void attention_weights(const op_case *c, const attention_sizes *s, double *const *x,
                                      int64_t b, int64_t head, int64_t t, double *p, double *error)
@@ -126,12 +138,9 @@ static inline void attention_weights(const op_case *c, const attention_sizes *s,
             dot += q[d] * k[d];
             terms += fabs(q[d] * k[d]);
         }
-        if (c->n_in > 3 && c->in[3].rank) {
-            const int64_t *dims = c->in[3].dims;
-            const int64_t at =
-                ((dims[0] == 1 ? 0 : b) * dims[1] + (dims[1] == 1 ? 0 : head)) * dims[2] +
-                (dims[2] == 1 ? 0 : t);
-            added = x[3][at * dims[3] + (dims[3] == 1 ? 0 : j)];
+        const int64_t at = attention_masked(c, b, head, t, j);
+        if (at >= 0) {
+            added = x[3][at];
             added = !attr->bytes ? added : added != 0 ? 0 : -INFINITY;
         }
         if (added == -INFINITY)
@@ -205,6 +214,7 @@ static inline void attention_row_gradient(const op_case *c, const attention_size
 {
     const int64_t kv_head = head / (s->heads / s->kv_heads);
     const double root = sqrt((double)s->size), many = sqrt((double)(s->keys + s->rows));
+    const double summed = sqrt((double)(c->batch * s->heads * s->rows * s->keys));
     const double *q = attention_row(c, s, x, 0, false, b, head, t);
     const double *dout = attention_row(c, s, dy, 0, true, b, head, t);
     double *dq = attention_row(c, s, dx, 0, false, b, head, t);
@@ -235,6 +245,11 @@ static inline void attention_row_gradient(const op_case *c, const attention_size
             p[j] * (root * dp_terms[j] + delta_terms + fabs(dp[j] - delta) * error[j]) *
                 fabs(s->scale) +
             many * fabs(ds);
+        const int64_t at = attention_masked(c, b, head, t, j);
+        if (at >= 0 && c->in[3].gradient) {
+            dx[3][at] += ds / s->scale;
+            bound[3][at] += (ds_error + summed * fabs(ds)) / fabs(s->scale);
+        }
         for (int64_t d = 0; p[j] > 0 && d < s->size; d++) {
             dv[d] += p[j] * factor * dout[d];
             dv_bound[d] += p[j] * factor * fabs(dout[d]) * (error[j] + many);

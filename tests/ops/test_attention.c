@@ -1,5 +1,6 @@
 /* Attention in its three forms, against sums over all pairs in double. */
 #include "ops/attention_cases.h"
+#include "ops/golden.h"
 
 /* What is the same for all: rows that fill tiles and do not, one row, keys before the first. */
 static void test_heads(void **state)
@@ -70,21 +71,17 @@ static void test_dropout(void **state)
 {
     (void)state;
     op_case cases[] = {
-        HEADS("dropout", 2, 2, 2, 16, 16, 16, NULL, {.dropout = 0.5}),
         HEADS("dropout, odd, causal", 3, 2, 1, 21, 23, 20, NULL, {.is_causal = 1, .dropout = 0.25}),
-        HEADS("dropout, long, causal", 2, 1, 1, 131, 131, 64, NULL,
-              {.is_causal = 1, .dropout = 0.1}),
-        HEADS("dropout, more keys than rows, masked", 1, 4, 2, 18, 70, 32, NULL, {.dropout = 0.3}),
-        HEADS("all dropped", 2, 2, 2, 9, 35, 32, NULL, {.dropout = 1}),
-        ROWS("dropout, rows", 1, 4, 2, 23, 50, 16, {.form = 1, .heads = 4, .dropout = 0.2}),
-        PACKED("dropout, packed, causal", 3, 2, 2, 50, 64,
-               {.form = 2, .heads = 2, .is_causal = 1, .dropout = 0.1}),
+        PACKED("dropout, long, packed, causal", 2, 1, 1, 131, 64,
+               {.form = 2, .heads = 1, .is_causal = 1, .dropout = 0.1}),
         HEADS("dropout, narrow heads", 2, 2, 2, 9, 7, 3, NULL, {.is_causal = 1, .dropout = 0.4}),
-        HEADS("dropout, two images a sample", 2, 1, 1, 10, 12, 32, NULL, {.dropout = 0.4}),
-        HEADS("dropout without a batch", 2, 2, 2, 10, 12, 32, NULL, {.dropout = 0.4}),
+        HEADS("dropout, masked", 2, 2, 1, 15, 38, 32, NULL, {.dropout = 0.3}),
+        ROWS("all dropped", 2, 2, 1, 15, 38, 32, {.form = 1, .heads = 2, .dropout = 1}),
+        HEADS("dropout, two images a sample", 2, 2, 1, 15, 38, 32, NULL, {.dropout = 0.4}),
+        HEADS("dropout without a batch", 1, 2, 1, 15, 38, 32, NULL, {.dropout = 0.4}),
     };
     const size_t count = sizeof cases / sizeof *cases;
-    mask_operand(&cases[3], (int64_t[]){1, 4, 18, 70});
+    mask_operand(&cases[3], (int64_t[]){1, 2, 15, 38});
     for (int i = 0; i < 3; i++) {
         cases[count - 2].in[i].dims[0] = 2 * CLT_BATCH;
         cases[count - 1].in[i].dims[0] = 3;
@@ -199,30 +196,75 @@ static void test_errors(void **state)
     FAILS(CLT_INVALID_ARGUMENT, "past -1", clt_attention_packed(INPUT("x", 3, B, 5, 24), 4, 0, &o));
 }
 
-/* A mask that a gradient is wanted of. */
-static void test_mask_gradient(void **state)
+/* The gradients of masks of every way to broadcast, of one tile and of several. */
+static void test_mask_gradients(void **state)
+{
+    static const int64_t masks[][4] = {{CLT_BATCH, 2, 15, 38}, {1, 2, 15, 38}, {1, 1, 15, 38},
+                                       {CLT_BATCH, 1, 1, 38},  {1, 2, 15, 1},  {1, 1, 1, 1}};
+    static const int64_t long_masks[][4] = {
+        {1, 2, 70, 83}, {1, 1, 1, 83}, {1, 2, 70, 1}, {CLT_BATCH, 1, 1, 1}};
+    const attention_attr attrs[] = {{.form = 0},
+                                    {.is_causal = 1, .past = 20},
+                                    {.dropout = 0.3},
+                                    {.scale = 0.4, .is_causal = 1},
+                                    {.is_causal = 1, .past = 4, .dropout = 0.1},
+                                    {.form = 0}};
+    double some[15 * 38];
+    (void)state;
+    for (int i = 0; i < 15 * 38; i++)
+        some[i] = i / 38 == 4 || i % 38 > 33 ? -INFINITY : (double)(float)(i % 7 * 0.1);
+    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
+        op_case c = HEADS("a mask's gradient", 3, 2, 1, 15, 38, 32, i == 2 ? some : NULL, {0});
+        mask_operand(&c, masks[i]);
+        c.attr = &attrs[i];
+        c.trains = attrs[i].dropout > 0;
+        c.in[3].gradient = true;
+        attention_check(&c, 1);
+    }
+    for (size_t i = 0; i < sizeof long_masks / sizeof *long_masks; i++) {
+        op_case c = ROWS("a long mask's gradient", 2, 2, 2, 70, 83, 32,
+                         {.form = 1, .heads = 2, .is_causal = 1, .past = 5});
+        c.in[3] = (op_operand){CLT_F32, .gradient = true};
+        mask_operand(&c, long_masks[i]);
+        attention_check(&c, 1);
+    }
+    op_case narrow = HEADS("a mask's gradient, narrow heads", 2, 4, 2, 9, 7, 3, NULL, {.form = 0});
+    mask_operand(&narrow, (int64_t[]){1, 4, 9, 7});
+    narrow.in[3].gradient = true;
+    /* Of the mask alone. */
+    for (int i = 0; i < 3; i++)
+        narrow.in[i].gradient = false;
+    attention_check(&narrow, 1);
+}
+
+static void golden(op_golden *g)
+{
+    static const attention_attr attr = {.form = 0};
+    op_golden_operand(g, "q", true);
+    op_golden_operand(g, "k", true);
+    op_golden_operand(g, "v", true);
+    op_golden_operand(g, "mask", false);
+    if (g->c.in[3].dims[0] != 1)
+        g->c.in[3].dims[0] = CLT_BATCH;
+    op_golden_results(g);
+    g->c.attr = &attr;
+    op_check(&attention_test, &g->c, false);
+}
+
+static void test_goldens(void **state)
 {
     (void)state;
-    clt_graph *g;
-    clt_attention_options o;
-    clt_attention_options_init(&o);
-    OP_OK(clt_graph_create(&g));
-    clt_value *x = INPUT("x", 3, B, 5, 24), *dx = NULL;
-    o.attn_mask = INPUT("mask", 2, 5, 5);
-    clt_value *y = clt_attention_packed(x, 4, 0, &o);
-    clt_value *dy = INPUT("dy", 3, B, 5, 8);
-    assert_non_null(y);
-    assert_int_equal(clt_autodiff(g, &y, &dy, 1, &o.attn_mask, 1, &dx), CLT_UNSUPPORTED);
-    assert_non_null(strstr(clt_error_message(), "a mask has no gradient"));
-    clt_graph_destroy(g);
+    op_goldens("attention", golden);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_heads),      cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_masks),      cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_dropout),    cmocka_unit_test(test_dropout_rate),
-        cmocka_unit_test(test_evaluation), cmocka_unit_test(test_mask_gradient)};
+        cmocka_unit_test(test_dropout),        cmocka_unit_test(test_dropout_rate),
+        cmocka_unit_test(test_evaluation),     cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_mask_gradients), cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_rows),           cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_goldens),
+    };
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

@@ -41,7 +41,8 @@ typedef struct clt_attention_options {
 
     /* NULL: none. Of up to four dimensions that broadcast to [B, H, T, S]: f32, added to the scores
      * (-infinity: does not take part), or u8, where 0 does not take part. A row in which no key
-     * takes part is 0. It gets no gradient: one that is wanted is an error. */
+     * takes part is 0. An f32 mask has a gradient, as a position bias that is learnt needs it:
+     * where it repeats, the sum, in f32 and a fixed order. */
     clt_value *attn_mask;
 
     /* 0: PyTorch's dropout_p, 0 to 1. In training, softmax(s)[j] is 0 with this probability, else
