@@ -94,6 +94,7 @@ static clt_value *attention(const network *net, clt_value *qkv, const char *bloc
     clt_attention_options causal;
     clt_attention_options_init(&causal);
     causal.is_causal = 1;
+    causal.dropout = net->dropout;
     if (!net->places)
         return clt_attention_packed(qkv, net->heads, 0, &causal);
     causal.past_value = net->past;

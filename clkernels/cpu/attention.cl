@@ -6,7 +6,7 @@
  *
  * What no row of a vector may see (is_causal) is not computed: keys from ends[v] on.
  *
- * Build options: those of attention_tile.clh; KEYS, a multiple of MR.
+ * Build options: those of attention_tile.clh; KEYS, a multiple of MR and 8.
  */
 #include "cpu/attention_tile.clh"
 
@@ -69,9 +69,33 @@ INLINE void store_rows(global STORED(Y_T) * out, long step, local const float *s
 #undef PUT_COLUMN
 }
 
+#ifdef DROPOUT
+/*
+ * Drops weights of VW rows, keys [0, end) of the block. `block` is the first row's block of the first
+ * key, rows are `step` blocks apart. A lane of a call has a row: those of even number, and those of
+ * odd number in the next call, so that no number moves to another place.
+ */
+INLINE void drop_rows(local float *weights, int end, ulong block, ulong step, int drop_least,
+                      uint sub, ulong seed, uint steps)
+{
+    const vecl even = CLT_FIRST * (2 * step) + block;
+    for (int j = 0; j < end; j += 2 * CLT_CALLS) {
+        vecl x[4][CLT_CALLS];
+        EACH(c, 0, CLT_CALLS) x[0][c] = even + ((ulong)(j / 4 + c / 2) + (c % 2 ? step : 0ul));
+        clt_random_lanes(seed, DROPOUT, sub, steps, x[0], x[1], x[2], x[3]);
+        EACH(i, 0, 2 * CLT_CALLS)
+        if (j + i < end) {
+            const vecl low = x[i % 4][i / 4 * 2] & CLT_HALF, high = x[i % 4][i / 4 * 2 + 1] << 32;
+            local vecf *at = (local vecf *)(weights + (j + i) * COLUMNS);
+            *at = select((vecf)(0.0f), *at, AS_INTS(AS_UINTS(low | high) >> 8) >= drop_least);
+        }
+    }
+}
+#endif
+
 KERNEL void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k),
                       TENSOR(const STORED(X_T), v), MASK, TENSOR(STORED(Y_T), out), global float *log_sum, long log_sum_offset, int heads,
-                      int group, int T, int S, float scale)
+                      int group, int T, int S, float scale DROP)
 {
     local float panel[D * COLUMNS] __attribute__((aligned(64)));
     local float sums[D * COLUMNS] __attribute__((aligned(64)));
@@ -151,6 +175,11 @@ KERNEL void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k)
                 *at = e;
             }
             total[w] = fma(total[w], keep[w], sum);
+#ifdef DROPOUT
+            drop_rows(weights + w * VW, ends[w],
+                      DROP_BLOCK(image, heads, head, T, t0 + w * VW, S) + (ulong)(j0 / 4),
+                      (ulong)((S + 3) / 4), drop_least, (uint)drop_sub, drop_seed, drop_step);
+#endif
         }
         fetch_rows(k + (j0 + KEYS) * k_row, k_row, min(KEYS, all - j0 - KEYS));
         int d = 0;
@@ -164,6 +193,9 @@ KERNEL void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k)
     {
         const veci none = total[w] == 0.0f;
         *(local vecf *)(scales + w * VW) = select(1.0f / total[w], (vecf)(0.0f), none);
+#ifdef DROPOUT
+        *(local vecf *)(scales + w * VW) *= drop_scale;
+#endif
         const vecf logs = select(base[w] + log(total[w]), (vecf)(INFINITY), none);
         if (rows >= (w + 1) * VW)
             STORE(logs, log_sum + w * VW);

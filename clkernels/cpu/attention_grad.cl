@@ -1,61 +1,20 @@
 /*
  * The gradients of attention on CPUs, in one pass; work-group size 1. Work-item (x, y, z) has head y of
  * k and v of image z, and every `slices`th block of COLUMNS of its keys from block x on, which lie in
- * the lanes of vectors. For ROWS rows of the queries at a time,
- *
- *     p = exp(q k^T - log_sum)    ds = p (dout v^T - delta) scale
- *
- * go to local memory; with them, dv += p^T dout and dk += ds^T q to local memory too, and dq += ds k.
+ * the lanes of vectors. For ROWS rows of the queries at a time, p and ds (attention_weights.clh) go to
+ * local memory; with them, dv += p^T dout and dk += ds^T q to local memory too, and dq += ds k.
  * With several slices, each has a dq of its own, which attention_sum adds.
  *
  * What no row may see (is_causal) is not computed: vectors from `live` on.
  *
- * Build options: those of attention_tile.clh; ROWS, a multiple of MR; RM and CV: rows and vectors of a
+ * Build options: those of attention_weights.clh; RM and CV: rows and vectors of a
  * register tile of the three sums. With a last vector that is not whole, which then overlaps the one
  * before, those two must be in one tile.
  */
-#include "cpu/attention_tile.clh"
+#include "cpu/attention_weights.clh"
 
 #define VECTORS ((D + VW - 1) / VW)
 #define AT(v) min((v)*VW, D - VW) /* first element of a row's vector */
-
-/* p and ds of rows i and on, with the vectors before `live`. With `masked`, p has what the mask adds. */
-INLINE void weight_tile(PLACE const float *q, long q_row, PLACE const float *dout, long dout_row,
-                        local const float *k_panel, local const float *v_panel, local float *p,
-                        local float *ds, global const float *log_sum, global const float *delta,
-                        int i, int rows, int first_seen, int k0, int S, int is_causal, int masked,
-                        float scale, const int live)
-{
-    vecf acc[MR][NV];
-    multiply(q + i * q_row, q_row, rows - 1 - i, k_panel, 0, live, acc);
-    EACH(r, 0, MR)
-    {
-        const int row = min(i + r, rows - 1);
-        const int seen = i + r < rows ? clt_seen(i + r, first_seen, S, is_causal) : 0;
-        EACH(v, 0, live)
-        {
-            local vecf *at = (local vecf *)(p + (i + r) * COLUMNS + v * VW);
-            vecf power, s = acc[r][v] - log_sum[row];
-            if (masked)
-                s += *at;
-            const vecf e = clt_exp_split(s, &power) * power;
-            *at = select((vecf)(0.0f), e, LANE_NUMBERS < (veci)(seen - k0 - v * VW));
-        }
-        EACH(v, live, NV)
-        {
-            *(local vecf *)(p + (i + r) * COLUMNS + v * VW) = (vecf)(0.0f);
-            *(local vecf *)(ds + (i + r) * COLUMNS + v * VW) = (vecf)(0.0f);
-        }
-    }
-    multiply(dout + i * dout_row, dout_row, rows - 1 - i, v_panel, 0, live, acc);
-    EACH(r, 0, MR)
-    EACH(v, 0, live)
-    {
-        const int to = (i + r) * COLUMNS + v * VW;
-        *(local vecf *)(ds + to) =
-            *(local vecf *)(p + to) * ((acc[r][v] - delta[min(i + r, rows - 1)]) * scale);
-    }
-}
 
 /*
  * Vectors [c, c + n) of rows to[0 .. size): += sum over k in [begin, end) of w[i][k] and row k of x.
@@ -136,7 +95,7 @@ KERNEL void attention_grad(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T
                            global const float *log_sum, long log_sum_offset,
                            global const float *delta, long delta_offset, TENSOR(float, dq),
                            TENSOR(STORED(DK_T), dk), TENSOR(STORED(DV_T), dv), int heads,
-                           int group, int T, int S, float scale, long dq_slice)
+                           int group, int T, int S, float scale, long dq_slice DROP)
 {
     local float k_panel[D * COLUMNS] __attribute__((aligned(64)));
     local float v_panel[D * COLUMNS] __attribute__((aligned(64)));
@@ -193,30 +152,8 @@ KERNEL void attention_grad(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T
                 copy_rows(x_rows, x, q_row, rows);
                 copy_dout(dy_rows, dy, dout_row, rows);
 #endif
-                if (mask_kind) {
-                    /* Rows of the last tile that are none. */
-                    for (int i = rows * NV; i < (rows + MR - 1) / MR * MR * NV; i++)
-                        *(local vecf *)(p + i * VW) = (vecf)(0.0f);
-                    for (int i = 0; i < rows * NV; i++) {
-                        const int column = i % NV * VW;
-                        if (k0 + column < S)
-                            *(local vecf *)(p + i * VW) =
-                                masks(mask, mask_kind,
-                                      masked + head * mask_head + (t0 + i / NV) * mask_row +
-                                          (k0 + column) * mask_key,
-                                      mask_key, S - k0 - column);
-                    }
-                }
-                for (int i = 0; i < rows; i += MR) {
-                    const int seen = clt_seen(min(i + MR, rows) - 1, before + t0, S, is_causal);
-                    const int live = clamp((seen - k0 + VW - 1) / VW, 1, NV);
-                    EACH(n, 1, NV + 1)
-                    if (live == n)
-                        weight_tile(ROWS_AT(x_rows, x, q_row), ROWS_AT(dy_rows, dy, dout_row),
-                                    k_panel, v_panel, p, ds, log_sum + at,
-                                    delta + at, i, rows, before + t0, k0, S, is_causal, mask_kind,
-                                    scale, n);
-                }
+                WEIGH(ROWS_AT(x_rows, x, q_row), ROWS_AT(dy_rows, dy, dout_row), log_sum + at,
+                      delta + at, scale)
                 const int sees = is_causal ? k0 - before - t0 : -COLUMNS;
 #if COPIES
                 for (int which = 0; which < 2; which++)

@@ -1,66 +1,22 @@
 /*
- * Dropout on CPUs, the same numbers as portable/dropout.cl: work-group size 1. Philox multiplies 32
- * by 32 bits, which vectors of 64 bits do in one instruction: each of their VW / 2 lanes makes the
- * four numbers of a block. CALLS such vectors go side by side, so that they do not wait for their
- * products. A work-item has `share` elements. Global size: ceil(count / share).
+ * Dropout on CPUs, the same numbers as portable/dropout.cl: work-group size 1. A work-item has
+ * `share` elements. Global size: ceil(count / share).
  * Build options: VW, lanes of a vector of floats; STREAM.
  */
 #define LANES VW
-#include "lanes/halves.clh"
+#include "lanes/philox.clh"
 #include "philox.clh"
 
-#if VW == 16
-typedef ulong8 vecl;
-typedef ulong16 two_vecl;
-#define FIRST ((vecl)(0, 1, 2, 3, 4, 5, 6, 7))
-#elif VW == 8
-typedef ulong4 vecl;
-typedef ulong8 two_vecl;
-#define FIRST ((vecl)(0, 1, 2, 3))
-#else
-typedef ulong2 vecl;
-typedef ulong4 two_vecl;
-#define FIRST ((vecl)(0, 1))
-#endif
-#define HALF 0xFFFFFFFFul
-#define CALLS 4
-#define VECTORS (2 * CALLS)
+#define VECTORS (2 * CLT_CALLS)
 
 /* The numbers of blocks from `block` on, in the order of the elements. */
 INLINE void random_bits(ulong seed, uint sub, uint step, ulong block, vecu *bits)
 {
-    vecl x[CALLS], y[CALLS], z[CALLS], w[CALLS];
-    uint k0 = (uint)seed, k1 = (uint)(seed >> 32);
+    vecl x[CLT_CALLS];
 #pragma unroll
-    for (int c = 0; c < CALLS; c++) {
-        const vecl blocks = FIRST + (block + (ulong)(c * VW / 2));
-        x[c] = blocks & HALF;
-        y[c] = (blocks >> 32 & 0xFFul) | (ulong)(sub << 8);
-        z[c] = (vecl)((ulong)step);
-        w[c] = (vecl)((ulong)STREAM);
-    }
-    /* The upper halves may hold anything: only the lower ones are multiplied. */
-#pragma unroll
-    for (int round = 0; round < 10; round++) {
-#pragma unroll
-        for (int c = 0; c < CALLS; c++) {
-            const vecl p = (x[c] & HALF) * 0xD2511F53ul, q = (z[c] & HALF) * 0xCD9E8D57ul;
-            x[c] = q >> 32 ^ y[c] ^ (ulong)k0;
-            z[c] = p >> 32 ^ w[c] ^ (ulong)k1;
-            y[c] = q;
-            w[c] = p;
-        }
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-#pragma unroll
-    for (int c = 0; c < CALLS; c++) {
-        two_vecl all;
-        all.even = (x[c] & HALF) | y[c] << 32;
-        all.odd = (z[c] & HALF) | w[c] << 32;
-        bits[2 * c] = AS_UINTS(all.lo);
-        bits[2 * c + 1] = AS_UINTS(all.hi);
-    }
+    for (int c = 0; c < CLT_CALLS; c++)
+        x[c] = CLT_FIRST + (block + (ulong)(c * VW / 2));
+    clt_random_rows(seed, STREAM, sub, step, x, bits);
 }
 
 /* Elements one by one, `number` being the first one's. */

@@ -1,114 +1,14 @@
 /*
- * Attention and its gradients on GPUs. A work-group has ROWS rows, with one or two tensors of theirs in
- * local memory, and goes through other rows COLUMNS at a time: a work-item (y, x) of ROWS / 4 by TX
- * has 4 rows of a ROWS x COLUMNS tile and COLUMNS / TX columns of it, and the same rows of sums of D
- * elements, D / TX of them.
+ * Attention and its gradients on GPUs, by the tiles of attention_tile.clh. A work-item also has its
+ * rows of sums of D elements, D / TX of them.
  *
  *   attention      rows are the queries': sums += p v
  *   attention_dq   rows are the queries': dq += ds k
  *   attention_dkv  rows are the keys', columns the rows of the queries: dv += p dout, dk += ds q
  *
- * Build options: those of attention.clh; D, ROWS, TX. D / TX and COLUMNS / TX are multiples of 4. Rows begin where float4 fits.
+ * Build options: those of attention_tile.clh.
  */
-#include "attention.clh"
-#include "gpu/halves.clh"
-
-#define COLUMNS 32
-#define THREADS (ROWS / 4 * TX)
-#define LDR (ROWS + 4) /* rows of panels lie so far apart: fewer bank conflicts */
-#define LDC (COLUMNS + 4)
-#define NC (COLUMNS / TX / 4) /* float4 of a work-item's columns, and of its sums */
-#define ND (D / TX / 4)
-#define GROUP kernel __attribute__((reqd_work_group_size(THREADS, 1, 1)))
-
-/*
- * load_panel_NAME: panel[d][i] = x[i][d] * scale for `size` rows; those from `count` on are the last one.
- * load_rows_NAME: rows[i][d] = x[i][d]; those from `count` on are 0: their weights are, too.
- */
-#define DEFINE_LOADS(name, KIND)                                                                   \
-    static inline void load_panel_##name(local float *panel, int ld, global const STORED(KIND) * x,\
-                                         long step, int size, int count, float scale, int lid)     \
-    {                                                                                              \
-        for (int e = lid; e < size * (D / 4); e += THREADS) {                                      \
-            const int i = e / (D / 4), d = e % (D / 4) * 4;                                        \
-            const float4 v = GET4(KIND, x + min(i, count - 1) * step + d) * scale;                 \
-            panel[d * ld + i] = v.x;                                                               \
-            panel[(d + 1) * ld + i] = v.y;                                                         \
-            panel[(d + 2) * ld + i] = v.z;                                                         \
-            panel[(d + 3) * ld + i] = v.w;                                                         \
-        }                                                                                          \
-    }                                                                                              \
-    static inline void load_rows_##name(local float *rows, global const STORED(KIND) * x,          \
-                                        long step, int count, int lid)                             \
-    {                                                                                              \
-        for (int e = lid; e < COLUMNS * (D / 4); e += THREADS) {                                   \
-            const int i = e / (D / 4), d = e % (D / 4) * 4;                                        \
-            *(local float4 *)(rows + i * D + d) =                                                  \
-                i < count ? GET4(KIND, x + i * step + d) : (float4)(0.0f);                         \
-        }                                                                                          \
-    }
-DEFINE_LOADS(x, X_T)
-#ifdef GRADIENT
-DEFINE_LOADS(dout, DY_T)
-#endif
-
-#define FOUR_ROWS(acc, n, a, y)                                                                    \
-    acc[(n)*4 + 0] = fma((float4)(a.x), y, acc[(n)*4 + 0]);                                        \
-    acc[(n)*4 + 1] = fma((float4)(a.y), y, acc[(n)*4 + 1]);                                        \
-    acc[(n)*4 + 2] = fma((float4)(a.z), y, acc[(n)*4 + 2]);                                        \
-    acc[(n)*4 + 3] = fma((float4)(a.w), y, acc[(n)*4 + 3]);
-
-/* s[n * 4 + i]: row i of the work-item's and float4 n of its columns, of the product of panels. */
-static inline void products(local const float *a, local const float *b, float4 *s)
-{
-#pragma unroll
-    for (int n = 0; n < 4 * NC; n++)
-        s[n] = (float4)(0.0f);
-#pragma unroll 4
-    for (int d = 0; d < D; d++) {
-        const float4 x = *(local const float4 *)(a + d * LDR);
-#pragma unroll
-        for (int n = 0; n < NC; n++) {
-            const float4 y = *(local const float4 *)(b + d * LDC + n * 4 * TX);
-            FOUR_ROWS(s, n, x, y)
-        }
-    }
-}
-
-/* sums += w^T rows: w[column][row], rows[column][d]. */
-static inline void add_rows(local const float *w, local const float *rows, float4 *sums)
-{
-#pragma unroll 2
-    for (int j = 0; j < COLUMNS; j++) {
-        const float4 x = *(local const float4 *)(w + j * LDR);
-#pragma unroll
-        for (int n = 0; n < ND; n++) {
-            const float4 y = *(local const float4 *)(rows + j * D + n * 4 * TX);
-            FOUR_ROWS(sums, n, x, y)
-        }
-    }
-}
-
-static inline float element(float4 v, int l)
-{
-    return l == 0 ? v.x : l == 1 ? v.y : l == 2 ? v.z : v.w;
-}
-
-/* Puts column l of float4 n of the work-item's columns, for its four rows, to w[column][row]. */
-#define PUT_COLUMNS(w, s)                                                                          \
-    _Pragma("unroll") for (int n = 0; n < NC; n++) _Pragma("unroll") for (int l = 0; l < 4; l++)   \
-        *(local float4 *)((w) + (tx * 4 + n * 4 * TX + l) * LDR + 4 * ty) =                        \
-        (float4)(element(s[n * 4], l), element(s[n * 4 + 1], l), element(s[n * 4 + 2], l),         \
-                 element(s[n * 4 + 3], l));
-
-/* to[row] = sums of the work-item's rows. */
-#define STORE_SUMS(KIND, to, step, sums, scales, rows)                                             \
-    _Pragma("unroll") for (int n = 0; n < ND; n++) _Pragma("unroll") for (int i = 0; i < 4; i++)   \
-    {                                                                                              \
-        if (4 * ty + i < (rows))                                                                   \
-            PUT4(KIND, sums[n * 4 + i] * scales[i],                                                \
-                 (to) + (4 * ty + i) * (step) + tx * 4 + n * 4 * TX);                              \
-    }
+#include "gpu/attention_tile.clh"
 
 #define PLACE                                                                                      \
     const int lid = (int)get_local_id(0), tx = lid % TX, ty = lid / TX;                            \
@@ -119,18 +19,11 @@ static inline float element(float4 v, int l)
         mask = (global const float *)((global const uchar *)mask + mask_offset);                   \
     const long masked = (mask_kind == 1 ? mask_offset : 0) + image * mask_image;
 
-/* The score of (row t, key j) with the mask, -INFINITY if it does not take part. */
-#define SCORE(dot, t, j)                                                                           \
-    ((t) < T && (j) < clt_seen(t, before, S, is_causal)                                            \
-         ? (dot) + clt_masked(mask, mask_kind, masked + head * mask_head + (t)*mask_row +          \
-                                                   (j)*mask_key)                                   \
-         : -INFINITY)
-
 #ifndef GRADIENT
 
 GROUP void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k),
                      TENSOR(const STORED(X_T), v), MASK, TENSOR(STORED(Y_T), out), global float *log_sum, long log_sum_offset, int heads,
-                     int group, int T, int S, float scale)
+                     int group, int T, int S, float scale DROP)
 {
     local float own[D * LDR] __attribute__((aligned(16)));
     local float panel[D * LDC] __attribute__((aligned(16)));
@@ -191,6 +84,15 @@ GROUP void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k),
             for (int n = 0; n < ND; n++)
                 sums[n * 4 + i] *= keep;
         }
+#ifdef DROPOUT
+        {
+            float4 kept[4 * NC];
+            KEPT_ROWS(kept, r0, j0)
+#pragma unroll
+            for (int n = 0; n < 4 * NC; n++)
+                s[n] *= kept[n];
+        }
+#endif
         barrier(CLK_LOCAL_MEM_FENCE);
         PUT_COLUMNS(weights, s)
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -241,29 +143,11 @@ attention_delta(TENSOR(const STORED(DY_T), dout), TENSOR(const STORED(Y_T), out)
         to[to_offset + (image * get_num_groups(1) + head) * T + t] = all;
 }
 
-/* p and ds of the work-item's tile, of rows r and columns c, as WEIGHTS says which are t and j. */
-#define WEIGHTS(t_of, j_of)                                                                        \
-    _Pragma("unroll") for (int n = 0; n < NC; n++) _Pragma("unroll") for (int i = 0; i < 4; i++)   \
-    {                                                                                              \
-        float e[4], g[4];                                                                          \
-        *(float4 *)e = s[n * 4 + i];                                                               \
-        *(float4 *)g = dp[n * 4 + i];                                                              \
-        _Pragma("unroll") for (int l = 0; l < 4; l++)                                              \
-        {                                                                                          \
-            const int r = r0 + 4 * ty + i, c = c0 + 4 * tx + n * 4 * TX + l;                       \
-            const int t = t_of, j = j_of, row = min(t, T - 1);                                     \
-            const float score = SCORE(e[l], t, j);                                                 \
-            e[l] = score == -INFINITY ? 0.0f : exp(score - log_sum[row]);                          \
-            g[l] = e[l] == 0.0f ? 0.0f : e[l] * (g[l] - delta[row]) * scale;                       \
-        }                                                                                          \
-        s[n * 4 + i] = *(float4 *)e;                                                               \
-        dp[n * 4 + i] = *(float4 *)g;                                                              \
-    }
-
 GROUP void attention_dq(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k), TENSOR(const STORED(X_T), v),
                         MASK, TENSOR(const STORED(DY_T), dout), global const float *log_sum,
                         long log_sum_offset, global const float *delta, long delta_offset,
-                        TENSOR(STORED(DQ_T), dq), int heads, int group, int T, int S, float scale)
+                        TENSOR(STORED(DQ_T), dq), int heads, int group, int T, int S,
+                        float scale DROP)
 {
     local float own[D * LDR] __attribute__((aligned(16)));
     local float own_dout[D * LDR] __attribute__((aligned(16)));
@@ -293,6 +177,10 @@ GROUP void attention_dq(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), 
         load_panel_x(panel, LDC, v + c0 * v_row, v_row, COLUMNS, count, 1.0f, lid);
         barrier(CLK_LOCAL_MEM_FENCE);
         products(own_dout + 4 * ty, panel + 4 * tx, dp);
+#ifdef DROPOUT
+        float4 kept[4 * NC];
+        KEPT_ROWS(kept, r0, c0)
+#endif
         WEIGHTS(r, c)
         PUT_COLUMNS(weights, dp)
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -308,7 +196,7 @@ GROUP void attention_dkv(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T),
                          MASK, TENSOR(const STORED(DY_T), dout), global const float *log_sum,
                          long log_sum_offset, global const float *delta, long delta_offset,
                          TENSOR(STORED(DK_T), dk), TENSOR(STORED(DV_T), dv), int heads, int group, int T, int S,
-                         float scale)
+                         float scale DROP)
 {
     local float own[D * LDR] __attribute__((aligned(16)));
     local float own_v[D * LDR] __attribute__((aligned(16)));
@@ -338,6 +226,10 @@ GROUP void attention_dkv(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T),
             load_panel_dout(panel, LDC, dy, dout_row, COLUMNS, count, 1.0f, lid);
             barrier(CLK_LOCAL_MEM_FENCE);
             products(own_v + 4 * ty, panel + 4 * tx, dp);
+#ifdef DROPOUT
+            float4 kept[4 * NC];
+            KEPT_COLUMNS(kept, c0, r0)
+#endif
             WEIGHTS(c, r)
             PUT_COLUMNS(weights, s)
             barrier(CLK_LOCAL_MEM_FENCE);

@@ -5,6 +5,12 @@
  */
 #include "attention.clh"
 
+#ifdef DROPOUT
+#define DROPPED(x, block, j) ((x)*DROP_FACTOR(block, j))
+#else
+#define DROPPED(x, block, j) (x)
+#endif
+
 #define DEFINE_DOT(name, KIND_A, KIND_B)                                                           \
     static inline float name(global const STORED(KIND_A) * a, global const STORED(KIND_B) * b,     \
                              int D)                                                                \
@@ -21,7 +27,7 @@ DEFINE_DOT(dot_out, DY_T, Y_T)
 kernel void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k),
                       TENSOR(const STORED(X_T), v), MASK, TENSOR(STORED(Y_T), out),
                       TENSOR(float, sums), global float *log_sum, long log_sum_offset, long items,
-                      int heads, int group, int T, int S, int D, float scale)
+                      int heads, int group, int T, int S, int D, float scale DROP)
 {
     const long item = get_global_id(0);
     if (item >= items)
@@ -35,6 +41,9 @@ kernel void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k)
     sums = ROWS_OF(sums, image, head) + t * sums_row;
     const long masked = mask_offset + image * mask_image + head * mask_head + t * mask_row;
     const int seen = clt_seen(t, PAST, S, is_causal);
+#ifdef DROPOUT
+    const ulong block = DROP_BLOCK(image, heads, head, T, t, S);
+#endif
     float most = -INFINITY, sum = 0.0f;
     for (int d = 0; d < D; d++)
         sums[d] = 0.0f;
@@ -47,8 +56,9 @@ kernel void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k)
         most = s > most ? s : most;
         const float p = exp(s - most);
         sum = sum * keep + p;
+        const float weight = DROPPED(p, block, j);
         for (int d = 0; d < D; d++)
-            sums[d] = fma(p, GET(X_T, v + j * v_row + d), sums[d] * keep);
+            sums[d] = fma(weight, GET(X_T, v + j * v_row + d), sums[d] * keep);
     }
     const int some = !(sum == 0.0f); /* a NaN counts */
     for (int d = 0; d < D; d++)
@@ -75,7 +85,7 @@ kernel void attention_delta(TENSOR(const STORED(DY_T), dout), TENSOR(const STORE
         global const float *delta, long delta_offset
 
 kernel void attention_dq(GRAD_ARGUMENTS, TENSOR(STORED(DQ_T), dq), TENSOR(float, sums), long items,
-                         int heads, int group, int T, int S, int D, float scale)
+                         int heads, int group, int T, int S, int D, float scale DROP)
 {
     const long item = get_global_id(0);
     if (item >= items)
@@ -90,13 +100,17 @@ kernel void attention_dq(GRAD_ARGUMENTS, TENSOR(STORED(DQ_T), dq), TENSOR(float,
     sums = ROWS_OF(sums, image, head) + t * sums_row;
     const long masked = mask_offset + image * mask_image + head * mask_head + t * mask_row;
     const int seen = clt_seen(t, PAST, S, is_causal);
+#ifdef DROPOUT
+    const ulong block = DROP_BLOCK(image, heads, head, T, t, S);
+#endif
     for (int d = 0; d < D; d++)
         sums[d] = 0.0f;
     for (int j = 0; j < seen; j++) {
         const float s = dot_of(q, k + j * k_row, D) * scale +
                         clt_masked(mask, mask_kind, masked + j * mask_key);
         const float p = exp(s - log_sum[log_sum_offset + item]);
-        const float ds = p * (dot_dout(dout, v + j * v_row, D) - delta[delta_offset + item]) * scale;
+        const float dp = DROPPED(dot_dout(dout, v + j * v_row, D), block, j);
+        const float ds = p * (dp - delta[delta_offset + item]) * scale;
         for (int d = 0; d < D; d++)
             sums[d] = fma(ds, GET(X_T, k + j * k_row + d), sums[d]);
     }
@@ -106,7 +120,7 @@ kernel void attention_dq(GRAD_ARGUMENTS, TENSOR(STORED(DQ_T), dq), TENSOR(float,
 
 /* For row j of the keys: over all heads of its group, and their rows that see it. */
 kernel void attention_dkv(GRAD_ARGUMENTS, TENSOR(STORED(DK_T), dk), TENSOR(STORED(DV_T), dv),
-                          TENSOR(float, k_sums), TENSOR(float, v_sums), long items, int kv_heads, int group, int T, int S, int D, float scale)
+                          TENSOR(float, k_sums), TENSOR(float, v_sums), long items, int kv_heads, int group, int T, int S, int D, float scale DROP)
 {
     const long item = get_global_id(0);
     if (item >= items)
@@ -132,9 +146,16 @@ kernel void attention_dkv(GRAD_ARGUMENTS, TENSOR(STORED(DK_T), dk), TENSOR(STORE
             const float s =
                 dot_of(x, k, D) * scale + clt_masked(mask, mask_kind, masked + j * mask_key);
             const float p = exp(s - log_sum[log_sum_offset + row]);
-            const float ds = p * (dot_dout(dy, v, D) - delta[delta_offset + row]) * scale;
+#ifdef DROPOUT
+            const float factor =
+                DROP_FACTOR(DROP_BLOCK(image, kv_heads * group, head, T, t, S), j);
+#else
+            const float factor = 1.0f;
+#endif
+            const float dp = dot_dout(dy, v, D) * factor, weight = p * factor;
+            const float ds = p * (dp - delta[delta_offset + row]) * scale;
             for (int d = 0; d < D; d++) {
-                v_sums[d] = fma(p, GET(DY_T, dy + d), v_sums[d]);
+                v_sums[d] = fma(weight, GET(DY_T, dy + d), v_sums[d]);
                 k_sums[d] = fma(ds, GET(X_T, x + d), k_sums[d]);
             }
         }

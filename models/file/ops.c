@@ -126,13 +126,16 @@ static clt_value *build_embedding(const model_node *n)
     return clt_embedding(n->in[0], weight, CLT_NO_PADDING);
 }
 
-/* One operand: packed rows of q, k and v; three: as torch.nn.MultiheadAttention projects them. */
+/* One operand: packed rows of q, k and v; three: as torch.nn.MultiheadAttention projects them; the
+ * fourth: what is added to the scores. */
 static clt_value *build_attention(const model_node *n)
 {
     clt_attention_options o;
     clt_attention_options_init(&o);
     const int heads = (int)node_int(n, "heads", 1);
     o.is_causal = (int)node_int(n, "causal", 0);
+    o.dropout = node_real(n, "dropout", 0);
+    o.attn_mask = n->n_in > 3 ? n->in[3] : NULL;
     return n->n_in == 1
                ? clt_attention_packed(n->in[0], heads, 0, &o)
                : clt_attention(n->in[0], n->in[1], n->n_in > 2 ? n->in[2] : n->in[1], heads, &o);
@@ -311,7 +314,7 @@ static const model_op ops[] = {
     {"batch_norm", 1, 1, "eps:real momentum:real synchronised:flag", build_batch_norm},
     {"layer_norm", 1, 1, "eps:real", build_layer_norm},
     {"embedding", 1, 2, "count:count width:count", build_embedding},
-    {"attention", 1, 3, "heads:count! causal:flag", build_attention},
+    {"attention", 1, 4, "heads:count! causal:flag dropout:real", build_attention},
     {"lstm", 1, 1, "hidden:count! layers:count bidirectional:flag dropout:real", build_lstm},
     {"gru", 1, 1, "hidden:count! layers:count bidirectional:flag dropout:real", build_gru},
     {"relu", 1, 1, "", build_relu},

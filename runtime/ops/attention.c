@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/philox.h"
 #include "ops/nn.h"
 #include "ops/ops.h"
 
@@ -42,13 +43,17 @@ static clt_attention_view view_of(const clt_attention_attr *attr, int operand, c
     return view;
 }
 
-static void mask_strides(const clt_type *mask, int64_t *strides)
+static void place_mask(const clt_type *mask, clt_attention_shape *s)
 {
     int64_t step = 1;
-    for (int i = 0; i < 4; i++)
-        strides[i] = 0;
+    for (int i = 0; i < 4; i++) {
+        s->mask_strides[i] = 0;
+        s->mask_dims[i] = 1;
+    }
     for (int i = mask->rank - 1; i >= 0; i--) {
-        strides[i + 4 - mask->rank] = mask->dims[i] == 1 ? 0 : step;
+        const int at = i + 4 - mask->rank;
+        s->mask_dims[at] = mask->dims[i];
+        s->mask_strides[at] = mask->dims[i] == 1 ? 0 : step;
         step *= mask->dims[i];
     }
 }
@@ -90,7 +95,7 @@ clt_attention_shape clt_attention_shape_of(const clt_node *node)
     s.dk.operand = packed ? 0 : 1;
     s.dv.operand = packed ? 0 : 2;
     if (mask)
-        mask_strides(mask, s.mask_strides);
+        place_mask(mask, &s);
     return s;
 }
 
@@ -182,6 +187,9 @@ static clt_status infer(const clt_node *node, clt_type *out)
     if (attr->past < 0 || attr->past > INT_MAX / 2 || !isfinite(attr->scale))
         return clt_fail(CLT_INVALID_ARGUMENT, "attention: past %lld, scale %g are not valid",
                         (long long)attr->past, attr->scale);
+    if (!(attr->dropout >= 0 && attr->dropout <= 1))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "attention: the probability of dropout %g is not in 0 to 1", attr->dropout);
     out[0] = first->type;
     /* The shape's views need the result's type, which is q's, but for the packed form's width. */
     clt_value value = {.type = out[0]};
@@ -203,24 +211,34 @@ static clt_status infer_grad(const clt_node *node, clt_type *out)
     return CLT_OK;
 }
 
+static clt_status infer_mask_grad(const clt_node *node, clt_type *out)
+{
+    out[0] = node->in[BEFORE_Q + ATTN_MASK]->type;
+    return CLT_OK;
+}
+
 static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
                            clt_value **dx)
 {
     const clt_attention_attr *attr = node->attr;
     const bool packed = attr->form == CLT_ATTENTION_PACKED;
-    if (wanted[ATTN_MASK])
-        return clt_fail(CLT_UNSUPPORTED,
-                        "attention: a mask has no gradient: give it as an input or a constant");
-    if (!dy[0] || !(wanted[Q] || wanted[K] || wanted[V]))
+    if (!dy[0])
         return CLT_OK;
     clt_value *in[BEFORE_Q + OPERANDS] = {dy[0], node->out[0], node->out[1]};
     for (int i = 0; i < OPERANDS; i++)
         in[BEFORE_Q + i] = node->in[i];
-    const clt_op *op = packed ? &clt_op_attention_packed_grad : &clt_op_attention_grad;
-    const clt_node *grad = clt_graph_add(node->graph, op, in, BEFORE_Q + OPERANDS, attr);
-    for (int i = 0; grad && i < op->n_out; i++)
-        if (wanted[i])
-            dx[i] = grad->out[i];
+    if (wanted[Q] || wanted[K] || wanted[V]) {
+        const clt_op *op = packed ? &clt_op_attention_packed_grad : &clt_op_attention_grad;
+        const clt_node *grad = clt_graph_add(node->graph, op, in, BEFORE_Q + OPERANDS, attr);
+        for (int i = 0; grad && i < op->n_out; i++)
+            if (wanted[i])
+                dx[i] = grad->out[i];
+    }
+    if (wanted[ATTN_MASK] && node->in[ATTN_MASK]->type.dtype == CLT_F32) {
+        const clt_node *grad =
+            clt_graph_add(node->graph, &clt_op_attention_mask_grad, in, BEFORE_Q + OPERANDS, attr);
+        dx[ATTN_MASK] = grad ? grad->out[0] : NULL;
+    }
     return clt_graph_status(node->graph);
 }
 
@@ -238,34 +256,55 @@ static void describe(const clt_node *node, clt_str *text)
         clt_str_add(text, ", past %lld", (long long)attr->past);
     if (attr->scale != 0)
         clt_str_add(text, ", scale %g", attr->scale);
+    if (attr->dropout > 0)
+        clt_str_add(text, ", dropout %g", attr->dropout);
+}
+
+static clt_value *evaluate(const clt_node *node)
+{
+    clt_attention_attr attr = *(const clt_attention_attr *)node->attr;
+    if (attr.dropout <= 0)
+        return node->out[0];
+    attr.dropout = 0;
+    attr.stream = 0;
+    clt_value *in[OPERANDS] = {NULL};
+    for (int i = 0; i < node->n_in; i++)
+        in[i] = node->in[i];
+    const clt_node *own = clt_graph_add(node->graph, node->op, in, OPERANDS, &attr);
+    return own ? own->out[0] : NULL;
 }
 
 const char *clt_attention_types(const clt_node *node, const clt_attention_shape *s, char *text)
 {
     static const char *const names[] = {"X_T", "DY_T", "Y_T", "DQ_T", "DK_T", "DV_T"};
     const bool forward = is_forward(node);
+    const bool gradients = !forward && node->op != &clt_op_attention_mask_grad;
     const clt_value *values[] = {node->in[s->q.operand],
                                  forward ? NULL : node->in[DOUT],
                                  forward ? node->out[0] : node->in[OUT],
-                                 forward ? NULL : node->out[s->dq.operand],
-                                 forward ? NULL : node->out[s->dk.operand],
-                                 forward ? NULL : node->out[s->dv.operand]};
+                                 gradients ? node->out[s->dq.operand] : NULL,
+                                 gradients ? node->out[s->dk.operand] : NULL,
+                                 gradients ? node->out[s->dv.operand] : NULL};
     int length = 0;
     text[0] = 0;
     for (int i = 0; i < 6; i++)
         if (values[i] && clt_is_half(values[i]->type.dtype))
             length += snprintf(text + length, (size_t)(CLT_ATTENTION_OPTIONS - length), " -D%s=%s",
                                names[i], clt_storage_name(values[i]->type.dtype));
+    const clt_attention_attr *attr = node->attr;
+    if (attr->dropout > 0)
+        snprintf(text + length, (size_t)(CLT_ATTENTION_OPTIONS - length), " -DDROPOUT=%d",
+                 CLT_STREAM_DROPOUT);
     return text;
 }
 
-/* All but the mask and log_sum; q, k and v if all of them are. */
+/* All but the mask, its gradient and log_sum; q, k and v if all of them are. */
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
 {
     const int before = is_forward(node) ? 0 : BEFORE_Q;
     (void)target;
     if (output)
-        return !is_forward(node) || index == 0;
+        return is_forward(node) ? index == 0 : node->op != &clt_op_attention_mask_grad;
     if (index < before)
         return index != LOG_SUM;
     for (int i = Q; i <= V; i++) {
@@ -288,165 +327,26 @@ double clt_attention_pairs(const clt_node *node)
     return pairs;
 }
 
-/* Two products over the pairs, and five in the gradient. */
+/* Two products over the pairs, as for the mask's gradient, and five in the gradient. */
 static double flops(const clt_node *node, int64_t n)
 {
     const clt_attention_shape s = clt_attention_shape_of(node);
-    return (is_forward(node) ? 4.0 : 10.0) * clt_attention_pairs(node) * (double)s.size *
-           (double)s.heads * (double)clt_dim(s.batch, n);
-}
-
-/* --- arguments and the portable variants ------------------------------------------------------ */
-
-static void arg_steps(clt_program *p, const clt_attention_view *view)
-{
-    clt_arg_long(p, clt_fixed(view->at));
-    clt_arg_long(p, clt_fixed(view->batch));
-    clt_arg_long(p, clt_fixed(view->head));
-    clt_arg_long(p, clt_fixed(view->row));
-}
-
-void clt_arg_attention_in(clt_program *p, const clt_attention_view *view)
-{
-    clt_arg_in(p, view->operand);
-    arg_steps(p, view);
-}
-
-void clt_arg_attention_out(clt_program *p, const clt_attention_view *view)
-{
-    clt_arg_out(p, view->operand);
-    arg_steps(p, view);
-}
-
-void clt_arg_attention_mask(clt_program *p, const clt_node *node, const clt_attention_shape *s)
-{
-    const clt_attention_attr *attr = node->attr;
-    const bool bytes = s->mask >= 0 && node->in[s->mask]->type.dtype == CLT_U8;
-    clt_arg_in(p, s->mask >= 0 ? s->mask : s->q.operand);
-    clt_arg_int(p, clt_fixed(s->mask < 0 ? 0 : bytes ? 2 : 1));
-    for (int i = 0; i < 4; i++)
-        clt_arg_long(p, clt_fixed(s->mask_strides[i]));
-    clt_arg_in(p, s->past >= 0 ? s->past : s->q.operand);
-    clt_arg_int(p, clt_fixed(s->past >= 0));
-    clt_arg_int(p, clt_fixed(attr->past));
-    clt_arg_int(p, clt_fixed(attr->is_causal));
-}
-
-void clt_arg_attention_operands(clt_program *p, const clt_node *node, const clt_attention_shape *s)
-{
-    clt_arg_attention_in(p, &s->q);
-    clt_arg_attention_in(p, &s->k);
-    clt_arg_attention_in(p, &s->v);
-    clt_arg_attention_mask(p, node, s);
-}
-
-void clt_arg_attention_sizes(clt_program *p, const clt_attention_shape *s)
-{
-    clt_arg_int(p, clt_fixed(s->heads));
-    clt_arg_int(p, clt_fixed(s->heads / s->kv_heads));
-    clt_arg_int(p, clt_fixed(s->rows));
-    clt_arg_int(p, clt_fixed(s->keys));
-    clt_arg_float(p, s->scale);
-}
-
-clt_extent clt_attention_images(const clt_attention_shape *s, int64_t mul)
-{
-    return s->batch < 0 ? clt_times_batch(-s->batch * mul) : clt_fixed(s->batch * mul);
-}
-
-/* Where portable kernels sum output `view` in floats: itself, or a block of rows one after the
- * other.
- */
-static void arg_sums(clt_program *p, const clt_node *node, const clt_attention_shape *s,
-                     const clt_attention_view *view, int64_t heads, int64_t rows)
-{
-    if (!clt_is_half(node->out[view->operand]->type.dtype)) {
-        clt_arg_attention_out(p, view);
-        return;
-    }
-    const clt_attention_view sums = {
-        .batch = heads * rows * s->size, .head = rows * s->size, .row = s->size};
-    clt_arg_scratch(p, clt_scratch_add(p, clt_attention_images(s, sums.batch * 4)));
-    arg_steps(p, &sums);
-}
-
-static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
-{
-    const clt_attention_shape s = clt_attention_shape_of(node);
-    const clt_extent items = clt_attention_images(&s, s.heads * s.rows);
-    char types[CLT_ATTENTION_OPTIONS];
-    clt_launch_begin(p, "portable/attention.cl", "attention", "%s",
-                     clt_attention_types(node, &s, types));
-    clt_arg_attention_operands(p, node, &s);
-    clt_arg_attention_out(p, &s.out);
-    arg_sums(p, node, &s, &s.out, s.heads, s.rows);
-    clt_arg_out(p, s.log_sum);
-    clt_arg_long(p, items);
-    clt_arg_int(p, clt_fixed(s.heads));
-    clt_arg_int(p, clt_fixed(s.heads / s.kv_heads));
-    clt_arg_int(p, clt_fixed(s.rows));
-    clt_arg_int(p, clt_fixed(s.keys));
-    clt_arg_int(p, clt_fixed(s.size));
-    clt_arg_float(p, s.scale);
-    clt_range_items(p, target, items);
-}
-
-static void emit_grad_portable(const clt_node *node, const clt_target *target, clt_program *p)
-{
-    const clt_attention_shape s = clt_attention_shape_of(node);
-    const clt_extent rows = clt_attention_images(&s, s.heads * s.rows);
-    const clt_extent keys = clt_attention_images(&s, s.kv_heads * s.keys);
-    clt_attention_view out = s.out;
-    out.operand = OUT;
-    const int delta = clt_scratch_add(p, clt_attention_images(&s, s.heads * s.rows * 4));
-    char types[CLT_ATTENTION_OPTIONS];
-    clt_launch_begin(p, "portable/attention.cl", "attention_delta", "%s",
-                     clt_attention_types(node, &s, types));
-    clt_arg_attention_in(p, &s.out);
-    clt_arg_attention_in(p, &out);
-    clt_arg_scratch(p, delta);
-    clt_arg_long(p, rows);
-    clt_arg_int(p, clt_fixed(s.heads));
-    clt_arg_int(p, clt_fixed(s.rows));
-    clt_arg_int(p, clt_fixed(s.size));
-    clt_range_items(p, target, rows);
-    for (int of_keys = 0; of_keys < 2; of_keys++) {
-        clt_launch_begin(p, "portable/attention.cl", of_keys ? "attention_dkv" : "attention_dq",
-                         "%s", types);
-        clt_arg_attention_operands(p, node, &s);
-        clt_arg_attention_in(p, &s.out);
-        clt_arg_in(p, LOG_SUM);
-        clt_arg_scratch(p, delta);
-        clt_arg_attention_out(p, of_keys ? &s.dk : &s.dq);
-        if (of_keys) {
-            clt_arg_attention_out(p, &s.dv);
-            arg_sums(p, node, &s, &s.dk, s.kv_heads, s.keys);
-            arg_sums(p, node, &s, &s.dv, s.kv_heads, s.keys);
-        } else {
-            arg_sums(p, node, &s, &s.dq, s.heads, s.rows);
-        }
-        clt_arg_long(p, of_keys ? keys : rows);
-        clt_arg_int(p, clt_fixed(of_keys ? s.kv_heads : s.heads));
-        clt_arg_int(p, clt_fixed(s.heads / s.kv_heads));
-        clt_arg_int(p, clt_fixed(s.rows));
-        clt_arg_int(p, clt_fixed(s.keys));
-        clt_arg_int(p, clt_fixed(s.size));
-        clt_arg_float(p, s.scale);
-        clt_range_items(p, target, of_keys ? keys : rows);
-    }
+    const bool two = is_forward(node) || node->op == &clt_op_attention_mask_grad;
+    return (two ? 4.0 : 10.0) * clt_attention_pairs(node) * (double)s.size * (double)s.heads *
+           (double)clt_dim(s.batch, n);
 }
 
 static const clt_variant variants[] = {
     {"tiles_cpu", clt_attention_cpu_accepts, clt_attention_cpu},
     {"tiles_gpu", clt_attention_gpu_accepts, clt_attention_gpu},
-    {"portable", clt_accepts_plain, emit_portable},
+    {"portable", clt_accepts_plain, clt_attention_portable},
     {0},
 };
 
 static const clt_variant grad_variants[] = {
     {"tiles_cpu", clt_attention_cpu_accepts, clt_attention_grad_cpu},
     {"tiles_gpu", clt_attention_gpu_accepts, clt_attention_grad_gpu},
-    {"portable", clt_accepts_plain, emit_grad_portable},
+    {"portable", clt_accepts_plain, clt_attention_grad_portable},
     {0},
 };
 
@@ -460,27 +360,29 @@ const clt_op clt_op_attention = {
     .gradient = gradient,
     .describe = describe,
     .flops = flops,
+    .evaluate = evaluate,
     .half = half,
     .variants = variants,
 };
 
-#define GRAD_OP(NAME, N_OUT)                                                                       \
+#define GRAD_OP(NAME, N_OUT, INFER, ROUNDS, VARIANTS)                                              \
     const clt_op clt_op_##NAME = {                                                                 \
         .name = #NAME,                                                                             \
         .min_in = BEFORE_Q + 1,                                                                    \
         .max_in = BEFORE_Q + OPERANDS,                                                             \
         .n_out = N_OUT,                                                                            \
         .attr_bytes = sizeof(clt_attention_attr),                                                  \
-        .infer = infer_grad,                                                                       \
+        .infer = INFER,                                                                            \
         .describe = describe,                                                                      \
         .flops = flops,                                                                            \
-        .rounding = CLT_ROUNDS_ALL,                                                                \
+        .rounding = ROUNDS,                                                                        \
         .half = half,                                                                              \
-        .variants = grad_variants,                                                                 \
+        .variants = VARIANTS,                                                                      \
     }
 
-GRAD_OP(attention_grad, 3);
-GRAD_OP(attention_packed_grad, 1);
+GRAD_OP(attention_grad, 3, infer_grad, CLT_ROUNDS_ALL, grad_variants);
+GRAD_OP(attention_packed_grad, 1, infer_grad, CLT_ROUNDS_ALL, grad_variants);
+GRAD_OP(attention_mask_grad, 1, infer_mask_grad, CLT_ROUNDS_NONE, clt_attention_mask_variants);
 
 /* --- builders -------------------------------------------------------------------------------- */
 
@@ -505,6 +407,9 @@ static clt_value *build(clt_value *q, clt_value *k, clt_value *v, clt_attention_
     attr.scale = o.scale;
     attr.past = o.past;
     attr.is_causal = o.is_causal != 0;
+    attr.dropout = o.dropout;
+    if (o.dropout > 0)
+        attr.stream = q->graph->streams++;
     clt_value *in[OPERANDS] = {q, k, v, o.attn_mask, o.past_value};
     const clt_node *node = clt_graph_add(q->graph, &clt_op_attention, in, OPERANDS, &attr);
     return node ? node->out[0] : NULL;

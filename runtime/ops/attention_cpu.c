@@ -1,5 +1,8 @@
 /* Tiles and launches of clkernels/cpu/attention.cl and attention_grad.cl. */
 #include "ops/attention.h"
+
+#include <stdio.h>
+
 #include "ops/nn.h"
 
 enum { KEYS = 48, ROWS = 48, CHUNK = 16, MOST_VECTORS = 3, ITEMS_A_UNIT = 4 };
@@ -26,6 +29,9 @@ static int64_t local_bytes(const clt_node *node, const clt_attention_shape *s, i
     const int64_t copied = !copies(node) ? 0 : grad ? columns + 2 * ROWS : 2 * KEYS;
     const int64_t floats = copied * s->size + (grad ? columns * (4 * s->size + 2 * ROWS)
                                                     : columns * (2 * s->size + KEYS + 1));
+    const int64_t of_mask = copied * s->size + columns * (2 * s->size + 3 * ROWS);
+    if (node->op == &clt_op_attention_mask_grad && of_mask > floats)
+        return of_mask * (int64_t)sizeof(float);
     return floats * (int64_t)sizeof(float);
 }
 
@@ -103,6 +109,7 @@ void clt_attention_cpu(const clt_node *node, const clt_target *target, clt_progr
     clt_arg_attention_out(p, &s.out);
     clt_arg_out(p, s.log_sum);
     clt_arg_attention_sizes(p, &s);
+    clt_arg_attention_drop(p, node, &s);
     clt_range3(p, clt_fixed((s.rows + columns - 1) / columns), clt_fixed(s.heads),
                clt_attention_images(&s, 1), 1, 1, 1);
 }
@@ -132,27 +139,46 @@ static void range_rows(clt_program *p, const clt_attention_shape *s)
                clt_attention_images(s, 1), 1, 1, 1);
 }
 
-void clt_attention_grad_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+clt_attention_tile clt_attention_tile_cpu(const clt_node *node, const clt_target *target)
 {
     const clt_attention_shape s = clt_attention_shape_of(node);
     const tile t = tile_for(node, target, &s, true);
-    const int64_t slices = slices_for(target, &s, t.vectors * t.width);
-    const int64_t of_rows = s.heads * s.rows, elements = of_rows * s.size;
+    clt_attention_tile own = {.rows = ROWS, .keys = (int64_t)t.vectors * t.width, .threads = 1};
+    snprintf(own.options, sizeof own.options, "-DVW=%d -DD=%d -DMR=%d -DNV=%d -DROWS=%d", t.width,
+             t.size, t.rows, t.vectors, ROWS);
+    return own;
+}
+
+int clt_attention_delta_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const tile t = tile_for(node, target, &s, true);
     clt_attention_view out = s.out;
     char types[CLT_ATTENTION_OPTIONS];
-    clt_attention_types(node, &s, types);
     out.operand = 1;
-    const int delta = clt_scratch_add(p, clt_attention_images(&s, of_rows * 4));
-    /* dq in 16 bits is made of sums in floats. */
-    const int parts = slices > 1 || clt_is_half(node->out[s.dq.operand]->type.dtype)
-                          ? clt_scratch_add(p, clt_attention_images(&s, slices * elements * 4))
-                          : -1;
-    begin_rows(p, &t, "attention_delta", types);
+    const int delta = clt_scratch_add(p, clt_attention_images(&s, s.heads * s.rows * 4));
+    begin_rows(p, &t, "attention_delta", clt_attention_types(node, &s, types));
     clt_arg_attention_in(p, &s.out);
     clt_arg_attention_in(p, &out);
     clt_arg_scratch(p, delta);
     clt_arg_int(p, clt_fixed(s.rows));
     range_rows(p, &s);
+    return delta;
+}
+
+void clt_attention_grad_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const tile t = tile_for(node, target, &s, true);
+    const int64_t slices = slices_for(target, &s, t.vectors * t.width);
+    const int64_t elements = s.heads * s.rows * s.size;
+    char types[CLT_ATTENTION_OPTIONS];
+    clt_attention_types(node, &s, types);
+    const int delta = clt_attention_delta_cpu(node, target, p);
+    /* dq in 16 bits is made of sums in floats. */
+    const int parts = slices > 1 || clt_is_half(node->out[s.dq.operand]->type.dtype)
+                          ? clt_scratch_add(p, clt_attention_images(&s, slices * elements * 4))
+                          : -1;
     begin_rows(p, &t, "attention_grad", types);
     clt_arg_attention_operands(p, node, &s);
     clt_arg_attention_in(p, &s.out);
@@ -171,6 +197,7 @@ void clt_attention_grad_cpu(const clt_node *node, const clt_target *target, clt_
     clt_arg_attention_out(p, &s.dv);
     clt_arg_attention_sizes(p, &s);
     clt_arg_long(p, clt_attention_images(&s, elements));
+    clt_arg_attention_drop(p, node, &s);
     clt_range3(p, clt_fixed(slices), clt_fixed(s.kv_heads), clt_attention_images(&s, 1), 1, 1, 1);
     if (parts < 0)
         return;

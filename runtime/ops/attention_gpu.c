@@ -1,6 +1,8 @@
 /* Tiles and launches of clkernels/gpu/attention.cl. */
 #include "ops/attention.h"
 
+#include <stdio.h>
+
 enum { TX = 8, COLUMNS = 32, PADDING = 4, DELTA_GROUP = 256, DELTA_LANES = 8, MOST_SIZE = 128 };
 
 static int64_t local_bytes(const clt_attention_shape *s, int64_t rows, bool grad)
@@ -57,20 +59,30 @@ void clt_attention_gpu(const clt_node *node, const clt_target *target, clt_progr
     clt_arg_attention_out(p, &s.out);
     clt_arg_out(p, s.log_sum);
     clt_arg_attention_sizes(p, &s);
+    clt_arg_attention_drop(p, node, &s);
     range(p, &s, rows, s.rows, s.heads);
 }
 
-void clt_attention_grad_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+clt_attention_tile clt_attention_tile_gpu(const clt_node *node, const clt_target *target)
 {
     const clt_attention_shape s = clt_attention_shape_of(node);
     const int rows = rows_for(target, &s, true);
+    clt_attention_tile own = {.rows = rows, .keys = COLUMNS, .threads = rows / 4 * TX};
+    snprintf(own.options, sizeof own.options, "-DGRADIENT -DD=%d -DROWS=%d -DTX=%d", (int)s.size,
+             rows, TX);
+    return own;
+}
+
+int clt_attention_delta_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const clt_attention_tile t = clt_attention_tile_gpu(node, target);
     const int delta = clt_scratch_add(p, clt_attention_images(&s, s.heads * s.rows * 4));
     const int64_t of_group = DELTA_GROUP / DELTA_LANES;
     clt_attention_view out = s.out;
     out.operand = 1;
     char types[CLT_ATTENTION_OPTIONS];
-    clt_launch_begin(p, "gpu/attention.cl", "attention_delta",
-                     "-DGRADIENT -DD=%d -DROWS=%d -DTX=%d%s", (int)s.size, rows, TX,
+    clt_launch_begin(p, "gpu/attention.cl", "attention_delta", "%s%s", t.options,
                      clt_attention_types(node, &s, types));
     clt_arg_attention_in(p, &s.out);
     clt_arg_attention_in(p, &out);
@@ -78,9 +90,19 @@ void clt_attention_grad_gpu(const clt_node *node, const clt_target *target, clt_
     clt_arg_int(p, clt_fixed(s.rows));
     clt_range3(p, clt_fixed((s.rows + of_group - 1) / of_group * DELTA_GROUP), clt_fixed(s.heads),
                clt_attention_images(&s, 1), DELTA_GROUP, 1, 1);
+    return delta;
+}
+
+void clt_attention_grad_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const clt_attention_tile t = clt_attention_tile_gpu(node, target);
+    const int delta = clt_attention_delta_gpu(node, target, p);
+    char types[CLT_ATTENTION_OPTIONS];
+    clt_attention_types(node, &s, types);
     for (int of_keys = 0; of_keys < 2; of_keys++) {
-        clt_launch_begin(p, "gpu/attention.cl", of_keys ? "attention_dkv" : "attention_dq",
-                         "-DGRADIENT -DD=%d -DROWS=%d -DTX=%d%s", (int)s.size, rows, TX, types);
+        clt_launch_begin(p, "gpu/attention.cl", of_keys ? "attention_dkv" : "attention_dq", "%s%s",
+                         t.options, types);
         clt_arg_attention_operands(p, node, &s);
         clt_arg_attention_in(p, &s.out);
         clt_arg_in(p, s.log_sum);
@@ -89,6 +111,7 @@ void clt_attention_grad_gpu(const clt_node *node, const clt_target *target, clt_
         if (of_keys)
             clt_arg_attention_out(p, &s.dv);
         clt_arg_attention_sizes(p, &s);
-        range(p, &s, rows, of_keys ? s.keys : s.rows, of_keys ? s.kv_heads : s.heads);
+        clt_arg_attention_drop(p, node, &s);
+        range(p, &s, (int)t.rows, of_keys ? s.keys : s.rows, of_keys ? s.kv_heads : s.heads);
     }
 }

@@ -61,6 +61,27 @@ class Models(CommandTest):
         self.assertEqual(outcomes[0], outcomes[1])
         self.assertEqual(len(outcomes[0][0]), 4)
 
+    def test_attention(self):
+        """A position bias that is learnt, with dropout: one device and two give the same."""
+        model = self.changed(
+            inputs=[{"name": "image"}, {"name": "label"}],
+            parameters=[{"name": "bias", "shape": [2, 6, 6]}],
+            nodes=[{"name": "rows", "op": "reshape", "shape": [6, 5], "in": "image"},
+                   *({"name": name, "op": "linear", "out": 32, "in": "rows"} for name in "qkv"),
+                   {"op": "attention", "in": ["q", "k", "v", "bias"], "heads": 2, "dropout": 0.3},
+                   {"op": "flatten"},
+                   {"name": "fc", "op": "linear", "out": "classes"}])
+        path, losses = self.write(model), []
+        for devices in ("pocl", "pocl/2"):
+            run = self.path(devices.replace("/", "-"))
+            self.train("--steps", "3", "--metrics", run + ".jsonl", "--checkpoint-dir", run, "--split", "equal", "--tune", "off",
+                       "--quiet", model=path, devices=devices)
+            losses.append([r["loss"] for r in records(run + ".jsonl")[0]])
+            bias = tensors(os.path.join(run, max(os.listdir(run)), "model.safetensors"))["bias"]
+            self.assertGreater(sum(abs(b) > 0 for b in bias), 60)
+        for one, two in zip(*losses):
+            self.assertAlmostEqual(one, two, places=5)
+
     def test_branches(self):
         """Two losses with weights, shared and explicit parameters, several inputs to a node."""
         model = copy.deepcopy(SMALL)

@@ -413,7 +413,20 @@ def matmul(c):
               dict(transpose_a=False, transpose_b=False))  # fmt: skip
 
 
+def attention(c):
+    # Heads of q, of k and v, and the mask that is added; every sixth element of the last takes no key.
+    for heads, groups, mask in [(2, 2, (2, 2, 5, 7)), (4, 2, (1, 4, 5, 7)), (2, 1, (1, 1, 5, 7)), (2, 2, (2, 1, 1, 7)),
+                                (2, 2, (1, 2, 5, 1)), (2, 2, (1, 2, 5, 7))]:
+        added = c.random(*mask)
+        if c.count == 5:
+            added.view(-1)[::6] = -torch.inf
+        c.add(lambda q, k, v, m: functional.scaled_dot_product_attention(q, k, v, attn_mask=m, enable_gqa=True),
+              {"q": c.random(2, heads, 5, 4), "k": c.random(2, groups, 7, 4), "v": c.random(2, groups, 7, 4), "mask": added},
+              dict(heads=heads))
+
+
 OPERATORS = {
+    "attention": attention,
     "adaptive_avg_pool2d": adaptive_avg_pool2d, "upsample2d": upsample2d, "conv_transpose2d": conv_transpose2d,
     "conv3d": conv3d,
     "conv2d": conv2d, "avg_pool2d": avg_pool2d, "max_pool2d": max_pool2d, "relu": relu, "leaky_relu": leaky_relu,

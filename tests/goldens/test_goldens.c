@@ -11,10 +11,10 @@
 static const char *const snapshots[] = {"000", "020", "060", "150", "400"};
 static const char *const cases[] = {"b256", "b257", "b257i"};
 static const char *const operators[] = {
-    "conv2d", "avg_pool2d", "max_pool2d",  "relu",          "leaky_relu", "sigmoid", "tanh",
-    "gelu",   "softmax",    "log_softmax", "cross_entropy", "mse_loss",   "add",     "sub",
-    "mul",    "div",        "sum",         "mean",          "max",        "pad",     "concat",
-    "slice",  "transpose",  "reshape",     "linear",        "matmul",
+    "conv2d", "avg_pool2d", "max_pool2d",  "relu",          "leaky_relu", "sigmoid",   "tanh",
+    "gelu",   "softmax",    "log_softmax", "cross_entropy", "mse_loss",   "add",       "sub",
+    "mul",    "div",        "sum",         "mean",          "max",        "pad",       "concat",
+    "slice",  "transpose",  "reshape",     "linear",        "matmul",     "attention",
 };
 enum { OPERATORS = sizeof operators / sizeof operators[0] };
 

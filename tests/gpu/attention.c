@@ -1,6 +1,24 @@
 /* Attention and rotary embedding. */
 #include "gpu/plans.h"
 
+/* A step of training: with dropout of the weights, and a position bias that is learnt. */
+static void plan_training(const clt_caps *caps, int64_t size, double dropout)
+{
+    clt_graph *g;
+    clt_attention_options o;
+    const int64_t dims[] = {CLT_BATCH, 128, 3 * 4 * size}, bias[] = {4, 128, 128};
+    OK(clt_graph_create(&g));
+    clt_attention_options_init(&o);
+    o.dropout = dropout;
+    o.attn_mask = clt_parameter(g, "bias", 3, bias, (clt_init){0});
+    clt_value *shift = clt_parameter(g, "shift", 1, dims + 2, (clt_init){0});
+    clt_value *y =
+        clt_attention_packed(clt_add(clt_input(g, "x0", CLT_F32, 3, dims), shift), 4, 0, &o);
+    if (!clt_output_gradient(clt_output(y, "y"), "dy"))
+        stop("training of attention");
+    plan_graph(g, caps, CLT_PLAN_TRAIN, 64);
+}
+
 /* Heads that the tiles are made for, in rows that float4 fits, and one that they are not. */
 void plan_attention(const clt_caps *caps)
 {
@@ -19,7 +37,9 @@ void plan_attention(const clt_caps *caps)
             clt_input(g, "x0", CLT_F32, 3, (int64_t[]){CLT_BATCH, 256, 3 * 4 * sizes[i]});
         clt_value *y = clt_attention_packed(clt_rotary(x, &turned), 4, 0, &o);
         plan_layer(g, y, &x, 1, caps);
+        plan_training(caps, sizes[i], 0.1);
     }
+    plan_training(caps, 64, 0);
     clt_graph *g;
     clt_value *x[3];
     OK(clt_graph_create(&g));

@@ -2,6 +2,7 @@
 #ifndef TESTS_OPS_ATTENTION_CASES_H
 #define TESTS_OPS_ATTENTION_CASES_H
 
+#include "base/philox.h"
 #include "ops/harness.h"
 
 typedef struct attention_attr {
@@ -10,6 +11,7 @@ typedef struct attention_attr {
     int is_causal, past;
     double scale;
     int bytes; /* the mask is given as u8 */
+    double dropout;
 } attention_attr;
 
 /* Operands 3 and 4, if there are such, are the mask and the device's past. */
@@ -52,6 +54,7 @@ static inline void attention_build(const op_case *c, clt_value *const *in, clt_v
     o.scale = attr->scale;
     o.is_causal = attr->is_causal;
     o.past = attr->past;
+    o.dropout = attr->dropout;
     if (attr->form < 2) {
         o.attn_mask = in[3] && attr->bytes ? clt_cast(in[3], CLT_U8) : in[3];
         o.past_value = in[4];
@@ -105,6 +108,18 @@ static inline double *attention_row(const op_case *c, const attention_sizes *s,
     return arrays[0] + ((b * rows + row) * (s->heads + 2 * s->kv_heads) + before + head) * s->size;
 }
 
+/* Place of the score of (row t, key j) in the mask; -1: there is none. */
+static inline int64_t attention_masked(const op_case *c, int64_t b, int64_t head, int64_t t,
+                                       int64_t j)
+{
+    const int64_t *dims = c->in[3].dims;
+    if (c->n_in < 4 || !c->in[3].rank)
+        return -1;
+    const int64_t at = ((dims[0] == 1 ? 0 : b) * dims[1] + (dims[1] == 1 ? 0 : head)) * dims[2] +
+                       (dims[2] == 1 ? 0 : t);
+    return at * dims[3] + (dims[3] == 1 ? 0 : j);
+}
+
 /* A row's weights and, for each, a bound on its rounding relative to it, in eps. */
 static inline void attention_weights(const op_case *c, const attention_sizes *s, double *const *x,
                                      int64_t b, int64_t head, int64_t t, double *p, double *error)
@@ -123,12 +138,9 @@ static inline void attention_weights(const op_case *c, const attention_sizes *s,
             dot += q[d] * k[d];
             terms += fabs(q[d] * k[d]);
         }
-        if (c->n_in > 3 && c->in[3].rank) {
-            const int64_t *dims = c->in[3].dims;
-            const int64_t at =
-                ((dims[0] == 1 ? 0 : b) * dims[1] + (dims[1] == 1 ? 0 : head)) * dims[2] +
-                (dims[2] == 1 ? 0 : t);
-            added = x[3][at * dims[3] + (dims[3] == 1 ? 0 : j)];
+        const int64_t at = attention_masked(c, b, head, t, j);
+        if (at >= 0) {
+            added = x[3][at];
             added = !attr->bytes ? added : added != 0 ? 0 : -INFINITY;
         }
         if (added == -INFINITY)
@@ -146,14 +158,32 @@ static inline void attention_weights(const op_case *c, const attention_sizes *s,
     }
 }
 
+/* What dropout multiplies the weight of key j by: its number is that of element [image, head, t, j]
+ * of a tensor of the global batch whose rows are whole blocks of four numbers. */
+static inline double attention_factor(const op_case *c, const attention_sizes *s, int64_t b,
+                                      int64_t head, int64_t t, int64_t j)
+{
+    const attention_attr *attr = c->attr;
+    const int64_t batch = c->in[0].dims[0], first = batch < 0 ? OP_SAMPLE * -batch : 0;
+    const int64_t row = ((first + b) * s->heads + head) * s->rows + t;
+    uint32_t bits[4];
+    if (attr->dropout <= 0)
+        return 1;
+    clt_random4(OP_SEED, CLT_STREAM_DROPOUT, 0, OP_STEP,
+                (uint64_t)(row * ((s->keys + 3) / 4) + j / 4), bits);
+    return clt_philox_unit(bits[j % 4]) >= (float)attr->dropout ? 1 / (1 - attr->dropout) : 0;
+}
+
 static inline void attention_forward(const op_case *c, int64_t n, double *const *x,
                                      double *const *y, double *const *bound)
 {
     const attention_sizes s = attention_sizes_of(c, x);
-    double *p = op_array(s.keys), *error = op_array(s.keys);
-    for (int64_t b = 0; b < n; b++)
+    double *p = op_array(s.keys), *error = op_array(s.keys), *factor = op_array(s.keys);
+    for (int64_t b = 0; b < op_dim(c, 0, 0, n); b++)
         for (int64_t head = 0; head < s.heads; head++)
             for (int64_t t = 0; t < s.rows; t++) {
+                for (int64_t j = 0; j < s.keys; j++)
+                    factor[j] = attention_factor(c, &s, b, head, t, j);
                 double *out = attention_row(c, &s, y, 0, true, b, head, t);
                 double *limit = bound ? attention_row(c, &s, bound, 0, true, b, head, t) : NULL;
                 attention_weights(c, &s, x, b, head, t, p, error);
@@ -162,8 +192,9 @@ static inline void attention_forward(const op_case *c, int64_t n, double *const 
                     for (int64_t j = 0; j < s.keys; j++) {
                         const double *v =
                             attention_row(c, &s, x, 2, false, b, head / (s.heads / s.kv_heads), j);
-                        sum += p[j] > 0 ? p[j] * v[d] : 0;
-                        terms += p[j] > 0 ? p[j] * fabs(v[d]) * error[j] : 0;
+                        sum += p[j] * factor[j] > 0 ? p[j] * factor[j] * v[d] : 0;
+                        terms +=
+                            p[j] * factor[j] > 0 ? p[j] * factor[j] * fabs(v[d]) * error[j] : 0;
                     }
                     out[d] = sum;
                     if (limit)
@@ -172,6 +203,7 @@ static inline void attention_forward(const op_case *c, int64_t n, double *const 
             }
     free(p);
     free(error);
+    free(factor);
 }
 
 /* Adds what one row of the queries gives to all gradients. */
@@ -182,6 +214,7 @@ static inline void attention_row_gradient(const op_case *c, const attention_size
 {
     const int64_t kv_head = head / (s->heads / s->kv_heads);
     const double root = sqrt((double)s->size), many = sqrt((double)(s->keys + s->rows));
+    const double summed = sqrt((double)(c->batch * s->heads * s->rows * s->keys));
     const double *q = attention_row(c, s, x, 0, false, b, head, t);
     const double *dout = attention_row(c, s, dy, 0, true, b, head, t);
     double *dq = attention_row(c, s, dx, 0, false, b, head, t);
@@ -194,6 +227,9 @@ static inline void attention_row_gradient(const op_case *c, const attention_size
             dp[j] += dout[d] * v[d];
             dp_terms[j] += fabs(dout[d] * v[d]);
         }
+        const double factor = attention_factor(c, s, b, head, t, j);
+        dp[j] *= factor;
+        dp_terms[j] *= factor;
         delta += p[j] * dp[j];
         delta_terms += p[j] * dp_terms[j] * (root + error[j]);
     }
@@ -203,14 +239,20 @@ static inline void attention_row_gradient(const op_case *c, const attention_size
         double *dv = attention_row(c, s, dx, 2, false, b, kv_head, j);
         double *dk_bound = attention_row(c, s, bound, 1, false, b, kv_head, j);
         double *dv_bound = attention_row(c, s, bound, 2, false, b, kv_head, j);
+        const double factor = attention_factor(c, s, b, head, t, j);
         const double ds = p[j] * (dp[j] - delta) * s->scale;
         const double ds_error =
             p[j] * (root * dp_terms[j] + delta_terms + fabs(dp[j] - delta) * error[j]) *
                 fabs(s->scale) +
             many * fabs(ds);
+        const int64_t at = attention_masked(c, b, head, t, j);
+        if (at >= 0 && c->in[3].gradient) {
+            dx[3][at] += ds / s->scale;
+            bound[3][at] += (ds_error + summed * fabs(ds)) / fabs(s->scale);
+        }
         for (int64_t d = 0; p[j] > 0 && d < s->size; d++) {
-            dv[d] += p[j] * dout[d];
-            dv_bound[d] += p[j] * fabs(dout[d]) * (error[j] + many);
+            dv[d] += p[j] * factor * dout[d];
+            dv_bound[d] += p[j] * factor * fabs(dout[d]) * (error[j] + many);
             dk[d] += ds * q[d];
             dk_bound[d] += ds_error * fabs(q[d]);
             dq[d] += ds * k[d];
@@ -226,7 +268,7 @@ static inline void attention_backward(const op_case *c, int64_t n, double *const
 {
     const attention_sizes s = attention_sizes_of(c, x);
     double *p = op_array(s.keys), *error = op_array(s.keys);
-    for (int64_t b = 0; b < n; b++)
+    for (int64_t b = 0; b < op_dim(c, 0, 0, n); b++)
         for (int64_t head = 0; head < s.heads; head++)
             for (int64_t t = 0; t < s.rows; t++)
                 attention_row_gradient(c, &s, x, dy, dx, bound, b, head, t, p, error);

@@ -24,6 +24,7 @@
 
 #include <cmocka.h>
 
+#include "base/vec.h"
 #include "exec/exec.h"
 #include "ops/half.h"
 #include "ops/retile.h"
@@ -34,6 +35,10 @@
 #include <cltrain/ops.h>
 
 enum { OP_MAX_IN = 6, OP_MAX_OUT = 2, OP_TEXT = 64 };
+
+/* What random numbers depend on: the trainer's seed, the step, and the global batch's images before
+ * the case's. */
+enum { OP_SEED = 0x1234567, OP_STEP = 3, OP_SAMPLE = 1001 };
 
 typedef enum op_fill {
     OP_RANDOM,   /* in [-1, 1) */
@@ -63,6 +68,7 @@ typedef struct op_case {
     int classes, ignored; /* OP_LABELS: number of classes; whether some are ignored (-100) */
     bool sharp;           /* in 16 bits: results are rounded once, when all is computed */
     bool kinks;           /* not in 16 bits: rounding on the way moves a maximum */
+    bool trains;          /* as in a training step: random numbers are drawn */
 } op_case;
 
 /* Arrays by operand or output; a missing operand has NULL. In `bound`, the reference puts for each
@@ -205,6 +211,11 @@ static inline void op_build_graph(const op_test *t, const op_case *c, clt_dtype 
         clt_output(got[i], name);
     }
     OP_OK(clt_graph_status(b->graph));
+    /* A plan for training takes no graph without a loss or a seed; there is no parameter that would
+     * get a gradient from it. */
+    const clt_seed seed = {from[0], seeds[0]};
+    if (c->trains)
+        OP_OK(CLT_PUSH(b->graph->seeds, b->graph->n_seeds, b->graph->room_seeds, seed));
 }
 
 /* One after the other: Oclgrind's compiler, which exec would call from several threads at once,
@@ -227,7 +238,8 @@ static inline bool op_bind(const op_test *t, const op_case *c, const op_mode *mo
     *b = (op_bound){0};
     op_build_graph(t, c, mode->precision, b);
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
-    clt_plan_options options = clt_plan_options_default(CLT_PLAN_EVALUATE, c->batch);
+    clt_plan_options options =
+        clt_plan_options_default(c->trains ? CLT_PLAN_TRAIN : CLT_PLAN_EVALUATE, c->batch);
     clt_caps caps = op_devices[0]->caps;
     if (mode->as_gpu) {
         caps.kind = CLT_KIND_GPU;
@@ -425,7 +437,8 @@ static inline void op_run(op_test *t, const op_case *c, op_bound *b, int64_t n,
     for (int i = 0; i < b->plan->n_inputs; i++)
         inputs[i].buffer =
             op_upload(b->plan->inputs[i], op_numbers(b->plan->inputs[i], e->x, e->dy), n);
-    const clt_run run = {.count = n, .inputs = inputs};
+    const clt_run run = {
+        .count = n, .seed = OP_SEED, .step = OP_STEP, .sample = OP_SAMPLE, .inputs = inputs};
     char name[OP_TEXT];
     op_poison(b);
     OP_OK(clt_exec_enqueue(b->exec, &run, 0, b->plan->n_nodes, 0, NULL));

@@ -1,5 +1,6 @@
 /* Attention in its three forms, against sums over all pairs in double. */
 #include "ops/attention_cases.h"
+#include "ops/golden.h"
 
 /* What is the same for all: rows that fill tiles and do not, one row, keys before the first. */
 static void test_heads(void **state)
@@ -64,6 +65,80 @@ static void test_masks(void **state)
     attention_check(cases, sizeof cases / sizeof *cases);
 }
 
+/* The weights that the numbers say are dropped, with and without blocks of four that end at a row's
+ * last key, by every kernel; as often as asked for. */
+static void test_dropout(void **state)
+{
+    (void)state;
+    op_case cases[] = {
+        HEADS("dropout, odd, causal", 3, 2, 1, 21, 23, 20, NULL, {.is_causal = 1, .dropout = 0.25}),
+        PACKED("dropout, long, packed, causal", 2, 1, 1, 131, 64,
+               {.form = 2, .heads = 1, .is_causal = 1, .dropout = 0.1}),
+        HEADS("dropout, narrow heads", 2, 2, 2, 9, 7, 3, NULL, {.is_causal = 1, .dropout = 0.4}),
+        HEADS("dropout, masked", 2, 2, 1, 15, 38, 32, NULL, {.dropout = 0.3}),
+        ROWS("all dropped", 2, 2, 1, 15, 38, 32, {.form = 1, .heads = 2, .dropout = 1}),
+        HEADS("dropout, two images a sample", 2, 2, 1, 15, 38, 32, NULL, {.dropout = 0.4}),
+        HEADS("dropout without a batch", 1, 2, 1, 15, 38, 32, NULL, {.dropout = 0.4}),
+    };
+    const size_t count = sizeof cases / sizeof *cases;
+    mask_operand(&cases[3], (int64_t[]){1, 2, 15, 38});
+    for (int i = 0; i < 3; i++) {
+        cases[count - 2].in[i].dims[0] = 2 * CLT_BATCH;
+        cases[count - 1].in[i].dims[0] = 3;
+    }
+    for (size_t i = 0; i < count; i++)
+        cases[i].trains = true;
+    attention_check(cases, count);
+}
+
+/* Of the reference's factors, which the kernels' agree with. */
+static void test_dropout_rate(void **state)
+{
+    enum { IMAGES = 4, HEADS_ = 3, SIDE = 100 };
+    static const double probabilities[] = {0.1, 0.5, 0.9};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const double p = probabilities[i], all = IMAGES * HEADS_ * SIDE * SIDE;
+        const attention_attr attr = {.dropout = p};
+        const op_case c = {.attr = &attr, .in = {{CLT_F32, 4, {CLT_BATCH}}}};
+        const attention_sizes s = {.heads = HEADS_, .rows = SIDE, .keys = SIDE};
+        double dropped = 0, both = 0;
+        for (int64_t e = 0; e < (int64_t)all; e++) {
+            const int64_t j = e % SIDE, t = e / SIDE % SIDE, head = e / (SIDE * SIDE) % HEADS_;
+            const int64_t b = e / (SIDE * SIDE * HEADS_);
+            const bool drops = attention_factor(&c, &s, b, head, t, j) == 0;
+            dropped += drops;
+            both += drops && attention_factor(&c, &s, b, head, t, (j + 1) % SIDE) == 0;
+        }
+        if (fabs(dropped - p * all) > 5 * sqrt(p * (1 - p) * all) ||
+            fabs(both - p * p * all) > 5 * sqrt(2 * p * p * (1 - p * p) * all))
+            fail_msg("p %g drops %g of %g, and %g neighbours", p, dropped, all, both);
+    }
+}
+
+/* The forward node that evaluation keeps, with the first one's place in the results. */
+static void test_evaluation(void **state)
+{
+    clt_graph *g;
+    clt_attention_options o;
+    (void)state;
+    clt_attention_options_init(&o);
+    o.dropout = 0.5;
+    OP_OK(clt_graph_create(&g));
+    clt_value *x = clt_input(g, "x", CLT_F32, 3, (int64_t[]){CLT_BATCH, 5, 24});
+    clt_output(clt_attention_packed(x, 4, 0, &o), "y");
+    OP_OK(clt_graph_status(g));
+    OP_OK(clt_pass_evaluate(g));
+    OP_OK(clt_graph_clean(g, NULL, 0));
+    clt_str text = {0};
+    clt_graph_dump(g, &text);
+    assert_int_equal(g->n_nodes, 1);
+    assert_null(strstr(clt_str_text(&text), "dropout"));
+    assert_non_null(clt_graph_find(g, "y"));
+    clt_str_free(&text);
+    clt_graph_destroy(g);
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -113,32 +188,83 @@ static void test_errors(void **state)
           (o.past_value = clt_input(g, "past", CLT_I32, 1, (int64_t[]){1}),
            clt_attention_packed(INPUT("x", 3, B, 5, 24), 4, 0, &o)));
     o.past_value = NULL;
+    o.dropout = 1.5;
+    FAILS(CLT_INVALID_ARGUMENT, "dropout 1.5",
+          clt_attention_packed(INPUT("x", 3, B, 5, 24), 4, 0, &o));
+    o.dropout = 0;
     o.past = -1;
     FAILS(CLT_INVALID_ARGUMENT, "past -1", clt_attention_packed(INPUT("x", 3, B, 5, 24), 4, 0, &o));
 }
 
-/* A mask that a gradient is wanted of. */
-static void test_mask_gradient(void **state)
+/* The gradients of masks of every way to broadcast, of one tile and of several. */
+static void test_mask_gradients(void **state)
+{
+    static const int64_t masks[][4] = {{CLT_BATCH, 2, 15, 38}, {1, 2, 15, 38}, {1, 1, 15, 38},
+                                       {CLT_BATCH, 1, 1, 38},  {1, 2, 15, 1},  {1, 1, 1, 1}};
+    static const int64_t long_masks[][4] = {
+        {1, 2, 70, 83}, {1, 1, 1, 83}, {1, 2, 70, 1}, {CLT_BATCH, 1, 1, 1}};
+    const attention_attr attrs[] = {{.form = 0},
+                                    {.is_causal = 1, .past = 20},
+                                    {.dropout = 0.3},
+                                    {.scale = 0.4, .is_causal = 1},
+                                    {.is_causal = 1, .past = 4, .dropout = 0.1},
+                                    {.form = 0}};
+    double some[15 * 38];
+    (void)state;
+    for (int i = 0; i < 15 * 38; i++)
+        some[i] = i / 38 == 4 || i % 38 > 33 ? -INFINITY : (double)(float)(i % 7 * 0.1);
+    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
+        op_case c = HEADS("a mask's gradient", 3, 2, 1, 15, 38, 32, i == 2 ? some : NULL, {0});
+        mask_operand(&c, masks[i]);
+        c.attr = &attrs[i];
+        c.trains = attrs[i].dropout > 0;
+        c.in[3].gradient = true;
+        attention_check(&c, 1);
+    }
+    for (size_t i = 0; i < sizeof long_masks / sizeof *long_masks; i++) {
+        op_case c = ROWS("a long mask's gradient", 2, 2, 2, 70, 83, 32,
+                         {.form = 1, .heads = 2, .is_causal = 1, .past = 5});
+        c.in[3] = (op_operand){CLT_F32, .gradient = true};
+        mask_operand(&c, long_masks[i]);
+        attention_check(&c, 1);
+    }
+    op_case narrow = HEADS("a mask's gradient, narrow heads", 2, 4, 2, 9, 7, 3, NULL, {.form = 0});
+    mask_operand(&narrow, (int64_t[]){1, 4, 9, 7});
+    narrow.in[3].gradient = true;
+    /* Of the mask alone. */
+    for (int i = 0; i < 3; i++)
+        narrow.in[i].gradient = false;
+    attention_check(&narrow, 1);
+}
+
+static void golden(op_golden *g)
+{
+    static const attention_attr attr = {.form = 0};
+    op_golden_operand(g, "q", true);
+    op_golden_operand(g, "k", true);
+    op_golden_operand(g, "v", true);
+    op_golden_operand(g, "mask", false);
+    if (g->c.in[3].dims[0] != 1)
+        g->c.in[3].dims[0] = CLT_BATCH;
+    op_golden_results(g);
+    g->c.attr = &attr;
+    op_check(&attention_test, &g->c, false);
+}
+
+static void test_goldens(void **state)
 {
     (void)state;
-    clt_graph *g;
-    clt_attention_options o;
-    clt_attention_options_init(&o);
-    OP_OK(clt_graph_create(&g));
-    clt_value *x = INPUT("x", 3, B, 5, 24), *dx = NULL;
-    o.attn_mask = INPUT("mask", 2, 5, 5);
-    clt_value *y = clt_attention_packed(x, 4, 0, &o);
-    clt_value *dy = INPUT("dy", 3, B, 5, 8);
-    assert_non_null(y);
-    assert_int_equal(clt_autodiff(g, &y, &dy, 1, &o.attn_mask, 1, &dx), CLT_UNSUPPORTED);
-    assert_non_null(strstr(clt_error_message(), "a mask has no gradient"));
-    clt_graph_destroy(g);
+    op_goldens("attention", golden);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_heads), cmocka_unit_test(test_rows),
-                                       cmocka_unit_test(test_masks), cmocka_unit_test(test_errors),
-                                       cmocka_unit_test(test_mask_gradient)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dropout),        cmocka_unit_test(test_dropout_rate),
+        cmocka_unit_test(test_evaluation),     cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_mask_gradients), cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_rows),           cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_goldens),
+    };
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

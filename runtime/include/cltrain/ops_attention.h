@@ -7,8 +7,8 @@
  *
  * without storing a T x S matrix: scores are computed tile by tile with a running maximum and sum,
  * and again for the gradient, from the logarithm of each row's sum that the forward keeps (Dao et
- * al., "FlashAttention", 2022; Dao, "FlashAttention-2", 2023). Sums have a fixed order. There is no
- * dropout of the weights. The forms differ in how the operands lie:
+ * al., "FlashAttention", 2022; Dao, "FlashAttention-2", 2023). Sums have a fixed order. The forms
+ * differ in how the operands lie:
  *
  *     clt_scaled_dot_product_attention   q [B, H, T, D], k and v [B, G, S, D] -> [B, H, T, D]
  *     clt_attention                      q [B, T, H * D], k and v [B, S, G * D] -> [B, T, H * D]
@@ -41,8 +41,15 @@ typedef struct clt_attention_options {
 
     /* NULL: none. Of up to four dimensions that broadcast to [B, H, T, S]: f32, added to the scores
      * (-infinity: does not take part), or u8, where 0 does not take part. A row in which no key
-     * takes part is 0. It gets no gradient: one that is wanted is an error. */
+     * takes part is 0. An f32 mask has a gradient, as a position bias that is learnt needs it:
+     * where it repeats, the sum, in f32 and a fixed order. */
     clt_value *attn_mask;
+
+    /* 0: PyTorch's dropout_p, 0 to 1. In training, softmax(s)[j] is 0 with this probability, else
+     * 1 / (1 - dropout) times as large; evaluation and prediction have none. What is dropped
+     * depends on the trainer's seed, the step, the node, the sample's position in the global batch,
+     * head, t and j alone, as clt_dropout's numbers do: not on devices or kernels. */
+    double dropout;
 } clt_attention_options;
 
 CLT_API void clt_attention_options_init(clt_attention_options *options);
