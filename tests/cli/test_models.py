@@ -72,6 +72,17 @@ class Models(CommandTest):
         self.assert_bad("inspect", "--model", "lenet", "--data", "synthetic:3x32", code=2,
                         says=("synthetic:CxHxW",))
 
+    def test_inspect_text(self):
+        """Models of text need no data to be listed, as those of images do not."""
+        found = self.inspect("gpt2:124M")
+        self.assertEqual(found["parameters"], 124439808)
+        rows = {row["name"]: row for row in self.inspect("gpt2:layers=1,heads=2,width=8", "--data", "synthetic",
+                                                         "--seq-len", "12", "--classes", "30")["nodes"]}
+        self.assertEqual(rows["logits"]["shape"], [-1, 12, 30])
+        for model in ("unet", "lstm-regressor"):
+            self.assert_bad("inspect", "--model", model, code=2, says=("--data is missing", "arrays x and y"))
+        self.assert_bad("inspect", "--model", "gpt2:nano", "--data", "synthetic:1x8x8", code=2, says=("is for text",))
+
     def test_same_as_built_in(self):
         """The same parameters, and the same bits of training."""
         self.assertEqual(self.inspect(LENET, "--data", "synthetic"), self.inspect("lenet"))

@@ -341,14 +341,35 @@ static clt_status change_images(job *j, const settings *s)
     return status;
 }
 
+/* The kinds of data that a named model takes; 0 for others. */
+static int model_takes(const char *model)
+{
+    const size_t length = model ? strcspn(model, ":") : 0;
+    for (int i = 0; i < clt_model_count(); i++)
+        if (strlen(clt_model_name(i)) == length && !strncmp(clt_model_name(i), model, length))
+            return clt_model_takes(i);
+    return 0;
+}
+
+/* Random images, or tokens as GPT-2 has them where the model takes nothing else. */
+static clt_status open_random(job *j, const settings *s)
+{
+    if (model_takes(s->model) != CLT_MODEL_TEXT || (s->data && strchr(s->data, ':')))
+        return open_synthetic(s->data, &j->train);
+    return open_synthetic_text(s->seq_len > 0 ? s->seq_len : 1024,
+                               s->classes > 0 ? s->classes : 50257, &j->train);
+}
+
 int job_data(job *j, const settings *s, int which)
 {
     const int may = which & DATA_SYNTHETIC;
-    if (!s->data && !may)
-        return usage_error("--data is missing: fashion-mnist, or KIND:PATH as in idx:DIR");
+    if (!s->data && (!may || model_takes(s->model) == CLT_MODEL_ARRAYS))
+        return usage_error("--data is missing: %s",
+                           may ? "npz:PATH or hdf5:FILE, with arrays x and y"
+                               : "fashion-mnist, or KIND:PATH as in idx:DIR");
     clt_status status;
     if (may && (!s->data || is_synthetic(s->data)))
-        status = open_synthetic(s->data, &j->train);
+        status = open_random(j, s);
     else
         status = open_files(j, s, which);
     if (status == CLT_OK)
