@@ -248,6 +248,8 @@ static clt_status read_windows(const settings *s, clt_windows *windows)
     *windows = s->shuffle && !strcmp(s->shuffle, "off") ? CLT_WINDOWS_FIXED : CLT_WINDOWS_SHIFTED;
     if (!s->windows)
         return CLT_OK;
+    if (strncmp(s->data, "tokens:", 7) != 0 && strncmp(s->data, "text:", 5) != 0)
+        return clt_error_set(CLT_INVALID_ARGUMENT, "--windows is for tokens:PATH and text:PATH");
     for (int i = CLT_WINDOWS_FIXED; i <= CLT_WINDOWS_RANDOM; i++)
         if (!strcmp(s->windows, names[i])) {
             *windows = (clt_windows)i;
@@ -399,6 +401,12 @@ int job_graph(job *j, const settings *s)
     clt_status status = clt_graph_create(&j->graph);
     if (status == CLT_OK)
         status = clt_model_build(s->model, &j->input, j->graph);
+    for (int i = 0; status == CLT_OK && j->train && j->test && i < j->input.n_fields; i++)
+        if (clt_graph_find(j->graph, j->fields[i].name)) { /* found now, not after an epoch */
+            status = same_field(j->train, j->test, j->fields[i].name);
+            if (status != CLT_OK)
+                return library_failure(status);
+        }
     return status == CLT_OK              ? 0
            : clt_model_is_file(s->model) ? library_failure(status)
                                          : name_failure(status);
