@@ -10,6 +10,7 @@
 typedef struct named_value {
     const char *name; /* in the tree */
     clt_value *value;
+    int64_t classes; /* of an input of labels or tokens; else 0 */
 } named_value;
 
 typedef struct model_file {
@@ -34,7 +35,7 @@ static clt_status fail_at(const model_file *f, const json_t *at, const char *wha
     return model_text_fail(&f->text, at, NULL, "%s: %s", what, text);
 }
 
-static clt_status add_value(model_file *f, const char *name, clt_value *value)
+static clt_status add_value(model_file *f, const char *name, clt_value *value, int64_t classes)
 {
     if (f->n_values == f->room) {
         const int room = f->room ? 2 * f->room : 64;
@@ -44,16 +45,26 @@ static clt_status add_value(model_file *f, const char *name, clt_value *value)
         f->values = values;
         f->room = room;
     }
-    f->values[f->n_values++] = (named_value){name, value};
+    f->values[f->n_values++] = (named_value){name, value, classes};
     return CLT_OK;
+}
+
+/* With the number of its classes, where it is an input of labels. */
+static clt_value *find_value(const model_file *f, const char *name, int64_t *classes)
+{
+    *classes = 0;
+    for (int i = 0; i < f->n_values; i++)
+        if (!strcmp(f->values[i].name, name)) {
+            *classes = f->values[i].classes;
+            return f->values[i].value;
+        }
+    return clt_graph_find(f->graph, name);
 }
 
 static clt_value *value_of(const model_file *f, const char *name)
 {
-    for (int i = 0; i < f->n_values; i++)
-        if (!strcmp(f->values[i].name, name))
-            return f->values[i].value;
-    return clt_graph_find(f->graph, name);
+    int64_t classes;
+    return find_value(f, name, &classes);
 }
 
 static const char *text_of(const json_t *object, const char *key)
@@ -138,7 +149,7 @@ static clt_status add_input(model_file *f, const clt_model_field *field, const j
         return fail_at(f, at, field->name);
     if (field->classes)
         f->classes = field->classes;
-    return add_value(f, field->name, value);
+    return add_value(f, field->name, value, field->classes);
 }
 
 static clt_status read_inputs(model_file *f)
@@ -224,7 +235,7 @@ static clt_status unknown_value(const model_file *f, const json_t *json, const c
 static clt_status read_operands(const model_file *f, model_node *node, int least, int most)
 {
     const json_t *in = json_object_get(node->json, "in");
-    const size_t count = json_is_array(in) ? json_array_size(in) : 1;
+    const size_t count = json_is_array(in) ? json_array_size(in) : most > 0 || in;
     if (count < (size_t)least || count > (size_t)most) {
         char range[48];
         snprintf(range, sizeof range, least == most ? "%d" : "%d to %d", least, most);
@@ -232,8 +243,11 @@ static clt_status read_operands(const model_file *f, model_node *node, int least
                                "%s: takes %s operands ('in'), not %d", node->name, range,
                                (int)count);
     }
+    if (!in && !most)
+        return CLT_OK;
     if (!in) {
         node->in[0] = f->last ? f->last : f->values[0].value;
+        node->in_classes[0] = f->last ? 0 : f->values[0].classes;
         node->n_in = 1;
         return CLT_OK;
     }
@@ -242,7 +256,7 @@ static clt_status read_operands(const model_file *f, model_node *node, int least
         if (!name)
             return model_text_fail(&f->text, node->json, "in",
                                    "%s: 'in' must be a name or a list of names", node->name);
-        node->in[i] = value_of(f, name);
+        node->in[i] = find_value(f, name, &node->in_classes[i]);
         if (!node->in[i])
             return unknown_value(f, node->json, "in", node->name, name);
     }
@@ -306,7 +320,7 @@ static clt_status read_node(model_file *f, const json_t *json, size_t at)
     const json_t *own = json_object_get(json, "name");
     if (own && value_of(f, json_string_value(own)))
         return model_text_fail(&f->text, json, "name", "%s: the name is taken", what);
-    return own ? add_value(f, json_string_value(own), value) : CLT_OK;
+    return own ? add_value(f, json_string_value(own), value, 0) : CLT_OK;
 }
 
 static clt_status read_nodes(model_file *f)

@@ -25,17 +25,17 @@ static int next_attribute(const char **at, char name[64], char kind[16], int *mu
 
 static int is_int(const json_t *v, int64_t least)
 {
-    return json_is_integer(v) && json_integer_value(v) >= least &&
-           json_integer_value(v) <= INT_MAX * (int64_t)INT_MAX;
+    return json_is_integer(v) && json_integer_value(v) >= least && json_integer_value(v) <= INT_MAX;
 }
 
-static int is_list(const json_t *v, size_t least, size_t most, int64_t least_value)
+static int is_list(const json_t *v, size_t least, size_t most, int64_t least_value, int null)
 {
     size_t i;
     const json_t *one;
     if (!json_is_array(v) || json_array_size(v) < least || json_array_size(v) > most)
         return 0;
-    json_array_foreach(v, i, one) if (!is_int(one, least_value)) return 0;
+    json_array_foreach(v, i,
+                       one) if (!is_int(one, least_value) && !(null && json_is_null(one))) return 0;
     return 1;
 }
 
@@ -46,22 +46,32 @@ static const char *mismatch(const json_t *v, const char *kind, int64_t classes)
         const char *text = json_string_value(v);
         if (text && !strcmp(text, "classes"))
             return classes > 0 ? NULL : "a number: there are no labels to count the classes of";
-        return is_int(v, 1) ? NULL : "a number of at least 1, or \"classes\"";
+        return is_int(v, 1) ? NULL : "a number of 1 to 2147483647, or \"classes\"";
     }
     if (!strcmp(kind, "int"))
-        return is_int(v, INT64_MIN) ? NULL : "an integer";
+        return is_int(v, INT_MIN) ? NULL : "an integer of 32 bits";
+    if (!strcmp(kind, "size"))
+        return is_int(v, 0) ? NULL : "an integer of 0 to 2147483647";
     if (!strcmp(kind, "pair"))
-        return (is_int(v, 0) && json_integer_value(v) <= INT_MAX) || is_list(v, 2, 2, 0)
+        return is_int(v, 0) || is_list(v, 2, 2, 0, 0)
                    ? NULL
-                   : "an integer of at least 0, or two: [height, width]";
+                   : "an integer of 0 to 2147483647, or two: [height, width]";
+    if (!strcmp(kind, "triple"))
+        return is_int(v, 0) || is_list(v, 3, 3, 0, 0)
+                   ? NULL
+                   : "an integer of 0 to 2147483647, or three: [depth, height, width]";
     if (!strcmp(kind, "real"))
         return json_is_number(v) ? NULL : "a number";
     if (!strcmp(kind, "flag"))
         return json_is_boolean(v) ? NULL : "true or false";
     if (!strcmp(kind, "ints"))
-        return is_int(v, INT64_MIN) || is_list(v, 1, NODE_LIST, INT64_MIN)
+        return is_int(v, INT_MIN) || is_list(v, 1, NODE_LIST, INT_MIN, 0)
                    ? NULL
-                   : "an integer or a list of integers";
+                   : "an integer of 32 bits or a list of them";
+    if (!strcmp(kind, "ends"))
+        return is_list(v, 1, NODE_LIST, INT_MIN, 1)
+                   ? NULL
+                   : "a list of integers of 32 bits, and null for an axis' end";
     if (!strcmp(kind, "text"))
         return json_is_string(v) ? NULL : "a text";
     return NULL; /* read elsewhere */
@@ -138,13 +148,18 @@ double node_real(const model_node *node, const char *name, double otherwise)
     return v ? json_number_value(v) : otherwise;
 }
 
-void node_pair(const model_node *node, const char *name, int pair[2], int otherwise)
+void node_sizes(const model_node *node, const char *name, int *sizes, int count, int otherwise)
 {
     const json_t *v = json_object_get(node->json, name);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < count; i++) {
         const json_t *one = json_is_array(v) ? json_array_get(v, (size_t)i) : v;
-        pair[i] = one ? (int)json_integer_value(one) : otherwise;
+        sizes[i] = one ? (int)json_integer_value(one) : otherwise;
     }
+}
+
+void node_pair(const model_node *node, const char *name, int pair[2], int otherwise)
+{
+    node_sizes(node, name, pair, 2, otherwise);
 }
 
 int node_list(const model_node *node, const char *name, int64_t *list)
@@ -157,8 +172,10 @@ int node_list(const model_node *node, const char *name, int64_t *list)
         return 1;
     }
     const int count = (int)json_array_size(v);
-    for (int i = 0; i < count; i++)
-        list[i] = json_integer_value(json_array_get(v, (size_t)i));
+    for (int i = 0; i < count; i++) {
+        const json_t *one = json_array_get(v, (size_t)i);
+        list[i] = json_is_null(one) ? CLT_TO_END : json_integer_value(one);
+    }
     return count;
 }
 

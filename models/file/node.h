@@ -16,14 +16,16 @@ typedef struct model_node {
     const char *prefix; /* of its parameters' names */
     clt_value *in[NODE_OPERANDS];
     int n_in;
-    int64_t classes; /* what "classes" stands for; 0: nothing */
+    int64_t in_classes[NODE_OPERANDS]; /* of an input whose values are labels or tokens; else 0 */
+    int64_t classes;                   /* what "classes" stands for; 0: nothing */
     int ignore_index;
 } model_node;
 
 /*
  * What an operator is in a model file. `attributes`: "name:kind", separated by blanks, those that
- * must be given with "!" behind. Kinds: count (1 or more, or "classes"), int, pair (of at least 0;
- * one number stands for both), real, flag, ints (one number or a list), text.
+ * must be given with "!" behind. Kinds: count (1 or more, or "classes"), int, size, pair and triple
+ * (of at least 0; one number stands for all), real, flag, ints (one number or a list), ends (the
+ * same, and null: CLT_TO_END), text. Integers have 32 bits.
  */
 typedef struct model_op {
     const char *name;
@@ -31,6 +33,13 @@ typedef struct model_op {
     const char *attributes;
     clt_value *(*build)(const model_node *node);
 } model_op;
+
+typedef struct model_op_list {
+    const model_op *ops;
+    int count;
+} model_op_list;
+
+extern const model_op_list model_layer_ops, model_tensor_ops; /* those that ops.c does not have */
 
 /* A loss or a metric: sum and weight, as <cltrain/ops_nn.h> describes them. */
 typedef struct model_mean {
@@ -53,10 +62,15 @@ clt_status model_node_check(const model_node *node, const char *what, const char
 /* Attributes that have been checked; `otherwise` where one is not given. */
 int64_t node_int(const model_node *node, const char *name, int64_t otherwise);
 double node_real(const model_node *node, const char *name, double otherwise);
+void node_sizes(const model_node *node, const char *name, int *sizes, int count, int otherwise);
 void node_pair(const model_node *node, const char *name, int pair[2], int otherwise);
 
 /* Returns the number of entries, at most NODE_LIST; 0: not given. */
 int node_list(const model_node *node, const char *name, int64_t *list);
 int node_ints(const model_node *node, const char *name, int *list);
+
+/* The node's own parameter PREFIX.KIND; one that the graph has already is shared. */
+clt_value *node_parameter(const model_node *node, const char *kind, int rank, const int64_t *dims,
+                          clt_init init);
 
 #endif

@@ -1,6 +1,5 @@
 /* The operators of model files by name. Layers make parameters of their own, "NAME.weight" and
  * "NAME.bias", where only x is given; given as further operands, those are used. */
-#include <stdio.h>
 #include <string.h>
 
 #include "node.h"
@@ -111,18 +110,18 @@ static clt_value *build_embedding(const model_node *n)
 {
     const int64_t dims[] = {node_int(n, "count", 0), node_int(n, "width", 0)};
     const clt_init normal = {CLT_INIT_NORMAL, 0, 1}; /* torch.nn.Embedding's */
-    char name[256];
-    if (n->n_in > 1)
-        return clt_embedding(n->in[0], n->in[1], CLT_NO_PADDING);
-    if (!dims[0] || !dims[1]) {
+    if (n->n_in == 1 && (!dims[0] || !dims[1])) {
         model_text_fail(n->text, n->json, NULL,
                         "%s: give 'count' and 'width', or the weight as an operand", n->name);
         return NULL;
     }
-    snprintf(name, sizeof name, "%s.weight", n->prefix);
-    clt_value *weight = clt_graph_find(n->graph, name);
-    if (!weight)
-        weight = clt_parameter(n->graph, name, 2, dims, normal);
+    clt_value *weight = n->n_in > 1 ? n->in[1] : node_parameter(n, "weight", 2, dims, normal);
+    const int64_t rows = weight ? clt_value_dim(weight, 0) : 0;
+    if (rows > 0 && rows < n->in_classes[0]) {
+        model_text_fail(n->text, n->json, NULL, "%s: %lld rows, but the tokens have %lld numbers",
+                        n->name, (long long)rows, (long long)n->in_classes[0]);
+        return NULL;
+    }
     return clt_embedding(n->in[0], weight, CLT_NO_PADDING);
 }
 
@@ -345,15 +344,29 @@ static const model_op ops[] = {
     {"reshape", 1, 1, "shape:ints!", build_reshape},
     {"transpose", 1, 1, "permutation:ints!", build_transpose},
     {"concat", 1, NODE_OPERANDS, "axis:int", build_concat},
-    {"slice", 1, 1, "start:ints stop:ints step:ints", build_slice},
+    {"slice", 1, 1, "start:ints stop:ends step:ints", build_slice},
     {"pad", 1, 1, "before:ints after:ints value:real", build_pad},
 };
 
 /* --- losses and metrics ----------------------------------------------------------------------- */
 
+/* Labels beyond the logits would be found by the guard of the first step, as NaN. */
+static clt_status check_classes(const model_node *n)
+{
+    const int64_t logits = clt_value_rank(n->in[0]) > 1 ? clt_value_dim(n->in[0], 1) : 0;
+    if (logits < 1 || logits >= n->in_classes[1])
+        return CLT_OK;
+    return model_text_fail(n->text, n->json, NULL,
+                           "%s: the labels have %lld classes, the logits %lld", n->name,
+                           (long long)n->in_classes[1], (long long)logits);
+}
+
 static clt_status build_cross_entropy(const model_node *n, clt_value **sum, clt_value **weight)
 {
     clt_cross_entropy_options o;
+    const clt_status status = check_classes(n);
+    if (status != CLT_OK)
+        return status;
     clt_cross_entropy_options_init(&o);
     o.label_smoothing = node_real(n, "label_smoothing", 0);
     o.ignore_index = n->ignore_index;
@@ -372,11 +385,37 @@ static clt_status build_huber(const model_node *n, clt_value **sum, clt_value **
 
 static clt_status build_bce(const model_node *n, clt_value **sum, clt_value **weight)
 {
-    return clt_bce_with_logits(n->in[0], n->in[1], NULL, sum, weight);
+    return clt_bce_with_logits(n->in[0], n->in[1], n->n_in > 2 ? n->in[2] : NULL, sum, weight);
+}
+
+static clt_status build_smooth_l1(const model_node *n, clt_value **sum, clt_value **weight)
+{
+    return clt_smooth_l1(n->in[0], n->in[1], node_real(n, "beta", 1), sum, weight);
+}
+
+static clt_status build_kl_div(const model_node *n, clt_value **sum, clt_value **weight)
+{
+    clt_kl_div_options o;
+    clt_kl_div_options_init(&o);
+    o.log_target = (int)node_int(n, "log_target", 0);
+    o.batchmean = (int)node_int(n, "batchmean", 0);
+    return clt_kl_div(n->in[0], n->in[1], &o, sum, weight);
+}
+
+/* The mean of any value. A loss that has the number of elements lends it. */
+static clt_status build_mean(const model_node *n, clt_value **sum, clt_value **weight)
+{
+    clt_value *unused, *x = clt_detach(n->in[0]);
+    const clt_status status = clt_mse(x, x, &unused, weight);
+    *sum = clt_reduce_sum(n->in[0], NULL, 0, 0);
+    return status != CLT_OK ? status : clt_graph_status(n->graph);
 }
 
 static clt_status build_correct(const model_node *n, clt_value **sum, clt_value **weight)
 {
+    const clt_status status = check_classes(n);
+    if (status != CLT_OK)
+        return status;
     return clt_correct(n->in[0], n->in[1], (int)node_int(n, "k", 1), n->ignore_index, sum, weight);
 }
 
@@ -384,23 +423,32 @@ static const model_mean means[] = {
     {"cross_entropy", 2, 2, "label_smoothing:real", build_cross_entropy, 1},
     {"mse", 2, 2, "", build_mse, 1},
     {"huber", 2, 2, "delta:real", build_huber, 1},
-    {"bce_with_logits", 2, 2, "", build_bce, 1},
+    {"smooth_l1", 2, 2, "beta:real", build_smooth_l1, 1},
+    {"bce_with_logits", 2, 3, "", build_bce, 1},
+    {"kl_div", 2, 2, "log_target:flag batchmean:flag", build_kl_div, 1},
+    {"mean", 1, 1, "", build_mean, 1},
     {"mse", 2, 2, "", build_mse, 0},
+    {"mean", 1, 1, "", build_mean, 0},
     {"correct", 2, 2, "k:count", build_correct, 0},
 };
 
-enum { OPS = sizeof ops / sizeof *ops, MEANS = sizeof means / sizeof *means };
+enum { MEANS = sizeof means / sizeof *means, NAMES = 256 };
+
+static const model_op_list basic_ops = {ops, sizeof ops / sizeof *ops};
 
 const model_op *model_op_find(const char *name, const char **near)
 {
-    const char *names[OPS];
-    for (int i = 0; i < OPS; i++) {
-        names[i] = ops[i].name;
-        if (!strcmp(ops[i].name, name))
-            return &ops[i];
-    }
+    const model_op_list *const lists[] = {&basic_ops, &model_layer_ops, &model_tensor_ops};
+    const char *names[NAMES];
+    int count = 0;
+    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
+        for (int i = 0; i < lists[l]->count && count < NAMES; i++) {
+            names[count++] = lists[l]->ops[i].name;
+            if (!strcmp(lists[l]->ops[i].name, name))
+                return &lists[l]->ops[i];
+        }
     if (near)
-        *near = clt_nearest(name, names, OPS);
+        *near = clt_nearest(name, names, count);
     return NULL;
 }
 

@@ -1,4 +1,5 @@
 /* The public builders of values that no operator computes: inputs, parameters, losses, ... */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,6 +72,10 @@ clt_value *clt_constant(clt_graph *graph, clt_dtype dtype, int rank, const int64
     clt_value *value = named(graph, CLT_VALUE_CONSTANT, NULL, dtype, rank, dims, (clt_init){0});
     if (!value)
         return NULL;
+    if (!data) {
+        clt_graph_failed(graph, clt_fail(CLT_INVALID_ARGUMENT, "constant: there are no data"));
+        return NULL;
+    }
     size_t bytes = (size_t)clt_type_elements(&value->type, 0) * (size_t)clt_dtype_size(dtype);
     value->data = clt_alloc(bytes);
     if (!value->data) {
@@ -198,6 +203,9 @@ static clt_status add_mean(clt_graph *graph, clt_mean **items, int *count, int *
                           "%s: a loss or metric needs one f32 element as sum and as weight, not %s "
                           "and %s",
                           name, clt_type_text(&sum->type, a), clt_type_text(&weight->type, b));
+    } else if (!isfinite(coefficient)) {
+        status = clt_fail(CLT_INVALID_ARGUMENT, "loss %s: the coefficient %g is not finite", name,
+                          coefficient);
     }
     clt_mean mean = {.sum = sum, .weight = weight, .coefficient = coefficient};
     if (status == CLT_OK && !(mean.name = clt_strdup(name)))

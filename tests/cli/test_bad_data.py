@@ -293,6 +293,32 @@ class Arrays(CommandTest):
                 done = self.run_command("data", "inspect", "npz:" + path, code=2 if what in sizes or what == "Fortran" else 1)
                 self.assert_message(done.stderr, f"{path}: {says}")
 
+    def test_splits_differ(self):
+        """Found before the first step, not where the first epoch's end would be."""
+        label = npy("<i4", (20,), struct.pack("<20i", *(i % 3 for i in range(20))))
+        image, wide = npy("|u1", (20, 1, 4, 4), bytes(320)), npy("|u1", (20, 1, 4, 5), bytes(400))
+        scaled = npy("<f4", (20, 1, 4, 4), bytes(1280))
+        for others, says in (({"image_test": wide, "label_test": label},
+                              "field 'image' has images of u8 [1,4,5], but in the training samples images of u8 [1,4,4]"),
+                             ({"image_test": scaled, "label_test": label},
+                              "field 'image' has images of f32 [1,4,4], but in the training samples images of u8 [1,4,4]"),
+                             ({"image_test": image}, "has no field 'label'")):
+            path = self.write(image_train=image, label_train=label, **others)
+            with self.subTest(says=says):
+                done = self.assert_bad("train", "--model", "softmax", "--data", "npz:" + path, "--batch", "20", "--steps", "2",
+                                       "--devices", "pocl", "--tune", "off", "--metrics", self.path("m.jsonl"), code=1,
+                                       says=(says, f"{path} (test)"))
+                self.assertNotIn("step", done.stdout)
+                self.assertFalse(os.path.exists(self.path("m.jsonl")) and get(self.path("m.jsonl")))
+        # What the model does not use may be missing, and labels may have another type.
+        path = self.write(image_train=image, label_train=label, more_train=label, image_test=image,
+                          label_test=npy("|u1", (20,), bytes(20)))
+        self.run_command("train", "--model", "softmax", "--data", "npz:" + path, "--batch", "20", "--devices", "pocl",
+                         "--tune", "off", "--quiet")
+        self.assertNotIn("--normalize", self.run_command("data", "inspect", "npz:" + path).stdout)  # all black
+        self.assert_bad("train", "--model", "softmax", "--data", "npz:" + path, "--windows", "random", code=2,
+                        says=("--windows is for tokens:PATH",))
+
     def test_labels(self):
         image = npy("|u1", (20, 1, 4, 4), bytes(320))
         for labels, says in ((range(-1, 19), "array 'label': label -1 of sample 0 is out of range"),

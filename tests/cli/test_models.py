@@ -1,7 +1,12 @@
 """Models by name and in files: what they are built of, and mistakes in files with their lines."""
 import copy
+import io
 import json
+import math
 import os
+import random
+import struct
+import zipfile
 
 from command import CommandTest, main, put, records, tensors
 
@@ -18,6 +23,30 @@ SMALL = {
     "losses": [{"op": "cross_entropy", "in": ["fc", "label"]}],
     "metrics": [{"name": "accuracy", "op": "correct", "in": ["fc", "label"]}],
 }
+
+
+def npz(arrays):
+    """Of lists of lists: integers as i4, others as f4."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as file:
+        for name, values in arrays.items():
+            shape, flat = [], values
+            while isinstance(flat, list) and (not shape or isinstance(flat[0], list)):
+                shape.append(len(flat) if not shape else len(flat[0]))
+                flat = flat if len(shape) == 1 else [v for row in flat for v in row]
+            kind = "i" if isinstance(flat[0], int) else "f"
+            head = f"{{'descr': '<{kind}4', 'fortran_order': False, 'shape': ({', '.join(map(str, shape))},), }}"
+            head = head.encode().ljust(117) + b"\n"
+            file.writestr(name + ".npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head +
+                          struct.pack(f"<{len(flat)}{kind}", *flat))
+    return out.getvalue()
+
+
+def numbers(path, name):
+    with zipfile.ZipFile(path) as file:
+        data = file.read(name + ".npy")
+    data = data[10 + struct.unpack("<H", data[8:10])[0]:]
+    return struct.unpack(f"<{len(data) // 4}f", data)
 
 
 class Models(CommandTest):
@@ -42,6 +71,17 @@ class Models(CommandTest):
         self.assert_bad("inspect", code=2, says=("--model is missing",))
         self.assert_bad("inspect", "--model", "lenet", "--data", "synthetic:3x32", code=2,
                         says=("synthetic:CxHxW",))
+
+    def test_inspect_text(self):
+        """Models of text need no data to be listed, as those of images do not."""
+        found = self.inspect("gpt2:124M")
+        self.assertEqual(found["parameters"], 124439808)
+        rows = {row["name"]: row for row in self.inspect("gpt2:layers=1,heads=2,width=8", "--data", "synthetic",
+                                                         "--seq-len", "12", "--classes", "30")["nodes"]}
+        self.assertEqual(rows["logits"]["shape"], [-1, 12, 30])
+        for model in ("unet", "lstm-regressor"):
+            self.assert_bad("inspect", "--model", model, code=2, says=("--data is missing", "arrays x and y"))
+        self.assert_bad("inspect", "--model", "gpt2:nano", "--data", "synthetic:1x8x8", code=2, says=("is for text",))
 
     def test_same_as_built_in(self):
         """The same parameters, and the same bits of training."""
@@ -110,6 +150,90 @@ class Models(CommandTest):
         self.assertAlmostEqual(last["test_loss"], last["test_class"] + 0.5 * last["test_image_loss"], places=5)
         self.assertRegex(out, r"test class \d.* test image_loss \d.* test accuracy \d")
 
+    def test_numbers(self):
+        """What operators of numbers, masks and parts give, against Python's."""
+        rows = [[0.5, -1.5, 2.0, 0.25], [-0.125, 3.0, -2.0, 1.0], [1.5, 1.5, -0.75, -4.0]]
+        put(self.path("x.npz"), npz({"x": rows, "y": [[0.0]] * 3}))
+        nodes = {
+            "clamp": ({"op": "clamp", "in": "x", "min": -1, "max": 1.75}, lambda r: [min(max(v, -1), 1.75) for v in r]),
+            "below": ({"op": "clamp", "in": "x", "max": 1}, lambda r: [min(v, 1) for v in r]),
+            "zero": ({"op": "constant", "number": 0, "shape": [1, 1]}, None),
+            "mask": ({"op": "gt", "in": ["x", "zero"]}, None),
+            "not": ({"op": "logical_not", "in": "mask"}, None),
+            "negative": ({"op": "cast", "in": "not", "to": "f32"}, lambda r: [float(v <= 0) for v in r]),
+            "three": ({"op": "constant", "number": 3}, None),
+            "where": ({"op": "where", "in": ["mask", "x", "three"]}, lambda r: [v if v > 0 else 3.0 for v in r]),
+            "square": ({"op": "pow", "in": "x", "exponent": 2}, lambda r: [v * v for v in r]),
+            "power": ({"op": "pow", "in": ["square", "x"]}, lambda r: [(v * v) ** v for v in r]),
+            "log": ({"op": "log", "in": "square"}, lambda r: [math.log(v * v) for v in r]),
+            "rsqrt": ({"op": "rsqrt", "in": "square"}, lambda r: [1 / abs(v) for v in r]),
+            "first": ({"op": "split", "in": "x", "sizes": [1, 3], "axis": -1, "part": 0}, lambda r: r[:1]),
+            "rest": ({"op": "split", "in": "x", "sizes": [1, 3], "axis": -1, "part": 1}, lambda r: r[1:]),
+            "cut": ({"op": "slice", "in": "x", "start": [0, 1], "stop": [None, 3]}, lambda r: r[1:3]),
+            "stack": ({"op": "stack", "in": ["x", "clamp"], "axis": -1},
+                      lambda r: [w for v in r for w in (v, min(max(v, -1), 1.75))]),
+            "cosine": ({"op": "cosine_similarity", "in": ["x", "where"]},
+                       lambda r: [sum(a * b for a, b in zip(r, [v if v > 0 else 3 for v in r])) / math.sqrt(
+                           sum(v * v for v in r) * sum(v * v if v > 0 else 9 for v in r))]),
+            "fc": ({"op": "linear", "in": "x", "out": 1}, None),
+        }
+        checked = {name: of for name, (_, of) in nodes.items() if of}
+        model = self.write({"nodes": [{"name": name, **node} for name, (node, _) in nodes.items()],
+                            "outputs": {name: name for name in checked},
+                            "losses": [{"op": "mean", "in": "fc"}]})
+        self.run_command("train", "--model", model, "--data", "npz:" + self.path("x.npz"), "--batch", "2", "--steps", "1",
+                         "--devices", "pocl", "--tune", "off", "--quiet", "--checkpoint-dir", self.path("run"))
+        self.run_command("predict", "--model", model, "--checkpoint", self.path("run"), "npz:" + self.path("x.npz"), "-o",
+                         self.path("y.npz"), "--devices", "pocl")
+        for name, of in checked.items():
+            wanted = [v for row in rows for v in of(row)]
+            found = numbers(self.path("y.npz"), name)
+            with self.subTest(name=name):
+                self.assertEqual(len(found), len(wanted))
+                for a, b in zip(found, wanted):
+                    self.assertAlmostEqual(a, b, delta=1e-5 * max(1, abs(b)))
+
+    def test_layers(self):
+        """Layers of one, two and three dimensions: their shapes, parameters, and that they train."""
+        model = self.changed(nodes=[
+            {"name": "up", "op": "conv_transpose2d", "out": 4, "kernel": [3, 2], "stride": 2, "output_padding": [1, 0]},
+            {"name": "groups", "op": "group_norm", "groups": 2},
+            {"op": "reshape", "shape": [4, 2, 9, 16]},
+            {"name": "deep", "op": "conv3d", "out": 6, "kernel": [1, 3, 3], "stride": [1, 2, 2], "groups": 2},
+            {"name": "images", "op": "instance_norm", "affine": True},
+            {"op": "reshape", "shape": [6, 56]},
+            {"name": "line", "op": "conv1d", "out": 8, "kernel": 3, "dilation": 2, "bias": False},
+            {"name": "longer", "op": "conv_transpose1d", "out": 8, "kernel": 2, "stride": 2},
+            {"op": "max_pool1d", "kernel": 3, "stride": 2, "padding": 1},
+            {"op": "adaptive_avg_pool1d", "size": 16},
+            {"name": "rms", "op": "rms_norm"},
+            {"name": "turned", "op": "rotary", "halves": True},
+            {"op": "reshape", "shape": [2, 8, 8], "name": "q"},
+            {"name": "ones", "op": "constant", "number": 1, "shape": [8, 8]},
+            {"name": "mask", "op": "gt", "in": ["ones", "least"]},
+            {"op": "scaled_dot_product_attention", "in": ["q", "q", "q", "mask"], "causal": True},
+            *SMALL["nodes"][2:]])
+        model["nodes"].insert(0, {"name": "least", "op": "constant", "number": -1e9})
+        model["nodes"][1]["in"] = "image"
+        path = self.write(model)
+        rows = {row["name"]: row for row in self.inspect(path)["nodes"]}
+        self.assertEqual(rows["up"]["shape"], [-1, 4, 18, 16])
+        self.assertEqual(rows["rms"]["parameters"], 16)
+        rng = random.Random(1)
+        put(self.path("im.npz"), npz({"image": [[[[rng.random() for _ in range(8)] for _ in range(8)]] for _ in range(6)],
+                                      "label": [0, 1, 2, 1, 0, 2]}))
+        self.run_command("train", "--model", path, "--data", "npz:" + self.path("im.npz"), "--batch", "3", "--steps", "2",
+                         "--devices", "pocl", "--tune", "off", "--quiet", "--metrics", self.path("m"), "--checkpoint-dir",
+                         self.path("run"))
+        steps, _ = records(self.path("m"))
+        self.assertEqual(len(steps), 2)
+        sizes = {name: len(values) for name, values in tensors(
+            self.path("run", max(os.listdir(self.path("run"))), "model.safetensors")).items()}
+        for name, size in (("up.weight", 1 * 4 * 3 * 2), ("deep.weight", 6 * 2 * 3 * 3), ("line.weight", 8 * 6 * 3),
+                           ("longer.weight", 8 * 8 * 2), ("groups.bias", 4), ("images.weight", 6)):
+            self.assertEqual(sizes[name], size)
+        self.assertNotIn("line.bias", sizes)
+
     def assert_file(self, model, where, *says):
         """One line that begins with the file and the line on which `where` first stands."""
         path = self.write(model)
@@ -143,7 +267,17 @@ class Models(CommandTest):
         self.assert_file(self.with_node(op="conv2d", out=4, kernel=[3]), '"kernel": [', "[height, width]")
         self.assert_file(self.with_node(name="n", op="conv2d", out=4, kernel=[3, -1]), '"kernel": [', "n (conv2d)")
         self.assert_file(self.with_node(name="n", op="linear"), '{\n   "name": "n"', "give 'out'")
-        self.assert_file(self.with_node(name="n", op="linear", out=0), '"out": 0', "at least 1")
+        self.assert_file(self.with_node(name="n", op="linear", out=0), '"out": 0', "1 to 2147483647")
+        # Numbers that are 0 or 1 in 32 bits.
+        for op, key in (("conv2d", "groups"), ("attention", "heads"), ("lstm", "layers")):
+            self.assert_file(self.with_node(op=op, **{key: 4294967296}), f'"{key}"', "1 to 2147483647")
+        self.assert_file(self.with_node(op="softmax", axis=4294967297), '"axis"', "32 bits")
+        self.assert_file(self.with_node(op="slice", start=[0, 2 ** 40, 0, 0]), '"start"', "32 bits")
+        self.assert_file(self.with_node(op="split", sizes=[1, 3], part=2), '"part"', "0 to 1")
+        self.assert_file(self.with_node(name="n", op="pow"), '{\n   "name": "n"', "exponent")
+        self.assert_file(self.with_node(op="cast", to="f99"), '"to"', "f32, i32 or u8")
+        self.assert_file(self.with_node(op="constant", number=1, shape=[0]), '"shape": [\n    0', "at least 1")
+        self.assert_file(self.with_node(name="n", op="conv1d", out=4, kernel=3), '{\n   "name": "n"', "must have 3")
         self.assert_file(self.with_node(name="n", op="add", **{"in": ["conv", "imag"]}), '"in": [\n    "conv",\n    "imag"', "did you mean image?")
         self.assert_file(self.with_node(name="n", op="add"), '{\n   "name": "n"', "takes 2 operands")
         self.assert_file(self.with_node(name="n", op="conv2d", out=4, kernel=99), '{\n   "name": "n"', "n (conv2d)")
@@ -156,6 +290,15 @@ class Models(CommandTest):
         self.assert_file(self.changed(inputs=[{"name": "image"}]), '"name": "image"', "no 'shape' here")
         self.assert_file(self.changed(inputs=[{"name": "image", "shape": [1, 0]}]), '"shape"', "dimension 1")
         self.assert_file(self.changed(parameters=[{"name": "p", "shape": [2], "init": "x"}]), '"init"', "uniform")
+        for kind in ("losses", "metrics"):
+            few = self.with_node(op="relu")
+            few["nodes"][-1] = {"name": "fc", "op": "linear", "out": 2}
+            few["losses"][0] = {"op": "mean", "in": "fc"} if kind == "metrics" else few["losses"][0]
+            self.assert_file(few, '{\n   "op": "cross' if kind == "losses" else '{\n   "name": "accuracy"',
+                             "the labels have 3 classes, the logits 2")
+        rows = self.changed(inputs=[{"name": "image", "shape": [5], "classes": 9}, SMALL["inputs"][1]])
+        rows["nodes"] = [{"name": "n", "op": "embedding", "count": 8, "width": 3}, *SMALL["nodes"][2:]]
+        self.assert_file(rows, '{\n   "name": "n"', "8 rows, but the tokens have 9 numbers")
         model = self.changed(inputs=SMALL["inputs"][:1])
         self.assert_file(model, '"out": "classes"', "no labels")
 

@@ -27,6 +27,10 @@ class Usage(CommandTest):
             self.assertIn("--help", self.run_command(name, "--help").stdout)
         self.assertIn("--clip-norm X", self.run_command("help", "train").stdout)
         self.assertIn("lenet", self.run_command("models").stdout)
+        for args in (("help", "models"), ("models", "--help")):
+            self.assertIn("Usage: cltrain models", self.run_command(*args).stdout)
+        self.assertIn("COMMAND", self.run_command("help", "help").stdout)
+        self.assert_usage("models", "lenet", says=("takes no arguments",))
 
     def test_options(self):
         self.assert_train("--epoch", "3", says=("--epoch;", "did you mean --epochs?"))

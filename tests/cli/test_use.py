@@ -90,6 +90,10 @@ class Predict(CommandTest):
         known = json.loads(self.run_command("eval", "--model", "mlp", "--data", "idx:" + self.data, "--json", *use,
                                             "--normalize", "0.25,0.5", "--devices", DEVICE).stdout)
         self.assertAlmostEqual(known["test_accuracy"], right)
+        evaluate = ("eval", "--data", "idx:" + self.data, "--json", *use, "--devices", DEVICE)
+        self.assertEqual(json.loads(self.run_command(*evaluate).stdout), known)  # as the run was normalised
+        other = json.loads(self.run_command(*evaluate, "--normalize", "0,1").stdout)
+        self.assertNotEqual(other["test_loss"], known["test_loss"])
         self.assertGreater(right, 0.6)
         files = []
         for i, image in enumerate(images):
@@ -189,6 +193,8 @@ class Predict(CommandTest):
                          self.path("run"), "--tune", "off", "--quiet", "--devices", DEVICE)
         use = "--checkpoint", self.path("run")
         self.predict(*use, "--data", "images:" + self.path("images"), "-o", self.path("out.npz"))
+        said = self.run_command("eval", *use, "--data", "images:" + self.path("images"), "--devices", DEVICE).stdout
+        self.assertIn("(8 samples)", said)
         shape, logits = read_npz(self.path("out.npz"))["logits"]
         self.assertEqual(shape, (8, 2))
         files = [self.path("images", "val", name, f"{i}.png") for name in ("dark", "light") for i in range(4)]

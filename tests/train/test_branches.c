@@ -307,10 +307,31 @@ static void test_missing(void **state)
     lab_close(&l);
 }
 
+/* Losses and constants that no training could use are errors where they are declared. */
+static void test_refused(void **state)
+{
+    const double bad[] = {NAN, INFINITY};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        clt_graph *graph;
+        ok(clt_graph_create(&graph));
+        const float one = 1;
+        clt_value *x = clt_constant(graph, CLT_F32, 1, (int64_t[]){1}, i < 2 ? &one : NULL);
+        if (i < 2)
+            assert_int_equal(clt_loss(graph, "mean", x, x, bad[i]), CLT_INVALID_ARGUMENT);
+        else
+            assert_null(x);
+        assert_int_equal(clt_graph_status(graph), CLT_INVALID_ARGUMENT);
+        assert_non_null(strstr(clt_error_message(), i < 2 ? "mean" : "constant"));
+        clt_graph_destroy(graph);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps), cmocka_unit_test(test_without_training),
-        cmocka_unit_test(test_given_weights), cmocka_unit_test(test_missing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_steps),
+                                       cmocka_unit_test(test_without_training),
+                                       cmocka_unit_test(test_given_weights),
+                                       cmocka_unit_test(test_missing)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

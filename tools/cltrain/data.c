@@ -40,6 +40,42 @@ clt_status data_options(const settings *s, clt_dataset_options *options)
     return CLT_OK;
 }
 
+/* "f32 [3,8,8]"; labels of any type are fed the same. */
+static clt_status kind_of(const clt_dataset *d, int field, char text[128])
+{
+    clt_dtype dtype;
+    int rank;
+    int64_t shape[CLT_DATA_MAX_RANK];
+    const clt_status status = clt_dataset_field_info(d, field, NULL, &dtype, &rank, shape, NULL);
+    if (status != CLT_OK)
+        return status;
+    int used = snprintf(text, 128, "%s%s [", clt_dataset_is_image(d, field) ? "images of " : "",
+                        clt_dataset_classes(d, field) ? "labels" : clt_dtype_name(dtype));
+    for (int i = 0; i < rank && used < 100; i++)
+        used +=
+            snprintf(text + used, 128 - (size_t)used, "%s%lld", i ? "," : "", (long long)shape[i]);
+    snprintf(text + used, 128 - (size_t)used, "]");
+    return CLT_OK;
+}
+
+clt_status same_field(const clt_dataset *train, const clt_dataset *test, const char *name)
+{
+    char a[128], b[128], text[768];
+    int in_train, in_test;
+    clt_status status = clt_dataset_find_field(train, name, &in_train);
+    if (status == CLT_OK)
+        status = clt_dataset_find_field(test, name, &in_test);
+    if (status == CLT_OK)
+        status = kind_of(train, in_train, a);
+    if (status == CLT_OK)
+        status = kind_of(test, in_test, b);
+    if (status != CLT_OK || !strcmp(a, b))
+        return status;
+    snprintf(text, sizeof text, "%.300s: field '%.60s' has %s, but in the training samples %s",
+             clt_dataset_name(test), name, b, a);
+    return clt_error_set(CLT_MISMATCH, text);
+}
+
 static clt_status begin_field(const clt_dataset *d, int number, field_sums *f)
 {
     *f = (field_sums){.elements = 1, .least = INFINITY, .most = -INFINITY};
@@ -180,6 +216,15 @@ static double channel_value(const field_sums *f, int k)
            scale;
 }
 
+/* A channel of one value has no deviation to divide by. */
+static int can_normalize(const field_sums *f)
+{
+    int can = f->channels && f->numbers && !f->not_finite;
+    for (int k = f->channels; can && k < 2 * f->channels; k++)
+        can = channel_value(f, k) > 0;
+    return can;
+}
+
 static void print_classes(const clt_dataset *d, int number, const field_sums *f)
 {
     int64_t least = INT64_MAX, most = 0, empty = 0;
@@ -210,7 +255,7 @@ static void print_field(const clt_dataset *d, int number, const field_sums *f)
     if (f->not_finite)
         printf(", %lld not finite", (long long)f->not_finite);
     printf("\n");
-    if (f->channels && f->numbers && !f->not_finite) {
+    if (can_normalize(f)) {
         printf("           --normalize ");
         for (int k = 0; k < 2 * f->channels; k++)
             printf("%s%.4g", k ? "," : "", channel_value(f, k));
@@ -241,7 +286,7 @@ static json_t *broken_json(const broken_samples *b)
 static json_t *field_json(const clt_dataset *d, int number, const field_sums *f)
 {
     json_t *shape = json_array(), *classes = f->counts ? json_array() : NULL;
-    json_t *normalize = f->channels && f->numbers ? json_array() : NULL;
+    json_t *normalize = can_normalize(f) ? json_array() : NULL;
     for (int k = 0; normalize && k < 2 * f->channels; k++)
         json_array_append_new(normalize, json_real(channel_value(f, k)));
     for (int i = 0; i < f->rank; i++)

@@ -9,6 +9,9 @@
 /* How --classes, --seq-len and the like say to open data. */
 clt_status data_options(const settings *s, clt_dataset_options *options);
 
+/* Whether test samples have a field as the training samples have it: NOT_FOUND, MISMATCH. */
+clt_status same_field(const clt_dataset *train, const clt_dataset *test, const char *name);
+
 /* `cltrain data tokenize`. */
 int run_tokenize(const settings *s);
 

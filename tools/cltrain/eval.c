@@ -11,15 +11,18 @@
 #include "means.h"
 #include "message.h"
 #include "saved.h"
+#include "use.h"
 
-static int load(job *j, const char *path)
+/* What the run was trained on, where the command does not say otherwise: how images were read. */
+static int read_use(job *j, settings *s, const saved *c)
 {
-    char file[4096 + 32];
-    const int code = saved_find(path, file);
-    if (code)
+    const int code = c->use ? use_read(j, s, c->use, c->file) : 0;
+    if (code || !c->use || !s->data || strncmp(s->data, "images:", 7) != 0 || s->image_size > 0 ||
+        !use_resize(c->use))
         return code;
-    const clt_status status = clt_store_load(j->store, file);
-    return status == CLT_OK ? 0 : library_failure(status);
+    s->image_size = j->fields[0].dims[1];
+    s->resize = s->resize > 0 ? s->resize : use_resize(c->use);
+    return 0;
 }
 
 static json_t *number(double value)
@@ -93,26 +96,34 @@ static int evaluate(job *j, const settings *s)
     return code;
 }
 
-int run_eval(const settings *s)
+int run_eval(const settings *given)
 {
     job j = {0};
-    int code = job_ranks(&j, s);
+    saved c = {0};
+    settings s = *given;
+    int code = job_ranks(&j, &s);
     if (!code)
-        code = job_read(&j, s);
+        code = saved_open(&c, &s);
+    s.model = c.model;
+    if (!code)
+        code = job_read(&j, &s);
     j.options.tune_seconds = 0;
-    if (!code && !s->checkpoint)
-        code = usage_error("--checkpoint is missing: a run's folder, a step's folder, or a "
-                           ".safetensors file");
     if (!code)
-        code = job_devices(&j, s);
+        code = read_use(&j, &s, &c);
     if (!code)
-        code = job_data(&j, s, DATA_TEST);
+        code = job_devices(&j, &s);
     if (!code)
-        code = job_model(&j, s);
+        code = job_data(&j, &s, DATA_TEST);
     if (!code)
-        code = load(&j, s->checkpoint);
-    code = job_trainer(&j, s, code);
+        code = job_model(&j, &s);
+    if (!code) {
+        const clt_status status = clt_store_load(j.store, c.file);
+        code = status == CLT_OK ? 0 : library_failure(status);
+    }
+    code = job_trainer(&j, &s, code);
     if (!code)
-        code = evaluate(&j, s);
-    return job_close(&j, code);
+        code = evaluate(&j, &s);
+    code = job_close(&j, code);
+    saved_close(&c);
+    return code;
 }

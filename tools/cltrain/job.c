@@ -249,6 +249,8 @@ static clt_status read_windows(const settings *s, clt_windows *windows)
     *windows = s->shuffle && !strcmp(s->shuffle, "off") ? CLT_WINDOWS_FIXED : CLT_WINDOWS_SHIFTED;
     if (!s->windows)
         return CLT_OK;
+    if (strncmp(s->data, "tokens:", 7) != 0 && strncmp(s->data, "text:", 5) != 0)
+        return clt_error_set(CLT_INVALID_ARGUMENT, "--windows is for tokens:PATH and text:PATH");
     for (int i = CLT_WINDOWS_FIXED; i < WAYS; i++)
         if (!strcmp(s->windows, names[i])) {
             *windows = (clt_windows)i;
@@ -347,14 +349,35 @@ static clt_status change_images(job *j, const settings *s)
     return status;
 }
 
+/* The kinds of data that a named model takes; 0 for others. */
+static int model_takes(const char *model)
+{
+    const size_t length = model ? strcspn(model, ":") : 0;
+    for (int i = 0; i < clt_model_count(); i++)
+        if (strlen(clt_model_name(i)) == length && !strncmp(clt_model_name(i), model, length))
+            return clt_model_takes(i);
+    return 0;
+}
+
+/* Random images, or tokens as GPT-2 has them where the model takes nothing else. */
+static clt_status open_random(job *j, const settings *s)
+{
+    if (model_takes(s->model) != CLT_MODEL_TEXT || (s->data && strchr(s->data, ':')))
+        return open_synthetic(s->data, &j->train);
+    return open_synthetic_text(s->seq_len > 0 ? s->seq_len : 1024,
+                               s->classes > 0 ? s->classes : 50257, &j->train);
+}
+
 int job_data(job *j, const settings *s, int which)
 {
     const int may = which & DATA_SYNTHETIC;
-    if (!s->data && !may)
-        return usage_error("--data is missing: fashion-mnist, or KIND:PATH as in idx:DIR");
+    if (!s->data && (!may || model_takes(s->model) == CLT_MODEL_ARRAYS))
+        return usage_error("--data is missing: %s",
+                           may ? "npz:PATH or hdf5:FILE, with arrays x and y"
+                               : "fashion-mnist, or KIND:PATH as in idx:DIR");
     clt_status status;
     if (may && (!s->data || is_synthetic(s->data)))
-        status = open_synthetic(s->data, &j->train);
+        status = open_random(j, s);
     else
         status = open_files(j, s, which);
     if (status == CLT_OK)
@@ -384,6 +407,12 @@ int job_graph(job *j, const settings *s)
     clt_status status = clt_graph_create(&j->graph);
     if (status == CLT_OK)
         status = clt_model_build(s->model, &j->input, j->graph);
+    for (int i = 0; status == CLT_OK && j->train && j->test && i < j->input.n_fields; i++)
+        if (clt_graph_find(j->graph, j->fields[i].name)) { /* found now, not after an epoch */
+            status = same_field(j->train, j->test, j->fields[i].name);
+            if (status != CLT_OK)
+                return library_failure(status);
+        }
     return status == CLT_OK              ? 0
            : clt_model_is_file(s->model) ? library_failure(status)
                                          : name_failure(status);

@@ -21,14 +21,16 @@ static const command_row rows[] = {
      "what was found: platforms, devices, memory, remarks, why skipped"},
     {"train", FOR_TRAIN, run_train, "--model NAME|FILE.json --data SPEC [options]",
      "train a model"},
-    {"eval", FOR_EVAL, run_eval, "--model NAME --data SPEC --checkpoint DIR [options]",
-     "loss and accuracy of a checkpoint on the test samples"},
+    {"eval", FOR_EVAL, run_eval, "[--model NAME] --data SPEC --checkpoint DIR [options]",
+     "loss and accuracy of a checkpoint on the test samples\n"
+     "The model, sizes of images and normalisation are those of the checkpoint's run, unless "
+     "given."},
     {"predict", FOR_PREDICT, run_predict,
-     "--model NAME --checkpoint DIR FILE... | npz:IN.npz -o OUT.npz | --data SPEC -o OUT.npz",
+     "[--model NAME] --checkpoint DIR FILE... | npz:IN.npz -o OUT.npz | --data SPEC -o OUT.npz",
      "classes of image files by a checkpoint, with probabilities; or all outputs for arrays\n"
      "A file that cannot be used is named, the others are done, and the exit code is 1. What the\n"
      "checkpoint's run was trained on (sizes, normalisation, names of classes) need not be said."},
-    {"sample", FOR_SAMPLE, run_sample, "--model NAME --checkpoint DIR [--prompt TEXT] [options]",
+    {"sample", FOR_SAMPLE, run_sample, "[--model NAME] --checkpoint DIR [--prompt TEXT] [options]",
      "text that a checkpoint of gpt2 or lstm makes"},
     {"plan", FOR_PLAN, run_plan, "--model NAME [options of train] [--explain]",
      "kernels, memory and schedule of a training, without running it"},
@@ -79,7 +81,11 @@ static int unknown(const char *name)
 static int help(const char *name)
 {
     const command_row *row = name ? find(name) : NULL;
-    if (name && !row)
+    if (name && !strcmp(name, "models")) {
+        printf("Usage: cltrain models\nthe models by name, with their arguments\n");
+        return EXIT_DONE;
+    }
+    if (name && !row && strcmp(name, "help") != 0)
         return unknown(name);
     if (row) {
         printf("Usage: cltrain %s %s\n%s\n", row->name, row->usage, row->help);
@@ -116,6 +122,9 @@ static int run_plain(const char *name, int argc, char **argv)
         printf("cltrain %s\n", CLT_COMMAND_VERSION);
         return EXIT_DONE;
     }
+    if (!strcmp(name, "models") && argc == 3 &&
+        (!strcmp(argv[2], "--help") || !strcmp(argv[2], "-h")))
+        return help(name);
     if (!strcmp(name, "models"))
         return argc > 2 ? usage_error("models takes no arguments") : list_models();
     return help(argc > 2 ? argv[2] : NULL);

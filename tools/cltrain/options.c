@@ -48,7 +48,7 @@ static const option_row rows[] = {
      "model (`cltrain models` lists them), or a model file, NAME.json"},
     {"data", 0, TEXT, AT(data), 0, MODELS | FOR_INSPECT | FOR_PREDICT, "SPEC",
      "fashion-mnist, or KIND:PATH: idx, cifar10, cifar100, images, tokens, text, npz, hdf5 (plan, "
-     "bench and inspect: also synthetic[:CxHxW[:CLASSES]])"},
+     "bench and inspect: also synthetic[:CxHxW[:CLASSES]], of text for gpt2)"},
     {"classes", 0, WHOLE, AT(classes), 1, SAMPLES, "N",
      "of the labels, or tokens of the vocabulary, where the data do not say (the largest + 1)"},
     {"seq-len", 0, WHOLE, AT(seq_len), 1, SAMPLES, "T", "tokens of a sample of text (1024)"},

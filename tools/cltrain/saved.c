@@ -13,20 +13,6 @@ static int is_file(const char *path)
     return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
 }
 
-int saved_find(const char *path, char file[4096 + 32])
-{
-    char found[4096];
-    if (is_file(path)) {
-        snprintf(file, 4096 + 32, "%s", path);
-        return 0;
-    }
-    const clt_status status = clt_checkpoint_find(path, sizeof found, found);
-    if (status != CLT_OK)
-        return library_failure(status);
-    snprintf(file, 4096 + 32, "%s/model.safetensors", found);
-    return 0;
-}
-
 static int read_sections(saved *c, const settings *s)
 {
     const clt_section *model = clt_checkpoint_section(c->checkpoint, "model");

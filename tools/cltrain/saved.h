@@ -19,7 +19,4 @@ typedef struct saved {
 int saved_open(saved *c, const settings *s);
 void saved_close(saved *c);
 
-/* The path of the parameters alone. */
-int saved_find(const char *path, char file[4096 + 32]);
-
 #endif

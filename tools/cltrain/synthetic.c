@@ -74,3 +74,32 @@ clt_status open_synthetic(const char *spec, clt_dataset **out)
         clt_dataset_free(d);
     return status;
 }
+
+clt_status open_synthetic_text(int64_t length, int64_t vocabulary, clt_dataset **out)
+{
+    const int64_t tokens = MOST_BYTES / (int64_t)sizeof(int32_t) / 4;
+    const int64_t count = tokens / length < 1 ? 1 : tokens / length;
+    int32_t *data = length <= tokens ? malloc((size_t)(count * length + 1) * sizeof *data) : NULL;
+    clt_dataset *d = NULL;
+    uint64_t x = 1;
+    for (int64_t i = 0; data && i <= count * length; i++) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        data[i] = (int32_t)((x >> 33) % (uint64_t)vocabulary);
+    }
+    clt_status status = data ? clt_dataset_create_arrays("synthetic", count, &d)
+                             : clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");
+    static const char *const names[] = {"tokens", "targets"};
+    for (int i = 0; status == CLT_OK && i < 2; i++) {
+        int field = 0;
+        status = clt_dataset_add_field(d, names[i], CLT_I32, 1, &length, data + i, CLT_DATA_COPY,
+                                       &field);
+        if (status == CLT_OK)
+            status = clt_dataset_set_classes(d, field, vocabulary);
+    }
+    free(data);
+    if (status == CLT_OK)
+        *out = d;
+    else
+        clt_dataset_free(d);
+    return status;
+}

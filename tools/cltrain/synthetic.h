@@ -11,4 +11,7 @@ int is_synthetic(const char *spec);
  * those of Fashion-MNIST. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. */
 clt_status open_synthetic(const char *spec, clt_dataset **out);
 
+/* Random tokens below `vocabulary`, "tokens" and "targets" [length]. Errors: OUT_OF_MEMORY. */
+clt_status open_synthetic_text(int64_t length, int64_t vocabulary, clt_dataset **out);
+
 #endif
