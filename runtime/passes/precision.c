@@ -4,8 +4,8 @@
  * once, where they are made, and every reader sees the rounded value; kernels compute in f32.
  * Operators whose kernels cannot read or write 16 bits (clt_op.half) get conversions around them,
  * whose f32 side lives for a moment only. Everything else stays f32: parameters and their
- * gradients, states, sums over images, statistics, losses, inputs and outputs. Compare Micikevicius
- * et al., "Mixed precision training", ICLR 2018.
+ * gradients, states, sums over images, statistics, losses, inputs and outputs, and gradients that
+ * overwrite outputs. Compare Micikevicius et al., "Mixed precision training", ICLR 2018.
  */
 #include <string.h>
 

@@ -6,9 +6,29 @@ static clt_value *numbers(clt_graph *g, int rank, int64_t first, int64_t second)
     return clt_input(g, "index", CLT_I32, rank, (int64_t[]){first, second});
 }
 
+/* A table of rows whose gradient lies in 16 bits, and which is a linear layer's weight, too. */
+static void plan_table(int64_t width, bool tied, const clt_caps *caps)
+{
+    const clt_init zero = {.kind = CLT_INIT_ZERO};
+    clt_graph *g;
+    OK(clt_graph_create(&g));
+    clt_value *w = clt_parameter(g, "w", 2, (int64_t[]){1000, width}, zero);
+    clt_value *y = clt_scale(clt_embedding(numbers(g, 2, CLT_BATCH, 64), w, CLT_NO_PADDING), 1);
+    if (tied)
+        y = clt_linear(y, w, NULL);
+    clt_output(y, "y");
+    clt_output_gradient(y, "dy");
+    plan_graph(g, caps, CLT_PLAN_TRAIN, 64);
+}
+
 /* GPT-2's tokens, slices and single elements, of sizes that float4 fits and does not. */
 void plan_indices(const clt_caps *caps)
 {
+    for (int i = 0; i < 8; i++) {
+        kept_in = i & 4 ? CLT_F16 : CLT_BF16;
+        plan_table(32 + (i & 1), i & 2, caps);
+    }
+    kept_in = CLT_F32;
     for (int odd = 0; odd < 2; odd++) {
         clt_graph *g;
         clt_value *x[2];

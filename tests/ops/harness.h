@@ -410,24 +410,19 @@ static inline void op_compare(op_test *t, const op_case *c, const op_bound *b, c
 
 /* Oclgrind takes what a kernel writes to a buffer that was once filled for uninitialised, unless
  * the buffer was also written from the host. */
-static inline void op_poison_arena(clt_arena *arena)
+static inline void op_poison(op_bound *b)
 {
-    OP_OK(clt_arena_poison(arena));
-    for (int i = 0; clt_test_oclgrind() && i < arena->n_slabs; i++) {
-        const size_t bytes = (size_t)arena->bytes[i];
+    OP_OK(clt_arena_poison(&b->arena));
+    for (int i = 0; clt_test_oclgrind() && i < b->arena.n_slabs; i++) {
+        const size_t bytes = (size_t)b->arena.bytes[i];
         unsigned char *host = malloc(bytes);
         assert_non_null(host);
         memset(host, 0xFF, bytes);
-        assert_int_equal(clEnqueueWriteBuffer(op_devices[0]->queue, arena->slabs[i], CL_TRUE, 0,
+        assert_int_equal(clEnqueueWriteBuffer(op_devices[0]->queue, b->arena.slabs[i], CL_TRUE, 0,
                                               bytes, host, 0, NULL, NULL),
                          CL_SUCCESS);
         free(host);
     }
-}
-
-static inline void op_poison(op_bound *b)
-{
-    op_poison_arena(&b->arena);
 }
 
 static inline void op_run(op_test *t, const op_case *c, op_bound *b, int64_t n,

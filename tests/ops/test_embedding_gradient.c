@@ -38,12 +38,7 @@ static const table tables[] = {
 typedef struct bound {
     const table *t;
     clt_dtype precision;
-    clt_graph *graph;
-    clt_buckets buckets;
-    clt_plan *plan;
-    clt_replica replica;
-    clt_arena arena;
-    clt_exec *exec;
+    op_bound on;
 } bound;
 
 static int64_t number(uint64_t seed, int64_t i, int64_t most)
@@ -82,11 +77,11 @@ static void build(bound *b)
     const int64_t size[] = {t->words, t->width};
     const clt_init zero = {.kind = CLT_INIT_ZERO};
     char name[OP_TEXT];
-    OP_OK(clt_graph_create(&b->graph));
-    clt_value *w = clt_parameter(b->graph, "w", 2, size, zero);
+    OP_OK(clt_graph_create(&b->on.graph));
+    clt_value *w = clt_parameter(b->on.graph, "w", 2, size, zero);
     for (int u = 0; u < t->uses; u++) {
         snprintf(name, sizeof name, "i%d", u);
-        clt_value *index = clt_input(b->graph, name, CLT_I32, 2, tokens);
+        clt_value *index = clt_input(b->on.graph, name, CLT_I32, 2, tokens);
         clt_value *y = clt_embedding(index, w, t->padding < 0 ? CLT_NO_PADDING : t->padding);
         if (!t->wide)
             y = clt_scale(y, 1);
@@ -96,21 +91,21 @@ static void build(bound *b)
         clt_output_gradient(y, name);
     }
     if (t->tied) {
-        clt_value *x = clt_scale(clt_input(b->graph, "x", CLT_F32, 2, rows), 1);
+        clt_value *x = clt_scale(clt_input(b->on.graph, "x", CLT_F32, 2, rows), 1);
         clt_value *z = clt_scale(clt_linear(x, w, NULL), 1);
         clt_output(z, "z");
         clt_output_gradient(z, "g");
     }
-    OP_OK(clt_graph_status(b->graph));
+    OP_OK(clt_graph_status(b->on.graph));
 }
 
 /* Zeros, which Oclgrind takes for uninitialised unless the host wrote them. */
 static void write_table(bound *b)
 {
-    const int64_t bytes = b->buckets.buckets[0].bytes;
+    const int64_t bytes = b->on.buckets.buckets[0].bytes;
     void *zeros = calloc(1, (size_t)bytes);
     assert_non_null(zeros);
-    OP_OK(clt_replica_write(&b->replica, b->replica.values[0], 0, bytes, zeros));
+    OP_OK(clt_replica_write(&b->on.replica, b->on.replica.values[0], 0, bytes, zeros));
     free(zeros);
 }
 
@@ -129,24 +124,14 @@ static void bind(const table *t, const op_mode *mode, bool separate, bound *b)
     options.precision = b->precision;
     options.separate = separate;
     options.fuse = false;
-    OP_OK(clt_buckets_create(b->graph, &sizes, &b->buckets));
-    OP_OK(clt_plan_create(b->graph, &b->buckets, &caps, NULL, &options, &b->plan));
-    OP_OK(clt_replica_create(op_devices[0], &b->buckets, &b->replica));
-    OP_OK(clt_replica_for_training(&b->replica, b->precision, 0));
+    OP_OK(clt_buckets_create(b->on.graph, &sizes, &b->on.buckets));
+    OP_OK(clt_plan_create(b->on.graph, &b->on.buckets, &caps, NULL, &options, &b->on.plan));
+    OP_OK(clt_replica_create(op_devices[0], &b->on.buckets, &b->on.replica));
+    OP_OK(clt_replica_for_training(&b->on.replica, b->precision, 0));
     write_table(b);
-    clt_arena_init(&b->arena, op_devices[0]);
-    op_build_programs(b->plan);
-    OP_OK(clt_exec_create(op_devices[0], b->plan, &b->replica, &b->arena, &b->exec));
-}
-
-static void unbind(bound *b)
-{
-    clt_exec_destroy(b->exec);
-    clt_arena_destroy(&b->arena);
-    clt_replica_destroy(&b->replica);
-    clt_plan_destroy(b->plan);
-    clt_buckets_free(&b->buckets);
-    clt_graph_destroy(b->graph);
+    clt_arena_init(&b->on.arena, op_devices[0]);
+    op_build_programs(b->on.plan);
+    OP_OK(clt_exec_create(op_devices[0], b->on.plan, &b->on.replica, &b->on.arena, &b->on.exec));
 }
 
 /* --- what is expected --------------------------------------------------------------------------
@@ -206,9 +191,9 @@ static double *expect(bound *b, const clt_value *gradient, int64_t n)
         assert_int_equal(parts[n_parts]->type.dtype, whole ? CLT_F32 : b->precision);
         add_part(b, parts[n_parts]->producer, n, sums);
         round_all(parts[n_parts], sums, count);
-        if (!b->plan->options.separate && !last)
-            assert_memory_equal(&b->plan->places[parts[n_parts]->id],
-                                &b->plan->places[gradient->id], sizeof(clt_place));
+        if (!b->on.plan->options.separate && !last)
+            assert_memory_equal(&b->on.plan->places[parts[n_parts]->id],
+                                &b->on.plan->places[gradient->id], sizeof(clt_place));
     }
     round_all(gradient, sums, count);
     return sums;
@@ -233,28 +218,28 @@ static double read_number(clt_dtype dtype, const void *from, int64_t i)
 static void run(bound *b, int64_t n, void *host, int64_t bytes, const clt_place *place)
 {
     clt_view inputs[2 * MOST_USES + 2] = {{0}};
-    cl_mem *gradients = clt_replica_gradients(&b->replica, b->precision);
-    for (int i = 0; i < b->plan->n_inputs; i++) {
-        double *numbers = numbers_of(b->t, b->plan->inputs[i], n);
-        inputs[i].buffer = op_upload(b->plan->inputs[i], numbers, n);
+    cl_mem *gradients = clt_replica_gradients(&b->on.replica, b->precision);
+    for (int i = 0; i < b->on.plan->n_inputs; i++) {
+        double *numbers = numbers_of(b->t, b->on.plan->inputs[i], n);
+        inputs[i].buffer = op_upload(b->on.plan->inputs[i], numbers, n);
         free(numbers);
     }
     const clt_run how = {.count = n, .inputs = inputs, .gradients = gradients};
     memset(host, 0xFF, (size_t)bytes);
-    OP_OK(clt_replica_write(&b->replica, gradients[place->index], place->offset, bytes, host));
-    op_poison_arena(&b->arena);
-    OP_OK(clt_exec_enqueue(b->exec, &how, 0, b->plan->n_nodes, 0, NULL));
+    OP_OK(clt_replica_write(&b->on.replica, gradients[place->index], place->offset, bytes, host));
+    op_poison(&b->on);
+    OP_OK(clt_exec_enqueue(b->on.exec, &how, 0, b->on.plan->n_nodes, 0, NULL));
     OP_OK(clt_device_finish(op_devices[0]));
-    OP_OK(clt_replica_read(&b->replica, gradients[place->index], place->offset, bytes, host));
-    for (int i = 0; i < b->plan->n_inputs; i++)
+    OP_OK(clt_replica_read(&b->on.replica, gradients[place->index], place->offset, bytes, host));
+    for (int i = 0; i < b->on.plan->n_inputs; i++)
         clt_release_buffer(inputs[i].buffer);
 }
 
 static void check_run(bound *b, int64_t n)
 {
     const table *t = b->t;
-    const clt_value *gradient = b->plan->gradients[0];
-    const clt_place *place = &b->plan->places[gradient->id];
+    const clt_value *gradient = b->on.plan->gradients[0];
+    const clt_place *place = &b->on.plan->places[gradient->id];
     const int64_t count = t->words * t->width;
     const int64_t bytes = count * clt_dtype_size(b->precision);
     void *got = malloc((size_t)bytes);
@@ -266,8 +251,8 @@ static void check_run(bound *b, int64_t n)
         const double is = read_number(b->precision, got, i);
         if (!(isnan(want[i]) ? isnan(is) : is == want[i]))
             fail_msg("%s, %s%s, batch %lld, %s: element %lld is %.9g, not %.9g", t->text,
-                     clt_dtype_name(b->precision), b->plan->options.separate ? ", separate" : "",
-                     (long long)n, b->plan->gradients[0]->producer->name, (long long)i, is,
+                     clt_dtype_name(b->precision), b->on.plan->options.separate ? ", separate" : "",
+                     (long long)n, b->on.plan->gradients[0]->producer->name, (long long)i, is,
                      want[i]);
     }
     free(want);
@@ -280,7 +265,7 @@ static void check_bound(bound *b)
     if (!clt_test_oclgrind() && b->t->batch > 1)
         check_run(b, b->t->batch / 2);
     check_run(b, 0);
-    op_walked_plan(b->plan);
+    op_walked_plan(b->on.plan);
 }
 
 static void check(const table *t, const op_mode *mode, op_walk *walk)
@@ -289,11 +274,11 @@ static void check(const table *t, const op_mode *mode, op_walk *walk)
         bound b;
         bind(t, mode, separate, &b);
         if (!*mode->variants)
-            op_list_variants(b.plan, walk);
+            op_list_variants(b.on.plan, walk);
         else if (separate)
-            op_asked_for(walk, b.plan);
+            op_asked_for(walk, b.on.plan);
         check_bound(&b);
-        unbind(&b);
+        op_unbind(&b.on);
     }
 }
 

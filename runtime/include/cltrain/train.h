@@ -90,10 +90,11 @@ typedef struct clt_trainer_options {
     int portable;   /* 0; 1: the reference variant of every operator (for tests) */
     int poison;     /* 0; 1: scratch memory is filled with NaN before each step (for tests) */
     /* CLT_F32; CLT_BF16 or CLT_F16: layers' values, their gradients and those of parameters are
-     * kept in 16 bits, and added up over devices and ranks so, each rounded to the nearest once;
-     * kernels and sums compute in f32, and parameters, optimizer and results stay f32. With
-     * micro-batches the gradients of each are added in f32, which takes a set of gradients in f32
-     * beside the one in 16 bits, and rounded at the end.
+     * kept in 16 bits, and added up over devices and ranks so, each rounded to the nearest once (a
+     * parameter's of up to four uses, as a tied weight's, once for each use); kernels and sums
+     * compute in f32, and parameters, optimizer and results stay f32. With micro-batches the
+     * gradients of each are added in f32, which takes a set of gradients in f32 beside the one in
+     * 16 bits, and rounded at the end.
      *
      * CLT_F16 scales losses, since small gradients would vanish: by 2^16 at first, twice as much
      * after 2000 good steps, half after a step whose gradient is not finite, which is skipped: it
