@@ -133,6 +133,8 @@ CLT_API clt_value *clt_constant(clt_graph *graph, clt_dtype dtype, int rank, con
  *   every micro-batch.) One all-reduce a step, of all such states together.
  * - A value that depends on images through clt_all_reduce alone is the same on all devices, and is
  *   taken as it is: the mean over micro-batches, from the first device, in the same all-reduce.
+ * - The result of clt_batch_rows_put has each row from the device and micro-batch of its sample, in
+ *   the same all-reduce; see <cltrain/ops_recurrent.h>.
  * - In a step without samples, states whose value depends on the batch stay as they are.
  * - Other element types than f32 have no mean: of several micro-batches the last one's value is
  *   taken, and a trainer on several devices refuses such a state where its value depends on the

@@ -77,8 +77,14 @@ CLT_API clt_status clt_gru(clt_value *x, clt_value *weight_ih, clt_value *weight
  * global batch: [B, ..]; rows beyond N are NaN. It has no gradient: `all` is a state or an input.
  * clt_batch_rows_put: `all` with those rows replaced by rows [B, ..].
  *
- * Evaluation reads the state as training left it. A trainer on several devices, or one whose steps
- * have several micro-batches (options.accumulate), refuses such an assignment with UNSUPPORTED.
+ * Evaluation reads the state as training left it. On several devices or ranks and in micro-batches
+ * each row comes from where its sample was, and after the step all devices have all rows: how the
+ * batch is divided may change, checkpoints have the state of the whole batch and go on on any
+ * number of devices, and the sum of a state's bytes is exchanged once a step. Ranks that say where
+ * their samples lie (clt_step_batch.total) must not overlap. There, what is assigned is the result
+ * of one clt_batch_rows_put (or clt_detach of it), whose first operand does not depend on the
+ * batch; a trainer refuses others with UNSUPPORTED. clt_fit fails with INVALID_ARGUMENT where
+ * batches have more than N samples.
  * Errors: SHAPE.
  */
 CLT_API clt_value *clt_batch_rows(clt_value *all);

@@ -215,7 +215,7 @@ typedef struct clt_fetch {
 typedef struct clt_step_batch {
     size_t struct_size;     /* set by clt_step_batch_init */
     int64_t count;          /* samples over all devices of this rank; 0 is legal */
-    int64_t first;          /* position of sample 0 in the global batch (dropout); 0 */
+    int64_t first;          /* position of sample 0 in the global batch (dropout, rows); 0 */
     int64_t total;          /* several ranks: samples of the global batch, over all of them; 0: the
                                ranks tell each other their counts, at the cost of a short wait, and
                                `first` follows from the order of the ranks */
