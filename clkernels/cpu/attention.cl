@@ -91,6 +91,16 @@ INLINE void drop_rows(local float *weights, int end, ulong block, ulong step, in
         }
     }
 }
+
+/* Of vector w of the kernel's rows. */
+#define DROP_ROWS(w)                                                                               \
+    drop_rows(weights + (w)*VW, ends[w],                                                           \
+              DROP_BLOCK(image, heads, head, T, t0 + (w)*VW, S) + (ulong)(j0 / 4),                 \
+              (ulong)((S + 3) / 4), drop_least, (uint)drop_sub, drop_seed, drop_step);
+#define KEPT_SCALE drop_scale
+#else
+#define DROP_ROWS(w)
+#define KEPT_SCALE 1.0f
 #endif
 
 KERNEL void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k),
@@ -139,8 +149,7 @@ KERNEL void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k)
 #else
         fetch_rows(v + j0 * v_row, v_row, count);
 #endif
-        EACH(w, 0, NV)
-        ends[w] = clamp(clt_seen(t0 + w * VW + VW - 1, before, S, is_causal) - j0, 0, count);
+        EACH(w, 0, NV) ends[w] = clamp(clt_seen(t0 + w * VW + VW - 1, before, S, is_causal) - j0, 0, count);
         vecf top[NV];
         EACH(w, 0, NV) top[w] = most[w];
         for (int i = 0; i < count; i += MR) {
@@ -175,11 +184,7 @@ KERNEL void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k)
                 *at = e;
             }
             total[w] = fma(total[w], keep[w], sum);
-#ifdef DROPOUT
-            drop_rows(weights + w * VW, ends[w],
-                      DROP_BLOCK(image, heads, head, T, t0 + w * VW, S) + (ulong)(j0 / 4),
-                      (ulong)((S + 3) / 4), drop_least, (uint)drop_sub, drop_seed, drop_step);
-#endif
+            DROP_ROWS(w)
         }
         fetch_rows(k + (j0 + KEYS) * k_row, k_row, min(KEYS, all - j0 - KEYS));
         int d = 0;
@@ -192,10 +197,7 @@ KERNEL void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k)
     EACH(w, 0, NV)
     {
         const veci none = total[w] == 0.0f;
-        *(local vecf *)(scales + w * VW) = select(1.0f / total[w], (vecf)(0.0f), none);
-#ifdef DROPOUT
-        *(local vecf *)(scales + w * VW) *= drop_scale;
-#endif
+        *(local vecf *)(scales + w * VW) = select(KEPT_SCALE / total[w], (vecf)(0.0f), none);
         const vecf logs = select(base[w] + log(total[w]), (vecf)(INFINITY), none);
         if (rows >= (w + 1) * VW)
             STORE(logs, log_sum + w * VW);

@@ -181,7 +181,7 @@ GROUP void attention_dq(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), 
         float4 kept[4 * NC];
         KEPT_ROWS(kept, r0, c0)
 #endif
-        WEIGHTS(r, c)
+        WEIGHTS(r, c, KEPT_HERE)
         PUT_COLUMNS(weights, dp)
         barrier(CLK_LOCAL_MEM_FENCE);
         load_rows_x(panel, k + c0 * k_row, k_row, count, lid);
@@ -219,6 +219,9 @@ GROUP void attention_dkv(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T),
             const int count = min(COLUMNS, T - c0);
             global const STORED(X_T) *x = ROWS_OF(q, image, head) + c0 * q_row;
             global const STORED(DY_T) *dy = ROWS_OF(dout, image, head) + c0 * dout_row;
+#ifdef DROPOUT
+            PUT_KEPT(weights, c0, r0)
+#endif
             load_panel_x(panel, LDC, x, q_row, COLUMNS, count, 1.0f, lid);
             barrier(CLK_LOCAL_MEM_FENCE);
             products(own + 4 * ty, panel + 4 * tx, s);
@@ -226,11 +229,8 @@ GROUP void attention_dkv(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T),
             load_panel_dout(panel, LDC, dy, dout_row, COLUMNS, count, 1.0f, lid);
             barrier(CLK_LOCAL_MEM_FENCE);
             products(own_v + 4 * ty, panel + 4 * tx, dp);
-#ifdef DROPOUT
-            float4 kept[4 * NC];
-            KEPT_COLUMNS(kept, c0, r0)
-#endif
-            WEIGHTS(c, r)
+#define KEPT_OF(n, i) KEPT_THERE(weights, n, i)
+            WEIGHTS(c, r, KEPT_OF)
             PUT_COLUMNS(weights, s)
             barrier(CLK_LOCAL_MEM_FENCE);
             load_rows_dout(panel, dy, dout_row, count, lid);

@@ -64,7 +64,7 @@ GROUP void attention_mask_grad(TENSOR(const STORED(X_T), q), TENSOR(const STORED
                     float4 kept[4 * NC];
                     KEPT_ROWS(kept, r0, c0)
 #endif
-                    WEIGHTS(r, c)
+                    WEIGHTS(r, c, KEPT_HERE)
 #pragma unroll
                     for (int n = 0; n < 4 * NC; n++)
                         sums[n] += dp[n];

@@ -7,8 +7,7 @@
  * and it holds the reference gradient against central differences of the reference. Plans are made
  * as for the device with images in lanes, as for a GPU, of portable variants, and with every other
  * variant that accepts one of those asked for by name, those of several operators at once. All of
- * that again with operands, results and gradients in 16 bits: the reference gets the rounded
- * numbers. CLT_TEST_DEVICES chooses the device.
+ * that again in 16 bits: the reference gets the rounded numbers. CLT_TEST_DEVICES is the device.
  */
 #ifndef TESTS_OPS_HARNESS_H
 #define TESTS_OPS_HARNESS_H
@@ -24,10 +23,9 @@
 
 #include <cmocka.h>
 
-#include "base/vec.h"
 #include "exec/exec.h"
 #include "ops/half.h"
-#include "ops/retile.h"
+#include "ops/trains.h"
 #include "ops/variants.h"
 #include "ops/walked.h"
 #include "passes/passes.h"
@@ -35,10 +33,6 @@
 #include <cltrain/ops.h>
 
 enum { OP_MAX_IN = 6, OP_MAX_OUT = 2, OP_TEXT = 64 };
-
-/* What random numbers depend on: the trainer's seed, the step, and the global batch's images before
- * the case's. */
-enum { OP_SEED = 0x1234567, OP_STEP = 3, OP_SAMPLE = 1001 };
 
 typedef enum op_fill {
     OP_RANDOM,   /* in [-1, 1) */
@@ -211,11 +205,7 @@ static inline void op_build_graph(const op_test *t, const op_case *c, clt_dtype 
         clt_output(got[i], name);
     }
     OP_OK(clt_graph_status(b->graph));
-    /* A plan for training takes no graph without a loss or a seed; there is no parameter that would
-     * get a gradient from it. */
-    const clt_seed seed = {from[0], seeds[0]};
-    if (c->trains)
-        OP_OK(CLT_PUSH(b->graph->seeds, b->graph->n_seeds, b->graph->room_seeds, seed));
+    op_give_seed(b->graph, from[0], seeds[0], c->trains);
 }
 
 /* One after the other: Oclgrind's compiler, which exec would call from several threads at once,
@@ -238,8 +228,7 @@ static inline bool op_bind(const op_test *t, const op_case *c, const op_mode *mo
     *b = (op_bound){0};
     op_build_graph(t, c, mode->precision, b);
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
-    clt_plan_options options =
-        clt_plan_options_default(c->trains ? CLT_PLAN_TRAIN : CLT_PLAN_EVALUATE, c->batch);
+    clt_plan_options options = clt_plan_options_default(op_plan_mode(c->trains), c->batch);
     clt_caps caps = op_devices[0]->caps;
     if (mode->as_gpu) {
         caps.kind = CLT_KIND_GPU;
@@ -432,8 +421,7 @@ static inline void op_run(op_test *t, const op_case *c, op_bound *b, int64_t n,
     for (int i = 0; i < b->plan->n_inputs; i++)
         inputs[i].buffer =
             op_upload(b->plan->inputs[i], op_numbers(b->plan->inputs[i], e->x, e->dy), n);
-    const clt_run run = {
-        .count = n, .seed = OP_SEED, .step = OP_STEP, .sample = OP_SAMPLE, .inputs = inputs};
+    const clt_run run = op_run_of(n, inputs);
     char name[OP_TEXT];
     op_poison(b);
     OP_OK(clt_exec_enqueue(b->exec, &run, 0, b->plan->n_nodes, 0, NULL));

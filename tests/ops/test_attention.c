@@ -75,13 +75,13 @@ static void test_dropout(void **state)
         PACKED("dropout, long, packed, causal", 2, 1, 1, 131, 64,
                {.form = 2, .heads = 1, .is_causal = 1, .dropout = 0.1}),
         HEADS("dropout, narrow heads", 2, 2, 2, 9, 7, 3, NULL, {.is_causal = 1, .dropout = 0.4}),
-        HEADS("dropout, masked", 2, 2, 1, 15, 38, 32, NULL, {.dropout = 0.3}),
-        ROWS("all dropped", 2, 2, 1, 15, 38, 32, {.form = 1, .heads = 2, .dropout = 1}),
-        HEADS("dropout, two images a sample", 2, 2, 1, 15, 38, 32, NULL, {.dropout = 0.4}),
-        HEADS("dropout without a batch", 1, 2, 1, 15, 38, 32, NULL, {.dropout = 0.4}),
+        HEADS("dropout, masked", 2, 2, 1, 7, 35, 32, NULL, {.dropout = 0.3}),
+        ROWS("all dropped", 2, 2, 1, 7, 35, 32, {.form = 1, .heads = 2, .dropout = 1}),
+        HEADS("dropout, two images a sample", 2, 2, 1, 7, 35, 32, NULL, {.dropout = 0.4}),
+        HEADS("dropout without a batch", 1, 2, 1, 7, 35, 32, NULL, {.dropout = 0.4}),
     };
     const size_t count = sizeof cases / sizeof *cases;
-    mask_operand(&cases[3], (int64_t[]){1, 2, 15, 38});
+    mask_operand(&cases[3], (int64_t[]){1, 2, 7, 35});
     for (int i = 0; i < 3; i++) {
         cases[count - 2].in[i].dims[0] = 2 * CLT_BATCH;
         cases[count - 1].in[i].dims[0] = 3;
@@ -199,8 +199,8 @@ static void test_errors(void **state)
 /* The gradients of masks of every way to broadcast, of one tile and of several. */
 static void test_mask_gradients(void **state)
 {
-    static const int64_t masks[][4] = {{CLT_BATCH, 2, 15, 38}, {1, 2, 15, 38}, {1, 1, 15, 38},
-                                       {CLT_BATCH, 1, 1, 38},  {1, 2, 15, 1},  {1, 1, 1, 1}};
+    static const int64_t masks[][4] = {{CLT_BATCH, 2, 7, 35}, {1, 2, 7, 35}, {1, 1, 7, 35},
+                                       {CLT_BATCH, 1, 1, 35}, {1, 2, 7, 1},  {1, 1, 1, 1}};
     static const int64_t long_masks[][4] = {
         {1, 2, 70, 83}, {1, 1, 1, 83}, {1, 2, 70, 1}, {CLT_BATCH, 1, 1, 1}};
     const attention_attr attrs[] = {{.form = 0},
@@ -209,17 +209,18 @@ static void test_mask_gradients(void **state)
                                     {.scale = 0.4, .is_causal = 1},
                                     {.is_causal = 1, .past = 4, .dropout = 0.1},
                                     {.form = 0}};
-    double some[15 * 38];
+    double some[7 * 35];
     (void)state;
-    for (int i = 0; i < 15 * 38; i++)
-        some[i] = i / 38 == 4 || i % 38 > 33 ? -INFINITY : (double)(float)(i % 7 * 0.1);
+    for (int i = 0; i < 7 * 35; i++)
+        some[i] = i / 35 == 4 || i % 35 > 30 ? -INFINITY : (double)(float)(i % 7 * 0.1);
     for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
-        op_case c = HEADS("a mask's gradient", 3, 2, 1, 15, 38, 32, i == 2 ? some : NULL, {0});
+        op_case c = HEADS("a mask's gradient", 3, 2, 1, 7, 35, 32, i == 2 ? some : NULL, {0});
         mask_operand(&c, masks[i]);
         c.attr = &attrs[i];
         c.trains = attrs[i].dropout > 0;
         c.in[3].gradient = true;
-        attention_check(&c, 1);
+        if (!clt_test_oclgrind() || i == 4)
+            attention_check(&c, 1);
     }
     for (size_t i = 0; i < sizeof long_masks / sizeof *long_masks; i++) {
         op_case c = ROWS("a long mask's gradient", 2, 2, 2, 70, 83, 32,

@@ -1,0 +1,34 @@
+/* Cases of harness.h that run as a step of training does, in which random numbers are drawn. */
+#ifndef TESTS_OPS_TRAINS_H
+#define TESTS_OPS_TRAINS_H
+
+#include "base/vec.h"
+#include "exec/exec.h"
+#include "ops/retile.h"
+
+/* What random numbers depend on: the trainer's seed, the step, and the global batch's images before
+ * the case's. */
+enum { OP_SEED = 0x1234567, OP_STEP = 3, OP_SAMPLE = 1001 };
+
+static inline clt_plan_mode op_plan_mode(bool trains)
+{
+    return trains ? CLT_PLAN_TRAIN : CLT_PLAN_EVALUATE;
+}
+
+/* A plan for training takes no graph without a loss or a seed; there is no parameter that would get
+ * a gradient from it. */
+static inline void op_give_seed(clt_graph *graph, clt_value *output, clt_value *gradient,
+                                bool trains)
+{
+    const clt_seed seed = {output, gradient};
+    if (trains)
+        OP_OK(CLT_PUSH(graph->seeds, graph->n_seeds, graph->room_seeds, seed));
+}
+
+static inline clt_run op_run_of(int64_t n, const clt_view *inputs)
+{
+    return (clt_run){
+        .count = n, .seed = OP_SEED, .step = OP_STEP, .sample = OP_SAMPLE, .inputs = inputs};
+}
+
+#endif
