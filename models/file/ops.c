@@ -353,7 +353,9 @@ static const model_op ops[] = {
 /* Labels beyond the logits would be found by the guard of the first step, as NaN. */
 static clt_status check_classes(const model_node *n)
 {
-    const int64_t logits = clt_value_rank(n->in[0]) > 1 ? clt_value_dim(n->in[0], 1) : 0;
+    const int rank = clt_value_rank(n->in[0]);
+    const int64_t logits =
+        rank > 1 && rank == clt_value_rank(n->in[1]) + 1 ? clt_value_dim(n->in[0], 1) : 0;
     if (logits < 1 || logits >= n->in_classes[1])
         return CLT_OK;
     return model_text_fail(n->text, n->json, NULL,

@@ -8,7 +8,7 @@ import random
 import struct
 import zipfile
 
-from command import CommandTest, main, put, records, tensors
+from command import CLASSES, COLUMNS, ROWS, CommandTest, main, put, records, tensors
 
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "examples")
 LENET = os.path.join(EXAMPLES, "lenet.json")
@@ -71,6 +71,15 @@ class Models(CommandTest):
         self.assert_bad("inspect", code=2, says=("--model is missing",))
         self.assert_bad("inspect", "--model", "lenet", "--data", "synthetic:3x32", code=2,
                         says=("synthetic:CxHxW",))
+
+    def test_example(self):
+        """The first one of models/model-file.md means what it says."""
+        with open(os.path.join(EXAMPLES, "..", "model-file.md"), encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        begin = lines.index("    {")
+        path = self.write("\n".join(lines[begin:lines.index("    }", begin) + 1]))
+        self.assertEqual(self.inspect(path, "--data", "idx:" + self.data)["parameters"],
+                         (ROWS * COLUMNS + 1) * 64 + 65 * CLASSES)
 
     def test_inspect_text(self):
         """Models of text need no data to be listed, as those of images do not."""
@@ -290,6 +299,8 @@ class Models(CommandTest):
         self.assert_file(self.changed(inputs=[{"name": "image"}]), '"name": "image"', "no 'shape' here")
         self.assert_file(self.changed(inputs=[{"name": "image", "shape": [1, 0]}]), '"shape"', "dimension 1")
         self.assert_file(self.changed(parameters=[{"name": "p", "shape": [2], "init": "x"}]), '"init"', "uniform")
+        self.assert_file(self.changed(nodes=[{"name": "fc", "op": "linear", "out": "classes"}]), '{\n   "op": "cross',
+                         "do not fit the logits")
         for kind in ("losses", "metrics"):
             few = self.with_node(op="relu")
             few["nodes"][-1] = {"name": "fc", "op": "linear", "out": 2}

@@ -163,8 +163,8 @@ CLT_API clt_value *clt_output_gradient(clt_value *output, const char *name);
 
 /* Declares a loss: `sum` and `weight` are scalars, as clt_cross_entropy returns them, and the
  * training objective is the sum over all losses of coefficient * sum / weight, where sum and weight
- * run over the whole global batch. Errors: SHAPE (not one f32 each), INVALID_ARGUMENT (a coefficient
- * that is not finite). */
+ * run over the whole global batch. Errors: SHAPE (not one f32 each), INVALID_ARGUMENT (a
+ * coefficient that is not finite). */
 CLT_API clt_status clt_loss(clt_graph *graph, const char *name, clt_value *sum, clt_value *weight,
                             double coefficient);
 
