@@ -100,7 +100,8 @@ static void test_dropout_rate(void **state)
     for (int i = 0; i < 3; i++) {
         const double p = probabilities[i], all = IMAGES * HEADS_ * SIDE * SIDE;
         const attention_attr attr = {.dropout = p};
-        const op_case c = {.attr = &attr, .in = {{CLT_F32, 4, {CLT_BATCH}}}};
+        const op_case c = {.attr = &attr,
+                           .in = {{.dtype = CLT_F32, .rank = 4, .dims = {CLT_BATCH}}}};
         const attention_sizes s = {.heads = HEADS_, .rows = SIDE, .keys = SIDE};
         double dropped = 0, both = 0;
         for (int64_t e = 0; e < (int64_t)all; e++) {
