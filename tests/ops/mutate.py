@@ -3,6 +3,7 @@
 with it, and fails if a test passes.
 
     mutate.py SOURCE BUILD [WORD]
+    mutate.py --texts SOURCE        only whether the kernels still have the texts that it replaces
 
 SOURCE is the tree's root, BUILD a Ninja build folder of it with its tests built; WORD chooses the bugs whose
 description has it. The tests run where CLT_TEST_DEVICES says (on the CPU if it is not set); bugs that only read
@@ -29,9 +30,9 @@ BUGS = [
     ("tail: a vector is stored beyond the end", PORTABLE + "elementwise.cl",
      "if (at + 16 <= count)", "if (at + 15 <= count)", "activations", "outside"),
     ("stride: an operand that repeats is read on", PORTABLE + "elementwise.cl",
-     "(x##5 ? vload16(0, x) : (float16)(x[0]))", "vload16(0, x)", "arithmetic"),
+     "(x##5 ? LOAD16(x) : (float16)(READ(x, 0)))", "LOAD16(x)", "arithmetic"),
     ("stride: the second operand by the first's", PORTABLE + "elementwise.cl",
-     "b[i * b5]", "b[i * a5]", "arithmetic"),
+     "READ(b, i * b5)", "READ(b, i * a5)", "arithmetic"),
     ("index: the sizes of two dimensions change places", PORTABLE + "elementwise.cl",
      "DIGIT(5) DIGIT(4) DIGIT(3)", "DIGIT(5) DIGIT(3) DIGIT(4)", "arithmetic"),
     ("off by one: a share of a sum ends early", PORTABLE + "reduce.cl",
@@ -41,7 +42,7 @@ BUGS = [
     ("wrong axis: kept dimensions by the strides of the reduced", PORTABLE + "reduce.cl",
      "i2 * a2 + i3 * a3", "i2 * a2 + i3 * b3", "reduce"),
     ("ties: every equal maximum counts once only", PORTABLE + "reduce.cl",
-     "found += x[i * b3] == y ? 1.0f : 0.0f", "found = 1.0f", "reduce"),
+     "found += GET(IN0, x + i * b3) == y ? 1.0f : 0.0f", "found = 1.0f", "reduce"),
     ("empty batch: the mean over no image", PORTABLE + "reduce.cl",
      "divide ? (length ? total / (float)length : 0.0f) : total;\n}\n\nkernel void largest",
      "divide ? total / (float)length : total;\n}\n\nkernel void largest", "reduce"),
@@ -74,7 +75,7 @@ BUGS = [
     ("ties: the last of equal maxima wins", PORTABLE + "pool2d.cl",
      "value > best || isnan(value)", "value >= best || isnan(value)", "max_pool2d"),
     ("overflow: exponentials without the largest taken off", PORTABLE + "softmax.cl",
-     "largest = fmax(largest, x[(long)c * inner]);", "largest = 0.0f;", "softmax"),
+     "largest = fmax(largest, GET(IN0, x + (long)c * inner));", "largest = 0.0f;", "softmax"),
     ("labels: smoothing in the loss's gradient is lost", PORTABLE + "loss.cl",
      "const float others = smoothing / (float)C;", "const float others = 0.0f;", "cross_entropy"),
     ("CPU, exp: the remainder beyond ln 2 is off", LANES + "math.clh",
@@ -114,13 +115,13 @@ BUGS = [
     ("CPU, columns: the last ones are left out", CPU + "softmax.cl",
      "for (int v = 0; v < width; v += VW)", "for (int v = 0; v + VW <= width; v += VW)", "softmax"),
     ("CPU, transposition: the rest beside the blocks from elsewhere", CPU + "transpose.cl",
-     "= tile[i2 * ROW + i1]", "= tile[i2 * ROW]", "shapes"),
+     "to[i1] = x[i1];", "to[i1] = x[whole1];", "shapes"),
     ("CPU, index: a dimension is carried one too late", CPU + "elementwise.cl",
      "if (++i4 == n4)", "if (++i4 > n4)", "arithmetic"),
     ("blocks: later blocks of the sum replace the earlier", CPU + "gemm.cl",
-     "to[j] = first ? part[j] : to[j] + part[j]", "to[j] = part[j]", "matmul"),
+     "to[j] = first ? part[j] : sum[j] + part[j]", "to[j] = part[j]", "matmul"),
     ("tail: the panel's last column is taken for another", CPU + "gemm.cl",
-     "j < columns ? b[j] : 0.0f", "j < columns ? b[0] : 0.0f", "matmul"),
+     "j < columns ? GET(B_T, b + j) : 0.0f", "j < columns ? GET(B_T, b) : 0.0f", "matmul"),
     ("CPU, convolution: the padding's last column is the image's", CPU + "conv2d.cl",
      "before > 0 ? (before - 1) / b->sx + 1 : 0", "before > 0 ? before / b->sx : 0", "conv2d"),
     ("CPU, convolution: later channels replace the earlier", CPU + "conv2d.cl",
@@ -154,7 +155,7 @@ BUGS = [
     ("GPU, double buffer: panels are overwritten while they are read", GPU + "gemm.cl",
      "side ^= 1;", "side ^= 0;", "matmul", "outside"),
     ("GPU, transposition: A by the other one's rule", GPU + "gemm.cl",
-     "DEFINE_COPY(a, TM, VA, (!TRANS_A))", "DEFINE_COPY(a, TM, VA, TRANS_A)", "matmul"),
+     "DEFINE_COPY(a, A_T, TM, VA, (!TRANS_A))", "DEFINE_COPY(a, A_T, TM, VA, TRANS_A)", "matmul"),
     ("GPU, reduction: a row of work-items is left out", GPU + "gemm.cl",
      "for (int r = 1; r < ROWS; r++)", "for (int r = 2; r < ROWS; r++)", "linear"),
     ("GPU, tree: the last join is left out", GPU + "tree.clh",
@@ -171,8 +172,8 @@ BUGS = [
      "all.x - tree(s1, sum_of(plain), lid, lane) / (float)C", "all.x", "cross_entropy"),
     ("GPU, total: partial counts of the first group alone", GPU + "total.cl",
      "p < parts; p += GROUP", "p < min(parts, 1); p += GROUP", "cross_entropy"),
-    ("GPU, tail: the last element behind the vectors is not stored", GPU + "edge.clh",
-     "    if (left > 2)\n        out[2]", "    if (left > 3)\n        out[2]", "arithmetic"),
+    ("GPU, tail: the last element behind the vectors is not stored", GPU + "halves.clh",
+     "CLT_PUT_##kind(v.z, out + 2);", ";", "arithmetic"),
     ("GPU, move: a vector goes where the first of its row does", GPU + "move.cl",
      "write += i##k * y##k;", "write += k == 7 ? 0 : i##k * y##k;", "shapes"),
     ("GPU, border: its first row is taken from the image", GPU + "move.cl",
@@ -204,8 +205,11 @@ BUGS = [
     ("GPU, pool: the mean's window ends at the image", GPU + "pool2d.cl",
      "count_pad ? all : inside", "inside", "avg_pool2d"),
     ("indices: one that is no row is read all the same", PORTABLE + "index.cl",
-     "out[out_offset + i] = (uint)at < (uint)size\n                              ? x[x_offset + (slice",
-     "out[out_offset + i] = at < size\n                              ? x[x_offset + (slice", "embedding", "outside"),
+     "(uint)at < (uint)size ? x[x_offset + (slice", "at < size ? x[x_offset + (slice", "embedding", "outside"),
+    ("chains: a row's later picks count as its first one", CPU + "index.cl",
+     "next[after] = ~next[after];", "", "embedding_gradient"),
+    ("rounding: a row's sum in 16 bits begins without what was there", CPU + "index.cl",
+     "sums[v] = LOAD_AS(OUT0, out + v * VW);", "sums[v] = (vecf)(0.0f);", "embedding_gradient"),
     ("indices: the row of padding gets a gradient", CPU + "index.cl",
      "(good && at == padding)", "(good && at == padding + size)", "embedding"),
     ("indices: a part of the rows ends early", CPU + "index.cl",
@@ -255,7 +259,7 @@ BUGS = [
     ("CPU, Winograd: the last column of the image counts as padding", LANES + "winograd.clh",
      "(uint)(ix + j) < (uint)iw", "(uint)(ix + j) < (uint)iw - 1", "conv2d"),
     ("layout: two lanes change places", LANES + "layout.cl",
-     "to[i] = from[i * LANES + l];", "to[i] = from[i * LANES + (l ^ 1)];", "conv2d"),
+     "= from[IMAGE(l) + i];", "= from[IMAGE(l ^ 1) + i];", "conv2d"),
 ]  # fmt: skip
 
 
@@ -328,7 +332,18 @@ def plant(source, build, bug):
     return None
 
 
+def check_texts(source):
+    stale = [bug for bug in BUGS if not (source / "clkernels" / bug[1]).is_file() or
+             bug[2] not in (source / "clkernels" / bug[1]).read_text()]  # fmt: skip
+    for bug in stale:
+        print(f"clkernels/{bug[1]} has no \"{bug[2]}\" (of the bug: {bug[0]}): write what it has in tests/ops/mutate.py")
+    print(f"mutations: {len(BUGS) - len(stale)} of {len(BUGS)} fit the kernels")
+    sys.exit(1 if stale else 0)
+
+
 def main():
+    if sys.argv[1] == "--texts":
+        check_texts(pathlib.Path(sys.argv[2]))
     source, build = (pathlib.Path(p).resolve() for p in sys.argv[1:3])
     word = sys.argv[3] if len(sys.argv) > 3 else ""
     missed = caught = 0

@@ -40,7 +40,12 @@ if(CLT_PYTHON3)
     endforeach()
 endif()
 
-# Bugs planted in the kernels: every one must fail a test.
+# Bugs planted in the kernels: every one must fail a test. What they replace must be there.
+if(CLT_PYTHON3)
+    add_test(NAME check.mutations COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/mutate.py
+        --texts ${PROJECT_SOURCE_DIR})
+    set_tests_properties(check.mutations PROPERTIES LABELS unit)
+endif()
 if(CLT_PYTHON3 AND CMAKE_GENERATOR STREQUAL "Ninja" AND NOT CLT_SANITIZE)
     add_test(NAME ops.mutations COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/mutate.py
         ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
