@@ -297,12 +297,17 @@ static void print_memory(const clt_graph *graph, const clt_store *store,
                 (double)n.arena / 1048576, (double)(n.inputs + n.other) / 1048576);
     if (clt_capacity_check(graph, store, options, participants, options->batch) != CLT_OK)
         clt_str_add(s, "This batch does not fit: %s\n", clt_error_message());
-    clt_str_add(s, "Largest batch that fits: about %lld",
-                (long long)clt_capacity_largest(graph, store, options, participants));
+    const int64_t largest = clt_capacity_largest(graph, store, options, participants);
+    clt_str_add(s, "Largest batch that fits: about %lld", (long long)largest);
     again.recompute = 1;
-    if (!options->recompute && !options->memory)
-        clt_str_add(s, "; where backward computes again (recompute): about %lld",
-                    (long long)clt_capacity_largest(graph, store, &again, participants));
+    if (!options->recompute && !options->memory) {
+        const int64_t more = clt_capacity_largest(graph, store, &again, participants);
+        if (more > largest)
+            clt_str_add(s, "; where backward computes again (recompute): about %lld",
+                        (long long)more);
+        else
+            clt_str_add(s, "; not more where backward computes again (recompute)");
+    }
     clt_str_add(s, "\n");
 }
 
