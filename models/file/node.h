@@ -73,4 +73,16 @@ int node_ints(const model_node *node, const char *name, int *list);
 clt_value *node_parameter(const model_node *node, const char *kind, int rank, const int64_t *dims,
                           clt_init init);
 
+/* The builders of operators of one operand, and of two, without attributes. */
+#define MODEL_UNARY(NAME)                                                                          \
+    static clt_value *build_##NAME(const model_node *n)                                            \
+    {                                                                                              \
+        return clt_##NAME(n->in[0]);                                                               \
+    }
+#define MODEL_BINARY(NAME)                                                                         \
+    static clt_value *build_##NAME(const model_node *n)                                            \
+    {                                                                                              \
+        return clt_##NAME(n->in[0], n->in[1]);                                                     \
+    }
+
 #endif

@@ -165,31 +165,21 @@ static clt_value *build_gru(const model_node *n)
 
 /* --- element by element ---------------------------------------------------------------------- */
 
-#define UNARY(NAME)                                                                                \
-    static clt_value *build_##NAME(const model_node *n)                                            \
-    {                                                                                              \
-        return clt_##NAME(n->in[0]);                                                               \
-    }
-#define BINARY(NAME)                                                                               \
-    static clt_value *build_##NAME(const model_node *n)                                            \
-    {                                                                                              \
-        return clt_##NAME(n->in[0], n->in[1]);                                                     \
-    }
-UNARY(relu)
-UNARY(sigmoid)
-UNARY(tanh)
-UNARY(gelu)
-UNARY(gelu_tanh)
-UNARY(silu)
-UNARY(exp)
-UNARY(sqrt)
-UNARY(abs)
-UNARY(flatten)
-BINARY(add)
-BINARY(sub)
-BINARY(mul)
-BINARY(div)
-BINARY(swiglu)
+MODEL_UNARY(relu)
+MODEL_UNARY(sigmoid)
+MODEL_UNARY(tanh)
+MODEL_UNARY(gelu)
+MODEL_UNARY(gelu_tanh)
+MODEL_UNARY(silu)
+MODEL_UNARY(exp)
+MODEL_UNARY(sqrt)
+MODEL_UNARY(abs)
+MODEL_UNARY(flatten)
+MODEL_BINARY(add)
+MODEL_BINARY(sub)
+MODEL_BINARY(mul)
+MODEL_BINARY(div)
+MODEL_BINARY(swiglu)
 
 static clt_value *build_leaky_relu(const model_node *n)
 {

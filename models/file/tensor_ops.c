@@ -32,29 +32,19 @@ static clt_value *build_constant(const model_node *n)
 
 /* --- element by element ----------------------------------------------------------------------- */
 
-#define UNARY(NAME)                                                                                \
-    static clt_value *build_##NAME(const model_node *n)                                            \
-    {                                                                                              \
-        return clt_##NAME(n->in[0]);                                                               \
-    }
-#define BINARY(NAME)                                                                               \
-    static clt_value *build_##NAME(const model_node *n)                                            \
-    {                                                                                              \
-        return clt_##NAME(n->in[0], n->in[1]);                                                     \
-    }
-UNARY(ln)
-UNARY(rsqrt)
-UNARY(detach)
-UNARY(logical_not)
-BINARY(eq)
-BINARY(ne)
-BINARY(lt)
-BINARY(le)
-BINARY(gt)
-BINARY(ge)
-BINARY(logical_and)
-BINARY(logical_or)
-BINARY(logical_xor)
+MODEL_UNARY(ln)
+MODEL_UNARY(rsqrt)
+MODEL_UNARY(detach)
+MODEL_UNARY(logical_not)
+MODEL_BINARY(eq)
+MODEL_BINARY(ne)
+MODEL_BINARY(lt)
+MODEL_BINARY(le)
+MODEL_BINARY(gt)
+MODEL_BINARY(ge)
+MODEL_BINARY(logical_and)
+MODEL_BINARY(logical_or)
+MODEL_BINARY(logical_xor)
 
 /* The second operand, or a number. */
 static clt_value *build_pow(const model_node *n)

@@ -111,4 +111,7 @@ clt_attention_tile clt_attention_tile_gpu(const clt_node *node, const clt_target
 void clt_arg_attention_operands(clt_program *p, const clt_node *node, const clt_attention_shape *s);
 void clt_arg_attention_sizes(clt_program *p, const clt_attention_shape *s);
 
+/* Portable kernels': heads (that items are of), group, T, S, D, scale. */
+void clt_arg_attention_lengths(clt_program *p, const clt_attention_shape *s, int64_t heads);
+
 #endif

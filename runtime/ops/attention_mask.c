@@ -112,12 +112,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
                      clt_attention_types(node, &s, types));
     const int parts = arg_operands(p, node, &s, delta, &by);
     clt_arg_long(p, items);
-    clt_arg_int(p, clt_fixed(s.heads));
-    clt_arg_int(p, clt_fixed(s.heads / s.kv_heads));
-    clt_arg_int(p, clt_fixed(s.rows));
-    clt_arg_int(p, clt_fixed(s.keys));
-    clt_arg_int(p, clt_fixed(s.size));
-    clt_arg_float(p, s.scale);
+    clt_arg_attention_lengths(p, &s, s.heads);
     clt_arg_int(p, clt_attention_images(&s, 1));
     clt_arg_int(p, clt_fixed(by.count));
     for (int i = 1; i < 4; i++)

@@ -92,6 +92,16 @@ static void arg_sums(clt_program *p, const clt_node *node, const clt_attention_s
     arg_steps(p, &sums);
 }
 
+void clt_arg_attention_lengths(clt_program *p, const clt_attention_shape *s, int64_t heads)
+{
+    clt_arg_int(p, clt_fixed(heads));
+    clt_arg_int(p, clt_fixed(s->heads / s->kv_heads));
+    clt_arg_int(p, clt_fixed(s->rows));
+    clt_arg_int(p, clt_fixed(s->keys));
+    clt_arg_int(p, clt_fixed(s->size));
+    clt_arg_float(p, s->scale);
+}
+
 void clt_attention_portable(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_attention_shape s = clt_attention_shape_of(node);
@@ -104,12 +114,7 @@ void clt_attention_portable(const clt_node *node, const clt_target *target, clt_
     arg_sums(p, node, &s, &s.out, s.heads, s.rows);
     clt_arg_out(p, s.log_sum);
     clt_arg_long(p, items);
-    clt_arg_int(p, clt_fixed(s.heads));
-    clt_arg_int(p, clt_fixed(s.heads / s.kv_heads));
-    clt_arg_int(p, clt_fixed(s.rows));
-    clt_arg_int(p, clt_fixed(s.keys));
-    clt_arg_int(p, clt_fixed(s.size));
-    clt_arg_float(p, s.scale);
+    clt_arg_attention_lengths(p, &s, s.heads);
     clt_arg_attention_drop(p, node, &s);
     clt_range_items(p, target, items);
 }
@@ -159,12 +164,7 @@ void clt_attention_grad_portable(const clt_node *node, const clt_target *target,
             arg_sums(p, node, &s, &s.dq, s.heads, s.rows);
         }
         clt_arg_long(p, of_keys ? keys : rows);
-        clt_arg_int(p, clt_fixed(of_keys ? s.kv_heads : s.heads));
-        clt_arg_int(p, clt_fixed(s.heads / s.kv_heads));
-        clt_arg_int(p, clt_fixed(s.rows));
-        clt_arg_int(p, clt_fixed(s.keys));
-        clt_arg_int(p, clt_fixed(s.size));
-        clt_arg_float(p, s.scale);
+        clt_arg_attention_lengths(p, &s, of_keys ? s.kv_heads : s.heads);
         clt_arg_attention_drop(p, node, &s);
         clt_range_items(p, target, of_keys ? keys : rows);
     }
