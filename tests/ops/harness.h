@@ -421,7 +421,7 @@ static inline void op_run(op_test *t, const op_case *c, op_bound *b, int64_t n,
     for (int i = 0; i < b->plan->n_inputs; i++)
         inputs[i].buffer =
             op_upload(b->plan->inputs[i], op_numbers(b->plan->inputs[i], e->x, e->dy), n);
-    const clt_run run = op_run_of(n, inputs);
+    const clt_run run = op_run_of(n, inputs, c->trains);
     char name[OP_TEXT];
     op_poison(b);
     OP_OK(clt_exec_enqueue(b->exec, &run, 0, b->plan->n_nodes, 0, NULL));

@@ -25,10 +25,12 @@ static inline void op_give_seed(clt_graph *graph, clt_value *output, clt_value *
         OP_OK(CLT_PUSH(graph->seeds, graph->n_seeds, graph->room_seeds, seed));
 }
 
-static inline clt_run op_run_of(int64_t n, const clt_view *inputs)
+static inline clt_run op_run_of(int64_t n, const clt_view *inputs, bool trains)
 {
-    return (clt_run){
+    const clt_run of_images = {.count = n, .inputs = inputs};
+    const clt_run of_step = {
         .count = n, .seed = OP_SEED, .step = OP_STEP, .sample = OP_SAMPLE, .inputs = inputs};
+    return trains ? of_step : of_images;
 }
 
 #endif
