@@ -17,19 +17,18 @@ static bool same_kind(const clt_device *a, const clt_device *b)
     return a->identity == b->identity && !memcmp(&a->caps, &b->caps, sizeof a->caps);
 }
 
-/* Measuring keeps every value in a buffer of its own, beside parameters and gradients of its own.
- */
+/* Measuring overwrites no operand, and has parameters and gradients of its own. */
 static clt_status measuring_fits(const clt_trainer *t, const clt_graph *graph,
                                  const clt_device *device, const clt_plan_options *options,
                                  bool *fits)
 {
-    clt_plan_options separate = *options;
+    clt_plan_options repeatable = *options;
     clt_plan *plan;
     *fits = true;
     if (!t->options.memory)
         return CLT_OK;
-    separate.separate = true;
-    CLT_TRY(clt_plan_create(graph, &t->store->layout, &device->caps, NULL, &separate, &plan));
+    repeatable.repeatable = true;
+    CLT_TRY(clt_plan_create(graph, &t->store->layout, &device->caps, NULL, &repeatable, &plan));
     const int slots = clt_update_slots((clt_update_rule)t->options.optimizer);
     const int64_t bytes = clt_plan_arena_bytes(plan) + clt_plan_store_bytes(plan, 0) +
                           clt_plan_store_bytes(plan, slots);
@@ -64,7 +63,7 @@ static clt_status measure(clt_trainer *t, const clt_graph *graph, clt_device *de
     if (t->options.tune_anew)
         CLT_TRY(clt_tuning_save(device, record));
     const clt_status status = clt_tune_plan(graph, device, &options, &limits, record, &report);
-    /* Measuring keeps every value in a buffer of its own: training may fit where that does not. */
+    /* Measuring has parameters of its own: training may fit where that does not. */
     if (status == CLT_OUT_OF_DEVICE_MEMORY) {
         clt_log(CLT_LOG_WARN, "kernels are not measured, training goes on without: %s",
                 clt_error_message());

@@ -101,6 +101,7 @@ static clt_status try(blas_tuner *t, const clt_tuning_entry *set, bool *right, d
     clt_outcome own;
     clt_timing timing;
     CLT_TRY(clt_lab_plan(t->lab, t->graph, t->options, &record));
+    CLT_TRY(clt_lab_run(t->lab, 0, t->node));
     const clt_status status = clt_outcome_read(t->lab, t->node, false, &own);
     *right = status == CLT_OK && clt_outcome_equal(&own, &t->right);
     clt_outcome_drop(&own);
@@ -196,6 +197,7 @@ static clt_status tune_kernel(blas_tuner *t, const clt_tune_limits *limits, doub
     snprintf(t->product.options, sizeof t->product.options, "PACKED=%d",
              t->kernel == CLT_BLAS_PACKED);
     report->classes++;
+    CLT_TRY(clt_lab_run(t->lab, 0, t->node));
     clt_status status = clt_outcome_read(t->lab, t->node, false, &t->right);
     if (status == CLT_OK)
         status = try_all(t, known && known->tried ? &before : NULL, limits, deadline, report, &best,

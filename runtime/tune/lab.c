@@ -211,7 +211,12 @@ clt_status clt_lab_plan(clt_lab *lab, const clt_graph *graph, const clt_plan_opt
                          .inputs = lab->inputs,
                          .gradients = lab->replica.gradients,
                          .results = {lab->results, 0}};
-    return clt_exec_enqueue(lab->exec, &lab->run, 0, lab->plan->n_nodes, 0, NULL);
+    return CLT_OK;
+}
+
+clt_status clt_lab_run(clt_lab *lab, int first, int end)
+{
+    return clt_exec_enqueue(lab->exec, &lab->run, first, end, 0, NULL);
 }
 
 void clt_lab_close(clt_lab *lab)

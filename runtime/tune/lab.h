@@ -22,9 +22,16 @@ typedef struct clt_lab {
  * closed after a failure too. */
 clt_status clt_lab_open(clt_lab *lab, clt_device *device, const clt_graph *graph, bool training);
 
-/* Makes a plan (the one before is destroyed) and enqueues one run of it. */
+/* Makes a plan (the one before is destroyed) and all that running it takes. */
 clt_status clt_lab_plan(clt_lab *lab, const clt_graph *graph, const clt_plan_options *options,
                         const clt_tuning_record *tuning);
+
+/*
+ * Enqueues the plan's nodes from number `first` to before `end`. Values share memory: what a node
+ * reads is there when all nodes before it have run and none behind it has. It may then run again
+ * and again, if the plan's options have `repeatable`.
+ */
+clt_status clt_lab_run(clt_lab *lab, int first, int end);
 
 void clt_lab_close(clt_lab *lab);
 

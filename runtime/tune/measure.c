@@ -144,7 +144,9 @@ static clt_status make_plan(bench *b, const clt_graph *graph, clt_device *device
         CLT_TRY(clt_tune_plan(graph, device, &plan, &limits, record, &report));
     }
     CLT_TRY(clt_lab_open(&b->lab, device, graph, o->training != 0));
-    return clt_lab_plan(&b->lab, graph, &plan, record);
+    CLT_TRY(clt_lab_plan(&b->lab, graph, &plan, record));
+    /* So that kernels are compiled, and memory is there. */
+    return clt_lab_run(&b->lab, 0, b->lab.plan->n_nodes);
 }
 
 clt_status clt_measure_graph(const clt_graph *graph, clt_device *device,

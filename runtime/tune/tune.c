@@ -77,8 +77,8 @@ static clt_status time_node(tuner *t, double *seconds)
     return CLT_OK;
 }
 
-/* Plans with one candidate, or with none, and with the sets of parameters that CLBlast runs with.
- */
+/* Plans with one candidate, or with none, and with the sets of parameters that CLBlast runs with,
+ * and runs what comes before the node. */
 static clt_status plan_with(tuner *t, const clt_tuning_entry *entry)
 {
     clt_tuning_entry entries[1 + CLT_BLAS_KERNELS];
@@ -86,7 +86,8 @@ static clt_status plan_with(tuner *t, const clt_tuning_entry *entry)
     if (entry)
         entries[record.count++] = *entry;
     clt_tune_blas_copy(t->record, &record);
-    return clt_lab_plan(&t->lab, t->graph, &t->options, &record);
+    CLT_TRY(clt_lab_plan(&t->lab, t->graph, &t->options, &record));
+    return clt_lab_run(&t->lab, 0, t->node);
 }
 
 /* --- candidates ------------------------------------------------------------------------------ */
@@ -516,28 +517,40 @@ static int longest_first(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
+/* Whether the node is the first of a class to be measured, or only compared (not *choice). */
+static clt_status is_job(const tuner *t, const job *jobs, int count, const clt_plan_node *pn,
+                         bool *is, bool *choice)
+{
+    candidate *list = NULL;
+    int n = 0;
+    bool reference;
+    *is = *choice = false;
+    if (pn->node->op->view || listed(t, jobs, count, pn))
+        return CLT_OK;
+    const clt_status status = list_candidates(t, pn, &list, &n, &reference);
+    const bool compared = n == 1 && clt_reference_exists(pn->node, &t->lab) &&
+                          !clt_reference_is(pn->node, list->variant);
+    clt_free(list);
+    *choice = n > 1;
+    *is = *choice || compared;
+    return status;
+}
+
 /* Classes that were not measured, those of most time first; behind those that offer a choice, what
- * is only compared. */
+ * is only compared. Nodes run in order, so that each finds its operands. */
 static clt_status list_jobs(tuner *t, job **jobs, int *count)
 {
     int room = 0;
     for (int i = 0; i < t->lab.plan->n_nodes; i++) {
-        const clt_plan_node *pn = &t->lab.plan->nodes[i];
-        candidate *list = NULL;
-        int n = 0;
-        bool reference;
-        if (pn->node->op->view || listed(t, *jobs, *count, pn))
-            continue;
-        clt_status status = list_candidates(t, pn, &list, &n, &reference);
-        const bool compared = n == 1 && clt_reference_exists(pn->node, &t->lab) &&
-                              !clt_reference_is(pn->node, list->variant);
-        clt_free(list);
-        CLT_TRY(status);
-        if (n < 2 && !compared)
-            continue;
-        job j = {.node = i, .choice = n > 1};
-        t->node = i;
+        job j = {.node = i};
+        bool is;
         clt_timing once;
+        CLT_TRY(is_job(t, *jobs, *count, &t->lab.plan->nodes[i], &is, &j.choice));
+        if (!is) {
+            CLT_TRY(clt_lab_run(&t->lab, i, i + 1));
+            continue;
+        }
+        t->node = i;
         CLT_TRY(clt_time_calls(t->lab.device, enqueue, t, 1, 0, &once));
         j.seconds = once.median;
         CLT_TRY(CLT_PUSH(*jobs, *count, room, j));
@@ -557,10 +570,10 @@ clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
     int count = 0;
     *report = (clt_tune_report){0};
     /* Then no value overwrites an operand that a candidate is to read again. */
-    t.options.separate = true;
+    t.options.repeatable = true;
     clt_status status = clt_lab_open(&t.lab, device, graph, options->mode == CLT_PLAN_TRAIN);
     if (status == CLT_OK)
-        status = clt_lab_plan(&t.lab, graph, options, record);
+        status = clt_lab_plan(&t.lab, graph, &t.options, record);
     if (status == CLT_OK)
         status = list_jobs(&t, &jobs, &count);
     report->classes += count;

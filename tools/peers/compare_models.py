@@ -27,7 +27,7 @@ VOCABULARY = 50257
 MODELS = {
     "gpt2": ["--model", "gpt2", "--seq-len", "64", "--classes", str(VOCABULARY), "--batch", "4", "--optimizer", "adamw",
              "--weight-decay", "0.1"],
-    "resnet18": ["--model", "resnet18", "--data", "synthetic:3x32x32:10", "--batch", "128", "--optimizer", "momentum",
+    "resnet18": ["--model", "resnet18", "--batch", "128", "--optimizer", "momentum",
                  "--lr", "0.1", "--weight-decay", "0.0001"],
 }  # fmt: skip
 PEERS = {
@@ -45,6 +45,8 @@ class Model:
         if name == "gpt2":
             self.data = ["--tokens", self.tokens()]
             self.arguments += ["--data", "tokens:" + self.data[1]]
+        else:
+            self.arguments += ["--data", "cifar10:" + self.images()]
         self.times, self.memory, self.found = {}, {}, []
 
     def tokens(self):
@@ -56,6 +58,15 @@ class Model:
         with open(path, "wb") as file:
             numbers.tofile(file)
         return path
+
+    def images(self):
+        """CIFAR-10's files, with random images: `train`, whose memory is measured, takes no synthetic data."""
+        draw = random.Random(1)
+        for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
+            with open(os.path.join(self.folder, name), "wb") as file:
+                for _ in range(400):
+                    file.write(bytes([draw.randrange(10)]) + draw.randbytes(3072))
+        return self.folder
 
     def command(self, *verb):
         options = self.options
