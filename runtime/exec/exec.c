@@ -300,6 +300,20 @@ static clt_status enqueue_blas(clt_exec *exec, const clt_run *run, const bound_l
     return CLT_OK;
 }
 
+/* Halves the work-groups that a launch asks for until the device can do them: those of portable
+ * kernels are powers of two, and may have any size. Kernels that need theirs have it in their
+ * source, and their variants do not accept such devices. */
+static void fit_group(const clt_exec *exec, size_t *local, int work_dim)
+{
+    const size_t most = (size_t)exec->device->caps.max_work_group;
+    size_t items = 1;
+    for (int d = 0; d < work_dim; d++)
+        items *= local[d];
+    for (int d = 0; d < work_dim; d++)
+        for (; items > most && local[d] > 1 && local[d] % 2 == 0; items /= 2)
+            local[d] /= 2;
+}
+
 static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, const bound_launch *b,
                                  cl_uint *n_wait, const cl_event *wait)
 {
@@ -313,6 +327,7 @@ static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, const bound
         if (!global[d])
             return CLT_OK;
     }
+    fit_group(exec, local, launch->work_dim);
     cl_uint at = 0;
     for (int i = 0; i < launch->n_args; i++) {
         cl_int code = set_arg(exec, run, b, &launch->args[i], &at);
