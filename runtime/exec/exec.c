@@ -268,8 +268,8 @@ static clt_status enqueue_blas(clt_exec *exec, const clt_run *run, const bound_l
                              .lda = clt_extent_at(g->lda, n),
                              .ldb = clt_extent_at(g->ldb, n),
                              .pairs = clt_extent_at(g->pairs, n),
-                             .a_step = g->a_step,
-                             .b_step = g->b_step,
+                             .a_step = clt_extent_at(g->a_step, n),
+                             .b_step = clt_extent_at(g->b_step, n),
                              .trans_a = g->trans_a,
                              .trans_b = g->trans_b,
                              .packed = g->packed,
@@ -300,6 +300,20 @@ static clt_status enqueue_blas(clt_exec *exec, const clt_run *run, const bound_l
     return CLT_OK;
 }
 
+/* Halves the work-groups that a launch asks for until the device can do them: those of portable
+ * kernels are powers of two, and may have any size. Kernels that need theirs have it in their
+ * source, and their variants do not accept such devices. */
+static void fit_group(const clt_exec *exec, size_t *local, int work_dim)
+{
+    const size_t most = (size_t)exec->device->caps.max_work_group;
+    size_t items = 1;
+    for (int d = 0; d < work_dim; d++)
+        items *= local[d];
+    for (int d = 0; d < work_dim; d++)
+        for (; items > most && local[d] > 1 && local[d] % 2 == 0; items /= 2)
+            local[d] /= 2;
+}
+
 static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, const bound_launch *b,
                                  cl_uint *n_wait, const cl_event *wait)
 {
@@ -313,6 +327,7 @@ static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, const bound
         if (!global[d])
             return CLT_OK;
     }
+    fit_group(exec, local, launch->work_dim);
     cl_uint at = 0;
     for (int i = 0; i < launch->n_args; i++) {
         cl_int code = set_arg(exec, run, b, &launch->args[i], &at);

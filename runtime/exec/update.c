@@ -203,6 +203,8 @@ static void arg_float(call *c, double value)
 static clt_status run(call *c, int64_t items, size_t local, const char *name, int64_t bytes)
 {
     const clt_device *device = c->update->replica->device;
+    const size_t most = (size_t)device->caps.max_work_group;
+    local = most && local > most ? most : local;
     const size_t global = ((size_t)items + local - 1) / local * local;
     cl_event event = NULL;
     if (c->code == CL_SUCCESS)

@@ -93,6 +93,11 @@ bool clt_attention_cpu_accepts(const clt_node *node, const clt_target *target, c
                            target->caps->vector_width, MOST_SIZE);
     if (vectors_for(node, target, &s, node->op != &clt_op_attention) < 1)
         return clt_decline(why, "%lld bytes of local memory", (long long)target->caps->local_bytes);
+    /* Its last vector would be alone in the sums of a gradient. */
+    if (node->op != &clt_op_attention && s.size > target->caps->vector_width &&
+        sum_vectors(target->caps, &s) == 1)
+        return clt_decline(why, "heads of %lld elements by vectors of %d", (long long)s.size,
+                           target->caps->vector_width);
     return true;
 }
 

@@ -59,7 +59,7 @@ static const clt_elementwise_row rows[] = {
     {&clt_op_pow_grad, 0, "c==(T)0?(T)0:a*c*pow(b,c-1.0f)"},
     {&clt_op_pow_exponent_grad, 0, "b==(T)0?(c>=(T)0?(T)0:a*d*log(b)):a*d*log(b)"},
     {&clt_op_clamp, 2, "a<p0?(T)p0:a>p1?(T)p1:a"},
-    {&clt_op_clamp_grad, 2, "b<p0?(T)0:b>p1?(T)0:a"},
+    {&clt_op_clamp_grad, 2, "b>=p0?(b<=p1?a:(T)0):(T)0"},
     {&clt_op_eq, 0, "a==b" MASK},
     {&clt_op_ne, 0, "a!=b" MASK},
     {&clt_op_lt, 0, "a<b" MASK},

@@ -44,8 +44,8 @@ void clt_gemm_portable(const clt_gemm *gemm, const clt_target *target, clt_progr
     clt_arg_int(program, clt_extent_dim(gemm->trans_a ? gemm->lda : one));
     clt_arg_int(program, clt_extent_dim(gemm->trans_b ? one : gemm->ldb));
     clt_arg_int(program, clt_extent_dim(gemm->trans_b ? gemm->ldb : one));
-    clt_arg_long(program, clt_fixed(gemm->a_step));
-    clt_arg_long(program, clt_fixed(gemm->b_step));
+    clt_arg_long(program, clt_extent_dim(gemm->a_step));
+    clt_arg_long(program, clt_extent_dim(gemm->b_step));
     clt_arg_int(program, clt_fixed(gemm->bias >= 0));
     clt_arg_epilogue(program, &gemm->epilogue);
     /* infer made sure that at most one of the two depends on the batch. */

@@ -216,8 +216,8 @@ void clt_gemm_cpu_slices(const clt_gemm *gemm, const clt_target *target, int64_t
     clt_arg_int(program, clt_extent_dim(gemm->k));
     clt_arg_int(program, clt_extent_dim(gemm->lda));
     clt_arg_int(program, clt_extent_dim(gemm->ldb));
-    clt_arg_long(program, clt_fixed(gemm->a_step));
-    clt_arg_long(program, clt_fixed(gemm->b_step));
+    clt_arg_long(program, clt_extent_dim(gemm->a_step));
+    clt_arg_long(program, clt_extent_dim(gemm->b_step));
     clt_arg_int(program, clt_fixed(d.rows));
     clt_arg_int(program, clt_fixed(d.columns));
     clt_arg_int(program, clt_fixed(work.depth));

@@ -250,8 +250,8 @@ void clt_gemm_dot(const clt_gemm *gemm, const clt_target *target, clt_program *p
     clt_arg_int(program, clt_extent_dim(v.a_row));
     clt_arg_int(program, clt_extent_dim(v.a_column));
     clt_arg_int(program, clt_extent_dim(g->ldb));
-    clt_arg_long(program, clt_fixed(g->a_step));
-    clt_arg_long(program, clt_fixed(g->b_step));
+    clt_arg_long(program, clt_extent_dim(g->a_step));
+    clt_arg_long(program, clt_extent_dim(g->b_step));
     clt_arg_int(program, clt_fixed(c.rows));
     clt_arg_int(program, clt_fixed(c.columns));
     clt_arg_int(program, clt_fixed(c.slices));

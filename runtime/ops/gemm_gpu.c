@@ -186,8 +186,8 @@ void clt_gemm_gpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
     clt_arg_int(program, clt_extent_dim(gemm->k));
     clt_arg_int(program, clt_extent_dim(gemm->lda));
     clt_arg_int(program, clt_extent_dim(gemm->ldb));
-    clt_arg_long(program, clt_fixed(gemm->a_step));
-    clt_arg_long(program, clt_fixed(gemm->b_step));
+    clt_arg_long(program, clt_extent_dim(gemm->a_step));
+    clt_arg_long(program, clt_extent_dim(gemm->b_step));
     clt_arg_int(program, clt_fixed(choice.slices));
     clt_arg_int(program, clt_fixed(!apart && gemm->bias >= 0));
     clt_arg_epilogue(program, apart ? &none : &gemm->epilogue);

@@ -73,7 +73,7 @@ typedef struct clt_arg {
  * row-major, `pairs` times. */
 typedef struct clt_blas_gemm {
     clt_extent m, n, k, lda, ldb, pairs;
-    int64_t a_step, b_step; /* elements from one pair to the next */
+    clt_extent a_step, b_step; /* elements from one pair to the next */
     bool trans_a, trans_b;
     bool packed;                         /* copies the operands into tiles first */
     clt_blas_set sets[CLT_BLAS_KERNELS]; /* the same in all products of a plan */

@@ -114,7 +114,8 @@ static clt_status bilinear_axis(int in, int out, double scale, bool align, clt_r
                                     : (double)in / out;
     CLT_TRY(clt_resample_axis_create(in, out, 2, axis));
     for (int i = 0; i < out; i++) {
-        const double at = align ? i * step : fmax((i + 0.5) * step - 0.5, 0);
+        /* As PyTorch, also where a scale is given that changes nothing. */
+        const double at = out == in ? i : align ? i * step : fmax((i + 0.5) * step - 0.5, 0);
         const double low = fmin(floor(at), in - 1);
         const float part = (float)fmin(at - low, 1);
         axis->begin[i] = (int)low;

@@ -151,6 +151,7 @@ def upsample2d(c):
         ((1, 1, 3, 3), (1, 8), None, True),
         ((3, 1, 4, 5), None, (2, 3), None),
         ((1, 2, 9, 10), (4, 7), None, None),
+        ((2, 1, 4, 9), None, (1.2, 2.3), False),
     ]:
         mode = "nearest" if align is None else "bilinear"
         c.add(

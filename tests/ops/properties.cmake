@@ -24,6 +24,11 @@ foreach(test ${CLT_TESTS})
         "CLT_OPS_RUN=${CMAKE_CURRENT_BINARY_DIR}/ops_run/vendor/${subject}.txt")
 endforeach()
 
+# On a device of small work-groups, where PoCL plays one.
+add_test(NAME ops.small_work_groups COMMAND test_ops_mse)
+set_tests_properties(ops.small_work_groups PROPERTIES LABELS op
+    ENVIRONMENT "POCL_MAX_WORK_GROUP_SIZE=4")
+
 if(CLT_PYTHON3)
     foreach(where usual vendor)
         set(test ops.variants_walked)

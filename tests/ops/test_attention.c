@@ -239,6 +239,25 @@ static void test_mask_gradients(void **state)
     attention_check(&narrow, 1);
 }
 
+/* Of heads of 241 elements in vectors of four, the last vector overlaps the one before, and no
+ * number of vectors that a tile may have keeps it from being alone. */
+static void test_lone_vector(void **state)
+{
+    const op_case c = HEADS("vectors of four, one alone", 1, 1, 1, 3, 6, 241, NULL, {0});
+    clt_caps *caps = &op_devices[0]->caps;
+    const clt_caps own = *caps;
+    op_bound b;
+    (void)state;
+    caps->vector_width = 4;
+    for (int registers = 16; registers <= 32; registers *= 2) {
+        caps->vector_registers = registers;
+        op_bind(&attention_test, &c, &op_as_device, &b);
+        op_check_bound(&attention_test, &c, &b, false);
+        op_unbind(&b);
+    }
+    *caps = own;
+}
+
 static void golden(op_golden *g)
 {
     static const attention_attr attr = {.form = 0};
@@ -266,7 +285,7 @@ int main(void)
         cmocka_unit_test(test_evaluation),     cmocka_unit_test(test_errors),
         cmocka_unit_test(test_mask_gradients), cmocka_unit_test(test_heads),
         cmocka_unit_test(test_rows),           cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_goldens),        cmocka_unit_test(test_lone_vector),
     };
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

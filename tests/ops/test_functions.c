@@ -261,6 +261,22 @@ static void test_not_finite(void **state)
     check_numbers(&functions[5], numbers, 4);
 }
 
+/* A NaN is not within the bounds: it has no gradient, as in PyTorch. */
+static void test_clamp_edges(void **state)
+{
+    static const double numbers[] = {NAN, -0.5, 0.25, INFINITY, -INFINITY, 0};
+    const pointwise *p = &functions[6];
+    op_test t = pw_test(p);
+    const op_case c = {.text = "edges",
+                       .n_in = 1,
+                       .in = {{CLT_F32, 1, {6}, OP_RANDOM, true, numbers}},
+                       .batch = 1,
+                       .attr = p};
+    (void)state;
+    assert_string_equal(p->name, "clamp");
+    op_check(&t, &c, false);
+}
+
 /* Gradients where base or exponent is 0, as PyTorch has them. */
 static double edge_slope(const double *x, int operand)
 {
@@ -373,10 +389,10 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),     cmocka_unit_test(test_whole_range),
-        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_pow_edges),
-        cmocka_unit_test(test_exponents),  cmocka_unit_test(test_exponent_zero),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_shapes),      cmocka_unit_test(test_whole_range),
+        cmocka_unit_test(test_not_finite),  cmocka_unit_test(test_pow_edges),
+        cmocka_unit_test(test_exponents),   cmocka_unit_test(test_exponent_zero),
+        cmocka_unit_test(test_clamp_edges), cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

@@ -172,6 +172,94 @@ static void test_pairs(void **state)
     }
 }
 
+/* Pairs of matrices whose rows, columns or, in gradients, terms are as many as the batch: x [B, P,
+ * K] by w [P, K, N] for each of P. */
+static void build_within(const op_case *c, clt_value *const *in, clt_value **out)
+{
+    static const int order[] = {1, 0, 2}, columns[] = {2, 0, 1};
+    clt_value *x = clt_transpose(in[0], order);
+    const bool second = *(const bool *)c->attr;
+    out[0] = second ? clt_transpose(clt_matmul(in[1], x, 1, 1), columns)
+                    : clt_transpose(clt_matmul(x, in[1], 0, 0), order);
+}
+
+typedef struct within {
+    int64_t p, k, n;
+} within;
+
+static within within_of(const op_case *c)
+{
+    return (within){c->in[1].dims[0], c->in[1].dims[1], c->in[1].dims[2]};
+}
+
+static void clear(double *to, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = 0;
+}
+
+/* One of so many terms of a sum. */
+static void add_term(double a, double b, double terms, double *to, double *bound)
+{
+    *to += a * b;
+    if (bound)
+        *bound += fabs(a * b) * sqrt(terms);
+}
+
+static void forward_within(const op_case *c, int64_t batch, double *const *x, double *const *y,
+                           double *const *bound)
+{
+    const within s = within_of(c);
+    clear(y[0], batch * s.p * s.n);
+    if (bound)
+        clear(bound[0], batch * s.p * s.n);
+    for (int64_t i = 0; i < batch * s.p * s.n; i++) {
+        const int64_t n = i % s.n, p = i / s.n % s.p, b = i / s.n / s.p;
+        for (int64_t k = 0; k < s.k; k++)
+            add_term(x[0][(b * s.p + p) * s.k + k], x[1][(p * s.k + k) * s.n + n], (double)s.k,
+                     &y[0][i], bound ? &bound[0][i] : NULL);
+    }
+}
+
+static void backward_within(const op_case *c, int64_t batch, double *const *x, double *const *dy,
+                            double *const *dx, double *const *bound)
+{
+    const within s = within_of(c);
+    for (int i = 0; i < 2; i++) {
+        clear(dx[i], op_count(c, i, batch));
+        clear(bound[i], op_count(c, i, batch));
+    }
+    for (int64_t i = 0; i < batch * s.p * s.n; i++) {
+        const int64_t n = i % s.n, p = i / s.n % s.p, b = i / s.n / s.p;
+        for (int64_t k = 0; k < s.k; k++) {
+            const int64_t of_x = (b * s.p + p) * s.k + k, of_w = (p * s.k + k) * s.n + n;
+            add_term(dy[0][i], x[1][of_w], (double)s.n, &dx[0][of_x], &bound[0][of_x]);
+            add_term(dy[0][i], x[0][of_x], (double)batch, &dx[1][of_w], &bound[1][of_w]);
+        }
+    }
+}
+
+static void test_pairs_within(void **state)
+{
+    static const int64_t sizes[][3] = {{3, 4, 5}, {2, 20, 33}, {2, 700, 3}};
+    op_test pairs = {"matmul", 1, 0, build_within, forward_within, backward_within, 0};
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        const int64_t *s = sizes[i / 2];
+        const bool second = i % 2;
+        const op_case c = {second ? "pairs, columns of the batch" : "pairs, rows of the batch",
+                           2,
+                           {{CLT_F32, 3, {CLT_BATCH, s[0], s[1]}, OP_RANDOM, true, NULL},
+                            {CLT_F32, 3, {s[0], s[1], s[2]}, OP_RANDOM, true, NULL}},
+                           5,
+                           .attr = &second,
+                           .sharp = true};
+        op_check(&pairs, &c, i < 2);
+        if (clt_test_oclgrind() && i >= 1)
+            return;
+    }
+}
+
 static void golden(op_golden *g)
 {
     const trans t = {(int)op_golden_number(g, "transpose_a"),
@@ -266,7 +354,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),  cmocka_unit_test(test_rank3),
-        cmocka_unit_test(test_pairs),   cmocka_unit_test(test_records),
-        cmocka_unit_test(test_goldens), cmocka_unit_test(test_errors)};
+        cmocka_unit_test(test_pairs),   cmocka_unit_test(test_pairs_within),
+        cmocka_unit_test(test_records), cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

@@ -45,7 +45,9 @@ static ref_taps linear(const void *attr, int axis, int64_t in, int64_t i)
 {
     const up *u = attr;
     double at;
-    if (u->align) {
+    if (sizes[axis] == in) {
+        at = (double)i;
+    } else if (u->align) {
         at = sizes[axis] > 1 ? (double)i * (double)(in - 1) / (double)(sizes[axis] - 1) : 0;
     } else {
         const double r = u->scale[axis] > 0 ? 1 / u->scale[axis] : (double)in / (double)sizes[axis];

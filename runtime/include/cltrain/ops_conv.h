@@ -37,7 +37,8 @@ CLT_API void clt_upsample2d_options_init(clt_upsample2d_options *options);
  * x [B, C, H, W] at another size: [B, C, OH, OW], smaller or larger. Positions are those of
  * torch.nn.Upsample and torch.nn.functional.interpolate: element i of the result lies at
  * (i + 0.5) r - 0.5 of x's (not before the first), where r = H / OH, or 1 / scale where a scale is
- * given; with align_corners at i (H - 1) / (OH - 1). The gradient adds up in a fixed order.
+ * given; with align_corners at i (H - 1) / (OH - 1). An axis whose size stays is copied, whatever
+ * the scale. The gradient adds up in a fixed order.
  */
 CLT_API clt_value *clt_upsample2d(clt_value *x, const clt_upsample2d_options *options);
 
