@@ -190,7 +190,7 @@ static clt_status add_member(clt_array_file *file, int64_t at, int64_t *next)
     const zip *z = file->handle;
     member m;
     int64_t got, data = 0;
-    char dtype[16];
+    char dtype[16] = "";
     unsigned char head[HEAD_ROOM];
     clt_array a = {.place = at};
     CLT_TRY(read_entry(file->path, z, at, &m, next));
@@ -204,7 +204,7 @@ static clt_status add_member(clt_array_file *file, int64_t at, int64_t *next)
     CLT_TRY(unpack(file, a.name, &m, head, HEAD_ROOM, &got));
     CLT_TRY(read_head(file->path, head, got, &a, &data, dtype));
     CLT_TRY(clt_arrays_add(file, &a, dtype));
-    if (data + clt_array_bytes(&a) != m.size)
+    if (clt_array_bytes(&a) != m.size - data)
         return clt_fail(CLT_FORMAT, "%s: array '%s': %lld bytes, but its shape and type need %lld",
                         file->path, a.name, (long long)(m.size - data),
                         (long long)clt_array_bytes(&a));
