@@ -143,6 +143,20 @@ const char *use_class_name(const json_t *use, int64_t number)
     return NULL;
 }
 
+const clt_model_field *use_field(const job *j, const char *name)
+{
+    for (int i = 0; i < j->input.n_fields; i++)
+        if (!strcmp(j->fields[i].name, name))
+            return &j->fields[i];
+    return NULL;
+}
+
+int64_t use_sequence(const job *j)
+{
+    const clt_model_field *tokens = use_field(j, "tokens");
+    return tokens && tokens->rank == 1 ? tokens->dims[0] : 0;
+}
+
 int64_t use_resize(const json_t *use)
 {
     return json_integer_value(json_object_get(use, "resize"));
