@@ -88,6 +88,10 @@ class Models(CommandTest):
         rows = {row["name"]: row for row in self.inspect("gpt2:layers=1,heads=2,width=8", "--data", "synthetic",
                                                          "--seq-len", "12", "--classes", "30")["nodes"]}
         self.assertEqual(rows["logits"]["shape"], [-1, 12, 30])
+        rows = {row["name"]: row for row in self.inspect("lenet", "--classes", "7")["nodes"]}
+        self.assertEqual(rows["logits"]["shape"], [-1, 7])
+        for option in ("--image-size", "--resize", "--seq-len"):
+            self.assert_bad("inspect", "--model", "lenet", option, "32", code=2, says=(option, "synthetic:CxHxW"))
         for model in ("unet", "lstm-regressor"):
             self.assert_bad("inspect", "--model", model, code=2, says=("--data is missing", "arrays x and y"))
         self.assert_bad("inspect", "--model", "gpt2:nano", "--data", "synthetic:1x8x8", code=2, says=("is for text",))
