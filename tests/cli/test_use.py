@@ -179,6 +179,22 @@ class Predict(CommandTest):
         for word in "--top", "--json", "exit code is 1", "npz:IN.npz":
             self.assertIn(word, text)
 
+    def test_names_that_are_not_utf8(self):
+        """Folders of classes may be called anything."""
+        for name in (b"caf\xe9", b"th\xe9"):
+            os.makedirs(os.path.join(os.fsencode(self.path("images")), name))
+            for i in range(2):
+                with open(os.path.join(os.fsencode(self.path("images")), name, b"%d.png" % i), "wb") as file:
+                    file.write(png(4, 4, [[60 * i] * 4] * 4))
+        data = "images:" + self.path("images"), "--image-size", "4"
+        for split in json.loads(self.run_command("data", "inspect", *data, "--json").stdout)["splits"]:
+            self.assertEqual([c["name"] for c in split["fields"][1]["classes"]], ["caf?", "th?"])
+        self.run_command("train", "--model", "softmax", "--data", *data, "--batch", "2", "--steps", "1", "--tune", "off",
+                         "--quiet", "--checkpoint-dir", self.path("run"), "--devices", DEVICE)
+        put(self.path("a.png"), png(4, 4, [[9] * 4] * 4))
+        said = self.predict("--checkpoint", self.path("run"), self.path("a.png"), "--json", "--top", "2").stdout
+        self.assertEqual({c["name"] for c in json.loads(said)["predictions"][0]["classes"]}, {"caf?", "th?"})
+
     def test_folders_of_images(self):
         """Classes have the folders' names, and files are cut as evaluation cuts them."""
         for split in "train", "val":

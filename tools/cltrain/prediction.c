@@ -333,9 +333,9 @@ static int print_record(prediction *p, const char *file, const int64_t *order,
     json_t *list = json_array();
     char text[24];
     for (int64_t i = 0; i < top; i++)
-        json_array_append_new(list, json_pack("{s:I, s:s, s:f}", "class", (json_int_t)order[i],
-                                              "name", class_name(p, order[i], text), "probability",
-                                              probability[order[i]]));
+        json_array_append_new(list, json_pack("{s:I, s:o, s:f}", "class", (json_int_t)order[i],
+                                              "name", json_text(class_name(p, order[i], text)),
+                                              "probability", probability[order[i]]));
     return json_array_append_new(
                p->records, json_pack("{s:s%, s:o}", "file", file, strlen(file), "classes", list))
                ? failure("%s: its name is not UTF-8, which JSON needs", file)

@@ -19,7 +19,7 @@ static json_t *names_of(const job *j, const settings *s, int field, int64_t clas
     for (int64_t i = 0; i < classes && classes <= MOST_NAMES; i++) {
         const char *name = is_fashion ? fashion[i] : clt_dataset_class_name(j->train, field, i);
         if (name)
-            json_array_append_new(names, json_string_nocheck(name));
+            json_array_append_new(names, json_text(name));
     }
     if ((int64_t)json_array_size(names) == classes)
         return names;
