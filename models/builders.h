@@ -69,6 +69,14 @@ typedef clt_status clt_decoder_fn(const char *model, const clt_decoder *decoder,
                                   const char *arguments, clt_graph *graph);
 clt_decoder_fn clt_decoder_gpt2, clt_decoder_lstm;
 
+/* Of the input that a field feeds. */
+clt_dtype clt_model_input_dtype(const clt_model_field *field);
+
+/* A layer's parameter. One that the graph has already is shared if it has this shape; else the
+ * graph fails. */
+clt_value *clt_model_parameter(clt_graph *graph, const char *name, int rank, const int64_t *dims,
+                               clt_init init);
+
 /* Row `last` (i32 [1]; NULL: the only one) of each text of x [samples, T, W]: [samples, W]. */
 clt_value *clt_decoder_row_of(clt_value *x, const clt_decoder *decoder, clt_value *last);
 

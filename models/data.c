@@ -50,14 +50,16 @@ void clt_model_fields_text(const clt_model_input *in, char *text, size_t room)
     }
 }
 
+clt_dtype clt_model_input_dtype(const clt_model_field *field)
+{
+    return field->dtype != CLT_U8 ? field->dtype : field->classes ? CLT_I32 : CLT_F32;
+}
+
 clt_value *clt_model_input_of(clt_graph *graph, const clt_model_field *field)
 {
     int64_t dims[CLT_MAX_RANK] = {CLT_BATCH};
     memcpy(dims + 1, field->dims, (size_t)field->rank * sizeof *dims);
-    const clt_dtype dtype = field->dtype != CLT_U8 ? field->dtype
-                            : field->classes       ? CLT_I32
-                                                   : CLT_F32;
-    return clt_input(graph, field->name, dtype, field->rank + 1, dims);
+    return clt_input(graph, field->name, clt_model_input_dtype(field), field->rank + 1, dims);
 }
 
 clt_status clt_model_misfit(const char *model, const clt_model_input *in, const char *what)

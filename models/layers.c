@@ -1,19 +1,27 @@
 /* Layers with PyTorch's parameter names and default initialisation: uniform within
  * 1 / sqrt(fan in), for weight and bias (torch.nn.Linear and the convolutions of torch.nn). */
-#include <cltrain/models.h>
-
 #include <math.h>
 #include <stdio.h>
 
-/* One that the graph has already is shared; operators check its shape. */
+#include "builders.h"
+
+clt_value *clt_model_parameter(clt_graph *graph, const char *name, int rank, const int64_t *dims,
+                               clt_init init)
+{
+    clt_value *shared = clt_graph_find(graph, name);
+    int same = shared && clt_value_rank(shared) == rank;
+    for (int i = 0; same && i < rank; i++)
+        same = clt_value_dim(shared, i) == dims[i];
+    return same ? shared : clt_parameter(graph, name, rank, dims, init);
+}
+
 static clt_value *parameter(clt_graph *graph, const char *layer, const char *kind, int rank,
                             const int64_t *dims, double fan_in)
 {
     char name[256];
     snprintf(name, sizeof name, "%s.%s", layer, kind);
     const clt_init init = {CLT_INIT_UNIFORM, 1 / sqrt(fan_in), 0};
-    clt_value *shared = clt_graph_find(graph, name);
-    return shared ? shared : clt_parameter(graph, name, rank, dims, init);
+    return clt_model_parameter(graph, name, rank, dims, init);
 }
 
 clt_value *clt_layer_linear_with(clt_graph *graph, clt_value *x, const char *name, int64_t out,
@@ -101,11 +109,11 @@ static clt_value *per_channel(clt_graph *graph, const char *layer, const char *k
 {
     char name[256];
     snprintf(name, sizeof name, "%s.%s", layer, kind);
-    clt_value *shared = clt_graph_find(graph, name);
+    clt_value *shared = state ? clt_graph_find(graph, name) : NULL;
     if (shared)
         return shared;
     return state ? clt_state(graph, name, CLT_F32, 1, &channels, init)
-                 : clt_parameter(graph, name, 1, &channels, init);
+                 : clt_model_parameter(graph, name, 1, &channels, init);
 }
 
 clt_value *clt_layer_batch_norm(clt_graph *graph, clt_value *x, const char *name,

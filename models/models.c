@@ -22,23 +22,28 @@ static const model_row rows[] = {
      NULL, IMAGES, 0},
     {"resnet18",
      "residual network of 18 layers; images below 64 pixels get a 3x3 stem; resnet18:sync "
-     "synchronises batch norm, width=W instead of 64, blocks=N in each stage",
+     "synchronises batch norm, width=W instead of 64, blocks=N in each stage; small and imagenet: "
+     "that stem, or the large one, for any image",
      clt_model_resnet18, NULL, IMAGES, 1},
-    {"resnet34", "of 34 layers", clt_model_resnet34, NULL, IMAGES, 1},
-    {"resnet50", "of 50 layers, with bottlenecks", clt_model_resnet50, NULL, IMAGES, 1},
+    {"resnet34", "of 34 layers, with the same arguments", clt_model_resnet34, NULL, IMAGES, 1},
+    {"resnet50", "of 50 layers, with bottlenecks, with the same arguments", clt_model_resnet50,
+     NULL, IMAGES, 1},
     {"vit-tiny", "vision transformer; vit-tiny:layers=L,heads=H,width=W,patch=P",
      clt_model_vit_tiny, NULL, IMAGES, 1},
     {"two-branch",
      "one feature extractor, a classifier and a decoder of the image: two-branch:weight=W,width=C",
      NULL, clt_model_two_branch, IMAGES, 1},
-    {"lstm", "LSTM over the rows of images, or a language model of text: lstm:hidden=H,layers=L",
+    {"lstm",
+     "LSTM over the rows of images, or a language model of text: lstm:hidden=H,layers=L,"
+     "dropout=P",
      NULL, clt_model_lstm, IMAGES | TEXT, 1},
-    {"lstm-regressor", "LSTM from arrays x [T,I] to y: lstm-regressor:hidden=H,layers=L", NULL,
-     clt_model_lstm_regressor, ARRAYS, 1},
+    {"lstm-regressor", "LSTM from arrays x [T,I] to y: lstm-regressor:hidden=H,layers=L,dropout=P",
+     NULL, clt_model_lstm_regressor, ARRAYS, 1},
     {"unet", "U-Net from fields x [C,H,W] to y [D,H,W]: unet:levels=L,width=W,sync", NULL,
      clt_model_unet, ARRAYS, 1},
     {"gpt2",
-     "GPT-2 of text: gpt2:nano, 124M, 350M, 774M, 1.5B, or layers=L,heads=H,width=W; dropout=P",
+     "GPT-2 of text: gpt2:nano, 124M, 350M, 774M, 1.5B, or layers=L,heads=H,width=W; dropout=P, "
+     "positions=N (the length of the samples)",
      NULL, clt_model_gpt2, TEXT, 1},
 };
 

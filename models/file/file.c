@@ -131,14 +131,26 @@ static clt_status read_input(const model_file *f, const json_t *json, clt_model_
                                "input '%s' has another shape than the data, which have %s", name,
                                text);
     }
-    if (!data)
-        field->classes = node_int(&node, "classes", 0);
+    const int64_t classes = node_int(&node, "classes", data ? data->classes : 0);
+    if (data && classes != data->classes)
+        return model_text_fail(&f->text, json, "classes",
+                               "input '%s' has %lld classes here, and %lld in the data", name,
+                               (long long)classes, (long long)data->classes);
+    field->classes = classes;
     if (type && strcmp(type, "f32") != 0 && strcmp(type, "i32") != 0)
         return model_text_fail(&f->text, json, "type", "input '%s': 'type' must be f32 or i32",
                                name);
-    if (type || !data)
-        field->dtype =
-            type ? (*type == 'f' ? CLT_F32 : CLT_I32) : (field->classes ? CLT_I32 : CLT_F32);
+    if (!data && !type)
+        field->dtype = classes ? CLT_I32 : CLT_F32;
+    if (!type)
+        return CLT_OK;
+    const clt_dtype wanted = *type == 'f' ? CLT_F32 : CLT_I32;
+    if (data && clt_model_input_dtype(data) != wanted)
+        return model_text_fail(&f->text, json, "type",
+                               "input '%s' is %s here, and %s as the data are read; cast makes "
+                               "another one of it",
+                               name, type, clt_dtype_name(clt_model_input_dtype(data)));
+    field->dtype = wanted;
     return CLT_OK;
 }
 
@@ -288,6 +300,37 @@ static clt_status begin_node(const model_file *f, const json_t *json, const char
     return CLT_OK;
 }
 
+/* Layers that make parameters of their own. */
+static int is_layer(const char *op)
+{
+    static const char *const layers[] = {"linear",     "embedding",        "lstm",
+                                         "gru",        "conv1d",           "conv2d",
+                                         "conv3d",     "conv_transpose1d", "conv_transpose2d",
+                                         "batch_norm", "layer_norm",       "rms_norm",
+                                         "group_norm", "instance_norm"};
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        if (!strcmp(op, layers[i]))
+            return 1;
+    return 0;
+}
+
+/* A layer without a name gets one, which no other node's parameters may have. */
+static clt_status check_made_name(const model_file *f, const model_node *node)
+{
+    const json_t *one;
+    size_t i;
+    json_array_foreach(json_object_get(f->text.root, "nodes"), i, one)
+    {
+        const char *name = text_of(one, "name"), *prefix = text_of(one, "parameters");
+        if ((prefix && !strcmp(prefix, node->prefix)) || (name && !strcmp(name, node->prefix)))
+            return model_text_fail(&f->text, node->json, NULL,
+                                   "%s: give it a name: without, its parameters are called so, as "
+                                   "another node or its parameters are",
+                                   node->prefix);
+    }
+    return CLT_OK;
+}
+
 static clt_status read_node(model_file *f, const json_t *json, size_t at)
 {
     char made[128], what[256];
@@ -303,9 +346,12 @@ static clt_status read_node(model_file *f, const json_t *json, size_t at)
                                node.name, name, near ? "; did you mean " : "", near ? near : "",
                                near ? "?" : "");
     snprintf(what, sizeof what, "%s (%s)", node.name, op->name);
+    const int layer = is_layer(name);
     status = model_node_check(&node, what, op->attributes,
-                              "op:text name:text in:any "
-                              "parameters:text");
+                              layer ? "op:text name:text in:any parameters:text"
+                                    : "op:text name:text in:any");
+    if (status == CLT_OK && layer && node.prefix == made)
+        status = check_made_name(f, &node);
     if (status == CLT_OK)
         status = read_operands(f, &node, op->min_in, op->max_in);
     if (status != CLT_OK)
@@ -361,18 +407,29 @@ static clt_status read_outputs(const model_file *f)
     return CLT_OK;
 }
 
+/* The first one without a name is "loss", or called as its operator. */
+static const char *mean_name(const json_t *json, size_t at, int is_loss, char made[128])
+{
+    const char *name = text_of(json, "name"), *op = text_of(json, "op");
+    if (name)
+        return name;
+    if (!at)
+        return is_loss ? "loss" : op;
+    snprintf(made, 128, "%s%d", op, (int)at + 1);
+    return made;
+}
+
 static clt_status read_mean(const model_file *f, const json_t *json, const char *list, size_t at,
                             int is_loss)
 {
-    char made[128];
+    char made[128], other[128];
     const char *near = NULL;
     model_node node;
     clt_value *sum, *weight;
     clt_status status = begin_node(f, json, list, at, made, sizeof made, &node);
     if (status != CLT_OK)
         return status;
-    if (!json_object_get(json, "name") && !at)
-        node.name = is_loss ? "loss" : text_of(json, "op");
+    node.name = mean_name(json, at, is_loss, made);
     const char *name = text_of(json, "op");
     const model_mean *mean = model_mean_find(name, is_loss, &near);
     if (!mean)
@@ -383,9 +440,8 @@ static clt_status read_mean(const model_file *f, const json_t *json, const char 
                               is_loss ? "op:text name:text in:any weight:real"
                                       : "op:text name:text in:any");
     for (size_t i = 0; status == CLT_OK && i < at; i++) {
-        const char *before =
-            text_of(json_array_get(json_object_get(f->text.root, list), i), "name");
-        if (before && !strcmp(before, node.name))
+        const json_t *before = json_array_get(json_object_get(f->text.root, list), i);
+        if (!strcmp(mean_name(before, i, is_loss, other), node.name))
             status = model_text_fail(&f->text, json, "name", "%s: the name is taken", node.name);
     }
     if (status == CLT_OK)

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "builders.h"
 #include "node.h"
 
 clt_value *node_parameter(const model_node *n, const char *kind, int rank, const int64_t *dims,
@@ -10,8 +11,7 @@ clt_value *node_parameter(const model_node *n, const char *kind, int rank, const
 {
     char name[256];
     snprintf(name, sizeof name, "%s.%s", n->prefix, kind);
-    clt_value *shared = clt_graph_find(n->graph, name);
-    return shared ? shared : clt_parameter(n->graph, name, rank, dims, init);
+    return clt_model_parameter(n->graph, name, rank, dims, init);
 }
 
 /* --- convolutions ---------------------------------------------------------------------------- */
@@ -38,7 +38,7 @@ static int read_convolution(const model_node *n, int sizes, int transposed, conv
     c->weight = n->n_in > 1 ? n->in[1] : NULL;
     c->bias = n->n_in > 2 ? n->in[2] : NULL;
     if (c->weight)
-        return 1;
+        return node_has_none(n, "out kernel bias parameters", "the operands are its parameters");
     if (!out || !c->kernel[0]) {
         model_text_fail(n->text, n->json, NULL,
                         "%s: give 'out' and 'kernel', or the weight as an operand", n->name);

@@ -187,3 +187,16 @@ int node_ints(const model_node *node, const char *name, int *list)
         list[i] = wide[i] < INT_MIN ? INT_MIN : wide[i] > INT_MAX ? INT_MAX : (int)wide[i];
     return count;
 }
+
+int node_has_none(const model_node *node, const char *names, const char *why)
+{
+    char name[64], kind[16];
+    int must;
+    while (next_attribute(&names, name, kind, &must))
+        if (json_object_get(node->json, name)) {
+            model_text_fail(node->text, node->json, name, "%s: '%s' has no use: %s", node->name,
+                            name, why);
+            return 0;
+        }
+    return 1;
+}

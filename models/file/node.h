@@ -69,6 +69,10 @@ void node_pair(const model_node *node, const char *name, int pair[2], int otherw
 int node_list(const model_node *node, const char *name, int64_t *list);
 int node_ints(const model_node *node, const char *name, int *list);
 
+/* Fails, with 0, where one of the attributes `names` (blanks between) is given: it would not be
+ * used, and `why` says why. */
+int node_has_none(const model_node *node, const char *names, const char *why);
+
 /* The node's own parameter PREFIX.KIND; one that the graph has already is shared. */
 clt_value *node_parameter(const model_node *node, const char *kind, int rank, const int64_t *dims,
                           clt_init init);

@@ -6,6 +6,8 @@
 
 /* --- layers ---------------------------------------------------------------------------------- */
 
+static const char GIVEN[] = "the operands are its parameters";
+
 /* With its parameters as operands a layer has its sizes from them. */
 static clt_value *wants_out(const model_node *n)
 {
@@ -18,7 +20,9 @@ static clt_value *wants_out(const model_node *n)
 static clt_value *build_linear(const model_node *n)
 {
     if (n->n_in > 1)
-        return clt_linear(n->in[0], n->in[1], n->n_in > 2 ? n->in[2] : NULL);
+        return node_has_none(n, "out bias parameters", GIVEN)
+                   ? clt_linear(n->in[0], n->in[1], n->n_in > 2 ? n->in[2] : NULL)
+                   : NULL;
     const int64_t out = node_int(n, "out", 0);
     return out ? clt_layer_linear_with(n->graph, n->in[0], n->prefix, out,
                                        (int)node_int(n, "bias", 1))
@@ -36,7 +40,9 @@ static clt_value *build_conv2d(const model_node *n)
     node_pair(n, "kernel", kernel, 0);
     o.groups = (int)node_int(n, "groups", 1);
     if (n->n_in > 1)
-        return clt_conv2d(n->in[0], n->in[1], n->n_in > 2 ? n->in[2] : NULL, &o);
+        return node_has_none(n, "out kernel bias parameters", GIVEN)
+                   ? clt_conv2d(n->in[0], n->in[1], n->n_in > 2 ? n->in[2] : NULL, &o)
+                   : NULL;
     const int64_t out = node_int(n, "out", 0);
     return out && kernel[0] ? clt_layer_conv2d_with(n->graph, n->in[0], n->prefix, out, kernel,
                                                     (int)node_int(n, "bias", 1), &o)
@@ -81,6 +87,8 @@ static clt_value *build_upsample2d(const model_node *n)
 {
     clt_upsample2d_options o;
     clt_upsample2d_options_init(&o);
+    if (json_object_get(n->json, "size") && !node_has_none(n, "scale", "'size' says it"))
+        return NULL;
     node_pair(n, "size", o.size, 0);
     o.scale[0] = o.scale[1] = node_real(n, "scale", 2);
     o.mode = node_int(n, "bilinear", 0) ? CLT_UPSAMPLE_BILINEAR : CLT_UPSAMPLE_NEAREST;
@@ -115,6 +123,8 @@ static clt_value *build_embedding(const model_node *n)
                         "%s: give 'count' and 'width', or the weight as an operand", n->name);
         return NULL;
     }
+    if (n->n_in > 1 && !node_has_none(n, "count width parameters", GIVEN))
+        return NULL;
     clt_value *weight = n->n_in > 1 ? n->in[1] : node_parameter(n, "weight", 2, dims, normal);
     const int64_t rows = weight ? clt_value_dim(weight, 0) : 0;
     if (rows > 0 && rows < n->in_classes[0]) {

@@ -120,6 +120,10 @@ static clt_status open_quietly(const clt_data_request *r, clt_dataset **out)
     clt_array_file file = {.path = r->path, .handle = &group, .read = read_array};
     clt_status status = group < 0 ? clt_fail(CLT_FORMAT, "%s: '%s' is no group", r->path, split)
                                   : add_arrays(&file, group);
+    if (status == CLT_OK && divided && r->all)
+        status = clt_fail(CLT_INVALID_ARGUMENT,
+                          "%s: its arrays are in groups train and test: those of one are not all",
+                          r->path);
     if (status == CLT_OK)
         status = clt_arrays_open(&file, r, divided, out);
     clt_free(file.arrays);

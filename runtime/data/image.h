@@ -47,6 +47,8 @@ clt_status clt_image_decode_jpeg(clt_image *image, const char *path, const unsig
 /* Part of an image, resized. */
 typedef struct clt_resample {
     int x, y, width, height;      /* the part of the image, which lies in it */
+    double inset_x, inset_y;      /* of that part, what lies from here on, */
+    double span_x, span_y;        /* so wide and high, is resized; 0: all of it */
     int to_width, to_height;      /* what it is resized to; of that, */
     int left, top, columns, rows; /* this window, which lies in it, is computed */
 } clt_resample;
@@ -60,8 +62,8 @@ typedef struct clt_resample_work {
 /*
  * Bilinear with antialiasing: a triangle as wide as the scale, whose weights are rounded to 22
  * bits, first along rows, rounded to 8 bits, then along columns. These are Pillow's bits
- * (Image.resize with BILINEAR), which torchvision uses for images that are not tensors. `out`:
- * rows, each of `columns` reds, then as many greens and blues.
+ * (Image.resize with BILINEAR, its box the part that is resized), which torchvision uses for images
+ * that are not tensors. `out`: rows, each of `columns` reds, then as many greens and blues.
  */
 clt_status clt_image_resample(const clt_image *image, const clt_resample *r,
                               clt_resample_work *work, unsigned char *out);

@@ -258,21 +258,27 @@ static int place(void *user, int width, int height)
     return shrink;
 }
 
-/* The part [*begin, *begin + *count) in an image that was made smaller, of `limit` pixels. */
-static void shrink_part(int *begin, int *count, int shrunk, int limit)
+/* The part [*begin, *begin + *count) in an image that was made smaller, of `limit` pixels. Its ends
+ * may lie within pixels: without telling resampling, the image would be stretched. */
+static void shrink_part(int *begin, int *count, double *inset, double *span, int shrunk, int limit)
 {
-    const int end = (*begin + *count + shrunk - 1) / shrunk;
-    *begin /= shrunk;
-    *count = (end < limit ? end : limit) - *begin;
+    const int first = *begin / shrunk, end = (*begin + *count + shrunk - 1) / shrunk;
+    *inset = (double)*begin / shrunk - first;
+    *span = (double)*count / shrunk;
+    *begin = first;
+    *count = (end < limit ? end : limit) - first;
 }
 
-static clt_status write_sample(desk *d, placing *p, unsigned char *out)
+static clt_status write_sample(desk *d, placing *p, const char *path, unsigned char *out)
 {
     const clt_augment *a = p->augment;
-    const int size = p->images->size;
+    const int size = p->images->size, shrunk = d->image.shrunk;
     clt_resample *r = &p->r;
-    shrink_part(&r->x, &r->width, d->image.shrunk, d->image.width);
-    shrink_part(&r->y, &r->height, d->image.shrunk, d->image.height);
+    if (!r->to_width)
+        return clt_fail(CLT_FORMAT, "%s: an image of %d x %d is too narrow to be resized to %d",
+                        path, r->width, r->height, p->images->resize);
+    shrink_part(&r->x, &r->width, &r->inset_x, &r->span_x, shrunk, d->image.width);
+    shrink_part(&r->y, &r->height, &r->inset_y, &r->span_y, shrunk, d->image.height);
     clip(p->left, size, r->to_width, &r->left, &r->columns);
     clip(p->top, size, r->to_height, &r->top, &r->rows);
     if (r->columns && r->rows)
@@ -342,7 +348,7 @@ static clt_status write_form(desk *d, const char *path, const clt_image_form *f,
     const images m = {.size = (int)f->height, .resize = (int)f->resize};
     placing p = {.images = &m};
     CLT_TRY(load(d, path, f->resize ? place : place_whole, &p));
-    return f->resize ? write_sample(d, &p, planes) : write_whole(d, f, planes);
+    return f->resize ? write_sample(d, &p, path, planes) : write_whole(d, f, planes);
 }
 
 clt_status clt_image_read(const char *path, const clt_image_form *f, unsigned char *out)
@@ -383,11 +389,8 @@ static clt_status fetch(clt_dataset *dataset, const clt_sample_key *key, int64_t
     placing p = {
         .images = m, .augment = f->augmented ? &f->augment : NULL, .key = key, .index = index};
     clt_status status = load(d, file->path, place, &p);
-    if (status == CLT_OK && !p.r.to_width)
-        status = clt_fail(CLT_FORMAT, "%s: an image of %d x %d is too narrow to be resized to %d",
-                          file->path, p.r.width, p.r.height, m->resize);
     if (status == CLT_OK)
-        status = write_sample(d, &p, fields[0]);
+        status = write_sample(d, &p, file->path, fields[0]);
     give_desk(m, d);
     return status;
 }

@@ -20,6 +20,13 @@
 enum { END_BYTES = 22, ENTRY_BYTES = 46, LOCAL_BYTES = 30, LONGEST_COMMENT = 65535 };
 enum { STORED = 0, DEFLATED = 8, HEAD_ROOM = 4096 };
 
+/* Zip64: large numbers stand elsewhere, in 64 bits. For Python's zipfile those are from 2 GiB on.
+ */
+enum { LOCATOR_BYTES = 20, WIDE_END_BYTES = 56, WIDE_FIELD = 1, FIELD_BYTES = 4 };
+
+/* Deflate cannot compress by more than 1032 (a 258-byte match in 2 bits). */
+enum { DEFLATE_MOST = 1032 };
+
 typedef struct zip {
     const unsigned char *bytes;
     int64_t size;
@@ -34,15 +41,39 @@ typedef struct member {
 
 static int64_t number(const unsigned char *p, int bytes)
 {
-    int64_t value = 0;
+    uint64_t value = 0;
     for (int i = bytes; i-- > 0;)
         value = value << 8 | p[i];
-    return value;
+    return (int64_t)value;
 }
 
 static clt_status damaged(const char *path, const char *why)
 {
     return clt_fail(CLT_FORMAT, "%s: damaged zip archive, or none: %s", path, why);
+}
+
+/* An entry's numbers that are all ones stand, in this order, in a field behind its name. */
+static bool widen(const unsigned char *extra, int64_t bytes, int64_t *numbers[3])
+{
+    int64_t at = 0, size = 0;
+    for (; at + FIELD_BYTES <= bytes; at += FIELD_BYTES + size) {
+        size = number(extra + at + 2, 2);
+        if (number(extra + at, 2) == WIDE_FIELD)
+            break;
+    }
+    const int64_t first = at + FIELD_BYTES, end = first + size < bytes ? first + size : bytes;
+    at = first;
+    for (int i = 0; i < 3; i++) {
+        if (*numbers[i] != UINT32_MAX)
+            continue;
+        if (at + 8 > end)
+            return false;
+        *numbers[i] = number(extra + at, 8);
+        at += 8;
+        if (*numbers[i] < 0)
+            return false;
+    }
+    return true;
 }
 
 /* Reads the entry at `at` of the central directory; *next is where the following one is. */
@@ -51,21 +82,45 @@ static clt_status read_entry(const char *path, const zip *z, int64_t at, member 
     if (at > z->size - ENTRY_BYTES || memcmp(z->bytes + at, "PK\1\2", 4))
         return damaged(path, "an entry of its directory is not where it should be");
     const unsigned char *p = z->bytes + at;
-    const int64_t local = number(p + 42, 4);
+    int64_t local = number(p + 42, 4);
     m->method = (int)number(p + 10, 2);
     m->checksum = (uint32_t)number(p + 16, 4);
     m->packed = number(p + 20, 4);
     m->size = number(p + 24, 4);
-    *next = at + ENTRY_BYTES + number(p + 28, 2) + number(p + 30, 2) + number(p + 32, 2);
-    if (m->packed == UINT32_MAX || m->size == UINT32_MAX || local == UINT32_MAX)
-        return clt_fail(CLT_UNSUPPORTED, "%s: a zip archive with members beyond 4 GiB", path);
-    if (*next > z->size || local > z->size - LOCAL_BYTES || memcmp(z->bytes + local, "PK\3\4", 4))
+    const int64_t extra = at + ENTRY_BYTES + number(p + 28, 2), bytes = number(p + 30, 2);
+    *next = extra + bytes + number(p + 32, 2);
+    if (*next > z->size)
+        return damaged(path, "its directory is cut short");
+    if (!widen(z->bytes + extra, bytes, (int64_t *[]){&m->size, &m->packed, &local}))
+        return damaged(path, "sizes of a member are missing");
+    if (local > z->size - LOCAL_BYTES || memcmp(z->bytes + local, "PK\3\4", 4))
         return damaged(path, "a member is not where it should be");
     m->begin =
         local + LOCAL_BYTES + number(z->bytes + local + 26, 2) + number(z->bytes + local + 28, 2);
     if (m->begin > z->size || m->packed > z->size - m->begin)
         return damaged(path, "a member is cut short");
+    if (m->method == DEFLATED && m->size > DEFLATE_MOST * (m->packed + 1))
+        return damaged(path, "a member that cannot have so many bytes");
     return CLT_OK;
+}
+
+/* Part after part: zlib counts in 32 bits. Returns whether all `wanted` bytes came. */
+static bool inflate_all(z_stream *stream, int64_t packed, int64_t wanted)
+{
+    static const int64_t part = 1 << 30;
+    int code = Z_OK;
+    while (code == Z_OK && (wanted > 0 || stream->avail_out)) {
+        if (!stream->avail_in) {
+            stream->avail_in = (uInt)(packed < part ? packed : part);
+            packed -= stream->avail_in;
+        }
+        if (!stream->avail_out) {
+            stream->avail_out = (uInt)(wanted < part ? wanted : part);
+            wanted -= stream->avail_out;
+        }
+        code = inflate(stream, Z_NO_FLUSH);
+    }
+    return !stream->avail_out && !wanted;
 }
 
 /* The first `room` bytes of a member's content, or all of it, whose checksum is then compared. */
@@ -79,15 +134,12 @@ static clt_status unpack(const clt_array_file *file, const char *name, const mem
             return damaged(file->path, "sizes of a stored member differ");
         memcpy(to, z->bytes + m->begin, (size_t)wanted);
     } else if (m->method == DEFLATED) {
-        z_stream stream = {.next_in = (Bytef *)z->bytes + m->begin,
-                           .avail_in = (uInt)m->packed,
-                           .next_out = to,
-                           .avail_out = (uInt)wanted};
+        z_stream stream = {.next_in = (Bytef *)z->bytes + m->begin, .next_out = to};
         if (inflateInit2(&stream, -MAX_WBITS) != Z_OK)
             return clt_fail(CLT_OUT_OF_MEMORY, "%s: zlib cannot be started", file->path);
-        inflate(&stream, Z_SYNC_FLUSH);
+        const bool all = inflate_all(&stream, m->packed, wanted);
         inflateEnd(&stream);
-        if (stream.avail_out)
+        if (!all)
             return clt_fail(CLT_FORMAT, "%s: array '%s': corrupt deflated data", file->path, name);
     } else {
         return clt_fail(
@@ -95,7 +147,7 @@ static clt_status unpack(const clt_array_file *file, const char *name, const mem
             "%s: array '%s': compressed by zip's method %d, neither stored nor deflated",
             file->path, name, m->method);
     }
-    if (wanted == m->size && crc32(0, to, (uInt)wanted) != m->checksum)
+    if (wanted == m->size && crc32_z(0, to, (size_t)wanted) != m->checksum)
         return clt_fail(CLT_FORMAT, "%s: array '%s': its checksum is wrong", file->path, name);
     *got = wanted;
     return CLT_OK;
@@ -190,7 +242,7 @@ static clt_status add_member(clt_array_file *file, int64_t at, int64_t *next)
     const zip *z = file->handle;
     member m;
     int64_t got, data = 0;
-    char dtype[16];
+    char dtype[16] = "";
     unsigned char head[HEAD_ROOM];
     clt_array a = {.place = at};
     CLT_TRY(read_entry(file->path, z, at, &m, next));
@@ -204,7 +256,7 @@ static clt_status add_member(clt_array_file *file, int64_t at, int64_t *next)
     CLT_TRY(unpack(file, a.name, &m, head, HEAD_ROOM, &got));
     CLT_TRY(read_head(file->path, head, got, &a, &data, dtype));
     CLT_TRY(clt_arrays_add(file, &a, dtype));
-    if (data + clt_array_bytes(&a) != m.size)
+    if (clt_array_bytes(&a) != m.size - data)
         return clt_fail(CLT_FORMAT, "%s: array '%s': %lld bytes, but its shape and type need %lld",
                         file->path, a.name, (long long)(m.size - data),
                         (long long)clt_array_bytes(&a));
@@ -221,10 +273,19 @@ static clt_status add_members(clt_array_file *file)
         end--;
     if (end < 0 || memcmp(z->bytes + end, "PK\5\6", 4))
         return damaged(file->path, "no end record");
-    const int64_t count = number(z->bytes + end + 10, 2);
-    int64_t at = number(z->bytes + end + 16, 4);
-    if (count == UINT16_MAX || at == UINT32_MAX)
-        return clt_fail(CLT_UNSUPPORTED, "%s: a zip archive beyond 4 GiB", file->path);
+    int64_t count = number(z->bytes + end + 10, 2), at = number(z->bytes + end + 16, 4);
+    if (count == UINT16_MAX || at == UINT32_MAX) {
+        const unsigned char *locator = z->bytes + end - LOCATOR_BYTES;
+        if (end < LOCATOR_BYTES || memcmp(locator, "PK\6\7", 4))
+            return damaged(file->path, "no locator of its 64-bit end record");
+        const int64_t wide = number(locator + 8, 8);
+        if (wide < 0 || wide > z->size - WIDE_END_BYTES || memcmp(z->bytes + wide, "PK\6\6", 4))
+            return damaged(file->path, "no 64-bit end record");
+        count = number(z->bytes + wide + 32, 8);
+        at = number(z->bytes + wide + 48, 8);
+    }
+    if (at < 0 || at > z->size)
+        return damaged(file->path, "its directory is not where it should be");
     for (int64_t i = 0; i < count; i++)
         CLT_TRY(add_member(file, at, &at));
     return CLT_OK;
@@ -267,6 +328,10 @@ clt_status clt_open_npz(const clt_data_request *r, clt_dataset **out)
     struct stat info;
     if (stat(r->path, &info) != 0 || !S_ISDIR(info.st_mode))
         return open_file(r, r->path, false, out);
+    if (r->all)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "%s: is a folder of train.npz and test.npz: those of one are not all",
+                        r->path);
     clt_str path = {0};
     clt_str_add(&path, "%s/%s.npz", r->path, r->test ? "test" : "train");
     const clt_status status =

@@ -15,12 +15,12 @@ static int taps_of(int from, int to)
     return 2 * (int)ceil(scale > 1 ? scale : 1) + 2;
 }
 
-/* Outputs [first, first + n) of the `to` that `from` inputs are resized to. */
-static void weigh(axis *a, int from, int to, int first, int n)
+/* Outputs [first, first + n) of the `to` that `span` (0: all) of `from` inputs are resized to. */
+static void weigh(axis *a, int from, double inset, double span, int to, int first, int n)
 {
-    const double scale = (double)from / to, width = scale > 1 ? scale : 1;
+    const double scale = (span > 0 ? span : from) / to, width = scale > 1 ? scale : 1;
     for (int i = 0; i < n; i++) {
-        const double centre = (first + i + 0.5) * scale;
+        const double centre = inset + (first + i + 0.5) * scale;
         int begin = (int)(centre - width + 0.5), end = (int)(centre + width + 0.5);
         begin = centre - width + 0.5 < 0 ? 0 : begin;
         end = end > from ? from : end;
@@ -78,8 +78,8 @@ clt_status clt_image_resample(const clt_image *image, const clt_resample *r,
             return CLT_OUT_OF_MEMORY;
         work->room = used;
     }
-    weigh(&across, r->width, r->to_width, r->left, r->columns);
-    weigh(&down, r->height, r->to_height, r->top, r->rows);
+    weigh(&across, r->width, r->inset_x, r->span_x, r->to_width, r->left, r->columns);
+    weigh(&down, r->height, r->inset_y, r->span_y, r->to_height, r->top, r->rows);
     /* Rows that the window needs. */
     const int first = down.begin[0], last = down.begin[r->rows - 1] + down.count[r->rows - 1];
     for (int y = first; y < last; y++)

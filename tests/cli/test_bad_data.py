@@ -4,6 +4,7 @@ import os
 import struct
 import zipfile
 import zlib
+from unittest import mock
 
 from command import CommandTest, get, main, put, records
 
@@ -350,7 +351,27 @@ class Arrays(CommandTest):
             for name, data in (("x", self.X), ("y", self.Y)):
                 with file.open(name + ".npy", "w", force_zip64=True) as member:
                     member.write(data)
-        self.run_command("data", "inspect", "npz:" + path)
+        said = self.run_command("data", "inspect", "npz:" + path).stdout
+        for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            with mock.patch.object(zipfile, "ZIP64_LIMIT", 0), zipfile.ZipFile(path, "w", method) as file:
+                for name, data in (("x", self.X), ("y", self.Y)):
+                    file.writestr(name + ".npy", data)
+            wide = get(path)
+            self.assertIn(b"PK\6\6", wide)
+            self.assertEqual(self.run_command("data", "inspect", "npz:" + path).stdout, said)
+            # The same with nothing but ones in the end record of 32 bits.
+            end = wide[:-14] + b"\xff\xff" * 2 + b"\xff" * 8 + wide[-2:]
+            put(path, end)
+            self.assertEqual(self.run_command("data", "inspect", "npz:" + path).stdout, said)
+            locator = len(end) - 42
+            directory = end.index(b"PK\1\2")
+            for at, value, says in ((locator, b"x", "no locator"), (locator + 15, b"\xff", "no 64-bit end record"),
+                                    (locator - 1, b"\xff", "directory is not where"),
+                                    (directory + 46 + 5 + 4 + 7, b"\x7f", "a member that cannot" if method else "differ"),
+                                    (directory + 46 + 5 + 4 + 15, b"\x7f", "cut short"),
+                                    (directory + 46 + 5, b"\2", "sizes of a member are missing")):
+                put(path, end[:at] + value + end[at + 1:])
+                self.assert_bad("data", "inspect", "npz:" + path, code=1, says=(path, says))
 
     def test_models(self):
         """What the model needs and the data do not have; and numbers that are none."""

@@ -76,6 +76,14 @@ class Tokenize(CommandTest):
         self.assertEqual(field["name"], "targets")
         self.assertEqual([row["count"] for row in field["classes"]],
                          [test.count(token) for token in range(256)])
+        # What was there stays where another run fails, and may be read by one that does not.
+        self.assert_bad("data", "tokenize", "--tokenizer", "bytes", "-o", out, self.path("a.txt"), self.path("gone.txt"),
+                        code=1, says=("gone.txt",))
+        self.assertEqual(array.array("H", get(out)), tokens)
+        self.run_command("data", "tokenize", "--tokenizer", "bytes", "-o", out, out)
+        self.assertEqual(len(get(out)), 4 * len(tokens))
+        self.assertEqual(sorted(name for name in os.listdir(os.path.dirname(out)) if name.startswith("out")),
+                         ["out.bin", "out.json"])
 
     def test_gpt2(self):
         folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "goldens", "tokenizer")

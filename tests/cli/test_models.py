@@ -88,6 +88,10 @@ class Models(CommandTest):
         rows = {row["name"]: row for row in self.inspect("gpt2:layers=1,heads=2,width=8", "--data", "synthetic",
                                                          "--seq-len", "12", "--classes", "30")["nodes"]}
         self.assertEqual(rows["logits"]["shape"], [-1, 12, 30])
+        rows = {row["name"]: row for row in self.inspect("lenet", "--classes", "7")["nodes"]}
+        self.assertEqual(rows["logits"]["shape"], [-1, 7])
+        for option in ("--image-size", "--resize", "--seq-len"):
+            self.assert_bad("inspect", "--model", "lenet", option, "32", code=2, says=(option, "synthetic:CxHxW"))
         for model in ("unet", "lstm-regressor"):
             self.assert_bad("inspect", "--model", model, code=2, says=("--data is missing", "arrays x and y"))
         self.assert_bad("inspect", "--model", "gpt2:nano", "--data", "synthetic:1x8x8", code=2, says=("is for text",))
@@ -310,8 +314,30 @@ class Models(CommandTest):
         rows = self.changed(inputs=[{"name": "image", "shape": [5], "classes": 9}, SMALL["inputs"][1]])
         rows["nodes"] = [{"name": "n", "op": "embedding", "count": 8, "width": 3}, *SMALL["nodes"][2:]]
         self.assert_file(rows, '{\n   "name": "n"', "8 rows, but the tokens have 9 numbers")
+        self.assert_unused()
         model = self.changed(inputs=SMALL["inputs"][:1])
         self.assert_file(model, '"out": "classes"', "no labels")
+
+    def assert_unused(self):
+        """What would be passed over: attributes beside what says the same, and names that two have."""
+        given = [{"name": "p", "shape": [4, 1, 3, 3]}]
+        for name, node in (("out", {"op": "conv2d", "in": ["image", "p"], "out": 7}),
+                           ("kernel", {"op": "conv2d", "in": ["image", "p"], "kernel": 5}),
+                           ("bias", {"op": "linear", "in": ["conv", "p"], "bias": True}),
+                           ("parameters", {"op": "conv1d", "in": ["image", "p"], "parameters": "q"}),
+                           ("width", {"op": "embedding", "in": ["label", "p"], "width": 7}),
+                           ("scale", {"op": "upsample2d", "size": 9, "scale": 3})):
+            model = self.changed(parameters=given, nodes=[*SMALL["nodes"][:1], node, *SMALL["nodes"][2:]])
+            self.assert_file(model, f'"{name}": {json.dumps(node[name])}', f"'{name}' has no use")
+        self.assert_file(self.with_node(op="relu", parameters="conv"), '"parameters"', "relu2 (relu) has no 'parameters'")
+        two = [*SMALL["nodes"][:3], {"name": "linear5", "op": "linear", "out": 6}, {"op": "linear", "out": 6},
+               *SMALL["nodes"][3:]]
+        self.assert_file(self.changed(nodes=two), '{\n   "op": "linear"', "linear5: give it a name")
+        two[4] = {"name": "n", "op": "linear", "out": 5, "parameters": "linear5"}
+        self.assert_file(self.changed(nodes=two), '{\n   "name": "n"', "linear5.weight")
+        twice = self.changed(metrics=[{"op": "correct", "in": ["fc", "label"]},
+                                      {"name": "correct", "op": "mean", "in": "fc"}])
+        self.assert_file(twice, '"name": "correct"', "name is taken")
 
     def test_data_that_do_not_fit(self):
         path = self.write(self.changed(inputs=[{"name": "picture"}]))
@@ -320,6 +346,11 @@ class Models(CommandTest):
         path = self.write(SMALL)
         self.assert_bad("inspect", "--model", path, "--data", "idx:" + self.data, code=1,
                         says=(f"{path}:5: ", "another shape"))
+        for key, value, says in (("classes", CLASSES + 1, f"{CLASSES + 1} classes here, and {CLASSES} in the data"),
+                                 ("type", "f32", "is f32 here, and i32 as the data are read")):
+            path = self.write(self.changed(inputs=[{"name": "image"}, {"name": "label", key: value}]))
+            self.assert_bad("inspect", "--model", path, "--data", "idx:" + self.data, code=1,
+                            says=(f"{path}:8: input 'label'", says))
         self.assert_bad("inspect", "--model", self.path("none.json"), code=1, says=("none.json", "No such file"))
         self.assert_bad("inspect", "--model", "lenett", code=2, says=("did you mean lenet?", ".json"))
 

@@ -179,6 +179,22 @@ class Predict(CommandTest):
         for word in "--top", "--json", "exit code is 1", "npz:IN.npz":
             self.assertIn(word, text)
 
+    def test_names_that_are_not_utf8(self):
+        """Folders of classes may be called anything."""
+        for name in (b"caf\xe9", b"th\xe9"):
+            os.makedirs(os.path.join(os.fsencode(self.path("images")), name))
+            for i in range(2):
+                with open(os.path.join(os.fsencode(self.path("images")), name, b"%d.png" % i), "wb") as file:
+                    file.write(png(4, 4, [[60 * i] * 4] * 4))
+        data = "images:" + self.path("images"), "--image-size", "4"
+        for split in json.loads(self.run_command("data", "inspect", *data, "--json").stdout)["splits"]:
+            self.assertEqual([c["name"] for c in split["fields"][1]["classes"]], ["caf?", "th?"])
+        self.run_command("train", "--model", "softmax", "--data", *data, "--batch", "2", "--steps", "1", "--tune", "off",
+                         "--quiet", "--checkpoint-dir", self.path("run"), "--devices", DEVICE)
+        put(self.path("a.png"), png(4, 4, [[9] * 4] * 4))
+        said = self.predict("--checkpoint", self.path("run"), self.path("a.png"), "--json", "--top", "2").stdout
+        self.assertEqual({c["name"] for c in json.loads(said)["predictions"][0]["classes"]}, {"caf?", "th?"})
+
     def test_folders_of_images(self):
         """Classes have the folders' names, and files are cut as evaluation cuts them."""
         for split in "train", "val":
@@ -204,6 +220,16 @@ class Predict(CommandTest):
             for c in record["classes"]:
                 self.assertAlmostEqual(c["probability"], chances[c["class"]], places=5)
                 self.assertEqual(c["name"], ("dark", "light")[c["class"]])
+        # Of options beside the checkpoint's, none is passed over.
+        self.predict(*use, "--resize", "20", "--image-size", "12", "--data", "images:" + self.path("images"), "-o",
+                     self.path("out.npz"))
+        other = read_npz(self.path("out.npz"))["logits"][1]
+        self.assertNotEqual(other, logits)
+        found = json.loads(self.predict(*use, "--json", "--top", "2", "--resize", "20", files[0]).stdout)["predictions"]
+        for c in found[0]["classes"]:
+            self.assertAlmostEqual(c["probability"], softmax(other[:2])[c["class"]], places=5)
+        for option, value in (("--image-size", "13"), ("--classes", "3"), ("--resize", "5")):
+            self.bad(*use, option, value, files[0], code=2, says=(f"{option} {value}",))
 
 
 class Sample(CommandTest):
@@ -252,6 +278,16 @@ class Sample(CommandTest):
                          (TEXT * 20)[:50] + "\n")
         self.assertEqual(self.sample(*use, "--greedy", "--prompt", "abcdef", "--tokens", "44", "--model",
                                      "lstm:hidden=24").stdout, (TEXT * 20)[:50] + "\n")
+
+    def test_length_of_samples(self):
+        """Evaluation and outputs of text are those of the run's length, unless another one is given."""
+        use = *self.trained("lstm:hidden=8", steps="2"), "--data", "text:" + self.path("text.txt"), "--devices", DEVICE
+        evaluate = "eval", "--json", *use
+        known = json.loads(self.run_command(*evaluate, "--seq-len", "16").stdout)
+        self.assertEqual(json.loads(self.run_command(*evaluate).stdout), known)
+        self.assertNotEqual(json.loads(self.run_command(*evaluate, "--seq-len", "8").stdout), known)
+        self.run_command("predict", *use, "-o", self.path("out.npz"))
+        self.assertEqual(read_npz(self.path("out.npz"))["logits"][0][1:], (16, 256))
 
     def test_speed_line(self):
         use = self.trained(TINY, steps="2")

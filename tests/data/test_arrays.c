@@ -113,6 +113,10 @@ static void a_folder_has_a_file_a_split(void **state)
     expect_arrays(expect_open(own, "test", NULL), 0, COUNT, CLT_I32);
     clt_dataset *d;
     EXPECT_FAILURE(clt_dataset_open(own, NULL, &d), CLT_NOT_FOUND, "train.npz", "cannot be opened");
+    clt_dataset_options all;
+    clt_dataset_options_init(&all);
+    all.split = "all";
+    EXPECT_FAILURE(clt_dataset_open(own, &all, &d), CLT_INVALID_ARGUMENT, folder, "is a folder");
 }
 
 static void wrong_arrays_are_named(void **state)
@@ -178,6 +182,12 @@ static void hdf5_is_read(void **state)
     expect_file("hdf5", "narrow.h5", CLT_U8);
     expect_arrays(expect_open(spec_of("hdf5", "split.h5"), "train", NULL), 0, 5, CLT_U8);
     expect_arrays(expect_open(spec_of("hdf5", "split.h5"), "test", NULL), 0, 3, CLT_U8);
+    clt_dataset_options all;
+    clt_dataset_options_init(&all);
+    expect_arrays(expect_open(spec_of("hdf5", "wide.h5"), "all", &all), 0, COUNT, CLT_I32);
+    clt_dataset *d;
+    EXPECT_FAILURE(clt_dataset_open(spec_of("hdf5", "split.h5"), &all, &d), CLT_INVALID_ARGUMENT,
+                   "split.h5", "groups train and test");
     fails("hdf5", "text.h5", CLT_UNSUPPORTED, "'words'", "string");
     fails("hdf5", "counts.h5", CLT_FORMAT, "'y' has 6 samples", "'x' has 5");
     fails("hdf5", "stored.npz", CLT_FORMAT, "no HDF5 file", "");

@@ -58,6 +58,13 @@ def main():
         tensors["large.size"] = numpy.asarray(again.size, dtype=numpy.uint8)
         small = again.resize((36, 43), Image.BILINEAR).crop((2, 6, 34, 38))
         tensors["large.32x32"] = numpy.asarray(small)
+    # Another, of which a quarter ends within a pixel: resized of its box, and as if all were decoded.
+    picture(101, 77, 3).save(os.path.join(FOLDER, "odd.jpg"), quality=75)
+    with Image.open(os.path.join(FOLDER, "odd.jpg")) as again:
+        _, box = again.draft("RGB", (2 * 11, 2 * 9))
+        tensors["odd.8x8"] = numpy.asarray(again.resize((11, 9), Image.BILINEAR, box=box).crop((2, 0, 10, 8)))
+    with Image.open(os.path.join(FOLDER, "odd.jpg")) as again:
+        tensors["odd.whole"] = numpy.asarray(again.resize((11, 9), Image.BILINEAR).crop((2, 0, 10, 8)))
     save(os.path.join(FOLDER, "pillow.safetensors"), tensors, {"pillow": Image.__version__})
 
 

@@ -279,7 +279,7 @@ static json_t *broken_json(const broken_samples *b)
 {
     json_t *said = json_array();
     for (int i = 0; i < MOST_TOLD && i < b->count; i++)
-        json_array_append_new(said, json_string(b->said[i]));
+        json_array_append_new(said, json_text(b->said[i] ? b->said[i] : ""));
     return json_pack("{s:I, s:o}", "count", (json_int_t)b->count, "first", said);
 }
 
@@ -294,11 +294,12 @@ static json_t *field_json(const clt_dataset *d, int number, const field_sums *f)
     for (int64_t c = 0; f->counts && c < f->classes; c++) {
         const char *name = clt_dataset_class_name(d, number, c);
         json_array_append_new(classes,
-                              json_pack("{s:s?, s:I}", "name", name, "count", f->counts[c]));
+                              json_pack("{s:o, s:I}", "name", name ? json_text(name) : json_null(),
+                                        "count", (json_int_t)f->counts[c]));
     }
     const int any = f->numbers > 0;
     return json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:o*, s:o*}", "name", f->name, "dtype",
+        "{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:o*, s:o*}", "name", json_text(f->name), "dtype",
         clt_dtype_name(f->dtype), "shape", shape, "min", any ? json_real(f->least) : json_null(),
         "max", any ? json_real(f->most) : json_null(), "mean",
         any ? json_real(mean_of(f)) : json_null(), "std", any ? json_real(std_of(f)) : json_null(),
@@ -326,9 +327,10 @@ static clt_status inspect(clt_dataset *d, json_t *list, int64_t *unread)
         json_t *array = json_array();
         for (int i = 0; i < n; i++)
             json_array_append_new(array, field_json(d, i, &fields[i]));
-        json_array_append_new(list, json_pack("{s:s, s:I, s:o, s:o}", "data", clt_dataset_name(d),
-                                              "samples", (json_int_t)clt_dataset_count(d), "fields",
-                                              array, "broken", broken_json(&broken)));
+        json_array_append_new(list, json_pack("{s:o, s:I, s:o, s:o}", "data",
+                                              json_text(clt_dataset_name(d)), "samples",
+                                              (json_int_t)clt_dataset_count(d), "fields", array,
+                                              "broken", broken_json(&broken)));
     }
     for (int i = 0; i < MOST_TOLD; i++)
         free(broken.said[i]);

@@ -13,13 +13,17 @@
 #include "saved.h"
 #include "use.h"
 
-/* What the run was trained on, where the command does not say otherwise: how images were read. */
+/* What the run was trained on, where the command does not say otherwise: how images were read, and
+ * how long the samples of text were. */
 static int read_use(job *j, settings *s, const saved *c)
 {
     const int code = c->use ? use_read(j, s, c->use, c->file) : 0;
-    if (code || !c->use || !s->data || strncmp(s->data, "images:", 7) != 0 || s->image_size > 0 ||
-        !use_resize(c->use))
+    if (code || !c->use || !s->data)
         return code;
+    if ((!strncmp(s->data, "tokens:", 7) || !strncmp(s->data, "text:", 5)) && s->seq_len <= 0)
+        s->seq_len = use_sequence(j);
+    if (strncmp(s->data, "images:", 7) != 0 || s->image_size > 0 || !use_resize(c->use))
+        return 0;
     s->image_size = j->fields[0].dims[1];
     s->resize = s->resize > 0 ? s->resize : use_resize(c->use);
     return 0;

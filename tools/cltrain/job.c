@@ -362,8 +362,18 @@ static int model_takes(const char *model)
 /* Random images, or tokens as GPT-2 has them where the model takes nothing else. */
 static clt_status open_random(job *j, const settings *s)
 {
-    if (model_takes(s->model) != CLT_MODEL_TEXT || (s->data && strchr(s->data, ':')))
-        return open_synthetic(s->data, &j->train);
+    if (model_takes(s->model) != CLT_MODEL_TEXT || (s->data && strchr(s->data, ':'))) {
+        const char *other = s->seq_len > 0      ? "--seq-len"
+                            : s->image_size > 0 ? "--image-size"
+                            : s->resize > 0     ? "--resize"
+                                                : NULL;
+        char text[128];
+        if (!other)
+            return open_synthetic(s->data, s->classes > 0 ? s->classes : 10, &j->train);
+        snprintf(text, sizeof text, "%s: random images are of the size of --data synthetic:CxHxW",
+                 other);
+        return clt_error_set(CLT_INVALID_ARGUMENT, text);
+    }
     return open_synthetic_text(s->seq_len > 0 ? s->seq_len : 1024,
                                s->classes > 0 ? s->classes : 50257, &j->train);
 }

@@ -131,6 +131,19 @@ void show_progress(void)
     clt_log_set(print_log, NULL, CLT_LOG_INFO);
 }
 
+json_t *json_text(const char *text)
+{
+    json_t *value = json_string(text);
+    char *copy = value ? NULL : strdup(text);
+    for (char *at = copy; at && *at; at++)
+        if ((unsigned char)*at > 127)
+            *at = '?';
+    if (copy)
+        value = json_string(copy);
+    free(copy);
+    return value;
+}
+
 int print_object(json_t *object, size_t flags)
 {
     char *text = object ? json_dumps(object, flags) : NULL;

@@ -34,6 +34,10 @@ int name_failure(clt_status status);
  * Returns an exit code. */
 int print_object(json_t *object, size_t flags);
 
+/* A text of files, which need not be UTF-8, as JSON is: then '?' for each byte that is not ASCII.
+ * NULL: memory did not suffice. */
+json_t *json_text(const char *text);
+
 /* From now on every line of this process names its rank. */
 void say_rank(int rank);
 

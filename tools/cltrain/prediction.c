@@ -35,6 +35,27 @@ typedef struct prediction {
 
 /* --- the model ------------------------------------------------------------------------------- */
 
+/* Beside a checkpoint that says what its model takes, options may say the same, and how images get
+ * their size. */
+static int check_use(const prediction *p)
+{
+    const settings *s = p->settings;
+    const clt_model_field *image = use_field(&p->job, "image");
+    int known = s->classes <= 0;
+    for (int i = 0; i < p->job.input.n_fields; i++)
+        known = known || p->job.fields[i].classes == s->classes;
+    if (!known)
+        return usage_error("--classes %lld: the model of %s has another number",
+                           (long long)s->classes, s->checkpoint);
+    if (s->image_size > 0 && (!image || image->rank != 3 || image->dims[1] != s->image_size))
+        return usage_error("--image-size %lld: the model of %s takes another one",
+                           (long long)s->image_size, s->checkpoint);
+    if (s->resize > 0 && (!use_resize(p->saved.use) || !image || s->resize < image->dims[1]))
+        return usage_error("--resize %lld: is for models of images:DIR, and at least their size",
+                           (long long)s->resize);
+    return 0;
+}
+
 /* What the model was built for: what the checkpoint says, or --data. */
 static int read_fields(prediction *p)
 {
@@ -44,8 +65,10 @@ static int read_fields(prediction *p)
         if (code)
             return code;
     }
-    if (p->saved.use)
-        return use_read(&p->job, s, p->saved.use, p->saved.file);
+    if (p->saved.use) {
+        const int code = use_read(&p->job, s, p->saved.use, p->saved.file);
+        return code ? code : check_use(p);
+    }
     if (!s->data)
         return usage_error("%s does not say what its model was trained on: give --data SPEC, and "
                            "--normalize, --image-size and --resize as for training",
@@ -265,8 +288,10 @@ static int predict_arrays(prediction *p)
     options.classes = label_classes(&p->job);
     if (!s->n_names && p->saved.use && use_resize(p->saved.use)) {
         options.image_size = p->job.fields[0].dims[1];
-        options.resize = use_resize(p->saved.use);
+        options.resize = s->resize > 0 ? s->resize : use_resize(p->saved.use);
     }
+    if (!s->n_names && s->seq_len <= 0)
+        options.sequence = use_sequence(&p->job);
     if (status == CLT_OK)
         status = clt_dataset_open(s->n_names ? s->names[0] : s->data, &options, &data);
     if (status != CLT_OK)
@@ -308,9 +333,9 @@ static int print_record(prediction *p, const char *file, const int64_t *order,
     json_t *list = json_array();
     char text[24];
     for (int64_t i = 0; i < top; i++)
-        json_array_append_new(list, json_pack("{s:I, s:s, s:f}", "class", (json_int_t)order[i],
-                                              "name", class_name(p, order[i], text), "probability",
-                                              probability[order[i]]));
+        json_array_append_new(list, json_pack("{s:I, s:o, s:f}", "class", (json_int_t)order[i],
+                                              "name", json_text(class_name(p, order[i], text)),
+                                              "probability", probability[order[i]]));
     return json_array_append_new(
                p->records, json_pack("{s:s%, s:o}", "file", file, strlen(file), "classes", list))
                ? failure("%s: its name is not UTF-8, which JSON needs", file)
@@ -427,7 +452,7 @@ static int find_form(const prediction *p, clt_image_form *form)
     form->height = image->dims[1];
     form->width = image->dims[2];
     if (p->saved.use)
-        form->resize = use_resize(p->saved.use);
+        form->resize = s->resize > 0 ? s->resize : use_resize(p->saved.use);
     else if (s->data && !strncmp(s->data, "images:", 7))
         form->resize = s->resize > 0 ? s->resize : form->height * 8 / 7;
     return 0;

@@ -31,9 +31,9 @@ static int read_spec(const char *spec, int64_t shape[3], int64_t *classes)
     return 1;
 }
 
-clt_status open_synthetic(const char *spec, clt_dataset **out)
+clt_status open_synthetic(const char *spec, int64_t classes, clt_dataset **out)
 {
-    int64_t shape[3] = {1, 28, 28}, classes = 10;
+    int64_t shape[3] = {1, 28, 28};
     if (!read_spec(spec, shape, &classes)) {
         char text[256];
         snprintf(text, sizeof text,

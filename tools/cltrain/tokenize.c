@@ -71,11 +71,13 @@ static int write_sidecar(const settings *s, const clt_tokenizer *t, int64_t tota
     return code;
 }
 
-static int write_all(const settings *s, const clt_tokenizer *t)
+/* To the file `beside`, which takes the output's place when all went well: what was there before
+ * may be one of the texts, or hard to make again. */
+static int write_all(const settings *s, const clt_tokenizer *t, const char *beside)
 {
     int64_t total = 0;
     const int32_t between = (int32_t)clt_tokenizer_end_of_text(t);
-    FILE *out = fopen(s->output, "we");
+    FILE *out = fopen(beside, "we");
     if (!out)
         return failure("%s: cannot be written: %s", s->output, strerror(errno));
     int code = 0;
@@ -92,8 +94,10 @@ static int write_all(const settings *s, const clt_tokenizer *t)
         code = failure("%s: cannot be written: %s", s->output, strerror(errno));
     if (!code)
         code = write_sidecar(s, t, total);
-    if (code) /* what is there is not the text's tokens */
-        unlink(s->output);
+    if (!code && rename(beside, s->output))
+        code = failure("%s: cannot be written: %s", s->output, strerror(errno));
+    if (code)
+        unlink(beside);
     else
         printf("%s: %lld tokens of a vocabulary of %lld\n", s->output, (long long)total,
                (long long)clt_tokenizer_vocabulary(t));
@@ -113,10 +117,18 @@ int run_tokenize(const settings *s)
     const clt_status status = clt_tokenizer_open(s->tokenizer, &t);
     if (status != CLT_OK)
         return strchr(s->tokenizer, ':') ? library_failure(status) : name_failure(status);
-    const int code = clt_tokenizer_vocabulary(t) <= MOST_VALUES
-                         ? write_all(s, t)
-                         : failure("--tokenizer %s: a vocabulary of %lld does not fit in 16 bits",
-                                   s->tokenizer, (long long)clt_tokenizer_vocabulary(t));
+    char *beside = malloc(length + 32);
+    int code = 0;
+    if (clt_tokenizer_vocabulary(t) > MOST_VALUES)
+        code = failure("--tokenizer %s: a vocabulary of %lld does not fit in 16 bits", s->tokenizer,
+                       (long long)clt_tokenizer_vocabulary(t));
+    else if (!beside)
+        code = failure("memory does not suffice");
+    if (!code) {
+        sprintf(beside, "%s.tmp-%ld", s->output, (long)getpid());
+        code = write_all(s, t, beside);
+    }
+    free(beside);
     clt_tokenizer_free(t);
     return code;
 }

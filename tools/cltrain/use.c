@@ -19,7 +19,7 @@ static json_t *names_of(const job *j, const settings *s, int field, int64_t clas
     for (int64_t i = 0; i < classes && classes <= MOST_NAMES; i++) {
         const char *name = is_fashion ? fashion[i] : clt_dataset_class_name(j->train, field, i);
         if (name)
-            json_array_append_new(names, json_string_nocheck(name));
+            json_array_append_new(names, json_text(name));
     }
     if ((int64_t)json_array_size(names) == classes)
         return names;
@@ -141,6 +141,20 @@ const char *use_class_name(const json_t *use, int64_t number)
             return json_string_value(json_array_get(json_object_get(f, "names"), (size_t)number));
     }
     return NULL;
+}
+
+const clt_model_field *use_field(const job *j, const char *name)
+{
+    for (int i = 0; i < j->input.n_fields; i++)
+        if (!strcmp(j->fields[i].name, name))
+            return &j->fields[i];
+    return NULL;
+}
+
+int64_t use_sequence(const job *j)
+{
+    const clt_model_field *tokens = use_field(j, "tokens");
+    return tokens && tokens->rank == 1 ? tokens->dims[0] : 0;
 }
 
 int64_t use_resize(const json_t *use)

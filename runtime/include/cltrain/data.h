@@ -114,8 +114,8 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
  *                   options.resize, with Pillow's bits (bilinear, antialiased), and the middle
  *                   is taken, but see clt_dataset_augment. Of JPEGs that are made smaller by 4 or
  *                   more, a half, a quarter or an eighth is decoded, at least twice what is wanted:
- *                   the bits of Pillow's draft of twice the size and resize. A file that cannot
- *                   be decoded fails the load, with its name.
+ *                   the bits of Pillow's draft of twice the size and resize of the box that it
+ *                   tells. A file that cannot be decoded fails the load, with its name.
  *   npz:PATH        numpy's arrays, each a field of its name, whose first axis are the samples:
  *                   f4, f8 (as f32), i4, i8 (as i32; values must fit), u1 and bool (as u8), in C's
  *                   order, little-endian. One of the name "image", with two or more axes a sample,
