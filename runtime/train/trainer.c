@@ -112,7 +112,7 @@ static clt_status check_world(const clt_world *w)
 }
 
 /* The optimizer's tensors are the store's: trainers that live at the same time share them. */
-static clt_status join_store(const clt_trainer *t)
+static clt_status join_store(clt_trainer *t)
 {
     clt_store *store = t->store;
     const char *keeps = clt_update_slot_name(rule_of(t), 0);
@@ -125,12 +125,15 @@ static clt_status join_store(const clt_trainer *t)
                         "kind",
                         store->keeps, clt_optimizer_name(t->options.optimizer), keeps);
     store->keeps = keeps;
+    store->keepers++;
+    t->keeps = true;
     return CLT_OK;
 }
 
-static void leave_store(clt_store *store)
+static void leave_store(clt_trainer *t)
 {
-    if (--store->trainers)
+    clt_store *store = t->store;
+    if (!t->keeps || --store->keepers)
         return;
     for (int d = 0; d < store->n_devices; d++)
         clt_replica_forget_slots(&store->replicas[d]);
@@ -146,7 +149,6 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
     if (!t)
         return CLT_OUT_OF_MEMORY;
     t->store = store;
-    store->trainers++;
     t->options = *options;
     t->n_devices = store->n_devices;
     t->rank = options->world ? options->world->rank : 0;
@@ -178,7 +180,7 @@ void clt_trainer_destroy(clt_trainer *t)
     if (!t)
         return;
     clt_trainer_unbuild(t);
-    leave_store(t->store);
+    leave_store(t);
     clt_heartbeat_close(t->beat);
     clt_free(t->use);
     clt_split_history_free(t->history);

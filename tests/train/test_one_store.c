@@ -135,11 +135,11 @@ static void another_optimizer(void **state)
     snprintf(dir, sizeof dir, "%s/sgd", scratch);
     ok(clt_trainer_save(none, dir, position, MOST, 0, 1, "test"));
     ok(clt_trainer_restore(none, dir, &position, &seed));
-    clt_trainer_destroy(none);
     clt_trainer_destroy(l.trainer);
 
     options.optimizer = CLT_MOMENTUM;
     lab_trainer(&l, &options);
+    clt_trainer_destroy(none);
     ok(clt_store_get(l.store, "a.weight", before, sizeof before));
     step(l.trainer, 2);
     ok(clt_store_get(l.store, "a.weight", after, sizeof after));
