@@ -1,10 +1,10 @@
 /* What one store goes through: graphs of several losses, one trainer after another, files of other
  * types, and a checkpoint that brings back what the guard stopped. */
+#include "train/lab.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/fit.h>
 
 #include "checkpoint/scratch.h"
-#include "train/lab.h"
 
 enum { IN = 5, HIDDEN = 19, CLASSES = 3, MOST = 37, WEIGHTS = HIDDEN * IN };
 
