@@ -260,9 +260,9 @@ static bool next_chunk(const clt_task_list *tasks, int *task, int64_t *element, 
     return true;
 }
 
-static int64_t bytes_at(const clt_task *t, int64_t element)
+static int64_t bytes_at(const clt_task *t, clt_dtype type, int64_t element)
 {
-    return t->copy ? element : element * clt_dtype_size(t->from);
+    return t->copy ? element : element * clt_dtype_size(type);
 }
 
 static void run_work(void *arg, int64_t piece)
@@ -288,9 +288,12 @@ static bool as_they_are(const clt_task *t)
     return t->in_count == 1 && slot_type(t) == t->from;
 }
 
+/* Of pointer number `pointer`: inputs, then outputs, which may be of another type. */
 static char *data_of(const clt_task_list *tasks, const chunk *c, int pointer)
 {
-    return (char *)tasks->pointers[c->task->first + pointer] + bytes_at(c->task, c->first);
+    const clt_task *t = c->task;
+    return (char *)tasks->pointers[t->first + pointer] +
+           bytes_at(t, pointer < t->in_count ? t->from : t->to, c->first);
 }
 
 /* Brings this rank's data of a chunk into its slot. */
@@ -301,7 +304,8 @@ static clt_status fill(clt_ranks *node, const clt_ranks_job *job, const clt_task
     head *h = &own->heads[step % SLOTS];
     *h = (head){job->signature, job->contributors, job->votes, c ? c->task->in_count : 0};
     if (h->inputs && as_they_are(c->task)) {
-        memcpy(own->data[step % SLOTS], data_of(tasks, c, 0), (size_t)bytes_at(c->task, c->count));
+        memcpy(own->data[step % SLOTS], data_of(tasks, c, 0),
+               (size_t)bytes_at(c->task, c->task->from, c->count));
     } else if (h->inputs) {
         clt_task part = *c->task;
         part.count = c->count;

@@ -58,6 +58,13 @@ clt_status clt_replica_for_training(clt_replica *replica, clt_dtype precision, i
     return CLT_OK;
 }
 
+void clt_replica_forget_slots(clt_replica *replica)
+{
+    for (int i = 0; i < replica->n_slots; i++)
+        destroy_set(replica, &replica->slots[i]);
+    replica->n_slots = 0;
+}
+
 cl_mem *clt_replica_gradients(const clt_replica *replica, clt_dtype precision)
 {
     return precision == CLT_F32 ? replica->gradients : replica->half_gradients;

@@ -28,6 +28,9 @@ clt_status clt_replica_create(clt_device *device, const clt_buckets *layout, clt
  * Idempotent. */
 clt_status clt_replica_for_training(clt_replica *replica, clt_dtype precision, int n_slots);
 
+/* Drops the optimizer's slots: the next trainer begins with zeros. The device must be finished. */
+void clt_replica_forget_slots(clt_replica *replica);
+
 /* The gradients in that precision, by bucket; NULL before clt_replica_for_training. */
 cl_mem *clt_replica_gradients(const clt_replica *replica, clt_dtype precision);
 

@@ -374,10 +374,10 @@ clt_status clt_update_scaling(clt_update *u, clt_scaling *scaling)
 
 clt_status clt_update_set_scaling(clt_update *u, const clt_scaling *scaling)
 {
-    if (!scales(u))
-        return CLT_OK;
-    u->scaling = *scaling;
-    u->on_device = false;
+    if (scales(u)) {
+        u->scaling = *scaling;
+        u->on_device = false;
+    }
     return clt_update_reset(u);
 }
 

@@ -98,7 +98,7 @@ clt_status clt_update_reset(clt_update *update);
  * device, after clt_update_set_word it does not. */
 clt_status clt_update_scaling(clt_update *update, clt_scaling *scaling);
 
-/* Sets it; nothing without loss scaling. */
+/* Sets it, where losses are scaled, and lifts the guard's stop. */
 clt_status clt_update_set_scaling(clt_update *update, const clt_scaling *scaling);
 
 /* The word's buffer: CLT_WORD floats. */

@@ -21,6 +21,7 @@ enum { LEAST_ELEMENTS = 16 };
 enum { NEAR = 4 };
 
 typedef struct widened {
+    bool half;        /* the pass has put the value in 16 bits; the caller's own stay as they are */
     clt_value *value; /* the f32 twin; NULL: none yet */
     int position;     /* of the last node that reads it */
 } widened;
@@ -30,7 +31,7 @@ typedef struct precision_pass {
     const clt_target *target;
     clt_dtype precision;
     bool *exact;       /* by id: stays f32 */
-    widened *wide;     /* by id, of values in 16 bits */
+    widened *wide;     /* by id */
     clt_node **order;  /* all nodes, conversions beside those that they serve */
     int n_order, room; /* room: entries allocated */
 } precision_pass;
@@ -98,9 +99,15 @@ static bool rounds(const precision_pass *p, const clt_node *node, int index)
            (node->op->rounding == CLT_ROUNDS_FIRST && index == 0);
 }
 
-static bool is_half(const clt_value *value)
+static bool is_half(const precision_pass *p, const clt_value *value)
 {
-    return value && (value->type.dtype == CLT_F16 || value->type.dtype == CLT_BF16);
+    return value && p->wide[value->id].half;
+}
+
+static void make_half(precision_pass *p, clt_value *value)
+{
+    value->type.dtype = p->precision;
+    p->wide[value->id].half = true;
 }
 
 /* A conversion of `value` that belongs to `node`. */
@@ -170,9 +177,10 @@ static bool reads(const precision_pass *p, const clt_node *node, int index, bool
 static clt_status visit_view(precision_pass *p, clt_node *node)
 {
     clt_value *out = node->out[0];
-    if (is_half(node->in[0]) && p->exact[out->id])
+    if (is_half(p, node->in[0]) && p->exact[out->id])
         CLT_TRY(widen(p, node, 0));
-    out->type.dtype = node->in[0]->type.dtype;
+    else if (is_half(p, node->in[0]))
+        make_half(p, out);
     p->order[p->n_order++] = node;
     return CLT_OK;
 }
@@ -182,14 +190,14 @@ static clt_status visit_move(precision_pass *p, clt_node *node)
 {
     bool all = !node->op->half || node->op->half(node, p->target, 0, false);
     for (int i = 0; i < node->n_in; i++)
-        all = all && (!node->in[i] || is_half(node->in[i]));
+        all = all && (!node->in[i] || is_half(p, node->in[i]));
     for (int i = 0; i < node->n_out; i++)
         all = all && !p->exact[node->out[i]->id];
     for (int i = 0; !all && i < node->n_in; i++)
-        if (is_half(node->in[i]))
+        if (is_half(p, node->in[i]))
             CLT_TRY(widen(p, node, i));
     for (int i = 0; all && i < node->n_out; i++)
-        node->out[i]->type.dtype = p->precision;
+        make_half(p, node->out[i]);
     p->order[p->n_order++] = node;
     return CLT_OK;
 }
@@ -202,7 +210,7 @@ static clt_status visit(precision_pass *p, clt_node *node)
     if (node->op->rounding == CLT_ROUNDS_MOVES)
         return visit_move(p, node);
     for (int i = 0; i < node->n_in; i++)
-        if (is_half(node->in[i]) && !reads(p, node, i, false))
+        if (is_half(p, node->in[i]) && !reads(p, node, i, false))
             CLT_TRY(widen(p, node, i));
     bool rounded[CLT_MAX_OUTPUTS], written[CLT_MAX_OUTPUTS];
     for (int i = 0; i < node->n_out; i++) {
@@ -211,7 +219,7 @@ static clt_status visit(precision_pass *p, clt_node *node)
     }
     for (int i = 0; i < node->n_out; i++)
         if (written[i])
-            node->out[i]->type.dtype = p->precision;
+            make_half(p, node->out[i]);
     p->order[p->n_order++] = node;
     for (int i = 0; i < node->n_out; i++)
         if (rounded[i] && !written[i])
@@ -240,7 +248,7 @@ static clt_status run(precision_pass *p)
         p->wide = wide;
         for (int v = before; v < g->n_values; v++) {
             p->exact[v] = false;
-            p->wide[v] = (widened){0};
+            p->wide[v] = (widened){.half = g->values[v]->type.dtype == p->precision};
         }
     }
     for (int i = 0; i < p->n_order; i++) {

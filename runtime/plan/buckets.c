@@ -5,6 +5,10 @@
 #include "base/hash.h"
 #include "base/vec.h"
 
+/* Kernels count the elements of a bucket with an int, and those of the last work-group go beyond.
+ */
+static const int64_t MOST_BYTES = ((int64_t)1 << 33) - (1 << 18);
+
 /* Number of the first node that uses the value: parameters of later layers come later. */
 static int first_use(const clt_graph *graph, const clt_value *value)
 {
@@ -92,6 +96,8 @@ bool clt_bucket_closes(const clt_bucket_sizes *sizes, int n_buckets, int64_t las
     int64_t limit = n_buckets <= 1 ? sizes->first_bytes : sizes->other_bytes;
     if (limit > sizes->max_bytes)
         limit = sizes->max_bytes;
+    if (limit > MOST_BYTES)
+        limit = MOST_BYTES;
     return n_buckets == 0 || last_bytes + padded > limit;
 }
 
@@ -123,6 +129,10 @@ static clt_status place_slots(clt_buckets *b, const clt_bucket_sizes *sizes)
                             "%s needs one buffer of %lld bytes; a device of this run allocates at "
                             "most %lld at once",
                             slot->name, (long long)padded, (long long)sizes->max_bytes);
+        if (padded > MOST_BYTES)
+            return clt_fail(CLT_UNSUPPORTED,
+                            "%s takes %lld bytes; a tensor of a store takes at most %lld",
+                            slot->name, (long long)padded, (long long)MOST_BYTES);
         clt_bucket *last = b->n_buckets ? &b->buckets[b->n_buckets - 1] : NULL;
         if (!last || last->state != slot->state ||
             clt_bucket_closes(sizes, b->n_buckets, last->bytes, padded)) {

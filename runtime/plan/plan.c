@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "base/vec.h"
 #include "passes/passes.h"
+#include <cltrain/ops.h>
 #include <cltrain/unstable.h>
 
 static clt_status check_store(const clt_graph *graph, const clt_buckets *buckets,
@@ -64,6 +65,20 @@ static clt_status refuse_carried(const clt_graph *graph)
     return CLT_OK;
 }
 
+/* States take what values are in the step: of a state or a parameter as it is, which the step's end
+ * may change before, a copy. */
+static clt_status copy_assigned(clt_graph *graph)
+{
+    for (int i = 0; i < graph->n_assigns; i++) {
+        const clt_value *root = graph->assigns[i].value;
+        while (root->producer && root->producer->op->view)
+            root = root->producer->in[0];
+        if (root->kind == CLT_VALUE_STATE || root->kind == CLT_VALUE_PARAMETER)
+            graph->assigns[i].value = clt_copy(graph->assigns[i].value);
+    }
+    return clt_graph_status(graph);
+}
+
 static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value **gradients,
                              int *n_gradients)
 {
@@ -76,6 +91,7 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
     if (plan->options.mode == CLT_PLAN_TRAIN) {
         for (int i = 0; i < graph->n_values; i++)
             *n_gradients += clt_value_trained(graph->values[i]);
+        CLT_TRY(copy_assigned(graph));
         CLT_TRY(clt_pass_train(graph, gradients));
         /* Gradients have collectives of their own (batch norm's). */
         if (!plan->options.several)

@@ -211,6 +211,7 @@ void clt_trainer_unbuild(clt_trainer *t)
     t->identities = NULL;
     t->shares = t->sums = t->weights = t->loss_weights = NULL;
     t->offsets = NULL;
+    t->phase = 0;
     for (int i = 0; i < CLT_RESULT_RING; i++)
         t->records[i].step = -1;
 }

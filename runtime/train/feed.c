@@ -158,6 +158,21 @@ void clt_session_forget_given(clt_session *s)
                 s->devices[d].views[i] = (clt_view){0};
 }
 
+/* Without samples kernels read inputs that have no batch dimension all the same, and nobody what
+ * they make of them: zeros, where there is no feed that is this device's. */
+static clt_status feed_without_samples(clt_session_device *d, int device, int input,
+                                       const clt_feed *feed, clt_part part, int parity)
+{
+    if (clt_type_has_batch(&d->plan->inputs[input]->type))
+        return CLT_OK;
+    if (feed && (feed->host || (feed->buffer && feed->device == device)))
+        return feed_input(d, input, feed, part, parity);
+    if (d->views[input].buffer)
+        return CLT_OK;
+    CLT_TRY(upload(d, input, parity, part.micro, NULL, 0));
+    return clt_enqueue_zeros(d->device, d->views[input], micro_bytes(d, input));
+}
+
 clt_status clt_session_feed(clt_session *s, int device, const clt_step_batch *batch, clt_part part,
                             int parity)
 {
@@ -167,7 +182,9 @@ clt_status clt_session_feed(clt_session *s, int device, const clt_step_batch *ba
         const clt_feed *feed = find_feed(batch->feeds, batch->n_feeds, v->name, device);
         if (is_upstream(d, s->n_losses, i))
             continue;
-        if (feed && part.count)
+        if (!part.count)
+            CLT_TRY(feed_without_samples(d, device, i, feed, part, parity));
+        else if (feed)
             CLT_TRY(feed_input(d, i, feed, part, parity));
     }
     return CLT_OK;

@@ -28,11 +28,17 @@ static void list_free(tensor_list *list)
     *list = (tensor_list){0};
 }
 
+/* The store may have room for those of another optimizer, too. */
+static int slots_of(const clt_trainer *trainer)
+{
+    return clt_update_slots((clt_update_rule)trainer->options.optimizer);
+}
+
 /* `optimizer` NULL: the store's own tensors; else each of its slots of each parameter. */
 static clt_status list_tensors(const clt_store *store, const clt_trainer *optimizer,
                                tensor_list *list)
 {
-    const int n_slots = optimizer ? store->replicas[0].n_slots : 1;
+    const int n_slots = optimizer ? slots_of(optimizer) : 1;
     const size_t room = (size_t)(store->layout.n_slots * n_slots) + 1;
     list->items = clt_calloc(room, sizeof *list->items);
     list->names = clt_calloc(room, sizeof *list->names);
@@ -76,7 +82,7 @@ static clt_status find_in(const reader *r, const clt_tensor *tensor, const clt_s
         *buffer = replica->values[(*slot)->bucket];
         return CLT_OK;
     }
-    for (int k = 0; k < replica->n_slots; k++) {
+    for (int k = 0; r->trainer && k < slots_of(r->trainer); k++) {
         const char *suffix = clt_trainer_slot_name(r->trainer, k);
         const size_t length = strlen(tensor->name), tail = strlen(suffix) + 1;
         char name[512];
@@ -343,6 +349,27 @@ static clt_status list_as_in_file(const clt_store *store, const clt_tensors *ten
     return CLT_OK;
 }
 
+/* clt_tensors_match lets floats pass for each other, of which only those that become f32 are
+ * converted. */
+static clt_status match_types(const clt_store *store, const clt_tensors *tensors,
+                              const char *prefix)
+{
+    for (int i = 0; i < store->layout.n_slots; i++) {
+        const clt_slot *slot = &store->layout.slots[i];
+        const clt_tensor *tensor;
+        char name[512];
+        if (slot->carried || slot->type.dtype == CLT_F32 || slot->type.dtype == CLT_I32)
+            continue;
+        snprintf(name, sizeof name, "%s%s", prefix, slot->name);
+        CLT_TRY(clt_tensors_find(tensors, name, &tensor));
+        if (tensor->dtype != (clt_file_dtype)slot->type.dtype)
+            return clt_fail(CLT_MISMATCH, "tensor %s is %s in the file and %s in the model", name,
+                            clt_file_dtype_name(tensor->dtype),
+                            clt_file_dtype_name((clt_file_dtype)slot->type.dtype));
+    }
+    return CLT_OK;
+}
+
 clt_status clt_store_load(clt_store *store, const char *path)
 {
     clt_tensors *tensors = NULL;
@@ -356,6 +383,8 @@ clt_status clt_store_load(clt_store *store, const char *path)
         status = clt_tensors_match(tensors, list.items, list.count,
                                    CLT_MATCH_FLOATS | CLT_MATCH_INTEGERS);
     if (status == CLT_OK)
+        status = match_types(store, tensors, prefix);
+    if (status == CLT_OK)
         status = load_values(store, tensors, prefix);
     list_free(&list);
     clt_tensors_close(tensors);
@@ -366,7 +395,7 @@ static clt_status load_slots(clt_trainer *t, const clt_tensors *tensors)
 {
     for (int i = 0; i < t->store->layout.n_slots; i++) {
         const clt_slot *slot = &t->store->layout.slots[i];
-        for (int k = 0; k < t->store->replicas[0].n_slots && !slot->state; k++) {
+        for (int k = 0; k < slots_of(t) && !slot->state; k++) {
             char name[512];
             const clt_tensor *tensor;
             snprintf(name, sizeof name, "%s.%s", slot->name, clt_trainer_slot_name(t, k));
@@ -471,6 +500,8 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
             t->options.seed = strtoull(dropout_seed->text, NULL, 10);
         clt_trainer_set_steps(t, run->step);
         status = restore_history(t, checkpoint);
+        for (int i = 0; i < CLT_RESULT_RING; i++) /* of steps that are not this run's any more */
+            t->records[i].step = -1;
         if (status == CLT_OK)
             status = clt_trainer_set_scaling(t, &scaling);
         position->epoch = run->epoch;

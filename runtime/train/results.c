@@ -1,6 +1,7 @@
 /* Reading what steps gave, and evaluation. */
 #include <string.h>
 
+#include "train/capacity.h"
 #include "train/reduce.h"
 #include "train/segments.h"
 
@@ -81,8 +82,7 @@ static clt_status run_part(void *arg, int d)
                              .results = clt_session_results(s, d, t->entry, m)};
         if (t->options.poison)
             CLT_TRY(clt_arena_poison(&t->store->arenas[d]));
-        if (part.count)
-            CLT_TRY(clt_session_feed(s, d, t->batch, part, 0));
+        CLT_TRY(clt_session_feed(s, d, t->batch, part, 0));
         CLT_TRY(clt_segments_forward(t, d, &run));
         if (part.count)
             CLT_TRY(clt_session_fetch(s, d, t->batch, part, &run));
@@ -135,8 +135,8 @@ static clt_status make_prediction(clt_trainer *t)
 {
     if (t->prediction)
         return CLT_OK;
-    clt_plan_options options = t->training->devices[0].plan->options;
-    options.mode = CLT_PLAN_PREDICT;
+    clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_PREDICT, t->per_device);
+    options.several = t->total > 1;
     CLT_TRY(clt_session_create(t->graph, t->store, &options, t->tuning_of, t->max_micros, false,
                                &t->prediction));
     return clt_segments_check(t->prediction);

@@ -82,7 +82,8 @@ void clt_session_forget_buffers(clt_session *session);
 void clt_session_forget_given(clt_session *session);
 
 /* Points the device's inputs at the batch's part: host arrays are enqueued as transfers into the
- * buffers of `parity`, device buffers used where they are. */
+ * buffers of `parity`, device buffers used where they are. A part without samples still has the
+ * inputs without a batch dimension. */
 clt_status clt_session_feed(clt_session *session, int device, const clt_step_batch *batch,
                             clt_part part, int parity);
 

@@ -97,8 +97,7 @@ static clt_status begin_micro(clt_trainer *t, int d, int micro)
     if (t->options.poison)
         CLT_TRY(clt_arena_poison(&t->store->arenas[d]));
     const clt_part part = clt_step_part(t, d, micro);
-    if (part.count)
-        CLT_TRY(clt_session_feed(t->session, d, t->batch, part, (int)(t->steps & 1)));
+    CLT_TRY(clt_session_feed(t->session, d, t->batch, part, (int)(t->steps & 1)));
     if (t->weights_known)
         CLT_TRY(known_upstreams(t, d));
     return CLT_OK;
@@ -129,6 +128,25 @@ static clt_status forward_micro(clt_trainer *t, int d, int micro)
                      : CLT_OK;
 }
 
+/* Parameters that no loss of this graph depends on have no gradient, but what another graph on the
+ * same store has left in their place. */
+static clt_status clear_unwritten(clt_trainer *t, int d, const clt_run *run)
+{
+    const clt_session_device *sd = session_device(t, d);
+    const clt_plan *plan = sd->plan;
+    const int64_t size = clt_dtype_size(t->options.precision);
+    for (int s = 0; s < plan->buckets.n_slots; s++) {
+        const clt_slot *slot = &plan->buckets.slots[s];
+        if (slot->state || plan->gradients[s])
+            continue;
+        const clt_view place = {run->gradients[slot->bucket],
+                                slot->offset / (int64_t)sizeof(float) * size};
+        CLT_TRY(clt_enqueue_zeros(sd->device, place,
+                                  clt_slot_padded(slot) / (int64_t)sizeof(float) * size));
+    }
+    return CLT_OK;
+}
+
 /* Backward of a micro-batch; starts a bucket's reduction when its last gradient is enqueued. What
  * is computed without samples is no gradient. */
 static clt_status backward_micro(clt_trainer *t, int d, int micro, bool reduce)
@@ -139,6 +157,7 @@ static clt_status backward_micro(clt_trainer *t, int d, int micro, bool reduce)
     if (run.count)
         CLT_TRY(clt_session_feed_given(t->session, d, t->given, t->n_given,
                                        clt_step_part(t, d, micro), (int)(t->steps & 1)));
+    CLT_TRY(clear_unwritten(t, d, &run));
     CLT_TRY(clt_segments_backward(t, d, &run, reduce));
     if (!run.count)
         return CLT_OK;
@@ -155,6 +174,7 @@ static clt_status idle(clt_trainer *t, int d)
     const clt_run run = run_of(t, d, 0, false);
     if (!sd->plan->graph->n_assigns)
         return CLT_OK;
+    CLT_TRY(clt_session_feed(t->session, d, t->batch, clt_step_part(t, d, 0), (int)(t->steps & 1)));
     CLT_TRY(clt_exec_enqueue(sd->exec, &run, 0, sd->plan->n_forward, 0, NULL));
     return clt_states_add(t, d, 0, &run);
 }
@@ -440,6 +460,8 @@ static clt_status throttle(clt_trainer *t)
 
 static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool whole)
 {
+    /* Parts of a step that was not applied are forgotten. */
+    t->phase = 0;
     CLT_TRY(throttle(t));
     clt_session_forget_given(t->training);
     CLT_TRY(clt_step_prepare(t, t->training, batch));
@@ -528,6 +550,9 @@ clt_status clt_trainer_backward_from(clt_trainer *t, const clt_feed *gradients, 
 clt_status clt_trainer_reduce(clt_trainer *t)
 {
     CLT_TRY(need_phase(t, 2, "clt_trainer_reduce", "clt_trainer_backward"));
+    if (t->phase > 2)
+        return clt_fail(CLT_STATE, "the gradients are reduced already: clt_trainer_apply comes "
+                                   "next, or another forward or backward");
     CLT_TRY(clt_step_run(t, reduce_part));
     t->phase = 3;
     return CLT_OK;

@@ -14,6 +14,8 @@ struct clt_store {
     clt_arena *arenas;                /* scratch shared by all plans of a device */
     char *file_prefix, *file_ignored; /* see clt_file_names; NULL: nothing */
     int *order;                       /* slots in the order of the graph: parameters, then states */
+    int keepers;       /* trainers whose optimizer keeps tensors: they go with the last of these */
+    const char *keeps; /* the first of these tensors, of them all; NULL: there is none */
 };
 
 /* Finds a slot or fails with the nearest name. */

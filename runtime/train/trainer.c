@@ -111,6 +111,35 @@ static clt_status check_world(const clt_world *w)
     return CLT_OK;
 }
 
+/* The optimizer's tensors are the store's: trainers that live at the same time share them. */
+static clt_status join_store(clt_trainer *t)
+{
+    clt_store *store = t->store;
+    const char *keeps = clt_update_slot_name(rule_of(t), 0);
+    if (!keeps)
+        return CLT_OK;
+    if (store->keeps && strcmp(store->keeps, keeps))
+        return clt_fail(CLT_UNSUPPORTED,
+                        "another trainer on this store keeps %s for each parameter, where %s would "
+                        "keep %s: destroy that trainer first, or give both an optimizer of one "
+                        "kind",
+                        store->keeps, clt_optimizer_name(t->options.optimizer), keeps);
+    store->keeps = keeps;
+    store->keepers++;
+    t->keeps = true;
+    return CLT_OK;
+}
+
+static void leave_store(clt_trainer *t)
+{
+    clt_store *store = t->store;
+    if (!t->keeps || --store->keepers)
+        return;
+    for (int d = 0; d < store->n_devices; d++)
+        clt_replica_forget_slots(&store->replicas[d]);
+    store->keeps = NULL;
+}
+
 clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
                               const clt_trainer_options *options, clt_trainer **out)
 {
@@ -131,6 +160,8 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
         t->records[i].step = -1;
     clt_status status = clt_graph_status(graph);
     if (status == CLT_OK)
+        status = join_store(t);
+    if (status == CLT_OK)
         status = clt_graph_copy(graph, &t->graph);
     status = clt_world_agree(t, status);
     if (status == CLT_OK)
@@ -149,6 +180,7 @@ void clt_trainer_destroy(clt_trainer *t)
     if (!t)
         return;
     clt_trainer_unbuild(t);
+    leave_store(t);
     clt_heartbeat_close(t->beat);
     clt_free(t->use);
     clt_split_history_free(t->history);

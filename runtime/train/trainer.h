@@ -99,6 +99,7 @@ struct clt_trainer {
     const int *slot_roots; /* of the optimizer's slots, by bucket; NULL: `root` gives them too */
     int vote; /* what this rank says in its next steps; votes: what all said in the last */
     int votes;
+    bool keeps; /* one of store->keepers */
 };
 
 /* build.c: all that depends on which devices the store has; and the opposite, after which the

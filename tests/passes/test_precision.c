@@ -322,6 +322,39 @@ static void test_logits(void **state)
     clt_graph_destroy(g);
 }
 
+/* Values in 16 bits that are the caller's keep their type: what moves them moves those bits. */
+static void test_own_halves(void **state)
+{
+    (void)state;
+    static const clt_dtype precisions[] = {CLT_BF16, CLT_F16};
+    for (int p = 0; p < 2; p++) {
+        const int64_t flat[] = {CLT_BATCH, 8 * WIDTH};
+        clt_buckets buckets;
+        clt_graph *g;
+        OK(clt_graph_create(&g));
+        clt_value *x = clt_input(g, "x", CLT_F16, 3, (const int64_t[]){CLT_BATCH, 8, WIDTH});
+        x = clt_copy(clt_transpose(x, (const int[]){0, 2, 1}));
+        clt_value *h = clt_cast(clt_reshape(x, 2, flat), CLT_F32);
+        clt_value *again = clt_cast(clt_cast(clt_gelu(h), CLT_BF16), CLT_F32);
+        h = clt_linear(again, weight(g, "fc.weight", 2, CLASSES, 8 * WIDTH), NULL);
+        add_loss(g, h);
+        OK(clt_graph_status(g));
+        clt_plan *plan = plan_of(g, precisions[p], &buckets);
+        int moved = 0;
+        for (int i = 0; i < plan->n_nodes; i++) {
+            const clt_node *node = plan->nodes[i].node;
+            if (node->op->rounding != CLT_ROUNDS_MOVES && !node->op->view)
+                continue;
+            assert_int_equal(node->in[0]->type.dtype, node->out[0]->type.dtype);
+            moved += node->out[0]->type.dtype == CLT_F16 && node->in[0]->type.rank == 3;
+        }
+        assert_true(moved >= 2);
+        clt_plan_destroy(plan);
+        clt_buckets_free(&buckets);
+        clt_graph_destroy(g);
+    }
+}
+
 static void test_errors(void **state)
 {
     clt_graph *g = rows_graph();
@@ -335,8 +368,9 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),   cmocka_unit_test(test_images), cmocka_unit_test(test_words),
-        cmocka_unit_test(test_logits), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_rows),   cmocka_unit_test(test_images),
+        cmocka_unit_test(test_words),  cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_errors), cmocka_unit_test(test_own_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -349,13 +349,43 @@ static void test_measured(void **state)
     lab_close(&l);
 }
 
+/* Kernels count the elements of a bucket with an int. */
+static void test_most_elements(void **state)
+{
+    const clt_bucket_sizes sizes = {(int64_t)1 << 40, (int64_t)1 << 40, INT64_MAX};
+    (void)state;
+    for (int large = 0; large < 2; large++) {
+        const int64_t dims[] = {65536, large ? 32768 : 20000}, in[] = {CLT_BATCH, 65536};
+        clt_buckets layout;
+        clt_graph *graph;
+        ok(clt_graph_create(&graph));
+        clt_value *x = clt_input(graph, "x", CLT_F32, 2, in);
+        for (int i = 0; i < 3; i++)
+            clt_matmul(
+                x, clt_parameter(graph, (const char *[]){"a", "b", "c"}[i], 2, dims, (clt_init){0}),
+                0, 0);
+        ok(clt_graph_status(graph));
+        const clt_status status = clt_buckets_create(graph, &sizes, &layout);
+        if (large) {
+            assert_int_equal(status, CLT_UNSUPPORTED);
+            assert_non_null(strstr(clt_error_message(), "c takes 8589934592 bytes"));
+        } else {
+            ok(status);
+            assert_int_equal(layout.n_buckets, 3);
+            clt_buckets_free(&layout);
+        }
+        clt_graph_destroy(graph);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layout),     cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_fewest),     cmocka_unit_test(test_network),
-        cmocka_unit_test(test_bits),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_checkpoint), cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_layout),        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_fewest),        cmocka_unit_test(test_network),
+        cmocka_unit_test(test_bits),          cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_checkpoint),    cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_most_elements),
     };
     make_samples(xs, labels, BATCH, IN, CLASSES);
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);

@@ -476,6 +476,82 @@ static void test_state_without_mean(void **state)
     lab_close(&l);
 }
 
+/* States take what others, and parameters, were in the step, in whatever order they are assigned; a
+ * view of one, too. */
+static void test_states_of_states(void **state)
+{
+    const int64_t in[] = {CLT_BATCH, IN}, one[] = {1}, wide[] = {IN}, row[] = {1, IN};
+    clt_trainer_options options = default_options();
+    clt_value *sum = NULL, *weight = NULL;
+    clt_graph *graph;
+    float before[IN], after[IN], old[IN], counts[2];
+    (void)state;
+    ok(clt_graph_create(&graph));
+    clt_value *x = clt_input(graph, "x", CLT_F32, 2, in);
+    clt_mse(layer(graph, x, "a.weight", "a.bias", IN, IN), x, &sum, &weight);
+    clt_loss(graph, "loss", sum, weight, 1);
+    clt_value *now = clt_state(graph, "now", CLT_F32, 1, one, (clt_init){0});
+    clt_value *last = clt_state(graph, "last", CLT_F32, 1, one, (clt_init){0});
+    clt_value *bias = clt_state(graph, "bias", CLT_F32, 2, row, (clt_init){0});
+    clt_value *copy = clt_state(graph, "copy", CLT_F32, 1, wide, (clt_init){0});
+    clt_assign(graph, now, clt_add_scalar(now, 1));
+    clt_assign(graph, last, now);
+    clt_assign(graph, bias, clt_reshape(clt_graph_find(graph, "a.bias"), 2, row));
+    clt_assign(graph, copy, clt_graph_find(graph, "a.bias"));
+    ok(clt_graph_status(graph));
+    lab l = lab_on(clt_test_devices("pocl/2"), NULL);
+    lab_store(&l, graph, 5);
+    lab_trainer(&l, &options);
+    const clt_step_batch batch = inputs_of(MOST);
+    for (int s = 0; s < 3; s++) {
+        ok(clt_store_get(l.store, "a.bias", before, sizeof before));
+        ok(clt_trainer_step(l.trainer, &batch, NULL));
+        ok(clt_store_get(l.store, "a.bias", after, sizeof after));
+        assert_memory_not_equal(before, after, sizeof before);
+        ok(clt_store_get(l.store, "bias", old, sizeof old));
+        assert_memory_equal(before, old, sizeof before);
+        ok(clt_store_get(l.store, "copy", old, sizeof old));
+        assert_memory_equal(before, old, sizeof before);
+        ok(clt_store_get(l.store, "now", &counts[0], sizeof *counts));
+        ok(clt_store_get(l.store, "last", &counts[1], sizeof *counts));
+        assert_true(counts[0] == (float)s + 1 && counts[1] == (float)s);
+    }
+    ok(clt_store_check(l.store));
+    lab_close(&l);
+}
+
+/* A device without samples has inputs that have no batch dimension, or zeros in their place. */
+static void test_inputs_without_batch(void **state)
+{
+    const int64_t in[] = {CLT_BATCH, IN}, one[] = {1};
+    static const float term = 3;
+    clt_trainer_options options = default_options();
+    clt_value *sum = NULL, *weight = NULL;
+    (void)state;
+    for (int each = 0; each < 2; each++) {
+        const clt_feed both[] = {{"x", -1, xs, NULL, 0}, {"term", each - 1, &term, NULL, 0}};
+        clt_graph *graph;
+        float total;
+        ok(clt_graph_create(&graph));
+        clt_value *x = clt_input(graph, "x", CLT_F32, 2, in);
+        clt_mse(layer(graph, x, "a.weight", "a.bias", IN, IN), x, &sum, &weight);
+        clt_loss(graph, "loss", sum, weight, 1);
+        clt_value *state_of = clt_state(graph, "total", CLT_F32, 1, one, (clt_init){0});
+        clt_assign(graph, state_of, clt_add(state_of, clt_input(graph, "term", CLT_F32, 1, one)));
+        lab l = lab_on(clt_test_devices("pocl/2"), NULL);
+        lab_store(&l, graph, 5);
+        lab_trainer(&l, &options);
+        clt_step_batch batch = batch_of(1);
+        batch.feeds = both;
+        for (int s = 0; s < 3; s++)
+            ok(clt_trainer_step(l.trainer, &batch, NULL));
+        ok(clt_store_get(l.store, "total", &total, sizeof total));
+        assert_true(total == 9);
+        ok(clt_store_check(l.store));
+        lab_close(&l);
+    }
+}
+
 static int set_up(void **state)
 {
     make_samples(xs, labels, MOST, IN, CLASSES);
@@ -491,6 +567,8 @@ int main(void)
                                        cmocka_unit_test(test_plans_on_one_store),
                                        cmocka_unit_test(test_guard),
                                        cmocka_unit_test(test_state),
-                                       cmocka_unit_test(test_state_without_mean)};
+                                       cmocka_unit_test(test_state_without_mean),
+                                       cmocka_unit_test(test_states_of_states),
+                                       cmocka_unit_test(test_inputs_without_batch)};
     return cmocka_run_group_tests(tests, set_up, close_runtime);
 }

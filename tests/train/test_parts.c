@@ -1,6 +1,7 @@
 /* The parts of a step, gradients that the caller gives, outputs in the caller's memory, prediction,
  * on one device and on two. */
 #include "train/lab.h"
+#include "train/trainer.h"
 #include <cltrain/opencl.h>
 
 enum { IN = 5, HIDDEN = 19, CLASSES = 3, MOST = 37 };
@@ -325,6 +326,87 @@ static void test_parts_are_the_step(void **state)
     }
 }
 
+/* A step is whole whatever was given up before it; without guard and clipping, several devices
+ * update while they reduce. */
+static void given_up_on(const char *list, int guard)
+{
+    const clt_step_batch batch = batch_of(MOST, 2, NULL, 0);
+    clt_trainer_options options;
+    float want[HIDDEN * IN], got[HIDDEN * IN];
+    clt_trainer_options_init(&options);
+    options.batch = MOST;
+    options.guard = guard;
+    for (int parts = 0; parts < 4; parts++) {
+        lab l = lab_on(clt_test_devices(list), NULL);
+        lab_store(&l, build(WITH_LOSS), 11);
+        lab_trainer(&l, &options);
+        if (parts > 0)
+            ok(clt_trainer_forward(l.trainer, &batch));
+        if (parts > 1)
+            ok(clt_trainer_backward(l.trainer));
+        if (parts > 2) {
+            ok(clt_trainer_reduce(l.trainer));
+            fails(clt_trainer_reduce(l.trainer), CLT_STATE, "reduced already");
+        }
+        ok(clt_trainer_step(l.trainer, &batch, NULL));
+        ok(clt_store_get(l.store, "h.weight", parts ? got : want, sizeof want));
+        if (parts)
+            assert_memory_equal(want, got, sizeof want);
+        fails(clt_trainer_apply(l.trainer, NULL), CLT_STATE, "clt_trainer_reduce");
+        lab_close(&l);
+    }
+}
+
+static void test_parts_given_up(void **state)
+{
+    (void)state;
+    for (int guard = 0; guard < 2; guard++) {
+        given_up_on("pocl", guard);
+        given_up_on("pocl/2", guard);
+    }
+}
+
+/* All of a trainer's plans take the variants that its options name. */
+static void test_variants_of_predictions(void **state)
+{
+    enum { ROWS = 64, SIZE = 16 };
+    const int64_t dims[] = {CLT_BATCH, SIZE};
+    static float in[ROWS * SIZE], out[ROWS * SIZE];
+    const clt_feed feed = {"x", -1, in, NULL, 0};
+    const clt_fetch fetch = {"y", -1, out, NULL, 0};
+    clt_value *sum = NULL, *weight = NULL;
+    clt_trainer_options options;
+    clt_graph *graph;
+    (void)state;
+    ok(clt_graph_create(&graph));
+    clt_value *x = clt_input(graph, "x", CLT_F32, 2, dims);
+    clt_mse(clt_output(layer(graph, x, "a.weight", "a.bias", SIZE, SIZE), "y"), x, &sum, &weight);
+    clt_loss(graph, "loss", sum, weight, 1);
+    clt_trainer_options_init(&options);
+    options.batch = ROWS;
+    options.variants = "linear=portable";
+    lab l = lab_on(clt_test_devices("pocl"), NULL);
+    lab_store(&l, graph, 11);
+    lab_trainer(&l, &options);
+    clt_step_batch batch = batch_of(ROWS, 1, &fetch, 1);
+    batch.feeds = &feed;
+    ok(clt_trainer_predict(l.trainer, &batch, NULL));
+    ok(clt_trainer_wait(l.trainer));
+    const clt_session *const sessions[] = {l.trainer->training, l.trainer->evaluation,
+                                           l.trainer->prediction};
+    for (int s = 0; s < 3; s++) {
+        const clt_plan *plan = sessions[s]->devices[0].plan;
+        int found = 0;
+        for (int i = 0; i < plan->n_nodes; i++)
+            if (!strcmp(plan->nodes[i].node->op->name, "linear")) {
+                assert_string_equal(plan->nodes[i].variant->name, "portable");
+                found++;
+            }
+        assert_int_equal(found, 1);
+    }
+    lab_close(&l);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -365,6 +447,8 @@ int main(void)
                                        cmocka_unit_test(test_outputs),
                                        cmocka_unit_test(test_output_in_buffer),
                                        cmocka_unit_test(test_parts_are_the_step),
+                                       cmocka_unit_test(test_parts_given_up),
+                                       cmocka_unit_test(test_variants_of_predictions),
                                        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, set_up, close_runtime);
 }

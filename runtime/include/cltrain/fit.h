@@ -124,15 +124,17 @@ CLT_API clt_status clt_trainer_save(clt_trainer *trainer, const char *dir, clt_p
                                     int64_t batch, int64_t seed, int64_t keep, const char *model);
 
 /* Restores what clt_trainer_save wrote, from a run's folder (the newest) or a step's; with several
- * ranks, on one of them, before clt_trainer_broadcast. On failure nothing is changed but, after a
- * device failed, parameters. MISMATCH: a checkpoint of another model. */
+ * ranks, on one of them, before clt_trainer_broadcast. Training goes on also after the guard
+ * stopped it. On failure nothing is changed but, after a device failed, parameters. MISMATCH: a
+ * checkpoint of another model. */
 CLT_API clt_status clt_trainer_restore(clt_trainer *trainer, const char *path,
                                        clt_position *position, int64_t *seed);
 
-/* Loads parameters and states from a safetensors file (16-bit and f64 tensors are converted,
+/* Loads parameters and states from a safetensors file (16-bit and f64 tensors are converted to f32,
  * and I64 to an I32 state, as PyTorch's num_batches_tracked, if it fits; MISMATCH if not, and where
- * the file lacks a tensor, has it in another shape, or has one that the store does not have and
- * clt_file_names does not let pass). Carried states stay as they are. */
+ * the file lacks a tensor, has it in another shape or, for a state of another type than f32 and
+ * i32, in another type, or has one that the store does not have and clt_file_names does not let
+ * pass). Carried states stay as they are. */
 CLT_API clt_status clt_store_load(clt_store *store, const char *path);
 
 /* Saves parameters and states as a safetensors file that PyTorch loads. */

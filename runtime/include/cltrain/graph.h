@@ -122,7 +122,8 @@ CLT_API clt_value *clt_constant(clt_graph *graph, clt_dtype dtype, int rank, con
 
 /*
  * At the end of a training step that is committed, `state` takes the value of `value` (same dtype
- * and dimensions). Evaluation plans ignore it. Replicas keep the same bits:
+ * and dimensions) as it was in the step: of a parameter, before the update. Evaluation plans ignore
+ * it. Replicas keep the same bits:
  *
  * - A value that does not depend on the batch is computed on every device, and costs no
  *   communication.

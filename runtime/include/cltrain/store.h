@@ -16,7 +16,7 @@ typedef struct clt_store clt_store;
 
 /* A store for the parameters and states of `graph` on `count` devices, initialised by their
  * clt_init and `seed`, equally on all devices. The graph is not kept. Errors: those of the graph,
- * OUT_OF_DEVICE_MEMORY, OPENCL. */
+ * OUT_OF_DEVICE_MEMORY, UNSUPPORTED (a tensor of 2^31 elements of 4 bytes), OPENCL. */
 CLT_API clt_status clt_store_create(const clt_graph *graph, clt_device *const *devices, int count,
                                     uint64_t seed, clt_store **store);
 

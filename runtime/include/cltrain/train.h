@@ -160,7 +160,10 @@ CLT_API void clt_trainer_options_init(clt_trainer_options *options);
 typedef struct clt_trainer clt_trainer;
 
 /* Plans the graph's training and evaluation on the store's devices. The graph is copied. The store
- * must outlive the trainer. Errors: INVALID_ARGUMENT (names the option), UNSUPPORTED, BUILD,
+ * must outlive the trainer. The optimizer's tensors begin with zeros, but are shared by trainers
+ * that live on one store at the same time (UNSUPPORTED, where they would keep different ones); a
+ * parameter on which no loss of the graph depends has a gradient of zeros. Errors: INVALID_ARGUMENT
+ * (names the option), UNSUPPORTED, BUILD,
  * OUT_OF_DEVICE_MEMORY (what is needed, what there is, and the largest batch that fits). */
 CLT_API clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
                                       const clt_trainer_options *options, clt_trainer **trainer);
@@ -276,7 +279,9 @@ CLT_API clt_status clt_trainer_step(clt_trainer *trainer, const clt_step_batch *
 CLT_API clt_status clt_trainer_recover(clt_trainer *trainer, int *redo);
 
 /* The parts of a step, in this order; backward may be left out, and reduce and apply be delayed.
- * Between forward and backward no other plan of the store may run (STATE).
+ * Between forward and backward no other plan of the store may run (STATE). A step's parts may be
+ * given up: clt_trainer_forward and clt_trainer_step begin another one. Gradients are reduced once
+ * (STATE).
  * clt_trainer_backward_from brings the gradients that the graph declares by clt_output_gradient;
  * without them they are those that forward's batch had (INVALID_ARGUMENT if it had none). */
 CLT_API clt_status clt_trainer_forward(clt_trainer *trainer, const clt_step_batch *batch);

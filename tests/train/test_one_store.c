@@ -1,0 +1,269 @@
+/* What one store goes through: graphs of several losses, one trainer after another, files of other
+ * types, and a checkpoint that brings back what the guard stopped. */
+#include "train/lab.h"
+#include <cltrain/checkpoint.h>
+#include <cltrain/fit.h>
+
+#include "checkpoint/scratch.h"
+
+enum { IN = 5, HIDDEN = 19, CLASSES = 3, MOST = 37, WEIGHTS = HIDDEN * IN };
+
+static float xs[MOST * IN];
+static int32_t labels[MOST];
+static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0}, {"label", -1, labels, NULL, 0}};
+
+static void fails(clt_status status, clt_status want, const char *text)
+{
+    assert_int_equal(status, want);
+    if (!strstr(clt_error_message(), text))
+        fail_msg("message '%s' does not have '%s'", clt_error_message(), text);
+}
+
+static clt_step_batch batch_of(int n_feeds)
+{
+    clt_step_batch batch;
+    clt_step_batch_init(&batch);
+    batch.count = MOST;
+    batch.feeds = feeds;
+    batch.n_feeds = n_feeds;
+    return batch;
+}
+
+static void step(clt_trainer *trainer, int n_feeds)
+{
+    const clt_step_batch batch = batch_of(n_feeds);
+    ok(clt_trainer_step(trainer, &batch, NULL));
+}
+
+static clt_trainer_options options_of(clt_optimizer optimizer)
+{
+    clt_trainer_options options;
+    clt_trainer_options_init(&options);
+    options.batch = MOST;
+    options.optimizer = optimizer;
+    return options;
+}
+
+/* --- graphs of several losses ----------------------------------------------------------------- */
+
+enum { LOSS_A = 1, LOSS_B = 2 };
+
+/* One hidden layer, and two layers behind it, of which each has a loss. */
+static clt_graph *heads(int losses)
+{
+    const int64_t in[] = {CLT_BATCH, IN};
+    clt_value *sum = NULL, *weight = NULL;
+    clt_graph *graph;
+    ok(clt_graph_create(&graph));
+    clt_value *x = clt_input(graph, "x", CLT_F32, 2, in);
+    clt_value *h = clt_relu(layer(graph, x, "h.weight", "h.bias", IN, HIDDEN));
+    clt_value *a = layer(graph, h, "a.weight", "a.bias", HIDDEN, IN);
+    clt_value *b = layer(graph, h, "b.weight", "b.bias", HIDDEN, IN);
+    if (losses & LOSS_A) {
+        clt_mse(a, x, &sum, &weight);
+        clt_loss(graph, "a", sum, weight, 1);
+    }
+    if (losses & LOSS_B) {
+        clt_mse(b, x, &sum, &weight);
+        clt_loss(graph, "b", sum, weight, 1);
+    }
+    ok(clt_graph_status(graph));
+    return graph;
+}
+
+/* A step of one loss moves nothing that only the other depends on, whatever that left behind. */
+static void losses_by_turns_on(const char *list, clt_dtype precision, int accumulate)
+{
+    clt_trainer_options options = options_of(CLT_SGD);
+    float before[WEIGHTS], after[WEIGHTS], shared[WEIGHTS], moved[WEIGHTS];
+    clt_graph *graphs[] = {heads(LOSS_A), heads(LOSS_B)};
+    clt_trainer *trainers[2];
+    lab l = lab_on(clt_test_devices(list), NULL);
+    options.precision = precision;
+    options.accumulate = accumulate;
+    lab_store(&l, heads(LOSS_A | LOSS_B), 3);
+    for (int k = 0; k < 2; k++)
+        ok(clt_trainer_create(graphs[k], l.store, &options, &trainers[k]));
+    for (int s = 0; s < 4; s++) {
+        const int k = s % 2;
+        const char *const own = k ? "b.weight" : "a.weight", *other = k ? "a.weight" : "b.weight";
+        ok(clt_store_get(l.store, other, before, sizeof before));
+        ok(clt_store_get(l.store, own, shared, sizeof shared));
+        step(trainers[k], 1);
+        ok(clt_store_get(l.store, other, after, sizeof after));
+        ok(clt_store_get(l.store, own, moved, sizeof moved));
+        assert_memory_equal(before, after, sizeof before);
+        assert_memory_not_equal(shared, moved, sizeof shared);
+    }
+    for (int k = 0; k < 2; k++) {
+        clt_trainer_destroy(trainers[k]);
+        clt_graph_destroy(graphs[k]);
+    }
+    lab_close(&l);
+}
+
+static void losses_by_turns(void **state)
+{
+    (void)state;
+    losses_by_turns_on("pocl", CLT_F32, 1);
+    losses_by_turns_on("pocl", CLT_F32, 3);
+    losses_by_turns_on("pocl/2", CLT_BF16, 1);
+}
+
+/* --- one trainer after another ---------------------------------------------------------------- */
+
+/* The second one's optimizer begins anew, and its checkpoints have its own tensors alone. */
+static void another_optimizer(void **state)
+{
+    clt_trainer_options options = options_of(CLT_ADAM);
+    float before[WEIGHTS], after[WEIGHTS], gradient[WEIGHTS];
+    clt_trainer *none;
+    clt_position position = {0, 0};
+    int64_t seed;
+    (void)state;
+    lab l = lab_on(clt_test_devices("pocl"), NULL);
+    lab_store(&l, classifier(IN, HIDDEN, CLASSES), 3);
+    lab_trainer(&l, &options);
+    for (int s = 0; s < 3; s++)
+        step(l.trainer, 2);
+    options.optimizer = CLT_MOMENTUM;
+    fails(clt_trainer_create(l.graph, l.store, &options, &none), CLT_UNSUPPORTED,
+          "keeps exp_avg for each parameter, where momentum would keep momentum_buffer");
+    options.optimizer = CLT_SGD; /* keeps nothing */
+    ok(clt_trainer_create(l.graph, l.store, &options, &none));
+    char dir[300];
+    snprintf(dir, sizeof dir, "%s/sgd", scratch);
+    ok(clt_trainer_save(none, dir, position, MOST, 0, 1, "test"));
+    ok(clt_trainer_restore(none, dir, &position, &seed));
+    clt_trainer_destroy(l.trainer);
+
+    options.optimizer = CLT_MOMENTUM;
+    lab_trainer(&l, &options);
+    clt_trainer_destroy(none);
+    ok(clt_store_get(l.store, "a.weight", before, sizeof before));
+    step(l.trainer, 2);
+    ok(clt_store_get(l.store, "a.weight", after, sizeof after));
+    ok(clt_trainer_gradient(l.trainer, 0, "a.weight", gradient, sizeof gradient));
+    for (int i = 0; i < WEIGHTS; i++)
+        assert_true(fabsf(after[i] - (before[i] - 0.1f * gradient[i])) <= 1e-7f);
+    snprintf(dir, sizeof dir, "%s/momentum", scratch);
+    ok(clt_trainer_save(l.trainer, dir, position, MOST, 0, 1, "test"));
+    lab_close(&l);
+
+    l = lab_on(clt_test_devices("pocl"), NULL);
+    lab_store(&l, classifier(IN, HIDDEN, CLASSES), 3);
+    lab_trainer(&l, &options);
+    ok(clt_trainer_restore(l.trainer, dir, &position, &seed));
+    lab_close(&l);
+}
+
+/* --- after the guard -------------------------------------------------------------------------- */
+
+static void restored_on(const char *list, clt_dtype precision)
+{
+    clt_trainer_options options = options_of(CLT_SGD);
+    clt_position position = {0, 0};
+    clt_step_result result;
+    int64_t seed;
+    char dir[300];
+    options.precision = precision;
+    lab l = lab_on(clt_test_devices(list), NULL);
+    lab_store(&l, classifier(IN, HIDDEN, CLASSES), 3);
+    lab_trainer(&l, &options);
+    step(l.trainer, 2);
+    snprintf(dir, sizeof dir, "%s/stopped-%s-%d", scratch, clt_dtype_name(precision), l.n);
+    ok(clt_trainer_save(l.trainer, dir, position, MOST, 0, 1, "test"));
+    const float kept = xs[0];
+    const clt_step_batch batch = batch_of(2);
+    clt_status status = CLT_OK;
+    xs[0] = NAN;
+    for (int s = 0; s < 4 && status == CLT_OK; s++)
+        status = clt_trainer_step(l.trainer, &batch, NULL);
+    assert_int_equal(status, CLT_NONFINITE);
+    ok(clt_trainer_wait(l.trainer));
+    xs[0] = kept;
+    ok(clt_trainer_restore(l.trainer, dir, &position, &seed));
+    for (int s = 1; s < 4; s++) {
+        step(l.trainer, 2);
+        ok(clt_trainer_result(l.trainer, s, &result));
+        assert_int_equal(result.finite, 1);
+    }
+    ok(clt_store_check(l.store));
+    lab_close(&l);
+}
+
+static void restored_after_the_guard(void **state)
+{
+    (void)state;
+    restored_on("pocl", CLT_F32);
+    restored_on("pocl/2", CLT_F32);
+    restored_on("pocl", CLT_BF16);
+}
+
+/* --- files of other types --------------------------------------------------------------------- */
+
+/* Only what becomes f32 or i32 is converted. */
+static void types_of_states(void **state)
+{
+    enum { COUNT = 4 };
+    const int64_t in[] = {CLT_BATCH, IN}, dims[] = {COUNT}, weight_dims[] = {IN, IN}, one[] = {IN};
+    static const float weights[IN * IN], values[COUNT] = {1, 2, 3, 4};
+    static const double wide[COUNT] = {5, 6, 7, 8};
+    clt_value *sum = NULL, *weight = NULL;
+    clt_graph *graph;
+    double got[COUNT];
+    char path[300];
+    (void)state;
+    ok(clt_graph_create(&graph));
+    clt_value *x = clt_input(graph, "x", CLT_F32, 2, in);
+    clt_mse(layer(graph, x, "a.weight", "a.bias", IN, IN), x, &sum, &weight);
+    clt_loss(graph, "loss", sum, weight, 1);
+    clt_state(graph, "s", CLT_F64, 1, dims, (clt_init){0});
+    lab l = lab_on(clt_test_devices("pocl"), NULL);
+    lab_store(&l, graph, 3);
+    for (int same = 0; same < 2; same++) {
+        clt_tensor tensors[3];
+        clt_tensors_desc desc;
+        ok(clt_tensor_init(&tensors[0], "a.weight", CLT_FILE_F32, 2, weight_dims, weights));
+        ok(clt_tensor_init(&tensors[1], "a.bias", CLT_FILE_F32, 1, one, weights));
+        ok(clt_tensor_init(&tensors[2], "s", same ? CLT_FILE_F64 : CLT_FILE_F32, 1, dims,
+                           same ? (const void *)wide : values));
+        clt_tensors_desc_init(&desc);
+        desc.tensors = tensors;
+        desc.count = 3;
+        snprintf(path, sizeof path, "%s/%d.safetensors", scratch, same);
+        ok(clt_tensors_save(path, &desc));
+        if (!same)
+            fails(clt_store_load(l.store, path), CLT_MISMATCH,
+                  "tensor s is F32 in the file and F64 in the model");
+        else
+            ok(clt_store_load(l.store, path));
+        ok(clt_store_get(l.store, "s", got, sizeof got));
+        for (int i = 0; i < COUNT; i++)
+            assert_true(got[i] == (same ? wide[i] : 0));
+    }
+    lab_close(&l);
+}
+
+static int set_up(void **state)
+{
+    make_samples(xs, labels, MOST, IN, CLASSES);
+    return scratch_make(state) || open_runtime(state);
+}
+
+static int tear_down(void **state)
+{
+    scratch_remove_tree(scratch);
+    return close_runtime(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses_by_turns),
+        cmocka_unit_test(another_optimizer),
+        cmocka_unit_test(restored_after_the_guard),
+        cmocka_unit_test(types_of_states),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
