@@ -13,7 +13,9 @@
 #include "train/states.h"
 #include "train/world.h"
 
-static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
+/* How much each device takes, and by which kernels: before gradients and the optimizer's tensors
+ * are there, since measuring has parameters and gradients of its own. */
+static clt_status choose(clt_trainer *t, const clt_graph *graph)
 {
     if (!graph->n_losses && !graph->n_seeds)
         return clt_fail(CLT_INVALID_ARGUMENT, "the graph has no loss: call clt_loss on it, or "
@@ -29,10 +31,14 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
     CLT_TRY(clt_capacity_share(t->total, &t->options, t->options.batch, &t->per_device));
     if (t->options.per_device * t->max_micros >= t->per_device * t->options.accumulate)
         t->per_device = t->options.per_device;
-    CLT_TRY(clt_choices_make(t, graph));
+    return clt_choices_make(t, graph);
+}
+
+static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
+{
     clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
     options.several = t->total > 1;
-    status = clt_capacity_limit(graph, t->store, &t->options, t->total, &options);
+    const clt_status status = clt_capacity_limit(graph, t->store, &t->options, t->total, &options);
     CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->total));
     const bool shared = t->ranks > 1;
     CLT_TRY(clt_session_create(graph, t->store, &options, t->tuning_of, t->max_micros, shared,
@@ -131,9 +137,10 @@ static clt_status build(void *arg)
 {
     clt_trainer *t = arg;
     CLT_TRY(copy_weights(t));
+    t->max_micros = clt_capacity_micros(&t->options);
+    CLT_TRY(choose(t, t->graph));
     for (int i = 0; i < t->n_devices; i++)
         CLT_TRY(make_device(t, i));
-    t->max_micros = clt_capacity_micros(&t->options);
     CLT_TRY(clt_states_create(t));
     CLT_TRY(make_sessions(t, t->graph));
     CLT_TRY(clt_segments_prepare(t));
