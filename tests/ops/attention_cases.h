@@ -1,4 +1,4 @@
-/* Cases of attention, and its reference in double: all scores are stored. For test_attention.c. */
+/* Cases of attention, and its reference in double: all scores are stored. For test_attention*.c. */
 #ifndef TESTS_OPS_ATTENTION_CASES_H
 #define TESTS_OPS_ATTENTION_CASES_H
 

@@ -33,90 +33,6 @@ static void test_rows(void **state)
     attention_check(cases, sizeof cases / sizeof *cases);
 }
 
-/* Masks of every way to broadcast; rows without a key are 0; keys behind those seen are not read.
- */
-static void test_masks(void **state)
-{
-    (void)state;
-    double some[2 * 19 * 70], none[35 * 20], past[] = {11}, keys[2 * 40 * 16];
-    for (int i = 0; i < 2 * 19 * 70; i++)
-        some[i] = i % 3 != 1;
-    for (int i = 0; i < 35 * 20; i++)
-        none[i] = i / 20 % 4 == 2 || i % 20 > 16 ? -INFINITY : (double)(float)(i % 7 * 0.1);
-    for (int i = 0; i < 2 * 40 * 16; i++)
-        keys[i] = i / 16 % 40 < 31 ? (double)(float)(i % 13 * 0.07 - 0.4) : NAN;
-    op_case cases[] = {
-        HEADS("added, of every head", 2, 2, 2, 19, 70, 16, NULL, {.form = 0}),
-        HEADS("bytes, of rows and keys", 3, 2, 1, 19, 70, 32, some, {.bytes = 1}),
-        HEADS("rows without a key", 2, 1, 1, 35, 20, 32, none, {.form = 0}),
-        HEADS("added to keys", 3, 2, 2, 18, 40, 16, NULL, {.is_causal = 1, .past = 5}),
-        HEADS("added to rows", 1, 2, 2, 18, 40, 16, NULL, {.form = 0}),
-        HEADS("the device's past", 1, 2, 2, 20, 40, 16, NULL, {.is_causal = 1}),
-    };
-    mask_operand(&cases[0], (int64_t[]){CLT_BATCH, 2, 19, 70});
-    mask_operand(&cases[1], (int64_t[]){1, 2, 19, 70});
-    mask_operand(&cases[2], (int64_t[]){1, 1, 35, 20});
-    mask_operand(&cases[3], (int64_t[]){CLT_BATCH, 1, 1, 40});
-    mask_operand(&cases[4], (int64_t[]){1, 2, 18, 1});
-    cases[5].n_in = 5;
-    cases[5].in[4] = (op_operand){CLT_I32, 1, {1}, .set = past};
-    cases[5].in[1].set = cases[5].in[2].set = keys;
-    cases[5].in[1].gradient = cases[5].in[2].gradient = false;
-    attention_check(cases, sizeof cases / sizeof *cases);
-}
-
-/* The weights that the numbers say are dropped, with and without blocks of four that end at a row's
- * last key, by every kernel; as often as asked for. */
-static void test_dropout(void **state)
-{
-    (void)state;
-    op_case cases[] = {
-        HEADS("dropout, odd, causal", 3, 2, 1, 21, 23, 20, NULL, {.is_causal = 1, .dropout = 0.25}),
-        PACKED("dropout, long, packed, causal", 2, 1, 1, 131, 64,
-               {.form = 2, .heads = 1, .is_causal = 1, .dropout = 0.1}),
-        HEADS("dropout, narrow heads", 2, 2, 2, 9, 7, 3, NULL, {.is_causal = 1, .dropout = 0.4}),
-        HEADS("dropout, masked", 2, 2, 1, 7, 35, 32, NULL, {.dropout = 0.3}),
-        ROWS("all dropped", 2, 2, 1, 7, 35, 32, {.form = 1, .heads = 2, .dropout = 1}),
-        HEADS("dropout, two images a sample", 2, 2, 1, 7, 35, 32, NULL, {.dropout = 0.4}),
-        HEADS("dropout without a batch", 1, 2, 1, 7, 35, 32, NULL, {.dropout = 0.4}),
-    };
-    const size_t count = sizeof cases / sizeof *cases;
-    mask_operand(&cases[3], (int64_t[]){1, 2, 7, 35});
-    for (int i = 0; i < 3; i++) {
-        cases[count - 2].in[i].dims[0] = 2 * CLT_BATCH;
-        cases[count - 1].in[i].dims[0] = 3;
-    }
-    for (size_t i = 0; i < count; i++)
-        cases[i].trains = true;
-    attention_check(cases, count);
-}
-
-/* Of the reference's factors, which the kernels' agree with. */
-static void test_dropout_rate(void **state)
-{
-    enum { IMAGES = 4, HEADS_ = 3, SIDE = 100 };
-    static const double probabilities[] = {0.1, 0.5, 0.9};
-    (void)state;
-    for (int i = 0; i < 3; i++) {
-        const double p = probabilities[i], all = IMAGES * HEADS_ * SIDE * SIDE;
-        const attention_attr attr = {.dropout = p};
-        const op_case c = {.attr = &attr,
-                           .in = {{.dtype = CLT_F32, .rank = 4, .dims = {CLT_BATCH}}}};
-        const attention_sizes s = {.heads = HEADS_, .rows = SIDE, .keys = SIDE};
-        double dropped = 0, both = 0;
-        for (int64_t e = 0; e < (int64_t)all; e++) {
-            const int64_t j = e % SIDE, t = e / SIDE % SIDE, head = e / (SIDE * SIDE) % HEADS_;
-            const int64_t b = e / (SIDE * SIDE * HEADS_);
-            const bool drops = attention_factor(&c, &s, b, head, t, j) == 0;
-            dropped += drops;
-            both += drops && attention_factor(&c, &s, b, head, t, (j + 1) % SIDE) == 0;
-        }
-        if (fabs(dropped - p * all) > 5 * sqrt(p * (1 - p) * all) ||
-            fabs(both - p * p * all) > 5 * sqrt(2 * p * p * (1 - p * p) * all))
-            fail_msg("p %g drops %g of %g, and %g neighbours", p, dropped, all, both);
-    }
-}
-
 /* The forward node that evaluation keeps, with the first one's place in the results. */
 static void test_evaluation(void **state)
 {
@@ -197,48 +113,6 @@ static void test_errors(void **state)
     FAILS(CLT_INVALID_ARGUMENT, "past -1", clt_attention_packed(INPUT("x", 3, B, 5, 24), 4, 0, &o));
 }
 
-/* The gradients of masks of every way to broadcast, of one tile and of several. */
-static void test_mask_gradients(void **state)
-{
-    static const int64_t masks[][4] = {{CLT_BATCH, 2, 7, 35}, {1, 2, 7, 35}, {1, 1, 7, 35},
-                                       {CLT_BATCH, 1, 1, 35}, {1, 2, 7, 1},  {1, 1, 1, 1}};
-    static const int64_t long_masks[][4] = {
-        {1, 2, 70, 83}, {1, 1, 1, 83}, {1, 2, 70, 1}, {CLT_BATCH, 1, 1, 1}};
-    const attention_attr attrs[] = {{.form = 0},
-                                    {.is_causal = 1, .past = 20},
-                                    {.dropout = 0.3},
-                                    {.scale = 0.4, .is_causal = 1},
-                                    {.is_causal = 1, .past = 4, .dropout = 0.1},
-                                    {.form = 0}};
-    double some[7 * 35];
-    (void)state;
-    for (int i = 0; i < 7 * 35; i++)
-        some[i] = i / 35 == 4 || i % 35 > 30 ? -INFINITY : (double)(float)(i % 7 * 0.1);
-    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
-        op_case c = HEADS("a mask's gradient", 3, 2, 1, 7, 35, 32, i == 2 ? some : NULL, {0});
-        mask_operand(&c, masks[i]);
-        c.attr = &attrs[i];
-        c.trains = attrs[i].dropout > 0;
-        c.in[3].gradient = true;
-        if (!clt_test_oclgrind() || i == 4)
-            attention_check(&c, 1);
-    }
-    for (size_t i = 0; i < sizeof long_masks / sizeof *long_masks; i++) {
-        op_case c = ROWS("a long mask's gradient", 2, 2, 2, 70, 83, 32,
-                         {.form = 1, .heads = 2, .is_causal = 1, .past = 5});
-        c.in[3] = (op_operand){CLT_F32, .gradient = true};
-        mask_operand(&c, long_masks[i]);
-        attention_check(&c, 1);
-    }
-    op_case narrow = HEADS("a mask's gradient, narrow heads", 2, 4, 2, 9, 7, 3, NULL, {.form = 0});
-    mask_operand(&narrow, (int64_t[]){1, 4, 9, 7});
-    narrow.in[3].gradient = true;
-    /* Of the mask alone. */
-    for (int i = 0; i < 3; i++)
-        narrow.in[i].gradient = false;
-    attention_check(&narrow, 1);
-}
-
 /* Of heads of 241 elements in vectors of four, the last vector overlaps the one before, and no
  * number of vectors that a tile may have keeps it from being alone. */
 static void test_lone_vector(void **state)
@@ -281,11 +155,9 @@ static void test_goldens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dropout),        cmocka_unit_test(test_dropout_rate),
-        cmocka_unit_test(test_evaluation),     cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_mask_gradients), cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_rows),           cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_goldens),        cmocka_unit_test(test_lone_vector),
+        cmocka_unit_test(test_evaluation), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_heads),      cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_goldens),    cmocka_unit_test(test_lone_vector),
     };
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }
