@@ -149,6 +149,24 @@ static clt_status tell(clt_balance *b, clt_trainer *t)
     return CLT_OK;
 }
 
+/* The division of the largest batch. */
+static clt_status check_room(const clt_trainer *t, const double *weights, int64_t quantum)
+{
+    int64_t *capacity = clt_calloc((size_t)t->total, sizeof *capacity);
+    if (!capacity)
+        return CLT_OUT_OF_MEMORY;
+    const int64_t most = t->per_device * t->max_micros;
+    clt_status status = clt_split_capacity(t->options.batch, t->total, weights, quantum, capacity);
+    for (int p = 0; status == CLT_OK && p < t->total; p++)
+        if (capacity[p] > most)
+            status = clt_fail(CLT_INVALID_ARGUMENT,
+                              "the weights give device %d (of those of all ranks) %lld samples; "
+                              "there is room for %lld",
+                              p, (long long)capacity[p], (long long)most);
+    clt_free(capacity);
+    return status;
+}
+
 clt_status clt_balance_step(clt_balance *b, clt_trainer *t, bool *change)
 {
     *change = false;
@@ -167,8 +185,11 @@ clt_status clt_balance_step(clt_balance *b, clt_trainer *t, bool *change)
     for (int p = 0; p < b->n; p++)
         b->shares[p] = b->offsets[p + 1] - b->offsets[p];
     b->quantum = quantum_of(t, b->batch);
-    *change = clt_balance_find(b->shares, b->middle, b->n, b->batch, b->quantum,
-                               t->per_device * t->max_micros, b->offsets, b->weights);
+    /* Where the trainer's batch is larger than the run's, there must be room for that too. */
+    const int64_t most = t->per_device * t->max_micros * b->batch / t->options.batch;
+    *change = clt_balance_find(b->shares, b->middle, b->n, b->batch, b->quantum, most, b->offsets,
+                               b->weights) &&
+              check_room(t, b->weights, b->quantum) == CLT_OK;
     return CLT_OK;
 }
 
@@ -219,23 +240,6 @@ void clt_split_history_free(clt_split_history *h)
 }
 
 /* --- the trainer ----------------------------------------------------------------------------- */
-
-static clt_status check_room(const clt_trainer *t, const double *weights, int64_t quantum)
-{
-    int64_t *capacity = clt_calloc((size_t)t->total, sizeof *capacity);
-    if (!capacity)
-        return CLT_OUT_OF_MEMORY;
-    const int64_t most = t->per_device * t->max_micros;
-    clt_status status = clt_split_capacity(t->options.batch, t->total, weights, quantum, capacity);
-    for (int p = 0; status == CLT_OK && p < t->total; p++)
-        if (capacity[p] > most)
-            status = clt_fail(CLT_INVALID_ARGUMENT,
-                              "the weights give device %d (of those of all ranks) %lld samples; "
-                              "there is room for %lld",
-                              p, (long long)capacity[p], (long long)most);
-    clt_free(capacity);
-    return status;
-}
 
 clt_status clt_trainer_set_weights(clt_trainer *t, const double *weights, int64_t quantum)
 {
