@@ -371,6 +371,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_find),
+        cmocka_unit_test(test_room),
         cmocka_unit_test(test_changes),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_repeat),

@@ -289,8 +289,8 @@ static void sizes_of_states(void **state)
     clt_value *x = clt_input(graph, "x", CLT_F32, 2, in);
     clt_mse(layer(graph, x, "a.weight", "a.bias", IN, IN), x, &sum, &weight);
     clt_loss(graph, "loss", sum, weight, 1);
-    clt_value *state_value = clt_state(graph, "bytes", CLT_U8, 1, dims, (clt_init){0});
-    clt_assign(state_value, clt_state(graph, "others", CLT_U8, 1, dims, (clt_init){0}));
+    ok(clt_assign(graph, clt_state(graph, "bytes", CLT_U8, 1, dims, (clt_init){0}),
+                  clt_state(graph, "others", CLT_U8, 1, dims, (clt_init){0})));
     lab l = lab_on(clt_test_devices("pocl"), NULL);
     lab_store(&l, graph, 3);
     fails(clt_trainer_create(l.graph, l.store, &options, &trainer), CLT_UNSUPPORTED,

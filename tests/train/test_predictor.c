@@ -7,6 +7,7 @@
 #include "train/lab.h"
 #include <cltrain/models.h>
 #include <cltrain/predict.h>
+#include <cltrain/opencl.h>
 
 enum { TEXTS = 2, LENGTH = 20, PROMPT = 5, POSITIONS = 24, WORDS = 37 };
 #define GPT2 "gpt2:layers=2,heads=2,width=16"
