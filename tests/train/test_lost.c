@@ -1,6 +1,7 @@
 /* Devices that fail in the middle of a run: the others go on, as if they had been alone with the
  * batch from that step on. */
 #include "exec/lose.h"
+#include "train/capacity.h"
 #include "train/lab.h"
 #include "train/trainer.h"
 #include <cltrain/data.h>
@@ -147,6 +148,44 @@ static void an_updated_replica_becomes_all(void **state)
     lab_close(&l);
 }
 
+/* Where the others' memory asks for more micro-batches, they keep their weights. */
+static void the_others_run_micro_batches(void **state)
+{
+    enum { MANY = 4096 };
+    static const double weights[] = {3, 3, 3};
+    static float many[MANY * IN];
+    static int32_t classes[MANY];
+    const clt_feed feeds[] = {{"x", -1, many, NULL, 0}, {"label", -1, classes, NULL, 0}};
+    clt_trainer_options options;
+    clt_step_batch batch;
+    int redo = -1;
+    (void)state;
+    clt_trainer_options_init(&options);
+    options.batch = MANY;
+    options.weights = weights;
+    lab l = lab_on("cpu/2,cpu@1", NULL);
+    lab_store(&l, classifier(IN, WIDE, CLASSES), 7);
+    do
+        options.memory += 4096;
+    while (clt_capacity_check(l.graph, l.store, &options, 3, MANY) != CLT_OK);
+    lab_trainer(&l, &options);
+    clt_trainer *t = l.trainer;
+    atomic_store(&t->lost, 0);
+    ok(clt_trainer_recover(t, &redo));
+    assert_int_equal(t->n_devices, 2);
+    assert_true(t->options.accumulate > 1);
+    assert_true(t->shares[0] == 3 && t->shares[1] == 3);
+    clt_step_batch_init(&batch);
+    batch.count = MANY;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    ok(clt_trainer_step(t, &batch, NULL));
+    ok(clt_trainer_wait(t));
+    assert_int_equal(t->offsets[1], MANY / 2);
+    ok(clt_store_check(l.store));
+    lab_close(&l);
+}
+
 /* Devices of different kinds: a bucket's owner alone has the optimizer's state of it. */
 static lab lab_with_owners(clt_optimizer optimizer)
 {
@@ -231,6 +270,7 @@ int main(void)
         cmocka_unit_test(the_others_go_on),
         cmocka_unit_test(owners_share_what_is_left),
         cmocka_unit_test(an_updated_replica_becomes_all),
+        cmocka_unit_test(the_others_run_micro_batches),
     };
     make_samples(xs, labels, MOST, IN, CLASSES);
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);

@@ -37,33 +37,33 @@ bool clt_balance_apart(const clt_trainer *t, int d)
 
 /* --- the policy ------------------------------------------------------------------------------ */
 
-/* Keeps all weights between those of a quantum and of `most`; the others share the rest. */
+/* Keeps all weights but 0 between those of a quantum and of `most`; the others share the rest, up
+ * or down. */
 static void bound(double *weights, int n, double least, double most)
 {
-    for (int pass = 0; pass < n; pass++) {
-        double fixed = 0, free = 0;
+    for (int pass = 0; pass < 2 * n; pass++) {
+        double sum = 0, free = 0;
         for (int d = 0; d < n; d++) {
-            weights[d] = fmin(fmax(weights[d], least), most);
-            if (weights[d] == least || weights[d] == most)
-                fixed += weights[d];
-            else
-                free += weights[d];
+            weights[d] = weights[d] > 0 ? fmin(fmax(weights[d], least), most) : 0;
+            sum += weights[d];
         }
+        for (int d = 0; d < n; d++)
+            free += (sum < 1 ? weights[d] < most : weights[d] > least) ? weights[d] : 0;
         for (int d = 0; free > 0 && d < n; d++)
-            if (weights[d] > least && weights[d] < most)
-                weights[d] *= fmax(0, 1 - fixed) / free;
+            if (sum < 1 ? weights[d] < most : weights[d] > least)
+                weights[d] *= fmax(0, 1 - sum + free) / free;
     }
 }
 
-bool clt_balance_find(const int64_t *shares, const double *seconds, int n, int64_t batch,
-                      int64_t quantum, int64_t most, int64_t *offsets, double *weights)
+/* By speed, in parts of at least a quantum, and at most so many samples, of the batch. */
+static bool find_weights(const int64_t *shares, const double *seconds, int n, int64_t batch,
+                         int64_t quantum, int64_t most, double *weights)
 {
-    double sum = 0, longest = 0, next = 0;
+    double sum = 0;
     for (int d = 0; d < n; d++) {
         /* Nothing is known of a device without samples: it stays so. */
         weights[d] = shares[d] && seconds[d] > 0 ? (double)shares[d] / seconds[d] : 0;
         sum += weights[d];
-        longest = fmax(longest, shares[d] ? seconds[d] : 0);
     }
     if (!(sum > 0))
         return false;
@@ -73,15 +73,38 @@ bool clt_balance_find(const int64_t *shares, const double *seconds, int n, int64
     /* Few digits, so that a text of them is exact. */
     for (int d = 0; d < n; d++)
         weights[d] = round(1e6 * weights[d]) / 1e6;
-    if (clt_split(batch, n, weights, quantum, offsets) != CLT_OK)
-        return false;
-    for (int d = 0; d < n; d++) {
-        const int64_t share = offsets[d + 1] - offsets[d];
-        if (share > most)
+    return true;
+}
+
+static int64_t largest_of(const int64_t *capacity, int n)
+{
+    int64_t largest = 0;
+    for (int d = 0; d < n; d++)
+        largest = capacity[d] > largest ? capacity[d] : largest;
+    return largest;
+}
+
+bool clt_balance_find(const int64_t *shares, const double *seconds, int n, int64_t batch,
+                      int64_t quantum, int64_t most, int64_t *offsets, double *weights)
+{
+    enum { ATTEMPTS = 3 };
+    double longest = 0, next = 0;
+    int64_t largest = most + 1;
+    /* A share in whole quanta may be one more than its weight says. */
+    for (int k = 0; k < ATTEMPTS && largest > most && most > k * quantum; k++) {
+        if (!find_weights(shares, seconds, n, batch, quantum, most - k * quantum, weights) ||
+            clt_split_capacity(batch, n, weights, quantum, offsets) != CLT_OK)
             return false;
-        if (shares[d])
-            next = fmax(next, seconds[d] / (double)shares[d] * (double)share);
+        largest = largest_of(offsets, n);
     }
+    if (largest > most || clt_split(batch, n, weights, quantum, offsets) != CLT_OK)
+        return false;
+    for (int d = 0; d < n; d++)
+        if (shares[d]) {
+            const double share = (double)(offsets[d + 1] - offsets[d]);
+            next = fmax(next, seconds[d] / (double)shares[d] * share);
+            longest = fmax(longest, seconds[d]);
+        }
     return next < longest * (1 - WORTH);
 }
 
