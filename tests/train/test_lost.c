@@ -186,6 +186,41 @@ static void the_others_run_micro_batches(void **state)
     lab_close(&l);
 }
 
+/* In an evaluation: the others have still to read the batch, whose memory stays until they have. */
+static void evaluation_waits_for_the_others(void **state)
+{
+    enum { MANY = 4096, LARGE = 512, MICROS = 16 };
+    const int64_t shape[] = {LARGE};
+    static float many[MANY * LARGE];
+    static int32_t classes[MANY];
+    double sums[2] = {0}, weights[2] = {0};
+    clt_trainer_options options;
+    clt_fit_options fit;
+    clt_dataset *set;
+    int label;
+    (void)state;
+    clt_trainer_options_init(&options);
+    options.batch = MANY;
+    options.accumulate = MICROS;
+    lab l = lab_on("cpu/2", NULL);
+    lab_store(&l, classifier(LARGE, 8 * WIDE, CLASSES), 7);
+    lab_trainer(&l, &options);
+    ok(clt_dataset_create_arrays("made up", MANY, &set));
+    ok(clt_dataset_add_field(set, "x", CLT_F32, 1, shape, many, CLT_DATA_BORROW, NULL));
+    ok(clt_dataset_add_field(set, "label", CLT_I32, 0, NULL, classes, CLT_DATA_BORROW, &label));
+    clt_fit_options_init(&fit);
+    clt_exec_testing_lose = "#0=0";
+    assert_int_equal(clt_evaluate(l.trainer, set, &fit, sums, weights), CLT_DEVICE_LOST);
+    clt_exec_testing_lose = NULL;
+    cl_int ended = CL_QUEUED; /* of what the other one was given last */
+    const cl_event last = l.trainer->evaluation->devices[1].read[0];
+    clGetEventInfo(last, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof ended, &ended, NULL);
+    assert_int_equal(ended, CL_COMPLETE);
+    ok(clt_trainer_wait(l.trainer));
+    lab_close(&l);
+    clt_dataset_free(set);
+}
+
 /* Devices of different kinds: a bucket's owner alone has the optimizer's state of it. */
 static lab lab_with_owners(clt_optimizer optimizer)
 {
@@ -271,6 +306,7 @@ int main(void)
         cmocka_unit_test(owners_share_what_is_left),
         cmocka_unit_test(an_updated_replica_becomes_all),
         cmocka_unit_test(the_others_run_micro_batches),
+        cmocka_unit_test(evaluation_waits_for_the_others),
     };
     make_samples(xs, labels, MOST, IN, CLASSES);
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
