@@ -33,6 +33,7 @@ struct clt_update {
     bool stopped;
     clt_scaling scaling; /* where losses are scaled; the device's word knows better after it did */
     bool on_device;      /* it did */
+    const clt_value *const *gradients; /* by slot of the layout, borrowed; NULL: all have one */
 };
 
 static bool is_half(const clt_update *u)
@@ -349,9 +350,12 @@ clt_status clt_update_set_word(clt_update *u, double sum_squares, bool finite)
 {
     const float scale = scales(u) ? u->scaling.scale : 1, clip = (float)u->options.clip_norm;
     const float norm = (float)sqrt(sum_squares) / scale;
-    const bool fatal = scales(u) ? !clt_scaling_step(&u->scaling, finite) : !finite;
+    clt_scaling after = u->scaling;
+    const bool fatal = scales(u) ? !clt_scaling_step(&after, finite) : !finite;
     if (u->options.guard && fatal)
         u->stopped = true;
+    if (!u->stopped) /* else neither this step nor a later one counts */
+        u->scaling = after;
     u->host_word[CLT_WORD_OK] = u->stopped || (scales(u) && !finite) ? 0 : 1;
     u->host_word[CLT_WORD_FACTOR] = (clip > 0 ? fminf(1, clip / (norm + 1e-6f)) : 1) / scale;
     u->host_word[CLT_WORD_NORM] = norm;
@@ -441,14 +445,27 @@ static clt_status update_group(clt_update *u, int bucket, int first, int end, do
                       2 + 2 * clt_update_slots(u->options.rule), true);
 }
 
+void clt_update_only(clt_update *u, const clt_value *const *gradients)
+{
+    u->gradients = gradients;
+}
+
+static bool has_gradient(const clt_update *u, int slot)
+{
+    return !u->gradients || u->gradients[slot];
+}
+
 clt_status clt_update_bucket(clt_update *u, int bucket, double lr, int64_t step)
 {
     const clt_bucket *b = &u->replica->layout->buckets[bucket];
     const clt_slot *slots = u->replica->layout->slots;
     for (int first = b->first, end; first < b->end; first = end) {
-        for (end = first + 1; end < b->end && slots[end].group == slots[first].group;)
+        const bool updated = has_gradient(u, first);
+        for (end = first + 1; end < b->end && slots[end].group == slots[first].group &&
+                              has_gradient(u, end) == updated;)
             end++;
-        CLT_TRY(update_group(u, bucket, first, end, lr, step));
+        if (updated)
+            CLT_TRY(update_group(u, bucket, first, end, lr, step));
     }
     return CLT_OK;
 }
@@ -487,10 +504,7 @@ clt_status clt_update_mean(clt_update *u, clt_view value, clt_view mean, int64_t
 clt_status clt_update_assign(clt_update *u, clt_view value, clt_view state, int64_t bytes)
 {
     if (bytes % 4)
-        return clt_fail(CLT_UNSUPPORTED,
-                        "a state of %lld bytes cannot be assigned: states are "
-                        "multiples of 4 bytes",
-                        (long long)bytes);
+        return clt_fail(CLT_INTERNAL, "a state of %lld bytes is assigned", (long long)bytes);
     call c = begin(u, K_ASSIGN);
     arg_buffer(&c, u->word);
     arg_buffer(&c, value.buffer);

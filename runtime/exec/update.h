@@ -80,6 +80,10 @@ clt_status clt_update_set_word(clt_update *update, double sum_squares, bool fini
 clt_status clt_update_apply(clt_update *update, double lr, int64_t step, const int *owners,
                             int self);
 
+/* Parameters for which gradients[slot of the layout] is NULL stay as they are, and what the
+ * optimizer keeps of them, as those with grad None do in PyTorch. The array is kept. */
+void clt_update_only(clt_update *update, const clt_value *const *gradients);
+
 /* The same for one bucket of parameters. */
 clt_status clt_update_bucket(clt_update *update, int bucket, double lr, int64_t step);
 

@@ -143,6 +143,9 @@ static clt_status build(void *arg)
         CLT_TRY(make_device(t, i));
     CLT_TRY(clt_states_create(t));
     CLT_TRY(make_sessions(t, t->graph));
+    for (int i = 0; i < t->n_devices; i++)
+        clt_update_only(t->devices[i].update,
+                        (const clt_value *const *)t->training->devices[i].plan->gradients);
     CLT_TRY(clt_segments_prepare(t));
     const size_t means = (size_t)t->training->n_means + 1;
     t->sums = clt_calloc(means, sizeof *t->sums);

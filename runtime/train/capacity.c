@@ -133,6 +133,25 @@ static int64_t available(const clt_store *store, const clt_world *world, const c
     return device->caps.host_memory ? bytes / sharing : bytes;
 }
 
+/* Of the device's memory, what it holds already. */
+static int64_t held(const clt_replica *replica, const clt_trainer_options *options)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < replica->layout->n_buckets; i++) {
+        const clt_bucket *b = &replica->layout->buckets[i];
+        const int slots = clt_update_slots((clt_update_rule)options->optimizer);
+        bytes += b->bytes;
+        if (b->state)
+            continue;
+        bytes += b->bytes * (replica->n_slots < slots ? replica->n_slots : slots);
+        if (clt_replica_gradients(replica, options->precision))
+            bytes += clt_bucket_gradient_bytes(b, options->precision);
+        if (replica->micro_gradients && clt_capacity_micros(options) > 1)
+            bytes += b->bytes;
+    }
+    return bytes;
+}
+
 /* The plan for a device, as options say; where the memory that they allow does not suffice, what
  * is least (*within false). */
 static clt_status make_plan(const clt_graph *graph, const clt_store *store,
@@ -182,8 +201,9 @@ static clt_status add_evaluation(const clt_graph *graph, const clt_store *store,
 /* Of one device. */
 static clt_status check_device(const clt_graph *graph, const clt_store *store,
                                const clt_trainer_options *options, int participants, int64_t batch,
-                               int64_t share, const clt_device *device)
+                               int64_t share, const clt_replica *replica)
 {
+    const clt_device *device = replica->device;
     clt_plan_options plan_options = clt_capacity_options(options, CLT_PLAN_TRAIN, share);
     bool within;
     need n;
@@ -202,7 +222,9 @@ static clt_status check_device(const clt_graph *graph, const clt_store *store,
         CLT_TRY(add_evaluation(graph, store, options, participants, share, device, &n));
     if (options->memory && (!within || total_of(&n) > options->memory))
         return does_not_fit(device, options, batch, &n);
-    const int64_t there = available(store, options->world, device), needed = n.arena + n.inputs;
+    /* Only what the host still has is known; of others, what there is in all. */
+    const int64_t there = available(store, options->world, device);
+    const int64_t needed = total_of(&n) - (device->caps.host_memory ? held(replica, options) : 0);
     if (needed > there || largest > device->caps.max_alloc_bytes)
         return clt_fail(CLT_OUT_OF_DEVICE_MEMORY,
                         "a batch of %lld needs %.1f MiB of %s, which has %.1f MiB available "
@@ -218,8 +240,8 @@ clt_status clt_capacity_check(const clt_graph *graph, const clt_store *store,
     int64_t share;
     CLT_TRY(clt_capacity_share(participants, options, batch, &share));
     for (int i = 0; i < store->n_devices; i++)
-        CLT_TRY(check_device(graph, store, options, participants, batch, share,
-                             store->replicas[i].device));
+        CLT_TRY(
+            check_device(graph, store, options, participants, batch, share, &store->replicas[i]));
     return CLT_OK;
 }
 

@@ -1,5 +1,6 @@
 /* What a run of clt_fit reports and saves, and the evaluation after an epoch. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -94,6 +95,16 @@ void clt_fit_save_on_the_way(clt_fit_run *f)
                 (long long)f->trainer->steps, clt_error_message());
 }
 
+/* After a failure of one device others may still read the batch. The message stays. */
+static void wait_for_transfers(clt_trainer *trainer)
+{
+    char message[1024];
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    for (int d = 0; d < trainer->n_devices; d++)
+        clt_device_finish(trainer->store->replicas[d].device);
+    clt_error_restore(message);
+}
+
 /* Adds the seconds that batches had to be waited for to *waited. */
 static clt_status evaluate(clt_trainer *trainer, clt_dataset *dataset,
                            const clt_fit_options *options, double *sums, double *weights,
@@ -120,6 +131,8 @@ static clt_status evaluate(clt_trainer *trainer, clt_dataset *dataset,
         CLT_TRY_GOTO(status, clt_source_release(source, batch.slot), done);
     }
 done:
+    if (status != CLT_OK)
+        wait_for_transfers(trainer);
     clt_source_destroy(source);
     return status;
 }

@@ -214,10 +214,11 @@ static void drop_from_store(clt_store *store, int lost)
 }
 
 /* The others hold larger parts: in more micro-batches, where their memory asks for it. */
-static clt_status rebuild(clt_trainer *t)
+static clt_status rebuild(clt_trainer *t, const recovery *r)
 {
     t->options.tune_seconds = 0;
     for (;;) {
+        t->options.weights = r->weights; /* not the copy of a build that is undone */
         const clt_status status = clt_trainer_build(t);
         int64_t small = status == CLT_OUT_OF_DEVICE_MEMORY;
         if (status == CLT_OK)
@@ -240,7 +241,6 @@ static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
                 "%s has failed, training goes on with %d device%s after step %lld: %s",
                 t->store->replicas[lost].device->label, t->n_devices - 1,
                 t->n_devices == 2 ? "" : "s", (long long)r->steps, clt_error_message());
-    t->options.weights = r->weights;
     /* Plans for the larger parts; earlier divisions were among other devices. */
     t->options.per_device = 0;
     clt_split_history_free(t->history);
@@ -251,7 +251,7 @@ static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
         t->n_devices--;
     }
     atomic_store(&t->lost, -1);
-    CLT_TRY(rebuild(t));
+    CLT_TRY(rebuild(t, r));
     t->steps = r->steps;
     t->vote = t->votes = 0;
     CLT_TRY(clt_trainer_copy_replica(t, r->source, r->slot_roots));

@@ -471,13 +471,12 @@ static clt_status match_all(clt_trainer *t, const clt_checkpoint *checkpoint)
     return status;
 }
 
-static clt_status restore_history(clt_trainer *t, const clt_checkpoint *checkpoint)
+static clt_status read_history(const clt_trainer *t, const clt_checkpoint *checkpoint,
+                               clt_split_history **history)
 {
     const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_SPLIT);
-    clt_split_history_free(t->history);
-    t->history = NULL;
-    return section ? clt_split_read_history(section->text, t->ranks, t->total, &t->history)
-                   : CLT_OK;
+    *history = NULL;
+    return section ? clt_split_read_history(section->text, t->ranks, t->total, history) : CLT_OK;
 }
 
 clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *position,
@@ -486,9 +485,12 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
     clt_checkpoint *checkpoint = NULL;
     CLT_TRY(clt_checkpoint_open(path, &checkpoint));
     clt_scaling scaling;
+    clt_split_history *history = NULL;
     clt_status status = match_all(t, checkpoint);
     if (status == CLT_OK)
         status = clt_scaling_read(t, checkpoint, &scaling);
+    if (status == CLT_OK)
+        status = read_history(t, checkpoint, &history);
     if (status == CLT_OK)
         status = load_values(t->store, clt_checkpoint_model(checkpoint), "");
     if (status == CLT_OK)
@@ -499,15 +501,17 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
         if (dropout_seed)
             t->options.seed = strtoull(dropout_seed->text, NULL, 10);
         clt_trainer_set_steps(t, run->step);
-        status = restore_history(t, checkpoint);
+        clt_split_history_free(t->history);
+        t->history = history;
+        history = NULL;
         for (int i = 0; i < CLT_RESULT_RING; i++) /* of steps that are not this run's any more */
             t->records[i].step = -1;
-        if (status == CLT_OK)
-            status = clt_trainer_set_scaling(t, &scaling);
+        status = clt_trainer_set_scaling(t, &scaling);
         position->epoch = run->epoch;
         position->sample = run->sample;
         *seed = run->seed;
     }
+    clt_split_history_free(history);
     clt_checkpoint_close(checkpoint);
     return status;
 }

@@ -72,6 +72,18 @@ static clt_status list_values(clt_predictor *p)
     return CLT_OK;
 }
 
+/* Devices do not wait for each other here. */
+static clt_status refuse_collectives(const clt_predictor *p)
+{
+    const clt_plan *plan = p->session->devices[0].plan;
+    return plan->n_collectives
+               ? clt_fail(CLT_UNSUPPORTED,
+                          "an output depends on %s, a sum over devices, of which the store has %d: "
+                          "predict on one device, or with clt_trainer_predict",
+                          plan->nodes[plan->collectives[0].node].node->name, p->store->n_devices)
+               : CLT_OK;
+}
+
 static clt_status build(clt_predictor *p, const clt_graph *graph,
                         const clt_predictor_options *options)
 {
@@ -93,7 +105,9 @@ static clt_status build(clt_predictor *p, const clt_graph *graph,
     plan.portable = options->portable != 0;
     plan.variants = options->variants;
     plan.carries = true;
+    plan.several = n > 1;
     CLT_TRY(clt_session_create(graph, p->store, &plan, p->records, 1, false, &p->session));
+    CLT_TRY(refuse_collectives(p));
     return list_values(p);
 }
 
@@ -194,9 +208,11 @@ static clt_status run_device(clt_predictor *p, int index, const clt_step_batch *
                          .results = clt_session_results(s, index, entry, 0)};
     /* The run before the last one has used these inputs. */
     CLT_TRY(clt_session_wait(s, index, entry));
-    if (!part.count)
-        return CLT_OK;
     CLT_TRY(clt_enqueue_wait(d->device, batch->n_wait, batch->wait));
+    if (!part.count) {
+        CLT_TRY(clt_session_read(s, index, entry, 0)); /* makes the event */
+        return clt_device_flush(d->device);
+    }
     if (p->poison)
         CLT_TRY(clt_arena_poison(&p->store->arenas[index]));
     CLT_TRY(clt_session_feed(s, index, batch, part, entry));

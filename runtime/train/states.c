@@ -93,7 +93,12 @@ static clt_status place(clt_trainer *t, const clt_assignment *assign, batch_stat
 {
     struct clt_states *s = t->states;
     const clt_type *type = &assign->value->type;
+    const int64_t bytes = clt_type_elements(type, 0) * clt_dtype_size(type->dtype);
     item->at = -1;
+    if (bytes % 4)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "state %s has %lld bytes: one that steps assign has a multiple of 4",
+                        assign->state->name, (long long)bytes);
     if (item->depends == NOTHING || one_run(t))
         return CLT_OK;
     if (type->dtype != CLT_F32 && t->total > 1)

@@ -73,6 +73,49 @@ static void test_find(void **state)
     assert_true(clt_balance_find(skewed, back, 2, 256, 16, 256, offsets, w));
     assert_true(fabs(w[0] - 0.5) < 0.01);
     assert_false(clt_balance_find(none, slow, 2, 256, 16, 256, offsets, w));
+    /* One that was left out stays so. */
+    const int64_t idle[] = {128, 128, 0};
+    const double times[] = {1, 2, 0.1};
+    int64_t three[4];
+    double more[3];
+    assert_true(clt_balance_find(idle, times, 3, 256, 16, 256, three, more));
+    assert_true(more[2] == 0 && three[3] == three[2] && fabs(more[0] - 2.0 / 3) < 1e-5);
+}
+
+/* Where the trainer's batch is larger than the run's, as of few samples, and where shares are whole
+ * quanta: what is found always has room. */
+static void test_room(void **state)
+{
+    static const int64_t batches[][2] = {{256, 64}, {194, 194}, {256, 256}};
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        clt_trainer_device devices[3] = {{.busy = 0.1}, {.busy = 0.1}, {.busy = 0.004}};
+        double shares[3] = {1, 1, 1};
+        int begins[2] = {0, 3};
+        clt_trainer t = {.devices = devices,
+                         .n_devices = 3,
+                         .total = 3,
+                         .ranks = 1,
+                         .begins = begins,
+                         .shares = shares,
+                         .lanes = 16,
+                         .max_micros = 2};
+        clt_balance *b;
+        bool change = false;
+        t.options.batch = batches[k][0];
+        t.options.accumulate = t.options.rebalance = 1;
+        t.options.quantum = 1;
+        t.per_device = (batches[k][0] + 2) / 3;
+        t.current.total = batches[k][1];
+        ok(clt_balance_create(&t, batches[k][1], &b));
+        for (int s = 0; s < CLT_BALANCE_WINDOW; s++)
+            ok(clt_balance_step(b, &t, &change));
+        if (change)
+            ok(clt_trainer_set_weights(&t, b->weights, b->quantum));
+        assert_true(change);
+        clt_balance_free(b);
+        clt_split_history_free(t.history);
+    }
 }
 
 /* --- changes by hand ------------------------------------------------------------------------- */
@@ -335,6 +378,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_find),
+        cmocka_unit_test(test_room),
         cmocka_unit_test(test_changes),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_repeat),

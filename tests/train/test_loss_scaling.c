@@ -73,10 +73,18 @@ static void scale_on(const char *list)
     const clt_step_batch batch = whole_batch();
     clt_step_result result;
     ok(clt_trainer_step(l.trainer, &batch, NULL));
+    ok(clt_trainer_step(l.trainer, &batch, NULL));
     assert_int_equal(clt_trainer_result(l.trainer, 1, &result), CLT_NONFINITE);
     assert_non_null(strstr(clt_error_message(), "step 2: "));
     assert_non_null(strstr(clt_error_message(), "2^-14"));
     expect_zero_weights(&l);
+    /* What a checkpoint of before the step that stopped has, whatever was queued behind it. */
+    ok(clt_trainer_wait(l.trainer));
+    for (int d = 0; d < l.n; d++) {
+        clt_scaling now;
+        ok(clt_update_scaling(l.trainer->devices[d].update, &now));
+        assert_true(now.scale == 0x1p-14F && now.skipped == 8);
+    }
     lab_close(&l);
 }
 

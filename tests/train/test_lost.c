@@ -1,6 +1,7 @@
 /* Devices that fail in the middle of a run: the others go on, as if they had been alone with the
  * batch from that step on. */
 #include "exec/lose.h"
+#include "train/capacity.h"
 #include "train/lab.h"
 #include "train/trainer.h"
 #include <cltrain/data.h>
@@ -147,6 +148,79 @@ static void an_updated_replica_becomes_all(void **state)
     lab_close(&l);
 }
 
+/* Where the others' memory asks for more micro-batches, they keep their weights. */
+static void the_others_run_micro_batches(void **state)
+{
+    enum { MANY = 4096 };
+    static const double weights[] = {3, 3, 3};
+    static float many[MANY * IN];
+    static int32_t classes[MANY];
+    const clt_feed feeds[] = {{"x", -1, many, NULL, 0}, {"label", -1, classes, NULL, 0}};
+    clt_trainer_options options;
+    clt_step_batch batch;
+    int redo = -1;
+    (void)state;
+    clt_trainer_options_init(&options);
+    options.batch = MANY;
+    options.weights = weights;
+    lab l = lab_on("cpu/2,cpu@1", NULL);
+    lab_store(&l, classifier(IN, WIDE, CLASSES), 7);
+    do
+        options.memory += 4096;
+    while (clt_capacity_check(l.graph, l.store, &options, 3, MANY) != CLT_OK);
+    lab_trainer(&l, &options);
+    clt_trainer *t = l.trainer;
+    atomic_store(&t->lost, 0);
+    ok(clt_trainer_recover(t, &redo));
+    assert_int_equal(t->n_devices, 2);
+    assert_true(t->options.accumulate > 1);
+    assert_true(t->shares[0] == 3 && t->shares[1] == 3);
+    clt_step_batch_init(&batch);
+    batch.count = MANY;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    ok(clt_trainer_step(t, &batch, NULL));
+    ok(clt_trainer_wait(t));
+    assert_int_equal(t->offsets[1], MANY / 2);
+    ok(clt_store_check(l.store));
+    lab_close(&l);
+}
+
+/* In an evaluation: the others have still to read the batch, whose memory stays until they have. */
+static void evaluation_waits_for_the_others(void **state)
+{
+    enum { MANY = 4096, LARGE = 512, MICROS = 16 };
+    const int64_t shape[] = {LARGE};
+    static float many[MANY * LARGE];
+    static int32_t classes[MANY];
+    double sums[2] = {0}, weights[2] = {0};
+    clt_trainer_options options;
+    clt_fit_options fit;
+    clt_dataset *set;
+    int label;
+    (void)state;
+    clt_trainer_options_init(&options);
+    options.batch = MANY;
+    options.accumulate = MICROS;
+    lab l = lab_on("cpu/2", NULL);
+    lab_store(&l, classifier(LARGE, 8 * WIDE, CLASSES), 7);
+    lab_trainer(&l, &options);
+    ok(clt_dataset_create_arrays("made up", MANY, &set));
+    ok(clt_dataset_add_field(set, "x", CLT_F32, 1, shape, many, CLT_DATA_BORROW, NULL));
+    ok(clt_dataset_add_field(set, "label", CLT_I32, 0, NULL, classes, CLT_DATA_BORROW, &label));
+    clt_fit_options_init(&fit);
+    clt_exec_testing_lose = "#0=0";
+    assert_int_equal(clt_evaluate(l.trainer, set, &fit, sums, weights), CLT_DEVICE_LOST);
+    clt_exec_testing_lose = NULL;
+    cl_int ended = CL_QUEUED; /* of what the other one was given last */
+    const cl_event last = l.trainer->evaluation->devices[1].read[0];
+    clGetEventInfo(last, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof ended, &ended, NULL);
+    assert_int_equal(ended, CL_COMPLETE);
+    ok(clt_trainer_wait(l.trainer));
+    lab_close(&l);
+    clt_dataset_free(set);
+}
+
 /* Devices of different kinds: a bucket's owner alone has the optimizer's state of it. */
 static lab lab_with_owners(clt_optimizer optimizer)
 {
@@ -231,6 +305,8 @@ int main(void)
         cmocka_unit_test(the_others_go_on),
         cmocka_unit_test(owners_share_what_is_left),
         cmocka_unit_test(an_updated_replica_becomes_all),
+        cmocka_unit_test(the_others_run_micro_batches),
+        cmocka_unit_test(evaluation_waits_for_the_others),
     };
     make_samples(xs, labels, MOST, IN, CLASSES);
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);

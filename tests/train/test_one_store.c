@@ -5,6 +5,7 @@
 #include <cltrain/fit.h>
 
 #include "checkpoint/scratch.h"
+#include "train/planner/balance.h"
 
 enum { IN = 5, HIDDEN = 19, CLASSES = 3, MOST = 37, WEIGHTS = HIDDEN * IN };
 
@@ -71,16 +72,20 @@ static clt_graph *heads(int losses)
     return graph;
 }
 
-/* A step of one loss moves nothing that only the other depends on, whatever that left behind. */
-static void losses_by_turns_on(const char *list, clt_dtype precision, int accumulate)
+/* A step of one loss moves nothing that only the other depends on, whatever that left behind: of
+ * gradients, momentum or averages. Nor does decay, as with PyTorch's grad None. */
+static void losses_by_turns_on(const char *list, clt_dtype precision, int accumulate,
+                               clt_optimizer optimizer)
 {
-    clt_trainer_options options = options_of(CLT_SGD);
+    clt_trainer_options options = options_of(optimizer);
     float before[WEIGHTS], after[WEIGHTS], shared[WEIGHTS], moved[WEIGHTS];
     clt_graph *graphs[] = {heads(LOSS_A), heads(LOSS_B)};
     clt_trainer *trainers[2];
     lab l = lab_on(clt_test_devices(list), NULL);
     options.precision = precision;
     options.accumulate = accumulate;
+    options.lr = 0.01;
+    options.weight_decay = 0.1;
     lab_store(&l, heads(LOSS_A | LOSS_B), 3);
     for (int k = 0; k < 2; k++)
         ok(clt_trainer_create(graphs[k], l.store, &options, &trainers[k]));
@@ -105,9 +110,10 @@ static void losses_by_turns_on(const char *list, clt_dtype precision, int accumu
 static void losses_by_turns(void **state)
 {
     (void)state;
-    losses_by_turns_on("pocl", CLT_F32, 1);
-    losses_by_turns_on("pocl", CLT_F32, 3);
-    losses_by_turns_on("pocl/2", CLT_BF16, 1);
+    losses_by_turns_on("pocl", CLT_F32, 1, CLT_SGD);
+    losses_by_turns_on("pocl", CLT_F32, 3, CLT_MOMENTUM);
+    losses_by_turns_on("pocl", CLT_F32, 1, CLT_ADAMW);
+    losses_by_turns_on("pocl/2", CLT_BF16, 1, CLT_ADAM);
 }
 
 /* --- one trainer after another ---------------------------------------------------------------- */
@@ -200,6 +206,31 @@ static void restored_after_the_guard(void **state)
     restored_on("pocl", CLT_BF16);
 }
 
+/* A division that is none is found before anything changes. */
+static void damaged_divisions(void **state)
+{
+    clt_trainer_options options = options_of(CLT_SGD);
+    clt_position position = {0, 0};
+    float before[WEIGHTS], after[WEIGHTS];
+    const double one = 1;
+    int64_t seed;
+    char dir[300];
+    (void)state;
+    lab l = lab_on(clt_test_devices("pocl"), NULL);
+    lab_store(&l, classifier(IN, HIDDEN, CLASSES), 3);
+    lab_trainer(&l, &options);
+    snprintf(dir, sizeof dir, "%s/damaged", scratch);
+    ok(clt_split_history_add(&l.trainer->history, 1, -5, &one, 1));
+    ok(clt_trainer_save(l.trainer, dir, position, MOST, 0, 1, "test"));
+    step(l.trainer, 2);
+    ok(clt_store_get(l.store, "a.weight", before, sizeof before));
+    fails(clt_trainer_restore(l.trainer, dir, &position, &seed), CLT_FORMAT, "division");
+    ok(clt_store_get(l.store, "a.weight", after, sizeof after));
+    assert_memory_equal(before, after, sizeof before);
+    assert_int_equal(clt_trainer_steps(l.trainer), 1);
+    lab_close(&l);
+}
+
 /* --- files of other types --------------------------------------------------------------------- */
 
 /* Only what becomes f32 or i32 is converted. */
@@ -245,6 +276,28 @@ static void types_of_states(void **state)
     lab_close(&l);
 }
 
+/* Steps assign words of 4 bytes: said when the trainer is made. */
+static void sizes_of_states(void **state)
+{
+    const int64_t in[] = {CLT_BATCH, IN}, dims[] = {3};
+    const clt_trainer_options options = options_of(CLT_SGD);
+    clt_value *sum = NULL, *weight = NULL;
+    clt_trainer *trainer;
+    clt_graph *graph;
+    (void)state;
+    ok(clt_graph_create(&graph));
+    clt_value *x = clt_input(graph, "x", CLT_F32, 2, in);
+    clt_mse(layer(graph, x, "a.weight", "a.bias", IN, IN), x, &sum, &weight);
+    clt_loss(graph, "loss", sum, weight, 1);
+    ok(clt_assign(graph, clt_state(graph, "bytes", CLT_U8, 1, dims, (clt_init){0}),
+                  clt_state(graph, "others", CLT_U8, 1, dims, (clt_init){0})));
+    lab l = lab_on(clt_test_devices("pocl"), NULL);
+    lab_store(&l, graph, 3);
+    fails(clt_trainer_create(l.graph, l.store, &options, &trainer), CLT_UNSUPPORTED,
+          "state bytes has 3 bytes");
+    lab_close(&l);
+}
+
 static int set_up(void **state)
 {
     make_samples(xs, labels, MOST, IN, CLASSES);
@@ -260,10 +313,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_by_turns),
-        cmocka_unit_test(another_optimizer),
-        cmocka_unit_test(restored_after_the_guard),
-        cmocka_unit_test(types_of_states),
+        cmocka_unit_test(losses_by_turns),          cmocka_unit_test(another_optimizer),
+        cmocka_unit_test(restored_after_the_guard), cmocka_unit_test(damaged_divisions),
+        cmocka_unit_test(types_of_states),          cmocka_unit_test(sizes_of_states),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

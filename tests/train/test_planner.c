@@ -326,12 +326,34 @@ static void test_bad_slowness(void **state)
 }
 #endif
 
+static int at_once(void *user)
+{
+    (void)user;
+    return 1;
+}
+
+static void test_stopped(void **state)
+{
+    (void)state;
+    clt_planner *planner;
+    clt_planner_options planning;
+    const clt_trainer_options options = options_of(NULL, 1);
+    lab l = lab_on(clt_test_devices("pocl@1,pocl@1"), NULL);
+    l.graph = build();
+    clt_planner_options_init(&planning);
+    planning.stop = at_once;
+    assert_int_equal(clt_planner_create(l.graph, l.devices, l.n, &options, &planning, &planner),
+                     CLT_STOPPED);
+    lab_close(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_weights),      cmocka_unit_test(test_bad_weights),
         cmocka_unit_test(test_frozen),       cmocka_unit_test(test_checkpoint),
-        cmocka_unit_test(test_prediction),   cmocka_unit_test(test_network),
+        cmocka_unit_test(test_stopped),      cmocka_unit_test(test_prediction),
+        cmocka_unit_test(test_network),
 #ifdef CLT_TESTING
         cmocka_unit_test(test_slow),         cmocka_unit_test(test_left_out),
         cmocka_unit_test(test_bad_slowness), cmocka_unit_test(test_named),

@@ -44,7 +44,7 @@ static clt_dataset *samples(rank *self)
 typedef struct answer {
     const char *devices;
     int64_t batch;
-    int choose;
+    int choose, stops;
     int n, total, first, used, uneven;
     double weights[4];
     int64_t quantum, bucket_bytes;
@@ -94,6 +94,12 @@ static void train_planned(rank *self, lab *l, clt_trainer_options *options)
 /* A batch whose samples cost more than what a step costs without them, also on a busy machine. */
 enum { LARGE = 1024 };
 
+static int at_once(void *user)
+{
+    (void)user;
+    return 1;
+}
+
 static void plan_rank(rank *self)
 {
     static const int only_first[4] = {1};
@@ -106,6 +112,7 @@ static void plan_rank(rank *self)
     clt_planner_options_init(&planning);
     planning.choose = a->choose;
     planning.seconds = 0.5;
+    planning.stop = a->stops ? at_once : NULL;
     HOLDS(self, clt_devices_open(runtime, a->devices, NULL, &l.devices, &l.n) == CLT_OK);
     HOLDS(self, clt_world_count(&self->world, l.n, &a->first, &a->total) == CLT_OK);
     self->status = clt_planner_create(l.graph, l.devices, l.n, &options, &planning, &planner);
@@ -187,6 +194,18 @@ static void test_unlike(void **state)
     assert_int_equal(ranks[1].status, CLT_INVALID_ARGUMENT);
     assert_int_equal(ranks[0].status, CLT_ABORTED);
     assert_non_null(strstr(ranks[0].message, "rank 1 failed: "));
+}
+
+/* One of them, which ends measuring on all. */
+static void test_stopped(void **state)
+{
+    answer answers[2] = {{.devices = one_core}, {.devices = one_core, .stops = 1}};
+    rank ranks[2];
+    (void)state;
+    run_ranks(ranks, 2, plan_rank, answers, sizeof *answers);
+    assert_int_equal(ranks[1].status, CLT_STOPPED);
+    assert_int_equal(ranks[0].status, CLT_ABORTED);
+    assert_non_null(strstr(ranks[0].message, "rank 1 failed: stopped"));
 }
 
 #ifdef CLT_TESTING
@@ -472,8 +491,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_together),       cmocka_unit_test(test_unlike),
-        cmocka_unit_test(test_repeat),         cmocka_unit_test(test_other_section),
-        cmocka_unit_test(test_repeat_buckets), cmocka_unit_test(test_unlike_buckets),
+        cmocka_unit_test(test_stopped),        cmocka_unit_test(test_repeat),
+        cmocka_unit_test(test_other_section),  cmocka_unit_test(test_repeat_buckets),
+        cmocka_unit_test(test_unlike_buckets),
 #ifdef CLT_TESTING
         cmocka_unit_test(test_slow),           cmocka_unit_test(test_idle),
         cmocka_unit_test(test_straggler),

@@ -7,6 +7,7 @@
 #include "train/lab.h"
 #include <cltrain/models.h>
 #include <cltrain/predict.h>
+#include <cltrain/opencl.h>
 
 enum { TEXTS = 2, LENGTH = 20, PROMPT = 5, POSITIONS = 24, WORDS = 37 };
 #define GPT2 "gpt2:layers=2,heads=2,width=16"
@@ -363,11 +364,66 @@ static void test_errors(void **state)
     lab_close(&l);
 }
 
+/* Without samples there is an event all the same. */
+static void test_nothing(void **state)
+{
+    static const float xs[3] = {1, 2, 3};
+    const clt_feed feed = {"x", -1, xs, NULL, 0};
+    const int64_t dims[] = {CLT_BATCH, 3};
+    clt_step_batch batch;
+    cl_event event = NULL;
+    clt_graph *graph;
+    (void)state;
+    ok(clt_graph_create(&graph));
+    clt_output(clt_relu(clt_input(graph, "x", CLT_F32, 2, dims)), "y");
+    lab l = lab_on(clt_test_devices("pocl"), NULL);
+    lab_store(&l, graph, 1);
+    clt_predictor *p = predictor_of(graph, l.store, NULL);
+    clt_step_batch_init(&batch);
+    batch.feeds = &feed;
+    batch.n_feeds = 1;
+    for (int i = 0; i < 4; i++) {
+        batch.count = i % 2;
+        ok(clt_predictor_run(p, &batch, &event));
+        assert_int_equal(clWaitForEvents(1, &event), CL_SUCCESS);
+        clReleaseEvent(event);
+    }
+    clt_predictor_destroy(p);
+    lab_close(&l);
+}
+
+/* Outputs that need what other devices have. */
+static void test_sums_over_devices(void **state)
+{
+    static const int axes[] = {0};
+    const int64_t dims[] = {CLT_BATCH, 3};
+    clt_predictor_options options;
+    clt_predictor *p;
+    (void)state;
+    clt_predictor_options_init(&options);
+    options.batch = 4;
+    for (int n = 1; n <= 2; n++) {
+        clt_graph *graph;
+        ok(clt_graph_create(&graph));
+        clt_value *x = clt_input(graph, "x", CLT_F32, 2, dims);
+        clt_output(clt_sub(x, clt_all_reduce(clt_reduce_sum(x, axes, 1, 0))), "y");
+        lab l = lab_on(clt_test_devices(n == 1 ? "pocl" : "pocl/2"), NULL);
+        lab_store(&l, graph, 1);
+        if (l.n > 1)
+            refused(clt_predictor_create(graph, l.store, &options, &p), CLT_UNSUPPORTED,
+                    "a sum over devices, of which the store has 2");
+        else
+            clt_predictor_destroy(predictor_of(graph, l.store, &options));
+        lab_close(&l);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cache),  cmocka_unit_test(test_greedy),
-        cmocka_unit_test(test_files),  cmocka_unit_test(test_same_as_trained),
-        cmocka_unit_test(test_copied), cmocka_unit_test(test_errors)};
+        cmocka_unit_test(test_cache),   cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_files),   cmocka_unit_test(test_same_as_trained),
+        cmocka_unit_test(test_copied),  cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_nothing), cmocka_unit_test(test_sums_over_devices)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

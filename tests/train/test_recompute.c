@@ -378,6 +378,37 @@ static void test_limits(void **state)
     clt_plan_destroy(plain);
 }
 
+/* Gradients and the optimizer's tensors count before they are there. */
+static void test_store_counts(void **state)
+{
+    enum { IN = 256, OUT = 4096 }; /* 4 MiB of parameters */
+    const int64_t in[] = {CLT_BATCH, IN};
+    clt_value *sum = NULL, *weight = NULL;
+    clt_trainer_options options;
+    clt_graph *graph;
+    (void)state;
+    clt_trainer_options_init(&options);
+    options.batch = 1;
+    options.optimizer = CLT_ADAM;
+    ok(clt_graph_create(&graph));
+    clt_value *x = clt_input(graph, "x", CLT_F32, 2, in);
+    clt_value *y = layer(graph, x, "w", "b", IN, OUT);
+    clt_mse(y, clt_scale(y, 0.5), &sum, &weight);
+    clt_loss(graph, "loss", sum, weight, 1);
+    lab l = lab_on(clt_test_devices("cpu@1"), NULL);
+    lab_store(&l, graph, 3);
+    l.devices[0]->caps.memory_bytes = (int64_t)11 << 20; /* beside the parameters */
+    assert_int_equal(clt_capacity_check(l.graph, l.store, &options, l.n, 1),
+                     CLT_OUT_OF_DEVICE_MEMORY);
+    assert_int_equal(clt_capacity_largest(l.graph, l.store, &options, l.n), 0);
+    l.devices[0]->caps.memory_bytes = (int64_t)16 << 20;
+    ok(clt_capacity_check(l.graph, l.store, &options, l.n, 1));
+    lab_trainer(&l, &options);
+    l.devices[0]->caps.memory_bytes = (int64_t)2 << 20; /* all but a batch is there */
+    ok(clt_capacity_check(l.graph, l.store, &options, l.n, 1));
+    lab_close(&l);
+}
+
 static void says(const char *text)
 {
     if (!strstr(clt_error_message(), text))
@@ -434,7 +465,7 @@ int main(void)
         cmocka_unit_test(test_memory),        cmocka_unit_test(test_limits),
         cmocka_unit_test(test_in_place),      cmocka_unit_test(test_bits),
         cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_several),
-        cmocka_unit_test(test_budget)};
+        cmocka_unit_test(test_budget),        cmocka_unit_test(test_store_counts)};
     make_data();
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

@@ -140,6 +140,7 @@ CLT_API clt_value *clt_constant(clt_graph *graph, clt_dtype dtype, int rank, con
  * - Other element types than f32 have no mean: of several micro-batches the last one's value is
  *   taken, and a trainer on several devices refuses such a state where its value depends on the
  *   batch (UNSUPPORTED).
+ * - States of training have a multiple of 4 bytes: a trainer refuses others (UNSUPPORTED).
  */
 CLT_API clt_status clt_assign(clt_graph *graph, clt_value *state, clt_value *value);
 

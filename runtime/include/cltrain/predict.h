@@ -31,8 +31,8 @@ CLT_API void clt_predictor_options_init(clt_predictor_options *options);
 /* Plans the graph's outputs on the store's devices; losses and metrics are left out. The graph is
  * copied. The store must have its parameters and states, and outlive the predictor. Errors:
  * INVALID_ARGUMENT (no output; names the option), MISMATCH (a parameter or state that the store
- * does not have, or has in another shape), UNSUPPORTED (carried states on several devices), BUILD,
- * OUT_OF_DEVICE_MEMORY. */
+ * does not have, or has in another shape), UNSUPPORTED (carried states, or outputs that depend on
+ * clt_all_reduce, on several devices), BUILD, OUT_OF_DEVICE_MEMORY. */
 CLT_API clt_status clt_predictor_create(const clt_graph *graph, clt_store *store,
                                         const clt_predictor_options *options,
                                         clt_predictor **predictor);

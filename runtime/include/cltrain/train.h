@@ -65,7 +65,8 @@ CLT_API clt_status clt_optimizer_parse(const char *text, clt_optimizer *optimize
 /* Formulas: PyTorch's optimizers of the same names, momentum without dampening. Decay of sgd,
  * momentum, nesterov and adam is L2 (added to the gradient) unless `decoupled`; adamw's is always
  * decoupled (Loshchilov and Hutter, ICLR 2019). It acts on all parameters but
- * those that clt_freeze or clt_param_group says otherwise of; a resumed run has the same groups. */
+ * those that clt_freeze or clt_param_group says otherwise of; a resumed run has the same groups. A
+ * parameter that no loss depends on is not updated: neither decay nor momentum moves it. */
 typedef struct clt_trainer_options {
     size_t struct_size; /* set by clt_trainer_options_init */
     clt_optimizer optimizer;

@@ -37,33 +37,33 @@ bool clt_balance_apart(const clt_trainer *t, int d)
 
 /* --- the policy ------------------------------------------------------------------------------ */
 
-/* Keeps all weights between those of a quantum and of `most`; the others share the rest. */
+/* Keeps all weights but 0 between those of a quantum and of `most`; the others share the rest, up
+ * or down. */
 static void bound(double *weights, int n, double least, double most)
 {
-    for (int pass = 0; pass < n; pass++) {
-        double fixed = 0, free = 0;
+    for (int pass = 0; pass < 2 * n; pass++) {
+        double sum = 0, free = 0;
         for (int d = 0; d < n; d++) {
-            weights[d] = fmin(fmax(weights[d], least), most);
-            if (weights[d] == least || weights[d] == most)
-                fixed += weights[d];
-            else
-                free += weights[d];
+            weights[d] = weights[d] > 0 ? fmin(fmax(weights[d], least), most) : 0;
+            sum += weights[d];
         }
+        for (int d = 0; d < n; d++)
+            free += (sum < 1 ? weights[d] < most : weights[d] > least) ? weights[d] : 0;
         for (int d = 0; free > 0 && d < n; d++)
-            if (weights[d] > least && weights[d] < most)
-                weights[d] *= fmax(0, 1 - fixed) / free;
+            if (sum < 1 ? weights[d] < most : weights[d] > least)
+                weights[d] *= fmax(0, 1 - sum + free) / free;
     }
 }
 
-bool clt_balance_find(const int64_t *shares, const double *seconds, int n, int64_t batch,
-                      int64_t quantum, int64_t most, int64_t *offsets, double *weights)
+/* By speed, in parts of at least a quantum, and at most so many samples, of the batch. */
+static bool find_weights(const int64_t *shares, const double *seconds, int n, int64_t batch,
+                         int64_t quantum, int64_t most, double *weights)
 {
-    double sum = 0, longest = 0, next = 0;
+    double sum = 0;
     for (int d = 0; d < n; d++) {
         /* Nothing is known of a device without samples: it stays so. */
         weights[d] = shares[d] && seconds[d] > 0 ? (double)shares[d] / seconds[d] : 0;
         sum += weights[d];
-        longest = fmax(longest, shares[d] ? seconds[d] : 0);
     }
     if (!(sum > 0))
         return false;
@@ -73,15 +73,38 @@ bool clt_balance_find(const int64_t *shares, const double *seconds, int n, int64
     /* Few digits, so that a text of them is exact. */
     for (int d = 0; d < n; d++)
         weights[d] = round(1e6 * weights[d]) / 1e6;
-    if (clt_split(batch, n, weights, quantum, offsets) != CLT_OK)
-        return false;
-    for (int d = 0; d < n; d++) {
-        const int64_t share = offsets[d + 1] - offsets[d];
-        if (share > most)
+    return true;
+}
+
+static int64_t largest_of(const int64_t *capacity, int n)
+{
+    int64_t largest = 0;
+    for (int d = 0; d < n; d++)
+        largest = capacity[d] > largest ? capacity[d] : largest;
+    return largest;
+}
+
+bool clt_balance_find(const int64_t *shares, const double *seconds, int n, int64_t batch,
+                      int64_t quantum, int64_t most, int64_t *offsets, double *weights)
+{
+    enum { ATTEMPTS = 3 };
+    double longest = 0, next = 0;
+    int64_t largest = most + 1;
+    /* A share in whole quanta may be one more than its weight says. */
+    for (int k = 0; k < ATTEMPTS && largest > most && most > k * quantum; k++) {
+        if (!find_weights(shares, seconds, n, batch, quantum, most - k * quantum, weights) ||
+            clt_split_capacity(batch, n, weights, quantum, offsets) != CLT_OK)
             return false;
-        if (shares[d])
-            next = fmax(next, seconds[d] / (double)shares[d] * (double)share);
+        largest = largest_of(offsets, n);
     }
+    if (largest > most || clt_split(batch, n, weights, quantum, offsets) != CLT_OK)
+        return false;
+    for (int d = 0; d < n; d++)
+        if (shares[d]) {
+            const double share = (double)(offsets[d + 1] - offsets[d]);
+            next = fmax(next, seconds[d] / (double)shares[d] * share);
+            longest = fmax(longest, seconds[d]);
+        }
     return next < longest * (1 - WORTH);
 }
 
@@ -149,6 +172,24 @@ static clt_status tell(clt_balance *b, clt_trainer *t)
     return CLT_OK;
 }
 
+/* The division of the largest batch. */
+static clt_status check_room(const clt_trainer *t, const double *weights, int64_t quantum)
+{
+    int64_t *capacity = clt_calloc((size_t)t->total, sizeof *capacity);
+    if (!capacity)
+        return CLT_OUT_OF_MEMORY;
+    const int64_t most = t->per_device * t->max_micros;
+    clt_status status = clt_split_capacity(t->options.batch, t->total, weights, quantum, capacity);
+    for (int p = 0; status == CLT_OK && p < t->total; p++)
+        if (capacity[p] > most)
+            status = clt_fail(CLT_INVALID_ARGUMENT,
+                              "the weights give device %d (of those of all ranks) %lld samples; "
+                              "there is room for %lld",
+                              p, (long long)capacity[p], (long long)most);
+    clt_free(capacity);
+    return status;
+}
+
 clt_status clt_balance_step(clt_balance *b, clt_trainer *t, bool *change)
 {
     *change = false;
@@ -167,8 +208,11 @@ clt_status clt_balance_step(clt_balance *b, clt_trainer *t, bool *change)
     for (int p = 0; p < b->n; p++)
         b->shares[p] = b->offsets[p + 1] - b->offsets[p];
     b->quantum = quantum_of(t, b->batch);
-    *change = clt_balance_find(b->shares, b->middle, b->n, b->batch, b->quantum,
-                               t->per_device * t->max_micros, b->offsets, b->weights);
+    /* Where the trainer's batch is larger than the run's, there must be room for that too. */
+    const int64_t most = t->per_device * t->max_micros * b->batch / t->options.batch;
+    *change = clt_balance_find(b->shares, b->middle, b->n, b->batch, b->quantum, most, b->offsets,
+                               b->weights) &&
+              check_room(t, b->weights, b->quantum) == CLT_OK;
     return CLT_OK;
 }
 
@@ -219,23 +263,6 @@ void clt_split_history_free(clt_split_history *h)
 }
 
 /* --- the trainer ----------------------------------------------------------------------------- */
-
-static clt_status check_room(const clt_trainer *t, const double *weights, int64_t quantum)
-{
-    int64_t *capacity = clt_calloc((size_t)t->total, sizeof *capacity);
-    if (!capacity)
-        return CLT_OUT_OF_MEMORY;
-    const int64_t most = t->per_device * t->max_micros;
-    clt_status status = clt_split_capacity(t->options.batch, t->total, weights, quantum, capacity);
-    for (int p = 0; status == CLT_OK && p < t->total; p++)
-        if (capacity[p] > most)
-            status = clt_fail(CLT_INVALID_ARGUMENT,
-                              "the weights give device %d (of those of all ranks) %lld samples; "
-                              "there is room for %lld",
-                              p, (long long)capacity[p], (long long)most);
-    clt_free(capacity);
-    return status;
-}
 
 clt_status clt_trainer_set_weights(clt_trainer *t, const double *weights, int64_t quantum)
 {

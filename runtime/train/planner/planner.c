@@ -470,8 +470,10 @@ static clt_status make(clt_planner *p, const clt_graph *graph, clt_device *const
                                      .user = own->user};
     clt_probe_result result;
     clt_status status = clt_probe_run(graph, devices, count, &probe, &result);
-    if (status != CLT_OK && status != CLT_STOPPED)
-        return clt_fail_prefix(status, "while steps were measured, before the first one: ");
+    if (status != CLT_OK) /* on all ranks */
+        return status == CLT_STOPPED
+                   ? status
+                   : clt_fail_prefix(status, "while steps were measured, before the first one: ");
     status = plan(p, &result, options, choose);
     clt_probe_free(&result);
     return clt_ranks_agree(p->world, status, NULL);
