@@ -157,7 +157,8 @@ struct clt_op {
 
     /* Bit i: output 0 may overwrite operand i, since every output element depends on no element of
      * that operand but the one of the same index, or on those of its row, which all kernels have
-     * read before they write there. */
+     * read before they write there. Not where the same bytes are an operand without its bit, too.
+     */
     unsigned in_place;
 
     /* Not 0: output 0 is this operand (zeros where it is absent) plus what the others give:

@@ -193,6 +193,16 @@ void clt_arg_conv2d_shape(clt_program *program, const clt_conv2d_shape *s)
         clt_arg_int(program, clt_fixed(values[i]));
 }
 
+/* In lanes, sums of the weights' gradient lie on a stack: a vector for each tap of the pairs of
+ * channels that a register tile has, which are fewer the more columns of taps there are. */
+static bool sums_fit_stack(const clt_conv2d_attr *attr)
+{
+    enum { MOST_BYTES = 4 << 20, VECTOR_BYTES = 64, CELLS = 32, MOST_COLUMNS = 8 };
+    const int columns = attr->kernel[1] < MOST_COLUMNS ? attr->kernel[1] : MOST_COLUMNS;
+    const int64_t taps = (int64_t)attr->kernel[0] * attr->kernel[1];
+    return taps <= MOST_BYTES / VECTOR_BYTES / (CELLS / columns);
+}
+
 /* Images in the lanes fill every vector, whatever the channels. */
 static int wants_lanes(const clt_node *node)
 {
@@ -200,7 +210,7 @@ static int wants_lanes(const clt_node *node)
     const bool weight = node->op == &clt_op_conv2d_weight_grad;
     return attr->epilogue.activation <= CLT_ACTIVATION_RELU &&
                    clt_value_leads_with_batch(node->in[0]) &&
-                   (!weight || clt_value_leads_with_batch(node->in[1]))
+                   (!weight || (clt_value_leads_with_batch(node->in[1]) && sums_fit_stack(attr)))
                ? CLT_LANES_WANT
                : CLT_LANES_NO;
 }

@@ -155,7 +155,9 @@ int clt_elementwise_lanes(const clt_node *node)
         if (type->dtype != CLT_F32 || (clt_type_has_batch(type) && type->rank != rank))
             return CLT_LANES_NO;
     }
-    return CLT_LANES_FOLLOW;
+    /* Plain, as the node still lies: in lanes, the lane is one dimension more. */
+    return clt_elementwise_walk(node, 1).rank < CLT_ELEMENTWISE_DIMS ? CLT_LANES_FOLLOW
+                                                                     : CLT_LANES_NO;
 }
 
 /* Steps of an operand along the stored dimensions of the result, 0 where it is repeated. In LANES,
@@ -205,7 +207,7 @@ const char *clt_elementwise_kinds(const clt_node *node, char *text)
 void clt_elementwise_emit(const clt_node *node, const clt_target *target, clt_program *p,
                           const char *body)
 {
-    enum { DIMS = 6, CHUNK = 16 };
+    enum { DIMS = CLT_ELEMENTWISE_DIMS, CHUNK = 16 };
     char kinds[CLT_ELEMENTWISE_KINDS];
     static const clt_elementwise_attr none;
     const clt_elementwise_attr *attr = node->op->attr_bytes ? node->attr : &none;

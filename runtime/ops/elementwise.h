@@ -12,7 +12,8 @@
 #include "ops/activation.h"
 #include "ops/walk.h"
 
-enum { CLT_ELEMENTWISE_IN = 4, CLT_ELEMENTWISE_NUMBERS = 4 };
+/* DIMS: of the kernels' walks. */
+enum { CLT_ELEMENTWISE_IN = 4, CLT_ELEMENTWISE_NUMBERS = 4, CLT_ELEMENTWISE_DIMS = 6 };
 
 typedef struct clt_elementwise_attr {
     float p[CLT_ELEMENTWISE_NUMBERS];
@@ -38,7 +39,8 @@ clt_status clt_elementwise_broadcast(const clt_node *node, clt_dtype dtype, clt_
 enum { CLT_ELEMENTWISE_KINDS = 96 };
 const char *clt_elementwise_kinds(const clt_node *node, char *text);
 
-/* FOLLOW where every operand with a batch has the rank of the result. */
+/* FOLLOW where every operand with a batch has the rank of the result, and the walk has room for the
+ * lane. */
 int clt_elementwise_lanes(const clt_node *node);
 
 /* The merged walk over the result's stored elements and the operands. Along its last dimension,

@@ -1,6 +1,6 @@
 #include "ops/elementwise_cpu.h"
 
-enum { DIMS = 6 };
+enum { DIMS = CLT_ELEMENTWISE_DIMS };
 
 bool clt_elementwise_cpu_accepts(const clt_node *node, const clt_target *target, char *why)
 {

@@ -2,7 +2,7 @@
 
 #include "ops/group_gpu.h"
 
-enum { DIMS = 6 };
+enum { DIMS = CLT_ELEMENTWISE_DIMS };
 
 bool clt_elementwise_gpu_accepts(const clt_node *node, const clt_target *target, char *why)
 {

@@ -55,7 +55,8 @@ static bool fits(clt_program *p, const clt_walk *w, int count)
 {
     if (w->rank > count && p->status == CLT_OK)
         p->status = clt_fail(CLT_UNSUPPORTED,
-                             "the operands need a walk over %d dimensions, and the kernel has %d",
+                             "the operands need a walk over %d dimensions, and the kernel has %d: "
+                             "broadcast some of them first (clt_expand)",
                              w->rank, count);
     return w->rank <= count;
 }

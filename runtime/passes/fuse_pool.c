@@ -9,6 +9,9 @@
  *             dx = conv2d_data_grad(dz, w)
  *   becomes:  p, mask = conv2d_pool(x, w, b)
  *             dz = unpool2d(dp, mask), or conv2d_pool_weight_grad(x, dp, mask) if there is no dx
+ *
+ * That last kernel has two rows of dz at a time on its stack, for each of some channels: of wide
+ * images they would be larger than stacks are.
  */
 #include <string.h>
 
@@ -18,7 +21,8 @@
 #include "ops/ops.h"
 #include "passes/passes.h"
 
-enum { MOST_USERS = 4 };
+/* COLUMNS: of dz, of up to 1 KiB each on a stack. */
+enum { MOST_USERS = 4, MOST_COLUMNS = 2048 };
 
 /* The nodes of one occurrence. */
 typedef struct pattern {
@@ -117,14 +121,15 @@ static clt_status rewrite_backward(clt_graph *graph, const pattern *p,
                                    const clt_conv2d_pool_attr *attr, clt_value *mask)
 {
     clt_value *dp = p->pool_grad->in[p->pool_grad->n_in - 1];
-    if (p->data_grad) {
+    if (p->data_grad || attr->out[1] > MOST_COLUMNS) {
         clt_value *const in[] = {dp, mask};
         clt_node *unpool = clt_graph_add(graph, &clt_op_unpool2d, in, 2, attr);
         if (!unpool)
             return clt_graph_status(graph);
         unpool->out[0]->layout = CLT_LAYOUT_LANES;
         p->weight_grad->in[1] = unpool->out[0];
-        p->data_grad->in[0] = unpool->out[0];
+        if (p->data_grad)
+            p->data_grad->in[0] = unpool->out[0];
         return CLT_OK;
     }
     clt_value *const in[] = {p->conv->in[0], dp, mask};

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "passes/passes.h"
+#include <cltrain/ops.h>
 
 clt_status clt_pass_evaluate(clt_graph *graph)
 {
@@ -17,9 +18,11 @@ clt_status clt_pass_evaluate(clt_graph *graph)
         if (instead == output)
             continue;
         if (output->output) {
+            /* An output is memory of its own. */
             if (instead->kind != CLT_VALUE_INTERMEDIATE || instead->name)
-                return clt_fail(CLT_UNSUPPORTED, "output %s is a node that evaluation removes",
-                                output->name);
+                instead = clt_copy(instead);
+            if (!instead)
+                return clt_graph_status(graph);
             /* The name moves along, so that the output is still found. */
             instead->name = output->name;
             instead->output = true;

@@ -92,13 +92,33 @@ static void place_fixed(memory *m)
     }
 }
 
+static const clt_value *root_of(const clt_value *value)
+{
+    while (value->producer && value->producer->op->view)
+        value = value->producer->in[0];
+    return value;
+}
+
+/* Whether the node may overwrite operand `index`. Not where the same bytes are also an operand of
+ * which it needs other elements than those that it writes there, as the source of a sum over rows
+ * is: the gradient of x + index_select(x) is added to the very gradient that it is made of. */
+static bool may_overwrite(const clt_node *node, int index)
+{
+    const clt_value *root = root_of(node->in[index]);
+    for (int j = 0; j < node->n_in; j++)
+        if (node->in[j] && root_of(node->in[j]) == root &&
+            (j >= 32 || !(node->op->in_place & 1u << j)))
+            return false;
+    return true;
+}
+
 /* An operand that the node may overwrite: it lives in the arena, in as many bytes, and neither it
  * nor a view of it is read afterwards. */
 static int overwritten_block(const memory *m, const clt_node *node)
 {
     for (int i = 0; i < node->n_in && i < 32; i++) {
         const clt_value *in = node->in[i];
-        if (!in || !(node->op->in_place & 1u << i) || m->plan->options.separate ||
+        if (!in || !may_overwrite(node, i) || m->plan->options.separate ||
             m->plan->options.repeatable)
             continue;
         const int b = m->block_of[in->id];
@@ -124,7 +144,7 @@ static void place_under_gradients(memory *m)
             continue;
         for (int j = 0; j < node->n_in && j < 32; j++) {
             const clt_value *in = node->in[j];
-            if (!in || !(node->op->in_place & 1u << j) || !in->producer || in->producer->op->view ||
+            if (!in || !may_overwrite(node, j) || !in->producer || in->producer->op->view ||
                 plan->places[in->id].kind != CLT_PLACE_NONE || m->last_use[in->id] != i ||
                 in->layout != out->layout || !clt_type_equal(&in->type, &out->type))
                 continue;
@@ -141,7 +161,7 @@ static bool updates_state(const memory *m, const clt_node *node, const clt_value
     const clt_plan *plan = m->plan;
     bool operand = false;
     for (int j = 0; j < node->n_in && j < 32; j++)
-        operand = operand || (node->in[j] == state && node->op->in_place & 1u << j);
+        operand = operand || (node->in[j] == state && may_overwrite(node, j));
     for (int i = 0; operand && i < plan->n_nodes; i++)
         for (int j = 0; j < plan->nodes[i].node->n_in; j++)
             if (plan->nodes[i].node->in[j] == state && i != node->id &&

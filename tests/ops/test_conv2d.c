@@ -220,11 +220,47 @@ static void test_not_finite(void **state)
     }
 }
 
+/* In lanes, sums of the weights' gradient lie on a stack: those of kernels of many taps have no
+ * room there. In planning alone. */
+static void test_large_kernels(void **state)
+{
+    static const int64_t sizes[][2] = {{1, 9}, {1, 16000}, {1, 20000}, {3000, 1}, {150, 150}};
+    const clt_bucket_sizes bucket_sizes = clt_bucket_sizes_default();
+    clt_plan_options options = clt_plan_options_default(CLT_PLAN_TRAIN, 16);
+    clt_caps caps = op_devices[0]->caps;
+    (void)state;
+    caps.kind = CLT_KIND_CPU;
+    options.lanes = 16;
+    for (int i = 0; i < 5; i++) {
+        const int64_t x[] = {CLT_BATCH, 2, sizes[i][0] + 3, sizes[i][1] + 3},
+                      w[] = {3, 2, sizes[i][0], sizes[i][1]};
+        clt_graph *g;
+        clt_plan *plan;
+        clt_buckets buckets;
+        int in_lanes = 0;
+        OP_OK(clt_graph_create(&g));
+        clt_value *y = clt_conv2d(clt_input(g, "x", CLT_F32, 4, x),
+                                  clt_parameter(g, "w", 4, w, (clt_init){0}), NULL, NULL);
+        clt_value *one = clt_input(g, "one", CLT_F32, 1, (int64_t[]){1});
+        clt_loss(g, "loss", clt_reduce_sum(clt_tanh(y), NULL, 0, 0), clt_scale(one, 2), 1);
+        OP_OK(clt_buckets_create(g, &bucket_sizes, &buckets));
+        OP_OK(clt_plan_create(g, &buckets, &caps, NULL, &options, &plan));
+        for (int n = 0; n < plan->n_nodes; n++)
+            in_lanes += plan->nodes[n].node->op == &clt_op_conv2d_weight_grad &&
+                        !strncmp(plan->nodes[n].variant->name, "lanes", 5);
+        assert_int_equal(in_lanes, i < 2);
+        clt_plan_destroy(plan);
+        clt_buckets_free(&buckets);
+        clt_graph_destroy(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),  cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_records), cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_goldens), cmocka_unit_test(test_errors)};
+        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_records),      cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_goldens),      cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_large_kernels)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

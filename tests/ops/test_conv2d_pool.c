@@ -125,8 +125,40 @@ static void test_shapes(void **state)
     op_report(&test);
 }
 
+/* Without the gradient of x. The rows of wide images have no place on a stack: they are unpooled
+ * first. */
+static void test_wide(void **state)
+{
+    static const int64_t widths[] = {40, 20001};
+    (void)state;
+    for (int i = 0; i < (clt_test_oclgrind() ? 1 : 2); i++) {
+        const chain a = {{{1, 1}, {0, 0}, {1, 1}, 1}, false};
+        const op_case c = {
+            .text = "wide",
+            .n_in = 3,
+            .in = {{CLT_F32, 4, {CLT_BATCH, 1, 3, widths[i]}, OP_RANDOM, false, NULL},
+                   {CLT_F32, 4, {5, 1, 2, 2}, OP_RANDOM, true, NULL},
+                   {CLT_F32, 1, {5}, OP_RANDOM, true, NULL}},
+            .batch = 2,
+            .attr = &a};
+        op_bound b;
+        int one = 0, apart = 0;
+        op_bind(&test, &c, &op_as_device, &b);
+        for (int n = 0; n < b.plan->n_nodes; n++) {
+            one += !strcmp(b.plan->nodes[n].node->op->name, "conv2d_pool_weight_grad");
+            apart += !strcmp(b.plan->nodes[n].node->op->name, "unpool2d");
+        }
+        if (clt_caps_is_cpu(&op_devices[0]->caps)) {
+            assert_int_equal(one, !i);
+            assert_int_equal(apart, i);
+        }
+        op_check_bound(&test, &c, &b, false);
+        op_unbind(&b);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_wide)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

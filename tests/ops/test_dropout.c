@@ -237,6 +237,39 @@ static void test_evaluation(void **state)
     op_unbind(&t.b);
 }
 
+/* Outputs that are the same outside training as an input, as another output, or as one another. */
+static void test_outputs(void **state)
+{
+    const int64_t dims[] = {CLT_BATCH, 32};
+    const clt_bucket_sizes sizes = clt_bucket_sizes_default();
+    const clt_plan_options options = clt_plan_options_default(CLT_PLAN_PREDICT, 2);
+    clt_graph *g;
+    clt_plan *plan;
+    clt_buckets buckets;
+    (void)state;
+    OP_OK(clt_graph_create(&g));
+    clt_value *x = clt_input(g, "x", CLT_F32, 2, dims), *h = clt_scale(x, 2);
+    clt_output(clt_dropout(x, 0.5), "of_input");
+    clt_output(clt_dropout(h, 0.5), "first");
+    clt_output(clt_dropout(h, 0.5), "second");
+    clt_output(h, "h");
+    OP_OK(clt_buckets_create(g, &sizes, &buckets));
+    OP_OK(clt_plan_create(g, &buckets, &op_devices[0]->caps, NULL, &options, &plan));
+    const clt_value *found[] = {
+        clt_graph_find(plan->graph, "of_input"), clt_graph_find(plan->graph, "first"),
+        clt_graph_find(plan->graph, "second"), clt_graph_find(plan->graph, "h")};
+    for (int i = 0; i < 4; i++) {
+        assert_non_null(found[i]);
+        assert_true(found[i]->output);
+        assert_string_equal(found[i]->producer->op->name, i < 3 ? "copy" : "scale");
+        assert_ptr_equal(found[i]->producer->in[0],
+                         i && i < 3 ? found[3] : clt_graph_find(plan->graph, "x"));
+    }
+    clt_plan_destroy(plan);
+    clt_buckets_free(&buckets);
+    clt_graph_destroy(g);
+}
+
 static void test_errors(void **state)
 {
     clt_graph *g;
@@ -257,7 +290,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers), cmocka_unit_test(test_as_gpu),
         cmocka_unit_test(test_splits),  cmocka_unit_test(test_evaluation),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_outputs), cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

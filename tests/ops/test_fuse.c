@@ -383,13 +383,53 @@ static void test_small_batches(void **state)
     }
 }
 
+/* Kernels walk over six dimensions. A chain whose operands repeat along more stays two nodes; in
+ * LANES the lane would be the seventh: the node stays plain. In planning alone. */
+static void test_many_dimensions(void **state)
+{
+    static const int64_t eight[] = {CLT_BATCH, 2, 2, 2, 2, 2, 2, 2},
+                         first[] = {1, 2, 1, 2, 1, 1, 1, 1}, last[] = {2, 1, 2},
+                         image[] = {CLT_BATCH, 1, 8, 8}, kernel[] = {4, 1, 3, 3},
+                         six[] = {CLT_BATCH, 2, 2, 2, 3, 6}, odd[] = {2, 1, 2, 1, 6};
+    const clt_bucket_sizes sizes = clt_bucket_sizes_default();
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        clt_graph *g;
+        clt_plan *plan;
+        clt_buckets buckets;
+        clt_caps caps = op_devices[0]->caps;
+        clt_plan_options options = clt_plan_options_default(CLT_PLAN_PREDICT, 16);
+        caps.kind = CLT_KIND_CPU;
+        options.lanes = 16;
+        OP_OK(clt_graph_create(&g));
+        if (i) {
+            clt_value *x = clt_input(g, "x", CLT_F32, 4, image);
+            clt_value *y =
+                clt_conv2d(x, clt_parameter(g, "w", 4, kernel, (clt_init){0}), NULL, NULL);
+            clt_output(clt_add(clt_reshape(y, 6, six), clt_input(g, "p", CLT_F32, 5, odd)), "y");
+        } else {
+            clt_value *sum =
+                clt_add(clt_input(g, "x", CLT_F32, 8, eight), clt_input(g, "p", CLT_F32, 8, first));
+            clt_output(clt_mul(sum, clt_input(g, "q", CLT_F32, 3, last)), "y");
+        }
+        OP_OK(clt_buckets_create(g, &sizes, &buckets));
+        OP_OK(clt_plan_create(g, &buckets, &caps, NULL, &options, &plan));
+        assert_int_equal(count_nodes(plan->graph, "conv2d", CLT_LAYOUT_LANES), i);
+        assert_int_equal(count_nodes(plan->graph, "add", CLT_LAYOUT_PLAIN), 1);
+        assert_int_equal(count_nodes(plan->graph, "mul", CLT_LAYOUT_PLAIN), !i);
+        clt_plan_destroy(plan);
+        clt_buckets_free(&buckets);
+        clt_graph_destroy(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chain),          cmocka_unit_test(test_lanes),
         cmocka_unit_test(test_epilogues),      cmocka_unit_test(test_limits),
         cmocka_unit_test(test_gradients_stay), cmocka_unit_test(test_large_images),
-        cmocka_unit_test(test_small_batches),
+        cmocka_unit_test(test_small_batches),  cmocka_unit_test(test_many_dimensions),
     };
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }
