@@ -62,6 +62,13 @@ class Usage(CommandTest):
                 with self.subTest(option=option, value=value):
                     self.assert_train(option, value)
         self.assert_train("--epochs", "1", "--steps", "2", says=("not both",))
+        # What would have no use is not passed over.
+        self.assert_train("--optimizer", "nesterov", "--momentum", "1", says=("below 1",))
+        for optimizer in ("sgd", "adam", "adamw"):
+            self.assert_train("--optimizer", optimizer, "--momentum", "0.5", says=("--momentum 0.5", f"not {optimizer}"))
+        for model, option, value in (("lenet", "--windows", "random"), ("gpt2:nano", "--windows", "random"),
+                                     ("gpt2:nano", "--image-size", "8"), ("gpt2:nano", "--resize", "8")):
+            self.assert_usage("plan", "--model", model, option, value, "--devices", "pocl", says=(option, "is for"))
         for more in (("--rebalance",), ("--split", "equal")):
             self.assert_train("--replay", self.path("old.jsonl"), *more, says=(more[0] + " out",))
 

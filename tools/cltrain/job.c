@@ -159,8 +159,12 @@ static int read_trainer(job *j, const settings *s)
         o->lr = 0.001;
     if (!isnan(s->lr))
         o->lr = s->lr;
-    if (!isnan(s->momentum))
+    if (!isnan(s->momentum)) {
+        if (o->optimizer != CLT_MOMENTUM && o->optimizer != CLT_NESTEROV)
+            return usage_error("--momentum %g: is for --optimizer momentum and nesterov, not %s",
+                               s->momentum, clt_optimizer_name(o->optimizer));
         o->momentum = s->momentum;
+    }
     if (o->momentum >= 1)
         return usage_error("--momentum %g: must be below 1", o->momentum);
     if (!isnan(s->weight_decay))
@@ -362,20 +366,23 @@ static int model_takes(const char *model)
 /* Random images, or tokens as GPT-2 has them where the model takes nothing else. */
 static clt_status open_random(job *j, const settings *s)
 {
-    if (model_takes(s->model) != CLT_MODEL_TEXT || (s->data && strchr(s->data, ':'))) {
-        const char *other = s->seq_len > 0      ? "--seq-len"
-                            : s->image_size > 0 ? "--image-size"
-                            : s->resize > 0     ? "--resize"
-                                                : NULL;
-        char text[128];
-        if (!other)
-            return open_synthetic(s->data, s->classes > 0 ? s->classes : 10, &j->train);
-        snprintf(text, sizeof text, "%s: random images are of the size of --data synthetic:CxHxW",
-                 other);
-        return clt_error_set(CLT_INVALID_ARGUMENT, text);
-    }
-    return open_synthetic_text(s->seq_len > 0 ? s->seq_len : 1024,
-                               s->classes > 0 ? s->classes : 50257, &j->train);
+    const int text = model_takes(s->model) == CLT_MODEL_TEXT && !(s->data && strchr(s->data, ':'));
+    const char *other = s->windows                ? "--windows"
+                        : s->image_size > 0       ? "--image-size"
+                        : s->resize > 0           ? "--resize"
+                        : s->seq_len > 0 && !text ? "--seq-len"
+                                                  : NULL;
+    char said[160];
+    if (!other && text)
+        return open_synthetic_text(s->seq_len > 0 ? s->seq_len : 1024,
+                                   s->classes > 0 ? s->classes : 50257, &j->train);
+    if (!other)
+        return open_synthetic(s->data, s->classes > 0 ? s->classes : 10, &j->train);
+    snprintf(said, sizeof said, "%s: %s", other,
+             s->windows ? "is for tokens:PATH and text:PATH, not for random samples"
+             : text     ? "is for images:DIR; random text has --seq-len and --classes"
+                        : "random images are of the size of --data synthetic:CxHxW");
+    return clt_error_set(CLT_INVALID_ARGUMENT, said);
 }
 
 int job_data(job *j, const settings *s, int which)
