@@ -48,7 +48,7 @@ class Usage(CommandTest):
                 "--batch": ("0", "-3", "x", "1.5", "99999999999999999999", ""),
                 "--lr": ("nan", "inf", "-1", "1e999", "fast", "0.1x"),
                 "--epochs": ("-1", "two"), "--steps": ("0", "-7"), "--seed": ("-1",),
-                "--accumulate": ("0",), "--momentum": ("1", "nan"), "--weight-decay": ("-1",),
+                "--accumulate": ("0", "1048577", "2000000000", "4000000000"), "--momentum": ("1", "nan"), "--weight-decay": ("-1",),
                 "--clip-norm": ("nan", "-1"), "--keep": ("-1",),
                 "--checkpoint-every": ("0", "-2", "epochs", "5x"),
                 "--normalize": ("0.5", "0.5,0", "nan,1", "1,2,3", ",", "a,b"),

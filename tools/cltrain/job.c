@@ -173,9 +173,9 @@ static int read_trainer(job *j, const settings *s)
         o->clip_norm = s->clip_norm;
     if (s->batch > 0)
         o->batch = s->batch;
-    if (s->accumulate > INT32_MAX)
-        return usage_error("--accumulate %lld: more micro-batches than samples",
-                           (long long)s->accumulate);
+    if (s->accumulate > CLT_MOST_ACCUMULATE)
+        return usage_error("--accumulate %lld: must be at most %d", (long long)s->accumulate,
+                           CLT_MOST_ACCUMULATE);
     if (s->accumulate > 0)
         o->accumulate = (int)s->accumulate;
     if (s->seed >= 0)
