@@ -11,6 +11,7 @@
 #include <cltrain/unstable.h>
 
 #include "data.h"
+#include "end.h"
 #include "full.h"
 #include "groups.h"
 #include "message.h"
@@ -502,7 +503,7 @@ int job_resume(job *j, const settings *s)
 }
 
 /* A resumed run repeats the choices of kernels that its checkpoint has. */
-static clt_status read_frozen(job *j)
+static clt_status read_frozen(job *j, const settings *s)
 {
     clt_checkpoint *checkpoint = NULL;
     if (!j->resumed)
@@ -510,6 +511,7 @@ static clt_status read_frozen(job *j)
     /* One that cannot be read is clt_fit's to report; without one, the run begins. */
     if (clt_checkpoint_open(j->resumed, &checkpoint) != CLT_OK)
         return CLT_OK;
+    find_end(j, s, checkpoint);
     const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_FROZEN);
     j->frozen = section ? strdup(section->text) : NULL;
     clt_checkpoint_close(checkpoint);
@@ -533,9 +535,9 @@ static clt_status say_declined(const job *j, const settings *s)
 int job_trainer(job *j, const settings *s, int code)
 {
     if (!code) {
-        clt_status status = job_schedule(j, s);
+        clt_status status = read_frozen(j, s);
         if (status == CLT_OK)
-            status = read_frozen(j);
+            status = job_schedule(j, s);
         code = status == CLT_OK ? 0 : name_failure(status);
     }
     code = ranks_agree(&j->ranks, code);
