@@ -20,7 +20,8 @@ typedef struct model_file {
     named_value *values; /* of inputs that were used and of nodes */
     int n_values, room;
     clt_value *last; /* of the nodes so far */
-    int64_t classes;
+    int64_t classes; /* what "classes" means: those of the input "label", else of the last labels */
+    int has_label;
 } model_file;
 
 /* Fails with the message of the graph or of a builder, and the place. */
@@ -159,8 +160,10 @@ static clt_status add_input(model_file *f, const clt_model_field *field, const j
     clt_value *value = clt_model_input_of(f->graph, field);
     if (!value)
         return fail_at(f, at, field->name);
-    if (field->classes)
+    /* CIFAR-100 has coarse labels beside them. */
+    if (field->classes && !f->has_label)
         f->classes = field->classes;
+    f->has_label = f->has_label || !strcmp(field->name, "label");
     return add_value(f, field->name, value, field->classes);
 }
 

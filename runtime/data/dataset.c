@@ -184,6 +184,14 @@ static clt_status check_index(const clt_dataset *d, int field)
     return CLT_OK;
 }
 
+static void forget_class_names(clt_data_field *field)
+{
+    for (int64_t i = 0; field->class_names && i < field->classes; i++)
+        clt_free(field->class_names[i]);
+    clt_free(field->class_names);
+    field->class_names = NULL;
+}
+
 clt_status clt_dataset_set_classes(clt_dataset *dataset, int field, int64_t classes)
 {
     CLT_TRY(check_index(dataset, field));
@@ -197,6 +205,8 @@ clt_status clt_dataset_set_classes(clt_dataset *dataset, int field, int64_t clas
                         dataset->name, f->name, (long long)classes);
     if (atomic_load(&dataset->sealed))
         return clt_fail(CLT_STATE, "data set '%s': a loader reads it already", dataset->name);
+    if (classes != f->classes)
+        forget_class_names(f);
     f->classes = classes;
     return CLT_OK;
 }
@@ -262,14 +272,6 @@ clt_status clt_dataset_wait(clt_dataset *dataset)
     if (dataset->status != CLT_OK)
         clt_error_restore(dataset->message);
     return dataset->status;
-}
-
-static void forget_class_names(clt_data_field *field)
-{
-    for (int64_t i = 0; field->class_names && i < field->classes; i++)
-        clt_free(field->class_names[i]);
-    clt_free(field->class_names);
-    field->class_names = NULL;
 }
 
 void clt_dataset_free(clt_dataset *dataset)

@@ -32,6 +32,24 @@ static void read_type(hid_t type, clt_array *a, char dtype[24])
         snprintf(dtype, 24, "%c%d", a->type, a->bytes);
 }
 
+/* Chunks that were never written are not in the file: a small one may claim any size, for which
+ * memory would be asked. The size of small arrays is believed, and deflate's best ratio. */
+static clt_status check_stored(const clt_array_file *file, const clt_array *a, hid_t object)
+{
+    enum { SMALL = 1 << 30, RATIO = 1032 };
+    const hid_t plist = H5Dget_create_plist(object);
+    const bool elsewhere = H5Pget_layout(plist) == H5D_VIRTUAL || H5Pget_external_count(plist) > 0;
+    const hsize_t stored = H5Dget_storage_size(object);
+    const int64_t bytes = clt_array_bytes(a);
+    H5Pclose(plist);
+    if (elsewhere || bytes <= SMALL || stored >= (hsize_t)bytes / RATIO)
+        return CLT_OK;
+    return clt_fail(CLT_FORMAT,
+                    "%s: array '%s': its shape and type need %lld bytes, of which the file stores "
+                    "%llu: most of it was never written",
+                    file->path, a->name, (long long)bytes, (unsigned long long)stored);
+}
+
 static clt_status add_array(clt_array_file *file, hid_t object, const char *name)
 {
     clt_array a = {0};
@@ -53,7 +71,9 @@ static clt_status add_array(clt_array_file *file, hid_t object, const char *name
     read_type(type, &a, dtype);
     H5Sclose(space);
     H5Tclose(type);
-    return status == CLT_OK ? clt_arrays_add(file, &a, dtype) : status;
+    CLT_TRY(status);
+    CLT_TRY(clt_arrays_add(file, &a, dtype));
+    return check_stored(file, &a, object);
 }
 
 /* Every array of a group; groups in it are passed over. */

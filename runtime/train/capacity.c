@@ -271,10 +271,10 @@ int64_t clt_capacity_largest(const clt_graph *graph, const clt_store *store,
 static int micro_batches(const clt_graph *graph, const clt_store *store,
                          const clt_trainer_options *options, int participants)
 {
-    enum { MOST = 1 << 20 };
     clt_trainer_options own = *options;
     for (own.accumulate = 2 * options->accumulate;
-         own.accumulate <= MOST && own.accumulate < 2 * options->batch; own.accumulate *= 2)
+         own.accumulate <= CLT_MOST_ACCUMULATE && own.accumulate < 2 * options->batch;
+         own.accumulate *= 2)
         if (clt_capacity_check(graph, store, &own, participants, options->batch) == CLT_OK)
             return own.accumulate;
     return 0;

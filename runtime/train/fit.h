@@ -25,6 +25,7 @@ typedef struct clt_fit_run {
     clt_source *source;
     int64_t batch, seed;
     int64_t total_steps;
+    bool resumed;          /* from a checkpoint */
     clt_position position; /* where the next batch starts */
     double began, reported;
     double loss_scale; /* of the last step that was reported */

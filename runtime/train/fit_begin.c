@@ -67,7 +67,23 @@ static clt_status resume(clt_fit_run *f)
                         "seed out to go on with it",
                         o->checkpoint_dir, (long long)seed, (long long)o->seed);
     f->seed = seed;
+    f->resumed = true;
     return CLT_OK;
+}
+
+/* A resumed run ends with its last epoch, also where the epochs before had batches of another size.
+ */
+static int64_t find_end(const clt_fit_run *f, int64_t samples)
+{
+    const clt_fit_options *o = f->options;
+    const int64_t per_epoch = (samples + f->batch - 1) / f->batch;
+    if (o->steps || !f->resumed)
+        return o->steps ? o->steps : o->epochs * per_epoch;
+    if (f->position.epoch >= o->epochs)
+        return f->trainer->steps;
+    const int64_t left = samples - f->position.sample;
+    return f->trainer->steps + (left + f->batch - 1) / f->batch +
+           (o->epochs - f->position.epoch - 1) * per_epoch;
 }
 
 static uint64_t add_number(uint64_t hash, int64_t number)
@@ -112,10 +128,11 @@ static clt_status begin_together(clt_fit_run *f, clt_dataset *train)
         "run (number of samples, shuffling, normalisation, batch, length, seed or "
         "changes of the split)"));
     CLT_TRY(compare_data(f, train));
-    int64_t begin[] = {f->position.epoch, f->position.sample, f->seed};
+    int64_t begin[] = {f->position.epoch, f->position.sample, f->seed, f->resumed};
     CLT_TRY(clt_world_tell(t, 0, begin, sizeof begin));
     f->position = (clt_position){begin[0], begin[1]};
     f->seed = begin[2];
+    f->resumed = begin[3] != 0;
     t->vote = t->votes = 0;
     return clt_trainer_broadcast(t, 0);
 }
@@ -128,8 +145,7 @@ clt_status clt_fit_begin(clt_fit_run *f, clt_dataset *train)
     CLT_TRY(clt_states_check_batch(t, samples < f->batch ? samples : f->batch));
     describe_data(t, train, o);
     CLT_TRY(begin_together(f, train));
-    const int64_t per_epoch = (samples + f->batch - 1) / f->batch;
-    f->total_steps = o->steps ? o->steps : o->epochs * per_epoch;
+    f->total_steps = find_end(f, samples);
     CLT_TRY(clt_fit_make_balance(f));
     return clt_world_agree(t, clt_fit_make_source(f));
 }

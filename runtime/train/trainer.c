@@ -73,8 +73,8 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "the schedule's minimum %g is above the learning rate %g",
                         o->schedule.minimum, o->lr);
-    if (o->accumulate < 1)
-        return out_of_range("accumulate", o->accumulate, "at least 1");
+    if (o->accumulate < 1 || o->accumulate > CLT_MOST_ACCUMULATE)
+        return out_of_range("accumulate", o->accumulate, "1 to 1048576");
     if (o->memory < 0)
         return out_of_range("memory", (double)o->memory, "at least 0");
     if (o->check_every < 0)

@@ -81,6 +81,20 @@ class Models(CommandTest):
         self.assertEqual(self.inspect(path, "--data", "idx:" + self.data)["parameters"],
                          (ROWS * COLUMNS + 1) * 64 + 65 * CLASSES)
 
+    def test_classes(self):
+        """Those of the labels, also where the data have others beside them (CIFAR-100's coarse ones)."""
+        for name in ("train.bin", "test.bin"):
+            put(self.path(name), b"".join(bytes([i, i]) + bytes(3072) for i in range(20)))
+        data = "--data", "cifar100:" + self.path("")
+        file = {"nodes": [{"op": "flatten", "in": "image"}, {"name": "top", "op": "linear", "out": "classes"}],
+                "losses": [{"op": "cross_entropy", "in": ["top", "label"]}]}
+        fields = [{"name": name} for name in ("image", "label", "coarse_label")]
+        for inputs in ({}, {"inputs": fields}, {"inputs": fields[::-1]}):
+            self.assertEqual(self.inspect(self.write(json.dumps({**file, **inputs})), *data)["parameters"], 3073 * 100)
+        file["losses"][0]["in"][1] = "coarse_label"
+        fields[1:] = fields[2:]
+        self.assertEqual(self.inspect(self.write(json.dumps({**file, "inputs": fields})), *data)["parameters"], 3073 * 20)
+
     def test_inspect_text(self):
         """Models of text need no data to be listed, as those of images do not."""
         found = self.inspect("gpt2:124M")

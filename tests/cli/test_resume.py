@@ -197,6 +197,20 @@ class Resume(CommandTest):
         self.assertIn("nothing to do", done.stdout)
         self.assertEqual(get(os.path.join(self.last(run), "model.safetensors")), before)
 
+    def test_other_batch(self):
+        """Epochs are counted, however many steps those before had; schedules end with the run."""
+        for before, then, steps in (("16", "8", 10 + 9), ("8", "16", 18 + 5)):
+            run, metrics = self.path("run" + then), self.path(then + ".jsonl")
+            self.train("--epochs", "2", "--batch", before, "--checkpoint-dir", run, "--metrics", metrics)
+            done = self.train("--epochs", "3", "--batch", then, "--checkpoint-dir", run, "--metrics", metrics,
+                              "--resume", "--schedule", "cosine:0.01")
+            self.assertIn(f"{steps} steps of {then} on", done.stdout)
+            made, epochs = records(metrics)
+            self.assertEqual([r["step"] for r in made], list(range(1, steps + 1)))
+            self.assertEqual([r["epoch"] for r in epochs], [1, 2, 3])
+            self.assertGreater(made[-1]["lr"], 0.01)
+            self.assertLess(made[-1]["lr"], 0.02)
+
     def test_keep(self):
         run = self.path("run")
         self.train("--epochs", "4", "--checkpoint-dir", run, "--checkpoint-every", "epoch",

@@ -190,10 +190,20 @@ class Plot(CommandTest):
         # A run that was killed left half a line.
         put(self.path("cut.jsonl"), get(self.files[0]) + b'{"step":1')
         self.run_command("plot", self.path("cut.jsonl"), "-o", self.path("cut.png"))
+        # A model without an accuracy has one picture, of the loss; so has a run without tests.
+        steps = b"".join(b'{"step":%d,"epoch":1,"loss":%d}\n' % (i, 9 - i) for i in (1, 2, 3))
+        for name, more in (("mse", b'{"epoch":1,"test_loss":0.5,"test_mse":0.5}\n'),
+                           ("diverged", b'{"step":4,"epoch":1,"loss":null}\n'
+                            b'{"epoch":1,"test_loss":null,"test_accuracy":null}\n')):
+            put(self.path(name + ".jsonl"), steps + more)
+            self.assertEqual(self.run_command("plot", self.path(name + ".jsonl"), "-o", picture).stderr, "")
+            self.assertEqual(struct.unpack(">II", get(picture)[16:24]), (600, 600))
 
     def test_failures(self):
         picture = self.path("out.png")
         put(picture, b"old")
+        put(self.path("gaps"), b'{"step":1,"epoch":1,"loss":null}\n')
+        self.assert_bad("plot", self.path("gaps"), "-o", picture, code=1, says=("gaps", "nothing to draw"))
         put(self.path("text"), b"hello\n")
         put(self.path("other"), b'{"a": 1}\n')
         put(self.path("empty"), b"")

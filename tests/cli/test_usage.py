@@ -48,7 +48,7 @@ class Usage(CommandTest):
                 "--batch": ("0", "-3", "x", "1.5", "99999999999999999999", ""),
                 "--lr": ("nan", "inf", "-1", "1e999", "fast", "0.1x"),
                 "--epochs": ("-1", "two"), "--steps": ("0", "-7"), "--seed": ("-1",),
-                "--accumulate": ("0",), "--momentum": ("1", "nan"), "--weight-decay": ("-1",),
+                "--accumulate": ("0", "1048577", "2000000000", "4000000000"), "--momentum": ("1", "nan"), "--weight-decay": ("-1",),
                 "--clip-norm": ("nan", "-1"), "--keep": ("-1",),
                 "--checkpoint-every": ("0", "-2", "epochs", "5x"),
                 "--normalize": ("0.5", "0.5,0", "nan,1", "1,2,3", ",", "a,b"),
@@ -62,6 +62,13 @@ class Usage(CommandTest):
                 with self.subTest(option=option, value=value):
                     self.assert_train(option, value)
         self.assert_train("--epochs", "1", "--steps", "2", says=("not both",))
+        # What would have no use is not passed over.
+        self.assert_train("--optimizer", "nesterov", "--momentum", "1", says=("below 1",))
+        for optimizer in ("sgd", "adam", "adamw"):
+            self.assert_train("--optimizer", optimizer, "--momentum", "0.5", says=("--momentum 0.5", f"not {optimizer}"))
+        for model, option, value in (("lenet", "--windows", "random"), ("gpt2:nano", "--windows", "random"),
+                                     ("gpt2:nano", "--image-size", "8"), ("gpt2:nano", "--resize", "8")):
+            self.assert_usage("plan", "--model", model, option, value, "--devices", "pocl", says=(option, "is for"))
         for more in (("--rebalance",), ("--split", "equal")):
             self.assert_train("--replay", self.path("old.jsonl"), *more, says=(more[0] + " out",))
 

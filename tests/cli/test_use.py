@@ -124,6 +124,27 @@ class Predict(CommandTest):
             for a, b in zip(again[1], logits):
                 self.assertAlmostEqual(a, b, places=4)
 
+    def test_probabilities(self):
+        """Where the model computes them itself, no softmax is taken of them; logits are preferred."""
+        put(self.path("a.png"), png(COLUMNS, ROWS, [[255 * (r == 2)] * COLUMNS for r in range(ROWS)]))
+        file = {"inputs": [{"name": "image"}, {"name": "label"}],
+                "nodes": [{"op": "flatten", "in": "image"}, {"name": "top", "op": "linear", "out": "classes"},
+                          {"name": "share", "op": "softmax"}],
+                "losses": [{"op": "cross_entropy", "in": ["top", "label"]}]}
+        said = []
+        for name, outputs in (("share", {"share": "share"}), ("both", {"share": "share", "top": "top"}),
+                              ("top", {"top": "top"})):
+            put(self.path(name + ".json"), json.dumps(dict(file, outputs=outputs)).encode())
+            self.train("--steps", "9", "--lr", "1", "--checkpoint-dir", self.path(name), "--tune", "off", "--quiet",
+                       model=self.path(name + ".json"))
+            said.append(json.loads(self.predict("--checkpoint", self.path(name), "--json", "--top", "9",
+                                                self.path("a.png")).stdout)["predictions"][0]["classes"])
+        for one in said[:2]:
+            self.assertEqual([c["class"] for c in one], [c["class"] for c in said[2]])
+            for a, b in zip(one, said[2]):
+                self.assertAlmostEqual(a["probability"], b["probability"], places=5)
+        self.assertGreater(said[2][0]["probability"], 0.5)
+
     def test_files_that_fail(self):
         """Each bad file is named, the others are done."""
         use = self.trained("--epochs", "1")
@@ -288,6 +309,26 @@ class Sample(CommandTest):
         self.assertNotEqual(json.loads(self.run_command(*evaluate, "--seq-len", "8").stdout), known)
         self.run_command("predict", *use, "-o", self.path("out.npz"))
         self.assertEqual(read_npz(self.path("out.npz"))["logits"][0][1:], (16, 256))
+
+    def test_vocabulary(self):
+        """That of the run, where the file of tokens does not tell it and the test samples have not all."""
+        def tokens(name, ids):
+            put(self.path(name), struct.pack(f"<{len(ids)}H", *ids))
+            return "tokens:" + self.path(name)
+
+        model = "lstm:hidden=8", tokens("a.bin", [i % 50 for i in range(800)])
+        self.run_command("train", "--model", model[0], "--data", model[1], "--classes", "64", "--seq-len", "16",
+                         "--batch", "8", "--steps", "2", "--checkpoint-dir", self.path("run"), "--tune", "off",
+                         "--quiet", "--devices", DEVICE)
+        use = "--checkpoint", self.path("run"), "--devices", DEVICE, "--data"
+        said = self.run_command("eval", *use, model[1]).stdout
+        self.assertEqual(self.run_command("eval", *use, model[1], "--classes", "64").stdout, said)
+        out = "-o", self.path("out.npz")
+        self.run_command("predict", *use, model[1], *out)
+        self.assertEqual(read_npz(self.path("out.npz"))["logits"][0][1:], (16, 64))
+        other = tokens("b.bin", [i % 70 for i in range(800)])
+        for command in (("eval",), ("predict", *out)):
+            self.assert_bad(*command, *use, other, code=1, says=("b.bin: token 64 at position 64 is out of",))
 
     def test_speed_line(self):
         use = self.trained(TINY, steps="2")

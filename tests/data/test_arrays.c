@@ -190,6 +190,7 @@ static void hdf5_is_read(void **state)
                    "split.h5", "groups train and test");
     fails("hdf5", "text.h5", CLT_UNSUPPORTED, "'words'", "string");
     fails("hdf5", "counts.h5", CLT_FORMAT, "'y' has 6 samples", "'x' has 5");
+    fails("hdf5", "sparse.h5", CLT_FORMAT, "'x'", "3136000000000 bytes, of which the file stores");
     fails("hdf5", "stored.npz", CLT_FORMAT, "no HDF5 file", "");
     fails("hdf5", "missing.h5", CLT_NOT_FOUND, "cannot be opened", "");
 #else

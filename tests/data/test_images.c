@@ -305,6 +305,12 @@ static void folders_are_classes_and_splits(void **state)
     assert_int_equal(clt_dataset_classes(d, expect_field(d, "label", CLT_I32, "[]")), 2);
     assert_string_equal(clt_dataset_class_name(d, 1, 0), "a");
     assert_string_equal(clt_dataset_class_name(d, 1, 1), "b");
+    assert_int_equal(clt_dataset_set_classes(d, 1, 2), CLT_OK);
+    assert_string_equal(clt_dataset_class_name(d, 1, 1), "b");
+    /* Names are of as many classes as there were. */
+    assert_int_equal(clt_dataset_set_classes(d, 1, 1000), CLT_OK);
+    assert_null(clt_dataset_class_name(d, 1, 1));
+    assert_null(clt_dataset_class_name(d, 1, 999));
     unsigned char *all = read_epoch(d, 0, 2, 1, &status);
     assert_int_equal(status, CLT_OK);
     static const char *const order[] = {"rgb.jpg", "rgb.png", "grey.png", "grey.png"};

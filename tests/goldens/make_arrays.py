@@ -60,6 +60,8 @@ def main():
     with h5py.File(at("counts.h5"), "w") as file:
         file["x"] = x(5, "f4")
         file["y"] = x(6, "f4")
+    with h5py.File(at("sparse.h5"), "w") as file:  # one chunk of many is written
+        file.create_dataset("x", shape=(10 ** 9, 784), dtype="f4", chunks=(16, 784), compression="gzip")[:16] = 1
 
 
 main()

@@ -110,6 +110,9 @@ class Division(RankTest):
                  "--steps", "5", "--predict"]
         out = self.wait(self.begin(words), 0)[0]
         self.assertEqual(len(re.findall(r"(?m)^predicted  [\d.]+ ms, [\d.]+ of the step$", out)), 1, out)
+        words = [w for w in words if w not in ("--predict", "--blocks", "1")]
+        out = self.wait(self.begin(words + ["--by-node"]), 0)[0]
+        self.assertEqual(out.count("Device 0, by node"), 1, out)
 
 
 if __name__ == "__main__":

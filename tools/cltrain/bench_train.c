@@ -198,7 +198,7 @@ static int measure_nodes(bench *b, clt_fit_options *fit)
     if (status == CLT_OK)
         status = clt_profile_read(profile, &records, &count);
     int code = status == CLT_OK ? 0 : library_failure(status);
-    if (!code)
+    if (!code && ranks_prints(&b->job.ranks))
         code = print_by_node(records, count, b->warmup, fit->steps, &limits,
                              clt_device_label(b->job.devices[0]), b->settings->json);
     clt_profile_stop(profile);

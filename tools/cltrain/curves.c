@@ -124,21 +124,40 @@ static const curve *part_of(const curves *c, int part)
     return part == 0 ? &c->loss : part == 1 ? &c->test_loss : &c->test_accuracy;
 }
 
-/* Means of as many neighbours as leaves about SHOWN points, each at the last one's place. */
-static int window_of(const curve *c)
+/* Of steps, means of as many neighbours as leaves about SHOWN points, each at the last one's place.
+ */
+static int window_of(const curve *c, int part)
 {
-    return 1 + (c->count - 1) / SHOWN;
+    return part ? 1 : 1 + (c->count - 1) / SHOWN;
+}
+
+/* Points [i, *end) are drawn as one. */
+static double mean_from(const curve *c, int window, int i, int *end)
+{
+    double sum = 0;
+    *end = i + window < c->count ? i + window : c->count;
+    for (int j = i; j < *end; j++)
+        sum += c->points[j].y;
+    return sum / (*end - i);
+}
+
+/* Of nothing but gaps, as the accuracy of a model without one, gnuplot draws no picture. */
+static int has_points(const curves *list, int part)
+{
+    const curve *c = part_of(list, part);
+    const int window = window_of(c, part);
+    for (int i = 0, end; i < c->count; i = end)
+        if (isfinite(mean_from(c, window, i, &end)))
+            return 1;
+    return 0;
 }
 
 static void write_points(const curve *c, int window, FILE *script)
 {
-    for (int i = 0; i < c->count; i += window) {
-        const int end = i + window < c->count ? i + window : c->count;
-        double sum = 0;
-        for (int j = i; j < end; j++)
-            sum += c->points[j].y;
-        if (isfinite(sum))
-            fprintf(script, "%.9g %.9g\n", c->points[end - 1].x, sum / (end - i));
+    for (int i = 0, end; i < c->count; i = end) {
+        const double mean = mean_from(c, window, i, &end);
+        if (isfinite(mean))
+            fprintf(script, "%.9g %.9g\n", c->points[end - 1].x, mean);
         else
             fprintf(script, "\n");
     }
@@ -163,7 +182,7 @@ static void write_quoted(const char *text, FILE *script)
 static void write_curve(const curves *c, int file, int part, const char *what, FILE *script,
                         int *drawn)
 {
-    if (!part_of(c, part)->count)
+    if (!has_points(c, part))
         return;
     char name[400];
     const char *base = strrchr(c->path, '/');
@@ -176,7 +195,15 @@ static void write_curve(const curves *c, int file, int part, const char *what, F
 static int any(const curves *list, int count, int part)
 {
     for (int i = 0; i < count; i++)
-        if (part_of(&list[i], part)->count)
+        if (has_points(&list[i], part))
+            return 1;
+    return 0;
+}
+
+int curves_any(const curves *list, int count)
+{
+    for (int part = 0; part < PARTS; part++)
+        if (any(list, count, part))
             return 1;
     return 0;
 }
@@ -188,10 +215,10 @@ void curves_script(const curves *list, int count, const char *output, FILE *scri
     for (int i = 0; i < count; i++)
         for (int part = 0; part < PARTS; part++) {
             const curve *c = part_of(&list[i], part);
-            const int own = part ? 1 : window_of(c);
-            window = own > window ? own : window;
-            if (!c->count)
+            if (!has_points(&list[i], part))
                 continue;
+            const int own = window_of(c, part);
+            window = own > window ? own : window;
             fprintf(script, "$data_%d_%d << END\n", i, part);
             write_points(c, own, script);
             fprintf(script, "END\n");

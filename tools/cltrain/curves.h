@@ -23,6 +23,9 @@ typedef struct curves {
 int curves_read(const char *path, curves *out);
 void curves_free(curves *c);
 
+/* Whether there is anything to draw: a loss, or an accuracy, that is a number. */
+int curves_any(const curves *list, int count);
+
 /* Writes the script that draws all files into `output`. */
 void curves_script(const curves *list, int count, const char *output, FILE *script);
 

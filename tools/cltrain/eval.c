@@ -13,15 +13,25 @@
 #include "saved.h"
 #include "use.h"
 
-/* What the run was trained on, where the command does not say otherwise: how images were read, and
- * how long the samples of text were. */
+/* Of the labels, or tokens of the vocabulary; -1: not known. */
+static int64_t known_classes(const job *j, int text)
+{
+    const clt_model_field *field = use_field(j, text ? "tokens" : "label");
+    return field && field->classes > 0 ? field->classes : -1;
+}
+
+/* What the run was trained on, where the command does not say otherwise: how images were read, how
+ * long the samples of text were, and the classes, of which the test samples need not have all. */
 static int read_use(job *j, settings *s, const saved *c)
 {
     const int code = c->use ? use_read(j, s, c->use, c->file) : 0;
     if (code || !c->use || !s->data)
         return code;
-    if ((!strncmp(s->data, "tokens:", 7) || !strncmp(s->data, "text:", 5)) && s->seq_len <= 0)
+    const int text = !strncmp(s->data, "tokens:", 7) || !strncmp(s->data, "text:", 5);
+    if (text && s->seq_len <= 0)
         s->seq_len = use_sequence(j);
+    if (s->classes <= 0)
+        s->classes = known_classes(j, text);
     if (strncmp(s->data, "images:", 7) != 0 || s->image_size > 0 || !use_resize(c->use))
         return 0;
     s->image_size = j->fields[0].dims[1];

@@ -11,6 +11,7 @@
 #include <cltrain/unstable.h>
 
 #include "data.h"
+#include "end.h"
 #include "full.h"
 #include "groups.h"
 #include "message.h"
@@ -159,8 +160,12 @@ static int read_trainer(job *j, const settings *s)
         o->lr = 0.001;
     if (!isnan(s->lr))
         o->lr = s->lr;
-    if (!isnan(s->momentum))
+    if (!isnan(s->momentum)) {
+        if (o->optimizer != CLT_MOMENTUM && o->optimizer != CLT_NESTEROV)
+            return usage_error("--momentum %g: is for --optimizer momentum and nesterov, not %s",
+                               s->momentum, clt_optimizer_name(o->optimizer));
         o->momentum = s->momentum;
+    }
     if (o->momentum >= 1)
         return usage_error("--momentum %g: must be below 1", o->momentum);
     if (!isnan(s->weight_decay))
@@ -169,9 +174,9 @@ static int read_trainer(job *j, const settings *s)
         o->clip_norm = s->clip_norm;
     if (s->batch > 0)
         o->batch = s->batch;
-    if (s->accumulate > INT32_MAX)
-        return usage_error("--accumulate %lld: more micro-batches than samples",
-                           (long long)s->accumulate);
+    if (s->accumulate > CLT_MOST_ACCUMULATE)
+        return usage_error("--accumulate %lld: must be at most %d", (long long)s->accumulate,
+                           CLT_MOST_ACCUMULATE);
     if (s->accumulate > 0)
         o->accumulate = (int)s->accumulate;
     if (s->seed >= 0)
@@ -362,20 +367,23 @@ static int model_takes(const char *model)
 /* Random images, or tokens as GPT-2 has them where the model takes nothing else. */
 static clt_status open_random(job *j, const settings *s)
 {
-    if (model_takes(s->model) != CLT_MODEL_TEXT || (s->data && strchr(s->data, ':'))) {
-        const char *other = s->seq_len > 0      ? "--seq-len"
-                            : s->image_size > 0 ? "--image-size"
-                            : s->resize > 0     ? "--resize"
-                                                : NULL;
-        char text[128];
-        if (!other)
-            return open_synthetic(s->data, s->classes > 0 ? s->classes : 10, &j->train);
-        snprintf(text, sizeof text, "%s: random images are of the size of --data synthetic:CxHxW",
-                 other);
-        return clt_error_set(CLT_INVALID_ARGUMENT, text);
-    }
-    return open_synthetic_text(s->seq_len > 0 ? s->seq_len : 1024,
-                               s->classes > 0 ? s->classes : 50257, &j->train);
+    const int text = model_takes(s->model) == CLT_MODEL_TEXT && !(s->data && strchr(s->data, ':'));
+    const char *other = s->windows                ? "--windows"
+                        : s->image_size > 0       ? "--image-size"
+                        : s->resize > 0           ? "--resize"
+                        : s->seq_len > 0 && !text ? "--seq-len"
+                                                  : NULL;
+    char said[160];
+    if (!other && text)
+        return open_synthetic_text(s->seq_len > 0 ? s->seq_len : 1024,
+                                   s->classes > 0 ? s->classes : 50257, &j->train);
+    if (!other)
+        return open_synthetic(s->data, s->classes > 0 ? s->classes : 10, &j->train);
+    snprintf(said, sizeof said, "%s: %s", other,
+             s->windows ? "is for tokens:PATH and text:PATH, not for random samples"
+             : text     ? "is for images:DIR; random text has --seq-len and --classes"
+                        : "random images are of the size of --data synthetic:CxHxW");
+    return clt_error_set(CLT_INVALID_ARGUMENT, said);
 }
 
 int job_data(job *j, const settings *s, int which)
@@ -495,7 +503,7 @@ int job_resume(job *j, const settings *s)
 }
 
 /* A resumed run repeats the choices of kernels that its checkpoint has. */
-static clt_status read_frozen(job *j)
+static clt_status read_frozen(job *j, const settings *s)
 {
     clt_checkpoint *checkpoint = NULL;
     if (!j->resumed)
@@ -503,6 +511,7 @@ static clt_status read_frozen(job *j)
     /* One that cannot be read is clt_fit's to report; without one, the run begins. */
     if (clt_checkpoint_open(j->resumed, &checkpoint) != CLT_OK)
         return CLT_OK;
+    find_end(j, s, checkpoint);
     const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_FROZEN);
     j->frozen = section ? strdup(section->text) : NULL;
     clt_checkpoint_close(checkpoint);
@@ -526,9 +535,9 @@ static clt_status say_declined(const job *j, const settings *s)
 int job_trainer(job *j, const settings *s, int code)
 {
     if (!code) {
-        clt_status status = job_schedule(j, s);
+        clt_status status = read_frozen(j, s);
         if (status == CLT_OK)
-            status = read_frozen(j);
+            status = job_schedule(j, s);
         code = status == CLT_OK ? 0 : name_failure(status);
     }
     code = ranks_agree(&j->ranks, code);

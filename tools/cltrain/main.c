@@ -23,8 +23,8 @@ static const command_row rows[] = {
      "train a model"},
     {"eval", FOR_EVAL, run_eval, "[--model NAME] --data SPEC --checkpoint DIR [options]",
      "loss and accuracy of a checkpoint on the test samples\n"
-     "The model, sizes of images, lengths of text and normalisation are those of the checkpoint's\n"
-     "run, unless given."},
+     "The model, sizes of images, lengths of text, numbers of classes and normalisation are those\n"
+     "of the checkpoint's run, unless given."},
     {"predict", FOR_PREDICT, run_predict,
      "[--model NAME] --checkpoint DIR FILE... | npz:IN.npz -o OUT.npz | --data SPEC -o OUT.npz",
      "classes of image files by a checkpoint, with probabilities; or all outputs for arrays\n"

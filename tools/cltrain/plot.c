@@ -124,6 +124,9 @@ int run_plot(const settings *s)
     int code = EXIT_DONE;
     for (int i = 0; !code && i < s->n_names; i++)
         code = curves_read(s->names[i], &list[i]);
+    if (!code && !curves_any(list, s->n_names))
+        code = failure("%s: no loss and no accuracy is a number: there is nothing to draw",
+                       s->names[0]);
     if (!code)
         code = draw_into(s->output, list, s->n_names);
     for (int i = 0; i < s->n_names; i++)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <cltrain/predict.h>
+#include <cltrain/unstable.h>
 
 #include "commands.h"
 #include "data.h"
@@ -19,6 +20,7 @@ enum { MOST_OUTPUTS = 64, MOST_INPUTS = 16, BATCH = 64, GROUP = 256 };
 typedef struct output {
     npz_array array; /* of all samples */
     int64_t bytes;   /* of one; 0: it does not depend on the batch */
+    int is_softmax;  /* probabilities, not logits */
 } output;
 
 typedef struct prediction {
@@ -76,6 +78,16 @@ static int read_fields(prediction *p)
     return job_data(&p->job, s, DATA_TEST);
 }
 
+/* Whether the node of that name is a softmax. */
+static int is_softmax(const clt_graph *graph, const char *name)
+{
+    clt_node_info node;
+    for (int i = 0; i < clt_graph_node_count(graph); i++)
+        if (clt_graph_node_describe(graph, i, &node) == CLT_OK && !strcmp(node.name, name))
+            return !strcmp(node.op, "softmax");
+    return 0;
+}
+
 static int list_outputs(prediction *p)
 {
     p->n_outputs = clt_predictor_output_count(p->predictor);
@@ -87,6 +99,7 @@ static int list_outputs(prediction *p)
         npz_array *a = &o->array;
         clt_predictor_output(p->predictor, i, &a->name, &a->dtype, &a->rank, a->dims);
         o->bytes = clt_dtype_size(a->dtype);
+        o->is_softmax = is_softmax(p->job.graph, a->name);
         if (!a->rank || a->dims[0] != CLT_BATCH)
             return failure("output %s of model %s is not one of each sample", a->name,
                            p->saved.model);
@@ -271,10 +284,15 @@ static int save_outputs(const prediction *p, const char *path)
 /* Of the labels that the model was trained with; 0: none. */
 static int64_t label_classes(const job *j)
 {
-    for (int i = 0; i < j->input.n_fields; i++)
-        if (!strcmp(j->fields[i].name, "label"))
-            return j->fields[i].classes;
-    return 0;
+    const clt_model_field *label = use_field(j, "label");
+    return label ? label->classes : 0;
+}
+
+/* The same of text: a token out of the vocabulary has no embedding. */
+static int64_t token_classes(const job *j)
+{
+    const clt_model_field *tokens = use_field(j, "tokens");
+    return tokens ? tokens->classes : 0;
 }
 
 /* npz:FILE has all its samples predicted, --data its test samples. */
@@ -286,6 +304,8 @@ static int predict_arrays(prediction *p)
     clt_status status = data_options(s, &options);
     options.split = s->n_names ? "all" : "test";
     options.classes = label_classes(&p->job);
+    if (!options.classes && !s->n_names)
+        options.classes = token_classes(&p->job);
     if (!s->n_names && p->saved.use && use_resize(p->saved.use)) {
         options.image_size = p->job.fields[0].dims[1];
         options.resize = s->resize > 0 ? s->resize : use_resize(p->saved.use);
@@ -305,16 +325,18 @@ static int predict_arrays(prediction *p)
 
 /* --- classes --------------------------------------------------------------------------------- */
 
-/* The output of which the largest number is the class. */
+/* The output of which the largest number is the class: logits, else their softmax. */
 static const output *find_logits(const prediction *p, int64_t *classes)
 {
+    const output *found = NULL;
     *classes = label_classes(&p->job);
     for (int i = 0; i < p->n_outputs; i++) {
         const npz_array *a = &p->outputs[i].array;
-        if (a->dtype == CLT_F32 && a->rank == 2 && a->dims[1] == *classes)
-            return &p->outputs[i];
+        if (a->dtype == CLT_F32 && a->rank == 2 && a->dims[1] == *classes &&
+            (!found || (found->is_softmax && !p->outputs[i].is_softmax)))
+            found = &p->outputs[i];
     }
-    return NULL;
+    return found;
 }
 
 static const char *class_name(const prediction *p, int64_t number, char text[24])
@@ -342,8 +364,9 @@ static int print_record(prediction *p, const char *file, const int64_t *order,
                : 0;
 }
 
-/* Softmax in double, and the most probable classes. */
-static int print_classes(prediction *p, const char *file, const float *logits, int64_t classes)
+/* Softmax in double, where the model has not done that, and the most probable classes. */
+static int print_classes(prediction *p, const char *file, const float *logits, int64_t classes,
+                         int is_softmax)
 {
     const int64_t wanted = p->settings->top > 0 ? p->settings->top : 1;
     const int64_t top = wanted < classes ? wanted : classes;
@@ -358,7 +381,7 @@ static int print_classes(prediction *p, const char *file, const float *logits, i
                 failure("%s: the model's output for class %lld is not finite", file, (long long)i);
     }
     for (int64_t i = 0; !code && i < classes; i++)
-        sum += probability[i] = exp(logits[i] - most);
+        sum += probability[i] = is_softmax ? logits[i] : exp(logits[i] - most);
     for (int64_t k = 0; !code && k < top; k++) {
         int64_t best = -1;
         for (int64_t i = 0; i < classes; i++) {
@@ -419,7 +442,8 @@ static int predict_group(prediction *p, const char *const *files, int count,
     int code = status == CLT_OK ? run_all(p, data) : library_failure(status);
     const output *logits = find_logits(p, &classes);
     for (int64_t i = 0; !code && i < n; i++)
-        code = print_classes(p, read[i], (const float *)logits->array.data + i * classes, classes);
+        code = print_classes(p, read[i], (const float *)logits->array.data + i * classes, classes,
+                             logits->is_softmax);
     clt_dataset_free(data);
     return code;
 }

@@ -191,7 +191,8 @@ CLT_API clt_status clt_dataset_add_field(clt_dataset *dataset, const char *name,
                                          clt_data_ownership ownership, int *out);
 
 /* Declares a u8 or i32 field to be labels 0 to classes - 1. Loaders check every label that they
- * deliver and name the sample of a wrong one; labels in device memory they do not see. */
+ * deliver and name the sample of a wrong one; labels in device memory they do not see. Where the
+ * number was another one, its classes have no names any more. */
 CLT_API clt_status clt_dataset_set_classes(clt_dataset *dataset, int field, int64_t classes);
 
 /* Declares a field of rank 2 or more to hold images, whose last two dimensions are height and

@@ -62,6 +62,8 @@ CLT_API clt_status clt_schedule_parse(const char *text, int64_t total, clt_sched
 CLT_API const char *clt_optimizer_name(clt_optimizer optimizer);
 CLT_API clt_status clt_optimizer_parse(const char *text, clt_optimizer *optimizer);
 
+#define CLT_MOST_ACCUMULATE 1048576
+
 /* Formulas: PyTorch's optimizers of the same names, momentum without dampening. Decay of sgd,
  * momentum, nesterov and adam is L2 (added to the gradient) unless `decoupled`; adamw's is always
  * decoupled (Loshchilov and Hutter, ICLR 2019). It acts on all parameters but
@@ -85,7 +87,8 @@ typedef struct clt_trainer_options {
      * room for an equal part of it: where callers divide batches otherwise, the largest part that a
      * device gets, times the number of devices. */
     int64_t batch;
-    int accumulate; /* 1; micro-batches a step, each of about batch / accumulate */
+    int accumulate; /* 1, up to CLT_MOST_ACCUMULATE; micro-batches a step, each of about
+                       batch / accumulate */
     uint64_t seed;  /* of dropout */
     int separate;   /* 0; 1: every value its own buffer (for memory checkers) */
     int portable;   /* 0; 1: the reference variant of every operator (for tests) */

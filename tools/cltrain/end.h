@@ -1,0 +1,13 @@
+/* Where a resumed run ends. */
+#ifndef CLTRAIN_COMMAND_END_H
+#define CLTRAIN_COMMAND_END_H
+
+#include <cltrain/checkpoint.h>
+
+#include "job.h"
+
+/* Sets job->steps to the steps in all: those of the checkpoint, and of what is left of --epochs.
+ * The epochs before may have had batches of another size. */
+void find_end(job *j, const settings *s, const clt_checkpoint *checkpoint);
+
+#endif
