@@ -303,20 +303,6 @@ static clt_status begin_node(const model_file *f, const json_t *json, const char
     return CLT_OK;
 }
 
-/* Layers that make parameters of their own. */
-static int is_layer(const char *op)
-{
-    static const char *const layers[] = {"linear",     "embedding",        "lstm",
-                                         "gru",        "conv1d",           "conv2d",
-                                         "conv3d",     "conv_transpose1d", "conv_transpose2d",
-                                         "batch_norm", "layer_norm",       "rms_norm",
-                                         "group_norm", "instance_norm"};
-    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
-        if (!strcmp(op, layers[i]))
-            return 1;
-    return 0;
-}
-
 /* A layer without a name gets one, which no other node's parameters may have. */
 static clt_status check_made_name(const model_file *f, const model_node *node)
 {
@@ -349,11 +335,8 @@ static clt_status read_node(model_file *f, const json_t *json, size_t at)
                                node.name, name, near ? "; did you mean " : "", near ? near : "",
                                near ? "?" : "");
     snprintf(what, sizeof what, "%s (%s)", node.name, op->name);
-    const int layer = is_layer(name);
-    status = model_node_check(&node, what, op->attributes,
-                              layer ? "op:text name:text in:any parameters:text"
-                                    : "op:text name:text in:any");
-    if (status == CLT_OK && layer && node.prefix == made)
+    status = model_node_check(&node, what, op->attributes, "op:text name:text in:any");
+    if (status == CLT_OK && node.prefix == made && strstr(op->attributes, "parameters:"))
         status = check_made_name(f, &node);
     if (status == CLT_OK)
         status = read_operands(f, &node, op->min_in, op->max_in);

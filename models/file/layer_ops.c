@@ -215,10 +215,15 @@ static clt_value *build_rotary(const model_node *n)
     return clt_rotary(n->in[0], &o);
 }
 
-#define CONV1D "out:count kernel:size bias:flag stride:size padding:size dilation:size groups:count"
-#define CONV2D "out:count kernel:pair bias:flag stride:pair padding:pair dilation:pair groups:count"
+#define CONV1D                                                                                     \
+    MODEL_OWN "out:count kernel:size bias:flag stride:size padding:size dilation:size "            \
+              "groups:count"
+#define CONV2D                                                                                     \
+    MODEL_OWN "out:count kernel:pair bias:flag stride:pair padding:pair dilation:pair "            \
+              "groups:count"
 #define CONV3D                                                                                     \
-    "out:count kernel:triple bias:flag stride:triple padding:triple dilation:triple groups:count"
+    MODEL_OWN "out:count kernel:triple bias:flag stride:triple padding:triple dilation:triple "    \
+              "groups:count"
 #define POOL1D "kernel:size stride:size padding:size ceil_mode:flag "
 
 static const model_op ops[] = {
@@ -229,9 +234,9 @@ static const model_op ops[] = {
     {"avg_pool1d", 1, 1, POOL1D "count_include_pad:flag", build_avg_pool1d},
     {"max_pool1d", 1, 1, POOL1D "dilation:size", build_max_pool1d},
     {"adaptive_avg_pool1d", 1, 1, "size:count", build_adaptive_avg_pool1d},
-    {"rms_norm", 1, 1, "eps:real", build_rms_norm},
-    {"group_norm", 1, 1, "groups:count! eps:real", build_group_norm},
-    {"instance_norm", 1, 1, "affine:flag eps:real", build_instance_norm},
+    {"rms_norm", 1, 1, MODEL_OWN "eps:real", build_rms_norm},
+    {"group_norm", 1, 1, MODEL_OWN "groups:count! eps:real", build_group_norm},
+    {"instance_norm", 1, 1, MODEL_OWN "affine:flag eps:real", build_instance_norm},
     {"scaled_dot_product_attention", 3, 4, "scale:real causal:flag dropout:real",
      build_scaled_dot_product_attention},
     {"rotary", 1, 1, "base:real offset:int halves:flag size:count heads:count", build_rotary},

@@ -25,7 +25,8 @@ typedef struct model_node {
  * What an operator is in a model file. `attributes`: "name:kind", separated by blanks, those that
  * must be given with "!" behind. Kinds: count (1 or more, or "classes"), int, size, pair and triple
  * (of at least 0; one number stands for all), real, flag, ints (one number or a list), ends (the
- * same, and null: CLT_TO_END), text. Integers have 32 bits.
+ * same, and null: CLT_TO_END), text. Integers have 32 bits. One that has "parameters" makes
+ * parameters of its own, or shares those of that name.
  */
 typedef struct model_op {
     const char *name;
@@ -33,6 +34,7 @@ typedef struct model_op {
     const char *attributes;
     clt_value *(*build)(const model_node *node);
 } model_op;
+#define MODEL_OWN "parameters:text "
 
 typedef struct model_op_list {
     const model_op *ops;

@@ -300,22 +300,26 @@ static clt_value *build_pad(const model_node *n)
     return clt_pad(n->in[0], before, after, node_real(n, "value", 0));
 }
 
-#define CONV "out:count kernel:pair bias:flag stride:pair padding:pair dilation:pair groups:count"
+#define CONV                                                                                       \
+    MODEL_OWN "out:count kernel:pair bias:flag stride:pair padding:pair dilation:pair "            \
+              "groups:count"
 #define POOL "kernel:pair stride:pair padding:pair ceil_mode:flag "
 
 static const model_op ops[] = {
-    {"linear", 1, 3, "out:count bias:flag", build_linear},
+    {"linear", 1, 3, MODEL_OWN "out:count bias:flag", build_linear},
     {"conv2d", 1, 3, CONV, build_conv2d},
     {"avg_pool2d", 1, 1, POOL "count_include_pad:flag", build_avg_pool2d},
     {"max_pool2d", 1, 1, POOL "dilation:pair", build_max_pool2d},
     {"adaptive_avg_pool2d", 1, 1, "size:pair", build_adaptive_avg_pool2d},
     {"upsample2d", 1, 1, "size:pair scale:real bilinear:flag align_corners:flag", build_upsample2d},
-    {"batch_norm", 1, 1, "eps:real momentum:real synchronised:flag", build_batch_norm},
-    {"layer_norm", 1, 1, "eps:real", build_layer_norm},
-    {"embedding", 1, 2, "count:count width:count", build_embedding},
+    {"batch_norm", 1, 1, MODEL_OWN "eps:real momentum:real synchronised:flag", build_batch_norm},
+    {"layer_norm", 1, 1, MODEL_OWN "eps:real", build_layer_norm},
+    {"embedding", 1, 2, MODEL_OWN "count:count width:count", build_embedding},
     {"attention", 1, 4, "heads:count! causal:flag dropout:real", build_attention},
-    {"lstm", 1, 1, "hidden:count! layers:count bidirectional:flag dropout:real", build_lstm},
-    {"gru", 1, 1, "hidden:count! layers:count bidirectional:flag dropout:real", build_gru},
+    {"lstm", 1, 1, MODEL_OWN "hidden:count! layers:count bidirectional:flag dropout:real",
+     build_lstm},
+    {"gru", 1, 1, MODEL_OWN "hidden:count! layers:count bidirectional:flag dropout:real",
+     build_gru},
     {"relu", 1, 1, "", build_relu},
     {"leaky_relu", 1, 1, "slope:real", build_leaky_relu},
     {"sigmoid", 1, 1, "", build_sigmoid},

@@ -266,6 +266,9 @@ const char *clt_type_text(const clt_type *type, char *text);
 /* True if the value's first dimension is exactly the batch: it can lie in LANES. */
 bool clt_value_leads_with_batch(const clt_value *value);
 
+/* The value whose bytes `value` is: itself, or what it is a view of, view behind view. */
+const clt_value *clt_value_root(const clt_value *value);
+
 /* Elements that the value occupies in its layout for a batch of n. */
 int64_t clt_value_stored(const clt_value *value, int64_t n, int lanes);
 

@@ -49,6 +49,13 @@ const char *clt_type_text(const clt_type *type, char *text)
     return text;
 }
 
+const clt_value *clt_value_root(const clt_value *value)
+{
+    while (value->producer && value->producer->op->view)
+        value = value->producer->in[0];
+    return value;
+}
+
 bool clt_value_leads_with_batch(const clt_value *value)
 {
     if (value->type.rank < 1 || value->type.dims[0] != CLT_BATCH)

@@ -53,20 +53,13 @@ static void list_exact(const precision_pass *p)
             p->exact[g->nodes[i]->in[0]->id] = p->exact[g->nodes[i]->out[0]->id] = true;
 }
 
-static const clt_value *root_of(const clt_value *value)
-{
-    while (value->producer && value->producer->op->view)
-        value = value->producer->in[0];
-    return value;
-}
-
 /* Whether no node behind this one reads the value or a view of it. */
 static bool is_last_reader(const precision_pass *p, const clt_node *node, const clt_value *root)
 {
     for (int i = node->id + 1; i < p->graph->n_nodes; i++) {
         const clt_node *later = p->graph->nodes[i];
         for (int j = 0; j < later->n_in; j++)
-            if (later->in[j] && root_of(later->in[j]) == root)
+            if (later->in[j] && clt_value_root(later->in[j]) == root)
                 return false;
     }
     return true;
@@ -79,8 +72,9 @@ static bool replaces_output(const precision_pass *p, const clt_node *node, int i
 {
     for (int i = 0; node->backward && index == 0 && i < node->n_in && i < 32; i++) {
         const clt_value *in = node->in[i];
-        if (in && node->op->in_place & 1u << i && root_of(in)->output && root_of(in)->producer &&
-            clt_type_equal(&in->type, &node->out[0]->type) && is_last_reader(p, node, root_of(in)))
+        if (in && node->op->in_place & 1u << i && clt_value_root(in)->output &&
+            clt_value_root(in)->producer && clt_type_equal(&in->type, &node->out[0]->type) &&
+            is_last_reader(p, node, clt_value_root(in)))
             return true;
     }
     return false;

@@ -92,21 +92,14 @@ static void place_fixed(memory *m)
     }
 }
 
-static const clt_value *root_of(const clt_value *value)
-{
-    while (value->producer && value->producer->op->view)
-        value = value->producer->in[0];
-    return value;
-}
-
 /* Whether the node may overwrite operand `index`. Not where the same bytes are also an operand of
  * which it needs other elements than those that it writes there, as the source of a sum over rows
  * is: the gradient of x + index_select(x) is added to the very gradient that it is made of. */
 static bool may_overwrite(const clt_node *node, int index)
 {
-    const clt_value *root = root_of(node->in[index]);
+    const clt_value *root = clt_value_root(node->in[index]);
     for (int j = 0; j < node->n_in; j++)
-        if (node->in[j] && root_of(node->in[j]) == root &&
+        if (node->in[j] && clt_value_root(node->in[j]) == root &&
             (j >= 32 || !(node->op->in_place & 1u << j)))
             return false;
     return true;
@@ -180,9 +173,7 @@ static clt_status place_carried(memory *m)
                         *state = plan->graph->assigns[i].state;
         if (!state->carried)
             continue;
-        const clt_value *origin = value;
-        while (origin->producer && origin->producer->op->view)
-            origin = origin->producer->in[0];
+        const clt_value *origin = clt_value_root(value);
         if (origin->kind == CLT_VALUE_STATE || origin->kind == CLT_VALUE_PARAMETER)
             return clt_fail(CLT_UNSUPPORTED,
                             "carried state %s takes the value of %s as it is: give it a copy "

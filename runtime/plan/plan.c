@@ -70,9 +70,7 @@ static clt_status refuse_carried(const clt_graph *graph)
 static clt_status copy_assigned(clt_graph *graph)
 {
     for (int i = 0; i < graph->n_assigns; i++) {
-        const clt_value *root = graph->assigns[i].value;
-        while (root->producer && root->producer->op->view)
-            root = root->producer->in[0];
+        const clt_value *root = clt_value_root(graph->assigns[i].value);
         if (root->kind == CLT_VALUE_STATE || root->kind == CLT_VALUE_PARAMETER)
             graph->assigns[i].value = clt_copy(graph->assigns[i].value);
     }

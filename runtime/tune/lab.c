@@ -58,14 +58,6 @@ typedef struct range {
     bool has_ignored;
 } range;
 
-/* The value that `value` is a view of, or itself. */
-static const clt_value *root_of(const clt_value *value)
-{
-    while (value && value->producer && value->producer->op->view)
-        value = value->producer->in[0];
-    return value;
-}
-
 /* As the operators that take the input for labels allow; integers that only move may be anything.
  */
 static range range_of(const clt_plan *plan, const clt_value *input)
@@ -77,7 +69,7 @@ static range range_of(const clt_plan *plan, const clt_value *input)
         const bool correct = node->op == &clt_op_correct;
         if ((!correct && node->op != &clt_op_cross_entropy &&
              node->op != &clt_op_cross_entropy_grad) ||
-            root_of(node->in[1]) != input)
+            clt_value_root(node->in[1]) != input)
             continue;
         const int ignored = correct ? ((const clt_correct_attr *)node->attr)->ignore_index
                                     : ((const clt_cross_entropy_attr *)node->attr)->ignore_index;

@@ -62,6 +62,7 @@ CLT_API clt_status clt_schedule_parse(const char *text, int64_t total, clt_sched
 CLT_API const char *clt_optimizer_name(clt_optimizer optimizer);
 CLT_API clt_status clt_optimizer_parse(const char *text, clt_optimizer *optimizer);
 
+/* Micro-batches that a step may have at most. */
 #define CLT_MOST_ACCUMULATE 1048576
 
 /* Formulas: PyTorch's optimizers of the same names, momentum without dampening. Decay of sgd,
