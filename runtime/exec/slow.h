@@ -31,9 +31,9 @@ clt_status clt_slow_init(clt_slow *slow, const clt_device *device);
 clt_status clt_slow_begin(clt_slow *slow, clt_device *device, uint32_t step);
 clt_status clt_slow_end(const clt_slow *slow, clt_device *device, uint32_t step);
 #else
-static inline void clt_slow_rank(int rank)
+static inline void clt_slow_rank(int of_rank)
 {
-    (void)rank;
+    (void)of_rank;
 }
 
 static inline clt_status clt_slow_init(clt_slow *slow, const clt_device *device)

@@ -220,7 +220,7 @@ static void cast_one(clt_dtype from, clt_dtype to, int64_t n, bool as_gpu, int64
                      bool batch, const char *variants)
 {
     const cast_case c = {from, to, n, 3, width, batch, as_gpu, variants};
-    char x[8 * 3 * WIDTH + 8];
+    char x[8 * 3 * WIDTH + 8] = {0};
     for (int64_t i = 0; i < count_of(&c); i++)
         put(from, x, i, numbers[(size_t)i % (sizeof numbers / sizeof *numbers)], false);
     cast_numbers(&c, x);
