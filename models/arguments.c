@@ -36,6 +36,10 @@ clt_status clt_model_arguments(const char *model, const char *text, clt_model_ar
         if (at < 0 || list[at].word != (name == length))
             return unknown(model, one, list, count);
         clt_model_argument *a = &list[at];
+        for (int i = 0; i < count; i++)
+            if (i != at && a->choice && list[i].choice == a->choice && list[i].given)
+                return clt_model_fail(CLT_INVALID_ARGUMENT, "model %s: %s and %s: give one of them",
+                                      model, list[i].name, a->name);
         a->given = 1;
         if (!a->word) {
             char *end;

@@ -24,12 +24,14 @@ clt_status clt_model_misfit(const char *model, const clt_model_input *in, const 
 typedef struct clt_model_argument {
     const char *name;
     int word, whole;
+    int choice; /* of the words with the same one, but 0, at most one may be given */
     double least, most;
     double value; /* of a number; the default at first */
     int given;
 } clt_model_argument;
 
-/* Reads arguments by comma (NULL: none). INVALID_ARGUMENT for one that is not in the list. */
+/* Reads arguments by comma (NULL: none). INVALID_ARGUMENT for one that is not in the list,
+ * and for two of a choice. */
 clt_status clt_model_arguments(const char *model, const char *text, clt_model_argument *list,
                                int count);
 

@@ -140,7 +140,7 @@ static clt_status read_arguments(const char *arguments, network *net, int64_t *p
     };
     const size_row *size = &sizes[0];
     for (int i = 0; i < SIZES; i++)
-        list[i] = (clt_model_argument){.name = sizes[i].name, .word = 1};
+        list[i] = (clt_model_argument){.name = sizes[i].name, .word = 1, .choice = 1};
     const clt_status status = clt_model_arguments("gpt2", arguments, list, COUNT);
     if (status != CLT_OK)
         return status;

@@ -103,8 +103,8 @@ static clt_value *build(clt_graph *graph, clt_value *image, int64_t classes, con
 {
     enum { SMALL, IMAGENET, SYNC, WIDTH, BLOCKS, COUNT };
     clt_model_argument list[COUNT] = {
-        [SMALL] = {.name = "small", .word = 1},
-        [IMAGENET] = {.name = "imagenet", .word = 1},
+        [SMALL] = {.name = "small", .word = 1, .choice = 1},
+        [IMAGENET] = {.name = "imagenet", .word = 1, .choice = 1},
         [SYNC] = {.name = "sync", .word = 1},
         [WIDTH] = {.name = "width", .whole = 1, .least = 1, .most = 4096, .value = 64},
         [BLOCKS] = {.name = "blocks", .whole = 1, .least = 1, .most = 100}};

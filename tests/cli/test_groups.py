@@ -52,6 +52,7 @@ class Groups(CommandTest):
 
     def test_refused(self):
         for option, text, says in (("--freeze", "nothing.*", "nothing.*"), ("--param-group", "1d", "PATTERN"),
+                                   ("--param-group", "1d:", "PATTERN"),
                                    ("--param-group", "1d:rate=2", "rate=2"),
                                    ("--param-group", "1d:lr=-1", "lr=-1"),
                                    ("--param-group", "none:lr=1", "none")):

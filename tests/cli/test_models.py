@@ -109,6 +109,8 @@ class Models(CommandTest):
         for model in ("unet", "lstm-regressor"):
             self.assert_bad("inspect", "--model", model, code=2, says=("--data is missing", "arrays x and y"))
         self.assert_bad("inspect", "--model", "gpt2:nano", "--data", "synthetic:1x8x8", code=2, says=("is for text",))
+        for name, says in (("gpt2:nano,layers=1,350M", "nano and 350M"), ("resnet18:imagenet,small", "imagenet and small")):
+            self.assert_bad("inspect", "--model", name, code=2, says=(says,))
 
     def test_same_as_built_in(self):
         """The same parameters, and the same bits of training."""

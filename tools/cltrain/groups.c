@@ -14,7 +14,7 @@ static int read_group(clt_graph *graph, char *text)
     char whole[200];
     snprintf(whole, sizeof whole, "%s", text);
     char *numbers = strrchr(text, ':');
-    if (!numbers || numbers == text)
+    if (!numbers || numbers == text || !numbers[1])
         return usage_error("--param-group %s: must be PATTERN:lr=X,decay=Y", whole);
     *numbers++ = '\0';
     while (*numbers) {
