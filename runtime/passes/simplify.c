@@ -54,6 +54,18 @@ static bool named(const clt_node *node)
     return false;
 }
 
+/* The sums and weights of losses and metrics are memory of their own, also where two are equal. */
+static bool is_result(const clt_graph *graph, const clt_node *node)
+{
+    for (int i = 0; i < graph->n_losses + graph->n_metrics; i++) {
+        const clt_mean *mean =
+            i < graph->n_losses ? &graph->losses[i] : &graph->metrics[i - graph->n_losses];
+        if (mean->sum == node->out[0] || mean->weight == node->out[0])
+            return true;
+    }
+    return false;
+}
+
 /* True if the node returns its operand unchanged. */
 static bool without_effect(const clt_node *node)
 {
@@ -77,7 +89,8 @@ clt_status clt_pass_simplify(clt_graph *graph)
             continue;
         }
         for (int j = 0; j < i; j++) {
-            if (!same_node(graph->nodes[j], node))
+            if (!same_node(graph->nodes[j], node) ||
+                (is_result(graph, graph->nodes[j]) && is_result(graph, node)))
                 continue;
             for (int k = 0; k < node->n_out; k++)
                 clt_graph_replace(graph, node->out[k], graph->nodes[j]->out[k]);

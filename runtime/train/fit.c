@@ -43,7 +43,9 @@ static clt_status one_step(clt_fit_run *f)
     const clt_fit_pending before = f->last;
     const clt_position start = f->position;
     const int64_t step = f->trainer->steps;
+    f->between = true;
     CLT_TRY(clt_source_next(f->source, &batch));
+    f->between = false;
     f->tried = (clt_fit_pending){batch.slot, step, batch.epoch, batch.step.total, start, f->split};
     f->after = (clt_position){batch.next_epoch, batch.next_sample};
     f->tried_due = batch.last_of_epoch ? batch.epoch : -1;
@@ -64,7 +66,9 @@ static clt_status after_step(clt_fit_run *f)
 {
     if (f->epoch_due >= 0) {
         CLT_TRY(clt_fit_finish_last(f));
+        f->between = true;
         CLT_TRY(clt_fit_end_epoch(f, f->epoch_due));
+        f->between = false;
         f->epoch_due = -1;
     }
     const int64_t every = f->options->checkpoint_every;
@@ -188,7 +192,8 @@ static clt_status run(clt_fit_run *f)
 }
 
 /* Transfers from the loader's memory must have ended before it is freed. The guard kept the weights
- * of the last good step: what comes after it is forgotten, and it is saved. */
+ * of the last good step: what comes after it is forgotten, and it is saved. So is the last step
+ * where samples cannot be read; of several ranks, others may be within the next one. */
 static void after_failure(clt_fit_run *f, clt_status status)
 {
     char message[1024];
@@ -199,13 +204,17 @@ static void after_failure(clt_fit_run *f, clt_status status)
         f->trainer->collectives.stop(f->trainer->collectives.self, status, message);
     if (status != CLT_STOPPED)
         clt_heartbeat_failed(f->trainer->beat, status, message);
-    clt_trainer_wait(f->trainer);
+    const bool idle = clt_trainer_wait(f->trainer) == CLT_OK;
+    bool good = idle && f->between && f->trainer->ranks == 1 && f->trainer->steps > f->first_step;
+    if (good && clt_fit_finish_last(f) != CLT_OK)
+        good = false;
     if (status == CLT_NONFINITE && f->last.slot >= 0) {
         clt_trainer_set_steps(f->trainer, f->last.step);
         f->position = f->last.start;
-        if (clt_fit_save(f) != CLT_OK)
-            clt_log(CLT_LOG_WARN, "the last good step is not saved: %s", clt_error_message());
+        good = true;
     }
+    if (good && clt_fit_save(f) != CLT_OK)
+        clt_log(CLT_LOG_WARN, "the last good step is not saved: %s", clt_error_message());
     clt_error_restore(message);
 }
 
@@ -230,6 +239,7 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
         clt_source_destroy(f.source);
         return status;
     }
+    f.first_step = trainer->steps;
     status = run(&f);
     /* At the end, and after a failure that left the weights of the last good step. */
     if (status == CLT_OK)

@@ -24,9 +24,9 @@ typedef struct clt_fit_run {
     const clt_fit_options *options;
     clt_source *source;
     int64_t batch, seed;
-    int64_t total_steps;
-    bool resumed;          /* from a checkpoint */
-    clt_position position; /* where the next batch starts */
+    int64_t total_steps, first_step; /* the trainer's steps at the end and at the beginning */
+    bool resumed;                    /* from a checkpoint */
+    clt_position position;           /* where the next batch starts */
     double began, reported;
     double loss_scale; /* of the last step that was reported */
     int64_t skipped;
@@ -36,6 +36,7 @@ typedef struct clt_fit_run {
     int64_t tried_due;     /* epoch_due, once it is done */
     int64_t epoch_due;     /* the epoch whose end is to be reported; -1: none */
     bool epoch_again;      /* this rank has reported it before a device was lost */
+    bool between;          /* two steps: what fails there leaves the last one's weights whole */
     double epoch_loss;
     int64_t epoch_samples;
     clt_balance *balance; /* NULL: the division stays, or changes as options->splits say */

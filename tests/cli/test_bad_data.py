@@ -1,6 +1,7 @@
 """Data that are not what they should be: one line that names the file and the place, exit 1 or 2, no crash."""
 import json
 import os
+import shutil
 import struct
 import zipfile
 import zlib
@@ -140,6 +141,30 @@ class Images(CommandTest):
                                         "--metrics", self.path("m.jsonl"), code=1)
                 self.assert_message(done.stderr, os.path.join("b", "0.jpg") + ": damaged JPEG: ")
                 records(self.path("m.jsonl"))
+
+    def test_nothing_is_lost(self):
+        """What was trained until a sample cannot be read, also one of the tests, is in a checkpoint to go on from."""
+        for part in ("train", "val"):
+            shutil.copytree(self.images, self.path("parts", part))
+        self.spec = "images:" + self.path("parts")
+        run, metrics = self.path("run"), self.path("m.jsonl")
+        train = ("train", "--model", "softmax", "--data", self.spec, *SMALL, "--devices", "pocl", "--batch", "4", "--epochs", "3",
+                 "--tune", "off", "--quiet", "--checkpoint-dir", run, "--metrics", metrics, "--shuffle", "off")
+        for part, name, steps in (("val", "a", 3), ("train", "b", None)):
+            bad = self.path("parts", part, name, "5.jpg")
+            put(bad, b"x")
+            with self.subTest(part=part):
+                done = self.run_command(*train, code=1)
+                self.assert_message(done.stderr, bad + ": is neither")
+                done_steps = len(records(metrics)[0])
+                self.assertEqual(done_steps, steps or done_steps)
+                if done_steps:
+                    self.assertEqual(os.listdir(run), [f"step-{done_steps:08}"])
+                put(bad, JPEG)
+                self.run_command(*train, "--resume")
+                self.assertEqual([r["step"] for r in records(metrics)[0]], list(range(1, 10)))
+            shutil.rmtree(run)
+            os.remove(metrics)
 
     KINDS = {
         "16 bits": png(20, 20, depth=16, rows=(b"\0" + bytes(range(120))) * 20),

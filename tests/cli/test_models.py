@@ -179,6 +179,27 @@ class Models(CommandTest):
         self.assertAlmostEqual(last["test_loss"], last["test_class"] + 0.5 * last["test_image_loss"], places=5)
         self.assertRegex(out, r"test class \d.* test image_loss \d.* test accuracy \d")
 
+    def test_equal_losses(self):
+        """A loss that is a metric too, and one that is there twice."""
+        model = copy.deepcopy(SMALL)
+        model["inputs"] = [{"name": "x"}, {"name": "y"}]
+        model["nodes"] = [{"name": "out", "op": "linear", "out": 1}]
+        model["losses"] = [{"op": "mse", "in": ["out", "y"], "weight": 0.25},
+                           {"name": "again", "op": "mse", "in": ["out", "y"], "weight": 0.75}]
+        model["metrics"] = [{"name": "error", "op": "mse", "in": ["out", "y"]}]
+        model["outputs"] = {"out": "out"}
+        put(self.path("data.npz"), npz({"x": [[i / 8.0, 1.0] for i in range(16)], "y": [[i / 4.0] for i in range(16)]}))
+        losses = {}
+        for name, losses_of in (("twice", model["losses"]), ("once", [{"op": "mse", "in": ["out", "y"]}])):
+            model["losses"] = losses_of
+            self.run_command("train", "--model", self.write(model), "--data", "npz:" + self.path("data.npz"), "--devices", "pocl",
+                             "--batch", "4", "--epochs", "2", "--tune", "off", "--quiet", "--metrics", self.path(name))
+            steps, epochs = records(self.path(name))
+            losses[name] = [r["loss"] for r in steps]
+            self.assertAlmostEqual(epochs[-1]["test_loss"], epochs[-1]["test_error"], places=5)
+        for once, twice in zip(losses["once"], losses["twice"]):
+            self.assertAlmostEqual(once, twice, places=5)
+
     def test_numbers(self):
         """What operators of numbers, masks and parts give, against Python's."""
         rows = [[0.5, -1.5, 2.0, 0.25], [-0.125, 3.0, -2.0, 1.0], [1.5, 1.5, -0.75, -4.0]]
