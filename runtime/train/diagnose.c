@@ -6,6 +6,8 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "ops/index.h"
+#include "ops/ops.h"
 #include "train/trainer.h"
 
 typedef struct search {
@@ -15,6 +17,7 @@ typedef struct search {
     float *host; /* room for the largest value */
     int64_t room;
     char where[256];
+    char index[256]; /* of what was found: which of its indices is out of range; else empty */
 } search;
 
 static bool finite_all(const float *values, int64_t count)
@@ -75,6 +78,52 @@ static const char *describe(const clt_plan *plan, const clt_value *v, char *text
     return text;
 }
 
+static bool picks_or_adds(const clt_node *node)
+{
+    static const clt_op *const ops[] = {&clt_op_embedding,  &clt_op_index_select,
+                                        &clt_op_gather,     &clt_op_index_add,
+                                        &clt_op_index_copy, &clt_op_scatter_add};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        if (node->op == ops[i])
+            return true;
+    return false;
+}
+
+/* What is not finite may be so by an index that is out of range (cltrain/ops_index.h). */
+static clt_status find_index(search *s, const clt_session_device *sd, const clt_node *node)
+{
+    if (!picks_or_adds(node))
+        return CLT_OK;
+    const clt_value *v = node->in[0];
+    const int lanes = sd->plan->options.lanes;
+    const int64_t stored = clt_value_stored(v, s->run.count, lanes), n = s->run.count,
+                  rest = clt_type_coefficient(&v->type), size = clt_index_shape_of(node).size,
+                  count = clt_type_elements(&v->type, n);
+    clt_view view;
+    CLT_TRY(clt_exec_locate(sd->exec, &s->run, v, &view));
+    int32_t *indices = clt_alloc((size_t)stored * sizeof *indices);
+    if (!indices)
+        return CLT_OUT_OF_MEMORY;
+    const clt_status status =
+        clt_replica_read(&s->trainer->store->replicas[s->device], view.buffer, view.offset,
+                         stored * (int64_t)sizeof *indices, indices);
+    const bool images = v->layout == CLT_LAYOUT_LANES;
+    char text[160];
+    for (int64_t i = 0; status == CLT_OK && i < count && !*s->index; i++) {
+        const int64_t image = images ? i / rest : 0;
+        const int32_t index =
+            indices[images ? (image / lanes * rest + i % rest) * lanes + image % lanes : i];
+        if (index >= 0 && index < size)
+            continue;
+        snprintf(s->index, sizeof s->index,
+                 "index %d in %s, number %lld of %lld, is out of 0 to %lld", index,
+                 describe(sd->plan, v, text, sizeof text), (long long)i, (long long)count,
+                 (long long)size - 1);
+    }
+    clt_free(indices);
+    return status;
+}
+
 /* The other devices, and ranks, look elsewhere, or not at all: this one's part stands for the sum.
  * A part that is not finite is found where it is. */
 static clt_status stand_in(const search *s, const clt_session_device *sd, const clt_node *node)
@@ -112,7 +161,7 @@ static clt_status search_device(search *s, const clt_session_device *sd, bool *f
             if (!finite) {
                 describe(plan, node->out[j], s->where, sizeof s->where);
                 *found = true;
-                return CLT_OK;
+                return find_index(s, sd, node);
             }
         }
     }
@@ -156,6 +205,10 @@ clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)
     CLT_TRY(status);
     /* Messages count steps from 1, as reports do. */
     const char *where = found ? s.where : "the gradient of the whole batch";
+    if (*s.index)
+        return clt_fail(CLT_NONFINITE,
+                        "step %lld: %s is not finite: %s; the weights are those before this step",
+                        (long long)step + 1, where, s.index);
     if (t->options.precision == CLT_F16)
         return clt_fail(
             CLT_NONFINITE,

@@ -294,6 +294,26 @@ class Arrays(CommandTest):
                 file.writestr(name + ".npy", data)
         return path
 
+    def test_indices(self):
+        """Tokens beyond an embedding's rows are named, not only what becomes NaN by them."""
+        tokens = [i % 7 for i in range(60)]
+        tokens[31] = -3
+        for kind, numbers, says in (("last", [*range(6)] * 10, None), ("negative", tokens, "index -3 in input x"),
+                                    ("large", [6] * 6 + [*range(6)] * 9, "index 6 in input x")):
+            with self.subTest(kind):
+                data = self.write(x=npy("<i4", (20, 3), struct.pack("<60i", *numbers)), y=self.Y)
+                model = self.path("net.json")
+                put(model, json.dumps({"inputs": [{"name": "x"}, {"name": "y"}], "nodes": [
+                    {"name": "table", "op": "embedding", "in": ["x"], "count": 6 if kind != "negative" else 7, "width": 4},
+                    {"op": "flatten"}, {"name": "out", "op": "linear", "out": 1}],
+                    "losses": [{"op": "mse", "in": ["out", "y"]}], "outputs": {"out": "out"}}).encode())
+                command = ("train", "--model", model, "--data", "npz:" + data, "--batch", "20", "--steps", "1", "--tune",
+                           "off", "--quiet", "--devices", "pocl")
+                if says:
+                    self.assert_bad(*command, code=1, says=("step 1", "table", says, "out of 0 to"))
+                else:
+                    self.run_command(*command)
+
     def test_arrays(self):
         sizes = {"<c8": 8, "|O": 8, ">f4": 4, "<f2": 2, "<U1": 4, "<u2": 2, "|S1": 1, "<M8[s]": 8}
         cases = [(descr, npy(descr, (20,), bytes(20 * size)), f"array 'x': elements of type {descr}; there are")
