@@ -313,6 +313,11 @@ class Arrays(CommandTest):
                     self.assert_bad(*command, code=1, says=("step 1", "table", says, "out of 0 to"))
                 else:
                     self.run_command(*command)
+        # Of the last tenth, which is for tests.
+        self.write(x=npy("<i4", (20, 3), struct.pack("<60i", *[0] * 59, 7)), y=self.Y)
+        said = self.run_command("train", "--model", model, "--data", "npz:" + data, "--batch", "9", "--epochs", "1",
+                                "--tune", "off", "--devices", "pocl").stdout
+        self.assertIn("the test loss is not finite", said)
 
     def test_arrays(self):
         sizes = {"<c8": 8, "|O": 8, ">f4": 4, "<f2": 2, "<U1": 4, "<u2": 2, "|S1": 1, "<M8[s]": 8}

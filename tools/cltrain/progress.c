@@ -88,8 +88,10 @@ void progress_epoch(progress *p, const clt_graph *graph, const clt_progress *now
     time_text(now->seconds, spent, sizeof spent);
     printf("%sepoch %lld  step %lld  loss %.4f", p->open ? "\r\x1b[K" : "", (long long)now->epoch,
            (long long)now->step, now->loss);
-    if (!isnan(now->test_loss))
+    if (isfinite(now->test_loss))
         printf("  test loss %.4f", now->test_loss);
+    else if (now->n_test_means)
+        printf("  the test loss is not finite");
     for (int i = 0; i < now->n_test_means; i++)
         if (mean_name(graph, i))
             printf("  test %s %.4f", mean_name(graph, i), now->test_means[i]);
