@@ -186,6 +186,9 @@ clt_status clt_dataset_open_below(const char *root, const char *spec,
                         "others none",
                         spec, (long long)options->rows);
     enum { MOST_SIZE = 1 << 14 };
+    if (options->image_size > MOST_SIZE && !options->resize)
+        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': images of %lld: at most %d", spec,
+                        (long long)options->image_size, MOST_SIZE);
     if (options->image_size < 0 || options->image_size > MOST_SIZE || options->resize < 0 ||
         options->resize > MOST_SIZE ||
         (options->resize && options->resize < (options->image_size ? options->image_size : 224)))

@@ -297,6 +297,8 @@ clt_status clt_capacity_explain(clt_status status, const clt_graph *graph, const
         snprintf(more, sizeof more, "; this one does where backward computes again (recompute)");
     else if (micros)
         snprintf(more, sizeof more, "; this one does in %d micro-batches (accumulate)", micros);
+    if (!largest)
+        return clt_fail(status, "%s; no batch fits%s", message, more);
     return clt_fail(status, "%s; the largest batch that fits is about %lld%s", message,
                     (long long)largest, more);
 }
@@ -320,7 +322,10 @@ static void print_memory(const clt_graph *graph, const clt_store *store,
     if (clt_capacity_check(graph, store, options, participants, options->batch) != CLT_OK)
         clt_str_add(s, "This batch does not fit: %s\n", clt_error_message());
     const int64_t largest = clt_capacity_largest(graph, store, options, participants);
-    clt_str_add(s, "Largest batch that fits: about %lld", (long long)largest);
+    if (largest)
+        clt_str_add(s, "Largest batch that fits: about %lld", (long long)largest);
+    else
+        clt_str_add(s, "No batch fits");
     again.recompute = 1;
     if (!options->recompute && !options->memory) {
         const int64_t more = clt_capacity_largest(graph, store, &again, participants);

@@ -72,7 +72,7 @@ class Memory(CommandTest):
             self.assert_bad(*self.arguments("--steps", "1", "--memory", size), code=2,
                             says=("--memory", "8GB or 512MiB"))
         self.assert_bad(*self.arguments("--steps", "1", "--memory", "30KB"), code=1,
-                        says=("needs at least", "largest batch that fits is about 0"))
+                        says=("needs at least", "no batch fits"))
 
 
 if __name__ == "__main__":

@@ -455,7 +455,7 @@ static void test_budget(void **state)
     assert_int_equal(clt_trainer_create(l.graph, l.store, &options, &l.trainer),
                      CLT_OUT_OF_DEVICE_MEMORY);
     says("parameters, gradients and optimizer");
-    says("largest batch that fits is about 0");
+    says("no batch fits");
     options.memory = -1;
     assert_int_equal(clt_trainer_create(l.graph, l.store, &options, &l.trainer),
                      CLT_INVALID_ARGUMENT);
