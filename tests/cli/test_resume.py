@@ -364,7 +364,7 @@ class Failed(CommandTest):
         for devices in ("pocl", "pocl/2")[:CORES]:
             with self.subTest(devices=devices):
                 run, path, good = self.path("run"), self.path("m.jsonl"), self.path("good")
-                arguments = ("--lr", "1e30", "--seed", "3")
+                arguments = ("--lr", "1e30", "--seed", "3", "--tune", "off", "--split", "equal")
                 done = self.train("--epochs", "3", "--checkpoint-dir", run, "--metrics", path,
                                   *arguments, code=1, devices=devices)
                 self.assert_message(done.stderr, "not finite")
