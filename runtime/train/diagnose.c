@@ -20,25 +20,22 @@ typedef struct search {
     char index[256]; /* of what was found: which of its indices is out of range; else empty */
 } search;
 
-static bool finite_all(const float *values, int64_t count)
+/* Where element i of a value is in its memory. */
+static int64_t stored_at(const clt_value *v, int lanes, int64_t i)
 {
-    for (int64_t i = 0; i < count; i++)
-        if (!isfinite(values[i]))
-            return false;
-    return true;
+    if (v->layout != CLT_LAYOUT_LANES)
+        return i;
+    const int64_t rest = clt_type_coefficient(&v->type), image = i / rest;
+    return (image / lanes * rest + i % rest) * lanes + image % lanes;
 }
 
 /* Elements that hold numbers: in LANES the lanes past the batch do not. */
 static bool finite_value(const search *s, const clt_value *v, int lanes)
 {
-    const int64_t n = s->run.count;
-    if (v->layout != CLT_LAYOUT_LANES)
-        return finite_all(s->host, clt_type_elements(&v->type, n));
-    const int64_t rest = clt_type_coefficient(&v->type);
-    for (int64_t image = 0; image < n; image++)
-        for (int64_t i = 0; i < rest; i++)
-            if (!isfinite(s->host[(image / lanes * rest + i) * lanes + image % lanes]))
-                return false;
+    const int64_t count = clt_type_elements(&v->type, s->run.count);
+    for (int64_t i = 0; i < count; i++)
+        if (!isfinite(s->host[stored_at(v, lanes, i)]))
+            return false;
     return true;
 }
 
@@ -96,9 +93,9 @@ static clt_status find_index(search *s, const clt_session_device *sd, const clt_
         return CLT_OK;
     const clt_value *v = node->in[0];
     const int lanes = sd->plan->options.lanes;
-    const int64_t stored = clt_value_stored(v, s->run.count, lanes), n = s->run.count,
-                  rest = clt_type_coefficient(&v->type), size = clt_index_shape_of(node).size,
-                  count = clt_type_elements(&v->type, n);
+    const int64_t stored = clt_value_stored(v, s->run.count, lanes),
+                  count = clt_type_elements(&v->type, s->run.count),
+                  size = clt_index_shape_of(node).size;
     clt_view view;
     CLT_TRY(clt_exec_locate(sd->exec, &s->run, v, &view));
     int32_t *indices = clt_alloc((size_t)stored * sizeof *indices);
@@ -107,12 +104,9 @@ static clt_status find_index(search *s, const clt_session_device *sd, const clt_
     const clt_status status =
         clt_replica_read(&s->trainer->store->replicas[s->device], view.buffer, view.offset,
                          stored * (int64_t)sizeof *indices, indices);
-    const bool images = v->layout == CLT_LAYOUT_LANES;
     char text[160];
     for (int64_t i = 0; status == CLT_OK && i < count && !*s->index; i++) {
-        const int64_t image = images ? i / rest : 0;
-        const int32_t index =
-            indices[images ? (image / lanes * rest + i % rest) * lanes + image % lanes : i];
+        const int32_t index = indices[stored_at(v, lanes, i)];
         if (index >= 0 && index < size)
             continue;
         snprintf(s->index, sizeof s->index,
