@@ -6,7 +6,7 @@ if(CLT_PYTHON3 AND TARGET cltrain_command)
         string(REGEX REPLACE "^test_" "" subject ${subject})
         add_test(NAME cli.${subject}
             COMMAND ${CLT_PYTHON3} -B ${source} $<TARGET_FILE:cltrain_command>)
-        set_tests_properties(cli.${subject} PROPERTIES LABELS train TIMEOUT 600
+        set_tests_properties(cli.${subject} PROPERTIES LABELS train TIMEOUT 1200
             SKIP_RETURN_CODE 77 ENVIRONMENT "CLT_TEST_OPENBLAS=$<BOOL:${CLT_OPENBLAS}>")
     endforeach()
 endif()

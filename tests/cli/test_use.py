@@ -193,6 +193,17 @@ class Predict(CommandTest):
         npz(self.path("in.npz"), image=("|u1", (2, 1, ROWS, COLUMNS), [0] * n))
         self.bad(*use, "npz:" + self.path("in.npz"), "-o", self.path("no", "out.npz"), says=("out.npz", "written"))
 
+    def test_outputs_that_are_not_finite(self):
+        """They are written, and counted in a warning."""
+        use = self.trained("--epochs", "1")
+        numbers = [0.5] * (3 * ROWS * COLUMNS)
+        numbers[ROWS * COLUMNS] = math.nan
+        npz(self.path("in.npz"), image=("<f4", (3, 1, ROWS, COLUMNS), numbers))
+        done = self.predict(*use, "npz:" + self.path("in.npz"), "-o", self.path("out.npz"))
+        self.assertIn("warning: output logits is not finite for 1 of 3 samples", done.stderr)
+        numbers = read_npz(self.path("out.npz"))["logits"][1]
+        self.assertEqual([math.isfinite(x) for x in numbers], [c // CLASSES != 1 for c in range(3 * CLASSES)])
+
     def test_usage(self):
         self.images_needed()
         use = self.trained("--epochs", "1")

@@ -14,7 +14,7 @@ if(CLT_PYTHON3)
         add_test(NAME gpu.${name} COMMAND ${CLT_PYTHON3} -B
             ${PROJECT_SOURCE_DIR}/tools/gpu_compile/main.py --launches $<TARGET_FILE:gpu_launches>
             --compilers ${PROJECT_BINARY_DIR}/gpu-compilers ${more})
-        set_tests_properties(gpu.${name} PROPERTIES LABELS op TIMEOUT 2400 SKIP_RETURN_CODE 77)
+        set_tests_properties(gpu.${name} PROPERTIES LABELS op TIMEOUT 3600 SKIP_RETURN_CODE 77)
     endforeach()
     set_tests_properties(gpu.tiles PROPERTIES LABELS "op;slow" TIMEOUT 3600)
     add_test(NAME gpu.gate COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/gpu/gate.py

@@ -14,7 +14,7 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         add_test(NAME mpi.${name}
             COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
                 $<TARGET_FILE:mpi_${program}> ${ARGN})
-        set_tests_properties(mpi.${name} PROPERTIES LABELS mpi TIMEOUT 300 PROCESSORS 2)
+        set_tests_properties(mpi.${name} PROPERTIES LABELS mpi TIMEOUT 600 PROCESSORS 2)
     endfunction()
 
     # Internals are hidden: what the program needs of the base folder comes along.

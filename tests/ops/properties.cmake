@@ -9,12 +9,12 @@ foreach(test ${CLT_TESTS})
     endif()
     get_filename_component(subject ${test} NAME_WE)
     string(REGEX REPLACE "^test_" "ops." subject ${subject})
-    set_tests_properties(${subject} PROPERTIES LABELS op TIMEOUT 300 FIXTURES_SETUP ops_run
+    set_tests_properties(${subject} PROPERTIES LABELS op TIMEOUT 1200 FIXTURES_SETUP ops_run
         ENVIRONMENT "CLT_OPS_RUN=${CMAKE_CURRENT_BINARY_DIR}/ops_run/usual/${subject}.txt")
     clt_test_on_oclgrind(${subject})
     # Oclgrind's check for uninitialised values does not know an instruction that the optimiser makes.
     if(TEST oclgrind.${subject})
-        set_tests_properties(oclgrind.${subject} PROPERTIES TIMEOUT 600)
+        set_tests_properties(oclgrind.${subject} PROPERTIES TIMEOUT 1200)
         set_property(TEST oclgrind.${subject} APPEND PROPERTY ENVIRONMENT
             "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
     endif()

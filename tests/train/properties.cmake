@@ -25,25 +25,25 @@ set_tests_properties(vendor.train.carried.mixed PROPERTIES LABELS vendor
 clt_test_on_vendor(train.predictor intel)
 clt_test_on_oclgrind(train.predictor)
 clt_test_on_vendor(train.recompute intel)
-set_tests_properties(train.recompute vendor.train.recompute PROPERTIES TIMEOUT 900)
+set_tests_properties(train.recompute vendor.train.recompute PROPERTIES TIMEOUT 1200)
 clt_test_on_oclgrind(train.checksum)
 clt_test_on_oclgrind(train.recompute)
 clt_test_on_oclgrind(train.device_data)
 # Oclgrind's check for uninitialised values does not know an instruction that the optimiser makes.
 if(TEST oclgrind.train.device_data)
-    set_tests_properties(oclgrind.train.device_data oclgrind.train.predictor PROPERTIES TIMEOUT 600)
+    set_tests_properties(oclgrind.train.device_data oclgrind.train.predictor PROPERTIES TIMEOUT 1200)
     set_property(TEST oclgrind.train.checksum oclgrind.train.device_data oclgrind.train.predictor
         oclgrind.train.recompute
         APPEND PROPERTY ENVIRONMENT
         "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
 endif()
 add_test(NAME vendor.train.parity.mixed COMMAND test_train_parity)
-set_tests_properties(vendor.train.parity.mixed PROPERTIES LABELS vendor TIMEOUT 600
+set_tests_properties(vendor.train.parity.mixed PROPERTIES LABELS vendor TIMEOUT 1200
     ENVIRONMENT "CLT_TEST_DEVICES=pocl@1,intel")
 # Skipped without CLBlast, and on PoCL, which takes a minute to compile each program of CLBlast's.
 set_tests_properties(train.blas_choices PROPERTIES SKIP_RETURN_CODE 77)
 clt_test_on_vendor(train.blas_choices intel)
-set_tests_properties(vendor.train.blas_choices PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
+set_tests_properties(vendor.train.blas_choices PROPERTIES TIMEOUT 1200 SKIP_RETURN_CODE 77)
 
 # They find by measuring which of two devices is slow: another test beside them would be in the way.
 set_tests_properties(train.planner train.planner_ranks train.balance PROPERTIES PROCESSORS 2)

@@ -1,6 +1,7 @@
 /* `cltrain plan`: what a training would run, the memory it needs, and what its steps would take. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "commands.h"
 #include "job.h"
@@ -24,6 +25,8 @@ static clt_status measure(job *j, const settings *s, clt_planner **planner)
 {
     clt_planner_options options;
     const double tune_seconds = j->options.tune_seconds;
+    if (isatty(STDERR_FILENO))
+        say("running a few steps for the prediction; a large model takes minutes");
     clt_planner_options_init(&options);
     options.choose = planner_may_choose(s->devices);
     j->options.tune_seconds = 0;

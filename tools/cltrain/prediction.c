@@ -269,11 +269,31 @@ static int run_all(prediction *p, clt_dataset *data)
     return status == CLT_OK ? 0 : library_failure(status);
 }
 
+/* They are written as they are, but a file does not show what it holds. */
+static void warn_not_finite(const npz_array *a)
+{
+    int64_t size = 1, samples = 0;
+    for (int d = 1; d < a->rank; d++)
+        size *= a->dims[d];
+    for (int64_t i = 0; a->dtype == CLT_F32 && i < a->dims[0]; i++) {
+        const float *sample = (const float *)a->data + i * size;
+        int64_t k = 0;
+        while (k < size && isfinite(sample[k]))
+            k++;
+        samples += k < size;
+    }
+    if (samples)
+        say("warning: output %s is not finite for %lld of %lld samples", a->name,
+            (long long)samples, (long long)a->dims[0]);
+}
+
 static int save_outputs(const prediction *p, const char *path)
 {
     npz_array arrays[MOST_OUTPUTS];
-    for (int i = 0; i < p->n_outputs; i++)
+    for (int i = 0; i < p->n_outputs; i++) {
         arrays[i] = p->outputs[i].array;
+        warn_not_finite(&arrays[i]);
+    }
     const int code = npz_write(path, arrays, p->n_outputs);
     if (!code)
         printf("%s: %d output%s of %lld samples\n", path, p->n_outputs,
