@@ -43,6 +43,12 @@ if(CLT_PYTHON3)
             ${PROJECT_SOURCE_DIR}/runtime/ops/ops.def ${CMAKE_CURRENT_BINARY_DIR}/ops_run/${where})
         set_tests_properties(${test} PROPERTIES LABELS ${label} FIXTURES_REQUIRED ${fixture})
     endforeach()
+    add_test(NAME ops.pocl_locals COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/pocl_locals.py
+        ${PROJECT_BINARY_DIR}/embedded_kernels.c)
+    set_tests_properties(ops.pocl_locals PROPERTIES LABELS op FIXTURES_REQUIRED ops_run)
+    add_test(NAME check.pocl_locals COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/pocl_locals.py
+        --selftest ${CMAKE_C_COMPILER})
+    set_tests_properties(check.pocl_locals PROPERTIES LABELS unit)
 endif()
 
 # Bugs planted in the kernels: every one must fail a test. What they replace must be there.
