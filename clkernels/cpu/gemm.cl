@@ -24,6 +24,7 @@
  * TN may have), NA, PACK_A, PACK_B; A_T, B_T, C_T [f].
  */
 #include "activation.clh"
+#include "one_kernel.clh"
 #define LANES VW
 #include "cpu/widen.clh"
 #include "product.clh"
@@ -353,7 +354,15 @@ static inline void product(global const STORED(A_T) * a, global const STORED(B_T
                 depth, has_bias, act, slope, trans_a, trans_b);                                    \
     }
 
+#if CLT_HAS(gemm_nn)
 CLT_GEMM(gemm_nn, 0, 0)
+#endif
+#if CLT_HAS(gemm_nt)
 CLT_GEMM(gemm_nt, 0, 1)
+#endif
+#if CLT_HAS(gemm_tn)
 CLT_GEMM(gemm_tn, 1, 0)
+#endif
+#if CLT_HAS(gemm_tt)
 CLT_GEMM(gemm_tt, 1, 1)
+#endif

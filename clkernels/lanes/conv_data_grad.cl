@@ -20,6 +20,7 @@
  * kernel clt_lanes_conv_data_grad_any: any stride and dilation, slower. CTAIL = ci % TC.
  */
 #include "lanes/halves.clh"
+#include "one_kernel.clh"
 #include "stride.clh"
 
 #ifndef TX
@@ -45,7 +46,7 @@
 #define TAPS (KY * KX)
 #define SPAN (TX + KX - 1)
 
-#if SX == 1 && DX == 1 && SPAN <= 16
+#if SX == 1 && DX == 1 && SPAN <= 16 && CLT_HAS(clt_lanes_conv_data_grad)
 
 /* Adds to row iy of dx (or stores, if k0 is 0 and the columns are new) what channels k0 .. k1 - 1
  * of g scatter into it from columns x0 .. x0 + tx - 1, for the `tc` channels of dx from `dx` and
@@ -149,6 +150,8 @@ KERNEL void clt_lanes_conv_data_grad(global const STORED(IN0) * g, long g_at, gl
 
 #endif
 
+#if CLT_HAS(clt_lanes_conv_data_grad_any)
+
 /* The gradient of `tc` input channels at one element. */
 INLINE void clt_data_grad_at(global const STORED(IN0) * g, global const float *w, global float *dx, int ci,
                              int ih, int iw, int co, int oh, int ow, int iy, int ix, const int tc)
@@ -202,3 +205,4 @@ KERNEL void clt_lanes_conv_data_grad_any(global const STORED(IN0) * g, long g_at
         }
     }
 }
+#endif

@@ -24,7 +24,9 @@ typedef enum clt_quirk {
     CLT_QUIRK_SERIAL_BUILD = 16, /* one build at a time */
     CLT_QUIRK_HOST_WIDTH = 32,   /* reports the host's vectors, whatever it compiles for */
     CLT_QUIRK_BUILTINS = 64,     /* its compiler has the __builtin functions of clang */
-    CLT_QUIRK_KEEP_PARTS = 128   /* uses sub-devices after their last release */
+    CLT_QUIRK_KEEP_PARTS = 128,  /* uses sub-devices after their last release */
+    CLT_QUIRK_OWN_DECLARATIONS =
+        256 /* reads a long header that clkernels/builtins.clh can replace */
 } clt_quirk;
 
 struct clt_program_table;
@@ -52,7 +54,7 @@ struct clt_device {
     cl_command_queue transfer; /* GPUs: a second in-order queue; otherwise the same as `queue` */
     clt_caps caps;             /* of the part, where it is one */
     clt_device_info info;      /* as caps */
-    int quirks;                /* bits of clt_quirk */
+    _Atomic int quirks;        /* bits of clt_quirk */
     bool profiling, sleep_poll, adopted;
     bool made_context, made_queues; /* by the library: counted */
     uint64_t identity;              /* hash of platform, device name and driver: equal devices */
@@ -68,13 +70,16 @@ struct clt_device {
 #define CLT_STANDARD_OPTION "-cl-std="
 #define CLT_OTHER_COMMON_OPTIONS "-w"
 #define CLT_BUILTINS_OPTION "-DCLT_BUILTINS"
+/* PoCL's other headers need no more than uintptr_t of the one that the first macro leaves out. */
+#define CLT_OWN_DECLARATIONS_OPTIONS "-D_OPENCL_H_ -Duintptr_t=__UINTPTR_TYPE__"
 
 /*
  * A fresh kernel object, so that its arguments are the caller's alone; release it with
  * clt_release_kernel. `file` names an embedded source ("cpu/gemm.cl"); `options` are compiler
  * options as "-DTILE=8" (NULL: none); CLT_COMMON_OPTIONS are added, or CLT_OTHER_COMMON_OPTIONS,
  * and CLT_BUILTINS_OPTION where CLT_QUIRK_BUILTINS is set. The program is built at the first call
- * for (file, options) and shared by later ones. Errors: NOT_FOUND (no such file, include or
+ * for (file, options) and shared by later ones; files that use CLT_HAS (one_kernel.clh) have a
+ * program for each kernel. Errors: NOT_FOUND (no such file, include or
  * kernel), BUILD (the message has the compiler's first error lines, the log callback gets the whole
  * log), OPENCL.
  */
@@ -88,6 +93,7 @@ clt_status clt_device_kernel_from_text(clt_device *device, const char *name, con
 
 typedef struct clt_program_key {
     const char *file, *options;
+    const char *kernel; /* that is wanted of it; NULL: all */
 } clt_program_key;
 
 /* Builds programs ahead on several host threads. The first failure in the list's order is reported.

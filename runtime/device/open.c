@@ -35,7 +35,9 @@ void clt_device_close(clt_device *device)
         return;
     if (device->queue)
         clt_device_finish(device);
-    clt_program_table_store(device);
+    if (device->programs)
+        clt_program_table_store(
+            device, clt_program_store_seconds(clt_program_table_seconds(device->programs)));
     clt_program_table_destroy(device->programs);
     if (device->transfer != device->queue)
         drop_queue(device->transfer, device->made_queues);

@@ -22,8 +22,7 @@ static void *build_some(void *argument)
 {
     build_list *list = argument;
     for (int i; (i = atomic_fetch_add(&list->next, 1)) < list->count;) {
-        const clt_program_key *key = &list->keys[i];
-        (void)clt_program_get(list->device, key->file, NULL, key->options, NULL, NULL);
+        (void)clt_program_get_for(list->device, &list->keys[i], NULL);
     }
     return NULL;
 }
@@ -42,6 +41,6 @@ clt_status clt_device_prepare(clt_device *device, const clt_program_key *keys, i
     for (int i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
     for (int i = 0; i < count; i++)
-        CLT_TRY(clt_program_get(device, keys[i].file, NULL, keys[i].options, NULL, NULL));
+        CLT_TRY(clt_program_get_for(device, &keys[i], NULL));
     return CLT_OK;
 }

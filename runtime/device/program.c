@@ -1,6 +1,7 @@
 #include "device/program.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -8,11 +9,9 @@
 #include <cltrain/unstable.h>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/vec.h"
 #include "device/program_cache.h"
-
-/* Closing a device waits no longer than about this; later runs write the rest. */
-enum { MOST_STORE_SECONDS = 3 };
 
 /* One row a program. `name` and `options` identify it, for texts of the caller also their hash. */
 typedef struct program_row {
@@ -23,6 +22,7 @@ typedef struct program_row {
     char *message; /* of a failed build, which is not tried again */
     cl_program program;
     clt_cache_key key;
+    uint64_t hash;  /* of source, options and device, with and without own declarations the same */
     bool store;     /* not in the cache folder yet */
     char **kernels; /* names of those that were taken of it */
     int n_kernels, kernel_room;
@@ -31,9 +31,17 @@ typedef struct program_row {
 struct clt_program_table {
     pthread_mutex_t lock;
     pthread_cond_t changed;
+    double created;     /* by now() */
     program_row **rows; /* pointers, since the array moves while rows are built */
     int count, room;
 };
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 clt_status clt_program_table_create(clt_program_table **out)
 {
@@ -42,6 +50,7 @@ clt_status clt_program_table_create(clt_program_table **out)
         return CLT_OUT_OF_MEMORY;
     pthread_mutex_init(&table->lock, NULL);
     pthread_cond_init(&table->changed, NULL);
+    table->created = now();
     *out = table;
     return CLT_OK;
 }
@@ -61,18 +70,22 @@ static void free_row(program_row *row)
     clt_free(row);
 }
 
-static double now(void)
+double clt_program_table_seconds(const clt_program_table *table)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return now() - table->created;
 }
 
-void clt_program_table_store(clt_device *device)
+double clt_program_store_seconds(double open)
+{
+    enum { MOST = 3, SHARE = 50 };
+    return open / SHARE < MOST ? open / SHARE : MOST;
+}
+
+void clt_program_table_store(clt_device *device, double seconds)
 {
     clt_program_table *table = device->programs;
-    const double end = now() + MOST_STORE_SECONDS;
-    for (int i = 0; table && i < table->count && now() < end; i++) {
+    const double end = now() + seconds;
+    for (int i = 0; i < table->count && now() < end; i++) {
         program_row *row = table->rows[i];
         if (row->store)
             clt_program_cache_store(device, &row->key, row->program);
@@ -125,31 +138,77 @@ static clt_status compile(clt_device *device, program_row *row, const char *sour
     return status;
 }
 
-/* Without the table's lock: several threads build different rows. */
-static clt_status build_row(clt_device *device, program_row *row, const char *text)
+/* Whether the program is built with builtins.clh in place of the driver's header. */
+static bool has_own_declarations(const clt_device *device, const program_row *row, const char *text)
 {
-    clt_str source = {0}, options = {0};
+    return device->quirks & CLT_QUIRK_OWN_DECLARATIONS && !text &&
+           !strstr(row->options, CLT_STANDARD_OPTION);
+}
+
+/* Compiles the program, or reads it from the cache folder. */
+static clt_status make_program(clt_device *device, program_row *row, const char *source,
+                               const char *options)
+{
+    row->key = clt_cache_key_make(device, options, source);
+    if (!clt_program_cache_load(device, &row->key, options, &row->program)) {
+        CLT_TRY(compile(device, row, source, options));
+        row->store = true;
+    }
+    if (row->store && !(device->quirks & CLT_QUIRK_LATE_COMPILE)) {
+        clt_program_cache_store(device, &row->key, row->program);
+        row->store = false;
+    }
+    return CLT_OK;
+}
+
+static clt_status build_text(clt_device *device, program_row *row, const char *text,
+                             bool own_declarations)
+{
+    clt_str source = {0}, options = {0}, all = {0};
     clt_str_add(&options, "%s%s%s%s",
                 strstr(row->options, CLT_STANDARD_OPTION) ? CLT_OTHER_COMMON_OPTIONS
                                                           : CLT_COMMON_OPTIONS,
                 device->quirks & CLT_QUIRK_BUILTINS ? " " CLT_BUILTINS_OPTION : "",
                 row->options[0] ? " " : "", row->options);
     clt_status status = clt_source_resolve(row->name, text, &source);
+    if (status == CLT_OK && own_declarations)
+        status = clt_source_resolve("builtins.clh", NULL, &all);
     if (status == CLT_OK && (options.failed || source.failed))
         status = CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK) {
-        row->key = clt_cache_key_make(device, clt_str_text(&options), source.text);
-        if (!clt_program_cache_load(device, &row->key, clt_str_text(&options), &row->program)) {
-            status = compile(device, row, source.text, clt_str_text(&options));
-            row->store = status == CLT_OK;
-        }
-        if (row->store && !(device->quirks & CLT_QUIRK_LATE_COMPILE)) {
-            clt_program_cache_store(device, &row->key, row->program);
-            row->store = false;
-        }
+    if (status == CLT_OK)
+        row->hash = clt_cache_key_make(device, clt_str_text(&options), source.text).hash[0];
+    if (status == CLT_OK && own_declarations) {
+        clt_str_add(&all, "%s", source.text);
+        clt_str_add(&options, " %s", CLT_OWN_DECLARATIONS_OPTIONS);
+        if (options.failed || all.failed)
+            status = CLT_OUT_OF_MEMORY;
     }
+    if (status == CLT_OK)
+        status = make_program(device, row, own_declarations ? all.text : source.text,
+                              clt_str_text(&options));
     clt_str_free(&source);
     clt_str_free(&options);
+    clt_str_free(&all);
+    return status;
+}
+
+/* Without the table's lock: several threads build different rows. A driver whose header is another
+ * than the one that builtins.clh was written for gets its own header back. */
+static clt_status build_row(clt_device *device, program_row *row, const char *text)
+{
+    if (!has_own_declarations(device, row, text))
+        return build_text(device, row, text, false);
+    clt_status status = build_text(device, row, text, true);
+    if (status != CLT_BUILD)
+        return status;
+    char *message = clt_strdup(clt_error_message());
+    status = build_text(device, row, text, false);
+    if (status == CLT_OK) {
+        atomic_fetch_and(&device->quirks, ~CLT_QUIRK_OWN_DECLARATIONS);
+        clt_log(CLT_LOG_WARN, "%s: builds with the driver's header only: %s", device->label,
+                message ? message : "out of memory");
+    }
+    clt_free(message);
     return status;
 }
 
@@ -190,7 +249,7 @@ clt_status clt_program_get(clt_device *device, const char *name, const char *tex
         if (program)
             *program = row->program;
         if (hash)
-            *hash = row->key.hash[0];
+            *hash = row->hash;
     } else if (row->message) {
         clt_error_restore(row->message);
     }
@@ -233,11 +292,25 @@ void clt_device_kernel_count(const clt_device *device, int *programs, int *kerne
     pthread_mutex_unlock(&table->lock);
 }
 
-clt_status clt_device_kernel_from_text(clt_device *device, const char *name, const char *text,
-                                       const char *options, const char *kernel, cl_kernel *out)
+clt_status clt_program_get_for(clt_device *device, const clt_program_key *key, cl_program *program)
 {
-    cl_program program = NULL;
-    CLT_TRY(clt_program_get(device, name, text, options, &program, NULL));
+    const char *text = clt_source_find(key->file);
+    if (!key->kernel || !text || !strstr(text, "CLT_HAS("))
+        return clt_program_get(device, key->file, NULL, key->options, program, NULL);
+    clt_str options = {0};
+    clt_str_add(&options, "%s%s-DCLT_ONE_KERNEL=1 -DCLT_IS_%s=1", key->options ? key->options : "",
+                key->options && key->options[0] ? " " : "", key->kernel);
+    clt_status status = options.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
+    if (status == CLT_OK)
+        status = clt_program_get(device, key->file, NULL, clt_str_text(&options), program, NULL);
+    clt_str_free(&options);
+    return status;
+}
+
+/* A kernel object of the program; `name` and `options` are for messages. */
+static clt_status take_kernel(clt_device *device, cl_program program, const char *name,
+                              const char *options, const char *kernel, cl_kernel *out)
+{
     cl_int code = CL_SUCCESS;
     cl_kernel made = clCreateKernel(program, kernel, &code);
     if (code == CL_INVALID_KERNEL_NAME)
@@ -256,10 +329,21 @@ clt_status clt_device_kernel_from_text(clt_device *device, const char *name, con
     return CLT_OK;
 }
 
+clt_status clt_device_kernel_from_text(clt_device *device, const char *name, const char *text,
+                                       const char *options, const char *kernel, cl_kernel *out)
+{
+    cl_program program = NULL;
+    CLT_TRY(clt_program_get(device, name, text, options, &program, NULL));
+    return take_kernel(device, program, name, options, kernel, out);
+}
+
 clt_status clt_device_kernel(clt_device *device, const char *file, const char *options,
                              const char *kernel, cl_kernel *out)
 {
-    return clt_device_kernel_from_text(device, file, NULL, options, kernel, out);
+    const clt_program_key key = {file, options, kernel};
+    cl_program program = NULL;
+    CLT_TRY(clt_program_get_for(device, &key, &program));
+    return take_kernel(device, program, file, options, kernel, out);
 }
 
 clt_status clt_device_program_hash(clt_device *device, const char *file, const char *options,

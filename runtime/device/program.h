@@ -17,8 +17,16 @@ typedef struct clt_program_table clt_program_table;
 
 clt_status clt_program_table_create(clt_program_table **out);
 
-/* Writes programs to the cache folder that were not written when they were built. */
-void clt_program_table_store(clt_device *device);
+/* How long programs may be written when a device is closed that was open for so many seconds:
+ * writing them must not slow short runs down. Later runs write the rest. */
+double clt_program_store_seconds(double open);
+
+/* Writes programs to the cache folder that were not written when they were built; begins no more
+ * after so many seconds. */
+void clt_program_table_store(clt_device *device, double seconds);
+
+/* Since the table was created. */
+double clt_program_table_seconds(const clt_program_table *table);
 
 /* Takes NULL. */
 void clt_program_table_destroy(clt_program_table *table);
@@ -27,6 +35,10 @@ void clt_program_table_destroy(clt_program_table *table);
  * table keeps it. `text` NULL: an embedded file. */
 clt_status clt_program_get(clt_device *device, const char *name, const char *text,
                            const char *options, cl_program *program, uint64_t *hash);
+
+/* Builds, or finds, the program of an embedded file that has the kernel: where the file uses
+ * CLT_HAS, one with that kernel alone. */
+clt_status clt_program_get_for(clt_device *device, const clt_program_key *key, cl_program *program);
 
 /* Compiles resolved source. The message of a failure has the compiler's first error lines. */
 clt_status clt_program_build(clt_device *device, const char *name, const char *source,

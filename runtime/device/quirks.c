@@ -13,7 +13,8 @@ typedef struct quirk_row {
 /* Measured, or from the vendors' documentation. First match wins. */
 static const quirk_row rows[] = {
     {"Portable Computing Language", CLT_KIND_CPU,
-     CLT_QUIRK_LATE_COMPILE | CLT_QUIRK_HOST_WIDTH | CLT_QUIRK_BUILTINS | CLT_QUIRK_KEEP_PARTS,
+     CLT_QUIRK_LATE_COMPILE | CLT_QUIRK_HOST_WIDTH | CLT_QUIRK_BUILTINS | CLT_QUIRK_KEEP_PARTS |
+         CLT_QUIRK_OWN_DECLARATIONS,
      "compiles at a kernel's first use; keeps compiled kernels in a cache of its own"},
     {"Portable Computing Language", -1, CLT_QUIRK_LATE_COMPILE | CLT_QUIRK_HOST_WIDTH,
      "compiles at a kernel's first use; keeps compiled kernels in a cache of its own"},

@@ -51,7 +51,7 @@ static clt_status build_programs(clt_exec *exec, int n_launches)
         for (int j = 0; j < plan->nodes[i].program.n_launches; j++) {
             const clt_launch *launch = &plan->nodes[i].program.launches[j];
             if (!launch->blas)
-                keys[n_keys++] = (clt_program_key){launch->file, launch->options};
+                keys[n_keys++] = (clt_program_key){launch->file, launch->options, launch->kernel};
         }
     clt_status status = clt_device_prepare(exec->device, keys, n_keys);
     clt_free(keys);
