@@ -24,6 +24,7 @@
 #include <cmocka.h>
 
 #include "exec/exec.h"
+#include "ops/economy.h"
 #include "ops/half.h"
 #include "ops/trains.h"
 #include "ops/variants.h"
@@ -131,6 +132,7 @@ static inline void op_fill_operand(const op_case *c, int operand, int64_t n, dou
 
 static clt_runtime *op_runtime;
 static clt_device **op_devices;
+static int op_quirks; /* of the device when it was opened */
 
 static inline int op_setup(void **state)
 {
@@ -138,6 +140,7 @@ static inline int op_setup(void **state)
     (void)state;
     OP_OK(clt_runtime_create(NULL, &op_runtime));
     OP_OK(clt_devices_open(op_runtime, clt_test_devices("cpu"), NULL, &op_devices, &count));
+    op_quirks = op_devices[0]->quirks;
     return 0;
 }
 
@@ -145,6 +148,8 @@ static inline int op_teardown(void **state)
 {
     (void)state;
     op_walked_write(&op_devices[0]->caps);
+    /* builtins.clh declares all that the kernels call. */
+    assert_int_equal(op_devices[0]->quirks, op_quirks);
     clt_devices_close(op_devices, 1);
     clt_runtime_destroy(op_runtime);
     return 0;
@@ -222,9 +227,10 @@ static inline void op_build_programs(const clt_plan *plan)
         }
 }
 
-static inline bool op_bind(const op_test *t, const op_case *c, const op_mode *mode, op_bound *b)
+/* The case's graph and its plan; false: there is no such tile. */
+static inline bool op_make_plan(const op_test *t, const op_case *c, const op_mode *mode,
+                                op_bound *b)
 {
-    bool tiled = true;
     *b = (op_bound){0};
     op_build_graph(t, c, mode->precision, b);
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
@@ -247,19 +253,34 @@ static inline bool op_bind(const op_test *t, const op_case *c, const op_mode *mo
     OP_OK(clt_buckets_create(b->graph, &sizes, &b->buckets));
     OP_OK(clt_plan_create(b->graph, &b->buckets, &caps, NULL, &options, &b->plan));
     if (mode->tile || mode->options)
-        tiled = op_retile(b->graph, &b->buckets, &options, mode->tile - 1, mode->options, &b->plan);
+        return op_retile(b->graph, &b->buckets, &options, mode->tile - 1, mode->options, &b->plan);
+    return true;
+}
+
+/* Compiles the plan's kernels. */
+static inline void op_make_exec(op_bound *b)
+{
     OP_OK(clt_replica_create(op_devices[0], &b->buckets, &b->replica));
     clt_arena_init(&b->arena, op_devices[0]);
     op_build_programs(b->plan);
     OP_OK(clt_exec_create(op_devices[0], b->plan, &b->replica, &b->arena, &b->exec));
+}
+
+static inline bool op_bind(const op_test *t, const op_case *c, const op_mode *mode, op_bound *b)
+{
+    const bool tiled = op_make_plan(t, c, mode, b);
+    op_make_exec(b);
     return tiled;
 }
 
+/* Takes plans that were not bound. */
 static inline void op_unbind(op_bound *b)
 {
-    clt_exec_destroy(b->exec);
-    clt_arena_destroy(&b->arena);
-    clt_replica_destroy(&b->replica);
+    if (b->exec) {
+        clt_exec_destroy(b->exec);
+        clt_arena_destroy(&b->arena);
+        clt_replica_destroy(&b->replica);
+    }
     clt_plan_destroy(b->plan);
     clt_buckets_free(&b->buckets);
     clt_graph_destroy(b->graph);
@@ -493,7 +514,7 @@ static inline bool op_has_batch(const op_case *c)
     return false;
 }
 
-static inline void op_check_bound(op_test *t, const op_case *c, op_bound *b, bool differences)
+static inline void op_check_bound(op_test *t, const op_case *c, op_bound *b)
 {
     const int64_t counts[] = {c->batch, c->batch - 1, 1, 0};
     for (int i = 0; i < 4; i++) {
@@ -503,59 +524,88 @@ static inline void op_check_bound(op_test *t, const op_case *c, op_bound *b, boo
             continue;
         op_expect(t, c, b, counts[i], &e);
         op_run(t, c, b, counts[i], &e);
-        if (!i && differences && t->backward)
-            op_differences(t, c, b, counts[i], &e);
         op_forget(&e);
     }
 }
 
-/* In 16 bits, by turns: one of so many cases, since each kernel is one more to compile. */
-static inline void op_check_half(op_test *t, const op_case *c)
+/* Remakes the plan with those of the tuner's tiles that need the fewest kernels which are not
+ * compiled, and bring as many new features as `worth`, which is what the plan costs and brings. */
+static inline op_worth op_economise(const op_test *t, const op_case *c, const op_mode *mode,
+                                    op_bound *b, op_worth worth)
 {
-    enum { MODES = 3, EVERY = 2, EVERY_SLOW = 6 };
-    static int cases;
-    const int every = clt_test_oclgrind() || getenv("CLT_TEST_DEVICES") ? EVERY_SLOW : EVERY;
-    const int turn = cases++;
-    const op_mode *modes = op_half_modes + (turn / every % 2 ? MODES : 0);
+    op_mode other = *mode, best = *mode;
+    if (mode->tile || mode->options || getenv("CLT_TEST_ALL"))
+        return worth;
+    for (const int news = worth.news; worth.kernels;) {
+        op_unbind(b);
+        other.tile++;
+        if (!op_make_plan(t, c, &other, b))
+            break;
+        const op_worth found = op_worth_of(b->plan, false);
+        if (found.kernels < worth.kernels && found.news >= news) {
+            worth = found;
+            best = other;
+        }
+    }
+    op_unbind(b);
+    assert_true(op_make_plan(t, c, &best, b));
+    return worth;
+}
+
+/* Compares the plan of one mode, if that is worth its kernels (economy.h); `differences`: the
+ * reference gradient too, whatever the plan is worth. */
+static inline void op_check_plan(op_test *t, const op_case *c, const op_mode *mode, op_bound *b,
+                                 bool differences)
+{
+    if (differences && t->backward) {
+        op_expected e;
+        op_expect(t, c, b, c->batch, &e);
+        op_differences(t, c, b, c->batch, &e);
+        op_forget(&e);
+    }
+    op_worth worth = op_worth_of(b->plan, false);
+    if (worth.kernels)
+        worth = op_economise(t, c, mode, b, worth);
+    op_plan_counts[op_is_worth_it(worth)]++;
+    if (op_is_worth_it(worth)) {
+        op_worth_of(b->plan, true);
+        op_make_exec(b);
+        op_check_bound(t, c, b);
+    }
+}
+
+/* As plans of all modes; then with every other variant by name. */
+static inline void op_check_modes(op_test *t, const op_case *c, const op_mode *modes, int n_modes,
+                                  bool differences)
+{
     op_walk walk = {.count = 0};
     op_mode asked;
     op_bound b;
-    for (int m = 0; m < MODES && turn % every == 0; m++) {
-        op_bind(t, c, &modes[m], &b);
+    for (int m = 0; m < n_modes; m++) {
+        op_make_plan(t, c, &modes[m], &b);
         op_list_variants(b.plan, &walk);
-        op_check_bound(t, c, &b, false);
+        op_check_plan(t, c, &modes[m], &b, differences && !m);
         op_unbind(&b);
     }
     while (op_ask(&walk, &asked)) {
         asked.precision = modes->precision;
-        op_bind(t, c, &asked, &b);
+        op_make_plan(t, c, &asked, &b);
         op_asked_for(&walk, b.plan);
-        op_check_bound(t, c, &b, false);
+        op_check_plan(t, c, &asked, &b, false);
         op_unbind(&b);
     }
 }
 
-/* The whole check of one case; `differences`: also of the reference gradient. */
+/* The whole check of one case; `differences`: also of the reference gradient. In 16 bits by turns
+ * in each of the two types. */
 static inline void op_check(op_test *t, const op_case *c, bool differences)
 {
-    const op_mode modes[] = {op_as_device, {.as_gpu = true}, {.portable = true}};
-    op_walk walk = {.count = 0};
-    op_mode asked;
-    op_bound b;
-    for (int m = 0; m < 3; m++) {
-        op_bind(t, c, &modes[m], &b);
-        op_list_variants(b.plan, &walk);
-        op_check_bound(t, c, &b, differences && !m);
-        op_unbind(&b);
-    }
-    while (op_ask(&walk, &asked)) {
-        op_bind(t, c, &asked, &b);
-        op_asked_for(&walk, b.plan);
-        op_check_bound(t, c, &b, false);
-        op_unbind(&b);
-    }
+    enum { MODES = 3 };
+    static const op_mode modes[] = {{.as_gpu = false}, {.as_gpu = true}, {.portable = true}};
+    static int cases;
+    op_check_modes(t, c, modes, MODES, differences);
     if (!c->kinks)
-        op_check_half(t, c);
+        op_check_modes(t, c, op_half_modes + (cases++ % 2 ? MODES : 0), MODES, false);
 }
 
 /* The case at its full batch with all tiles that a tuner would try on the device, or on a GPU, but
@@ -566,8 +616,10 @@ static inline void op_check_tiles(op_test *t, const op_case *c, bool as_gpu, int
         const op_mode mode = {.as_gpu = as_gpu, .tile = tile};
         op_bound b;
         op_expected e;
-        const bool tiled = op_bind(t, c, &mode, &b);
-        if (tiled) {
+        const bool tiled = op_make_plan(t, c, &mode, &b);
+        if (tiled && op_is_worth_it(op_worth_of(b.plan, false))) {
+            op_worth_of(b.plan, true);
+            op_make_exec(&b);
             op_expect(t, c, &b, c->batch, &e);
             op_run(t, c, &b, c->batch, &e);
             op_forget(&e);
@@ -594,7 +646,9 @@ static inline void op_check_options(op_test *t, const op_case *c, const char *op
 /* The largest error of all cases so far, for the log. */
 static inline void op_report(const op_test *t)
 {
-    print_message("%s: worst error %.3f of 8 eps sqrt(K) sum|terms|\n", t->op, t->worst / 8);
+    print_message("%s: worst error %.3f of 8 eps sqrt(K) sum|terms|; so far %d plans ran, %d were "
+                  "passed over\n",
+                  t->op, t->worst / 8, op_plan_counts[1], op_plan_counts[0]);
 }
 
 #endif

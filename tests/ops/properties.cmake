@@ -25,7 +25,7 @@ foreach(test ${CLT_TESTS})
 endforeach()
 
 # On a device of small work-groups, where PoCL plays one.
-add_test(NAME ops.small_work_groups COMMAND test_ops_mse)
+clt_add_test(ops.small_work_groups test_ops_mse)
 set_tests_properties(ops.small_work_groups PROPERTIES LABELS op
     ENVIRONMENT "POCL_MAX_WORK_GROUP_SIZE=4")
 
@@ -39,26 +39,26 @@ if(CLT_PYTHON3)
             set(fixture ops_run_vendor)
             set(label vendor)
         endif()
-        add_test(NAME ${test} COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/coverage.py
+        clt_add_test(${test} ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/coverage.py
             ${PROJECT_SOURCE_DIR}/runtime/ops/ops.def ${CMAKE_CURRENT_BINARY_DIR}/ops_run/${where})
         set_tests_properties(${test} PROPERTIES LABELS ${label} FIXTURES_REQUIRED ${fixture})
     endforeach()
-    add_test(NAME ops.pocl_locals COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/pocl_locals.py
+    clt_add_test(ops.pocl_locals ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/pocl_locals.py
         ${PROJECT_BINARY_DIR}/embedded_kernels.c)
     set_tests_properties(ops.pocl_locals PROPERTIES LABELS op FIXTURES_REQUIRED ops_run)
-    add_test(NAME check.pocl_locals COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/pocl_locals.py
+    clt_add_test(check.pocl_locals ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/pocl_locals.py
         --selftest ${CMAKE_C_COMPILER})
     set_tests_properties(check.pocl_locals PROPERTIES LABELS unit)
 endif()
 
 # Bugs planted in the kernels: every one must fail a test. What they replace must be there.
 if(CLT_PYTHON3)
-    add_test(NAME check.mutations COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/mutate.py
+    clt_add_test(check.mutations ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/mutate.py
         --texts ${PROJECT_SOURCE_DIR})
     set_tests_properties(check.mutations PROPERTIES LABELS unit)
 endif()
 if(CLT_PYTHON3 AND CMAKE_GENERATOR STREQUAL "Ninja" AND NOT CLT_SANITIZE)
-    add_test(NAME ops.mutations COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/mutate.py
+    clt_add_test(ops.mutations ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/mutate.py
         ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
     set_tests_properties(ops.mutations PROPERTIES LABELS "op;slow" TIMEOUT 1800 RUN_SERIAL TRUE)
 endif()

@@ -126,7 +126,7 @@ static void test_lone_vector(void **state)
     for (int registers = 16; registers <= 32; registers *= 2) {
         caps->vector_registers = registers;
         op_bind(&attention_test, &c, &op_as_device, &b);
-        op_check_bound(&attention_test, &c, &b, false);
+        op_check_bound(&attention_test, &c, &b);
         op_unbind(&b);
     }
     *caps = own;

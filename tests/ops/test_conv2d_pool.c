@@ -152,7 +152,7 @@ static void test_wide(void **state)
             assert_int_equal(one, !i);
             assert_int_equal(apart, i);
         }
-        op_check_bound(&test, &c, &b, false);
+        op_check_bound(&test, &c, &b);
         op_unbind(&b);
     }
 }

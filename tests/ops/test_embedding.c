@@ -145,7 +145,7 @@ static void test_add_in_halves(void **state)
             for (int j = 0; j < b.plan->n_nodes; j++)
                 if (!strcmp(b.plan->graph->nodes[j]->op->name, "index_add"))
                     assert_true(op_is_half(b.plan->graph->nodes[j]->out[0]));
-            op_check_bound(&add_test, &c, &b, false);
+            op_check_bound(&add_test, &c, &b);
             op_unbind(&b);
         }
 }

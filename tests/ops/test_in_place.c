@@ -109,7 +109,7 @@ static void test_intermediates(void **state)
         clt_arena_init(&b.arena, op_devices[0]);
         op_build_programs(b.plan);
         OP_OK(clt_exec_create(op_devices[0], b.plan, &b.replica, &b.arena, &b.exec));
-        op_check_bound(&t, &c, &b, true);
+        op_check_bound(&t, &c, &b);
         op_unbind(&b);
     }
 }

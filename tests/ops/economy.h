@@ -1,0 +1,128 @@
+/*
+ * Which plans are worth compiling kernels for, for harness.h.
+ *
+ * Compiling kernels takes 19 of 20 parts of the operators' tests. By default a plan whose kernels
+ * are not compiled yet runs only if one of them has a feature that no kernel of this program had
+ * before it: an operator's variant, or a kernel's name together with one build option. Numbers from
+ * 2 on count as equal, since they are sizes of tiles, windows and strides, except where they choose
+ * between branches. So every kernel, storage type and branch is compiled and compared at least
+ * once. Of the tiles that a tuner would try, a plan gets those that bring as much and need the
+ * fewest kernels that are not compiled; so many a plan runs with kernels that others brought.
+ * CLT_TEST_ALL=1 (tools/test
+ * --all) runs every plan.
+ */
+#ifndef TESTS_OPS_ECONOMY_H
+#define TESTS_OPS_ECONOMY_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "plan/plan.h"
+
+enum { OP_MAX_FEATURES = 1 << 16, OP_OPTIONS_TEXT = 4096 };
+
+/* A set of hashes, for as long as the program runs. */
+static uint64_t op_features[OP_MAX_FEATURES];
+static int op_n_features;
+
+/* Numbers of plans that were passed over, and that ran. */
+static int op_plan_counts[2];
+
+/* True if the hash was not in the set; then it is, if `add`. */
+static inline bool op_is_new(uint64_t hash, bool add)
+{
+    hash = hash ? hash : 1;
+    uint64_t at = hash % OP_MAX_FEATURES;
+    for (; op_features[at]; at = (at + 1) % OP_MAX_FEATURES)
+        if (op_features[at] == hash)
+            return false;
+    if (add) {
+        assert_true(++op_n_features < OP_MAX_FEATURES / 2);
+        op_features[at] = hash;
+    }
+    return true;
+}
+
+/* Whether all numbers of an option from 2 on are alike: "-DTX=" for -DTX=7. */
+static inline bool op_is_size(const char *option, size_t length)
+{
+    static const char *const choices[] = {
+        "ACT",  "DROPOUT", "GATES",  "KEEP",    "KEPT",   "MAX",   "N_IN",   "OP",    "PASS",
+        "POOL", "RANK",    "REDUCE", "REDUCED", "REPEAT", "SPLAT", "SPREAD", "UNPOOL"};
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        if (length == strlen(choices[i]) + 3 && !strncmp(option + 2, choices[i], length - 3))
+            return false;
+    return true;
+}
+
+/* The number of new features that the launch has; adds them all if `add`. */
+static inline int op_launch_news(const clt_launch *launch, bool add)
+{
+    uint64_t kernel = clt_hash_text(launch->kernel, 1);
+    char options[OP_OPTIONS_TEXT];
+    if (launch->blas)
+        return op_is_new(kernel, add);
+    kernel = clt_hash_text(launch->file, kernel);
+    int news = op_is_new(kernel, add);
+    assert_true(snprintf(options, sizeof options, "%s", launch->options ? launch->options : "") <
+                (int)sizeof options);
+    for (char *rest = options, *option; (option = strtok_r(rest, " ", &rest));) {
+        char *number = strchr(option, '='), *end = NULL;
+        /* Products say what they read and write twice: as A_T, B_T and C_T too. */
+        if (strstr(launch->options, "_T=") &&
+            (!strncmp(option, "-DIN", 4) || !strncmp(option, "-DOUT", 5)))
+            continue;
+        if (number && strtol(number + 1, &end, 10) >= 2 && !*end &&
+            op_is_size(option, (size_t)(number + 1 - option)))
+            snprintf(number + 1, 2, "n");
+        news += op_is_new(clt_hash_text(option, kernel), add);
+    }
+    return news;
+}
+
+/* Whether the launch's kernel is compiled already; if `add`, it counts as such from now on. */
+static inline bool op_launch_is_compiled(const clt_launch *launch, bool add)
+{
+    uint64_t hash = clt_hash_text(launch->kernel, clt_hash_text(launch->file, 2));
+    hash = clt_hash_text(launch->options ? launch->options : "", hash);
+    for (int d = 0; d < launch->work_dim; d++)
+        hash = hash * 31 + (uint64_t)launch->local[d];
+    return !op_is_new(hash, add);
+}
+
+/* What running a plan would cost and bring: kernels to compile, new features. */
+typedef struct op_worth {
+    int kernels, news;
+} op_worth;
+
+static inline op_worth op_worth_of(const clt_plan *plan, bool add)
+{
+    op_worth worth = {0, 0};
+    for (int i = 0; i < plan->n_nodes; i++) {
+        const clt_plan_node *pn = &plan->nodes[i];
+        const uint64_t op = clt_hash_text(pn->node->op->name, 3);
+        worth.news += op_is_new(clt_hash_text(pn->variant ? pn->variant->name : "", op), add);
+        for (int j = 0; j < pn->program.n_launches; j++) {
+            const clt_launch *launch = &pn->program.launches[j];
+            worth.kernels += !launch->blas && !op_launch_is_compiled(launch, add);
+            worth.news += op_launch_news(launch, add);
+        }
+    }
+    return worth;
+}
+
+/* Whether to run a plan that costs and brings this. */
+static inline bool op_is_worth_it(op_worth worth)
+{
+    return !worth.kernels || worth.news || getenv("CLT_TEST_ALL");
+}
+
+#endif
