@@ -4,23 +4,25 @@ add_executable(gpu_launches ${CLT_GPU_PLANS})
 target_include_directories(gpu_launches PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_link_libraries(gpu_launches PRIVATE cltrain_static test_models m)
 if(CLT_PYTHON3)
-    # compile: what plans choose, for all GPUs; tiles: also what a tuner would try, for one of each
-    # vendor (tools/gpu-compile BUILD --tiles: for all).
-    foreach(name compile tiles)
-        set(more)
+    # compile: what plans choose, for one GPU of each vendor; targets: for all GPUs; tiles: also what a
+    # tuner would try, for one of each vendor (tools/gpu-compile BUILD --tiles: for all).
+    foreach(name compile targets tiles)
+        set(more gfx906 sm_80 dg2)
         if(name STREQUAL tiles)
-            set(more --tiles gfx906 sm_80 dg2)
+            list(PREPEND more --tiles)
+        elseif(name STREQUAL targets)
+            set(more)
         endif()
-        add_test(NAME gpu.${name} COMMAND ${CLT_PYTHON3} -B
+        clt_add_test(gpu.${name} ${CLT_PYTHON3} -B
             ${PROJECT_SOURCE_DIR}/tools/gpu_compile/main.py --launches $<TARGET_FILE:gpu_launches>
             --compilers ${PROJECT_BINARY_DIR}/gpu-compilers ${more})
         set_tests_properties(gpu.${name} PROPERTIES LABELS op TIMEOUT 3600 SKIP_RETURN_CODE 77)
     endforeach()
-    set_tests_properties(gpu.tiles PROPERTIES LABELS "op;slow" TIMEOUT 3600)
-    add_test(NAME gpu.gate COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/gpu/gate.py
+    set_tests_properties(gpu.targets gpu.tiles PROPERTIES LABELS "op;slow")
+    clt_add_test(gpu.gate ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/gpu/gate.py
         ${PROJECT_SOURCE_DIR}/tools/gpu_compile/main.py ${PROJECT_BINARY_DIR}/gpu-compilers)
     set_tests_properties(gpu.gate PROPERTIES LABELS op SKIP_RETURN_CODE 77)
-    add_test(NAME gpu.parsers COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/gpu/parsers.py
+    clt_add_test(gpu.parsers ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/gpu/parsers.py
         ${PROJECT_SOURCE_DIR}/tools/gpu_compile)
     set_tests_properties(gpu.parsers PROPERTIES LABELS op)
 endif()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import compilers as compilers_module
+from cache import Cache
 from targets import TARGETS, Failure, compile_kernels
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -198,6 +199,7 @@ def main():
         return 0 if usable else 1
     if not usable:
         return 77
+    cache = Cache(compilers, given.root)
     report = Report(given.exceptions, given.tiles)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs = []
@@ -212,7 +214,7 @@ def main():
                 wanted = [t for t in targets if chosen or t in FOR_ALL]
                 if not wanted:
                     continue
-                jobs.append((file, options, kernels, pool.submit(compile_kernels, compilers, wanted, given.root, file, options, sizes)))
+                jobs.append((file, options, kernels, pool.submit(compile_kernels, compilers, cache, wanted, given.root, file, options, sizes)))
         for file, options, kernels, job in jobs:
             for target, result in job.result():
                 if isinstance(result, Failure):
@@ -223,6 +225,8 @@ def main():
                     report.add(target, file, options, kernel, result[kernel], chosen)
     report.finish([t for t in given.targets or TARGETS if TARGETS[t][0] in usable])
     report.close()
+    cache.trim()
+    print(f"{cache.misses} compiled, {cache.hits} known from earlier runs")
     return 1 if report.bad else 0
 
 

@@ -156,9 +156,9 @@ def compile_intel(compilers, target, source, options, folder, names):
     return figures
 
 
-def compile_kernels(compilers, targets, root, file, options, sizes):
+def compile_kernels(compilers, cache, targets, root, file, options, sizes):
     """[(target, {kernel: figures} or a Failure)] for targets of one vendor; sizes: {kernel: work-items of a group}.
-    Kernels of the file that are not in sizes are there too, but for Intel."""
+    Kernels of the file that are not in sizes are there too, but for Intel. What failed is not kept in the cache."""
     vendor = TARGETS[targets[0]][0]
     source = Path(root) / "clkernels" / file
     given = ["-I" + str(Path(root) / "clkernels"), *options.split()]
@@ -166,6 +166,11 @@ def compile_kernels(compilers, targets, root, file, options, sizes):
     with tempfile.TemporaryDirectory() as name:
         folder, ptx = Path(name), None
         for target in targets:
+            path = cache.path(target, file, options, sizes)
+            figures = cache.load(path)
+            if figures is not None:
+                results.append((target, figures))
+                continue
             try:
                 if vendor == "amd":
                     figures = compile_amd(compilers, target, source, given, folder)
@@ -177,6 +182,7 @@ def compile_kernels(compilers, targets, root, file, options, sizes):
                 lost = [k for k in sizes if k not in figures]
                 if lost:
                     raise Failure(f"the compiler said nothing of {', '.join(lost)}")
+                cache.store(path, figures)
                 results.append((target, figures))
             except Failure as failure:
                 results.append((target, failure))

@@ -1,0 +1,86 @@
+"""Figures of kernels that were compiled before, under a hash of all that they depend on."""
+import hashlib
+import json
+import os
+import pathlib
+import re
+import tempfile
+
+from assembly import Inner
+from targets import Figures
+
+HERE = pathlib.Path(__file__).resolve().parent
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.M)
+KEPT = 20000  # files; the oldest go first
+
+
+def folder():
+    home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(home) / "cltrain" / "gpu-compile"
+
+
+def texts(root, file, seen):
+    """The source and all that it includes, comments aside: they change no figure. Sources of clkernels/ include by
+    their path from there."""
+    path = root / "clkernels" / file
+    if file in seen or not path.is_file():
+        return
+    text = path.read_text()
+    seen[file] = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.S)
+    for name in INCLUDE.findall(text):
+        texts(root, name, seen)
+
+
+class Cache:
+    """Of one run. `compilers` gives its programs' paths; another version has another size or name."""
+
+    def __init__(self, compilers, root):
+        self.folder, self.root = folder(), pathlib.Path(root)
+        self.hits = self.misses = 0
+        programs = [compilers.clang, compilers.libclc, compilers.ptxas, compilers.ocloc, compilers.amd]
+        self.basis = [(str(p), os.stat(p).st_size) if p else None for p in programs]
+        self.basis += [(HERE / name).read_text() for name in ("targets.py", "assembly.py", "cache.py")]
+
+    def path(self, target, file, options, sizes):
+        seen = {}
+        texts(self.root, file, seen)
+        key = json.dumps([self.basis, target, file, options, sorted(sizes.items()), sorted(seen.items())])
+        return self.folder / (hashlib.sha256(key.encode()).hexdigest() + ".json")
+
+    def load(self, path):
+        """{kernel: figures}, or None."""
+        try:
+            stored = json.loads(path.read_text())
+        except (OSError, ValueError):
+            self.misses += 1
+            return None
+        self.hits += 1
+        found = {}
+        for kernel, values in stored.items():
+            found[kernel] = figures = Figures()
+            inner = values.pop("inner")
+            figures.__dict__.update(values)
+            if inner is not None:
+                figures.inner = Inner.__new__(Inner)
+                figures.inner.__dict__.update(inner)
+        return found
+
+    def store(self, path, figures):
+        """Whole or not at all: several runs may write at once."""
+        values = {}
+        for kernel, f in figures.items():
+            values[kernel] = dict(vars(f), inner=vars(f.inner) if f.inner else None)
+            values[kernel].pop("said", None)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=self.folder, delete=False) as file:
+                json.dump(values, file)
+            os.replace(file.name, path)
+        except OSError:
+            pass  # the next run compiles again
+
+    def trim(self):
+        """The oldest files go when there are too many."""
+        files = sorted(self.folder.glob("*.json"), key=lambda p: p.stat().st_mtime) if self.misses else []
+        for path in files[: max(0, len(files) - KEPT)]:
+            path.unlink(missing_ok=True)
