@@ -62,3 +62,40 @@ configure_and_build() {
     cmake -S . -B "$folder" -G Ninja "$@"
     cmake --build "$folder"
 }
+
+# print_core_seconds FILE TIMES: what tests/support/account.c wrote, by cause, beside what the shell's
+# children used for building, which its `times` wrote; and the tests that took most.
+print_core_seconds() {
+    local build
+    build=$(awk 'NR == 2 {
+        for (i = 1; i <= 2; i++) {
+            split($i, part, /[ms]/)
+            sum += 60 * part[1] + part[2]
+        }
+        print sum
+    }' "$2")
+    say "Core-seconds by cause"
+    awk -F '\t' -v build="$build" '
+        function cause(test) {
+            if (test ~ /^oclgrind\./) return "kernels on Oclgrind"
+            if (test ~ /^vendor\.ops\./) return "operators on the second platform"
+            if (test ~ /^vendor\./) return "all else on the second platform"
+            if (test ~ /^ops\./) return "operators on PoCL"
+            if (test ~ /^gpu\./) return "compilers for GPUs"
+            if (test ~ /^mpi\./) return "ranks"
+            if (test ~ /^cli\./) return "the command"
+            if (test ~ /^train\./) return "training on PoCL"
+            if (test ~ /^check\./) return "sources and installation"
+            return "all else on PoCL"
+        }
+        BEGIN { sum["building and setting up"] = build; all = build }
+        { sum[cause($1)] += $3; all += $3 }
+        END {
+            for (name in sum) printf "%8.0f  %s\n", sum[name], name | "sort -rn"
+            close("sort -rn")
+            printf "%8.0f  in all\n", all
+        }' "$1"
+    printf '\nLongest, in core-seconds and seconds by the clock:\n'
+    sort -t "$(printf '\t')" -k 3 -rn "$1" | head -15 |
+        awk -F '\t' '{ printf "%8.0f %7.0f  %s\n", $3, $2, $1 }'
+}

@@ -5,14 +5,14 @@ set_tests_properties(comm.random PROPERTIES TIMEOUT 240)
 # The example program of <cltrain/comm.h>, run from the tree; check.package builds it out of tree.
 add_executable(example_allreduce ${PROJECT_SOURCE_DIR}/models/examples/allreduce.c)
 target_link_libraries(example_allreduce PRIVATE cltrain_static)
-add_test(NAME comm.example COMMAND example_allreduce)
+clt_add_test(comm.example example_allreduce)
 set_tests_properties(comm.example PROPERTIES LABELS unit TIMEOUT 60
     PASS_REGULAR_EXPRESSION "device 0: \\[3, 3\\]\ndevice 1: \\[3, 3\\]")
 
 # Between devices of a second platform, and of both in one communicator.
 foreach(subject allreduce pipeline)
     clt_test_on_vendor(comm.${subject} intel)
-    add_test(NAME vendor.comm.${subject}.mixed COMMAND test_comm_${subject})
+    clt_add_test(vendor.comm.${subject}.mixed test_comm_${subject})
     set_tests_properties(vendor.comm.${subject}.mixed PROPERTIES LABELS vendor
         ENVIRONMENT "CLT_TEST_DEVICES=pocl,intel")
 endforeach()

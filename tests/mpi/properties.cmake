@@ -11,8 +11,8 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
 
     # mpi.NAME: RANKS ranks of a program, with arguments.
     function(clt_mpi_test name ranks program)
-        add_test(NAME mpi.${name}
-            COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
+        clt_add_test(mpi.${name}
+            ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
                 $<TARGET_FILE:mpi_${program}> ${ARGN})
         set_tests_properties(mpi.${name} PROPERTIES LABELS mpi TIMEOUT 600 PROCESSORS 2)
     endfunction()
@@ -121,8 +121,8 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
     # mpi.SUBJECT: the command on several ranks, in Python.
     if(CLT_PYTHON3)
         foreach(subject division failures launch launch_causes launch_ends precision setup)
-            add_test(NAME mpi.${subject}
-                COMMAND ${CLT_PYTHON3} -B ${CMAKE_CURRENT_LIST_DIR}/test_${subject}.py
+            clt_add_test(mpi.${subject}
+                ${CLT_PYTHON3} -B ${CMAKE_CURRENT_LIST_DIR}/test_${subject}.py
                     $<TARGET_FILE:cltrain_command> ${MPIEXEC_EXECUTABLE}
                     ${PROJECT_SOURCE_DIR}/tools/cltrain-launch)
             set_tests_properties(mpi.${subject} PROPERTIES LABELS mpi TIMEOUT 600 PROCESSORS 2

@@ -1,13 +1,13 @@
 # On the second platform alone, and across both platforms in one run.
 foreach(subject contract optimizer parts)
     clt_test_on_vendor(train.${subject} intel)
-    add_test(NAME vendor.train.${subject}.mixed COMMAND test_train_${subject})
+    clt_add_test(vendor.train.${subject}.mixed test_train_${subject})
     set_tests_properties(vendor.train.${subject}.mixed PROPERTIES LABELS vendor
         ENVIRONMENT "CLT_TEST_DEVICES=pocl,intel")
 endforeach()
 
 clt_test_on_vendor(train.collective intel)
-add_test(NAME vendor.train.collective.mixed COMMAND test_train_collective)
+clt_add_test(vendor.train.collective.mixed test_train_collective)
 set_tests_properties(vendor.train.collective.mixed PROPERTIES LABELS vendor
     ENVIRONMENT "CLT_TEST_DEVICES=pocl@1,intel")
 clt_test_on_vendor(train.bucket intel)
@@ -19,7 +19,7 @@ clt_test_on_vendor(train.device_data intel)
 clt_test_on_vendor(train.checksum intel)
 clt_test_on_vendor(train.recurrent intel)
 clt_test_on_vendor(train.carried intel)
-add_test(NAME vendor.train.carried.mixed COMMAND test_train_carried)
+clt_add_test(vendor.train.carried.mixed test_train_carried)
 set_tests_properties(vendor.train.carried.mixed PROPERTIES LABELS vendor
     ENVIRONMENT "CLT_TEST_DEVICES=pocl@1,intel")
 clt_test_on_vendor(train.predictor intel)
@@ -37,7 +37,7 @@ if(TEST oclgrind.train.device_data)
         APPEND PROPERTY ENVIRONMENT
         "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
 endif()
-add_test(NAME vendor.train.parity.mixed COMMAND test_train_parity)
+clt_add_test(vendor.train.parity.mixed test_train_parity)
 set_tests_properties(vendor.train.parity.mixed PROPERTIES LABELS vendor TIMEOUT 1200
     ENVIRONMENT "CLT_TEST_DEVICES=pocl@1,intel")
 # Skipped without CLBlast, and on PoCL, which takes a minute to compile each program of CLBlast's.
