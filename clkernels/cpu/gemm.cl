@@ -336,7 +336,7 @@ static inline void product(global const STORED(A_T) * a, global const STORED(B_T
 #define A_FLOATS(trans_a) (trans_a ? NA * A_PANEL : WIDENS(A_T) ? MR * A_ROW : 1)
 
 #define CLT_GEMM(name, trans_a, trans_b)                                                           \
-    kernel __attribute__((reqd_work_group_size(1, 1, 1))) void name(                               \
+    kernel __attribute__((reqd_work_group_size(1, 1, 1), intel_vec_len_hint(1))) void name(                               \
         global const STORED(A_T) * a, long a_offset, global const STORED(B_T) * b, long b_offset,  \
         global const float *bias, long bias_offset, global STORED(C_T) * out, long out_offset,     \
         int M, int N, int K, int lda, int ldb, long a_step, long b_step, int TM, int TN,           \

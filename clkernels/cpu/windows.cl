@@ -3,7 +3,7 @@
  * channel of an image) one after the other, window by window; gradients are added to a plane that
  * nobody else writes. Work-group size 1.
  */
-#define KERNEL kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+#define KERNEL kernel __attribute__((reqd_work_group_size(1, 1, 1), intel_vec_len_hint(1)))
 
 #define NUMBERS                                                                                    \
     int planes, int H, int W, int OH, int OW, int KH, int KW, int sy, int sx, int py, int px,      \

@@ -47,23 +47,28 @@ static inline double op_half_nearest(clt_dtype dtype, double v)
     return dtype == CLT_F16 && fabs(rounded) > 65504 ? copysign(INFINITY, v) : rounded;
 }
 
-/* Rounds what the plan's graph rounds of input `name``index` before it is used. */
+/* Whether the plan's graph rounds input `name``index` before it is used. */
+static inline bool op_half_rounds(const op_half *h, const clt_graph *graph, const char *name,
+                                  int index)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%s%d", name, index);
+    for (int i = 0; h->precision && i < graph->n_nodes; i++) {
+        const clt_node *node = graph->nodes[i];
+        if (!strcmp(node->op->name, "scale") && node->in[0]->name &&
+            !strcmp(node->in[0]->name, text) && op_is_half(node->out[0]))
+            return true;
+    }
+    return false;
+}
+
+/* Rounds it. */
 static inline void op_half_round(const op_half *h, const clt_graph *graph, const char *name,
                                  int index, int64_t count, double *numbers)
 {
-    char text[32];
-    if (!h->precision)
-        return;
-    snprintf(text, sizeof text, "%s%d", name, index);
-    for (int i = 0; i < graph->n_nodes; i++) {
-        const clt_node *node = graph->nodes[i];
-        if (strcmp(node->op->name, "scale") || !node->in[0]->name ||
-            strcmp(node->in[0]->name, text) || !op_is_half(node->out[0]))
-            continue;
+    if (op_half_rounds(h, graph, name, index))
         for (int64_t k = 0; k < count; k++)
             numbers[k] = op_half_nearest(h->precision, numbers[k]);
-        return;
-    }
 }
 
 /* How far a result may be off beyond f32's error: its own rounding, and that of the values between,
