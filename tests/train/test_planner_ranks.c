@@ -2,6 +2,7 @@
  * Ranks that plan together, as threads of this program (tests/mpi has processes): all come to the
  * same division, which changes on all of them after the same step, and is repeated bit by bit.
  */
+#include "train/planner/frozen.h"
 #include "train/world.h"
 
 #include "exec/slow.h"
@@ -463,6 +464,42 @@ static void test_other_section(void **state)
     run_ranks(ranks, 2, read_rank, NULL, 0);
 }
 
+/* Three ranks of two devices, of which the checkpoint had one each. */
+static void read_fewer(rank *self)
+{
+    char identities[2][CLT_SPLIT_IDENTITY], text[4 * CLT_SPLIT_IDENTITY];
+    double weights[] = {7, 7, 7, 7, 7, 7};
+    int use[2], uneven;
+    int64_t quantum, per_device;
+    lab l = {0};
+    HOLDS(self, clt_devices_open(runtime, "pocl/2", NULL, &l.devices, &l.n) == CLT_OK && l.n == 2);
+    clt_split_identify(l.devices, 2, identities[0]);
+    snprintf(text, sizeof text,
+             "{\"devices\":[\"%s\",\"%s\",\"%s\"],\"ranks\":[1,1,1],\"weights\":[1,2,3],"
+             "\"quantum\":4}",
+             identities[0], identities[0], identities[0]);
+    HOLDS(self, clt_split_frozen(text, &self->world, l.devices, l.n, use, weights, &quantum,
+                                 &per_device, &uneven) == CLT_OK);
+    HOLDS(self, use[0] == 1 && use[1] == 0 && quantum == 4 && uneven == 1);
+    /* Nothing is written, or read, of devices that the checkpoint does not have. */
+    for (int i = 0; i < 6; i++)
+        HOLDS(self, weights[i] == (i < 3 ? i + 1 : 7));
+    strcpy(strstr(text, "[1,1,1]"), "[1,1,0],\"weights\":[1,2,3],\"quantum\":4}");
+    HOLDS(self, clt_split_frozen(text, &self->world, l.devices, l.n, use, weights, &quantum,
+                                 &per_device, &uneven) == CLT_FORMAT);
+    strcpy(strstr(text, "[1,1,0]"), "[1,1],\"weights\":[1,2,3],\"quantum\":4}");
+    HOLDS(self, clt_split_frozen(text, &self->world, l.devices, l.n, use, weights, &quantum,
+                                 &per_device, &uneven) == CLT_MISMATCH);
+    lab_close(&l);
+}
+
+static void test_more_devices(void **state)
+{
+    rank ranks[3];
+    (void)state;
+    run_ranks(ranks, 3, read_fewer, NULL, 0);
+}
+
 #ifdef CLT_TESTING
 /* A rank becomes slow: its share falls, on all ranks after the same step; the changes repeat the
  * run bit by bit. */
@@ -492,8 +529,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_together),       cmocka_unit_test(test_unlike),
         cmocka_unit_test(test_stopped),        cmocka_unit_test(test_repeat),
-        cmocka_unit_test(test_other_section),  cmocka_unit_test(test_repeat_buckets),
-        cmocka_unit_test(test_unlike_buckets),
+        cmocka_unit_test(test_other_section),  cmocka_unit_test(test_more_devices),
+        cmocka_unit_test(test_repeat_buckets), cmocka_unit_test(test_unlike_buckets),
 #ifdef CLT_TESTING
         cmocka_unit_test(test_slow),           cmocka_unit_test(test_idle),
         cmocka_unit_test(test_straggler),

@@ -200,15 +200,22 @@ static clt_status find_part(const json_t *all, const clt_world *world, size_t n,
     if (ranks_in(all) != (size_t)count)
         return clt_fail(CLT_MISMATCH, "the checkpoint's split is among %zu ranks, not %d",
                         ranks_in(all), count);
-    for (int r = 0; ranks && r <= own; r++) {
-        *begin = r ? *end : 0;
-        *end = *begin + (size_t)json_integer_value(json_array_get(ranks, (size_t)r));
+    size_t all_ranks = ranks ? 0 : n;
+    for (int r = 0; ranks && r < count; r++) {
+        const json_int_t devices = json_integer_value(json_array_get(ranks, (size_t)r));
+        if (devices < 1 || (size_t)devices > n - all_ranks)
+            return clt_fail(CLT_FORMAT, "the checkpoint's split has no devices of rank %d", r);
+        if (r == own)
+            *begin = all_ranks;
+        all_ranks += (size_t)devices;
+        if (r == own)
+            *end = all_ranks;
     }
-    return *begin < *end && *end <= n
-               ? CLT_OK
-               : clt_fail(CLT_FORMAT, "the checkpoint's split has no devices of rank %d", own);
+    return all_ranks == n ? CLT_OK
+                          : clt_fail(CLT_FORMAT, "the checkpoint's split has devices of no rank");
 }
 
+/* Each device of the list is one of a rank's, so there are no fewer devices than weights. */
 static clt_status read_split(const json_t *all, const clt_world *world, clt_device *const *devices,
                              int count, int *use, double *weights, int64_t *quantum, int *uneven)
 {
@@ -235,9 +242,9 @@ static clt_status read_section(const char *section, const clt_world *world,
 {
     json_error_t error;
     json_t *all = json_loads(section, 0, &error);
-    int *found = clt_calloc((size_t)count, sizeof *found), total = count, first;
-    double *read =
-        clt_calloc((size_t)count + json_array_size(json_object_get(all, "devices")), sizeof *read);
+    const size_t listed = json_array_size(json_object_get(all, "devices"));
+    int *found = clt_calloc((size_t)count, sizeof *found);
+    double *read = clt_calloc(listed + 1, sizeof *read);
     clt_status status = found && read ? CLT_OK : CLT_OUT_OF_MEMORY;
     if (status == CLT_OK && !all)
         status = clt_fail(CLT_FORMAT, "the checkpoint's split is no JSON: %s", error.text);
@@ -245,12 +252,10 @@ static clt_status read_section(const char *section, const clt_world *world,
         status = read_split(all, world, devices, count, found, read, quantum, uneven);
     /* All ranks take it, or none does. */
     status = clt_ranks_agree(world, status, NULL);
-    if (status == CLT_OK)
-        status = clt_world_count(world, count, &first, &total);
     if (status == CLT_OK) {
         *per_device = json_integer_value(json_object_get(all, "per_device"));
         memcpy(use, found, (size_t)count * sizeof *use);
-        memcpy(weights, read, (size_t)total * sizeof *weights);
+        memcpy(weights, read, listed * sizeof *weights);
     }
     clt_free(found);
     clt_free(read);
