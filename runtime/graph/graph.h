@@ -101,7 +101,7 @@ struct clt_graph {
     clt_seed *seeds; /* not in graphs of plans: autodiff has used them */
     int n_seeds, room_seeds;
     const clt_node *origin;           /* see clt_graph_set_origin */
-    int groups;                       /* calls of clt_param_group so far */
+    int groups;                       /* numbers of groups that clt_param_group gave so far */
     int streams;                      /* random streams handed out so far (dropout) */
     char *file_prefix, *file_ignored; /* see clt_file_names; NULL: nothing */
     clt_status status;

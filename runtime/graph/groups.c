@@ -58,22 +58,36 @@ clt_status clt_freeze(clt_graph *graph, const char *pattern, int *count)
     return CLT_OK;
 }
 
+/* The group of those matched parameters before number `end` that have the same fields; 0: none. */
+static int group_like(clt_value *const *found, int end, const clt_value *value)
+{
+    for (int i = 0; i < end; i++)
+        if (found[i]->rate == value->rate && found[i]->decay == value->decay)
+            return found[i]->group;
+    return 0;
+}
+
 clt_status clt_param_group(clt_graph *graph, const char *pattern, double lr, double weight_decay,
                            int *count)
 {
     clt_value **found;
-    const bool common = weight_decay == CLT_COMMON_DECAY;
-    if (!isfinite(lr) || lr < 0 || !isfinite(weight_decay) || (weight_decay < 0 && !common))
+    const bool own_lr = lr != CLT_COMMON_RATE, own_decay = weight_decay != CLT_COMMON_DECAY;
+    if (!isfinite(lr) || !isfinite(weight_decay) || (own_lr && lr < 0) ||
+        (own_decay && weight_decay < 0))
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "parameter group \"%s\": lr %g and weight decay %g must be finite and at "
                         "least 0",
                         pattern ? pattern : "", lr, weight_decay);
     CLT_TRY(find(graph, pattern, &found, count));
-    graph->groups++;
+    /* What matched different groups before stays apart where its fields differ. */
     for (int i = 0; found[i]; i++) {
-        found[i]->group = graph->groups;
-        found[i]->rate = lr;
-        found[i]->decay = weight_decay;
+        clt_value *value = found[i];
+        const bool grouped = value->group != 0;
+        value->rate = own_lr ? lr : grouped ? value->rate : 1;
+        value->decay = own_decay ? weight_decay : grouped ? value->decay : CLT_COMMON_DECAY;
+        value->group = group_like(found, i, value);
+        if (!value->group)
+            value->group = ++graph->groups;
     }
     clt_free(found);
     return CLT_OK;

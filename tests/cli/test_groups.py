@@ -40,6 +40,21 @@ class Groups(CommandTest):
         first = self.values(self.model("first", "--param-group", "fc1.bias:lr=0", steps="1"))
         self.assertEqual(still["fc1.bias"], first["fc1.bias"])
 
+    def test_fields_are_merged(self):
+        """What two groups match gets the rate of one and the decay of the other."""
+        decay = ("--optimizer", "adamw", "--weight-decay", "0.1", "--lr", "0.1")
+        merged = self.values(self.model("merged", *decay, "--param-group", "1d:decay=0",
+                                        "--param-group", "fc1.*:lr=0.5"))
+        apart = self.values(self.model("apart", *decay, "--param-group", "1d:decay=0", "--param-group",
+                                       "fc1.weight:lr=0.5", "--param-group", "fc1.bias:lr=0.5,decay=0"))
+        self.assertEqual(merged, apart)
+
+    def test_given_twice(self):
+        for option, text in (("--batch", "8"), ("--data", "fashion-mnist"), ("--lr", "0.1")):
+            with self.subTest(option=option):
+                self.assert_bad(*self.arguments("--lr", "0.2"), option, text, code=2,
+                                says=(f"{option} is given twice",))
+
     def test_resume(self):
         groups = ("--freeze", "fc1.bias", "--param-group", "1d:lr=0.5,decay=0", "--weight-decay", "0.1")
         straight, broken = self.model("straight", *groups, steps="6"), self.model("broken", *groups)

@@ -9,8 +9,10 @@ ARGS = ("--precision", "f16", "--optimizer", "adamw", "--normalize", "0,0.001", 
 
 
 class Precision(RankTest):
+    # Two fresh runs are compared: nothing may be measured between them, by other tests either.
     def train_ranks(self, name, steps, *more):
         folder, metrics = self.path(name), self.path(name + ".jsonl")
+        more = ("--tune", "off", "--cache-dir", self.path("cache"), *more)
         out, _ = self.run_ranks(2, "--steps", steps, "--checkpoint-dir", folder, "--metrics", metrics,
                                 *ARGS, *more)
         return out, records(metrics)[0], os.path.join(folder, sorted(os.listdir(folder))[-1])

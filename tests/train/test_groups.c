@@ -83,6 +83,28 @@ static clt_graph *grouped(void)
     return graph;
 }
 
+/* Each field comes from the last call that gives it, and each other one from an earlier call. */
+static void test_merge(void **state)
+{
+    const clt_value *value[4];
+    static const char *const names[] = {"a.weight", "a.bias", "b.weight", "b.bias"};
+    static const double rates_of[] = {1, 1, 0.5, 0.5}, decays_of[] = {0, 0, CLT_COMMON_DECAY, 0};
+    clt_graph *graph = classifier(IN, HIDDEN, CLASSES);
+    (void)state;
+    ok(clt_param_group(graph, "1d", CLT_COMMON_RATE, 0, NULL));
+    ok(clt_param_group(graph, "b.*", 0.5, CLT_COMMON_DECAY, NULL));
+    for (int i = 0; i < 4; i++)
+        assert_non_null(value[i] = clt_graph_find(graph, names[i]));
+    assert_int_equal(value[0]->group, 0);
+    for (int i = 1; i < 4; i++) {
+        assert_true(value[i]->rate == rates_of[i]);
+        assert_true(value[i]->decay == decays_of[i]);
+        for (int j = 0; j < i; j++)
+            assert_int_not_equal(value[i]->group, value[j]->group);
+    }
+    clt_graph_destroy(graph);
+}
+
 /* The first update of SGD with L2, and of AdamW, whose moments are those of one gradient. */
 static double updated(clt_optimizer optimizer, double w, double g, double lr, double decay)
 {
@@ -295,10 +317,10 @@ static void test_checkpoints(void **state)
           "other parameter groups: \"a.weight frozen\" there, \"");
     clt_graph *other = grouped();
     ok(clt_freeze(other, "a.weight", NULL));
-    ok(clt_param_group(other, "b.bias", 3, CLT_COMMON_DECAY, NULL));
+    ok(clt_param_group(other, "b.bias", CLT_COMMON_RATE, 0.5, NULL));
     lab fourth = lab_of("pocl", other, &options, 0, false);
     fails(clt_trainer_restore(fourth.trainer, dir, &position, &seed), CLT_MISMATCH,
-          "\"b.bias lr=3 decay=0\" there, \"b.bias lr=3\" in this run");
+          "\"b.bias lr=3 decay=0\" there, \"b.bias lr=3 decay=0.5\" in this run");
     lab_close(&first);
     lab_close(&second);
     lab_close(&third);
@@ -313,7 +335,7 @@ static void test_errors(void **state)
     (void)state;
     fails(clt_freeze(graph, "c.*", NULL), CLT_NOT_FOUND, "no parameter matches \"c.*\"");
     fails(clt_freeze(graph, "x", NULL), CLT_NOT_FOUND, "\"x\""); /* an input */
-    fails(clt_param_group(graph, "a.*", -1, 0, NULL), CLT_INVALID_ARGUMENT, "lr -1");
+    fails(clt_param_group(graph, "a.*", -2, 0, NULL), CLT_INVALID_ARGUMENT, "lr -2");
     fails(clt_param_group(graph, "a.*", 1, NAN, NULL), CLT_INVALID_ARGUMENT, "weight decay");
     ok(clt_graph_status(graph));
     lab l = lab_on(clt_test_devices("pocl"), NULL);
@@ -343,8 +365,9 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_updates),     cmocka_unit_test(test_neutral),
-        cmocka_unit_test(test_layout),      cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_errors)};
+        cmocka_unit_test(test_updates), cmocka_unit_test(test_neutral),
+        cmocka_unit_test(test_merge),   cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_frozen),  cmocka_unit_test(test_checkpoints),
+        cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -10,7 +10,7 @@
 /* One of PATTERN:lr=X,decay=Y, which this changes; either number may be left out. */
 static int read_group(clt_graph *graph, char *text)
 {
-    double lr = 1, decay = CLT_COMMON_DECAY;
+    double lr = CLT_COMMON_RATE, decay = CLT_COMMON_DECAY;
     char whole[200];
     snprintf(whole, sizeof whole, "%s", text);
     char *numbers = strrchr(text, ':');

@@ -304,7 +304,14 @@ static int read_options(settings *s, unsigned command, poptContext context)
 {
     int value, code = 0;
     while (!code && (value = poptGetNextOpt(context)) > 0) {
-        code = set_option(s, &rows[value - 1], poptGetOptArg(context));
+        const option_row *row = &rows[value - 1];
+        char *text = poptGetOptArg(context);
+        /* The last one would count without a word. */
+        if (s->given[value - 1] && row->kind != LIST && row->kind != EITHER && row->kind != FLAG) {
+            free(text);
+            return usage_error("--%s is given twice", row->name);
+        }
+        code = set_option(s, row, text);
         s->given[value - 1] = 1;
     }
     if (code || value == -1)

@@ -74,16 +74,18 @@ CLT_API clt_value *clt_parameter(clt_graph *graph, const char *name, int rank, c
  */
 CLT_API clt_status clt_freeze(clt_graph *graph, const char *pattern, int *count);
 
-/* A weight_decay of clt_param_group: what the trainer's options say. */
+/* An lr and a weight_decay of clt_param_group: as an earlier call says, else 1 and what the trainer's
+ * options say. */
+#define CLT_COMMON_RATE (-1.0)
 #define CLT_COMMON_DECAY (-1.0)
 
 /*
  * A parameter group, as PyTorch's optimizers have them: the parameters that match `pattern` are
  * updated with `lr` times the rate of the step (of the schedule, too) and with their own weight
- * decay. Of several calls that match a parameter, the last one counts. The usual recipe of GPT-2
- * (no decay on biases and norms) is
+ * decay. Where several calls match a parameter, the last that gives the rate and the last that
+ * gives the decay count. The usual recipe of GPT-2 (no decay on biases and norms) is
  *
- *     clt_param_group(graph, "1d", 1, 0, NULL);
+ *     clt_param_group(graph, "1d", CLT_COMMON_RATE, 0, NULL);
  *
  * Before a store is made of the graph. *count, patterns and errors: as clt_freeze; INVALID_ARGUMENT
  * (lr or weight_decay negative or not finite).
