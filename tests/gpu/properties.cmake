@@ -19,6 +19,8 @@ if(CLT_PYTHON3)
         set_tests_properties(gpu.${name} PROPERTIES LABELS op TIMEOUT 3600 SKIP_RETURN_CODE 77)
     endforeach()
     set_tests_properties(gpu.targets gpu.tiles PROPERTIES LABELS "op;slow")
+    # They keep all cores busy.
+    set_tests_properties(gpu.compile gpu.targets gpu.tiles PROPERTIES PROCESSORS 2)
     clt_add_test(gpu.gate ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/gpu/gate.py
         ${PROJECT_SOURCE_DIR}/tools/gpu_compile/main.py ${PROJECT_BINARY_DIR}/gpu-compilers)
     set_tests_properties(gpu.gate PROPERTIES LABELS op SKIP_RETURN_CODE 77)

@@ -50,11 +50,12 @@ static void test_dropout(void **state)
         HEADS("dropout, two images a sample", 2, 2, 1, 7, 35, 32, NULL, {.dropout = 0.4}),
         HEADS("dropout without a batch", 1, 2, 1, 7, 35, 32, NULL, {.dropout = 0.4}),
     };
-    const size_t count = sizeof cases / sizeof *cases;
+    /* On Oclgrind without the last three, whose kernels are those of the masked one. */
+    const size_t all = sizeof cases / sizeof *cases, count = clt_test_oclgrind() ? all - 3 : all;
     mask_operand(&cases[3], (int64_t[]){1, 2, 7, 35});
     for (int i = 0; i < 3; i++) {
-        cases[count - 2].in[i].dims[0] = 2 * CLT_BATCH;
-        cases[count - 1].in[i].dims[0] = 3;
+        cases[all - 2].in[i].dims[0] = 2 * CLT_BATCH;
+        cases[all - 1].in[i].dims[0] = 3;
     }
     for (size_t i = 0; i < count; i++)
         cases[i].trains = true;

@@ -74,8 +74,8 @@ CLT_API clt_value *clt_parameter(clt_graph *graph, const char *name, int rank, c
  */
 CLT_API clt_status clt_freeze(clt_graph *graph, const char *pattern, int *count);
 
-/* An lr and a weight_decay of clt_param_group: as an earlier call says, else 1 and what the trainer's
- * options say. */
+/* An lr and a weight_decay of clt_param_group: as an earlier call says, else 1 and what the
+ * trainer's options say. */
 #define CLT_COMMON_RATE (-1.0)
 #define CLT_COMMON_DECAY (-1.0)
 

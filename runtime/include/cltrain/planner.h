@@ -79,13 +79,13 @@ CLT_API int64_t clt_planner_bucket_bytes(const clt_planner *planner);
 
 /*
  * The division that a checkpoint's section CLT_SECTION_SPLIT has, for a resumed run: use[d] says
- * which of the `count` devices of this rank take part, weights (of the devices in use, of all ranks;
- * there is room for all ranks' devices, see clt_world_count, and the rest stays as it is) and quantum
- * are as those of clt_planner_weights, *uneven is what that returns, and *per_device is for
- * clt_trainer_options. `world` NULL is one rank; with
- * several it is collective, and rank 0's section counts, whatever the others give.
- * Errors: NOT_FOUND (section NULL or ""); MISMATCH if the section is of other devices (platform,
- * name, driver, compute units, order) or another number of ranks: measure anew; FORMAT.
+ * which of the `count` devices of this rank take part, weights (of the devices in use, of all
+ * ranks; there is room for all ranks' devices, see clt_world_count, and the rest stays as it is)
+ * and quantum are as those of clt_planner_weights, *uneven is what that returns, and *per_device is
+ * for clt_trainer_options. `world` NULL is one rank; with several it is collective, and rank 0's
+ * section counts, whatever the others give. Errors: NOT_FOUND (section NULL or ""); MISMATCH if the
+ * section is of other devices (platform, name, driver, compute units, order) or another number of
+ * ranks: measure anew; FORMAT.
  */
 CLT_API clt_status clt_split_frozen(const char *section, const clt_world *world,
                                     clt_device *const *devices, int count, int *use,
