@@ -235,7 +235,7 @@ class Stopped(CommandTest):
         child = self.begin("--checkpoint-dir", run, devices=devices)
         child.send_signal(number)
         _, message = child.communicate(timeout=60)
-        self.assertEqual(child.returncode, 128 + number)
+        self.assertEqual(child.returncode, 130 if number == signal.SIGINT else 143)
         self.assert_message(message, signal.Signals(number).name, run)
         step = int(re.search(r"after step (\d+)", message)[1])
         self.assertEqual(os.listdir(run), [f"step-{step:08}"])
@@ -246,6 +246,30 @@ class Stopped(CommandTest):
     def test_signals(self):
         self.assert_stops(signal.SIGINT, "pocl")
         self.assert_stops(signal.SIGTERM, "pocl/2" if CORES > 1 else "pocl")
+
+    def test_hangup(self):
+        """The terminal is gone; nohup says that it does not matter."""
+        self.assert_stops(signal.SIGHUP, "pocl")
+        child = self.begin(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        child.send_signal(signal.SIGHUP)
+        steps = get(self.metrics).count(b"\n")
+        deadline = time.monotonic() + 60
+        while get(self.metrics).count(b"\n") < steps + 100:
+            self.assertIsNone(child.poll())
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        child.kill()
+
+    def test_nobody_reads(self):
+        """As `cltrain train | head -1`: saved, then ended."""
+        run = self.path("run")
+        child = self.begin("--checkpoint-dir", run)
+        child.stdout.close()
+        self.assertEqual(child.wait(timeout=60), 143)
+        message = child.stderr.read()
+        self.assert_message(message, "nobody reads standard output", "saved in", run)
+        self.train("--steps", int(re.search(r"after step (\d+)", message)[1]) + 2, "--checkpoint-dir",
+                   run, "--resume")
 
     def test_without_a_folder(self):
         child = self.begin()

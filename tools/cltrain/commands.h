@@ -6,7 +6,7 @@
 
 int run_devices(const settings *s);
 int run_train(const settings *s);
-void hold_notice(void); /* before any thread begins: keeps SIGUSR1 for run_train */
+void hold_notice(void); /* before any thread begins: keeps signals for run_train */
 int run_eval(const settings *s);
 int run_plan(const settings *s);
 int run_inspect(const settings *s);

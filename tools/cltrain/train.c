@@ -28,20 +28,39 @@ static void on_signal(int number)
     stopped_by = number;
 }
 
-static sigset_t notice(void)
+/* Signals that are kept back and asked for: compilers in OpenCL drivers (LLVM) and MPI's transports
+ * take handlers away. SIGUSR1 is how schedulers announce that a job's time ends; SIGHUP comes when
+ * the terminal is gone, unless the command was told to ignore it (nohup). */
+static sigset_t notices;
+
+/* What the command was told to ignore, read before the initialisers of its libraries run: UCX's
+ * takes SIGHUP. */
+static int ignores_hangup, ignores_pipe;
+
+static int is_ignored(int number)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGUSR1);
-    return set;
+    struct sigaction action;
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/* SIGUSR1, by which schedulers announce that a job's time ends, is kept back and asked for:
- * compilers in OpenCL drivers (LLVM) take its handler away. */
+static void read_ignored(void)
+{
+    ignores_hangup = is_ignored(SIGHUP);
+    ignores_pipe = is_ignored(SIGPIPE);
+}
+
+__attribute__((section(".preinit_array"),
+               used)) static void (*const before_libraries)(void) = read_ignored;
+
 void hold_notice(void)
 {
-    const sigset_t set = notice();
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    sigemptyset(&notices);
+    sigaddset(&notices, SIGUSR1);
+    sigaddset(&notices, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &notices, NULL);
+    if (ignores_hangup)
+        sigdelset(&notices, SIGHUP);
+    signal(SIGPIPE, SIG_IGN);
 }
 
 /* The second signal of a kind finds the default action again. */
@@ -57,9 +76,11 @@ static void catch_signals(void)
 static int stop_signal(void)
 {
     const struct timespec none = {0, 0};
-    const sigset_t set = notice();
-    if (!stopped_by && sigtimedwait(&set, NULL, &none) == SIGUSR1)
-        stopped_by = SIGUSR1;
+    const int noticed = stopped_by ? 0 : sigtimedwait(&notices, NULL, &none);
+    if (noticed > 0)
+        stopped_by = noticed;
+    else if (!stopped_by && !ignores_pipe && ferror(stdout)) /* nobody reads it any more */
+        stopped_by = SIGPIPE;
     return stopped_by;
 }
 
@@ -72,7 +93,11 @@ static int stop_code(void)
 
 static const char *signal_name(void)
 {
-    return stopped_by == SIGINT ? "SIGINT" : stopped_by == SIGUSR1 ? "SIGUSR1" : "SIGTERM";
+    return stopped_by == SIGINT    ? "SIGINT"
+           : stopped_by == SIGUSR1 ? "SIGUSR1"
+           : stopped_by == SIGHUP  ? "SIGHUP"
+           : stopped_by == SIGPIPE ? "nobody reads standard output any more"
+                                   : "SIGTERM";
 }
 
 /* --- reports --------------------------------------------------------------------------------- */
