@@ -79,13 +79,8 @@ static clt_status read_options(const clt_comm_options *from, clt_comm_options *o
 {
     clt_comm_options_init(options);
     if (from) {
-        if (from->struct_size < (int64_t)offsetof(clt_comm_options, threads) ||
-            from->struct_size > (int64_t)sizeof *options)
-            return clt_fail(CLT_INVALID_ARGUMENT,
-                            "comm: struct_size of clt_comm_options is %lld; call "
-                            "clt_comm_options_init",
-                            (long long)from->struct_size);
-        memcpy(options, from, (size_t)from->struct_size);
+        CLT_TRY(CLT_CHECK_STRUCT(from, clt_comm_options));
+        *options = *from;
     }
     if (!options->max_in_flight)
         options->max_in_flight = DEFAULT_IN_FLIGHT;
@@ -245,10 +240,7 @@ static clt_status build(clt_comm *comm, const clt_comm_device *devices)
     for (int i = 0; i < comm->ring_size * comm->count; i++)
         CLT_TRY(CLT_RESERVE(comm->sides[i].parts, 0, comm->sides[i].part_room, 1));
     for (int i = 0; i < comm->count; i++) {
-        if (devices[i].struct_size != (int64_t)sizeof *devices)
-            return clt_fail(CLT_INVALID_ARGUMENT,
-                            "comm: struct_size of device %d is %lld; call clt_comm_device_init", i,
-                            (long long)devices[i].struct_size);
+        CLT_TRY(CLT_CHECK_STRUCT(&devices[i], clt_comm_device));
         CLT_TRY(open_member(comm, i, &devices[i]));
     }
     CLT_TRY(open_peers(comm));
@@ -268,10 +260,7 @@ static clt_status build(clt_comm *comm, const clt_comm_device *devices)
 static clt_status join_nodes(clt_comm *comm, const clt_comm_ranks *ranks)
 {
     const clt_comm_bridge *b = ranks->bridge;
-    if (b->struct_size != (int64_t)sizeof *b)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "comm: struct_size of clt_comm_bridge is %lld; call clt_comm_bridge_init",
-                        (long long)b->struct_size);
+    CLT_TRY(CLT_CHECK_STRUCT(b, clt_comm_bridge));
     if (b->nodes < 2 || b->node < 0 || b->node >= b->nodes || ranks->node_ranks < 1 ||
         ranks->node_rank < 0 || ranks->node_rank >= ranks->node_ranks || !b->gather ||
         !b->exchange || !b->broadcast || !b->missing || !b->busy || !b->tell || !b->hear ||
@@ -291,10 +280,7 @@ static clt_status join_nodes(clt_comm *comm, const clt_comm_ranks *ranks)
 
 static clt_status join_ranks(clt_comm *comm, const clt_comm_ranks *ranks)
 {
-    if (ranks->struct_size != (int64_t)sizeof *ranks)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "comm: struct_size of clt_comm_ranks is %lld; call clt_comm_ranks_init",
-                        (long long)ranks->struct_size);
+    CLT_TRY(CLT_CHECK_STRUCT(ranks, clt_comm_ranks));
     if (ranks->rank < 0 || ranks->rank >= ranks->ranks || !ranks->devices ||
         ranks->devices[ranks->rank] != comm->count)
         return clt_fail(CLT_INVALID_ARGUMENT,

@@ -452,8 +452,8 @@ clt_status clt_measure_all_reduce(clt_device *const *devices, int count, int64_t
     clt_all_reduce_time found = {.bytes = bytes};
     bench b = {.count = count, .elements = bytes / (int64_t)sizeof(float), .time = &found};
     clt_all_reduce_options_init(&b.options);
-    if (options && options->struct_size != sizeof *options)
-        return clt_fail(CLT_INVALID_ARGUMENT, "call clt_all_reduce_options_init");
+    if (options)
+        CLT_TRY(CLT_CHECK_STRUCT(options, clt_all_reduce_options));
     if (options)
         b.options = *options;
     if (count < 1 || count > CLT_COMM_MAX_DEVICES || b.elements < SAMPLES ||

@@ -21,20 +21,6 @@ static clt_status check_device(const clt_comm *comm, int device)
     return CLT_OK;
 }
 
-/* Copies what the caller's version of the structure has; later fields keep their defaults. */
-static clt_status read_op(const clt_comm_op *from, clt_comm_op *op)
-{
-    clt_comm_op_init(op);
-    if (from->struct_size < (int64_t)offsetof(clt_comm_op, mem) ||
-        from->struct_size > (int64_t)sizeof *op)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "comm: struct_size of clt_comm_op is %lld; call clt_comm_op_init, and link "
-                        "the library whose header was compiled",
-                        (long long)from->struct_size);
-    memcpy(op, from, (size_t)from->struct_size);
-    return CLT_OK;
-}
-
 static clt_status check_buffer(const clt_comm *comm, int device, const clt_comm_op *op, cl_mem mem,
                                clt_comm_range range)
 {
@@ -104,11 +90,10 @@ static clt_status read_parts(const clt_comm *comm, int device, const clt_comm_op
     side->part_count = 0;
     for (; list; list = list->next) {
         clt_comm_part part = {.staging = -1};
-        CLT_TRY(read_op(list, &part.op));
+        CLT_TRY(CLT_CHECK_STRUCT(list, clt_comm_op));
+        part.op = *list;
         CLT_TRY(check_part(comm, device, &part));
         CLT_TRY(CLT_PUSH(side->parts, side->part_count, side->part_room, part));
-        if (list->struct_size <= (int64_t)offsetof(clt_comm_op, next))
-            break;
     }
     bool exchanges = false, others = false;
     for (int k = 0; k < side->part_count; k++)
@@ -124,12 +109,9 @@ clt_status clt_comm_supports(const clt_comm *comm, int device, const clt_comm_op
 {
     CLT_TRY(check_device(comm, device));
     for (; list; list = list->next) {
-        clt_comm_op op;
         const clt_comm_algorithm *algorithm;
-        CLT_TRY(read_op(list, &op));
-        CLT_TRY(clt_comm_choose(comm, device, &op, &algorithm));
-        if (list->struct_size <= (int64_t)offsetof(clt_comm_op, next))
-            break;
+        CLT_TRY(CLT_CHECK_STRUCT(list, clt_comm_op));
+        CLT_TRY(clt_comm_choose(comm, device, list, &algorithm));
     }
     return CLT_OK;
 }
@@ -315,12 +297,11 @@ static clt_status start(clt_comm *comm, int device, int64_t sequence, const clt_
 clt_status clt_comm_start(clt_comm *comm, int device, int64_t sequence, const clt_comm_op *from,
                           int wait_count, const cl_event *wait_list, clt_comm_request **request)
 {
-    clt_comm_op op;
     CLT_TRY(check_device(comm, device));
-    CLT_TRY(read_op(from, &op));
+    CLT_TRY(CLT_CHECK_STRUCT(from, clt_comm_op));
     if (wait_count < 0 || (wait_count > 0 && !wait_list))
         return clt_fail(CLT_INVALID_ARGUMENT, "comm: %s: a wait list of %d events is not there",
-                        label_of(&op), wait_count);
+                        label_of(from), wait_count);
     clt_comm_enter(comm);
     clt_status status =
         start(comm, device, sequence, from, wait_count, wait_count ? wait_list : NULL, request);
@@ -455,10 +436,8 @@ clt_status clt_comm_complete(clt_comm_request *r, int device, clt_comm_result *r
 {
     clt_comm *comm = r->comm;
     CLT_TRY(check_device(comm, device));
-    if (result && result->struct_size != (int64_t)sizeof *result)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "comm: struct_size of clt_comm_result is %lld; call clt_comm_result_init",
-                        (long long)result->struct_size);
+    if (result)
+        CLT_TRY(CLT_CHECK_STRUCT(result, clt_comm_result));
     clt_comm_enter(comm);
     clt_comm_side *side = &r->sides[device];
     pthread_mutex_lock(&comm->lock);

@@ -90,8 +90,8 @@ static double run_epoch(clt_trainer *trainer, const arrays *a, MPI_Comm team)
     for (long long s = 0; s < steps; s++) {
         const int64_t begin = s < own ? s * SHARE : a->count;
         const int64_t left = a->count - begin;
-        const clt_feed feeds[] = {{"x", -1, a->x + 2 * begin, NULL, 0},
-                                  {"target", -1, a->target + begin, NULL, 0}};
+        const clt_feed feeds[] = {{"x", -1, a->x + 2 * begin, NULL, 0, 0},
+                                  {"target", -1, a->target + begin, NULL, 0, 0}};
         clt_step_batch batch;
         clt_step_batch_init(&batch); /* `total` stays 0: the ranks tell each other */
         batch.count = left < SHARE ? left : SHARE;
@@ -100,6 +100,7 @@ static double run_epoch(clt_trainer *trainer, const arrays *a, MPI_Comm team)
         must(clt_trainer_step(trainer, &batch, NULL));
 
         clt_step_result result;
+        clt_step_result_init(&result);
         clt_step_result_init(&result);
         must(clt_trainer_result(trainer, clt_trainer_steps(trainer) - 1, &result));
         long long mine = (long long)batch.count, all = 0;

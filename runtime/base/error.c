@@ -56,6 +56,16 @@ clt_status clt_fail(clt_status status, const char *format, ...)
     return status;
 }
 
+clt_status clt_check_struct(long long given, size_t own, const char *type)
+{
+    return given == (long long)own
+               ? CLT_OK
+               : clt_fail(CLT_INVALID_ARGUMENT,
+                          "%s: its struct_size is %lld, not %zu: set it up with %s_init of the "
+                          "library in use",
+                          type, given, own, type);
+}
+
 clt_status clt_fail_prefix(clt_status status, const char *format, ...)
 {
     char text[MESSAGE_BYTES];

@@ -2,6 +2,8 @@
 #ifndef CLT_BASE_ERROR_H
 #define CLT_BASE_ERROR_H
 
+#include <stddef.h>
+
 #include <cltrain/status.h>
 
 /* Stores the message for this thread and returns `status`, so that `return clt_fail(...)` works. */
@@ -9,6 +11,12 @@ clt_status clt_fail(clt_status status, const char *format, ...) CLT_PRINTF(2, 3)
 
 /* Puts text before the stored message ("node conv1: ...") and returns `status`. */
 clt_status clt_fail_prefix(clt_status status, const char *format, ...) CLT_PRINTF(2, 3);
+
+/* Fails unless a struct of the caller's has the size that this library knows. All public structs
+ * that may grow begin with struct_size, which TYPE_init sets: INVALID_ARGUMENT says which. */
+#define CLT_CHECK_STRUCT(pointer, type)                                                            \
+    clt_check_struct((long long)(pointer)->struct_size, sizeof(type), #type)
+clt_status clt_check_struct(long long given, size_t own, const char *type);
 
 /* Carries a message from the thread that failed to the one that reports. */
 void clt_error_restore(const char *message);

@@ -132,8 +132,7 @@ static clt_status write_data(clt_outfile *file, const clt_tensors_desc *desc,
 
 clt_status clt_tensors_write(clt_outfile *file, const clt_tensors_desc *desc)
 {
-    if (desc->struct_size != (int64_t)sizeof *desc)
-        return clt_fail(CLT_INVALID_ARGUMENT, "clt_tensors_desc was not initialised");
+    CLT_TRY(CLT_CHECK_STRUCT(desc, clt_tensors_desc));
     if (desc->count < 0 || desc->count > INT_MAX || desc->metadata_pairs < 0)
         return clt_fail(CLT_INVALID_ARGUMENT, "%lld tensors, %lld metadata pairs",
                         (long long)desc->count, (long long)desc->metadata_pairs);

@@ -24,8 +24,7 @@ void clt_checkpoint_desc_init(clt_checkpoint_desc *desc)
 
 static clt_status check_desc(const clt_checkpoint_desc *desc)
 {
-    if (desc->struct_size != (int64_t)sizeof *desc)
-        return clt_fail(CLT_INVALID_ARGUMENT, "clt_checkpoint_desc was not initialised");
+    CLT_TRY(CLT_CHECK_STRUCT(desc, clt_checkpoint_desc));
     const clt_run_state *run = &desc->run;
     if (run->step < 0 || run->epoch < 0 || run->batch < 0 || run->sample < 0 || desc->keep < 0)
         return clt_fail(CLT_INVALID_ARGUMENT,

@@ -70,8 +70,9 @@ clt_status clt_augment_parse(const char *text, clt_augment *out)
 clt_status clt_dataset_augment(clt_dataset *dataset, const char *field, const clt_augment *augment)
 {
     int number;
-    if (!augment || augment->struct_size != sizeof *augment)
-        return clt_fail(CLT_INVALID_ARGUMENT, "set up the augmentation with clt_augment_init");
+    if (!augment)
+        return clt_fail(CLT_INVALID_ARGUMENT, "there is no augmentation");
+    CLT_TRY(CLT_CHECK_STRUCT(augment, clt_augment));
     CLT_TRY(clt_dataset_find_field(dataset, field, &number));
     clt_data_field *f = &dataset->fields[number];
     if (dataset->kind == CLT_DATA_DEVICE)

@@ -300,9 +300,7 @@ void clt_image_form_init(clt_image_form *form)
 static clt_status check_form(const char *path, const clt_image_form *f)
 {
     enum { MOST = 1 << 14 };
-    if (f->struct_size != sizeof *f)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "an image's form was not set up by clt_image_form_init");
+    CLT_TRY(CLT_CHECK_STRUCT(f, clt_image_form));
     const bool fits = f->height >= 1 && f->width >= 1 && f->height <= MOST && f->width <= MOST &&
                       (f->channels == 1 || f->channels == COLOURS);
     if (!fits || f->resize < 0 || f->resize > MOST || (f->resize && f->height != f->width) ||

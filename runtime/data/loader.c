@@ -19,10 +19,19 @@ void clt_loader_desc_init(clt_loader_desc *desc)
                               .min_threads = 1};
 }
 
+void clt_batch_init(clt_batch *batch)
+{
+    *batch = (clt_batch){.struct_size = sizeof *batch};
+}
+
+void clt_loader_stats_init(clt_loader_stats *stats)
+{
+    *stats = (clt_loader_stats){.struct_size = sizeof *stats};
+}
+
 static clt_status check_desc(const clt_loader_desc *d)
 {
-    if (d->struct_size != sizeof *d)
-        return clt_fail(CLT_INVALID_ARGUMENT, "set up the loader with clt_loader_desc_init");
+    CLT_TRY(CLT_CHECK_STRUCT(d, clt_loader_desc));
     if (!d->dataset)
         return clt_fail(CLT_INVALID_ARGUMENT, "a loader needs a data set");
     const char *name = d->dataset->name;

@@ -231,10 +231,9 @@ static clt_status take_batch(clt_loader *l, clt_batch *out)
 
 clt_status clt_loader_next(clt_loader *loader, clt_batch *out)
 {
-    if (!loader || !out || out->struct_size != sizeof *out)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "clt_loader_next needs a loader and a clt_batch whose "
-                        "struct_size is set");
+    if (!loader || !out)
+        return clt_fail(CLT_INVALID_ARGUMENT, "clt_loader_next needs a loader and a clt_batch");
+    CLT_TRY(CLT_CHECK_STRUCT(out, clt_batch));
     if (!loader->worker_count)
         return clt_fail(CLT_STATE, "data set '%s': the loader has not started",
                         loader->gather.dataset->name);
@@ -276,9 +275,10 @@ clt_status clt_loader_release(clt_loader *loader, int slot)
 
 clt_status clt_loader_get_stats(clt_loader *loader, clt_loader_stats *out)
 {
-    if (!loader || !out || out->struct_size != sizeof *out)
-        return clt_fail(CLT_INVALID_ARGUMENT, "clt_loader_get_stats needs a loader and a "
-                                              "clt_loader_stats whose struct_size is set");
+    if (!loader || !out)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "clt_loader_get_stats needs a loader and a clt_loader_stats");
+    CLT_TRY(CLT_CHECK_STRUCT(out, clt_loader_stats));
     pthread_mutex_lock(&loader->lock);
     out->threads = loader->tuner.active;
     out->batches = loader->take;

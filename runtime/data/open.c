@@ -162,9 +162,7 @@ clt_status clt_dataset_open_below(const char *root, const char *spec,
     }
     if (!spec || !*spec)
         return clt_fail(CLT_INVALID_ARGUMENT, "the data are not named; " THERE_ARE);
-    if (options->struct_size != sizeof *options)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "data '%s': set up the options with clt_dataset_options_init", spec);
+    CLT_TRY(CLT_CHECK_STRUCT(options, clt_dataset_options));
     static const char *const splits[] = {"train", "test"};
     const bool arrays = !strncmp(spec, "npz:", 4) || !strncmp(spec, "hdf5:", 5);
     const char *split = options->split ? options->split : "";

@@ -142,9 +142,8 @@ clt_status clt_devices_open(clt_runtime *runtime, const char *list,
                             const clt_device_options *options, clt_device ***devices, int *count)
 {
     opening o = {.runtime = runtime, .options = options};
-    if (options && options->struct_size != sizeof *options)
-        return clt_fail(CLT_INVALID_ARGUMENT, "clt_devices_open: options were not initialised by "
-                                              "clt_device_options_init");
+    if (options)
+        CLT_TRY(CLT_CHECK_STRUCT(options, clt_device_options));
     CLT_TRY(parse(&o, list));
     const size_t units = (size_t)o.selection.count;
     o.ids = clt_calloc(units, sizeof *o.ids);

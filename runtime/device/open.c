@@ -130,9 +130,8 @@ static uint64_t find_identity(const clt_caps *caps)
 clt_status clt_device_make(const clt_open_parts *parts, const clt_device_options *options,
                            clt_device **out)
 {
-    if (options && options->struct_size != sizeof *options)
-        return clt_fail(CLT_INVALID_ARGUMENT, "device options were not initialised by "
-                                              "clt_device_options_init");
+    if (options)
+        CLT_TRY(CLT_CHECK_STRUCT(options, clt_device_options));
     clt_device *device = CLT_NEW(clt_device);
     if (!device)
         return CLT_OUT_OF_MEMORY;
@@ -198,9 +197,7 @@ const char *clt_device_label(const clt_device *device)
 
 clt_status clt_device_get_info(const clt_device *device, clt_device_info *info)
 {
-    if (info->struct_size != sizeof *info)
-        return clt_fail(CLT_INVALID_ARGUMENT, "clt_device_get_info: info was not initialised by "
-                                              "clt_device_info_init");
+    CLT_TRY(CLT_CHECK_STRUCT(info, clt_device_info));
     *info = device->info;
     return CLT_OK;
 }

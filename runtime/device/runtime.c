@@ -46,9 +46,8 @@ static clt_status choose_cache_dir(const char *asked, char **out)
 
 clt_status clt_runtime_create(const clt_runtime_options *options, clt_runtime **out)
 {
-    if (options && options->struct_size != sizeof *options)
-        return clt_fail(CLT_INVALID_ARGUMENT, "clt_runtime_create: options were not initialised "
-                                              "by clt_runtime_options_init");
+    if (options)
+        CLT_TRY(CLT_CHECK_STRUCT(options, clt_runtime_options));
     clt_runtime *runtime = CLT_NEW(clt_runtime);
     if (!runtime)
         return CLT_OUT_OF_MEMORY;
@@ -87,9 +86,7 @@ const char *clt_runtime_remark(const clt_runtime *runtime)
 
 clt_status clt_runtime_device_info(const clt_runtime *runtime, int index, clt_device_info *info)
 {
-    if (info->struct_size != sizeof *info)
-        return clt_fail(CLT_INVALID_ARGUMENT, "clt_runtime_device_info: info was not initialised "
-                                              "by clt_device_info_init");
+    CLT_TRY(CLT_CHECK_STRUCT(info, clt_device_info));
     if (index < 0 || index >= runtime->count)
         return clt_fail(CLT_INVALID_ARGUMENT, "device row %d does not exist; there are %d", index,
                         runtime->count);

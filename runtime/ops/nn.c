@@ -12,7 +12,7 @@ clt_status clt_options_read(const char *op, void *own, size_t own_bytes, const v
         return CLT_OK;
     size_t bytes;
     memcpy(&bytes, given, sizeof bytes);
-    if (bytes < sizeof bytes || bytes > own_bytes)
+    if (bytes != own_bytes)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "%s: struct_size of the options is %zu, not %zu: set them up with the "
                         "init function of the library in use",

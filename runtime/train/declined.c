@@ -78,9 +78,7 @@ clt_status clt_trainer_declined(const clt_trainer *trainer, const char *variants
 static clt_status plan_for(const clt_graph *graph, const clt_device *device,
                            const clt_measure_options *options, clt_plan **plan)
 {
-    if (options->struct_size != sizeof *options)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "measure options were not set up by clt_measure_options_init");
+    CLT_TRY(CLT_CHECK_STRUCT(options, clt_measure_options));
     clt_plan_options asked = clt_plan_options_default(
         options->training ? CLT_PLAN_TRAIN : CLT_PLAN_PREDICT, options->batch);
     asked.variants = options->variants;

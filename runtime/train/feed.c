@@ -133,8 +133,50 @@ static bool is_upstream(const clt_session_device *d, int n_losses, int input)
     return false;
 }
 
-clt_status clt_session_check_feeds(const clt_session *s, int device, const clt_feed *feeds,
-                                   int n_feeds, bool given)
+/* Memory of the caller's for samples of a value: of the whole batch, or of one device's part. */
+typedef struct clt_given_memory {
+    const char *what, *name; /* "feed" or "fetch", and its name */
+    int device;              /* -1: the whole batch */
+    bool on_host;
+    cl_mem buffer;
+    int64_t offset, bytes;
+} clt_given_memory;
+
+/* Whether it has room for the value; `on` is the device that uses it, whose samples are between two
+ * numbers of `offsets`. */
+static clt_status check_memory(const clt_session *s, const clt_value *v, clt_given_memory m, int on,
+                               const int64_t *offsets)
+{
+    const int64_t samples = m.device < 0 ? offsets[s->n_devices] : offsets[on + 1] - offsets[on];
+    const int64_t needed =
+        m.offset + sample_bytes(v) * (clt_type_has_batch(&v->type) ? samples : 1);
+    int64_t room = m.bytes;
+    if (m.offset < 0 || m.bytes < 0)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "%s %s: offset %lld and bytes %lld must be at least 0", m.what, m.name,
+                        (long long)m.offset, (long long)m.bytes);
+    if (m.buffer) {
+        const clt_device *device = s->devices[on].device;
+        cl_context context = NULL;
+        size_t size = 0;
+        if (clGetMemObjectInfo(m.buffer, CL_MEM_CONTEXT, sizeof context, &context, NULL) ||
+            clGetMemObjectInfo(m.buffer, CL_MEM_SIZE, sizeof size, &size, NULL))
+            return clt_fail(CLT_INVALID_ARGUMENT, "%s %s: its buffer is no cl_mem", m.what, m.name);
+        if (context != device->context)
+            return clt_fail(CLT_INVALID_ARGUMENT, "%s %s: its buffer is of another context than %s",
+                            m.what, m.name, device->label);
+        room = (int64_t)size;
+    }
+    if ((m.buffer || (m.on_host && room)) && needed > room)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "%s %s: has %lld bytes, and needs %lld for %lld samples%s", m.what, m.name,
+                        (long long)room, (long long)needed, (long long)samples,
+                        m.offset ? " from its offset on" : "");
+    return CLT_OK;
+}
+
+clt_status clt_session_check_feeds(const clt_session *s, int device, const int64_t *offsets,
+                                   const clt_feed *feeds, int n_feeds, bool given)
 {
     const clt_session_device *d = &s->devices[device];
     for (int i = 0; i < d->plan->n_inputs; i++) {
@@ -146,6 +188,12 @@ clt_status clt_session_check_feeds(const clt_session *s, int device, const clt_f
             return no_feed(d, feeds, n_feeds, v->name);
         if (feed && !feed->host && !feed->buffer)
             return clt_fail(CLT_INVALID_ARGUMENT, "feed %s has neither host nor buffer", v->name);
+        if (feed)
+            CLT_TRY(
+                check_memory(s, v,
+                             (clt_given_memory){"feed", v->name, feed->device, feed->host != NULL,
+                                                feed->buffer, feed->offset, feed->bytes},
+                             device, offsets));
     }
     return CLT_OK;
 }
@@ -213,7 +261,8 @@ static const clt_value *find_output(const clt_plan *plan, const char *name)
     return NULL;
 }
 
-clt_status clt_session_check_fetches(const clt_session *s, const clt_step_batch *batch)
+clt_status clt_session_check_fetches(const clt_session *s, const clt_step_batch *batch,
+                                     const int64_t *offsets)
 {
     const clt_plan *plan = s->devices[0].plan;
     for (int i = 0; i < batch->n_fetches; i++) {
@@ -235,6 +284,14 @@ clt_status clt_session_check_fetches(const clt_session *s, const clt_step_batch 
             return clt_fail(CLT_INVALID_ARGUMENT,
                             "fetch %s: a buffer belongs to one of the %d devices; name it",
                             fetch->name, s->n_devices);
+        if (fetch->device >= s->n_devices)
+            return clt_fail(CLT_INVALID_ARGUMENT, "fetch %s is of device %d; there are %d",
+                            fetch->name, fetch->device, s->n_devices);
+        CLT_TRY(check_memory(s, v,
+                             (clt_given_memory){"fetch", fetch->name, fetch->device,
+                                                fetch->host != NULL, fetch->buffer, fetch->offset,
+                                                fetch->bytes},
+                             fetch->device < 0 ? 0 : fetch->device, offsets));
     }
     return CLT_OK;
 }

@@ -21,9 +21,7 @@ void clt_fit_options_init(clt_fit_options *options)
 
 static clt_status check(const clt_fit_options *o, const clt_trainer *t)
 {
-    if (o->struct_size != sizeof *o)
-        return clt_fail(CLT_INVALID_ARGUMENT, "fit options were not set up by "
-                                              "clt_fit_options_init");
+    CLT_TRY(CLT_CHECK_STRUCT(o, clt_fit_options));
     if (o->n_splits && !t->options.rebalance)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "changes of the division need clt_trainer_options.rebalance");

@@ -50,6 +50,7 @@ static void report(clt_fit_run *f, const clt_fit_pending *p, const clt_step_resu
 clt_status clt_fit_finish(clt_fit_run *f, const clt_fit_pending *p)
 {
     clt_step_result result;
+    clt_step_result_init(&result);
     if (p->slot < 0)
         return CLT_OK;
     CLT_TRY(clt_trainer_result(f->trainer, p->step, &result));

@@ -30,9 +30,7 @@ static clt_status check(const clt_graph *graph, const clt_store *store,
                         const clt_predictor_options *options)
 {
     bool output = false;
-    if (options->struct_size != sizeof *options)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "predictor options were not set up by clt_predictor_options_init");
+    CLT_TRY(CLT_CHECK_STRUCT(options, clt_predictor_options));
     if (options->batch < 1)
         return clt_fail(CLT_INVALID_ARGUMENT, "a predictor needs a batch of at least 1, not %lld",
                         (long long)options->batch);
@@ -146,6 +144,7 @@ void clt_predictor_destroy(clt_predictor *p)
 static clt_status divide(clt_predictor *p, const clt_step_batch *batch)
 {
     const int n = p->store->n_devices;
+    CLT_TRY(CLT_CHECK_STRUCT(batch, clt_step_batch));
     if (batch->count < 0 || batch->count > p->batch)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "a batch of %lld; the predictor was made for 0 to %lld",
@@ -171,9 +170,10 @@ static clt_status divide(clt_predictor *p, const clt_step_batch *batch)
                             "device %d gets %lld samples; the plan holds %lld", d, (long long)share,
                             (long long)p->per_device);
         if (share)
-            CLT_TRY(clt_session_check_feeds(p->session, d, batch->feeds, batch->n_feeds, false));
+            CLT_TRY(clt_session_check_feeds(p->session, d, p->offsets, batch->feeds, batch->n_feeds,
+                                            false));
     }
-    return clt_session_check_fetches(p->session, batch);
+    return clt_session_check_fetches(p->session, batch, p->offsets);
 }
 
 /* States whose next value was not made in their place. */

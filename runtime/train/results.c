@@ -30,6 +30,7 @@ static clt_status collect(clt_trainer *t, clt_session *session, int entry)
 clt_status clt_trainer_result(clt_trainer *t, int64_t step, clt_step_result *result)
 {
     int entry;
+    CLT_TRY(CLT_CHECK_STRUCT(result, clt_step_result));
     CLT_TRY(find_record(t, step, &entry));
     CLT_TRY(collect(t, t->training, entry));
     const float *word = t->devices[0].word + CLT_WORD * entry;

@@ -65,10 +65,11 @@ typedef struct clt_part {
     int micro;            /* which of the step's micro-batches */
 } clt_part;
 
-/* Fails if an input that the plan reads on this device has no feed: the inputs that a gradient is
- * given by, or all others. Before a step, so that a mistake stops no device halfway. */
-clt_status clt_session_check_feeds(const clt_session *session, int device, const clt_feed *feeds,
-                                   int n_feeds, bool given);
+/* Fails if an input that the plan reads on this device has no feed, or one that is too small: the
+ * inputs that a gradient is given by, or all others. `offsets`: as those of a batch. Before a step,
+ * so that a mistake stops no device halfway. */
+clt_status clt_session_check_feeds(const clt_session *session, int device, const int64_t *offsets,
+                                   const clt_feed *feeds, int n_feeds, bool given);
 
 /* Points the device's inputs at those of a micro-batch of an earlier step, of the last even or odd
  * one; `first` is the micro-batch's first sample in the device's part. False if they are not there
@@ -93,7 +94,8 @@ clt_status clt_session_feed_given(clt_session *session, int device, const clt_fe
                                   int n_feeds, clt_part part, int parity);
 
 /* Fails if the batch asks for an output that the plan does not have. */
-clt_status clt_session_check_fetches(const clt_session *session, const clt_step_batch *batch);
+clt_status clt_session_check_fetches(const clt_session *session, const clt_step_batch *batch,
+                                     const int64_t *offsets);
 
 /* Enqueues the copies of outputs that the batch asks for, for the part that just ran. */
 clt_status clt_session_fetch(clt_session *session, int device, const clt_step_batch *batch,

@@ -340,7 +340,7 @@ static clt_status check_feeds(const clt_trainer *t, const clt_session *session,
 {
     for (int d = 0; d < t->n_devices; d++)
         if (share_of(t, d))
-            CLT_TRY(clt_session_check_feeds(session, d, feeds, n_feeds, given));
+            CLT_TRY(clt_session_check_feeds(session, d, t->offsets, feeds, n_feeds, given));
     return CLT_OK;
 }
 
@@ -356,6 +356,7 @@ static clt_status split_own(const clt_trainer *t, int64_t count)
 
 clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step_batch *batch)
 {
+    CLT_TRY(CLT_CHECK_STRUCT(batch, clt_step_batch));
     if (batch->count < 0 || batch->count > t->options.batch || batch->total > t->options.batch ||
         (batch->total > 0 && batch->count > batch->total))
         return clt_fail(
@@ -380,7 +381,7 @@ clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step
             return clt_fail(CLT_INVALID_ARGUMENT,
                             "device %d gets %lld samples; the plan holds %lld", d,
                             (long long)share_of(t, d), (long long)(t->per_device * t->max_micros));
-    CLT_TRY(clt_session_check_fetches(session, batch));
+    CLT_TRY(clt_session_check_fetches(session, batch, t->offsets));
     CLT_TRY(check_feeds(t, session, batch->feeds, batch->n_feeds, false));
     t->current = *batch;
     t->batch = &t->current;

@@ -57,9 +57,7 @@ clt_status clt_store_create(const clt_graph *graph, clt_device *const *devices, 
 
 static clt_status check_options(const clt_store_options *options)
 {
-    if (options->struct_size != sizeof *options)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "store options were not set up by clt_store_options_init");
+    CLT_TRY(CLT_CHECK_STRUCT(options, clt_store_options));
     if (options->bucket_bytes < 0)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "buckets of %lld bytes are not possible: 0 is the default",

@@ -44,9 +44,7 @@ static clt_status out_of_range(const char *name, double value, const char *range
 
 clt_status clt_trainer_check_options(const clt_trainer_options *o)
 {
-    if (o->struct_size != sizeof *o)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "trainer options were not set up by clt_trainer_options_init");
+    CLT_TRY(CLT_CHECK_STRUCT(o, clt_trainer_options));
     if ((int)o->optimizer < 0 || o->optimizer > CLT_ADAMW)
         return clt_fail(CLT_INVALID_ARGUMENT, "optimizer %d does not exist", (int)o->optimizer);
     if (!isfinite(o->lr) || o->lr < 0)
@@ -98,8 +96,7 @@ static clt_status check_world(const clt_world *w)
 {
     if (!w)
         return CLT_OK;
-    if (w->struct_size != sizeof *w)
-        return clt_fail(CLT_INVALID_ARGUMENT, "the world was not set up by clt_world_init");
+    CLT_TRY(CLT_CHECK_STRUCT(w, clt_world));
     if (w->ranks < 1 || w->rank < 0 || w->rank >= w->ranks || w->node_ranks < 1 ||
         w->node_rank < 0 || w->node_rank >= w->node_ranks)
         return clt_fail(CLT_INVALID_ARGUMENT,

@@ -152,9 +152,7 @@ static clt_status make_plan(bench *b, const clt_graph *graph, clt_device *device
 clt_status clt_measure_graph(const clt_graph *graph, clt_device *device,
                              const clt_measure_options *options, clt_node_time **times, int *count)
 {
-    if (options->struct_size != sizeof *options)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "measure options were not set up by clt_measure_options_init");
+    CLT_TRY(CLT_CHECK_STRUCT(options, clt_measure_options));
     bench b = {.options = options};
     int n = 0;
     clt_node_time *all = NULL;

@@ -103,8 +103,8 @@ class CommandTest(unittest.TestCase):
         return done
 
     def arguments(self, *args, model="mlp", batch=16, devices=DEVICE):
-        return ["train", "--model", model, "--data", "idx:" + self.data, "--devices", devices,
-                "--batch", batch, *args]
+        usual = {"--model": model, "--data": "idx:" + self.data, "--devices": devices, "--batch": batch}
+        return ["train", *(word for option in usual.items() if option[0] not in args for word in option), *args]
 
     def train(self, *args, code=0, **options):
         names = {k: options.pop(k) for k in ("model", "batch", "devices") if k in options}

@@ -59,14 +59,15 @@ static double step_loss(lab *l, const float *images, const int32_t *labels, int6
         batch.count = own[l->n];
         batch.offsets = own;
     }
-    const clt_feed feeds[] = {{"image", -1, images + batch.first * IMAGE, NULL, 0},
-                              {"label", -1, labels + batch.first, NULL, 0}};
+    const clt_feed feeds[] = {{"image", -1, images + batch.first * IMAGE, NULL, 0, 0},
+                              {"label", -1, labels + batch.first, NULL, 0, 0}};
     batch.feeds = feeds;
     batch.n_feeds = 2;
     /* A negative weight: the trainer finds it on the devices. */
     batch.loss_weights = weight < 0 ? NULL : &weight;
     ok(clt_trainer_step(l->trainer, &batch, NULL));
     clt_step_result result;
+    clt_step_result_init(&result);
     ok(clt_trainer_result(l->trainer, clt_trainer_steps(l->trainer) - 1, &result));
     return result.loss;
 }

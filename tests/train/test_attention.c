@@ -36,7 +36,7 @@ typedef struct outcome {
 
 static outcome run(const char *list, double dropout, const clt_trainer_options *given)
 {
-    const clt_feed feeds[] = {{"x", -1, x, NULL, 0}, {"target", -1, target, NULL, 0}};
+    const clt_feed feeds[] = {{"x", -1, x, NULL, 0, 0}, {"target", -1, target, NULL, 0, 0}};
     clt_trainer_options options = *given;
     outcome o;
     options.batch = BATCH;
@@ -48,6 +48,7 @@ static outcome run(const char *list, double dropout, const clt_trainer_options *
     lab_trainer(&l, &options);
     clt_step_batch batch;
     clt_step_result result;
+    clt_step_result_init(&result);
     clt_step_batch_init(&batch);
     batch.count = BATCH;
     batch.feeds = feeds;

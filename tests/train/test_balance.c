@@ -122,7 +122,7 @@ static void test_room(void **state)
 
 static clt_step_batch batch_of(int64_t count)
 {
-    static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0}, {"label", -1, labels, NULL, 0}};
+    static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = count;
@@ -140,6 +140,7 @@ typedef struct change {
 static double run(const change *changes, int n, float *weights)
 {
     clt_step_result result;
+    clt_step_result_init(&result);
     clt_step_result_init(&result);
     const clt_trainer_options options = options_of();
     lab l = open_lab(&options);

@@ -224,9 +224,10 @@ static lab open_lab(int64_t bucket_bytes, double clip_norm)
 
 static double train(int64_t bucket_bytes, double clip_norm, int *n_buckets, float *parameters)
 {
-    static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0}, {"label", -1, labels, NULL, 0}};
+    static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
     clt_step_batch batch;
     clt_step_result result;
+    clt_step_result_init(&result);
     lab l = open_lab(bucket_bytes, clip_norm);
     clt_step_batch_init(&batch);
     clt_step_result_init(&result);

@@ -89,8 +89,8 @@ static clt_step_batch batch_of(int step, clt_feed feeds[2])
 {
     clt_step_batch batch;
     clt_step_batch_init(&batch);
-    feeds[0] = (clt_feed){"x", -1, xs[step], NULL, 0};
-    feeds[1] = (clt_feed){"label", -1, labels[step], NULL, 0};
+    feeds[0] = (clt_feed){"x", -1, xs[step], NULL, 0, 0};
+    feeds[1] = (clt_feed){"label", -1, labels[step], NULL, 0, 0};
     batch.count = counts[step];
     batch.first = firsts[step];
     batch.feeds = feeds;
@@ -104,6 +104,7 @@ static void train_steps(lab *l, const setting *s, int first, int end, outcome *o
     for (int step = first; step < end; step++) {
         clt_step_batch batch = batch_of(step, feeds);
         clt_step_result result;
+        clt_step_result_init(&result);
         clt_step_result_init(&result);
         batch.offsets = s->offsets && l->n == 2 ? s->offsets[step] : NULL;
         ok(clt_trainer_step(l->trainer, &batch, NULL));
@@ -208,7 +209,7 @@ static void test_rows(void **state)
 {
     static float c_n[ROWS * UNITS], before[ROWS * UNITS], after[ROWS * UNITS];
     static const int64_t offsets[] = {0, 2, 5};
-    const clt_fetch fetch = {"c_n", -1, c_n, NULL, 0};
+    const clt_fetch fetch = {"c_n", -1, c_n, NULL, 0, 0};
     const setting s = {.devices = two_devices(), .offsets = &offsets};
     clt_feed feeds[2];
     outcome o;
@@ -362,10 +363,11 @@ typedef struct share {
 static clt_status rank_steps(lab *l, share *p)
 {
     for (int s = 0; s < 4; s++) {
-        const clt_feed feeds[] = {{"x", -1, xs[s] + p->first * TIME * IN, NULL, 0},
-                                  {"label", -1, labels[s] + p->first, NULL, 0}};
+        const clt_feed feeds[] = {{"x", -1, xs[s] + p->first * TIME * IN, NULL, 0, 0},
+                                  {"label", -1, labels[s] + p->first, NULL, 0, 0}};
         clt_step_batch batch;
         clt_step_result result;
+        clt_step_result_init(&result);
         clt_step_result_init(&result);
         clt_step_batch_init(&batch);
         batch.count = p->count;

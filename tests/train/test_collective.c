@@ -87,6 +87,7 @@ static void check_step(lab *l, int64_t count, const int64_t *offsets, int device
     const clt_step_batch batch = net_batch(count, offsets);
     ok(clt_trainer_step(l->trainer, &batch, NULL));
     clt_step_result result;
+    clt_step_result_init(&result);
     ok(clt_trainer_result(l->trainer, clt_trainer_steps(l->trainer) - 1, &result));
     find_groups(l, group);
     const double loss = net_loss(p, group, (int)count, NULL);
@@ -242,7 +243,7 @@ static void evaluation_and_prediction_take_part(void **state)
     for (int i = 0; i < 3; i++) {
         const int n = (int)counts[i];
         float have[NET_MOST][NET_CLASSES];
-        const clt_fetch fetch = {"logits", -1, have, NULL, 0};
+        const clt_fetch fetch = {"logits", -1, have, NULL, 0, 0};
         double sums[2] = {0}, weights[2] = {0};
         clt_step_batch batch = net_batch(n, NULL);
         const double loss = net_loss(p, NULL, n, want);
@@ -319,6 +320,7 @@ static void what_is_not_finite_is_named(void **state)
         float *x = &net_xs[samples[i] * NET_IN];
         const float kept = *x;
         clt_step_result result;
+        clt_step_result_init(&result);
         ok(clt_trainer_step(l.trainer, &batch, NULL));
         ok(clt_trainer_wait(l.trainer));
         *x = NAN;

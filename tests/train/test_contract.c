@@ -56,7 +56,7 @@ static lab lab_open(const char *list, int share_context, int64_t hidden,
     return l;
 }
 
-static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0}, {"label", -1, labels, NULL, 0}};
+static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
 
 static clt_step_batch batch_of(int64_t count)
 {
@@ -77,6 +77,7 @@ static void step(lab *l, int64_t count)
 static double loss_of_last(lab *l)
 {
     clt_step_result result;
+    clt_step_result_init(&result);
     ok(clt_trainer_result(l->trainer, clt_trainer_steps(l->trainer) - 1, &result));
     return result.loss;
 }
@@ -256,7 +257,7 @@ static void plans_on(const char *list)
     options.batch = 9;
     ok(clt_trainer_create(mixed.graph, mixed.store, &options, &small));
     float logits[MOST * CLASSES], before[MOST * CLASSES];
-    const clt_fetch fetch = {"logits", -1, logits, NULL, 0};
+    const clt_fetch fetch = {"logits", -1, logits, NULL, 0, 0};
     for (int s = 0; s < 6; s++) {
         double sums[2] = {0}, weights[2] = {0}, small_sums[2] = {0}, small_weights[2] = {0};
         clt_step_batch batch = batch_of(9);
@@ -321,6 +322,7 @@ static void guard_on(const char *list, int accumulate, int sample, int late)
     ok(clt_trainer_wait(l.trainer));
     xs[sample * IN] = kept;
     clt_step_result result;
+    clt_step_result_init(&result);
     if (late)
         step(&l, MOST - 7);
     const clt_status status = clt_trainer_result(l.trainer, 3, &result);
@@ -529,7 +531,7 @@ static void test_inputs_without_batch(void **state)
     clt_value *sum = NULL, *weight = NULL;
     (void)state;
     for (int each = 0; each < 2; each++) {
-        const clt_feed both[] = {{"x", -1, xs, NULL, 0}, {"term", each - 1, &term, NULL, 0}};
+        const clt_feed both[] = {{"x", -1, xs, NULL, 0, 0}, {"term", each - 1, &term, NULL, 0, 0}};
         clt_graph *graph;
         float total;
         ok(clt_graph_create(&graph));

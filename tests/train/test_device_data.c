@@ -479,6 +479,7 @@ static void guard(const char *list, int accumulate, const char *want)
     set_close(&data);
     /* The step after it was enqueued too; its inputs went with the run. */
     clt_step_result result;
+    clt_step_result_init(&result);
     const int64_t next = clt_trainer_steps(l.trainer) + 1;
     clt_step_result_init(&result);
     clt_trainer_set_steps(l.trainer, next + 1);

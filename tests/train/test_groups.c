@@ -46,7 +46,7 @@ static lab lab_of(const char *list, clt_graph *graph, const clt_trainer_options 
 
 static clt_step_batch batch_of(void)
 {
-    static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0}, {"label", -1, labels, NULL, 0}};
+    static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = MOST;

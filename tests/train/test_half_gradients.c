@@ -175,8 +175,8 @@ static void train_rank(rank *self)
     if (self->status == CLT_OK)
         self->status = clt_trainer_create(l.graph, l.store, &o, &l.trainer);
     clt_step_result result = {.finite = 0};
-    const clt_feed own[] = {{"x", -1, xs + p->first * IN, NULL, 0},
-                            {"t", -1, ts + p->first * OUT, NULL, 0}};
+    const clt_feed own[] = {{"x", -1, xs + p->first * IN, NULL, 0, 0},
+                            {"t", -1, ts + p->first * OUT, NULL, 0, 0}};
     clt_step_batch batch = whole_batch();
     batch.count = p->count;
     batch.feeds = own;
@@ -289,7 +289,7 @@ static void classifier_on(const char *list, clt_dtype precision, int micros)
     lab_trainer(&l, &o);
     ok(clt_store_get(l.store, "w", w, sizeof w));
     ok(clt_store_get(l.store, "b", b, sizeof b));
-    const clt_feed fed[] = {{"x", -1, features, NULL, 0}, {"label", -1, classes, NULL, 0}};
+    const clt_feed fed[] = {{"x", -1, features, NULL, 0, 0}, {"label", -1, classes, NULL, 0, 0}};
     clt_step_batch batch = whole_batch();
     batch.count = SAMPLES;
     batch.feeds = fed;

@@ -72,6 +72,7 @@ static void scale_on(const char *list)
     assert_true(!run_step(&l).finite);
     const clt_step_batch batch = whole_batch();
     clt_step_result result;
+    clt_step_result_init(&result);
     ok(clt_trainer_step(l.trainer, &batch, NULL));
     ok(clt_trainer_step(l.trainer, &batch, NULL));
     assert_int_equal(clt_trainer_result(l.trainer, 1, &result), CLT_NONFINITE);

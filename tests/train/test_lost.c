@@ -108,7 +108,7 @@ static void the_others_go_on(void **state)
 static void an_updated_replica_becomes_all(void **state)
 {
     float want[WIDE * IN], have[WIDE * IN], zeros[WIDE * IN] = {0};
-    const clt_feed feeds[] = {{"x", -1, xs, NULL, 0}, {"label", -1, labels, NULL, 0}};
+    const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
     clt_step_batch batch;
     int redo = -1;
     (void)state;
@@ -155,7 +155,7 @@ static void the_others_run_micro_batches(void **state)
     static const double weights[] = {3, 3, 3};
     static float many[MANY * IN];
     static int32_t classes[MANY];
-    const clt_feed feeds[] = {{"x", -1, many, NULL, 0}, {"label", -1, classes, NULL, 0}};
+    const clt_feed feeds[] = {{"x", -1, many, NULL, 0, 0}, {"label", -1, classes, NULL, 0, 0}};
     clt_trainer_options options;
     clt_step_batch batch;
     int redo = -1;
@@ -249,7 +249,7 @@ static void lose(lab *l, const clt_step_batch *batch, int device)
 static void owners_share_what_is_left(void **state)
 {
     float want[WIDE * IN], have[WIDE * IN];
-    const clt_feed feeds[] = {{"x", -1, xs, NULL, 0}, {"label", -1, labels, NULL, 0}};
+    const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
     clt_step_batch batch;
     (void)state;
     clt_step_batch_init(&batch);

@@ -140,8 +140,8 @@ static clt_step_batch batch_of(const rank *self, int64_t middle, clt_feed feeds[
     clt_step_batch batch;
     const int64_t first = self->number ? middle : 0;
     clt_step_batch_init(&batch);
-    feeds[0] = (clt_feed){"x", -1, xs + first * IN, NULL, 0};
-    feeds[1] = (clt_feed){"label", -1, labels + first, NULL, 0};
+    feeds[0] = (clt_feed){"x", -1, xs + first * IN, NULL, 0, 0};
+    feeds[1] = (clt_feed){"label", -1, labels + first, NULL, 0, 0};
     batch.count = self->number ? BATCH - middle : middle;
     batch.first = first;
     batch.total = BATCH;

@@ -44,7 +44,7 @@ static void open_field(subject *s, int f)
         field->dims[d] = json_integer_value(json_array_get(shape, (size_t)d));
         s->elements[f] *= field->dims[d];
     }
-    s->feeds[f] = (clt_feed){field->name, -1, NULL, NULL, 0};
+    s->feeds[f] = (clt_feed){field->name, -1, NULL, NULL, 0, 0};
     if (field->classes)
         return;
     s->floats[f] = malloc((size_t)s->elements[f] * sizeof **s->floats);
@@ -301,6 +301,7 @@ static double evaluate(lab *l, const clt_step_batch *batch)
 static double step(lab *l, const clt_step_batch *batch)
 {
     clt_step_result result;
+    clt_step_result_init(&result);
     ok(clt_trainer_step(l->trainer, batch, NULL));
     ok(clt_trainer_result(l->trainer, clt_trainer_steps(l->trainer) - 1, &result));
     return result.loss;

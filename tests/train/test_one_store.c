@@ -11,7 +11,7 @@ enum { IN = 5, HIDDEN = 19, CLASSES = 3, MOST = 37, WEIGHTS = HIDDEN * IN };
 
 static float xs[MOST * IN];
 static int32_t labels[MOST];
-static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0}, {"label", -1, labels, NULL, 0}};
+static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
 
 static void fails(clt_status status, clt_status want, const char *text)
 {
@@ -170,6 +170,7 @@ static void restored_on(const char *list, clt_dtype precision)
     clt_trainer_options options = options_of(CLT_SGD);
     clt_position position = {0, 0};
     clt_step_result result;
+    clt_step_result_init(&result);
     int64_t seed;
     char dir[300];
     options.precision = precision;

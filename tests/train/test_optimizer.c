@@ -109,13 +109,14 @@ static void update(lab *l, const clt_tensors *golden, const char *prefix, int u)
             golden_f64(golden, prefix, gradient_names[p], UPDATES * l->elements[p]);
         for (int64_t i = 0; i < l->elements[p]; i++)
             gradients[p][i] = (float)(given[u * l->elements[p] + i] / l->n);
-        feeds[p] = (clt_feed){gradient_names[p], -1, gradients[p], NULL, 0};
+        feeds[p] = (clt_feed){gradient_names[p], -1, gradients[p], NULL, 0, 0};
     }
     batch.count = l->n;
     batch.feeds = feeds;
     batch.n_feeds = PARAMETERS;
     ok(clt_trainer_step(l->trainer, &batch, NULL));
     clt_step_result result;
+    clt_step_result_init(&result);
     ok(clt_trainer_result(l->trainer, clt_trainer_steps(l->trainer) - 1, &result));
     const double norm = golden_f64(golden, prefix, "norm", UPDATES)[u];
     if (!(fabs(result.norm - norm) <= 1e-6 * norm))
@@ -279,6 +280,7 @@ static void test_long_norm(void **state)
     lab l = {0};
     clt_graph *graph;
     clt_step_result result;
+    clt_step_result_init(&result);
     clt_trainer_options options;
     (void)state;
     ok(clt_devices_open(runtime, list, NULL, &l.devices, &l.n));
@@ -298,7 +300,7 @@ static void test_long_norm(void **state)
         gradient[i] = (float)(i % 83 - 41) / 64 / (float)l.n;
         squares += (double)gradient[i] * gradient[i] * l.n * l.n;
     }
-    const clt_feed feed = {"g", -1, gradient, NULL, 0};
+    const clt_feed feed = {"g", -1, gradient, NULL, 0, 0};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = l.n;

@@ -51,7 +51,7 @@ static lab open_lab(const double *weights, int64_t quantum)
 
 static clt_step_batch batch_of(int64_t count)
 {
-    static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0}, {"label", -1, labels, NULL, 0}};
+    static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = count;
@@ -63,6 +63,7 @@ static clt_step_batch batch_of(int64_t count)
 static double train(lab *l, int steps)
 {
     clt_step_result result;
+    clt_step_result_init(&result);
     clt_step_result_init(&result);
     for (int i = 0; i < steps; i++) {
         const clt_step_batch batch = batch_of(i % 2 ? BATCH - 100 : BATCH);
@@ -212,6 +213,8 @@ static answer ask(int choose)
     for (int d = 0; d < 2; d++)
         a.uses[d] = clt_planner_uses(planner, d);
     a.uneven = clt_planner_weights(planner, a.weights, &a.quantum);
+    clt_prediction_init(&a.own);
+    a.even = a.all = a.first = a.own;
     ok(clt_planner_predict(planner, NULL, 0, &a.own));
     ok(clt_planner_predict(planner, all, 1, &a.even));
     ok(clt_planner_predict(planner, all, 0, &a.all));
@@ -247,6 +250,8 @@ static void test_network(void **state)
     lab l = lab_on(clt_test_devices("pocl@1"), NULL);
     clt_graph *graph = build();
     const clt_trainer_options trainer = options_of(NULL, 1);
+    clt_prediction_init(&one);
+    clt_prediction_init(&many);
     ok(clt_link_parse("1MB/s,20us", &link)); /* no backward hides that */
     ok(clt_planner_create(graph, l.devices, 1, &trainer, NULL, &planner));
     ok(clt_planner_simulate(planner, 1, &link, &one));

@@ -121,6 +121,8 @@ static void plan_rank(rank *self)
     if (self->status == CLT_OK) {
         a->bucket_bytes = clt_planner_bucket_bytes(planner);
         a->uneven = clt_planner_weights(planner, a->weights, &a->quantum);
+        clt_prediction_init(&a->own);
+        a->even = a->one = a->own;
         HOLDS(self, clt_planner_predict(planner, NULL, 0, &a->own) == CLT_OK);
         HOLDS(self, clt_planner_predict(planner, NULL, 1, &a->even) == CLT_OK);
         HOLDS(self, clt_planner_predict(planner, only_first, 0, &a->one) == CLT_OK);

@@ -54,10 +54,10 @@ static void read_tokens(clt_predictor *p, const int32_t *tokens, int stride, int
         for (int b = 0; b < TEXTS; b++)
             chunk[b * length + t] = from + t < stride ? tokens[b * stride + from + t] : 0;
     }
-    const clt_feed feeds[] = {{"tokens", -1, chunk, NULL, 0},
-                              {"positions", -1, places, NULL, 0},
-                              {"last", -1, &row, NULL, 0}};
-    const clt_fetch fetch = {"logits", -1, logits, NULL, 0};
+    const clt_feed feeds[] = {{"tokens", -1, chunk, NULL, 0, 0},
+                              {"positions", -1, places, NULL, 0, 0},
+                              {"last", -1, &row, NULL, 0, 0}};
+    const clt_fetch fetch = {"logits", -1, logits, NULL, 0, 0};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = 1;
@@ -168,8 +168,8 @@ static void forward(const char *model, clt_store *store, const int32_t *tokens, 
     clt_predictor *p = predictor_of(graph, store, &options);
     assert_int_equal(clt_predictor_input_count(p), 1);
     assert_int_equal(clt_predictor_output_count(p), 1);
-    const clt_feed feed = {"tokens", -1, tokens, NULL, 0};
-    const clt_fetch fetch = {"logits", -1, all, NULL, 0};
+    const clt_feed feed = {"tokens", -1, tokens, NULL, 0, 0};
+    const clt_fetch fetch = {"logits", -1, all, NULL, 0, 0};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = TEXTS;
@@ -299,8 +299,9 @@ static void test_copied(void **state)
     clt_output(next, "after");
     lab_store(&l, g, 1);
     clt_predictor *p = predictor_of(g, l.store, NULL);
-    const clt_feed feed = {"x", -1, x, NULL, 0};
-    const clt_fetch fetches[] = {{"before", -1, before, NULL, 0}, {"after", -1, after, NULL, 0}};
+    const clt_feed feed = {"x", -1, x, NULL, 0, 0};
+    const clt_fetch fetches[] = {{"before", -1, before, NULL, 0, 0},
+                                 {"after", -1, after, NULL, 0, 0}};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = 1;
@@ -368,7 +369,7 @@ static void test_errors(void **state)
 static void test_nothing(void **state)
 {
     static const float xs[3] = {1, 2, 3};
-    const clt_feed feed = {"x", -1, xs, NULL, 0};
+    const clt_feed feed = {"x", -1, xs, NULL, 0, 0};
     const int64_t dims[] = {CLT_BATCH, 3};
     clt_step_batch batch;
     cl_event event = NULL;

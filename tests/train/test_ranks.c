@@ -67,8 +67,8 @@ static clt_step_batch batch_of(const plan *p, clt_feed feeds[2])
 {
     clt_step_batch batch;
     clt_step_batch_init(&batch);
-    feeds[0] = (clt_feed){"x", -1, xs + p->first * IN, NULL, 0};
-    feeds[1] = (clt_feed){"label", -1, labels + p->first, NULL, 0};
+    feeds[0] = (clt_feed){"x", -1, xs + p->first * IN, NULL, 0, 0};
+    feeds[1] = (clt_feed){"label", -1, labels + p->first, NULL, 0, 0};
     batch.count = p->count;
     batch.feeds = feeds;
     batch.n_feeds = 2;
@@ -86,6 +86,7 @@ static clt_status train_steps(lab *l, const plan *p, double *loss)
     for (int s = 0; s < STEPS; s++) {
         static const float wrong[CLASSES];
         clt_step_result result;
+        clt_step_result_init(&result);
         clt_step_result_init(&result);
         if (p->spoil && s + 1 == p->spoil)
             clt_store_set(l->store, "b.bias", wrong, sizeof wrong);

@@ -61,9 +61,10 @@ static outcome train(const char *list, int synchronised, int64_t count, const in
     lab_store(&l, network(synchronised), 3);
     lab_trainer(&l, &options);
     for (int s = 0; s < STEPS; s++) {
-        const clt_feed feeds[] = {{"x", -1, xs, NULL, 0}, {"label", -1, labels, NULL, 0}};
+        const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
         clt_step_batch batch;
         clt_step_result result;
+        clt_step_result_init(&result);
         clt_step_batch_init(&batch);
         batch.count = count;
         batch.feeds = feeds;

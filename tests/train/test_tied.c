@@ -114,8 +114,9 @@ static void make_tokens(int padding)
     }
 }
 
-static const clt_feed feeds[] = {
-    {"word", -1, words, NULL, 0}, {"kind", -1, kinds, NULL, 0}, {"label", -1, labels, NULL, 0}};
+static const clt_feed feeds[] = {{"word", -1, words, NULL, 0, 0},
+                                 {"kind", -1, kinds, NULL, 0, 0},
+                                 {"label", -1, labels, NULL, 0, 0}};
 
 /* How far a gradient may be off: f32's errors; or, in 16 bits, those of the values, some of which
  * are rounded a dozen times on the way, and of the sums that are rounded where they are added to.
@@ -249,6 +250,7 @@ static void test_no_word(void **state)
     clt_trainer_options options;
     clt_step_batch batch;
     clt_step_result result;
+    clt_step_result_init(&result);
     float before[WORDS * WIDTH], after[WORDS * WIDTH];
     (void)state;
     clt_trainer_options_init(&options);

@@ -91,7 +91,7 @@ static inline bool all_finite(clt_dtype dtype, int devices, int micros, double s
 
 /* --- running ---------------------------------------------------------------------------------- */
 
-static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0}, {"t", -1, ts, NULL, 0}};
+static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"t", -1, ts, NULL, 0, 0}};
 
 static inline clt_step_batch whole_batch(void)
 {
@@ -131,6 +131,7 @@ static inline clt_step_result run_step(lab *l)
 {
     const clt_step_batch batch = whole_batch();
     clt_step_result result;
+    clt_step_result_init(&result);
     clt_step_result_init(&result);
     ok(clt_trainer_step(l->trainer, &batch, NULL));
     ok(clt_trainer_result(l->trainer, clt_trainer_steps(l->trainer) - 1, &result));

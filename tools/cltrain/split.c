@@ -182,6 +182,7 @@ static int measure(job *j, const settings *s, int total, int quiet)
     j->bucket_bytes = clt_planner_bucket_bytes(planner);
     if (!quiet)
         fputs(clt_planner_text(planner), stdout);
+    clt_prediction_init(&j->prediction);
     const clt_status predicted = clt_planner_predict(planner, NULL, equal(s), &j->prediction);
     keep_used(j, use);
     clt_planner_destroy(planner);

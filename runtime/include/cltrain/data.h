@@ -397,7 +397,7 @@ CLT_API clt_status clt_loader_start(clt_loader *loader);
 
 /* One batch. Pointers are valid until its slot is released. */
 typedef struct clt_batch {
-    int64_t struct_size; /* the caller sets it to sizeof(clt_batch) */
+    int64_t struct_size; /* set by clt_batch_init */
     int slot;            /* -1: there are no more batches, and all else is 0 */
     int last_of_epoch;
     int64_t number;                  /* 0 for the first batch of this loader */
@@ -410,6 +410,8 @@ typedef struct clt_batch {
     const int64_t *part_weights;     /* targets that count, for each local part */
     const int64_t *indices;          /* sample numbers of the local parts, in order */
 } clt_batch;
+
+CLT_API void clt_batch_init(clt_batch *batch);
 
 /*
  * Waits for the next batch and hands its slot over. A failure (of a callback, a decode in the
@@ -424,12 +426,14 @@ CLT_API clt_status clt_loader_release(clt_loader *loader, int slot);
 
 /* What the loader measured since it started. */
 typedef struct clt_loader_stats {
-    int64_t struct_size; /* the caller sets it to sizeof(clt_loader_stats) */
+    int64_t struct_size; /* set by clt_loader_stats_init */
     int threads;         /* working now */
     int64_t batches;     /* handed over */
     double wait_seconds; /* that next waited, the first batch apart */
     double busy_seconds; /* that threads spent in assembling, summed over them */
 } clt_loader_stats;
+
+CLT_API void clt_loader_stats_init(clt_loader_stats *stats);
 
 /* Any thread, any time after start. */
 CLT_API clt_status clt_loader_get_stats(clt_loader *loader, clt_loader_stats *out);

@@ -193,6 +193,9 @@ CLT_API void clt_trainer_destroy(clt_trainer *trainer);
  * host: must stay unchanged until the step's results were read or clt_trainer_wait returned.
  * buffer: a cl_mem in the device's context, used where it is, from `offset` bytes on; it must not
  * change until the step has ended on the device, and lives until its results were read.
+ * bytes: how many there are at `host`, `offset` included; 0: enough, which is not checked. What is
+ * too small is INVALID_ARGUMENT at the call, as is a buffer (whose size is known) that is, or that
+ * is of another context.
  */
 typedef struct clt_feed {
     const char *name;
@@ -200,6 +203,7 @@ typedef struct clt_feed {
     const void *host;
     struct _cl_mem *buffer;
     int64_t offset;
+    int64_t bytes;
 } clt_feed;
 
 /*
@@ -211,6 +215,7 @@ typedef struct clt_feed {
  * host: filled when the step's results were read or clt_trainer_wait returned.
  * buffer: a cl_mem in the device's context, written on the device from `offset` bytes on, before
  * the event of the step.
+ * bytes: as of clt_feed.
  */
 typedef struct clt_fetch {
     const char *name;
@@ -218,6 +223,7 @@ typedef struct clt_fetch {
     void *host;
     struct _cl_mem *buffer;
     int64_t offset;
+    int64_t bytes;
 } clt_fetch;
 
 typedef struct clt_step_batch {

@@ -176,6 +176,7 @@ static clt_status predict(const clt_planner *p, const bool *use, bool even, clt_
 clt_status clt_planner_predict(const clt_planner *p, const int *use, int even,
                                clt_prediction *prediction)
 {
+    CLT_TRY(CLT_CHECK_STRUCT(prediction, clt_prediction));
     bool *chosen = clt_calloc((size_t)p->cost.n_devices, sizeof *chosen), any = false;
     if (!chosen)
         return CLT_OUT_OF_MEMORY;
@@ -192,6 +193,7 @@ clt_status clt_planner_predict(const clt_planner *p, const int *use, int even,
 clt_status clt_planner_simulate(const clt_planner *p, int ranks, const clt_link *link,
                                 clt_prediction *prediction)
 {
+    CLT_TRY(CLT_CHECK_STRUCT(prediction, clt_prediction));
     if (p->rank_of)
         return clt_fail(CLT_UNSUPPORTED, "ranks are simulated from what one process measures");
     if (ranks < 1)
@@ -482,9 +484,7 @@ static clt_status make(clt_planner *p, const clt_graph *graph, clt_device *const
 static clt_status check(int count, const clt_trainer_options *options,
                         const clt_planner_options *own)
 {
-    if (own->struct_size != sizeof *own)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "planner options were not set up by clt_planner_options_init");
+    CLT_TRY(CLT_CHECK_STRUCT(own, clt_planner_options));
     if (count < 1 || options->batch < 1 || options->accumulate < 1)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "a training of %lld samples in %d micro-batches on %d devices is not "
