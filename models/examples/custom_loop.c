@@ -121,7 +121,6 @@ int main(int argc, char **argv)
         double largest, difference;
         clt_step_result result;
         clt_step_result_init(&result);
-        clt_step_result_init(&result);
         must(clt_trainer_wait(trainer)); /* x and target are ours again */
         make_batch(step, x, target);
 

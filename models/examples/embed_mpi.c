@@ -101,7 +101,6 @@ static double run_epoch(clt_trainer *trainer, const arrays *a, MPI_Comm team)
 
         clt_step_result result;
         clt_step_result_init(&result);
-        clt_step_result_init(&result);
         must(clt_trainer_result(trainer, clt_trainer_steps(trainer) - 1, &result));
         long long mine = (long long)batch.count, all = 0;
         MPI_Allreduce(&mine, &all, 1, MPI_LONG_LONG, MPI_SUM, team); /* MPI stays the program's */

@@ -55,5 +55,7 @@ clt_status clt_trainer_broadcast(clt_trainer *t, int root)
     CLT_TRY(clt_update_scaling(t->devices[0].update, &scaling));
     CLT_TRY(clt_world_tell(t, root, &scaling, sizeof scaling));
     CLT_TRY(clt_trainer_set_scaling(t, &scaling));
-    return clt_trainer_copy_replica(t, (int)numbers[2], NULL);
+    CLT_TRY(clt_trainer_copy_replica(t, (int)numbers[2], NULL));
+    t->verified = true;
+    return CLT_OK;
 }

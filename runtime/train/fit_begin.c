@@ -5,6 +5,7 @@
 #include "data/augment.h"
 #include "data/digest.h"
 #include "train/fit.h"
+#include "train/reduce.h"
 #include "train/states.h"
 #include "train/world.h"
 
@@ -134,6 +135,9 @@ static clt_status begin_together(clt_fit_run *f, clt_dataset *train)
     f->seed = begin[2];
     f->resumed = begin[3] != 0;
     t->vote = t->votes = 0;
+    /* The others need not have the checkpoint that rank 0 goes on from. */
+    if (!f->resumed)
+        CLT_TRY(clt_verify_start(t));
     return clt_trainer_broadcast(t, 0);
 }
 

@@ -28,6 +28,10 @@ clt_status clt_reduce_results_end(clt_trainer *trainer, int device);
 clt_status clt_verify_create(clt_trainer *trainer, int device);
 clt_status clt_verify(clt_trainer *trainer, int device);
 
+/* The same before the first step of a trainer, unless clt_trainer_broadcast has made all equal.
+ * Collective over ranks. */
+clt_status clt_verify_start(clt_trainer *trainer);
+
 /* Finds how many samples of the batch each device of all ranks has, once a batch. On the caller's
  * thread. */
 clt_status clt_reduce_shares(clt_trainer *trainer);

@@ -464,6 +464,7 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
     /* Parts of a step that was not applied are forgotten. */
     t->phase = 0;
     CLT_TRY(throttle(t));
+    CLT_TRY(clt_verify_start(t));
     clt_session_forget_given(t->training);
     CLT_TRY(clt_step_prepare(t, t->training, batch));
     if (whole) /* all that backward needs comes with the batch */

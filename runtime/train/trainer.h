@@ -97,6 +97,7 @@ struct clt_trainer {
     int phase;             /* parts: 1 after forward, 2 after backward, 3 after reduce */
     int root;              /* of a broadcast: participant */
     const int *slot_roots; /* of the optimizer's slots, by bucket; NULL: `root` gives them too */
+    bool verified;         /* the replicas were equal at the start */
     int vote; /* what this rank says in its next steps; votes: what all said in the last */
     int votes;
     bool keeps; /* one of store->keepers */

@@ -1,6 +1,8 @@
 /*
- * Every some steps all devices compare checksums of their replicas: a device that computes wrongly,
- * or a program that wrote into one replica, is noticed while an earlier checkpoint is still good.
+ * Before the first step, and then every some steps, all devices of all ranks compare checksums of
+ * their replicas: ranks whose stores were made differently would train each a model of its own; a
+ * device that computes wrongly, or a program that wrote into one replica, is noticed while an
+ * earlier checkpoint is still good.
  */
 #include <stdio.h>
 
@@ -12,7 +14,7 @@ clt_status clt_verify_create(clt_trainer *t, int d)
 {
     clt_trainer_device *td = &t->devices[d];
     const size_t n = (size_t)t->store->layout.n_slots;
-    if (t->total == 1 || !t->options.check_every)
+    if (t->total == 1)
         return CLT_OK;
     td->checksums = clt_calloc((size_t)t->total * n + 1, sizeof *td->checksums);
     if (!td->checksums)
@@ -47,12 +49,11 @@ static int odd_one(const clt_trainer *t, const uint64_t *sums, int n, int slot)
     return other >= 0 && 2 * as_first < t->total ? 0 : other;
 }
 
-clt_status clt_verify(clt_trainer *t, int d)
+/* Fails with the tensor and the participant that differ, and `advice`. */
+static clt_status compare(clt_trainer *t, int d, const char *advice)
 {
     clt_trainer_device *td = &t->devices[d];
     const int n = t->store->layout.n_slots;
-    if (!td->checksum || (t->steps + 1) % t->options.check_every)
-        return CLT_OK;
     CLT_TRY(clt_checksum_run(td->checksum, td->checksums + (int64_t)(t->first + d) * n));
     const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_GATHER,
                                  .host = td->checksums,
@@ -66,11 +67,33 @@ clt_status clt_verify(clt_trainer *t, int d)
         if (odd < 0)
             continue;
         name_participant(t, odd, name, sizeof name);
-        return clt_fail(CLT_MISMATCH,
-                        "%s has other bits on %s than on the other devices: something wrote into "
-                        "one replica, or a device computes wrongly. Go on from a checkpoint before "
-                        "this step",
-                        t->store->layout.slots[i].name, name);
+        return clt_fail(CLT_MISMATCH, "%s has other bits on %s than on the other devices%s",
+                        t->store->layout.slots[i].name, name, advice);
     }
+    return CLT_OK;
+}
+
+clt_status clt_verify(clt_trainer *t, int d)
+{
+    if (!t->devices[d].checksum || !t->options.check_every ||
+        (t->steps + 1) % t->options.check_every)
+        return CLT_OK;
+    return compare(t, d,
+                   ": something wrote into one replica, or a device computes wrongly. Go on from a "
+                   "checkpoint before this step");
+}
+
+static clt_status start_part(void *arg, int d)
+{
+    return compare(arg, d,
+                   " before the first step: make all stores with the same seed, load the same "
+                   "file, or call clt_trainer_broadcast");
+}
+
+clt_status clt_verify_start(clt_trainer *t)
+{
+    if (t->total > 1 && !t->verified)
+        CLT_TRY(clt_step_run(t, start_part));
+    t->verified = true;
     return CLT_OK;
 }

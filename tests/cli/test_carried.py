@@ -26,9 +26,10 @@ NAMES = [f"carried.{kind}.{level}" for level in range(2) for kind in "hc"]
 class Carried(CommandTest):
     def text(self, *args, devices=DEVICE, steps=STEPS, batch=BATCH, model="lstm:hidden=16,layers=2", code=0):
         put(self.path("text.txt"), TEXT.encode())
+        split = () if "--split" in args else ("--split", "equal")
         return self.run_command(
             "train", "--model", model, "--data", "text:" + self.path("text.txt"), "--seq-len", LENGTH, "--batch", batch,
-            "--steps", steps, "--optimizer", "adam", "--lr", "0.02", "--tune", "off", "--split", "equal", "--devices",
+            "--steps", steps, "--optimizer", "adam", "--lr", "0.02", "--tune", "off", *split, "--devices",
             devices, *args, code=code)
 
     def losses(self, name, *args, **options):

@@ -80,8 +80,9 @@ class Predict(CommandTest):
         return self.assert_bad("predict", "--devices", DEVICE, *args, code=code, says=says)
 
     def trained(self, *more, model="mlp"):
-        self.train("--epochs", "8", "--lr", "0.2", "--checkpoint-dir", self.path("run"), "--tune", "off", "--quiet",
-                   *more, model=model)
+        epochs = () if "--epochs" in more else ("--epochs", "8")
+        self.train(*epochs, "--lr", "0.2", "--checkpoint-dir", self.path("run"), "--tune", "off", "--quiet", *more,
+                   model=model)
         return "--checkpoint", self.path("run")
 
     def test_samples(self):

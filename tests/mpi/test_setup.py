@@ -22,7 +22,8 @@ class Alike(RankTest):
                      ["--checkpoint-dir", self.path("x")], ["--lr", "0.3"], ["--batch", "8"], ["--check-every", "3"],
                      ["--model", "mlp:7"], ["--steps", "6"], ["--normalize", "0.1,0.2"]):
             with self.subTest(more=more):
-                self.assert_differs(words, [*words, *more], f"option ({'|'.join(x for x in more if x[:2] == '--')}) ")
+                other = self.words(*([] if "--steps" in more else ["--steps", "5"]), *more)
+                self.assert_differs(words, other, f"option ({'|'.join(x for x in more if x[:2] == '--')}) ")
         bench = [COMMAND, "bench", "allreduce", "--devices", "pocl"]
         self.assert_differs([*bench, "1024"], [*bench, "2048"], "list of arguments ")
 
@@ -32,6 +33,18 @@ class Alike(RankTest):
         shutil.copytree(self.data, other)
         others = [w.replace(self.data, other).replace(self.path("a"), self.path("b")) for w in words]
         self.wait(self.each(words, [*others, "--quiet", "--tune", "off"]), 0)
+
+    def test_initial_parameters(self):
+        """Files of one name with other parameters: each rank would train a model of its own."""
+        folders = [self.path(name) for name in ("first", "second")]
+        for seed, folder in enumerate(folders):
+            self.train("--steps", "1", "--seed", seed, "--checkpoint-dir", folder)
+            shutil.copy(os.path.join(folder, "step-00000001", "model.safetensors"),
+                        os.path.join(folder, "start.safetensors"))
+        words = self.words("--steps", "3", "--init", "start.safetensors")
+        err = self.wait(self.each(["-wdir", folders[0], *words], ["-wdir", folders[1], *words]), 1)[1]
+        self.assertRegex(err, r"other bits on rank 1, device 0.* before the first step")
+        self.wait(self.each(["-wdir", folders[0], *words], ["-wdir", folders[0], *words]), 0)
 
     def test_commands(self):
         words = self.words("--steps", "5")

@@ -141,7 +141,6 @@ static double run(const change *changes, int n, float *weights)
 {
     clt_step_result result;
     clt_step_result_init(&result);
-    clt_step_result_init(&result);
     const clt_trainer_options options = options_of();
     lab l = open_lab(&options);
     for (int i = 0; i < 12; i++) {

@@ -182,7 +182,6 @@ static void step_on(const char *list, int accumulate, int count)
     float got[ALL];
     clt_step_result result;
     clt_step_result_init(&result);
-    clt_step_result_init(&result);
     lab l = lab_of(list, accumulate, p);
     const clt_step_batch batch = batch_of(count, 4);
     const outcome want = reference(p, count);

@@ -105,7 +105,6 @@ static void train_steps(lab *l, const setting *s, int first, int end, outcome *o
         clt_step_batch batch = batch_of(step, feeds);
         clt_step_result result;
         clt_step_result_init(&result);
-        clt_step_result_init(&result);
         batch.offsets = s->offsets && l->n == 2 ? s->offsets[step] : NULL;
         ok(clt_trainer_step(l->trainer, &batch, NULL));
         ok(clt_trainer_result(l->trainer, step, &result));
@@ -367,7 +366,6 @@ static clt_status rank_steps(lab *l, share *p)
                                   {"label", -1, labels[s] + p->first, NULL, 0, 0}};
         clt_step_batch batch;
         clt_step_result result;
-        clt_step_result_init(&result);
         clt_step_result_init(&result);
         clt_step_batch_init(&batch);
         batch.count = p->count;

@@ -64,7 +64,6 @@ static double train(lab *l, int steps)
 {
     clt_step_result result;
     clt_step_result_init(&result);
-    clt_step_result_init(&result);
     for (int i = 0; i < steps; i++) {
         const clt_step_batch batch = batch_of(i % 2 ? BATCH - 100 : BATCH);
         ok(clt_trainer_step(l->trainer, &batch, NULL));

@@ -87,7 +87,6 @@ static clt_status train_steps(lab *l, const plan *p, double *loss)
         static const float wrong[CLASSES];
         clt_step_result result;
         clt_step_result_init(&result);
-        clt_step_result_init(&result);
         if (p->spoil && s + 1 == p->spoil)
             clt_store_set(l->store, "b.bias", wrong, sizeof wrong);
         clt_status status = clt_trainer_step(l->trainer, &batch, NULL);
@@ -248,6 +247,24 @@ static void a_divergence_is_named(void **state)
     }
 }
 
+/* Without check_every too: stores of another seed, or that were written to. */
+static void unequal_starts_are_named(void **state)
+{
+    static const int64_t parts[] = {14, 13, 13};
+    rank ranks[3];
+    plan plans[3];
+    (void)state;
+    for (int spoilt = 0; spoilt < 2; spoilt++) {
+        give_parts(plans, 3, parts);
+        plans[1].seed += spoilt ? 0 : 1;
+        plans[1].spoil = spoilt;
+        run_ranks(ranks, 3, train_rank, plans, sizeof *plans);
+        expect_failure(ranks, 3, CLT_MISMATCH, "rank 1, device 0");
+        expect_failure(ranks, 3, CLT_MISMATCH, "before the first step");
+        expect_failure(ranks, 3, CLT_MISMATCH, spoilt ? "b.bias has" : "has other bits");
+    }
+}
+
 /* --- parameters and whole runs --------------------------------------------------------------- */
 
 /* Another seed on each rank, until rank 1's parameters are everyone's. */
@@ -308,7 +325,7 @@ static void fit_rank(rank *self)
     clt_fit_options fit;
     fitting f = {.self = self, .stop_after = self->argument ? *(int *)self->argument : 0};
     int label = 0;
-    p.seed = 20 + (uint64_t)self->number; /* rank 0's are taken */
+    p.seed = 20;
     HOLDS(self, clt_dataset_create_arrays("made up", MOST, &set) == CLT_OK);
     HOLDS(self,
           clt_dataset_add_field(set, "x", CLT_F32, 1, shape, xs, CLT_DATA_BORROW, NULL) == CLT_OK);
@@ -360,6 +377,7 @@ int main(void)
         cmocka_unit_test(ranks_give_what_one_process_gives),
         cmocka_unit_test(ranks_that_differ_are_named),
         cmocka_unit_test(a_divergence_is_named),
+        cmocka_unit_test(unequal_starts_are_named),
         cmocka_unit_test(parameters_are_broadcast),
         cmocka_unit_test(ranks_run_and_stop_together),
     };

@@ -132,7 +132,6 @@ static inline clt_step_result run_step(lab *l)
     const clt_step_batch batch = whole_batch();
     clt_step_result result;
     clt_step_result_init(&result);
-    clt_step_result_init(&result);
     ok(clt_trainer_step(l->trainer, &batch, NULL));
     ok(clt_trainer_result(l->trainer, clt_trainer_steps(l->trainer) - 1, &result));
     return result;

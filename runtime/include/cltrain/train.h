@@ -267,8 +267,10 @@ CLT_API void clt_step_result_init(clt_step_result *result);
 
 /* One training step. *event (may be NULL; one device only) is set to an event of the step's last
  * command, which the caller releases. Returns when all is enqueued; at most two steps are queued.
+ * Before the first one, checksums of all parameters and states are compared over devices and ranks.
  * Errors: NONFINITE if the guard stopped an earlier step (names step and first non-finite tensor),
- * INVALID_ARGUMENT (names the input), OPENCL, ABORTED. */
+ * INVALID_ARGUMENT (names the input), MISMATCH (ranks or devices do not begin with the same
+ * parameters: names the first tensor, and where it differs), OPENCL, ABORTED. */
 CLT_API clt_status clt_trainer_step(clt_trainer *trainer, const clt_step_batch *batch,
                                     struct _cl_event **event);
 
