@@ -107,7 +107,7 @@ int main(int argc, char **argv)
     must(clt_trainer_create(graph, store, &options, &trainer));
 
     static float x[2 * BATCH], target[BATCH];
-    const clt_feed feeds[] = {{"x", -1, x, NULL, 0}, {"target", -1, target, NULL, 0}};
+    const clt_feed feeds[] = {{"x", -1, x, NULL, 0, 0}, {"target", -1, target, NULL, 0, 0}};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = BATCH;

@@ -121,3 +121,13 @@ clt_status clt_device_buffer_create(clt_device *device, int64_t bytes, cl_mem_fl
         return too_large(device, bytes, what);
     return clt_fail_prefix(clt_cl_fail(code, "clEnqueueFillBuffer", device), "%s: ", what);
 }
+
+bool clt_buffer_facts(cl_mem buffer, cl_context *context, int64_t *bytes)
+{
+    size_t size = 0;
+    if (clGetMemObjectInfo(buffer, CL_MEM_CONTEXT, sizeof *context, context, NULL) != CL_SUCCESS ||
+        clGetMemObjectInfo(buffer, CL_MEM_SIZE, sizeof size, &size, NULL) != CL_SUCCESS)
+        return false;
+    *bytes = (int64_t)size;
+    return true;
+}

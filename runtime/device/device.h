@@ -120,6 +120,9 @@ clt_status clt_device_buffer_create(clt_device *device, int64_t bytes, cl_mem_fl
 clt_status clt_device_buffer_create_raw(clt_device *device, int64_t bytes, cl_mem_flags flags,
                                         const char *what, cl_mem *out);
 
+/* The context and size of a buffer of the caller's; false: it is none. */
+bool clt_buffer_facts(cl_mem buffer, cl_context *context, int64_t *bytes);
+
 /* Bytes that could still be allocated as far as the host can tell: for devices in host memory what
  * the system and the process' limits leave, otherwise the device's size. */
 int64_t clt_device_memory_available(const clt_device *device);

@@ -158,14 +158,11 @@ static clt_status check_memory(const clt_session *s, const clt_value *v, clt_giv
     if (m.buffer) {
         const clt_device *device = s->devices[on].device;
         cl_context context = NULL;
-        size_t size = 0;
-        if (clGetMemObjectInfo(m.buffer, CL_MEM_CONTEXT, sizeof context, &context, NULL) ||
-            clGetMemObjectInfo(m.buffer, CL_MEM_SIZE, sizeof size, &size, NULL))
+        if (!clt_buffer_facts(m.buffer, &context, &room))
             return clt_fail(CLT_INVALID_ARGUMENT, "%s %s: its buffer is no cl_mem", m.what, m.name);
         if (context != device->context)
             return clt_fail(CLT_INVALID_ARGUMENT, "%s %s: its buffer is of another context than %s",
                             m.what, m.name, device->label);
-        room = (int64_t)size;
     }
     if ((m.buffer || (m.on_host && room)) && needed > room)
         return clt_fail(CLT_INVALID_ARGUMENT,

@@ -148,7 +148,8 @@ class Unlike(RankTest):
                            (("--model", "mpl"), "mpl"), (("--devices", "nosuch"), "nosuch"),
                            (("--variant", "matmul=x"), "matmul=x"), (("--optimzer", "x"), "--optimizer?")):
             with self.subTest(more=more):
-                err = self.assert_ends(2, [*words, *more], [*words, *more])
+                wrong = self.words(*(() if "--steps" in more else ("--steps", "5")), *more)
+                err = self.assert_ends(2, wrong, wrong)
                 self.assert_rank_line(err, 0, says)
         err = self.assert_ends(2, words, [*words, "--keep", "-1"])
         self.assert_rank_line(err, 1, "--keep -1")

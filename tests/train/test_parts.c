@@ -452,6 +452,10 @@ static void test_sizes(void **state)
     clt_step_result result;
     clt_step_result_init(&result);
     cl_mem small, large;
+    if (l.n > 1) { /* each has a context of its own */
+        lab_close(&l);
+        skip();
+    }
     batch.feeds = own;
     ok(clt_trainer_step(l.trainer, &batch, NULL));
     own[0].bytes--;

@@ -98,9 +98,10 @@ CLT_API void clt_fit_options_init(clt_fit_options *options);
  * save it elsewhere.
  *
  * With several ranks, all call it with the same options and data: MISMATCH where arrays differ, of
- * which up to 64 MiB of each field are compared. Rank 0 reads and writes the
- * checkpoints, and its parameters become those of all before the first step. Where should_stop
- * tells one rank to stop, all stop after the same step. Reports are the same on all ranks.
+ * which up to 64 MiB of each field are compared, or where parameters do, unless the run is resumed.
+ * Rank 0 reads and writes the checkpoints, and the parameters of the one that a run is resumed from
+ * become those of all. Where should_stop tells one rank to stop, all stop after the same step.
+ * Reports are the same on all ranks.
  */
 CLT_API clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                            const clt_fit_options *options);
