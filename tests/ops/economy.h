@@ -1,15 +1,16 @@
 /*
- * Which plans are worth compiling kernels for, for harness.h.
+ * Decides which plans an operator's test compiles and runs. For harness.h.
  *
- * Compiling kernels takes 19 of 20 parts of the operators' tests. By default a plan whose kernels
- * are not compiled yet runs only if one of them has a feature that no kernel of this program had
- * before it: an operator's variant, or a kernel's name together with one build option. Numbers from
- * 2 on count as equal, since they are sizes of tiles, windows and strides, except where they choose
- * between branches. So every kernel, storage type and branch is compiled and compared at least
- * once. Of the tiles that a tuner would try, a plan gets those that bring as much and need the
- * fewest kernels that are not compiled; so many a plan runs with kernels that others brought.
- * CLT_TEST_ALL=1 (tools/test
- * --all) runs every plan.
+ * Compiling kernels takes 95 % of the time of these tests. A test therefore compiles a plan only if
+ * the plan brings a new feature. A feature is a variant of an operator, or a kernel together with
+ * one of its build options. All numbers from 2 on count as one value of an option, because they are
+ * sizes of tiles, windows and strides. op_is_size lists the options whose numbers select branches.
+ * So a test compiles and compares each kernel, storage type and branch at least once.
+ *
+ * A tuner would try several tiles for a plan. The test takes the tile that needs the fewest kernels
+ * which are not compiled yet. Many plans thus run with kernels that other plans have compiled.
+ *
+ * CLT_TEST_ALL=1 (tools/test --all) runs every plan with its own tile.
  */
 #ifndef TESTS_OPS_ECONOMY_H
 #define TESTS_OPS_ECONOMY_H
