@@ -174,7 +174,8 @@ static void train_rank(rank *self)
         self->status = clt_store_create(l.graph, l.devices, l.n, 1, &l.store);
     if (self->status == CLT_OK)
         self->status = clt_trainer_create(l.graph, l.store, &o, &l.trainer);
-    clt_step_result result = {.finite = 0};
+    clt_step_result result;
+    clt_step_result_init(&result);
     const clt_feed own[] = {{"x", -1, xs + p->first * IN, NULL, 0, 0},
                             {"t", -1, ts + p->first * OUT, NULL, 0, 0}};
     clt_step_batch batch = whole_batch();
