@@ -31,14 +31,25 @@ def texts(root, file, seen):
         texts(root, name, seen)
 
 
+def libraries(program):
+    """The compilers' libraries below the same usr/ as the program: the programs themselves are small."""
+    root = next((p for p in program.parents if p.name == "usr"), None)
+    names = ("libLLVM-1*", "libclang-cpp*", "libigc*", "libigdfcl*", "libopencl-clang*")
+    return [path for name in names for path in root.glob(f"lib/*-linux-gnu/{name}.so*")] if root else []
+
+
 class Cache:
-    """Of one run. `compilers` gives its programs' paths; another version has another size or name."""
+    """Of one run. Another version of a compiler has another size or name."""
 
     def __init__(self, compilers, root):
         self.folder, self.root = folder(), pathlib.Path(root)
         self.hits = self.misses = 0
-        programs = [compilers.clang, compilers.libclc, compilers.ptxas, compilers.ocloc, compilers.amd]
-        self.basis = [(str(p), os.stat(p).st_size) if p else None for p in programs]
+        amd = compilers.amd and os.path.join(compilers.amd, "opencl.bc")
+        programs = [compilers.clang, compilers.libclc, compilers.ptxas, compilers.ocloc, amd]
+        # Not the folders: each build has compilers of its own.
+        paths = [pathlib.Path(p) for p in programs if p]
+        paths += [path for p in paths for path in libraries(p)]
+        self.basis = sorted({(p.name, p.stat().st_size) for p in paths if p.is_file()})
         self.basis += [(HERE / name).read_text() for name in ("targets.py", "assembly.py", "cache.py")]
 
     def path(self, target, file, options, sizes):
