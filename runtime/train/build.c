@@ -8,9 +8,10 @@
 #include "train/capacity.h"
 #include "train/choices.h"
 #include "train/planner/frozen.h"
-#include "train/reduce.h"
 #include "train/segments.h"
 #include "train/states.h"
+#include "train/step/programs.h"
+#include "train/verify.h"
 #include "train/world.h"
 
 /* How much each device takes, and by which kernels: before gradients and the optimizer's tensors
@@ -69,14 +70,16 @@ static clt_status make_device(clt_trainer *t, int index)
                                        .guard = t->options.guard != 0,
                                        .precision = t->options.precision};
     CLT_TRY(clt_update_create(replica, &update, &d->update));
-    d->requests = clt_calloc(n_buckets, sizeof *d->requests);
-    d->squares = clt_calloc(n_buckets, sizeof *d->squares);
-    d->shipped = clt_calloc(n_buckets, sizeof *d->shipped);
+    d->reduced = clt_calloc(n_buckets, sizeof *d->reduced);
     d->word = clt_calloc(CLT_WORD * CLT_RESULT_RING, sizeof *d->word);
     d->scaling = clt_scaling_begin();
     d->counts = clt_calloc((size_t)t->total, sizeof *d->counts);
-    if (!d->requests || !d->shipped || !d->squares || !d->word || !d->counts)
+    if (!d->reduced || !d->word || !d->counts)
         return CLT_OUT_OF_MEMORY;
+    for (size_t b = 0; b < n_buckets; b++)
+        d->reduced[b].finite = true;
+    d->gradients[0] = clt_replica_gradients(replica, t->options.precision);
+    d->gradients[1] = replica->micro_gradients;
     return clt_verify_create(t, index);
 }
 
@@ -171,6 +174,7 @@ clt_status clt_trainer_build(clt_trainer *t)
     CLT_TRY(clt_world_in_turns(t, build, t));
     CLT_TRY(clt_segments_agree(t));
     t->streams = t->total > 1 && clt_trainer_streams(&t->options);
+    CLT_TRY(clt_programs_create(t));
     if (t->total == 1)
         return CLT_OK;
     CLT_TRY(clt_trainer_connect(t));
@@ -184,9 +188,7 @@ static void free_devices(clt_trainer *t)
         clt_update_destroy(d->update);
         clt_checksum_destroy(d->checksum);
         clt_free(d->requests);
-        clt_free(d->exchanges);
-        clt_free(d->squares);
-        clt_free(d->shipped);
+        clt_free(d->reduced);
         clt_free(d->checksums);
         clt_free(d->word);
         clt_free(d->counts);
@@ -204,19 +206,19 @@ void clt_trainer_unbuild(clt_trainer *t)
     clt_session_destroy(t->training);
     clt_session_destroy(t->evaluation);
     clt_session_destroy(t->prediction);
+    clt_programs_destroy(t);
     clt_states_destroy(t);
     free_devices(t);
     for (int b = 0; t->labels && b < t->store->layout.n_buckets; b++)
         clt_free(t->labels[b]);
-    void *const arrays[] = {t->labels, t->after,   t->owners, t->begins,  t->identities,
-                            t->shares, t->offsets, t->sums,   t->weights, t->loss_weights};
+    void *const arrays[] = {t->labels,  t->owners, t->begins,  t->identities,  t->shares,
+                            t->offsets, t->sums,   t->weights, t->loss_weights};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         clt_free(arrays[i]);
     clt_choices_free(t);
     t->crew = NULL;
     t->training = t->evaluation = t->prediction = t->session = NULL;
     t->labels = NULL;
-    t->after = NULL;
     t->owners = t->begins = NULL;
     t->identities = NULL;
     t->shares = t->sums = t->weights = t->loss_weights = NULL;

@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "device/tuning_file.h"
 #include "exec/update.h"
+#include "train/step/explain.h"
 #include "train/trainer.h"
 #include <cltrain/data.h>
 
@@ -364,6 +365,8 @@ clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
             break;
         clt_str_add(&s, "\n%s\n", titles[mode]);
         clt_plan_print(plans[mode], explain != 0, &s);
+        if (explain && mode == CLT_PLAN_TRAIN)
+            status = clt_step_program_explain(plans[mode], store, options, participants, &s);
     }
     clt_tuning_free(&tuning);
     if (status == CLT_OK)

@@ -6,6 +6,7 @@
 #include "data/digest.h"
 #include "train/fit.h"
 #include "train/reduce.h"
+#include "train/verify.h"
 #include "train/states.h"
 #include "train/world.h"
 

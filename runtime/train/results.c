@@ -1,9 +1,10 @@
 /* Reading what steps gave, and evaluation. */
+#include <stdio.h>
 #include <string.h>
 
 #include "train/capacity.h"
-#include "train/reduce.h"
 #include "train/segments.h"
+#include "train/step/programs.h"
 
 static clt_status find_record(clt_trainer *t, int64_t step, int *entry)
 {
@@ -63,61 +64,15 @@ clt_status clt_trainer_metric(clt_trainer *t, int64_t step, int index, double *s
     return CLT_OK;
 }
 
-/* A batch outside training runs in pieces of the plan's size on each device, one result entry. */
-static clt_status run_part(void *arg, int d)
+/* A batch outside training runs in pieces of the plan's size on each device, one result entry.
+ * `reads`: other ranks wait for this one's results. */
+static clt_status run_outside(clt_trainer *t, const char *name, bool reads)
 {
-    clt_trainer *t = arg;
-    clt_session *s = t->session;
-    clt_device *device = s->devices[d].device;
-    /* The entry may still be in use by the prediction four calls ago. */
-    CLT_TRY(clt_session_wait(s, d, t->entry));
-    CLT_TRY(clt_enqueue_wait(device, t->batch->n_wait, t->batch->wait));
-    const int micros = clt_step_micros(t, t->offsets[d + 1] - t->offsets[d]);
-    for (int m = 0; m < clt_step_rounds(t, d); m++) {
-        const clt_part part = clt_step_part(t, d, m);
-        const clt_run run = {.count = part.count,
-                             .seed = t->options.seed,
-                             .step = (uint32_t)t->steps,
-                             .sample = t->batch->first + part.begin,
-                             .inputs = s->devices[d].views,
-                             .results = clt_session_results(s, d, t->entry, m)};
-        if (t->options.poison)
-            CLT_TRY(clt_arena_poison(&t->store->arenas[d]));
-        CLT_TRY(clt_session_feed(s, d, t->batch, part, 0));
-        CLT_TRY(clt_segments_forward(t, d, &run));
-        if (part.count)
-            CLT_TRY(clt_session_fetch(s, d, t->batch, part, &run));
-    }
-    if (s->shared) {
-        CLT_TRY(clt_reduce_results(t, d, micros));
-        CLT_TRY(clt_reduce_results_end(t, d));
-    }
-    CLT_TRY(clt_session_read(s, d, t->entry, micros));
-    return clt_device_flush(device);
-}
-
-/* `what`: "evaluation". A device that fails releases those that wait for it. */
-static clt_status noted_part(clt_trainer *t, int d, const char *what, bool awaited)
-{
-    const clt_status status = clt_lost_note(t, d, run_part(t, d));
-    if (status == CLT_OK)
-        return CLT_OK;
-    clt_fail_prefix(status, "%s after step %lld: ", what, (long long)t->steps);
-    if (awaited && status != CLT_ABORTED)
-        t->collectives.stop(t->collectives.self, clt_lost_reason(t, status), clt_error_message());
-    return status;
-}
-
-static clt_status evaluate_part(void *arg, int d)
-{
-    clt_trainer *t = arg;
-    return noted_part(t, d, "evaluation", t->ranks > 1 || t->rounds);
-}
-
-static clt_status predict_part(void *arg, int d)
-{
-    clt_trainer *t = arg;
-    return noted_part(t, d, "prediction", t->rounds);
+    char what[64];
+    t->phase = 0;
+    t->parity = 0;
+    snprintf(what, sizeof what, "%s after step %lld", name, (long long)t->steps);
+    return clt_programs_run(t, CLT_PROGRAM_OUTSIDE, what, (reads && t->ranks > 1) || t->rounds);
 }
 
 clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, double *sums,
@@ -126,8 +81,7 @@ clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, dou
     CLT_TRY(clt_step_prepare(t, t->evaluation, batch));
     CLT_TRY(clt_segments_rounds(t));
     t->entry = 0;
-    t->phase = 0;
-    CLT_TRY(clt_step_run(t, evaluate_part));
+    CLT_TRY(run_outside(t, "evaluation", true));
     const clt_status status = clt_session_collect(t->evaluation, 0, sums, weights);
     return clt_lost_note(t, t->evaluation->failed, status);
 }
@@ -140,7 +94,8 @@ static clt_status make_prediction(clt_trainer *t)
     options.several = t->total > 1;
     CLT_TRY(clt_session_create(t->graph, t->store, &options, t->tuning_of, t->max_micros, false,
                                &t->prediction));
-    return clt_segments_check(t->prediction);
+    CLT_TRY(clt_segments_check(t->prediction));
+    return clt_programs_predict(t);
 }
 
 clt_status clt_trainer_predict(clt_trainer *t, const clt_step_batch *batch,
@@ -151,8 +106,7 @@ clt_status clt_trainer_predict(clt_trainer *t, const clt_step_batch *batch,
     CLT_TRY(clt_step_prepare(t, t->prediction, batch));
     CLT_TRY(clt_segments_rounds(t));
     t->entry = (int)(t->predictions % CLT_RESULT_RING);
-    t->phase = 0;
-    CLT_TRY(clt_step_run(t, predict_part));
+    CLT_TRY(run_outside(t, "prediction", false));
     t->predictions++;
     return clt_step_event(t->prediction, t->entry, event);
 }

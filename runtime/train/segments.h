@@ -25,11 +25,4 @@ clt_status clt_segments_reserve(clt_trainer *trainer);
  * with fewer micro-batches run it without samples. 0: there are none. On the caller's thread. */
 clt_status clt_segments_rounds(clt_trainer *trainer);
 
-/* Enqueues forward, or all of a plan without backward; completes its collectives. */
-clt_status clt_segments_forward(clt_trainer *trainer, int device, const clt_run *run);
-
-/* Enqueues backward, and completes its collectives. `reduce`: starts the reduction of each bucket
- * whose last gradient is enqueued. */
-clt_status clt_segments_backward(clt_trainer *trainer, int device, const clt_run *run, bool reduce);
-
 #endif

@@ -162,7 +162,11 @@ clt_status clt_session_upstream(clt_session *s, int device, const double *weight
 
 bool clt_session_static_weights(const clt_session *s, int64_t count, double *weights)
 {
-    const clt_graph *graph = s->devices[0].plan->graph;
+    return clt_graph_static_weights(s->devices[0].plan->graph, count, weights);
+}
+
+bool clt_graph_static_weights(const clt_graph *graph, int64_t count, double *weights)
+{
     for (int l = 0; l < graph->n_losses; l++) {
         const clt_node *node = graph->losses[l].weight->producer;
         const double each = node->op->weight ? node->op->weight(node) : 0;

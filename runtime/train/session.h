@@ -106,6 +106,7 @@ clt_status clt_session_upstream(clt_session *session, int device, const double *
 
 /* The weight of every loss over `count` images, where no data is needed to know it; else false. */
 bool clt_session_static_weights(const clt_session *session, int64_t count, double *weights);
+bool clt_graph_static_weights(const clt_graph *graph, int64_t count, double *weights);
 
 /* The place of results for (ring entry, micro-batch). */
 clt_view clt_session_results(const clt_session *session, int device, int entry, int micro);

@@ -5,7 +5,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ops/ops.h"
-#include "train/reduce.h"
 
 /* Of a value, on what it depends; a larger one wins. */
 typedef enum dependence {
@@ -283,32 +282,39 @@ clt_status clt_states_add(clt_trainer *t, int d, int micro, const clt_run *run)
     return CLT_OK;
 }
 
-static bool reduces(const clt_trainer *t)
+bool clt_states_need_means(const clt_graph *graph, bool one)
 {
-    return t->total > 1 && t->states->floats && t->current.total;
+    dependence *depends = clt_calloc((size_t)graph->n_values + 1, sizeof *depends);
+    bool any = false;
+    if (depends && !one)
+        find_dependences(graph, depends);
+    for (int i = 0; depends && !one && i < graph->n_assigns; i++)
+        any = any || (depends[graph->assigns[i].value->id] != NOTHING &&
+                      graph->assigns[i].value->type.dtype == CLT_F32);
+    clt_free(depends);
+    return any;
 }
 
-clt_status clt_states_reduce(clt_trainer *t, int d)
+bool clt_states_have_means(const clt_trainer *t)
 {
-    const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_REDUCE,
-                                 .buffer = t->devices[d].means,
-                                 .count = t->states->floats,
-                                 .dtype = CLT_F32,
-                                 .whole = true,
-                                 .label = t->states->label};
-    return reduces(t) ? clt_reduce_begin(t, d, &what, &t->devices[d].averaging) : CLT_OK;
+    return t->states->floats > 0;
 }
 
-clt_status clt_states_reduce_end(clt_trainer *t, int d)
+clt_collective clt_states_means(const clt_trainer *t, int d)
 {
-    clt_collective_result result;
-    if (!reduces(t))
-        return CLT_OK;
-    CLT_TRY(t->collectives.complete(t->collectives.self, d, t->devices[d].averaging, &result));
+    return (clt_collective){.kind = CLT_COLLECTIVE_ALL_REDUCE,
+                            .buffer = t->devices[d].means,
+                            .count = t->states->floats,
+                            .dtype = CLT_F32,
+                            .whole = true,
+                            .label = t->states->label};
+}
+
+void clt_states_reduced(clt_trainer *t, int d, const clt_collective_result *result)
+{
     if (t->profile)
         clt_profile_reduction(t->profile, d, t->states->label, false,
-                              t->states->floats * (int64_t)sizeof(float), &result);
-    return CLT_OK;
+                              t->states->floats * (int64_t)sizeof(float), result);
 }
 
 clt_status clt_states_assign(clt_trainer *t, int d, const clt_run *run)

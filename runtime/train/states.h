@@ -24,12 +24,18 @@ clt_status clt_states_check_batch(const clt_trainer *trainer, int64_t batch);
 /* Once a batch's place among the ranks' is known: fails where it cannot be. */
 clt_status clt_states_check(const clt_trainer *trainer);
 
+/* Whether some states take means over devices or micro-batches. */
+bool clt_states_have_means(const clt_trainer *trainer);
+
+/* The same of a graph; `one_run`: one device and one micro-batch a step. False without memory. */
+bool clt_states_need_means(const clt_graph *graph, bool one_run);
+
 /* Behind forward of a micro-batch: its part in the means. */
 clt_status clt_states_add(clt_trainer *trainer, int device, int micro, const clt_run *run);
 
-/* Adds the means up over all devices; in two parts, the first between results and buckets. */
-clt_status clt_states_reduce(clt_trainer *trainer, int device);
-clt_status clt_states_reduce_end(clt_trainer *trainer, int device);
+/* The all-reduce that adds the means of all devices up; and the profile's note of it. */
+clt_collective clt_states_means(const clt_trainer *trainer, int device);
+void clt_states_reduced(clt_trainer *trainer, int device, const clt_collective_result *result);
 
 /* In the commit: the states' assignments. `run`: of the last micro-batch. */
 clt_status clt_states_assign(clt_trainer *trainer, int device, const clt_run *run);

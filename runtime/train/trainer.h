@@ -20,18 +20,15 @@ typedef struct clt_step_record {
 
 typedef struct clt_trainer_device {
     clt_update *update;
-    float *word;            /* the last steps' words on the host: CLT_WORD floats by ring entry */
-    clt_scaling scaling;    /* several devices: after the last step that is done whole */
-    void **requests;        /* by bucket, while it is being reduced */
-    void **exchanges;       /* by collective of the plan, while it is under way */
-    void *sharing;          /* the request that adds results up over ranks */
-    cl_mem means;           /* of states, one behind the other; NULL: none is needed */
-    void *averaging;        /* the request that adds them up */
-    void **shipped;         /* by bucket: the request that ships its parameters from the owner */
-    double *squares;        /* by bucket: what its reduction measured */
-    int32_t *counts;        /* by participant, its samples of a step: clt_reduce_shares */
-    int votes;              /* of the last step */
-    int64_t begun, done;    /* steps whose updates are enqueued on it, in part and whole */
+    float *word;         /* the last steps' words on the host: CLT_WORD floats by ring entry */
+    clt_scaling scaling; /* several devices: after the last step that is done whole */
+    void **requests;     /* of collectives under way; step/exchange.c says which */
+    cl_mem means;        /* of states, one behind the other; NULL: none is needed */
+    const cl_mem *gradients[2];     /* of the first and of further micro-batches, by bucket */
+    clt_collective_result *reduced; /* by bucket: what its last reduction measured */
+    int32_t *counts;                /* by participant, its samples of a step: clt_reduce_shares */
+    int votes;                      /* of the last step */
+    int64_t begun, done;            /* steps whose updates are enqueued on it, in part and whole */
     double began, busy;     /* rebalance: of the last step, until its gradients were there */
     double exposed;         /* seconds that it waited for reductions, of all steps */
     double waited;          /* likewise for collectives between its nodes, of the last step */
@@ -55,7 +52,6 @@ struct clt_trainer {
         identities; /* several ranks: by participant, CLT_SPLIT_IDENTITY bytes (planner/frozen.h) */
     int64_t lanes;  /* the most of a device of any rank */
     char **labels;  /* by bucket, for messages */
-    int32_t *after; /* by bucket: how many collectives of the plan begin before its reduction */
     /* By bucket: the participant that updates it and gives its parameters to the others. NULL: all
      * devices are of one kind, and each updates its own replica to the same bits. */
     int *owners;
@@ -64,6 +60,7 @@ struct clt_trainer {
     bool streams;
     clt_heartbeat *beat;                 /* NULL: none */
     struct clt_states *states;           /* states.c */
+    struct clt_programs *programs;       /* step/programs.c */
     int64_t per_device;                  /* samples of a plan's largest run */
     int max_micros;                      /* of such runs in a step */
     clt_tuning_record *tuning;           /* room for one a device */
@@ -80,9 +77,9 @@ struct clt_trainer {
     double *sums, *weights; /* scratch, by mean */
 
     /* The step being enqueued, for the device threads. */
-    const clt_step_batch *batch; /* `current` */
-    clt_step_batch current;      /* without what its pointers point to, once parts return */
-    const clt_feed *given;       /* gradients brought to backward */
+    clt_step_batch current; /* without what its pointers point to, once parts return */
+    int parity;             /* which of the two sets of input buffers it uses */
+    const clt_feed *given;  /* gradients brought to backward */
     int n_given;
     clt_session *session;
     int64_t *offsets;                  /* by device, and one more */
@@ -92,13 +89,11 @@ struct clt_trainer {
     struct clt_split_history *history; /* planner/balance.h; NULL: no change yet */
     double *loss_weights;
     bool weights_known;
-    int entry;             /* of the result ring */
-    atomic_int lost;       /* the device that failed; -1: none */
-    int phase;             /* parts: 1 after forward, 2 after backward, 3 after reduce */
-    int root;              /* of a broadcast: participant */
-    const int *slot_roots; /* of the optimizer's slots, by bucket; NULL: `root` gives them too */
-    bool verified;         /* the replicas were equal at the start */
-    int vote; /* what this rank says in its next steps; votes: what all said in the last */
+    int entry;       /* of the result ring */
+    atomic_int lost; /* the device that failed; -1: none */
+    int phase;       /* parts: 1 after forward, 2 after backward, 3 after reduce */
+    bool verified;   /* the replicas were equal at the start */
+    int vote;        /* what this rank says in its next steps; votes: what all said in the last */
     int votes;
     bool keeps; /* one of store->keepers */
 };
@@ -126,9 +121,6 @@ bool clt_lost_one_of_several(const clt_trainer *trainer);
  * optimizer's slots of bucket b that of slot_roots[b], where that is not NULL. Collective. */
 clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant, const int *slot_roots);
 
-/* Runs one step's part on all devices. */
-clt_status clt_step_run(clt_trainer *trainer, clt_crew_fn part);
-
 /* The micro-batches of a device's share: as many as asked for, more where the plan is smaller, none
  * without samples. */
 int clt_step_micros(const clt_trainer *trainer, int64_t share);
@@ -140,6 +132,9 @@ int64_t clt_step_micro_begin(const clt_trainer *trainer, int64_t share, int micr
 /* How often a device runs the plan in the step under way: its micro-batches or, where the plan has
  * collectives, clt_segments_rounds. */
 int clt_step_rounds(const clt_trainer *trainer, int device);
+
+/* The micro-batches of a device's share of the step under way. */
+int clt_step_micros_of(const clt_trainer *trainer, int device);
 
 /* What a device gets of the batch in a micro-batch; nothing past its last one. */
 clt_part clt_step_part(const clt_trainer *trainer, int device, int micro);
@@ -153,10 +148,6 @@ clt_status clt_step_prepare(clt_trainer *trainer, clt_session *session,
 
 /* owner.c: gives buckets owners, if `alike` is false. */
 clt_status clt_owners_create(clt_trainer *trainer, bool alike);
-
-/* owner.c: on a device's thread, after its own updates: parameters and states of all buckets become
- * their owners'. Nothing without owners. */
-clt_status clt_owners_ship(clt_trainer *trainer, int device);
 
 /* owner.c: all devices' optimizer slots become their owners', for reading. Collective; nothing
  * without owners. */

@@ -8,7 +8,8 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "train/reduce.h"
+#include "train/step/programs.h"
+#include "train/verify.h"
 
 clt_status clt_verify_create(clt_trainer *t, int d)
 {
@@ -49,51 +50,56 @@ static int odd_one(const clt_trainer *t, const uint64_t *sums, int n, int slot)
     return other >= 0 && 2 * as_first < t->total ? 0 : other;
 }
 
-/* Fails with the tensor and the participant that differ, and `advice`. */
-static clt_status compare(clt_trainer *t, int d, const char *advice)
+clt_status clt_verify_sum(clt_trainer *t, int d)
 {
     clt_trainer_device *td = &t->devices[d];
     const int n = t->store->layout.n_slots;
-    CLT_TRY(clt_checksum_run(td->checksum, td->checksums + (int64_t)(t->first + d) * n));
-    const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_GATHER,
-                                 .host = td->checksums,
-                                 .count = 2 * (int64_t)n,
-                                 .dtype = CLT_I32,
-                                 .label = "checksums of the parameters"};
-    CLT_TRY(clt_reduce_one(t, d, &what));
+    return clt_checksum_run(td->checksum, td->checksums + (int64_t)(t->first + d) * n);
+}
+
+clt_collective clt_verify_gather(const clt_trainer *t, int d)
+{
+    return (clt_collective){.kind = CLT_COLLECTIVE_ALL_GATHER,
+                            .host = t->devices[d].checksums,
+                            .count = 2 * (int64_t)t->store->layout.n_slots,
+                            .dtype = CLT_I32,
+                            .label = "checksums of the parameters"};
+}
+
+clt_status clt_verify_compare(const clt_trainer *t, int d)
+{
+    const clt_trainer_device *td = &t->devices[d];
+    const int n = t->store->layout.n_slots;
     for (int i = 0; i < n; i++) {
         const int odd = odd_one(t, td->checksums, n, i);
         char name[300];
         if (odd < 0)
             continue;
         name_participant(t, odd, name, sizeof name);
-        return clt_fail(CLT_MISMATCH, "%s has other bits on %s than on the other devices%s",
-                        t->store->layout.slots[i].name, name, advice);
+        return clt_fail(
+            CLT_MISMATCH, "%s has other bits on %s than on the other devices%s",
+            t->store->layout.slots[i].name, name,
+            t->verified
+                ? ": something wrote into one replica, or a device computes wrongly. Go on from a "
+                  "checkpoint before this step"
+                : " before the first step: make all stores with the same seed, load the same "
+                  "file, or call clt_trainer_broadcast");
     }
     return CLT_OK;
 }
 
-clt_status clt_verify(clt_trainer *t, int d)
+clt_status clt_verify_step(clt_trainer *t, const char *what)
 {
-    if (!t->devices[d].checksum || !t->options.check_every ||
-        (t->steps + 1) % t->options.check_every)
+    if (t->total == 1 || !t->options.check_every || (t->steps + 1) % t->options.check_every)
         return CLT_OK;
-    return compare(t, d,
-                   ": something wrote into one replica, or a device computes wrongly. Go on from a "
-                   "checkpoint before this step");
+    return clt_programs_run(t, CLT_PROGRAM_VERIFY, what, true);
 }
 
-static clt_status start_part(void *arg, int d)
-{
-    return compare(arg, d,
-                   " before the first step: make all stores with the same seed, load the same "
-                   "file, or call clt_trainer_broadcast");
-}
-
+/* Every rank finds the same mismatch by itself, so nobody waits for one that failed. */
 clt_status clt_verify_start(clt_trainer *t)
 {
     if (t->total > 1 && !t->verified)
-        CLT_TRY(clt_step_run(t, start_part));
+        CLT_TRY(clt_programs_run(t, CLT_PROGRAM_VERIFY, NULL, false));
     t->verified = true;
     return CLT_OK;
 }

@@ -144,7 +144,7 @@ static const option_row rows[] = {
      "compare the replicas of several devices every K steps (100; 0: never)"},
     {"checkpoint", 0, TEXT, AT(checkpoint), 0, FOR_EVAL | USES, "DIR",
      "a run's folder (its newest), a step's folder, or a .safetensors file"},
-    {"explain", 0, FLAG, AT(explain), 0, FOR_PLAN, NULL, "why each kernel variant was chosen"},
+    {"explain", 0, FLAG, AT(explain), 0, FOR_PLAN, NULL, "why each kernel variant was chosen, and the program of a step"},
     {"split", 0, TEXT, AT(split), 0, FOR_TRAIN | FOR_BENCH_TRAIN, "HOW",
      "of a batch among devices: measured (by speed), equal, or weights as 2,1 (measured)"},
     {"rebalance", 0, FLAG, AT(rebalance), 0, FOR_TRAIN | FOR_BENCH_TRAIN, NULL,

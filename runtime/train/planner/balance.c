@@ -29,10 +29,10 @@ clt_status clt_balance_end(clt_trainer *t, int d)
     return CLT_OK;
 }
 
-bool clt_balance_apart(const clt_trainer *t, int d)
+bool clt_balance_apart(const clt_trainer *t, int d, bool collectives)
 {
     return t->options.rebalance &&
-           (t->rounds || clt_caps_is_cpu(&t->store->replicas[d].device->caps));
+           (collectives || clt_caps_is_cpu(&t->store->replicas[d].device->caps));
 }
 
 /* --- the policy ------------------------------------------------------------------------------ */
@@ -163,7 +163,7 @@ static clt_status tell(clt_balance *b, clt_trainer *t)
                                      .count = 1,
                                      .dtype = CLT_F32,
                                      .label = "times of the devices"};
-        CLT_TRY(clt_reduce_begin(t, d, &what, &request[d]));
+        CLT_TRY(t->collectives.start(t->collectives.self, d, &what, 0, NULL, &request[d]));
     }
     for (int d = 0; t->ranks > 1 && d < t->n_devices; d++)
         CLT_TRY(t->collectives.complete(t->collectives.self, d, request[d], &result));

@@ -11,9 +11,9 @@ clt_status clt_balance_end(clt_trainer *trainer, int device);
 
 /* Whether the device's reductions begin after its backward only: a CPU's may run in its queue, and
  * wait there for the others, whose time would seem to be its own. Nothing is hidden on CPUs anyway,
- * since the same cores add up. Where the plan has collectives, all devices do so: they come to
+ * since the same cores add up. If the plan has `collectives`, all devices do so: they come to
  * everything in the same order. */
-bool clt_balance_apart(const clt_trainer *trainer, int device);
+bool clt_balance_apart(const clt_trainer *trainer, int device, bool collectives);
 
 /* --- the policy ------------------------------------------------------------------------------ */
 

@@ -1,0 +1,482 @@
+/* Writes the programs of a device: which instructions each call of a trainer executes. */
+#include "base/vec.h"
+#include "train/step/program.h"
+
+typedef struct writer {
+    const clt_step_program_input *in;
+    clt_step_program *out;
+    clt_status status; /* the first failure; later instructions are dropped */
+    clt_load load;
+} writer;
+
+clt_load clt_load_of(int rounds, int micros)
+{
+    if (!rounds)
+        return CLT_LOAD_NONE;
+    if (!micros)
+        return rounds == 1 ? CLT_LOAD_EMPTY_ONE : CLT_LOAD_EMPTY_MANY;
+    return rounds == 1 ? CLT_LOAD_ONE : CLT_LOAD_MANY;
+}
+
+static bool is_empty(clt_load load)
+{
+    return load == CLT_LOAD_NONE || load == CLT_LOAD_EMPTY_ONE || load == CLT_LOAD_EMPTY_MANY;
+}
+
+static bool is_many(clt_load load)
+{
+    return load == CLT_LOAD_MANY || load == CLT_LOAD_EMPTY_MANY;
+}
+
+static void put(writer *w, clt_instruction i)
+{
+    if (w->status == CLT_OK)
+        w->status = CLT_PUSH(w->out->code, w->out->n, w->out->room, i);
+}
+
+/* An instruction on micro-batch `micro`, or on all of the device. */
+static void plain(writer *w, clt_instruction_kind kind, int micro, int version)
+{
+    put(w, (clt_instruction){
+               .kind = kind, .item = -1, .micro = micro, .version = version, .peer = -1});
+}
+
+/* Further micro-batches in f32 write a second set of gradients, to be added to the first. */
+static int set_of(const writer *w, int micro)
+{
+    return micro != 0 && !w->in->half;
+}
+
+static int last_of(const writer *w)
+{
+    return is_many(w->load) ? CLT_MICRO_LAST : 0;
+}
+
+/* What results, means and gradients of all devices are once they are reduced. */
+static int reduced_over(const writer *w, int participants)
+{
+    return participants > 1 ? CLT_VERSION_REDUCED : last_of(w);
+}
+
+/* --- collectives ----------------------------------------------------------------------------- */
+
+static void collective(writer *w, clt_instruction_kind kind, clt_operand on, int item, int micro,
+                       int version, int peer)
+{
+    put(w, (clt_instruction){.kind = kind,
+                             .on = on,
+                             .item = item,
+                             .micro = micro,
+                             .version = version,
+                             .peer = peer});
+}
+
+static void start_gradient(writer *w, int bucket)
+{
+    const int *owners = w->in->owners;
+    collective(w, CLT_DO_START, CLT_ON_GRADIENT, bucket, last_of(w), last_of(w),
+               owners ? owners[bucket] : -1);
+}
+
+static void start_gradients(writer *w)
+{
+    for (int r = 0; r < w->in->plan->n_ready; r++)
+        start_gradient(w, w->in->plan->ready[r]);
+}
+
+/* The first: everything that the forward pass produced. It starts before the first bucket. */
+static void start_forward(writer *w)
+{
+    if (w->in->ranks > 1)
+        collective(w, CLT_DO_START, CLT_ON_RESULTS, -1, last_of(w), last_of(w), -1);
+    if (w->in->means && w->in->participants > 1)
+        collective(w, CLT_DO_START, CLT_ON_MEANS, -1, last_of(w), last_of(w), -1);
+}
+
+static void complete_results(writer *w)
+{
+    if (w->in->ranks > 1)
+        collective(w, CLT_DO_COMPLETE, CLT_ON_RESULTS, -1, last_of(w), CLT_VERSION_REDUCED, -1);
+}
+
+static void complete_means(writer *w)
+{
+    if (w->in->means && w->in->participants > 1)
+        collective(w, CLT_DO_COMPLETE, CLT_ON_MEANS, -1, last_of(w), CLT_VERSION_REDUCED, -1);
+}
+
+/* --- micro-batches --------------------------------------------------------------------------- */
+
+/* The segments within nodes [first, end). A collective of the graph starts behind its node and is
+ * complete before the first node that needs it. `reduce`: a bucket's reduction starts when its last
+ * gradient is enqueued, and between the same collectives of the graph on all devices. */
+static void run_nodes(writer *w, int first, int end, int micro, bool reduce)
+{
+    const clt_outline *plan = w->in->plan;
+    int begun = 0, completed, ready = 0;
+    while (begun < plan->n_collectives && plan->collectives[begun].node < first)
+        begun++;
+    completed = begun;
+    for (int i = 0; i < plan->n_segments && plan->segments[i].first < end; i++) {
+        const clt_segment *s = &plan->segments[i];
+        if (s->first >= first) {
+            while (completed < begun && plan->collectives[completed].needed <= s->first)
+                collective(w, CLT_DO_COMPLETE, CLT_ON_NODE, completed++, micro, CLT_VERSION_REDUCED,
+                           -1);
+            put(w, (clt_instruction){.kind = CLT_DO_RUN,
+                                     .item = -1,
+                                     .first = s->first,
+                                     .end = s->end,
+                                     .micro = micro,
+                                     .set = set_of(w, micro),
+                                     .version = CLT_VERSION_OLD,
+                                     .peer = -1});
+            if (s->begins >= 0)
+                collective(w, CLT_DO_START, CLT_ON_NODE, begun++, micro, micro, -1);
+        }
+        while (reduce && ready < s->end_ready && w->in->after[plan->ready[ready]] <= begun)
+            start_gradient(w, plan->ready[ready++]);
+    }
+    while (completed < begun)
+        collective(w, CLT_DO_COMPLETE, CLT_ON_NODE, completed++, micro, CLT_VERSION_REDUCED, -1);
+}
+
+/* Before all else: the caller's inputs may not be written yet, and results may still be read. */
+static void wait(writer *w)
+{
+    plain(w, CLT_DO_WAIT, 0, CLT_VERSION_ANY);
+}
+
+static void feed(writer *w, int micro)
+{
+    if (w->in->poison)
+        plain(w, CLT_DO_POISON, micro, CLT_VERSION_ANY);
+    plain(w, CLT_DO_FEED, micro, CLT_VERSION_ANY);
+}
+
+static void upstream(writer *w, int micro)
+{
+    if (w->in->host_weights)
+        plain(w, w->in->scaled ? CLT_DO_UPSTREAM_SCALED : CLT_DO_UPSTREAM, micro, CLT_VERSION_ANY);
+}
+
+static void forward(writer *w, int micro)
+{
+    feed(w, micro);
+    upstream(w, micro);
+    run_nodes(w, 0, w->in->plan->n_forward, micro, false);
+    if (w->in->means)
+        plain(w, CLT_DO_MEAN, micro, micro);
+    plain(w, CLT_DO_FETCH, micro, micro);
+}
+
+static void backward(writer *w, int micro, bool reduce)
+{
+    if (!w->in->host_weights)
+        plain(w, CLT_DO_UPSTREAM_DEVICE, micro, micro);
+    if (w->in->plan->given)
+        plain(w, CLT_DO_FEED_GIVEN, micro, CLT_VERSION_ANY);
+    if (w->in->plan->unwritten)
+        put(w, (clt_instruction){.kind = CLT_DO_CLEAR,
+                                 .item = -1,
+                                 .micro = micro,
+                                 .set = set_of(w, micro),
+                                 .version = CLT_VERSION_ANY,
+                                 .peer = -1});
+    run_nodes(w, w->in->plan->n_forward, w->in->plan->n_nodes, micro, reduce);
+    if (w->in->half ? is_many(w->load) : micro != 0)
+        plain(w, w->in->half ? CLT_DO_ADD_HALF : CLT_DO_ADD, micro, micro);
+}
+
+static void train_micro(writer *w, int micro, bool reduce)
+{
+    forward(w, micro);
+    if (reduce && micro == last_of(w))
+        start_forward(w);
+    backward(w, micro, reduce && !is_many(w->load));
+}
+
+/* body(micro-batch) for the first, each further and the last micro-batch. */
+static void each_micro(writer *w, void (*body)(writer *w, int micro))
+{
+    if (w->load == CLT_LOAD_NONE)
+        return;
+    body(w, 0);
+    if (!is_many(w->load))
+        return;
+    w->out->loop_first = w->out->n;
+    body(w, CLT_MICRO_EACH);
+    w->out->loop_end = w->out->n;
+    body(w, CLT_MICRO_LAST);
+}
+
+/* A device without samples has no gradient, but states that do not depend on the batch go on. */
+static void idle(writer *w)
+{
+    const clt_outline *plan = w->in->plan;
+    if (!plan->n_assigns)
+        return;
+    feed(w, 0);
+    run_nodes(w, 0, plan->n_forward, 0, false);
+    if (w->in->means)
+        plain(w, CLT_DO_MEAN, 0, 0);
+}
+
+/* --- a training step ------------------------------------------------------------------------- */
+
+static bool reduces_early(const writer *w)
+{
+    return w->in->participants > 1 && !w->in->apart;
+}
+
+static void step_micro(writer *w, int micro)
+{
+    train_micro(w, micro, reduces_early(w));
+}
+
+static void gradients(writer *w)
+{
+    const bool reduce = reduces_early(w);
+    if (w->load == CLT_LOAD_NONE)
+        idle(w);
+    if (is_empty(w->load))
+        plain(w, CLT_DO_ZERO, 0, CLT_VERSION_ANY);
+    if (w->load == CLT_LOAD_NONE && reduce)
+        start_forward(w);
+    each_micro(w, step_micro);
+    if (w->load == CLT_LOAD_MANY && w->in->half)
+        plain(w, CLT_DO_ROUND, CLT_MICRO_LAST, CLT_MICRO_LAST);
+    if (reduce && (w->load == CLT_LOAD_NONE || is_many(w->load)))
+        start_gradients(w);
+}
+
+/* `streams`: each bucket is updated as its reduction ends. */
+static void status(writer *w, bool streams)
+{
+    const clt_step_program_input *in = w->in;
+    if (in->participants == 1) {
+        plain(w, CLT_DO_STATUS, last_of(w), last_of(w));
+        return;
+    }
+    for (int r = 0; r < in->plan->n_ready; r++) {
+        const int bucket = in->plan->ready[r];
+        const bool own = !in->owners || in->owners[bucket] == in->self;
+        collective(w, CLT_DO_COMPLETE, CLT_ON_GRADIENT, bucket, last_of(w), CLT_VERSION_REDUCED,
+                   in->owners ? in->owners[bucket] : -1);
+        if (streams && own)
+            put(w, (clt_instruction){.kind = CLT_DO_UPDATE,
+                                     .item = bucket,
+                                     .micro = last_of(w),
+                                     .version = CLT_VERSION_REDUCED,
+                                     .peer = -1});
+    }
+    plain(w, CLT_DO_STATUS, last_of(w), CLT_VERSION_REDUCED);
+}
+
+/* States are shipped too if steps change them: kernels of other devices round differently. */
+static bool ships(const clt_step_program_input *in, int bucket)
+{
+    return in->owners && (!in->states[bucket] || in->plan->n_assigns > 0);
+}
+
+static void ship(writer *w)
+{
+    for (int b = 0; b < w->in->n_buckets; b++)
+        if (ships(w->in, b))
+            collective(w, CLT_DO_START, CLT_ON_VALUES, b, 0, CLT_VERSION_NEW, w->in->owners[b]);
+    for (int b = 0; b < w->in->n_buckets; b++)
+        if (ships(w->in, b))
+            collective(w, CLT_DO_COMPLETE, CLT_ON_VALUES, b, 0, CLT_VERSION_NEW, w->in->owners[b]);
+}
+
+static void commit(writer *w, bool updated)
+{
+    const clt_step_program_input *in = w->in;
+    plain(w, CLT_DO_COMMIT, 0, CLT_VERSION_ANY);
+    if (!updated)
+        plain(w, CLT_DO_UPDATE, 0, reduced_over(w, in->participants));
+    if (in->plan->n_assigns)
+        plain(w, CLT_DO_ASSIGN, 0, in->means ? reduced_over(w, in->participants) : last_of(w));
+    ship(w);
+    plain(w, CLT_DO_READ_STATUS, 0, CLT_VERSION_ANY);
+    plain(w, CLT_DO_READ_RESULTS, last_of(w), reduced_over(w, in->ranks));
+    plain(w, CLT_DO_FLUSH, 0, CLT_VERSION_ANY);
+    plain(w, CLT_DO_COMMITTED, 0, CLT_VERSION_ANY);
+}
+
+static void whole_step(writer *w)
+{
+    const clt_step_program_input *in = w->in;
+    wait(w);
+    if (in->measures)
+        plain(w, CLT_DO_MEASURE, 0, CLT_VERSION_ANY);
+    gradients(w);
+    if (in->measures)
+        plain(w, CLT_DO_MEASURED, 0, CLT_VERSION_ANY);
+    if (in->participants > 1 && in->apart) {
+        start_forward(w);
+        start_gradients(w);
+    }
+    complete_results(w);
+    complete_means(w);
+    status(w, in->streams);
+    commit(w, in->streams);
+}
+
+/* --- its parts, and other calls -------------------------------------------------------------- */
+
+static void read_results(writer *w)
+{
+    plain(w, CLT_DO_READ_RESULTS, last_of(w), reduced_over(w, w->in->ranks));
+    plain(w, CLT_DO_FLUSH, 0, CLT_VERSION_ANY);
+}
+
+static void share_results(writer *w)
+{
+    if (w->in->ranks > 1)
+        collective(w, CLT_DO_START, CLT_ON_RESULTS, -1, last_of(w), last_of(w), -1);
+    complete_results(w);
+}
+
+static void forward_part(writer *w)
+{
+    wait(w);
+    if (w->load == CLT_LOAD_NONE)
+        idle(w);
+    else
+        forward(w, 0);
+    share_results(w);
+    read_results(w);
+}
+
+static void backward_part(writer *w)
+{
+    upstream(w, 0);
+    if (w->load != CLT_LOAD_NONE)
+        backward(w, 0, false);
+    if (is_empty(w->load))
+        plain(w, CLT_DO_ZERO, 0, CLT_VERSION_ANY);
+}
+
+static void reduce_part(writer *w)
+{
+    const clt_step_program_input *in = w->in;
+    if (in->participants > 1) {
+        if (in->means)
+            collective(w, CLT_DO_START, CLT_ON_MEANS, -1, 0, 0, -1);
+        start_gradients(w);
+        complete_means(w);
+    }
+    status(w, false);
+}
+
+static void weights_micro(writer *w, int micro)
+{
+    feed(w, micro);
+    run_nodes(w, 0, w->in->plan->n_forward, micro, false);
+}
+
+static void weights(writer *w)
+{
+    wait(w);
+    each_micro(w, weights_micro);
+    share_results(w);
+    read_results(w);
+}
+
+static void outside_micro(writer *w, int micro)
+{
+    if (w->in->poison)
+        plain(w, CLT_DO_POISON, micro, CLT_VERSION_ANY);
+    plain(w, CLT_DO_FEED, micro, CLT_VERSION_ANY);
+    run_nodes(w, 0, w->in->plan->n_forward, micro, false);
+    plain(w, CLT_DO_FETCH, micro, micro);
+}
+
+static void outside(writer *w)
+{
+    wait(w);
+    each_micro(w, outside_micro);
+    if (w->in->shared)
+        share_results(w);
+    plain(w, CLT_DO_READ_RESULTS, last_of(w), w->in->shared ? CLT_VERSION_REDUCED : last_of(w));
+    plain(w, CLT_DO_FLUSH, 0, CLT_VERSION_ANY);
+}
+
+static void verify(writer *w)
+{
+    plain(w, CLT_DO_CHECKSUM, 0, CLT_VERSION_NEW);
+    collective(w, CLT_DO_START, CLT_ON_CHECKSUMS, -1, 0, CLT_VERSION_NEW, -1);
+    collective(w, CLT_DO_COMPLETE, CLT_ON_CHECKSUMS, -1, 0, CLT_VERSION_NEW, -1);
+    plain(w, CLT_DO_COMPARE, 0, CLT_VERSION_NEW);
+}
+
+static void copy_one(writer *w, clt_operand on, int bucket, int slot, int peer)
+{
+    clt_instruction i = {.kind = CLT_DO_START,
+                         .on = on,
+                         .item = bucket,
+                         .slot = slot,
+                         .version = CLT_VERSION_OLD,
+                         .peer = peer};
+    put(w, i);
+    i.kind = CLT_DO_COMPLETE;
+    put(w, i);
+}
+
+static void copy(writer *w)
+{
+    const clt_step_program_input *in = w->in;
+    for (int b = 0; in->root >= 0 && b < in->n_buckets; b++)
+        copy_one(w, CLT_ON_VALUES, b, 0, in->root);
+    for (int k = 0; k < in->n_slots; k++)
+        for (int b = 0; b < in->n_buckets; b++)
+            if (!in->states[b])
+                copy_one(w, CLT_ON_SLOT, b, k, in->slot_roots ? in->slot_roots[b] : in->root);
+    plain(w, CLT_DO_FINISH, 0, CLT_VERSION_ANY);
+}
+
+clt_status clt_step_program_generate(const clt_step_program_input *input,
+                                     clt_step_program_kind kind, clt_load load,
+                                     clt_step_program *program)
+{
+    writer w = {.in = input, .out = program, .load = load};
+    switch (kind) {
+    case CLT_PROGRAM_STEP:
+        whole_step(&w);
+        break;
+    case CLT_PROGRAM_FORWARD:
+        forward_part(&w);
+        break;
+    case CLT_PROGRAM_BACKWARD:
+        backward_part(&w);
+        break;
+    case CLT_PROGRAM_REDUCE:
+        reduce_part(&w);
+        break;
+    case CLT_PROGRAM_APPLY:
+        commit(&w, false);
+        break;
+    case CLT_PROGRAM_WEIGHTS:
+        weights(&w);
+        break;
+    case CLT_PROGRAM_VERIFY:
+        verify(&w);
+        break;
+    case CLT_PROGRAM_OUTSIDE:
+        outside(&w);
+        break;
+    case CLT_PROGRAM_COPY:
+        copy(&w);
+        break;
+    case CLT_PROGRAM_KIND_COUNT:
+        break;
+    }
+    return w.status;
+}
+
+void clt_step_program_free(clt_step_program *program)
+{
+    clt_free(program->code);
+    *program = (clt_step_program){0};
+}

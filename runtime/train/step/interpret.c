@@ -1,0 +1,230 @@
+#include "train/step/interpret.h"
+#include "train/verify.h"
+
+#include <math.h>
+
+#include "base/error.h"
+#include "train/planner/balance.h"
+#include "train/states.h"
+
+/* The instruction's micro-batch and run; each instruction has its own. */
+typedef struct context {
+    clt_trainer *t;
+    int device;
+    clt_session_device *sd;
+    clt_trainer_device *td;
+    const clt_instruction *i;
+    int micro;
+    clt_part part;
+    clt_run run;
+} context;
+
+static clt_status upstream_scaled(context *c)
+{
+    clt_trainer *t = c->t;
+    for (int l = 0; l < t->session->n_losses; l++)
+        CLT_TRY(clt_update_scale_upstream(
+            c->td->update, c->sd->upstream, l,
+            t->loss_weights[l] > 0 ? t->session->coefficients[l] / t->loss_weights[l] : 0));
+    return CLT_OK;
+}
+
+static clt_status upstream_device(context *c)
+{
+    const clt_graph *graph = c->sd->plan->graph;
+    for (int l = 0; l < graph->n_losses; l++) {
+        clt_view weight;
+        CLT_TRY(clt_exec_locate(c->sd->exec, &c->run, graph->losses[l].weight, &weight));
+        CLT_TRY(clt_update_upstream(c->td->update, weight, c->sd->upstream, l,
+                                    graph->losses[l].coefficient));
+        c->sd->known[l] = NAN;
+    }
+    return CLT_OK;
+}
+
+/* Clear the gradients of parameters that no loss of this graph depends on. Another graph on the
+ * same store may have written there. */
+static clt_status clear(context *c)
+{
+    const clt_plan *plan = c->sd->plan;
+    const int64_t size = clt_dtype_size(plan->options.precision);
+    for (int s = 0; s < plan->buckets.n_slots; s++) {
+        const clt_slot *slot = &plan->buckets.slots[s];
+        if (slot->state || plan->gradients[s])
+            continue;
+        const clt_view place = {c->run.gradients[slot->bucket],
+                                slot->offset / (int64_t)sizeof(float) * size};
+        CLT_TRY(clt_enqueue_zeros(c->sd->device, place,
+                                  clt_slot_padded(slot) / (int64_t)sizeof(float) * size));
+    }
+    return CLT_OK;
+}
+
+/* In bucket order, so that all devices and ranks get the same bits. */
+static clt_status status_of_step(context *c)
+{
+    const clt_buckets *layout = &c->t->store->layout;
+    bool finite = true;
+    double squares = 0;
+    if (c->t->total == 1)
+        return clt_update_word(c->td->update);
+    c->td->votes = 0;
+    for (int b = 0; b < layout->n_buckets; b++) {
+        if (layout->buckets[b].state)
+            continue;
+        squares += c->td->reduced[b].sum_squares;
+        finite = finite && c->td->reduced[b].finite;
+        c->td->votes |= c->td->reduced[b].votes;
+    }
+    return clt_update_set_word(c->td->update, squares, finite);
+}
+
+static clt_status update(context *c)
+{
+    const double lr = c->t->records[c->t->entry].lr;
+    if (c->i->item >= 0)
+        return clt_update_bucket(c->td->update, c->i->item, lr, c->t->steps);
+    return clt_update_apply(c->td->update, lr, c->t->steps, c->t->owners, c->t->first + c->device);
+}
+
+static clt_status read_status(context *c)
+{
+    return clt_enqueue_download(c->sd->device, (clt_view){clt_update_word_buffer(c->td->update), 0},
+                                c->td->word + CLT_WORD * c->t->entry,
+                                CLT_WORD * sizeof *c->td->word, NULL);
+}
+
+/* Several devices know the loss scale without waiting. */
+static clt_status committed(context *c)
+{
+    if (c->t->total > 1)
+        CLT_TRY(clt_update_scaling(c->td->update, &c->td->scaling));
+    c->td->done = c->t->steps + 1;
+    return CLT_OK;
+}
+
+/* A micro-batch without samples adds nothing. */
+static clt_status add(context *c)
+{
+    if (!c->part.count)
+        return CLT_OK;
+    return c->i->kind == CLT_DO_ADD ? clt_update_add_micro(c->td->update)
+                                    : clt_update_sum_half(c->td->update, c->micro == 0);
+}
+
+static clt_status execute(context *c)
+{
+    clt_trainer *t = c->t;
+    const int d = c->device;
+    switch (c->i->kind) {
+    case CLT_DO_WAIT: /* the entry may still be in use by the prediction four calls ago */
+        CLT_TRY(clt_session_wait(t->session, d, t->entry));
+        return clt_enqueue_wait(c->sd->device, t->current.n_wait, t->current.wait);
+    case CLT_DO_MEASURE:
+        return clt_balance_begin(t, d);
+    case CLT_DO_MEASURED:
+        return clt_balance_end(t, d);
+    case CLT_DO_POISON:
+        return clt_arena_poison(&t->store->arenas[d]);
+    case CLT_DO_FEED:
+        return clt_session_feed(t->session, d, &t->current, c->part, t->parity);
+    case CLT_DO_FEED_GIVEN:
+        return c->part.count
+                   ? clt_session_feed_given(t->session, d, t->given, t->n_given, c->part, t->parity)
+                   : CLT_OK;
+    case CLT_DO_UPSTREAM:
+        return clt_session_upstream(t->session, d, t->loss_weights);
+    case CLT_DO_UPSTREAM_SCALED:
+        return upstream_scaled(c);
+    case CLT_DO_UPSTREAM_DEVICE:
+        return upstream_device(c);
+    case CLT_DO_CLEAR:
+        return clear(c);
+    case CLT_DO_ZERO:
+        return clt_update_zero(c->td->update);
+    case CLT_DO_RUN:
+        return clt_exec_enqueue(c->sd->exec, &c->run, c->i->first, c->i->end, 0, NULL);
+    case CLT_DO_MEAN:
+        return clt_states_add(t, d, c->micro, &c->run);
+    case CLT_DO_FETCH:
+        return c->part.count ? clt_session_fetch(t->session, d, &t->current, c->part, &c->run)
+                             : CLT_OK;
+    case CLT_DO_ADD:
+    case CLT_DO_ADD_HALF:
+        return add(c);
+    case CLT_DO_ROUND:
+        return clt_update_round_sum(c->td->update);
+    case CLT_DO_START:
+        return clt_exchange_start(t, d, c->i, &c->run);
+    case CLT_DO_COMPLETE:
+        return clt_exchange_complete(t, d, c->i);
+    case CLT_DO_STATUS:
+        return status_of_step(c);
+    case CLT_DO_COMMIT:
+        c->td->begun = t->steps + 1;
+        return CLT_OK;
+    case CLT_DO_UPDATE:
+        return update(c);
+    case CLT_DO_ASSIGN:
+        return clt_states_assign(t, d, &c->run);
+    case CLT_DO_READ_STATUS:
+        return read_status(c);
+    case CLT_DO_READ_RESULTS:
+        return clt_session_read(t->session, d, t->entry, clt_step_micros_of(t, d));
+    case CLT_DO_FLUSH:
+        return clt_device_flush(c->sd->device);
+    case CLT_DO_COMMITTED:
+        return committed(c);
+    case CLT_DO_CHECKSUM:
+        return clt_verify_sum(t, d);
+    case CLT_DO_COMPARE:
+        return clt_verify_compare(t, d);
+    case CLT_DO_FINISH:
+        return clt_device_finish(t->store->replicas[d].device);
+    case CLT_INSTRUCTION_KIND_COUNT:
+        break;
+    }
+    return clt_fail(CLT_INTERNAL, "instruction %d does not exist", (int)c->i->kind);
+}
+
+static int micro_of(int micro, int loop, int rounds)
+{
+    if (micro == CLT_MICRO_EACH)
+        return loop;
+    return micro == CLT_MICRO_LAST ? rounds - 1 : micro;
+}
+
+/* Instructions [first, end), in the loop's turn `loop`. */
+static clt_status execute_range(clt_trainer *t, int d, const clt_step_program *p, int first,
+                                int end, int loop)
+{
+    context c = {.t = t, .device = d, .td = &t->devices[d]};
+    /* Copies of replicas and checksums need no plan. */
+    c.sd = t->session ? &t->session->devices[d] : NULL;
+    const int rounds = t->session ? clt_step_rounds(t, d) : 0;
+    for (int n = first; n < end; n++) {
+        c.i = &p->code[n];
+        c.micro = micro_of(c.i->micro, loop, rounds);
+        if (t->session) {
+            c.part = clt_step_part(t, d, c.micro);
+            c.run = (clt_run){.count = c.part.count,
+                              .seed = t->options.seed,
+                              .step = (uint32_t)t->steps,
+                              .sample = t->current.first + c.part.begin,
+                              .inputs = c.sd->views,
+                              .gradients = c.td->gradients[c.i->set],
+                              .results = clt_session_results(t->session, d, t->entry, c.micro)};
+        }
+        CLT_TRY(execute(&c));
+    }
+    return CLT_OK;
+}
+
+clt_status clt_step_program_run(clt_trainer *t, int d, const clt_step_program *p)
+{
+    const int rounds = t->session ? clt_step_rounds(t, d) : 0;
+    CLT_TRY(execute_range(t, d, p, 0, p->loop_first, 0));
+    for (int m = 1; m < rounds - 1; m++)
+        CLT_TRY(execute_range(t, d, p, p->loop_first, p->loop_end, m));
+    return execute_range(t, d, p, p->loop_end, p->n, 0);
+}

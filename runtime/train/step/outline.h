@@ -1,0 +1,36 @@
+/* What the generators and the checker of programs read of a plan: plain numbers that ranks can send
+ * each other. */
+#ifndef CLT_TRAIN_STEP_OUTLINE_H
+#define CLT_TRAIN_STEP_OUTLINE_H
+
+#include "plan/plan.h"
+
+typedef struct clt_outline_collective {
+    int node, needed; /* as clt_plan_collective */
+    int64_t count;    /* elements */
+    uint64_t name;    /* hash of the node's name */
+} clt_outline_collective;
+
+typedef struct clt_outline {
+    int n_nodes, n_forward;
+    int n_segments, n_ready, n_collectives;
+    int n_assigns;
+    bool given;     /* the caller gives gradients of outputs */
+    bool unwritten; /* some parameters get no gradient from this plan */
+    clt_segment *segments;
+    int *ready; /* buckets, in the order in which they become ready */
+    clt_outline_collective *collectives;
+} clt_outline;
+
+clt_status clt_outline_create(const clt_plan *plan, clt_outline *outline);
+
+/* Takes an empty one. */
+void clt_outline_free(clt_outline *outline);
+
+/* An outline as numbers, to send: appended to an array with room, as CLT_PUSH does. */
+clt_status clt_outline_pack(const clt_outline *outline, int64_t **numbers, int *count, int *room);
+
+/* The opposite; *at moves behind the outline. FORMAT if there are fewer than `count` numbers. */
+clt_status clt_outline_unpack(const int64_t *numbers, int count, int *at, clt_outline *outline);
+
+#endif

@@ -1,0 +1,178 @@
+/*
+ * A step as data. When a trainer is made, a generator (generate.c) writes for each device the lists
+ * of instructions that its calls execute: a training step, the parts of a step, evaluation and so
+ * on. A call selects a list and interprets it (interpret.c). check.c executes the lists of all
+ * devices symbolically before the first one runs.
+ *
+ * Generators are pure functions of a clt_step_program_input. Any rank can write and check the lists
+ * of any device.
+ */
+#ifndef CLT_TRAIN_STEP_PROGRAM_H
+#define CLT_TRAIN_STEP_PROGRAM_H
+
+#include <stdbool.h>
+
+#include "base/str.h"
+#include "train/step/outline.h"
+
+/* X(NAME, "name in print") */
+#define CLT_INSTRUCTION_KINDS(X)                                                                   \
+    X(WAIT, "wait")             /* for the caller's events, and a free entry for results */        \
+    X(MEASURE, "measure")       /* notes when the device's own work begins */                      \
+    X(MEASURED, "measured")     /* waits for it, and notes what it took */                         \
+    X(POISON, "poison")         /* fills the arena with NaN (tests) */                             \
+    X(FEED, "feed")             /* inputs of a micro-batch */                                      \
+    X(FEED_GIVEN, "feed_given") /* gradients of outputs that the caller gives */                   \
+    X(UPSTREAM, "upstream")     /* of the losses: the host knows the weights */                    \
+    X(UPSTREAM_SCALED, "upstream_scaled") /* likewise, times the loss scale on the device */       \
+    X(UPSTREAM_DEVICE, "upstream_device") /* the device has just computed the weights */           \
+    X(CLEAR, "clear")                     /* gradients that no node of the plan writes */          \
+    X(ZERO, "zero")                       /* all gradients, of a device without samples */         \
+    X(RUN, "run")                         /* nodes [first, end) */                                 \
+    X(MEAN, "mean")                       /* a micro-batch's part in the means of states */        \
+    X(FETCH, "fetch")                     /* outputs that the caller asked for */                  \
+    X(ADD, "add")                         /* gradients of a further micro-batch to those before */ \
+    X(ADD_HALF, "add_half")               /* those in 16 bits to a sum in f32 */                   \
+    X(ROUND, "round")                     /* that sum to 16 bits */                                \
+    X(START, "start")                     /* a collective: enqueues, does not block */             \
+    X(COMPLETE, "complete")               /* the same: blocks until the host's part is done */     \
+    X(STATUS, "status")                   /* the step status (norm, finite) over all buckets */    \
+    X(COMMIT, "commit")                   /* from here on the device's replica changes */          \
+    X(UPDATE, "update")             /* the optimizer: one bucket, or all that the device owns */   \
+    X(ASSIGN, "assign")             /* states take their next values */                            \
+    X(READ_STATUS, "read_status")   /* to the host */                                              \
+    X(READ_RESULTS, "read_results") /* losses and metrics, to the host */                          \
+    X(FLUSH, "flush")               /* the queue */                                                \
+    X(COMMITTED, "committed")       /* the step is enqueued whole */                               \
+    X(CHECKSUM, "checksum")         /* of every parameter and state, to the host */                \
+    X(COMPARE, "compare")           /* the checksums of all devices */                             \
+    X(FINISH, "finish")             /* waits for the device */
+
+typedef enum clt_instruction_kind {
+#define X(name, text) CLT_DO_##name,
+    CLT_INSTRUCTION_KINDS(X)
+#undef X
+        CLT_INSTRUCTION_KIND_COUNT
+} clt_instruction_kind;
+
+/* What a collective works on. */
+#define CLT_OPERANDS(X)                                                                            \
+    X(NONE, "")                                                                                    \
+    X(RESULTS, "results")     /* sums and weights of losses and metrics, over ranks */             \
+    X(MEANS, "means")         /* of states */                                                      \
+    X(GRADIENT, "gradient")   /* a bucket; to its owner if buckets have owners */                  \
+    X(NODE, "node")           /* a collective of the graph, by its number in the plan */           \
+    X(VALUES, "values")       /* a bucket of parameters or states, from `peer` */                  \
+    X(SLOT, "slot")           /* an optimizer slot of a bucket, from `peer` */                     \
+    X(CHECKSUMS, "checksums") /* all devices', to all */
+
+typedef enum clt_operand {
+#define X(name, text) CLT_ON_##name,
+    CLT_OPERANDS(X)
+#undef X
+        CLT_OPERAND_COUNT
+} clt_operand;
+
+/* A micro-batch is a number, or one of these. */
+enum {
+    CLT_MICRO_LAST = -1, /* the last one */
+    CLT_MICRO_EACH = -2  /* of the program's loop */
+};
+
+/*
+ * The version of a buffer says which write it must hold: of gradients, losses and means, the
+ * micro-batch up to which they are added up (a number, LAST or EACH), or
+ */
+enum {
+    CLT_VERSION_REDUCED = -3, /* the sum over all devices, or over ranks for losses */
+    CLT_VERSION_OLD = -4,     /* of parameters, states and slots: before the update */
+    CLT_VERSION_NEW = -5,     /* after the update and, with owners, after the owner shipped them */
+    CLT_VERSION_ANY = -6      /* nothing is read */
+};
+
+typedef struct clt_instruction {
+    clt_instruction_kind kind;
+    clt_operand on;  /* START, COMPLETE */
+    int item;        /* bucket, or number of the plan's collective; -1: all */
+    int slot;        /* CLT_ON_SLOT */
+    int first, end;  /* RUN */
+    int micro;       /* which micro-batch's inputs, results and intermediates */
+    int set;         /* RUN, CLEAR: 0 writes the gradients, 1 those of a further micro-batch */
+    int version;     /* of what it reads */
+    int group, peer; /* collectives: 0 is all devices of all ranks; the participant that has or gets
+                        the data, -1: all */
+} clt_instruction;
+
+/* code[loop_first .. loop_end) runs for micro-batches 1 to rounds - 2, the rest once. */
+typedef struct clt_step_program {
+    clt_instruction *code;
+    int n, room;
+    int loop_first, loop_end;
+} clt_step_program;
+
+/* What a call does with a plan. */
+#define CLT_PROGRAM_KINDS(X)                                                                       \
+    X(STEP, "step")                                                                                \
+    X(FORWARD, "forward") /* clt_trainer_forward and the parts that follow it */                   \
+    X(BACKWARD, "backward")                                                                        \
+    X(REDUCE, "reduce")                                                                            \
+    X(APPLY, "apply")                                                                              \
+    X(WEIGHTS, "weights") /* forward, only to learn the weights of losses from the labels */       \
+    X(VERIFY, "verify")   /* compares the replicas */                                              \
+    X(OUTSIDE, "outside") /* evaluation or prediction */                                           \
+    X(COPY, "copy")       /* one replica becomes that of all */
+
+typedef enum clt_step_program_kind {
+#define X(name, text) CLT_PROGRAM_##name,
+    CLT_PROGRAM_KINDS(X)
+#undef X
+        CLT_PROGRAM_KIND_COUNT
+} clt_step_program_kind;
+
+/* How a device's share of a batch runs. Rounds exceed its micro-batches if the plan has collectives
+ * and other devices have more: then it runs rounds without samples. */
+typedef enum clt_load {
+    CLT_LOAD_NONE,       /* no round */
+    CLT_LOAD_ONE,        /* one round */
+    CLT_LOAD_MANY,       /* two or more */
+    CLT_LOAD_EMPTY_ONE,  /* one round, without samples */
+    CLT_LOAD_EMPTY_MANY, /* likewise */
+    CLT_LOAD_COUNT
+} clt_load;
+
+clt_load clt_load_of(int rounds, int micros);
+
+/* All that a generator reads. */
+typedef struct clt_step_program_input {
+    const clt_outline *plan;
+    int participants, ranks, self; /* devices of all ranks; this device among them */
+    int n_buckets, n_slots;        /* n_slots: of the optimizer */
+    const bool *states;            /* by bucket: of states, not parameters */
+    const int *owners;             /* by bucket: a participant; NULL: every device updates all */
+    const int *after;  /* by bucket: how many of the plan's collectives start before its own */
+    bool half;         /* gradients are in 16 bits */
+    bool streams;      /* a bucket is updated as soon as its reduction ends */
+    bool means;        /* some states take means over devices or micro-batches */
+    bool host_weights; /* the host knows the weights of the losses */
+    bool scaled;       /* losses are scaled, by a number that the device has */
+    bool measures;     /* notes what the device's own work takes */
+    bool apart;        /* reductions start behind that work */
+    bool shared;       /* OUTSIDE: results are added up over ranks */
+    bool poison;
+    int root;              /* COPY: participant; -1: parameters and states stay */
+    const int *slot_roots; /* COPY: by bucket; NULL: `root` for all; used if root is -1 */
+} clt_step_program_input;
+
+/* Appends to *program. OUT_OF_MEMORY. */
+clt_status clt_step_program_generate(const clt_step_program_input *input,
+                                     clt_step_program_kind kind, clt_load load,
+                                     clt_step_program *program);
+
+void clt_step_program_free(clt_step_program *program);
+
+const char *clt_step_program_kind_name(clt_step_program_kind kind);
+
+/* One line an instruction. `outline` names nothing: numbers are those of the plan's tables. */
+void clt_step_program_print(const clt_step_program *program, clt_str *text);
+
+#endif

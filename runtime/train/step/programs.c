@@ -1,0 +1,111 @@
+#include "train/step/programs_inside.h"
+
+#include "base/alloc.h"
+
+/* --- making ---------------------------------------------------------------------------------- */
+
+clt_status clt_programs_predict(clt_trainer *t)
+{
+    struct clt_programs *p = t->programs;
+    clt_outline outline;
+    p->prediction = clt_calloc((size_t)t->n_devices, sizeof *p->prediction);
+    if (!p->prediction)
+        return CLT_OUT_OF_MEMORY;
+    for (int d = 0; d < t->n_devices; d++) {
+        CLT_TRY(clt_outline_create(t->prediction->devices[d].plan, &outline));
+        const clt_status status =
+            clt_programs_outside(t, d, &outline, t->prediction->shared, &p->prediction[d]);
+        clt_outline_free(&outline);
+        CLT_TRY(status);
+    }
+    return CLT_OK;
+}
+
+static void free_programs(clt_plan_programs *all, int n)
+{
+    for (int d = 0; all && d < n; d++)
+        for (int kind = 0; kind < CLT_PROGRAM_KIND_COUNT; kind++)
+            for (int known = 0; known < 2; known++)
+                for (int load = 0; load < CLT_LOAD_COUNT; load++)
+                    clt_step_program_free(&all[d].lists[kind][known][load]);
+    clt_free(all);
+}
+
+void clt_programs_destroy(clt_trainer *t)
+{
+    struct clt_programs *p = t->programs;
+    if (!p)
+        return;
+    free_programs(p->training, p->n_devices);
+    free_programs(p->evaluation, p->n_devices);
+    free_programs(p->prediction, p->n_devices);
+    for (int i = 0; p->all && i < p->n_all; i++) {
+        clt_outline_free(&p->all[i].training);
+        clt_outline_free(&p->all[i].evaluation);
+    }
+    clt_free(p->all);
+    clt_free(p->states);
+    clt_free(p->after);
+    clt_free(p);
+    t->programs = NULL;
+}
+
+/* --- running --------------------------------------------------------------------------------- */
+
+static const clt_step_program *selected(const clt_trainer *t, int d)
+{
+    const struct clt_programs *p = t->programs;
+    if (p->kind == CLT_PROGRAM_COPY)
+        return &p->copies[d];
+    const clt_plan_programs *of = &p->training[d];
+    if (p->kind == CLT_PROGRAM_OUTSIDE)
+        of = t->session == t->evaluation ? &p->evaluation[d] : &p->prediction[d];
+    if (p->kind == CLT_PROGRAM_VERIFY) /* needs no batch */
+        return &of->lists[p->kind][0][0];
+    const clt_load load = clt_load_of(clt_step_rounds(t, d), clt_step_micros_of(t, d));
+    return &of->lists[p->kind][t->weights_known][load];
+}
+
+static clt_status run_device(void *arg, int d)
+{
+    clt_trainer *t = arg;
+    const clt_status status = clt_step_program_run(t, d, selected(t, d));
+    if (status == CLT_OK)
+        return CLT_OK;
+    clt_lost_note(t, d, status);
+    if (t->programs->what)
+        clt_fail_prefix(status, "%s: ", t->programs->what);
+    if (t->programs->awaited && t->collectives.stop && status != CLT_ABORTED)
+        t->collectives.stop(t->collectives.self, clt_lost_reason(t, status), clt_error_message());
+    return status;
+}
+
+clt_status clt_programs_run(clt_trainer *t, clt_step_program_kind kind, const char *what,
+                            bool awaited)
+{
+    t->programs->kind = kind;
+    t->programs->what = what;
+    t->programs->awaited = awaited;
+    return clt_crew_run(t->crew, run_device, t);
+}
+
+clt_status clt_programs_copy(clt_trainer *t, int root, const int *slot_roots)
+{
+    clt_step_program *copies = clt_calloc((size_t)t->n_devices, sizeof *copies);
+    clt_status status = copies ? CLT_OK : CLT_OUT_OF_MEMORY;
+    for (int d = 0; status == CLT_OK && d < t->n_devices; d++) {
+        clt_step_program_input input = clt_programs_input(t, &t->programs->all[t->first + d],
+                                                          &t->programs->all[t->first + d].training);
+        input.root = root;
+        input.slot_roots = slot_roots;
+        status = clt_step_program_generate(&input, CLT_PROGRAM_COPY, CLT_LOAD_NONE, &copies[d]);
+    }
+    if (status == CLT_OK) {
+        t->programs->copies = copies;
+        status = clt_programs_run(t, CLT_PROGRAM_COPY, NULL, false);
+    }
+    for (int d = 0; copies && d < t->n_devices; d++)
+        clt_step_program_free(&copies[d]);
+    clt_free(copies);
+    return status;
+}

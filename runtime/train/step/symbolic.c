@@ -1,0 +1,247 @@
+#include "train/step/symbolic_inside.h"
+
+#include "base/alloc.h"
+
+/* Mixes as SplitMix64 does (Steele, Lea and Flood, 2014). */
+uint64_t clt_term(uint64_t tag, uint64_t a, uint64_t b)
+{
+    uint64_t x = tag * 0x9e3779b97f4a7c15u ^ (a + 0x632be59bd9b4e019u) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 30) + b * 0x94d049bb133111ebu;
+    x = (x ^ x >> 27) * 0xbf58476d1ce4e5b9u;
+    x ^= x >> 31;
+    return x ? x : 1;
+}
+
+clt_symbol clt_symbolic_written(uint64_t term, int version)
+{
+    return (clt_symbol){.term = term, .version = version, .valid = true};
+}
+
+int clt_symbolic_last(const clt_symbolic_device *s)
+{
+    return s->rounds > 0 ? s->rounds - 1 : 0;
+}
+
+uint64_t clt_symbolic_parameters(const clt_symbolic_device *s)
+{
+    uint64_t term = 0;
+    for (int b = 0; b < s->in->n_buckets; b++)
+        term = clt_term(PARAMETER, term, s->values[b].term);
+    return term;
+}
+
+uint64_t clt_symbolic_inputs(const clt_symbolic_device *s, int micro)
+{
+    return clt_term(INPUTS, (uint64_t)s->in->self, (uint64_t)micro);
+}
+
+uint64_t clt_symbolic_computed(const clt_symbolic_device *s, int end)
+{
+    const clt_outline *plan = s->in->plan;
+    uint64_t term = clt_term(COMPUTED, s->begun, end > plan->n_forward ? s->upstream : 0);
+    for (int k = 0; k < plan->n_collectives; k++)
+        if (plan->collectives[k].needed < end)
+            term = clt_term(COMPUTED, term, s->sums_of[k]);
+    return term;
+}
+
+bool clt_symbolic_is_cleared(const clt_symbolic_device *s, int set, int micro)
+{
+    return !s->in->plan->unwritten || s->cleared[set] == micro || !s->micros;
+}
+
+bool clt_symbolic_has_results(const clt_symbolic_device *s)
+{
+    for (int m = 0; m < s->rounds; m++)
+        if (!s->given_results[m])
+            return false;
+    return true;
+}
+
+static bool trains(clt_step_program_kind kind)
+{
+    return kind == CLT_PROGRAM_STEP || kind == CLT_PROGRAM_REDUCE || kind == CLT_PROGRAM_APPLY;
+}
+
+/* Replicas begin equal; before a copy they are not. */
+static void begin_replica(clt_symbolic_device *s)
+{
+    const clt_step_program_input *in = s->in;
+    const uint64_t own = s->kind == CLT_PROGRAM_COPY ? (uint64_t)in->self + 1 : 0;
+    for (int b = 0; b < in->n_buckets; b++) {
+        s->values[b] = clt_symbolic_written(clt_term(PARAMETER, (uint64_t)b, own), CLT_VERSION_OLD);
+        for (int k = 0; k < in->n_slots; k++)
+            s->slots[k * in->n_buckets + b] = clt_symbolic_written(
+                clt_term(SLOT, (uint64_t)(k * in->n_buckets + b), own), CLT_VERSION_OLD);
+    }
+}
+
+/* The parts of a step go on where the part before has ended. */
+static void begin_part(clt_symbolic_device *s)
+{
+    const clt_step_program_input *in = s->in;
+    if (s->kind == CLT_PROGRAM_BACKWARD || s->kind == CLT_PROGRAM_REDUCE ||
+        s->kind == CLT_PROGRAM_APPLY) {
+        s->fed = s->arena = 0;
+        s->waited = true;
+        s->next = s->kind == CLT_PROGRAM_BACKWARD ? in->plan->n_forward : in->plan->n_nodes;
+        s->begun = clt_term(COMPUTED, clt_symbolic_inputs(s, 0), clt_symbolic_parameters(s));
+        s->means = clt_symbolic_written(
+            clt_term(MEAN, clt_symbolic_computed(s, s->in->plan->n_forward), 0), 0);
+        s->results = s->means;
+        s->given_results[0] = s->results.term;
+        for (int k = 0; k < in->plan->n_collectives; k++)
+            s->exchanged[k] = in->plan->collectives[k].node < s->next ? 2 : 0;
+    }
+    const bool reduced = s->kind == CLT_PROGRAM_APPLY && in->participants > 1;
+    for (int b = 0; trains(s->kind) && s->kind != CLT_PROGRAM_STEP && b < in->n_buckets; b++)
+        s->gradients[0][b] = clt_symbolic_written(
+            clt_term(GRADIENT, reduced ? 0 : clt_symbolic_computed(s, s->in->plan->n_forward),
+                     (uint64_t)b),
+            reduced ? CLT_VERSION_REDUCED : 0);
+    if (s->kind == CLT_PROGRAM_REDUCE || s->kind == CLT_PROGRAM_APPLY)
+        s->cleared[0] = 0;
+    if (s->kind == CLT_PROGRAM_APPLY) {
+        s->status = clt_term(STATUS, 1, 0);
+        if (in->participants > 1)
+            s->means = clt_symbolic_written(clt_term(MEAN, 1, 0), CLT_VERSION_REDUCED);
+        if (in->ranks > 1)
+            s->totals = clt_symbolic_written(clt_term(RESULT, 1, 0), CLT_VERSION_REDUCED);
+    }
+}
+
+clt_status clt_symbolic_create(const clt_step_program_input *in, clt_step_program_kind kind,
+                               int rounds, int micros, clt_symbolic_device *s)
+{
+    const size_t n = (size_t)in->n_buckets + 1;
+    *s = (clt_symbolic_device){.in = in,
+                               .kind = kind,
+                               .rounds = rounds,
+                               .micros = micros,
+                               .cleared = {-1, -1},
+                               .fed = -1,
+                               .given = -1,
+                               .arena = -1};
+    s->values = clt_calloc(n, sizeof *s->values);
+    s->slots = clt_calloc(n * (size_t)(in->n_slots + 1), sizeof *s->slots);
+    s->gradients[0] = clt_calloc(n, sizeof *s->gradients[0]);
+    s->gradients[1] = clt_calloc(n, sizeof *s->gradients[1]);
+    s->sums = clt_calloc(n, sizeof *s->sums);
+    s->measured = clt_calloc(n, sizeof *s->measured);
+    s->exchanged = clt_calloc((size_t)in->plan->n_collectives + 1, sizeof *s->exchanged);
+    s->sums_of = clt_calloc((size_t)in->plan->n_collectives + 1, sizeof *s->sums_of);
+    if (!s->values || !s->slots || !s->gradients[0] || !s->gradients[1] || !s->sums ||
+        !s->measured || !s->exchanged || !s->sums_of) {
+        clt_symbolic_free(s);
+        return CLT_OUT_OF_MEMORY;
+    }
+    begin_replica(s);
+    begin_part(s);
+    return CLT_OK;
+}
+
+void clt_symbolic_free(clt_symbolic_device *s)
+{
+    void *const arrays[] = {s->values,   s->slots,     s->gradients[0], s->gradients[1], s->sums,
+                            s->measured, s->exchanged, s->sums_of,      s->requests};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        clt_free(arrays[i]);
+    *s = (clt_symbolic_device){0};
+}
+
+const char *clt_symbolic_missing(const clt_symbolic_device *s)
+{
+    const clt_step_program_input *in = s->in;
+    const bool step = s->kind == CLT_PROGRAM_STEP, applies = step || s->kind == CLT_PROGRAM_APPLY;
+    const bool fetches = step || s->kind == CLT_PROGRAM_FORWARD || s->kind == CLT_PROGRAM_OUTSIDE;
+    for (int r = 0; r < s->n_requests; r++)
+        if (s->requests[r].open)
+            return "a collective was started and is not complete";
+    for (int b = 0; applies && b < in->n_buckets; b++)
+        if (s->values[b].version != CLT_VERSION_NEW && (!in->states[b] || in->plan->n_assigns))
+            return "a bucket was not updated";
+    for (int m = 0; fetches && m < s->micros; m++)
+        if (!s->fetched[m])
+            return "outputs of a micro-batch were not fetched";
+    if (applies && (!s->committed || !s->read_status || !s->read_results))
+        return "status or results were not read, or the step was not noted as enqueued";
+    if ((s->kind == CLT_PROGRAM_FORWARD || s->kind == CLT_PROGRAM_WEIGHTS ||
+         s->kind == CLT_PROGRAM_OUTSIDE) &&
+        !s->read_results)
+        return "results were not read";
+    if ((step || s->kind == CLT_PROGRAM_REDUCE) && !s->status)
+        return "the step has no status";
+    if (s->kind == CLT_PROGRAM_FORWARD && in->means && !s->means.valid)
+        return "the device's part in the means of states is missing";
+    if (step && in->measures && !s->was_measured)
+        return "the device's work was not measured";
+    for (int b = 0; s->kind == CLT_PROGRAM_BACKWARD && b < in->n_buckets; b++)
+        if (!in->states[b] && (!s->gradients[0][b].valid || !clt_symbolic_is_cleared(s, 0, 0)))
+            return "a bucket has no gradient";
+    if (s->kind == CLT_PROGRAM_VERIFY && !s->compared)
+        return "checksums were not compared";
+    if (s->kind == CLT_PROGRAM_COPY && !s->finished)
+        return "the device may still be copying";
+    if ((applies || s->kind == CLT_PROGRAM_FORWARD || s->kind == CLT_PROGRAM_WEIGHTS ||
+         s->kind == CLT_PROGRAM_OUTSIDE) &&
+        s->unflushed)
+        return "the queue was not flushed";
+    return NULL;
+}
+
+uint64_t clt_symbolic_final(const clt_symbolic_device *s)
+{
+    uint64_t term = clt_term(FINAL, s->status, s->read_results);
+    for (int b = 0; b < s->in->n_buckets; b++) {
+        term = clt_term(FINAL, term, s->values[b].term);
+        term = clt_term(FINAL, term, s->gradients[0][b].term);
+        for (int k = 0; k < s->in->n_slots; k++)
+            term = clt_term(FINAL, term, s->slots[k * s->in->n_buckets + b].term);
+    }
+    for (int m = 0; m < s->micros; m++) /* of rounds without samples nothing is fetched */
+        term = clt_term(FINAL, term, s->fetched[m]);
+    return clt_term(FINAL, term, s->means.term);
+}
+
+/* Those that enqueue nothing. */
+static bool of_host(clt_instruction_kind kind)
+{
+    return kind == CLT_DO_MEASURE || kind == CLT_DO_MEASURED || kind == CLT_DO_COMMIT ||
+           kind == CLT_DO_COMMITTED || kind == CLT_DO_COMPARE;
+}
+
+const char *clt_symbolic_execute(clt_symbolic_device *s, const clt_instruction *i)
+{
+    s->unflushed = s->unflushed || !of_host(i->kind);
+    switch (i->kind) {
+    case CLT_DO_WAIT:
+        s->waited = true;
+        return NULL;
+    case CLT_DO_START:
+        return clt_symbolic_start(s, i);
+    case CLT_DO_FINISH:
+        s->finished = true;
+        s->unflushed = false;
+        return NULL;
+    case CLT_DO_FLUSH:
+        s->unflushed = false;
+        return NULL;
+    case CLT_DO_POISON:
+    case CLT_DO_FEED:
+    case CLT_DO_FEED_GIVEN:
+    case CLT_DO_UPSTREAM:
+    case CLT_DO_UPSTREAM_SCALED:
+    case CLT_DO_UPSTREAM_DEVICE:
+    case CLT_DO_CLEAR:
+    case CLT_DO_ZERO:
+    case CLT_DO_RUN:
+    case CLT_DO_MEAN:
+    case CLT_DO_FETCH:
+    case CLT_DO_ADD:
+    case CLT_DO_ADD_HALF:
+    case CLT_DO_ROUND:
+        return clt_symbolic_compute(s, i);
+    default:
+        return clt_symbolic_commit(s, i);
+    }
+}

@@ -1,0 +1,169 @@
+/* Symbolic execution: the status of a step, updates, and what the host reads and compares. */
+#include "train/step/symbolic_inside.h"
+
+static const char *set_status(clt_symbolic_device *s, const clt_instruction *i)
+{
+    uint64_t term = 0;
+    if (s->status)
+        return "the step has a status";
+    for (int b = 0; b < s->in->n_buckets; b++) {
+        const clt_symbol *g = &s->gradients[0][b];
+        if (s->in->states[b])
+            continue;
+        if (i->version == CLT_VERSION_REDUCED ? !s->measured[b]
+                                              : !g->valid || g->part || g->version != i->version)
+            return "a bucket is not reduced";
+        term = clt_term(STATUS, term, i->version == CLT_VERSION_REDUCED ? s->measured[b] : g->term);
+    }
+    if (i->version != CLT_VERSION_REDUCED &&
+        !clt_symbolic_is_cleared(s, 0, s->in->half ? i->version : 0))
+        return "gradients that no node writes are not cleared";
+    s->status = clt_term(STATUS, term, 1);
+    return NULL;
+}
+
+static const char *update_bucket(clt_symbolic_device *s, const clt_instruction *i, int b)
+{
+    const clt_symbol *g = &s->gradients[0][b];
+    clt_symbol *v = &s->values[b];
+    if (!g->valid || g->flight || g->part || g->version != i->version)
+        return "a bucket's gradient is not reduced";
+    if (v->flight || v->version != CLT_VERSION_OLD)
+        return "a bucket was updated before";
+    const uint64_t by = clt_term(UPDATED, g->term, i->item < 0 ? s->status : 0);
+    *v = clt_symbolic_written(clt_term(UPDATED, v->term, by), CLT_VERSION_NEW);
+    for (int k = 0; k < s->in->n_slots; k++) {
+        clt_symbol *slot = &s->slots[k * s->in->n_buckets + b];
+        *slot = clt_symbolic_written(clt_term(UPDATED, slot->term, by), CLT_VERSION_NEW);
+    }
+    return NULL;
+}
+
+static const char *update(clt_symbolic_device *s, const clt_instruction *i)
+{
+    if (i->item >= 0)
+        return update_bucket(s, i, i->item);
+    if (!s->status || !s->commits)
+        return "the step has no status, or has not begun to commit";
+    for (int b = 0; b < s->in->n_buckets; b++) {
+        const char *why = NULL;
+        if (!s->in->states[b] && (!s->in->owners || s->in->owners[b] == s->in->self))
+            why = update_bucket(s, i, b);
+        if (why)
+            return why;
+    }
+    return NULL;
+}
+
+static const char *assign(clt_symbolic_device *s, const clt_instruction *i)
+{
+    if (!s->status || !s->commits)
+        return "the step has no status, or has not begun to commit";
+    if (s->in->means && (!s->means.valid || s->means.flight || s->means.version != i->version))
+        return "the means of states are not added up";
+    if (s->next < s->in->plan->n_forward)
+        return "forward has not run";
+    for (int b = 0; b < s->in->n_buckets; b++) {
+        if (!s->in->states[b])
+            continue;
+        if (s->values[b].flight || s->values[b].version != CLT_VERSION_OLD)
+            return "states have their next values";
+        s->values[b] = clt_symbolic_written(
+            clt_term(ASSIGNED, s->values[b].term, s->in->means ? s->means.term : s->status),
+            CLT_VERSION_NEW);
+    }
+    return NULL;
+}
+
+static const char *read_results(clt_symbolic_device *s, const clt_instruction *i)
+{
+    const clt_symbol *from = i->version == CLT_VERSION_REDUCED ? &s->totals : &s->results;
+    uint64_t term = 1;
+    if (!s->waited)
+        return "the results before may still be read";
+    if (from->flight ||
+        ((s->rounds || from == &s->totals) && (!from->valid || from->version != i->version)))
+        return "results are not there";
+    if (i->version != CLT_VERSION_REDUCED && !clt_symbolic_has_results(s))
+        return "results of a micro-batch are not there";
+    if (i->version == CLT_VERSION_REDUCED)
+        term = from->term;
+    for (int m = 0; i->version != CLT_VERSION_REDUCED && m < s->rounds; m++)
+        term = clt_term(RESULT, term, s->given_results[m]);
+    s->read_results = clt_term(RESULT, term, 1);
+    return NULL;
+}
+
+static const char *measured(clt_symbolic_device *s)
+{
+    if (!s->measures)
+        return "measuring has not begun";
+    if (s->rounds && (s->arena != clt_symbolic_last(s) || s->next != s->in->plan->n_nodes))
+        return "the device's work is not enqueued whole";
+    s->was_measured = true;
+    return NULL;
+}
+
+static const char *checksum(clt_symbolic_device *s)
+{
+    for (int b = 0; b < s->in->n_buckets; b++)
+        if (s->values[b].flight)
+            return "parameters are under way";
+    s->checksum = clt_term(CHECKSUM, clt_symbolic_parameters(s), 1);
+    return NULL;
+}
+
+static const char *committed(clt_symbolic_device *s)
+{
+    for (int b = 0; b < s->in->n_buckets; b++)
+        if (!s->in->states[b] && s->values[b].version != CLT_VERSION_NEW)
+            return "a bucket was not updated";
+    if (!s->commits)
+        return "the step has not begun to commit";
+    s->committed = true;
+    return NULL;
+}
+
+static const char *compare(clt_symbolic_device *s)
+{
+    for (int r = 0; r < s->n_requests; r++)
+        if (s->requests[r].on == CLT_ON_CHECKSUMS && !s->requests[r].open)
+            s->compared = true;
+    return s->compared ? NULL : "the other devices' checksums are not there";
+}
+
+static const char *read_status(clt_symbolic_device *s)
+{
+    s->read_status = s->status != 0;
+    return s->read_status ? NULL : "the step has no status";
+}
+
+const char *clt_symbolic_commit(clt_symbolic_device *s, const clt_instruction *i)
+{
+    switch (i->kind) {
+    case CLT_DO_MEASURE:
+        s->measures = true;
+        return s->arena >= 0 ? "the device's work has begun" : NULL;
+    case CLT_DO_MEASURED:
+        return measured(s);
+    case CLT_DO_STATUS:
+        return set_status(s, i);
+    case CLT_DO_COMMIT:
+        s->commits = true;
+        return NULL;
+    case CLT_DO_UPDATE:
+        return update(s, i);
+    case CLT_DO_ASSIGN:
+        return assign(s, i);
+    case CLT_DO_READ_STATUS:
+        return read_status(s);
+    case CLT_DO_READ_RESULTS:
+        return read_results(s, i);
+    case CLT_DO_COMMITTED:
+        return committed(s);
+    case CLT_DO_CHECKSUM:
+        return checksum(s);
+    default:
+        return compare(s);
+    }
+}

@@ -1,0 +1,232 @@
+/* Symbolic execution: forward and backward of a micro-batch. */
+#include "train/step/symbolic_inside.h"
+
+static const char *clear(clt_symbolic_device *s, const clt_instruction *i)
+{
+    for (int b = 0; b < s->in->n_buckets; b++)
+        if (s->gradients[i->set][b].flight)
+            return "a gradient would be written while it is reduced";
+    s->cleared[i->set] = i->micro;
+    return NULL;
+}
+
+static const char *run_gradients(clt_symbolic_device *s, const clt_instruction *i)
+{
+    const clt_outline *plan = s->in->plan;
+    int before = 0, after = 0; /* buckets that are ready before the range and behind it */
+    for (int k = 0; k < plan->n_segments; k++) {
+        if (plan->segments[k].end <= i->first)
+            before = plan->segments[k].end_ready;
+        if (plan->segments[k].end <= i->end)
+            after = plan->segments[k].end_ready;
+    }
+    /* Any of the rest may be written in part. */
+    for (int r = before; r < plan->n_ready; r++) {
+        clt_symbol *g = &s->gradients[i->set][plan->ready[r]];
+        if (g->flight)
+            return "a gradient would be written while it is reduced";
+        *g = (clt_symbol){.version = i->micro, .part = s->in->half && s->rounds > 1};
+        if (r < after) {
+            g->valid = true;
+            g->term =
+                clt_term(GRADIENT, clt_symbolic_computed(s, i->end), (uint64_t)plan->ready[r]);
+        }
+    }
+    return NULL;
+}
+
+static const char *run_order(clt_symbolic_device *s, const clt_instruction *i)
+{
+    const clt_outline *plan = s->in->plan;
+    if (s->fed != i->micro)
+        return "the inputs of its micro-batch are not there";
+    if (i->first == 0) {
+        for (int k = 0; k < plan->n_collectives; k++) {
+            if (s->exchanged[k] == 1)
+                return "a collective of the micro-batch before is under way";
+            s->exchanged[k] = 0;
+        }
+        s->arena = i->micro;
+        s->next = 0;
+        s->begun = clt_term(COMPUTED, clt_symbolic_inputs(s, i->micro), clt_symbolic_parameters(s));
+    }
+    if (s->arena != i->micro || s->next != i->first || i->end <= i->first || i->end > plan->n_nodes)
+        return "the nodes before it have not run for its micro-batch";
+    for (int k = 0; k < plan->n_collectives; k++) {
+        const clt_outline_collective *c = &plan->collectives[k];
+        if (c->node < i->first && s->exchanged[k] == 0)
+            return "a collective before its nodes was not started";
+        if (c->node < i->first && c->needed < i->end && s->exchanged[k] != 2)
+            return "a collective that its nodes need is not complete";
+        if (c->node >= i->first && c->node < i->end - 1)
+            return "a collective belongs between its nodes";
+    }
+    return NULL;
+}
+
+static const char *run(clt_symbolic_device *s, const clt_instruction *i)
+{
+    const clt_outline *plan = s->in->plan;
+    for (int b = 0; b < s->in->n_buckets; b++)
+        if (s->values[b].version != i->version || s->values[b].flight)
+            return "the parameters are not those of before the update";
+    const char *why = run_order(s, i);
+    if (why)
+        return why;
+    if (i->end > plan->n_forward) {
+        if (!s->upstream)
+            return "the upstream of the losses is not set";
+        if (plan->given && s->given != i->micro)
+            return "the given gradients of its micro-batch are not there";
+        why = run_gradients(s, i);
+        if (why)
+            return why;
+    } else if (i->end == plan->n_forward) {
+        if (s->results.flight)
+            return "results would be written while they are added up";
+        s->given_results[i->micro] =
+            clt_term(RESULT, clt_symbolic_computed(s, s->in->plan->n_forward), 0);
+        s->results.valid = true;
+        s->results.version = i->micro;
+    }
+    s->next = i->end;
+    return NULL;
+}
+
+static bool forward_is_there(const clt_symbolic_device *s, int micro)
+{
+    return s->arena == micro && s->next >= s->in->plan->n_forward;
+}
+
+static const char *upstream_device(clt_symbolic_device *s, const clt_instruction *i)
+{
+    if (!forward_is_there(s, i->micro))
+        return "forward of its micro-batch has not run";
+    s->upstream = clt_term(UPSTREAM, clt_symbolic_computed(s, s->in->plan->n_forward), 1);
+    return NULL;
+}
+
+static const char *feed(clt_symbolic_device *s, const clt_instruction *i)
+{
+    if (!s->waited)
+        return "the caller's events were not waited for";
+    s->fed = i->micro;
+    return NULL;
+}
+
+static const char *fetch(clt_symbolic_device *s, const clt_instruction *i)
+{
+    if (s->arena != i->micro || s->next != s->in->plan->n_forward)
+        return "the outputs are not there, or backward may have overwritten them";
+    s->fetched[i->micro] = clt_symbolic_computed(s, s->in->plan->n_forward);
+    return NULL;
+}
+
+static const char *mean(clt_symbolic_device *s, const clt_instruction *i)
+{
+    if (!forward_is_there(s, i->micro))
+        return "forward of its micro-batch has not run";
+    if (s->means.flight)
+        return "means would be written while they are added up";
+    if (i->micro && (!s->means.valid || s->means.version != i->micro - 1))
+        return "the means of the micro-batches before are not there";
+    s->means = clt_symbolic_written(clt_term(MEAN, i->micro ? s->means.term : 0,
+                                             clt_symbolic_computed(s, s->in->plan->n_forward)),
+                                    i->micro);
+    return NULL;
+}
+
+/* Whether all gradients of a set are of this micro-batch and may be read. */
+static bool whole(const clt_symbolic_device *s, int set, int micro)
+{
+    for (int b = 0; b < s->in->n_buckets; b++) {
+        const clt_symbol *g = &s->gradients[set][b];
+        if (!s->in->states[b] && (!g->valid || g->flight || g->version != micro))
+            return false;
+    }
+    return true;
+}
+
+static const char *add(clt_symbolic_device *s, const clt_instruction *i)
+{
+    const bool half = i->kind == CLT_DO_ADD_HALF, nothing = i->micro >= s->micros;
+    const int set = half ? 0 : 1;
+    if (!whole(s, set, i->micro) || !clt_symbolic_is_cleared(s, set, i->micro))
+        return "the gradients of its micro-batch are not whole";
+    for (int b = 0; b < s->in->n_buckets; b++) {
+        clt_symbol *to = half ? &s->sums[b] : &s->gradients[0][b];
+        const clt_symbol *from = &s->gradients[set][b];
+        if (s->in->states[b])
+            continue;
+        if (half && i->micro == 0)
+            *to = (clt_symbol){.valid = true, .version = -1};
+        if (to->flight || !to->valid || to->version != i->micro - 1)
+            return "the sum of the micro-batches before is not there";
+        if (!nothing)
+            to->term = half && i->micro == 0 ? from->term : clt_term(ADDED, to->term, from->term);
+        to->version = i->micro;
+    }
+    return NULL;
+}
+
+static const char *round_sum(clt_symbolic_device *s, const clt_instruction *i)
+{
+    for (int b = 0; b < s->in->n_buckets; b++) {
+        if (s->in->states[b])
+            continue;
+        if (!s->sums[b].valid || s->sums[b].version != i->version)
+            return "the sum of all micro-batches is not there";
+        if (s->gradients[0][b].flight)
+            return "a gradient would be written while it is reduced";
+        s->gradients[0][b] =
+            clt_symbolic_written(clt_term(ROUNDED, s->sums[b].term, 0), i->version);
+    }
+    return NULL;
+}
+
+static const char *zero(clt_symbolic_device *s)
+{
+    for (int b = 0; b < s->in->n_buckets; b++) {
+        if (s->in->states[b])
+            continue;
+        if (s->gradients[0][b].flight)
+            return "a gradient would be written while it is reduced";
+        s->gradients[0][b] = clt_symbolic_written(clt_term(ZERO, 0, 0), 0);
+    }
+    return NULL;
+}
+
+const char *clt_symbolic_compute(clt_symbolic_device *s, const clt_instruction *i)
+{
+    switch (i->kind) {
+    case CLT_DO_POISON:
+        s->arena = -1;
+        return NULL;
+    case CLT_DO_FEED:
+        return feed(s, i);
+    case CLT_DO_FEED_GIVEN:
+        s->given = i->micro;
+        return NULL;
+    case CLT_DO_UPSTREAM:
+    case CLT_DO_UPSTREAM_SCALED:
+        s->upstream = 1;
+        return NULL;
+    case CLT_DO_UPSTREAM_DEVICE:
+        return upstream_device(s, i);
+    case CLT_DO_CLEAR:
+        return clear(s, i);
+    case CLT_DO_ZERO:
+        return zero(s);
+    case CLT_DO_RUN:
+        return run(s, i);
+    case CLT_DO_MEAN:
+        return mean(s, i);
+    case CLT_DO_FETCH:
+        return fetch(s, i);
+    case CLT_DO_ADD:
+    case CLT_DO_ADD_HALF:
+        return add(s, i);
+    default:
+        return round_sum(s, i);
+    }
+}

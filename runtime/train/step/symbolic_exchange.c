@@ -1,0 +1,137 @@
+/* Symbolic execution: collectives, from their start to their end. */
+#include "base/vec.h"
+#include "train/step/symbolic_inside.h"
+
+/* The buffer that a collective works on. */
+static clt_symbol *operand_of(clt_symbolic_device *s, clt_operand on, int item, int slot)
+{
+    switch (on) {
+    case CLT_ON_RESULTS:
+        return &s->results;
+    case CLT_ON_MEANS:
+        return &s->means;
+    case CLT_ON_GRADIENT:
+        return &s->gradients[0][item];
+    case CLT_ON_VALUES:
+        return &s->values[item];
+    case CLT_ON_SLOT:
+        return &s->slots[slot * s->in->n_buckets + item];
+    default:
+        return NULL;
+    }
+}
+
+static const char *start_node(clt_symbolic_device *s, const clt_instruction *i)
+{
+    const clt_outline_collective *c = &s->in->plan->collectives[i->item];
+    if (s->arena != i->micro || s->next != c->node + 1)
+        return "the nodes before the collective have not run";
+    if (s->exchanged[i->item])
+        return "the collective was started before";
+    s->exchanged[i->item] = 1;
+    return NULL;
+}
+
+/* Whether a device may give, or have overwritten, what the collective works on. */
+static const char *start_buffer(const clt_symbolic_device *s, const clt_instruction *i,
+                                const clt_symbol *buffer)
+{
+    const bool root = i->peer < 0 || i->peer == s->in->self;
+    if (buffer->flight)
+        return "the buffer is in another collective";
+    if (i->on == CLT_ON_VALUES || i->on == CLT_ON_SLOT)
+        return root && buffer->version != i->version ? "the values are not those to be sent" : NULL;
+    if (i->on == CLT_ON_RESULTS ? !s->rounds : !s->micros && i->on == CLT_ON_GRADIENT)
+        return NULL; /* nothing is given */
+    if (i->on == CLT_ON_RESULTS && !clt_symbolic_has_results(s))
+        return "results of a micro-batch are not there";
+    if (i->on == CLT_ON_GRADIENT && !clt_symbolic_is_cleared(s, 0, s->in->half ? i->version : 0))
+        return "gradients that no node writes are not cleared";
+    return !buffer->valid || buffer->part || buffer->version != i->version
+               ? "the buffer has not what all micro-batches add up to"
+               : NULL;
+}
+
+const char *clt_symbolic_start(clt_symbolic_device *s, const clt_instruction *i)
+{
+    clt_symbol *buffer = operand_of(s, i->on, i->item, i->slot);
+    clt_symbolic_request request = {.on = i->on,
+                                    .item = i->item,
+                                    .slot = i->slot,
+                                    .peer = i->peer,
+                                    .group = i->group,
+                                    .open = true,
+                                    .number = s->n_requests};
+    const char *why = NULL;
+    if (i->on == CLT_ON_NODE) {
+        const clt_outline_collective *c = &s->in->plan->collectives[i->item];
+        why = start_node(s, i);
+        request.shape = clt_term(COMPUTED, (uint64_t)c->count, c->name);
+        request.operand = clt_symbolic_computed(s, s->next);
+    } else if (i->on == CLT_ON_CHECKSUMS) {
+        why = s->checksum ? NULL : "the checksums are not there";
+        request.operand = s->checksum;
+    } else {
+        why = start_buffer(s, i, buffer);
+        buffer->flight = true;
+        request.operand = buffer->term;
+        if (i->on == CLT_ON_RESULTS) {
+            request.operand = 0;
+            for (int m = 0; m < s->rounds; m++)
+                request.operand = clt_term(RESULT, request.operand, s->given_results[m]);
+        }
+        if (i->on == CLT_ON_GRADIENT && !s->micros)
+            request.operand = 0;
+    }
+    if (why)
+        return why;
+    return CLT_PUSH(s->requests, s->n_requests, s->room_requests, request) == CLT_OK
+               ? NULL
+               : "host memory does not suffice";
+}
+
+clt_symbolic_request *clt_symbolic_request_of(clt_symbolic_device *s, const clt_instruction *i)
+{
+    for (int r = 0; r < s->n_requests; r++)
+        if (s->requests[r].open && s->requests[r].on == i->on && s->requests[r].item == i->item &&
+            s->requests[r].slot == i->slot)
+            return &s->requests[r];
+    return NULL;
+}
+
+const char *clt_symbolic_complete(clt_symbolic_device *s, clt_symbolic_request *r, uint64_t result)
+{
+    clt_symbol *buffer = operand_of(s, r->on, r->item, r->slot);
+    r->open = false;
+    s->unflushed = true;
+    if (r->on == CLT_ON_NODE) {
+        s->exchanged[r->item] = 2;
+        s->sums_of[r->item] = result;
+        return NULL;
+    }
+    if (!buffer)
+        return NULL;
+    buffer->flight = false;
+    switch (r->on) {
+    case CLT_ON_RESULTS:
+        s->totals = clt_symbolic_written(result, CLT_VERSION_REDUCED);
+        break;
+    case CLT_ON_GRADIENT:
+        s->measured[r->item] = result;
+        *buffer = (clt_symbol){.version = CLT_VERSION_REDUCED,
+                               .valid = r->peer < 0 || r->peer == s->in->self};
+        if (buffer->valid)
+            buffer->term = result;
+        break;
+    case CLT_ON_VALUES:
+        *buffer = clt_symbolic_written(result, s->kind == CLT_PROGRAM_COPY ? CLT_VERSION_OLD
+                                                                           : CLT_VERSION_NEW);
+        break;
+    case CLT_ON_SLOT:
+        *buffer = clt_symbolic_written(result, CLT_VERSION_OLD);
+        break;
+    default:
+        *buffer = clt_symbolic_written(result, CLT_VERSION_REDUCED);
+    }
+    return NULL;
+}
