@@ -111,9 +111,29 @@ def machine(command):
     return {"processor": platform.machine(), "features": wanted, "devices": devices}
 
 
+def brief(run):
+    """One hash for each file of a checkpoint instead of one for each tensor."""
+    files = {}
+    for name, value in sorted(run["tensors"].items()):
+        files.setdefault("/".join(name.split("/")[:2]), []).append(f"{name.split('/', 2)[-1]} {value}")
+    return {"loss": run["loss"],
+            "tensors": {k: hashlib.sha256("\n".join(v).encode()).hexdigest()[:24] for k, v in files.items()}}  # fmt: skip
+
+
+def load(paths):
+    found = []
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            found.append(json.load(file))
+    if any(f.get("brief") for f in found):
+        for f in found:
+            if not f.get("brief"):
+                f["runs"] = {k: brief(v) for k, v in f["runs"].items()}
+    return found
+
+
 def compare(old, new):
-    with open(old, encoding="utf-8") as a, open(new, encoding="utf-8") as b:
-        old, new = json.load(a), json.load(b)
+    old, new = load((old, new))
     if old["machine"] != new["machine"]:
         print(f"bits: made on different machines or drivers: {old['machine']} and {new['machine']}")
         return 2
@@ -136,6 +156,13 @@ def compare(old, new):
     return 1 if wrong else 0
 
 
+def write(path, result):
+    with open(path, "w", encoding="utf-8") as file:
+        runs = ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in result["runs"].items())
+        rest = json.dumps({k: v for k, v in result.items() if k != "runs"})
+        file.write(f'{rest[:-1]}, "runs": {{\n{runs}\n}}}}\n')
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--command")
@@ -143,6 +170,7 @@ def main():
     parser.add_argument("--mpiexec", default=shutil.which("mpiexec"))
     parser.add_argument("--models", default=";".join(MODELS), help="names by ;")
     parser.add_argument("--places", default=",".join(PLACES))
+    parser.add_argument("--brief", metavar="FILE", help="with --out: also a small file, a hash for each file")
     parser.add_argument("--compare", nargs=2, metavar=("OLD", "NEW"))
     options = parser.parse_args()
     if options.compare:
@@ -160,9 +188,9 @@ def main():
                 got = train(options.command, options.mpiexec, model, place, folder)
                 result["runs"][f"{model} {place}"] = got
                 print(f"{model} {place}: {len(got['tensors'])} tensors", flush=True)
-    with open(options.out, "w", encoding="utf-8") as file:
-        json.dump(result, file, indent=0)
-        file.write("\n")
+    write(options.out, result)
+    if options.brief:
+        write(options.brief, dict(result, brief=True, runs={k: brief(v) for k, v in result["runs"].items()}))
 
 
 if __name__ == "__main__":
