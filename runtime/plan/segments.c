@@ -4,20 +4,27 @@
 #include "base/error.h"
 #include "plan/plan.h"
 
-/* The last node that writes into this bucket of gradients or one before it; -1 if none does.
- * Buckets are reduced in their own order on every device, also where another kind of device has its
- * nodes in another: parameters lie in the order in which backward comes to them. */
-static int last_writer(const clt_plan *plan, int bucket)
+/* For each bucket the last node that writes or reads a gradient of it or of one before it; -1 if
+ * none does. Buckets are reduced in their own order on every device, also where another kind of
+ * device has its nodes in another: parameters lie in the order in which backward comes to them. A
+ * reduction overwrites the device's own gradients, which other nodes may still read: the gradient
+ * of batch norm reads those of its weight and bias. */
+static void find_last_users(const clt_plan *plan, int *last)
 {
-    int last = -1;
-    for (int s = 0; s < plan->buckets.buckets[bucket].end; s++) {
-        if (plan->buckets.slots[s].state)
-            continue;
-        const clt_value *gradient = plan->gradients[s];
-        if (gradient && gradient->producer->id > last)
-            last = gradient->producer->id;
+    const int n = plan->buckets.n_buckets;
+    for (int b = 0; b < n; b++)
+        last[b] = -1;
+    for (int i = 0; i < plan->n_nodes; i++) {
+        const clt_node *node = plan->nodes[i].node;
+        for (int j = 0; j < node->n_in + node->n_out; j++) {
+            const clt_value *v = j < node->n_in ? node->in[j] : node->out[j - node->n_in];
+            if (v && plan->places[v->id].kind == CLT_PLACE_GRADIENT)
+                last[plan->places[v->id].index] = i;
+        }
     }
-    return last;
+    for (int b = 1; b < n; b++)
+        if (last[b] < last[b - 1])
+            last[b] = last[b - 1];
 }
 
 /* The first node that reads the value, or takes a view of it. Forward also runs by itself, so that
@@ -57,15 +64,14 @@ clt_status clt_plan_collectives(clt_plan *plan)
     return CLT_OK;
 }
 
-/* Buckets without a writer count as ready at the start of backward: their gradient is zero on every
- * device, yet all take part. */
-static void add_ready(clt_plan *plan, int node)
+/* Buckets that no node writes count as ready at the start of backward: their gradient is zero on
+ * every device, yet all take part. */
+static void add_ready(clt_plan *plan, const int *last, int node)
 {
     for (int b = 0; b < plan->buckets.n_buckets; b++) {
         if (plan->options.mode != CLT_PLAN_TRAIN || plan->buckets.buckets[b].state)
             continue;
-        const int last = last_writer(plan, b);
-        if (last == node || (last < 0 && node + 1 == plan->n_forward))
+        if (last[b] == node || (last[b] < 0 && node + 1 == plan->n_forward))
             plan->ready[plan->n_ready++] = b;
     }
 }
@@ -89,11 +95,15 @@ clt_status clt_plan_segments(clt_plan *plan)
     const size_t room = (size_t)plan->buckets.n_buckets + 2 * (size_t)plan->n_collectives + 2;
     plan->segments = clt_calloc(room, sizeof *plan->segments);
     plan->ready = clt_calloc((size_t)plan->buckets.n_buckets + 1, sizeof *plan->ready);
-    if (!plan->segments || !plan->ready)
+    int *last = clt_calloc((size_t)plan->buckets.n_buckets + 1, sizeof *last);
+    if (!plan->segments || !plan->ready || !last) {
+        clt_free(last);
         return CLT_OUT_OF_MEMORY;
+    }
+    find_last_users(plan, last);
     clt_segment segment = {0};
     for (int i = 0; i < plan->n_nodes; i++) {
-        add_ready(plan, i);
+        add_ready(plan, last, i);
         segment.end_ready = plan->n_ready;
         segment.end = i + 1;
         /* Forward is a segment of its own, so that it can run by itself. */
@@ -103,5 +113,6 @@ clt_status clt_plan_segments(clt_plan *plan)
             segment = (clt_segment){i + 1, i + 1, -1, plan->n_ready, plan->n_ready};
         }
     }
+    clt_free(last);
     return CLT_OK;
 }

@@ -379,6 +379,86 @@ static void test_most_elements(void **state)
     }
 }
 
+/* --- readers --------------------------------------------------------------------------------- */
+
+/* x [B, 4, 3, 3], normalised twice, to a loss. */
+static clt_graph *build_normalised(void)
+{
+    enum { CHANNELS = 4 };
+    const int64_t dims[] = {CLT_BATCH, CHANNELS, 3, 3}, channels = CHANNELS, one[] = {CLT_BATCH};
+    const int64_t mix[] = {CHANNELS, CHANNELS, 1, 1};
+    const clt_init uniform = {CLT_INIT_UNIFORM, 0.5, 0}, unit = {CLT_INIT_CONSTANT, 1, 0};
+    clt_graph *g;
+    clt_value *sum, *weight;
+    ok(clt_graph_create(&g));
+    clt_value *x = clt_input(g, "x", CLT_F32, 4, dims);
+    clt_value *label = clt_input(g, "label", CLT_I32, 1, one);
+    for (int i = 0; i < 2; i++) {
+        char names[3][16];
+        for (int k = 0; k < 3; k++)
+            snprintf(names[k], sizeof names[k], "%s%d", (const char *[]){"w", "scale", "shift"}[k],
+                     i);
+        x = clt_conv2d(x, clt_parameter(g, names[0], 4, mix, uniform), NULL, NULL);
+        x = clt_relu(clt_batch_norm(x, clt_parameter(g, names[1], 1, &channels, unit),
+                                    clt_parameter(g, names[2], 1, &channels, (clt_init){0}), NULL,
+                                    NULL, NULL, NULL));
+    }
+    clt_value *logits = layer(g, clt_flatten(x), "fc.weight", "fc.bias", CHANNELS * 9, CLASSES);
+    clt_cross_entropy(logits, label, NULL, &sum, &weight);
+    clt_loss(g, "loss", sum, weight, 1);
+    ok(clt_graph_status(g));
+    return g;
+}
+
+static bool touches(const clt_plan *plan, const clt_value *value, int bucket)
+{
+    return value && plan->places[value->id].kind == CLT_PLACE_GRADIENT &&
+           plan->places[value->id].index == bucket;
+}
+
+/* A bucket is reduced in place: no node may read or write its gradients after that has begun. The
+ * gradient of batch norm reads those of its weight and bias. */
+static void test_readers(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {512, 768, 1024, 1280, MEGABYTE};
+    int cuts = 0, readers = 0;
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        clt_store_options store;
+        clt_trainer_options options;
+        lab l = lab_on(clt_test_devices("pocl@1,pocl@1"), NULL);
+        l.graph = build_normalised();
+        clt_store_options_init(&store);
+        store.bucket_bytes = sizes[k];
+        ok(clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store));
+        clt_trainer_options_init(&options);
+        options.batch = 8;
+        lab_trainer(&l, &options);
+        const clt_plan *plan = l.trainer->training->devices[0].plan;
+        for (int s = 0; s < plan->n_segments; s++)
+            for (int r = plan->segments[s].first_ready; r < plan->segments[s].end_ready;
+                 r++, cuts++)
+                for (int i = 0; i < plan->n_nodes; i++) {
+                    const clt_node *node = plan->nodes[i].node;
+                    bool touched = false;
+                    for (int j = 0; j < node->n_in; j++) {
+                        touched |= touches(plan, node->in[j], plan->ready[r]);
+                        readers += touches(plan, node->in[j], plan->ready[r]);
+                    }
+                    for (int j = 0; j < node->n_out; j++)
+                        touched |= touches(plan, node->out[j], plan->ready[r]);
+                    if (touched && i >= plan->segments[s].end)
+                        fail_msg(
+                            "buckets of %lld bytes: %s (%s) uses bucket %d after its reduction "
+                            "has begun behind node %d",
+                            (long long)sizes[k], node->name, node->op->name, plan->ready[r],
+                            plan->segments[s].end - 1);
+                }
+        lab_close(&l);
+    }
+    assert_true(cuts > 5 && readers >= 4 * (int)(sizeof sizes / sizeof *sizes));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -386,7 +466,7 @@ int main(void)
         cmocka_unit_test(test_fewest),        cmocka_unit_test(test_network),
         cmocka_unit_test(test_bits),          cmocka_unit_test(test_refused),
         cmocka_unit_test(test_checkpoint),    cmocka_unit_test(test_measured),
-        cmocka_unit_test(test_most_elements),
+        cmocka_unit_test(test_most_elements), cmocka_unit_test(test_readers),
     };
     make_samples(xs, labels, BATCH, IN, CLASSES);
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
