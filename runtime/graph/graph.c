@@ -257,3 +257,13 @@ const char *clt_value_name(const clt_value *value)
 {
     return value->name;
 }
+
+void clt_graph_first_readers(const clt_graph *graph, int *first)
+{
+    for (int i = 0; i < graph->n_values; i++)
+        first[i] = graph->n_nodes;
+    for (int i = graph->n_nodes - 1; i >= 0; i--)
+        for (int j = 0; j < graph->nodes[i]->n_in; j++)
+            if (graph->nodes[i]->in[j])
+                first[graph->nodes[i]->in[j]->id] = i;
+}
