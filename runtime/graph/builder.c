@@ -129,13 +129,14 @@ clt_value *clt_name(clt_value *value, const char *name)
     }
     clt_free(value->name);
     value->name = copy;
+    clt_graph_failed(graph, clt_graph_index_name(graph, value));
     if (value->slot == 0) {
         clt_free(value->producer->name);
         value->producer->name = node_copy;
     } else {
         clt_free(node_copy);
     }
-    return value;
+    return graph->status == CLT_OK ? value : NULL;
 }
 
 clt_value *clt_label(clt_value *value, const char *label)

@@ -48,6 +48,7 @@ void clt_graph_destroy(clt_graph *graph)
     clt_free(graph->seeds);
     clt_free(graph->file_prefix);
     clt_free(graph->file_ignored);
+    clt_table_free(&graph->names);
     clt_free(graph->message);
     clt_free(graph);
 }
@@ -101,7 +102,7 @@ static clt_value *value_new(clt_graph *graph, clt_value_kind kind, const clt_typ
     value->kind = kind;
     value->type = *type;
     value->id = graph->n_values;
-    if (name && !(value->name = clt_strdup(name)))
+    if (name && (!(value->name = clt_strdup(name)) || clt_graph_index_name(graph, value) != CLT_OK))
         goto memory;
     if (CLT_PUSH(graph->values, graph->n_values, graph->room_values, value) == CLT_OK)
         return value;
@@ -123,14 +124,6 @@ clt_value *clt_graph_value(clt_graph *graph, clt_value_kind kind, const clt_type
         return NULL;
     }
     return value_new(graph, kind, type, name);
-}
-
-clt_value *clt_graph_find(clt_graph *graph, const char *name)
-{
-    for (int i = 0; i < graph->n_values; i++)
-        if (graph->values[i]->name && !strcmp(graph->values[i]->name, name))
-            return graph->values[i];
-    return NULL;
 }
 
 void clt_graph_set_origin(clt_graph *graph, const clt_node *origin)
@@ -263,4 +256,14 @@ clt_dtype clt_value_dtype(const clt_value *value)
 const char *clt_value_name(const clt_value *value)
 {
     return value->name;
+}
+
+void clt_graph_first_readers(const clt_graph *graph, int *first)
+{
+    for (int i = 0; i < graph->n_values; i++)
+        first[i] = graph->n_nodes;
+    for (int i = graph->n_nodes - 1; i >= 0; i--)
+        for (int j = 0; j < graph->nodes[i]->n_in; j++)
+            if (graph->nodes[i]->in[j])
+                first[graph->nodes[i]->in[j]->id] = i;
 }

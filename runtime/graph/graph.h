@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "base/table.h"
 #include "base/str.h"
 #include <cltrain/graph.h>
 
@@ -104,6 +105,8 @@ struct clt_graph {
     int groups;                       /* numbers of groups that clt_param_group gave so far */
     int streams;                      /* random streams handed out so far (dropout) */
     char *file_prefix, *file_ignored; /* see clt_file_names; NULL: nothing */
+    clt_table names;                  /* of values, by their names; see graph/names.c */
+    bool names_moved;                 /* `names` lacks some of them */
     clt_status status;
     char *message; /* of the first failure */
 };
@@ -217,6 +220,18 @@ void clt_graph_failed(clt_graph *graph, clt_status status);
 clt_value *clt_graph_value(clt_graph *graph, clt_value_kind kind, const clt_type *type,
                            const char *name);
 
+/* Enters the value under its name, by which clt_graph_find will find it. */
+clt_status clt_graph_index_name(clt_graph *graph, const clt_value *value);
+
+/* Enters all values that have names, and no others. */
+clt_status clt_graph_index_names(clt_graph *graph);
+
+/* `to` becomes the output of the graph that `from` was, under its name. */
+void clt_graph_move_output(clt_value *from, clt_value *to);
+
+/* By value id: the first node that reads the value; n_nodes: none does. */
+void clt_graph_first_readers(const clt_graph *graph, int *first);
+
 /* A deep copy: values and nodes keep their ids. */
 clt_status clt_graph_copy(const clt_graph *graph, clt_graph **copy);
 
@@ -229,8 +244,24 @@ static inline bool clt_value_trained(const clt_value *value)
 /* Takes losses and metrics away. */
 void clt_graph_forget_means(clt_graph *graph);
 
-/* Replaces `from` by `to` in all operands, assignments, losses and metrics. */
-void clt_graph_replace(clt_graph *graph, const clt_value *from, clt_value *to);
+/*
+ * Values that others take the place of. A pass visits nodes in order, settles the operands of each
+ * with clt_instead_operands, and may then enter what replaces the node's outputs: one of its
+ * operands, an output of an earlier node, or a value that it has added. clt_instead_everywhere
+ * settles all operands, assignments, losses and metrics at the end. So a pass takes time in
+ * proportion to the graph, whatever it replaces.
+ */
+typedef struct clt_instead {
+    clt_graph *graph;
+    int n_values;       /* entries of `values` */
+    clt_value **values; /* by id; NULL: itself */
+} clt_instead;
+
+clt_status clt_instead_begin(clt_graph *graph, clt_instead *instead);
+void clt_instead_operands(const clt_instead *instead, clt_node *node);
+clt_status clt_instead_enter(clt_instead *instead, const clt_value *from, clt_value *to);
+void clt_instead_everywhere(const clt_instead *instead);
+void clt_instead_free(clt_instead *instead);
 
 /* Puts nodes and values in topological order, drops nodes on which no output, loss, metric,
  * assignment or node of `keep` depends, and numbers ids anew. */

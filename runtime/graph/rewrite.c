@@ -111,6 +111,8 @@ clt_status clt_graph_copy(const clt_graph *graph, clt_graph **out)
                                      mapped(copy, graph->seeds[i].gradient)});
     if (status == CLT_OK)
         status = clt_file_names(copy, graph->file_prefix, graph->file_ignored);
+    if (status == CLT_OK)
+        status = clt_graph_index_names(copy);
     if (status != CLT_OK) {
         clt_graph_destroy(copy);
         return status;
@@ -128,29 +130,6 @@ void clt_graph_forget_means(clt_graph *graph)
     for (int i = 0; i < graph->n_metrics; i++)
         clt_free(graph->metrics[i].name);
     graph->n_losses = graph->n_metrics = 0;
-}
-
-static void replace_in_means(clt_mean *means, int count, const clt_value *from, clt_value *to)
-{
-    for (int i = 0; i < count; i++) {
-        if (means[i].sum == from)
-            means[i].sum = to;
-        if (means[i].weight == from)
-            means[i].weight = to;
-    }
-}
-
-void clt_graph_replace(clt_graph *graph, const clt_value *from, clt_value *to)
-{
-    for (int i = 0; i < graph->n_nodes; i++)
-        for (int j = 0; j < graph->nodes[i]->n_in; j++)
-            if (graph->nodes[i]->in[j] == from)
-                graph->nodes[i]->in[j] = to;
-    for (int i = 0; i < graph->n_assigns; i++)
-        if (graph->assigns[i].value == from)
-            graph->assigns[i].value = to;
-    replace_in_means(graph->losses, graph->n_losses, from, to);
-    replace_in_means(graph->metrics, graph->n_metrics, from, to);
 }
 
 typedef struct walk {
@@ -296,8 +275,10 @@ clt_status clt_graph_clean(clt_graph *graph, clt_value *const *keep, int n_keep)
         status = visit_roots(&w, keep, n_keep);
     if (status == CLT_OK)
         status = settle_order(&w);
-    if (status == CLT_OK)
+    if (status == CLT_OK) {
         sweep(graph, &w);
+        status = clt_graph_index_names(graph);
+    }
     clt_free(w.live);
     clt_free(w.done);
     clt_free(w.order);

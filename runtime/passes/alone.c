@@ -11,23 +11,28 @@ static clt_status keep_output(clt_graph *graph, clt_value *output, clt_value *op
     for (int i = 0; i < graph->n_seeds; i++)
         if (graph->seeds[i].output == output)
             graph->seeds[i].output = copy;
-    copy->name = output->name;
-    copy->output = true;
-    output->name = NULL;
-    output->output = false;
+    clt_graph_move_output(output, copy);
     return CLT_OK;
 }
 
 clt_status clt_pass_alone(clt_graph *graph)
 {
     const int n_nodes = graph->n_nodes;
-    for (int i = 0; i < n_nodes; i++) {
-        const clt_node *node = graph->nodes[i];
+    clt_instead instead;
+    CLT_TRY(clt_instead_begin(graph, &instead));
+    clt_status status = CLT_OK;
+    for (int i = 0; status == CLT_OK && i < n_nodes; i++) {
+        clt_node *node = graph->nodes[i];
+        clt_instead_operands(&instead, node);
         if (!node->op->collective)
             continue;
         if (node->out[0]->output)
-            CLT_TRY(keep_output(graph, node->out[0], node->in[0]));
-        clt_graph_replace(graph, node->out[0], node->in[0]);
+            status = keep_output(graph, node->out[0], node->in[0]);
+        if (status == CLT_OK)
+            status = clt_instead_enter(&instead, node->out[0], node->in[0]);
     }
-    return clt_graph_status(graph);
+    if (status == CLT_OK)
+        clt_instead_everywhere(&instead);
+    clt_instead_free(&instead);
+    return status == CLT_OK ? clt_graph_status(graph) : status;
 }

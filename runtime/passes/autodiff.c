@@ -126,14 +126,12 @@ done:
     return status;
 }
 
-/* A bucket holds each gradient at one place: it must be a node's own, unshared output. */
-static clt_value *own_value(clt_value *gradient, clt_value *const *others, int n_others)
+/* A bucket holds each gradient at one place: it must be a node's own, unshared output. One
+ * that is kept already is another parameter's. */
+static clt_value *own_value(clt_value *gradient)
 {
-    bool shared = !gradient->producer || gradient->producer->op->view ||
-                  gradient->producer->op->collective || gradient->output;
-    for (int i = 0; i < n_others; i++)
-        shared = shared || others[i] == gradient;
-    if (!shared)
+    if (gradient->producer && !gradient->producer->op->view &&
+        !gradient->producer->op->collective && !gradient->output && !gradient->kept)
         return gradient;
     clt_value *copy = clt_copy(gradient);
     if (copy)
@@ -195,7 +193,7 @@ clt_status clt_pass_train(clt_graph *graph, clt_value **gradients)
                  done);
     for (int i = 0; i < n_wanted; i++) {
         if (gradients[i])
-            gradients[i] = own_value(gradients[i], gradients, i);
+            gradients[i] = own_value(gradients[i]);
         if (gradients[i])
             gradients[i]->kept = true;
         CLT_TRY_GOTO(status, clt_graph_status(graph), done);

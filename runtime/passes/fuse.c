@@ -2,40 +2,67 @@
 #include "base/error.h"
 #include "passes/passes.h"
 
-/* The only node that uses `value`, or NULL if there is none, there are more, or the value must
- * exist for another reason. */
-static clt_node *only_user(const clt_graph *graph, const clt_value *value)
+/* What reads a value. `sum` adds up the numbers of the nodes that do, one for each operand: of a
+ * single reader, it is that node's number. */
+typedef struct readers {
+    int count;
+    int64_t sum;
+} readers;
+
+typedef struct fuse_pass {
+    clt_graph *graph;
+    readers *readers; /* by value id */
+    bool *needed;     /* by value id: must exist for another reason */
+} fuse_pass;
+
+static void count_operands(fuse_pass *p, const clt_node *node, int by)
 {
-    clt_node *user = NULL;
-    if (value->output || value->name || value->kept)
-        return NULL;
-    for (int i = 0; i < graph->n_nodes; i++)
-        for (int j = 0; j < graph->nodes[i]->n_in; j++)
-            if (graph->nodes[i]->in[j] == value) {
-                if (user)
-                    return NULL;
-                user = graph->nodes[i];
-            }
-    for (int i = 0; i < graph->n_assigns; i++)
-        if (graph->assigns[i].value == value)
-            return NULL;
-    for (int i = 0; i < graph->n_losses; i++)
-        if (graph->losses[i].sum == value || graph->losses[i].weight == value)
-            return NULL;
-    for (int i = 0; i < graph->n_metrics; i++)
-        if (graph->metrics[i].sum == value || graph->metrics[i].weight == value)
-            return NULL;
-    return user;
+    for (int i = 0; i < node->n_in; i++)
+        if (node->in[i]) {
+            p->readers[node->in[i]->id].count += by;
+            p->readers[node->in[i]->id].sum += (int64_t)by * node->id;
+        }
 }
 
-static bool fuse_node(clt_graph *graph, clt_node *node)
+static void count_readers(fuse_pass *p)
+{
+    const clt_graph *g = p->graph;
+    for (int i = 0; i < g->n_nodes; i++)
+        count_operands(p, g->nodes[i], 1);
+    for (int i = 0; i < g->n_values; i++)
+        p->needed[i] = g->values[i]->output || g->values[i]->name || g->values[i]->kept;
+    for (int i = 0; i < g->n_assigns; i++)
+        p->needed[g->assigns[i].value->id] = true;
+    for (int i = 0; i < g->n_losses + g->n_metrics; i++) {
+        const clt_mean *mean = i < g->n_losses ? &g->losses[i] : &g->metrics[i - g->n_losses];
+        p->needed[mean->sum->id] = p->needed[mean->weight->id] = true;
+    }
+}
+
+/* The only node that uses `value`, or NULL if there is none, there are more, or the value must
+ * exist for another reason. */
+static clt_node *only_user(const fuse_pass *p, const clt_value *value)
+{
+    const readers *r = &p->readers[value->id];
+    return r->count == 1 && !p->needed[value->id] ? p->graph->nodes[r->sum] : NULL;
+}
+
+static bool absorb(fuse_pass *p, clt_node *node, const clt_node *next)
+{
+    count_operands(p, node, -1);
+    const bool absorbed = node->op->absorb(node, next);
+    count_operands(p, node, 1);
+    return absorbed;
+}
+
+static bool fuse_node(fuse_pass *p, clt_node *node)
 {
     if (!node->op->absorb)
         return false;
-    clt_node *next = only_user(graph, node->out[0]);
+    clt_node *next = only_user(p, node->out[0]);
     /* Forward stays forward: it also runs without the backward. */
     if (!next || next->n_out != 1 || next->in[0] != node->out[0] ||
-        next->backward != node->backward || !node->op->absorb(node, next))
+        next->backward != node->backward || !absorb(p, node, next))
         return false;
     /* The node now computes next's output: it takes over that value, and the old one dies. */
     clt_value *old = node->out[0], *result = next->out[0];
@@ -43,14 +70,23 @@ static bool fuse_node(clt_graph *graph, clt_node *node)
     result->producer = node;
     next->out[0] = old;
     old->producer = next;
+    count_operands(p, next, -1);
     next->n_in = 0; /* dead: it uses nothing any more */
     return true;
 }
 
 clt_status clt_pass_fuse(clt_graph *graph)
 {
-    for (int i = 0; i < graph->n_nodes; i++)
-        while (fuse_node(graph, graph->nodes[i]))
+    fuse_pass p = {.graph = graph};
+    p.readers = clt_calloc((size_t)graph->n_values + 1, sizeof *p.readers);
+    p.needed = clt_calloc((size_t)graph->n_values + 1, sizeof *p.needed);
+    const bool memory = p.readers && p.needed;
+    if (memory)
+        count_readers(&p);
+    for (int i = 0; memory && i < graph->n_nodes; i++)
+        while (fuse_node(&p, graph->nodes[i]))
             ;
-    return clt_graph_status(graph);
+    clt_free(p.readers);
+    clt_free(p.needed);
+    return memory ? clt_graph_status(graph) : CLT_OUT_OF_MEMORY;
 }

@@ -15,8 +15,7 @@
  */
 #include <string.h>
 
-#include "base/alloc.h"
-#include "base/error.h"
+#include "base/vec.h"
 #include "ops/conv2d_pool.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
@@ -30,24 +29,60 @@ typedef struct pattern {
     clt_node *pool_grad, *relu_grad, *weight_grad, *data_grad; /* NULL outside training */
 } pattern;
 
+/* One that once read a value; `next` is the number of the next one plus one. */
+typedef struct reader {
+    clt_node *node;
+    int next;
+} reader;
+
+typedef struct pool_pass {
+    clt_graph *graph;
+    reader *readers;
+    int n_readers, room;
+    int *first, *last; /* by value id: numbers of readers, in the order of the nodes, plus one */
+    int n_values;      /* that have such lists: those before the pass, which alone are asked for */
+} pool_pass;
+
+static clt_status add_reader(pool_pass *p, clt_node *node)
+{
+    for (int j = 0; j < node->n_in; j++) {
+        const int id = node->in[j] ? node->in[j]->id : p->n_values;
+        if (id >= p->n_values || (p->last[id] && p->readers[p->last[id] - 1].node == node))
+            continue;
+        CLT_TRY(CLT_PUSH(p->readers, p->n_readers, p->room, (reader){node, 0}));
+        if (p->last[id])
+            p->readers[p->last[id] - 1].next = p->n_readers;
+        else
+            p->first[id] = p->n_readers;
+        p->last[id] = p->n_readers;
+    }
+    return CLT_OK;
+}
+
+static bool reads(const clt_node *node, const clt_value *value)
+{
+    for (int j = 0; j < node->n_in; j++)
+        if (node->in[j] == value)
+            return true;
+    return false;
+}
+
 /* The nodes that use `value`; -1 if there are more than MOST_USERS. */
-static int users_of(const clt_graph *graph, const clt_value *value, clt_node **users)
+static int users_of(const pool_pass *p, const clt_value *value, clt_node **users)
 {
     int count = 0;
-    for (int i = 0; i < graph->n_nodes; i++) {
-        bool uses = false;
-        for (int j = 0; j < graph->nodes[i]->n_in; j++)
-            uses = uses || graph->nodes[i]->in[j] == value;
-        if (!uses)
+    for (int i = p->first[value->id]; i; i = p->readers[i - 1].next) {
+        clt_node *node = p->readers[i - 1].node;
+        if (!reads(node, value))
             continue;
         if (count == MOST_USERS)
             return -1;
-        users[count++] = graph->nodes[i];
+        users[count++] = node;
     }
     return count;
 }
 
-static bool find_backward(const clt_graph *graph, pattern *p)
+static bool find_backward(const pool_pass *pass, pattern *p)
 {
     clt_node *users[MOST_USERS];
     const clt_op *grad_op =
@@ -55,9 +90,9 @@ static bool find_backward(const clt_graph *graph, pattern *p)
     clt_node *relu_grad = p->relu_grad;
     p->pool_grad = relu_grad->in[0]->producer;
     if (!p->pool_grad || p->pool_grad->op != grad_op ||
-        users_of(graph, p->pool_grad->out[0], users) != 1)
+        users_of(pass, p->pool_grad->out[0], users) != 1)
         return false;
-    const int count = users_of(graph, relu_grad->out[0], users);
+    const int count = users_of(pass, relu_grad->out[0], users);
     for (int i = 0; i < count; i++) {
         if (users[i]->op == &clt_op_conv2d_weight_grad && users[i]->in[0] == p->conv->in[0])
             p->weight_grad = users[i];
@@ -69,7 +104,7 @@ static bool find_backward(const clt_graph *graph, pattern *p)
     return count > 0 && p->weight_grad;
 }
 
-static bool find(const clt_graph *graph, clt_node *pool, pattern *p)
+static bool find(const pool_pass *pass, clt_node *pool, pattern *p)
 {
     clt_node *users[MOST_USERS];
     *p = (pattern){.pool = pool};
@@ -80,13 +115,13 @@ static bool find(const clt_graph *graph, clt_node *pool, pattern *p)
     if (!p->conv || p->conv->op != &clt_op_conv2d || r->name || r->output ||
         ((const clt_conv2d_attr *)p->conv->attr)->epilogue.activation != CLT_ACTIVATION_RELU)
         return false;
-    const int count = users_of(graph, r, users);
+    const int count = users_of(pass, r, users);
     for (int i = 0; i < count; i++)
         if (users[i]->op == &clt_op_relu_grad && users[i]->in[1] == r)
             p->relu_grad = users[i];
         else if (users[i] != pool && users[i]->op != &clt_op_max_pool2d_grad)
             return false;
-    return count == 1 || (count > 0 && p->relu_grad && find_backward(graph, p));
+    return count == 1 || (count > 0 && p->relu_grad && find_backward(pass, p));
 }
 
 /* `fresh` takes the place of `old`: its outputs become old's values. */
@@ -159,13 +194,31 @@ static clt_status rewrite(clt_graph *graph, const pattern *p)
     return status;
 }
 
-clt_status clt_pass_fuse_pool(clt_graph *graph)
+static clt_status run(pool_pass *p)
 {
+    clt_graph *graph = p->graph;
     const int n_nodes = graph->n_nodes;
+    for (int i = 0; i < n_nodes; i++)
+        CLT_TRY(add_reader(p, graph->nodes[i]));
     for (int i = 0; i < n_nodes; i++) {
-        pattern p;
-        if (find(graph, graph->nodes[i], &p))
-            CLT_TRY(rewrite(graph, &p));
+        pattern found;
+        const int before = graph->n_nodes;
+        if (find(p, graph->nodes[i], &found))
+            CLT_TRY(rewrite(graph, &found));
+        for (int k = before; k < graph->n_nodes; k++)
+            CLT_TRY(add_reader(p, graph->nodes[k]));
     }
     return CLT_OK;
+}
+
+clt_status clt_pass_fuse_pool(clt_graph *graph)
+{
+    pool_pass p = {.graph = graph, .n_values = graph->n_values};
+    p.first = clt_calloc((size_t)graph->n_values + 1, sizeof *p.first);
+    p.last = clt_calloc((size_t)graph->n_values + 1, sizeof *p.last);
+    const clt_status status = p.first && p.last ? run(&p) : CLT_OUT_OF_MEMORY;
+    clt_free(p.first);
+    clt_free(p.last);
+    clt_free(p.readers);
+    return status;
 }

@@ -114,10 +114,7 @@ static clt_status plain_outputs(layout_pass *p)
         clt_value *twin = converted(p, value, CLT_LAYOUT_PLAIN);
         if (!twin)
             return clt_graph_status(p->graph);
-        twin->name = value->name;
-        twin->output = true;
-        value->name = NULL;
-        value->output = false;
+        clt_graph_move_output(value, twin);
     }
     return CLT_OK;
 }

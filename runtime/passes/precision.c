@@ -30,8 +30,12 @@ typedef struct precision_pass {
     clt_graph *graph;
     const clt_target *target;
     clt_dtype precision;
-    bool *exact;       /* by id: stays f32 */
-    widened *wide;     /* by id */
+    bool *exact;      /* by id: stays f32 */
+    widened *wide;    /* by id */
+    int room_values;  /* of the two */
+    int *last_reader; /* by id, of values before the pass: the last node that reads it or a view */
+    clt_instead
+        instead;       /* what is read where 16 bits come from a conversion; by later nodes alone */
     clt_node **order;  /* all nodes, conversions beside those that they serve */
     int n_order, room; /* room: entries allocated */
 } precision_pass;
@@ -53,16 +57,20 @@ static void list_exact(const precision_pass *p)
             p->exact[g->nodes[i]->in[0]->id] = p->exact[g->nodes[i]->out[0]->id] = true;
 }
 
-/* Whether no node behind this one reads the value or a view of it. */
-static bool is_last_reader(const precision_pass *p, const clt_node *node, const clt_value *root)
+/* Nodes are in order: what views of a value are read by is known before the value. The pass adds no
+ * reader of a value that replaces_output asks about: conversions read what it rounds. */
+static void find_last_readers(const precision_pass *p)
 {
-    for (int i = node->id + 1; i < p->graph->n_nodes; i++) {
-        const clt_node *later = p->graph->nodes[i];
-        for (int j = 0; j < later->n_in; j++)
-            if (later->in[j] && clt_value_root(later->in[j]) == root)
-                return false;
+    const clt_graph *g = p->graph;
+    for (int i = g->n_nodes - 1; i >= 0; i--) {
+        const clt_node *node = g->nodes[i];
+        for (int j = 0; j < node->n_in; j++) {
+            int *last = node->in[j] ? &p->last_reader[node->in[j]->id] : NULL;
+            const int behind = node->op->view ? p->last_reader[node->out[0]->id] : 0;
+            if (last && *last < (behind > i ? behind : i))
+                *last = behind > i ? behind : i;
+        }
     }
-    return true;
 }
 
 /* Whether the gradient may overwrite an output of the graph, as that of the logits does. That is
@@ -74,7 +82,7 @@ static bool replaces_output(const precision_pass *p, const clt_node *node, int i
         const clt_value *in = node->in[i];
         if (in && node->op->in_place & 1u << i && clt_value_root(in)->output &&
             clt_value_root(in)->producer && clt_type_equal(&in->type, &node->out[0]->type) &&
-            is_last_reader(p, node, clt_value_root(in)))
+            p->last_reader[clt_value_root(in)->id] == node->id)
             return true;
     }
     return false;
@@ -156,10 +164,8 @@ static clt_status narrow(precision_pass *p, clt_node *node, int index)
     clt_value *half = convert(p, node, out, p->precision);
     if (!half)
         return clt_graph_status(p->graph);
-    clt_graph_replace(p->graph, out, half);
-    half->producer->in[0] = out;
     p->order[p->n_order++] = half->producer;
-    return CLT_OK;
+    return clt_instead_enter(&p->instead, out, half);
 }
 
 static bool reads(const precision_pass *p, const clt_node *node, int index, bool output)
@@ -199,6 +205,7 @@ static clt_status visit_move(precision_pass *p, clt_node *node)
 static clt_status visit(precision_pass *p, clt_node *node)
 {
     CLT_TRY(make_room(p, node));
+    clt_instead_operands(&p->instead, node);
     if (node->op->view)
         return visit_view(p, node);
     if (node->op->rounding == CLT_ROUNDS_MOVES)
@@ -221,29 +228,38 @@ static clt_status visit(precision_pass *p, clt_node *node)
     return CLT_OK;
 }
 
+/* The arrays by id get entries for the values that conversions have added. */
+static clt_status add_values(precision_pass *p, int before)
+{
+    const int n = p->graph->n_values;
+    if (n > p->room_values) {
+        const size_t room = 2 * (size_t)n;
+        bool *exact = clt_realloc(p->exact, room * sizeof *exact);
+        if (exact)
+            p->exact = exact;
+        widened *wide = exact ? clt_realloc(p->wide, room * sizeof *wide) : NULL;
+        if (!wide)
+            return CLT_OUT_OF_MEMORY;
+        p->wide = wide;
+        p->room_values = 2 * n;
+    }
+    for (int v = before; v < n; v++) {
+        p->exact[v] = false;
+        p->wide[v] = (widened){.half = p->graph->values[v]->type.dtype == p->precision};
+    }
+    return CLT_OK;
+}
+
 static clt_status run(precision_pass *p)
 {
     clt_graph *g = p->graph;
     const int n_nodes = g->n_nodes;
     list_exact(p);
+    find_last_readers(p);
     for (int i = 0; i < n_nodes; i++) {
         const int before = g->n_values;
         CLT_TRY(visit(p, g->nodes[i]));
-        /* Conversions' outputs are read by later nodes: the arrays are by id. */
-        if (g->n_values == before)
-            continue;
-        bool *exact = clt_realloc(p->exact, ((size_t)g->n_values + 1) * sizeof *exact);
-        if (exact)
-            p->exact = exact;
-        widened *wide =
-            exact ? clt_realloc(p->wide, ((size_t)g->n_values + 1) * sizeof *wide) : NULL;
-        if (!wide)
-            return CLT_OUT_OF_MEMORY;
-        p->wide = wide;
-        for (int v = before; v < g->n_values; v++) {
-            p->exact[v] = false;
-            p->wide[v] = (widened){.half = g->values[v]->type.dtype == p->precision};
-        }
+        CLT_TRY(add_values(p, before));
     }
     for (int i = 0; i < p->n_order; i++) {
         g->nodes[i] = p->order[i];
@@ -257,12 +273,19 @@ clt_status clt_pass_precision(clt_graph *graph, const clt_target *target, clt_dt
     if (precision != CLT_F16 && precision != CLT_BF16)
         return clt_fail(CLT_INVALID_ARGUMENT, "precision %s: values are kept in f32, f16 or bf16",
                         clt_dtype_name(precision));
-    precision_pass p = {.graph = graph, .target = target, .precision = precision};
-    p.exact = clt_calloc((size_t)graph->n_values + 1, sizeof *p.exact);
-    p.wide = clt_calloc((size_t)graph->n_values + 1, sizeof *p.wide);
-    clt_status status = p.exact && p.wide ? run(&p) : CLT_OUT_OF_MEMORY;
+    precision_pass p = {.graph = graph,
+                        .target = target,
+                        .precision = precision,
+                        .room_values = graph->n_values + 1};
+    CLT_TRY(clt_instead_begin(graph, &p.instead));
+    p.exact = clt_calloc((size_t)p.room_values, sizeof *p.exact);
+    p.wide = clt_calloc((size_t)p.room_values, sizeof *p.wide);
+    p.last_reader = clt_calloc((size_t)p.room_values, sizeof *p.last_reader);
+    clt_status status = p.exact && p.wide && p.last_reader ? run(&p) : CLT_OUT_OF_MEMORY;
+    clt_instead_free(&p.instead);
     clt_free(p.exact);
     clt_free(p.wide);
+    clt_free(p.last_reader);
     clt_free(p.order);
     return status;
 }

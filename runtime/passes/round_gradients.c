@@ -13,6 +13,7 @@
  */
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "passes/passes.h"
 #include <cltrain/ops.h>
@@ -20,13 +21,23 @@
 /* How many sums of a gradient are rounded, with the last one. */
 enum { MOST_PARTS = 4 };
 
-static int count_readers(const clt_graph *graph, const clt_value *value)
+typedef struct gradients_pass {
+    clt_graph *graph;
+    const clt_target *target;
+    clt_dtype precision;
+    int n_nodes;       /* before conversions were added */
+    int *readers;      /* by value id, of values before that: how many operands it is */
+    clt_node **behind; /* by node id: the conversion that was added last of those of its outputs */
+    clt_node **previous; /* by the number of the conversion: the one added before for that node */
+} gradients_pass;
+
+static void count_readers(const gradients_pass *p)
 {
-    int count = 0;
-    for (int i = 0; i < graph->n_nodes; i++)
-        for (int j = 0; j < graph->nodes[i]->n_in; j++)
-            count += graph->nodes[i]->in[j] == value;
-    return count;
+    const clt_graph *g = p->graph;
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int j = 0; j < g->nodes[i]->n_in; j++)
+            if (g->nodes[i]->in[j])
+                p->readers[g->nodes[i]->in[j]->id]++;
 }
 
 static int output_index(const clt_value *value)
@@ -44,12 +55,12 @@ static bool takes(const clt_node *node, const clt_target *target, int index, boo
 }
 
 /* What the value's node adds to, if that may lie in 16 bits; NULL: it stays what it is. */
-static clt_value *part_of(const clt_graph *graph, const clt_target *target, const clt_value *value)
+static clt_value *part_of(const gradients_pass *p, const clt_value *value)
 {
     const clt_node *node = value->producer;
     const int base = node->op->base;
     clt_value *part = base ? node->in[base] : NULL;
-    if (!part || !takes(node, target, base, false) || count_readers(graph, part) != 1 ||
+    if (!part || !takes(node, p->target, base, false) || p->readers[part->id] != 1 ||
         part->output || part->kept)
         return NULL;
     return part;
@@ -57,41 +68,29 @@ static clt_value *part_of(const clt_graph *graph, const clt_target *target, cons
 
 /* Makes a gradient, and the sums that it goes on from, values in 16 bits; false: it must stay f32.
  */
-static bool round_where_made(const clt_graph *graph, const clt_target *target, clt_value *gradient,
-                             clt_dtype precision)
+static bool round_where_made(const gradients_pass *p, clt_value *gradient)
 {
     clt_value *parts[MOST_PARTS];
     int n = 0;
-    if (count_readers(graph, gradient))
+    if (p->readers[gradient->id])
         return false;
-    for (clt_value *v = gradient; v; v = part_of(graph, target, v)) {
+    for (clt_value *v = gradient; v; v = part_of(p, v)) {
         if (n == MOST_PARTS || !v->producer || v->producer->op->view ||
-            !takes(v->producer, target, output_index(v), true))
+            !takes(v->producer, p->target, output_index(v), true))
             return false;
         parts[n++] = v;
     }
     for (int i = 0; i < n; i++)
-        parts[i]->type.dtype = precision;
+        parts[i]->type.dtype = p->precision;
     return true;
 }
 
-/* The last node goes right behind the one that makes its operand. */
-static void move_back(clt_graph *graph)
-{
-    clt_node *node = graph->nodes[graph->n_nodes - 1];
-    const int to = node->in[0]->producer->id + 1;
-    memmove(&graph->nodes[to + 1], &graph->nodes[to],
-            (size_t)(graph->n_nodes - 1 - to) * sizeof *graph->nodes);
-    graph->nodes[to] = node;
-    for (int i = to; i < graph->n_nodes; i++)
-        graph->nodes[i]->id = i;
-}
-
-static clt_status convert(clt_graph *graph, clt_value **gradient, clt_dtype precision)
+static clt_status convert(const gradients_pass *p, clt_value **gradient)
 {
     clt_value *exact = *gradient;
+    clt_graph *graph = p->graph;
     clt_graph_set_origin(graph, exact->producer->origin);
-    clt_value *half = clt_cast(exact, precision);
+    clt_value *half = clt_cast(exact, p->precision);
     clt_graph_set_origin(graph, NULL);
     if (!half)
         return clt_graph_status(graph);
@@ -99,19 +98,54 @@ static clt_status convert(clt_graph *graph, clt_value **gradient, clt_dtype prec
     half->producer->backward = true;
     half->kept = true;
     exact->kept = false;
-    move_back(graph);
+    p->readers[exact->id]++;
+    p->previous[half->producer->id - p->n_nodes] = p->behind[exact->producer->id];
+    p->behind[exact->producer->id] = half->producer;
     *gradient = half;
     return CLT_OK;
+}
+
+/* Conversions go right behind the nodes that make their operands, the last of each node first. */
+static clt_status order_nodes(const gradients_pass *p)
+{
+    clt_graph *g = p->graph;
+    int n = 0;
+    clt_node **order = clt_calloc((size_t)g->n_nodes + 1, sizeof *order);
+    if (!order)
+        return CLT_OUT_OF_MEMORY;
+    for (int i = 0; i < p->n_nodes; i++) {
+        order[n++] = g->nodes[i];
+        for (clt_node *c = p->behind[i]; c; c = p->previous[c->id - p->n_nodes])
+            order[n++] = c;
+    }
+    memcpy(g->nodes, order, (size_t)n * sizeof *order);
+    clt_free(order);
+    for (int i = 0; i < n; i++)
+        g->nodes[i]->id = i;
+    return CLT_OK;
+}
+
+static clt_status run(const gradients_pass *p, clt_value **gradients, int n_gradients)
+{
+    count_readers(p);
+    for (int i = 0; i < n_gradients; i++)
+        if (gradients[i] && !round_where_made(p, gradients[i]))
+            CLT_TRY(convert(p, &gradients[i]));
+    return order_nodes(p);
 }
 
 clt_status clt_pass_round_gradients(clt_graph *graph, const clt_target *target, clt_dtype precision,
                                     clt_value **gradients, int n_gradients)
 {
-    for (int i = 0; i < n_gradients; i++) {
-        if (!gradients[i])
-            continue;
-        if (!round_where_made(graph, target, gradients[i], precision))
-            CLT_TRY(convert(graph, &gradients[i], precision));
-    }
-    return CLT_OK;
+    gradients_pass p = {
+        .graph = graph, .target = target, .precision = precision, .n_nodes = graph->n_nodes};
+    p.readers = clt_calloc((size_t)graph->n_values + 1, sizeof *p.readers);
+    p.behind = clt_calloc((size_t)graph->n_nodes + 1, sizeof *p.behind);
+    p.previous = clt_calloc((size_t)n_gradients + 1, sizeof *p.previous);
+    const clt_status status =
+        p.readers && p.behind && p.previous ? run(&p, gradients, n_gradients) : CLT_OUT_OF_MEMORY;
+    clt_free(p.readers);
+    clt_free(p.behind);
+    clt_free(p.previous);
+    return status;
 }

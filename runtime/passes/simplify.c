@@ -2,36 +2,43 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "passes/passes.h"
 #include <cltrain/ops.h>
 
+static clt_status evaluate_node(clt_instead *instead, const clt_node *node)
+{
+    clt_graph *graph = instead->graph;
+    clt_value *value = node->op->evaluate(node), *output = node->out[0];
+    if (!value)
+        return clt_graph_status(graph);
+    if (value == output)
+        return CLT_OK;
+    if (output->output) {
+        /* An output is memory of its own. */
+        if (value->kind != CLT_VALUE_INTERMEDIATE || value->name)
+            value = clt_copy(value);
+        if (!value)
+            return clt_graph_status(graph);
+        clt_graph_move_output(output, value);
+    }
+    return clt_instead_enter(instead, output, value);
+}
+
 clt_status clt_pass_evaluate(clt_graph *graph)
 {
-    for (int i = 0; i < graph->n_nodes; i++) {
-        const clt_node *node = graph->nodes[i];
-        if (!node->op->evaluate)
-            continue;
-        clt_value *instead = node->op->evaluate(node);
-        if (!instead)
-            return clt_graph_status(graph);
-        clt_value *output = node->out[0];
-        if (instead == output)
-            continue;
-        if (output->output) {
-            /* An output is memory of its own. */
-            if (instead->kind != CLT_VALUE_INTERMEDIATE || instead->name)
-                instead = clt_copy(instead);
-            if (!instead)
-                return clt_graph_status(graph);
-            /* The name moves along, so that the output is still found. */
-            instead->name = output->name;
-            instead->output = true;
-            output->name = NULL;
-            output->output = false;
-        }
-        clt_graph_replace(graph, output, instead);
+    clt_instead instead;
+    CLT_TRY(clt_instead_begin(graph, &instead));
+    clt_status status = CLT_OK;
+    for (int i = 0; status == CLT_OK && i < graph->n_nodes; i++) {
+        clt_instead_operands(&instead, graph->nodes[i]);
+        if (graph->nodes[i]->op->evaluate)
+            status = evaluate_node(&instead, graph->nodes[i]);
     }
-    return CLT_OK;
+    if (status == CLT_OK)
+        clt_instead_everywhere(&instead);
+    clt_instead_free(&instead);
+    return status;
 }
 
 /* Equal operators on equal operands give equal values, unless the operator draws random numbers:
@@ -54,18 +61,6 @@ static bool named(const clt_node *node)
     return false;
 }
 
-/* The sums and weights of losses and metrics are memory of their own, also where two are equal. */
-static bool is_result(const clt_graph *graph, const clt_node *node)
-{
-    for (int i = 0; i < graph->n_losses + graph->n_metrics; i++) {
-        const clt_mean *mean =
-            i < graph->n_losses ? &graph->losses[i] : &graph->metrics[i - graph->n_losses];
-        if (mean->sum == node->out[0] || mean->weight == node->out[0])
-            return true;
-    }
-    return false;
-}
-
 /* True if the node returns its operand unchanged. */
 static bool without_effect(const clt_node *node)
 {
@@ -73,30 +68,90 @@ static bool without_effect(const clt_node *node)
            clt_type_equal(&node->in[0]->type, &node->out[0]->type);
 }
 
+typedef struct simplify {
+    clt_graph *graph;
+    clt_instead instead;
+    clt_table nodes; /* those visited so far, by what they compute */
+    /* By value id: the sum or weight of a loss or metric. These are memory of their own, also where
+     * two are equal. */
+    bool *result;
+} simplify;
+
+static void mark_results(simplify *s)
+{
+    const clt_graph *g = s->graph;
+    for (int i = 0; i < g->n_losses + g->n_metrics; i++) {
+        const clt_mean *mean = i < g->n_losses ? &g->losses[i] : &g->metrics[i - g->n_losses];
+        s->result[mean->sum->id] = s->result[mean->weight->id] = true;
+    }
+}
+
+static uint64_t hash_node(const clt_node *node)
+{
+    uint64_t hash = clt_hash(&node->op, sizeof node->op, (uint64_t)node->n_in);
+    for (int i = 0; i < node->n_in; i++) {
+        const int id = node->in[i] ? node->in[i]->id : -1;
+        hash = clt_hash(&id, sizeof id, hash);
+    }
+    return node->op->attr_bytes ? clt_hash(node->attr, node->op->attr_bytes, hash) : hash;
+}
+
+typedef struct candidate {
+    const simplify *pass;
+    const clt_node *node;
+} candidate;
+
+static bool computes_the_same(const void *context, int item)
+{
+    const candidate *c = context;
+    const clt_node *other = c->pass->graph->nodes[item];
+    return same_node(other, c->node) &&
+           !(c->pass->result[other->out[0]->id] && c->pass->result[c->node->out[0]->id]);
+}
+
+static clt_status replace(simplify *s, clt_node *node, clt_value *const *by, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (s->result[node->out[i]->id])
+            s->result[by[i]->id] = true;
+        CLT_TRY(clt_instead_enter(&s->instead, node->out[i], by[i]));
+    }
+    node->n_in = 0; /* dead: it uses nothing any more */
+    return CLT_OK;
+}
+
+static clt_status visit(simplify *s, clt_node *node)
+{
+    clt_instead_operands(&s->instead, node);
+    if (named(node))
+        return clt_table_add(&s->nodes, hash_node(node), node->id);
+    /* A view of a view is a view of the first. */
+    if (node->op->view && node->in[0]->producer && node->in[0]->producer->op == node->op)
+        node->in[0] = node->in[0]->producer->in[0];
+    if (without_effect(node))
+        return replace(s, node, node->in, 1);
+    const candidate c = {s, node};
+    const uint64_t hash = hash_node(node);
+    const int equal = clt_table_find(&s->nodes, hash, computes_the_same, &c);
+    if (equal >= 0)
+        return replace(s, node, s->graph->nodes[equal]->out, node->n_out);
+    return clt_table_add(&s->nodes, hash, node->id);
+}
+
 clt_status clt_pass_simplify(clt_graph *graph)
 {
-    for (int i = 0; i < graph->n_nodes; i++) {
-        clt_node *node = graph->nodes[i];
-        if (named(node))
-            continue;
-        /* A view of a view is a view of the first. */
-        if (node->op->view && node->in[0]->producer && node->in[0]->producer->op->view &&
-            node->in[0]->producer->op == node->op)
-            node->in[0] = node->in[0]->producer->in[0];
-        if (without_effect(node)) {
-            clt_graph_replace(graph, node->out[0], node->in[0]);
-            node->n_in = 0; /* dead: it uses nothing any more */
-            continue;
-        }
-        for (int j = 0; j < i; j++) {
-            if (!same_node(graph->nodes[j], node) ||
-                (is_result(graph, graph->nodes[j]) && is_result(graph, node)))
-                continue;
-            for (int k = 0; k < node->n_out; k++)
-                clt_graph_replace(graph, node->out[k], graph->nodes[j]->out[k]);
-            node->n_in = 0;
-            break;
-        }
-    }
-    return CLT_OK;
+    simplify s = {.graph = graph};
+    CLT_TRY(clt_instead_begin(graph, &s.instead));
+    s.result = clt_calloc((size_t)graph->n_values + 1, sizeof *s.result);
+    clt_status status = s.result ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK)
+        mark_results(&s);
+    for (int i = 0; status == CLT_OK && i < graph->n_nodes; i++)
+        status = visit(&s, graph->nodes[i]);
+    if (status == CLT_OK)
+        clt_instead_everywhere(&s.instead);
+    clt_instead_free(&s.instead);
+    clt_table_free(&s.nodes);
+    clt_free(s.result);
+    return status;
 }

@@ -1,5 +1,6 @@
 #include "plan/buckets.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -8,16 +9,6 @@
 /* Kernels count the elements of a bucket with an int, and those of the last work-group go beyond.
  */
 static const int64_t MOST_BYTES = ((int64_t)1 << 33) - (1 << 18);
-
-/* Number of the first node that uses the value: parameters of later layers come later. */
-static int first_use(const clt_graph *graph, const clt_value *value)
-{
-    for (int i = 0; i < graph->n_nodes; i++)
-        for (int j = 0; j < graph->nodes[i]->n_in; j++)
-            if (graph->nodes[i]->in[j] == value)
-                return i;
-    return graph->n_nodes;
-}
 
 static clt_status add_slot(clt_buckets *b, const clt_value *value, int stream)
 {
@@ -41,52 +32,65 @@ static clt_status add_slot(clt_buckets *b, const clt_value *value, int stream)
     return status;
 }
 
-/* The positions of the parameters that are trained, by falling first use (ties: falling position).
- */
-static int order_trained(const clt_graph *graph, int *use, int *at)
+/* A parameter that is trained. */
+typedef struct trained {
+    int use; /* the first node that uses it: parameters of later layers come later */
+    int at;  /* its number among the graph's values */
+} trained;
+
+/* By falling first use (ties: falling position). */
+static int compare_uses(const void *a, const void *b)
 {
-    int count = 0;
-    for (int i = 0; i < graph->n_values; i++) {
-        if (!clt_value_trained(graph->values[i]))
-            continue;
-        const int first = first_use(graph, graph->values[i]);
-        int j = count++;
-        for (; j > 0 && use[j - 1] <= first; j--) {
-            use[j] = use[j - 1];
-            at[j] = at[j - 1];
-        }
-        use[j] = first;
-        at[j] = i;
-    }
-    return count;
+    const trained *x = a, *y = b;
+    return x->use != y->use ? (x->use < y->use) - (x->use > y->use)
+                            : (x->at < y->at) - (x->at > y->at);
 }
 
-static int parameters_before(const clt_graph *graph, int at)
+/* What collect_slots works with. */
+typedef struct order {
+    int *first;      /* by value id: the first node that reads it */
+    int *parameters; /* by value id: how many parameters come before it, whichever these are */
+    trained *trained;
+    int n_trained;
+} order;
+
+static clt_status find_order(const clt_graph *graph, order *o)
 {
-    int count = 0;
-    for (int j = 0; j < at; j++)
-        count += graph->values[j]->kind == CLT_VALUE_PARAMETER;
-    return count;
+    const size_t n = (size_t)graph->n_values + 1;
+    o->first = clt_calloc(n, sizeof *o->first);
+    o->parameters = clt_calloc(n, sizeof *o->parameters);
+    o->trained = clt_calloc(n, sizeof *o->trained);
+    if (!o->first || !o->parameters || !o->trained)
+        return CLT_OUT_OF_MEMORY;
+    clt_graph_first_readers(graph, o->first);
+    for (int i = 0; i < graph->n_values; i++) {
+        const clt_value *value = graph->values[i];
+        o->parameters[i + 1] = o->parameters[i] + (value->kind == CLT_VALUE_PARAMETER);
+        if (clt_value_trained(value))
+            o->trained[o->n_trained++] = (trained){o->first[i], i};
+    }
+    if (o->n_trained)
+        qsort(o->trained, (size_t)o->n_trained, sizeof *o->trained, compare_uses);
+    return CLT_OK;
 }
 
 /* What is trained, then frozen parameters and states in graph order. */
 static clt_status collect_slots(const clt_graph *graph, clt_buckets *b)
 {
-    int *use = clt_calloc((size_t)graph->n_values + 1, sizeof *use);
-    int *at = clt_calloc((size_t)graph->n_values + 1, sizeof *at);
-    clt_status status = use && at ? CLT_OK : CLT_OUT_OF_MEMORY;
-    const int count = status == CLT_OK ? order_trained(graph, use, at) : 0;
-    for (int i = 0; status == CLT_OK && i < count; i++)
-        status = add_slot(b, graph->values[at[i]], parameters_before(graph, at[i]));
+    order o = {0};
+    clt_status status = find_order(graph, &o);
+    for (int i = 0; status == CLT_OK && i < o.n_trained; i++)
+        status = add_slot(b, graph->values[o.trained[i].at], o.parameters[o.trained[i].at]);
     for (int i = 0; status == CLT_OK && i < graph->n_values; i++)
         if (graph->values[i]->frozen)
-            status = add_slot(b, graph->values[i], parameters_before(graph, i));
-    int stream = parameters_before(graph, graph->n_values);
+            status = add_slot(b, graph->values[i], o.parameters[i]);
+    int stream = status == CLT_OK ? o.parameters[graph->n_values] : 0;
     for (int i = 0; status == CLT_OK && i < graph->n_values; i++)
         if (graph->values[i]->kind == CLT_VALUE_STATE)
             status = add_slot(b, graph->values[i], stream++);
-    clt_free(use);
-    clt_free(at);
+    clt_free(o.first);
+    clt_free(o.parameters);
+    clt_free(o.trained);
     return status;
 }
 
@@ -101,19 +105,26 @@ bool clt_bucket_closes(const clt_bucket_sizes *sizes, int n_buckets, int64_t las
     return n_buckets == 0 || last_bytes + padded > limit;
 }
 
+/* Slots of one group keep their order: while they are sorted, `bucket` holds their positions. */
+static int compare_groups(const void *a, const void *b)
+{
+    const clt_slot *x = a, *y = b;
+    return x->group != y->group ? (x->group > y->group) - (x->group < y->group)
+                                : (x->bucket > y->bucket) - (x->bucket < y->bucket);
+}
+
 /* Brings the slots of a bucket into the order of their groups, which an update then passes in one
  * launch each, and gives them their places. */
-static void arrange(clt_buckets *b, const clt_bucket *bucket)
+static void arrange(clt_buckets *b, int index)
 {
-    for (int i = bucket->first + 1; i < bucket->end; i++) {
-        const clt_slot slot = b->slots[i];
-        int j = i;
-        for (; j > bucket->first && b->slots[j - 1].group > slot.group; j--)
-            b->slots[j] = b->slots[j - 1];
-        b->slots[j] = slot;
-    }
+    const clt_bucket *bucket = &b->buckets[index];
+    for (int i = bucket->first; i < bucket->end; i++)
+        b->slots[i].bucket = i;
+    qsort(b->slots + bucket->first, (size_t)(bucket->end - bucket->first), sizeof *b->slots,
+          compare_groups);
     int64_t offset = 0;
     for (int i = bucket->first; i < bucket->end; i++) {
+        b->slots[i].bucket = index;
         b->slots[i].offset = offset;
         offset += clt_slot_padded(&b->slots[i]);
     }
@@ -145,7 +156,14 @@ static clt_status place_slots(clt_buckets *b, const clt_bucket_sizes *sizes)
         last->end = i + 1;
     }
     for (int i = 0; i < b->n_buckets; i++)
-        arrange(b, &b->buckets[i]);
+        arrange(b, i);
+    return CLT_OK;
+}
+
+static clt_status index_names(clt_buckets *b)
+{
+    for (int i = 0; i < b->n_slots; i++)
+        CLT_TRY(clt_table_add(&b->names, clt_hash_text(b->slots[i].name, 0), i));
     return CLT_OK;
 }
 
@@ -156,6 +174,8 @@ clt_status clt_buckets_create(const clt_graph *graph, const clt_bucket_sizes *si
     clt_status status = collect_slots(graph, &b);
     if (status == CLT_OK)
         status = place_slots(&b, sizes);
+    if (status == CLT_OK)
+        status = index_names(&b);
     if (status != CLT_OK)
         clt_buckets_free(&b);
     else
@@ -174,6 +194,8 @@ clt_status clt_buckets_copy(const clt_buckets *buckets, clt_buckets *copy)
     }
     for (int i = 0; status == CLT_OK && i < buckets->n_buckets; i++)
         status = CLT_PUSH(b.buckets, b.n_buckets, b.room_buckets, buckets->buckets[i]);
+    if (status == CLT_OK)
+        status = index_names(&b);
     if (status != CLT_OK)
         clt_buckets_free(&b);
     else
@@ -187,15 +209,26 @@ void clt_buckets_free(clt_buckets *buckets)
         clt_free(buckets->slots[i].name);
     clt_free(buckets->slots);
     clt_free(buckets->buckets);
+    clt_table_free(&buckets->names);
     *buckets = (clt_buckets){0};
+}
+
+typedef struct wanted {
+    const clt_buckets *buckets;
+    const char *name;
+} wanted;
+
+static bool has_name(const void *context, int slot)
+{
+    const wanted *w = context;
+    return !strcmp(w->buckets->slots[slot].name, w->name);
 }
 
 const clt_slot *clt_buckets_find(const clt_buckets *buckets, const char *name)
 {
-    for (int i = 0; i < buckets->n_slots; i++)
-        if (!strcmp(buckets->slots[i].name, name))
-            return &buckets->slots[i];
-    return NULL;
+    const wanted w = {buckets, name};
+    const int slot = clt_table_find(&buckets->names, clt_hash_text(name, 0), has_name, &w);
+    return slot < 0 ? NULL : &buckets->slots[slot];
 }
 
 uint64_t clt_buckets_hash(const clt_buckets *buckets)

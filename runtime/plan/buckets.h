@@ -51,6 +51,7 @@ typedef struct clt_buckets {
     int n_slots, room_slots;
     clt_bucket *buckets;
     int n_buckets, room_buckets;
+    clt_table names; /* of slots */
 } clt_buckets;
 
 /* Sizes at which a bucket is closed: the first is small, so that its reduction starts early. */

@@ -1,0 +1,58 @@
+/* Values by their names. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "graph/graph.h"
+
+typedef struct wanted {
+    const clt_graph *graph;
+    const char *name;
+} wanted;
+
+/* Values may have got other names, or lost theirs, since they were entered. */
+static bool has_name(const void *context, int item)
+{
+    const wanted *w = context;
+    const char *name = item < w->graph->n_values ? w->graph->values[item]->name : NULL;
+    return name && !strcmp(name, w->name);
+}
+
+/* Graphs are searched on several threads at once: a search changes nothing. */
+clt_value *clt_graph_find(clt_graph *graph, const char *name)
+{
+    const wanted w = {graph, name};
+    int found = clt_table_find(&graph->names, clt_hash_text(name, 0), has_name, &w);
+    for (int i = 0; found < 0 && graph->names_moved && i < graph->n_values; i++)
+        if (has_name(&w, i))
+            found = i;
+    return found < 0 ? NULL : graph->values[found];
+}
+
+clt_status clt_graph_index_name(clt_graph *graph, const clt_value *value)
+{
+    if (graph->names_moved)
+        CLT_TRY(clt_graph_index_names(graph));
+    return clt_table_add(&graph->names, clt_hash_text(value->name, 0), value->id);
+}
+
+clt_status clt_graph_index_names(clt_graph *graph)
+{
+    clt_table_clear(&graph->names);
+    for (int i = 0; i < graph->n_values; i++) {
+        const char *name = graph->values[i]->name;
+        if (name)
+            CLT_TRY(clt_table_add(&graph->names, clt_hash_text(name, 0), i));
+    }
+    graph->names_moved = false;
+    return CLT_OK;
+}
+
+void clt_graph_move_output(clt_value *from, clt_value *to)
+{
+    to->name = from->name;
+    to->output = true;
+    from->name = NULL;
+    from->output = false;
+    to->graph->names_moved = true;
+}
