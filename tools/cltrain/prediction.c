@@ -296,8 +296,8 @@ static int save_outputs(const prediction *p, const char *path)
     }
     const int code = npz_write(path, arrays, p->n_outputs);
     if (!code)
-        printf("%s: %d output%s of %lld samples\n", path, p->n_outputs,
-               p->n_outputs == 1 ? "" : "s", (long long)arrays[0].dims[0]);
+        show("%s: %d output%s of %lld samples\n", path, p->n_outputs, p->n_outputs == 1 ? "" : "s",
+             (long long)arrays[0].dims[0]);
     return code;
 }
 
@@ -418,10 +418,10 @@ static int print_classes(prediction *p, const char *file, const float *logits, i
     if (!code && p->records) {
         code = print_record(p, file, order, probability, top);
     } else if (!code) {
-        printf("%s", file);
+        show("%s", file);
         for (int64_t k = 0; k < top; k++)
-            printf("  %s %.4f", class_name(p, order[k], text), probability[order[k]]);
-        printf("\n");
+            show("  %s %.4f", class_name(p, order[k], text), probability[order[k]]);
+        show("\n");
     }
     free(probability);
     free(order);
