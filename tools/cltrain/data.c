@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "message.h"
+#include "trial.h"
 
 enum { BATCH = 64, MOST_COUNTED = 1 << 20, MOST_PRINTED = 100, MOST_CHANNELS = 16, MOST_TOLD = 10 };
 
@@ -349,7 +350,7 @@ static int inspect_data(const settings *s, const char *spec)
     for (int i = 0; status == CLT_OK && i < 2; i++) {
         clt_dataset *d = NULL;
         options.split = splits[i];
-        status = clt_dataset_open(spec, &options, &d);
+        status = open_dataset(spec, &options, &d);
         if (status == CLT_OK)
             status = inspect(d, list, &unread);
         samples += d ? clt_dataset_count(d) : 0;

@@ -17,6 +17,7 @@
 #include "message.h"
 #include "split.h"
 #include "synthetic.h"
+#include "trial.h"
 
 /* Seconds that a rank may be late. */
 static const double COMM_TIMEOUT = 60;
@@ -282,7 +283,7 @@ static clt_status open_split(const job *j, const settings *s, const char *split,
     options.classes = classes;
     options.background = 1;
     options.rows = options.windows == CLT_WINDOWS_CONTINUED ? j->options.batch : 0;
-    return clt_dataset_open(s->data, &options, out);
+    return open_dataset(s->data, &options, out);
 }
 
 int64_t job_classes(const clt_dataset *dataset)

@@ -13,6 +13,7 @@
 #include "message.h"
 #include "npz_out.h"
 #include "saved.h"
+#include "trial.h"
 #include "use.h"
 
 enum { MOST_OUTPUTS = 64, MOST_INPUTS = 16, BATCH = 64, GROUP = 256 };
@@ -333,7 +334,7 @@ static int predict_arrays(prediction *p)
     if (!s->n_names && s->seq_len <= 0)
         options.sequence = use_sequence(&p->job);
     if (status == CLT_OK)
-        status = clt_dataset_open(s->n_names ? s->names[0] : s->data, &options, &data);
+        status = open_dataset(s->n_names ? s->names[0] : s->data, &options, &data);
     if (status != CLT_OK)
         return library_failure(status);
     int code = run_all(p, data);
