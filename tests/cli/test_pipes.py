@@ -1,4 +1,4 @@
-"""Named pipes where files are expected, pipes that the shell made, and names that a terminal would obey."""
+"""Files of strangers: named pipes, names that a terminal would obey, a cache folder that others may write."""
 import json
 import os
 import subprocess
@@ -105,6 +105,21 @@ class Terminal(CommandTest):
             put(os.path.join(folder, name), (b"\1" + bytes(3072)) * 2)
         put(os.path.join(folder, "batches.meta.txt"), "".join(f"{self.BAD}{i}\n" for i in range(10)).encode())
         self.assertIn("\\x1b]0;owned", self.clean("data", "inspect", "cifar10:" + folder))
+
+
+class Folder(CommandTest):
+    """PoCL runs what it finds in the command's cache folder."""
+
+    def test_others_may_write(self):
+        cache = self.path("cache")
+        environment = {k: v for k, v in os.environ.items() if k != "POCL_CACHE_DIR"}
+        environment["XDG_CACHE_HOME"] = self.path("own")
+        self.run_command("devices", "--cache-dir", cache, env=environment)
+        self.assertEqual(os.stat(cache).st_mode & 0o777, 0o700)
+        self.assertTrue(os.path.isdir(os.path.join(cache, "pocl")))
+        os.chmod(cache, 0o777)
+        done = self.run_command("devices", "--cache-dir", cache, env=environment)
+        self.assertIn(f"warning: cache folder {cache}: compiled kernels in it are not used", done.stderr)
 
 
 if __name__ == "__main__":
