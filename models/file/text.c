@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include <cltrain/text.h>
 #include <yajl/yajl_parse.h>
 
 #include "builders.h"
@@ -14,10 +16,15 @@ enum { MOST_BYTES = 64 << 20 };
 
 static clt_status read_bytes(const char *path, model_text *out)
 {
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return clt_model_fail(errno == ENOENT ? CLT_NOT_FOUND : CLT_IO, "model file %s: %s", path,
-                              strerror(errno));
+    int fd;
+    const clt_status opened = clt_text_open(path, &fd);
+    if (opened != CLT_OK)
+        return clt_model_fail(opened, "model file %s", clt_error_message());
+    FILE *file = fdopen(fd, "rb");
+    if (!file) {
+        close(fd);
+        return clt_model_fail(CLT_OUT_OF_MEMORY, "memory does not suffice for %s", path);
+    }
     size_t room = 1 << 16;
     clt_status status = CLT_OK;
     out->bytes = malloc(room);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <cltrain/text.h>
+
 /* Long enough for a compiler's first error lines; a static buffer, so that reporting out-of-memory
  * needs no memory. */
 enum { MESSAGE_BYTES = 4096 };
@@ -52,7 +54,8 @@ clt_status clt_fail(clt_status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    memcpy(message, text, sizeof message);
+    /* Names and text of files may be anything. */
+    clt_printable(text, message, sizeof message);
     return status;
 }
 
@@ -68,12 +71,13 @@ clt_status clt_check_struct(long long given, size_t own, const char *type)
 
 clt_status clt_fail_prefix(clt_status status, const char *format, ...)
 {
-    char text[MESSAGE_BYTES];
+    char text[MESSAGE_BYTES], before[MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
-    int used = vsnprintf(text, sizeof text, format, args);
+    vsnprintf(before, sizeof before, format, args);
     va_end(args);
-    if (used < 0 || used >= MESSAGE_BYTES)
+    const int64_t used = clt_printable(before, text, sizeof text);
+    if (used >= MESSAGE_BYTES)
         return status;
     size_t room = sizeof text - (size_t)used;
     size_t length = strlen(message);

@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include <cltrain/text.h>
+
 static clt_log_fn callback;
 static void *callback_user;
 static clt_log_level callback_level;
@@ -18,10 +20,11 @@ void clt_log(clt_log_level level, const char *format, ...)
 {
     if (!callback || level > callback_level)
         return;
-    char line[1024];
+    char line[1024], shown[1024];
     va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    callback(callback_user, level, line);
+    clt_printable(line, shown, sizeof shown);
+    callback(callback_user, level, shown);
 }

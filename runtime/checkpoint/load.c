@@ -1,6 +1,5 @@
 /* Loading: a checkpoint is opened only after every byte of it was found to be as saved. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/str.h"
 #include "checkpoint/folder.h"
@@ -34,59 +34,22 @@ static char *join(const char *folder, const char *name)
     return path;
 }
 
-static clt_status missing_or(int error)
-{
-    return error == ENOENT || error == ENOTDIR ? clt_fail(CLT_FORMAT, "it is missing")
-                                               : clt_fail(CLT_IO, "%s", strerror(error));
-}
-
-static clt_status read_text(const char *path, char **text, size_t *bytes)
-{
-    struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return missing_or(errno);
-    clt_status status = CLT_OK;
-    char *content = NULL;
-    size_t used = 0, wanted = 0;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
-        status = clt_fail(CLT_FORMAT, "it is not a regular file");
-    else if (info.st_size > MOST_STATE_BYTES)
-        status = clt_fail(CLT_FORMAT, "it has %lld bytes", (long long)info.st_size);
-    else if (!(content = clt_alloc((wanted = (size_t)info.st_size) + 1)))
-        status = CLT_OUT_OF_MEMORY;
-    while (status == CLT_OK && used < wanted) {
-        ssize_t got = read(fd, content + used, wanted - used);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            status = clt_fail(CLT_IO, "%s", strerror(errno));
-        if (got <= 0)
-            break;
-        used += (size_t)got;
-    }
-    close(fd);
-    if (status != CLT_OK) {
-        clt_free(content);
-        return status;
-    }
-    *text = content;
-    *bytes = used;
-    return CLT_OK;
-}
-
 static clt_status load_state(clt_checkpoint *c)
 {
     char *path = join(c->path, CLT_STATE_FILE), *text = NULL;
     size_t bytes = 0;
     if (!path)
         return CLT_OUT_OF_MEMORY;
-    clt_status status = read_text(path, &text, &bytes);
+    struct stat info;
+    const bool other = stat(path, &info) == 0 && !S_ISREG(info.st_mode);
+    clt_status status = clt_file_read_all(path, MOST_STATE_BYTES, &text, &bytes);
     clt_free(path);
-    if (status == CLT_OK) {
-        status = clt_state_decode(text, bytes, &c->state);
-        clt_free(text);
-    }
+    if (status == CLT_NOT_FOUND)
+        return clt_fail(CLT_FORMAT, CLT_STATE_FILE ": it is missing");
+    if (status != CLT_OK) /* a pipe or folder of that name is damage, as wrong content is */
+        return other ? CLT_FORMAT : status;
+    status = clt_state_decode(text, bytes, &c->state);
+    clt_free(text);
     if (status != CLT_OK)
         return clt_fail_prefix(status, CLT_STATE_FILE ": ");
     const char *base = strrchr(c->path, '/');
@@ -101,7 +64,8 @@ static clt_status load_part_from(const char *path, const clt_part *wanted, clt_t
 {
     struct stat info;
     if (stat(path, &info) != 0)
-        return missing_or(errno);
+        return errno == ENOENT || errno == ENOTDIR ? clt_fail(CLT_FORMAT, "it is missing")
+                                                   : clt_fail(CLT_IO, "%s", strerror(errno));
     if ((int64_t)info.st_size != wanted->bytes)
         return clt_fail(CLT_FORMAT, "it has %lld bytes instead of %lld", (long long)info.st_size,
                         (long long)wanted->bytes);

@@ -14,7 +14,7 @@
 /* The tensor of that name, of any type, or NULL. */
 const clt_tensor *clt_tensors_lookup(const clt_tensors *tensors, const char *name);
 
-/* The whole file as mapped, for its hash. */
+/* The whole file as it was read, for its hash. */
 const void *clt_tensors_bytes(const clt_tensors *tensors, int64_t *bytes);
 
 const char *clt_tensors_path(const clt_tensors *tensors);

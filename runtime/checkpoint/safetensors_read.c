@@ -1,25 +1,25 @@
 /* The reader trusts nothing: every number of the header is checked before it is used. */
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <jansson.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/str.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor.h"
 
 struct clt_tensors {
     char *path;
-    unsigned char *map;
-    size_t map_bytes;
+    int fd;               /* while it is opened; -1 afterwards */
+    int64_t size;         /* of the file */
+    unsigned char *bytes; /* all of it */
+    unsigned char *head;  /* while it is opened: length and header */
+    int64_t head_bytes;
     json_t *header; /* owns the names and the metadata */
     json_t *metadata;
     clt_tensor *items; /* in the order of the data */
@@ -34,65 +34,75 @@ typedef struct placed {
     int64_t begin, end;
 } placed;
 
-static clt_status map_file(clt_tensors *t)
+static clt_status open_file(clt_tensors *t)
 {
-    int fd = open(t->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return clt_fail(errno == ENOENT || errno == ENOTDIR ? CLT_NOT_FOUND : CLT_IO,
-                        "cannot open it: %s", strerror(errno));
-    clt_status status = CLT_OK;
-    struct stat info;
-    if (fstat(fd, &info) != 0)
-        status = clt_fail(CLT_IO, "cannot read it: %s", strerror(errno));
-    else if (!S_ISREG(info.st_mode))
-        status = clt_fail(CLT_IO, "it is not a regular file");
-    else if (info.st_size < 8)
-        status = clt_fail(CLT_FORMAT,
-                          "it has %lld bytes and a safetensors file at least 8: it is "
-                          "truncated or something else",
-                          (long long)info.st_size);
-    else {
-        void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (map == MAP_FAILED)
-            status = clt_fail(CLT_IO, "cannot map its %lld bytes: %s", (long long)info.st_size,
-                              strerror(errno));
-        else {
-            t->map = map;
-            t->map_bytes = (size_t)info.st_size;
-        }
-    }
-    close(fd);
-    return status;
+    CLT_TRY(clt_file_open(t->path, &t->fd, &t->size));
+    if (t->size < 8)
+        return clt_fail(CLT_FORMAT,
+                        "%s: it has %lld bytes and a safetensors file at least 8: it is truncated "
+                        "or something else",
+                        t->path, (long long)t->size);
+    return CLT_OK;
 }
 
-static clt_status parse_header(clt_tensors *t, size_t *data_begin)
+static clt_status check_header_length(const clt_tensors *t, uint64_t length)
 {
-    uint64_t length = 0;
-    for (int i = 7; i >= 0; i--)
-        length = length << 8 | t->map[i];
     if (length > CLT_SAFETENSORS_MAX_HEADER)
+        return clt_fail(
+            CLT_FORMAT,
+            "%s: its header would have %llu bytes and %d are the most: it is damaged or "
+            "not a safetensors file",
+            t->path, (unsigned long long)length, CLT_SAFETENSORS_MAX_HEADER);
+    if ((int64_t)length > t->size - 8)
         return clt_fail(CLT_FORMAT,
-                        "its header would have %llu bytes and %d are the most: it is damaged or "
-                        "not a safetensors file",
-                        (unsigned long long)length, CLT_SAFETENSORS_MAX_HEADER);
-    if (length > t->map_bytes - 8)
-        return clt_fail(CLT_FORMAT,
-                        "its header would have %llu bytes but the file ends after %zu: it is "
+                        "%s: its header would have %llu bytes but the file ends after %lld: it is "
                         "truncated or not a safetensors file",
-                        (unsigned long long)length, t->map_bytes);
-    const char *text = (const char *)t->map + 8;
+                        t->path, (unsigned long long)length, (long long)t->size);
+    return CLT_OK;
+}
+
+static clt_status parse_header(clt_tensors *t)
+{
+    unsigned char first[8];
+    uint64_t length = 0;
+    CLT_TRY(clt_file_read_at(t->fd, t->path, 0, first, sizeof first));
+    for (int i = 7; i >= 0; i--)
+        length = length << 8 | first[i];
+    CLT_TRY(check_header_length(t, length));
+    t->head_bytes = 8 + (int64_t)length;
+    t->head = clt_alloc((size_t)t->head_bytes);
+    if (!t->head)
+        return clt_fail_prefix(CLT_OUT_OF_MEMORY, "%s: ", t->path);
+    memcpy(t->head, first, sizeof first);
+    CLT_TRY(clt_file_read_at(t->fd, t->path, 8, t->head + 8, (int64_t)length));
+    const char *text = (const char *)t->head + 8;
     if (length == 0 || text[0] != '{')
-        return clt_fail(CLT_FORMAT, "its header does not begin with '{': it is damaged or not a "
-                                    "safetensors file");
+        return clt_fail(
+            CLT_FORMAT,
+            "%s: its header does not begin with '{': it is damaged or not a safetensors "
+            "file",
+            t->path);
     json_error_t error;
     t->header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
     if (!t->header) {
         clt_label label;
-        return clt_fail(CLT_FORMAT, "its header is not valid JSON: %s (byte %d)",
+        return clt_fail(CLT_FORMAT, "%s: its header is not valid JSON: %s (byte %d)", t->path,
                         clt_label_of(&label, error.text), error.position);
     }
-    *data_begin = 8 + (size_t)length;
     return CLT_OK;
+}
+
+/* The whole file in memory: it may be changed or shortened while the tensors are in use. The header
+ * is the one that was checked. */
+static clt_status read_data(clt_tensors *t)
+{
+    t->bytes = clt_alloc_pages((size_t)t->size);
+    if (!t->bytes)
+        return clt_fail_prefix(CLT_OUT_OF_MEMORY, "%s: its %lld bytes: ", t->path,
+                               (long long)t->size);
+    memcpy(t->bytes, t->head, (size_t)t->head_bytes);
+    return clt_file_read_at(t->fd, t->path, t->head_bytes, t->bytes + t->head_bytes,
+                            t->size - t->head_bytes);
 }
 
 static clt_status check_metadata(clt_tensors *t, json_t *metadata)
@@ -249,28 +259,33 @@ static clt_status read_entries(clt_tensors *t, placed *places, int64_t data_byte
     return check_coverage(places, *count, data_bytes);
 }
 
-static clt_status index_tensors(clt_tensors *t, size_t data_begin)
+static clt_status index_tensors(clt_tensors *t)
 {
+    const int64_t data_bytes = t->size - t->head_bytes;
     size_t entries = json_object_size(t->header);
+    if (entries == 0 && data_bytes == 0)
+        return read_data(t);
     if (entries == 0 || entries > INT_MAX)
-        return entries == 0 && t->map_bytes == data_begin
-                   ? CLT_OK
-                   : clt_fail(CLT_FORMAT, "its header names %zu tensors for %zu bytes", entries,
-                              t->map_bytes - data_begin);
+        return clt_fail(CLT_FORMAT, "%s: its header names %zu tensors for %lld bytes", t->path,
+                        entries, (long long)data_bytes);
     placed *places = clt_calloc(entries, sizeof *places);
     if (!places)
         return CLT_OUT_OF_MEMORY;
     int count;
-    clt_status status = read_entries(t, places, (int64_t)(t->map_bytes - data_begin), &count);
+    clt_status status = read_entries(t, places, data_bytes, &count);
     if (status == CLT_OK && count) {
         t->items = clt_calloc((size_t)count, sizeof *t->items);
         t->by_name = clt_calloc((size_t)count, sizeof *t->by_name);
         if (!t->items || !t->by_name)
             status = CLT_OUT_OF_MEMORY;
     }
+    if (status != CLT_OK)
+        status = clt_fail_prefix(status, "%s: ", t->path);
+    else
+        status = read_data(t);
     for (int i = 0; status == CLT_OK && i < count; i++) {
         t->items[i] = places[i].tensor;
-        t->items[i].data = t->map + data_begin + places[i].begin;
+        t->items[i].data = t->bytes + t->head_bytes + places[i].begin;
         t->by_name[i] = &t->items[i];
     }
     clt_free(places);
@@ -281,22 +296,32 @@ static clt_status index_tensors(clt_tensors *t, size_t data_begin)
     return copy_unaligned(t);
 }
 
+/* What only opening needs. */
+static void end_opening(clt_tensors *t)
+{
+    if (t->fd >= 0)
+        close(t->fd);
+    t->fd = -1;
+    clt_free(t->head);
+    t->head = NULL;
+}
+
 clt_status clt_tensors_open(const char *path, clt_tensors **out)
 {
     clt_tensors *t = CLT_NEW(clt_tensors);
     if (!t)
         return CLT_OUT_OF_MEMORY;
-    size_t data_begin = 0;
-    clt_status status = (t->path = clt_strdup(path)) ? CLT_OK : CLT_OUT_OF_MEMORY;
+    t->fd = -1;
+    t->path = clt_strdup(path);
+    clt_status status = t->path ? open_file(t) : CLT_OUT_OF_MEMORY;
     if (status == CLT_OK)
-        status = map_file(t);
+        status = parse_header(t);
     if (status == CLT_OK)
-        status = parse_header(t, &data_begin);
-    if (status == CLT_OK)
-        status = index_tensors(t, data_begin);
+        status = index_tensors(t);
+    end_opening(t);
     if (status != CLT_OK) {
         clt_tensors_close(t);
-        return clt_fail_prefix(status, "%s: ", path);
+        return status;
     }
     *out = t;
     return CLT_OK;
@@ -310,8 +335,7 @@ void clt_tensors_close(clt_tensors *t)
     clt_free(t->items);
     clt_free(t->by_name);
     clt_free(t->copies);
-    if (t->map)
-        munmap(t->map, t->map_bytes);
+    clt_free(t->bytes);
     clt_free(t->path);
     clt_free(t);
 }
@@ -339,8 +363,8 @@ const clt_tensor *clt_tensors_lookup(const clt_tensors *t, const char *name)
 
 const void *clt_tensors_bytes(const clt_tensors *t, int64_t *bytes)
 {
-    *bytes = (int64_t)t->map_bytes;
-    return t->map;
+    *bytes = t->size;
+    return t->bytes;
 }
 
 const char *clt_tensors_path(const clt_tensors *t)

@@ -1,17 +1,18 @@
 /* vocab.json and merges.txt of a GPT-2 tokenizer. */
-#include <errno.h>
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/str.h"
 #include "data/tokenizer.h"
 
 /* Most tokens: the numbers and their pairs stay far from 31 bits. */
 enum { MOST_TOKENS = 1 << 24, CODE_POINTS = 0x200 };
+
+/* Of vocab.json and merges.txt. */
+static const int64_t MOST_BYTES = 1 << 30;
 
 static const char END_OF_TEXT[] = "<|endoftext|>";
 
@@ -94,11 +95,13 @@ static clt_status store_tokens(clt_tokenizer *t, const char **keys)
 static clt_status load_vocabulary(clt_tokenizer *t, const char *path, json_t **root)
 {
     json_error_t error;
-    *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    char *text;
+    size_t bytes;
+    CLT_TRY(clt_file_read_all(path, MOST_BYTES, &text, &bytes));
+    *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    clt_free(text);
     if (!*root)
-        return error.line < 1
-                   ? clt_fail(CLT_NOT_FOUND, "%s: %s", path, error.text)
-                   : clt_fail(CLT_FORMAT, "%s: line %d: %s", path, error.line, error.text);
+        return clt_fail(CLT_FORMAT, "%s: line %d: %s", path, error.line, error.text);
     const size_t count = json_object_size(*root);
     if (!count || count > MOST_TOKENS)
         return clt_fail(CLT_FORMAT, "%s: not an object of 1 to %d tokens and their numbers", path,
@@ -171,26 +174,21 @@ static clt_status read_merge(clt_tokenizer *t, const json_t *root, const char *p
 
 static clt_status load_merges(clt_tokenizer *t, const char *path, const json_t *root)
 {
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return clt_fail(errno == ENOENT ? CLT_NOT_FOUND : CLT_IO, "%s: cannot be opened: %s", path,
-                        strerror(errno));
-    char *text = NULL;
-    size_t room = 0;
-    int line = 0;
+    char *text;
+    size_t bytes;
+    CLT_TRY(clt_file_read_all(path, MOST_BYTES, &text, &bytes));
+    int number = 1;
     int32_t rank = 0;
     clt_status status = make_table(t);
-    for (ssize_t n; status == CLT_OK && (n = getline(&text, &room, file)) >= 0;) {
-        line++;
-        text[strcspn(text, "\r\n")] = '\0';
-        if (!*text || (line == 1 && !strncmp(text, "#version", 8)))
+    for (char *next, *line = text; status == CLT_OK && line < text + bytes; line = next, number++) {
+        next = memchr(line, '\n', (size_t)(text + bytes - line));
+        next = next ? next + 1 : text + bytes;
+        line[strcspn(line, "\r\n")] = '\0';
+        if (!*line || (number == 1 && !strncmp(line, "#version", 8)))
             continue;
-        status = read_merge(t, root, path, line, text, rank++);
+        status = read_merge(t, root, path, number, line, rank++);
     }
-    if (status == CLT_OK && ferror(file))
-        status = clt_fail(CLT_IO, "%s: cannot be read: %s", path, strerror(errno));
-    free(text);
-    fclose(file);
+    clt_free(text);
     return status;
 }
 

@@ -1,10 +1,11 @@
 /* Fields that readers make: with memory of the data set's own, and names of classes. */
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "data/dataset.h"
 #include "data/kinds.h"
 
@@ -42,23 +43,25 @@ clt_status clt_dataset_name_classes(clt_dataset *d, int field, const char *const
 
 clt_status clt_dataset_read_class_names(clt_dataset *d, int field, const char *path)
 {
-    enum { LONGEST = 256 };
+    enum { MOST_BYTES = 1 << 24 };
     clt_data_field *f = &d->fields[field];
-    FILE *file = fopen(path, "re");
-    if (!file)
+    if (access(path, F_OK) != 0)
         return CLT_OK;
-    char line[LONGEST];
+    char *text;
+    size_t bytes;
+    CLT_TRY(clt_file_read_all(path, MOST_BYTES, &text, &bytes));
     int64_t n = 0;
-    clt_status status = CLT_OK;
     f->class_names = clt_calloc((size_t)f->classes, sizeof *f->class_names);
-    if (!f->class_names)
-        status = CLT_OUT_OF_MEMORY;
-    while (status == CLT_OK && n < f->classes && fgets(line, LONGEST, file)) {
-        line[strcspn(line, "\r\n")] = '\0';
-        if (*line && !(f->class_names[n++] = clt_strdup(line)))
+    clt_status status = f->class_names ? CLT_OK : CLT_OUT_OF_MEMORY;
+    for (char *line = text; status == CLT_OK && n < f->classes && *line;) {
+        const size_t length = strcspn(line, "\r\n");
+        const bool ends = line[length] == '\0';
+        line[length] = '\0';
+        if (length && !(f->class_names[n++] = clt_strdup(line)))
             status = CLT_OUT_OF_MEMORY;
+        line += length + !ends;
     }
-    fclose(file);
+    clt_free(text);
     if (status == CLT_OK && n < f->classes)
         return clt_fail(CLT_FORMAT, "%s: names of %lld classes, but there are %lld", path,
                         (long long)n, (long long)f->classes);

@@ -3,14 +3,13 @@
  * when they are asked for, by the loaders' threads, and cut as torchvision's transforms do: Resize
  * and CenterCrop, RandomCrop or RandomResizedCrop, RandomHorizontalFlip.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/str.h"
 #include "base/vec.h"
@@ -94,42 +93,29 @@ static void give_desk(images *m, desk *d)
     pthread_mutex_unlock(&m->lock);
 }
 
-static clt_status read_all(int fd, desk *d, const char *path, size_t *count)
+static clt_status make_room(desk *d, const char *path, size_t bytes)
 {
-    struct stat info;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
-        return clt_fail(CLT_IO, "%s: is not a regular file", path);
-    const size_t bytes = (size_t)info.st_size;
-    if (bytes > d->file_room) {
-        clt_free(d->file);
-        d->file_room = 0;
-        d->file = clt_alloc(bytes);
-        if (!d->file)
-            return clt_fail_prefix(CLT_OUT_OF_MEMORY, "%s: ", path);
-        d->file_room = bytes;
-    }
-    for (*count = 0; *count < bytes;) {
-        const ssize_t n = read(fd, d->file + *count, bytes - *count);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return clt_fail(CLT_IO, "%s: cannot be read: %s", path, strerror(errno));
-        if (n == 0)
-            break;
-        *count += (size_t)n;
-    }
+    if (bytes <= d->file_room)
+        return CLT_OK;
+    clt_free(d->file);
+    d->file_room = 0;
+    d->file = clt_alloc(bytes);
+    if (!d->file)
+        return clt_fail_prefix(CLT_OUT_OF_MEMORY, "%s: ", path);
+    d->file_room = bytes;
     return CLT_OK;
 }
 
 static clt_status load(desk *d, const char *path, clt_image_plan plan, void *user)
 {
-    size_t count = 0;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return clt_fail(CLT_IO, "%s: cannot be opened: %s", path, strerror(errno));
-    clt_status status = read_all(fd, d, path, &count);
+    int fd;
+    int64_t bytes;
+    CLT_TRY(clt_file_open(path, &fd, &bytes));
+    clt_status status = make_room(d, path, (size_t)bytes);
+    if (status == CLT_OK)
+        status = clt_file_read_at(fd, path, 0, d->file, bytes);
     close(fd);
-    return status == CLT_OK ? clt_image_decode(&d->image, path, d->file, count, plan, user)
+    return status == CLT_OK ? clt_image_decode(&d->image, path, d->file, (size_t)bytes, plan, user)
                             : status;
 }
 

@@ -2,22 +2,21 @@
  * NPZ files: zip archives (PKWARE's APPNOTE 6.3) of arrays in numpy's NPY format, stored or
  * deflated.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/str.h"
 #include "data/arrays.h"
 #include "data/listing.h"
 
 enum { END_BYTES = 22, ENTRY_BYTES = 46, LOCAL_BYTES = 30, LONGEST_COMMENT = 65535 };
+enum { TAIL_BYTES = END_BYTES + LONGEST_COMMENT, LONGEST_NAME = 65535, PACKED_BYTES = 1 << 18 };
 enum { STORED = 0, DEFLATED = 8, HEAD_ROOM = 4096 };
 
 /* Zip64: large numbers stand elsewhere, in 64 bits. For Python's zipfile those are from 2 GiB on.
@@ -28,8 +27,12 @@ enum { LOCATOR_BYTES = 20, WIDE_END_BYTES = 56, WIDE_FIELD = 1, FIELD_BYTES = 4 
 enum { DEFLATE_MOST = 1032 };
 
 typedef struct zip {
-    const unsigned char *bytes;
+    int fd;
+    const char *path;
     int64_t size;
+    /* An entry of the directory with its name and extra fields, or the end of the file. */
+    unsigned char entry[ENTRY_BYTES + 2 * LONGEST_NAME];
+    unsigned char packed[PACKED_BYTES];
 } zip;
 
 /* A member of the archive, from its entry in the central directory. */
@@ -45,6 +48,11 @@ static int64_t number(const unsigned char *p, int bytes)
     for (int i = bytes; i-- > 0;)
         value = value << 8 | p[i];
     return (int64_t)value;
+}
+
+static clt_status read_at(const zip *z, int64_t offset, void *to, int64_t bytes)
+{
+    return clt_file_read_at(z->fd, z->path, offset, to, bytes);
 }
 
 static clt_status damaged(const char *path, const char *why)
@@ -76,71 +84,97 @@ static bool widen(const unsigned char *extra, int64_t bytes, int64_t *numbers[3]
     return true;
 }
 
-/* Reads the entry at `at` of the central directory; *next is where the following one is. */
-static clt_status read_entry(const char *path, const zip *z, int64_t at, member *m, int64_t *next)
+/* Where the data of a member lie, behind its local header. */
+static clt_status find_data(const zip *z, int64_t local, member *m)
 {
-    if (at > z->size - ENTRY_BYTES || memcmp(z->bytes + at, "PK\1\2", 4))
-        return damaged(path, "an entry of its directory is not where it should be");
-    const unsigned char *p = z->bytes + at;
+    unsigned char head[LOCAL_BYTES];
+    if (local < 0 || local > z->size - LOCAL_BYTES)
+        return damaged(z->path, "a member is not where it should be");
+    CLT_TRY(read_at(z, local, head, LOCAL_BYTES));
+    if (memcmp(head, "PK\3\4", 4))
+        return damaged(z->path, "a member is not where it should be");
+    m->begin = local + LOCAL_BYTES + number(head + 26, 2) + number(head + 28, 2);
+    if (m->begin > z->size || m->packed > z->size - m->begin)
+        return damaged(z->path, "a member is cut short");
+    if (m->method == DEFLATED && m->size > DEFLATE_MOST * (m->packed + 1))
+        return damaged(z->path, "a member that cannot have so many bytes");
+    return CLT_OK;
+}
+
+/* Reads the entry at `at` of the central directory; *next is where the following one is. */
+static clt_status read_entry(zip *z, int64_t at, member *m, int64_t *next)
+{
+    unsigned char *p = z->entry;
+    if (at > z->size - ENTRY_BYTES)
+        return damaged(z->path, "an entry of its directory is not where it should be");
+    CLT_TRY(read_at(z, at, p, ENTRY_BYTES));
+    if (memcmp(p, "PK\1\2", 4))
+        return damaged(z->path, "an entry of its directory is not where it should be");
     int64_t local = number(p + 42, 4);
     m->method = (int)number(p + 10, 2);
     m->checksum = (uint32_t)number(p + 16, 4);
     m->packed = number(p + 20, 4);
     m->size = number(p + 24, 4);
-    const int64_t extra = at + ENTRY_BYTES + number(p + 28, 2), bytes = number(p + 30, 2);
-    *next = extra + bytes + number(p + 32, 2);
+    const int64_t name = number(p + 28, 2), extra = number(p + 30, 2);
+    *next = at + ENTRY_BYTES + name + extra + number(p + 32, 2);
     if (*next > z->size)
-        return damaged(path, "its directory is cut short");
-    if (!widen(z->bytes + extra, bytes, (int64_t *[]){&m->size, &m->packed, &local}))
-        return damaged(path, "sizes of a member are missing");
-    if (local > z->size - LOCAL_BYTES || memcmp(z->bytes + local, "PK\3\4", 4))
-        return damaged(path, "a member is not where it should be");
-    m->begin =
-        local + LOCAL_BYTES + number(z->bytes + local + 26, 2) + number(z->bytes + local + 28, 2);
-    if (m->begin > z->size || m->packed > z->size - m->begin)
-        return damaged(path, "a member is cut short");
-    if (m->method == DEFLATED && m->size > DEFLATE_MOST * (m->packed + 1))
-        return damaged(path, "a member that cannot have so many bytes");
-    return CLT_OK;
+        return damaged(z->path, "its directory is cut short");
+    CLT_TRY(read_at(z, at + ENTRY_BYTES, p + ENTRY_BYTES, name + extra));
+    if (!widen(p + ENTRY_BYTES + name, extra, (int64_t *[]){&m->size, &m->packed, &local}))
+        return damaged(z->path, "sizes of a member are missing");
+    return find_data(z, local, m);
 }
 
-/* Part after part: zlib counts in 32 bits. Returns whether all `wanted` bytes came. */
-static bool inflate_all(z_stream *stream, int64_t packed, int64_t wanted)
+/* Part after part: zlib counts in 32 bits. *all: whether all `wanted` bytes came. */
+static clt_status inflate_all(zip *z, z_stream *stream, const member *m, int64_t wanted, bool *all)
 {
-    static const int64_t part = 1 << 30;
+    static const int64_t most = 1 << 30;
+    int64_t at = m->begin, packed = m->packed;
     int code = Z_OK;
     while (code == Z_OK && (wanted > 0 || stream->avail_out)) {
         if (!stream->avail_in) {
-            stream->avail_in = (uInt)(packed < part ? packed : part);
-            packed -= stream->avail_in;
+            const int64_t part = packed < PACKED_BYTES ? packed : PACKED_BYTES;
+            CLT_TRY(read_at(z, at, z->packed, part));
+            stream->next_in = z->packed;
+            stream->avail_in = (uInt)part;
+            at += part;
+            packed -= part;
         }
         if (!stream->avail_out) {
-            stream->avail_out = (uInt)(wanted < part ? wanted : part);
+            stream->avail_out = (uInt)(wanted < most ? wanted : most);
             wanted -= stream->avail_out;
         }
         code = inflate(stream, Z_NO_FLUSH);
     }
-    return !stream->avail_out && !wanted;
+    *all = !stream->avail_out && !wanted;
+    return CLT_OK;
+}
+
+static clt_status inflate_member(const clt_array_file *file, const char *name, const member *m,
+                                 unsigned char *to, int64_t wanted)
+{
+    bool all = false;
+    z_stream stream = {.next_out = to};
+    if (inflateInit2(&stream, -MAX_WBITS) != Z_OK)
+        return clt_fail(CLT_OUT_OF_MEMORY, "%s: zlib cannot be started", file->path);
+    const clt_status status = inflate_all(file->handle, &stream, m, wanted, &all);
+    inflateEnd(&stream);
+    if (status == CLT_OK && !all)
+        return clt_fail(CLT_FORMAT, "%s: array '%s': corrupt deflated data", file->path, name);
+    return status;
 }
 
 /* The first `room` bytes of a member's content, or all of it, whose checksum is then compared. */
 static clt_status unpack(const clt_array_file *file, const char *name, const member *m,
                          unsigned char *to, int64_t room, int64_t *got)
 {
-    const zip *z = file->handle;
     const int64_t wanted = room < m->size ? room : m->size;
     if (m->method == STORED) {
         if (m->packed != m->size)
             return damaged(file->path, "sizes of a stored member differ");
-        memcpy(to, z->bytes + m->begin, (size_t)wanted);
+        CLT_TRY(read_at(file->handle, m->begin, to, wanted));
     } else if (m->method == DEFLATED) {
-        z_stream stream = {.next_in = (Bytef *)z->bytes + m->begin, .next_out = to};
-        if (inflateInit2(&stream, -MAX_WBITS) != Z_OK)
-            return clt_fail(CLT_OUT_OF_MEMORY, "%s: zlib cannot be started", file->path);
-        const bool all = inflate_all(&stream, m->packed, wanted);
-        inflateEnd(&stream);
-        if (!all)
-            return clt_fail(CLT_FORMAT, "%s: array '%s': corrupt deflated data", file->path, name);
+        CLT_TRY(inflate_member(file, name, m, to, wanted));
     } else {
         return clt_fail(
             CLT_UNSUPPORTED,
@@ -222,7 +256,7 @@ static clt_status read_array(const clt_array_file *file, const clt_array *a, voi
 {
     member m;
     int64_t next, got;
-    CLT_TRY(read_entry(file->path, file->handle, a->place, &m, &next));
+    CLT_TRY(read_entry(file->handle, a->place, &m, &next));
     unsigned char *all = clt_alloc((size_t)m.size);
     if (!all)
         return clt_fail_prefix(CLT_OUT_OF_MEMORY, "%s: array '%s': ", file->path, a->name);
@@ -239,18 +273,18 @@ static clt_status read_array(const clt_array_file *file, const clt_array *a, voi
 
 static clt_status add_member(clt_array_file *file, int64_t at, int64_t *next)
 {
-    const zip *z = file->handle;
+    zip *z = file->handle;
     member m;
     int64_t got, data = 0;
     char dtype[16] = "";
     unsigned char head[HEAD_ROOM];
     clt_array a = {.place = at};
-    CLT_TRY(read_entry(file->path, z, at, &m, next));
-    const size_t length = (size_t)number(z->bytes + at + 28, 2);
+    CLT_TRY(read_entry(z, at, &m, next));
+    const size_t length = (size_t)number(z->entry + 28, 2);
     if (length >= sizeof a.name)
         return clt_fail(CLT_UNSUPPORTED, "%s: the name of an array has %zu bytes", file->path,
                         length);
-    memcpy(a.name, z->bytes + at + ENTRY_BYTES, length);
+    memcpy(a.name, z->entry + ENTRY_BYTES, length);
     if (clt_ends_in(a.name, ".npy"))
         a.name[length - 4] = '\0';
     CLT_TRY(unpack(file, a.name, &m, head, HEAD_ROOM, &got));
@@ -263,29 +297,49 @@ static clt_status add_member(clt_array_file *file, int64_t at, int64_t *next)
     return CLT_OK;
 }
 
+/* The directory of an archive of Zip64. `end` is the place of the usual end record. */
+static clt_status find_wide_directory(const zip *z, int64_t end, int64_t *count, int64_t *at)
+{
+    unsigned char locator[LOCATOR_BYTES], record[WIDE_END_BYTES];
+    if (end < LOCATOR_BYTES)
+        return damaged(z->path, "no locator of its 64-bit end record");
+    CLT_TRY(read_at(z, end - LOCATOR_BYTES, locator, LOCATOR_BYTES));
+    if (memcmp(locator, "PK\6\7", 4))
+        return damaged(z->path, "no locator of its 64-bit end record");
+    const int64_t wide = number(locator + 8, 8);
+    if (wide < 0 || wide > z->size - WIDE_END_BYTES)
+        return damaged(z->path, "no 64-bit end record");
+    CLT_TRY(read_at(z, wide, record, WIDE_END_BYTES));
+    if (memcmp(record, "PK\6\6", 4))
+        return damaged(z->path, "no 64-bit end record");
+    *count = number(record + 32, 8);
+    *at = number(record + 48, 8);
+    return CLT_OK;
+}
+
 /* The end record has a comment of any length behind it. */
+static clt_status find_directory(zip *z, int64_t *count, int64_t *at)
+{
+    const int64_t tail = z->size < TAIL_BYTES ? z->size : TAIL_BYTES;
+    const unsigned char *p = z->entry;
+    CLT_TRY(read_at(z, z->size - tail, z->entry, tail));
+    int64_t end = tail - END_BYTES;
+    while (end >= 0 && memcmp(p + end, "PK\5\6", 4))
+        end--;
+    if (end < 0)
+        return damaged(z->path, "no end record");
+    *count = number(p + end + 10, 2);
+    *at = number(p + end + 16, 4);
+    if (*count == UINT16_MAX || *at == UINT32_MAX)
+        CLT_TRY(find_wide_directory(z, z->size - tail + end, count, at));
+    return *at < 0 || *at > z->size ? damaged(z->path, "its directory is not where it should be")
+                                    : CLT_OK;
+}
+
 static clt_status add_members(clt_array_file *file)
 {
-    const zip *z = file->handle;
-    int64_t end = z->size - END_BYTES;
-    while (end >= 0 && end >= z->size - END_BYTES - LONGEST_COMMENT &&
-           memcmp(z->bytes + end, "PK\5\6", 4))
-        end--;
-    if (end < 0 || memcmp(z->bytes + end, "PK\5\6", 4))
-        return damaged(file->path, "no end record");
-    int64_t count = number(z->bytes + end + 10, 2), at = number(z->bytes + end + 16, 4);
-    if (count == UINT16_MAX || at == UINT32_MAX) {
-        const unsigned char *locator = z->bytes + end - LOCATOR_BYTES;
-        if (end < LOCATOR_BYTES || memcmp(locator, "PK\6\7", 4))
-            return damaged(file->path, "no locator of its 64-bit end record");
-        const int64_t wide = number(locator + 8, 8);
-        if (wide < 0 || wide > z->size - WIDE_END_BYTES || memcmp(z->bytes + wide, "PK\6\6", 4))
-            return damaged(file->path, "no 64-bit end record");
-        count = number(z->bytes + wide + 32, 8);
-        at = number(z->bytes + wide + 48, 8);
-    }
-    if (at < 0 || at > z->size)
-        return damaged(file->path, "its directory is not where it should be");
+    int64_t count = 0, at = 0;
+    CLT_TRY(find_directory(file->handle, &count, &at));
     for (int64_t i = 0; i < count; i++)
         CLT_TRY(add_member(file, at, &at));
     return CLT_OK;
@@ -294,32 +348,23 @@ static clt_status add_members(clt_array_file *file)
 static clt_status open_file(const clt_data_request *r, const char *path, bool divided,
                             clt_dataset **out)
 {
-    struct stat info;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        const int error = errno;
-        if (fd >= 0)
-            close(fd);
-        return clt_fail(error == ENOENT || error == ENOTDIR ? CLT_NOT_FOUND : CLT_IO,
-                        "%s: cannot be opened: %s", path, strerror(error));
-    }
-    if (!S_ISREG(info.st_mode)) { /* a pipe was opened without waiting for its other end */
-        close(fd);
-        return clt_fail(CLT_IO, "%s: is not a regular file", path);
-    }
-    void *map =
-        info.st_size ? mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
-    close(fd);
-    if (map == MAP_FAILED)
-        return info.st_size ? clt_fail(CLT_IO, "%s: cannot be mapped: %s", path, strerror(errno))
-                            : damaged(path, "it is empty");
-    zip z = {map, info.st_size};
-    clt_array_file file = {.path = path, .handle = &z, .read = read_array};
-    clt_status status = add_members(&file);
+    zip *z = CLT_NEW(zip);
+    if (!z)
+        return CLT_OUT_OF_MEMORY;
+    z->path = path;
+    z->fd = -1;
+    clt_array_file file = {.path = path, .handle = z, .read = read_array};
+    clt_status status = clt_file_open(path, &z->fd, &z->size);
+    if (status == CLT_OK && !z->size)
+        status = damaged(path, "it is empty");
+    if (status == CLT_OK)
+        status = add_members(&file);
     if (status == CLT_OK)
         status = clt_arrays_open(&file, r, divided, out);
     clt_free(file.arrays);
-    munmap(map, (size_t)info.st_size);
+    if (z->fd >= 0)
+        close(z->fd);
+    clt_free(z);
     return status;
 }
 

@@ -1,16 +1,14 @@
 #include "data/reader.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 
 /* Output of one call of inflate: small enough to stop soon, large enough that its copy of the last
  * 32 KiB at the end of each call does not count. */
@@ -60,29 +58,9 @@ static clt_status refill(clt_reader *r, bool *end)
     return CLT_OK;
 }
 
-/* Opening a pipe would wait for its other end. With CLT_TESTING_PIPES it does: tests have ranks
- * that never end opening their data. */
-static int open_flags(void)
-{
-#ifdef CLT_TESTING
-    if (getenv("CLT_TESTING_PIPES"))
-        return O_RDONLY | O_CLOEXEC;
-#endif
-    return O_RDONLY | O_CLOEXEC | O_NONBLOCK;
-}
-
 static clt_status open_file(clt_reader *r)
 {
-    r->fd = open(r->path, open_flags());
-    if (r->fd < 0)
-        return clt_fail(errno == ENOENT || errno == ENOTDIR ? CLT_NOT_FOUND : CLT_IO,
-                        "%s: cannot be opened: %s", r->path, strerror(errno));
-    struct stat info;
-    if (fstat(r->fd, &info) != 0)
-        return clt_fail(CLT_IO, "%s: cannot be read: %s", r->path, strerror(errno));
-    if (!S_ISREG(info.st_mode))
-        return clt_fail(CLT_IO, "%s: is not a regular file", r->path);
-    r->file_bytes = info.st_size;
+    CLT_TRY(clt_file_open(r->path, &r->fd, &r->file_bytes));
     size_t length = strlen(r->path);
     r->gzip = length > 3 && !strcmp(r->path + length - 3, ".gz");
     if (!r->gzip)

@@ -13,6 +13,9 @@
 
 enum { DEFAULT_LENGTH = 1024, BYTE_VALUES = 256, HASHED = 1 << 16 };
 
+/* Tokens that are read at once: of a sample, on the stack, and of whole files. */
+enum { PART = 4096, SCANNED = 1 << 17 };
+
 /* Files of more are not read before they are needed. */
 static const int64_t MOST_CHECKED = 1 << 30;
 
@@ -26,57 +29,91 @@ static void tokens_free(void *payload)
 
 /* --- vocabulary ------------------------------------------------------------------------------- */
 
-static clt_status out_of_vocabulary(const clt_tokens *t, const clt_shard *s, int64_t position)
+static clt_status out_of_vocabulary(const clt_tokens *t, const clt_shard *s, int64_t token,
+                                    int64_t position)
 {
-    return clt_fail(
-        CLT_FORMAT, "%s: token %lld at position %lld is out of the vocabulary: 0 to %lld", s->path,
-        (long long)clt_token_at(s, position), (long long)position, (long long)t->vocabulary - 1);
+    return clt_fail(CLT_FORMAT,
+                    "%s: token %lld at position %lld is out of the vocabulary: 0 to %lld", s->path,
+                    (long long)token, (long long)position, (long long)t->vocabulary - 1);
 }
 
-static int64_t largest_of(const clt_shard *s)
+static int64_t largest_in(const unsigned char *raw, int width, int64_t n)
 {
     int64_t largest = 0;
-    if (s->width == 2) { /* the usual case, in a loop that the compiler makes vectors of */
+    if (width == 2) { /* the usual case, in a loop that the compiler makes vectors of */
         uint16_t most = 0, token;
-        for (int64_t i = 0; i < s->count; i++) {
-            memcpy(&token, s->tokens + 2 * i, 2);
+        for (int64_t i = 0; i < n; i++) {
+            memcpy(&token, raw + 2 * i, 2);
             most = token > most ? token : most;
         }
         return most;
     }
-    for (int64_t i = 0; i < s->count; i++) {
-        const int64_t token = clt_token_at(s, i);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t token = clt_token_at(raw, width, i);
         largest = token > largest ? token : largest;
     }
     return largest;
 }
 
-static int64_t largest_token(const clt_tokens *t)
+/* Raises *largest to the file's largest token. Stops at the first token of at least `limit`, which
+ * *largest then is; *position is its place, -1 where there is none. */
+static clt_status scan_file(const clt_shard *s, int64_t limit, unsigned char *raw, int64_t *largest,
+                            int64_t *position)
 {
-    int64_t largest = 0;
-    for (int i = 0; i < t->n_shards; i++) {
-        const int64_t token = largest_of(&t->shards[i]);
-        largest = token > largest ? token : largest;
+    *position = -1;
+    for (int64_t n, i = 0; i < s->count; i += n) {
+        n = s->count - i < SCANNED ? s->count - i : SCANNED;
+        CLT_TRY(clt_shard_read(s, s->header + i * s->width, raw, n * s->width));
+        const int64_t most = largest_in(raw, s->width, n);
+        *largest = most > *largest ? most : *largest;
+        for (int64_t k = 0; most >= limit; k++) {
+            const int64_t token = clt_token_at(raw, s->width, k);
+            if (token < limit)
+                continue;
+            *largest = token;
+            *position = i + k;
+            return CLT_OK;
+        }
     }
-    return largest;
+    return CLT_OK;
+}
+
+static clt_status largest_token(const clt_tokens *t, unsigned char *raw, int64_t *largest)
+{
+    int64_t position;
+    *largest = 0;
+    for (int i = 0; i < t->n_shards; i++)
+        CLT_TRY(scan_file(&t->shards[i], INT64_MAX, raw, largest, &position));
+    return CLT_OK;
 }
 
 /* Before training, where reading all does not take long. */
-static clt_status check_tokens(const clt_tokens *t)
+static clt_status check_tokens(const clt_tokens *t, unsigned char *raw)
 {
     int64_t bytes = 0;
     for (int i = 0; i < t->n_shards; i++)
-        bytes += t->shards[i].bytes < (size_t)MOST_CHECKED ? (int64_t)t->shards[i].bytes
-                                                           : MOST_CHECKED + 1;
+        bytes += t->shards[i].bytes < MOST_CHECKED ? t->shards[i].bytes : MOST_CHECKED + 1;
     for (int i = 0; bytes <= MOST_CHECKED && i < t->n_shards; i++) {
-        const clt_shard *s = &t->shards[i];
-        if (largest_of(s) < t->vocabulary)
-            continue;
-        for (int64_t k = 0; k < s->count; k++)
-            if (clt_token_at(s, k) >= t->vocabulary)
-                return out_of_vocabulary(t, s, k);
+        int64_t largest = 0, position;
+        CLT_TRY(scan_file(&t->shards[i], t->vocabulary, raw, &largest, &position));
+        if (position >= 0)
+            return out_of_vocabulary(t, &t->shards[i], largest, position);
     }
     return CLT_OK;
+}
+
+/* With `raw` for SCANNED tokens. */
+static clt_status scan_files(clt_tokens *t, const clt_data_request *r, unsigned char *raw)
+{
+    if (t->vocabulary)
+        return check_tokens(t, raw);
+    int64_t largest;
+    CLT_TRY(largest_token(t, raw, &largest));
+    t->vocabulary = largest + 1;
+    return t->vocabulary <= INT32_MAX
+               ? CLT_OK
+               : clt_fail(CLT_FORMAT, "%s: token %lld: there are 31 bits for one", r->path,
+                          (long long)t->vocabulary - 1);
 }
 
 static clt_status find_vocabulary(clt_tokens *t, const clt_data_request *r)
@@ -99,13 +136,10 @@ static clt_status find_vocabulary(clt_tokens *t, const clt_data_request *r)
                 t->shards[i].path, (long long)size, t->shards[0].path, (long long)t->vocabulary);
         t->vocabulary = size;
     }
-    if (t->vocabulary)
-        return check_tokens(t);
-    t->vocabulary = largest_token(t) + 1;
-    return t->vocabulary <= INT32_MAX
-               ? CLT_OK
-               : clt_fail(CLT_FORMAT, "%s: token %lld: there are 31 bits for one", r->path,
-                          (long long)t->vocabulary - 1);
+    unsigned char *raw = clt_alloc(4 * SCANNED);
+    const clt_status status = raw ? scan_files(t, r, raw) : CLT_OUT_OF_MEMORY;
+    clt_free(raw);
+    return status;
 }
 
 /* --- samples ---------------------------------------------------------------------------------- */
@@ -171,14 +205,19 @@ static clt_status fetch(clt_dataset *dataset, const clt_sample_key *key, int64_t
     int32_t *inputs = fields[0], *targets = fields[1];
     if (t->tells && fields[2])
         *(float *)fields[2] = continues;
-    for (int64_t i = 0; i <= t->length; i++) {
-        const int64_t token = clt_token_at(s, begin + i);
-        if (token >= t->vocabulary)
-            return out_of_vocabulary(t, s, begin + i);
-        if (inputs && i < t->length)
-            inputs[i] = (int32_t)token;
-        if (targets && i > 0)
-            targets[i - 1] = (int32_t)token;
+    unsigned char raw[4 * PART];
+    for (int64_t n, first = 0; first <= t->length; first += n) {
+        n = t->length + 1 - first < PART ? t->length + 1 - first : PART;
+        CLT_TRY(clt_shard_read(s, s->header + (begin + first) * s->width, raw, n * s->width));
+        for (int64_t k = 0; k < n; k++) {
+            const int64_t token = clt_token_at(raw, s->width, k), i = first + k;
+            if (token >= t->vocabulary)
+                return out_of_vocabulary(t, s, token, begin + i);
+            if (inputs && i < t->length)
+                inputs[i] = (int32_t)token;
+            if (targets && i > 0)
+                targets[i - 1] = (int32_t)token;
+        }
     }
     return CLT_OK;
 }
@@ -236,6 +275,21 @@ static clt_status divide_rows(clt_tokens *t, const clt_data_request *r, int64_t 
     return CLT_OK;
 }
 
+/* By which a resumed run finds that its data are the same. */
+static clt_status add_content(clt_dataset *d, const clt_shard *s)
+{
+    const int64_t bytes = s->bytes < HASHED ? s->bytes : HASHED;
+    unsigned char *raw = bytes ? clt_alloc((size_t)bytes) : NULL;
+    if (bytes && !raw)
+        return CLT_OUT_OF_MEMORY;
+    const clt_status status = bytes ? clt_shard_read(s, 0, raw, bytes) : CLT_OK;
+    d->content = clt_hash(&s->count, sizeof s->count, d->content);
+    if (bytes && status == CLT_OK)
+        d->content = clt_hash(raw, (size_t)bytes, d->content);
+    clt_free(raw);
+    return status;
+}
+
 static clt_status make(clt_tokens *t, const clt_data_request *r, int64_t count, clt_dataset **out)
 {
     static const char *const names[] = {"tokens", "targets"};
@@ -258,13 +312,8 @@ static clt_status make(clt_tokens *t, const clt_data_request *r, int64_t count, 
     if (status == CLT_OK && t->tells)
         status =
             clt_dataset_add_field(d, "continues", CLT_F32, 0, NULL, NULL, CLT_DATA_BORROW, NULL);
-    for (int i = 0; i < t->n_shards; i++) {
-        const clt_shard *s = &t->shards[i];
-        const size_t bytes = s->bytes < HASHED ? s->bytes : HASHED;
-        d->content = clt_hash(&s->count, sizeof s->count, d->content);
-        if (bytes)
-            d->content = clt_hash(s->map, bytes, d->content);
-    }
+    for (int i = 0; i < t->n_shards && status == CLT_OK; i++)
+        status = add_content(d, &t->shards[i]);
     if (status == CLT_OK)
         *out = d;
     else

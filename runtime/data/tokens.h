@@ -1,19 +1,23 @@
-/* Files of tokens, mapped. */
+/* Files of tokens. Their samples are read when they are asked for: a file may be larger than memory
+ * and may change, so that it is neither loaded nor mapped. */
 #ifndef CLT_DATA_TOKENS_H
 #define CLT_DATA_TOKENS_H
+
+#include <sys/types.h>
 
 #include "data/kinds.h"
 
 typedef struct clt_shard {
     char *path;
-    void *map;
-    size_t bytes;
-    const unsigned char *tokens; /* behind the header */
-    int width;                   /* bytes of a token: 1, 2 or 4 */
-    int64_t count;               /* tokens */
-    int64_t begin, end;          /* those of the split */
-    int64_t first, windows;      /* number of its first sample, and how many it has */
-    int64_t places;              /* where windows may begin, of it and all before it */
+    int fd;       /* -1: opened for each read */
+    dev_t device; /* with inode: which file it is */
+    ino_t inode;
+    int64_t bytes, header;  /* of the file; before the tokens */
+    int width;              /* bytes of a token: 1, 2 or 4 */
+    int64_t count;          /* tokens */
+    int64_t begin, end;     /* those of the split */
+    int64_t first, windows; /* number of its first sample, and how many it has */
+    int64_t places;         /* where windows may begin, of it and all before it */
 } clt_shard;
 
 typedef struct clt_tokens {
@@ -27,23 +31,28 @@ typedef struct clt_tokens {
     int64_t length, vocabulary;
 } clt_tokens;
 
-/* Maps the files of the split that `r` names: a file, a folder or a pattern. *divided: a file,
+/* Opens the files of the split that `r` names: a file, a folder or a pattern. *divided: a file,
  * whose parts are the splits. Errors name the file. */
 clt_status clt_tokens_add_files(clt_tokens *t, const clt_data_request *r, bool *divided);
 
 /* "vocab_size" of NAME.json beside NAME.bin; 0 where there is none. */
 clt_status clt_tokens_read_vocabulary(const clt_shard *shard, int64_t *size);
 
-/* Unmaps and frees the files. */
+/* Closes and frees the files. */
 void clt_tokens_drop_files(clt_tokens *t);
 
-static inline int64_t clt_token_at(const clt_shard *s, int64_t i)
+/* Reads `bytes` at `offset` of the file. IO if they are not there any more. Safe on several
+ * threads.
+ */
+clt_status clt_shard_read(const clt_shard *shard, int64_t offset, void *to, int64_t bytes);
+
+static inline int64_t clt_token_at(const unsigned char *raw, int width, int64_t i)
 {
-    const unsigned char *p = s->tokens + s->width * i;
-    return s->width == 1   ? p[0]
-           : s->width == 2 ? p[0] | p[1] << 8
-                           : (int64_t)((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
-                                       (uint32_t)p[3] << 24);
+    const unsigned char *p = raw + width * i;
+    return width == 1   ? p[0]
+           : width == 2 ? p[0] | p[1] << 8
+                        : (int64_t)((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
+                                    (uint32_t)p[3] << 24);
 }
 
 #endif

@@ -3,21 +3,26 @@
  * write them, llm.c's of 32 bits, or the bytes of a text.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
 #include <jansson.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/str.h"
 #include "base/vec.h"
 #include "data/listing.h"
 #include "data/tokens.h"
 
 /* llm.c's header: 256 numbers of 32 bits, of which the first three mean something. */
-enum { HEADER_BYTES = 1024 };
+enum { HEADER_BYTES = 1024, HEADER_NUMBERS = 3 };
+
+/* Files that stay open; further ones are opened for each read. Processes may have 1024. */
+enum { HELD_FILES = 256 };
+
+/* Of NAME.json. */
+enum { MOST_NOTE_BYTES = 1 << 20 };
 
 /* What the header says: GPT-2's tokens, and Llama 3's. */
 typedef struct header_kind {
@@ -30,8 +35,8 @@ static const header_kind header_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 void clt_tokens_drop_files(clt_tokens *t)
 {
     for (int i = 0; i < t->n_shards; i++) {
-        if (t->shards[i].map)
-            munmap(t->shards[i].map, t->shards[i].bytes);
+        if (t->shards[i].fd >= 0)
+            close(t->shards[i].fd);
         clt_free(t->shards[i].path);
     }
     clt_free(t->shards);
@@ -39,16 +44,31 @@ void clt_tokens_drop_files(clt_tokens *t)
     t->n_shards = 0;
 }
 
-static int64_t number_at(const clt_shard *s, int i)
+static clt_status open_again(const clt_shard *s, int *fd)
 {
-    const unsigned char *p = (const unsigned char *)s->map + 4 * i;
-    return (int64_t)p[0] | (int64_t)p[1] << 8 | (int64_t)p[2] << 16 | (int64_t)p[3] << 24;
+    struct stat info;
+    int64_t bytes;
+    CLT_TRY(clt_file_open(s->path, fd, &bytes));
+    if (fstat(*fd, &info) == 0 && info.st_dev == s->device && info.st_ino == s->inode)
+        return CLT_OK;
+    close(*fd);
+    return clt_fail(CLT_IO, "%s: was replaced by another file while it was read", s->path);
 }
 
-static clt_status check_header(const clt_shard *s, const header_kind *kind)
+clt_status clt_shard_read(const clt_shard *s, int64_t offset, void *to, int64_t bytes)
 {
-    const int64_t version = number_at(s, 1), announced = number_at(s, 2);
-    const int64_t held = (int64_t)(s->bytes - HEADER_BYTES);
+    if (s->fd >= 0)
+        return clt_file_read_at(s->fd, s->path, offset, to, bytes);
+    int fd;
+    CLT_TRY(open_again(s, &fd));
+    const clt_status status = clt_file_read_at(fd, s->path, offset, to, bytes);
+    close(fd);
+    return status;
+}
+
+static clt_status check_header(const clt_shard *s, const header_kind *kind, const int64_t *numbers)
+{
+    const int64_t version = numbers[1], announced = numbers[2], held = s->bytes - HEADER_BYTES;
     if (version != kind->version)
         return clt_fail(CLT_FORMAT, "%s: version %lld of llm.c's header, not %lld", s->path,
                         (long long)version, (long long)kind->version);
@@ -64,46 +84,34 @@ static clt_status check_header(const clt_shard *s, const header_kind *kind)
 /* Where the tokens lie in a file of numbers. */
 static clt_status read_header(clt_shard *s)
 {
-    const int64_t magic = s->bytes >= HEADER_BYTES ? number_at(s, 0) : 0;
-    size_t header = 0;
+    unsigned char raw[4 * HEADER_NUMBERS] = {0};
+    int64_t numbers[HEADER_NUMBERS];
+    if (s->bytes >= HEADER_BYTES)
+        CLT_TRY(clt_shard_read(s, 0, raw, sizeof raw));
+    for (int i = 0; i < HEADER_NUMBERS; i++)
+        numbers[i] = clt_token_at(raw, 4, i);
     s->width = 2;
     for (size_t i = 0; i < sizeof header_kinds / sizeof *header_kinds; i++)
-        if (magic == header_kinds[i].magic) {
-            CLT_TRY(check_header(s, &header_kinds[i]));
-            header = HEADER_BYTES;
+        if (numbers[0] == header_kinds[i].magic) {
+            CLT_TRY(check_header(s, &header_kinds[i], numbers));
+            s->header = HEADER_BYTES;
             s->width = header_kinds[i].width;
         }
-    if ((s->bytes - header) % (size_t)s->width)
+    if ((s->bytes - s->header) % s->width)
         return clt_fail(CLT_FORMAT, "%s: %lld bytes are not a number of 16-bit tokens", s->path,
-                        (long long)(s->bytes - header));
-    s->tokens = (const unsigned char *)s->map + header;
-    s->count = (int64_t)(s->bytes - header) / s->width;
+                        (long long)(s->bytes - s->header));
+    s->count = (s->bytes - s->header) / s->width;
     return CLT_OK;
 }
 
-static clt_status map_file(clt_shard *s)
+static clt_status open_file(clt_shard *s)
 {
-    const int fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        const clt_status status =
-            clt_fail(errno == ENOENT || errno == ENOTDIR ? CLT_NOT_FOUND : CLT_IO,
-                     "%s: cannot be opened: %s", s->path, strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return status;
-    }
-    if (!S_ISREG(info.st_mode)) {
-        close(fd);
-        return clt_fail(CLT_IO, "%s: is not a regular file", s->path);
-    }
-    s->bytes = (size_t)info.st_size;
-    void *map = s->bytes ? mmap(NULL, s->bytes, PROT_READ, MAP_SHARED, fd, 0) : NULL;
-    const int error = errno;
-    close(fd);
-    if (map == MAP_FAILED)
-        return clt_fail(CLT_IO, "%s: cannot be mapped: %s", s->path, strerror(error));
-    s->map = map;
+    CLT_TRY(clt_file_open(s->path, &s->fd, &s->bytes));
+    if (fstat(s->fd, &info) != 0)
+        return clt_fail(CLT_IO, "%s: cannot be read: %s", s->path, strerror(errno));
+    s->device = info.st_dev;
+    s->inode = info.st_ino;
     return CLT_OK;
 }
 
@@ -111,19 +119,22 @@ static clt_status map_file(clt_shard *s)
 static clt_status add_shard(clt_tokens *t, char *path)
 {
     const clt_status pushed =
-        path ? CLT_PUSH(t->shards, t->n_shards, t->room, (clt_shard){.path = path})
+        path ? CLT_PUSH(t->shards, t->n_shards, t->room, (clt_shard){.path = path, .fd = -1})
              : CLT_OUT_OF_MEMORY;
     if (pushed != CLT_OK) {
         clt_free(path);
         return pushed;
     }
     clt_shard *s = &t->shards[t->n_shards - 1];
-    CLT_TRY(map_file(s));
+    CLT_TRY(open_file(s));
     s->width = t->text ? 1 : 2;
-    if (!t->text)
-        return s->bytes ? read_header(s) : CLT_OK;
-    s->tokens = s->map;
-    s->count = (int64_t)s->bytes;
+    s->count = t->text ? s->bytes : 0;
+    if (!t->text && s->bytes)
+        CLT_TRY(read_header(s));
+    if (t->n_shards > HELD_FILES) {
+        close(s->fd);
+        s->fd = -1;
+    }
     return CLT_OK;
 }
 
@@ -233,13 +244,17 @@ clt_status clt_tokens_read_vocabulary(const clt_shard *s, int64_t *size)
     *size = 0;
     if (status == CLT_OK && access(clt_str_text(&path), F_OK) == 0) {
         json_error_t error;
-        json_t *root = json_load_file(clt_str_text(&path), 0, &error);
+        char *text = NULL;
+        size_t bytes = 0;
+        status = clt_file_read_all(clt_str_text(&path), MOST_NOTE_BYTES, &text, &bytes);
+        json_t *root = status == CLT_OK ? json_loadb(text, bytes, 0, &error) : NULL;
         const json_t *value = json_object_get(root, "vocab_size");
         *size = json_integer_value(value);
-        if (!root)
+        clt_free(text);
+        if (status == CLT_OK && !root)
             status = clt_fail(CLT_FORMAT, "%s: line %d: %s", clt_str_text(&path), error.line,
                               error.text);
-        else if (!json_is_integer(value) || *size < 1 || *size > most)
+        else if (status == CLT_OK && (!json_is_integer(value) || *size < 1 || *size > most))
             status = clt_fail(CLT_FORMAT, "%s: vocab_size is not a number of 1 to %d",
                               clt_str_text(&path), most);
         json_decref(root);

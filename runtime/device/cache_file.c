@@ -11,7 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cltrain/unstable.h>
+
 #include "base/alloc.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/vec.h"
 
@@ -53,17 +56,57 @@ static bool write_all(int file, const char *data, size_t bytes)
     return true;
 }
 
-bool clt_cache_read(const char *folder, const char *part, const char *name, char **data,
-                    size_t *bytes)
+/* Owned by this user or root, and nobody else may write. The mode's group bits also bound ACLs. */
+static bool is_private(int file)
 {
-    char path[PATH_MAX];
     struct stat info;
-    if (!make_path(path, folder, part, name))
-        return false;
-    /* Not blocking: the name may be a pipe's. */
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0)
-        return false;
+    return file >= 0 && fstat(file, &info) == 0 && (info.st_uid == geteuid() || info.st_uid == 0) &&
+           !(info.st_mode & (S_IWGRP | S_IWOTH));
+}
+
+static clt_status distrust(const char *path)
+{
+    return clt_fail(CLT_IO,
+                    "cache folder %s: compiled kernels in it are not used, since it belongs to "
+                    "another user, or others may write to it: `chmod go-w` it, or name another "
+                    "cache folder",
+                    path);
+}
+
+/* Opens folder/part where both are private. *part_fd is -1 where they do not exist. Descriptors, so
+ * that nobody can exchange what was checked. */
+static clt_status open_private(const char *folder, const char *part, int *part_fd)
+{
+    const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+    const int outer = open(folder, flags);
+    clt_status status = outer < 0 || is_private(outer) ? CLT_OK : distrust(folder);
+    *part_fd = -1;
+    if (outer >= 0 && status == CLT_OK)
+        *part_fd = openat(outer, part, flags);
+    if (outer >= 0)
+        close(outer);
+    if (*part_fd >= 0 && !is_private(*part_fd)) {
+        char path[PATH_MAX];
+        close(*part_fd);
+        *part_fd = -1;
+        status = distrust(make_path(path, folder, part, "") ? path : folder);
+    }
+    return status;
+}
+
+clt_status clt_cache_check(const char *folder, const char *part)
+{
+    int fd;
+    const clt_status status = open_private(folder, part, &fd);
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
+
+/* Takes the descriptor. */
+static bool read_content(int file, char **data, size_t *bytes)
+{
+    struct stat info;
     char *content = NULL;
     bool ok = fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0 &&
               info.st_size <= MOST_BYTES;
@@ -79,6 +122,32 @@ bool clt_cache_read(const char *folder, const char *part, const char *name, char
     *data = content;
     *bytes = (size_t)info.st_size;
     return true;
+}
+
+bool clt_cache_read_private(const char *folder, const char *part, const char *name, char **data,
+                            size_t *bytes)
+{
+    int part_fd;
+    if (open_private(folder, part, &part_fd) != CLT_OK || part_fd < 0)
+        return false;
+    const int file = openat(part_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    close(part_fd);
+    if (is_private(file))
+        return read_content(file, data, bytes);
+    if (file >= 0)
+        close(file);
+    return false;
+}
+
+bool clt_cache_read(const char *folder, const char *part, const char *name, char **data,
+                    size_t *bytes)
+{
+    char path[PATH_MAX];
+    if (!make_path(path, folder, part, name))
+        return false;
+    /* Not blocking: the name may be a pipe's. */
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    return file >= 0 && read_content(file, data, bytes);
 }
 
 /* mkdir -p; what exists already is fine. */

@@ -10,6 +10,11 @@
 bool clt_cache_read(const char *folder, const char *part, const char *name, char **data,
                     size_t *bytes);
 
+/* The same for what runs as code. Folder, part and file must belong to this user or root, and
+ * nobody else may write to them; clt_cache_check says why that is not so. */
+bool clt_cache_read_private(const char *folder, const char *part, const char *name, char **data,
+                            size_t *bytes);
+
 /* Writes folder/part/name, making folders as needed: to a file beside it, then renamed, so that
  * readers in other processes see the old file or the new one. False, with errno, if that is not
  * possible. */

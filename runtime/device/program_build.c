@@ -33,6 +33,19 @@ void clt_program_log_summary(const char *log, clt_str *out)
         clt_str_add(out, "the compiler gave no log");
 }
 
+/* A line of the log each, since a callback gets single lines. */
+static void log_lines(const char *name, const char *device, const char *text)
+{
+    enum { MOST_LINES = 200 };
+    clt_log(CLT_LOG_ERROR, "build log of %s on %s:", name, device);
+    for (int i = 0; *text && i < MOST_LINES; i++) {
+        const size_t length = strcspn(text, "\n");
+        if (length)
+            clt_log(CLT_LOG_ERROR, "%.*s", (int)length, text);
+        text += length + (text[length] == '\n');
+    }
+}
+
 static clt_status build_failed(clt_device *device, const char *name, const char *options,
                                cl_program program, cl_int code)
 {
@@ -46,7 +59,7 @@ static clt_status build_failed(clt_device *device, const char *name, const char 
         clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, bytes, log, NULL);
     clt_str summary = {0};
     clt_program_log_summary(log ? log : "", &summary);
-    clt_log(CLT_LOG_ERROR, "build log of %s on %s:\n%s", name, device->label, log ? log : "");
+    log_lines(name, device->label, log ? log : "");
     clt_fail(CLT_BUILD, "kernel file %s does not build on %s (%s, options \"%s\"): %s", name,
              device->label, clt_cl_code_name(code), options, clt_str_text(&summary));
     clt_str_free(&summary);

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <cltrain/unstable.h>
+
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -36,9 +38,20 @@ clt_cache_key clt_cache_key_make(const clt_device *device, const char *options, 
     return key;
 }
 
+/* Whoever can write to the folder can have this process run their code. Said once. */
+static bool is_trusted(const clt_device *device)
+{
+    static _Atomic bool said;
+    if (clt_cache_check(device->cache_dir, folder_part) == CLT_OK)
+        return true;
+    if (!atomic_exchange(&said, true))
+        clt_log(CLT_LOG_WARN, "%s", clt_error_message());
+    return false;
+}
+
 static bool is_used(const clt_device *device)
 {
-    return device->cache_dir && !(device->quirks & CLT_QUIRK_NO_BINARIES);
+    return device->cache_dir && !(device->quirks & CLT_QUIRK_NO_BINARIES) && is_trusted(device);
 }
 
 static void make_name(const clt_cache_key *key, char name[NAME_BYTES])
@@ -84,7 +97,7 @@ bool clt_program_cache_load(clt_device *device, const clt_cache_key *key, const 
     if (!is_used(device))
         return false;
     make_name(key, name);
-    if (!clt_cache_read(device->cache_dir, folder_part, name, &data, &bytes)) {
+    if (!clt_cache_read_private(device->cache_dir, folder_part, name, &data, &bytes)) {
         clt_cache_remove(device->cache_dir, folder_part, name);
         return false;
     }

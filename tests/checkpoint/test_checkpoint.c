@@ -169,6 +169,28 @@ static void edit(const char *path, const char *from, const char *to)
     free(data);
 }
 
+/* Opening the pipe would wait for its writer. */
+static void a_pipe_in_place_of_a_file_is_damage(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"state.json", "model.safetensors"};
+    char dir[512], path[700];
+    snprintf(dir, sizeof dir, "%s/pipes", scratch);
+    run_save(dir, 10, 0);
+    for (int i = 0; i < 2; i++) {
+        run_save(dir, 20, 0);
+        snprintf(path, sizeof path, "%s/step-00000020/%s", dir, files[i]);
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(mkfifo(path, 0600), 0);
+        clt_checkpoint *c = NULL;
+        alarm(20);
+        assert_int_equal(clt_checkpoint_open(dir, &c), CLT_FORMAT);
+        alarm(0);
+        assert_message_has(files[i]);
+        assert_message_has("the newest intact one before it is ");
+    }
+}
+
 static void damage_is_refused_by_name_and_an_intact_one_offered(void **state)
 {
     (void)state;
@@ -388,6 +410,7 @@ int main(void)
         cmocka_unit_test(only_older_ones_are_deleted),
         cmocka_unit_test(leftovers_are_removed_and_strangers_left),
         cmocka_unit_test(one_displaced_by_a_killed_save_is_found),
+        cmocka_unit_test(a_pipe_in_place_of_a_file_is_damage),
         cmocka_unit_test(damage_is_refused_by_name_and_an_intact_one_offered),
         cmocka_unit_test(every_flipped_bit_is_noticed),
         cmocka_unit_test(a_full_disk_keeps_what_was_there),

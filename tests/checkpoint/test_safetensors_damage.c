@@ -97,6 +97,34 @@ static void files_that_are_none_are_refused(void **state)
     assert_int_equal(clt_tensors_open(in_scratch("none"), &file), CLT_NOT_FOUND);
 }
 
+/* A named pipe is refused without waiting for its writer, and a file that is shortened while it is
+ * open stays as it was read: a mapping would raise SIGBUS here. */
+static void pipes_and_shortened_files_do_no_harm(void **state)
+{
+    (void)state;
+    enum { FLOATS = 1 << 16 };
+    clt_tensors *file;
+    char header[128];
+    alarm(20);
+    unlink(in_scratch("pipe"));
+    assert_int_equal(mkfifo(in_scratch("pipe"), 0600), 0);
+    assert_int_equal(clt_tensors_open(in_scratch("pipe"), &file), CLT_IO);
+    assert_message_has("is not a regular file but a pipe");
+    alarm(0);
+    snprintf(header, sizeof header, ONE("\"F32\"", "[%d]", "[0,%d]"), FLOATS, 4 * FLOATS);
+    const char *path = put_tensors(header, 4 * (size_t)FLOATS);
+    const clt_tensor *tensor;
+    float sum = 0;
+    assert_int_equal(clt_tensors_open(path, &file), CLT_OK);
+    assert_int_equal(truncate(path, 16), 0);
+    assert_int_equal(clt_tensors_find(file, "w", &tensor), CLT_OK);
+    const unsigned char *bytes = tensor->data;
+    for (int i = 0; i < 4 * FLOATS; i++)
+        sum += bytes[i];
+    assert_true(sum >= 0);
+    clt_tensors_close(file);
+}
+
 /* Random damage never leads to more than a refusal; what is accepted can be read in full. */
 static void damaged_headers_never_crash(void **state)
 {
@@ -167,6 +195,7 @@ static void damaged_headers_never_crash(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pipes_and_shortened_files_do_no_harm),
         cmocka_unit_test(bad_headers_are_refused_by_name),
         cmocka_unit_test(files_that_are_none_are_refused),
         cmocka_unit_test(damaged_headers_never_crash),

@@ -497,7 +497,7 @@ class Others(CommandTest):
             with self.subTest(text=text[:40]):
                 self.assert_bad("inspect", "--model", self.path("net.json"), code=1, says=(self.path("net.json") + ":",))
         os.mkdir(self.path("folder.json"))
-        self.assert_bad("inspect", "--model", self.path("folder.json"), code=1, says=("folder.json: cannot be read",))
+        self.assert_bad("inspect", "--model", self.path("folder.json"), code=1, says=("folder.json: is not a regular file but a folder",))
 
 
 if __name__ == "__main__":

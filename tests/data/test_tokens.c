@@ -188,6 +188,51 @@ static void fails(const char *name, int64_t sequence, clt_status status, const c
     assert_null(d);
 }
 
+static clt_status fetch_one(clt_dataset *d, int64_t index)
+{
+    int32_t inputs[T], targets[T];
+    return d->fetch(d, &(clt_sample_key){0}, index, (void *const[]){inputs, targets, NULL});
+}
+
+/* Files that are shortened or replaced while they are in use: a message, where a mapping would
+ * raise SIGBUS. Of many files only some stay open. */
+static void files_may_change_while_they_are_open(void **state)
+{
+    (void)state;
+    enum { MANY = 300, EACH = 10 * T + 1 };
+    char name[32];
+    unlink(path_of("one.json"));
+    write_tokens("one.bin", 5, 40000, 0, 0);
+    clt_dataset *d = open_tokens("tokens", "one.bin", "train", T, 0);
+    assert_int_equal(fetch_one(d, 5000), CLT_OK);
+    assert_int_equal(truncate(path_of("one.bin"), 4000), 0);
+    EXPECT_FAILURE(fetch_one(d, 5000), CLT_IO, "one.bin: was shortened while it was read");
+    assert_int_equal(fetch_one(d, 0), CLT_OK);
+    clt_dataset_free(d);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "many_train_%03d.bin", i);
+        write_tokens(name, i, EACH, 0, 0);
+    }
+    d = open_tokens("tokens", "many_train_*.bin", "train", T, VOCABULARY);
+    assert_int_equal(clt_dataset_count(d), MANY * 10);
+    int32_t inputs[T], targets[T];
+    for (int64_t i = 0; i < MANY * 10; i++) {
+        assert_int_equal(
+            d->fetch(d, &(clt_sample_key){0}, i, (void *const[]){inputs, targets, NULL}), CLT_OK);
+        for (int k = 0; k < T; k++) {
+            assert_int_equal(inputs[k], token((int)(i / 10), i % 10 * T + k));
+            assert_int_equal(targets[k], token((int)(i / 10), i % 10 * T + k + 1));
+        }
+    }
+    write_tokens("many_train_299.bin", 0, EACH, 0, 0);
+    EXPECT_FAILURE(fetch_one(d, MANY * 10 - 1), CLT_IO, "299.bin: was replaced by another file");
+    clt_dataset_free(d);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "many_train_%03d.bin", i);
+        unlink(path_of(name));
+    }
+}
+
 static void what_is_wrong_is_said_with_its_file(void **state)
 {
     (void)state;
@@ -209,6 +254,10 @@ static void what_is_wrong_is_said_with_its_file(void **state)
     fails("val.bin", T, CLT_IO, "val.bin", "not a regular file");
     unlink(path_of("val.bin"));
     write_tokens("one.bin", 5, 300, 0, 0);
+    mkfifo(path_of("one.json"), 0600);
+    alarm(20);
+    fails("one.bin", T, CLT_IO, "one.json", "not a regular file");
+    alarm(0);
     spill("one.json", "{\"vocab_size\": 0}", 17);
     fails("one.bin", T, CLT_FORMAT, "one.json", "vocab_size");
     spill("one.json", "{\n\"vocab_size\" 9}", 17);
@@ -509,6 +558,7 @@ int main(void)
         cmocka_unit_test(folders_have_a_file_or_several_of_each_split),
         cmocka_unit_test(the_last_tenth_of_a_file_is_for_tests),
         cmocka_unit_test(text_is_its_bytes),
+        cmocka_unit_test(files_may_change_while_they_are_open),
         cmocka_unit_test(what_is_wrong_is_said_with_its_file),
         cmocka_unit_test(vocabularies_agree),
         cmocka_unit_test(a_token_out_of_the_vocabulary_is_found),

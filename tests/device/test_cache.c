@@ -17,6 +17,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include <cltrain/log.h>
+#include <cltrain/unstable.h>
+
 #include "base/alloc.h"
 #include "device/cache_file.h"
 #include "device/program.h"
@@ -155,6 +158,71 @@ static void a_program_is_read_back(void **state)
         assert_true(can_load(device));
         close_device();
     }
+}
+
+static int warnings;
+static char warning[1024];
+
+static void count_warning(void *user, clt_log_level level, const char *line)
+{
+    (void)user;
+    if (level == CLT_LOG_WARN && strstr(line, "cache folder")) {
+        warnings++;
+        snprintf(warning, sizeof warning, "%s", line);
+    }
+}
+
+/* Whoever can write to the folder could have this process run their code: then kernels are
+ * compiled, which a line in the log says once. */
+static void a_folder_that_others_may_write_is_not_trusted(void **state)
+{
+    (void)state;
+    char name[900], programs[300];
+    snprintf(programs, sizeof programs, "%s/programs", folder);
+    clt_device *device = open_device(folder);
+    assert_non_null(device);
+    assert_true(kernel_works(device));
+    assert_true(can_load(device));
+    assert_int_equal(list_files("programs", name), 1);
+    clt_log_set(count_warning, NULL, CLT_LOG_WARN);
+    const struct {
+        const char *path;
+        mode_t open, private;
+        int warns;
+    } cases[] = {{programs, 0770, 0700, 1}, {folder, 0707, 0700, 1}, {name, 0602, 0600, 0}};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(chmod(cases[i].path, cases[i].open), 0);
+        assert_int_equal(clt_cache_check(folder, "programs"), cases[i].warns ? CLT_IO : CLT_OK);
+        if (cases[i].warns) {
+            assert_non_null(strstr(clt_error_message(), cases[i].path));
+            assert_false(can_load(device));
+            assert_int_equal(list_files("programs", NULL), 1); /* nor is it removed */
+            assert_true(kernel_works(device));
+        } else {
+            char *data;
+            size_t bytes;
+            assert_false(
+                clt_cache_read_private(folder, "programs", strrchr(name, '/') + 1, &data, &bytes));
+        }
+        assert_int_equal(chmod(cases[i].path, cases[i].private), 0);
+        assert_true(can_load(device));
+    }
+    assert_int_equal(warnings, 1);
+    assert_non_null(strstr(warning, "others may write to it"));
+    /* A link is as good as the folder that it leads to. */
+    char aside[320];
+    snprintf(aside, sizeof aside, "%s.aside", programs);
+    assert_int_equal(rename(programs, aside), 0);
+    assert_int_equal(symlink(aside, programs), 0);
+    assert_true(can_load(device));
+    assert_int_equal(chmod(aside, 0777), 0);
+    assert_false(can_load(device));
+    assert_int_equal(chmod(aside, 0700), 0);
+    assert_int_equal(unlink(programs), 0);
+    assert_int_equal(rename(aside, programs), 0);
+    assert_true(can_load(device));
+    clt_log_set(NULL, NULL, CLT_LOG_WARN);
+    close_device();
 }
 
 static long file_size(const char *name)
@@ -521,6 +589,7 @@ int main(int argc, char **argv)
         return run_child(argv[2]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_program_is_read_back),
+        cmocka_unit_test(a_folder_that_others_may_write_is_not_trusted),
         cmocka_unit_test(damaged_programs_are_compiled_again),
         cmocka_unit_test(an_impossible_folder_is_a_miss),
         cmocka_unit_test(processes_share_the_folder),

@@ -8,6 +8,7 @@
 #include <jansson.h>
 
 #include "message.h"
+#include "text.h"
 
 /* --- reading --------------------------------------------------------------------------------- */
 
@@ -100,9 +101,9 @@ static int read_lines(FILE *file, curves *out)
 int curves_read(const char *path, curves *out)
 {
     *out = (curves){.path = path};
-    FILE *file = fopen(path, "r");
+    FILE *file = open_text(path);
     if (!file)
-        return failure("cannot read %s: %s", path, strerror(errno));
+        return EXIT_FAILED;
     const int code = read_lines(file, out);
     fclose(file);
     return code;

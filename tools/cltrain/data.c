@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "message.h"
+#include "trial.h"
 
 enum { BATCH = 64, MOST_COUNTED = 1 << 20, MOST_PRINTED = 100, MOST_CHANNELS = 16, MOST_TOLD = 10 };
 
@@ -233,15 +234,15 @@ static void print_classes(const clt_dataset *d, int number, const field_sums *f)
         most = f->counts[c] > most ? f->counts[c] : most;
         empty += !f->counts[c];
     }
-    printf("           %lld classes, of %lld to %lld", (long long)f->classes, (long long)least,
-           (long long)most);
+    show("           %lld classes, of %lld to %lld", (long long)f->classes, (long long)least,
+         (long long)most);
     if (empty)
-        printf(", %lld of them empty", (long long)empty);
-    printf("\n");
+        show(", %lld of them empty", (long long)empty);
+    show("\n");
     for (int64_t c = 0; f->classes <= MOST_PRINTED && c < f->classes; c++) {
         const char *name = clt_dataset_class_name(d, number, c);
-        printf("           %4lld  %-20s %lld\n", (long long)c, name ? name : "",
-               (long long)f->counts[c]);
+        show("           %4lld  %-20s %lld\n", (long long)c, name ? name : "",
+             (long long)f->counts[c]);
     }
 }
 
@@ -249,17 +250,17 @@ static void print_field(const clt_dataset *d, int number, const field_sums *f)
 {
     char shape[160];
     shape_text(f, shape);
-    printf("  %-12s %-4s %-16s", f->name, clt_dtype_name(f->dtype), shape);
+    show("  %-12s %-4s %-16s", f->name, clt_dtype_name(f->dtype), shape);
     if (f->numbers)
-        printf(" %.6g to %.6g, mean %.6g, std %.6g", f->least, f->most, mean_of(f), std_of(f));
+        show(" %.6g to %.6g, mean %.6g, std %.6g", f->least, f->most, mean_of(f), std_of(f));
     if (f->not_finite)
-        printf(", %lld not finite", (long long)f->not_finite);
-    printf("\n");
+        show(", %lld not finite", (long long)f->not_finite);
+    show("\n");
     if (can_normalize(f)) {
-        printf("           --normalize ");
+        show("           --normalize ");
         for (int k = 0; k < 2 * f->channels; k++)
-            printf("%s%.4g", k ? "," : "", channel_value(f, k));
-        printf("\n");
+            show("%s%.4g", k ? "," : "", channel_value(f, k));
+        show("\n");
     }
     if (f->counts)
         print_classes(d, number, f);
@@ -268,11 +269,11 @@ static void print_field(const clt_dataset *d, int number, const field_sums *f)
 static void print_broken(const broken_samples *b, int64_t samples)
 {
     if (b->count)
-        printf("  %lld of %lld samples cannot be read:\n", (long long)b->count, (long long)samples);
+        show("  %lld of %lld samples cannot be read:\n", (long long)b->count, (long long)samples);
     for (int i = 0; i < MOST_TOLD && i < b->count; i++)
-        printf("           %s\n", b->said[i] ? b->said[i] : "");
+        show("           %s\n", b->said[i] ? b->said[i] : "");
     if (b->count > MOST_TOLD)
-        printf("           and %lld more\n", (long long)b->count - MOST_TOLD);
+        show("           and %lld more\n", (long long)b->count - MOST_TOLD);
 }
 
 static json_t *broken_json(const broken_samples *b)
@@ -319,7 +320,7 @@ static clt_status inspect(clt_dataset *d, json_t *list, int64_t *unread)
         status = read_samples(d, fields, n, &broken);
     *unread += broken.count;
     if (status == CLT_OK && !list) {
-        printf("%s: %lld samples\n", clt_dataset_name(d), (long long)clt_dataset_count(d));
+        show("%s: %lld samples\n", clt_dataset_name(d), (long long)clt_dataset_count(d));
         for (int i = 0; i < n; i++)
             print_field(d, i, &fields[i]);
         print_broken(&broken, clt_dataset_count(d));
@@ -349,7 +350,7 @@ static int inspect_data(const settings *s, const char *spec)
     for (int i = 0; status == CLT_OK && i < 2; i++) {
         clt_dataset *d = NULL;
         options.split = splits[i];
-        status = clt_dataset_open(spec, &options, &d);
+        status = open_dataset(spec, &options, &d);
         if (status == CLT_OK)
             status = inspect(d, list, &unread);
         samples += d ? clt_dataset_count(d) : 0;

@@ -55,14 +55,14 @@ static int print(const job *j, const settings *s, double loss, const double *sum
     const int64_t samples = clt_dataset_count(j->test);
     json_t *record = json_pack("{s:o}", "test_loss", number(loss));
     if (!s->json)
-        printf("test loss %.6f", loss);
+        show("test loss %.6f", loss);
     for (int i = 0; i < mean_count(j->graph); i++) {
         const char *name = mean_name(j->graph, i);
         char key[128];
         if (!name)
             continue;
         if (!s->json)
-            printf("  test %s %.4f", name, mean(sums, weights, i));
+            show("  test %s %.4f", name, mean(sums, weights, i));
         snprintf(key, sizeof key, "test_%s", name);
         json_object_set_new(record, key, number(mean(sums, weights, i)));
     }
@@ -70,7 +70,7 @@ static int print(const job *j, const settings *s, double loss, const double *sum
     if (s->json)
         return print_object(record, JSON_REAL_PRECISION(9));
     json_decref(record);
-    printf("  (%lld samples)\n", (long long)samples);
+    show("  (%lld samples)\n", (long long)samples);
     return EXIT_DONE;
 }
 

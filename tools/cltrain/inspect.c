@@ -43,7 +43,7 @@ static void print_row(const clt_node_info *n)
                  n->shared ? " +shared" : "");
     if (n->flops > 0)
         count_text(n->flops, flops);
-    printf("%-32.80s %-20s %-18s %14s %10s\n", n->name, n->op, shape, parameters, flops);
+    show("%-32.80s %-20s %-18s %14s %10s\n", n->name, n->op, shape, parameters, flops);
 }
 
 static json_t *row_of(const clt_node_info *n)
@@ -63,8 +63,7 @@ static int print(const job *j, const settings *s)
     char text[32];
     json_t *rows = json_array();
     if (!s->json)
-        printf("%-32s %-20s %-18s %14s %10s\n", "layer", "operator", "output", "parameters",
-               "FLOP");
+        show("%-32s %-20s %-18s %14s %10s\n", "layer", "operator", "output", "parameters", "FLOP");
     for (int i = 0; i < clt_graph_node_count(j->graph); i++) {
         clt_node_info n;
         const clt_status status = clt_graph_node_describe(j->graph, i, &n);
@@ -83,10 +82,9 @@ static int print(const job *j, const settings *s)
                             JSON_REAL_PRECISION(9));
     json_decref(rows);
     count_text(flops, text);
-    printf(
-        "\n%lld parameters; %s FLOP forward for one sample (a multiplication and an addition are "
-        "two)\n",
-        (long long)parameters, text);
+    show("\n%lld parameters; %s FLOP forward for one sample (a multiplication and an addition are "
+         "two)\n",
+         (long long)parameters, text);
     return EXIT_DONE;
 }
 

@@ -17,6 +17,7 @@
 #include "message.h"
 #include "split.h"
 #include "synthetic.h"
+#include "trial.h"
 
 /* Seconds that a rank may be late. */
 static const double COMM_TIMEOUT = 60;
@@ -38,8 +39,12 @@ clt_status make_runtime(char *cache_dir, clt_runtime **runtime)
         if (!path)
             return clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");
         sprintf(path, "%s/pocl", cache_dir);
-        mkdir(cache_dir, 0777);
-        if (mkdir(path, 0777) == 0 || access(path, W_OK) == 0)
+        mkdir(cache_dir, 0700);
+        mkdir(path, 0700);
+        /* PoCL runs what it finds there. */
+        if (clt_cache_check(cache_dir, "pocl") != CLT_OK)
+            say("warning: %s; PoCL uses its own folder", clt_error_message());
+        else if (access(path, W_OK) == 0)
             setenv("POCL_CACHE_DIR", path, 1);
         free(path);
     }
@@ -282,7 +287,7 @@ static clt_status open_split(const job *j, const settings *s, const char *split,
     options.classes = classes;
     options.background = 1;
     options.rows = options.windows == CLT_WINDOWS_CONTINUED ? j->options.batch : 0;
-    return clt_dataset_open(s->data, &options, out);
+    return open_dataset(s->data, &options, out);
 }
 
 int64_t job_classes(const clt_dataset *dataset)

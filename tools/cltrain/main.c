@@ -8,6 +8,7 @@
 #include "deal.h"
 #include "message.h"
 #include "ranks.h"
+#include "trial.h"
 
 typedef struct command_row {
     const char *name;
@@ -155,6 +156,8 @@ int main(int argc, char **argv)
     const command_row *row = find(name);
     char command[64];
     settings s;
+    if (!strcmp(name, TRY_DATA))
+        return try_data(argc, argv);
     settings_init(&s);
     start_log();
     deal_threads();

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <cltrain/log.h>
+#include <cltrain/text.h>
 
 static char speaker[32] = "cltrain";
 static int holding;
@@ -19,8 +20,9 @@ void say_rank(int rank)
 
 static void say_list(const char *format, va_list args)
 {
-    char text[4500];
-    vsnprintf(text, sizeof text, format, args);
+    char given[4500], text[4500];
+    vsnprintf(given, sizeof given, format, args);
+    clt_printable(given, text, sizeof text);
     fprintf(stderr, "%s: %s\n", speaker, text);
     snprintf(last, sizeof last, "%.*s", HELD_TEXT - 1, text);
 }
@@ -36,6 +38,38 @@ void say(const char *format, ...)
     va_start(args, format);
     say_list(format, args);
     va_end(args);
+}
+
+/* A line of standard output, without its newline, as a terminal may get it. */
+static void put_line(const char *line)
+{
+    const int64_t length = clt_printable(line, NULL, 0);
+    char *shown = malloc((size_t)length + 1);
+    if (!shown)
+        return;
+    clt_printable(line, shown, length + 1);
+    fputs(shown, stdout);
+    free(shown);
+}
+
+void show(const char *format, ...)
+{
+    char *text = NULL;
+    va_list args;
+    va_start(args, format);
+    const int length = vasprintf(&text, format, args);
+    va_end(args);
+    for (char *line = length < 0 ? NULL : text; line;) {
+        char *end = strchr(line, '\n');
+        if (end)
+            *end = '\0';
+        put_line(line);
+        if (end)
+            putchar('\n');
+        line = end ? end + 1 : NULL;
+    }
+    if (length >= 0)
+        free(text);
 }
 
 void say_lines(char *text)

@@ -7,8 +7,12 @@
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-/* Prints "cltrain: " and the text as one line. */
+/* Prints "cltrain: " and the text as one line. What a terminal would obey is escaped, here and in
+ * everything below (clt_printable). */
 void say(const char *format, ...) CLT_PRINTF(1, 2);
+
+/* Prints to standard output what may hold names and text of files. Newlines are kept. */
+void show(const char *format, ...) CLT_PRINTF(1, 2);
 
 /* The same for each line of a text (or NULL), which is freed. */
 void say_lines(char *text);

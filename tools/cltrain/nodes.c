@@ -119,21 +119,21 @@ int print_by_node(const clt_profile_record *records, int count, int64_t from, in
         free(lines);
         return code;
     }
-    printf("\nDevice 0, by node, of %lld steps: %.3f ms of commands in %.3f ms a step\n",
-           (long long)(to - from), 1e3 * total / steps, 1e3 * (last - first) / steps);
-    printf("%s: limits of this device: %.1f GFLOP/s in registers, %.1f GB/s copying (read + "
-           "written), %.1f GB/s updating\n",
-           device, 1e-9 * limits->flops, 1e-9 * limits->copy_bytes, 1e-9 * limits->update_bytes);
-    printf("%-30s %-20s %-*s %10s %6s %9s %8s %9s\n", "node", "operator", widest, "variant",
-           "us a step", "share", "GFLOP/s", "GB/s", "of limit");
+    show("\nDevice 0, by node, of %lld steps: %.3f ms of commands in %.3f ms a step\n",
+         (long long)(to - from), 1e3 * total / steps, 1e3 * (last - first) / steps);
+    show("%s: limits of this device: %.1f GFLOP/s in registers, %.1f GB/s copying (read + "
+         "written), %.1f GB/s updating\n",
+         device, 1e-9 * limits->flops, 1e-9 * limits->copy_bytes, 1e-9 * limits->update_bytes);
+    show("%-30s %-20s %-*s %10s %6s %9s %8s %9s\n", "node", "operator", widest, "variant",
+         "us a step", "share", "GFLOP/s", "GB/s", "of limit");
     for (int i = 0; i < n; i++) {
         const line *l = &lines[i];
-        printf("%-30.30s %-20.20s %-*s %10.1f %5.1f%%", l->node, *l->op ? l->op : "-", widest,
-               l->variant, 1e6 * l->seconds / steps, 100 * l->seconds / total);
+        show("%-30.30s %-20.20s %-*s %10.1f %5.1f%%", l->node, *l->op ? l->op : "-", widest,
+             l->variant, 1e6 * l->seconds / steps, 100 * l->seconds / total);
         print_known(1e-9 * l->flops / l->seconds, 9, 1);
         print_known(1e-9 * l->bytes / l->seconds, 8, 1);
         print_known(share_of(l, limits), 9, 2);
-        printf("\n");
+        show("\n");
     }
     free(lines);
     return EXIT_DONE;

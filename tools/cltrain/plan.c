@@ -11,13 +11,13 @@
 
 static void print_head(const job *j, const settings *s)
 {
-    printf("%s: %lld parameters; batch %lld", s->model, (long long)clt_store_parameters(j->store),
-           (long long)j->options.batch);
+    show("%s: %lld parameters; batch %lld", s->model, (long long)clt_store_parameters(j->store),
+         (long long)j->options.batch);
     if (j->options.accumulate > 1)
-        printf(" in %d micro-batches", j->options.accumulate);
-    printf(", %s, %lld steps\n", clt_optimizer_name(j->options.optimizer), (long long)j->steps);
+        show(" in %d micro-batches", j->options.accumulate);
+    show(", %s, %lld steps\n", clt_optimizer_name(j->options.optimizer), (long long)j->steps);
     for (int i = 0; i < j->n_devices; i++)
-        printf("device %d: %s\n", i, clt_device_label(j->devices[i]));
+        show("device %d: %s\n", i, clt_device_label(j->devices[i]));
 }
 
 /* A few steps are measured. Where that fails, as for want of memory, the plan is still of use. */
@@ -67,12 +67,12 @@ static int print(job *j, const settings *s)
         code = plan_again(j, s, clt_planner_bucket_bytes(planner), &text);
     if (!code) {
         print_head(j, s);
-        printf("%s\nPrediction\n", text);
+        show("%s\nPrediction\n", text);
     }
     if (!code && status == CLT_OK) {
         code = print_prediction(s, planner);
     } else if (!code) {
-        printf("none: %s\n", clt_error_message());
+        show("none: %s\n", clt_error_message());
         code = s->simulate ? library_failure(status) : 0;
     }
     clt_planner_destroy(planner);

@@ -13,6 +13,7 @@
 #include "message.h"
 #include "npz_out.h"
 #include "saved.h"
+#include "trial.h"
 #include "use.h"
 
 enum { MOST_OUTPUTS = 64, MOST_INPUTS = 16, BATCH = 64, GROUP = 256 };
@@ -296,8 +297,8 @@ static int save_outputs(const prediction *p, const char *path)
     }
     const int code = npz_write(path, arrays, p->n_outputs);
     if (!code)
-        printf("%s: %d output%s of %lld samples\n", path, p->n_outputs,
-               p->n_outputs == 1 ? "" : "s", (long long)arrays[0].dims[0]);
+        show("%s: %d output%s of %lld samples\n", path, p->n_outputs, p->n_outputs == 1 ? "" : "s",
+             (long long)arrays[0].dims[0]);
     return code;
 }
 
@@ -333,7 +334,7 @@ static int predict_arrays(prediction *p)
     if (!s->n_names && s->seq_len <= 0)
         options.sequence = use_sequence(&p->job);
     if (status == CLT_OK)
-        status = clt_dataset_open(s->n_names ? s->names[0] : s->data, &options, &data);
+        status = open_dataset(s->n_names ? s->names[0] : s->data, &options, &data);
     if (status != CLT_OK)
         return library_failure(status);
     int code = run_all(p, data);
@@ -418,10 +419,10 @@ static int print_classes(prediction *p, const char *file, const float *logits, i
     if (!code && p->records) {
         code = print_record(p, file, order, probability, top);
     } else if (!code) {
-        printf("%s", file);
+        show("%s", file);
         for (int64_t k = 0; k < top; k++)
-            printf("  %s %.4f", class_name(p, order[k], text), probability[order[k]]);
-        printf("\n");
+            show("  %s %.4f", class_name(p, order[k], text), probability[order[k]]);
+        show("\n");
     }
     free(probability);
     free(order);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "means.h"
+#include "message.h"
 
 void progress_init(progress *p, int quiet)
 {
@@ -94,7 +95,7 @@ void progress_epoch(progress *p, const clt_graph *graph, const clt_progress *now
         printf("  the test loss is not finite");
     for (int i = 0; i < now->n_test_means; i++)
         if (mean_name(graph, i))
-            printf("  test %s %.4f", mean_name(graph, i), now->test_means[i]);
+            show("  test %s %.4f", mean_name(graph, i), now->test_means[i]);
     printf("  after %s", spent);
     /* Since the report of the epoch before. */
     const double seconds = now->seconds - p->epoch_seconds, wait = now->wait_seconds - p->waited;

@@ -6,6 +6,7 @@
 
 #include "message.h"
 #include "split.h"
+#include "text.h"
 
 typedef struct reading {
     job *job;
@@ -94,9 +95,9 @@ int job_replay(job *j, const settings *s)
     if (s->rebalance || s->split)
         return usage_error("--replay divides as its file says: leave --%s out",
                            s->rebalance ? "rebalance" : "split");
-    FILE *file = fopen(s->replay, "r");
+    FILE *file = open_text(s->replay);
     if (!file)
-        return failure("cannot read %s: %s", s->replay, strerror(errno));
+        return EXIT_FAILED;
     int code = read_lines(&r, file);
     fclose(file);
     if (!code && !j->changes.count)

@@ -4,12 +4,31 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include <cltrain/text.h>
 
 #include "message.h"
 
+FILE *open_text(const char *path)
+{
+    int fd;
+    const clt_status status = clt_text_open(path, &fd);
+    if (status != CLT_OK) {
+        failure("%s", clt_error_message());
+        return NULL;
+    }
+    FILE *file = fdopen(fd, "r");
+    if (!file) {
+        failure("memory does not suffice");
+        close(fd);
+    }
+    return file;
+}
+
 char *read_text(const char *path, size_t *bytes)
 {
-    FILE *file = fopen(path, "re");
+    FILE *file = open_text(path);
     size_t room = 1 << 16, n = 0;
     char *text = file ? malloc(room) : NULL;
     while (text) {
@@ -25,8 +44,6 @@ char *read_text(const char *path, size_t *bytes)
         failure("%s: cannot be read: %s", path, strerror(errno));
         free(text);
         text = NULL;
-    } else if (!file) {
-        failure("%s: cannot be opened: %s", path, strerror(errno));
     }
     if (file)
         fclose(file);

@@ -99,8 +99,8 @@ static int write_all(const settings *s, const clt_tokenizer *t, const char *besi
     if (code)
         unlink(beside);
     else
-        printf("%s: %lld tokens of a vocabulary of %lld\n", s->output, (long long)total,
-               (long long)clt_tokenizer_vocabulary(t));
+        show("%s: %lld tokens of a vocabulary of %lld\n", s->output, (long long)total,
+             (long long)clt_tokenizer_vocabulary(t));
     return code;
 }
 

@@ -68,8 +68,9 @@ CLT_API const char *clt_file_dtype_name(clt_file_dtype dtype);
 typedef struct clt_tensors clt_tensors;
 
 /* Opens and checks a file: header, names, types, shapes, and that the tensors cover the data
- * exactly, without overlap. The file is mapped, not read; it must not be shortened while open.
- * Errors: NOT_FOUND, IO, OUT_OF_MEMORY, and FORMAT with what is wrong with which tensor. */
+ * exactly, without overlap. The whole file is read into memory, so that it may change afterwards.
+ * It must be a regular file. Errors: NOT_FOUND, IO, OUT_OF_MEMORY, and FORMAT with what is wrong
+ * with which tensor. */
 CLT_API clt_status clt_tensors_open(const char *path, clt_tensors **out);
 
 /* Takes NULL. All pointers that came from the file end here. */

@@ -27,6 +27,7 @@
 #include <cltrain/predict.h>
 #include <cltrain/status.h>
 #include <cltrain/store.h>
+#include <cltrain/text.h>
 #include <cltrain/tokenizer.h>
 #include <cltrain/train.h>
 #include <cltrain/types.h>

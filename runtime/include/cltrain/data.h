@@ -125,10 +125,15 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
  *                   number a sample has options.classes, else the largest + 1, at most the number
  *                   of samples.
  *   hdf5:FILE       the same arrays of an HDF5 file, in any byte order, but for bool, in its groups
- * "train" and "test", or in its root. Not by several threads at once.
+ * "train" and "test", or in its root. Elements in other files, links into other files, virtual
+ *                   datasets and filters but gzip, shuffle and fletcher32 are refused. Not by
+ *                   several threads at once. libhdf5 reads the file: damage that it does not
+ * survive ends the process, so that a program may try files of strangers in a process of its own,
+ * as the command does.
  *
- * `options` may be NULL. Decoded samples are kept in memory, nothing is written to disk; files of
- * tokens and text are mapped, and must not shrink while they are in use.
+ * `options` may be NULL. Files must be regular files. Decoded samples are kept in memory, nothing
+ * is written to disk. Files of tokens and text are read as samples are asked for: if one is
+ * shortened meanwhile, reading the sample fails with IO.
  *
  * Fails with NOT_FOUND (unknown name, missing file or package), UNSUPPORTED (a kind that this
  * version does not have), FORMAT (wrong magic number, truncated, corrupt or trailing data, sizes

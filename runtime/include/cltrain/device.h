@@ -33,9 +33,11 @@ typedef struct clt_runtime_options {
     size_t struct_size; /* set by clt_runtime_options_init */
     /* Folder of compiled programs and tuning records. NULL: $XDG_CACHE_HOME/cltrain, else
      * ~/.cache/cltrain; "": nothing is read or written. Files of it that are damaged, stale or not
-     * accessible count as absent. PoCL keeps a cache of its own (~/.cache/pocl), which only the
-     * environment variable POCL_CACHE_DIR, set before the first OpenCL call, can move: the library
-     * does not change the environment, so this option does not move it. */
+     * accessible count as absent. Compiled programs are neither read nor written, with one warning
+     * to the log, where another user owns the folder or others may write to it. PoCL keeps a cache
+     * of its own (~/.cache/pocl), which only the environment variable POCL_CACHE_DIR, set before
+     * the first OpenCL call, can move: the library does not change the environment, so this option
+     * does not move it. */
     const char *cache_dir;
 } clt_runtime_options;
 

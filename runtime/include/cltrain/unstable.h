@@ -50,6 +50,11 @@ CLT_API void clt_meter_destroy(clt_meter *meter);
 /* --- kernels -----------------------------------------------------------------------------------
  */
 
+/* Whether compiled kernels in FOLDER/PART may be run: both belong to this user or root, and nobody
+ * else may write to them. What does not exist is fine, since it is made so. Errors: IO, with the
+ * folder and what to do. Thread-safe. */
+CLT_API clt_status clt_cache_check(const char *folder, const char *part);
+
 /* Programs that were built for the device since it was opened (compiled, or read from a cache), and
  * the kernels that were taken of them, each counted once. Thread-safe. */
 CLT_API void clt_device_kernel_count(const clt_device *device, int *programs, int *kernels);
