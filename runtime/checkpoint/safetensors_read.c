@@ -65,8 +65,42 @@ static clt_status map_file(clt_tensors *t)
     return status;
 }
 
+/* PyTorch's torch.save writes a zip archive whose first file is FOLDER/data.pkl; before 1.6 it
+ * wrote pickles. Neither is read: to read a pickle is to run what it says. */
+static bool is_pytorch(const clt_tensors *t)
+{
+    enum { NAME_LENGTH = 26, NAME = 30 };
+    static const char first[] = "data.pkl";
+    const unsigned char *m = t->map;
+    if (t->map_bytes > NAME && !memcmp(m, "PK\3\4", 4)) {
+        const size_t length = (size_t)m[NAME_LENGTH] | (size_t)m[NAME_LENGTH + 1] << 8;
+        return length >= sizeof first - 1 && length <= t->map_bytes - NAME &&
+               !memcmp(m + NAME + length - (sizeof first - 1), first, sizeof first - 1);
+    }
+    return m[0] == 0x80 && m[1] >= 2 && m[1] <= 5;
+}
+
+static clt_status refuse_pytorch(const clt_tensors *t)
+{
+    /* In a shell's quotes, if it can stand there. */
+    bool plain = true;
+    for (const char *c = t->path; *c; c++)
+        plain = plain && (unsigned char)*c >= ' ' && *c != '\'' && *c != 127;
+    const char *path = plain ? t->path : "FILE.pth", *dot = strrchr(path, '.');
+    const int stem = dot && !strchr(dot, '/') ? (int)(dot - path) : (int)strlen(path);
+    return clt_fail(CLT_FORMAT,
+                    "it is a file of PyTorch (torch.save), and safetensors files are read; this "
+                    "converts it: python3 -c \"import sys, torch, safetensors.torch as s; "
+                    "d = torch.load(sys.argv[1], map_location='cpu', weights_only=True); "
+                    "d = d.get('state_dict', d); s.save_file({k: v.clone().contiguous() for k, v "
+                    "in d.items() if torch.is_tensor(v)}, sys.argv[2])\" '%s' '%.*s.safetensors'",
+                    path, stem, path);
+}
+
 static clt_status parse_header(clt_tensors *t, size_t *data_begin)
 {
+    if (is_pytorch(t))
+        return refuse_pytorch(t);
     uint64_t length = 0;
     for (int i = 7; i >= 0; i--)
         length = length << 8 | t->map[i];

@@ -229,6 +229,44 @@ static void refused(clt_status status, clt_status want, const char *part)
                  part);
 }
 
+/* The output layer's weight may be there a second time, as Hugging Face names it, if it is the
+ * embedding's; also where the other names have the prefix. */
+static void expect_tied(const lab *l, clt_tensor *tensors, int n, const char *path)
+{
+    char names[64][64];
+    int wte = -1;
+    for (int i = 0; i < n; i++)
+        wte = strcmp(tensors[i].name, "wte.weight") ? wte : i;
+    assert_true(wte >= 0);
+    float *other = malloc((size_t)clt_tensor_bytes(&tensors[wte]));
+    memcpy(other, tensors[wte].data, (size_t)clt_tensor_bytes(&tensors[wte]));
+    other[5] += 1;
+    clt_tensors_desc desc;
+    clt_tensors_desc_init(&desc);
+    desc.tensors = tensors;
+    desc.count = n + 1;
+    for (int prefixed = 0; prefixed < 2; prefixed++) {
+        tensors[n] = tensors[wte];
+        tensors[n].name = "lm_head.weight";
+        ok(clt_tensors_save(path, &desc));
+        ok(clt_store_load(l->store, path));
+        tensors[n].data = other;
+        ok(clt_tensors_save(path, &desc));
+        refused(clt_store_load(l->store, path), CLT_MISMATCH,
+                prefixed ? "tensor lm_head.weight differs from transformer.wte.weight, first in "
+                           "element 5, but the model has one tensor for both"
+                         : "tensor lm_head.weight differs from wte.weight, first in element 5");
+        tensors[n].dims[0]--;
+        ok(clt_tensors_save(path, &desc));
+        refused(clt_store_load(l->store, path), CLT_MISMATCH, "the model has one tensor for both");
+        for (int i = 0; i < n; i++) {
+            snprintf(names[i], sizeof names[i], "transformer.%s", tensors[i].name);
+            tensors[i].name = names[i];
+        }
+    }
+    free(other);
+}
+
 /* Masks may be missing, and names without prefix; nothing else may differ. */
 static void test_files(void **state)
 {
@@ -270,6 +308,7 @@ static void test_files(void **state)
     desc.count = n - 1;
     ok(clt_tensors_save(own, &desc));
     refused(clt_store_load(l.store, own), CLT_MISMATCH, tensors[n - 1].name);
+    expect_tied(&l, tensors, n, own);
     /* What is carried is not saved. */
     clt_tensors *saved;
     ok(clt_store_save(l.store, own));
