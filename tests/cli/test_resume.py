@@ -410,7 +410,7 @@ class Failed(CommandTest):
                 arguments = ("--lr", "1e30", "--seed", "3", "--tune", "off", "--split", "equal")
                 done = self.train("--epochs", "3", "--checkpoint-dir", run, "--metrics", path,
                                   *arguments, code=1, devices=devices)
-                self.assert_message(done.stderr, "not finite")
+                self.assert_message(done.stderr, "not finite", "a lower --lr or --clip-norm may help", "--no-guard")
                 step = int(re.search(r"step (\d+)", done.stderr)[1])
                 self.assertRegex(done.stderr, r"node \w+|gradient of \w+|parameter \w+")
                 self.assertGreater(step, 1)

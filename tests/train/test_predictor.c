@@ -330,7 +330,7 @@ static void test_copied(void **state)
     lab l = lab_on(clt_test_devices("pocl"), NULL);
     clt_graph *g;
     ok(clt_graph_create(&g));
-    clt_value *in = clt_input(g, "x", CLT_F32, 1, &three);
+    clt_value *in = clt_input(g, "numbers", CLT_F32, 1, &three);
     clt_value *sum = clt_carried(g, "sum", CLT_F32, 1, &three);
     clt_value *next = clt_add(sum, in);
     ok(clt_assign(g, sum, next));
@@ -338,7 +338,7 @@ static void test_copied(void **state)
     clt_output(next, "after");
     lab_store(&l, g, 1);
     clt_predictor *p = predictor_of(g, l.store, NULL);
-    const clt_feed feed = {"x", -1, x, NULL, 0, 0};
+    const clt_feed feed = {"numbers", -1, x, NULL, 0, 0};
     const clt_fetch fetches[] = {{"before", -1, before, NULL, 0, 0},
                                  {"after", -1, after, NULL, 0, 0}};
     clt_step_batch batch;
@@ -360,7 +360,15 @@ static void test_copied(void **state)
     refused(clt_predictor_run(p, &batch, NULL), CLT_INVALID_ARGUMENT, "made for 0 to 1");
     batch.count = 1;
     batch.n_feeds = 0;
-    refused(clt_predictor_run(p, &batch, NULL), CLT_INVALID_ARGUMENT, "no feed for input x");
+    refused(clt_predictor_run(p, &batch, NULL), CLT_INVALID_ARGUMENT, "no feed for input numbers");
+    /* Of all feeds, not the first that is near enough. */
+    const clt_feed *const own = batch.feeds;
+    const clt_feed others[] = {{"nombors", -1, x, NULL, 0, 0}, {"number", -1, x, NULL, 0, 0}};
+    batch.feeds = others;
+    batch.n_feeds = 2;
+    refused(clt_predictor_run(p, &batch, NULL), CLT_INVALID_ARGUMENT,
+            "its feed number has a similar name");
+    batch.feeds = own;
     batch.n_feeds = 1;
     ((clt_fetch *)fetches)[0].name = "afters";
     refused(clt_predictor_run(p, &batch, NULL), CLT_NOT_FOUND, "no output afters");
