@@ -161,10 +161,12 @@ static clt_status read_arguments(const char *arguments, network *net, int64_t *p
 }
 
 /* Files of Hugging Face: GPT2LMHeadModel has its parameters in "transformer.", and older releases
- * saved each layer's causal mask and what stood for -infinity. */
+ * saved each layer's causal mask and what stood for -infinity. Some writers save the output layer's
+ * weight too, which is the embedding's. */
 static void name_files(clt_graph *graph)
 {
-    clt_file_names(graph, "transformer.", "h.*.attn.bias|h.*.attn.masked_bias");
+    clt_file_names(graph, "transformer.",
+                   "h.*.attn.bias|h.*.attn.masked_bias|lm_head.weight=wte.weight");
 }
 
 clt_status clt_model_gpt2(const char *model, const clt_model_input *in, const char *arguments,

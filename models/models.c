@@ -92,9 +92,14 @@ static clt_status unknown(const char *name)
         used += snprintf(text + used, sizeof text - (size_t)used, "%s%s", i ? ", " : "", names[i]);
     }
     used += snprintf(text + used, sizeof text - (size_t)used, ", nor a .json file");
-    const char *near = clt_nearest(name, names, clt_model_count());
+    /* Arguments are behind a colon, and keep their place in what is meant. */
+    const size_t length = strcspn(name, ":");
+    char plain[100];
+    snprintf(plain, sizeof plain, "%.*s", (int)(length < 99 ? length : 99), name);
+    const char *near = clt_nearest(plain, names, clt_model_count());
     if (near)
-        snprintf(text + used, sizeof text - (size_t)used, "; did you mean %s?", near);
+        snprintf(text + used, sizeof text - (size_t)used, "; did you mean %s%.100s?", near,
+                 name + length);
     return clt_error_set(CLT_NOT_FOUND, text);
 }
 

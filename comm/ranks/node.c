@@ -124,10 +124,25 @@ bool clt_ranks_heard(const clt_ranks *node, clt_ranks_notice *notice)
     return found > 0;
 }
 
+/* `text` without `start`, if it begins so. */
+static const char *behind(const char *text, const char *start)
+{
+    const size_t length = strlen(start);
+    return strncmp(text, start, length) ? text : text + length;
+}
+
+/* The other rank's message may begin as this one does: with the collective, and with its own number
+ * where it waited in vain. */
 clt_status clt_ranks_ended(const clt_ranks_job *job, const clt_ranks_notice *notice)
 {
-    return clt_fail(CLT_ABORTED, "comm: collective %lld (%s): rank %d: %s",
-                    (long long)job->sequence, job->label, notice->rank, notice->text);
+    char place[160], rank[24];
+    snprintf(place, sizeof place, "comm: collective %lld (%s): ", (long long)job->sequence,
+             job->label);
+    snprintf(rank, sizeof rank, "rank %d ", notice->rank);
+    const char *text = behind(behind(notice->text, place), "comm: ");
+    if (behind(text, rank) != text)
+        return clt_fail(CLT_ABORTED, "%s%s", place, text);
+    return clt_fail(CLT_ABORTED, "%srank %d: %s", place, notice->rank, text);
 }
 
 uint64_t clt_ranks_missing(const clt_ranks *node)

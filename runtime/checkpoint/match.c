@@ -80,3 +80,29 @@ clt_status clt_tensors_match(const clt_tensors *t, const clt_tensor *expected, i
     }
     return flags & CLT_MATCH_EXTRA ? CLT_OK : find_extra(t, expected, count);
 }
+
+clt_status clt_tensors_check_tied(const clt_tensors *tensors, const clt_tensor *copy,
+                                  const char *name)
+{
+    const clt_tensor *own = clt_tensors_lookup(tensors, name);
+    if (!own) /* which is reported as missing */
+        return CLT_OK;
+    clt_label label, a, b;
+    clt_label_of(&label, copy->name);
+    if (own->dtype != copy->dtype || own->rank != copy->rank ||
+        memcmp(own->dims, copy->dims, (size_t)own->rank * sizeof *own->dims))
+        return clt_fail(CLT_MISMATCH,
+                        "%s: tensor %s is %s, and %s is %s, but the model has one tensor for both",
+                        clt_tensors_path(tensors), label.text, clt_label_shape(&a, copy), name,
+                        clt_label_shape(&b, own));
+    const int64_t bytes = clt_tensor_bytes(own), size = clt_file_dtype_size(own->dtype);
+    const char *x = own->data, *y = copy->data;
+    for (int64_t i = 0; i < bytes; i++)
+        if (x[i] != y[i])
+            return clt_fail(CLT_MISMATCH,
+                            "%s: tensor %s differs from %s, first in element %lld, but the model "
+                            "has one tensor for both: the file is of a model whose output layer is "
+                            "not tied to its embedding",
+                            clt_tensors_path(tensors), label.text, name, (long long)(i / size));
+    return CLT_OK;
+}

@@ -14,6 +14,11 @@
 /* The tensor of that name, of any type, or NULL. */
 const clt_tensor *clt_tensors_lookup(const clt_tensors *tensors, const char *name);
 
+/* `copy` of the file is to be the tensor `name` a second time: MISMATCH where it differs, in type,
+ * shape or a bit. */
+clt_status clt_tensors_check_tied(const clt_tensors *tensors, const clt_tensor *copy,
+                                  const char *name);
+
 /* The whole file as it was read, for its hash. */
 const void *clt_tensors_bytes(const clt_tensors *tensors, int64_t *bytes);
 

@@ -45,6 +45,38 @@ static clt_status open_file(clt_tensors *t)
     return CLT_OK;
 }
 
+/* PyTorch's torch.save writes a zip archive whose first file is FOLDER/data.pkl; before 1.6 it
+ * wrote pickles. Neither is read: to read a pickle is to run what it says. */
+static bool is_pytorch(const unsigned char *m, size_t bytes)
+{
+    enum { NAME_LENGTH = 26, NAME = 30 };
+    static const char first[] = "data.pkl";
+    if (bytes > NAME && !memcmp(m, "PK\3\4", 4)) {
+        const size_t length = (size_t)m[NAME_LENGTH] | (size_t)m[NAME_LENGTH + 1] << 8;
+        return length >= sizeof first - 1 && length <= bytes - NAME &&
+               !memcmp(m + NAME + length - (sizeof first - 1), first, sizeof first - 1);
+    }
+    return m[0] == 0x80 && m[1] >= 2 && m[1] <= 5;
+}
+
+static clt_status refuse_pytorch(const clt_tensors *t)
+{
+    /* In a shell's quotes, if it can stand there. */
+    bool plain = true;
+    for (const char *c = t->path; *c; c++)
+        plain = plain && (unsigned char)*c >= ' ' && *c != '\'' && *c != 127;
+    const char *path = plain ? t->path : "FILE.pth", *dot = strrchr(path, '.');
+    const int stem = dot && !strchr(dot, '/') ? (int)(dot - path) : (int)strlen(path);
+    return clt_fail(
+        CLT_FORMAT,
+        "%s: it is a file of PyTorch (torch.save), and safetensors files are read; this "
+        "converts it: python3 -c \"import sys, torch, safetensors.torch as s; "
+        "d = torch.load(sys.argv[1], map_location='cpu', weights_only=True); "
+        "d = d.get('state_dict', d); s.save_file({k: v.clone().contiguous() for k, v "
+        "in d.items() if torch.is_tensor(v)}, sys.argv[2])\" '%s' '%.*s.safetensors'",
+        t->path, path, stem, path);
+}
+
 static clt_status check_header_length(const clt_tensors *t, uint64_t length)
 {
     if (length > CLT_SAFETENSORS_MAX_HEADER)
@@ -63,9 +95,12 @@ static clt_status check_header_length(const clt_tensors *t, uint64_t length)
 
 static clt_status parse_header(clt_tensors *t)
 {
-    unsigned char first[8];
+    unsigned char first[512]; /* also the first name in an archive */
+    const size_t n = t->size < (int64_t)sizeof first ? (size_t)t->size : sizeof first;
     uint64_t length = 0;
-    CLT_TRY(clt_file_read_at(t->fd, t->path, 0, first, sizeof first));
+    CLT_TRY(clt_file_read_at(t->fd, t->path, 0, first, (int64_t)n));
+    if (is_pytorch(first, n))
+        return refuse_pytorch(t);
     for (int i = 7; i >= 0; i--)
         length = length << 8 | first[i];
     CLT_TRY(check_header_length(t, length));
@@ -73,7 +108,7 @@ static clt_status parse_header(clt_tensors *t)
     t->head = clt_alloc((size_t)t->head_bytes);
     if (!t->head)
         return clt_fail_prefix(CLT_OUT_OF_MEMORY, "%s: ", t->path);
-    memcpy(t->head, first, sizeof first);
+    memcpy(t->head, first, 8);
     CLT_TRY(clt_file_read_at(t->fd, t->path, 8, t->head + 8, (int64_t)length));
     const char *text = (const char *)t->head + 8;
     if (length == 0 || text[0] != '{')

@@ -44,7 +44,7 @@ clt_status clt_dataset_create_callback(const char *name, int64_t count, clt_fill
     if (!fill)
         return clt_fail(CLT_INVALID_ARGUMENT, "data set '%s': the callback is NULL",
                         name ? name : "");
-    clt_dataset *d;
+    clt_dataset *d = NULL;
     CLT_TRY(clt_dataset_new(CLT_DATA_CALLBACK, name, count, &d));
     d->fill = fill;
     d->user = user;
@@ -56,7 +56,7 @@ clt_status clt_dataset_create_callback(const char *name, int64_t count, clt_fill
 clt_status clt_dataset_new_device(const char *name, int64_t count, void *payload,
                                   void (*payload_free)(void *payload), clt_dataset **out)
 {
-    clt_dataset *d;
+    clt_dataset *d = NULL;
     CLT_TRY(clt_dataset_new(CLT_DATA_DEVICE, name, count, &d));
     d->payload = payload;
     d->payload_free = payload_free;
@@ -68,7 +68,7 @@ clt_status clt_dataset_new_fetched(const char *name, int64_t count, clt_fetch_fn
                                    void *payload, void (*payload_free)(void *payload),
                                    clt_dataset **out)
 {
-    clt_dataset *d;
+    clt_dataset *d = NULL;
     CLT_TRY(clt_dataset_new(CLT_DATA_CALLBACK, name, count, &d));
     d->fetch = fetch;
     d->payload = payload;

@@ -156,7 +156,7 @@ clt_status clt_idx_open(const char *name, const char *folder, const char *split,
     bool train = !strcmp(split, "train");
     clt_reader *images = NULL, *labels = NULL;
     clt_dataset *d = NULL;
-    int64_t dims[IMAGE_RANK], count[LABEL_RANK], bytes, label_bytes;
+    int64_t dims[IMAGE_RANK] = {0}, count[LABEL_RANK] = {0}, bytes = 0, label_bytes = 0;
     clt_status status;
     CLT_TRY_GOTO(status,
                  open_either(folder, train ? "train-images-idx3-ubyte" : "t10k-images-idx3-ubyte",

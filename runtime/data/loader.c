@@ -42,6 +42,11 @@ static clt_status check_desc(const clt_loader_desc *d)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "data set '%s' of %lld samples has no position %lld in epoch %lld", name,
                         (long long)d->dataset->count, (long long)d->offset, (long long)d->epoch);
+    if (d->drop_last && d->batch > d->dataset->count)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data set '%s': without its epoch's partial last batch it has none: batch "
+                        "%lld, but %lld samples",
+                        name, (long long)d->batch, (long long)d->dataset->count);
     if (d->end_epoch < 0)
         return clt_fail(CLT_INVALID_ARGUMENT, "data set '%s': last epoch %lld", name,
                         (long long)d->end_epoch);
@@ -74,6 +79,10 @@ static clt_status make(clt_loader *l, const clt_loader_desc *desc)
     }
     l->epoch = desc->epoch;
     l->offset = desc->offset;
+    if (clt_loader_epoch_ends(l, l->offset)) { /* of a run that had a partial batch there */
+        l->epoch++;
+        l->offset = 0;
+    }
     if (desc->weights) {
         l->weights = clt_calloc((size_t)desc->parts, sizeof *l->weights);
         if (!l->weights)

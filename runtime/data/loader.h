@@ -65,6 +65,14 @@ struct clt_loader {
     int64_t wait, busy, window_wait, window_busy;
 };
 
+/* Whether no batch begins at this position of an epoch: it is the end, or with drop_last near it.
+ */
+static inline bool clt_loader_epoch_ends(const clt_loader *l, int64_t position)
+{
+    const int64_t left = l->gather.dataset->count - position;
+    return left == 0 || (l->desc.drop_last && left < l->desc.batch);
+}
+
 /* Entry of the threads that assemble. */
 void *clt_loader_work(void *worker);
 

@@ -40,7 +40,7 @@ static void begin_batch(clt_loader *l, clt_slot *s)
     s->begin = l->offset;
     s->count = left < d->batch ? left : d->batch;
     l->offset += s->count;
-    if (l->offset == total) {
+    if (clt_loader_epoch_ends(l, l->offset)) {
         l->epoch++;
         l->offset = 0;
     }
@@ -176,7 +176,8 @@ static void tune(clt_loader *l, int64_t now)
 static void describe(const clt_loader *l, const clt_slot *s, clt_batch *out)
 {
     const clt_loader_desc *d = &l->desc;
-    int64_t total = l->gather.dataset->count, next = s->begin + s->count, weight = s->weight;
+    int64_t next = s->begin + s->count, weight = s->weight;
+    const bool last = clt_loader_epoch_ends(l, next);
     if (!clt_gather_can_count(&l->gather) && d->local_parts < d->parts)
         weight = -1;
     else if (!clt_gather_must_count(&l->gather))
@@ -184,12 +185,12 @@ static void describe(const clt_loader *l, const clt_slot *s, clt_batch *out)
     *out = (clt_batch){
         .struct_size = sizeof *out,
         .slot = (int)(s->number % d->slots),
-        .last_of_epoch = next == total,
+        .last_of_epoch = last,
         .number = s->number,
         .epoch = s->epoch,
         .offset = s->begin,
-        .next_epoch = next == total ? s->epoch + 1 : s->epoch,
-        .next_offset = next == total ? 0 : next,
+        .next_epoch = last ? s->epoch + 1 : s->epoch,
+        .next_offset = last ? 0 : next,
         .count = s->count,
         .weight = weight,
         .offsets = s->offsets,

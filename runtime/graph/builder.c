@@ -26,7 +26,7 @@ static clt_value *named(clt_graph *graph, clt_value_kind kind, const char *name,
                 graph, clt_fail(CLT_SHAPE,
                                 "%s: dimension %d depends on the batch; only the first dimension "
                                 "of an input can",
-                                name, i));
+                                name ? name : "a constant", i));
             return NULL;
         }
     }

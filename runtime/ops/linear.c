@@ -29,8 +29,11 @@ static clt_status infer_linear(const clt_node *node, clt_type *out)
     clt_operand_text(node, 1, tw);
     if (x->rank < 2 || w->rank != 2 || x->dims[x->rank - 1] != w->dims[1])
         return clt_fail(CLT_SHAPE,
-                        "linear: the weight %s must be [O, K] with K the last dimension of %s", tw,
-                        tx);
+                        "linear: the weight %s must be [O, K] with K the last dimension of %s%s",
+                        tw, tx,
+                        x->rank > 2 && w->rank == 2 && clt_dims_product(x, 1, x->rank) == w->dims[1]
+                            ? ": a flatten of it is missing before this layer"
+                            : "");
     CLT_TRY(clt_check_image(node, 1, 0));
     const int64_t rows = clt_dims_product(x, 0, x->rank - 1);
     if (rows > INT_MAX)

@@ -21,8 +21,12 @@ clt_status clt_check_labels(const clt_node *node, int logits, int labels)
         fits = y->dims[i] == x->dims[i + 1];
     if (!fits)
         return clt_fail(CLT_SHAPE,
-                        "%s: the labels %s do not fit the logits %s: [P, d..] for [P, C, d..]",
-                        node->op->name, ty, tx);
+                        "%s: the labels %s do not fit the logits %s: [P, d..] for [P, C, d..]%s",
+                        node->op->name, ty, tx,
+                        x->rank > y->rank + 1 && x->dims[0] == y->dims[0]
+                            ? ": a flatten is missing before the last linear layer, or before "
+                              "this loss"
+                            : "");
     return clt_check_image(node, logits, 1);
 }
 

@@ -11,8 +11,9 @@ static clt_status check_operands(const clt_node *node)
     CLT_TRY(clt_check_f32(node, 0));
     CLT_TRY(clt_check_f32(node, 1));
     if (!clt_type_equal(&node->in[0]->type, &node->in[1]->type))
-        return clt_fail(CLT_SHAPE, "%s: %s and %s differ in shape", node->op->name,
-                        clt_operand_text(node, 0, tx), clt_operand_text(node, 1, ty));
+        return clt_fail(CLT_SHAPE, "%s: %s and %s differ in shape%s", node->op->name,
+                        clt_operand_text(node, 0, tx), clt_operand_text(node, 1, ty),
+                        clt_flatten_hint(&node->in[0]->type, &node->in[1]->type));
     return CLT_OK;
 }
 

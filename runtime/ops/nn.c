@@ -28,6 +28,13 @@ const char *clt_operand_text(const clt_node *node, int operand, char *text)
     return clt_type_text(&node->in[operand]->type, text);
 }
 
+const char *clt_flatten_hint(const clt_type *a, const clt_type *b)
+{
+    return a->rank == b->rank || a->dims[0] != b->dims[0]
+               ? ""
+               : ": a flatten is missing before the last linear layer, or before this loss";
+}
+
 clt_status clt_check_f32(const clt_node *node, int operand)
 {
     char text[CLT_TYPE_TEXT];

@@ -115,6 +115,10 @@ static inline bool clt_is_half(clt_dtype type)
 /* The product of dimensions from .. to - 1 as one dimension (negative: times the batch). */
 int64_t clt_dims_product(const clt_type *type, int from, int to);
 
+/* For a message of a loss whose operands should have had one shape: what is missing where their
+ * numbers of dimensions differ; else "". */
+const char *clt_flatten_hint(const clt_type *a, const clt_type *b);
+
 /* The operand's type as text, for messages; "none" if it is absent. */
 const char *clt_operand_text(const clt_node *node, int operand, char *text);
 

@@ -60,8 +60,9 @@ clt_status clt_terms_infer(const clt_node *node, clt_type *out)
         CLT_TRY(clt_check_f32(node, i));
     clt_operand_text(node, 0, a);
     if (!clt_type_equal(&node->in[0]->type, &node->in[1]->type))
-        return clt_fail(CLT_SHAPE, "%s: %s and %s differ in shape", node->op->name, a,
-                        clt_operand_text(node, 1, b));
+        return clt_fail(CLT_SHAPE, "%s: %s and %s differ in shape%s", node->op->name, a,
+                        clt_operand_text(node, 1, b),
+                        clt_flatten_hint(&node->in[0]->type, &node->in[1]->type));
     if (node->n_in > 2 && !broadcasts(&node->in[2]->type, &node->in[0]->type))
         return clt_fail(CLT_SHAPE, "%s: the weights %s do not broadcast to %s", node->op->name,
                         clt_operand_text(node, 2, b), a);

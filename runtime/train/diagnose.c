@@ -4,6 +4,7 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "ops/index.h"
@@ -17,7 +18,11 @@ typedef struct search {
     float *host; /* room for the largest value */
     int64_t room;
     char where[256];
-    char index[256]; /* of what was found: which of its indices is out of range; else empty */
+    int64_t bad, samples; /* of the value looked at: those that are not finite, and all; 0: it has
+                             none */
+    int64_t first;        /* of the bad ones, in the micro-batch */
+    char sample[96];      /* names it; else empty */
+    char index[320];      /* of what was found: which of its indices is out of range; else empty */
 } search;
 
 /* Where element i of a value is in its memory. */
@@ -30,13 +35,37 @@ static int64_t stored_at(const clt_value *v, int lanes, int64_t i)
 }
 
 /* Elements that hold numbers: in LANES the lanes past the batch do not. */
-static bool finite_value(const search *s, const clt_value *v, int lanes)
+static bool finite_value(search *s, const clt_value *v, int lanes)
 {
     const int64_t count = clt_type_elements(&v->type, s->run.count);
-    for (int64_t i = 0; i < count; i++)
-        if (!isfinite(s->host[stored_at(v, lanes, i)]))
+    const bool sampled = v->type.rank > 0 && v->type.dims[0] < 0;
+    const int64_t each = sampled ? clt_type_coefficient(&v->type) : 0;
+    s->bad = s->first = 0;
+    s->samples = sampled ? s->run.count : 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (isfinite(s->host[stored_at(v, lanes, i)]))
+            continue;
+        if (!each)
             return false;
-    return true;
+        const int64_t sample = i / each;
+        s->first = s->bad ? s->first : sample;
+        s->bad++;
+        i = (sample + 1) * each - 1; /* on to the next sample */
+    }
+    return !s->bad;
+}
+
+/* Where all samples are alike, none of them is to blame; but inputs come from the data. */
+static void name_sample(search *s, const clt_value *v)
+{
+    if (!s->samples || (s->bad == s->samples && s->samples > 1 && v->kind != CLT_VALUE_INPUT))
+        return;
+    s->trainer->bad_sample = s->run.sample + s->first;
+    char more[40] = "";
+    if (s->bad > 1)
+        snprintf(more, sizeof more, " and %lld more", (long long)s->bad - 1);
+    snprintf(s->sample, sizeof s->sample, " in sample %lld of the batch%s",
+             (long long)s->trainer->bad_sample, more);
 }
 
 static clt_status read_value(search *s, const clt_exec *exec, const clt_value *v, bool *finite)
@@ -142,6 +171,7 @@ static clt_status search_device(search *s, const clt_session_device *sd, bool *f
                 CLT_TRY(read_value(s, sd->exec, node->in[j], &finite));
             if (!finite) {
                 describe(plan, node->in[j], s->where, sizeof s->where);
+                name_sample(s, node->in[j]);
                 *found = true;
                 return CLT_OK;
             }
@@ -154,6 +184,7 @@ static clt_status search_device(search *s, const clt_session_device *sd, bool *f
             CLT_TRY(read_value(s, sd->exec, node->out[j], &finite));
             if (!finite) {
                 describe(plan, node->out[j], s->where, sizeof s->where);
+                name_sample(s, node->out[j]);
                 *found = true;
                 return find_index(s, sd, node);
             }
@@ -188,6 +219,8 @@ clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)
 {
     search s = {.trainer = t};
     bool found = false;
+    t->bad_step = step;
+    t->bad_sample = -1;
     clt_status status = clt_trainer_wait(t);
     for (int d = 0; status == CLT_OK && !found && d < t->n_devices; d++) {
         s.device = d;
@@ -201,17 +234,15 @@ clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)
     const char *where = found ? s.where : "the gradient of the whole batch";
     if (*s.index)
         return clt_fail(CLT_NONFINITE,
-                        "step %lld: %s is not finite: %s; the weights are those before this step",
-                        (long long)step + 1, where, s.index);
+                        "step %lld: %s is not finite%s: %s; the weights are those before this step",
+                        (long long)step + 1, where, s.sample, s.index);
     if (t->options.precision == CLT_F16)
         return clt_fail(
             CLT_NONFINITE,
-            "step %lld: %s is not finite, and no smaller scale of the losses is left to "
-            "try (2^-14); the weights are those before this step. --precision bf16 has "
-            "the range of f32",
-            (long long)step + 1, where);
+            "step %lld: %s is not finite%s, and no smaller scale of the losses is left to "
+            "try (2^-14); the weights are those before this step. bf16 has the range of f32",
+            (long long)step + 1, where, s.sample);
     return clt_fail(CLT_NONFINITE,
-                    "step %lld: %s is not finite; the weights are those before this step. If data "
-                    "and first weights are right, a lower learning rate or --clip-norm may help",
-                    (long long)step + 1, where);
+                    "step %lld: %s is not finite%s; the weights are those before this step",
+                    (long long)step + 1, where, s.sample);
 }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/str.h"
 #include "train/session.h"
 
@@ -26,9 +27,11 @@ static bool input_used(const clt_plan *plan, const clt_value *input)
 static clt_status no_feed(const clt_session_device *d, const clt_feed *feeds, int n_feeds,
                           const char *name)
 {
-    const char *near = NULL;
-    for (int i = 0; i < n_feeds && !near; i++)
-        near = clt_nearest(name, &feeds[i].name, 1);
+    const char **names = clt_calloc((size_t)n_feeds + 1, sizeof *names);
+    for (int i = 0; names && i < n_feeds; i++)
+        names[i] = feeds[i].name;
+    const char *near = names ? clt_nearest(name, names, n_feeds) : NULL;
+    clt_free(names);
     return clt_fail(CLT_INVALID_ARGUMENT, "the batch has no feed for input %s of %s%s%s%s", name,
                     d->device->label, near ? "; its feed " : "", near ? near : "",
                     near ? " has a similar name" : "");

@@ -216,6 +216,26 @@ static void after_failure(clt_fit_run *f, clt_status status)
     clt_error_restore(message);
 }
 
+/* The message names a sample of the batch: which one of the data set is it? */
+static void name_sample(const clt_fit_run *f)
+{
+    const clt_trainer *t = f->trainer;
+    const clt_fit_pending *p = f->last.step == t->bad_step    ? &f->last
+                               : f->tried.step == t->bad_step ? &f->tried
+                                                              : NULL;
+    int64_t index;
+    char message[1024];
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    if (!p || t->bad_sample < 0)
+        return;
+    if (clt_data_order(clt_dataset_count(f->train), f->seed, p->start.epoch, f->options->shuffle,
+                       p->start.sample + t->bad_sample, 1, &index) != CLT_OK)
+        clt_error_restore(message);
+    else
+        clt_fail(CLT_NONFINITE, "%s; the sample is number %lld of data set %s", message,
+                 (long long)index, clt_dataset_name(f->train));
+}
+
 clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                    const clt_fit_options *options)
 {
@@ -242,6 +262,8 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
     /* At the end, and after a failure that left the weights of the last good step. */
     if (status == CLT_OK)
         status = clt_world_agree(trainer, clt_fit_save(&f));
+    if (status == CLT_NONFINITE)
+        name_sample(&f);
     if (status != CLT_OK)
         after_failure(&f, status);
     clt_balance_free(f.balance);

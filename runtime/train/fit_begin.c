@@ -35,6 +35,9 @@ static void describe_data(clt_trainer *t, const clt_dataset *train, const clt_fi
 {
     int used = snprintf(t->reads, sizeof t->reads, "%lld samples, %s",
                         (long long)clt_dataset_count(train), o->shuffle ? "shuffled" : "in order");
+    if (o->drop_last && used > 0 && used < (int)sizeof t->reads)
+        used += snprintf(t->reads + used, sizeof t->reads - (size_t)used,
+                         ", without an epoch's partial last batch");
     if (train->changes && used > 0 && used < (int)sizeof t->reads)
         used += snprintf(t->reads + used, sizeof t->reads - (size_t)used, ", %s", train->changes);
     for (int c = 0; c < o->channels && used > 0 && used < (int)sizeof t->reads; c++)
@@ -78,13 +81,14 @@ static clt_status resume(clt_fit_run *f)
 static int64_t find_end(const clt_fit_run *f, int64_t samples)
 {
     const clt_fit_options *o = f->options;
-    const int64_t per_epoch = (samples + f->batch - 1) / f->batch;
+    const int64_t more = o->drop_last ? 0 : f->batch - 1; /* a partial batch is one, or none */
+    const int64_t per_epoch = (samples + more) / f->batch;
     if (o->steps || !f->resumed)
         return o->steps ? o->steps : o->epochs * per_epoch;
     if (f->position.epoch >= o->epochs)
         return f->trainer->steps;
     const int64_t left = samples - f->position.sample;
-    return f->trainer->steps + (left + f->batch - 1) / f->batch +
+    return f->trainer->steps + (left + more) / f->batch +
            (o->epochs - f->position.epoch - 1) * per_epoch;
 }
 

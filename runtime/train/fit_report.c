@@ -112,7 +112,7 @@ static clt_status evaluate(clt_trainer *trainer, clt_dataset *dataset,
                            double *waited)
 {
     clt_fit_options own = *options;
-    own.shuffle = 0;
+    own.shuffle = own.drop_last = 0;
     clt_source *source;
     CLT_TRY(clt_source_create(trainer, trainer->evaluation, dataset, &own, trainer->options.batch,
                               0, (clt_position){0, 0}, 1, &source));

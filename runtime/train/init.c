@@ -57,7 +57,7 @@ void clt_init_fill(const clt_slot *slot, uint64_t seed, void *data)
     const int64_t count = slot->bytes / clt_dtype_size(slot->type.dtype);
     for (int64_t block = 0; block * 4 < count; block++) {
         uint32_t bits[4];
-        double values[4];
+        double values[4] = {0};
         clt_random4(seed, CLT_STREAM_INIT, (uint32_t)slot->stream, 0, (uint64_t)block, bits);
         block_values(&slot->init, bits, values);
         for (int64_t i = 0; i < 4 && block * 4 + i < count; i++)

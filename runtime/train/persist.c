@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "checkpoint/safetensors.h"
 #include "train/choices.h"
 #include "train/planner/frozen.h"
 #include "train/scaling.h"
@@ -316,6 +317,22 @@ static bool is_ignored(const clt_store *store, const char *name)
     return false;
 }
 
+/* What the model's files may hold a second time under this name: *length bytes; NULL: nothing. */
+static const char *tied_to(const clt_store *store, const char *name, int *length)
+{
+    if (clt_buckets_find(&store->layout, name))
+        return NULL;
+    for (const char *next = store->file_ignored; next && *next;) {
+        const size_t all = strcspn(next, "|"), left = strcspn(next, "=|");
+        if (next[left] == '=' && strlen(name) == left && !strncmp(next, name, left)) {
+            *length = (int)(all - left - 1);
+            return next + left + 1;
+        }
+        next += all + (next[all] == '|');
+    }
+    return NULL;
+}
+
 /* Names as they are in the file, and beside them what is there and ignored. */
 static clt_status list_as_in_file(const clt_store *store, const clt_tensors *tensors,
                                   const char *prefix, tensor_list *list)
@@ -332,7 +349,14 @@ static clt_status list_as_in_file(const clt_store *store, const clt_tensors *ten
     }
     for (int i = 0; i < clt_tensors_count(tensors); i++) {
         const clt_tensor *tensor = clt_tensors_at(tensors, i);
-        if (strncmp(tensor->name, prefix, head) || !is_ignored(store, tensor->name + head))
+        const bool prefixed = !strncmp(tensor->name, prefix, head);
+        int length = 0;
+        const char *original = tied_to(store, tensor->name + (prefixed ? head : 0), &length);
+        if (original) {
+            char name[512];
+            snprintf(name, sizeof name, "%s%.*s", prefix, length, original);
+            CLT_TRY(clt_tensors_check_tied(tensors, tensor, name));
+        } else if (!prefixed || !is_ignored(store, tensor->name + head))
             continue;
         const size_t room = (size_t)list->count + 2;
         clt_tensor *items = clt_realloc(list->items, room * sizeof *items);

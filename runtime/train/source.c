@@ -145,6 +145,7 @@ clt_status clt_source_create(const clt_trainer *trainer, clt_session *session, c
     desc.batch = batch;
     desc.seed = seed;
     desc.shuffle = options->shuffle;
+    desc.drop_last = options->drop_last;
     desc.epoch = start.epoch;
     desc.offset = start.sample;
     desc.end_epoch = end_epoch;

@@ -162,11 +162,11 @@ clt_status clt_store_slot(const clt_store *store, const char *name, const clt_sl
     *slot = clt_buckets_find(&store->layout, name);
     if (*slot)
         return CLT_OK;
-    const char *best = NULL;
-    for (int i = 0; i < store->layout.n_slots && !best; i++) {
-        const char *candidate = store->layout.slots[i].name;
-        best = clt_nearest(name, &candidate, 1);
-    }
+    const char **names = clt_calloc((size_t)store->layout.n_slots + 1, sizeof *names);
+    for (int i = 0; names && i < store->layout.n_slots; i++)
+        names[i] = store->layout.slots[i].name;
+    const char *best = names ? clt_nearest(name, names, store->layout.n_slots) : NULL;
+    clt_free(names);
     return clt_fail(CLT_NOT_FOUND, "the store has no tensor %s%s%s%s", name,
                     best ? "; did you mean " : "", best ? best : "", best ? "?" : "");
 }

@@ -43,6 +43,7 @@ struct clt_trainer {
     clt_session *training, *evaluation;
     clt_session *prediction; /* NULL until first used */
     int64_t predictions;
+    int64_t bad_step, bad_sample; /* what clt_trainer_diagnose found last; no sample: -1 */
     clt_trainer_device *devices;
     int n_devices;
     int rank, ranks;
@@ -169,8 +170,9 @@ clt_status clt_trainer_set_scaling(clt_trainer *trainer, const clt_scaling *scal
 clt_status clt_trainer_read_floats(const clt_replica *replica, clt_view from, clt_dtype dtype,
                                    int64_t count, float *data);
 
-/* Fails with NONFINITE naming the step and the first tensor that is not finite, by running the
- * ring entry's step again node by node. */
+/* Fails with NONFINITE naming the step, the first tensor that is not finite and, where it has some
+ * of its samples not finite, the first of them, by running the ring entry's step again node by
+ * node. That sample is then trainer->bad_sample, of the step trainer->bad_step. */
 clt_status clt_trainer_diagnose(clt_trainer *trainer, int64_t step);
 
 /* Most devices of a process: the communicator's. */

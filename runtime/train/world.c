@@ -249,32 +249,102 @@ clt_status clt_world_tell(const clt_trainer *t, int root, void *data, int64_t by
     return CLT_OK;
 }
 
-/* Of what steps compute from, and all ranks must have alike. */
-static uint64_t hash_options(const clt_trainer_options *o, int participants)
+/* A setting that steps compute from, and all ranks must have alike. */
+typedef struct setting {
+    const char *name; /* as in clt_trainer_options; a text that all ranks have */
+    bool whole;
+    double number;
+    int64_t count;
+} setting;
+
+enum { SETTINGS = 27 };
+
+static void list_settings(const clt_trainer_options *o, int participants, setting list[SETTINGS])
 {
+    const clt_schedule *s = &o->schedule;
     const uint64_t split =
         o->weights ? clt_hash(o->weights, (size_t)participants * sizeof *o->weights, 0) : 0;
-    const clt_schedule *s = &o->schedule;
-    const double numbers[] = {o->lr,           o->momentum,  o->beta1,  o->beta2,  o->epsilon,
-                              o->weight_decay, o->clip_norm, s->factor, s->minimum};
-    const int64_t wholes[] = {(int64_t)o->optimizer,
-                              o->decoupled,
-                              (int64_t)s->kind,
-                              s->every,
-                              s->total,
-                              s->warmup,
-                              o->guard,
-                              o->batch,
-                              o->accumulate,
-                              o->quantum,
-                              o->rebalance != 0,
-                              o->per_device,
-                              o->check_every,
-                              o->recompute != 0,
-                              o->memory,
-                              (int64_t)o->precision,
-                              (int64_t)o->seed};
-    return clt_hash(wholes, sizeof wholes, clt_hash(numbers, sizeof numbers, split));
+    const setting all[] = {{"learning rate (lr)", false, o->lr, 0},
+                           {"momentum", false, o->momentum, 0},
+                           {"beta1", false, o->beta1, 0},
+                           {"beta2", false, o->beta2, 0},
+                           {"epsilon", false, o->epsilon, 0},
+                           {"weight decay", false, o->weight_decay, 0},
+                           {"clip_norm", false, o->clip_norm, 0},
+                           {"factor of the schedule", false, s->factor, 0},
+                           {"minimum of the schedule", false, s->minimum, 0},
+                           {"optimizer", true, 0, (int64_t)o->optimizer},
+                           {"decoupled weight decay", true, 0, o->decoupled},
+                           {"kind of schedule", true, 0, (int64_t)s->kind},
+                           {"steps between changes of the schedule", true, 0, s->every},
+                           {"length of the schedule", true, 0, s->total},
+                           {"warm-up", true, 0, s->warmup},
+                           {"guard", true, 0, o->guard},
+                           {"batch", true, 0, o->batch},
+                           {"number of micro-batches (accumulate)", true, 0, o->accumulate},
+                           {"quantum of the split", true, 0, o->quantum},
+                           {"rebalance", true, 0, o->rebalance != 0},
+                           {"per_device", true, 0, o->per_device},
+                           {"check_every", true, 0, o->check_every},
+                           {"recompute", true, 0, o->recompute != 0},
+                           {"memory limit", true, 0, o->memory},
+                           {"precision", true, 0, (int64_t)o->precision},
+                           {"seed", true, 0, (int64_t)o->seed},
+                           {"split (weights of the devices)", true, 0, (int64_t)split}};
+    _Static_assert(sizeof all == SETTINGS * sizeof *list, "as many as the list has room for");
+    memcpy(list, all, sizeof all);
+}
+
+static clt_status differs(int rank, const setting *its, const setting *first)
+{
+    char values[80] = "";
+    /* Hashes and numbers of enums tell nobody anything. */
+    if (!its->whole)
+        snprintf(values, sizeof values, " (%.9g, not %.9g)", its->number, first->number);
+    else if (!strcmp(its->name, "optimizer"))
+        snprintf(values, sizeof values, " (%s, not %s)",
+                 clt_optimizer_name((clt_optimizer)its->count),
+                 clt_optimizer_name((clt_optimizer)first->count));
+    else if (!strcmp(its->name, "precision"))
+        snprintf(values, sizeof values, " (%s, not %s)", clt_dtype_name((clt_dtype)its->count),
+                 clt_dtype_name((clt_dtype)first->count));
+    else if (strncmp(its->name, "split", 5) && strncmp(its->name, "kind", 4))
+        snprintf(values, sizeof values, " (%lld, not %lld)", (long long)its->count,
+                 (long long)first->count);
+    return clt_fail(CLT_MISMATCH,
+                    "rank %d has another %s than rank 0%s: start all ranks with the same program, "
+                    "options and data",
+                    rank, its->name, values);
+}
+
+static clt_status compare_settings(const clt_trainer *t)
+{
+    setting mine[SETTINGS];
+    struct {
+        double numbers[SETTINGS];
+        int64_t counts[SETTINGS];
+    } own, *all;
+    void *gathered;
+    list_settings(&t->options, t->total, mine);
+    for (int i = 0; i < SETTINGS; i++) {
+        own.numbers[i] = mine[i].number;
+        own.counts[i] = mine[i].count;
+    }
+    CLT_TRY(clt_ranks_gather(t->options.world, &own, sizeof own, &gathered));
+    all = gathered;
+    clt_status status = CLT_OK;
+    for (int r = 1; r < t->ranks && status == CLT_OK; r++)
+        for (int i = 0; i < SETTINGS && status == CLT_OK; i++)
+            if (memcmp(&all[r].numbers[i], &all[0].numbers[i], sizeof(double)) ||
+                all[r].counts[i] != all[0].counts[i]) {
+                const setting its = {mine[i].name, mine[i].whole, all[r].numbers[i],
+                                     all[r].counts[i]},
+                              first = {mine[i].name, mine[i].whole, all[0].numbers[i],
+                                       all[0].counts[i]};
+                status = differs(r, &its, &first);
+            }
+    clt_free(gathered);
+    return status;
 }
 
 clt_status clt_world_compare_plans(const clt_trainer *t)
@@ -291,7 +361,5 @@ clt_status clt_world_compare_plans(const clt_trainer *t)
     clt_str_free(&text);
     CLT_TRY(clt_world_compare(t, groups, "set of frozen parameters or parameter groups"));
     CLT_TRY(clt_world_compare(t, clt_buckets_hash(&t->store->layout), "layout of parameters"));
-    return clt_world_compare(t, hash_options(&t->options, t->total),
-                             "setting of training (optimizer, rate, schedule, batch, accumulation, "
-                             "precision, seed, split, checks or memory)");
+    return compare_settings(t);
 }

@@ -108,6 +108,34 @@ static void scalars_empty_tensors_and_empty_files_are_legal(void **state)
     clt_tensors_close(file);
 }
 
+/* What torch.save writes, now and before PyTorch 1.6. */
+static void files_of_pytorch_are_told_how_to_be_converted(void **state)
+{
+    (void)state;
+    static const char zip[] = "PK\3\4\0\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\0\0"
+                              "archive/data.pklxxxxxxxx";
+    static const char pickle[] = "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20j\xa8P\x19.";
+    static const char other[] =
+        "PK\3\4\0\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x05\0\0\0x.npyxxx";
+    const char *path = in_scratch("model.v1.pth");
+    clt_tensors *file;
+    for (int old = 0; old < 2; old++) {
+        put_file(path, old ? pickle : zip, old ? sizeof pickle - 1 : sizeof zip - 1);
+        assert_int_equal(clt_tensors_open(path, &file), CLT_FORMAT);
+        assert_non_null(strstr(clt_error_message(), "it is a file of PyTorch"));
+        assert_non_null(strstr(clt_error_message(), "python3 -c \"import sys, torch"));
+        assert_non_null(strstr(clt_error_message(), "model.v1.pth' '"));
+        assert_non_null(strstr(clt_error_message(), "model.v1.safetensors'"));
+    }
+    put_file(path, other, sizeof other - 1);
+    assert_int_equal(clt_tensors_open(path, &file), CLT_FORMAT);
+    assert_null(strstr(clt_error_message(), "PyTorch"));
+    path = in_scratch("it's.pth"); /* not for a shell's quotes */
+    put_file(path, zip, sizeof zip - 1);
+    assert_int_equal(clt_tensors_open(path, &file), CLT_FORMAT);
+    assert_non_null(strstr(clt_error_message(), "'FILE.pth' 'FILE.safetensors'"));
+}
+
 /* Written by safetensors 0.8.0 (Python). */
 static void files_of_the_reference_implementation_are_read(void **state)
 {
@@ -398,6 +426,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_comes_back),
         cmocka_unit_test(scalars_empty_tensors_and_empty_files_are_legal),
+        cmocka_unit_test(files_of_pytorch_are_told_how_to_be_converted),
         cmocka_unit_test(files_of_the_reference_implementation_are_read),
         cmocka_unit_test(unaligned_tensors_are_copied),
         cmocka_unit_test(lists_that_cannot_be_written_are_refused),

@@ -341,7 +341,15 @@ class Models(CommandTest):
         self.assert_file(self.changed(inputs=[{"name": "image", "shape": [1, 0]}]), '"shape"', "dimension 1")
         self.assert_file(self.changed(parameters=[{"name": "p", "shape": [2], "init": "x"}]), '"init"', "uniform")
         self.assert_file(self.changed(nodes=[{"name": "fc", "op": "linear", "out": "classes"}]), '{\n   "op": "cross',
-                         "do not fit the logits")
+                         "do not fit the logits", "a flatten is missing before the last linear layer")
+        flat = {"name": "fc", "op": "linear", "in": ["image", "w"]}
+        self.assert_file(self.changed(nodes=[flat], parameters=[{"name": "w", "shape": [3, 64]}]), '{\n   "name": "fc"',
+                         "the last dimension of", "a flatten of it is missing before this layer")
+        for loss in "mse", "huber":
+            self.assert_file(self.changed(inputs=[*SMALL["inputs"], {"name": "target", "shape": [3]}],
+                                          nodes=[{"name": "fc", "op": "linear", "out": 3}],
+                                          losses=[{"op": loss, "in": ["fc", "target"]}]), f'{{\n   "op": "{loss}"',
+                             "differ in shape", "a flatten is missing before the last linear layer")
         for kind in ("losses", "metrics"):
             few = self.with_node(op="relu")
             few["nodes"][-1] = {"name": "fc", "op": "linear", "out": 2}

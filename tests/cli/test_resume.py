@@ -49,6 +49,25 @@ class Resume(CommandTest):
             with self.subTest(more=more):
                 self.assert_same_bits("pocl", *more)
 
+    def test_drop_last(self):
+        """Seventy samples are four batches of 16 an epoch, and six are left out; also in resumed runs."""
+        straight, broken = self.path("straight"), self.path("broken")
+        arguments = "--epochs", "3", "--drop-last"
+        done = self.train(*arguments, "--checkpoint-dir", straight, "--metrics", straight + ".jsonl")
+        self.assertIn("done: 12 steps", done.stdout)
+        self.train("--drop-last", "--steps", "6", "--checkpoint-dir", broken, "--metrics", broken + ".jsonl")
+        done = self.train(*arguments, "--checkpoint-dir", broken, "--metrics", broken + ".jsonl", "--resume")
+        self.assertIn("done: 12 steps", done.stdout)
+        for path in straight, broken:
+            steps, epochs = records(path + ".jsonl")
+            self.assertEqual([(r["epoch"], r["samples"]) for r in steps], [(e, 16) for e in (1, 2, 3) for _ in range(4)])
+            self.assertEqual([r["epoch"] for r in epochs], [1, 2, 3])
+        for name in "model.safetensors", "optimizer.safetensors":
+            self.assertEqual(get(os.path.join(self.last(straight), name)), get(os.path.join(self.last(broken), name)))
+        done = self.train("--epochs", "4", "--checkpoint-dir", broken, "--resume", code=1)  # reads other samples
+        self.assert_message(done.stderr, "partial last batch")
+        self.assert_bad(*self.arguments("--drop-last", batch=71), code=2, says=("--batch is 71", "70 samples"))
+
     def test_two_devices(self):
         if CORES < 2:
             self.skipTest("one core")
@@ -391,7 +410,7 @@ class Failed(CommandTest):
                 arguments = ("--lr", "1e30", "--seed", "3", "--tune", "off", "--split", "equal")
                 done = self.train("--epochs", "3", "--checkpoint-dir", run, "--metrics", path,
                                   *arguments, code=1, devices=devices)
-                self.assert_message(done.stderr, "not finite")
+                self.assert_message(done.stderr, "not finite", "a lower --lr or --clip-norm may help", "--no-guard")
                 step = int(re.search(r"step (\d+)", done.stderr)[1])
                 self.assertRegex(done.stderr, r"node \w+|gradient of \w+|parameter \w+")
                 self.assertGreater(step, 1)

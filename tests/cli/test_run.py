@@ -199,6 +199,38 @@ class Plot(CommandTest):
             self.assertEqual(self.run_command("plot", self.path(name + ".jsonl"), "-o", picture).stderr, "")
             self.assertEqual(struct.unpack(">II", get(picture)[16:24]), (600, 600))
 
+    def script(self, *lines):
+        """What gnuplot is told for a metrics file."""
+        put(self.path("m.jsonl"), "".join(json.dumps(line) + "\n" for line in lines).encode())
+        put(self.path("data", "gnuplot"), b"#!/bin/sh\ncat >\"$TO\"\n")
+        os.chmod(self.path("data", "gnuplot"), 0o755)
+        environment = dict(os.environ, PATH=self.path("data") + ":" + os.environ["PATH"], TO=self.path("script"))
+        self.run_command("plot", self.path("m.jsonl"), "-o", self.path("no.png"), code=1, env=environment)
+        text = get(self.path("script")).decode()
+        data = {name: [tuple(map(float, line.split())) for line in points.splitlines()]
+                for name, points in re.findall(r"\$data_0_(\d) << END\n(.*?)END\n", text, re.DOTALL)}
+        return data, dict(re.findall(r"\$data_0_(\d) with .*?lc rgb \"(#\w+)\"", text))
+
+    def test_partial_last_batch(self):
+        """It does not spike: it is drawn as one with the step before, and counts by its samples in the epoch's mean."""
+        lines = []
+        for epoch in (1, 2):
+            for step in range(4):
+                lines.append({"step": len(lines) + 1, "epoch": epoch, "loss": 9.0 if step == 3 else 1.0,
+                              "samples": 1 if step == 3 else 31})
+            lines.append({"epoch": epoch, "test_loss": 2, "test_accuracy": 0.5})
+        data, colours = self.script(*lines)
+        joined = (31 + 9) / 32
+        self.assertEqual([y for _, y in data["0"]], [1, 1, joined] * 2)
+        self.assertEqual([x for x, _ in data["0"]], [0.25, 0.5, 1, 1.25, 1.5, 2])
+        for (x, y), epoch in zip(data["1"], (1, 2)):
+            self.assertEqual(x, epoch)
+            self.assertAlmostEqual(y, (3 * 31 + 9) / 94, places=6)
+        self.assertEqual(data["2"], [(1, 2), (2, 2)])
+        # Steps, their means and tests have three colours.
+        self.assertEqual(len({colours[part] for part in "012"}), 3)
+        self.assertEqual(colours["2"], colours["3"])
+
     def test_failures(self):
         picture = self.path("out.png")
         put(picture, b"old")

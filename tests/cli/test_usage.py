@@ -37,6 +37,8 @@ class Usage(CommandTest):
         self.assert_train("--optimiser=adam", says=("did you mean --optimizer?",))
         self.assert_train("--zzzzzz", says=("unknown option --zzzzzz",))
         self.assert_train("--explain", says=("does not belong to this subcommand",))
+        self.assert_usage("devices", "--epochz", "3", says=("--epochs belongs to other subcommands",))
+        self.assert_usage("eval", "--resume", says=("option --resume does not belong",))  # --resize is an option of eval
         self.assert_train("--lr", says=("--lr needs a value",))
         self.assert_train("--precision", "fp16", says=("f32, bf16 or f16", "did you mean f16?"))
         self.assert_train("extra", says=("unexpected argument 'extra'",))
@@ -75,6 +77,8 @@ class Usage(CommandTest):
     def test_names(self):
         data = "idx:" + self.data
         self.assert_usage("train", "--model", "lnet", "--data", data, says=("did you mean lenet?",))
+        self.assert_usage("train", "--model", "gtp2:nano,dropout=0.1", "--data", data,
+                          says=("did you mean gpt2:nano,dropout=0.1?",))
         self.assert_usage("train", "--model", "x", "--data", data, says=("softmax, mlp, lenet",))
         self.assert_usage("train", "--model", "mlp", "--data", "fashion-mnits",
                           says=("did you mean 'fashion-mnist'?",))

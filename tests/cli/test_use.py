@@ -194,6 +194,19 @@ class Predict(CommandTest):
         npz(self.path("in.npz"), image=("|u1", (2, 1, ROWS, COLUMNS), [0] * n))
         self.bad(*use, "npz:" + self.path("in.npz"), "-o", self.path("no", "out.npz"), says=("out.npz", "written"))
 
+    def test_arrays_by_split(self):
+        """What a file of training has is not guessed at: the message says what predicts."""
+        use = self.trained("--epochs", "1")
+        dims = (1, ROWS, COLUMNS)
+        pixels = [0.5] * (2 * ROWS * COLUMNS)
+        npz(self.path("both.npz"), image_train=("<f4", (2, *dims), pixels), label_train=("<i4", (2,), (0, 1)),
+            image_test=("<f4", (2, *dims), pixels), label_test=("<i4", (2,), (0, 1)))
+        data = "npz:" + self.path("both.npz")
+        self.bad(*use, data, "-o", self.path("out.npz"),
+                 says=("arrays by split, as image_test", f"--data {data} instead", "its test samples"))
+        self.predict(*use, "--data", data, "-o", self.path("out.npz"))
+        self.assertEqual(read_npz(self.path("out.npz"))["logits"][0], (2, CLASSES))
+
     def test_outputs_that_are_not_finite(self):
         """They are written, and counted in a warning."""
         use = self.trained("--epochs", "1")
@@ -321,6 +334,26 @@ class Sample(CommandTest):
         self.assertNotEqual(both[len(texts[0]) + 4:], texts[0])
         sure = self.sample(*use, *hot, "--seed", "3", "--top-p", "1e-9").stdout
         self.assertEqual(sure, want[:43] + "\n")
+
+    def test_what_is_printed(self):
+        """Control characters could do anything to a terminal: they are escaped, unless bytes or numbers are wanted."""
+        use = self.trained(TINY, steps="1")
+        put(self.path("prompt"), b"a\x1b[31m\r\0\x7f\t\xc3\xa9\xc2\x85\n\xff|")
+        arguments = *use, "--prompt-file", self.path("prompt"), "--tokens", "3", "--greedy"
+
+        def said(*more):
+            done = subprocess.run([COMMAND, "sample", "--devices", DEVICE, "--quiet", *arguments, *more], check=True,
+                                  capture_output=True, timeout=240)
+            return done.stdout
+
+        raw, ids = said("--raw"), said("--ids")
+        self.assertTrue(raw.startswith(get(self.path("prompt"))))
+        self.assertEqual(len(raw), len(get(self.path("prompt"))) + 3)
+        self.assertEqual(ids, " ".join(map(str, raw)).encode() + b"\n")
+        shown = rb"a\x1b[31m\x0d\x00\x7f" + b"\t\xc3\xa9" + rb"\u0085" + b"\n\xef\xbf\xbd|"
+        self.assertTrue(said().startswith(shown), said())
+        self.assertEqual(said("--ids", "--samples", "2"), ids + ids)
+        self.bad(*arguments, "--raw", "--ids", code=2, says=("--raw or --ids",))
 
     def test_lstm(self):
         use = self.trained("lstm:hidden=24", steps="250")

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "comm/fixture.h"
+#include "comm/ranks/node.h"
 
 enum { RANKS = 4, COUNT = 1000 };
 
@@ -87,6 +88,28 @@ static void a_deadline_names_all_that_are_missing(void **state)
     ranks_close(&r);
 }
 
+/* What a rank says of its end is passed on with the collective and the rank named once. */
+static void a_forwarded_message_repeats_nothing(void **state)
+{
+    static const char *const texts[][2] = {
+        {"comm: collective 5 (bucket 3): rank 2 (pocl) waited 60 s for rank 1: stopped?",
+         "comm: collective 5 (bucket 3): rank 2 (pocl) waited 60 s for rank 1: stopped?"},
+        {"comm: collective 5 (bucket 3): rank 1: it destroyed its communicator",
+         "comm: collective 5 (bucket 3): rank 2: rank 1: it destroyed its communicator"},
+        {"comm: collective 4 (word): rank 2 waited 60 s for rank 1: stopped?",
+         "comm: collective 5 (bucket 3): rank 2: collective 4 (word): rank 2 waited 60 s for rank "
+         "1: stopped?"},
+        {"out of memory", "comm: collective 5 (bucket 3): rank 2: out of memory"}};
+    const clt_ranks_job job = {.sequence = 5, .label = "bucket 3"};
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        clt_ranks_notice notice = {.rank = 2};
+        snprintf(notice.text, sizeof notice.text, "%s", texts[i][0]);
+        assert_int_equal(clt_ranks_ended(&job, &notice), CLT_ABORTED);
+        assert_string_equal(clt_error_message(), texts[i][1]);
+    }
+}
+
 /* Who ends takes the others along, without a deadline. */
 static void the_end_of_a_rank_is_told(void **state)
 {
@@ -107,6 +130,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_deadline_names_all_that_are_missing),
+        cmocka_unit_test(a_forwarded_message_repeats_nothing),
         cmocka_unit_test(the_end_of_a_rank_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -235,6 +235,51 @@ static void a_resumed_loader_repeats_the_interrupted_one(void **state)
     clt_dataset_free(d);
 }
 
+/* As PyTorch's drop_last: 103 samples are ten batches of 10 an epoch, in the same order. */
+static void a_partial_last_batch_may_be_left_out(void **state)
+{
+    (void)state;
+    const int64_t ignore = IGNORED;
+    clt_dataset *d = make_set();
+    clt_loader_desc desc = describe(d, 10);
+    desc.parts = 3;
+    desc.end_epoch = 2;
+    desc.drop_last = 1;
+    clt_loader *l = start(&desc, &ignore);
+    int64_t number = 0;
+    for (clt_batch b = next(l); b.slot >= 0; b = next(l), number++) {
+        const bool last = number % 10 == 9;
+        assert_int_equal(b.count, 10);
+        assert_int_equal(b.epoch, number / 10);
+        assert_int_equal(b.offset, number % 10 * 10);
+        assert_int_equal(b.last_of_epoch, last);
+        assert_int_equal(b.next_epoch, last ? b.epoch + 1 : b.epoch);
+        assert_int_equal(b.next_offset, last ? 0 : b.offset + 10);
+        check_batch(l, &b, &desc);
+        assert_int_equal(clt_loader_release(l, b.slot), CLT_OK);
+    }
+    assert_int_equal(number, 20);
+    clt_loader_free(l);
+    /* A run that had the partial batch was stopped before it. */
+    desc.offset = 100;
+    l = start(&desc, &ignore);
+    clt_batch b = next(l);
+    assert_int_equal(b.epoch, 1);
+    assert_int_equal(b.offset, 0);
+    clt_loader_free(l);
+    desc.offset = 0;
+    desc.batch = COUNT;
+    l = start(&desc, &ignore);
+    b = next(l);
+    assert_int_equal(b.count, COUNT);
+    assert_true(b.last_of_epoch);
+    clt_loader_free(l);
+    desc.batch = COUNT + 1;
+    assert_int_equal(clt_loader_create(&desc, &l), CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "batch 104, but 103 samples"));
+    clt_dataset_free(d);
+}
+
 static void memory_of_the_caller_is_used_and_not_overrun(void **state)
 {
     (void)state;
@@ -432,6 +477,7 @@ int main(void)
         cmocka_unit_test(batches_hold_what_the_order_says),
         cmocka_unit_test(ranks_see_their_parts_and_the_weight_of_all),
         cmocka_unit_test(a_resumed_loader_repeats_the_interrupted_one),
+        cmocka_unit_test(a_partial_last_batch_may_be_left_out),
         cmocka_unit_test(memory_of_the_caller_is_used_and_not_overrun),
         cmocka_unit_test(normalisation_is_the_double_reference_rounded),
         cmocka_unit_test(steps_allocate_nothing),

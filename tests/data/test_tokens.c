@@ -8,9 +8,10 @@
 
 enum { MAGIC = 20240520, HEADER = 1024, T = 7, VOCABULARY = 4000 };
 
-static const char *const names[] = {"train.bin", "val.bin",        "a_train_0.bin", "a_train_1.bin",
-                                    "a_val.bin", "training.bin",   "one.bin",       "one.json",
-                                    "text.txt",  "a_train_0.json", "a_train_1.json"};
+static const char *const names[] = {"train.bin",      "val.bin",        "a_train_0.bin",
+                                    "a_train_1.bin",  "a_val.bin",      "training.bin",
+                                    "one.bin",        "one.json",       "text.txt",
+                                    "a_train_0.json", "a_train_1.json", "b_validation.bin"};
 static char spec[160];
 
 static int end(void **state)
@@ -142,6 +143,43 @@ static void the_last_tenth_of_a_file_is_for_tests(void **state)
     assert_int_equal(clt_dataset_classes(d, 0), 4500);
     expect_windows(d, T, file, begin + 18);
     clt_dataset_free(d);
+}
+
+/* Whole samples are divided, the tests' share rounded up: one of two, and two of eleven. */
+static void tenths_are_of_whole_samples(void **state)
+{
+    (void)state;
+    static const int windows[] = {2, 10, 11, 20}, tests[] = {1, 1, 2, 2};
+    for (int i = 0; i < 4; i++) {
+        int file[20];
+        int64_t begin[20];
+        for (int w = 0; w < windows[i]; w++) {
+            file[w] = 6;
+            begin[w] = w * T;
+        }
+        /* What fills no sample is at the file's end, so no test has it either. */
+        write_tokens("one.bin", 6, windows[i] * T + T, 0, 0);
+        clt_dataset *d = open_tokens("tokens", "one.bin", "train", T, VOCABULARY);
+        assert_int_equal(clt_dataset_count(d), windows[i] - tests[i]);
+        expect_windows(d, T, file, begin);
+        clt_dataset_free(d);
+        d = open_tokens("tokens", "one.bin", "test", T, VOCABULARY);
+        assert_int_equal(clt_dataset_count(d), tests[i]);
+        expect_windows(d, T, file, begin + windows[i] - tests[i]);
+        clt_dataset_free(d);
+    }
+}
+
+static void validation_is_a_word_of_tests_too(void **state)
+{
+    (void)state;
+    const int file[] = {8};
+    const int64_t begin[] = {0};
+    write_tokens("b_validation.bin", 8, T + 1, 0, 0);
+    clt_dataset *d = open_tokens("tokens", "b_*.bin", "test", T, VOCABULARY);
+    expect_windows(d, T, file, begin);
+    clt_dataset_free(d);
+    unlink(path_of("b_validation.bin"));
 }
 
 static void text_is_its_bytes(void **state)
@@ -557,6 +595,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folders_have_a_file_or_several_of_each_split),
         cmocka_unit_test(the_last_tenth_of_a_file_is_for_tests),
+        cmocka_unit_test(tenths_are_of_whole_samples),
+        cmocka_unit_test(validation_is_a_word_of_tests_too),
         cmocka_unit_test(text_is_its_bytes),
         cmocka_unit_test(files_may_change_while_they_are_open),
         cmocka_unit_test(what_is_wrong_is_said_with_its_file),

@@ -46,16 +46,16 @@ static void settings(void **state)
     const int other = world.rank == 1;
     clt_trainer_options options = trainer_options();
     options.lr = other ? 0.3 : 0.1;
-    assert_refused(16, &options, "setting of training");
+    assert_refused(16, &options, "learning rate (lr) than rank 0 (0.3, not 0.1)");
     options = trainer_options();
     options.check_every = other ? 3 : 5;
-    assert_refused(16, &options, "setting of");
+    assert_refused(16, &options, "check_every than rank 0 (3, not 5)");
     options = trainer_options();
     options.batch = other ? 64 : 32;
-    assert_refused(16, &options, "setting of");
+    assert_refused(16, &options, "batch than rank 0 (64, not 32)");
     options = trainer_options();
     options.clip_norm = other ? 1 : 0;
-    assert_refused(16, &options, "setting of training");
+    assert_refused(16, &options, "clip_norm than rank 0 (1, not 0)");
 }
 
 static void models(void **state)

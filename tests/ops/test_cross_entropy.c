@@ -193,6 +193,8 @@ static void test_errors(void **state)
     (void)state;
     refuse(CLT_F32, 2, (int64_t[]){CLT_BATCH, 3}, 0, "must be i32, not f32[Bx3]");
     refuse(CLT_I32, 2, (int64_t[]){CLT_BATCH, 4}, 0, "i32[Bx4] do not fit the logits f32[Bx4x3]");
+    refuse(CLT_I32, 1, (int64_t[]){CLT_BATCH}, 0,
+           ": a flatten is missing before the last linear layer, or before this loss");
     refuse(CLT_I32, 1, (int64_t[]){CLT_BATCH}, 0, "do not fit");
     refuse(CLT_I32, 2, (int64_t[]){CLT_BATCH, 3}, 1.5, "label_smoothing is 1.5");
     refuse(CLT_I32, 2, (int64_t[]){CLT_BATCH, 3}, NAN, "label_smoothing");

@@ -304,6 +304,19 @@ static void test_plans_on_one_store(void **state)
     plans_on("pocl/2");
 }
 
+/* Of all tensors, not the first that is near enough. */
+static void test_nearest_name(void **state)
+{
+    (void)state;
+    const clt_trainer_options options = default_options();
+    lab l = lab_open("pocl", 0, 32, &options);
+    float value;
+    assert_int_equal(clt_store_get(l.store, "b.weigt", &value, sizeof value), CLT_NOT_FOUND);
+    if (!strstr(clt_error_message(), "did you mean b.weight?"))
+        fail_msg("%s", clt_error_message());
+    lab_close(&l);
+}
+
 /* --- the guard ------------------------------------------------------------------------------- */
 
 static void guard_on(const char *list, int accumulate, int sample, int late)
@@ -327,8 +340,13 @@ static void guard_on(const char *list, int accumulate, int sample, int late)
         step(&l, MOST - 7);
     const clt_status status = clt_trainer_result(l.trainer, 3, &result);
     assert_int_equal(status, CLT_NONFINITE);
-    if (!strstr(clt_error_message(), "step 4: input x is not finite"))
+    char named[96];
+    snprintf(named, sizeof named, "step 4: input x is not finite in sample %d of the batch;",
+             sample);
+    if (!strstr(clt_error_message(), named))
         fail_msg("%s, sample %d, late %d: %s", list, sample, late, clt_error_message());
+    /* Options of the command tell a library's user nothing. */
+    assert_null(strstr(clt_error_message(), "--"));
     /* Nothing trains on. */
     clt_status later = CLT_OK;
     for (int s = 0; s < 3 && later == CLT_OK; s++) {
@@ -567,6 +585,7 @@ int main(void)
                                        cmocka_unit_test(test_streaming),
                                        cmocka_unit_test(test_repeats),
                                        cmocka_unit_test(test_plans_on_one_store),
+                                       cmocka_unit_test(test_nearest_name),
                                        cmocka_unit_test(test_guard),
                                        cmocka_unit_test(test_state),
                                        cmocka_unit_test(test_state_without_mean),

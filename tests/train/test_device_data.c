@@ -496,9 +496,14 @@ static void test_guard(void **state)
     all.labels[BATCH + 6] = label;
     const float kept = all.floats[(2 * BATCH + 6) * FLOATS];
     all.floats[(2 * BATCH + 6) * FLOATS] = NAN;
-    guard("pocl", 1, "step 3: input floats is not finite");
-    guard("pocl", 3, "step 3: input floats is not finite");
-    guard("pocl/2", 1, "step 3: input floats is not finite");
+    char where[200];
+    snprintf(where, sizeof where,
+             "step 3: input floats is not finite in sample 6 of the batch; the weights are those "
+             "before this step; the sample is number %d of data set buffers",
+             2 * BATCH + 6);
+    guard("pocl", 1, where);
+    guard("pocl", 3, where);
+    guard("pocl/2", 1, where);
     all.floats[(2 * BATCH + 6) * FLOATS] = kept;
 }
 

@@ -229,6 +229,44 @@ static void refused(clt_status status, clt_status want, const char *part)
                  part);
 }
 
+/* The output layer's weight may be there a second time, as Hugging Face names it, if it is the
+ * embedding's; also where the other names have the prefix. */
+static void expect_tied(const lab *l, clt_tensor *tensors, int n, const char *path)
+{
+    char names[64][64];
+    int wte = -1;
+    for (int i = 0; i < n; i++)
+        wte = strcmp(tensors[i].name, "wte.weight") ? wte : i;
+    assert_true(wte >= 0);
+    float *other = malloc((size_t)clt_tensor_bytes(&tensors[wte]));
+    memcpy(other, tensors[wte].data, (size_t)clt_tensor_bytes(&tensors[wte]));
+    other[5] += 1;
+    clt_tensors_desc desc;
+    clt_tensors_desc_init(&desc);
+    desc.tensors = tensors;
+    desc.count = n + 1;
+    for (int prefixed = 0; prefixed < 2; prefixed++) {
+        tensors[n] = tensors[wte];
+        tensors[n].name = "lm_head.weight";
+        ok(clt_tensors_save(path, &desc));
+        ok(clt_store_load(l->store, path));
+        tensors[n].data = other;
+        ok(clt_tensors_save(path, &desc));
+        refused(clt_store_load(l->store, path), CLT_MISMATCH,
+                prefixed ? "tensor lm_head.weight differs from transformer.wte.weight, first in "
+                           "element 5, but the model has one tensor for both"
+                         : "tensor lm_head.weight differs from wte.weight, first in element 5");
+        tensors[n].dims[0]--;
+        ok(clt_tensors_save(path, &desc));
+        refused(clt_store_load(l->store, path), CLT_MISMATCH, "the model has one tensor for both");
+        for (int i = 0; i < n; i++) {
+            snprintf(names[i], sizeof names[i], "transformer.%s", tensors[i].name);
+            tensors[i].name = names[i];
+        }
+    }
+    free(other);
+}
+
 /* Masks may be missing, and names without prefix; nothing else may differ. */
 static void test_files(void **state)
 {
@@ -270,6 +308,7 @@ static void test_files(void **state)
     desc.count = n - 1;
     ok(clt_tensors_save(own, &desc));
     refused(clt_store_load(l.store, own), CLT_MISMATCH, tensors[n - 1].name);
+    expect_tied(&l, tensors, n, own);
     /* What is carried is not saved. */
     clt_tensors *saved;
     ok(clt_store_save(l.store, own));
@@ -291,7 +330,7 @@ static void test_copied(void **state)
     lab l = lab_on(clt_test_devices("pocl"), NULL);
     clt_graph *g;
     ok(clt_graph_create(&g));
-    clt_value *in = clt_input(g, "x", CLT_F32, 1, &three);
+    clt_value *in = clt_input(g, "numbers", CLT_F32, 1, &three);
     clt_value *sum = clt_carried(g, "sum", CLT_F32, 1, &three);
     clt_value *next = clt_add(sum, in);
     ok(clt_assign(g, sum, next));
@@ -299,7 +338,7 @@ static void test_copied(void **state)
     clt_output(next, "after");
     lab_store(&l, g, 1);
     clt_predictor *p = predictor_of(g, l.store, NULL);
-    const clt_feed feed = {"x", -1, x, NULL, 0, 0};
+    const clt_feed feed = {"numbers", -1, x, NULL, 0, 0};
     const clt_fetch fetches[] = {{"before", -1, before, NULL, 0, 0},
                                  {"after", -1, after, NULL, 0, 0}};
     clt_step_batch batch;
@@ -321,7 +360,15 @@ static void test_copied(void **state)
     refused(clt_predictor_run(p, &batch, NULL), CLT_INVALID_ARGUMENT, "made for 0 to 1");
     batch.count = 1;
     batch.n_feeds = 0;
-    refused(clt_predictor_run(p, &batch, NULL), CLT_INVALID_ARGUMENT, "no feed for input x");
+    refused(clt_predictor_run(p, &batch, NULL), CLT_INVALID_ARGUMENT, "no feed for input numbers");
+    /* Of all feeds, not the first that is near enough. */
+    const clt_feed *const own = batch.feeds;
+    const clt_feed others[] = {{"nombors", -1, x, NULL, 0, 0}, {"number", -1, x, NULL, 0, 0}};
+    batch.feeds = others;
+    batch.n_feeds = 2;
+    refused(clt_predictor_run(p, &batch, NULL), CLT_INVALID_ARGUMENT,
+            "its feed number has a similar name");
+    batch.feeds = own;
     batch.n_feeds = 1;
     ((clt_fetch *)fetches)[0].name = "afters";
     refused(clt_predictor_run(p, &batch, NULL), CLT_NOT_FOUND, "no output afters");

@@ -208,7 +208,8 @@ static void ranks_that_differ_are_named(void **state)
     give_parts(plans, 2, halves);
     plans[1].lr = 0.1;
     run_ranks(ranks, 2, train_rank, plans, sizeof *plans);
-    expect_failure(ranks, 2, CLT_MISMATCH, "rank 1 has another setting of training");
+    expect_failure(ranks, 2, CLT_MISMATCH,
+                   "rank 1 has another learning rate (lr) than rank 0 (0.1, not ");
     give_parts(plans, 2, halves);
     plans[1].hidden = WIDE + 1;
     run_ranks(ranks, 2, train_rank, plans, sizeof *plans);

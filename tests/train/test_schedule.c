@@ -83,6 +83,16 @@ static void test_warmup(void **state)
     near(clt_schedule_rate(&e, 1, 0), 0.25);
     near(clt_schedule_rate(&e, 1, 3), 1);
     near(clt_schedule_rate(&e, 1, 8), 0.5);
+    /* A minimum is where the cosine ends; warm-up begins below it. */
+    const clt_schedule m = parse("cosine:0.2,warmup:10", 50);
+    near(clt_schedule_rate(&m, 0.3, 0), 0.03);
+    near(clt_schedule_rate(&m, 0.3, 10), 0.3);
+    near(clt_schedule_rate(&m, 0.3, 50), 0.2);
+    /* Steps of STEP count from 0, those of warm-up included. */
+    const clt_schedule i = parse("step:4:0.5,warmup:8", 100);
+    near(clt_schedule_rate(&i, 1, 3), 0.5);
+    near(clt_schedule_rate(&i, 1, 4), 0.3125);
+    near(clt_schedule_rate(&i, 1, 8), 0.25);
     /* Nothing is left: no division by zero. */
     const clt_schedule all = parse("cosine,warmup:100", 100);
     assert_true(isfinite(clt_schedule_rate(&all, 1, 100)));

@@ -20,7 +20,7 @@ typedef struct reading {
     int steps;    /* of the longest epoch so far */
 } reading;
 
-static int add(curve *c, double x, double y)
+static int add(curve *c, double x, double y, double weight)
 {
     if (c->count == c->room) {
         const int room = c->room ? 2 * c->room : 1024;
@@ -30,21 +30,28 @@ static int add(curve *c, double x, double y)
         c->points = points;
         c->room = room;
     }
-    c->points[c->count++] = (point){x, y};
+    c->points[c->count++] = (point){x, y, weight, 0};
     return 0;
 }
 
-/* Gives the steps of the epoch that ended their places in it. The last epoch may have been cut
- * short: its steps are as far apart as those before. */
-static void place_steps(reading *r)
+/* Gives the steps of the epoch that ended their places in it, and adds their mean. The last epoch
+ * may have been cut short: its steps are as far apart as those before. */
+static int place_steps(reading *r)
 {
     curve *c = &r->out->loss;
     const int steps = c->count - r->first;
+    double sum = 0, weight = 0;
     if (steps > r->steps)
         r->steps = steps;
-    for (int i = 0; i < steps; i++)
-        c->points[r->first + i].x = r->epoch - 1 + (double)(i + 1) / r->steps;
+    for (int i = 0; i < steps; i++) {
+        point *p = &c->points[r->first + i];
+        p->x = r->epoch - 1 + (double)(i + 1) / r->steps;
+        p->partial = i > 0 && i == steps - 1 && p->weight < c->points[r->first].weight;
+        sum += p->weight * p->y;
+        weight += p->weight;
+    }
     r->first = c->count;
+    return steps ? add(&r->out->epoch_loss, c->points[c->count - 1].x, sum / weight, weight) : 0;
 }
 
 static double number_of(const json_t *record, const char *name)
@@ -60,14 +67,15 @@ static int read_record(reading *r, const json_t *record, int line)
     if (!(epoch >= 1))
         return failure("%s, line %d: no record of --metrics", out->path, line);
     if (json_object_get(record, "step")) {
-        if (epoch != r->epoch)
-            place_steps(r);
+        const double samples = number_of(record, "samples");
+        const int placed = epoch != r->epoch ? place_steps(r) : 0;
         r->epoch = epoch;
-        return add(&out->loss, 0, number_of(record, "loss"));
+        return placed ? placed
+                      : add(&out->loss, 0, number_of(record, "loss"), samples > 0 ? samples : 1);
     }
-    int code = add(&out->test_loss, epoch, number_of(record, "test_loss"));
+    int code = add(&out->test_loss, epoch, number_of(record, "test_loss"), 1);
     if (!code)
-        code = add(&out->test_accuracy, epoch, number_of(record, "test_accuracy"));
+        code = add(&out->test_accuracy, epoch, number_of(record, "test_accuracy"), 1);
     return code;
 }
 
@@ -90,7 +98,8 @@ static int read_lines(FILE *file, curves *out)
         json_decref(record);
     }
     free(line);
-    place_steps(&r);
+    if (!code)
+        code = place_steps(&r);
     if (!code && ferror(file))
         code = failure("cannot read %s: %s", out->path, strerror(errno));
     if (!code && !out->loss.count && !out->test_loss.count)
@@ -112,34 +121,49 @@ int curves_read(const char *path, curves *out)
 void curves_free(curves *c)
 {
     free(c->loss.points);
+    free(c->epoch_loss.points);
     free(c->test_loss.points);
     free(c->test_accuracy.points);
 }
 
 /* --- drawing --------------------------------------------------------------------------------- */
 
-enum { SHOWN = 400, PARTS = 3 };
+enum { STEPS, EPOCHS, TEST, ACCURACY, PARTS };
+enum { SHOWN = 400 };
+
+/* Of a file's steps, its epochs' means, and what is tested; files beyond the last begin again. */
+static const char *const colours[][3] = {{"#a6cee3", "#1f78b4", "#ff7f00"},
+                                         {"#b2df8a", "#33a02c", "#e31a1c"},
+                                         {"#cab2d6", "#6a3d9a", "#b15928"},
+                                         {"#b8e0dc", "#008b8b", "#d0139f"}};
+enum { COLOURS = sizeof colours / sizeof *colours };
 
 static const curve *part_of(const curves *c, int part)
 {
-    return part == 0 ? &c->loss : part == 1 ? &c->test_loss : &c->test_accuracy;
+    return part == STEPS    ? &c->loss
+           : part == EPOCHS ? &c->epoch_loss
+           : part == TEST   ? &c->test_loss
+                            : &c->test_accuracy;
 }
 
 /* Of steps, means of as many neighbours as leaves about SHOWN points, each at the last one's place.
  */
 static int window_of(const curve *c, int part)
 {
-    return part ? 1 : 1 + (c->count - 1) / SHOWN;
+    return part == STEPS ? 1 + (c->count - 1) / SHOWN : 1;
 }
 
-/* Points [i, *end) are drawn as one. */
+/* Points [i, *end) are drawn as one: their mean over samples. */
 static double mean_from(const curve *c, int window, int i, int *end)
 {
-    double sum = 0;
+    double sum = 0, weight = 0;
     *end = i + window < c->count ? i + window : c->count;
-    for (int j = i; j < *end; j++)
-        sum += c->points[j].y;
-    return sum / (*end - i);
+    *end += *end < c->count && c->points[*end].partial;
+    for (int j = i; j < *end; j++) {
+        sum += c->points[j].weight * c->points[j].y;
+        weight += c->points[j].weight;
+    }
+    return sum / weight;
 }
 
 /* Of nothing but gaps, as the accuracy of a model without one, gnuplot draws no picture. */
@@ -188,8 +212,9 @@ static void write_curve(const curves *c, int file, int part, const char *what, F
     char name[400];
     const char *base = strrchr(c->path, '/');
     snprintf(name, sizeof name, "%.300s%s", base ? base + 1 : c->path, what);
-    fprintf(script, "%s$data_%d_%d with %s lc %d title ", (*drawn)++ ? ", " : "plot ", file, part,
-            part ? "linespoints lw 2 pt 7 ps 0.8" : "lines lw 1", file + 1);
+    fprintf(script, "%s$data_%d_%d with %s lc rgb \"%s\" title ", (*drawn)++ ? ", " : "plot ", file,
+            part, part == STEPS ? "lines lw 1" : "linespoints lw 2 pt 7 ps 0.8",
+            colours[file % COLOURS][part < TEST ? part : TEST]);
     write_quoted(name, script);
 }
 
@@ -211,7 +236,8 @@ int curves_any(const curves *list, int count)
 
 void curves_script(const curves *list, int count, const char *output, FILE *script)
 {
-    const int loss = any(list, count, 0) || any(list, count, 1), accuracy = any(list, count, 2);
+    const int loss = any(list, count, STEPS) || any(list, count, TEST),
+              accuracy = any(list, count, ACCURACY);
     int window = 1, drawn = 0;
     for (int i = 0; i < count; i++)
         for (int part = 0; part < PARTS; part++) {
@@ -231,10 +257,11 @@ void curves_script(const curves *list, int count, const char *output, FILE *scri
             loss + accuracy);
     if (loss) {
         fprintf(script, "set title \"Loss\"\nset key top right\nset ylabel \"loss%s\"\n",
-                window > 1 ? " (training: means of neighbouring steps)" : "");
+                window > 1 ? " (steps: means of neighbours)" : "");
         for (int i = 0; i < count; i++) {
-            write_curve(&list[i], i, 0, " training", script, &drawn);
-            write_curve(&list[i], i, 1, " test", script, &drawn);
+            write_curve(&list[i], i, STEPS, " training, steps", script, &drawn);
+            write_curve(&list[i], i, EPOCHS, " training, epochs", script, &drawn);
+            write_curve(&list[i], i, TEST, " test", script, &drawn);
         }
         fprintf(script, "\n");
     }
@@ -243,7 +270,7 @@ void curves_script(const curves *list, int count, const char *output, FILE *scri
         fprintf(script, "set title \"Accuracy\"\nset key bottom right\n"
                         "set ylabel \"test accuracy\"\n");
         for (int i = 0; i < count; i++)
-            write_curve(&list[i], i, 2, "", script, &drawn);
+            write_curve(&list[i], i, ACCURACY, "", script, &drawn);
         fprintf(script, "\n");
     }
     fprintf(script, "unset multiplot\nunset output\n");

@@ -7,6 +7,9 @@
 /* x is in epochs: a step's is the end of its part of the epoch. */
 typedef struct point {
     double x, y;
+    double weight; /* in means: a step's samples */
+    int partial;   /* an epoch's last step, of fewer samples than its first one: its loss is that of
+                      few samples, and is drawn as one with that of the step before */
 } point;
 
 typedef struct curve {
@@ -16,7 +19,7 @@ typedef struct curve {
 
 typedef struct curves {
     const char *path;
-    curve loss, test_loss, test_accuracy;
+    curve loss, epoch_loss, test_loss, test_accuracy; /* epoch_loss: means over samples */
 } curves;
 
 /* Returns an exit code, after a message naming the file and line. curves_free in either case. */

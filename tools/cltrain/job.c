@@ -411,15 +411,7 @@ int job_data(job *j, const settings *s, int which)
     if (status != CLT_OK)
         return s->data && strchr(s->data, ':') && status == CLT_NOT_FOUND ? library_failure(status)
                                                                           : name_failure(status);
-    if (j->train) {
-        const int64_t batch = j->options.batch;
-        const int64_t per_epoch = 1 + (clt_dataset_count(j->train) - 1) / batch;
-        const int64_t epochs = s->epochs >= 0 ? s->epochs : 1;
-        if (epochs > INT64_MAX / per_epoch)
-            return usage_error("--epochs %lld: too many", (long long)epochs);
-        j->steps = s->steps > 0 ? s->steps : epochs * per_epoch;
-    }
-    return 0;
+    return j->train ? count_steps(j, s) : 0;
 }
 
 /* --- model, trainer -------------------------------------------------------------------------- */
@@ -595,6 +587,7 @@ void job_fit(const job *j, const settings *s, clt_fit_options *fit)
     fit->steps = s->steps > 0 ? s->steps : 0;
     fit->batch = j->options.batch;
     fit->seed = s->seed;
+    fit->drop_last = s->drop_last;
     fit->ignore_index = IGNORED_LABEL;
     fit->model = s->model;
     if (j->channels) {

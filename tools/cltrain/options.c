@@ -70,6 +70,10 @@ static const option_row rows[] = {
     {"tokens", 0, WHOLE, AT(tokens), 1, FOR_SAMPLE, "N", "to make at most (200)"},
     {"samples", 0, WHOLE, AT(samples), 1, FOR_SAMPLE, "N",
      "texts, made side by side and printed at the end, with lines --- between them (1)"},
+    {"raw", 0, FLAG, AT(raw), 0, FOR_SAMPLE, NULL,
+     "print the bytes of the text as they are (else control characters are escaped: \\x1b)"},
+    {"ids", 0, FLAG, AT(ids), 0, FOR_SAMPLE, NULL,
+     "print numbers of tokens, one text a line, instead of text"},
     {"greedy", 0, FLAG, AT(greedy), 0, FOR_SAMPLE, NULL, "always the most probable token"},
     {"temperature", 0, NUMBER, AT(temperature), 0, FOR_SAMPLE, "X",
      "logits are divided by it (1; 0: --greedy)"},
@@ -113,6 +117,8 @@ static const option_row rows[] = {
     {"seed", 0, WHOLE, AT(seed), 0, RUNS | FOR_SAMPLE, "N",
      "of initialisation, order and dropout (0; with --resume the run's); sample: of what is drawn"},
     {"shuffle", 0, TEXT, AT(shuffle), 0, FOR_TRAIN, "on|off", "a new order each epoch (on)"},
+    {"drop-last", 0, FLAG, AT(drop_last), 0, FOR_TRAIN, NULL,
+     "leave out an epoch's last batch where it has fewer samples than the others"},
     {"init", 0, TEXT, AT(init), 0, FOR_TRAIN, "FILE",
      "start from a .safetensors file's parameters"},
     {"precision", 0, TEXT, AT(precision), 0, MODELS, "TYPE",
@@ -283,20 +289,26 @@ static int set_option(settings *s, const option_row *row, char *text)
 
 static int unknown_option(unsigned command, const char *given)
 {
-    const char *names[ROWS];
+    const char *names[ROWS], *all[ROWS];
     int count = 0;
-    for (int i = 0; i < ROWS; i++)
+    for (int i = 0; i < ROWS; i++) {
+        all[i] = rows[i].name;
         if (rows[i].commands & command)
             names[count++] = rows[i].name;
+    }
     char word[100];
     snprintf(word, sizeof word, "%s", given + strspn(given, "-"));
     word[strcspn(word, "=")] = '\0';
-    const char *near = clt_nearest(word, names, count);
-    if (near)
-        return usage_error("unknown option %s; did you mean --%s?", given, near);
     for (int i = 0; i < ROWS; i++)
         if (!strcmp(rows[i].name, word))
             return usage_error("option --%s does not belong to this subcommand; see --help", word);
+    const char *near = clt_nearest(word, names, count);
+    if (near)
+        return usage_error("unknown option %s; did you mean --%s?", given, near);
+    near = clt_nearest(word, all, ROWS);
+    if (near)
+        return usage_error("unknown option %s; --%s belongs to other subcommands; see --help",
+                           given, near);
     return usage_error("unknown option %s; --help lists them", given);
 }
 

@@ -43,8 +43,9 @@ typedef struct settings {
         groups, classes, check_every, seq_len, image_size, resize, top, tokens, samples, top_k;
     double lr, momentum, weight_decay, clip_norm, budget, comm_timeout, setup_timeout, temperature,
         top_p;
-    int no_guard, resume, quiet, json, explain, by_node, compare, predict, rebalance, staged, peer,
-        share_context, recompute, help, mpi, oversubscribe, resume_intact, greedy;
+    int no_guard, drop_last, raw, ids, resume, quiet, json, explain, by_node, compare, predict,
+        rebalance, staged, peer, share_context, recompute, help, mpi, oversubscribe, resume_intact,
+        greedy;
     const char **names; /* arguments that are no options, ended by NULL */
     int n_names;
     void *context;                 /* popt's, which owns the names */

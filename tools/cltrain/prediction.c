@@ -153,7 +153,13 @@ static int check_input(const prediction *p, const clt_dataset *data, int index, 
     char a[160], b[160];
     clt_predictor_input(p->predictor, index, &name, &dtype, &rank, dims);
     clt_status status = clt_dataset_find_field(data, name, field);
-    if (status != CLT_OK)
+    char split[160];
+    snprintf(split, sizeof split, "%s_test", name);
+    if (status != CLT_OK && clt_dataset_find_field(data, split, field) == CLT_OK)
+        return failure("%s has arrays by split, as %s: give --data %s instead, which predicts its "
+                       "test samples",
+                       clt_dataset_name(data), split, p->settings->names[0]);
+    if (status != CLT_OK && clt_dataset_find_field(data, name, field) != CLT_OK)
         return failure("%s: model %s needs the array %s: %s", clt_dataset_name(data),
                        p->saved.model, name, clt_error_message());
     status = clt_dataset_field_info(data, *field, NULL, &has, &own, shape, NULL);

@@ -37,6 +37,8 @@ typedef struct sampler {
     draw draw;
     int *ended; /* by text: the count at its end token; 0: it goes on */
     utf8 out;
+    int raw, ids;   /* how tokens are printed; else as text whose control characters are escaped */
+    int64_t listed; /* --ids: of the line */
 } sampler;
 
 /* --- what to begin with ---------------------------------------------------------------------- */
@@ -220,16 +222,28 @@ static int catch_up(sampler *p, const settings *s)
 
 /* --- text ------------------------------------------------------------------------------------ */
 
+static int flushed(void)
+{
+    return fflush(stdout) || ferror(stdout) ? failure("cannot write standard output") : 0;
+}
+
 static int print_tokens(sampler *p, const int32_t *ids, int64_t count)
 {
     char *text = NULL;
     size_t bytes;
+    for (int64_t i = 0; p->ids && i < count; i++)
+        printf("%s%d", p->listed++ ? " " : "", (int)ids[i]);
+    if (p->ids)
+        return flushed();
     const clt_status status = clt_tokenizer_decode(p->tokenizer, ids, count, &text, &bytes);
     if (status != CLT_OK)
         return library_failure(status);
-    utf8_print(&p->out, text, bytes);
+    if (p->raw)
+        fwrite(text, 1, bytes, stdout);
+    else
+        utf8_print(&p->out, text, bytes);
     free(text);
-    return fflush(stdout) || ferror(stdout) ? failure("cannot write standard output") : 0;
+    return flushed();
 }
 
 static int print_text(sampler *p, int64_t b)
@@ -238,7 +252,8 @@ static int print_text(sampler *p, int64_t b)
     const int64_t between = clt_tokenizer_end_of_text(p->tokenizer);
     const int64_t first = text[0] == between, end = p->ended[b] ? p->ended[b] : p->count;
     if (b)
-        printf("\n---\n");
+        printf(p->ids ? "\n" : "\n---\n");
+    p->listed = 0;
     const int code = print_tokens(p, text + first, end - first);
     utf8_end(&p->out);
     return code;
@@ -273,7 +288,7 @@ static int make_text(sampler *p, const settings *s, int64_t *made)
         utf8_end(&p->out);
     for (int64_t b = 0; !code && n > 1 && b < n; b++)
         code = print_text(p, b);
-    if (!code)
+    if (!code && !p->raw) /* which prints nothing of its own */
         printf("\n");
     return code;
 }
@@ -316,6 +331,10 @@ static int check(sampler *p, const settings *s)
 {
     if (s->prompt && s->prompt_file)
         return usage_error("--prompt or --prompt-file, not both");
+    if (s->raw && s->ids)
+        return usage_error("--raw or --ids, not both");
+    p->raw = s->raw;
+    p->ids = s->ids;
     if (s->top_p <= 0 || s->top_p > 1)
         return usage_error("--top-p %g: must be above 0 and at most 1", s->top_p);
     p->decoder.samples = s->samples > 0 ? s->samples : 1;

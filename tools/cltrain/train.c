@@ -429,6 +429,12 @@ static int train(run *r, clt_fit_options *fit)
         return profiled;
     if (status == CLT_STOPPED)
         return stopped(r);
+    if (status == CLT_NONFINITE)
+        return failure("%s; %s", clt_error_message(),
+                       r->job.options.precision == CLT_F16
+                           ? "--precision bf16 or a lower --lr may help"
+                           : "if data and first weights are right, a lower --lr or --clip-norm may "
+                             "help (--no-guard goes on anyway)");
     if (status != CLT_OK)
         return library_failure(status);
     if (!r->quiet)

@@ -20,6 +20,16 @@ static int length_of(const unsigned char *c, int n)
     return length;
 }
 
+static void print_character(const unsigned char *c, int length)
+{
+    if (length == 1 && ((*c < ' ' && *c != '\n' && *c != '\t') || *c == 127))
+        printf("\\x%02x", *c);
+    else if (length == 2 && c[0] == 0xC2 && c[1] < 0xA0)
+        printf("\\u00%02x", c[1]);
+    else
+        fwrite(c, 1, (size_t)length, stdout);
+}
+
 /* Prints what is decided of the bytes held. */
 static void settle(utf8 *u)
 {
@@ -29,7 +39,7 @@ static void settle(utf8 *u)
             return;
         const int taken = length ? length : 1;
         if (length)
-            fwrite(u->held, 1, (size_t)length, stdout);
+            print_character(u->held, length);
         else
             fputs("\xEF\xBF\xBD", stdout);
         u->n -= taken;

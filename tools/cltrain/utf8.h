@@ -9,7 +9,9 @@ typedef struct utf8 {
     int n;
 } utf8;
 
-/* Prints whole characters, and U+FFFD for bytes that are none; what is begun waits. */
+/* Prints whole characters, and U+FFFD for bytes that are none; what is begun waits. Control
+ * characters could do anything to a terminal: all but the line's end and the tab are printed as
+ * \x1b or \u0085. */
 void utf8_print(utf8 *u, const char *text, size_t bytes);
 
 /* Prints U+FFFD if a character has been begun. */

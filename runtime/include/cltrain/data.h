@@ -93,17 +93,26 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
  *                   the fine label of 100 classes, "coarse_label" u8 [] that of 20
  *   tokens:PATH     16-bit numbers of tokens, little-endian, in a file without a header (as
  *                   nanoGPT writes them) or with that of llm.c (1024 bytes: 20240520, version 1,
- *                   number of tokens; with 20240801, version 7, the numbers have 32 bits). PATH is
- *                   a file, whose first nine tenths are for training and whose last tenth is for
- *                   tests; or a folder, or a shell's pattern (*, ?, [a-c], {a,b}) for files whose
- *                   names have the word train, and val or test, and end in .bin; those of a split,
- *                   by name, are one after the other. "tokens" i32 [sequence], and "targets" i32
- *                   [sequence], the token that comes next. Samples do not overlap (but see
- *                   options.windows), and tokens at a file's end that fill no sample are left out.
+ *                   number of tokens; with 20240801, version 7, the numbers have 32 bits).
+ *                   "tokens" i32 [sequence], and "targets" i32 [sequence], the token that comes
+ *                   next. Samples do not overlap (but see options.windows): sample i of a file is
+ *                   its tokens i * sequence to (i + 1) * sequence, the last one only a target. So a
+ *                   file of n tokens has (n - 1) / sequence samples, rounded down. Tokens at its
+ *                   end that fill no sample are left out.
+ *                   PATH is one of
+ *                   - a file: the splits are parts of it. Its samples, not its tokens, are divided:
+ *                     the last tenth, rounded up to whole samples, is for tests, and those before
+ *                     it are for training. The last target of training is the first token for
+ *                     tests. Windows that move or continue stay within the part for training.
+ *                   - a folder, or a shell's pattern (*, ?, [a-c], {a,b}): each split has files of
+ *                     its own, one after the other by name. Names end in .bin and have the word
+ *                     train, or one of val, validation and test. No sample reaches from one file
+ *                     into the next.
  *                   Both fields' classes are the vocabulary: options.classes, else "vocab_size" in
  *                   the file NAME.json beside NAME.bin, else the largest token + 1, for which all
- *                   files are read. A token out of the vocabulary fails the opening if the files
- *                   have 1 GiB at most, else the load, with its position.
+ *                   files of the split are read; so the splits of a folder may differ in it. A
+ *                   token out of the vocabulary fails the opening if the split's files have 1 GiB
+ *                   at most, else the load, with its position.
  *   text:PATH       the same of plain text: a token a byte, vocabulary 256; in a folder the names
  *                   end in .txt
  *   images:DIR      JPEGs and PNGs in DIR/train/CLASS and DIR/val/CLASS, or DIR/test/CLASS; or in
@@ -308,7 +317,8 @@ CLT_API clt_status clt_data_order(int64_t total, int64_t seed, int64_t epoch, in
  * A loader assembles the batches of a data set, a few ahead, with threads of its own.
  *
  * Positions: an epoch has one position for each sample, in the order of clt_data_order; a batch is
- * the next `batch` positions, or those that are left of the epoch, few or many. It is divided by
+ * the next `batch` positions, or those that are left of the epoch, few or many (with `drop_last`
+ * they are left out, and the next epoch begins). It is divided by
  * clt_split among `parts`, of which this process assembles `local_parts` from `first_part` on. What
  * a batch holds depends on (seed, epoch, offset, batch size) alone: not on threads, slots, parts or
  * where the loader started.
@@ -335,6 +345,8 @@ typedef struct clt_loader_desc {
     int64_t epoch; /* start position: default 0, 0; an offset is in samples */
     int64_t offset;
     int64_t end_epoch; /* stop before this epoch; 0 (default): never stop */
+    int drop_last;     /* 1: all batches have `batch` samples, as with PyTorch's DataLoader; then
+                          `batch` may not exceed the data set; default 0 */
 
     int parts;             /* devices of all ranks, default 1 */
     const double *weights; /* of the parts; NULL (default): equal; copied */

@@ -57,6 +57,8 @@ typedef struct clt_fit_options {
     int64_t seed;       /* of the order; -1: 0, or on resume the checkpoint's. Another than
                            the checkpoint's is refused */
     int shuffle;        /* 1 */
+    int drop_last;      /* 0; 1: an epoch's last batch is left out if it has fewer samples than the
+                           others, in training, not in evaluations */
     int channels;       /* normalisation of the f32 inputs that fields of images feed
                            (clt_dataset_set_image): channels of mean and std, 0: none */
     const double *mean, *std;

@@ -112,9 +112,11 @@ CLT_API clt_value *clt_carried(clt_graph *graph, const char *name, clt_dtype dty
 /*
  * For files that other programs wrote: each tensor may have `prefix` before its name, and tensors
  * that match `ignored` and are none of the graph's are passed over (buffers, as masks; fnmatch(3)
- * patterns, parted by '|', on names without the prefix). Either may be NULL. Before a store is made
- * of the graph: clt_store_load of that store then accepts such files; anything else that does not
- * fit is an error as before. Errors: OUT_OF_MEMORY.
+ * patterns, parted by '|', on names without the prefix). An item COPY=NAME of `ignored` names a
+ * tensor that is tied to the graph's NAME: it is passed over, with the prefix or without, where it
+ * equals NAME bit for bit, and refused where not. Either may be NULL. Before a store is made of the
+ * graph: clt_store_load of that store then accepts such files; anything else that does not fit is
+ * an error as before. Errors: OUT_OF_MEMORY.
  */
 CLT_API clt_status clt_file_names(clt_graph *graph, const char *prefix, const char *ignored);
 

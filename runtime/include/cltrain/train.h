@@ -37,25 +37,33 @@ typedef enum clt_optimizer {
 typedef enum clt_schedule_kind {
     CLT_SCHEDULE_CONSTANT = 0,
     CLT_SCHEDULE_STEP = 1,  /* times `factor` every `every` steps */
-    CLT_SCHEDULE_COSINE = 2 /* from lr down to `minimum` over `total` steps */
+    CLT_SCHEDULE_COSINE = 2 /* from lr down to `minimum`, over the steps after warm-up */
 } clt_schedule_kind;
 
-/* Learning rate as a function of the step (0, 1, ...). During the first `warmup` steps the rate
- * rises linearly: step s has (s + 1) / warmup of what the schedule says. */
+/*
+ * Learning rate as a function of the step s = 0, 1, ... Steps count from the run's begin, warm-up
+ * included. With the base rate lr:
+ *   CONSTANT   lr
+ *   STEP       lr * factor^(s / every), the division rounded down
+ *   COSINE     minimum + (lr - minimum) * (1 + cos(pi * p)) / 2, with p = (s - warmup) / (total -
+ *              warmup) limited to 0 to 1: lr until warm-up ends, `minimum` from step `total` on
+ * In the first `warmup` steps that rate is multiplied by (s + 1) / warmup. With COSINE it rises
+ * linearly to lr, and the cosine begins at step `warmup`.
+ */
 typedef struct clt_schedule {
     clt_schedule_kind kind;
     int64_t every;  /* STEP */
     double factor;  /* STEP */
-    double minimum; /* COSINE */
-    int64_t total;  /* COSINE */
+    double minimum; /* COSINE: a rate, not a factor; warm-up may begin below it */
+    int64_t total;  /* COSINE: steps of the run, those of warm-up included */
     int64_t warmup;
 } clt_schedule;
 
-/* The factor on the base rate at a step; for COSINE `base` is the base rate. */
+/* The rate at a step (0, 1, ...), for the base rate `base`. */
 CLT_API double clt_schedule_rate(const clt_schedule *schedule, double base, int64_t step);
 
 /* Parses "constant", "step:EVERY:FACTOR", "cosine[:MIN]", each with ",warmup:STEPS". `total` is the
- * number of steps of the run (cosine). */
+ * number of steps of the run, those of warm-up included (cosine). */
 CLT_API clt_status clt_schedule_parse(const char *text, int64_t total, clt_schedule *schedule);
 
 /* sgd, momentum, nesterov, adam, adamw. Errors: NOT_FOUND with the nearest name. */
