@@ -216,6 +216,13 @@ static void after_failure(clt_fit_run *f, clt_status status)
     clt_error_restore(message);
 }
 
+static void end(clt_fit_run *f)
+{
+    clt_balance_free(f->balance);
+    clt_source_destroy(f->source);
+    clt_folder_lock_release(f->lock);
+}
+
 clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                    const clt_fit_options *options)
 {
@@ -233,8 +240,7 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
     clt_status status = clt_fit_begin(&f, train);
     if (status != CLT_OK) {
         clt_heartbeat_failed(trainer->beat, status, clt_error_message());
-        clt_balance_free(f.balance);
-        clt_source_destroy(f.source);
+        end(&f);
         return status;
     }
     f.first_step = trainer->steps;
@@ -244,7 +250,6 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
         status = clt_world_agree(trainer, clt_fit_save(&f));
     if (status != CLT_OK)
         after_failure(&f, status);
-    clt_balance_free(f.balance);
-    clt_source_destroy(f.source);
+    end(&f);
     return status;
 }
