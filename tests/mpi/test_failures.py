@@ -4,11 +4,15 @@ import re
 import resource
 import shutil
 import signal
+import time
 
+from launches import LaunchTest
 from ranks import COMMAND, DEVICE, ENDLESS, MPIEXEC, RankTest, get, records, run, two_cores, write_data
 
+from cltrain_ranks import find_helpers_of # where the launcher finds it
 
-class Lost(RankTest):
+
+class Lost(LaunchTest):
     def test_stopped_rank(self):
         """A rank that stands still: the others say within the deadline whom they wait for."""
         for number in (0, 1):
@@ -42,6 +46,49 @@ class Lost(RankTest):
                                          "--resume")[0]
                     self.assertIn(f"resumed after step {last}", out)
                     self.assertEqual(self.saved(folder)[-1], f"step-{last + 3:08}")
+
+    def proxy(self, child):
+        """MPICH's process that began the ranks; nobody else ends them."""
+        helpers = find_helpers_of([self.rank(r).pid for r in (0, 1)])
+        if not helpers:
+            child.kill()
+            self.skipTest("mpiexec is not Hydra's")
+        return helpers[0]
+
+    def test_orphaned(self):
+        """mpiexec's helper is killed: all save after the same step and end, also behind a script."""
+        for script in ((), ("sh", "-c", '"$0" "$@"; true')):
+            with self.subTest(script=script):
+                saved, said = self.path(f"run{len(script)}"), self.path("said")
+                words = self.words(*ENDLESS, "--checkpoint-dir", saved)
+                child = self.begin([MPIEXEC, "-n", 2, "sh", "-c", f'exec "$0" "$@" 2>>{said}', *script, *words])
+                ranks = [self.at_step(r, 20, child) for r in (0, 1)]
+                os.kill(self.proxy(child).pid, signal.SIGKILL)
+                self.until(lambda: all(r.process_state() in ("", "Z") for r in ranks), seconds=60)
+                lines = get(said).decode().splitlines()
+                steps = {re.fullmatch(r"cltrain, rank [01]: the process manager that started this rank has ended: "
+                                      rf"stopped after step (\d+); saved in {saved}, --resume goes on", x)[1]
+                         for x in lines}
+                self.assertEqual((len(lines), len(steps)), (2, 1), lines)
+                self.assertEqual(self.saved(saved), [f"step-{int(steps.pop()):08}"])
+                os.remove(said)
+                child.kill()
+
+    def test_orphaned_and_hanging(self):
+        """What cannot save ends after three times --comm-timeout."""
+        said = self.path("said")
+        program = self.hanging(1)
+        child = self.begin([MPIEXEC, "-n", 2, "sh", "-c", f'exec "$0" "$@" 2>>{said}', program,
+                            *self.words(*ENDLESS, "--comm-timeout", "1")[1:]])
+        found = self.until(lambda: [p for p in self.processes().values() if p.rank == 1], child)[0]
+        self.until(lambda: self.rank(0) or len(os.listdir(f"/proc/{found.pid}/task")) > 1, child)
+        helper = self.until(lambda: find_helpers_of([found.pid]), child)[0]
+        time.sleep(10) # MPI is there
+        os.kill(helper.pid, signal.SIGKILL)
+        self.until(lambda: not self.processes(), seconds=60)
+        self.assertIn("cltrain, rank 1: the process manager that started this rank has ended, and the rank could not "
+                      "save and end within 3 s\n", get(said).decode())
+        child.kill()
 
     def test_told_to_end(self):
         """SIGTERM or a scheduler's notice to one rank: all stop after the same step, and go on from it

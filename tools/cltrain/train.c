@@ -19,6 +19,7 @@
 #include "progress.h"
 #include "split.h"
 #include "use.h"
+#include "watch.h"
 
 /* --- signals --------------------------------------------------------------------------------- */
 
@@ -73,6 +74,9 @@ static void catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
+/* In the place of a signal: nothing else will end this rank. */
+enum { NO_MANAGER = 1000 };
+
 /* The signal that ends the run; 0: none. */
 static int stop_signal(void)
 {
@@ -80,6 +84,8 @@ static int stop_signal(void)
     const int noticed = stopped_by ? 0 : sigtimedwait(&notices, NULL, &none);
     if (noticed > 0)
         stopped_by = noticed;
+    else if (!stopped_by && manager_ended())
+        stopped_by = NO_MANAGER;
     else if (!stopped_by && !ignores_pipe && ferror(stdout)) /* nobody reads it any more */
         stopped_by = SIGPIPE;
     return stopped_by;
@@ -94,11 +100,12 @@ static int stop_code(void)
 
 static const char *signal_name(void)
 {
-    return stopped_by == SIGINT    ? "SIGINT"
-           : stopped_by == SIGUSR1 ? "SIGUSR1"
-           : stopped_by == SIGHUP  ? "SIGHUP"
-           : stopped_by == SIGPIPE ? "nobody reads standard output any more"
-                                   : "SIGTERM";
+    return stopped_by == SIGINT       ? "SIGINT"
+           : stopped_by == SIGUSR1    ? "SIGUSR1"
+           : stopped_by == SIGHUP     ? "SIGHUP"
+           : stopped_by == SIGPIPE    ? "nobody reads standard output any more"
+           : stopped_by == NO_MANAGER ? "the process manager that started this rank has ended"
+                                      : "SIGTERM";
 }
 
 /* --- reports --------------------------------------------------------------------------------- */
