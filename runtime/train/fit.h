@@ -37,6 +37,8 @@ typedef struct clt_fit_run {
     int64_t epoch_due;     /* the epoch whose end is to be reported; -1: none */
     bool epoch_again;      /* this rank has reported it before a device was lost */
     bool between;          /* two steps: what fails there leaves the last one's weights whole */
+    bool evaluating;       /* between two steps */
+    bool dropped;          /* a rank could not read its samples: all ranks are between two steps */
     double epoch_loss;
     int64_t epoch_samples;
     clt_balance *balance;  /* NULL: the division stays, or changes as options->splits say */

@@ -68,7 +68,9 @@ clt_status clt_reduce_complete(clt_trainer *t, int d, bool *finite, double *squa
                                         &result));
         clt_heartbeat_complete(d == 0 ? t->beat : NULL, bucket);
         t->devices[d].squares[bucket] = result.sum_squares;
-        if (t->streams && t->phase != 2 && (!t->owners || t->owners[bucket] == t->first + d))
+        t->devices[d].votes |= result.votes;
+        if (t->streams && t->phase != 2 && !(result.votes & CLT_VOTE_DROP) &&
+            (!t->owners || t->owners[bucket] == t->first + d))
             CLT_TRY(
                 clt_update_bucket(t->devices[d].update, bucket, t->records[t->entry].lr, t->steps));
         if (t->profile)
@@ -79,7 +81,6 @@ clt_status clt_reduce_complete(clt_trainer *t, int d, bool *finite, double *squa
         if (i == plan->n_ready - 1) /* all before it went on during backward */
             t->devices[d].exposed += result.done - result.ready;
         *finite = *finite && result.finite;
-        t->devices[d].votes |= result.votes;
     }
     for (int b = 0; b < plan->buckets.n_buckets; b++)
         if (!plan->buckets.buckets[b].state)

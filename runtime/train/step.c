@@ -237,6 +237,12 @@ static clt_status commit(clt_trainer *t, int d)
     return CLT_OK;
 }
 
+/* Known before anything of the step is applied, and alike on all devices and ranks. */
+static bool drops(const clt_trainer *t, int d)
+{
+    return t->devices[d].votes & CLT_VOTE_DROP;
+}
+
 static clt_status word(clt_trainer *t, int d)
 {
     bool finite;
@@ -244,6 +250,8 @@ static clt_status word(clt_trainer *t, int d)
     if (t->total == 1)
         return clt_update_word(t->devices[d].update);
     CLT_TRY(clt_reduce_complete(t, d, &finite, &squares));
+    if (drops(t, d))
+        return CLT_OK;
     return clt_update_set_word(t->devices[d].update, squares, finite);
 }
 
@@ -260,6 +268,8 @@ static clt_status whole_step(clt_trainer *t, int d)
     CLT_TRY(clt_reduce_results_end(t, d));
     CLT_TRY(clt_states_reduce_end(t, d));
     CLT_TRY(word(t, d));
+    if (drops(t, d))
+        return clt_device_flush(session_device(t, d)->device);
     CLT_TRY(commit(t, d));
     return clt_verify(t, d);
 }
@@ -501,9 +511,14 @@ clt_status clt_step_check_event(const clt_trainer *t, struct _cl_event *const *e
 
 static clt_status end_step(clt_trainer *t, struct _cl_event **event)
 {
-    t->steps++;
     t->phase = 0;
     t->votes = t->devices[0].votes;
+    if (t->votes & CLT_VOTE_DROP) {
+        t->records[t->entry].step = -1;
+        return clt_fail(CLT_ABORTED, "step %lld: a rank could not read its samples",
+                        (long long)t->steps + 1);
+    }
+    t->steps++;
     return clt_step_event(t->training, t->entry, event);
 }
 

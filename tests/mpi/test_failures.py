@@ -4,12 +4,23 @@ import re
 import resource
 import shutil
 import signal
+import struct
 import time
+import zlib
 
 from launches import LaunchTest
-from ranks import COMMAND, DEVICE, ENDLESS, MPIEXEC, RankTest, get, records, run, two_cores, write_data
+from ranks import COMMAND, DEVICE, ENDLESS, MPIEXEC, RankTest, get, put, records, run, two_cores, write_data
 
 from cltrain_ranks import find_helpers_of # where the launcher finds it
+
+
+def grey(size, level):
+    """A PNG of one level."""
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    rows = (b"\0" + bytes([level % 256] * size)) * size
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", size, size, 8, 0, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
 class Lost(LaunchTest):
@@ -188,6 +199,41 @@ class Unlike(RankTest):
             file.write(data)
         self.assert_ends(1, words, [w.replace(self.data, other) for w in words],
                          "cltrain, rank 1: ", name)
+
+    def test_unreadable_sample(self):
+        """In the middle of training, of either rank's part: all ranks save, name the file and end."""
+        images, files = self.path("images"), [f"train/{name}/{n}.png" for name in "ab" for n in range(10)]
+        for file in [*files, "val/a/0.png", "val/b/0.png"]:
+            os.makedirs(os.path.dirname(os.path.join(images, file)), exist_ok=True)
+            put(os.path.join(images, file), grey(8, sum(file.encode()) * 7))
+        usual = ("--data", "images:" + images, "--batch", "4", "--epochs", "2", "--tune", "off", "--split", "equal",
+                 "--shuffle", "off", "--optimizer", "adam", "--image-size", "8")
+        for bad, more in ((13, ()), (14, ()), (9, ("--no-guard",)), (18, ("--precision", "f16"))):
+            with self.subTest(sample=bad, more=more):
+                whole, run = self.path(f"whole{bad}"), self.path(f"run{bad}")
+                self.run_ranks(2, *usual, *more, "--checkpoint-dir", whole)
+                path = os.path.join(images, files[bad])
+                data = get(path)
+                put(path, b"x")
+                err = self.run_ranks(2, *usual, *more, "--checkpoint-dir", run, code=1)[1]
+                for rank in (0, 1):
+                    found = [x for x in err.splitlines() if x.startswith(f"cltrain, rank {rank}: ")]
+                    self.assertEqual(len(found), 1, err)
+                    self.assertIn(f"{path}: is neither", found[0])
+                self.assertEqual(self.saved(run), [f"step-{bad // 4:08}"])
+                put(path, data)
+                self.run_ranks(2, *usual, *more, "--checkpoint-dir", run, "--resume")
+                self.assert_same_bits(*(os.path.join(x, self.saved(x)[-1]) for x in (whole, run)))
+
+        for name in "ab":
+            with self.subTest(evaluated=name):
+                path, run = os.path.join(images, f"val/{name}/0.png"), self.path("run" + name)
+                data = get(path)
+                put(path, b"x")
+                err = self.run_ranks(2, *usual, "--checkpoint-dir", run, code=1)[1]
+                self.assertIn(f"{path}: is neither", err)
+                self.assertEqual(self.saved(run), ["step-00000005"])
+                put(path, data)
 
     def test_usage_is_printed_once(self):
         words = self.words("--steps", "5")
