@@ -344,26 +344,44 @@ static clt_status find_place(world *w, clt_world *out)
     w->rank = out->rank;
     w->count = out->ranks;
     CLT_MPI_TRY(clt_mpi_split_node(w->ranks, &node));
-    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(node, &out->node_rank), "MPI_Comm_rank"));
-    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_size(node, &out->node_ranks), "MPI_Comm_size"));
-    return clt_mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
+    clt_status status = clt_mpi_check(MPI_Comm_rank(node, &out->node_rank), "MPI_Comm_rank");
+    if (status == CLT_OK)
+        status = clt_mpi_check(MPI_Comm_size(node, &out->node_ranks), "MPI_Comm_size");
+    const clt_status freed = clt_mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
+    return status == CLT_OK ? freed : status;
+}
+
+/* Freeing a communicator is collective: all ranks keep it, or all free it. It stays where MPI can
+ * not even tell the ranks that. */
+static clt_status agree_or_free(MPI_Comm *ranks, clt_status status)
+{
+    int mine = status == CLT_OK, all = 0;
+    if (MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, *ranks) != MPI_SUCCESS)
+        return mine ? clt_mpi_fail(CLT_MPI, "MPI_Allreduce: the ranks cannot agree") : status;
+    if (all)
+        return CLT_OK;
+    MPI_Comm_free(ranks);
+    return mine ? clt_mpi_fail(CLT_ABORTED, "clt_world_open_mpi: another rank failed") : status;
 }
 
 clt_status clt_world_open_mpi(MPI_Comm ranks, clt_world *out)
 {
     CLT_MPI_TRY(clt_mpi_running("clt_world_open_mpi"));
-    world *w = calloc(1, sizeof *w);
-    if (!w)
-        return clt_mpi_fail(CLT_OUT_OF_MEMORY, "memory does not suffice");
+    world own = {0};
     clt_world found;
     clt_world_init(&found);
-    clt_status status = clt_mpi_duplicate(ranks, &w->ranks);
-    if (status == CLT_OK)
-        status = find_place(w, &found);
+    CLT_MPI_TRY(clt_mpi_duplicate(ranks, &own.ranks));
+    /* After the communicator: a rank without memory takes part until all agree. */
+    world *w = calloc(1, sizeof *w);
+    clt_status status = find_place(&own, &found);
+    if (status == CLT_OK && !w)
+        status = clt_mpi_fail(CLT_OUT_OF_MEMORY, "memory does not suffice");
+    status = agree_or_free(&own.ranks, status);
     if (status != CLT_OK) {
         free(w);
         return status;
     }
+    *w = own;
     found.gather = gather;
     found.connect = connect_ranks;
     found.release = release;

@@ -19,6 +19,9 @@ typedef struct clt_step_name {
 #define CLT_TMP_PREFIX ".tmp-"
 #define CLT_OLD_PREFIX ".old-"
 
+/* Whoever saves in the folder holds a lock on this file. */
+#define CLT_LOCK_FILE ".lock"
+
 clt_step_name clt_step_name_of(int64_t step);
 
 /* False if the name is not that of a checkpoint. */

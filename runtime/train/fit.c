@@ -34,6 +34,31 @@ static clt_status check(const clt_fit_options *o, const clt_trainer *t)
     return CLT_OK;
 }
 
+/* All ranks have dropped a step. Each learns of the failure, its own or another's. */
+static clt_status drop(clt_fit_run *f, clt_status failure)
+{
+    f->dropped = true;
+    const clt_status status = clt_world_agree(f->trainer, failure);
+    return status == CLT_OK ? CLT_ABORTED : status;
+}
+
+/* This rank could not read its samples. The other ranks are in the step already and wait for this
+ * one: it takes part without samples and votes to drop the step, which changes nothing then. */
+static clt_status drop_step(clt_fit_run *f, clt_status failure)
+{
+    clt_trainer *t = f->trainer;
+    clt_step_batch none;
+    char message[1024];
+    if (t->ranks == 1 || t->steps == f->first_step) /* alone, or there is nothing to save */
+        return failure;
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    clt_source_none(f->source, f->batch, &none);
+    t->vote |= CLT_VOTE_DROP;
+    clt_trainer_step(t, &none, NULL);
+    clt_error_restore(message);
+    return t->votes & CLT_VOTE_DROP ? drop(f, failure) : failure;
+}
+
 /* One step: enqueue it, then report the one before. */
 static clt_status one_step(clt_fit_run *f)
 {
@@ -42,12 +67,17 @@ static clt_status one_step(clt_fit_run *f)
     const clt_position start = f->position;
     const int64_t step = f->trainer->steps;
     f->between = true;
-    CLT_TRY(clt_source_next(f->source, &batch));
+    const clt_status read = clt_source_next(f->source, &batch);
+    if (read != CLT_OK)
+        return drop_step(f, read);
     f->between = false;
     f->tried = (clt_fit_pending){batch.slot, step, batch.epoch, batch.step.total, start, f->split};
     f->after = (clt_position){batch.next_epoch, batch.next_sample};
     f->tried_due = batch.last_of_epoch ? batch.epoch : -1;
-    CLT_TRY(clt_trainer_step(f->trainer, &batch.step, NULL));
+    const clt_status stepped = clt_trainer_step(f->trainer, &batch.step, NULL);
+    if (stepped == CLT_ABORTED && f->trainer->votes & CLT_VOTE_DROP)
+        return drop(f, CLT_OK);
+    CLT_TRY(stepped);
     f->split = false;
     f->last = f->tried;
     f->position = f->after;
@@ -64,9 +94,9 @@ static clt_status after_step(clt_fit_run *f)
 {
     if (f->epoch_due >= 0) {
         CLT_TRY(clt_fit_finish_last(f));
-        f->between = true;
+        f->between = f->evaluating = true;
         CLT_TRY(clt_fit_end_epoch(f, f->epoch_due));
-        f->between = false;
+        f->between = f->evaluating = false;
         f->epoch_due = -1;
     }
     const int64_t every = f->options->checkpoint_every;
@@ -183,6 +213,8 @@ static clt_status run(clt_fit_run *f)
             return clt_trainer_wait(f->trainer);
         if (status == CLT_OK && stops(f))
             return stop(f);
+        if (status != CLT_OK && f->dropped)
+            return status;
         if (status != CLT_OK)
             CLT_TRY(recover(f, status));
         status = CLT_OK;
@@ -191,19 +223,24 @@ static clt_status run(clt_fit_run *f)
 
 /* Transfers from the loader's memory must have ended before it is freed. The guard kept the weights
  * of the last good step: what comes after it is forgotten, and it is saved. So is the last step
- * where samples cannot be read; of several ranks, others may be within the next one. */
+ * where samples cannot be read. Other ranks may be within the next step then: all drop it, save,
+ * and wait until the checkpoint is there. */
 static void after_failure(clt_fit_run *f, clt_status status)
 {
     char message[1024];
     strncpy(message, clt_error_message(), sizeof message - 1);
     message[sizeof message - 1] = '\0';
     /* The other ranks wait for this one's gradients; where all stop together they do not. */
-    if (f->trainer->ranks > 1 && status != CLT_NONFINITE && status != CLT_STOPPED)
+    if (f->trainer->ranks > 1 && status != CLT_NONFINITE && status != CLT_STOPPED && !f->dropped)
         f->trainer->collectives.stop(f->trainer->collectives.self, status, message);
     if (status != CLT_STOPPED)
         clt_heartbeat_failed(f->trainer->beat, status, message);
     const bool idle = clt_trainer_wait(f->trainer) == CLT_OK;
-    bool good = idle && f->between && f->trainer->ranks == 1 && f->trainer->steps > f->first_step;
+    /* In an evaluation all ranks have the last step's weights; owners would exchange their slots.
+     */
+    const bool alone = f->trainer->ranks == 1 || (f->evaluating && !f->trainer->owners);
+    const bool read = f->between && alone && f->trainer->steps > f->first_step;
+    bool good = idle && (read || f->dropped);
     if (good && clt_fit_finish_last(f) != CLT_OK)
         good = false;
     if (status == CLT_NONFINITE && f->last.slot >= 0) {
@@ -211,7 +248,10 @@ static void after_failure(clt_fit_run *f, clt_status status)
         f->position = f->last.start;
         good = true;
     }
-    if (good && clt_fit_save(f) != CLT_OK)
+    clt_status saved = good ? clt_fit_save(f) : CLT_OK;
+    if (f->dropped)
+        saved = clt_world_agree(f->trainer, saved);
+    if (saved != CLT_OK)
         clt_log(CLT_LOG_WARN, "the last good step is not saved: %s", clt_error_message());
     clt_error_restore(message);
 }
@@ -236,6 +276,13 @@ static void name_sample(const clt_fit_run *f)
                  (long long)index, clt_dataset_name(f->train));
 }
 
+static void end(clt_fit_run *f)
+{
+    clt_balance_free(f->balance);
+    clt_source_destroy(f->source);
+    clt_folder_lock_release(f->lock);
+}
+
 clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                    const clt_fit_options *options)
 {
@@ -253,8 +300,7 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
     clt_status status = clt_fit_begin(&f, train);
     if (status != CLT_OK) {
         clt_heartbeat_failed(trainer->beat, status, clt_error_message());
-        clt_balance_free(f.balance);
-        clt_source_destroy(f.source);
+        end(&f);
         return status;
     }
     f.first_step = trainer->steps;
@@ -266,7 +312,6 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
         name_sample(&f);
     if (status != CLT_OK)
         after_failure(&f, status);
-    clt_balance_free(f.balance);
-    clt_source_destroy(f.source);
+    end(&f);
     return status;
 }

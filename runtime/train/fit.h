@@ -37,13 +37,16 @@ typedef struct clt_fit_run {
     int64_t epoch_due;     /* the epoch whose end is to be reported; -1: none */
     bool epoch_again;      /* this rank has reported it before a device was lost */
     bool between;          /* two steps: what fails there leaves the last one's weights whole */
+    bool evaluating;       /* between two steps */
+    bool dropped;          /* a rank could not read its samples: all ranks are between two steps */
     double epoch_loss;
     int64_t epoch_samples;
-    clt_balance *balance; /* NULL: the division stays, or changes as options->splits say */
-    bool rebalance;       /* its weights are the next step's */
-    int next_split;       /* of those */
-    bool split;           /* the next step has another division than the one before */
-    double waited;        /* for sources that are gone, and in evaluations */
+    clt_balance *balance;  /* NULL: the division stays, or changes as options->splits say */
+    bool rebalance;        /* its weights are the next step's */
+    int next_split;        /* of those */
+    bool split;            /* the next step has another division than the one before */
+    double waited;         /* for sources that are gone, and in evaluations */
+    clt_folder_lock *lock; /* NULL: the caller's, or nothing is saved here */
 } clt_fit_run;
 
 /* Where the first batch starts and how many steps there are; all ranks agree. */

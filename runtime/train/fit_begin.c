@@ -109,12 +109,27 @@ static clt_status compare_data(clt_fit_run *f, clt_dataset *train)
     return clt_world_compare(f->trainer, tested, "content of the test data");
 }
 
+/* Before the folder is read: the newest checkpoint there stays the newest. */
+static clt_status lock(clt_fit_run *f)
+{
+    const clt_fit_options *o = f->options;
+    return o->checkpoint_dir && !o->lock && !f->trainer->rank
+               ? clt_folder_lock_take(o->checkpoint_dir, &f->lock)
+               : CLT_OK;
+}
+
+static clt_status lock_and_resume(clt_fit_run *f)
+{
+    CLT_TRY(lock(f));
+    return resume(f);
+}
+
 /* All ranks begin where rank 0 does, on the same data. */
 static clt_status begin_together(clt_fit_run *f, clt_dataset *train)
 {
     clt_trainer *t = f->trainer;
     const clt_fit_options *o = f->options;
-    CLT_TRY(clt_world_agree(t, resume(f)));
+    CLT_TRY(clt_world_agree(t, lock_and_resume(f)));
     if (t->ranks == 1)
         return CLT_OK;
     uint64_t hash = clt_hash_text(t->reads, 0);

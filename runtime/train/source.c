@@ -19,6 +19,7 @@ struct clt_source {
     clt_feed *feeds;               /* [slot][device][output] */
     double loss_weight[SLOTS];
     bool weighted; /* the loader knows the weight of the only loss */
+    bool knew;     /* and knew that of the last batch */
 
     /* A data set of buffers: the loader delivers sample numbers alone, devices gather. */
     bool on_devices;
@@ -233,11 +234,21 @@ clt_status clt_source_next(clt_source *s, clt_source_batch *out)
     out->step.offsets = offsets;
     out->step.feeds = s->feeds + batch.slot * s->n_devices * s->n_outputs;
     out->step.n_feeds = s->n_devices * s->n_outputs;
-    if (s->weighted && batch.weight >= 0) {
+    s->knew = s->weighted && batch.weight >= 0;
+    if (s->knew) {
         s->loss_weight[batch.slot] = (double)batch.weight;
         out->step.loss_weights = &s->loss_weight[batch.slot];
     }
     return CLT_OK;
+}
+
+/* Ranks that know the weight of a loss do not tell it to each other; so this one must not ask. */
+void clt_source_none(clt_source *s, int64_t total, clt_step_batch *batch)
+{
+    static const double any = 1;
+    clt_step_batch_init(batch);
+    batch->total = total;
+    batch->loss_weights = s->knew ? &any : NULL;
 }
 
 clt_status clt_source_release(clt_source *s, int slot)

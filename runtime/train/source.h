@@ -26,6 +26,9 @@ void clt_source_destroy(clt_source *source);
 /* The next batch. At most two are held at once; the steps of those that were released have ended.
  */
 clt_status clt_source_next(clt_source *source, clt_source_batch *batch);
+/* A batch of `total` samples of which this rank has none, after clt_source_next has failed. */
+void clt_source_none(clt_source *source, int64_t total, clt_step_batch *batch);
+
 clt_status clt_source_release(clt_source *source, int slot);
 
 /* Seconds for which clt_source_next waited. */

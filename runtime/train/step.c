@@ -117,8 +117,8 @@ static clt_status run(clt_trainer *t, clt_step_program_kind kind)
     char what[64];
     snprintf(what, sizeof what, "step %lld", (long long)t->steps + 1);
     CLT_TRY(clt_programs_run(t, kind, what, true));
-    return kind == CLT_PROGRAM_STEP || kind == CLT_PROGRAM_APPLY ? clt_verify_step(t, what)
-                                                                 : CLT_OK;
+    const bool ends = kind == CLT_PROGRAM_STEP || kind == CLT_PROGRAM_APPLY;
+    return ends && !(t->devices[0].votes & CLT_VOTE_DROP) ? clt_verify_step(t, what) : CLT_OK;
 }
 
 /* Only the labels tell the weights, and they are on several devices or ranks, or in several
@@ -214,9 +214,14 @@ clt_status clt_step_check_event(const clt_trainer *t, struct _cl_event *const *e
 
 static clt_status end_step(clt_trainer *t, struct _cl_event **event)
 {
-    t->steps++;
     t->phase = 0;
     t->votes = t->devices[0].votes;
+    if (t->votes & CLT_VOTE_DROP) {
+        t->records[t->entry].step = -1;
+        return clt_fail(CLT_ABORTED, "step %lld: a rank could not read its samples",
+                        (long long)t->steps + 1);
+    }
+    t->steps++;
     return clt_step_event(t->training, t->entry, event);
 }
 

@@ -178,8 +178,8 @@ clt_status clt_trainer_diagnose(clt_trainer *trainer, int64_t step);
 /* Most devices of a process: the communicator's. */
 enum { CLT_MOST_DEVICES = 64 };
 
-/* Bits of a vote. */
-enum { CLT_VOTE_STOP = 1 };
+/* Bits of a vote: stop after this step; drop this step, since a rank could not read its samples. */
+enum { CLT_VOTE_STOP = 1, CLT_VOTE_DROP = 2 };
 
 /* profile.c: records a reduction of a device, of `bytes` bytes, of a bucket or node; its thread
  * calls it. */

@@ -3,6 +3,8 @@
  *
  *     all   all ranks pass clt_trainer_finish: no communicator stays
  *     one   the last rank destroys its trainer without it: the others are told so, and end
+ * In both cases the world is opened twice: the first time one rank fails, so that all do and
+ * nothing stays.
  *
  * MPI's own functions are counted on their way.
  */
@@ -12,10 +14,20 @@
 #include "train/lab.h"
 #include <cltrain/mpi.h>
 
-static int alive; /* communicators that this rank has made and not freed */
+static int alive;   /* communicators that this rank has made and not freed */
+static int refuses; /* this rank's next split fails, after it has taken part */
 
 /* Seen by the libraries, before MPI's. */
 #define COUNTED __attribute__((visibility("default")))
+
+static int refused(int result, MPI_Comm *comm)
+{
+    if (!refuses || result != MPI_SUCCESS)
+        return result;
+    refuses = 0;
+    PMPI_Comm_free(comm);
+    return MPI_ERR_OTHER;
+}
 
 static int made(int result, const MPI_Comm *comm)
 {
@@ -30,12 +42,12 @@ COUNTED int MPI_Comm_dup(MPI_Comm from, MPI_Comm *out)
 
 COUNTED int MPI_Comm_split(MPI_Comm from, int color, int order, MPI_Comm *out)
 {
-    return made(PMPI_Comm_split(from, color, order, out), out);
+    return made(refused(PMPI_Comm_split(from, color, order, out), out), out);
 }
 
 COUNTED int MPI_Comm_split_type(MPI_Comm from, int type, int order, MPI_Info info, MPI_Comm *out)
 {
-    return made(PMPI_Comm_split_type(from, type, order, info, out), out);
+    return made(refused(PMPI_Comm_split_type(from, type, order, info, out), out), out);
 }
 
 COUNTED int MPI_Comm_free(MPI_Comm *comm)
@@ -111,11 +123,29 @@ static void planner(void **state)
     assert_int_equal(alive, before);
 }
 
+/* The last rank cannot find its place. */
+static void expect_no_world(void)
+{
+    int rank = 0, ranks = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    const int last = rank == ranks - 1;
+    refuses = last;
+    const clt_status status = clt_world_open_mpi(MPI_COMM_WORLD, &world);
+    const char *says = last ? "MPI_Comm_split" : "another rank failed";
+    if (status == (last ? CLT_MPI : CLT_ABORTED) && strstr(clt_error_message(), says) && !alive)
+        return;
+    fprintf(stderr, "rank %d: %s (%s), %d communicators are left\n", rank, clt_status_name(status),
+            clt_error_message(), alive);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
 int main(int argc, char **argv)
 {
     int level = argc > 1 && !strcmp(argv[1], "multiple") ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
     MPI_Init_thread(&argc, &argv, level, &level);
     everybody = argc > 2 && !strcmp(argv[2], "all");
+    expect_no_world();
     if (clt_world_open_mpi(MPI_COMM_WORLD, &world) != CLT_OK)
         MPI_Abort(MPI_COMM_WORLD, 1);
     const struct CMUnitTest all[] = {cmocka_unit_test(ends), cmocka_unit_test(planner)};

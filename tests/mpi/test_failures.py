@@ -4,11 +4,26 @@ import re
 import resource
 import shutil
 import signal
+import struct
+import time
+import zlib
 
-from ranks import COMMAND, DEVICE, ENDLESS, MPIEXEC, RankTest, get, records, run, two_cores, write_data
+from launches import LaunchTest
+from ranks import COMMAND, DEVICE, ENDLESS, MPIEXEC, RankTest, get, put, records, run, two_cores, write_data
+
+from cltrain_ranks import find_helpers_of # where the launcher finds it
 
 
-class Lost(RankTest):
+def grey(size, level):
+    """A PNG of one level."""
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    rows = (b"\0" + bytes([level % 256] * size)) * size
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", size, size, 8, 0, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+class Lost(LaunchTest):
     def test_stopped_rank(self):
         """A rank that stands still: the others say within the deadline whom they wait for."""
         for number in (0, 1):
@@ -42,6 +57,49 @@ class Lost(RankTest):
                                          "--resume")[0]
                     self.assertIn(f"resumed after step {last}", out)
                     self.assertEqual(self.saved(folder)[-1], f"step-{last + 3:08}")
+
+    def proxy(self, child):
+        """MPICH's process that began the ranks; nobody else ends them."""
+        helpers = find_helpers_of([self.rank(r).pid for r in (0, 1)])
+        if not helpers:
+            child.kill()
+            self.skipTest("mpiexec is not Hydra's")
+        return helpers[0]
+
+    def test_orphaned(self):
+        """mpiexec's helper is killed: all save after the same step and end, also behind a script."""
+        for script in ((), ("sh", "-c", '"$0" "$@"; true')):
+            with self.subTest(script=script):
+                saved, said = self.path(f"run{len(script)}"), self.path("said")
+                words = self.words(*ENDLESS, "--checkpoint-dir", saved)
+                child = self.begin([MPIEXEC, "-n", 2, "sh", "-c", f'exec "$0" "$@" 2>>{said}', *script, *words])
+                ranks = [self.at_step(r, 20, child) for r in (0, 1)]
+                os.kill(self.proxy(child).pid, signal.SIGKILL)
+                self.until(lambda: all(r.process_state() in ("", "Z") for r in ranks), seconds=60)
+                lines = get(said).decode().splitlines()
+                steps = {re.fullmatch(r"cltrain, rank [01]: the process manager that started this rank has ended: "
+                                      rf"stopped after step (\d+); saved in {saved}, --resume goes on", x)[1]
+                         for x in lines}
+                self.assertEqual((len(lines), len(steps)), (2, 1), lines)
+                self.assertEqual(self.saved(saved), [f"step-{int(steps.pop()):08}"])
+                os.remove(said)
+                child.kill()
+
+    def test_orphaned_and_hanging(self):
+        """What cannot save ends after three times --comm-timeout."""
+        said = self.path("said")
+        program = self.hanging(1)
+        child = self.begin([MPIEXEC, "-n", 2, "sh", "-c", f'exec "$0" "$@" 2>>{said}', program,
+                            *self.words(*ENDLESS, "--comm-timeout", "1")[1:]])
+        found = self.until(lambda: [p for p in self.processes().values() if p.rank == 1], child)[0]
+        self.until(lambda: self.rank(0) or len(os.listdir(f"/proc/{found.pid}/task")) > 1, child)
+        helper = self.until(lambda: find_helpers_of([found.pid]), child)[0]
+        time.sleep(10) # MPI is there
+        os.kill(helper.pid, signal.SIGKILL)
+        self.until(lambda: not self.processes(), seconds=60)
+        self.assertIn("cltrain, rank 1: the process manager that started this rank has ended, and the rank could not "
+                      "save and end within 3 s\n", get(said).decode())
+        child.kill()
 
     def test_told_to_end(self):
         """SIGTERM or a scheduler's notice to one rank: all stop after the same step, and go on from it
@@ -141,6 +199,41 @@ class Unlike(RankTest):
             file.write(data)
         self.assert_ends(1, words, [w.replace(self.data, other) for w in words],
                          "cltrain, rank 1: ", name)
+
+    def test_unreadable_sample(self):
+        """In the middle of training, of either rank's part: all ranks save, name the file and end."""
+        images, files = self.path("images"), [f"train/{name}/{n}.png" for name in "ab" for n in range(10)]
+        for file in [*files, "val/a/0.png", "val/b/0.png"]:
+            os.makedirs(os.path.dirname(os.path.join(images, file)), exist_ok=True)
+            put(os.path.join(images, file), grey(8, sum(file.encode()) * 7))
+        usual = ("--data", "images:" + images, "--batch", "4", "--epochs", "2", "--tune", "off", "--split", "equal",
+                 "--shuffle", "off", "--optimizer", "adam", "--image-size", "8")
+        for bad, more in ((13, ()), (14, ()), (9, ("--no-guard",)), (18, ("--precision", "f16"))):
+            with self.subTest(sample=bad, more=more):
+                whole, run = self.path(f"whole{bad}"), self.path(f"run{bad}")
+                self.run_ranks(2, *usual, *more, "--checkpoint-dir", whole)
+                path = os.path.join(images, files[bad])
+                data = get(path)
+                put(path, b"x")
+                err = self.run_ranks(2, *usual, *more, "--checkpoint-dir", run, code=1)[1]
+                for rank in (0, 1):
+                    found = [x for x in err.splitlines() if x.startswith(f"cltrain, rank {rank}: ")]
+                    self.assertEqual(len(found), 1, err)
+                    self.assertIn(f"{path}: is neither", found[0])
+                self.assertEqual(self.saved(run), [f"step-{bad // 4:08}"])
+                put(path, data)
+                self.run_ranks(2, *usual, *more, "--checkpoint-dir", run, "--resume")
+                self.assert_same_bits(*(os.path.join(x, self.saved(x)[-1]) for x in (whole, run)))
+
+        for name in "ab":
+            with self.subTest(evaluated=name):
+                path, run = os.path.join(images, f"val/{name}/0.png"), self.path("run" + name)
+                data = get(path)
+                put(path, b"x")
+                err = self.run_ranks(2, *usual, "--checkpoint-dir", run, code=1)[1]
+                self.assertIn(f"{path}: is neither", err)
+                self.assertEqual(self.saved(run), ["step-00000005"])
+                put(path, data)
 
     def test_usage_is_printed_once(self):
         words = self.words("--steps", "5")

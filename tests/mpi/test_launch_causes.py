@@ -95,21 +95,29 @@ class Helper(LaunchTest):
         return child, ranks, mpiexec[0], helpers[0]
 
     def test_helper_killed(self):
-        """The ranks go on to their end; what mpiexec makes of it is not theirs."""
-        # Few enough steps that what rank 0 prints, and nobody reads any more, fits into a pipe.
-        child, ranks, _, helper = self.began(("--restarts", "1"), "--steps", "2000", "--checkpoint-dir",
-                                             self.path("run"))
-        os.kill(ranks[1].pid, signal.SIGSTOP)
-        os.kill(helper.pid, signal.SIGKILL)
-        time.sleep(6) # for the launcher to see that they are there without it
-        os.kill(ranks[1].pid, signal.SIGCONT)
-        out, err = self.wait(child, 0)
-        name = re.escape(helper.name)
-        self.assertRegex(err, f"cltrain-launch: {name}, mpiexec's helper, has ended before the ranks: what they "
-                         "print is lost\n")
-        self.assertRegex(err, f"cltrain-launch: {name}, mpiexec's helper, ended before the ranks; the job ended "
-                         f"after step 2000, without a failure of a rank\n{AGAIN}")
-        self.assertIn("nothing to do: the run has 2000 steps already", out)
+        """The ranks save and end, and the next attempt goes on from there. One that is stopped for a while
+        shows that they are there without the helper; without it they end so soon that mpiexec tells."""
+        for pause in (6, 0):
+            with self.subTest(pause=pause):
+                run = self.path(f"run{pause}")
+                child, ranks, _, helper = self.began(("--restarts", "1"), "--steps", "20000", "--checkpoint-dir", run)
+                if pause:
+                    os.kill(ranks[1].pid, signal.SIGSTOP)
+                os.kill(helper.pid, signal.SIGKILL)
+                time.sleep(pause)
+                if pause:
+                    os.kill(ranks[1].pid, signal.SIGCONT)
+                out, err = self.wait(child, 0, 240)
+                name = re.escape(helper.name)
+                if pause:
+                    self.assertRegex(err, f"cltrain-launch: {name}, mpiexec's helper, has ended before the ranks: "
+                                     "what they print is lost\n")
+                found = re.search(f"cltrain-launch: {name}, mpiexec's helper, ended before the ranks; the job ended "
+                                  f"after step (\\d+), without a failure of a rank\n{AGAIN}", err)
+                self.assertTrue(found, err)
+                self.assertLess(int(found[1]), 20000)
+                self.assertIn(f"resumed after step {found[1]}\n", out)
+                self.assertIn("done: 20000 steps", out)
 
     def test_helper_stopped(self):
         child, ranks, _, helper = self.began(("--deadline", "2"), *ENDLESS)
@@ -124,6 +132,18 @@ class Helper(LaunchTest):
     def test_helper_stopped_and_launcher_killed(self):
         child, _, _, helper = self.began((), *ENDLESS)
         os.kill(helper.pid, signal.SIGSTOP)
+        child.kill()
+        child.wait()
+        self.assert_gone()
+        self.until(lambda: not helper.here(), seconds=60)
+
+    def test_helper_stopped_and_mpiexec_gone(self):
+        """Before whatever ends what the launcher leaves can ask mpiexec for its helper."""
+        child, _, mpiexec, helper = self.began((), *ENDLESS)
+        os.kill(helper.pid, signal.SIGSTOP)
+        child.send_signal(signal.SIGSTOP) # for it not to see that mpiexec has ended
+        os.kill(mpiexec, signal.SIGKILL)
+        self.until(lambda: not launch.belongs(mpiexec, self.beats), seconds=60)
         child.kill()
         child.wait()
         self.assert_gone()

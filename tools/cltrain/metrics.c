@@ -37,17 +37,46 @@ struct metrics {
     double epoch_seconds, waited; /* at the report of the epoch before */
 };
 
-int metrics_open(const char *path, int resume, int scaled, metrics **out)
+/* -1: errno says why. */
+static int open_file(const char *path, int *there)
+{
+    struct stat info;
+    *there = stat(path, &info) == 0;
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    /* A pipe or a terminal may be for writing only. */
+    return fd < 0 && *there && !S_ISREG(info.st_mode) ? open(path, O_WRONLY | O_CLOEXEC) : fd;
+}
+
+/* Opens the file and holds it. Whoever held it before may have removed it when it ended. */
+static int open_and_hold(const char *path, patience *p, int *there, int *fd)
+{
+    struct stat own, named;
+    for (;;) {
+        *fd = open_file(path, there);
+        if (*fd < 0)
+            return 0;
+        const int code = hold_file(*fd, "metrics file", path, p);
+        const int same = fstat(*fd, &own) == 0 && stat(path, &named) == 0 &&
+                         own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+        if (!code && (same || !S_ISREG(own.st_mode)))
+            return 0;
+        close(*fd);
+        if (code)
+            return code;
+    }
+}
+
+int metrics_open(const char *path, int resume, int scaled, patience *p, metrics **out)
 {
     metrics *m = calloc(1, sizeof *m);
     if (!m)
         return failure("memory does not suffice");
-    struct stat info;
-    const int there = stat(path, &info) == 0;
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    /* A pipe or a terminal may be for writing only. */
-    if (fd < 0 && there && !S_ISREG(info.st_mode))
-        fd = open(path, O_WRONLY | O_CLOEXEC);
+    int there, fd;
+    const int code = open_and_hold(path, p, &there, &fd);
+    if (code) {
+        free(m);
+        return code;
+    }
     m->file = fd < 0 ? NULL : fdopen(fd, "r+");
     if (fd >= 0 && !m->file)
         m->file = fdopen(fd, "w");

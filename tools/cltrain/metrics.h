@@ -4,13 +4,15 @@
 
 #include <cltrain/fit.h>
 
+#include "hold.h"
+
 typedef struct metrics metrics;
 
 /* Finds out whether the file can be written; what it holds stays until the first record. With
  * `resume`, the records of steps before the first new one are kept. `scaled`: losses are scaled, so
- * that records of steps say by how much, and how many steps were skipped. Returns an exit code,
- * after a message. */
-int metrics_open(const char *path, int resume, int scaled, metrics **out);
+ * that records of steps say by how much, and how many steps were skipped. A regular file is held
+ * until metrics_close, so that no other run writes to it. Returns an exit code, after a message. */
+int metrics_open(const char *path, int resume, int scaled, patience *p, metrics **out);
 
 /* Write one record; `graph` has the names of losses and metrics. Each returns 0, or -1 when the
  * file cannot be written, which metrics_close reports. */

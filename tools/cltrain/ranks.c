@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "deal.h"
 #include "message.h"
@@ -201,7 +202,7 @@ static clt_status connect_watched(void *user, const struct clt_comm_device *devi
 }
 
 /* MPI and the world. These calls of MPI block; every rank makes them at once. */
-static clt_status open_world(const settings *s, rank_set *r)
+static clt_status open_world(const char *command, const settings *s, rank_set *r)
 {
     int rank, ranks;
     clt_world_deadlines deadlines;
@@ -213,6 +214,9 @@ static clt_status open_world(const settings *s, rank_set *r)
         return clt_error_set(CLT_MPI, "MPI cannot be initialised");
     unwatch();
     r->began = 1;
+    /* The two queued steps and a checkpoint take no longer than the time-out each. */
+    if (manager_here())
+        watch_manager(strcmp(command, "train") ? 0 : 3 * (met.stopped > 0 ? met.stopped : STOPPED));
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (ranks > 1)
@@ -243,7 +247,7 @@ int ranks_meet(const char *command, const settings *s, int several, int code)
     if (!s->mpi && !ranks_expected())
         return code;
     ranks_stage("the command and its options");
-    const clt_status status = open_world(s, r);
+    const clt_status status = open_world(command, s, r);
     if (status != CLT_OK)
         return cut_off(status);
     if (r->world.ranks < 2)
@@ -362,6 +366,8 @@ int ranks_end(rank_set *r, int code)
         return code;
     fflush(NULL);
     hold_usage(0);
+    if (manager_ended()) /* MPI_Finalize and MPI_Abort would call it and print that they cannot */
+        _exit(code);
     const int worst = all_come(code, code ? 3 : LATE);
     if (worst < 0)
         MPI_Abort(MPI_COMM_WORLD, code ? code : EXIT_FAILED);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "hold.h"
 #include "job.h"
 #include "message.h"
 #include "metrics.h"
@@ -18,6 +19,7 @@
 #include "progress.h"
 #include "split.h"
 #include "use.h"
+#include "watch.h"
 
 /* --- signals --------------------------------------------------------------------------------- */
 
@@ -72,6 +74,9 @@ static void catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
+/* In the place of a signal: nothing else will end this rank. */
+enum { NO_MANAGER = 1000 };
+
 /* The signal that ends the run; 0: none. */
 static int stop_signal(void)
 {
@@ -79,6 +84,8 @@ static int stop_signal(void)
     const int noticed = stopped_by ? 0 : sigtimedwait(&notices, NULL, &none);
     if (noticed > 0)
         stopped_by = noticed;
+    else if (!stopped_by && manager_ended())
+        stopped_by = NO_MANAGER;
     else if (!stopped_by && !ignores_pipe && ferror(stdout)) /* nobody reads it any more */
         stopped_by = SIGPIPE;
     return stopped_by;
@@ -93,11 +100,12 @@ static int stop_code(void)
 
 static const char *signal_name(void)
 {
-    return stopped_by == SIGINT    ? "SIGINT"
-           : stopped_by == SIGUSR1 ? "SIGUSR1"
-           : stopped_by == SIGHUP  ? "SIGHUP"
-           : stopped_by == SIGPIPE ? "nobody reads standard output any more"
-                                   : "SIGTERM";
+    return stopped_by == SIGINT       ? "SIGINT"
+           : stopped_by == SIGUSR1    ? "SIGUSR1"
+           : stopped_by == SIGHUP     ? "SIGHUP"
+           : stopped_by == SIGPIPE    ? "nobody reads standard output any more"
+           : stopped_by == NO_MANAGER ? "the process manager that started this rank has ended"
+                                      : "SIGTERM";
 }
 
 /* --- reports --------------------------------------------------------------------------------- */
@@ -105,6 +113,7 @@ static const char *signal_name(void)
 typedef struct run {
     const settings *settings;
     job job;
+    clt_folder_lock *lock; /* on --checkpoint-dir */
     metrics *metrics;
     progress progress;
     int metrics_failed;
@@ -236,15 +245,40 @@ static int holds_checkpoint(const char *dir)
     return found;
 }
 
-/* A new run does not mix its checkpoints with another's. */
-static int check_folder(const char *dir, int resume)
+/* The exit code of a signal that has come before there is anything to save; 0: none. */
+static int asked_to_end(void)
 {
+    return stop_signal() ? stop_code() : 0;
+}
+
+/* Seconds that a resumed run waits for the one before it to end. */
+static const double ENDING = 30;
+
+/* Before the newest checkpoint is looked for: a run that still saves would add another. A folder
+ * that is not there yet is made later, when nothing else in the command is wrong. */
+static int lock_folder(run *r)
+{
+    const char *dir = r->settings->checkpoint_dir;
+    patience p = {.seconds = job_resumes(r->settings) ? ENDING : 0, .asked = asked_to_end};
+    struct stat info;
+    if (!dir || r->lock || !ranks_prints(&r->job.ranks) || stat(dir, &info) != 0 ||
+        !S_ISDIR(info.st_mode))
+        return 0;
+    return hold_folder(dir, &p, &r->lock);
+}
+
+/* A new run does not mix its checkpoints with another's. */
+static int check_folder(run *r)
+{
+    const char *dir = r->settings->checkpoint_dir;
     if (!dir)
         return 0;
-    const int code = make_folders(dir);
+    int code = make_folders(dir);
+    if (!code)
+        code = lock_folder(r);
     if (code)
         return code;
-    if (!resume && holds_checkpoint(dir))
+    if (!job_resumes(r->settings) && holds_checkpoint(dir))
         return usage_error("%s holds checkpoints already: --resume goes on from them, or name "
                            "another folder",
                            dir);
@@ -263,10 +297,13 @@ static int check_folder(const char *dir, int resume)
     return fd < 0 ? cannot_write(dir) : 0;
 }
 
-/* The exit code of a signal that has come before there is anything to save; 0: none. */
-static int asked_to_end(void)
+static int open_metrics(run *r)
 {
-    return stop_signal() ? stop_code() : 0;
+    const settings *s = r->settings;
+    patience p = {.seconds = job_resumes(s) ? ENDING : 0, .asked = asked_to_end};
+    return s->metrics ? metrics_open(s->metrics, job_resumes(s),
+                                     r->job.options.precision == CLT_F16, &p, &r->metrics)
+                      : 0;
 }
 
 static int end_early(int code)
@@ -292,6 +329,11 @@ static int set_up(run *r, clt_fit_options *fit)
     if (!code)
         code = read_fit(r, fit);
     if (!code)
+        code = lock_folder(r);
+    ranks_stage("the checkpoint folder to be free");
+    code = ranks_agree(&r->job.ranks, end_early(code));
+    ranks_stage("the data and the model to be read");
+    if (!code)
         code = job_resume(&r->job, s);
     if (s->resume_intact)
         fit->resume_from = r->job.resumed;
@@ -311,10 +353,10 @@ static int set_up(run *r, clt_fit_options *fit)
         code = status == CLT_OK ? 0 : library_failure(status);
     }
     if (!code && ranks_prints(&r->job.ranks))
-        code = check_folder(s->checkpoint_dir, job_resumes(s));
-    if (!code && s->metrics && ranks_prints(&r->job.ranks))
-        code = metrics_open(s->metrics, job_resumes(s), r->job.options.precision == CLT_F16,
-                            &r->metrics);
+        code = check_folder(r);
+    if (!code && ranks_prints(&r->job.ranks))
+        code = open_metrics(r);
+    fit->lock = r->lock;
     code = job_trainer(&r->job, s, end_early(code));
     if (code) /* perhaps of a wait that a signal has ended */
         return stop_signal() ? stop_code() : code;
@@ -450,6 +492,7 @@ int run_train(const settings *s)
     int code = set_up(&r, &fit);
     if (!code)
         code = train(&r, &fit);
+    clt_folder_lock_release(r.lock);
     const int written = metrics_close(r.metrics);
     return job_close(&r.job, code ? code : written);
 }

@@ -2,10 +2,13 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -123,4 +126,68 @@ void unwatch(void)
     pthread_cond_signal(&over);
     pthread_mutex_unlock(&lock);
     pthread_join(watcher, NULL);
+}
+
+/* --- the process manager --------------------------------------------------------------------- */
+
+static atomic_int no_manager;
+static int manager;         /* a file that becomes readable when its process ends */
+static double manager_late; /* seconds to save in */
+
+static int parent_of(int pid)
+{
+    char path[48], text[1024];
+    int parent = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    read_all(path, text, sizeof text);
+    const char *at = strrchr(text, ')');
+    return at && sscanf(at + 1, " %*c %d", &parent) == 1 ? parent : 0;
+}
+
+/* The nearest ancestor that was not given a rank itself: a script between the manager and the
+ * command has the rank's environment. 0: none but the system's first process. */
+static int find_manager(void)
+{
+    int pid = getppid();
+    while (pid > 1 && rank_of(pid) >= 0)
+        pid = parent_of(pid);
+    return pid > 1 ? pid : 0;
+}
+
+static void *wait_for_manager(void *arg)
+{
+    struct pollfd ended = {.fd = manager, .events = POLLIN};
+    (void)arg;
+    while (poll(&ended, 1, -1) < 0 && errno == EINTR)
+        ;
+    atomic_store(&no_manager, 1);
+    for (double left = manager_late; left > 0; left -= 0.1)
+        nanosleep(&(struct timespec){0, 100000000}, NULL);
+    if (manager_late > 0)
+        say("the process manager that started this rank has ended, and the rank could not save and "
+            "end within %g s",
+            manager_late);
+    else
+        say("the process manager that started this rank has ended");
+    _exit(EXIT_FAILED);
+}
+
+void watch_manager(double seconds)
+{
+    pthread_t thread;
+    const int pid = find_manager();
+    manager_late = seconds;
+    /* Systems before Linux 5.3 cannot tell. */
+    manager = pid ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+    if (manager < 0)
+        return;
+    if (pthread_create(&thread, NULL, wait_for_manager, NULL) == 0)
+        pthread_detach(thread);
+    else
+        close(manager);
+}
+
+int manager_ended(void)
+{
+    return atomic_load(&no_manager);
 }

@@ -5,7 +5,7 @@ import shutil
 import signal
 import time
 
-from cltrain_ranks import belongs, find_helpers, find_processes
+from cltrain_ranks import belongs, find_helpers, find_helpers_of, find_processes
 
 LOOK = 0.1  # seconds between looks
 GRACE = 5.0  # seconds that a job has to end after its rank was killed
@@ -58,7 +58,9 @@ class Guard:
             return
         begin = time.monotonic()
         end = begin + 6 * GRACE # also where the machine is busy
-        helpers = find_helpers(mpiexec, folder)[0] if belongs(mpiexec, folder) else []
+        # mpiexec may have ended already: a stopped helper then still has the ranks.
+        helpers = find_helpers_of(find_processes(folder))
+        helpers += find_helpers(mpiexec, folder)[0] if belongs(mpiexec, folder) else []
         # Asked to, it ends the ranks of other nodes too.
         if belongs(mpiexec, folder):
             os.kill(mpiexec, signal.SIGTERM)

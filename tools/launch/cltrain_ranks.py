@@ -98,6 +98,17 @@ def find_helpers(mpiexec, folder):
     return found, bool(found) and not others
 
 
+def find_helpers_of(ranks):
+    """Hydra's processes that began these ranks, also where scripts lie between."""
+    found = set()
+    for pid in ranks:
+        while pid > 1 and read(f"/proc/{pid}/comm").strip() != HELPER.encode():
+            pid = parent(pid)
+        if pid > 1:
+            found.add(pid)
+    return [Helper(pid, HELPER) for pid in found]
+
+
 class Rank:
     """What a heartbeat file says."""
 

@@ -187,10 +187,32 @@ CLT_API void clt_checkpoint_desc_init(clt_checkpoint_desc *desc);
  * synced to the disk and renamed, so that it is there whole or not at all; one of the same step is
  * replaced. Leftovers of a save that was killed are removed. Then those older than the `keep` - 1
  * newest before it are deleted; ones of later steps are left alone. One process and thread saves to
- * a `dir` at a time. On failure every checkpoint that was there still is. A deletion that fails is
- * logged as a warning only. Errors: INVALID_ARGUMENT, IO with the system's reason, what `fetch`
- * returned. */
+ * a `dir` at a time: clt_folder_lock_take sees to it, this call does not. On failure every
+ * checkpoint that was there still is. A deletion that fails is logged as a warning only. Errors:
+ * INVALID_ARGUMENT, IO with the system's reason, what `fetch` returned. */
 CLT_API clt_status clt_checkpoint_save(const char *dir, const clt_checkpoint_desc *desc);
+
+/*
+ * The right to save in a folder. It keeps a second run from writing into the same folder, which
+ * would delete the first one's unfinished files. Readers of checkpoints need no lock.
+ *
+ * The lock is flock's, on the file .lock in the folder. The kernel releases the lock when the
+ * process ends, also when the process is killed. The file's text says which process holds the lock,
+ * on which host and since when. Children that the host program forks share the lock until they end
+ * or execute another program. On NFS the server keeps the lock: mounts with `nolock` or
+ * `local_lock` only see locks of their own host, and the server keeps the lock of a host that
+ * crashed until its lease ends.
+ */
+typedef struct clt_folder_lock clt_folder_lock;
+
+/* Takes the lock without waiting; creates `dir` and the folders above it where needed. A file
+ * system without locks is logged as a warning, and the call succeeds. Errors: BUSY if another
+ * process, or another lock of this process, holds it: the message says who; IO; OUT_OF_MEMORY.
+ * Thread-safe. */
+CLT_API clt_status clt_folder_lock_take(const char *dir, clt_folder_lock **out);
+
+/* Releases the lock and removes its file. Takes NULL. */
+CLT_API void clt_folder_lock_release(clt_folder_lock *lock);
 
 /* An open checkpoint. Reading it from several threads at once is safe; closing is not. */
 typedef struct clt_checkpoint clt_checkpoint;

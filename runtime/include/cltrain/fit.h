@@ -7,6 +7,7 @@
 #ifndef CLTRAIN_FIT_H
 #define CLTRAIN_FIT_H
 
+#include <cltrain/checkpoint.h>
 #include <cltrain/data.h>
 #include <cltrain/train.h>
 
@@ -86,6 +87,10 @@ typedef struct clt_fit_options {
     /* Asked after each step: not 0 stops the run, after a checkpoint. */
     int (*should_stop)(void *user);
     void *user;
+
+    /* The caller's lock on checkpoint_dir, of rank 0. NULL: clt_fit takes the lock first of all and
+     * keeps it until it returns. */
+    const clt_folder_lock *lock;
 } clt_fit_options;
 
 CLT_API void clt_fit_options_init(clt_fit_options *options);
@@ -94,10 +99,11 @@ CLT_API void clt_fit_options_init(clt_fit_options *options);
  * Trains `trainer` on `train`, evaluating on `test` (may be NULL) after each epoch. The graph's
  * parameters are in `store` afterwards. Errors: STOPPED (should_stop, after saving), NONFINITE (the
  * guard stopped; parameters, steps and a checkpoint, where asked for, are those of the last good
- * step), those of data (with one rank, the last step is saved before), devices and checkpoints. A
- * checkpoint on the way that cannot be written is logged as a warning and training goes on; the
- * last one's failure is the call's, and leaves the training state as it is: clt_trainer_save can
- * save it elsewhere.
+ * step), those of data (the last step is saved before; not by ranks whose devices differ, where a
+ * test sample cannot be read), devices and checkpoints, BUSY (another run saves in checkpoint_dir;
+ * nothing was trained). A checkpoint on the way that cannot be written is logged as a warning and
+ * training goes on; the last one's failure is the call's, and leaves the training state as it is:
+ * clt_trainer_save can save it elsewhere.
  *
  * With several ranks, all call it with the same options and data: MISMATCH where arrays differ, of
  * which up to 64 MiB of each field are compared, or where parameters do, unless the run is resumed.

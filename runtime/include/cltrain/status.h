@@ -34,7 +34,8 @@ CLT_BEGIN_DECLS
     X(DEVICE_LOST, 17, "a device stopped working")                                                 \
     X(INTERNAL, 18, "a bug in this library; please report it")                                     \
     X(STOPPED, 19, "stopped on request, after the state was brought to a consistent point")        \
-    X(MPI, 20, "an MPI call failed")
+    X(MPI, 20, "an MPI call failed")                                                               \
+    X(BUSY, 21, "another process or run has it in use")
 
 typedef enum clt_status {
 #define CLT_STATUS_ENUM(name, value, text) CLT_##name = value,

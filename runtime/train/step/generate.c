@@ -250,8 +250,9 @@ static void gradients(writer *w)
         start_gradients(w);
 }
 
-/* `streams`: each bucket is updated as its reduction ends. */
-static void status(writer *w, bool streams)
+/* `streams`: each bucket is updated as its reduction ends. `leaves`: a rank that cannot read its
+ * samples can have all ranks drop the step. */
+static void status(writer *w, bool streams, bool leaves)
 {
     const clt_step_program_input *in = w->in;
     if (in->participants == 1) {
@@ -270,6 +271,8 @@ static void status(writer *w, bool streams)
                                      .version = CLT_VERSION_REDUCED,
                                      .peer = -1});
     }
+    if (leaves)
+        plain(w, CLT_DO_LEAVE, 0, CLT_VERSION_REDUCED);
     plain(w, CLT_DO_STATUS, last_of(w), CLT_VERSION_REDUCED);
 }
 
@@ -319,7 +322,7 @@ static void whole_step(writer *w)
     }
     complete_results(w);
     complete_means(w);
-    status(w, in->streams);
+    status(w, in->streams, in->ranks > 1);
     commit(w, in->streams);
 }
 
@@ -367,7 +370,7 @@ static void reduce_part(writer *w)
         start_gradients(w);
         complete_means(w);
     }
-    status(w, false);
+    status(w, false, false);
 }
 
 static void weights_micro(writer *w, int micro)

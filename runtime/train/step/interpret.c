@@ -17,6 +17,7 @@ typedef struct context {
     int micro;
     clt_part part;
     clt_run run;
+    bool left; /* the program ends here */
 } context;
 
 static clt_status upstream_scaled(context *c)
@@ -60,6 +61,24 @@ static clt_status clear(context *c)
     return CLT_OK;
 }
 
+/* What all ranks say in this step. */
+static void count_votes(context *c)
+{
+    const clt_buckets *layout = &c->t->store->layout;
+    c->td->votes = 0;
+    for (int b = 0; b < layout->n_buckets; b++)
+        if (!layout->buckets[b].state)
+            c->td->votes |= c->td->reduced[b].votes;
+}
+
+/* Known before anything of the step is applied, and alike on all devices and ranks. */
+static clt_status leave(context *c)
+{
+    count_votes(c);
+    c->left = (c->td->votes & CLT_VOTE_DROP) != 0;
+    return c->left ? clt_device_flush(c->sd->device) : CLT_OK;
+}
+
 /* In bucket order, so that all devices and ranks get the same bits. */
 static clt_status status_of_step(context *c)
 {
@@ -68,13 +87,12 @@ static clt_status status_of_step(context *c)
     double squares = 0;
     if (c->t->total == 1)
         return clt_update_word(c->td->update);
-    c->td->votes = 0;
+    count_votes(c);
     for (int b = 0; b < layout->n_buckets; b++) {
         if (layout->buckets[b].state)
             continue;
         squares += c->td->reduced[b].sum_squares;
         finite = finite && c->td->reduced[b].finite;
-        c->td->votes |= c->td->reduced[b].votes;
     }
     return clt_update_set_word(c->td->update, squares, finite);
 }
@@ -82,6 +100,8 @@ static clt_status status_of_step(context *c)
 static clt_status update(context *c)
 {
     const double lr = c->t->records[c->t->entry].lr;
+    if (c->i->item >= 0 && c->td->reduced[c->i->item].votes & CLT_VOTE_DROP)
+        return CLT_OK;
     if (c->i->item >= 0)
         return clt_update_bucket(c->td->update, c->i->item, lr, c->t->steps);
     return clt_update_apply(c->td->update, lr, c->t->steps, c->t->owners, c->t->first + c->device);
@@ -158,6 +178,8 @@ static clt_status execute(context *c)
         return clt_exchange_start(t, d, c->i, &c->run);
     case CLT_DO_COMPLETE:
         return clt_exchange_complete(t, d, c->i);
+    case CLT_DO_LEAVE:
+        return leave(c);
     case CLT_DO_STATUS:
         return status_of_step(c);
     case CLT_DO_COMMIT:
@@ -202,7 +224,7 @@ static clt_status execute_range(clt_trainer *t, int d, const clt_step_program *p
     /* Copies of replicas and checksums need no plan. */
     c.sd = t->session ? &t->session->devices[d] : NULL;
     const int rounds = t->session ? clt_step_rounds(t, d) : 0;
-    for (int n = first; n < end; n++) {
+    for (int n = first; n < end && !c.left; n++) {
         c.i = &p->code[n];
         c.micro = micro_of(c.i->micro, loop, rounds);
         if (t->session) {

@@ -36,6 +36,7 @@
     X(ROUND, "round")                     /* that sum to 16 bits */                                \
     X(START, "start")                     /* a collective: enqueues, does not block */             \
     X(COMPLETE, "complete")               /* the same: blocks until the host's part is done */     \
+    X(LEAVE, "leave")                     /* ends the program if a rank votes to drop the step */  \
     X(STATUS, "status")                   /* the step status (norm, finite) over all buckets */    \
     X(COMMIT, "commit")                   /* from here on the device's replica changes */          \
     X(UPDATE, "update")             /* the optimizer: one bucket, or all that the device owns */   \

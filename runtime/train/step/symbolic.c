@@ -207,7 +207,7 @@ uint64_t clt_symbolic_final(const clt_symbolic_device *s)
 static bool of_host(clt_instruction_kind kind)
 {
     return kind == CLT_DO_MEASURE || kind == CLT_DO_MEASURED || kind == CLT_DO_COMMIT ||
-           kind == CLT_DO_COMMITTED || kind == CLT_DO_COMPARE;
+           kind == CLT_DO_COMMITTED || kind == CLT_DO_LEAVE || kind == CLT_DO_COMPARE;
 }
 
 const char *clt_symbolic_execute(clt_symbolic_device *s, const clt_instruction *i)

@@ -52,7 +52,7 @@ typedef struct clt_symbolic_device {
     uint64_t *sums_of; /* by collective of the plan: its result */
     uint64_t status;   /* 0: none */
     uint64_t checksum; /* 0: none */
-    bool measures, was_measured, commits, committed, read_status, compared, finished;
+    bool may_leave, measures, was_measured, commits, committed, read_status, compared, finished;
     uint64_t read_results;
     bool unflushed;
 

@@ -6,6 +6,8 @@ static const char *set_status(clt_symbolic_device *s, const clt_instruction *i)
     uint64_t term = 0;
     if (s->status)
         return "the step has a status";
+    if (s->in->ranks > 1 && s->kind == CLT_PROGRAM_STEP && !s->may_leave)
+        return "a rank may have dropped the step";
     for (int b = 0; b < s->in->n_buckets; b++) {
         const clt_symbol *g = &s->gradients[0][b];
         if (s->in->states[b])
@@ -20,6 +22,15 @@ static const char *set_status(clt_symbolic_device *s, const clt_instruction *i)
         return "gradients that no node writes are not cleared";
     s->status = clt_term(STATUS, term, 1);
     return NULL;
+}
+
+static const char *leave(clt_symbolic_device *s)
+{
+    for (int b = 0; b < s->in->n_buckets; b++)
+        if (!s->in->states[b] && !s->measured[b])
+            return "the votes of all ranks are not there";
+    s->may_leave = true;
+    return s->commits ? "the step is being committed" : NULL;
 }
 
 static const char *update_bucket(clt_symbolic_device *s, const clt_instruction *i, int b)
@@ -146,6 +157,8 @@ const char *clt_symbolic_commit(clt_symbolic_device *s, const clt_instruction *i
         return s->arena >= 0 ? "the device's work has begun" : NULL;
     case CLT_DO_MEASURED:
         return measured(s);
+    case CLT_DO_LEAVE:
+        return leave(s);
     case CLT_DO_STATUS:
         return set_status(s, i);
     case CLT_DO_COMMIT:

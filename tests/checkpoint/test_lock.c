@@ -1,0 +1,131 @@
+/* The lock of a folder of checkpoints: one holder, who is named, until the process ends in any way.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/wait.h>
+#include <cmocka.h>
+
+#include "checkpoint/scratch.h"
+#include <cltrain/checkpoint.h>
+
+static void expect_busy(const char *dir, long pid)
+{
+    clt_folder_lock *lock = NULL;
+    char host[256] = "", who[300];
+    gethostname(host, sizeof host - 1);
+    snprintf(who, sizeof who, "process %ld on %s since ", pid, host);
+    assert_int_equal(clt_folder_lock_take(dir, &lock), CLT_BUSY);
+    assert_null(lock);
+    if (!strstr(clt_error_message(), dir) || !strstr(clt_error_message(), who))
+        fail_msg("\"%s\" does not name %s and \"%s\"", clt_error_message(), dir, who);
+}
+
+static void one_holder(void **state)
+{
+    (void)state;
+    const char *dir = in_scratch("one/run");
+    clt_folder_lock *first, *second;
+    assert_int_equal(clt_folder_lock_take(dir, &first), CLT_OK);
+    expect_busy(dir, (long)getpid());
+    clt_folder_lock_release(first);
+    assert_int_equal(access(in_scratch("one/run/.lock"), F_OK), -1);
+    assert_int_equal(clt_folder_lock_take(dir, &second), CLT_OK);
+    clt_folder_lock_release(second);
+    clt_folder_lock_release(NULL);
+}
+
+/* A child that holds the lock until it is killed. */
+static pid_t start_holder(const char *dir)
+{
+    int ready[2];
+    char byte = 0;
+    assert_int_equal(pipe(ready), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        clt_folder_lock *lock;
+        if (clt_folder_lock_take(dir, &lock) == CLT_OK && write(ready[1], &byte, 1) == 1)
+            for (;;)
+                pause();
+        _exit(1);
+    }
+    assert_true(child > 0);
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    return child;
+}
+
+static void a_killed_holder_leaves_no_lock(void **state)
+{
+    (void)state;
+    const char *dir = in_scratch("killed");
+    const pid_t child = start_holder(dir);
+    expect_busy(dir, (long)child);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(access(in_scratch("killed/.lock"), F_OK), 0); /* its file is there still */
+    clt_folder_lock *lock;
+    assert_int_equal(clt_folder_lock_take(dir, &lock), CLT_OK);
+    expect_busy(dir, (long)getpid());
+    clt_folder_lock_release(lock);
+}
+
+/* Whoever removes the file takes the lock's name away; the old holder must not remove the new one.
+ */
+static void a_removed_file(void **state)
+{
+    (void)state;
+    const char *dir = in_scratch("removed");
+    clt_folder_lock *old, *new;
+    assert_int_equal(clt_folder_lock_take(dir, &old), CLT_OK);
+    assert_int_equal(unlink(in_scratch("removed/.lock")), 0);
+    assert_int_equal(clt_folder_lock_take(dir, &new), CLT_OK);
+    clt_folder_lock_release(old);
+    expect_busy(dir, (long)getpid());
+    clt_folder_lock_release(new);
+}
+
+static void what_is_no_file(void **state)
+{
+    (void)state;
+    const char *dir = in_scratch("odd");
+    clt_folder_lock *lock;
+    assert_int_equal(mkdir(dir, 0777), 0);
+    assert_int_equal(mkfifo(in_scratch("odd/.lock"), 0666), 0);
+    assert_int_equal(clt_folder_lock_take(dir, &lock), CLT_IO);
+    assert_non_null(strstr(clt_error_message(), "/.lock is not a regular file"));
+    assert_int_equal(unlink(in_scratch("odd/.lock")), 0);
+    assert_int_equal(symlink("elsewhere", in_scratch("odd/.lock")), 0);
+    assert_int_equal(clt_folder_lock_take(dir, &lock), CLT_IO);
+    assert_int_equal(access(in_scratch("odd/elsewhere"), F_OK), -1);
+}
+
+/* Its text is printed: nothing in it reaches a terminal as a command. */
+static void text_of_others(void **state)
+{
+    (void)state;
+    const char *dir = in_scratch("text");
+    clt_folder_lock *lock, *none;
+    assert_int_equal(clt_folder_lock_take(dir, &lock), CLT_OK);
+    FILE *file = fopen(in_scratch("text/.lock"), "w");
+    assert_non_null(file);
+    fputs("\033[2Jsomebody\nelse", file);
+    fclose(file);
+    assert_int_equal(clt_folder_lock_take(dir, &none), CLT_BUSY);
+    assert_non_null(strstr(clt_error_message(), "?[2Jsomebody holds"));
+    clt_folder_lock_release(lock);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_holder),     cmocka_unit_test(a_killed_holder_leaves_no_lock),
+        cmocka_unit_test(a_removed_file), cmocka_unit_test(what_is_no_file),
+        cmocka_unit_test(text_of_others),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
