@@ -10,7 +10,8 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
 
-from command import COMMAND, DEVICE, CommandTest, cores, get, main, put, records, write_data
+from command import (COMMAND, DEVICE, TRAIN, CommandTest, cores, get, main, put, records,
+                     write_data)
 
 MPIEXEC = sys.argv.pop(1) if len(sys.argv) > 1 else "mpiexec"
 LAUNCHER = os.path.abspath(sys.argv.pop(1) if len(sys.argv) > 1 else "cltrain-launch")

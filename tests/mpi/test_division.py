@@ -3,7 +3,7 @@ import json
 import os
 import re
 
-from ranks import COMMAND, MPIEXEC, RankTest, records, run
+from ranks import COMMAND, MPIEXEC, TRAIN, RankTest, records, run
 
 
 class Division(RankTest):
@@ -81,6 +81,20 @@ class Division(RankTest):
                                               devices="pocl/2")), 0)[0]
         self.assertIn("the checkpoint's division of batches is of other devices", out)
         self.assertIn("measuring steps on 2 devices\n", out)
+
+    def test_drop_last(self):
+        """All ranks leave out an epoch's partial last batch; a run that goes on repeats the one that was not stopped."""
+        straight, broken = self.path("straight"), self.path("broken")
+        options = "--drop-last", "--split", "3,1", "--checkpoint-dir"
+        for folder, lengths in ((straight, (("--epochs", "2"),)), (broken, (("--steps", "6"), ("--epochs", "2")))):
+            for length in lengths:
+                self.run_ranks(2, *length, *options, folder, "--metrics", folder + ".jsonl", "--resume", batch=16)
+        each = TRAIN // 16
+        self.assertNotEqual(TRAIN % 16, 0)
+        steps, epochs = records(straight + ".jsonl")
+        self.assertEqual([(r["epoch"], r["samples"]) for r in steps], [(e, 16) for e in (1, 2) for _ in range(each)])
+        self.assertEqual([r["epoch"] for r in epochs], [1, 2])
+        self.assert_same_bits(self.steps(straight, 2 * each), self.steps(broken, 2 * each))
 
     def test_rebalance(self):
         """A rank becomes slow, and its share falls; the metrics repeat the run, bit for bit, and a run
