@@ -11,6 +11,7 @@
 
 #ifdef CLT_HAVE_HDF5
 
+#include "data/hdf5_chunks.h"
 #include "data/hdf5_file.h"
 
 /* The handle of a clt_array_file: a group of the file. */
@@ -246,23 +247,52 @@ static clt_status add_arrays(clt_array_file *file)
     return CLT_OK;
 }
 
+/* As H5Dread does, but chunks are decoded here. `memory` is the machine's type. */
+static clt_status read_into(const clt_array_file *file, const clt_array *a, hid_t object,
+                            hid_t memory, void *all)
+{
+    const hid_t plist = H5Dget_create_plist(object), type = H5Dget_type(object);
+    clt_status status = CLT_OK;
+    if (H5Pget_layout(plist) == H5D_CHUNKED)
+        status = clt_hdf5_read_chunks(file, a, object, plist, memory,
+                                      H5Tget_order(type) != H5Tget_order(memory), all);
+    else if (H5Dread(object, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, all) < 0)
+        status = clt_fail(CLT_FORMAT, "%s: array '%s': its elements cannot be read", file->path,
+                          a->name);
+    H5Tclose(type);
+    H5Pclose(plist);
+    return status;
+}
+
+/* Whether the array still is what was added. */
+static bool is_same(const clt_array *a, hid_t object)
+{
+    clt_array now = {0};
+    char dtype[24];
+    hsize_t dims[H5S_MAX_RANK] = {0};
+    const hid_t type = H5Dget_type(object), space = H5Dget_space(object);
+    bool same = H5Sget_simple_extent_ndims(space) == a->rank &&
+                H5Sget_simple_extent_dims(space, dims, NULL) == a->rank;
+    read_type(type, &now, dtype);
+    for (int i = 0; same && i < a->rank; i++)
+        same = dims[i] == (hsize_t)a->shape[i];
+    H5Sclose(space);
+    H5Tclose(type);
+    return same && now.type == a->type && now.bytes == a->bytes;
+}
+
 /* Checked again, since the file may have changed. */
-static clt_status read_elements(const clt_array_file *file, const clt_array *a, hid_t type,
+static clt_status read_elements(const clt_array_file *file, const clt_array *a, hid_t memory,
                                 void *all)
 {
     hid_t object;
     CLT_TRY(open_object(file, a->name, &object));
-    clt_status status = H5Iget_type(object) == H5I_DATASET
-                            ? check_stored(file, a, object)
-                            : clt_fail(CLT_FORMAT, "%s: '%s' is no array", file->path, a->name);
-    const hid_t space = status == CLT_OK ? H5Dget_space(object) : -1;
-    const hssize_t elements = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
-    if (space >= 0)
-        H5Sclose(space);
-    if (status == CLT_OK && (elements != clt_array_bytes(a) / a->bytes ||
-                             H5Dread(object, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, all) < 0))
-        status = clt_fail(CLT_FORMAT, "%s: array '%s': its elements cannot be read", file->path,
-                          a->name);
+    clt_status status =
+        H5Iget_type(object) == H5I_DATASET && is_same(a, object)
+            ? check_stored(file, a, object)
+            : clt_fail(CLT_FORMAT, "%s: '%s' is another array than at first", file->path, a->name);
+    if (status == CLT_OK)
+        status = read_into(file, a, object, memory, all);
     H5Oclose(object);
     return status;
 }
