@@ -54,12 +54,15 @@ install_packages() {
         fail "apt-get could not install: $missing"
 }
 
-# configure_and_build FOLDER OPTION...
+# configure_and_build FOLDER OPTION...: with ccache where it is installed.
 configure_and_build() {
-    local folder=$1
+    local folder=$1 launcher=()
     shift
+    if command -v ccache >/dev/null; then
+        launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache)
+    fi
     say "Building in $folder"
-    cmake -S . -B "$folder" -G Ninja "$@"
+    cmake -S . -B "$folder" -G Ninja "${launcher[@]}" "$@"
     cmake --build "$folder"
 }
 

@@ -1,11 +1,15 @@
-"""What gpu-compile reads out of compilers' output, by excerpts of what clang 16 and ptxas 12 wrote: parsers.py FOLDER,
-the folder of gpu-compile's modules."""
+"""What gpu-compile reads out of compilers' output, by excerpts of what clang 16 and ptxas 12 wrote, and what its cache
+tells apart: parsers.py FOLDER, the folder of gpu-compile's modules."""
+import pathlib
 import sys
+import tempfile
+import types
 import unittest
 
 sys.path.insert(0, sys.argv.pop(1))
 
 import assembly  # noqa: E402
+import cache  # noqa: E402
 import targets  # noqa: E402
 
 REMARKS = """k.cl:2:1: remark: Function Name: prologue [-Rpass-analysis=kernel-resource-usage]
@@ -164,6 +168,28 @@ class Loads(unittest.TestCase):
         for line, count in (("ld.global.v4.u8 {%rs1}", 4), ("@%p1 ld.global.nc.v2.f64 {%fd1}", 16),
                             ("ld.shared.v4.f32 {%f1}", 0), ("ld.param.u64 %rd1", 0)):  # fmt: skip
             self.assertEqual(assembly.loaded(line, "nvidia"), count, line)
+
+
+class Cached(unittest.TestCase):
+    def key(self, kernel="x", header="y", library="z", target="gfx906"):
+        """Of a kernel in a folder of its own, with compilers there."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            texts = {"clkernels/gpu/k.cl": '#include "gpu/h.clh"\n' + kernel, "clkernels/gpu/h.clh": header,
+                     "compilers/usr/bin/clang-16": "clang", "compilers/usr/lib/x86_64-linux-gnu/libLLVM-16.so.1": library}  # fmt: skip
+            for name, text in texts.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            clang = str(root / "compilers/usr/bin/clang-16")
+            compilers = types.SimpleNamespace(amd=None, clang=clang, libclc=None, ptxas=None, ocloc=None)
+            return cache.Cache(compilers, root).path(target, "gpu/k.cl", "-DTM=1", {"k": 64})
+
+    def test_key(self):
+        """Every folder and every comment gives the same key; every text, target and compiler another."""
+        same = [self.key(kernel="/* why */x"), self.key(kernel="/* why */x"), self.key(kernel="/* because */x")]
+        other = [self.key(kernel="w"), self.key(header="w"), self.key(library="longer"), self.key(target="sm_80")]
+        self.assertEqual(len(set(same)), 1)
+        self.assertEqual(len(set(same + other)), 1 + len(other))
 
 
 unittest.main()

@@ -1,0 +1,173 @@
+"""What bench measures and reports."""
+import json
+import os
+
+from command import CommandTest, cores, main
+
+CORES = cores()
+
+
+class Bench(CommandTest):
+    def test_bench(self):
+        arguments = ("bench", "train", "--model", "mlp", "--data", "idx:" + self.data, "--batch",
+                     "16", "--steps", "4", "--blocks", "3", "--warmup", "2", "--devices", "pocl")
+        found = json.loads(self.run_command(*arguments, "--json").stdout)
+        rate, step = found["samples_per_s"], found["step_seconds"]
+        self.assertTrue(0 < rate["min"] <= rate["median"] <= rate["max"])
+        self.assertTrue(0 < step["min"] <= step["median"] <= step["max"])
+        self.assertEqual((found["blocks"], found["steps_per_block"]), (3, 4))
+        self.assertEqual(len(found["devices"]), 1)
+        # Forward and the weights' gradients, at least.
+        self.assertGreater(found["flops_per_sample"], 2 * 2 * 30 * 4)
+        self.assertAlmostEqual(found["flops_per_s"], found["flops_per_sample"] * rate["median"],
+                               delta=1e-3 * found["flops_per_s"])
+        self.assertAlmostEqual(found["of_limit"], found["flops_per_s"] / found["limit_flops_per_s"],
+                               delta=1e-3 * found["of_limit"])
+        table = self.run_command(*arguments).stdout
+        self.assertIn("samples/s", table)
+        self.assertRegex(table, r"compute +[\d.]+ GFLOP/s, [\d.]+ MFLOP a sample.*of the [\d.]+ "
+                                r"GFLOP/s of 1 device\n")
+        done = self.run_command(*arguments, "--variant", "conv2d=portable,linear=gemm_gpu")
+        self.assertRegex(done.stderr, r"declined gemm_gpu: asked for, but \w")
+        self.assertIn("conv2d=portable: asked for, but no node of the plan is conv2d\n", done.stderr)
+
+    def test_bench_by_node(self):
+        done = self.run_command("bench", "train", "--model", "mlp", "--data", "idx:" + self.data,
+                                "--batch", "16", "--steps", "4", "--warmup", "2", "--devices",
+                                "pocl", "--by-node")
+        for part in ("of limit", "linear_weight_grad", "sgd", "upload"):
+            self.assertIn(part, done.stdout)
+        self.assertRegex(done.stdout, r"pocl.*limits of this device: [\d.]+ GFLOP/s in registers, "
+                                      r"[\d.]+ GB/s copying")
+        # An update has no figure of arithmetic, and one of memory.
+        self.assertRegex(done.stdout, r"\nsgd .*% +- +[\d.]+ +[\d.]+\n")
+        found = json.loads(self.run_command("bench", "train", "--model", "mlp", "--data",
+                                            "idx:" + self.data, "--batch", "16", "--steps", "4",
+                                            "--devices", "pocl", "--by-node", "--json").stdout)
+        self.assertIn("linear_weight_grad", {n["operator"] for n in found["nodes"]})
+        self.assertIn("pocl", found["device"])
+        self.assertGreaterEqual(found["step_seconds"], max(n["seconds"] for n in found["nodes"]))
+        for node in found["nodes"]:
+            self.assertNotEqual(0, node["flops_per_s"])
+            if node["node"] in ("sgd", "square_sum", "step_word"):
+                self.assertIsNone(node["flops_per_s"])
+                self.assertGreater(node["bytes_per_s"], 0)
+                self.assertGreater(node["of_limit"], 0)
+        times = [n["seconds"] for n in found["nodes"]]
+        self.assertEqual(times, sorted(times, reverse=True))
+
+    def assert_rows(self, found, names):
+        """The report's rows: of those names, and consistent with each other."""
+        self.assertGreater(found["limit_flops_per_s"], 1e8)
+        self.assertGreater(found["limit_copy_bytes_per_s"], 1e8)
+        self.assertEqual([row["name"] for row in found["rows"]], names)
+        for row in found["rows"]:
+            self.assertTrue(0 < row["min_seconds"] <= row["median_seconds"] <= row["max_seconds"])
+            # One block: its share is that of the limit measured beside it.
+            share = row["flops_per_s" if row["bound"] == "flops" else "bytes_per_s"] / row["limit_per_s"]
+            self.assertAlmostEqual(row["of_limit"], share, delta=1e-4 * share)
+            self.assertGreater(row["limit_per_s"], 1e6)
+
+    def test_bench_kernels(self):
+        found = json.loads(self.run_command("bench", "gemm", 48, 32, 40, "--blocks", "1", "--json",
+                                            "--devices", "pocl").stdout)
+        self.assert_rows(found, [f"gemm 48x32x40 {trans}" for trans in ("NN", "NT", "TN")])
+        for row in found["rows"]:
+            self.assertAlmostEqual(row["flops_per_s"] * row["median_seconds"], 2 * 48 * 32 * 40,
+                                   delta=10)
+        found = json.loads(self.run_command("bench", "gemm", 48, 32, 40, "--blocks", "1", "--json",
+                                            "--trans", "TT", "--variant", "matmul=portable",
+                                            "--devices", "pocl").stdout)
+        self.assert_rows(found, ["gemm 48x32x40 TT"])
+        self.assertEqual(found["rows"][0]["variant"], "portable")
+        done = self.run_command("bench", "gemm", 8, 8, 8, "--blocks", "1", "--trans", "NN", "--variant",
+                                "matmul=gemm_gpu", "--devices", "pocl")
+        self.assertRegex(done.stderr, r"declined gemm_gpu: asked for, but \w")
+        done = self.run_command("bench", "gemm", 8, 8, 8, "--blocks", "1", "--variant",
+                                "matmul=gemm_gpu", "--devices", "pocl")
+        self.assertEqual(done.stderr.count("asked for, but"), 1)
+        done = self.run_command("bench", "conv", "2x3x9x9", "4x3x3", "--dilation", 2, "--blocks", "1", "--variant",
+                                "conv2d=portable,linear=portable", "--devices", "pocl")
+        self.assertEqual(done.stderr, "cltrain: linear=portable: asked for, but no node of the plan is linear\n")
+        # Of several graphs, those that lack the operator say nothing.
+        done = self.run_command("bench", "op", "relu", "max_rows", "--blocks", "1", "--variant",
+                                "max=portable,linear=portable", "--devices", "pocl")
+        self.assertEqual(done.stderr,
+                         "cltrain: linear=portable: asked for, but no node of the plan is linear\n")
+        self.assertRegex(done.stdout, r"max_rows: max +portable ")
+        done = self.assert_bad("bench", "gemm", 10 ** 6, 10 ** 6, 1, "--devices", "pocl", code=1,
+                               says=("MiB",))
+        self.assertEqual(done.stdout, "")
+        self.assertNotIn("gemm_gpu", done.stdout)
+        found = json.loads(self.run_command("bench", "conv", "4x3x9x9", "5x3x3", "--padding", "1",
+                                            "--blocks", "1", "--json", "--devices",
+                                            "pocl").stdout)
+        convolutions = [row for row in found["rows"] if row["name"] != "layout"]
+        self.assertEqual(sorted(row["name"] for row in convolutions),
+                         ["conv2d", "conv2d_data_grad", "conv2d_weight_grad"])
+        forward = next(row for row in convolutions if row["name"] == "conv2d")
+        self.assertAlmostEqual(forward["flops_per_s"] * forward["median_seconds"],
+                               2 * 4 * 5 * 81 * 27, delta=10)
+
+    def test_bench_compare(self):
+        """OpenBLAS beside our product; or, in a build without it, what to install."""
+        arguments = ("bench", "gemm", 96, 64, 80, "--blocks", "1", "--json", "--compare", "--devices",
+                     "pocl")
+        if not int(os.environ["CLT_TEST_OPENBLAS"]):
+            self.assert_message(self.run_command(*arguments, code=1).stderr, "libopenblas-dev")
+            return
+        found = json.loads(self.run_command(*arguments).stdout)
+        self.assert_rows(found, [f"gemm 96x64x80 {trans}" for trans in ("NN", "NT", "TN")])
+        self.assertRegex(found["other"], r"^OpenBLAS \d.* for \w")
+        for row in found["rows"]:
+            self.assertGreater(row["other_flops_per_s"], 1e7)
+            self.assertAlmostEqual(row["ratio"], row["flops_per_s"] / row["other_flops_per_s"],
+                                   delta=1e-3 * row["ratio"])
+        table = self.run_command(*(a for a in arguments if a != "--json"), "--trans", "TT").stdout
+        self.assertRegex(table, r"(?s)OpenBLAS.*ratio\n.*96x64x80 TT")
+        self.assert_bad("bench", "gemm", 10 ** 7, 10 ** 7, 1, "--compare", "--devices", "pocl",
+                        code=1, says=("--compare", "MiB"))
+
+    def test_bench_scaling(self):
+        if CORES < 2:
+            self.skipTest("one core")
+        found = json.loads(self.run_command("bench", "scaling", "gemm", "softmax", "--blocks", "1",
+                                            "--json", "--devices", "pocl/2").stdout)
+        self.assertEqual(len(found["devices"]), 2)
+        self.assert_bad("tune", "--model", "mlp", "--devices", "pocl/2", "--export",
+                        self.path("two.json"), code=2, says=("--export", "one device"))
+        done = self.run_command("bench", "gemm", 8, 8, 8, "--blocks", "1", "--devices", "pocl/2")
+        self.assert_message(done.stderr, "of 2 devices the first is measured")
+        names = [row["name"] for row in found["rows"]]
+        for name in ("limit: registers", "gemm: matmul", "softmax: softmax_grad"):
+            self.assertIn(name, names)
+        for row in found["rows"]:
+            self.assertGreater(row["alone"], 0)
+            self.assertAlmostEqual(row["ratio"], row["together"] / row["alone"],
+                                   delta=1e-3 * row["ratio"])
+
+    def test_bench_allreduce(self):
+        if CORES < 2:
+            self.skipTest("one core")
+        for options, way in (((), "in the host's memory"), (("--staged",), "in chunks"),
+                             (("--peer", "--share-context"), "copies within their context")):
+            found = json.loads(self.run_command("bench", "allreduce", 4096, "100KB", "--blocks", "2",
+                                                "--json", "--devices", "pocl/2", *options).stdout)
+            self.assertEqual(len(found["devices"]), 2)
+            self.assertEqual([row["bytes"] for row in found["rows"]], [4096, 102400])
+            for row in found["rows"]:
+                # Each device's result of each call: two blocks and one to warm up.
+                self.assertEqual(row["verified"], 2 * (2 * 24 + 1))
+                self.assertLessEqual(row["min_seconds"], row["median_seconds"])
+                self.assertGreater(row["limit_seconds"], 0)
+                self.assertGreater(row["of_limit"], 0)
+                self.assertGreater(row["latency_seconds"], 0)
+                self.assertIn(way, row["way"])
+        table = self.run_command("bench", "allreduce", "1MB", "--blocks", "1", "--devices",
+                                 "pocl/2").stdout
+        self.assertIn("1 MB", table)
+        self.assertIn("of limit", table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What a run measures: tuning, cold starts, profiles."""
+import json
+import os
+import re
+
+from command import CommandTest, cores, get, main
+
+CORES = cores()
+
+
+class Measuring(CommandTest):
+    def test_tune(self):
+        """Fills the record of the cache folder, once; train uses it."""
+        cache = self.path("cache")
+        arguments = ("tune", "--model", "lenet", "--batch", "16", "--devices", "pocl", "--budget",
+                     "2", "--cache-dir", cache)
+        done = self.run_command(*arguments)
+        self.assertRegex(done.stderr, r"measured \d+ of \d+ classes")
+        self.assertEqual(len(os.listdir(os.path.join(cache, "tuning"))), 1)
+        explained = self.run_command("plan", "--model", "lenet", "--batch", "16", "--explain",
+                                     "--devices", "pocl", "--cache-dir", cache).stdout
+        self.assertIn("measured best: lanes", explained)
+        # A choice other than the plain one was measured faster.
+        exported = self.path("record.json")
+        records = json.loads(self.run_command(*arguments, "--json", "--export", exported).stdout)
+        record, = records.values()
+        self.assertEqual(record, json.loads(get(exported)))
+        self.assertEqual(record["compute_units"], CORES)
+        self.assertTrue(record["entries"])
+        for entry in record["entries"]:
+            self.assertGreater(entry["seconds"], 0)
+            if entry["seconds"] != entry["plain_seconds"]:
+                self.assertLess(entry["seconds"], 0.97 * entry["plain_seconds"])
+        # What cannot be kept is not measured, and the file stays as it was.
+        self.assert_bad("tune", "--model", "softmax", "--devices", "pocl", "--budget", "600", "--cache-dir",
+                        exported, "--export", exported, code=1, says=("tuning record", exported))
+        self.assertEqual(record, json.loads(get(exported)))
+        self.assertEqual([name for name in os.listdir(self.folder) if ".new-" in name], [])
+
+    def test_measuring_goes_on(self):
+        """What the time did not suffice for is said."""
+        done = self.train("--steps", "1", "--tune", "0.001", "--cache-dir", self.path("unmeasured"))
+        self.assertIn("measuring kernels for new shapes (", done.stdout)
+        left = re.search(r"kernels of (\d+) of (\d+) new classes of shapes are left", done.stdout)
+        self.assertTrue(0 < int(left[1]) <= int(left[2]))
+
+    def test_cold_start(self):
+        """Few kernels are compiled before the first step of LeNet, where none is measured."""
+        found = json.loads(self.run_command(
+            "bench", "train", "--model", "lenet", "--data", "synthetic", "--batch", "16", "--steps",
+            "1", "--warmup", "1", "--blocks", "1", "--tune", "off", "--devices", "pocl",
+            "--json").stdout)
+        self.assertTrue(0 < found["programs"] <= found["kernels"] < 60)
+        self.assertGreater(found["kernels"], 15)
+        self.assertRegex(self.train("--steps", "1").stdout, r"\d+ kernels of \d+ programs")
+
+    def test_profile(self):
+        """Every kernel of every step, by node and device, in the order of time."""
+        path = self.path("trace.json")
+        for devices in ("pocl", "pocl/2")[:CORES]:
+            with self.subTest(devices=devices):
+                self.train("--steps", "3", "--profile", path, "--quiet", "--split", "equal",
+                           devices=devices)
+                trace = json.loads(get(path))["traceEvents"]
+                names = [e for e in trace if e["ph"] == "M"]
+                events = [e for e in trace if e["ph"] == "X"]
+                count = int(devices[5:] or 1)
+                # Several devices also have a row of reductions each.
+                self.assertEqual(len(names), count if count == 1 else 2 * count)
+                for tid in range(count, len(names)):
+                    own = [e for e in events if e["tid"] == tid]
+                    self.assertEqual([e["args"]["step"] for e in own], [1, 2, 3])
+                    for e in own:
+                        self.assertEqual(e["cat"], "reduction")
+                        self.assertRegex(e["name"], r"bucket 0 \(fc2.bias and 3 more\)")
+                        self.assertGreater(e["dur"], 0)
+                for tid in range(count):
+                    own = [e for e in events if e["tid"] == tid]
+                    self.assertEqual({e["args"]["step"] for e in own}, {1, 2, 3})
+                    for step in (1, 2, 3):
+                        kernels = [e["args"]["kernel"] for e in own if e["args"]["step"] == step]
+                        self.assertIn("sgd", kernels)
+                        self.assertTrue(all(e["args"]["GB/s"] > 0 for e in own
+                                            if e["args"]["kernel"] in ("sgd", "square_sum")
+                                            and e["dur"] > 0))
+                        self.assertTrue([e for e in own if e["cat"] == "backward"
+                                         and e["args"]["operator"] == "linear_weight_grad"])
+                    for before, after in zip(own, own[1:]):
+                        self.assertLessEqual(before["ts"], after["ts"])
+                        self.assertGreaterEqual(after["dur"], 0)
+
+
+if __name__ == "__main__":
+    main()
