@@ -9,19 +9,13 @@
 #include <string.h>
 
 #include "base/vec.h"
+#include "plan/occupied.h"
 #include "plan/plan.h"
-
-typedef struct block {
-    int64_t bytes;
-    int born, dies; /* first and last node that touches it */
-    int slab;
-    int64_t offset;
-} block;
 
 typedef struct memory {
     clt_plan *plan;
     const clt_target *target;
-    block *blocks;
+    clt_block *blocks;
     int n_blocks, room_blocks, room_slabs;
     int *block_of; /* by value id; -1: not in the arena */
     int *last_use; /* by value id: last node that reads it; n_nodes if it outlives the run */
@@ -189,7 +183,7 @@ static clt_status place_carried(memory *m)
 static clt_status add_block(memory *m, int64_t bytes, int born, int dies, int *index)
 {
     CLT_TRY(CLT_PUSH(m->blocks, m->n_blocks, m->room_blocks,
-                     (block){.bytes = bytes, .born = born, .dies = dies}));
+                     (clt_block){.bytes = bytes, .born = born, .dies = dies}));
     *index = m->n_blocks - 1;
     return CLT_OK;
 }
@@ -239,7 +233,7 @@ typedef struct packing {
     bool tightest;
 } packing;
 
-static int by_birth(const block *x, const block *y)
+static int by_birth(const clt_block *x, const clt_block *y)
 {
     return x->born != y->born ? (x->born > y->born) - (x->born < y->born)
                               : (x->dies < y->dies) - (x->dies > y->dies);
@@ -247,20 +241,20 @@ static int by_birth(const block *x, const block *y)
 
 static int by_size(const void *a, const void *b)
 {
-    const block *x = *(block *const *)a, *y = *(block *const *)b;
+    const clt_block *x = *(clt_block *const *)a, *y = *(clt_block *const *)b;
     return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes) : by_birth(x, y);
 }
 
 static int by_duration(const void *a, const void *b)
 {
-    const block *x = *(block *const *)a, *y = *(block *const *)b;
+    const clt_block *x = *(clt_block *const *)a, *y = *(clt_block *const *)b;
     const int dx = x->dies - x->born, dy = y->dies - y->born;
     return dx != dy ? (dx < dy) - (dx > dy) : by_size(a, b);
 }
 
 static int by_area(const void *a, const void *b)
 {
-    const block *x = *(block *const *)a, *y = *(block *const *)b;
+    const clt_block *x = *(clt_block *const *)a, *y = *(clt_block *const *)b;
     const double ax = (double)x->bytes * (x->dies - x->born + 1);
     const double ay = (double)y->bytes * (y->dies - y->born + 1);
     return ax != ay ? (ax < ay) - (ax > ay) : by_birth(x, y);
@@ -269,72 +263,40 @@ static int by_area(const void *a, const void *b)
 /* As a stack would: what was made in forward is used in backward in the opposite order. */
 static int by_first(const void *a, const void *b)
 {
-    const block *x = *(block *const *)a, *y = *(block *const *)b;
+    const clt_block *x = *(clt_block *const *)a, *y = *(clt_block *const *)b;
     return x->born != y->born || x->dies != y->dies ? by_birth(x, y) : by_size(a, b);
 }
 
-static int by_offset(const void *a, const void *b)
+static clt_status check_size(const memory *m, const clt_block *b)
 {
-    const block *x = *(block *const *)a, *y = *(block *const *)b;
-    return (x->offset > y->offset) - (x->offset < y->offset);
+    const int64_t limit = m->target->caps->max_alloc_bytes;
+    if (b->bytes <= limit)
+        return CLT_OK;
+    return clt_fail(CLT_OUT_OF_DEVICE_MEMORY,
+                    "a value of %lld bytes is needed at batch %lld; %s allocates at most %lld "
+                    "bytes at once: a smaller batch is needed",
+                    (long long)b->bytes, (long long)m->plan->options.max_batch,
+                    m->target->caps->name, (long long)limit);
 }
 
-/* An offset in `slab` at which b fits among the placed blocks (sorted in `busy`): the lowest, or
- * that of the smallest gap between two of them. */
-static int64_t find_offset(const block *b, block **busy, int n_busy, bool tightest)
-{
-    int64_t offset = 0, found = -1, smallest = INT64_MAX;
-    for (int i = 0; i < n_busy; i++) {
-        const int64_t gap = busy[i]->offset - offset;
-        if (b->bytes <= gap && (gap < smallest)) {
-            found = offset;
-            smallest = gap;
-            if (!tightest)
-                break;
-        }
-        const int64_t end = busy[i]->offset + busy[i]->bytes;
-        if (end > offset)
-            offset = (end + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
-    }
-    return found < 0 ? offset : found;
-}
-
-static clt_status place_in_slabs(memory *m, block **sorted, bool tightest)
+/* Places blocks one after the other. `occupied` NULL: each has a slab of its own. */
+static clt_status place_in_slabs(memory *m, clt_block **sorted, clt_occupied *occupied,
+                                 bool tightest)
 {
     clt_plan *plan = m->plan;
-    const int64_t limit = m->target->caps->max_alloc_bytes;
-    block **busy = clt_calloc((size_t)m->n_blocks + 1, sizeof(block *));
-    clt_status status = busy ? CLT_OK : CLT_OUT_OF_MEMORY;
-    for (int i = 0; status == CLT_OK && i < m->n_blocks; i++) {
-        block *b = sorted[i];
-        if (b->bytes > limit) {
-            status = clt_fail(CLT_OUT_OF_DEVICE_MEMORY,
-                              "a value of %lld bytes is needed at batch %lld; %s allocates at most "
-                              "%lld bytes at once: a smaller batch is needed",
-                              (long long)b->bytes, (long long)plan->options.max_batch,
-                              m->target->caps->name, (long long)limit);
-            break;
-        }
-        int slab = plan->options.separate ? plan->n_slabs : 0;
-        for (;; slab++) {
-            int n_busy = 0;
-            for (int k = 0; k < i; k++)
-                if (sorted[k]->slab == slab && sorted[k]->born <= b->dies &&
-                    b->born <= sorted[k]->dies)
-                    busy[n_busy++] = sorted[k];
-            qsort(busy, (size_t)n_busy, sizeof *busy, by_offset);
-            b->offset = find_offset(b, busy, n_busy, tightest);
-            if (b->offset + b->bytes <= limit)
-                break;
-        }
-        b->slab = slab;
-        if (slab == plan->n_slabs)
-            status = CLT_PUSH(plan->slabs, plan->n_slabs, m->room_slabs, 0);
-        if (status == CLT_OK && b->offset + b->bytes > plan->slabs[slab])
-            plan->slabs[slab] = b->offset + b->bytes;
+    for (int i = 0; i < m->n_blocks; i++) {
+        clt_block *b = sorted[i];
+        CLT_TRY(check_size(m, b));
+        b->slab = plan->n_slabs;
+        b->offset = 0;
+        if (occupied)
+            CLT_TRY(clt_occupied_place(occupied, tightest, b));
+        if (b->slab == plan->n_slabs)
+            CLT_TRY(CLT_PUSH(plan->slabs, plan->n_slabs, m->room_slabs, 0));
+        if (b->offset + b->bytes > plan->slabs[b->slab])
+            plan->slabs[b->slab] = b->offset + b->bytes;
     }
-    clt_free(busy);
-    return status;
+    return CLT_OK;
 }
 
 static clt_status find_alive(memory *m)
@@ -358,37 +320,49 @@ static clt_status find_alive(memory *m)
     return CLT_OK;
 }
 
-static clt_status pack(memory *m, block **sorted, const packing *how)
+static clt_status pack(memory *m, clt_block **sorted, clt_occupied *occupied, const packing *how)
 {
     m->plan->n_slabs = 0;
+    if (occupied)
+        clt_occupied_clear(occupied);
     if (m->n_blocks)
         qsort(sorted, (size_t)m->n_blocks, sizeof *sorted, how->order);
-    return place_in_slabs(m, sorted, how->tightest);
+    return place_in_slabs(m, sorted, occupied, how->tightest);
 }
 
-static clt_status place_blocks(memory *m)
+/* Keeps the packing that takes the least, unless one is near what nothing can be below. */
+static clt_status pack_best(memory *m, clt_block **sorted, clt_occupied *occupied)
 {
     static const packing packings[] = {{by_size, false},     {by_area, false},  {by_size, true},
                                        {by_duration, false}, {by_first, false}, {by_area, true},
                                        {by_duration, true},  {by_first, true}};
-    const int n = m->plan->options.separate ? 1 : (int)(sizeof packings / sizeof *packings);
-    block **sorted = clt_calloc((size_t)m->n_blocks + 1, sizeof(block *));
-    clt_status status = sorted ? find_alive(m) : CLT_OUT_OF_MEMORY;
+    const int n = occupied ? (int)(sizeof packings / sizeof *packings) : 1;
     const int64_t enough = m->plan->alive_bytes + m->plan->alive_bytes / 256;
     int best = 0, last = -1;
     int64_t least = INT64_MAX;
-    for (int i = 0; i < m->n_blocks && sorted; i++)
-        sorted[i] = &m->blocks[i];
-    for (int i = 0; status == CLT_OK && i < n && least > enough; i++) {
-        status = pack(m, sorted, &packings[i]);
+    for (int i = 0; i < n && least > enough; i++) {
+        CLT_TRY(pack(m, sorted, occupied, &packings[i]));
         last = i;
-        if (status == CLT_OK && clt_plan_arena_bytes(m->plan) < least) {
+        if (clt_plan_arena_bytes(m->plan) < least) {
             least = clt_plan_arena_bytes(m->plan);
             best = i;
         }
     }
-    if (status == CLT_OK && best != last)
-        status = pack(m, sorted, &packings[best]);
+    return best != last ? pack(m, sorted, occupied, &packings[best]) : CLT_OK;
+}
+
+static clt_status place_blocks(memory *m)
+{
+    clt_occupied *occupied = NULL;
+    clt_block **sorted = clt_calloc((size_t)m->n_blocks + 1, sizeof(clt_block *));
+    clt_status status = sorted ? find_alive(m) : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK && !m->plan->options.separate)
+        status = clt_occupied_create(m->plan->n_nodes, m->target->caps->max_alloc_bytes, &occupied);
+    for (int i = 0; i < m->n_blocks && sorted; i++)
+        sorted[i] = &m->blocks[i];
+    if (status == CLT_OK)
+        status = pack_best(m, sorted, occupied);
+    clt_occupied_destroy(occupied);
     clt_free(sorted);
     return status;
 }
@@ -398,13 +372,13 @@ static void write_places(memory *m, const int *scratch_blocks)
     clt_plan *plan = m->plan;
     for (int i = 0; i < plan->graph->n_values; i++)
         if (m->block_of[i] >= 0) {
-            const block *b = &m->blocks[m->block_of[i]];
+            const clt_block *b = &m->blocks[m->block_of[i]];
             plan->places[i] = (clt_place){CLT_PLACE_ARENA, b->slab, b->offset};
         }
     int next = 0;
     for (int i = 0; i < plan->n_nodes; i++)
         for (int j = 0; j < plan->nodes[i].program.n_scratch; j++) {
-            const block *b = &m->blocks[scratch_blocks[next++]];
+            const clt_block *b = &m->blocks[scratch_blocks[next++]];
             plan->nodes[i].scratch[j] = (clt_place){CLT_PLACE_ARENA, b->slab, b->offset};
         }
 }
