@@ -4,14 +4,16 @@
 #define CLT_DATA_TOKENS_H
 
 #include <sys/types.h>
+#include <time.h>
 
 #include "data/kinds.h"
 
 typedef struct clt_shard {
     char *path;
     int fd;       /* -1: opened for each read */
-    dev_t device; /* with inode: which file it is */
+    dev_t device; /* with inode and time of change: which file it is */
     ino_t inode;
+    struct timespec changed;
     int64_t bytes, header;  /* of the file; before the tokens */
     int width;              /* bytes of a token: 1, 2 or 4 */
     int64_t count;          /* tokens */

@@ -44,15 +44,23 @@ void clt_tokens_drop_files(clt_tokens *t)
     t->n_shards = 0;
 }
 
+/* The number of an inode is given again once its file is gone: the time of the last change tells
+ * such a file apart. */
+static bool is_same(const clt_shard *s, const struct stat *info)
+{
+    return info->st_dev == s->device && info->st_ino == s->inode &&
+           info->st_mtim.tv_sec == s->changed.tv_sec && info->st_mtim.tv_nsec == s->changed.tv_nsec;
+}
+
 static clt_status open_again(const clt_shard *s, int *fd)
 {
     struct stat info;
     int64_t bytes;
     CLT_TRY(clt_file_open(s->path, fd, &bytes));
-    if (fstat(*fd, &info) == 0 && info.st_dev == s->device && info.st_ino == s->inode)
+    if (fstat(*fd, &info) == 0 && is_same(s, &info))
         return CLT_OK;
     close(*fd);
-    return clt_fail(CLT_IO, "%s: was replaced by another file while it was read", s->path);
+    return clt_fail(CLT_IO, "%s: was changed or replaced while it was read", s->path);
 }
 
 clt_status clt_shard_read(const clt_shard *s, int64_t offset, void *to, int64_t bytes)
@@ -112,6 +120,7 @@ static clt_status open_file(clt_shard *s)
         return clt_fail(CLT_IO, "%s: cannot be read: %s", s->path, strerror(errno));
     s->device = info.st_dev;
     s->inode = info.st_ino;
+    s->changed = info.st_mtim;
     return CLT_OK;
 }
 

@@ -26,7 +26,7 @@ int patience_left(patience *p, const char *why)
         p->began = now;
     if (now - p->began >= p->seconds || (p->asked && p->asked()))
         return 0;
-    if (!p->noted)
+    if (p->noted == 0)
         say("%s. Trying again for %g s, in case that process is just ending", why, p->seconds);
     p->noted = 1;
     nanosleep(&pause, NULL);

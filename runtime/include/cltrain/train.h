@@ -373,9 +373,9 @@ CLT_API clt_status clt_trainer_wait(clt_trainer *trainer);
 
 /* What clt_trainer_create would plan, as readable tables of training and evaluation on device 0,
  * with the memory that it needs and the largest batch that fits. `explain` adds why each kernel
- * variant was chosen, and the program that device 0 executes in a step. Runs nothing and allocates nothing
- * on a device, so the batch may be one that does not fit. *text is the caller's, to free with
- * free(). */
+ * variant was chosen, and the program that device 0 executes in a step. Runs nothing and allocates
+ * nothing on a device, so the batch may be one that does not fit. *text is the caller's, to free
+ * with free(). */
 CLT_API clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
                                     const clt_trainer_options *options, int explain, char **text);
 
