@@ -36,8 +36,8 @@ CLT_API clt_status clt_comm_create_mpi(MPI_Comm ranks, const clt_comm_device *de
  * The world of the ranks of an MPI communicator, for clt_trainer_options.world. Collective, as is
  * clt_world_close; the MPI communicator is duplicated and stays the caller's. MPI is called by the
  * thread that calls the library, and only where <cltrain/world.h> says that all ranks call it;
- * close the world before MPI_Finalize. Errors: STATE, OUT_OF_MEMORY, MPI; ABORTED where another rank
- * failed: then all fail, and the duplicate is freed.
+ * close the world before MPI_Finalize. Errors: STATE, OUT_OF_MEMORY, MPI; ABORTED where another
+ * rank failed: then all fail, and the duplicate is freed.
  */
 CLT_API clt_status clt_world_open_mpi(MPI_Comm ranks, clt_world *world);
 
