@@ -92,25 +92,15 @@ static clt_status infer_recall(const clt_node *node, clt_type *out)
     return CLT_OK;
 }
 
-static clt_status check_gradient(const clt_node *node)
-{
-    char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
-    if (clt_type_equal(&node->in[CLT_BNG_X]->type, &node->in[CLT_BNG_DY]->type))
-        return CLT_OK;
-    return clt_fail(CLT_SHAPE, "%s: %s and %s differ", node->op->name,
-                    clt_operand_text(node, CLT_BNG_X, a), clt_operand_text(node, CLT_BNG_DY, b));
-}
-
+/* Only `gradient` makes nodes of these two operators, of operands that fit. */
 static clt_status infer_grad_sums(const clt_node *node, clt_type *out)
 {
-    CLT_TRY(check_gradient(node));
     out[0] = out[1] = channels_type(node->in[CLT_BNG_X]->type.dims[1]);
     return CLT_OK;
 }
 
 static clt_status infer_grad(const clt_node *node, clt_type *out)
 {
-    CLT_TRY(check_gradient(node));
     *out = node->in[CLT_BNG_X]->type;
     return CLT_OK;
 }
@@ -167,7 +157,7 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
 static bool absorb(clt_node *node, const clt_node *next)
 {
     clt_batch_norm_attr *attr = node->attr;
-    if (attr->relu || node->n_in != CLT_BN_IN)
+    if (attr->relu)
         return false;
     if (next->op == &clt_op_relu) {
         attr->relu = 1;

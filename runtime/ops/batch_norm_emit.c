@@ -11,7 +11,7 @@
 
 typedef struct shape {
     clt_extent images;
-    int64_t most; /* of images */
+    int64_t most; /* of images; at least 1, since plans and dimensions are */
     int64_t channels, pixels;
 } shape;
 
@@ -110,7 +110,6 @@ static division divide(const shape *s, const clt_target *target, int64_t groups,
     const int64_t units = target->caps->compute_units > 0 ? target->caps->compute_units : 1;
     const int64_t wanted = ITEMS_A_UNIT * units;
     division d = {.share = ceil_div(sums ? LEAST : ELEMENTS, length), .chunk = 1, .parts = 1};
-    groups = groups < 1 ? 1 : groups;
     if (!sums && ceil_div(s->channels, d.share) * groups < wanted)
         d.share = ceil_div(LEAST, length);
     if (d.share > s->channels)
@@ -190,9 +189,9 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     if (is_sums(node)) {
         const int64_t wanted = ceil_div(2 * clt_gpu_groups(target), columns);
         const int64_t most = ceil_div(s.most * s.pixels * width, (int64_t)EACH * CLT_GPU_GROUP);
-        parts = most < 1 ? 1 : most < wanted ? most : wanted;
+        parts = most < wanted ? most : wanted;
         if (parts > s.most)
-            parts = s.most < 1 ? 1 : s.most;
+            parts = s.most;
         block = add_parts(p, node, &s, parts);
     }
     snprintf(more, sizeof more, "-DV=%d -DWIDTH=%d -DGROUP=%d ", width > 1 ? 1 : v, width,
@@ -217,7 +216,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 {
     enum { PARTS = 16 };
     const shape s = shape_of(node, target);
-    const int64_t parts = s.most < 1 ? 1 : s.most < PARTS ? s.most : PARTS;
+    const int64_t parts = s.most < PARTS ? s.most : PARTS;
     const int block = is_sums(node) ? add_parts(p, node, &s, parts) : -1;
     begin(p, node, "portable/batch_norm.cl", "");
     arg_all(p, node, &s, block);

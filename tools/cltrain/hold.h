@@ -7,9 +7,10 @@
 /* How long to wait for another process to let go. A run that goes on right after a kill may find
  * the killed process still ending. */
 typedef struct patience {
-    double seconds;      /* 0: do not wait */
-    int (*asked)(void);  /* whether a signal asks for the end; may be NULL */
-    double began, noted; /* the first call; 0 before */
+    double seconds;     /* 0: do not wait */
+    int (*asked)(void); /* whether a signal asks for the end; may be NULL */
+    double began;       /* the first call; 0 before */
+    int noted;
 } patience;
 
 /* Sleeps a moment and returns 1 while there is patience left. Says `why` once, when it begins. */
