@@ -328,11 +328,24 @@ static void test_refused(void **state)
     }
 }
 
+/* A constant has no name that a message could say. */
+static void test_constant_of_the_batch(void **state)
+{
+    (void)state;
+    const float one = 1;
+    clt_graph *graph;
+    ok(clt_graph_create(&graph));
+    assert_null(clt_constant(graph, CLT_F32, 1, (int64_t[]){CLT_BATCH}, &one));
+    assert_int_equal(clt_graph_status(graph), CLT_SHAPE);
+    assert_non_null(strstr(clt_error_message(), "a constant: dimension 0 depends on the batch"));
+    clt_graph_destroy(graph);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_steps),
-                                       cmocka_unit_test(test_without_training),
-                                       cmocka_unit_test(test_given_weights),
-                                       cmocka_unit_test(test_missing)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused),          cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_without_training), cmocka_unit_test(test_given_weights),
+        cmocka_unit_test(test_missing),          cmocka_unit_test(test_constant_of_the_batch)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

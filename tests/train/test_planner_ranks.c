@@ -190,7 +190,7 @@ static void test_unlike(void **state)
     run_ranks(ranks, 2, plan_rank, answers, sizeof *answers);
     for (int r = 0; r < 2; r++) {
         assert_int_equal(ranks[r].status, CLT_MISMATCH);
-        assert_non_null(strstr(ranks[r].message, "rank 1 has another setting of training"));
+        assert_non_null(strstr(ranks[r].message, "rank 1 has another batch than rank 0"));
     }
     answers[1] = (answer){.devices = one_core, .batch = -1};
     run_ranks(ranks, 2, plan_rank, answers, sizeof *answers);

@@ -462,12 +462,19 @@ static clt_status compare(const probe *p)
 {
     const bench *b = &p->benches[0];
     const int64_t buckets = b->trainer->training->devices[0].plan->n_ready;
-    const int64_t sizes[] = {p->options->samples, p->options->trainer->batch};
+    const struct {
+        int64_t value;
+        const char *name;
+    } sizes[] = {{p->options->trainer->batch, "batch"},
+                 {p->options->trainer->accumulate, "number of micro-batches (accumulate)"},
+                 {p->options->samples, "number of samples to measure with"}};
     CLT_TRY(clt_ranks_compare(
         world_of(p), clt_hash(&buckets, sizeof buckets, clt_buckets_hash(&b->store->layout)),
         "model"));
-    return clt_ranks_compare(world_of(p), clt_hash(sizes, sizeof sizes, 0),
-                             "setting of training (batch or accumulation)");
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        CLT_TRY(clt_ranks_compare(world_of(p), clt_hash(&sizes[i].value, sizeof(int64_t), 0),
+                                  sizes[i].name));
+    return CLT_OK;
 }
 
 /* Who measures: devices here and elsewhere. */
