@@ -125,8 +125,8 @@ static inline void link_check(op_test *test, const link_shape *s)
     char text[OP_TEXT];
     const int64_t first = s->transposed ? s->c : s->o;
     const int64_t second = (s->transposed ? s->o : s->c) / s->groups;
-    /* Simulated, images take long, and those of each group. */
-    const int64_t few = s->groups > 1 ? 1 : 2;
+    /* Simulated, images take long: of groups, and deep ones. */
+    const int64_t few = s->groups > 1 || s->size[0] > 4 ? 1 : 2;
     const int64_t n = clt_test_oclgrind() && s->n > few ? few : s->n;
     op_case c = {.text = text,
                  .n_in = 3,
