@@ -1,18 +1,35 @@
 """The other compiler's opinion: every file of the build through clang's front end, warnings as
 errors, with the flags that it is built with, and once more without the tests' hooks. The build itself has
-warnings as errors: tools/test builds as Release does, whose optimiser finds what lesser builds do not."""
+warnings as errors: tools/test builds as Release does, whose optimiser finds what lesser builds do not.
+
+Files without a warning are remembered in ~/.cache/cltrain/compiler-warnings under a hash of what
+clang reads: its version, the flags, and the texts of the file and of all that it includes, without
+comments. Ninja knows what a file includes. Builds by other generators remember nothing."""
 import concurrent.futures
+import hashlib
 import json
 import os
+import pathlib
+import re
 import shlex
 import subprocess
 import sys
+import time
 
 import source
 
 DROP_NEXT = ("-o", "-MF", "-MT", "-MQ")
 HOOKS = "-DCLT_TESTING"
 DROP = ("-c", "-MD", "-MMD")
+KEPT_DAYS = 30
+# Strings first: they may hold what looks like a comment.
+COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*.*?\*/|//[^\n]*', re.S)
+
+
+def without_comments(text):
+    """Nor empty lines, nor spaces that do not matter."""
+    text = COMMENT.sub(lambda found: found[0] if found[0][0] in "\"'" else " ", text)
+    return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
 def clang_command(clang, entry):
@@ -29,20 +46,101 @@ def clang_command(clang, entry):
     return command + ["-fsyntax-only", "-Werror", "-Wno-unknown-warning-option"]
 
 
+def dependencies(build):
+    """{source: the files that its object was made of}, as far as Ninja knows."""
+    try:
+        run = subprocess.run(["ninja", "-t", "deps"], cwd=build, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    found = {}
+    for block in run.stdout.split("\n\n"):
+        head, *lines = block.split("\n")
+        if "(VALID)" in head and lines:
+            paths = [os.path.join(build, line.strip()) for line in lines if line.strip()]
+            # A file that several targets compile may include other files in each.
+            found.setdefault(paths[0], set()).update(paths)
+    return found
+
+
+class Memory:
+    """Of files that had no warning."""
+
+    def __init__(self, build, clang):
+        home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+        self.folder = pathlib.Path(home) / "cltrain" / "compiler-warnings"
+        self.build, self.known = build, dependencies(build)
+        self.version = subprocess.run([clang, "--version"], capture_output=True, text=True, check=True).stdout
+        self.texts, self.hits = {}, 0
+
+    def text(self, path, root):
+        """What stands for the file: of the project, a hash of its text. Of the system, size and time, which
+        packages keep."""
+        if path not in self.texts:
+            try:
+                stat = os.stat(path)
+                self.texts[path] = [stat.st_size, stat.st_mtime]
+                if path.startswith(root + os.sep):
+                    text = without_comments(pathlib.Path(path).read_text(encoding="utf-8"))
+                    self.texts[path] = hashlib.sha256(text.encode()).hexdigest()
+            except OSError:
+                self.texts[path] = time.time()  # of no earlier run
+        return self.texts[path]
+
+    def place(self, words, file, root):
+        """The file that exists if these words had no warning; None: what they read is not known."""
+        if file not in self.known:
+            return None
+        relative = [word.replace(self.build, "BUILD").replace(root, "ROOT") for word in words]
+        read = [(path.replace(root, "ROOT"), self.text(path, root)) for path in sorted(self.known[file])]
+        return self.folder / hashlib.sha256(json.dumps([self.version, relative, read]).encode()).hexdigest()
+
+    def has(self, place):
+        """Also keeps it for as long as tests run with it."""
+        try:
+            os.utime(place)
+        except (OSError, TypeError):
+            return False
+        self.hits += 1
+        return True
+
+    def keep(self, place):
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            place.touch()
+        except (OSError, AttributeError):
+            pass  # the next run compiles it again
+
+    def trim(self):
+        for path in self.folder.glob("*"):
+            if time.time() - path.stat().st_mtime > KEPT_DAYS * 86400:
+                path.unlink(missing_ok=True)
+
+
 def main(build, clang):
+    build = os.path.abspath(build)
+    root = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         entries = {e["file"]: e for e in json.load(file) if not e["file"].startswith(build)}
+    memory = Memory(build, clang)
+
     def check(entry):
         command = clang_command(clang, entry)
         for words in [command] + [[w for w in command if w != HOOKS]] * (HOOKS in command):
+            place = memory.place(words, entry["file"], root)
+            if memory.has(place):
+                continue
             run = subprocess.run(words, cwd=entry["directory"], capture_output=True, text=True)
             # Messages of #pragma are warnings that -Werror leaves alone.
             if run.returncode or run.stderr:
                 return run.stderr.strip()
+            memory.keep(place)
         return None
+
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         problems = [message for message in pool.map(check, entries.values()) if message]
-    return source.report("clang", problems, f"{len(entries)} files without a warning")
+    memory.trim()
+    return source.report("clang", problems, f"{len(entries)} files without a warning, "
+                         f"{memory.hits} of {2 * len(entries)} checks known from earlier runs")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The check scripts find what they are for: each is shown a violation and something legal."""
 import sys
 
+import compiler_warnings
 import includes
 import manners
 import sizes
@@ -56,7 +57,10 @@ def main():
               "/* CLT_API int clt_b(void); */\nCLT_API clt_value *clt_c(\n    int (*f)(int));\n")
     if symbols.declared(header) != {"clt_a", "clt_c"}:
         problems.append(f"symbols: declared() gives {symbols.declared(header)}")
-    return source.report("check scripts", problems, f"{len(CASES) + 1} cases")
+    text = 'a /* b\n"c" */\n\n  d("/* e */  // f"); // g\n'
+    if compiler_warnings.without_comments(text) != 'a\nd("/* e */ // f");':
+        problems.append(f"compiler_warnings: {compiler_warnings.without_comments(text)!r} of {text!r}")
+    return source.report("check scripts", problems, f"{len(CASES) + 2} cases")
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ class Plan(CommandTest):
         self.assertLessEqual(*lines)
         program = explained.stdout.split("Program of a step on device 0\n")[1].split("\n\n")[0]
         self.assertEqual([line.split()[0] for line in program.splitlines()][:4],
-                         ["wait", "feed", "upstream", "run"])
+                         ["wait", "feed", "run", "fetch"])
         self.assertNotIn("start", program)
         several = self.run_command("plan", "--model", "lenet", "--batch", "32", "--explain",
                                    "--devices", "pocl/2").stdout if CORES > 1 else ""

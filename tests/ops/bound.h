@@ -218,6 +218,8 @@ static inline void op_build_programs(const clt_plan *plan)
         }
 }
 
+enum { OP_LOCAL_BYTES = 16384 };
+
 /* The case's graph and its plan; false: there is no such tile. */
 static inline bool op_make_plan(const op_test *t, const op_case *c, const op_mode *mode,
                                 op_bound *b)
@@ -229,6 +231,9 @@ static inline bool op_make_plan(const op_test *t, const op_case *c, const op_mod
     clt_caps caps = op_devices[0]->caps;
     if (mode->as_gpu) {
         caps.kind = CLT_KIND_GPU;
+        /* Small tiles, which Oclgrind interprets sooner. */
+        if (clt_test_oclgrind() && caps.local_bytes > OP_LOCAL_BYTES && !getenv("CLT_TEST_ALL"))
+            caps.local_bytes = OP_LOCAL_BYTES;
         caps.clblast = op_has_clblast();
     }
     options.portable = mode->portable;

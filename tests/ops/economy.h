@@ -8,7 +8,8 @@
  * So a test compiles and compares each kernel, storage type and branch at least once.
  *
  * A tuner would try several tiles for a plan. The test takes the tile that needs the fewest kernels
- * which are not compiled yet. Many plans thus run with kernels that other plans have compiled.
+ * which are not compiled yet. Many plans thus run with kernels that other plans have compiled. On
+ * Oclgrind it takes the tile with the fewest work-items.
  *
  * CLT_TEST_ALL=1 (tools/test --all) runs every plan with its own tile.
  */
@@ -141,17 +142,37 @@ static inline op_worth op_worth_of(const clt_plan *plan, bool add)
     return worth;
 }
 
-/* Whether to run a plan that costs and brings this. Oclgrind, which interprets, is slow where
- * others compile: there a plan that brings nothing new runs in f32, if it has a kernel that its
- * case has not seen, and in one of the three ways to make plans, by turns (`way`, of case
- * `number`). */
+/* How long Oclgrind would interpret the plan, roughly: work-items, each with the elements that it
+ * has of a product's tile. */
+static inline double op_work_of(const clt_plan *plan)
+{
+    double work = 0;
+    for (int i = 0; i < plan->n_nodes; i++)
+        for (int j = 0; j < plan->nodes[i].program.n_launches; j++) {
+            const clt_launch *launch = &plan->nodes[i].program.launches[j];
+            const char *rows = strstr(launch->options ? launch->options : "", "-DRM=");
+            const char *columns = rows ? strstr(rows, "-DRN=") : NULL;
+            double items = 1;
+            for (int d = 0; d < launch->work_dim; d++)
+                items *= (double)clt_extent_at(launch->global[d], plan->options.max_batch);
+            work += items * (columns ? atoi(rows + 5) * atoi(columns + 5) : 1);
+        }
+    return work;
+}
+
+/* Whether to run a plan that costs and brings this. Oclgrind interprets kernels and is slow where
+ * others compile. A plan that brings nothing new runs there in f32 only, if it has a kernel that
+ * its case has not seen, in one of the three ways to make plans, by turns (`way`, of case
+ * `number`), and if it has few work-items. */
 static inline bool op_is_worth_it(op_worth worth, const clt_plan *plan, int way, bool half,
                                   uint64_t number)
 {
+    enum { FEW = 2048 };
     if (getenv("CLT_TEST_ALL"))
         return true;
     if (getenv("CLT_TEST_OCLGRIND") && !worth.news &&
-        (half || (int)(number % 3) != way || !op_is_new_to_case(plan, number)))
+        (half || (int)(number % 3) != way || op_work_of(plan) > FEW ||
+         !op_is_new_to_case(plan, number)))
         return false;
     return !worth.kernels || worth.news;
 }

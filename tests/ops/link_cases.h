@@ -125,18 +125,21 @@ static inline void link_check(op_test *test, const link_shape *s)
     char text[OP_TEXT];
     const int64_t first = s->transposed ? s->c : s->o;
     const int64_t second = (s->transposed ? s->o : s->c) / s->groups;
+    /* Simulated, images take long: of groups, and deep ones. */
+    const int64_t few = s->groups > 1 || s->size[0] > 4 ? 1 : 2;
+    const int64_t n = clt_test_oclgrind() && s->n > few ? few : s->n;
     op_case c = {.text = text,
                  .n_in = 3,
                  .in = {{CLT_F32, 2 + s->dims, {CLT_BATCH, s->c}, OP_RANDOM, true, NULL},
                         {CLT_F32, 2 + s->dims, {first, second}, OP_RANDOM, true, NULL},
                         {CLT_F32, s->bias ? 1 : 0, {s->o}, OP_RANDOM, true, NULL}},
-                 .batch = s->n,
+                 .batch = n,
                  .attr = s};
     for (int i = 0; i < s->dims; i++) {
         c.in[0].dims[2 + i] = s->size[3 - s->dims + i];
         c.in[1].dims[2 + i] = s->kernel[3 - s->dims + i];
     }
-    snprintf(text, sizeof text, "%lldx%lldx%lldx%lldx%lld, %lld of %lldx%lldx%lld", (long long)s->n,
+    snprintf(text, sizeof text, "%lldx%lldx%lldx%lldx%lld, %lld of %lldx%lldx%lld", (long long)n,
              (long long)s->c, (long long)s->size[0], (long long)s->size[1], (long long)s->size[2],
              (long long)s->o, (long long)s->kernel[0], (long long)s->kernel[1],
              (long long)s->kernel[2]);

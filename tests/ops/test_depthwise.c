@@ -25,6 +25,7 @@ static const conv_shape not_depthwise[] = {
 static void test_shapes(void **state)
 {
     (void)state;
+    op_only_chosen = true; /* the others are ops.conv2d's */
     conv_check_all(depthwise, clt_test_oclgrind() ? 3 : sizeof depthwise / sizeof *depthwise);
     if (clt_test_oclgrind())
         return;
