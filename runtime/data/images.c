@@ -110,7 +110,9 @@ static clt_status load(desk *d, const char *path, clt_image_plan plan, void *use
 {
     int fd;
     int64_t bytes;
-    CLT_TRY(clt_file_open(path, &fd, &bytes));
+    const clt_status opened = clt_file_open(path, &fd, &bytes);
+    if (opened != CLT_OK) /* the folder names it: a sample that cannot be read */
+        return opened == CLT_NOT_FOUND ? CLT_IO : opened;
     clt_status status = make_room(d, path, (size_t)bytes);
     if (status == CLT_OK)
         status = clt_file_read_at(fd, path, 0, d->file, bytes);

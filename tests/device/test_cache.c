@@ -204,23 +204,18 @@ static void a_folder_that_others_may_write_is_not_trusted(void **state)
             assert_false(
                 clt_cache_read_private(folder, "programs", strrchr(name, '/') + 1, &data, &bytes));
         }
-        assert_int_equal(chmod(cases[i].path, cases[i].private), 0);
-        assert_true(can_load(device));
+        assert_true(chmod(cases[i].path, cases[i].private) == 0 && can_load(device));
     }
     assert_int_equal(warnings, 1);
     assert_non_null(strstr(warning, "others may write to it"));
     /* A link is as good as the folder that it leads to. */
     char aside[320];
     snprintf(aside, sizeof aside, "%s.aside", programs);
-    assert_int_equal(rename(programs, aside), 0);
-    assert_int_equal(symlink(aside, programs), 0);
+    assert_true(rename(programs, aside) == 0 && symlink(aside, programs) == 0);
     assert_true(can_load(device));
     assert_int_equal(chmod(aside, 0777), 0);
     assert_false(can_load(device));
-    assert_int_equal(chmod(aside, 0700), 0);
-    assert_int_equal(unlink(programs), 0);
-    assert_int_equal(rename(aside, programs), 0);
-    assert_true(can_load(device));
+    assert_true(chmod(aside, 0700) == 0 && unlink(programs) == 0 && rename(aside, programs) == 0);
     clt_log_set(NULL, NULL, CLT_LOG_WARN);
     close_device();
 }

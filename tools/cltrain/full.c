@@ -4,7 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cltrain/unstable.h>
 
 #include "message.h"
 
@@ -36,6 +40,21 @@ static int has_pocl(const clt_runtime *runtime)
             strstr(info.platform, "Portable Computing Language"))
             return 1;
     return 0;
+}
+
+void move_pocl_cache(const char *cache_dir)
+{
+    char path[PATH_MAX];
+    const int length = snprintf(path, PATH_MAX, "%s/pocl", cache_dir);
+    if (getenv("POCL_CACHE_DIR") || length < 0 || length >= PATH_MAX)
+        return;
+    mkdir(cache_dir, 0700);
+    mkdir(path, 0700);
+    /* PoCL runs what it finds there. */
+    if (clt_cache_check(cache_dir, "pocl") != CLT_OK)
+        say("warning: %s; PoCL uses its own folder", clt_error_message());
+    else if (access(path, W_OK) == 0)
+        setenv("POCL_CACHE_DIR", path, 1);
 }
 
 void warn_of_full_caches(const clt_runtime *runtime)

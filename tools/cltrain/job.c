@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cltrain/checkpoint.h>
 #include <cltrain/unstable.h>
@@ -33,21 +31,8 @@ clt_status make_runtime(char *cache_dir, clt_runtime **runtime)
     clt_runtime_options options;
     clt_runtime_options_init(&options);
     options.cache_dir = cache_dir;
-    if (cache_dir && !getenv("POCL_CACHE_DIR")) {
-        /* PoCL has a cache of its own, which only the environment moves. It must exist. */
-        char *path = malloc(strlen(cache_dir) + 6);
-        if (!path)
-            return clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");
-        sprintf(path, "%s/pocl", cache_dir);
-        mkdir(cache_dir, 0700);
-        mkdir(path, 0700);
-        /* PoCL runs what it finds there. */
-        if (clt_cache_check(cache_dir, "pocl") != CLT_OK)
-            say("warning: %s; PoCL uses its own folder", clt_error_message());
-        else if (access(path, W_OK) == 0)
-            setenv("POCL_CACHE_DIR", path, 1);
-        free(path);
-    }
+    if (cache_dir)
+        move_pocl_cache(cache_dir);
     const clt_status status = clt_runtime_create(&options, runtime);
     if (status == CLT_OK)
         warn_of_full_caches(*runtime);
