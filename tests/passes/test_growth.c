@@ -144,6 +144,9 @@ static void plans_grow_with_the_graph(void **state)
     options.precision = CLT_F32;
     options.several = true;
     grows("collectives", collective, &options);
+    options.several = false;
+    options.recompute = true;
+    grows("linear, recomputed", linear, &options);
 }
 
 int main(void)
