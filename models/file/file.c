@@ -19,7 +19,9 @@ typedef struct model_file {
     clt_graph *graph;
     named_value *values; /* of inputs that were used and of nodes */
     int n_values, room;
-    clt_value *last; /* of the nodes so far */
+    json_t *numbers;  /* by name: which of `values` */
+    json_t *prefixes; /* names of the nodes, and those that they give their parameters */
+    clt_value *last;  /* of the nodes so far */
     int64_t classes; /* what "classes" means: those of the input "label", else of the last labels */
     int has_label;
 } model_file;
@@ -46,6 +48,9 @@ static clt_status add_value(model_file *f, const char *name, clt_value *value, i
         f->values = values;
         f->room = room;
     }
+    if (!json_object_get(f->numbers, name) &&
+        json_object_set_new(f->numbers, name, json_integer(f->n_values)))
+        return clt_model_fail(CLT_OUT_OF_MEMORY, "memory does not suffice");
     f->values[f->n_values++] = (named_value){name, value, classes};
     return CLT_OK;
 }
@@ -54,12 +59,12 @@ static clt_status add_value(model_file *f, const char *name, clt_value *value, i
 static clt_value *find_value(const model_file *f, const char *name, int64_t *classes)
 {
     *classes = 0;
-    for (int i = 0; i < f->n_values; i++)
-        if (!strcmp(f->values[i].name, name)) {
-            *classes = f->values[i].classes;
-            return f->values[i].value;
-        }
-    return clt_graph_find(f->graph, name);
+    const json_t *number = json_object_get(f->numbers, name);
+    if (!number)
+        return clt_graph_find(f->graph, name);
+    const named_value *found = &f->values[json_integer_value(number)];
+    *classes = found->classes;
+    return found->value;
 }
 
 static clt_value *value_of(const model_file *f, const char *name)
@@ -303,21 +308,29 @@ static clt_status begin_node(const model_file *f, const json_t *json, const char
     return CLT_OK;
 }
 
-/* A layer without a name gets one, which no other node's parameters may have. */
-static clt_status check_made_name(const model_file *f, const model_node *node)
+static clt_status list_prefixes(model_file *f)
 {
     const json_t *one;
     size_t i;
+    int failed = 0;
     json_array_foreach(json_object_get(f->text.root, "nodes"), i, one)
     {
         const char *name = text_of(one, "name"), *prefix = text_of(one, "parameters");
-        if ((prefix && !strcmp(prefix, node->prefix)) || (name && !strcmp(name, node->prefix)))
-            return model_text_fail(&f->text, node->json, NULL,
-                                   "%s: give it a name: without, its parameters are called so, as "
-                                   "another node or its parameters are",
-                                   node->prefix);
+        failed |= name && json_object_set_new(f->prefixes, name, json_true());
+        failed |= prefix && json_object_set_new(f->prefixes, prefix, json_true());
     }
-    return CLT_OK;
+    return failed ? clt_model_fail(CLT_OUT_OF_MEMORY, "memory does not suffice") : CLT_OK;
+}
+
+/* A layer without a name gets one, which no other node's parameters may have. */
+static clt_status check_made_name(const model_file *f, const model_node *node)
+{
+    if (!json_object_get(f->prefixes, node->prefix))
+        return CLT_OK;
+    return model_text_fail(&f->text, node->json, NULL,
+                           "%s: give it a name: without, its parameters are called so, as another "
+                           "node or its parameters are",
+                           node->prefix);
 }
 
 static clt_status read_node(model_file *f, const json_t *json, size_t at)
@@ -362,6 +375,8 @@ static clt_status read_nodes(model_file *f)
     clt_status status = list_of(f, "nodes", &list);
     if (status == CLT_OK && !json_array_size(list))
         status = model_text_fail(&f->text, f->text.root, "nodes", "'nodes' has no entry");
+    if (status == CLT_OK)
+        status = list_prefixes(f);
     json_array_foreach(list, i, one) if (status == CLT_OK) status = read_node(f, one, i);
     return status;
 }
@@ -468,7 +483,10 @@ clt_status clt_model_file_build(const char *path, const clt_model_input *in, clt
     clt_status status = model_text_read(path, &f.text);
     if (status != CLT_OK)
         return status;
-    status = check_keys(&f);
+    f.numbers = json_object();
+    f.prefixes = json_object();
+    status = f.numbers && f.prefixes ? check_keys(&f)
+                                     : clt_model_fail(CLT_OUT_OF_MEMORY, "memory does not suffice");
     if (status == CLT_OK)
         status = read_inputs(&f);
     if (status == CLT_OK)
@@ -482,6 +500,8 @@ clt_status clt_model_file_build(const char *path, const clt_model_input *in, clt
     if (status == CLT_OK)
         status = read_outputs(&f);
     free(f.values);
+    json_decref(f.numbers);
+    json_decref(f.prefixes);
     model_text_free(&f.text);
     return status;
 }

@@ -120,8 +120,9 @@ void clt_exec_destroy(clt_exec *exec)
         return;
     if (exec->arena->owner == exec)
         exec->arena->owner = NULL;
+    /* The last first: PoCL looks for a kernel in a list that begins with the newest. */
     if (exec->first_launch)
-        for (int i = 0; i < exec->first_launch[exec->plan->n_nodes]; i++)
+        for (int i = exec->first_launch[exec->plan->n_nodes] - 1; i >= 0; i--)
             clt_release_kernel(exec->launches[i].kernel);
     for (int i = 0; exec->constants && i < exec->plan->n_constants; i++)
         clt_release_buffer(exec->constants[i]);

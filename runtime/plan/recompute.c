@@ -338,6 +338,99 @@ static double choose_least(clt_recompute *r)
     return least;
 }
 
+/* --- large graphs --------------------------------------------------------------------------- */
+
+/* The search above takes time in proportion to more than the square of the graph. Beyond so many
+ * candidates times nodes, forward is parted into segments instead, of which backward keeps what the
+ * next ones read (Chen et al., "Training deep nets with sublinear memory cost", 2016). */
+static const double MOST_WORK = 1 << 20;
+
+static bool is_large(const clt_recompute *r)
+{
+    double candidates = 0;
+    for (int i = 0; i < r->n_nodes; i++)
+        candidates += r->candidate[i];
+    return candidates * r->n_nodes > MOST_WORK;
+}
+
+/* Numbers the segments of forward's nodes in r->looked, so that each has about as many bytes of
+ * candidates. */
+static void number_segments(clt_recompute *r, int segments)
+{
+    double total = 1, before = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < r->plan->n_forward; i++) {
+            const clt_node *node = r->plan->nodes[i].node;
+            double bytes = 0;
+            for (int j = 0; r->candidate[i] && j < node->n_out; j++)
+                bytes += is_root(r, node->out[j]) ? (double)r->bytes[node->out[j]->id] : 0;
+            if (pass)
+                r->looked[i] = (int)(before * segments / total);
+            *(pass ? &before : &total) += bytes;
+        }
+}
+
+/* Backward computes the first `again` of the segments again, but for what later ones read. */
+static outcome choose_segments(clt_recompute *r, int segments, int again)
+{
+    bool *kept = r->made; /* evaluate needs it later */
+    number_segments(r, segments);
+    memset(kept, 0, (size_t)r->n_nodes * sizeof *kept);
+    for (int i = 0; i < r->plan->n_forward; i++) {
+        const clt_node *node = r->plan->nodes[i].node;
+        for (int j = 0; j < node->n_in; j++) {
+            const int root = node->in[j] ? r->root[node->in[j]->id] : -1;
+            const clt_node *from = root < 0 ? NULL : r->plan->graph->values[root]->producer;
+            if (from && r->looked[from->id] < r->looked[i])
+                kept[from->id] = true;
+        }
+    }
+    for (int i = 0; i < r->n_nodes; i++)
+        r->again[i] = i < r->plan->n_forward && !r->fixed[i] && !kept[i] &&
+                      (!r->candidate[i] || r->looked[i] < again);
+    return evaluate(r, 0);
+}
+
+/* The number of segments that takes the least memory; *least: its bytes. */
+static int best_segments(clt_recompute *r, int64_t *least)
+{
+    int best = 1;
+    *least = INT64_MAX;
+    for (int n = 1; n <= r->plan->n_forward; n += n < 2 ? 1 : n / 2) {
+        const int64_t peak = choose_segments(r, n, n).peak;
+        if (peak < *least) {
+            *least = peak;
+            best = n;
+        }
+    }
+    return best;
+}
+
+/* As few segments as bring the peak to at most `bytes`, which all of them do. */
+static void choose_fewest(clt_recompute *r, int segments, int64_t bytes)
+{
+    int low = 0, high = segments;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (choose_segments(r, segments, middle).peak <= bytes)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    choose_segments(r, segments, high);
+}
+
+/* False: no choice that was found takes at most `bytes`. 0: the least. */
+static bool choose_large(clt_recompute *r, int64_t bytes)
+{
+    int64_t least;
+    const int segments = best_segments(r, &least);
+    if (bytes && least > bytes)
+        return false;
+    choose_fewest(r, segments, bytes ? bytes : least + least / 100);
+    return true;
+}
+
 static void write_values(clt_recompute *r)
 {
     for (int i = 0; i < r->n_values; i++) {
@@ -348,7 +441,10 @@ static void write_values(clt_recompute *r)
 
 const bool *clt_recompute_least(clt_recompute *r)
 {
-    choose_least(r);
+    if (is_large(r))
+        choose_large(r, 0);
+    else
+        choose_least(r);
     write_values(r);
     return r->value_again;
 }
@@ -357,6 +453,11 @@ const bool *clt_recompute_within(clt_recompute *r, int64_t bytes)
 {
     int version = 0;
     outcome now;
+    if (is_large(r)) {
+        const bool found = choose_large(r, bytes);
+        write_values(r);
+        return found ? r->value_again : NULL;
+    }
     choose_nothing(r);
     if (!descend(r, (double)bytes, &version, &now) && choose_least(r) > (double)bytes)
         return NULL;

@@ -13,7 +13,7 @@
 #include <cltrain/data.h>
 
 /* Batches beyond this are not looked for. */
-static const int64_t LARGEST = (int64_t)1 << 40;
+enum { LARGEST_POWER = 40 };
 
 clt_status clt_capacity_share(int participants, const clt_trainer_options *options, int64_t batch,
                               int64_t *share)
@@ -252,12 +252,16 @@ int64_t clt_capacity_largest(const clt_graph *graph, const clt_store *store,
     /* To three digits: memory that is available changes from one call to the next. Less exactly
      * where each plan is searched for. */
     const int64_t digits = options->recompute || options->memory ? 128 : 1024;
-    int64_t low = 0, high = 1;
-    while (high < LARGEST &&
-           clt_capacity_check(graph, store, options, participants, high) == CLT_OK) {
-        low = high;
-        high *= 2;
+    /* The powers of two around it first: 2^(from - 1) fits, 2^to does not. */
+    int from = 0, to = LARGEST_POWER;
+    while (from < to) {
+        const int middle = from + (to - from) / 2;
+        if (clt_capacity_check(graph, store, options, participants, (int64_t)1 << middle) == CLT_OK)
+            from = middle + 1;
+        else
+            to = middle;
     }
+    int64_t low = from ? (int64_t)1 << (from - 1) : 0, high = (int64_t)1 << from;
     while (high - low > 1 + low / digits) {
         const int64_t middle = low + (high - low) / 2;
         if (clt_capacity_check(graph, store, options, participants, middle) == CLT_OK)
