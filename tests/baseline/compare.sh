@@ -4,7 +4,10 @@
 # Build folders are build-baseline/COMMIT; ccache is used if it is there. Exit 1: something differs.
 set -eu
 cd "$(dirname "$0")/../.."
-[ $# -ge 1 ] && [ $# -le 2 ] || { sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+if [ $# -lt 1 ] || [ $# -gt 2 ]; then
+    sed -n '2,4s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+fi
 launcher=
 if command -v ccache >/dev/null; then
     launcher=-DCMAKE_C_COMPILER_LAUNCHER=ccache
