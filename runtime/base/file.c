@@ -54,7 +54,7 @@ static clt_status open_any(const char *path, int *fd, struct stat *info)
 clt_status clt_file_open(const char *path, int *fd, int64_t *bytes)
 {
     struct stat info;
-    int file;
+    int file = -1;
     CLT_TRY(open_any(path, &file, &info));
     if (!S_ISREG(info.st_mode)) {
         close(file);
@@ -81,7 +81,7 @@ static int is_own(const char *path)
 clt_status clt_text_open(const char *path, int *fd)
 {
     struct stat info;
-    int file;
+    int file = -1;
     CLT_TRY(open_any(path, &file, &info));
     const int takes = S_ISREG(info.st_mode) || (is_own(path) && !S_ISDIR(info.st_mode));
     if (!takes) {
@@ -120,8 +120,8 @@ clt_status clt_file_read_at(int fd, const char *path, int64_t offset, void *to, 
 
 clt_status clt_file_read_all(const char *path, int64_t most, char **text, size_t *bytes)
 {
-    int fd;
-    int64_t size;
+    int fd = -1;
+    int64_t size = 0;
     CLT_TRY(clt_file_open(path, &fd, &size));
     char *content = NULL;
     clt_status status = size <= most ? CLT_OK
