@@ -68,11 +68,7 @@ static clt_status explain(const clt_plan *plan, const clt_store *store,
     clt_status status = clt_step_program_generate(
         &input, CLT_PROGRAM_STEP, micros > 1 ? CLT_LOAD_MANY : CLT_LOAD_ONE, &program);
     if (status == CLT_OK) {
-        clt_str_add(text, "\nProgram of a step on device 0%s\n",
-                    input.host_weights && !alone &&
-                            !clt_graph_static_weights(plan->graph, 1, weights)
-                        ? " (a forward pass before it adds up the weights of the losses)"
-                        : "");
+        clt_str_add(text, "\nProgram of a step on device 0\n");
         clt_step_program_print(&program, text);
     }
     clt_step_program_free(&program);
