@@ -80,7 +80,9 @@ class Lost(LaunchTest):
                 steps = {re.fullmatch(r"cltrain, rank [01]: the process manager that started this rank has ended: "
                                       rf"stopped after step (\d+); saved in {saved}, --resume goes on", x)[1]
                          for x in lines}
-                self.assertEqual((len(lines), len(steps)), (2, 1), lines)
+                # A rank that learns of the stop from the other one, before it notices itself, says nothing.
+                self.assertIn(len(lines), (1, 2), lines)
+                self.assertEqual(len(steps), 1, lines)
                 self.assertEqual(self.saved(saved), [f"step-{int(steps.pop()):08}"])
                 os.remove(said)
                 child.kill()
