@@ -95,7 +95,8 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
         if (!plan->options.several)
             CLT_TRY(clt_pass_alone(graph));
     } else {
-        CLT_TRY(clt_pass_evaluate(graph));
+        if (!plan->options.as_in_training)
+            CLT_TRY(clt_pass_evaluate(graph));
         if (plan->options.mode == CLT_PLAN_PREDICT)
             clt_graph_forget_means(graph);
         keep_carried(graph, plan->options.carries);

@@ -31,7 +31,9 @@ typedef struct clt_plan_options {
     /* TRAIN: not 0: the most bytes of intermediates; backward computes as much again as that takes,
      * and clt_plan_create fails with OUT_OF_DEVICE_MEMORY where nothing suffices. */
     int64_t arena_limit;
-    bool carries; /* PREDICT: states that are carried change; see clt_carried */
+    bool as_in_training; /* PREDICT: operators compute what they do in training: batch norm, dropout
+                          */
+    bool carries;        /* PREDICT: states that are carried change; see clt_carried */
     /* OP=NAME,...: the variants to take for these operators, where they accept; NULL: none. Not
      * kept by the plan. */
     const char *variants;

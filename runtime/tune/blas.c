@@ -103,7 +103,7 @@ static clt_status try(blas_tuner *t, const clt_tuning_entry *set, bool *right, d
     CLT_TRY(clt_lab_plan(t->lab, t->graph, t->options, &record));
     CLT_TRY(clt_lab_run(t->lab, 0, t->node));
     const clt_status status = clt_outcome_read(t->lab, t->node, false, &own);
-    *right = status == CLT_OK && clt_outcome_equal(&own, &t->right);
+    *right = status == CLT_OK && clt_outcome_equal(&own, &t->right, NULL, 0);
     clt_outcome_drop(&own);
     CLT_TRY(status);
 #ifdef CLT_TESTING

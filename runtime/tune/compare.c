@@ -40,7 +40,18 @@ static bool add_pair(spread *s, double a, double b, bool same_bits, bool unwritt
     return true;
 }
 
-static bool equal_floats(const char *a, const char *b, int64_t count)
+/* Whether rounding in the sum that element i is explains the difference. */
+static bool explained(const char *magnitudes, int64_t i, double share, double difference)
+{
+    float magnitude;
+    if (!magnitudes)
+        return false;
+    memcpy(&magnitude, magnitudes + 4 * i, sizeof magnitude);
+    return isfinite(magnitude) && fabs(difference) <= share * (double)magnitude;
+}
+
+static bool equal_floats(const char *a, const char *b, const char *magnitudes, double share,
+                         int64_t count)
 {
     spread s = {0, 0};
     for (int64_t i = 0; i < count; i++) {
@@ -50,6 +61,8 @@ static bool equal_floats(const char *a, const char *b, int64_t count)
         memcpy(&y, b + 4 * i, sizeof y);
         memcpy(&xf, &x, sizeof xf);
         memcpy(&yf, &y, sizeof yf);
+        if (explained(magnitudes, i, share, (double)xf - (double)yf))
+            continue;
         if (!add_pair(&s, (double)xf, (double)yf, x == y, x == UNWRITTEN || y == UNWRITTEN))
             return false;
     }
@@ -90,7 +103,7 @@ bool clt_values_equal(clt_dtype dtype, const void *a, const void *b, int64_t cou
 {
     switch (dtype) {
     case CLT_F32:
-        return equal_floats(a, b, count);
+        return equal_floats(a, b, NULL, 0, count);
     case CLT_F64:
         return equal_doubles(a, b, count);
     case CLT_U8:
@@ -103,14 +116,26 @@ bool clt_values_equal(clt_dtype dtype, const void *a, const void *b, int64_t cou
     return !memcmp(a, b, (size_t)count * (size_t)clt_dtype_size(dtype));
 }
 
-bool clt_outcome_equal(const clt_outcome *a, const clt_outcome *b)
+bool clt_sums_equal(const float *a, const float *b, const float *magnitudes, double share,
+                    int64_t count)
+{
+    return equal_floats((const char *)a, (const char *)b, (const char *)magnitudes, share, count);
+}
+
+bool clt_outcome_equal(const clt_outcome *a, const clt_outcome *b, const clt_outcome *magnitudes,
+                       double share)
 {
     for (int o = 0; o < CLT_MAX_OUTPUTS; o++) {
         if (!a->values[o] && !b->values[o])
             continue;
         if (!a->values[o] || !b->values[o] || a->count[o] != b->count[o] ||
-            a->dtype[o] != b->dtype[o] ||
-            !clt_values_equal(a->dtype[o], a->values[o], b->values[o], a->count[o]))
+            a->dtype[o] != b->dtype[o])
+            return false;
+        const bool summed = magnitudes && magnitudes->values[o] && a->dtype[o] == CLT_F32 &&
+                            magnitudes->count[o] == a->count[o];
+        if (summed ? !equal_floats(a->values[o], b->values[o], magnitudes->values[o], share,
+                                   a->count[o])
+                   : !clt_values_equal(a->dtype[o], a->values[o], b->values[o], a->count[o]))
             return false;
     }
     return true;

@@ -26,8 +26,23 @@ void clt_outcome_drop(clt_outcome *outcome);
  */
 clt_status clt_outcome_read(clt_lab *lab, int index, bool plain, clt_outcome *outcome);
 
-/* Whether `b` is what `a` is, as far as rounding and the order of sums allow. */
-bool clt_outcome_equal(const clt_outcome *a, const clt_outcome *b);
+/*
+ * Whether `b` is what `a` is, as far as rounding and the order of sums allow. `magnitudes` holds
+ * the sum of the terms' magnitudes for each element of outputs that are sums, see clt_sums_equal.
+ * NULL, or an output without values there: clt_values_equal decides.
+ */
+bool clt_outcome_equal(const clt_outcome *a, const clt_outcome *b, const clt_outcome *magnitudes,
+                       double share);
+
+/*
+ * Compare two arrays of sums whose terms may cancel. The gradient of a convolution's bias before
+ * batch norm is zero, and each kernel computes another rounding error in its place: no difference
+ * is small beside the largest value. An element is therefore also right where the difference is at
+ * most `share` of its magnitude, the sum of its terms' absolute values. clt_values_equal's rule
+ * holds for all other elements.
+ */
+bool clt_sums_equal(const float *a, const float *b, const float *magnitudes, double share,
+                    int64_t count);
 
 /* The same for one array. Of floats that are finite on both sides the largest difference is at most
  * 1e-4 of the largest magnitude; others are the same bits, or NaN on both sides. Bytes are masks,

@@ -1,5 +1,6 @@
 #include "tune/reference.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +22,7 @@ typedef struct scene {
     clt_plan *plan;
     clt_exec *exec;
     clt_view inputs[16];
+    bool magnitudes; /* operands are replaced by their absolute values */
 } scene;
 
 static const clt_variant *last_variant(const clt_op *op)
@@ -213,8 +215,8 @@ static clt_status build(scene *s, const clt_node *node)
 }
 
 /* Copies an operand as it lies in the lab, row-major. */
-static clt_status copy_operand(clt_lab *lab, const clt_node *node, int operand, int64_t bytes,
-                               cl_mem to)
+static clt_status copy_operand(const scene *s, clt_lab *lab, const clt_node *node, int operand,
+                               int64_t bytes, cl_mem to)
 {
     const clt_conv2d_pool_attr *attr = node->attr;
     char *plain = NULL;
@@ -222,6 +224,9 @@ static clt_status copy_operand(clt_lab *lab, const clt_node *node, int operand, 
     clt_status status = node->op == &clt_op_conv2d_pool_weight_grad && operand == 1
                             ? unpool(lab, node, 1, attr->out[0], attr->out[1], &plain, &count)
                             : read_plain(lab, node->in[operand], &plain);
+    if (status == CLT_OK && s->magnitudes && node->in[operand]->type.dtype == CLT_F32)
+        for (int64_t i = 0; i < bytes / (int64_t)sizeof(float); i++)
+            ((float *)plain)[i] = fabsf(((float *)plain)[i]);
     if (status == CLT_OK)
         status = clt_replica_write(&lab->replica, to, 0, bytes, plain);
     clt_free(plain);
@@ -234,6 +239,8 @@ static clt_status run(scene *s, clt_lab *lab, const clt_node *node)
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
     options.portable = true;
     options.fuse = false;
+    /* The node is one of training: batch norm by the moments it is given, not by running ones. */
+    options.as_in_training = true;
     options.lanes = lab->plan->options.lanes;
     CLT_TRY(clt_buckets_create(s->graph, &sizes, &s->buckets));
     CLT_TRY(clt_replica_create(lab->device, &s->buckets, &s->replica));
@@ -248,7 +255,7 @@ static clt_status run(scene *s, clt_lab *lab, const clt_node *node)
         cl_mem *buffer = &s->inputs[i].buffer;
         CLT_TRY(
             clt_device_buffer_create(lab->device, bytes, CL_MEM_READ_WRITE, "an operand", buffer));
-        CLT_TRY(copy_operand(lab, node, number, bytes, *buffer));
+        CLT_TRY(copy_operand(s, lab, node, number, bytes, *buffer));
     }
     clt_run once = lab->run;
     once.inputs = s->inputs;
@@ -296,10 +303,10 @@ static clt_status read_outputs(scene *s, clt_lab *lab, const clt_node *node, clt
     return CLT_OK;
 }
 
-clt_status clt_reference_read(clt_lab *lab, int index, clt_outcome *outcome)
+static clt_status read_scene(clt_lab *lab, int index, bool magnitudes, clt_outcome *outcome)
 {
     const clt_node *node = lab->plan->nodes[index].node;
-    scene s = {0};
+    scene s = {.magnitudes = magnitudes};
     *outcome = (clt_outcome){{NULL}, {0}, {0}};
     if (node->op == &clt_op_unpool2d) {
         const int64_t *dims = node->out[0]->type.dims;
@@ -322,4 +329,27 @@ clt_status clt_reference_read(clt_lab *lab, int index, clt_outcome *outcome)
     clt_buckets_free(&s.buckets);
     clt_graph_destroy(s.graph);
     return status == CLT_OK ? CLT_OK : clt_fail_prefix(status, "reference of %s: ", node->name);
+}
+
+clt_status clt_reference_read(clt_lab *lab, int index, clt_outcome *outcome)
+{
+    return read_scene(lab, index, false, outcome);
+}
+
+bool clt_reference_sums(const clt_node *node)
+{
+    return node->op == &clt_op_conv2d_weight_grad || node->op == &clt_op_linear_weight_grad ||
+           node->op == &clt_op_conv2d_pool_weight_grad;
+}
+
+clt_status clt_reference_magnitudes(clt_lab *lab, int index, clt_outcome *outcome)
+{
+    return read_scene(lab, index, true, outcome);
+}
+
+double clt_reference_share(const clt_node *node, int64_t count)
+{
+    const double products = clt_node_flops(node, count) / 2;
+    const double terms = products / (double)clt_type_elements(&node->out[0]->type, count);
+    return 2 * 8 * FLT_EPSILON * sqrt(fmax(terms, 1));
 }

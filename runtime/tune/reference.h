@@ -23,4 +23,19 @@ int64_t clt_reference_count(const clt_node *node, const clt_lab *lab);
  */
 clt_status clt_reference_read(clt_lab *lab, int index, clt_outcome *outcome);
 
+/* Whether the node's outputs are sums of products of its operands over the batch: the gradients of
+ * weights and biases. Their terms may cancel. */
+bool clt_reference_sums(const clt_node *node);
+
+/*
+ * Read the sum of the terms' magnitudes for each element of a node that clt_reference_sums names:
+ * the portable kernel's outputs for the absolute values of the operands. Otherwise as
+ * clt_reference_read.
+ */
+clt_status clt_reference_magnitudes(clt_lab *lab, int index, clt_outcome *outcome);
+
+/* The largest difference of two right results, as a share of the magnitudes: 8 eps sqrt(K) for each
+ * of the two, K the number of terms for `count` samples. */
+double clt_reference_share(const clt_node *node, int64_t count);
+
 #endif

@@ -164,11 +164,14 @@ typedef enum tune_verdict {
 
 /* What measuring a class keeps from candidate to candidate. */
 typedef struct class_trial {
-    clt_outcome right;     /* what the plan's own choice computes, of the whole batch */
-    clt_outcome reference; /* what portable kernels compute, of a part of it; empty: not known */
-    int64_t of_reference;  /* images */
-    bool own_is_wrong;     /* then candidates are compared with the reference */
-    uint64_t *programs;    /* of the candidates so far */
+    clt_outcome right;      /* what the plan's own choice computes, of the whole batch */
+    clt_outcome reference;  /* what portable kernels compute, of a part of it; empty: not known */
+    int64_t of_reference;   /* images */
+    clt_outcome magnitudes; /* of the reference's sums; empty: it has none */
+    double share;           /* of the magnitudes: the largest difference of a part of the batch */
+    double all_share;       /* of the whole batch, whose magnitudes are as many times larger */
+    bool own_is_wrong;      /* then candidates are compared with the reference */
+    uint64_t *programs;     /* of the candidates so far */
     int count, room;
 } class_trial;
 
@@ -231,7 +234,8 @@ static clt_status agrees(tuner *t, const class_trial *trial, bool spoilt, bool *
     t->lab.run.count = all;
     if (spoilt)
         spoil(&own);
-    *right = status == CLT_OK && clt_outcome_equal(&own, &trial->reference);
+    *right = status == CLT_OK &&
+             clt_outcome_equal(&own, &trial->reference, &trial->magnitudes, trial->share);
     clt_outcome_drop(&own);
     return status;
 }
@@ -242,7 +246,8 @@ static clt_status equals_own(tuner *t, const class_trial *trial, bool spoilt, bo
     const clt_status status = clt_outcome_read(&t->lab, t->node, false, &own);
     if (spoilt)
         spoil(&own);
-    *right = status == CLT_OK && clt_outcome_equal(&own, &trial->right);
+    *right = status == CLT_OK &&
+             clt_outcome_equal(&own, &trial->right, &trial->magnitudes, trial->all_share);
     clt_outcome_drop(&own);
     return status;
 }
@@ -377,7 +382,13 @@ static clt_status check_own(tuner *t, const clt_tuning_entry *plain, class_trial
     }
     const int64_t all = t->lab.run.count;
     t->lab.run.count = trial->of_reference;
-    const clt_status status = clt_reference_read(&t->lab, t->node, &trial->reference);
+    clt_status status = clt_reference_read(&t->lab, t->node, &trial->reference);
+    if (status == CLT_OK && clt_reference_sums(node)) {
+        status = clt_reference_magnitudes(&t->lab, t->node, &trial->magnitudes);
+        trial->share = clt_reference_share(node, trial->of_reference);
+        trial->all_share =
+            clt_reference_share(node, all) * (double)all / (double)trial->of_reference;
+    }
     t->lab.run.count = all;
     if (is_candidates(status)) {
         clt_log(CLT_LOG_WARN, "%s: %s for %s is not compared with the portable kernels: %s", label,
@@ -465,6 +476,7 @@ static clt_status tune_class(tuner *t, const job *j)
     clt_free(list);
     clt_outcome_drop(&trial.right);
     clt_outcome_drop(&trial.reference);
+    clt_outcome_drop(&trial.magnitudes);
     clt_free(trial.programs);
     const int tried = best.tried;
     char rejected[sizeof best.rejected];

@@ -93,6 +93,27 @@ static void test_lanes(void **state)
             assert_int_equal(plain[n * 3 + i], 10 * n + i);
 }
 
+/* Sums whose true value is zero: no difference is small beside their largest. */
+static void test_cancelled_sums(void **state)
+{
+    (void)state;
+    const float a[] = {3e-6f, -2e-6f, 1e-6f}, b[] = {-1e-6f, 2e-6f, 2e-6f};
+    const float magnitudes[] = {40, 50, 60}, none[] = {0, 0, 0};
+    assert_false(clt_values_equal(CLT_F32, a, b, 3));
+    assert_true(clt_sums_equal(a, b, magnitudes, 1e-6, 3));
+    assert_false(clt_sums_equal(a, b, magnitudes, 1e-8, 3));
+    assert_false(clt_sums_equal(a, b, none, 1e-6, 3));
+    /* A wrong element beside right ones, and one that nobody wrote. */
+    float wrong[] = {-1e-6f, 1e-3f, 2e-6f};
+    assert_false(clt_sums_equal(a, wrong, magnitudes, 1e-6, 3));
+    const uint32_t unwritten = 0x7fa00000u;
+    memcpy(&wrong[1], &unwritten, sizeof unwritten);
+    assert_false(clt_sums_equal(a, wrong, magnitudes, 1e-6, 3));
+    /* A magnitude that is not finite excuses nothing. */
+    const float infinite[] = {INFINITY, NAN, INFINITY};
+    assert_false(clt_sums_equal(a, b, infinite, 1e-6, 3));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -100,6 +121,7 @@ int main(void)
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_integers_and_masks),
         cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_cancelled_sums),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
