@@ -1,5 +1,4 @@
 #include "tune/tune.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,14 +163,13 @@ typedef enum tune_verdict {
 
 /* What measuring a class keeps from candidate to candidate. */
 typedef struct class_trial {
-    clt_outcome right;      /* what the plan's own choice computes, of the whole batch */
-    clt_outcome reference;  /* what portable kernels compute, of a part of it; empty: not known */
-    int64_t of_reference;   /* images */
-    clt_outcome magnitudes; /* of the reference's sums; empty: it has none */
-    double share;           /* of the magnitudes: the largest difference of a part of the batch */
-    double all_share;       /* of the whole batch, whose magnitudes are as many times larger */
-    bool own_is_wrong;      /* then candidates are compared with the reference */
-    uint64_t *programs;     /* of the candidates so far */
+    clt_outcome right;       /* what the plan's own choice computes, of the whole batch */
+    clt_outcome reference;   /* what portable kernels compute, of a part of it; empty: not known */
+    int64_t of_reference;    /* images */
+    clt_outcome magnitudes;  /* of the reference's sums; empty: it has none */
+    double share, all_share; /* of magnitudes: the largest difference, of the part and of all */
+    bool own_is_wrong;       /* then candidates are compared with the reference */
+    uint64_t *programs;      /* of the candidates so far */
     int count, room;
 } class_trial;
 
@@ -501,7 +499,6 @@ static clt_status tune_class(tuner *t, const job *j)
     best.source = clt_tuning_source(best.files);
     return count ? clt_tuning_put(t->record, &best) : CLT_OK;
 }
-
 /* --- the plan -------------------------------------------------------------------------------- */
 
 static bool listed(const tuner *t, const job *jobs, int count, const clt_plan_node *pn)
