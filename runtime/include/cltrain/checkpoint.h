@@ -218,10 +218,10 @@ CLT_API void clt_folder_lock_release(clt_folder_lock *lock);
 typedef struct clt_checkpoint clt_checkpoint;
 
 /* Opens a step folder, or the one of the highest step in the folder `path`, and checks it: each
- * file is there, its hash is right and its content valid. The files are mapped until closed.
- * Errors: NOT_FOUND if there is no checkpoint; FORMAT if it is damaged, naming the file, what is
- * wrong with it and the newest intact one before it (which is not opened in its place); UNSUPPORTED
- * if a newer version wrote it; IO. */
+ * file is there, its hash is right and its content valid. The files are kept in memory until
+ * closed. Errors: NOT_FOUND if there is no checkpoint; FORMAT if it is damaged, naming the file,
+ * what is wrong with it and the newest intact one before it (which is not opened in its place);
+ * UNSUPPORTED if a newer version wrote it; IO. */
 CLT_API clt_status clt_checkpoint_open(const char *path, clt_checkpoint **out);
 
 /* Takes NULL. All pointers that came from the checkpoint end here. */
