@@ -148,10 +148,14 @@ static clt_status refuse(clt_status status, const char *dir, const char *path, i
     return status;
 }
 
-static clt_status open_newest(const char *dir, clt_checkpoint **out)
+/* *gone: the newest checkpoint was removed while it was read, as a run that keeps the last ones
+ * does.
+ */
+static clt_status try_newest(const char *dir, bool *gone, clt_checkpoint **out)
 {
     clt_step_name *items;
     int count;
+    *gone = false;
     CLT_TRY(clt_folder_list(dir, &items, &count));
     if (!count) {
         clt_free(items);
@@ -159,10 +163,21 @@ static clt_status open_newest(const char *dir, clt_checkpoint **out)
     }
     char *path = join(dir, items[0].text);
     clt_status status = path ? load_step(path, out) : CLT_OUT_OF_MEMORY;
+    *gone = path && status != CLT_OK && access(path, F_OK) != 0;
     if (path && status != CLT_OK)
         status = refuse(status, dir, path, items[0].step);
     clt_free(path);
     clt_free(items);
+    return status;
+}
+
+static clt_status open_newest(const char *dir, clt_checkpoint **out)
+{
+    enum { TRIES = 20 };
+    bool gone = true;
+    clt_status status = CLT_OK;
+    for (int i = 0; gone && i < TRIES; i++)
+        status = try_newest(dir, &gone, out);
     return status;
 }
 

@@ -246,22 +246,23 @@ void clt_graph_forget_means(clt_graph *graph);
 
 /*
  * Values that others take the place of. A pass visits nodes in order, settles the operands of each
- * with clt_instead_operands, and may then enter what replaces the node's outputs: one of its
- * operands, an output of an earlier node, or a value that it has added. clt_instead_everywhere
- * settles all operands, assignments, losses and metrics at the end. So a pass takes time in
- * proportion to the graph, whatever it replaces.
+ * with clt_replacements_settle_node, and may then enter what replaces the node's outputs: one of
+ * its operands, an output of an earlier node, or a value that it has added.
+ * clt_replacements_settle_graph settles all operands, assignments, losses and metrics at the end.
+ * So a pass takes time in proportion to the graph, whatever it replaces.
  */
-typedef struct clt_instead {
+typedef struct clt_replacements {
     clt_graph *graph;
     int n_values;       /* entries of `values` */
     clt_value **values; /* by id; NULL: itself */
-} clt_instead;
+} clt_replacements;
 
-clt_status clt_instead_begin(clt_graph *graph, clt_instead *instead);
-void clt_instead_operands(const clt_instead *instead, clt_node *node);
-clt_status clt_instead_enter(clt_instead *instead, const clt_value *from, clt_value *to);
-void clt_instead_everywhere(const clt_instead *instead);
-void clt_instead_free(clt_instead *instead);
+clt_status clt_replacements_begin(clt_graph *graph, clt_replacements *replacements);
+void clt_replacements_settle_node(const clt_replacements *replacements, clt_node *node);
+clt_status clt_replacements_add(clt_replacements *replacements, const clt_value *from,
+                                clt_value *to);
+void clt_replacements_settle_graph(const clt_replacements *replacements);
+void clt_replacements_free(clt_replacements *replacements);
 
 /* Puts nodes and values in topological order, drops nodes on which no output, loss, metric,
  * assignment or node of `keep` depends, and numbers ids anew. */

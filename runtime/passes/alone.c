@@ -18,21 +18,21 @@ static clt_status keep_output(clt_graph *graph, clt_value *output, clt_value *op
 clt_status clt_pass_alone(clt_graph *graph)
 {
     const int n_nodes = graph->n_nodes;
-    clt_instead instead;
-    CLT_TRY(clt_instead_begin(graph, &instead));
+    clt_replacements replacements;
+    CLT_TRY(clt_replacements_begin(graph, &replacements));
     clt_status status = CLT_OK;
     for (int i = 0; status == CLT_OK && i < n_nodes; i++) {
         clt_node *node = graph->nodes[i];
-        clt_instead_operands(&instead, node);
+        clt_replacements_settle_node(&replacements, node);
         if (!node->op->collective)
             continue;
         if (node->out[0]->output)
             status = keep_output(graph, node->out[0], node->in[0]);
         if (status == CLT_OK)
-            status = clt_instead_enter(&instead, node->out[0], node->in[0]);
+            status = clt_replacements_add(&replacements, node->out[0], node->in[0]);
     }
     if (status == CLT_OK)
-        clt_instead_everywhere(&instead);
-    clt_instead_free(&instead);
+        clt_replacements_settle_graph(&replacements);
+    clt_replacements_free(&replacements);
     return status == CLT_OK ? clt_graph_status(graph) : status;
 }

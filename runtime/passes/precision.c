@@ -34,8 +34,8 @@ typedef struct precision_pass {
     widened *wide;    /* by id */
     int room_values;  /* of the two */
     int *last_reader; /* by id, of values before the pass: the last node that reads it or a view */
-    clt_instead
-        instead;       /* what is read where 16 bits come from a conversion; by later nodes alone */
+    clt_replacements
+        replacements;  /* what is read where 16 bits come from a conversion; by later nodes alone */
     clt_node **order;  /* all nodes, conversions beside those that they serve */
     int n_order, room; /* room: entries allocated */
 } precision_pass;
@@ -165,7 +165,7 @@ static clt_status narrow(precision_pass *p, clt_node *node, int index)
     if (!half)
         return clt_graph_status(p->graph);
     p->order[p->n_order++] = half->producer;
-    return clt_instead_enter(&p->instead, out, half);
+    return clt_replacements_add(&p->replacements, out, half);
 }
 
 static bool reads(const precision_pass *p, const clt_node *node, int index, bool output)
@@ -205,7 +205,7 @@ static clt_status visit_move(precision_pass *p, clt_node *node)
 static clt_status visit(precision_pass *p, clt_node *node)
 {
     CLT_TRY(make_room(p, node));
-    clt_instead_operands(&p->instead, node);
+    clt_replacements_settle_node(&p->replacements, node);
     if (node->op->view)
         return visit_view(p, node);
     if (node->op->rounding == CLT_ROUNDS_MOVES)
@@ -277,12 +277,12 @@ clt_status clt_pass_precision(clt_graph *graph, const clt_target *target, clt_dt
                         .target = target,
                         .precision = precision,
                         .room_values = graph->n_values + 1};
-    CLT_TRY(clt_instead_begin(graph, &p.instead));
+    CLT_TRY(clt_replacements_begin(graph, &p.replacements));
     p.exact = clt_calloc((size_t)p.room_values, sizeof *p.exact);
     p.wide = clt_calloc((size_t)p.room_values, sizeof *p.wide);
     p.last_reader = clt_calloc((size_t)p.room_values, sizeof *p.last_reader);
     clt_status status = p.exact && p.wide && p.last_reader ? run(&p) : CLT_OUT_OF_MEMORY;
-    clt_instead_free(&p.instead);
+    clt_replacements_free(&p.replacements);
     clt_free(p.exact);
     clt_free(p.wide);
     clt_free(p.last_reader);

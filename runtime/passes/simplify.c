@@ -6,9 +6,9 @@
 #include "passes/passes.h"
 #include <cltrain/ops.h>
 
-static clt_status evaluate_node(clt_instead *instead, const clt_node *node)
+static clt_status evaluate_node(clt_replacements *replacements, const clt_node *node)
 {
-    clt_graph *graph = instead->graph;
+    clt_graph *graph = replacements->graph;
     clt_value *value = node->op->evaluate(node), *output = node->out[0];
     if (!value)
         return clt_graph_status(graph);
@@ -22,22 +22,22 @@ static clt_status evaluate_node(clt_instead *instead, const clt_node *node)
             return clt_graph_status(graph);
         clt_graph_move_output(output, value);
     }
-    return clt_instead_enter(instead, output, value);
+    return clt_replacements_add(replacements, output, value);
 }
 
 clt_status clt_pass_evaluate(clt_graph *graph)
 {
-    clt_instead instead;
-    CLT_TRY(clt_instead_begin(graph, &instead));
+    clt_replacements replacements;
+    CLT_TRY(clt_replacements_begin(graph, &replacements));
     clt_status status = CLT_OK;
     for (int i = 0; status == CLT_OK && i < graph->n_nodes; i++) {
-        clt_instead_operands(&instead, graph->nodes[i]);
+        clt_replacements_settle_node(&replacements, graph->nodes[i]);
         if (graph->nodes[i]->op->evaluate)
-            status = evaluate_node(&instead, graph->nodes[i]);
+            status = evaluate_node(&replacements, graph->nodes[i]);
     }
     if (status == CLT_OK)
-        clt_instead_everywhere(&instead);
-    clt_instead_free(&instead);
+        clt_replacements_settle_graph(&replacements);
+    clt_replacements_free(&replacements);
     return status;
 }
 
@@ -70,7 +70,7 @@ static bool without_effect(const clt_node *node)
 
 typedef struct simplify {
     clt_graph *graph;
-    clt_instead instead;
+    clt_replacements replacements;
     clt_table nodes; /* those visited so far, by what they compute */
     /* By value id: the sum or weight of a loss or metric. These are memory of their own, also where
      * two are equal. */
@@ -114,7 +114,7 @@ static clt_status replace(simplify *s, clt_node *node, clt_value *const *by, int
     for (int i = 0; i < count; i++) {
         if (s->result[node->out[i]->id])
             s->result[by[i]->id] = true;
-        CLT_TRY(clt_instead_enter(&s->instead, node->out[i], by[i]));
+        CLT_TRY(clt_replacements_add(&s->replacements, node->out[i], by[i]));
     }
     node->n_in = 0; /* dead: it uses nothing any more */
     return CLT_OK;
@@ -122,7 +122,7 @@ static clt_status replace(simplify *s, clt_node *node, clt_value *const *by, int
 
 static clt_status visit(simplify *s, clt_node *node)
 {
-    clt_instead_operands(&s->instead, node);
+    clt_replacements_settle_node(&s->replacements, node);
     if (named(node))
         return clt_table_add(&s->nodes, hash_node(node), node->id);
     /* A view of a view is a view of the first. */
@@ -141,7 +141,7 @@ static clt_status visit(simplify *s, clt_node *node)
 clt_status clt_pass_simplify(clt_graph *graph)
 {
     simplify s = {.graph = graph};
-    CLT_TRY(clt_instead_begin(graph, &s.instead));
+    CLT_TRY(clt_replacements_begin(graph, &s.replacements));
     s.result = clt_calloc((size_t)graph->n_values + 1, sizeof *s.result);
     clt_status status = s.result ? CLT_OK : CLT_OUT_OF_MEMORY;
     if (status == CLT_OK)
@@ -149,8 +149,8 @@ clt_status clt_pass_simplify(clt_graph *graph)
     for (int i = 0; status == CLT_OK && i < graph->n_nodes; i++)
         status = visit(&s, graph->nodes[i]);
     if (status == CLT_OK)
-        clt_instead_everywhere(&s.instead);
-    clt_instead_free(&s.instead);
+        clt_replacements_settle_graph(&s.replacements);
+    clt_replacements_free(&s.replacements);
     clt_table_free(&s.nodes);
     clt_free(s.result);
     return status;

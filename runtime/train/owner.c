@@ -7,6 +7,12 @@
 #include "base/error.h"
 #include "train/step/programs.h"
 
+/* Large buckets are alike in size, so that turns share the work. */
+int clt_owner_of(int bucket, int participants)
+{
+    return bucket % participants;
+}
+
 clt_status clt_owners_create(clt_trainer *t, bool alike)
 {
     const clt_buckets *layout = &t->store->layout;
@@ -15,9 +21,8 @@ clt_status clt_owners_create(clt_trainer *t, bool alike)
     t->owners = clt_calloc((size_t)layout->n_buckets + 1, sizeof *t->owners);
     if (!t->owners)
         return CLT_OUT_OF_MEMORY;
-    /* Large buckets are alike in size, so that turns share the work. */
     for (int b = 0; b < layout->n_buckets; b++)
-        t->owners[b] = b % t->total;
+        t->owners[b] = clt_owner_of(b, t->total);
     return CLT_OK;
 }
 

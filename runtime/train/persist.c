@@ -394,11 +394,9 @@ static clt_status match_types(const clt_store *store, const clt_tensors *tensors
     return CLT_OK;
 }
 
-clt_status clt_store_load(clt_store *store, const char *path)
+clt_status clt_store_load_tensors(clt_store *store, const clt_tensors *tensors)
 {
-    clt_tensors *tensors = NULL;
     tensor_list list = {0};
-    CLT_TRY(clt_tensors_open(path, &tensors));
     const char *prefix = prefix_of(store, tensors);
     clt_status status = list_tensors(store, NULL, &list);
     if (status == CLT_OK)
@@ -411,6 +409,14 @@ clt_status clt_store_load(clt_store *store, const char *path)
     if (status == CLT_OK)
         status = load_values(store, tensors, prefix);
     list_free(&list);
+    return status;
+}
+
+clt_status clt_store_load(clt_store *store, const char *path)
+{
+    clt_tensors *tensors;
+    CLT_TRY(clt_tensors_open(path, &tensors));
+    const clt_status status = clt_store_load_tensors(store, tensors);
     clt_tensors_close(tensors);
     return status;
 }

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "train/reduce.h"

@@ -1,7 +1,6 @@
 /*
- * Running a plan's segments on a device, with what the host does between them: collectives of the
- * graph, and reductions of gradients as their buckets become ready. All devices come to all of
- * these in the same order.
+ * The collectives of the graph: all devices come to them in the same order, as often as each other.
+ * step/generate.c says between which segments of a plan they start and complete.
  */
 #ifndef CLT_TRAIN_SEGMENTS_H
 #define CLT_TRAIN_SEGMENTS_H
@@ -11,8 +10,7 @@
 /* Fails if this process' devices come to the collectives of a session in different orders. */
 clt_status clt_segments_check(const clt_session *session);
 
-/* When the trainer is made: checks its sessions, finds between which collectives each bucket is
- * reduced, and makes room for those that are under way. */
+/* When the trainer is made: checks its sessions, and makes room for the requests of collectives. */
 clt_status clt_segments_prepare(clt_trainer *trainer);
 
 /* Then the ranks agree on it, or all fail. */

@@ -87,7 +87,12 @@ static clt_status check_rows(const clt_trainer *t, const clt_assignment *assign,
                     assign->state->name, put->name, t->total > 1 ? t->total : t->max_micros);
 }
 
-/* One device and micro-batch needs no mean. */
+/* One device and micro-batch needs no mean; `one`: that is all there is. */
+static bool takes_mean(dependence depends, const clt_type *type, bool one)
+{
+    return depends != NOTHING && !one && type->dtype == CLT_F32;
+}
+
 static clt_status place(clt_trainer *t, const clt_assignment *assign, batch_state *item)
 {
     struct clt_states *s = t->states;
@@ -98,14 +103,12 @@ static clt_status place(clt_trainer *t, const clt_assignment *assign, batch_stat
         return clt_fail(CLT_UNSUPPORTED,
                         "state %s has %lld bytes: one that steps assign has a multiple of 4",
                         assign->state->name, (long long)bytes);
-    if (item->depends == NOTHING || one_run(t))
-        return CLT_OK;
-    if (type->dtype != CLT_F32 && t->total > 1)
+    if (item->depends != NOTHING && type->dtype != CLT_F32 && t->total > 1)
         return clt_fail(CLT_UNSUPPORTED,
                         "state %s takes a value of %s that depends on the batch: the copies of %d "
                         "devices would differ, and only f32 has a mean. Train on one device",
                         assign->state->name, clt_dtype_name(type->dtype), t->total);
-    if (type->dtype != CLT_F32)
+    if (!takes_mean(item->depends, type, one_run(t)))
         return CLT_OK;
     if (!s->floats)
         snprintf(s->label, sizeof s->label, "%s of states (%.100s, ..)",
@@ -289,8 +292,8 @@ bool clt_states_need_means(const clt_graph *graph, bool one)
     if (depends && !one)
         find_dependences(graph, depends);
     for (int i = 0; depends && !one && i < graph->n_assigns; i++)
-        any = any || (depends[graph->assigns[i].value->id] != NOTHING &&
-                      graph->assigns[i].value->type.dtype == CLT_F32);
+        any = any ||
+              takes_mean(depends[graph->assigns[i].value->id], &graph->assigns[i].value->type, one);
     clt_free(depends);
     return any;
 }

@@ -147,6 +147,9 @@ bool clt_step_stopped(const clt_trainer *trainer, int entry);
 clt_status clt_step_prepare(clt_trainer *trainer, clt_session *session,
                             const clt_step_batch *batch);
 
+/* owner.c: the participant that owns a bucket, if buckets have owners. */
+int clt_owner_of(int bucket, int participants);
+
 /* owner.c: gives buckets owners, if `alike` is false. */
 clt_status clt_owners_create(clt_trainer *trainer, bool alike);
 

@@ -1,4 +1,5 @@
 #include "tune/tune.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,19 +14,10 @@
 #include "tune/lab.h"
 #include "tune/measure.h"
 #include "tune/reference.h"
+#include "tune/testing.h"
 
 /* A candidate must be that much faster than the plan's own choice: measurements have noise. */
 static const double GAIN = 0.97;
-
-#ifdef CLT_TESTING
-const char *clt_tuning_testing_spoils, *clt_tuning_testing_flatters, *clt_tuning_testing_breaks,
-    *clt_tuning_testing_skips, *clt_tuning_testing_spoils_own;
-#else
-static const char *const clt_tuning_testing_spoils,
-    *const clt_tuning_testing_flatters, *const clt_tuning_testing_breaks,
-                                            *const clt_tuning_testing_skips,
-                                                *const clt_tuning_testing_spoils_own;
-#endif
 
 enum { BLOCKS = 5, CONFIRMATIONS = 3 };
 static const double BLOCK_SECONDS = 0.004;
@@ -190,37 +182,6 @@ static clt_status note_program(tuner *t, class_trial *trial, bool *new)
     return *new ? CLT_PUSH(trial->programs, trial->count, trial->room, hash) : CLT_OK;
 }
 
-static bool chosen_by_test(const char *text, const clt_tuning_entry *entry)
-{
-    return text && strstr(entry->options, text);
-}
-
-/* Wrong in the last output, by one element. */
-static void spoil(clt_outcome *own)
-{
-    for (int o = CLT_MAX_OUTPUTS - 1; o >= 0; o--)
-        if (own->values[o] && own->dtype[o] == CLT_F32) {
-            ((float *)own->values[o])[own->count[o] / 2] += 1;
-            return;
-        }
-}
-
-/* Leaves out half of the work-groups of the node's last launch, in the dimension that has most. */
-static void skip_half(tuner *t)
-{
-    clt_program *program = &t->lab.plan->nodes[t->node].program;
-    clt_launch *last = &program->launches[program->n_launches - 1];
-    int most = 0;
-    int64_t groups = 0;
-    for (int d = 0; d < last->work_dim; d++) {
-        const int64_t size = last->local[d] ? last->local[d] : 1;
-        const int64_t all = clt_extent_at(last->global[d], t->lab.run.count) / size;
-        most = all > groups ? d : most;
-        groups = all > groups ? all : groups;
-    }
-    last->global[most] = clt_fixed(groups / 2 * (last->local[most] ? last->local[most] : 1));
-}
-
 /* Whether what the node computes as it is planned now is what trial->reference has. `spoilt`: by a
  * test. */
 static clt_status agrees(tuner *t, const class_trial *trial, bool spoilt, bool *right)
@@ -231,7 +192,7 @@ static clt_status agrees(tuner *t, const class_trial *trial, bool spoilt, bool *
     const clt_status status = clt_outcome_read(&t->lab, t->node, true, &own);
     t->lab.run.count = all;
     if (spoilt)
-        spoil(&own);
+        clt_testing_spoil(&own);
     *right = status == CLT_OK &&
              clt_outcome_equal(&own, &trial->reference, &trial->magnitudes, trial->share);
     clt_outcome_drop(&own);
@@ -243,7 +204,7 @@ static clt_status equals_own(tuner *t, const class_trial *trial, bool spoilt, bo
     clt_outcome own;
     const clt_status status = clt_outcome_read(&t->lab, t->node, false, &own);
     if (spoilt)
-        spoil(&own);
+        clt_testing_spoil(&own);
     *right = status == CLT_OK &&
              clt_outcome_equal(&own, &trial->right, &trial->magnitudes, trial->all_share);
     clt_outcome_drop(&own);
@@ -259,15 +220,15 @@ static clt_status judge(tuner *t, const clt_tuning_entry *entry, class_trial *tr
     *verdict = SAME;
     if (!new)
         return CLT_OK;
-    if (chosen_by_test(clt_tuning_testing_skips, entry))
-        skip_half(t);
-    const bool spoilt = chosen_by_test(clt_tuning_testing_spoils, entry);
+    if (clt_testing_chose(clt_tuning_testing_skips, entry))
+        clt_testing_skip_half(&t->lab.plan->nodes[t->node].program, t->lab.run.count);
+    const bool spoilt = clt_testing_chose(clt_tuning_testing_spoils, entry);
     CLT_TRY(trial->own_is_wrong ? agrees(t, trial, spoilt, &right)
                                 : equals_own(t, trial, spoilt, &right));
     *verdict = right ? TIMED : WRONG;
     if (right)
         CLT_TRY(time_node(t, seconds));
-    if (chosen_by_test(clt_tuning_testing_flatters, entry))
+    if (clt_testing_chose(clt_tuning_testing_flatters, entry))
         *seconds /= 100;
     return CLT_OK;
 }
@@ -277,7 +238,7 @@ static clt_status try(tuner *t, clt_tuning_entry *entry, class_trial *trial, dou
                       tune_verdict *verdict)
 {
     clt_status status = CLT_OK;
-    if (chosen_by_test(clt_tuning_testing_breaks, entry))
+    if (clt_testing_chose(clt_tuning_testing_breaks, entry))
         status = clt_fail(CLT_BUILD, "a test's kernel does not build");
     if (status == CLT_OK)
         status = plan_with(t, entry);
@@ -499,6 +460,7 @@ static clt_status tune_class(tuner *t, const job *j)
     best.source = clt_tuning_source(best.files);
     return count ? clt_tuning_put(t->record, &best) : CLT_OK;
 }
+
 /* --- the plan -------------------------------------------------------------------------------- */
 
 static bool listed(const tuner *t, const job *jobs, int count, const clt_plan_node *pn)

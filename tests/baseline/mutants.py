@@ -178,14 +178,14 @@ def private(build):
 
 
 def workers(count, items, work):
-    todo = queue.Queue()
+    waiting = queue.Queue()
     for item in items:
-        todo.put(item)
+        waiting.put(item)
 
     def loop(number):
         while True:
             try:
-                item = todo.get_nowait()
+                item = waiting.get_nowait()
             except queue.Empty:
                 return
             work(number, item)
@@ -344,11 +344,11 @@ def command_run(options):
     recorded = read(LIST)
     mutants = {m["id"]: m for m in recorded["mutants"]}
     results = read(options.out)["results"] if options.out and os.path.exists(options.out) else {}
-    todo = []
+    waiting = []
     for m in chosen(recorded["mutants"], options):
         old = {} if options.again else (results.get(m["id"]) if options.out else m.get("result")) or {}
         if not old or old["state"] == "open" and not 0 < options.budget < old["core"]:
-            todo.append((m, old))
+            waiting.append((m, old))
     work_folder = os.path.abspath(options.work)
     places = [Workplace(os.path.join(work_folder, f"w{n}"), options.vendor) for n in range(options.jobs)]
     lost = []
@@ -368,7 +368,7 @@ def command_run(options):
                 write(LIST, recorded)
             print(mutant["id"], mutant["file"], json.dumps(result)[:200], flush=True)
 
-    workers(options.jobs, todo, work)
+    workers(options.jobs, waiting, work)
     if lost:
         print(f"mutants: {len(lost)} survive that were killed before: {' '.join(lost)}")
     sys.exit(1 if lost else 0)

@@ -32,8 +32,7 @@ class Locks(CommandTest):
 
     def test_folder(self):
         run = self.path("run")
-        # All are kept: a reader opens a checkpoint twice, and this run writes one each millisecond.
-        child = self.running("--checkpoint-dir", run, "--checkpoint-every", "1", "--keep", "1000000")
+        child = self.running("--checkpoint-dir", run, "--checkpoint-every", "1")
         said = self.refused("--steps", "3", "--checkpoint-dir", run)
         self.assertIn(f"the checkpoint folder {run} is in use: process {child.pid} on {os.uname().nodename} since ",
                       said)

@@ -13,30 +13,13 @@
 #include <cmocka.h>
 
 #include "plan/plan.h"
+#include "support/plans.h"
 #include <cltrain/ops.h>
-
-#define OK(expression)                                                                             \
-    do {                                                                                           \
-        if ((expression) != CLT_OK)                                                                \
-            fail_msg("%s: %s", #expression, clt_error_message());                                  \
-    } while (0)
 
 enum { NODES = 1500, WIDTH = 16, REPEATS = 3 };
 
 /* Between what is linear and what is quadratic. */
 static const double MOST = 9;
-
-static const clt_caps cpu = {.name = "cpu",
-                             .vendor = "GenuineIntel",
-                             .kind = CLT_KIND_CPU,
-                             .compute_units = 4,
-                             .vector_width = 16,
-                             .memory_bytes = (int64_t)16 << 30,
-                             .max_alloc_bytes = (int64_t)4 << 30,
-                             .align_bytes = 128,
-                             .local_bytes = 65536,
-                             .max_work_group = 4096,
-                             .fp64 = true};
 
 typedef clt_value *layer(clt_graph *graph, clt_value *x, clt_value *shared, int index);
 

@@ -13,27 +13,10 @@
 
 #include "passes/passes.h"
 #include "plan/plan.h"
+#include "support/plans.h"
 #include <cltrain/ops.h>
 
-#define OK(expression)                                                                             \
-    do {                                                                                           \
-        if ((expression) != CLT_OK)                                                                \
-            fail_msg("%s: %s", #expression, clt_error_message());                                  \
-    } while (0)
-
 enum { BATCH = 64, WIDTH = 64, CLASSES = 32 };
-
-static const clt_caps cpu = {.name = "cpu",
-                             .vendor = "GenuineIntel",
-                             .kind = CLT_KIND_CPU,
-                             .compute_units = 4,
-                             .vector_width = 16,
-                             .memory_bytes = (int64_t)16 << 30,
-                             .max_alloc_bytes = (int64_t)4 << 30,
-                             .align_bytes = 128,
-                             .local_bytes = 65536,
-                             .max_work_group = 4096,
-                             .fp64 = true};
 
 static bool is_half(const clt_value *value)
 {

@@ -131,7 +131,7 @@ int run_eval(const settings *given)
     if (!code)
         code = job_model(&j, &s);
     if (!code) {
-        const clt_status status = clt_store_load(j.store, c.file);
+        const clt_status status = saved_load(&c, j.store);
         code = status == CLT_OK ? 0 : library_failure(status);
     }
     code = job_trainer(&j, &s, code);

@@ -125,7 +125,7 @@ static int make_model(prediction *p)
     clt_status status =
         clt_store_create(p->job.graph, p->job.devices, p->job.n_devices, 0, &p->job.store);
     if (status == CLT_OK)
-        status = clt_store_load(p->job.store, p->saved.file);
+        status = saved_load(&p->saved, p->job.store);
     if (status == CLT_OK)
         status = clt_predictor_create(p->job.graph, p->job.store, &options, &p->predictor);
     return status == CLT_OK ? list_outputs(p) : library_failure(status);

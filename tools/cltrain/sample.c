@@ -98,10 +98,7 @@ static int read_shapes(sampler *p)
 {
     static const char *const words[] = {"wte.weight", "transformer.wte.weight", "embedding.weight"};
     static const char *const places[] = {"wpe.weight", "transformer.wpe.weight"};
-    clt_tensors *file;
-    const clt_status status = clt_tensors_open(p->saved.file, &file);
-    if (status != CLT_OK)
-        return library_failure(status);
+    const clt_tensors *file = saved_tensors(&p->saved);
     p->decoder.positions = 1;
     for (int i = 0; i < clt_tensors_count(file); i++) {
         const clt_tensor *t = clt_tensors_at(file, i);
@@ -114,7 +111,6 @@ static int read_shapes(sampler *p)
                 p->grows = 1;
             }
     }
-    clt_tensors_close(file);
     return p->decoder.vocabulary > 0
                ? 0
                : failure("%s has no wte.weight or embedding.weight: it is no model of text",
@@ -160,7 +156,7 @@ static int make_predictor(sampler *p, const settings *s, int64_t length, clt_pre
     if (!p->job.store) {
         status = clt_store_create(graph, p->job.devices, 1, 0, &p->job.store);
         if (status == CLT_OK)
-            status = clt_store_load(p->job.store, p->saved.file);
+            status = saved_load(&p->saved, p->job.store);
     }
     if (status == CLT_OK)
         status = clt_predictor_create(graph, p->job.store, &options, out);

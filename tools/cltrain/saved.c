@@ -43,15 +43,31 @@ int saved_open(saved *c, const settings *s)
         if (code)
             return code;
     }
-    return c->model ? 0
-                    : usage_error("--model is missing, and %s does not name one; `cltrain models` "
-                                  "lists them",
-                                  s->checkpoint);
+    if (!c->model)
+        return usage_error("--model is missing, and %s does not name one; `cltrain models` "
+                           "lists them",
+                           s->checkpoint);
+    const clt_status status = c->checkpoint ? CLT_OK : clt_tensors_open(c->file, &c->alone);
+    return status == CLT_OK ? 0 : library_failure(status);
+}
+
+const clt_tensors *saved_tensors(const saved *c)
+{
+    return c->checkpoint ? clt_checkpoint_model(c->checkpoint) : c->alone;
+}
+
+clt_status saved_load(saved *c, clt_store *store)
+{
+    const clt_status status = clt_store_load_tensors(store, saved_tensors(c));
+    clt_tensors_close(c->alone);
+    c->alone = NULL;
+    return status;
 }
 
 void saved_close(saved *c)
 {
     clt_checkpoint_close(c->checkpoint);
+    clt_tensors_close(c->alone);
     json_decref(c->use);
     free(c->model);
 }

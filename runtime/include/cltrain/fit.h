@@ -147,6 +147,10 @@ CLT_API clt_status clt_trainer_restore(clt_trainer *trainer, const char *path,
  * pass). Carried states stay as they are. */
 CLT_API clt_status clt_store_load(clt_store *store, const char *path);
 
+/* Does the same with the tensors of a file that is open, as those of clt_checkpoint_model. They
+ * stay the caller's, and are not needed afterwards. */
+CLT_API clt_status clt_store_load_tensors(clt_store *store, const clt_tensors *tensors);
+
 /* Saves parameters and states as a safetensors file that PyTorch loads. */
 CLT_API clt_status clt_store_save(clt_store *store, const char *path);
 

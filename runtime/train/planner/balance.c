@@ -29,10 +29,9 @@ clt_status clt_balance_end(clt_trainer *t, int d)
     return CLT_OK;
 }
 
-bool clt_balance_apart(const clt_trainer *t, int d, bool collectives)
+bool clt_balance_apart(const clt_trainer_options *options, const clt_caps *caps, bool collectives)
 {
-    return t->options.rebalance &&
-           (collectives || clt_caps_is_cpu(&t->store->replicas[d].device->caps));
+    return options->rebalance && (collectives || clt_caps_is_cpu(caps));
 }
 
 /* --- the policy ------------------------------------------------------------------------------ */

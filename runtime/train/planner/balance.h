@@ -13,7 +13,7 @@ clt_status clt_balance_end(clt_trainer *trainer, int device);
  * wait there for the others, whose time would seem to be its own. Nothing is hidden on CPUs anyway,
  * since the same cores add up. If the plan has `collectives`, all devices do so: they come to
  * everything in the same order. */
-bool clt_balance_apart(const clt_trainer *trainer, int device, bool collectives);
+bool clt_balance_apart(const clt_trainer_options *options, const clt_caps *caps, bool collectives);
 
 /* --- the policy ------------------------------------------------------------------------------ */
 

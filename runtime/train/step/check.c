@@ -139,7 +139,7 @@ static clt_status run_device(const check *c, int device, bool *moved)
                 return refuse(c, device, "the collective was not started");
             if (!all_started(c, request))
                 return CLT_OK;
-            why = clt_symbolic_complete(&r->state, request, result_of(c, request));
+            clt_symbolic_complete(&r->state, request, result_of(c, request));
         } else {
             why = clt_symbolic_execute(&r->state, &i);
         }

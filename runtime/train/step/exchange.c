@@ -71,7 +71,7 @@ static clt_collective of_gradient(const clt_trainer *t, int d, int bucket, int o
                             .root = owner >= 0 ? owner : 0,
                             .buffer = t->devices[d].gradients[0][bucket],
                             .count = t->store->layout.buckets[bucket].bytes / 4,
-                            .dtype = t->options.precision,
+                            .dtype = t->training->devices[d].plan->options.precision,
                             .whole = true,
                             .empty = t->offsets[d] == t->offsets[d + 1],
                             .measure = true,
@@ -139,7 +139,7 @@ static void note_gradient(clt_trainer *t, int d, int bucket, const clt_collectiv
     if (t->profile)
         clt_profile_reduction(
             t->profile, d, t->labels[bucket], true,
-            clt_bucket_gradient_bytes(&plan->buckets.buckets[bucket], t->options.precision),
+            clt_bucket_gradient_bytes(&plan->buckets.buckets[bucket], plan->options.precision),
             result);
     if (bucket == plan->ready[plan->n_ready - 1]) /* all before it went on during backward */
         td->exposed += result->done - result->ready;

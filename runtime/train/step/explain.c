@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "train/capacity.h"
+#include "train/planner/balance.h"
 #include "train/session.h"
 #include "train/states.h"
 #include "train/trainer.h"
@@ -33,13 +34,9 @@ static void fill(const clt_outline *plan, const clt_buckets *layout, int partici
 {
     for (int b = 0; b < layout->n_buckets; b++) {
         a->states[b] = layout->buckets[b].state;
-        a->owners[b] = b % participants;
+        a->owners[b] = clt_owner_of(b, participants);
     }
-    for (int i = 0, begun = 0; i < plan->n_segments; i++) {
-        begun += plan->segments[i].begins >= 0;
-        for (int r = plan->segments[i].first_ready; r < plan->segments[i].end_ready; r++)
-            a->after[plan->ready[r]] = begun;
-    }
+    clt_outline_places(plan, a->after);
 }
 
 static clt_status explain(const clt_plan *plan, const clt_store *store,
@@ -63,7 +60,10 @@ static clt_status explain(const clt_plan *plan, const clt_store *store,
         .means = clt_states_need_means(plan->graph, alone),
         .host_weights = !alone || clt_graph_static_weights(plan->graph, 1, weights),
         .scaled = options->precision == CLT_F16,
-        .measures = options->rebalance && participants > 1};
+        .measures = options->rebalance && participants > 1,
+        .apart =
+            participants > 1 && clt_balance_apart(options, &plan->caps, outline->n_collectives > 0),
+        .poison = options->poison != 0};
     clt_step_program program = {0};
     clt_status status = clt_step_program_generate(
         &input, CLT_PROGRAM_STEP, micros > 1 ? CLT_LOAD_MANY : CLT_LOAD_ONE, &program);

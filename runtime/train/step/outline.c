@@ -66,6 +66,17 @@ void clt_outline_free(clt_outline *o)
     *o = (clt_outline){0};
 }
 
+void clt_outline_places(const clt_outline *o, int *after)
+{
+    for (int i = 0, begun = 0; i < o->n_segments; i++) {
+        const clt_segment *s = &o->segments[i];
+        begun += s->begins >= 0;
+        for (int r = s->first_ready; r < s->end_ready; r++)
+            if (after[o->ready[r]] < begun)
+                after[o->ready[r]] = begun;
+    }
+}
+
 /* --- as numbers ------------------------------------------------------------------------------ */
 
 /* What precedes the arrays. */

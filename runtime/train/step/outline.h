@@ -27,6 +27,10 @@ clt_status clt_outline_create(const clt_plan *plan, clt_outline *outline);
 /* Takes an empty one. */
 void clt_outline_free(clt_outline *outline);
 
+/* Raises after[b] to the number of the plan's collectives that have begun when bucket b is ready.
+ * The most of all devices is where every device reduces the bucket. */
+void clt_outline_places(const clt_outline *outline, int *after);
+
 /* An outline as numbers, to send: appended to an array with room, as CLT_PUSH does. */
 clt_status clt_outline_pack(const clt_outline *outline, int64_t **numbers, int *count, int *room);
 

@@ -9,7 +9,7 @@
 #include "train/planner/balance.h"
 #include "train/states.h"
 #include "train/step/check.h"
-#include "train/step/programs_inside.h"
+#include "train/step/programs_internal.h"
 #include "train/world.h"
 
 clt_step_program_input clt_programs_input(const clt_trainer *t, const clt_participant *of,
@@ -41,7 +41,8 @@ static clt_status outline_own(clt_trainer *t)
         clt_participant *p = &t->programs->all[t->first + d];
         CLT_TRY(clt_outline_create(t->training->devices[d].plan, &p->training));
         CLT_TRY(clt_outline_create(t->evaluation->devices[d].plan, &p->evaluation));
-        p->apart = clt_balance_apart(t, d, p->training.n_collectives > 0);
+        p->apart = clt_balance_apart(&t->options, &t->store->replicas[d].device->caps,
+                                     p->training.n_collectives > 0);
     }
     return CLT_OK;
 }
@@ -115,23 +116,6 @@ static clt_status exchange_outlines(clt_trainer *t)
     return status;
 }
 
-/* By bucket: how many collectives of the graph have begun when it is ready; the most of all
- * devices. Then every device reduces it between the same two. */
-static void find_places(clt_trainer *t)
-{
-    int *after = t->programs->after;
-    for (int p = 0; p < t->total; p++) {
-        const clt_outline *plan = &t->programs->all[p].training;
-        for (int i = 0, begun = 0; i < plan->n_segments; i++) {
-            const clt_segment *s = &plan->segments[i];
-            begun += s->begins >= 0;
-            for (int r = s->first_ready; r < s->end_ready; r++)
-                if (after[plan->ready[r]] < begun)
-                    after[plan->ready[r]] = begun;
-        }
-    }
-}
-
 /* --- lists ----------------------------------------------------------------------------------- */
 
 static clt_status generate_all(const clt_step_program_input *input, clt_step_program_kind kind,
@@ -178,10 +162,9 @@ static clt_status generate_own(clt_trainer *t)
 
 /* The micro-batches of each device that are tried: all devices alike, one without samples, and one
  * with more than the others. */
-static int micros_tried(const clt_trainer *t, int try, int participant)
+static int micros_tried(int try, int participant)
 {
     static const int tried[][2] = {{1, 1}, {0, 1}, {1, 0}, {3, 3}, {3, 1}, {0, 3}};
-    (void)t;
     return tried[try][participant != 0];
 }
 
@@ -194,11 +177,11 @@ static clt_status check_one(clt_trainer *t, clt_step_program_kind kind, int try,
     clt_status status = inputs && programs && devices ? CLT_OK : CLT_OUT_OF_MEMORY;
     int most = 0;
     for (int p = 0; p < n; p++)
-        most = micros_tried(t, try, p) > most ? micros_tried(t, try, p) : most;
+        most = micros_tried(try, p) > most ? micros_tried(try, p) : most;
     for (int p = 0; status == CLT_OK && p < n; p++) {
         const clt_participant *of = &t->programs->all[p];
         const clt_outline *plan = kind == CLT_PROGRAM_OUTSIDE ? &of->evaluation : &of->training;
-        const int micros = micros_tried(t, try, p);
+        const int micros = micros_tried(try, p);
         const int rounds = plan->n_collectives ? most : micros;
         inputs[p] = clt_programs_input(t, of, plan);
         inputs[p].host_weights = known;
@@ -217,7 +200,7 @@ static clt_status check_one(clt_trainer *t, clt_step_program_kind kind, int try,
     return status;
 }
 
-static bool has_parts(clt_step_program_kind kind)
+static bool is_part(clt_step_program_kind kind)
 {
     return kind == CLT_PROGRAM_FORWARD || kind == CLT_PROGRAM_BACKWARD ||
            kind == CLT_PROGRAM_REDUCE || kind == CLT_PROGRAM_APPLY;
@@ -226,7 +209,7 @@ static bool has_parts(clt_step_program_kind kind)
 static clt_status check_kind(clt_trainer *t, clt_step_program_kind kind)
 {
     /* Steps in parts have no micro-batches, and only one device with one leaves weights to it. */
-    const int tries = t->max_micros > 1 && !has_parts(kind) ? 6 : 3;
+    const int tries = t->max_micros > 1 && !is_part(kind) ? 6 : 3;
     const bool alone = t->total == 1 && t->max_micros == 1;
     for (int try = 0; try < tries; try++) {
         CLT_TRY(check_one(t, kind, try, true));
@@ -271,7 +254,8 @@ clt_status clt_programs_create(clt_trainer *t)
 {
     CLT_TRY(clt_world_agree(t, allocate(t)));
     CLT_TRY(exchange_outlines(t));
-    find_places(t);
+    for (int p = 0; p < t->total; p++)
+        clt_outline_places(&t->programs->all[p].training, t->programs->after);
     clt_status status = generate_own(t);
     if (status == CLT_OK)
         status = check_all(t);

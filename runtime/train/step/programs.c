@@ -1,4 +1,4 @@
-#include "train/step/programs_inside.h"
+#include "train/step/programs_internal.h"
 
 #include "base/alloc.h"
 

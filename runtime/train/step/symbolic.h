@@ -75,8 +75,8 @@ clt_symbolic_request *clt_symbolic_request_of(clt_symbolic_device *device,
                                               const clt_instruction *instruction);
 
 /* The collective has `result`, of all participants' operands. */
-const char *clt_symbolic_complete(clt_symbolic_device *device, clt_symbolic_request *request,
-                                  uint64_t result);
+void clt_symbolic_complete(clt_symbolic_device *device, clt_symbolic_request *request,
+                           uint64_t result);
 
 /* NULL, or what is missing at the program's end. */
 const char *clt_symbolic_missing(const clt_symbolic_device *device);

@@ -1,6 +1,6 @@
 /* Symbolic execution: collectives, from their start to their end. */
 #include "base/vec.h"
-#include "train/step/symbolic_inside.h"
+#include "train/step/symbolic_internal.h"
 
 /* The buffer that a collective works on. */
 static clt_symbol *operand_of(clt_symbolic_device *s, clt_operand on, int item, int slot)
@@ -99,7 +99,7 @@ clt_symbolic_request *clt_symbolic_request_of(clt_symbolic_device *s, const clt_
     return NULL;
 }
 
-const char *clt_symbolic_complete(clt_symbolic_device *s, clt_symbolic_request *r, uint64_t result)
+void clt_symbolic_complete(clt_symbolic_device *s, clt_symbolic_request *r, uint64_t result)
 {
     clt_symbol *buffer = operand_of(s, r->on, r->item, r->slot);
     r->open = false;
@@ -107,10 +107,10 @@ const char *clt_symbolic_complete(clt_symbolic_device *s, clt_symbolic_request *
     if (r->on == CLT_ON_NODE) {
         s->exchanged[r->item] = 2;
         s->sums_of[r->item] = result;
-        return NULL;
+        return;
     }
     if (!buffer)
-        return NULL;
+        return;
     buffer->flight = false;
     switch (r->on) {
     case CLT_ON_RESULTS:
@@ -133,5 +133,4 @@ const char *clt_symbolic_complete(clt_symbolic_device *s, clt_symbolic_request *
     default:
         *buffer = clt_symbolic_written(result, CLT_VERSION_REDUCED);
     }
-    return NULL;
 }

@@ -1,6 +1,6 @@
 /* What the files of the symbolic execution share. */
-#ifndef CLT_TRAIN_STEP_SYMBOLIC_INSIDE_H
-#define CLT_TRAIN_STEP_SYMBOLIC_INSIDE_H
+#ifndef CLT_TRAIN_STEP_SYMBOLIC_INTERNAL_H
+#define CLT_TRAIN_STEP_SYMBOLIC_INTERNAL_H
 
 #include "train/step/symbolic.h"
 

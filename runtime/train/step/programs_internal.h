@@ -1,6 +1,6 @@
 /* What programs.c, which selects and runs programs, shares with prepare.c, which makes them. */
-#ifndef CLT_TRAIN_STEP_PROGRAMS_INSIDE_H
-#define CLT_TRAIN_STEP_PROGRAMS_INSIDE_H
+#ifndef CLT_TRAIN_STEP_PROGRAMS_INTERNAL_H
+#define CLT_TRAIN_STEP_PROGRAMS_INTERNAL_H
 
 #include "train/step/programs.h"
 

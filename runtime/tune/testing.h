@@ -1,0 +1,26 @@
+/* Wrong candidates that tests plant. Builds without the tests' hooks plant none. */
+#ifndef CLT_TUNE_TESTING_H
+#define CLT_TUNE_TESTING_H
+
+#include "tune/compare.h"
+#include "tune/tune.h"
+
+#ifndef CLT_TESTING
+static const char *const clt_tuning_testing_spoils = NULL;
+static const char *const clt_tuning_testing_flatters = NULL;
+static const char *const clt_tuning_testing_breaks = NULL;
+static const char *const clt_tuning_testing_skips = NULL;
+static const char *const clt_tuning_testing_spoils_own = NULL;
+#endif
+
+/* Whether a test names this candidate, by a text in its options. */
+bool clt_testing_chose(const char *text, const clt_tuning_entry *entry);
+
+/* Makes one element of the last output wrong. */
+void clt_testing_spoil(clt_outcome *own);
+
+/* Leaves out half of the work-groups of the last launch, in the dimension that has most; `count`:
+ * the samples of a run. */
+void clt_testing_skip_half(clt_program *program, int64_t count);
+
+#endif
