@@ -249,12 +249,15 @@ clt_status clt_world_tell(const clt_trainer *t, int root, void *data, int64_t by
     return CLT_OK;
 }
 
+/* How a message shows a setting. Hashes and numbers of kinds tell nobody anything. */
+typedef enum setting_kind { REAL, WHOLE, OPTIMIZER, DTYPE, UNSHOWN } setting_kind;
+
 /* A setting that steps compute from, and all ranks must have alike. */
 typedef struct setting {
     const char *name; /* as in clt_trainer_options; a text that all ranks have */
-    bool whole;
-    double number;
-    int64_t count;
+    setting_kind kind;
+    double number; /* REAL */
+    int64_t count; /* all others */
 } setting;
 
 enum { SETTINGS = 27 };
@@ -264,33 +267,33 @@ static void list_settings(const clt_trainer_options *o, int participants, settin
     const clt_schedule *s = &o->schedule;
     const uint64_t split =
         o->weights ? clt_hash(o->weights, (size_t)participants * sizeof *o->weights, 0) : 0;
-    const setting all[] = {{"learning rate (lr)", false, o->lr, 0},
-                           {"momentum", false, o->momentum, 0},
-                           {"beta1", false, o->beta1, 0},
-                           {"beta2", false, o->beta2, 0},
-                           {"epsilon", false, o->epsilon, 0},
-                           {"weight decay", false, o->weight_decay, 0},
-                           {"clip_norm", false, o->clip_norm, 0},
-                           {"factor of the schedule", false, s->factor, 0},
-                           {"minimum of the schedule", false, s->minimum, 0},
-                           {"optimizer", true, 0, (int64_t)o->optimizer},
-                           {"decoupled weight decay", true, 0, o->decoupled},
-                           {"kind of schedule", true, 0, (int64_t)s->kind},
-                           {"steps between changes of the schedule", true, 0, s->every},
-                           {"length of the schedule", true, 0, s->total},
-                           {"warm-up", true, 0, s->warmup},
-                           {"guard", true, 0, o->guard},
-                           {"batch", true, 0, o->batch},
-                           {"number of micro-batches (accumulate)", true, 0, o->accumulate},
-                           {"quantum of the split", true, 0, o->quantum},
-                           {"rebalance", true, 0, o->rebalance != 0},
-                           {"per_device", true, 0, o->per_device},
-                           {"check_every", true, 0, o->check_every},
-                           {"recompute", true, 0, o->recompute != 0},
-                           {"memory limit", true, 0, o->memory},
-                           {"precision", true, 0, (int64_t)o->precision},
-                           {"seed", true, 0, (int64_t)o->seed},
-                           {"split (weights of the devices)", true, 0, (int64_t)split}};
+    const setting all[] = {{"learning rate (lr)", REAL, o->lr, 0},
+                           {"momentum", REAL, o->momentum, 0},
+                           {"beta1", REAL, o->beta1, 0},
+                           {"beta2", REAL, o->beta2, 0},
+                           {"epsilon", REAL, o->epsilon, 0},
+                           {"weight decay", REAL, o->weight_decay, 0},
+                           {"clip_norm", REAL, o->clip_norm, 0},
+                           {"factor of the schedule", REAL, s->factor, 0},
+                           {"minimum of the schedule", REAL, s->minimum, 0},
+                           {"optimizer", OPTIMIZER, 0, (int64_t)o->optimizer},
+                           {"decoupled weight decay", WHOLE, 0, o->decoupled},
+                           {"kind of schedule", UNSHOWN, 0, (int64_t)s->kind},
+                           {"steps between changes of the schedule", WHOLE, 0, s->every},
+                           {"length of the schedule", WHOLE, 0, s->total},
+                           {"warm-up", WHOLE, 0, s->warmup},
+                           {"guard", WHOLE, 0, o->guard},
+                           {"batch", WHOLE, 0, o->batch},
+                           {"number of micro-batches (accumulate)", WHOLE, 0, o->accumulate},
+                           {"quantum of the split", WHOLE, 0, o->quantum},
+                           {"rebalance", WHOLE, 0, o->rebalance != 0},
+                           {"per_device", WHOLE, 0, o->per_device},
+                           {"check_every", WHOLE, 0, o->check_every},
+                           {"recompute", WHOLE, 0, o->recompute != 0},
+                           {"memory limit", WHOLE, 0, o->memory},
+                           {"precision", DTYPE, 0, (int64_t)o->precision},
+                           {"seed", WHOLE, 0, (int64_t)o->seed},
+                           {"split (weights of the devices)", UNSHOWN, 0, (int64_t)split}};
     _Static_assert(sizeof all == SETTINGS * sizeof *list, "as many as the list has room for");
     memcpy(list, all, sizeof all);
 }
@@ -298,19 +301,26 @@ static void list_settings(const clt_trainer_options *o, int participants, settin
 static clt_status differs(int rank, const setting *its, const setting *first)
 {
     char values[80] = "";
-    /* Hashes and numbers of enums tell nobody anything. */
-    if (!its->whole)
+    switch (its->kind) {
+    case REAL:
         snprintf(values, sizeof values, " (%.9g, not %.9g)", its->number, first->number);
-    else if (!strcmp(its->name, "optimizer"))
+        break;
+    case WHOLE:
+        snprintf(values, sizeof values, " (%lld, not %lld)", (long long)its->count,
+                 (long long)first->count);
+        break;
+    case OPTIMIZER:
         snprintf(values, sizeof values, " (%s, not %s)",
                  clt_optimizer_name((clt_optimizer)its->count),
                  clt_optimizer_name((clt_optimizer)first->count));
-    else if (!strcmp(its->name, "precision"))
+        break;
+    case DTYPE:
         snprintf(values, sizeof values, " (%s, not %s)", clt_dtype_name((clt_dtype)its->count),
                  clt_dtype_name((clt_dtype)first->count));
-    else if (strncmp(its->name, "split", 5) && strncmp(its->name, "kind", 4))
-        snprintf(values, sizeof values, " (%lld, not %lld)", (long long)its->count,
-                 (long long)first->count);
+        break;
+    case UNSHOWN:
+        break;
+    }
     return clt_fail(CLT_MISMATCH,
                     "rank %d has another %s than rank 0%s: start all ranks with the same program, "
                     "options and data",
@@ -337,9 +347,9 @@ static clt_status compare_settings(const clt_trainer *t)
         for (int i = 0; i < SETTINGS && status == CLT_OK; i++)
             if (memcmp(&all[r].numbers[i], &all[0].numbers[i], sizeof(double)) ||
                 all[r].counts[i] != all[0].counts[i]) {
-                const setting its = {mine[i].name, mine[i].whole, all[r].numbers[i],
+                const setting its = {mine[i].name, mine[i].kind, all[r].numbers[i],
                                      all[r].counts[i]},
-                              first = {mine[i].name, mine[i].whole, all[0].numbers[i],
+                              first = {mine[i].name, mine[i].kind, all[0].numbers[i],
                                        all[0].counts[i]};
                 status = differs(r, &its, &first);
             }
