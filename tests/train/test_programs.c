@@ -7,13 +7,15 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
 #include "base/alloc.h"
 #include "train/step/check.h"
 
-enum { BUCKETS = 4, DEVICES = 3 };
+/* Devices of a case; the third one's share of the batch is that of all behind it. */
+enum { BUCKETS = 4, SHARES = 3, THOUSANDS = 4096 };
 
 static void ok(clt_status status)
 {
@@ -54,7 +56,7 @@ static clt_outline plan_of(bool collectives)
 typedef struct program_case {
     const char *name;
     clt_step_program_kind kind;
-    int devices, ranks, micros[DEVICES];
+    int devices, ranks, micros[SHARES];
     bool collectives, owners, half, streams, measures;
 } program_case;
 
@@ -77,27 +79,44 @@ static const program_case cases[] = {
     {"evaluation", CLT_PROGRAM_OUTSIDE, 3, 3, {4, 3, 0}, 0, 0, 0, 0, 0},
     {"checksums", CLT_PROGRAM_VERIFY, 3, 1, {1, 1, 1}, 0, 0, 0, 0, 0},
     {"copy", CLT_PROGRAM_COPY, 3, 1, {0, 0, 0}, 0, 1, 0, 0, 0},
+    {"thousands", CLT_PROGRAM_STEP, THOUSANDS, 512, {1, 0, 1}, 0, 0, 0, 0, 0},
+    {"thousands with owners", CLT_PROGRAM_STEP, THOUSANDS, 512, {4, 2, 3}, 1, 1, 0, 0, 0},
 };
 
 enum { CASES = sizeof cases / sizeof *cases };
 
 typedef struct made {
     clt_outline plan;
-    clt_step_program_input inputs[DEVICES];
-    clt_step_program programs[DEVICES];
-    clt_check_device devices[DEVICES];
+    clt_step_program_input *inputs;
+    clt_step_program *programs;
+    clt_check_device *devices;
 } made;
+
+static int micros_of(const program_case *c, int device)
+{
+    return c->micros[device < SHARES ? device : SHARES - 1];
+}
+
+static void *zeros(int count, size_t bytes)
+{
+    void *array = clt_calloc((size_t)count, bytes);
+    assert_non_null(array);
+    return array;
+}
 
 static void make(const program_case *c, made *m)
 {
     int most = 0;
-    *m = (made){.plan = plan_of(c->collectives)};
+    *m = (made){.plan = plan_of(c->collectives),
+                .inputs = zeros(c->devices, sizeof *m->inputs),
+                .programs = zeros(c->devices, sizeof *m->programs),
+                .devices = zeros(c->devices, sizeof *m->devices)};
     if (c->kind == CLT_PROGRAM_OUTSIDE)
         m->plan.n_nodes = m->plan.n_forward;
     for (int d = 0; d < c->devices; d++)
-        most = c->micros[d] > most ? c->micros[d] : most;
+        most = micros_of(c, d) > most ? micros_of(c, d) : most;
     for (int d = 0; d < c->devices; d++) {
-        const int rounds = c->collectives ? most : c->micros[d];
+        const int micros = micros_of(c, d), rounds = c->collectives ? most : micros;
         m->inputs[d] = (clt_step_program_input){.plan = &m->plan,
                                                 .participants = c->devices,
                                                 .ranks = c->ranks,
@@ -116,16 +135,19 @@ static void make(const program_case *c, made *m)
                                                 .shared = c->ranks > 1,
                                                 .poison = true,
                                                 .root = c->kind == CLT_PROGRAM_COPY ? 1 : 0};
-        ok(clt_step_program_generate(&m->inputs[d], c->kind, clt_load_of(rounds, c->micros[d]),
+        ok(clt_step_program_generate(&m->inputs[d], c->kind, clt_load_of(rounds, micros),
                                      &m->programs[d]));
-        m->devices[d] = (clt_check_device){&m->inputs[d], &m->programs[d], rounds, c->micros[d]};
+        m->devices[d] = (clt_check_device){&m->inputs[d], &m->programs[d], rounds, micros};
     }
 }
 
-static void release(made *m)
+static void release(const program_case *c, made *m)
 {
-    for (int d = 0; d < DEVICES; d++)
+    for (int d = 0; d < c->devices; d++)
         clt_step_program_free(&m->programs[d]);
+    clt_free(m->inputs);
+    clt_free(m->programs);
+    clt_free(m->devices);
 }
 
 static void test_accepted(void **state)
@@ -141,7 +163,7 @@ static void test_accepted(void **state)
             clt_step_program_print(&m.programs[0], &text);
             fail_msg("%s: %s\n%s", cases[i].name, clt_error_message(), text.text);
         }
-        release(&m);
+        release(&cases[i], &m);
     }
 }
 
@@ -177,7 +199,7 @@ static clt_step_program mutate(const clt_step_program *p, mutation how, int at)
  * samples gives a collective nothing, whatever its gradients hold. */
 static bool may_be_dropped(const program_case *c, const clt_instruction *i, int device, int rounds)
 {
-    const int micros = c->micros[device];
+    const int micros = micros_of(c, device);
     switch (i->kind) {
     case CLT_DO_POISON: /* only tests fill the arena */
         return true;
@@ -189,6 +211,8 @@ static bool may_be_dropped(const program_case *c, const clt_instruction *i, int 
         return micros == 0;
     case CLT_DO_FETCH:
         return micros < rounds;
+    case CLT_DO_UPDATE: /* there are more devices than buckets: it owns none */
+        return c->owners && device >= BUCKETS - 1;
     case CLT_DO_ASSIGN: /* the owner ships its states */
         return c->owners && owners[BUCKETS - 1] != device;
     default:
@@ -203,33 +227,42 @@ static bool never_runs(const made *m, int d, int at)
            at < m->programs[d].loop_end;
 }
 
+/* All mutations of one device's program. */
+static void try_device(const program_case *c, made *m, int d, uint64_t right, int tried[MUTATIONS],
+                       int refused[MUTATIONS])
+{
+    for (int how = 0; how < MUTATIONS; how++)
+        for (int at = 0; at < m->programs[d].n - (how == SWAP); at++) {
+            clt_step_program changed = mutate(&m->programs[d], (mutation)how, at);
+            clt_check_effect other = {0};
+            m->devices[d].program = &changed;
+            tried[how]++;
+            if (clt_step_programs_check(c->kind, m->devices, c->devices, &other) != CLT_OK)
+                refused[how]++;
+            else if (other.hash != right ||
+                     (!never_runs(m, d, at) && how == DROP &&
+                      !may_be_dropped(c, &m->programs[d].code[at], d, m->devices[d].rounds))) {
+                const clt_step_program one = {.code = &m->programs[d].code[at], .n = 1};
+                clt_str text = {0};
+                clt_step_program_print(&one, &text);
+                fail_msg("%s: mutation %d of instruction %d of device %d passes%s:\n%s", c->name,
+                         how, at, d, other.hash != right ? ", with another effect" : "", text.text);
+            }
+            clt_step_program_free(&changed);
+            m->devices[d].program = &m->programs[d];
+        }
+}
+
+/* Of thousands of devices the first one, which may be an owner, and one in the middle. */
 static void try_all(const program_case *c, int tried[MUTATIONS], int refused[MUTATIONS])
 {
     made m;
-    uint64_t right, other;
+    clt_check_effect right;
     make(c, &m);
     ok(clt_step_programs_check(c->kind, m.devices, c->devices, &right));
-    for (int d = 0; d < c->devices; d++)
-        for (int how = 0; how < MUTATIONS; how++)
-            for (int at = 0; at < m.programs[d].n - (how == SWAP); at++) {
-                clt_step_program changed = mutate(&m.programs[d], (mutation)how, at);
-                m.devices[d].program = &changed;
-                tried[how]++;
-                if (clt_step_programs_check(c->kind, m.devices, c->devices, &other) != CLT_OK)
-                    refused[how]++;
-                else if (other != right ||
-                         (!never_runs(&m, d, at) && how == DROP &&
-                          !may_be_dropped(c, &m.programs[d].code[at], d, m.devices[d].rounds))) {
-                    clt_str text = {0};
-                    clt_step_program_print(&m.programs[d], &text);
-                    fail_msg("%s: mutation %d of instruction %d of device %d passes%s:\n%s",
-                             c->name, how, at, d, other != right ? ", with another effect" : "",
-                             text.text);
-                }
-                clt_step_program_free(&changed);
-                m.devices[d].program = &m.programs[d];
-            }
-    release(&m);
+    for (int d = 0; d < c->devices; d += c->devices > SHARES ? c->devices / 2 : 1)
+        try_device(c, &m, d, right.hash, tried, refused);
+    release(c, &m);
 }
 
 static void test_mutations(void **state)
@@ -260,7 +293,7 @@ static void test_unlike_devices(void **state)
     ok(clt_step_program_generate(&m.inputs[1], CLT_PROGRAM_STEP, CLT_LOAD_ONE, &m.programs[1]));
     assert_int_equal(clt_step_programs_check(CLT_PROGRAM_STEP, m.devices, 2, NULL), CLT_INTERNAL);
     assert_non_null(strstr(clt_error_message(), "another device starts another collective"));
-    release(&m);
+    release(&cases[3], &m);
 }
 
 static void test_waits_for_ever(void **state)
@@ -271,16 +304,114 @@ static void test_waits_for_ever(void **state)
     m.programs[1].n = 5; /* it never comes to its reductions */
     assert_int_equal(clt_step_programs_check(CLT_PROGRAM_STEP, m.devices, 2, NULL), CLT_INTERNAL);
     assert_non_null(strstr(clt_error_message(), "waits for ever"));
-    release(&m);
+    release(&cases[3], &m);
+}
+
+/* --- thousands of devices -------------------------------------------------------------------- */
+
+/* A plan as large as those of ResNet-18: as many segments as buckets, and a collective of the graph
+ * behind every fourth segment of forward. */
+enum { MANY_BUCKETS = 64, MANY_NODES = 4 * MANY_BUCKETS, MANY_SUMS = 8 };
+
+typedef struct large {
+    clt_segment segments[MANY_NODES];
+    int ready[MANY_BUCKETS], after[MANY_BUCKETS], owners[MANY_BUCKETS];
+    bool states[MANY_BUCKETS];
+    clt_outline_collective sums[MANY_SUMS];
+    clt_outline plan;
+} large;
+
+static void make_large(large *l, int devices, bool collectives)
+{
+    *l = (large){.plan = {.n_nodes = MANY_NODES,
+                          .n_forward = MANY_NODES / 2,
+                          .n_ready = MANY_BUCKETS,
+                          .n_collectives = collectives ? MANY_SUMS : 0,
+                          .n_assigns = 0,
+                          .segments = l->segments,
+                          .ready = l->ready,
+                          .collectives = l->sums}};
+    int n = 0;
+    const int forward = collectives ? MANY_SUMS : 1, each = MANY_NODES / 2 / forward;
+    for (int i = 0; i < forward; i++, n++) {
+        l->segments[n] = (clt_segment){i * each, (i + 1) * each, collectives ? i : -1, 0, 0};
+        l->sums[i % MANY_SUMS] =
+            (clt_outline_collective){(i + 1) * each - 1, (i + 1) * each, 64, (uint64_t)i + 1};
+    }
+    for (int b = 0; b < MANY_BUCKETS; b++, n++) {
+        l->segments[n] =
+            (clt_segment){MANY_NODES / 2 + 2 * b, MANY_NODES / 2 + 2 * b + 2, -1, b, b + 1};
+        l->ready[b] = b;
+        l->owners[b] = b % devices;
+        l->after[b] = l->plan.n_collectives;
+    }
+    l->plan.n_segments = n;
+}
+
+static double cpu_seconds(void)
+{
+    return (double)clock() / CLOCKS_PER_SEC;
+}
+
+/* Half of the devices are of another kind, with a plan of its own, and reduce behind their work. */
+static double check_large(int devices, bool owned, bool collectives, int max_micros)
+{
+    static large plans[2];
+    clt_step_program_input *inputs = zeros(devices, sizeof *inputs);
+    make_large(&plans[0], devices, collectives);
+    make_large(&plans[1], devices, collectives);
+    plans[1].segments[plans[1].plan.n_segments - 1].end++;
+    plans[1].plan.n_nodes++;
+    for (int d = 0; d < devices; d++)
+        inputs[d] = (clt_step_program_input){.plan = &plans[d % 2].plan,
+                                             .participants = devices,
+                                             .ranks = (devices + 7) / 8,
+                                             .self = d,
+                                             .n_buckets = MANY_BUCKETS,
+                                             .n_slots = 2,
+                                             .states = plans[0].states,
+                                             .owners = owned ? plans[0].owners : NULL,
+                                             .after = plans[0].after,
+                                             .apart = !collectives && d % 2,
+                                             .shared = devices > 8};
+    const clt_check_world world = {devices, inputs, inputs, max_micros};
+    const double began = cpu_seconds();
+    ok(clt_step_programs_check_all(&world));
+    const double took = cpu_seconds() - began;
+    clt_free(inputs);
+    return took;
+}
+
+static void test_cost(void **state)
+{
+    (void)state;
+    for (int devices = 8; devices <= THOUSANDS; devices *= 8)
+        print_message("%d devices: %.3f s alike, %.3f s with owners, %.3f s with collectives and "
+                      "accumulation (CPU time)\n",
+                      devices, check_large(devices, false, false, 1),
+                      check_large(devices, true, false, 1), check_large(devices, false, true, 4));
+}
+
+/* Equal devices are executed once: an owner each, those without samples, and all others. */
+static void test_groups(void **state)
+{
+    (void)state;
+    for (int i = CASES - 2; i < CASES; i++) {
+        made m;
+        clt_check_effect effect;
+        make(&cases[i], &m);
+        ok(clt_step_programs_check(cases[i].kind, m.devices, cases[i].devices, &effect));
+        assert_int_equal(effect.groups, cases[i].owners ? 4 : 2);
+        release(&cases[i], &m);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepted),
-        cmocka_unit_test(test_mutations),
-        cmocka_unit_test(test_unlike_devices),
-        cmocka_unit_test(test_waits_for_ever),
+        cmocka_unit_test(test_accepted),       cmocka_unit_test(test_mutations),
+        cmocka_unit_test(test_unlike_devices), cmocka_unit_test(test_waits_for_ever),
+        cmocka_unit_test(test_groups),         cmocka_unit_test(test_cost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,21 +4,106 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "train/step/symbolic.h"
 
-/* One device, and where it is in its program. */
+/* Devices that do the same, of which one is executed, and where that is in its program. */
 typedef struct runner {
     clt_symbolic_device state;
     const clt_step_program *program;
-    int at;   /* the next instruction */
-    int loop; /* the turn of the program's loop, from 1 on */
+    int at;       /* the next instruction */
+    int loop;     /* the turn of the program's loop, from 1 on */
+    int first;    /* of the devices */
+    int members;  /* number of devices */
+    uint64_t key; /* see key_of */
 } runner;
 
 typedef struct check {
     clt_step_program_kind kind;
     runner *runners;
     int n;
+    int *group_of; /* by device */
 } check;
+
+/* --- devices that do the same ---------------------------------------------------------------- */
+
+static uint64_t add_roles(const int *of, int n, int self, uint64_t hash)
+{
+    for (int i = 0; of && i < n; i++)
+        hash = clt_term(1, hash, of[i] == self);
+    return hash;
+}
+
+static uint64_t hash_plan(const clt_outline *o)
+{
+    const int numbers[] = {o->n_nodes,       o->n_forward, o->n_segments, o->n_ready,
+                           o->n_collectives, o->n_assigns, o->given,      o->unwritten};
+    uint64_t hash = clt_hash(numbers, sizeof numbers, 0);
+    hash = clt_hash(o->segments, (size_t)o->n_segments * sizeof *o->segments, hash);
+    hash = clt_hash(o->ready, (size_t)o->n_ready * sizeof *o->ready, hash);
+    for (int k = 0; k < o->n_collectives; k++) {
+        const clt_outline_collective *c = &o->collectives[k];
+        const int64_t fields[] = {c->node, c->needed, c->count, (int64_t)c->name};
+        hash = clt_hash(fields, sizeof fields, hash);
+    }
+    return hash;
+}
+
+uint64_t clt_check_key(const clt_step_program_input *in)
+{
+    const int numbers[] = {in->participants, in->ranks,    in->n_buckets, in->n_slots,
+                           in->half,         in->streams,  in->means,     in->host_weights,
+                           in->scaled,       in->measures, in->apart,     in->shared,
+                           in->poison};
+    const uint64_t hash = clt_hash(numbers, sizeof numbers, hash_plan(in->plan));
+    return add_roles(in->owners, in->n_buckets, in->self, hash);
+}
+
+static uint64_t hash_program(const clt_step_program *p)
+{
+    const int loop[] = {p->loop_first, p->loop_end};
+    return clt_hash(p->code, (size_t)p->n * sizeof *p->code, clt_hash(loop, sizeof loop, 0));
+}
+
+/* Two devices with equal keys can change places, and nothing changes but their numbers: they
+ * execute the same instructions on plans of the same outline, and each has the same part in every
+ * collective that has a root. */
+static uint64_t key_of(const clt_check_device *device, uint64_t program)
+{
+    const int numbers[] = {device->rounds, device->micros};
+    uint64_t hash =
+        clt_hash(numbers, sizeof numbers, clt_term(5, program, clt_check_key(device->input)));
+    for (int i = 0; i < device->program->n; i++)
+        if (device->program->code[i].peer >= 0)
+            hash = clt_term(2, hash, device->program->code[i].peer == device->input->self);
+    return hash;
+}
+
+static int find_group(const check *c, uint64_t key)
+{
+    for (int g = 0; g < c->n; g++)
+        if (c->runners[g].key == key)
+            return g;
+    return -1;
+}
+
+/* Fills c->group_of and the runners of groups, but their states. */
+static void group(check *c, const clt_check_device *devices, int count)
+{
+    uint64_t program = 0;
+    for (int d = 0; d < count; d++) {
+        if (!d || devices[d].program != devices[d - 1].program)
+            program = hash_program(devices[d].program);
+        const uint64_t key = key_of(&devices[d], program);
+        int g = find_group(c, key);
+        if (g < 0) {
+            g = c->n++;
+            c->runners[g] = (runner){.program = devices[d].program, .first = d, .key = key};
+        }
+        c->runners[g].members++;
+        c->group_of[d] = g;
+    }
+}
 
 /* --- the program as the interpreter runs it -------------------------------------------------- */
 
@@ -60,9 +145,9 @@ static clt_instruction resolved(const runner *r)
 
 /* --- failures -------------------------------------------------------------------------------- */
 
-static clt_status refuse(const check *c, int device, const char *why)
+static clt_status refuse(const check *c, int g, const char *why)
 {
-    const runner *r = &c->runners[device];
+    const runner *r = &c->runners[g];
     clt_str text = {0};
     clt_step_program one = {.n = 1};
     if (r->at < r->program->n) {
@@ -73,14 +158,14 @@ static clt_status refuse(const check *c, int device, const char *why)
     line[strcspn(line, "\n")] = 0;
     const clt_status status = clt_fail(
         CLT_INTERNAL, "program %s, device %d, instruction %d (%s): %s",
-        clt_step_program_kind_name(c->kind), device, r->at, line[0] ? line + 4 : "end", why);
+        clt_step_program_kind_name(c->kind), r->first, r->at, line[0] ? line + 4 : "end", why);
     clt_str_free(&text);
     return status;
 }
 
 /* --- collectives ----------------------------------------------------------------------------- */
 
-/* The request of the same number on another device; NULL: it was not started yet. */
+/* The request of the same number in another group; NULL: it was not started yet. */
 static const clt_symbolic_request *partner(const runner *other, int number)
 {
     return number < other->state.n_requests ? &other->state.requests[number] : NULL;
@@ -92,15 +177,17 @@ static bool matches(const clt_symbolic_request *a, const clt_symbolic_request *b
            a->group == b->group && a->shape == b->shape;
 }
 
-/* Collectives of a group match by the order in which each device starts them. */
-static clt_status check_started(const check *c, int device)
+/* Collectives match by the order in which each device starts them. */
+static clt_status check_started(const check *c, int g)
 {
-    const clt_symbolic_device *s = &c->runners[device].state;
+    const clt_symbolic_device *s = &c->runners[g].state;
     const clt_symbolic_request *last = &s->requests[s->n_requests - 1];
-    for (int d = 0; d < c->n; d++) {
-        const clt_symbolic_request *other = partner(&c->runners[d], last->number);
+    if (last->peer >= s->in->participants)
+        return refuse(c, g, "no device has the number of its peer");
+    for (int h = 0; h < c->n; h++) {
+        const clt_symbolic_request *other = partner(&c->runners[h], last->number);
         if (other && !matches(last, other))
-            return refuse(c, device, "another device starts another collective at this place");
+            return refuse(c, g, "another device starts another collective at this place");
     }
     return CLT_OK;
 }
@@ -108,35 +195,37 @@ static clt_status check_started(const check *c, int device)
 /* Results are added up over ranks, and devices of one process are one rank's. */
 static bool all_started(const check *c, const clt_symbolic_request *r)
 {
-    for (int d = 0; d < c->n; d++)
-        if (!partner(&c->runners[d], r->number))
+    for (int g = 0; g < c->n; g++)
+        if (!partner(&c->runners[g], r->number))
             return false;
     return true;
 }
 
+/* The same however the devices are grouped. */
 static uint64_t result_of(const check *c, const clt_symbolic_request *r)
 {
-    uint64_t term = 1;
+    uint64_t sum = 0;
     if (r->on == CLT_ON_VALUES || r->on == CLT_ON_SLOT)
-        return partner(&c->runners[r->peer], r->number)->operand;
-    for (int d = 0; d < c->n; d++)
-        term = clt_term(term, partner(&c->runners[d], r->number)->operand, (uint64_t)d);
-    return term;
+        return partner(&c->runners[c->group_of[r->peer]], r->number)->operand;
+    for (int g = 0; g < c->n; g++)
+        sum += (uint64_t)c->runners[g].members *
+               clt_term(3, partner(&c->runners[g], r->number)->operand, 0);
+    return sum ? sum : 1;
 }
 
 /* --- running --------------------------------------------------------------------------------- */
 
-/* Runs a device until it waits; *moved: it did something. */
-static clt_status run_device(const check *c, int device, bool *moved)
+/* Runs a group until it waits; *moved: it did something. */
+static clt_status run_group(const check *c, int g, bool *moved)
 {
-    runner *r = &c->runners[device];
+    runner *r = &c->runners[g];
     while (r->at < r->program->n) {
         const clt_instruction i = resolved(r);
         const char *why = NULL;
         if (i.kind == CLT_DO_COMPLETE) {
             clt_symbolic_request *request = clt_symbolic_request_of(&r->state, &i);
             if (!request)
-                return refuse(c, device, "the collective was not started");
+                return refuse(c, g, "the collective was not started");
             if (!all_started(c, request))
                 return CLT_OK;
             clt_symbolic_complete(&r->state, request, result_of(c, request));
@@ -144,9 +233,9 @@ static clt_status run_device(const check *c, int device, bool *moved)
             why = clt_symbolic_execute(&r->state, &i);
         }
         if (why)
-            return refuse(c, device, why);
+            return refuse(c, g, why);
         if (i.kind == CLT_DO_START)
-            CLT_TRY(check_started(c, device));
+            CLT_TRY(check_started(c, g));
         advance(r);
         *moved = true;
     }
@@ -155,22 +244,22 @@ static clt_status run_device(const check *c, int device, bool *moved)
 
 static clt_status check_end(const check *c)
 {
-    for (int d = 0; d < c->n; d++) {
-        const runner *r = &c->runners[d];
+    for (int g = 0; g < c->n; g++) {
+        const runner *r = &c->runners[g];
         if (r->at < r->program->n)
-            return refuse(c, d, "it waits for ever: not all devices start the collective");
+            return refuse(c, g, "it waits for ever: not all devices start the collective");
     }
-    for (int d = 0; d < c->n; d++) {
-        const char *why = clt_symbolic_missing(&c->runners[d].state);
+    for (int g = 0; g < c->n; g++) {
+        const char *why = clt_symbolic_missing(&c->runners[g].state);
         if (why)
-            return refuse(c, d, why);
-        if (c->runners[d].state.n_requests != c->runners[0].state.n_requests)
-            return refuse(c, d, "not all devices start as many collectives");
-        const clt_symbolic_device *s = &c->runners[d].state, *first = &c->runners[0].state;
+            return refuse(c, g, why);
+        if (c->runners[g].state.n_requests != c->runners[0].state.n_requests)
+            return refuse(c, g, "not all devices start as many collectives");
+        const clt_symbolic_device *s = &c->runners[g].state, *first = &c->runners[0].state;
         for (int b = 0; c->kind != CLT_PROGRAM_REDUCE && b < s->in->n_buckets; b++)
             if (s->values[b].term != first->values[b].term &&
                 (c->kind != CLT_PROGRAM_COPY || s->in->root >= 0))
-                return refuse(c, d, "its replica is not that of device 0");
+                return refuse(c, g, "its replica is not that of device 0");
     }
     return CLT_OK;
 }
@@ -178,41 +267,52 @@ static clt_status check_end(const check *c)
 static clt_status run_all(const check *c)
 {
     bool moved = true;
-    for (int d = 0; d < c->n; d++)
-        enter_loop(&c->runners[d]);
+    for (int g = 0; g < c->n; g++)
+        enter_loop(&c->runners[g]);
     while (moved) {
         moved = false;
-        for (int d = 0; d < c->n; d++)
-            CLT_TRY(run_device(c, d, &moved));
+        for (int g = 0; g < c->n; g++)
+            CLT_TRY(run_group(c, g, &moved));
     }
     return check_end(c);
 }
 
-clt_status clt_step_programs_check(clt_step_program_kind kind, const clt_check_device *devices,
-                                   int count, uint64_t *final)
+static clt_status begin(check *c, const clt_check_device *devices)
 {
-    check c = {.kind = kind, .n = count};
+    for (int g = 0; g < c->n; g++) {
+        const clt_check_device *device = &devices[c->runners[g].first];
+        if (device->rounds > CLT_SYMBOLIC_ROUNDS)
+            return clt_fail(CLT_INTERNAL, "a check has at most %d rounds, not %d",
+                            CLT_SYMBOLIC_ROUNDS, device->rounds);
+        CLT_TRY(clt_symbolic_create(device->input, c->kind, device->rounds, device->micros,
+                                    &c->runners[g].state));
+    }
+    return CLT_OK;
+}
+
+clt_status clt_step_programs_check(clt_step_program_kind kind, const clt_check_device *devices,
+                                   int count, clt_check_effect *effect)
+{
+    check c = {.kind = kind};
     c.runners = clt_calloc((size_t)count, sizeof *c.runners);
-    clt_status status = c.runners ? CLT_OK : CLT_OUT_OF_MEMORY;
-    for (int d = 0; status == CLT_OK && d < count; d++) {
-        c.runners[d].program = devices[d].program;
-        if (devices[d].rounds > CLT_SYMBOLIC_ROUNDS)
-            status = clt_fail(CLT_INTERNAL, "a check has at most %d rounds, not %d",
-                              CLT_SYMBOLIC_ROUNDS, devices[d].rounds);
-        else
-            status = clt_symbolic_create(devices[d].input, kind, devices[d].rounds,
-                                         devices[d].micros, &c.runners[d].state);
+    c.group_of = clt_calloc((size_t)count, sizeof *c.group_of);
+    clt_status status = c.runners && c.group_of ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK) {
+        group(&c, devices, count);
+        status = begin(&c, devices);
     }
     if (status == CLT_OK)
         status = run_all(&c);
-    uint64_t term = 0;
-    for (int d = 0; c.runners && d < count; d++) {
+    clt_check_effect found = {.groups = c.n};
+    for (int g = 0; g < c.n; g++) {
         if (status == CLT_OK)
-            term = clt_term(term, clt_symbolic_final(&c.runners[d].state), (uint64_t)d);
-        clt_symbolic_free(&c.runners[d].state);
+            found.hash += (uint64_t)c.runners[g].members *
+                          clt_term(4, clt_symbolic_final(&c.runners[g].state), 0);
+        clt_symbolic_free(&c.runners[g].state);
     }
     clt_free(c.runners);
-    if (status == CLT_OK && final)
-        *final = term;
+    clt_free(c.group_of);
+    if (status == CLT_OK && effect)
+        *effect = found;
     return status;
 }

@@ -160,71 +160,23 @@ static clt_status generate_own(clt_trainer *t)
 
 /* --- check ----------------------------------------------------------------------------------- */
 
-/* The micro-batches of each device that are tried: all devices alike, one without samples, and one
- * with more than the others. */
-static int micros_tried(int try, int participant)
+static clt_status check_all(const clt_trainer *t)
 {
-    static const int tried[][2] = {{1, 1}, {0, 1}, {1, 0}, {3, 3}, {3, 1}, {0, 3}};
-    return tried[try][participant != 0];
-}
-
-static clt_status check_one(clt_trainer *t, clt_step_program_kind kind, int try, bool known)
-{
-    const int n = t->total;
-    clt_step_program_input *inputs = clt_calloc((size_t)n, sizeof *inputs);
-    clt_step_program *programs = clt_calloc((size_t)n, sizeof *programs);
-    clt_check_device *devices = clt_calloc((size_t)n, sizeof *devices);
-    clt_status status = inputs && programs && devices ? CLT_OK : CLT_OUT_OF_MEMORY;
-    int most = 0;
-    for (int p = 0; p < n; p++)
-        most = micros_tried(try, p) > most ? micros_tried(try, p) : most;
-    for (int p = 0; status == CLT_OK && p < n; p++) {
+    const size_t n = (size_t)t->total;
+    clt_step_program_input *training = clt_calloc(n, sizeof *training),
+                           *evaluation = clt_calloc(n, sizeof *evaluation);
+    for (size_t p = 0; training && evaluation && p < n; p++) {
         const clt_participant *of = &t->programs->all[p];
-        const clt_outline *plan = kind == CLT_PROGRAM_OUTSIDE ? &of->evaluation : &of->training;
-        const int micros = micros_tried(try, p);
-        const int rounds = plan->n_collectives ? most : micros;
-        inputs[p] = clt_programs_input(t, of, plan);
-        inputs[p].host_weights = known;
-        inputs[p].shared = t->ranks > 1;
-        status =
-            clt_step_program_generate(&inputs[p], kind, clt_load_of(rounds, micros), &programs[p]);
-        devices[p] = (clt_check_device){&inputs[p], &programs[p], rounds, micros};
+        training[p] = clt_programs_input(t, of, &of->training);
+        evaluation[p] = clt_programs_input(t, of, &of->evaluation);
+        training[p].shared = evaluation[p].shared = t->ranks > 1;
     }
-    if (status == CLT_OK)
-        status = clt_step_programs_check(kind, devices, n, NULL);
-    for (int p = 0; programs && p < n; p++)
-        clt_step_program_free(&programs[p]);
-    clt_free(inputs);
-    clt_free(programs);
-    clt_free(devices);
+    const clt_check_world world = {t->total, training, evaluation, t->max_micros};
+    const clt_status status =
+        training && evaluation ? clt_step_programs_check_all(&world) : CLT_OUT_OF_MEMORY;
+    clt_free(training);
+    clt_free(evaluation);
     return status;
-}
-
-static bool is_part(clt_step_program_kind kind)
-{
-    return kind == CLT_PROGRAM_FORWARD || kind == CLT_PROGRAM_BACKWARD ||
-           kind == CLT_PROGRAM_REDUCE || kind == CLT_PROGRAM_APPLY;
-}
-
-static clt_status check_kind(clt_trainer *t, clt_step_program_kind kind)
-{
-    /* Steps in parts have no micro-batches, and only one device with one leaves weights to it. */
-    const int tries = t->max_micros > 1 && !is_part(kind) ? 6 : 3;
-    const bool alone = t->total == 1 && t->max_micros == 1;
-    for (int try = 0; try < tries; try++) {
-        CLT_TRY(check_one(t, kind, try, true));
-        if (alone)
-            CLT_TRY(check_one(t, kind, try, false));
-    }
-    return CLT_OK;
-}
-
-static clt_status check_all(clt_trainer *t)
-{
-    for (int k = 0; k < OF_TRAINING; k++)
-        if (of_training[k] != CLT_PROGRAM_VERIFY || t->total > 1)
-            CLT_TRY(check_kind(t, of_training[k]));
-    return check_kind(t, CLT_PROGRAM_OUTSIDE);
 }
 
 /* --- all ------------------------------------------------------------------------------------- */

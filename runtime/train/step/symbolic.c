@@ -30,9 +30,9 @@ uint64_t clt_symbolic_parameters(const clt_symbolic_device *s)
     return term;
 }
 
-uint64_t clt_symbolic_inputs(const clt_symbolic_device *s, int micro)
+uint64_t clt_symbolic_inputs(int micro)
 {
-    return clt_term(INPUTS, (uint64_t)s->in->self, (uint64_t)micro);
+    return clt_term(INPUTS, 0, (uint64_t)micro);
 }
 
 uint64_t clt_symbolic_computed(const clt_symbolic_device *s, int end)
@@ -63,11 +63,20 @@ static bool trains(clt_step_program_kind kind)
     return kind == CLT_PROGRAM_STEP || kind == CLT_PROGRAM_REDUCE || kind == CLT_PROGRAM_APPLY;
 }
 
-/* Replicas begin equal; before a copy they are not. */
+static bool is_root(const clt_step_program_input *in)
+{
+    bool root = in->root == in->self;
+    for (int b = 0; in->root < 0 && in->slot_roots && b < in->n_buckets; b++)
+        root = root || in->slot_roots[b] == in->self;
+    return root;
+}
+
+/* Replicas begin equal; before a copy those that are sent are unlike all others. */
 static void begin_replica(clt_symbolic_device *s)
 {
     const clt_step_program_input *in = s->in;
-    const uint64_t own = s->kind == CLT_PROGRAM_COPY ? (uint64_t)in->self + 1 : 0;
+    const uint64_t own =
+        s->kind == CLT_PROGRAM_COPY ? 1 + (uint64_t)(is_root(in) ? in->self : in->participants) : 0;
     for (int b = 0; b < in->n_buckets; b++) {
         s->values[b] = clt_symbolic_written(clt_term(PARAMETER, (uint64_t)b, own), CLT_VERSION_OLD);
         for (int k = 0; k < in->n_slots; k++)
@@ -85,7 +94,7 @@ static void begin_part(clt_symbolic_device *s)
         s->fed = s->arena = 0;
         s->waited = true;
         s->next = s->kind == CLT_PROGRAM_BACKWARD ? in->plan->n_forward : in->plan->n_nodes;
-        s->begun = clt_term(COMPUTED, clt_symbolic_inputs(s, 0), clt_symbolic_parameters(s));
+        s->begun = clt_term(COMPUTED, clt_symbolic_inputs(0), clt_symbolic_parameters(s));
         s->means = clt_symbolic_written(
             clt_term(MEAN, clt_symbolic_computed(s, s->in->plan->n_forward), 0), 0);
         s->results = s->means;

@@ -48,7 +48,7 @@ static const char *run_order(clt_symbolic_device *s, const clt_instruction *i)
         }
         s->arena = i->micro;
         s->next = 0;
-        s->begun = clt_term(COMPUTED, clt_symbolic_inputs(s, i->micro), clt_symbolic_parameters(s));
+        s->begun = clt_term(COMPUTED, clt_symbolic_inputs(i->micro), clt_symbolic_parameters(s));
     }
     if (s->arena != i->micro || s->next != i->first || i->end <= i->first || i->end > plan->n_nodes)
         return "the nodes before it have not run for its micro-batch";

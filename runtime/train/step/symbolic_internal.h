@@ -31,10 +31,11 @@ clt_symbol clt_symbolic_written(uint64_t term, int version);
 /* The number of the last round. */
 int clt_symbolic_last(const clt_symbolic_device *s);
 
-/* Terms: of all parameters; of a micro-batch's inputs; of what the plan has computed before node
- * `end`, which depends on the collectives that these nodes need. */
+/* Terms: of all parameters; of a micro-batch's inputs, which is the same on all devices, so that
+ * devices that do the same have equal terms; of what the plan has computed before node `end`, which
+ * depends on the collectives that these nodes need. */
 uint64_t clt_symbolic_parameters(const clt_symbolic_device *s);
-uint64_t clt_symbolic_inputs(const clt_symbolic_device *s, int micro);
+uint64_t clt_symbolic_inputs(int micro);
 uint64_t clt_symbolic_computed(const clt_symbolic_device *s, int end);
 
 /* Whether gradients that no node writes are zero in this set, for this micro-batch. */

@@ -1,0 +1,122 @@
+/* Checks all programs of training, for all devices of all ranks. */
+#include "base/alloc.h"
+#include "train/step/check.h"
+
+/* What a check works with: arrays by participant. */
+typedef struct trial {
+    const clt_check_world *world;
+    clt_step_program_kind kind;
+    bool known; /* the weights of the losses */
+    uint64_t *keys;
+    clt_step_program_input *inputs;
+    clt_step_program *programs; /* of the first participant of equal ones */
+    clt_check_device *devices;
+} trial;
+
+static const clt_step_program_input *inputs_of(const trial *t)
+{
+    return t->kind == CLT_PROGRAM_OUTSIDE ? t->world->evaluation : t->world->training;
+}
+
+/* The micro-batches of each device that are tried: all devices alike, one without samples, and one
+ * with more than the others. */
+static int micros_tried(int try, int participant)
+{
+    static const int tried[][2] = {{1, 1}, {0, 1}, {1, 0}, {3, 3}, {3, 1}, {0, 3}};
+    return tried[try][participant != 0];
+}
+
+static int rounds_of(const trial *t, int try, int participant)
+{
+    int most = micros_tried(try, participant);
+    if (!inputs_of(t)[participant].plan->n_collectives)
+        return most;
+    for (int p = 0; p < 2 && p < t->world->count; p++)
+        most = micros_tried(try, p) > most ? micros_tried(try, p) : most;
+    return most;
+}
+
+/* Devices before `p` that have the same program: those of as many micro-batches and equal keys. */
+static const clt_step_program *same_before(const trial *t, int try, int p)
+{
+    for (int q = p - 1; q >= 0; q--)
+        if (t->keys[q] == t->keys[p] && micros_tried(try, q) == micros_tried(try, p))
+            return t->devices[q].program;
+    return NULL;
+}
+
+static clt_status check_one(trial *t, int try)
+{
+    const int n = t->world->count;
+    clt_status status = CLT_OK;
+    for (int p = 0; status == CLT_OK && p < n; p++) {
+        const int rounds = rounds_of(t, try, p), micros = micros_tried(try, p);
+        const clt_step_program *program = same_before(t, try, p);
+        t->inputs[p] = inputs_of(t)[p];
+        t->inputs[p].host_weights = t->known;
+        if (!program) {
+            status = clt_step_program_generate(&t->inputs[p], t->kind, clt_load_of(rounds, micros),
+                                               &t->programs[p]);
+            program = &t->programs[p];
+        }
+        t->devices[p] = (clt_check_device){&t->inputs[p], program, rounds, micros};
+    }
+    if (status == CLT_OK)
+        status = clt_step_programs_check(t->kind, t->devices, n, NULL);
+    for (int p = 0; p < n; p++)
+        clt_step_program_free(&t->programs[p]);
+    return status;
+}
+
+static bool is_part(clt_step_program_kind kind)
+{
+    return kind == CLT_PROGRAM_FORWARD || kind == CLT_PROGRAM_BACKWARD ||
+           kind == CLT_PROGRAM_REDUCE || kind == CLT_PROGRAM_APPLY;
+}
+
+static clt_status check_kind(trial *t)
+{
+    /* Steps in parts have no micro-batches, and only one device with one leaves weights to it. */
+    const int tries = t->world->max_micros > 1 && !is_part(t->kind) ? 6 : 3;
+    const bool alone = t->world->count == 1 && t->world->max_micros == 1;
+    for (int p = 0; p < t->world->count; p++)
+        t->keys[p] = clt_check_key(&inputs_of(t)[p]);
+    for (int try = 0; try < tries; try++) {
+        t->known = true;
+        CLT_TRY(check_one(t, try));
+        t->known = false;
+        if (alone)
+            CLT_TRY(check_one(t, try));
+    }
+    return CLT_OK;
+}
+
+static clt_status check_kinds(trial *t)
+{
+    static const clt_step_program_kind kinds[] = {
+        CLT_PROGRAM_STEP,  CLT_PROGRAM_FORWARD, CLT_PROGRAM_BACKWARD, CLT_PROGRAM_REDUCE,
+        CLT_PROGRAM_APPLY, CLT_PROGRAM_WEIGHTS, CLT_PROGRAM_OUTSIDE,  CLT_PROGRAM_VERIFY};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        t->kind = kinds[k];
+        if (t->kind != CLT_PROGRAM_VERIFY || t->world->count > 1)
+            CLT_TRY(check_kind(t));
+    }
+    return CLT_OK;
+}
+
+clt_status clt_step_programs_check_all(const clt_check_world *world)
+{
+    const size_t n = (size_t)world->count;
+    trial t = {.world = world,
+               .keys = clt_calloc(n, sizeof *t.keys),
+               .inputs = clt_calloc(n, sizeof *t.inputs),
+               .programs = clt_calloc(n, sizeof *t.programs),
+               .devices = clt_calloc(n, sizeof *t.devices)};
+    const clt_status status =
+        t.keys && t.inputs && t.programs && t.devices ? check_kinds(&t) : CLT_OUT_OF_MEMORY;
+    clt_free(t.keys);
+    clt_free(t.inputs);
+    clt_free(t.programs);
+    clt_free(t.devices);
+    return status;
+}
