@@ -24,7 +24,7 @@ enum { AHEAD = 2048, LINE = 64 };
 #define UNROLL _Pragma("GCC unroll 8")
 #endif
 
-static double lanes_sum(const double *lane)
+static double batch_blocked_sum(const double *lane)
 {
     double sum = 0;
     for (int j = 0; j < LANES; j++)

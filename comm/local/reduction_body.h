@@ -123,8 +123,8 @@ INLINE void BODY(const void *const *in, int in_count, void *const *out, int out_
         double lane[LANES], odd_lane[LANES];
         memcpy(lane, square, sizeof lane);
         memcpy(odd_lane, odd, sizeof odd_lane);
-        *squares = lanes_sum(lane);
-        *finite = OVERFLOWS ? lanes_sum(odd_lane) == 0 : isfinite(*squares);
+        *squares = batch_blocked_sum(lane);
+        *finite = OVERFLOWS ? batch_blocked_sum(odd_lane) == 0 : isfinite(*squares);
     }
 }
 

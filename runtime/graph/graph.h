@@ -27,7 +27,7 @@ typedef enum clt_value_kind {
  * How a value with a leading batch dimension lies in memory. PLAIN: row-major. LANES: the images of
  * a group of L fill the lanes of a vector, [ceil(B / L)][rest...][L]; L is the plan's lane count.
  */
-typedef enum clt_layout { CLT_LAYOUT_PLAIN, CLT_LAYOUT_LANES } clt_layout;
+typedef enum clt_layout { CLT_LAYOUT_PLAIN, CLT_LAYOUT_BATCH_BLOCKED } clt_layout;
 
 /* Element type and dimensions. */
 typedef struct clt_type {
@@ -148,8 +148,9 @@ struct clt_op {
      * not depend on the data; NULL or 0: it does. */
     double (*weight)(const clt_node *node);
 
-    /* Whether the operator works on values in the LANES layout; see clt_lanes. NULL: never. */
-    int (*lanes)(const clt_node *node);
+    /* Whether the operator works on values in the batch-blocked layout; see clt_lanes. NULL: never.
+     */
+    int (*batch_blocked)(const clt_node *node);
 
     /* Output 0 is operand 0's bytes under another shape: no kernel runs. */
     bool view;
@@ -191,11 +192,11 @@ struct clt_op {
     const struct clt_variant *variants; /* ends with a row whose name is NULL; see ops/variant.h */
 };
 
-/* Answers of clt_op.lanes. */
+/* Answers of clt_op.batch_blocked. */
 enum {
-    CLT_LANES_NO = 0,     /* plain operands only */
-    CLT_LANES_FOLLOW = 1, /* works on lanes, if an operand already lies so */
-    CLT_LANES_WANT = 2    /* is faster on lanes: worth a conversion */
+    CLT_LANES_NO = 0,             /* plain operands only */
+    CLT_BATCH_BLOCKED_FOLLOW = 1, /* works on lanes, if an operand already lies so */
+    CLT_BATCH_BLOCKED_WANT = 2    /* is faster on lanes: worth a conversion */
 };
 
 /* --- building ------------------------------------------------------------------------------- */

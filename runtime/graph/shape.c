@@ -68,7 +68,7 @@ bool clt_value_leads_with_batch(const clt_value *value)
 
 int64_t clt_value_stored(const clt_value *value, int64_t n, int lanes)
 {
-    if (value->layout == CLT_LAYOUT_LANES)
+    if (value->layout == CLT_LAYOUT_BATCH_BLOCKED)
         n = (n + lanes - 1) / lanes * lanes;
     return clt_type_elements(&value->type, n);
 }

@@ -64,7 +64,7 @@ static bool leaves_lanes_empty(const clt_target *target)
 
 static bool goes_to_lanes(const layout_pass *p, const clt_node *node)
 {
-    int answer = node->op->lanes ? node->op->lanes(node) : CLT_LANES_NO;
+    int answer = node->op->batch_blocked ? node->op->batch_blocked(node) : CLT_LANES_NO;
     if (answer == CLT_LANES_NO || !lanes_outputs(p, node))
         return false;
     for (int i = 0; i < node->n_in; i++)
@@ -77,10 +77,10 @@ static bool goes_to_lanes(const layout_pass *p, const clt_node *node)
     const clt_variant *wanted = clt_variant_wanted(node->op, p->target->variants);
     if (wanted && strncmp(wanted->name, "lanes", 5))
         return false;
-    if (answer == CLT_LANES_WANT && (wanted || !leaves_lanes_empty(p->target)))
+    if (answer == CLT_BATCH_BLOCKED_WANT && (wanted || !leaves_lanes_empty(p->target)))
         return true;
     for (int i = 0; i < node->n_in; i++)
-        if (node->in[i] && node->in[i]->layout == CLT_LAYOUT_LANES)
+        if (node->in[i] && node->in[i]->layout == CLT_LAYOUT_BATCH_BLOCKED)
             return true;
     return false;
 }
@@ -94,13 +94,14 @@ static clt_status visit(layout_pass *p, clt_node *node)
             continue;
         /* Operands without a batch, and integers (labels), are plain everywhere. */
         const bool image = clt_value_leads_with_batch(in) && in->type.dtype == CLT_F32;
-        node->in[i] = converted(p, in, lanes && image ? CLT_LAYOUT_LANES : CLT_LAYOUT_PLAIN);
+        node->in[i] =
+            converted(p, in, lanes && image ? CLT_LAYOUT_BATCH_BLOCKED : CLT_LAYOUT_PLAIN);
         if (!node->in[i])
             return clt_graph_status(p->graph);
     }
     for (int i = 0; i < node->n_out; i++)
         if (lanes && clt_value_leads_with_batch(node->out[i]))
-            node->out[i]->layout = CLT_LAYOUT_LANES;
+            node->out[i]->layout = CLT_LAYOUT_BATCH_BLOCKED;
     return CLT_OK;
 }
 

@@ -15,7 +15,7 @@ static clt_status keep_output(clt_graph *graph, clt_value *output, clt_value *op
     return CLT_OK;
 }
 
-clt_status clt_pass_alone(clt_graph *graph)
+clt_status clt_pass_drop_collectives(clt_graph *graph)
 {
     const int n_nodes = graph->n_nodes;
     clt_replacements replacements;

@@ -108,7 +108,7 @@ static bool find(const pool_pass *pass, clt_node *pool, pattern *p)
 {
     clt_node *users[MOST_USERS];
     *p = (pattern){.pool = pool};
-    if (!clt_conv2d_pool_kind(pool) || pool->out[0]->layout != CLT_LAYOUT_LANES)
+    if (!clt_conv2d_pool_kind(pool) || pool->out[0]->layout != CLT_LAYOUT_BATCH_BLOCKED)
         return false;
     clt_value *r = pool->in[0];
     p->conv = r->producer;
@@ -161,7 +161,7 @@ static clt_status rewrite_backward(clt_graph *graph, const pattern *p,
         clt_node *unpool = clt_graph_add(graph, &clt_op_unpool2d, in, 2, attr);
         if (!unpool)
             return clt_graph_status(graph);
-        unpool->out[0]->layout = CLT_LAYOUT_LANES;
+        unpool->out[0]->layout = CLT_LAYOUT_BATCH_BLOCKED;
         p->weight_grad->in[1] = unpool->out[0];
         if (p->data_grad)
             p->data_grad->in[0] = unpool->out[0];
@@ -181,7 +181,7 @@ static clt_status rewrite(clt_graph *graph, const pattern *p)
     clt_node *fused = clt_graph_add(graph, &clt_op_conv2d_pool, p->conv->in, p->conv->n_in, &attr);
     if (!fused)
         return clt_graph_status(graph);
-    fused->out[0]->layout = fused->out[1]->layout = CLT_LAYOUT_LANES;
+    fused->out[0]->layout = fused->out[1]->layout = CLT_LAYOUT_BATCH_BLOCKED;
     char *name = fused->name;
     fused->name = p->conv->name;
     p->conv->name = name;

@@ -21,7 +21,7 @@ clt_status clt_autodiff(clt_graph *graph, clt_value *const *outputs, clt_value *
 clt_status clt_pass_train(clt_graph *graph, clt_value **gradients);
 
 /* Makes collectives what they are for one device alone: their operands. */
-clt_status clt_pass_alone(clt_graph *graph);
+clt_status clt_pass_drop_collectives(clt_graph *graph);
 
 /* Turns nodes into what they are outside training (dropout into nothing). */
 clt_status clt_pass_evaluate(clt_graph *graph);

@@ -83,7 +83,7 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
     clt_graph *graph = plan->graph;
     *n_gradients = 0;
     if (!plan->options.several)
-        CLT_TRY(clt_pass_alone(graph));
+        CLT_TRY(clt_pass_drop_collectives(graph));
     if (plan->options.mode != CLT_PLAN_PREDICT)
         CLT_TRY(refuse_carried(graph));
     if (plan->options.mode == CLT_PLAN_TRAIN) {
@@ -93,7 +93,7 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
         CLT_TRY(clt_pass_train(graph, gradients));
         /* Gradients have collectives of their own (batch norm's). */
         if (!plan->options.several)
-            CLT_TRY(clt_pass_alone(graph));
+            CLT_TRY(clt_pass_drop_collectives(graph));
     } else {
         if (!plan->options.as_in_training)
             CLT_TRY(clt_pass_evaluate(graph));

@@ -27,7 +27,7 @@ static void print_node(const clt_plan *plan, int index, bool explain, clt_str *t
                                          : (double)clt_type_elements(&node->out[0]->type, n);
     clt_str_add(text, "%4d  %-30.30s %-20.20s %-22.22s %-6s %-14.14s %9.2f  %s\n", index,
                 node->name, node->op->name, clt_type_text(&node->out[0]->type, type),
-                node->out[0]->layout == CLT_LAYOUT_LANES ? "lanes" : "plain",
+                node->out[0]->layout == CLT_LAYOUT_BATCH_BLOCKED ? "lanes" : "plain",
                 node->op->view         ? "(view)"
                 : node->op->collective ? "(host)"
                                        : pn->variant->name,

@@ -50,7 +50,7 @@ void clt_plan_class(const clt_node *node, int64_t max_batch, char text[64])
     for (int i = 0; i < node->n_in + node->n_out; i++) {
         const clt_value *v = i < node->n_in ? node->in[i] : node->out[i - node->n_in];
         clt_str_add(&s, i ? " " : "");
-        if (v && v->layout == CLT_LAYOUT_LANES)
+        if (v && v->layout == CLT_LAYOUT_BATCH_BLOCKED)
             clt_str_add(&s, "lanes ");
         for (int d = 0; v && d < v->type.rank; d++)
             clt_str_add(&s, "%s%lld", d ? "x" : "", (long long)clt_dim(v->type.dims[d], n));

@@ -141,8 +141,8 @@ bool clt_outcome_equal(const clt_outcome *a, const clt_outcome *b, const clt_out
     return true;
 }
 
-void clt_lanes_to_plain(const char *from, int64_t count, int64_t rest, int lanes, int bytes,
-                        char *to)
+void clt_batch_blocked_to_plain(const char *from, int64_t count, int64_t rest, int lanes, int bytes,
+                                char *to)
 {
     for (int64_t n = 0; n < count; n++) {
         const char *image = from + (n / lanes * rest * lanes + n % lanes) * bytes;
@@ -202,11 +202,11 @@ static clt_status read_output(clt_lab *lab, const clt_value *out, bool plain, ch
                               int64_t *count)
 {
     const int bytes = clt_dtype_size(out->type.dtype), lanes = lab->plan->options.lanes;
-    const bool in_lanes = out->layout == CLT_LAYOUT_LANES;
+    const bool in_batch_blocked = out->layout == CLT_LAYOUT_BATCH_BLOCKED;
     int64_t batch = lab->run.count;
     clt_view view;
     CLT_TRY(clt_exec_locate(lab->exec, &lab->run, out, &view));
-    if (in_lanes && !plain && batch > lanes)
+    if (in_batch_blocked && !plain && batch > lanes)
         batch -= batch % lanes;
     const int64_t stored = clt_value_stored(out, batch, lanes);
     char *lying = clt_alloc((size_t)stored * (size_t)bytes + 16);
@@ -215,13 +215,13 @@ static clt_status read_output(clt_lab *lab, const clt_value *out, bool plain, ch
     if (!lying)
         return CLT_OUT_OF_MEMORY;
     CLT_TRY(clt_replica_read(&lab->replica, view.buffer, view.offset, stored * bytes, lying));
-    if (!in_lanes || !plain)
+    if (!in_batch_blocked || !plain)
         return CLT_OK;
     const int64_t rest = clt_type_coefficient(&out->type);
     *count = batch * rest;
     *values = clt_alloc((size_t)*count * (size_t)bytes + 16);
     if (*values)
-        clt_lanes_to_plain(lying, batch, rest, lanes, bytes, *values);
+        clt_batch_blocked_to_plain(lying, batch, rest, lanes, bytes, *values);
     clt_free(lying);
     return *values ? CLT_OK : CLT_OUT_OF_MEMORY;
 }

@@ -20,9 +20,9 @@ void clt_outcome_drop(clt_outcome *outcome);
 /*
  * Runs node number `index` of the lab's plan for lab->run.count images and reads its outputs. They
  * and the node's scratch memory are filled with what no kernel writes before, so that a kernel that
- * leaves some of them as they were is seen. Of an output in lanes, whole blocks are read, or all
- * where there are none: the other lanes hold anything. `plain`: of exactly the images there are,
- * and rearranged to row-major order. What it gives is the caller's to drop, on failure too.
+ * leaves some of them as they were is seen. Of an output in batch blocks, whole blocks are read, or
+ * all where there are none: the other lanes hold anything. `plain`: of exactly the images there
+ * are, and rearranged to row-major order. What it gives is the caller's to drop, on failure too.
  */
 clt_status clt_outcome_read(clt_lab *lab, int index, bool plain, clt_outcome *outcome);
 
@@ -49,8 +49,9 @@ bool clt_sums_equal(const float *a, const float *b, const float *magnitudes, dou
  * in which a rounding may change one in a thousand; all else is exact. */
 bool clt_values_equal(clt_dtype dtype, const void *a, const void *b, int64_t count);
 
-/* An array of `count` images in lanes, row-major: `rest` elements of `bytes` bytes an image. */
-void clt_lanes_to_plain(const char *from, int64_t count, int64_t rest, int lanes, int bytes,
-                        char *to);
+/* An array of `count` images in batch blocks, row-major: `rest` elements of `bytes` bytes an image.
+ */
+void clt_batch_blocked_to_plain(const char *from, int64_t count, int64_t rest, int lanes, int bytes,
+                                char *to);
 
 #endif

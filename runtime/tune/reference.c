@@ -33,7 +33,7 @@ static const clt_variant *last_variant(const clt_op *op)
     return v;
 }
 
-/* Those that a pass makes of a convolution and its pooling, in lanes only. */
+/* Those that a pass makes of a convolution and its pooling, in batch blocks only. */
 static bool is_pooled(const clt_node *node)
 {
     return node->op == &clt_op_conv2d_pool || node->op == &clt_op_conv2d_pool_weight_grad ||
@@ -55,7 +55,7 @@ static bool in_16_bits(const clt_node *node)
 bool clt_reference_exists(const clt_node *node, const clt_lab *lab)
 {
     const clt_variant *last = last_variant(node->op);
-    /* By name: a variant in lanes tells only from values that lie in lanes. */
+    /* By name: a variant in batch blocks tells only from values that lie in batch blocks. */
     return last && last->name && !in_16_bits(node) &&
            (is_pooled(node) || strncmp(last->name, "lanes", 5) != 0) &&
            node->n_in <= (int)(sizeof((scene *)0)->inputs / sizeof(clt_view)) && lab->plan;
@@ -83,12 +83,13 @@ static clt_status read_plain(clt_lab *lab, const clt_value *value, char **out)
     if (!lying)
         return CLT_OUT_OF_MEMORY;
     CLT_TRY(clt_replica_read(&lab->replica, view.buffer, view.offset, stored * bytes, lying));
-    if (value->layout != CLT_LAYOUT_LANES)
+    if (value->layout != CLT_LAYOUT_BATCH_BLOCKED)
         return CLT_OK;
     char *plain = clt_alloc((size_t)stored * (size_t)bytes + 16);
     if (!plain)
         return CLT_OUT_OF_MEMORY;
-    clt_lanes_to_plain(lying, count, clt_type_coefficient(&value->type), lanes, bytes, plain);
+    clt_batch_blocked_to_plain(lying, count, clt_type_coefficient(&value->type), lanes, bytes,
+                               plain);
     *out = plain;
     clt_free(lying);
     return CLT_OK;

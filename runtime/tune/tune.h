@@ -32,10 +32,10 @@ typedef struct clt_tune_limits {
  * to build or to run, are not chosen. What is right is what the plan's own choice gives, which is
  * itself compared with the operator's last variant first, on a part of the batch where that is much
  * work; where it is wrong, the last variant is what others are compared with. Convolutions with
- * their pooling, which exist in lanes only, are compared with a composition of portable kernels.
- * Where there is no choice, the only candidate is compared, behind the others. Operators that
- * `options` name a variant of are not measured. Where CLBlast is a choice, up to a quarter of the
- * time goes to the parameters of its kernels first (tune/blas.h). Errors: those of plans and
+ * their pooling, which exist in batch blocks only, are compared with a composition of portable
+ * kernels. Where there is no choice, the only candidate is compared, behind the others. Operators
+ * that `options` name a variant of are not measured. Where CLBlast is a choice, up to a quarter of
+ * the time goes to the parameters of its kernels first (tune/blas.h). Errors: those of plans and
  * devices.
  */
 clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,

@@ -1,6 +1,6 @@
 /*
  * Kernels of clkernels/ on the first CPU device (else any device) by plain OpenCL calls, without
- * the runtime: building, arguments, launches, timing, and values in the LANES layout.
+ * the runtime: building, arguments, launches, timing, and values in the batch-blocked layout.
  */
 #ifndef CLT_TESTS_KERNELS_LAB_H
 #define CLT_TESTS_KERNELS_LAB_H
@@ -173,13 +173,13 @@ static inline void lab_read(lab *l, const lab_buffer *b, void *to)
     free(all);
 }
 
-/* Elements of a value of `each` elements an image, in lanes. */
+/* Elements of a value of `each` elements an image, in batch blocks. */
 static inline long lab_lanes_count(const lab *l, long each)
 {
     return (l->n + l->lanes - 1) / l->lanes * (long)l->lanes * each;
 }
 
-/* A value [n][each] in lanes on the device; lanes beyond n are signalling NaN. */
+/* A value [n][each] in batch blocks on the device; lanes beyond n are signalling NaN. */
 static inline lab_buffer lab_put(lab *l, const float *plain, long each)
 {
     const long count = lab_lanes_count(l, each);
@@ -215,7 +215,7 @@ static inline lab_buffer lab_put_bytes(lab *l, const unsigned char *plain, long 
     return b;
 }
 
-/* The value [n][each] that `b` holds in lanes. */
+/* The value [n][each] that `b` holds in batch blocks. */
 static inline void lab_get(lab *l, const lab_buffer *b, float *plain, long each)
 {
     float *packed = malloc((size_t)(b->count ? b->count : 1) * 4);

@@ -76,7 +76,7 @@ static void forward_case(const conv_case *c)
     lab_buffer dy = lab_make(&l, lab_lanes_count(&l, each), 4);
     lab_buffer dm = lab_make(&l, lab_lanes_count(&l, each), 1);
     cl_kernel k =
-        lab_kernel(&l, "conv/batch_blocked/conv.cl", "clt_lanes_conv", "%s", options_of(c));
+        lab_kernel(&l, "conv/batch_blocked/conv.cl", "clt_batch_blocked_conv", "%s", options_of(c));
     lab_run(&l, k, (size_t)c->groups * up(cog, c->tc), up(c->pool ? oh / 2 : oh, c->rows),
             up(c->n, l.lanes), "bbbbbiiiiiiiii", &dx, &dw, &db, &dy, &dm, c->n, c->groups, cig,
             c->ih, c->iw, cog, oh, ow, c->rows);

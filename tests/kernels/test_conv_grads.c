@@ -31,7 +31,8 @@ static void data_grad_case(const conv_case *c, int general)
     lab_buffer dg = lab_put(&l, g, full), dw = lab_put_plain(&l, w, weights, 4);
     lab_buffer dx = lab_make(&l, lab_lanes_count(&l, in), 4);
     cl_kernel k = lab_kernel(&l, "conv/batch_blocked/conv_data_grad.cl",
-                             general ? "clt_lanes_conv_data_grad_any" : "clt_lanes_conv_data_grad",
+                             general ? "clt_batch_blocked_conv_data_grad_any"
+                                     : "clt_batch_blocked_conv_data_grad",
                              "%s", grad_options_of(c));
     lab_run(&l, k, (size_t)c->groups * up(cig, c->gc), up(c->ih, c->rows), up(c->n, l.lanes),
             "bbbiiiiiiiii", &dg, &dw, &dx, c->n, c->groups, cig, c->ih, c->iw, cog, oh, ow,
@@ -90,7 +91,7 @@ static void weight_grad_case(const conv_case *c, int chunk)
     lab_buffer rw = lab_make(&l, weights, 4), rb = lab_make(&l, c->co, 4);
     const char *file = "conv/batch_blocked/conv_weight_grad.cl";
     cl_kernel k =
-        lab_kernel(&l, file, "clt_lanes_conv_weight_grad",
+        lab_kernel(&l, file, "clt_batch_blocked_conv_weight_grad",
                    "-DKY=%d -DKX=%d -DSY=%d -DSX=%d -DPY=%d -DPX=%d -DDY=%d -DDX=%d "
                    "-DTO=%d -DTI=%d -DTR=%d -DTK=%d -DCI_BLOCK=%d -DUNPOOL=%d -DBAND=%d "
                    "-DCOLUMNS=%d -DBIAS=1",
@@ -99,7 +100,7 @@ static void weight_grad_case(const conv_case *c, int chunk)
     lab_run(&l, k, up(cig, c->ci_block), (size_t)c->groups * up(cog, c->to), (size_t)chunks,
             "bbbbbiiiiiiiii", &dx, &dg, &dm, &dw, &db, c->n, c->groups, cig, c->ih, c->iw, cog, oh,
             ow, chunk);
-    cl_kernel reduce = lab_kernel(&l, file, "clt_lanes_sum_chunks", "-DSPREAD=32");
+    cl_kernel reduce = lab_kernel(&l, file, "clt_batch_blocked_sum_chunks", "-DSPREAD=32");
     lab_run(&l, reduce, up((int)weights, 32), 1, 1, "bbiii", &dw, &rw, (int)weights, chunk, c->n);
     lab_run(&l, reduce, up(c->co, 32), 1, 1, "bbiii", &db, &rb, c->co, chunk, c->n);
     lab_read(&l, &rw, got);

@@ -113,24 +113,26 @@ static void make_forward(step *s, int n)
 {
     const size_t blocks = up(n, l.lanes);
     const char *conv = "conv/batch_blocked/conv.cl", *linear = "matmul/batch_blocked/linear.cl";
-    ADD("images to lanes", lab_kernel(&l, "shape/batch_blocked/layout.cl", "bytes_to_lanes", ""),
-        up(784, 64), blocks, 1, 0, "bbiiff", &s->image, &s->x, 784, n, 1.0 / 255.0, 0.0);
+    ADD("images to lanes",
+        lab_kernel(&l, "shape/batch_blocked/layout.cl", "bytes_to_batch_blocked", ""), up(784, 64),
+        blocks, 1, 0, "bbiiff", &s->image, &s->x, 784, n, 1.0 / 255.0, 0.0);
     ADD("conv1 relu pool",
-        lab_kernel(&l, conv, "clt_lanes_conv",
+        lab_kernel(&l, conv, "clt_batch_blocked_conv",
                    "-DKY=3 -DKX=3 -DBIAS=1 -DACT=1 -DPOOL=1 -DXTAIL=2 -DCTAIL=2"),
         7, up(13, 5), blocks, 9 * 20 * 676e-6 * n, "bbbbbiiiiiiiii", &s->x, &s->w1, &s->b1, &s->a1,
         &s->m1, n, 1, 1, 28, 28, 20, 26, 26, 5);
     ADD("conv2 relu pool",
-        lab_kernel(&l, conv, "clt_lanes_conv", "-DKY=5 -DKX=5 -DBIAS=1 -DACT=1 -DPOOL=1 -DCTAIL=2"),
+        lab_kernel(&l, conv, "clt_batch_blocked_conv",
+                   "-DKY=5 -DKX=5 -DBIAS=1 -DACT=1 -DPOOL=1 -DCTAIL=2"),
         17, 1, blocks, 25000 * 64e-6 * n, "bbbbbiiiiiiiii", &s->a1, &s->w2, &s->b2, &s->a2, &s->m2,
         n, 1, 20, 13, 13, 50, 9, 9, 4);
-    ADD("fc1 relu", lab_kernel(&l, linear, "clt_lanes_linear", "-DBIAS=1 -DACT=1"), up(128, 3),
-        up(n, l.lanes * 4), 1, 102400e-6 * n, "bbbbiii", &s->a2, &s->w3, &s->b3, &s->h, n, 800,
-        128);
-    ADD("fc2", lab_kernel(&l, linear, "clt_lanes_linear", "-DBIAS=1"), up(10, 3),
+    ADD("fc1 relu", lab_kernel(&l, linear, "clt_batch_blocked_linear", "-DBIAS=1 -DACT=1"),
+        up(128, 3), up(n, l.lanes * 4), 1, 102400e-6 * n, "bbbbiii", &s->a2, &s->w3, &s->b3, &s->h,
+        n, 800, 128);
+    ADD("fc2", lab_kernel(&l, linear, "clt_batch_blocked_linear", "-DBIAS=1"), up(10, 3),
         up(n, l.lanes * 4), 1, 1280e-6 * n, "bbbbiii", &s->h, &s->w4, &s->b4, &s->z, n, 128, 10);
-    ADD("loss", lab_kernel(&l, "loss/batch_blocked/loss.cl", "clt_lanes_cross_entropy", ""), 4, 1,
-        1, 0, "bbbbiifii", &s->z, &s->labels, &s->sums, &s->counts, n, 10, 0.0, -100, 4);
+    ADD("loss", lab_kernel(&l, "loss/batch_blocked/loss.cl", "clt_batch_blocked_cross_entropy", ""),
+        4, 1, 1, 0, "bbbbiifii", &s->z, &s->labels, &s->sums, &s->counts, n, 10, 0.0, -100, 4);
 }
 
 static void make_backward(step *s, int n)
@@ -139,41 +141,43 @@ static void make_backward(step *s, int n)
     const char *linear = "matmul/batch_blocked/linear.cl",
                *weights = "conv/batch_blocked/conv_weight_grad.cl";
     ADD("loss gradient",
-        lab_kernel(&l, "loss/batch_blocked/loss.cl", "clt_lanes_cross_entropy_grad", ""), blocks, 1,
-        1, 0, "bbbbiifi", &s->z, &s->labels, &s->upstream, &s->gz, n, 10, 0.0, -100);
+        lab_kernel(&l, "loss/batch_blocked/loss.cl", "clt_batch_blocked_cross_entropy_grad", ""),
+        blocks, 1, 1, 0, "bbbbiifi", &s->z, &s->labels, &s->upstream, &s->gz, n, 10, 0.0, -100);
     ADD("fc2 weights",
-        lab_kernel(&l, linear, "clt_lanes_linear_weight_grad", "-DBIAS=1 -DIN_BLOCK=33"),
+        lab_kernel(&l, linear, "clt_batch_blocked_linear_weight_grad", "-DBIAS=1 -DIN_BLOCK=33"),
         up(128, 33), 1, 1, 1280e-6 * n, "bbbbbiiii", &s->h, &s->gz, &s->gz, &s->dw4, &s->db4, n,
         128, 10, 1 << 20);
-    ADD("fc2 data", lab_kernel(&l, linear, "clt_lanes_linear_data_grad", "-DACT=2"), up(128, 3),
-        up(n, l.lanes * 4), 1, 1280e-6 * n, "bbbbiii", &s->gz, &s->h, &s->w4, &s->gh, n, 128, 10);
-    ADD("fc1 weights", lab_kernel(&l, linear, "clt_lanes_linear_weight_grad", "-DBIAS=1"),
+    ADD("fc2 data", lab_kernel(&l, linear, "clt_batch_blocked_linear_data_grad", "-DACT=2"),
+        up(128, 3), up(n, l.lanes * 4), 1, 1280e-6 * n, "bbbbiii", &s->gz, &s->h, &s->w4, &s->gh, n,
+        128, 10);
+    ADD("fc1 weights", lab_kernel(&l, linear, "clt_batch_blocked_linear_weight_grad", "-DBIAS=1"),
         up(800, 96), up(128, 32), 1, 102400e-6 * n, "bbbbbiiii", &s->a2, &s->gh, &s->h, &s->dw3,
         &s->db3, n, 800, 128, 1 << 20);
-    ADD("fc1 data", lab_kernel(&l, linear, "clt_lanes_linear_data_grad", ""), up(800, 3),
+    ADD("fc1 data", lab_kernel(&l, linear, "clt_batch_blocked_linear_data_grad", ""), up(800, 3),
         up(n, l.lanes * 4), 1, 102400e-6 * n, "bbbbiii", &s->gh, &s->h, &s->w3, &s->g2, n, 800,
         128);
-    ADD("unpool conv2", lab_kernel(&l, "pool/batch_blocked/pool.cl", "clt_lanes_unpool", ""),
-        blocks * 50, 1, 1, 0, "bbbiif", &s->g2, &s->m2, &s->dz2, 8, 8, 0.25);
+    ADD("unpool conv2",
+        lab_kernel(&l, "pool/batch_blocked/pool.cl", "clt_batch_blocked_unpool", ""), blocks * 50,
+        1, 1, 0, "bbbiif", &s->g2, &s->m2, &s->dz2, 8, 8, 0.25);
     ADD("conv2 weights",
-        lab_kernel(&l, weights, "clt_lanes_conv_weight_grad",
+        lab_kernel(&l, weights, "clt_batch_blocked_conv_weight_grad",
                    "-DKY=5 -DKX=5 -DBIAS=1 -DTO=2 -DCI_BLOCK=10"),
         2, 25, 1, 25000 * 64e-6 * n, "bbbbbiiiiiiiii", &s->a1, &s->dz2, &s->m2, &s->dw2, &s->db2, n,
         1, 20, 13, 13, 50, 8, 8, 1 << 20);
     ADD("conv2 data",
-        lab_kernel(&l, "conv/batch_blocked/conv_data_grad.cl", "clt_lanes_conv_data_grad",
+        lab_kernel(&l, "conv/batch_blocked/conv_data_grad.cl", "clt_batch_blocked_conv_data_grad",
                    "-DKY=5 -DKX=5 -DTX=2 -DTC=2"),
         10, 1, blocks, 25000 * 64e-6 * n, "bbbiiiiiiiii", &s->dz2, &s->w2, &s->g1, n, 1, 20, 13, 13,
         50, 8, 8, 13);
     ADD("conv1 weights",
-        lab_kernel(&l, weights, "clt_lanes_conv_weight_grad",
+        lab_kernel(&l, weights, "clt_batch_blocked_conv_weight_grad",
                    "-DKY=3 -DKX=3 -DBIAS=1 -DTO=3 -DUNPOOL=1 -DBAND=2 -DCOLUMNS=26"),
         1, 7, chunks, 9 * 20 * 676e-6 * n, "bbbbbiiiiiiiii", &s->x, &s->g1, &s->m1, &s->part1,
         &s->part1b, n, 1, 1, 28, 28, 20, 26, 26, CHUNK1);
-    ADD("conv1 sum", lab_kernel(&l, weights, "clt_lanes_sum_chunks", "-DSPREAD=512"), 1, 1, 1, 0,
-        "bbiii", &s->part1, &s->dw1, 180, CHUNK1, n);
-    ADD("conv1 bias sum", lab_kernel(&l, weights, "clt_lanes_sum_chunks", "-DSPREAD=513"), 1, 1, 1,
-        0, "bbiii", &s->part1b, &s->db1, 20, CHUNK1, n);
+    ADD("conv1 sum", lab_kernel(&l, weights, "clt_batch_blocked_sum_chunks", "-DSPREAD=512"), 1, 1,
+        1, 0, "bbiii", &s->part1, &s->dw1, 180, CHUNK1, n);
+    ADD("conv1 bias sum", lab_kernel(&l, weights, "clt_batch_blocked_sum_chunks", "-DSPREAD=513"),
+        1, 1, 1, 0, "bbiii", &s->part1b, &s->db1, 20, CHUNK1, n);
 }
 
 /* The kernels are shared by equal options, so arguments are set anew right before each launch:

@@ -46,7 +46,7 @@ static void forward_case(const linear_case *c)
     lab_buffer dx = lab_put(&l, x, c->in), dw = lab_put_plain(&l, w, (long)c->in * c->out, 4);
     lab_buffer db = lab_put_plain(&l, bias, c->out, 4);
     lab_buffer dy = lab_make(&l, lab_lanes_count(&l, c->out), 4);
-    cl_kernel k = lab_kernel(&l, "matmul/batch_blocked/linear.cl", "clt_lanes_linear",
+    cl_kernel k = lab_kernel(&l, "matmul/batch_blocked/linear.cl", "clt_batch_blocked_linear",
                              "-DTC=%d -DTB=%d -DBIAS=1 -DACT=%d", c->tc, c->tb, c->relu);
     lab_run(&l, k, up(c->out, c->tc), up(c->n, l.lanes * c->tb), 1, "bbbbiii", &dx, &dw, &db, &dy,
             c->n, c->in, c->out);
@@ -89,15 +89,15 @@ static void gradients_case(const linear_case *c)
     lab_buffer dw = lab_make(&l, ws * chunks, 4), db = lab_make(&l, c->out * chunks, 4);
     lab_buffer rw = lab_make(&l, ws, 4), rb = lab_make(&l, c->out, 4);
     const char *options = "-DTC=%d -DTB=%d -DBIAS=1 -DACT=%d -DIN_BLOCK=10 -DOUT_BLOCK=5";
-    cl_kernel k = lab_kernel(&l, "matmul/batch_blocked/linear.cl", "clt_lanes_linear_data_grad",
-                             options, c->tc, c->tb, c->relu);
+    cl_kernel k = lab_kernel(&l, "matmul/batch_blocked/linear.cl",
+                             "clt_batch_blocked_linear_data_grad", options, c->tc, c->tb, c->relu);
     lab_run(&l, k, up(c->in, c->tc), up(c->n, l.lanes * c->tb), 1, "bbbbiii", &bg,
             c->relu == 2 ? &bx : &by, &bw, &dx, c->n, c->in, c->out);
-    k = lab_kernel(&l, "matmul/batch_blocked/linear.cl", "clt_lanes_linear_weight_grad", options,
-                   c->tc, c->tb, c->relu);
+    k = lab_kernel(&l, "matmul/batch_blocked/linear.cl", "clt_batch_blocked_linear_weight_grad",
+                   options, c->tc, c->tb, c->relu);
     lab_run(&l, k, up(c->in, 10), up(c->out, 5), (size_t)chunks, "bbbbbiiii", &bx, &bg, &by, &dw,
             &db, c->n, c->in, c->out, c->chunk);
-    k = lab_kernel(&l, "conv/batch_blocked/conv_weight_grad.cl", "clt_lanes_sum_chunks",
+    k = lab_kernel(&l, "conv/batch_blocked/conv_weight_grad.cl", "clt_batch_blocked_sum_chunks",
                    "-DSPREAD=32");
     lab_run(&l, k, up((int)ws, 32), 1, 1, "bbiii", &dw, &rw, (int)ws, c->chunk, c->n);
     lab_run(&l, k, up(c->out, 32), 1, 1, "bbiii", &db, &rb, c->out, c->chunk, c->n);

@@ -66,12 +66,12 @@ static void loss_case(int n, int classes, float smoothing)
     lab_buffer out = lab_make(&l, lab_lanes_count(&l, classes), 4);
     const char *file = "loss/batch_blocked/loss.cl";
     const size_t blocks = (size_t)((n + l.lanes - 1) / l.lanes);
-    lab_run(&l, lab_kernel(&l, file, "clt_lanes_cross_entropy", ""), PARTS, 1, 1, "bbbbiifii", &bx,
-            &bl, &sums, &counts, n, classes, (double)smoothing, IGNORE, PARTS);
-    lab_run(&l, lab_kernel(&l, file, "clt_lanes_cross_entropy_samples", ""), blocks, 1, 1,
+    lab_run(&l, lab_kernel(&l, file, "clt_batch_blocked_cross_entropy", ""), PARTS, 1, 1,
+            "bbbbiifii", &bx, &bl, &sums, &counts, n, classes, (double)smoothing, IGNORE, PARTS);
+    lab_run(&l, lab_kernel(&l, file, "clt_batch_blocked_cross_entropy_samples", ""), blocks, 1, 1,
             "bbbiifi", &bx, &bl, &losses, n, classes, (double)smoothing, IGNORE);
-    lab_run(&l, lab_kernel(&l, file, "clt_lanes_cross_entropy_grad", ""), blocks, 1, 1, "bbbbiifi",
-            &bx, &bl, &bu, &out, n, classes, (double)smoothing, IGNORE);
+    lab_run(&l, lab_kernel(&l, file, "clt_batch_blocked_cross_entropy_grad", ""), blocks, 1, 1,
+            "bbbbiifi", &bx, &bl, &bu, &out, n, classes, (double)smoothing, IGNORE);
     long number = 0;
     const double sum = loss_of_parts(&sums, &counts, &number);
     assert_int_equal(number, weight);
@@ -85,9 +85,10 @@ static void loss_case(int n, int classes, float smoothing)
     if (n > 2) {
         labels[2] = classes;
         lab_write(&l, &bl, labels);
-        lab_run(&l, lab_kernel(&l, file, "clt_lanes_cross_entropy", ""), PARTS, 1, 1, "bbbbiifii",
-                &bx, &bl, &sums, &counts, n, classes, (double)smoothing, IGNORE, PARTS);
-        lab_run(&l, lab_kernel(&l, file, "clt_lanes_cross_entropy_grad", ""), blocks, 1, 1,
+        lab_run(&l, lab_kernel(&l, file, "clt_batch_blocked_cross_entropy", ""), PARTS, 1, 1,
+                "bbbbiifii", &bx, &bl, &sums, &counts, n, classes, (double)smoothing, IGNORE,
+                PARTS);
+        lab_run(&l, lab_kernel(&l, file, "clt_batch_blocked_cross_entropy_grad", ""), blocks, 1, 1,
                 "bbbbiifi", &bx, &bl, &bu, &out, n, classes, (double)smoothing, IGNORE);
         assert_true(isnan(loss_of_parts(&sums, &counts, &number)));
         lab_get(&l, &out, got, classes);
@@ -138,8 +139,8 @@ static void test_correct(void **state)
         }
         lab_buffer bx = lab_put(&l, x, CLASSES), bl = lab_put_plain(&l, labels, N, 4);
         lab_buffer sums = lab_make(&l, PARTS, 4), counts = lab_make(&l, PARTS, 4);
-        lab_run(&l, lab_kernel(&l, "loss/batch_blocked/loss.cl", "clt_lanes_correct", ""), PARTS, 1,
-                1, "bbbbiiiii", &bx, &bl, &sums, &counts, N, CLASSES, k, IGNORE, PARTS);
+        lab_run(&l, lab_kernel(&l, "loss/batch_blocked/loss.cl", "clt_batch_blocked_correct", ""),
+                PARTS, 1, 1, "bbbbiiiii", &bx, &bl, &sums, &counts, N, CLASSES, k, IGNORE, PARTS);
         long number = 0;
         assert_true(loss_of_parts(&sums, &counts, &number) == want);
         assert_int_equal(number, N - 1);

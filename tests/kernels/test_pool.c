@@ -73,10 +73,12 @@ static void pool(const pool_case *c, int max)
 #define SHAPE                                                                                      \
     c->ih, c->iw, c->oh, c->ow, c->k[0], c->k[1], c->s[0], c->s[1], c->p[0], c->p[1], c->d[0],     \
         c->d[1], c->count_pad
-    lab_run(&l, lab_kernel(&l, file, max ? "clt_lanes_max_pool" : "clt_lanes_avg_pool", ""),
-            (size_t)planes, 1, 1, "bbiiiiiiiiiiiii", &bx, &by, SHAPE);
-    cl_kernel k =
-        lab_kernel(&l, file, max ? "clt_lanes_max_pool_grad" : "clt_lanes_avg_pool_grad", "");
+    lab_run(
+        &l,
+        lab_kernel(&l, file, max ? "clt_batch_blocked_max_pool" : "clt_batch_blocked_avg_pool", ""),
+        (size_t)planes, 1, 1, "bbiiiiiiiiiiiii", &bx, &by, SHAPE);
+    cl_kernel k = lab_kernel(
+        &l, file, max ? "clt_batch_blocked_max_pool_grad" : "clt_batch_blocked_avg_pool_grad", "");
     if (max)
         lab_run(&l, k, (size_t)planes, 1, 1, "bbbiiiiiiiiiiiii", &bx, &bg, &bdx, SHAPE);
     else
@@ -112,8 +114,8 @@ static void test_unpool(void **state)
     lab_buffer bg = lab_put(&l, g, PART), bm = lab_put_bytes(&l, mask, PART);
     lab_buffer bz = lab_make(&l, lab_lanes_count(&l, CHANNELS * OH * OW), 4);
     const size_t planes = (size_t)((l.n + l.lanes - 1) / l.lanes * CHANNELS);
-    lab_run(&l, lab_kernel(&l, "pool/batch_blocked/pool.cl", "clt_lanes_unpool", ""), planes, 1, 1,
-            "bbbiif", &bg, &bm, &bz, OH, OW, 0.25);
+    lab_run(&l, lab_kernel(&l, "pool/batch_blocked/pool.cl", "clt_batch_blocked_unpool", ""),
+            planes, 1, 1, "bbbiif", &bg, &bm, &bz, OH, OW, 0.25);
     lab_get(&l, &bz, got, CHANNELS * OH * OW);
     for (int i = 0; i < l.n * CHANNELS * OH * OW; i++) {
         const int y = i / OW % OH, x = i % OW, from = (i / (OH * OW) * PH + y / 2) * PW + x / 2;
@@ -143,16 +145,16 @@ static void test_layout(void **state)
         lab_buffer packed = lab_make(&l, lab_lanes_count(&l, rest), 4);
         lab_buffer back = lab_make(&l, l.n * rest, 4);
         const char *file = "shape/batch_blocked/layout.cl";
-        lab_run(&l, lab_kernel(&l, file, "plain_to_lanes", ""), chunks, blocks, 1, "bbii", &bx,
-                &packed, rest, l.n);
+        lab_run(&l, lab_kernel(&l, file, "plain_to_batch_blocked", ""), chunks, blocks, 1, "bbii",
+                &bx, &packed, rest, l.n);
         lab_get(&l, &packed, got, rest);
         assert_memory_equal(got, x, (size_t)l.n * (size_t)rest * sizeof *x);
-        lab_run(&l, lab_kernel(&l, file, "lanes_to_plain", ""), chunks, blocks, 1, "bbii", &packed,
-                &back, rest, l.n);
+        lab_run(&l, lab_kernel(&l, file, "batch_blocked_to_plain", ""), chunks, blocks, 1, "bbii",
+                &packed, &back, rest, l.n);
         lab_read(&l, &back, got);
         assert_memory_equal(got, x, (size_t)l.n * (size_t)rest * sizeof *x);
-        lab_run(&l, lab_kernel(&l, file, "bytes_to_lanes", ""), chunks, blocks, 1, "bbiiff", &bb,
-                &packed, rest, l.n, 1.0 / 255.0, -0.5);
+        lab_run(&l, lab_kernel(&l, file, "bytes_to_batch_blocked", ""), chunks, blocks, 1, "bbiiff",
+                &bb, &packed, rest, l.n, 1.0 / 255.0, -0.5);
         lab_get(&l, &packed, got, rest);
         for (int i = 0; i < l.n * rest; i++)
             assert_true(fabs((double)got[i] - (bytes[i] / 255.0 - 0.5)) <= 1e-7);

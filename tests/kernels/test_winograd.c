@@ -85,10 +85,10 @@ static void run(const winograd_case *c, int flip, const lab_buffer *x, const lab
     lab_buffer u = lab_make(&l, 36 * to * row, 4);
     lab_buffer area = lab_make(&l, c->groups * area_of(from, to, c->tx, c->tc), 4);
     float *all = malloc((size_t)(u.count > area.count ? u.count : area.count) * sizeof *all);
-    cl_kernel k = lab_kernel(&l, "conv/batch_blocked/winograd.cl", "clt_lanes_winograd_weights",
-                             "-DWEIGHTS -DFLIP=%d", flip);
+    cl_kernel k = lab_kernel(&l, "conv/batch_blocked/winograd.cl",
+                             "clt_batch_blocked_winograd_weights", "-DWEIGHTS -DFLIP=%d", flip);
     lab_run(&l, k, up(from, l.lanes), (size_t)to, 1, "bbii", w, &u, c->ci, c->co);
-    k = lab_kernel(&l, "conv/batch_blocked/winograd.cl", "clt_lanes_winograd",
+    k = lab_kernel(&l, "conv/batch_blocked/winograd.cl", "clt_batch_blocked_winograd",
                    "-DPY=%d -DPX=%d -DBIAS=%d -DACT=%d -DTX=%d -DTC=%d -DCTAIL=%d",
                    flip ? 2 - c->p[0] : c->p[0], flip ? 2 - c->p[1] : c->p[1], !flip && c->bias,
                    !flip && c->act, c->tx, c->tc, to % c->tc);

@@ -137,14 +137,14 @@ static void check(const weight_case *c)
     lab_buffer parts = lab_make(&l, c->groups * part, 4);
     lab_buffer dw = lab_make(&l, weights, 4), db = lab_make(&l, c->co, 4);
     const char *file = "conv/batch_blocked/winograd_weight_grad.cl";
-    cl_kernel k = lab_kernel(&l, file, "clt_lanes_winograd_weight_grad",
+    cl_kernel k = lab_kernel(&l, file, "clt_batch_blocked_winograd_weight_grad",
                              "-DPY=%d -DPX=%d -DBIAS=%d -DTC=%d -DTO=%d -DCTAIL=%d -DOTAIL=%d "
                              "-DBLOCK=%d -DTILES=%d",
                              c->p[0], c->p[1], c->bias, c->tc, c->to, c->ci % c->tc,
                              vectors % c->to, c->block, c->tiles);
     lab_run(&l, k, (size_t)c->groups, (size_t)o_groups, 1, "bbbbiiiiiii", &dx, &dg, &area, &parts,
             c->n, c->ci, c->ih, c->iw, c->co, oh, ow);
-    k = lab_kernel(&l, file, "clt_lanes_winograd_weight_sum", "-DBIAS=%d", c->bias);
+    k = lab_kernel(&l, file, "clt_batch_blocked_winograd_weight_sum", "-DBIAS=%d", c->bias);
     lab_run(&l, k, (size_t)vectors, up(c->ci, 16), 1, "bbbiii", &parts, &dw, &db, c->groups, c->ci,
             c->co);
     lab_read(&l, &dw, got);

@@ -61,7 +61,8 @@ typedef struct conv_shape {
 
 typedef char conv_text[OP_TEXT];
 
-/* `plain`: images of a tensor without a batch, which lie plain beside those that lie in lanes. */
+/* `plain`: images of a tensor without a batch, which lie plain beside those that lie in batch
+ * blocks. */
 static inline op_case conv_case(const conv_shape *s, bool wanted_x, bool plain, conv_text text)
 {
     /* A third image has nothing new for Oclgrind, which takes long for many channels. */

@@ -5,9 +5,10 @@
  * and its autodiff on the device as a plan with every value in a buffer of exact size, at the full
  * batch, a smaller one, one image and none, from memory filled with signalling NaN, and compares;
  * and it holds the reference gradient against central differences of the reference. Plans are made
- * as for the device with images in lanes, as for a GPU, of portable variants, and with every other
- * variant that accepts one of those asked for by name, those of several operators at once. All of
- * that again in 16 bits: the reference gets the rounded numbers. CLT_TEST_DEVICES is the device.
+ * as for the device with images in batch blocks, as for a GPU, of portable variants, and with every
+ * other variant that accepts one of those asked for by name, those of several operators at once.
+ * All of that again in 16 bits: the reference gets the rounded numbers. CLT_TEST_DEVICES is the
+ * device.
  */
 #ifndef TESTS_OPS_HARNESS_H
 #define TESTS_OPS_HARNESS_H
@@ -362,20 +363,20 @@ static inline void op_check_modes(op_test *t, const op_case *c, const op_mode *m
                                   bool differences)
 {
     static uint64_t cases;
-    op_walk walk = {.count = 0};
+    op_walk strided = {.count = 0};
     op_memo memo = {.count = 0, .number = ++cases};
     op_mode asked;
     op_bound b;
     for (int m = 0; m < n_modes; m++) {
         op_make_plan(t, c, &modes[m], &b);
-        op_list_variants(b.plan, &walk);
+        op_list_variants(b.plan, &strided);
         op_check_plan(t, c, &modes[m], &b, differences && !m, &memo);
         op_unbind(&b);
     }
-    while (!(op_only_chosen && clt_test_oclgrind()) && op_ask(&walk, &asked)) {
+    while (!(op_only_chosen && clt_test_oclgrind()) && op_ask(&strided, &asked)) {
         asked.precision = modes->precision;
         op_make_plan(t, c, &asked, &b);
-        op_asked_for(&walk, b.plan);
+        op_asked_for(&strided, b.plan);
         op_check_plan(t, c, &asked, &b, false, &memo);
         op_unbind(&b);
     }

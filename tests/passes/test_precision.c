@@ -57,7 +57,7 @@ static clt_graph *rows_graph(void)
     return g;
 }
 
-/* Images through batch norm, pooling and a linear layer, in lanes. */
+/* Images through batch norm, pooling and a linear layer, in batch blocks. */
 static clt_graph *images_graph(void)
 {
     clt_graph *g;
@@ -194,9 +194,9 @@ static void test_images(void **state)
     (void)state;
     check_plan(plan, CLT_BF16);
     for (int i = 0; i < plan->graph->n_values; i++)
-        lanes +=
-            plan->graph->values[i]->layout == CLT_LAYOUT_LANES && is_half(plan->graph->values[i]);
-    print_message("%d values in lanes, %d conversions\n", lanes, casts(plan));
+        lanes += plan->graph->values[i]->layout == CLT_LAYOUT_BATCH_BLOCKED &&
+                 is_half(plan->graph->values[i]);
+    print_message("%d values in batch blocks, %d conversions\n", lanes, casts(plan));
     assert_true(lanes > 2);
     clt_plan_destroy(plan);
     clt_buckets_free(&buckets);

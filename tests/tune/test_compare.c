@@ -80,14 +80,14 @@ static void test_integers_and_masks(void **state)
 static void test_lanes(void **state)
 {
     (void)state;
-    /* Five images of three elements in lanes of four: the second block has one image. */
+    /* Five images of three elements in batch blocks of four: the second block has one image. */
     int32_t lanes[2 * 3 * 4], plain[5 * 3];
     for (int i = 0; i < 2 * 3 * 4; i++)
         lanes[i] = -1;
     for (int n = 0; n < 5; n++)
         for (int i = 0; i < 3; i++)
             lanes[(n / 4 * 3 + i) * 4 + n % 4] = 10 * n + i;
-    clt_lanes_to_plain((const char *)lanes, 5, 3, 4, 4, (char *)plain);
+    clt_batch_blocked_to_plain((const char *)lanes, 5, 3, 4, 4, (char *)plain);
     for (int n = 0; n < 5; n++)
         for (int i = 0; i < 3; i++)
             assert_int_equal(plain[n * 3 + i], 10 * n + i);

@@ -1,13 +1,13 @@
 /*
- * Convolution in the LANES layout with bias, activation and 2 x 2 pooling.
+ * Convolution in the batch-blocked layout with bias, activation and 2 x 2 pooling.
  *
- * kernel clt_lanes_conv(x, x_at, w, w_at, bias, bias_at, y, y_at, mask, mask_at,
+ * kernel clt_batch_blocked_conv(x, x_at, w, w_at, bias, bias_at, y, y_at, mask, mask_at,
  *                       n, groups, ci, ih, iw, co, oh, ow, rows)
- *   x     [B][groups * ci][ih][iw] in lanes
+ *   x     [B][groups * ci][ih][iw] in batch blocks
  *   w     OIHW as PyTorch's: [groups * co][ci][KY][KX]
  *   bias  [groups * co]; read only if BIAS
- *   y     [B][groups * co][oh][ow] in lanes; with POOL [B][groups * co][oh / 2][ow / 2]
- *   mask  uchar [B][groups * co][oh / 2][ow / 2] in lanes, written only if POOL: bit 2 * dy + dx is
+ *   y     [B][groups * co][oh][ow] in batch blocks; with POOL [B][groups * co][oh / 2][ow / 2]
+ *   mask  uchar [B][groups * co][oh / 2][ow / 2] in batch blocks, written only if POOL: bit 2 * dy + dx is
  *         set if the gradient of the pooled value flows to element (dy, dx) of the window
  *   n images; ci, co channels of a group; ih, iw, oh, ow sizes before pooling; rows: output rows
  *   (POOL: pooled rows) of a work-group. Buffers that are not used may be any valid buffer.
@@ -218,7 +218,7 @@ INLINE void clt_conv_rows(global const STORED(IN0) * x, global const float *w,
     }
 }
 
-KERNEL void clt_lanes_conv(global const STORED(IN0) * x, long x_at, global const float *w,
+KERNEL void clt_batch_blocked_conv(global const STORED(IN0) * x, long x_at, global const float *w,
                            long w_at, global const float *bias, long bias_at,
                            global STORED(OUT0) * y, long y_at,
                            global uchar *mask, long mask_at, int n, int groups, int ci, int ih,

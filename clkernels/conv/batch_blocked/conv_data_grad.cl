@@ -1,23 +1,23 @@
 /*
- * Gradient of the input of a convolution in the LANES layout.
+ * Gradient of the input of a convolution in the batch-blocked layout.
  *
  * Both kernels take (g, g_at, w, w_at, dx, dx_at, n, groups, ci, ih, iw, co, oh, ow, rows):
- *   g   [B][groups * co][oh][ow] in lanes: gradient of the convolution's output. If the output is
+ *   g   [B][groups * co][oh][ow] in batch blocks: gradient of the convolution's output. If the output is
  *       only partly used (2 x 2 pooling drops an odd row and column), oh and ow may be the smaller
  *       sizes.
  *   w   OIHW as PyTorch's: [groups * co][ci][KY][KX]
- *   dx  [B][groups * ci][ih][iw] in lanes
+ *   dx  [B][groups * ci][ih][iw] in batch blocks
  *   n images; ci, co channels of a group; rows: rows of dx of a work-group
  *   global size: (groups * ceil(ci / TC), ceil(ih / rows), ceil(n / LANES)), local (1, 1, 1)
  * Build options as in conv.cl: LANES; IN0 [f], what g is stored as (core/storage.clh); KY, KX; PY, PX [0]; DY, DX [1]; SY, SX [1].
  *
- * kernel clt_lanes_conv_data_grad: stride 1 and dilation 1 along x (SX = DX = 1; any along y).
+ * kernel clt_batch_blocked_conv_data_grad: stride 1 and dilation 1 along x (SX = DX = 1; any along y).
  *   Scatters TX columns of g into TX + KX - 1 columns of TC channels in registers, without a test
  *   on columns, and adds the sums of K_BLOCK channels of g at a time to dx.
  *   TX x TC [4 x 1]: TX + KX - 1 at most 16; XTAIL [0]: ow % TX; CTAIL [0]: ci % TC; K_BLOCK [8].
  *   (TX + KX - 1) * TC + TC + 2 registers of LANES floats.
  *
- * kernel clt_lanes_conv_data_grad_any: any stride and dilation, slower. CTAIL = ci % TC.
+ * kernel clt_batch_blocked_conv_data_grad_any: any stride and dilation, slower. CTAIL = ci % TC.
  */
 #include "core/batch_blocked/halves.clh"
 #include "core/one_kernel.clh"
@@ -46,7 +46,7 @@
 #define TAPS (KY * KX)
 #define SPAN (TX + KX - 1)
 
-#if SX == 1 && DX == 1 && SPAN <= 16 && CLT_HAS(clt_lanes_conv_data_grad)
+#if SX == 1 && DX == 1 && SPAN <= 16 && CLT_HAS(clt_batch_blocked_conv_data_grad)
 
 /* Adds to row iy of dx (or stores, if k0 is 0 and the columns are new) what channels k0 .. k1 - 1
  * of g scatter into it from columns x0 .. x0 + tx - 1, for the `tc` channels of dx from `dx` and
@@ -128,7 +128,7 @@ INLINE void clt_scatter_rows(global const STORED(IN0) * g, global const float *w
     }
 }
 
-KERNEL void clt_lanes_conv_data_grad(global const STORED(IN0) * g, long g_at, global const float *w,
+KERNEL void clt_batch_blocked_conv_data_grad(global const STORED(IN0) * g, long g_at, global const float *w,
                                      long w_at, global float *dx, long dx_at, int n, int groups,
                                      int ci, int ih, int iw, int co, int oh, int ow, int rows)
 {
@@ -150,7 +150,7 @@ KERNEL void clt_lanes_conv_data_grad(global const STORED(IN0) * g, long g_at, gl
 
 #endif
 
-#if CLT_HAS(clt_lanes_conv_data_grad_any)
+#if CLT_HAS(clt_batch_blocked_conv_data_grad_any)
 
 /* The gradient of `tc` input channels at one element. */
 INLINE void clt_data_grad_at(global const STORED(IN0) * g, global const float *w, global float *dx, int ci,
@@ -181,7 +181,7 @@ INLINE void clt_data_grad_at(global const STORED(IN0) * g, global const float *w
     EACH_ROW(PUT_GRAD)
 }
 
-KERNEL void clt_lanes_conv_data_grad_any(global const STORED(IN0) * g, long g_at, global const float *w,
+KERNEL void clt_batch_blocked_conv_data_grad_any(global const STORED(IN0) * g, long g_at, global const float *w,
                                          long w_at, global float *dx, long dx_at, int n,
                                          int groups, int ci, int ih, int iw, int co, int oh,
                                          int ow, int rows)

@@ -1,14 +1,14 @@
 /*
- * Gradients of the weights and the bias of a convolution in the LANES layout.
+ * Gradients of the weights and the bias of a convolution in the batch-blocked layout.
  *
- * kernel clt_lanes_conv_weight_grad(x, x_at, g, g_at, mask, mask_at, dw, dw_at, db, db_at,
+ * kernel clt_batch_blocked_conv_weight_grad(x, x_at, g, g_at, mask, mask_at, dw, dw_at, db, db_at,
  *                                   n, groups, ci, ih, iw, co, oh, ow, chunk)
- *   x     [B][groups * ci][ih][iw] in lanes
- *   g     [B][groups * co][oh][ow] in lanes: gradient of the convolution's output; with UNPOOL the
+ *   x     [B][groups * ci][ih][iw] in batch blocks
+ *   g     [B][groups * co][oh][ow] in batch blocks: gradient of the convolution's output; with UNPOOL the
  *         gradient of its 2 x 2 pooled output, [B][groups * co][oh / 2][ow / 2]
  *   mask  uchar, as the forward kernel wrote it; read only with UNPOOL
  *   dw    [chunks][groups * co][ci][KY][KX], db [chunks][groups * co]: sums over each chunk of the
- *         batch. With one chunk they are the gradients, else clt_lanes_sum_chunks makes them.
+ *         batch. With one chunk they are the gradients, else clt_batch_blocked_sum_chunks makes them.
  *   n images; ci, co channels of a group; chunk: blocks of LANES images in a chunk
  *   global size: (ceil(ci / CI_BLOCK), groups * ceil(co / TO), chunks), local (1, 1, 1), where
  *   chunks = ceil(ceil(n / LANES) / chunk), but at least 1: then n = 0 gives zeros.
@@ -26,7 +26,7 @@
  * BAND, COLUMNS (needed by UNPOOL): rows unpooled at a time, even, and ow / 2 * 2: TO * BAND *
  * COLUMNS * LANES floats more on the stack.
  *
- * kernel clt_lanes_sum_chunks(part, part_at, out, out_at, count, chunk, n)
+ * kernel clt_batch_blocked_sum_chunks(part, part_at, out, out_at, count, chunk, n)
  *   out[i] = sum over c of part[c][i], i < count, of ceil(ceil(n / LANES) / chunk) chunks, in order
  *   global size: (ceil(count / SPREAD), 1, 1), local (1, 1, 1); SPREAD [1024] elements each
  */
@@ -268,7 +268,7 @@ INLINE void clt_bias_rows(private vecf *bias, G_SPACE const g_type *g, int g_pla
     }
 }
 
-KERNEL void clt_lanes_conv_weight_grad(global const STORED(IN0) * x, long x_at,
+KERNEL void clt_batch_blocked_conv_weight_grad(global const STORED(IN0) * x, long x_at,
                                        global const STORED(IN1) * g, long g_at, global const uchar *mask, long mask_at,
                                        global float *dw, long dw_at, global float *db, long db_at,
                                        int n, int groups, int ci, int ih, int iw, int co, int oh,
@@ -334,7 +334,7 @@ KERNEL void clt_lanes_conv_weight_grad(global const STORED(IN0) * x, long x_at,
 
 #endif
 
-KERNEL void clt_lanes_sum_chunks(global const float *part, long part_at, global float *out,
+KERNEL void clt_batch_blocked_sum_chunks(global const float *part, long part_at, global float *out,
                                  long out_at, int count, int chunk, int n)
 {
     const int chunks = max((clt_blocks(n) + chunk - 1) / chunk, 1);

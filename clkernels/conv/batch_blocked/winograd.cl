@@ -1,20 +1,20 @@
 /*
- * 3 x 3 convolution in the LANES layout by Winograd's minimal filtering, F(4 x 4, 3 x 3): 4 x 4
+ * 3 x 3 convolution in the batch-blocked layout by Winograd's minimal filtering, F(4 x 4, 3 x 3): 4 x 4
  * outputs from 36 products of transformed inputs and transformed weights, each summed over the
  * channels, instead of 144. Stride, dilation and groups are 1.
  *
- * kernel clt_lanes_winograd_weights(w, w_at, u, u_at, ci, co)     (build option WEIGHTS)
+ * kernel clt_batch_blocked_winograd_weights(w, w_at, u, u_at, ci, co)     (build option WEIGHTS)
  *   w   OIHW as PyTorch's: [co][ci][3][3]
  *   u   [36][to][U_ROW(from)]: transformed weights from channel to channel; 0 at the end of a row.
  *       `from` are the ci channels and `to` the co; with FLIP, for the data gradient, the reverse.
  *   global size: (ceil(from / LANES), to, 1), local (1, 1, 1)
  *
- * kernel clt_lanes_winograd(x, x_at, u, u_at, bias, bias_at, y, y_at, area, area_at,
+ * kernel clt_batch_blocked_winograd(x, x_at, u, u_at, bias, bias_at, y, y_at, area, area_at,
  *                           n, ci, ih, iw, co, oh, ow)
- *   x     [B][ci][ih][iw] in lanes
+ *   x     [B][ci][ih][iw] in batch blocks
  *   u     as the first kernel wrote it
  *   bias  [co]; read only if BIAS
- *   y     [B][co][oh][ow] in lanes
+ *   y     [B][co][oh][ow] in batch blocks
  *   area  scratch: AREA(ci, co) floats of each work-group
  *   n images
  *   global size: (work-groups, as many as may be, which share the tiles of outputs, 1, 1),
@@ -81,7 +81,7 @@
 
 #ifdef WEIGHTS
 
-KERNEL void clt_lanes_winograd_weights(global const float *w, long w_at, global float *u, long u_at,
+KERNEL void clt_batch_blocked_winograd_weights(global const float *w, long w_at, global float *u, long u_at,
                                        int ci, int co)
 {
     const int first = get_global_id(0) * LANES, to = get_global_id(1);
@@ -215,7 +215,7 @@ INLINE void clt_tile_of_outputs(global const float *m, global float *y, vecf bia
     }
 }
 
-KERNEL void clt_lanes_winograd(global const float *x, long x_at, global const float *u, long u_at,
+KERNEL void clt_batch_blocked_winograd(global const float *x, long x_at, global const float *u, long u_at,
                                global const float *bias, long bias_at, global float *y, long y_at,
                                global float *area, long area_at, int n, int ci, int ih, int iw,
                                int co, int oh, int ow)

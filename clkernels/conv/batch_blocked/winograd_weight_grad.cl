@@ -1,5 +1,5 @@
 /*
- * Gradients of the weights and the bias of a 3 x 3 convolution in the LANES layout by Winograd's
+ * Gradients of the weights and the bias of a 3 x 3 convolution in the batch-blocked layout by Winograd's
  * minimal filtering, F(3 x 3, 4 x 4): the 9 weights' products of a tile of 4 x 4 gradients and 6 x 6
  * inputs from 36 products of both transformed, instead of 144. Stride, dilation and groups are 1.
  *
@@ -7,10 +7,10 @@
  * channels lie in the vectors: the gradients are transposed before they are transformed, which is
  * less work than to add up lanes.
  *
- * kernel clt_lanes_winograd_weight_grad(x, x_at, g, g_at, area, area_at, part, part_at,
+ * kernel clt_batch_blocked_winograd_weight_grad(x, x_at, g, g_at, area, area_at, part, part_at,
  *                                       n, ci, ih, iw, co, oh, ow)
- *   x     [B][ci][ih][iw] in lanes
- *   g     [B][co][oh][ow] in lanes: gradient of the convolution's output
+ *   x     [B][ci][ih][iw] in batch blocks
+ *   g     [B][co][oh][ow] in batch blocks: gradient of the convolution's output
  *   area  scratch: AREA(ci) floats of each work-group
  *   part  [groups][ci * 9 + 1][G_ROW(co)]: sums of each group's strips for the weights and, in the
  *         last row if BIAS, for the bias
@@ -18,7 +18,7 @@
  *   global size: (groups, as many as may be, which share the tiles,
  *   ceil(vectors of co / BLOCK), 1), local (1, 1, 1)
  *
- * kernel clt_lanes_winograd_weight_sum(part, part_at, dw, dw_at, db, db_at, groups, ci, co)
+ * kernel clt_batch_blocked_winograd_weight_sum(part, part_at, dw, dw_at, db, db_at, groups, ci, co)
  *   dw    OIHW as PyTorch's: [co][ci][3][3]; db [co], written only if BIAS
  *   global size: (ceil(co / LANES), ceil(ci / SPREAD), 1), local (1, 1, 1)
  *
@@ -233,7 +233,7 @@ INLINE void clt_tile_of_taps(global const float *m, global float *part, int row)
     }
 }
 
-KERNEL void clt_lanes_winograd_weight_grad(global const float *x, long x_at, global const float *g,
+KERNEL void clt_batch_blocked_winograd_weight_grad(global const float *x, long x_at, global const float *g,
                                            long g_at, global float *area, long area_at,
                                            global float *part, long part_at, int n, int ci, int ih,
                                            int iw, int co, int oh, int ow)
@@ -321,7 +321,7 @@ KERNEL void clt_lanes_winograd_weight_grad(global const float *x, long x_at, glo
                              part + (long)c * TAPS * TAPS * row + o * LANES, row);
 }
 
-KERNEL void clt_lanes_winograd_weight_sum(global const float *part, long part_at, global float *dw,
+KERNEL void clt_batch_blocked_winograd_weight_sum(global const float *part, long part_at, global float *dw,
                                           long dw_at, global float *db, long db_at, int groups,
                                           int ci, int co)
 {

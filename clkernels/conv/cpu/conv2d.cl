@@ -1,6 +1,6 @@
 /*
  * Convolution of values that lie PLAIN, and its gradients, on CPUs: for batches that would leave
- * most lanes of the LANES layout empty. Work-group size 1.
+ * most lanes of the batch-blocked layout empty. Work-group size 1.
  *
  * A work-group copies a block of some channels of an image, a band of rows and a range of columns,
  * into local memory, with what lies around it, in lines of `pitch` positions: as many as a line of

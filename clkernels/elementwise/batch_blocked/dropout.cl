@@ -1,7 +1,7 @@
-/* As elementwise/dropout.clh says, of images in lanes. A work-item takes 16 successive numbers of one image. */
+/* As elementwise/dropout.clh says, of images in batch blocks. A work-item takes 16 successive numbers of one image. */
 #include "elementwise/dropout.clh"
 
-kernel void dropout_lanes(global const STORED(IN0) *x_base, long x_offset, global STORED(OUT0) *out_base,
+kernel void dropout_batch_blocked(global const STORED(IN0) *x_base, long x_offset, global STORED(OUT0) *out_base,
                           long out_offset, int lanes, long sample, float p, float scale, int sub,
                           ulong seed, uint step, long position)
 {

@@ -1,23 +1,23 @@
 /*
- * Cross entropy and accuracy of logits [B][classes] in the LANES layout. Option: LANES.
+ * Cross entropy and accuracy of logits [B][classes] in the batch-blocked layout. Option: LANES.
  *
- * kernel clt_lanes_cross_entropy(logits, logits_at, labels, labels_at, sums, sums_at, counts,
+ * kernel clt_batch_blocked_cross_entropy(logits, logits_at, labels, labels_at, sums, sums_at, counts,
  *                                counts_at, n, classes, smoothing, ignore, parts)
  *   labels int [n] (plain); sums float [parts], counts int [parts]: the sum of the losses and the
  *   number of labels that are not `ignore`, of part p: blocks floor(p * blocks / parts) on. A label
  *   that is no class makes the sum NaN. Sum the parts in order (loss/portable/loss.cl: loss_total).
- * kernel clt_lanes_correct(logits, logits_at, labels, labels_at, sums, sums_at, counts, counts_at,
+ * kernel clt_batch_blocked_correct(logits, logits_at, labels, labels_at, sums, sums_at, counts, counts_at,
  *                          n, classes, k, ignore, parts)
  *   the same with the number of labels among the k largest logits; ties go to the lower index, NaN
  *   is the largest.
  *   both: global size (parts, 1, 1), local (1, 1, 1)
  *
- * kernel clt_lanes_cross_entropy_samples(logits, logits_at, labels, labels_at, losses, losses_at,
+ * kernel clt_batch_blocked_cross_entropy_samples(logits, logits_at, labels, labels_at, losses, losses_at,
  *                                        n, classes, smoothing, ignore)
  *   losses float [n] (plain): each sample's loss, 0 where ignored
- * kernel clt_lanes_cross_entropy_grad(logits, logits_at, labels, labels_at, upstream, upstream_at,
+ * kernel clt_batch_blocked_cross_entropy_grad(logits, logits_at, labels, labels_at, upstream, upstream_at,
  *                                     out, out_at, n, classes, smoothing, ignore)
- *   out [B][classes] in lanes: upstream[0] * (softmax - target); ignored samples get 0, those whose
+ *   out [B][classes] in batch blocks: upstream[0] * (softmax - target); ignored samples get 0, those whose
  *   label is no class NaN
  *   both: global size (ceil(n / LANES), 1, 1), local (1, 1, 1)
  */
@@ -66,7 +66,7 @@ INLINE vecf clt_losses(global const STORED(IN0) *x, veci label, int classes, flo
     return select(loss, (vecf)0.0f, label == ignore);
 }
 
-KERNEL void clt_lanes_cross_entropy(global const STORED(IN0) *logits, long logits_at,
+KERNEL void clt_batch_blocked_cross_entropy(global const STORED(IN0) *logits, long logits_at,
                                     global const int *labels, long labels_at, global float *sums,
                                     long sums_at, global int *counts, long counts_at, int n,
                                     int classes, float smoothing, int ignore, int parts)
@@ -89,7 +89,7 @@ KERNEL void clt_lanes_cross_entropy(global const STORED(IN0) *logits, long logit
     counts[counts_at + part] = total;
 }
 
-KERNEL void clt_lanes_cross_entropy_samples(global const STORED(IN0) *logits, long logits_at,
+KERNEL void clt_batch_blocked_cross_entropy_samples(global const STORED(IN0) *logits, long logits_at,
                                             global const int *labels, long labels_at,
                                             global float *losses, long losses_at, int n,
                                             int classes, float smoothing, int ignore)
@@ -103,7 +103,7 @@ KERNEL void clt_lanes_cross_entropy_samples(global const STORED(IN0) *logits, lo
         losses[losses_at + b * LANES + i] = lane[i];
 }
 
-KERNEL void clt_lanes_cross_entropy_grad(global const STORED(IN0) *logits, long logits_at,
+KERNEL void clt_batch_blocked_cross_entropy_grad(global const STORED(IN0) *logits, long logits_at,
                                          global const int *labels, long labels_at,
                                          global const float *upstream, long upstream_at,
                                          global STORED(OUT0) *out, long out_at, int n, int classes,
@@ -125,7 +125,7 @@ KERNEL void clt_lanes_cross_entropy_grad(global const STORED(IN0) *logits, long 
     }
 }
 
-KERNEL void clt_lanes_correct(global const STORED(IN0) *logits, long logits_at, global const int *labels,
+KERNEL void clt_batch_blocked_correct(global const STORED(IN0) *logits, long logits_at, global const int *labels,
                               long labels_at, global float *sums, long sums_at, global int *counts,
                               long counts_at, int n, int classes, int k, int ignore, int parts)
 {

@@ -1,19 +1,19 @@
 /*
- * Linear layers in the LANES layout: x [B][in], y and g [B][out] in lanes, w [out][in] plain.
+ * Linear layers in the batch-blocked layout: x [B][in], y and g [B][out] in batch blocks, w [out][in] plain.
  *
- * kernel clt_lanes_linear(x, x_at, w, w_at, bias, bias_at, y, y_at, n, in, out)
+ * kernel clt_batch_blocked_linear(x, x_at, w, w_at, bias, bias_at, y, y_at, n, in, out)
  *   y = x w^T + bias, then the activation. bias [out] is read only if BIAS.
  *   global size: (ceil(out / TC), ceil(n / (LANES * TB)), 1), local (1, 1, 1)
- * kernel clt_lanes_linear_data_grad(g, g_at, y, y_at, w, w_at, dx, dx_at, n, in, out)
+ * kernel clt_batch_blocked_linear_data_grad(g, g_at, y, y_at, w, w_at, dx, dx_at, n, in, out)
  *   dx = g w. With ACT = 1 the gradient of the ReLU after the layer is taken first, from its output
  *   y [B][out]: g counts where y > 0 (for wide layers it is faster to do so beforehand: the kernel
  *   does it for every tile). With ACT = 2 that of the ReLU before the layer is taken last, from its
  *   output y [B][in], which is the layer's input. Else y is not read.
  *   global size: (ceil(in / TC), ceil(n / (LANES * TB)), 1), local (1, 1, 1)
- * kernel clt_lanes_linear_weight_grad(x, x_at, g, g_at, y, y_at, dw, dw_at, db, db_at, n, in, out,
+ * kernel clt_batch_blocked_linear_weight_grad(x, x_at, g, g_at, y, y_at, dw, dw_at, db, db_at, n, in, out,
  *                                     chunk)
  *   dw [chunks][out][in], db [chunks][out] (only if BIAS): sums over each chunk of `chunk` blocks
- *   of LANES images; with more than one chunk see clt_lanes_sum_chunks in conv_weight_grad.cl.
+ *   of LANES images; with more than one chunk see clt_batch_blocked_sum_chunks in conv_weight_grad.cl.
  *   ACT = 1 as above.
  *   global size: (ceil(in / IN_BLOCK), ceil(out / OUT_BLOCK), chunks), local (1, 1, 1), where
  *   chunks = ceil(ceil(n / LANES) / chunk), but at least 1
@@ -100,7 +100,7 @@ INLINE void clt_linear_tile(global const STORED(A_T) * a, global const STORED(A_
     EACH_CELL(PUT_SUM)
 }
 
-KERNEL void clt_lanes_linear(global const STORED(A_T) * x, long x_at, global const float *w,
+KERNEL void clt_batch_blocked_linear(global const STORED(A_T) * x, long x_at, global const float *w,
                              long w_at, global const float *bias, long bias_at,
                              global STORED(C_T) * y, long y_at, int n, int in, int out)
 {
@@ -119,7 +119,7 @@ KERNEL void clt_lanes_linear(global const STORED(A_T) * x, long x_at, global con
                         y + y_at + ((long)b * out + c0) * LANES, in, out, in, 1, nc, 1, 0);
 }
 
-KERNEL void clt_lanes_linear_data_grad(global const STORED(A_T) * g, long g_at,
+KERNEL void clt_batch_blocked_linear_data_grad(global const STORED(A_T) * g, long g_at,
                                        global const STORED(A_T) * y, long y_at,
                                        global const float *w, long w_at, global STORED(C_T) * dx,
                                        long dx_at, int n, int in, int out)
@@ -173,7 +173,7 @@ INLINE void clt_linear_weight_tile(global const STORED(A_T) * x, global const ST
     EACH_CELL(PUT_WEIGHT)
 }
 
-KERNEL void clt_lanes_linear_weight_grad(global const STORED(A_T) * x, long x_at,
+KERNEL void clt_batch_blocked_linear_weight_grad(global const STORED(A_T) * x, long x_at,
                                          global const STORED(B_T) * g, long g_at,
                                          global const STORED(B_T) * y, long y_at, global float *dw, long dw_at, global float *db, long db_at,
                                          int n, int in, int out, int chunk)

@@ -1,17 +1,17 @@
 /*
- * Pooling in the LANES layout: x, dx [planes][ih][iw] and y, dy [planes][oh][ow], each element a
+ * Pooling in the batch-blocked layout: x, dx [planes][ih][iw] and y, dy [planes][oh][ow], each element a
  * vector of lanes; planes = ceil(n / LANES) * channels.
  *
- * kernel clt_lanes_avg_pool(x, x_at, y, y_at, SHAPE)
- * kernel clt_lanes_avg_pool_grad(dy, dy_at, dx, dx_at, SHAPE)
- * kernel clt_lanes_max_pool(x, x_at, y, y_at, SHAPE)
- * kernel clt_lanes_max_pool_grad(x, x_at, dy, dy_at, dx, dx_at, SHAPE)
+ * kernel clt_batch_blocked_avg_pool(x, x_at, y, y_at, SHAPE)
+ * kernel clt_batch_blocked_avg_pool_grad(dy, dy_at, dx, dx_at, SHAPE)
+ * kernel clt_batch_blocked_max_pool(x, x_at, y, y_at, SHAPE)
+ * kernel clt_batch_blocked_max_pool_grad(x, x_at, dy, dy_at, dx, dx_at, SHAPE)
  *   SHAPE = ih, iw, oh, ow, kh, kw, sy, sx, py, px, dil_y, dil_x, count_pad
  *   count_pad: the mean counts the padding; windows that ceil mode lets hang over the padded image
  *   count only what lies within it. The maximum is the first of equals; NaN is larger than all.
  *   global size: (planes, 1, 1), local (1, 1, 1)
  *
- * kernel clt_lanes_unpool(g, g_at, mask, mask_at, dz, dz_at, oh, ow, scale)
+ * kernel clt_batch_blocked_unpool(g, g_at, mask, mask_at, dz, dz_at, oh, ow, scale)
  *   the gradient before 2 x 2 pooling, from that of the pooled values and the mask of conv.cl:
  *   g, mask [planes][oh / 2][ow / 2], dz [planes][oh][ow]: scale * g where the mask says, else 0;
  *   scale 0.25 for the average, 1 for the maximum. Give even oh and ow (sizes / 2 * 2) where the
@@ -117,7 +117,7 @@ INLINE void clt_mean_plane(global const STORED(IN0) *x, global STORED(OUT0) *y, 
     }
 }
 
-KERNEL void clt_lanes_avg_pool(global const STORED(IN0) *x, long x_at, global STORED(OUT0) *y, long y_at, SHAPE)
+KERNEL void clt_batch_blocked_avg_pool(global const STORED(IN0) *x, long x_at, global STORED(OUT0) *y, long y_at, SHAPE)
 {
     const long plane = get_global_id(0);
     x += x_at + plane * ih * iw * LANES;
@@ -130,7 +130,7 @@ KERNEL void clt_lanes_avg_pool(global const STORED(IN0) *x, long x_at, global ST
         clt_mean_plane(x, y, ih, iw, oh, ow, kh, kw, sy, sx, py, px, count_pad);
 }
 
-KERNEL void clt_lanes_avg_pool_grad(global const STORED(IN0) *dy, long dy_at, global STORED(OUT0) *dx,
+KERNEL void clt_batch_blocked_avg_pool_grad(global const STORED(IN0) *dy, long dy_at, global STORED(OUT0) *dx,
                                     long dx_at, SHAPE)
 {
     const long plane = get_global_id(0);
@@ -219,7 +219,7 @@ INLINE void clt_max_plane(global const STORED(IN0) *x, global STORED(OUT0) *y, i
     }
 }
 
-KERNEL void clt_lanes_max_pool(global const STORED(IN0) *x, long x_at, global STORED(OUT0) *y, long y_at, SHAPE)
+KERNEL void clt_batch_blocked_max_pool(global const STORED(IN0) *x, long x_at, global STORED(OUT0) *y, long y_at, SHAPE)
 {
     const long plane = get_global_id(0);
     x += x_at + plane * ih * iw * LANES;
@@ -266,7 +266,7 @@ INLINE void clt_max_grad_apart(global const STORED(IN0) *x, global const STORED(
     }
 }
 
-KERNEL void clt_lanes_max_pool_grad(global const STORED(IN0) *x, long x_at, global const STORED(IN1) *dy,
+KERNEL void clt_batch_blocked_max_pool_grad(global const STORED(IN0) *x, long x_at, global const STORED(IN1) *dy,
                                     long dy_at, global STORED(OUT0) *dx, long dx_at, SHAPE)
 {
     const long plane = get_global_id(0);
@@ -302,7 +302,7 @@ KERNEL void clt_lanes_max_pool_grad(global const STORED(IN0) *x, long x_at, glob
     }
 }
 
-KERNEL void clt_lanes_unpool(global const STORED(IN0) *g, long g_at, global const uchar *mask,
+KERNEL void clt_batch_blocked_unpool(global const STORED(IN0) *g, long g_at, global const uchar *mask,
                              long mask_at, global STORED(OUT0) *dz, long dz_at, int oh, int ow,
                              float scale)
 {

@@ -1,5 +1,5 @@
 /*
- * Weighted sums of windows of images in the LANES layout, by tables (ops/pool/resample2d.h): x [planes][H][W]
+ * Weighted sums of windows of images in the batch-blocked layout, by tables (ops/pool/resample2d.h): x [planes][H][W]
  * and y [planes][OH][OW], each element a vector of lanes; planes = ceil(n / LANES) * channels. And the
  * means of whole planes.
  *

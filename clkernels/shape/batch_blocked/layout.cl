@@ -1,11 +1,11 @@
 /*
- * Conversion between row-major images and the LANES layout; `rest` elements an image, `n` images.
+ * Conversion between row-major images and the batch-blocked layout; `rest` elements an image, `n` images.
  *
- * kernels plain_to_lanes(x, x_at, y, y_at, rest, n), lanes_to_plain(x, x_at, y, y_at, rest, n)
+ * kernels plain_to_batch_blocked(x, x_at, y, y_at, rest, n), batch_blocked_to_plain(x, x_at, y, y_at, rest, n)
  *   global size: (ceil(rest / CHUNK), ceil(n / LANES), 1), local (1, 1, 1). Lanes of index >= n are
  *   neither read nor, in the result, defined.
  *   both: elements of 32 or 16 bits, of one type on both sides
- * kernel bytes_to_lanes(x, x_at, y, y_at, rest, n, scale, shift)
+ * kernel bytes_to_batch_blocked(x, x_at, y, y_at, rest, n, scale, shift)
  *   the same from uchar, as x * scale + shift
  */
 #include "core/batch_blocked/halves.clh"
@@ -24,7 +24,7 @@ typedef ushort4 four_shorts __attribute__((aligned(2)));
 #define PLACE_w(v, p) PLACE_h(v, p)
 #define PLACE(v, p) CLT_STORAGE(PLACE, OUT0)(v, p)
 
-KERNEL void plain_to_lanes(global const STORED(IN0) *x, long x_at, global STORED(OUT0) *y, long y_at, int rest,
+KERNEL void plain_to_batch_blocked(global const STORED(IN0) *x, long x_at, global STORED(OUT0) *y, long y_at, int rest,
                            int n)
 {
     const int block = (int)get_global_id(1);
@@ -45,7 +45,7 @@ KERNEL void plain_to_lanes(global const STORED(IN0) *x, long x_at, global STORED
             to[i * LANES + l] = from[IMAGE(l) + i];
 }
 
-KERNEL void lanes_to_plain(global const STORED(IN0) *x, long x_at, global STORED(OUT0) *y, long y_at, int rest,
+KERNEL void batch_blocked_to_plain(global const STORED(IN0) *x, long x_at, global STORED(OUT0) *y, long y_at, int rest,
                            int n)
 {
     const int block = (int)get_global_id(1);
@@ -66,7 +66,7 @@ KERNEL void lanes_to_plain(global const STORED(IN0) *x, long x_at, global STORED
             to[(long)l * rest + k] = from[k * LANES + l];
 }
 
-KERNEL void bytes_to_lanes(global const uchar *x, long x_at, global float *y, long y_at, int rest,
+KERNEL void bytes_to_batch_blocked(global const uchar *x, long x_at, global float *y, long y_at, int rest,
                            int n, float scale, float shift)
 {
     const int block = (int)get_global_id(1);

@@ -28,7 +28,7 @@ bool clt_attention_gpu_accepts(const clt_node *node, const clt_target *target, c
     const clt_attention_shape s = clt_attention_shape_of(node);
     const bool grad = node->op != &clt_op_attention;
     if (!clt_all_plain(node))
-        return clt_decline(why, "values lie in lanes");
+        return clt_decline(why, "values are batch-blocked");
     if (clt_caps_is_cpu(target->caps))
         return clt_decline(why, "made for GPUs");
     if (s.size % (4 * TX) || s.size > MOST_SIZE)

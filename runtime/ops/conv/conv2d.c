@@ -204,14 +204,14 @@ static bool sums_fit_stack(const clt_conv2d_attr *attr)
 }
 
 /* Images in the lanes fill every vector, whatever the channels. */
-static int wants_lanes(const clt_node *node)
+static int wants_batch_blocked(const clt_node *node)
 {
     const clt_conv2d_attr *attr = node->attr;
     const bool weight = node->op == &clt_op_conv2d_weight_grad;
     return attr->epilogue.activation <= CLT_ACTIVATION_RELU &&
                    clt_value_leads_with_batch(node->in[0]) &&
                    (!weight || (clt_value_leads_with_batch(node->in[1]) && sums_fit_stack(attr)))
-               ? CLT_LANES_WANT
+               ? CLT_BATCH_BLOCKED_WANT
                : CLT_LANES_NO;
 }
 
@@ -252,12 +252,13 @@ static bool tiles(const clt_node *node, const clt_variant *variant, const clt_ta
         return clt_conv2d_cpu_tiles(node, target, index, text);
     if (!strcmp(variant->name, "lanes_winograd"))
         return clt_conv2d_winograd_tiles(target, index, text);
-    return !strcmp(variant->name, "lanes") && clt_conv2d_lanes_tiles(&s, 0, target, index, text);
+    return !strcmp(variant->name, "lanes") &&
+           clt_conv2d_batch_blocked_tiles(&s, 0, target, index, text);
 }
 
 static const clt_variant variants[] = {
     {"lanes_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd},
-    {"lanes", clt_accepts_lanes, clt_conv2d_lanes},
+    {"lanes", clt_accepts_batch_blocked, clt_conv2d_batch_blocked},
     {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_gpu},
     {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_gpu},
     {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_cpu},
@@ -270,7 +271,7 @@ static const clt_variant variants[] = {
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
 {
     char why[CLT_WHY];
-    return node->in[0]->layout == CLT_LAYOUT_LANES &&
+    return node->in[0]->layout == CLT_LAYOUT_BATCH_BLOCKED &&
            !clt_conv2d_winograd_fits(node, target, why) && index == 0 &&
            (!output || node->op == &clt_op_conv2d);
 }
@@ -279,8 +280,8 @@ static bool half_weight_grad(const clt_node *node, const clt_target *target, int
 {
     char why[CLT_WHY];
     (void)index;
-    return !output && node->in[0]->layout == CLT_LAYOUT_LANES &&
-           node->in[1]->layout == CLT_LAYOUT_LANES &&
+    return !output && node->in[0]->layout == CLT_LAYOUT_BATCH_BLOCKED &&
+           node->in[1]->layout == CLT_LAYOUT_BATCH_BLOCKED &&
            !clt_conv2d_winograd_weight_fits(node, target, why);
 }
 
@@ -295,7 +296,7 @@ const clt_op clt_op_conv2d = {
     .describe = describe,
     .flops = flops,
     .half = half,
-    .lanes = wants_lanes,
+    .batch_blocked = wants_batch_blocked,
     .absorb = absorb,
     .tiles = tiles,
     .variants = variants,
@@ -399,7 +400,7 @@ static bool data_grad_tiles(const clt_node *node, const clt_variant *variant,
 
 static const clt_variant data_grad_variants[] = {
     {"lanes_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd},
-    {"lanes", clt_accepts_lanes, clt_conv2d_data_grad_lanes},
+    {"lanes", clt_accepts_batch_blocked, clt_conv2d_data_grad_batch_blocked},
     {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_data_grad_gpu},
     {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_data_grad_gpu},
     {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_data_grad_cpu},
@@ -418,7 +419,7 @@ const clt_op clt_op_conv2d_data_grad = {
     .describe = describe,
     .flops = flops,
     .half = half,
-    .lanes = wants_lanes,
+    .batch_blocked = wants_batch_blocked,
     .tiles = data_grad_tiles,
     .variants = data_grad_variants,
 };
@@ -495,7 +496,7 @@ static bool weight_grad_tiles(const clt_node *node, const clt_variant *variant,
 
 static const clt_variant weight_grad_variants[] = {
     {"lanes_winograd", clt_conv2d_winograd_weight_accepts, clt_conv2d_winograd_weight},
-    {"lanes", clt_accepts_lanes, clt_conv2d_weight_grad_lanes},
+    {"lanes", clt_accepts_batch_blocked, clt_conv2d_weight_grad_batch_blocked},
     {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_weight_grad_gpu},
     {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_weight_grad_gpu},
     {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_weight_grad_cpu},
@@ -513,7 +514,7 @@ const clt_op clt_op_conv2d_weight_grad = {
     .describe = describe,
     .flops = flops,
     .half = half_weight_grad,
-    .lanes = wants_lanes,
+    .batch_blocked = wants_batch_blocked,
     .tiles = weight_grad_tiles,
     .variants = weight_grad_variants,
 };

@@ -1,4 +1,4 @@
-/* conv2d and its gradients in the LANES layout: clkernels/lanes/conv*.cl. */
+/* conv2d and its gradients in the batch-blocked layout: clkernels/lanes/conv*.cl. */
 #include "ops/conv/conv2d_batch_blocked.h"
 
 #include <stdio.h>
@@ -75,8 +75,8 @@ static int list_tiles(int width, int channels, int registers, int step, tile *li
     return count;
 }
 
-bool clt_conv2d_lanes_tiles(const clt_conv2d_shape *s, int pool, const clt_target *target,
-                            int index, char *text)
+bool clt_conv2d_batch_blocked_tiles(const clt_conv2d_shape *s, int pool, const clt_target *target,
+                                    int index, char *text)
 {
     tile list[MOST_TILES];
     const int width = pool ? s->out_width / 2 * 2 : s->out_width;
@@ -134,9 +134,9 @@ static void arg_sizes(clt_program *p, const clt_conv2d_shape *s)
         clt_arg_int(p, clt_fixed(sizes[i]));
 }
 
-void clt_conv2d_emit_lanes(const clt_node *node, const clt_conv2d_shape *s,
-                           const clt_epilogue *epilogue, int pool, const clt_target *target,
-                           clt_program *p)
+void clt_conv2d_emit_batch_blocked(const clt_node *node, const clt_conv2d_shape *s,
+                                   const clt_epilogue *epilogue, int pool, const clt_target *target,
+                                   clt_program *p)
 {
     const int channels = s->out_channels / s->groups;
     const int width = pool ? s->out_width / 2 * 2 : s->out_width;
@@ -147,7 +147,7 @@ void clt_conv2d_emit_lanes(const clt_node *node, const clt_conv2d_shape *s,
     char shape[256];
     shape_options(s, target->lanes, shape, sizeof shape);
     clt_launch_begin(
-        p, "conv/batch_blocked/conv.cl", "clt_lanes_conv",
+        p, "conv/batch_blocked/conv.cl", "clt_batch_blocked_conv",
         "%s -DBIAS=%d -DACT=%d -DPOOL=%d -DTX=%d -DTC=%d -DXTAIL=%d -DCTAIL=%d -DEDGES=%d", shape,
         bias, (int)epilogue->activation, pool, t.columns, t.channels, width % t.columns,
         channels % t.channels, s->padding[1] > 0 && width <= 3 * t.columns);
@@ -166,11 +166,11 @@ void clt_conv2d_emit_lanes(const clt_node *node, const clt_conv2d_shape *s,
                1, 1);
 }
 
-void clt_conv2d_lanes(const clt_node *node, const clt_target *target, clt_program *p)
+void clt_conv2d_batch_blocked(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_conv2d_attr *attr = node->attr;
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
-    clt_conv2d_emit_lanes(node, &s, &attr->epilogue, 0, target, p);
+    clt_conv2d_emit_batch_blocked(node, &s, &attr->epilogue, 0, target, p);
 }
 
 /* The largest tile whose scattered row fits the registers: (TX + KX - 1) * TC + TC + 2. */
@@ -236,7 +236,8 @@ bool clt_conv2d_weight_grad_tiles(const clt_conv2d_shape *s, const clt_target *t
     return false;
 }
 
-void clt_conv2d_data_grad_lanes(const clt_node *node, const clt_target *target, clt_program *p)
+void clt_conv2d_data_grad_batch_blocked(const clt_node *node, const clt_target *target,
+                                        clt_program *p)
 {
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
     const int channels = s.channels / s.groups;
@@ -247,7 +248,8 @@ void clt_conv2d_data_grad_lanes(const clt_node *node, const clt_target *target, 
     char shape[256];
     shape_options(&s, target->lanes, shape, sizeof shape);
     clt_launch_begin(p, "conv/batch_blocked/conv_data_grad.cl",
-                     fast ? "clt_lanes_conv_data_grad" : "clt_lanes_conv_data_grad_any",
+                     fast ? "clt_batch_blocked_conv_data_grad"
+                          : "clt_batch_blocked_conv_data_grad_any",
                      "%s -DTX=%d -DTC=%d -DXTAIL=%d -DCTAIL=%d", shape, t.columns, t.channels,
                      s.out_width % t.columns, channels % t.channels);
     clt_arg_in(p, 0);
@@ -322,9 +324,9 @@ static weight_tile weight_grad_tile(const clt_conv2d_shape *s, int pool, const c
     return (weight_tile){to, tr > 1 ? 1 : ti, tr, tk};
 }
 
-void clt_conv2d_emit_weight_grad_lanes(const clt_node *node, const clt_conv2d_shape *shape,
-                                       bool bias, int pool, const clt_target *target,
-                                       clt_program *p)
+void clt_conv2d_emit_weight_grad_batch_blocked(const clt_node *node, const clt_conv2d_shape *shape,
+                                               bool bias, int pool, const clt_target *target,
+                                               clt_program *p)
 {
     const clt_conv2d_shape s = *shape;
     const int ci = s.channels / s.groups, co = s.out_channels / s.groups;
@@ -336,7 +338,8 @@ void clt_conv2d_emit_weight_grad_lanes(const clt_node *node, const clt_conv2d_sh
     ci_block = ci_block < ti ? ti : ci_block > ci ? ceil_div(ci, ti) * ti : ci_block;
     const int64_t groups = (int64_t)ceil_div(ci, ci_block) * s.groups * ceil_div(co, to);
     const int64_t blocks = (target->max_batch + target->lanes - 1) / target->lanes;
-    const int64_t chunk = clt_lanes_chunk(target, groups), chunks = (blocks + chunk - 1) / chunk;
+    const int64_t chunk = clt_batch_blocked_chunk(target, groups),
+                  chunks = (blocks + chunk - 1) / chunk;
     const int64_t weights = clt_type_elements(&node->out[0]->type, 0);
     const int64_t float_bytes = (int64_t)sizeof(float);
     int sums = -1, bias_sums = -1;
@@ -347,7 +350,8 @@ void clt_conv2d_emit_weight_grad_lanes(const clt_node *node, const clt_conv2d_sh
     char options[320];
     shape_options(&s, target->lanes, options, sizeof options);
     /* Unpooled rows stay on the stack: a few at a time. */
-    clt_launch_begin(p, "conv/batch_blocked/conv_weight_grad.cl", "clt_lanes_conv_weight_grad",
+    clt_launch_begin(p, "conv/batch_blocked/conv_weight_grad.cl",
+                     "clt_batch_blocked_conv_weight_grad",
                      "%s -DBIAS=%d -DTO=%d -DTI=%d -DTR=%d -DTK=%d -DCI_BLOCK=%d -DUNPOOL=%d "
                      "-DBAND=%d -DCOLUMNS=%d",
                      options, bias, to, ti, t.tr, t.tk, ci_block, pool, 2, s.out_width / 2 * 2);
@@ -366,15 +370,16 @@ void clt_conv2d_emit_weight_grad_lanes(const clt_node *node, const clt_conv2d_sh
     clt_range3(p, clt_fixed(ceil_div(ci, ci_block)),
                clt_fixed((int64_t)s.groups * ceil_div(co, to)), clt_fixed(chunks), 1, 1, 1);
     if (chunks > 1) {
-        clt_lanes_sum_chunks(p, target, sums, 0, weights, chunk);
+        clt_batch_blocked_sum_chunks(p, target, sums, 0, weights, chunk);
         if (bias)
-            clt_lanes_sum_chunks(p, target, bias_sums, 1, s.out_channels, chunk);
+            clt_batch_blocked_sum_chunks(p, target, bias_sums, 1, s.out_channels, chunk);
     }
 }
 
-void clt_conv2d_weight_grad_lanes(const clt_node *node, const clt_target *target, clt_program *p)
+void clt_conv2d_weight_grad_batch_blocked(const clt_node *node, const clt_target *target,
+                                          clt_program *p)
 {
     const clt_conv2d_attr *attr = node->attr;
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
-    clt_conv2d_emit_weight_grad_lanes(node, &s, attr->bias, 0, target, p);
+    clt_conv2d_emit_weight_grad_batch_blocked(node, &s, attr->bias, 0, target, p);
 }

@@ -25,10 +25,10 @@ static void describe(const clt_node *node, clt_str *text)
                 attr->conv.epilogue.activation == CLT_ACTIVATION_RELU ? ", relu" : "");
 }
 
-static int lanes_only(const clt_node *node)
+static int batch_blocked_only(const clt_node *node)
 {
     (void)node;
-    return CLT_LANES_WANT;
+    return CLT_BATCH_BLOCKED_WANT;
 }
 
 /* --- conv2d_pool ----------------------------------------------------------------------------- */
@@ -76,7 +76,7 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *pr
 {
     const clt_conv2d_pool_attr *attr = node->attr;
     const clt_conv2d_shape s = shape_of(node, &node->in[1]->type);
-    clt_conv2d_emit_lanes(node, &s, &attr->conv.epilogue, (int)attr->pool, target, program);
+    clt_conv2d_emit_batch_blocked(node, &s, &attr->conv.epilogue, (int)attr->pool, target, program);
 }
 
 static bool tiles(const clt_node *node, const clt_variant *variant, const clt_target *target,
@@ -84,10 +84,10 @@ static bool tiles(const clt_node *node, const clt_variant *variant, const clt_ta
 {
     const clt_conv2d_shape s = shape_of(node, &node->in[1]->type);
     (void)variant;
-    return clt_conv2d_lanes_tiles(&s, 1, target, index, text);
+    return clt_conv2d_batch_blocked_tiles(&s, 1, target, index, text);
 }
 
-static const clt_variant variants[] = {{"lanes", clt_accepts_lanes, emit}, {0}};
+static const clt_variant variants[] = {{"lanes", clt_accepts_batch_blocked, emit}, {0}};
 
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
 {
@@ -115,7 +115,7 @@ const clt_op clt_op_conv2d_pool = {
     .describe = describe,
     .flops = flops,
     .half = half,
-    .lanes = lanes_only,
+    .batch_blocked = batch_blocked_only,
     .tiles = tiles,
     .variants = variants,
 };
@@ -134,8 +134,8 @@ static void emit_unpool(const clt_node *node, const clt_target *target, clt_prog
 {
     const clt_conv2d_pool_attr *attr = node->attr;
     const clt_type *z = &node->out[0]->type;
-    clt_launch_begin(program, "pool/batch_blocked/pool.cl", "clt_lanes_unpool", "-DLANES=%d",
-                     target->lanes);
+    clt_launch_begin(program, "pool/batch_blocked/pool.cl", "clt_batch_blocked_unpool",
+                     "-DLANES=%d", target->lanes);
     clt_arg_in(program, 0);
     clt_arg_in(program, 1);
     clt_arg_out(program, 0);
@@ -145,7 +145,8 @@ static void emit_unpool(const clt_node *node, const clt_target *target, clt_prog
     clt_range1(program, (clt_extent){z->dims[1], 1, target->lanes, 0}, 1);
 }
 
-static const clt_variant unpool_variants[] = {{"lanes", clt_accepts_lanes, emit_unpool}, {0}};
+static const clt_variant unpool_variants[] = {{"lanes", clt_accepts_batch_blocked, emit_unpool},
+                                              {0}};
 
 const clt_op clt_op_unpool2d = {
     .name = "unpool2d",
@@ -155,7 +156,7 @@ const clt_op clt_op_unpool2d = {
     .attr_bytes = sizeof(clt_conv2d_pool_attr),
     .infer = infer_unpool,
     .describe = describe,
-    .lanes = lanes_only,
+    .batch_blocked = batch_blocked_only,
     .half = clt_half_all,
     .variants = unpool_variants,
 };
@@ -185,7 +186,8 @@ static void emit_weight_grad(const clt_node *node, const clt_target *target, clt
 {
     const clt_conv2d_pool_attr *attr = node->attr;
     const clt_conv2d_shape s = shape_of(node, &node->out[0]->type);
-    clt_conv2d_emit_weight_grad_lanes(node, &s, attr->conv.bias, (int)attr->pool, target, program);
+    clt_conv2d_emit_weight_grad_batch_blocked(node, &s, attr->conv.bias, (int)attr->pool, target,
+                                              program);
 }
 
 static bool weight_grad_tiles(const clt_node *node, const clt_variant *variant,
@@ -196,8 +198,8 @@ static bool weight_grad_tiles(const clt_node *node, const clt_variant *variant,
     return clt_conv2d_weight_grad_tiles(&s, target, index, text);
 }
 
-static const clt_variant weight_grad_variants[] = {{"lanes", clt_accepts_lanes, emit_weight_grad},
-                                                   {0}};
+static const clt_variant weight_grad_variants[] = {
+    {"lanes", clt_accepts_batch_blocked, emit_weight_grad}, {0}};
 
 const clt_op clt_op_conv2d_pool_weight_grad = {
     .name = "conv2d_pool_weight_grad",
@@ -209,7 +211,7 @@ const clt_op clt_op_conv2d_pool_weight_grad = {
     .describe = describe,
     .flops = flops_weight_grad,
     .half = half_weight_grad,
-    .lanes = lanes_only,
+    .batch_blocked = batch_blocked_only,
     .tiles = weight_grad_tiles,
     .variants = weight_grad_variants,
 };

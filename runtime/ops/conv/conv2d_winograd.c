@@ -109,7 +109,7 @@ bool clt_conv2d_winograd_fits(const clt_node *node, const clt_target *target, ch
 {
     enum { LEAST_CHANNELS = 16 };
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
-    if (!clt_accepts_lanes(node, target, why) || !clt_winograd_accepts_shape(&s, why))
+    if (!clt_accepts_batch_blocked(node, target, why) || !clt_winograd_accepts_shape(&s, why))
         return false;
     if (node->op != &clt_op_conv2d && (s.padding[0] > 2 || s.padding[1] > 2))
         return clt_decline(why, "a padding of more than 2");
@@ -145,7 +145,7 @@ void clt_conv2d_winograd(const clt_node *node, const clt_target *target, clt_pro
     const int u = clt_scratch_add(p, clt_fixed(POINTS * z.to * vectors * lanes * float_bytes));
     const int areas = clt_scratch_add(p, clt_fixed(groups * area * float_bytes));
 
-    clt_launch_begin(p, "conv/batch_blocked/winograd.cl", "clt_lanes_winograd_weights",
+    clt_launch_begin(p, "conv/batch_blocked/winograd.cl", "clt_batch_blocked_winograd_weights",
                      "-DLANES=%d -DWEIGHTS -DFLIP=%d", lanes, z.flip);
     clt_arg_in(p, 1);
     clt_arg_scratch(p, u);
@@ -153,7 +153,7 @@ void clt_conv2d_winograd(const clt_node *node, const clt_target *target, clt_pro
     clt_arg_int(p, clt_fixed(s.out_channels));
     clt_range3(p, clt_fixed(vectors), clt_fixed(z.to), clt_fixed(1), 1, 1, 1);
 
-    clt_launch_begin(p, "conv/batch_blocked/winograd.cl", "clt_lanes_winograd",
+    clt_launch_begin(p, "conv/batch_blocked/winograd.cl", "clt_batch_blocked_winograd",
                      "-DLANES=%d -DPY=%d -DPX=%d -DBIAS=%d -DACT=%d -DTX=%d -DTC=%d -DCTAIL=%d",
                      lanes, z.py, z.px, bias, (int)attr->epilogue.activation, t.tiles, t.channels,
                      z.to % t.channels);

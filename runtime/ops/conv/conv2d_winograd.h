@@ -1,5 +1,5 @@
-/* The variants of conv2d and its gradients for 3 x 3 in the LANES layout, by Winograd's minimal
- * filtering. */
+/* The variants of conv2d and its gradients for 3 x 3 in the batch-blocked layout, by Winograd's
+ * minimal filtering. */
 #ifndef CLT_OPS_CONV_CONV2D_WINOGRAD_H
 #define CLT_OPS_CONV_CONV2D_WINOGRAD_H
 

@@ -159,7 +159,7 @@ bool clt_conv2d_winograd_weight_fits(const clt_node *node, const clt_target *tar
 {
     enum { LEAST_PAIRS = 16 };
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
-    if (!clt_accepts_lanes(node, target, why) || !clt_winograd_accepts_shape(&s, why))
+    if (!clt_accepts_batch_blocked(node, target, why) || !clt_winograd_accepts_shape(&s, why))
         return false;
     /* Rounding errors of a tile's other weights reach a weight: they vanish in a sum over many
      * pixels only, also of a single image. */
@@ -190,7 +190,7 @@ void clt_conv2d_winograd_weight(const clt_node *node, const clt_target *target, 
     const int parts = clt_scratch_add(p, clt_fixed(d.groups * d.part * float_bytes));
 
     clt_launch_begin(
-        p, "conv/batch_blocked/winograd_weight_grad.cl", "clt_lanes_winograd_weight_grad",
+        p, "conv/batch_blocked/winograd_weight_grad.cl", "clt_batch_blocked_winograd_weight_grad",
         "-DLANES=%d -DPY=%d -DPX=%d -DBIAS=%d -DTC=%d -DTO=%d -DCTAIL=%d -DOTAIL=%d "
         "-DBLOCK=%d -DTILES=%d",
         lanes, s.padding[0], s.padding[1], attr->bias, d.t.channels, d.t.vectors,
@@ -206,7 +206,8 @@ void clt_conv2d_winograd_weight(const clt_node *node, const clt_target *target, 
     clt_range3(p, clt_fixed(d.groups), clt_fixed(d.blocks), clt_fixed(1), 1, 1, 1);
 
     clt_launch_begin(p, "conv/batch_blocked/winograd_weight_grad.cl",
-                     "clt_lanes_winograd_weight_sum", "-DLANES=%d -DBIAS=%d", lanes, attr->bias);
+                     "clt_batch_blocked_winograd_weight_sum", "-DLANES=%d -DBIAS=%d", lanes,
+                     attr->bias);
     clt_arg_scratch(p, parts);
     clt_arg_out(p, 0);
     clt_arg_out(p, 1);

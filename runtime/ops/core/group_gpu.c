@@ -5,7 +5,7 @@ bool clt_gpu_group_accepts(const clt_node *node, const clt_target *target, char 
     if (clt_caps_is_cpu(target->caps))
         return clt_decline(why, "made for GPUs");
     if (!clt_all_plain(node))
-        return clt_decline(why, "values lie in lanes");
+        return clt_decline(why, "values are batch-blocked");
     if (target->caps->max_work_group < CLT_GPU_GROUP)
         return clt_decline(why, "work-groups of %d", target->caps->max_work_group);
     return true;

@@ -30,7 +30,7 @@ clt_extent clt_extent_elements(const clt_type *type)
 
 clt_extent clt_extent_stored(const clt_value *value, int lanes)
 {
-    if (value->layout != CLT_LAYOUT_LANES)
+    if (value->layout != CLT_LAYOUT_BATCH_BLOCKED)
         return clt_extent_elements(&value->type);
     return (clt_extent){clt_type_coefficient(&value->type) * lanes, 1, lanes, 0};
 }
@@ -293,14 +293,14 @@ bool clt_all_plain(const clt_node *node)
 bool clt_accepts_plain(const clt_node *node, const clt_target *target, char *why)
 {
     (void)target;
-    return clt_all_plain(node) || clt_decline(why, "values lie in lanes");
+    return clt_all_plain(node) || clt_decline(why, "values are batch-blocked");
 }
 
 bool clt_accepts_cpu_vectors(const clt_node *node, const clt_target *target, char *why)
 {
     const clt_caps *caps = target->caps;
     if (!clt_all_plain(node))
-        return clt_decline(why, "values lie in lanes");
+        return clt_decline(why, "values are batch-blocked");
     if (!clt_caps_is_cpu(caps))
         return clt_decline(why, "made for CPUs");
     if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)
@@ -315,7 +315,7 @@ static bool plain_image(const clt_value *value)
            clt_value_leads_with_batch(value);
 }
 
-bool clt_accepts_lanes(const clt_node *node, const clt_target *target, char *why)
+bool clt_accepts_batch_blocked(const clt_node *node, const clt_target *target, char *why)
 {
     bool images = false;
     (void)target;
@@ -323,7 +323,7 @@ bool clt_accepts_lanes(const clt_node *node, const clt_target *target, char *why
         const clt_value *value = i < node->n_in ? node->in[i] : node->out[i - node->n_in];
         if (plain_image(value))
             return clt_decline(why, "values lie plain");
-        images = images || (value && value->layout == CLT_LAYOUT_LANES);
+        images = images || (value && value->layout == CLT_LAYOUT_BATCH_BLOCKED);
     }
     /* A tensor without a batch lies plain, whatever the plan is for. */
     return images || clt_decline(why, "no value leads with the batch");

@@ -109,7 +109,7 @@ typedef struct clt_target clt_target;
 struct clt_target {
     const clt_caps *caps;
     const clt_tuning_record *tuning; /* may be NULL */
-    int lanes;                       /* lane count of the LANES layout: 4, 8 or 16 */
+    int lanes;                       /* lane count of the batch-blocked layout: 4, 8 or 16 */
     bool lanes_always;               /* also for batches that leave most lanes empty */
     int64_t max_batch;
     const char *variants; /* OP=NAME,...: variants to prefer; NULL: none */
@@ -200,7 +200,7 @@ bool clt_all_plain(const clt_node *node);
 /* For clt_variant.accepts: all values lie PLAIN; or every f32 value that leads with the batch lies
  * in LANES. */
 bool clt_accepts_plain(const clt_node *node, const clt_target *target, char *why);
-bool clt_accepts_lanes(const clt_node *node, const clt_target *target, char *why);
+bool clt_accepts_batch_blocked(const clt_node *node, const clt_target *target, char *why);
 
 /* For the same: a CPU with vectors of 4, 8 or 16 floats, and all values lie PLAIN. */
 bool clt_accepts_cpu_vectors(const clt_node *node, const clt_target *target, char *why);

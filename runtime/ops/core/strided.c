@@ -11,7 +11,7 @@ void clt_row_major(int rank, const int64_t *dims, int64_t *strides)
     }
 }
 
-static void drop(clt_walk *w, int at)
+static void drop(clt_strided *w, int at)
 {
     w->rank--;
     for (int k = at; k < w->rank; k++) {
@@ -21,7 +21,7 @@ static void drop(clt_walk *w, int at)
     }
 }
 
-static bool goes_on(const clt_walk *w, int k)
+static bool goes_on(const clt_strided *w, int k)
 {
     for (int i = 0; i < w->n_arrays; i++)
         if (w->strides[i][k] != w->strides[i][k + 1] * w->dims[k + 1])
@@ -29,7 +29,7 @@ static bool goes_on(const clt_walk *w, int k)
     return true;
 }
 
-void clt_walk_merge(clt_walk *w)
+void clt_strided_merge(clt_strided *w)
 {
     for (int k = w->rank - 1; k >= 0; k--)
         if (w->dims[k] == 1)
@@ -41,7 +41,7 @@ void clt_walk_merge(clt_walk *w)
         }
 }
 
-bool clt_walk_flat(const clt_walk *w)
+bool clt_strided_flat(const clt_strided *w)
 {
     if (w->rank > 1)
         return false;
@@ -51,17 +51,18 @@ bool clt_walk_flat(const clt_walk *w)
     return true;
 }
 
-static bool fits(clt_program *p, const clt_walk *w, int count)
+static bool fits(clt_program *p, const clt_strided *w, int count)
 {
     if (w->rank > count && p->status == CLT_OK)
-        p->status = clt_fail(CLT_UNSUPPORTED,
-                             "the operands need a walk over %d dimensions, and the kernel has %d: "
-                             "broadcast some of them first (clt_expand)",
-                             w->rank, count);
+        p->status =
+            clt_fail(CLT_UNSUPPORTED,
+                     "the operands need an iteration over %d dimensions, and the kernel has %d: "
+                     "broadcast some of them first (clt_expand)",
+                     w->rank, count);
     return w->rank <= count;
 }
 
-void clt_arg_walk_sizes(clt_program *p, const clt_walk *w, int count)
+void clt_arg_strided_sizes(clt_program *p, const clt_strided *w, int count)
 {
     if (!fits(p, w, count))
         return;
@@ -73,7 +74,7 @@ void clt_arg_walk_sizes(clt_program *p, const clt_walk *w, int count)
     }
 }
 
-void clt_arg_walk_strides(clt_program *p, const clt_walk *w, int array, int count)
+void clt_arg_strided_strides(clt_program *p, const clt_strided *w, int array, int count)
 {
     if (!fits(p, w, count))
         return;

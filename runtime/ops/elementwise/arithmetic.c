@@ -169,7 +169,7 @@ const clt_op clt_op_copy = {.name = "copy",
                             .attr_bytes = sizeof(clt_elementwise_attr),
                             .infer = infer_copy,
                             .gradient = copy_gradient,
-                            .lanes = clt_elementwise_lanes,
+                            .batch_blocked = clt_elementwise_batch_blocked,
                             .rounding = CLT_ROUNDS_MOVES,
                             .variants = variants_copy};
 
@@ -216,7 +216,7 @@ static clt_status expand_gradient(const clt_node *node, clt_value *const *dy, co
                                   .attr_bytes = sizeof(expand_attr),                               \
                                   .infer = infer_expand,                                           \
                                   .gradient = GRADIENT,                                            \
-                                  .lanes = clt_elementwise_lanes,                                  \
+                                  .batch_blocked = clt_elementwise_batch_blocked,                  \
                                   .half = clt_half_all,                                            \
                                   .absorb = clt_elementwise_absorb,                                \
                                   .variants = clt_elementwise_variants}

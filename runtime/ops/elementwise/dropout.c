@@ -47,9 +47,9 @@ static void describe(const clt_node *node, clt_str *text)
     clt_str_add(text, "p %g, stream %d", attr->p, attr->stream);
 }
 
-static int lanes(const clt_node *node)
+static int wants_batch_blocked(const clt_node *node)
 {
-    return clt_value_leads_with_batch(node->in[0]) ? CLT_LANES_FOLLOW : CLT_LANES_NO;
+    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_FOLLOW : CLT_LANES_NO;
 }
 
 static clt_value *evaluate(const clt_node *node)
@@ -65,7 +65,7 @@ static void emit_arguments(const clt_node *node, clt_extent size, clt_program *p
     const int64_t sample = clt_type_coefficient(type);
     clt_arg_in(p, 0);
     clt_arg_out(p, 0);
-    if (node->in[0]->layout == CLT_LAYOUT_LANES)
+    if (node->in[0]->layout == CLT_LAYOUT_BATCH_BLOCKED)
         clt_arg_int(p, size);
     else
         clt_arg_long(p, size);
@@ -101,14 +101,16 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { CHUNK = 16 };
     const clt_type *type = &node->in[0]->type;
-    const bool in_lanes = node->in[0]->layout == CLT_LAYOUT_LANES;
+    const bool in_batch_blocked = node->in[0]->layout == CLT_LAYOUT_BATCH_BLOCKED;
     const int64_t sample = clt_type_coefficient(type);
     const clt_extent count = clt_extent_elements(type);
-    clt_launch_begin(
-        p, in_lanes ? "elementwise/batch_blocked/dropout.cl" : "elementwise/portable/dropout.cl",
-        in_lanes ? "dropout_lanes" : "dropout", "-DSTREAM=%d", CLT_STREAM_DROPOUT);
-    emit_arguments(node, in_lanes ? clt_fixed(target->lanes) : count, p);
-    if (in_lanes)
+    clt_launch_begin(p,
+                     in_batch_blocked ? "elementwise/batch_blocked/dropout.cl"
+                                      : "elementwise/portable/dropout.cl",
+                     in_batch_blocked ? "dropout_batch_blocked" : "dropout", "-DSTREAM=%d",
+                     CLT_STREAM_DROPOUT);
+    emit_arguments(node, in_batch_blocked ? clt_fixed(target->lanes) : count, p);
+    if (in_batch_blocked)
         clt_range3(p, clt_fixed(target->lanes), clt_fixed((sample + CHUNK - 1) / CHUNK),
                    (clt_extent){1, 1, target->lanes, 0}, target->lanes, 1, 1);
     else
@@ -121,7 +123,7 @@ static bool accepts_cpu(const clt_node *node, const clt_target *target, char *wh
     if (!clt_caps_is_cpu(target->caps))
         return clt_decline(why, "made for CPUs");
     if (!clt_all_plain(node))
-        return clt_decline(why, "values lie in lanes");
+        return clt_decline(why, "values are batch-blocked");
     if (width != 4 && width != 8 && width != 16)
         return clt_decline(why, "vectors of %d floats", width);
     return true;
@@ -157,7 +159,7 @@ const clt_op clt_op_dropout = {.name = "dropout",
                                .infer = infer,
                                .gradient = gradient,
                                .describe = describe,
-                               .lanes = lanes,
+                               .batch_blocked = wants_batch_blocked,
                                .in_place = 1,
                                .evaluate = evaluate,
                                .half = clt_half_all,

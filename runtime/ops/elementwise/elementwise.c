@@ -145,7 +145,7 @@ clt_status clt_elementwise_broadcast(const clt_node *node, clt_dtype dtype, clt_
     return CLT_OK;
 }
 
-int clt_elementwise_lanes(const clt_node *node)
+int clt_elementwise_batch_blocked(const clt_node *node)
 {
     if (!clt_value_leads_with_batch(node->out[0]) || node->out[0]->type.dtype != CLT_F32)
         return CLT_LANES_NO;
@@ -155,40 +155,40 @@ int clt_elementwise_lanes(const clt_node *node)
         if (type->dtype != CLT_F32 || (clt_type_has_batch(type) && type->rank != rank))
             return CLT_LANES_NO;
     }
-    /* Plain, as the node still lies: in lanes, the lane is one dimension more. */
-    return clt_elementwise_walk(node, 1).rank < CLT_ELEMENTWISE_DIMS ? CLT_LANES_FOLLOW
-                                                                     : CLT_LANES_NO;
+    /* Plain, as the node still lies: in batch blocks, the lane is one dimension more. */
+    return clt_elementwise_strided(node, 1).rank < CLT_ELEMENTWISE_DIMS ? CLT_BATCH_BLOCKED_FOLLOW
+                                                                        : CLT_LANES_NO;
 }
 
 /* Steps of an operand along the stored dimensions of the result, 0 where it is repeated. In LANES,
  * these are [groups, rest.., lane], and what lies plain has no batch and repeats along both ends.
  */
-static void operand_strides(const clt_value *value, const clt_value *result, const clt_walk *walk,
-                            int64_t *strides)
+static void operand_strides(const clt_value *value, const clt_value *result,
+                            const clt_strided *strided, int64_t *strides)
 {
     int64_t own[CLT_WALK_RANK], row_major[CLT_WALK_RANK];
-    const bool in_lanes = value->layout == CLT_LAYOUT_LANES;
-    for (int k = 0; k < walk->rank; k++)
+    const bool in_batch_blocked = value->layout == CLT_LAYOUT_BATCH_BLOCKED;
+    for (int k = 0; k < strided->rank; k++)
         own[k] = k < result->type.rank ? aligned_dim(&value->type, result->type.rank, k)
-                                       : (in_lanes ? walk->lanes : 1);
-    clt_row_major(walk->rank, own, row_major);
-    for (int k = 0; k < walk->rank; k++)
-        strides[k] = own[k] == walk->dims[k] ? row_major[k] : 0;
+                                       : (in_batch_blocked ? strided->lanes : 1);
+    clt_row_major(strided->rank, own, row_major);
+    for (int k = 0; k < strided->rank; k++)
+        strides[k] = own[k] == strided->dims[k] ? row_major[k] : 0;
 }
 
-clt_walk clt_elementwise_walk(const clt_node *node, int lanes)
+clt_strided clt_elementwise_strided(const clt_node *node, int lanes)
 {
     const clt_value *result = node->out[0];
-    clt_walk walk = {.rank = result->type.rank, .n_arrays = node->n_in};
-    memcpy(walk.dims, result->type.dims, (size_t)walk.rank * sizeof(int64_t));
-    if (result->layout == CLT_LAYOUT_LANES) {
-        walk.lanes = lanes;
-        walk.dims[walk.rank++] = lanes;
+    clt_strided strided = {.rank = result->type.rank, .n_arrays = node->n_in};
+    memcpy(strided.dims, result->type.dims, (size_t)strided.rank * sizeof(int64_t));
+    if (result->layout == CLT_LAYOUT_BATCH_BLOCKED) {
+        strided.lanes = lanes;
+        strided.dims[strided.rank++] = lanes;
     }
     for (int i = 0; i < node->n_in; i++)
-        operand_strides(node->in[i], result, &walk, walk.strides[i]);
-    clt_walk_merge(&walk);
-    return walk;
+        operand_strides(node->in[i], result, &strided, strided.strides[i]);
+    clt_strided_merge(&strided);
+    return strided;
 }
 
 const char *clt_elementwise_kinds(const clt_node *node, char *text)
@@ -211,8 +211,8 @@ void clt_elementwise_emit(const clt_node *node, const clt_target *target, clt_pr
     char kinds[CLT_ELEMENTWISE_KINDS];
     static const clt_elementwise_attr none;
     const clt_elementwise_attr *attr = node->op->attr_bytes ? node->attr : &none;
-    const clt_walk walk = clt_elementwise_walk(node, target->lanes);
-    const bool flat = clt_walk_flat(&walk);
+    const clt_strided strided = clt_elementwise_strided(node, target->lanes);
+    const bool flat = clt_strided_flat(&strided);
     const clt_extent count = clt_extent_stored(node->out[0], target->lanes);
     clt_launch_begin(p, "elementwise/portable/elementwise.cl", flat ? "flat" : "spread",
                      "-DN_IN=%d -DBODY=%s%s", node->n_in, body, clt_elementwise_kinds(node, kinds));
@@ -224,9 +224,9 @@ void clt_elementwise_emit(const clt_node *node, const clt_target *target, clt_pr
         clt_arg_float(p, attr->p[i]);
     clt_arg_run(p, CLT_RUN_COUNT);
     if (!flat) {
-        clt_arg_walk_sizes(p, &walk, DIMS);
+        clt_arg_strided_sizes(p, &strided, DIMS);
         for (int i = 0; i < node->n_in; i++)
-            clt_arg_walk_strides(p, &walk, i, DIMS);
+            clt_arg_strided_strides(p, &strided, i, DIMS);
     }
     clt_range1(p, clt_extent_ceil(count, CHUNK * 16, 16), 16);
 }

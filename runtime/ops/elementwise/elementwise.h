@@ -12,7 +12,7 @@
 #include "ops/core/activation.h"
 #include "ops/core/strided.h"
 
-/* DIMS: of the kernels' walks. */
+/* DIMS: of the kernels' iterations. */
 enum { CLT_ELEMENTWISE_IN = 4, CLT_ELEMENTWISE_NUMBERS = 4, CLT_ELEMENTWISE_DIMS = 6 };
 
 typedef struct clt_elementwise_attr {
@@ -39,13 +39,13 @@ clt_status clt_elementwise_broadcast(const clt_node *node, clt_dtype dtype, clt_
 enum { CLT_ELEMENTWISE_KINDS = 96 };
 const char *clt_elementwise_kinds(const clt_node *node, char *text);
 
-/* FOLLOW where every operand with a batch has the rank of the result, and the walk has room for the
- * lane. */
-int clt_elementwise_lanes(const clt_node *node);
+/* FOLLOW where every operand with a batch has the rank of the result, and the iteration has room
+ * for the lane. */
+int clt_elementwise_batch_blocked(const clt_node *node);
 
-/* The merged walk over the result's stored elements and the operands. Along its last dimension,
- * every operand goes on one by one or repeats. */
-clt_walk clt_elementwise_walk(const clt_node *node, int lanes);
+/* The merged iteration over the result's stored elements and the operands. Along its last
+ * dimension, every operand goes on one by one or repeats. */
+clt_strided clt_elementwise_strided(const clt_node *node, int lanes);
 
 /* The variants of all of them. */
 extern const clt_variant clt_elementwise_variants[];
@@ -73,7 +73,7 @@ bool clt_activation_of(const clt_node *node, clt_epilogue *epilogue);
                                   .infer = INFER,                                                  \
                                   .gradient = GRADIENT,                                            \
                                   .describe = DESCRIBE,                                            \
-                                  .lanes = clt_elementwise_lanes,                                  \
+                                  .batch_blocked = clt_elementwise_batch_blocked,                  \
                                   .in_place = 15,                                                  \
                                   .half = clt_half_all,                                            \
                                   .absorb = clt_elementwise_absorb,                                \

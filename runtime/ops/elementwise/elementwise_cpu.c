@@ -5,15 +5,15 @@ enum { DIMS = CLT_ELEMENTWISE_DIMS };
 bool clt_elementwise_cpu_accepts(const clt_node *node, const clt_target *target, char *why)
 {
     const clt_caps *caps = target->caps;
-    const clt_walk walk = clt_elementwise_walk(node, target->lanes);
+    const clt_strided strided = clt_elementwise_strided(node, target->lanes);
     const int width = caps->vector_width;
     if (!clt_caps_is_cpu(caps))
         return clt_decline(why, "made for CPUs");
     if (width != 4 && width != 8 && width != 16)
         return clt_decline(why, "vectors of %d floats", width);
-    if (walk.rank < 1 || walk.rank > DIMS)
-        return clt_decline(why, "a walk over %d dimensions", walk.rank);
-    const int64_t line = clt_dim(walk.dims[walk.rank - 1], target->max_batch);
+    if (strided.rank < 1 || strided.rank > DIMS)
+        return clt_decline(why, "an iteration over %d dimensions", strided.rank);
+    const int64_t line = clt_dim(strided.dims[strided.rank - 1], target->max_batch);
     if (line < width)
         return clt_decline(why, "lines of %lld elements", (long long)line);
     return true;
@@ -35,12 +35,12 @@ void clt_elementwise_cpu_emit(const clt_node *node, const clt_target *target, cl
     static const clt_elementwise_attr none;
     char kinds[CLT_ELEMENTWISE_KINDS];
     const clt_elementwise_attr *attr = node->op->attr_bytes ? node->attr : &none;
-    const clt_walk walk = clt_elementwise_walk(node, target->lanes);
+    const clt_strided strided = clt_elementwise_strided(node, target->lanes);
     const clt_extent count = clt_extent_stored(node->out[0], target->lanes);
     const int64_t share = share_of(target, count);
     int splat = 0;
     for (int i = 0; i < node->n_in; i++)
-        splat |= (walk.strides[i][walk.rank - 1] == 0) << i;
+        splat |= (strided.strides[i][strided.rank - 1] == 0) << i;
     clt_launch_begin(p, "elementwise/cpu/elementwise.cl", "runs",
                      "-DVW=%d -DN_IN=%d -DSPLAT=%d -DBODY=%s%s", target->caps->vector_width,
                      node->n_in, splat, body, clt_elementwise_kinds(node, kinds));
@@ -52,8 +52,8 @@ void clt_elementwise_cpu_emit(const clt_node *node, const clt_target *target, cl
     for (int i = 0; i < CLT_ELEMENTWISE_NUMBERS; i++)
         clt_arg_float(p, (double)attr->p[i]);
     clt_arg_run(p, CLT_RUN_COUNT);
-    clt_arg_walk_sizes(p, &walk, DIMS);
+    clt_arg_strided_sizes(p, &strided, DIMS);
     for (int i = 0; i < node->n_in; i++)
-        clt_arg_walk_strides(p, &walk, i, DIMS);
+        clt_arg_strided_strides(p, &strided, i, DIMS);
     clt_range1(p, clt_extent_ceil(count, share, 1), 1);
 }

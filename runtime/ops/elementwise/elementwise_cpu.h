@@ -5,7 +5,7 @@
 
 #include "ops/elementwise/elementwise.h"
 
-/* A CPU, and a line of the merged walk's last dimension that is a vector long at least. */
+/* A CPU, and a line of the merged iteration's last dimension that is a vector long at least. */
 bool clt_elementwise_cpu_accepts(const clt_node *node, const clt_target *target, char *why);
 
 /* As clt_elementwise_emit. */

@@ -74,7 +74,7 @@ const clt_op clt_op_map = {.name = "map",
                            .infer = clt_elementwise_infer,
                            .describe = describe,
                            .flops = flops,
-                           .lanes = clt_elementwise_lanes,
+                           .batch_blocked = clt_elementwise_batch_blocked,
                            .in_place = 15,
                            .half = clt_half_all,
                            .absorb = clt_elementwise_absorb,
@@ -168,13 +168,13 @@ static bool same_shape(const clt_type *a, const clt_type *b)
     return a->rank == b->rank && !memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims);
 }
 
-/* Whether the kernels can walk over all operands of the chain at once: dimensions along which some
- * repeat and others do not are steps of their own. */
-static bool walks(chain *c, const clt_node *next)
+/* Whether the kernels can iterate over all operands of the chain at once: dimensions along which
+ * some repeat and others do not are steps of their own. */
+static bool iterates(chain *c, const clt_node *next)
 {
     const clt_node whole = {
         .op = &clt_op_map, .in = c->in, .n_in = c->n_in, .out = {next->out[0]}, .n_out = 1};
-    return clt_elementwise_walk(&whole, 1).rank <= CLT_ELEMENTWISE_DIMS;
+    return clt_elementwise_strided(&whole, 1).rank <= CLT_ELEMENTWISE_DIMS;
 }
 
 /* Legal where the result has the shape of the node's own: the other operands of `next` cannot
@@ -192,7 +192,7 @@ bool clt_elementwise_absorb(clt_node *node, const clt_node *next)
         if (!letters[i])
             return false;
     }
-    if (!walks(&c, next) || !add_step(&c, row, next->attr, letters))
+    if (!iterates(&c, next) || !add_step(&c, row, next->attr, letters))
         return false;
     clt_value **in = clt_calloc(CLT_ELEMENTWISE_IN, sizeof *in);
     map_attr *attr = clt_alloc(sizeof *attr);

@@ -274,7 +274,7 @@ static int chain_cpu(const clt_index_shape *s, const clt_target *target, clt_pro
     return next;
 }
 
-/* A work-item has a part of the rows and a piece of each, and walks over all indices; where the
+/* A work-item has a part of the rows and a piece of each, and iterates over all indices; where the
  * sums lie in 16 bits, it goes along the chains of the picks of one row. */
 static void emit_add_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {

@@ -143,7 +143,7 @@ static clt_status gradient_scatter(const clt_node *node, clt_value *const *dy, c
     return clt_graph_status(node->graph);
 }
 
-/* Every place of the axis belongs to one work-item, which walks over the indices of its line: a
+/* Every place of the axis belongs to one work-item, which iterates over the indices of its line: a
  * line is divided into so many parts that there are enough. */
 static int64_t part_of(const clt_index_shape *s, const clt_target *target, int64_t items)
 {
@@ -177,7 +177,7 @@ static void emit_scatter_portable(const clt_node *node, const clt_target *target
     clt_range_items(p, target, items_of(&s, part));
 }
 
-/* A work-item walks over the indices of whole slices, element by element of the line. */
+/* A work-item iterates over the indices of whole slices, element by element of the line. */
 static void emit_scatter_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { ITEMS_A_UNIT = 4 };

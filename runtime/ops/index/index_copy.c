@@ -64,7 +64,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_range_items(p, target, rows);
 }
 
-/* A work-item has a piece of the slices of some outer places, and walks over all indices. */
+/* A work-item has a piece of the slices of some outer places, and iterates over all indices. */
 static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { LEAST = 64, ITEMS_A_UNIT = 4 };

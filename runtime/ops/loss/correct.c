@@ -47,13 +47,13 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_loss_total(program, target, sums, counts, parts);
 }
 
-static void emit_lanes(const clt_node *node, const clt_target *target, clt_program *program)
+static void emit_batch_blocked(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_correct_attr *attr = node->attr;
-    const int64_t parts = clt_loss_parts_lanes(target);
+    const int64_t parts = clt_loss_parts_batch_blocked(target);
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
-    clt_launch_begin(program, "loss/batch_blocked/loss.cl", "clt_lanes_correct", "-DLANES=%d",
-                     target->lanes);
+    clt_launch_begin(program, "loss/batch_blocked/loss.cl", "clt_batch_blocked_correct",
+                     "-DLANES=%d", target->lanes);
     clt_arg_in(program, 0);
     clt_arg_in(program, 1);
     clt_arg_scratch(program, sums);
@@ -91,7 +91,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
 }
 
 static const clt_variant variants[] = {
-    {"lanes", clt_accepts_lanes, emit_lanes},
+    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked},
     {"rows_gpu", accepts_gpu, emit_gpu},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
@@ -106,7 +106,7 @@ const clt_op clt_op_correct = {
     .infer = infer,
     .describe = describe,
     .flops = flops,
-    .lanes = clt_loss_lanes,
+    .batch_blocked = clt_loss_batch_blocked,
     .half = clt_half_all,
     .variants = variants,
 };

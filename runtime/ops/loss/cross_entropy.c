@@ -66,7 +66,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_loss_total(program, target, sums, counts, parts);
 }
 
-static void arg_attr_lanes(const clt_node *node, clt_program *program)
+static void arg_attr_batch_blocked(const clt_node *node, clt_program *program)
 {
     const clt_cross_entropy_attr *attr = node->attr;
     clt_arg_run(program, CLT_RUN_COUNT);
@@ -75,17 +75,17 @@ static void arg_attr_lanes(const clt_node *node, clt_program *program)
     clt_arg_int(program, clt_fixed(attr->ignore_index));
 }
 
-static void emit_lanes(const clt_node *node, const clt_target *target, clt_program *program)
+static void emit_batch_blocked(const clt_node *node, const clt_target *target, clt_program *program)
 {
-    const int64_t parts = clt_loss_parts_lanes(target);
+    const int64_t parts = clt_loss_parts_batch_blocked(target);
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
-    clt_launch_begin(program, "loss/batch_blocked/loss.cl", "clt_lanes_cross_entropy", "-DLANES=%d",
-                     target->lanes);
+    clt_launch_begin(program, "loss/batch_blocked/loss.cl", "clt_batch_blocked_cross_entropy",
+                     "-DLANES=%d", target->lanes);
     clt_arg_in(program, 0);
     clt_arg_in(program, 1);
     clt_arg_scratch(program, sums);
     clt_arg_scratch(program, counts);
-    arg_attr_lanes(node, program);
+    arg_attr_batch_blocked(node, program);
     clt_arg_int(program, clt_fixed(parts));
     clt_range1(program, clt_fixed(parts), 1);
     clt_loss_total(program, target, sums, counts, parts);
@@ -169,7 +169,7 @@ static void emit_subgroups(const clt_node *node, const clt_target *target, clt_p
 }
 
 static const clt_variant variants[] = {
-    {"lanes", clt_accepts_lanes, emit_lanes},
+    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked},
     {"rows_cpu", accepts_rows, emit_rows},
     {"rows_gpu", accepts_gpu, emit_gpu},
     {"rows_gpu_subgroups", accepts_subgroups, emit_subgroups},
@@ -187,7 +187,7 @@ const clt_op clt_op_cross_entropy = {
     .gradient = gradient,
     .describe = describe,
     .flops = flops,
-    .lanes = clt_loss_lanes,
+    .batch_blocked = clt_loss_batch_blocked,
     .half = clt_half_all,
     .variants = variants,
 };
@@ -238,15 +238,16 @@ static void emit_grad_portable(const clt_node *node, const clt_target *target, c
     clt_range_items(program, target, clt_loss_positions(node, 1));
 }
 
-static void emit_grad_lanes(const clt_node *node, const clt_target *target, clt_program *program)
+static void emit_grad_batch_blocked(const clt_node *node, const clt_target *target,
+                                    clt_program *program)
 {
-    clt_launch_begin(program, "loss/batch_blocked/loss.cl", "clt_lanes_cross_entropy_grad",
+    clt_launch_begin(program, "loss/batch_blocked/loss.cl", "clt_batch_blocked_cross_entropy_grad",
                      "-DLANES=%d", target->lanes);
     clt_arg_in(program, 0);
     clt_arg_in(program, 1);
     clt_arg_in(program, 2);
     clt_arg_out(program, 0);
-    arg_attr_lanes(node, program);
+    arg_attr_batch_blocked(node, program);
     clt_range1(program, clt_extent_blocks(target), 1);
 }
 
@@ -285,7 +286,7 @@ static void emit_grad_subgroups(const clt_node *node, const clt_target *target,
 }
 
 static const clt_variant grad_variants[] = {
-    {"lanes", clt_accepts_lanes, emit_grad_lanes},
+    {"lanes", clt_accepts_batch_blocked, emit_grad_batch_blocked},
     {"rows_cpu", accepts_rows, emit_grad_rows},
     {"rows_gpu", accepts_gpu, emit_grad_gpu},
     {"rows_gpu_subgroups", accepts_subgroups, emit_grad_subgroups},
@@ -302,7 +303,7 @@ const clt_op clt_op_cross_entropy_grad = {
     .infer = infer_grad,
     .describe = describe,
     .flops = flops,
-    .lanes = clt_loss_lanes,
+    .batch_blocked = clt_loss_batch_blocked,
     .in_place = 1u, /* a row is read as a whole before its first element is written */
     .half = clt_half_all,
     .variants = grad_variants,

@@ -56,14 +56,14 @@ int64_t clt_loss_parts(const clt_target *target, clt_extent elements)
     return most > 4096 ? 4096 : most < 1 ? 1 : most;
 }
 
-int clt_loss_lanes(const clt_node *node)
+int clt_loss_batch_blocked(const clt_node *node)
 {
     const clt_value *logits = node->in[0];
-    return logits->type.rank == 2 && clt_value_leads_with_batch(logits) ? CLT_LANES_FOLLOW
+    return logits->type.rank == 2 && clt_value_leads_with_batch(logits) ? CLT_BATCH_BLOCKED_FOLLOW
                                                                         : CLT_LANES_NO;
 }
 
-int64_t clt_loss_parts_lanes(const clt_target *target)
+int64_t clt_loss_parts_batch_blocked(const clt_target *target)
 {
     return 2 * (int64_t)target->caps->compute_units;
 }

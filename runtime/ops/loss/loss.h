@@ -24,10 +24,10 @@ int64_t clt_loss_parts(const clt_target *target, clt_extent elements);
 int clt_loss_scratch(clt_program *program, int64_t parts);
 
 /* FOLLOW where logits [B, C] can lie in LANES. */
-int clt_loss_lanes(const clt_node *node);
+int clt_loss_batch_blocked(const clt_node *node);
 
-/* How many partial sums the kernels in lanes write: enough for all compute units. */
-int64_t clt_loss_parts_lanes(const clt_target *target);
+/* How many partial sums the kernels in batch blocks write: enough for all compute units. */
+int64_t clt_loss_parts_batch_blocked(const clt_target *target);
 
 /* The last launch: adds partial sums and counts in order into outputs 0 and 1. */
 void clt_loss_total(clt_program *program, const clt_target *target, int sums, int counts,

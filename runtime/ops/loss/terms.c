@@ -91,28 +91,28 @@ double clt_terms_weight(const clt_node *node)
     return clt_type_has_batch(type) ? (double)clt_type_coefficient(type) : 0;
 }
 
-/* The merged walk over the operands. */
-static clt_walk walk_of(const clt_node *node)
+/* The merged iteration over the operands. */
+static clt_strided strided_of(const clt_node *node)
 {
     const clt_type *type = &node->in[0]->type;
-    clt_walk walk = {.rank = type->rank, .n_arrays = node->n_in};
-    memcpy(walk.dims, type->dims, (size_t)type->rank * sizeof *type->dims);
+    clt_strided strided = {.rank = type->rank, .n_arrays = node->n_in};
+    memcpy(strided.dims, type->dims, (size_t)type->rank * sizeof *type->dims);
     for (int i = 0; i < node->n_in; i++) {
         int64_t own[CLT_WALK_RANK], row_major[CLT_WALK_RANK];
-        for (int k = 0; k < walk.rank; k++)
-            own[k] = aligned_dim(&node->in[i]->type, walk.rank, k);
-        clt_row_major(walk.rank, own, row_major);
-        for (int k = 0; k < walk.rank; k++)
-            walk.strides[i][k] = own[k] == walk.dims[k] ? row_major[k] : 0;
+        for (int k = 0; k < strided.rank; k++)
+            own[k] = aligned_dim(&node->in[i]->type, strided.rank, k);
+        clt_row_major(strided.rank, own, row_major);
+        for (int k = 0; k < strided.rank; k++)
+            strided.strides[i][k] = own[k] == strided.dims[k] ? row_major[k] : 0;
     }
-    clt_walk_merge(&walk);
-    return walk;
+    clt_strided_merge(&strided);
+    return strided;
 }
 
 /* --- launches ------------------------------------------------------------------------------- */
 
 /* The arguments of all kernels; `share` (a work-item's elements) is for those of CPUs only. */
-static void arguments(const clt_node *node, const clt_walk *walk, int sums, int64_t share,
+static void arguments(const clt_node *node, const clt_strided *strided, int sums, int64_t share,
                       int64_t parts, bool walked, clt_program *p)
 {
     const clt_terms_attr *attr = node->attr;
@@ -130,9 +130,9 @@ static void arguments(const clt_node *node, const clt_walk *walk, int sums, int6
         clt_arg_int(p, clt_fixed(parts));
     if (!walked)
         return;
-    clt_arg_walk_sizes(p, walk, DIMS);
+    clt_arg_strided_sizes(p, strided, DIMS);
     for (int i = 0; i < node->n_in; i++)
-        clt_arg_walk_strides(p, walk, i, DIMS);
+        clt_arg_strided_strides(p, strided, i, DIMS);
 }
 
 /* The last launch: adds the parts in order, and writes the weight. */
@@ -150,28 +150,29 @@ static void total(const clt_node *node, const char *file, const char *options, i
 
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
 {
-    const clt_walk walk = walk_of(node);
+    const clt_strided strided = strided_of(node);
     const clt_extent elements = clt_extent_elements(&node->in[0]->type);
     const int64_t parts = clt_loss_parts(target, elements);
     const int sums = clt_loss_scratch(p, parts);
     clt_launch_begin(p, "loss/portable/terms.cl", "terms", "-DN_IN=%d -DBODY=OUT(%s)", node->n_in,
                      row_of(node)->expression);
-    arguments(node, &walk, sums, 0, parts, true, p);
+    arguments(node, &strided, sums, 0, parts, true, p);
     clt_range_items(p, target, clt_fixed(parts));
     total(node, "loss/portable/terms.cl", "-DN_IN=2 -DBODY=OUT(a)", sums, parts, 1, p);
 }
 
 static bool accepts_cpu(const clt_node *node, const clt_target *target, char *why)
 {
-    const clt_walk walk = walk_of(node);
+    const clt_strided strided = strided_of(node);
     if (!clt_accepts_cpu_vectors(node, target, why))
         return false;
-    if (walk.rank < 1)
+    if (strided.rank < 1)
         return clt_decline(why, "one element");
-    const int64_t line = clt_dim(walk.dims[walk.rank - 1], target->max_batch);
+    const int64_t line = clt_dim(strided.dims[strided.rank - 1], target->max_batch);
     if (line < target->caps->vector_width)
         return clt_decline(why, "lines of %lld elements", (long long)line);
-    return walk.rank <= DIMS || clt_decline(why, "a walk over %d dimensions", walk.rank);
+    return strided.rank <= DIMS ||
+           clt_decline(why, "an iteration over %d dimensions", strided.rank);
 }
 
 /* Partial sums of at most 16 Ki elements, but at least so many that all compute units have work,
@@ -179,7 +180,7 @@ static bool accepts_cpu(const clt_node *node, const clt_target *target, char *wh
 static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { ELEMENTS = 16384, LEAST = 1024, MOST = 1024 };
-    const clt_walk walk = walk_of(node);
+    const clt_strided strided = strided_of(node);
     const int64_t all = clt_extent_at(clt_extent_elements(&node->in[0]->type), target->max_batch);
     const int64_t wanted = 8 * (int64_t)target->caps->compute_units;
     int64_t parts = all / ELEMENTS > wanted ? all / ELEMENTS : wanted;
@@ -190,11 +191,11 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     const int sums = clt_loss_scratch(p, parts);
     int splat = 0;
     for (int i = 0; i < node->n_in; i++)
-        splat |= (walk.strides[i][walk.rank - 1] == 0) << i;
+        splat |= (strided.strides[i][strided.rank - 1] == 0) << i;
     clt_launch_begin(p, "elementwise/cpu/elementwise.cl", "terms",
                      "-DVW=%d -DN_IN=%d -DSPLAT=%d -DTERMS -DBODY=OUT(%s)", width, node->n_in,
                      splat, row_of(node)->expression);
-    arguments(node, &walk, sums, share, parts, true, p);
+    arguments(node, &strided, sums, share, parts, true, p);
     clt_range1(p, clt_fixed(parts), 1);
     total(node, "loss/portable/terms.cl", "-DN_IN=2 -DBODY=OUT(a)", sums, parts, 1, p);
 }
@@ -202,20 +203,21 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
 static bool accepts_gpu(const clt_node *node, const clt_target *target, char *why)
 {
     enum { MOST = 1 << 30 };
-    const clt_walk walk = walk_of(node);
+    const clt_strided strided = strided_of(node);
     if (!clt_gpu_group_accepts(node, target, why))
         return false;
     if (clt_type_elements(&node->in[0]->type, target->max_batch) > MOST)
         return clt_decline(why, "more than %d elements", MOST);
-    return walk.rank <= DIMS || clt_decline(why, "a walk over %d dimensions", walk.rank);
+    return strided.rank <= DIMS ||
+           clt_decline(why, "an iteration over %d dimensions", strided.rank);
 }
 
 /* Vectors of four where operands lie alike and float4 fits their images. */
 static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { LOADS = 4, MOST = 1024 };
-    const clt_walk walk = walk_of(node);
-    const bool flat = clt_walk_flat(&walk);
+    const clt_strided strided = strided_of(node);
+    const bool flat = clt_strided_flat(&strided);
     const clt_extent elements = clt_extent_elements(&node->in[0]->type);
     const int v = flat && clt_type_coefficient(&node->in[0]->type) % 4 == 0 ? 4 : 1;
     const int64_t each = (int64_t)CLT_GPU_GROUP * v * LOADS;
@@ -227,8 +229,8 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
              CLT_GPU_GROUP);
     clt_launch_begin(p, "loss/gpu/terms.cl", "terms",
                      "-DGROUP=%d -DV=%d -DN_IN=%d -DSPREAD=%d -DBODY=OUT(%s)", CLT_GPU_GROUP, v,
-                     node->n_in, flat ? 0 : walk.rank, row_of(node)->expression);
-    arguments(node, &walk, sums, 0, parts, !flat, p);
+                     node->n_in, flat ? 0 : strided.rank, row_of(node)->expression);
+    arguments(node, &strided, sums, 0, parts, !flat, p);
     clt_range1(p, clt_fixed(parts * CLT_GPU_GROUP), CLT_GPU_GROUP);
     total(node, "loss/gpu/terms.cl", options, sums, parts, CLT_GPU_GROUP, p);
 }

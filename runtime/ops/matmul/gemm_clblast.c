@@ -21,7 +21,7 @@ bool clt_gemm_clblast_sets(const clt_target *target, clt_blas_set sets[CLT_BLAS_
 bool clt_gemm_clblast_accepts(const clt_node *node, const clt_target *target, char *why)
 {
     if (!clt_all_plain(node))
-        return clt_decline(why, "values lie in lanes");
+        return clt_decline(why, "values are batch-blocked");
     if (clt_caps_is_cpu(target->caps))
         return clt_decline(why, "made for GPUs");
     for (int i = 0; i < node->n_in + node->n_out; i++) {

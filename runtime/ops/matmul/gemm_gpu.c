@@ -36,7 +36,7 @@ bool clt_gpu_accepts(const clt_node *node, const clt_target *target, char *why)
 {
     const clt_caps *caps = target->caps;
     if (!clt_all_plain(node))
-        return clt_decline(why, "values lie in lanes");
+        return clt_decline(why, "values are batch-blocked");
     if (clt_caps_is_cpu(caps))
         return clt_decline(why, "made for GPUs");
     for (int i = 0; i < TILES; i++)

@@ -166,7 +166,7 @@ static bool absorb(clt_node *node, const clt_node *next)
 }
 
 static const clt_variant variants[] = {
-    {"lanes", clt_accepts_lanes, clt_linear_emit_lanes},
+    {"lanes", clt_accepts_batch_blocked, clt_linear_emit_batch_blocked},
     {"gemm_dot", accepts_dot, emit_dot},
     {"gemm_split", accepts_split, emit_split},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu},
@@ -194,7 +194,7 @@ const clt_op clt_op_linear = {
     .gradient = gradient,
     .describe = describe,
     .flops = flops_linear,
-    .lanes = clt_linear_lanes,
+    .batch_blocked = clt_linear_batch_blocked,
     .half = half,
     .absorb = absorb,
     .tiles = clt_gemm_tiles,
@@ -314,7 +314,7 @@ static void emit_weight_grad_clblast(const clt_node *node, const clt_target *tar
 }
 
 static const clt_variant weight_grad_variants[] = {
-    {"lanes", clt_accepts_lanes, clt_linear_weight_grad_emit_lanes},
+    {"lanes", clt_accepts_batch_blocked, clt_linear_weight_grad_emit_batch_blocked},
     {"gemm_dot", accepts_weight_grad_dot, emit_weight_grad_dot},
     {"gemm_split", accepts_weight_grad_split, emit_weight_grad_split},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_weight_grad_cpu},
@@ -324,8 +324,8 @@ static const clt_variant weight_grad_variants[] = {
     {0},
 };
 
-/* The images' values and gradients; the weight's gradient, but not of images in lanes, nor the
- * bias'. */
+/* The images' values and gradients; the weight's gradient, but not of images in batch blocks, nor
+ * the bias'. */
 static bool half_weight_grad(const clt_node *node, const clt_target *target, int index, bool output)
 {
     (void)target;
@@ -341,7 +341,7 @@ const clt_op clt_op_linear_weight_grad = {
     .infer = infer_weight_grad,
     .describe = describe_weight_grad,
     .flops = flops_weight_grad,
-    .lanes = clt_linear_weight_grad_lanes,
+    .batch_blocked = clt_linear_weight_grad_batch_blocked,
     .half = half_weight_grad,
     .tiles = clt_gemm_tiles,
     .variants = weight_grad_variants,

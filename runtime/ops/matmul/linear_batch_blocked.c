@@ -9,26 +9,26 @@ static bool matrix_of_images(const clt_value *value)
     return value->type.rank == 2 && clt_value_leads_with_batch(value);
 }
 
-int clt_linear_lanes(const clt_node *node)
+int clt_linear_batch_blocked(const clt_node *node)
 {
     const clt_linear_attr *attr = node->attr;
     return matrix_of_images(node->in[0]) && attr->epilogue.activation <= CLT_ACTIVATION_RELU
-               ? CLT_LANES_FOLLOW
+               ? CLT_BATCH_BLOCKED_FOLLOW
                : CLT_LANES_NO;
 }
 
-int clt_linear_weight_grad_lanes(const clt_node *node)
+int clt_linear_weight_grad_batch_blocked(const clt_node *node)
 {
-    return matrix_of_images(node->in[0]) && matrix_of_images(node->in[1]) ? CLT_LANES_FOLLOW
+    return matrix_of_images(node->in[0]) && matrix_of_images(node->in[1]) ? CLT_BATCH_BLOCKED_FOLLOW
                                                                           : CLT_LANES_NO;
 }
 
-int clt_matmul_lanes(const clt_node *node)
+int clt_matmul_batch_blocked(const clt_node *node)
 {
     const clt_matmul_attr *attr = node->attr;
     return matrix_of_images(node->in[0]) && !attr->trans_a && node->in[1]->type.rank == 2 &&
                    !clt_type_has_batch(&node->in[1]->type)
-               ? CLT_LANES_FOLLOW
+               ? CLT_BATCH_BLOCKED_FOLLOW
                : CLT_LANES_NO;
 }
 
@@ -63,7 +63,7 @@ static void emit_forward(clt_program *p, const clt_target *target, const char *t
                          int activation, int64_t in, int64_t out)
 {
     const tile t = tile_for(target);
-    clt_launch_begin(p, "matmul/batch_blocked/linear.cl", "clt_lanes_linear",
+    clt_launch_begin(p, "matmul/batch_blocked/linear.cl", "clt_batch_blocked_linear",
                      "-DLANES=%d -DBIAS=%d -DACT=%d -DTC=%d -DTB=%d%s", target->lanes, bias >= 0,
                      activation, t.channels, t.blocks, types);
     clt_arg_in(p, 0);
@@ -81,7 +81,7 @@ static void emit_data_grad(clt_program *p, const clt_target *target, const char 
                            int64_t out)
 {
     const tile t = tile_for(target);
-    clt_launch_begin(p, "matmul/batch_blocked/linear.cl", "clt_lanes_linear_data_grad",
+    clt_launch_begin(p, "matmul/batch_blocked/linear.cl", "clt_batch_blocked_linear_data_grad",
                      "-DLANES=%d -DTC=%d -DTB=%d%s", target->lanes, t.channels, t.blocks, types);
     clt_arg_in(p, 0);
     clt_arg_in(p, 0); /* the result of a ReLU, not used */
@@ -93,7 +93,7 @@ static void emit_data_grad(clt_program *p, const clt_target *target, const char 
     range(p, target, t, in);
 }
 
-void clt_linear_emit_lanes(const clt_node *node, const clt_target *target, clt_program *p)
+void clt_linear_emit_batch_blocked(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_linear_attr *attr = node->attr;
     const clt_type *w = &node->in[1]->type;
@@ -102,7 +102,7 @@ void clt_linear_emit_lanes(const clt_node *node, const clt_target *target, clt_p
                  (int)attr->epilogue.activation, w->dims[1], w->dims[0]);
 }
 
-void clt_matmul_emit_lanes(const clt_node *node, const clt_target *target, clt_program *p)
+void clt_matmul_emit_batch_blocked(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_matmul_attr *attr = node->attr;
     const clt_type *b = &node->in[1]->type;
@@ -114,8 +114,8 @@ void clt_matmul_emit_lanes(const clt_node *node, const clt_target *target, clt_p
         emit_data_grad(p, target, types, b->dims[1], b->dims[0]);
 }
 
-void clt_linear_weight_grad_emit_lanes(const clt_node *node, const clt_target *target,
-                                       clt_program *p)
+void clt_linear_weight_grad_emit_batch_blocked(const clt_node *node, const clt_target *target,
+                                               clt_program *p)
 {
     enum { IN_BLOCK = 96, OUT_BLOCK = 32 };
     const clt_linear_weight_grad_attr *attr = node->attr;
@@ -123,7 +123,7 @@ void clt_linear_weight_grad_emit_lanes(const clt_node *node, const clt_target *t
     const int64_t in_groups = (in + IN_BLOCK - 1) / IN_BLOCK;
     const int64_t out_groups = (out + OUT_BLOCK - 1) / OUT_BLOCK;
     const int64_t blocks = (target->max_batch + target->lanes - 1) / target->lanes;
-    const int64_t chunk = clt_lanes_chunk(target, in_groups * out_groups);
+    const int64_t chunk = clt_batch_blocked_chunk(target, in_groups * out_groups);
     const int64_t chunks = (blocks + chunk - 1) / chunk, float_bytes = (int64_t)sizeof(float);
     const tile t = tile_for(target);
     int sums = -1, bias_sums = -1;
@@ -132,7 +132,7 @@ void clt_linear_weight_grad_emit_lanes(const clt_node *node, const clt_target *t
         sums = clt_scratch_add(p, clt_fixed(chunks * in * out * float_bytes));
         bias_sums = clt_scratch_add(p, clt_fixed(chunks * out * float_bytes));
     }
-    clt_launch_begin(p, "matmul/batch_blocked/linear.cl", "clt_lanes_linear_weight_grad",
+    clt_launch_begin(p, "matmul/batch_blocked/linear.cl", "clt_batch_blocked_linear_weight_grad",
                      "-DLANES=%d -DBIAS=%d -DTC=%d -DTB=%d -DIN_BLOCK=%d -DOUT_BLOCK=%d%s",
                      target->lanes, attr->bias, t.channels, t.blocks, IN_BLOCK, OUT_BLOCK,
                      types_of(node, 0, 1, -1, types));
@@ -152,8 +152,8 @@ void clt_linear_weight_grad_emit_lanes(const clt_node *node, const clt_target *t
     clt_arg_int(p, clt_fixed(chunk));
     clt_range3(p, clt_fixed(in_groups), clt_fixed(out_groups), clt_fixed(chunks), 1, 1, 1);
     if (chunks > 1) {
-        clt_lanes_sum_chunks(p, target, sums, 0, in * out, chunk);
+        clt_batch_blocked_sum_chunks(p, target, sums, 0, in * out, chunk);
         if (attr->bias)
-            clt_lanes_sum_chunks(p, target, bias_sums, 1, out, chunk);
+            clt_batch_blocked_sum_chunks(p, target, bias_sums, 1, out, chunk);
     }
 }

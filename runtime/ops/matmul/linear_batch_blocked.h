@@ -1,4 +1,4 @@
-/* linear, its weight gradient and matmul for values in the LANES layout:
+/* linear, its weight gradient and matmul for values in the batch-blocked layout:
  * clkernels/matmul/batch_blocked/linear.cl.
  */
 #ifndef CLT_OPS_MATMUL_LINEAR_BATCH_BLOCKED_H
@@ -6,14 +6,16 @@
 
 #include "ops/core/launch.h"
 
-/* clt_op.lanes of the three. */
-int clt_linear_lanes(const clt_node *node);
-int clt_linear_weight_grad_lanes(const clt_node *node);
-int clt_matmul_lanes(const clt_node *node);
+/* clt_op.batch_blocked of the three. */
+int clt_linear_batch_blocked(const clt_node *node);
+int clt_linear_weight_grad_batch_blocked(const clt_node *node);
+int clt_matmul_batch_blocked(const clt_node *node);
 
-void clt_linear_emit_lanes(const clt_node *node, const clt_target *target, clt_program *program);
-void clt_linear_weight_grad_emit_lanes(const clt_node *node, const clt_target *target,
-                                       clt_program *program);
-void clt_matmul_emit_lanes(const clt_node *node, const clt_target *target, clt_program *program);
+void clt_linear_emit_batch_blocked(const clt_node *node, const clt_target *target,
+                                   clt_program *program);
+void clt_linear_weight_grad_emit_batch_blocked(const clt_node *node, const clt_target *target,
+                                               clt_program *program);
+void clt_matmul_emit_batch_blocked(const clt_node *node, const clt_target *target,
+                                   clt_program *program);
 
 #endif

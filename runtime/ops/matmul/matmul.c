@@ -191,14 +191,15 @@ static void emit_clblast(const clt_node *node, const clt_target *target, clt_pro
 }
 
 /* A product without images has no value that could lie either way. */
-static bool accepts_lanes(const clt_node *node, const clt_target *target, char *why)
+static bool accepts_batch_blocked(const clt_node *node, const clt_target *target, char *why)
 {
-    return clt_matmul_lanes(node) == CLT_LANES_NO ? clt_decline(why, "no matrix of images")
-                                                  : clt_accepts_lanes(node, target, why);
+    return clt_matmul_batch_blocked(node) == CLT_LANES_NO
+               ? clt_decline(why, "no matrix of images")
+               : clt_accepts_batch_blocked(node, target, why);
 }
 
 static const clt_variant variants[] = {
-    {"lanes", accepts_lanes, clt_matmul_emit_lanes},
+    {"lanes", accepts_batch_blocked, clt_matmul_emit_batch_blocked},
     {"gemm_dot", accepts_dot, emit_dot},
     {"gemm_split", accepts_split, emit_split},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu},
@@ -225,7 +226,7 @@ const clt_op clt_op_matmul = {
     .gradient = gradient,
     .describe = describe,
     .flops = flops,
-    .lanes = clt_matmul_lanes,
+    .batch_blocked = clt_matmul_batch_blocked,
     .half = half,
     .tiles = clt_gemm_tiles,
     .variants = variants,

@@ -226,9 +226,9 @@ static double flops_grad(const clt_node *node, int64_t n)
     return (attr->relu ? 7 : 4) * elements(node, n);
 }
 
-static int lanes(const clt_node *node)
+static int wants_batch_blocked(const clt_node *node)
 {
-    return clt_value_leads_with_batch(node->in[0]) ? CLT_LANES_FOLLOW : CLT_LANES_NO;
+    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_FOLLOW : CLT_LANES_NO;
 }
 
 /* Images and their gradients; not statistics, weights and sums. */
@@ -249,18 +249,19 @@ static bool half(const clt_node *node, const clt_target *target, int index, bool
                                   __VA_ARGS__}
 
 BATCH_NORM_OP(batch_norm_moments, 1, 1, 1, .infer = infer_moments, .flops = flops_moments,
-              .lanes = lanes, .rounding = CLT_ROUNDS_NONE, .half = half,
+              .batch_blocked = wants_batch_blocked, .rounding = CLT_ROUNDS_NONE, .half = half,
               .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm, 2, CLT_BN_IN, 1, .infer = infer, .gradient = gradient,
-              .describe = describe, .flops = flops, .lanes = lanes, .in_place = 1u << CLT_BN_X,
-              .absorb = absorb, .evaluate = evaluate, .half = half,
+              .describe = describe, .flops = flops, .batch_blocked = wants_batch_blocked,
+              .in_place = 1u << CLT_BN_X, .absorb = absorb, .evaluate = evaluate, .half = half,
               .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm_grad_sums, 3, CLT_BNG_DBIAS, 2, .infer = infer_grad_sums,
-              .describe = describe, .flops = flops_grad, .lanes = lanes,
+              .describe = describe, .flops = flops_grad, .batch_blocked = wants_batch_blocked,
               .rounding = CLT_ROUNDS_NONE, .half = half, .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm_grad, 3, CLT_BNG_IN, 1, .infer = infer_grad, .describe = describe,
-              .flops = flops_grad, .lanes = lanes, .in_place = 1u << CLT_BNG_X | 1u << CLT_BNG_DY,
-              .half = half, .variants = clt_batch_norm_variants);
+              .flops = flops_grad, .batch_blocked = wants_batch_blocked,
+              .in_place = 1u << CLT_BNG_X | 1u << CLT_BNG_DY, .half = half,
+              .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm_running, 3, 3, 2, .infer = infer_running, .describe = describe_running,
               .variants = clt_batch_norm_channel_variants);
 

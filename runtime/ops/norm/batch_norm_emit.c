@@ -151,7 +151,7 @@ static void emit_runs(const clt_node *node, const clt_target *target, clt_progra
         join(p, node, target, &s, block, d.parts);
 }
 
-static void emit_lanes(const clt_node *node, const clt_target *target, clt_program *p)
+static void emit_batch_blocked(const clt_node *node, const clt_target *target, clt_program *p)
 {
     emit_runs(node, target, p, target->lanes, target->lanes);
 }
@@ -230,7 +230,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 }
 
 const clt_variant clt_batch_norm_variants[] = {
-    {"lanes", clt_accepts_lanes, emit_lanes},
+    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked},
     {"runs_cpu", clt_accepts_cpu_vectors, emit_runs_cpu},
     {"channels_gpu", accepts_gpu, emit_gpu},
     {"portable", clt_accepts_plain, emit_portable},

@@ -109,7 +109,7 @@ static bool accepts_columns(const clt_node *node, const clt_target *target, char
     if (!clt_caps_is_cpu(target->caps))
         return clt_decline(why, "made for CPUs");
     if (!clt_all_plain(node))
-        return clt_decline(why, "values lie in lanes");
+        return clt_decline(why, "values are batch-blocked");
     if (!clt_accepts_f32(node, why))
         return false;
     if (width != 4 && width != 8 && width != 16)

@@ -56,9 +56,9 @@ static double flops(const clt_node *node, int64_t n)
     return (double)clt_type_elements(&node->in[0]->type, n);
 }
 
-static int lanes(const clt_node *node)
+static int wants_batch_blocked(const clt_node *node)
 {
-    return clt_value_leads_with_batch(node->in[0]) ? CLT_LANES_WANT : CLT_LANES_NO;
+    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_WANT : CLT_LANES_NO;
 }
 
 static clt_extent planes_of(const clt_node *node)
@@ -74,7 +74,7 @@ static void begin(const clt_node *node, clt_program *p, const char *file, const 
     clt_arg_out(p, 0);
 }
 
-static void emit_lanes(const clt_node *node, const clt_target *target, clt_program *p)
+static void emit_batch_blocked(const clt_node *node, const clt_target *target, clt_program *p)
 {
     begin(node, p, "pool/batch_blocked/resample.cl", "LANES", target->lanes);
     clt_arg_int(p, clt_fixed(count_of(node)));
@@ -134,7 +134,7 @@ static void emit_tree(const clt_node *node, const clt_target *target, clt_progra
 }
 
 static const clt_variant variants[] = {
-    {"lanes", clt_accepts_lanes, emit_lanes},
+    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked},
     {"rows_cpu", accepts_rows, emit_rows},
     {"tree_gpu", accepts_tree, emit_tree},
     {"portable", clt_accepts_plain, emit_portable},
@@ -151,7 +151,7 @@ const clt_op clt_op_global_avg_pool2d = {
     .gradient = gradient,
     .describe = describe,
     .flops = flops,
-    .lanes = lanes,
+    .batch_blocked = wants_batch_blocked,
     .variants = variants,
 };
 
@@ -213,7 +213,7 @@ static double flops_grad(const clt_node *node, int64_t n)
 }
 
 static const clt_variant grad_variants[] = {
-    {"lanes", clt_accepts_lanes, emit_lanes},
+    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked},
     {"vectors_gpu", accepts_grad_gpu, emit_grad_gpu},
     {"vectors_cpu", clt_accepts_cpu_vectors, emit_grad_cpu},
     {"portable", clt_accepts_plain, emit_portable},
@@ -229,6 +229,6 @@ const clt_op clt_op_global_avg_pool2d_grad = {
     .infer = infer_grad,
     .describe = describe,
     .flops = flops_grad,
-    .lanes = lanes,
+    .batch_blocked = wants_batch_blocked,
     .variants = grad_variants,
 };

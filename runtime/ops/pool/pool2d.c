@@ -159,9 +159,9 @@ double clt_pool2d_flops_grad(const clt_node *node, int64_t n)
     return flops_of(node, node->in[node->n_in - 1], n);
 }
 
-int clt_pool2d_lanes(const clt_node *node)
+int clt_pool2d_batch_blocked(const clt_node *node)
 {
-    return clt_value_leads_with_batch(node->in[0]) ? CLT_LANES_WANT : CLT_LANES_NO;
+    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_WANT : CLT_LANES_NO;
 }
 
 /* --- kernels -------------------------------------------------------------------------------- */
@@ -176,10 +176,10 @@ typedef struct kernel_names {
 static const kernel_names *names_of(const clt_op *op)
 {
     static const kernel_names table[] = {
-        {&clt_op_avg_pool2d, "clt_lanes_avg_pool", "avg_pool2d"},
-        {&clt_op_avg_pool2d_grad, "clt_lanes_avg_pool_grad", "avg_pool2d_grad"},
-        {&clt_op_max_pool2d, "clt_lanes_max_pool", "max_pool2d"},
-        {&clt_op_max_pool2d_grad, "clt_lanes_max_pool_grad", "max_pool2d_grad"},
+        {&clt_op_avg_pool2d, "clt_batch_blocked_avg_pool", "avg_pool2d"},
+        {&clt_op_avg_pool2d_grad, "clt_batch_blocked_avg_pool_grad", "avg_pool2d_grad"},
+        {&clt_op_max_pool2d, "clt_batch_blocked_max_pool", "max_pool2d"},
+        {&clt_op_max_pool2d_grad, "clt_batch_blocked_max_pool_grad", "max_pool2d_grad"},
     };
     const kernel_names *names = table;
     while (names->op != op)
@@ -215,7 +215,7 @@ static void arg_numbers(const clt_pool2d_attr *attr, clt_program *program)
         clt_arg_int(program, clt_fixed(numbers[i]));
 }
 
-static void emit_lanes(const clt_node *node, const clt_target *target, clt_program *program)
+static void emit_batch_blocked(const clt_node *node, const clt_target *target, clt_program *program)
 {
     clt_launch_begin(program, "pool/batch_blocked/pool.cl", names_of(node->op)->lanes, "-DLANES=%d",
                      target->lanes);
@@ -227,7 +227,7 @@ static void emit_lanes(const clt_node *node, const clt_target *target, clt_progr
 static bool accepts_windows(const clt_node *node, const clt_target *target, char *why)
 {
     if (!clt_all_plain(node))
-        return clt_decline(why, "values lie in lanes");
+        return clt_decline(why, "values are batch-blocked");
     return clt_caps_is_cpu(target->caps) || clt_decline(why, "made for CPUs");
 }
 
@@ -260,12 +260,12 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 }
 
 /* In lanes and on GPUs; those of CPUs for plain images keep to f32. Where windows overlap,
- * gradients in lanes are added up where they lie. */
+ * gradients in batch blocks are added up where they lie. */
 bool clt_pool2d_half(const clt_node *node, const clt_target *target, int index, bool output)
 {
     const clt_pool2d_attr *a = node->attr;
     (void)index;
-    if (node->in[0]->layout != CLT_LAYOUT_LANES)
+    if (node->in[0]->layout != CLT_LAYOUT_BATCH_BLOCKED)
         return !clt_caps_is_cpu(target->caps);
     const bool gradient =
         node->op == &clt_op_avg_pool2d_grad || node->op == &clt_op_max_pool2d_grad;
@@ -276,7 +276,7 @@ bool clt_pool2d_half(const clt_node *node, const clt_target *target, int index, 
 }
 
 const clt_variant clt_pool2d_variants[] = {
-    {"lanes", clt_accepts_lanes, emit_lanes},
+    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked},
     {"vectors_gpu", clt_pool2d_gpu_accepts, clt_pool2d_gpu},
     {"planes_cpu", clt_pool2d_cpu_accepts, clt_pool2d_cpu},
     {"windows_cpu", accepts_windows, emit_windows},

@@ -19,7 +19,7 @@ double clt_pool2d_flops(const clt_node *node, int64_t n);
 double clt_pool2d_flops_grad(const clt_node *node, int64_t n);
 
 /* WANT where the operand can lie in LANES. */
-int clt_pool2d_lanes(const clt_node *node);
+int clt_pool2d_batch_blocked(const clt_node *node);
 
 /* The variant for GPUs, in pool2d_gpu.c. */
 bool clt_pool2d_gpu_accepts(const clt_node *node, const clt_target *target, char *why);

@@ -97,7 +97,7 @@ bool clt_pool2d_cpu_accepts(const clt_node *node, const clt_target *target, char
     const clt_pool2d_attr *a = node->attr;
     division d;
     if (!clt_all_plain(node))
-        return clt_decline(why, "values lie in lanes");
+        return clt_decline(why, "values are batch-blocked");
     if (!clt_caps_is_cpu(target->caps))
         return clt_decline(why, "made for CPUs");
     if ((int64_t)a->kernel[0] * a->kernel[1] > MOST_TAPS)

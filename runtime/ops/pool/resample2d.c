@@ -129,9 +129,9 @@ static double flops(const clt_node *node, int64_t n)
     return 2 * images * ((double)a->taps[0] * a->in[1] + (double)a->taps[1] * a->out[1]);
 }
 
-static int lanes(const clt_node *node)
+static int wants_batch_blocked(const clt_node *node)
 {
-    return clt_value_leads_with_batch(node->in[0]) ? CLT_LANES_WANT : CLT_LANES_NO;
+    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_WANT : CLT_LANES_NO;
 }
 
 /* --- launches ----------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ static int64_t band_of(const clt_target *target, int64_t planes, int64_t rows)
     return (rows + bands - 1) / bands;
 }
 
-static void emit_lanes(const clt_node *node, const clt_target *target, clt_program *p)
+static void emit_batch_blocked(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_resample2d_attr *a = node->attr;
     const int64_t channels = node->out[0]->type.dims[1];
@@ -244,7 +244,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 }
 
 static const clt_variant variants[] = {
-    {"lanes", clt_accepts_lanes, emit_lanes},
+    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked},
     {"vectors_gpu", accepts_gpu, emit_gpu},
     {"rows_cpu", accepts_cpu, emit_cpu},
     {"portable", clt_accepts_plain, emit_portable},
@@ -261,7 +261,7 @@ const clt_op clt_op_resample2d = {
     .gradient = gradient,
     .describe = describe,
     .flops = flops,
-    .lanes = lanes,
+    .batch_blocked = wants_batch_blocked,
     .variants = variants,
 };
 

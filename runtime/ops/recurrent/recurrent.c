@@ -297,7 +297,7 @@ static bool accepts_gpu(const clt_node *node, const clt_target *target, char *wh
     enum { LOCAL_BYTES = 16384 };
     const clt_caps *caps = target->caps;
     if (!clt_all_plain(node))
-        return clt_decline(why, "values lie in lanes");
+        return clt_decline(why, "values are batch-blocked");
     if (clt_caps_is_cpu(caps))
         return clt_decline(why, "made for GPUs");
     if (caps->max_work_group < GROUP || caps->local_bytes < LOCAL_BYTES)

@@ -35,10 +35,10 @@ static double flops(const clt_node *node, int64_t n)
 
 enum { DIMS = 4 };
 
-static void append(clt_walk *walk, int64_t dim, int64_t stride)
+static void append(clt_strided *strided, int64_t dim, int64_t stride)
 {
-    walk->dims[walk->rank] = dim;
-    walk->strides[0][walk->rank++] = stride;
+    strided->dims[strided->rank] = dim;
+    strided->strides[0][strided->rank++] = stride;
 }
 
 clt_reduction clt_reduction_of(const clt_node *node, const clt_target *target)
@@ -56,8 +56,8 @@ clt_reduction clt_reduction_of(const clt_node *node, const clt_target *target)
         if (reduced)
             length *= in->dims[k];
     }
-    clt_walk_merge(&r.kept);
-    clt_walk_merge(&r.reduced);
+    clt_strided_merge(&r.kept);
+    clt_strided_merge(&r.reduced);
     r.length = clt_extent_dim(length);
     const int64_t results = clt_extent_at(r.count, target->max_batch);
     const int64_t parts = clt_extent_at(r.length, target->max_batch) / 2048;
@@ -89,10 +89,10 @@ static void arg_reduction(clt_program *p, const clt_reduction *r, bool divide)
     clt_arg_int(p, clt_fixed((int)r->parts));
     clt_arg_long(p, r->length);
     clt_arg_int(p, clt_fixed(divide));
-    clt_arg_walk_sizes(p, &r->kept, DIMS);
-    clt_arg_walk_strides(p, &r->kept, 0, DIMS);
-    clt_arg_walk_sizes(p, &r->reduced, DIMS);
-    clt_arg_walk_strides(p, &r->reduced, 0, DIMS);
+    clt_arg_strided_sizes(p, &r->kept, DIMS);
+    clt_arg_strided_strides(p, &r->kept, 0, DIMS);
+    clt_arg_strided_sizes(p, &r->reduced, DIMS);
+    clt_arg_strided_strides(p, &r->reduced, 0, DIMS);
 }
 
 /* Joins partial results in order. */

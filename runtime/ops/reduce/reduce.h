@@ -10,10 +10,10 @@ typedef struct clt_reduce_attr {
 } clt_reduce_attr;
 
 typedef struct clt_reduction {
-    clt_walk kept, reduced; /* over the operand */
-    clt_extent count;       /* results */
-    clt_extent length;      /* elements that each is made of */
-    int64_t parts;          /* partial results of each, where there are few results */
+    clt_strided kept, reduced; /* over the operand */
+    clt_extent count;          /* results */
+    clt_extent length;         /* elements that each is made of */
+    int64_t parts;             /* partial results of each, where there are few results */
 } clt_reduction;
 
 clt_reduction clt_reduction_of(const clt_node *node, const clt_target *target);

@@ -21,10 +21,10 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-static clt_walk one_dimension(int64_t dim, int64_t stride)
+static clt_strided one_dimension(int64_t dim, int64_t stride)
 {
-    clt_walk walk = {.rank = 1, .n_arrays = 1, .dims = {dim}, .strides = {{stride}}};
-    return walk;
+    clt_strided strided = {.rank = 1, .n_arrays = 1, .dims = {dim}, .strides = {{stride}}};
+    return strided;
 }
 
 /* --- elements of a result that lie side by side ----------------------------------------------- */
@@ -105,10 +105,10 @@ static void launch(const stage *s, const clt_target *target, clt_program *p)
     clt_arg_int(p, clt_fixed((int)s->r.parts));
     clt_arg_long(p, s->r.length);
     clt_arg_long(p, s->divide ? s->length : clt_fixed(-1));
-    clt_arg_walk_sizes(p, &s->r.kept, DIMS);
-    clt_arg_walk_strides(p, &s->r.kept, 0, DIMS);
-    clt_arg_walk_sizes(p, &s->r.reduced, DIMS);
-    clt_arg_walk_strides(p, &s->r.reduced, 0, DIMS);
+    clt_arg_strided_sizes(p, &s->r.kept, DIMS);
+    clt_arg_strided_strides(p, &s->r.kept, 0, DIMS);
+    clt_arg_strided_sizes(p, &s->r.reduced, DIMS);
+    clt_arg_strided_strides(p, &s->r.reduced, 0, DIMS);
     if (s->share)
         clt_arg_int(p, clt_fixed(s->share));
     clt_range1(p, s->items, 1);

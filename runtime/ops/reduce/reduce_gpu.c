@@ -16,7 +16,7 @@ typedef struct spread {
 /* What a kernel reads and writes: an operand or a block of partial results. */
 typedef struct stage {
     int op;
-    clt_walk kept, reduced;
+    clt_strided kept, reduced;
     clt_extent count, length;
     int from, to; /* scratch blocks, or -1: operand 0, output 0 */
     clt_extent divisor;
@@ -33,13 +33,13 @@ bool clt_reduce_gpu_accepts(const clt_node *node, const clt_target *target, char
         return clt_decline(why, "more than %d results or elements of one", MOST);
     return r.kept.rank <= DIMS && r.reduced.rank <= DIMS
                ? true
-               : clt_decline(why, "a walk over %d dimensions", r.kept.rank + r.reduced.rank);
+               : clt_decline(why, "an iteration over %d dimensions", r.kept.rank + r.reduced.rank);
 }
 
-static bool fits_vectors(const clt_walk *walk, int unit)
+static bool fits_vectors(const clt_strided *strided, int unit)
 {
-    for (int k = 0; k < walk->rank; k++)
-        if ((k == unit ? walk->dims[k] : walk->strides[0][k]) % 4)
+    for (int k = 0; k < strided->rank; k++)
+        if ((k == unit ? strided->dims[k] : strided->strides[0][k]) % 4)
             return false;
     return true;
 }
@@ -49,9 +49,9 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-static bool side_by_side(const clt_walk *walk)
+static bool side_by_side(const clt_strided *strided)
 {
-    return walk->rank && walk->strides[0][walk->rank - 1] == 1;
+    return strided->rank && strided->strides[0][strided->rank - 1] == 1;
 }
 
 /* Shares of the elements, so that the device is busy; each has some length. */
@@ -68,7 +68,7 @@ static spread spread_of(const stage *s, const clt_target *target)
     const int64_t count = clt_extent_at(s->count, target->max_batch);
     const int64_t length = clt_extent_at(s->length, target->max_batch);
     spread to = {.columns = side_by_side(&s->kept)};
-    const clt_walk *unit = to.columns ? &s->kept : &s->reduced;
+    const clt_strided *unit = to.columns ? &s->kept : &s->reduced;
     to.v = unit->rank && fits_vectors(&s->kept, to.columns ? s->kept.rank - 1 : -1) &&
                    fits_vectors(&s->reduced, to.columns ? -1 : s->reduced.rank - 1)
                ? 4
@@ -94,9 +94,9 @@ static spread spread_of(const stage *s, const clt_target *target)
     return to;
 }
 
-static int used(const clt_walk *walk)
+static int used(const clt_strided *strided)
 {
-    return walk->rank ? walk->rank : 1;
+    return strided->rank ? strided->rank : 1;
 }
 
 static void launch(const stage *s, const spread *to, const clt_node *node, clt_program *p)
@@ -119,10 +119,10 @@ static void launch(const stage *s, const spread *to, const clt_node *node, clt_p
     clt_arg_int(p, clt_fixed(to->parts));
     clt_arg_int(p, s->length);
     clt_arg_int(p, s->divisor);
-    clt_arg_walk_sizes(p, &s->kept, DIMS);
-    clt_arg_walk_strides(p, &s->kept, 0, DIMS);
-    clt_arg_walk_sizes(p, &s->reduced, DIMS);
-    clt_arg_walk_strides(p, &s->reduced, 0, DIMS);
+    clt_arg_strided_sizes(p, &s->kept, DIMS);
+    clt_arg_strided_strides(p, &s->kept, 0, DIMS);
+    clt_arg_strided_sizes(p, &s->reduced, DIMS);
+    clt_arg_strided_strides(p, &s->reduced, 0, DIMS);
     clt_extent groups = clt_extent_ceil(s->count, to->group / to->width, to->group);
     if (to->columns) {
         const int last = s->kept.rank - 1;

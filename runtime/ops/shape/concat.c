@@ -88,7 +88,7 @@ static clt_move move_of(const clt_node *node, int i, int64_t *start)
 {
     const int axis = ((const concat_attr *)node->attr)->axis;
     clt_move move = clt_move_of(&node->in[i]->type, &node->out[0]->type);
-    move.to = start_of(*start, move.walk.strides[1][axis]);
+    move.to = start_of(*start, move.strided.strides[1][axis]);
     *start += node->in[i]->type.dims[axis];
     return move;
 }
@@ -157,9 +157,9 @@ static clt_move part_of(const clt_node *node)
 {
     const part_attr *attr = node->attr;
     clt_move move = clt_move_of(&attr->type, &attr->type);
-    clt_row_major(attr->type.rank, node->in[0]->type.dims, move.walk.strides[0]);
+    clt_row_major(attr->type.rank, node->in[0]->type.dims, move.strided.strides[0]);
     move.dtype = node->out[0]->type.dtype;
-    move.from = start_of(attr->start, move.walk.strides[0][attr->axis]);
+    move.from = start_of(attr->start, move.strided.strides[0][attr->axis]);
     return move;
 }
 

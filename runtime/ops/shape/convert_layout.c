@@ -15,7 +15,7 @@ static clt_status infer(const clt_node *node, clt_type *out)
 static void describe(const clt_node *node, clt_str *text)
 {
     const layout_attr *attr = node->attr;
-    clt_str_add(text, "to %s", attr->to == CLT_LAYOUT_LANES ? "lanes" : "plain");
+    clt_str_add(text, "to %s", attr->to == CLT_LAYOUT_BATCH_BLOCKED ? "lanes" : "plain");
 }
 
 static double no_flops(const clt_node *node, int64_t n)
@@ -32,7 +32,8 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p)
     const layout_attr *attr = node->attr;
     const int64_t rest = clt_type_coefficient(&node->in[0]->type);
     clt_launch_begin(p, "shape/batch_blocked/layout.cl",
-                     attr->to == CLT_LAYOUT_LANES ? "plain_to_lanes" : "lanes_to_plain",
+                     attr->to == CLT_LAYOUT_BATCH_BLOCKED ? "plain_to_batch_blocked"
+                                                          : "batch_blocked_to_plain",
                      "-DLANES=%d", target->lanes);
     clt_arg_in(p, 0);
     clt_arg_out(p, 0);

@@ -18,9 +18,9 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     return CLT_OK;
 }
 
-static int lanes(const clt_node *node)
+static int wants_batch_blocked(const clt_node *node)
 {
-    return clt_value_leads_with_batch(node->in[0]) ? CLT_LANES_FOLLOW : CLT_LANES_NO;
+    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_FOLLOW : CLT_LANES_NO;
 }
 
 static double no_flops(const clt_node *node, int64_t n)
@@ -37,7 +37,7 @@ const clt_op clt_op_detach = {.name = "detach",
                               .infer = infer,
                               .gradient = gradient,
                               .flops = no_flops,
-                              .lanes = lanes,
+                              .batch_blocked = wants_batch_blocked,
                               .view = true};
 
 clt_value *clt_detach(clt_value *x)

@@ -22,14 +22,14 @@ const char *clt_move_unit(clt_dtype dtype)
 
 clt_move clt_move_of(const clt_type *from, const clt_type *to)
 {
-    clt_move move = {.walk = {.rank = from->rank, .n_arrays = 2},
+    clt_move move = {.strided = {.rank = from->rank, .n_arrays = 2},
                      .from = clt_fixed(0),
                      .to = clt_fixed(0),
                      .count = clt_extent_elements(from),
                      .dtype = from->dtype};
-    memcpy(move.walk.dims, from->dims, (size_t)from->rank * sizeof(int64_t));
-    clt_row_major(from->rank, from->dims, move.walk.strides[0]);
-    clt_row_major(to->rank, to->dims, move.walk.strides[1]);
+    memcpy(move.strided.dims, from->dims, (size_t)from->rank * sizeof(int64_t));
+    clt_row_major(from->rank, from->dims, move.strided.strides[0]);
+    clt_row_major(to->rank, to->dims, move.strided.strides[1]);
     return move;
 }
 
@@ -50,16 +50,16 @@ void clt_move_shift(clt_extent *offset, int64_t index, int64_t stride)
 void clt_move_emit(clt_move *move, int operand, const clt_target *target, clt_program *p)
 {
     (void)target;
-    clt_walk_merge(&move->walk);
+    clt_strided_merge(&move->strided);
     clt_launch_begin(p, "shape/portable/move.cl", "move", "-DT=%s", clt_move_unit(move->dtype));
     clt_arg_in(p, operand);
     clt_arg_out(p, move->output);
     clt_arg_long(p, move->from);
     clt_arg_long(p, move->to);
     clt_arg_long(p, move->count);
-    clt_arg_walk_sizes(p, &move->walk, DIMS);
-    clt_arg_walk_strides(p, &move->walk, 0, DIMS);
-    clt_arg_walk_strides(p, &move->walk, 1, DIMS);
+    clt_arg_strided_sizes(p, &move->strided, DIMS);
+    clt_arg_strided_strides(p, &move->strided, 0, DIMS);
+    clt_arg_strided_strides(p, &move->strided, 1, DIMS);
     clt_range1(p, clt_extent_ceil(move->count, CHUNK * 16, 16), 16);
 }
 

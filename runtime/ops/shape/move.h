@@ -6,7 +6,7 @@
 #include "ops/core/strided.h"
 
 typedef struct clt_move {
-    clt_walk walk;       /* array 0: the operand, 1: the result */
+    clt_strided strided; /* array 0: the operand, 1: the result */
     clt_extent from, to; /* where in them the first element lies */
     clt_extent count;    /* elements moved */
     clt_dtype dtype;

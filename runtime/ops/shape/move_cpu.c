@@ -9,35 +9,35 @@ bool clt_move_cpu_accepts(const clt_node *node, const clt_target *target, char *
     if (!clt_caps_is_cpu(target->caps))
         return clt_decline(why, "made for CPUs");
     if (!clt_all_plain(node))
-        return clt_decline(why, "values lie in lanes");
+        return clt_decline(why, "values are batch-blocked");
     if (width != 4 && width != 8 && width != 16)
         return clt_decline(why, "vectors of %d floats", width);
     return true;
 }
 
 /* Elements moved, and of the result, of one index of the first dimension walked. */
-static int64_t inner_of(const clt_walk *walk)
+static int64_t inner_of(const clt_strided *strided)
 {
     int64_t inner = 1;
-    for (int k = 1; k < walk->rank; k++)
-        inner *= walk->dims[k];
+    for (int k = 1; k < strided->rank; k++)
+        inner *= strided->dims[k];
     return inner;
 }
 
 bool clt_move_cpu_fills(const clt_node *node, const clt_target *target, const clt_move *move,
                         char *why)
 {
-    clt_walk walk = move->walk;
+    clt_strided strided = move->strided;
     if (!clt_move_cpu_accepts(node, target, why))
         return false;
-    clt_walk_merge(&walk);
-    for (int k = 1; k < walk.rank; k++)
-        if (walk.dims[k] < 0)
+    clt_strided_merge(&strided);
+    for (int k = 1; k < strided.rank; k++)
+        if (strided.dims[k] < 0)
             return clt_decline(why, "the batch is not the first dimension");
     const int64_t all = clt_type_coefficient(&node->out[0]->type);
     const bool batch = clt_type_has_batch(&node->out[0]->type);
-    if (walk.rank < 1 || walk.strides[1][0] < 0 || move->to.pre ||
-        walk.dims[0] * walk.strides[1][0] != (batch ? -all : all))
+    if (strided.rank < 1 || strided.strides[1][0] < 0 || move->to.pre ||
+        strided.dims[0] * strided.strides[1][0] != (batch ? -all : all))
         return clt_decline(why, "the result's first dimension is filled too");
     return true;
 }
@@ -57,8 +57,8 @@ void clt_move_emit_cpu(clt_move *move, int operand, const uint64_t *bits, const 
 {
     enum { LEAST = 1024 };
     const int size = clt_dtype_size(move->dtype);
-    clt_walk_merge(&move->walk);
-    const int64_t inner = bits ? inner_of(&move->walk) : LEAST;
+    clt_strided_merge(&move->strided);
+    const int64_t inner = bits ? inner_of(&move->strided) : LEAST;
     const int64_t share = share_of(target, move->count, inner);
     int vector = target->caps->vector_width * 4 / size;
     vector = vector > 16 ? 16 : vector < 8 ? 8 : vector;
@@ -73,10 +73,10 @@ void clt_move_emit_cpu(clt_move *move, int operand, const uint64_t *bits, const 
     if (bits) {
         clt_arg_long(p, clt_fixed((int64_t)*bits));
         clt_arg_long(p, clt_fixed(inner));
-        clt_arg_long(p, clt_fixed(move->walk.strides[1][0]));
+        clt_arg_long(p, clt_fixed(move->strided.strides[1][0]));
     }
-    clt_arg_walk_sizes(p, &move->walk, DIMS);
-    clt_arg_walk_strides(p, &move->walk, 0, DIMS);
-    clt_arg_walk_strides(p, &move->walk, 1, DIMS);
+    clt_arg_strided_sizes(p, &move->strided, DIMS);
+    clt_arg_strided_strides(p, &move->strided, 0, DIMS);
+    clt_arg_strided_strides(p, &move->strided, 1, DIMS);
     clt_range1(p, clt_extent_ceil(move->count, share, 1), 1);
 }

@@ -27,7 +27,7 @@ static bool images_fit(const clt_node *node, int operand, int output, int v)
 
 static bool move_fits(const clt_node *node, const clt_move *move, int operand, int v)
 {
-    const clt_walk *w = &move->walk;
+    const clt_strided *w = &move->strided;
     const int last = w->rank - 1;
     if (last < 0 || w->dims[last] % v || !images_fit(node, operand, move->output, v) ||
         move->from.mul % v || move->from.add % v || move->to.mul % v || move->to.add % v)
@@ -63,9 +63,9 @@ static void arg_dims(clt_program *p, const int64_t *numbers, int rank, int other
 void clt_move_gpu_emit(const clt_node *node, clt_move *move, int operand, clt_program *p)
 {
     const int bytes = clt_dtype_size(move->dtype);
-    clt_walk *w = &move->walk;
+    clt_strided *w = &move->strided;
     int v = UNIT / bytes;
-    clt_walk_merge(w);
+    clt_strided_merge(w);
     while (v > 1 && !move_fits(node, move, operand, v))
         v /= 2;
     clt_launch_begin(p, "shape/gpu/move.cl", "move", "-DE=%s -DT=%s -DV=%d -DRANK=%d",

@@ -85,8 +85,8 @@ static clt_move move_of(const clt_node *node)
 {
     const pad_attr *attr = node->attr;
     clt_move move = clt_move_of(&node->in[0]->type, &node->out[0]->type);
-    for (int k = 0; k < move.walk.rank; k++)
-        clt_move_shift(&move.to, attr->before[k], move.walk.strides[1][k]);
+    for (int k = 0; k < move.strided.rank; k++)
+        clt_move_shift(&move.to, attr->before[k], move.strided.strides[1][k]);
     return move;
 }
 

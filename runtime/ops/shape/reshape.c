@@ -36,10 +36,10 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
 }
 
 /* In LANES the elements of an image stay in order, whatever their shape. */
-static int lanes(const clt_node *node)
+static int wants_batch_blocked(const clt_node *node)
 {
     return clt_value_leads_with_batch(node->in[0]) && clt_value_leads_with_batch(node->out[0])
-               ? CLT_LANES_FOLLOW
+               ? CLT_BATCH_BLOCKED_FOLLOW
                : CLT_LANES_NO;
 }
 
@@ -58,7 +58,7 @@ const clt_op clt_op_reshape = {.name = "reshape",
                                .infer = infer,
                                .gradient = gradient,
                                .flops = no_flops,
-                               .lanes = lanes,
+                               .batch_blocked = wants_batch_blocked,
                                .view = true};
 
 clt_value *clt_reshape(clt_value *x, int rank, const int64_t *dims)

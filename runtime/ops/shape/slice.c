@@ -51,17 +51,17 @@ static double no_flops(const clt_node *node, int64_t n)
 /* Steps through the large array (0: the operand, 1: the result). */
 static void stepped(clt_move *move, const clt_slice_attr *attr, int array)
 {
-    for (int k = 0; k < move->walk.rank; k++) {
+    for (int k = 0; k < move->strided.rank; k++) {
         clt_move_shift(array ? &move->to : &move->from, attr->start[k],
-                       move->walk.strides[array][k]);
-        move->walk.strides[array][k] *= attr->step[k];
+                       move->strided.strides[array][k]);
+        move->strided.strides[array][k] *= attr->step[k];
     }
 }
 
 static clt_move move_of(const clt_node *node)
 {
     clt_move move = clt_move_of(&node->out[0]->type, &node->out[0]->type);
-    clt_row_major(move.walk.rank, node->in[0]->type.dims, move.walk.strides[0]);
+    clt_row_major(move.strided.rank, node->in[0]->type.dims, move.strided.strides[0]);
     stepped(&move, node->attr, 0);
     return move;
 }

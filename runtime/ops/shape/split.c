@@ -89,8 +89,8 @@ static clt_move move_of(const clt_node *node, int part)
     const split_attr *attr = node->attr;
     const clt_slice_attr place = place_of(attr, part);
     clt_move move = clt_move_of(&node->out[part]->type, &node->out[part]->type);
-    clt_row_major(move.walk.rank, node->in[0]->type.dims, move.walk.strides[0]);
-    clt_move_shift(&move.from, place.start[attr->axis], move.walk.strides[0][attr->axis]);
+    clt_row_major(move.strided.rank, node->in[0]->type.dims, move.strided.strides[0]);
+    clt_move_shift(&move.from, place.start[attr->axis], move.strided.strides[0][attr->axis]);
     move.output = part;
     return move;
 }

@@ -67,7 +67,7 @@ static clt_move move_of(const clt_node *node)
     clt_move move = clt_move_of(out, out);
     clt_row_major(in->rank, in->dims, strides);
     for (int k = 0; k < in->rank; k++)
-        move.walk.strides[0][k] = strides[attr->permutation[k]];
+        move.strided.strides[0][k] = strides[attr->permutation[k]];
     return move;
 }
 
@@ -75,8 +75,8 @@ static clt_move move_of(const clt_node *node)
 static bool is_matrices(const clt_node *node, char *why)
 {
     clt_move move = move_of(node);
-    const clt_walk *w = &move.walk;
-    clt_walk_merge(&move.walk);
+    const clt_strided *w = &move.strided;
+    clt_strided_merge(&move.strided);
     if (clt_dtype_size(move.dtype) != 4)
         return clt_decline(why, "elements of %d bytes", clt_dtype_size(move.dtype));
     if (w->rank < 2 || w->rank > 3 || w->strides[0][w->rank - 2] != 1)
@@ -108,8 +108,8 @@ static void emit_tiles(const clt_node *node, const clt_target *target, clt_progr
 {
     enum { COLUMNS = 64, CACHED = 4 << 20 }; /* bytes of a result that the caches may keep */
     clt_move move = move_of(node);
-    clt_walk_merge(&move.walk);
-    const clt_walk *w = &move.walk;
+    clt_strided_merge(&move.strided);
+    const clt_strided *w = &move.strided;
     const int last = w->rank - 1;
     const clt_extent n1 = clt_extent_dim(w->dims[last - 1]), n2 = clt_extent_dim(w->dims[last]);
     const int64_t bytes = clt_type_elements(&node->out[0]->type, target->max_batch) * 4;
@@ -130,8 +130,8 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
 {
     enum { TILE = 32 };
     clt_move move = move_of(node);
-    clt_walk_merge(&move.walk);
-    const clt_walk *w = &move.walk;
+    clt_strided_merge(&move.strided);
+    const clt_strided *w = &move.strided;
     const int last = w->rank - 1;
     const int64_t n0 = last > 1 ? w->dims[0] : 1, n1 = w->dims[last - 1], n2 = w->dims[last];
     const int64_t x0 = last > 1 ? w->strides[0][0] : 0, x2 = w->strides[0][last];

@@ -28,7 +28,7 @@ typedef struct search {
 /* Where element i of a value is in its memory. */
 static int64_t stored_at(const clt_value *v, int lanes, int64_t i)
 {
-    if (v->layout != CLT_LAYOUT_LANES)
+    if (v->layout != CLT_LAYOUT_BATCH_BLOCKED)
         return i;
     const int64_t rest = clt_type_coefficient(&v->type), image = i / rest;
     return (image / lanes * rest + i % rest) * lanes + image % lanes;

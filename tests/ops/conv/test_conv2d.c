@@ -146,8 +146,8 @@ static void test_plain(void **state)
     }
 }
 
-/* All tiles for values that lie plain, some for those in lanes; and records that ask for what there
- * is not, or what does not fit. */
+/* All tiles for values that lie plain, some for those in batch blocks; and records that ask for
+ * what there is not, or what does not fit. */
 static void test_records(void **state)
 {
     static const conv_shape narrow = {1,    1,   1, 40900, 1, 1, 2, {{1, 1}, {0, 0}, {1, 40850}, 1},
@@ -237,7 +237,7 @@ static void test_large_kernels(void **state)
         clt_graph *g;
         clt_plan *plan;
         clt_buckets buckets;
-        int in_lanes = 0;
+        int in_batch_blocked = 0;
         OP_OK(clt_graph_create(&g));
         clt_value *y = clt_conv2d(clt_input(g, "x", CLT_F32, 4, x),
                                   clt_parameter(g, "w", 4, w, (clt_init){0}), NULL, NULL);
@@ -246,9 +246,9 @@ static void test_large_kernels(void **state)
         OP_OK(clt_buckets_create(g, &bucket_sizes, &buckets));
         OP_OK(clt_plan_create(g, &buckets, &caps, NULL, &options, &plan));
         for (int n = 0; n < plan->n_nodes; n++)
-            in_lanes += plan->nodes[n].node->op == &clt_op_conv2d_weight_grad &&
-                        !strncmp(plan->nodes[n].variant->name, "lanes", 5);
-        assert_int_equal(in_lanes, i < 2);
+            in_batch_blocked += plan->nodes[n].node->op == &clt_op_conv2d_weight_grad &&
+                                !strncmp(plan->nodes[n].variant->name, "lanes", 5);
+        assert_int_equal(in_batch_blocked, i < 2);
         clt_plan_destroy(plan);
         clt_buckets_free(&buckets);
         clt_graph_destroy(g);

@@ -63,7 +63,7 @@ static void make(net *t, double p, clt_plan_mode mode, kind k)
     bool lanes = false;
     for (int i = 0; i < t->b.plan->n_nodes; i++)
         lanes = lanes || (!strcmp(t->b.plan->nodes[i].node->op->name, "dropout") &&
-                          t->b.plan->nodes[i].node->out[0]->layout == CLT_LAYOUT_LANES);
+                          t->b.plan->nodes[i].node->out[0]->layout == CLT_LAYOUT_BATCH_BLOCKED);
     assert_int_equal(lanes, mode == CLT_PLAN_TRAIN && !k.portable && clt_caps_is_cpu(&caps));
     op_build_programs(t->b.plan);
     OP_OK(clt_exec_create(op_devices[0], t->b.plan, &t->b.replica, &t->b.arena, &t->b.exec));

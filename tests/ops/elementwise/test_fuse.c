@@ -112,7 +112,7 @@ static void test_lanes(void **state)
         op_bound b;
         op_bind(&t, &c, &op_as_device, &b);
         if (clt_caps_is_cpu(&op_devices[0]->caps))
-            assert_true(count_nodes(b.plan->graph, "map", CLT_LAYOUT_LANES) >= 1);
+            assert_true(count_nodes(b.plan->graph, "map", CLT_LAYOUT_BATCH_BLOCKED) >= 1);
         op_unbind(&b);
         op_check(&t, &c, i < 2);
     }
@@ -330,7 +330,7 @@ static void test_large_images(void **state)
         caps.max_alloc_bytes = INT64_MAX; /* nothing is allocated */
         OP_OK(clt_plan_create(g, &buckets, &caps, NULL, &options, &plan));
         const bool lanes = i == 0 && clt_caps_is_cpu(&op_devices[0]->caps);
-        assert_int_equal(count_nodes(plan->graph, "conv2d", CLT_LAYOUT_LANES), lanes);
+        assert_int_equal(count_nodes(plan->graph, "conv2d", CLT_LAYOUT_BATCH_BLOCKED), lanes);
         assert_int_equal(count_nodes(plan->graph, "conv2d", CLT_LAYOUT_PLAIN), !lanes);
         clt_plan_destroy(plan);
         clt_buckets_free(&buckets);
@@ -372,10 +372,11 @@ static void test_small_batches(void **state)
         clt_output(clt_max_pool2d(clt_tanh(y), &pool), "y");
         OP_OK(clt_buckets_create(g, &sizes, &buckets));
         OP_OK(clt_plan_create(g, &buckets, &caps, NULL, &options, &plan));
-        assert_int_equal(count_nodes(plan->graph, "conv2d", CLT_LAYOUT_LANES),
+        assert_int_equal(count_nodes(plan->graph, "conv2d", CLT_LAYOUT_BATCH_BLOCKED),
                          cases[i].convolutions);
-        assert_int_equal(count_nodes(plan->graph, "max_pool2d", CLT_LAYOUT_LANES), cases[i].pools);
-        assert_int_equal(count_nodes(plan->graph, "layout", CLT_LAYOUT_LANES),
+        assert_int_equal(count_nodes(plan->graph, "max_pool2d", CLT_LAYOUT_BATCH_BLOCKED),
+                         cases[i].pools);
+        assert_int_equal(count_nodes(plan->graph, "layout", CLT_LAYOUT_BATCH_BLOCKED),
                          cases[i].convolutions);
         clt_plan_destroy(plan);
         clt_buckets_free(&buckets);
@@ -414,7 +415,7 @@ static void test_many_dimensions(void **state)
         }
         OP_OK(clt_buckets_create(g, &sizes, &buckets));
         OP_OK(clt_plan_create(g, &buckets, &caps, NULL, &options, &plan));
-        assert_int_equal(count_nodes(plan->graph, "conv2d", CLT_LAYOUT_LANES), i);
+        assert_int_equal(count_nodes(plan->graph, "conv2d", CLT_LAYOUT_BATCH_BLOCKED), i);
         assert_int_equal(count_nodes(plan->graph, "add", CLT_LAYOUT_PLAIN), 1);
         assert_int_equal(count_nodes(plan->graph, "mul", CLT_LAYOUT_PLAIN), !i);
         clt_plan_destroy(plan);

@@ -268,15 +268,15 @@ static void check_bound(bound *b)
     op_walked_plan(b->on.plan);
 }
 
-static void check(const table *t, const op_mode *mode, op_walk *walk)
+static void check(const table *t, const op_mode *mode, op_walk *strided)
 {
     for (int separate = 0; separate < 2; separate++) {
         bound b;
         bind(t, mode, separate, &b);
         if (!*mode->variants)
-            op_list_variants(b.on.plan, walk);
+            op_list_variants(b.on.plan, strided);
         else if (separate)
-            op_asked_for(walk, b.on.plan);
+            op_asked_for(strided, b.on.plan);
         check_bound(&b);
         op_unbind(&b.on);
     }
@@ -290,7 +290,7 @@ static void test_gradients(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (int k = 0; k < 3; k++) {
-            op_walk walk = {.count = 0};
+            op_walk strided = {.count = 0};
             op_mode asked;
             if (k == 2 ? i % 5 > 0 : (i + (size_t)k) % 2 > 0)
                 continue;
@@ -298,11 +298,11 @@ static void test_gradients(void **state)
                 continue;
             for (int m = 0; m < 3; m++) {
                 const op_mode mode = {.as_gpu = m == 1, .portable = m == 2, .precision = types[k]};
-                check(&tables[i], &mode, &walk);
+                check(&tables[i], &mode, &strided);
             }
-            while (op_ask(&walk, &asked)) {
+            while (op_ask(&strided, &asked)) {
                 asked.precision = types[k];
-                check(&tables[i], &asked, &walk);
+                check(&tables[i], &asked, &strided);
             }
         }
 }

@@ -1,4 +1,4 @@
-#include "ops/in_lanes.h"
+#include "ops/in_batch_blocked.h"
 #include "ops/label_cases.h"
 
 static int k_of(const op_case *c)

@@ -1,5 +1,5 @@
 #include "ops/golden.h"
-#include "ops/in_lanes.h"
+#include "ops/in_batch_blocked.h"
 #include "ops/label_cases.h"
 
 static double smoothing_of(const op_case *c)

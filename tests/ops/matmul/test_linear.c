@@ -1,5 +1,5 @@
 #include "ops/golden.h"
-#include "ops/in_lanes.h"
+#include "ops/in_batch_blocked.h"
 #include "ops/core/nn.h"
 #include "ops/reference_nn.h"
 

@@ -13,7 +13,7 @@ typedef struct norm_attr {
 } norm_attr;
 
 /* The same numbers, in LANES where there are any. */
-static clt_value *in_lanes(clt_value *x)
+static clt_value *in_batch_blocked(clt_value *x)
 {
     const int64_t c = x->type.dims[1], kernel[] = {c, c, 1, 1};
     float *identity = calloc((size_t)(c * c), sizeof *identity);
@@ -32,8 +32,8 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     clt_batch_norm_options_init(&options);
     assert_true(options.eps == 1e-5 && options.momentum == 0.1);
     options.eps = a->eps;
-    clt_value *y = clt_batch_norm(a->lanes ? in_lanes(in[X]) : in[X], in[WEIGHT], in[BIAS], NULL,
-                                  NULL, NULL, &options);
+    clt_value *y = clt_batch_norm(a->lanes ? in_batch_blocked(in[X]) : in[X], in[WEIGHT], in[BIAS],
+                                  NULL, NULL, NULL, &options);
     if (in[ADDEND])
         y = clt_add(y, in[ADDEND]);
     out[0] = a->relu ? clt_relu(y) : y;

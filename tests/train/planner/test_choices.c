@@ -138,8 +138,8 @@ static void test_wrong_own_choice(void **state)
     lab_close(&l);
 }
 
-/* What exists in lanes only has a reference too: wrong own choices are found out, recorded, and not
- * taken where others agree with the reference. */
+/* What exists in batch blocks only has a reference too: wrong own choices are found out, recorded,
+ * and not taken where others agree with the reference. */
 static void test_wrong_in_lanes(void **state)
 {
     static const char *const ops[] = {"conv2d_pool", "conv2d_pool_weight_grad", "unpool2d"};

@@ -26,7 +26,8 @@ static clt_graph *build_normed(void)
 }
 
 /* The gradient of the bias before batch norm is zero but for rounding. Right kernels compute other
- * errors there and are taken for right, batch norm in lanes too; wrong candidates are not. */
+ * errors there and are taken for right, batch norm in batch blocks too; wrong candidates are not.
+ */
 static void test_before_batch_norm(void **state)
 {
     (void)state;
