@@ -260,7 +260,7 @@ static void try_all(const program_case *c, int tried[MUTATIONS], int refused[MUT
     clt_check_effect right;
     make(c, &m);
     ok(clt_step_programs_check(c->kind, m.devices, c->devices, &right));
-    for (int d = 0; d < c->devices; d += c->devices > SHARES ? c->devices / 2 : 1)
+    for (int d = 0; d<c->devices; d += c->devices> SHARES ? c->devices / 2 : 1)
         try_device(c, &m, d, right.hash, tried, refused);
     release(c, &m);
 }
