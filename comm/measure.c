@@ -7,7 +7,7 @@
 #include <cltrain/unstable.h>
 
 #include "base/alloc.h"
-#include "comm/internal.h"
+#include "comm/communicator/internal.h"
 #include "comm/measure.h"
 #include "device/device.h"
 
