@@ -1,21 +1,23 @@
-/* The limit of an all-reduce of two devices in the host's memory. */
+#include "train/planner/host_sum.h"
+
+#include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
-#include <stdlib.h>
-#include <time.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "comm/measure.h"
+#include "train/planner/clock.h"
 
-double clt_measure_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+/* Threads that wait for each other: asleep until the last is there, then awake, so that all go on
+ * within less than a microsecond. */
+typedef struct meeting {
+    pthread_barrier_t asleep;
+    atomic_uint arrived;
+    unsigned members;
+} meeting;
 
-clt_status clt_meeting_open(clt_meeting *m, int members)
+static clt_status meeting_open(meeting *m, int members)
 {
     m->members = (unsigned)members;
     atomic_init(&m->arrived, 0);
@@ -24,12 +26,13 @@ clt_status clt_meeting_open(clt_meeting *m, int members)
     return CLT_OK;
 }
 
-void clt_meeting_close(clt_meeting *m)
+static void meeting_close(meeting *m)
 {
     pthread_barrier_destroy(&m->asleep);
 }
 
-void clt_meet_awake(clt_meeting *m)
+/* For members that come at nearly the same time. */
+static void meet_awake(meeting *m)
 {
     enum { LOOKS = 10000 }; /* then the cores may be fewer than the threads */
     const unsigned mine = atomic_fetch_add(&m->arrived, 1);
@@ -39,14 +42,14 @@ void clt_meet_awake(clt_meeting *m)
             sched_yield();
 }
 
-void clt_meet(clt_meeting *m)
+static void meet(meeting *m)
 {
     pthread_barrier_wait(&m->asleep);
-    clt_meet_awake(m);
+    meet_awake(m);
 }
 
 struct clt_sum_loop {
-    clt_meeting meeting;
+    meeting meeting;
     pthread_t helper;
     bool started, stop;
     int64_t count;
@@ -76,18 +79,18 @@ static double run(clt_sum_loop *loop, int thread)
 {
     const int64_t half = loop->count / 2, from = thread ? half : 0;
     fill(thread ? loop->b : loop->a, loop->count, (float)thread);
-    clt_meet(&loop->meeting);
-    const double began = clt_measure_now();
+    meet(&loop->meeting);
+    const double began = clt_clock();
     sum_both(loop->a + from, loop->b + from, thread ? loop->count - half : half);
-    clt_meet_awake(&loop->meeting);
-    return clt_measure_now() - began;
+    meet_awake(&loop->meeting);
+    return clt_clock() - began;
 }
 
 static void *help(void *arg)
 {
     clt_sum_loop *loop = arg;
     for (;;) {
-        clt_meet(&loop->meeting);
+        meet(&loop->meeting);
         if (loop->stop)
             return NULL;
         run(loop, 1);
@@ -102,8 +105,7 @@ clt_status clt_sum_loop_open(int64_t count, clt_sum_loop **out)
     loop->count = count;
     loop->a = clt_calloc((size_t)count, sizeof *loop->a);
     loop->b = clt_calloc((size_t)count, sizeof *loop->b);
-    clt_status status =
-        loop->a && loop->b ? clt_meeting_open(&loop->meeting, 2) : CLT_OUT_OF_MEMORY;
+    clt_status status = loop->a && loop->b ? meeting_open(&loop->meeting, 2) : CLT_OUT_OF_MEMORY;
     if (status != CLT_OK) {
         clt_free(loop->a);
         clt_free(loop->b);
@@ -125,10 +127,10 @@ void clt_sum_loop_close(clt_sum_loop *loop)
         return;
     loop->stop = true;
     if (loop->started) {
-        clt_meet(&loop->meeting);
+        meet(&loop->meeting);
         pthread_join(loop->helper, NULL);
     }
-    clt_meeting_close(&loop->meeting);
+    meeting_close(&loop->meeting);
     clt_free(loop->a);
     clt_free(loop->b);
     clt_free(loop);
@@ -136,6 +138,6 @@ void clt_sum_loop_close(clt_sum_loop *loop)
 
 double clt_sum_loop_seconds(clt_sum_loop *loop)
 {
-    clt_meet(&loop->meeting);
+    meet(&loop->meeting);
     return run(loop, 0);
 }

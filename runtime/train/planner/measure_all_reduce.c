@@ -1,45 +1,47 @@
-/* clt_measure_all_reduce: a thread a device, the calling thread is the first device's. */
+/*
+ * clt_measure_all_reduce: an all-reduce as a training step does it. The table of collectives, the
+ * threads of the devices, what is asked of the collective and the kind of buffer are a trainer's.
+ */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <cltrain/comm.h>
 #include <cltrain/unstable.h>
 
 #include "base/alloc.h"
-#include "comm/communicator/internal.h"
-#include "comm/measure.h"
 #include "device/core/device.h"
+#include "train/core/device_threads.h"
+#include "train/core/trainer.h"
+#include "train/planner/clock.h"
+#include "train/planner/host_sum.h"
+#include "train/ranks/connect.h"
+#include "train/ranks/world.h"
 
 /* DELAY: dependent operations, of a nanosecond or two. */
 enum { DELAY = 2000000 };
 enum { SAMPLES = 16, ITEMS = 512, MOST_BLOCKS = 99, MOST_CALLS = 24, LATENCY_CALLS = 40 };
+enum { MOST_RANKS = 64 }; /* the communicator's */
 
 typedef struct worker {
     struct bench *bench;
     clt_device *device;
-    int index;
-    pthread_t thread;
     cl_kernel write, read, check;
     cl_mem buffer, sample, wrong;
     double written, read_end; /* in the last call, by the device's clock: the kernels' ends */
-    double latency;
-    clt_status status;
-    char message[400];
 } worker;
 
 typedef struct bench {
     clt_all_reduce_options options;
-    clt_comm *comm;
+    clt_collectives collectives;
+    clt_crew *crew;
     worker *workers;
     int count;
+    int first, total; /* participants of all ranks, and this one's first */
     int64_t elements;
-    bool connected; /* with other ranks */
-    clt_status status;
+    bool connected;    /* with other ranks */
+    clt_status status; /* the first failure; of a call, and of telling other ranks */
+    clt_status told;
+    char message[400];
     bool one_clock; /* of all devices' events */
-    clt_meeting meeting;
-    pthread_mutex_t gate; /* held until all threads exist, or not */
-    bool given_up;
     clt_sum_loop *loop;
     float *from, *to; /* of options.other */
     int calls;        /* of a block */
@@ -49,7 +51,7 @@ typedef struct bench {
 
 void clt_all_reduce_options_init(clt_all_reduce_options *options)
 {
-    *options = (clt_all_reduce_options){.struct_size = sizeof *options, .blocks = 9};
+    *options = (clt_all_reduce_options){.struct_size = sizeof *options, .blocks = 9, .timeout = 60};
 }
 
 /* --- a device --------------------------------------------------------------------------------- */
@@ -83,7 +85,7 @@ static clt_status make_kernel(const worker *w, const char *name, cl_mem second, 
 {
     char options[64];
     const cl_long count = w->bench->elements;
-    const cl_int total = clt_comm_size(w->bench->comm);
+    const cl_int total = w->bench->total;
     snprintf(options, sizeof options, "-DCPU=%d -DSAMPLES=%d -DDELAY=%d",
              clt_caps_is_cpu(&w->device->caps), SAMPLES, DELAY);
     CLT_TRY(clt_device_kernel(w->device, "bench/allreduce.cl", options, name, kernel));
@@ -125,24 +127,34 @@ static void close_worker(worker *w)
 static clt_status set_seeds(const worker *w, int round)
 {
     const bench *b = w->bench;
-    const cl_int first = round * clt_comm_size(b->comm);
-    const cl_int seed = first + clt_comm_participant(b->comm, w->index);
+    const cl_int first = round * b->total;
+    const cl_int seed = first + b->first + (cl_int)(w - b->workers);
     CLT_TRY(set_arg(w, w->write, 2, sizeof seed, &seed));
     return set_arg(w, w->check, 2, sizeof first, &first);
 }
 
-/* Nothing waits between the enqueues, as in a training's step. */
-static clt_status enqueue_all(worker *w, cl_event *written, cl_event *read)
+static clt_collective collective_of(const worker *w)
 {
-    clt_comm_op op;
-    clt_comm_request *request;
-    clt_comm_op_init(&op);
-    op.mem = w->buffer;
-    op.count = w->bench->elements;
-    op.flags = CLT_COMM_QUEUED;
+    return (clt_collective){.kind = CLT_COLLECTIVE_ALL_REDUCE,
+                            .buffer = w->buffer,
+                            .count = w->bench->elements,
+                            .dtype = CLT_F32,
+                            .whole = true,
+                            .measure = true,
+                            .label = "measured all-reduce"};
+}
+
+/* As a bucket of gradients is reduced: step/step_exchange.c. */
+static clt_status enqueue_all(const worker *w, cl_event *written, cl_event *read)
+{
+    const clt_collectives *c = &w->bench->collectives;
+    const int d = (int)(w - w->bench->workers);
+    const clt_collective what = collective_of(w);
+    clt_collective_request request;
+    clt_collective_result result;
     CLT_TRY(run_kernel(w, w->write, ITEMS, written));
-    CLT_TRY(clt_comm_start(w->bench->comm, w->index, -1, &op, 0, NULL, &request));
-    CLT_TRY(clt_comm_complete(request, w->index, NULL, NULL));
+    CLT_TRY(c->start(c->self, d, &what, 0, NULL, &request));
+    CLT_TRY(c->complete(c->self, d, &request, &result));
     CLT_TRY(run_kernel(w, w->read, 1, read));
     return clt_device_finish(w->device);
 }
@@ -162,10 +174,9 @@ static clt_status reduce(worker *w)
 
 static float expected(const bench *b, int round, int64_t element)
 {
-    const int total = clt_comm_size(b->comm);
     float sum = 0;
-    for (int k = 0; k < total; k++)
-        sum += (float)(((int)element + (round * total + k) * 37) & 1023);
+    for (int k = 0; k < b->total; k++)
+        sum += (float)(((int)element + (round * b->total + k) * 37) & 1023);
     return sum;
 }
 
@@ -192,73 +203,53 @@ static clt_status verify(worker *w, int round)
     return CLT_OK;
 }
 
-static clt_status measure_latency(worker *w)
+static clt_status measure_latency(const worker *w, double *latency)
 {
     double times[LATENCY_CALLS];
     for (int i = 0; i < LATENCY_CALLS; i++) {
-        const double began = clt_measure_now();
+        const double began = clt_clock();
         CLT_TRY(run_kernel(w, w->read, 1, NULL));
         CLT_TRY(clt_device_finish(w->device));
-        times[i] = clt_measure_now() - began;
+        times[i] = clt_clock() - began;
     }
-    for (int i = 1; i < LATENCY_CALLS; i++)
-        for (int k = i; k > 0 && times[k] < times[k - 1]; k--) {
-            const double more = times[k - 1];
-            times[k - 1] = times[k];
-            times[k] = more;
-        }
-    w->latency = times[LATENCY_CALLS / 2];
+    *latency = clt_clock_median(times, LATENCY_CALLS);
     return CLT_OK;
 }
 
-/* The first failure of a device ends the communicator, so that nobody waits for it; the threads
- * go on meeting. */
-static void note(worker *w, clt_status status)
+/* On a device's thread. A failure ends the collectives, so that nobody waits for this device. */
+static clt_status reduce_on(void *arg, int device)
 {
-    if (status == CLT_OK || w->status != CLT_OK)
+    bench *b = arg;
+    worker *w = &b->workers[device];
+    clt_status status = set_seeds(w, b->round);
+    if (status == CLT_OK)
+        status = reduce(w);
+    if (status != CLT_OK)
+        b->collectives.stop(b->collectives.self, status, clt_error_message());
+    return status;
+}
+
+static clt_status verify_on(void *arg, int device)
+{
+    bench *b = arg;
+    return verify(&b->workers[device], b->round);
+}
+
+/* After a failure nothing more is called, but what all ranks call. */
+static void note(bench *b, clt_status status)
+{
+    if (status == CLT_OK || b->status != CLT_OK)
         return;
-    w->status = status;
-    snprintf(w->message, sizeof w->message, "%s", clt_error_message());
-    clt_comm_abort(w->bench->comm, status, w->message);
-}
-
-static void call(worker *w, int round)
-{
-    bench *b = w->bench;
-    if (w->status == CLT_OK)
-        note(w, set_seeds(w, round));
-    clt_meet(&b->meeting);
-    if (w->status == CLT_OK)
-        note(w, reduce(w));
-    if (w->status == CLT_OK)
-        note(w, verify(w, round));
-}
-
-static void *work(void *arg)
-{
-    worker *w = arg;
-    bench *b = w->bench;
-    pthread_mutex_lock(&b->gate);
-    const int rounds = b->given_up ? 0 : 1 + b->options.blocks * b->calls;
-    pthread_mutex_unlock(&b->gate);
-    for (int round = 0; round < rounds; round++) {
-        call(w, round);
-        clt_meet(&b->meeting);
-    }
-    return NULL;
+    b->status = status;
+    snprintf(b->message, sizeof b->message, "%s", clt_error_message());
+    b->collectives.stop(b->collectives.self, status, b->message);
 }
 
 /* --- blocks ----------------------------------------------------------------------------------- */
 
-static int compare(const void *x, const void *y)
-{
-    const double a = *(const double *)x, b = *(const double *)y;
-    return a < b ? -1 : a > b;
-}
-
 static double median(double *values, int count)
 {
-    qsort(values, (size_t)count, sizeof *values, compare);
+    clt_clock_median(values, count); /* sorts */
     return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
 }
 
@@ -266,12 +257,14 @@ static double median(double *values, int count)
 static double largest(bench *b, double value)
 {
     const clt_world *world = b->options.world;
-    double all[CLT_RANKS_MOST];
+    double all[MOST_RANKS];
     if (!b->connected)
         return value;
-    if (b->status == CLT_OK)
-        b->status = world->gather(world->user, &value, sizeof value, all);
-    for (int r = 0; b->status == CLT_OK && r < world->ranks; r++)
+    if (b->told == CLT_OK) {
+        b->told = world->gather(world->user, &value, sizeof value, all);
+        note(b, b->told);
+    }
+    for (int r = 0; b->told == CLT_OK && r < world->ranks; r++)
         value = all[r] > value ? all[r] : value;
     return value;
 }
@@ -280,20 +273,23 @@ static double largest(bench *b, double value)
 static void begin_together(bench *b)
 {
     const double in = 0.0025;
-    const double at = b->connected ? largest(b, clt_measure_now() + in) : 0;
-    while (clt_measure_now() < at)
+    const double at = b->connected ? largest(b, clt_clock() + in) : 0;
+    while (clt_clock() < at)
         continue;
 }
 
-/* The calling thread's part of a call: the first device's, and the time. Where devices have a clock
+/* One all-reduce, and its time. Where devices have a clock
  * in common, from the end of the last writing kernel to that of the last reading one; otherwise
  * that of the device for which it took longest, which may include that it waited for others. */
 static double call_first(bench *b)
 {
     double written = 0, read = 0, longest = 0;
     begin_together(b);
-    call(b->workers, b->round++);
-    clt_meet(&b->meeting);
+    if (b->status == CLT_OK)
+        note(b, clt_crew_run(b->crew, reduce_on, b));
+    if (b->status == CLT_OK)
+        note(b, clt_crew_run(b->crew, verify_on, b));
+    b->round++;
     for (int i = 0; i < b->count; i++) {
         const worker *w = &b->workers[i];
         const double took = w->read_end - w->written;
@@ -309,9 +305,9 @@ static double call_other(bench *b)
     for (int64_t i = 0; i < b->elements; i++)
         b->from[i] = (float)(i & 1023);
     begin_together(b);
-    const double began = clt_measure_now();
+    const double began = clt_clock();
     b->options.other(b->options.user, b->from, b->to, b->elements);
-    const double ended = clt_measure_now();
+    const double ended = clt_clock();
     /* Ranks of a node have a clock in common. */
     return largest(b, ended) - largest(b, began);
 }
@@ -355,79 +351,45 @@ static void measure_blocks(bench *b)
     t->of_other = median(of_other, n);
 }
 
-static clt_status first_failure(const bench *b)
-{
-    const worker *found = NULL;
-    for (int i = 0; i < b->count; i++) {
-        const worker *w = &b->workers[i];
-        /* The others were only aborted. */
-        if (w->status != CLT_OK && (!found || found->status == CLT_ABORTED))
-            found = w;
-    }
-    return found ? clt_fail(found->status, "%s", found->message) : CLT_OK;
-}
-
 static clt_status run(bench *b)
 {
-    int started = 1;
-    CLT_TRY(clt_meeting_open(&b->meeting, b->count));
-    clt_status status = measure_latency(&b->workers[0]);
-    pthread_mutex_init(&b->gate, NULL);
-    pthread_mutex_lock(&b->gate);
-    while (status == CLT_OK && started < b->count)
-        if (pthread_create(&b->workers[started].thread, NULL, work, &b->workers[started]))
-            status = clt_fail(CLT_OUT_OF_MEMORY, "no thread can be started for %s",
-                              b->workers[started].device->label);
-        else
-            started++;
-    b->given_up = status != CLT_OK;
-    pthread_mutex_unlock(&b->gate);
-    if (status == CLT_OK) {
-        call_first(b); /* warms up */
-        measure_blocks(b);
-    }
-    for (int i = 1; i < started; i++)
-        pthread_join(b->workers[i].thread, NULL);
-    pthread_mutex_destroy(&b->gate);
-    if (status == CLT_OK) {
-        status = first_failure(b);
-        if (status == CLT_OK && b->status != CLT_OK)
-            status = b->status;
-        b->time->latency = b->workers[0].latency;
-        b->time->verified = (int64_t)b->round * b->count;
-    }
-    clt_meeting_close(&b->meeting);
+    CLT_TRY(measure_latency(&b->workers[0], &b->time->latency));
+    call_first(b); /* warms up */
+    measure_blocks(b);
+    b->time->verified = (int64_t)b->round * b->count;
+    if (b->status != CLT_OK)
+        return clt_fail(b->status, "%s", b->message);
+    return b->connected ? b->collectives.finish(b->collectives.self) : CLT_OK;
+}
+
+static clt_status connect_devices(bench *b, clt_device *const *devices)
+{
+    const clt_all_reduce_options *o = &b->options;
+    const clt_connect_path path = o->staged ? CLT_CONNECT_STAGED
+                                  : o->peer ? CLT_CONNECT_PEER
+                                            : CLT_CONNECT_AUTO;
+    CLT_TRY(clt_world_count(o->world, b->count, &b->first, &b->total));
+    CLT_TRY(clt_crew_create(b->count, &b->crew));
+    CLT_TRY(clt_collectives_open(devices, b->count, o->world, o->timeout, path, &b->collectives));
+    if (b->collectives.progress)
+        clt_crew_while_waiting(b->crew, b->collectives.progress, b->collectives.self);
+    return CLT_OK;
+}
+
+static clt_status explain(bench *b)
+{
+    const clt_collective what = collective_of(&b->workers[0]);
+    clt_str text = {0};
+    b->collectives.explain(b->collectives.self, &what, &text);
+    const clt_status status = text.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
+    snprintf(b->time->transports, sizeof b->time->transports, "%s", clt_str_text(&text));
+    clt_str_free(&text);
     return status;
 }
 
-static clt_status make_comm(bench *b)
+static clt_status measure(bench *b, clt_device *const *devices)
 {
-    clt_comm_device devices[CLT_COMM_MAX_DEVICES];
-    clt_comm_options options;
-    clt_comm_options_init(&options);
-    options.threads = b->options.threads;
-    if (b->options.staged)
-        options.path = CLT_COMM_PATH_STAGED;
-    if (b->options.peer)
-        options.path = CLT_COMM_PATH_PEER;
-    for (int i = 0; i < b->count; i++) {
-        const clt_device *device = b->workers[i].device;
-        clt_comm_device_init(&devices[i]);
-        devices[i].context = device->context;
-        devices[i].device = device->id;
-        devices[i].compute = device->queue;
-        if (device->sleep_poll)
-            options.wait_poll_us = 100;
-    }
-    const clt_world *world = b->options.world;
-    return b->connected ? world->connect(world->user, devices, b->count, &options, &b->comm)
-                        : clt_comm_create(devices, b->count, &options, &b->comm);
-}
-
-static clt_status measure(bench *b)
-{
-    CLT_TRY(make_comm(b));
-    snprintf(b->time->way, sizeof b->time->way, "%s", clt_comm_way(b->comm));
+    CLT_TRY(connect_devices(b, devices));
     b->one_clock = true;
     for (int i = 0; i < b->count; i++) {
         const clt_device *device = b->workers[i].device;
@@ -435,6 +397,7 @@ static clt_status measure(bench *b)
         b->one_clock &=
             clt_caps_is_cpu(&device->caps) && device->platform == b->workers[0].device->platform;
     }
+    CLT_TRY(explain(b));
     if (!b->connected)
         CLT_TRY(clt_sum_loop_open(b->elements, &b->loop));
     if (b->options.other) {
@@ -456,14 +419,14 @@ clt_status clt_measure_all_reduce(clt_device *const *devices, int count, int64_t
         CLT_TRY(CLT_CHECK_STRUCT(options, clt_all_reduce_options));
     if (options)
         b.options = *options;
-    if (count < 1 || count > CLT_COMM_MAX_DEVICES || b.elements < SAMPLES ||
+    if (count < 1 || count > CLT_MOST_DEVICES || b.elements < SAMPLES ||
         b.elements * (int64_t)sizeof(float) != bytes || b.options.blocks < 1 ||
         b.options.blocks > MOST_BLOCKS)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "all-reduce of %lld bytes on %d devices in %d blocks: give a multiple of "
                         "4 of at least %d bytes, 1 to %d devices and 1 to %d blocks",
                         (long long)bytes, count, b.options.blocks, (int)(SAMPLES * sizeof(float)),
-                        CLT_COMM_MAX_DEVICES, MOST_BLOCKS);
+                        CLT_MOST_DEVICES, MOST_BLOCKS);
     b.connected = b.options.world && b.options.world->ranks > 1;
     const int64_t some = (64 << 20) / bytes;
     b.calls = some < 2 ? 2 : some > MOST_CALLS ? MOST_CALLS : (int)some;
@@ -478,12 +441,12 @@ clt_status clt_measure_all_reduce(clt_device *const *devices, int count, int64_t
         }
         b.workers[i].bench = &b;
         b.workers[i].device = devices[i];
-        b.workers[i].index = i;
     }
-    const clt_status status = measure(&b);
+    const clt_status status = measure(&b, devices);
     for (int i = 0; i < count; i++)
         close_worker(&b.workers[i]);
-    clt_comm_destroy(b.comm);
+    clt_collectives_close(&b.collectives);
+    clt_crew_destroy(b.crew);
     clt_sum_loop_close(b.loop);
     clt_free(b.from);
     clt_free(b.to);
