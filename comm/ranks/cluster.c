@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "comm/local/reduction.h"
+#include "comm/core/reduction.h"
 #include "comm/ranks/link.h"
 
 /* Bytes that a node reduces at once for the others: a few of them stay in a second-level cache. */
@@ -109,6 +109,11 @@ bool clt_cluster_heard(clt_cluster *c, clt_ranks_notice *notice)
 void clt_cluster_tell(clt_cluster *c, const clt_ranks_notice *notice, bool aborted)
 {
     clt_link_tell(c->link, notice, aborted);
+}
+
+int64_t clt_cluster_sent(const clt_cluster *c, clt_comm_kind kind)
+{
+    return c->link ? clt_link_sent(c->link, kind) : 0;
 }
 
 clt_status clt_cluster_late(const clt_cluster *c, const clt_ranks_job *job)
@@ -384,8 +389,10 @@ static clt_status between_nodes(void *arg)
 {
     clt_cluster *c = arg;
     CLT_TRY(meet_tasks(c));
-    for (int i = 0; i < c->tasks->count; i++)
+    for (int i = 0; i < c->tasks->count; i++) {
+        clt_link_kind(c->link, c->tasks->tasks[i].kind);
         CLT_TRY(c->tasks->tasks[i].copy ? copy_task(c, i) : reduce_task(c, i));
+    }
     return CLT_OK;
 }
 

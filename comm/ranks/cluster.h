@@ -47,6 +47,9 @@ bool clt_cluster_heard(clt_cluster *cluster, clt_ranks_notice *notice);
 /* TIMEOUT: names the ranks that are waited for; OK: none are. Any thread. */
 clt_status clt_cluster_late(const clt_cluster *cluster, const clt_ranks_job *job);
 
+/* Bytes that this rank gave to the bridge for other nodes, of a kind. Any thread. */
+int64_t clt_cluster_sent(const clt_cluster *cluster, clt_comm_kind kind);
+
 /* Those who wait for one who waits do so longer, by once or twice this. */
 int clt_cluster_grace_ms(int timeout_ms);
 

@@ -21,7 +21,9 @@ struct clt_link {
     int first[CLT_RANKS_MOST]; /* by node */
     const clt_ranks_job *job;
     clt_deadline deadline;
-    int64_t calls;         /* begun */
+    int64_t calls; /* begun */
+    clt_comm_kind kind;
+    _Atomic int64_t sent[CLT_COMM_BARRIER + 1]; /* bytes, by kind */
     _Atomic int64_t needs; /* of them, those that what is under way cannot do without */
     atomic_bool failed, told;
     pthread_mutex_t hearing; /* guards what follows, and the bridge's `hear` */
@@ -56,6 +58,7 @@ void clt_link_close(clt_link *l)
 void clt_link_begin(clt_link *l, const clt_ranks_job *job)
 {
     l->job = job;
+    l->kind = job->kind;
     l->deadline = clt_deadline_in(job->timeout_ms ? job->timeout_ms + job->grace_ms : 0);
     atomic_store(&l->needs, l->calls + 1);
 }
@@ -171,26 +174,38 @@ static clt_status explain(clt_link *l, clt_status status)
     return clt_fail(status, "comm: the communicator was aborted");
 }
 
-static void *begin_call(clt_link *l)
+void clt_link_kind(clt_link *l, clt_comm_kind kind)
+{
+    l->kind = kind;
+}
+
+int64_t clt_link_sent(const clt_link *l, clt_comm_kind kind)
+{
+    return atomic_load(&l->sent[kind]);
+}
+
+/* `bytes`: to each other node. */
+static void *begin_call(clt_link *l, int64_t bytes)
 {
     atomic_store(&l->needs, ++l->calls);
+    atomic_fetch_add(&l->sent[l->kind], bytes * (l->bridge.nodes - 1));
     return l->bridge.user;
 }
 
 clt_status clt_link_gather(clt_link *l, const void *mine, int64_t bytes, void *all)
 {
-    void *user = begin_call(l);
+    void *user = begin_call(l, bytes);
     return explain(l, l->bridge.gather(user, mine, bytes, all, cancelled, l));
 }
 
 clt_status clt_link_exchange(clt_link *l, const void *blocks, int64_t bytes, void *received)
 {
-    void *user = begin_call(l);
+    void *user = begin_call(l, bytes);
     return explain(l, l->bridge.exchange(user, blocks, bytes, received, cancelled, l));
 }
 
 clt_status clt_link_broadcast(clt_link *l, int root, void *data, int64_t bytes)
 {
-    void *user = begin_call(l);
+    void *user = begin_call(l, root == l->bridge.node ? bytes : 0);
     return explain(l, l->bridge.broadcast(user, root, data, bytes, cancelled, l));
 }

@@ -32,6 +32,12 @@ clt_status clt_link_broadcast(clt_link *link, int root, void *data, int64_t byte
 /* Whether memory that a failed call was given may still be used. */
 bool clt_link_busy(const clt_link *link);
 
+/* What the next calls belong to, for clt_link_sent. clt_link_begin takes the job's. */
+void clt_link_kind(clt_link *link, clt_comm_kind kind);
+
+/* Bytes that this node gave to the bridge for other nodes, of a kind. Any thread. */
+int64_t clt_link_sent(const clt_link *link, clt_comm_kind kind);
+
 /* The number, among all, of a node's first rank. */
 int clt_link_first(const clt_link *link, int node);
 

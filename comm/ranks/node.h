@@ -10,8 +10,8 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "comm/local/tasks.h"
-#include "comm/local/team.h"
+#include "comm/core/tasks.h"
+#include "comm/core/team.h"
 
 typedef struct clt_ranks clt_ranks;
 
@@ -40,6 +40,7 @@ typedef struct clt_ranks_job {
     uint64_t signature;   /* of the operations; equal on all ranks */
     int64_t sequence;     /* for messages */
     const char *label;    /* for messages */
+    clt_comm_kind kind;   /* for counts */
     const char *device;   /* for messages: the name of this rank's first; NULL: none */
     int timeout_ms;       /* 0: none */
     int grace_ms;         /* waits so much longer, for those who know better what is missing */

@@ -1,6 +1,7 @@
 """What bench measures and reports."""
 import json
 import os
+import re
 
 from command import CommandTest, cores, main
 
@@ -149,8 +150,10 @@ class Bench(CommandTest):
     def test_bench_allreduce(self):
         if CORES < 2:
             self.skipTest("one core")
-        for options, way in (((), "in the host's memory"), (("--staged",), "in chunks"),
-                             (("--peer", "--share-context"), "copies within their context")):
+        for options, taken, declined in (
+                ((), "in-queue", ("peer", "devices share the host's memory")),
+                (("--staged",), "staged", ("mapped", "the path 'staged' was asked for")),
+                (("--peer", "--share-context"), "peer", ("shared memory", "there is one process"))):
             found = json.loads(self.run_command("bench", "allreduce", 4096, "100KB", "--blocks", "2",
                                                 "--json", "--devices", "pocl/2", *options).stdout)
             self.assertEqual(len(found["devices"]), 2)
@@ -162,7 +165,10 @@ class Bench(CommandTest):
                 self.assertGreater(row["limit_seconds"], 0)
                 self.assertGreater(row["of_limit"], 0)
                 self.assertGreater(row["latency_seconds"], 0)
-                self.assertIn(way, row["way"])
+                lines = dict(re.split("  +", line.strip(), maxsplit=1) for line in
+                             row["transports"].splitlines())
+                self.assertEqual([name for name, why in lines.items() if why == "taken"], [taken])
+                self.assertEqual(lines[declined[0]], declined[1])
         table = self.run_command("bench", "allreduce", "1MB", "--blocks", "1", "--devices",
                                  "pocl/2").stdout
         self.assertIn("1 MB", table)

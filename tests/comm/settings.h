@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "comm/fixture.h"
-#include "comm/internal.h"
+#include "comm/communicator/internal.h"
 #include "support/references.h"
 
 enum { DEVICES = 3, CHUNK = 8192, ROOM = 150000 };

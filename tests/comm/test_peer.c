@@ -8,6 +8,7 @@
 #include <cltrain/log.h>
 
 #include "comm/settings.h"
+#include "comm/transports/peer.h"
 
 static void start_sums(const bench *b, int64_t count, bool on_host, float *host,
                        clt_comm_request **requests)

@@ -1,7 +1,7 @@
 /* Random collectives between devices of a process, and between ranks that are threads of it. */
 #include "comm/random.h"
 
-#include "comm/internal.h"
+#include "comm/communicator/internal.h"
 
 /* A communicator of each rank, all ranks in this process: rank r has its share of the devices, in
  * order. */

@@ -10,7 +10,7 @@
 
 #include "base/alloc.h"
 #include "comm/fixture.h"
-#include "comm/internal.h"
+#include "comm/communicator/internal.h"
 #include "support/references.h"
 
 static void ok(clt_status status)

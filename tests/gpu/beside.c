@@ -68,7 +68,7 @@ void print_beside(const clt_caps *caps)
                "fallback");
 }
 
-/* Sums between devices, of comm/local/peer_kernels.c. */
+/* Sums between devices, of comm/transports/peer_kernels.c. */
 void print_sums(const clt_caps *caps)
 {
     static const char *const types[] = {"f32", "i32", "f16", "bf16", "f64"};

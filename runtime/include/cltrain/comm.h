@@ -182,11 +182,39 @@ typedef struct clt_comm_result {
     double ready, done;
 } clt_comm_result;
 
+/*
+ * How data moves, in the order of preference. A collective passes one of the first four, between
+ * the devices of this process, and one of the last two if there are several ranks.
+ */
+typedef enum clt_comm_transport {
+    CLT_COMM_PEER = 0,          /* devices copy each other's buffers and reduce them */
+    CLT_COMM_IN_QUEUE = 1,      /* the devices' own threads reduce, called back in their queues */
+    CLT_COMM_MAPPED = 2,        /* the host reduces in the mapped buffers */
+    CLT_COMM_STAGED = 3,        /* the host reduces copies in pinned memory */
+    CLT_COMM_SHARED_MEMORY = 4, /* ranks of one node */
+    CLT_COMM_MPI = 5,           /* nodes, through a clt_comm_bridge */
+    CLT_COMM_TRANSPORTS = 6
+} clt_comm_transport;
+
+/* What has passed a transport; see clt_comm_counts. */
+typedef struct clt_comm_count {
+    int64_t struct_size; /* set by clt_comm_count_init */
+    int64_t calls;       /* operations, once for all devices; each send and receive on its own */
+    int64_t payload;     /* bytes of their whole tensors, once for all devices */
+    double sent;         /* bytes that each participant of the transport sends, on average */
+} clt_comm_count;
+
 /* Sets all fields to their defaults and struct_size. */
 CLT_API void clt_comm_device_init(clt_comm_device *device);
 CLT_API void clt_comm_options_init(clt_comm_options *options);
 CLT_API void clt_comm_op_init(clt_comm_op *op);
 CLT_API void clt_comm_result_init(clt_comm_result *result);
+CLT_API void clt_comm_count_init(clt_comm_count *count);
+
+/* The name of a kind, "all-reduce", or transport, "in-queue"; NULL: there is none of that number.
+ * Thread-safe. */
+CLT_API const char *clt_comm_kind_name(clt_comm_kind kind);
+CLT_API const char *clt_comm_transport_name(clt_comm_transport transport);
 
 /*
  * A communicator over `count` devices of this process; participant i is devices[i], and sums are
@@ -304,6 +332,36 @@ CLT_API const char *clt_comm_way(const clt_comm *comm);
  * CLT_UNSUPPORTED with the reason in clt_error_message. Buffers are not looked at. Thread-safe.
  */
 CLT_API clt_status clt_comm_supports(const clt_comm *comm, int device, const clt_comm_op *op);
+
+/*
+ * Tells whether a transport takes an operation of this device; without `op`, whether it takes any
+ * of this communicator. An operation takes the first transport that accepts it. CLT_OK, or
+ * UNSUPPORTED with the reason in clt_error_message. Looks at the operation's buffers. Other errors:
+ * those of clt_comm_start, before anything happens. Thread-safe.
+ */
+CLT_API clt_status clt_comm_accepts(const clt_comm *comm, int device, clt_comm_transport transport,
+                                    const clt_comm_op *op);
+
+/*
+ * Tells what the collectives of a kind have moved over a transport since the communicator was made.
+ * A request counts when the host's part has ended. The participants of a transport are the g
+ * devices of this process (peer, in-queue, mapped, staged), the g ranks of this node (shared
+ * memory) or the nodes (MPI). With n bytes in the whole tensor, `sent` grows by
+ *
+ *     all-reduce                            2 (g - 1) / g x n
+ *     reduce-scatter, all-gather,
+ *     reduce, broadcast                     (g - 1) / g x n
+ *     send                                  n, from its device (n / g on average) or rank
+ *     receive, barrier                      0
+ *
+ * These are the bytes that the best algorithms send, whatever moved in fact. Over MPI, `sent` is
+ * what this process has given to MPI for other nodes, with the words by which nodes agree on a
+ * request. The root of a broadcast counts the bytes once for each other node. The whole tensor of
+ * reduce-scatter and all-gather has `count` elements of each participant of the communicator.
+ * Errors: INVALID_ARGUMENT. Thread-safe.
+ */
+CLT_API clt_status clt_comm_counts(clt_comm *comm, clt_comm_kind kind, clt_comm_transport transport,
+                                   clt_comm_count *count);
 
 /*
  * Allocates now the staging that `requests` requests of `bytes` bytes, in flight at once, need on

@@ -217,7 +217,7 @@ typedef struct clt_all_reduce_options {
     int blocks;         /* 9 */
     int staged;         /* 1: copies through staging where memory could be mapped */
     int peer;           /* 1: devices exchange without the host; UNSUPPORTED where they cannot */
-    int threads;        /* host threads that sum; 0: the library's choice */
+    double timeout;     /* seconds that one may take, as clt_trainer_options.comm_timeout; 60 */
     /* NULL, or the ranks of a node between whose devices it is; all call, with the same sizes. */
     const clt_world *world;
     /* NULL, or what is measured by turns with it, on the calling thread: the same sum of `count`
@@ -238,15 +238,17 @@ typedef struct clt_all_reduce_time {
     double of_other;                       /* other / ours, likewise */
     double latency;                        /* of enqueueing a small kernel and finishing */
     int64_t verified;                      /* results compared, each of all elements */
-    char way[240];                         /* how data gets from device to device */
+    char transports[1600]; /* a line for each: its name, and whether it is taken or why not */
 } clt_all_reduce_time;
 
 /*
- * An all-reduce of `bytes` of f32 on each device, timed from when kernels that wrote the buffers
- * have ended to when kernels that read some of the result have; every result is compared, exactly.
- * Beside it, in turns, the limit: two threads of plain C that read two arrays in host memory of
- * that size and write their sum to both. Errors: INVALID_ARGUMENT; MISMATCH (a result is wrong);
- * those of the devices and of <cltrain/comm.h>.
+ * An all-reduce of `bytes` of f32 on each device, made as a training step reduces a bucket of
+ * gradients, sum of squares included: on devices' own threads, through the same table, with the
+ * same deadline. Timed from when kernels that wrote the buffers have ended to when kernels that
+ * read some of the result have; every result is compared, exactly. Beside it, in turns, the limit:
+ * two threads of plain C that read two arrays in host memory of that size and write their sum to
+ * both. Errors: INVALID_ARGUMENT; MISMATCH (a result is wrong); those of the devices and of
+ * <cltrain/comm.h>.
  */
 CLT_API clt_status clt_measure_all_reduce(clt_device *const *devices, int count, int64_t bytes,
                                           const clt_all_reduce_options *options,

@@ -22,13 +22,13 @@ typedef struct clt_trainer_device {
     clt_update *update;
     float *word;         /* the last steps' words on the host: CLT_WORD floats by ring entry */
     clt_scaling scaling; /* several devices: after the last step that is done whole */
-    void **requests;     /* of collectives under way; step/exchange.c says which */
-    cl_mem means;        /* of states, one behind the other; NULL: none is needed */
-    const cl_mem *gradients[2];     /* of the first and of further micro-batches, by bucket */
-    clt_collective_result *reduced; /* by bucket: what its last reduction measured */
-    int32_t *counts;                /* by participant, its samples of a step: clt_reduce_shares */
-    int votes;                      /* of the last step */
-    int64_t begun, done;            /* steps whose updates are enqueued on it, in part and whole */
+    clt_collective_request *requests; /* under way; step/step_exchange.c says which */
+    cl_mem means;                     /* of states, one behind the other; NULL: none is needed */
+    const cl_mem *gradients[2];       /* of the first and of further micro-batches, by bucket */
+    clt_collective_result *reduced;   /* by bucket: what its last reduction measured */
+    int32_t *counts;                  /* by participant, its samples of a step: clt_reduce_shares */
+    int votes;                        /* of the last step */
+    int64_t begun, done;    /* steps whose updates are enqueued on it, in part and whole */
     double began, busy;     /* rebalance: of the last step, until its gradients were there */
     double exposed;         /* seconds that it waited for reductions, of all steps */
     double waited;          /* likewise for collectives between its nodes, of the last step */
@@ -69,7 +69,6 @@ struct clt_trainer {
     int tune_classes, tune_left;         /* see clt_trainer_tuning */
     clt_crew *crew;
     clt_collectives collectives; /* of several devices */
-    struct clt_comm *comm;
     char reads[256];             /* what clt_fit trains on, for checkpoints; "": unknown */
     char *use;                   /* see clt_trainer_set_use */
     struct clt_profile *profile; /* NULL: none is recorded */

@@ -152,7 +152,7 @@ static int64_t quantum_of(const clt_trainer *t, int64_t batch)
  * deadline holds. */
 static clt_status tell(clt_balance *b, clt_trainer *t)
 {
-    void *request[CLT_MOST_DEVICES];
+    clt_collective_request request[CLT_MOST_DEVICES];
     clt_collective_result result;
     for (int d = 0; t->ranks > 1 && d < t->n_devices; d++) {
         float *told = b->told + (size_t)d * (size_t)b->n;
@@ -165,7 +165,7 @@ static clt_status tell(clt_balance *b, clt_trainer *t)
         CLT_TRY(t->collectives.start(t->collectives.self, d, &what, 0, NULL, &request[d]));
     }
     for (int d = 0; t->ranks > 1 && d < t->n_devices; d++)
-        CLT_TRY(t->collectives.complete(t->collectives.self, d, request[d], &result));
+        CLT_TRY(t->collectives.complete(t->collectives.self, d, &request[d], &result));
     for (int p = 0; t->ranks > 1 && p < b->n; p++)
         b->middle[p] = b->told[p];
     return CLT_OK;

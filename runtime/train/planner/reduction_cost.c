@@ -1,13 +1,11 @@
-/* What the communicator takes for an all-reduce among the devices. */
+/* What an all-reduce among the devices takes, done as training does it. */
 #include "train/planner/reduction_cost.h"
 
-#include <limits.h>
-#include <math.h>
-
 #include "base/alloc.h"
+#include "train/core/trainer.h"
 #include "train/planner/clock.h"
+#include "train/ranks/connect.h"
 #include "train/ranks/world.h"
-#include <cltrain/comm.h>
 
 enum { REPEATS = 9, SMALL = 1 << 16, LARGEST = 8 << 20 };
 
@@ -15,27 +13,27 @@ typedef struct lab {
     clt_device *const *devices;
     int count;
     const clt_world *world;
-    double timeout; /* seconds; 0: none */
     clt_dtype dtype;
-    clt_comm *comm;
-    clt_comm_request **requests;
+    clt_collectives collectives;
 } lab;
 
 /* `bytes`: of parameters. */
 static clt_status reduce(lab *l, cl_mem *buffers, int64_t bytes)
 {
-    clt_comm_op op;
-    clt_comm_op_init(&op);
-    op.kind = CLT_COMM_ALL_REDUCE;
-    op.dtype = l->dtype;
-    op.flags = CLT_COMM_MEASURE | CLT_COMM_EXCLUSIVE;
-    op.count = bytes / 4;
+    const clt_collectives *c = &l->collectives;
+    clt_collective what = {.kind = CLT_COLLECTIVE_ALL_REDUCE,
+                           .dtype = l->dtype,
+                           .count = bytes / 4,
+                           .whole = true,
+                           .measure = true};
+    clt_collective_request requests[CLT_MOST_DEVICES];
+    clt_collective_result result;
     for (int d = 0; d < l->count; d++) {
-        op.mem = buffers[d];
-        CLT_TRY(clt_comm_start(l->comm, d, -1, &op, 0, NULL, &l->requests[d]));
+        what.buffer = buffers[d];
+        CLT_TRY(c->start(c->self, d, &what, 0, NULL, &requests[d]));
     }
     for (int d = 0; d < l->count; d++)
-        CLT_TRY(clt_comm_complete(l->requests[d], d, NULL, NULL));
+        CLT_TRY(c->complete(c->self, d, &requests[d], &result));
     for (int d = 0; d < l->count; d++)
         CLT_TRY(clt_device_finish(l->devices[d]));
     return CLT_OK;
@@ -56,7 +54,7 @@ static clt_status run(lab *l, cl_mem *buffers, int64_t bytes, double *times)
         const double began = clt_clock();
         const clt_status status = reduce(l, buffers, bytes);
         if (status != CLT_OK)
-            clt_comm_abort(l->comm, status, clt_error_message());
+            l->collectives.stop(l->collectives.self, status, clt_error_message());
         CLT_TRY(status);
         if (r >= 0)
             times[r] = clt_clock() - began;
@@ -85,54 +83,26 @@ static clt_status measure(lab *l, int64_t bytes, double *seconds)
     return CLT_OK;
 }
 
-static clt_status connect_devices(lab *l)
-{
-    clt_comm_device *list = clt_calloc((size_t)l->count, sizeof *list);
-    clt_comm_options options;
-    l->requests = clt_calloc((size_t)l->count, sizeof(clt_comm_request *));
-    clt_status made = list && l->requests ? CLT_OK : CLT_OUT_OF_MEMORY;
-    made = clt_ranks_agree(l->world, made, NULL);
-    if (made != CLT_OK) {
-        clt_free(list);
-        return made;
-    }
-    clt_comm_options_init(&options);
-    for (int d = 0; d < l->count; d++) {
-        clt_comm_device_init(&list[d]);
-        list[d].context = l->devices[d]->context;
-        list[d].device = l->devices[d]->id;
-        list[d].compute = l->devices[d]->queue;
-        if (l->devices[d]->sleep_poll)
-            options.wait_poll_us = 100;
-    }
-    options.timeout_ms = (int)fmin(l->timeout * 1e3, INT_MAX);
-    clt_status status = l->world && l->world->ranks > 1
-                            ? l->world->connect(l->world->user, list, l->count, &options, &l->comm)
-                            : clt_comm_create(list, l->count, &options, &l->comm);
-    clt_free(list);
-    return status;
-}
-
 clt_status clt_reduction_measure(clt_device *const *devices, int count, int total,
                                  const clt_trainer_options *trainer, int64_t bytes,
                                  clt_reduction_cost *cost)
 {
-    lab l = {.devices = devices,
-             .count = count,
-             .world = trainer->world,
-             .timeout = trainer->comm_timeout,
-             .dtype = trainer->precision};
+    lab l = {
+        .devices = devices, .count = count, .world = trainer->world, .dtype = trainer->precision};
     const int64_t large = bytes < 4 * SMALL ? 4 * SMALL : bytes < LARGEST ? bytes / 4 * 4 : LARGEST;
     double at_small = 0, at_large = 0;
-    clt_status status = clt_ranks_agree(l.world, connect_devices(&l), NULL);
+    clt_status status =
+        clt_ranks_agree(l.world,
+                        clt_collectives_open(devices, count, l.world, trainer->comm_timeout,
+                                             CLT_CONNECT_AUTO, &l.collectives),
+                        NULL);
     if (status == CLT_OK)
         status = measure(&l, SMALL, &at_small);
     if (status == CLT_OK)
         status = measure(&l, large, &at_large);
     if (status == CLT_OK)
-        status = clt_ranks_agree(l.world, clt_comm_finalize(l.comm), NULL);
-    clt_comm_destroy(l.comm);
-    clt_free(l.requests);
+        status = clt_ranks_agree(l.world, l.collectives.finish(l.collectives.self), NULL);
+    clt_collectives_close(&l.collectives);
     CLT_TRY(status);
     const double slope = at_large > at_small ? (at_large - at_small) / (double)(large - SMALL) : 0;
     const double latency = at_small - slope * SMALL;

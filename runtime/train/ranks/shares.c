@@ -8,7 +8,7 @@ static int64_t share_of(const clt_trainer *t, int d)
 
 clt_status clt_reduce_shares(clt_trainer *t)
 {
-    void *request[CLT_MOST_DEVICES];
+    clt_collective_request request[CLT_MOST_DEVICES];
     clt_collective_result result;
     if (t->counted)
         return CLT_OK;
@@ -24,7 +24,7 @@ clt_status clt_reduce_shares(clt_trainer *t)
         CLT_TRY(t->collectives.start(t->collectives.self, d, &what, 0, NULL, &request[d]));
     }
     for (int d = 0; t->ranks > 1 && d < t->n_devices; d++)
-        CLT_TRY(t->collectives.complete(t->collectives.self, d, request[d], &result));
+        CLT_TRY(t->collectives.complete(t->collectives.self, d, &request[d], &result));
     t->counted = true;
     return CLT_OK;
 }

@@ -14,7 +14,6 @@
 #include "train/planner/balance.h"
 #include "train/core/trainer.h"
 #include "train/ranks/world.h"
-#include <cltrain/comm.h>
 
 clt_status clt_lost_note(clt_trainer *t, int device, clt_status status)
 {
@@ -37,13 +36,20 @@ clt_status clt_lost_reason(const clt_trainer *t, clt_status status)
     return status == CLT_DEVICE_LOST ? CLT_ABORTED : status;
 }
 
+/* Another rank's device is. */
+static bool stopped_for_lost(const clt_trainer *t)
+{
+    const clt_collectives *c = &t->collectives;
+    return t->ranks > 1 && c->self && c->status(c->self) == CLT_DEVICE_LOST;
+}
+
 bool clt_lost_one_of_several(const clt_trainer *t)
 {
     if (t->streams || !one_node(t))
         return false;
     if (atomic_load(&t->lost) >= 0)
         return t->n_devices > 1;
-    return t->ranks > 1 && t->comm && clt_comm_status(t->comm) == CLT_DEVICE_LOST;
+    return stopped_for_lost(t);
 }
 
 /* --- what is to be done ---------------------------------------------------------------------- */
@@ -263,7 +269,7 @@ static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
 
 static clt_status check(const clt_trainer *t, int lost)
 {
-    const bool heard = t->ranks > 1 && t->comm && clt_comm_status(t->comm) == CLT_DEVICE_LOST;
+    const bool heard = stopped_for_lost(t);
     if (lost < 0 && !heard)
         return clt_fail(CLT_STATE, "no device has failed");
     if (lost >= 0 && t->n_devices == 1)

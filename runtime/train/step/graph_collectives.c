@@ -7,7 +7,6 @@
 #include "train/ranks/shares.h"
 #include "train/step/interpret.h"
 #include "train/ranks/world.h"
-#include <cltrain/comm.h>
 
 /* --- the order ------------------------------------------------------------------------------- */
 
@@ -108,7 +107,8 @@ static clt_status reserve(clt_trainer *t)
                     largest = count_of(plans[p], k);
         }
         if (most)
-            CLT_TRY(clt_comm_reserve(t->comm, d, largest * (int64_t)sizeof(float), most));
+            CLT_TRY(t->collectives.reserve(t->collectives.self, d, largest * (int64_t)sizeof(float),
+                                           most));
     }
     return CLT_OK;
 }

@@ -8,9 +8,9 @@
 enum { RESULTS, MEANS, CHECKSUMS, BUCKETS };
 
 /* Where the request of an instruction is kept. Values and slots are never under way together. */
-static void **request_of(const clt_trainer *t, int d, const clt_instruction *i)
+static clt_collective_request *request_of(const clt_trainer *t, int d, const clt_instruction *i)
 {
-    void **all = t->devices[d].requests;
+    clt_collective_request *all = t->devices[d].requests;
     const int n_buckets = t->store->layout.n_buckets;
     switch (i->on) {
     case CLT_ON_RESULTS:
@@ -159,7 +159,7 @@ static void note_node(clt_trainer *t, int d, int k, const clt_collective_result 
 clt_status clt_exchange_complete(clt_trainer *t, int d, const clt_instruction *i)
 {
     clt_collective_result result;
-    CLT_TRY(t->collectives.complete(t->collectives.self, d, *request_of(t, d, i), &result));
+    CLT_TRY(t->collectives.complete(t->collectives.self, d, request_of(t, d, i), &result));
     if (i->on == CLT_ON_GRADIENT)
         note_gradient(t, d, i->item, &result);
     else if (i->on == CLT_ON_NODE)

@@ -95,7 +95,7 @@ static void print_head(const report *r, const clt_all_reduce_time *t)
     const int compare = r->settings->compare;
     if (r->ranks > 1)
         printf("between %d ranks\n", r->ranks);
-    printf("%s\n", t->way);
+    printf("transports\n%s", t->transports);
     printf("a small kernel, enqueued and finished: %.1f us\n", 1e6 * t->latency);
     printf("%-10s %10s %21s %8s", "", "median us", "least to most", "GB/s");
     if (r->ranks == 1)
@@ -127,7 +127,7 @@ static json_t *row_of(const report *r, const clt_all_reduce_time *t)
         json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:s}", "bytes", (json_int_t)t->bytes,
                   "median_seconds", t->median, "min_seconds", t->least, "max_seconds", t->most,
                   "bytes_per_s", (double)t->bytes / t->median, "latency_seconds", t->latency,
-                  "verified", (json_int_t)t->verified, "way", t->way);
+                  "verified", (json_int_t)t->verified, "transports", t->transports);
     if (r->ranks == 1)
         json_object_update_new(row,
                                json_pack("{s:f, s:f, s:f, s:f}", "limit_seconds", t->limit,

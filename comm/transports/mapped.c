@@ -1,0 +1,24 @@
+/* Buffers of devices that share the host's memory, mapped in place: nothing is copied. Data that
+ * the caller has in the host's memory needs no mapping. */
+#include "base/error.h"
+#include "comm/communicator/internal.h"
+
+static bool accepts(const clt_comm *comm, int device, const clt_comm_part *part, char *why)
+{
+    const clt_comm_member *m = &comm->members[device];
+    if (!m->can_map)
+        return clt_declines(why, "the device does not share the host's memory");
+    if (m->piped)
+        return clt_declines(why, comm->options.path == CLT_COMM_PATH_STAGED
+                                     ? "the path 'staged' was asked for"
+                                     : "the device's buffers are copied, as for peers");
+    if (!part || part->maps || part->op.host || clt_comm_is_nothing(part))
+        return true;
+    return clt_comm_maps(comm, device, part, why);
+}
+
+const clt_transport clt_transport_mapped = {.name = "mapped",
+                                            .accepts = accepts,
+                                            .begin = clt_on_queue_begin,
+                                            .run = clt_comm_do_whole,
+                                            .end = clt_on_queue_end};

@@ -1,0 +1,143 @@
+#include "train/planner/host_sum.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "train/planner/clock.h"
+
+/* Threads that wait for each other: asleep until the last is there, then awake, so that all go on
+ * within less than a microsecond. */
+typedef struct meeting {
+    pthread_barrier_t asleep;
+    atomic_uint arrived;
+    unsigned members;
+} meeting;
+
+static clt_status meeting_open(meeting *m, int members)
+{
+    m->members = (unsigned)members;
+    atomic_init(&m->arrived, 0);
+    if (pthread_barrier_init(&m->asleep, NULL, m->members))
+        return clt_fail(CLT_OUT_OF_MEMORY, "a barrier of %d threads cannot be made", members);
+    return CLT_OK;
+}
+
+static void meeting_close(meeting *m)
+{
+    pthread_barrier_destroy(&m->asleep);
+}
+
+/* For members that come at nearly the same time. */
+static void meet_awake(meeting *m)
+{
+    enum { LOOKS = 10000 }; /* then the cores may be fewer than the threads */
+    const unsigned mine = atomic_fetch_add(&m->arrived, 1);
+    const unsigned all = (mine / m->members + 1) * m->members;
+    for (int i = 1; (int)(atomic_load(&m->arrived) - all) < 0; i++)
+        if (i % LOOKS == 0)
+            sched_yield();
+}
+
+static void meet(meeting *m)
+{
+    pthread_barrier_wait(&m->asleep);
+    meet_awake(m);
+}
+
+struct clt_sum_loop {
+    meeting meeting;
+    pthread_t helper;
+    bool started, stop;
+    int64_t count;
+    float *a, *b;
+};
+
+/* Strips of constant length, which every compiler makes vectors of at -O2. */
+static void sum_both(float *restrict a, float *restrict b, int64_t count)
+{
+    enum { STRIP = 64 };
+    int64_t i = 0;
+    for (; i + STRIP <= count; i += STRIP)
+        for (int j = 0; j < STRIP; j++)
+            a[i + j] = b[i + j] = a[i + j] + b[i + j];
+    for (; i < count; i++)
+        a[i] = b[i] = a[i] + b[i];
+}
+
+static void fill(float *x, int64_t count, float value)
+{
+    for (int64_t i = 0; i < count; i++)
+        x[i] = value;
+}
+
+/* The arrays are written by one thread each, as by two devices; each sums a half of both. */
+static double run(clt_sum_loop *loop, int thread)
+{
+    const int64_t half = loop->count / 2, from = thread ? half : 0;
+    fill(thread ? loop->b : loop->a, loop->count, (float)thread);
+    meet(&loop->meeting);
+    const double began = clt_clock();
+    sum_both(loop->a + from, loop->b + from, thread ? loop->count - half : half);
+    meet_awake(&loop->meeting);
+    return clt_clock() - began;
+}
+
+static void *help(void *arg)
+{
+    clt_sum_loop *loop = arg;
+    for (;;) {
+        meet(&loop->meeting);
+        if (loop->stop)
+            return NULL;
+        run(loop, 1);
+    }
+}
+
+clt_status clt_sum_loop_open(int64_t count, clt_sum_loop **out)
+{
+    clt_sum_loop *loop = CLT_NEW(clt_sum_loop);
+    if (!loop)
+        return CLT_OUT_OF_MEMORY;
+    loop->count = count;
+    loop->a = clt_calloc((size_t)count, sizeof *loop->a);
+    loop->b = clt_calloc((size_t)count, sizeof *loop->b);
+    clt_status status = loop->a && loop->b ? meeting_open(&loop->meeting, 2) : CLT_OUT_OF_MEMORY;
+    if (status != CLT_OK) {
+        clt_free(loop->a);
+        clt_free(loop->b);
+        clt_free(loop);
+        return status;
+    }
+    loop->started = pthread_create(&loop->helper, NULL, help, loop) == 0;
+    if (!loop->started) {
+        clt_sum_loop_close(loop);
+        return clt_fail(CLT_OUT_OF_MEMORY, "the limit's second thread cannot be started");
+    }
+    *out = loop;
+    return CLT_OK;
+}
+
+void clt_sum_loop_close(clt_sum_loop *loop)
+{
+    if (!loop)
+        return;
+    loop->stop = true;
+    if (loop->started) {
+        meet(&loop->meeting);
+        pthread_join(loop->helper, NULL);
+    }
+    meeting_close(&loop->meeting);
+    clt_free(loop->a);
+    clt_free(loop->b);
+    clt_free(loop);
+}
+
+double clt_sum_loop_seconds(clt_sum_loop *loop)
+{
+    meet(&loop->meeting);
+    return run(loop, 0);
+}

@@ -1,0 +1,16 @@
+/* The limit that clt_measure_all_reduce compares with: two threads that write two arrays and then,
+ * timed, read both and write the sum to both. */
+#ifndef CLT_TRAIN_PLANNER_HOST_SUM_H
+#define CLT_TRAIN_PLANNER_HOST_SUM_H
+
+#include <stdint.h>
+
+#include <cltrain/status.h>
+
+typedef struct clt_sum_loop clt_sum_loop;
+
+clt_status clt_sum_loop_open(int64_t count, clt_sum_loop **loop);
+void clt_sum_loop_close(clt_sum_loop *loop); /* takes NULL */
+double clt_sum_loop_seconds(clt_sum_loop *loop);
+
+#endif
