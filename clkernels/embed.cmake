@@ -1,5 +1,5 @@
 # Writes OUT: a C table of the kernel sources in FILES (paths relative to ROOT are their names).
-set(text "/* Generated from clkernels/ at build; do not edit. */\n#include \"device/kernel_source.h\"\n\n")
+set(text "/* Generated from clkernels/ at build; do not edit. */\n#include \"device/program/kernel_source.h\"\n\n")
 set(table "")
 set(index 0)
 foreach(file ${FILES})

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "comm/internal.h"
-#include "device/cl.h"
+#include "device/core/cl.h"
 
 enum { DEFAULT_IN_FLIGHT = 256, MAX_IN_FLIGHT = 65536, MAX_THREADS = 64 };
 

@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "comm/internal.h"
 #include "comm/measure.h"
-#include "device/device.h"
+#include "device/core/device.h"
 
 /* DELAY: dependent operations, of a nanosecond or two. */
 enum { DELAY = 2000000 };

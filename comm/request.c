@@ -6,7 +6,7 @@
 #include "base/vec.h"
 #include "comm/internal.h"
 #include "comm/ranks/flag.h"
-#include "device/cl.h"
+#include "device/core/cl.h"
 
 static const char *label_of(const clt_comm_op *op)
 {

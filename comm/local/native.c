@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "comm/internal.h"
 #include "comm/ranks/flag.h"
-#include "device/cl.h"
+#include "device/core/cl.h"
 
 /* How long a device waits for the others: what waking one of its threads may cost. One that is to
  * wait to the end naps after a while. */

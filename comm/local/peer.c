@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "comm/internal.h"
 #include "comm/local/reduction.h"
-#include "device/cl.h"
+#include "device/core/cl.h"
 
 /* Scratch of a device is as much for each participant at most: a whole bucket of 32 MB on four. */
 enum { ROUND_BYTES = 8 << 20 };

@@ -8,8 +8,8 @@
 #include "base/str.h"
 #include "comm/internal.h"
 #include "comm/local/reduction.h"
-#include "device/cl.h"
-#include "device/program.h"
+#include "device/core/cl.h"
+#include "device/program/program.h"
 
 /* So many work-items keep any device busy; on CPUs each has a range of its own. */
 enum { ITEMS = 65536, CPU_ITEMS = 64 };

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "comm/internal.h"
 #include "comm/local/reduction.h"
-#include "device/cl.h"
+#include "device/core/cl.h"
 
 #ifndef CL_DEVICE_NUM_P2P_DEVICES_AMD
 #define CL_DEVICE_NUM_P2P_DEVICES_AMD 0x4088

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/vec.h"
 #include "comm/internal.h"
-#include "device/cl.h"
+#include "device/core/cl.h"
 
 /*
  * A chunk of a megabyte takes 40 to 100 us on a link of 10 to 25 GB/s and about as long to sum: ten

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "comm/internal.h"
-#include "device/cl.h"
+#include "device/core/cl.h"
 
 /* Of an operation in place: the elements that the host reads or writes. */
 static clt_comm_range together(const clt_comm_part *part)

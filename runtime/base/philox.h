@@ -2,7 +2,7 @@
  * Philox4x32-10, a counter-based random number generator: the numbers are a pure function of a
  * 128-bit counter and a 64-bit key, so any thread or device computes its own part. Source: Salmon,
  * Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The OpenCL version is
- * clkernels/philox.clh; a test holds the two together.
+ * clkernels/core/philox.clh; a test holds the two together.
  */
 #ifndef CLT_BASE_PHILOX_H
 #define CLT_BASE_PHILOX_H

@@ -2,7 +2,7 @@
 #ifndef CLT_EXEC_ARENA_H
 #define CLT_EXEC_ARENA_H
 
-#include "device/device.h"
+#include "device/core/device.h"
 #include "plan/plan.h"
 
 typedef struct clt_arena {

@@ -1,4 +1,5 @@
-/* Checksums of a replica's parameters and states; the kernel is clkernels/train/checksum.cl. */
+/* Checksums of a replica's parameters and states; the kernel is
+ * clkernels/train/portable/checksum.cl. */
 #ifndef CLT_EXEC_CHECKSUM_H
 #define CLT_EXEC_CHECKSUM_H
 

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "device/device.h"
+#include "device/core/device.h"
 
 typedef enum clt_collective_kind {
     CLT_COLLECTIVE_ALL_REDUCE, /* sum */

@@ -2,7 +2,7 @@
 #ifndef CLT_EXEC_COMMANDS_H
 #define CLT_EXEC_COMMANDS_H
 
-#include "device/device.h"
+#include "device/core/device.h"
 
 /* A buffer and where in it (bytes). */
 typedef struct clt_view {

@@ -1,7 +1,7 @@
 #include "exec/exec.h"
 
 #include "base/alloc.h"
-#include "device/clblast.h"
+#include "device/discover/clblast.h"
 #include "exec/lose.h"
 #include "exec/slow.h"
 

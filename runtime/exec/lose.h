@@ -5,7 +5,7 @@
 #ifndef CLT_EXEC_LOSE_H
 #define CLT_EXEC_LOSE_H
 
-#include "device/device.h"
+#include "device/core/device.h"
 
 #ifdef CLT_TESTING
 /* "PART=STEP[:NODE]": the device whose label contains PART fails from STEP (0, 1, ...) on, where

@@ -5,7 +5,7 @@
 #ifndef CLT_EXEC_REPLICA_H
 #define CLT_EXEC_REPLICA_H
 
-#include "device/device.h"
+#include "device/core/device.h"
 #include "plan/buckets.h"
 
 enum { CLT_MAX_OPTIMIZER_SLOTS = 3 };

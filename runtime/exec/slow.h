@@ -6,7 +6,7 @@
 #ifndef CLT_EXEC_SLOW_H
 #define CLT_EXEC_SLOW_H
 
-#include "device/device.h"
+#include "device/core/device.h"
 
 /* Of one plan on one device. */
 typedef struct clt_slow {

@@ -5,8 +5,8 @@
 
 #include "base/alloc.h"
 
-/* Of clkernels/train/update.cl: floats of a work-item, most partial norms of a bucket; and of
- * clkernels/gpu/update.cl: work-items of a group, floats and least rounds of each. */
+/* Of clkernels/train/portable/update.cl: floats of a work-item, most partial norms of a bucket; and
+ * of clkernels/train/gpu/update.cl: work-items of a group, floats and least rounds of each. */
 enum { CHUNK = 64, SHARES = 64, GPU_GROUP = 256, GPU_CHUNK = 4, GPU_ROUNDS = 4, GPU_SHARES = 512 };
 
 typedef enum kernel_index {
@@ -25,7 +25,7 @@ typedef enum kernel_index {
 struct clt_update {
     clt_replica *replica;
     clt_update_options options;
-    bool gpu; /* the kernels of clkernels/gpu/update.cl */
+    bool gpu; /* the kernels of clkernels/train/gpu/update.cl */
     cl_kernel kernels[N_KERNELS];
     cl_mem word, partials;
     int n_partials;            /* shares of all buckets together */
@@ -94,7 +94,7 @@ static clt_status make_kernels(clt_update *u)
     static const char *const names[] = {"square_sum",     "step_word",   "loss_upstream",
                                         "scale_upstream", "add_to",      "round_sum",
                                         "add_mean",       "assign_state"};
-    const char *file = u->gpu ? "gpu/update.cl" : "train/update.cl";
+    const char *file = u->gpu ? "train/gpu/update.cl" : "train/portable/update.cl";
     const clt_dtype precision = u->options.precision;
     char options[64];
     snprintf(options, sizeof options, "%s%s", u->replica->device->caps.fp64 ? "-DCLT_FP64" : "",

@@ -1,12 +1,12 @@
 /*
  * The end of a step on one device: the step's word, and the optimizer over all buckets. The kernels
- * are clkernels/train/update.cl, on GPUs gpu/update.cl.
+ * are clkernels/train/portable/update.cl, on GPUs train/gpu/update.cl.
  */
 #ifndef CLT_EXEC_UPDATE_H
 #define CLT_EXEC_UPDATE_H
 
 #include "exec/exec.h"
-#include "exec/scaling.h"
+#include "exec/loss_scale.h"
 
 typedef struct clt_update clt_update;
 

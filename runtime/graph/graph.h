@@ -67,7 +67,7 @@ struct clt_node {
     clt_value *out[CLT_MAX_OUTPUTS];
     void *attr;             /* op->attr_bytes bytes, NULL if 0 */
     bool backward;          /* added by autodiff, or a copy that backward needs */
-    bool again;             /* a copy, of `origin`: see passes/recompute.c */
+    bool again;             /* a copy, of `origin`: see passes/recompute_graph.c */
     const clt_node *origin; /* the forward node that a backward node belongs to; NULL else */
 };
 

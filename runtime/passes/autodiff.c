@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "ops/ops.h"
+#include "ops/core/ops.h"
 #include "passes/passes.h"
 #include <cltrain/ops.h>
 

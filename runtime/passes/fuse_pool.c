@@ -16,8 +16,8 @@
 #include <string.h>
 
 #include "base/vec.h"
-#include "ops/conv2d_pool.h"
-#include "ops/ops.h"
+#include "ops/conv/conv2d_pool.h"
+#include "ops/core/ops.h"
 #include "passes/passes.h"
 
 /* COLUMNS: of dz, of up to 1 KiB each on a stack. */

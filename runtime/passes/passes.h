@@ -2,7 +2,7 @@
 #ifndef CLT_PASSES_PASSES_H
 #define CLT_PASSES_PASSES_H
 
-#include "ops/launch.h"
+#include "ops/core/launch.h"
 
 /*
  * Reverse-mode differentiation: adds nodes that compute, for each i, gradients[i] = the gradient of

@@ -5,7 +5,7 @@
 #ifndef CLT_PLAN_PLAN_H
 #define CLT_PLAN_PLAN_H
 
-#include "ops/launch.h"
+#include "ops/core/launch.h"
 #include "plan/buckets.h"
 
 typedef enum clt_plan_mode {
@@ -18,7 +18,7 @@ typedef struct clt_plan_options {
     clt_plan_mode mode;
     int64_t max_batch;
     int lanes;       /* of LANES, which then serves every batch; 0: as wide as the device's vectors,
-                        and values of small batches lie PLAIN (passes/layout.c) */
+                        and values of small batches lie PLAIN (passes/choose_layout.c) */
     bool separate;   /* every value its own buffer of exact size */
     bool repeatable; /* no node overwrites an operand, so that each can run again and again */
     bool fuse;
@@ -153,14 +153,14 @@ clt_status clt_plan_memory(clt_plan *plan, const clt_target *target);
 /* plan.c: nodes, variants and memory of the plan's graph, whose passes are done. */
 clt_status clt_plan_lay_out(clt_plan *plan, const clt_target *target);
 
-/* plan/again.c: replaces *plan by one that computes values again, as its options say. */
+/* plan/recompute_plan.c: replaces *plan by one that computes values again, as its options say. */
 clt_status clt_plan_again(clt_plan **plan, const clt_target *target);
 
-/* plan/segments.c: which collectives there are, and when they begin and end. */
+/* plan/plan_segments.c: which collectives there are, and when they begin and end. */
 clt_status clt_plan_collectives(clt_plan *plan);
 
-/* plan/segments.c: cuts where the host acts: where gradient buckets become ready, and at both ends
- * of collectives. */
+/* plan/plan_segments.c: cuts where the host acts: where gradient buckets become ready, and at both
+ * ends of collectives. */
 clt_status clt_plan_segments(clt_plan *plan);
 
 #endif

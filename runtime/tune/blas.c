@@ -6,9 +6,9 @@
 #include <time.h>
 
 #include "base/log.h"
-#include "device/tuning_file.h"
+#include "device/program/tuning_file.h"
 #include "tune/compare.h"
-#include "tune/measure.h"
+#include "tune/measure_node.h"
 
 enum { BLOCKS = 5 };
 static const double BLOCK_SECONDS = 0.004;

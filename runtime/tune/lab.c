@@ -5,8 +5,8 @@
 
 #include "base/alloc.h"
 #include "base/philox.h"
-#include "ops/loss.h"
-#include "ops/ops.h"
+#include "ops/loss/loss.h"
+#include "ops/core/ops.h"
 
 /* Uniform in [-1, 1): products keep their size, and nothing is zero or denormal. */
 static void random_floats(float *values, int64_t count, uint32_t stream)

@@ -4,7 +4,7 @@
 #include <cltrain/unstable.h>
 
 #include "base/alloc.h"
-#include "tune/measure.h"
+#include "tune/measure_node.h"
 
 enum { COPY_BYTES = 64 << 20, BLOCKS = 9, AHEAD = 512 };
 

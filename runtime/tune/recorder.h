@@ -3,7 +3,7 @@
 #define CLT_TUNE_RECORDER_H
 
 #include "plan/plan.h"
-#include "device/device.h"
+#include "device/core/device.h"
 
 typedef struct clt_recorded {
     clt_command command;

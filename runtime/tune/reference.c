@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "ops/conv2d_pool.h"
-#include "ops/ops.h"
-#include "tune/measure.h"
+#include "ops/conv/conv2d_pool.h"
+#include "ops/core/ops.h"
+#include "tune/measure_node.h"
 
 /* Floating-point operations that portable kernels are asked for, if less is enough. */
 static const double ENOUGH = 6e7;

@@ -1,7 +1,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "tune/measure.h"
+#include "tune/measure_node.h"
 
 enum { MOST_BLOCKS = 99, MOST_CALLS = 1 << 16, QUEUED = 256 };
 

@@ -8,11 +8,11 @@
 
 #include "base/log.h"
 #include "base/vec.h"
-#include "device/tuning_file.h"
+#include "device/program/tuning_file.h"
 #include "tune/blas.h"
 #include "tune/compare.h"
 #include "tune/lab.h"
-#include "tune/measure.h"
+#include "tune/measure_node.h"
 #include "tune/reference.h"
 #include "tune/testing.h"
 

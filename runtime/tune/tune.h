@@ -5,7 +5,7 @@
 #ifndef CLT_TUNE_TUNE_H
 #define CLT_TUNE_TUNE_H
 
-#include "device/device.h"
+#include "device/core/device.h"
 #include "plan/plan.h"
 
 typedef struct clt_tune_report {

@@ -20,6 +20,8 @@ MAY = {
     "train": ("base", "graph", "ops", "passes", "plan", "device", "exec", "tune", "data",
               "checkpoint", "comm"),
 }
+# Folders of the command, tools/cltrain/.
+COMMAND = ("text", "options", "devices", "ranks", "job", "output", "bench", "commands")
 OPENCL_FOLDERS = ("device", "exec", "tune", "comm")
 OPENCL_HEADERS = ("cltrain/opencl.h", "cltrain/comm.h")
 
@@ -55,7 +57,8 @@ def check_include(path, quote, name):
             return "only <cltrain/mpi.h> may need MPI's header"
         return None
     if folder in ("models", "tools"):
-        if quote == '"' and "/" in name:
+        own = folder == "tools" and top in COMMAND
+        if quote == '"' and "/" in name and not own:
             return f"{folder} uses public headers only"
         if top in MAY:
             return f"{folder} uses public headers only"

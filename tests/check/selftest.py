@@ -12,7 +12,7 @@ LONG = "int f(void)\n{\n" + "    x();\n" * 99 + "}\n"
 
 # (checker, path, text, number of problems)
 CASES = [
-    (includes, "runtime/graph/a.c", '#include "ops/ops.h"\n', 1),
+    (includes, "runtime/graph/a.c", '#include "ops/core/ops.h"\n', 1),
     (includes, "runtime/graph/a.c", '#include "base/vec.h"\n#include <cltrain/graph.h>\n', 0),
     (includes, "runtime/exec/a.c", '#include "comm/local.h"\n', 1),
     (includes, "runtime/exec/a.c", "#include <CL/cl.h>\nint a(void) { return clFinish(q); }\n", 0),
@@ -27,7 +27,7 @@ CASES = [
     (includes, "runtime/plan/a.h", "#include <cltrain/comm.h>\n", 1),
     (includes, "models/lenet.c", '#include "graph/graph.h"\n', 1),
     (includes, "models/examples/embed.c", "#include <CL/cl.h>\nint a = clFinish(q);\n", 0),
-    (includes, "tools/cltrain/train.c", '#include "options.h"\n', 0),
+    (includes, "tools/cltrain/commands/train.c", '#include "options/options.h"\n', 0),
     (includes, "comm/local/a.c", "void a(void) { MPI_Barrier(c); }\n", 1),
     (includes, "comm/mpi/a.c", "#include <mpi.h>\nvoid a(void) { MPI_Barrier(c); }\n", 0),
     (includes, "comm/mpi/a.c", "void a(void) { MPI_Init(0, 0); }\n", 1),

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "data/dataset.h"
-#include "data/digest.h"
+#include "data/core/dataset.h"
+#include "data/core/digest.h"
 
 static void arrays_are_borrowed_or_copied(void **state)
 {

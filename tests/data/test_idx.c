@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "data/files.h"
-#include "data/open.h"
+#include "data/formats/open_dataset.h"
 
 static clt_status open_idx(const char *split, int64_t classes, int background, clt_dataset **out)
 {

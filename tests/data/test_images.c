@@ -2,8 +2,8 @@
  * classes, crops, and files that are no images. */
 #include "data/expect.h"
 #include "data/files.h"
-#include "data/image.h"
-#include "data/resample.h"
+#include "data/image/image.h"
+#include "data/image/resample.h"
 #include "goldens/goldens.h"
 
 #include <ftw.h>

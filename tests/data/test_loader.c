@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "data/dataset.h"
-#include "data/tuner.h"
+#include "data/core/dataset.h"
+#include "data/loader/tuner.h"
 
 enum { COUNT = 103, CHANNELS = 3, PLANE = 7, PIXELS = CHANNELS * PLANE, CLASSES = 10, IGNORED = 4 };
 

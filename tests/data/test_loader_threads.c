@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "data/files.h"
-#include "data/open.h"
-#include "data/tuner.h"
+#include "data/formats/open_dataset.h"
+#include "data/loader/tuner.h"
 
 enum { COUNT = 1000 };
 

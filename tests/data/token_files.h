@@ -3,7 +3,7 @@
 #define CLT_TESTS_DATA_TOKEN_FILES_H
 
 #include "data/expect.h"
-#include "data/dataset.h"
+#include "data/core/dataset.h"
 #include "data/files.h"
 #include <sys/stat.h>
 

@@ -1,5 +1,4 @@
-/* The cache folder: programs and tuning records; damaged files, unwritable folders, several
- * processes. */
+/* The cache folder: programs, tuning records, damaged files, unwritable folders, processes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,10 +20,10 @@
 #include <cltrain/unstable.h>
 
 #include "base/alloc.h"
-#include "device/cache_file.h"
-#include "device/program.h"
-#include "device/program_cache.h"
-#include "device/tuning_file.h"
+#include "device/program/cache_file.h"
+#include "device/program/program.h"
+#include "device/program/program_cache.h"
+#include "device/program/tuning_file.h"
 
 static char folder[256];
 static const char *self;
@@ -353,14 +352,15 @@ static void tuning_records_are_read_back(void **state)
     clt_tuning_load(device, &record);
     assert_string_equal(record.device, device->caps.name);
     assert_int_equal(own_entries(&record), 0);
-    const clt_tuning_entry first = {.op = "matmul",
-                                    .shape_class = "m256n128k800t01",
-                                    .variant = "tile",
-                                    .options = "-DTM=8 -DTN=3",
-                                    .seconds = 1.25e-3,
-                                    .plain_seconds = 2.5e-3,
-                                    .files = "cpu/gemm.cl,train/update.cl",
-                                    .source = clt_tuning_source("cpu/gemm.cl,train/update.cl")};
+    const clt_tuning_entry first = {
+        .op = "matmul",
+        .shape_class = "m256n128k800t01",
+        .variant = "tile",
+        .options = "-DTM=8 -DTN=3",
+        .seconds = 1.25e-3,
+        .plain_seconds = 2.5e-3,
+        .files = "matmul/cpu/gemm.cl,train/portable/update.cl",
+        .source = clt_tuning_source("matmul/cpu/gemm.cl,train/portable/update.cl")};
     clt_tuning_entry second = {.op = "conv2d",
                                .shape_class = "n256",
                                .variant = "direct \"x\"",
@@ -369,7 +369,7 @@ static void tuning_records_are_read_back(void **state)
     const clt_tuning_entry stale = {.op = "conv2d",
                                     .shape_class = "n512",
                                     .variant = "v",
-                                    .files = "cpu/gemm.cl",
+                                    .files = "matmul/cpu/gemm.cl",
                                     .source = first.source};
     const clt_tuning_entry gone = {
         .op = "conv2d", .shape_class = "n1024", .files = "no.cl", .source = 1};

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "device/clblast.h"
+#include "device/discover/clblast.h"
 #include "support/devices.h"
 
 enum { M = 67, N = 130, K = 41, LARGE = 3 };

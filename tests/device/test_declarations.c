@@ -1,5 +1,5 @@
-/* Kernels are built with the declarations of clkernels/builtins.clh where the driver's header is
- * long, and with the header where those are not enough. */
+/* Kernels are built with the declarations of clkernels/core/builtins.clh where the driver's header
+ * is long, and with the header where those are not enough. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "device/program.h"
+#include "device/program/program.h"
 #include <cltrain/log.h>
 #include <cltrain/unstable.h>
 
@@ -46,7 +46,8 @@ static bool is_set(void)
 static clt_status build(const char *body)
 {
     cl_program program;
-    return clt_program_get(devices[0], "portable/elementwise.cl", NULL, body, &program, NULL);
+    return clt_program_get(devices[0], "elementwise/portable/elementwise.cl", NULL, body, &program,
+                           NULL);
 }
 
 static void the_hash_is_that_of_the_source(void **state)
@@ -56,15 +57,16 @@ static void the_hash_is_that_of_the_source(void **state)
     (void)state;
     if (!is_set())
         skip();
-    assert_int_equal(
-        clt_program_get(devices[0], "portable/elementwise.cl", NULL, options, NULL, &own), CLT_OK);
+    assert_int_equal(clt_program_get(devices[0], "elementwise/portable/elementwise.cl", NULL,
+                                     options, NULL, &own),
+                     CLT_OK);
     assert_true(is_set());
     clt_devices_close(devices, count);
     assert_int_equal(clt_devices_open(runtime, "cpu", NULL, &devices, &count), CLT_OK);
     devices[0]->quirks &= ~CLT_QUIRK_OWN_DECLARATIONS;
-    assert_int_equal(
-        clt_program_get(devices[0], "portable/elementwise.cl", NULL, options, NULL, &header),
-        CLT_OK);
+    assert_int_equal(clt_program_get(devices[0], "elementwise/portable/elementwise.cl", NULL,
+                                     options, NULL, &header),
+                     CLT_OK);
     assert_true(own == header);
 }
 
@@ -72,9 +74,9 @@ static void the_hash_is_that_of_the_source(void **state)
 static void they_are_enough_for_all_kernels(void **state)
 {
     static const char *const files[][2] = {
-        {"train/update.cl", ""},
-        {"train/update.cl", "-DCLT_FP64"},
-        {"train/checksum.cl", ""},
+        {"train/portable/update.cl", ""},
+        {"train/portable/update.cl", "-DCLT_FP64"},
+        {"train/portable/checksum.cl", ""},
         {"comm/reduce.cl", ""},
         {"comm/reduce.cl", "-DCLT_FP64"},
         {"bench/allreduce.cl", "-DCPU=1 -DSAMPLES=8 -DDELAY=100"},

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "device/split.h"
+#include "device/discover/sub_devices.h"
 
 static const char *self;
 static clt_runtime *runtime;

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "device/open.h"
-#include "device/program.h"
+#include "device/discover/open.h"
+#include "device/program/program.h"
 
 static clt_runtime *runtime;
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "device/device.h"
+#include "device/core/device.h"
 
 enum { PROGRAMS = 12 };
 
@@ -23,7 +23,7 @@ static int set_up(void **state)
     (void)state;
     for (int i = 0; i < PROGRAMS; i++) {
         snprintf(options[i], sizeof options[i], "-DNUMBER=%d", i);
-        keys[i] = (clt_program_key){"philox.clh", options[i], NULL};
+        keys[i] = (clt_program_key){"core/philox.clh", options[i], NULL};
     }
     clt_runtime_options settings;
     clt_runtime_options_init(&settings);
@@ -68,7 +68,8 @@ static void each_program_is_built_once(void **state)
     }
     assert_int_equal(clt_device_object_count(CLT_OBJECT_PROGRAM), before + PROGRAMS);
     assert_int_equal(clt_device_prepare(devices[0], NULL, 0), CLT_OK);
-    assert_int_equal(clt_device_program_hash(devices[0], "philox.clh", options[3], &again), CLT_OK);
+    assert_int_equal(clt_device_program_hash(devices[0], "core/philox.clh", options[3], &again),
+                     CLT_OK);
     assert_true(again == hashes[3]);
 }
 

@@ -10,7 +10,7 @@
 #include "base/caps.h"
 #include "base/str.h"
 #include "base/vec.h"
-#include "device/selection.h"
+#include "device/discover/selection.h"
 
 static clt_device_info make_row(const char *suffix, const char *platform, const char *vendor,
                                 int kind, int units, int place)

@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "base/philox.h"
-#include "device/kernel_source.h"
-#include "device/program.h"
+#include "device/program/kernel_source.h"
+#include "device/program/program.h"
 
 static int occurrences(const char *text, const char *part)
 {
@@ -22,16 +22,16 @@ static void includes_come_once_and_lines_stay_known(void **state)
 {
     (void)state;
     clt_str out = {0};
-    const char *text =
-        "int a;\n#include \"philox.clh\"\n  #  include\t\"philox.clh\" /* again */\nint b;";
+    const char *text = "int a;\n#include \"core/philox.clh\"\n  #  include\t\"core/philox.clh\" /* "
+                       "again */\nint b;";
     assert_int_equal(clt_source_resolve("cpu/none.cl", text, &out), CLT_OK);
     const char *all = clt_str_text(&out);
     assert_int_equal(occurrences(all, "uint4 clt_philox("), 1);
     assert_int_equal(occurrences(all, "#include"), 0);
-    assert_int_equal(occurrences(all, "#line 1 \"philox.clh\"\n"), 1);
+    assert_int_equal(occurrences(all, "#line 1 \"core/philox.clh\"\n"), 1);
     const char *rest = strstr(all, "#line 3 \"cpu/none.cl\"\n#line 4 \"cpu/none.cl\"\nint b;\n");
     assert_non_null(rest);
-    assert_memory_equal(all, "#line 1 \"cpu/none.cl\"\nint a;\n#line 1 \"philox.clh\"\n", 30);
+    assert_memory_equal(all, "#line 1 \"cpu/none.cl\"\nint a;\n#line 1 \"core/philox.clh\"\n", 30);
     clt_str_clear(&out);
     assert_int_equal(clt_source_resolve("x.cl", "\n#include \"none.clh\"\n", &out), CLT_NOT_FOUND);
     assert_non_null(strstr(clt_error_message(), "x.cl, line 2"));
@@ -82,7 +82,7 @@ static void devices_draw_the_hosts_random_numbers(void **state)
 {
     (void)state;
     enum { BLOCKS = 500 };
-    const char *text = "#include \"philox.clh\"\n"
+    const char *text = "#include \"core/philox.clh\"\n"
                        "kernel void draw(global uint4 *out, ulong seed, ulong first)\n"
                        "{\n"
                        "    const size_t i = get_global_id(0);\n"

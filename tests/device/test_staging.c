@@ -6,7 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "device/staging.h"
+#include "device/core/staging.h"
 
 static void transfers_go_through_staging(void **state)
 {

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "device/device.h"
+#include "device/core/device.h"
 #include <cltrain/cltrain.h>
 
 static char folder[] = "/tmp/cltrain-width-XXXXXX";

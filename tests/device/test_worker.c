@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "device/worker.h"
+#include "device/core/worker.h"
 
 typedef struct counter {
     clt_worker *worker;

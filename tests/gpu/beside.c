@@ -18,8 +18,8 @@ static void print_updates(const char *fp64, const char *half)
         const bool with_half = !strcmp(updates[i], "add_half") || !strcmp(updates[i], "round_sum");
         if ((with_half && !*half) || (*half && !strcmp(updates[i], "add_to")))
             continue;
-        print_line("gpu/update.cl", options, updates[i], items, "chosen");
-        print_line("train/update.cl", options, updates[i], 1, "fallback");
+        print_line("train/gpu/update.cl", options, updates[i], items, "chosen");
+        print_line("train/portable/update.cl", options, updates[i], 1, "fallback");
     }
 }
 
@@ -32,17 +32,17 @@ void print_beside(const clt_caps *caps)
     print_updates(fp64, "");
     print_updates(fp64, "-DG_T=w -DHALF_GRADIENTS");
     print_updates(fp64, "-DG_T=h -DHALF_GRADIENTS -DLOSS_SCALED");
-    print_line("gpu/checksum.cl", "", "checksum", 64, "chosen");
-    print_line("train/checksum.cl", "", "checksum", 64, "fallback");
+    print_line("train/gpu/checksum.cl", "", "checksum", 64, "chosen");
+    print_line("train/portable/checksum.cl", "", "checksum", 64, "fallback");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         char options[64];
         snprintf(options, sizeof options, "-DT=%s -DV=%d", types[i], i < 3 ? 4 : 2);
-        print_line("gpu/gather.cl", options, "gather_copy", 256, "chosen");
+        print_line("train/gpu/gather.cl", options, "gather_copy", 256, "chosen");
         snprintf(options, sizeof options, "-DT=%s", types[i]);
-        print_line("portable/gather.cl", options, "gather_copy", 256, "fallback");
+        print_line("train/portable/gather.cl", options, "gather_copy", 256, "fallback");
     }
     for (int gpu = 0; gpu < 2; gpu++) {
-        const char *file = gpu ? "gpu/gather.cl" : "portable/gather.cl";
+        const char *file = gpu ? "train/gpu/gather.cl" : "train/portable/gather.cl";
         const char *role = gpu ? "chosen" : "fallback", *v = gpu ? " -DV=4" : "";
         char options[64];
         snprintf(options, sizeof options, "-DT=uchar%s", v);
@@ -52,8 +52,8 @@ void print_beside(const clt_caps *caps)
         snprintf(options, sizeof options, "-DT=int%s", v);
         print_line(file, options, "gather_scale", 256, role);
     }
-    print_line("gpu/gather.cl", "-DT=uchar -DV=1", "gather_widen", 256, "chosen");
-    print_line("portable/gather.cl", "-DT=uchar", "gather_widen", 256, "fallback");
+    print_line("train/gpu/gather.cl", "-DT=uchar -DV=1", "gather_widen", 256, "chosen");
+    print_line("train/portable/gather.cl", "-DT=uchar", "gather_widen", 256, "fallback");
     print_line("bench/limits.cl", "-DVW=1 -DCHAINS=8 -DCPU=0 -DAHEAD=0", "clt_fma_peak", 256,
                "fallback");
     print_line("bench/limits.cl", "-DVW=4 -DCHAINS=1 -DCPU=0 -DAHEAD=0", "clt_copy", 256,

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/ops.h"
+#include "ops/core/ops.h"
 
 enum { MOST = 1024 };
 
@@ -112,7 +112,7 @@ void covered_on_cpu(const clt_plan *plan, const clt_caps *gpu)
              v++) {
             row *r = find(pn->node->op, v);
             r->cpu = r->cpu || accepts(plan, i, v, &plan->caps);
-            /* Plans for GPUs have no values in lanes: passes/layout.c. */
+            /* Plans for GPUs have no values in lanes: passes/choose_layout.c. */
             r->gpu = r->gpu || (plain && accepts(plan, i, v, &more));
         }
     }

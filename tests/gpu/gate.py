@@ -33,13 +33,13 @@ UNSEEN = "kernel void unseen(global float *x) { x[0] = 0; }\n"
 def main(program, compilers):
     with tempfile.TemporaryDirectory() as name:
         root = pathlib.Path(name)
-        (root / "clkernels/gpu").mkdir(parents=True)
+        (root / "clkernels/test/gpu").mkdir(parents=True)
         lines = ""
         for kernel, body in KERNELS.items():
-            (root / f"clkernels/gpu/{kernel}.cl").write_text(
+            (root / f"clkernels/test/gpu/{kernel}.cl").write_text(
                 f"kernel void {kernel}(global float *x, float a, int n) {{ {body} }}\n")
             lines += f"gpu/{kernel}.cl\t\t{kernel}\t64\tchosen\n"
-        (root / "clkernels/gpu/good.cl").open("a").write(UNSEEN)
+        (root / "clkernels/test/gpu/good.cl").open("a").write(UNSEEN)
         (root / "exceptions.txt").write_text(EXCEPTIONS)
         launches = root / "launches"
         launches.write_text(f"#!/bin/sh\ncat <<'END'\n{lines}END\n")

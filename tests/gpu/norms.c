@@ -1,6 +1,6 @@
 /* Normalisation. */
 #include "gpu/plans.h"
-#include "ops/batch_norm.h"
+#include "ops/norm/batch_norm.h"
 #include <cltrain/ops_norm.h>
 
 /* Rows that are kept in registers and that are not, that float4 fits and does not. */

@@ -5,7 +5,7 @@
 #define TESTS_GPU_PLANS_H
 
 #include "base/caps.h"
-#include "ops/nn.h"
+#include "ops/core/nn.h"
 #include "plan/plan.h"
 #include <cltrain/ops.h>
 

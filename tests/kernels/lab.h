@@ -17,8 +17,8 @@
 
 #include <cmocka.h>
 
-#include "device/cl.h"
-#include "device/program.h"
+#include "device/core/cl.h"
+#include "device/program/program.h"
 
 enum { LAB_GUARD = 64, LAB_MAX_PROGRAMS = 256, LAB_SIGNALLING = 0x7fa00000 };
 

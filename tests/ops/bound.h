@@ -139,7 +139,7 @@ static inline int op_teardown(void **state)
 {
     (void)state;
     op_walked_write(&op_devices[0]->caps);
-    /* builtins.clh declares all that the kernels call. */
+    /* core/builtins.clh declares all that the kernels call. */
     assert_int_equal(op_devices[0]->quirks, op_quirks);
     clt_devices_close(op_devices, 1);
     clt_runtime_destroy(op_runtime);

@@ -7,7 +7,7 @@ usage: pocl_locals.py SOURCES...    looks at kernels in PoCL's cache that are ne
 PoCL 3.1 gives each work-group its own copy only of arrays that the kernel itself names. Where a
 function is always called with the same array, and is not inlined, the compiler makes it name the
 array, which then stays a static variable, KERNEL.ARRAY: work-groups of several threads overwrite
-what others have there, in one launch of a thousand. gpu/tree.clh has the remedy.
+what others have there, in one launch of a thousand. core/gpu/tree.clh has the remedy.
 """
 import os
 import pathlib
@@ -78,7 +78,7 @@ def main():
         for name in shared(path):
             bad += 1
             print(f"{name}: all work-groups share this local array ({path.parent.parent.parent.name}); "
-                  "inline the functions that get it, as gpu/tree.clh does")
+                  "inline the functions that get it, as core/gpu/tree.clh does")
     print(f"{looked} compiled kernels, {bad} shared arrays")
     return 1 if bad else 0
 

@@ -3,8 +3,7 @@ file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/ops_run/usual ${CMAKE_CURRENT_BI
 
 # Every operator's test again on Oclgrind, and on Intel's runtime where there is one.
 foreach(test ${CLT_TESTS})
-    get_filename_component(folder ${test} DIRECTORY)
-    if(NOT folder MATCHES "/ops$")
+    if(NOT test MATCHES "/tests/ops/")
         continue()
     endif()
     get_filename_component(subject ${test} NAME_WE)

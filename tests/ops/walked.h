@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "device/clblast.h"
-#include "ops/ops.h"
+#include "device/discover/clblast.h"
+#include "ops/core/ops.h"
 #include "plan/plan.h"
 
 enum { OP_MAX_WALKED = 512 };

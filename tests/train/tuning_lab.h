@@ -14,9 +14,9 @@
 
 #include <cmocka.h>
 
-#include "device/tuning_file.h"
+#include "device/program/tuning_file.h"
 #include "support/devices.h"
-#include "train/choices.h"
+#include "train/setup/choices.h"
 #include "tune/tune.h"
 #include <cltrain/cltrain.h>
 #include <cltrain/unstable.h>

@@ -6,8 +6,8 @@
 #ifndef TESTS_TRAIN_WHOLE_NUMBERS_H
 #define TESTS_TRAIN_WHOLE_NUMBERS_H
 
-#include "train/store.h"
-#include "train/trainer.h"
+#include "train/store/store.h"
+#include "train/core/trainer.h"
 #include "train/world.h"
 
 enum { BATCH = 8, IN = 70, OUT = 16, WEIGHTS = OUT * IN, SKIPS_MOST = 30 };

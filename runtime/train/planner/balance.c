@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "train/planner/clock.h"
-#include "train/reduce.h"
+#include "train/ranks/shares.h"
 #include <cltrain/data.h>
 
 static const double WORTH = 0.1;

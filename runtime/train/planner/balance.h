@@ -2,7 +2,7 @@
 #ifndef CLT_TRAIN_PLANNER_BALANCE_H
 #define CLT_TRAIN_PLANNER_BALANCE_H
 
-#include "train/trainer.h"
+#include "train/core/trainer.h"
 
 /* Around a device's forward and backward, on its thread: notes what they took, up to its own last
  * gradient. It would wait for the others' next. Nothing without options.rebalance. */

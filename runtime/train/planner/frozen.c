@@ -7,8 +7,8 @@
 #include <jansson.h>
 
 #include "base/alloc.h"
-#include "device/device.h"
-#include "train/world.h"
+#include "device/core/device.h"
+#include "train/ranks/world.h"
 
 static void identify(const clt_device *device, char *text)
 {

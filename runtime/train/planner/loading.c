@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "data/gather.h"
+#include "data/loader/batch.h"
 #include "train/planner/clock.h"
-#include "train/session.h"
+#include "train/core/session.h"
 
 enum { REPEATS = 5, MOST = 1024 };
 

@@ -7,8 +7,8 @@
 #include "base/str.h"
 #include "exec/slow.h"
 #include "train/planner/clock.h"
-#include "train/planner/probe.h"
-#include "train/world.h"
+#include "train/planner/measure_devices.h"
+#include "train/ranks/world.h"
 #include <cltrain/data.h>
 
 /* A device must save so much of a step to be used, and an uneven split so much to be made. */

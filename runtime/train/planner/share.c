@@ -3,8 +3,8 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "train/planner/probe.h"
-#include "train/world.h"
+#include "train/planner/measure_devices.h"
+#include "train/ranks/world.h"
 
 clt_status clt_probe_allocate(clt_probe_result *r, int count)
 {

@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "train/planner/clock.h"
-#include "train/planner/probe.h"
+#include "train/planner/measure_devices.h"
 
 /* Devices of a kind differ by more than that. */
 static const double TOLERANCE = 0.45;

@@ -1,11 +1,11 @@
 #include "train/step/interpret.h"
-#include "train/verify.h"
+#include "train/step/verify.h"
 
 #include <math.h>
 
 #include "base/error.h"
 #include "train/planner/balance.h"
-#include "train/states.h"
+#include "train/step/states.h"
 
 /* The instruction's micro-batch and run; each instruction has its own. */
 typedef struct context {

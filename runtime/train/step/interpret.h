@@ -3,7 +3,7 @@
 #define CLT_TRAIN_STEP_INTERPRET_H
 
 #include "train/step/program.h"
-#include "train/trainer.h"
+#include "train/core/trainer.h"
 
 /* Executes a program for the batch of t->current on one device, on that device's thread. */
 clt_status clt_step_program_run(clt_trainer *trainer, int device, const clt_step_program *program);

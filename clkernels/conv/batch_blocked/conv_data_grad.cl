@@ -1,0 +1,208 @@
+/*
+ * Gradient of the input of a convolution in the LANES layout.
+ *
+ * Both kernels take (g, g_at, w, w_at, dx, dx_at, n, groups, ci, ih, iw, co, oh, ow, rows):
+ *   g   [B][groups * co][oh][ow] in lanes: gradient of the convolution's output. If the output is
+ *       only partly used (2 x 2 pooling drops an odd row and column), oh and ow may be the smaller
+ *       sizes.
+ *   w   OIHW as PyTorch's: [groups * co][ci][KY][KX]
+ *   dx  [B][groups * ci][ih][iw] in lanes
+ *   n images; ci, co channels of a group; rows: rows of dx of a work-group
+ *   global size: (groups * ceil(ci / TC), ceil(ih / rows), ceil(n / LANES)), local (1, 1, 1)
+ * Build options as in conv.cl: LANES; IN0 [f], what g is stored as (core/storage.clh); KY, KX; PY, PX [0]; DY, DX [1]; SY, SX [1].
+ *
+ * kernel clt_lanes_conv_data_grad: stride 1 and dilation 1 along x (SX = DX = 1; any along y).
+ *   Scatters TX columns of g into TX + KX - 1 columns of TC channels in registers, without a test
+ *   on columns, and adds the sums of K_BLOCK channels of g at a time to dx.
+ *   TX x TC [4 x 1]: TX + KX - 1 at most 16; XTAIL [0]: ow % TX; CTAIL [0]: ci % TC; K_BLOCK [8].
+ *   (TX + KX - 1) * TC + TC + 2 registers of LANES floats.
+ *
+ * kernel clt_lanes_conv_data_grad_any: any stride and dilation, slower. CTAIL = ci % TC.
+ */
+#include "core/batch_blocked/halves.clh"
+#include "core/one_kernel.clh"
+#include "core/batch_blocked/stride.clh"
+
+#ifndef TX
+#define TX 4
+#endif
+#ifndef TC
+#define TC 1
+#endif
+#ifndef XTAIL
+#define XTAIL 0
+#endif
+#ifndef CTAIL
+#define CTAIL 0
+#endif
+#ifndef K_BLOCK
+#define K_BLOCK 8
+#endif
+
+#define TILE_ROWS TC
+#define TILE_COLS TX
+#include "core/batch_blocked/tile.clh"
+
+#define TAPS (KY * KX)
+#define SPAN (TX + KX - 1)
+
+#if SX == 1 && DX == 1 && SPAN <= 16 && CLT_HAS(clt_lanes_conv_data_grad)
+
+/* Adds to row iy of dx (or stores, if k0 is 0 and the columns are new) what channels k0 .. k1 - 1
+ * of g scatter into it from columns x0 .. x0 + tx - 1, for the `tc` channels of dx from `dx` and
+ * `w` on. tc and tx are constants at every call. */
+INLINE void clt_scatter(global const STORED(IN0) * g, global const float *w, global float *dx, int ci,
+                        int ih, int iw, int oh, int ow, int iy, int x0, int k0, int k1,
+                        const int tc, const int tx)
+{
+    vecf a[TC][SPAN];
+#define CLEAR(j, c, b)                                                                             \
+    if (j < SPAN)                                                                                  \
+        a[c][AT(j)] = 0.0f;
+#define CLEAR_ROW(c, a, b) FOR_B(16, CLEAR, c, 0)
+#define AT(j) (j < SPAN ? j : 0)
+    FOR_A(TC, CLEAR_ROW, 0, 0)
+    for (int k = k0; k < k1; k++) {
+        for (int ky = 0; ky < KY; ky++) {
+            const int sy = iy + PY - ky * DY;
+            const int oy = SY == 1 ? sy : sy / SY;
+            if ((uint)sy >= (uint)(oh * SY) || (SY > 1 && sy % SY))
+                continue;
+            global const STORED(IN0) *row = g + ((k * oh + oy) * ow + x0) * LANES;
+            global const float *wk = w + k * ci * TAPS + ky * KX;
+#define COLUMN(t, a, b)                                                                            \
+    vecf v##t;                                                                                     \
+    if (t < tx)                                                                                    \
+        v##t = LOAD_AS(IN0, row + t * LANES);
+#define FMA(t, k, c)                                                                               \
+    if (t < tx)                                                                                    \
+        a[c][t + k] = fma(v##t, weight, a[c][t + k]);
+#define CHANNEL(c, k, b)                                                                           \
+    if (c < tc) {                                                                                  \
+        const vecf weight = wk[c * TAPS + k];                                                      \
+        FOR_C(TX, FMA, k, c)                                                                       \
+    }
+#define TAP(k, a, b) FOR_B(TC, CHANNEL, k, 0)
+            FOR_A(TX, COLUMN, 0, 0)
+            FOR_A(KX, TAP, 0, 0)
+        }
+    }
+    const int left = x0 - PX;
+    const int is_new = k0 == 0 ? (x0 == 0 ? 0 : KX - 1) : SPAN;
+#define PUT_AT(j, c, b)                                                                            \
+    if (j < tx + KX - 1 && (uint)(left + j) < (uint)iw) {                                          \
+        global float *to = dx + ((c * ih + iy) * iw + left + j) * LANES;                           \
+        STORE(j >= is_new ? a[c][AT(j)] : a[c][AT(j)] + LOAD(to), to);                             \
+    }
+#define PUT_ROW(c, a, b)                                                                           \
+    if (c < tc) {                                                                                  \
+        FOR_B(16, PUT_AT, c, 0)                                                                    \
+    }
+    FOR_A(TC, PUT_ROW, 0, 0)
+}
+
+/* All rows of a work-group for `tc` channels. */
+INLINE void clt_scatter_rows(global const STORED(IN0) * g, global const float *w, global float *dx, int ci,
+                             int ih, int iw, int co, int oh, int ow, int first, int last,
+                             const int tc)
+{
+    /* Columns of dx that no column of g reaches. */
+    const int reach = ow + KX - 1 - PX;
+    for (int iy = first; iy < last; iy++) {
+        for (int ix = max(reach, 0); ix < iw; ix++) {
+#define CLEAR_COLUMN(c, a, b)                                                                      \
+    if (c < tc)                                                                                    \
+        STORE((vecf)0.0f, dx + ((c * ih + iy) * iw + ix) * LANES);
+            FOR_A(TC, CLEAR_COLUMN, 0, 0)
+        }
+    }
+    for (int k0 = 0; k0 < co; k0 += K_BLOCK) {
+        const int k1 = min(k0 + K_BLOCK, co);
+        for (int iy = first; iy < last; iy++) {
+            for (int x0 = 0; x0 + TX <= ow; x0 += TX)
+                clt_scatter(g, w, dx, ci, ih, iw, oh, ow, iy, x0, k0, k1, tc, TX);
+#if XTAIL
+            clt_scatter(g, w, dx, ci, ih, iw, oh, ow, iy, ow - XTAIL, k0, k1, tc, XTAIL);
+#endif
+        }
+    }
+}
+
+KERNEL void clt_lanes_conv_data_grad(global const STORED(IN0) * g, long g_at, global const float *w,
+                                     long w_at, global float *dx, long dx_at, int n, int groups,
+                                     int ci, int ih, int iw, int co, int oh, int ow, int rows)
+{
+    const int tiles = (ci + TC - 1) / TC;
+    const int group = get_global_id(0) / tiles, c0 = get_global_id(0) % tiles * TC;
+    const long b = get_global_id(2);
+    const int first = get_global_id(1) * rows, last = min(first + rows, ih);
+    g += g_at + (b * groups + group) * co * oh * ow * LANES;
+    w += w_at + ((long)group * co * ci + c0) * TAPS;
+    dx += dx_at + ((b * groups + group) * ci + c0) * ih * iw * LANES;
+#if CTAIL
+    if (c0 + TC > ci) {
+        clt_scatter_rows(g, w, dx, ci, ih, iw, co, oh, ow, first, last, CTAIL);
+        return;
+    }
+#endif
+    clt_scatter_rows(g, w, dx, ci, ih, iw, co, oh, ow, first, last, TC);
+}
+
+#endif
+
+#if CLT_HAS(clt_lanes_conv_data_grad_any)
+
+/* The gradient of `tc` input channels at one element. */
+INLINE void clt_data_grad_at(global const STORED(IN0) * g, global const float *w, global float *dx, int ci,
+                             int ih, int iw, int co, int oh, int ow, int iy, int ix, const int tc)
+{
+#define DECLARE_GRAD(c) vecf d##c = 0.0f;
+    EACH_ROW(DECLARE_GRAD)
+    for (int ky = 0; ky < KY; ky++) {
+        const int y = iy + PY - ky * DY;
+        if (y < 0 || y % SY || y / SY >= oh)
+            continue;
+        for (int kx = 0; kx < KX; kx++) {
+            const int x = ix + PX - kx * DX;
+            if (x < 0 || x % SX || x / SX >= ow)
+                continue;
+            for (int k = 0; k < co; k++) {
+                const vecf v = LOAD_AS(IN0, g + ((k * oh + y / SY) * ow + x / SX) * LANES);
+#define ADD_GRAD(c)                                                                                \
+    if (c < tc)                                                                                    \
+        d##c = fma(v, (vecf)w[((k * ci + c) * KY + ky) * KX + kx], d##c);
+                EACH_ROW(ADD_GRAD)
+            }
+        }
+    }
+#define PUT_GRAD(c)                                                                                \
+    if (c < tc)                                                                                    \
+        STORE(d##c, dx + ((c * ih + iy) * iw + ix) * LANES);
+    EACH_ROW(PUT_GRAD)
+}
+
+KERNEL void clt_lanes_conv_data_grad_any(global const STORED(IN0) * g, long g_at, global const float *w,
+                                         long w_at, global float *dx, long dx_at, int n,
+                                         int groups, int ci, int ih, int iw, int co, int oh,
+                                         int ow, int rows)
+{
+    const int tiles = (ci + TC - 1) / TC;
+    const int group = get_global_id(0) / tiles, c0 = get_global_id(0) % tiles * TC;
+    const long b = get_global_id(2);
+    const int first = get_global_id(1) * rows, last = min(first + rows, ih);
+    g += g_at + (b * groups + group) * co * oh * ow * LANES;
+    w += w_at + ((long)group * co * ci + c0) * TAPS;
+    dx += dx_at + ((b * groups + group) * ci + c0) * ih * iw * LANES;
+    for (int iy = first; iy < last; iy++) {
+        for (int ix = 0; ix < iw; ix++) {
+#if CTAIL
+            if (c0 + TC > ci) {
+                clt_data_grad_at(g, w, dx, ci, ih, iw, co, oh, ow, iy, ix, CTAIL);
+                continue;
+            }
+#endif
+            clt_data_grad_at(g, w, dx, ci, ih, iw, co, oh, ow, iy, ix, TC);
+        }
+    }
+}
+#endif

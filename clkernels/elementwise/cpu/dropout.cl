@@ -1,0 +1,69 @@
+/*
+ * Dropout on CPUs, the same numbers as elementwise/portable/dropout.cl: work-group size 1. A work-item has
+ * `share` elements. Global size: ceil(count / share).
+ * Build options: VW, lanes of a vector of floats; STREAM.
+ */
+#define LANES VW
+#include "core/batch_blocked/philox.clh"
+#include "core/philox.clh"
+
+#define VECTORS (2 * CLT_CALLS)
+
+/* The numbers of blocks from `block` on, in the order of the elements. */
+INLINE void random_bits(ulong seed, uint sub, uint step, ulong block, vecu *bits)
+{
+    vecl x[CLT_CALLS];
+#pragma unroll
+    for (int c = 0; c < CLT_CALLS; c++)
+        x[c] = CLT_FIRST + (block + (ulong)(c * VW / 2));
+    clt_random_rows(seed, STREAM, sub, step, x, bits);
+}
+
+/* Elements one by one, `number` being the first one's. */
+INLINE void drop_some(global const STORED(IN0) *x, global STORED(OUT0) *out, int count, ulong number, float p,
+                      float scale, uint sub, ulong seed, uint step)
+{
+    for (int i = 0; i < count; i++, number++) {
+        const uint4 bits = clt_random4(seed, STREAM, sub, step, number >> 2);
+        const uint k = (uint)(number & 3);
+        const uint own = k < 2 ? (k == 0 ? bits.x : bits.y) : (k == 2 ? bits.z : bits.w);
+        PUT(OUT0, clt_unit(own) >= p ? GET(IN0, x + i) * scale : 0.0f, out + i);
+    }
+}
+
+KERNEL void dropout(global const STORED(IN0) *x, long x_offset, global STORED(OUT0) *out, long out_offset,
+                    long count, long sample, float p, float scale, int sub, ulong seed, uint step,
+                    long position, long share)
+{
+    const long at = (long)get_global_id(0) * share;
+    const int size = (int)min(share, count - at);
+    const ulong number = (ulong)(position * sample + at);
+    x += x_offset + at;
+    out += out_offset + at;
+    /* Of the numbers as integers, which are compared without rounding, the least that is kept. */
+    const int least = (int)ceil(p * 16777216.0f);
+    /* Up to the first block that is whole. */
+    int i = min((int)(-number & 3), size);
+    drop_some(x, out, i, number, p, scale, (uint)sub, seed, step);
+    for (; i + VECTORS * VW <= size; i += VECTORS * VW) {
+        vecu bits[VECTORS];
+        random_bits(seed, (uint)sub, step, (number + (ulong)i) >> 2, bits);
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++) {
+            global const STORED(IN0) *from = x + i + v * VW;
+            global STORED(OUT0) *to = out + i + v * VW;
+            PREFETCH(from + AHEAD);
+            PREFETCH(to + AHEAD);
+            const veci kept = AS_INTS(bits[v] >> 8) >= least;
+            STORE_AS(OUT0, select((vecf)(0.0f), LOAD_AS(IN0, from) * scale, kept), to);
+        }
+    }
+    if (i < size) {
+        vecu bits[VECTORS];
+        random_bits(seed, (uint)sub, step, (number + (ulong)i) >> 2, bits);
+        const uint *own = (const uint *)bits;
+        for (int k = 0; i + k < size; k++)
+            PUT(OUT0, (int)(own[k] >> 8) >= least ? GET(IN0, x + i + k) * scale : 0.0f,
+                out + i + k);
+    }
+}

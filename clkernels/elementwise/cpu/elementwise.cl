@@ -1,0 +1,120 @@
+/*
+ * Statements, element by element, on CPUs: work-group size 1. Options as of elementwise/portable/elementwise.cl,
+ * and VW, lanes of a vector; SPLAT, a bit for each operand that repeats along the result's last
+ * dimension (the others lie as it does there).
+ *
+ * A work-item computes `share` elements, run by run: what lies within one line of the last dimension
+ * of the result, of n0 x .. x n5. Operand a is read at the sum of i0 * a0 .. i5 * a5. Operands and
+ * result may have other types (core/operands.clh).
+ * Global size: ceil(count / share).
+ *
+ * With TERMS, the kernel is named terms, and `out` is an array of partial sums instead: that of each
+ * work-item.
+ */
+#define LANES VW
+#include "core/batch_blocked/log.clh"
+
+#define exp clt_exp
+#define tanh clt_tanh
+#define erf clt_erf
+#define log clt_log
+#define log1p clt_log1p
+#define rsqrt(x) (1.0f / sqrt(x))
+
+#include "core/batch_blocked/halves.clh"
+#include "core/operands.clh"
+#define EACH(X) X(a, 1) IF2(X(b, 2)) IF3(X(c, 4)) IF4(X(d, 8))
+#define EACH_AS_ARGUMENT(X) X(a, 1) IF2(, X(b, 2)) IF3(, X(c, 4)) IF4(, X(d, 8))
+
+#define T vecf
+
+#define OPERAND(x, bit) T x
+INLINE T compute(EACH_AS_ARGUMENT(OPERAND), float p0, float p1, float p2, float p3, float n)
+{
+    BODY
+}
+
+/* A whole vector of an operand, or its last `rest` elements. */
+#define WHOLE(x, bit) (SPLAT & bit ? x##_splat : LOAD_AS(KIND_OF(x), x + i))
+#define PART(x, bit) (SPLAT & bit ? x##_splat : LOAD_PART_AS(KIND_OF(x), x + i, rest, 0.0f))
+#define FETCH(x, bit)                                                                              \
+    if (!(SPLAT & bit))                                                                            \
+        PREFETCH(x + i + AHEAD);
+
+#define POINTER(x, bit) global const ELEMENT(x) *x##_base, long x##_offset
+#define STRIDES(x, bit) , long x##0, long x##1, long x##2, long x##3, long x##4, long x##5
+
+/* What becomes of a vector of the result: it is stored, or, with TERMS, added up. */
+#ifdef TERMS
+#define NAME terms
+#define TAKE(y, place) all += y
+#define TAKE_PART(y, place, rest) all += select((vecf)0.0f, y, LANE_NUMBERS < (veci)(rest))
+#else
+#define NAME runs
+#define TAKE(y, place) STORE_AS(KIND_OF(out), y, place)
+#define TAKE_PART(y, place, rest) STORE_PART_AS(KIND_OF(out), y, place, rest)
+#endif
+
+KERNEL void NAME(EACH_AS_ARGUMENT(POINTER), global ELEMENT(out) *out, long out_offset,
+                 long count, long share, float p0, float p1, float p2, float p3, int images,
+                 long n0, long n1, long n2, long n3, long n4, long n5 EACH(STRIDES))
+{
+    const float n = (float)images;
+    long at = (long)get_global_id(0) * share;
+    const long end = min(at + share, count);
+    long i0 = 0, i1 = 0, i2 = 0, i3 = 0, i4 = 0, i5 = 0;
+#ifdef TERMS
+    vecf all = (vecf)0.0f;
+#endif
+    if (at < end) { /* with TERMS, also work-items behind the last element run */
+        long rest = at;
+#define DIGIT(k)                                                                                   \
+    i##k = rest % n##k;                                                                            \
+    rest /= n##k;
+        DIGIT(5) DIGIT(4) DIGIT(3) DIGIT(2) DIGIT(1) DIGIT(0)
+    }
+    out += out_offset;
+    while (at < end) {
+        const long run = min(end - at, n5 - i5);
+#define PLACE(x, bit)                                                                              \
+    global const ELEMENT(x) *x = x##_base + x##_offset + i0 * x##0 + i1 * x##1 + i2 * x##2 +       \
+                                 i3 * x##3 + i4 * x##4 + i5 * x##5;
+        EACH(PLACE)
+        /* Before the loop: the compiler cannot know that the result is another memory. */
+#define REPEAT(x, bit) const vecf x##_splat = SPLAT & bit ? GET(KIND_OF(x), x) : 0.0f;
+        EACH(REPEAT)
+        long i = 0;
+        for (; i + VW <= run; i += VW) {
+            EACH(FETCH)
+#ifndef TERMS
+            PREFETCH(out + at + i + AHEAD);
+#endif
+            const vecf y = compute(EACH_AS_ARGUMENT(WHOLE), p0, p1, p2, p3, n);
+            TAKE(y, out + at + i);
+        }
+        if (i < run) {
+            const int rest = (int)(run - i);
+            const vecf y = compute(EACH_AS_ARGUMENT(PART), p0, p1, p2, p3, n);
+            TAKE_PART(y, out + at + i, rest);
+        }
+        at += run;
+        i5 = 0;
+        /* The next index. */
+        if (++i4 == n4) {
+            i4 = 0;
+            if (++i3 == n3) {
+                i3 = 0;
+                if (++i2 == n2) {
+                    i2 = 0;
+                    if (++i1 == n1) {
+                        i1 = 0;
+                        i0++;
+                    }
+                }
+            }
+        }
+    }
+#ifdef TERMS
+    out[get_global_id(0)] = clt_sum_lanes(all);
+#endif
+}

@@ -1,0 +1,36 @@
+/*
+ * out = x * scale where the element's random number is at least p, else 0, on GPUs: a work-item has
+ * the four elements whose numbers are of one block (core/philox.clh), its neighbours the next four.
+ * Options: STREAM; V: 4 where they are a float4, else 1.
+ */
+#include "core/gpu/halves.clh"
+#include "core/philox.clh"
+#define GROUP 256
+
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
+dropout(global const STORED(IN0) *x, long x_offset, global STORED(OUT0) *out, long out_offset, long count,
+        long sample, float p, float scale, int sub, ulong seed, uint step, long position)
+{
+    const ulong first = (ulong)(position * sample);
+    const ulong block = (first >> 2) + get_global_id(0);
+    const long at = (long)(block * 4 - first);
+    if (at >= count)
+        return;
+    const uint4 bits = clt_random4(seed, STREAM, (uint)sub, step, block);
+    x += x_offset + at;
+    out += out_offset + at;
+#if V == 4
+    if (at + 4 <= count) {
+        const float4 unit = (float4)(clt_unit(bits.x), clt_unit(bits.y), clt_unit(bits.z),
+                                     clt_unit(bits.w));
+        const float4 v = GET4(IN0, x);
+        PUT4(OUT0, unit >= p ? v * scale : (float4)(0.0f), out);
+        return;
+    }
+#endif
+    const uint own[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+    for (int i = 0; i < (V == 4 ? 3 : 4); i++)
+        if (at + i >= 0 && at + i < count)
+            PUT(OUT0, clt_unit(own[i]) >= p ? GET(IN0, x + i) * scale : 0.0f, out + i);
+}

@@ -1,0 +1,13 @@
+/* As elementwise/dropout.clh says. A work-item takes 16 successive numbers of one array. */
+#include "elementwise/dropout.clh"
+
+kernel void dropout(global const STORED(IN0) *x_base, long x_offset, global STORED(OUT0) *out_base,
+                    long out_offset, long count, long sample, float p, float scale, int sub,
+                    ulong seed, uint step, long position)
+{
+    const long at = (long)get_global_id(0) * 16;
+    if (at >= count)
+        return;
+    drop(x_base + x_offset + at, out_base + out_offset + at, (int)min(16L, count - at), 1,
+         (ulong)(position * sample + at), p, scale, sub, seed, step);
+}

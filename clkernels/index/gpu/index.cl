@@ -1,0 +1,193 @@
+/*
+ * Elements picked by indices, and sums into them, on GPUs: a work-item has V elements side by side,
+ * its neighbours the next ones. Arrays and indices are as index/portable/index.cl says. Options: V, 4 where
+ * slices and images fit, else 1; BASE, of `begin`.
+ */
+#include "core/gpu/halves.clh"
+#define GROUP 256
+#define KERNEL kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
+
+#if V == 4
+#define VEC float4
+#define INTS int4
+#else
+#define VEC float
+#define INTS int
+#endif
+#if V == 4
+#define READ_AS(kind, p) GET4(kind, p)
+#define WRITE_AS(kind, v, p) PUT4(kind, v, p)
+#else
+#define READ_AS(kind, p) GET(kind, p)
+#define WRITE_AS(kind, v, p) PUT(kind, v, p)
+#endif
+#define AT(p) *(global VEC *)(p)
+#define READ(p) *(global const VEC *)(p)
+
+/* out = base, or 0; nothing where that is the same memory. */
+#if BASE
+#define BASE_ARRAY global const STORED(IN2) *base, long base_offset,
+#else
+#define BASE_ARRAY
+#endif
+KERNEL void begin(BASE_ARRAY global STORED(OUT0) *out, long out_offset, int count)
+{
+    const int at = (int)get_global_id(0) * V;
+    if (at >= count)
+        return;
+#if BASE
+    if ((global const void *)(base + base_offset) != (global const void *)(out + out_offset))
+        WRITE_AS(OUT0, READ_AS(IN2, base + base_offset + at), out + out_offset + at);
+#else
+    WRITE_AS(OUT0, (VEC)(0.0f), out + out_offset + at);
+#endif
+}
+
+KERNEL void index_select(global const int *index, long index_offset, global const float *x,
+                         long x_offset, global STORED(OUT0) *out, long out_offset, int count, int picks,
+                         int size, int inner)
+{
+    const int i = (int)get_global_id(0) * V;
+    if (i >= count)
+        return;
+    const int slice = i / inner, outer = slice / picks;
+    const int at = index[index_offset + slice - outer * picks];
+    VEC v = (VEC)(NAN);
+    if ((uint)at < (uint)size)
+        v = READ(x + x_offset + (outer * size + at) * inner + i - slice * inner);
+    WRITE_AS(OUT0, v, out + out_offset + i);
+}
+
+/* Where the slice of a pick is added: -1: nowhere. */
+static inline int place_of(int at, int size, int padding)
+{
+    return (uint)at >= (uint)size ? 0 : at == padding ? -1 : at;
+}
+
+/*
+ * Picks of one place, in order: next[p] is the next one of p's place, `picks` behind the last, as
+ * such for the first one of a place and as its complement for others. Padding has no first one.
+ */
+KERNEL void chain(global const int *index, long index_offset, global int *next, long next_offset,
+                  int picks, int size, int padding)
+{
+    const int p = (int)get_global_id(0);
+    if (p >= picks)
+        return;
+    index += index_offset;
+    const int here = place_of(index[p], size, padding);
+    int first = here >= 0, after = picks;
+    for (int q = 0; q < p; q++)
+        if (place_of(index[q], size, padding) == here) {
+            first = 0;
+            break;
+        }
+    for (int q = p + 1; q < picks; q++)
+        if (place_of(index[q], size, padding) == here) {
+            after = q;
+            break;
+        }
+    next[next_offset + p] = first ? after : ~after;
+}
+
+KERNEL void index_add(global const int *next, long next_offset, global const int *index,
+                      long index_offset, global const STORED(IN1) *source, long source_offset,
+                      global STORED(OUT0) *out, long out_offset, int count, int picks, int size,
+                      int inner)
+{
+    const int i = (int)get_global_id(0) * V;
+    if (i >= count)
+        return;
+    const int slice = i / inner, outer = slice / picks, c = i - slice * inner;
+    int p = slice - outer * picks, after = next[next_offset + p];
+    if (after < 0)
+        return;
+    index += index_offset;
+    source += source_offset + outer * picks * inner + c;
+    const int at = index[p];
+    global STORED(OUT0) *sum =
+        out + out_offset + (outer * size + ((uint)at < (uint)size ? at : 0)) * inner + c;
+    VEC v = READ_AS(OUT0, sum);
+    for (;;) {
+        v += (uint)index[p] < (uint)size ? READ_AS(IN1, source + p * inner) : (VEC)(NAN);
+        if (after >= picks)
+            break;
+        p = after;
+        after = ~next[next_offset + p];
+    }
+    WRITE_AS(OUT0, v, sum);
+}
+
+/* Of the picks of one slice the last one's work-items write it; without SOURCE it becomes 0. Where an
+ * index is none, slice 0 becomes NaN, which the first such pick writes. */
+#ifdef SOURCE
+KERNEL void index_copy(global const int *index, long index_offset,
+#if SOURCE
+                       global const float *source, long source_offset,
+#endif
+                       global float *out, long out_offset, int count, int picks, int size,
+                       int inner)
+{
+    const int i = (int)get_global_id(0) * V;
+    if (i >= count)
+        return;
+    const int slice = i / inner, outer = slice / picks, c = i - slice * inner;
+    const int p = slice - outer * picks;
+    index += index_offset;
+    const int at = index[p], good = (uint)at < (uint)size;
+    int other = 0;
+    for (int q = 0; q < picks; q++) {
+        const int there = index[q], bad = (uint)there >= (uint)size;
+        if (good)
+            other |= (q > p && there == at) || (bad && at == 0);
+        else
+            other |= q < p && bad;
+    }
+    if (other)
+        return;
+    VEC v = (VEC)(0.0f);
+#if SOURCE
+    v = READ(source + source_offset + i);
+#endif
+    AT(out + out_offset + (outer * size + (good ? at : 0)) * inner + c) = good ? v : (VEC)(NAN);
+}
+#endif
+
+KERNEL void gather(global const int *index, long index_offset, global const float *x, long x_offset,
+                   global float *out, long out_offset, int count, int picks, int size, int inner)
+{
+    const int i = (int)get_global_id(0) * V;
+    if (i >= count)
+        return;
+    const INTS at = *(global const INTS *)(index + index_offset + i);
+    x += x_offset;
+#define ONE(at, k)                                                                                 \
+    ((uint)(at) < (uint)size                                                                       \
+         ? x[((i + k) / inner / picks * size + (at)) * inner + (i + k) % inner]                    \
+         : NAN)
+#if V == 4
+    AT(out + out_offset + i) = (float4)(ONE(at.x, 0), ONE(at.y, 1), ONE(at.z, 2), ONE(at.w, 3));
+#else
+    out[out_offset + i] = ONE(at, 0);
+#endif
+}
+
+/* A work-item has `part` places of a line, its neighbours those of the next lines. */
+KERNEL void scatter_add(global const int *index, long index_offset, global const float *source,
+                        long source_offset, global float *out, long out_offset, int items,
+                        int picks, int size, int inner, int part)
+{
+    const int item = (int)get_global_id(0), parts = (size + part - 1) / part;
+    if (item >= items)
+        return;
+    const int first = item / inner % parts * part, end = min(first + part, size);
+    const int outer = item / inner / parts, line = item % inner;
+    index += index_offset + outer * picks * inner + line;
+    source += source_offset + outer * picks * inner + line;
+    out += out_offset + outer * size * inner + line;
+    for (int p = 0; p < picks; p++) {
+        const int at = index[p * inner], good = (uint)at < (uint)size, k = good ? at : 0;
+        if (k >= first && k < end)
+            out[k * inner] += good ? source[p * inner] : NAN;
+    }
+}

@@ -1,0 +1,140 @@
+/*
+ * Elements picked by indices, and sums into them, for any device. Arrays are [outer, size, inner];
+ * what is picked, or added, is [outer, picks, inner]. An index outside of 0 .. size - 1 picks NaN,
+ * and adds NaN at 0. Sums are in the order of the picks. BASE: they begin with `base`, which may be
+ * where `out` is, else with 0.
+ */
+#include "core/storage.clh"
+
+#if BASE
+#define BASE_ARRAY , global const STORED(IN2) *base, long base_offset
+#define BEGIN(i) GET(IN2, base + base_offset + (i))
+#else
+#define BASE_ARRAY
+#define BEGIN(i) 0.0f
+#endif
+
+/* A work-item has an element picked. */
+kernel void index_select(global const int *index, long index_offset, global const float *x,
+                         long x_offset, global STORED(OUT0) *out, long out_offset, long count, int picks,
+                         int size, int inner)
+{
+    const long i = (long)get_global_id(0);
+    if (i >= count)
+        return;
+    const long slice = i / inner;
+    const int at = index[index_offset + slice % picks];
+    PUT(OUT0,
+        (uint)at < (uint)size ? x[x_offset + (slice / picks * size + at) * inner + i % inner] : NAN,
+        out + out_offset + i);
+}
+
+/* A work-item has one of the slices added to. What lies in 16 bits is rounded once: each of its
+ * elements is added up as a whole, from the first pick of the slice on. */
+kernel void index_add(global const int *index, long index_offset, global const STORED(IN1) *source,
+                      long source_offset BASE_ARRAY, global STORED(OUT0) *out, long out_offset,
+                      long slices, int picks, int size, int inner, int padding)
+{
+    const long slice = (long)get_global_id(0);
+    if (slice >= slices)
+        return;
+    const int here = (int)(slice % size);
+    out += out_offset + slice * inner;
+    index += index_offset;
+    source += source_offset + slice / size * picks * inner;
+#if EXACT(OUT0)
+    for (int c = 0; c < inner; c++)
+        out[c] = BEGIN(slice * inner + c);
+    for (int p = 0; p < picks; p++) {
+        const int at = index[p], good = (uint)at < (uint)size;
+        if ((good ? at : 0) != here || at == padding && good)
+            continue;
+        for (int c = 0; c < inner; c++)
+            out[c] += good ? GET(IN1, source + (long)p * inner + c) : NAN;
+    }
+#else
+    int first = 0;
+    for (; first < picks; first++) {
+        const int at = index[first], good = (uint)at < (uint)size;
+        if ((good ? at : 0) == here && !(good && at == padding))
+            break;
+    }
+    for (int c = 0; c < inner; c++) {
+        float sum = BEGIN(slice * inner + c);
+        for (int p = first; p < picks; p++) {
+            const int at = index[p], good = (uint)at < (uint)size;
+            if ((good ? at : 0) == here && !(good && at == padding))
+                sum += good ? GET(IN1, source + (long)p * inner + c) : NAN;
+        }
+        PUT(OUT0, sum, out + c);
+    }
+#endif
+}
+
+/* The same, for slices that are replaced: the last pick of a slice stays; without SOURCE it is 0. */
+#ifdef SOURCE
+kernel void index_copy(global const int *index, long index_offset,
+#if SOURCE
+                       global const float *source, long source_offset,
+#endif
+                       global const float *base, long base_offset, global float *out,
+                       long out_offset, long slices, int picks, int size, int inner)
+{
+    const long slice = (long)get_global_id(0);
+    if (slice >= slices)
+        return;
+    const int here = (int)(slice % size);
+    int from = -1, bad = 0;
+    index += index_offset;
+    for (int p = 0; p < picks; p++) {
+        bad |= (uint)index[p] >= (uint)size;
+        from = index[p] == here ? p : from;
+    }
+    for (int c = 0; c < inner; c++) {
+        float v = base[base_offset + slice * inner + c];
+#if SOURCE
+        if (from >= 0)
+            v = source[source_offset + (slice / size * picks + from) * inner + c];
+#else
+        if (from >= 0)
+            v = 0.0f;
+#endif
+        out[out_offset + slice * inner + c] = bad && here == 0 ? NAN : v;
+    }
+}
+#endif
+
+kernel void gather(global const int *index, long index_offset, global const float *x, long x_offset,
+                   global float *out, long out_offset, long count, int picks, int size, int inner)
+{
+    const long i = (long)get_global_id(0);
+    if (i >= count)
+        return;
+    const long outer = i / inner / picks;
+    const int at = index[index_offset + i];
+    out[out_offset + i] = (uint)at < (uint)size
+                              ? x[x_offset + (outer * size + at) * inner + i % inner]
+                              : NAN;
+}
+
+/* A work-item has `part` places of a line, the elements at distance `inner`. */
+kernel void scatter_add(global const int *index, long index_offset, global const float *source,
+                        long source_offset BASE_ARRAY, global float *out, long out_offset,
+                        long items, int picks, int size, int inner, int part)
+{
+    const long item = (long)get_global_id(0);
+    const int parts = (size + part - 1) / part;
+    if (item >= items)
+        return;
+    const int first = (int)(item / inner % parts) * part, end = min(first + part, size);
+    const long outer = item / inner / parts, from = outer * picks * inner + item % inner,
+               to = outer * size * inner + item % inner;
+    for (int k = first; k < end; k++)
+        out[out_offset + to + (long)k * inner] = BEGIN(to + (long)k * inner);
+    for (int p = 0; p < picks; p++) {
+        const long i = from + (long)p * inner;
+        const int at = index[index_offset + i], good = (uint)at < (uint)size, k = good ? at : 0;
+        if (k >= first && k < end)
+            out[out_offset + to + (long)k * inner] += good ? source[source_offset + i] : NAN;
+    }
+}

@@ -1,0 +1,164 @@
+/*
+ * Cross entropy and accuracy of logits [B][classes] in the LANES layout. Option: LANES.
+ *
+ * kernel clt_lanes_cross_entropy(logits, logits_at, labels, labels_at, sums, sums_at, counts,
+ *                                counts_at, n, classes, smoothing, ignore, parts)
+ *   labels int [n] (plain); sums float [parts], counts int [parts]: the sum of the losses and the
+ *   number of labels that are not `ignore`, of part p: blocks floor(p * blocks / parts) on. A label
+ *   that is no class makes the sum NaN. Sum the parts in order (loss/portable/loss.cl: loss_total).
+ * kernel clt_lanes_correct(logits, logits_at, labels, labels_at, sums, sums_at, counts, counts_at,
+ *                          n, classes, k, ignore, parts)
+ *   the same with the number of labels among the k largest logits; ties go to the lower index, NaN
+ *   is the largest.
+ *   both: global size (parts, 1, 1), local (1, 1, 1)
+ *
+ * kernel clt_lanes_cross_entropy_samples(logits, logits_at, labels, labels_at, losses, losses_at,
+ *                                        n, classes, smoothing, ignore)
+ *   losses float [n] (plain): each sample's loss, 0 where ignored
+ * kernel clt_lanes_cross_entropy_grad(logits, logits_at, labels, labels_at, upstream, upstream_at,
+ *                                     out, out_at, n, classes, smoothing, ignore)
+ *   out [B][classes] in lanes: upstream[0] * (softmax - target); ignored samples get 0, those whose
+ *   label is no class NaN
+ *   both: global size (ceil(n / LANES), 1, 1), local (1, 1, 1)
+ */
+#include "core/batch_blocked/halves.clh"
+
+/* Labels of block b; `ignore` beyond n. */
+INLINE veci clt_labels(global const int *labels, int b, int n, int ignore)
+{
+    int lane[LANES];
+    for (int i = 0; i < LANES; i++)
+        lane[i] = b * LANES + i < n ? labels[b * LANES + i] : ignore;
+    return *(private veci *)lane;
+}
+
+INLINE vecf clt_largest(global const STORED(IN0) *x, int classes)
+{
+    vecf largest = LOAD_AS(IN0, x);
+    for (int c = 1; c < classes; c++)
+        largest = fmax(largest, LOAD_AS(IN0, x + c * LANES));
+    return largest;
+}
+
+INLINE vecf clt_exp_sum(global const STORED(IN0) *x, int classes, vecf largest)
+{
+    vecf sum = 0.0f;
+    for (int c = 0; c < classes; c++)
+        sum += exp(LOAD_AS(IN0, x + c * LANES) - largest);
+    return sum;
+}
+
+/* The losses of a block; 0 where ignored, NaN where the label is no class. */
+INLINE vecf clt_losses(global const STORED(IN0) *x, veci label, int classes, float smoothing, int ignore)
+{
+    const vecf largest = clt_largest(x, classes);
+    vecf exps = 0.0f, own = NAN, all = 0.0f;
+    for (int c = 0; c < classes; c++) {
+        const vecf shifted = LOAD_AS(IN0, x + c * LANES) - largest;
+        exps += exp(shifted);
+        all += shifted;
+        own = select(own, shifted, label == c);
+    }
+    const vecf log_sum = log(exps);
+    vecf loss = log_sum - own;
+    if (smoothing > 0.0f)
+        loss = (1.0f - smoothing) * loss + smoothing * (log_sum - all / (float)classes);
+    return select(loss, (vecf)0.0f, label == ignore);
+}
+
+KERNEL void clt_lanes_cross_entropy(global const STORED(IN0) *logits, long logits_at,
+                                    global const int *labels, long labels_at, global float *sums,
+                                    long sums_at, global int *counts, long counts_at, int n,
+                                    int classes, float smoothing, int ignore, int parts)
+{
+    const long blocks = clt_blocks(n), part = get_global_id(0);
+    const int from = (int)(blocks * part / parts), to = (int)(blocks * (part + 1) / parts);
+    vecf sum = 0.0f;
+    veci count = 0;
+    for (int b = from; b < to; b++) {
+        const veci label = clt_labels(labels + labels_at, b, n, ignore);
+        sum += clt_losses(logits + logits_at + (long)b * classes * LANES, label, classes, smoothing,
+                          ignore);
+        count -= label != ignore & label >= 0 & label < classes;
+    }
+    int lane[LANES], total = 0;
+    *(private veci *)lane = count;
+    for (int i = 0; i < LANES; i++)
+        total += lane[i];
+    sums[sums_at + part] = clt_sum_lanes(sum);
+    counts[counts_at + part] = total;
+}
+
+KERNEL void clt_lanes_cross_entropy_samples(global const STORED(IN0) *logits, long logits_at,
+                                            global const int *labels, long labels_at,
+                                            global float *losses, long losses_at, int n,
+                                            int classes, float smoothing, int ignore)
+{
+    const int b = get_global_id(0);
+    const veci label = clt_labels(labels + labels_at, b, n, ignore);
+    float lane[LANES];
+    *(private vecf *)lane = clt_losses(logits + logits_at + (long)b * classes * LANES, label,
+                                       classes, smoothing, ignore);
+    for (int i = 0; i < LANES && b * LANES + i < n; i++)
+        losses[losses_at + b * LANES + i] = lane[i];
+}
+
+KERNEL void clt_lanes_cross_entropy_grad(global const STORED(IN0) *logits, long logits_at,
+                                         global const int *labels, long labels_at,
+                                         global const float *upstream, long upstream_at,
+                                         global STORED(OUT0) *out, long out_at, int n, int classes,
+                                         float smoothing, int ignore)
+{
+    const int b = get_global_id(0);
+    const veci label = clt_labels(labels + labels_at, b, n, ignore);
+    const veci none = label != ignore & (label < 0 | label >= classes);
+    global const STORED(IN0) *x = logits + logits_at + (long)b * classes * LANES;
+    out += out_at + (long)b * classes * LANES;
+    const vecf largest = clt_largest(x, classes);
+    const vecf inverse = 1.0f / clt_exp_sum(x, classes, largest);
+    const float scale = upstream[upstream_at], others = smoothing / (float)classes;
+    for (int c = 0; c < classes; c++) {
+        const vecf target = select((vecf)others, (vecf)(others + (1.0f - smoothing)), label == c);
+        const vecf g = scale * (exp(LOAD_AS(IN0, x + c * LANES) - largest) * inverse - target);
+        STORE_AS(OUT0, select(select(g, (vecf)0.0f, label == ignore), (vecf)NAN, none),
+                 out + c * LANES);
+    }
+}
+
+KERNEL void clt_lanes_correct(global const STORED(IN0) *logits, long logits_at, global const int *labels,
+                              long labels_at, global float *sums, long sums_at, global int *counts,
+                              long counts_at, int n, int classes, int k, int ignore, int parts)
+{
+    const long blocks = clt_blocks(n), part = get_global_id(0);
+    const int from = (int)(blocks * part / parts), to = (int)(blocks * (part + 1) / parts);
+    float hits = 0.0f;
+    int count = 0;
+    for (int b = from; b < to; b++) {
+        const veci label = clt_labels(labels + labels_at, b, n, ignore);
+        global const STORED(IN0) *x = logits + logits_at + (long)b * classes * LANES;
+        vecf own = 0.0f;
+        for (int c = 0; c < classes; c++)
+            own = select(own, LOAD_AS(IN0, x + c * LANES), label == c);
+        veci before = 0;
+        for (int c = 0; c < classes; c++) {
+            const vecf v = LOAD_AS(IN0, x + c * LANES);
+            const veci lower = (veci)c < label;
+            before -= (v > own) | (v == own & lower) | (isnan(v) & (~isnan(own) | lower));
+        }
+        int at[LANES], behind[LANES];
+        *(private veci *)at = label;
+        *(private veci *)behind = before;
+        for (int i = 0; i < LANES; i++) {
+            if (at[i] == ignore)
+                continue;
+            if (at[i] < 0 || at[i] >= classes) {
+                hits = NAN;
+                continue;
+            }
+            hits += behind[i] < k ? 1.0f : 0.0f;
+            count++;
+        }
+    }
+    sums[sums_at + part] = hits;
+    counts[counts_at + part] = count;
+}

@@ -1,0 +1,202 @@
+/*
+ * Losses and metrics: work-item p of `parts` sums the positions from `elements * p / parts` on into
+ * a partial sum and a count; loss_total adds those in order. Logits are [P, C, inner], labels
+ * [P, inner]. A label that is no class poisons the sum with NaN.
+ */
+#include "core/storage.clh"
+
+/* Offset of class 0 of position i. */
+static long first_class(long i, int C, int inner)
+{
+    return i / inner * C * inner + i % inner;
+}
+
+/* The largest of C logits, and the sum of exp(logit - largest). */
+static float largest_of(global const STORED(IN0) *x, int C, int inner)
+{
+    float largest = -INFINITY;
+    for (int c = 0; c < C; c++)
+        largest = fmax(largest, GET(IN0, x + (long)c * inner));
+    return largest;
+}
+
+static float exp_sum(global const STORED(IN0) *x, int C, int inner, float largest)
+{
+    float sum = 0.0f;
+    for (int c = 0; c < C; c++)
+        sum += exp(GET(IN0, x + (long)c * inner) - largest);
+    return sum;
+}
+
+/* Class 0 of position i if its label counts, else 0; one that is no class poisons the total. */
+static global const STORED(IN0) *counted(global const STORED(IN0) *logits, int label, long i, int C, int inner,
+                                   int ignore, float *total)
+{
+    if (label == ignore)
+        return 0;
+    if (label < 0 || label >= C) {
+        *total = NAN;
+        return 0;
+    }
+    return logits + first_class(i, C, inner);
+}
+
+kernel void cross_entropy(global const STORED(IN0) *logits, long logits_offset, global const int *labels,
+                          long labels_offset, global float *sums, long sums_offset,
+                          global int *counts, long counts_offset, long positions, int C, int inner,
+                          float smoothing, int ignore, int parts)
+{
+    const int part = (int)get_global_id(0);
+    if (part >= parts)
+        return;
+    logits += logits_offset;
+    labels += labels_offset;
+    float total = 0.0f;
+    int count = 0;
+    const long end = positions * (part + 1) / parts;
+    for (long i = positions * part / parts; i < end; i++) {
+        const int label = labels[i];
+        global const STORED(IN0) *x = counted(logits, label, i, C, inner, ignore, &total);
+        if (!x)
+            continue;
+        const float largest = largest_of(x, C, inner);
+        const float log_sum = log(exp_sum(x, C, inner, largest));
+        float loss = log_sum - (GET(IN0, x + (long)label * inner) - largest);
+        if (smoothing > 0.0f) {
+            float all = 0.0f;
+            for (int c = 0; c < C; c++)
+                all += log_sum - (GET(IN0, x + (long)c * inner) - largest);
+            loss = (1.0f - smoothing) * loss + smoothing / (float)C * all;
+        }
+        total += loss;
+        count++;
+    }
+    sums[sums_offset + part] = total;
+    counts[counts_offset + part] = count;
+}
+
+/* Ignored positions get zero; those whose label is no class get NaN, as the loss does. */
+kernel void cross_entropy_grad(global const STORED(IN0) *logits, long logits_offset,
+                               global const int *labels, long labels_offset,
+                               global const float *upstream, long upstream_offset,
+                               global STORED(OUT0) *out, long out_offset, long positions, int C, int inner,
+                               float smoothing, int ignore)
+{
+    const long i = get_global_id(0);
+    if (i >= positions)
+        return;
+    const int label = labels[labels_offset + i];
+    const long first = first_class(i, C, inner);
+    global const STORED(IN0) *x = logits + logits_offset + first;
+    out += out_offset + first;
+    if (label == ignore || label < 0 || label >= C) {
+        const float fill = label == ignore ? 0.0f : NAN;
+        for (int c = 0; c < C; c++)
+            PUT(OUT0, fill, out + (long)c * inner);
+        return;
+    }
+    const float scale = upstream[upstream_offset];
+    const float largest = largest_of(x, C, inner);
+    const float inverse = 1.0f / exp_sum(x, C, inner, largest);
+    const float others = smoothing / (float)C;
+    for (int c = 0; c < C; c++) {
+        float target = others;
+        if (c == label)
+            target += 1.0f - smoothing;
+        PUT(OUT0, scale * (exp(GET(IN0, x + (long)c * inner) - largest) * inverse - target), out + (long)c * inner);
+    }
+}
+
+/* Whether logit c stands before logit l in descending order: NaN is largest, ties go by index. */
+static int stands_before(float at_c, int c, float at_l, int l)
+{
+    if (isnan(at_c) || isnan(at_l))
+        return isnan(at_c) && (!isnan(at_l) || c < l);
+    return at_c > at_l || (at_c == at_l && c < l);
+}
+
+kernel void correct(global const STORED(IN0) *logits, long logits_offset, global const int *labels,
+                    long labels_offset, global float *sums, long sums_offset, global int *counts,
+                    long counts_offset, long positions, int C, int inner, int k, int ignore,
+                    int parts)
+{
+    const int part = (int)get_global_id(0);
+    if (part >= parts)
+        return;
+    logits += logits_offset;
+    labels += labels_offset;
+    float hits = 0.0f;
+    int count = 0;
+    const long end = positions * (part + 1) / parts;
+    for (long i = positions * part / parts; i < end; i++) {
+        const int label = labels[i];
+        global const STORED(IN0) *x = counted(logits, label, i, C, inner, ignore, &hits);
+        if (!x)
+            continue;
+        int before = 0;
+        for (int c = 0; c < C; c++)
+            before += stands_before(GET(IN0, x + (long)c * inner), c, GET(IN0, x + (long)label * inner), label);
+        hits += before < k ? 1.0f : 0.0f;
+        count++;
+    }
+    sums[sums_offset + part] = hits;
+    counts[counts_offset + part] = count;
+}
+
+/* Sums of squared differences; the count is that of the elements. */
+kernel void mse(global const float *x, long x_offset, global const float *target,
+                long target_offset, global float *sums, long sums_offset, global int *counts,
+                long counts_offset, long elements, int parts)
+{
+    const int part = (int)get_global_id(0);
+    if (part >= parts)
+        return;
+    x += x_offset;
+    target += target_offset;
+    const long first = elements * part / parts, end = elements * (part + 1) / parts;
+    float total = 0.0f;
+    for (long i0 = first; i0 < end; i0 += 64) {
+        const long stop = min(i0 + 64, end);
+        float block = 0.0f;
+        for (long i = i0; i < stop; i++) {
+            const float difference = x[i] - target[i];
+            block += difference * difference;
+        }
+        total += block;
+    }
+    sums[sums_offset + part] = total;
+    counts[counts_offset + part] = (int)(end - first);
+}
+
+/* The gradient for x; that for the target is the same with the two exchanged. */
+kernel void mse_grad(global const float *x, long x_offset, global const float *target,
+                     long target_offset, global const float *upstream, long upstream_offset,
+                     global float *out, long out_offset, long elements)
+{
+    const long i = get_global_id(0);
+    if (i >= elements)
+        return;
+    out[out_offset + i] =
+        2.0f * upstream[upstream_offset] * (x[x_offset + i] - target[target_offset + i]);
+}
+
+kernel void loss_total(global const float *sums, long sums_offset, global const int *counts,
+                       long counts_offset, global float *sum, long sum_offset, global float *weight,
+                       long weight_offset, int parts)
+{
+    if (get_global_id(0) > 0)
+        return;
+    float total = 0.0f;
+    long count = 0;
+    for (int p0 = 0; p0 < parts; p0 += 64) {
+        const int end = min(p0 + 64, parts);
+        float block = 0.0f;
+        for (int p = p0; p < end; p++) {
+            block += sums[sums_offset + p];
+            count += counts[counts_offset + p];
+        }
+        total += block;
+    }
+    sum[sum_offset] = total;
+    weight[weight_offset] = (float)count;
+}

@@ -1,0 +1,205 @@
+/*
+ * Linear layers in the LANES layout: x [B][in], y and g [B][out] in lanes, w [out][in] plain.
+ *
+ * kernel clt_lanes_linear(x, x_at, w, w_at, bias, bias_at, y, y_at, n, in, out)
+ *   y = x w^T + bias, then the activation. bias [out] is read only if BIAS.
+ *   global size: (ceil(out / TC), ceil(n / (LANES * TB)), 1), local (1, 1, 1)
+ * kernel clt_lanes_linear_data_grad(g, g_at, y, y_at, w, w_at, dx, dx_at, n, in, out)
+ *   dx = g w. With ACT = 1 the gradient of the ReLU after the layer is taken first, from its output
+ *   y [B][out]: g counts where y > 0 (for wide layers it is faster to do so beforehand: the kernel
+ *   does it for every tile). With ACT = 2 that of the ReLU before the layer is taken last, from its
+ *   output y [B][in], which is the layer's input. Else y is not read.
+ *   global size: (ceil(in / TC), ceil(n / (LANES * TB)), 1), local (1, 1, 1)
+ * kernel clt_lanes_linear_weight_grad(x, x_at, g, g_at, y, y_at, dw, dw_at, db, db_at, n, in, out,
+ *                                     chunk)
+ *   dw [chunks][out][in], db [chunks][out] (only if BIAS): sums over each chunk of `chunk` blocks
+ *   of LANES images; with more than one chunk see clt_lanes_sum_chunks in conv_weight_grad.cl.
+ *   ACT = 1 as above.
+ *   global size: (ceil(in / IN_BLOCK), ceil(out / OUT_BLOCK), chunks), local (1, 1, 1), where
+ *   chunks = ceil(ceil(n / LANES) / chunk), but at least 1
+ *
+ * Build options (defaults): LANES; BIAS [0]; ACT [0]: 1 = ReLU; TC x TB [3 x 4]: register tile,
+ * channels x blocks of images (weight gradient: outputs x inputs), at most 8 x 8: TC * TB + TC + 1
+ * registers of LANES floats;
+ * A_T, B_T, C_T [f]: what the first and second operand of images (and y, which is of the last of
+ * them) and the result of images are stored as (core/storage.clh);
+ * IN_BLOCK [96], OUT_BLOCK [32]: weights of a work-group of the weight gradient.
+ */
+#include "core/batch_blocked/halves.clh"
+#include "core/product.clh"
+
+#ifndef BIAS
+#define BIAS 0
+#endif
+#ifndef ACT
+#define ACT 0
+#endif
+#ifndef TC
+#define TC 3
+#endif
+#ifndef TB
+#define TB 4
+#endif
+#ifndef IN_BLOCK
+#define IN_BLOCK 96
+#endif
+#ifndef OUT_BLOCK
+#define OUT_BLOCK 32
+#endif
+
+#define TILE_ROWS TC
+#define TILE_COLS TB
+#include "core/batch_blocked/tile.clh"
+
+/* g where y is not <= 0 (ACT), else g. */
+#if ACT == 1
+#define LOAD_GRAD(T, g, y) select(LOAD_AS(T, g), (vecf)0.0f, LOAD_AS(T, y) <= 0.0f)
+#else
+#define LOAD_GRAD(T, g, y) LOAD_AS(T, g)
+#endif
+
+/*
+ * out[t][c] = sum over k of a[t][k] * w[c * w_channel + k * w_k] for `tb` blocks t and channels c <
+ * nc of the tile; a has `inner` elements a block, out `outer`. gradient: see ACT above, else bias and
+ * activation follow. tb and gradient are constants at every call.
+ */
+INLINE void clt_linear_tile(global const STORED(A_T) * a, global const STORED(A_T) * mask,
+                            global const float *w, global const float *bias,
+                            global STORED(C_T) * out, int inner, int outer, int w_channel, int w_k,
+                            int nc, const int tb, const int gradient)
+{
+#define DECLARE(c, t) vecf s##c##t = 0.0f;
+    EACH_CELL(DECLARE)
+#define POINT(c) global const float *w##c = w + min(c, nc - 1) * w_channel;
+    EACH_ROW(POINT)
+    for (int k = 0; k < inner; k++) {
+#define WEIGHT(c) const vecf b##c = *w##c;
+#define FMA(c, t) s##c##t = fma(v##t, b##c, s##c##t);
+#define BLOCK(t)                                                                                   \
+    if (t < tb) {                                                                                  \
+        const int at = (t * inner + k) * LANES;                                                    \
+        const vecf v##t = gradient ? LOAD_GRAD(A_T, a + at, mask + at) : LOAD_AS(A_T, a + at);     \
+        ROWS_OF(FMA, t)                                                                            \
+    }
+#define NEXT(c) w##c += w_k;
+        EACH_ROW(WEIGHT)
+        EACH_COL(BLOCK)
+        EACH_ROW(NEXT)
+    }
+#define PUT_SUM(c, t)                                                                                  \
+    if (t < tb && c < nc) {                                                                        \
+        vecf v = s##c##t;                                                                          \
+        if (gradient && ACT == 2)                                                                  \
+            v = select(v, (vecf)0.0f, LOAD_AS(A_T, mask + (t * outer + c) * LANES) <= 0.0f);       \
+        if (!gradient && BIAS)                                                                     \
+            v += bias[c];                                                                          \
+        if (!gradient && ACT == 1)                                                                 \
+            v = clt_relu(v);                                                                       \
+        STORE_AS(C_T, v, out + (t * outer + c) * LANES);                                           \
+    }
+    EACH_CELL(PUT_SUM)
+}
+
+KERNEL void clt_lanes_linear(global const STORED(A_T) * x, long x_at, global const float *w,
+                             long w_at, global const float *bias, long bias_at,
+                             global STORED(C_T) * y, long y_at, int n, int in, int out)
+{
+    const int c0 = get_global_id(0) * TC, nc = min(TC, out - c0);
+    int b = get_global_id(1) * TB;
+    const int blocks = clt_blocks(n);
+    w += w_at + (long)c0 * in;
+    bias += bias_at + c0;
+    if (b + TB <= blocks) {
+        clt_linear_tile(x + x_at + (long)b * in * LANES, x, w, bias,
+                        y + y_at + ((long)b * out + c0) * LANES, in, out, in, 1, nc, TB, 0);
+        return;
+    }
+    for (; b < blocks; b++)
+        clt_linear_tile(x + x_at + (long)b * in * LANES, x, w, bias,
+                        y + y_at + ((long)b * out + c0) * LANES, in, out, in, 1, nc, 1, 0);
+}
+
+KERNEL void clt_lanes_linear_data_grad(global const STORED(A_T) * g, long g_at,
+                                       global const STORED(A_T) * y, long y_at,
+                                       global const float *w, long w_at, global STORED(C_T) * dx,
+                                       long dx_at, int n, int in, int out)
+{
+    const int c0 = get_global_id(0) * TC, nc = min(TC, in - c0);
+    int b = get_global_id(1) * TB;
+    const int blocks = clt_blocks(n);
+    w += w_at + c0;
+    const long mask_step = (ACT == 2 ? in : out) * LANES;
+    y += y_at + (ACT == 2 ? c0 * LANES : 0);
+    if (b + TB <= blocks) {
+        clt_linear_tile(g + g_at + (long)b * out * LANES, y + b * mask_step, w, w,
+                        dx + dx_at + ((long)b * in + c0) * LANES, out, in, 1, in, nc, TB, 1);
+        return;
+    }
+    for (; b < blocks; b++)
+        clt_linear_tile(g + g_at + (long)b * out * LANES, y + b * mask_step, w, w,
+                        dx + dx_at + ((long)b * in + c0) * LANES, out, in, 1, in, nc, 1, 1);
+}
+
+/* Sums over blocks from .. to - 1 for no x ni weights; x, g and y point to block 0. */
+INLINE void clt_linear_weight_tile(global const STORED(A_T) * x, global const STORED(B_T) * g,
+                                   global const STORED(B_T) * y, global float *dw, int in, int out,
+                                   int from, int to, int n, int no, int ni)
+{
+    EACH_CELL(DECLARE)
+    for (int b = from; b < to; b++) {
+        const long x_block = (long)b * in * LANES, g_block = (long)b * out * LANES;
+        const veci valid = clt_valid_lanes(b, n);
+#define LOAD_G(c)                                                                                  \
+    const int h##c = min(c, no - 1) * LANES;                                                       \
+    const vecf d##c = LOAD_GRAD(B_T, g + g_block + h##c, y + g_block + h##c);
+#define ADD(c, t) s##c##t = fma(v##t, d##c, s##c##t);
+#define ADD_VALID(c, t) s##c##t = select(s##c##t, fma(v##t, d##c, s##c##t), valid);
+#define INPUT(t)                                                                                   \
+    const vecf v##t = LOAD_AS(A_T, x + x_block + min(t, ni - 1) * LANES);                          \
+    ROWS_OF(ADD, t)
+#define INPUT_VALID(t)                                                                             \
+    const vecf v##t = LOAD_AS(A_T, x + x_block + min(t, ni - 1) * LANES);                          \
+    ROWS_OF(ADD_VALID, t)
+        EACH_ROW(LOAD_G)
+        if (n - b * LANES >= LANES) {
+            EACH_COL(INPUT)
+        } else {
+            EACH_COL(INPUT_VALID)
+        }
+    }
+#define PUT_WEIGHT(c, t)                                                                           \
+    if (c < no && t < ni)                                                                          \
+        dw[(long)c * in + t] = clt_sum_lanes(s##c##t);
+    EACH_CELL(PUT_WEIGHT)
+}
+
+KERNEL void clt_lanes_linear_weight_grad(global const STORED(A_T) * x, long x_at,
+                                         global const STORED(B_T) * g, long g_at,
+                                         global const STORED(B_T) * y, long y_at, global float *dw, long dw_at, global float *db, long db_at,
+                                         int n, int in, int out, int chunk)
+{
+    const int i0 = get_global_id(0) * IN_BLOCK, i1 = min(i0 + IN_BLOCK, in);
+    const int o0 = get_global_id(1) * OUT_BLOCK, o1 = min(o0 + OUT_BLOCK, out);
+    const long part = get_global_id(2);
+    const int from = (int)part * chunk, to = min(from + chunk, clt_blocks(n));
+    x += x_at;
+    g += g_at;
+    y += y_at;
+    dw += dw_at + part * out * in;
+    for (int i = i0; i < i1; i += TB) {
+        for (int o = o0; o < o1; o += TC)
+            clt_linear_weight_tile(x + i * LANES, g + o * LANES, y + o * LANES,
+                                   dw + (long)o * in + i, in, out, from, to, n, min(TC, o1 - o),
+                                   min(TB, i1 - i));
+    }
+#if BIAS
+    for (int o = o0; o < o1 && i0 == 0; o++) {
+        vecf sum = 0.0f;
+        for (int b = from; b < to; b++) {
+            const long at = ((long)b * out + o) * LANES;
+            sum = select(sum, sum + LOAD_GRAD(B_T, g + at, y + at), clt_valid_lanes(b, n));
+        }
+        db[db_at + part * out + o] = clt_sum_lanes(sum);
+    }
+#endif
+}

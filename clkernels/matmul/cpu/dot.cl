@@ -1,0 +1,227 @@
+/*
+ * Products on CPUs that read their operands in the order in which they lie, without copying them:
+ * out[M, N] = activation(A op(B) + bias), row-major, of one pair of matrices or of several;
+ * work-group size 1. They are bound by memory, or by the steps around a short loop.
+ *
+ *  - `dots`: A is stored [M, K] and B [N, K]. Accumulators are vectors along K, for MR x NR elements
+ *    of the result at a time, UK vectors of each.
+ *  - `rows`: B is stored [K, N] and M is at most MR. KR rows of B at a time are added to sums that
+ *    lie in a cache. A's element (m, k) is a[m * a_row + k * a_column]. It knows no bias or activation.
+ *  - `sum` adds the slices of these and of gemm.cl, always in the same order.
+ *
+ * Work-item (x, y, z) computes TM x TN elements of pair z % pairs over slice z / pairs of the K; with
+ * several slices `out` has a [pairs, M, N] for each. Element n of the bias is bias[n * bias_step].
+ *
+ * A_T and B_T say what A and B are stored as, C_T what `sum` writes (core/storage.clh); `dots` and `rows`
+ * write floats.
+ *
+ * Build options: VW (4, 8, 16: lanes of a vector); A_T, B_T, C_T [f]; for dots MR, NR, UK, KB (of K at a time); for rows
+ * MR, KR, NB (columns at a time, a multiple of VW).
+ */
+#include "core/activation.clh"
+#include "core/storage.clh"
+#define LANES VW
+#include "core/batch_blocked/halves.clh"
+#include "core/product.clh"
+
+#define PARAMETERS                                                                                 \
+    global const STORED(A_T) * a, long a_offset, global const STORED(B_T) * b, long b_offset,      \
+        global const float *bias, long bias_offset, global float *out, long out_offset, int M,     \
+        int N, int K, int a_row, int a_column, int ldb, long a_step, long b_step, int TM, int TN,  \
+        int slices, int has_bias, int bias_step, int act, float slope
+
+/* This work-item's pair and elements begin .. end of K. The share of a slice is whole vectors. */
+#define PLACE                                                                                      \
+    const int z = (int)get_global_id(2), pairs = (int)get_global_size(2) / slices;                 \
+    const int slice = z / pairs;                                                                   \
+    const int share = (((K + slices - 1) / slices) + VW - 1) / VW * VW;                            \
+    const int begin = (int)min((long)slice * share, (long)K), end = min(begin + share, K);         \
+    const int m0 = (int)get_global_id(1) * TM, m1 = min(m0 + TM, M);                               \
+    const int n0 = (int)get_global_id(0) * TN, n1 = min(n0 + TN, N);                               \
+    a += a_offset + (z - slice * pairs) * a_step;                                                  \
+    b += b_offset + (z - slice * pairs) * b_step;                                                  \
+    bias += has_bias ? bias_offset : 0;                                                            \
+    out += out_offset + (long)z * M * N;
+
+#define EACH(i, count) _Pragma("unroll") for (int i = 0; i < count; i++)
+
+#ifdef KB
+
+/* sums[i][j] = sum over k < count of row i of a and row j of b. Rows beyond the last are that one. */
+INLINE void dot_tile(global const STORED(A_T) * a, int lda, int rows, global const STORED(B_T) * b,
+                     int ldb, int columns, int count, float sums[MR][NR])
+{
+    global const STORED(A_T) * x[MR];
+    global const STORED(B_T) * y[NR];
+    vecf acc[UK][MR][NR];
+    EACH(i, MR) x[i] = a + (long)min(i, rows - 1) * lda;
+    EACH(j, NR) y[j] = b + (long)min(j, columns - 1) * ldb;
+    EACH(u, UK) EACH(i, MR) EACH(j, NR) acc[u][i][j] = (vecf)(0.0f);
+    int k = 0;
+#define STEP(u, WITH_X, WITH_Y)                                                                    \
+    {                                                                                              \
+        vecf with[NR];                                                                             \
+        EACH(j, NR) with[j] = WITH_Y;                                                              \
+        EACH(i, MR)                                                                                \
+        {                                                                                          \
+            const vecf v = WITH_X;                                                                 \
+            EACH(j, NR) acc[u][i][j] = fma(v, with[j], acc[u][i][j]);                              \
+        }                                                                                          \
+    }
+    for (; k + UK * VW <= count; k += UK * VW)
+        EACH(u, UK)
+            STEP(u, LOAD_AS(A_T, x[i] + k + u * VW), LOAD_AS(B_T, y[j] + k + u * VW))
+#if UK > 1
+    for (; k + VW <= count; k += VW)
+        STEP(0, LOAD_AS(A_T, x[i] + k), LOAD_AS(B_T, y[j] + k))
+#endif
+    /* The last elements in one more step, that begins before them. Not by products with 0: what was
+     * added already may be infinite. */
+    if (k < count && count >= VW) {
+        const int at = count - VW;
+        const veci is_new = LANE_NUMBERS >= (veci)(k - at);
+#define LAST(T, p) select((vecf)(0.0f), LOAD_AS(T, (p) + at), is_new)
+        STEP(0, LAST(A_T, x[i]), LAST(B_T, y[j]))
+        k = count;
+    }
+    EACH(i, MR) EACH(j, NR)
+    {
+        EACH(u, UK - 1) acc[0][i][j] += acc[u + 1][i][j];
+        sums[i][j] = clt_sum_lanes(acc[0][i][j]);
+    }
+    for (; k < count; k++)
+        EACH(i, MR) EACH(j, NR) sums[i][j] = fma(GET(A_T, x[i] + k), GET(B_T, y[j] + k), sums[i][j]);
+}
+
+/* Adds the bias and applies the activation to a finished tile. */
+static inline void finish(global float *out, int N, int rows, int columns, global const float *bias,
+                          int has_bias, int bias_step, int act, float slope)
+{
+    for (int i = 0; i < rows; i++, out += N)
+        for (int j = 0; j < columns; j++)
+            out[j] = clt_activate(has_bias ? out[j] + bias[j * bias_step] : out[j], act, slope);
+}
+
+KERNEL void dots(PARAMETERS)
+{
+    PLACE
+    for (int k0 = begin; k0 == begin || k0 < end; k0 += KB) {
+        const int count = min(KB, end - k0), first = k0 == begin, last = k0 + KB >= end;
+        for (int n = n0; n < n1; n += NR)
+            for (int m = m0; m < m1; m += MR) {
+                const int rows = min(MR, m1 - m), columns = min(NR, n1 - n);
+                global float *to = out + (long)m * N + n;
+                float sums[MR][NR];
+                dot_tile(a + (long)m * a_row + k0, a_row, rows, b + (long)n * ldb + k0, ldb, columns,
+                         count, sums);
+                for (int i = 0; i < rows; i++, to += N)
+                    for (int j = 0; j < columns; j++)
+                        to[j] = first ? sums[i][j] : to[j] + sums[i][j];
+                if (last && (has_bias || act != CLT_ACT_NONE))
+                    finish(out + (long)m * N + n, N, rows, columns, bias + n * bias_step,
+                           has_bias, bias_step, act, slope);
+            }
+    }
+}
+
+#elif defined(KR)
+
+/* Adds COUNT rows of B to the sums of M rows of the result. */
+#define DEFINE_ADD(name, COUNT)                                                                    \
+    INLINE void name(local float *sums, global const STORED(A_T) * a, int a_row, int a_column,     \
+                     int M, global const STORED(B_T) * b, int ldb, int columns)                    \
+    {                                                                                              \
+        const int whole = columns / VW * VW;                                                       \
+        float x[MR][COUNT];                                                                        \
+        EACH(i, MR) EACH(r, COUNT)                                                                 \
+            x[i][r] = GET(A_T, a + (long)min(i, M - 1) * a_row + (long)r * a_column);              \
+        for (int n = 0; n < whole; n += VW) {                                                      \
+            vecf acc[MR];                                                                          \
+            EACH(i, MR) acc[i] = *(local const vecf *)(sums + i * NB + n);                         \
+            EACH(r, COUNT)                                                                         \
+            {                                                                                      \
+                const vecf y = LOAD_AS(B_T, b + (long)r * ldb + n);                                \
+                EACH(i, MR) acc[i] = fma((vecf)(x[i][r]), y, acc[i]);                              \
+            }                                                                                      \
+            EACH(i, MR) *(local vecf *)(sums + i * NB + n) = acc[i];                               \
+        }                                                                                          \
+        for (int n = whole; n < columns; n++)                                                      \
+            EACH(i, MR)                                                                            \
+            {                                                                                      \
+                float sum = sums[i * NB + n];                                                      \
+                EACH(r, COUNT) sum = fma(x[i][r], GET(B_T, b + (long)r * ldb + n), sum);           \
+                sums[i * NB + n] = sum;                                                            \
+            }                                                                                      \
+    }
+DEFINE_ADD(add_several, KR)
+DEFINE_ADD(add_one, 1)
+
+KERNEL void rows(PARAMETERS)
+{
+    local float sums[MR * NB] __attribute__((aligned(64)));
+    PLACE
+    for (int n = n0; n < n1; n += NB) {
+        const int columns = min(NB, n1 - n);
+        for (int i = 0; i < MR * NB; i += VW)
+            *(local vecf *)(sums + i) = (vecf)(0.0f);
+        int k = begin;
+        for (; k + KR <= end; k += KR)
+            add_several(sums, a + (long)k * a_column, a_row, a_column, M, b + (long)k * ldb + n,
+                        ldb, columns);
+        for (; k < end; k++)
+            add_one(sums, a + (long)k * a_column, a_row, a_column, M, b + (long)k * ldb + n, ldb,
+                    columns);
+        for (int i = 0; i < M; i++)
+            for (int j = 0; j < columns; j += VW) {
+                const vecf v = *(local const vecf *)(sums + i * NB + j);
+                global float *to = out + (long)i * N + n + j;
+                if (j + VW <= columns)
+                    STORE(v, to);
+                else
+                    clt_store_part(v, to, columns - j);
+            }
+    }
+}
+
+#else
+
+static inline vecf activate_vector(vecf x, int act, float slope)
+{
+    CLT_ACTIVATE_BODY(vecf)
+}
+
+/* out[i] = activation(sum over the slices of parts[slice][i] + bias[i % N]) for SHARE
+ * elements from get_global_id(0) * SHARE on. */
+KERNEL void sum(global const float *parts, long parts_offset, global const float *bias,
+                long bias_offset, global STORED(C_T) * out, long out_offset, int M, int N,
+                int slices, int has_bias, int act, float slope)
+{
+    const long count = (long)M * N, at = (long)get_global_id(0) * SHARE;
+    const int here = (int)min((long)SHARE, count - at);
+    parts += parts_offset + at;
+    out += out_offset + at;
+    bias += has_bias ? bias_offset : 0;
+    int n = (int)(at % N), i = 0;
+    for (; i + VW <= here; i += VW) {
+        vecf v = LOAD(parts + i);
+        for (int s = 1; s < slices; s++)
+            v += LOAD(parts + s * count + i);
+        if (has_bias) {
+            float part[VW];
+            for (int l = 0; l < VW; l++, n = n + 1 < N ? n + 1 : 0)
+                part[l] = bias[n];
+            v += *(private vecf_anywhere *)part;
+        }
+        STORE_AS(C_T, activate_vector(v, act, slope), out + i);
+    }
+    for (; i < here; i++, n = n + 1 < N ? n + 1 : 0) {
+        float v = parts[i];
+        for (int s = 1; s < slices; s++)
+            v += parts[s * count + i];
+        if (has_bias)
+            v += bias[n];
+        PUT(C_T, clt_activate(v, act, slope), out + i);
+    }
+}
+
+#endif

@@ -1,0 +1,368 @@
+/*
+ * Matrix products on CPUs: out[M, N] = activation(op(A) op(B) + bias), row-major, of one pair of
+ * matrices or of several; work-group size 1. Work-items (x, y, z) are of pair z % pairs and of slice
+ * z / pairs of the K; with several slices `out` has a [pairs, M, N] for each, and `sum` of dot.cl adds
+ * them.
+ *
+ * A work-group computes TM x TN elements, `depth` of K at a time: register tiles of MR x NV vectors,
+ * for every MR rows of op(A) and every NR = NV * VW columns of op(B). op(B) is read
+ *  - from panels of NR columns in local memory, copied (and transposed, if B is stored [N, K])
+ *    before use, or
+ *  - with PACK_B 0, where it lies, but for the columns beyond the last whole panel. That is faster
+ *    where B stays in a cache, rows are aligned, and lie at distances that do not make them evict
+ *    each other.
+ * op(A) is read where it lies. If it is stored [K, M] and PACK_A is 1, NA tiles at a time are copied
+ * into panels of MR rows. Rows and columns beyond the edge are computed but not stored, so neighbours
+ * never write each other's elements. What a tile adds to is fetched while it is computed.
+ *
+ * A_T, B_T and C_T say what op(A), op(B) and out are stored as (core/storage.clh). What is not floats is
+ * widened where it is copied: PACK_A and PACK_B are 1 then, and A in rows is copied MR rows at a time.
+ * The result is made in floats in `part`, which has a register tile for each work-group, and before
+ * them all of the result if K is longer than `depth`.
+ *
+ * Build options: VW (4, 8, 16: lanes of a vector), MR, NV, KB (largest depth), NP (panels of B that
+ * TN may have), NA, PACK_A, PACK_B; A_T, B_T, C_T [f].
+ */
+#include "core/activation.clh"
+#include "core/one_kernel.clh"
+#define LANES VW
+#include "core/cpu/widen.clh"
+#include "core/product.clh"
+
+#define NR (NV * VW)
+/* Floats of a panel of op(A), and a cache line: rows of neighbouring panels, written one after the
+ * other, would lie in one set of a cache. */
+#define A_PANEL (MR * KB + 16)
+
+/* A row of A in floats, of MR. */
+#define A_ROW (ROUND_UP(KB, 16) + 16)
+
+/* What is copied of a panel of op(A) at a time. */
+#if VW == 16 && !WIDENS(A_T) && MR % 16 > 0 && MR % 16 <= 8
+#define PIECE 8
+#else
+#define PIECE VW
+#endif
+#define ROUND_UP(a, b) (((a) + (b)-1) / (b) * (b))
+typedef CLT_JOIN(float, PIECE) piece __attribute__((aligned(4)));
+#if WIDENS(A_T)
+#define LOAD_PIECE(p) LOAD_AS(A_T, p)
+#else
+#define LOAD_PIECE(p) (*(global const piece *)(p))
+#endif
+
+
+static inline vecf activate_vector(vecf x, int act, float slope)
+{
+    CLT_ACTIVATE_BODY(vecf)
+}
+
+/* As load_panel, for B stored [N, K] and b at row n0, column k0: blocks of VW x 4 are transposed in
+ * registers. */
+static inline void load_panel_transposed(local float *panel, global const STORED(B_T) * b, int ldb,
+                                         int kb, int columns)
+{
+    for (int v = 0; v < NV; v++) {
+        const int there = min(columns - v * VW, VW);
+        local float *to = panel + v * VW;
+        global const STORED(B_T) *from = b + (long)v * VW * ldb;
+        int k = 0;
+#define GET_FOUR(j) FOUR(B_T, from + (long)(j)*ldb + k)
+#define PUT_COLUMN(i, x) *(local vecf *)(to + (k + i) * NR) = x
+        for (; there == VW && k + 4 <= kb; k += 4)
+            CLT_FOUR_COLUMNS(GET_FOUR, PUT_COLUMN)
+        for (int j = 0; j < VW; j++)
+            for (int rest = k; rest < kb; rest++)
+                to[rest * NR + j] = j < there ? GET(B_T, from + (long)j * ldb + rest) : 0.0f;
+    }
+}
+
+/* How many of kb rows, `ld` apart, can be read `width` elements from the first on, if `there` elements
+ * follow that one in memory. */
+static inline int readable(int kb, long there, int ld, int width)
+{
+    return there < width ? 0 : (int)min((long)kb, (there - width) / ld + 1);
+}
+
+/* panel[k][0 .. NR) = op(B)[k0 + k][n0 .. n0 + NR), for b at row k0, column n0. Columns beyond the
+ * last may hold anything; `there` elements follow in memory. */
+static inline void load_panel(local float *panel, global const STORED(B_T) * b, int ldb, int kb,
+                              int columns, long there)
+{
+    const int whole = columns >= NR ? kb : readable(kb, there, ldb, NR);
+    for (int k = 0; k < whole; k++, b += ldb)
+#pragma unroll
+        for (int v = 0; v < NV; v++)
+            ((local vecf *)panel)[k * NV + v] = LOAD_AS(B_T, b + v * VW);
+    for (int k = whole; k < kb; k++, b += ldb)
+        for (int j = 0; j < NR; j++)
+            panel[k * NR + j] = j < columns ? GET(B_T, b + j) : 0.0f;
+}
+
+/* Adds the bias to a finished tile, rows `ld` apart, and applies the activation. */
+static inline void finish(global const float *tile, int ld, global STORED(C_T) * out, int N,
+                          int rows, int columns, global const float *bias, int has_bias, int act,
+                          float slope)
+{
+    for (int i = 0; i < rows; i++, tile += ld, out += N) {
+        int j = 0;
+        for (; j + VW <= columns; j += VW) {
+            vecf x = LOAD(tile + j);
+            if (has_bias)
+                x += LOAD(bias + j);
+            STORE_AS(C_T, activate_vector(x, act, slope), out + j);
+        }
+        for (; j < columns; j++)
+            PUT(C_T, clt_activate(has_bias ? tile[j] + bias[j] : tile[j], act, slope), out + j);
+    }
+}
+
+/* Rows [0, count) of `tiles` panels, in few steps: what is written beyond a panel's row is the next
+ * one's, or the cache line between panels. */
+static inline void copy_rows(local float *panels, global const STORED(A_T) * a, int lda, int count,
+                             const int tiles)
+{
+    for (int k = 0; k < count; k++, a += lda, panels += MR)
+#pragma unroll
+        for (int i = 0; i < tiles; i++)
+#pragma unroll
+            for (int j = 0; j < MR; j += PIECE)
+                *(local piece *)(panels + i * A_PANEL + j) = LOAD_PIECE(a + i * MR + j);
+}
+
+/* panels[i][k][0 .. MR) = rows i * MR and on of op(A), for A stored [K, M] and a at row k0, column m.
+ * Rows beyond the last may hold anything; `there` elements follow in memory. */
+static inline void load_rows(local float *panels, global const STORED(A_T) * a, int lda, int kb,
+                             int rows, long there)
+{
+    const int tiles = (rows + MR - 1) / MR, up = tiles * MR;
+    const int whole = readable(kb, there, lda, (tiles - 1) * MR + ROUND_UP(MR, PIECE));
+    if (tiles == NA)
+        copy_rows(panels, a, lda, whole, NA);
+    else
+        copy_rows(panels, a, lda, whole, tiles);
+    for (int k = whole; k < kb; k++)
+        for (int m = 0; m < up; m++)
+            panels[m / MR * A_PANEL + k * MR + m % MR] =
+                GET(A_T, a + (long)k * lda + min(m, rows - 1));
+}
+
+#if WIDENS(A_T)
+/* to[i * A_ROW + k] = A[m + i][k0 + k], for A in rows and a at row m, column k0. Rows beyond the last
+ * are that one. */
+static inline void widen_rows(local float *to, global const STORED(A_T) * a, int lda, int kb,
+                              int rows)
+{
+    for (int i = 0; i < MR; i++) {
+        global const STORED(A_T) *from = a + (long)min(i, rows - 1) * lda;
+        local float *row = to + i * A_ROW;
+        int k = 0;
+        for (; k + VW <= kb; k += VW)
+            *(local vecf *)(row + k) = LOAD_AS(A_T, from + k);
+        for (; k < kb; k++)
+            row[k] = GET(A_T, from + k);
+    }
+}
+#endif
+
+/* Stores one row of a register tile, added to what there is at `from` (first: to nothing). */
+static inline void store_row(global float *out, global const float *from, const vecf *acc,
+                             int columns, int first)
+{
+#pragma unroll
+    for (int v = 0; v < NV; v++) {
+        global float *to = out + v * VW;
+        global const float *sum = from + v * VW;
+        if (columns >= (v + 1) * VW) {
+            STORE(first ? acc[v] : acc[v] + LOAD(sum), to);
+        } else {
+            float part[VW];
+            *(private vecf_anywhere *)part = acc[v];
+            for (int j = 0; j < columns - v * VW; j++)
+                to[j] = first ? part[j] : sum[j] + part[j];
+        }
+    }
+}
+
+/*
+ * A register tile: rows x columns at `to` are the product (`first`) or that and what is at `from`,
+ * with rows as far apart as `ld_to` and `ld`. op(A) is read in rows, in columns (literal distances
+ * where the tile is whole) or from a panel, op(B) where it is (columns == NR) or from a panel.
+ */
+#define CLT_TILE(name, A_SPACE, A_POINTERS, A_VALUE, B_SPACE, B_VECTOR)                            \
+    static inline void name(A_SPACE const float *a, int lda, B_SPACE const float *b, int ldb,      \
+                            int kb, global float *to, int ld_to, global const float *from, int ld, \
+                            int rows, int columns, int first)                                      \
+    {                                                                                              \
+        vecf acc[MR][NV];                                                                          \
+        EACH_ROW EACH_VECTOR acc[i][v] = (vecf)(0.0f);                                             \
+        A_POINTERS                                                                                 \
+        EACH_ROW EACH_VECTOR PREFETCH(from + (long)i * ld + v * VW);                               \
+        for (int k = 0; k < kb; k++) {                                                             \
+            vecf y[NV];                                                                            \
+            EACH_VECTOR y[v] = B_VECTOR;                                                           \
+            EACH_ROW                                                                               \
+            {                                                                                      \
+                const vecf x = (vecf)(A_VALUE);                                                    \
+                EACH_VECTOR acc[i][v] = fma(x, y[v], acc[i][v]);                                   \
+            }                                                                                      \
+        }                                                                                          \
+        EACH_ROW if (i < rows)                                                                     \
+            store_row(to + (long)i * ld_to, from + (long)i * ld, acc[i], columns, first);          \
+    }
+#define EACH_ROW _Pragma("unroll") for (int i = 0; i < MR; i++)
+#define EACH_VECTOR _Pragma("unroll") for (int v = 0; v < NV; v++)
+#define ROW_POINTERS                                                                               \
+    global const float *row[MR];                                                                   \
+    EACH_ROW row[i] = a + (long)min(i, rows - 1) * lda;
+#define IN_PANEL ((local const vecf *)b)[k * NV + v]
+#define IN_PLACE LOAD(b + (long)k * ldb + v * VW)
+#if !WIDENS(A_T)
+CLT_TILE(tile_rows_panel, global, ROW_POINTERS, row[i][k], local, IN_PANEL)
+CLT_TILE(tile_columns_panel, global, , a[(long)k * lda + i], local, IN_PANEL)
+#if !WIDENS(B_T)
+CLT_TILE(tile_rows_place, global, ROW_POINTERS, row[i][k], global, IN_PLACE)
+CLT_TILE(tile_columns_place, global, , a[(long)k * lda + i], global, IN_PLACE)
+#endif
+#else
+CLT_TILE(tile_wide_panel, local, , a[i * A_ROW + k], local, IN_PANEL)
+#if !WIDENS(B_T)
+CLT_TILE(tile_wide_place, local, , a[i * A_ROW + k], global, IN_PLACE)
+#endif
+#endif
+CLT_TILE(tile_panel_panel, local, , a[k * MR + i], local, IN_PANEL)
+#if !WIDENS(B_T)
+CLT_TILE(tile_panel_place, local, , a[k * MR + i], global, IN_PLACE)
+#endif
+
+#define TILE(AS, A, BS, B)                                                                         \
+    tile_##AS##_##BS(A, lda, B, ldb, kb, to, ld_to, from, ld, rows, columns, first)
+#if WIDENS(A_T)
+#define TILE_OF_A(BS, B)                                                                           \
+    if (trans_a)                                                                                   \
+        TILE(panel, a_panel, BS, B);                                                               \
+    else                                                                                           \
+        TILE(wide, a_panels, BS, B);
+#else
+#define TILE_OF_A(BS, B)                                                                           \
+    if (!trans_a)                                                                                  \
+        TILE(rows, a_at, BS, B);                                                                   \
+    else if (pack_a)                                                                               \
+        TILE(panel, a_panel, BS, B);                                                               \
+    else                                                                                           \
+        TILE(columns, a_at, BS, B);
+#endif
+
+static inline void product(global const STORED(A_T) * a, global const STORED(B_T) * b,
+                           global const float *bias, global STORED(C_T) * out,
+#if WIDENS(C_T)
+                           global float *part,
+#endif
+                           local float *a_panels, local float *b_panels, int M, int N, int K,
+                           int lda, int ldb, int TM, int TN, int depth, int has_bias, int act,
+                           float slope, const int trans_a, const int trans_b)
+{
+    const int m0 = (int)get_global_id(1) * TM, m1 = min(m0 + TM, M);
+    const int n0 = (int)get_global_id(0) * TN, n1 = min(n0 + TN, N);
+    const int epilogue = WIDENS(C_T) || has_bias || act != CLT_ACT_NONE;
+#if WIDENS(C_T)
+    const long group = (get_global_id(2) * get_global_size(1) + get_global_id(1)) *
+                           get_global_size(0) + get_global_id(0);
+    global float *tile = part + group * (MR * NR);
+    if (K > depth) {
+        tile += (long)get_global_size(2) * M * N;
+        part += (long)get_global_id(2) * M * N;
+    }
+#endif
+    for (int k0 = 0; k0 == 0 || k0 < K; k0 += depth) {
+        const int kb = min(depth, K - k0), first = k0 == 0, last = k0 + depth >= K;
+        for (int n = n0; n < n1; n += NR) {
+            local float *panel = b_panels + (n - n0) * KB;
+            if (trans_b)
+                load_panel_transposed(panel, b + (long)n * ldb + k0, ldb, kb, N - n);
+            else if (PACK_B || N - n < NR)
+                load_panel(panel, b + (long)k0 * ldb + n, ldb, kb, N - n,
+                           (long)(K - k0) * ldb - n);
+        }
+        for (int m = m0; m < m1; m += MR) {
+            const int rows = min(MR, m1 - m), slot = PACK_A ? (m - m0) / MR % NA : 0;
+            const int pack_a = trans_a && (PACK_A || rows < MR);
+            if (pack_a && slot == 0)
+                load_rows(a_panels, a + (long)k0 * lda + m, lda, kb,
+                          PACK_A ? min(m1 - m, NA * MR) : rows, (long)(K - k0) * lda - m);
+#if WIDENS(A_T)
+            if (!trans_a)
+                widen_rows(a_panels, a + (long)m * lda + k0, lda, kb, rows);
+#else
+            global const float *a_at = a + (trans_a ? (long)k0 * lda + m : (long)m * lda + k0);
+#endif
+            local const float *a_panel = a_panels + slot * A_PANEL;
+            for (int n = n0; n < n1; n += NR) {
+                const int columns = min(NR, N - n);
+                const long at = (long)m * N + n;
+                local const float *b_panel = b_panels + (n - n0) * KB;
+#if WIDENS(C_T)
+                global float *to = last ? tile : part + at;
+                global const float *from = first ? to : part + at;
+                const int ld_to = last ? NR : N, ld = first ? ld_to : N;
+#else
+                global float *to = out + at;
+                global const float *from = to;
+                const int ld_to = N, ld = N;
+#endif
+#if !WIDENS(B_T)
+                global const float *b_at = b + (long)k0 * ldb + n;
+                if (!trans_b && !PACK_B && columns == NR) {
+                    TILE_OF_A(place, b_at)
+                } else
+#endif
+                {
+                    TILE_OF_A(panel, b_panel)
+                }
+                if (last && epilogue)
+                    finish(to, ld_to, out + at, N, rows, columns, bias + n, has_bias, act, slope);
+            }
+        }
+    }
+}
+
+#if WIDENS(C_T)
+#define PART , global float *part, long part_offset
+#define PART_AT part + part_offset,
+#else
+#define PART
+#define PART_AT
+#endif
+#define A_FLOATS(trans_a) (trans_a ? NA * A_PANEL : WIDENS(A_T) ? MR * A_ROW : 1)
+
+#define CLT_GEMM(name, trans_a, trans_b)                                                           \
+    kernel __attribute__((reqd_work_group_size(1, 1, 1), intel_vec_len_hint(1))) void name(                               \
+        global const STORED(A_T) * a, long a_offset, global const STORED(B_T) * b, long b_offset,  \
+        global const float *bias, long bias_offset, global STORED(C_T) * out, long out_offset,     \
+        int M, int N, int K, int lda, int ldb, long a_step, long b_step, int TM, int TN,           \
+        int depth, int slices, int has_bias, int act, float slope PART)                            \
+    {                                                                                              \
+        local float a_panels[A_FLOATS(trans_a)] __attribute__((aligned(64)));                      \
+        local float b_panels[NP * NR * KB] __attribute__((aligned(64)));                           \
+        const int z = (int)get_global_id(2), pairs = (int)get_global_size(2) / slices;             \
+        const int slice = z / pairs, share = ((K + slices - 1) / slices + 15) / 16 * 16;           \
+        const long pair = z - slice * pairs, begin = min((long)slice * share, (long)K);            \
+        product(a + a_offset + pair * a_step + begin * (trans_a ? lda : 1),                        \
+                b + b_offset + pair * b_step + begin * (trans_b ? 1 : ldb),                        \
+                bias + (has_bias ? bias_offset : 0), out + out_offset + (long)z * M * N,           \
+                PART_AT a_panels, b_panels, M, N, min(share, K - (int)begin), lda, ldb, TM, TN,    \
+                depth, has_bias, act, slope, trans_a, trans_b);                                    \
+    }
+
+#if CLT_HAS(gemm_nn)
+CLT_GEMM(gemm_nn, 0, 0)
+#endif
+#if CLT_HAS(gemm_nt)
+CLT_GEMM(gemm_nt, 0, 1)
+#endif
+#if CLT_HAS(gemm_tn)
+CLT_GEMM(gemm_tn, 1, 0)
+#endif
+#if CLT_HAS(gemm_tt)
+CLT_GEMM(gemm_tt, 1, 1)
+#endif

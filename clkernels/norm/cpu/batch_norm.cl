@@ -1,0 +1,184 @@
+/*
+ * Batch norm (norm/batch_norm.clh) on CPUs: work-group size 1, a vector of elements at a time. Item
+ * (i, j) has `share` channels from i * share on, of `chunk` images from j * chunk on: of each the run
+ * of contiguous elements. With IN_LANES, images lie in the lanes (core/batch_blocked/common.clh), a "run" is that
+ * of a block of VW images, and `chunk` counts blocks.
+ *
+ * Build options: VW, lanes of a vector; IN_LANES; those of norm/batch_norm.clh.
+ */
+#define LANES VW
+#include "core/batch_blocked/halves.clh"
+#include "norm/batch_norm.clh"
+
+#if IN_LANES
+#define RUNS clt_blocks(images)
+#define LENGTH (pixels * VW)
+/* Lanes of run b that hold images, and how many. */
+#define VALID(b) clt_valid_lanes(b, images)
+#define IMAGES(b) min(images - (b) * VW, VW)
+#define ELEMENTS(b, length) ((length) / VW * IMAGES(b))
+#else
+#define RUNS images
+#define LENGTH pixels
+#define VALID(b) ((veci)(-1))
+#define ELEMENTS(b, length) (length)
+#endif
+
+/* Floats of a run that stay in the first cache between two readings. */
+#define TILE 2048
+
+/* Sums of as many vectors are kept apart, so that they do not wait for each other. */
+#define SIDE 4
+#define STEP (SIDE * VW)
+
+/* Vectors v from c on, below `length`: BODY has s, the number of its sum, and WHOLE, whether all
+ * lanes are elements. In LANES all are. */
+#define EACH(c, length, BODY)                                                                      \
+    {                                                                                              \
+        int c = 0;                                                                                 \
+        for (; c + STEP <= length; c += STEP)                                                      \
+            _Pragma("unroll") for (int s = 0; s < SIDE; s++)                                       \
+            {                                                                                      \
+                const int at = c + s * VW, whole = 1;                                              \
+                BODY                                                                               \
+            }                                                                                      \
+        for (; c < length; c += VW) {                                                              \
+            const int at = c, whole = IN_LANES || c + VW <= length, s = 0;                         \
+            BODY                                                                                   \
+        }                                                                                          \
+    }
+
+#define READ(kind, p, length, fill)                                                                \
+    (whole ? LOAD_AS(kind, (p) + at) : LOAD_PART_AS(kind, (p) + at, (length) - at, fill))
+
+INLINE void write(vecf v, global STORED(OUT0) *to, int at, int length, int whole)
+{
+    if (whole)
+        STORE_AS(OUT0, v, to + at);
+    else
+        STORE_PART_AS(OUT0, v, to + at, length - at);
+}
+
+INLINE float sum_valid(vecf all[SIDE], veci valid)
+{
+    const vecf sum = (all[0] + all[1]) + (all[2] + all[3]);
+    return clt_sum_lanes(select((vecf)(0.0f), sum, valid));
+}
+
+/* Mean and squares of `length` elements, read twice; fetches the tile `next` floats further. */
+INLINE moment tile_moment(global const STORED(IN0) *x, int length, veci valid, float elements, long next)
+{
+    vecf sum[SIDE] = {0.0f, 0.0f, 0.0f, 0.0f}, squares[SIDE] = {0.0f, 0.0f, 0.0f, 0.0f};
+    moment m = 0.0f;
+    EACH(c, length, sum[s] += READ(IN0, x, length, 0.0f);)
+    m.MEAN = sum_valid(sum, valid) / elements;
+    EACH(c, length, const vecf far = READ(IN0, x, length, m.MEAN) - m.MEAN; PREFETCH(x + next + at);
+         squares[s] = fma(far, far, squares[s]);)
+    m.SQUARES = sum_valid(squares, valid);
+    m.COUNT = elements;
+    return m;
+}
+
+/* The item's channels c. */
+#define CHANNELS(c)                                                                                \
+    for (int c = (int)get_global_id(0) * share, last = min(c + share, C); c < last; c++)
+/* Its runs b. */
+#define RUN(b)                                                                                     \
+    for (int b = (int)get_global_id(1) * chunk, last_run = min(b + chunk, RUNS); b < last_run; b++)
+
+KERNEL void batch_norm_moments(MOMENTS_ARGUMENTS, int share, int chunk)
+{
+    const int length = LENGTH;
+    const long jump = (long)(C - 1) * length; /* from a run's end to the next image's */
+    x += x_offset;
+    out += out_offset + 3L * get_global_id(1) * C;
+    CHANNELS(c)
+    {
+        moment all = 0.0f;
+        RUN(b)
+        {
+            for (int from = 0; from < length; from += TILE) {
+                const int size = min(length - from, TILE);
+                all = join_two(all, tile_moment(x + ((long)b * C + c) * length + from, size,
+                                                VALID(b), (float)ELEMENTS(b, size),
+                                                from + size < length ? size : jump + size));
+            }
+        }
+        out[c] = all.MEAN;
+        out[C + c] = all.SQUARES;
+        out[2 * C + c] = all.COUNT;
+    }
+}
+
+KERNEL void batch_norm(FORWARD_ARGUMENTS, int share, int chunk)
+{
+    const int length = LENGTH;
+    RUN(b) CHANNELS(c)
+    {
+        CHANNEL(k, c)
+        const long start = ((long)b * C + c) * length;
+        global const STORED(IN0) *from = x + x_offset + start;
+        global STORED(OUT0) *to = out + out_offset + start;
+        IF_ADD(global const STORED(IN4) *more = addend + addend_offset + start;)
+        EACH(i, length, vecf y = fma(READ(IN0, from, length, 0.0f) - k.mean, (vecf)k.scale, (vecf)k.bias);
+             PREFETCH(from + at + AHEAD); PREFETCH(to + at + AHEAD);
+             IF_ADD(y += READ(IN4, more, length, 0.0f); PREFETCH(more + at + AHEAD);) write(RELU ? clt_relu(y) : y, to, at, length, whole);)
+    }
+}
+
+/* d, or nothing where the ReLU behind held the result back. */
+INLINE vecf through(vecf d, vecf far, float scale, float bias)
+{
+#if RELU
+    return select(d, (vecf)(0.0f), fma(far, (vecf)scale, (vecf)bias) <= 0.0f);
+#else
+    return d;
+#endif
+}
+
+KERNEL void batch_norm_grad_sums(SUMS_ARGUMENTS, int share, int chunk)
+{
+    const int length = LENGTH, ahead = min(length, AHEAD);
+    const long jump = (long)(C - 1) * length; /* from a run's end to the next image's */
+    out += out_offset + 2L * get_global_id(1) * C;
+    CHANNELS(c)
+    {
+        CHANNEL(k, c)
+        float db = 0.0f, dw = 0.0f;
+        RUN(b)
+        {
+            const long start = ((long)b * C + c) * length;
+            global const STORED(IN0) *from = x + x_offset + start;
+            global const STORED(IN1) *above = dy + dy_offset + start;
+            vecf sum[SIDE] = {0.0f, 0.0f, 0.0f, 0.0f}, product[SIDE] = {0.0f, 0.0f, 0.0f, 0.0f};
+            EACH(i, length, const vecf far = READ(IN0, from, length, 0.0f) - k.mean;
+                 const long next = at + ahead + (at + ahead < length ? 0 : jump);
+                 PREFETCH(from + next); PREFETCH(above + next);
+                 const vecf d = through(READ(IN1, above, length, 0.0f), far, k.scale, k.bias); sum[s] += d;
+                 product[s] = fma(d, far, product[s]);)
+            db += sum_valid(sum, VALID(b));
+            dw += sum_valid(product, VALID(b));
+        }
+        out[c] = db;
+        out[C + c] = dw * k.rstd;
+    }
+}
+
+KERNEL void batch_norm_grad(GRAD_ARGUMENTS, int share, int chunk)
+{
+    const int length = LENGTH;
+    RUN(b) CHANNELS(c)
+    {
+        CHANNEL(k, c)
+        TAKEN(factor, term, k, c)
+        const long start = ((long)b * C + c) * length;
+        global const STORED(IN0) *from = x + x_offset + start;
+            global const STORED(IN1) *above = dy + dy_offset + start;
+        global STORED(OUT0) *to = out + out_offset + start;
+        EACH(i, length, const vecf far = READ(IN0, from, length, 0.0f) - k.mean;
+             const vecf d = through(READ(IN1, above, length, 0.0f), far, k.scale, k.bias);
+             PREFETCH(from + at + AHEAD); PREFETCH(above + at + AHEAD); PREFETCH(to + at + AHEAD);
+             write(fma(far, (vecf)-factor, fma(d, (vecf)k.scale, (vecf)-term)), to, at, length,
+                   whole);)
+    }
+}

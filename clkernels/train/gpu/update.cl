@@ -1,0 +1,61 @@
+/*
+ * What happens to buckets at the end of a step, on GPUs: as train/portable/update.cl says, but a work-item
+ * has one float4, and sums are joined in local memory. Buckets have a multiple of 64 floats.
+ */
+#define GROUP 256
+#define UPDATE_KERNEL kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
+#define VEC float4
+#define ITEM float4
+#define LOAD_F(x, i) (x)[i]
+#define STORE_F(v, x, i) (x)[i] = v
+#define EACH(i)                                                                                    \
+    const int i = begin / 4 + (int)get_global_id(0);                                               \
+    if (i < (begin + count) / 4)
+#include "core/gpu/halves.clh"
+#define LOAD_G(x, i) GET4(G_T, (x) + 4 * (i))
+#define STORE_G(v, x, i) PUT4(G_T, v, (x) + 4 * (i))
+#include "core/gpu/tree.clh"
+#include "train/update.clh"
+
+CLT_TREE(tree, ACC, CLT_ADD, GROUP, 1)
+
+/* partials[2 * (first + group)] = sum of squares of one share of the bucket, [.. + 1] = number of
+ * elements that are not finite. */
+UPDATE_KERNEL void square_sum(global const GITEM *g, int count, global ACC *partials, int first,
+                              int groups)
+{
+    local ACC s[GROUP];
+    const int lid = (int)get_local_id(0), group = (int)get_group_id(0);
+    ACC sum = 0, bad = 0;
+#pragma unroll 4
+    for (int i = group * GROUP + lid; i < count / 4; i += groups * GROUP) {
+        const float4 v = LOAD_G(g, i);
+        const int4 finite = isfinite(v);
+        const float4 square = v * v;
+        sum += (square.x + square.z) + (square.y + square.w);
+        bad += 4 + (finite.x + finite.y + finite.z + finite.w);
+    }
+    sum = tree(s, sum, lid, lid);
+    bad = tree(s, bad, lid, lid);
+    if (lid == 0) {
+        partials[2 * (first + group)] = sum;
+        partials[2 * (first + group) + 1] = bad;
+    }
+}
+
+/* By one group. */
+UPDATE_KERNEL void step_word(global const ACC *partials, int n, float clip, int guard,
+                             global float *word)
+{
+    local ACC s[GROUP];
+    const int lid = (int)get_local_id(0);
+    ACC sum = 0, bad = 0;
+    for (int i = lid; i < n; i += GROUP) {
+        sum += partials[2 * i];
+        bad += partials[2 * i + 1];
+    }
+    sum = tree(s, sum, lid, lid);
+    bad = tree(s, bad, lid, lid);
+    if (lid == 0)
+        write_word(word, sum, bad, clip, guard);
+}

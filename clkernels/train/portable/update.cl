@@ -1,0 +1,64 @@
+/*
+ * What happens to buckets at the end of a step: the gradient's norm, the step's word, the
+ * optimizers, and sums of micro-batches. Buckets are flat arrays of `count` floats (a multiple of
+ * 64); a work-item owns CHUNK of them.
+ */
+#define UPDATE_KERNEL kernel
+#define CHUNK 64
+#define VEC float16
+#define ITEM float
+#define LOAD_F(x, i) vload16(0, (x) + (i))
+#define STORE_F(v, x, i) vstore16(v, 0, (x) + (i))
+#define EACH(i)                                                                                    \
+    const int at = begin + (int)get_global_id(0) * CHUNK;                                          \
+    if (at < begin + count)                                                                        \
+        for (int i = at; i < at + CHUNK; i += 16)
+#define LANES 16
+#include "core/batch_blocked/halves.clh"
+#define LOAD_G(x, i) LOAD_AS(G_T, (x) + (i))
+#define STORE_G(v, x, i) STORE_AS(G_T, v, (x) + (i))
+#include "train/update.clh"
+
+/* partials[2 * (first + group)] = sum of squares of one share of the bucket, [.. + 1] = number of
+ * elements that are not finite. A work-item has neighbouring chunks, whose squares it adds lane by
+ * lane, and the lanes at the end, in order. */
+kernel void square_sum(global const GITEM *g, int count, global ACC *partials, int first,
+                       int groups)
+{
+    const int group = (int)get_global_id(0), chunks = count / CHUNK;
+    ACC16 sum = 0;
+    int16 wrong = 0;
+    if (group >= groups)
+        return;
+    const int begin = (int)((long)chunks * group / groups) * CHUNK;
+    const int end = (int)((long)chunks * (group + 1) / groups) * CHUNK;
+    for (int c = begin; c < end; c += CHUNK) {
+        float16 s = 0;
+        for (int i = 0; i < CHUNK; i += 16) {
+            const float16 v = LOAD_G(g, c + i);
+            s = fma(v, v, s);
+            wrong -= !isfinite(v); /* -1 where it is true */
+        }
+        sum += CONVERT_ACC16(s);
+    }
+    ACC lanes[16], total = 0, bad = 0;
+    int flags[16];
+    vstore16(sum, 0, lanes);
+    vstore16(wrong, 0, flags);
+    for (int i = 0; i < 16; i++) {
+        total += lanes[i];
+        bad += flags[i];
+    }
+    partials[2 * (first + group)] = total;
+    partials[2 * (first + group) + 1] = bad;
+}
+
+kernel void step_word(global const ACC *partials, int n, float clip, int guard, global float *word)
+{
+    ACC sum = 0, bad = 0;
+    for (int i = 0; i < n; i++) {
+        sum += partials[2 * i];
+        bad += partials[2 * i + 1];
+    }
+    write_word(word, sum, bad, clip, guard);
+}

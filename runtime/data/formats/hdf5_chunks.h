@@ -1,0 +1,17 @@
+/* Elements of a chunked array, decoded here. */
+#ifndef CLT_DATA_FORMATS_HDF5_CHUNKS_H
+#define CLT_DATA_FORMATS_HDF5_CHUNKS_H
+
+#include <stdbool.h>
+
+#include <hdf5.h>
+
+#include "data/formats/arrays.h"
+
+/* Reads all elements into `all`, in the machine's byte order. `swapped`: the file has the other
+ * one. The array's filters and chunk sizes were checked. `object` is the array, `plist` how it was
+ * made, `type` the machine's type of its elements. */
+clt_status clt_hdf5_read_chunks(const clt_array_file *file, const clt_array *array, hid_t object,
+                                hid_t plist, hid_t type, bool swapped, void *all);
+
+#endif

@@ -1,0 +1,205 @@
+/* From a SPEC of the command line to a data set. */
+#include "data/formats/open_dataset.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/str.h"
+#include "data/formats/idx.h"
+#include "data/core/kinds.h"
+
+/* Data sets that a Debian package installs below /usr/share/datasets. */
+typedef struct named_set {
+    const char *name, *folder, *package;
+    int64_t classes;
+} named_set;
+
+static const named_set named_sets[] = {
+    {"fashion-mnist", "fashion-mnist", "dataset-fashion-mnist", 10},
+};
+
+/* Every KIND of the notation. */
+typedef struct data_kind {
+    const char *name;
+    clt_status (*open)(const clt_data_request *request, clt_dataset **out);
+    bool text, decodes; /* which options it takes */
+} data_kind;
+
+static const data_kind kinds[] = {
+    {"idx", clt_open_idx, false, false},           {"cifar10", clt_open_cifar10, false, false},
+    {"cifar100", clt_open_cifar100, false, false}, {"images", clt_open_images, false, true},
+    {"tokens", clt_open_tokens, true, false},      {"text", clt_open_text, true, false},
+    {"npz", clt_open_npz, false, false},           {"hdf5", clt_open_hdf5, false, false},
+};
+
+/* For messages. */
+#define THERE_ARE                                                                                  \
+    "there are: fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, tokens:PATH, text:PATH, "       \
+    "images:DIR, npz:PATH, hdf5:FILE"
+
+enum {
+    NAMED = sizeof named_sets / sizeof *named_sets,
+    KINDS = sizeof kinds / sizeof *kinds,
+};
+
+clt_status clt_open_idx(const clt_data_request *r, clt_dataset **out)
+{
+    return clt_idx_open(r->name, r->path, r->test ? "test" : "train", r->options->classes,
+                        r->options->background != 0, "", out);
+}
+
+void clt_dataset_options_init(clt_dataset_options *options)
+{
+    *options = (clt_dataset_options){.struct_size = sizeof *options, .split = "train"};
+}
+
+static clt_status unknown(clt_status status, const char *spec, const char *word, const char *what,
+                          const char *const *names, int count, const char *ending)
+{
+    const char *near = clt_nearest(word, names, count);
+    if (near)
+        return clt_fail(status, "data '%s': unknown %s '%s'; did you mean '%s%s'?", spec, what,
+                        word, near, ending);
+    return clt_fail(status, "data '%s': unknown %s '%s'; " THERE_ARE, spec, what, word);
+}
+
+/* What was asked for and is not for this kind (NULL: a data set by its name) is a mistake. */
+static clt_status check_for_kind(const char *spec, const clt_dataset_options *options,
+                                 const data_kind *kind)
+{
+    if (options->sequence && !(kind && kind->text))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data '%s': samples of %lld tokens are for tokens:PATH and text:PATH", spec,
+                        (long long)options->sequence);
+    if ((options->image_size || options->resize) && !(kind && kind->decodes))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data '%s': images get another size only in images:DIR", spec);
+    return CLT_OK;
+}
+
+static clt_status open_named(const char *root, const char *spec, const clt_dataset_options *options,
+                             clt_dataset **out)
+{
+    const char *names[NAMED + KINDS];
+    for (int i = 0; i < NAMED; i++) {
+        names[i] = named_sets[i].name;
+        if (strcmp(names[i], spec))
+            continue;
+        const named_set *set = &named_sets[i];
+        CLT_TRY(check_for_kind(spec, options, NULL));
+        clt_str folder = {0}, name = {0}, missing = {0};
+        clt_str_add(&folder, "%s/%s", root, set->folder);
+        clt_str_add(&name, "%s (%s)", spec, options->split);
+        clt_str_add(&missing, "; Debian's package %s has it: apt install %s", set->package,
+                    set->package);
+        clt_status status = CLT_OUT_OF_MEMORY;
+        if (!folder.failed && !name.failed && !missing.failed)
+            status = clt_idx_open(clt_str_text(&name), clt_str_text(&folder), options->split,
+                                  options->classes ? options->classes : set->classes,
+                                  options->background != 0, clt_str_text(&missing), out);
+        clt_str_free(&folder);
+        clt_str_free(&name);
+        clt_str_free(&missing);
+        return status;
+    }
+    for (int i = 0; i < KINDS; i++) {
+        names[NAMED + i] = kinds[i].name;
+        if (!strcmp(spec, kinds[i].name))
+            return clt_fail(CLT_INVALID_ARGUMENT, "data '%s' needs a path, as in '%s:PATH'", spec,
+                            spec);
+    }
+    if (strchr(spec, '/'))
+        return clt_fail(CLT_NOT_FOUND, "data '%s': a path needs its kind before it, as in 'idx:%s'",
+                        spec, spec);
+    return unknown(CLT_NOT_FOUND, spec, spec, "name", names, NAMED + KINDS, "");
+}
+
+static clt_status open_kind(const char *spec, const char *colon, const clt_dataset_options *options,
+                            clt_dataset **out)
+{
+    const char *names[KINDS], *path = colon + 1;
+    char word[32];
+    size_t length = (size_t)(colon - spec);
+    if (length >= sizeof word)
+        length = sizeof word - 1;
+    memcpy(word, spec, length);
+    word[length] = '\0';
+    for (int i = 0; i < KINDS; i++) {
+        names[i] = kinds[i].name;
+        if (strcmp(word, names[i]))
+            continue;
+        CLT_TRY(check_for_kind(spec, options, &kinds[i]));
+        if (!*path)
+            return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': the path after '%s:' is missing",
+                            spec, word);
+        clt_str name = {0};
+        clt_str_add(&name, "%s (%s)", spec, options->split);
+        clt_status status = CLT_OUT_OF_MEMORY;
+        if (!name.failed)
+            status = kinds[i].open(
+                &(clt_data_request){
+                    .spec = spec,
+                    .name = clt_str_text(&name),
+                    .path = path,
+                    .options = options,
+                    .test = !strcmp(options->split, "test"),
+                    .all = !strcmp(options->split, "all"),
+                },
+                out);
+        clt_str_free(&name);
+        return status;
+    }
+    return unknown(CLT_INVALID_ARGUMENT, spec, word, "kind", names, KINDS, ":");
+}
+
+clt_status clt_dataset_open_below(const char *root, const char *spec,
+                                  const clt_dataset_options *options, clt_dataset **out)
+{
+    clt_dataset_options defaults;
+    if (!options) {
+        clt_dataset_options_init(&defaults);
+        options = &defaults;
+    }
+    if (!spec || !*spec)
+        return clt_fail(CLT_INVALID_ARGUMENT, "the data are not named; " THERE_ARE);
+    CLT_TRY(CLT_CHECK_STRUCT(options, clt_dataset_options));
+    static const char *const splits[] = {"train", "test"};
+    const bool arrays = !strncmp(spec, "npz:", 4) || !strncmp(spec, "hdf5:", 5);
+    const char *split = options->split ? options->split : "";
+    if (strcmp(split, splits[0]) && strcmp(split, splits[1]) && !(arrays && !strcmp(split, "all")))
+        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': split '%s' is neither train nor test",
+                        spec, split);
+    if (options->classes < 0 || options->classes > INT32_MAX)
+        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': %lld classes", spec,
+                        (long long)options->classes);
+    if (options->sequence < 0 || options->sequence > INT32_MAX)
+        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': samples of %lld tokens", spec,
+                        (long long)options->sequence);
+    if (options->windows < CLT_WINDOWS_FIXED || options->windows > CLT_WINDOWS_CONTINUED)
+        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': windows of way %d", spec,
+                        (int)options->windows);
+    if (options->rows < 0 || (options->rows > 0) != (options->windows == CLT_WINDOWS_CONTINUED))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data '%s': %lld rows: windows that continue need the samples of a batch, "
+                        "others none",
+                        spec, (long long)options->rows);
+    enum { MOST_SIZE = 1 << 14 };
+    if (options->image_size > MOST_SIZE && !options->resize)
+        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': images of %lld: at most %d", spec,
+                        (long long)options->image_size, MOST_SIZE);
+    if (options->image_size < 0 || options->image_size > MOST_SIZE || options->resize < 0 ||
+        options->resize > MOST_SIZE ||
+        (options->resize && options->resize < (options->image_size ? options->image_size : 224)))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data '%s': images of %lld, resized to %lld: at most %d, the first not "
+                        "larger than the second",
+                        spec, (long long)options->image_size, (long long)options->resize,
+                        MOST_SIZE);
+    const char *colon = strchr(spec, ':');
+    return colon ? open_kind(spec, colon, options, out) : open_named(root, spec, options, out);
+}
+
+clt_status clt_dataset_open(const char *spec, const clt_dataset_options *options, clt_dataset **out)
+{
+    return clt_dataset_open_below("/usr/share/datasets", spec, options, out);
+}

@@ -1,0 +1,99 @@
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "data/image/resample.h"
+
+enum { BITS = CLT_RESAMPLE_BITS, COLOURS = 3 };
+
+typedef clt_resample_axis axis;
+
+/* Most inputs of an output, and perhaps one more: loops take two at a time. */
+static int taps_of(int from, int to)
+{
+    const double scale = (double)from / to;
+    return 2 * (int)ceil(scale > 1 ? scale : 1) + 2;
+}
+
+/* Outputs [first, first + n) of the `to` that `span` (0: all) of `from` inputs are resized to. */
+static void weigh(axis *a, int from, double inset, double span, int to, int first, int n)
+{
+    const double scale = (span > 0 ? span : from) / to, width = scale > 1 ? scale : 1;
+    for (int i = 0; i < n; i++) {
+        const double centre = inset + (first + i + 0.5) * scale;
+        int begin = (int)(centre - width + 0.5), end = (int)(centre + width + 0.5);
+        begin = centre - width + 0.5 < 0 ? 0 : begin;
+        end = end > from ? from : end;
+        double sum = 0;
+        for (int pass = 0; pass < 2; pass++)
+            for (int k = begin; k < end; k++) {
+                const double far = fabs((k - centre + 0.5) / width);
+                const double weight = far < 1 ? 1 - far : 0;
+                if (!pass)
+                    sum += weight;
+                else
+                    a->weights[i * a->taps + k - begin] =
+                        (int32_t)floor(0.5 + weight / sum * (1 << BITS));
+            }
+        a->begin[i] = begin;
+        a->count[i] = end - begin;
+        if (a->count[i] % 2)
+            a->weights[i * a->taps + a->count[i]] = 0;
+    }
+}
+
+/* A piece of the work's memory; what all pieces need is known after a pass with NULL. */
+static void *take(char *memory, size_t *used, size_t bytes)
+{
+    void *piece = memory ? memory + *used : NULL;
+    *used += (bytes + 63) / 64 * 64;
+    return piece;
+}
+
+static void take_axis(axis *a, char *memory, size_t *used, int from, int to, int n)
+{
+    a->taps = taps_of(from, to);
+    a->begin = take(memory, used, (size_t)n * sizeof *a->begin);
+    a->count = take(memory, used, (size_t)n * sizeof *a->count);
+    a->weights = take(memory, used, (size_t)n * (size_t)a->taps * sizeof *a->weights);
+}
+
+clt_status clt_image_resample(const clt_image *image, const clt_resample *r,
+                              clt_resample_work *work, unsigned char *out)
+{
+    const size_t bytes = (size_t)r->columns * COLOURS;
+    axis across = {0}, down = {0};
+    unsigned char *middle = NULL;
+    const clt_resample_way *way = clt_resample_choose();
+    for (int pass = 0; pass < 2; pass++) {
+        size_t used = 0;
+        take_axis(&across, work->memory, &used, r->width, r->to_width, r->columns);
+        take_axis(&down, work->memory, &used, r->height, r->to_height, r->rows);
+        middle = take(work->memory, &used, bytes * (size_t)r->height);
+        if (used <= work->room)
+            break;
+        clt_resample_work_free(work);
+        work->memory = clt_alloc_pages(used);
+        if (!work->memory)
+            return CLT_OUT_OF_MEMORY;
+        work->room = used;
+    }
+    weigh(&across, r->width, r->inset_x, r->span_x, r->to_width, r->left, r->columns);
+    weigh(&down, r->height, r->inset_y, r->span_y, r->to_height, r->top, r->rows);
+    /* Rows that the window needs. */
+    const int first = down.begin[0], last = down.begin[r->rows - 1] + down.count[r->rows - 1];
+    for (int y = first; y < last; y++)
+        way->along_row(image->rgb +
+                           ((size_t)(r->y + y) * (size_t)image->width + (size_t)r->x) * COLOURS,
+                       &across, r->columns, middle + (size_t)(y - first) * bytes);
+    for (int y = 0; y < r->rows; y++)
+        way->along_columns(middle + (size_t)(down.begin[y] - first) * bytes, bytes,
+                           down.weights + y * down.taps, down.count[y], out + (size_t)y * bytes);
+    return CLT_OK;
+}
+
+void clt_resample_work_free(clt_resample_work *work)
+{
+    clt_free(work->memory);
+    *work = (clt_resample_work){0};
+}

@@ -1,0 +1,290 @@
+/*
+ * A loader at work. Batches are begun in order, each in the next slot of the ring once that is
+ * free; a batch is cut in tasks, and threads take tasks in order, so that all of them work on the
+ * batch that is needed first.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "data/loader/loader.h"
+
+/* A tuning window is this many batches, and this long. */
+enum { WINDOW_BATCHES = 8, WINDOW_NANOSECONDS = 20 * 1000 * 1000 };
+
+int64_t clt_loader_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static clt_slot *slot_of(clt_loader *l, int64_t number)
+{
+    return &l->slots[number % l->desc.slots];
+}
+
+static bool ended(const clt_loader *l)
+{
+    return l->desc.end_epoch && l->epoch >= l->desc.end_epoch;
+}
+
+/* Sets up the next batch in its free slot. */
+static void begin_batch(clt_loader *l, clt_slot *s)
+{
+    const clt_loader_desc *d = &l->desc;
+    int64_t total = l->gather.dataset->count, left = total - l->offset;
+    s->number = l->fill++;
+    s->epoch = l->epoch;
+    s->begin = l->offset;
+    s->count = left < d->batch ? left : d->batch;
+    l->offset += s->count;
+    if (clt_loader_epoch_ends(l, l->offset)) {
+        l->epoch++;
+        l->offset = 0;
+    }
+    clt_order_init(&s->order, total, d->seed, s->epoch, d->shuffle != 0);
+    /* Cannot fail: the arguments were checked when the loader was made. */
+    clt_split(s->count, d->parts, d->weights, d->quantum, s->offsets);
+    bool all = clt_gather_must_count(&l->gather) && clt_gather_can_count(&l->gather);
+    s->from = all ? 0 : s->offsets[d->first_part];
+    s->to = all ? s->count : s->offsets[d->first_part + d->local_parts];
+    s->tasks = (s->to - s->from + l->chunk - 1) / l->chunk;
+    s->started = s->finished = 0;
+    s->status = CLT_OK;
+    s->weight = 0;
+    memset(s->part_weights, 0, (size_t)d->local_parts * sizeof *s->part_weights);
+    s->state = s->tasks ? CLT_SLOT_FILLING : CLT_SLOT_READY;
+    if (!s->tasks)
+        pthread_cond_broadcast(&l->ready);
+}
+
+/* The slot whose next task is to be done, NULL if there is none now. */
+static clt_slot *find_task(clt_loader *l)
+{
+    for (;;) {
+        if (l->fill > l->take) {
+            clt_slot *last = slot_of(l, l->fill - 1);
+            if (last->state == CLT_SLOT_FILLING && last->started < last->tasks)
+                return last;
+        }
+        clt_slot *next = slot_of(l, l->fill);
+        if (l->failed || ended(l) || next->state != CLT_SLOT_FREE)
+            return NULL;
+        begin_batch(l, next);
+    }
+}
+
+/* One task: its samples part by part. Weights go to the worker's own counters. */
+static clt_status run_task(clt_loader *l, clt_worker *w, const clt_slot *s, int64_t task)
+{
+    const clt_loader_desc *d = &l->desc;
+    const clt_sample_key key = {(uint64_t)d->seed, s->epoch};
+    int64_t begin = s->from + task * l->chunk, end = begin + l->chunk;
+    if (end > s->to)
+        end = s->to;
+    clt_order_fill(&s->order, s->begin + begin, end - begin, s->indices + (begin - s->from));
+    memset(w->weights, 0, ((size_t)d->local_parts + 1) * sizeof *w->weights);
+    for (int p = 0; p < d->parts; p++) {
+        int64_t from = s->offsets[p] > begin ? s->offsets[p] : begin;
+        int64_t to = s->offsets[p + 1] < end ? s->offsets[p + 1] : end;
+        if (from >= to)
+            continue;
+        const int64_t *indices = s->indices + (from - s->from);
+        int local = p - d->first_part;
+        if (local < 0 || local >= d->local_parts) {
+            clt_gather_weigh(&l->gather, indices, to - from, &w->weights[d->local_parts]);
+            continue;
+        }
+        void *places[CLT_DATA_MAX_FIELDS];
+        for (int o = 0; o < l->gather.count; o++)
+            places[o] = (char *)clt_loader_memory(l, (int)(s->number % d->slots), local, o) +
+                        (from - s->offsets[p]) * l->gather.outputs[o].bytes;
+        CLT_TRY(clt_gather_run(&l->gather, &key, indices, to - from, places, &w->scratch,
+                               &w->weights[local]));
+    }
+    return CLT_OK;
+}
+
+/* Books a finished task; the lock is held. */
+static void finish_task(clt_loader *l, const clt_worker *w, clt_slot *s, int64_t task,
+                        clt_status status)
+{
+    for (int p = 0; p < l->desc.local_parts; p++)
+        s->part_weights[p] += w->weights[p];
+    for (int p = 0; p <= l->desc.local_parts; p++)
+        s->weight += w->weights[p];
+    /* Of several failures the first in the batch is reported, whichever was found first. */
+    if (status != CLT_OK && (s->status == CLT_OK || task < s->failed_task)) {
+        s->status = status;
+        s->failed_task = task;
+        snprintf(s->message, sizeof s->message, "%s", clt_error_message());
+        l->failed = true;
+    }
+    if (++s->finished == s->tasks) {
+        s->state = CLT_SLOT_READY;
+        pthread_cond_broadcast(&l->ready);
+    }
+}
+
+void *clt_loader_work(void *argument)
+{
+    clt_worker *w = argument;
+    clt_loader *l = w->loader;
+    clt_status source = clt_dataset_wait(l->gather.dataset);
+    pthread_mutex_lock(&l->lock);
+    if (source != CLT_OK && l->source == CLT_OK) {
+        l->source = source;
+        l->failed = true;
+        snprintf(l->message, sizeof l->message, "%s", clt_error_message());
+        pthread_cond_broadcast(&l->ready);
+    }
+    while (!l->stop) {
+        clt_slot *s = w->id < l->tuner.active ? find_task(l) : NULL;
+        if (!s) {
+            pthread_cond_wait(&l->work, &l->lock);
+            continue;
+        }
+        int64_t task = s->started++;
+        pthread_mutex_unlock(&l->lock);
+        int64_t start = clt_loader_now();
+        clt_status status = run_task(l, w, s, task);
+        int64_t spent = clt_loader_now() - start;
+        pthread_mutex_lock(&l->lock);
+        l->busy += spent;
+        l->window_busy += spent;
+        finish_task(l, w, s, task, status);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+static void tune(clt_loader *l, int64_t now)
+{
+    if (++l->window_batches < WINDOW_BATCHES || now - l->window_start < WINDOW_NANOSECONDS)
+        return;
+    int before = l->tuner.active;
+    clt_tuner_step(&l->tuner, (double)l->window_wait, (double)l->window_busy,
+                   (double)(now - l->window_start), (double)l->window_batches);
+    if (l->tuner.active > before)
+        pthread_cond_broadcast(&l->work);
+    l->window_batches = l->window_wait = l->window_busy = 0;
+    l->window_start = now;
+}
+
+static void describe(const clt_loader *l, const clt_slot *s, clt_batch *out)
+{
+    const clt_loader_desc *d = &l->desc;
+    int64_t next = s->begin + s->count, weight = s->weight;
+    const bool last = clt_loader_epoch_ends(l, next);
+    if (!clt_gather_can_count(&l->gather) && d->local_parts < d->parts)
+        weight = -1;
+    else if (!clt_gather_must_count(&l->gather))
+        weight = s->count * clt_gather_targets(&l->gather);
+    *out = (clt_batch){
+        .struct_size = sizeof *out,
+        .slot = (int)(s->number % d->slots),
+        .last_of_epoch = last,
+        .number = s->number,
+        .epoch = s->epoch,
+        .offset = s->begin,
+        .next_epoch = last ? s->epoch + 1 : s->epoch,
+        .next_offset = last ? 0 : next,
+        .count = s->count,
+        .weight = weight,
+        .offsets = s->offsets,
+        .part_weights = s->part_weights,
+        .indices = s->indices + (s->offsets[d->first_part] - s->from),
+    };
+}
+
+/* Waits until the next batch is ready and hands it over; the lock is held. */
+static clt_status take_batch(clt_loader *l, clt_batch *out)
+{
+    clt_slot *s = slot_of(l, l->take);
+    if (s->state == CLT_SLOT_TAKEN && !ended(l))
+        return clt_fail(CLT_STATE, "data set '%s': all %d slots are taken: release one first",
+                        l->gather.dataset->name, l->desc.slots);
+    while (s->state != CLT_SLOT_READY && !l->stop && l->source == CLT_OK &&
+           !(l->take == l->fill && ended(l)))
+        pthread_cond_wait(&l->ready, &l->lock);
+    if (l->stop)
+        return clt_fail(CLT_ABORTED, "data set '%s': the loader was stopped",
+                        l->gather.dataset->name);
+    if (l->source != CLT_OK) {
+        clt_error_restore(l->message);
+        return l->source;
+    }
+    if (s->state != CLT_SLOT_READY) {
+        *out = (clt_batch){.struct_size = sizeof *out, .slot = -1};
+        return CLT_OK;
+    }
+    if (s->status != CLT_OK) {
+        clt_error_restore(s->message);
+        return s->status;
+    }
+    s->state = CLT_SLOT_TAKEN;
+    describe(l, s, out);
+    l->take++;
+    return CLT_OK;
+}
+
+clt_status clt_loader_next(clt_loader *loader, clt_batch *out)
+{
+    if (!loader || !out)
+        return clt_fail(CLT_INVALID_ARGUMENT, "clt_loader_next needs a loader and a clt_batch");
+    CLT_TRY(CLT_CHECK_STRUCT(out, clt_batch));
+    if (!loader->worker_count)
+        return clt_fail(CLT_STATE, "data set '%s': the loader has not started",
+                        loader->gather.dataset->name);
+    pthread_mutex_lock(&loader->lock);
+    int64_t start = clt_loader_now();
+    clt_status status = take_batch(loader, out);
+    int64_t now = clt_loader_now();
+    if (status == CLT_OK && out->slot >= 0) {
+        if (out->number == 0) {
+            /* The wait for the first batch says nothing about the pace. */
+            loader->window_start = now;
+            loader->window_busy = 0;
+        } else {
+            loader->wait += now - start;
+            loader->window_wait += now - start;
+            tune(loader, now);
+        }
+    }
+    pthread_mutex_unlock(&loader->lock);
+    return status;
+}
+
+clt_status clt_loader_release(clt_loader *loader, int slot)
+{
+    if (!loader || slot < 0 || slot >= loader->desc.slots)
+        return clt_fail(CLT_INVALID_ARGUMENT, "there is no slot %d", slot);
+    pthread_mutex_lock(&loader->lock);
+    bool taken = loader->slots[slot].state == CLT_SLOT_TAKEN;
+    if (taken) {
+        loader->slots[slot].state = CLT_SLOT_FREE;
+        pthread_cond_broadcast(&loader->work);
+    }
+    pthread_mutex_unlock(&loader->lock);
+    if (!taken)
+        return clt_fail(CLT_STATE, "data set '%s': slot %d is not taken",
+                        loader->gather.dataset->name, slot);
+    return CLT_OK;
+}
+
+clt_status clt_loader_get_stats(clt_loader *loader, clt_loader_stats *out)
+{
+    if (!loader || !out)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "clt_loader_get_stats needs a loader and a clt_loader_stats");
+    CLT_TRY(CLT_CHECK_STRUCT(out, clt_loader_stats));
+    pthread_mutex_lock(&loader->lock);
+    out->threads = loader->tuner.active;
+    out->batches = loader->take;
+    out->wait_seconds = 1e-9 * (double)loader->wait;
+    out->busy_seconds = 1e-9 * (double)loader->busy;
+    pthread_mutex_unlock(&loader->lock);
+    return CLT_OK;
+}

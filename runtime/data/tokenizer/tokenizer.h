@@ -1,0 +1,58 @@
+/* Inside of a tokenizer. */
+#ifndef CLT_DATA_TOKENIZER_TOKENIZER_H
+#define CLT_DATA_TOKENIZER_TOKENIZER_H
+
+#include <stdbool.h>
+
+#include <cltrain/tokenizer.h>
+
+/* Merging two neighbours; in a hash table, `left` -1 where it is empty. */
+typedef struct clt_merge {
+    int32_t left, right;
+    int32_t rank, merged;
+} clt_merge;
+
+struct clt_tokenizer {
+    char *spec;
+    int64_t vocabulary, end_of_text;
+    bool bpe; /* else bytes */
+
+    /* Token i is text[starts[i]] to text[starts[i + 1]]. */
+    char *text;
+    int64_t *starts;
+    int32_t of_byte[256]; /* -1: no token is this byte alone */
+    clt_merge *merges;    /* hash table of a power of two */
+    uint32_t merge_mask;
+    void *pattern; /* PCRE2's */
+};
+
+/* The merges of one piece after the other; start with {0}. */
+typedef struct clt_bpe_work {
+    struct bpe_link *links;
+    struct bpe_pair *heap;
+    int room;
+} clt_bpe_work;
+
+void clt_bpe_work_free(clt_bpe_work *work);
+
+/* Writes the tokens of a piece of `bytes` (at least 1) bytes to `ids`, which has room for as many.
+ */
+clt_status clt_bpe_encode(const clt_tokenizer *t, const char *piece, int bytes, clt_bpe_work *work,
+                          int32_t *ids, int *count);
+
+/* The merge of two neighbours, NULL if there is none. */
+const clt_merge *clt_bpe_find(const clt_tokenizer *t, int32_t left, int32_t right);
+
+/* Reads vocab.json and merges.txt. */
+clt_status clt_bpe_load(clt_tokenizer *t, const char *folder);
+
+/* The pattern's compilation, and the end of the piece that begins at `begin`; `match` is made by
+ * _begin, one a thread. */
+clt_status clt_pieces_compile(clt_tokenizer *t);
+void clt_pieces_free(clt_tokenizer *t);
+clt_status clt_pieces_begin(const clt_tokenizer *t, void **match);
+clt_status clt_pieces_next(const clt_tokenizer *t, void *match, const char *text, size_t bytes,
+                           size_t begin, size_t *end);
+void clt_pieces_end(void *match);
+
+#endif

@@ -1,0 +1,39 @@
+/* Finding devices, and what each can do. */
+#ifndef CLT_DEVICE_DISCOVER_DISCOVER_H
+#define CLT_DEVICE_DISCOVER_DISCOVER_H
+
+#include <pthread.h>
+
+#include "device/core/device.h"
+
+typedef struct clt_device_row {
+    clt_device_info info;
+    clt_caps caps;
+    cl_platform_id platform;
+    cl_device_id id;
+    int quirks;
+} clt_device_row;
+
+struct clt_runtime {
+    clt_device_row *rows;
+    int count, room;
+    char remark[320];
+    char *cache_dir; /* NULL: no cache */
+};
+
+/* Held while devices are listed or split: PoCL fails when two threads do so at once. */
+extern pthread_mutex_t clt_discovery_lock;
+
+/* Appends a row for each device of each platform. */
+clt_status clt_discover(clt_runtime *runtime);
+
+/* Fills info, caps and quirks of one device; info.index and duplicate_of are the caller's. */
+void clt_describe_device(cl_platform_id platform, cl_device_id id, clt_device_row *row);
+
+/* Sets duplicate_of in rows that are the same physical device as an earlier usable one. */
+void clt_mark_duplicates(clt_device_row *rows, int count);
+
+/* Bits of clt_quirk, and a text for people. */
+int clt_find_quirks(const clt_device_info *info, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,95 @@
+#include "device/discover/discover.h"
+
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/str.h"
+
+void clt_runtime_options_init(clt_runtime_options *options)
+{
+    *options = (clt_runtime_options){.struct_size = sizeof *options};
+}
+
+void clt_device_info_init(clt_device_info *info)
+{
+    *info = (clt_device_info){.struct_size = sizeof *info, .index = -1, .duplicate_of = -1};
+}
+
+void clt_device_options_init(clt_device_options *options)
+{
+    *options = (clt_device_options){.struct_size = sizeof *options};
+}
+
+/* NULL in *out: no cache. */
+static clt_status choose_cache_dir(const char *asked, char **out)
+{
+    *out = NULL;
+    if (asked && !*asked)
+        return CLT_OK;
+    clt_str path = {0};
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (asked)
+        clt_str_add(&path, "%s", asked);
+    else if (xdg && *xdg == '/')
+        clt_str_add(&path, "%s/cltrain", xdg);
+    else if (home && *home == '/')
+        clt_str_add(&path, "%s/.cache/cltrain", home);
+    if (path.failed) {
+        clt_str_free(&path);
+        return CLT_OUT_OF_MEMORY;
+    }
+    *out = path.text;
+    return CLT_OK;
+}
+
+clt_status clt_runtime_create(const clt_runtime_options *options, clt_runtime **out)
+{
+    if (options)
+        CLT_TRY(CLT_CHECK_STRUCT(options, clt_runtime_options));
+    clt_runtime *runtime = CLT_NEW(clt_runtime);
+    if (!runtime)
+        return CLT_OUT_OF_MEMORY;
+    clt_status status = choose_cache_dir(options ? options->cache_dir : NULL, &runtime->cache_dir);
+    if (status == CLT_OK) {
+        pthread_mutex_lock(&clt_discovery_lock);
+        status = clt_discover(runtime);
+        pthread_mutex_unlock(&clt_discovery_lock);
+    }
+    if (status != CLT_OK) {
+        clt_runtime_destroy(runtime);
+        return status;
+    }
+    *out = runtime;
+    return CLT_OK;
+}
+
+void clt_runtime_destroy(clt_runtime *runtime)
+{
+    if (!runtime)
+        return;
+    clt_free(runtime->rows);
+    clt_free(runtime->cache_dir);
+    clt_free(runtime);
+}
+
+int clt_runtime_device_count(const clt_runtime *runtime)
+{
+    return runtime->count;
+}
+
+const char *clt_runtime_remark(const clt_runtime *runtime)
+{
+    return runtime->remark;
+}
+
+clt_status clt_runtime_device_info(const clt_runtime *runtime, int index, clt_device_info *info)
+{
+    CLT_TRY(CLT_CHECK_STRUCT(info, clt_device_info));
+    if (index < 0 || index >= runtime->count)
+        return clt_fail(CLT_INVALID_ARGUMENT, "device row %d does not exist; there are %d", index,
+                        runtime->count);
+    *info = runtime->rows[index].info;
+    return CLT_OK;
+}

@@ -1,0 +1,46 @@
+/* Building several programs at once. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/vec.h"
+#include "device/program/program.h"
+
+enum { MAX_BUILDERS = 16 };
+
+typedef struct build_list {
+    clt_device *device;
+    const clt_program_key *keys;
+    int count;
+    _Atomic int next;
+} build_list;
+
+/* Failures are kept in the program table, where clt_device_prepare finds them in the list's order.
+ */
+static void *build_some(void *argument)
+{
+    build_list *list = argument;
+    for (int i; (i = atomic_fetch_add(&list->next, 1)) < list->count;) {
+        (void)clt_program_get_for(list->device, &list->keys[i], NULL);
+    }
+    return NULL;
+}
+
+clt_status clt_device_prepare(clt_device *device, const clt_program_key *keys, int count)
+{
+    build_list list = {.device = device, .keys = keys, .count = count};
+    pthread_t threads[MAX_BUILDERS];
+    int started = 0;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    /* Where threads cannot be had, this one builds all. */
+    while (started < count - 1 && started < cores - 1 && started < MAX_BUILDERS &&
+           pthread_create(&threads[started], NULL, build_some, &list) == 0)
+        started++;
+    build_some(&list);
+    for (int i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < count; i++)
+        CLT_TRY(clt_program_get_for(device, &keys[i], NULL));
+    return CLT_OK;
+}

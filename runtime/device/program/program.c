@@ -1,0 +1,353 @@
+#include "device/program/program.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <cltrain/unstable.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/vec.h"
+#include "device/program/program_cache.h"
+
+/* One row a program. `name` and `options` identify it, for texts of the caller also their hash. */
+typedef struct program_row {
+    char *name, *options;
+    uint64_t text_hash; /* 0: embedded */
+    bool building;      /* by some thread: wait for `changed` */
+    clt_status status;
+    char *message; /* of a failed build, which is not tried again */
+    cl_program program;
+    clt_cache_key key;
+    uint64_t hash;  /* of source, options and device, with and without own declarations the same */
+    bool store;     /* not in the cache folder yet */
+    char **kernels; /* names of those that were taken of it */
+    int n_kernels, kernel_room;
+} program_row;
+
+struct clt_program_table {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    double created;     /* by now() */
+    program_row **rows; /* pointers, since the array moves while rows are built */
+    int count, room;
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+clt_status clt_program_table_create(clt_program_table **out)
+{
+    clt_program_table *table = CLT_NEW(clt_program_table);
+    if (!table)
+        return CLT_OUT_OF_MEMORY;
+    pthread_mutex_init(&table->lock, NULL);
+    pthread_cond_init(&table->changed, NULL);
+    table->created = now();
+    *out = table;
+    return CLT_OK;
+}
+
+static void free_row(program_row *row)
+{
+    if (row->program) {
+        clReleaseProgram(row->program);
+        clt_object_released(CLT_OBJECT_PROGRAM);
+    }
+    for (int i = 0; i < row->n_kernels; i++)
+        clt_free(row->kernels[i]);
+    clt_free(row->kernels);
+    clt_free(row->name);
+    clt_free(row->options);
+    clt_free(row->message);
+    clt_free(row);
+}
+
+double clt_program_table_seconds(const clt_program_table *table)
+{
+    return now() - table->created;
+}
+
+double clt_program_store_seconds(double open)
+{
+    enum { MOST = 3, SHARE = 50 };
+    return open / SHARE < MOST ? open / SHARE : MOST;
+}
+
+void clt_program_table_store(clt_device *device, double seconds)
+{
+    clt_program_table *table = device->programs;
+    const double end = now() + seconds;
+    for (int i = 0; i < table->count && now() < end; i++) {
+        program_row *row = table->rows[i];
+        if (row->store)
+            clt_program_cache_store(device, &row->key, row->program);
+        row->store = false;
+    }
+}
+
+void clt_program_table_destroy(clt_program_table *table)
+{
+    if (!table)
+        return;
+    for (int i = 0; i < table->count; i++)
+        free_row(table->rows[i]);
+    clt_free(table->rows);
+    pthread_cond_destroy(&table->changed);
+    pthread_mutex_destroy(&table->lock);
+    clt_free(table);
+}
+
+static clt_status add_row(clt_program_table *table, const char *name, const char *options,
+                          uint64_t text_hash, program_row **out)
+{
+    program_row *row = CLT_NEW(program_row);
+    if (!row)
+        return CLT_OUT_OF_MEMORY;
+    row->name = clt_strdup(name);
+    row->options = clt_strdup(options);
+    row->text_hash = text_hash;
+    row->building = true;
+    if (!row->name || !row->options ||
+        CLT_PUSH(table->rows, table->count, table->room, row) != CLT_OK) {
+        free_row(row);
+        return CLT_OUT_OF_MEMORY;
+    }
+    *out = row;
+    return CLT_OK;
+}
+
+static pthread_mutex_t serial_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static clt_status compile(clt_device *device, program_row *row, const char *source,
+                          const char *options)
+{
+    const bool serial = device->quirks & CLT_QUIRK_SERIAL_BUILD;
+    if (serial)
+        pthread_mutex_lock(&serial_lock);
+    clt_status status = clt_program_build(device, row->name, source, options, &row->program);
+    if (serial)
+        pthread_mutex_unlock(&serial_lock);
+    return status;
+}
+
+/* Whether the program is built with core/builtins.clh in place of the driver's header. */
+static bool has_own_declarations(const clt_device *device, const program_row *row, const char *text)
+{
+    return device->quirks & CLT_QUIRK_OWN_DECLARATIONS && !text &&
+           !strstr(row->options, CLT_STANDARD_OPTION);
+}
+
+/* Compiles the program, or reads it from the cache folder. */
+static clt_status make_program(clt_device *device, program_row *row, const char *source,
+                               const char *options)
+{
+    row->key = clt_cache_key_make(device, options, source);
+    if (!clt_program_cache_load(device, &row->key, options, &row->program)) {
+        CLT_TRY(compile(device, row, source, options));
+        row->store = true;
+    }
+    if (row->store && !(device->quirks & CLT_QUIRK_LATE_COMPILE)) {
+        clt_program_cache_store(device, &row->key, row->program);
+        row->store = false;
+    }
+    return CLT_OK;
+}
+
+static clt_status build_text(clt_device *device, program_row *row, const char *text,
+                             bool own_declarations)
+{
+    clt_str source = {0}, options = {0}, all = {0};
+    clt_str_add(&options, "%s%s%s%s",
+                strstr(row->options, CLT_STANDARD_OPTION) ? CLT_OTHER_COMMON_OPTIONS
+                                                          : CLT_COMMON_OPTIONS,
+                device->quirks & CLT_QUIRK_BUILTINS ? " " CLT_BUILTINS_OPTION : "",
+                row->options[0] ? " " : "", row->options);
+    clt_status status = clt_source_resolve(row->name, text, &source);
+    if (status == CLT_OK && own_declarations)
+        status = clt_source_resolve("core/builtins.clh", NULL, &all);
+    if (status == CLT_OK && (options.failed || source.failed))
+        status = CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK)
+        row->hash = clt_cache_key_make(device, clt_str_text(&options), source.text).hash[0];
+    if (status == CLT_OK && own_declarations) {
+        clt_str_add(&all, "%s", source.text);
+        clt_str_add(&options, " %s", CLT_OWN_DECLARATIONS_OPTIONS);
+        if (options.failed || all.failed)
+            status = CLT_OUT_OF_MEMORY;
+    }
+    if (status == CLT_OK)
+        status = make_program(device, row, own_declarations ? all.text : source.text,
+                              clt_str_text(&options));
+    clt_str_free(&source);
+    clt_str_free(&options);
+    clt_str_free(&all);
+    return status;
+}
+
+/* Without the table's lock: several threads build different rows. A driver whose header is another
+ * than the one that core/builtins.clh was written for gets its own header back. */
+static clt_status build_row(clt_device *device, program_row *row, const char *text)
+{
+    if (!has_own_declarations(device, row, text))
+        return build_text(device, row, text, false);
+    clt_status status = build_text(device, row, text, true);
+    if (status != CLT_BUILD)
+        return status;
+    char *message = clt_strdup(clt_error_message());
+    status = build_text(device, row, text, false);
+    if (status == CLT_OK) {
+        atomic_fetch_and(&device->quirks, ~CLT_QUIRK_OWN_DECLARATIONS);
+        clt_log(CLT_LOG_WARN, "%s: builds with the driver's header only: %s", device->label,
+                message ? message : "out of memory");
+    }
+    clt_free(message);
+    return status;
+}
+
+clt_status clt_program_get(clt_device *device, const char *name, const char *text,
+                           const char *options, cl_program *program, uint64_t *hash)
+{
+    clt_program_table *table = device->programs;
+    program_row *row = NULL;
+    uint64_t text_hash = text ? clt_hash_text(text, 1) | 1 : 0;
+    if (!options)
+        options = "";
+    pthread_mutex_lock(&table->lock);
+    for (int i = 0; i < table->count && !row; i++) {
+        program_row *r = table->rows[i];
+        if (r->text_hash == text_hash && !strcmp(r->name, name) && !strcmp(r->options, options))
+            row = r;
+    }
+    if (row) {
+        while (row->building)
+            pthread_cond_wait(&table->changed, &table->lock);
+    } else {
+        clt_status status = add_row(table, name, options, text_hash, &row);
+        if (status != CLT_OK) {
+            pthread_mutex_unlock(&table->lock);
+            return status;
+        }
+        pthread_mutex_unlock(&table->lock);
+        status = build_row(device, row, text);
+        char *message = status == CLT_OK ? NULL : clt_strdup(clt_error_message());
+        pthread_mutex_lock(&table->lock);
+        row->status = status;
+        row->message = message;
+        row->building = false;
+        pthread_cond_broadcast(&table->changed);
+    }
+    clt_status status = row->status;
+    if (status == CLT_OK) {
+        if (program)
+            *program = row->program;
+        if (hash)
+            *hash = row->hash;
+    } else if (row->message) {
+        clt_error_restore(row->message);
+    }
+    pthread_mutex_unlock(&table->lock);
+    return status;
+}
+
+/* Notes that the kernel was taken of the program, for clt_device_kernel_count. */
+static clt_status note_kernel(clt_program_table *table, cl_program program, const char *kernel)
+{
+    clt_status status = CLT_OK;
+    pthread_mutex_lock(&table->lock);
+    program_row *row = NULL;
+    for (int i = 0; i < table->count; i++)
+        if (table->rows[i]->program == program)
+            row = table->rows[i];
+    bool known = !row;
+    for (int i = 0; row && i < row->n_kernels; i++)
+        known = known || !strcmp(row->kernels[i], kernel);
+    if (!known) {
+        char *name = clt_strdup(kernel);
+        status = name ? CLT_PUSH(row->kernels, row->n_kernels, row->kernel_room, name)
+                      : CLT_OUT_OF_MEMORY;
+        if (status != CLT_OK)
+            clt_free(name);
+    }
+    pthread_mutex_unlock(&table->lock);
+    return status;
+}
+
+void clt_device_kernel_count(const clt_device *device, int *programs, int *kernels)
+{
+    clt_program_table *table = device->programs;
+    pthread_mutex_lock(&table->lock);
+    *programs = *kernels = 0;
+    for (int i = 0; i < table->count; i++) {
+        *programs += table->rows[i]->program != NULL;
+        *kernels += table->rows[i]->n_kernels;
+    }
+    pthread_mutex_unlock(&table->lock);
+}
+
+clt_status clt_program_get_for(clt_device *device, const clt_program_key *key, cl_program *program)
+{
+    const char *text = clt_source_find(key->file);
+    if (!key->kernel || !text || !strstr(text, "CLT_HAS("))
+        return clt_program_get(device, key->file, NULL, key->options, program, NULL);
+    clt_str options = {0};
+    clt_str_add(&options, "%s%s-DCLT_ONE_KERNEL=1 -DCLT_IS_%s=1", key->options ? key->options : "",
+                key->options && key->options[0] ? " " : "", key->kernel);
+    clt_status status = options.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
+    if (status == CLT_OK)
+        status = clt_program_get(device, key->file, NULL, clt_str_text(&options), program, NULL);
+    clt_str_free(&options);
+    return status;
+}
+
+/* A kernel object of the program; `name` and `options` are for messages. */
+static clt_status take_kernel(clt_device *device, cl_program program, const char *name,
+                              const char *options, const char *kernel, cl_kernel *out)
+{
+    cl_int code = CL_SUCCESS;
+    cl_kernel made = clCreateKernel(program, kernel, &code);
+    if (code == CL_INVALID_KERNEL_NAME)
+        return clt_fail(CLT_NOT_FOUND, "kernel file %s (options \"%s\") has no kernel %s", name,
+                        options ? options : "", kernel);
+    if (code != CL_SUCCESS)
+        return clt_fail_prefix(clt_cl_fail(code, "clCreateKernel", device),
+                               "kernel %s of %s: ", kernel, name);
+    clt_object_created(CLT_OBJECT_KERNEL);
+    const clt_status status = note_kernel(device->programs, program, kernel);
+    if (status != CLT_OK) {
+        clt_release_kernel(made);
+        return status;
+    }
+    *out = made;
+    return CLT_OK;
+}
+
+clt_status clt_device_kernel_from_text(clt_device *device, const char *name, const char *text,
+                                       const char *options, const char *kernel, cl_kernel *out)
+{
+    cl_program program = NULL;
+    CLT_TRY(clt_program_get(device, name, text, options, &program, NULL));
+    return take_kernel(device, program, name, options, kernel, out);
+}
+
+clt_status clt_device_kernel(clt_device *device, const char *file, const char *options,
+                             const char *kernel, cl_kernel *out)
+{
+    const clt_program_key key = {file, options, kernel};
+    cl_program program = NULL;
+    CLT_TRY(clt_program_get_for(device, &key, &program));
+    return take_kernel(device, program, file, options, kernel, out);
+}
+
+clt_status clt_device_program_hash(clt_device *device, const char *file, const char *options,
+                                   uint64_t *hash)
+{
+    return clt_program_get(device, file, NULL, options, NULL, hash);
+}

@@ -1,0 +1,117 @@
+/* Tiles and launches of clkernels/attention/gpu/attention.cl. */
+#include "ops/attention/attention.h"
+
+#include <stdio.h>
+
+enum { TX = 8, COLUMNS = 32, PADDING = 4, DELTA_GROUP = 256, DELTA_LANES = 8, MOST_SIZE = 128 };
+
+static int64_t local_bytes(const clt_attention_shape *s, int64_t rows, bool grad)
+{
+    const int64_t floats = (grad ? 2 : 1) * s->size * (rows + PADDING) +
+                           s->size * (COLUMNS + PADDING) + COLUMNS * (rows + PADDING);
+    return floats * (int64_t)sizeof(float);
+}
+
+/* Rows of a work-group: as many as local memory has room for, with registers for their sums. */
+static int rows_for(const clt_target *target, const clt_attention_shape *s, bool grad)
+{
+    enum { MOST_ROWS = 64, LEAST_ROWS = 16, ASIDE = 1024 };
+    int rows = s->size > 64 || grad ? MOST_ROWS / 2 : MOST_ROWS;
+    while (rows >= LEAST_ROWS && (local_bytes(s, rows, grad) + ASIDE > target->caps->local_bytes ||
+                                  rows / 4 * TX > target->caps->max_work_group))
+        rows /= 2;
+    return rows >= LEAST_ROWS ? rows : 0;
+}
+
+bool clt_attention_gpu_accepts(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const bool grad = node->op != &clt_op_attention;
+    if (!clt_all_plain(node))
+        return clt_decline(why, "values lie in lanes");
+    if (clt_caps_is_cpu(target->caps))
+        return clt_decline(why, "made for GPUs");
+    if (s.size % (4 * TX) || s.size > MOST_SIZE)
+        return clt_decline(why, "heads of %lld elements, not 32, 64, 96 or 128", (long long)s.size);
+    if (!rows_for(target, &s, grad) || (grad && target->caps->max_work_group < DELTA_GROUP))
+        return clt_decline(why, "work-groups of %d with %lld bytes of local memory",
+                           target->caps->max_work_group, (long long)target->caps->local_bytes);
+    return true;
+}
+
+/* A launch of work-groups of `rows` of `count` rows, for each of `heads`. */
+static void range(clt_program *p, const clt_attention_shape *s, int rows, int64_t count,
+                  int64_t heads)
+{
+    const int64_t threads = rows / 4 * TX;
+    clt_range3(p, clt_fixed((count + rows - 1) / rows * threads), clt_fixed(heads),
+               clt_attention_images(s, 1), threads, 1, 1);
+}
+
+void clt_attention_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const int rows = rows_for(target, &s, false);
+    char types[CLT_ATTENTION_OPTIONS];
+    clt_launch_begin(p, "attention/gpu/attention.cl", "attention", "-DD=%d -DROWS=%d -DTX=%d%s",
+                     (int)s.size, rows, TX, clt_attention_types(node, &s, types));
+    clt_arg_attention_operands(p, node, &s);
+    clt_arg_attention_out(p, &s.out);
+    clt_arg_out(p, s.log_sum);
+    clt_arg_attention_sizes(p, &s);
+    clt_arg_attention_drop(p, node, &s);
+    range(p, &s, rows, s.rows, s.heads);
+}
+
+clt_attention_tile clt_attention_tile_gpu(const clt_node *node, const clt_target *target)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const int rows = rows_for(target, &s, true);
+    clt_attention_tile own = {.rows = rows, .keys = COLUMNS, .threads = rows / 4 * TX};
+    snprintf(own.options, sizeof own.options, "-DGRADIENT -DD=%d -DROWS=%d -DTX=%d", (int)s.size,
+             rows, TX);
+    return own;
+}
+
+int clt_attention_delta_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const clt_attention_tile t = clt_attention_tile_gpu(node, target);
+    const int delta = clt_scratch_add(p, clt_attention_images(&s, s.heads * s.rows * 4));
+    const int64_t of_group = DELTA_GROUP / DELTA_LANES;
+    clt_attention_view out = s.out;
+    out.operand = 1;
+    char types[CLT_ATTENTION_OPTIONS];
+    clt_launch_begin(p, "attention/gpu/attention.cl", "attention_delta", "%s%s", t.options,
+                     clt_attention_types(node, &s, types));
+    clt_arg_attention_in(p, &s.out);
+    clt_arg_attention_in(p, &out);
+    clt_arg_scratch(p, delta);
+    clt_arg_int(p, clt_fixed(s.rows));
+    clt_range3(p, clt_fixed((s.rows + of_group - 1) / of_group * DELTA_GROUP), clt_fixed(s.heads),
+               clt_attention_images(&s, 1), DELTA_GROUP, 1, 1);
+    return delta;
+}
+
+void clt_attention_grad_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const clt_attention_tile t = clt_attention_tile_gpu(node, target);
+    const int delta = clt_attention_delta_gpu(node, target, p);
+    char types[CLT_ATTENTION_OPTIONS];
+    clt_attention_types(node, &s, types);
+    for (int of_keys = 0; of_keys < 2; of_keys++) {
+        clt_launch_begin(p, "attention/gpu/attention.cl",
+                         of_keys ? "attention_dkv" : "attention_dq", "%s%s", t.options, types);
+        clt_arg_attention_operands(p, node, &s);
+        clt_arg_attention_in(p, &s.out);
+        clt_arg_in(p, s.log_sum);
+        clt_arg_scratch(p, delta);
+        clt_arg_attention_out(p, of_keys ? &s.dk : &s.dq);
+        if (of_keys)
+            clt_arg_attention_out(p, &s.dv);
+        clt_arg_attention_sizes(p, &s);
+        clt_arg_attention_drop(p, node, &s);
+        range(p, &s, (int)t.rows, of_keys ? s.keys : s.rows, of_keys ? s.kv_heads : s.heads);
+    }
+}

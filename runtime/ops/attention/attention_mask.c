@@ -1,0 +1,130 @@
+/* The gradient of attention's mask: scores are computed once more, apart from the other gradients,
+ * so that those cost the same with and without it. */
+#include "base/error.h"
+#include "ops/attention/attention.h"
+#include "ops/core/nn.h"
+
+/* How the images are divided where the mask is for all of them: slices are summed afterwards. */
+typedef struct slicing {
+    int64_t count;
+    int64_t elements; /* of the mask, without images */
+    clt_extent z;     /* images of the mask, or slices */
+} slicing;
+
+/* `tiles` work-items, or groups, have the mask of one image; about `wanted` are to run. */
+static slicing slice(const clt_target *target, const clt_attention_shape *s, int64_t tiles,
+                     int64_t wanted)
+{
+    const int64_t images = clt_dim(s->batch, target->max_batch);
+    slicing own = {.count = 1,
+                   .elements = s->mask_dims[1] * s->mask_dims[2] * s->mask_dims[3],
+                   .z = clt_attention_images(s, 1)};
+    if (s->mask_strides[0])
+        return own;
+    own.count = target->caps->compute_units > 1 ? (wanted + tiles - 1) / tiles : 1;
+    if (own.count > images)
+        own.count = images > 0 ? images : 1;
+    own.z = clt_fixed(own.count);
+    return own;
+}
+
+/* The operands of the launch begun last, up to where the sums go: the gradient, or slices' parts in
+ * the scratch block that is returned (-1: none). */
+static int arg_operands(clt_program *p, const clt_node *node, const clt_attention_shape *s,
+                        int delta, const slicing *by)
+{
+    clt_arg_attention_operands(p, node, s);
+    clt_arg_attention_in(p, &s->out);
+    clt_arg_in(p, s->log_sum);
+    clt_arg_scratch(p, delta);
+    if (by->count == 1) {
+        clt_arg_out(p, 0);
+        return -1;
+    }
+    const int parts = clt_scratch_add(p, clt_fixed(by->count * by->elements * 4));
+    clt_arg_scratch(p, parts);
+    return parts;
+}
+
+static void sum_parts(clt_program *p, const clt_target *target, int parts, const slicing *by)
+{
+    if (parts < 0)
+        return;
+    clt_launch_begin(p, "attention/portable/attention_mask.cl", "attention_mask_sum", "%s", "");
+    clt_arg_scratch(p, parts);
+    clt_arg_out(p, 0);
+    clt_arg_long(p, clt_fixed(by->elements));
+    clt_arg_int(p, clt_fixed(by->count));
+    clt_range_items(p, target, clt_fixed(by->elements));
+}
+
+static void emit_tiles(const clt_node *node, const clt_target *target, clt_program *p,
+                       const char *file, const clt_attention_tile *t, int delta, int64_t wanted)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const int64_t x = (s.mask_dims[3] + t->keys - 1) / t->keys;
+    const int64_t y = (s.mask_dims[2] + t->rows - 1) / t->rows * s.mask_dims[1];
+    const slicing by = slice(target, &s, x * y, wanted);
+    char types[CLT_ATTENTION_OPTIONS];
+    clt_launch_begin(p, file, "attention_mask_grad", "%s%s", t->options,
+                     clt_attention_types(node, &s, types));
+    const int parts = arg_operands(p, node, &s, delta, &by);
+    clt_arg_attention_sizes(p, &s);
+    clt_arg_int(p, clt_attention_images(&s, 1));
+    clt_arg_int(p, clt_fixed(by.count));
+    clt_arg_long(p, clt_fixed(by.elements));
+    clt_arg_attention_drop(p, node, &s);
+    clt_range3(p, clt_fixed(x * t->threads), clt_fixed(y), by.z, t->threads, 1, 1);
+    sum_parts(p, target, parts, &by);
+}
+
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { ITEMS_A_UNIT = 4 };
+    const clt_attention_tile t = clt_attention_tile_cpu(node, target);
+    const int delta = clt_attention_delta_cpu(node, target, p);
+    emit_tiles(node, target, p, "attention/cpu/attention_mask.cl", &t, delta,
+               ITEMS_A_UNIT * (int64_t)target->caps->compute_units);
+}
+
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { GROUPS_A_UNIT = 4 };
+    const clt_attention_tile t = clt_attention_tile_gpu(node, target);
+    const int delta = clt_attention_delta_gpu(node, target, p);
+    emit_tiles(node, target, p, "attention/gpu/attention_mask.cl", &t, delta,
+               GROUPS_A_UNIT * (int64_t)target->caps->compute_units);
+}
+
+/* A work-item an element and slice. */
+static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { ITEMS_A_UNIT = 64 };
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const int delta = clt_attention_delta_portable(node, target, p);
+    const int64_t elements = s.mask_dims[1] * s.mask_dims[2] * s.mask_dims[3];
+    const slicing by =
+        slice(target, &s, elements, ITEMS_A_UNIT * (int64_t)target->caps->compute_units);
+    const clt_extent items =
+        s.mask_strides[0] ? clt_attention_images(&s, elements) : clt_fixed(by.count * elements);
+    char types[CLT_ATTENTION_OPTIONS];
+    clt_launch_begin(p, "attention/portable/attention_mask.cl", "attention_mask_grad", "%s",
+                     clt_attention_types(node, &s, types));
+    const int parts = arg_operands(p, node, &s, delta, &by);
+    clt_arg_long(p, items);
+    clt_arg_attention_lengths(p, &s, s.heads);
+    clt_arg_int(p, clt_attention_images(&s, 1));
+    clt_arg_int(p, clt_fixed(by.count));
+    for (int i = 1; i < 4; i++)
+        clt_arg_int(p, clt_fixed(s.mask_dims[i]));
+    clt_arg_attention_drop(p, node, &s);
+    clt_range_items(p, target, items);
+    sum_parts(p, target, parts, &by);
+}
+
+const clt_variant clt_attention_mask_variants[] = {
+    {"tiles_cpu", clt_attention_cpu_accepts, emit_cpu},
+    {"tiles_gpu", clt_attention_gpu_accepts, emit_gpu},
+    {"portable", clt_accepts_plain, emit_portable},
+    {0},
+};

@@ -1,0 +1,171 @@
+/* Arguments of attention's kernels, and launches of clkernels/attention/portable/attention.cl. */
+#include <math.h>
+
+#include "ops/attention/attention.h"
+#include "ops/core/nn.h"
+
+static void arg_steps(clt_program *p, const clt_attention_view *view)
+{
+    clt_arg_long(p, clt_fixed(view->at));
+    clt_arg_long(p, clt_fixed(view->batch));
+    clt_arg_long(p, clt_fixed(view->head));
+    clt_arg_long(p, clt_fixed(view->row));
+}
+
+void clt_arg_attention_in(clt_program *p, const clt_attention_view *view)
+{
+    clt_arg_in(p, view->operand);
+    arg_steps(p, view);
+}
+
+void clt_arg_attention_out(clt_program *p, const clt_attention_view *view)
+{
+    clt_arg_out(p, view->operand);
+    arg_steps(p, view);
+}
+
+void clt_arg_attention_mask(clt_program *p, const clt_node *node, const clt_attention_shape *s)
+{
+    const clt_attention_attr *attr = node->attr;
+    const bool bytes = s->mask >= 0 && node->in[s->mask]->type.dtype == CLT_U8;
+    clt_arg_in(p, s->mask >= 0 ? s->mask : s->q.operand);
+    clt_arg_int(p, clt_fixed(s->mask < 0 ? 0 : bytes ? 2 : 1));
+    for (int i = 0; i < 4; i++)
+        clt_arg_long(p, clt_fixed(s->mask_strides[i]));
+    clt_arg_in(p, s->past >= 0 ? s->past : s->q.operand);
+    clt_arg_int(p, clt_fixed(s->past >= 0));
+    clt_arg_int(p, clt_fixed(attr->past));
+    clt_arg_int(p, clt_fixed(attr->is_causal));
+}
+
+void clt_arg_attention_operands(clt_program *p, const clt_node *node, const clt_attention_shape *s)
+{
+    clt_arg_attention_in(p, &s->q);
+    clt_arg_attention_in(p, &s->k);
+    clt_arg_attention_in(p, &s->v);
+    clt_arg_attention_mask(p, node, s);
+}
+
+void clt_arg_attention_sizes(clt_program *p, const clt_attention_shape *s)
+{
+    clt_arg_int(p, clt_fixed(s->heads));
+    clt_arg_int(p, clt_fixed(s->heads / s->kv_heads));
+    clt_arg_int(p, clt_fixed(s->rows));
+    clt_arg_int(p, clt_fixed(s->keys));
+    clt_arg_float(p, s->scale);
+}
+
+void clt_arg_attention_drop(clt_program *p, const clt_node *node, const clt_attention_shape *s)
+{
+    const clt_attention_attr *attr = node->attr;
+    if (attr->dropout <= 0)
+        return;
+    /* Of the numbers' 24 bits as an integer, the least that is kept. */
+    clt_arg_int(p, clt_fixed((int64_t)ceil((double)(float)attr->dropout * (1 << 24))));
+    clt_arg_float(p, attr->dropout < 1 ? 1 / (1 - attr->dropout) : 0);
+    clt_arg_int(p, clt_fixed(attr->stream));
+    /* Without a batch, the numbers are those of one tensor on every device. */
+    clt_arg_long(p, clt_fixed(s->batch < 0 ? -s->batch : 0));
+    clt_arg_run(p, CLT_RUN_SEED);
+    clt_arg_run(p, CLT_RUN_STEP);
+    clt_arg_run(p, CLT_RUN_SAMPLE);
+}
+
+clt_extent clt_attention_images(const clt_attention_shape *s, int64_t mul)
+{
+    return s->batch < 0 ? clt_times_batch(-s->batch * mul) : clt_fixed(s->batch * mul);
+}
+
+/* Where portable kernels sum output `view` in floats: itself, or a block of rows one after the
+ * other.
+ */
+static void arg_sums(clt_program *p, const clt_node *node, const clt_attention_shape *s,
+                     const clt_attention_view *view, int64_t heads, int64_t rows)
+{
+    if (!clt_is_half(node->out[view->operand]->type.dtype)) {
+        clt_arg_attention_out(p, view);
+        return;
+    }
+    const clt_attention_view sums = {
+        .batch = heads * rows * s->size, .head = rows * s->size, .row = s->size};
+    clt_arg_scratch(p, clt_scratch_add(p, clt_attention_images(s, sums.batch * 4)));
+    arg_steps(p, &sums);
+}
+
+void clt_arg_attention_lengths(clt_program *p, const clt_attention_shape *s, int64_t heads)
+{
+    clt_arg_int(p, clt_fixed(heads));
+    clt_arg_int(p, clt_fixed(s->heads / s->kv_heads));
+    clt_arg_int(p, clt_fixed(s->rows));
+    clt_arg_int(p, clt_fixed(s->keys));
+    clt_arg_int(p, clt_fixed(s->size));
+    clt_arg_float(p, s->scale);
+}
+
+void clt_attention_portable(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const clt_extent items = clt_attention_images(&s, s.heads * s.rows);
+    char types[CLT_ATTENTION_OPTIONS];
+    clt_launch_begin(p, "attention/portable/attention.cl", "attention", "%s",
+                     clt_attention_types(node, &s, types));
+    clt_arg_attention_operands(p, node, &s);
+    clt_arg_attention_out(p, &s.out);
+    arg_sums(p, node, &s, &s.out, s.heads, s.rows);
+    clt_arg_out(p, s.log_sum);
+    clt_arg_long(p, items);
+    clt_arg_attention_lengths(p, &s, s.heads);
+    clt_arg_attention_drop(p, node, &s);
+    clt_range_items(p, target, items);
+}
+
+int clt_attention_delta_portable(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const clt_extent rows = clt_attention_images(&s, s.heads * s.rows);
+    clt_attention_view out = s.out;
+    out.operand = 1;
+    const int delta = clt_scratch_add(p, clt_attention_images(&s, s.heads * s.rows * 4));
+    char types[CLT_ATTENTION_OPTIONS];
+    clt_launch_begin(p, "attention/portable/attention.cl", "attention_delta", "%s",
+                     clt_attention_types(node, &s, types));
+    clt_arg_attention_in(p, &s.out);
+    clt_arg_attention_in(p, &out);
+    clt_arg_scratch(p, delta);
+    clt_arg_long(p, rows);
+    clt_arg_int(p, clt_fixed(s.heads));
+    clt_arg_int(p, clt_fixed(s.rows));
+    clt_arg_int(p, clt_fixed(s.size));
+    clt_range_items(p, target, rows);
+    return delta;
+}
+
+void clt_attention_grad_portable(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const clt_extent rows = clt_attention_images(&s, s.heads * s.rows);
+    const clt_extent keys = clt_attention_images(&s, s.kv_heads * s.keys);
+    const int delta = clt_attention_delta_portable(node, target, p);
+    char types[CLT_ATTENTION_OPTIONS];
+    clt_attention_types(node, &s, types);
+    for (int of_keys = 0; of_keys < 2; of_keys++) {
+        clt_launch_begin(p, "attention/portable/attention.cl",
+                         of_keys ? "attention_dkv" : "attention_dq", "%s", types);
+        clt_arg_attention_operands(p, node, &s);
+        clt_arg_attention_in(p, &s.out);
+        clt_arg_in(p, s.log_sum);
+        clt_arg_scratch(p, delta);
+        clt_arg_attention_out(p, of_keys ? &s.dk : &s.dq);
+        if (of_keys) {
+            clt_arg_attention_out(p, &s.dv);
+            arg_sums(p, node, &s, &s.dk, s.kv_heads, s.keys);
+            arg_sums(p, node, &s, &s.dv, s.kv_heads, s.keys);
+        } else {
+            arg_sums(p, node, &s, &s.dq, s.heads, s.rows);
+        }
+        clt_arg_long(p, of_keys ? keys : rows);
+        clt_arg_attention_lengths(p, &s, of_keys ? s.kv_heads : s.heads);
+        clt_arg_attention_drop(p, node, &s);
+        clt_range_items(p, target, of_keys ? keys : rows);
+    }
+}

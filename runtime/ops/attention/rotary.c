@@ -1,0 +1,211 @@
+/* rotary: turns pairs of elements by angles that grow with the row; its gradient turns them back.
+ */
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "ops/core/group_gpu.h"
+#include "ops/core/nn.h"
+#include "ops/core/ops.h"
+#include <cltrain/ops_attention.h>
+
+typedef struct rotary_attr {
+    double base;
+    int64_t offset, size, heads; /* size and heads as the shape has them */
+    int halves, back;            /* back: by the negative angles */
+} rotary_attr;
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    const rotary_attr *attr = node->attr;
+    const clt_type *x = &node->in[0]->type;
+    char text[CLT_TYPE_TEXT];
+    CLT_TRY(clt_check_f32(node, 0));
+    clt_operand_text(node, 0, text);
+    if (x->rank < 2)
+        return clt_fail(CLT_SHAPE, "rotary: %s has no rows: at least two dimensions", text);
+    CLT_TRY(clt_check_image(node, 0, x->rank - 2));
+    const int64_t width = x->dims[x->rank - 1];
+    if (attr->size < 2 || attr->size % 2 || width % attr->size || attr->heads < 0 ||
+        attr->heads > width / attr->size)
+        return clt_fail(CLT_SHAPE,
+                        "rotary: %s has no %lld parts of %lld elements, an even number, in a row",
+                        text, (long long)attr->heads, (long long)attr->size);
+    if (!(attr->base > 0) || !isfinite(attr->base) || attr->offset < 0 ||
+        attr->offset > INT_MAX / 2)
+        return clt_fail(CLT_INVALID_ARGUMENT, "rotary: base %g, offset %lld are not valid",
+                        attr->base, (long long)attr->offset);
+    if (node->n_in > 1 && node->in[1]) {
+        const clt_type *position = &node->in[1]->type;
+        if (position->dtype != CLT_I32 || clt_type_has_batch(position) ||
+            clt_type_elements(position, 1) != 1)
+            return clt_fail(CLT_INVALID_ARGUMENT, "rotary: offset_value must be one i32, not %s",
+                            clt_type_text(position, text));
+    }
+    out[0] = *x;
+    return CLT_OK;
+}
+
+static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    rotary_attr attr;
+    memcpy(&attr, node->attr, sizeof attr);
+    attr.back = !attr.back;
+    if (wanted[0])
+        dx[0] = clt_emit1(&clt_op_rotary, &attr, 2, dy[0], node->in[1]);
+    return clt_graph_status(node->graph);
+}
+
+static void describe(const clt_node *node, clt_str *text)
+{
+    const rotary_attr *attr = node->attr;
+    clt_str_add(text, "%lld of %lld, %s, base %g", (long long)attr->heads, (long long)attr->size,
+                attr->halves ? "halves" : "neighbours", attr->base);
+    if (attr->offset)
+        clt_str_add(text, ", offset %lld", (long long)attr->offset);
+    if (attr->back)
+        clt_str_add(text, ", back");
+}
+
+/* Four multiplications and two additions a pair. */
+static double flops(const clt_node *node, int64_t n)
+{
+    return 3.0 * (double)clt_type_elements(&node->in[0]->type, n);
+}
+
+/* The table of cosines and sines, in a scratch block. */
+static int emit_table(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const rotary_attr *attr = node->attr;
+    const clt_type *x = &node->in[0]->type;
+    const int64_t items = x->dims[x->rank - 2] * attr->size / 2;
+    const bool given = node->n_in > 1 && node->in[1];
+    const int table = clt_scratch_add(p, clt_fixed(items * 2 * (int64_t)sizeof(float)));
+    clt_launch_begin(p, "attention/portable/rotary.cl", "rotary_table", "");
+    clt_arg_scratch(p, table);
+    clt_arg_in(p, given ? 1 : 0);
+    clt_arg_int(p, clt_fixed(given));
+    clt_arg_int(p, clt_fixed(attr->offset));
+    clt_arg_int(p, clt_fixed(items));
+    clt_arg_int(p, clt_fixed(attr->size / 2));
+    clt_arg_float(p, log2(attr->base));
+    clt_arg_float(p, attr->back ? -1.0 : 1.0);
+    clt_range_items(p, target, clt_fixed(items));
+    return table;
+}
+
+static void arg_sizes(const clt_node *node, clt_program *p)
+{
+    const rotary_attr *attr = node->attr;
+    const clt_type *x = &node->in[0]->type;
+    clt_arg_int(p, clt_fixed(x->dims[x->rank - 2]));
+    clt_arg_int(p, clt_fixed(x->dims[x->rank - 1]));
+    clt_arg_int(p, clt_fixed(attr->heads));
+    clt_arg_int(p, clt_fixed(attr->size / 2));
+    clt_arg_int(p, clt_fixed(attr->halves));
+}
+
+static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const int table = emit_table(node, target, p);
+    clt_type pairs = node->in[0]->type;
+    pairs.dims[pairs.rank - 1] /= 2;
+    clt_launch_begin(p, "attention/portable/rotary.cl", "rotary", "");
+    clt_arg_in(p, 0);
+    clt_arg_out(p, 0);
+    clt_arg_scratch(p, table);
+    clt_arg_long(p, clt_extent_elements(&pairs));
+    arg_sizes(node, p);
+    clt_range_items(p, target, clt_extent_elements(&pairs));
+}
+
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { ROWS = 8 };
+    const int table = emit_table(node, target, p);
+    const clt_type *x = &node->in[0]->type;
+    clt_launch_begin(p, "attention/cpu/rotary.cl", "rotary", "-DVW=%d -DROWS=%d",
+                     target->caps->vector_width > 8 ? 8 : 4, ROWS);
+    clt_arg_in(p, 0);
+    clt_arg_out(p, 0);
+    clt_arg_scratch(p, table);
+    arg_sizes(node, p);
+    clt_range3(p, clt_fixed((x->dims[x->rank - 2] + ROWS - 1) / ROWS),
+               clt_extent_dim(clt_dims_product(x, 0, x->rank - 2)), clt_fixed(1), 1, 1, 1);
+}
+
+/* Rows of a matrix begin at multiples of `size`. */
+static bool accepts_gpu(const clt_node *node, const clt_target *target, char *why)
+{
+    const rotary_attr *attr = node->attr;
+    if (!clt_gpu_group_accepts(node, target, why))
+        return false;
+    return attr->size % 8 == 0 ||
+           clt_decline(why, "parts of %lld elements, not a multiple of 8", (long long)attr->size);
+}
+
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const int table = emit_table(node, target, p);
+    clt_type items = node->in[0]->type;
+    items.dims[items.rank - 1] /= 8;
+    clt_launch_begin(p, "attention/gpu/rotary.cl", "rotary", "");
+    clt_arg_in(p, 0);
+    clt_arg_out(p, 0);
+    clt_arg_scratch(p, table);
+    clt_arg_long(p, clt_extent_elements(&items));
+    arg_sizes(node, p);
+    clt_range1(p, clt_extent_ceil(clt_extent_elements(&items), CLT_GPU_GROUP, CLT_GPU_GROUP),
+               CLT_GPU_GROUP);
+}
+
+static const clt_variant variants[] = {
+    {"rows_cpu", clt_accepts_cpu_vectors, emit_cpu},
+    {"vectors_gpu", accepts_gpu, emit_gpu},
+    {"portable", clt_accepts_plain, emit_portable},
+    {0},
+};
+
+const clt_op clt_op_rotary = {
+    .name = "rotary",
+    .min_in = 1,
+    .max_in = 2,
+    .n_out = 1,
+    .attr_bytes = sizeof(rotary_attr),
+    .infer = infer,
+    .gradient = gradient,
+    .describe = describe,
+    .flops = flops,
+    .variants = variants,
+};
+
+void clt_rotary_options_init(clt_rotary_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+    options->base = 10000;
+}
+
+clt_value *clt_rotary(clt_value *x, const clt_rotary_options *given)
+{
+    clt_rotary_options o;
+    clt_rotary_options_init(&o);
+    if (!x)
+        return NULL;
+    const clt_status status = clt_options_read("rotary", &o, sizeof o, given);
+    if (status != CLT_OK) {
+        clt_graph_failed(x->graph, status);
+        return NULL;
+    }
+    rotary_attr attr;
+    memset(&attr, 0, sizeof attr);
+    const int64_t width = x->type.rank ? x->type.dims[x->type.rank - 1] : 0;
+    attr.base = o.base;
+    attr.offset = o.offset;
+    attr.size = o.size ? o.size : width;
+    attr.heads = o.heads ? o.heads : attr.size > 0 ? width / attr.size : 0;
+    attr.halves = o.halves != 0;
+    return clt_emit1(&clt_op_rotary, &attr, 2, x, o.offset_value);
+}

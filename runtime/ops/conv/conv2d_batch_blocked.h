@@ -1,0 +1,31 @@
+/* The variants of conv2d and its gradients for values in the LANES layout. */
+#ifndef CLT_OPS_CONV_CONV2D_BATCH_BLOCKED_H
+#define CLT_OPS_CONV_CONV2D_BATCH_BLOCKED_H
+
+#include "ops/core/nn.h"
+
+/* The forward kernel with pooling (0: none, else a clt_pool_kind), whose mask is output 1; and the
+ * weight gradient, which with pooling reads the gradient of the pooled values (operand 1) through
+ * the mask (operand 2). */
+void clt_conv2d_emit_lanes(const clt_node *node, const clt_conv2d_shape *shape,
+                           const clt_epilogue *epilogue, int pool, const clt_target *target,
+                           clt_program *program);
+void clt_conv2d_emit_weight_grad_lanes(const clt_node *node, const clt_conv2d_shape *shape,
+                                       bool bias, int pool, const clt_target *target,
+                                       clt_program *program);
+
+/* What a tuner may try, as clt_op.tiles. */
+bool clt_conv2d_lanes_tiles(const clt_conv2d_shape *shape, int pool, const clt_target *target,
+                            int index, char *text);
+bool clt_conv2d_data_grad_tiles(const clt_conv2d_shape *shape, const clt_target *target, int index,
+                                char *text);
+bool clt_conv2d_weight_grad_tiles(const clt_conv2d_shape *shape, const clt_target *target,
+                                  int index, char *text);
+
+void clt_conv2d_lanes(const clt_node *node, const clt_target *target, clt_program *program);
+void clt_conv2d_data_grad_lanes(const clt_node *node, const clt_target *target,
+                                clt_program *program);
+void clt_conv2d_weight_grad_lanes(const clt_node *node, const clt_target *target,
+                                  clt_program *program);
+
+#endif

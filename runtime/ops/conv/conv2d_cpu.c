@@ -1,0 +1,403 @@
+/* Tile sizes and launches of clkernels/conv/cpu/conv2d.cl. */
+#include "ops/conv/conv2d_cpu.h"
+
+#include <stdio.h>
+
+#include "ops/conv/conv3d.h"
+#include "ops/matmul/gemm_cpu.h"
+
+/* Of an estimate in vector multiplications, as those of gemm_cpu.h. */
+#define COST_OF_LOAD 0.15   /* operands of a register tile, beside its multiplications */
+#define COST_OF_TILE 60.0   /* a tile's loop */
+#define COST_OF_ROW 30.0    /* a row of a tile, cut at the ends of lines */
+#define COST_OF_COPY 0.2    /* an element that is copied with its neighbours */
+#define COST_OF_STRIDED 1.5 /* the same, without */
+#define COST_OF_LINE 20.0   /* a line of the copy */
+#define COST_OF_SUM 16.0    /* a weight's sum over the lanes, added */
+
+/* TAPS: channels x taps at a time. MOST_FLOATS of a copy stay in a core's cache. LEAST_CUT: columns
+ * that a line has when it is cut. */
+enum { TAPS = 1024, MOST_FLOATS = 40 * 1024, LEAST_CUT = 256 };
+enum { DOT_COLUMNS_32 = 6, DOT_COLUMNS_16 = 3, DOT_ROWS = 4 };
+
+/* A node as the kernels see it. Arrays: along y, along x. */
+typedef struct conv {
+    clt_conv2d_shape s;
+    bool data, weight;   /* which gradient */
+    int64_t batch, taps; /* at least 1 */
+    int64_t sources;     /* channels of a group that are copied */
+    int64_t rows;        /* of a group, that the tiles' rows are */
+    int64_t kinds;       /* classes of results */
+    int64_t hit;         /* of those, about as many have taps */
+    int64_t hits;        /* the most taps of a class */
+    bool zeros;          /* there are classes without */
+    int64_t parts;       /* of the copy, by remainders */
+    int64_t lines, columns;
+    int64_t reach[2];  /* lines and positions further that a tap may be */
+    int64_t around[2]; /* what is copied beside a block's own: reach, and of different classes */
+    int64_t room;      /* floats of local memory for copies */
+    int width;
+} conv;
+
+typedef struct division {
+    clt_gemm_tile tile;
+    int64_t lines, columns, rows; /* of a work-group */
+    int64_t channels;             /* at a time; of a work-group of the weight gradient */
+    int64_t kinds;                /* of a work-group */
+    double cost;                  /* less than 0: nothing fits */
+} division;
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    return b ? gcd(b, a % b) : a;
+}
+
+/* What strides make of dimension i. */
+static void part(conv *c, int i)
+{
+    const int64_t size = i ? c->s.width : c->s.height, kernel = c->s.kernel[i];
+    const int64_t stride = c->s.stride[i], dilation = c->s.dilation[i];
+    const int64_t span = (kernel - 1) * dilation;
+    c->reach[i] = c->around[i] = span / stride;
+    if (!c->data) {
+        c->parts *= least(stride, span + 1);
+        return;
+    }
+    /* Taps so far apart hit the same class. */
+    const int64_t period = stride / gcd(stride, dilation);
+    const int64_t kinds = least(stride, size);
+    c->around[i] += c->s.padding[i] % stride + kinds - 1 >= stride;
+    c->kinds *= kinds;
+    c->hit *= least(least(kernel, period), kinds);
+    c->hits *= ceil_div(kernel, period);
+    c->zeros |= least(kernel, period) < stride;
+}
+
+static conv conv_of(const clt_node *node, const clt_target *target)
+{
+    const clt_conv2d_shape s =
+        clt_is_conv3d(node->op) ? clt_conv3d_planes(node) : clt_conv2d_shape_of(node);
+    const int64_t batch = clt_dim(s.batch, target->max_batch);
+    const bool data = node->op == &clt_op_conv2d_data_grad || node->op == &clt_op_conv3d_data_grad;
+    const int64_t in = s.channels / s.groups, out = s.out_channels / s.groups;
+    conv c = {.s = s,
+              .data = data,
+              .weight =
+                  node->op == &clt_op_conv2d_weight_grad || node->op == &clt_op_conv3d_weight_grad,
+              .batch = batch > 0 ? batch : 1,
+              .taps = (int64_t)s.kernel[0] * s.kernel[1],
+              .sources = data ? out : in,
+              .rows = data ? in : out,
+              .kinds = 1,
+              .hit = 1,
+              .hits = data ? 1 : (int64_t)s.kernel[0] * s.kernel[1],
+              .parts = 1,
+              .lines = data ? ceil_div(s.height, s.stride[0]) : s.out_height,
+              .columns = data ? ceil_div(s.width, s.stride[1]) : s.out_width,
+              .width = target->caps->vector_width};
+    for (int i = 0; i < 2; i++)
+        part(&c, i);
+    /* The lists of taps take local memory too. */
+    const int64_t bytes = target->caps->local_bytes * 3 / 4;
+    c.room = least(MOST_FLOATS, bytes / (int64_t)sizeof(float) - 2 * TAPS) / c.width * c.width;
+    return c;
+}
+
+/* Floats of a channel's copy, of a block of so many lines and columns. */
+static int64_t channel_floats(const conv *c, int64_t lines, int64_t columns)
+{
+    return c->parts * (lines + c->around[0]) * (columns + c->around[1]);
+}
+
+static double copy_cost(const conv *c, int64_t lines, int64_t columns)
+{
+    const double each = !c->data && c->s.stride[1] > 1 ? COST_OF_STRIDED : COST_OF_COPY;
+    return each * (double)channel_floats(c, lines, columns) +
+           COST_OF_LINE * (double)(c->parts * (lines + c->around[0]));
+}
+
+/* The next count of ranges that columns are cut into, which is worth a try where lines are long; 0:
+ * none. */
+static int64_t next_cut(const conv *c, int64_t cut)
+{
+    return c->columns / (2 * cut) >= LEAST_CUT ? 2 * cut : 0;
+}
+
+/* The most work that a unit has, of `groups` equal work-groups. */
+static double makespan(const clt_target *target, int64_t groups, double each)
+{
+    const int units = target->caps->compute_units > 0 ? target->caps->compute_units : 1;
+    return (double)ceil_div(groups, units) * (each + CLT_COST_OF_GROUP);
+}
+
+static double cost_of(const conv *c, const clt_target *target, const division *d)
+{
+    const int64_t pitch = d->columns + c->around[1];
+    const int64_t panels =
+        ceil_div((d->lines - 1) * pitch + d->columns, d->tile.vectors * (int64_t)c->width);
+    const double cells = d->tile.rows * d->tile.vectors;
+    const int64_t kinds = c->zeros ? c->hit : d->kinds;
+    const double k = (double)(c->sources * c->taps) / (c->data ? (double)c->hit : 1);
+    const double passes = (double)ceil_div(c->sources, d->channels);
+    const double tiles = (double)(kinds * ceil_div(d->rows, d->tile.rows) * panels);
+    const double each = tiles * (k * (cells + COST_OF_LOAD * (d->tile.rows + d->tile.vectors)) +
+                                 passes * (COST_OF_TILE + COST_OF_ROW * d->tile.rows)) +
+                        (double)c->sources * copy_cost(c, d->lines, d->columns) +
+                        CLT_COST_OF_READING * k * (double)(kinds * d->rows);
+    const int64_t groups = c->batch * c->s.groups * ceil_div(c->kinds, d->kinds) *
+                           ceil_div(c->lines, d->lines) * ceil_div(c->columns, d->columns) *
+                           ceil_div(c->rows, d->rows);
+    return makespan(target, groups, each);
+}
+
+/* Tiles for results of few channels, as of depthwise convolutions, behind those of products. */
+static const clt_gemm_tile few_rows[] = {{1, 8}, {2, 8}, {4, 4}, {3, 6}};
+static const clt_gemm_tile few_rows_16[] = {{1, 8}, {2, 4}, {4, 2}, {3, 3}};
+enum { FEW_ROWS = sizeof few_rows / sizeof *few_rows };
+
+/* Number `index` of the tiles that fit the device's registers; false: there is none. */
+static bool tile_of(const clt_caps *caps, int index, clt_gemm_tile *tile)
+{
+    int count;
+    const clt_gemm_tile *tiles = clt_gemm_cpu_tiles(caps, &count);
+    if (index < 0 || index >= count + FEW_ROWS)
+        return false;
+    *tile = index < count                  ? tiles[index]
+            : caps->vector_registers >= 32 ? few_rows[index - count]
+                                           : few_rows_16[index - count];
+    return true;
+}
+
+/* Tries all divisions of blocks of so many lines and columns with the tile. */
+static void try_block(const conv *c, const clt_target *target, division d, division *best)
+{
+    enum { MOST_SPLITS = 16 };
+    const int64_t bands = ceil_div(c->rows, d.tile.rows);
+    /* What a panel reads beyond the last channel's copy. */
+    const int64_t room = c->room - (d.tile.vectors + 1) * (int64_t)c->width;
+    const int64_t fit = room / channel_floats(c, d.lines, d.columns);
+    d.channels = least(least(fit, TAPS / c->hits), c->sources);
+    if (d.channels < 1)
+        return;
+    /* Even shares. */
+    d.channels = ceil_div(c->sources, ceil_div(c->sources, d.channels));
+    for (int64_t down = 1; down <= MOST_SPLITS && down <= bands; down *= 2) {
+        d.rows = ceil_div(bands, down) * d.tile.rows;
+        for (d.kinds = c->kinds;; d.kinds = ceil_div(d.kinds, 4)) {
+            d.cost = cost_of(c, target, &d);
+            if (best->cost < 0 || d.cost < best->cost)
+                *best = d;
+            if (d.kinds == 1 || c->zeros)
+                break;
+        }
+    }
+}
+
+/* With tile number `index`, or the best of all for -1. */
+static division divide_with(const conv *c, const clt_target *target, int index)
+{
+    division best = {.cost = -1}, d = {.cost = -1};
+    for (int t = index < 0 ? 0 : index;
+         tile_of(target->caps, t, &d.tile) && (index < 0 || t == index); t++)
+        for (int64_t cut = 1; cut; cut = next_cut(c, cut)) {
+            d.columns = ceil_div(c->columns, cut);
+            for (int64_t bands = 1; bands <= c->lines; bands += 1 + bands / 4) {
+                d.lines = ceil_div(c->lines, bands);
+                try_block(c, target, d, &best);
+            }
+        }
+    return best;
+}
+
+/* The division of a forward convolution or data gradient that keeps the units busy shortest, with
+ * the tile that a record asks for if it is one that fits. */
+static division divide(const conv *c, const clt_target *target)
+{
+    const int asked = (int)clt_tile_number(target, "TILE", 0, INT8_MAX, -1);
+    const division d = divide_with(c, target, asked);
+    return d.cost < 0 && asked >= 0 ? divide_with(c, target, -1) : d;
+}
+
+static clt_gemm_tile dot_tile(const clt_target *target)
+{
+    return (clt_gemm_tile){DOT_ROWS,
+                           target->caps->vector_registers >= 32 ? DOT_COLUMNS_32 : DOT_COLUMNS_16};
+}
+
+/* Of the weight gradient, with blocks of `d`'s size and channels. */
+static void try_weights(const conv *c, const clt_target *target, division d, division *best)
+{
+    const int64_t pitch = d.columns + c->reach[1], vectors = ceil_div(d.lines * pitch, c->width);
+    const int64_t floats = channel_floats(c, d.lines, d.columns);
+    const int64_t bands = ceil_div(c->rows, d.tile.rows);
+    for (int64_t down = 1; down <= bands; down += 1 + down / 4) {
+        d.rows = least(ceil_div(bands, down) * d.tile.rows, c->rows);
+        if (d.rows * vectors * c->width + d.channels * floats + c->reach[1] + c->width > c->room)
+            continue;
+        const double cells = d.tile.rows * d.tile.vectors;
+        const double tiles = (double)(ceil_div(d.rows, d.tile.rows) *
+                                      ceil_div(d.channels * c->taps, d.tile.vectors));
+        const double loads = COST_OF_LOAD * (d.tile.rows + 2 * d.tile.vectors);
+        const double blocks =
+            (double)(c->batch * ceil_div(c->lines, d.lines) * ceil_div(c->columns, d.columns));
+        const double each =
+            blocks * (tiles * ((double)vectors * (cells + loads) + cells * COST_OF_SUM) +
+                      (double)d.channels * copy_cost(c, d.lines, d.columns) +
+                      (double)d.rows * (COST_OF_COPY * (double)(d.lines * pitch) +
+                                        COST_OF_LINE * (double)d.lines));
+        d.cost = makespan(
+            target, c->s.groups * ceil_div(c->sources, d.channels) * ceil_div(c->rows, d.rows),
+            each);
+        if (best->cost < 0 || d.cost < best->cost)
+            *best = d;
+    }
+}
+
+/* `channels` of x and `rows` of dy in a work-group. */
+static division divide_weights(const conv *c, const clt_target *target)
+{
+    division best = {.cost = -1}, d = {.tile = dot_tile(target), .kinds = 1};
+    for (int64_t cut = 1; cut; cut = next_cut(c, cut)) {
+        d.columns = ceil_div(c->columns, cut);
+        for (int64_t bands = 1; bands <= c->lines; bands += 1 + bands / 4) {
+            d.lines = ceil_div(c->lines, bands);
+            for (int64_t across = 1; across <= c->sources; across += 1 + across / 4) {
+                d.channels = ceil_div(c->sources, across);
+                try_weights(c, target, d, &best);
+            }
+        }
+    }
+    return best;
+}
+
+bool clt_conv2d_cpu_accepts(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_caps *caps = target->caps;
+    if (!clt_accepts_cpu_vectors(node, target, why))
+        return false;
+    const conv c = conv_of(node, target);
+    if (c.taps > TAPS)
+        return clt_decline(why, "a kernel of more than %d elements", TAPS);
+    /* Each first, so that their product is no larger than an int64_t. */
+    if (c.room < 1 || c.parts > c.room || c.around[0] >= c.room || c.around[1] >= c.room ||
+        (c.weight ? divide_weights(&c, target) : divide(&c, target)).cost < 0)
+        return clt_decline(why,
+                           "a copy of %lld x %lld lines of %lld elements and more is too large for "
+                           "%lld bytes of local memory",
+                           (long long)c.parts, (long long)(c.around[0] + 1),
+                           (long long)(c.around[1] + 1), (long long)caps->local_bytes);
+    return true;
+}
+
+bool clt_conv2d_cpu_tiles(const clt_node *node, const clt_target *target, int index, char *text)
+{
+    const conv c = conv_of(node, target);
+    clt_gemm_tile tile;
+    if (c.weight)
+        return false;
+    /* Only those that fit. */
+    for (int t = 0; tile_of(target->caps, t, &tile); t++)
+        if (divide_with(&c, target, t).cost >= 0 && index-- == 0) {
+            snprintf(text, CLT_TILE_TEXT, "TILE=%d", t);
+            return true;
+        }
+    return false;
+}
+
+static const char *depth_of(const clt_node *node)
+{
+    return clt_is_conv3d(node->op) ? "-DDEPTH " : "";
+}
+
+/* The arguments NUMBERS. */
+static void arg_numbers(clt_program *program, const clt_node *node, const conv *c,
+                        const division *d)
+{
+    const clt_conv2d_shape *s = &c->s;
+    const int64_t values[] = {s->channels,    s->height,      s->width,      s->out_channels,
+                              s->out_height,  s->out_width,   s->kernel[0],  s->kernel[1],
+                              s->stride[0],   s->stride[1],   s->padding[0], s->padding[1],
+                              s->dilation[0], s->dilation[1], s->groups,     c->reach[0],
+                              c->reach[1],    d->lines,       d->columns};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        clt_arg_int(program, clt_fixed(values[i]));
+    if (!clt_is_conv3d(node->op))
+        return;
+    const clt_conv3d_shape v = clt_conv3d_shape_of(node);
+    const int depths[] = {v.in[0], v.out[0], v.kernel[0], v.stride[0], v.padding[0], v.dilation[0]};
+    for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
+        clt_arg_int(program, clt_fixed(depths[i]));
+}
+
+void clt_conv2d_cpu_convolve(const clt_node *node, const clt_target *target,
+                             const clt_epilogue *epilogue, clt_program *program)
+{
+    const conv c = conv_of(node, target);
+    const division d = divide(&c, target);
+    const bool bias = !c.data && node->n_in > 2 && node->in[2];
+    clt_launch_begin(program, "conv/cpu/conv2d.cl", "convolve",
+                     "%s-DPASS=%d -DVW=%d -DMR=%d -DNV=%d -DROOM=%d -DTAPS=%d", depth_of(node),
+                     c.data, c.width, d.tile.rows, d.tile.vectors, (int)c.room, TAPS);
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_in(program, bias ? 2 : 1);
+    clt_arg_out(program, 0);
+    arg_numbers(program, node, &c, &d);
+    clt_arg_int(program, clt_fixed(d.rows));
+    clt_arg_int(program, clt_fixed(d.channels));
+    clt_arg_int(program, clt_fixed(d.kinds));
+    clt_arg_int(program, clt_fixed(c.zeros));
+    clt_arg_int(program, clt_fixed(bias));
+    clt_arg_epilogue(program, epilogue);
+    clt_extent layers = clt_extent_dim(c.s.batch);
+    layers.mul *= c.s.groups;
+    clt_range3(program,
+               clt_fixed(ceil_div(c.lines, d.lines) * ceil_div(c.columns, d.columns) *
+                         ceil_div(c.kinds, d.kinds)),
+               clt_fixed(ceil_div(c.rows, d.rows)), layers, 1, 1, 1);
+}
+
+void clt_conv2d_cpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    clt_conv2d_cpu_convolve(node, target, &((const clt_conv2d_attr *)node->attr)->epilogue,
+                            program);
+}
+
+void clt_conv2d_data_grad_cpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_epilogue none = {CLT_ACTIVATION_NONE, 0};
+    clt_conv2d_cpu_convolve(node, target, &none, program);
+}
+
+void clt_conv2d_weight_grad_cpu(const clt_node *node, const clt_target *target,
+                                clt_program *program)
+{
+    const bool bias = clt_is_conv3d(node->op) ? ((const clt_conv3d_attr *)node->attr)->bias
+                                              : ((const clt_conv2d_attr *)node->attr)->bias;
+    const conv c = conv_of(node, target);
+    const division d = divide_weights(&c, target);
+    clt_launch_begin(program, "conv/cpu/conv2d.cl", "weight_grad",
+                     "%s-DVW=%d -DMR=%d -DNR=%d -DROOM=%d", depth_of(node), c.width, d.tile.rows,
+                     d.tile.vectors, (int)c.room);
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_out(program, 0);
+    clt_arg_out(program, 1);
+    arg_numbers(program, node, &c, &d);
+    clt_arg_int(program, clt_fixed(d.rows));
+    clt_arg_int(program, clt_fixed(d.channels));
+    clt_arg_int(program, clt_extent_dim(c.s.batch));
+    clt_arg_int(program, clt_fixed(bias));
+    clt_range3(program, clt_fixed(ceil_div(c.sources, d.channels)),
+               clt_fixed(ceil_div(c.rows, d.rows)), clt_fixed(c.s.groups), 1, 1, 1);
+}

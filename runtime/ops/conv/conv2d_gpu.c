@@ -1,0 +1,234 @@
+/* Tiles and launches of clkernels/conv/gpu/conv2d.cl. */
+#include "ops/conv/conv2d_gpu.h"
+
+#include <limits.h>
+
+#include "ops/matmul/gemm_gpu.h"
+#include "ops/core/nn.h"
+
+/* The product that a convolution is, of one group. */
+typedef struct sizes {
+    int64_t m, n, k;
+    int64_t kinds; /* products of a group: classes of pixels */
+} sizes;
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static sizes sizes_of(const clt_node *node, const clt_conv2d_shape *s, int64_t batch)
+{
+    const int64_t c = s->channels / s->groups, o = s->out_channels / s->groups;
+    const int64_t taps = (int64_t)s->kernel[0] * s->kernel[1];
+    const int64_t kinds = (int64_t)(s->stride[0] < s->height ? s->stride[0] : s->height) *
+                          (s->stride[1] < s->width ? s->stride[1] : s->width);
+    const int64_t pixels = batch * s->out_height * s->out_width;
+    if (node->op == &clt_op_conv2d)
+        return (sizes){o, pixels, c * taps, 1};
+    if (node->op == &clt_op_conv2d_data_grad)
+        return (sizes){c,
+                       batch * ceil_div(s->height, s->stride[0]) * ceil_div(s->width, s->stride[1]),
+                       o * ceil_div(taps, kinds), kinds};
+    const clt_conv2d_attr *attr = node->attr;
+    return (sizes){o, c * taps + attr->bias, pixels, 1};
+}
+
+static int64_t batch_of(const clt_conv2d_shape *s, const clt_target *target)
+{
+    const int64_t batch = clt_dim(s->batch, target->max_batch);
+    return batch > 0 ? batch : 1;
+}
+
+bool clt_conv2d_gpu_fits(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_conv2d_shape s = clt_conv2d_shape_of(node);
+    const clt_conv2d_attr *attr = node->attr;
+    if (attr->epilogue.activation > CLT_ACTIVATION_LEAKY_RELU)
+        return clt_decline(why, "an activation of many instructions");
+    /* Indices of pixels and offsets within an image are ints. */
+    const int64_t batch = batch_of(&s, target), image = (int64_t)s.channels * s.height * s.width;
+    if (image > INT_MAX / 4 || batch * s.height * s.width > INT_MAX / 4 ||
+        batch * s.out_height * s.out_width > INT_MAX / 4)
+        return clt_decline(why, "more than %d pixels", INT_MAX / 4);
+    return true;
+}
+
+bool clt_conv2d_gpu_accepts(const clt_node *node, const clt_target *target, char *why)
+{
+    return clt_gpu_accepts(node, target, why) && clt_conv2d_gpu_fits(node, target, why);
+}
+
+static void begin(clt_program *program, const char *kernel, const clt_gpu_tile *t, int pass, int v)
+{
+    clt_launch_begin(program, "conv/gpu/conv2d.cl", kernel,
+                     "-DPASS=%d -DTM=%d -DTN=%d -DTK=%d -DRM=%d -DRN=%d -DV=%d", pass, t->rows,
+                     t->columns, t->depth, t->own_rows, t->own_columns, v);
+}
+
+static void range(clt_program *program, const clt_gpu_tile *t, clt_extent columns, int64_t rows,
+                  int64_t depth)
+{
+    const int threads = clt_gpu_tile_threads(t);
+    clt_range3(program, clt_extent_ceil(columns, t->columns, threads),
+               clt_fixed(ceil_div(rows, t->rows)), clt_fixed(depth), threads, 1, 1);
+}
+
+/* As many columns as the batch has images of `pixels`. */
+static clt_extent columns_of(const clt_conv2d_shape *s, int64_t pixels)
+{
+    clt_extent e = clt_extent_dim(s->batch);
+    e.mul *= pixels;
+    return e;
+}
+
+/* The tile and, where the grid would be too small, the slices of the sums: as many scratch blocks
+ * of `elements`, which are to remain small. */
+static clt_gpu_choice choose(const sizes *z, int groups, int64_t elements, const clt_target *target)
+{
+    const int64_t most = (int64_t)64 << 20;
+    clt_gpu_choice c = clt_gpu_choose(z->m, z->n, z->k, groups * z->kinds, false, target);
+    while (c.slices > 1 && c.slices * elements > most)
+        c.slices /= 2;
+    return c;
+}
+
+/* Scratch for the slices, or -1. */
+static int add_slices(clt_program *program, int64_t slices, int64_t elements)
+{
+    return slices > 1
+               ? clt_scratch_add(program, clt_fixed(slices * elements * (int64_t)sizeof(float)))
+               : -1;
+}
+
+static void arg_result(clt_program *program, int block)
+{
+    if (block >= 0)
+        clt_arg_scratch(program, block);
+    else
+        clt_arg_out(program, 0);
+}
+
+/* Adds the slices of images of `channels` x `pixels`, and what comes behind a convolution. */
+static void sum(clt_program *program, const clt_conv2d_shape *s, int64_t channels, int64_t pixels,
+                int block, int64_t slices, int bias, const clt_epilogue *epilogue)
+{
+    const int v = pixels % 4 ? 1 : 4;
+    clt_launch_begin(program, "conv/gpu/conv2d.cl", "conv2d_sum", "-DV=%d", v);
+    clt_arg_scratch(program, block);
+    clt_arg_in(program, bias < 0 ? 1 : bias);
+    clt_arg_out(program, 0);
+    clt_arg_int(program, clt_extent_dim(s->batch));
+    clt_arg_int(program, clt_fixed(channels));
+    clt_arg_int(program, clt_fixed(pixels));
+    clt_arg_int(program, clt_fixed(slices));
+    clt_arg_int(program, clt_fixed(bias >= 0));
+    clt_arg_epilogue(program, epilogue);
+    clt_range1(program, clt_extent_ceil(columns_of(s, channels * pixels), 64 * v, 64), 64);
+}
+
+static const clt_epilogue nothing = {CLT_ACTIVATION_NONE, 0};
+
+void clt_conv2d_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_conv2d_attr *attr = node->attr;
+    const clt_conv2d_shape s = clt_conv2d_shape_of(node);
+    const bool bias = node->n_in > 2 && node->in[2];
+    const int64_t batch = batch_of(&s, target), pixels = (int64_t)s.out_height * s.out_width;
+    const int64_t elements = batch * s.out_channels * pixels;
+    const sizes z = sizes_of(node, &s, batch);
+    const clt_gpu_choice c = choose(&z, s.groups, elements, target);
+    const int block = add_slices(program, c.slices, elements);
+    begin(program, "conv2d", &c.tile, 0, pixels % 4 ? 1 : 4);
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_in(program, bias ? 2 : 1);
+    arg_result(program, block);
+    clt_arg_conv2d_shape(program, &s);
+    clt_arg_int(program, clt_fixed(bias && block < 0));
+    clt_arg_epilogue(program, block < 0 ? &attr->epilogue : &nothing);
+    clt_arg_int(program, clt_fixed(c.slices));
+    range(program, &c.tile, columns_of(&s, pixels), z.m, s.groups * c.slices);
+    if (block >= 0)
+        sum(program, &s, s.out_channels, pixels, block, c.slices, bias ? 2 : -1, &attr->epilogue);
+}
+
+void clt_conv2d_data_grad_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_conv2d_shape s = clt_conv2d_shape_of(node);
+    const int64_t batch = batch_of(&s, target), plane = (int64_t)s.height * s.width;
+    const int64_t elements = batch * s.channels * plane;
+    const sizes z = sizes_of(node, &s, batch);
+    const clt_gpu_choice c = choose(&z, s.groups, elements, target);
+    const int64_t pixels = ceil_div(s.height, s.stride[0]) * ceil_div(s.width, s.stride[1]);
+    const int block = add_slices(program, c.slices, elements);
+    begin(program, "conv2d_data_grad", &c.tile, 1, pixels % 4 || z.kinds > 1 ? 1 : 4);
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    arg_result(program, block);
+    clt_arg_conv2d_shape(program, &s);
+    clt_arg_int(program, clt_fixed(c.slices));
+    range(program, &c.tile, columns_of(&s, pixels), z.m, s.groups * z.kinds * c.slices);
+    if (block >= 0)
+        sum(program, &s, s.channels, plane, block, c.slices, -1, &nothing);
+}
+
+clt_conv2d_slices clt_conv2d_slices_begin(const clt_node *node, int64_t slices,
+                                          clt_program *program)
+{
+    const clt_conv2d_attr *attr = node->attr;
+    clt_conv2d_slices s = {.slices = slices, .biases = attr->bias ? node->out[1]->type.dims[0] : 0};
+    s.weights = clt_type_elements(&node->out[0]->type, 0);
+    s.part = ceil_div(s.weights + s.biases, 4) * 4;
+    s.block = add_slices(program, slices, s.part);
+    return s;
+}
+
+void clt_conv2d_slices_arg(const clt_conv2d_slices *s, clt_program *program)
+{
+    arg_result(program, s->block);
+}
+
+void clt_conv2d_slices_end(const clt_conv2d_slices *s, clt_program *program)
+{
+    const int v = s->weights % 4 || s->biases % 4 ? 1 : 4;
+    const int64_t sums = s->weights + s->biases;
+    if (s->block < 0)
+        return;
+    clt_launch_begin(program, "conv/gpu/conv2d.cl", "conv2d_weight_sum", "-DV=%d", v);
+    clt_arg_scratch(program, s->block);
+    clt_arg_out(program, 0);
+    clt_arg_out(program, 1);
+    clt_arg_int(program, clt_fixed(s->weights));
+    clt_arg_int(program, clt_fixed(sums));
+    clt_arg_int(program, clt_fixed(s->part));
+    clt_arg_int(program, clt_fixed(s->slices));
+    clt_range1(program, clt_fixed(ceil_div(sums, 64 * v) * 64), 64);
+}
+
+void clt_conv2d_weight_grad_gpu(const clt_node *node, const clt_target *target,
+                                clt_program *program)
+{
+    const clt_conv2d_attr *attr = node->attr;
+    const clt_conv2d_shape s = clt_conv2d_shape_of(node);
+    const int64_t batch = batch_of(&s, target);
+    const sizes z = sizes_of(node, &s, batch);
+    clt_gpu_choice c = clt_gpu_choose(z.m, z.n, z.k, s.groups, true, target);
+    /* Offsets within a slice are ints. */
+    const int64_t x = (int64_t)s.channels * s.height * s.width;
+    const int64_t y = (int64_t)s.out_channels * s.out_height * s.out_width;
+    while ((batch / c.slices + 2) * (x > y ? x : y) > INT_MAX && c.slices < batch)
+        c.slices *= 2;
+    const clt_conv2d_slices sums = clt_conv2d_slices_begin(node, c.slices, program);
+    begin(program, "conv2d_weight_grad", &c.tile, 2, (z.n - attr->bias) % 4 ? 1 : 4);
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_conv2d_slices_arg(&sums, program);
+    clt_arg_out(program, 1);
+    clt_arg_conv2d_shape(program, &s);
+    clt_arg_int(program, clt_fixed(attr->bias));
+    clt_arg_int(program, clt_fixed(sums.part));
+    clt_arg_int(program, clt_fixed(c.slices));
+    range(program, &c.tile, clt_fixed(z.n), z.m, s.groups * c.slices);
+    clt_conv2d_slices_end(&sums, program);
+}

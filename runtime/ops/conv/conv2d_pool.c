@@ -1,0 +1,215 @@
+#include "ops/conv/conv2d_pool.h"
+
+#include "ops/conv/conv2d_batch_blocked.h"
+#include "ops/core/ops.h"
+
+int clt_conv2d_pool_kind(const clt_node *pool)
+{
+    if (pool->op != &clt_op_avg_pool2d && pool->op != &clt_op_max_pool2d)
+        return 0;
+    const clt_pool2d_attr *attr = pool->attr;
+    for (int i = 0; i < 2; i++)
+        if (attr->kernel[i] != 2 || attr->stride[i] != 2 || attr->padding[i] ||
+            attr->dilation[i] != 1 || (attr->ceil_mode && attr->in[i] % 2) || attr->in[i] < 2)
+            return 0;
+    return pool->op == &clt_op_avg_pool2d ? CLT_POOL_AVERAGE : CLT_POOL_MAXIMUM;
+}
+
+static void describe(const clt_node *node, clt_str *text)
+{
+    const clt_conv2d_pool_attr *attr = node->attr;
+    clt_str_add(text, "%s of 2x2", attr->pool == CLT_POOL_AVERAGE ? "average" : "maximum");
+    if (node->op == &clt_op_unpool2d)
+        return;
+    clt_str_add(text, ", %dx%d%s", attr->conv.kernel[0], attr->conv.kernel[1],
+                attr->conv.epilogue.activation == CLT_ACTIVATION_RELU ? ", relu" : "");
+}
+
+static int lanes_only(const clt_node *node)
+{
+    (void)node;
+    return CLT_LANES_WANT;
+}
+
+/* --- conv2d_pool ----------------------------------------------------------------------------- */
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    const clt_conv2d_pool_attr *attr = node->attr;
+    const clt_type *x = &node->in[0]->type, *w = &node->in[1]->type;
+    for (int i = 0; i < 2; i++)
+        out[i] = (clt_type){.dtype = i ? CLT_U8 : CLT_F32,
+                            .rank = 4,
+                            .dims = {x->dims[0], w->dims[0], attr->out[0] / 2, attr->out[1] / 2}};
+    return CLT_OK;
+}
+
+static double flops(const clt_node *node, int64_t n)
+{
+    const clt_type *y = &node->out[0]->type, *w = &node->in[1]->type;
+    return 2.0 * 4 * (double)clt_type_elements(y, n) *
+           (double)(w->dims[1] * w->dims[2] * w->dims[3]);
+}
+
+static clt_conv2d_shape shape_of(const clt_node *node, const clt_type *w)
+{
+    const clt_conv2d_pool_attr *attr = node->attr;
+    const clt_type *x = &node->in[0]->type;
+    clt_conv2d_shape s = {.batch = x->dims[0],
+                          .channels = (int)x->dims[1],
+                          .height = (int)x->dims[2],
+                          .width = (int)x->dims[3],
+                          .out_channels = (int)w->dims[0],
+                          .out_height = attr->out[0],
+                          .out_width = attr->out[1],
+                          .groups = attr->conv.groups};
+    for (int i = 0; i < 2; i++) {
+        s.kernel[i] = (int)w->dims[2 + i];
+        s.stride[i] = attr->conv.stride[i];
+        s.padding[i] = attr->conv.padding[i];
+        s.dilation[i] = attr->conv.dilation[i];
+    }
+    return s;
+}
+
+static void emit(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_conv2d_pool_attr *attr = node->attr;
+    const clt_conv2d_shape s = shape_of(node, &node->in[1]->type);
+    clt_conv2d_emit_lanes(node, &s, &attr->conv.epilogue, (int)attr->pool, target, program);
+}
+
+static bool tiles(const clt_node *node, const clt_variant *variant, const clt_target *target,
+                  int index, char *text)
+{
+    const clt_conv2d_shape s = shape_of(node, &node->in[1]->type);
+    (void)variant;
+    return clt_conv2d_lanes_tiles(&s, 1, target, index, text);
+}
+
+static const clt_variant variants[] = {{"lanes", clt_accepts_lanes, emit}, {0}};
+
+static bool half(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    (void)node;
+    (void)target;
+    (void)output;
+    return index == 0;
+}
+
+/* The images' values and gradients. */
+static bool half_weight_grad(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    (void)node;
+    (void)target;
+    return !output && index < 2;
+}
+
+const clt_op clt_op_conv2d_pool = {
+    .name = "conv2d_pool",
+    .min_in = 2,
+    .max_in = 3,
+    .n_out = 2,
+    .attr_bytes = sizeof(clt_conv2d_pool_attr),
+    .infer = infer,
+    .describe = describe,
+    .flops = flops,
+    .half = half,
+    .lanes = lanes_only,
+    .tiles = tiles,
+    .variants = variants,
+};
+
+/* --- unpool2d -------------------------------------------------------------------------------- */
+
+static clt_status infer_unpool(const clt_node *node, clt_type *out)
+{
+    *out = node->in[0]->type;
+    out->dims[2] *= 2;
+    out->dims[3] *= 2;
+    return CLT_OK;
+}
+
+static void emit_unpool(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_conv2d_pool_attr *attr = node->attr;
+    const clt_type *z = &node->out[0]->type;
+    clt_launch_begin(program, "pool/batch_blocked/pool.cl", "clt_lanes_unpool", "-DLANES=%d",
+                     target->lanes);
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_out(program, 0);
+    clt_arg_int(program, clt_fixed(z->dims[2]));
+    clt_arg_int(program, clt_fixed(z->dims[3]));
+    clt_arg_float(program, attr->pool == CLT_POOL_AVERAGE ? 0.25 : 1);
+    clt_range1(program, (clt_extent){z->dims[1], 1, target->lanes, 0}, 1);
+}
+
+static const clt_variant unpool_variants[] = {{"lanes", clt_accepts_lanes, emit_unpool}, {0}};
+
+const clt_op clt_op_unpool2d = {
+    .name = "unpool2d",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 1,
+    .attr_bytes = sizeof(clt_conv2d_pool_attr),
+    .infer = infer_unpool,
+    .describe = describe,
+    .lanes = lanes_only,
+    .half = clt_half_all,
+    .variants = unpool_variants,
+};
+
+/* --- conv2d_pool_weight_grad ----------------------------------------------------------------- */
+
+static clt_status infer_weight_grad(const clt_node *node, clt_type *out)
+{
+    const clt_conv2d_pool_attr *attr = node->attr;
+    const int64_t channels = node->in[0]->type.dims[1], out_channels = node->in[1]->type.dims[1];
+    out[0] = (clt_type){.dtype = CLT_F32,
+                        .rank = 4,
+                        .dims = {out_channels, channels / attr->conv.groups, attr->conv.kernel[0],
+                                 attr->conv.kernel[1]}};
+    out[1] = (clt_type){.dtype = CLT_F32, .rank = 1, .dims = {attr->conv.bias ? out_channels : 1}};
+    return CLT_OK;
+}
+
+static double flops_weight_grad(const clt_node *node, int64_t n)
+{
+    const clt_type *dy = &node->in[1]->type, *w = &node->out[0]->type;
+    return 2.0 * 4 * (double)clt_type_elements(dy, n) *
+           (double)(w->dims[1] * w->dims[2] * w->dims[3]);
+}
+
+static void emit_weight_grad(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_conv2d_pool_attr *attr = node->attr;
+    const clt_conv2d_shape s = shape_of(node, &node->out[0]->type);
+    clt_conv2d_emit_weight_grad_lanes(node, &s, attr->conv.bias, (int)attr->pool, target, program);
+}
+
+static bool weight_grad_tiles(const clt_node *node, const clt_variant *variant,
+                              const clt_target *target, int index, char *text)
+{
+    const clt_conv2d_shape s = shape_of(node, &node->out[0]->type);
+    (void)variant;
+    return clt_conv2d_weight_grad_tiles(&s, target, index, text);
+}
+
+static const clt_variant weight_grad_variants[] = {{"lanes", clt_accepts_lanes, emit_weight_grad},
+                                                   {0}};
+
+const clt_op clt_op_conv2d_pool_weight_grad = {
+    .name = "conv2d_pool_weight_grad",
+    .min_in = 3,
+    .max_in = 3,
+    .n_out = 2,
+    .attr_bytes = sizeof(clt_conv2d_pool_attr),
+    .infer = infer_weight_grad,
+    .describe = describe,
+    .flops = flops_weight_grad,
+    .half = half_weight_grad,
+    .lanes = lanes_only,
+    .tiles = weight_grad_tiles,
+    .variants = weight_grad_variants,
+};

@@ -1,0 +1,30 @@
+/*
+ * A convolution with its bias, activation and 2 x 2 pooling in one kernel, in the LANES layout, as
+ * a pass forms it (passes/fuse_pool.c). Instead of the convolution's result it keeps a mask:
+ * through which of the four elements of a window the gradient flows.
+ *
+ *   conv2d_pool(x, w, bias or NULL) -> y [B, O, OH / 2, OW / 2], mask u8 of the same dimensions
+ *   unpool2d(dy, mask)              -> dz [B, O, OH / 2 * 2, OW / 2 * 2]
+ *   conv2d_pool_weight_grad(x, dy, mask) -> dw, db
+ */
+#ifndef CLT_OPS_CONV_CONV2D_POOL_H
+#define CLT_OPS_CONV_CONV2D_POOL_H
+
+#include "ops/core/nn.h"
+
+typedef enum clt_pool_kind { CLT_POOL_AVERAGE = 1, CLT_POOL_MAXIMUM = 2 } clt_pool_kind;
+
+/* Of all three operators. */
+typedef struct clt_conv2d_pool_attr {
+    clt_conv2d_attr conv; /* as conv2d's, with `kernel` and `bias` as conv2d_weight_grad's */
+    clt_pool_kind pool;
+    int out[2]; /* height and width of the convolution's result before pooling */
+} clt_conv2d_pool_attr;
+
+extern const clt_op clt_op_conv2d_pool, clt_op_unpool2d, clt_op_conv2d_pool_weight_grad;
+
+/* The pooling that a node does, if it is one that conv2d_pool can do (2 x 2, stride 2, no padding,
+ * whole windows only); 0 if not. */
+int clt_conv2d_pool_kind(const clt_node *pool);
+
+#endif

@@ -1,0 +1,137 @@
+/* Operators on [B, C, L]: those on images of one row. Reshaping costs nothing. */
+#include "base/error.h"
+#include "ops/core/nn.h"
+#include "ops/core/ops.h"
+#include <cltrain/ops.h>
+
+/* As an image of one row; NULL and a failure if it is not of rank 3. */
+static clt_value *as_image(const char *op, const char *what, clt_value *value)
+{
+    const clt_type *type = &value->type;
+    char text[CLT_TYPE_TEXT];
+    if (type->rank != 3 || type->dims[2] < 0) {
+        clt_graph_failed(value->graph, clt_fail(CLT_SHAPE,
+                                                "%s: the %s %s must have 3 dimensions, the "
+                                                "last of which is constant",
+                                                op, what, clt_type_text(type, text)));
+        return NULL;
+    }
+    const int64_t dims[4] = {type->dims[0], type->dims[1], 1, type->dims[2]};
+    return clt_reshape(value, 4, dims);
+}
+
+/* The reverse. */
+static clt_value *as_row(clt_value *image)
+{
+    if (!image)
+        return NULL;
+    const int64_t *d = image->type.dims, dims[3] = {d[0], d[1], d[3]};
+    return clt_reshape(image, 3, dims);
+}
+
+/* Reads options; false: the graph has failed. */
+static bool read(const char *op, clt_value *x, void *own, size_t bytes, const void *options)
+{
+    const clt_status status = clt_options_read(op, own, bytes, options);
+    if (status != CLT_OK)
+        clt_graph_failed(x->graph, status);
+    return status == CLT_OK;
+}
+
+/* --- convolution -------------------------------------------------------------------------------
+ */
+
+void clt_conv1d_options_init(clt_conv1d_options *options)
+{
+    *options = (clt_conv1d_options){
+        .struct_size = sizeof *options, .stride = 1, .dilation = 1, .groups = 1};
+}
+
+clt_value *clt_conv1d(clt_value *x, clt_value *weight, clt_value *bias,
+                      const clt_conv1d_options *options)
+{
+    clt_conv1d_options own;
+    clt_conv1d_options_init(&own);
+    if (!x || !weight || !read("conv1d", x, &own, sizeof own, options))
+        return NULL;
+    clt_conv2d_options o;
+    clt_conv2d_options_init(&o);
+    o.stride[1] = own.stride;
+    o.padding[1] = own.padding;
+    o.dilation[1] = own.dilation;
+    o.groups = own.groups;
+    clt_value *image = as_image("conv1d", "operand", x);
+    clt_value *kernel = image ? as_image("conv1d", "weight", weight) : NULL;
+    return as_row(kernel ? clt_conv2d(image, kernel, bias, &o) : NULL);
+}
+
+void clt_conv_transpose1d_options_init(clt_conv_transpose1d_options *options)
+{
+    *options = (clt_conv_transpose1d_options){
+        .struct_size = sizeof *options, .stride = 1, .dilation = 1, .groups = 1};
+}
+
+clt_value *clt_conv_transpose1d(clt_value *x, clt_value *weight, clt_value *bias,
+                                const clt_conv_transpose1d_options *options)
+{
+    clt_conv_transpose1d_options own;
+    clt_conv_transpose1d_options_init(&own);
+    if (!x || !weight || !read("conv_transpose1d", x, &own, sizeof own, options))
+        return NULL;
+    clt_conv_transpose2d_options o;
+    clt_conv_transpose2d_options_init(&o);
+    o.stride[1] = own.stride;
+    o.padding[1] = own.padding;
+    o.output_padding[1] = own.output_padding;
+    o.dilation[1] = own.dilation;
+    o.groups = own.groups;
+    clt_value *image = as_image("conv_transpose1d", "operand", x);
+    clt_value *kernel = image ? as_image("conv_transpose1d", "weight", weight) : NULL;
+    return as_row(kernel ? clt_conv_transpose2d(image, kernel, bias, &o) : NULL);
+}
+
+/* --- pooling -----------------------------------------------------------------------------------
+ */
+
+void clt_pool1d_options_init(clt_pool1d_options *options)
+{
+    *options = (clt_pool1d_options){
+        .struct_size = sizeof *options, .kernel = 2, .dilation = 1, .count_include_pad = 1};
+}
+
+static clt_value *pool(const char *op,
+                       clt_value *(*pool2d)(clt_value *x, const clt_pool2d_options *options),
+                       clt_value *x, const clt_pool1d_options *options)
+{
+    clt_pool1d_options own;
+    clt_pool1d_options_init(&own);
+    if (!x || !read(op, x, &own, sizeof own, options))
+        return NULL;
+    clt_pool2d_options o;
+    clt_pool2d_options_init(&o);
+    o.kernel[0] = o.stride[0] = 1;
+    o.kernel[1] = own.kernel;
+    o.stride[1] = own.stride;
+    o.padding[1] = own.padding;
+    o.dilation[1] = own.dilation;
+    o.ceil_mode = own.ceil_mode;
+    o.count_include_pad = own.count_include_pad;
+    clt_value *image = as_image(op, "operand", x);
+    return as_row(image ? pool2d(image, &o) : NULL);
+}
+
+clt_value *clt_avg_pool1d(clt_value *x, const clt_pool1d_options *options)
+{
+    return pool("avg_pool1d", clt_avg_pool2d, x, options);
+}
+
+clt_value *clt_max_pool1d(clt_value *x, const clt_pool1d_options *options)
+{
+    return pool("max_pool1d", clt_max_pool2d, x, options);
+}
+
+clt_value *clt_adaptive_avg_pool1d(clt_value *x, int length)
+{
+    clt_value *image = x ? as_image("adaptive_avg_pool1d", "operand", x) : NULL;
+    return as_row(image ? clt_adaptive_avg_pool2d(image, 1, length) : NULL);
+}

@@ -1,0 +1,33 @@
+/*
+ * Activations that linear and conv2d can apply to their result before it is stored. Builders leave
+ * NONE; a fusion pass fuses a following activation whose gradient needs its output alone.
+ */
+#ifndef CLT_OPS_CORE_ACTIVATION_H
+#define CLT_OPS_CORE_ACTIVATION_H
+
+#include <stdbool.h>
+
+/* The values are those of CLT_ACT_* in clkernels/core/activation.clh. */
+typedef enum clt_activation {
+    CLT_ACTIVATION_NONE = 0,
+    CLT_ACTIVATION_RELU = 1,
+    CLT_ACTIVATION_LEAKY_RELU = 2, /* slope: the factor of negative values */
+    CLT_ACTIVATION_SIGMOID = 3,
+    CLT_ACTIVATION_TANH = 4,
+    CLT_ACTIVATION_GELU_EXACT = 5,
+    CLT_ACTIVATION_GELU_TANH = 6
+} clt_activation;
+
+typedef struct clt_epilogue {
+    clt_activation activation;
+    double slope;
+} clt_epilogue;
+
+/* "relu", "leaky relu", ...; "none". */
+const char *clt_activation_name(clt_activation activation);
+
+/* Whether the gradient can be computed from the activation's output alone, so that fusing it keeps
+ * the backward correct. A leaky ReLU needs a positive slope. */
+bool clt_activation_fusible(clt_epilogue epilogue);
+
+#endif

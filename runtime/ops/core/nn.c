@@ -1,0 +1,87 @@
+/* Helpers that the layer operators share. */
+#include "ops/core/nn.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "base/error.h"
+
+clt_status clt_options_read(const char *op, void *own, size_t own_bytes, const void *given)
+{
+    if (!given)
+        return CLT_OK;
+    size_t bytes;
+    memcpy(&bytes, given, sizeof bytes);
+    if (bytes != own_bytes)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "%s: struct_size of the options is %zu, not %zu: set them up with the "
+                        "init function of the library in use",
+                        op, bytes, own_bytes);
+    memcpy(own, given, bytes);
+    return CLT_OK;
+}
+
+const char *clt_operand_text(const clt_node *node, int operand, char *text)
+{
+    if (operand >= node->n_in || !node->in[operand])
+        return "none";
+    return clt_type_text(&node->in[operand]->type, text);
+}
+
+const char *clt_flatten_hint(const clt_type *a, const clt_type *b)
+{
+    return a->rank == b->rank || a->dims[0] != b->dims[0]
+               ? ""
+               : ": a flatten is missing before the last linear layer, or before this loss";
+}
+
+clt_status clt_check_f32(const clt_node *node, int operand)
+{
+    char text[CLT_TYPE_TEXT];
+    if (node->in[operand]->type.dtype == CLT_F32)
+        return CLT_OK;
+    return clt_fail(CLT_INVALID_ARGUMENT, "%s: operand %d must be f32, not %s: cast it first",
+                    node->op->name, operand, clt_operand_text(node, operand, text));
+}
+
+clt_status clt_check_image(const clt_node *node, int operand, int from)
+{
+    const clt_type *type = &node->in[operand]->type;
+    char text[CLT_TYPE_TEXT];
+    int64_t elements = 1;
+    for (int i = from; i < type->rank; i++) {
+        if (type->dims[i] < 0)
+            return clt_fail(CLT_SHAPE,
+                            "%s: operand %d is %s: only its dimensions before %d may depend on "
+                            "the batch",
+                            node->op->name, operand, clt_type_text(type, text), from);
+        elements *= type->dims[i];
+    }
+    if (elements > INT_MAX)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "%s: operand %d is %s: more than %d elements from dimension %d on",
+                        node->op->name, operand, clt_type_text(type, text), INT_MAX, from);
+    return CLT_OK;
+}
+
+const char *clt_storage_name(clt_dtype type)
+{
+    return type == CLT_F32 ? "f" : type == CLT_F16 ? "h" : type == CLT_BF16 ? "w" : NULL;
+}
+
+int64_t clt_dims_product(const clt_type *type, int from, int to)
+{
+    int64_t product = 1;
+    bool batch = false;
+    for (int i = from; i < to; i++) {
+        product *= type->dims[i] < 0 ? -type->dims[i] : type->dims[i];
+        batch = batch || type->dims[i] < 0;
+    }
+    return batch ? -product : product;
+}
+
+void clt_arg_epilogue(clt_program *p, const clt_epilogue *epilogue)
+{
+    clt_arg_int(p, clt_fixed((int)epilogue->activation));
+    clt_arg_float(p, epilogue->slope);
+}

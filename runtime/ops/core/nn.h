@@ -1,0 +1,128 @@
+/* Attributes and shapes of the layer operators, for passes and for kernel variants that live in
+ * files of their own. The public builders are in <cltrain/ops_nn.h>. */
+#ifndef CLT_OPS_CORE_NN_H
+#define CLT_OPS_CORE_NN_H
+
+#include "graph/graph.h"
+#include "ops/core/activation.h"
+#include "ops/core/launch.h"
+#include <cltrain/ops_nn.h>
+
+/* matmul(a, b). With `flatten`, the leading dimensions of an operand of rank above 2 count as one:
+ * gradients of products with such an operand need it. */
+typedef struct clt_matmul_attr {
+    bool trans_a, trans_b;
+    bool flatten;
+} clt_matmul_attr;
+
+/* linear(x [.., K], w [O, K], bias [O] or NULL) -> [.., O]. */
+typedef struct clt_linear_attr {
+    clt_epilogue epilogue;
+} clt_linear_attr;
+
+/* linear_weight_grad(x [.., K], dy [.., O]) -> dw [O, K], db [O]. Without `bias`, output 1 is one
+ * element that no kernel writes. */
+typedef struct clt_linear_weight_grad_attr {
+    bool bias;
+} clt_linear_weight_grad_attr;
+
+/*
+ * conv2d(x [B, C, H, W], w [O, C / groups, KH, KW], bias [O] or NULL) -> [B, O, OH, OW]
+ * conv2d_data_grad(dy, w) -> dx; `in` holds H and W.
+ * conv2d_weight_grad(x, dy) -> dw, db; `kernel` holds KH and KW. Without `bias`, output 1 is one
+ * element that no kernel writes.
+ * Pairs are height, width.
+ */
+typedef struct clt_conv2d_attr {
+    int stride[2], padding[2], dilation[2];
+    int groups;
+    clt_epilogue epilogue; /* conv2d */
+    int in[2];             /* conv2d_data_grad */
+    int kernel[2];         /* conv2d_weight_grad */
+    bool bias;             /* conv2d_weight_grad */
+} clt_conv2d_attr;
+
+/* The sizes of a conv2d node or of one of its gradient nodes. */
+typedef struct clt_conv2d_shape {
+    int64_t batch; /* as in clt_type.dims: negative: times the batch */
+    int channels, height, width;
+    int out_channels, out_height, out_width;
+    int kernel[2], stride[2], padding[2], dilation[2];
+    int groups;
+} clt_conv2d_shape;
+
+extern const clt_op clt_op_conv2d, clt_op_conv2d_data_grad, clt_op_conv2d_weight_grad;
+extern const clt_op clt_op_linear, clt_op_linear_weight_grad, clt_op_matmul;
+
+/* The node is one of the three; it has been inferred. */
+clt_conv2d_shape clt_conv2d_shape_of(const clt_node *node);
+
+/* The arguments CLT_SHAPE of clkernels/conv/portable/conv2d.cl and clkernels/conv/gpu/conv2d.cl. */
+void clt_arg_conv2d_shape(clt_program *p, const clt_conv2d_shape *s);
+
+/*
+ * avg_pool2d(x [B, C, H, W]), max_pool2d(x) -> [B, C, OH, OW]; avg_pool2d_grad(dy) -> dx;
+ * max_pool2d_grad(x, dy) -> dx. `in`: H and W of x, in all four. Dilation is 1 for averages.
+ */
+typedef struct clt_pool2d_attr {
+    int kernel[2], stride[2], padding[2], dilation[2];
+    bool ceil_mode, count_include_pad;
+    int in[2];
+} clt_pool2d_attr;
+
+/* Size of a pooled dimension under PyTorch's rules; at most 0: no window fits. */
+int64_t clt_pool2d_size(const clt_pool2d_attr *attr, int axis, int64_t size);
+
+/* softmax, log_softmax and their gradients (y, dy): `axis` in 0 .. rank - 1. */
+typedef struct clt_softmax_attr {
+    int axis;
+} clt_softmax_attr;
+
+/* cross_entropy(logits [P, C, d..], labels [P, d..]) -> sum, weight;
+ * cross_entropy_grad(logits, labels, upstream of the sum) -> dlogits. */
+typedef struct clt_cross_entropy_attr {
+    double label_smoothing;
+    int ignore_index;
+} clt_cross_entropy_attr;
+
+/* correct(logits, labels) -> sum, weight. */
+typedef struct clt_correct_attr {
+    int k;
+    int ignore_index;
+} clt_correct_attr;
+
+/* --- helpers of the operators' files -------------------------------------------------------- */
+
+/* Copies a caller's options, which begin with size_t struct_size, over the defaults in `own`. */
+clt_status clt_options_read(const char *op, void *own, size_t own_bytes, const void *given);
+
+/* Fails unless the operand is f32. */
+clt_status clt_check_f32(const clt_node *node, int operand);
+
+/* Fails unless dimensions `from` and up are constant and their product fits an int. */
+clt_status clt_check_image(const clt_node *node, int operand, int from);
+
+/* How kernels call what a value is stored as (clkernels/core/storage.clh); NULL: not as floats or
+ * halves. */
+const char *clt_storage_name(clt_dtype type);
+
+/* f16 or bf16: what kernels read and write in 16 bits. */
+static inline bool clt_is_half(clt_dtype type)
+{
+    return type == CLT_F16 || type == CLT_BF16;
+}
+
+/* The product of dimensions from .. to - 1 as one dimension (negative: times the batch). */
+int64_t clt_dims_product(const clt_type *type, int from, int to);
+
+/* For a message of a loss whose operands should have had one shape: what is missing where their
+ * numbers of dimensions differ; else "". */
+const char *clt_flatten_hint(const clt_type *a, const clt_type *b);
+
+/* The operand's type as text, for messages; "none" if it is absent. */
+const char *clt_operand_text(const clt_node *node, int operand, char *text);
+
+/* The arguments `int act, float slope` of a kernel with an epilogue. */
+void clt_arg_epilogue(clt_program *p, const clt_epilogue *epilogue);
+
+#endif

@@ -1,0 +1,239 @@
+/* Sums, differences, products and quotients with broadcasting, scaling and copies. */
+#include "ops/elementwise/elementwise_cpu.h"
+#include "ops/shape/move_gpu.h"
+#include "ops/core/ops.h"
+#include "ops/core/tensor.h"
+#include <cltrain/ops.h>
+
+static const clt_elementwise_attr no_numbers;
+
+static clt_status add_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                               clt_value **dx)
+{
+    for (int i = 0; i < 2; i++)
+        if (wanted[i])
+            dx[i] = clt_sum_to(dy[0], &node->in[i]->type);
+    return CLT_OK;
+}
+
+static clt_status sub_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                               clt_value **dx)
+{
+    if (wanted[0])
+        dx[0] = clt_sum_to(dy[0], &node->in[0]->type);
+    if (wanted[1])
+        dx[1] = clt_sum_to(clt_scale(dy[0], -1), &node->in[1]->type);
+    return CLT_OK;
+}
+
+static clt_status mul_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                               clt_value **dx)
+{
+    for (int i = 0; i < 2; i++)
+        if (wanted[i])
+            dx[i] = clt_sum_to(clt_mul(dy[0], node->in[1 - i]), &node->in[i]->type);
+    return CLT_OK;
+}
+
+/* d(a / b) = da / b - (a / b) db / b. */
+static clt_status div_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                               clt_value **dx)
+{
+    if (wanted[0])
+        dx[0] = clt_sum_to(clt_div(dy[0], node->in[1]), &node->in[0]->type);
+    if (wanted[1]) {
+        clt_value *product = clt_div(clt_mul(dy[0], node->out[0]), node->in[1]);
+        dx[1] = clt_sum_to(clt_scale(product, -1), &node->in[1]->type);
+    }
+    return CLT_OK;
+}
+
+static clt_status scale_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                                 clt_value **dx)
+{
+    const clt_elementwise_attr attr = {{((const clt_elementwise_attr *)node->attr)->p[0], 0}};
+    (void)wanted;
+    dx[0] = attr.p[0] == 1 ? dy[0] : clt_emit1(&clt_op_scale, &attr, 1, dy[0]);
+    return CLT_OK;
+}
+
+static void describe_scale(const clt_node *node, clt_str *text)
+{
+    const clt_elementwise_attr *attr = node->attr;
+    clt_str_add(text, "x * %g + %g", (double)attr->p[0], (double)attr->p[1]);
+}
+
+CLT_ELEMENTWISE_OP(add, 2, add_gradient, NULL);
+CLT_ELEMENTWISE_OP(sub, 2, sub_gradient, NULL);
+CLT_ELEMENTWISE_OP(mul, 2, mul_gradient, NULL);
+CLT_ELEMENTWISE_OP(div, 2, div_gradient, NULL);
+CLT_ELEMENTWISE_OP(scale, 1, scale_gradient, describe_scale);
+
+clt_value *clt_add(clt_value *a, clt_value *b)
+{
+    return clt_emit1(&clt_op_add, &no_numbers, 2, a, b);
+}
+
+clt_value *clt_sub(clt_value *a, clt_value *b)
+{
+    return clt_emit1(&clt_op_sub, &no_numbers, 2, a, b);
+}
+
+clt_value *clt_mul(clt_value *a, clt_value *b)
+{
+    return clt_emit1(&clt_op_mul, &no_numbers, 2, a, b);
+}
+
+clt_value *clt_div(clt_value *a, clt_value *b)
+{
+    return clt_emit1(&clt_op_div, &no_numbers, 2, a, b);
+}
+
+clt_value *clt_scale(clt_value *x, double factor)
+{
+    const clt_elementwise_attr attr = {{(float)factor, 0}};
+    return clt_emit1(&clt_op_scale, &attr, 1, x);
+}
+
+clt_value *clt_add_scalar(clt_value *x, double term)
+{
+    const clt_elementwise_attr attr = {{1, (float)term}};
+    return clt_emit1(&clt_op_scale, &attr, 1, x);
+}
+
+/* --- copy ------------------------------------------------------------------------------------ */
+
+static clt_status infer_copy(const clt_node *node, clt_type *out)
+{
+    *out = node->in[0]->type;
+    return CLT_OK;
+}
+
+static clt_status copy_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                                clt_value **dx)
+{
+    (void)node;
+    (void)wanted;
+    dx[0] = dy[0];
+    return CLT_OK;
+}
+
+static bool accepts_f32(const clt_node *node, const clt_target *target, char *why)
+{
+    (void)target;
+    const clt_dtype dtype = node->in[0]->type.dtype;
+    return dtype == CLT_F32 || dtype == CLT_F16 || dtype == CLT_BF16 ||
+           clt_decline(why, "for f32 and 16 bits");
+}
+
+static bool accepts_runs(const clt_node *node, const clt_target *target, char *why)
+{
+    return accepts_f32(node, target, why) && clt_elementwise_cpu_accepts(node, target, why);
+}
+
+static void emit_runs(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_elementwise_cpu_emit(node, target, p, "OUT(a)");
+}
+
+static void emit_elementwise(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_elementwise_emit(node, target, p, "OUT(a)");
+}
+
+static void emit_move(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = clt_move_of(&node->in[0]->type, &node->out[0]->type);
+    clt_move_emit(&move, 0, target, p);
+}
+
+static void emit_vectors(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = clt_move_of(&node->in[0]->type, &node->out[0]->type);
+    (void)target;
+    clt_move_gpu_emit(node, &move, 0, p);
+}
+
+static const clt_variant variants_copy[] = {
+    {"runs_cpu", accepts_runs, emit_runs},
+    {"vectors_gpu", clt_move_gpu_accepts, emit_vectors},
+    {"elementwise", accepts_f32, emit_elementwise},
+    {"move", NULL, emit_move},
+    {0},
+};
+
+const clt_op clt_op_copy = {.name = "copy",
+                            .min_in = 1,
+                            .max_in = 1,
+                            .n_out = 1,
+                            .attr_bytes = sizeof(clt_elementwise_attr),
+                            .infer = infer_copy,
+                            .gradient = copy_gradient,
+                            .lanes = clt_elementwise_lanes,
+                            .rounding = CLT_ROUNDS_MOVES,
+                            .variants = variants_copy};
+
+clt_value *clt_copy(clt_value *x)
+{
+    return clt_emit1(&clt_op_copy, &no_numbers, 1, x);
+}
+
+/* --- expand ---------------------------------------------------------------------------------- */
+
+typedef struct expand_attr {
+    clt_elementwise_attr numbers;
+    clt_type to;
+} expand_attr;
+
+static clt_status infer_expand(const clt_node *node, clt_type *out)
+{
+    const expand_attr *attr = node->attr;
+    const clt_type *in = &node->in[0]->type;
+    char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+    bool fits = in->dtype == CLT_F32 && attr->to.dtype == CLT_F32 && in->rank <= attr->to.rank;
+    for (int k = 0; fits && k < in->rank; k++)
+        fits = in->dims[k] == 1 || in->dims[k] == attr->to.dims[k + attr->to.rank - in->rank];
+    if (!fits)
+        return clt_fail(CLT_SHAPE, "%s: %s does not broadcast to %s", node->op->name,
+                        clt_type_text(in, a), clt_type_text(&attr->to, b));
+    *out = attr->to;
+    return CLT_OK;
+}
+
+static clt_status expand_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                                  clt_value **dx)
+{
+    (void)wanted;
+    dx[0] = clt_sum_to(dy[0], &node->in[0]->type);
+    return CLT_OK;
+}
+
+#define EXPAND_OP(NAME, GRADIENT)                                                                  \
+    const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
+                                  .min_in = 1,                                                     \
+                                  .max_in = 1,                                                     \
+                                  .n_out = 1,                                                      \
+                                  .attr_bytes = sizeof(expand_attr),                               \
+                                  .infer = infer_expand,                                           \
+                                  .gradient = GRADIENT,                                            \
+                                  .lanes = clt_elementwise_lanes,                                  \
+                                  .half = clt_half_all,                                            \
+                                  .absorb = clt_elementwise_absorb,                                \
+                                  .variants = clt_elementwise_variants}
+
+EXPAND_OP(expand, expand_gradient);
+EXPAND_OP(mean_grad, NULL);
+
+clt_value *clt_expand_to(clt_value *x, const clt_type *to)
+{
+    expand_attr attr = {.numbers = {{0}}};
+    attr.to = *to;
+    return clt_emit1(&clt_op_expand, &attr, 1, x);
+}
+
+clt_value *clt_mean_grad(clt_value *dy, const clt_type *to, double fixed, double per_image)
+{
+    expand_attr attr = {.numbers = {{(float)fixed, (float)per_image}}};
+    attr.to = *to;
+    return clt_emit1(&clt_op_mean_grad, &attr, 1, dy);
+}

@@ -1,0 +1,175 @@
+/* Zeroes elements at random while training. The random number of an element depends on the seed,
+ * the node, the step, the sample's position in the global batch and the element's index in the
+ * sample, so it is the same for any split of the batch and any layout. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "ops/core/group_gpu.h"
+#include "ops/core/nn.h"
+#include "ops/core/ops.h"
+#include <cltrain/ops.h>
+
+typedef struct dropout_attr {
+    double p;
+    int stream; /* the node's number among the graph's random nodes */
+} dropout_attr;
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    const dropout_attr *attr = node->attr;
+    const clt_type *in = &node->in[0]->type;
+    char text[CLT_TYPE_TEXT];
+    CLT_TRY(clt_check_f32(node, 0));
+    if (!(attr->p >= 0 && attr->p <= 1))
+        return clt_fail(CLT_INVALID_ARGUMENT, "dropout: the probability %g is not in 0 to 1",
+                        attr->p);
+    for (int k = 1; k < in->rank; k++)
+        if (in->dims[k] < 0)
+            return clt_fail(CLT_UNSUPPORTED, "dropout: the batch must be the first dimension of %s",
+                            clt_type_text(in, text));
+    *out = *in;
+    return CLT_OK;
+}
+
+/* The same numbers again, so that no mask is stored. */
+static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    (void)wanted;
+    dx[0] = clt_emit1(&clt_op_dropout, node->attr, 1, dy[0]);
+    return CLT_OK;
+}
+
+static void describe(const clt_node *node, clt_str *text)
+{
+    const dropout_attr *attr = node->attr;
+    clt_str_add(text, "p %g, stream %d", attr->p, attr->stream);
+}
+
+static int lanes(const clt_node *node)
+{
+    return clt_value_leads_with_batch(node->in[0]) ? CLT_LANES_FOLLOW : CLT_LANES_NO;
+}
+
+static clt_value *evaluate(const clt_node *node)
+{
+    return node->in[0];
+}
+
+/* `size`: elements, or lanes. */
+static void emit_arguments(const clt_node *node, clt_extent size, clt_program *p)
+{
+    const dropout_attr *attr = node->attr;
+    const clt_type *type = &node->in[0]->type;
+    const int64_t sample = clt_type_coefficient(type);
+    clt_arg_in(p, 0);
+    clt_arg_out(p, 0);
+    if (node->in[0]->layout == CLT_LAYOUT_LANES)
+        clt_arg_int(p, size);
+    else
+        clt_arg_long(p, size);
+    /* Without a batch, the numbers are those of one tensor on every device. */
+    clt_arg_long(p, clt_fixed(clt_type_has_batch(type) ? sample : 0));
+    clt_arg_float(p, attr->p);
+    clt_arg_float(p, attr->p < 1 ? 1 / (1 - attr->p) : 0);
+    clt_arg_int(p, clt_fixed(attr->stream));
+    clt_arg_run(p, CLT_RUN_SEED);
+    clt_arg_run(p, CLT_RUN_STEP);
+    clt_arg_run(p, CLT_RUN_SAMPLE);
+}
+
+/* A work-item a block of four numbers; one more, where the first element is in a block's middle. */
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { BLOCK = 4 };
+    const clt_type *type = &node->in[0]->type;
+    clt_extent count = clt_extent_elements(type);
+    const bool aligned = !clt_type_has_batch(type) || clt_type_coefficient(type) % BLOCK == 0;
+    (void)target;
+    clt_launch_begin(p, "elementwise/gpu/dropout.cl", "dropout", "-DSTREAM=%d -DV=%d",
+                     CLT_STREAM_DROPOUT, aligned ? BLOCK : 1);
+    emit_arguments(node, count, p);
+    clt_extent items = clt_extent_ceil(count, BLOCK * CLT_GPU_GROUP, CLT_GPU_GROUP);
+    if (!aligned)
+        items.add += CLT_GPU_GROUP;
+    clt_range1(p, items, CLT_GPU_GROUP);
+}
+
+/* A work-item takes 16 elements of successive numbers: in LANES, of one image. */
+static void emit(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { CHUNK = 16 };
+    const clt_type *type = &node->in[0]->type;
+    const bool in_lanes = node->in[0]->layout == CLT_LAYOUT_LANES;
+    const int64_t sample = clt_type_coefficient(type);
+    const clt_extent count = clt_extent_elements(type);
+    clt_launch_begin(
+        p, in_lanes ? "elementwise/batch_blocked/dropout.cl" : "elementwise/portable/dropout.cl",
+        in_lanes ? "dropout_lanes" : "dropout", "-DSTREAM=%d", CLT_STREAM_DROPOUT);
+    emit_arguments(node, in_lanes ? clt_fixed(target->lanes) : count, p);
+    if (in_lanes)
+        clt_range3(p, clt_fixed(target->lanes), clt_fixed((sample + CHUNK - 1) / CHUNK),
+                   (clt_extent){1, 1, target->lanes, 0}, target->lanes, 1, 1);
+    else
+        clt_range1(p, clt_extent_ceil(count, CHUNK * 16, 16), 16);
+}
+
+static bool accepts_cpu(const clt_node *node, const clt_target *target, char *why)
+{
+    const int width = target->caps->vector_width;
+    if (!clt_caps_is_cpu(target->caps))
+        return clt_decline(why, "made for CPUs");
+    if (!clt_all_plain(node))
+        return clt_decline(why, "values lie in lanes");
+    if (width != 4 && width != 8 && width != 16)
+        return clt_decline(why, "vectors of %d floats", width);
+    return true;
+}
+
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { LEAST = 256, MOST = 16384, ITEMS_A_UNIT = 4 };
+    const clt_type *type = &node->in[0]->type;
+    const clt_extent count = clt_extent_elements(type);
+    const int64_t items = ITEMS_A_UNIT * (int64_t)target->caps->compute_units;
+    int64_t share = clt_extent_at(count, target->max_batch) / items / LEAST * LEAST;
+    share = share < LEAST ? LEAST : share < MOST ? share : MOST;
+    clt_launch_begin(p, "elementwise/cpu/dropout.cl", "dropout", "-DVW=%d -DSTREAM=%d",
+                     target->caps->vector_width, CLT_STREAM_DROPOUT);
+    emit_arguments(node, count, p);
+    clt_arg_long(p, clt_fixed(share));
+    clt_range1(p, clt_extent_ceil(count, share, 1), 1);
+}
+
+static const clt_variant variants[] = {
+    {"blocks_cpu", accepts_cpu, emit_cpu},
+    {"vectors_gpu", clt_gpu_group_accepts, emit_gpu},
+    {"portable", NULL, emit},
+    {0},
+};
+
+const clt_op clt_op_dropout = {.name = "dropout",
+                               .min_in = 1,
+                               .max_in = 1,
+                               .n_out = 1,
+                               .attr_bytes = sizeof(dropout_attr),
+                               .infer = infer,
+                               .gradient = gradient,
+                               .describe = describe,
+                               .lanes = lanes,
+                               .in_place = 1,
+                               .evaluate = evaluate,
+                               .half = clt_half_all,
+                               .variants = variants};
+
+clt_value *clt_dropout(clt_value *x, double p)
+{
+    if (!x)
+        return NULL;
+    dropout_attr attr;
+    memset(&attr, 0, sizeof attr);
+    attr.p = p;
+    attr.stream = x->graph->streams++;
+    return clt_emit1(&clt_op_dropout, &attr, 1, x);
+}

@@ -1,0 +1,64 @@
+#include "ops/elementwise/elementwise_gpu.h"
+
+#include "ops/core/group_gpu.h"
+
+enum { DIMS = CLT_ELEMENTWISE_DIMS };
+
+bool clt_elementwise_gpu_accepts(const clt_node *node, const clt_target *target, char *why)
+{
+    enum { MOST = 1 << 30 };
+    if (!clt_gpu_group_accepts(node, target, why))
+        return false;
+    const clt_walk walk = clt_elementwise_walk(node, target->lanes);
+    if (clt_type_elements(&node->out[0]->type, target->max_batch) > MOST)
+        return clt_decline(why, "more than %d elements", MOST);
+    return walk.rank <= DIMS || clt_decline(why, "a walk over %d dimensions", walk.rank);
+}
+
+/* Whether float4 fits every operand that is not repeated, and the result. Values begin at multiples
+ * of 16 bytes, images in the middle of an input at multiples of their size. */
+static bool fits_vectors(const clt_walk *walk, const clt_type *result)
+{
+    const int last = walk->rank - 1;
+    if (clt_walk_flat(walk))
+        return !clt_type_has_batch(result) || clt_type_coefficient(result) % 4 == 0;
+    for (int i = 0; i < walk->n_arrays; i++)
+        for (int k = 0; k <= last; k++) {
+            const int64_t stride = walk->strides[i][k];
+            if (walk->strides[i][last] && (k < last ? stride % 4 : stride != 1))
+                return false;
+        }
+    return walk->dims[last] % 4 == 0;
+}
+
+void clt_elementwise_gpu_emit(const clt_node *node, const clt_target *target, clt_program *p,
+                              const char *body)
+{
+    static const clt_elementwise_attr none;
+    char kinds[CLT_ELEMENTWISE_KINDS];
+    const clt_elementwise_attr *attr = node->op->attr_bytes ? node->attr : &none;
+    const clt_walk walk = clt_elementwise_walk(node, target->lanes);
+    const bool flat = clt_walk_flat(&walk);
+    const clt_extent count = clt_extent_elements(&node->out[0]->type);
+    const int v = fits_vectors(&walk, &node->out[0]->type) ? 4 : 1;
+    unsigned repeated = 0;
+    for (int i = 0; !flat && i < node->n_in; i++)
+        if (!walk.strides[i][walk.rank - 1])
+            repeated |= 1u << i;
+    clt_launch_begin(p, "elementwise/gpu/elementwise.cl", flat ? "flat" : "spread",
+                     "-DN_IN=%d -DV=%d -DSPREAD=%d -DREPEAT=%u -DBODY=%s%s", node->n_in, v,
+                     flat ? 0 : walk.rank, repeated, body, clt_elementwise_kinds(node, kinds));
+    for (int i = 0; i < node->n_in; i++)
+        clt_arg_in(p, i);
+    clt_arg_out(p, 0);
+    clt_arg_long(p, count);
+    for (int i = 0; i < CLT_ELEMENTWISE_NUMBERS; i++)
+        clt_arg_float(p, (double)attr->p[i]);
+    clt_arg_run(p, CLT_RUN_COUNT);
+    if (!flat) {
+        clt_arg_walk_sizes(p, &walk, DIMS);
+        for (int i = 0; i < node->n_in; i++)
+            clt_arg_walk_strides(p, &walk, i, DIMS);
+    }
+    clt_range1(p, clt_extent_ceil(count, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP), CLT_GPU_GROUP);
+}

@@ -1,0 +1,195 @@
+/* Functions of one number, element by element, powers and gates, with their gradients. Rules keep
+ * what a chain computes as the first operand, where fusion finds it. */
+#include <math.h>
+
+#include "base/error.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/core/ops.h"
+#include "ops/core/tensor.h"
+#include <cltrain/ops.h>
+
+static const clt_elementwise_attr no_numbers;
+
+/* A function of one operand, whose rule is the expression DX of dy, the operand x and the result y.
+ */
+#define FUNCTION(NAME, DX)                                                                         \
+    static clt_status NAME##_gradient(const clt_node *node, clt_value *const *grad,                \
+                                      const bool *wanted, clt_value **dx)                          \
+    {                                                                                              \
+        clt_value *dy = grad[0], *x = node->in[0], *y = node->out[0];                              \
+        (void)wanted;                                                                              \
+        (void)x;                                                                                   \
+        (void)y;                                                                                   \
+        dx[0] = DX;                                                                                \
+        return CLT_OK;                                                                             \
+    }                                                                                              \
+    CLT_ELEMENTWISE_OP(NAME, 1, NAME##_gradient, NULL)
+
+static clt_value *apply(const clt_op *op, clt_value *x)
+{
+    return clt_emit1(op, &no_numbers, 1, x);
+}
+
+FUNCTION(exp, clt_mul(y, dy));
+FUNCTION(log, clt_div(dy, x));
+FUNCTION(sqrt, clt_scale(clt_div(dy, y), 0.5));
+FUNCTION(rsqrt, clt_scale(clt_mul(apply(&clt_op_cube, y), dy), -0.5));
+FUNCTION(abs, clt_emit1(&clt_op_abs_grad, &no_numbers, 2, dy, x));
+FUNCTION(square, clt_scale(clt_mul(dy, x), 2));
+FUNCTION(cube, clt_scale(clt_mul(apply(&clt_op_square, x), dy), 3));
+FUNCTION(reciprocal, clt_scale(clt_mul(apply(&clt_op_square, y), dy), -1));
+FUNCTION(silu, clt_emit1(&clt_op_silu_grad, &no_numbers, 2, dy, x));
+CLT_ELEMENTWISE_OP(abs_grad, 2, NULL, NULL);
+CLT_ELEMENTWISE_OP(silu_grad, 2, NULL, NULL);
+
+clt_value *clt_exp(clt_value *x)
+{
+    return apply(&clt_op_exp, x);
+}
+
+clt_value *clt_ln(clt_value *x)
+{
+    return apply(&clt_op_log, x);
+}
+
+clt_value *clt_sqrt(clt_value *x)
+{
+    return apply(&clt_op_sqrt, x);
+}
+
+clt_value *clt_rsqrt(clt_value *x)
+{
+    return apply(&clt_op_rsqrt, x);
+}
+
+clt_value *clt_abs(clt_value *x)
+{
+    return apply(&clt_op_abs, x);
+}
+
+clt_value *clt_silu(clt_value *x)
+{
+    return apply(&clt_op_silu, x);
+}
+
+/* --- swiglu --------------------------------------------------------------------------------- */
+
+static clt_status swiglu_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                                  clt_value **dx)
+{
+    clt_value *a = node->in[0], *b = node->in[1];
+    if (wanted[0])
+        dx[0] = clt_sum_to(clt_emit1(&clt_op_swiglu_grad, &no_numbers, 3, dy[0], a, b), &a->type);
+    if (wanted[1])
+        dx[1] = clt_sum_to(clt_emit1(&clt_op_swiglu, &no_numbers, 2, a, dy[0]), &b->type);
+    return CLT_OK;
+}
+
+CLT_ELEMENTWISE_OP(swiglu, 2, swiglu_gradient, NULL);
+CLT_ELEMENTWISE_OP(swiglu_grad, 3, NULL, NULL);
+
+clt_value *clt_swiglu(clt_value *a, clt_value *b)
+{
+    return clt_emit1(&clt_op_swiglu, &no_numbers, 2, a, b);
+}
+
+/* --- powers --------------------------------------------------------------------------------- */
+
+static clt_status infer_power(const clt_node *node, clt_type *out)
+{
+    const double exponent = (double)((const clt_elementwise_attr *)node->attr)->p[0];
+    if (!isfinite(exponent))
+        return clt_fail(CLT_INVALID_ARGUMENT, "pow_scalar: the exponent %g is not a finite f32",
+                        exponent);
+    return clt_elementwise_infer(node, out);
+}
+
+/* Exponent 0 has no gradient, not even of 0 * infinity. */
+static clt_status power_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                                 clt_value **dx)
+{
+    const double exponent = (double)((const clt_elementwise_attr *)node->attr)->p[0];
+    (void)wanted;
+    if (exponent != 0)
+        dx[0] = clt_scale(clt_mul(clt_pow_scalar(node->in[0], exponent - 1), dy[0]), exponent);
+    return CLT_OK;
+}
+
+static void describe_power(const clt_node *node, clt_str *text)
+{
+    clt_str_add(text, "exponent %g", (double)((const clt_elementwise_attr *)node->attr)->p[0]);
+}
+
+CLT_ELEMENTWISE_OP_OF(pow_scalar, 1, infer_power, power_gradient, describe_power);
+
+clt_value *clt_pow_scalar(clt_value *x, double exponent)
+{
+    static const struct {
+        double exponent;
+        const clt_op *op;
+    } others[] = {{2, &clt_op_square},
+                  {3, &clt_op_cube},
+                  {0.5, &clt_op_sqrt},
+                  {-0.5, &clt_op_rsqrt},
+                  {-1, &clt_op_reciprocal}};
+    const clt_elementwise_attr attr = {{(float)exponent}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].exponent == exponent)
+            return apply(others[i].op, x);
+    return clt_emit1(&clt_op_pow_scalar, &attr, 1, x);
+}
+
+static clt_status pow_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                               clt_value **dx)
+{
+    clt_value *a = node->in[0], *b = node->in[1], *y = node->out[0];
+    if (wanted[0])
+        dx[0] = clt_sum_to(clt_emit1(&clt_op_pow_grad, &no_numbers, 3, dy[0], a, b), &a->type);
+    if (wanted[1])
+        dx[1] = clt_sum_to(clt_emit1(&clt_op_pow_exponent_grad, &no_numbers, 4, dy[0], a, b, y),
+                           &b->type);
+    return CLT_OK;
+}
+
+CLT_ELEMENTWISE_OP(pow, 2, pow_gradient, NULL);
+CLT_ELEMENTWISE_OP(pow_grad, 3, NULL, NULL);
+CLT_ELEMENTWISE_OP(pow_exponent_grad, 4, NULL, NULL);
+
+clt_value *clt_pow(clt_value *x, clt_value *exponent)
+{
+    return clt_emit1(&clt_op_pow, &no_numbers, 2, x, exponent);
+}
+
+/* --- clamp ---------------------------------------------------------------------------------- */
+
+static clt_status infer_clamp(const clt_node *node, clt_type *out)
+{
+    const float *p = ((const clt_elementwise_attr *)node->attr)->p;
+    if (!(p[0] <= p[1]))
+        return clt_fail(CLT_INVALID_ARGUMENT, "clamp: %g to %g is no range", (double)p[0],
+                        (double)p[1]);
+    return clt_elementwise_infer(node, out);
+}
+
+static clt_status clamp_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                                 clt_value **dx)
+{
+    (void)wanted;
+    dx[0] = clt_emit1(&clt_op_clamp_grad, node->attr, 2, dy[0], node->in[0]);
+    return CLT_OK;
+}
+
+static void describe_clamp(const clt_node *node, clt_str *text)
+{
+    const float *p = ((const clt_elementwise_attr *)node->attr)->p;
+    clt_str_add(text, "%g to %g", (double)p[0], (double)p[1]);
+}
+
+CLT_ELEMENTWISE_OP_OF(clamp, 1, infer_clamp, clamp_gradient, describe_clamp);
+CLT_ELEMENTWISE_OP(clamp_grad, 2, NULL, describe_clamp);
+
+clt_value *clt_clamp(clt_value *x, double least, double most)
+{
+    const clt_elementwise_attr attr = {{(float)least, (float)most}};
+    return clt_emit1(&clt_op_clamp, &attr, 1, x);
+}

@@ -1,0 +1,367 @@
+/* Slices of an array by indices: embedding, index_select; and sums into them: index_add. */
+#include <string.h>
+
+#include "base/error.h"
+#include "ops/core/group_gpu.h"
+#include "ops/index/index.h"
+#include "ops/core/nn.h"
+#include "ops/core/ops.h"
+#include <cltrain/ops_index.h>
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    const clt_type *x = &node->in[1]->type;
+    CLT_TRY(clt_index_check(node, 1));
+    CLT_TRY(clt_index_check_batch(node, x));
+    return clt_index_picked_type(node, x, out);
+}
+
+static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    clt_index_attr attr = *(const clt_index_attr *)node->attr;
+    attr.type = node->in[1]->type;
+    if (wanted[1])
+        dx[1] = clt_emit1(&clt_op_index_add, &attr, 3, node->in[0], dy[0], NULL);
+    return clt_graph_status(node->graph);
+}
+
+/* The index, the array or what is added, and the result. */
+static void arg_arrays(clt_program *p)
+{
+    clt_arg_in(p, 0);
+    clt_arg_in(p, 1);
+    clt_arg_out(p, 0);
+}
+
+static void arg_shape(const clt_index_shape *s, clt_program *p)
+{
+    clt_arg_int(p, clt_extent_dim(s->picks));
+    clt_arg_int(p, clt_fixed(s->size));
+    clt_arg_int(p, clt_fixed(s->inner));
+}
+
+static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_index_shape s = clt_index_shape_of(node);
+    clt_launch_begin(p, "index/portable/index.cl", "index_select", "");
+    arg_arrays(p);
+    clt_arg_long(p, clt_index_picked(&s));
+    arg_shape(&s, p);
+    clt_range_items(p, target, clt_index_picked(&s));
+}
+
+/* Floats of a piece of a slice: as many pieces as keep all compute units at work, but no small
+ * ones. */
+static int64_t piece_of(const clt_index_shape *s, const clt_target *target, int64_t slices)
+{
+    enum { LEAST = 64, ITEMS_A_UNIT = 4 };
+    const int64_t items = ITEMS_A_UNIT * (int64_t)target->caps->compute_units;
+    int64_t pieces = slices ? (items + slices - 1) / slices : 1;
+    pieces = pieces > s->inner / LEAST ? s->inner / LEAST : pieces;
+    pieces = pieces < 1 ? 1 : pieces;
+    const int64_t piece = (s->inner + pieces - 1) / pieces;
+    return (piece + 15) / 16 * 16;
+}
+
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { ELEMENTS = 16384, ITEMS_A_UNIT = 4 };
+    const clt_index_shape s = clt_index_shape_of(node);
+    const int64_t slices = clt_index_most(&s, target) / s.inner;
+    const int64_t piece = piece_of(&s, target, slices), pieces = (s.inner + piece - 1) / piece;
+    const int64_t most = slices * pieces / (ITEMS_A_UNIT * (int64_t)target->caps->compute_units);
+    int64_t share = ELEMENTS / (s.inner < piece ? s.inner : piece);
+    share = share > most ? most : share;
+    share = share < 1 ? 1 : share;
+    const clt_extent units =
+        clt_index_picked(&(clt_index_shape){.outer = s.outer, .picks = s.picks, .inner = pieces});
+    clt_launch_begin(p, "index/cpu/index.cl", "index_select", "-DVW=%d",
+                     target->caps->vector_width);
+    arg_arrays(p);
+    clt_arg_long(p, units);
+    arg_shape(&s, p);
+    clt_arg_int(p, clt_fixed(piece));
+    clt_arg_int(p, clt_fixed(pieces));
+    clt_arg_int(p, clt_fixed(share));
+    clt_range1(p, clt_extent_ceil(units, share, 1), 1);
+}
+
+/* Floats that a work-item has side by side. */
+static int vector_of(const clt_node *node, const clt_index_shape *s)
+{
+    /* Images in the middle of an input begin at multiples of their size. */
+    bool fits = s->inner % 4 == 0;
+    for (int i = 1; i < node->n_in; i++)
+        fits = fits && (!node->in[i] || clt_type_coefficient(&node->in[i]->type) % 4 == 0);
+    return fits ? 4 : 1;
+}
+
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_index_shape s = clt_index_shape_of(node);
+    const int v = vector_of(node, &s);
+    (void)target;
+    clt_launch_begin(p, "index/gpu/index.cl", "index_select", "-DV=%d", v);
+    arg_arrays(p);
+    clt_arg_int(p, clt_index_picked(&s));
+    arg_shape(&s, p);
+    clt_range1(p, clt_extent_ceil(clt_index_picked(&s), (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP),
+               CLT_GPU_GROUP);
+}
+
+/* What is picked, from floats. */
+static bool half(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    (void)node;
+    (void)target;
+    (void)index;
+    return output;
+}
+
+static const clt_variant variants[] = {
+    {"slices_cpu", clt_accepts_cpu_vectors, emit_cpu},
+    {"slices_gpu", clt_index_accepts_gpu, emit_gpu},
+    {"portable", clt_accepts_plain, emit_portable},
+    {0},
+};
+
+static clt_status infer_embedding(const clt_node *node, clt_type *out)
+{
+    const clt_type *weight = &node->in[1]->type;
+    char text[CLT_TYPE_TEXT];
+    if (weight->rank != 2 || weight->dims[0] < 0 || weight->dims[1] < 0)
+        return clt_fail(CLT_SHAPE, "embedding: the weight must be [V, D] of constant size, not %s",
+                        clt_operand_text(node, 1, text));
+    return infer(node, out);
+}
+
+const clt_op clt_op_embedding = {.name = "embedding",
+                                 .min_in = 2,
+                                 .max_in = 2,
+                                 .n_out = 1,
+                                 .attr_bytes = sizeof(clt_index_attr),
+                                 .infer = infer_embedding,
+                                 .gradient = gradient,
+                                 .describe = clt_index_describe,
+                                 .flops = clt_index_no_flops,
+                                 .half = half,
+                                 .variants = variants};
+
+const clt_op clt_op_index_select = {.name = "index_select",
+                                    .min_in = 2,
+                                    .max_in = 2,
+                                    .n_out = 1,
+                                    .attr_bytes = sizeof(clt_index_attr),
+                                    .infer = infer,
+                                    .gradient = gradient,
+                                    .describe = clt_index_describe,
+                                    .flops = clt_index_no_flops,
+                                    .half = half,
+                                    .variants = variants};
+
+clt_value *clt_embedding(clt_value *indices, clt_value *weight, int64_t padding_idx)
+{
+    char text[CLT_TYPE_TEXT];
+    clt_index_attr attr;
+    memset(&attr, 0, sizeof attr);
+    attr.padding = -1;
+    if (!indices || !weight)
+        return NULL;
+    const int64_t rows = weight->type.rank ? weight->type.dims[0] : 0;
+    if (padding_idx != CLT_NO_PADDING) {
+        attr.padding = padding_idx < 0 ? padding_idx + rows : padding_idx;
+        if (rows > 0 && (attr.padding < 0 || attr.padding >= rows)) {
+            clt_graph_failed(weight->graph,
+                             clt_fail(CLT_INVALID_ARGUMENT,
+                                      "embedding: padding_idx %lld is no row of the weight %s",
+                                      (long long)padding_idx, clt_type_text(&weight->type, text)));
+            return NULL;
+        }
+    }
+    return clt_emit1(&clt_op_embedding, &attr, 2, indices, weight);
+}
+
+bool clt_index_attr_of(const char *op, clt_value *x, int axis, const clt_value *index,
+                       clt_index_attr *attr)
+{
+    char text[CLT_TYPE_TEXT];
+    memset(attr, 0, sizeof *attr);
+    attr->padding = -1;
+    attr->type = x->type;
+    clt_status status = clt_index_axis(op, x, axis, &attr->axis);
+    if (status == CLT_OK && index->type.rank != 1)
+        status = clt_fail(CLT_SHAPE, "%s: the index must have one dimension, not %s", op,
+                          clt_type_text(&index->type, text));
+    if (status != CLT_OK)
+        clt_graph_failed(x->graph, status);
+    return status == CLT_OK;
+}
+
+clt_value *clt_index_select(clt_value *x, int axis, clt_value *index)
+{
+    clt_index_attr attr;
+    if (!x || !index || !clt_index_attr_of("index_select", x, axis, index, &attr))
+        return NULL;
+    return clt_emit1(&clt_op_index_select, &attr, 2, index, x);
+}
+
+/* --- index_add ------------------------------------------------------------------------------ */
+
+static clt_status infer_add(const clt_node *node, clt_type *out)
+{
+    const clt_index_attr *attr = node->attr;
+    char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+    clt_type picked;
+    CLT_TRY(clt_index_check(node, 1));
+    CLT_TRY(clt_index_check_batch(node, &attr->type));
+    CLT_TRY(clt_index_picked_type(node, &attr->type, &picked));
+    if (!clt_type_equal(&picked, &node->in[1]->type))
+        return clt_fail(CLT_SHAPE, "index_add: the source is %s, not %s as the indices ask for",
+                        clt_operand_text(node, 1, a), clt_type_text(&picked, b));
+    if (node->in[2] && !clt_type_equal(&attr->type, &node->in[2]->type))
+        return clt_fail(CLT_SHAPE, "index_add: added to %s, not to %s",
+                        clt_operand_text(node, 2, a), clt_type_text(&attr->type, b));
+    *out = attr->type;
+    return CLT_OK;
+}
+
+static clt_status gradient_add(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                               clt_value **dx)
+{
+    const clt_index_attr *attr = node->attr;
+    if (attr->padding >= 0)
+        return clt_fail(CLT_UNSUPPORTED, "index_add: no gradient with padding");
+    if (wanted[1])
+        dx[1] = clt_emit1(&clt_op_index_select, attr, 2, node->in[0], dy[0]);
+    dx[2] = wanted[2] ? dy[0] : NULL;
+    return clt_graph_status(node->graph);
+}
+
+static void emit_add_portable(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_index_shape s = clt_index_shape_of(node);
+    const clt_extent rows = clt_extent_dim(s.outer * s.size);
+    clt_launch_begin(p, "index/portable/index.cl", "index_add", "-DBASE=%d", node->in[2] != NULL);
+    clt_arg_in(p, 0);
+    clt_arg_in(p, 1);
+    if (node->in[2])
+        clt_arg_in(p, 2);
+    clt_arg_out(p, 0);
+    clt_arg_long(p, rows);
+    arg_shape(&s, p);
+    clt_arg_int(p, clt_fixed(s.padding));
+    clt_range_items(p, target, rows);
+}
+
+/* Picks of one place, in order, for results in 16 bits: into a scratch block, whose number it is.
+ */
+static int chain_cpu(const clt_index_shape *s, const clt_target *target, clt_program *p)
+{
+    const clt_extent picks = clt_extent_dim(s->picks);
+    const int64_t units = target->caps->compute_units, rows = (s->size + units - 1) / units;
+    const int head = clt_scratch_add(p, clt_fixed(s->size * (int64_t)sizeof(int32_t)));
+    const int next = clt_scratch_add(p, clt_extent_ceil(picks, 1, (int64_t)sizeof(int32_t)));
+    clt_launch_begin(p, "index/cpu/index.cl", "chain", "-DVW=%d", target->caps->vector_width);
+    clt_arg_in(p, 0);
+    clt_arg_scratch(p, head);
+    clt_arg_scratch(p, next);
+    clt_arg_int(p, picks);
+    clt_arg_int(p, clt_fixed(s->size));
+    clt_arg_int(p, clt_fixed(s->padding));
+    clt_arg_int(p, clt_fixed(rows));
+    clt_range1(p, clt_fixed((s->size + rows - 1) / rows), 1);
+    return next;
+}
+
+/* A work-item has a part of the rows and a piece of each, and walks over all indices; where the
+ * sums lie in 16 bits, it goes along the chains of the picks of one row. */
+static void emit_add_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { ITEMS_A_UNIT = 4 };
+    const clt_index_shape s = clt_index_shape_of(node);
+    const int64_t outer = clt_extent_at(clt_extent_dim(s.outer), target->max_batch);
+    const int64_t items = ITEMS_A_UNIT * (int64_t)target->caps->compute_units;
+    const int64_t piece = piece_of(&s, target, outer), pieces = (s.inner + piece - 1) / piece;
+    int64_t parts = outer > 0 ? items / (outer * pieces) : 1;
+    parts = parts < 1 ? 1 : parts > s.size ? s.size : parts;
+    const int64_t rows = (s.size + parts - 1) / parts;
+    int64_t share = outer / items;
+    share = share < 1 ? 1 : share;
+    const bool chained = clt_is_half(node->out[0]->type.dtype);
+    clt_index_begin_cpu(node, target, p);
+    const int next = chained ? chain_cpu(&s, target, p) : -1;
+    clt_launch_begin(p, "index/cpu/index.cl", "index_add", "-DVW=%d", target->caps->vector_width);
+    if (chained)
+        clt_arg_scratch(p, next);
+    arg_arrays(p);
+    clt_arg_int(p, clt_extent_dim(s.outer));
+    arg_shape(&s, p);
+    clt_arg_int(p, clt_fixed(s.padding));
+    clt_arg_int(p, clt_fixed(piece));
+    clt_arg_int(p, clt_fixed(rows));
+    clt_arg_int(p, clt_fixed(share));
+    clt_range3(p, clt_fixed(pieces), clt_fixed((s.size + rows - 1) / rows),
+               clt_extent_ceil(clt_extent_dim(s.outer), share, 1), 1, 1, 1);
+}
+
+/* Positions of one index are a chain, in order: its first one's work-items add all of them. */
+static void emit_add_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_index_shape s = clt_index_shape_of(node);
+    const int v = vector_of(node, &s);
+    const clt_extent picks = clt_extent_dim(s.picks), all = clt_index_picked(&s);
+    const int next = clt_scratch_add(p, clt_extent_ceil(picks, 1, (int64_t)sizeof(int32_t)));
+    (void)target;
+    clt_index_begin_gpu(node, target, p);
+    clt_launch_begin(p, "index/gpu/index.cl", "chain", "-DV=1");
+    clt_arg_in(p, 0);
+    clt_arg_scratch(p, next);
+    clt_arg_int(p, picks);
+    clt_arg_int(p, clt_fixed(s.size));
+    clt_arg_int(p, clt_fixed(s.padding));
+    clt_range1(p, clt_extent_ceil(picks, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
+    clt_launch_begin(p, "index/gpu/index.cl", "index_add", "-DV=%d", v);
+    clt_arg_scratch(p, next);
+    arg_arrays(p);
+    clt_arg_int(p, all);
+    arg_shape(&s, p);
+    clt_range1(p, clt_extent_ceil(all, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP), CLT_GPU_GROUP);
+}
+
+/* All but the indices; sums are made in f32 and rounded once. */
+static bool half_add(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    (void)node;
+    (void)target;
+    return output || index > 0;
+}
+
+static const clt_variant add_variants[] = {
+    {"slices_cpu", clt_accepts_cpu_vectors, emit_add_cpu},
+    {"chains_gpu", clt_index_accepts_gpu, emit_add_gpu},
+    {"portable", clt_accepts_plain, emit_add_portable},
+    {0},
+};
+
+const clt_op clt_op_index_add = {.name = "index_add",
+                                 .min_in = 2,
+                                 .max_in = 3,
+                                 .n_out = 1,
+                                 .attr_bytes = sizeof(clt_index_attr),
+                                 .infer = infer_add,
+                                 .gradient = gradient_add,
+                                 .describe = clt_index_describe,
+                                 .flops = clt_index_sum_flops,
+                                 .in_place = 1u << 2,
+                                 .base = 2,
+                                 .half = half_add,
+                                 .variants = add_variants};
+
+clt_value *clt_index_add(clt_value *x, int axis, clt_value *index, clt_value *source)
+{
+    clt_index_attr attr;
+    if (!x || !index || !source || !clt_index_attr_of("index_add", x, axis, index, &attr))
+        return NULL;
+    return clt_emit1(&clt_op_index_add, &attr, 3, index, source, x);
+}

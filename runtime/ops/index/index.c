@@ -1,0 +1,158 @@
+/* What the operators on indices share. */
+#include "ops/index/index.h"
+
+#include "base/error.h"
+#include "ops/core/group_gpu.h"
+#include "ops/core/nn.h"
+
+clt_index_shape clt_index_shape_of(const clt_node *node)
+{
+    const clt_index_attr *attr = node->attr;
+    const bool adds = node->op->base != 0 || node->op == &clt_op_index_copy,
+               each = node->op == &clt_op_gather || node->op == &clt_op_scatter_add;
+    const clt_type *x = adds ? &attr->type : &node->in[1]->type, *index = &node->in[0]->type;
+    return (clt_index_shape){.outer = clt_dims_product(x, 0, attr->axis),
+                             .picks = each ? index->dims[attr->axis]
+                                           : clt_dims_product(index, 0, index->rank),
+                             .size = x->dims[attr->axis],
+                             .inner = clt_dims_product(x, attr->axis + 1, x->rank),
+                             .padding = attr->padding};
+}
+
+clt_extent clt_index_picked(const clt_index_shape *s)
+{
+    const int64_t outer = s->outer < 0 ? -s->outer : s->outer;
+    const int64_t picks = s->picks < 0 ? -s->picks : s->picks;
+    const int64_t all = outer * picks * s->inner;
+    return clt_extent_dim(s->outer < 0 || s->picks < 0 ? -all : all);
+}
+
+int64_t clt_index_most(const clt_index_shape *s, const clt_target *target)
+{
+    return clt_extent_at(clt_index_picked(s), target->max_batch);
+}
+
+clt_status clt_index_axis(const char *op, const clt_value *x, int axis, int *out)
+{
+    char text[CLT_TYPE_TEXT];
+    const int from = axis < 0 ? axis + x->type.rank : axis;
+    if (from < 0 || from >= x->type.rank || x->type.dims[from] < 0)
+        return clt_fail(CLT_SHAPE, "%s: axis %d of %s %s", op, axis, clt_type_text(&x->type, text),
+                        from < 0 || from >= x->type.rank ? "does not exist"
+                                                         : "is the batch, which no index counts");
+    *out = from;
+    return CLT_OK;
+}
+
+clt_status clt_index_check(const clt_node *node, int x)
+{
+    char text[CLT_TYPE_TEXT];
+    if (node->in[0]->type.dtype != CLT_I32)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "%s: the indices must be i32, not %s: cast them first", node->op->name,
+                        clt_operand_text(node, 0, text));
+    return clt_check_f32(node, x);
+}
+
+clt_status clt_index_check_batch(const clt_node *node, const clt_type *x)
+{
+    enum { MOST = INT32_MAX };
+    const clt_index_shape s = clt_index_shape_of(node);
+    char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+    if (s.inner < 0 || (s.outer < 0 && s.picks < 0))
+        return clt_fail(CLT_SHAPE,
+                        "%s: indices %s on axis %d of %s: only one of the indices and the axes "
+                        "before this one may depend on the batch, none behind it",
+                        node->op->name, clt_operand_text(node, 0, a),
+                        ((const clt_index_attr *)node->attr)->axis, clt_type_text(x, b));
+    if (s.size > MOST || s.inner > MOST)
+        return clt_fail(CLT_UNSUPPORTED, "%s: %s: more than %d elements on or behind axis %d",
+                        node->op->name, clt_type_text(x, b), MOST,
+                        ((const clt_index_attr *)node->attr)->axis);
+    return CLT_OK;
+}
+
+clt_status clt_index_picked_type(const clt_node *node, const clt_type *x, clt_type *picked)
+{
+    const clt_index_attr *attr = node->attr;
+    const clt_type *index = &node->in[0]->type;
+    char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+    clt_type type = {.dtype = x->dtype, .rank = x->rank - 1 + index->rank};
+    if (type.rank > CLT_MAX_RANK)
+        return clt_fail(CLT_SHAPE, "%s: %s by indices %s has more than %d dimensions",
+                        node->op->name, clt_type_text(x, a), clt_type_text(index, b), CLT_MAX_RANK);
+    for (int k = 0; k < type.rank; k++)
+        type.dims[k] = k < attr->axis                 ? x->dims[k]
+                       : k < attr->axis + index->rank ? index->dims[k - attr->axis]
+                                                      : x->dims[k - index->rank + 1];
+    *picked = type;
+    return CLT_OK;
+}
+
+void clt_index_describe(const clt_node *node, clt_str *text)
+{
+    const clt_index_attr *attr = node->attr;
+    clt_str_add(text, "axis %d", attr->axis);
+    if (attr->padding >= 0)
+        clt_str_add(text, ", padding_idx %lld", (long long)attr->padding);
+}
+
+double clt_index_no_flops(const clt_node *node, int64_t n)
+{
+    (void)node;
+    (void)n;
+    return 0;
+}
+
+double clt_index_sum_flops(const clt_node *node, int64_t n)
+{
+    return (double)clt_type_elements(&node->in[1]->type, n);
+}
+
+bool clt_index_accepts_gpu(const clt_node *node, const clt_target *target, char *why)
+{
+    enum { MOST = 1 << 30 };
+    if (!clt_gpu_group_accepts(node, target, why))
+        return false;
+    bool fits = clt_type_elements(&node->out[0]->type, target->max_batch) <= MOST;
+    for (int i = 0; i < node->n_in; i++)
+        fits = fits &&
+               (!node->in[i] || clt_type_elements(&node->in[i]->type, target->max_batch) <= MOST);
+    return fits || clt_decline(why, "more than %d elements", MOST);
+}
+
+static bool has_base(const clt_node *node)
+{
+    return node->in[2] != NULL;
+}
+
+void clt_index_begin_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { LEAST = 1024, MOST = 65536, ITEMS_A_UNIT = 8 };
+    const clt_extent count = clt_extent_elements(&node->out[0]->type);
+    const int64_t items = ITEMS_A_UNIT * (int64_t)target->caps->compute_units;
+    int64_t share = clt_extent_at(count, target->max_batch) / items / LEAST * LEAST;
+    share = share < LEAST ? LEAST : share < MOST ? share : MOST;
+    clt_launch_begin(p, "index/cpu/index.cl", "begin", "-DVW=%d -DBASE=%d",
+                     target->caps->vector_width, has_base(node));
+    if (has_base(node))
+        clt_arg_in(p, 2);
+    clt_arg_out(p, 0);
+    clt_arg_long(p, count);
+    clt_arg_long(p, clt_fixed(share));
+    clt_range1(p, clt_extent_ceil(count, share, 1), 1);
+}
+
+void clt_index_begin_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_extent count = clt_extent_elements(&node->out[0]->type);
+    /* Images in the middle of an input begin at multiples of their size. */
+    const int v = clt_type_coefficient(&node->out[0]->type) % 4 ? 1 : 4;
+    (void)target;
+    clt_launch_begin(p, "index/gpu/index.cl", "begin", "-DV=%d -DBASE=%d", v, has_base(node));
+    if (has_base(node))
+        clt_arg_in(p, 2);
+    clt_arg_out(p, 0);
+    clt_arg_int(p, count);
+    clt_range1(p, clt_extent_ceil(count, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP), CLT_GPU_GROUP);
+}

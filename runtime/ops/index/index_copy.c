@@ -1,0 +1,135 @@
+/* Slices of an array replaced by others, at indices: index_copy. */
+#include <string.h>
+
+#include "base/error.h"
+#include "ops/core/group_gpu.h"
+#include "ops/index/index.h"
+#include "ops/core/nn.h"
+#include "ops/core/ops.h"
+#include <cltrain/ops_index.h>
+
+/* Operands; without a source, zeros. */
+enum { INDEX, SOURCE, BASE };
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    const clt_index_attr *attr = node->attr;
+    char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+    clt_type picked;
+    CLT_TRY(clt_index_check(node, BASE));
+    CLT_TRY(clt_index_check_batch(node, &attr->type));
+    CLT_TRY(clt_index_picked_type(node, &attr->type, &picked));
+    if (node->in[SOURCE] && !clt_type_equal(&picked, &node->in[SOURCE]->type))
+        return clt_fail(CLT_SHAPE, "index_copy: the source is %s, not %s as the indices ask for",
+                        clt_operand_text(node, SOURCE, a), clt_type_text(&picked, b));
+    *out = attr->type;
+    return CLT_OK;
+}
+
+static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    if (wanted[SOURCE])
+        dx[SOURCE] = clt_emit1(&clt_op_index_select, node->attr, 2, node->in[INDEX], dy[0]);
+    if (wanted[BASE])
+        dx[BASE] = clt_emit1(&clt_op_index_copy, node->attr, 3, node->in[INDEX], NULL, dy[0]);
+    return clt_graph_status(node->graph);
+}
+
+static void arg_arrays(const clt_node *node, clt_program *p)
+{
+    clt_arg_in(p, INDEX);
+    if (node->in[SOURCE])
+        clt_arg_in(p, SOURCE);
+}
+
+static void arg_shape(const clt_index_shape *s, clt_program *p)
+{
+    clt_arg_int(p, clt_extent_dim(s->picks));
+    clt_arg_int(p, clt_fixed(s->size));
+    clt_arg_int(p, clt_fixed(s->inner));
+}
+
+static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_index_shape s = clt_index_shape_of(node);
+    const clt_extent rows = clt_extent_dim(s.outer * s.size);
+    clt_launch_begin(p, "index/portable/index.cl", "index_copy", "-DBASE=1 -DSOURCE=%d",
+                     node->in[SOURCE] != NULL);
+    arg_arrays(node, p);
+    clt_arg_in(p, BASE);
+    clt_arg_out(p, 0);
+    clt_arg_long(p, rows);
+    arg_shape(&s, p);
+    clt_range_items(p, target, rows);
+}
+
+/* A work-item has a piece of the slices of some outer places, and walks over all indices. */
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { LEAST = 64, ITEMS_A_UNIT = 4 };
+    const clt_index_shape s = clt_index_shape_of(node);
+    const int64_t outer = clt_extent_at(clt_extent_dim(s.outer), target->max_batch);
+    const int64_t items = ITEMS_A_UNIT * (int64_t)target->caps->compute_units;
+    int64_t pieces = outer ? (items + outer - 1) / outer : 1;
+    pieces = pieces > s.inner / LEAST ? s.inner / LEAST : pieces;
+    pieces = pieces < 1 ? 1 : pieces;
+    const int64_t piece = ((s.inner + pieces - 1) / pieces + 15) / 16 * 16;
+    int64_t share = outer / items;
+    share = share < 1 ? 1 : share;
+    clt_index_begin_cpu(node, target, p);
+    clt_launch_begin(p, "index/cpu/index.cl", "index_copy", "-DVW=%d -DSOURCE=%d",
+                     target->caps->vector_width, node->in[SOURCE] != NULL);
+    arg_arrays(node, p);
+    clt_arg_out(p, 0);
+    clt_arg_int(p, clt_extent_dim(s.outer));
+    arg_shape(&s, p);
+    clt_arg_int(p, clt_fixed(piece));
+    clt_arg_int(p, clt_fixed(share));
+    clt_range3(p, clt_fixed((s.inner + piece - 1) / piece),
+               clt_extent_ceil(clt_extent_dim(s.outer), share, 1), clt_fixed(1), 1, 1, 1);
+}
+
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_index_shape s = clt_index_shape_of(node);
+    const bool fits = s.inner % 4 == 0 && clt_type_coefficient(&node->out[0]->type) % 4 == 0 &&
+                      (!node->in[SOURCE] || clt_type_coefficient(&node->in[SOURCE]->type) % 4 == 0);
+    const int v = fits ? 4 : 1;
+    clt_index_begin_gpu(node, target, p);
+    clt_launch_begin(p, "index/gpu/index.cl", "index_copy", "-DV=%d -DSOURCE=%d", v,
+                     node->in[SOURCE] != NULL);
+    arg_arrays(node, p);
+    clt_arg_out(p, 0);
+    clt_arg_int(p, clt_index_picked(&s));
+    arg_shape(&s, p);
+    clt_range1(p, clt_extent_ceil(clt_index_picked(&s), (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP),
+               CLT_GPU_GROUP);
+}
+
+static const clt_variant variants[] = {
+    {"slices_cpu", clt_accepts_cpu_vectors, emit_cpu},
+    {"slices_gpu", clt_index_accepts_gpu, emit_gpu},
+    {"portable", clt_accepts_plain, emit_portable},
+    {0},
+};
+
+const clt_op clt_op_index_copy = {.name = "index_copy",
+                                  .min_in = 1,
+                                  .max_in = 3,
+                                  .n_out = 1,
+                                  .attr_bytes = sizeof(clt_index_attr),
+                                  .infer = infer,
+                                  .gradient = gradient,
+                                  .describe = clt_index_describe,
+                                  .flops = clt_index_no_flops,
+                                  .in_place = 1u << BASE,
+                                  .variants = variants};
+
+clt_value *clt_index_copy(clt_value *x, int axis, clt_value *index, clt_value *source)
+{
+    clt_index_attr attr;
+    if (!x || !index || !source || !clt_index_attr_of("index_copy", x, axis, index, &attr))
+        return NULL;
+    return clt_emit1(&clt_op_index_copy, &attr, 3, index, source, x);
+}

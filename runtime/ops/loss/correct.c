@@ -1,0 +1,119 @@
+/* correct: how many labels are among the k largest logits; a metric without gradient. */
+#include "base/error.h"
+#include "ops/loss/loss.h"
+#include "ops/core/ops.h"
+#include "ops/reduce/rows_gpu.h"
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    const clt_correct_attr *attr = node->attr;
+    CLT_TRY(clt_check_labels(node, 0, 1));
+    if (attr->k < 1 || attr->k > clt_loss_classes(node))
+        return clt_fail(CLT_INVALID_ARGUMENT, "correct: k is %d, not between 1 and the %d classes",
+                        attr->k, clt_loss_classes(node));
+    out[0] = out[1] = clt_scalar_type();
+    return CLT_OK;
+}
+
+static void describe(const clt_node *node, clt_str *text)
+{
+    const clt_correct_attr *attr = node->attr;
+    clt_str_add(text, "top %d of %d, ignore %d", attr->k, clt_loss_classes(node),
+                attr->ignore_index);
+}
+
+static double flops(const clt_node *node, int64_t n)
+{
+    return (double)clt_type_elements(&node->in[0]->type, n);
+}
+
+static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_correct_attr *attr = node->attr;
+    const int64_t parts = clt_loss_parts(target, clt_loss_positions(node, 1));
+    const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
+    clt_launch_begin(program, "loss/portable/loss.cl", "correct", "");
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_scratch(program, sums);
+    clt_arg_scratch(program, counts);
+    clt_arg_long(program, clt_loss_positions(node, 1));
+    clt_arg_int(program, clt_fixed(clt_loss_classes(node)));
+    clt_arg_int(program, clt_fixed(clt_loss_inner(node)));
+    clt_arg_int(program, clt_fixed(attr->k));
+    clt_arg_int(program, clt_fixed(attr->ignore_index));
+    clt_arg_int(program, clt_fixed(parts));
+    clt_range_items(program, target, clt_fixed(parts));
+    clt_loss_total(program, target, sums, counts, parts);
+}
+
+static void emit_lanes(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_correct_attr *attr = node->attr;
+    const int64_t parts = clt_loss_parts_lanes(target);
+    const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
+    clt_launch_begin(program, "loss/batch_blocked/loss.cl", "clt_lanes_correct", "-DLANES=%d",
+                     target->lanes);
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_scratch(program, sums);
+    clt_arg_scratch(program, counts);
+    clt_arg_run(program, CLT_RUN_COUNT);
+    clt_arg_int(program, clt_fixed(clt_loss_classes(node)));
+    clt_arg_int(program, clt_fixed(attr->k));
+    clt_arg_int(program, clt_fixed(attr->ignore_index));
+    clt_arg_int(program, clt_fixed(parts));
+    clt_range1(program, clt_fixed(parts), 1);
+    clt_loss_total(program, target, sums, counts, parts);
+}
+
+static bool accepts_gpu(const clt_node *node, const clt_target *target, char *why)
+{
+    return clt_rows_gpu_accepts(node, target, 1, why);
+}
+
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_correct_attr *attr = node->attr;
+    const clt_rows_gpu rows = clt_rows_gpu_of(node, target, 1);
+    const int64_t parts = clt_rows_gpu_parts(&rows, target);
+    const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
+    clt_rows_gpu_begin(program, &rows, "loss/gpu/loss.cl", "correct", "");
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_scratch(program, sums);
+    clt_arg_scratch(program, counts);
+    clt_rows_gpu_args(program, &rows);
+    clt_arg_int(program, clt_fixed(attr->k));
+    clt_arg_int(program, clt_fixed(attr->ignore_index));
+    clt_range1(program, clt_fixed(parts * rows.group), rows.group);
+    clt_loss_total_gpu(program, sums, counts, parts);
+}
+
+static const clt_variant variants[] = {
+    {"lanes", clt_accepts_lanes, emit_lanes},
+    {"rows_gpu", accepts_gpu, emit_gpu},
+    {"portable", clt_accepts_plain, emit_portable},
+    {0},
+};
+
+const clt_op clt_op_correct = {
+    .name = "correct",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 2,
+    .attr_bytes = sizeof(clt_correct_attr),
+    .infer = infer,
+    .describe = describe,
+    .flops = flops,
+    .lanes = clt_loss_lanes,
+    .half = clt_half_all,
+    .variants = variants,
+};
+
+clt_status clt_correct(clt_value *logits, clt_value *labels, int k, int ignore_index,
+                       clt_value **sum, clt_value **weight)
+{
+    const clt_correct_attr attr = {k, ignore_index};
+    return clt_loss_emit(&clt_op_correct, &attr, logits, labels, sum, weight);
+}

@@ -1,0 +1,309 @@
+/* cross_entropy: softmax and negative log-likelihood of integer labels, and the gradient. */
+#include "base/error.h"
+#include "ops/loss/loss.h"
+#include "ops/core/ops.h"
+#include "ops/reduce/rows_cpu.h"
+#include "ops/reduce/rows_gpu.h"
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    const clt_cross_entropy_attr *attr = node->attr;
+    CLT_TRY(clt_check_labels(node, 0, 1));
+    if (!(attr->label_smoothing >= 0 && attr->label_smoothing <= 1))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "cross_entropy: label_smoothing is %g, not between 0 and 1",
+                        attr->label_smoothing);
+    out[0] = out[1] = clt_scalar_type();
+    return CLT_OK;
+}
+
+static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    if (wanted[0] && dy[0])
+        dx[0] =
+            clt_emit1(&clt_op_cross_entropy_grad, node->attr, 3, node->in[0], node->in[1], dy[0]);
+    return clt_graph_status(node->graph);
+}
+
+static void describe(const clt_node *node, clt_str *text)
+{
+    const clt_cross_entropy_attr *attr = node->attr;
+    clt_str_add(text, "%d classes", clt_loss_classes(node));
+    if (attr->label_smoothing > 0)
+        clt_str_add(text, ", smoothing %g", attr->label_smoothing);
+    clt_str_add(text, ", ignore %d", attr->ignore_index);
+}
+
+/* An exponential, a subtraction, a comparison and an addition a logit. */
+static double flops(const clt_node *node, int64_t n)
+{
+    return 4.0 * (double)clt_type_elements(&node->in[0]->type, n);
+}
+
+static void arg_attr(const clt_node *node, clt_program *program)
+{
+    const clt_cross_entropy_attr *attr = node->attr;
+    clt_arg_long(program, clt_loss_positions(node, 1));
+    clt_arg_int(program, clt_fixed(clt_loss_classes(node)));
+    clt_arg_int(program, clt_fixed(clt_loss_inner(node)));
+    clt_arg_float(program, attr->label_smoothing);
+    clt_arg_int(program, clt_fixed(attr->ignore_index));
+}
+
+static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const int64_t parts = clt_loss_parts(target, clt_loss_positions(node, 1));
+    const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
+    clt_launch_begin(program, "loss/portable/loss.cl", "cross_entropy", "");
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_scratch(program, sums);
+    clt_arg_scratch(program, counts);
+    arg_attr(node, program);
+    clt_arg_int(program, clt_fixed(parts));
+    clt_range_items(program, target, clt_fixed(parts));
+    clt_loss_total(program, target, sums, counts, parts);
+}
+
+static void arg_attr_lanes(const clt_node *node, clt_program *program)
+{
+    const clt_cross_entropy_attr *attr = node->attr;
+    clt_arg_run(program, CLT_RUN_COUNT);
+    clt_arg_int(program, clt_fixed(clt_loss_classes(node)));
+    clt_arg_float(program, attr->label_smoothing);
+    clt_arg_int(program, clt_fixed(attr->ignore_index));
+}
+
+static void emit_lanes(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const int64_t parts = clt_loss_parts_lanes(target);
+    const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
+    clt_launch_begin(program, "loss/batch_blocked/loss.cl", "clt_lanes_cross_entropy", "-DLANES=%d",
+                     target->lanes);
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_scratch(program, sums);
+    clt_arg_scratch(program, counts);
+    arg_attr_lanes(node, program);
+    clt_arg_int(program, clt_fixed(parts));
+    clt_range1(program, clt_fixed(parts), 1);
+    clt_loss_total(program, target, sums, counts, parts);
+}
+
+static bool accepts_rows(const clt_node *node, const clt_target *target, char *why)
+{
+    return clt_rows_cpu_accepts(node, target, 1, why);
+}
+
+/* As arg_attr, without the distance of classes. */
+static void arg_attr_rows(const clt_node *node, clt_program *program)
+{
+    const clt_cross_entropy_attr *attr = node->attr;
+    clt_arg_long(program, clt_loss_positions(node, 1));
+    clt_arg_int(program, clt_fixed(clt_loss_classes(node)));
+    clt_arg_float(program, attr->label_smoothing);
+    clt_arg_int(program, clt_fixed(attr->ignore_index));
+}
+
+static void emit_rows(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_extent rows = clt_loss_positions(node, 1);
+    const int64_t share = clt_rows_cpu_share(target, rows, clt_loss_classes(node));
+    const int64_t parts = clt_loss_parts(target, clt_extent_ceil(rows, share, 1));
+    const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
+    clt_rows_cpu_begin(program, target, "cross_entropy");
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_scratch(program, sums);
+    clt_arg_scratch(program, counts);
+    arg_attr_rows(node, program);
+    clt_arg_int(program, clt_fixed(parts));
+    clt_range1(program, clt_fixed(parts), 1);
+    clt_loss_total(program, target, sums, counts, parts);
+}
+
+static bool accepts_gpu(const clt_node *node, const clt_target *target, char *why)
+{
+    return clt_rows_gpu_accepts(node, target, 1, why);
+}
+
+static bool accepts_subgroups(const clt_node *node, const clt_target *target, char *why)
+{
+    return clt_rows_gpu_subgroups_accepts(node, target, 1, why);
+}
+
+static void arg_attr_gpu(const clt_node *node, const clt_rows_gpu *rows, clt_program *program)
+{
+    const clt_cross_entropy_attr *attr = node->attr;
+    clt_rows_gpu_args(program, rows);
+    clt_arg_float(program, attr->label_smoothing);
+    clt_arg_int(program, clt_fixed(attr->ignore_index));
+}
+
+static void emit_rows_gpu(const clt_node *node, const clt_target *target, clt_program *program,
+                          bool subgroups)
+{
+    clt_rows_gpu rows = clt_rows_gpu_of(node, target, 1);
+    rows.subgroups = subgroups;
+    const int64_t parts = clt_rows_gpu_parts(&rows, target);
+    const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
+    clt_rows_gpu_begin(program, &rows, "loss/gpu/loss.cl", "cross_entropy", "");
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_scratch(program, sums);
+    clt_arg_scratch(program, counts);
+    arg_attr_gpu(node, &rows, program);
+    clt_range1(program, clt_fixed(parts * rows.group), rows.group);
+    clt_loss_total_gpu(program, sums, counts, parts);
+}
+
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    emit_rows_gpu(node, target, program, false);
+}
+
+static void emit_subgroups(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    emit_rows_gpu(node, target, program, true);
+}
+
+static const clt_variant variants[] = {
+    {"lanes", clt_accepts_lanes, emit_lanes},
+    {"rows_cpu", accepts_rows, emit_rows},
+    {"rows_gpu", accepts_gpu, emit_gpu},
+    {"rows_gpu_subgroups", accepts_subgroups, emit_subgroups},
+    {"portable", clt_accepts_plain, emit_portable},
+    {0},
+};
+
+const clt_op clt_op_cross_entropy = {
+    .name = "cross_entropy",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 2,
+    .attr_bytes = sizeof(clt_cross_entropy_attr),
+    .infer = infer,
+    .gradient = gradient,
+    .describe = describe,
+    .flops = flops,
+    .lanes = clt_loss_lanes,
+    .half = clt_half_all,
+    .variants = variants,
+};
+
+void clt_cross_entropy_options_init(clt_cross_entropy_options *options)
+{
+    *options = (clt_cross_entropy_options){.struct_size = sizeof *options, .ignore_index = -100};
+}
+
+clt_status clt_cross_entropy(clt_value *logits, clt_value *labels,
+                             const clt_cross_entropy_options *options, clt_value **sum,
+                             clt_value **weight)
+{
+    clt_cross_entropy_options own;
+    *sum = *weight = NULL;
+    clt_cross_entropy_options_init(&own);
+    const clt_status status = clt_options_read("cross_entropy", &own, sizeof own, options);
+    if (status != CLT_OK) {
+        clt_graph_failed(logits ? logits->graph : NULL, status);
+        return status;
+    }
+    const clt_cross_entropy_attr attr = {own.label_smoothing, own.ignore_index};
+    return clt_loss_emit(&clt_op_cross_entropy, &attr, logits, labels, sum, weight);
+}
+
+/* --- cross_entropy_grad --------------------------------------------------------------------- */
+
+static clt_status infer_grad(const clt_node *node, clt_type *out)
+{
+    CLT_TRY(clt_check_labels(node, 0, 1));
+    char text[CLT_TYPE_TEXT];
+    const clt_type scalar = clt_scalar_type();
+    if (!clt_type_equal(&node->in[2]->type, &scalar))
+        return clt_fail(CLT_SHAPE, "cross_entropy_grad: the upstream gradient is %s, not f32[1]",
+                        clt_operand_text(node, 2, text));
+    out[0] = node->in[0]->type;
+    return CLT_OK;
+}
+
+static void emit_grad_portable(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    clt_launch_begin(program, "loss/portable/loss.cl", "cross_entropy_grad", "");
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_in(program, 2);
+    clt_arg_out(program, 0);
+    arg_attr(node, program);
+    clt_range_items(program, target, clt_loss_positions(node, 1));
+}
+
+static void emit_grad_lanes(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    clt_launch_begin(program, "loss/batch_blocked/loss.cl", "clt_lanes_cross_entropy_grad",
+                     "-DLANES=%d", target->lanes);
+    clt_arg_in(program, 0);
+    clt_arg_in(program, 1);
+    clt_arg_in(program, 2);
+    clt_arg_out(program, 0);
+    arg_attr_lanes(node, program);
+    clt_range1(program, clt_extent_blocks(target), 1);
+}
+
+static void emit_grad_rows(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    clt_rows_cpu_begin(program, target, "cross_entropy_grad");
+    for (int i = 0; i < 3; i++)
+        clt_arg_in(program, i);
+    clt_arg_out(program, 0);
+    arg_attr_rows(node, program);
+    clt_rows_cpu_range(program, target, clt_loss_positions(node, 1), clt_loss_classes(node));
+}
+
+static void emit_grad_rows_gpu(const clt_node *node, const clt_target *target, clt_program *program,
+                               bool subgroups)
+{
+    clt_rows_gpu rows = clt_rows_gpu_of(node, target, 1);
+    rows.subgroups = subgroups;
+    clt_rows_gpu_begin(program, &rows, "loss/gpu/loss.cl", "cross_entropy_grad", "");
+    for (int i = 0; i < 3; i++)
+        clt_arg_in(program, i);
+    clt_arg_out(program, 0);
+    arg_attr_gpu(node, &rows, program);
+    clt_rows_gpu_range(program, &rows);
+}
+
+static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    emit_grad_rows_gpu(node, target, program, false);
+}
+
+static void emit_grad_subgroups(const clt_node *node, const clt_target *target,
+                                clt_program *program)
+{
+    emit_grad_rows_gpu(node, target, program, true);
+}
+
+static const clt_variant grad_variants[] = {
+    {"lanes", clt_accepts_lanes, emit_grad_lanes},
+    {"rows_cpu", accepts_rows, emit_grad_rows},
+    {"rows_gpu", accepts_gpu, emit_grad_gpu},
+    {"rows_gpu_subgroups", accepts_subgroups, emit_grad_subgroups},
+    {"portable", clt_accepts_plain, emit_grad_portable},
+    {0},
+};
+
+const clt_op clt_op_cross_entropy_grad = {
+    .name = "cross_entropy_grad",
+    .min_in = 3,
+    .max_in = 3,
+    .n_out = 1,
+    .attr_bytes = sizeof(clt_cross_entropy_attr),
+    .infer = infer_grad,
+    .describe = describe,
+    .flops = flops,
+    .lanes = clt_loss_lanes,
+    .in_place = 1u, /* a row is read as a whole before its first element is written */
+    .half = clt_half_all,
+    .variants = grad_variants,
+};

@@ -1,0 +1,42 @@
+/*
+ * Losses that add up a function of the elements at one index: rows of a table in terms.c,
+ * expressions as those of elementwise.h. Operands 0 and 1 have one shape, to which a third one
+ * broadcasts. Their gradients are elementwise operators, which take the sum's upstream as an
+ * operand.
+ */
+#ifndef CLT_OPS_LOSS_TERMS_H
+#define CLT_OPS_LOSS_TERMS_H
+
+#include "ops/elementwise/elementwise.h"
+#include "ops/loss/loss.h"
+
+/* Begins as every attribute of elementwise operators does. */
+typedef struct clt_terms_attr {
+    clt_elementwise_attr numbers;
+    bool per_row; /* the weight is the size of dimension 0, not the number of elements */
+} clt_terms_attr;
+
+clt_status clt_terms_infer(const clt_node *node, clt_type *out);
+double clt_terms_flops(const clt_node *node, int64_t n);
+double clt_terms_weight(const clt_node *node);
+
+extern const clt_variant clt_terms_variants[];
+
+/* Adds the node and hands out its two values; see clt_cross_entropy. `third` may be NULL. */
+clt_status clt_terms_emit(const clt_op *op, const clt_terms_attr *attr, clt_value *a, clt_value *b,
+                          clt_value *third, clt_value **sum, clt_value **weight);
+
+#define CLT_TERMS_OP(NAME, MOST_IN, GRADIENT, DESCRIBE)                                            \
+    const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
+                                  .min_in = 2,                                                     \
+                                  .max_in = MOST_IN,                                               \
+                                  .n_out = 2,                                                      \
+                                  .attr_bytes = sizeof(clt_terms_attr),                            \
+                                  .infer = clt_terms_infer,                                        \
+                                  .gradient = GRADIENT,                                            \
+                                  .describe = DESCRIBE,                                            \
+                                  .flops = clt_terms_flops,                                        \
+                                  .weight = clt_terms_weight,                                      \
+                                  .variants = clt_terms_variants}
+
+#endif

@@ -1,0 +1,69 @@
+#include "ops/matmul/gemm.h"
+
+#include <stdio.h>
+
+#include "ops/core/nn.h"
+
+clt_gemm clt_gemm_typed(const clt_node *node, clt_gemm gemm)
+{
+    gemm.a_type = node->in[gemm.a]->type.dtype;
+    gemm.b_type = node->in[gemm.b]->type.dtype;
+    gemm.out_type = node->out[gemm.out]->type.dtype;
+    return gemm;
+}
+
+const char *clt_gemm_options(const clt_gemm *gemm, bool out, char *text)
+{
+    static const char *const names[] = {"A_T", "B_T", "C_T"};
+    const clt_dtype types[] = {gemm->a_type, gemm->b_type, gemm->out_type};
+    int length = 0;
+    text[0] = 0;
+    for (int i = 0; i < (out ? 3 : 2); i++)
+        if (clt_is_half(types[i]))
+            length += snprintf(text + length, (size_t)(CLT_GEMM_OPTIONS - length), " -D%s=%s",
+                               names[i], clt_storage_name(types[i]));
+    return text;
+}
+
+void clt_gemm_portable(const clt_gemm *gemm, const clt_target *target, clt_program *program)
+{
+    (void)target;
+    const int64_t one = 1;
+    const clt_extent m = clt_extent_dim(gemm->m), n = clt_extent_dim(gemm->n);
+    char types[CLT_GEMM_OPTIONS];
+    clt_launch_begin(program, "matmul/portable/matmul.cl", "matmul", "%s",
+                     clt_gemm_options(gemm, true, types));
+    clt_arg_in(program, gemm->a);
+    clt_arg_in(program, gemm->b);
+    clt_arg_in(program, gemm->bias >= 0 ? gemm->bias : gemm->b);
+    clt_arg_out(program, gemm->out);
+    clt_arg_int(program, m);
+    clt_arg_int(program, n);
+    clt_arg_int(program, clt_extent_dim(gemm->k));
+    clt_arg_int(program, clt_extent_dim(gemm->trans_a ? one : gemm->lda));
+    clt_arg_int(program, clt_extent_dim(gemm->trans_a ? gemm->lda : one));
+    clt_arg_int(program, clt_extent_dim(gemm->trans_b ? one : gemm->ldb));
+    clt_arg_int(program, clt_extent_dim(gemm->trans_b ? gemm->ldb : one));
+    clt_arg_long(program, clt_extent_dim(gemm->a_step));
+    clt_arg_long(program, clt_extent_dim(gemm->b_step));
+    clt_arg_int(program, clt_fixed(gemm->bias >= 0));
+    clt_arg_epilogue(program, &gemm->epilogue);
+    /* infer made sure that at most one of the two depends on the batch. */
+    clt_extent items = gemm->m < 0 ? m : n;
+    items.mul *= gemm->m < 0 ? gemm->n : gemm->m;
+    clt_range3(program, clt_extent_ceil(items, 64, 64), clt_extent_dim(gemm->pairs), clt_fixed(1),
+               64, 1, 1);
+}
+
+void clt_column_sums_portable(int operand, clt_dtype type, int out, int64_t rows, int64_t columns,
+                              const clt_target *target, clt_program *program)
+{
+    clt_launch_begin(program, "matmul/portable/matmul.cl", "column_sums", "%s%s",
+                     clt_is_half(type) ? "-DA_T=" : "",
+                     clt_is_half(type) ? clt_storage_name(type) : "");
+    clt_arg_in(program, operand);
+    clt_arg_out(program, out);
+    clt_arg_int(program, clt_extent_dim(rows));
+    clt_arg_int(program, clt_fixed(columns));
+    clt_range_items(program, target, clt_fixed(columns));
+}

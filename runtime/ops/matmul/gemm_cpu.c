@@ -1,0 +1,233 @@
+/* Tile sizes and launches of clkernels/matmul/cpu/gemm.cl. */
+#include "ops/matmul/gemm_cpu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "ops/matmul/gemm_gpu.h"
+#include "ops/core/nn.h"
+
+enum { DEPTH = 400, LEAST_DEPTH = 16, PANELS_WANTED = 2, MOST_PACKED_ROWS = 48 };
+
+/* For 32 and for 16 registers: accumulators, a row's vectors of B and one value of A. The last are
+ * for results that have no more rows or columns: 8 accumulators hide the multiplications' latency.
+ */
+static const clt_gemm_tile tiles_32[] = {{8, 3},  {6, 4}, {12, 2}, {14, 2},
+                                         {24, 1}, {8, 2}, {16, 1}, {8, 1}};
+static const clt_gemm_tile tiles_16[] = {{6, 2}, {4, 3}, {12, 1}, {8, 1}, {4, 2}};
+
+const clt_gemm_tile *clt_gemm_cpu_tiles(const clt_caps *caps, int *count)
+{
+    const bool many = caps->vector_registers >= 32;
+    *count = many ? (int)(sizeof tiles_32 / sizeof *tiles_32)
+                  : (int)(sizeof tiles_16 / sizeof *tiles_16);
+    return many ? tiles_32 : tiles_16;
+}
+
+/* Columns of B in local memory; half of that is for them. */
+static int64_t columns_of_depth(const clt_caps *caps, int64_t depth)
+{
+    return caps->local_bytes / 2 / (depth * (int64_t)sizeof(float));
+}
+
+/* The largest depth, smaller where half of local memory has no room for a few panels of B, or the
+ * other half none for the rows of A and a cache line of padding a panel. */
+static int64_t depth_for(const clt_target *target)
+{
+    const int64_t of_b = PANELS_WANTED * 4 * (int64_t)target->caps->vector_width;
+    const int64_t wanted = of_b > MOST_PACKED_ROWS + 16 ? of_b : MOST_PACKED_ROWS + 16;
+    int64_t depth = DEPTH;
+    while (depth > LEAST_DEPTH && columns_of_depth(target->caps, depth) < wanted)
+        depth /= 2;
+    return clt_tile_number(target, "KB", LEAST_DEPTH, depth, depth);
+}
+
+bool clt_gemm_cpu_accepts(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_caps *caps = target->caps;
+    if (!clt_accepts_cpu_vectors(node, target, why))
+        return false;
+    if (columns_of_depth(caps, depth_for(target)) < 4 * caps->vector_width)
+        return clt_decline(why, "%lld bytes of local memory", (long long)caps->local_bytes);
+    return true;
+}
+
+/* Other tiles, depths and ways to read; work-groups are divided anew for each. */
+bool clt_gemm_tiles(const clt_node *node, const clt_variant *variant, const clt_target *target,
+                    int index, char *text)
+{
+    static const char *const choices[] = {"KB=256,TILE=0,TM=512,TN=768",
+                                          "TILE=0",
+                                          "TILE=1",
+                                          "TILE=2",
+                                          "TILE=3",
+                                          "PB=0",
+                                          "PB=1",
+                                          "PA=0",
+                                          "PA=1",
+                                          "PA=0,PB=0",
+                                          "PA=1,PB=1",
+                                          "PA=1,PB=0",
+                                          "G=6",
+                                          "G=16",
+                                          "G=32",
+                                          "KB=256",
+                                          "KB=256,TILE=1"};
+    (void)node;
+    if (!strcmp(variant->name, "gemm_gpu"))
+        return clt_gpu_tiles(target, index, text);
+    if (!strcmp(variant->name, "clblast"))
+        return clt_gemm_clblast_tiles(index, text);
+    if (!strcmp(variant->name, "gemm_split"))
+        return clt_gemm_split_tiles(index, text);
+    if (!strcmp(variant->name, "gemm_dot"))
+        return clt_gemm_dot_tiles(target, index, text);
+    if (strcmp(variant->name, "gemm_cpu") || index >= (int)(sizeof choices / sizeof *choices))
+        return false;
+    snprintf(text, CLT_TILE_TEXT, "%s", choices[index]);
+    return true;
+}
+
+int64_t clt_gemm_size(int64_t dim, const clt_target *target)
+{
+    const int64_t size = clt_dim(dim, target->max_batch);
+    return size > 0 ? size : 1;
+}
+
+/* Rows at such distances evict each other from a cache's sets; others lie askew to vectors. */
+static bool reads_badly(int64_t row, int64_t distance, int width)
+{
+    return row % width || row * (int64_t)sizeof(float) % distance == 0;
+}
+
+static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int64_t slices,
+                             int64_t most_depth)
+{
+    /* LARGE_B: floats, more than stay in a core's cache. The others: what is read so often that a
+     * copy pays. */
+    enum { BAD_FOR_A = 2048, BAD_FOR_B = 4096, MOST_COLUMNS = 512 };
+    enum { LONG_ROW = 512, MANY_COLUMNS = 128, MANY_ROWS = 32, LARGE_B = 1 << 18 };
+    const clt_caps *caps = target->caps;
+    const int64_t share = (clt_gemm_size(gemm->k, target) + slices - 1) / slices;
+    clt_gemm_work w = {.pairs = clt_gemm_size(gemm->pairs, target) * slices,
+                       .m = clt_gemm_size(gemm->m, target),
+                       .n = clt_gemm_size(gemm->n, target),
+                       .k = slices > 1 ? (share + 15) / 16 * 16 : share,
+                       .trans_b = gemm->trans_b,
+                       .width = caps->vector_width,
+                       .units = caps->compute_units,
+                       .most_columns = columns_of_depth(caps, most_depth),
+                       .least_groups = clt_tile_number(target, "G", 1, 1024, 1)};
+    const int64_t passes = (w.k + most_depth - 1) / most_depth;
+    w.depth = (w.k + passes - 1) / passes;
+    /* As many as were asked for; else no more than what was best for most shapes. */
+    const int64_t asked = clt_tile_number(target, "TN", 1, w.most_columns, 0);
+    const int64_t most = asked > MOST_COLUMNS ? asked : MOST_COLUMNS;
+    if (w.most_columns > most)
+        w.most_columns = most;
+    const int64_t lda = clt_dim(gemm->lda, target->max_batch);
+    const int64_t ldb = clt_dim(gemm->ldb, target->max_batch);
+    /* What is not f32 is widened while it is copied. */
+    const bool a_half = clt_is_half(gemm->a_type), b_half = clt_is_half(gemm->b_type);
+    const bool a_badly =
+        reads_badly(lda, BAD_FOR_A, caps->vector_width) || lda >= LONG_ROW || w.n >= MANY_COLUMNS;
+    const bool b_badly = reads_badly(ldb, BAD_FOR_B, caps->vector_width) ||
+                         (w.m >= MANY_ROWS && w.k * w.n > LARGE_B);
+    w.pack_a = gemm->trans_a && (a_half || clt_tile_number(target, "PA", 0, 1, a_badly));
+    w.pack_b = gemm->trans_b || b_half || clt_tile_number(target, "PB", 0, 1, b_badly);
+    return w;
+}
+
+static clt_gemm_division divide(const clt_gemm_work *work, const clt_target *target,
+                                clt_gemm_tile *tile)
+{
+    int count;
+    const clt_gemm_tile *tiles = clt_gemm_cpu_tiles(target->caps, &count);
+    const int asked = (int)clt_tile_number(target, "TILE", 0, count - 1, -1);
+    /* No more than all: rounded up, they must be an int. */
+    const int64_t rows = clt_tile_number(target, "TM", 1, INT32_MAX, 0);
+    const clt_gemm_division d = clt_gemm_divide(
+        work, tiles + (asked < 0 ? 0 : asked), asked < 0 ? count : 1,
+        rows < work->m ? rows : work->m, clt_tile_number(target, "TN", 1, work->most_columns, 0));
+    *tile = tiles[asked < 0 ? d.tile : asked];
+    return d;
+}
+
+/* Panels of op(A) that are copied together: as many as begin and end with a cache line of 16, if
+ * there is room for them. */
+static int panels_of_lines(int rows)
+{
+    int count = 1;
+    while (count * rows % 16 && (count + 1) * rows <= MOST_PACKED_ROWS)
+        count++;
+    return count;
+}
+
+double clt_gemm_cpu_cost(const clt_gemm *gemm, const clt_target *target, int64_t slices)
+{
+    const clt_gemm_work work = work_of(gemm, target, slices, depth_for(target));
+    clt_gemm_tile tile;
+    return divide(&work, target, &tile).cost;
+}
+
+void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *program)
+{
+    clt_gemm_cpu_slices(gemm, target, 1, -1, program);
+}
+
+/* The `part` of gemm.cl: partial sums, if K is cut, and a tile for each work-group. */
+static int part_block(const clt_gemm_work *work, const clt_gemm_division *d, clt_gemm_tile tile,
+                      clt_program *program)
+{
+    const int64_t groups = work->pairs * ((work->m + d->rows - 1) / d->rows) *
+                           ((work->n + d->columns - 1) / d->columns);
+    const int64_t sums = work->k > work->depth ? work->pairs * work->m * work->n : 0;
+    const int64_t tiles = groups * tile.rows * tile.vectors * work->width;
+    return clt_scratch_add(program, clt_fixed((sums + tiles) * (int64_t)sizeof(float)));
+}
+
+void clt_gemm_cpu_slices(const clt_gemm *gemm, const clt_target *target, int64_t slices, int block,
+                         clt_program *program)
+{
+    static const char *const kernels[2][2] = {{"gemm_nn", "gemm_nt"}, {"gemm_tn", "gemm_tt"}};
+    const clt_epilogue none = {CLT_ACTIVATION_NONE, 0};
+    const int64_t most_depth = depth_for(target);
+    const clt_gemm_work work = work_of(gemm, target, slices, most_depth);
+    clt_gemm_tile tile;
+    const clt_gemm_division d = divide(&work, target, &tile);
+    const int64_t panel = tile.vectors * (int64_t)work.width;
+    const bool narrows = block < 0 && clt_is_half(gemm->out_type);
+    const int part = narrows ? part_block(&work, &d, tile, program) : -1;
+    char types[CLT_GEMM_OPTIONS];
+    clt_launch_begin(program, "matmul/cpu/gemm.cl", kernels[gemm->trans_a][gemm->trans_b],
+                     "-DVW=%d -DMR=%d -DNV=%d -DKB=%d -DNP=%d -DNA=%d -DPACK_A=%d -DPACK_B=%d%s",
+                     work.width, tile.rows, tile.vectors, (int)most_depth,
+                     (int)(work.most_columns / panel), panels_of_lines(tile.rows), work.pack_a,
+                     work.pack_b, clt_gemm_options(gemm, block < 0, types));
+    clt_arg_in(program, gemm->a);
+    clt_arg_in(program, gemm->b);
+    clt_arg_in(program, gemm->bias >= 0 ? gemm->bias : gemm->b);
+    if (block >= 0)
+        clt_arg_scratch(program, block);
+    else
+        clt_arg_out(program, gemm->out);
+    clt_arg_int(program, clt_extent_dim(gemm->m));
+    clt_arg_int(program, clt_extent_dim(gemm->n));
+    clt_arg_int(program, clt_extent_dim(gemm->k));
+    clt_arg_int(program, clt_extent_dim(gemm->lda));
+    clt_arg_int(program, clt_extent_dim(gemm->ldb));
+    clt_arg_long(program, clt_extent_dim(gemm->a_step));
+    clt_arg_long(program, clt_extent_dim(gemm->b_step));
+    clt_arg_int(program, clt_fixed(d.rows));
+    clt_arg_int(program, clt_fixed(d.columns));
+    clt_arg_int(program, clt_fixed(work.depth));
+    clt_arg_int(program, clt_fixed(slices));
+    clt_arg_int(program, clt_fixed(block < 0 && gemm->bias >= 0));
+    clt_arg_epilogue(program, block < 0 ? &gemm->epilogue : &none);
+    if (narrows)
+        clt_arg_scratch(program, part);
+    clt_extent layers = clt_extent_dim(gemm->pairs);
+    layers.mul *= slices;
+    clt_range3(program, clt_extent_ceil(clt_extent_dim(gemm->n), d.columns, 1),
+               clt_extent_ceil(clt_extent_dim(gemm->m), d.rows, 1), layers, 1, 1, 1);
+}

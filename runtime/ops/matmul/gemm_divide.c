@@ -1,0 +1,120 @@
+/* Register tiles and work-groups of a product on CPUs, by an estimate of the time they take. */
+#include "ops/matmul/gemm_cpu.h"
+
+/* Beside those of gemm_cpu.h, fitted to the rates of products of 128 to 2048 rows. */
+#define COST_OF_LOAD 0.15          /* operands of a register tile, beside its multiplications */
+#define COST_OF_STORE 4.0          /* a vector of the result, loaded, added and stored */
+#define COST_OF_TILE 60.0          /* a tile's loop */
+#define COST_OF_COPY 1.0           /* an element of B, copied into a panel */
+#define COST_OF_TRANSPOSE 1.0      /* the same, transposed */
+#define COST_OF_ROW 0.5            /* an element of A, first read by a work-group where it lies */
+#define COST_OF_GATHERING 1.6      /* the same, copied into panels from rows far apart */
+#define COST_OF_MISSING_GROUP 1e15 /* more than any product: a last resort */
+
+enum { MOST_UNITS = 256 };
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static int64_t round_up(int64_t a, int64_t b)
+{
+    return ceil_div(a, b) * b;
+}
+
+/* Of a work-group of so many rows and columns of the result. */
+static double cost_of_group(const clt_gemm_work *w, clt_gemm_tile t, int64_t rows, int64_t columns)
+{
+    const double cells = t.rows * t.vectors;
+    const int64_t panels = ceil_div(columns, t.vectors * (int64_t)w->width);
+    const int64_t tiles = ceil_div(rows, t.rows) * panels;
+    const double k = (double)w->k, passes = (double)ceil_div(w->k, w->depth);
+    double cost = (double)tiles * (k * (cells + COST_OF_LOAD * (t.rows + t.vectors)) +
+                                   passes * (COST_OF_STORE * cells + COST_OF_TILE));
+    const double of_b = !w->pack_b   ? CLT_COST_OF_READING
+                        : w->trans_b ? COST_OF_TRANSPOSE
+                                     : COST_OF_COPY;
+    cost += of_b * k * (double)(panels * t.vectors * w->width);
+    cost += (w->pack_a ? COST_OF_GATHERING : COST_OF_ROW) * k * (double)rows;
+    return cost + CLT_COST_OF_GROUP;
+}
+
+/* Until the last unit is done, if each takes a part of what is left when it has nothing to do, as
+ * PoCL's and Intel's threads do. */
+static double makespan(const clt_gemm_work *w, clt_gemm_tile t, int64_t rows, int64_t columns)
+{
+    const int units = w->units < MOST_UNITS ? w->units : MOST_UNITS;
+    const int64_t down = ceil_div(w->m, rows), across = ceil_div(w->n, columns);
+    const int64_t last_rows = w->m - (down - 1) * rows;
+    const int64_t last_columns = w->n - (across - 1) * columns;
+    const double cost[2][2] = {
+        {cost_of_group(w, t, rows, columns), cost_of_group(w, t, rows, last_columns)},
+        {cost_of_group(w, t, last_rows, columns), cost_of_group(w, t, last_rows, last_columns)}};
+    double busy[MOST_UNITS], longest = 0;
+    for (int u = 0; u < units; u++)
+        busy[u] = u ? CLT_COST_OF_WAKING : 0;
+    const int64_t a_pair = down * across, groups = a_pair * w->pairs;
+    for (int64_t next = 0; next < groups;) {
+        int idle = 0;
+        for (int u = 1; u < units; u++)
+            if (busy[u] < busy[idle])
+                idle = u;
+        for (int64_t take = ceil_div(groups - next, units); take > 0; take--, next++) {
+            const int64_t y = next % a_pair / across, x = next % across;
+            busy[idle] += cost[y == down - 1][x == across - 1];
+        }
+        longest = busy[idle] > longest ? busy[idle] : longest;
+    }
+    return longest;
+}
+
+/* The next count of work-groups along one side that is worth a try: of 1, 2, 3, 4, 6, 8, 12, ... */
+static int64_t next_count(int64_t count)
+{
+    int64_t power = 1;
+    while (2 * power <= count)
+        power *= 2;
+    return count < power + power / 2 ? power + power / 2 : 2 * power;
+}
+
+clt_gemm_division clt_gemm_divide(const clt_gemm_work *w, const clt_gemm_tile *tiles, int count,
+                                  int64_t rows, int64_t columns)
+{
+    /* More than these leave no unit idle that fewer would. */
+    const int64_t most_groups = 64 * (int64_t)w->units;
+    clt_gemm_division best = {.cost = -1};
+    for (int i = 0; i < count; i++) {
+        const int64_t panel = tiles[i].vectors * (int64_t)w->width;
+        const int64_t bands = ceil_div(w->m, tiles[i].rows), panels = ceil_div(w->n, panel);
+        const int64_t room = w->most_columns / panel > 0 ? w->most_columns / panel : 1;
+        for (int64_t down = 1; down <= bands; down = next_count(down)) {
+            for (int64_t across = ceil_div(panels, room); across <= panels;
+                 across = next_count(across)) {
+                clt_gemm_division d = {.tile = i,
+                                       .rows = ceil_div(bands, down) * tiles[i].rows,
+                                       .columns = ceil_div(panels, across) * panel};
+                if (rows)
+                    d.rows = round_up(rows, tiles[i].rows);
+                if (columns)
+                    d.columns =
+                        ceil_div(columns, panel) < room ? round_up(columns, panel) : room * panel;
+                const int64_t groups =
+                    ceil_div(w->m, d.rows) * ceil_div(w->n, d.columns) * w->pairs;
+                if (best.cost >= 0 && groups > most_groups && down * across > 1 &&
+                    across > ceil_div(panels, room))
+                    break;
+                d.cost = makespan(w, tiles[i], d.rows, d.columns);
+                if (groups < w->least_groups)
+                    d.cost += COST_OF_MISSING_GROUP * (double)(w->least_groups - groups);
+                if (best.cost < 0 || d.cost < best.cost)
+                    best = d;
+                if (columns)
+                    break;
+            }
+            if (rows || (down > 1 && down * ceil_div(panels, room) * w->pairs > most_groups))
+                break;
+        }
+    }
+    return best;
+}

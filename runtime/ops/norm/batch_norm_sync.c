@@ -1,0 +1,46 @@
+/* Synchronised batch norm: moments and gradients' sums over all devices of all ranks. */
+#include <math.h>
+
+#include "ops/norm/batch_norm.h"
+#include "ops/core/ops.h"
+#include <cltrain/ops_collective.h>
+#include <cltrain/ops_tensor.h>
+
+/* Row `row` of [rows, C], as [1, C]. */
+static clt_value *row_of(clt_value *x, int64_t row)
+{
+    const int64_t start[] = {row, 0}, stop[] = {row + 1, CLT_TO_END};
+    return clt_slice(x, start, stop, NULL);
+}
+
+/* Chan et al.'s formula over all parts: means weighted by their counts, then the squared distances
+ * from the common mean. Two reductions, since the second needs what the first gives. */
+clt_value *clt_batch_norm_join_all(clt_value *moments)
+{
+    if (!moments)
+        return NULL;
+    clt_value *mean = row_of(moments, 0), *squares = row_of(moments, 1),
+              *count = row_of(moments, 2);
+    clt_value *parts[] = {clt_mul(mean, count), count};
+    clt_value *sums = clt_all_reduce(clt_concat(parts, 2, 0));
+    clt_value *all = sums ? row_of(sums, 1) : NULL;
+    clt_value *common = clt_div(sums ? row_of(sums, 0) : NULL, clt_clamp(all, 1, INFINITY));
+    clt_value *far = clt_sub(mean, common);
+    clt_value *about = clt_add(squares, clt_mul(count, clt_mul(far, far)));
+    clt_value *joined[] = {common, clt_all_reduce(about), all};
+    return clt_concat(joined, 3, 0);
+}
+
+clt_status clt_batch_norm_sum_all(clt_value *const own[2], clt_value *all[2])
+{
+    if (!own[0] || !own[1])
+        return CLT_INVALID_ARGUMENT;
+    const int64_t channels = clt_value_dim(own[0], 0), dims[] = {1, channels}, flat[] = {channels};
+    clt_value *rows[2];
+    for (int i = 0; i < 2; i++)
+        rows[i] = clt_reshape(own[i], 2, dims);
+    clt_value *sums = clt_all_reduce(clt_concat(rows, 2, 0));
+    for (int i = 0; i < 2; i++)
+        all[i] = sums ? clt_reshape(row_of(sums, i), 1, flat) : NULL;
+    return clt_graph_status(own[0]->graph);
+}

@@ -1,0 +1,223 @@
+/* softmax: exponentials that sum to one over an axis; log_softmax: their logarithms; the gradients.
+ * Operands of the four are one (x) or two (y, dy) of one type, which the result has. */
+#include <limits.h>
+
+#include "base/error.h"
+#include "ops/core/nn.h"
+#include "ops/core/ops.h"
+#include "ops/reduce/rows_cpu.h"
+#include "ops/reduce/rows_gpu.h"
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    const clt_softmax_attr *attr = node->attr;
+    const clt_type *x = &node->in[0]->type;
+    char tx[CLT_TYPE_TEXT], ty[CLT_TYPE_TEXT];
+    CLT_TRY(clt_check_f32(node, 0));
+    clt_operand_text(node, 0, tx);
+    if (attr->axis < 0 || attr->axis >= x->rank)
+        return clt_fail(CLT_INVALID_ARGUMENT, "%s: %s has no axis %d", node->op->name, tx,
+                        attr->axis);
+    if (x->dims[attr->axis] < 0)
+        return clt_fail(CLT_UNSUPPORTED, "%s: axis %d of %s depends on the batch", node->op->name,
+                        attr->axis, tx);
+    if (x->dims[attr->axis] > INT_MAX || clt_dims_product(x, attr->axis + 1, x->rank) > INT_MAX)
+        return clt_fail(CLT_UNSUPPORTED, "%s: %s is too large from axis %d on", node->op->name, tx,
+                        attr->axis);
+    if (node->n_in > 1 && !clt_type_equal(x, &node->in[1]->type))
+        return clt_fail(CLT_SHAPE, "%s: %s and %s differ", node->op->name, tx,
+                        clt_operand_text(node, 1, ty));
+    out[0] = *x;
+    return CLT_OK;
+}
+
+static void describe(const clt_node *node, clt_str *text)
+{
+    const clt_softmax_attr *attr = node->attr;
+    clt_str_add(text, "axis %d", attr->axis);
+}
+
+/* A subtraction, an exponential, an addition and a multiplication an element. */
+static double flops(const clt_node *node, int64_t n)
+{
+    return 4.0 * (double)clt_type_elements(&node->in[0]->type, n);
+}
+
+static bool is_log(const clt_node *node)
+{
+    return node->op == &clt_op_log_softmax || node->op == &clt_op_log_softmax_grad;
+}
+
+/* Both need the result alone. */
+static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    const clt_op *op = is_log(node) ? &clt_op_log_softmax_grad : &clt_op_softmax_grad;
+    if (wanted[0])
+        dx[0] = clt_emit1(op, node->attr, 2, node->out[0], dy[0]);
+    return clt_graph_status(node->graph);
+}
+
+/* A work-item a vector along the axis. */
+static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_softmax_attr *attr = node->attr;
+    const clt_type *x = &node->in[0]->type;
+    clt_type vectors = *x;
+    vectors.dims[attr->axis] = 1;
+    clt_launch_begin(program, "norm/portable/softmax.cl",
+                     node->n_in > 1 ? "softmax_grad" : "softmax", "");
+    for (int i = 0; i < node->n_in; i++)
+        clt_arg_in(program, i);
+    clt_arg_out(program, 0);
+    clt_arg_long(program, clt_extent_elements(&vectors));
+    clt_arg_int(program, clt_fixed(x->dims[attr->axis]));
+    clt_arg_int(program, clt_extent_dim(clt_dims_product(x, attr->axis + 1, x->rank)));
+    clt_arg_int(program, clt_fixed(is_log(node)));
+    clt_range_items(program, target, clt_extent_elements(&vectors));
+}
+
+static bool accepts_rows(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_softmax_attr *attr = node->attr;
+    return clt_rows_cpu_accepts(node, target, attr->axis, why);
+}
+
+static void emit_rows(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_softmax_attr *attr = node->attr;
+    const clt_type *x = &node->in[0]->type;
+    const int64_t columns = x->dims[attr->axis];
+    clt_rows_cpu_begin(program, target, node->n_in > 1 ? "softmax_grad" : "softmax");
+    for (int i = 0; i < node->n_in; i++)
+        clt_arg_in(program, i);
+    clt_arg_out(program, 0);
+    const clt_extent rows = clt_extent_dim(clt_dims_product(x, 0, attr->axis));
+    clt_arg_long(program, rows);
+    clt_arg_int(program, clt_fixed(columns));
+    clt_arg_int(program, clt_fixed(is_log(node)));
+    clt_rows_cpu_range(program, target, rows, columns);
+}
+
+/* The elements are not neighbours, but vectors of them are. */
+static bool accepts_columns(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_softmax_attr *attr = node->attr;
+    const clt_type *x = &node->in[0]->type;
+    const int width = target->caps->vector_width;
+    const int64_t inner = clt_dim(clt_dims_product(x, attr->axis + 1, x->rank), target->max_batch);
+    if (!clt_caps_is_cpu(target->caps))
+        return clt_decline(why, "made for CPUs");
+    if (!clt_all_plain(node))
+        return clt_decline(why, "values lie in lanes");
+    if (!clt_accepts_f32(node, why))
+        return false;
+    if (width != 4 && width != 8 && width != 16)
+        return clt_decline(why, "vectors of %d floats", width);
+    if (inner < width)
+        return clt_decline(why, "%lld neighbours", (long long)inner);
+    return true;
+}
+
+static void emit_columns(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    enum { VECTORS = 4 }; /* of a work-item, as in the kernel file */
+    const clt_softmax_attr *attr = node->attr;
+    const clt_type *x = &node->in[0]->type;
+    const clt_extent inner = clt_extent_dim(clt_dims_product(x, attr->axis + 1, x->rank));
+    const int width = target->caps->vector_width;
+    clt_launch_begin(program, "norm/cpu/softmax.cl", node->n_in > 1 ? "softmax_grad" : "softmax",
+                     "-DVW=%d", width);
+    for (int i = 0; i < node->n_in; i++)
+        clt_arg_in(program, i);
+    clt_arg_out(program, 0);
+    clt_arg_int(program, clt_fixed(x->dims[attr->axis]));
+    clt_arg_int(program, inner);
+    clt_arg_int(program, clt_fixed(is_log(node)));
+    clt_range3(program, clt_extent_ceil(inner, VECTORS * width, 1),
+               clt_extent_dim(clt_dims_product(x, 0, attr->axis)), clt_fixed(1), 1, 1, 1);
+}
+
+static bool accepts_gpu(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_softmax_attr *attr = node->attr;
+    return clt_rows_gpu_accepts(node, target, attr->axis, why);
+}
+
+static bool accepts_subgroups(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_softmax_attr *attr = node->attr;
+    return clt_rows_gpu_subgroups_accepts(node, target, attr->axis, why);
+}
+
+static void emit_rows_gpu(const clt_node *node, const clt_target *target, clt_program *program,
+                          bool subgroups)
+{
+    const clt_softmax_attr *attr = node->attr;
+    clt_rows_gpu rows = clt_rows_gpu_of(node, target, attr->axis);
+    rows.subgroups = subgroups;
+    clt_rows_gpu_begin(program, &rows, "norm/gpu/softmax.cl",
+                       node->n_in > 1 ? "softmax_grad" : "softmax",
+                       is_log(node) ? "-DLOG=1 " : "-DLOG=0 ");
+    for (int i = 0; i < node->n_in; i++)
+        clt_arg_in(program, i);
+    clt_arg_out(program, 0);
+    clt_rows_gpu_args(program, &rows);
+    clt_rows_gpu_range(program, &rows);
+}
+
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    emit_rows_gpu(node, target, program, false);
+}
+
+static void emit_subgroups(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    emit_rows_gpu(node, target, program, true);
+}
+
+static const clt_variant variants[] = {
+    {"rows_cpu", accepts_rows, emit_rows},
+    {"columns_cpu", accepts_columns, emit_columns},
+    {"rows_gpu", accepts_gpu, emit_gpu},
+    {"rows_gpu_subgroups", accepts_subgroups, emit_subgroups},
+    {"portable", NULL, emit_portable},
+    {0},
+};
+
+#define SOFTMAX_OP(NAME, N, GRADIENT, ROUNDING)                                                    \
+    const clt_op clt_op_##NAME = {                                                                 \
+        .name = #NAME,                                                                             \
+        .min_in = N,                                                                               \
+        .max_in = N,                                                                               \
+        .n_out = 1,                                                                                \
+        .attr_bytes = sizeof(clt_softmax_attr),                                                    \
+        .infer = infer,                                                                            \
+        .gradient = GRADIENT,                                                                      \
+        .describe = describe,                                                                      \
+        .flops = flops,                                                                            \
+        .rounding = ROUNDING,                                                                      \
+        .half = clt_half_all,                                                                      \
+        .variants = variants,                                                                      \
+    }
+
+SOFTMAX_OP(softmax, 1, gradient, CLT_ROUNDS_FIRST);
+SOFTMAX_OP(softmax_grad, 2, NULL, CLT_ROUNDS_FIRST);
+SOFTMAX_OP(log_softmax, 1, gradient, CLT_ROUNDS_NONE);
+SOFTMAX_OP(log_softmax_grad, 2, NULL, CLT_ROUNDS_FIRST);
+
+static clt_value *build(const clt_op *op, clt_value *x, int axis)
+{
+    const clt_softmax_attr attr = {x && axis < 0 ? axis + x->type.rank : axis};
+    return clt_emit1(op, &attr, 1, x);
+}
+
+clt_value *clt_softmax(clt_value *x, int axis)
+{
+    return build(&clt_op_softmax, x, axis);
+}
+
+clt_value *clt_log_softmax(clt_value *x, int axis)
+{
+    return build(&clt_op_log_softmax, x, axis);
+}

@@ -1,0 +1,57 @@
+/* avg_pool2d: means over windows, and the gradient. */
+#include "base/error.h"
+#include "ops/core/ops.h"
+#include "ops/pool/pool2d.h"
+
+static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    if (wanted[0])
+        dx[0] = clt_emit1(&clt_op_avg_pool2d_grad, node->attr, 1, dy[0]);
+    return clt_graph_status(node->graph);
+}
+
+const clt_op clt_op_avg_pool2d = {
+    .name = "avg_pool2d",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attr_bytes = sizeof(clt_pool2d_attr),
+    .infer = clt_pool2d_infer,
+    .gradient = gradient,
+    .describe = clt_pool2d_describe,
+    .flops = clt_pool2d_flops,
+    .lanes = clt_pool2d_lanes,
+    .half = clt_pool2d_half,
+    .variants = clt_pool2d_variants,
+};
+
+clt_value *clt_avg_pool2d(clt_value *x, const clt_pool2d_options *options)
+{
+    clt_pool2d_attr attr;
+    if (!x || !clt_pool2d_attr_from("avg_pool2d", x, options, &attr))
+        return NULL;
+    if (attr.dilation[0] != 1 || attr.dilation[1] != 1) {
+        clt_graph_failed(x->graph,
+                         clt_fail(CLT_INVALID_ARGUMENT, "avg_pool2d: dilation %dx%d is not 1x1",
+                                  attr.dilation[0], attr.dilation[1]));
+        return NULL;
+    }
+    return clt_emit1(&clt_op_avg_pool2d, &attr, 1, x);
+}
+
+/* --- avg_pool2d_grad -------------------------------------------------------------------------- */
+
+const clt_op clt_op_avg_pool2d_grad = {
+    .name = "avg_pool2d_grad",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attr_bytes = sizeof(clt_pool2d_attr),
+    .infer = clt_pool2d_infer_grad,
+    .describe = clt_pool2d_describe,
+    .flops = clt_pool2d_flops_grad,
+    .lanes = clt_pool2d_lanes,
+    .half = clt_pool2d_half,
+    .variants = clt_pool2d_variants,
+};

@@ -1,0 +1,234 @@
+/* global_avg_pool2d: means of whole planes, and the gradient. Of values that lie PLAIN, a mean's
+ * kernels are this one's. */
+#include "base/error.h"
+#include "ops/core/group_gpu.h"
+#include "ops/core/nn.h"
+#include "ops/core/ops.h"
+#include "ops/reduce/reduce.h"
+
+/* `in`: H and W of x, in both. */
+typedef struct global_attr {
+    int in[2];
+} global_attr;
+
+static int64_t count_of(const clt_node *node)
+{
+    const global_attr *a = node->attr;
+    return (int64_t)a->in[0] * a->in[1];
+}
+
+static clt_status check(const clt_node *node, int height, int width)
+{
+    const clt_type *x = &node->in[0]->type;
+    char text[CLT_TYPE_TEXT];
+    CLT_TRY(clt_check_f32(node, 0));
+    if (x->rank != 4 || x->dims[2] != height || x->dims[3] != width)
+        return clt_fail(CLT_SHAPE, "%s: the operand %s must be [B, C, %d, %d]", node->op->name,
+                        clt_type_text(x, text), height, width);
+    return clt_check_image(node, 0, 1);
+}
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    const global_attr *a = node->attr;
+    CLT_TRY(check(node, a->in[0], a->in[1]));
+    *out = node->in[0]->type;
+    out->dims[2] = out->dims[3] = 1;
+    return CLT_OK;
+}
+
+static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    if (wanted[0])
+        dx[0] = clt_emit1(&clt_op_global_avg_pool2d_grad, node->attr, 1, dy[0]);
+    return clt_graph_status(node->graph);
+}
+
+static void describe(const clt_node *node, clt_str *text)
+{
+    const global_attr *a = node->attr;
+    clt_str_add(text, "%dx%d", a->in[0], a->in[1]);
+}
+
+static double flops(const clt_node *node, int64_t n)
+{
+    return (double)clt_type_elements(&node->in[0]->type, n);
+}
+
+static int lanes(const clt_node *node)
+{
+    return clt_value_leads_with_batch(node->in[0]) ? CLT_LANES_WANT : CLT_LANES_NO;
+}
+
+static clt_extent planes_of(const clt_node *node)
+{
+    return clt_extent_dim(clt_dims_product(&node->out[0]->type, 0, 2));
+}
+
+static void begin(const clt_node *node, clt_program *p, const char *file, const char *options,
+                  int number)
+{
+    clt_launch_begin(p, file, node->op->name, "-D%s=%d", options, number);
+    clt_arg_in(p, 0);
+    clt_arg_out(p, 0);
+}
+
+static void emit_lanes(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    begin(node, p, "pool/batch_blocked/resample.cl", "LANES", target->lanes);
+    clt_arg_int(p, clt_fixed(count_of(node)));
+    clt_range1(p, (clt_extent){node->out[0]->type.dims[1], 1, target->lanes, 0}, 1);
+}
+
+static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_launch_begin(p, "pool/portable/resample.cl", node->op->name, "%s", "");
+    clt_arg_in(p, 0);
+    clt_arg_out(p, 0);
+    clt_arg_int(p, planes_of(node));
+    clt_arg_int(p, clt_fixed(count_of(node)));
+    clt_range_items(p, target, clt_extent_elements(&node->out[0]->type));
+}
+
+/* The mean over the last two axes of the node's operand. */
+typedef struct as_mean {
+    clt_reduce_attr attr;
+    clt_node node;
+} as_mean;
+
+static void mean_of(const clt_node *node, as_mean *m)
+{
+    m->attr = (clt_reduce_attr){.axes = 1u << 2 | 1u << 3, .type = node->out[0]->type};
+    m->node = *node;
+    m->node.op = &clt_op_mean;
+    m->node.attr = &m->attr;
+}
+
+static bool accepts_rows(const clt_node *node, const clt_target *target, char *why)
+{
+    as_mean m;
+    mean_of(node, &m);
+    return clt_reduce_cpu_rows_accepts(&m.node, target, why);
+}
+
+static void emit_rows(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    as_mean m;
+    mean_of(node, &m);
+    clt_reduce_cpu_rows(&m.node, target, p);
+}
+
+static bool accepts_tree(const clt_node *node, const clt_target *target, char *why)
+{
+    as_mean m;
+    mean_of(node, &m);
+    return clt_reduce_gpu_accepts(&m.node, target, why);
+}
+
+static void emit_tree(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    as_mean m;
+    mean_of(node, &m);
+    clt_reduce_gpu(&m.node, target, p);
+}
+
+static const clt_variant variants[] = {
+    {"lanes", clt_accepts_lanes, emit_lanes},
+    {"rows_cpu", accepts_rows, emit_rows},
+    {"tree_gpu", accepts_tree, emit_tree},
+    {"portable", clt_accepts_plain, emit_portable},
+    {0},
+};
+
+const clt_op clt_op_global_avg_pool2d = {
+    .name = "global_avg_pool2d",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attr_bytes = sizeof(global_attr),
+    .infer = infer,
+    .gradient = gradient,
+    .describe = describe,
+    .flops = flops,
+    .lanes = lanes,
+    .variants = variants,
+};
+
+clt_value *clt_global_avg_pool2d(clt_value *x)
+{
+    const global_attr attr = {{(int)x->type.dims[2], (int)x->type.dims[3]}};
+    return clt_emit1(&clt_op_global_avg_pool2d, &attr, 1, x);
+}
+
+/* --- global_avg_pool2d_grad -------------------------------------------------------------------
+ */
+
+static clt_status infer_grad(const clt_node *node, clt_type *out)
+{
+    const global_attr *a = node->attr;
+    CLT_TRY(check(node, 1, 1));
+    *out = node->in[0]->type;
+    out->dims[2] = a->in[0];
+    out->dims[3] = a->in[1];
+    return CLT_OK;
+}
+
+static void emit_grad_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_extent planes = planes_of(node);
+    const int64_t items = 4 * (int64_t)target->caps->compute_units;
+    const int64_t share = (clt_extent_at(planes, target->max_batch) + items - 1) / items;
+    begin(node, p, "pool/cpu/resample.cl", "VW", target->caps->vector_width);
+    clt_arg_int(p, planes);
+    clt_arg_int(p, clt_fixed(count_of(node)));
+    clt_arg_int(p, clt_fixed(share > 0 ? share : 1));
+    clt_range1(p, clt_extent_ceil(planes, share > 0 ? share : 1, 1), 1);
+}
+
+static bool accepts_grad_gpu(const clt_node *node, const clt_target *target, char *why)
+{
+    enum { MOST = 1 << 30 };
+    if (!clt_gpu_group_accepts(node, target, why))
+        return false;
+    return clt_type_elements(&node->out[0]->type, target->max_batch) <= MOST ||
+           clt_decline(why, "more than %d elements", MOST);
+}
+
+static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const int v = count_of(node) % 4 ? 1 : 4;
+    clt_extent items = planes_of(node);
+    items.mul *= count_of(node) / v;
+    (void)target;
+    begin(node, p, "pool/gpu/resample.cl", "V", v);
+    clt_arg_int(p, planes_of(node));
+    clt_arg_int(p, clt_fixed(count_of(node)));
+    clt_range1(p, clt_extent_ceil(items, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
+}
+
+static double flops_grad(const clt_node *node, int64_t n)
+{
+    return (double)clt_type_elements(&node->in[0]->type, n);
+}
+
+static const clt_variant grad_variants[] = {
+    {"lanes", clt_accepts_lanes, emit_lanes},
+    {"vectors_gpu", accepts_grad_gpu, emit_grad_gpu},
+    {"vectors_cpu", clt_accepts_cpu_vectors, emit_grad_cpu},
+    {"portable", clt_accepts_plain, emit_portable},
+    {0},
+};
+
+const clt_op clt_op_global_avg_pool2d_grad = {
+    .name = "global_avg_pool2d_grad",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attr_bytes = sizeof(global_attr),
+    .infer = infer_grad,
+    .describe = describe,
+    .flops = flops_grad,
+    .lanes = lanes,
+    .variants = grad_variants,
+};

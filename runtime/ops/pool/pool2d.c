@@ -1,0 +1,285 @@
+#include "ops/pool/pool2d.h"
+
+#include <limits.h>
+
+#include "base/error.h"
+#include "ops/core/ops.h"
+
+int64_t clt_pool2d_size(const clt_pool2d_attr *attr, int axis, int64_t size)
+{
+    const int64_t stride = attr->stride[axis], padding = attr->padding[axis];
+    const int64_t span = (int64_t)attr->dilation[axis] * (attr->kernel[axis] - 1) + 1;
+    const int64_t room = size + 2 * padding - span;
+    if (room < 0 && !(attr->ceil_mode && room + stride - 1 >= 0))
+        return 0;
+    int64_t out = (room + (attr->ceil_mode ? stride - 1 : 0)) / stride + 1;
+    /* A window may hang over the right edge, but must start inside the input or its left padding.
+     */
+    if (attr->ceil_mode && (out - 1) * stride >= size + padding)
+        out--;
+    return out;
+}
+
+void clt_pool2d_options_init(clt_pool2d_options *options)
+{
+    *options = (clt_pool2d_options){.struct_size = sizeof *options,
+                                    .kernel = {2, 2},
+                                    .dilation = {1, 1},
+                                    .count_include_pad = 1};
+}
+
+/* Kernels count in int: the elements of a window, and positions in the padded image, which a
+ * window may leave by less than a stride. */
+static clt_status check_counts(const char *op, const clt_value *x, const clt_pool2d_attr *attr)
+{
+    char text[CLT_TYPE_TEXT];
+    for (int i = 0; i < 2; i++) {
+        const int64_t padded = x->type.dims[2 + i] + 2 * (int64_t)attr->padding[i];
+        if (padded > INT_MAX || (attr->ceil_mode && padded + attr->stride[i] > INT_MAX))
+            return clt_fail(CLT_UNSUPPORTED,
+                            "%s: %s with padding %dx%d and stride %dx%d is larger than %d in a "
+                            "dimension",
+                            op, clt_type_text(&x->type, text), attr->padding[0], attr->padding[1],
+                            attr->stride[0], attr->stride[1], INT_MAX);
+    }
+    if ((int64_t)attr->kernel[0] * attr->kernel[1] > INT_MAX)
+        return clt_fail(CLT_UNSUPPORTED, "%s: the window %dx%d has more than %d elements", op,
+                        attr->kernel[0], attr->kernel[1], INT_MAX);
+    return CLT_OK;
+}
+
+static clt_status check(const char *op, const clt_value *x, const clt_pool2d_attr *attr)
+{
+    char text[CLT_TYPE_TEXT];
+    if (x->type.rank != 4 || x->type.dims[2] < 0 || x->type.dims[3] < 0)
+        return clt_fail(CLT_SHAPE, "%s: the operand %s must be [B, C, H, W] with constant H and W",
+                        op, clt_type_text(&x->type, text));
+    for (int i = 0; i < 2; i++) {
+        if (attr->kernel[i] < 1 || attr->stride[i] < 1 || attr->dilation[i] < 1)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "%s: kernel %dx%d, stride %dx%d and dilation %dx%d must be at least 1",
+                            op, attr->kernel[0], attr->kernel[1], attr->stride[0], attr->stride[1],
+                            attr->dilation[0], attr->dilation[1]);
+        if (attr->padding[i] < 0 || attr->padding[i] > attr->kernel[i] / 2)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "%s: padding %dx%d must be between 0 and half of the kernel %dx%d", op,
+                            attr->padding[0], attr->padding[1], attr->kernel[0], attr->kernel[1]);
+        if (clt_pool2d_size(attr, i, x->type.dims[2 + i]) < 1)
+            return clt_fail(CLT_SHAPE,
+                            "%s: the window %dx%d (dilation %dx%d) is larger than %s with padding "
+                            "%dx%d",
+                            op, attr->kernel[0], attr->kernel[1], attr->dilation[0],
+                            attr->dilation[1], clt_type_text(&x->type, text), attr->padding[0],
+                            attr->padding[1]);
+    }
+    return check_counts(op, x, attr);
+}
+
+bool clt_pool2d_attr_from(const char *op, const clt_value *x, const clt_pool2d_options *options,
+                          clt_pool2d_attr *attr)
+{
+    clt_pool2d_options own;
+    clt_pool2d_options_init(&own);
+    clt_status status = clt_options_read(op, &own, sizeof own, options);
+    if (status == CLT_OK) {
+        *attr = (clt_pool2d_attr){.ceil_mode = own.ceil_mode != 0,
+                                  .count_include_pad = own.count_include_pad != 0};
+        for (int i = 0; i < 2; i++) {
+            attr->kernel[i] = own.kernel[i];
+            attr->stride[i] = own.stride[i] ? own.stride[i] : own.kernel[i];
+            attr->padding[i] = own.padding[i];
+            attr->dilation[i] = own.dilation[i];
+        }
+        status = check(op, x, attr);
+    }
+    if (status != CLT_OK) {
+        clt_graph_failed(x->graph, status);
+        return false;
+    }
+    attr->in[0] = (int)x->type.dims[2];
+    attr->in[1] = (int)x->type.dims[3];
+    return true;
+}
+
+clt_status clt_pool2d_infer(const clt_node *node, clt_type *out)
+{
+    const clt_pool2d_attr *attr = node->attr;
+    CLT_TRY(clt_check_f32(node, 0));
+    CLT_TRY(clt_check_image(node, 0, 1));
+    *out = node->in[0]->type;
+    for (int i = 0; i < 2; i++)
+        out->dims[2 + i] = clt_pool2d_size(attr, i, attr->in[i]);
+    return CLT_OK;
+}
+
+clt_status clt_pool2d_infer_grad(const clt_node *node, clt_type *out)
+{
+    const clt_pool2d_attr *attr = node->attr;
+    const clt_type *type = &node->in[node->n_in - 1]->type;
+    char text[CLT_TYPE_TEXT];
+    if (type->rank != 4 || type->dims[2] != clt_pool2d_size(attr, 0, attr->in[0]) ||
+        type->dims[3] != clt_pool2d_size(attr, 1, attr->in[1]))
+        return clt_fail(CLT_SHAPE, "%s: %s is not the result of an operand of %dx%d",
+                        node->op->name, clt_type_text(type, text), attr->in[0], attr->in[1]);
+    *out = *type;
+    out->dims[2] = attr->in[0];
+    out->dims[3] = attr->in[1];
+    return CLT_OK;
+}
+
+void clt_pool2d_describe(const clt_node *node, clt_str *text)
+{
+    const clt_pool2d_attr *attr = node->attr;
+    clt_str_add(text, "%dx%d, stride %dx%d", attr->kernel[0], attr->kernel[1], attr->stride[0],
+                attr->stride[1]);
+    if (attr->padding[0] || attr->padding[1])
+        clt_str_add(text, ", pad %dx%d", attr->padding[0], attr->padding[1]);
+    if (attr->dilation[0] != 1 || attr->dilation[1] != 1)
+        clt_str_add(text, ", dilation %dx%d", attr->dilation[0], attr->dilation[1]);
+    if (attr->ceil_mode)
+        clt_str_add(text, ", ceil");
+    if (!attr->count_include_pad)
+        clt_str_add(text, ", padding not counted");
+}
+
+/* Of `pooled` elements, each from one window. */
+static double flops_of(const clt_node *node, const clt_value *pooled, int64_t n)
+{
+    const clt_pool2d_attr *attr = node->attr;
+    return (double)clt_type_elements(&pooled->type, n) * attr->kernel[0] * attr->kernel[1];
+}
+
+double clt_pool2d_flops(const clt_node *node, int64_t n)
+{
+    return flops_of(node, node->out[0], n);
+}
+
+double clt_pool2d_flops_grad(const clt_node *node, int64_t n)
+{
+    return flops_of(node, node->in[node->n_in - 1], n);
+}
+
+int clt_pool2d_lanes(const clt_node *node)
+{
+    return clt_value_leads_with_batch(node->in[0]) ? CLT_LANES_WANT : CLT_LANES_NO;
+}
+
+/* --- kernels -------------------------------------------------------------------------------- */
+
+typedef struct kernel_names {
+    const clt_op *op;
+    const char *lanes, *plain; /* in pool/batch_blocked/pool.cl; in pool/cpu/windows.cl and
+                                  pool/portable/pool2d.cl */
+} kernel_names;
+
+/* The operator is one of the four. */
+static const kernel_names *names_of(const clt_op *op)
+{
+    static const kernel_names table[] = {
+        {&clt_op_avg_pool2d, "clt_lanes_avg_pool", "avg_pool2d"},
+        {&clt_op_avg_pool2d_grad, "clt_lanes_avg_pool_grad", "avg_pool2d_grad"},
+        {&clt_op_max_pool2d, "clt_lanes_max_pool", "max_pool2d"},
+        {&clt_op_max_pool2d_grad, "clt_lanes_max_pool_grad", "max_pool2d_grad"},
+    };
+    const kernel_names *names = table;
+    while (names->op != op)
+        names++;
+    return names;
+}
+
+/* The node's operands, then its result. */
+static void arg_buffers(const clt_node *node, clt_program *program)
+{
+    for (int i = 0; i < node->n_in; i++)
+        clt_arg_in(program, i);
+    clt_arg_out(program, 0);
+}
+
+/* The arguments from the sizes of the operand on. */
+static void arg_numbers(const clt_pool2d_attr *attr, clt_program *program)
+{
+    const int numbers[] = {attr->in[0],
+                           attr->in[1],
+                           (int)clt_pool2d_size(attr, 0, attr->in[0]),
+                           (int)clt_pool2d_size(attr, 1, attr->in[1]),
+                           attr->kernel[0],
+                           attr->kernel[1],
+                           attr->stride[0],
+                           attr->stride[1],
+                           attr->padding[0],
+                           attr->padding[1],
+                           attr->dilation[0],
+                           attr->dilation[1],
+                           attr->count_include_pad};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        clt_arg_int(program, clt_fixed(numbers[i]));
+}
+
+static void emit_lanes(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    clt_launch_begin(program, "pool/batch_blocked/pool.cl", names_of(node->op)->lanes, "-DLANES=%d",
+                     target->lanes);
+    arg_buffers(node, program);
+    arg_numbers(node->attr, program);
+    clt_range1(program, (clt_extent){node->out[0]->type.dims[1], 1, target->lanes, 0}, 1);
+}
+
+static bool accepts_windows(const clt_node *node, const clt_target *target, char *why)
+{
+    if (!clt_all_plain(node))
+        return clt_decline(why, "values lie in lanes");
+    return clt_caps_is_cpu(target->caps) || clt_decline(why, "made for CPUs");
+}
+
+/* A work-item several whole planes, four times as many work-items as units where there are enough.
+ */
+static void emit_windows(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_extent planes = clt_extent_dim(clt_dims_product(&node->out[0]->type, 0, 2));
+    const int64_t most = clt_extent_at(planes, target->max_batch);
+    const int64_t groups = 4 * (int64_t)(target->caps->compute_units);
+    const int64_t share = most / groups > 1 ? most / groups : 1;
+    clt_launch_begin(program, "pool/cpu/windows.cl", names_of(node->op)->plain, "");
+    arg_buffers(node, program);
+    clt_arg_int(program, planes);
+    arg_numbers(node->attr, program);
+    clt_arg_int(program, clt_fixed(share));
+    clt_range1(program, clt_extent_ceil(planes, share, 1), 1);
+}
+
+/* A work-item an element of the result. */
+static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_extent planes =
+        clt_extent_dim(clt_dims_product(&node->out[0]->type, 0, 2)); /* images x channels */
+    clt_launch_begin(program, "pool/portable/pool2d.cl", names_of(node->op)->plain, "");
+    arg_buffers(node, program);
+    clt_arg_int(program, planes);
+    arg_numbers(node->attr, program);
+    clt_range_items(program, target, clt_extent_elements(&node->out[0]->type));
+}
+
+/* In lanes and on GPUs; those of CPUs for plain images keep to f32. Where windows overlap,
+ * gradients in lanes are added up where they lie. */
+bool clt_pool2d_half(const clt_node *node, const clt_target *target, int index, bool output)
+{
+    const clt_pool2d_attr *a = node->attr;
+    (void)index;
+    if (node->in[0]->layout != CLT_LAYOUT_LANES)
+        return !clt_caps_is_cpu(target->caps);
+    const bool gradient =
+        node->op == &clt_op_avg_pool2d_grad || node->op == &clt_op_max_pool2d_grad;
+    bool apart = true;
+    for (int i = 0; i < 2; i++)
+        apart = apart && a->stride[i] == a->kernel[i] && !a->padding[i] && a->dilation[i] == 1;
+    return !output || !gradient || apart;
+}
+
+const clt_variant clt_pool2d_variants[] = {
+    {"lanes", clt_accepts_lanes, emit_lanes},
+    {"vectors_gpu", clt_pool2d_gpu_accepts, clt_pool2d_gpu},
+    {"planes_cpu", clt_pool2d_cpu_accepts, clt_pool2d_cpu},
+    {"windows_cpu", accepts_windows, emit_windows},
+    {"portable", clt_accepts_plain, emit_portable},
+    {0},
+};

@@ -1,0 +1,38 @@
+/* What avg_pool2d and max_pool2d share. */
+#ifndef CLT_OPS_POOL_POOL2D_H
+#define CLT_OPS_POOL_POOL2D_H
+
+#include "ops/core/nn.h"
+
+/* The attributes for pooling x; fails x's graph and returns false if the options are not valid. */
+bool clt_pool2d_attr_from(const char *op, const clt_value *x, const clt_pool2d_options *options,
+                          clt_pool2d_attr *attr);
+
+/* Types of the forward's result, from x, and of the gradient, from dy: its last operand. */
+clt_status clt_pool2d_infer(const clt_node *node, clt_type *out);
+clt_status clt_pool2d_infer_grad(const clt_node *node, clt_type *out);
+
+void clt_pool2d_describe(const clt_node *node, clt_str *text);
+
+/* One a window's element. */
+double clt_pool2d_flops(const clt_node *node, int64_t n);
+double clt_pool2d_flops_grad(const clt_node *node, int64_t n);
+
+/* WANT where the operand can lie in LANES. */
+int clt_pool2d_lanes(const clt_node *node);
+
+/* The variant for GPUs, in pool2d_gpu.c. */
+bool clt_pool2d_gpu_accepts(const clt_node *node, const clt_target *target, char *why);
+void clt_pool2d_gpu(const clt_node *node, const clt_target *target, clt_program *program);
+
+/* Rows of windows on CPUs, in pool2d_cpu.c. */
+bool clt_pool2d_cpu_accepts(const clt_node *node, const clt_target *target, char *why);
+void clt_pool2d_cpu(const clt_node *node, const clt_target *target, clt_program *program);
+
+/* The variants of all four. */
+/* clt_op.half of them. */
+bool clt_pool2d_half(const clt_node *node, const clt_target *target, int index, bool output);
+
+extern const clt_variant clt_pool2d_variants[];
+
+#endif

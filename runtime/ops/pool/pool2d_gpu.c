@@ -1,0 +1,62 @@
+/* Launches of clkernels/pool/gpu/pool2d.cl. */
+#include "ops/core/group_gpu.h"
+#include "ops/core/ops.h"
+#include "ops/pool/pool2d.h"
+
+enum { MOST_VECTORS = 8 }; /* that a work-item reads of a row */
+
+bool clt_pool2d_gpu_accepts(const clt_node *node, const clt_target *target, char *why)
+{
+    enum { MOST = 1 << 30 };
+    if (!clt_gpu_group_accepts(node, target, why))
+        return false;
+    return (clt_type_elements(&node->in[0]->type, target->max_batch) <= MOST &&
+            clt_type_elements(&node->out[0]->type, target->max_batch) <= MOST) ||
+           clt_decline(why, "more than %d elements", MOST);
+}
+
+/* Whether every element lies in one window, and rows of both sides are whole float4. */
+static bool tiles(const clt_pool2d_attr *a, int64_t oh, int64_t ow)
+{
+    for (int i = 0; i < 2; i++)
+        if (a->padding[i] || a->dilation[i] != 1 || a->stride[i] != a->kernel[i])
+            return false;
+    return oh * a->kernel[0] == a->in[0] && ow * a->kernel[1] == a->in[1] && ow % 4 == 0 &&
+           a->kernel[1] <= MOST_VECTORS;
+}
+
+/* Whether four windows side by side read few float4 of each row. */
+static bool rows_fit(const clt_pool2d_attr *a, int64_t ow)
+{
+    const int span = 3 * a->stride[1] + (a->kernel[1] - 1) * a->dilation[1] + 4;
+    return ow % 4 == 0 && a->in[1] % 4 == 0 && span <= 4 * MOST_VECTORS;
+}
+
+void clt_pool2d_gpu(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    const clt_pool2d_attr *a = node->attr;
+    const bool max = node->op == &clt_op_max_pool2d || node->op == &clt_op_max_pool2d_grad;
+    const bool forward = node->op == &clt_op_max_pool2d || node->op == &clt_op_avg_pool2d;
+    const int64_t oh = clt_pool2d_size(a, 0, a->in[0]), ow = clt_pool2d_size(a, 1, a->in[1]);
+    const int v = (forward ? rows_fit(a, ow) : tiles(a, oh, ow)) ? 4 : 1;
+    (void)target;
+    clt_launch_begin(program, "pool/gpu/pool2d.cl", forward ? "pool2d" : "pool2d_grad",
+                     "%s-DMAX=%d -DV=%d -DKH=%d -DKW=%d -DSY=%d -DSX=%d -DPY=%d -DPX=%d -DDIL_Y=%d "
+                     "-DDIL_X=%d",
+                     forward ? "-DFORWARD " : "", max, v, a->kernel[0], a->kernel[1], a->stride[0],
+                     a->stride[1], a->padding[0], a->padding[1], a->dilation[0], a->dilation[1]);
+    for (int i = 0; i < node->n_in; i++)
+        clt_arg_in(program, i);
+    clt_arg_out(program, 0);
+    const clt_extent planes = clt_extent_dim(clt_dims_product(&node->out[0]->type, 0, 2));
+    clt_arg_int(program, planes);
+    clt_arg_int(program, clt_fixed(a->in[0]));
+    clt_arg_int(program, clt_fixed(a->in[1]));
+    clt_arg_int(program, clt_fixed(oh));
+    clt_arg_int(program, clt_fixed(ow));
+    clt_arg_int(program, clt_fixed(a->count_include_pad));
+    /* A work-item has V results, or the elements of V windows. */
+    clt_extent items = planes;
+    items.mul *= forward || v == 4 ? oh * ow / v : (int64_t)a->in[0] * a->in[1];
+    clt_range1(program, clt_extent_ceil(items, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
+}

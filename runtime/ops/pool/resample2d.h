@@ -1,0 +1,46 @@
+/*
+ * resample2d(x [B, C, H, W], ints, weights) -> [B, C, OH, OW]: along each axis, element i of the
+ * result is a weighted sum of the `count` elements of x from `begin` on. Adaptive means, upsampling
+ * and their gradients are this with different tables, which are constants:
+ *
+ *   ints     i32 [2 (OH + OW)]: begin of every row, of every column; count of every row, column
+ *   weights  f32 [TY OH + TX OW]: of rows, then of columns; tap t of element i of an axis of n
+ *            stands at t n + i
+ */
+#ifndef CLT_OPS_POOL_RESAMPLE2D_H
+#define CLT_OPS_POOL_RESAMPLE2D_H
+
+#include "ops/core/launch.h"
+
+typedef enum clt_resample_kind {
+    CLT_RESAMPLE_ADAPTIVE_AVG,
+    CLT_RESAMPLE_NEAREST,
+    CLT_RESAMPLE_BILINEAR
+} clt_resample_kind;
+
+typedef struct clt_resample2d_attr {
+    int in[2], out[2];
+    int taps[2]; /* the most that an element has: TY, TX */
+    clt_resample_kind kind;
+    bool gradient; /* of the kind, from the result's gradient */
+} clt_resample2d_attr;
+
+/* One axis: what each of `out` elements is made of. */
+typedef struct clt_resample_axis {
+    int in, out, taps;
+    int *begin, *count;
+    float *weight; /* tap t of element i: [t * out + i] */
+} clt_resample_axis;
+
+/* The operator with the tables of both axes (y, x), which stay the caller's. */
+clt_value *clt_resample2d(clt_value *x, clt_resample_kind kind, bool gradient,
+                          const clt_resample_axis axes[2]);
+
+/* Allocates an axis; its weights are 0. NULL pointers on failure, which is an error. */
+clt_status clt_resample_axis_create(int in, int out, int taps, clt_resample_axis *axis);
+void clt_resample_axis_free(clt_resample_axis *axis);
+
+/* The mean of every plane of x [B, C, H, W], H and W constant: [B, C, 1, 1]. */
+clt_value *clt_global_avg_pool2d(clt_value *x);
+
+#endif

@@ -1,0 +1,191 @@
+/* Builders of resample2d: adaptive average pooling and upsampling. */
+#include <math.h>
+
+#include "base/error.h"
+#include "ops/core/nn.h"
+#include "ops/core/ops.h"
+#include "ops/pool/resample2d.h"
+#include <cltrain/ops.h>
+
+/* Largest result of an axis; the tables' memory. */
+enum { MOST_SIZE = 1 << 24 };
+
+static bool check_images(const char *op, const clt_value *x)
+{
+    char text[CLT_TYPE_TEXT];
+    if (x->type.rank == 4 && x->type.dims[2] > 0 && x->type.dims[3] > 0 &&
+        x->type.dims[2] <= MOST_SIZE && x->type.dims[3] <= MOST_SIZE)
+        return true;
+    clt_graph_failed(x->graph, clt_fail(CLT_SHAPE,
+                                        "%s: the operand %s must be [B, C, H, W] with constant H "
+                                        "and W from 1 to %d",
+                                        op, clt_type_text(&x->type, text), MOST_SIZE));
+    return false;
+}
+
+/* --- adaptive average pooling ------------------------------------------------------------------
+ */
+
+static int window_begin(int i, int in, int out)
+{
+    return (int)((int64_t)i * in / out);
+}
+
+static int window_end(int i, int in, int out)
+{
+    return (int)((((int64_t)i + 1) * in + out - 1) / out);
+}
+
+static clt_status adaptive_axis(int in, int out, clt_resample_axis *axis)
+{
+    int taps = 1;
+    for (int i = 0; i < out; i++) {
+        const int count = window_end(i, in, out) - window_begin(i, in, out);
+        taps = count > taps ? count : taps;
+    }
+    CLT_TRY(clt_resample_axis_create(in, out, taps, axis));
+    for (int i = 0; i < out; i++) {
+        axis->begin[i] = window_begin(i, in, out);
+        axis->count[i] = window_end(i, in, out) - axis->begin[i];
+        for (int t = 0; t < axis->count[i]; t++)
+            axis->weight[(int64_t)t * out + i] = 1.0f / (float)axis->count[i];
+    }
+    return CLT_OK;
+}
+
+clt_value *clt_adaptive_avg_pool2d(clt_value *x, int height, int width)
+{
+    if (!x || !check_images("adaptive_avg_pool2d", x))
+        return NULL;
+    const int in[2] = {(int)x->type.dims[2], (int)x->type.dims[3]}, out[2] = {height, width};
+    if (height < 1 || width < 1 || height > MOST_SIZE || width > MOST_SIZE) {
+        clt_graph_failed(x->graph, clt_fail(CLT_INVALID_ARGUMENT,
+                                            "adaptive_avg_pool2d: the result %dx%d must have 1 to "
+                                            "%d rows and columns",
+                                            height, width, MOST_SIZE));
+        return NULL;
+    }
+    if (height == 1 && width == 1)
+        return clt_global_avg_pool2d(x);
+    if (in[0] % height == 0 && in[1] % width == 0) {
+        clt_pool2d_options o;
+        clt_pool2d_options_init(&o);
+        for (int i = 0; i < 2; i++)
+            o.kernel[i] = in[i] / out[i];
+        return clt_avg_pool2d(x, &o);
+    }
+    clt_resample_axis axes[2] = {{0}, {0}};
+    clt_status status = adaptive_axis(in[0], out[0], &axes[0]);
+    if (status == CLT_OK)
+        status = adaptive_axis(in[1], out[1], &axes[1]);
+    if (status != CLT_OK)
+        clt_graph_failed(x->graph, status);
+    clt_value *y =
+        status == CLT_OK ? clt_resample2d(x, CLT_RESAMPLE_ADAPTIVE_AVG, false, axes) : NULL;
+    for (int i = 0; i < 2; i++)
+        clt_resample_axis_free(&axes[i]);
+    return y;
+}
+
+/* --- upsampling --------------------------------------------------------------------------------
+ */
+
+/* PyTorch's index, in f32 as there: it decides between neighbours. */
+static clt_status nearest_axis(int in, int out, double scale, clt_resample_axis *axis)
+{
+    const float step = scale > 0 ? (float)(1.0 / scale) : (float)in / (float)out;
+    CLT_TRY(clt_resample_axis_create(in, out, 1, axis));
+    for (int i = 0; i < out; i++) {
+        const float at = floorf((float)i * step);
+        axis->begin[i] = out == in                         ? i
+                         : (int64_t)out == 2 * (int64_t)in ? i / 2
+                         : at < (float)(in - 1)            ? (int)at
+                                                           : in - 1;
+        axis->count[i] = 1;
+        axis->weight[i] = 1;
+    }
+    return CLT_OK;
+}
+
+static clt_status bilinear_axis(int in, int out, double scale, bool align, clt_resample_axis *axis)
+{
+    const double step = align       ? (out > 1 ? (double)(in - 1) / (out - 1) : 0)
+                        : scale > 0 ? 1 / scale
+                                    : (double)in / out;
+    CLT_TRY(clt_resample_axis_create(in, out, 2, axis));
+    for (int i = 0; i < out; i++) {
+        /* As PyTorch, also where a scale is given that changes nothing. */
+        const double at = out == in ? i : align ? i * step : fmax((i + 0.5) * step - 0.5, 0);
+        const double low = fmin(floor(at), in - 1);
+        const float part = (float)fmin(at - low, 1);
+        axis->begin[i] = (int)low;
+        axis->count[i] = low < in - 1 && part > 0 ? 2 : 1;
+        axis->weight[i] = axis->count[i] == 2 ? 1 - part : 1;
+        axis->weight[(int64_t)out + i] = axis->count[i] == 2 ? part : 0;
+    }
+    return CLT_OK;
+}
+
+void clt_upsample2d_options_init(clt_upsample2d_options *options)
+{
+    *options = (clt_upsample2d_options){
+        .struct_size = sizeof *options, .mode = CLT_UPSAMPLE_NEAREST, .scale = {2, 2}};
+}
+
+/* Of `own`, sets the sizes; a scale of 0 is one that a size stands for. */
+static clt_status sizes_of(const clt_value *x, clt_upsample2d_options *own)
+{
+    char text[CLT_TYPE_TEXT];
+    clt_type_text(&x->type, text);
+    if (own->mode != CLT_UPSAMPLE_NEAREST && own->mode != CLT_UPSAMPLE_BILINEAR)
+        return clt_fail(CLT_INVALID_ARGUMENT, "upsample2d: mode %d does not exist", (int)own->mode);
+    if (own->align_corners && own->mode == CLT_UPSAMPLE_NEAREST)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "upsample2d: align_corners is for the bilinear mode only");
+    for (int i = 0; i < 2; i++) {
+        if (own->size[i] < 0 || own->size[i] > MOST_SIZE)
+            return clt_fail(CLT_INVALID_ARGUMENT, "upsample2d: size %dx%d must be from 1 to %d",
+                            own->size[0], own->size[1], MOST_SIZE);
+        if (own->size[i]) {
+            own->scale[i] = 0;
+            continue;
+        }
+        const double size = floor((double)x->type.dims[2 + i] * own->scale[i]);
+        if (!(own->scale[i] > 0) || !(size >= 1) || size > MOST_SIZE)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "upsample2d: scale %gx%g of %s does not make 1 to %d rows and columns",
+                            own->scale[0], own->scale[1], text, MOST_SIZE);
+        own->size[i] = (int)size;
+    }
+    return CLT_OK;
+}
+
+clt_value *clt_upsample2d(clt_value *x, const clt_upsample2d_options *options)
+{
+    clt_upsample2d_options own;
+    clt_upsample2d_options_init(&own);
+    if (!x)
+        return NULL;
+    clt_status status = clt_options_read("upsample2d", &own, sizeof own, options);
+    if (status == CLT_OK && !check_images("upsample2d", x))
+        return NULL;
+    if (status == CLT_OK)
+        status = sizes_of(x, &own);
+    const bool bilinear = own.mode == CLT_UPSAMPLE_BILINEAR;
+    clt_resample_axis axes[2] = {{0}, {0}};
+    for (int i = 0; i < 2 && status == CLT_OK; i++) {
+        const int in = (int)x->type.dims[2 + i];
+        status = bilinear
+                     ? bilinear_axis(in, own.size[i], own.scale[i], own.align_corners, &axes[i])
+                     : nearest_axis(in, own.size[i], own.scale[i], &axes[i]);
+    }
+    if (status != CLT_OK)
+        clt_graph_failed(x->graph, status);
+    clt_value *y = status == CLT_OK
+                       ? clt_resample2d(x, bilinear ? CLT_RESAMPLE_BILINEAR : CLT_RESAMPLE_NEAREST,
+                                        false, axes)
+                       : NULL;
+    for (int i = 0; i < 2; i++)
+        clt_resample_axis_free(&axes[i]);
+    return y;
+}

@@ -1,0 +1,76 @@
+/*
+ * Whole sequences through an LSTM or a GRU: what their files share. The public builders are in
+ * <cltrain/ops_recurrent.h>.
+ *
+ * lstm, gru(x [B, T, G H], w [G H, H], bias [G H], h0 [B, H], c0 [B, H], lengths i32 [B])
+ *     -> y [B, T, H], h_n [B, H], c_n [B, H], saved [B, T, S H]
+ * x has the products of the input, biases included; from bias on, operands may be NULL. An LSTM (G
+ * 4, S 5) has no bias of its own, a GRU (G 3, S 4) no c0, and its c_n is one element that no kernel
+ * writes.
+ *
+ * lstm_grad, gru_grad(w, saved, y, dy, dh_n, dc_n, h0, c0, lengths) -> dx, dh0, and
+ *     lstm_grad: dc0 [B, H]; gru_grad: dgates [B, T, G H], the gradient of what the gates get from
+ *     the hidden states; an LSTM's is dx,
+ *     and the hidden states before each step [B, T, H].
+ * From dy on, operands may be NULL.
+ */
+#ifndef CLT_OPS_RECURRENT_RECURRENT_H
+#define CLT_OPS_RECURRENT_RECURRENT_H
+
+#include "graph/graph.h"
+#include "ops/core/launch.h"
+
+typedef struct clt_recurrent_attr {
+    bool reverse;
+} clt_recurrent_attr;
+
+/* Operands and outputs by number. */
+enum {
+    CLT_RNN_X = 0,
+    CLT_RNN_W = 1,
+    CLT_RNN_BIAS = 2,
+    CLT_RNN_H0 = 3,
+    CLT_RNN_C0 = 4,
+    CLT_RNN_LENGTHS = 5,
+    CLT_RNN_Y = 0,
+    CLT_RNN_H_N = 1,
+    CLT_RNN_C_N = 2,
+    CLT_RNN_SAVED = 3
+};
+enum {
+    CLT_RNN_GRAD_W = 0,
+    CLT_RNN_GRAD_SAVED = 1,
+    CLT_RNN_GRAD_Y = 2,
+    CLT_RNN_GRAD_DY = 3,
+    CLT_RNN_GRAD_DH_N = 4,
+    CLT_RNN_GRAD_DC_N = 5,
+    CLT_RNN_GRAD_H0 = 6,
+    CLT_RNN_GRAD_C0 = 7,
+    CLT_RNN_GRAD_LENGTHS = 8,
+    CLT_RNN_GRAD_DX = 0,
+    CLT_RNN_GRAD_DH0 = 1,
+    CLT_RNN_GRAD_DC0 = 2,    /* lstm_grad */
+    CLT_RNN_GRAD_DGATES = 2, /* gru_grad */
+    CLT_RNN_GRAD_BEFORE = 3
+};
+
+typedef struct clt_recurrent_shape {
+    int64_t batch; /* as in clt_type.dims: negative: times the batch */
+    int gates;     /* 4: LSTM, 3: GRU */
+    int steps, hidden;
+    bool reverse;
+    int flags; /* of clkernels/recurrent/recurrent.clh */
+} clt_recurrent_shape;
+
+/* Of any of the four nodes. */
+clt_recurrent_shape clt_recurrent_shape_of(const clt_node *node);
+
+/* The operand, or the first one where it is missing: kernels do not look then. */
+void clt_recurrent_arg_in(const clt_node *node, int operand, clt_program *p);
+
+/* recurrent_cpu.c */
+bool clt_recurrent_cpu_accepts(const clt_node *node, const clt_target *target, char *why);
+void clt_recurrent_cpu(const clt_node *node, const clt_target *target, clt_program *p);
+void clt_recurrent_grad_cpu(const clt_node *node, const clt_target *target, clt_program *p);
+
+#endif

@@ -1,0 +1,218 @@
+/* Several tensors one behind the other along an axis. */
+#include <string.h>
+
+#include "base/error.h"
+#include "ops/shape/move_gpu.h"
+#include "ops/core/ops.h"
+#include "ops/core/tensor.h"
+#include <cltrain/ops.h>
+
+enum { MOST = 16 };
+
+typedef struct concat_attr {
+    int axis;
+} concat_attr;
+
+/* concat_part(dy): the operand's part of the gradient. Unlike a slice, it can be a part of the
+ * batch axis: `start` and the size are in multiples of the batch there. */
+typedef struct part_attr {
+    int axis;
+    int64_t start; /* as in clt_type.dims */
+    clt_type type;
+} part_attr;
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    const concat_attr *attr = node->attr;
+    clt_type type = node->in[0]->type;
+    char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+    clt_type_text(&type, a);
+    if (attr->axis < 0 || attr->axis >= type.rank)
+        return clt_fail(CLT_SHAPE, "concat: %s has no axis %d", a, attr->axis);
+    for (int i = 1; i < node->n_in; i++) {
+        const clt_type *in = &node->in[i]->type;
+        bool fits = in->dtype == type.dtype && in->rank == type.rank;
+        for (int k = 0; fits && k < type.rank; k++)
+            fits = k == attr->axis ? (in->dims[k] < 0) == (type.dims[k] < 0)
+                                   : in->dims[k] == type.dims[k];
+        if (!fits)
+            return clt_fail(CLT_SHAPE, "concat: operand %d, %s, does not fit %s along axis %d", i,
+                            clt_type_text(in, b), a, attr->axis);
+        type.dims[attr->axis] += in->dims[attr->axis];
+    }
+    *out = type;
+    return CLT_OK;
+}
+
+static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    part_attr attr;
+    memset(&attr, 0, sizeof attr);
+    attr.axis = ((const concat_attr *)node->attr)->axis;
+    for (int i = 0; i < node->n_in; i++) {
+        attr.type = node->in[i]->type;
+        if (wanted[i])
+            dx[i] = clt_emit1(&clt_op_concat_part, &attr, 1, dy[0]);
+        attr.start += attr.type.dims[attr.axis];
+    }
+    return CLT_OK;
+}
+
+static void describe(const clt_node *node, clt_str *text)
+{
+    const concat_attr *attr = node->attr;
+    clt_str_add(text, "axis %d", attr->axis);
+}
+
+static double no_flops(const clt_node *node, int64_t n)
+{
+    (void)node;
+    (void)n;
+    return 0;
+}
+
+/* The offset of index `start` (negative: times the batch) along an axis of that stride. */
+static clt_extent start_of(int64_t start, int64_t stride)
+{
+    clt_extent offset = clt_fixed(0);
+    if (start < 0)
+        clt_move_shift(&offset, 1, start * stride);
+    else
+        clt_move_shift(&offset, start, stride);
+    return offset;
+}
+
+/* Operand i's move; `start` of it along the axis, which becomes the next one's. */
+static clt_move move_of(const clt_node *node, int i, int64_t *start)
+{
+    const int axis = ((const concat_attr *)node->attr)->axis;
+    clt_move move = clt_move_of(&node->in[i]->type, &node->out[0]->type);
+    move.to = start_of(*start, move.walk.strides[1][axis]);
+    *start += node->in[i]->type.dims[axis];
+    return move;
+}
+
+static void emit(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    int64_t start = 0;
+    for (int i = 0; i < node->n_in; i++) {
+        clt_move move = move_of(node, i, &start);
+        clt_move_emit(&move, i, target, p);
+    }
+}
+
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    int64_t start = 0;
+    for (int i = 0; i < node->n_in; i++) {
+        clt_move move = move_of(node, i, &start);
+        clt_move_emit_cpu(&move, i, NULL, target, p);
+    }
+}
+
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    int64_t start = 0;
+    (void)target;
+    for (int i = 0; i < node->n_in; i++) {
+        clt_move move = move_of(node, i, &start);
+        clt_move_gpu_emit(node, &move, i, p);
+    }
+}
+
+static const clt_variant variants[] = {
+    {"runs_cpu", clt_move_cpu_accepts, emit_cpu},
+    {"vectors_gpu", clt_move_gpu_accepts, emit_gpu},
+    {"portable", NULL, emit},
+    {0},
+};
+
+const clt_op clt_op_concat = {.name = "concat",
+                              .min_in = 1,
+                              .max_in = MOST,
+                              .n_out = 1,
+                              .attr_bytes = sizeof(concat_attr),
+                              .infer = infer,
+                              .gradient = gradient,
+                              .describe = describe,
+                              .flops = no_flops,
+                              .rounding = CLT_ROUNDS_MOVES,
+                              .variants = variants};
+
+static clt_status infer_part(const clt_node *node, clt_type *out)
+{
+    const part_attr *attr = node->attr;
+    *out = attr->type;
+    return CLT_OK;
+}
+
+static void describe_part(const clt_node *node, clt_str *text)
+{
+    const part_attr *attr = node->attr;
+    clt_str_add(text, "axis %d from %lld", attr->axis, (long long)attr->start);
+}
+
+static clt_move part_of(const clt_node *node)
+{
+    const part_attr *attr = node->attr;
+    clt_move move = clt_move_of(&attr->type, &attr->type);
+    clt_row_major(attr->type.rank, node->in[0]->type.dims, move.walk.strides[0]);
+    move.dtype = node->out[0]->type.dtype;
+    move.from = start_of(attr->start, move.walk.strides[0][attr->axis]);
+    return move;
+}
+
+static void emit_part(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = part_of(node);
+    clt_move_emit(&move, 0, target, p);
+}
+
+static void emit_part_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = part_of(node);
+    clt_move_emit_cpu(&move, 0, NULL, target, p);
+}
+
+static void emit_part_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = part_of(node);
+    (void)target;
+    clt_move_gpu_emit(node, &move, 0, p);
+}
+
+static const clt_variant variants_part[] = {
+    {"runs_cpu", clt_move_cpu_accepts, emit_part_cpu},
+    {"vectors_gpu", clt_move_gpu_accepts, emit_part_gpu},
+    {"portable", NULL, emit_part},
+    {0},
+};
+
+const clt_op clt_op_concat_part = {.name = "concat_part",
+                                   .min_in = 1,
+                                   .max_in = 1,
+                                   .n_out = 1,
+                                   .attr_bytes = sizeof(part_attr),
+                                   .infer = infer_part,
+                                   .describe = describe_part,
+                                   .flops = no_flops,
+                                   .rounding = CLT_ROUNDS_MOVES,
+                                   .variants = variants_part};
+
+clt_value *clt_concat(clt_value *const *values, int count, int axis)
+{
+    concat_attr attr = {axis};
+    clt_graph *graph = NULL;
+    for (int i = 0; i < count; i++) {
+        if (!values[i])
+            return NULL;
+        graph = values[i]->graph;
+    }
+    if (!graph)
+        return NULL;
+    if (axis < 0)
+        attr.axis += values[0]->type.rank;
+    clt_node *node = clt_graph_add(graph, &clt_op_concat, values, count, &attr);
+    return node ? node->out[0] : NULL;
+}

@@ -1,0 +1,67 @@
+#include "ops/shape/convert_layout.h"
+
+#include "ops/core/ops.h"
+
+typedef struct layout_attr {
+    clt_layout to;
+} layout_attr;
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    *out = node->in[0]->type;
+    return CLT_OK;
+}
+
+static void describe(const clt_node *node, clt_str *text)
+{
+    const layout_attr *attr = node->attr;
+    clt_str_add(text, "to %s", attr->to == CLT_LAYOUT_LANES ? "lanes" : "plain");
+}
+
+static double no_flops(const clt_node *node, int64_t n)
+{
+    (void)node;
+    (void)n;
+    return 0;
+}
+
+/* One work-item a group of lanes and 64 elements of an image. */
+static void emit(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { CHUNK = 64 };
+    const layout_attr *attr = node->attr;
+    const int64_t rest = clt_type_coefficient(&node->in[0]->type);
+    clt_launch_begin(p, "shape/batch_blocked/layout.cl",
+                     attr->to == CLT_LAYOUT_LANES ? "plain_to_lanes" : "lanes_to_plain",
+                     "-DLANES=%d", target->lanes);
+    clt_arg_in(p, 0);
+    clt_arg_out(p, 0);
+    clt_arg_int(p, clt_fixed(rest));
+    clt_arg_run(p, CLT_RUN_COUNT);
+    clt_range3(p, clt_fixed((rest + CHUNK - 1) / CHUNK), (clt_extent){1, 1, target->lanes, 0},
+               clt_fixed(1), 1, 1, 1);
+}
+
+static const clt_variant variants[] = {{"lanes", NULL, emit}, {0}};
+
+const clt_op clt_op_layout = {
+    .name = "layout",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attr_bytes = sizeof(layout_attr),
+    .infer = infer,
+    .describe = describe,
+    .flops = no_flops,
+    .rounding = CLT_ROUNDS_MOVES,
+    .variants = variants,
+};
+
+clt_value *clt_layout_convert(clt_value *value, clt_layout layout)
+{
+    const layout_attr attr = {.to = layout};
+    clt_value *twin = clt_emit1(&clt_op_layout, &attr, 1, value);
+    if (twin)
+        twin->layout = layout;
+    return twin;
+}

@@ -1,0 +1,10 @@
+/* Conversion between layouts, as a node. */
+#ifndef CLT_OPS_SHAPE_CONVERT_LAYOUT_H
+#define CLT_OPS_SHAPE_CONVERT_LAYOUT_H
+
+#include "graph/graph.h"
+
+/* The same numbers in another layout. `value` leads with the batch. */
+clt_value *clt_layout_convert(clt_value *value, clt_layout layout);
+
+#endif

@@ -1,0 +1,76 @@
+#include "ops/shape/move.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+enum { DIMS = 8, CHUNK = 16 };
+
+const char *clt_move_unit(clt_dtype dtype)
+{
+    switch (clt_dtype_size(dtype)) {
+    case 1:
+        return "uchar";
+    case 2:
+        return "ushort";
+    case 8:
+        return "ulong";
+    default:
+        return "uint";
+    }
+}
+
+clt_move clt_move_of(const clt_type *from, const clt_type *to)
+{
+    clt_move move = {.walk = {.rank = from->rank, .n_arrays = 2},
+                     .from = clt_fixed(0),
+                     .to = clt_fixed(0),
+                     .count = clt_extent_elements(from),
+                     .dtype = from->dtype};
+    memcpy(move.walk.dims, from->dims, (size_t)from->rank * sizeof(int64_t));
+    clt_row_major(from->rank, from->dims, move.walk.strides[0]);
+    clt_row_major(to->rank, to->dims, move.walk.strides[1]);
+    return move;
+}
+
+void clt_move_shift(clt_extent *offset, int64_t index, int64_t stride)
+{
+    if (stride < 0) {
+        offset->mul = (offset->pre ? offset->mul : 0) - index * stride;
+        offset->pre = 1;
+    } else if (offset->pre) {
+        offset->add += index * stride;
+    } else {
+        /* A constant offset is kept in `add`, so that a part times the batch can join it. */
+        offset->add += offset->mul + index * stride;
+        offset->mul = 0;
+    }
+}
+
+void clt_move_emit(clt_move *move, int operand, const clt_target *target, clt_program *p)
+{
+    (void)target;
+    clt_walk_merge(&move->walk);
+    clt_launch_begin(p, "shape/portable/move.cl", "move", "-DT=%s", clt_move_unit(move->dtype));
+    clt_arg_in(p, operand);
+    clt_arg_out(p, move->output);
+    clt_arg_long(p, move->from);
+    clt_arg_long(p, move->to);
+    clt_arg_long(p, move->count);
+    clt_arg_walk_sizes(p, &move->walk, DIMS);
+    clt_arg_walk_strides(p, &move->walk, 0, DIMS);
+    clt_arg_walk_strides(p, &move->walk, 1, DIMS);
+    clt_range1(p, clt_extent_ceil(move->count, CHUNK * 16, 16), 16);
+}
+
+void clt_fill_emit(const clt_node *node, uint64_t bits, const clt_target *target, clt_program *p)
+{
+    const clt_type *type = &node->out[0]->type;
+    const clt_extent count = clt_extent_elements(type);
+    (void)target;
+    clt_launch_begin(p, "shape/portable/move.cl", "fill", "-DT=%s", clt_move_unit(type->dtype));
+    clt_arg_out(p, 0);
+    clt_arg_long(p, count);
+    clt_arg_long(p, clt_fixed((int64_t)bits));
+    clt_range1(p, clt_extent_ceil(count, CHUNK * 16, 16), 16);
+}

@@ -1,0 +1,82 @@
+/* Launches of clkernels/shape/cpu/move.cl. */
+#include "ops/shape/move.h"
+
+enum { DIMS = 8 };
+
+bool clt_move_cpu_accepts(const clt_node *node, const clt_target *target, char *why)
+{
+    const int width = target->caps->vector_width;
+    if (!clt_caps_is_cpu(target->caps))
+        return clt_decline(why, "made for CPUs");
+    if (!clt_all_plain(node))
+        return clt_decline(why, "values lie in lanes");
+    if (width != 4 && width != 8 && width != 16)
+        return clt_decline(why, "vectors of %d floats", width);
+    return true;
+}
+
+/* Elements moved, and of the result, of one index of the first dimension walked. */
+static int64_t inner_of(const clt_walk *walk)
+{
+    int64_t inner = 1;
+    for (int k = 1; k < walk->rank; k++)
+        inner *= walk->dims[k];
+    return inner;
+}
+
+bool clt_move_cpu_fills(const clt_node *node, const clt_target *target, const clt_move *move,
+                        char *why)
+{
+    clt_walk walk = move->walk;
+    if (!clt_move_cpu_accepts(node, target, why))
+        return false;
+    clt_walk_merge(&walk);
+    for (int k = 1; k < walk.rank; k++)
+        if (walk.dims[k] < 0)
+            return clt_decline(why, "the batch is not the first dimension");
+    const int64_t all = clt_type_coefficient(&node->out[0]->type);
+    const bool batch = clt_type_has_batch(&node->out[0]->type);
+    if (walk.rank < 1 || walk.strides[1][0] < 0 || move->to.pre ||
+        walk.dims[0] * walk.strides[1][0] != (batch ? -all : all))
+        return clt_decline(why, "the result's first dimension is filled too");
+    return true;
+}
+
+/* Elements of a work-item: about 16 Ki, but fewer where that leaves compute units without work. */
+static int64_t share_of(const clt_target *target, clt_extent count, int64_t unit)
+{
+    enum { ELEMENTS = 16384, ITEMS_A_UNIT = 4 };
+    const int64_t items = ITEMS_A_UNIT * (int64_t)target->caps->compute_units;
+    const int64_t most = clt_extent_at(count, target->max_batch) / items / unit;
+    const int64_t units = ELEMENTS / unit < most ? ELEMENTS / unit : most;
+    return unit * (units > 1 ? units : 1);
+}
+
+void clt_move_emit_cpu(clt_move *move, int operand, const uint64_t *bits, const clt_target *target,
+                       clt_program *p)
+{
+    enum { LEAST = 1024 };
+    const int size = clt_dtype_size(move->dtype);
+    clt_walk_merge(&move->walk);
+    const int64_t inner = bits ? inner_of(&move->walk) : LEAST;
+    const int64_t share = share_of(target, move->count, inner);
+    int vector = target->caps->vector_width * 4 / size;
+    vector = vector > 16 ? 16 : vector < 8 ? 8 : vector;
+    clt_launch_begin(p, "shape/cpu/move.cl", "move", "-DT=%s -DVT=%d -DFILL=%d",
+                     clt_move_unit(move->dtype), vector, bits != NULL);
+    clt_arg_in(p, operand);
+    clt_arg_out(p, move->output);
+    clt_arg_long(p, move->from);
+    clt_arg_long(p, move->to);
+    clt_arg_long(p, move->count);
+    clt_arg_long(p, clt_fixed(share));
+    if (bits) {
+        clt_arg_long(p, clt_fixed((int64_t)*bits));
+        clt_arg_long(p, clt_fixed(inner));
+        clt_arg_long(p, clt_fixed(move->walk.strides[1][0]));
+    }
+    clt_arg_walk_sizes(p, &move->walk, DIMS);
+    clt_arg_walk_strides(p, &move->walk, 0, DIMS);
+    clt_arg_walk_strides(p, &move->walk, 1, DIMS);
+    clt_range1(p, clt_extent_ceil(move->count, share, 1), 1);
+}

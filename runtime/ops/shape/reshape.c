@@ -1,0 +1,93 @@
+/* The same elements in the same order under another shape: no kernel runs. */
+#include <string.h>
+
+#include "ops/core/ops.h"
+#include <cltrain/ops.h>
+
+typedef struct reshape_attr {
+    int rank;
+    int64_t dims[CLT_MAX_RANK];
+} reshape_attr;
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    const reshape_attr *attr = node->attr;
+    const clt_type *in = &node->in[0]->type;
+    clt_type type = {.dtype = in->dtype, .rank = attr->rank};
+    memcpy(type.dims, attr->dims, sizeof type.dims);
+    char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+    int batched = 0;
+    for (int i = 0; i < type.rank; i++)
+        batched += type.dims[i] < 0;
+    if (batched > 1 || (batched == 1) != clt_type_has_batch(in) ||
+        clt_type_coefficient(&type) != clt_type_coefficient(in))
+        return clt_fail(CLT_SHAPE, "reshape: %s does not have the elements of %s",
+                        clt_type_text(in, a), clt_type_text(&type, b));
+    *out = type;
+    return CLT_OK;
+}
+
+static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    (void)wanted;
+    dx[0] = clt_reshape(dy[0], node->in[0]->type.rank, node->in[0]->type.dims);
+    return CLT_OK;
+}
+
+/* In LANES the elements of an image stay in order, whatever their shape. */
+static int lanes(const clt_node *node)
+{
+    return clt_value_leads_with_batch(node->in[0]) && clt_value_leads_with_batch(node->out[0])
+               ? CLT_LANES_FOLLOW
+               : CLT_LANES_NO;
+}
+
+static double no_flops(const clt_node *node, int64_t n)
+{
+    (void)node;
+    (void)n;
+    return 0;
+}
+
+const clt_op clt_op_reshape = {.name = "reshape",
+                               .min_in = 1,
+                               .max_in = 1,
+                               .n_out = 1,
+                               .attr_bytes = sizeof(reshape_attr),
+                               .infer = infer,
+                               .gradient = gradient,
+                               .flops = no_flops,
+                               .lanes = lanes,
+                               .view = true};
+
+clt_value *clt_reshape(clt_value *x, int rank, const int64_t *dims)
+{
+    reshape_attr attr = {.rank = rank};
+    if (!x)
+        return NULL;
+    if (rank < 0 || rank > CLT_MAX_RANK) {
+        clt_graph_failed(x->graph, clt_fail(CLT_SHAPE,
+                                            "reshape: %d dimensions; at most %d are "
+                                            "possible",
+                                            rank, CLT_MAX_RANK));
+        return NULL;
+    }
+    memcpy(attr.dims, dims, (size_t)rank * sizeof *dims);
+    return clt_emit1(&clt_op_reshape, &attr, 1, x);
+}
+
+clt_value *clt_flatten(clt_value *x)
+{
+    if (!x)
+        return NULL;
+    if (x->type.rank < 1) {
+        clt_graph_failed(x->graph, clt_fail(CLT_SHAPE, "flatten needs at least one dimension"));
+        return NULL;
+    }
+    int64_t rest = 1;
+    for (int i = 1; i < x->type.rank; i++)
+        rest *= x->type.dims[i];
+    const int64_t dims[2] = {x->type.dims[0], rest};
+    return clt_reshape(x, 2, dims);
+}

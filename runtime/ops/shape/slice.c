@@ -1,0 +1,200 @@
+/* Every step-th element between two places of each axis. */
+#include <string.h>
+
+#include "base/error.h"
+#include "ops/shape/move_gpu.h"
+#include "ops/core/ops.h"
+#include "ops/core/tensor.h"
+#include <cltrain/ops.h>
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    const clt_slice_attr *attr = node->attr;
+    *out = attr->type;
+    return CLT_OK;
+}
+
+static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    clt_slice_attr attr = *(const clt_slice_attr *)node->attr;
+    (void)wanted;
+    attr.type = node->in[0]->type;
+    dx[0] = clt_emit1(&clt_op_slice_grad, &attr, 1, dy[0]);
+    return CLT_OK;
+}
+
+static clt_status slice_grad_gradient(const clt_node *node, clt_value *const *dy,
+                                      const bool *wanted, clt_value **dx)
+{
+    const clt_slice_attr *attr = node->attr;
+    (void)wanted;
+    dx[0] = clt_slice_of(dy[0], attr->start, attr->step, node->in[0]->type.dims);
+    return CLT_OK;
+}
+
+static void describe(const clt_node *node, clt_str *text)
+{
+    const clt_slice_attr *attr = node->attr;
+    for (int k = 0; k < attr->type.rank; k++)
+        clt_str_add(text, "%s%lld:%lld", k ? ", " : "from ", (long long)attr->start[k],
+                    (long long)attr->step[k]);
+}
+
+static double no_flops(const clt_node *node, int64_t n)
+{
+    (void)node;
+    (void)n;
+    return 0;
+}
+
+/* Steps through the large array (0: the operand, 1: the result). */
+static void stepped(clt_move *move, const clt_slice_attr *attr, int array)
+{
+    for (int k = 0; k < move->walk.rank; k++) {
+        clt_move_shift(array ? &move->to : &move->from, attr->start[k],
+                       move->walk.strides[array][k]);
+        move->walk.strides[array][k] *= attr->step[k];
+    }
+}
+
+static clt_move move_of(const clt_node *node)
+{
+    clt_move move = clt_move_of(&node->out[0]->type, &node->out[0]->type);
+    clt_row_major(move.walk.rank, node->in[0]->type.dims, move.walk.strides[0]);
+    stepped(&move, node->attr, 0);
+    return move;
+}
+
+static void emit(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = move_of(node);
+    clt_move_emit(&move, 0, target, p);
+}
+
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = move_of(node);
+    clt_move_emit_cpu(&move, 0, NULL, target, p);
+}
+
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = move_of(node);
+    (void)target;
+    clt_move_gpu_emit(node, &move, 0, p);
+}
+
+static clt_move grad_move_of(const clt_node *node)
+{
+    clt_move move = clt_move_of(&node->in[0]->type, &node->out[0]->type);
+    stepped(&move, node->attr, 1);
+    return move;
+}
+
+static bool accepts_grad_cpu(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_move move = grad_move_of(node);
+    return clt_move_cpu_fills(node, target, &move, why);
+}
+
+static void emit_grad_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = grad_move_of(node);
+    const uint64_t zero = 0;
+    clt_move_emit_cpu(&move, 0, &zero, target, p);
+}
+
+static void emit_grad(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    clt_move move = grad_move_of(node);
+    clt_fill_emit(node, 0, target, p);
+    clt_move_emit(&move, 0, target, p);
+}
+
+static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    const clt_slice_attr *attr = node->attr;
+    (void)target;
+    clt_place_gpu_emit(node, attr->start, attr->step, 0, p);
+}
+
+static const clt_variant variants[] = {
+    {"runs_cpu", clt_move_cpu_accepts, emit_cpu},
+    {"vectors_gpu", clt_move_gpu_accepts, emit_gpu},
+    {"portable", NULL, emit},
+    {0},
+};
+
+static const clt_variant variants_grad[] = {
+    {"runs_cpu", accepts_grad_cpu, emit_grad_cpu},
+    {"vectors_gpu", clt_move_gpu_accepts, emit_grad_gpu},
+    {"portable", NULL, emit_grad},
+    {0},
+};
+
+const clt_op clt_op_slice = {.name = "slice",
+                             .min_in = 1,
+                             .max_in = 1,
+                             .n_out = 1,
+                             .attr_bytes = sizeof(clt_slice_attr),
+                             .infer = infer,
+                             .gradient = gradient,
+                             .describe = describe,
+                             .flops = no_flops,
+                             .rounding = CLT_ROUNDS_MOVES,
+                             .variants = variants};
+
+const clt_op clt_op_slice_grad = {.name = "slice_grad",
+                                  .min_in = 1,
+                                  .max_in = 1,
+                                  .n_out = 1,
+                                  .attr_bytes = sizeof(clt_slice_attr),
+                                  .infer = infer,
+                                  .gradient = slice_grad_gradient,
+                                  .describe = describe,
+                                  .flops = no_flops,
+                                  .rounding = CLT_ROUNDS_MOVES,
+                                  .variants = variants_grad};
+
+clt_value *clt_slice_of(clt_value *x, const int64_t *start, const int64_t *step,
+                        const int64_t *size)
+{
+    clt_slice_attr attr;
+    if (!x)
+        return NULL;
+    const size_t bytes = (size_t)x->type.rank * sizeof(int64_t);
+    memset(&attr, 0, sizeof attr);
+    memcpy(attr.start, start, bytes);
+    memcpy(attr.step, step, bytes);
+    attr.type = x->type;
+    memcpy(attr.type.dims, size, bytes);
+    return clt_emit1(&clt_op_slice, &attr, 1, x);
+}
+
+clt_value *clt_slice(clt_value *x, const int64_t *start, const int64_t *stop, const int64_t *step)
+{
+    int64_t from[CLT_MAX_RANK], by[CLT_MAX_RANK], size[CLT_MAX_RANK];
+    char text[CLT_TYPE_TEXT];
+    if (!x)
+        return NULL;
+    for (int k = 0; k < x->type.rank; k++) {
+        const int64_t dim = x->type.dims[k];
+        by[k] = step ? step[k] : 1;
+        from[k] = start[k] < 0 && dim > 0 ? start[k] + dim : start[k];
+        int64_t end = stop[k] < 0 && dim > 0 ? stop[k] + dim : stop[k];
+        if (dim > 0 && end > dim)
+            end = dim;
+        const bool whole = from[k] == 0 && stop[k] == CLT_TO_END && by[k] == 1;
+        if (dim < 0 ? !whole : (by[k] < 1 || from[k] < 0 || end <= from[k])) {
+            clt_graph_failed(
+                x->graph, clt_fail(CLT_SHAPE, "slice: %lld to %lld by %lld %s axis %d of %s",
+                                   (long long)start[k], (long long)stop[k], (long long)by[k],
+                                   dim < 0 ? "is not the whole of the batch," : "has no element in",
+                                   k, clt_type_text(&x->type, text)));
+            return NULL;
+        }
+        size[k] = dim < 0 ? dim : (end - from[k] + by[k] - 1) / by[k];
+    }
+    return clt_slice_of(x, from, by, size);
+}

@@ -1,0 +1,287 @@
+/* Split and stack. A split into at most four is one node, whose gradient is a concat; of more parts
+ * each is a slice. */
+#include <string.h>
+
+#include "base/error.h"
+#include "ops/shape/move_gpu.h"
+#include "ops/core/ops.h"
+#include "ops/core/tensor.h"
+#include <cltrain/ops.h>
+
+enum { PARTS = CLT_MAX_OUTPUTS };
+
+/* Parts beyond `count` are one element that no kernel writes. */
+typedef struct split_attr {
+    int axis, count;
+    int64_t sizes[PARTS];
+} split_attr;
+
+static clt_type part_type(const clt_type *in, const split_attr *attr, int part)
+{
+    clt_type type = {.dtype = in->dtype, .rank = 1, .dims = {1}};
+    if (part < attr->count) {
+        type = *in;
+        type.dims[attr->axis] = attr->sizes[part];
+    }
+    return type;
+}
+
+static clt_status infer(const clt_node *node, clt_type *out)
+{
+    for (int i = 0; i < PARTS; i++)
+        out[i] = part_type(&node->in[0]->type, node->attr, i);
+    return CLT_OK;
+}
+
+/* The place of a part in x, as clt_slice_of takes it. */
+static clt_slice_attr place_of(const split_attr *attr, int part)
+{
+    clt_slice_attr place;
+    memset(&place, 0, sizeof place);
+    for (int k = 0; k < CLT_MAX_RANK; k++)
+        place.step[k] = 1;
+    for (int i = 0; i < part; i++)
+        place.start[attr->axis] += attr->sizes[i];
+    return place;
+}
+
+/* Parts without a gradient leave zeros, which are the slices' gradients' own. */
+static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    const split_attr *attr = node->attr;
+    bool all = true;
+    (void)wanted;
+    for (int i = 0; i < attr->count; i++)
+        all = all && dy[i];
+    if (all) {
+        dx[0] = clt_concat(dy, attr->count, attr->axis);
+        return CLT_OK;
+    }
+    for (int i = 0; i < attr->count; i++) {
+        clt_slice_attr place = place_of(attr, i);
+        place.type = node->in[0]->type;
+        if (!dy[i])
+            continue;
+        clt_value *term = clt_emit1(&clt_op_slice_grad, &place, 1, dy[i]);
+        dx[0] = dx[0] ? clt_add(dx[0], term) : term;
+    }
+    return CLT_OK;
+}
+
+static void describe(const clt_node *node, clt_str *text)
+{
+    const split_attr *attr = node->attr;
+    clt_str_add(text, "axis %d into ", attr->axis);
+    for (int i = 0; i < attr->count; i++)
+        clt_str_add(text, "%s%lld", i ? ", " : "", (long long)attr->sizes[i]);
+}
+
+static double no_flops(const clt_node *node, int64_t n)
+{
+    (void)node;
+    (void)n;
+    return 0;
+}
+
+static clt_move move_of(const clt_node *node, int part)
+{
+    const split_attr *attr = node->attr;
+    const clt_slice_attr place = place_of(attr, part);
+    clt_move move = clt_move_of(&node->out[part]->type, &node->out[part]->type);
+    clt_row_major(move.walk.rank, node->in[0]->type.dims, move.walk.strides[0]);
+    clt_move_shift(&move.from, place.start[attr->axis], move.walk.strides[0][attr->axis]);
+    move.output = part;
+    return move;
+}
+
+static void emit(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    for (int i = 0; i < ((const split_attr *)node->attr)->count; i++) {
+        clt_move move = move_of(node, i);
+        clt_move_emit(&move, 0, target, p);
+    }
+}
+
+static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    for (int i = 0; i < ((const split_attr *)node->attr)->count; i++) {
+        clt_move move = move_of(node, i);
+        clt_move_emit_cpu(&move, 0, NULL, target, p);
+    }
+}
+
+static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    (void)target;
+    for (int i = 0; i < ((const split_attr *)node->attr)->count; i++) {
+        clt_move move = move_of(node, i);
+        clt_move_gpu_emit(node, &move, 0, p);
+    }
+}
+
+static const clt_variant variants[] = {
+    {"runs_cpu", clt_move_cpu_accepts, emit_cpu},
+    {"vectors_gpu", clt_move_gpu_accepts, emit_gpu},
+    {"portable", NULL, emit},
+    {0},
+};
+
+const clt_op clt_op_split = {.name = "split",
+                             .min_in = 1,
+                             .max_in = 1,
+                             .n_out = PARTS,
+                             .attr_bytes = sizeof(split_attr),
+                             .infer = infer,
+                             .gradient = gradient,
+                             .describe = describe,
+                             .flops = no_flops,
+                             .rounding = CLT_ROUNDS_MOVES,
+                             .variants = variants};
+
+/* The size of part i: sizes[i], or an equal part. */
+static int64_t size_of(const int64_t *sizes, int count, int64_t dim, int i)
+{
+    return sizes ? sizes[i] : dim / count;
+}
+
+static clt_status check_split(const clt_value *x, const int64_t *sizes, int count, int axis)
+{
+    char text[CLT_TYPE_TEXT];
+    clt_type_text(&x->type, text);
+    if (axis < 0 || axis >= x->type.rank)
+        return clt_fail(CLT_SHAPE, "split: %s has no axis %d", text, axis);
+    const int64_t dim = x->type.dims[axis];
+    if (dim < 0)
+        return clt_fail(CLT_SHAPE, "split: axis %d of %s depends on the batch", axis, text);
+    if (count < 1)
+        return clt_fail(CLT_INVALID_ARGUMENT, "split: into %d parts", count);
+    if (!sizes && dim % count)
+        return clt_fail(CLT_SHAPE, "split: axis %d of %s does not divide into %d parts", axis, text,
+                        count);
+    int64_t sum = 0;
+    for (int i = 0; i < count; i++) {
+        const int64_t size = size_of(sizes, count, dim, i);
+        if (size < 1 || size > dim)
+            return clt_fail(CLT_SHAPE, "split: part %d has %lld elements of axis %d of %s", i,
+                            (long long)size, axis, text);
+        sum += size;
+    }
+    if (sum != dim)
+        return clt_fail(CLT_SHAPE, "split: the parts have %lld elements of axis %d of %s",
+                        (long long)sum, axis, text);
+    return CLT_OK;
+}
+
+static clt_status split_node(clt_value *x, const int64_t *sizes, int count, int axis,
+                             clt_value **parts)
+{
+    split_attr attr;
+    memset(&attr, 0, sizeof attr);
+    attr.axis = axis;
+    attr.count = count;
+    for (int i = 0; i < count; i++)
+        attr.sizes[i] = size_of(sizes, count, x->type.dims[axis], i);
+    const clt_node *node = clt_graph_add(x->graph, &clt_op_split, &x, 1, &attr);
+    if (!node)
+        return clt_graph_status(x->graph);
+    memcpy(parts, node->out, (size_t)count * sizeof *parts);
+    return CLT_OK;
+}
+
+/* `sizes` NULL: of one size. */
+static clt_status split(clt_value *x, const int64_t *sizes, int count, int axis, clt_value **parts)
+{
+    for (int i = 0; i < count; i++)
+        parts[i] = NULL;
+    if (!x)
+        return clt_fail(CLT_INVALID_ARGUMENT, "split: the operand is NULL");
+    CLT_TRY(clt_graph_status(x->graph));
+    axis += axis < 0 ? x->type.rank : 0;
+    const clt_status status = check_split(x, sizes, count, axis);
+    if (status != CLT_OK) {
+        clt_graph_failed(x->graph, status);
+        return status;
+    }
+    if (count <= PARTS)
+        return split_node(x, sizes, count, axis, parts);
+    int64_t start[CLT_MAX_RANK] = {0}, step[CLT_MAX_RANK], size[CLT_MAX_RANK];
+    for (int k = 0; k < x->type.rank; k++) {
+        step[k] = 1;
+        size[k] = x->type.dims[k];
+    }
+    for (int i = 0; i < count; i++) {
+        size[axis] = size_of(sizes, count, x->type.dims[axis], i);
+        parts[i] = clt_slice_of(x, start, step, size);
+        start[axis] += size[axis];
+    }
+    return clt_graph_status(x->graph);
+}
+
+clt_status clt_split_with_sizes(clt_value *x, const int64_t *sizes, int count, int axis,
+                                clt_value **parts)
+{
+    return split(x, sizes, count, axis, parts);
+}
+
+clt_status clt_chunk(clt_value *x, int count, int axis, clt_value **parts)
+{
+    return split(x, NULL, count, axis, parts);
+}
+
+/* --- stack ---------------------------------------------------------------------------------- */
+
+static clt_value *fail_stack(clt_graph *graph, clt_status status)
+{
+    clt_graph_failed(graph, status);
+    return NULL;
+}
+
+/* Concat takes so many operands at a time. */
+static clt_value *join(clt_value **values, int count, int axis)
+{
+    enum { MOST = 16 };
+    while (count > 1) {
+        int joined = 0;
+        for (int i = 0; i < count; i += MOST) {
+            const int n = count - i < MOST ? count - i : MOST;
+            values[joined++] = n > 1 ? clt_concat(values + i, n, axis) : values[i];
+        }
+        count = joined;
+    }
+    return values[0];
+}
+
+clt_value *clt_stack(clt_value *const *values, int count, int axis)
+{
+    enum { MOST = 256 };
+    char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+    clt_value *rows[MOST];
+    int64_t dims[CLT_MAX_RANK];
+    clt_graph *graph = NULL;
+    for (int i = 0; i < count && !graph; i++)
+        graph = values[i] ? values[i]->graph : NULL;
+    if (!graph)
+        return NULL;
+    if (count > MOST)
+        return fail_stack(
+            graph, clt_fail(CLT_INVALID_ARGUMENT, "stack: %d values, more than %d", count, MOST));
+    for (int i = 0; i < count; i++)
+        if (!values[i])
+            return fail_stack(graph, clt_fail(CLT_INVALID_ARGUMENT, "stack: value %d is NULL", i));
+    const clt_type *type = &values[0]->type;
+    const int rank = type->rank + 1, at = axis < 0 ? axis + rank : axis;
+    clt_type_text(type, a);
+    if (at < 0 || at >= rank || rank > CLT_MAX_RANK)
+        return fail_stack(
+            graph, clt_fail(CLT_SHAPE, "stack: values %s have no room for axis %d", a, axis));
+    for (int i = 1; i < count; i++)
+        if (!clt_type_equal(&values[i]->type, type))
+            return fail_stack(graph, clt_fail(CLT_SHAPE, "stack: value %d, %s, differs from %s", i,
+                                              clt_type_text(&values[i]->type, b), a));
+    for (int k = 0; k < rank; k++)
+        dims[k] = k < at ? type->dims[k] : k == at ? 1 : type->dims[k - 1];
+    for (int i = 0; i < count; i++)
+        rows[i] = clt_reshape(values[i], rank, dims);
+    return join(rows, count, at);
+}

@@ -1,0 +1,38 @@
+#include "ops/core/ops.h"
+#include "passes/passes.h"
+#include <cltrain/ops.h>
+
+/* An output is memory of its own, under its name. */
+static clt_status keep_output(clt_graph *graph, clt_value *output, clt_value *operand)
+{
+    clt_value *copy = clt_copy(operand);
+    if (!copy)
+        return clt_graph_status(graph);
+    for (int i = 0; i < graph->n_seeds; i++)
+        if (graph->seeds[i].output == output)
+            graph->seeds[i].output = copy;
+    clt_graph_move_output(output, copy);
+    return CLT_OK;
+}
+
+clt_status clt_pass_alone(clt_graph *graph)
+{
+    const int n_nodes = graph->n_nodes;
+    clt_replacements replacements;
+    CLT_TRY(clt_replacements_begin(graph, &replacements));
+    clt_status status = CLT_OK;
+    for (int i = 0; status == CLT_OK && i < n_nodes; i++) {
+        clt_node *node = graph->nodes[i];
+        clt_replacements_settle_node(&replacements, node);
+        if (!node->op->collective)
+            continue;
+        if (node->out[0]->output)
+            status = keep_output(graph, node->out[0], node->in[0]);
+        if (status == CLT_OK)
+            status = clt_replacements_add(&replacements, node->out[0], node->in[0]);
+    }
+    if (status == CLT_OK)
+        clt_replacements_settle_graph(&replacements);
+    clt_replacements_free(&replacements);
+    return status == CLT_OK ? clt_graph_status(graph) : status;
+}

@@ -1,0 +1,93 @@
+#include "train/core/buffers.h"
+
+#include "base/alloc.h"
+
+/* The payload of a data set of buffers: by field, its sample 0. */
+typedef struct buffers {
+    clt_view views[CLT_DATA_MAX_FIELDS];
+} buffers;
+
+static void free_buffers(void *payload)
+{
+    buffers *b = payload;
+    for (int i = 0; i < CLT_DATA_MAX_FIELDS; i++)
+        if (b->views[i].buffer)
+            clt_buffer_return(b->views[i].buffer);
+    clt_free(b);
+}
+
+clt_status clt_dataset_create_buffers(const char *name, int64_t count, clt_dataset **out)
+{
+    buffers *b = CLT_NEW(buffers);
+    if (!b)
+        return CLT_OUT_OF_MEMORY;
+    clt_status status = clt_dataset_new_device(name, count, b, free_buffers, out);
+    if (status != CLT_OK)
+        clt_free(b);
+    return status;
+}
+
+clt_status clt_dataset_add_buffer(clt_dataset *dataset, const char *name, clt_dtype dtype, int rank,
+                                  const int64_t *shape, cl_mem buffer, int64_t offset, int *out)
+{
+    clt_data_field field;
+    int64_t total;
+    int index;
+    CLT_TRY(clt_dataset_measure_field(dataset, name, dtype, rank, shape, &field, &total));
+    if (dataset->kind != CLT_DATA_DEVICE)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data set '%s', field '%s': a buffer was given, but the data set was not "
+                        "made by clt_dataset_create_buffers",
+                        dataset->name, name);
+    if (offset % clt_dtype_size(dtype))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data set '%s', field '%s': offset %lld is not a multiple of the %d bytes "
+                        "of %s",
+                        dataset->name, name, (long long)offset, clt_dtype_size(dtype),
+                        clt_dtype_name(dtype));
+    clt_status status = clt_buffer_borrow(buffer, offset, total);
+    if (status != CLT_OK)
+        return clt_fail_prefix(status, "data set '%s', field '%s': ", dataset->name, name);
+    status = clt_dataset_append_field(dataset, name, &field, &index);
+    if (status != CLT_OK) {
+        clt_buffer_return(buffer);
+        return status;
+    }
+    buffers *b = dataset->payload;
+    b->views[index] = (clt_view){buffer, offset};
+    if (out)
+        *out = index;
+    return CLT_OK;
+}
+
+clt_status clt_buffers_gather(const clt_gather *gather, clt_device *device, int64_t samples,
+                              clt_device_gather **out)
+{
+    const clt_dataset *d = gather->dataset;
+    const buffers *b = d->payload;
+    clt_gather_field fields[CLT_DATA_MAX_FIELDS];
+    for (int i = 0; i < gather->count; i++) {
+        const clt_data_output *o = &gather->outputs[i];
+        const clt_data_field *f = &d->fields[o->field];
+        bool usable;
+        CLT_TRY(clt_buffer_usable(device, b->views[o->field].buffer, &usable));
+        if (!usable)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "data set '%s', field '%s': its buffer is not of the context of %s; "
+                            "adopt or open all the trainer's devices in the buffers' context",
+                            d->name, f->name, device->label);
+        fields[i] = (clt_gather_field){.name = f->name,
+                                       .from = b->views[o->field],
+                                       .from_dtype = f->dtype,
+                                       .dtype = o->dtype,
+                                       .elements = f->elements,
+                                       .channels = o->channels ? o->channels : 1,
+                                       .table = o->table,
+                                       .scale = o->scale,
+                                       .shift = o->shift};
+    }
+    clt_status status = clt_device_gather_create(device, fields, gather->count, samples, out);
+    if (status != CLT_OK)
+        return clt_fail_prefix(status, "data set '%s': ", d->name);
+    return CLT_OK;
+}

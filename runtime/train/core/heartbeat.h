@@ -1,0 +1,25 @@
+/* Writes the file of <cltrain/heartbeat.h>. All functions take NULL for a trainer that has none,
+ * and do nothing then. */
+#ifndef CLT_TRAIN_CORE_HEARTBEAT_H
+#define CLT_TRAIN_CORE_HEARTBEAT_H
+
+#include <cltrain/heartbeat.h>
+#include <cltrain/status.h>
+
+typedef struct clt_heartbeat clt_heartbeat;
+
+/* Replaces the file at `path`. Errors: IO, OUT_OF_MEMORY. */
+clt_status clt_heartbeat_open(const char *path, int rank, int ranks, char *const *labels, int n,
+                              clt_heartbeat **beat);
+
+/* The file stays. */
+void clt_heartbeat_close(clt_heartbeat *beat);
+
+/* One thread at a time calls these. */
+void clt_heartbeat_step(clt_heartbeat *beat, int64_t step);
+void clt_heartbeat_start(clt_heartbeat *beat, int bucket);
+void clt_heartbeat_complete(clt_heartbeat *beat, int bucket);
+void clt_heartbeat_state_is(clt_heartbeat *beat, clt_heartbeat_state state);
+void clt_heartbeat_failed(clt_heartbeat *beat, clt_status status, const char *message);
+
+#endif

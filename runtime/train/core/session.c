@@ -1,0 +1,245 @@
+#include "train/core/session.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/str.h"
+
+static int64_t entry_floats(const clt_session *s)
+{
+    return (int64_t)s->max_micros * s->n_means * 2;
+}
+
+static bool same_plan(const clt_device *a, const clt_device *b)
+{
+    return !memcmp(&a->caps, &b->caps, sizeof a->caps);
+}
+
+static clt_status make_inputs(clt_session_device *d, int n_losses)
+{
+    const clt_plan *plan = d->plan;
+    const size_t n = (size_t)plan->n_inputs + 1;
+    d->views = clt_calloc(n, sizeof *d->views);
+    d->buffers[0] = clt_calloc(n, sizeof(cl_mem));
+    d->buffers[1] = clt_calloc(n, sizeof(cl_mem));
+    d->fed[0] = clt_calloc(n, sizeof *d->fed[0]);
+    d->fed[1] = clt_calloc(n, sizeof *d->fed[1]);
+    d->upstream_input = clt_calloc((size_t)n_losses + 1, sizeof *d->upstream_input);
+    if (!d->views || !d->buffers[0] || !d->buffers[1] || !d->fed[0] || !d->fed[1] ||
+        !d->upstream_input)
+        return CLT_OUT_OF_MEMORY;
+    for (int l = 0; l < n_losses; l++) {
+        d->upstream_input[l] = -1;
+        for (int i = 0; i < plan->n_inputs; i++)
+            if (plan->inputs[i] == plan->graph->losses[l].upstream) {
+                d->upstream_input[l] = i;
+                d->views[i] = (clt_view){d->upstream, l * (int64_t)sizeof(float)};
+            }
+    }
+    return CLT_OK;
+}
+
+static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
+                              const clt_plan_options *options, const clt_tuning_record *record)
+{
+    clt_session_device *d = &s->devices[index];
+    d->device = s->store->replicas[index].device;
+    d->max_micros = s->max_micros;
+    for (int i = 0; i < index && !d->plan; i++)
+        if (same_plan(s->devices[i].device, d->device))
+            d->plan = s->devices[i].plan;
+    if (!d->plan) {
+        CLT_TRY(
+            clt_plan_create(graph, &s->store->layout, &d->device->caps, record, options, &d->plan));
+        d->owns_plan = true;
+    }
+    s->n_losses = d->plan->graph->n_losses;
+    s->n_means = s->n_losses + d->plan->graph->n_metrics;
+    const int64_t bytes = entry_floats(s) * CLT_RESULT_RING * (int64_t)sizeof(float);
+    CLT_TRY(
+        clt_device_buffer_create(d->device, bytes + 16, CL_MEM_READ_WRITE, "results", &d->results));
+    if (s->shared)
+        CLT_TRY(clt_device_buffer_create(d->device, bytes + 16, CL_MEM_READ_WRITE,
+                                         "results of all ranks", &d->totals));
+    CLT_TRY(clt_device_buffer_create(d->device, 256, CL_MEM_READ_WRITE, "upstream of losses",
+                                     &d->upstream));
+    if (s->n_losses > 64)
+        return clt_fail(CLT_UNSUPPORTED, "a graph may have 64 losses, not %d", s->n_losses);
+    d->staging = clt_alloc_pages((size_t)bytes + 16);
+    d->known = clt_calloc((size_t)s->n_losses + 1, sizeof *d->known);
+    if (!d->staging || !d->known)
+        return CLT_OUT_OF_MEMORY;
+    for (int l = 0; l < s->n_losses; l++)
+        d->known[l] = NAN;
+    CLT_TRY(make_inputs(d, s->n_losses));
+    return clt_exec_create(d->device, d->plan, &s->store->replicas[index], &s->store->arenas[index],
+                           &d->exec);
+}
+
+clt_status clt_session_create(const clt_graph *graph, clt_store *store,
+                              const clt_plan_options *options,
+                              const clt_tuning_record *const *records, int max_micros, bool shared,
+                              clt_session **out)
+{
+    clt_session *s = CLT_NEW(clt_session);
+    if (!s)
+        return CLT_OUT_OF_MEMORY;
+    s->store = store;
+    s->max_micros = max_micros;
+    s->shared = shared;
+    s->devices = clt_calloc((size_t)store->n_devices, sizeof *s->devices);
+    s->coefficients = clt_calloc((size_t)graph->n_losses + 1, sizeof *s->coefficients);
+    clt_status status = s->devices && s->coefficients ? CLT_OK : CLT_OUT_OF_MEMORY;
+    for (int i = 0; status == CLT_OK && i < graph->n_losses; i++)
+        s->coefficients[i] = graph->losses[i].coefficient;
+    for (int i = 0; status == CLT_OK && i < store->n_devices; i++) {
+        s->n_devices = i + 1;
+        status = make_device(s, i, graph, options, records[i]);
+        if (status != CLT_OK)
+            clt_fail_prefix(status, "%s: ", store->replicas[i].device->label);
+    }
+    if (status != CLT_OK) {
+        clt_session_destroy(s);
+        return status;
+    }
+    *out = s;
+    return CLT_OK;
+}
+
+static void destroy_device(clt_session_device *d)
+{
+    for (int i = 0; i < CLT_RESULT_RING; i++)
+        clt_release_event(d->read[i]);
+    clt_exec_destroy(d->exec);
+    for (int p = 0; p < 2; p++) {
+        for (int i = 0; d->buffers[p] && i < d->plan->n_inputs; i++)
+            clt_release_buffer(d->buffers[p][i]);
+        clt_free(d->buffers[p]);
+        clt_free(d->fed[p]);
+    }
+    clt_release_buffer(d->upstream);
+    clt_release_buffer(d->results);
+    clt_release_buffer(d->totals);
+    clt_free(d->views);
+    clt_free(d->known);
+    clt_free(d->upstream_input);
+    clt_free(d->staging);
+}
+
+void clt_session_destroy(clt_session *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; s->devices && i < s->n_devices; i++) {
+        clt_device_finish(s->devices[i].device);
+        destroy_device(&s->devices[i]);
+    }
+    for (int i = 0; s->devices && i < s->n_devices; i++)
+        if (s->devices[i].owns_plan)
+            clt_plan_destroy(s->devices[i].plan);
+    clt_free(s->devices);
+    clt_free(s->coefficients);
+    clt_free(s);
+}
+
+/* --- losses --------------------------------------------------------------------------------- */
+
+clt_status clt_session_upstream(clt_session *s, int device, const double *weights)
+{
+    clt_session_device *d = &s->devices[device];
+    for (int l = 0; l < s->n_losses; l++) {
+        const float value = weights[l] > 0 ? (float)(s->coefficients[l] / weights[l]) : 0.0f;
+        if (d->known[l] == value)
+            continue;
+        CLT_TRY(clt_enqueue_value(d->device, (clt_view){d->upstream, l * (int64_t)sizeof value},
+                                  &value, sizeof value));
+        d->known[l] = value;
+    }
+    return CLT_OK;
+}
+
+bool clt_session_static_weights(const clt_session *s, int64_t count, double *weights)
+{
+    return clt_graph_static_weights(s->devices[0].plan->graph, count, weights);
+}
+
+bool clt_graph_static_weights(const clt_graph *graph, int64_t count, double *weights)
+{
+    for (int l = 0; l < graph->n_losses; l++) {
+        const clt_node *node = graph->losses[l].weight->producer;
+        const double each = node->op->weight ? node->op->weight(node) : 0;
+        if (each <= 0)
+            return false;
+        weights[l] = each * (double)count;
+    }
+    return true;
+}
+
+/* --- results -------------------------------------------------------------------------------- */
+
+clt_view clt_session_results(const clt_session *s, int device, int entry, int micro)
+{
+    const int64_t floats = entry * entry_floats(s) + (int64_t)micro * s->n_means * 2;
+    return (clt_view){s->devices[device].results, floats * (int64_t)sizeof(float)};
+}
+
+clt_status clt_session_share(const clt_session *s, int device, int entry, int micros,
+                             clt_collective *what)
+{
+    const clt_session_device *d = &s->devices[device];
+    *what = (clt_collective){.buffer = d->results,
+                             .offset = entry * entry_floats(s),
+                             .count = entry_floats(s),
+                             .out = d->totals,
+                             .out_offset = entry * entry_floats(s),
+                             .dtype = CLT_F32,
+                             .empty = micros == 0,
+                             .label = "losses"};
+    return micros ? clt_enqueue_zeros(d->device, clt_session_results(s, device, entry, micros),
+                                      (int64_t)(s->max_micros - micros) * s->n_means * 2 *
+                                          (int64_t)sizeof(float))
+                  : CLT_OK;
+}
+
+clt_status clt_session_read(clt_session *s, int device, int entry, int micros)
+{
+    clt_session_device *d = &s->devices[device];
+    const int64_t at = entry * entry_floats(s) * (int64_t)sizeof(float);
+    d->micros[entry] = micros;
+    if (s->shared)
+        micros = s->max_micros;
+    return clt_enqueue_download(
+        d->device, (clt_view){s->shared ? d->totals : d->results, at}, (char *)d->staging + at,
+        (int64_t)micros * s->n_means * 2 * (int64_t)sizeof(float), &d->read[entry]);
+}
+
+clt_status clt_session_wait(clt_session *s, int device, int entry)
+{
+    clt_session_device *d = &s->devices[device];
+    if (!d->read[entry])
+        return CLT_OK;
+    CLT_TRY(clt_device_wait(d->device, 1, &d->read[entry]));
+    clt_release_event(d->read[entry]);
+    d->read[entry] = NULL;
+    return CLT_OK;
+}
+
+clt_status clt_session_collect(clt_session *s, int entry, double *sums, double *weights)
+{
+    for (int i = 0; i < s->n_devices; i++) {
+        const clt_session_device *d = &s->devices[i];
+        s->failed = i;
+        CLT_TRY(clt_session_wait(s, i, entry));
+        const float *values = d->staging + entry * entry_floats(s);
+        /* What is added up over ranks already includes all devices. */
+        const int micros = !s->shared ? d->micros[entry] : i == 0 ? s->max_micros : 0;
+        for (int m = 0; m < micros; m++)
+            for (int j = 0; j < s->n_means; j++, values += 2) {
+                sums[j] += values[0];
+                weights[j] += values[1];
+            }
+    }
+    return CLT_OK;
+}

@@ -1,0 +1,196 @@
+/* The trainer's inside: trainer.c makes it, step.c runs it, diagnose.c finds what went wrong. */
+#ifndef CLT_TRAIN_CORE_TRAINER_H
+#define CLT_TRAIN_CORE_TRAINER_H
+
+#include <stdatomic.h>
+
+#include "exec/checksum.h"
+#include "exec/collective.h"
+#include "exec/update.h"
+#include "train/core/session.h"
+#include "train/core/device_threads.h"
+#include "train/core/heartbeat.h"
+
+/* What is known of a step before its results are read. */
+typedef struct clt_step_record {
+    int64_t step; /* -1: none */
+    int64_t samples;
+    double lr;
+} clt_step_record;
+
+typedef struct clt_trainer_device {
+    clt_update *update;
+    float *word;         /* the last steps' words on the host: CLT_WORD floats by ring entry */
+    clt_scaling scaling; /* several devices: after the last step that is done whole */
+    void **requests;     /* of collectives under way; step/exchange.c says which */
+    cl_mem means;        /* of states, one behind the other; NULL: none is needed */
+    const cl_mem *gradients[2];     /* of the first and of further micro-batches, by bucket */
+    clt_collective_result *reduced; /* by bucket: what its last reduction measured */
+    int32_t *counts;                /* by participant, its samples of a step: clt_reduce_shares */
+    int votes;                      /* of the last step */
+    int64_t begun, done;            /* steps whose updates are enqueued on it, in part and whole */
+    double began, busy;     /* rebalance: of the last step, until its gradients were there */
+    double exposed;         /* seconds that it waited for reductions, of all steps */
+    double waited;          /* likewise for collectives between its nodes, of the last step */
+    clt_checksum *checksum; /* NULL: replicas are not compared */
+    uint64_t *checksums;    /* by participant and slot */
+} clt_trainer_device;
+
+struct clt_trainer {
+    clt_store *store;
+    clt_trainer_options options;
+    clt_graph *graph; /* a copy */
+    clt_session *training, *evaluation;
+    clt_session *prediction; /* NULL until first used */
+    int64_t predictions;
+    int64_t bad_step, bad_sample; /* what clt_trainer_diagnose found last; no sample: -1 */
+    clt_trainer_device *devices;
+    int n_devices;
+    int rank, ranks;
+    int total, first; /* participants over all ranks, and this rank's first */
+    int *begins;      /* by rank, and one more: its first participant */
+    char *
+        identities; /* several ranks: by participant, CLT_SPLIT_IDENTITY bytes (planner/frozen.h) */
+    int64_t lanes;  /* the most of a device of any rank */
+    char **labels;  /* by bucket, for messages */
+    /* By bucket: the participant that updates it and gives its parameters to the others. NULL: all
+     * devices are of one kind, and each updates its own replica to the same bits. */
+    int *owners;
+    /* Updates begin as their bucket's reduction ends. Else (commit) they wait for the step's word,
+     * which guard and clipping need, and so does giving a step again. */
+    bool streams;
+    clt_heartbeat *beat;                 /* NULL: none */
+    struct clt_states *states;           /* states.c */
+    struct clt_programs *programs;       /* step/programs.c */
+    int64_t per_device;                  /* samples of a plan's largest run */
+    int max_micros;                      /* of such runs in a step */
+    clt_tuning_record *tuning;           /* room for one a device */
+    const clt_tuning_record **tuning_of; /* by device: those of one kind share a record */
+    int tune_classes, tune_left;         /* see clt_trainer_tuning */
+    clt_crew *crew;
+    clt_collectives collectives; /* of several devices */
+    struct clt_comm *comm;
+    char reads[256];             /* what clt_fit trains on, for checkpoints; "": unknown */
+    char *use;                   /* see clt_trainer_set_use */
+    struct clt_profile *profile; /* NULL: none is recorded */
+    int64_t steps;
+    clt_step_record records[CLT_RESULT_RING];
+    double *sums, *weights; /* scratch, by mean */
+
+    /* The step being enqueued, for the device threads. */
+    clt_step_batch current; /* without what its pointers point to, once parts return */
+    int parity;             /* which of the two sets of input buffers it uses */
+    const clt_feed *given;  /* gradients brought to backward */
+    int n_given;
+    clt_session *session;
+    int64_t *offsets;                  /* by device, and one more */
+    bool counted;                      /* `counts` are this batch's */
+    int rounds;                        /* see clt_segments_rounds */
+    double *shares;                    /* options.weights, by participant; NULL: equal */
+    struct clt_split_history *history; /* planner/balance.h; NULL: no change yet */
+    double *loss_weights;
+    bool weights_known;
+    int entry;       /* of the result ring */
+    atomic_int lost; /* the device that failed; -1: none */
+    int phase;       /* parts: 1 after forward, 2 after backward, 3 after reduce */
+    bool verified;   /* the replicas were equal at the start */
+    int vote;        /* what this rank says in its next steps; votes: what all said in the last */
+    int votes;
+    bool keeps; /* one of store->keepers */
+};
+
+/* build.c: all that depends on which devices the store has; and the opposite, after which the
+ * trainer has its graph, options and number of steps alone. */
+clt_status clt_trainer_build(clt_trainer *trainer);
+void clt_trainer_unbuild(clt_trainer *trainer);
+
+/* lost.c: notes that this device's failure was its own, where the status says so; returns it. */
+clt_status clt_lost_note(clt_trainer *trainer, int device, clt_status status);
+
+/* lost.c: with which status to stop the other ranks after a failure: DEVICE_LOST where
+ * clt_trainer_recover is to follow. */
+clt_status clt_lost_reason(const clt_trainer *trainer, clt_status status);
+
+/* lost.c: gives `failure` again with its message and, where a device has failed without which
+ * training cannot go on although there are others, why. */
+clt_status clt_lost_explain(const clt_trainer *trainer, clt_status failure, const char *message);
+
+/* lost.c: whether clt_trainer_recover can go on, after a device of this or another rank failed. */
+bool clt_lost_one_of_several(const clt_trainer *trainer);
+
+/* broadcast.c: all replicas become that of a participant (-1: parameters and states stay), but the
+ * optimizer's slots of bucket b that of slot_roots[b], where that is not NULL. Collective. */
+clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant, const int *slot_roots);
+
+/* The micro-batches of a device's share: as many as asked for, more where the plan is smaller, none
+ * without samples. */
+int clt_step_micros(const clt_trainer *trainer, int64_t share);
+
+/* The first sample, of a share of `micros` micro-batches, of micro-batch `micro`; `micros`: the
+ * share's end. Whole quanta where there is a quantum. */
+int64_t clt_step_micro_begin(const clt_trainer *trainer, int64_t share, int micros, int micro);
+
+/* How often a device runs the plan in the step under way: its micro-batches or, where the plan has
+ * collectives, clt_segments_rounds. */
+int clt_step_rounds(const clt_trainer *trainer, int device);
+
+/* The micro-batches of a device's share of the step under way. */
+int clt_step_micros_of(const clt_trainer *trainer, int device);
+
+/* What a device gets of the batch in a micro-batch; nothing past its last one. */
+clt_part clt_step_part(const clt_trainer *trainer, int device, int micro);
+
+/* Whether the guard stopped at the ring entry's step, whose word is there. */
+bool clt_step_stopped(const clt_trainer *trainer, int entry);
+
+/* Splits the batch and finds the weights of the losses, where the host can. */
+clt_status clt_step_prepare(clt_trainer *trainer, clt_session *session,
+                            const clt_step_batch *batch);
+
+/* owner.c: the participant that owns a bucket, if buckets have owners. */
+int clt_owner_of(int bucket, int participants);
+
+/* owner.c: gives buckets owners, if `alike` is false. */
+clt_status clt_owners_create(clt_trainer *trainer, bool alike);
+
+/* owner.c: all devices' optimizer slots become their owners', for reading. Collective; nothing
+ * without owners. */
+clt_status clt_owners_share_slots(clt_trainer *trainer);
+
+/* build.c: whether several devices' updates stream, under these options. */
+bool clt_trainer_streams(const clt_trainer_options *options);
+
+/* Fails if the caller wants an event of several devices. */
+clt_status clt_step_check_event(const clt_trainer *trainer, struct _cl_event *const *event);
+
+/* *event (may be NULL) becomes another reference to the event that ends the ring entry. */
+clt_status clt_step_event(const clt_session *session, int entry, struct _cl_event **event);
+
+/* Sets where loss scaling stands, on all of this rank's devices. */
+clt_status clt_trainer_set_scaling(clt_trainer *trainer, const clt_scaling *scaling);
+
+/* Reads `count` elements of F32, F16 or BF16 from a device's buffer; waits. */
+clt_status clt_trainer_read_floats(const clt_replica *replica, clt_view from, clt_dtype dtype,
+                                   int64_t count, float *data);
+
+/* Fails with NONFINITE naming the step, the first tensor that is not finite and, where it has some
+ * of its samples not finite, the first of them, by running the ring entry's step again node by
+ * node. That sample is then trainer->bad_sample, of the step trainer->bad_step. */
+clt_status clt_trainer_diagnose(clt_trainer *trainer, int64_t step);
+
+/* Most devices of a process: the communicator's. */
+enum { CLT_MOST_DEVICES = 64 };
+
+/* Bits of a vote: stop after this step; drop this step, since a rank could not read its samples. */
+enum { CLT_VOTE_STOP = 1, CLT_VOTE_DROP = 2 };
+
+/* profile.c: records a reduction of a device, of `bytes` bytes, of a bucket or node; its thread
+ * calls it. */
+void clt_profile_reduction(struct clt_profile *profile, int device, const char *label,
+                           bool backward, int64_t bytes, const clt_collective_result *result);
+
+/* Fills the table of collectives with those of a communicator over the store's devices. */
+clt_status clt_trainer_connect(clt_trainer *trainer);
+void clt_trainer_disconnect(clt_trainer *trainer);
+
+#endif

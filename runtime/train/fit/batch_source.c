@@ -1,0 +1,263 @@
+#include "train/fit/batch_source.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "train/core/buffers.h"
+#include "train/core/trainer.h"
+
+/* Two steps may be queued; two more batches are assembled meanwhile. Devices gather into two places
+ * in turn, of which a slot's number tells one as long as there are an even number of slots. */
+enum { SLOTS = 4, TURNS = 2, MAX_INPUTS = 16 };
+
+struct clt_source {
+    clt_loader *loader;
+    int n_devices, n_outputs, n_images;
+    int first;                     /* this rank's first among the parts of a batch */
+    int64_t *offsets;              /* [slot][device and one more]: of this rank's samples */
+    const char *names[MAX_INPUTS]; /* of the outputs; the plan's */
+    clt_feed *feeds;               /* [slot][device][output] */
+    double loss_weight[SLOTS];
+    bool weighted; /* the loader knows the weight of the only loss */
+    bool knew;     /* and knew that of the last batch */
+
+    /* A data set of buffers: the loader delivers sample numbers alone, devices gather. */
+    bool on_devices;
+    clt_session *session;
+    clt_gather gather;
+    clt_device_gather **gathers; /* by device; NULL: gets no samples */
+};
+
+static bool is_upstream(const clt_plan *plan, const clt_value *input)
+{
+    for (int l = 0; l < plan->graph->n_losses; l++)
+        if (plan->graph->losses[l].upstream == input)
+            return true;
+    return false;
+}
+
+static clt_status check_field(const clt_dataset *dataset, int field, const clt_value *input)
+{
+    clt_dtype dtype;
+    int rank;
+    int64_t shape[CLT_DATA_MAX_RANK], bytes;
+    CLT_TRY(clt_dataset_field_info(dataset, field, NULL, &dtype, &rank, shape, &bytes));
+    if (bytes / clt_dtype_size(dtype) == clt_type_coefficient(&input->type))
+        return CLT_OK;
+    char text[CLT_TYPE_TEXT];
+    return clt_fail(CLT_SHAPE, "input %s is %s; a sample of %s has %lld elements there",
+                    input->name, clt_type_text(&input->type, text), clt_dataset_name(dataset),
+                    (long long)(bytes / clt_dtype_size(dtype)));
+}
+
+static clt_status add_output(clt_source *s, const char *field, clt_dtype dtype, int *output)
+{
+    return s->on_devices ? clt_gather_add(&s->gather, field, dtype, output)
+                         : clt_loader_add_output(s->loader, field, dtype, output);
+}
+
+static clt_status normalize(clt_source *s, int output, double divisor,
+                            const clt_fit_options *options)
+{
+    const int channels = options->channels;
+    return s->on_devices ? clt_gather_normalize(&s->gather, output, divisor, channels,
+                                                options->mean, options->std)
+                         : clt_loader_normalize(s->loader, output, divisor, channels, options->mean,
+                                                options->std);
+}
+
+static clt_status add_input(clt_source *s, const clt_dataset *dataset,
+                            const clt_fit_options *options, const clt_plan *plan,
+                            const clt_value *input)
+{
+    int field, output;
+    clt_dtype dtype;
+    if (s->n_outputs == MAX_INPUTS)
+        return clt_fail(CLT_UNSUPPORTED, "a graph fed by a data set has %d inputs at most",
+                        MAX_INPUTS);
+    clt_status status = clt_dataset_find_field(dataset, input->name, &field);
+    if (status != CLT_OK)
+        return clt_fail_prefix(status, "input %s of the graph: ", input->name);
+    CLT_TRY(check_field(dataset, field, input));
+    CLT_TRY(clt_dataset_field_info(dataset, field, NULL, &dtype, NULL, NULL, NULL));
+    CLT_TRY(add_output(s, input->name, input->type.dtype, &output));
+    s->names[s->n_outputs++] = input->name;
+    if (options->channels && clt_dataset_is_image(dataset, field) && input->type.dtype == CLT_F32) {
+        CLT_TRY(normalize(s, output, dtype == CLT_U8 ? 255 : 1, options));
+        s->n_images++;
+    }
+    /* Labels on the devices tell the weight there. */
+    if (!s->on_devices && input->type.dtype == CLT_I32 && clt_dataset_classes(dataset, field) > 0) {
+        const bool ignores = options->ignore_index != INT64_MIN;
+        CLT_TRY(clt_loader_set_labels(s->loader, output, ignores ? &options->ignore_index : NULL));
+        s->weighted = plan->graph->n_losses == 1 && clt_type_coefficient(&input->type) == 1;
+    }
+    return CLT_OK;
+}
+
+static clt_status make_feeds(clt_source *s)
+{
+    s->feeds = clt_calloc((size_t)(SLOTS * s->n_devices * s->n_outputs) + 1, sizeof *s->feeds);
+    s->offsets = clt_calloc((size_t)SLOTS * (size_t)(s->n_devices + 1), sizeof *s->offsets);
+    if (!s->feeds || !s->offsets)
+        return CLT_OUT_OF_MEMORY;
+    clt_feed *feed = s->feeds;
+    for (int slot = 0; slot < SLOTS; slot++)
+        for (int d = 0; d < s->n_devices; d++)
+            for (int o = 0; o < s->n_outputs; o++, feed++) {
+                *feed = (clt_feed){.name = s->names[o],
+                                   .device = d,
+                                   .host = clt_loader_memory(s->loader, slot, d, o)};
+                if (s->on_devices && s->gathers[d])
+                    feed->buffer = clt_device_gather_buffer(s->gathers[d], slot % TURNS, o);
+            }
+    return CLT_OK;
+}
+
+static clt_status make_gathers(clt_source *s)
+{
+    s->gathers = clt_calloc((size_t)s->n_devices, sizeof(clt_device_gather *));
+    if (!s->gathers)
+        return CLT_OUT_OF_MEMORY;
+    for (int d = 0; d < s->n_devices; d++) {
+        const int64_t samples = clt_loader_capacity(s->loader, d);
+        if (samples)
+            CLT_TRY(clt_buffers_gather(&s->gather, s->session->devices[d].device, samples,
+                                       &s->gathers[d]));
+    }
+    return CLT_OK;
+}
+
+clt_status clt_source_create(const clt_trainer *trainer, clt_session *session, clt_dataset *dataset,
+                             const clt_fit_options *options, int64_t batch, int64_t seed,
+                             clt_position start, int64_t end_epoch, clt_source **out)
+{
+    clt_source *s = CLT_NEW(clt_source);
+    if (!s)
+        return CLT_OUT_OF_MEMORY;
+    s->n_devices = trainer->n_devices;
+    s->first = trainer->first;
+    s->on_devices = clt_dataset_kind(dataset) == CLT_DATA_DEVICE;
+    s->session = session;
+    clt_gather_init(&s->gather, dataset);
+    clt_loader_desc desc;
+    clt_loader_desc_init(&desc);
+    desc.dataset = dataset;
+    desc.batch = batch;
+    desc.seed = seed;
+    desc.shuffle = options->shuffle;
+    desc.drop_last = options->drop_last;
+    desc.epoch = start.epoch;
+    desc.offset = start.sample;
+    desc.end_epoch = end_epoch;
+    desc.parts = trainer->total;
+    desc.first_part = s->first;
+    desc.local_parts = s->n_devices;
+    desc.weights = trainer->options.weights;
+    desc.quantum = trainer->options.quantum;
+    desc.slots = SLOTS;
+    if (s->on_devices)
+        desc.max_threads = 1; /* there are only numbers to find */
+    const clt_plan *plan = session->devices[0].plan;
+    clt_status status = clt_loader_create(&desc, &s->loader);
+    for (int i = 0; status == CLT_OK && i < plan->n_inputs; i++)
+        if (!is_upstream(plan, plan->inputs[i]) && !plan->inputs[i]->given)
+            status = add_input(s, dataset, options, plan, plan->inputs[i]);
+    if (status == CLT_OK && options->channels && !s->n_images)
+        status = clt_fail(CLT_INVALID_ARGUMENT,
+                          "data set '%s': mean and std are given, but no f32 input of the graph "
+                          "takes a field of images (clt_dataset_set_image)",
+                          clt_dataset_name(dataset));
+    if (status == CLT_OK && s->on_devices)
+        status = make_gathers(s);
+    if (status == CLT_OK)
+        status = clt_loader_start(s->loader);
+    if (status == CLT_OK)
+        status = make_feeds(s);
+    if (status != CLT_OK) {
+        clt_source_destroy(s);
+        return status;
+    }
+    *out = s;
+    return CLT_OK;
+}
+
+void clt_source_destroy(clt_source *s)
+{
+    if (!s)
+        return;
+    if (s->on_devices) /* what is asked of a step later is answered without its inputs */
+        clt_session_forget_buffers(s->session);
+    for (int d = 0; s->gathers && d < s->n_devices; d++)
+        clt_device_gather_destroy(s->gathers[d]);
+    clt_free(s->gathers);
+    clt_gather_free(&s->gather);
+    clt_loader_free(s->loader);
+    clt_free(s->feeds);
+    clt_free(s->offsets);
+    clt_free(s);
+}
+
+/* Enqueues the gathering of a batch, on the queues where its step comes next. The devices' threads
+ * rest between steps, so that this one may enqueue. */
+static clt_status gather(clt_source *s, const clt_batch *batch, const int64_t *offsets)
+{
+    for (int d = 0; d < s->n_devices; d++) {
+        const int64_t begin = offsets[d], count = offsets[d + 1] - begin;
+        if (count)
+            CLT_TRY(clt_device_gather_enqueue(s->gathers[d], batch->slot % TURNS,
+                                              batch->indices + begin, count));
+    }
+    return CLT_OK;
+}
+
+clt_status clt_source_next(clt_source *s, clt_source_batch *out)
+{
+    clt_batch batch = {.struct_size = sizeof batch};
+    CLT_TRY(clt_loader_next(s->loader, &batch));
+    *out = (clt_source_batch){.slot = batch.slot,
+                              .last_of_epoch = batch.last_of_epoch != 0,
+                              .epoch = batch.epoch,
+                              .next_epoch = batch.next_epoch,
+                              .next_sample = batch.next_offset};
+    clt_step_batch_init(&out->step);
+    if (batch.slot < 0)
+        return CLT_OK;
+    int64_t *offsets = s->offsets + batch.slot * (s->n_devices + 1);
+    for (int d = 0; d <= s->n_devices; d++)
+        offsets[d] = batch.offsets[s->first + d] - batch.offsets[s->first];
+    if (s->on_devices)
+        CLT_TRY(gather(s, &batch, offsets));
+    out->step.first = batch.offsets[s->first];
+    out->step.total = batch.count;
+    out->step.count = offsets[s->n_devices];
+    out->step.offsets = offsets;
+    out->step.feeds = s->feeds + batch.slot * s->n_devices * s->n_outputs;
+    out->step.n_feeds = s->n_devices * s->n_outputs;
+    s->knew = s->weighted && batch.weight >= 0;
+    if (s->knew) {
+        s->loss_weight[batch.slot] = (double)batch.weight;
+        out->step.loss_weights = &s->loss_weight[batch.slot];
+    }
+    return CLT_OK;
+}
+
+/* Ranks that know the weight of a loss do not tell it to each other; so this one must not ask. */
+void clt_source_none(clt_source *s, int64_t total, clt_step_batch *batch)
+{
+    static const double any = 1;
+    clt_step_batch_init(batch);
+    batch->total = total;
+    batch->loss_weights = s->knew ? &any : NULL;
+}
+
+clt_status clt_source_release(clt_source *s, int slot)
+{
+    return clt_loader_release(s->loader, slot);
+}
+
+double clt_source_waited(const clt_source *s)
+{
+    clt_loader_stats stats = {.struct_size = sizeof stats};
+    return clt_loader_get_stats(s->loader, &stats) == CLT_OK ? stats.wait_seconds : 0;
+}

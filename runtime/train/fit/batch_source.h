@@ -1,0 +1,37 @@
+/* A loader whose batches are ready to be fed to a trainer. */
+#ifndef CLT_TRAIN_FIT_BATCH_SOURCE_H
+#define CLT_TRAIN_FIT_BATCH_SOURCE_H
+
+#include "train/core/session.h"
+#include <cltrain/fit.h>
+
+typedef struct clt_source clt_source;
+
+typedef struct clt_source_batch {
+    int slot; /* -1: the data has ended */
+    bool last_of_epoch;
+    int64_t epoch, next_epoch, next_sample;
+    clt_step_batch step; /* its pointers are valid until the slot is released */
+} clt_source_batch;
+
+/* Feeds the session's inputs from the data set's fields of the same names. `end_epoch` 0: never
+ * ends. */
+clt_status clt_source_create(const clt_trainer *trainer, clt_session *session, clt_dataset *dataset,
+                             const clt_fit_options *options, int64_t batch, int64_t seed,
+                             clt_position start, int64_t end_epoch, clt_source **source);
+
+/* Stops the loader; transfers from its memory must have ended. Takes NULL. */
+void clt_source_destroy(clt_source *source);
+
+/* The next batch. At most two are held at once; the steps of those that were released have ended.
+ */
+clt_status clt_source_next(clt_source *source, clt_source_batch *batch);
+/* A batch of `total` samples of which this rank has none, after clt_source_next has failed. */
+void clt_source_none(clt_source *source, int64_t total, clt_step_batch *batch);
+
+clt_status clt_source_release(clt_source *source, int slot);
+
+/* Seconds for which clt_source_next waited. */
+double clt_source_waited(const clt_source *source);
+
+#endif

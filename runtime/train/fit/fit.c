@@ -1,0 +1,317 @@
+/* The loop over epochs and steps. */
+#include <cltrain/fit.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "train/fit/fit.h"
+#include "train/planner/clock.h"
+#include "train/ranks/world.h"
+
+void clt_fit_options_init(clt_fit_options *options)
+{
+    *options = (clt_fit_options){.struct_size = sizeof *options,
+                                 .epochs = 1,
+                                 .seed = -1,
+                                 .shuffle = 1,
+                                 .ignore_index = INT64_MIN,
+                                 .keep = 3};
+}
+
+static clt_status check(const clt_fit_options *o, const clt_trainer *t)
+{
+    CLT_TRY(CLT_CHECK_STRUCT(o, clt_fit_options));
+    if (o->n_splits && !t->options.rebalance)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "changes of the division need clt_trainer_options.rebalance");
+    if (o->epochs < 0 || o->steps < 0)
+        return clt_fail(CLT_INVALID_ARGUMENT, "a run of %lld epochs and %lld steps is not possible",
+                        (long long)o->epochs, (long long)o->steps);
+    if (o->batch < 0 || o->batch > t->options.batch)
+        return clt_fail(CLT_INVALID_ARGUMENT, "batch %lld; the trainer was made for 1 to %lld",
+                        (long long)o->batch, (long long)t->options.batch);
+    return CLT_OK;
+}
+
+/* All ranks have dropped a step. Each learns of the failure, its own or another's. */
+static clt_status drop(clt_fit_run *f, clt_status failure)
+{
+    f->dropped = true;
+    const clt_status status = clt_world_agree(f->trainer, failure);
+    return status == CLT_OK ? CLT_ABORTED : status;
+}
+
+/* This rank could not read its samples. The other ranks are in the step already and wait for this
+ * one: it takes part without samples and votes to drop the step, which changes nothing then. */
+static clt_status drop_step(clt_fit_run *f, clt_status failure)
+{
+    clt_trainer *t = f->trainer;
+    clt_step_batch none;
+    char message[1024];
+    if (t->ranks == 1 || t->steps == f->first_step) /* alone, or there is nothing to save */
+        return failure;
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    clt_source_none(f->source, f->batch, &none);
+    t->vote |= CLT_VOTE_DROP;
+    clt_trainer_step(t, &none, NULL);
+    clt_error_restore(message);
+    return t->votes & CLT_VOTE_DROP ? drop(f, failure) : failure;
+}
+
+/* One step: enqueue it, then report the one before. */
+static clt_status one_step(clt_fit_run *f)
+{
+    clt_source_batch batch;
+    const clt_fit_pending before = f->last;
+    const clt_position start = f->position;
+    const int64_t step = f->trainer->steps;
+    f->between = true;
+    const clt_status read = clt_source_next(f->source, &batch);
+    if (read != CLT_OK)
+        return drop_step(f, read);
+    f->between = false;
+    f->tried = (clt_fit_pending){batch.slot, step, batch.epoch, batch.step.total, start, f->split};
+    f->after = (clt_position){batch.next_epoch, batch.next_sample};
+    f->tried_due = batch.last_of_epoch ? batch.epoch : -1;
+    const clt_status stepped = clt_trainer_step(f->trainer, &batch.step, NULL);
+    if (stepped == CLT_ABORTED && f->trainer->votes & CLT_VOTE_DROP)
+        return drop(f, CLT_OK);
+    CLT_TRY(stepped);
+    f->split = false;
+    f->last = f->tried;
+    f->position = f->after;
+    f->epoch_due = f->tried_due;
+    const clt_status status = clt_fit_finish(f, &before);
+    if (status == CLT_NONFINITE) /* the guard stopped there */
+        f->last = before;
+    if (status == CLT_OK && f->balance) /* before an evaluation takes times of its own */
+        return clt_balance_step(f->balance, f->trainer, &f->rebalance);
+    return status;
+}
+
+static clt_status after_step(clt_fit_run *f)
+{
+    if (f->epoch_due >= 0) {
+        CLT_TRY(clt_fit_finish_last(f));
+        f->between = f->evaluating = true;
+        CLT_TRY(clt_fit_end_epoch(f, f->epoch_due));
+        f->between = f->evaluating = false;
+        f->epoch_due = -1;
+    }
+    const int64_t every = f->options->checkpoint_every;
+    if (every > 0 && f->trainer->steps % every == 0 && f->trainer->steps < f->total_steps) {
+        CLT_TRY(clt_fit_finish_last(f));
+        clt_fit_save_on_the_way(f);
+    }
+    return CLT_OK;
+}
+
+static void drop_source(clt_fit_run *f)
+{
+    f->waited = clt_fit_waited(f);
+    clt_source_destroy(f->source);
+    f->source = NULL;
+}
+
+/* The step before the change is reported, and its inputs are not needed any more, before the
+ * batches that are assembled already go. */
+static clt_status change_split(clt_fit_run *f, const double *weights, int64_t quantum)
+{
+    clt_trainer *t = f->trainer;
+    CLT_TRY(clt_fit_finish_last(f));
+    CLT_TRY(clt_trainer_wait(t));
+    CLT_TRY(clt_trainer_set_weights(t, weights, quantum));
+    f->split = true;
+    drop_source(f);
+    return clt_fit_make_source(f);
+}
+
+/* Before a step: the division that it is to have. */
+static clt_status divide(clt_fit_run *f)
+{
+    const clt_fit_options *o = f->options;
+    const int64_t step = f->trainer->steps + 1;
+    const clt_split_change *last = NULL;
+    for (; f->next_split < o->n_splits && o->splits[f->next_split].step <= step; f->next_split++)
+        last = &o->splits[f->next_split];
+    if (last)
+        return change_split(f, last->weights, last->quantum);
+    const bool change = f->rebalance;
+    f->rebalance = false;
+    return change ? change_split(f, f->balance->weights, f->balance->quantum) : CLT_OK;
+}
+
+/* A device that failed, of any rank, is left behind, where others remain; else this is the run's
+ * failure. */
+static clt_status recover(clt_fit_run *f, clt_status failure)
+{
+    clt_trainer *t = f->trainer;
+    int redo;
+    char message[1024];
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    if (!clt_lost_one_of_several(t))
+        return clt_lost_explain(t, failure, message);
+    /* What the last step gave can often still be read. */
+    if (f->last.slot >= 0 && clt_fit_finish(f, &f->last) != CLT_OK)
+        clt_fit_report_unknown(f, &f->last);
+    f->last.slot = -1;
+    clt_trainer_wait(t); /* transfers from the loader's memory end */
+    drop_source(f);
+    clt_error_restore(message);
+    CLT_TRY(clt_trainer_recover(t, &redo));
+    f->next_split = f->options->n_splits; /* those were among other devices */
+    CLT_TRY(clt_fit_make_balance(f));
+    if (!redo) {
+        clt_fit_report_unknown(f, &f->tried);
+        f->position = f->after;
+        f->epoch_due = f->tried_due;
+    }
+    /* Ranks that were ahead evaluate once more, with those that have it before them. */
+    int64_t due = f->epoch_due;
+    CLT_TRY(clt_world_largest(t, &due));
+    f->epoch_again = f->epoch_due < 0 && due >= 0;
+    f->epoch_due = due;
+    return clt_fit_make_source(f);
+}
+
+/* Whether to stop after the step that was enqueued last. Ranks say it with their gradients, before
+ * the next step, so that all of them stop after the same one. */
+static bool stops(const clt_fit_run *f)
+{
+    clt_trainer *t = f->trainer;
+    const clt_fit_options *o = f->options;
+    const bool now_stop = o->should_stop && o->should_stop(o->user);
+    if (t->ranks == 1)
+        return now_stop;
+    t->vote = now_stop ? CLT_VOTE_STOP : 0;
+    return (t->votes & CLT_VOTE_STOP) != 0;
+}
+
+static clt_status stop(clt_fit_run *f)
+{
+    CLT_TRY(clt_fit_finish_last(f));
+    CLT_TRY(clt_world_agree(f->trainer, clt_fit_save(f)));
+    return clt_fail(CLT_STOPPED, "stopped after step %lld", (long long)f->trainer->steps);
+}
+
+static clt_status run(clt_fit_run *f)
+{
+    clt_status status = CLT_OK;
+    for (;;) {
+        /* After a device was lost, an epoch's end may be due without another step. */
+        const bool ended = f->trainer->steps >= f->total_steps;
+        if (f->epoch_due < 0 && !ended)
+            status = divide(f);
+        if (status == CLT_OK && f->epoch_due < 0 && !ended)
+            status = one_step(f);
+        if (status == CLT_OK)
+            status = after_step(f);
+        if (status == CLT_OK && ended)
+            status = clt_fit_finish_last(f);
+        if (status == CLT_OK && ended && f->epoch_due < 0)
+            return clt_trainer_wait(f->trainer);
+        if (status == CLT_OK && stops(f))
+            return stop(f);
+        if (status != CLT_OK && f->dropped)
+            return status;
+        if (status != CLT_OK)
+            CLT_TRY(recover(f, status));
+        status = CLT_OK;
+    }
+}
+
+/* Transfers from the loader's memory must have ended before it is freed. The guard kept the weights
+ * of the last good step: what comes after it is forgotten, and it is saved. So is the last step
+ * where samples cannot be read. Other ranks may be within the next step then: all drop it, save,
+ * and wait until the checkpoint is there. */
+static void after_failure(clt_fit_run *f, clt_status status)
+{
+    char message[1024];
+    strncpy(message, clt_error_message(), sizeof message - 1);
+    message[sizeof message - 1] = '\0';
+    /* The other ranks wait for this one's gradients; where all stop together they do not. */
+    if (f->trainer->ranks > 1 && status != CLT_NONFINITE && status != CLT_STOPPED && !f->dropped)
+        f->trainer->collectives.stop(f->trainer->collectives.self, status, message);
+    if (status != CLT_STOPPED)
+        clt_heartbeat_failed(f->trainer->beat, status, message);
+    const bool idle = clt_trainer_wait(f->trainer) == CLT_OK;
+    /* In an evaluation all ranks have the last step's weights; owners would exchange their slots.
+     */
+    const bool alone = f->trainer->ranks == 1 || (f->evaluating && !f->trainer->owners);
+    const bool read = f->between && alone && f->trainer->steps > f->first_step;
+    bool good = idle && (read || f->dropped);
+    if (good && clt_fit_finish_last(f) != CLT_OK)
+        good = false;
+    if (status == CLT_NONFINITE && f->last.slot >= 0) {
+        clt_trainer_set_steps(f->trainer, f->last.step);
+        f->position = f->last.start;
+        good = true;
+    }
+    clt_status saved = good ? clt_fit_save(f) : CLT_OK;
+    if (f->dropped)
+        saved = clt_world_agree(f->trainer, saved);
+    if (saved != CLT_OK)
+        clt_log(CLT_LOG_WARN, "the last good step is not saved: %s", clt_error_message());
+    clt_error_restore(message);
+}
+
+/* The message names a sample of the batch: which one of the data set is it? */
+static void name_sample(const clt_fit_run *f)
+{
+    const clt_trainer *t = f->trainer;
+    const clt_fit_pending *p = f->last.step == t->bad_step    ? &f->last
+                               : f->tried.step == t->bad_step ? &f->tried
+                                                              : NULL;
+    int64_t index;
+    char message[1024];
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    if (!p || t->bad_sample < 0)
+        return;
+    if (clt_data_order(clt_dataset_count(f->train), f->seed, p->start.epoch, f->options->shuffle,
+                       p->start.sample + t->bad_sample, 1, &index) != CLT_OK)
+        clt_error_restore(message);
+    else
+        clt_fail(CLT_NONFINITE, "%s; the sample is number %lld of data set %s", message,
+                 (long long)index, clt_dataset_name(f->train));
+}
+
+static void end(clt_fit_run *f)
+{
+    clt_balance_free(f->balance);
+    clt_source_destroy(f->source);
+    clt_folder_lock_release(f->lock);
+}
+
+clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
+                   const clt_fit_options *options)
+{
+    CLT_TRY(check(options, trainer));
+    clt_fit_run f = {.trainer = trainer,
+                     .train = train,
+                     .test = test,
+                     .options = options,
+                     .batch = options->batch ? options->batch : trainer->options.batch,
+                     .seed = options->seed < 0 ? 0 : options->seed,
+                     .last = {.slot = -1},
+                     .epoch_due = -1,
+                     .began = clt_clock(),
+                     .reported = clt_clock()};
+    clt_status status = clt_fit_begin(&f, train);
+    if (status != CLT_OK) {
+        clt_heartbeat_failed(trainer->beat, status, clt_error_message());
+        end(&f);
+        return status;
+    }
+    f.first_step = trainer->steps;
+    status = run(&f);
+    /* At the end, and after a failure that left the weights of the last good step. */
+    if (status == CLT_OK)
+        status = clt_world_agree(trainer, clt_fit_save(&f));
+    if (status == CLT_NONFINITE)
+        name_sample(&f);
+    if (status != CLT_OK)
+        after_failure(&f, status);
+    end(&f);
+    return status;
+}

@@ -1,0 +1,175 @@
+/* How a run of clt_fit begins: what data it reads, from where, and that all ranks agree. */
+#include <stdio.h>
+
+#include "base/hash.h"
+#include "data/image/augment.h"
+#include "data/core/digest.h"
+#include "train/fit/fit.h"
+#include "train/ranks/shares.h"
+#include "train/step/verify.h"
+#include "train/step/states.h"
+#include "train/ranks/world.h"
+
+clt_status clt_fit_make_source(clt_fit_run *f)
+{
+    return clt_source_create(f->trainer, f->trainer->training, f->train, f->options, f->batch,
+                             f->seed, f->position, 0, &f->source);
+}
+
+clt_status clt_fit_make_balance(clt_fit_run *f)
+{
+    const clt_trainer *t = f->trainer;
+    clt_balance_free(f->balance);
+    f->balance = NULL;
+    f->rebalance = false;
+    f->split = t->shares != NULL;
+    /* Of fewer samples than a batch all steps are as short. */
+    const int64_t count = clt_dataset_count(f->train);
+    return t->options.rebalance && !f->options->splits
+               ? clt_balance_create(t, count < f->batch ? count : f->batch, &f->balance)
+               : CLT_OK;
+}
+
+/* Not the name, since files may move. */
+static void describe_data(clt_trainer *t, const clt_dataset *train, const clt_fit_options *o)
+{
+    int used = snprintf(t->reads, sizeof t->reads, "%lld samples, %s",
+                        (long long)clt_dataset_count(train), o->shuffle ? "shuffled" : "in order");
+    if (o->drop_last && used > 0 && used < (int)sizeof t->reads)
+        used += snprintf(t->reads + used, sizeof t->reads - (size_t)used,
+                         ", without an epoch's partial last batch");
+    if (train->changes && used > 0 && used < (int)sizeof t->reads)
+        used += snprintf(t->reads + used, sizeof t->reads - (size_t)used, ", %s", train->changes);
+    for (int c = 0; c < o->channels && used > 0 && used < (int)sizeof t->reads; c++)
+        used += snprintf(t->reads + used, sizeof t->reads - (size_t)used,
+                         ", channel %d less %.9g by %.9g", c, o->mean[c], o->std[c]);
+    for (int i = 0; i < train->field_count && used > 0 && used < (int)sizeof t->reads; i++) {
+        const clt_data_field *f = &train->fields[i];
+        char text[CLT_AUGMENT_TEXT];
+        if (f->augmented)
+            used += snprintf(t->reads + used, sizeof t->reads - (size_t)used, ", %s: %s", f->name,
+                             clt_augment_text(&f->augment, text));
+    }
+}
+
+static clt_status resume(clt_fit_run *f)
+{
+    const clt_fit_options *o = f->options;
+    if (!o->resume || !o->checkpoint_dir || f->trainer->rank)
+        return CLT_OK;
+    int64_t seed;
+    clt_status status = clt_trainer_restore(
+        f->trainer, o->resume_from ? o->resume_from : o->checkpoint_dir, &f->position, &seed);
+    if (status == CLT_NOT_FOUND && o->resume_from)
+        return status;
+    /* A folder without any checkpoint is where a first run begins. */
+    if (status == CLT_NOT_FOUND)
+        return CLT_OK;
+    CLT_TRY(status);
+    if (o->seed >= 0 && o->seed != seed)
+        return clt_fail(CLT_MISMATCH,
+                        "the checkpoints in %s are of a run with seed %lld, not %lld: leave the "
+                        "seed out to go on with it",
+                        o->checkpoint_dir, (long long)seed, (long long)o->seed);
+    f->seed = seed;
+    f->resumed = true;
+    return CLT_OK;
+}
+
+/* A resumed run ends with its last epoch, also where the epochs before had batches of another size.
+ */
+static int64_t find_end(const clt_fit_run *f, int64_t samples)
+{
+    const clt_fit_options *o = f->options;
+    const int64_t more = o->drop_last ? 0 : f->batch - 1; /* a partial batch is one, or none */
+    const int64_t per_epoch = (samples + more) / f->batch;
+    if (o->steps || !f->resumed)
+        return o->steps ? o->steps : o->epochs * per_epoch;
+    if (f->position.epoch >= o->epochs)
+        return f->trainer->steps;
+    const int64_t left = samples - f->position.sample;
+    return f->trainer->steps + (left + more) / f->batch +
+           (o->epochs - f->position.epoch - 1) * per_epoch;
+}
+
+static uint64_t add_number(uint64_t hash, int64_t number)
+{
+    return clt_hash(&number, sizeof number, hash);
+}
+
+/* That all ranks have the same samples, where one has them in host memory. */
+static clt_status compare_data(clt_fit_run *f, clt_dataset *train)
+{
+    uint64_t trained = 0, tested = 0;
+    clt_status status = clt_dataset_digest(train, &trained);
+    if (status == CLT_OK && f->test)
+        status = clt_dataset_digest(f->test, &tested);
+    CLT_TRY(clt_world_agree(f->trainer, status));
+    CLT_TRY(clt_world_compare(f->trainer, trained, "content of the training data"));
+    return clt_world_compare(f->trainer, tested, "content of the test data");
+}
+
+/* Before the folder is read: the newest checkpoint there stays the newest. */
+static clt_status lock(clt_fit_run *f)
+{
+    const clt_fit_options *o = f->options;
+    return o->checkpoint_dir && !o->lock && !f->trainer->rank
+               ? clt_folder_lock_take(o->checkpoint_dir, &f->lock)
+               : CLT_OK;
+}
+
+static clt_status lock_and_resume(clt_fit_run *f)
+{
+    CLT_TRY(lock(f));
+    return resume(f);
+}
+
+/* All ranks begin where rank 0 does, on the same data. */
+static clt_status begin_together(clt_fit_run *f, clt_dataset *train)
+{
+    clt_trainer *t = f->trainer;
+    const clt_fit_options *o = f->options;
+    CLT_TRY(clt_world_agree(t, lock_and_resume(f)));
+    if (t->ranks == 1)
+        return CLT_OK;
+    uint64_t hash = clt_hash_text(t->reads, 0);
+    hash = add_number(hash, clt_dataset_count(train));
+    hash = add_number(hash, f->test ? clt_dataset_count(f->test) : 0);
+    hash = add_number(hash, f->batch);
+    hash = add_number(hash, o->epochs);
+    hash = add_number(hash, o->steps);
+    hash = add_number(hash, o->seed);
+    hash = add_number(hash, o->checkpoint_dir ? o->checkpoint_every : 0);
+    for (int i = 0; i < o->n_splits; i++) {
+        hash = add_number(add_number(hash, o->splits[i].step), o->splits[i].quantum);
+        hash = clt_hash(o->splits[i].weights, (size_t)t->total * sizeof(double), hash);
+    }
+    CLT_TRY(clt_world_compare(
+        t, hash,
+        "run (number of samples, shuffling, normalisation, batch, length, seed or "
+        "changes of the split)"));
+    CLT_TRY(compare_data(f, train));
+    int64_t begin[] = {f->position.epoch, f->position.sample, f->seed, f->resumed};
+    CLT_TRY(clt_world_tell(t, 0, begin, sizeof begin));
+    f->position = (clt_position){begin[0], begin[1]};
+    f->seed = begin[2];
+    f->resumed = begin[3] != 0;
+    t->vote = t->votes = 0;
+    /* The others need not have the checkpoint that rank 0 goes on from. */
+    if (!f->resumed)
+        CLT_TRY(clt_verify_start(t));
+    return clt_trainer_broadcast(t, 0);
+}
+
+clt_status clt_fit_begin(clt_fit_run *f, clt_dataset *train)
+{
+    clt_trainer *t = f->trainer;
+    const clt_fit_options *o = f->options;
+    const int64_t samples = clt_dataset_count(train);
+    CLT_TRY(clt_states_check_batch(t, samples < f->batch ? samples : f->batch));
+    describe_data(t, train, o);
+    CLT_TRY(begin_together(f, train));
+    f->total_steps = find_end(f, samples);
+    CLT_TRY(clt_fit_make_balance(f));
+    return clt_world_agree(t, clt_fit_make_source(f));
+}

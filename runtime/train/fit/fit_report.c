@@ -1,0 +1,203 @@
+/* What a run of clt_fit reports and saves, and the evaluation after an epoch. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "train/fit/fit.h"
+#include "train/planner/clock.h"
+
+double clt_fit_waited(const clt_fit_run *f)
+{
+    return f->waited + (f->source ? clt_source_waited(f->source) : 0);
+}
+
+static void report(clt_fit_run *f, const clt_fit_pending *p, const clt_step_result *result)
+{
+    const double at = clt_clock();
+    const clt_trainer *t = f->trainer;
+    const double *split = p->split ? t->shares : NULL;
+    if (isfinite(result->loss)) {
+        f->epoch_loss += result->loss * (double)result->samples;
+        f->epoch_samples += result->samples;
+    }
+    const clt_progress progress = {.step = p->step + 1,
+                                   .epoch = p->epoch + 1,
+                                   .samples = result->samples,
+                                   .total_steps = f->total_steps,
+                                   .loss = result->loss,
+                                   .norm = result->norm,
+                                   .lr = result->lr,
+                                   .loss_scale = result->loss_scale,
+                                   .skipped = result->skipped,
+                                   .seconds = at - f->began,
+                                   .step_seconds = at - f->reported,
+                                   .wait_seconds = clt_fit_waited(f),
+                                   .test_loss = NAN,
+                                   .test_metric = NAN,
+                                   .split = split,
+                                   .n_split = split ? t->total : 0,
+                                   .quantum = split ? t->options.quantum : 0,
+                                   .bucket_bytes = split ? t->store->bucket_bytes : 0};
+    f->reported = at;
+    f->loss_scale = result->loss_scale;
+    f->skipped = result->skipped;
+    if (f->options->on_step)
+        f->options->on_step(f->options->user, &progress);
+}
+
+clt_status clt_fit_finish(clt_fit_run *f, const clt_fit_pending *p)
+{
+    clt_step_result result;
+    clt_step_result_init(&result);
+    if (p->slot < 0)
+        return CLT_OK;
+    CLT_TRY(clt_trainer_result(f->trainer, p->step, &result));
+    CLT_TRY(clt_source_release(f->source, p->slot));
+    report(f, p, &result);
+    return CLT_OK;
+}
+
+clt_status clt_fit_finish_last(clt_fit_run *f)
+{
+    CLT_TRY(clt_fit_finish(f, &f->last));
+    f->last.slot = -1;
+    return CLT_OK;
+}
+
+void clt_fit_report_unknown(clt_fit_run *f, const clt_fit_pending *p)
+{
+    const clt_trainer_options *o = &f->trainer->options;
+    const clt_step_result unknown = {.loss = NAN,
+                                     .norm = NAN,
+                                     .loss_scale = f->loss_scale,
+                                     .skipped = f->skipped,
+                                     .samples = p->samples,
+                                     .lr = clt_schedule_rate(&o->schedule, o->lr, p->step)};
+    report(f, p, &unknown);
+}
+
+clt_status clt_fit_save(clt_fit_run *f)
+{
+    const clt_fit_options *o = f->options;
+    clt_heartbeat_state_is(f->trainer->beat, CLT_HEARTBEAT_SAVING);
+    if (o->checkpoint_dir && o->on_checkpoint)
+        o->on_checkpoint(o->user);
+    return o->checkpoint_dir ? clt_trainer_save(f->trainer, o->checkpoint_dir, f->position,
+                                                f->batch, f->seed, o->keep, o->model)
+                             : CLT_OK;
+}
+
+void clt_fit_save_on_the_way(clt_fit_run *f)
+{
+    if (clt_fit_save(f) != CLT_OK)
+        clt_log(CLT_LOG_WARN, "no checkpoint of step %lld, training goes on: %s",
+                (long long)f->trainer->steps, clt_error_message());
+}
+
+/* After a failure of one device others may still read the batch. The message stays. */
+static void wait_for_transfers(clt_trainer *trainer)
+{
+    char message[1024];
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    for (int d = 0; d < trainer->n_devices; d++)
+        clt_device_finish(trainer->store->replicas[d].device);
+    clt_error_restore(message);
+}
+
+/* Adds the seconds that batches had to be waited for to *waited. */
+static clt_status evaluate(clt_trainer *trainer, clt_dataset *dataset,
+                           const clt_fit_options *options, double *sums, double *weights,
+                           double *waited)
+{
+    clt_fit_options own = *options;
+    own.shuffle = own.drop_last = 0;
+    clt_source *source;
+    CLT_TRY(clt_source_create(trainer, trainer->evaluation, dataset, &own, trainer->options.batch,
+                              0, (clt_position){0, 0}, 1, &source));
+    clt_status status = CLT_OK;
+    const size_t bytes = (size_t)trainer->evaluation->n_means * sizeof *sums;
+    memset(sums, 0, bytes);
+    memset(weights, 0, bytes);
+    for (;;) {
+        clt_source_batch batch;
+        const double asked = clt_clock();
+        CLT_TRY_GOTO(status, clt_source_next(source, &batch), done);
+        *waited += clt_clock() - asked;
+        if (batch.slot < 0)
+            break;
+        clt_heartbeat_state_is(trainer->beat, CLT_HEARTBEAT_EVALUATING);
+        CLT_TRY_GOTO(status, clt_trainer_evaluate(trainer, &batch.step, sums, weights), done);
+        CLT_TRY_GOTO(status, clt_source_release(source, batch.slot), done);
+    }
+done:
+    if (status != CLT_OK)
+        wait_for_transfers(trainer);
+    clt_source_destroy(source);
+    return status;
+}
+
+/* Losses and metrics over the test set. *means is to be freed after the report. */
+static clt_status evaluate_epoch(clt_fit_run *f, clt_progress *progress, double **means)
+{
+    const clt_session *session = f->trainer->evaluation;
+    const int n = session->n_means;
+    double *sums = clt_calloc(3 * (size_t)n + 1, sizeof *sums);
+    if (!sums)
+        return CLT_OUT_OF_MEMORY;
+    double *weights = sums + n, *own = sums + 2 * n;
+    *means = sums;
+    CLT_TRY(evaluate(f->trainer, f->test, f->options, sums, weights, &f->waited));
+    progress->test_loss = 0;
+    for (int m = 0; m < n; m++) {
+        own[m] = weights[m] > 0 ? sums[m] / weights[m] : NAN;
+        if (m < session->n_losses && weights[m] > 0)
+            progress->test_loss += session->coefficients[m] * own[m];
+    }
+    if (n > session->n_losses)
+        progress->test_metric = own[session->n_losses];
+    progress->test_means = own;
+    progress->n_test_means = n;
+    return CLT_OK;
+}
+
+clt_status clt_fit_end_epoch(clt_fit_run *f, int64_t epoch)
+{
+    clt_progress progress = {.step = f->trainer->steps,
+                             .epoch = epoch + 1,
+                             .samples = f->epoch_samples,
+                             .total_steps = f->total_steps,
+                             .loss_scale = f->loss_scale,
+                             .skipped = f->skipped,
+                             .loss =
+                                 f->epoch_samples ? f->epoch_loss / (double)f->epoch_samples : NAN,
+                             .test_loss = NAN,
+                             .test_metric = NAN};
+    double *means = NULL;
+    const clt_status status = f->test ? evaluate_epoch(f, &progress, &means) : CLT_OK;
+    if (status != CLT_OK) {
+        clt_free(means);
+        return status;
+    }
+    progress.seconds = clt_clock() - f->began;
+    progress.wait_seconds = clt_fit_waited(f);
+    f->epoch_loss = 0;
+    f->epoch_samples = 0;
+    if (f->options->on_epoch && !f->epoch_again)
+        f->options->on_epoch(f->options->user, &progress);
+    clt_free(means);
+    f->epoch_again = false;
+    f->reported = clt_clock();
+    /* The last one's success is the run's: clt_fit saves it. */
+    if (f->options->checkpoint_every < 0 && f->trainer->steps < f->total_steps)
+        clt_fit_save_on_the_way(f);
+    return CLT_OK;
+}
+
+clt_status clt_evaluate(clt_trainer *trainer, clt_dataset *dataset, const clt_fit_options *options,
+                        double *sums, double *weights)
+{
+    double waited = 0;
+    return evaluate(trainer, dataset, options, sums, weights, &waited);
+}

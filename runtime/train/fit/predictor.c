@@ -1,0 +1,287 @@
+/* Plans of outputs alone, on the devices of a store; see <cltrain/predict.h>. */
+#include <cltrain/predict.h>
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/vec.h"
+#include "device/program/tuning_file.h"
+#include "train/core/session.h"
+#include <cltrain/data.h>
+
+struct clt_predictor {
+    clt_store *store;
+    clt_session *session;
+    clt_tuning_record *tuning;         /* by device */
+    const clt_tuning_record **records; /* the same */
+    int64_t *offsets;                  /* by device, and one more */
+    int64_t batch, per_device, runs;
+    bool poison, has_batch, carries;
+    const clt_value **outputs, **inputs; /* of the first device's plan */
+    int n_outputs, room_outputs, n_inputs, room_inputs;
+};
+
+void clt_predictor_options_init(clt_predictor_options *options)
+{
+    *options = (clt_predictor_options){.struct_size = sizeof *options, .batch = 1};
+}
+
+static clt_status check(const clt_graph *graph, const clt_store *store,
+                        const clt_predictor_options *options)
+{
+    bool output = false;
+    CLT_TRY(CLT_CHECK_STRUCT(options, clt_predictor_options));
+    if (options->batch < 1)
+        return clt_fail(CLT_INVALID_ARGUMENT, "a predictor needs a batch of at least 1, not %lld",
+                        (long long)options->batch);
+    CLT_TRY(clt_graph_status(graph));
+    for (int i = 0; i < graph->n_values; i++) {
+        output = output || graph->values[i]->output;
+        if (graph->values[i]->carried && store->n_devices > 1)
+            return clt_fail(CLT_UNSUPPORTED,
+                            "state %s is carried from run to run: that needs one device, the store "
+                            "has %d",
+                            graph->values[i]->name, store->n_devices);
+    }
+    return output ? CLT_OK
+                  : clt_fail(CLT_INVALID_ARGUMENT,
+                             "the graph has no output: mark a value with clt_output");
+}
+
+/* What the first device's plan reads and gives. */
+static clt_status list_values(clt_predictor *p)
+{
+    const clt_plan *plan = p->session->devices[0].plan;
+    for (int i = 0; i < plan->graph->n_values; i++) {
+        const clt_value *v = plan->graph->values[i];
+        if (v->output && v->name)
+            CLT_TRY(CLT_PUSH(p->outputs, p->n_outputs, p->room_outputs, v));
+        if (v->kind != CLT_VALUE_INPUT)
+            continue;
+        bool used = v->output;
+        for (int n = 0; n < plan->n_nodes && !used; n++)
+            for (int j = 0; j < plan->nodes[n].node->n_in; j++)
+                used = used || plan->nodes[n].node->in[j] == v;
+        if (used)
+            CLT_TRY(CLT_PUSH(p->inputs, p->n_inputs, p->room_inputs, v));
+        p->has_batch = p->has_batch || (used && clt_type_has_batch(&v->type));
+    }
+    p->carries = plan->graph->n_assigns > 0;
+    return CLT_OK;
+}
+
+/* Devices do not wait for each other here. */
+static clt_status refuse_collectives(const clt_predictor *p)
+{
+    const clt_plan *plan = p->session->devices[0].plan;
+    return plan->n_collectives
+               ? clt_fail(CLT_UNSUPPORTED,
+                          "an output depends on %s, a sum over devices, of which the store has %d: "
+                          "predict on one device, or with clt_trainer_predict",
+                          plan->nodes[plan->collectives[0].node].node->name, p->store->n_devices)
+               : CLT_OK;
+}
+
+static clt_status build(clt_predictor *p, const clt_graph *graph,
+                        const clt_predictor_options *options)
+{
+    const size_t n = (size_t)p->store->n_devices;
+    p->tuning = clt_calloc(n, sizeof *p->tuning);
+    p->records = clt_calloc(n, sizeof *p->records);
+    p->offsets = clt_calloc(n + 1, sizeof *p->offsets);
+    if (!p->tuning || !p->records || !p->offsets)
+        return CLT_OUT_OF_MEMORY;
+    for (size_t d = 0; d < n; d++) {
+        clt_tuning_load(p->store->replicas[d].device, &p->tuning[d]);
+        p->records[d] = &p->tuning[d];
+    }
+    p->batch = options->batch;
+    p->per_device = (options->batch - 1) / (int64_t)n + 1;
+    p->poison = options->poison != 0;
+    clt_plan_options plan = clt_plan_options_default(CLT_PLAN_PREDICT, p->per_device);
+    plan.separate = options->separate != 0;
+    plan.portable = options->portable != 0;
+    plan.variants = options->variants;
+    plan.carries = true;
+    plan.several = n > 1;
+    CLT_TRY(clt_session_create(graph, p->store, &plan, p->records, 1, false, &p->session));
+    CLT_TRY(refuse_collectives(p));
+    return list_values(p);
+}
+
+clt_status clt_predictor_create(const clt_graph *graph, clt_store *store,
+                                const clt_predictor_options *options, clt_predictor **out)
+{
+    CLT_TRY(check(graph, store, options));
+    clt_predictor *p = CLT_NEW(clt_predictor);
+    if (!p)
+        return CLT_OUT_OF_MEMORY;
+    p->store = store;
+    const clt_status status = build(p, graph, options);
+    if (status != CLT_OK) {
+        clt_predictor_destroy(p);
+        return status;
+    }
+    *out = p;
+    return CLT_OK;
+}
+
+void clt_predictor_destroy(clt_predictor *p)
+{
+    if (!p)
+        return;
+    clt_session_destroy(p->session);
+    for (int d = 0; p->tuning && d < p->store->n_devices; d++)
+        clt_tuning_free(&p->tuning[d]);
+    clt_free(p->tuning);
+    clt_free(p->records);
+    clt_free(p->offsets);
+    clt_free(p->outputs);
+    clt_free(p->inputs);
+    clt_free(p);
+}
+
+static clt_status divide(clt_predictor *p, const clt_step_batch *batch)
+{
+    const int n = p->store->n_devices;
+    CLT_TRY(CLT_CHECK_STRUCT(batch, clt_step_batch));
+    if (batch->count < 0 || batch->count > p->batch)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "a batch of %lld; the predictor was made for 0 to %lld",
+                        (long long)batch->count, (long long)p->batch);
+    if (!p->has_batch && batch->count > 1)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "a batch of %lld, but no input of the graph has a batch dimension: a run "
+                        "counts as one sample",
+                        (long long)batch->count);
+    if (batch->n_wait && n > 1)
+        return clt_fail(CLT_INVALID_ARGUMENT, "a wait list is for one device, not %d", n);
+    if (batch->offsets)
+        memcpy(p->offsets, batch->offsets, ((size_t)n + 1) * sizeof *p->offsets);
+    else
+        CLT_TRY(clt_split(batch->count, n, NULL, 1, p->offsets));
+    if (p->offsets[0] != 0 || p->offsets[n] != batch->count)
+        return clt_fail(CLT_INVALID_ARGUMENT, "the batch's offsets do not cover its %lld samples",
+                        (long long)batch->count);
+    for (int d = 0; d < n; d++) {
+        const int64_t share = p->offsets[d + 1] - p->offsets[d];
+        if (share < 0 || share > p->per_device)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "device %d gets %lld samples; the plan holds %lld", d, (long long)share,
+                            (long long)p->per_device);
+        if (share)
+            CLT_TRY(clt_session_check_feeds(p->session, d, p->offsets, batch->feeds, batch->n_feeds,
+                                            false));
+    }
+    return clt_session_check_fetches(p->session, batch, p->offsets);
+}
+
+/* States whose next value was not made in their place. */
+static clt_status carry(const clt_session_device *d, const clt_run *run)
+{
+    const clt_graph *graph = d->plan->graph;
+    for (int i = 0; i < graph->n_assigns; i++) {
+        const clt_value *state = graph->assigns[i].state;
+        clt_view from, to;
+        CLT_TRY(clt_exec_locate(d->exec, run, graph->assigns[i].value, &from));
+        CLT_TRY(clt_exec_locate(d->exec, run, state, &to));
+        if (from.buffer != to.buffer || from.offset != to.offset)
+            CLT_TRY(clt_enqueue_copy(d->device, from, to,
+                                     clt_type_elements(&state->type, 0) *
+                                         clt_dtype_size(state->type.dtype)));
+    }
+    return CLT_OK;
+}
+
+static clt_status run_device(clt_predictor *p, int index, const clt_step_batch *batch)
+{
+    clt_session *s = p->session;
+    clt_session_device *d = &s->devices[index];
+    const int entry = (int)(p->runs % 2);
+    const clt_part part = {.begin = p->offsets[index],
+                           .count = p->offsets[index + 1] - p->offsets[index],
+                           .device_begin = p->offsets[index]};
+    const clt_run run = {.count = part.count,
+                         .step = (uint32_t)p->runs,
+                         .sample = batch->first + part.begin,
+                         .inputs = d->views,
+                         .results = clt_session_results(s, index, entry, 0)};
+    /* The run before the last one has used these inputs. */
+    CLT_TRY(clt_session_wait(s, index, entry));
+    CLT_TRY(clt_enqueue_wait(d->device, batch->n_wait, batch->wait));
+    if (!part.count) {
+        CLT_TRY(clt_session_read(s, index, entry, 0)); /* makes the event */
+        return clt_device_flush(d->device);
+    }
+    if (p->poison)
+        CLT_TRY(clt_arena_poison(&p->store->arenas[index]));
+    CLT_TRY(clt_session_feed(s, index, batch, part, entry));
+    CLT_TRY(clt_exec_enqueue(d->exec, &run, 0, d->plan->n_nodes, 0, NULL));
+    CLT_TRY(clt_session_fetch(s, index, batch, part, &run));
+    CLT_TRY(carry(d, &run));
+    CLT_TRY(clt_session_read(s, index, entry, 0));
+    return clt_device_flush(d->device);
+}
+
+clt_status clt_predictor_run(clt_predictor *p, const clt_step_batch *batch,
+                             struct _cl_event **event)
+{
+    if (event && p->store->n_devices > 1)
+        return clt_fail(CLT_INVALID_ARGUMENT, "several devices have no common event");
+    CLT_TRY(divide(p, batch));
+    for (int d = 0; d < p->store->n_devices; d++) {
+        const clt_status status = run_device(p, d, batch);
+        if (status != CLT_OK)
+            return clt_fail_prefix(status, "prediction: ");
+    }
+    const int entry = (int)(p->runs++ % 2);
+    const clt_session_device *first = &p->session->devices[0];
+    return event ? clt_event_share(first->device, first->read[entry], event) : CLT_OK;
+}
+
+clt_status clt_predictor_wait(clt_predictor *p)
+{
+    for (int d = 0; d < p->store->n_devices; d++)
+        CLT_TRY(clt_device_finish(p->store->replicas[d].device));
+    return CLT_OK;
+}
+
+static clt_status describe(const clt_value *const *values, int count, const char *what, int index,
+                           const char **name, clt_dtype *dtype, int *rank, int64_t *dims)
+{
+    if (index < 0 || index >= count)
+        return clt_fail(CLT_INVALID_ARGUMENT, "the predictor has no %s %d, only %d", what, index,
+                        count);
+    const clt_value *v = values[index];
+    if (name)
+        *name = v->name;
+    if (dtype)
+        *dtype = v->type.dtype;
+    if (rank)
+        *rank = v->type.rank;
+    if (dims)
+        memcpy(dims, v->type.dims, (size_t)v->type.rank * sizeof *dims);
+    return CLT_OK;
+}
+
+int clt_predictor_output_count(const clt_predictor *p)
+{
+    return p->n_outputs;
+}
+
+clt_status clt_predictor_output(const clt_predictor *p, int index, const char **name,
+                                clt_dtype *dtype, int *rank, int64_t *dims)
+{
+    return describe(p->outputs, p->n_outputs, "output", index, name, dtype, rank, dims);
+}
+
+int clt_predictor_input_count(const clt_predictor *p)
+{
+    return p->n_inputs;
+}
+
+clt_status clt_predictor_input(const clt_predictor *p, int index, const char **name,
+                               clt_dtype *dtype, int *rank, int64_t *dims)
+{
+    return describe(p->inputs, p->n_inputs, "input", index, name, dtype, rank, dims);
+}

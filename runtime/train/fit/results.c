@@ -1,0 +1,112 @@
+/* Reading what steps gave, and evaluation. */
+#include <stdio.h>
+#include <string.h>
+
+#include "train/setup/capacity.h"
+#include "train/step/graph_collectives.h"
+#include "train/step/programs.h"
+
+static clt_status find_record(clt_trainer *t, int64_t step, int *entry)
+{
+    *entry = step < 0 ? 0 : (int)(step % CLT_RESULT_RING);
+    /* A step that failed before it ran has left a record. */
+    const bool begun = step < t->steps || (step == t->steps && t->phase > 0);
+    if (step < 0 || !begun || t->records[*entry].step != step)
+        return clt_fail(CLT_NOT_FOUND,
+                        "the results of step %lld are not kept; the last step was "
+                        "%lld",
+                        (long long)step, (long long)t->steps - 1);
+    return CLT_OK;
+}
+
+static clt_status collect(clt_trainer *t, clt_session *session, int entry)
+{
+    const size_t bytes = (size_t)session->n_means * sizeof *t->sums;
+    memset(t->sums, 0, bytes);
+    memset(t->weights, 0, bytes);
+    const clt_status status = clt_session_collect(session, entry, t->sums, t->weights);
+    return clt_lost_note(t, session->failed, status);
+}
+
+clt_status clt_trainer_result(clt_trainer *t, int64_t step, clt_step_result *result)
+{
+    int entry;
+    CLT_TRY(CLT_CHECK_STRUCT(result, clt_step_result));
+    CLT_TRY(find_record(t, step, &entry));
+    CLT_TRY(collect(t, t->training, entry));
+    const float *word = t->devices[0].word + CLT_WORD * entry;
+    clt_step_result r = {.struct_size = sizeof r,
+                         .step = step,
+                         .norm = word[CLT_WORD_NORM],
+                         .finite = word[CLT_WORD_OK] == 1.0f,
+                         .loss_scale = t->options.precision == CLT_F16 ? word[CLT_WORD_USED] : 1,
+                         .skipped = (int64_t)word[CLT_WORD_SKIPPED],
+                         .lr = t->records[entry].lr,
+                         .samples = t->records[entry].samples};
+    for (int l = 0; l < t->training->n_losses; l++)
+        if (t->weights[l] > 0)
+            r.loss += t->training->coefficients[l] * t->sums[l] / t->weights[l];
+    if (clt_step_stopped(t, entry))
+        return clt_trainer_diagnose(t, step);
+    *result = r;
+    return CLT_OK;
+}
+
+clt_status clt_trainer_metric(clt_trainer *t, int64_t step, int index, double *sum, double *weight)
+{
+    int entry;
+    CLT_TRY(find_record(t, step, &entry));
+    if (index < 0 || index >= t->training->n_means - t->training->n_losses)
+        return clt_fail(CLT_INVALID_ARGUMENT, "the graph has no metric %d", index);
+    CLT_TRY(collect(t, t->training, entry));
+    *sum = t->sums[t->training->n_losses + index];
+    *weight = t->weights[t->training->n_losses + index];
+    return CLT_OK;
+}
+
+/* A batch outside training runs in pieces of the plan's size on each device, one result entry.
+ * `reads`: other ranks wait for this one's results. */
+static clt_status run_outside(clt_trainer *t, const char *name, bool reads)
+{
+    char what[64];
+    t->phase = 0;
+    t->parity = 0;
+    snprintf(what, sizeof what, "%s after step %lld", name, (long long)t->steps);
+    return clt_programs_run(t, CLT_PROGRAM_OUTSIDE, what, (reads && t->ranks > 1) || t->rounds);
+}
+
+clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, double *sums,
+                                double *weights)
+{
+    CLT_TRY(clt_step_prepare(t, t->evaluation, batch));
+    CLT_TRY(clt_segments_rounds(t));
+    t->entry = 0;
+    CLT_TRY(run_outside(t, "evaluation", true));
+    const clt_status status = clt_session_collect(t->evaluation, 0, sums, weights);
+    return clt_lost_note(t, t->evaluation->failed, status);
+}
+
+static clt_status make_prediction(clt_trainer *t)
+{
+    if (t->prediction)
+        return CLT_OK;
+    clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_PREDICT, t->per_device);
+    options.several = t->total > 1;
+    CLT_TRY(clt_session_create(t->graph, t->store, &options, t->tuning_of, t->max_micros, false,
+                               &t->prediction));
+    CLT_TRY(clt_segments_check(t->prediction));
+    return clt_programs_predict(t);
+}
+
+clt_status clt_trainer_predict(clt_trainer *t, const clt_step_batch *batch,
+                               struct _cl_event **event)
+{
+    CLT_TRY(clt_step_check_event(t, event));
+    CLT_TRY(make_prediction(t));
+    CLT_TRY(clt_step_prepare(t, t->prediction, batch));
+    CLT_TRY(clt_segments_rounds(t));
+    t->entry = (int)(t->predictions % CLT_RESULT_RING);
+    CLT_TRY(run_outside(t, "prediction", false));
+    t->predictions++;
+    return clt_step_event(t->prediction, t->entry, event);
+}

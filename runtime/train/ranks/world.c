@@ -1,0 +1,375 @@
+#include "train/ranks/world.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/str.h"
+
+/* Any rank's text that others show. */
+enum { TEXT = 512 };
+
+void clt_world_init(clt_world *world)
+{
+    *world = (clt_world){.struct_size = sizeof *world, .ranks = 1, .node_ranks = 1};
+}
+
+void clt_world_close(clt_world *world)
+{
+    if (!world)
+        return;
+    if (world->release)
+        world->release(world->user);
+    clt_world_init(world);
+}
+
+static int ranks_of(const clt_world *world)
+{
+    return world ? world->ranks : 1;
+}
+
+clt_status clt_ranks_gather(const clt_world *world, const void *mine, size_t bytes, void **all)
+{
+    *all = clt_calloc((size_t)ranks_of(world), bytes);
+    if (!*all)
+        return CLT_OUT_OF_MEMORY;
+    if (ranks_of(world) == 1) {
+        memcpy(*all, mine, bytes);
+        return CLT_OK;
+    }
+    const clt_status status = world->gather(world->user, mine, (int64_t)bytes, *all);
+    if (status != CLT_OK) {
+        clt_free(*all);
+        *all = NULL;
+        clt_fail_prefix(status, "rank %d of %d: ", world->rank, world->ranks);
+    }
+    return status;
+}
+
+typedef struct word {
+    int32_t status;
+    int32_t devices;
+    uint64_t identity; /* of all devices; 0: they differ */
+    int64_t told;      /* by clt_ranks_agree; by clt_world_meet, the most lanes of a device */
+    clt_rescue rescue;
+    int32_t rescues; /* `rescue` holds, and `status` is the failure that it is to mend */
+    char text[TEXT];
+} word;
+
+static word word_of(clt_status status)
+{
+    word w = {.status = (int32_t)status};
+    if (status != CLT_OK)
+        snprintf(w.text, sizeof w.text, "%s", clt_error_message());
+    return w;
+}
+
+/* Whether one failed. */
+static clt_status verdict(const clt_world *world, const word *words)
+{
+    const word *own = &words[world->rank];
+    if (own->status != CLT_OK) {
+        clt_error_restore(own->text);
+        return (clt_status)own->status;
+    }
+    for (int r = 0; r < world->ranks; r++)
+        if (words[r].status != CLT_OK)
+            return clt_fail(CLT_ABORTED, "rank %d failed: %s", r, words[r].text);
+    return CLT_OK;
+}
+
+clt_status clt_ranks_agree(const clt_world *world, clt_status status, int64_t *told)
+{
+    if (ranks_of(world) == 1)
+        return status;
+    word mine = word_of(status);
+    mine.told = told ? *told : 0;
+    void *all;
+    CLT_TRY(clt_ranks_gather(world, &mine, sizeof mine, &all));
+    status = verdict(world, all);
+    if (told)
+        *told = ((const word *)all)->told;
+    clt_free(all);
+    return status;
+}
+
+clt_status clt_ranks_compare(const clt_world *world, uint64_t hash, const char *what)
+{
+    if (ranks_of(world) == 1)
+        return CLT_OK;
+    void *all;
+    CLT_TRY(clt_ranks_gather(world, &hash, sizeof hash, &all));
+    const uint64_t *hashes = all;
+    clt_status status = CLT_OK;
+    for (int r = 1; r < world->ranks && status == CLT_OK; r++)
+        if (hashes[r] != hashes[0])
+            status = clt_fail(CLT_MISMATCH,
+                              "rank %d has another %s than rank 0: start all ranks with the same "
+                              "program, options and data",
+                              r, what);
+    clt_free(all);
+    return status;
+}
+
+clt_status clt_ranks_in_turns(const clt_world *world, clt_status (*local)(void *arg), void *arg)
+{
+    if (ranks_of(world) == 1)
+        return local(arg);
+    const bool leads = world->node_rank == 0;
+    CLT_TRY(clt_ranks_agree(world, leads ? local(arg) : CLT_OK, NULL));
+    return clt_ranks_agree(world, leads ? CLT_OK : local(arg), NULL);
+}
+
+clt_status clt_world_count(const clt_world *world, int devices, int *first, int *total)
+{
+    void *all;
+    const int32_t mine = devices;
+    CLT_TRY(clt_ranks_gather(world, &mine, sizeof mine, &all));
+    *first = *total = 0;
+    for (int r = 0; r < ranks_of(world); r++) {
+        *first = world && r == world->rank ? *total : *first;
+        *total += ((const int32_t *)all)[r];
+    }
+    clt_free(all);
+    return CLT_OK;
+}
+
+clt_status clt_world_agree(const clt_trainer *t, clt_status status)
+{
+    return clt_ranks_agree(t->options.world, status, NULL);
+}
+
+/* The message that this thread has is the failure's. */
+clt_status clt_world_rescue(const clt_trainer *t, const clt_rescue *mine, clt_rescue *all)
+{
+    all[t->rank] = *mine;
+    if (t->ranks == 1)
+        return CLT_OK;
+    /* The same words as those of clt_world_agree, in which a rank may be that has no step left. */
+    word own = word_of(CLT_DEVICE_LOST);
+    own.rescue = *mine;
+    own.rescues = 1;
+    void *gathered;
+    CLT_TRY(clt_ranks_gather(t->options.world, &own, sizeof own, &gathered));
+    const word *words = gathered;
+    clt_status status = CLT_OK;
+    for (int r = 0; r < t->ranks && status == CLT_OK; r++) {
+        all[r] = words[r].rescue;
+        if (!words[r].rescues)
+            status = words[r].status == CLT_OK
+                         ? clt_fail(CLT_ABORTED, "rank %d had no step left: %s", r, own.text)
+                         : clt_fail(CLT_ABORTED, "rank %d failed: %s", r, words[r].text);
+    }
+    clt_free(gathered);
+    return status;
+}
+
+clt_status clt_world_largest(const clt_trainer *t, int64_t *number)
+{
+    if (t->ranks == 1)
+        return CLT_OK;
+    void *all;
+    CLT_TRY(clt_ranks_gather(t->options.world, number, sizeof *number, &all));
+    for (int r = 0; r < t->ranks; r++)
+        if (((const int64_t *)all)[r] > *number)
+            *number = ((const int64_t *)all)[r];
+    clt_free(all);
+    return CLT_OK;
+}
+
+static uint64_t identity_of(const clt_store *store)
+{
+    const uint64_t first = store->replicas[0].device->identity;
+    for (int i = 1; i < store->n_devices; i++)
+        if (store->replicas[i].device->identity != first)
+            return 0;
+    return first;
+}
+
+static int64_t lanes_of(const clt_store *store)
+{
+    int64_t lanes = 1;
+    for (int i = 0; i < store->n_devices; i++) {
+        const int width = store->replicas[i].device->caps.vector_width;
+        lanes = width > lanes ? width : lanes;
+    }
+    return lanes;
+}
+
+clt_status clt_world_meet(clt_trainer *t, clt_status status, bool *alike)
+{
+    t->total = t->n_devices;
+    t->lanes = lanes_of(t->store);
+    word mine = word_of(status);
+    mine.devices = t->n_devices;
+    mine.identity = identity_of(t->store);
+    mine.told = t->lanes;
+    *alike = mine.identity != 0;
+    if (t->begins) /* else allocation failed, and all will learn of it */
+        t->begins[t->ranks] = t->n_devices;
+    if (t->ranks == 1)
+        return status;
+    void *all;
+    CLT_TRY(clt_ranks_gather(t->options.world, &mine, sizeof mine, &all));
+    const word *words = all;
+    t->total = 0;
+    for (int r = 0; r < t->ranks; r++) {
+        t->first = r == t->rank ? t->total : t->first;
+        if (t->begins)
+            t->begins[r + 1] = t->total + words[r].devices;
+        t->total += words[r].devices;
+        t->lanes = words[r].told > t->lanes ? words[r].told : t->lanes;
+        *alike = *alike && words[r].identity == mine.identity;
+    }
+    status = verdict(t->options.world, words);
+    clt_free(all);
+    return status;
+}
+
+clt_status clt_world_in_turns(clt_trainer *t, clt_status (*local)(void *arg), void *arg)
+{
+    return clt_ranks_in_turns(t->options.world, local, arg);
+}
+
+clt_status clt_world_compare(const clt_trainer *t, uint64_t hash, const char *what)
+{
+    return clt_ranks_compare(t->options.world, hash, what);
+}
+
+clt_status clt_world_tell(const clt_trainer *t, int root, void *data, int64_t bytes)
+{
+    if (t->ranks == 1)
+        return CLT_OK;
+    void *all;
+    CLT_TRY(clt_ranks_gather(t->options.world, data, (size_t)bytes, &all));
+    memcpy(data, (const char *)all + root * bytes, (size_t)bytes);
+    clt_free(all);
+    return CLT_OK;
+}
+
+/* How a message shows a setting. Hashes and numbers of kinds tell nobody anything. */
+typedef enum setting_kind { REAL, WHOLE, OPTIMIZER, DTYPE, UNSHOWN } setting_kind;
+
+/* A setting that steps compute from, and all ranks must have alike. */
+typedef struct setting {
+    const char *name; /* as in clt_trainer_options; a text that all ranks have */
+    setting_kind kind;
+    double number; /* REAL */
+    int64_t count; /* all others */
+} setting;
+
+enum { SETTINGS = 27 };
+
+static void list_settings(const clt_trainer_options *o, int participants, setting list[SETTINGS])
+{
+    const clt_schedule *s = &o->schedule;
+    const uint64_t split =
+        o->weights ? clt_hash(o->weights, (size_t)participants * sizeof *o->weights, 0) : 0;
+    const setting all[] = {{"learning rate (lr)", REAL, o->lr, 0},
+                           {"momentum", REAL, o->momentum, 0},
+                           {"beta1", REAL, o->beta1, 0},
+                           {"beta2", REAL, o->beta2, 0},
+                           {"epsilon", REAL, o->epsilon, 0},
+                           {"weight decay", REAL, o->weight_decay, 0},
+                           {"clip_norm", REAL, o->clip_norm, 0},
+                           {"factor of the schedule", REAL, s->factor, 0},
+                           {"minimum of the schedule", REAL, s->minimum, 0},
+                           {"optimizer", OPTIMIZER, 0, (int64_t)o->optimizer},
+                           {"decoupled weight decay", WHOLE, 0, o->decoupled},
+                           {"kind of schedule", UNSHOWN, 0, (int64_t)s->kind},
+                           {"steps between changes of the schedule", WHOLE, 0, s->every},
+                           {"length of the schedule", WHOLE, 0, s->total},
+                           {"warm-up", WHOLE, 0, s->warmup},
+                           {"guard", WHOLE, 0, o->guard},
+                           {"batch", WHOLE, 0, o->batch},
+                           {"number of micro-batches (accumulate)", WHOLE, 0, o->accumulate},
+                           {"quantum of the split", WHOLE, 0, o->quantum},
+                           {"rebalance", WHOLE, 0, o->rebalance != 0},
+                           {"per_device", WHOLE, 0, o->per_device},
+                           {"check_every", WHOLE, 0, o->check_every},
+                           {"recompute", WHOLE, 0, o->recompute != 0},
+                           {"memory limit", WHOLE, 0, o->memory},
+                           {"precision", DTYPE, 0, (int64_t)o->precision},
+                           {"seed", WHOLE, 0, (int64_t)o->seed},
+                           {"split (weights of the devices)", UNSHOWN, 0, (int64_t)split}};
+    _Static_assert(sizeof all == SETTINGS * sizeof *list, "as many as the list has room for");
+    memcpy(list, all, sizeof all);
+}
+
+static clt_status differs(int rank, const setting *its, const setting *first)
+{
+    char values[80] = "";
+    switch (its->kind) {
+    case REAL:
+        snprintf(values, sizeof values, " (%.9g, not %.9g)", its->number, first->number);
+        break;
+    case WHOLE:
+        snprintf(values, sizeof values, " (%lld, not %lld)", (long long)its->count,
+                 (long long)first->count);
+        break;
+    case OPTIMIZER:
+        snprintf(values, sizeof values, " (%s, not %s)",
+                 clt_optimizer_name((clt_optimizer)its->count),
+                 clt_optimizer_name((clt_optimizer)first->count));
+        break;
+    case DTYPE:
+        snprintf(values, sizeof values, " (%s, not %s)", clt_dtype_name((clt_dtype)its->count),
+                 clt_dtype_name((clt_dtype)first->count));
+        break;
+    case UNSHOWN:
+        break;
+    }
+    return clt_fail(CLT_MISMATCH,
+                    "rank %d has another %s than rank 0%s: start all ranks with the same program, "
+                    "options and data",
+                    rank, its->name, values);
+}
+
+static clt_status compare_settings(const clt_trainer *t)
+{
+    setting mine[SETTINGS];
+    struct {
+        double numbers[SETTINGS];
+        int64_t counts[SETTINGS];
+    } own, *all;
+    void *gathered;
+    list_settings(&t->options, t->total, mine);
+    for (int i = 0; i < SETTINGS; i++) {
+        own.numbers[i] = mine[i].number;
+        own.counts[i] = mine[i].count;
+    }
+    CLT_TRY(clt_ranks_gather(t->options.world, &own, sizeof own, &gathered));
+    all = gathered;
+    clt_status status = CLT_OK;
+    for (int r = 1; r < t->ranks && status == CLT_OK; r++)
+        for (int i = 0; i < SETTINGS && status == CLT_OK; i++)
+            if (memcmp(&all[r].numbers[i], &all[0].numbers[i], sizeof(double)) ||
+                all[r].counts[i] != all[0].counts[i]) {
+                const setting its = {mine[i].name, mine[i].kind, all[r].numbers[i],
+                                     all[r].counts[i]},
+                              first = {mine[i].name, mine[i].kind, all[0].numbers[i],
+                                       all[0].counts[i]};
+                status = differs(r, &its, &first);
+            }
+    clt_free(gathered);
+    return status;
+}
+
+clt_status clt_world_compare_plans(const clt_trainer *t)
+{
+    if (t->ranks == 1)
+        return CLT_OK;
+    clt_str text = {0};
+    clt_graph_dump(t->graph, &text);
+    const uint64_t model = text.failed ? 0 : clt_hash_text(text.text, 0);
+    clt_str_free(&text);
+    CLT_TRY(clt_world_compare(t, model, "model"));
+    clt_store_groups_text(t->store, &text);
+    const uint64_t groups = text.failed ? 0 : clt_hash_text(clt_str_text(&text), 0);
+    clt_str_free(&text);
+    CLT_TRY(clt_world_compare(t, groups, "set of frozen parameters or parameter groups"));
+    CLT_TRY(clt_world_compare(t, clt_buckets_hash(&t->store->layout), "layout of parameters"));
+    return compare_settings(t);
+}

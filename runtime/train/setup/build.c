@@ -1,0 +1,229 @@
+/* Everything of a trainer that depends on which devices there are: made when it is created, and
+ * again when one is lost. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/str.h"
+#include "train/setup/capacity.h"
+#include "train/setup/choices.h"
+#include "train/planner/frozen.h"
+#include "train/step/graph_collectives.h"
+#include "train/step/states.h"
+#include "train/step/programs.h"
+#include "train/step/verify.h"
+#include "train/ranks/world.h"
+
+/* How much each device takes, and by which kernels: before gradients and the optimizer's tensors
+ * are there, since measuring has parameters and gradients of its own. */
+static clt_status choose(clt_trainer *t, const clt_graph *graph)
+{
+    if (!graph->n_losses && !graph->n_seeds)
+        return clt_fail(CLT_INVALID_ARGUMENT, "the graph has no loss: call clt_loss on it, or "
+                                              "clt_output_gradient on an output");
+    if (graph->n_seeds && t->options.precision == CLT_F16)
+        return clt_fail(
+            CLT_UNSUPPORTED,
+            "f16 scales losses, and gradients that are given (clt_output_gradient) would "
+            "not fit: train in bf16 or f32");
+    clt_status status =
+        clt_capacity_check(graph, t->store, &t->options, t->total, t->options.batch);
+    CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->total));
+    CLT_TRY(clt_capacity_share(t->total, &t->options, t->options.batch, &t->per_device));
+    if (t->options.per_device * t->max_micros >= t->per_device * t->options.accumulate)
+        t->per_device = t->options.per_device;
+    return clt_choices_make(t, graph);
+}
+
+static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
+{
+    clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
+    options.several = t->total > 1;
+    const clt_status status = clt_capacity_limit(graph, t->store, &t->options, t->total, &options);
+    CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->total));
+    const bool shared = t->ranks > 1;
+    CLT_TRY(clt_session_create(graph, t->store, &options, t->tuning_of, t->max_micros, shared,
+                               &t->training));
+    options = clt_capacity_options(&t->options, CLT_PLAN_EVALUATE, t->per_device);
+    options.several = t->total > 1;
+    return clt_session_create(graph, t->store, &options, t->tuning_of, t->max_micros, shared,
+                              &t->evaluation);
+}
+
+static clt_status make_device(clt_trainer *t, int index)
+{
+    clt_trainer_device *d = &t->devices[index];
+    clt_replica *replica = &t->store->replicas[index];
+    const size_t n_buckets = (size_t)t->store->layout.n_buckets + 1;
+    CLT_TRY(clt_replica_for_training(replica, t->options.precision,
+                                     clt_update_slots((clt_update_rule)t->options.optimizer)));
+    if (clt_capacity_micros(&t->options) > 1)
+        CLT_TRY(clt_replica_for_micro_batches(replica));
+    const clt_update_options update = {.rule = (clt_update_rule)t->options.optimizer,
+                                       .momentum = t->options.momentum,
+                                       .beta1 = t->options.beta1,
+                                       .beta2 = t->options.beta2,
+                                       .epsilon = t->options.epsilon,
+                                       .weight_decay = t->options.weight_decay,
+                                       .decoupled = t->options.decoupled != 0,
+                                       .clip_norm = t->options.clip_norm,
+                                       .guard = t->options.guard != 0,
+                                       .precision = t->options.precision};
+    CLT_TRY(clt_update_create(replica, &update, &d->update));
+    d->reduced = clt_calloc(n_buckets, sizeof *d->reduced);
+    d->word = clt_calloc(CLT_WORD * CLT_RESULT_RING, sizeof *d->word);
+    d->scaling = clt_scaling_begin();
+    d->counts = clt_calloc((size_t)t->total, sizeof *d->counts);
+    if (!d->reduced || !d->word || !d->counts)
+        return CLT_OUT_OF_MEMORY;
+    for (size_t b = 0; b < n_buckets; b++)
+        d->reduced[b].finite = true;
+    d->gradients[0] = clt_replica_gradients(replica, t->options.precision);
+    d->gradients[1] = replica->micro_gradients;
+    return clt_verify_create(t, index);
+}
+
+/* The trainer's own copy of the weights. */
+static clt_status copy_weights(clt_trainer *t)
+{
+    const size_t n = (size_t)t->total;
+    t->options.rebalance = t->options.rebalance && t->total > 1;
+    if (!t->options.weights && !t->options.rebalance)
+        return CLT_OK;
+    t->shares = clt_calloc(n, sizeof *t->shares);
+    if (!t->shares)
+        return CLT_OUT_OF_MEMORY;
+    for (size_t i = 0; i < n; i++)
+        t->shares[i] = t->options.weights ? t->options.weights[i] : 1;
+    t->options.weights = t->shares;
+    return CLT_OK;
+}
+
+/* "bucket 3 (fc1.weight and 2 more)". */
+static clt_status make_labels(clt_trainer *t)
+{
+    const clt_buckets *layout = &t->store->layout;
+    t->labels = clt_calloc((size_t)layout->n_buckets + 1, sizeof *t->labels);
+    if (!t->labels)
+        return CLT_OUT_OF_MEMORY;
+    for (int b = 0; b < layout->n_buckets; b++) {
+        const clt_bucket *bucket = &layout->buckets[b];
+        char text[256], more[32] = "";
+        if (bucket->end - bucket->first > 1)
+            snprintf(more, sizeof more, " and %d more", bucket->end - bucket->first - 1);
+        snprintf(text, sizeof text, "bucket %d (%.180s%s)", b, layout->slots[bucket->first].name,
+                 more);
+        t->labels[b] = clt_strdup(text);
+        if (!t->labels[b])
+            return CLT_OUT_OF_MEMORY;
+    }
+    return CLT_OK;
+}
+
+static clt_status allocate(clt_trainer *t)
+{
+    const size_t n = (size_t)t->n_devices;
+    t->devices = clt_calloc(n, sizeof *t->devices);
+    t->begins = clt_calloc((size_t)t->ranks + 1, sizeof *t->begins);
+    t->offsets = clt_calloc(n + 1, sizeof *t->offsets);
+    if (!t->devices || !t->begins || !t->offsets)
+        return CLT_OUT_OF_MEMORY;
+    CLT_TRY(make_labels(t));
+    return t->options.heartbeat && !t->beat
+               ? clt_heartbeat_open(t->options.heartbeat, t->rank, t->ranks, t->labels,
+                                    t->store->layout.n_buckets, &t->beat)
+               : CLT_OK;
+}
+
+/* What takes time: kernels are measured and compiled. */
+static clt_status build(void *arg)
+{
+    clt_trainer *t = arg;
+    CLT_TRY(copy_weights(t));
+    t->max_micros = clt_capacity_micros(&t->options);
+    CLT_TRY(choose(t, t->graph));
+    for (int i = 0; i < t->n_devices; i++)
+        CLT_TRY(make_device(t, i));
+    CLT_TRY(clt_states_create(t));
+    CLT_TRY(make_sessions(t, t->graph));
+    for (int i = 0; i < t->n_devices; i++)
+        clt_update_only(t->devices[i].update,
+                        (const clt_value *const *)t->training->devices[i].plan->gradients);
+    CLT_TRY(clt_segments_prepare(t));
+    const size_t means = (size_t)t->training->n_means + 1;
+    t->sums = clt_calloc(means, sizeof *t->sums);
+    t->weights = clt_calloc(means, sizeof *t->weights);
+    t->loss_weights = clt_calloc(means, sizeof *t->loss_weights);
+    if (!t->sums || !t->weights || !t->loss_weights)
+        return CLT_OUT_OF_MEMORY;
+    return clt_crew_create(t->n_devices, &t->crew);
+}
+
+bool clt_trainer_streams(const clt_trainer_options *options)
+{
+    return !options->guard && options->clip_norm == 0 && options->precision != CLT_F16;
+}
+
+clt_status clt_trainer_build(clt_trainer *t)
+{
+    bool alike;
+    CLT_TRY(clt_world_meet(t, allocate(t), &alike));
+    CLT_TRY(clt_world_agree(t, clt_owners_create(t, alike)));
+    CLT_TRY(clt_world_compare_plans(t));
+    CLT_TRY(clt_split_identities(t));
+    CLT_TRY(clt_world_in_turns(t, build, t));
+    CLT_TRY(clt_segments_agree(t));
+    t->streams = t->total > 1 && clt_trainer_streams(&t->options);
+    CLT_TRY(clt_programs_create(t));
+    if (t->total == 1)
+        return CLT_OK;
+    CLT_TRY(clt_trainer_connect(t));
+    return clt_segments_reserve(t);
+}
+
+static void free_devices(clt_trainer *t)
+{
+    for (int i = 0; t->devices && i < t->n_devices; i++) {
+        clt_trainer_device *d = &t->devices[i];
+        clt_update_destroy(d->update);
+        clt_checksum_destroy(d->checksum);
+        clt_free(d->requests);
+        clt_free(d->reduced);
+        clt_free(d->checksums);
+        clt_free(d->word);
+        clt_free(d->counts);
+    }
+    clt_free(t->devices);
+    t->devices = NULL;
+}
+
+void clt_trainer_unbuild(clt_trainer *t)
+{
+    for (int i = 0; i < t->n_devices; i++)
+        clt_device_finish(t->store->replicas[i].device);
+    clt_trainer_disconnect(t);
+    clt_crew_destroy(t->crew);
+    clt_session_destroy(t->training);
+    clt_session_destroy(t->evaluation);
+    clt_session_destroy(t->prediction);
+    clt_programs_destroy(t);
+    clt_states_destroy(t);
+    free_devices(t);
+    for (int b = 0; t->labels && b < t->store->layout.n_buckets; b++)
+        clt_free(t->labels[b]);
+    void *const arrays[] = {t->labels,  t->owners, t->begins,  t->identities,  t->shares,
+                            t->offsets, t->sums,   t->weights, t->loss_weights};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        clt_free(arrays[i]);
+    clt_choices_free(t);
+    t->crew = NULL;
+    t->training = t->evaluation = t->prediction = t->session = NULL;
+    t->labels = NULL;
+    t->owners = t->begins = NULL;
+    t->identities = NULL;
+    t->shares = t->sums = t->weights = t->loss_weights = NULL;
+    t->offsets = NULL;
+    t->phase = 0;
+    for (int i = 0; i < CLT_RESULT_RING; i++)
+        t->records[i].step = -1;
+}

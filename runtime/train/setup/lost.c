@@ -1,0 +1,315 @@
+/*
+ * A device that fails is left behind: its part of the batches goes to the others, of all ranks.
+ * Updates are enqueued only once a step's reductions are complete, so that a failure before leaves
+ * every replica as it was, and the step is given again; after that, the replica of a device that
+ * did update becomes that of all.
+ */
+#include <cltrain/train.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "train/planner/balance.h"
+#include "train/core/trainer.h"
+#include "train/ranks/world.h"
+#include <cltrain/comm.h>
+
+clt_status clt_lost_note(clt_trainer *t, int device, clt_status status)
+{
+    int none = -1;
+    if (status == CLT_DEVICE_LOST || status == CLT_OPENCL)
+        atomic_compare_exchange_strong(&t->lost, &none, device);
+    return status;
+}
+
+/* Only the ranks of a node hear of each other's failures at once. */
+static bool one_node(const clt_trainer *t)
+{
+    return t->ranks == 1 || t->options.world->node_ranks == t->ranks;
+}
+
+clt_status clt_lost_reason(const clt_trainer *t, clt_status status)
+{
+    if (atomic_load(&t->lost) >= 0)
+        return clt_lost_one_of_several(t) ? CLT_DEVICE_LOST : CLT_ABORTED;
+    return status == CLT_DEVICE_LOST ? CLT_ABORTED : status;
+}
+
+bool clt_lost_one_of_several(const clt_trainer *t)
+{
+    if (t->streams || !one_node(t))
+        return false;
+    if (atomic_load(&t->lost) >= 0)
+        return t->n_devices > 1;
+    return t->ranks > 1 && t->comm && clt_comm_status(t->comm) == CLT_DEVICE_LOST;
+}
+
+/* --- what is to be done ---------------------------------------------------------------------- */
+
+typedef struct recovery {
+    clt_rescue *words;   /* by rank */
+    int64_t steps;       /* that are done */
+    int source;          /* participant, as numbered anew, that has done them; -1: all have */
+    int *slot_roots;     /* by bucket, as numbered anew; NULL: all devices have all slots */
+    double *weights;     /* of the devices that are left; NULL: equal */
+    clt_scaling scaling; /* after `steps` */
+} recovery;
+
+static void recovery_free(recovery *r)
+{
+    clt_free(r->words);
+    clt_free(r->slot_roots);
+    clt_free(r->weights);
+}
+
+static clt_rescue rescue_of(const clt_trainer *t, int lost)
+{
+    clt_rescue word = {.lost = lost, .least = INT64_MAX, .done = -1};
+    for (int d = 0; d < t->n_devices; d++) {
+        const clt_trainer_device *td = &t->devices[d];
+        if (d == lost)
+            continue;
+        if (td->done > word.done) {
+            word.done = td->done;
+            word.device = d - (lost >= 0 && d > lost);
+        }
+        if (td->done < word.least)
+            word.least = td->done;
+        if (td->begun > word.begun)
+            word.begun = td->begun;
+    }
+    return word;
+}
+
+static bool is_lost(const clt_trainer *t, const recovery *r, int participant)
+{
+    for (int k = 0; k < t->ranks; k++)
+        if (r->words[k].lost >= 0 && t->begins[k] + r->words[k].lost == participant)
+            return true;
+    return false;
+}
+
+/* Among those that are left. */
+static int renumbered(const clt_trainer *t, const recovery *r, int participant)
+{
+    int number = 0;
+    for (int p = 0; p < participant; p++)
+        number += !is_lost(t, r, p);
+    return number;
+}
+
+/* The largest number of steps that a device has done whole. Devices that have not are given the
+ * replica of one that has. */
+static void find_source(const clt_trainer *t, recovery *r)
+{
+    int64_t least = INT64_MAX;
+    r->steps = -1;
+    for (int k = 0, first = 0; k < t->ranks; k++) {
+        const clt_rescue *word = &r->words[k];
+        if (word->done > r->steps) {
+            r->steps = word->done;
+            r->source = first + word->device;
+        }
+        least = word->least < least ? word->least : least;
+        first += t->begins[k + 1] - t->begins[k] - (word->lost >= 0);
+    }
+    if (least == r->steps)
+        r->source = -1;
+}
+
+/* A bucket's owner alone has its slots, and its parameters between their update and their way to
+ * the others. */
+static clt_status find_owners(const clt_trainer *t, recovery *r)
+{
+    const clt_buckets *layout = &t->store->layout;
+    if (!t->owners)
+        return CLT_OK;
+    for (int k = 0; k < t->ranks; k++)
+        if (r->words[k].begun > r->steps)
+            return clt_fail(CLT_STATE,
+                            "a device was lost while owners updated their buckets in step %lld: go "
+                            "on from the last checkpoint",
+                            (long long)r->words[k].begun);
+    r->slot_roots = clt_calloc((size_t)layout->n_buckets + 1, sizeof *r->slot_roots);
+    if (!r->slot_roots)
+        return CLT_OUT_OF_MEMORY;
+    for (int b = 0; b < layout->n_buckets; b++) {
+        if (is_lost(t, r, t->owners[b]) && !layout->buckets[b].state &&
+            clt_update_slots((clt_update_rule)t->options.optimizer))
+            return clt_fail(CLT_STATE,
+                            "the optimizer's state of %s went with the device that failed: go on "
+                            "from the last checkpoint",
+                            t->labels[b]);
+        r->slot_roots[b] = renumbered(t, r, t->owners[b]);
+    }
+    return CLT_OK;
+}
+
+/* Of what the caller gave; the trainer's own copy is made anew. Where the division was changing,
+ * not all ranks may have come to it: rank 0's holds. */
+static clt_status find_weights(clt_trainer *t, recovery *r)
+{
+    double sum = 0;
+    if (!t->shares)
+        return CLT_OK;
+    CLT_TRY(clt_world_tell(t, 0, t->shares, (int64_t)((size_t)t->total * sizeof *t->shares)));
+    CLT_TRY(clt_world_tell(t, 0, &t->options.quantum, sizeof t->options.quantum));
+    r->weights = clt_calloc((size_t)t->total, sizeof *r->weights);
+    if (!r->weights)
+        return CLT_OUT_OF_MEMORY;
+    for (int p = 0, at = 0; p < t->total; p++)
+        if (!is_lost(t, r, p)) {
+            sum += t->shares[p];
+            r->weights[at++] = t->shares[p];
+        }
+    if (!(sum > 0)) { /* all that are left had no samples */
+        clt_free(r->weights);
+        r->weights = NULL;
+    }
+    return CLT_OK;
+}
+
+/* Of a device that has done as many steps as the furthest. */
+static clt_status find_scaling(const clt_trainer *t, int lost, recovery *r)
+{
+    int source = 0;
+    r->scaling = clt_scaling_begin();
+    for (int d = 0; d < t->n_devices; d++)
+        if (d != lost && t->devices[d].done == r->steps)
+            r->scaling = t->devices[d].scaling;
+    while (r->words[source].done != r->steps)
+        source++;
+    return clt_world_tell(t, source, &r->scaling, sizeof r->scaling);
+}
+
+static clt_status make_recovery(clt_trainer *t, int lost, recovery *r)
+{
+    char message[1024];
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    const clt_rescue mine = rescue_of(t, lost);
+    r->words = clt_calloc((size_t)t->ranks, sizeof *r->words);
+    if (!r->words)
+        return CLT_OUT_OF_MEMORY;
+    CLT_TRY(clt_world_rescue(t, &mine, r->words));
+    find_source(t, r);
+    CLT_TRY(find_owners(t, r));
+    CLT_TRY(find_weights(t, r));
+    CLT_TRY(find_scaling(t, lost, r));
+    clt_error_restore(message);
+    return CLT_OK;
+}
+
+/* --- doing it -------------------------------------------------------------------------------- */
+
+static void drop_from_store(clt_store *store, int lost)
+{
+    clt_replica_destroy(&store->replicas[lost]);
+    clt_arena_destroy(&store->arenas[lost]);
+    store->n_devices--;
+    const size_t after = (size_t)(store->n_devices - lost);
+    memmove(&store->replicas[lost], &store->replicas[lost + 1], after * sizeof *store->replicas);
+    memmove(&store->arenas[lost], &store->arenas[lost + 1], after * sizeof *store->arenas);
+}
+
+/* The others hold larger parts: in more micro-batches, where their memory asks for it. */
+static clt_status rebuild(clt_trainer *t, const recovery *r)
+{
+    t->options.tune_seconds = 0;
+    for (;;) {
+        t->options.weights = r->weights; /* not the copy of a build that is undone */
+        const clt_status status = clt_trainer_build(t);
+        int64_t small = status == CLT_OUT_OF_DEVICE_MEMORY;
+        if (status == CLT_OK)
+            return status;
+        char message[1024];
+        snprintf(message, sizeof message, "%s", clt_error_message());
+        CLT_TRY(clt_world_largest(t, &small));
+        clt_error_restore(message);
+        if (!small || t->options.accumulate >= t->options.batch)
+            return status;
+        clt_trainer_unbuild(t);
+        t->options.accumulate *= 2;
+    }
+}
+
+static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
+{
+    if (lost >= 0)
+        clt_log(CLT_LOG_WARN,
+                "%s has failed, training goes on with %d device%s after step %lld: %s",
+                t->store->replicas[lost].device->label, t->n_devices - 1,
+                t->n_devices == 2 ? "" : "s", (long long)r->steps, clt_error_message());
+    /* Plans for the larger parts; earlier divisions were among other devices. */
+    t->options.per_device = 0;
+    clt_split_history_free(t->history);
+    t->history = NULL;
+    clt_trainer_unbuild(t);
+    if (lost >= 0) {
+        drop_from_store(t->store, lost);
+        t->n_devices--;
+    }
+    atomic_store(&t->lost, -1);
+    CLT_TRY(rebuild(t, r));
+    t->steps = r->steps;
+    t->vote = t->votes = 0;
+    CLT_TRY(clt_trainer_copy_replica(t, r->source, r->slot_roots));
+    CLT_TRY(clt_trainer_set_scaling(t, &r->scaling));
+    for (int d = 0; d < t->n_devices; d++)
+        t->devices[d].begun = t->devices[d].done = t->steps;
+    return CLT_OK;
+}
+
+static clt_status check(const clt_trainer *t, int lost)
+{
+    const bool heard = t->ranks > 1 && t->comm && clt_comm_status(t->comm) == CLT_DEVICE_LOST;
+    if (lost < 0 && !heard)
+        return clt_fail(CLT_STATE, "no device has failed");
+    if (lost >= 0 && t->n_devices == 1)
+        return clt_fail(CLT_STATE,
+                        "training cannot go on without %s, which failed: rank %d of %d "
+                        "has no other device",
+                        t->store->replicas[0].device->label, t->rank, t->ranks);
+    if (!one_node(t))
+        return clt_fail(CLT_STATE, "a device has failed, and ranks on several nodes cannot go on "
+                                   "without it: go on from the last checkpoint");
+    if (t->streams)
+        return clt_fail(
+            CLT_STATE,
+            "without guard and clipping updates begin before a step is complete, so that "
+            "training cannot go on without the device: go on from the last checkpoint");
+    return CLT_OK;
+}
+
+clt_status clt_lost_explain(const clt_trainer *t, clt_status failure, const char *message)
+{
+    const int lost = atomic_load(&t->lost);
+    if (lost < 0 || t->n_devices == 1 || check(t, lost) == CLT_OK) {
+        clt_error_restore(message);
+        return failure;
+    }
+    char why[512];
+    snprintf(why, sizeof why, "%s", clt_error_message());
+    return clt_fail(failure, "%.400s; %s", message, why);
+}
+
+clt_status clt_trainer_recover(clt_trainer *t, int *redo)
+{
+    const int lost = atomic_load(&t->lost);
+    char message[1024];
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    CLT_TRY(check(t, lost));
+    clt_error_restore(message);
+    if (t->ranks > 1)
+        t->collectives.stop(t->collectives.self, CLT_DEVICE_LOST, message);
+    recovery r = {0};
+    const int64_t before = t->steps;
+    clt_status status = make_recovery(t, lost, &r);
+    if (status == CLT_OK)
+        status = go_on(t, lost, &r);
+    *redo = before == r.steps;
+    t->options.weights = t->shares;
+    recovery_free(&r);
+    return status;
+}

@@ -1,0 +1,333 @@
+#include "train/core/trainer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "exec/slow.h"
+#include "train/planner/balance.h"
+#include "train/ranks/world.h"
+#include <cltrain/checkpoint.h>
+
+void clt_trainer_options_init(clt_trainer_options *options)
+{
+    *options = (clt_trainer_options){.struct_size = sizeof *options,
+                                     .optimizer = CLT_SGD,
+                                     .lr = 0.1,
+                                     .momentum = 0.9,
+                                     .beta1 = 0.9,
+                                     .beta2 = 0.999,
+                                     .epsilon = 1e-8,
+                                     .guard = 1,
+                                     .batch = 256,
+                                     .accumulate = 1,
+                                     .quantum = 1};
+}
+
+void clt_step_batch_init(clt_step_batch *batch)
+{
+    *batch = (clt_step_batch){.struct_size = sizeof *batch};
+}
+
+void clt_step_result_init(clt_step_result *result)
+{
+    *result = (clt_step_result){.struct_size = sizeof *result};
+}
+
+static clt_status out_of_range(const char *name, double value, const char *range)
+{
+    return clt_fail(CLT_INVALID_ARGUMENT, "%s %g is not possible; it must be %s", name, value,
+                    range);
+}
+
+clt_status clt_trainer_check_options(const clt_trainer_options *o)
+{
+    CLT_TRY(CLT_CHECK_STRUCT(o, clt_trainer_options));
+    if ((int)o->optimizer < 0 || o->optimizer > CLT_ADAMW)
+        return clt_fail(CLT_INVALID_ARGUMENT, "optimizer %d does not exist", (int)o->optimizer);
+    if (!isfinite(o->lr) || o->lr < 0)
+        return out_of_range("learning rate", o->lr, "finite and at least 0");
+    if (!isfinite(o->weight_decay) || o->weight_decay < 0)
+        return out_of_range("weight decay", o->weight_decay, "finite and at least 0");
+    if (!(o->momentum >= 0 && o->momentum < 1))
+        return out_of_range("momentum", o->momentum, "at least 0 and below 1");
+    if (!(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1))
+        return out_of_range("beta", o->beta1 >= 0 && o->beta1 < 1 ? o->beta2 : o->beta1,
+                            "at least 0 and below 1");
+    if (!(o->epsilon > 0) || !isfinite(o->epsilon))
+        return out_of_range("epsilon", o->epsilon, "finite and above 0");
+    if (!isfinite(o->clip_norm) || o->clip_norm < 0)
+        return out_of_range("clip norm", o->clip_norm, "finite and at least 0");
+    if (o->precision != CLT_F32 && o->precision != CLT_F16 && o->precision != CLT_BF16)
+        return clt_fail(CLT_INVALID_ARGUMENT, "precision %s is not possible: f32, f16 or bf16",
+                        clt_dtype_name(o->precision));
+    /* Kernels count images with an int. */
+    if (o->batch < 1 || o->batch > INT32_MAX)
+        return clt_fail(CLT_INVALID_ARGUMENT, "batch %lld is not possible; it must be 1 to %d",
+                        (long long)o->batch, INT32_MAX);
+    if (o->schedule.kind == CLT_SCHEDULE_COSINE && o->schedule.minimum > o->lr)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "the schedule's minimum %g is above the learning rate %g",
+                        o->schedule.minimum, o->lr);
+    if (o->accumulate < 1 || o->accumulate > CLT_MOST_ACCUMULATE)
+        return out_of_range("accumulate", o->accumulate, "1 to 1048576");
+    if (o->memory < 0)
+        return out_of_range("memory", (double)o->memory, "at least 0");
+    if (o->check_every < 0)
+        return out_of_range("check_every", (double)o->check_every, "at least 0");
+    if (!isfinite(o->comm_timeout) || o->comm_timeout < 0)
+        return out_of_range("time-out of reductions", o->comm_timeout, "finite and at least 0");
+    if (o->quantum < 1)
+        return out_of_range("quantum of the split", (double)o->quantum, "at least 1");
+    if (!isfinite(o->tune_seconds) || o->tune_seconds < 0)
+        return out_of_range("tuning time", o->tune_seconds, "finite and at least 0");
+    return CLT_OK;
+}
+
+/* The public enumeration has the values of exec's. */
+static clt_update_rule rule_of(const clt_trainer *t)
+{
+    return (clt_update_rule)t->options.optimizer;
+}
+
+static clt_status check_world(const clt_world *w)
+{
+    if (!w)
+        return CLT_OK;
+    CLT_TRY(CLT_CHECK_STRUCT(w, clt_world));
+    if (w->ranks < 1 || w->rank < 0 || w->rank >= w->ranks || w->node_ranks < 1 ||
+        w->node_rank < 0 || w->node_rank >= w->node_ranks)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "rank %d of %d, number %d of %d on its node: no world has it", w->rank,
+                        w->ranks, w->node_rank, w->node_ranks);
+    if (w->ranks > 1 && (!w->gather || !w->connect))
+        return clt_fail(CLT_INVALID_ARGUMENT, "a world of %d ranks needs gather and connect",
+                        w->ranks);
+    return CLT_OK;
+}
+
+/* The optimizer's tensors are the store's: trainers that live at the same time share them. */
+static clt_status join_store(clt_trainer *t)
+{
+    clt_store *store = t->store;
+    const char *keeps = clt_update_slot_name(rule_of(t), 0);
+    if (!keeps)
+        return CLT_OK;
+    if (store->keeps && strcmp(store->keeps, keeps))
+        return clt_fail(CLT_UNSUPPORTED,
+                        "another trainer on this store keeps %s for each parameter, where %s would "
+                        "keep %s: destroy that trainer first, or give both an optimizer of one "
+                        "kind",
+                        store->keeps, clt_optimizer_name(t->options.optimizer), keeps);
+    store->keeps = keeps;
+    store->keepers++;
+    t->keeps = true;
+    return CLT_OK;
+}
+
+static void leave_store(clt_trainer *t)
+{
+    clt_store *store = t->store;
+    if (!t->keeps || --store->keepers)
+        return;
+    for (int d = 0; d < store->n_devices; d++)
+        clt_replica_forget_slots(&store->replicas[d]);
+    store->keeps = NULL;
+}
+
+clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
+                              const clt_trainer_options *options, clt_trainer **out)
+{
+    CLT_TRY(clt_trainer_check_options(options));
+    CLT_TRY(check_world(options->world));
+    clt_trainer *t = CLT_NEW(clt_trainer);
+    if (!t)
+        return CLT_OUT_OF_MEMORY;
+    t->store = store;
+    t->options = *options;
+    t->n_devices = store->n_devices;
+    t->rank = options->world ? options->world->rank : 0;
+    t->ranks = options->world ? options->world->ranks : 1;
+    if (options->world)
+        clt_slow_rank(t->rank);
+    t->lost = -1;
+    for (int i = 0; i < CLT_RESULT_RING; i++)
+        t->records[i].step = -1;
+    clt_status status = clt_graph_status(graph);
+    if (status == CLT_OK)
+        status = join_store(t);
+    if (status == CLT_OK)
+        status = clt_graph_copy(graph, &t->graph);
+    status = clt_world_agree(t, status);
+    if (status == CLT_OK)
+        status = clt_trainer_build(t);
+    if (status != CLT_OK) {
+        clt_heartbeat_failed(t->beat, status, clt_error_message());
+        clt_trainer_destroy(t);
+        return status;
+    }
+    *out = t;
+    return CLT_OK;
+}
+
+void clt_trainer_destroy(clt_trainer *t)
+{
+    if (!t)
+        return;
+    clt_trainer_unbuild(t);
+    leave_store(t);
+    clt_heartbeat_close(t->beat);
+    clt_free(t->use);
+    clt_split_history_free(t->history);
+    clt_graph_destroy(t->graph);
+    clt_free(t);
+}
+
+clt_status clt_trainer_set_lr(clt_trainer *t, double lr)
+{
+    if (!isfinite(lr) || lr < 0)
+        return out_of_range("learning rate", lr, "finite and at least 0");
+    t->options.lr = lr;
+    return CLT_OK;
+}
+
+int64_t clt_trainer_steps(const clt_trainer *t)
+{
+    return t->steps;
+}
+
+void clt_trainer_set_steps(clt_trainer *t, int64_t steps)
+{
+    t->steps = steps;
+    for (int d = 0; d < t->n_devices; d++)
+        t->devices[d].begun = t->devices[d].done = steps;
+}
+
+const char *clt_trainer_slot_name(const clt_trainer *t, int slot)
+{
+    return clt_update_slot_name(rule_of(t), slot);
+}
+
+static clt_status find_slot(const clt_trainer *t, int slot, const char *name, size_t bytes,
+                            const clt_slot **out)
+{
+    if (!clt_trainer_slot_name(t, slot))
+        return clt_fail(CLT_INVALID_ARGUMENT, "the optimizer has no slot %d", slot);
+    CLT_TRY(clt_store_slot(t->store, name, out));
+    if ((*out)->frozen)
+        return clt_fail(CLT_INVALID_ARGUMENT, "%s is frozen: the optimizer has nothing of it",
+                        name);
+    if ((*out)->state || (int64_t)bytes != (*out)->bytes)
+        return clt_fail(CLT_INVALID_ARGUMENT, "%s is no parameter of %zu bytes", name, bytes);
+    return CLT_OK;
+}
+
+clt_status clt_trainer_slot_get(clt_trainer *t, int slot, const char *name, void *data,
+                                size_t bytes)
+{
+    const clt_slot *where;
+    CLT_TRY(find_slot(t, slot, name, bytes, &where));
+    CLT_TRY(clt_owners_share_slots(t));
+    const clt_replica *r = &t->store->replicas[0];
+    return clt_replica_read(r, r->slots[slot][where->bucket], where->offset, where->bytes, data);
+}
+
+clt_status clt_trainer_slot_set(clt_trainer *t, int slot, const char *name, const void *data,
+                                size_t bytes)
+{
+    const clt_slot *where;
+    CLT_TRY(find_slot(t, slot, name, bytes, &where));
+    for (int i = 0; i < t->n_devices; i++) {
+        const clt_replica *r = &t->store->replicas[i];
+        CLT_TRY(
+            clt_replica_write(r, r->slots[slot][where->bucket], where->offset, where->bytes, data));
+    }
+    return CLT_OK;
+}
+
+/* The scale of the losses of the step whose gradient it is. */
+static clt_status find_loss_scale(const clt_trainer *t, int device, float *scale)
+{
+    float word[CLT_WORD];
+    *scale = 1;
+    if (t->options.precision != CLT_F16)
+        return CLT_OK;
+    CLT_TRY(clt_replica_read(&t->store->replicas[device],
+                             clt_update_word_buffer(t->devices[device].update), 0, sizeof word,
+                             word));
+    *scale = word[t->phase == 1 || t->phase == 2 ? CLT_WORD_SCALE : CLT_WORD_USED];
+    return CLT_OK;
+}
+
+clt_status clt_trainer_read_floats(const clt_replica *replica, clt_view from, clt_dtype dtype,
+                                   int64_t count, float *data)
+{
+    const int64_t bytes = count * clt_dtype_size(dtype);
+    if (dtype == CLT_F32)
+        return clt_replica_read(replica, from.buffer, from.offset, bytes, data);
+    clt_tensor tensor;
+    void *half = clt_alloc((size_t)bytes + 1);
+    clt_status status = half ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK)
+        status = clt_replica_read(replica, from.buffer, from.offset, bytes, half);
+    if (status == CLT_OK)
+        status = clt_tensor_init(&tensor, "a value", (clt_file_dtype)dtype, 1, &count, half);
+    if (status == CLT_OK)
+        status = clt_tensor_to_f32(&tensor, count, data);
+    clt_free(half);
+    return status;
+}
+
+static clt_status read_gradient(const clt_trainer *t, int device, const clt_slot *where,
+                                float *data)
+{
+    const clt_dtype precision = t->options.precision;
+    const clt_replica *r = &t->store->replicas[device];
+    const cl_mem buffer = clt_replica_gradients(r, precision)[where->bucket];
+    const int64_t count = where->bytes / 4;
+    float scale;
+    CLT_TRY(find_loss_scale(t, device, &scale));
+    CLT_TRY(clt_trainer_read_floats(
+        r, (clt_view){buffer, where->offset / 4 * clt_dtype_size(precision)}, precision, count,
+        data));
+    for (int64_t i = 0; scale != 1 && i < count; i++)
+        data[i] /= scale;
+    return CLT_OK;
+}
+
+clt_status clt_trainer_gradient(clt_trainer *t, int device, const char *name, void *data,
+                                size_t bytes)
+{
+    const clt_slot *where;
+    CLT_TRY(clt_store_slot(t->store, name, &where));
+    if (device < 0 || device >= t->n_devices || where->state || (int64_t)bytes != where->bytes)
+        return clt_fail(CLT_INVALID_ARGUMENT, "device %d has no gradient %s of %zu bytes", device,
+                        name, bytes);
+    if (t->owners && t->phase != 2) { /* once reduced, the owner has it */
+        device = t->owners[where->bucket] - t->first;
+        if (device < 0 || device >= t->n_devices)
+            return clt_fail(CLT_UNSUPPORTED,
+                            "the devices are of several kinds, so only the owner of %s has its "
+                            "whole gradient: a device of another rank",
+                            name);
+    }
+    return read_gradient(t, device, where, data);
+}
+
+clt_status clt_trainer_set_scaling(clt_trainer *t, const clt_scaling *scaling)
+{
+    for (int d = 0; d < t->n_devices; d++) {
+        t->devices[d].scaling = *scaling;
+        CLT_TRY(clt_update_set_scaling(t->devices[d].update, scaling));
+    }
+    return CLT_OK;
+}
+
+clt_status clt_trainer_wait(clt_trainer *t)
+{
+    for (int i = 0; i < t->n_devices; i++)
+        CLT_TRY(clt_device_finish(t->store->replicas[i].device));
+    return CLT_OK;
+}

@@ -1,0 +1,248 @@
+/*
+ * Naming what is not finite. The guard stopped all updates at the bad step, and its inputs are
+ * still in their buffers: run it again node by node and look at every value.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "ops/index/index.h"
+#include "ops/core/ops.h"
+#include "train/core/trainer.h"
+
+typedef struct search {
+    clt_trainer *trainer;
+    int device;
+    clt_run run;
+    float *host; /* room for the largest value */
+    int64_t room;
+    char where[256];
+    int64_t bad, samples; /* of the value looked at: those that are not finite, and all; 0: it has
+                             none */
+    int64_t first;        /* of the bad ones, in the micro-batch */
+    char sample[96];      /* names it; else empty */
+    char index[320];      /* of what was found: which of its indices is out of range; else empty */
+} search;
+
+/* Where element i of a value is in its memory. */
+static int64_t stored_at(const clt_value *v, int lanes, int64_t i)
+{
+    if (v->layout != CLT_LAYOUT_LANES)
+        return i;
+    const int64_t rest = clt_type_coefficient(&v->type), image = i / rest;
+    return (image / lanes * rest + i % rest) * lanes + image % lanes;
+}
+
+/* Elements that hold numbers: in LANES the lanes past the batch do not. */
+static bool finite_value(search *s, const clt_value *v, int lanes)
+{
+    const int64_t count = clt_type_elements(&v->type, s->run.count);
+    const bool sampled = v->type.rank > 0 && v->type.dims[0] < 0;
+    const int64_t each = sampled ? clt_type_coefficient(&v->type) : 0;
+    s->bad = s->first = 0;
+    s->samples = sampled ? s->run.count : 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (isfinite(s->host[stored_at(v, lanes, i)]))
+            continue;
+        if (!each)
+            return false;
+        const int64_t sample = i / each;
+        s->first = s->bad ? s->first : sample;
+        s->bad++;
+        i = (sample + 1) * each - 1; /* on to the next sample */
+    }
+    return !s->bad;
+}
+
+/* Where all samples are alike, none of them is to blame; but inputs come from the data. */
+static void name_sample(search *s, const clt_value *v)
+{
+    if (!s->samples || (s->bad == s->samples && s->samples > 1 && v->kind != CLT_VALUE_INPUT))
+        return;
+    s->trainer->bad_sample = s->run.sample + s->first;
+    char more[40] = "";
+    if (s->bad > 1)
+        snprintf(more, sizeof more, " and %lld more", (long long)s->bad - 1);
+    snprintf(s->sample, sizeof s->sample, " in sample %lld of the batch%s",
+             (long long)s->trainer->bad_sample, more);
+}
+
+static clt_status read_value(search *s, const clt_exec *exec, const clt_value *v, bool *finite)
+{
+    const clt_plan *plan = clt_exec_plan(exec);
+    clt_view view;
+    *finite = true;
+    if (v->type.dtype != CLT_F32 && v->type.dtype != CLT_F16 && v->type.dtype != CLT_BF16)
+        return CLT_OK;
+    const int64_t count = clt_value_stored(v, s->run.count, plan->options.lanes);
+    if (count > s->room) {
+        float *larger = clt_realloc(s->host, (size_t)count * sizeof *larger);
+        if (!larger)
+            return CLT_OUT_OF_MEMORY;
+        s->host = larger;
+        s->room = count;
+    }
+    CLT_TRY(clt_exec_locate(exec, &s->run, v, &view));
+    CLT_TRY(clt_trainer_read_floats(&s->trainer->store->replicas[s->device], view, v->type.dtype,
+                                    count, s->host));
+    *finite = finite_value(s, v, plan->options.lanes);
+    return CLT_OK;
+}
+
+static const char *describe(const clt_plan *plan, const clt_value *v, char *text, size_t bytes)
+{
+    for (int i = 0; i < plan->buckets.n_slots; i++)
+        if (plan->gradients[i] == v) {
+            snprintf(text, bytes, "the gradient of %s", plan->buckets.slots[i].name);
+            return text;
+        }
+    if (v->kind == CLT_VALUE_INTERMEDIATE)
+        snprintf(text, bytes, "the output of node %s", v->producer->name);
+    else
+        snprintf(text, bytes, "%s %s", v->kind == CLT_VALUE_INPUT ? "input" : "parameter", v->name);
+    return text;
+}
+
+static bool picks_or_adds(const clt_node *node)
+{
+    static const clt_op *const ops[] = {&clt_op_embedding,  &clt_op_index_select,
+                                        &clt_op_gather,     &clt_op_index_add,
+                                        &clt_op_index_copy, &clt_op_scatter_add};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        if (node->op == ops[i])
+            return true;
+    return false;
+}
+
+/* What is not finite may be so by an index that is out of range (cltrain/ops_index.h). */
+static clt_status find_index(search *s, const clt_session_device *sd, const clt_node *node)
+{
+    if (!picks_or_adds(node))
+        return CLT_OK;
+    const clt_value *v = node->in[0];
+    const int lanes = sd->plan->options.lanes;
+    const int64_t stored = clt_value_stored(v, s->run.count, lanes),
+                  count = clt_type_elements(&v->type, s->run.count),
+                  size = clt_index_shape_of(node).size;
+    clt_view view;
+    CLT_TRY(clt_exec_locate(sd->exec, &s->run, v, &view));
+    int32_t *indices = clt_alloc((size_t)stored * sizeof *indices);
+    if (!indices)
+        return CLT_OUT_OF_MEMORY;
+    const clt_status status =
+        clt_replica_read(&s->trainer->store->replicas[s->device], view.buffer, view.offset,
+                         stored * (int64_t)sizeof *indices, indices);
+    char text[160];
+    for (int64_t i = 0; status == CLT_OK && i < count && !*s->index; i++) {
+        const int32_t index = indices[stored_at(v, lanes, i)];
+        if (index >= 0 && index < size)
+            continue;
+        snprintf(s->index, sizeof s->index,
+                 "index %d in %s, number %lld of %lld, is out of 0 to %lld", index,
+                 describe(sd->plan, v, text, sizeof text), (long long)i, (long long)count,
+                 (long long)size - 1);
+    }
+    clt_free(indices);
+    return status;
+}
+
+/* The other devices, and ranks, look elsewhere, or not at all: this one's part stands for the sum.
+ * A part that is not finite is found where it is. */
+static clt_status stand_in(const search *s, const clt_session_device *sd, const clt_node *node)
+{
+    clt_view part, sum;
+    CLT_TRY(clt_exec_locate(sd->exec, &s->run, node->in[0], &part));
+    CLT_TRY(clt_exec_locate(sd->exec, &s->run, node->out[0], &sum));
+    if (part.buffer == sum.buffer && part.offset == sum.offset)
+        return CLT_OK;
+    return clt_enqueue_copy(sd->device, part, sum,
+                            clt_type_elements(&node->out[0]->type, 0) * (int64_t)sizeof(float));
+}
+
+static clt_status search_device(search *s, const clt_session_device *sd, bool *found)
+{
+    const clt_plan *plan = sd->plan;
+    for (int i = 0; i < plan->n_nodes; i++) {
+        const clt_node *node = plan->nodes[i].node;
+        for (int j = 0; j < node->n_in; j++) {
+            bool finite = true;
+            if (node->in[j] && node->in[j]->kind != CLT_VALUE_INTERMEDIATE)
+                CLT_TRY(read_value(s, sd->exec, node->in[j], &finite));
+            if (!finite) {
+                describe(plan, node->in[j], s->where, sizeof s->where);
+                name_sample(s, node->in[j]);
+                *found = true;
+                return CLT_OK;
+            }
+        }
+        CLT_TRY(clt_exec_enqueue(sd->exec, &s->run, i, i + 1, 0, NULL));
+        if (node->op->collective)
+            CLT_TRY(stand_in(s, sd, node));
+        for (int j = 0; j < node->n_out && !node->op->view; j++) {
+            bool finite;
+            CLT_TRY(read_value(s, sd->exec, node->out[j], &finite));
+            if (!finite) {
+                describe(plan, node->out[j], s->where, sizeof s->where);
+                name_sample(s, node->out[j]);
+                *found = true;
+                return find_index(s, sd, node);
+            }
+        }
+    }
+    return CLT_OK;
+}
+
+/* A micro-batch of the step as it ran. */
+static clt_status search_micro(search *s, int64_t step, int micro, bool *found)
+{
+    const clt_trainer *t = s->trainer;
+    const int entry = (int)(step % CLT_RESULT_RING), parity = (int)(step & 1);
+    clt_session_device *sd = &t->training->devices[s->device];
+    const clt_replica *replica = &t->store->replicas[s->device];
+    const int64_t share = sd->shares[entry];
+    const int micros = sd->micros[entry];
+    const int64_t begin = clt_step_micro_begin(t, share, micros, micro);
+    s->run = (clt_run){.count = clt_step_micro_begin(t, share, micros, micro + 1) - begin,
+                       .seed = t->options.seed,
+                       .step = (uint32_t)step,
+                       .sample = sd->firsts[entry] + begin,
+                       .inputs = sd->views,
+                       .gradients = micro && t->options.precision == CLT_F32
+                                        ? replica->micro_gradients
+                                        : clt_replica_gradients(replica, t->options.precision),
+                       .results = clt_session_results(t->training, s->device, entry, micro)};
+    return clt_session_refeed(sd, parity, micro, begin) ? search_device(s, sd, found) : CLT_OK;
+}
+
+clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)
+{
+    search s = {.trainer = t};
+    bool found = false;
+    t->bad_step = step;
+    t->bad_sample = -1;
+    clt_status status = clt_trainer_wait(t);
+    for (int d = 0; status == CLT_OK && !found && d < t->n_devices; d++) {
+        s.device = d;
+        const int micros = t->training->devices[d].micros[step % CLT_RESULT_RING];
+        for (int m = 0; status == CLT_OK && !found && m < micros; m++)
+            status = search_micro(&s, step, m, &found);
+    }
+    clt_free(s.host);
+    CLT_TRY(status);
+    /* Messages count steps from 1, as reports do. */
+    const char *where = found ? s.where : "the gradient of the whole batch";
+    if (*s.index)
+        return clt_fail(CLT_NONFINITE,
+                        "step %lld: %s is not finite%s: %s; the weights are those before this step",
+                        (long long)step + 1, where, s.sample, s.index);
+    if (t->options.precision == CLT_F16)
+        return clt_fail(
+            CLT_NONFINITE,
+            "step %lld: %s is not finite%s, and no smaller scale of the losses is left to "
+            "try (2^-14); the weights are those before this step. bf16 has the range of f32",
+            (long long)step + 1, where, s.sample);
+    return clt_fail(CLT_NONFINITE,
+                    "step %lld: %s is not finite%s; the weights are those before this step",
+                    (long long)step + 1, where, s.sample);
+}

@@ -1,0 +1,321 @@
+/* What goes into a run from the caller's memory, and what comes out of it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/str.h"
+#include "train/core/session.h"
+
+static const clt_feed *find_feed(const clt_feed *feeds, int n_feeds, const char *name, int device)
+{
+    for (int i = 0; i < n_feeds; i++)
+        if (!strcmp(feeds[i].name, name) && (feeds[i].device == device || feeds[i].device < 0))
+            return &feeds[i];
+    return NULL;
+}
+
+/* True if some node of the plan reads the input. */
+static bool input_used(const clt_plan *plan, const clt_value *input)
+{
+    for (int i = 0; i < plan->n_nodes; i++)
+        for (int j = 0; j < plan->nodes[i].node->n_in; j++)
+            if (plan->nodes[i].node->in[j] == input)
+                return true;
+    return input->output;
+}
+
+static clt_status no_feed(const clt_session_device *d, const clt_feed *feeds, int n_feeds,
+                          const char *name)
+{
+    const char **names = clt_calloc((size_t)n_feeds + 1, sizeof *names);
+    for (int i = 0; names && i < n_feeds; i++)
+        names[i] = feeds[i].name;
+    const char *near = names ? clt_nearest(name, names, n_feeds) : NULL;
+    clt_free(names);
+    return clt_fail(CLT_INVALID_ARGUMENT, "the batch has no feed for input %s of %s%s%s%s", name,
+                    d->device->label, near ? "; its feed " : "", near ? near : "",
+                    near ? " has a similar name" : "");
+}
+
+static int64_t micro_bytes(const clt_session_device *d, int input)
+{
+    const clt_value *v = d->plan->inputs[input];
+    const int64_t bytes =
+        clt_type_elements(&v->type, d->plan->options.max_batch) * clt_dtype_size(v->type.dtype);
+    return (bytes + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
+}
+
+/* Where the samples of a micro-batch go that come from the host. */
+static clt_view input_place(const clt_session_device *d, int input, int parity, int micro)
+{
+    return (clt_view){d->buffers[parity][input], micro * micro_bytes(d, input)};
+}
+
+static clt_status upload(clt_session_device *d, int input, int parity, int micro, const void *host,
+                         int64_t bytes)
+{
+    const clt_value *v = d->plan->inputs[input];
+    cl_mem *buffer = &d->buffers[parity][input];
+    if (!*buffer) {
+        const int64_t whole = micro_bytes(d, input) * d->max_micros;
+        char what[128];
+        snprintf(what, sizeof what, "input %s", v->name);
+        CLT_TRY(clt_device_buffer_create(d->device, whole, CL_MEM_READ_WRITE, what, buffer));
+    }
+    d->views[input] = input_place(d, input, parity, micro);
+    return clt_enqueue_upload(d->device, d->views[input], host, bytes);
+}
+
+/* Bytes of one sample, and where a device's part starts in the memory of a feed or fetch: one for a
+ * single device starts with that device's own first sample. */
+static int64_t sample_bytes(const clt_value *v)
+{
+    return clt_type_coefficient(&v->type) * clt_dtype_size(v->type.dtype);
+}
+
+static int64_t first_bytes(const clt_value *v, int64_t first)
+{
+    return clt_type_has_batch(&v->type) ? first * sample_bytes(v) : 0;
+}
+
+static int64_t part_offset(const clt_value *v, int device, clt_part part)
+{
+    return first_bytes(v, part.begin - (device < 0 ? 0 : part.device_begin));
+}
+
+static clt_status feed_input(clt_session_device *d, int input, const clt_feed *feed, clt_part part,
+                             int parity)
+{
+    const clt_value *v = d->plan->inputs[input];
+    const int64_t offset = feed->offset + part_offset(v, feed->device, part);
+    if (feed->buffer) {
+        d->views[input] = (clt_view){feed->buffer, offset};
+        d->fed[parity][input] =
+            (clt_view){feed->buffer, offset - first_bytes(v, part.begin - part.device_begin)};
+        return CLT_OK;
+    }
+    d->fed[parity][input] = (clt_view){0};
+    return upload(d, input, parity, part.micro, (const char *)feed->host + offset,
+                  sample_bytes(v) * (clt_type_has_batch(&v->type) ? part.count : 1));
+}
+
+bool clt_session_refeed(clt_session_device *d, int parity, int micro, int64_t first)
+{
+    for (int i = 0; i < d->plan->n_inputs; i++) {
+        const clt_view fed = d->fed[parity][i];
+        if (fed.buffer)
+            d->views[i] =
+                (clt_view){fed.buffer, fed.offset + first_bytes(d->plan->inputs[i], first)};
+        else if (d->buffers[parity][i])
+            d->views[i] = input_place(d, i, parity, micro);
+        if (!d->views[i].buffer && input_used(d->plan, d->plan->inputs[i]))
+            return false;
+    }
+    return true;
+}
+
+void clt_session_forget_buffers(clt_session *s)
+{
+    for (int n = 0; n < s->n_devices; n++) {
+        clt_session_device *d = &s->devices[n];
+        for (int i = 0; i < d->plan->n_inputs; i++)
+            for (int parity = 0; parity < 2; parity++) {
+                clt_view *fed = &d->fed[parity][i];
+                if (fed->buffer && fed->buffer == d->views[i].buffer)
+                    d->views[i] = (clt_view){0};
+                *fed = (clt_view){0};
+            }
+    }
+}
+
+static bool is_upstream(const clt_session_device *d, int n_losses, int input)
+{
+    for (int l = 0; l < n_losses; l++)
+        if (d->upstream_input[l] == input)
+            return true;
+    return false;
+}
+
+/* Memory of the caller's for samples of a value: of the whole batch, or of one device's part. */
+typedef struct clt_given_memory {
+    const char *what, *name; /* "feed" or "fetch", and its name */
+    int device;              /* -1: the whole batch */
+    bool on_host;
+    cl_mem buffer;
+    int64_t offset, bytes;
+} clt_given_memory;
+
+/* Whether it has room for the value; `on` is the device that uses it, whose samples are between two
+ * numbers of `offsets`. */
+static clt_status check_memory(const clt_session *s, const clt_value *v, clt_given_memory m, int on,
+                               const int64_t *offsets)
+{
+    const int64_t samples = m.device < 0 ? offsets[s->n_devices] : offsets[on + 1] - offsets[on];
+    const int64_t needed =
+        m.offset + sample_bytes(v) * (clt_type_has_batch(&v->type) ? samples : 1);
+    int64_t room = m.bytes;
+    if (m.offset < 0 || m.bytes < 0)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "%s %s: offset %lld and bytes %lld must be at least 0", m.what, m.name,
+                        (long long)m.offset, (long long)m.bytes);
+    if (m.buffer) {
+        const clt_device *device = s->devices[on].device;
+        cl_context context = NULL;
+        if (!clt_buffer_facts(m.buffer, &context, &room))
+            return clt_fail(CLT_INVALID_ARGUMENT, "%s %s: its buffer is no cl_mem", m.what, m.name);
+        if (context != device->context)
+            return clt_fail(CLT_INVALID_ARGUMENT, "%s %s: its buffer is of another context than %s",
+                            m.what, m.name, device->label);
+    }
+    if ((m.buffer || (m.on_host && room)) && needed > room)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "%s %s: has %lld bytes, and needs %lld for %lld samples%s", m.what, m.name,
+                        (long long)room, (long long)needed, (long long)samples,
+                        m.offset ? " from its offset on" : "");
+    return CLT_OK;
+}
+
+clt_status clt_session_check_feeds(const clt_session *s, int device, const int64_t *offsets,
+                                   const clt_feed *feeds, int n_feeds, bool given)
+{
+    const clt_session_device *d = &s->devices[device];
+    for (int i = 0; i < d->plan->n_inputs; i++) {
+        const clt_value *v = d->plan->inputs[i];
+        if (v->given != given || is_upstream(d, s->n_losses, i) || !input_used(d->plan, v))
+            continue;
+        const clt_feed *feed = find_feed(feeds, n_feeds, v->name, device);
+        if (!feed && !(given && d->views[i].buffer))
+            return no_feed(d, feeds, n_feeds, v->name);
+        if (feed && !feed->host && !feed->buffer)
+            return clt_fail(CLT_INVALID_ARGUMENT, "feed %s has neither host nor buffer", v->name);
+        if (feed)
+            CLT_TRY(
+                check_memory(s, v,
+                             (clt_given_memory){"feed", v->name, feed->device, feed->host != NULL,
+                                                feed->buffer, feed->offset, feed->bytes},
+                             device, offsets));
+    }
+    return CLT_OK;
+}
+
+void clt_session_forget_given(clt_session *s)
+{
+    for (int d = 0; d < s->n_devices; d++)
+        for (int i = 0; i < s->devices[d].plan->n_inputs; i++)
+            if (s->devices[d].plan->inputs[i]->given)
+                s->devices[d].views[i] = (clt_view){0};
+}
+
+/* Without samples kernels read inputs that have no batch dimension all the same, and nobody what
+ * they make of them: zeros, where there is no feed that is this device's. */
+static clt_status feed_without_samples(clt_session_device *d, int device, int input,
+                                       const clt_feed *feed, clt_part part, int parity)
+{
+    if (clt_type_has_batch(&d->plan->inputs[input]->type))
+        return CLT_OK;
+    if (feed && (feed->host || (feed->buffer && feed->device == device)))
+        return feed_input(d, input, feed, part, parity);
+    if (d->views[input].buffer)
+        return CLT_OK;
+    CLT_TRY(upload(d, input, parity, part.micro, NULL, 0));
+    return clt_enqueue_zeros(d->device, d->views[input], micro_bytes(d, input));
+}
+
+clt_status clt_session_feed(clt_session *s, int device, const clt_step_batch *batch, clt_part part,
+                            int parity)
+{
+    clt_session_device *d = &s->devices[device];
+    for (int i = 0; i < d->plan->n_inputs; i++) {
+        const clt_value *v = d->plan->inputs[i];
+        const clt_feed *feed = find_feed(batch->feeds, batch->n_feeds, v->name, device);
+        if (is_upstream(d, s->n_losses, i))
+            continue;
+        if (!part.count)
+            CLT_TRY(feed_without_samples(d, device, i, feed, part, parity));
+        else if (feed)
+            CLT_TRY(feed_input(d, i, feed, part, parity));
+    }
+    return CLT_OK;
+}
+
+clt_status clt_session_feed_given(clt_session *s, int device, const clt_feed *feeds, int n_feeds,
+                                  clt_part part, int parity)
+{
+    clt_session_device *d = &s->devices[device];
+    for (int i = 0; i < d->plan->n_inputs; i++) {
+        const clt_value *v = d->plan->inputs[i];
+        const clt_feed *feed = v->given ? find_feed(feeds, n_feeds, v->name, device) : NULL;
+        if (feed && part.count)
+            CLT_TRY(feed_input(d, i, feed, part, parity));
+    }
+    return CLT_OK;
+}
+
+static const clt_value *find_output(const clt_plan *plan, const char *name)
+{
+    for (int i = 0; i < plan->graph->n_values; i++) {
+        const clt_value *v = plan->graph->values[i];
+        if (v->output && v->name && !strcmp(v->name, name))
+            return v;
+    }
+    return NULL;
+}
+
+clt_status clt_session_check_fetches(const clt_session *s, const clt_step_batch *batch,
+                                     const int64_t *offsets)
+{
+    const clt_plan *plan = s->devices[0].plan;
+    for (int i = 0; i < batch->n_fetches; i++) {
+        const clt_fetch *fetch = &batch->fetches[i];
+        const clt_value *v = find_output(plan, fetch->name);
+        if (!v)
+            return clt_fail(CLT_NOT_FOUND,
+                            "the graph has no output %s: mark the value with clt_output",
+                            fetch->name);
+        if (!clt_type_has_batch(&v->type) && fetch->device < 0 && s->n_devices > 1)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "output %s has no batch dimension, so every device has its own: the "
+                            "fetch must name one",
+                            fetch->name);
+        if (!fetch->host && !fetch->buffer)
+            return clt_fail(CLT_INVALID_ARGUMENT, "fetch %s has neither host nor buffer",
+                            fetch->name);
+        if (fetch->buffer && fetch->device < 0 && s->n_devices > 1)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "fetch %s: a buffer belongs to one of the %d devices; name it",
+                            fetch->name, s->n_devices);
+        if (fetch->device >= s->n_devices)
+            return clt_fail(CLT_INVALID_ARGUMENT, "fetch %s is of device %d; there are %d",
+                            fetch->name, fetch->device, s->n_devices);
+        CLT_TRY(check_memory(s, v,
+                             (clt_given_memory){"fetch", fetch->name, fetch->device,
+                                                fetch->host != NULL, fetch->buffer, fetch->offset,
+                                                fetch->bytes},
+                             fetch->device < 0 ? 0 : fetch->device, offsets));
+    }
+    return CLT_OK;
+}
+
+clt_status clt_session_fetch(clt_session *s, int device, const clt_step_batch *batch, clt_part part,
+                             const clt_run *run)
+{
+    const clt_session_device *d = &s->devices[device];
+    for (int i = 0; i < batch->n_fetches; i++) {
+        const clt_fetch *fetch = &batch->fetches[i];
+        if (fetch->device >= 0 && fetch->device != device)
+            continue;
+        const clt_value *v = find_output(d->plan, fetch->name);
+        const int64_t bytes = sample_bytes(v) * (clt_type_has_batch(&v->type) ? part.count : 1);
+        const int64_t offset = fetch->offset + part_offset(v, fetch->device, part);
+        clt_view from;
+        clt_status status = clt_exec_locate(d->exec, run, v, &from);
+        if (status == CLT_OK && fetch->buffer)
+            status = clt_enqueue_copy(d->device, from, (clt_view){fetch->buffer, offset}, bytes);
+        else if (status == CLT_OK)
+            status =
+                clt_enqueue_download(d->device, from, (char *)fetch->host + offset, bytes, NULL);
+        if (status != CLT_OK)
+            return clt_fail_prefix(status, "fetch %s: ", fetch->name);
+    }
+    return CLT_OK;
+}

@@ -1,0 +1,263 @@
+/* Making the programs of a trainer: outlines of all ranks' plans, what depends on all of them, the
+ * lists, and the check of all devices together. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/vec.h"
+#include "train/planner/balance.h"
+#include "train/step/states.h"
+#include "train/step/check.h"
+#include "train/step/programs_internal.h"
+#include "train/ranks/world.h"
+
+clt_step_program_input clt_programs_input(const clt_trainer *t, const clt_participant *of,
+                                          const clt_outline *outline)
+{
+    return (clt_step_program_input){.plan = outline,
+                                    .participants = t->total,
+                                    .ranks = t->ranks,
+                                    .self = (int)(of - t->programs->all),
+                                    .n_buckets = t->store->layout.n_buckets,
+                                    .n_slots = t->store->replicas[0].n_slots,
+                                    .states = t->programs->states,
+                                    .owners = t->owners,
+                                    .after = t->programs->after,
+                                    .half = t->options.precision != CLT_F32,
+                                    .streams = t->streams,
+                                    .means = clt_states_have_means(t),
+                                    .scaled = t->options.precision == CLT_F16,
+                                    .measures = t->options.rebalance != 0,
+                                    .apart = of->apart,
+                                    .poison = t->options.poison != 0};
+}
+
+/* --- outlines -------------------------------------------------------------------------------- */
+
+static clt_status outline_own(clt_trainer *t)
+{
+    for (int d = 0; d < t->n_devices; d++) {
+        clt_participant *p = &t->programs->all[t->first + d];
+        CLT_TRY(clt_outline_create(t->training->devices[d].plan, &p->training));
+        CLT_TRY(clt_outline_create(t->evaluation->devices[d].plan, &p->evaluation));
+        p->apart = clt_balance_apart(&t->options, &t->store->replicas[d].device->caps,
+                                     p->training.n_collectives > 0);
+    }
+    return CLT_OK;
+}
+
+static clt_status pack_own(const clt_trainer *t, int64_t **numbers, int *count)
+{
+    int room = 0;
+    for (int d = 0; d < t->n_devices; d++) {
+        const clt_participant *p = &t->programs->all[t->first + d];
+        CLT_TRY(CLT_PUSH(*numbers, *count, room, (int64_t)p->apart));
+        CLT_TRY(clt_outline_pack(&p->training, numbers, count, &room));
+        CLT_TRY(clt_outline_pack(&p->evaluation, numbers, count, &room));
+    }
+    return CLT_OK;
+}
+
+static clt_status unpack_rank(clt_trainer *t, int rank, const int64_t *numbers, int count)
+{
+    int at = 0;
+    for (int p = t->begins[rank]; p < t->begins[rank + 1]; p++) {
+        clt_participant *of = &t->programs->all[p];
+        if (at >= count)
+            return clt_fail(CLT_FORMAT, "rank %d sent too few outlines", rank);
+        of->apart = numbers[at++] != 0;
+        CLT_TRY(clt_outline_unpack(numbers, count, &at, &of->training));
+        CLT_TRY(clt_outline_unpack(numbers, count, &at, &of->evaluation));
+    }
+    return CLT_OK;
+}
+
+/* Outlines travel only if ranks have other ones. */
+static clt_status tell_outlines(clt_trainer *t, const int64_t *own, int count)
+{
+    const int64_t head[] = {count, (int64_t)clt_hash(own, (size_t)count * sizeof *own, 0)};
+    void *heads, *all = NULL;
+    CLT_TRY(clt_ranks_gather(t->options.world, head, sizeof head, &heads));
+    const int64_t(*of)[2] = heads;
+    int64_t most = 0;
+    bool alike = true;
+    for (int r = 0; r < t->ranks; r++) {
+        most = of[r][0] > most ? of[r][0] : most;
+        alike = alike && !memcmp(of[r], head, sizeof head);
+    }
+    int64_t *mine = clt_calloc((size_t)most + 1, sizeof *mine);
+    clt_status status = clt_world_agree(t, mine ? CLT_OK : CLT_OUT_OF_MEMORY);
+    if (status == CLT_OK)
+        memcpy(mine, own, (size_t)count * sizeof *own);
+    if (status == CLT_OK && !alike)
+        status = clt_ranks_gather(t->options.world, mine, (size_t)most * sizeof *mine, &all);
+    for (int r = 0; status == CLT_OK && r < t->ranks; r++)
+        if (r != t->rank)
+            status =
+                unpack_rank(t, r, alike ? own : (const int64_t *)all + r * most, (int)of[r][0]);
+    clt_free(all);
+    clt_free(mine);
+    clt_free(heads);
+    return clt_world_agree(t, status);
+}
+
+static clt_status exchange_outlines(clt_trainer *t)
+{
+    int64_t *own = NULL;
+    int count = 0;
+    clt_status status = outline_own(t);
+    if (status == CLT_OK)
+        status = pack_own(t, &own, &count);
+    status = clt_world_agree(t, status);
+    if (status == CLT_OK && t->ranks > 1)
+        status = tell_outlines(t, own, count);
+    clt_free(own);
+    return status;
+}
+
+/* --- lists ----------------------------------------------------------------------------------- */
+
+static clt_status generate_all(const clt_step_program_input *input, clt_step_program_kind kind,
+                               clt_plan_programs *p)
+{
+    clt_step_program_input in = *input;
+    for (int known = 0; known < 2; known++)
+        for (int load = 0; load < CLT_LOAD_COUNT; load++) {
+            in.host_weights = known != 0;
+            CLT_TRY(
+                clt_step_program_generate(&in, kind, (clt_load)load, &p->lists[kind][known][load]));
+        }
+    return CLT_OK;
+}
+
+static const clt_step_program_kind of_training[] = {
+    CLT_PROGRAM_STEP,  CLT_PROGRAM_FORWARD, CLT_PROGRAM_BACKWARD, CLT_PROGRAM_REDUCE,
+    CLT_PROGRAM_APPLY, CLT_PROGRAM_WEIGHTS, CLT_PROGRAM_VERIFY};
+
+enum { OF_TRAINING = sizeof of_training / sizeof *of_training };
+
+clt_status clt_programs_outside(const clt_trainer *t, int d, const clt_outline *outline,
+                                bool shared, clt_plan_programs *p)
+{
+    clt_step_program_input input = clt_programs_input(t, &t->programs->all[t->first + d], outline);
+    input.shared = shared;
+    return generate_all(&input, CLT_PROGRAM_OUTSIDE, p);
+}
+
+static clt_status generate_own(clt_trainer *t)
+{
+    for (int d = 0; d < t->n_devices; d++) {
+        const clt_participant *of = &t->programs->all[t->first + d];
+        const clt_step_program_input input = clt_programs_input(t, of, &of->training);
+        for (int k = 0; k < OF_TRAINING; k++)
+            CLT_TRY(generate_all(&input, of_training[k], &t->programs->training[d]));
+        CLT_TRY(
+            clt_programs_outside(t, d, &of->evaluation, t->ranks > 1, &t->programs->evaluation[d]));
+    }
+    return CLT_OK;
+}
+
+/* --- check ----------------------------------------------------------------------------------- */
+
+/* The micro-batches of each device that are tried: all devices alike, one without samples, and one
+ * with more than the others. */
+static int micros_tried(int try, int participant)
+{
+    static const int tried[][2] = {{1, 1}, {0, 1}, {1, 0}, {3, 3}, {3, 1}, {0, 3}};
+    return tried[try][participant != 0];
+}
+
+static clt_status check_one(clt_trainer *t, clt_step_program_kind kind, int try, bool known)
+{
+    const int n = t->total;
+    clt_step_program_input *inputs = clt_calloc((size_t)n, sizeof *inputs);
+    clt_step_program *programs = clt_calloc((size_t)n, sizeof *programs);
+    clt_check_device *devices = clt_calloc((size_t)n, sizeof *devices);
+    clt_status status = inputs && programs && devices ? CLT_OK : CLT_OUT_OF_MEMORY;
+    int most = 0;
+    for (int p = 0; p < n; p++)
+        most = micros_tried(try, p) > most ? micros_tried(try, p) : most;
+    for (int p = 0; status == CLT_OK && p < n; p++) {
+        const clt_participant *of = &t->programs->all[p];
+        const clt_outline *plan = kind == CLT_PROGRAM_OUTSIDE ? &of->evaluation : &of->training;
+        const int micros = micros_tried(try, p);
+        const int rounds = plan->n_collectives ? most : micros;
+        inputs[p] = clt_programs_input(t, of, plan);
+        inputs[p].host_weights = known;
+        inputs[p].shared = t->ranks > 1;
+        status =
+            clt_step_program_generate(&inputs[p], kind, clt_load_of(rounds, micros), &programs[p]);
+        devices[p] = (clt_check_device){&inputs[p], &programs[p], rounds, micros};
+    }
+    if (status == CLT_OK)
+        status = clt_step_programs_check(kind, devices, n, NULL);
+    for (int p = 0; programs && p < n; p++)
+        clt_step_program_free(&programs[p]);
+    clt_free(inputs);
+    clt_free(programs);
+    clt_free(devices);
+    return status;
+}
+
+static bool is_part(clt_step_program_kind kind)
+{
+    return kind == CLT_PROGRAM_FORWARD || kind == CLT_PROGRAM_BACKWARD ||
+           kind == CLT_PROGRAM_REDUCE || kind == CLT_PROGRAM_APPLY;
+}
+
+static clt_status check_kind(clt_trainer *t, clt_step_program_kind kind)
+{
+    /* Steps in parts have no micro-batches, and only one device with one leaves weights to it. */
+    const int tries = t->max_micros > 1 && !is_part(kind) ? 6 : 3;
+    const bool alone = t->total == 1 && t->max_micros == 1;
+    for (int try = 0; try < tries; try++) {
+        CLT_TRY(check_one(t, kind, try, true));
+        if (alone)
+            CLT_TRY(check_one(t, kind, try, false));
+    }
+    return CLT_OK;
+}
+
+static clt_status check_all(clt_trainer *t)
+{
+    for (int k = 0; k < OF_TRAINING; k++)
+        if (of_training[k] != CLT_PROGRAM_VERIFY || t->total > 1)
+            CLT_TRY(check_kind(t, of_training[k]));
+    return check_kind(t, CLT_PROGRAM_OUTSIDE);
+}
+
+/* --- all ------------------------------------------------------------------------------------- */
+
+static clt_status allocate(clt_trainer *t)
+{
+    const clt_buckets *layout = &t->store->layout;
+    const size_t n = (size_t)t->n_devices, buckets = (size_t)layout->n_buckets + 1;
+    struct clt_programs *p = t->programs = CLT_NEW(struct clt_programs);
+    if (!p)
+        return CLT_OUT_OF_MEMORY;
+    p->n_devices = t->n_devices;
+    p->n_all = t->total;
+    p->all = clt_calloc((size_t)t->total, sizeof *p->all);
+    p->training = clt_calloc(n, sizeof *p->training);
+    p->evaluation = clt_calloc(n, sizeof *p->evaluation);
+    p->states = clt_calloc(buckets, sizeof *p->states);
+    p->after = clt_calloc(buckets, sizeof *p->after);
+    if (!p->all || !p->training || !p->evaluation || !p->states || !p->after)
+        return CLT_OUT_OF_MEMORY;
+    for (int b = 0; b < layout->n_buckets; b++)
+        p->states[b] = layout->buckets[b].state;
+    return CLT_OK;
+}
+
+clt_status clt_programs_create(clt_trainer *t)
+{
+    CLT_TRY(clt_world_agree(t, allocate(t)));
+    CLT_TRY(exchange_outlines(t));
+    for (int p = 0; p < t->total; p++)
+        clt_outline_places(&t->programs->all[p].training, t->programs->after);
+    clt_status status = generate_own(t);
+    if (status == CLT_OK)
+        status = check_all(t);
+    return clt_world_agree(t, status);
+}

@@ -1,0 +1,172 @@
+/* Profiles of a trainer: what its devices ran, by node of the plan. */
+#include <cltrain/unstable.h>
+
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/vec.h"
+#include "train/core/trainer.h"
+#include "tune/measure_node.h"
+#include "tune/recorder.h"
+
+/* Reductions of one device; its thread adds to them between reads. */
+typedef struct reductions {
+    clt_profile_record *items;
+    int count, room;
+} reductions;
+
+struct clt_profile {
+    clt_trainer *trainer;
+    int n_devices; /* when it began: one may be lost */
+    double began;
+    clt_recorder **recorders; /* by device */
+    reductions *reductions;   /* by device */
+    clt_profile_record *records;
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double clt_trainer_exposed(clt_trainer *t, int device)
+{
+    const double exposed = t->devices[device].exposed;
+    t->devices[device].exposed = 0;
+    return exposed;
+}
+
+double clt_trainer_flops(const clt_trainer *t)
+{
+    const clt_plan *plan = t->training->devices[0].plan;
+    double flops = 0;
+    for (int i = 0; i < plan->n_nodes; i++)
+        if (!plan->nodes[i].node->op->view)
+            flops += clt_node_flops(plan->nodes[i].node, t->per_device);
+    return flops / (double)t->per_device;
+}
+
+double clt_trainer_update_bytes(const clt_trainer *t)
+{
+    const clt_buckets *layout = t->store->replicas[0].layout;
+    const int slots = clt_update_slots((clt_update_rule)t->options.optimizer);
+    double bytes = 0;
+    for (int i = 0; i < layout->n_buckets; i++)
+        if (!layout->buckets[i].state)
+            bytes += (double)layout->buckets[i].bytes * (3 + 2 * slots);
+    return bytes;
+}
+
+clt_status clt_profile_start(clt_trainer *t, clt_profile **out)
+{
+    clt_profile *p = CLT_NEW(clt_profile);
+    if (!p)
+        return CLT_OUT_OF_MEMORY;
+    p->trainer = t;
+    p->n_devices = t->n_devices;
+    p->recorders = clt_calloc((size_t)t->n_devices, sizeof(clt_recorder *));
+    p->reductions = clt_calloc((size_t)t->n_devices, sizeof *p->reductions);
+    p->began = now();
+    clt_status status = p->recorders && p->reductions ? CLT_OK : CLT_OUT_OF_MEMORY;
+    for (int i = 0; status == CLT_OK && i < t->n_devices; i++)
+        status = clt_recorder_create(t->store->replicas[i].device, &t->steps, &p->recorders[i]);
+    if (status != CLT_OK) {
+        clt_profile_stop(p);
+        return status;
+    }
+    t->profile = p;
+    *out = p;
+    return CLT_OK;
+}
+
+void clt_profile_stop(clt_profile *p)
+{
+    if (!p)
+        return;
+    p->trainer->profile = NULL;
+    for (int i = 0; p->recorders && i < p->n_devices; i++)
+        clt_recorder_destroy(p->recorders[i]);
+    for (int i = 0; p->reductions && i < p->n_devices; i++)
+        clt_free(p->reductions[i].items);
+    clt_free(p->reductions);
+    clt_free(p->recorders);
+    clt_free(p->records);
+    clt_free(p);
+}
+
+/* Without memory for it, a reduction is not on record. */
+void clt_profile_reduction(clt_profile *p, int device, const char *label, bool backward,
+                           int64_t bytes, const clt_collective_result *result)
+{
+    reductions *r = &p->reductions[device];
+    const clt_profile_record record = {.device = device,
+                                       .step = p->trainer->steps,
+                                       .node = label,
+                                       .op = "all_reduce",
+                                       .variant = "",
+                                       .name = "reduction",
+                                       .backward = backward,
+                                       .start = result->ready - p->began,
+                                       .end = result->done - p->began,
+                                       .bytes = (double)bytes};
+    const clt_status status = CLT_PUSH(r->items, r->count, r->room, record);
+    (void)status;
+}
+
+static clt_profile_record describe(const clt_profile *p, int device, const clt_recorded *r,
+                                   double shift)
+{
+    const clt_plan_node *pn = r->command.node;
+    clt_profile_record record = {.device = device,
+                                 .step = r->tag,
+                                 .node = "",
+                                 .op = "",
+                                 .variant = "",
+                                 .name = r->command.name,
+                                 .launch = r->command.launch,
+                                 .start = r->start + shift,
+                                 .end = r->end + shift,
+                                 .bytes = (double)r->command.bytes};
+    if (!pn)
+        return record;
+    record.node = pn->node->name;
+    record.op = pn->node->op->name;
+    record.variant = pn->variant->name;
+    record.backward = pn->node->backward;
+    if (!r->command.launch) {
+        /* A smaller share or micro-batch computes less: the figures are of a whole one. */
+        const int64_t batch = p->trainer->per_device;
+        record.flops = clt_node_flops(pn->node, batch);
+        record.bytes = clt_node_bytes(pn->node, batch);
+    }
+    return record;
+}
+
+clt_status clt_profile_read(clt_profile *p, const clt_profile_record **records, int *count)
+{
+    int total = 0;
+    const clt_recorded *recorded;
+    int n;
+    double shift;
+    for (int d = 0; d < p->n_devices; d++) {
+        CLT_TRY(clt_recorder_read(p->recorders[d], &recorded, &n, &shift));
+        total += n + p->reductions[d].count;
+    }
+    clt_profile_record *all = clt_realloc(p->records, ((size_t)total + 1) * sizeof *all);
+    if (!all)
+        return CLT_OUT_OF_MEMORY;
+    p->records = all;
+    int at = 0;
+    for (int d = 0; d < p->n_devices; d++) {
+        CLT_TRY(clt_recorder_read(p->recorders[d], &recorded, &n, &shift));
+        for (int i = 0; i < n && at < total; i++)
+            all[at++] = describe(p, d, &recorded[i], shift);
+        for (int i = 0; i < p->reductions[d].count && at < total; i++)
+            all[at++] = p->reductions[d].items[i];
+    }
+    *records = all;
+    *count = at;
+    return CLT_OK;
+}

@@ -1,0 +1,341 @@
+#include "train/step/states.h"
+
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "ops/core/ops.h"
+
+/* Of a value, on what it depends; a larger one wins. */
+typedef enum dependence {
+    NOTHING, /* of the batch */
+    ALIKE,   /* what all devices' images gave together */
+    OWN,     /* the device's images */
+    ROWS     /* of those of all samples, the rows of the device's are new: clt_batch_rows_put */
+} dependence;
+
+/* By assignment. */
+typedef struct batch_state {
+    dependence depends;
+    int64_t at;  /* bytes, in each device's means; -1: taken from where the plan has it */
+    int64_t row; /* ROWS: bytes of one */
+} batch_state;
+
+struct clt_states {
+    int n; /* assignments */
+    batch_state *items;
+    int64_t floats; /* of the means; 0: there are none */
+    char label[160];
+};
+
+/* Means begin where vectors do. */
+enum { ALIGN = 64 };
+
+static dependence stronger(dependence a, dependence b)
+{
+    return a > b ? a : b;
+}
+
+/* Which samples are a device's own shows in whatever has the batch's dimension. */
+static dependence depends_of(const clt_node *node, const clt_value *out, dependence most)
+{
+    if (node->op->collective)
+        return ALIKE;
+    if (node->op == &clt_op_batch_rows_put)
+        return ROWS;
+    if (node->op == &clt_op_batch_rows) /* no others than its own */
+        return OWN;
+    return clt_type_has_batch(&out->type) ? stronger(most, OWN) : most;
+}
+
+/* By value id. How many devices have images at all shows in a sum over devices, whatever of. */
+static void find_dependences(const clt_graph *graph, dependence *depends)
+{
+    for (int i = 0; i < graph->n_values; i++)
+        depends[i] = graph->values[i]->kind == CLT_VALUE_INPUT ? OWN : NOTHING;
+    for (int i = 0; i < graph->n_nodes; i++) {
+        const clt_node *node = graph->nodes[i];
+        dependence most = NOTHING;
+        for (int j = 0; j < node->n_in; j++)
+            if (node->in[j])
+                most = stronger(most, depends[node->in[j]->id]);
+        for (int k = 0; k < node->n_out; k++)
+            depends[node->out[k]->id] = depends_of(node, node->out[k], most);
+    }
+}
+
+static bool one_run(const clt_trainer *t)
+{
+    return t->total == 1 && t->max_micros == 1;
+}
+
+/* Rows are no statistic, which has a mean: each is its own sample's. So all must be in one place,
+ * where all but the rows of the batch are what every device and micro-batch has. */
+static clt_status check_rows(const clt_trainer *t, const clt_assignment *assign,
+                             const dependence *depends)
+{
+    const clt_value *value = assign->value;
+    while (value->producer && value->producer->op == &clt_op_detach)
+        value = value->producer->in[0];
+    const clt_node *put = value->producer;
+    if (one_run(t) || (put->op == &clt_op_batch_rows_put && depends[put->in[0]->id] < OWN))
+        return CLT_OK;
+    return clt_fail(CLT_UNSUPPORTED,
+                    "state %s takes what %s made of rows that each of %d devices and micro-batches "
+                    "replaced: assign the result of one clt_batch_rows_put itself, or train on "
+                    "one device without accumulation",
+                    assign->state->name, put->name, t->total > 1 ? t->total : t->max_micros);
+}
+
+/* One device and micro-batch needs no mean; `one`: that is all there is. */
+static bool takes_mean(dependence depends, const clt_type *type, bool one)
+{
+    return depends != NOTHING && !one && type->dtype == CLT_F32;
+}
+
+static clt_status place(clt_trainer *t, const clt_assignment *assign, batch_state *item)
+{
+    struct clt_states *s = t->states;
+    const clt_type *type = &assign->value->type;
+    const int64_t bytes = clt_type_elements(type, 0) * clt_dtype_size(type->dtype);
+    item->at = -1;
+    if (bytes % 4)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "state %s has %lld bytes: one that steps assign has a multiple of 4",
+                        assign->state->name, (long long)bytes);
+    if (item->depends != NOTHING && type->dtype != CLT_F32 && t->total > 1)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "state %s takes a value of %s that depends on the batch: the copies of %d "
+                        "devices would differ, and only f32 has a mean. Train on one device",
+                        assign->state->name, clt_dtype_name(type->dtype), t->total);
+    if (!takes_mean(item->depends, type, one_run(t)))
+        return CLT_OK;
+    if (!s->floats)
+        snprintf(s->label, sizeof s->label, "%s of states (%.100s, ..)",
+                 item->depends == ROWS ? "rows" : "means", assign->state->name);
+    item->at = s->floats * (int64_t)sizeof(float);
+    if (item->depends == ROWS)
+        item->row = clt_type_elements(type, 0) / type->dims[0] * (int64_t)sizeof(float);
+    s->floats += (clt_type_elements(type, 0) + ALIGN - 1) / ALIGN * ALIGN;
+    return CLT_OK;
+}
+
+static clt_status list(clt_trainer *t, dependence *depends)
+{
+    const clt_graph *graph = t->graph;
+    find_dependences(graph, depends);
+    for (int i = 0; i < graph->n_assigns; i++) {
+        const clt_assignment *assign = &graph->assigns[i];
+        t->states->items[i].depends = depends[assign->value->id];
+        if (t->states->items[i].depends == ROWS)
+            CLT_TRY(check_rows(t, assign, depends));
+        CLT_TRY(place(t, assign, &t->states->items[i]));
+    }
+    t->states->n = graph->n_assigns;
+    return CLT_OK;
+}
+
+/* What lies between the means is added up with them. */
+static clt_status make_means(clt_trainer *t, int d)
+{
+    clt_device *device = t->store->replicas[d].device;
+    const int64_t bytes = t->states->floats * (int64_t)sizeof(float);
+    CLT_TRY(clt_device_buffer_create(device, bytes, CL_MEM_READ_WRITE, "means of states",
+                                     &t->devices[d].means));
+    return clt_enqueue_zeros(device, (clt_view){t->devices[d].means, 0}, bytes);
+}
+
+clt_status clt_states_create(clt_trainer *t)
+{
+    dependence *depends = clt_calloc((size_t)t->graph->n_values + 1, sizeof *depends);
+    t->states = CLT_NEW(struct clt_states);
+    if (t->states)
+        t->states->items = clt_calloc((size_t)t->graph->n_assigns + 1, sizeof *t->states->items);
+    clt_status status =
+        depends && t->states && t->states->items ? list(t, depends) : CLT_OUT_OF_MEMORY;
+    clt_free(depends);
+    for (int d = 0; status == CLT_OK && t->states->floats && d < t->n_devices; d++)
+        status = make_means(t, d);
+    return status;
+}
+
+void clt_states_destroy(clt_trainer *t)
+{
+    for (int d = 0; t->devices && d < t->n_devices; d++) {
+        clt_release_buffer(t->devices[d].means);
+        t->devices[d].means = NULL;
+    }
+    if (t->states)
+        clt_free(t->states->items);
+    clt_free(t->states);
+    t->states = NULL;
+}
+
+/* --- steps ----------------------------------------------------------------------------------- */
+
+/* Images of all devices in micro-batch number `micro`. */
+static int64_t count_all(const clt_trainer *t, int micro)
+{
+    int64_t count = 0;
+    if (t->rounds == 1)
+        return t->current.total;
+    for (int p = 0; p < t->total; p++) {
+        const int64_t share = t->devices[0].counts[p];
+        const int micros = clt_step_micros(t, share);
+        if (micro < micros)
+            count += clt_step_micro_begin(t, share, micros, micro + 1) -
+                     clt_step_micro_begin(t, share, micros, micro);
+    }
+    return count;
+}
+
+/* The part of the mean that this device's value of a micro-batch is. */
+static double weight_of(const clt_trainer *t, int d, dependence depends, int micro)
+{
+    int64_t count = clt_step_part(t, d, micro).count;
+    if (!t->current.total || (depends == ALIKE && t->total > 1 && t->first + d > 0))
+        return 0;
+    if (depends == ALIKE && t->total > 1)
+        count = count_all(t, micro);
+    return (double)count / (double)t->current.total;
+}
+
+/* Where the global batch begins, by position: at 0 where ranks divide it. */
+static int64_t begin_of_batch(const clt_trainer *t)
+{
+    return t->ranks > 1 ? 0 : t->current.first;
+}
+
+/* Rows [begin, end) as far as there are such. */
+static clt_status copy_rows(const clt_trainer *t, int d, const batch_state *item, int64_t rows,
+                            clt_view from, int64_t begin, int64_t end)
+{
+    const clt_view means = {t->devices[d].means, item->at};
+    begin = begin < 0 ? 0 : begin;
+    end = end > rows ? rows : end;
+    if (begin >= end)
+        return CLT_OK;
+    return clt_enqueue_copy(
+        t->store->replicas[d].device, (clt_view){from.buffer, from.offset + begin * item->row},
+        (clt_view){means.buffer, means.offset + begin * item->row}, (end - begin) * item->row);
+}
+
+/* A row is its device's number, and of all others' -0, which changes no number that it is added
+ * to; the first device has those of no sample. */
+static clt_status add_rows(const clt_trainer *t, int d, int micro, const batch_state *item,
+                           const clt_type *type, const clt_run *run, clt_view from)
+{
+    const int64_t rows = type->dims[0], begin = begin_of_batch(t);
+    if (micro == 0 && t->total > 1)
+        CLT_TRY(clt_enqueue_fill(t->store->replicas[d].device,
+                                 (clt_view){t->devices[d].means, item->at}, -0.0f,
+                                 rows * item->row));
+    if (micro == 0 && t->first + d == 0) {
+        CLT_TRY(copy_rows(t, d, item, rows, from, 0, begin));
+        CLT_TRY(copy_rows(t, d, item, rows, from, begin + t->current.total, rows));
+    }
+    return copy_rows(t, d, item, rows, from, run->sample, run->sample + run->count);
+}
+
+clt_status clt_states_check_batch(const clt_trainer *t, int64_t batch)
+{
+    for (int i = 0; i < t->states->n; i++) {
+        const clt_value *state = t->graph->assigns[i].state;
+        if (t->states->items[i].depends == ROWS && state->type.dims[0] < batch)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "state %s has rows for %lld samples, a batch has %lld", state->name,
+                            (long long)state->type.dims[0], (long long)batch);
+    }
+    return CLT_OK;
+}
+
+clt_status clt_states_check(const clt_trainer *t)
+{
+    const clt_step_batch *batch = &t->current;
+    for (int i = 0; t->ranks > 1 && i < t->states->n; i++)
+        if (t->states->items[i].depends == ROWS && batch->count &&
+            (batch->first < 0 || batch->first + batch->count > batch->total))
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "state %s needs the places of samples within the batch of all ranks: "
+                            "%lld from %lld on are not within its %lld",
+                            t->graph->assigns[i].state->name, (long long)batch->count,
+                            (long long)batch->first, (long long)batch->total);
+    return CLT_OK;
+}
+
+clt_status clt_states_add(clt_trainer *t, int d, int micro, const clt_run *run)
+{
+    const clt_session_device *sd = &t->training->devices[d];
+    const clt_graph *graph = sd->plan->graph;
+    for (int i = 0; i < graph->n_assigns; i++) {
+        const batch_state *item = &t->states->items[i];
+        const clt_value *value = graph->assigns[i].value;
+        clt_view from;
+        if (item->at < 0)
+            continue;
+        CLT_TRY(clt_exec_locate(sd->exec, run, value, &from));
+        if (item->depends == ROWS) {
+            CLT_TRY(add_rows(t, d, micro, item, &value->type, run, from));
+            continue;
+        }
+        CLT_TRY(clt_update_mean(
+            t->devices[d].update, from, (clt_view){t->devices[d].means, item->at},
+            clt_type_elements(&value->type, 0), weight_of(t, d, item->depends, micro), micro == 0));
+    }
+    return CLT_OK;
+}
+
+bool clt_states_need_means(const clt_graph *graph, bool one)
+{
+    dependence *depends = clt_calloc((size_t)graph->n_values + 1, sizeof *depends);
+    bool any = false;
+    if (depends && !one)
+        find_dependences(graph, depends);
+    for (int i = 0; depends && !one && i < graph->n_assigns; i++)
+        any = any ||
+              takes_mean(depends[graph->assigns[i].value->id], &graph->assigns[i].value->type, one);
+    clt_free(depends);
+    return any;
+}
+
+bool clt_states_have_means(const clt_trainer *t)
+{
+    return t->states->floats > 0;
+}
+
+clt_collective clt_states_means(const clt_trainer *t, int d)
+{
+    return (clt_collective){.kind = CLT_COLLECTIVE_ALL_REDUCE,
+                            .buffer = t->devices[d].means,
+                            .count = t->states->floats,
+                            .dtype = CLT_F32,
+                            .whole = true,
+                            .label = t->states->label};
+}
+
+void clt_states_reduced(clt_trainer *t, int d, const clt_collective_result *result)
+{
+    if (t->profile)
+        clt_profile_reduction(t->profile, d, t->states->label, false,
+                              t->states->floats * (int64_t)sizeof(float), result);
+}
+
+clt_status clt_states_assign(clt_trainer *t, int d, const clt_run *run)
+{
+    const clt_session_device *sd = &t->training->devices[d];
+    const clt_graph *graph = sd->plan->graph;
+    for (int i = 0; i < graph->n_assigns; i++) {
+        const clt_value *state = graph->assigns[i].state;
+        const batch_state *item = &t->states->items[i];
+        clt_view from = {t->devices[d].means, item->at}, to;
+        if (item->depends != NOTHING && !t->current.total)
+            continue;
+        if (item->at < 0)
+            CLT_TRY(clt_exec_locate(sd->exec, run, graph->assigns[i].value, &from));
+        CLT_TRY(clt_exec_locate(sd->exec, run, state, &to));
+        CLT_TRY(clt_update_assign(t->devices[d].update, from, to,
+                                  clt_type_elements(&state->type, 0) *
+                                      clt_dtype_size(state->type.dtype)));
+    }
+    return CLT_OK;
+}

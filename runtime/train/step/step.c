@@ -1,0 +1,287 @@
+/* Running a step, whole or in parts. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "train/ranks/shares.h"
+#include "train/step/graph_collectives.h"
+#include "train/step/states.h"
+#include "train/step/programs.h"
+#include "train/step/verify.h"
+#include <cltrain/data.h>
+
+static int64_t share_of(const clt_trainer *t, int d)
+{
+    return t->offsets[d + 1] - t->offsets[d];
+}
+
+int clt_step_micros(const clt_trainer *t, int64_t share)
+{
+    const int64_t needed = (share + t->per_device - 1) / t->per_device;
+    const int64_t micros = needed > t->options.accumulate ? needed : t->options.accumulate;
+    return (int)(share < micros ? share : micros);
+}
+
+int64_t clt_step_micro_begin(const clt_trainer *t, int64_t share, int micros, int micro)
+{
+    const int64_t quantum = t->options.quantum, each = (share + micros - 1) / micros;
+    const int64_t whole = (each + quantum - 1) / quantum * quantum;
+    if (quantum > 1 && whole <= t->per_device && whole * (micros - 1) < share)
+        return micro < micros ? micro * whole : share;
+    return share * micro / micros;
+}
+
+int clt_step_micros_of(const clt_trainer *t, int d)
+{
+    return clt_step_micros(t, share_of(t, d));
+}
+
+int clt_step_rounds(const clt_trainer *t, int d)
+{
+    return t->rounds ? t->rounds : clt_step_micros_of(t, d);
+}
+
+clt_part clt_step_part(const clt_trainer *t, int d, int micro)
+{
+    const int64_t share = share_of(t, d);
+    const int micros = clt_step_micros_of(t, d);
+    if (micro >= micros)
+        return (clt_part){t->offsets[d + 1], 0, t->offsets[d], micro};
+    const int64_t begin = clt_step_micro_begin(t, share, micros, micro),
+                  end = clt_step_micro_begin(t, share, micros, micro + 1);
+    return (clt_part){t->offsets[d] + begin, end - begin, t->offsets[d], micro};
+}
+
+/* --- one step -------------------------------------------------------------------------------- */
+
+static clt_status check_feeds(const clt_trainer *t, const clt_session *session,
+                              const clt_feed *feeds, int n_feeds, bool given)
+{
+    for (int d = 0; d < t->n_devices; d++)
+        if (share_of(t, d))
+            CLT_TRY(clt_session_check_feeds(session, d, t->offsets, feeds, n_feeds, given));
+    return CLT_OK;
+}
+
+/* By the weights of this rank's devices; equally, where they have none. */
+static clt_status split_own(const clt_trainer *t, int64_t count)
+{
+    const double *weights = t->shares ? t->shares + t->first : NULL;
+    double sum = 0;
+    for (int d = 0; weights && d < t->n_devices; d++)
+        sum += weights[d];
+    return clt_split(count, t->n_devices, sum > 0 ? weights : NULL, t->options.quantum, t->offsets);
+}
+
+clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step_batch *batch)
+{
+    CLT_TRY(CLT_CHECK_STRUCT(batch, clt_step_batch));
+    if (batch->count < 0 || batch->count > t->options.batch || batch->total > t->options.batch ||
+        (batch->total > 0 && batch->count > batch->total))
+        return clt_fail(
+            CLT_INVALID_ARGUMENT, "a batch of %lld of %lld; the trainer was made for 0 to %lld",
+            (long long)batch->count, (long long)(batch->total > 0 ? batch->total : batch->count),
+            (long long)t->options.batch);
+    if (batch->n_wait && t->n_devices > 1)
+        return clt_fail(CLT_INVALID_ARGUMENT, "a wait list is for one device, not %d",
+                        t->n_devices);
+    if (batch->offsets) {
+        memcpy(t->offsets, batch->offsets, ((size_t)t->n_devices + 1) * sizeof *t->offsets);
+        if (t->offsets[0] != 0 || t->offsets[t->n_devices] != batch->count)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "the batch's offsets do not cover its %lld "
+                            "samples",
+                            (long long)batch->count);
+    } else {
+        CLT_TRY(split_own(t, batch->count));
+    }
+    for (int d = 0; d < t->n_devices; d++)
+        if (share_of(t, d) < 0 || share_of(t, d) > t->per_device * t->max_micros)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "device %d gets %lld samples; the plan holds %lld", d,
+                            (long long)share_of(t, d), (long long)(t->per_device * t->max_micros));
+    CLT_TRY(clt_session_check_fetches(session, batch, t->offsets));
+    CLT_TRY(check_feeds(t, session, batch->feeds, batch->n_feeds, false));
+    t->current = *batch;
+    t->given = NULL;
+    t->n_given = 0;
+    t->session = session;
+    t->weights_known = false;
+    t->counted = false;
+    t->rounds = 0;
+    return CLT_OK;
+}
+
+static clt_status run(clt_trainer *t, clt_step_program_kind kind)
+{
+    char what[64];
+    snprintf(what, sizeof what, "step %lld", (long long)t->steps + 1);
+    CLT_TRY(clt_programs_run(t, kind, what, true));
+    const bool ends = kind == CLT_PROGRAM_STEP || kind == CLT_PROGRAM_APPLY;
+    return ends && !(t->devices[0].votes & CLT_VOTE_DROP) ? clt_verify_step(t, what) : CLT_OK;
+}
+
+/* Only the labels tell the weights, and they are on several devices or ranks, or in several
+ * micro-batches: forward runs first. */
+static clt_status weights_from_forward(clt_trainer *t)
+{
+    memset(t->sums, 0, (size_t)t->session->n_means * sizeof *t->sums);
+    memset(t->weights, 0, (size_t)t->session->n_means * sizeof *t->weights);
+    CLT_TRY(run(t, CLT_PROGRAM_WEIGHTS));
+    const clt_status status = clt_session_collect(t->session, t->entry, t->sums, t->weights);
+    CLT_TRY(clt_lost_note(t, t->session->failed, status));
+    memcpy(t->loss_weights, t->weights, (size_t)t->session->n_losses * sizeof *t->weights);
+    t->weights_known = true;
+    return CLT_OK;
+}
+
+static clt_status find_weights(clt_trainer *t)
+{
+    const double *given = t->current.loss_weights;
+    t->weights_known =
+        given || clt_session_static_weights(t->session, t->current.total, t->loss_weights);
+    if (given)
+        memcpy(t->loss_weights, given, (size_t)t->session->n_losses * sizeof *given);
+    if (t->weights_known || (t->total == 1 && t->max_micros == 1))
+        return CLT_OK;
+    return weights_from_forward(t);
+}
+
+bool clt_step_stopped(const clt_trainer *t, int entry)
+{
+    const float *word = t->devices[0].word + CLT_WORD * entry;
+    return t->options.guard &&
+           (t->options.precision == CLT_F16 ? word[CLT_WORD_STOPPED] != 0 : word[CLT_WORD_OK] == 0);
+}
+
+/* At most two steps are queued: waits for the one before the last, and looks at its word. */
+static clt_status throttle(clt_trainer *t)
+{
+    for (int back = 2; back <= CLT_RESULT_RING; back++) {
+        const int64_t step = t->steps - back;
+        if (step < 0 || t->records[step % CLT_RESULT_RING].step != step)
+            continue;
+        for (int d = 0; d < t->n_devices; d++)
+            CLT_TRY(clt_lost_note(t, d,
+                                  clt_session_wait(t->training, d, (int)(step % CLT_RESULT_RING))));
+        if (clt_step_stopped(t, (int)(step % CLT_RESULT_RING)))
+            return clt_trainer_diagnose(t, step);
+        break;
+    }
+    return CLT_OK;
+}
+
+static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool whole)
+{
+    /* Parts of a step that was not applied are forgotten. */
+    t->phase = 0;
+    CLT_TRY(throttle(t));
+    CLT_TRY(clt_verify_start(t));
+    clt_session_forget_given(t->training);
+    CLT_TRY(clt_step_prepare(t, t->training, batch));
+    if (whole) /* all that backward needs comes with the batch */
+        CLT_TRY(check_feeds(t, t->training, batch->feeds, batch->n_feeds, true));
+    t->entry = (int)(t->steps % CLT_RESULT_RING);
+    t->parity = (int)(t->steps & 1);
+    clt_heartbeat_step(t->beat, t->steps + 1);
+    CLT_TRY(clt_reduce_counts(t));
+    CLT_TRY(clt_states_check(t));
+    CLT_TRY(clt_segments_rounds(t));
+    t->records[t->entry] =
+        (clt_step_record){.step = t->steps,
+                          .samples = t->current.total,
+                          .lr = clt_schedule_rate(&t->options.schedule, t->options.lr, t->steps)};
+    for (int d = 0; d < t->n_devices; d++) {
+        t->training->devices[d].shares[t->entry] = share_of(t, d);
+        t->training->devices[d].firsts[t->entry] = t->current.first + t->offsets[d];
+    }
+    return find_weights(t);
+}
+
+clt_status clt_step_event(const clt_session *session, int entry, struct _cl_event **event)
+{
+    if (!event)
+        return CLT_OK;
+    return clt_event_share(session->devices[0].device, session->devices[0].read[entry], event);
+}
+
+clt_status clt_step_check_event(const clt_trainer *t, struct _cl_event *const *event)
+{
+    return !event || t->n_devices == 1
+               ? CLT_OK
+               : clt_fail(CLT_INVALID_ARGUMENT, "several devices have no common event");
+}
+
+static clt_status end_step(clt_trainer *t, struct _cl_event **event)
+{
+    t->phase = 0;
+    t->votes = t->devices[0].votes;
+    if (t->votes & CLT_VOTE_DROP) {
+        t->records[t->entry].step = -1;
+        return clt_fail(CLT_ABORTED, "step %lld: a rank could not read its samples",
+                        (long long)t->steps + 1);
+    }
+    t->steps++;
+    return clt_step_event(t->training, t->entry, event);
+}
+
+clt_status clt_trainer_step(clt_trainer *t, const clt_step_batch *batch, struct _cl_event **event)
+{
+    CLT_TRY(clt_step_check_event(t, event));
+    CLT_TRY(begin_step(t, batch, true));
+    CLT_TRY(run(t, CLT_PROGRAM_STEP));
+    return end_step(t, event);
+}
+
+static clt_status need_phase(const clt_trainer *t, int phase, const char *call, const char *before)
+{
+    return t->phase >= phase ? CLT_OK : clt_fail(CLT_STATE, "%s needs %s before it", call, before);
+}
+
+clt_status clt_trainer_forward(clt_trainer *t, const clt_step_batch *batch)
+{
+    if (t->max_micros > 1)
+        return clt_fail(CLT_STATE,
+                        "the parts of a step work without micro-batches; this trainer "
+                        "was made with accumulate %d%s",
+                        t->options.accumulate, t->options.rebalance ? " and rebalance" : "");
+    CLT_TRY(begin_step(t, batch, false));
+    CLT_TRY(run(t, CLT_PROGRAM_FORWARD));
+    t->phase = 1;
+    return CLT_OK;
+}
+
+clt_status clt_trainer_backward(clt_trainer *t)
+{
+    return clt_trainer_backward_from(t, NULL, 0);
+}
+
+clt_status clt_trainer_backward_from(clt_trainer *t, const clt_feed *gradients, int n_gradients)
+{
+    CLT_TRY(need_phase(t, 1, "clt_trainer_backward", "clt_trainer_forward"));
+    CLT_TRY(check_feeds(t, t->training, gradients, n_gradients, true));
+    t->given = gradients;
+    t->n_given = n_gradients;
+    CLT_TRY(run(t, CLT_PROGRAM_BACKWARD));
+    t->phase = 2;
+    return CLT_OK;
+}
+
+clt_status clt_trainer_reduce(clt_trainer *t)
+{
+    CLT_TRY(need_phase(t, 2, "clt_trainer_reduce", "clt_trainer_backward"));
+    if (t->phase > 2)
+        return clt_fail(CLT_STATE, "the gradients are reduced already: clt_trainer_apply comes "
+                                   "next, or another forward or backward");
+    CLT_TRY(run(t, CLT_PROGRAM_REDUCE));
+    t->phase = 3;
+    return CLT_OK;
+}
+
+clt_status clt_trainer_apply(clt_trainer *t, struct _cl_event **event)
+{
+    CLT_TRY(clt_step_check_event(t, event));
+    CLT_TRY(need_phase(t, 3, "clt_trainer_apply", "clt_trainer_reduce"));
+    CLT_TRY(run(t, CLT_PROGRAM_APPLY));
+    return end_step(t, event);
+}

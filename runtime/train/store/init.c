@@ -1,0 +1,66 @@
+#include "train/store/init.h"
+
+#include <math.h>
+
+#include "base/philox.h"
+
+/* Two normal numbers of two uniform ones (Box and Muller, 1958). */
+static void normal_pair(uint32_t a, uint32_t b, double *x, double *y)
+{
+    const double u = ((double)a + 1.0) / 4294967296.0, angle = 6.283185307179586 * b / 4294967296.0;
+    const double radius = sqrt(-2.0 * log(u));
+    *x = radius * cos(angle);
+    *y = radius * sin(angle);
+}
+
+static void block_values(const clt_init *init, const uint32_t bits[4], double out[4])
+{
+    double z[4] = {0};
+    if (init->kind == CLT_INIT_NORMAL) {
+        normal_pair(bits[0], bits[1], &z[0], &z[1]);
+        normal_pair(bits[2], bits[3], &z[2], &z[3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        switch (init->kind) {
+        case CLT_INIT_ZERO:
+            out[i] = 0;
+            break;
+        case CLT_INIT_CONSTANT:
+            out[i] = init->a;
+            break;
+        case CLT_INIT_UNIFORM:
+            out[i] = init->a * (2.0 * (double)clt_philox_unit(bits[i]) - 1.0);
+            break;
+        case CLT_INIT_NORMAL:
+            out[i] = init->a + init->b * z[i];
+            break;
+        }
+    }
+}
+
+static void store_element(clt_dtype dtype, void *data, int64_t at, double value)
+{
+    if (dtype == CLT_F32)
+        ((float *)data)[at] = (float)value;
+    else if (dtype == CLT_F64)
+        ((double *)data)[at] = value;
+    else if (dtype == CLT_I32)
+        ((int32_t *)data)[at] = (int32_t)value;
+    else if (dtype == CLT_U8)
+        ((uint8_t *)data)[at] = (uint8_t)value;
+    else
+        ((uint16_t *)data)[at] = 0; /* 16-bit states start at zero */
+}
+
+void clt_init_fill(const clt_slot *slot, uint64_t seed, void *data)
+{
+    const int64_t count = slot->bytes / clt_dtype_size(slot->type.dtype);
+    for (int64_t block = 0; block * 4 < count; block++) {
+        uint32_t bits[4];
+        double values[4] = {0};
+        clt_random4(seed, CLT_STREAM_INIT, (uint32_t)slot->stream, 0, (uint64_t)block, bits);
+        block_values(&slot->init, bits, values);
+        for (int64_t i = 0; i < 4 && block * 4 + i < count; i++)
+            store_element(slot->type.dtype, data, block * 4 + i, values[i]);
+    }
+}

@@ -1,0 +1,10 @@
+/* Initial values of parameters and states. */
+#ifndef CLT_TRAIN_STORE_INIT_H
+#define CLT_TRAIN_STORE_INIT_H
+
+#include "plan/buckets.h"
+
+/* Writes the slot's initial elements, a pure function of (seed, slot). `data` has slot->bytes. */
+void clt_init_fill(const clt_slot *slot, uint64_t seed, void *data);
+
+#endif

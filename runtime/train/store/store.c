@@ -1,0 +1,250 @@
+#include "train/store/store.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/str.h"
+#include "train/store/init.h"
+
+/* Slots in the order of their streams are parameters in graph order, then states. */
+static clt_status make_order(clt_store *store)
+{
+    store->order = clt_calloc((size_t)store->layout.n_slots + 1, sizeof *store->order);
+    if (!store->order)
+        return CLT_OUT_OF_MEMORY;
+    for (int i = 0; i < store->layout.n_slots; i++)
+        store->order[store->layout.slots[i].stream] = i;
+    return CLT_OK;
+}
+
+static clt_status keep_file_names(clt_store *store, const clt_graph *graph)
+{
+    if (graph->file_prefix && !(store->file_prefix = clt_strdup(graph->file_prefix)))
+        return CLT_OUT_OF_MEMORY;
+    if (graph->file_ignored && !(store->file_ignored = clt_strdup(graph->file_ignored)))
+        return CLT_OUT_OF_MEMORY;
+    return CLT_OK;
+}
+
+static clt_status initialise(clt_store *store, uint64_t seed)
+{
+    for (int i = 0; i < store->layout.n_slots; i++) {
+        const clt_slot *slot = &store->layout.slots[i];
+        void *data = clt_alloc((size_t)slot->bytes);
+        if (!data)
+            return CLT_OUT_OF_MEMORY;
+        clt_init_fill(slot, seed, data);
+        clt_status status = clt_store_set(store, slot->name, data, (size_t)slot->bytes);
+        clt_free(data);
+        CLT_TRY(status);
+    }
+    return CLT_OK;
+}
+
+void clt_store_options_init(clt_store_options *options)
+{
+    *options = (clt_store_options){.struct_size = sizeof *options};
+}
+
+clt_status clt_store_create(const clt_graph *graph, clt_device *const *devices, int count,
+                            uint64_t seed, clt_store **out)
+{
+    clt_store_options options;
+    clt_store_options_init(&options);
+    options.seed = seed;
+    return clt_store_create_with(graph, devices, count, &options, out);
+}
+
+static clt_status check_options(const clt_store_options *options)
+{
+    CLT_TRY(CLT_CHECK_STRUCT(options, clt_store_options));
+    if (options->bucket_bytes < 0)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "buckets of %lld bytes are not possible: 0 is the default",
+                        (long long)options->bucket_bytes);
+    return CLT_OK;
+}
+
+clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devices, int count,
+                                 const clt_store_options *options, clt_store **out)
+{
+    CLT_TRY(check_options(options));
+    CLT_TRY(clt_graph_status(graph));
+    if (count < 1)
+        return clt_fail(CLT_INVALID_ARGUMENT, "a store needs at least one device, not %d", count);
+    clt_store *store = CLT_NEW(clt_store);
+    if (!store)
+        return CLT_OUT_OF_MEMORY;
+    clt_bucket_sizes sizes = clt_bucket_sizes_default();
+    if (options->bucket_bytes)
+        sizes.other_bytes = options->bucket_bytes;
+    if (sizes.first_bytes > sizes.other_bytes)
+        sizes.first_bytes = sizes.other_bytes;
+    store->bucket_bytes = sizes.other_bytes;
+    for (int i = 0; i < count; i++)
+        if (devices[i]->caps.max_alloc_bytes < sizes.max_bytes)
+            sizes.max_bytes = devices[i]->caps.max_alloc_bytes;
+    clt_status status = clt_buckets_create(graph, &sizes, &store->layout);
+    if (status == CLT_OK) {
+        store->replicas = clt_calloc((size_t)count, sizeof *store->replicas);
+        store->arenas = clt_calloc((size_t)count, sizeof *store->arenas);
+        if (!store->replicas || !store->arenas)
+            status = CLT_OUT_OF_MEMORY;
+    }
+    for (int i = 0; status == CLT_OK && i < count; i++) {
+        clt_arena_init(&store->arenas[i], devices[i]);
+        status = clt_replica_create(devices[i], &store->layout, &store->replicas[i]);
+        store->n_devices = i + 1;
+    }
+    if (status == CLT_OK)
+        status = keep_file_names(store, graph);
+    if (status == CLT_OK)
+        status = make_order(store);
+    if (status == CLT_OK)
+        status = initialise(store, options->seed);
+    if (status != CLT_OK) {
+        clt_store_destroy(store);
+        return status;
+    }
+    *out = store;
+    return CLT_OK;
+}
+
+void clt_store_destroy(clt_store *store)
+{
+    if (!store)
+        return;
+    for (int i = 0; i < store->n_devices; i++) {
+        clt_replica_destroy(&store->replicas[i]);
+        clt_arena_destroy(&store->arenas[i]);
+    }
+    clt_free(store->replicas);
+    clt_free(store->arenas);
+    clt_free(store->order);
+    clt_free(store->file_prefix);
+    clt_free(store->file_ignored);
+    clt_buckets_free(&store->layout);
+    clt_free(store);
+}
+
+int64_t clt_store_bucket_bytes(const clt_store *store)
+{
+    return store->bucket_bytes;
+}
+
+int clt_store_count(const clt_store *store)
+{
+    return store->layout.n_slots;
+}
+
+clt_status clt_store_describe(const clt_store *store, int index, const char **name,
+                              clt_dtype *dtype, int *rank, int64_t *dims, int *is_state)
+{
+    if (index < 0 || index >= store->layout.n_slots)
+        return clt_fail(CLT_INVALID_ARGUMENT, "the store has no entry %d, only %d", index,
+                        store->layout.n_slots);
+    const clt_slot *slot = &store->layout.slots[store->order[index]];
+    if (name)
+        *name = slot->name;
+    if (dtype)
+        *dtype = slot->type.dtype;
+    if (rank)
+        *rank = slot->type.rank;
+    if (dims)
+        memcpy(dims, slot->type.dims, (size_t)slot->type.rank * sizeof *dims);
+    if (is_state)
+        *is_state = slot->state && !slot->frozen;
+    return CLT_OK;
+}
+
+clt_status clt_store_slot(const clt_store *store, const char *name, const clt_slot **slot)
+{
+    *slot = clt_buckets_find(&store->layout, name);
+    if (*slot)
+        return CLT_OK;
+    const char **names = clt_calloc((size_t)store->layout.n_slots + 1, sizeof *names);
+    for (int i = 0; names && i < store->layout.n_slots; i++)
+        names[i] = store->layout.slots[i].name;
+    const char *best = names ? clt_nearest(name, names, store->layout.n_slots) : NULL;
+    clt_free(names);
+    return clt_fail(CLT_NOT_FOUND, "the store has no tensor %s%s%s%s", name,
+                    best ? "; did you mean " : "", best ? best : "", best ? "?" : "");
+}
+
+static clt_status find_sized(const clt_store *store, const char *name, size_t bytes,
+                             const clt_slot **slot)
+{
+    CLT_TRY(clt_store_slot(store, name, slot));
+    if ((int64_t)bytes != (*slot)->bytes)
+        return clt_fail(CLT_INVALID_ARGUMENT, "tensor %s has %lld bytes, not %zu", name,
+                        (long long)(*slot)->bytes, bytes);
+    return CLT_OK;
+}
+
+clt_status clt_store_get(clt_store *store, const char *name, void *data, size_t bytes)
+{
+    const clt_slot *slot;
+    CLT_TRY(find_sized(store, name, bytes, &slot));
+    const clt_replica *r = &store->replicas[0];
+    return clt_replica_read(r, r->values[slot->bucket], slot->offset, slot->bytes, data);
+}
+
+clt_status clt_store_set(clt_store *store, const char *name, const void *data, size_t bytes)
+{
+    const clt_slot *slot;
+    CLT_TRY(find_sized(store, name, bytes, &slot));
+    for (int i = 0; i < store->n_devices; i++) {
+        const clt_replica *r = &store->replicas[i];
+        CLT_TRY(clt_replica_write(r, r->values[slot->bucket], slot->offset, slot->bytes, data));
+    }
+    return CLT_OK;
+}
+
+void clt_store_groups_text(const clt_store *store, clt_str *text)
+{
+    for (int i = 0; i < store->layout.n_slots; i++) {
+        const clt_slot *slot = &store->layout.slots[store->order[i]];
+        if (slot->frozen)
+            clt_str_add(text, "%s frozen\n", slot->name);
+        else if (slot->group && slot->decay == CLT_COMMON_DECAY)
+            clt_str_add(text, "%s lr=%.17g\n", slot->name, slot->rate);
+        else if (slot->group)
+            clt_str_add(text, "%s lr=%.17g decay=%.17g\n", slot->name, slot->rate, slot->decay);
+    }
+}
+
+int64_t clt_store_parameters(const clt_store *store)
+{
+    int64_t elements = 0;
+    for (int i = 0; i < store->layout.n_slots; i++)
+        if (!store->layout.slots[i].state || store->layout.slots[i].frozen)
+            elements += clt_type_elements(&store->layout.slots[i].type, 0);
+    return elements;
+}
+
+static clt_status compare_slot(clt_store *store, const clt_slot *slot, void *first, void *other)
+{
+    for (int i = 0; i < store->n_devices; i++) {
+        const clt_replica *r = &store->replicas[i];
+        CLT_TRY(clt_replica_read(r, r->values[slot->bucket], slot->offset, slot->bytes,
+                                 i ? other : first));
+        if (i && memcmp(first, other, (size_t)slot->bytes))
+            return clt_fail(CLT_MISMATCH, "%s differs between %s and %s", slot->name,
+                            store->replicas[0].device->label, r->device->label);
+    }
+    return CLT_OK;
+}
+
+clt_status clt_store_check(clt_store *store)
+{
+    for (int i = 0; i < store->layout.n_slots; i++) {
+        const clt_slot *slot = &store->layout.slots[i];
+        void *first = clt_alloc((size_t)slot->bytes), *other = clt_alloc((size_t)slot->bytes);
+        clt_status status =
+            first && other ? compare_slot(store, slot, first, other) : CLT_OUT_OF_MEMORY;
+        clt_free(first);
+        clt_free(other);
+        CLT_TRY(status);
+    }
+    return CLT_OK;
+}

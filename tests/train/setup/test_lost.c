@@ -1,0 +1,319 @@
+/* Devices that fail in the middle of a run: the others go on, as if they had been alone with the
+ * batch from that step on. */
+#include "exec/lose.h"
+#include "train/setup/capacity.h"
+#include "train/lab.h"
+#include "train/core/trainer.h"
+#include <cltrain/data.h>
+#include <cltrain/fit.h>
+
+#ifdef CLT_TESTING
+enum { IN = 12, CLASSES = 4, MOST = 40, WIDE = 16, EPOCHS = 3, BATCH = 9 };
+
+static float xs[MOST * IN];
+static int32_t labels[MOST];
+
+static lab lab_open(const char *devices, const double *weights)
+{
+    clt_trainer_options options;
+    clt_trainer_options_init(&options);
+    options.optimizer = CLT_MOMENTUM;
+    options.batch = BATCH;
+    options.weights = weights;
+    options.poison = 1;
+    lab l = lab_on(devices, NULL);
+    lab_store(&l, classifier(IN, WIDE, CLASSES), 7);
+    lab_trainer(&l, &options);
+    return l;
+}
+
+typedef struct course {
+    double losses[64];
+    int steps, unknown, epochs;
+    int64_t samples;
+} course;
+
+static void on_step(void *user, const clt_progress *p)
+{
+    course *c = user;
+    assert_int_equal(p->step, c->steps + 1); /* each step once, in order */
+    c->losses[c->steps++] = p->loss;
+    c->unknown += isnan(p->loss);
+    c->samples += p->samples;
+}
+
+static void on_epoch(void *user, const clt_progress *p)
+{
+    course *c = user;
+    c->epochs++;
+    assert_true(isfinite(p->test_loss));
+    assert_true(isfinite(p->loss));
+}
+
+/* A whole run; the parameters that it ended with. */
+static course run_fit(const char *devices, const double *weights, const char *lose, float *ended)
+{
+    const int64_t shape[] = {IN};
+    clt_dataset *set;
+    clt_fit_options fit;
+    course c = {.steps = 0};
+    int label;
+    clt_exec_testing_lose = lose;
+    lab l = lab_open(devices, weights);
+    ok(clt_dataset_create_arrays("made up", MOST, &set));
+    ok(clt_dataset_add_field(set, "x", CLT_F32, 1, shape, xs, CLT_DATA_BORROW, NULL));
+    ok(clt_dataset_add_field(set, "label", CLT_I32, 0, NULL, labels, CLT_DATA_BORROW, &label));
+    clt_fit_options_init(&fit);
+    fit.epochs = EPOCHS;
+    fit.batch = BATCH;
+    fit.on_step = on_step;
+    fit.on_epoch = on_epoch;
+    fit.user = &c;
+    ok(clt_fit(l.trainer, set, set, &fit));
+    ok(clt_store_check(l.store));
+    ok(clt_store_get(l.store, "a.weight", ended, WIDE * IN * sizeof *ended));
+    assert_int_equal(clt_trainer_steps(l.trainer), c.steps);
+    lab_close(&l);
+    clt_dataset_free(set);
+    clt_exec_testing_lose = NULL;
+    return c;
+}
+
+static void the_others_go_on(void **state)
+{
+    static const char *const devices[] = {"cpu/2", "cpu/2,cpu@1"};
+    static const double weights[] = {2, 1, 1};
+    float alone[WIDE * IN], ended[WIDE * IN];
+    (void)state;
+    const course want = run_fit("cpu@1", NULL, NULL, alone);
+    /* The last step of an epoch is number 4, the evaluation behind it has 5. */
+    for (int list = 0; list < 2; list++)
+        for (int step = 0; step < 7; step++)
+            for (int device = 0; device < 2; device++) {
+                char lose[32];
+                snprintf(lose, sizeof lose, "#%d=%d", device, step);
+                const course have = run_fit(devices[list], list ? weights : NULL, lose, ended);
+                assert_int_equal(have.steps, want.steps);
+                assert_int_equal(have.samples, want.samples);
+                assert_int_equal(have.epochs, EPOCHS);
+                assert_int_equal(have.unknown, 0);
+                for (int s = 0; s < want.steps; s++)
+                    assert_true(fabs(have.losses[s] - want.losses[s]) < 1e-4);
+                for (int i = 0; i < WIDE * IN; i++)
+                    assert_true(fabsf(ended[i] - alone[i]) < 1e-4f);
+            }
+}
+
+/* The others had updated when the device failed, but one of them not yet. */
+static void an_updated_replica_becomes_all(void **state)
+{
+    float want[WIDE * IN], have[WIDE * IN], zeros[WIDE * IN] = {0};
+    const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+    clt_step_batch batch;
+    int redo = -1;
+    (void)state;
+    lab l = lab_open("cpu/2,cpu@1", NULL);
+    clt_trainer *t = l.trainer;
+    clt_step_batch_init(&batch);
+    batch.count = BATCH;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    assert_int_equal(clt_trainer_recover(t, &redo), CLT_STATE);
+    for (int s = 0; s < 3; s++)
+        ok(clt_trainer_step(t, &batch, NULL));
+    ok(clt_trainer_wait(t));
+    ok(clt_store_get(l.store, "a.weight", want, sizeof want));
+    const clt_slot *slot = clt_buckets_find(&l.store->layout, "a.weight");
+    ok(clt_replica_write(&l.store->replicas[2], l.store->replicas[2].values[slot->bucket],
+                         slot->offset, slot->bytes, zeros));
+    t->steps = 2; /* as where step 3 failed between the updates of its devices */
+    t->devices[2].done = 2;
+    atomic_store(&t->lost, 0);
+    ok(clt_trainer_recover(t, &redo));
+    assert_int_equal(redo, 0);
+    assert_int_equal(clt_trainer_steps(t), 3);
+    assert_int_equal(t->n_devices, 2);
+    ok(clt_store_check(l.store));
+    ok(clt_store_get(l.store, "a.weight", have, sizeof have));
+    assert_memory_equal(have, want, sizeof have);
+    ok(clt_trainer_step(t, &batch, NULL));
+    ok(clt_trainer_wait(t));
+    ok(clt_store_check(l.store));
+    /* The last one is not given up. */
+    atomic_store(&t->lost, 1);
+    ok(clt_trainer_recover(t, &redo));
+    assert_int_equal(redo, 1);
+    atomic_store(&t->lost, 0);
+    assert_int_equal(clt_trainer_recover(t, &redo), CLT_STATE);
+    lab_close(&l);
+}
+
+/* Where the others' memory asks for more micro-batches, they keep their weights. */
+static void the_others_run_micro_batches(void **state)
+{
+    enum { MANY = 4096 };
+    static const double weights[] = {3, 3, 3};
+    static float many[MANY * IN];
+    static int32_t classes[MANY];
+    const clt_feed feeds[] = {{"x", -1, many, NULL, 0, 0}, {"label", -1, classes, NULL, 0, 0}};
+    clt_trainer_options options;
+    clt_step_batch batch;
+    int redo = -1;
+    (void)state;
+    clt_trainer_options_init(&options);
+    options.batch = MANY;
+    options.weights = weights;
+    lab l = lab_on("cpu/2,cpu@1", NULL);
+    lab_store(&l, classifier(IN, WIDE, CLASSES), 7);
+    do
+        options.memory += 4096;
+    while (clt_capacity_check(l.graph, l.store, &options, 3, MANY) != CLT_OK);
+    lab_trainer(&l, &options);
+    clt_trainer *t = l.trainer;
+    atomic_store(&t->lost, 0);
+    ok(clt_trainer_recover(t, &redo));
+    assert_int_equal(t->n_devices, 2);
+    assert_true(t->options.accumulate > 1);
+    assert_true(t->shares[0] == 3 && t->shares[1] == 3);
+    clt_step_batch_init(&batch);
+    batch.count = MANY;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    ok(clt_trainer_step(t, &batch, NULL));
+    ok(clt_trainer_wait(t));
+    assert_int_equal(t->offsets[1], MANY / 2);
+    ok(clt_store_check(l.store));
+    lab_close(&l);
+}
+
+/* In an evaluation: the others have still to read the batch, whose memory stays until they have. */
+static void evaluation_waits_for_the_others(void **state)
+{
+    enum { MANY = 4096, LARGE = 512, MICROS = 16 };
+    const int64_t shape[] = {LARGE};
+    static float many[MANY * LARGE];
+    static int32_t classes[MANY];
+    double sums[2] = {0}, weights[2] = {0};
+    clt_trainer_options options;
+    clt_fit_options fit;
+    clt_dataset *set;
+    int label;
+    (void)state;
+    clt_trainer_options_init(&options);
+    options.batch = MANY;
+    options.accumulate = MICROS;
+    lab l = lab_on("cpu/2", NULL);
+    lab_store(&l, classifier(LARGE, 8 * WIDE, CLASSES), 7);
+    lab_trainer(&l, &options);
+    ok(clt_dataset_create_arrays("made up", MANY, &set));
+    ok(clt_dataset_add_field(set, "x", CLT_F32, 1, shape, many, CLT_DATA_BORROW, NULL));
+    ok(clt_dataset_add_field(set, "label", CLT_I32, 0, NULL, classes, CLT_DATA_BORROW, &label));
+    clt_fit_options_init(&fit);
+    clt_exec_testing_lose = "#0=0";
+    assert_int_equal(clt_evaluate(l.trainer, set, &fit, sums, weights), CLT_DEVICE_LOST);
+    clt_exec_testing_lose = NULL;
+    cl_int ended = CL_QUEUED; /* of what the other one was given last */
+    const cl_event last = l.trainer->evaluation->devices[1].read[0];
+    clGetEventInfo(last, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof ended, &ended, NULL);
+    assert_int_equal(ended, CL_COMPLETE);
+    ok(clt_trainer_wait(l.trainer));
+    lab_close(&l);
+    clt_dataset_free(set);
+}
+
+/* Devices of different kinds: a bucket's owner alone has the optimizer's state of it. */
+static lab lab_with_owners(clt_optimizer optimizer)
+{
+    clt_trainer_options options;
+    clt_trainer_options_init(&options);
+    options.optimizer = optimizer;
+    options.batch = BATCH;
+    lab l = lab_on("cpu/2,cpu@1", NULL);
+    l.devices[1]->identity ^= 1;
+    lab_store(&l, classifier(IN, WIDE, CLASSES), 7);
+    lab_trainer(&l, &options);
+    assert_non_null(l.trainer->owners);
+    assert_int_equal(l.trainer->owners[0], 0);
+    return l;
+}
+
+static void lose(lab *l, const clt_step_batch *batch, int device)
+{
+    char words[32];
+    snprintf(words, sizeof words, "%.20s=0", l->trainer->store->replicas[device].device->label);
+    clt_exec_testing_lose = words;
+    assert_int_equal(clt_trainer_step(l->trainer, batch, NULL), CLT_DEVICE_LOST);
+    clt_exec_testing_lose = NULL;
+}
+
+static void owners_share_what_is_left(void **state)
+{
+    float want[WIDE * IN], have[WIDE * IN];
+    const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+    clt_step_batch batch;
+    (void)state;
+    clt_step_batch_init(&batch);
+    batch.count = BATCH;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    for (int lost = -1; lost < 2; lost++) {
+        int redo = -1;
+        lab l = lab_with_owners(CLT_MOMENTUM);
+        for (int s = 0; s < 3; s++)
+            ok(clt_trainer_step(l.trainer, &batch, NULL));
+        if (lost == 0) {
+            lose(&l, &batch, 0);
+            assert_int_equal(clt_trainer_recover(l.trainer, &redo), CLT_STATE);
+            assert_non_null(strstr(clt_error_message(), "optimizer's state of bucket 0 ("));
+        } else if (lost == 1) {
+            lose(&l, &batch, 1);
+            /* The one that is left has no part in this bucket's slots so far. */
+            ok(clt_trainer_recover(l.trainer, &redo));
+            assert_int_equal(redo, 1);
+        }
+        for (int s = 3; lost && s < 6; s++)
+            ok(clt_trainer_step(l.trainer, &batch, NULL));
+        if (lost) {
+            ok(clt_store_get(l.store, "a.weight", lost < 0 ? want : have, sizeof want));
+            ok(clt_store_check(l.store));
+        }
+        lab_close(&l);
+    }
+    for (int i = 0; i < WIDE * IN; i++)
+        assert_true(fabsf(want[i] - have[i]) < 1e-5f);
+    /* Without such state any may go. */
+    lab l = lab_with_owners(CLT_SGD);
+    int redo = -1;
+    ok(clt_trainer_step(l.trainer, &batch, NULL));
+    lose(&l, &batch, 0);
+    ok(clt_trainer_recover(l.trainer, &redo));
+    ok(clt_trainer_step(l.trainer, &batch, NULL));
+    ok(clt_store_check(l.store));
+    /* Owners had begun a step that none has whole. */
+    l.trainer->devices[1].begun = clt_trainer_steps(l.trainer) + 1;
+    atomic_store(&l.trainer->lost, 0);
+    if (l.trainer->owners) {
+        assert_int_equal(clt_trainer_recover(l.trainer, &redo), CLT_STATE);
+        assert_non_null(strstr(clt_error_message(), "updated their buckets in step 3"));
+    }
+    lab_close(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_others_go_on),
+        cmocka_unit_test(owners_share_what_is_left),
+        cmocka_unit_test(an_updated_replica_becomes_all),
+        cmocka_unit_test(the_others_run_micro_batches),
+        cmocka_unit_test(evaluation_waits_for_the_others),
+    };
+    make_samples(xs, labels, MOST, IN, CLASSES);
+    return cmocka_run_group_tests(tests, open_runtime, close_runtime);
+}
+#else
+int main(void)
+{
+    return 0; /* without the hooks of tests no device fails */
+}
+#endif

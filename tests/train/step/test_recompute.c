@@ -1,0 +1,475 @@
+/* Activations that backward computes again: no bit of any result changes, memory falls, and as
+ * little is computed again as a limit asks for. */
+#include "train/lab.h"
+
+#include "train/setup/capacity.h"
+#include "train/core/trainer.h"
+#include <cltrain/models.h>
+
+enum { STEPS = 3, T = 12, WORDS = 40, CLASSES = 10, MOST_BATCH = 24, MOST_ELEMENTS = 3 * 32 * 32 };
+
+static float images[MOST_BATCH * MOST_ELEMENTS], logits[MOST_BATCH * T * WORDS];
+static int32_t numbers[2][MOST_BATCH * T];
+
+/* A model with data of one kind: images of so many channels and sides, or text. */
+typedef struct kind {
+    const char *model;
+    int channels, side; /* 0: text */
+    int tokens;         /* of a sample of text */
+    int batch;
+} kind;
+
+static clt_graph *build(const kind *k)
+{
+    clt_model_field fields[2];
+    clt_graph *g;
+    const clt_model_input input = {.fields = fields, .n_fields = 2, .ignore_index = -100};
+    if (k->channels) {
+        clt_model_images(k->channels, k->side, k->side, CLASSES, fields);
+    } else {
+        fields[0] = (clt_model_field){"tokens", CLT_I32, 1, {k->tokens}, WORDS};
+        fields[1] = (clt_model_field){"targets", CLT_I32, 1, {k->tokens}, WORDS};
+    }
+    ok(clt_graph_create(&g));
+    ok(clt_model_build(k->model, &input, g));
+    ok(clt_graph_status(g));
+    return g;
+}
+
+static void make_data(void)
+{
+    for (int i = 0; i < MOST_BATCH * MOST_ELEMENTS; i++)
+        images[i] = (float)((i * 37 + i / 101) % 203 - 101) / 80;
+    for (int i = 0; i < MOST_BATCH * T; i++) {
+        numbers[0][i] = (i * 7 + i / 5) % CLASSES;
+        numbers[1][i] = (i * 3 + i / 7) % CLASSES;
+    }
+}
+
+/* What a run gave: losses, the outputs of a step, and everything in the store. */
+typedef struct outcome {
+    double losses[STEPS];
+    unsigned char *bytes;
+    size_t n_bytes;
+    int64_t arena, plain; /* of device 0's plan; plain 0: nothing is computed again */
+} outcome;
+
+static void append(outcome *o, const void *bytes, size_t count)
+{
+    o->bytes = realloc(o->bytes, o->n_bytes + count + 1);
+    assert_non_null(o->bytes);
+    memcpy(o->bytes + o->n_bytes, bytes, count);
+    o->n_bytes += count;
+}
+
+static void read_store(clt_store *store, outcome *o)
+{
+    ok(clt_store_check(store));
+    for (int i = 0; i < clt_store_count(store); i++) {
+        const clt_slot *slot = &store->layout.slots[i];
+        void *data = malloc((size_t)slot->bytes);
+        assert_non_null(data);
+        ok(clt_store_get(store, slot->name, data, (size_t)slot->bytes));
+        append(o, data, (size_t)slot->bytes);
+        free(data);
+    }
+}
+
+static void step(const lab *l, const kind *k, int index, int parts, outcome *o)
+{
+    const bool text = !k->channels;
+    const clt_feed feeds[] = {
+        {text ? "tokens" : "image", -1, text ? (const void *)numbers[0] : images, NULL, 0, 0},
+        {text ? "targets" : "label", -1, numbers[1], NULL, 0, 0}};
+    const clt_fetch fetch = {"logits", -1, logits, NULL, 0, 0};
+    clt_step_batch batch;
+    clt_step_result result;
+    clt_step_result_init(&result);
+    clt_step_batch_init(&batch);
+    clt_step_result_init(&result);
+    batch.count = index == STEPS - 1 ? k->batch - k->batch / 3 : k->batch;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    batch.fetches = &fetch;
+    batch.n_fetches = index == 1;
+    if (parts) {
+        ok(clt_trainer_forward(l->trainer, &batch));
+        ok(clt_trainer_backward(l->trainer));
+        ok(clt_trainer_reduce(l->trainer));
+        ok(clt_trainer_apply(l->trainer, NULL));
+    } else {
+        ok(clt_trainer_step(l->trainer, &batch, NULL));
+    }
+    ok(clt_trainer_result(l->trainer, index, &result));
+    o->losses[index] = result.loss;
+    if (index == 1)
+        append(o, logits,
+               sizeof(float) * (size_t)k->batch * (size_t)(text ? k->tokens * WORDS : CLASSES));
+}
+
+static void set_up(clt_trainer_options *options, const kind *k)
+{
+    clt_trainer_options_init(options);
+    options->optimizer = CLT_ADAM;
+    options->lr = 0.002;
+    options->batch = k->batch;
+    options->seed = 5;
+    options->poison = 1;
+    options->separate = clt_test_oclgrind();
+}
+
+static outcome run(const kind *k, const char *list, const clt_trainer_options *options, int parts)
+{
+    outcome o = {0};
+    lab l = lab_on(list, NULL);
+    lab_store(&l, build(k), 3);
+    lab_trainer(&l, options);
+    const clt_plan *plan = l.trainer->training->devices[0].plan;
+    o.arena = clt_plan_arena_bytes(plan);
+    o.plain = plan->plain_bytes;
+    for (int i = 0; i < STEPS; i++)
+        step(&l, k, i, parts, &o);
+    ok(clt_trainer_wait(l.trainer));
+    read_store(l.store, &o);
+    lab_close(&l);
+    return o;
+}
+
+static void same(const kind *k, const char *list, const char *how, const outcome *a,
+                 const outcome *b)
+{
+    for (int i = 0; i < STEPS; i++)
+        if (a->losses[i] != b->losses[i])
+            fail_msg("%s on %s, %s: the loss of step %d is %.17g, not %.17g", k->model, list, how,
+                     i, b->losses[i], a->losses[i]);
+    assert_int_equal(a->n_bytes, b->n_bytes);
+    if (memcmp(a->bytes, b->bytes, a->n_bytes))
+        fail_msg("%s on %s, %s: outputs, parameters or states differ", k->model, list, how);
+}
+
+/* The same bits, whatever is computed again. */
+static void compare(const kind *k, const char *list)
+{
+    clt_trainer_options options;
+    set_up(&options, k);
+    outcome plain = run(k, list, &options, 0);
+    assert_int_equal(plain.plain, 0);
+    int64_t least = 0;
+    for (int how = 0; how < 5; how++) {
+        static const char *const names[] = {"recompute", "recompute in parts", "within a limit",
+                                            "every value by itself", "recompute and separate"};
+        set_up(&options, k);
+        options.recompute = how != 2 && how != 3;
+        options.separate = options.separate || how >= 3;
+        if (how == 2) { /* half of what can be saved */
+            lab l = lab_on(list, NULL);
+            clt_plan_options limit =
+                clt_capacity_options(&options, CLT_PLAN_TRAIN, (k->batch + l.n - 1) / l.n);
+            lab_store(&l, build(k), 3);
+            options.memory = (int64_t)1 << 40;
+            ok(clt_capacity_limit(l.graph, l.store, &options, l.n, &limit));
+            options.memory -= limit.arena_limit - (plain.arena + least) / 2;
+            lab_close(&l);
+            if (clt_test_oclgrind())
+                continue;
+        }
+        outcome other = run(k, list, &options, how == 1);
+        same(k, list, names[how], &plain, &other);
+        if (how != 3 && !other.plain)
+            fail_msg("%s on %s, %s: nothing is computed again", k->model, list, names[how]);
+        if (how < 3 && other.arena >= plain.arena && !clt_test_oclgrind())
+            fail_msg("%s on %s, %s: %lld bytes of intermediates, %lld without", k->model, list,
+                     names[how], (long long)other.arena, (long long)plain.arena);
+        if (how == 2)
+            assert_true(other.arena <= (plain.arena + least) / 2);
+        least = how == 0 ? other.arena : least;
+        free(other.bytes);
+    }
+    free(plain.bytes);
+}
+
+static void test_bits(void **state)
+{
+    static const kind kinds[] = {{"mlp:40,36,32,28,24", 1, 8, 0, MOST_BATCH},
+                                 {"lenet", 1, 28, 0, MOST_BATCH},
+                                 {"resnet18:width=4", 3, 16, 0, 8},
+                                 {"gpt2:layers=3,heads=2,width=24,dropout=0.2", 0, 0, T, 6},
+                                 {"lstm:hidden=20,layers=3", 0, 0, T, 6}};
+    const kind small = {"mlp:12,11,10,9", 1, 4, 0, 5};
+    (void)state;
+    if (clt_test_oclgrind()) {
+        compare(&small, clt_test_devices("cpu@1"));
+        return;
+    }
+    for (int i = 0; i < (int)(sizeof kinds / sizeof *kinds); i++)
+        compare(&kinds[i], clt_test_devices("cpu@1"));
+}
+
+/* Several devices: statistics that all-reduces of the graph made are kept. */
+static void test_several(void **state)
+{
+    static const kind kinds[] = {{"mlp:40,36,32,28,24", 1, 8, 0, MOST_BATCH},
+                                 {"resnet18:sync,width=4", 3, 16, 0, 8},
+                                 {"gpt2:layers=3,heads=2,width=24,dropout=0.2", 0, 0, T, 6}};
+    (void)state;
+    if (clt_test_oclgrind())
+        skip();
+    for (int i = 0; i < (int)(sizeof kinds / sizeof *kinds); i++)
+        compare(&kinds[i], clt_test_devices("cpu/2"));
+}
+
+static void test_micro_batches(void **state)
+{
+    const kind k = {"gpt2:layers=2,heads=2,width=24,dropout=0.2", 0, 0, T, 6};
+    clt_trainer_options options;
+    (void)state;
+    if (clt_test_oclgrind())
+        skip();
+    set_up(&options, &k);
+    options.accumulate = 2;
+    outcome plain = run(&k, clt_test_devices("cpu@1"), &options, 0);
+    options.recompute = 1;
+    outcome again = run(&k, clt_test_devices("cpu@1"), &options, 0);
+    same(&k, "one device", "two micro-batches", &plain, &again);
+    assert_in_range(again.plain, 1, INT64_MAX);
+    free(plain.bytes);
+    free(again.bytes);
+}
+
+/* Of a training plan, outputs last until forward ends: the gradient of the loss overwrites logits.
+ * Kernels of CPUs and the portable ones give the same bits as with buffers apart. */
+static void test_in_place(void **state)
+{
+    const kind k = {"mlp:40,36", 1, 8, 0, MOST_BATCH};
+    (void)state;
+    if (clt_test_oclgrind())
+        skip();
+    for (int portable = 0; portable < 2; portable++) {
+        outcome got[2];
+        for (int separate = 0; separate < 2; separate++) {
+            clt_trainer_options options;
+            set_up(&options, &k);
+            options.portable = portable;
+            options.separate = separate;
+            got[separate] = run(&k, clt_test_devices("cpu@1"), &options, 0);
+        }
+        same(&k, "one device", portable ? "portable" : "in place", &got[1], &got[0]);
+        free(got[0].bytes);
+        free(got[1].bytes);
+    }
+}
+
+/* --- plans alone ----------------------------------------------------------------------------- */
+
+static const clt_caps cpu = {.name = "cpu",
+                             .kind = CLT_KIND_CPU,
+                             .compute_units = 2,
+                             .vector_width = 16,
+                             .memory_bytes = (int64_t)16 << 30,
+                             .max_alloc_bytes = (int64_t)4 << 30,
+                             .align_bytes = 128,
+                             .local_bytes = 65536,
+                             .max_work_group = 4096};
+
+static clt_status plan_of(const kind *k, bool recompute, int64_t limit, clt_plan **plan)
+{
+    const clt_bucket_sizes sizes = clt_bucket_sizes_default();
+    clt_plan_options options = clt_plan_options_default(CLT_PLAN_TRAIN, k->batch);
+    clt_buckets buckets;
+    clt_graph *g = build(k);
+    options.early_outputs = true;
+    options.recompute = recompute;
+    options.arena_limit = limit;
+    ok(clt_buckets_create(g, &sizes, &buckets));
+    const clt_status status = clt_plan_create(g, &buckets, &cpu, NULL, &options, plan);
+    clt_buckets_free(&buckets);
+    clt_graph_destroy(g);
+    return status;
+}
+
+/* Copies come in backward, before the nodes that read them; no collective and nothing that is
+ * assigned is among what reads differ; no node is computed more than twice. */
+static void check_copies(const clt_plan *plan)
+{
+    bool *copied = calloc((size_t)plan->n_nodes, sizeof *copied);
+    assert_non_null(copied);
+    for (int i = 0; i < plan->n_nodes; i++) {
+        const clt_node *node = plan->nodes[i].node;
+        for (int j = 0; j < node->n_in; j++)
+            if (node->in[j] && node->in[j]->producer)
+                assert_true(node->in[j]->producer->id < i);
+        if (!node->again)
+            continue;
+        assert_true(node->backward && i >= plan->n_forward && !node->op->collective);
+        if (!node->origin)
+            continue;
+        assert_ptr_equal(node->op, node->origin->op);
+        assert_false(copied[node->origin->id]);
+        copied[node->origin->id] = true;
+    }
+    for (int i = 0; i < plan->graph->n_assigns; i++) {
+        const clt_node *from = plan->graph->assigns[i].value->producer;
+        assert_false(from && from->again);
+    }
+    free(copied);
+}
+
+/* The plan's own numbers. `least`: intermediates fall at least to this part. */
+static void test_memory(void **state)
+{
+    static const struct {
+        kind k;
+        double least;
+    } cases[] = {{{"gpt2:nano", 0, 0, 64, 16}, 0.4},
+                 {{"gpt2:layers=12,heads=4,width=64", 0, 0, 64, 4}, 0.25},
+                 {{"resnet50", 3, 64, 0, 16}, 0.5},
+                 {{"resnet18", 3, 32, 0, 32}, 0.5},
+                 {{"vit-tiny", 3, 32, 0, 8}, 0.5},
+                 {{"mlp:128,128,128,128,128,128,128,128,128,128,128,128", 1, 8, 0, 128}, 0.6}};
+    (void)state;
+    for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
+        const kind *k = &cases[i].k;
+        clt_plan *plain, *least, *within;
+        ok(plan_of(k, false, 0, &plain));
+        ok(plan_of(k, true, 0, &least));
+        const int64_t bytes = clt_plan_arena_bytes(plain);
+        const int64_t limit = (bytes + clt_plan_arena_bytes(least)) / 2;
+        ok(plan_of(k, false, limit, &within));
+        if ((double)clt_plan_arena_bytes(least) > cases[i].least * (double)bytes)
+            fail_msg("%s: %lld bytes of %lld", k->model, (long long)clt_plan_arena_bytes(least),
+                     (long long)bytes);
+        assert_true(clt_plan_arena_bytes(within) <= limit);
+        assert_true(least->n_nodes > within->n_nodes && within->n_nodes > plain->n_nodes);
+        assert_int_equal(least->plain_bytes, bytes);
+        for (int j = 0; j < 3; j++) {
+            const clt_plan *plan = j == 0 ? plain : j == 1 ? least : within;
+            check_copies(plan);
+            /* Places are little worse than what is alive at once. */
+            if ((double)clt_plan_arena_bytes(plan) > 1.05 * (double)plan->alive_bytes)
+                fail_msg("%s: %lld bytes for %lld alive", k->model,
+                         (long long)clt_plan_arena_bytes(plan), (long long)plan->alive_bytes);
+        }
+        clt_plan_destroy(plain);
+        clt_plan_destroy(least);
+        clt_plan_destroy(within);
+    }
+}
+
+/* A limit that nothing meets is an error that tells the least; one that all meets changes nothing.
+ */
+static void test_limits(void **state)
+{
+    const kind k = {"gpt2:nano", 0, 0, 64, 8};
+    clt_plan *plain, *plan;
+    (void)state;
+    ok(plan_of(&k, false, 0, &plain));
+    ok(plan_of(&k, false, clt_plan_arena_bytes(plain), &plan));
+    assert_int_equal(plan->n_nodes, plain->n_nodes);
+    assert_int_equal(plan->plain_bytes, 0);
+    clt_plan_destroy(plan);
+    for (int i = 0; i < plain->n_nodes; i++) {
+        const clt_node *node = plain->nodes[i].node;
+        if (!strcmp(node->op->name, "cross_entropy_grad"))
+            assert_memory_equal(&plain->places[node->in[0]->id], &plain->places[node->out[0]->id],
+                                sizeof(clt_place));
+    }
+    assert_int_equal(plan_of(&k, false, clt_plan_arena_bytes(plain) / 16, &plan),
+                     CLT_OUT_OF_DEVICE_MEMORY);
+    assert_non_null(strstr(clt_error_message(), "need at least"));
+    clt_plan_destroy(plain);
+}
+
+/* Gradients and the optimizer's tensors count before they are there. */
+static void test_store_counts(void **state)
+{
+    enum { IN = 256, OUT = 4096 }; /* 4 MiB of parameters */
+    const int64_t in[] = {CLT_BATCH, IN};
+    clt_value *sum = NULL, *weight = NULL;
+    clt_trainer_options options;
+    clt_graph *graph;
+    (void)state;
+    /* Its device's memory is not the host's: the parameters, too, would count. */
+    if (clt_test_oclgrind())
+        skip();
+    clt_trainer_options_init(&options);
+    options.batch = 1;
+    options.optimizer = CLT_ADAM;
+    ok(clt_graph_create(&graph));
+    clt_value *x = clt_input(graph, "x", CLT_F32, 2, in);
+    clt_value *y = layer(graph, x, "w", "b", IN, OUT);
+    clt_mse(y, clt_scale(y, 0.5), &sum, &weight);
+    clt_loss(graph, "loss", sum, weight, 1);
+    lab l = lab_on(clt_test_devices("cpu@1"), NULL);
+    lab_store(&l, graph, 3);
+    l.devices[0]->caps.memory_bytes = (int64_t)11 << 20; /* beside the parameters */
+    assert_int_equal(clt_capacity_check(l.graph, l.store, &options, l.n, 1),
+                     CLT_OUT_OF_DEVICE_MEMORY);
+    assert_int_equal(clt_capacity_largest(l.graph, l.store, &options, l.n), 0);
+    l.devices[0]->caps.memory_bytes = (int64_t)16 << 20;
+    ok(clt_capacity_check(l.graph, l.store, &options, l.n, 1));
+    lab_trainer(&l, &options);
+    l.devices[0]->caps.memory_bytes = (int64_t)2 << 20; /* all but a batch is there */
+    ok(clt_capacity_check(l.graph, l.store, &options, l.n, 1));
+    lab_close(&l);
+}
+
+static void says(const char *text)
+{
+    if (!strstr(clt_error_message(), text))
+        fail_msg("\"%s\" does not say \"%s\"", clt_error_message(), text);
+}
+
+/* All memory of a device: the largest batch is found, and what does not fit says what would. */
+static void test_budget(void **state)
+{
+    const kind k = {"gpt2:layers=2,heads=2,width=32", 0, 0, T, 16};
+    clt_trainer_options options;
+    (void)state;
+    if (clt_test_oclgrind())
+        skip();
+    set_up(&options, &k);
+    lab l = lab_on(clt_test_devices("cpu@1"), NULL);
+    lab_store(&l, build(&k), 3);
+    options.memory = (int64_t)3 << 20;
+    const int64_t largest = clt_capacity_largest(l.graph, l.store, &options, l.n);
+    options.memory *= 2;
+    const int64_t more = clt_capacity_largest(l.graph, l.store, &options, l.n);
+    assert_in_range(largest, 1, 100000);
+    assert_true(more > 3 * largest / 2);
+    options.memory /= 2;
+    options.batch = largest;
+    lab_trainer(&l, &options);
+    clt_trainer_destroy(l.trainer);
+    l.trainer = NULL;
+    options.batch = 2 * largest + 2;
+    assert_int_equal(clt_trainer_create(l.graph, l.store, &options, &l.trainer),
+                     CLT_OUT_OF_DEVICE_MEMORY);
+    says("needs at least");
+    says("the memory allowed is 3.0 MiB");
+    says("largest batch that fits is about");
+    says("micro-batches (accumulate)");
+    options.accumulate = 4;
+    lab_trainer(&l, &options);
+    clt_trainer_destroy(l.trainer);
+    l.trainer = NULL;
+    options.memory = 1000;
+    assert_int_equal(clt_trainer_create(l.graph, l.store, &options, &l.trainer),
+                     CLT_OUT_OF_DEVICE_MEMORY);
+    says("parameters, gradients and optimizer");
+    says("no batch fits");
+    options.memory = -1;
+    assert_int_equal(clt_trainer_create(l.graph, l.store, &options, &l.trainer),
+                     CLT_INVALID_ARGUMENT);
+    lab_close(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory),        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_in_place),      cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_several),
+        cmocka_unit_test(test_budget),        cmocka_unit_test(test_store_counts)};
+    make_data();
+    return cmocka_run_group_tests(tests, open_runtime, close_runtime);
+}

@@ -1,0 +1,232 @@
+/* `cltrain bench`: which subject, and what the subjects share. */
+#include "bench/bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "options/commands.h"
+#include "job/job.h"
+#include "devices/make_runtime.h"
+#include "text/message.h"
+
+typedef struct subject_row {
+    const char *name;
+    unsigned bit;
+    int (*run)(const settings *s);
+    int least, most; /* further arguments */
+    int64_t most_blocks;
+    const char *arguments;
+} subject_row;
+
+static const subject_row subjects[] = {
+    {"train", FOR_BENCH_TRAIN, bench_train, 0, 0, 10000, ""},
+    {"gemm", FOR_BENCH_GEMM, bench_gemm, 3, 3, 99, "M N K"},
+    {"conv", FOR_BENCH_CONV, bench_conv, 2, 2, 99, "NxCxHxW OxKHxKW"},
+    {"op", FOR_BENCH_OP, bench_op, 0, 64, 99, "[NAME...]"},
+    {"scaling", FOR_BENCH_SCALING, bench_scaling, 0, 64, 99, "[CLASS...]"},
+    {"allreduce", FOR_BENCH_ALLREDUCE, bench_allreduce, 0, 64, 99, "[SIZE...]"},
+};
+enum { SUBJECTS = sizeof subjects / sizeof *subjects };
+
+int bench_subject(int index, subject_text *out)
+{
+    if (index >= SUBJECTS)
+        return 0;
+    const subject_row *row = &subjects[index];
+    *out = (subject_text){row->name, row->arguments, row->bit};
+    return 1;
+}
+
+/* What can be said of the options before any work. */
+static int check_options(const settings *s, const subject_row *row)
+{
+    char name[32];
+    double seconds;
+    snprintf(name, sizeof name, "bench %s", row->name);
+    int code = settings_check(s, row->bit, name);
+    if (!code && s->blocks > row->most_blocks)
+        code = usage_error("--blocks %lld: %s measures at most %lld", (long long)s->blocks, name,
+                           (long long)row->most_blocks);
+    if (!code)
+        code = read_tune(s->tune, 0, &seconds);
+    return code ? code : check_variants(s);
+}
+
+int run_bench(const settings *s)
+{
+    const char *names[SUBJECTS];
+    for (int i = 0; i < SUBJECTS; i++) {
+        names[i] = subjects[i].name;
+        if (!s->n_names || strcmp(s->names[0], subjects[i].name))
+            continue;
+        const int more = s->n_names - 1;
+        if (more > subjects[i].most && !subjects[i].most)
+            return usage_error("unexpected argument '%s'; --help lists the options", s->names[1]);
+        if (more < subjects[i].least || more > subjects[i].most)
+            return usage_error("bench %s takes %s", subjects[i].name, subjects[i].arguments);
+        const int code = check_options(s, &subjects[i]);
+        return code ? code : subjects[i].run(s);
+    }
+    const char *near = s->n_names ? clt_nearest(s->names[0], names, SUBJECTS) : NULL;
+    if (near)
+        return usage_error("bench %s: did you mean %s?", s->names[0], near);
+    return usage_error(
+        "bench measures what? This version has: train, gemm M N K, "
+        "conv NxCxHxW OxKHxKW, op [NAME...], scaling [CLASS...], allreduce [SIZE...]");
+}
+
+int bench_device_open(bench_device *d, const settings *s, int profiling)
+{
+    *d = (bench_device){0};
+    clt_status status = make_runtime(s->cache_dir, &d->runtime);
+    if (status != CLT_OK)
+        return library_failure(status);
+    clt_device_options options;
+    clt_device_options_init(&options);
+    options.profiling = profiling;
+    options.share_context = s->share_context;
+    status = clt_devices_open(d->runtime, s->devices, &options, &d->devices, &d->count);
+    return status == CLT_OK ? 0 : name_failure(status);
+}
+
+int bench_limits(bench_device *d)
+{
+    if (d->count > 1)
+        say("of %d devices the first is measured: %s", d->count, clt_device_label(d->devices[0]));
+    const clt_status status = clt_meter_create(d->devices[0], &d->meter);
+    if (status != CLT_OK)
+        return library_failure(status);
+    d->limits = clt_meter_limits(d->meter);
+    return 0;
+}
+
+void bench_device_close(bench_device *d)
+{
+    clt_meter_destroy(d->meter);
+    clt_devices_close(d->devices, d->count);
+    clt_runtime_destroy(d->runtime);
+}
+
+clt_measure_options bench_options(const settings *s, int training, int64_t batch)
+{
+    clt_measure_options options;
+    clt_measure_options_init(&options);
+    options.training = training;
+    options.batch = batch;
+    options.variants = s->variant;
+    /* run_bench has seen that these can be read. */
+    read_tune(s->tune, 0, &options.tune_seconds);
+    if (s->blocks > 0)
+        options.blocks = (int)s->blocks;
+    return options;
+}
+
+clt_status bench_say_declined(const clt_device *device, const clt_graph *const *graphs,
+                              const clt_measure_options *options, int count)
+{
+    char *text = NULL;
+    if (!count || !options->variants)
+        return CLT_OK;
+    const clt_status status = clt_measure_declined(graphs, options, count, device, &text);
+    say_lines(text);
+    return status;
+}
+
+int bench_graph(const bench_device *d, const settings *s, const clt_graph *graph, int training,
+                int64_t batch, clt_node_time **times, int *count)
+{
+    clt_measure_options options = bench_options(s, training, batch);
+    options.meter = d->meter;
+    const clt_status status = clt_measure_graph(graph, d->devices[0], &options, times, count);
+    return status == CLT_OK ? 0 : name_failure(status);
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+double bench_median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, compare);
+    return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
+}
+
+double bench_share(const clt_limits *limits, double flops, double bytes, double seconds)
+{
+    const double arithmetic = flops / limits->flops, copying = bytes / limits->copy_bytes;
+    return (arithmetic > copying ? arithmetic : copying) / seconds;
+}
+
+/* The longest names: a row is printed before the next is measured. */
+enum { VARIANT_WIDTH = 18 };
+
+/* --- reports --------------------------------------------------------------------------------- */
+
+void bench_report_begin(bench_report *r, const bench_device *d, const settings *s,
+                        const char *other)
+{
+    *r = (bench_report){
+        .settings = s, .device = d, .other = other, .rows = s->json ? json_array() : NULL};
+    if (s->json)
+        return;
+    printf("%s: %.1f GFLOP/s in registers, %.1f GB/s copying (read + written)\n",
+           clt_device_label(d->devices[0]), 1e-9 * d->limits.flops, 1e-9 * d->limits.copy_bytes);
+    if (other)
+        printf("beside it %s\n", other);
+    printf("%-34s %-*s %10s %21s %9s %8s %9s", "", VARIANT_WIDTH, "variant", "median us",
+           "least to most", "GFLOP/s", "GB/s", "of limit");
+    printf(other ? " %10s %8s\n" : "\n", "other", "ratio");
+}
+
+static void report_json(bench_report *r, const char *name, const clt_node_time *t,
+                        const bench_comparison *with)
+{
+    json_t *row =
+        json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:f}", "name", name,
+                  "variant", t->variant, "tile", t->tile, "median_seconds", t->median,
+                  "min_seconds", t->least, "max_seconds", t->most, "flops_per_s",
+                  t->flops / t->median, "bytes_per_s", t->bytes / t->median, "of_limit", t->share,
+                  "bound", t->bound == CLT_LIMIT_FLOPS ? "flops" : "copy", "limit_per_s", t->limit);
+    if (with) {
+        json_object_set_new(row, "other_flops_per_s", json_real(t->flops / with->other_seconds));
+        json_object_set_new(row, "ratio", json_real(with->ratio));
+    }
+    json_array_append_new(r->rows, row);
+}
+
+void bench_report_compared(bench_report *r, const char *name, const clt_node_time *t,
+                           const bench_comparison *with)
+{
+    if (r->rows) {
+        report_json(r, name, t, with);
+        return;
+    }
+    printf("%-34s %-*s %10.1f %10.1f %10.1f %9.1f %8.1f %9.2f", name, VARIANT_WIDTH, t->variant,
+           1e6 * t->median, 1e6 * t->least, 1e6 * t->most, 1e-9 * t->flops / t->median,
+           1e-9 * t->bytes / t->median, t->share);
+    if (with)
+        printf(" %10.1f %8.2f", 1e-9 * t->flops / with->other_seconds, with->ratio);
+    printf("%s%s\n", t->tile[0] ? "  " : "", t->tile);
+    fflush(stdout);
+}
+
+void bench_report_row(bench_report *r, const char *name, const clt_node_time *t)
+{
+    bench_report_compared(r, name, t, NULL);
+}
+
+int bench_report_end(bench_report *r)
+{
+    if (!r->rows)
+        return EXIT_DONE;
+    json_t *all =
+        json_pack("{s:s, s:f, s:f, s:o}", "device", clt_device_label(r->device->devices[0]),
+                  "limit_flops_per_s", r->device->limits.flops, "limit_copy_bytes_per_s",
+                  r->device->limits.copy_bytes, "rows", r->rows);
+    if (r->other)
+        json_object_set_new(all, "other", json_string(r->other));
+    return print_object(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+}

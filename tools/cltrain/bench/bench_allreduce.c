@@ -1,0 +1,251 @@
+/*
+ * `cltrain bench allreduce`: sums between --devices, of buffers of 1 KB to 256 MB, against two
+ * threads of C that read two arrays and write two; between the ranks of a node with --compare
+ * against MPI_Allreduce, and what that allows.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/bench.h"
+#include "text/message.h"
+#include "ranks/ranks.h"
+
+#ifdef CLT_COMMAND_MPI
+#include <mpi.h>
+#endif
+
+enum { DEFAULTS = 10, MOST_SIZES = 64 };
+
+typedef struct sizes {
+    int64_t bytes[MOST_SIZES];
+    int count;
+} sizes;
+
+/* A whole number, and KB, MB or GB of 1024 each. */
+static int read_size(const char *text, int64_t *bytes)
+{
+    static const char *const units[] = {"", "KB", "MB", "GB"};
+    char *end;
+    errno = 0;
+    const long long number = strtoll(text, &end, 10);
+    for (int i = 0; i < 4; i++) {
+        if (end == text || strcmp(end, units[i]))
+            continue;
+        const long long most = (1LL << 40) >> 10 * i;
+        if (errno || number < 1 || number > most)
+            break;
+        *bytes = number << 10 * i;
+        if (*bytes % 4 || *bytes < 64)
+            break;
+        return 0;
+    }
+    return usage_error("bench allreduce %s: not a size; give a multiple of 4 of at least 64 bytes, "
+                       "as in 4096, 64KB or 16MB",
+                       text);
+}
+
+static int read_sizes(const settings *s, sizes *to)
+{
+    for (int i = 1; i < s->n_names; i++) {
+        const int code = read_size(s->names[i], &to->bytes[to->count++]);
+        if (code)
+            return code;
+    }
+    for (int i = 0; s->n_names == 1 && i < DEFAULTS; i++)
+        to->bytes[to->count++] = (int64_t)1024 << 2 * i;
+    return 0;
+}
+
+static const char *size_text(int64_t bytes, char text[32])
+{
+    static const char *const units[] = {"B", "KB", "MB", "GB"};
+    int unit = 0;
+    while (unit < 3 && bytes % 1024 == 0) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(text, 32, "%lld %s", (long long)bytes, units[unit]);
+    return text;
+}
+
+/* --- what is printed -------------------------------------------------------------------------- */
+
+typedef struct report {
+    const settings *settings;
+    int ranks, prints;
+    json_t *rows, *labels, *units;
+} report;
+
+/*
+ * What a sum between ranks may take beside MPI_Allreduce of host memory: from 1 MB as long, from
+ * 32 MB two thirds of that; below, devices cost three launches more, to say that the data are
+ * there, to have them back, and to read them.
+ */
+static double allowed(const clt_all_reduce_time *t)
+{
+    if (t->bytes < 1 << 20)
+        return t->other + 3 * t->latency;
+    return t->bytes < 32 << 20 ? t->other : t->other / 1.5;
+}
+
+static void print_head(const report *r, const clt_all_reduce_time *t)
+{
+    const int compare = r->settings->compare;
+    if (r->ranks > 1)
+        printf("between %d ranks\n", r->ranks);
+    printf("%s\n", t->way);
+    printf("a small kernel, enqueued and finished: %.1f us\n", 1e6 * t->latency);
+    printf("%-10s %10s %21s %8s", "", "median us", "least to most", "GB/s");
+    if (r->ranks == 1)
+        printf(" %10s %21s %9s", "limit us", "least to most", "of limit");
+    if (compare)
+        printf(" %10s %21s %9s %10s %4s", "MPI us", "least to most", "ratio", "allowed us", "met");
+    printf("\n");
+}
+
+static void print_row(const report *r, const clt_all_reduce_time *t)
+{
+    char text[32];
+    printf("%-10s %10.1f %10.1f %10.1f %8.2f", size_text(t->bytes, text), 1e6 * t->median,
+           1e6 * t->least, 1e6 * t->most, 1e-9 * (double)t->bytes / t->median);
+    if (r->ranks == 1)
+        printf(" %10.1f %10.1f %10.1f %9.2f", 1e6 * t->limit, 1e6 * t->limit_least,
+               1e6 * t->limit_most, t->of_limit);
+    if (r->settings->compare)
+        printf(" %10.1f %10.1f %10.1f %9.2f %10.1f %4s", 1e6 * t->other, 1e6 * t->other_least,
+               1e6 * t->other_most, t->of_other, 1e6 * allowed(t),
+               t->median <= allowed(t) ? "yes" : "no");
+    printf("\n");
+    fflush(stdout);
+}
+
+static json_t *row_of(const report *r, const clt_all_reduce_time *t)
+{
+    json_t *row =
+        json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:s}", "bytes", (json_int_t)t->bytes,
+                  "median_seconds", t->median, "min_seconds", t->least, "max_seconds", t->most,
+                  "bytes_per_s", (double)t->bytes / t->median, "latency_seconds", t->latency,
+                  "verified", (json_int_t)t->verified, "way", t->way);
+    if (r->ranks == 1)
+        json_object_update_new(row,
+                               json_pack("{s:f, s:f, s:f, s:f}", "limit_seconds", t->limit,
+                                         "limit_min_seconds", t->limit_least, "limit_max_seconds",
+                                         t->limit_most, "of_limit", t->of_limit));
+    if (r->settings->compare)
+        json_object_update_new(row, json_pack("{s:f, s:f, s:f, s:f, s:f, s:b}", "other_seconds",
+                                              t->other, "other_min_seconds", t->other_least,
+                                              "other_max_seconds", t->other_most, "ratio",
+                                              t->of_other, "allowed_seconds", allowed(t), "met",
+                                              t->median <= allowed(t)));
+    return row;
+}
+
+static void report_time(report *r, const clt_all_reduce_time *t, int first)
+{
+    if (!r->prints)
+        return;
+    if (r->settings->json) {
+        json_array_append_new(r->rows, row_of(r, t));
+        return;
+    }
+    if (first)
+        print_head(r, t);
+    print_row(r, t);
+}
+
+static void report_device(report *r, const clt_device *device)
+{
+    const char *label = clt_device_label(device);
+    clt_device_info info;
+    if (!r->prints)
+        return;
+    clt_device_info_init(&info);
+    clt_device_get_info(device, &info);
+    if (!r->settings->json)
+        printf("device %d   %s, %d compute unit%s\n", (int)json_array_size(r->labels), label,
+               info.compute_units, info.compute_units == 1 ? "" : "s");
+    json_array_append_new(r->labels, json_string(label));
+    json_array_append_new(r->units, json_integer(info.compute_units));
+}
+
+/* --- measuring -------------------------------------------------------------------------------- */
+
+static void mpi_sum(void *user, const float *from, float *to, int64_t count)
+{
+    (void)user;
+#ifdef CLT_COMMAND_MPI
+    MPI_Allreduce(from, to, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+#else
+    (void)from;
+    (void)to;
+    (void)count;
+#endif
+}
+
+/* This rank's among those that the list opened; all where they are not dealt. */
+static void own_devices(const bench_device *d, const rank_set *ranks, int *first, int *count)
+{
+    *first = ranks->count ? ranks->first : 0;
+    *count = ranks->count ? ranks->count : d->count;
+}
+
+static int run(const bench_device *d, const settings *s, const rank_set *ranks, const sizes *all)
+{
+    clt_all_reduce_options options;
+    report r = {.settings = s,
+                .ranks = ranks->world.ranks,
+                .prints = ranks_prints(ranks),
+                .rows = json_array(),
+                .labels = json_array(),
+                .units = json_array()};
+    clt_status status = CLT_OK;
+    int first, count;
+    own_devices(d, ranks, &first, &count);
+    clt_all_reduce_options_init(&options);
+    options.staged = s->staged;
+    options.peer = s->peer;
+    options.world = &ranks->world;
+    options.other = s->compare ? mpi_sum : NULL;
+    if (s->blocks > 0)
+        options.blocks = (int)s->blocks;
+    for (int i = 0; i < count; i++)
+        report_device(&r, d->devices[first + i]);
+    for (int i = 0; status == CLT_OK && i < all->count; i++) {
+        clt_all_reduce_time t;
+        status = clt_measure_all_reduce(d->devices + first, count, all->bytes[i], &options, &t);
+        if (status == CLT_OK)
+            report_time(&r, &t, i == 0);
+    }
+    if (status == CLT_OK && s->json && r.prints)
+        return print_object(json_pack("{s:o, s:o, s:i, s:o}", "devices", r.labels, "compute_units",
+                                      r.units, "ranks", r.ranks, "rows", r.rows),
+                            JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+    json_decref(r.labels);
+    json_decref(r.units);
+    json_decref(r.rows);
+    return status == CLT_OK ? EXIT_DONE : library_failure(status);
+}
+
+int bench_allreduce(const settings *s)
+{
+    bench_device d = {0};
+    rank_set ranks = {0};
+    sizes all = {.count = 0};
+    int code = read_sizes(s, &all);
+    if (code)
+        return code;
+    code = ranks_begin(&ranks, s);
+    if (!code && s->compare && ranks.world.ranks == 1)
+        code = usage_error("bench allreduce --compare is between ranks: mpiexec -n 2 cltrain bench "
+                           "allreduce --compare");
+    if (!code && s->peer && s->staged)
+        code = usage_error("bench allreduce: --peer and --staged exclude each other");
+    if (!code)
+        code = ranks_agree(&ranks, bench_device_open(&d, s, 1));
+    if (!code)
+        code = run(&d, s, &ranks, &all);
+    bench_device_close(&d);
+    return ranks_end(&ranks, code);
+}

@@ -1,0 +1,202 @@
+/* `cltrain bench op`: operators that move more than they compute, on tensors of 64 MiB. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/bench_op.h"
+#include "text/message.h"
+
+enum { MOST = 128 }; /* cases */
+
+/* --- nodes ----------------------------------------------------------------------------------- */
+
+static clt_status build_case(const case_row *row, clt_graph **graph)
+{
+    const clt_status status = clt_graph_create(graph);
+    if (status != CLT_OK)
+        return status;
+    clt_value *y = row->build(*graph);
+    if (y && row->training)
+        clt_output_gradient(clt_output(y, "result"), "dy");
+    else if (y)
+        clt_output(y, "result");
+    return clt_graph_status(*graph);
+}
+
+clt_status bench_op_graph(const char *name, clt_graph **graph, int *training, int64_t *batch)
+{
+    const case_row *row = bench_op_cases;
+    while (strcmp(row->name, name))
+        row++;
+    *training = row->training;
+    *batch = ROWS;
+    return build_case(row, graph);
+}
+
+static int measure_nodes(bench_report *r, const case_row *row)
+{
+    clt_graph *graph = NULL;
+    clt_node_time *times = NULL;
+    int count = 0, code = 0;
+    const clt_status status = build_case(row, &graph);
+    if (status != CLT_OK)
+        code = library_failure(status);
+    if (!code)
+        code = bench_graph(r->device, r->settings, graph, row->training, ROWS, &times, &count);
+    for (int i = 0; i < count; i++) {
+        char name[128];
+        snprintf(name, sizeof name, "%s: %.100s", row->name, times[i].op);
+        bench_report_row(r, name, &times[i]);
+    }
+    free(times);
+    clt_graph_destroy(graph);
+    return code;
+}
+
+/* --- updates: kernels of no node, timed in steps as they run -----------------------------------
+ */
+
+enum { UPDATE_STEPS = 12, MOST_STEPS = 64 };
+
+/* One parameter of 64 MiB in one bucket; its gradient comes from a sum. */
+static clt_status run_steps(clt_graph *graph, bench_device *d, clt_optimizer optimizer,
+                            clt_node_time *out)
+{
+    double rates[2] = {0}; /* of copying, before and after */
+    const int64_t dims[2] = {ROWS, COLUMNS};
+    const clt_init uniform = {CLT_INIT_UNIFORM, 1, 0};
+    clt_value *y = clt_reduce_sum(clt_parameter(graph, "w", 2, dims, uniform), NULL, 0, 0);
+    clt_output_gradient(clt_output(y, "result"), "dy");
+    clt_trainer_options options;
+    clt_trainer_options_init(&options);
+    options.optimizer = optimizer;
+    options.batch = 1;
+    clt_store *store = NULL;
+    clt_trainer *trainer = NULL;
+    clt_profile *profile = NULL;
+    const float one = 1e-3f;
+    const clt_feed feed = {.name = "dy", .device = 0, .host = &one};
+    clt_step_batch batch;
+    clt_step_batch_init(&batch);
+    batch.count = 1;
+    batch.feeds = &feed;
+    batch.n_feeds = 1;
+    clt_status status = clt_store_create(graph, d->devices, 1, 1, &store);
+    if (status == CLT_OK)
+        status = clt_trainer_create(graph, store, &options, &trainer);
+    if (status == CLT_OK)
+        status = clt_profile_start(trainer, &profile);
+    if (status == CLT_OK)
+        status = clt_meter_rate(d->meter, CLT_LIMIT_COPY, &rates[0]);
+    for (int i = 0; status == CLT_OK && i < UPDATE_STEPS; i++)
+        status = clt_trainer_step(trainer, &batch, NULL);
+    if (status == CLT_OK)
+        status = clt_meter_rate(d->meter, CLT_LIMIT_COPY, &rates[1]);
+    const clt_profile_record *records;
+    int count = 0, n = 0;
+    double times[MOST_STEPS];
+    if (status == CLT_OK)
+        status = clt_profile_read(profile, &records, &count);
+    for (int i = 0; status == CLT_OK && i < count; i++)
+        if (!strcmp(records[i].node, "") && strstr("sgd momentum adam", records[i].name) &&
+            records[i].step >= 2 && n < MOST_STEPS)
+            times[n++] = records[i].end - records[i].start;
+    if (status == CLT_OK && n) {
+        /* Parameters and slots are read and written, gradients read. */
+        const int tensors = optimizer == CLT_SGD ? 3 : optimizer == CLT_MOMENTUM ? 5 : 7;
+        const double elements = (double)ROWS * COLUMNS;
+        *out = (clt_node_time){.bytes = 4 * elements * tensors, .median = bench_median(times, n)};
+        out->least = times[0];
+        out->most = times[n - 1];
+        out->bound = CLT_LIMIT_COPY;
+        out->limit = 0.5 * (rates[0] + rates[1]);
+        out->share = out->bytes / out->limit / out->median;
+    }
+    clt_profile_stop(profile);
+    clt_trainer_destroy(trainer);
+    clt_store_destroy(store);
+    return status;
+}
+
+static int measure_update(bench_report *r, bench_device *d, const case_row *row)
+{
+    clt_graph *graph = NULL;
+    clt_node_time time = {0};
+    clt_status status = clt_graph_create(&graph);
+    if (status == CLT_OK)
+        status = run_steps(graph, d, (clt_optimizer)row->optimizer, &time);
+    clt_graph_destroy(graph);
+    if (status != CLT_OK)
+        return library_failure(status);
+    char name[64];
+    snprintf(name, sizeof name, "%s: update", row->name);
+    bench_report_row(r, name, &time);
+    return 0;
+}
+
+/* Of all graphs together, before any is measured. */
+static int say_declined(const bench_device *d, const settings *s, const int *chosen)
+{
+    clt_graph *graphs[MOST] = {NULL};
+    clt_measure_options options[MOST] = {{0}};
+    int count = 0;
+    clt_status status = CLT_OK;
+    for (int i = 0; status == CLT_OK && s->variant && i < bench_op_case_count; i++) {
+        if (!chosen[i] || !bench_op_cases[i].build)
+            continue;
+        options[count] = bench_options(s, bench_op_cases[i].training, ROWS);
+        status = build_case(&bench_op_cases[i], &graphs[count++]);
+    }
+    if (status == CLT_OK)
+        status =
+            bench_say_declined(d->devices[0], (const clt_graph *const *)graphs, options, count);
+    for (int i = 0; i < count; i++)
+        clt_graph_destroy(graphs[i]);
+    return status == CLT_OK ? 0 : name_failure(status);
+}
+
+/* --- the subject ------------------------------------------------------------------------------ */
+
+static int find_cases(const settings *s, int *chosen)
+{
+    const char *names[MOST];
+    for (int i = 0; i < bench_op_case_count; i++) {
+        names[i] = bench_op_cases[i].name;
+        chosen[i] = s->n_names == 1;
+    }
+    for (int k = 1; k < s->n_names; k++) {
+        int found = 0;
+        for (int i = 0; i < bench_op_case_count; i++)
+            if (!strcmp(s->names[k], names[i]))
+                found = chosen[i] = 1;
+        if (!found)
+            return unknown_name("bench op", s->names[k], names, bench_op_case_count);
+    }
+    return 0;
+}
+
+int bench_op(const settings *s)
+{
+    bench_device d = {0};
+    bench_report r;
+    int chosen[MOST];
+    int code = find_cases(s, chosen);
+    if (code)
+        return code;
+    code = bench_device_open(&d, s, 1);
+    if (!code)
+        code = bench_limits(&d);
+    if (!code)
+        code = say_declined(&d, s, chosen);
+    if (!code) {
+        bench_report_begin(&r, &d, s, NULL);
+        for (int i = 0; !code && i < bench_op_case_count; i++)
+            if (chosen[i])
+                code = bench_op_cases[i].build ? measure_nodes(&r, &bench_op_cases[i])
+                                               : measure_update(&r, &d, &bench_op_cases[i]);
+        if (!code)
+            code = bench_report_end(&r);
+    }
+    bench_device_close(&d);
+    return code;
+}

@@ -1,0 +1,19 @@
+/* `cltrain bench op`: its cases. */
+#ifndef CLTRAIN_COMMAND_BENCH_BENCH_OP_H
+#define CLTRAIN_COMMAND_BENCH_BENCH_OP_H
+
+#include "bench/bench.h"
+
+enum { ROWS = 16384, COLUMNS = 1024 }; /* 64 MiB of f32 */
+
+typedef struct case_row {
+    const char *name;
+    clt_value *(*build)(clt_graph *g); /* the result; NULL if it declared a loss */
+    int training;
+    int optimizer; /* of an update; build is NULL then */
+} case_row;
+
+extern const case_row bench_op_cases[];
+extern const int bench_op_case_count;
+
+#endif

@@ -1,0 +1,265 @@
+/* `cltrain bench train`: the time of training steps, data loading included. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <jansson.h>
+
+#include <cltrain/unstable.h>
+
+#include "bench/bench.h"
+#include "job/job.h"
+#include "text/message.h"
+#include "bench/bench_nodes.h"
+#include "job/device_split.h"
+
+typedef struct bench {
+    const settings *settings;
+    job job;
+    int64_t steps, warmup; /* of a block; before the first */
+    int blocks;
+    double began; /* when the last block ended */
+    int64_t samples;
+    double *rates;   /* samples a second, by block */
+    double *times;   /* seconds a step, by block */
+    double *exposed; /* of them, waiting for reductions, on device 0 */
+    double limit;    /* FLOP/s of all participants, measured one after the other */
+    double memory;   /* likewise: bytes that updates can move a second */
+} bench;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void on_step(void *user, const clt_progress *p)
+{
+    bench *b = user;
+    const int64_t timed = p->step - b->warmup;
+    b->samples += p->samples;
+    if (timed < 0 || timed % b->steps)
+        return;
+    const double exposed = clt_trainer_exposed(b->job.trainer, 0);
+    const double at = now();
+    if (timed > 0) {
+        const int64_t block = timed / b->steps - 1;
+        b->rates[block] = (double)b->samples / (at - b->began);
+        b->times[block] = (at - b->began) / (double)b->steps;
+        b->exposed[block] = exposed / (double)b->steps;
+    }
+    b->began = at;
+    b->samples = 0;
+}
+
+static json_t *spread(double *values, int count)
+{
+    const double middle = bench_median(values, count);
+    return json_pack("{s:f, s:f, s:f}", "median", middle, "min", values[0], "max",
+                     values[count - 1]);
+}
+
+static int participants(const bench *b)
+{
+    const int ranks = b->job.ranks.world.ranks;
+    return b->job.n_devices * (ranks > 1 ? ranks : 1);
+}
+
+/* Of a sample, where samples are text; else 0. */
+static int64_t tokens_of(const bench *b)
+{
+    int64_t shape[CLT_DATA_MAX_RANK];
+    const char *name;
+    int rank = 0;
+    if (clt_dataset_field_info(b->job.train, 0, &name, NULL, &rank, shape, NULL) != CLT_OK)
+        return 0;
+    return rank == 1 && !strcmp(name, "tokens") ? shape[0] : 0;
+}
+
+/* FLOP/s at that rate, as our kernels execute them. */
+static double flops_at(const bench *b, double rate)
+{
+    return rate * clt_trainer_flops(b->job.trainer);
+}
+
+/* After the steps, when nothing else runs. Of other ranks the devices are taken to be like these.
+ */
+static clt_status measure_limit(bench *b)
+{
+    const int ranks = b->job.ranks.world.ranks;
+    for (int i = 0; i < b->job.n_devices; i++) {
+        clt_limits limits;
+        const clt_status status = clt_device_measure_limits(b->job.devices[i], &limits);
+        if (status != CLT_OK)
+            return status;
+        b->limit += limits.flops * (ranks > 1 ? ranks : 1);
+        b->memory += limits.update_bytes * (ranks > 1 ? ranks : 1);
+    }
+    return CLT_OK;
+}
+
+/* Seconds that a step takes at least: its arithmetic, then the update of every participant. */
+static double least_step(const bench *b)
+{
+    const double flops = clt_trainer_flops(b->job.trainer) * (double)b->job.options.batch;
+    return flops / b->limit +
+           clt_trainer_update_bytes(b->job.trainer) * participants(b) / b->memory;
+}
+
+static int print_json(const bench *b)
+{
+    const job *j = &b->job;
+    int programs, kernels;
+    clt_device_kernel_count(j->devices[0], &programs, &kernels);
+    json_t *labels = json_array();
+    for (int i = 0; i < j->n_devices; i++)
+        json_array_append_new(labels, json_string(clt_device_label(j->devices[i])));
+    json_t *all = json_pack(
+        "{s:s, s:s, s:I, s:i, s:s, s:o, s:i, s:i, s:I, s:i, s:o, s:o, s:o, s:i}", "model",
+        b->settings->model, "data", clt_dataset_name(j->train), "batch",
+        (json_int_t)j->options.batch, "accumulate", j->options.accumulate, "optimizer",
+        clt_optimizer_name(j->options.optimizer), "devices", labels, "programs", programs,
+        "kernels", kernels, "steps_per_block", (json_int_t)b->steps, "blocks", b->blocks,
+        "samples_per_s", spread(b->rates, b->blocks), "step_seconds", spread(b->times, b->blocks),
+        "exposed_seconds", spread(b->exposed, b->blocks), "participants", participants(b));
+    const double flops = flops_at(b, bench_median(b->rates, b->blocks));
+    json_object_set_new(all, "flops_per_sample", json_real(clt_trainer_flops(j->trainer)));
+    json_object_set_new(all, "flops_per_s", json_real(flops));
+    json_object_set_new(all, "limit_flops_per_s", json_real(b->limit));
+    json_object_set_new(all, "of_limit", json_real(flops / b->limit));
+    json_object_set_new(all, "update_bytes", json_real(clt_trainer_update_bytes(j->trainer)));
+    json_object_set_new(all, "limit_update_bytes_per_s", json_real(b->memory));
+    json_object_set_new(all, "limit_step_seconds", json_real(least_step(b)));
+    json_object_set_new(all, "of_step_limit",
+                        json_real(least_step(b) / bench_median(b->times, b->blocks)));
+    if (tokens_of(b))
+        json_object_set_new(all, "tokens_per_sample", json_integer(tokens_of(b)));
+    if (j->prediction.step > 0) {
+        json_object_set_new(all, "predicted_step_seconds", json_real(j->prediction.step));
+        json_object_set_new(all, "predicted_exposed_seconds", json_real(j->prediction.exposed));
+    }
+    return print_object(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+}
+
+static int print_table(const bench *b)
+{
+    const job *j = &b->job;
+    printf("%s on %s, batch %lld, %s; %d blocks of %lld steps\n", b->settings->model,
+           clt_dataset_name(j->train), (long long)j->options.batch,
+           clt_optimizer_name(j->options.optimizer), b->blocks, (long long)b->steps);
+    if (j->ranks.world.ranks > 1)
+        printf("%d ranks; this is one of them\n", j->ranks.world.ranks);
+    for (int i = 0; i < j->n_devices; i++)
+        printf("device %d   %s\n", i, clt_device_label(j->devices[i]));
+    const double rate = bench_median(b->rates, b->blocks), step = bench_median(b->times, b->blocks);
+    const int64_t tokens = tokens_of(b);
+    const double counted = tokens ? (double)tokens : 1;
+    printf("%s  %.0f  (%.0f to %.0f)\n", tokens ? "tokens/s " : "samples/s", counted * rate,
+           counted * b->rates[0], counted * b->rates[b->blocks - 1]);
+    printf("step       %.3f ms  (%.3f to %.3f)\n", 1e3 * step, 1e3 * b->times[0],
+           1e3 * b->times[b->blocks - 1]);
+    const double flops = flops_at(b, rate);
+    printf("compute    %.1f GFLOP/s, %.2f MFLOP a sample as our kernels execute it; %.2f of the "
+           "%.1f GFLOP/s of %d device%s\n",
+           1e-9 * flops, 1e-6 * clt_trainer_flops(j->trainer), flops / b->limit, 1e-9 * b->limit,
+           participants(b), participants(b) > 1 ? "s" : "");
+    printf(
+        "limit      %.3f ms: that arithmetic, and %.1f MB that the optimizer moves at %.1f GB/s; "
+        "%.2f of it reached\n",
+        1e3 * least_step(b), 1e-6 * clt_trainer_update_bytes(j->trainer) * participants(b),
+        1e-9 * b->memory, least_step(b) / step);
+    if (participants(b) > 1) {
+        const double exposed = bench_median(b->exposed, b->blocks);
+        printf("exposed    %.3f ms  (%.3f to %.3f) a step wait for reductions, %.1f %%\n",
+               1e3 * exposed, 1e3 * b->exposed[0], 1e3 * b->exposed[b->blocks - 1],
+               100 * exposed / step);
+    }
+    if (j->prediction.step > 0)
+        printf("predicted  %.3f ms, %.2f of the step\n", 1e3 * j->prediction.step,
+               j->prediction.step / step);
+    return EXIT_DONE;
+}
+
+/* With times of every command, which slow the whole down: the rates are not reported. */
+static int measure_nodes(bench *b, clt_fit_options *fit)
+{
+    clt_limits limits;
+    clt_profile *profile = NULL;
+    const clt_profile_record *records;
+    int count;
+    fit->steps = b->warmup + b->steps;
+    clt_status status = clt_device_measure_limits(b->job.devices[0], &limits);
+    if (status == CLT_OK)
+        status = clt_profile_start(b->job.trainer, &profile);
+    if (status == CLT_OK)
+        status = clt_fit(b->job.trainer, b->job.train, NULL, fit);
+    if (status == CLT_OK)
+        status = clt_profile_read(profile, &records, &count);
+    int code = status == CLT_OK ? 0 : library_failure(status);
+    if (!code && ranks_prints(&b->job.ranks))
+        code = print_by_node(records, count, b->warmup, fit->steps, &limits,
+                             clt_device_label(b->job.devices[0]), b->settings->json);
+    clt_profile_stop(profile);
+    return code;
+}
+
+static int measure(bench *b)
+{
+    clt_fit_options fit;
+    job_fit(&b->job, b->settings, &fit);
+    fit.steps = b->warmup + b->steps * b->blocks;
+    fit.on_step = on_step;
+    fit.user = b;
+    b->rates = calloc((size_t)b->blocks, sizeof *b->rates);
+    b->times = calloc((size_t)b->blocks, sizeof *b->times);
+    b->exposed = calloc((size_t)b->blocks, sizeof *b->exposed);
+    if (!b->rates || !b->times || !b->exposed)
+        return failure("memory does not suffice");
+    if (b->settings->by_node)
+        return measure_nodes(b, &fit);
+    clt_status status = clt_fit(b->job.trainer, b->job.train, NULL, &fit);
+    if (status != CLT_OK)
+        return library_failure(status);
+    if (!ranks_prints(&b->job.ranks))
+        return EXIT_DONE;
+    status = measure_limit(b);
+    if (status != CLT_OK)
+        return library_failure(status);
+    return b->settings->json ? print_json(b) : print_table(b);
+}
+
+int bench_train(const settings *s)
+{
+    bench b = {.settings = s,
+               .steps = s->steps > 0 ? s->steps : 50,
+               .warmup = s->warmup > 0 ? s->warmup : 20,
+               .blocks = s->blocks > 0 ? (int)s->blocks : 9};
+    int code = 0;
+    if (b.steps > 1000000000 || b.warmup > 1000000000)
+        code = usage_error("--steps and --warmup: at most 1000000000");
+    else if (s->by_node && s->blocks > 0)
+        code = usage_error("--by-node profiles one block: --blocks does not apply; see --steps");
+    if (code)
+        return code;
+    code = job_ranks(&b.job, s);
+    if (!code)
+        code = job_read(&b.job, s);
+    if (!code)
+        code = check_split(s);
+    b.job.splits = 1;
+    b.job.options.rebalance = s->rebalance;
+    b.job.silent = s->json || !ranks_prints(&b.job.ranks);
+    b.job.predicts = s->predict;
+    if (!code)
+        code = job_plan(&b.job, s);
+    code = job_trainer(&b.job, s, code);
+    if (!code)
+        code = measure(&b);
+    code = job_close(&b.job, code);
+    free(b.rates);
+    free(b.times);
+    free(b.exposed);
+    return code;
+}

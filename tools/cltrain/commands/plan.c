@@ -1,0 +1,94 @@
+/* `cltrain plan`: what a training would run, the memory it needs, and what its steps would take. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "options/commands.h"
+#include "job/job.h"
+#include "text/message.h"
+#include "job/predicted_step.h"
+#include "job/device_split.h"
+
+static void print_head(const job *j, const settings *s)
+{
+    show("%s: %lld parameters; batch %lld", s->model, (long long)clt_store_parameters(j->store),
+         (long long)j->options.batch);
+    if (j->options.accumulate > 1)
+        show(" in %d micro-batches", j->options.accumulate);
+    show(", %s, %lld steps\n", clt_optimizer_name(j->options.optimizer), (long long)j->steps);
+    for (int i = 0; i < j->n_devices; i++)
+        show("device %d: %s\n", i, clt_device_label(j->devices[i]));
+}
+
+/* A few steps are measured. Where that fails, as for want of memory, the plan is still of use. */
+static clt_status measure(job *j, const settings *s, clt_planner **planner)
+{
+    clt_planner_options options;
+    const double tune_seconds = j->options.tune_seconds;
+    if (isatty(STDERR_FILENO))
+        say("running a few steps for the prediction; a large model takes minutes");
+    clt_planner_options_init(&options);
+    options.choose = planner_may_choose(s->devices);
+    j->options.tune_seconds = 0;
+    const clt_status status =
+        clt_planner_create(j->graph, j->devices, j->n_devices, &j->options, &options, planner);
+    j->options.tune_seconds = tune_seconds;
+    return status;
+}
+
+static int make_plan(const job *j, const settings *s, char **text)
+{
+    const clt_status status = clt_trainer_plan(j->graph, j->store, &j->options, s->explain, text);
+    return status == CLT_OK ? 0 : name_failure(status); /* --variant names an operator */
+}
+
+/* With the buckets that a training would have. */
+static int plan_again(job *j, const settings *s, int64_t bucket_bytes, char **text)
+{
+    if (!bucket_bytes || bucket_bytes == clt_store_bucket_bytes(j->store))
+        return 0;
+    free(*text);
+    *text = NULL;
+    j->bucket_bytes = bucket_bytes;
+    const int code = job_store(j, s);
+    return code ? code : make_plan(j, s, text);
+}
+
+static int print(job *j, const settings *s)
+{
+    char *text = NULL;
+    clt_planner *planner = NULL;
+    const clt_status scheduled = job_schedule(j, s);
+    int code = scheduled == CLT_OK ? make_plan(j, s, &text) : name_failure(scheduled);
+    if (code)
+        return code;
+    const clt_status status = measure(j, s, &planner);
+    if (status == CLT_OK)
+        code = plan_again(j, s, clt_planner_bucket_bytes(planner), &text);
+    if (!code) {
+        print_head(j, s);
+        show("%s\nPrediction\n", text);
+    }
+    if (!code && status == CLT_OK) {
+        code = print_prediction(s, planner);
+    } else if (!code) {
+        show("none: %s\n", clt_error_message());
+        code = s->simulate ? library_failure(status) : 0;
+    }
+    clt_planner_destroy(planner);
+    free(text);
+    return code;
+}
+
+int run_plan(const settings *s)
+{
+    job j = {0};
+    int code = job_read(&j, s);
+    if (!code)
+        code = check_simulation(s);
+    if (!code)
+        code = job_plan(&j, s);
+    if (!code)
+        code = print(&j, s);
+    return job_close(&j, code);
+}

@@ -1,0 +1,498 @@
+/* `cltrain train`. */
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "options/commands.h"
+#include "output/file_lock.h"
+#include "job/job.h"
+#include "text/message.h"
+#include "output/metrics.h"
+#include "bench/bench_nodes.h"
+#include "output/progress.h"
+#include "job/device_split.h"
+#include "job/label_names.h"
+#include "ranks/watch.h"
+
+/* --- signals --------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t stopped_by;
+
+static void on_signal(int number)
+{
+    stopped_by = number;
+}
+
+/* Signals that are kept back and asked for: compilers in OpenCL drivers (LLVM) and MPI's transports
+ * take handlers away. SIGUSR1 is how schedulers announce that a job's time ends; SIGHUP comes when
+ * the terminal is gone, unless the command was told to ignore it (nohup). */
+static sigset_t notices;
+
+/* What the command was told to ignore, read before the initialisers of its libraries run: UCX's
+ * takes SIGHUP. */
+static int ignores_hangup, ignores_pipe;
+
+static int is_ignored(int number)
+{
+    struct sigaction action;
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+static void read_ignored(void)
+{
+    ignores_hangup = is_ignored(SIGHUP);
+    ignores_pipe = is_ignored(SIGPIPE);
+}
+
+__attribute__((section(".preinit_array"),
+               used)) static void (*const before_libraries)(void) = read_ignored;
+
+void hold_notice(void)
+{
+    sigemptyset(&notices);
+    sigaddset(&notices, SIGUSR1);
+    sigaddset(&notices, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &notices, NULL);
+    if (ignores_hangup)
+        sigdelset(&notices, SIGHUP);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+/* The second signal of a kind finds the default action again. */
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* In the place of a signal: nothing else will end this rank. */
+enum { NO_MANAGER = 1000 };
+
+/* The signal that ends the run; 0: none. */
+static int stop_signal(void)
+{
+    const struct timespec none = {0, 0};
+    const int noticed = stopped_by ? 0 : sigtimedwait(&notices, NULL, &none);
+    if (noticed > 0)
+        stopped_by = noticed;
+    else if (!stopped_by && manager_ended())
+        stopped_by = NO_MANAGER;
+    else if (!stopped_by && !ignores_pipe && ferror(stdout)) /* nobody reads it any more */
+        stopped_by = SIGPIPE;
+    return stopped_by;
+}
+
+/* What a shell says of a process that SIGTERM ended is also the code of a run that was told to end
+ * in another way. */
+static int stop_code(void)
+{
+    return stopped_by == SIGINT ? 128 + SIGINT : 128 + SIGTERM;
+}
+
+static const char *signal_name(void)
+{
+    return stopped_by == SIGINT       ? "SIGINT"
+           : stopped_by == SIGUSR1    ? "SIGUSR1"
+           : stopped_by == SIGHUP     ? "SIGHUP"
+           : stopped_by == SIGPIPE    ? "nobody reads standard output any more"
+           : stopped_by == NO_MANAGER ? "the process manager that started this rank has ended"
+                                      : "SIGTERM";
+}
+
+/* --- reports --------------------------------------------------------------------------------- */
+
+typedef struct run {
+    const settings *settings;
+    job job;
+    clt_folder_lock *lock; /* on --checkpoint-dir */
+    metrics *metrics;
+    progress progress;
+    int metrics_failed;
+    int measuring;
+    int quiet; /* also on ranks but the first */
+    int64_t skipped;
+    double loss_scale; /* f16: of the last step */
+} run;
+
+static void on_step(void *user, const clt_progress *step)
+{
+    run *r = user;
+    r->skipped = step->skipped;
+    r->loss_scale = step->loss_scale;
+    if (r->metrics && metrics_step(r->metrics, step) != 0)
+        r->metrics_failed = 1;
+    progress_step(&r->progress, step);
+    if (step->split && step->step > r->progress.first + 1)
+        progress_split(&r->progress, step);
+}
+
+static void on_epoch(void *user, const clt_progress *epoch)
+{
+    run *r = user;
+    if (r->metrics && metrics_epoch(r->metrics, r->job.graph, epoch) != 0)
+        r->metrics_failed = 1;
+    progress_epoch(&r->progress, r->job.graph, epoch);
+}
+
+/* What a resumed run goes on from is on record, whatever happens to this one. */
+static void on_checkpoint(void *user)
+{
+    run *r = user;
+    if (r->metrics && metrics_flush(r->metrics) != 0)
+        r->metrics_failed = 1;
+}
+
+/* Asked while kernels are measured, which happens until all shapes that a device has not seen are.
+ */
+static int on_tune(void *user)
+{
+    run *r = user;
+    if (!r->measuring && !r->quiet) {
+        printf(
+            "measuring kernels for new shapes (--tune SECONDS says how long, off leaves it out)\n");
+        fflush(stdout);
+    }
+    r->measuring = 1;
+    return stop_signal() != 0;
+}
+
+static int should_stop(void *user)
+{
+    const run *r = user;
+    return stop_signal() || r->metrics_failed;
+}
+
+/* --- options --------------------------------------------------------------------------------- */
+
+static int read_fit(const run *r, clt_fit_options *fit)
+{
+    const settings *s = r->settings;
+    job_fit(&r->job, s, fit);
+    if (s->shuffle && strcmp(s->shuffle, "on") && strcmp(s->shuffle, "off"))
+        return usage_error("--shuffle %s: must be on or off", s->shuffle);
+    const int continued = s->windows && !strcmp(s->windows, "continued");
+    if (continued && s->shuffle && !strcmp(s->shuffle, "on"))
+        return usage_error("--windows continued is an order, which --shuffle on would change");
+    fit->shuffle = !continued && (!s->shuffle || !strcmp(s->shuffle, "on"));
+    if (!s->checkpoint_dir && (s->checkpoint_every || job_resumes(s) || s->keep >= 0))
+        return usage_error("--%s needs --checkpoint-dir", s->checkpoint_every ? "checkpoint-every"
+                                                          : s->resume         ? "resume"
+                                                          : s->resume_intact  ? "resume-intact"
+                                                                              : "keep");
+    fit->checkpoint_dir = s->checkpoint_dir;
+    fit->resume = job_resumes(s);
+    if (s->keep >= 0)
+        fit->keep = s->keep;
+    if (s->checkpoint_every && !strcmp(s->checkpoint_every, "epoch")) {
+        fit->checkpoint_every = -1;
+    } else if (s->checkpoint_every) {
+        char *end;
+        errno = 0;
+        fit->checkpoint_every = strtoll(s->checkpoint_every, &end, 10);
+        if (errno || *end || fit->checkpoint_every < 1)
+            return usage_error("--checkpoint-every %s: must be a number of steps of at least 1, or "
+                               "epoch",
+                               s->checkpoint_every);
+    }
+    return 0;
+}
+
+/* --- where a run writes, before it begins ---------------------------------------------------- */
+
+static int cannot_write(const char *dir)
+{
+    return failure("cannot write to the checkpoint folder %s: %s", dir, strerror(errno));
+}
+
+/* Makes the folder and those above it. */
+static int make_folders(const char *dir)
+{
+    char *path = strdup(dir);
+    if (!path)
+        return failure("memory does not suffice");
+    int made = 0;
+    for (char *at = path + 1;; at++) {
+        const char end = *at;
+        if (end && end != '/')
+            continue;
+        *at = '\0';
+        made = mkdir(path, 0777) == 0 || errno == EEXIST || errno == EISDIR;
+        *at = end;
+        if (!end)
+            break;
+    }
+    free(path);
+    return made ? 0 : cannot_write(dir);
+}
+
+static int holds_checkpoint(const char *dir)
+{
+    DIR *folder = opendir(dir);
+    int found = 0;
+    for (const struct dirent *entry; folder && (entry = readdir(folder));)
+        found |= !strncmp(entry->d_name, "step-", 5);
+    if (folder)
+        closedir(folder);
+    return found;
+}
+
+/* The exit code of a signal that has come before there is anything to save; 0: none. */
+static int asked_to_end(void)
+{
+    return stop_signal() ? stop_code() : 0;
+}
+
+/* Seconds that a resumed run waits for the one before it to end. */
+static const double ENDING = 30;
+
+/* Before the newest checkpoint is looked for: a run that still saves would add another. A folder
+ * that is not there yet is made later, when nothing else in the command is wrong. */
+static int lock_folder(run *r)
+{
+    const char *dir = r->settings->checkpoint_dir;
+    patience p = {.seconds = job_resumes(r->settings) ? ENDING : 0, .asked = asked_to_end};
+    struct stat info;
+    if (!dir || r->lock || !ranks_prints(&r->job.ranks) || stat(dir, &info) != 0 ||
+        !S_ISDIR(info.st_mode))
+        return 0;
+    return hold_folder(dir, &p, &r->lock);
+}
+
+/* A new run does not mix its checkpoints with another's. */
+static int check_folder(run *r)
+{
+    const char *dir = r->settings->checkpoint_dir;
+    if (!dir)
+        return 0;
+    int code = make_folders(dir);
+    if (!code)
+        code = lock_folder(r);
+    if (code)
+        return code;
+    if (!job_resumes(r->settings) && holds_checkpoint(dir))
+        return usage_error("%s holds checkpoints already: --resume goes on from them, or name "
+                           "another folder",
+                           dir);
+    char *probe = malloc(strlen(dir) + 16);
+    if (!probe)
+        return failure("memory does not suffice");
+    sprintf(probe, "%s/.write-XXXXXX", dir);
+    const int fd = mkstemp(probe);
+    const int error = errno;
+    if (fd >= 0) {
+        close(fd);
+        unlink(probe);
+    }
+    free(probe);
+    errno = error;
+    return fd < 0 ? cannot_write(dir) : 0;
+}
+
+static int open_metrics(run *r)
+{
+    const settings *s = r->settings;
+    patience p = {.seconds = job_resumes(s) ? ENDING : 0, .asked = asked_to_end};
+    return s->metrics ? metrics_open(s->metrics, job_resumes(s),
+                                     r->job.options.precision == CLT_F16, &p, &r->metrics)
+                      : 0;
+}
+
+static int end_early(int code)
+{
+    if (code || !stop_signal())
+        return code;
+    say("%s before the first step", signal_name());
+    return stop_code();
+}
+
+static int set_up(run *r, clt_fit_options *fit)
+{
+    const settings *s = r->settings;
+    ranks_interrupt(asked_to_end);
+    int code = job_ranks(&r->job, s);
+    r->quiet = s->quiet || !ranks_prints(&r->job.ranks);
+    if (!code)
+        code = job_read(&r->job, s);
+    if (!code)
+        code = job_replay(&r->job, s);
+    if (!code)
+        code = check_split(s);
+    if (!code)
+        code = read_fit(r, fit);
+    if (!code)
+        code = lock_folder(r);
+    ranks_stage("the checkpoint folder to be free");
+    code = ranks_agree(&r->job.ranks, end_early(code));
+    ranks_stage("the data and the model to be read");
+    if (!code)
+        code = job_resume(&r->job, s);
+    if (s->resume_intact)
+        fit->resume_from = r->job.resumed;
+    r->job.splits = 1;
+    r->job.silent = r->quiet;
+    r->job.options.tune_stop = on_tune;
+    r->job.options.tune_user = r;
+    /* Before the data: the threads that decode would disturb the probe of parts. */
+    if (!code)
+        code = job_devices(&r->job, s);
+    if (!code)
+        code = job_data(&r->job, s, DATA_TRAIN | DATA_TEST);
+    if (!code)
+        code = job_model(&r->job, s);
+    if (!code && s->init) {
+        clt_status status = clt_store_load(r->job.store, s->init);
+        code = status == CLT_OK ? 0 : library_failure(status);
+    }
+    if (!code && ranks_prints(&r->job.ranks))
+        code = check_folder(r);
+    if (!code && ranks_prints(&r->job.ranks))
+        code = open_metrics(r);
+    fit->lock = r->lock;
+    code = job_trainer(&r->job, s, end_early(code));
+    if (code) /* perhaps of a wait that a signal has ended */
+        return stop_signal() ? stop_code() : code;
+    code = ranks_agree(&r->job.ranks, end_early(0));
+    ranks_interrupt(NULL);
+    return code;
+}
+
+/* --- the run --------------------------------------------------------------------------------- */
+
+static void print_start(const run *r)
+{
+    const job *j = &r->job;
+    printf("%s: %lld parameters, %lld samples", r->settings->model,
+           (long long)clt_store_parameters(j->store), (long long)clt_dataset_count(j->train));
+    if (job_classes(j->train))
+        printf(" of %lld classes", (long long)job_classes(j->train));
+    printf(", %lld steps of %lld on", (long long)j->steps, (long long)j->options.batch);
+    for (int i = 0; i < j->n_devices; i++)
+        printf("%s %s", i ? "," : "", clt_device_label(j->devices[i]));
+    if (j->ranks.world.ranks > 1)
+        printf(", the devices of rank 0 of %d", j->ranks.world.ranks);
+    printf("\n");
+    int classes, left;
+    clt_trainer_tuning(j->trainer, &classes, &left);
+    if (left > 0)
+        printf("kernels of %d of %d new classes of shapes are left for the next run to measure\n",
+               left, classes);
+    for (int i = 0; i < j->n_devices; i++) {
+        int programs, kernels;
+        clt_device_kernel_count(j->devices[i], &programs, &kernels);
+        printf("%s: %d kernels of %d programs\n", clt_device_label(j->devices[i]), kernels,
+               programs);
+    }
+    fflush(stdout);
+}
+
+/* Without a signal here it is the metrics file, which metrics_close reports, or another rank. */
+static int stopped(const run *r)
+{
+    const char *dir = r->settings->checkpoint_dir;
+    const int code = ranks_agree(&r->job.ranks, stopped_by          ? stop_code()
+                                                : r->metrics_failed ? EXIT_FAILED
+                                                                    : 0);
+    if (!stopped_by)
+        return code;
+    say("%s: %s%s%s%s", signal_name(), clt_error_message(), dir ? "; saved in " : "; nothing saved",
+        dir ? dir : ": there is no --checkpoint-dir", dir ? ", --resume goes on" : "");
+    return code;
+}
+
+static void print_end(const run *r)
+{
+    const char *dir = r->settings->checkpoint_dir;
+    if (r->progress.first < 0)
+        printf("nothing to do: the run has %lld steps already, of %lld\n",
+               (long long)clt_trainer_steps(r->job.trainer), (long long)r->job.steps);
+    else
+        printf("done: %lld steps%s%s\n", (long long)clt_trainer_steps(r->job.trainer),
+               dir ? "; saved in " : "", dir ? dir : "");
+    if (r->progress.first >= 0 && r->job.options.precision == CLT_F16)
+        printf(
+            "f16: %lld steps skipped, whose gradients were not finite; loss scale %g at the end\n",
+            (long long)r->skipped, r->loss_scale);
+    fflush(stdout); /* closing may take a moment: compiled kernels are stored */
+}
+
+/* Also of a run that stopped or failed; the message of its end is kept. */
+static int save_profile(const run *r, clt_profile *profile)
+{
+    char message[1024];
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    const clt_profile_record *records;
+    int count;
+    const clt_status status = clt_profile_read(profile, &records, &count);
+    const int rank = r->job.ranks.world.rank;
+    /* A file a rank; the trace viewers read several together. */
+    char path[4096];
+    snprintf(path, sizeof path, rank ? "%s.rank%d" : "%s", r->settings->profile, rank);
+    const int code = status == CLT_OK
+                         ? write_trace(path, records, count, r->job.devices, r->job.n_devices, rank)
+                         : library_failure(status);
+    clt_profile_stop(profile);
+    clt_error_set(CLT_INTERNAL, message);
+    return code;
+}
+
+static int train(run *r, clt_fit_options *fit)
+{
+    fit->splits = r->job.changes.count ? r->job.changes.list + 1 : NULL;
+    fit->n_splits = r->job.changes.count ? r->job.changes.count - 1 : 0;
+    fit->on_step = on_step;
+    fit->on_epoch = on_epoch;
+    fit->on_checkpoint = on_checkpoint;
+    fit->should_stop = should_stop;
+    fit->user = r;
+    progress_init(&r->progress, r->quiet);
+    if (!r->quiet)
+        print_start(r);
+    clt_profile *profile = NULL;
+    clt_status status = CLT_OK;
+    const int described = use_record(&r->job, r->settings);
+    if (described)
+        return described;
+    if (r->settings->profile)
+        status = clt_profile_start(r->job.trainer, &profile);
+    if (status == CLT_OK)
+        status = clt_fit(r->job.trainer, r->job.train, r->job.test, fit);
+    progress_end(&r->progress);
+    const int profiled = profile ? save_profile(r, profile) : 0;
+    if (profiled)
+        return profiled;
+    if (status == CLT_STOPPED)
+        return stopped(r);
+    if (status == CLT_NONFINITE)
+        return failure("%s; %s", clt_error_message(),
+                       r->job.options.precision == CLT_F16
+                           ? "--precision bf16 or a lower --lr may help"
+                           : "if data and first weights are right, a lower --lr or --clip-norm may "
+                             "help (--no-guard goes on anyway)");
+    if (status != CLT_OK)
+        return library_failure(status);
+    if (!r->quiet)
+        print_end(r);
+    return EXIT_DONE;
+}
+
+int run_train(const settings *s)
+{
+    run r = {.settings = s};
+    clt_fit_options fit;
+    catch_signals();
+    int code = set_up(&r, &fit);
+    if (!code)
+        code = train(&r, &fit);
+    clt_folder_lock_release(r.lock);
+    const int written = metrics_close(r.metrics);
+    return job_close(&r.job, code ? code : written);
+}

@@ -1,0 +1,570 @@
+#include "job/job.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cltrain/checkpoint.h>
+#include <cltrain/unstable.h>
+
+#include "job/data.h"
+#include "job/last_step.h"
+#include "devices/make_runtime.h"
+#include "options/groups.h"
+#include "text/message.h"
+#include "job/device_split.h"
+#include "job/synthetic.h"
+#include "job/helper.h"
+
+/* Seconds that a rank may be late. */
+static const double COMM_TIMEOUT = 60;
+
+/* Steps between comparisons of replicas. */
+enum { CHECK_EVERY = 100 };
+
+/* What new shapes may cost before step 1. */
+static const double TUNE_SECONDS = 10;
+
+static int read_precision(const settings *s, clt_dtype *precision)
+{
+    static const char *const names[] = {"f32", "bf16", "f16"};
+    static const clt_dtype types[] = {CLT_F32, CLT_BF16, CLT_F16};
+    enum { TYPES = sizeof types / sizeof *types };
+    for (int i = 0; i < TYPES; i++)
+        if (!s->precision || !strcmp(s->precision, names[i])) {
+            *precision = types[i];
+            return 0;
+        }
+    const char *near = clt_nearest(s->precision, names, TYPES);
+    return usage_error("--precision %s: must be f32, bf16 or f16%s%s%s", s->precision,
+                       near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+/* MEAN,STD, or a mean for each channel and then a std for each. */
+int read_normalize(job *j, const settings *s)
+{
+    double numbers[2 * MOST_CHANNELS];
+    int n = 0, ok = 1;
+    for (char *end, *at = s->normalize; at && ok; at = *end ? end + 1 : NULL, n++) {
+        ok = n < 2 * MOST_CHANNELS;
+        numbers[ok ? n : 0] = strtod(at, &end);
+        ok = ok && end != at && isfinite(numbers[n]) && (!*end || (*end == ',' && end[1]));
+    }
+    for (int i = n / 2; ok && i < n; i++)
+        ok = numbers[i] != 0;
+    if (!ok || n % 2)
+        return usage_error("--normalize %s: must be MEAN,STD, two finite numbers, STD not 0; or as "
+                           "many means and then STDs as there are channels",
+                           s->normalize);
+    j->channels = n / 2;
+    memcpy(j->mean, numbers, (size_t)j->channels * sizeof *numbers);
+    memcpy(j->std, numbers + j->channels, (size_t)j->channels * sizeof *numbers);
+    return 0;
+}
+
+int read_tune(const char *text, double otherwise, double *seconds)
+{
+    char *end = NULL;
+    *seconds = text ? 0 : otherwise;
+    if (!text || !strcmp(text, "off"))
+        return 0;
+    *seconds = strtod(text, &end);
+    if (end == text || *end || !(*seconds >= 0) || !isfinite(*seconds))
+        return usage_error("--tune %s: must be off or seconds", text);
+    return 0;
+}
+
+/* --memory SIZE: bytes, or with a unit. */
+static int read_memory(const char *text, int64_t *bytes)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {
+        {"", 1},      {"B", 1},      {"KB", 1e3},      {"MB", 1e6},      {"GB", 1e9},
+        {"TB", 1e12}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1 << 30}, {"TiB", 1099511627776.0}};
+    enum { UNITS = sizeof units / sizeof *units };
+    char *end = NULL;
+    int unit = 0;
+    if (!text)
+        return 0;
+    const double number = strtod(text, &end);
+    while (unit < UNITS && strcmp(end, units[unit].name))
+        unit++;
+    const double all = unit < UNITS ? number * units[unit].bytes : 0;
+    if (end == text || !(all >= 1) || all > 9e18)
+        return usage_error("--memory %s: must be a size, as 8GB or 512MiB", text);
+    *bytes = (int64_t)all;
+    return 0;
+}
+
+int check_variants(const settings *s)
+{
+    const clt_status status = clt_variants_check(s->variant);
+    return status == CLT_OK ? 0 : name_failure(status);
+}
+
+/* This rank's file in the folder. */
+static int read_heartbeat(job *j, const settings *s)
+{
+    if (!s->heartbeat)
+        return 0;
+    const size_t room = strlen(s->heartbeat) + 32;
+    j->heartbeat = malloc(room);
+    if (!j->heartbeat)
+        return failure("memory does not suffice");
+    snprintf(j->heartbeat, room, "%s/rank-%d", s->heartbeat, j->ranks.world.rank);
+    j->options.heartbeat = j->heartbeat;
+    return 0;
+}
+
+static int read_trainer(job *j, const settings *s)
+{
+    clt_trainer_options *o = &j->options;
+    clt_trainer_options_init(o);
+    if (s->optimizer) {
+        clt_status status = clt_optimizer_parse(s->optimizer, &o->optimizer);
+        if (status != CLT_OK)
+            return name_failure(status);
+    }
+    if (s->schedule) {
+        clt_status status = clt_schedule_parse(s->schedule, 1, &o->schedule);
+        if (status != CLT_OK)
+            return name_failure(status);
+    }
+    if (o->optimizer == CLT_ADAM || o->optimizer == CLT_ADAMW)
+        o->lr = 0.001;
+    if (!isnan(s->lr))
+        o->lr = s->lr;
+    if (!isnan(s->momentum)) {
+        if (o->optimizer != CLT_MOMENTUM && o->optimizer != CLT_NESTEROV)
+            return usage_error("--momentum %g: is for --optimizer momentum and nesterov, not %s",
+                               s->momentum, clt_optimizer_name(o->optimizer));
+        o->momentum = s->momentum;
+    }
+    if (o->momentum >= 1)
+        return usage_error("--momentum %g: must be below 1", o->momentum);
+    if (!isnan(s->weight_decay))
+        o->weight_decay = s->weight_decay;
+    if (!isnan(s->clip_norm))
+        o->clip_norm = s->clip_norm;
+    if (s->batch > 0)
+        o->batch = s->batch;
+    if (s->accumulate > CLT_MOST_ACCUMULATE)
+        return usage_error("--accumulate %lld: must be at most %d", (long long)s->accumulate,
+                           CLT_MOST_ACCUMULATE);
+    if (s->accumulate > 0)
+        o->accumulate = (int)s->accumulate;
+    if (s->seed >= 0)
+        o->seed = (uint64_t)s->seed;
+    o->guard = !s->no_guard;
+    o->recompute = s->recompute > 0;
+    if (j->ranks.world.ranks > 1)
+        o->world = &j->ranks.world;
+    o->check_every = s->check_every >= 0 ? s->check_every : CHECK_EVERY;
+    o->comm_timeout = isnan(s->comm_timeout) ? COMM_TIMEOUT : s->comm_timeout;
+    o->variants = s->variant;
+    int code = read_memory(s->memory, &o->memory);
+    if (!code)
+        code = read_heartbeat(j, s);
+    if (!code)
+        code = read_precision(s, &o->precision);
+    if (!code)
+        code = check_variants(s);
+    return code ? code : read_tune(s->tune, TUNE_SECONDS, &j->options.tune_seconds);
+}
+
+int job_read(job *j, const settings *s)
+{
+    if (!s->model)
+        return usage_error("--model is missing; `cltrain models` lists them");
+    if (s->epochs >= 0 && s->steps >= 0)
+        return usage_error("--epochs or --steps, not both");
+    const int code = read_normalize(j, s);
+    return code ? code : read_trainer(j, s);
+}
+
+/* --- devices and data ------------------------------------------------------------------------ */
+
+int job_ranks(job *j, const settings *s)
+{
+    return ranks_begin(&j->ranks, s);
+}
+
+/* Closes those of the node's other ranks. */
+static void keep_own_devices(job *j)
+{
+    const int first = j->ranks.first, end = first + j->ranks.count;
+    int kept = 0;
+    for (int i = 0; i < j->n_devices; i++)
+        if (!j->ranks.count || (i >= first && i < end))
+            j->devices[kept++] = j->devices[i];
+        else
+            clt_device_close(j->devices[i]);
+    j->n_devices = kept;
+}
+
+int job_devices(job *j, const settings *s)
+{
+    clt_status status = make_runtime(s->cache_dir, &j->runtime);
+    if (status != CLT_OK)
+        return library_failure(status);
+    clt_device_options options;
+    clt_device_options_init(&options);
+    options.profiling = s->profile != NULL || s->by_node;
+    options.share_context = s->share_context;
+    /* The planner chooses among all of them, but ranks are dealt what the list names. */
+    const char *list = j->splits && !s->devices && j->ranks.world.ranks < 2 ? "all" : s->devices;
+    status = clt_devices_open(j->runtime, list, &options, &j->devices, &j->n_devices);
+    if (status != CLT_OK)
+        return name_failure(status);
+    keep_own_devices(j);
+    return 0;
+}
+
+/* Of text. Samples that are not shuffled are asked for to be the same. */
+static clt_status read_windows(const settings *s, clt_windows *windows)
+{
+    static const char *const names[] = {"fixed", "shifted", "random", "continued"};
+    enum { WAYS = sizeof names / sizeof *names };
+    *windows = s->shuffle && !strcmp(s->shuffle, "off") ? CLT_WINDOWS_FIXED : CLT_WINDOWS_SHIFTED;
+    if (!s->windows)
+        return CLT_OK;
+    if (strncmp(s->data, "tokens:", 7) != 0 && strncmp(s->data, "text:", 5) != 0)
+        return clt_error_set(CLT_INVALID_ARGUMENT, "--windows is for tokens:PATH and text:PATH");
+    for (int i = CLT_WINDOWS_FIXED; i < WAYS; i++)
+        if (!strcmp(s->windows, names[i])) {
+            *windows = (clt_windows)i;
+            return CLT_OK;
+        }
+    char text[160];
+    const char *near = clt_nearest(s->windows, names, WAYS);
+    snprintf(text, sizeof text,
+             "--windows %.60s: must be shifted, random, fixed or continued%s%s%s", s->windows,
+             near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    return clt_error_set(CLT_INVALID_ARGUMENT, text);
+}
+
+static clt_status open_split(const job *j, const settings *s, const char *split, int64_t classes,
+                             clt_dataset **out)
+{
+    clt_dataset_options options;
+    clt_status status = data_options(s, &options);
+    if (status == CLT_OK)
+        status = read_windows(s, &options.windows);
+    if (status != CLT_OK)
+        return status;
+    options.split = split;
+    options.classes = classes;
+    options.background = 1;
+    options.rows = options.windows == CLT_WINDOWS_CONTINUED ? j->options.batch : 0;
+    return open_dataset(s->data, &options, out);
+}
+
+int64_t job_classes(const clt_dataset *dataset)
+{
+    int64_t classes = 0;
+    for (int i = 0; !classes && i < clt_dataset_field_count(dataset); i++)
+        classes = clt_dataset_classes(dataset, i);
+    return classes;
+}
+
+/* The fields, for the model. */
+static clt_status describe(job *j, const clt_dataset *dataset)
+{
+    const int count = clt_dataset_field_count(dataset);
+    for (int i = 0; i < count; i++) {
+        clt_model_field *f = &j->fields[i];
+        const clt_status status =
+            clt_dataset_field_info(dataset, i, &f->name, &f->dtype, &f->rank, f->dims, NULL);
+        if (status != CLT_OK)
+            return status;
+        f->classes = clt_dataset_classes(dataset, i);
+    }
+    j->input = (clt_model_input){.fields = j->fields,
+                                 .n_fields = count,
+                                 .ignore_index = IGNORED_LABEL,
+                                 .batch = j->options.batch};
+    return CLT_OK;
+}
+
+/* The number of classes is the training samples', whatever labels the test samples use. */
+static clt_status open_files(job *j, const settings *s, int which)
+{
+    clt_dataset *train = NULL;
+    int64_t classes = s->classes > 0 ? s->classes : 0;
+    clt_status status = open_split(j, s, "train", classes, &train);
+    if (status == CLT_OK) {
+        classes = job_classes(train);
+    } else if (status == CLT_NOT_FOUND && !(which & DATA_TRAIN)) {
+        status = CLT_OK;
+    }
+    if (which & DATA_TRAIN)
+        j->train = train;
+    else
+        clt_dataset_free(train);
+    if (status == CLT_OK && (which & DATA_TEST))
+        status = open_split(j, s, "test", classes, &j->test);
+    return status;
+}
+
+/* --augment and --normalize are for fields of images. */
+static clt_status change_images(job *j, const settings *s)
+{
+    const clt_dataset *data = j->train ? j->train : j->test;
+    clt_augment augment;
+    clt_status status = s->augment ? clt_augment_parse(s->augment, &augment) : CLT_OK;
+    int images = 0;
+    for (int i = 0; status == CLT_OK && i < j->input.n_fields; i++) {
+        const int image = clt_dataset_is_image(data, i);
+        images += image;
+        if (image && s->augment && j->train)
+            status = clt_dataset_augment(j->train, j->fields[i].name, &augment);
+    }
+    if (status == CLT_OK && !images && (s->augment || s->normalize)) {
+        char text[512];
+        snprintf(text, sizeof text, "--%s is for images, but data '%.300s' has no field of them",
+                 s->augment ? "augment" : "normalize", clt_dataset_name(data));
+        status = clt_error_set(CLT_INVALID_ARGUMENT, text);
+    }
+    return status;
+}
+
+/* The kinds of data that a named model takes; 0 for others. */
+static int model_takes(const char *model)
+{
+    const size_t length = model ? strcspn(model, ":") : 0;
+    for (int i = 0; i < clt_model_count(); i++)
+        if (strlen(clt_model_name(i)) == length && !strncmp(clt_model_name(i), model, length))
+            return clt_model_takes(i);
+    return 0;
+}
+
+/* Random images, or tokens as GPT-2 has them where the model takes nothing else. */
+static clt_status open_random(job *j, const settings *s)
+{
+    const int text = model_takes(s->model) == CLT_MODEL_TEXT && !(s->data && strchr(s->data, ':'));
+    const char *other = s->windows                ? "--windows"
+                        : s->image_size > 0       ? "--image-size"
+                        : s->resize > 0           ? "--resize"
+                        : s->seq_len > 0 && !text ? "--seq-len"
+                                                  : NULL;
+    char said[160];
+    if (!other && text)
+        return open_synthetic_text(s->seq_len > 0 ? s->seq_len : 1024,
+                                   s->classes > 0 ? s->classes : 50257, &j->train);
+    if (!other)
+        return open_synthetic(s->data, s->classes > 0 ? s->classes : 10, &j->train);
+    snprintf(said, sizeof said, "%s: %s", other,
+             s->windows ? "is for tokens:PATH and text:PATH, not for random samples"
+             : text     ? "is for images:DIR; random text has --seq-len and --classes"
+                        : "random images are of the size of --data synthetic:CxHxW");
+    return clt_error_set(CLT_INVALID_ARGUMENT, said);
+}
+
+int job_data(job *j, const settings *s, int which)
+{
+    const int may = which & DATA_SYNTHETIC;
+    if (!s->data && (!may || model_takes(s->model) == CLT_MODEL_ARRAYS))
+        return usage_error("--data is missing: %s",
+                           may ? "npz:PATH or hdf5:FILE, with arrays x and y"
+                               : "fashion-mnist, or KIND:PATH as in idx:DIR");
+    clt_status status;
+    if (may && (!s->data || is_synthetic(s->data)))
+        status = open_random(j, s);
+    else
+        status = open_files(j, s, which);
+    if (status == CLT_OK)
+        status = describe(j, j->train ? j->train : j->test);
+    if (status == CLT_OK)
+        status = change_images(j, s);
+    /* A path that is not there may come; a name that does not exist is a mistake in the command. */
+    if (status != CLT_OK)
+        return s->data && strchr(s->data, ':') && status == CLT_NOT_FOUND ? library_failure(status)
+                                                                          : name_failure(status);
+    return j->train ? count_steps(j, s) : 0;
+}
+
+/* --- model, trainer -------------------------------------------------------------------------- */
+
+/* A file that is wrong is not wrong use of the command. */
+int job_graph(job *j, const settings *s)
+{
+    clt_status status = clt_graph_create(&j->graph);
+    if (status == CLT_OK)
+        status = clt_model_build(s->model, &j->input, j->graph);
+    for (int i = 0; status == CLT_OK && j->train && j->test && i < j->input.n_fields; i++)
+        if (clt_graph_find(j->graph, j->fields[i].name)) { /* found now, not after an epoch */
+            status = same_field(j->train, j->test, j->fields[i].name);
+            if (status != CLT_OK)
+                return library_failure(status);
+        }
+    return status == CLT_OK              ? 0
+           : clt_model_is_file(s->model) ? library_failure(status)
+                                         : name_failure(status);
+}
+
+int job_model(job *j, const settings *s)
+{
+    int code = job_graph(j, s);
+    if (!code)
+        code = read_groups(j->graph, s);
+    if (j->splits) /* in which ranks need each other */
+        code = ranks_agree(&j->ranks, code);
+    if (!code && j->splits)
+        code = job_split(j, s, j->silent);
+    if (code)
+        return code;
+    return job_store(j, s);
+}
+
+int job_store(job *j, const settings *s)
+{
+    clt_store_options options;
+    clt_store_options_init(&options);
+    options.seed = s->seed >= 0 ? (uint64_t)s->seed : 0;
+    options.bucket_bytes = j->bucket_bytes;
+    clt_store_destroy(j->store);
+    j->store = NULL;
+    const clt_status status =
+        clt_store_create_with(j->graph, j->devices, j->n_devices, &options, &j->store);
+    return status == CLT_OK ? 0 : library_failure(status);
+}
+
+clt_status job_schedule(job *j, const settings *s)
+{
+    return s->schedule ? clt_schedule_parse(s->schedule, j->steps, &j->options.schedule) : CLT_OK;
+}
+
+/* What is damaged is said once; --resume alone leaves that to clt_fit, which refuses. */
+static clt_status find_intact(const job *j, const settings *s, char found[4096])
+{
+    clt_status status = clt_checkpoint_find_intact(s->checkpoint_dir, 4096, found);
+    if (status == CLT_OK && ranks_prints(&j->ranks) &&
+        clt_checkpoint_find(s->checkpoint_dir, 4096, found) != CLT_OK) {
+        say("warning: %s; --resume-intact does so", clt_error_message());
+        status = clt_checkpoint_find_intact(s->checkpoint_dir, 4096, found);
+    }
+    return status;
+}
+
+int job_resumes(const settings *s)
+{
+    return s->resume || s->resume_intact;
+}
+
+int job_resume(job *j, const settings *s)
+{
+    char found[4096];
+    if (!s->checkpoint_dir || !job_resumes(s))
+        return 0;
+    snprintf(found, sizeof found, "%s", s->checkpoint_dir);
+    if (s->resume_intact) {
+        const clt_status status = find_intact(j, s, found);
+        if (status == CLT_NOT_FOUND)
+            return 0;
+        if (status != CLT_OK)
+            return library_failure(status);
+    }
+    j->resumed = strdup(found);
+    return j->resumed ? 0 : failure("memory does not suffice");
+}
+
+/* A resumed run repeats the choices of kernels that its checkpoint has. */
+static clt_status read_frozen(job *j, const settings *s)
+{
+    clt_checkpoint *checkpoint = NULL;
+    if (!j->resumed)
+        return CLT_OK;
+    /* One that cannot be read is clt_fit's to report; without one, the run begins. */
+    if (clt_checkpoint_open(j->resumed, &checkpoint) != CLT_OK)
+        return CLT_OK;
+    find_end(j, s, checkpoint);
+    const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_FROZEN);
+    j->frozen = section ? strdup(section->text) : NULL;
+    clt_checkpoint_close(checkpoint);
+    if (section && !j->frozen)
+        return clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");
+    j->options.frozen = j->frozen;
+    return CLT_OK;
+}
+
+/* A rank's devices may be others than the first rank's, which speaks for all. */
+static clt_status say_declined(const job *j, const settings *s)
+{
+    char *text = NULL;
+    if (!s->variant || s->quiet || !ranks_prints(&j->ranks))
+        return CLT_OK;
+    const clt_status status = clt_trainer_declined(j->trainer, s->variant, &text);
+    say_lines(text);
+    return status;
+}
+
+int job_trainer(job *j, const settings *s, int code)
+{
+    if (!code) {
+        clt_status status = read_frozen(j, s);
+        if (status == CLT_OK)
+            status = job_schedule(j, s);
+        code = status == CLT_OK ? 0 : name_failure(status);
+    }
+    code = ranks_agree(&j->ranks, code);
+    if (!code) {
+        ranks_stage("the trainer to be made, its kernels measured and compiled");
+        clt_status status = clt_trainer_create(j->graph, j->store, &j->options, &j->trainer);
+        if (status == CLT_OK)
+            status = say_declined(j, s);
+        code = status == CLT_OK ? 0 : name_failure(status); /* --variant names an operator */
+        code = ranks_agree(&j->ranks, code);
+    }
+    ranks_stage("training, evaluation or a checkpoint to go on");
+    hold_usage(0);
+    return code;
+}
+
+int job_plan(job *j, const settings *s)
+{
+    int code = job_devices(j, s);
+    if (!code)
+        code = job_data(j, s, DATA_TRAIN | DATA_SYNTHETIC);
+    return code ? code : job_model(j, s);
+}
+
+int job_close(job *j, int code)
+{
+    /* Ends that all ranks come to. Where one fails after that, it says so itself. */
+    if (j->trainer && (!code || code > 128))
+        clt_trainer_finish(j->trainer);
+    clt_trainer_destroy(j->trainer);
+    clt_store_destroy(j->store);
+    clt_graph_destroy(j->graph);
+    clt_devices_close(j->devices, j->n_devices);
+    clt_runtime_destroy(j->runtime);
+    clt_dataset_free(j->train);
+    clt_dataset_free(j->test);
+    free(j->resumed);
+    free(j->frozen);
+    free(j->weights);
+    free(j->changes.list);
+    free(j->changes.numbers);
+    free(j->heartbeat);
+    return ranks_end(&j->ranks, code);
+}
+
+void job_fit(const job *j, const settings *s, clt_fit_options *fit)
+{
+    clt_fit_options_init(fit);
+    fit->epochs = s->epochs >= 0 ? s->epochs : 1;
+    fit->steps = s->steps > 0 ? s->steps : 0;
+    fit->batch = j->options.batch;
+    fit->seed = s->seed;
+    fit->drop_last = s->drop_last;
+    fit->ignore_index = IGNORED_LABEL;
+    fit->model = s->model;
+    if (j->channels) {
+        fit->channels = j->channels;
+        fit->mean = j->mean;
+        fit->std = j->std;
+    }
+}

@@ -1,0 +1,15 @@
+/* The planner's part of the command: what steps are predicted to take. */
+#ifndef CLTRAIN_COMMAND_JOB_PREDICTED_STEP_H
+#define CLTRAIN_COMMAND_JOB_PREDICTED_STEP_H
+
+#include <cltrain/planner.h>
+
+#include "job/job.h"
+
+/* Checks --simulate and --link. Returns an exit code, after a message. */
+int check_simulation(const settings *s);
+
+/* Prints the planner's text, and the table of --simulate. Returns an exit code. */
+int print_prediction(const settings *s, const clt_planner *planner);
+
+#endif

@@ -1,0 +1,73 @@
+#include "job/saved.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "text/message.h"
+
+static int is_file(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
+}
+
+static int read_sections(saved *c, const settings *s)
+{
+    const clt_section *model = clt_checkpoint_section(c->checkpoint, "model");
+    const clt_section *use = clt_checkpoint_section(c->checkpoint, "use");
+    if (!s->model && model && *model->text && !(c->model = strdup(model->text)))
+        return failure("memory does not suffice");
+    if (use && !(c->use = json_loads(use->text, 0, NULL)))
+        return failure("%s: state.json: the section \"use\" is no JSON", c->file);
+    return 0;
+}
+
+int saved_open(saved *c, const settings *s)
+{
+    if (!s->checkpoint)
+        return usage_error("--checkpoint is missing: a run's folder, a step's folder, or a "
+                           ".safetensors file");
+    if (s->model && !(c->model = strdup(s->model)))
+        return failure("memory does not suffice");
+    if (is_file(s->checkpoint)) {
+        snprintf(c->file, sizeof c->file, "%s", s->checkpoint);
+    } else {
+        const clt_status status = clt_checkpoint_open(s->checkpoint, &c->checkpoint);
+        if (status != CLT_OK)
+            return library_failure(status);
+        snprintf(c->file, sizeof c->file, "%.4095s/model.safetensors",
+                 clt_checkpoint_path(c->checkpoint));
+        const int code = read_sections(c, s);
+        if (code)
+            return code;
+    }
+    if (!c->model)
+        return usage_error("--model is missing, and %s does not name one; `cltrain models` "
+                           "lists them",
+                           s->checkpoint);
+    const clt_status status = c->checkpoint ? CLT_OK : clt_tensors_open(c->file, &c->alone);
+    return status == CLT_OK ? 0 : library_failure(status);
+}
+
+const clt_tensors *saved_tensors(const saved *c)
+{
+    return c->checkpoint ? clt_checkpoint_model(c->checkpoint) : c->alone;
+}
+
+clt_status saved_load(saved *c, clt_store *store)
+{
+    const clt_status status = clt_store_load_tensors(store, saved_tensors(c));
+    clt_tensors_close(c->alone);
+    c->alone = NULL;
+    return status;
+}
+
+void saved_close(saved *c)
+{
+    clt_checkpoint_close(c->checkpoint);
+    clt_tensors_close(c->alone);
+    json_decref(c->use);
+    free(c->model);
+}

@@ -1,0 +1,498 @@
+#include "options/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <popt.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/message.h"
+
+typedef enum option_kind {
+    FLAG,   /* int: 1 if given */
+    TEXT,   /* char * */
+    LIST,   /* char *, what is given several times is joined by ; */
+    EITHER, /* as LIST, by | */
+    WHOLE,  /* int64_t of at least `least` */
+    NUMBER  /* double, finite and at least `least` */
+} option_kind;
+
+typedef struct option_row {
+    const char *name;
+    char letter;
+    option_kind kind;
+    size_t place;
+    double least;
+    unsigned commands;
+    const char *argument, *help;
+} option_row;
+
+#define AT(field) offsetof(settings, field)
+enum {
+    RUNS = FOR_TRAIN | FOR_PLAN | FOR_BENCH_TRAIN,
+    USES = FOR_PREDICT | FOR_SAMPLE,
+    MODELS = RUNS | FOR_EVAL | FOR_TUNE,
+    SAMPLES = MODELS | FOR_INSPECT | FOR_DATA_INSPECT | FOR_PREDICT,
+    TRAINS = FOR_TRAIN | FOR_PLAN,
+    RANKS = FOR_TRAIN | FOR_BENCH_TRAIN | FOR_EVAL,
+    KERNELS = MODELS | FOR_KERNELS | USES,
+    DEVICES = KERNELS | FOR_BENCH_ALLREDUCE,
+    ALL = DEVICES | FOR_DEVICES | FOR_PLOT | FOR_INSPECT | FOR_DATA
+};
+
+/* One row an option: name, letter, kind, place, least value, subcommands, argument, help. The help
+ * begins with what the option does; the default stands in parentheses at its end. */
+static const option_row rows[] = {
+    {"model", 0, TEXT, AT(model), 0, MODELS | FOR_INSPECT | USES, "NAME",
+     "model to build (`cltrain models` lists the names), or a model file NAME.json"},
+    {"data", 0, TEXT, AT(data), 0, MODELS | FOR_INSPECT | FOR_PREDICT, "SPEC",
+     "data set: fashion-mnist, or KIND:PATH, where KIND is idx, cifar10, cifar100, images, tokens, "
+     "text, npz or hdf5; plan, bench and inspect also take synthetic[:CxHxW[:CLASSES]]"},
+    {"classes", 0, WHOLE, AT(classes), 1, SAMPLES, "N",
+     "number of classes, or tokens in the vocabulary, if the data do not say it (largest label "
+     "+ 1)"},
+    {"seq-len", 0, WHOLE, AT(seq_len), 1, SAMPLES, "T",
+     "tokens in a sample of text (the checkpoint's length, else 1024)"},
+    {"windows", 0, TEXT, AT(windows), 0, RUNS, "HOW",
+     "where training samples of text begin: fixed, shifted by another offset each epoch, random, "
+     "or "
+     "continued where the batch before ended; lstm then keeps its states (shifted)"},
+    {"image-size", 0, WHOLE, AT(image_size), 1, SAMPLES, "N",
+     "height and width of the images of images:DIR (the checkpoint's size, else 224)"},
+    {"resize", 0, WHOLE, AT(resize), 1, SAMPLES, "N",
+     "length of an image's shorter side before the crop, for images:DIR (8/7 of --image-size)"},
+    {"augment", 0, TEXT, AT(augment), 0, RUNS, "LIST",
+     "change training images at random: crop[:PADDING], flip, and for images:DIR "
+     "resized-crop[:AREA] (none)"},
+    {"tokenizer", 0, TEXT, AT(tokenizer), 0, FOR_TOKENIZE | FOR_SAMPLE, "NAME",
+     "tokenizer: bytes, or gpt2:DIR, a folder with vocab.json and merges.txt"},
+    {"prompt", 0, TEXT, AT(prompt), 0, FOR_SAMPLE, "TEXT",
+     "beginning of the text (the token between texts; with bytes, a newline)"},
+    {"prompt-file", 0, TEXT, AT(prompt_file), 0, FOR_SAMPLE, "FILE",
+     "read the beginning of the text from a file"},
+    {"tokens", 0, WHOLE, AT(tokens), 1, FOR_SAMPLE, "N", "most tokens to generate (200)"},
+    {"samples", 0, WHOLE, AT(samples), 1, FOR_SAMPLE, "N",
+     "texts to generate side by side; they are printed at the end, with a line --- between them "
+     "(1)"},
+    {"raw", 0, FLAG, AT(raw), 0, FOR_SAMPLE, NULL,
+     "print the bytes of the text as they are, instead of escaping control characters as \\x1b"},
+    {"ids", 0, FLAG, AT(ids), 0, FOR_SAMPLE, NULL,
+     "print the numbers of the tokens, one text a line, instead of text"},
+    {"greedy", 0, FLAG, AT(greedy), 0, FOR_SAMPLE, NULL, "always take the most probable token"},
+    {"temperature", 0, NUMBER, AT(temperature), 0, FOR_SAMPLE, "X",
+     "divide the logits by X; 0 is --greedy (1)"},
+    {"top-k", 0, WHOLE, AT(top_k), 1, FOR_SAMPLE, "K",
+     "draw from the K most probable tokens (from all)"},
+    {"top-p", 0, NUMBER, AT(top_p), 0, FOR_SAMPLE, "P",
+     "draw from the fewest tokens whose probabilities add up to P (1)"},
+    {"top", 0, WHOLE, AT(top), 1, FOR_PREDICT, "N", "print the N most probable classes (1)"},
+    {"devices", 0, TEXT, AT(devices), 0, DEVICES, "LIST",
+     "devices, separated by commas: all, gpu, cpu, PLATFORM[:INDEX] or INDEX (a row of `cltrain "
+     "devices`); /N takes N equal parts of a device, @C takes C of its cores"},
+    {"batch", 0, WHOLE, AT(batch), 1, MODELS | FOR_PREDICT, "N",
+     "samples in a batch, over all ranks and devices (256; predict: 64)"},
+    {"oversubscribe", 0, FLAG, AT(oversubscribe), 0, RANKS | FOR_BENCH_ALLREDUCE, NULL,
+     "under mpiexec: every rank uses all of --devices; otherwise the node's ranks share them out"},
+    {"mpi", 0, FLAG, AT(mpi), 0, RANKS | FOR_BENCH_ALLREDUCE, NULL,
+     "initialise MPI even if no process manager is recognised"},
+    {"comm-timeout", 0, NUMBER, AT(comm_timeout), 0, RANKS, "SECONDS",
+     "end the run if a device or rank is late for a reduction by so long; 0: wait for ever (60)"},
+    {"setup-timeout", 0, NUMBER, AT(setup_timeout), 0, RANKS | FOR_BENCH_ALLREDUCE, "SECONDS",
+     "end the run if a rank is late by so long before training or between steps; 0: wait for ever "
+     "(600)"},
+    {"accumulate", 0, WHOLE, AT(accumulate), 1, RUNS | FOR_TUNE, "K",
+     "split each batch into K micro-batches, to save memory (1)"},
+    {"epochs", 0, WHOLE, AT(epochs), 0, TRAINS, "N", "end after N epochs in all (1)"},
+    {"steps", 0, WHOLE, AT(steps), 1, RUNS, "N",
+     "end after N steps in all; bench: steps in each timed block"},
+    {"optimizer", 0, TEXT, AT(optimizer), 0, RUNS, "NAME",
+     "optimizer: sgd, momentum, nesterov, adam or adamw (sgd)"},
+    {"lr", 0, NUMBER, AT(lr), 0, RUNS, "X", "learning rate (0.1; adam and adamw: 0.001)"},
+    {"momentum", 0, NUMBER, AT(momentum), 0, RUNS, "X",
+     "momentum of the optimizers momentum and nesterov (0.9)"},
+    {"weight-decay", 0, NUMBER, AT(weight_decay), 0, RUNS, "X",
+     "weight decay of all parameters (0)"},
+    {"freeze", 0, EITHER, AT(freeze), 0, RUNS, "PATTERN",
+     "do not train the parameters whose names match: shell patterns separated by |, or 1d for all "
+     "of one dimension"},
+    {"param-group", 0, LIST, AT(param_group), 0, RUNS, "PATTERN:lr=X,decay=Y",
+     "multiply the learning rate of matching parameters by X and give them weight decay Y; "
+     "1d:decay=0 exempts biases and norms from decay; can be repeated"},
+    {"schedule", 0, TEXT, AT(schedule), 0, RUNS, "SPEC",
+     "course of the learning rate: constant, step:EVERY:FACTOR or cosine[:MIN], each with "
+     ",warmup:STEPS if wanted (constant)"},
+    {"clip-norm", 0, NUMBER, AT(clip_norm), 0, RUNS, "X",
+     "scale the gradient down to norm X if it is larger; 0: never (0)"},
+    {"no-guard", 0, FLAG, AT(no_guard), 0, RUNS, NULL,
+     "go on after a step whose loss or gradient is not finite"},
+    {"recompute", 0, FLAG, AT(recompute), 0, RUNS, NULL,
+     "use the least memory: the backward pass computes activations again instead of keeping them, "
+     "with the same bits"},
+    {"memory", 0, TEXT, AT(memory), 0, RUNS, "SIZE",
+     "most memory on each device, as 8GB or 512MiB; recomputes as few activations as fit into it"},
+    {"seed", 0, WHOLE, AT(seed), 0, RUNS | FOR_SAMPLE, "N",
+     "seed of initialisation, order, augmentation and dropout, or of what sample draws (the run's "
+     "with --resume, else 0)"},
+    {"shuffle", 0, TEXT, AT(shuffle), 0, FOR_TRAIN, "on|off",
+     "read the samples in a new order each epoch (on)"},
+    {"drop-last", 0, FLAG, AT(drop_last), 0, FOR_TRAIN, NULL,
+     "leave out an epoch's last batch if it has fewer samples than the others"},
+    {"init", 0, TEXT, AT(init), 0, FOR_TRAIN, "FILE",
+     "start from the parameters in a .safetensors file"},
+    {"precision", 0, TEXT, AT(precision), 0, MODELS, "TYPE",
+     "type in which values and gradients of layers are stored: f32, bf16 or f16 (f32)"},
+    {"normalize", 0, TEXT, AT(normalize), 0, MODELS | FOR_PREDICT, "MEAN,STD",
+     "subtract MEAN from image bytes divided by 255, then divide by STD; or give a mean for each "
+     "channel, then a deviation for each (0,1)"},
+    {"cache-dir", 0, TEXT, AT(cache_dir), 0, DEVICES | FOR_DEVICES, "DIR",
+     "folder for compiled kernels and tuning records (~/.cache/cltrain)"},
+    {"checkpoint-dir", 0, TEXT, AT(checkpoint_dir), 0, FOR_TRAIN, "DIR",
+     "folder to save checkpoints in (none are saved)"},
+    {"checkpoint-every", 0, TEXT, AT(checkpoint_every), 0, FOR_TRAIN, "N|epoch",
+     "save a checkpoint every N steps, or each epoch (at the end, and if stopped)"},
+    {"resume", 0, FLAG, AT(resume), 0, FOR_TRAIN, NULL,
+     "continue from the newest checkpoint in --checkpoint-dir, or start if there is none"},
+    {"resume-intact", 0, FLAG, AT(resume_intact), 0, FOR_TRAIN, NULL,
+     "as --resume, but pass over damaged checkpoints"},
+    {"keep", 0, WHOLE, AT(keep), 0, FOR_TRAIN, "K", "keep the newest K checkpoints; 0: all (3)"},
+    {"metrics", 0, TEXT, AT(metrics), 0, FOR_TRAIN, "FILE",
+     "write JSON lines: an object for each step and each epoch; --resume appends to the file"},
+    {"profile", 0, TEXT, AT(profile), 0, FOR_TRAIN, "FILE",
+     "write a Chrome trace of every kernel and transfer (chrome://tracing, ui.perfetto.dev)"},
+    {"heartbeat", 0, TEXT, AT(heartbeat), 0, FOR_TRAIN, "DIR",
+     "keep a file rank-N that tells where rank N is, for cltrain-launch"},
+    {"tune", 0, TEXT, AT(tune), 0, FOR_TRAIN | FOR_BENCH_TRAIN | FOR_KERNELS, "off|SECONDS",
+     "most time for measuring kernels of new shapes before step 1 (10; bench gemm, conv and op: "
+     "off)"},
+    {"variant", 0, TEXT, AT(variant), 0, KERNELS, "OP=NAME,...",
+     "kernel variants to use for operators where they accept the shape; see plan --explain"},
+    {"check-every", 0, WHOLE, AT(check_every), 0, FOR_TRAIN, "K",
+     "compare the replicas on several devices every K steps; 0: never (100)"},
+    {"checkpoint", 0, TEXT, AT(checkpoint), 0, FOR_EVAL | USES, "DIR",
+     "folder of a run (its newest checkpoint), folder of a checkpoint, or .safetensors file"},
+    {"explain", 0, FLAG, AT(explain), 0, FOR_PLAN, NULL,
+     "print why each kernel variant was chosen, and the program of a step"},
+    {"split", 0, TEXT, AT(split), 0, FOR_TRAIN | FOR_BENCH_TRAIN, "HOW",
+     "division of a batch among devices: measured (by their speed), equal, or weights as 2,1 "
+     "(measured)"},
+    {"rebalance", 0, FLAG, AT(rebalance), 0, FOR_TRAIN | FOR_BENCH_TRAIN, NULL,
+     "divide batches anew during training when a device becomes slower or faster"},
+    {"replay", 0, TEXT, AT(replay), 0, FOR_TRAIN, "FILE",
+     "divide batches as the run did that wrote this file of --metrics"},
+    {"simulate", 0, TEXT, AT(simulate), 0, FOR_PLAN, "N,...",
+     "predict the time of a step on N ranks, each with these devices and --batch samples"},
+    {"link", 0, TEXT, AT(link), 0, FOR_PLAN, "RATE,LATENCY",
+     "network between the simulated ranks, as 25GB/s,5us"},
+    {"blocks", 0, WHOLE, AT(blocks), 1, FOR_BENCH, "N", "timed blocks (9)"},
+    {"warmup", 0, WHOLE, AT(warmup), 1, FOR_BENCH_TRAIN, "N",
+     "train: steps before the first block (20)"},
+    {"by-node", 0, FLAG, AT(by_node), 0, FOR_BENCH_TRAIN, NULL,
+     "train: print the time of each kernel in a step"},
+    {"predict", 0, FLAG, AT(predict), 0, FOR_BENCH_TRAIN, NULL,
+     "train: print what the planner predicts beside what is measured"},
+    {"budget", 0, NUMBER, AT(budget), 0, FOR_TUNE, "SECONDS",
+     "time for measuring on each device (60)"},
+    {"export", 0, TEXT, AT(export_file), 0, FOR_TUNE, "FILE",
+     "write the device's record, in the form of clkernels/tuning"},
+    {"trans", 0, TEXT, AT(trans), 0, FOR_BENCH_GEMM, "NN|NT|TN|TT",
+     "gemm: which operands are transposed (NN, NT and TN, one after the other)"},
+    {"compare", 0, FLAG, AT(compare), 0, FOR_BENCH_GEMM | FOR_BENCH_ALLREDUCE, NULL,
+     "measure another library by turns: OpenBLAS for gemm, MPI_Allreduce for allreduce"},
+    {"staged", 0, FLAG, AT(staged), 0, FOR_BENCH_ALLREDUCE, NULL,
+     "allreduce: copy through staging buffers even if buffers can be mapped"},
+    {"peer", 0, FLAG, AT(peer), 0, FOR_BENCH_ALLREDUCE, NULL,
+     "allreduce: copy from device to device, without the host"},
+    {"share-context", 0, FLAG, AT(share_context), 0,
+     FOR_TRAIN | FOR_BENCH_TRAIN | FOR_BENCH_ALLREDUCE, NULL,
+     "make one OpenCL context for all devices of a platform, so that GPUs can copy from each "
+     "other"},
+    {"stride", 0, WHOLE, AT(stride), 1, FOR_BENCH_CONV, "N", "conv: stride (1)"},
+    {"padding", 0, WHOLE, AT(padding), 0, FOR_BENCH_CONV, "N", "conv: padding (0)"},
+    {"dilation", 0, WHOLE, AT(dilation), 1, FOR_BENCH_CONV, "N", "conv: dilation (1)"},
+    {"groups", 0, WHOLE, AT(groups), 1, FOR_BENCH_CONV, "N", "conv: groups of channels (1)"},
+    {"output", 'o', TEXT, AT(output), 0, FOR_PLOT | FOR_TOKENIZE | FOR_PREDICT, "FILE",
+     "file to write: plot: a PNG picture; data tokenize: tokens, .bin; predict: all outputs, .npz"},
+    {"json", 0, FLAG, AT(json), 0,
+     FOR_DEVICES | FOR_BENCH | FOR_EVAL | FOR_TUNE | FOR_INSPECT | FOR_DATA_INSPECT | FOR_PREDICT,
+     NULL, "print JSON"},
+    {"quiet", 'q', FLAG, AT(quiet), 0, FOR_TRAIN | FOR_SAMPLE, NULL, "print nothing but failures"},
+    {"help", 'h', FLAG, AT(help), 0, ALL, NULL, "print this text"},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+_Static_assert((int)ROWS < (int)COMPARED, "ranks compare a number a row, and one more");
+
+static void *place_of(settings *s, const option_row *row)
+{
+    return (char *)s + row->place;
+}
+
+static int is_text(const option_row *row)
+{
+    return row->kind == TEXT || row->kind == LIST || row->kind == EITHER;
+}
+
+void settings_init(settings *s)
+{
+    *s = (settings){0};
+    for (int i = 0; i < ROWS; i++) {
+        if (rows[i].kind == WHOLE)
+            *(int64_t *)place_of(s, &rows[i]) = -1;
+        else if (rows[i].kind == NUMBER)
+            *(double *)place_of(s, &rows[i]) = NAN;
+    }
+}
+
+void settings_free(settings *s)
+{
+    for (int i = 0; i < ROWS; i++)
+        if (is_text(&rows[i]))
+            free(*(char **)place_of(s, &rows[i]));
+    poptFreeContext(s->context);
+}
+
+static int set_whole(const option_row *row, const char *text, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    const long long value = strtoll(text, &end, 10);
+    if (end == text || *end)
+        return usage_error("--%s %s: not a whole number", row->name, text);
+    if (errno || (double)value < row->least)
+        return usage_error("--%s %s: must be a whole number of at least %g", row->name, text,
+                           row->least);
+    *out = value;
+    return 0;
+}
+
+static int set_number(const option_row *row, const char *text, double *out)
+{
+    char *end;
+    const double value = strtod(text, &end);
+    if (end == text || *end)
+        return usage_error("--%s %s: not a number", row->name, text);
+    if (!isfinite(value) || value < row->least)
+        return usage_error("--%s %s: must be finite and at least %g", row->name, text, row->least);
+    *out = value;
+    return 0;
+}
+
+/* Takes `text`, which is malloc's. */
+static char *joined(const char *before, char between, char *text)
+{
+    char *both = malloc(strlen(before) + strlen(text) + 2);
+    if (both)
+        sprintf(both, "%s%c%s", before, between, text);
+    free(text);
+    return both;
+}
+
+/* Takes `text`, which is malloc's. */
+static int set_option(settings *s, const option_row *row, char *text)
+{
+    void *place = place_of(s, row);
+    int code = 0;
+    if (is_text(row)) {
+        char *before = *(char **)place;
+        const int empty = !*text;
+        if (before && row->kind != TEXT && !empty)
+            text = joined(before, row->kind == LIST ? ';' : '|', text);
+        free(before);
+        *(char **)place = text;
+        if (!text)
+            return failure("memory does not suffice");
+        return empty ? usage_error("--%s needs a value", row->name) : 0;
+    }
+    if (row->kind == FLAG)
+        *(int *)place = 1;
+    else if (row->kind == WHOLE)
+        code = set_whole(row, text, place);
+    else
+        code = set_number(row, text, place);
+    free(text);
+    return code;
+}
+
+static int unknown_option(unsigned command, const char *given)
+{
+    const char *names[ROWS], *all[ROWS];
+    int count = 0;
+    for (int i = 0; i < ROWS; i++) {
+        all[i] = rows[i].name;
+        if (rows[i].commands & command)
+            names[count++] = rows[i].name;
+    }
+    char word[100];
+    snprintf(word, sizeof word, "%s", given + strspn(given, "-"));
+    word[strcspn(word, "=")] = '\0';
+    for (int i = 0; i < ROWS; i++)
+        if (!strcmp(rows[i].name, word))
+            return usage_error("option --%s does not belong to this subcommand; see --help", word);
+    const char *near = clt_nearest(word, names, count);
+    if (near)
+        return usage_error("unknown option %s; did you mean --%s?", given, near);
+    near = clt_nearest(word, all, ROWS);
+    if (near)
+        return usage_error("unknown option %s; --%s belongs to other subcommands; see --help",
+                           given, near);
+    return usage_error("unknown option %s; --help lists them", given);
+}
+
+static int read_options(settings *s, unsigned command, poptContext context)
+{
+    int value, code = 0;
+    while (!code && (value = poptGetNextOpt(context)) > 0) {
+        const option_row *row = &rows[value - 1];
+        char *text = poptGetOptArg(context);
+        /* The last one would count without a word. */
+        if (s->given[value - 1] && row->kind != LIST && row->kind != EITHER && row->kind != FLAG) {
+            free(text);
+            return usage_error("--%s is given twice", row->name);
+        }
+        code = set_option(s, row, text);
+        s->given[value - 1] = 1;
+    }
+    if (code || value == -1)
+        return code;
+    const char *given = poptBadOption(context, POPT_BADOPTION_NOALIAS);
+    if (value == POPT_ERROR_BADOPT)
+        return unknown_option(command, given);
+    if (value == POPT_ERROR_NOARG)
+        return usage_error("%s needs a value", given);
+    return usage_error("%s: %s", given, poptStrerror(value));
+}
+
+int settings_read(settings *s, unsigned command, int argc, const char **argv)
+{
+    struct poptOption table[ROWS + 1] = {0};
+    int count = 0;
+    for (int i = 0; i < ROWS; i++)
+        if (rows[i].commands & command)
+            table[count++] = (struct poptOption){.longName = rows[i].name,
+                                                 .shortName = rows[i].letter,
+                                                 .argInfo = rows[i].kind == FLAG ? POPT_ARG_NONE
+                                                                                 : POPT_ARG_STRING,
+                                                 .val = i + 1};
+    s->context = poptGetContext("cltrain", argc, argv, table, 0);
+    if (!s->context)
+        return failure("memory does not suffice");
+    const int code = read_options(s, command, s->context);
+    s->names = poptGetArgs(s->context);
+    while (s->names && s->names[s->n_names])
+        s->n_names++;
+    if (code || s->help || (command & (FOR_PLOT | FOR_BENCH | FOR_DATA | FOR_PREDICT)) ||
+        !s->n_names)
+        return code;
+    return usage_error("unexpected argument '%s'; --help lists the options", s->names[0]);
+}
+
+int settings_check(const settings *s, unsigned command, const char *name)
+{
+    for (int i = 0; i < ROWS; i++)
+        if (s->given[i] && !(rows[i].commands & command))
+            return usage_error("option --%s does not belong to %s; see --help", rows[i].name, name);
+    return 0;
+}
+
+int settings_next(unsigned commands, int *row, option_text *out)
+{
+    for (; *row < ROWS; ++*row)
+        if (rows[*row].commands & commands) {
+            const option_row *r = &rows[(*row)++];
+            *out = (option_text){r->name, r->argument, r->help, r->letter};
+            return 1;
+        }
+    return 0;
+}
+
+/* Prints a text in lines of at most HELP_WIDTH columns. Its first line begins at column `at`. */
+static void print_wrapped(const char *text, int at)
+{
+    enum { HELP_INDENT = 29, HELP_WIDTH = 100 };
+    if (at >= HELP_INDENT) {
+        putchar('\n');
+        at = 0;
+    }
+    printf("%*s", HELP_INDENT - at, "");
+    for (int column = HELP_INDENT; *text;) {
+        const int length = (int)strcspn(text, " ");
+        if (column > HELP_INDENT && column + 1 + length > HELP_WIDTH) {
+            printf("\n%*s", HELP_INDENT, "");
+            column = HELP_INDENT;
+        }
+        column += printf("%s%.*s", column > HELP_INDENT ? " " : "", length, text);
+        text += length + (text[length] == ' ');
+    }
+    putchar('\n');
+}
+
+void settings_help(unsigned command)
+{
+    option_text o;
+    printf("\nOptions:\n");
+    for (int row = 0; settings_next(command, &row, &o);) {
+        const char letter[] = {'-', o.letter, ',', ' ', '\0'};
+        print_wrapped(o.help, printf("  %s--%s %s", o.letter ? letter : "", o.name,
+                                     o.argument ? o.argument : ""));
+    }
+}
+
+/* --- what ranks compare ---------------------------------------------------------------------- */
+
+static int one_of(const char *name, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(name, names[i]))
+            return 1;
+    return 0;
+}
+
+#define ONE_OF(name, names) one_of(name, names, sizeof(names) / sizeof *(names))
+
+/* Fowler, Noll and Vo's hash FNV-1a. */
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t count)
+{
+    const unsigned char *bytes = data;
+    for (size_t i = 0; i < count; i++)
+        hash = (hash ^ bytes[i]) * 1099511628211u;
+    return hash;
+}
+
+static uint64_t hash_value(const option_row *row, const void *place)
+{
+    static const char *const presence[] = {"checkpoint-dir", "replay"};
+    const uint64_t basis = 14695981039346656037u;
+    const char *text = is_text(row) ? *(char *const *)place : NULL;
+    if (is_text(row) && (!text || ONE_OF(row->name, presence)))
+        return basis + (text != NULL);
+    if (text)
+        return hash_bytes(basis, text, strlen(text) + 1);
+    return hash_bytes(basis, place,
+                      row->kind == FLAG    ? sizeof(int)
+                      : row->kind == WHOLE ? sizeof(int64_t)
+                                           : sizeof(double));
+}
+
+void settings_compared(const settings *s, uint64_t hashes[COMPARED])
+{
+    static const char *const free_ones[] = {
+        "data",    "devices", "cache-dir", "heartbeat",    "metrics",       "profile", "checkpoint",
+        "variant", "tune",    "export",    "comm-timeout", "setup-timeout", "quiet",   "json"};
+    memset(hashes, 0, COMPARED * sizeof *hashes);
+    for (int i = 0; i < ROWS; i++)
+        if (!ONE_OF(rows[i].name, free_ones))
+            hashes[i] = hash_value(&rows[i], (const char *)s + rows[i].place);
+    for (int i = 0; i < s->n_names; i++)
+        hashes[COMPARED - 1] =
+            hash_bytes(hashes[COMPARED - 1] + 1, s->names[i], strlen(s->names[i]) + 1);
+}
+
+const char *settings_compared_name(int index, char text[64])
+{
+    if (index < ROWS)
+        snprintf(text, 64, "option --%s", rows[index].name);
+    else
+        snprintf(text, 64, "list of arguments");
+    return text;
+}

@@ -1,0 +1,277 @@
+#include "output/curves.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "text/message.h"
+#include "text/text.h"
+
+/* --- reading --------------------------------------------------------------------------------- */
+
+/* What is known of an epoch's steps before all are read: their places are found at its end. */
+typedef struct reading {
+    curves *out;
+    double epoch; /* of the steps read last */
+    int first;    /* its first point in the curve */
+    int steps;    /* of the longest epoch so far */
+} reading;
+
+static int add(curve *c, double x, double y, double weight)
+{
+    if (c->count == c->room) {
+        const int room = c->room ? 2 * c->room : 1024;
+        point *points = realloc(c->points, (size_t)room * sizeof *points);
+        if (!points)
+            return failure("memory does not suffice");
+        c->points = points;
+        c->room = room;
+    }
+    c->points[c->count++] = (point){x, y, weight, 0};
+    return 0;
+}
+
+/* Gives the steps of the epoch that ended their places in it, and adds their mean. The last epoch
+ * may have been cut short: its steps are as far apart as those before. */
+static int place_steps(reading *r)
+{
+    curve *c = &r->out->loss;
+    const int steps = c->count - r->first;
+    double sum = 0, weight = 0;
+    if (steps > r->steps)
+        r->steps = steps;
+    for (int i = 0; i < steps; i++) {
+        point *p = &c->points[r->first + i];
+        p->x = r->epoch - 1 + (double)(i + 1) / r->steps;
+        p->partial = i > 0 && i == steps - 1 && p->weight < c->points[r->first].weight;
+        sum += p->weight * p->y;
+        weight += p->weight;
+    }
+    r->first = c->count;
+    return steps ? add(&r->out->epoch_loss, c->points[c->count - 1].x, sum / weight, weight) : 0;
+}
+
+static double number_of(const json_t *record, const char *name)
+{
+    const json_t *value = json_object_get(record, name);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static int read_record(reading *r, const json_t *record, int line)
+{
+    curves *out = r->out;
+    const double epoch = number_of(record, "epoch");
+    if (!(epoch >= 1))
+        return failure("%s, line %d: no record of --metrics", out->path, line);
+    if (json_object_get(record, "step")) {
+        const double samples = number_of(record, "samples");
+        const int placed = epoch != r->epoch ? place_steps(r) : 0;
+        r->epoch = epoch;
+        return placed ? placed
+                      : add(&out->loss, 0, number_of(record, "loss"), samples > 0 ? samples : 1);
+    }
+    int code = add(&out->test_loss, epoch, number_of(record, "test_loss"), 1);
+    if (!code)
+        code = add(&out->test_accuracy, epoch, number_of(record, "test_accuracy"), 1);
+    return code;
+}
+
+static int read_lines(FILE *file, curves *out)
+{
+    reading r = {.out = out};
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t length;
+    int code = 0;
+    /* A run that goes on, or was killed, may have left a part of a line. */
+    for (int number = 1;
+         !code && (length = getline(&line, &room, file)) > 0 && line[length - 1] == '\n';
+         number++) {
+        json_error_t error;
+        json_t *record = json_loadb(line, (size_t)length, 0, &error);
+        code = json_is_object(record)
+                   ? read_record(&r, record, number)
+                   : failure("%s, line %d: not a JSON object", out->path, number);
+        json_decref(record);
+    }
+    free(line);
+    if (!code)
+        code = place_steps(&r);
+    if (!code && ferror(file))
+        code = failure("cannot read %s: %s", out->path, strerror(errno));
+    if (!code && !out->loss.count && !out->test_loss.count)
+        code = failure("%s has no record of --metrics", out->path);
+    return code;
+}
+
+int curves_read(const char *path, curves *out)
+{
+    *out = (curves){.path = path};
+    FILE *file = open_text(path);
+    if (!file)
+        return EXIT_FAILED;
+    const int code = read_lines(file, out);
+    fclose(file);
+    return code;
+}
+
+void curves_free(curves *c)
+{
+    free(c->loss.points);
+    free(c->epoch_loss.points);
+    free(c->test_loss.points);
+    free(c->test_accuracy.points);
+}
+
+/* --- drawing --------------------------------------------------------------------------------- */
+
+enum { STEPS, EPOCHS, TEST, ACCURACY, PARTS };
+enum { SHOWN = 400 };
+
+/* Of a file's steps, its epochs' means, and what is tested; files beyond the last begin again. */
+static const char *const colours[][3] = {{"#a6cee3", "#1f78b4", "#ff7f00"},
+                                         {"#b2df8a", "#33a02c", "#e31a1c"},
+                                         {"#cab2d6", "#6a3d9a", "#b15928"},
+                                         {"#b8e0dc", "#008b8b", "#d0139f"}};
+enum { COLOURS = sizeof colours / sizeof *colours };
+
+static const curve *part_of(const curves *c, int part)
+{
+    return part == STEPS    ? &c->loss
+           : part == EPOCHS ? &c->epoch_loss
+           : part == TEST   ? &c->test_loss
+                            : &c->test_accuracy;
+}
+
+/* Of steps, means of as many neighbours as leaves about SHOWN points, each at the last one's place.
+ */
+static int window_of(const curve *c, int part)
+{
+    return part == STEPS ? 1 + (c->count - 1) / SHOWN : 1;
+}
+
+/* Points [i, *end) are drawn as one: their mean over samples. */
+static double mean_from(const curve *c, int window, int i, int *end)
+{
+    double sum = 0, weight = 0;
+    *end = i + window < c->count ? i + window : c->count;
+    *end += *end < c->count && c->points[*end].partial;
+    for (int j = i; j < *end; j++) {
+        sum += c->points[j].weight * c->points[j].y;
+        weight += c->points[j].weight;
+    }
+    return sum / weight;
+}
+
+/* Of nothing but gaps, as the accuracy of a model without one, gnuplot draws no picture. */
+static int has_points(const curves *list, int part)
+{
+    const curve *c = part_of(list, part);
+    const int window = window_of(c, part);
+    for (int i = 0, end; i < c->count; i = end)
+        if (isfinite(mean_from(c, window, i, &end)))
+            return 1;
+    return 0;
+}
+
+static void write_points(const curve *c, int window, FILE *script)
+{
+    for (int i = 0, end; i < c->count; i = end) {
+        const double mean = mean_from(c, window, i, &end);
+        if (isfinite(mean))
+            fprintf(script, "%.9g %.9g\n", c->points[end - 1].x, mean);
+        else
+            fprintf(script, "\n");
+    }
+}
+
+/* In gnuplot's double quotes. */
+static void write_quoted(const char *text, FILE *script)
+{
+    fputc('"', script);
+    for (; *text; text++) {
+        const unsigned char letter = (unsigned char)*text;
+        if (letter < ' ')
+            fputc('?', script);
+        else if (letter == '"' || letter == '\\')
+            fprintf(script, "\\%c", letter);
+        else
+            fputc(letter, script);
+    }
+    fputc('"', script);
+}
+
+static void write_curve(const curves *c, int file, int part, const char *what, FILE *script,
+                        int *drawn)
+{
+    if (!has_points(c, part))
+        return;
+    char name[400];
+    const char *base = strrchr(c->path, '/');
+    snprintf(name, sizeof name, "%.300s%s", base ? base + 1 : c->path, what);
+    fprintf(script, "%s$data_%d_%d with %s lc rgb \"%s\" title ", (*drawn)++ ? ", " : "plot ", file,
+            part, part == STEPS ? "lines lw 1" : "linespoints lw 2 pt 7 ps 0.8",
+            colours[file % COLOURS][part < TEST ? part : TEST]);
+    write_quoted(name, script);
+}
+
+static int any(const curves *list, int count, int part)
+{
+    for (int i = 0; i < count; i++)
+        if (has_points(&list[i], part))
+            return 1;
+    return 0;
+}
+
+int curves_any(const curves *list, int count)
+{
+    for (int part = 0; part < PARTS; part++)
+        if (any(list, count, part))
+            return 1;
+    return 0;
+}
+
+void curves_script(const curves *list, int count, const char *output, FILE *script)
+{
+    const int loss = any(list, count, STEPS) || any(list, count, TEST),
+              accuracy = any(list, count, ACCURACY);
+    int window = 1, drawn = 0;
+    for (int i = 0; i < count; i++)
+        for (int part = 0; part < PARTS; part++) {
+            const curve *c = part_of(&list[i], part);
+            if (!has_points(&list[i], part))
+                continue;
+            const int own = window_of(c, part);
+            window = own > window ? own : window;
+            fprintf(script, "$data_%d_%d << END\n", i, part);
+            write_points(c, own, script);
+            fprintf(script, "END\n");
+        }
+    fprintf(script, "set terminal pngcairo noenhanced size %d,600 font \"sans,11\"\nset output ",
+            600 * (loss + accuracy));
+    write_quoted(output, script);
+    fprintf(script, "\nset multiplot layout 1,%d\nset grid\nset xlabel \"epoch\"\n",
+            loss + accuracy);
+    if (loss) {
+        fprintf(script, "set title \"Loss\"\nset key top right\nset ylabel \"loss%s\"\n",
+                window > 1 ? " (steps: means of neighbours)" : "");
+        for (int i = 0; i < count; i++) {
+            write_curve(&list[i], i, STEPS, " training, steps", script, &drawn);
+            write_curve(&list[i], i, EPOCHS, " training, epochs", script, &drawn);
+            write_curve(&list[i], i, TEST, " test", script, &drawn);
+        }
+        fprintf(script, "\n");
+    }
+    if (accuracy) {
+        drawn = 0;
+        fprintf(script, "set title \"Accuracy\"\nset key bottom right\n"
+                        "set ylabel \"test accuracy\"\n");
+        for (int i = 0; i < count; i++)
+            write_curve(&list[i], i, ACCURACY, "", script, &drawn);
+        fprintf(script, "\n");
+    }
+    fprintf(script, "unset multiplot\nunset output\n");
+}

@@ -1,0 +1,246 @@
+#include "output/metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "output/means.h"
+#include "text/message.h"
+
+/* Records reach the file at least this often, so that a kill loses little. */
+#define FLUSH_SECONDS 0.5
+
+/* What is pending is flushed before the stream would do it: the file ends with a whole line. */
+enum { BUFFER = 1 << 16 };
+
+/* Steps that the rate runs over: results arrive in bursts, as two steps are queued. */
+enum { WINDOW = 8 };
+
+struct metrics {
+    const char *path;
+    FILE *file;
+    int resume, made, begun;
+    int scaled; /* losses are, and steps may be skipped */
+    int error;  /* errno of the first failure */
+    double flushed;
+    size_t pending; /* bytes that are not in the file yet */
+    double seconds[WINDOW];
+    int64_t samples[WINDOW];
+    int64_t steps;                /* reported so far */
+    double epoch_seconds, waited; /* at the report of the epoch before */
+};
+
+/* -1: errno says why. */
+static int open_file(const char *path, int *there)
+{
+    struct stat info;
+    *there = stat(path, &info) == 0;
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    /* A pipe or a terminal may be for writing only. */
+    return fd < 0 && *there && !S_ISREG(info.st_mode) ? open(path, O_WRONLY | O_CLOEXEC) : fd;
+}
+
+/* Opens the file and holds it. Whoever held it before may have removed it when it ended. */
+static int open_and_hold(const char *path, patience *p, int *there, int *fd)
+{
+    struct stat own, named;
+    for (;;) {
+        *fd = open_file(path, there);
+        if (*fd < 0)
+            return 0;
+        const int code = hold_file(*fd, "metrics file", path, p);
+        const int same = fstat(*fd, &own) == 0 && stat(path, &named) == 0 &&
+                         own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+        if (!code && (same || !S_ISREG(own.st_mode)))
+            return 0;
+        close(*fd);
+        if (code)
+            return code;
+    }
+}
+
+int metrics_open(const char *path, int resume, int scaled, patience *p, metrics **out)
+{
+    metrics *m = calloc(1, sizeof *m);
+    if (!m)
+        return failure("memory does not suffice");
+    int there, fd;
+    const int code = open_and_hold(path, p, &there, &fd);
+    if (code) {
+        free(m);
+        return code;
+    }
+    m->file = fd < 0 ? NULL : fdopen(fd, "r+");
+    if (fd >= 0 && !m->file)
+        m->file = fdopen(fd, "w");
+    if (!m->file) {
+        const int error = errno;
+        if (fd >= 0)
+            close(fd);
+        free(m);
+        return failure("cannot write the metrics file %s: %s", path, strerror(error));
+    }
+    setvbuf(m->file, NULL, _IOFBF, BUFFER);
+    m->path = path;
+    m->resume = resume;
+    m->scaled = scaled;
+    m->made = !there;
+    *out = m;
+    return 0;
+}
+
+/* Where the record of step `first` or of a later one starts, or what no newline ends. */
+static off_t end_of_kept(FILE *file, int64_t first)
+{
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t length;
+    off_t kept = 0;
+    while ((length = getline(&line, &room, file)) > 0 && line[length - 1] == '\n') {
+        json_t *record = json_loads(line, 0, NULL);
+        const json_t *step = json_object_get(record, "step");
+        const int later = json_is_integer(step) && json_integer_value(step) >= first;
+        json_decref(record);
+        if (later)
+            break;
+        kept += length;
+    }
+    free(line);
+    return kept;
+}
+
+static void fail(metrics *m)
+{
+    if (!m->error)
+        m->error = errno ? errno : EIO;
+}
+
+/* Before the first record: the file's old content goes, but for a resumed run's past. */
+static void begin(metrics *m, int64_t first)
+{
+    struct stat info;
+    m->begun = 1;
+    if (fstat(fileno(m->file), &info) != 0 || !S_ISREG(info.st_mode))
+        return;
+    const off_t kept = m->resume ? end_of_kept(m->file, first) : 0;
+    if (fseeko(m->file, kept, SEEK_SET) != 0 || ftruncate(fileno(m->file), kept) != 0)
+        fail(m);
+}
+
+static void set_number(json_t *record, const char *name, double value)
+{
+    json_object_set_new(record, name, isfinite(value) ? json_real(value) : json_null());
+}
+
+static void flush_lines(metrics *m, double now)
+{
+    if (fflush(m->file) != 0)
+        fail(m);
+    m->pending = 0;
+    m->flushed = now;
+}
+
+static int write_record(metrics *m, json_t *record, double now, int flush)
+{
+    char *text = json_dumps(record, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_decref(record);
+    errno = 0;
+    const size_t length = text ? strlen(text) + 1 : 0;
+    if (m->pending + length >= BUFFER)
+        flush_lines(m, now);
+    m->pending += length;
+    if (!text || fprintf(m->file, "%s\n", text) < 0)
+        fail(m);
+    free(text);
+    if (flush || now - m->flushed > FLUSH_SECONDS)
+        flush_lines(m, now);
+    return m->error ? -1 : 0;
+}
+
+static double rate_of(metrics *m, const clt_progress *p)
+{
+    double seconds = 0;
+    int64_t samples = 0;
+    m->seconds[m->steps % WINDOW] = p->step_seconds;
+    m->samples[m->steps++ % WINDOW] = p->samples;
+    for (int i = 0; i < WINDOW; i++) {
+        seconds += m->seconds[i];
+        samples += m->samples[i];
+    }
+    return seconds > 0 ? (double)samples / seconds : NAN;
+}
+
+int metrics_step(metrics *m, const clt_progress *p)
+{
+    if (!m->begun)
+        begin(m, p->step);
+    json_t *record = json_object();
+    json_object_set_new(record, "step", json_integer(p->step));
+    json_object_set_new(record, "epoch", json_integer(p->epoch));
+    set_number(record, "loss", p->loss);
+    json_object_set_new(record, "samples", json_integer(p->samples));
+    set_number(record, "samples_per_s", rate_of(m, p));
+    set_number(record, "lr", p->lr);
+    if (m->scaled) {
+        json_object_set_new(record, "loss_scale", json_real(p->loss_scale));
+        json_object_set_new(record, "skipped", json_integer(p->skipped));
+    }
+    if (p->split) {
+        json_t *weights = json_array();
+        for (int d = 0; d < p->n_split; d++)
+            json_array_append_new(weights, json_real(p->split[d]));
+        json_object_set_new(record, "split", weights);
+        json_object_set_new(record, "quantum", json_integer(p->quantum));
+        json_object_set_new(record, "bucket_bytes", json_integer(p->bucket_bytes));
+    }
+    return write_record(m, record, p->seconds, 0);
+}
+
+int metrics_epoch(metrics *m, const clt_graph *graph, const clt_progress *p)
+{
+    if (!m->begun)
+        begin(m, p->step + 1);
+    json_t *record = json_object();
+    json_object_set_new(record, "epoch", json_integer(p->epoch));
+    set_number(record, "test_loss", p->test_loss);
+    for (int i = 0; i < mean_count(graph); i++)
+        if (mean_name(graph, i)) {
+            char name[128];
+            snprintf(name, sizeof name, "test_%s", mean_name(graph, i));
+            set_number(record, name, i < p->n_test_means ? p->test_means[i] : NAN);
+        }
+    set_number(record, "seconds", p->seconds);
+    const double seconds = p->seconds - m->epoch_seconds;
+    set_number(record, "wait", seconds > 0 ? (p->wait_seconds - m->waited) / seconds : 0);
+    m->epoch_seconds = p->seconds;
+    m->waited = p->wait_seconds;
+    return write_record(m, record, p->seconds, 1);
+}
+
+int metrics_flush(metrics *m)
+{
+    flush_lines(m, m->flushed);
+    return m->error ? -1 : 0;
+}
+
+int metrics_close(metrics *m)
+{
+    if (!m)
+        return 0;
+    errno = 0;
+    if (fclose(m->file) != 0)
+        fail(m);
+    if (m->made && !m->begun)
+        unlink(m->path);
+    const int code =
+        m->error ? failure("cannot write the metrics file %s: %s", m->path, strerror(m->error)) : 0;
+    free(m);
+    return code;
+}
