@@ -1,4 +1,4 @@
-/* Model files: JSON that lists inputs, nodes, outputs, losses and metrics. models/model-file.md
+/* Model files: JSON that lists inputs, nodes, outputs, losses and metrics. docs/models.md
  * describes them. */
 #include <stdio.h>
 #include <stdlib.h>

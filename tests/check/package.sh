@@ -40,6 +40,13 @@ echo "pkg-config: C, finds the library by itself"
 if [ -x "$prefix/bin/cltrain" ]; then
     "$prefix/bin/cltrain" --help >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
     echo "the command runs from the prefix"
+    for command in $("$prefix/bin/cltrain" help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
+        case $command in models | help) continue ;; esac
+        [ -s "$(find "$prefix" -name "cltrain-$command.1")" ] || { echo "no man page of $command"; exit 1; }
+    done
+    [ -s "$(find "$prefix" -name cltrain.1)" ] || { echo "no man page"; exit 1; }
+    bash -n "$(find "$prefix" -path '*/completions/cltrain')" || { echo "no completion"; exit 1; }
+    echo "man pages and bash completion are installed"
 fi
 if [ -x "$prefix/bin/cltrain-launch" ]; then
     "$prefix/bin/cltrain-launch" --help >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }

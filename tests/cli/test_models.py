@@ -73,8 +73,8 @@ class Models(CommandTest):
                         says=("synthetic:CxHxW",))
 
     def test_example(self):
-        """The first one of models/model-file.md means what it says."""
-        with open(os.path.join(EXAMPLES, "..", "model-file.md"), encoding="utf-8") as file:
+        """The first one of docs/models.md means what it says."""
+        with open(os.path.join(EXAMPLES, "..", "..", "docs", "models.md"), encoding="utf-8") as file:
             lines = file.read().splitlines()
         begin = lines.index("    {")
         path = self.write("\n".join(lines[begin:lines.index("    }", begin) + 1]))

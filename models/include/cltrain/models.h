@@ -36,7 +36,7 @@ void clt_model_images(int64_t channels, int64_t height, int64_t width, int64_t c
 /*
  * Builds a model into an empty graph. `name` is one of the list below, and may end in arguments
  * where its description says so, as "mlp:512,256"; or it is the path of a model file, which ends in
- * ".json" (models/model-file.md). The graph's inputs carry the names of the fields that the model
+ * ".json" (docs/models.md). The graph's inputs carry the names of the fields that the model
  * uses. Classifiers of images have inputs "image" and "label", output "logits" [B, classes], loss
  * "loss" (cross entropy) and metric "accuracy".
  *

@@ -29,6 +29,15 @@ static const subject_row subjects[] = {
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
+int bench_subject(int index, subject_text *out)
+{
+    if (index >= SUBJECTS)
+        return 0;
+    const subject_row *row = &subjects[index];
+    *out = (subject_text){row->name, row->arguments, row->bit};
+    return 1;
+}
+
 /* What can be said of the options before any work. */
 static int check_options(const settings *s, const subject_row *row)
 {

@@ -5,51 +5,52 @@
 #include <cltrain/models.h>
 
 #include "options/commands.h"
+#include "options/manual.h"
 #include "devices/allot_devices.h"
 #include "text/message.h"
 #include "ranks/ranks.h"
 #include "job/helper.h"
 
-typedef struct command_row {
-    const char *name;
-    unsigned bit;
-    int (*run)(const settings *s);
-    const char *usage, *help;
-} command_row;
-
-static const command_row rows[] = {
-    {"devices", FOR_DEVICES, run_devices, "[--json]",
-     "what was found: platforms, devices, memory, remarks, why skipped"},
-    {"train", FOR_TRAIN, run_train, "--model NAME|FILE.json --data SPEC [options]",
-     "train a model"},
-    {"eval", FOR_EVAL, run_eval, "[--model NAME] --data SPEC --checkpoint DIR [options]",
-     "loss and accuracy of a checkpoint on the test samples\n"
-     "The model, sizes of images, lengths of text, numbers of classes and normalisation are those\n"
-     "of the checkpoint's run, unless given."},
-    {"predict", FOR_PREDICT, run_predict,
+const command_row command_rows[] = {
+    {"devices", FOR_DEVICES, run_devices, NULL, "[--json]",
+     "list OpenCL devices: platform, memory, remarks, and why some are not used"},
+    {"train", FOR_TRAIN, run_train, NULL, "--model NAME|FILE.json --data SPEC [options]",
+     "train a model\n"
+     "Prints the loss and speed while it runs, and the test loss and accuracy after each epoch.\n"
+     "The planner chooses devices and divides batches, unless --devices and --split say so.\n"
+     "SIGINT, SIGTERM and SIGHUP save a checkpoint and end the run; --resume continues it."},
+    {"eval", FOR_EVAL, run_eval, NULL, "[--model NAME] --data SPEC --checkpoint DIR [options]",
+     "compute loss and accuracy of a checkpoint on the test samples\n"
+     "The checkpoint tells the model, the sizes of images, the length of text, the number of\n"
+     "classes and the normalisation. Options replace what it tells."},
+    {"predict", FOR_PREDICT, run_predict, NULL,
      "[--model NAME] --checkpoint DIR FILE... | npz:IN.npz -o OUT.npz | --data SPEC -o OUT.npz",
-     "classes of image files by a checkpoint, with probabilities; or all outputs for arrays\n"
-     "A file that cannot be used is named, the others are done, and the exit code is 1. What the\n"
-     "checkpoint's run was trained on (sizes, normalisation, names of classes) need not be said."},
-    {"sample", FOR_SAMPLE, run_sample, "[--model NAME] --checkpoint DIR [--prompt TEXT] [options]",
-     "text that a checkpoint of gpt2 or lstm makes"},
-    {"plan", FOR_PLAN, run_plan, "--model NAME [options of train] [--explain]",
-     "kernels, memory and schedule of a training, without running it"},
-    {"inspect", FOR_INSPECT, run_inspect, "--model NAME|FILE.json [--data SPEC]",
-     "the layers of a model: output shapes, parameters, operations"},
-    {"bench", FOR_BENCH, run_bench,
+     "classify image files with a checkpoint, or compute all outputs for arrays\n"
+     "The checkpoint tells the model, sizes, normalisation and names of classes. A file that\n"
+     "cannot be read is named, the other files are classified, and the exit code is 1."},
+    {"sample", FOR_SAMPLE, run_sample, NULL,
+     "[--model NAME] --checkpoint DIR [--prompt TEXT] [options]",
+     "generate text with a checkpoint of gpt2 or lstm"},
+    {"plan", FOR_PLAN, run_plan, NULL, "--model NAME [options of train] [--explain]",
+     "print kernels, memory, schedule and predicted time of a training run"},
+    {"inspect", FOR_INSPECT, run_inspect, NULL, "--model NAME|FILE.json [--data SPEC]",
+     "print the layers of a model: output shapes, parameters, operations"},
+    {"bench", FOR_BENCH, run_bench, bench_subject,
      "train --model NAME | gemm M N K | conv NxCxHxW OxKHxKW | op [NAME...] | scaling [CLASS...] | "
      "allreduce [SIZE...]",
-     "time training steps, or kernels and all-reduces as fractions of what the machine can do"},
-    {"tune", FOR_TUNE, run_tune, "[--model NAME] [--data SPEC] [--budget SECONDS]",
-     "measure kernels for a model's shapes (default: those of images) and keep the best"},
-    {"data", FOR_DATA, run_data,
+     "time training steps, kernels and all-reduces\n"
+     "Times stand beside limits of the machine, which are measured in the same run."},
+    {"tune", FOR_TUNE, run_tune, NULL, "[--model NAME] [--data SPEC] [--budget SECONDS]",
+     "measure kernels for the shapes of a model and remember the fastest\n"
+     "Without --model: the shapes of all models for images."},
+    {"data", FOR_DATA, run_data, data_subject,
      "inspect SPEC [options] | tokenize --tokenizer NAME -o FILE.bin FILE...",
-     "what a data set holds, reading all of it; text to a file of tokens"},
-    {"plot", FOR_PLOT, run_plot, "FILE.jsonl... -o FILE.png",
-     "loss and accuracy curves of files of --metrics"},
+     "inspect a data set, or turn text into a file of tokens"},
+    {"plot", FOR_PLOT, run_plot, NULL, "FILE.jsonl... -o FILE.png",
+     "draw loss and accuracy from files of --metrics, with gnuplot"},
 };
-enum { ROWS = sizeof rows / sizeof *rows };
+enum { ROWS = sizeof command_rows / sizeof *command_rows };
+const int command_count = ROWS;
 
 static int list_models(void)
 {
@@ -61,8 +62,8 @@ static int list_models(void)
 static const command_row *find(const char *name)
 {
     for (int i = 0; i < ROWS; i++)
-        if (!strcmp(rows[i].name, name))
-            return &rows[i];
+        if (!strcmp(command_rows[i].name, name))
+            return &command_rows[i];
     return NULL;
 }
 
@@ -71,7 +72,7 @@ static int unknown(const char *name)
     static const char *const others[] = {"models", "help"};
     const char *names[ROWS + 2];
     for (int i = 0; i < ROWS; i++)
-        names[i] = rows[i].name;
+        names[i] = command_rows[i].name;
     memcpy(names + ROWS, others, sizeof others);
     const char *near = clt_nearest(name, names, ROWS + 2);
     if (near)
@@ -83,7 +84,7 @@ static int help(const char *name)
 {
     const command_row *row = name ? find(name) : NULL;
     if (name && !strcmp(name, "models")) {
-        printf("Usage: cltrain models\nthe models by name, with their arguments\n");
+        printf("Usage: cltrain models\nlist the models by name, with their arguments\n");
         return EXIT_DONE;
     }
     if (name && !row && strcmp(name, "help") != 0)
@@ -95,11 +96,13 @@ static int help(const char *name)
     }
     printf("Usage: cltrain COMMAND [options]; `cltrain COMMAND --help` lists them\n\n");
     for (int i = 0; i < ROWS; i++)
-        printf("  %-9s %.*s\n", rows[i].name, (int)strcspn(rows[i].help, "\n"), rows[i].help);
-    printf("  %-9s %s\n", "models", "the models by name");
-    printf("  %-9s %s\n", "help", "this text, or that of a command");
-    printf("\nExit: 0, 1 (failed while running), 2 (usage), 130 or 143 (stopped by a signal after "
-           "saving)\n");
+        printf("  %-9s %.*s\n", command_rows[i].name, (int)strcspn(command_rows[i].help, "\n"),
+               command_rows[i].help);
+    printf("  %-9s %s\n", "models", "list the models by name");
+    printf("  %-9s %s\n", "help", "print this text, or the options of a command");
+    printf("\nExit codes: 0 done, 1 failed while running, 2 wrong command line, 130 or 143 stopped "
+           "by a "
+           "signal after saving\n");
     return EXIT_DONE;
 }
 
@@ -158,6 +161,8 @@ int main(int argc, char **argv)
     settings s;
     if (!strcmp(name, TRY_DATA))
         return try_data(argc, argv);
+    if (manual_asked(argc, argv))
+        return manual_print(argc, argv);
     settings_init(&s);
     start_log();
     deal_threads();

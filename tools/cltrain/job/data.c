@@ -368,6 +368,18 @@ static int inspect_data(const settings *s, const char *spec)
                                      (long long)unread, (long long)samples);
 }
 
+int data_subject(int index, subject_text *out)
+{
+    static const subject_text subjects[] = {
+        {"inspect", "SPEC", FOR_DATA_INSPECT},
+        {"tokenize", "FILE...", FOR_TOKENIZE},
+    };
+    if (index >= 2)
+        return 0;
+    *out = subjects[index];
+    return 1;
+}
+
 int run_data(const settings *s)
 {
     static const char *const subjects[] = {"inspect", "tokenize"};

@@ -4,6 +4,23 @@
 
 #include "options/options.h"
 
+/* What the first argument of bench or data names. */
+typedef struct subject_text {
+    const char *name, *arguments; /* arguments: those that are no options */
+    unsigned bit;
+} subject_text;
+
+typedef struct command_row {
+    const char *name;
+    unsigned bit;
+    int (*run)(const settings *s);
+    int (*subject)(int index, subject_text *out); /* NULL: none; returns 0 behind the last one */
+    const char *usage, *help; /* the first line of help says what the command does */
+} command_row;
+
+extern const command_row command_rows[];
+extern const int command_count;
+
 int run_devices(const settings *s);
 int run_train(const settings *s);
 void hold_notice(void); /* before any thread begins: keeps signals for run_train */
@@ -14,6 +31,8 @@ int run_bench(const settings *s);
 int run_predict(const settings *s);
 int run_sample(const settings *s);
 int run_data(const settings *s);
+int bench_subject(int index, subject_text *out);
+int data_subject(int index, subject_text *out);
 int run_plot(const settings *s);
 int run_tune(const settings *s);
 

@@ -42,157 +42,183 @@ enum {
     ALL = DEVICES | FOR_DEVICES | FOR_PLOT | FOR_INSPECT | FOR_DATA
 };
 
-/* One row an option: name, letter, kind, place, least value, subcommands, argument, help. */
+/* One row an option: name, letter, kind, place, least value, subcommands, argument, help. The help
+ * begins with what the option does; the default stands in parentheses at its end. */
 static const option_row rows[] = {
     {"model", 0, TEXT, AT(model), 0, MODELS | FOR_INSPECT | USES, "NAME",
-     "model (`cltrain models` lists them), or a model file, NAME.json"},
+     "model to build (`cltrain models` lists the names), or a model file NAME.json"},
     {"data", 0, TEXT, AT(data), 0, MODELS | FOR_INSPECT | FOR_PREDICT, "SPEC",
-     "fashion-mnist, or KIND:PATH: idx, cifar10, cifar100, images, tokens, text, npz, hdf5 (plan, "
-     "bench and inspect: also synthetic[:CxHxW[:CLASSES]], of text for gpt2)"},
+     "data set: fashion-mnist, or KIND:PATH, where KIND is idx, cifar10, cifar100, images, tokens, "
+     "text, npz or hdf5; plan, bench and inspect also take synthetic[:CxHxW[:CLASSES]]"},
     {"classes", 0, WHOLE, AT(classes), 1, SAMPLES, "N",
-     "of the labels, or tokens of the vocabulary, where the data do not say (the largest + 1)"},
+     "number of classes, or tokens in the vocabulary, if the data do not say it (largest label "
+     "+ 1)"},
     {"seq-len", 0, WHOLE, AT(seq_len), 1, SAMPLES, "T",
-     "tokens of a sample of text (1024; of a checkpoint: its run's)"},
-    {"windows", 0, TEXT, AT(windows), 0, RUNS, "WAY",
-     "training samples of text: shifted (each epoch; default), random (anywhere), fixed, or "
-     "continued: each batch goes on where the one before it ended, and so do the states of lstm"},
+     "tokens in a sample of text (the checkpoint's length, else 1024)"},
+    {"windows", 0, TEXT, AT(windows), 0, RUNS, "HOW",
+     "where training samples of text begin: fixed, shifted by another offset each epoch, random, "
+     "or "
+     "continued where the batch before ended; lstm then keeps its states (shifted)"},
     {"image-size", 0, WHOLE, AT(image_size), 1, SAMPLES, "N",
-     "height and width of images:DIR (224; of a checkpoint: its run's)"},
+     "height and width of the images of images:DIR (the checkpoint's size, else 224)"},
     {"resize", 0, WHOLE, AT(resize), 1, SAMPLES, "N",
-     "images:DIR: the shorter side before the crop (8/7 of --image-size)"},
+     "length of an image's shorter side before the crop, for images:DIR (8/7 of --image-size)"},
     {"augment", 0, TEXT, AT(augment), 0, RUNS, "LIST",
-     "of training images: crop[:PADDING], resized-crop[:AREA] (images:DIR), flip"},
+     "change training images at random: crop[:PADDING], flip, and for images:DIR "
+     "resized-crop[:AREA] (none)"},
     {"tokenizer", 0, TEXT, AT(tokenizer), 0, FOR_TOKENIZE | FOR_SAMPLE, "NAME",
-     "bytes, or gpt2:DIR with vocab.json and merges.txt"},
+     "tokenizer: bytes, or gpt2:DIR, a folder with vocab.json and merges.txt"},
     {"prompt", 0, TEXT, AT(prompt), 0, FOR_SAMPLE, "TEXT",
-     "what the text begins with (the token between texts; of bytes: a line's end)"},
-    {"prompt-file", 0, TEXT, AT(prompt_file), 0, FOR_SAMPLE, "FILE", "the same, from a file"},
-    {"tokens", 0, WHOLE, AT(tokens), 1, FOR_SAMPLE, "N", "to make at most (200)"},
+     "beginning of the text (the token between texts; with bytes, a newline)"},
+    {"prompt-file", 0, TEXT, AT(prompt_file), 0, FOR_SAMPLE, "FILE",
+     "read the beginning of the text from a file"},
+    {"tokens", 0, WHOLE, AT(tokens), 1, FOR_SAMPLE, "N", "most tokens to generate (200)"},
     {"samples", 0, WHOLE, AT(samples), 1, FOR_SAMPLE, "N",
-     "texts, made side by side and printed at the end, with lines --- between them (1)"},
+     "texts to generate side by side; they are printed at the end, with a line --- between them "
+     "(1)"},
     {"raw", 0, FLAG, AT(raw), 0, FOR_SAMPLE, NULL,
-     "print the bytes of the text as they are (else control characters are escaped: \\x1b)"},
+     "print the bytes of the text as they are, instead of escaping control characters as \\x1b"},
     {"ids", 0, FLAG, AT(ids), 0, FOR_SAMPLE, NULL,
-     "print numbers of tokens, one text a line, instead of text"},
-    {"greedy", 0, FLAG, AT(greedy), 0, FOR_SAMPLE, NULL, "always the most probable token"},
+     "print the numbers of the tokens, one text a line, instead of text"},
+    {"greedy", 0, FLAG, AT(greedy), 0, FOR_SAMPLE, NULL, "always take the most probable token"},
     {"temperature", 0, NUMBER, AT(temperature), 0, FOR_SAMPLE, "X",
-     "logits are divided by it (1; 0: --greedy)"},
-    {"top-k", 0, WHOLE, AT(top_k), 1, FOR_SAMPLE, "K", "draw from the K most probable tokens"},
+     "divide the logits by X; 0 is --greedy (1)"},
+    {"top-k", 0, WHOLE, AT(top_k), 1, FOR_SAMPLE, "K",
+     "draw from the K most probable tokens (from all)"},
     {"top-p", 0, NUMBER, AT(top_p), 0, FOR_SAMPLE, "P",
-     "draw from the fewest tokens that have probability P together (1)"},
+     "draw from the fewest tokens whose probabilities add up to P (1)"},
     {"top", 0, WHOLE, AT(top), 1, FOR_PREDICT, "N", "print the N most probable classes (1)"},
     {"devices", 0, TEXT, AT(devices), 0, DEVICES, "LIST",
-     "items by comma: all | gpu | cpu | PLATFORM[:INDEX] | INDEX, each with /N or @C"},
+     "devices, separated by commas: all, gpu, cpu, PLATFORM[:INDEX] or INDEX (a row of `cltrain "
+     "devices`); /N takes N equal parts of a device, @C takes C of its cores"},
     {"batch", 0, WHOLE, AT(batch), 1, MODELS | FOR_PREDICT, "N",
-     "global batch over all ranks and devices (256; predict: 64)"},
+     "samples in a batch, over all ranks and devices (256; predict: 64)"},
     {"oversubscribe", 0, FLAG, AT(oversubscribe), 0, RANKS | FOR_BENCH_ALLREDUCE, NULL,
-     "under mpiexec: every rank uses all of --devices; else they are dealt to the node's ranks"},
+     "under mpiexec: every rank uses all of --devices; otherwise the node's ranks share them out"},
     {"mpi", 0, FLAG, AT(mpi), 0, RANKS | FOR_BENCH_ALLREDUCE, NULL,
-     "begin MPI also where no process manager is recognised"},
+     "initialise MPI even if no process manager is recognised"},
     {"comm-timeout", 0, NUMBER, AT(comm_timeout), 0, RANKS, "SECONDS",
-     "that a device or rank may be late for a reduction, or stopped before (60; 0: without end)"},
+     "end the run if a device or rank is late for a reduction by so long; 0: wait for ever (60)"},
     {"setup-timeout", 0, NUMBER, AT(setup_timeout), 0, RANKS | FOR_BENCH_ALLREDUCE, "SECONDS",
-     "that ranks wait for one that is at work before and between steps (600; 0: without end)"},
-    {"accumulate", 0, WHOLE, AT(accumulate), 1, RUNS | FOR_TUNE, "K", "micro-batches a step (1)"},
-    {"epochs", 0, WHOLE, AT(epochs), 0, TRAINS, "N", "epochs in all (1)"},
-    {"steps", 0, WHOLE, AT(steps), 1, RUNS, "N", "steps in all; in bench, of each timed block"},
+     "end the run if a rank is late by so long before training or between steps; 0: wait for ever "
+     "(600)"},
+    {"accumulate", 0, WHOLE, AT(accumulate), 1, RUNS | FOR_TUNE, "K",
+     "split each batch into K micro-batches, to save memory (1)"},
+    {"epochs", 0, WHOLE, AT(epochs), 0, TRAINS, "N", "end after N epochs in all (1)"},
+    {"steps", 0, WHOLE, AT(steps), 1, RUNS, "N",
+     "end after N steps in all; bench: steps in each timed block"},
     {"optimizer", 0, TEXT, AT(optimizer), 0, RUNS, "NAME",
-     "sgd, momentum, nesterov, adam or adamw (sgd)"},
+     "optimizer: sgd, momentum, nesterov, adam or adamw (sgd)"},
     {"lr", 0, NUMBER, AT(lr), 0, RUNS, "X", "learning rate (0.1; adam and adamw: 0.001)"},
-    {"momentum", 0, NUMBER, AT(momentum), 0, RUNS, "X", "of momentum and nesterov (0.9)"},
-    {"weight-decay", 0, NUMBER, AT(weight_decay), 0, RUNS, "X", "on all parameters (0)"},
+    {"momentum", 0, NUMBER, AT(momentum), 0, RUNS, "X",
+     "momentum of the optimizers momentum and nesterov (0.9)"},
+    {"weight-decay", 0, NUMBER, AT(weight_decay), 0, RUNS, "X",
+     "weight decay of all parameters (0)"},
     {"freeze", 0, EITHER, AT(freeze), 0, RUNS, "PATTERN",
-     "parameters that are not trained: fnmatch patterns, parted by |; 1d: of one dimension"},
+     "do not train the parameters whose names match: shell patterns separated by |, or 1d for all "
+     "of one dimension"},
     {"param-group", 0, LIST, AT(param_group), 0, RUNS, "PATTERN:lr=X,decay=Y",
-     "their factor on the rate, their weight decay; 1d:decay=0: none on biases and norms"},
+     "multiply the learning rate of matching parameters by X and give them weight decay Y; "
+     "1d:decay=0 exempts biases and norms from decay; can be repeated"},
     {"schedule", 0, TEXT, AT(schedule), 0, RUNS, "SPEC",
-     "constant | step:EVERY:FACTOR | cosine[:MIN], each with ,warmup:STEPS"},
+     "course of the learning rate: constant, step:EVERY:FACTOR or cosine[:MIN], each with "
+     ",warmup:STEPS if wanted (constant)"},
     {"clip-norm", 0, NUMBER, AT(clip_norm), 0, RUNS, "X",
-     "largest norm of the whole gradient (0: no clipping)"},
-    {"no-guard", 0, FLAG, AT(no_guard), 0, RUNS, NULL, "go on after a step that is not finite"},
+     "scale the gradient down to norm X if it is larger; 0: never (0)"},
+    {"no-guard", 0, FLAG, AT(no_guard), 0, RUNS, NULL,
+     "go on after a step whose loss or gradient is not finite"},
     {"recompute", 0, FLAG, AT(recompute), 0, RUNS, NULL,
-     "least memory: backward computes activations again instead of keeping them; the same bits"},
+     "use the least memory: the backward pass computes activations again instead of keeping them, "
+     "with the same bits"},
     {"memory", 0, TEXT, AT(memory), 0, RUNS, "SIZE",
-     "most memory of each device, as 8GB or 512MiB: recomputes as little as it takes to fit"},
+     "most memory on each device, as 8GB or 512MiB; recomputes as few activations as fit into it"},
     {"seed", 0, WHOLE, AT(seed), 0, RUNS | FOR_SAMPLE, "N",
-     "of initialisation, order and dropout (0; with --resume the run's); sample: of what is drawn"},
-    {"shuffle", 0, TEXT, AT(shuffle), 0, FOR_TRAIN, "on|off", "a new order each epoch (on)"},
+     "seed of initialisation, order, augmentation and dropout, or of what sample draws (the run's "
+     "with --resume, else 0)"},
+    {"shuffle", 0, TEXT, AT(shuffle), 0, FOR_TRAIN, "on|off",
+     "read the samples in a new order each epoch (on)"},
     {"drop-last", 0, FLAG, AT(drop_last), 0, FOR_TRAIN, NULL,
-     "leave out an epoch's last batch where it has fewer samples than the others"},
+     "leave out an epoch's last batch if it has fewer samples than the others"},
     {"init", 0, TEXT, AT(init), 0, FOR_TRAIN, "FILE",
-     "start from a .safetensors file's parameters"},
+     "start from the parameters in a .safetensors file"},
     {"precision", 0, TEXT, AT(precision), 0, MODELS, "TYPE",
-     "what layers' values and gradients are kept in: f32, bf16 or f16 (f32)"},
+     "type in which values and gradients of layers are stored: f32, bf16 or f16 (f32)"},
     {"normalize", 0, TEXT, AT(normalize), 0, MODELS | FOR_PREDICT, "MEAN,STD",
-     "of image bytes, after the division by 255; or a mean each channel, then a std each"},
+     "subtract MEAN from image bytes divided by 255, then divide by STD; or give a mean for each "
+     "channel, then a deviation for each (0,1)"},
     {"cache-dir", 0, TEXT, AT(cache_dir), 0, DEVICES | FOR_DEVICES, "DIR",
-     "compiled kernels and tuning records (~/.cache/cltrain)"},
-    {"checkpoint-dir", 0, TEXT, AT(checkpoint_dir), 0, FOR_TRAIN, "DIR", "save checkpoints there"},
+     "folder for compiled kernels and tuning records (~/.cache/cltrain)"},
+    {"checkpoint-dir", 0, TEXT, AT(checkpoint_dir), 0, FOR_TRAIN, "DIR",
+     "folder to save checkpoints in (none are saved)"},
     {"checkpoint-every", 0, TEXT, AT(checkpoint_every), 0, FOR_TRAIN, "N|epoch",
-     "save every N steps or each epoch (default: at the end and when stopped)"},
+     "save a checkpoint every N steps, or each epoch (at the end, and if stopped)"},
     {"resume", 0, FLAG, AT(resume), 0, FOR_TRAIN, NULL,
-     "go on from the newest checkpoint in --checkpoint-dir, if there is one"},
+     "continue from the newest checkpoint in --checkpoint-dir, or start if there is none"},
     {"resume-intact", 0, FLAG, AT(resume_intact), 0, FOR_TRAIN, NULL,
-     "--resume, but from the newest intact checkpoint, where later ones are damaged"},
-    {"keep", 0, WHOLE, AT(keep), 0, FOR_TRAIN, "K", "keep the last K checkpoints (3; 0: all)"},
+     "as --resume, but pass over damaged checkpoints"},
+    {"keep", 0, WHOLE, AT(keep), 0, FOR_TRAIN, "K", "keep the newest K checkpoints; 0: all (3)"},
     {"metrics", 0, TEXT, AT(metrics), 0, FOR_TRAIN, "FILE",
-     "JSON lines: one object a step, one an epoch; --resume goes on with the file"},
+     "write JSON lines: an object for each step and each epoch; --resume appends to the file"},
     {"profile", 0, TEXT, AT(profile), 0, FOR_TRAIN, "FILE",
-     "Chrome trace of every kernel and transfer, by node (chrome://tracing, ui.perfetto.dev)"},
+     "write a Chrome trace of every kernel and transfer (chrome://tracing, ui.perfetto.dev)"},
     {"heartbeat", 0, TEXT, AT(heartbeat), 0, FOR_TRAIN, "DIR",
-     "keep a file rank-N there that tells where rank N is, for cltrain-launch"},
+     "keep a file rank-N that tells where rank N is, for cltrain-launch"},
     {"tune", 0, TEXT, AT(tune), 0, FOR_TRAIN | FOR_BENCH_TRAIN | FOR_KERNELS, "off|SECONDS",
-     "time to spend before step 1 on measuring kernels for new shapes (10; bench gemm, conv, op: "
+     "most time for measuring kernels of new shapes before step 1 (10; bench gemm, conv and op: "
      "off)"},
     {"variant", 0, TEXT, AT(variant), 0, KERNELS, "OP=NAME,...",
-     "kernel variants to take for operators, where they accept; see plan --explain"},
+     "kernel variants to use for operators where they accept the shape; see plan --explain"},
     {"check-every", 0, WHOLE, AT(check_every), 0, FOR_TRAIN, "K",
-     "compare the replicas of several devices every K steps (100; 0: never)"},
+     "compare the replicas on several devices every K steps; 0: never (100)"},
     {"checkpoint", 0, TEXT, AT(checkpoint), 0, FOR_EVAL | USES, "DIR",
-     "a run's folder (its newest), a step's folder, or a .safetensors file"},
+     "folder of a run (its newest checkpoint), folder of a checkpoint, or .safetensors file"},
     {"explain", 0, FLAG, AT(explain), 0, FOR_PLAN, NULL,
-     "why each kernel variant was chosen, and the program of a step"},
+     "print why each kernel variant was chosen, and the program of a step"},
     {"split", 0, TEXT, AT(split), 0, FOR_TRAIN | FOR_BENCH_TRAIN, "HOW",
-     "of a batch among devices: measured (by speed), equal, or weights as 2,1 (measured)"},
+     "division of a batch among devices: measured (by their speed), equal, or weights as 2,1 "
+     "(measured)"},
     {"rebalance", 0, FLAG, AT(rebalance), 0, FOR_TRAIN | FOR_BENCH_TRAIN, NULL,
-     "divide batches anew while training, where a device has become slower or faster"},
+     "divide batches anew during training when a device becomes slower or faster"},
     {"replay", 0, TEXT, AT(replay), 0, FOR_TRAIN, "FILE",
      "divide batches as the run did that wrote this file of --metrics"},
     {"simulate", 0, TEXT, AT(simulate), 0, FOR_PLAN, "N,...",
-     "predict a step between so many ranks, each with these devices and --batch samples"},
+     "predict the time of a step on N ranks, each with these devices and --batch samples"},
     {"link", 0, TEXT, AT(link), 0, FOR_PLAN, "RATE,LATENCY",
-     "of the network between those ranks, as 25GB/s,5us"},
+     "network between the simulated ranks, as 25GB/s,5us"},
     {"blocks", 0, WHOLE, AT(blocks), 1, FOR_BENCH, "N", "timed blocks (9)"},
-    {"warmup", 0, WHOLE, AT(warmup), 1, FOR_BENCH_TRAIN, "N", "steps before the first block (20)"},
-    {"by-node", 0, FLAG, AT(by_node), 0, FOR_BENCH_TRAIN, NULL, "train: where a step's time goes"},
+    {"warmup", 0, WHOLE, AT(warmup), 1, FOR_BENCH_TRAIN, "N",
+     "train: steps before the first block (20)"},
+    {"by-node", 0, FLAG, AT(by_node), 0, FOR_BENCH_TRAIN, NULL,
+     "train: print the time of each kernel in a step"},
     {"predict", 0, FLAG, AT(predict), 0, FOR_BENCH_TRAIN, NULL,
-     "train: what the planner predicts, beside it"},
-    {"budget", 0, NUMBER, AT(budget), 0, FOR_TUNE, "SECONDS", "time to spend on each device (60)"},
+     "train: print what the planner predicts beside what is measured"},
+    {"budget", 0, NUMBER, AT(budget), 0, FOR_TUNE, "SECONDS",
+     "time for measuring on each device (60)"},
     {"export", 0, TEXT, AT(export_file), 0, FOR_TUNE, "FILE",
-     "write what was measured on the device, as clkernels/tuning keeps it"},
+     "write the device's record, in the form of clkernels/tuning"},
     {"trans", 0, TEXT, AT(trans), 0, FOR_BENCH_GEMM, "NN|NT|TN|TT",
-     "gemm: one of them (NN, NT and TN)"},
+     "gemm: which operands are transposed (NN, NT and TN, one after the other)"},
     {"compare", 0, FLAG, AT(compare), 0, FOR_BENCH_GEMM | FOR_BENCH_ALLREDUCE, NULL,
-     "by turns beside it: gemm: OpenBLAS; allreduce between ranks: MPI_Allreduce on host memory"},
+     "measure another library by turns: OpenBLAS for gemm, MPI_Allreduce for allreduce"},
     {"staged", 0, FLAG, AT(staged), 0, FOR_BENCH_ALLREDUCE, NULL,
-     "allreduce: by copies through staging where buffers could be mapped"},
+     "allreduce: copy through staging buffers even if buffers can be mapped"},
     {"peer", 0, FLAG, AT(peer), 0, FOR_BENCH_ALLREDUCE, NULL,
-     "allreduce: by copies from device to device, past the host"},
+     "allreduce: copy from device to device, without the host"},
     {"share-context", 0, FLAG, AT(share_context), 0,
      FOR_TRAIN | FOR_BENCH_TRAIN | FOR_BENCH_ALLREDUCE, NULL,
-     "one OpenCL context for all devices of a platform, so that GPUs can copy from each other"},
-    {"stride", 0, WHOLE, AT(stride), 1, FOR_BENCH_CONV, "N", "conv (1)"},
-    {"padding", 0, WHOLE, AT(padding), 0, FOR_BENCH_CONV, "N", "conv (0)"},
-    {"dilation", 0, WHOLE, AT(dilation), 1, FOR_BENCH_CONV, "N", "conv (1)"},
-    {"groups", 0, WHOLE, AT(groups), 1, FOR_BENCH_CONV, "N", "conv (1)"},
+     "make one OpenCL context for all devices of a platform, so that GPUs can copy from each "
+     "other"},
+    {"stride", 0, WHOLE, AT(stride), 1, FOR_BENCH_CONV, "N", "conv: stride (1)"},
+    {"padding", 0, WHOLE, AT(padding), 0, FOR_BENCH_CONV, "N", "conv: padding (0)"},
+    {"dilation", 0, WHOLE, AT(dilation), 1, FOR_BENCH_CONV, "N", "conv: dilation (1)"},
+    {"groups", 0, WHOLE, AT(groups), 1, FOR_BENCH_CONV, "N", "conv: groups of channels (1)"},
     {"output", 'o', TEXT, AT(output), 0, FOR_PLOT | FOR_TOKENIZE | FOR_PREDICT, "FILE",
-     "plot: the picture, a PNG file; tokenize: the tokens, a .bin file; predict: all outputs, an "
-     "NPZ file"},
+     "file to write: plot: a PNG picture; data tokenize: tokens, .bin; predict: all outputs, .npz"},
     {"json", 0, FLAG, AT(json), 0,
      FOR_DEVICES | FOR_BENCH | FOR_EVAL | FOR_TUNE | FOR_INSPECT | FOR_DATA_INSPECT | FOR_PREDICT,
      NULL, "print JSON"},
     {"quiet", 'q', FLAG, AT(quiet), 0, FOR_TRAIN | FOR_SAMPLE, NULL, "print nothing but failures"},
-    {"help", 'h', FLAG, AT(help), 0, ALL, NULL, "this text"},
+    {"help", 'h', FLAG, AT(help), 0, ALL, NULL, "print this text"},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 _Static_assert((int)ROWS < (int)COMPARED, "ranks compare a number a row, and one more");
@@ -369,17 +395,46 @@ int settings_check(const settings *s, unsigned command, const char *name)
     return 0;
 }
 
+int settings_next(unsigned commands, int *row, option_text *out)
+{
+    for (; *row < ROWS; ++*row)
+        if (rows[*row].commands & commands) {
+            const option_row *r = &rows[(*row)++];
+            *out = (option_text){r->name, r->argument, r->help, r->letter};
+            return 1;
+        }
+    return 0;
+}
+
+/* Prints a text in lines of at most HELP_WIDTH columns. Its first line begins at column `at`. */
+static void print_wrapped(const char *text, int at)
+{
+    enum { HELP_INDENT = 29, HELP_WIDTH = 100 };
+    if (at >= HELP_INDENT) {
+        putchar('\n');
+        at = 0;
+    }
+    printf("%*s", HELP_INDENT - at, "");
+    for (int column = HELP_INDENT; *text;) {
+        const int length = (int)strcspn(text, " ");
+        if (column > HELP_INDENT && column + 1 + length > HELP_WIDTH) {
+            printf("\n%*s", HELP_INDENT, "");
+            column = HELP_INDENT;
+        }
+        column += printf("%s%.*s", column > HELP_INDENT ? " " : "", length, text);
+        text += length + (text[length] == ' ');
+    }
+    putchar('\n');
+}
+
 void settings_help(unsigned command)
 {
+    option_text o;
     printf("\nOptions:\n");
-    for (int i = 0; i < ROWS; i++) {
-        char left[40];
-        if (!(rows[i].commands & command))
-            continue;
-        const char letter[] = {'-', rows[i].letter, ',', ' ', '\0'};
-        snprintf(left, sizeof left, "%s--%s %s", rows[i].letter ? letter : "", rows[i].name,
-                 rows[i].argument ? rows[i].argument : "");
-        printf("  %-26s %s\n", left, rows[i].help);
+    for (int row = 0; settings_next(command, &row, &o);) {
+        const char letter[] = {'-', o.letter, ',', ' ', '\0'};
+        print_wrapped(o.help, printf("  %s--%s %s", o.letter ? letter : "", o.name,
+                                     o.argument ? o.argument : ""));
     }
 }
 

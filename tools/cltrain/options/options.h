@@ -71,6 +71,16 @@ void settings_compared(const settings *s, uint64_t hashes[COMPARED]);
 /* "option --NAME", or "list of arguments": what hashes[index] is of. */
 const char *settings_compared_name(int index, char text[64]);
 
+/* An option as help, man pages and completion show it. */
+typedef struct option_text {
+    const char *name, *argument, *help; /* argument: NULL for a flag */
+    char letter;                        /* 0: none */
+} option_text;
+
+/* Finds the next option of these subcommands, from the row *row on, and moves *row behind it.
+ * Returns 0 if there is none. */
+int settings_next(unsigned commands, int *row, option_text *out);
+
 /* Prints the options of a subcommand. */
 void settings_help(unsigned command);
 

@@ -1,0 +1,124 @@
+"""What README and docs/ name exists: files, links, headings, subcommands, options. README's program is the example's."""
+import fnmatch
+import os
+import re
+import subprocess
+import sys
+
+import source
+
+README_LINES = 130
+PROGRAM = "models/examples/first.c"
+FOLDERS = ("runtime/", "clkernels/", "comm/", "models/", "tests/", "tools/", "docs/", "cmake/")
+# Words of a path that stand for something else.
+PLACES = re.compile(r"<\w+>|\b(FAMILY|DEVICE|NAME|OP|N)\b|\.\.\.")
+
+
+def pages(root):
+    """Every page, but for reports of measurements, which name files as they were."""
+    found = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tools/peers/README.md", "tests/baseline/README.md"]
+    found += [f"docs/{name}" for name in sorted(os.listdir(os.path.join(root, "docs"))) if name.endswith(".md")]
+    return [page for page in found if os.path.exists(os.path.join(root, page))]
+
+
+def blocks(text):
+    """The lines of blocks of code, those that end in a backslash joined with the next."""
+    lines = [line[4:] for line in text.split("\n") if line.startswith("    ")]
+    return re.sub(r"\\\n\s*", " ", "\n".join(lines)).split("\n")
+
+
+def headings(text):
+    """As GitHub makes anchors of them."""
+    found = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w -]", "", name.lower()).replace(" ", "-") for name in found}
+
+
+def exists(root, tree, path):
+    return path in tree or path.rstrip("/") in tree or bool(fnmatch.filter(tree, path))
+
+
+def check_paths(root, tree, page, text):
+    """Paths of the tree in backticks and in blocks of code."""
+    problems = []
+    code = "\n".join(blocks(text))
+    for path in re.findall(r"`([\w./*-]+)`", text) + re.findall(r"(?<![\w/.~-])(?:[\w.*-]+/)+[\w.*-]*", code):
+        if path.startswith(FOLDERS) and not PLACES.search(path) and not exists(root, tree, path):
+            problems.append(f"{page}: {path} is not in the tree")
+    return problems
+
+
+def check_links(root, page, text):
+    problems = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"\w+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        whole = os.path.normpath(os.path.join(root, os.path.dirname(page), path)) if path else os.path.join(root, page)
+        if not os.path.exists(whole):
+            problems.append(f"{page}: link to {target}, which does not exist")
+        elif anchor and anchor not in headings(open(whole, encoding="utf-8").read()):
+            problems.append(f"{page}: link to {target}, which has no such heading")
+    return problems
+
+
+def command_options(command):
+    """{subcommand: options} from the command itself."""
+    def help_of(*words):
+        return subprocess.run([command, *words, "--help"], capture_output=True, text=True, check=True).stdout
+    found = {"models": {"--help"}, "help": set()}
+    for name in re.findall(r"^  (\w+) ", help_of(), re.M):
+        if name not in found:
+            found[name] = set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", help_of(name), re.M))
+    return found
+
+
+def check_commands(page, text, options):
+    """Lines that run the command."""
+    problems = []
+    for line in blocks(text):
+        # Behind two spaces or more stands what the line does.
+        line = re.split(r"\s+# |(?<=\S)\s{3,}(?=[a-z])", line.strip())[0]
+        found = re.search(r"(?:^|\s)(?:\S*/)?cltrain ([a-z]+)(.*)|cltrain-launch .*? -- (train)(.*)", line)
+        if not found or line.startswith(("cc ", "#", "tests/", "make")):
+            continue
+        name, rest = found.group(1) or found.group(3), found.group(2) or found.group(4) or ""
+        if name not in options:
+            problems.append(f"{page}: `{line}`: there is no subcommand {name}")
+            continue
+        problems += [f"{page}: `{line}`: {name} has no option {option}"
+                     for option in re.findall(r"(?<=\s)--[\w-]+", rest) if option not in options[name]]
+    return problems
+
+
+def check_readme(root):
+    text = source.read(root, "README.md")
+    problems = []
+    lines = text.count("\n")
+    if lines > README_LINES:
+        problems.append(f"README.md: {lines} lines, {README_LINES} at most")
+    program = re.search(r"^```c\n(.*?)^```$", text, re.M | re.S)
+    if not program or program.group(1) != source.read(root, PROGRAM):
+        problems.append(f"README.md: its program in C is not {PROGRAM}")
+    return problems
+
+
+def main(root, command):
+    tree = set()
+    for folder in FOLDERS:
+        for base, folders, names in os.walk(os.path.join(root, folder)):
+            folders[:] = [f for f in folders if not f.startswith((".", "__"))]
+            tree |= {os.path.relpath(os.path.join(base, name), root) for name in folders + names}
+    tree |= {folder.rstrip("/") for folder in FOLDERS}
+    options = command_options(command)
+    problems = check_readme(root)
+    checked = pages(root)
+    for page in checked:
+        text = source.read(root, page)
+        problems += check_paths(root, tree, page, text)
+        problems += check_links(root, page, text)
+        problems += check_commands(page, text, options)
+    return source.report("docs", problems, f"{len(checked)} pages name what is there")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2]))
