@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -11,8 +12,9 @@
 /* A few chunks of every rank stay in the second-level caches. */
 enum { SLOTS = 4, CHUNK = 128 * 1024, LINE = 64, PAGE = 4096 };
 
-/* Looks at a flag before sleeping: some milliseconds; a tenth of one. */
-enum { LONG = 20000, SHORT = 1000 };
+/* Looks at a flag before sleeping: some milliseconds; a tenth of one; one pause, where the rank
+ * that is waited for may need this one's core. */
+enum { LONG = 20000, SHORT = 1000, CROWDED = 16 };
 
 /* What a rank says of a chunk of its own. */
 typedef struct head {
@@ -39,6 +41,7 @@ enum { RUNNING, ABORTED, CLOSED };
 struct clt_ranks {
     lane *lanes;
     int rank, ranks;
+    bool crowded;      /* more ranks than processors */
     uint32_t step;     /* chunks so far */
     uint32_t barriers; /* so far */
     atomic_flag said;  /* the end was published */
@@ -69,6 +72,7 @@ clt_status clt_ranks_open(void *memory, int rank, int ranks, int number, clt_ran
     node->lanes = memory;
     node->rank = rank;
     node->ranks = ranks;
+    node->crowded = ranks > sysconf(_SC_NPROCESSORS_ONLN);
     atomic_flag_clear(&node->said);
     node->step = node->barriers = 0;
     /* The pages of a rank's slots come to lie near its processor. */
@@ -217,11 +221,12 @@ static clt_status look(clt_ranks *node, const clt_ranks_job *job, int rank, size
 /* Until the flag of every rank has reached the value. */
 static clt_status await(clt_ranks *node, const clt_ranks_job *job, size_t offset, uint32_t value)
 {
+    const int looks = node->crowded ? CROWDED : job->patient ? LONG : SHORT;
     clt_deadline deadline;
     bool timed = false;
     for (int r = 0; r < node->ranks; r++) {
         const clt_flag *flag = flag_of(node, r, offset);
-        if (clt_flag_spin(flag, value, job->patient ? LONG : SHORT))
+        if (clt_flag_spin(flag, value, looks))
             continue;
         if (!timed)
             deadline = clt_deadline_in(job->timeout_ms ? job->timeout_ms + job->grace_ms : 0);

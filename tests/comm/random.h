@@ -27,7 +27,8 @@ enum {
     BYTES = 48000,
     MESSAGES = 2,
     REGION = 300,
-    RANKS_SEED = 100
+    RANKS_SEED = 100,
+    PERIOD = 11
 };
 
 /* What the devices agree on in operation `o` of collective `k`. */
@@ -108,7 +109,7 @@ static inline plan plan_of(uint32_t seed, int k, int o, int devices)
 /* Sums of four are exact in bf16, and means of up to four are integers. */
 static inline int value(int k, int o, int device, int64_t i)
 {
-    return 12 * ((int)((i * 13 + device * 977 + k * 101 + o * 7) % 11) - 5);
+    return 12 * ((int)((i * 13 + device * 977 + k * 101 + o * 7) % PERIOD) - 5);
 }
 
 /* --- elements of any type --------------------------------------------------------------------- */
@@ -154,6 +155,34 @@ static inline void put(clt_dtype dtype, void *x, int64_t i, double v)
 
 /* --- what is expected ------------------------------------------------------------------------- */
 
+/* What lies in a buffer repeats after PERIOD elements: computing each on its own took most of a
+ * test's time. */
+static inline void put_cycle(clt_dtype dtype, void *x, int64_t first, int64_t end,
+                             const double cycle[PERIOD], int64_t phase)
+{
+    const size_t size = (size_t)clt_dtype_size(dtype);
+    const int64_t head = end - first < PERIOD ? end : first + PERIOD;
+    for (int64_t i = first; i < head; i++)
+        put(dtype, x, i, cycle[(i - first + phase) % PERIOD]);
+    for (int64_t have = PERIOD; have < end - first; have *= 2) {
+        const int64_t more = have < end - first - have ? have : end - first - have;
+        char *begin = (char *)x + (size_t)first * size;
+        memcpy(begin + (size_t)have * size, begin, (size_t)more * size);
+    }
+}
+
+static inline void put_all(clt_dtype dtype, void *x, double v)
+{
+    const double cycle[PERIOD] = {v, v, v, v, v, v, v, v, v, v, v};
+    put_cycle(dtype, x, 0, BYTES / clt_dtype_size(dtype), cycle, 0);
+}
+
+static inline void values_of(int k, int o, int device, double cycle[PERIOD])
+{
+    for (int i = 0; i < PERIOD; i++)
+        cycle[i] = value(k, o, device, i);
+}
+
 /* Element i of the reduction over the devices. */
 static inline double reduced(const plan *p, int k, int o, int devices, int64_t i)
 {
@@ -173,38 +202,70 @@ static inline double reduced(const plan *p, int k, int o, int devices, int64_t i
     return p->reduction == CLT_COMM_MEAN && n ? all / n : all;
 }
 
-/* Whether the operation writes element i (from its offset on) for the device, and what. */
-static inline bool written(const plan *p, int k, int o, int devices, int device, int64_t i,
-                           double *v)
+static inline void sums_of(const plan *p, int k, int o, int devices, double cycle[PERIOD])
 {
-    const int64_t block = p->count ? i / p->count : 0;
+    for (int i = 0; i < PERIOD; i++)
+        cycle[i] = reduced(p, k, o, devices, i);
+}
+
+/* The device's input, in a buffer of -7. An all-gather in place has it in its own block. */
+static inline void put_input(const plan *p, int k, int o, int device, void *x)
+{
+    const int64_t room = BYTES / clt_dtype_size(p->dtype);
+    const bool block = p->kind == CLT_COMM_ALL_GATHER;
+    const int64_t first = p->offset + (block && !p->apart ? device * p->count : 0);
+    double cycle[PERIOD];
+    values_of(k, o, device, cycle);
+    put_all(p->dtype, x, -7);
+    put_cycle(p->dtype, x, first, block ? first + p->count : room, cycle, 0);
+}
+
+/* What the operation writes on the device, over what the buffer held. */
+static inline void put_result(const plan *p, int k, int o, int devices, int device, void *x)
+{
+    const int64_t count = p->count, first = p->offset, skip = device * count;
+    double cycle[PERIOD];
+    sums_of(p, k, o, devices, cycle);
     switch (p->kind) {
     case CLT_COMM_ALL_REDUCE:
-        *v = reduced(p, k, o, devices, i);
-        return i >= 0 && i < p->count;
+        put_cycle(p->dtype, x, first, first + count, cycle, 0);
+        break;
     case CLT_COMM_REDUCE:
-        *v = reduced(p, k, o, devices, i);
-        return i >= 0 && i < p->count && device == p->root;
-    case CLT_COMM_REDUCE_SCATTER:
-        *v = reduced(p, k, o, devices, p->apart ? i + device * p->count : i);
-        return i >= 0 && p->count && (p->apart ? i < p->count : block == device);
+        if (device == p->root)
+            put_cycle(p->dtype, x, first, first + count, cycle, 0);
+        break;
+    case CLT_COMM_REDUCE_SCATTER: {
+        const int64_t at = first + (p->apart ? 0 : skip);
+        put_cycle(p->dtype, x, at, at + count, cycle, skip);
+        break;
+    }
     case CLT_COMM_ALL_GATHER:
-        *v = value(k, o, (int)block, p->count ? i % p->count : 0);
-        return i >= 0 && i < p->count * devices;
+        for (int d = 0; d < devices; d++) {
+            values_of(k, o, d, cycle);
+            put_cycle(p->dtype, x, first + d * count, first + (d + 1) * count, cycle, 0);
+        }
+        break;
     case CLT_COMM_BROADCAST:
-        *v = value(k, o, p->root, i);
-        return i >= 0 && i < p->count;
+        values_of(k, o, p->root, cycle);
+        put_cycle(p->dtype, x, first, first + count, cycle, 0);
+        break;
     default:
-        return false;
+        break;
     }
 }
 
-/* Element i of the device's input. An all-gather in place has it in its own block. */
-static inline double input(const plan *p, int k, int o, int device, int64_t i)
+/* Of all that a reduction gives. */
+static inline double squares_of(const plan *p, int k, int o, int devices)
 {
-    if (p->kind == CLT_COMM_ALL_GATHER && !p->apart)
-        i -= device * p->count;
-    return i < 0 || (p->kind == CLT_COMM_ALL_GATHER && i >= p->count) ? -7 : value(k, o, device, i);
+    const int64_t count = p->count * blocks(p->kind, devices);
+    double sum = 0;
+    for (int i = 0; i < PERIOD && i < count; i++) {
+        double w = reduced(p, k, o, devices, i);
+        if (p->dtype == CLT_I32 && isinf(w))
+            w = w < 0 ? INT32_MIN : INT32_MAX;
+        sum += w * w * (double)((count - i + PERIOD - 1) / PERIOD);
+    }
+    return sum;
 }
 
 /* --- a device's thread ------------------------------------------------------------------------ */
@@ -241,13 +302,10 @@ static inline int differs(const driver *v, cl_mem mem)
 static inline void fill_op(const driver *v, int k, int o, clt_comm_op *op)
 {
     const plan p = plan_of(v->seed, k, o, v->total);
-    const int64_t room = BYTES / clt_dtype_size(p.dtype);
     cl_mem mem = v->mem[k % SLOTS][o], out = v->out[k % SLOTS][o];
-    for (int64_t i = 0; i < room; i++)
-        put(p.dtype, scratch, i, input(&p, k, o, v->device, i - p.offset));
+    put_input(&p, k, o, v->device, scratch);
     write_all(v, mem, scratch);
-    for (int64_t i = 0; i < room; i++)
-        put(p.dtype, scratch, i, -7);
+    put_all(p.dtype, scratch, -7);
     write_all(v, out, scratch);
     clt_comm_op_init(op);
     op->kind = p.kind;
@@ -281,8 +339,9 @@ static inline int64_t region(int peer, int j, bool received)
 static inline int fill_exchange(const driver *v, int k, clt_comm_op *ops)
 {
     int n = 0;
-    for (int64_t i = 0; i < BYTES / 4; i++)
-        ((float *)scratch)[i] = (float)value(k, 0, v->device, i);
+    double cycle[PERIOD];
+    values_of(k, 0, v->device, cycle);
+    put_cycle(CLT_F32, scratch, 0, BYTES / 4, cycle, 0);
     write_all(v, v->mem[k % SLOTS][0], scratch);
     for (int way = 0; way < 2; way++)
         for (int peer = 0; peer < v->total; peer++)
@@ -307,15 +366,15 @@ static inline int fill_exchange(const driver *v, int k, clt_comm_op *ops)
 
 static inline int check_exchange(const driver *v, int k)
 {
-    float *want = (float *)expected;
-    for (int64_t i = 0; i < BYTES / 4; i++)
-        want[i] = (float)value(k, 0, v->device, i);
+    double cycle[PERIOD];
+    values_of(k, 0, v->device, cycle);
+    put_cycle(CLT_F32, expected, 0, BYTES / 4, cycle, 0);
     for (int peer = 0; peer < v->total; peer++)
         for (int j = 0; j < MESSAGES && peer != v->device; j++) {
             const int64_t count = message_count(v->seed, k, peer, v->device, j);
-            for (int64_t i = 0; i < count; i++)
-                want[region(peer, j, true) + i] =
-                    (float)value(k, 0, peer, region(v->device, j, false) + i);
+            const int64_t to = region(peer, j, true);
+            values_of(k, 0, peer, cycle);
+            put_cycle(CLT_F32, expected, to, to + count, cycle, region(v->device, j, false));
         }
     return differs(v, v->mem[k % SLOTS][0]);
 }
@@ -324,26 +383,18 @@ static inline int check_exchange(const driver *v, int k)
 static inline int check_op(const driver *v, int k, int o, double *squares)
 {
     const plan p = plan_of(v->seed, k, o, v->total);
-    const int64_t room = BYTES / clt_dtype_size(p.dtype);
     int errors = 0;
     for (int side = 0; side < 2; side++) {
-        for (int64_t i = 0; i < room; i++) {
-            double w;
-            const bool result =
-                (side == 1) == p.apart && written(&p, k, o, v->total, v->device, i - p.offset, &w);
-            put(p.dtype, expected, i,
-                result ? w
-                : side ? -7
-                       : input(&p, k, o, v->device, i - p.offset));
-        }
+        if (side)
+            put_all(p.dtype, expected, -7);
+        else
+            put_input(&p, k, o, v->device, expected);
+        if ((side == 1) == p.apart)
+            put_result(&p, k, o, v->total, v->device, expected);
         errors += differs(v, (side ? v->out : v->mem)[k % SLOTS][o]);
     }
-    for (int64_t i = 0; reduces(p.kind) && i < p.count * blocks(p.kind, v->total); i++) {
-        double w = reduced(&p, k, o, v->total, i);
-        if (p.dtype == CLT_I32 && isinf(w))
-            w = w < 0 ? INT32_MIN : INT32_MAX;
-        *squares += w * w;
-    }
+    if (reduces(p.kind))
+        *squares += squares_of(&p, k, o, v->total);
     return errors;
 }
 
