@@ -528,7 +528,7 @@ static void old_files_are_removed_first(void **state)
     (void)state;
     char content[1000] = {0};
     for (int i = 0; i < 10; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "f%d", 9 - i);
         assert_true(clt_cache_write(folder, "trim", name, content, 500, content, 500));
         usleep(20000); /* longer than a tick of the file system's clock */

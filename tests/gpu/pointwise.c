@@ -9,7 +9,7 @@ enum { MOST = 3 };
 static clt_graph *begin(clt_value **x, int count, int64_t width)
 {
     clt_graph *g;
-    char name[8];
+    char name[16];
     OK(clt_graph_create(&g));
     for (int i = 0; i < count; i++) {
         snprintf(name, sizeof name, "x%d", i);
