@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "device/core/device.h"
+#include "exec/timed_kernel.h"
 #include "train/core/device_threads.h"
 #include "train/core/trainer.h"
 #include "train/planner/clock.h"
@@ -56,31 +57,6 @@ void clt_all_reduce_options_init(clt_all_reduce_options *options)
 
 /* --- a device --------------------------------------------------------------------------------- */
 
-static clt_status set_arg(const worker *w, cl_kernel kernel, cl_uint index, size_t size,
-                          const void *value)
-{
-    CLT_CL(clSetKernelArg(kernel, index, size, value), "clSetKernelArg", w->device);
-    return CLT_OK;
-}
-
-static clt_status run_kernel(const worker *w, cl_kernel kernel, size_t items, cl_event *event)
-{
-    CLT_CL(clEnqueueNDRangeKernel(w->device->queue, kernel, 1, NULL, &items, NULL, 0, NULL, event),
-           "clEnqueueNDRangeKernel", w->device);
-    if (event)
-        clt_object_created(CLT_OBJECT_EVENT);
-    return CLT_OK;
-}
-
-static clt_status end_of(const worker *w, cl_event event, double *seconds)
-{
-    cl_ulong end = 0;
-    CLT_CL(clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL),
-           "clGetEventProfilingInfo", w->device);
-    *seconds = 1e-9 * (double)end;
-    return CLT_OK;
-}
-
 static clt_status make_kernel(const worker *w, const char *name, cl_mem second, cl_kernel *kernel)
 {
     char options[64];
@@ -89,13 +65,13 @@ static clt_status make_kernel(const worker *w, const char *name, cl_mem second, 
     snprintf(options, sizeof options, "-DCPU=%d -DSAMPLES=%d -DDELAY=%d",
              clt_caps_is_cpu(&w->device->caps), SAMPLES, DELAY);
     CLT_TRY(clt_device_kernel(w->device, "bench/allreduce.cl", options, name, kernel));
-    CLT_TRY(set_arg(w, *kernel, 0, sizeof w->buffer, &w->buffer));
-    CLT_TRY(set_arg(w, *kernel, 1, sizeof count, &count));
+    CLT_TRY(clt_timed_set_arg(w->device, *kernel, 0, sizeof w->buffer, &w->buffer));
+    CLT_TRY(clt_timed_set_arg(w->device, *kernel, 1, sizeof count, &count));
     if (second == w->sample)
-        return set_arg(w, *kernel, 2, sizeof second, &second);
+        return clt_timed_set_arg(w->device, *kernel, 2, sizeof second, &second);
     if (second == w->wrong) {
-        CLT_TRY(set_arg(w, *kernel, 3, sizeof total, &total));
-        return set_arg(w, *kernel, 4, sizeof second, &second);
+        CLT_TRY(clt_timed_set_arg(w->device, *kernel, 3, sizeof total, &total));
+        return clt_timed_set_arg(w->device, *kernel, 4, sizeof second, &second);
     }
     return CLT_OK;
 }
@@ -129,8 +105,8 @@ static clt_status set_seeds(const worker *w, int round)
     const bench *b = w->bench;
     const cl_int first = round * b->total;
     const cl_int seed = first + b->first + (cl_int)(w - b->workers);
-    CLT_TRY(set_arg(w, w->write, 2, sizeof seed, &seed));
-    return set_arg(w, w->check, 2, sizeof first, &first);
+    CLT_TRY(clt_timed_set_arg(w->device, w->write, 2, sizeof seed, &seed));
+    return clt_timed_set_arg(w->device, w->check, 2, sizeof first, &first);
 }
 
 static clt_collective collective_of(const worker *w)
@@ -152,10 +128,10 @@ static clt_status enqueue_all(const worker *w, cl_event *written, cl_event *read
     const clt_collective what = collective_of(w);
     clt_collective_request request;
     clt_collective_result result;
-    CLT_TRY(run_kernel(w, w->write, ITEMS, written));
+    CLT_TRY(clt_timed_run(w->device, w->write, ITEMS, written));
     CLT_TRY(c->start(c->self, d, &what, 0, NULL, &request));
     CLT_TRY(c->complete(c->self, d, &request, &result));
-    CLT_TRY(run_kernel(w, w->read, 1, read));
+    CLT_TRY(clt_timed_run(w->device, w->read, 1, read));
     return clt_device_finish(w->device);
 }
 
@@ -164,9 +140,9 @@ static clt_status reduce(worker *w)
     cl_event written = NULL, read = NULL;
     clt_status status = enqueue_all(w, &written, &read);
     if (status == CLT_OK)
-        status = end_of(w, written, &w->written);
+        status = clt_timed_end(w->device, written, &w->written);
     if (status == CLT_OK)
-        status = end_of(w, read, &w->read_end);
+        status = clt_timed_end(w->device, read, &w->read_end);
     clt_release_event(written);
     clt_release_event(read);
     return status;
@@ -186,13 +162,9 @@ static clt_status verify(worker *w, int round)
     float sample[SAMPLES];
     cl_int wrong[ITEMS];
     int64_t all = 0;
-    CLT_TRY(run_kernel(w, w->check, ITEMS, NULL));
-    CLT_CL(clEnqueueReadBuffer(w->device->queue, w->sample, CL_TRUE, 0, sizeof sample, sample, 0,
-                               NULL, NULL),
-           "clEnqueueReadBuffer", w->device);
-    CLT_CL(clEnqueueReadBuffer(w->device->queue, w->wrong, CL_TRUE, 0, sizeof wrong, wrong, 0, NULL,
-                               NULL),
-           "clEnqueueReadBuffer", w->device);
+    CLT_TRY(clt_timed_run(w->device, w->check, ITEMS, NULL));
+    CLT_TRY(clt_timed_read(w->device, w->sample, sizeof sample, sample));
+    CLT_TRY(clt_timed_read(w->device, w->wrong, sizeof wrong, wrong));
     for (int i = 0; i < ITEMS; i++)
         all += wrong[i];
     for (int k = 0; k < SAMPLES; k++)
@@ -208,7 +180,7 @@ static clt_status measure_latency(const worker *w, double *latency)
     double times[LATENCY_CALLS];
     for (int i = 0; i < LATENCY_CALLS; i++) {
         const double began = clt_clock();
-        CLT_TRY(run_kernel(w, w->read, 1, NULL));
+        CLT_TRY(clt_timed_run(w->device, w->read, 1, NULL));
         CLT_TRY(clt_device_finish(w->device));
         times[i] = clt_clock() - began;
     }
