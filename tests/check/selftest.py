@@ -2,6 +2,7 @@
 import sys
 
 import compiler_warnings
+import folders
 import includes
 import manners
 import sizes
@@ -60,7 +61,15 @@ def main():
     text = 'a /* b\n"c" */\n\n  d("/* e */  // f"); // g\n'
     if compiler_warnings.without_comments(text) != 'a\nd("/* e */ // f");':
         problems.append(f"compiler_warnings: {compiler_warnings.without_comments(text)!r} of {text!r}")
-    return source.report("check scripts", problems, f"{len(CASES) + 2} cases")
+    circle = {"runtime/a/x.h": '#include "b/y.h"\n', "runtime/b/y.h": '#include "c/z.h"\n',
+              "runtime/c/z.h": '#include "a/x.h"\n', "runtime/d/w.h": '#include "a/x.h"\n'}
+    if len(folders.circles(folders.graph_of(circle))) != 3:
+        problems.append("folders: a circle of three folders is not found")
+    circle["runtime/c/z.h"] = '/* #include "a/x.h" */\n'
+    drawn = folders.drawing(folders.graph_of(circle))
+    if folders.circles(folders.graph_of(circle)) or "3  runtime/d -> runtime/a\n" not in drawn:
+        problems.append(f"folders: {drawn}")
+    return source.report("check scripts", problems, f"{len(CASES) + 4} cases")
 
 
 if __name__ == "__main__":

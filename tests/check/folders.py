@@ -1,0 +1,88 @@
+"""The folders of the library and of the command, and which of them include which: no two include each other, be it
+through others, and docs/architecture.md shows them as they are. `folders.py ROOT --write` brings the page up to date."""
+import collections
+import os
+import re
+import sys
+
+import source
+
+PAGE, BEGIN, END = "docs/architecture.md", "<!-- folders:begin -->\n", "<!-- folders:end -->"
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
+# What names in include lines are relative to.
+ROOTS = ("runtime/", "", "tools/cltrain/")
+
+
+def graph_of(texts):
+    """{folder: {folder that it includes: the first such line}}; texts: {path: text}."""
+    edges = collections.defaultdict(dict)
+    for path, text in sorted(texts.items()):
+        folder = os.path.dirname(path)
+        edges[folder] = edges[folder]
+        for name in INCLUDE.findall(source.uncomment(text)):
+            found = next((r + name for r in ROOTS if r + name in texts), None)
+            if found and os.path.dirname(found) != folder:
+                edges[folder].setdefault(os.path.dirname(found), f"{path} includes {name}")
+    return edges
+
+
+def reached(edges, start):
+    seen, todo = set(), [start]
+    while todo:
+        for folder in edges.get(todo.pop(), ()):
+            if folder not in seen:
+                seen.add(folder)
+                todo.append(folder)
+    return seen
+
+
+def circles(edges):
+    return [f"{a} and {b} include each other, be it through others: {line}"
+            for a in sorted(edges) for b, line in sorted(edges[a].items()) if a in reached(edges, b)]
+
+
+def layers(edges):
+    """{folder: its layer}: one above the highest that it includes. Without circles only."""
+    found = {}
+
+    def layer(folder):
+        if folder not in found:
+            found[folder] = 1 + max((layer(f) for f in edges.get(folder, ())), default=-1)
+        return found[folder]
+
+    for folder in edges:
+        layer(folder)
+    return found
+
+
+def drawing(edges):
+    """The top layer first; each folder with what it includes, but for what those include themselves."""
+    level = layers(edges)
+    lines = []
+    for folder in sorted(level, key=lambda f: (-level[f], f)):
+        below = edges.get(folder, {})
+        direct = [b for b in below if not any(b in reached(edges, other) for other in below)]
+        lines.append(f"{level[folder]:2d}  {folder}" + (f" -> {', '.join(sorted(direct))}" if direct else ""))
+    return "```text\n" + "\n".join(lines) + "\n```\n"
+
+
+def main(root, write=None):
+    paths = [p for p in source.files(root, ".c", ".h", ".def")
+             if p.startswith(("runtime/", "comm/", "tools/cltrain/")) and not p.startswith("runtime/include/")]
+    edges = graph_of({p: source.read(root, p) for p in paths})
+    problems = circles(edges)
+    if not problems:
+        text = source.read(root, PAGE)
+        before, rest = text.split(BEGIN)
+        after = rest[rest.index(END):]
+        fresh = before + BEGIN + drawing(edges) + after
+        if write and fresh != text:
+            with open(os.path.join(root, PAGE), "w", encoding="utf-8") as file:
+                file.write(fresh)
+        elif fresh != text:
+            problems.append(f"{PAGE}: the folders have changed: run tests/check/folders.py . --write")
+    return source.report("folders", problems, f"{len(edges)} folders include each other one way")
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
