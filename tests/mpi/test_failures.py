@@ -275,18 +275,19 @@ class FullDisk(RankTest):
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
         child = self.begin([MPIEXEC, "-n", 2,
-                            *self.words("--steps", "3000", "--checkpoint-dir", saved,
-                                        "--checkpoint-every", "500", "-q")],
+                            *self.words("--steps", "900", "--checkpoint-dir", saved,
+                                        "--checkpoint-every", "150", "-q", model="mlp:1024,512")],
                            prepare=ignore, restore_signals=False)
         rank = self.at_step(0, 10, child)
-        resource.prlimit(rank.pid, resource.RLIMIT_FSIZE, (20000, 20000))
+        # Less than a checkpoint, more than any compiled kernel: PoCL ends the process where it cannot write one.
+        resource.prlimit(rank.pid, resource.RLIMIT_FSIZE, (1000000, 1000000))
         begun = self.rank(0).step
-        self.assertLess(begun, 2900)
+        self.assertLess(begun, 870)
         err = self.wait(child, 1, 120)[1].splitlines()
         warnings = [x for x in err if x.startswith("cltrain, rank 0: warning: no checkpoint of step ")]
-        self.assertGreaterEqual(len(warnings), (2999 - begun) // 500, err)
+        self.assertGreaterEqual(len(warnings), (899 - begun) // 150, err)
         self.assertIn("training goes on", warnings[-1])
-        for number, says in ((0, "step-00003000"), (1, "rank 0 failed: ")):
+        for number, says in ((0, "step-00000900"), (1, "rank 0 failed: ")):
             line = [x for x in err if x.startswith(f"cltrain, rank {number}: ") and x not in warnings]
             self.assertEqual(len(line), 1, err)
             self.assertIn(says, line[0])
