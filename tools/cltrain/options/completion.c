@@ -72,8 +72,7 @@ static const char *const script[] = {
     "    fi",
     "}",
     "",
-    "# Keeps what begins with the word $3 of the list $2, without what stands before the last : or "
-    "=.",
+    "# Keeps what begins with the word $3 of the list $2, without what stands before the last : =",
     "_cltrain_reply()",
     "{",
     "    local typed=$1$3 candidate",
