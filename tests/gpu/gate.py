@@ -38,7 +38,7 @@ def main(program, compilers):
         for kernel, body in KERNELS.items():
             (root / f"clkernels/test/gpu/{kernel}.cl").write_text(
                 f"kernel void {kernel}(global float *x, float a, int n) {{ {body} }}\n")
-            lines += f"gpu/{kernel}.cl\t\t{kernel}\t64\tchosen\n"
+            lines += f"test/gpu/{kernel}.cl\t\t{kernel}\t64\tchosen\n"
         (root / "clkernels/test/gpu/good.cl").open("a").write(UNSEEN)
         (root / "exceptions.txt").write_text(EXCEPTIONS)
         launches = root / "launches"
@@ -72,7 +72,7 @@ def main(program, compilers):
     if any("scalar of" in line for line in bad_tiles):
         print("gate.py: an exception for tiles does not hold with them")
         return 1
-    if tried and not any("unseen of gpu/good.cl: in no plan" in line for line in bad):
+    if tried and not any("unseen of test/gpu/good.cl: in no plan" in line for line in bad):
         print("gate.py: a kernel that no plan launches is not reported")
         return 1
     return 77 if not tried else 0 if result.returncode == 1 else 1

@@ -39,7 +39,7 @@ if(CLT_PYTHON3)
             set(label vendor)
         endif()
         clt_add_test(${test} ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/coverage.py
-            ${PROJECT_SOURCE_DIR}/runtime/ops/ops.def ${CMAKE_CURRENT_BINARY_DIR}/ops_run/${where})
+            ${PROJECT_SOURCE_DIR}/runtime/ops/core/ops.def ${CMAKE_CURRENT_BINARY_DIR}/ops_run/${where})
         set_tests_properties(${test} PROPERTIES LABELS ${label} FIXTURES_REQUIRED ${fixture})
     endforeach()
     clt_add_test(ops.pocl_locals ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/pocl_locals.py
