@@ -1,5 +1,5 @@
 """The folders of the library and of the command, and which of them include which: no two include each other, be it
-through others, and docs/architecture.md shows them as they are. `folders.py ROOT --write` brings the page up to date."""
+through others, subfolders include only those that ORDER places below them, and docs/architecture.md shows them all. `folders.py ROOT --write` brings the page up to date."""
 import collections
 import os
 import re
@@ -7,6 +7,16 @@ import sys
 
 import source
 
+# The subfolders of a folder, lowest first: each may include those before it. A new subfolder takes its place here.
+ORDER = {
+    "runtime/device": ("core", "program", "discover"),
+    "runtime/data": ("core", "image", "formats", "tokenizer", "loader"),
+    "runtime/ops": ("core", "shape", "elementwise", "matmul", "reduce", "conv", "norm", "pool", "loss",
+                    "attention", "recurrent", "index", "collective"),
+    "runtime/train": ("store", "core", "ranks", "planner", "step", "setup", "fit"),
+    "comm": ("core", "mpi", "ranks", "communicator", "kinds", "transports"),
+    "tools/cltrain": ("text", "options", "output", "devices", "ranks", "job", "bench", "commands"),
+}
 PAGE, BEGIN, END = "docs/architecture.md", "<!-- folders:begin -->\n", "<!-- folders:end -->"
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 # What names in include lines are relative to.
@@ -41,6 +51,24 @@ def circles(edges):
             for a in sorted(edges) for b, line in sorted(edges[a].items()) if a in reached(edges, b)]
 
 
+def upward(edges):
+    """Includes that go from a subfolder to one that ORDER places above it, and folders without a place."""
+    problems = []
+    for folder in sorted(edges):
+        parent, _, name = folder.rpartition("/")
+        order = ORDER.get(parent)
+        if not order:
+            continue
+        if name not in order:
+            problems.append(f"{folder}: ORDER of tests/check/folders.py does not place it in {parent}")
+            continue
+        for below, line in sorted(edges[folder].items()):
+            other_parent, _, other = below.rpartition("/")
+            if other_parent == parent and other in order and order.index(other) > order.index(name):
+                problems.append(f"{folder} is below {below}: {line}")
+    return problems
+
+
 def layers(edges):
     """{folder: its layer}: one above the highest that it includes. Without circles only."""
     found = {}
@@ -70,7 +98,7 @@ def main(root, write=None):
     paths = [p for p in source.files(root, ".c", ".h", ".def")
              if p.startswith(("runtime/", "comm/", "tools/cltrain/")) and not p.startswith("runtime/include/")]
     edges = graph_of({p: source.read(root, p) for p in paths})
-    problems = circles(edges)
+    problems = circles(edges) + upward(edges)
     if not problems:
         text = source.read(root, PAGE)
         before, rest = text.split(BEGIN)

@@ -72,7 +72,14 @@ def main():
     drawn = folders.drawing(folders.graph_of(circle))
     if folders.circles(folders.graph_of(circle)) or "3  runtime/d -> runtime/a\n" not in drawn:
         problems.append(f"folders: {drawn}")
-    return source.report("check scripts", problems, f"{len(CASES) + 4} cases")
+    arrows = {"runtime/data/core/x.h": "", "runtime/data/image/y.h": '#include "data/core/x.h"\n',
+              "runtime/data/new/w.h": ""}
+    if len(folders.upward(folders.graph_of(arrows))) != 1:
+        problems.append("folders: a subfolder without a place is not found")
+    arrows = {"runtime/data/core/x.h": '#include "data/image/y.h"\n', "runtime/data/image/y.h": ""}
+    if len(folders.upward(folders.graph_of(arrows))) != 1:
+        problems.append("folders: an include of a subfolder above is not found")
+    return source.report("check scripts", problems, f"{len(CASES) + 6} cases")
 
 
 if __name__ == "__main__":
