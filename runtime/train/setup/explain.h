@@ -3,7 +3,7 @@
 #define CLT_TRAIN_SETUP_EXPLAIN_H
 
 #include "train/store/store.h"
-#include "train/step/program.h"
+#include "train/program/program.h"
 #include <cltrain/train.h>
 
 /* Appends what device 0 would execute in a step of a whole batch, if `participants` devices of all

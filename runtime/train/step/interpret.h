@@ -2,7 +2,7 @@
 #ifndef CLT_TRAIN_STEP_INTERPRET_H
 #define CLT_TRAIN_STEP_INTERPRET_H
 
-#include "train/step/program.h"
+#include "train/program/program.h"
 #include "train/core/trainer.h"
 
 /* Executes a program for the batch of t->current on one device, on that device's thread. */

@@ -8,7 +8,7 @@
 #include "base/vec.h"
 #include "train/planner/balance.h"
 #include "train/step/states.h"
-#include "train/step/check.h"
+#include "train/program/check.h"
 #include "train/step/programs_internal.h"
 #include "train/ranks/world.h"
 

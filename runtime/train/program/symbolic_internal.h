@@ -1,8 +1,8 @@
 /* What the files of the symbolic execution share. */
-#ifndef CLT_TRAIN_STEP_SYMBOLIC_INTERNAL_H
-#define CLT_TRAIN_STEP_SYMBOLIC_INTERNAL_H
+#ifndef CLT_TRAIN_PROGRAM_SYMBOLIC_INTERNAL_H
+#define CLT_TRAIN_PROGRAM_SYMBOLIC_INTERNAL_H
 
-#include "train/step/symbolic.h"
+#include "train/program/symbolic.h"
 
 /* Tags of terms. */
 enum {

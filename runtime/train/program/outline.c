@@ -1,4 +1,4 @@
-#include "train/step/outline.h"
+#include "train/program/outline.h"
 
 #include <string.h>
 

@@ -2,10 +2,10 @@
  * What instructions do to a device, with terms in place of numbers: a term is a hash of how a value
  * was made, so that equal terms mean equal values. The checker (check.c) runs programs on these.
  */
-#ifndef CLT_TRAIN_STEP_SYMBOLIC_H
-#define CLT_TRAIN_STEP_SYMBOLIC_H
+#ifndef CLT_TRAIN_PROGRAM_SYMBOLIC_H
+#define CLT_TRAIN_PROGRAM_SYMBOLIC_H
 
-#include "train/step/program.h"
+#include "train/program/program.h"
 
 /* Rounds that a check can have: a first, a last and two turns of the loop between them. */
 enum { CLT_SYMBOLIC_ROUNDS = 4 };

@@ -1,8 +1,8 @@
 /* Checks the programs of all devices together before one of them runs. */
-#ifndef CLT_TRAIN_STEP_CHECK_H
-#define CLT_TRAIN_STEP_CHECK_H
+#ifndef CLT_TRAIN_PROGRAM_CHECK_H
+#define CLT_TRAIN_PROGRAM_CHECK_H
 
-#include "train/step/program.h"
+#include "train/program/program.h"
 
 /* A device of any rank, what it executes, and its share of the batch. */
 typedef struct clt_check_device {

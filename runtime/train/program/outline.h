@@ -1,7 +1,7 @@
 /* What the generators and the checker of programs read of a plan: plain numbers that ranks can send
  * each other. */
-#ifndef CLT_TRAIN_STEP_OUTLINE_H
-#define CLT_TRAIN_STEP_OUTLINE_H
+#ifndef CLT_TRAIN_PROGRAM_OUTLINE_H
+#define CLT_TRAIN_PROGRAM_OUTLINE_H
 
 #include "plan/plan.h"
 

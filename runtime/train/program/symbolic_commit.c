@@ -1,5 +1,5 @@
 /* Symbolic execution: the status of a step, updates, and what the host reads and compares. */
-#include "train/step/symbolic_internal.h"
+#include "train/program/symbolic_internal.h"
 
 static const char *set_status(clt_symbolic_device *s, const clt_instruction *i)
 {

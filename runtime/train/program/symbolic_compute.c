@@ -1,5 +1,5 @@
 /* Symbolic execution: forward and backward of a micro-batch. */
-#include "train/step/symbolic_internal.h"
+#include "train/program/symbolic_internal.h"
 
 static const char *clear(clt_symbolic_device *s, const clt_instruction *i)
 {

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "train/step/check.h"
+#include "train/program/check.h"
 
 /* Devices of a case; the third one's share of the batch is that of all behind it. */
 enum { BUCKETS = 4, SHARES = 3, THOUSANDS = 4096 };

@@ -1,19 +1,19 @@
 /*
  * A step as data. When a trainer is made, a generator (generate.c) writes for each device the lists
  * of instructions that its calls execute: a training step, the parts of a step, evaluation and so
- * on. A call selects a list and interprets it (interpret.c). check.c executes the lists of all
- * devices symbolically before the first one runs.
+ * on. A call selects a list and interprets it (train/step/interpret.c). check.c executes the lists
+ * of all devices symbolically before the first one runs.
  *
  * Generators are pure functions of a clt_step_program_input. Any rank can write and check the lists
  * of any device.
  */
-#ifndef CLT_TRAIN_STEP_PROGRAM_H
-#define CLT_TRAIN_STEP_PROGRAM_H
+#ifndef CLT_TRAIN_PROGRAM_PROGRAM_H
+#define CLT_TRAIN_PROGRAM_PROGRAM_H
 
 #include <stdbool.h>
 
 #include "base/str.h"
-#include "train/step/outline.h"
+#include "train/program/outline.h"
 
 /* X(NAME, "name in print") */
 #define CLT_INSTRUCTION_KINDS(X)                                                                   \

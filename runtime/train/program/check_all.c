@@ -1,6 +1,6 @@
 /* Checks all programs of training, for all devices of all ranks. */
 #include "base/alloc.h"
-#include "train/step/check.h"
+#include "train/program/check.h"
 
 /* What a check works with: arrays by participant. */
 typedef struct trial {

@@ -1,4 +1,4 @@
-#include "train/step/symbolic_internal.h"
+#include "train/program/symbolic_internal.h"
 
 #include "base/alloc.h"
 

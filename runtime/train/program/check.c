@@ -1,11 +1,11 @@
-#include "train/step/check.h"
+#include "train/program/check.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "train/step/symbolic.h"
+#include "train/program/symbolic.h"
 
 /* Devices that do the same, of which one is executed, and where that is in its program. */
 typedef struct runner {

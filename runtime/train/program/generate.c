@@ -1,6 +1,6 @@
 /* Writes the programs of a device: which instructions each call of a trainer executes. */
 #include "base/vec.h"
-#include "train/step/program.h"
+#include "train/program/program.h"
 
 typedef struct writer {
     const clt_step_program_input *in;

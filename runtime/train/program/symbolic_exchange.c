@@ -1,6 +1,6 @@
 /* Symbolic execution: collectives, from their start to their end. */
 #include "base/vec.h"
-#include "train/step/symbolic_internal.h"
+#include "train/program/symbolic_internal.h"
 
 /* The buffer that a collective works on. */
 static clt_symbol *operand_of(clt_symbolic_device *s, clt_operand on, int item, int slot)

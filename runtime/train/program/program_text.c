@@ -1,5 +1,5 @@
 /* Programs as text. */
-#include "train/step/program.h"
+#include "train/program/program.h"
 
 static const char *const kinds[] = {
 #define X(name, text) text,
