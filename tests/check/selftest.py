@@ -2,6 +2,7 @@
 import sys
 
 import compiler_warnings
+import docs
 import folders
 import includes
 import manners
@@ -64,6 +65,10 @@ def main():
     text = 'a /* b\n"c" */\n\n  d("/* e */  // f"); // g\n'
     if compiler_warnings.without_comments(text) != 'a\nd("/* e */ // f");':
         problems.append(f"compiler_warnings: {compiler_warnings.without_comments(text)!r} of {text!r}")
+    tree, options = {"docs", "docs/a.md"}, {"train": {"--model"}}
+    text = "`docs/a.md` `docs/b.md`\n\n    cltrain train --model x --modle y   not --this\n    cltrain trian\n"
+    if len(docs.check_paths(".", tree, "a.md", text) + docs.check_commands("a.md", text, options)) != 3:
+        problems.append("docs: a path, an option and a subcommand that do not exist are not found")
     circle = {"runtime/a/x.h": '#include "b/y.h"\n', "runtime/b/y.h": '#include "c/z.h"\n',
               "runtime/c/z.h": '#include "a/x.h"\n', "runtime/d/w.h": '#include "a/x.h"\n'}
     if len(folders.circles(folders.graph_of(circle))) != 3:
