@@ -25,6 +25,7 @@ typedef enum kernel_index {
 struct clt_update {
     clt_replica *replica;
     clt_update_options options;
+    const clt_optimizer_row *optimizer;
     bool gpu; /* the kernels of clkernels/train/gpu/update.cl */
     cl_kernel kernels[N_KERNELS];
     cl_mem word, partials;
@@ -51,33 +52,6 @@ static cl_mem gradients_of(const clt_update *u, int bucket)
     return clt_replica_gradients(u->replica, u->options.precision)[bucket];
 }
 
-typedef struct optimizer_row {
-    const char *name, *kernel;
-    const char *slots[CLT_MAX_OPTIMIZER_SLOTS + 1];
-} optimizer_row;
-
-/* By clt_update_rule. */
-static const optimizer_row optimizers[] = {
-    {"sgd", "sgd", {NULL}},
-    {"momentum", "momentum", {"momentum_buffer", NULL}},
-    {"nesterov", "momentum", {"momentum_buffer", NULL}},
-    {"adam", "adam", {"exp_avg", "exp_avg_sq", NULL}},
-    {"adamw", "adam", {"exp_avg", "exp_avg_sq", NULL}},
-};
-
-int clt_update_slots(clt_update_rule rule)
-{
-    int count = 0;
-    while (optimizers[rule].slots[count])
-        count++;
-    return count;
-}
-
-const char *clt_update_slot_name(clt_update_rule rule, int slot)
-{
-    return slot >= 0 && slot < clt_update_slots(rule) ? optimizers[rule].slots[slot] : NULL;
-}
-
 static int shares(const clt_update *u, const clt_bucket *bucket)
 {
     if (u->gpu) {
@@ -102,7 +76,7 @@ static clt_status make_kernels(clt_update *u)
              : precision == CLT_BF16 ? " -DG_T=w -DHALF_GRADIENTS"
                                      : "");
     for (int i = 0; i < N_KERNELS; i++) {
-        const char *name = i == K_OPTIMIZER           ? optimizers[u->options.rule].kernel
+        const char *name = i == K_OPTIMIZER           ? u->optimizer->kernel
                            : i == K_ADD && is_half(u) ? "add_half"
                                                       : names[i];
         if (i != K_ROUND || is_half(u))
@@ -119,6 +93,7 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
         return CLT_OUT_OF_MEMORY;
     u->replica = replica;
     u->options = *options;
+    u->optimizer = clt_optimizer_find(options->optimizer);
     u->scaling = clt_scaling_begin();
     u->gpu = !clt_caps_is_cpu(&replica->device->caps) &&
              replica->device->caps.max_work_group >= GPU_GROUP;
@@ -398,17 +373,17 @@ static void optimizer_args(call *c, int bucket, int64_t step)
 {
     const clt_update_options *o = &c->update->options;
     const double t = (double)step + 1;
-    switch (o->rule) {
-    case CLT_RULE_SGD:
+    switch (o->optimizer) {
+    case CLT_SGD:
         break;
-    case CLT_RULE_MOMENTUM:
-    case CLT_RULE_NESTEROV:
+    case CLT_MOMENTUM:
+    case CLT_NESTEROV:
         arg_buffer(c, c->update->replica->slots[0][bucket]);
         arg_float(c, o->momentum);
-        arg_int(c, o->rule == CLT_RULE_NESTEROV);
+        arg_int(c, o->optimizer == CLT_NESTEROV);
         break;
-    case CLT_RULE_ADAM:
-    case CLT_RULE_ADAMW:
+    case CLT_ADAM:
+    case CLT_ADAMW:
         arg_buffer(c, c->update->replica->slots[0][bucket]);
         arg_buffer(c, c->update->replica->slots[1][bucket]);
         arg_float(c, 1 - o->beta1);
@@ -426,7 +401,7 @@ static void optimizer_args(call *c, int bucket, int64_t step)
 static clt_status update_group(clt_update *u, int bucket, int first, int end, double lr,
                                int64_t step)
 {
-    const bool decoupled = u->options.decoupled || u->options.rule == CLT_RULE_ADAMW;
+    const bool decoupled = u->options.decoupled || u->options.optimizer == CLT_ADAMW;
     const clt_slot *slot = &u->replica->layout->slots[first], *last = slot + (end - 1 - first);
     const int64_t begin_at = slot->offset / 4;
     const int64_t count = (last->offset + clt_slot_padded(last)) / 4 - begin_at;
@@ -441,8 +416,7 @@ static clt_status update_group(clt_update *u, int bucket, int first, int end, do
     arg_int(&c, decoupled);
     optimizer_args(&c, bucket, step);
     /* Value and slots read and written, the gradient read. */
-    return run_bucket(&c, count, optimizers[u->options.rule].name,
-                      2 + 2 * clt_update_slots(u->options.rule), true);
+    return run_bucket(&c, count, u->optimizer->name, 2 + 2 * u->optimizer->n_slots, true);
 }
 
 void clt_update_only(clt_update *u, const clt_value *const *gradients)

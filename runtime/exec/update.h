@@ -7,20 +7,12 @@
 
 #include "exec/exec.h"
 #include "exec/loss_scale.h"
+#include "exec/optimizer.h"
 
 typedef struct clt_update clt_update;
 
-/* The optimizers' formulas; the values are those of <cltrain/train.h>. */
-typedef enum clt_update_rule {
-    CLT_RULE_SGD = 0,
-    CLT_RULE_MOMENTUM = 1,
-    CLT_RULE_NESTEROV = 2,
-    CLT_RULE_ADAM = 3,
-    CLT_RULE_ADAMW = 4
-} clt_update_rule;
-
 typedef struct clt_update_options {
-    clt_update_rule rule;
+    clt_optimizer optimizer;
     double momentum, beta1, beta2, epsilon, weight_decay;
     bool decoupled; /* decay acts on the weight itself, not on the gradient */
     double clip_norm;
@@ -40,10 +32,6 @@ enum {
     CLT_WORD_USED,    /* the scale in this step */
     CLT_WORD          /* floats */
 };
-
-/* The number of tensors an optimizer keeps a parameter, and their PyTorch names. */
-int clt_update_slots(clt_update_rule rule);
-const char *clt_update_slot_name(clt_update_rule rule, int slot);
 
 /* Makes kernels, the word and its scratch. The replica must be ready for training. */
 clt_status clt_update_create(clt_replica *replica, const clt_update_options *options,

@@ -56,10 +56,10 @@ static clt_status make_device(clt_trainer *t, int index)
     clt_replica *replica = &t->store->replicas[index];
     const size_t n_buckets = (size_t)t->store->layout.n_buckets + 1;
     CLT_TRY(clt_replica_for_training(replica, t->options.precision,
-                                     clt_update_slots((clt_update_rule)t->options.optimizer)));
+                                     clt_optimizer_find(t->options.optimizer)->n_slots));
     if (clt_capacity_micros(&t->options) > 1)
         CLT_TRY(clt_replica_for_micro_batches(replica));
-    const clt_update_options update = {.rule = (clt_update_rule)t->options.optimizer,
+    const clt_update_options update = {.optimizer = t->options.optimizer,
                                        .momentum = t->options.momentum,
                                        .beta1 = t->options.beta1,
                                        .beta2 = t->options.beta2,

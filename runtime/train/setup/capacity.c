@@ -84,7 +84,7 @@ static void count_fixed(const clt_graph *graph, const clt_store *store,
     enum { SMALL = 256 * 1024 };
     const clt_buckets *layout = &store->layout;
     const int micros = clt_capacity_micros(options);
-    const int slots = clt_update_slots((clt_update_rule)options->optimizer);
+    const int slots = clt_optimizer_find(options->optimizer)->n_slots;
     int64_t largest = 0;
     *n = (need){.inputs = 2 * input_bytes(graph, share, micros), .other = SMALL};
     for (int i = 0; i < layout->n_buckets; i++) {
@@ -140,7 +140,7 @@ static int64_t held(const clt_replica *replica, const clt_trainer_options *optio
     int64_t bytes = 0;
     for (int i = 0; i < replica->layout->n_buckets; i++) {
         const clt_bucket *b = &replica->layout->buckets[i];
-        const int slots = clt_update_slots((clt_update_rule)options->optimizer);
+        const int slots = clt_optimizer_find(options->optimizer)->n_slots;
         bytes += b->bytes;
         if (b->state)
             continue;

@@ -29,7 +29,7 @@ static clt_status measuring_fits(const clt_trainer *t, const clt_graph *graph,
         return CLT_OK;
     repeatable.repeatable = true;
     CLT_TRY(clt_plan_create(graph, &t->store->layout, &device->caps, NULL, &repeatable, &plan));
-    const int slots = clt_update_slots((clt_update_rule)t->options.optimizer);
+    const int slots = clt_optimizer_find(t->options.optimizer)->n_slots;
     const int64_t bytes = clt_plan_arena_bytes(plan) + clt_plan_store_bytes(plan, 0) +
                           clt_plan_store_bytes(plan, slots);
     clt_plan_destroy(plan);

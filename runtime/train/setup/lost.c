@@ -143,7 +143,7 @@ static clt_status find_owners(const clt_trainer *t, recovery *r)
         return CLT_OUT_OF_MEMORY;
     for (int b = 0; b < layout->n_buckets; b++) {
         if (is_lost(t, r, t->owners[b]) && !layout->buckets[b].state &&
-            clt_update_slots((clt_update_rule)t->options.optimizer))
+            clt_optimizer_find(t->options.optimizer)->n_slots)
             return clt_fail(CLT_STATE,
                             "the optimizer's state of %s went with the device that failed: go on "
                             "from the last checkpoint",

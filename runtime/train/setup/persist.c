@@ -32,7 +32,7 @@ static void list_free(tensor_list *list)
 /* The store may have room for those of another optimizer, too. */
 static int slots_of(const clt_trainer *trainer)
 {
-    return clt_update_slots((clt_update_rule)trainer->options.optimizer);
+    return clt_optimizer_find(trainer->options.optimizer)->n_slots;
 }
 
 /* `optimizer` NULL: the store's own tensors; else each of its slots of each parameter. */

@@ -45,7 +45,7 @@ static clt_status out_of_range(const char *name, double value, const char *range
 clt_status clt_trainer_check_options(const clt_trainer_options *o)
 {
     CLT_TRY(CLT_CHECK_STRUCT(o, clt_trainer_options));
-    if ((int)o->optimizer < 0 || o->optimizer > CLT_ADAMW)
+    if (!clt_optimizer_find(o->optimizer))
         return clt_fail(CLT_INVALID_ARGUMENT, "optimizer %d does not exist", (int)o->optimizer);
     if (!isfinite(o->lr) || o->lr < 0)
         return out_of_range("learning rate", o->lr, "finite and at least 0");
@@ -86,12 +86,6 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
     return CLT_OK;
 }
 
-/* The public enumeration has the values of exec's. */
-static clt_update_rule rule_of(const clt_trainer *t)
-{
-    return (clt_update_rule)t->options.optimizer;
-}
-
 static clt_status check_world(const clt_world *w)
 {
     if (!w)
@@ -112,7 +106,7 @@ static clt_status check_world(const clt_world *w)
 static clt_status join_store(clt_trainer *t)
 {
     clt_store *store = t->store;
-    const char *keeps = clt_update_slot_name(rule_of(t), 0);
+    const char *keeps = clt_trainer_slot_name(t, 0);
     if (!keeps)
         return CLT_OK;
     if (store->keeps && strcmp(store->keeps, keeps))
@@ -207,7 +201,8 @@ void clt_trainer_set_steps(clt_trainer *t, int64_t steps)
 
 const char *clt_trainer_slot_name(const clt_trainer *t, int slot)
 {
-    return clt_update_slot_name(rule_of(t), slot);
+    const clt_optimizer_row *row = clt_optimizer_find(t->options.optimizer);
+    return slot >= 0 && slot < row->n_slots ? row->slots[slot] : NULL;
 }
 
 static clt_status find_slot(const clt_trainer *t, int slot, const char *name, size_t bytes,

@@ -1,4 +1,4 @@
-/* Learning-rate schedules and the names of optimizers. */
+/* Learning-rate schedules. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,24 +76,4 @@ clt_status clt_schedule_parse(const char *text, int64_t total, clt_schedule *sch
     }
     *schedule = s;
     return CLT_OK;
-}
-
-static const char *const optimizer_names[] = {"sgd", "momentum", "nesterov", "adam", "adamw"};
-
-const char *clt_optimizer_name(clt_optimizer optimizer)
-{
-    return (int)optimizer >= 0 && (int)optimizer < 5 ? optimizer_names[optimizer] : "?";
-}
-
-clt_status clt_optimizer_parse(const char *text, clt_optimizer *optimizer)
-{
-    for (int i = 0; i < 5; i++)
-        if (!strcmp(text, optimizer_names[i])) {
-            *optimizer = (clt_optimizer)i;
-            return CLT_OK;
-        }
-    const char *near = clt_nearest(text, optimizer_names, 5);
-    return clt_fail(CLT_NOT_FOUND,
-                    "optimizer '%s' is none of sgd, momentum, nesterov, adam, adamw%s%s%s", text,
-                    near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }

@@ -98,14 +98,14 @@ static clt_status run_steps(clt_graph *graph, bench_device *d, clt_optimizer opt
     if (status == CLT_OK)
         status = clt_profile_read(profile, &records, &count);
     for (int i = 0; status == CLT_OK && i < count; i++)
-        if (!strcmp(records[i].node, "") && strstr("sgd momentum adam", records[i].name) &&
-            records[i].step >= 2 && n < MOST_STEPS)
+        if (!strcmp(records[i].node, "") &&
+            !strcmp(records[i].name, clt_optimizer_name(optimizer)) && records[i].step >= 2 &&
+            n < MOST_STEPS) {
             times[n++] = records[i].end - records[i].start;
+            out->bytes = records[i].bytes;
+        }
     if (status == CLT_OK && n) {
-        /* Parameters and slots are read and written, gradients read. */
-        const int tensors = optimizer == CLT_SGD ? 3 : optimizer == CLT_MOMENTUM ? 5 : 7;
-        const double elements = (double)ROWS * COLUMNS;
-        *out = (clt_node_time){.bytes = 4 * elements * tensors, .median = bench_median(times, n)};
+        out->median = bench_median(times, n);
         out->least = times[0];
         out->most = times[n - 1];
         out->bound = CLT_LIMIT_COPY;
@@ -124,7 +124,7 @@ static int measure_update(bench_report *r, bench_device *d, const case_row *row)
     clt_node_time time = {0};
     clt_status status = clt_graph_create(&graph);
     if (status == CLT_OK)
-        status = run_steps(graph, d, (clt_optimizer)row->optimizer, &time);
+        status = run_steps(graph, d, row->optimizer, &time);
     clt_graph_destroy(graph);
     if (status != CLT_OK)
         return library_failure(status);

@@ -10,7 +10,7 @@ typedef struct case_row {
     const char *name;
     clt_value *(*build)(clt_graph *g); /* the result; NULL if it declared a loss */
     int training;
-    int optimizer; /* of an update; build is NULL then */
+    clt_optimizer optimizer; /* of an update; build is NULL then */
 } case_row;
 
 extern const case_row bench_op_cases[];
