@@ -17,6 +17,7 @@
 
 #include "exec/exec.h"
 #include "ops/half.h"
+#include "ops/settled.h"
 #include "ops/trains.h"
 #include "ops/variants.h"
 #include "ops/walked.h"
@@ -70,6 +71,12 @@ typedef struct op_test {
                      double *const *dx, double *const *bound);
     double worst; /* largest error so far, in units of eps times the bound */
 } op_test;
+
+/* Everything the reference says for one batch count. */
+typedef struct op_expected {
+    double *x[OP_MAX_IN], *y[OP_MAX_OUT], *y_bound[OP_MAX_OUT];
+    double *dy[OP_MAX_OUT], *dx[OP_MAX_IN], *dx_bound[OP_MAX_IN];
+} op_expected;
 
 /* --- sizes and numbers ---------------------------------------------------------------------- */
 
@@ -132,6 +139,7 @@ static inline int op_setup(void **state)
     OP_OK(clt_runtime_create(NULL, &op_runtime));
     OP_OK(clt_devices_open(op_runtime, clt_test_devices("cpu"), NULL, &op_devices, &count));
     op_quirks = op_devices[0]->quirks;
+    op_settled_read(op_devices[0]->identity);
     return 0;
 }
 
@@ -139,6 +147,7 @@ static inline int op_teardown(void **state)
 {
     (void)state;
     op_walked_write(&op_devices[0]->caps);
+    op_settled_write();
     /* core/builtins.clh declares all that the kernels call. */
     assert_int_equal(op_devices[0]->quirks, op_quirks);
     clt_devices_close(op_devices, 1);

@@ -15,132 +15,10 @@
 
 #include <time.h>
 
-#include "ops/bound.h"
 #include "ops/economy.h"
+#include "ops/expected.h"
 
 /* --- comparing ------------------------------------------------------------------------------ */
-
-/* Everything the reference says for one batch count. */
-typedef struct op_expected {
-    double *x[OP_MAX_IN], *y[OP_MAX_OUT], *y_bound[OP_MAX_OUT];
-    double *dy[OP_MAX_OUT], *dx[OP_MAX_IN], *dx_bound[OP_MAX_IN];
-} op_expected;
-
-static inline void op_agree(const op_test *t, const op_case *c, const char *what, int index,
-                            int64_t count, const double *got, const double *bound,
-                            const double *want)
-{
-    for (int64_t i = 0; want && i < count; i++)
-        if (!(fabs(got[i] - want[i]) <= 1e-12 * (bound[i] + fabs(want[i])) + 1e-300))
-            fail_msg("%s, %s: the reference's %s%d[%lld] is %.15g, the golden's %.15g", t->op,
-                     c->text, what, index, (long long)i, got[i], want[i]);
-}
-
-/* The reference agrees with the outside judge. */
-static inline void op_judge(const op_test *t, const op_case *c, const op_bound *b, int64_t n,
-                            const op_expected *e)
-{
-    for (int o = 0; o < t->n_out; o++)
-        op_agree(t, c, "y", o, clt_type_elements(&b->out[o]->type, n), e->y[o], e->y_bound[o],
-                 c->y_set[o]);
-    for (int i = 0; i < c->n_in; i++)
-        op_agree(t, c, "dx", i, op_count(c, i, n), e->dx[i], e->dx_bound[i], c->dx_set[i]);
-}
-
-static inline void op_expect(const op_test *t, const op_case *c, const op_bound *b, int64_t n,
-                             op_expected *e)
-{
-    uint64_t state = 77;
-    *e = (op_expected){{0}, {0}, {0}, {0}, {0}, {0}};
-    for (int i = 0; i < c->n_in; i++)
-        if (b->in[i]) {
-            e->x[i] = op_array(op_count(c, i, n));
-            e->dx[i] = op_array(op_count(c, i, n));
-            e->dx_bound[i] = op_array(op_count(c, i, n));
-            op_fill_operand(c, i, n, e->x[i]);
-            op_half_round(&b->half, b->plan->graph, "x", i, op_count(c, i, n), e->x[i]);
-        }
-    for (int o = 0; o < t->n_out; o++) {
-        const int64_t count = clt_type_elements(&b->out[o]->type, n);
-        e->y[o] = op_array(count);
-        e->y_bound[o] = op_array(count);
-        e->dy[o] = op_array(count);
-        for (int64_t i = 0; i < count; i++)
-            e->dy[o][i] = n == c->batch && c->dy_set[o] ? c->dy_set[o][i] : op_uniform(&state);
-        op_half_round(&b->half, b->plan->graph, "dy", o, count, e->dy[o]);
-    }
-    t->forward(c, n, e->x, e->y, e->y_bound);
-    if (t->backward)
-        t->backward(c, n, e->x, e->dy, e->dx, e->dx_bound);
-    if (n == c->batch && !b->half.precision)
-        op_judge(t, c, b, n, e);
-}
-
-static inline void op_forget(op_expected *e)
-{
-    for (int i = 0; i < OP_MAX_IN; i++) {
-        free(e->x[i]);
-        free(e->dx[i]);
-        free(e->dx_bound[i]);
-    }
-    for (int o = 0; o < OP_MAX_OUT; o++) {
-        free(e->y[o]);
-        free(e->y_bound[o]);
-        free(e->dy[o]);
-    }
-}
-
-/* What was expected of earlier plans of one case, since the reference may take longer than the
- * device. */
-enum { OP_MEMO = 8 };
-typedef struct op_memo {
-    struct {
-        int64_t n;
-        clt_dtype precision;
-        unsigned rounded; /* bits of the inputs that are */
-        op_expected e;
-    } row[OP_MEMO];
-    int count;
-    uint64_t number; /* of the case */
-} op_memo;
-
-static inline unsigned op_rounded(const op_test *t, const op_case *c, const op_bound *b)
-{
-    unsigned bits = 0;
-    for (int i = 0; i < c->n_in; i++)
-        bits |= (unsigned)op_half_rounds(&b->half, b->plan->graph, "x", i) << i;
-    for (int o = 0; o < t->n_out; o++)
-        bits |= (unsigned)op_half_rounds(&b->half, b->plan->graph, "dy", o) << (OP_MAX_IN + o);
-    return bits;
-}
-
-/* Owned by the memo. */
-static inline const op_expected *op_recall(const op_test *t, const op_case *c, const op_bound *b,
-                                           int64_t n, op_memo *memo)
-{
-    const unsigned rounded = op_rounded(t, c, b);
-    int at = 0;
-    while (at < memo->count && (memo->row[at].n != n || memo->row[at].rounded != rounded ||
-                                memo->row[at].precision != b->half.precision))
-        at++;
-    if (at == memo->count) {
-        if (at == OP_MEMO)
-            op_forget(&memo->row[--at].e);
-        op_expect(t, c, b, n, &memo->row[at].e);
-        memo->row[at].n = n;
-        memo->row[at].rounded = rounded;
-        memo->row[at].precision = b->half.precision;
-        memo->count = at + 1;
-    }
-    return &memo->row[at].e;
-}
-
-static inline void op_memo_free(op_memo *memo)
-{
-    for (int i = 0; i < memo->count; i++)
-        op_forget(&memo->row[i].e);
-    memo->count = 0;
-}
 
 static inline void op_compare(op_test *t, const op_case *c, const op_bound *b, const clt_run *run,
                               const char *name, const double *want, const double *bound)
@@ -270,13 +148,45 @@ static inline bool op_has_batch(const op_case *c)
     return false;
 }
 
+/* The numbers of samples that a plan runs with; how many they are. */
+static inline int op_counts(const op_case *c, int64_t counts[4])
+{
+    int n = 0;
+    counts[n++] = c->batch;
+    if (op_has_batch(c) && c->batch >= 3 && !clt_test_oclgrind())
+        counts[n++] = c->batch - 1;
+    if (op_has_batch(c) && c->batch > 1 && !clt_test_oclgrind())
+        counts[n++] = 1;
+    if (op_has_batch(c))
+        counts[n++] = 0;
+    return n;
+}
+
 static inline void op_check_counts(op_test *t, const op_case *c, op_bound *b, op_memo *memo)
 {
-    const int64_t counts[] = {c->batch, c->batch - 1, 1, 0};
-    for (int i = 0; i < 4; i++)
-        if ((!i || op_has_batch(c)) && (i != 1 || c->batch >= 3) && (i != 2 || c->batch > 1) &&
-            (i % 3 == 0 || !clt_test_oclgrind()))
+    int64_t counts[4];
+    const int n = op_counts(c, counts);
+    for (int i = 0; i < n; i++)
+        op_run(t, c, b, counts[i], op_recall(t, c, b, counts[i], memo));
+}
+
+/* Compiles the plan's kernels and compares it at `n` of the counts, unless it is settled
+ * (settled.h). */
+static inline void op_run_plan(op_test *t, const op_case *c, op_bound *b, op_memo *memo,
+                               const int64_t *counts, int n)
+{
+    uint64_t key = op_settled_path() ? op_hash_plan(b->plan) : 0;
+    for (int i = 0; key && i < n; i++)
+        key = op_hash_expected(t, c, b, op_recall(t, c, b, counts[i], memo), counts[i], key);
+    if (key && op_is_settled(key)) {
+        op_walked_plan(b->plan);
+    } else {
+        op_make_exec(b);
+        for (int i = 0; i < n; i++)
             op_run(t, c, b, counts[i], op_recall(t, c, b, counts[i], memo));
+    }
+    if (key)
+        op_settle(key);
 }
 
 static inline void op_check_bound(op_test *t, const op_case *c, op_bound *b)
@@ -340,13 +250,11 @@ static inline void op_check_plan(op_test *t, const op_case *c, const op_mode *mo
     const double begin = op_seconds();
     op_worth_of(b->plan, true);
     op_is_new_to_case(b->plan, memo->number);
-    op_make_exec(b);
-    const double made = op_seconds();
-    op_check_counts(t, c, b, memo);
+    int64_t counts[4];
+    op_run_plan(t, c, b, memo, counts, op_counts(c, counts));
     if (getenv("CLT_TEST_TIMES"))
-        print_message("%7.2f s, %6.2f s of that compiling: %s, %s%s%s %s; %d kernels, %d features, "
-                      "work %.0f\n",
-                      op_seconds() - begin, made - begin, t->op, c->text,
+        print_message("%7.2f s: %s, %s%s%s %s; %d kernels, %d features, work %.0f\n",
+                      op_seconds() - begin, t->op, c->text,
                       mode->as_gpu     ? ", as a GPU"
                       : mode->portable ? ", portable"
                                        : "",
@@ -406,8 +314,7 @@ static inline void op_check_tiles(op_test *t, const op_case *c, bool as_gpu, int
         const bool tiled = op_make_plan(t, c, &mode, &b);
         if (tiled && op_is_worth_it(op_worth_of(b.plan, false), b.plan, as_gpu, false, as_gpu)) {
             op_worth_of(b.plan, true);
-            op_make_exec(&b);
-            op_run(t, c, &b, c->batch, op_recall(t, c, &b, c->batch, &memo));
+            op_run_plan(t, c, &b, &memo, &c->batch, 1);
         }
         op_unbind(&b);
         if (!tiled)
@@ -420,21 +327,21 @@ static inline void op_check_tiles(op_test *t, const op_case *c, bool as_gpu, int
 static inline void op_check_options(op_test *t, const op_case *c, const char *options)
 {
     const op_mode mode = {.options = options};
+    op_memo memo = {.count = 0};
     op_bound b;
-    op_expected e;
-    assert_true(op_bind(t, c, &mode, &b));
-    op_expect(t, c, &b, c->batch, &e);
-    op_run(t, c, &b, c->batch, &e);
-    op_forget(&e);
+    assert_true(op_make_plan(t, c, &mode, &b));
+    op_run_plan(t, c, &b, &memo, &c->batch, 1);
+    op_memo_free(&memo);
     op_unbind(&b);
 }
 
 /* The largest error of all cases so far, for the log. */
 static inline void op_report(const op_test *t)
 {
-    print_message("%s: worst error %.3f of 8 eps sqrt(K) sum|terms|; so far %d plans ran, %d were "
-                  "passed over\n",
-                  t->op, t->worst / 8, op_plan_counts[1], op_plan_counts[0]);
+    print_message(
+        "%s: worst error %.3f of 8 eps sqrt(K) sum|terms|; so far %d plans were compared, "
+        "%d were passed over\n",
+        t->op, t->worst / 8, op_plan_counts[1], op_plan_counts[0]);
 }
 
 #endif

@@ -1,6 +1,17 @@
 # Which variants each test compared is written to ops_run/, for the check that none is without a case.
 file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/ops_run/usual ${CMAKE_CURRENT_BINARY_DIR}/ops_run/vendor)
 
+# settled/NAME: hashes of the plans that test NAME found right, which need not run again (ops/settled.h). settled/code:
+# the code that decides results beside kernels and plans.
+set(settled ${CMAKE_CURRENT_BINARY_DIR}/settled)
+file(MAKE_DIRECTORY ${settled})
+file(GLOB_RECURSE code CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/exec/*.[ch]
+    ${PROJECT_SOURCE_DIR}/runtime/device/*.[ch] ${CMAKE_CURRENT_SOURCE_DIR}/ops/*.h)
+list(APPEND code ${PROJECT_SOURCE_DIR}/tools/oclgrind.sh)
+add_custom_command(OUTPUT ${settled}/code COMMAND sh -c "cat \"$@\" >\"$0\"" ${settled}/code ${code}
+    DEPENDS ${code} VERBATIM)
+add_custom_target(settled_code ALL DEPENDS ${settled}/code)
+
 # Every operator's test again on Oclgrind, and on Intel's runtime where there is one.
 foreach(test ${CLT_TESTS})
     if(NOT test MATCHES "/tests/ops/")
@@ -10,17 +21,20 @@ foreach(test ${CLT_TESTS})
     string(REGEX REPLACE "^test_" "ops." subject ${subject})
     set_tests_properties(${subject} PROPERTIES LABELS op TIMEOUT 1200 FIXTURES_SETUP ops_run
         ENVIRONMENT "CLT_OPS_RUN=${CMAKE_CURRENT_BINARY_DIR}/ops_run/usual/${subject}.txt")
+    string(REPLACE "." "_" target test_${subject})
+    add_dependencies(${target} settled_code)
     clt_test_on_oclgrind(${subject})
     # Oclgrind's check for uninitialised values does not know an instruction that the optimiser makes.
     if(TEST oclgrind.${subject})
         set_tests_properties(oclgrind.${subject} PROPERTIES TIMEOUT 1200)
         set_property(TEST oclgrind.${subject} APPEND PROPERTY ENVIRONMENT
-            "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
+            "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable" "CLT_TEST_SETTLED=${settled}/oclgrind.${subject}")
     endif()
     clt_test_on_vendor(${subject} intel)
     set_tests_properties(vendor.${subject} PROPERTIES FIXTURES_SETUP ops_run_vendor)
     set_property(TEST vendor.${subject} APPEND PROPERTY ENVIRONMENT
-        "CLT_OPS_RUN=${CMAKE_CURRENT_BINARY_DIR}/ops_run/vendor/${subject}.txt")
+        "CLT_OPS_RUN=${CMAKE_CURRENT_BINARY_DIR}/ops_run/vendor/${subject}.txt"
+        "CLT_TEST_SETTLED=${settled}/vendor.${subject}")
 endforeach()
 
 # On a device of small work-groups, where PoCL plays one.

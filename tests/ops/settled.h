@@ -1,0 +1,111 @@
+/*
+ * Remembers which plans gave the right numbers, so that an unchanged plan does not run again. For
+ * harness.h.
+ *
+ * CLT_TEST_SETTLED names the file; the tests on Oclgrind and on the second platform set it, and
+ * CLT_TEST_ALL=1 ignores it. A plan is settled if all that decides its result is as it was: the
+ * device and its driver, the text of the kernels, the launches and places of values, the operands,
+ * the expected numbers, and the code of exec, device and this harness, which the build gathers in
+ * the file `code` beside it. The operators' tests on PoCL run every plan.
+ */
+#ifndef TESTS_OPS_SETTLED_H
+#define TESTS_OPS_SETTLED_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "support/devices.h"
+
+static struct op_settled {
+    uint64_t code, *old, *now; /* of the code; keys of earlier runs; of this one */
+    int n_old, n_now, passed_over;
+} op_settled;
+
+static inline const char *op_settled_path(void)
+{
+    return getenv("CLT_TEST_ALL") ? NULL : getenv("CLT_TEST_SETTLED");
+}
+
+/* Owned by the caller; NULL: there is no such file. */
+static inline char *op_read_file(const char *path, size_t *bytes)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return NULL;
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    *bytes = (size_t)ftell(file);
+    rewind(file);
+    char *text = calloc(1, *bytes + sizeof(uint64_t));
+    assert_non_null(text);
+    assert_int_equal(fread(text, 1, *bytes, file), *bytes);
+    fclose(file);
+    return text;
+}
+
+static inline void op_settled_read(uint64_t device)
+{
+    const char *path = op_settled_path(), *name = path ? strrchr(path, '/') : NULL;
+    char code[4096];
+    size_t bytes = 0;
+    if (!name)
+        return;
+    snprintf(code, sizeof code, "%.*s/code", (int)(name - path), path);
+    char *text = op_read_file(code, &bytes);
+    assert_non_null(text);
+    op_settled.code = clt_hash(text, bytes, device);
+    free(text);
+    op_settled.old = (uint64_t *)op_read_file(path, &bytes);
+    op_settled.n_old = op_settled.old ? (int)(bytes / sizeof(uint64_t)) : 0;
+}
+
+/* Writes what is settled now to a file that takes the place of the old one: on Oclgrind only when
+ * tools/oclgrind.sh has found no report. */
+static inline void op_settled_write(void)
+{
+    const char *path = op_settled_path();
+    char fresh[4096];
+    if (!path)
+        return;
+    snprintf(fresh, sizeof fresh, "%s.new", path);
+    FILE *file = fopen(fresh, "wb");
+    assert_non_null(file);
+    fwrite(op_settled.now, sizeof(uint64_t), (size_t)op_settled.n_now, file);
+    assert_int_equal(fclose(file), 0);
+    if (!clt_test_oclgrind())
+        assert_int_equal(rename(fresh, path), 0);
+    print_message("%d plans are as they were and did not run again, %d ran\n",
+                  op_settled.passed_over, op_settled.n_now - op_settled.passed_over);
+    free(op_settled.old);
+    free(op_settled.now);
+}
+
+/* Whether the plan of this key gave the right numbers before. */
+static inline bool op_is_settled(uint64_t key)
+{
+    for (int i = 0; i < op_settled.n_old; i++)
+        if (op_settled.old[i] == key) {
+            op_settled.passed_over++;
+            return true;
+        }
+    return false;
+}
+
+/* The plan of this key gave the right numbers, now or before. */
+static inline void op_settle(uint64_t key)
+{
+    op_settled.now =
+        realloc(op_settled.now, (size_t)(op_settled.n_now + 1) * sizeof *op_settled.now);
+    assert_non_null(op_settled.now);
+    op_settled.now[op_settled.n_now++] = key;
+}
+
+#endif
