@@ -4,7 +4,7 @@
 # What the build needs.
 PACKAGES_BUILD="gcc libc6-dev cmake ninja-build pkg-config opencl-headers ocl-icd-opencl-dev
     zlib1g-dev libjansson-dev libxxhash-dev libpopt-dev libyajl-dev libturbojpeg0-dev libpng-dev
-    libpcre2-dev libhdf5-dev"
+    libpcre2-dev libhdf5-dev libzip-dev"
 # What training LeNet on the CPU and looking at it needs.
 PACKAGES_RUN="pocl-opencl-icd dataset-fashion-mnist gnuplot-nox"
 # What the tests need.

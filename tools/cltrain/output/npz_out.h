@@ -13,8 +13,8 @@ typedef struct npz_array {
     const void *data; /* row-major */
 } npz_array;
 
-/* Writes the file beside `path` and renames it. Returns an exit code, after a message: also for an
- * array of 4 GiB or more, and types that numpy does not have. */
+/* Writes the file beside `path` and renames it. Returns an exit code, after a message: also for
+ * types that numpy does not have. */
 int npz_write(const char *path, const npz_array *arrays, int count);
 
 #endif
