@@ -177,6 +177,25 @@ bool clt_graph_static_weights(const clt_graph *graph, int64_t count, double *wei
     return true;
 }
 
+/* --- states ---------------------------------------------------------------------------------- */
+
+clt_status clt_session_carry(clt_session *s, int device, const clt_run *run)
+{
+    const clt_session_device *d = &s->devices[device];
+    const clt_graph *graph = d->plan->graph;
+    for (int i = 0; i < graph->n_assigns; i++) {
+        const clt_value *state = graph->assigns[i].state;
+        clt_view from, to;
+        CLT_TRY(clt_exec_locate(d->exec, run, graph->assigns[i].value, &from));
+        CLT_TRY(clt_exec_locate(d->exec, run, state, &to));
+        if (from.buffer != to.buffer || from.offset != to.offset)
+            CLT_TRY(clt_enqueue_copy(d->device, from, to,
+                                     clt_type_elements(&state->type, 0) *
+                                         clt_dtype_size(state->type.dtype)));
+    }
+    return CLT_OK;
+}
+
 /* --- results -------------------------------------------------------------------------------- */
 
 clt_view clt_session_results(const clt_session *s, int device, int entry, int micro)

@@ -8,6 +8,7 @@
 
 #include "exec/collective.h"
 #include "exec/exec.h"
+#include "train/core/division.h"
 #include "train/store/store.h"
 #include <cltrain/train.h>
 
@@ -58,13 +59,6 @@ clt_status clt_session_create(const clt_graph *graph, clt_store *store,
 
 void clt_session_destroy(clt_session *session);
 
-/* Which samples of a batch a device gets in one run. */
-typedef struct clt_part {
-    int64_t begin, count; /* samples of the batch */
-    int64_t device_begin; /* the first sample of the device in the batch */
-    int micro;            /* which of the step's micro-batches */
-} clt_part;
-
 /* Fails if an input that the plan reads on this device has no feed, or one that is too small: the
  * inputs that a gradient is given by, or all others. `offsets`: as those of a batch. Before a step,
  * so that a mistake stops no device halfway. */
@@ -100,6 +94,10 @@ clt_status clt_session_check_fetches(const clt_session *session, const clt_step_
 /* Enqueues the copies of outputs that the batch asks for, for the part that just ran. */
 clt_status clt_session_fetch(clt_session *session, int device, const clt_step_batch *batch,
                              clt_part part, const clt_run *run);
+
+/* Copies the values that the plan assigns to states, as far as they were not made in the states'
+ * place. */
+clt_status clt_session_carry(clt_session *session, int device, const clt_run *run);
 
 /* Sets upstream[l] = coefficient / weights[l] on the device (enqueued only if it changes). */
 clt_status clt_session_upstream(clt_session *session, int device, const double *weights);

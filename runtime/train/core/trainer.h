@@ -121,23 +121,12 @@ bool clt_lost_one_of_several(const clt_trainer *trainer);
  * optimizer's slots of bucket b that of slot_roots[b], where that is not NULL. Collective. */
 clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant, const int *slot_roots);
 
-/* The micro-batches of a device's share: as many as asked for, more where the plan is smaller, none
- * without samples. */
-int clt_step_micros(const clt_trainer *trainer, int64_t share);
+/* A share of `count` samples: it has as many micro-batches as asked for, more if the plan is
+ * smaller, none without samples. */
+clt_share clt_step_share_of(const clt_trainer *trainer, int64_t count);
 
-/* The first sample, of a share of `micros` micro-batches, of micro-batch `micro`; `micros`: the
- * share's end. Whole quanta where there is a quantum. */
-int64_t clt_step_micro_begin(const clt_trainer *trainer, int64_t share, int micros, int micro);
-
-/* How often a device runs the plan in the step under way: its micro-batches or, where the plan has
- * collectives, clt_segments_rounds. */
-int clt_step_rounds(const clt_trainer *trainer, int device);
-
-/* The micro-batches of a device's share of the step under way. */
-int clt_step_micros_of(const clt_trainer *trainer, int device);
-
-/* What a device gets of the batch in a micro-batch; nothing past its last one. */
-clt_part clt_step_part(const clt_trainer *trainer, int device, int micro);
+/* A device's share of the batch under way. */
+clt_share clt_step_share(const clt_trainer *trainer, int device);
 
 /* Whether the guard stopped at the ring entry's step, whose word is there. */
 bool clt_step_stopped(const clt_trainer *trainer, int entry);

@@ -6,7 +6,8 @@
 #include "base/alloc.h"
 #include "base/vec.h"
 #include "device/program/tuning_file.h"
-#include "train/core/session.h"
+#include "train/program/check.h"
+#include "train/step/interpret.h"
 #include <cltrain/data.h>
 
 struct clt_predictor {
@@ -15,6 +16,7 @@ struct clt_predictor {
     clt_tuning_record *tuning;         /* by device */
     const clt_tuning_record **records; /* the same */
     int64_t *offsets;                  /* by device, and one more */
+    clt_step_program *programs;        /* two a device: without samples, and with some */
     int64_t batch, per_device, runs;
     bool poison, has_batch, carries;
     const clt_value **outputs, **inputs; /* of the first device's plan */
@@ -82,6 +84,41 @@ static clt_status refuse_collectives(const clt_predictor *p)
                : CLT_OK;
 }
 
+/* A device runs by itself: its programs are those of one device alone. */
+static clt_status make_programs(clt_predictor *p, int d)
+{
+    const clt_buckets *layout = &p->store->layout;
+    const size_t n = (size_t)layout->n_buckets + 1;
+    clt_outline outline = {0};
+    bool *states = clt_calloc(n, sizeof *states);
+    int *after = clt_calloc(n, sizeof *after);
+    clt_status status = states && after ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK)
+        status = clt_outline_create(p->session->devices[d].plan, &outline);
+    for (int b = 0; status == CLT_OK && b < layout->n_buckets; b++)
+        states[b] = layout->buckets[b].state;
+    const clt_step_program_input input = {.plan = &outline,
+                                          .participants = 1,
+                                          .ranks = 1,
+                                          .n_buckets = layout->n_buckets,
+                                          .states = states,
+                                          .after = after,
+                                          .carries = true,
+                                          .poison = p->poison};
+    for (int rounds = 0; status == CLT_OK && rounds < 2; rounds++) {
+        clt_step_program *program = &p->programs[2 * d + rounds];
+        const clt_check_device device = {&input, program, rounds, rounds};
+        status = clt_step_program_generate(&input, CLT_PROGRAM_OUTSIDE, clt_load_of(rounds, rounds),
+                                           program);
+        if (status == CLT_OK)
+            status = clt_step_programs_check(CLT_PROGRAM_OUTSIDE, &device, 1, NULL);
+    }
+    clt_outline_free(&outline);
+    clt_free(states);
+    clt_free(after);
+    return status;
+}
+
 static clt_status build(clt_predictor *p, const clt_graph *graph,
                         const clt_predictor_options *options)
 {
@@ -89,7 +126,8 @@ static clt_status build(clt_predictor *p, const clt_graph *graph,
     p->tuning = clt_calloc(n, sizeof *p->tuning);
     p->records = clt_calloc(n, sizeof *p->records);
     p->offsets = clt_calloc(n + 1, sizeof *p->offsets);
-    if (!p->tuning || !p->records || !p->offsets)
+    p->programs = clt_calloc(2 * n, sizeof *p->programs);
+    if (!p->tuning || !p->records || !p->offsets || !p->programs)
         return CLT_OUT_OF_MEMORY;
     for (size_t d = 0; d < n; d++) {
         clt_tuning_load(p->store->replicas[d].device, &p->tuning[d]);
@@ -106,6 +144,8 @@ static clt_status build(clt_predictor *p, const clt_graph *graph,
     plan.several = n > 1;
     CLT_TRY(clt_session_create(graph, p->store, &plan, p->records, 1, false, &p->session));
     CLT_TRY(refuse_collectives(p));
+    for (int d = 0; d < p->store->n_devices; d++)
+        CLT_TRY(make_programs(p, d));
     return list_values(p);
 }
 
@@ -133,6 +173,9 @@ void clt_predictor_destroy(clt_predictor *p)
     clt_session_destroy(p->session);
     for (int d = 0; p->tuning && d < p->store->n_devices; d++)
         clt_tuning_free(&p->tuning[d]);
+    for (int i = 0; p->programs && i < 2 * p->store->n_devices; i++)
+        clt_step_program_free(&p->programs[i]);
+    clt_free(p->programs);
     clt_free(p->tuning);
     clt_free(p->records);
     clt_free(p->offsets);
@@ -176,51 +219,27 @@ static clt_status divide(clt_predictor *p, const clt_step_batch *batch)
     return clt_session_check_fetches(p->session, batch, p->offsets);
 }
 
-/* States whose next value was not made in their place. */
-static clt_status carry(const clt_session_device *d, const clt_run *run)
+static clt_status run_device(clt_predictor *p, int d, const clt_step_batch *batch)
 {
-    const clt_graph *graph = d->plan->graph;
-    for (int i = 0; i < graph->n_assigns; i++) {
-        const clt_value *state = graph->assigns[i].state;
-        clt_view from, to;
-        CLT_TRY(clt_exec_locate(d->exec, run, graph->assigns[i].value, &from));
-        CLT_TRY(clt_exec_locate(d->exec, run, state, &to));
-        if (from.buffer != to.buffer || from.offset != to.offset)
-            CLT_TRY(clt_enqueue_copy(d->device, from, to,
-                                     clt_type_elements(&state->type, 0) *
-                                         clt_dtype_size(state->type.dtype)));
-    }
-    return CLT_OK;
-}
-
-static clt_status run_device(clt_predictor *p, int index, const clt_step_batch *batch)
-{
-    clt_session *s = p->session;
-    clt_session_device *d = &s->devices[index];
-    const int entry = (int)(p->runs % 2);
-    const clt_part part = {.begin = p->offsets[index],
-                           .count = p->offsets[index + 1] - p->offsets[index],
-                           .device_begin = p->offsets[index]};
-    const clt_run run = {.count = part.count,
-                         .step = (uint32_t)p->runs,
-                         .sample = batch->first + part.begin,
-                         .inputs = d->views,
-                         .results = clt_session_results(s, index, entry, 0)};
-    /* The run before the last one has used these inputs. */
-    CLT_TRY(clt_session_wait(s, index, entry));
-    CLT_TRY(clt_enqueue_wait(d->device, batch->n_wait, batch->wait));
-    if (!part.count) {
-        CLT_TRY(clt_session_read(s, index, entry, 0)); /* makes the event */
-        return clt_device_flush(d->device);
-    }
-    if (p->poison)
-        CLT_TRY(clt_arena_poison(&p->store->arenas[index]));
-    CLT_TRY(clt_session_feed(s, index, batch, part, entry));
-    CLT_TRY(clt_exec_enqueue(d->exec, &run, 0, d->plan->n_nodes, 0, NULL));
-    CLT_TRY(clt_session_fetch(s, index, batch, part, &run));
-    CLT_TRY(carry(d, &run));
-    CLT_TRY(clt_session_read(s, index, entry, 0));
-    return clt_device_flush(d->device);
+    const int64_t count = p->offsets[d + 1] - p->offsets[d];
+    const int rounds = count > 0, entry = (int)(p->runs % 2);
+    clt_bound bound = {.device = d,
+                       .replica = &p->store->replicas[d],
+                       .arena = &p->store->arenas[d],
+                       .session = p->session,
+                       .batch = batch,
+                       .share = {.begin = p->offsets[d],
+                                 .count = count,
+                                 .per_run = p->per_device,
+                                 .quantum = 1,
+                                 .micros = rounds,
+                                 .rounds = rounds},
+                       .first = batch->first,
+                       .entry = entry,
+                       .parity = entry,
+                       .step = p->runs,
+                       .participants = 1};
+    return clt_step_program_run(&bound, &p->programs[2 * d + rounds]);
 }
 
 clt_status clt_predictor_run(clt_predictor *p, const clt_step_batch *batch,

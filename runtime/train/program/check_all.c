@@ -29,7 +29,7 @@ static int micros_tried(int try, int participant)
 static int rounds_of(const trial *t, int try, int participant)
 {
     int most = micros_tried(try, participant);
-    if (!inputs_of(t)[participant].plan->n_collectives)
+    if (!inputs_of(t)[participant].plan->n_collectives || t->kind == CLT_PROGRAM_DIAGNOSE)
         return most;
     for (int p = 0; p < 2 && p < t->world->count; p++)
         most = micros_tried(try, p) > most ? micros_tried(try, p) : most;
@@ -94,8 +94,9 @@ static clt_status check_kind(trial *t)
 static clt_status check_kinds(trial *t)
 {
     static const clt_step_program_kind kinds[] = {
-        CLT_PROGRAM_STEP,  CLT_PROGRAM_FORWARD, CLT_PROGRAM_BACKWARD, CLT_PROGRAM_REDUCE,
-        CLT_PROGRAM_APPLY, CLT_PROGRAM_WEIGHTS, CLT_PROGRAM_OUTSIDE,  CLT_PROGRAM_VERIFY};
+        CLT_PROGRAM_STEP,    CLT_PROGRAM_FORWARD, CLT_PROGRAM_BACKWARD,
+        CLT_PROGRAM_REDUCE,  CLT_PROGRAM_APPLY,   CLT_PROGRAM_WEIGHTS,
+        CLT_PROGRAM_OUTSIDE, CLT_PROGRAM_VERIFY,  CLT_PROGRAM_DIAGNOSE};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         t->kind = kinds[k];
         if (t->kind != CLT_PROGRAM_VERIFY || t->world->count > 1)

@@ -107,6 +107,19 @@ static void complete_means(writer *w)
 
 /* --- micro-batches --------------------------------------------------------------------------- */
 
+/* RUN or INSPECT. */
+static void nodes(writer *w, clt_instruction_kind kind, int first, int end, int micro)
+{
+    put(w, (clt_instruction){.kind = kind,
+                             .item = -1,
+                             .first = first,
+                             .end = end,
+                             .micro = micro,
+                             .set = set_of(w, micro),
+                             .version = CLT_VERSION_OLD,
+                             .peer = -1});
+}
+
 /* The segments within nodes [first, end). A collective of the graph starts behind its node and is
  * complete before the first node that needs it. `reduce`: a bucket's reduction starts when its last
  * gradient is enqueued, and between the same collectives of the graph on all devices. */
@@ -123,14 +136,7 @@ static void run_nodes(writer *w, int first, int end, int micro, bool reduce)
             while (completed < begun && plan->collectives[completed].needed <= s->first)
                 collective(w, CLT_DO_COMPLETE, CLT_ON_NODE, completed++, micro, CLT_VERSION_REDUCED,
                            -1);
-            put(w, (clt_instruction){.kind = CLT_DO_RUN,
-                                     .item = -1,
-                                     .first = s->first,
-                                     .end = s->end,
-                                     .micro = micro,
-                                     .set = set_of(w, micro),
-                                     .version = CLT_VERSION_OLD,
-                                     .peer = -1});
+            nodes(w, CLT_DO_RUN, s->first, s->end, micro);
             if (s->begins >= 0)
                 collective(w, CLT_DO_START, CLT_ON_NODE, begun++, micro, micro, -1);
         }
@@ -394,6 +400,8 @@ static void outside_micro(writer *w, int micro)
     plain(w, CLT_DO_FEED, micro, CLT_VERSION_ANY);
     run_nodes(w, 0, w->in->plan->n_forward, micro, false);
     plain(w, CLT_DO_FETCH, micro, micro);
+    if (w->in->carries && w->in->plan->n_assigns)
+        plain(w, CLT_DO_CARRY, micro, micro);
 }
 
 static void outside(writer *w)
@@ -412,6 +420,19 @@ static void verify(writer *w)
     collective(w, CLT_DO_START, CLT_ON_CHECKSUMS, -1, 0, CLT_VERSION_NEW, -1);
     collective(w, CLT_DO_COMPLETE, CLT_ON_CHECKSUMS, -1, 0, CLT_VERSION_NEW, -1);
     plain(w, CLT_DO_COMPARE, 0, CLT_VERSION_NEW);
+}
+
+/* A micro-batch of an earlier step, node by node. Other devices do something else meanwhile. */
+static void diagnose_micro(writer *w, int micro)
+{
+    const clt_outline *plan = w->in->plan;
+    plain(w, CLT_DO_REFEED, micro, CLT_VERSION_ANY);
+    for (int node = 0, k = 0; node < plan->n_nodes; node++) {
+        nodes(w, CLT_DO_RUN, node, node + 1, micro);
+        if (k < plan->n_collectives && plan->collectives[k].node == node)
+            collective(w, CLT_DO_STAND_IN, CLT_ON_NODE, k++, micro, micro, -1);
+        nodes(w, CLT_DO_INSPECT, node, node + 1, micro);
+    }
 }
 
 static void copy_one(writer *w, clt_operand on, int bucket, int slot, int peer)
@@ -471,6 +492,9 @@ clt_status clt_step_program_generate(const clt_step_program_input *input,
         break;
     case CLT_PROGRAM_COPY:
         copy(&w);
+        break;
+    case CLT_PROGRAM_DIAGNOSE:
+        each_micro(&w, diagnose_micro);
         break;
     case CLT_PROGRAM_KIND_COUNT:
         break;

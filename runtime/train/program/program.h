@@ -17,30 +17,34 @@
 
 /* X(NAME, "name in print") */
 #define CLT_INSTRUCTION_KINDS(X)                                                                   \
-    X(WAIT, "wait")             /* for the caller's events, and a free entry for results */        \
-    X(MEASURE, "measure")       /* notes when the device's own work begins */                      \
-    X(MEASURED, "measured")     /* waits for it, and notes what it took */                         \
-    X(POISON, "poison")         /* fills the arena with NaN (tests) */                             \
-    X(FEED, "feed")             /* inputs of a micro-batch */                                      \
-    X(FEED_GIVEN, "feed_given") /* gradients of outputs that the caller gives */                   \
-    X(UPSTREAM, "upstream")     /* of the losses: the host knows the weights */                    \
+    X(WAIT, "wait")         /* for the caller's events, and a free entry for results */            \
+    X(MEASURE, "measure")   /* notes when the device's own work begins */                          \
+    X(MEASURED, "measured") /* waits for it, and notes what it took */                             \
+    X(POISON, "poison")     /* fills the arena with NaN (tests) */                                 \
+    X(FEED, "feed")         /* inputs of a micro-batch */                                          \
+    X(REFEED, "refeed") /* inputs of a micro-batch of an earlier step, which are still there */    \
+    X(FEED_GIVEN, "feed_given")           /* gradients of outputs that the caller gives */         \
+    X(UPSTREAM, "upstream")               /* of the losses: the host knows the weights */          \
     X(UPSTREAM_SCALED, "upstream_scaled") /* likewise, times the loss scale on the device */       \
     X(UPSTREAM_DEVICE, "upstream_device") /* the device has just computed the weights */           \
     X(CLEAR, "clear")                     /* gradients that no node of the plan writes */          \
     X(ZERO, "zero")                       /* all gradients, of a device without samples */         \
     X(RUN, "run")                         /* nodes [first, end) */                                 \
-    X(MEAN, "mean")                       /* a micro-batch's part in the means of states */        \
-    X(FETCH, "fetch")                     /* outputs that the caller asked for */                  \
-    X(ADD, "add")                         /* gradients of a further micro-batch to those before */ \
-    X(ADD_HALF, "add_half")               /* those in 16 bits to a sum in f32 */                   \
-    X(ROUND, "round")                     /* that sum to 16 bits */                                \
-    X(START, "start")                     /* a collective: enqueues, does not block */             \
-    X(COMPLETE, "complete")               /* the same: blocks until the host's part is done */     \
-    X(LEAVE, "leave")                     /* ends the program if a rank votes to drop the step */  \
-    X(STATUS, "status")                   /* the step status (norm, finite) over all buckets */    \
-    X(COMMIT, "commit")                   /* from here on the device's replica changes */          \
-    X(UPDATE, "update")             /* the optimizer: one bucket, or all that the device owns */   \
-    X(ASSIGN, "assign")             /* states take their next values */                            \
+    X(STAND_IN, "stand_in") /* the device's part of a collective, in place of the sum */           \
+    X(INSPECT, "inspect")   /* ends the program if a value of nodes [first, end) is not finite */  \
+    X(MEAN, "mean")         /* a micro-batch's part in the means of states */                      \
+    X(FETCH, "fetch")       /* outputs that the caller asked for */                                \
+    X(ADD, "add")           /* gradients of a further micro-batch to those before */               \
+    X(ADD_HALF, "add_half") /* those in 16 bits to a sum in f32 */                                 \
+    X(ROUND, "round")       /* that sum to 16 bits */                                              \
+    X(START, "start")       /* a collective: enqueues, does not block */                           \
+    X(COMPLETE, "complete") /* the same: blocks until the host's part is done */                   \
+    X(LEAVE, "leave")       /* ends the program if a rank votes to drop the step */                \
+    X(STATUS, "status")     /* the step status (norm, finite) over all buckets */                  \
+    X(COMMIT, "commit")     /* from here on the device's replica changes */                        \
+    X(UPDATE, "update")     /* the optimizer: one bucket, or all that the device owns */           \
+    X(ASSIGN, "assign")     /* states take their next values */                                    \
+    X(CARRY, "carry")       /* the same between calls of a predictor */                            \
     X(READ_STATUS, "read_status")   /* to the host */                                              \
     X(READ_RESULTS, "read_results") /* losses and metrics, to the host */                          \
     X(FLUSH, "flush")               /* the queue */                                                \
@@ -93,10 +97,10 @@ enum {
 
 typedef struct clt_instruction {
     clt_instruction_kind kind;
-    clt_operand on;  /* START, COMPLETE */
+    clt_operand on;  /* START, COMPLETE, STAND_IN */
     int item;        /* bucket, or number of the plan's collective; -1: all */
     int slot;        /* CLT_ON_SLOT */
-    int first, end;  /* RUN */
+    int first, end;  /* RUN, INSPECT */
     int micro;       /* which micro-batch's inputs, results and intermediates */
     int set;         /* RUN, CLEAR: 0 writes the gradients, 1 those of a further micro-batch */
     int version;     /* of what it reads */
@@ -118,10 +122,11 @@ typedef struct clt_step_program {
     X(BACKWARD, "backward")                                                                        \
     X(REDUCE, "reduce")                                                                            \
     X(APPLY, "apply")                                                                              \
-    X(WEIGHTS, "weights") /* forward, only to learn the weights of losses from the labels */       \
-    X(VERIFY, "verify")   /* compares the replicas */                                              \
-    X(OUTSIDE, "outside") /* evaluation or prediction */                                           \
-    X(COPY, "copy")       /* one replica becomes that of all */
+    X(WEIGHTS, "weights")   /* forward, only to learn the weights of losses from the labels */     \
+    X(VERIFY, "verify")     /* compares the replicas */                                            \
+    X(OUTSIDE, "outside")   /* evaluation or prediction */                                         \
+    X(DIAGNOSE, "diagnose") /* finds what was not finite in a step, node by node */                \
+    X(COPY, "copy")         /* one replica becomes that of all */
 
 typedef enum clt_step_program_kind {
 #define X(name, text) CLT_PROGRAM_##name,
@@ -159,6 +164,7 @@ typedef struct clt_step_program_input {
     bool measures;     /* notes what the device's own work takes */
     bool apart;        /* reductions start behind that work */
     bool shared;       /* OUTSIDE: results are added up over ranks */
+    bool carries;      /* OUTSIDE: states take their next values */
     bool poison;
     int root;              /* COPY: participant; -1: parameters and states stay */
     const int *slot_roots; /* COPY: by bucket; NULL: `root` for all; used if root is -1 */

@@ -49,7 +49,7 @@ static void print_one(const clt_instruction *i, clt_str *s)
         clt_str_add(s, " %d", i->item);
     if (i->on == CLT_ON_SLOT)
         clt_str_add(s, " slot %d", i->slot);
-    if (i->kind == CLT_DO_RUN)
+    if (i->kind == CLT_DO_RUN || i->kind == CLT_DO_INSPECT)
         clt_str_add(s, " nodes %d to %d", i->first, i->end - 1);
     add_number(s, "micro-batch", i->micro);
     if (i->set)

@@ -52,7 +52,7 @@ bool clt_symbolic_is_cleared(const clt_symbolic_device *s, int set, int micro)
 
 bool clt_symbolic_has_results(const clt_symbolic_device *s)
 {
-    for (int m = 0; m < s->rounds; m++)
+    for (int m = 0; s->in->plan->n_forward && m < s->rounds; m++)
         if (!s->given_results[m])
             return false;
     return true;
@@ -89,6 +89,7 @@ static void begin_replica(clt_symbolic_device *s)
 static void begin_part(clt_symbolic_device *s)
 {
     const clt_step_program_input *in = s->in;
+    s->upstream = s->kind == CLT_PROGRAM_DIAGNOSE; /* that of the step */
     if (s->kind == CLT_PROGRAM_BACKWARD || s->kind == CLT_PROGRAM_REDUCE ||
         s->kind == CLT_PROGRAM_APPLY) {
         s->fed = s->arena = 0;
@@ -172,6 +173,11 @@ const char *clt_symbolic_missing(const clt_symbolic_device *s)
     for (int m = 0; fetches && m < s->micros; m++)
         if (!s->fetched[m])
             return "outputs of a micro-batch were not fetched";
+    for (int m = 0; s->kind == CLT_PROGRAM_DIAGNOSE && m < s->micros; m++)
+        if (s->inspected[m] != in->plan->n_nodes)
+            return "nodes of a micro-batch were not inspected";
+    if (in->carries && in->plan->n_assigns && s->micros && !s->carried)
+        return "states do not have their next values";
     if (applies && (!s->committed || !s->read_status || !s->read_results))
         return "status or results were not read, or the step was not noted as enqueued";
     if ((s->kind == CLT_PROGRAM_FORWARD || s->kind == CLT_PROGRAM_WEIGHTS ||
@@ -237,6 +243,9 @@ const char *clt_symbolic_execute(clt_symbolic_device *s, const clt_instruction *
         return NULL;
     case CLT_DO_POISON:
     case CLT_DO_FEED:
+    case CLT_DO_REFEED:
+    case CLT_DO_STAND_IN:
+    case CLT_DO_INSPECT:
     case CLT_DO_FEED_GIVEN:
     case CLT_DO_UPSTREAM:
     case CLT_DO_UPSTREAM_SCALED:

@@ -50,9 +50,11 @@ typedef struct clt_symbolic_device {
     uint64_t begun;    /* the term of the inputs and parameters that they began with */
     int *exchanged;    /* by collective of the plan: 0, 1 started, 2 complete */
     uint64_t *sums_of; /* by collective of the plan: its result */
-    uint64_t status;   /* 0: none */
-    uint64_t checksum; /* 0: none */
-    bool may_leave, measures, was_measured, commits, committed, read_status, compared, finished;
+    int inspected[CLT_SYMBOLIC_ROUNDS]; /* by micro-batch: up to which node */
+    uint64_t status;                    /* 0: none */
+    uint64_t checksum;                  /* 0: none */
+    bool may_leave, measures, was_measured, commits, committed, carried, read_status, compared;
+    bool finished;
     uint64_t read_results;
     bool unflushed;
 

@@ -86,14 +86,30 @@ static const char *assign(clt_symbolic_device *s, const clt_instruction *i)
     return NULL;
 }
 
+/* What a predictor assigns: outputs are those of before. */
+static const char *carry(clt_symbolic_device *s, const clt_instruction *i)
+{
+    if (!clt_symbolic_has_outputs(s, i->micro))
+        return "the next values of states are not there";
+    if (s->carried)
+        return "states have their next values";
+    s->carried = true;
+    for (int b = 0; b < s->in->n_buckets; b++)
+        if (s->in->states[b])
+            s->values[b] = clt_symbolic_written(
+                clt_term(ASSIGNED, s->values[b].term, clt_symbolic_computed(s, s->next)),
+                CLT_VERSION_NEW);
+    return NULL;
+}
+
 static const char *read_results(clt_symbolic_device *s, const clt_instruction *i)
 {
     const clt_symbol *from = i->version == CLT_VERSION_REDUCED ? &s->totals : &s->results;
     uint64_t term = 1;
     if (!s->waited)
         return "the results before may still be read";
-    if (from->flight ||
-        ((s->rounds || from == &s->totals) && (!from->valid || from->version != i->version)))
+    if (from->flight || (((s->rounds && s->in->plan->n_forward) || from == &s->totals) &&
+                         (!from->valid || from->version != i->version)))
         return "results are not there";
     if (i->version != CLT_VERSION_REDUCED && !clt_symbolic_has_results(s))
         return "results of a micro-batch are not there";
@@ -168,6 +184,8 @@ const char *clt_symbolic_commit(clt_symbolic_device *s, const clt_instruction *i
         return update(s, i);
     case CLT_DO_ASSIGN:
         return assign(s, i);
+    case CLT_DO_CARRY:
+        return carry(s, i);
     case CLT_DO_READ_STATUS:
         return read_status(s);
     case CLT_DO_READ_RESULTS:

@@ -93,6 +93,12 @@ static const char *run(clt_symbolic_device *s, const clt_instruction *i)
     return NULL;
 }
 
+bool clt_symbolic_has_outputs(const clt_symbolic_device *s, int micro)
+{
+    return s->in->plan->n_forward ? s->arena == micro && s->next == s->in->plan->n_forward
+                                  : s->fed == micro;
+}
+
 static bool forward_is_there(const clt_symbolic_device *s, int micro)
 {
     return s->arena == micro && s->next >= s->in->plan->n_forward;
@@ -116,7 +122,9 @@ static const char *feed(clt_symbolic_device *s, const clt_instruction *i)
 
 static const char *fetch(clt_symbolic_device *s, const clt_instruction *i)
 {
-    if (s->arena != i->micro || s->next != s->in->plan->n_forward)
+    if (s->carried)
+        return "states have their next values, and an output may be one of them";
+    if (!clt_symbolic_has_outputs(s, i->micro))
         return "the outputs are not there, or backward may have overwritten them";
     s->fetched[i->micro] = clt_symbolic_computed(s, s->in->plan->n_forward);
     return NULL;
@@ -196,6 +204,30 @@ static const char *zero(clt_symbolic_device *s)
     return NULL;
 }
 
+/* This device's part of the sum is in the sum's place. */
+static const char *stand_in(clt_symbolic_device *s, const clt_instruction *i)
+{
+    if (s->arena != i->micro || s->next != s->in->plan->collectives[i->item].node + 1)
+        return "the nodes before the collective have not run";
+    if (s->exchanged[i->item])
+        return "the collective has its sum";
+    s->exchanged[i->item] = 2;
+    s->sums_of[i->item] = clt_symbolic_computed(s, s->next);
+    return NULL;
+}
+
+static const char *inspect(clt_symbolic_device *s, const clt_instruction *i)
+{
+    const clt_outline *plan = s->in->plan;
+    if (s->arena != i->micro || s->next != i->end || s->inspected[i->micro] != i->first)
+        return "the nodes have not run, or those before were not inspected";
+    for (int k = 0; k < plan->n_collectives; k++)
+        if (plan->collectives[k].node < i->end && s->exchanged[k] != 2)
+            return "a collective has no sum";
+    s->inspected[i->micro] = i->end;
+    return NULL;
+}
+
 const char *clt_symbolic_compute(clt_symbolic_device *s, const clt_instruction *i)
 {
     switch (i->kind) {
@@ -204,6 +236,13 @@ const char *clt_symbolic_compute(clt_symbolic_device *s, const clt_instruction *
         return NULL;
     case CLT_DO_FEED:
         return feed(s, i);
+    case CLT_DO_REFEED:
+        s->fed = s->given = i->micro;
+        return NULL;
+    case CLT_DO_STAND_IN:
+        return stand_in(s, i);
+    case CLT_DO_INSPECT:
+        return inspect(s, i);
     case CLT_DO_FEED_GIVEN:
         s->given = i->micro;
         return NULL;

@@ -41,6 +41,9 @@ uint64_t clt_symbolic_computed(const clt_symbolic_device *s, int end);
 /* Whether gradients that no node writes are zero in this set, for this micro-batch. */
 bool clt_symbolic_is_cleared(const clt_symbolic_device *s, int set, int micro);
 
+/* Whether all that forward makes of a micro-batch is there, and backward has not begun. */
+bool clt_symbolic_has_outputs(const clt_symbolic_device *s, int micro);
+
 /* Whether results of all rounds are there, those without samples included. */
 bool clt_symbolic_has_results(const clt_symbolic_device *s);
 

@@ -1,7 +1,9 @@
 /*
  * Naming what is not finite. The guard stopped all updates at the bad step, and its inputs are
- * still in their buffers: run it again node by node and look at every value.
+ * still in their buffers: a program runs it again node by node and looks at every value.
  */
+#include "train/step/diagnose.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,21 +11,22 @@
 #include "base/alloc.h"
 #include "ops/index/index.h"
 #include "ops/core/ops.h"
-#include "train/core/trainer.h"
+#include "train/step/programs.h"
 
-typedef struct search {
-    clt_trainer *trainer;
-    int device;
-    clt_run run;
+struct clt_diagnosis {
+    const clt_replica *replica;
     float *host; /* room for the largest value */
     int64_t room;
     char where[256];
     int64_t bad, samples; /* of the value looked at: those that are not finite, and all; 0: it has
                              none */
     int64_t first;        /* of the bad ones, in the micro-batch */
+    int64_t bad_sample;   /* of the batch, and to blame; -1: none */
     char sample[96];      /* names it; else empty */
     char index[320];      /* of what was found: which of its indices is out of range; else empty */
-} search;
+};
+
+typedef struct clt_diagnosis search;
 
 /* Where element i of a value is in its memory. */
 static int64_t stored_at(const clt_value *v, int lanes, int64_t i)
@@ -35,13 +38,13 @@ static int64_t stored_at(const clt_value *v, int lanes, int64_t i)
 }
 
 /* Elements that hold numbers: in LANES the lanes past the batch do not. */
-static bool finite_value(search *s, const clt_value *v, int lanes)
+static bool finite_value(search *s, const clt_run *run, const clt_value *v, int lanes)
 {
-    const int64_t count = clt_type_elements(&v->type, s->run.count);
+    const int64_t count = clt_type_elements(&v->type, run->count);
     const bool sampled = v->type.rank > 0 && v->type.dims[0] < 0;
     const int64_t each = sampled ? clt_type_coefficient(&v->type) : 0;
     s->bad = s->first = 0;
-    s->samples = sampled ? s->run.count : 0;
+    s->samples = sampled ? run->count : 0;
     for (int64_t i = 0; i < count; i++) {
         if (isfinite(s->host[stored_at(v, lanes, i)]))
             continue;
@@ -56,26 +59,27 @@ static bool finite_value(search *s, const clt_value *v, int lanes)
 }
 
 /* Where all samples are alike, none of them is to blame; but inputs come from the data. */
-static void name_sample(search *s, const clt_value *v)
+static void name_sample(search *s, const clt_run *run, const clt_value *v)
 {
     if (!s->samples || (s->bad == s->samples && s->samples > 1 && v->kind != CLT_VALUE_INPUT))
         return;
-    s->trainer->bad_sample = s->run.sample + s->first;
+    s->bad_sample = run->sample + s->first;
     char more[40] = "";
     if (s->bad > 1)
         snprintf(more, sizeof more, " and %lld more", (long long)s->bad - 1);
     snprintf(s->sample, sizeof s->sample, " in sample %lld of the batch%s",
-             (long long)s->trainer->bad_sample, more);
+             (long long)s->bad_sample, more);
 }
 
-static clt_status read_value(search *s, const clt_exec *exec, const clt_value *v, bool *finite)
+static clt_status read_value(search *s, const clt_exec *exec, const clt_run *run,
+                             const clt_value *v, bool *finite)
 {
     const clt_plan *plan = clt_exec_plan(exec);
     clt_view view;
     *finite = true;
     if (v->type.dtype != CLT_F32 && v->type.dtype != CLT_F16 && v->type.dtype != CLT_BF16)
         return CLT_OK;
-    const int64_t count = clt_value_stored(v, s->run.count, plan->options.lanes);
+    const int64_t count = clt_value_stored(v, run->count, plan->options.lanes);
     if (count > s->room) {
         float *larger = clt_realloc(s->host, (size_t)count * sizeof *larger);
         if (!larger)
@@ -83,10 +87,9 @@ static clt_status read_value(search *s, const clt_exec *exec, const clt_value *v
         s->host = larger;
         s->room = count;
     }
-    CLT_TRY(clt_exec_locate(exec, &s->run, v, &view));
-    CLT_TRY(clt_trainer_read_floats(&s->trainer->store->replicas[s->device], view, v->type.dtype,
-                                    count, s->host));
-    *finite = finite_value(s, v, plan->options.lanes);
+    CLT_TRY(clt_exec_locate(exec, run, v, &view));
+    CLT_TRY(clt_trainer_read_floats(s->replica, view, v->type.dtype, count, s->host));
+    *finite = finite_value(s, run, v, plan->options.lanes);
     return CLT_OK;
 }
 
@@ -116,23 +119,23 @@ static bool picks_or_adds(const clt_node *node)
 }
 
 /* What is not finite may be so by an index that is out of range (cltrain/ops_index.h). */
-static clt_status find_index(search *s, const clt_session_device *sd, const clt_node *node)
+static clt_status find_index(search *s, const clt_session_device *sd, const clt_run *run,
+                             const clt_node *node)
 {
     if (!picks_or_adds(node))
         return CLT_OK;
     const clt_value *v = node->in[0];
     const int lanes = sd->plan->options.lanes;
-    const int64_t stored = clt_value_stored(v, s->run.count, lanes),
-                  count = clt_type_elements(&v->type, s->run.count),
+    const int64_t stored = clt_value_stored(v, run->count, lanes),
+                  count = clt_type_elements(&v->type, run->count),
                   size = clt_index_shape_of(node).size;
     clt_view view;
-    CLT_TRY(clt_exec_locate(sd->exec, &s->run, v, &view));
+    CLT_TRY(clt_exec_locate(sd->exec, run, v, &view));
     int32_t *indices = clt_alloc((size_t)stored * sizeof *indices);
     if (!indices)
         return CLT_OUT_OF_MEMORY;
-    const clt_status status =
-        clt_replica_read(&s->trainer->store->replicas[s->device], view.buffer, view.offset,
-                         stored * (int64_t)sizeof *indices, indices);
+    const clt_status status = clt_replica_read(s->replica, view.buffer, view.offset,
+                                               stored * (int64_t)sizeof *indices, indices);
     char text[160];
     for (int64_t i = 0; status == CLT_OK && i < count && !*s->index; i++) {
         const int32_t index = indices[stored_at(v, lanes, i)];
@@ -149,89 +152,63 @@ static clt_status find_index(search *s, const clt_session_device *sd, const clt_
 
 /* The other devices, and ranks, look elsewhere, or not at all: this one's part stands for the sum.
  * A part that is not finite is found where it is. */
-static clt_status stand_in(const search *s, const clt_session_device *sd, const clt_node *node)
+clt_status clt_diagnosis_stand_in(const clt_session_device *sd, const clt_run *run, int item)
 {
+    const clt_node *node = sd->plan->nodes[sd->plan->collectives[item].node].node;
     clt_view part, sum;
-    CLT_TRY(clt_exec_locate(sd->exec, &s->run, node->in[0], &part));
-    CLT_TRY(clt_exec_locate(sd->exec, &s->run, node->out[0], &sum));
+    CLT_TRY(clt_exec_locate(sd->exec, run, node->in[0], &part));
+    CLT_TRY(clt_exec_locate(sd->exec, run, node->out[0], &sum));
     if (part.buffer == sum.buffer && part.offset == sum.offset)
         return CLT_OK;
     return clt_enqueue_copy(sd->device, part, sum,
                             clt_type_elements(&node->out[0]->type, 0) * (int64_t)sizeof(float));
 }
 
-static clt_status search_device(search *s, const clt_session_device *sd, bool *found)
+/* *found: `v` is not finite, and is named. */
+static clt_status look_at(search *s, const clt_session_device *sd, const clt_run *run,
+                          const clt_value *v, bool *found)
 {
-    const clt_plan *plan = sd->plan;
-    for (int i = 0; i < plan->n_nodes; i++) {
-        const clt_node *node = plan->nodes[i].node;
-        for (int j = 0; j < node->n_in; j++) {
-            bool finite = true;
+    bool finite;
+    CLT_TRY(read_value(s, sd->exec, run, v, &finite));
+    *found = !finite;
+    if (*found) {
+        describe(sd->plan, v, s->where, sizeof s->where);
+        name_sample(s, run, v);
+    }
+    return CLT_OK;
+}
+
+clt_status clt_diagnosis_inspect(search *s, const clt_session_device *sd, const clt_run *run,
+                                 const clt_instruction *i, bool *found)
+{
+    for (int n = i->first; n < i->end; n++) {
+        const clt_node *node = sd->plan->nodes[n].node;
+        for (int j = 0; j < node->n_in && !*found; j++)
             if (node->in[j] && node->in[j]->kind != CLT_VALUE_INTERMEDIATE)
-                CLT_TRY(read_value(s, sd->exec, node->in[j], &finite));
-            if (!finite) {
-                describe(plan, node->in[j], s->where, sizeof s->where);
-                name_sample(s, node->in[j]);
-                *found = true;
-                return CLT_OK;
-            }
-        }
-        CLT_TRY(clt_exec_enqueue(sd->exec, &s->run, i, i + 1, 0, NULL));
-        if (node->op->collective)
-            CLT_TRY(stand_in(s, sd, node));
-        for (int j = 0; j < node->n_out && !node->op->view; j++) {
-            bool finite;
-            CLT_TRY(read_value(s, sd->exec, node->out[j], &finite));
-            if (!finite) {
-                describe(plan, node->out[j], s->where, sizeof s->where);
-                name_sample(s, node->out[j]);
-                *found = true;
-                return find_index(s, sd, node);
-            }
+                CLT_TRY(look_at(s, sd, run, node->in[j], found));
+        for (int j = 0; j < node->n_out && !node->op->view && !*found; j++) {
+            CLT_TRY(look_at(s, sd, run, node->out[j], found));
+            if (*found)
+                return find_index(s, sd, run, node);
         }
     }
     return CLT_OK;
 }
 
-/* A micro-batch of the step as it ran. */
-static clt_status search_micro(search *s, int64_t step, int micro, bool *found)
-{
-    const clt_trainer *t = s->trainer;
-    const int entry = (int)(step % CLT_RESULT_RING), parity = (int)(step & 1);
-    clt_session_device *sd = &t->training->devices[s->device];
-    const clt_replica *replica = &t->store->replicas[s->device];
-    const int64_t share = sd->shares[entry];
-    const int micros = sd->micros[entry];
-    const int64_t begin = clt_step_micro_begin(t, share, micros, micro);
-    s->run = (clt_run){.count = clt_step_micro_begin(t, share, micros, micro + 1) - begin,
-                       .seed = t->options.seed,
-                       .step = (uint32_t)step,
-                       .sample = sd->firsts[entry] + begin,
-                       .inputs = sd->views,
-                       .gradients = micro && t->options.precision == CLT_F32
-                                        ? replica->micro_gradients
-                                        : clt_replica_gradients(replica, t->options.precision),
-                       .results = clt_session_results(t->training, s->device, entry, micro)};
-    return clt_session_refeed(sd, parity, micro, begin) ? search_device(s, sd, found) : CLT_OK;
-}
-
 clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)
 {
-    search s = {.trainer = t};
-    bool found = false;
-    t->bad_step = step;
-    t->bad_sample = -1;
+    search s = {.bad_sample = -1};
     clt_status status = clt_trainer_wait(t);
-    for (int d = 0; status == CLT_OK && !found && d < t->n_devices; d++) {
-        s.device = d;
-        const int micros = t->training->devices[d].micros[step % CLT_RESULT_RING];
-        for (int m = 0; status == CLT_OK && !found && m < micros; m++)
-            status = search_micro(&s, step, m, &found);
+    for (int d = 0; status == CLT_OK && !*s.where && d < t->n_devices; d++) {
+        s.replica = &t->store->replicas[d];
+        status = clt_programs_diagnose(t, d, step, &s);
     }
+    t->bad_step = step;
+    t->bad_sample = s.bad_sample;
     clt_free(s.host);
     CLT_TRY(status);
     /* Messages count steps from 1, as reports do. */
-    const char *where = found ? s.where : "the gradient of the whole batch";
+    const char *where = *s.where ? s.where : "the gradient of the whole batch";
     if (*s.index)
         return clt_fail(CLT_NONFINITE,
                         "step %lld: %s is not finite%s: %s; the weights are those before this step",

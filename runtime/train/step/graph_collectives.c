@@ -130,7 +130,7 @@ clt_status clt_segments_rounds(clt_trainer *t)
     CLT_TRY(clt_reduce_shares(t));
     /* At least once, as where numbers of samples are not told. */
     for (int p = 0; p < t->total; p++) {
-        const int micros = clt_step_micros(t, t->devices[0].counts[p]);
+        const int micros = clt_step_share_of(t, t->devices[0].counts[p]).micros;
         t->rounds = micros > t->rounds ? micros : t->rounds;
     }
     return CLT_OK;

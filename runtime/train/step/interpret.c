@@ -1,16 +1,15 @@
 #include "train/step/interpret.h"
-#include "train/step/verify.h"
-
 #include <math.h>
 
 #include "base/error.h"
 #include "train/planner/balance.h"
+#include "train/step/diagnose.h"
 #include "train/step/states.h"
+#include "train/step/verify.h"
 
 /* The instruction's micro-batch and run; each instruction has its own. */
 typedef struct context {
-    clt_trainer *t;
-    int device;
+    clt_bound *b;
     clt_session_device *sd;
     clt_trainer_device *td;
     const clt_instruction *i;
@@ -22,11 +21,11 @@ typedef struct context {
 
 static clt_status upstream_scaled(context *c)
 {
-    clt_trainer *t = c->t;
-    for (int l = 0; l < t->session->n_losses; l++)
-        CLT_TRY(clt_update_scale_upstream(
-            c->td->update, c->sd->upstream, l,
-            t->loss_weights[l] > 0 ? t->session->coefficients[l] / t->loss_weights[l] : 0));
+    const clt_session *s = c->b->session;
+    const double *weights = c->b->loss_weights;
+    for (int l = 0; l < s->n_losses; l++)
+        CLT_TRY(clt_update_scale_upstream(c->td->update, c->sd->upstream, l,
+                                          weights[l] > 0 ? s->coefficients[l] / weights[l] : 0));
     return CLT_OK;
 }
 
@@ -64,7 +63,7 @@ static clt_status clear(context *c)
 /* What all ranks say in this step. */
 static void count_votes(context *c)
 {
-    const clt_buckets *layout = &c->t->store->layout;
+    const clt_buckets *layout = c->b->replica->layout;
     c->td->votes = 0;
     for (int b = 0; b < layout->n_buckets; b++)
         if (!layout->buckets[b].state)
@@ -76,16 +75,16 @@ static clt_status leave(context *c)
 {
     count_votes(c);
     c->left = (c->td->votes & CLT_VOTE_DROP) != 0;
-    return c->left ? clt_device_flush(c->sd->device) : CLT_OK;
+    return c->left ? clt_device_flush(c->b->replica->device) : CLT_OK;
 }
 
 /* In bucket order, so that all devices and ranks get the same bits. */
 static clt_status status_of_step(context *c)
 {
-    const clt_buckets *layout = &c->t->store->layout;
+    const clt_buckets *layout = c->b->replica->layout;
     bool finite = true;
     double squares = 0;
-    if (c->t->total == 1)
+    if (c->b->participants == 1)
         return clt_update_word(c->td->update);
     count_votes(c);
     for (int b = 0; b < layout->n_buckets; b++) {
@@ -99,27 +98,27 @@ static clt_status status_of_step(context *c)
 
 static clt_status update(context *c)
 {
-    const double lr = c->t->records[c->t->entry].lr;
+    const clt_bound *b = c->b;
     if (c->i->item >= 0 && c->td->reduced[c->i->item].votes & CLT_VOTE_DROP)
         return CLT_OK;
     if (c->i->item >= 0)
-        return clt_update_bucket(c->td->update, c->i->item, lr, c->t->steps);
-    return clt_update_apply(c->td->update, lr, c->t->steps, c->t->owners, c->t->first + c->device);
+        return clt_update_bucket(c->td->update, c->i->item, b->lr, b->step);
+    return clt_update_apply(c->td->update, b->lr, b->step, b->owners, b->self);
 }
 
 static clt_status read_status(context *c)
 {
-    return clt_enqueue_download(c->sd->device, (clt_view){clt_update_word_buffer(c->td->update), 0},
-                                c->td->word + CLT_WORD * c->t->entry,
-                                CLT_WORD * sizeof *c->td->word, NULL);
+    return clt_enqueue_download(
+        c->b->replica->device, (clt_view){clt_update_word_buffer(c->td->update), 0},
+        c->td->word + CLT_WORD * c->b->entry, CLT_WORD * sizeof *c->td->word, NULL);
 }
 
 /* Several devices know the loss scale without waiting. */
 static clt_status committed(context *c)
 {
-    if (c->t->total > 1)
+    if (c->b->participants > 1)
         CLT_TRY(clt_update_scaling(c->td->update, &c->td->scaling));
-    c->td->done = c->t->steps + 1;
+    c->td->done = c->b->step + 1;
     return CLT_OK;
 }
 
@@ -134,26 +133,32 @@ static clt_status add(context *c)
 
 static clt_status execute(context *c)
 {
-    clt_trainer *t = c->t;
-    const int d = c->device;
+    clt_bound *b = c->b;
+    clt_session *s = b->session;
+    clt_trainer *t = b->trainer;
+    const int d = b->device;
     switch (c->i->kind) {
-    case CLT_DO_WAIT: /* the entry may still be in use by the prediction four calls ago */
-        CLT_TRY(clt_session_wait(t->session, d, t->entry));
-        return clt_enqueue_wait(c->sd->device, t->current.n_wait, t->current.wait);
+    case CLT_DO_WAIT: /* an earlier call may still use the entry */
+        CLT_TRY(clt_session_wait(s, d, b->entry));
+        return clt_enqueue_wait(c->sd->device, b->batch->n_wait, b->batch->wait);
     case CLT_DO_MEASURE:
         return clt_balance_begin(t, d);
     case CLT_DO_MEASURED:
         return clt_balance_end(t, d);
     case CLT_DO_POISON:
-        return clt_arena_poison(&t->store->arenas[d]);
+        return clt_arena_poison(b->arena);
     case CLT_DO_FEED:
-        return clt_session_feed(t->session, d, &t->current, c->part, t->parity);
+        return clt_session_feed(s, d, b->batch, c->part, b->parity);
+    case CLT_DO_REFEED:
+        c->left =
+            !clt_session_refeed(c->sd, b->parity, c->micro, c->part.begin - c->part.device_begin);
+        return CLT_OK;
     case CLT_DO_FEED_GIVEN:
         return c->part.count
-                   ? clt_session_feed_given(t->session, d, t->given, t->n_given, c->part, t->parity)
+                   ? clt_session_feed_given(s, d, b->given, b->n_given, c->part, b->parity)
                    : CLT_OK;
     case CLT_DO_UPSTREAM:
-        return clt_session_upstream(t->session, d, t->loss_weights);
+        return clt_session_upstream(s, d, b->loss_weights);
     case CLT_DO_UPSTREAM_SCALED:
         return upstream_scaled(c);
     case CLT_DO_UPSTREAM_DEVICE:
@@ -164,11 +169,14 @@ static clt_status execute(context *c)
         return clt_update_zero(c->td->update);
     case CLT_DO_RUN:
         return clt_exec_enqueue(c->sd->exec, &c->run, c->i->first, c->i->end, 0, NULL);
+    case CLT_DO_STAND_IN:
+        return clt_diagnosis_stand_in(c->sd, &c->run, c->i->item);
+    case CLT_DO_INSPECT:
+        return clt_diagnosis_inspect(b->diagnosis, c->sd, &c->run, c->i, &c->left);
     case CLT_DO_MEAN:
         return clt_states_add(t, d, c->micro, &c->run);
     case CLT_DO_FETCH:
-        return c->part.count ? clt_session_fetch(t->session, d, &t->current, c->part, &c->run)
-                             : CLT_OK;
+        return c->part.count ? clt_session_fetch(s, d, b->batch, c->part, &c->run) : CLT_OK;
     case CLT_DO_ADD:
     case CLT_DO_ADD_HALF:
         return add(c);
@@ -183,16 +191,18 @@ static clt_status execute(context *c)
     case CLT_DO_STATUS:
         return status_of_step(c);
     case CLT_DO_COMMIT:
-        c->td->begun = t->steps + 1;
+        c->td->begun = b->step + 1;
         return CLT_OK;
     case CLT_DO_UPDATE:
         return update(c);
     case CLT_DO_ASSIGN:
         return clt_states_assign(t, d, &c->run);
+    case CLT_DO_CARRY:
+        return clt_session_carry(s, d, &c->run);
     case CLT_DO_READ_STATUS:
         return read_status(c);
     case CLT_DO_READ_RESULTS:
-        return clt_session_read(t->session, d, t->entry, clt_step_micros_of(t, d));
+        return clt_session_read(s, d, b->entry, b->share.micros);
     case CLT_DO_FLUSH:
         return clt_device_flush(c->sd->device);
     case CLT_DO_COMMITTED:
@@ -202,7 +212,7 @@ static clt_status execute(context *c)
     case CLT_DO_COMPARE:
         return clt_verify_compare(t, d);
     case CLT_DO_FINISH:
-        return clt_device_finish(t->store->replicas[d].device);
+        return clt_device_finish(b->replica->device);
     case CLT_INSTRUCTION_KIND_COUNT:
         break;
     }
@@ -217,36 +227,35 @@ static int micro_of(int micro, int loop, int rounds)
 }
 
 /* Instructions [first, end), in the loop's turn `loop`. */
-static clt_status execute_range(clt_trainer *t, int d, const clt_step_program *p, int first,
-                                int end, int loop)
+static clt_status execute_range(context *c, const clt_step_program *p, int first, int end, int loop)
 {
-    context c = {.t = t, .device = d, .td = &t->devices[d]};
-    /* Copies of replicas and checksums need no plan. */
-    c.sd = t->session ? &t->session->devices[d] : NULL;
-    const int rounds = t->session ? clt_step_rounds(t, d) : 0;
-    for (int n = first; n < end && !c.left; n++) {
-        c.i = &p->code[n];
-        c.micro = micro_of(c.i->micro, loop, rounds);
-        if (t->session) {
-            c.part = clt_step_part(t, d, c.micro);
-            c.run = (clt_run){.count = c.part.count,
-                              .seed = t->options.seed,
-                              .step = (uint32_t)t->steps,
-                              .sample = t->current.first + c.part.begin,
-                              .inputs = c.sd->views,
-                              .gradients = c.td->gradients[c.i->set],
-                              .results = clt_session_results(t->session, d, t->entry, c.micro)};
+    const clt_bound *b = c->b;
+    for (int n = first; n < end && !c->left; n++) {
+        c->i = &p->code[n];
+        c->micro = micro_of(c->i->micro, loop, b->share.rounds);
+        if (b->session) {
+            c->part = clt_share_part(&b->share, c->micro);
+            c->run = (clt_run){.count = c->part.count,
+                               .seed = b->seed,
+                               .step = (uint32_t)b->step,
+                               .sample = b->first + c->part.begin,
+                               .inputs = c->sd->views,
+                               .gradients = c->td ? c->td->gradients[c->i->set] : NULL,
+                               .results =
+                                   clt_session_results(b->session, b->device, b->entry, c->micro)};
         }
-        CLT_TRY(execute(&c));
+        CLT_TRY(execute(c));
     }
     return CLT_OK;
 }
 
-clt_status clt_step_program_run(clt_trainer *t, int d, const clt_step_program *p)
+clt_status clt_step_program_run(clt_bound *bound, const clt_step_program *p)
 {
-    const int rounds = t->session ? clt_step_rounds(t, d) : 0;
-    CLT_TRY(execute_range(t, d, p, 0, p->loop_first, 0));
-    for (int m = 1; m < rounds - 1; m++)
-        CLT_TRY(execute_range(t, d, p, p->loop_first, p->loop_end, m));
-    return execute_range(t, d, p, p->loop_end, p->n, 0);
+    context c = {.b = bound, .td = bound->own};
+    /* Copies of replicas and checksums need no plan. */
+    c.sd = bound->session ? &bound->session->devices[bound->device] : NULL;
+    CLT_TRY(execute_range(&c, p, 0, p->loop_first, 0));
+    for (int m = 1; m < bound->share.rounds - 1; m++)
+        CLT_TRY(execute_range(&c, p, p->loop_first, p->loop_end, m));
+    return execute_range(&c, p, p->loop_end, p->n, 0);
 }

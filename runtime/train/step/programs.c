@@ -62,14 +62,48 @@ static const clt_step_program *selected(const clt_trainer *t, int d)
         of = t->session == t->evaluation ? &p->evaluation[d] : &p->prediction[d];
     if (p->kind == CLT_PROGRAM_VERIFY) /* needs no batch */
         return &of->lists[p->kind][0][0];
-    const clt_load load = clt_load_of(clt_step_rounds(t, d), clt_step_micros_of(t, d));
-    return &of->lists[p->kind][t->weights_known][load];
+    const clt_share share = clt_step_share(t, d);
+    return &of->lists[p->kind][t->weights_known][clt_load_of(share.rounds, share.micros)];
+}
+
+/* What the instructions of any program work on. */
+static clt_bound bind(clt_trainer *t, int d)
+{
+    return (clt_bound){.device = d,
+                       .replica = &t->store->replicas[d],
+                       .arena = &t->store->arenas[d],
+                       .seed = t->options.seed,
+                       .trainer = t,
+                       .own = &t->devices[d],
+                       .participants = t->total,
+                       .self = t->first + d,
+                       .owners = t->owners};
+}
+
+static clt_bound bind_call(clt_trainer *t, int d)
+{
+    clt_bound bound = bind(t, d);
+    bound.step = t->steps;
+    if (!t->session)
+        return bound;
+    bound.session = t->session;
+    bound.batch = &t->current;
+    bound.given = t->given;
+    bound.n_given = t->n_given;
+    bound.share = clt_step_share(t, d);
+    bound.first = t->current.first;
+    bound.loss_weights = t->loss_weights;
+    bound.entry = t->entry;
+    bound.parity = t->parity;
+    bound.lr = t->records[t->entry].lr;
+    return bound;
 }
 
 static clt_status run_device(void *arg, int d)
 {
     clt_trainer *t = arg;
-    const clt_status status = clt_step_program_run(t, d, selected(t, d));
+    clt_bound bound = bind_call(t, d);
+    const clt_status status = clt_step_program_run(&bound, selected(t, d));
     if (status == CLT_OK)
         return CLT_OK;
     clt_lost_note(t, d, status);
@@ -107,5 +141,30 @@ clt_status clt_programs_copy(clt_trainer *t, int root, const int *slot_roots)
     for (int d = 0; copies && d < t->n_devices; d++)
         clt_step_program_free(&copies[d]);
     clt_free(copies);
+    return status;
+}
+
+clt_status clt_programs_diagnose(clt_trainer *t, int d, int64_t step,
+                                 struct clt_diagnosis *diagnosis)
+{
+    const clt_participant *of = &t->programs->all[t->first + d];
+    const clt_session_device *sd = &t->training->devices[d];
+    const clt_step_program_input input = clt_programs_input(t, of, &of->training);
+    clt_bound bound = bind(t, d);
+    bound.session = t->training;
+    bound.step = step;
+    bound.entry = (int)(step % CLT_RESULT_RING);
+    bound.parity = (int)(step & 1);
+    bound.share = clt_step_share_of(t, sd->shares[bound.entry]);
+    bound.share.micros = bound.share.rounds = sd->micros[bound.entry];
+    bound.first = sd->firsts[bound.entry];
+    bound.diagnosis = diagnosis;
+    clt_step_program program = {0};
+    clt_status status =
+        clt_step_program_generate(&input, CLT_PROGRAM_DIAGNOSE,
+                                  clt_load_of(bound.share.rounds, bound.share.micros), &program);
+    if (status == CLT_OK)
+        status = clt_step_program_run(&bound, &program);
+    clt_step_program_free(&program);
     return status;
 }

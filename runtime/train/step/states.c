@@ -180,11 +180,8 @@ static int64_t count_all(const clt_trainer *t, int micro)
     if (t->rounds == 1)
         return t->current.total;
     for (int p = 0; p < t->total; p++) {
-        const int64_t share = t->devices[0].counts[p];
-        const int micros = clt_step_micros(t, share);
-        if (micro < micros)
-            count += clt_step_micro_begin(t, share, micros, micro + 1) -
-                     clt_step_micro_begin(t, share, micros, micro);
+        const clt_share share = clt_step_share_of(t, t->devices[0].counts[p]);
+        count += clt_share_part(&share, micro).count;
     }
     return count;
 }
@@ -192,7 +189,8 @@ static int64_t count_all(const clt_trainer *t, int micro)
 /* The part of the mean that this device's value of a micro-batch is. */
 static double weight_of(const clt_trainer *t, int d, dependence depends, int micro)
 {
-    int64_t count = clt_step_part(t, d, micro).count;
+    const clt_share share = clt_step_share(t, d);
+    int64_t count = clt_share_part(&share, micro).count;
     if (!t->current.total || (depends == ALIKE && t->total > 1 && t->first + d > 0))
         return 0;
     if (depends == ALIKE && t->total > 1)

@@ -15,41 +15,21 @@ static int64_t share_of(const clt_trainer *t, int d)
     return t->offsets[d + 1] - t->offsets[d];
 }
 
-int clt_step_micros(const clt_trainer *t, int64_t share)
+clt_share clt_step_share_of(const clt_trainer *t, int64_t count)
 {
-    const int64_t needed = (share + t->per_device - 1) / t->per_device;
+    const int64_t needed = (count + t->per_device - 1) / t->per_device;
     const int64_t micros = needed > t->options.accumulate ? needed : t->options.accumulate;
-    return (int)(share < micros ? share : micros);
+    clt_share share = {.count = count, .per_run = t->per_device, .quantum = t->options.quantum};
+    share.micros = share.rounds = (int)(count < micros ? count : micros);
+    return share;
 }
 
-int64_t clt_step_micro_begin(const clt_trainer *t, int64_t share, int micros, int micro)
+clt_share clt_step_share(const clt_trainer *t, int d)
 {
-    const int64_t quantum = t->options.quantum, each = (share + micros - 1) / micros;
-    const int64_t whole = (each + quantum - 1) / quantum * quantum;
-    if (quantum > 1 && whole <= t->per_device && whole * (micros - 1) < share)
-        return micro < micros ? micro * whole : share;
-    return share * micro / micros;
-}
-
-int clt_step_micros_of(const clt_trainer *t, int d)
-{
-    return clt_step_micros(t, share_of(t, d));
-}
-
-int clt_step_rounds(const clt_trainer *t, int d)
-{
-    return t->rounds ? t->rounds : clt_step_micros_of(t, d);
-}
-
-clt_part clt_step_part(const clt_trainer *t, int d, int micro)
-{
-    const int64_t share = share_of(t, d);
-    const int micros = clt_step_micros_of(t, d);
-    if (micro >= micros)
-        return (clt_part){t->offsets[d + 1], 0, t->offsets[d], micro};
-    const int64_t begin = clt_step_micro_begin(t, share, micros, micro),
-                  end = clt_step_micro_begin(t, share, micros, micro + 1);
-    return (clt_part){t->offsets[d] + begin, end - begin, t->offsets[d], micro};
+    clt_share share = clt_step_share_of(t, share_of(t, d));
+    share.begin = t->offsets[d];
+    share.rounds = t->rounds ? t->rounds : share.rounds;
+    return share;
 }
 
 /* --- one step -------------------------------------------------------------------------------- */

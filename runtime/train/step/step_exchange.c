@@ -96,7 +96,7 @@ static clt_status describe(const clt_trainer *t, int d, const clt_instruction *i
     const clt_replica *replica = &t->store->replicas[d];
     switch (i->on) {
     case CLT_ON_RESULTS:
-        return clt_session_share(t->session, d, t->entry, clt_step_micros_of(t, d), what);
+        return clt_session_share(t->session, d, t->entry, clt_step_share(t, d).micros, what);
     case CLT_ON_MEANS:
         *what = clt_states_means(t, d);
         return CLT_OK;

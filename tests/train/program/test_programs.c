@@ -57,30 +57,34 @@ typedef struct program_case {
     const char *name;
     clt_step_program_kind kind;
     int devices, ranks, micros[SHARES];
-    bool collectives, owners, half, streams, measures;
+    bool collectives, owners, half, streams, measures, carries;
 } program_case;
 
 static const program_case cases[] = {
-    {"one device", CLT_PROGRAM_STEP, 1, 1, {1}, 0, 0, 0, 0, 0},
-    {"accumulated", CLT_PROGRAM_STEP, 1, 1, {4}, 0, 0, 0, 0, 0},
-    {"accumulated in 16 bits", CLT_PROGRAM_STEP, 2, 1, {3, 2}, 0, 0, 1, 0, 0},
-    {"two devices", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, 0, 0, 0, 0},
-    {"two ranks, one without samples", CLT_PROGRAM_STEP, 3, 2, {1, 0, 1}, 0, 0, 0, 0, 0},
-    {"collectives of the graph", CLT_PROGRAM_STEP, 3, 1, {1, 1, 0}, 1, 0, 0, 0, 0},
-    {"collectives, accumulated", CLT_PROGRAM_STEP, 2, 2, {4, 2}, 1, 0, 0, 0, 1},
-    {"owners", CLT_PROGRAM_STEP, 3, 3, {1, 1, 1}, 0, 1, 0, 0, 0},
-    {"owners, streamed", CLT_PROGRAM_STEP, 3, 1, {1, 2, 0}, 0, 1, 0, 1, 0},
-    {"streamed", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, 0, 0, 1, 0},
-    {"forward", CLT_PROGRAM_FORWARD, 2, 2, {1, 1}, 1, 0, 0, 0, 0},
-    {"backward", CLT_PROGRAM_BACKWARD, 2, 1, {1, 0}, 0, 0, 0, 0, 0},
-    {"reduce", CLT_PROGRAM_REDUCE, 2, 1, {1, 1}, 0, 0, 0, 0, 0},
-    {"apply", CLT_PROGRAM_APPLY, 3, 1, {1, 1, 1}, 0, 1, 0, 0, 0},
-    {"weights", CLT_PROGRAM_WEIGHTS, 2, 2, {3, 1}, 1, 0, 0, 0, 0},
-    {"evaluation", CLT_PROGRAM_OUTSIDE, 3, 3, {4, 3, 0}, 0, 0, 0, 0, 0},
-    {"checksums", CLT_PROGRAM_VERIFY, 3, 1, {1, 1, 1}, 0, 0, 0, 0, 0},
-    {"copy", CLT_PROGRAM_COPY, 3, 1, {0, 0, 0}, 0, 1, 0, 0, 0},
-    {"thousands", CLT_PROGRAM_STEP, THOUSANDS, 512, {1, 0, 1}, 0, 0, 0, 0, 0},
-    {"thousands with owners", CLT_PROGRAM_STEP, THOUSANDS, 512, {4, 2, 3}, 1, 1, 0, 0, 0},
+    {"one device", CLT_PROGRAM_STEP, 1, 1, {1}, 0, 0, 0, 0, 0, 0},
+    {"accumulated", CLT_PROGRAM_STEP, 1, 1, {4}, 0, 0, 0, 0, 0, 0},
+    {"accumulated in 16 bits", CLT_PROGRAM_STEP, 2, 1, {3, 2}, 0, 0, 1, 0, 0, 0},
+    {"two devices", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, 0, 0, 0, 0, 0},
+    {"two ranks, one without samples", CLT_PROGRAM_STEP, 3, 2, {1, 0, 1}, 0, 0, 0, 0, 0, 0},
+    {"collectives of the graph", CLT_PROGRAM_STEP, 3, 1, {1, 1, 0}, 1, 0, 0, 0, 0, 0},
+    {"collectives, accumulated", CLT_PROGRAM_STEP, 2, 2, {4, 2}, 1, 0, 0, 0, 1, 0},
+    {"owners", CLT_PROGRAM_STEP, 3, 3, {1, 1, 1}, 0, 1, 0, 0, 0, 0},
+    {"owners, streamed", CLT_PROGRAM_STEP, 3, 1, {1, 2, 0}, 0, 1, 0, 1, 0, 0},
+    {"streamed", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, 0, 0, 1, 0, 0},
+    {"forward", CLT_PROGRAM_FORWARD, 2, 2, {1, 1}, 1, 0, 0, 0, 0, 0},
+    {"backward", CLT_PROGRAM_BACKWARD, 2, 1, {1, 0}, 0, 0, 0, 0, 0, 0},
+    {"reduce", CLT_PROGRAM_REDUCE, 2, 1, {1, 1}, 0, 0, 0, 0, 0, 0},
+    {"apply", CLT_PROGRAM_APPLY, 3, 1, {1, 1, 1}, 0, 1, 0, 0, 0, 0},
+    {"weights", CLT_PROGRAM_WEIGHTS, 2, 2, {3, 1}, 1, 0, 0, 0, 0, 0},
+    {"evaluation", CLT_PROGRAM_OUTSIDE, 3, 3, {4, 3, 0}, 0, 0, 0, 0, 0, 0},
+    {"predictor", CLT_PROGRAM_OUTSIDE, 1, 1, {1}, 0, 0, 0, 0, 0, 1},
+    {"predictor without samples", CLT_PROGRAM_OUTSIDE, 1, 1, {0}, 0, 0, 0, 0, 0, 1},
+    {"diagnosis", CLT_PROGRAM_DIAGNOSE, 2, 1, {4, 2}, 1, 0, 0, 0, 0, 0},
+    {"diagnosis in 16 bits", CLT_PROGRAM_DIAGNOSE, 1, 1, {3}, 0, 0, 1, 0, 0, 0},
+    {"checksums", CLT_PROGRAM_VERIFY, 3, 1, {1, 1, 1}, 0, 0, 0, 0, 0, 0},
+    {"copy", CLT_PROGRAM_COPY, 3, 1, {0, 0, 0}, 0, 1, 0, 0, 0, 0},
+    {"thousands", CLT_PROGRAM_STEP, THOUSANDS, 512, {1, 0, 1}, 0, 0, 0, 0, 0, 0},
+    {"thousands with owners", CLT_PROGRAM_STEP, THOUSANDS, 512, {4, 2, 3}, 1, 1, 0, 0, 0, 0},
 };
 
 enum { CASES = sizeof cases / sizeof *cases };
@@ -116,7 +120,8 @@ static void make(const program_case *c, made *m)
     for (int d = 0; d < c->devices; d++)
         most = micros_of(c, d) > most ? micros_of(c, d) : most;
     for (int d = 0; d < c->devices; d++) {
-        const int micros = micros_of(c, d), rounds = c->collectives ? most : micros;
+        const bool meets = c->collectives && c->kind != CLT_PROGRAM_DIAGNOSE;
+        const int micros = micros_of(c, d), rounds = meets ? most : micros;
         m->inputs[d] = (clt_step_program_input){.plan = &m->plan,
                                                 .participants = c->devices,
                                                 .ranks = c->ranks,
@@ -133,6 +138,7 @@ static void make(const program_case *c, made *m)
                                                 .measures = c->measures,
                                                 .apart = c->measures,
                                                 .shared = c->ranks > 1,
+                                                .carries = c->carries,
                                                 .poison = true,
                                                 .root = c->kind == CLT_PROGRAM_COPY ? 1 : 0};
         ok(clt_step_program_generate(&m->inputs[d], c->kind, clt_load_of(rounds, micros),

@@ -45,12 +45,10 @@ static void find_groups(const lab *l, int *group)
 {
     const clt_trainer *t = l->trainer;
     for (int d = 0; d < l->n; d++) {
-        const int64_t share = t->offsets[d + 1] - t->offsets[d];
-        const int micros = clt_step_micros(t, share);
-        for (int m = 0; m < micros; m++)
-            for (int64_t i = clt_step_micro_begin(t, share, micros, m);
-                 i < clt_step_micro_begin(t, share, micros, m + 1); i++)
-                group[t->offsets[d] + i] = m;
+        const clt_share share = clt_step_share(t, d);
+        for (int m = 0; m < share.micros; m++)
+            for (int64_t i = clt_share_begin(&share, m); i < clt_share_begin(&share, m + 1); i++)
+                group[share.begin + i] = m;
     }
 }
 

@@ -56,11 +56,9 @@ static void find_groups(const clt_trainer *t, int *group)
 {
     int at = 0;
     for (int p = 0; p < t->total; p++) {
-        const int64_t share = t->devices[0].counts[p];
-        const int micros = clt_step_micros(t, share);
-        for (int m = 0; m < micros; m++)
-            for (int64_t i = clt_step_micro_begin(t, share, micros, m);
-                 i < clt_step_micro_begin(t, share, micros, m + 1); i++)
+        const clt_share share = clt_step_share_of(t, t->devices[0].counts[p]);
+        for (int m = 0; m < share.micros; m++)
+            for (int64_t i = clt_share_begin(&share, m); i < clt_share_begin(&share, m + 1); i++)
                 group[at++] = m;
     }
 }
