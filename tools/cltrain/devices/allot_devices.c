@@ -55,12 +55,12 @@ int look_apart(const settings *s, found *f)
 
 void deal_threads(void)
 {
-    /* Its name until PoCL 3, and since. */
+    /* The first name is for PoCL up to version 3, the second for later versions. */
     static const char *const names[] = {"POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT"};
     cpu_set_t own;
     CPU_ZERO(&own);
     if (sched_getaffinity(0, sizeof own, &own) != 0)
-        return; /* of more cores than the set has room for */
+        return; /* the machine has more cores than cpu_set_t has room for */
     const int cores = CPU_COUNT(&own);
     if (cores >= sysconf(_SC_NPROCESSORS_ONLN))
         return;
@@ -74,7 +74,7 @@ void deal_threads(void)
     }
 }
 
-/* The k-th of so many equal parts of this process' cores. */
+/* Restricts this process to part `k` of `parts` equal parts of its cores. */
 static int keep_to_cores(int k, int parts)
 {
     cpu_set_t all, own;
@@ -92,7 +92,7 @@ static int keep_to_cores(int k, int parts)
     return 0;
 }
 
-/* Whether the launcher has already given the node's ranks cores of their own. */
+/* Returns whether the launcher has already bound the node's ranks to different cores. */
 static int bound_apart(const cpu_set_t *own, int ranks)
 {
     int apart = 0;
@@ -101,7 +101,7 @@ static int bound_apart(const cpu_set_t *own, int ranks)
     return apart;
 }
 
-/* On any node, so that it is no usage_error, which only rank 0 prints. */
+/* Only rank 0 prints usage errors, and this may happen on any node. So the message is a failure. */
 static int too_few(const found *f, int ranks)
 {
     return failure("%d ranks on this node share %d device%s%s: start fewer ranks, name more "
@@ -110,7 +110,8 @@ static int too_few(const found *f, int ranks)
                    f->cpu >= 0 && f->cores > 1 ? " and too few cores" : "");
 }
 
-/* The CPU stands for as many devices as it takes to have one for each rank. */
+/* Splits the CPU device so that each rank has a device. `apart`: ranks have different cores
+ * already. */
 static int split_cpu(const found *f, int k, int n, int apart, int *first)
 {
     const int parts = n - (f->devices - 1);

@@ -1,4 +1,4 @@
-/* Which of the node's devices and cores a rank has. */
+/* Assigns the devices and cores of a node to its ranks. */
 #ifndef CLTRAIN_COMMAND_DEVICES_ALLOT_DEVICES_H
 #define CLTRAIN_COMMAND_DEVICES_ALLOT_DEVICES_H
 
@@ -6,25 +6,26 @@
 
 #include "options/options.h"
 
-/* What the list opens on this node. */
+/* The devices that --devices selects on this node. */
 typedef struct found {
     int code; /* an exit code */
     int devices;
-    int cpu; /* the only whole CPU among them, -1: none or several */
+    int cpu; /* index of the only CPU device, -1 if there are none or several */
     int cores;
 } found;
 
-/* Has PoCL's device be as large as this process' cores are many: it counts the machine's, and its
- * threads would stand in each other's way on fewer. Before the first call of OpenCL. */
+/* Limits PoCL's threads to the number of cores of this process. PoCL starts a thread for each core
+ * of the machine, and too many threads would slow each other down. Call this before the first
+ * OpenCL call. */
 void deal_threads(void);
 
-/* Looks in a process of its own: an OpenCL driver keeps to the cores that its process had when it
- * was first called. Returns an exit code. */
+/* Finds the devices in a child process. An OpenCL driver keeps to the cores that its process had at
+ * the first OpenCL call, and this process may be restricted later. Returns an exit code. */
 int look_apart(const settings *s, found *f);
 
-/* Rank `k` of the node's `n`, whose cores are `own[0..n-1]`. Sets the first and the number of the
- * devices that are its own; count 0: all. May restrict this process to some cores. Returns an exit
- * code. */
+/* Selects the devices of rank `k` of the node's `n` ranks. `own[0..n-1]` are the cores of each
+ * rank. Sets the first device and the number of devices. Count 0 stands for all devices. May
+ * restrict this process to a part of its cores. Returns an exit code. */
 int deal_devices(const found *f, int k, int n, const cpu_set_t *own, int *first, int *count);
 
 #endif

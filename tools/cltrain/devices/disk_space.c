@@ -12,10 +12,10 @@
 
 #include "text/message.h"
 
-/* What compiling a model's kernels may need, with room to spare. */
+/* Kilobytes that compiling a model's kernels may need, with room to spare. */
 enum { LEAST_KB = 8 << 10 };
 
-/* Where PoCL keeps compiled kernels; "": not known. */
+/* Finds the folder where PoCL keeps compiled kernels, "" if it is not known. */
 static void find_pocl_cache(char path[PATH_MAX])
 {
     static const struct {
@@ -50,7 +50,7 @@ void move_pocl_cache(const char *cache_dir)
         return;
     mkdir(cache_dir, 0700);
     mkdir(path, 0700);
-    /* PoCL runs what it finds there. */
+    /* PoCL executes code from this folder, so others must not be able to write to it. */
     if (clt_cache_check(cache_dir, "pocl") != CLT_OK)
         say("warning: %s; PoCL uses its own folder", clt_error_message());
     else if (access(path, W_OK) == 0)

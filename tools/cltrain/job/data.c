@@ -1,4 +1,4 @@
-/* `cltrain data`: what a data set holds, and text to files of tokens. */
+/* `cltrain data`: describes a data set, or converts text to files of tokens. */
 #include "job/data.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 
 enum { BATCH = 64, MOST_COUNTED = 1 << 20, MOST_PRINTED = 100, MOST_CHANNELS = 16, MOST_TOLD = 10 };
 
-/* What all samples of a field say. */
+/* Statistics of one field over all samples. */
 typedef struct field_sums {
     const char *name;
     clt_dtype dtype;
@@ -20,12 +20,12 @@ typedef struct field_sums {
     int64_t shape[CLT_DATA_MAX_RANK], elements, classes;
     double least, most, sum, squares;
     int64_t numbers, not_finite;
-    int64_t *counts; /* by class; NULL: not labels */
-    int channels;    /* of images; 0: others, or too many */
+    int64_t *counts; /* samples of each class; NULL if the field has no labels */
+    int channels;    /* of an image field; 0 for other fields or more than MOST_CHANNELS */
     double channel_sum[MOST_CHANNELS], channel_squares[MOST_CHANNELS];
 } field_sums;
 
-/* Samples that cannot be read, and what was said of the first of them. */
+/* Samples that cannot be read, with the error messages of the first few. */
 typedef struct broken_samples {
     int64_t count;
     char *said[MOST_TOLD];
@@ -41,7 +41,8 @@ clt_status data_options(const settings *s, clt_dataset_options *options)
     return CLT_OK;
 }
 
-/* "f32 [3,8,8]"; labels of any type are fed the same. */
+/* Writes the element type and shape of a field, such as "f32 [3,8,8]". Labels of every type are fed
+ * alike, so their type is left out. */
 static clt_status kind_of(const clt_dataset *d, int field, char text[128])
 {
     clt_dtype dtype;
@@ -118,7 +119,7 @@ static void add_values(field_sums *f, const void *data, int64_t n)
         f->sum += x;
         f->squares += x * x;
         f->numbers++;
-        if (f->counts) /* the loader has checked its range */
+        if (f->counts) /* the loader has checked the range of labels */
             f->counts[(int64_t)x]++;
         if (f->channels) {
             const int64_t c = i / plane % f->channels;
@@ -128,7 +129,8 @@ static void add_values(field_sums *f, const void *data, int64_t n)
     }
 }
 
-/* Reads samples *at to `end`, in batches. After a failure *at is the failing batch's first one. */
+/* Reads samples *at to `end` in batches. After a failure *at is the first sample of the batch that
+ * failed. */
 static clt_status read_range(clt_dataset *d, field_sums *fields, int n_fields, int64_t batch_size,
                              int64_t end, int64_t *at)
 {
@@ -160,7 +162,7 @@ static clt_status read_range(clt_dataset *d, field_sums *fields, int n_fields, i
     return status;
 }
 
-/* A file that cannot be read is noted, and the others are looked at. */
+/* Reads all samples. Notes a file that cannot be read, and goes on with the next sample. */
 static clt_status read_samples(clt_dataset *d, field_sums *fields, int n_fields,
                                broken_samples *broken)
 {
@@ -207,7 +209,8 @@ static double std_of(const field_sums *f)
     return sqrt(fmax(0, f->squares / (double)f->numbers - mean * mean));
 }
 
-/* What --normalize would take: a mean of each channel, then a deviation of each; bytes by 255. */
+/* Returns a value for --normalize: first the mean of each channel, then the standard deviations.
+ * Bytes are divided by 255, as training does. */
 static double channel_value(const field_sums *f, int k)
 {
     const int c = k % f->channels;
@@ -217,7 +220,8 @@ static double channel_value(const field_sums *f, int k)
            scale;
 }
 
-/* A channel of one value has no deviation to divide by. */
+/* Returns whether --normalize can be suggested. A channel with a single value has no standard
+ * deviation to divide by. */
 static int can_normalize(const field_sums *f)
 {
     int can = f->channels && f->numbers && !f->not_finite;

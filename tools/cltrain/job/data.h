@@ -1,4 +1,4 @@
-/* Parts of `cltrain data`, and what it shares with the commands that train. */
+/* Opening of data sets as the options say, and parts of `cltrain data`. */
 #ifndef CLTRAIN_COMMAND_JOB_DATA_H
 #define CLTRAIN_COMMAND_JOB_DATA_H
 
@@ -6,13 +6,14 @@
 
 #include "options/options.h"
 
-/* How --classes, --seq-len and the like say to open data. */
+/* Sets the options of a data set from --classes, --image-size, --resize and --seq-len. */
 clt_status data_options(const settings *s, clt_dataset_options *options);
 
-/* Whether test samples have a field as the training samples have it: NOT_FOUND, MISMATCH. */
+/* Checks that a field of the test samples has the same type and shape as in the training samples.
+ * Errors: NOT_FOUND, MISMATCH. */
 clt_status same_field(const clt_dataset *train, const clt_dataset *test, const char *name);
 
-/* `cltrain data tokenize`. */
+/* Runs `cltrain data tokenize`. Returns an exit code. */
 int run_tokenize(const settings *s);
 
 #endif

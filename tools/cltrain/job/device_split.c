@@ -11,7 +11,7 @@
 
 #include "text/message.h"
 
-/* Room for the answers of the planner; the communicator has no more either. */
+/* The planner and the communicator support no more devices. */
 enum { MOST_DEVICES = 64 };
 
 static int is_word(const char *at, size_t length)
@@ -48,7 +48,7 @@ static int equal(const settings *s)
     return s->split && !strcmp(s->split, "equal");
 }
 
-/* The next weight of --split W,...; negative if there is none. */
+/* Reads the next weight of --split W,... Returns -1 if it is not a valid weight. */
 static double next_weight(const char **at)
 {
     char *end;
@@ -101,15 +101,15 @@ static void keep_used(job *j, const int *use)
     j->n_devices = kept;
 }
 
-/* Whether one of the ranks refuses. */
+/* Returns whether any rank refuses. Collective. */
 static int refused(const job *j, int own)
 {
     int first, all = 0;
     return clt_world_count(&j->ranks.world, own, &first, &all) != CLT_OK || all;
 }
 
-/* What the checkpoint of a resumed run has; NULL: nothing, which clt_fit reports if it cannot be
- * read. `checkpoint` is the caller's to close. */
+/* Returns the division that the checkpoint of a resumed run has. Returns NULL if there is none, or
+ * if the checkpoint cannot be read, which clt_fit reports. The caller closes `checkpoint`. */
 static const char *open_section(const job *j, clt_checkpoint **checkpoint)
 {
     const clt_section *section = NULL;
@@ -119,7 +119,8 @@ static const char *open_section(const job *j, clt_checkpoint **checkpoint)
     return section ? section->text : NULL;
 }
 
-/* A resumed run goes on with the buckets of its checkpoint, unless it is planned anew. */
+/* Takes the bucket size from the checkpoint of a resumed run. A new plan overrides this size
+ * later. */
 static int take_buckets(job *j, const settings *s)
 {
     clt_checkpoint *checkpoint;
@@ -131,7 +132,8 @@ static int take_buckets(job *j, const settings *s)
     return status == CLT_OK || status == CLT_NOT_FOUND ? 0 : library_failure(status);
 }
 
-/* The division that a resumed run's checkpoint has. Returns 1 if it is taken: on all ranks. */
+/* Takes the division of batches from the checkpoint of a resumed run. Returns 1 if all ranks take
+ * it, else 0. */
 static int take_frozen(job *j, const settings *s, int quiet)
 {
     clt_checkpoint *checkpoint;
@@ -164,7 +166,7 @@ static int measure(job *j, const settings *s, int total, int quiet)
     clt_planner *planner;
     int use[MOST_DEVICES];
     clt_planner_options_init(&options);
-    /* A rank cannot be left out of an equal division. */
+    /* An equal division needs all ranks, so the planner may not leave devices out. */
     options.choose = planner_may_choose(s->devices) && !(equal(s) && ranks > 1);
     if (!quiet) {
         printf("measuring steps on %d device%s", total, total == 1 ? "" : "s");
@@ -189,7 +191,7 @@ static int measure(job *j, const settings *s, int total, int quiet)
     return predicted == CLT_OK ? 0 : library_failure(predicted);
 }
 
-/* The first division of --replay. */
+/* Takes the first division of --replay. */
 static int take_replayed(job *j, const settings *s, int total)
 {
     if (j->changes.n_weights != total)
@@ -200,7 +202,8 @@ static int take_replayed(job *j, const settings *s, int total)
     return 0;
 }
 
-/* What decides which of the calls below ranks come to, where all of them must. */
+/* Compares the settings that decide which collective calls follow. All ranks must make the same
+ * calls. */
 static int compare_ranks(const job *j, const settings *s)
 {
     enum { TEXT = 256 };
@@ -220,7 +223,7 @@ static int compare_ranks(const job *j, const settings *s)
     return code;
 }
 
-/* The devices of all ranks. Returns an exit code, of all ranks. */
+/* Counts the devices of all ranks. Returns an exit code, the same on all ranks. */
 static int count_devices(const job *j, const settings *s, int *total)
 {
     const int ranks = j->ranks.world.ranks;

@@ -16,7 +16,8 @@
 
 extern char **environ;
 
-/* Processor time of the helper: seconds, and bytes of the file that it must read in one more. */
+/* Limit of the helper's processor time: a base in seconds, plus a second for so many bytes of the
+ * file. */
 enum { LEAST_SECONDS = 60, BYTES_A_SECOND = 5000000 };
 
 static const char kind[] = "hdf5:";
@@ -33,7 +34,7 @@ static rlim_t seconds_for(const char *path)
     return seconds;
 }
 
-/* Tests have files on which a reader would crash, and never end. */
+/* Lets tests simulate a file on which libhdf5 crashes or never ends. */
 static void misbehave(void)
 {
 #ifdef CLT_TESTING
@@ -67,13 +68,13 @@ int try_data(int argc, char **argv)
 
 /* How the helper ended. */
 typedef struct verdict {
-    int signal; /* that ended it; 0: none */
+    int signal; /* the signal that ended the helper, 0 for none */
     clt_status status;
     char message[4096];
 } verdict;
 
-/* Starts this program again, with its standard output at `output`. Signals are as a new process has
- * them: the command may hold some. */
+/* Starts this program again with `output` as its standard output. Resets the signal mask and
+ * handlers, since the command may block some signals. Returns an error number. */
 static int start(char *const argv[], int output, pid_t *child)
 {
     posix_spawn_file_actions_t actions;
@@ -109,7 +110,7 @@ static void read_message(int fd, char *text, size_t room)
     text[length] = '\0';
 }
 
-/* Returns an error number where there is no helper. */
+/* Runs the helper and waits for it. Returns an error number if no helper could run. */
 static int run_helper(const char *spec, const clt_dataset_options *options, verdict *v)
 {
     char classes[32], *words[2] = {strdup(spec), strdup(options->split)};
@@ -144,7 +145,7 @@ static int is_crash(int number)
     return 0;
 }
 
-/* The failure of the helper, or of its reader. */
+/* Sets the error that the helper reported, or the error for how the helper ended. */
 static clt_status tell(const char *path, const verdict *v)
 {
     char text[1200];

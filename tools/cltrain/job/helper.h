@@ -1,16 +1,16 @@
-/* Opening data sets whose reader may crash on damaged files: a helper process opens them first. */
+/* Opens data sets whose reader may crash on damaged files. A helper process reads them first. */
 #ifndef CLTRAIN_COMMAND_JOB_HELPER_H
 #define CLTRAIN_COMMAND_JOB_HELPER_H
 
 #include <cltrain/data.h>
 
-/* clt_dataset_open. Of hdf5:FILE all is read by a helper process before, since libhdf5 may crash or
- * never end where a file is damaged: FORMAT then says so. */
+/* As clt_dataset_open. For hdf5:FILE, a helper process reads the whole file first, because libhdf5
+ * may crash or hang on a damaged file. Such a file is reported as FORMAT. */
 clt_status open_dataset(const char *spec, const clt_dataset_options *options, clt_dataset **out);
 
-/* The helper: `cltrain --try-data SPEC SPLIT CLASSES`. Its exit code is the status, its output the
- * message. A file that it cannot read is not read again: libhdf5 may print when such a process
- * ends. */
+/* The helper process: `cltrain --try-data SPEC SPLIT CLASSES`. Its exit code is the status, and its
+ * output is the message. The parent does not read a file again that the helper could not read:
+ * libhdf5 may print messages when a process ends after such a failure. */
 #define TRY_DATA "--try-data"
 int try_data(int argc, char **argv);
 

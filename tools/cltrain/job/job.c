@@ -17,13 +17,13 @@
 #include "job/synthetic.h"
 #include "job/helper.h"
 
-/* Seconds that a rank may be late. */
+/* Default of --comm-timeout: how many seconds a rank may be late. */
 static const double COMM_TIMEOUT = 60;
 
 /* Steps between comparisons of replicas. */
 enum { CHECK_EVERY = 100 };
 
-/* What new shapes may cost before step 1. */
+/* Default of --tune: seconds for measuring kernels of new shapes before step 1. */
 static const double TUNE_SECONDS = 10;
 
 static int read_precision(const settings *s, clt_dtype *precision)
@@ -41,7 +41,7 @@ static int read_precision(const settings *s, clt_dtype *precision)
                        near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
-/* MEAN,STD, or a mean for each channel and then a std for each. */
+/* Reads MEAN,STD, or a mean for each channel and then a STD for each channel. */
 int read_normalize(job *j, const settings *s)
 {
     double numbers[2 * MOST_CHANNELS];
@@ -75,7 +75,7 @@ int read_tune(const char *text, double otherwise, double *seconds)
     return 0;
 }
 
-/* --memory SIZE: bytes, or with a unit. */
+/* Reads --memory SIZE: bytes, or a number with a unit. */
 static int read_memory(const char *text, int64_t *bytes)
 {
     static const struct {
@@ -105,7 +105,7 @@ int check_variants(const settings *s)
     return status == CLT_OK ? 0 : name_failure(status);
 }
 
-/* This rank's file in the folder. */
+/* Sets the path of this rank's file in the folder of --heartbeat. */
 static int read_heartbeat(job *j, const settings *s)
 {
     if (!s->heartbeat)
@@ -192,7 +192,7 @@ int job_ranks(job *j, const settings *s)
     return ranks_begin(&j->ranks, s);
 }
 
-/* Closes those of the node's other ranks. */
+/* Closes the devices that belong to other ranks of the node. */
 static void keep_own_devices(job *j)
 {
     const int first = j->ranks.first, end = first + j->ranks.count;
@@ -214,7 +214,8 @@ int job_devices(job *j, const settings *s)
     clt_device_options_init(&options);
     options.profiling = s->profile != NULL || s->by_node;
     options.share_context = s->share_context;
-    /* The planner chooses among all of them, but ranks are dealt what the list names. */
+    /* The planner may choose among all devices. With several ranks, each has its part of the list
+     * already. */
     const char *list = j->splits && !s->devices && j->ranks.world.ranks < 2 ? "all" : s->devices;
     status = clt_devices_open(j->runtime, list, &options, &j->devices, &j->n_devices);
     if (status != CLT_OK)
@@ -223,7 +224,8 @@ int job_devices(job *j, const settings *s)
     return 0;
 }
 
-/* Of text. Samples that are not shuffled are asked for to be the same. */
+/* Reads --windows, for text. The default shifts the windows each epoch. With --shuffle off they are
+ * fixed, since that option asks for the same samples in each epoch. */
 static clt_status read_windows(const settings *s, clt_windows *windows)
 {
     static const char *const names[] = {"fixed", "shifted", "random", "continued"};
@@ -270,7 +272,7 @@ int64_t job_classes(const clt_dataset *dataset)
     return classes;
 }
 
-/* The fields, for the model. */
+/* Describes the fields of the data to the model builder. */
 static clt_status describe(job *j, const clt_dataset *dataset)
 {
     const int count = clt_dataset_field_count(dataset);
@@ -289,7 +291,8 @@ static clt_status describe(job *j, const clt_dataset *dataset)
     return CLT_OK;
 }
 
-/* The number of classes is the training samples', whatever labels the test samples use. */
+/* Opens the splits that `which` names. The training samples determine the number of classes, also
+ * for the test split. */
 static clt_status open_files(job *j, const settings *s, int which)
 {
     clt_dataset *train = NULL;
@@ -309,7 +312,7 @@ static clt_status open_files(job *j, const settings *s, int which)
     return status;
 }
 
-/* --augment and --normalize are for fields of images. */
+/* Applies --augment, and checks that --augment and --normalize have a field of images. */
 static clt_status change_images(job *j, const settings *s)
 {
     const clt_dataset *data = j->train ? j->train : j->test;
@@ -331,7 +334,7 @@ static clt_status change_images(job *j, const settings *s)
     return status;
 }
 
-/* The kinds of data that a named model takes; 0 for others. */
+/* Returns the kinds of data that a built-in model takes, 0 for other models. */
 static int model_takes(const char *model)
 {
     const size_t length = model ? strcspn(model, ":") : 0;
@@ -341,7 +344,8 @@ static int model_takes(const char *model)
     return 0;
 }
 
-/* Random images, or tokens as GPT-2 has them where the model takes nothing else. */
+/* Opens random images. Opens random tokens of GPT-2's vocabulary instead if the model takes only
+ * text. */
 static clt_status open_random(job *j, const settings *s)
 {
     const int text = model_takes(s->model) == CLT_MODEL_TEXT && !(s->data && strchr(s->data, ':'));
@@ -379,7 +383,7 @@ int job_data(job *j, const settings *s, int which)
         status = describe(j, j->train ? j->train : j->test);
     if (status == CLT_OK)
         status = change_images(j, s);
-    /* A path that is not there may come; a name that does not exist is a mistake in the command. */
+    /* A missing path is a failure, as it may exist later. An unknown name is a usage error. */
     if (status != CLT_OK)
         return s->data && strchr(s->data, ':') && status == CLT_NOT_FOUND ? library_failure(status)
                                                                           : name_failure(status);
@@ -388,14 +392,15 @@ int job_data(job *j, const settings *s, int which)
 
 /* --- model, trainer -------------------------------------------------------------------------- */
 
-/* A file that is wrong is not wrong use of the command. */
+/* A faulty model file is a failure and not a usage error. */
 int job_graph(job *j, const settings *s)
 {
     clt_status status = clt_graph_create(&j->graph);
     if (status == CLT_OK)
         status = clt_model_build(s->model, &j->input, j->graph);
     for (int i = 0; status == CLT_OK && j->train && j->test && i < j->input.n_fields; i++)
-        if (clt_graph_find(j->graph, j->fields[i].name)) { /* found now, not after an epoch */
+        if (clt_graph_find(j->graph, j->fields[i].name)) {
+            /* Otherwise only the evaluation after the first epoch would find a difference. */
             status = same_field(j->train, j->test, j->fields[i].name);
             if (status != CLT_OK)
                 return library_failure(status);
@@ -410,7 +415,7 @@ int job_model(job *j, const settings *s)
     int code = job_graph(j, s);
     if (!code)
         code = read_groups(j->graph, s);
-    if (j->splits) /* in which ranks need each other */
+    if (j->splits) /* job_split is collective */
         code = ranks_agree(&j->ranks, code);
     if (!code && j->splits)
         code = job_split(j, s, j->silent);
@@ -437,7 +442,8 @@ clt_status job_schedule(job *j, const settings *s)
     return s->schedule ? clt_schedule_parse(s->schedule, j->steps, &j->options.schedule) : CLT_OK;
 }
 
-/* What is damaged is said once; --resume alone leaves that to clt_fit, which refuses. */
+/* Finds the newest intact checkpoint. Warns once if a newer checkpoint is damaged. With --resume
+ * alone, clt_fit reports the damage and refuses to go on. */
 static clt_status find_intact(const job *j, const settings *s, char found[4096])
 {
     clt_status status = clt_checkpoint_find_intact(s->checkpoint_dir, 4096, found);
@@ -471,13 +477,14 @@ int job_resume(job *j, const settings *s)
     return j->resumed ? 0 : failure("memory does not suffice");
 }
 
-/* A resumed run repeats the choices of kernels that its checkpoint has. */
+/* Takes the chosen kernels from the checkpoint of a resumed run, so that results repeat. */
 static clt_status read_frozen(job *j, const settings *s)
 {
     clt_checkpoint *checkpoint = NULL;
     if (!j->resumed)
         return CLT_OK;
-    /* One that cannot be read is clt_fit's to report; without one, the run begins. */
+    /* clt_fit reports a checkpoint that cannot be read. A run without a checkpoint starts from the
+     * beginning. */
     if (clt_checkpoint_open(j->resumed, &checkpoint) != CLT_OK)
         return CLT_OK;
     find_end(j, s, checkpoint);
@@ -490,7 +497,8 @@ static clt_status read_frozen(job *j, const settings *s)
     return CLT_OK;
 }
 
-/* A rank's devices may be others than the first rank's, which speaks for all. */
+/* Prints which variants of --variant were not used. Only rank 0 prints, although other ranks may
+ * have other devices. */
 static clt_status say_declined(const job *j, const settings *s)
 {
     char *text = NULL;
@@ -515,7 +523,8 @@ int job_trainer(job *j, const settings *s, int code)
         clt_status status = clt_trainer_create(j->graph, j->store, &j->options, &j->trainer);
         if (status == CLT_OK)
             status = say_declined(j, s);
-        code = status == CLT_OK ? 0 : name_failure(status); /* --variant names an operator */
+        /* --variant may name an unknown operator. */
+        code = status == CLT_OK ? 0 : name_failure(status);
         code = ranks_agree(&j->ranks, code);
     }
     ranks_stage("training, evaluation or a checkpoint to go on");
@@ -533,7 +542,8 @@ int job_plan(job *j, const settings *s)
 
 int job_close(job *j, int code)
 {
-    /* Ends that all ranks come to. Where one fails after that, it says so itself. */
+    /* The trainer finishes only if all ranks come to the same end. A rank that failed has reported
+     * this itself. */
     if (j->trainer && (!code || code > 128))
         clt_trainer_finish(j->trainer);
     clt_trainer_destroy(j->trainer);

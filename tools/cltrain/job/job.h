@@ -1,4 +1,4 @@
-/* What train, eval, plan and bench set up: data, devices, model, trainer. */
+/* Set-up that train, eval, plan and bench share: data, devices, model and trainer. */
 #ifndef CLTRAIN_COMMAND_JOB_JOB_H
 #define CLTRAIN_COMMAND_JOB_JOB_H
 
@@ -15,13 +15,13 @@ typedef struct job {
     clt_trainer_options options;
     rank_set ranks;
     double mean[MOST_CHANNELS], std[MOST_CHANNELS]; /* of --normalize */
-    int channels;                                   /* of it; 0: not given */
-    clt_dataset *train, *test;                      /* NULL where not asked for */
-    char *resumed;   /* where a resumed run's checkpoint is; NULL: it begins */
-    char *frozen;    /* choices of kernels of a resumed run */
-    char *heartbeat; /* path of this rank's file */
+    int channels;              /* channels of --normalize; 0 if the option was not set */
+    clt_dataset *train, *test; /* NULL if not opened */
+    char *resumed;   /* path of the checkpoint to resume from; NULL for a run from the beginning */
+    char *frozen;    /* kernel choices of the resumed run */
+    char *heartbeat; /* path of this rank's heartbeat file */
     clt_model_field fields[CLT_DATA_MAX_FIELDS];
-    clt_model_input input; /* these fields */
+    clt_model_input input; /* refers to `fields` */
     clt_runtime *runtime;
     clt_device **devices;
     int n_devices;
@@ -29,56 +29,72 @@ typedef struct job {
     clt_store *store;
     clt_trainer *trainer;
     int64_t steps; /* of the whole run */
-    int splits;    /* job_model divides the batch among the devices, and may leave some out; */
-    int silent;    /* without saying so */
-    int predicts;  /* also where there is nothing to divide, for: */
+    int splits;    /* job_model divides the batch among the devices, and may close some */
+    int silent;    /* do not print the division */
+    int predicts;  /* predict the step time, also if there is nothing to divide */
     clt_prediction prediction;
     double *weights;
-    int64_t bucket_bytes; /* of the store; 0: the library's default */
+    int64_t bucket_bytes; /* of the store; 0 for the library's default */
     struct {
-        clt_split_change *list; /* of --replay; their weights are in `numbers` */
+        clt_split_change *list; /* changes of --replay; their weights are in `numbers` */
         double *numbers;
         int count, n_weights;
     } changes;
 } job;
 
-/* Which data job_data opens. SYNTHETIC: also the data set "synthetic", the default then. */
+/* Which splits job_data opens. DATA_SYNTHETIC also allows random samples, and makes them the
+ * default. */
 enum { DATA_TRAIN = 1, DATA_TEST = 2, DATA_SYNTHETIC = 4 };
 
-/* Labels of this value count neither in the loss nor in the accuracy: PyTorch's default. */
+/* Labels of this value count neither in the loss nor in the accuracy. PyTorch uses the same
+ * default. */
 enum { IGNORED_LABEL = -100 };
 
-/* --normalize as means and stds. Returns an exit code. */
+/* Reads --normalize into means and standard deviations. Returns an exit code. */
 int read_normalize(job *j, const settings *s);
 
-/* --tune off|SECONDS; `otherwise` where it is not given. Returns an exit code. */
+/* Reads --tune off|SECONDS. Sets `otherwise` if the option was not set. Returns an exit code. */
 int read_tune(const char *text, double otherwise, double *seconds);
 
-/* Whether --variant names what exists. Returns an exit code. */
+/* Checks that the names in --variant exist. Returns an exit code. */
 int check_variants(const settings *s);
 
-/* Each returns an exit code, after a message if it is not 0. In this order, on a job that is zero;
- * job_close always. */
-int job_ranks(job *j, const settings *s);   /* begins MPI under mpiexec; where ranks are of use */
-int job_read(job *j, const settings *s);    /* options; opens nothing */
-int job_devices(job *j, const settings *s); /* before the data: decoding disturbs its probes */
-int job_resume(job *j, const settings *s);  /* finds the checkpoint to go on from, in train */
-int job_data(job *j, const settings *s, int which);
-int job_graph(job *j, const settings *s); /* a part of job_model */
-int job_model(job *j, const settings *s); /* graph and store */
-int job_store(job *j, const settings *s); /* a part of job_model; again, for other buckets */
-int job_plan(job *j, const settings *s);  /* these three, with training data or synthetic ones */
-int job_trainer(job *j, const settings *s, int code); /* collective: `code` is what came before */
-clt_status job_schedule(job *j, const settings *s);   /* a part of job_trainer */
-int job_close(job *j, int code);                      /* collective; returns the code */
+/* The steps of set-up, to be called in this order on a zeroed job. Each prints a message and
+ * returns an exit code other than 0 if it fails. Call job_close in any case. */
 
-/* Of the labels, or the vocabulary of text: of the first field that has some; 0: none has. */
+/* Assigns devices to ranks, for commands that may run on several ranks. */
+int job_ranks(job *j, const settings *s);
+/* Reads the options. Opens nothing. */
+int job_read(job *j, const settings *s);
+/* Opens the devices. Call this before job_data, since decoding disturbs measurements of devices. */
+int job_devices(job *j, const settings *s);
+/* Finds the checkpoint to resume from, for train. */
+int job_resume(job *j, const settings *s);
+/* Opens the splits that `which` names. */
+int job_data(job *j, const settings *s, int which);
+/* Builds the graph. A part of job_model. */
+int job_graph(job *j, const settings *s);
+/* Makes graph and store. */
+int job_model(job *j, const settings *s);
+/* Makes the store. A part of job_model, which may be called again for another bucket size. */
+int job_store(job *j, const settings *s);
+/* Calls job_devices, job_data and job_model, with training data or random data. */
+int job_plan(job *j, const settings *s);
+/* Makes the trainer. `code` is the result of the steps before. Collective. */
+int job_trainer(job *j, const settings *s, int code);
+/* Reads --schedule. A part of job_trainer. */
+clt_status job_schedule(job *j, const settings *s);
+/* Frees everything. Returns the largest code of all ranks. Collective. */
+int job_close(job *j, int code);
+
+/* Returns the number of classes, or the vocabulary of text, from the first field that has classes.
+ * Returns 0 if no field has them. */
 int64_t job_classes(const clt_dataset *dataset);
 
-/* --resume, or --resume-intact. */
+/* Returns whether --resume or --resume-intact was set. */
 int job_resumes(const settings *s);
 
-/* What clt_fit and clt_evaluate need to know of the data and the run's length. */
+/* Sets the options of clt_fit and clt_evaluate that describe the data and the length of the run. */
 void job_fit(const job *j, const settings *s, clt_fit_options *fit);
 
 #endif

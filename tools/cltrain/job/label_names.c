@@ -6,7 +6,7 @@
 
 #include "text/message.h"
 
-/* More names than that are not kept. */
+/* A checkpoint stores no class names if there are more than this. */
 enum { MOST_NAMES = 1000 };
 
 static const char *const fashion[] = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",

@@ -1,4 +1,4 @@
-/* What a checkpoint says of the data that its model was trained on: the section "use". */
+/* The section "use" of a checkpoint, which describes the data that its model was trained on. */
 #ifndef CLTRAIN_COMMAND_JOB_LABEL_NAMES_H
 #define CLTRAIN_COMMAND_JOB_LABEL_NAMES_H
 
@@ -6,23 +6,25 @@
 
 #include "job/job.h"
 
-/* Lets the trainer's checkpoints say it. Returns an exit code. */
+/* Adds the section "use" to the checkpoints of the trainer. Returns an exit code. */
 int use_record(job *j, const settings *s);
 
-/* The job's fields and, unless --normalize says otherwise, its normalisation; `use` must outlive
- * the job. Returns an exit code, after a message that names `file`. */
+/* Sets the job's fields from `use`. Also sets its normalisation, unless --normalize was set. `use`
+ * must outlive the job. Returns an exit code, after a message that names `file`. */
 int use_read(job *j, const settings *s, const json_t *use, const char *file);
 
-/* The name of a class of field "label"; NULL: it has none. */
+/* Returns the name of a class of the field "label", or NULL if it has none. */
 const char *use_class_name(const json_t *use, int64_t number);
 
-/* A field of what it was trained on; NULL: there is none. After use_read. */
+/* Returns the field of the training data with this name, or NULL. Call use_read first. */
 const clt_model_field *use_field(const job *j, const char *name);
 
-/* Tokens of a sample of text; 0: it was no text. After use_read. */
+/* Returns the tokens of a sample of text, or 0 if the model was trained on other data. Call
+ * use_read first. */
 int64_t use_sequence(const job *j);
 
-/* --resize of images:DIR, of which the middle was taken; 0: images were used whole. */
+/* Returns the value of --resize for images:DIR, whose middle part was used. Returns 0 if whole
+ * images were used. */
 int64_t use_resize(const json_t *use);
 
 #endif

@@ -24,7 +24,8 @@ void find_end(job *j, const settings *s, const clt_checkpoint *checkpoint)
     const int64_t samples = j->train ? clt_dataset_count(j->train) : 0;
     if (s->steps > 0 || run->epoch >= epochs || run->sample >= samples)
         return;
-    const int64_t more = s->drop_last ? 0 : batch - 1; /* a partial batch is one, or none */
+    /* Rounds up, unless partial batches are dropped. */
+    const int64_t more = s->drop_last ? 0 : batch - 1;
     j->steps = run->step + (samples - run->sample + more) / batch +
                (epochs - run->epoch - 1) * ((samples + more) / batch);
 }

@@ -1,4 +1,4 @@
-/* Where a run ends. */
+/* Computes the last step of a run. */
 #ifndef CLTRAIN_COMMAND_JOB_LAST_STEP_H
 #define CLTRAIN_COMMAND_JOB_LAST_STEP_H
 
@@ -6,12 +6,12 @@
 
 #include "job/job.h"
 
-/* Sets job->steps to the steps of a run from its beginning. Returns an exit code, after a message.
- */
+/* Sets job->steps to the number of steps of a run from its beginning. Returns an exit code, after a
+ * message. */
 int count_steps(job *j, const settings *s);
 
-/* Sets job->steps to the steps in all: those of the checkpoint, and of what is left of --epochs.
- * The epochs before may have had batches of another size. */
+/* Sets job->steps to the last step of a resumed run: the steps of the checkpoint plus the rest of
+ * --epochs. Earlier epochs may have had batches of another size, so they are not computed again. */
 void find_end(job *j, const settings *s, const clt_checkpoint *checkpoint);
 
 #endif

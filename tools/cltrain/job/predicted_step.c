@@ -7,7 +7,7 @@
 
 enum { MOST_RANKS = 1 << 24 };
 
-/* The next number of a list, 0 if there is none. */
+/* Reads the next number of a list. Returns 0 if it is not a valid number of ranks. */
 static int next_ranks(const char **at)
 {
     char *end;

@@ -1,4 +1,4 @@
-/* The planner's part of the command: what steps are predicted to take. */
+/* Prints the step times that the planner predicts. */
 #ifndef CLTRAIN_COMMAND_JOB_PREDICTED_STEP_H
 #define CLTRAIN_COMMAND_JOB_PREDICTED_STEP_H
 

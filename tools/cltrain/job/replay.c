@@ -1,4 +1,4 @@
-/* --replay: the divisions of batches in a file of --metrics. */
+/* --replay: reads the divisions of batches from a file of --metrics. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +11,11 @@
 typedef struct reading {
     job *job;
     const char *path;
-    int n_weights; /* of each change; 0: none was found yet */
+    int n_weights; /* weights in each change; 0 before the first change */
 } reading;
 
-/* Files of older versions do not say it, whose buckets had the library's default. */
+/* Takes the bucket size of a change. Files of older versions lack the size, because all runs used
+ * the library's default. */
 static int take_buckets(reading *r, const json_t *record, int line)
 {
     const json_t *bytes = json_object_get(record, "bucket_bytes");

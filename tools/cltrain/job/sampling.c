@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): a number in
- * [0, 1) with 53 bits, of the counter (position, text). */
+/* Returns a number in [0, 1) with 53 random bits for the counter (position, text). The generator is
+ * Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). */
 static double uniform(uint64_t seed, uint64_t text, uint64_t position)
 {
     uint32_t x[4] = {(uint32_t)position, (uint32_t)(position >> 32), (uint32_t)text,
@@ -22,7 +22,7 @@ static double uniform(uint64_t seed, uint64_t text, uint64_t position)
     return (double)(((uint64_t)x[0] << 32 | x[1]) >> 11) * 0x1p-53;
 }
 
-/* The most probable first; of equals the lower token. */
+/* Orders by falling probability, and equal ones by token. */
 static int by_logit(const void *a, const void *b)
 {
     const struct choice *x = a, *y = b;
@@ -31,7 +31,7 @@ static int by_logit(const void *a, const void *b)
     return (x->token > y->token) - (x->token < y->token);
 }
 
-/* Brings the `kept` most probable of n to the front, in order (Hoare's selection). */
+/* Moves the `kept` most probable of n choices to the front, sorted (Hoare's selection). */
 static void sort_front(struct choice *c, int64_t n, int64_t kept)
 {
     int64_t first = 0, end = n;
@@ -49,7 +49,7 @@ static void sort_front(struct choice *c, int64_t n, int64_t kept)
                 c[j--] = held;
             }
         }
-        /* [first, j] come before [i, end). */
+        /* All of [first, j] come before all of [i, end). */
         if (kept <= j)
             end = j + 1;
         else if (kept >= i)
@@ -65,8 +65,9 @@ static double weight(const draw *d, const struct choice *c, double most)
     return exp((c->logit - most) / d->temperature);
 }
 
-/* How many of n choices, and what they weigh: the fewest with top_p of the whole, of which as many
- * as are needed are sorted. */
+/* Returns how many of n choices may be drawn, and sets `sum` to their weight. For top_p these are
+ * the fewest choices that reach top_p of the whole weight. Only as many choices as needed are
+ * sorted. */
 static int64_t keep(const draw *d, struct choice *c, int64_t n, double most, double *sum)
 {
     double all = 0;

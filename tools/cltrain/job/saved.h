@@ -1,4 +1,4 @@
-/* What a checkpoint says of its model, for the commands that use one after training. */
+/* Opens a saved model for the commands that use a model after training. */
 #ifndef CLTRAIN_COMMAND_JOB_SAVED_H
 #define CLTRAIN_COMMAND_JOB_SAVED_H
 
@@ -9,22 +9,22 @@
 #include "options/options.h"
 
 typedef struct saved {
-    char file[4096 + 32];       /* the parameters */
-    clt_checkpoint *checkpoint; /* NULL: a .safetensors file alone */
-    clt_tensors *alone;         /* that file; NULL: a checkpoint */
-    json_t *use;                /* its section "use", see job_use; NULL: there is none */
-    char *model;                /* --model, else what the checkpoint names */
+    char file[4096 + 32];       /* path of the parameters */
+    clt_checkpoint *checkpoint; /* NULL if --checkpoint names a .safetensors file */
+    clt_tensors *alone;         /* that .safetensors file; NULL if a checkpoint was opened */
+    json_t *use; /* the checkpoint's section "use", see label_names.h; NULL if there is none */
+    char *model; /* --model, or the model that the checkpoint names */
 } saved;
 
-/* Finds parameters: a file, a step's folder, or the newest step in a run's folder; *s is zero
- * before. saved_close in any case. Returns an exit code, after a message. */
+/* Opens parameters: a file, the folder of a step, or the newest step in the folder of a run. *s
+ * must be zero before. Call saved_close in any case. Returns an exit code, after a message. */
 int saved_open(saved *c, const settings *s);
 
-/* The parameters, until saved_load. A run may remove its checkpoint meanwhile: the file is not
- * opened again. */
+/* Returns the parameters, which are valid until saved_load. The file stays open, since a run may
+ * remove its checkpoint meanwhile. */
 const clt_tensors *saved_tensors(const saved *c);
 
-/* Copies the parameters into the store, and frees the file's. */
+/* Copies the parameters into the store, and closes a .safetensors file. */
 clt_status saved_load(saved *c, clt_store *store);
 void saved_close(saved *c);
 

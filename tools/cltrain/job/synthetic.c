@@ -48,7 +48,7 @@ clt_status open_synthetic(const char *spec, int64_t classes, clt_dataset **out)
     int32_t *labels = malloc((size_t)count * sizeof *labels);
     clt_dataset *d = NULL;
     int label = 0;
-    uint64_t x = 1; /* Knuth's MMIX generator */
+    uint64_t x = 1; /* a linear congruential generator with Knuth's MMIX constants */
     for (int64_t i = 0; images && i < count * image; i++)
         images[i] = (unsigned char)((x = x * 6364136223846793005u + 1442695040888963407u) >> 56);
     for (int64_t i = 0; labels && i < count; i++) {

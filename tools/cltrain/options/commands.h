@@ -1,12 +1,12 @@
-/* The subcommands: each takes what was asked for and returns the exit code. */
+/* The subcommands. Each takes the options and returns the exit code. */
 #ifndef CLTRAIN_COMMAND_OPTIONS_COMMANDS_H
 #define CLTRAIN_COMMAND_OPTIONS_COMMANDS_H
 
 #include "options/options.h"
 
-/* What the first argument of bench or data names. */
+/* A subject, which the first argument of bench or data names. */
 typedef struct subject_text {
-    const char *name, *arguments; /* arguments: those that are no options */
+    const char *name, *arguments; /* arguments that are not options */
     unsigned bit;
 } subject_text;
 
@@ -14,7 +14,7 @@ typedef struct command_row {
     const char *name;
     unsigned bit;
     int (*run)(const settings *s);
-    int (*subject)(int index, subject_text *out); /* NULL: none; returns 0 behind the last one */
+    int (*subject)(int index, subject_text *out); /* may be NULL; returns 0 behind the last one */
     const char *usage, *help; /* the first line of help says what the command does */
 } command_row;
 
@@ -23,7 +23,7 @@ extern const int command_count;
 
 int run_devices(const settings *s);
 int run_train(const settings *s);
-void hold_notice(void); /* before any thread begins: keeps signals for run_train */
+void hold_notice(void); /* holds signals for run_train; call this before any thread begins */
 int run_eval(const settings *s);
 int run_plan(const settings *s);
 int run_inspect(const settings *s);

@@ -10,8 +10,8 @@
 #include "options/manual.h"
 #include "text/message.h"
 
-/* Values that an argument's name does not tell. Words that end in ':' go on with a path or number.
- */
+/* Values of options whose argument name does not tell what they are. A path or number follows words
+ * that end in ':'. */
 static const struct {
     const char *option, *words;
 } values[] = {
@@ -31,7 +31,7 @@ static const struct {
     {"trans", "NN NT TN TT"},
 };
 
-/* What follows the table of words: everything that does not depend on the tables. */
+/* The rest of the script, which does not depend on the tables. */
 static const char *const script[] = {
     "# The word at the cursor, whole: bash itself divides it at : and =.",
     "_cltrain()",
@@ -150,7 +150,7 @@ static const char *words_of(const char *option)
     return NULL;
 }
 
-/* Whether the argument is the path of a file or folder. */
+/* Returns whether the argument is the path of a file or folder. */
 static int is_path(const option_text *o)
 {
     return !strcmp(o->argument, "FILE") || !strcmp(o->argument, "DIR");
@@ -168,7 +168,8 @@ static void print_optimizer_words(void)
         printf("%s%s", i == CLT_SGD ? "" : " ", clt_optimizer_name((clt_optimizer)i));
 }
 
-/* A value of which nothing is known is left alone: no file names for a learning rate. */
+/* Writes the function that completes values. Unknown values complete to nothing: file names would
+ * be wrong for a learning rate. */
 static void print_values(void)
 {
     option_text o;

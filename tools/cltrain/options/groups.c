@@ -7,7 +7,7 @@
 
 #include "text/message.h"
 
-/* One of PATTERN:lr=X,decay=Y, which this changes; either number may be left out. */
+/* Reads one PATTERN:lr=X,decay=Y and changes `text`. Either number may be missing. */
 static int read_group(clt_graph *graph, char *text)
 {
     double lr = CLT_COMMON_RATE, decay = CLT_COMMON_DECAY;

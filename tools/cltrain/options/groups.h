@@ -6,8 +6,8 @@
 
 #include "options/options.h"
 
-/* Does to the parameters of a model what the options say, before a store is made of it. Returns an
- * exit code, after a message if it is not 0. */
+/* Applies --freeze and --param-group to the parameters of a model. Call this before a store is
+ * made. Returns an exit code, after a message if it is not 0. */
 int read_groups(clt_graph *graph, const settings *s);
 
 #endif

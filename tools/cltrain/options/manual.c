@@ -45,7 +45,8 @@ static const example examples[] = {
     {"plot", "cltrain plot run.jsonl -o run.png", "Draw the loss and accuracy of a run."},
 };
 
-/* What begins a line of troff is no request, a hyphen is one that can be copied. */
+/* Writes text as troff needs it. A dot or quote that begins a line would be a request. A plain
+ * hyphen could not be copied from the page. */
 static void put_text(const char *text)
 {
     int first = 1;
@@ -64,7 +65,7 @@ static void put_text(const char *text)
     }
 }
 
-/* A paragraph of its own, or the lines behind a tag. */
+/* Writes `before` and a line of text: a paragraph, or the text behind a tag. */
 static void put_lines(const char *before, const char *text)
 {
     fputs(before, stdout);
@@ -72,7 +73,8 @@ static void put_lines(const char *before, const char *text)
     fputc('\n', stdout);
 }
 
-/* "-o, --output FILE": what is typed in bold, what stands for something else in italics. */
+/* Writes an option such as "-o, --output FILE", with literal text in bold and placeholders in
+ * italics. */
 static void put_option(const option_text *o)
 {
     fputs(".TP\n", stdout);
@@ -97,7 +99,7 @@ static void put_options(unsigned commands)
         put_option(&o);
 }
 
-/* One line for the whole command, else one for each of bench's or data's subjects. */
+/* Writes one line for the whole command, or a line for each subject of bench and data. */
 static void put_synopsis(const command_row *row)
 {
     subject_text subject;

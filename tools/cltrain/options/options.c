@@ -13,8 +13,8 @@
 typedef enum option_kind {
     FLAG,   /* int: 1 if given */
     TEXT,   /* char * */
-    LIST,   /* char *, what is given several times is joined by ; */
-    EITHER, /* as LIST, by | */
+    LIST,   /* char *; several values are joined by ; */
+    EITHER, /* char *; several values are joined by | */
     WHOLE,  /* int64_t of at least `least` */
     NUMBER  /* double, finite and at least `least` */
 } option_kind;
@@ -42,8 +42,8 @@ enum {
     ALL = DEVICES | FOR_DEVICES | FOR_PLOT | FOR_INSPECT | FOR_DATA
 };
 
-/* One row an option: name, letter, kind, place, least value, subcommands, argument, help. The help
- * begins with what the option does; the default stands in parentheses at its end. */
+/* One row for each option: name, letter, kind, place, least value, subcommands, argument, help. The
+ * help says what the option does and ends with the default in parentheses. */
 static const option_row rows[] = {
     {"model", 0, TEXT, AT(model), 0, MODELS | FOR_INSPECT | USES, "NAME",
      "model to build (`cltrain models` lists the names), or a model file NAME.json"},
@@ -278,7 +278,7 @@ static int set_number(const option_row *row, const char *text, double *out)
     return 0;
 }
 
-/* Takes `text`, which is malloc's. */
+/* Joins two texts. Frees `text`, which is allocated. */
 static char *joined(const char *before, char between, char *text)
 {
     char *both = malloc(strlen(before) + strlen(text) + 2);
@@ -288,7 +288,7 @@ static char *joined(const char *before, char between, char *text)
     return both;
 }
 
-/* Takes `text`, which is malloc's. */
+/* Sets an option to `text`. Takes ownership of `text`, which is allocated. */
 static int set_option(settings *s, const option_row *row, char *text)
 {
     void *place = place_of(s, row);
@@ -345,7 +345,7 @@ static int read_options(settings *s, unsigned command, poptContext context)
     while (!code && (value = poptGetNextOpt(context)) > 0) {
         const option_row *row = &rows[value - 1];
         char *text = poptGetOptArg(context);
-        /* The last one would count without a word. */
+        /* Silently using the last value would hide a mistake. */
         if (s->given[value - 1] && row->kind != LIST && row->kind != EITHER && row->kind != FLAG) {
             free(text);
             return usage_error("--%s is given twice", row->name);
@@ -450,7 +450,7 @@ static int one_of(const char *name, const char *const *names, size_t count)
 
 #define ONE_OF(name, names) one_of(name, names, sizeof(names) / sizeof *(names))
 
-/* Fowler, Noll and Vo's hash FNV-1a. */
+/* Computes the hash FNV-1a (Fowler, Noll and Vo). */
 static uint64_t hash_bytes(uint64_t hash, const void *data, size_t count)
 {
     const unsigned char *bytes = data;

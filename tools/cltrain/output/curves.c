@@ -12,11 +12,11 @@
 
 /* --- reading --------------------------------------------------------------------------------- */
 
-/* What is known of an epoch's steps before all are read: their places are found at its end. */
+/* The epoch being read. The x of its steps is known only when its last step has been read. */
 typedef struct reading {
     curves *out;
     double epoch; /* of the steps read last */
-    int first;    /* its first point in the curve */
+    int first;    /* index of the first point of the epoch */
     int steps;    /* of the longest epoch so far */
 } reading;
 
@@ -34,8 +34,8 @@ static int add(curve *c, double x, double y, double weight)
     return 0;
 }
 
-/* Gives the steps of the epoch that ended their places in it, and adds their mean. The last epoch
- * may have been cut short: its steps are as far apart as those before. */
+/* Sets x of all steps of the epoch that ended, and adds the mean loss of the epoch. The last epoch
+ * may have been cut short, so the distance of steps comes from the longest epoch so far. */
 static int place_steps(reading *r)
 {
     curve *c = &r->out->loss;
@@ -86,7 +86,7 @@ static int read_lines(FILE *file, curves *out)
     size_t room = 0;
     ssize_t length;
     int code = 0;
-    /* A run that goes on, or was killed, may have left a part of a line. */
+    /* A run that still writes, or that was killed, may have left an incomplete last line. */
     for (int number = 1;
          !code && (length = getline(&line, &room, file)) > 0 && line[length - 1] == '\n';
          number++) {
@@ -131,7 +131,8 @@ void curves_free(curves *c)
 enum { STEPS, EPOCHS, TEST, ACCURACY, PARTS };
 enum { SHOWN = 400 };
 
-/* Of a file's steps, its epochs' means, and what is tested; files beyond the last begin again. */
+/* Colours of a file's steps, epoch means and test results. Further files reuse the first
+ * colours. */
 static const char *const colours[][3] = {{"#a6cee3", "#1f78b4", "#ff7f00"},
                                          {"#b2df8a", "#33a02c", "#e31a1c"},
                                          {"#cab2d6", "#6a3d9a", "#b15928"},
@@ -146,14 +147,14 @@ static const curve *part_of(const curves *c, int part)
                             : &c->test_accuracy;
 }
 
-/* Of steps, means of as many neighbours as leaves about SHOWN points, each at the last one's place.
- */
+/* Returns how many neighbouring points are drawn as their mean. Curves of steps are reduced to
+ * about SHOWN points. A mean is drawn at the x of its last point. */
 static int window_of(const curve *c, int part)
 {
     return part == STEPS ? 1 + (c->count - 1) / SHOWN : 1;
 }
 
-/* Points [i, *end) are drawn as one: their mean over samples. */
+/* Returns the weighted mean of the points from i, and sets `end` behind the last of them. */
 static double mean_from(const curve *c, int window, int i, int *end)
 {
     double sum = 0, weight = 0;
@@ -166,7 +167,8 @@ static double mean_from(const curve *c, int window, int i, int *end)
     return sum / weight;
 }
 
-/* Of nothing but gaps, as the accuracy of a model without one, gnuplot draws no picture. */
+/* Returns whether a curve has a finite point. gnuplot draws no picture at all if a curve has only
+ * gaps, for example the accuracy of a model without accuracy. */
 static int has_points(const curves *list, int part)
 {
     const curve *c = part_of(list, part);
@@ -188,7 +190,7 @@ static void write_points(const curve *c, int window, FILE *script)
     }
 }
 
-/* In gnuplot's double quotes. */
+/* Writes a string in gnuplot's double quotes. */
 static void write_quoted(const char *text, FILE *script)
 {
     fputc('"', script);

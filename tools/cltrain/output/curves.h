@@ -1,15 +1,15 @@
-/* The curves in a file of --metrics, and the gnuplot script that draws them. */
+/* Reads the curves of a --metrics file and writes the gnuplot script that draws them. */
 #ifndef CLTRAIN_COMMAND_OUTPUT_CURVES_H
 #define CLTRAIN_COMMAND_OUTPUT_CURVES_H
 
 #include <stdio.h>
 
-/* x is in epochs: a step's is the end of its part of the epoch. */
+/* x is in epochs. The x of a step is the end of its part of the epoch. */
 typedef struct point {
     double x, y;
-    double weight; /* in means: a step's samples */
-    int partial;   /* an epoch's last step, of fewer samples than its first one: its loss is that of
-                      few samples, and is drawn as one with that of the step before */
+    double weight; /* in means: the samples of a step */
+    int partial; /* 1 for the last step of an epoch if it has fewer samples than the first step. Its
+                    loss is noisy, so it is drawn as one point with the step before. */
 } point;
 
 typedef struct curve {
@@ -19,17 +19,18 @@ typedef struct curve {
 
 typedef struct curves {
     const char *path;
-    curve loss, epoch_loss, test_loss, test_accuracy; /* epoch_loss: means over samples */
+    curve loss, epoch_loss, test_loss, test_accuracy; /* epoch_loss: weighted by samples */
 } curves;
 
-/* Returns an exit code, after a message naming the file and line. curves_free in either case. */
+/* Reads a file of --metrics. Returns an exit code, after a message that names the file and line.
+ * Call curves_free even after a failure. */
 int curves_read(const char *path, curves *out);
 void curves_free(curves *c);
 
-/* Whether there is anything to draw: a loss, or an accuracy, that is a number. */
+/* Returns whether any loss or accuracy is finite, so that there is something to draw. */
 int curves_any(const curves *list, int count);
 
-/* Writes the script that draws all files into `output`. */
+/* Writes the script that draws all files as one PNG picture, `output`. */
 void curves_script(const curves *list, int count, const char *output, FILE *script);
 
 #endif

@@ -44,7 +44,7 @@ int hold_folder(const char *dir, patience *p, clt_folder_lock **lock)
     return status == CLT_OK ? 0 : library_failure(status);
 }
 
-/* When a process of this host began; "" if that cannot be read. */
+/* Writes when a process of this host began, "" if /proc does not tell. */
 static void find_begin(int pid, char text[48])
 {
     char path[48], line[1024];
@@ -54,7 +54,7 @@ static void find_begin(int pid, char text[48])
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     FILE *file = fopen(path, "r");
     const char *at = file && fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
-    /* Field 22; what comes behind the name is field 3. */
+    /* The start time is field 22 of the line. Field 3 is the first after the name in brackets. */
     if (at && sscanf(at + 1,
                      " %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
                      "%*s %llu",
@@ -69,7 +69,7 @@ static void find_begin(int pid, char text[48])
         fclose(file);
 }
 
-/* The kernel lists the locks of this host. */
+/* Finds the process that has locked the file. The kernel lists only the locks of this host. */
 static void find_holder(int fd, char text[160])
 {
     char line[256], begin[48];

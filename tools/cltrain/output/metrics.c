@@ -14,40 +14,43 @@
 #include "output/means.h"
 #include "text/message.h"
 
-/* Records reach the file at least this often, so that a kill loses little. */
+/* Records reach the file at least this often, so a kill loses little. */
 #define FLUSH_SECONDS 0.5
 
-/* What is pending is flushed before the stream would do it: the file ends with a whole line. */
+/* Pending records are flushed before the stream's buffer is full, so the file always ends with a
+ * whole line. */
 enum { BUFFER = 1 << 16 };
 
-/* Steps that the rate runs over: results arrive in bursts, as two steps are queued. */
+/* The rate is a mean over this many steps. Two steps are queued at a time, so results arrive in
+ * bursts. */
 enum { WINDOW = 8 };
 
 struct metrics {
     const char *path;
     FILE *file;
     int resume, made, begun;
-    int scaled; /* losses are, and steps may be skipped */
+    int scaled; /* losses are scaled, and steps may be skipped */
     int error;  /* errno of the first failure */
     double flushed;
     size_t pending; /* bytes that are not in the file yet */
     double seconds[WINDOW];
     int64_t samples[WINDOW];
-    int64_t steps;                /* reported so far */
-    double epoch_seconds, waited; /* at the report of the epoch before */
+    int64_t steps;                /* steps reported so far */
+    double epoch_seconds, waited; /* at the report of the previous epoch */
 };
 
-/* -1: errno says why. */
+/* Returns a file descriptor, or -1 with errno set. Sets `there` if the path existed. */
 static int open_file(const char *path, int *there)
 {
     struct stat info;
     *there = stat(path, &info) == 0;
     const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    /* A pipe or a terminal may be for writing only. */
+    /* A pipe or a terminal may be write-only. */
     return fd < 0 && *there && !S_ISREG(info.st_mode) ? open(path, O_WRONLY | O_CLOEXEC) : fd;
 }
 
-/* Opens the file and holds it. Whoever held it before may have removed it when it ended. */
+/* Opens the file and locks it. Opens it again if the previous owner of the lock removed the
+ * file. */
 static int open_and_hold(const char *path, patience *p, int *there, int *fd)
 {
     struct stat own, named;
@@ -96,7 +99,8 @@ int metrics_open(const char *path, int resume, int scaled, patience *p, metrics 
     return 0;
 }
 
-/* Where the record of step `first` or of a later one starts, or what no newline ends. */
+/* Returns where the record of step `first` or of a later step begins. An incomplete last line is
+ * not kept either. */
 static off_t end_of_kept(FILE *file, int64_t first)
 {
     char *line = NULL;
@@ -122,7 +126,7 @@ static void fail(metrics *m)
         m->error = errno ? errno : EIO;
 }
 
-/* Before the first record: the file's old content goes, but for a resumed run's past. */
+/* Truncates the file before the first record. A resumed run keeps the records of earlier steps. */
 static void begin(metrics *m, int64_t first)
 {
     struct stat info;

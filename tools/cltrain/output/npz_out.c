@@ -9,7 +9,7 @@
 #ifdef CLT_HAVE_LIBZIP
 #include <zip.h>
 
-enum { MOST_HEADER = 512, ALIGN = 64, FIRST_DAY = 0x21 }; /* of zip's calendar */
+enum { MOST_HEADER = 512, ALIGN = 64, FIRST_DAY = 0x21 }; /* zip's first day */
 
 static int64_t bytes_of(const npz_array *a)
 {
@@ -28,7 +28,8 @@ static const char *type_of(clt_dtype dtype)
                               : NULL;
 }
 
-/* Version 1.0: magic, length, a Python dictionary and spaces up to a multiple of 64 bytes. */
+/* Writes an NPY header of version 1.0: magic, length, a Python dictionary, then spaces up to a
+ * multiple of 64 bytes. Returns its bytes. */
 static size_t npy_header(const npz_array *a, char header[MOST_HEADER])
 {
     char *text = header + 10;
@@ -47,7 +48,8 @@ static size_t npy_header(const npz_array *a, char header[MOST_HEADER])
     return 10 + n;
 }
 
-/* The archive refers to `header` and to the array's data until it is closed. */
+/* Adds an array to the archive. The archive refers to `header` and to the array's data until it is
+ * closed. */
 static int add(zip_t *archive, const npz_array *a, char header[MOST_HEADER])
 {
     char name[MOST_HEADER];

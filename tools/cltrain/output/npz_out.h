@@ -1,4 +1,4 @@
-/* Writing numpy's NPZ: a zip archive of NPY arrays, stored. */
+/* Writing of numpy's NPZ format: a zip archive of uncompressed NPY arrays. */
 #ifndef CLTRAIN_COMMAND_OUTPUT_NPZ_OUT_H
 #define CLTRAIN_COMMAND_OUTPUT_NPZ_OUT_H
 
@@ -13,8 +13,8 @@ typedef struct npz_array {
     const void *data; /* row-major */
 } npz_array;
 
-/* Writes the file beside `path` and renames it. Returns an exit code, after a message: also for
- * types that numpy does not have. */
+/* Writes the archive to a temporary file beside `path` and renames the file. Returns an exit code,
+ * after a message. Fails for element types that numpy does not have. */
 int npz_write(const char *path, const npz_array *arrays, int count);
 
 #endif

@@ -21,7 +21,7 @@ void progress_end(progress *p)
     fflush(stdout);
 }
 
-/* "12 s", "3:07", "1:02:03". */
+/* Writes a duration as "12 s", "3:07" or "1:02:03". */
 static void time_text(double seconds, char *text, size_t bytes)
 {
     const long long s = (long long)ceil(seconds);
@@ -51,7 +51,7 @@ void progress_step(progress *p, const clt_progress *now)
     if (since < (p->terminal ? 0.1 : 2.0))
         return;
     const double rate = (double)p->samples / since;
-    /* The terminal's line comes often: a smooth rate is easier to read. */
+    /* A terminal's line is updated often, and a smooth rate is easier to read. */
     p->rate = p->terminal && p->rate > 0 ? 0.8 * p->rate + 0.2 * rate : rate;
     p->shown = now->seconds;
     p->samples = 0;
@@ -97,7 +97,7 @@ void progress_epoch(progress *p, const clt_graph *graph, const clt_progress *now
         if (mean_name(graph, i))
             show("  test %s %.4f", mean_name(graph, i), now->test_means[i]);
     printf("  after %s", spent);
-    /* Since the report of the epoch before. */
+    /* Both count from the report of the previous epoch. */
     const double seconds = now->seconds - p->epoch_seconds, wait = now->wait_seconds - p->waited;
     if (seconds > 0 && wait >= 0.0005 * seconds)
         printf(", %.1f %% of it waiting for data", 100 * wait / seconds);

@@ -1,4 +1,5 @@
-/* What a run prints: one line that is rewritten on a terminal, a line now and then elsewhere. */
+/* The progress lines of a run: on a terminal one line that is rewritten, elsewhere a line every 2
+ * seconds. */
 #ifndef CLTRAIN_COMMAND_OUTPUT_PROGRESS_H
 #define CLTRAIN_COMMAND_OUTPUT_PROGRESS_H
 
@@ -6,22 +7,22 @@
 
 typedef struct progress {
     int quiet, terminal;
-    int open;                     /* a line stands on the terminal without its end */
-    int64_t first;                /* steps before this run's first; -1: not known yet */
-    double shown;                 /* seconds of the run when something was printed last */
-    int64_t samples;              /* since then */
-    double rate;                  /* samples a second, as printed last */
-    double epoch_seconds, waited; /* of the run, until the last epoch was printed */
+    int open;                     /* the terminal's line has no newline yet */
+    int64_t first;                /* steps before the first step of this run, -1 if not known yet */
+    double shown;                 /* seconds of the run at the last line */
+    int64_t samples;              /* samples since the last line */
+    double rate;                  /* samples a second in the last line */
+    double epoch_seconds, waited; /* seconds of the run at the end of the previous epoch */
 } progress;
 
 void progress_init(progress *p, int quiet);
 void progress_step(progress *p, const clt_progress *step);
-/* The division of the batch has changed with this step. */
+/* Prints the new division of the batch. */
 void progress_split(progress *p, const clt_progress *now);
-/* `graph` has the names of losses and metrics. */
+/* Prints the results of an epoch. `graph` has the names of losses and metrics. */
 void progress_epoch(progress *p, const clt_graph *graph, const clt_progress *epoch);
 
-/* Ends an open line: before anything else is printed. */
+/* Ends an open line. Call this before anything else is printed. */
 void progress_end(progress *p);
 
 #endif

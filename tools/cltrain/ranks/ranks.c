@@ -16,8 +16,8 @@ int ranks_prints(const rank_set *r)
     return r->world.rank == 0;
 }
 
-/* What the process managers that MPI libraries come with set: Hydra and other PMI, PMIx, Open MPI,
- * PALS. */
+/* Returns whether a process manager of an MPI library started this process. The variables are those
+ * of Hydra and other PMI managers, PMIx, Open MPI and PALS. */
 static int manager_here(void)
 {
     static const char *const names[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
@@ -31,11 +31,11 @@ static int manager_here(void)
 #ifdef CLT_COMMAND_MPI
 #include <cltrain/mpi.h>
 
-/* Seconds, where the options do not say. */
+/* Default time-outs in seconds. */
 static const double STOPPED = 60, LATE = 600;
 
-/* All that ranks tell each other here: of one size, so that one that is at another place, or is
- * another version, is noticed. */
+/* All data that ranks exchange here, in one message of a fixed size. A rank that is at another call
+ * or has another version is thereby noticed. */
 typedef struct word {
     int code;
     char command[64], version[32];
@@ -47,10 +47,10 @@ typedef struct word {
 
 static struct {
     rank_set ranks;
-    int over; /* all know that it is, and may have ended MPI */
+    int over; /* all ranks know that the run is over, and MPI may have ended */
     const char *stage;
     int (*asked)(void);
-    double stopped, late; /* seconds that others may be */
+    double stopped, late; /* seconds that other ranks may be stopped or late */
     clt_status (*connect)(void *user, const struct clt_comm_device *devices, int count,
                           const struct clt_comm_options *options, struct clt_comm **comm);
 } met;
@@ -82,7 +82,7 @@ static int cancelled(void *user)
     return met.asked && met.asked();
 }
 
-/* --- words ------------------------------------------------------------------------------------ */
+/* --- messages between ranks ------------------------------------------------------------------- */
 
 static word word_of(int code)
 {
@@ -92,17 +92,17 @@ static word word_of(int code)
     return w;
 }
 
-/* Why the ranks cannot tell each other anything: nothing collective can follow. */
+/* Reports why the ranks cannot exchange messages. No collective call may follow. */
 static int cut_off(clt_status status)
 {
-    const int said = just_said(clt_error_message()); /* by what the library was asked to do */
+    const int said = just_said(clt_error_message()); /* by the library call that failed */
     const int code = said ? EXIT_FAILED : failure("%s", clt_error_message());
     const int asked = status == CLT_STOPPED && met.asked ? met.asked() : 0;
     met.over = 1;
     return asked ? asked : code;
 }
 
-/* Prints what is held unless a rank before has the same text. */
+/* Prints this rank's usage error, unless a lower rank has the same text. */
 static void print_held(const word *all, int rank)
 {
     int said = !*all[rank].text;
@@ -113,8 +113,8 @@ static void print_held(const word *all, int rank)
     drop_usage();
 }
 
-/* What all ranks say, in *all, which is to be freed; NULL if the code, the largest of theirs, is
- * not 0: then all is over. */
+/* Exchanges the messages of all ranks. On success *all has them, and the caller frees it. Otherwise
+ * returns the largest code of all ranks; then the run is over and *all is NULL. */
 static int exchange(const rank_set *r, const word *mine, word **all)
 {
     const clt_world *world = &r->world;
@@ -159,7 +159,7 @@ static int differs(int rank, const char *what, const char *its, const char *firs
         rank, what, its, first);
 }
 
-/* The first difference, which rank 0 prints. */
+/* Finds the first difference between the ranks. Rank 0 prints this difference. */
 static int compare(const word *all, int ranks)
 {
     for (int r = 1; r < ranks; r++) {
@@ -183,7 +183,8 @@ static double seconds_or(double given, double otherwise)
     return isnan(given) ? otherwise : given;
 }
 
-/* The world's own, in which calls of MPI block: watched, once all are here. */
+/* Makes a communicator with the world's own function, whose MPI calls block. All ranks meet first,
+ * then a thread watches the call. */
 static clt_status connect_watched(void *user, const struct clt_comm_device *devices, int count,
                                   const struct clt_comm_options *options, struct clt_comm **comm)
 {
@@ -201,7 +202,7 @@ static clt_status connect_watched(void *user, const struct clt_comm_device *devi
     return status;
 }
 
-/* MPI and the world. These calls of MPI block; every rank makes them at once. */
+/* Initialises MPI and the world. These MPI calls block, and every rank makes them at once. */
 static clt_status open_world(const char *command, const settings *s, rank_set *r)
 {
     int rank, ranks;
@@ -214,7 +215,7 @@ static clt_status open_world(const char *command, const settings *s, rank_set *r
         return clt_error_set(CLT_MPI, "MPI cannot be initialised");
     unwatch();
     r->began = 1;
-    /* The two queued steps and a checkpoint take no longer than the time-out each. */
+    /* Each of the two queued steps and the checkpoint takes at most the time-out. */
     if (manager_here())
         watch_manager(strcmp(command, "train") ? 0 : 3 * (met.stopped > 0 ? met.stopped : STOPPED));
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -278,8 +279,7 @@ int ranks_follow(void)
     return met.ranks.world.rank > 0;
 }
 
-/* The words of this rank's node, in its order, and this rank's place there. The cores are all that
- * deal_devices asks of others. */
+/* Finds the world ranks of this node's ranks, and this rank's place among them. */
 static int find_node(const rank_set *r, int *k, int *n, int **ranks)
 {
     MPI_Comm node;
@@ -345,7 +345,8 @@ int ranks_begin(rank_set *r, const settings *s)
     return code;
 }
 
-/* The largest code of all; -1 if they have not come within some seconds, or some time (0). */
+/* Returns the largest code of all ranks. Returns -1 if other ranks do not come within `seconds`. 0
+ * seconds stands for no limit. */
 static int all_come(int code, double seconds)
 {
     MPI_Request request;
@@ -366,7 +367,8 @@ int ranks_end(rank_set *r, int code)
         return code;
     fflush(NULL);
     hold_usage(0);
-    if (manager_ended()) /* MPI_Finalize and MPI_Abort would call it and print that they cannot */
+    if (manager_ended()) /* MPI_Finalize and MPI_Abort would call the manager and print that this
+                            fails */
         _exit(code);
     const int worst = all_come(code, code ? 3 : LATE);
     if (worst < 0)

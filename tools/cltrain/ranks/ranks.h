@@ -1,9 +1,10 @@
 /*
- * The command under mpiexec: MPI, and which of the node's devices and cores a rank has.
+ * The command under mpiexec: initialises MPI, and assigns the node's devices and cores to its
+ * ranks.
  *
- * The list of --devices names the node's devices; its ranks are dealt them in order. Where there
- * are fewer devices than ranks, one that is a whole CPU is first split evenly, by restricting each
- * of its ranks to its own cores. With --oversubscribe every rank uses the whole list.
+ * --devices lists the devices of the node, and its ranks get them in order. With fewer devices than
+ * ranks, a whole CPU device is split evenly: each of its ranks is restricted to its own cores. With
+ * --oversubscribe every rank uses the whole list.
  */
 #ifndef CLTRAIN_COMMAND_RANKS_RANKS_H
 #define CLTRAIN_COMMAND_RANKS_RANKS_H
@@ -14,46 +15,49 @@
 
 typedef struct rank_set {
     clt_world world;
-    int began;        /* MPI was initialised here */
-    int first, count; /* of the devices that the list opens, those of this rank; 0: all */
+    int began;        /* this process initialised MPI */
+    int first, count; /* this rank's part of the devices of --devices; count 0: all */
 } rank_set;
 
-/* Whether a process manager started the command, so that ranks_meet will find others. */
+/* Returns whether a process manager started the command, so that ranks_meet will find other
+ * ranks. */
 int ranks_expected(void);
 
-/* The first thing that ranks do, whatever they were asked for: begins MPI where a process manager
- * started the command, or with --mpi, and compares the command and the options that decide which
- * collective calls follow. `code` is what came before, as a mistake in the options. `several`: the
- * command is made for several ranks. Usage errors are held from then on, see message.h. Collective;
- * returns an exit code, which all have alike. */
+/* The first call of every rank, for every command. Initialises MPI if a process manager started the
+ * command, or with --mpi. Compares the command and the options that decide which collective calls
+ * follow.
+ * - `several`: the command supports several ranks.
+ * - `code`: the result of earlier steps, for example of reading the options.
+ * Usage errors are held from then on, see message.h. Collective. Returns an exit code that is the
+ * same on all ranks. */
 int ranks_meet(const char *command, const settings *s, int several, int code);
 
-/* Whether ranks that have met are several, and this is not the first. */
+/* Returns whether this is a rank other than 0. Call ranks_meet first. */
 int ranks_follow(void);
 
-/* Deals the node's devices; before the first OpenCL call. *r is zero before, and then what the
- * ranks that have met are. Collective; returns an exit code. */
+/* Assigns the node's devices to its ranks. Call this before the first OpenCL call. *r must be zero
+ * before. Collective. Returns an exit code. */
 int ranks_begin(rank_set *r, const settings *s);
 
-/* What ranks are at, for messages about those that do not come. */
+/* Names what the ranks do now, for messages about ranks that do not come. */
 void ranks_stage(const char *stage);
 
-/* During set-up `asked` returns the exit code of a signal that asks for the end, or 0. A rank that
- * waits for others gives up then. NULL: set-up is over. */
+/* Sets a function for the time of set-up. It returns the exit code of a signal that asks for the
+ * end, or 0. A rank that waits for other ranks gives up on such a signal. NULL ends this. */
 void ranks_interrupt(int (*asked)(void));
 
-/* The largest of all ranks' codes. A usage error that was held is printed by the first rank that
- * has it. */
+/* Returns the largest code of all ranks. The first rank with a held usage error prints it.
+ * Collective. */
 int ranks_agree(const rank_set *r, int code);
 
-/* Ends MPI. After a failure the other ranks have a few seconds to come to their end too; then all
- * are aborted. Returns the code, the largest of those that came. */
+/* Ends MPI. After a failure the other ranks have a few seconds to end too, then all ranks are
+ * aborted. Returns the largest code of all ranks that came. */
 int ranks_end(rank_set *r, int code);
 
-/* The same for ranks that have met and did not come to ranks_begin. */
+/* As ranks_end, for ranks that met but did not call ranks_begin. */
 int ranks_leave(int code);
 
-/* Whether this rank prints what is the same on all. */
+/* Returns whether this rank prints messages that are the same on all ranks. */
 int ranks_prints(const rank_set *r);
 
 #endif

@@ -31,7 +31,7 @@ static size_t read_all(const char *path, char *text, size_t room)
     return length;
 }
 
-/* The rank that the process manager gave a process; -1: not known. */
+/* Returns the rank that the process manager gave a process, or -1 if it is not known. */
 static int rank_of(int pid)
 {
     static const char *const names[] = {
@@ -47,7 +47,7 @@ static int rank_of(int pid)
     return -1;
 }
 
-/* Ranks of this node are children of the same process: those that are stopped. */
+/* Lists the stopped ranks of this node. These are children of the same process. */
 static void find_stopped(char *out, size_t room)
 {
     DIR *folder = opendir("/proc");
@@ -72,7 +72,7 @@ static void find_stopped(char *out, size_t room)
         closedir(folder);
 }
 
-/* The process manager ends the other ranks then. */
+/* Prints a message and ends the process. The process manager then ends the other ranks. */
 static void end_process(double seconds, const char *who)
 {
     say("%s has not returned for %g s: %s", call, seconds,
@@ -80,10 +80,10 @@ static void end_process(double seconds, const char *who)
     _exit(EXIT_FAILED);
 }
 
-/* Ends the process, or returns when unwatch has come. */
+/* Returns when unwatch is called, or ends the process. */
 static void *run(void *arg)
 {
-    enum { LOOKS = 10 }; /* a second */
+    enum { LOOKS = 10 }; /* checks per second */
     char who[600] = "";
     (void)arg;
     pthread_mutex_lock(&lock);
@@ -131,8 +131,8 @@ void unwatch(void)
 /* --- the process manager --------------------------------------------------------------------- */
 
 static atomic_int no_manager;
-static int manager;         /* a file that becomes readable when its process ends */
-static double manager_late; /* seconds to save in */
+static int manager;         /* descriptor that becomes readable when the manager ends */
+static double manager_late; /* seconds that a rank may take to save */
 
 static int parent_of(int pid)
 {
@@ -144,8 +144,8 @@ static int parent_of(int pid)
     return at && sscanf(at + 1, " %*c %d", &parent) == 1 ? parent : 0;
 }
 
-/* The nearest ancestor that was not given a rank itself: a script between the manager and the
- * command has the rank's environment. 0: none but the system's first process. */
+/* Returns the nearest ancestor without a rank of its own. A script between the manager and the
+ * command has the rank's environment. Returns 0 if there is only the system's first process. */
 static int find_manager(void)
 {
     int pid = getppid();
@@ -177,7 +177,7 @@ void watch_manager(double seconds)
     pthread_t thread;
     const int pid = find_manager();
     manager_late = seconds;
-    /* Systems before Linux 5.3 cannot tell. */
+    /* Linux before 5.3 has no pidfd_open, so the manager is not watched. */
     manager = pid ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
     if (manager < 0)
         return;

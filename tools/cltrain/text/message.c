@@ -40,7 +40,7 @@ void say(const char *format, ...)
     va_end(args);
 }
 
-/* A line of standard output, without its newline, as a terminal may get it. */
+/* Prints a line without its newline, with everything that a terminal would obey escaped. */
 static void put_line(const char *line)
 {
     const int64_t length = clt_printable(line, NULL, 0);

@@ -1,4 +1,4 @@
-/* What the command says on standard error, and the exit codes. */
+/* Messages on standard error and the exit codes of the command. */
 #ifndef CLTRAIN_COMMAND_TEXT_MESSAGE_H
 #define CLTRAIN_COMMAND_TEXT_MESSAGE_H
 
@@ -7,55 +7,58 @@
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-/* Prints "cltrain: " and the text as one line. What a terminal would obey is escaped, here and in
- * everything below (clt_printable). */
+/* Prints "cltrain: " and the text as one line on standard error. All functions of this header
+ * escape characters that a terminal would obey (clt_printable). */
 void say(const char *format, ...) CLT_PRINTF(1, 2);
 
-/* Prints to standard output what may hold names and text of files. Newlines are kept. */
+/* Prints text that may hold names and text of files to standard output. Keeps newlines. */
 void show(const char *format, ...) CLT_PRINTF(1, 2);
 
-/* The same for each line of a text (or NULL), which is freed. */
+/* Says each line of a text, then frees the text. Takes NULL. */
 void say_lines(char *text);
 
-/* Whether the last line had this text. */
+/* Returns whether the line that was said last contains `text`. */
 int just_said(const char *text);
 
-/* As say, and returns EXIT_USAGE or EXIT_FAILED. */
+/* Print as `say` does. Return EXIT_USAGE and EXIT_FAILED. */
 int usage_error(const char *format, ...) CLT_PRINTF(1, 2);
 int failure(const char *format, ...) CLT_PRINTF(1, 2);
 
-/* The same for a name that does not exist: with the nearest one of those that do, or all. */
+/* Reports a name that does not exist as a usage error. Suggests the nearest existing name, or lists
+ * all `names` if none is near. */
 int unknown_name(const char *what, const char *name, const char *const *names, int count);
 
-/* Prints the library's message of a failure. Returns EXIT_USAGE where the status says that an
+/* Prints the library's message for a failure. Returns EXIT_USAGE where the status says that an
  * argument was wrong, else EXIT_FAILED. */
 int library_failure(clt_status status);
 
-/* The same for what the user named (a model, a device): a name that does not exist is usage. */
+/* As library_failure, for a name that the user passed (a model, a device). Returns EXIT_USAGE also
+ * if the name does not exist or is not supported. */
 int name_failure(clt_status status);
 
-/* Prints a JSON object, which is released; jansson's flags. NULL: memory did not suffice for it.
- * Returns an exit code. */
+/* Prints a JSON object with jansson's `flags` and releases the object. NULL stands for an object
+ * that memory did not suffice for. Returns an exit code. */
 int print_object(json_t *object, size_t flags);
 
-/* A text of files, which need not be UTF-8, as JSON is: then '?' for each byte that is not ASCII.
- * NULL: memory did not suffice. */
+/* Makes a JSON string of a text from a file. Replaces every byte that is not ASCII by '?' if the
+ * text is not valid UTF-8. Returns NULL if memory does not suffice. */
 json_t *json_text(const char *text);
 
-/* From now on every line of this process names its rank. */
+/* Adds the rank to every line that this process prints from now on. */
 void say_rank(int rank);
 
-/* Most ranks have the same arguments, and what is wrong with them is to be printed once: while
- * held, usage errors are kept instead, the last one, for ranks_agree. */
+/* Ranks usually have the same arguments, so a usage error should be printed once. While holding is
+ * on, usage_error keeps its text, and ranks_agree decides which rank prints. Only the last text is
+ * kept. */
 enum { HELD_TEXT = 1200 };
 void hold_usage(int on);
-const char *held_usage(void); /* "": none */
+const char *held_usage(void); /* "" if there is none */
 void drop_usage(void);
 
-/* Lets the library's warnings and errors out on standard error. */
+/* Prints the library's warnings and errors on standard error. */
 void start_log(void);
 
-/* From now on what the library does is told too. */
+/* Prints the library's progress messages too, from now on. */
 void show_progress(void);
 
 #endif

@@ -1,14 +1,15 @@
-/* Files of text. */
+/* Reading of text files. */
 #ifndef CLTRAIN_COMMAND_TEXT_TEXT_H
 #define CLTRAIN_COMMAND_TEXT_TEXT_H
 
 #include <stddef.h>
 #include <stdio.h>
 
-/* Opens what clt_text_open takes; NULL after a message. */
+/* Opens a text file as clt_text_open does. Returns NULL after a message. */
 FILE *open_text(const char *path);
 
-/* The whole file, which is the caller's to free; NULL after a message. */
+/* Reads the whole file into memory that the caller frees. The text has no closing zero. Returns
+ * NULL after a message. */
 char *read_text(const char *path, size_t *bytes);
 
 #endif

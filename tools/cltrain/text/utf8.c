@@ -2,7 +2,8 @@
 
 #include <stdio.h>
 
-/* Bytes of the character that begins with these n: 0: they begin none; more than n: they may. */
+/* Returns the length of the character that these n bytes begin, 0 if no character begins so. A
+ * length above n means that bytes are missing. */
 static int length_of(const unsigned char *c, int n)
 {
     const int length = c[0] < 0x80   ? 1
@@ -30,7 +31,7 @@ static void print_character(const unsigned char *c, int length)
         fwrite(c, 1, (size_t)length, stdout);
 }
 
-/* Prints what is decided of the bytes held. */
+/* Prints all complete characters among the held bytes. */
 static void settle(utf8 *u)
 {
     while (u->n) {
