@@ -296,7 +296,7 @@ void clt_dataset_free(clt_dataset *dataset)
     clt_free(dataset);
 }
 
-/* One sample after the other: fields[f] is where those of field f go. */
+/* Fetches samples one by one. fields[f] is the destination for field f. */
 static clt_status fetch_all(clt_dataset *d, const clt_sample_key *key, const int64_t *indices,
                             int64_t count, void *const *fields)
 {
@@ -316,7 +316,7 @@ clt_status clt_dataset_fill(clt_dataset *dataset, const clt_sample_key *key, con
         return fetch_all(dataset, key, indices, count, fields);
     if (dataset->serial)
         pthread_mutex_lock(&dataset->fill_lock);
-    /* What the callback has to say is its message from now on. */
+    /* Clears older messages: a message found after the call is the callback's own. */
     clt_error_restore("");
     clt_status status = dataset->fill(dataset->user, indices, count, fields);
     if (dataset->serial)

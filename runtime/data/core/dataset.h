@@ -1,4 +1,4 @@
-/* Inside of a data set; for data/ and for train/, which adds data sets in device memory. */
+/* Internals of a data set, for data/ and for train/, which adds data sets in device memory. */
 #ifndef CLT_DATA_CORE_DATASET_H
 #define CLT_DATA_CORE_DATASET_H
 
@@ -14,30 +14,31 @@ typedef struct clt_data_field {
     int rank;
     int64_t shape[CLT_DATA_MAX_RANK];
     int64_t elements, bytes; /* of one sample */
-    int64_t classes;         /* 0: not labels */
-    char **class_names;      /* `classes` of them; NULL: they have none */
-    bool image;              /* see clt_dataset_set_image */
-    bool augmented;          /* by `augment`, whose padding is not -1 */
+    int64_t classes;         /* 0: the field holds no labels */
+    char **class_names;      /* `classes` names; NULL: the classes have no names */
+    bool image;              /* set by clt_dataset_set_image */
+    bool augmented;          /* apply `augment`; its padding is never -1 here */
     clt_augment augment;
-    const void *data; /* host kind: all samples */
-    void *owned;      /* `data` if it is ours to free */
+    const void *data; /* data sets in host memory: all samples */
+    void *owned;      /* equals `data` if the data set frees the samples */
 } clt_data_field;
 
-/* What is still to be done for a data set opened in the background. */
+/* The work left after a data set was opened in the background. */
 typedef struct clt_data_job {
     clt_status (*run)(struct clt_data_job *job);
     void (*destroy)(struct clt_data_job *job);
     _Atomic bool stop; /* `run` returns soon with CLT_ABORTED once this is set */
 } clt_data_job;
 
-/* Where in a run a sample is asked for: all that random changes of it may depend on. */
+/* Identifies the run and epoch in which a sample is read. Random changes depend on nothing else but
+ * the sample's number. */
 typedef struct clt_sample_key {
     uint64_t seed;
     int64_t epoch;
 } clt_sample_key;
 
-/* A reader's own callback: writes one sample, as clt_fill_fn; its messages name the file. Called by
- * several threads at once. */
+/* A reader's own callback: writes one sample, like clt_fill_fn. Its messages name the file. Several
+ * threads call it at once. */
 typedef clt_status (*clt_fetch_fn)(clt_dataset *dataset, const clt_sample_key *key, int64_t index,
                                    void *const *fields);
 
@@ -47,18 +48,18 @@ struct clt_dataset {
     int64_t count;
     int field_count;
     clt_data_field fields[CLT_DATA_MAX_FIELDS];
-    _Atomic bool sealed; /* a loader knows the fields: no more may be added */
+    _Atomic bool sealed; /* a loader reads the fields: none may be added */
 
     clt_fill_fn fill;
-    clt_fetch_fn fetch;  /* callback kind: instead of `fill` */
-    bool augments;       /* `fetch` does what the fields' `augment` says */
-    const char *changes; /* how else samples differ between epochs, for people; NULL: they do not */
-    uint64_t content;    /* of those with `fetch`: tells two of equal size apart, for digest.c */
+    clt_fetch_fn fetch;  /* callback data sets: called instead of `fill` if set */
+    bool augments;       /* `fetch` applies the fields' `augment` */
+    const char *changes; /* for people: how else samples differ between epochs; may be NULL */
+    uint64_t content;    /* data sets with `fetch`: hash of the content, for digest.c */
     void *user;
     bool serial;
     pthread_mutex_t fill_lock;
 
-    /* Decode in the background: `ready` is set once `status` and `message` stand. */
+    /* Decoding in the background. `ready` is set after `status` and `message` are final. */
     clt_data_job *job;
     pthread_t thread;
     bool thread_running;
@@ -67,52 +68,57 @@ struct clt_dataset {
     clt_status status;
     char message[1024];
 
-    /* Device kind and readers with `fetch`: the owner's object, freed by the owner's function. */
+    /* Data of the owner: train/ for device memory, readers for `fetch`. Freed by `payload_free`. */
     void *payload;
     void (*payload_free)(void *payload);
 };
 
-/* An empty data set of a kind. */
+/* Creates a data set without fields. */
 clt_status clt_dataset_new(clt_data_kind kind, const char *name, int64_t count, clt_dataset **out);
 
-/* What clt_dataset_add_field makes of its arguments, all but `data`: checks them and finds the
- * sizes of one sample and, *total, of all. Adds nothing. */
+/* Checks the arguments of clt_dataset_add_field except `data`, and adds nothing. *field gets the
+ * sizes of one sample, *total the bytes of all samples. */
 clt_status clt_dataset_measure_field(const clt_dataset *dataset, const char *name, clt_dtype dtype,
                                      int rank, const int64_t *shape, clt_data_field *field,
                                      int64_t *total);
 
-/* Adds a field that was measured; what it owns becomes the data set's. `out` may be NULL. */
+/* Adds a field from clt_dataset_measure_field. The data set takes over `owned`. `out` may be
+ * NULL. */
 clt_status clt_dataset_append_field(clt_dataset *dataset, const char *name,
                                     const clt_data_field *field, int *out);
 
-/* Adds a field of a data set in host memory, whose room for all samples it makes and owns. */
+/* Adds a field to a data set in host memory. Allocates memory for all samples, which the data set
+ * owns. */
 clt_status clt_dataset_add_owned(clt_dataset *dataset, const char *name, clt_dtype dtype, int rank,
                                  const int64_t *shape, void **data);
 
-/* Gives a label field's classes their names, which are copied: `classes` of them. */
+/* Names the classes of a label field. The `classes` names are copied. */
 clt_status clt_dataset_name_classes(clt_dataset *dataset, int field, const char *const *names);
 
-/* The same from the lines of a file. One that is not there is none; FORMAT for too few lines. */
+/* Reads the names of the classes from the lines of a file. A missing file is no error. FORMAT if
+ * the file has too few lines. */
 clt_status clt_dataset_read_class_names(clt_dataset *dataset, int field, const char *path);
 
 /*
- * A data set in device memory: fields are appended without `data`, loaders deliver only positions,
- * sample numbers and counts for it. `payload_free` (may be NULL) gets `payload` when the data set
- * is freed, not when this call fails.
+ * Creates a data set in device memory. Its fields are appended without `data`. Loaders deliver only
+ * positions, sample numbers and counts for it. `payload_free` (may be NULL) is called with
+ * `payload` when the data set is freed, but not when this call fails.
  */
 clt_status clt_dataset_new_device(const char *name, int64_t count, void *payload,
                                   void (*payload_free)(void *payload), clt_dataset **out);
 
-/* A data set whose samples a reader writes when they are asked for. `payload` as above. */
+/* Creates a data set whose samples a reader writes on request. `payload` as for
+ * clt_dataset_new_device. */
 clt_status clt_dataset_new_fetched(const char *name, int64_t count, clt_fetch_fn fetch,
                                    void *payload, void (*payload_free)(void *payload),
                                    clt_dataset **out);
 
-/* Runs `job` on a thread of its own (`background`) or here; takes ownership of the job even when
- * it fails. */
+/* Runs `job` on a new thread (`background`) or in this call. Takes ownership of the job, also when
+ * the call fails. */
 clt_status clt_dataset_run_job(clt_dataset *dataset, clt_data_job *job, bool background);
 
-/* Calls the callback of a data set of that kind, alone if it asked for that. */
+/* Calls the callback of a callback data set. Serial callbacks are never called by two threads at
+ * once. */
 clt_status clt_dataset_fill(clt_dataset *dataset, const clt_sample_key *key, const int64_t *indices,
                             int64_t count, void *const *fields);
 

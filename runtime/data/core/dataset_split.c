@@ -1,4 +1,4 @@
-/* Division of a batch among devices and ranks. */
+/* Divides a batch among devices and ranks. */
 #include <math.h>
 
 #include <cltrain/data.h>
@@ -28,14 +28,16 @@ static clt_status check(int64_t total, int parts, const double *weights, int64_t
     return CLT_OK;
 }
 
-/* Units of each part in units[0 .. parts). D'Hondt's method never gives less than the rounded-down
- * share, so it starts from there: at most about `parts` rounds. */
+/* Writes the units of each part to units[0 .. parts). D'Hondt's method never gives a part less than
+ * its share rounded down. The division starts from these shares, so it takes at most about `parts`
+ * rounds. */
 static void divide(int64_t total, int parts, const double *weights, double sum, int64_t *units)
 {
     int64_t given = 0;
     for (int p = 0; p < parts; p++) {
         units[p] = weights ? (int64_t)floor((double)total * (weights[p] / sum)) : total / parts;
-        /* Rounding may lift an exact share to the next integer; one less is still a lower bound. */
+        /* Floating point may round a share up to the next integer. One less is still a lower
+         * bound. */
         if (weights && units[p] > 0)
             units[p]--;
         given += units[p];

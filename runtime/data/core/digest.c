@@ -1,9 +1,8 @@
-/* What tells two data sets of equal size apart. */
 #include "base/error.h"
 #include "base/hash.h"
 #include "data/core/digest.h"
 
-/* Hashing takes milliseconds; reading more of a large file from a disk could take minutes. */
+/* Large files are sampled: hashing is fast, but reading all of a file could take minutes. */
 enum { BLOCK = 1 << 16, BLOCKS = 1024 };
 
 static uint64_t hash_bytes(const char *data, int64_t bytes, uint64_t hash)
@@ -11,7 +10,8 @@ static uint64_t hash_bytes(const char *data, int64_t bytes, uint64_t hash)
     if (bytes <= (int64_t)BLOCK * BLOCKS)
         return clt_hash(data, (size_t)bytes, hash);
     for (int64_t i = 0; i < BLOCKS; i++) {
-        /* The last one ends with the data. No product of sizes, which could be too large. */
+        /* The last block ends with the data. `bytes * i` could overflow, so step and rest are
+         * multiplied apart. */
         const int64_t last = bytes - BLOCK, step = last / (BLOCKS - 1), rest = last % (BLOCKS - 1);
         hash = clt_hash(data + i * step + i * rest / (BLOCKS - 1), BLOCK, hash);
     }

@@ -1,4 +1,5 @@
-/* Fields that readers make: with memory of the data set's own, and names of classes. */
+/* Fields that readers add: their memory belongs to the data set, and their classes may have
+ * names. */
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -18,7 +19,7 @@ clt_status clt_dataset_add_owned(clt_dataset *d, const char *name, clt_dtype dty
     field.owned = clt_alloc_pages((size_t)bytes);
     if (!field.owned)
         return clt_fail_prefix(CLT_OUT_OF_MEMORY, "data set '%s', field '%s': ", d->name, name);
-    /* Only a hint: first touches of small pages are a tenth of the time to decode. */
+    /* A hint only. Touching small pages for the first time takes a tenth of the time to decode. */
     madvise(field.owned, (size_t)bytes, MADV_HUGEPAGE);
     field.data = field.owned;
     const clt_status status = clt_dataset_append_field(d, name, &field, NULL);

@@ -17,7 +17,7 @@ int64_t clt_array_bytes(const clt_array *a)
     return bytes;
 }
 
-/* What a field of it holds; 0 if there is none. */
+/* Finds the element type of the field made from an array. False if no field can be made. */
 static bool dtype_of(const clt_array *a, clt_dtype *dtype)
 {
     *dtype = a->type == 'f' ? CLT_F32 : a->type == 'i' ? CLT_I32 : CLT_U8;
@@ -58,7 +58,7 @@ static bool ends_so(const char *name, const char *ending)
     return a > b && !strcmp(name + a - b, ending);
 }
 
-/* Whether arrays are named by splits, as x_train and x_test; then all have to be. */
+/* Finds whether arrays are named by splits, such as x_train and x_test. If one is, all must be. */
 static clt_status find_suffixes(const clt_array_file *file, bool *suffixes)
 {
     int with = 0, without = -1;
@@ -85,7 +85,7 @@ static clt_status too_large(const clt_array_file *file, const clt_array *a, int6
                     file->path, a->name, (long long)value, (long long)sample);
 }
 
-/* `count` samples from `first` on, of `n` elements each. */
+/* Converts `count` samples from sample `first` on, with `n` elements each. */
 static clt_status convert(const clt_array_file *file, const clt_array *a, const void *raw,
                           int64_t first, int64_t count, void *to)
 {
@@ -116,8 +116,9 @@ static int64_t label_at(const clt_array *a, const void *raw, int64_t i)
                            : ((const unsigned char *)raw)[i];
 }
 
-/* "label", a number a sample, is one of classes: of the largest one in the whole array. More of
- * them than samples look like a wrong label. */
+/* Sets the classes of the field "label", which has one number for each sample. There is one class
+ * more than the largest label in the whole array. More classes than samples look like a wrong
+ * label. */
 static clt_status set_classes(clt_dataset *d, const clt_array_file *file, const clt_array *a,
                               const void *raw, const clt_data_request *r)
 {

@@ -1,7 +1,7 @@
 /*
- * CIFAR-10 and CIFAR-100 in their binary version (Krizhevsky, "Learning multiple layers of features
- * from tiny images", 2009): records of one label byte (CIFAR-100: the coarse and the fine label)
- * and 3072 bytes of an image, planes of red, green and blue of 32 x 32.
+ * Reads CIFAR-10 and CIFAR-100 in their binary version (Krizhevsky, "Learning multiple layers of
+ * features from tiny images", 2009). A record has one label byte (CIFAR-100: the coarse and the
+ * fine label) and 3072 bytes of an image: planes of red, green and blue of 32 x 32.
  */
 #include <string.h>
 #include <sys/stat.h>
@@ -15,8 +15,8 @@
 enum { IMAGE_BYTES = 3 * 32 * 32, MOST_LABELS = 2, MOST_FILES = 5, BLOCK = 256 };
 
 typedef struct cifar_kind {
-    const char *folder;   /* of the archive, which may stand between */
-    const char *names;    /* file with the classes' names, a line each; may be missing */
+    const char *folder;   /* folder in the archive; the path may name it or its parent */
+    const char *names;    /* file with the classes' names, one a line; may be missing */
     const char *train[6]; /* ended by NULL */
     const char *test[2];
     int labels; /* bytes of a record before the image */
@@ -49,7 +49,7 @@ typedef struct cifar_data {
     unsigned char *images, *labels[MOST_LABELS];
 } cifar_data;
 
-/* Records of a file, from its size. */
+/* Computes the number of records of a file from its size. */
 static clt_status count_records(const clt_reader *reader, int bytes, int64_t *count)
 {
     const int64_t size = clt_reader_most_bytes(reader);
@@ -125,7 +125,7 @@ static clt_status load(const cifar_kind *kind, const char *name, clt_reader **fi
     return status;
 }
 
-/* DIR, or the archive's folder in it. */
+/* Finds the folder of the files: the archive's folder in DIR, or DIR itself. */
 static clt_status find_folder(const cifar_kind *kind, const char *path, const char *first,
                               clt_str *folder)
 {

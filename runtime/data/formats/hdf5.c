@@ -1,7 +1,7 @@
 /*
- * HDF5 files: arrays of the root group, or of its groups "train" and "test". Arrays whose elements
- * are outside the file are refused, and so is what hardly any file has and what libhdf5 would run
- * rarely tested code for: other filters than the usual ones, numbers of unusual bits.
+ * Reads HDF5 files: arrays of the root group, or of its groups "train" and "test". Arrays with
+ * elements outside the file are refused. Unusual filters and numbers of unusual bits are refused
+ * too: hardly any file has them, and libhdf5 would run rarely tested code for them.
  */
 #include <string.h>
 
@@ -20,7 +20,7 @@ typedef struct hdf5_source {
     hid_t group;
 } hdf5_source;
 
-/* Whether its bits are those of a number that C has, in any byte order. */
+/* Whether the type has the bits of one of C's numbers, in any byte order. */
 static bool is_usual(hid_t type)
 {
     const hid_t usual[] = {H5T_IEEE_F32LE, H5T_IEEE_F32BE, H5T_IEEE_F64LE, H5T_IEEE_F64BE,
@@ -32,7 +32,7 @@ static bool is_usual(hid_t type)
     return false;
 }
 
-/* numpy's letter; other classes are told by their name. */
+/* Finds numpy's letter for the type. `dtype` gets the type's name for messages. */
 static void read_type(hid_t type, clt_array *a, char dtype[24])
 {
     static const char *const names[H5T_NCLASSES] = {
@@ -57,7 +57,7 @@ static void read_type(hid_t type, clt_array *a, char dtype[24])
 
 /* --- where the elements are ------------------------------------------------------------------- */
 
-/* An array as it is checked before libhdf5 reads its elements. */
+/* An array that is checked before libhdf5 reads its elements. */
 typedef struct checked {
     const clt_array_file *file;
     const clt_array *array;
@@ -69,8 +69,8 @@ static clt_status damaged(const checked *c, const char *why)
     return clt_fail(CLT_FORMAT, "%s: array '%s': damaged: %s", c->file->path, c->array->name, why);
 }
 
-/* Shuffle, deflate and Fletcher's checksum, which all versions of libhdf5 have. Others would be
- * loaded from plug-ins, or are hardly used. */
+/* Accepts shuffle, deflate and Fletcher's checksum, which all versions of libhdf5 have. Other
+ * filters would be loaded from plug-ins, or are hardly used. */
 static clt_status check_filters(const checked *c)
 {
     enum { MOST_FILTERS = 3 };
@@ -94,7 +94,7 @@ static clt_status check_filters(const checked *c)
     return CLT_OK;
 }
 
-/* A chunk is read whole. */
+/* Limits the size of a chunk, because chunks are read whole. */
 static clt_status check_chunks(const checked *c)
 {
     enum { SMALL = 1 << 26 };
@@ -112,8 +112,9 @@ static clt_status check_chunks(const checked *c)
     return check_filters(c);
 }
 
-/* Chunks that were never written are not in the file: a small one may claim any size, for which
- * memory would be asked. The size of small arrays is believed, and deflate's best ratio. */
+/* Limits the memory that a small file can ask for: chunks that were never written are not in the
+ * file, so its arrays may claim any size. Small arrays are accepted, and so are sizes within
+ * deflate's best ratio. */
 static clt_status check_size(const checked *c)
 {
     enum { SMALL = 1 << 30, RATIO = 1032 };
@@ -127,7 +128,7 @@ static clt_status check_size(const checked *c)
                     c->file->path, c->array->name, (long long)bytes, (unsigned long long)stored);
 }
 
-/* In one piece of the file, or not written at all. */
+/* Checks an array that is stored in one piece, or was never written. */
 static clt_status check_piece(const checked *c)
 {
     const hdf5_source *source = c->file->handle;
@@ -208,7 +209,7 @@ static clt_status add_array(clt_array_file *file, hid_t object, const char *name
     return check_stored(file, &a, object);
 }
 
-/* A group's object `name`, which must be in this file. */
+/* Opens the object `name` of a group. The object must be in this file. */
 static clt_status open_object(const clt_array_file *file, const char *name, hid_t *object)
 {
     const hdf5_source *source = file->handle;
@@ -225,7 +226,7 @@ static clt_status open_object(const clt_array_file *file, const char *name, hid_
                         : clt_fail(CLT_FORMAT, "%s: '%s' cannot be opened", file->path, name);
 }
 
-/* Every array of a group; groups in it are passed over. */
+/* Adds every array of a group. Groups within the group are skipped. */
 static clt_status add_arrays(clt_array_file *file)
 {
     const hdf5_source *source = file->handle;
@@ -247,7 +248,7 @@ static clt_status add_arrays(clt_array_file *file)
     return CLT_OK;
 }
 
-/* As H5Dread does, but chunks are decoded here. `memory` is the machine's type. */
+/* Reads as H5Dread does, but decodes chunks here. `memory` is the machine's type. */
 static clt_status read_into(const clt_array_file *file, const clt_array *a, hid_t object,
                             hid_t memory, void *all)
 {
@@ -264,7 +265,7 @@ static clt_status read_into(const clt_array_file *file, const clt_array *a, hid_
     return status;
 }
 
-/* Whether the array still is what was added. */
+/* Whether the array still has the shape and type with which it was added. */
 static bool is_same(const clt_array *a, hid_t object)
 {
     clt_array now = {0};
@@ -281,7 +282,7 @@ static bool is_same(const clt_array *a, hid_t object)
     return same && now.type == a->type && now.bytes == a->bytes;
 }
 
-/* Checked again, since the file may have changed. */
+/* Checks the array again before reading, because the file may have changed. */
 static clt_status read_elements(const clt_array_file *file, const clt_array *a, hid_t memory,
                                 void *all)
 {
@@ -359,7 +360,7 @@ static clt_status open_quietly(const clt_data_request *r, clt_dataset **out)
 
 clt_status clt_open_hdf5(const clt_data_request *r, clt_dataset **out)
 {
-    /* HDF5 prints its failures unless it is asked not to. */
+    /* libhdf5 prints its errors by default: silence it. */
     H5E_auto2_t print;
     void *data;
     H5Eget_auto2(H5E_DEFAULT, &print, &data);

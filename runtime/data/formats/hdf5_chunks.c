@@ -1,7 +1,7 @@
 /*
- * libhdf5 1.10 copies a whole chunk from what its filters gave, also where a damaged file made that
- * shorter: it then reads beyond its memory. So only the stored bytes of a chunk come from libhdf5.
- * The filters are undone here, and a chunk of another size is refused.
+ * Decodes the chunks of HDF5 arrays. libhdf5 1.10 copies a whole chunk from its filters' result,
+ * even if a damaged file made the result shorter, and so reads beyond its memory. Therefore libhdf5
+ * gives only a chunk's stored bytes here, and a chunk of another size is refused.
  */
 #ifdef CLT_HAVE_HDF5
 
@@ -26,12 +26,12 @@ typedef struct reading {
     bool swapped;
     int n_filters;
     H5Z_filter_t filters[MOST_FILTERS];
-    unsigned unit[MOST_FILTERS]; /* of shuffle: bytes of an element */
+    unsigned unit[MOST_FILTERS]; /* shuffle filter: bytes of an element */
     hsize_t chunk[CLT_MAX_RANK];
     int64_t bytes;         /* of a chunk */
     unsigned char *stored; /* as in the file */
     int64_t stored_room;
-    unsigned char *a, *b; /* between filters; each with room for a chunk and its checksum */
+    unsigned char *a, *b; /* results of filters; each has room for a chunk and its checksum */
 } reading;
 
 static clt_status damaged(const reading *r, const char *why)
@@ -41,10 +41,10 @@ static clt_status damaged(const reading *r, const char *why)
 
 /* --- filters ---------------------------------------------------------------------------------- */
 
-/* Fletcher's checksum as HDF5 has it, over big-endian words of 16 bits. */
+/* Fletcher's checksum as HDF5 computes it, over big-endian words of 16 bits. */
 static uint32_t fletcher32(const unsigned char *p, int64_t bytes)
 {
-    enum { WORDS = 360 }; /* as many as the sums hold without an overflow */
+    enum { WORDS = 360 }; /* the most that the sums hold without overflow */
     uint32_t one = 0, two = 0;
     for (int64_t left = bytes / 2; left > 0;) {
         const int64_t part = left < WORDS ? left : WORDS;
@@ -90,8 +90,8 @@ static void unshuffle(const unsigned char *from, int64_t bytes, int64_t unit, un
     memcpy(to + count * unit, from + count * unit, (size_t)(bytes - count * unit));
 }
 
-/* Undoes the filters of a chunk's stored bytes; *out is its elements. A bit of `mask` says that a
- * filter was not used. */
+/* Undoes the filters of a chunk's stored bytes. *out points to its elements. A bit of `mask` says
+ * that a filter was not used for this chunk. */
 static clt_status decode(const reading *r, int64_t bytes, uint32_t mask, unsigned char **out)
 {
     unsigned char *data = r->stored;
@@ -148,7 +148,7 @@ static void swap_elements(unsigned char *data, int64_t bytes, int unit)
         }
 }
 
-/* Copies a chunk's rows that lie in the array. */
+/* Copies the part of a chunk that lies in the array. */
 static void place(const reading *r, const hsize_t *offset, const unsigned char *from, char *all)
 {
     const clt_array *a = r->array;
@@ -181,7 +181,7 @@ static clt_status read_chunk(reading *r, const hsize_t *offset, char *all)
         return damaged(r, "a chunk cannot be found");
     if (address == HADDR_UNDEF) /* never written */
         return CLT_OK;
-    /* Deflate and the checksum may add a little. */
+    /* Deflate and the checksum may make a chunk a little larger. */
     if (!size || size > (hsize_t)(r->bytes + r->bytes / 8 + 1024))
         return damaged(r, "a chunk has an impossible size");
     if ((int64_t)size > r->stored_room) {
@@ -202,7 +202,7 @@ static clt_status read_chunk(reading *r, const hsize_t *offset, char *all)
     return CLT_OK;
 }
 
-/* What chunks that were never written hold. */
+/* Sets all elements to the fill value, which chunks hold that were never written. */
 static clt_status fill(const reading *r, hid_t plist, hid_t type, char *all)
 {
     char value[FILL_BYTES] = {0};

@@ -1,4 +1,4 @@
-/* Elements of a chunked array, decoded here. */
+/* Reads chunked arrays of HDF5 files without libhdf5's filters. */
 #ifndef CLT_DATA_FORMATS_HDF5_CHUNKS_H
 #define CLT_DATA_FORMATS_HDF5_CHUNKS_H
 
@@ -8,9 +8,9 @@
 
 #include "data/formats/arrays.h"
 
-/* Reads all elements into `all`, in the machine's byte order. `swapped`: the file has the other
- * one. The array's filters and chunk sizes were checked. `object` is the array, `plist` how it was
- * made, `type` the machine's type of its elements. */
+/* Reads all elements into `all`, in the machine's byte order. `object` is the array, `plist` its
+ * creation properties, `type` the machine's type of its elements. `swapped`: the file has the other
+ * byte order. The caller has checked the array's filters and chunk sizes. */
 clt_status clt_hdf5_read_chunks(const clt_array_file *file, const clt_array *array, hid_t object,
                                 hid_t plist, hid_t type, bool swapped, void *all);
 

@@ -1,8 +1,8 @@
 /*
- * The driver through which libhdf5 reads. The usual one opens the path by itself and gathers small
- * reads in an accumulator, which libhdf5 1.10 overruns where a damaged file has addresses near
- * 2^64. This one reads a descriptor that was checked, refuses what lies outside the file, and has
- * no accumulator. It also gives an error for a file that is shortened while it is read.
+ * The driver through which libhdf5 reads. libhdf5's own driver opens the path by itself and gathers
+ * small reads in an accumulator. libhdf5 1.10 overruns the accumulator if a damaged file has
+ * addresses near 2^64. This driver reads a checked descriptor, refuses addresses outside the file,
+ * and has no accumulator. It also returns an error if a file is shortened while it is read.
  */
 #ifdef CLT_HAVE_HDF5
 
@@ -18,7 +18,7 @@
 #include <H5FDdevelop.h>
 #endif
 
-/* What the driver gets from clt_hdf5_open. */
+/* Passed from clt_hdf5_open to the driver. */
 typedef struct source {
     int fd;
     int64_t bytes;
@@ -27,7 +27,7 @@ typedef struct source {
 typedef struct opened {
     H5FD_t base; /* libhdf5's part comes first */
     source from;
-    haddr_t end; /* of what libhdf5 says that it uses */
+    haddr_t end; /* end of the addresses that libhdf5 uses */
 } opened;
 
 static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t most)
@@ -95,7 +95,7 @@ static herr_t driver_write(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t at
 static const H5FD_class_t driver_class = {
 #if H5_VERSION_GE(1, 13, 2)
     .version = H5FD_CLASS_VERSION,
-    .value = (H5FD_class_value_t)517, /* one of those for drivers that are not registered */
+    .value = (H5FD_class_value_t)517, /* from the range for drivers that are not registered */
 #endif
     .name = "cltrain",
     .maxaddr = INT64_MAX,
@@ -112,7 +112,7 @@ static const H5FD_class_t driver_class = {
     .fl_map = H5FD_FLMAP_SINGLE,
 };
 
-/* A little-endian number. */
+/* Reads a little-endian number. */
 static uint64_t number(const unsigned char *p, int bytes)
 {
     uint64_t value = 0;
@@ -121,7 +121,8 @@ static uint64_t number(const unsigned char *p, int bytes)
     return value;
 }
 
-/* The superblock stands at byte 0, 512, 1024 and so on. Whether the file is as long as it says. */
+/* Checks that the file is as long as its superblock says. The superblock begins at byte 0, 512,
+ * 1024, 2048 and so on. */
 static clt_status check_superblock(const clt_hdf5_file *f)
 {
     enum { BYTES = 64, OFFSETS = 8 };
@@ -147,7 +148,7 @@ static clt_status check_superblock(const clt_hdf5_file *f)
     return clt_fail(CLT_FORMAT, "%s: is no HDF5 file, or damaged: it has no superblock", f->path);
 }
 
-/* libhdf5 asks before it opens the file of an external link. */
+/* Refuses to open the file of an external link. libhdf5 calls this before it opens one. */
 static herr_t refuse_link(const char *parent, const char *group, const char *child,
                           const char *object, unsigned *flags, hid_t fapl, void *user)
 {

@@ -1,4 +1,4 @@
-/* An HDF5 file as libhdf5 sees it: one regular file, through a driver of our own. */
+/* Opens an HDF5 file with libhdf5 as one regular file, through a driver of our own. */
 #ifndef CLT_DATA_FORMATS_HDF5_FILE_H
 #define CLT_DATA_FORMATS_HDF5_FILE_H
 
@@ -13,14 +13,14 @@ typedef struct clt_hdf5_file {
     int fd;
     int64_t bytes;
     hid_t driver, file;
-    hid_t access; /* for opening links: none leads out of the file */
+    hid_t access; /* properties for opening links: none may lead out of the file */
 } clt_hdf5_file;
 
-/* Opens the file for reading. Errors: NOT_FOUND, IO, FORMAT; the message names the file. After a
- * failure there is nothing to close. */
+/* Opens the file for reading. Errors: NOT_FOUND, IO, FORMAT; the message names the file. After an
+ * error there is nothing to close. */
 clt_status clt_hdf5_open(const char *path, clt_hdf5_file *out);
 
-/* Closes the file; arrays and groups of it must be closed. */
+/* Closes the file. Arrays and groups of the file must be closed before. */
 void clt_hdf5_close(clt_hdf5_file *file);
 
 #endif

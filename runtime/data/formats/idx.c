@@ -12,7 +12,7 @@
 
 enum { IMAGE_RANK = 3, LABEL_RANK = 1 };
 
-/* The images' job: the reader stands behind the header. */
+/* The job that reads the images. The header was read before. */
 typedef struct image_job {
     clt_data_job job;
     clt_reader *reader;
@@ -33,7 +33,7 @@ static void destroy_images(clt_data_job *job)
     clt_free(job);
 }
 
-/* Opens DIR/NAME, else DIR/NAME.gz. */
+/* Opens `name` in `folder`, or else `name` with .gz. */
 static clt_status open_either(const char *folder, const char *name, const char *missing,
                               clt_reader **out)
 {
@@ -51,7 +51,8 @@ static clt_status open_either(const char *folder, const char *name, const char *
     return status;
 }
 
-/* Reads and checks a header; dims[0] is the number of samples, *bytes what follows the header. */
+/* Reads and checks a header. dims[0] gets the number of samples, *bytes the bytes after the
+ * header. */
 static clt_status read_header(clt_reader *reader, int rank, int64_t dims[], int64_t *bytes)
 {
     const char *path = clt_reader_path(reader);
@@ -72,7 +73,7 @@ static clt_status read_header(clt_reader *reader, int rank, int64_t dims[], int6
         fits = fits && dims[i] > 0 && !__builtin_mul_overflow(product, dims[i], &product);
         clt_str_add(&shape, "%s%lld", i ? " x " : "", (long long)dims[i]);
     }
-    /* Checked before memory is asked for, so that an absurd header cannot exhaust it. */
+    /* Check before allocating, so that a damaged header cannot exhaust memory. */
     int64_t most = clt_reader_most_bytes(reader) - 4 - 4 * rank;
     clt_status status = CLT_OK;
     if (!fits || product > most)
@@ -102,7 +103,7 @@ static clt_status check_labels(const clt_reader *reader, const unsigned char *la
         return clt_fail(CLT_FORMAT, "%s: label %lld of sample %lld is out of range: 0 to %lld",
                         clt_reader_path(reader), (long long)largest, (long long)at,
                         (long long)*classes - 1);
-    /* Nothing in the file says how many classes there are: a gap looks like a wrong label. */
+    /* The file does not say how many classes there are, so a gap looks like a wrong label. */
     for (int64_t c = 0; c < largest && !*classes; c++)
         if (!seen[c])
             return clt_fail(CLT_FORMAT,
@@ -125,7 +126,7 @@ static clt_status load_labels(clt_dataset *d, clt_reader *reader, int64_t classe
     return clt_dataset_set_classes(d, 1, classes);
 }
 
-/* Decodes both files, the images in a thread of their own. Takes the images' reader. */
+/* Reads both files, the images on a thread of their own. Takes ownership of the images' reader. */
 static clt_status load_pair(clt_dataset *d, clt_reader *images, const int64_t dims[], int64_t bytes,
                             clt_reader *labels, int64_t classes)
 {

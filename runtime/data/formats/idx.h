@@ -10,8 +10,9 @@
 #include <cltrain/data.h>
 
 /*
- * Opens the pair of files of a split ("train" or "test") in `folder`. `classes` 0: one more than
- * the largest label. `missing` is added to the message when a file is not there ("" for nothing).
+ * Opens the two files of a split ("train" or "test") in `folder`. If `classes` is 0, there is one
+ * class more than the largest label. `missing` is added to the message if a file is not found (""
+ * for nothing).
  */
 clt_status clt_idx_open(const char *name, const char *folder, const char *split, int64_t classes,
                         bool background, const char *missing, clt_dataset **out);

@@ -1,6 +1,6 @@
 /*
- * Folders of images, a folder a class, as torchvision's ImageFolder has them. Images are decoded
- * when they are asked for, by the loaders' threads, and cut as torchvision's transforms do: Resize
+ * Reads folders of images, one folder for each class, as torchvision's ImageFolder does. The
+ * loaders' threads decode images on request. Images are cut as by torchvision's transforms: Resize
  * and CenterCrop, RandomCrop or RandomResizedCrop, RandomHorizontalFlip.
  */
 #include <math.h>
@@ -20,7 +20,7 @@
 
 enum { DEFAULT_SIZE = 224, COLOURS = 3, TRIES = 10, MOST_LENGTH = 1 << 30 };
 
-/* What a thread needs for an image. */
+/* Scratch memory of a thread that reads an image. */
 typedef struct desk {
     struct desk *next;
     clt_image image;
@@ -39,7 +39,7 @@ typedef struct images {
     int n_files, room;
     int size, resize;
     pthread_mutex_t lock;
-    desk *desks; /* those that no thread uses now */
+    desk *desks; /* scratch memory that no thread uses now */
 } images;
 
 static void desk_free(desk *d)
@@ -111,7 +111,7 @@ static clt_status load(desk *d, const char *path, clt_image_plan plan, void *use
     int fd;
     int64_t bytes;
     const clt_status opened = clt_file_open(path, &fd, &bytes);
-    if (opened != CLT_OK) /* the folder names it: a sample that cannot be read */
+    if (opened != CLT_OK) /* the folder listed the file: report a sample that cannot be read */
         return opened == CLT_NOT_FOUND ? CLT_IO : opened;
     clt_status status = make_room(d, path, (size_t)bytes);
     if (status == CLT_OK)
@@ -121,14 +121,14 @@ static clt_status load(desk *d, const char *path, clt_image_plan plan, void *use
                             : status;
 }
 
-/* Half of n, rounded as Python does: of two nearest to the even one. */
+/* Halves n and rounds to the nearest even number, as Python does. */
 static int half(int n)
 {
     return n / 2 + (n % 2 && n / 2 % 2);
 }
 
-/* The whole image, its shorter side resized, and the window's corner there, which may lie outside.
- * The size is 0 where the longer side would be too long. */
+/* Resizes the whole image by its shorter side, and finds the window's corner in the result. The
+ * window may lie outside. If the longer side would be too long, r->to_width stays 0. */
 static void place_crop(const images *m, const clt_augment *a, const clt_sample_key *key,
                        int64_t index, clt_resample *r, int *left, int *top)
 {
@@ -156,7 +156,8 @@ static double unit(uint32_t bits)
     return bits * (1.0 / 4294967296.0);
 }
 
-/* A part of random area and ratio; where none is found, the largest one in the middle. */
+/* Finds a part of random area and aspect ratio. If none fits, takes the largest part in the middle
+ * whose ratio is in range. */
 static void place_resized(const clt_augment *a, const clt_sample_key *key, int64_t index,
                           clt_resample *r)
 {
@@ -185,7 +186,8 @@ static void place_resized(const clt_augment *a, const clt_sample_key *key, int64
     r->y = (height - r->height) / 2;
 }
 
-/* Rows of the window to planes of the sample, whose corner lies at (left, top) of them. */
+/* Writes the rows of the window to the planes of the sample. The sample's corner lies at (left,
+ * top) of the resized image. */
 static void write_planes(const unsigned char *window, const clt_resample *r, int size, int left,
                          int top, bool flips, unsigned char *out)
 {
@@ -205,7 +207,7 @@ static void write_planes(const unsigned char *window, const clt_resample *r, int
         }
 }
 
-/* The part of a window of `size` at *begin that lies in [0, limit). */
+/* Finds the part of a window of `size` at `begin` that lies in [0, limit). */
 static void clip(int begin, int size, int limit, int *first, int *count)
 {
     const int end = begin + size < limit ? begin + size : limit;
@@ -213,18 +215,18 @@ static void clip(int begin, int size, int limit, int *first, int *count)
     *count = end > *first ? end - *first : 0;
 }
 
-/* What becomes of an image. */
+/* How a sample is cut from an image. */
 typedef struct placing {
     const images *images;
-    const clt_augment *augment; /* NULL: nothing at random */
+    const clt_augment *augment; /* NULL: no random changes */
     const clt_sample_key *key;
     int64_t index;
     clt_resample r;
-    int left, top; /* the sample's corner in what `r` makes of the image */
+    int left, top; /* the sample's corner in the image that `r` resizes */
 } placing;
 
-/* Of JPEGs that are made much smaller, a half, a quarter or an eighth is decoded, at least twice
- * the size that is wanted: what Pillow's thumbnail does. */
+/* Plans how to cut and resize an image. JPEGs that become much smaller are decoded at 1/2, 1/4 or
+ * 1/8 of their size, but at least at twice the final size, as Pillow's thumbnail does. */
 static int place(void *user, int width, int height)
 {
     enum { GAP = 2, MOST = 8 };
@@ -246,8 +248,9 @@ static int place(void *user, int width, int height)
     return shrink;
 }
 
-/* The part [*begin, *begin + *count) in an image that was made smaller, of `limit` pixels. Its ends
- * may lie within pixels: without telling resampling, the image would be stretched. */
+/* Converts the part [*begin, *begin + *count) to pixels of the image as decoded, which is `shrunk`
+ * times smaller and has `limit` pixels. The part's ends may lie within pixels. *inset and *span
+ * tell resampling the exact ends; otherwise the image would be stretched. */
 static void shrink_part(int *begin, int *count, double *inset, double *span, int shrunk, int limit)
 {
     const int first = *begin / shrunk, end = (*begin + *count + shrunk - 1) / shrunk;
@@ -300,7 +303,7 @@ static clt_status check_form(const char *path, const clt_image_form *f)
     return CLT_OK;
 }
 
-/* The whole image, resized. */
+/* Resizes the whole image. */
 static clt_status write_whole(desk *d, const clt_image_form *f, unsigned char *out)
 {
     const int width = (int)f->width, height = (int)f->height;
@@ -319,7 +322,7 @@ static clt_status write_whole(desk *d, const clt_image_form *f, unsigned char *o
     return CLT_OK;
 }
 
-/* Decodes all of it. */
+/* Plans to decode the image at full size. */
 static int place_whole(void *user, int width, int height)
 {
     (void)user;
@@ -399,7 +402,7 @@ static bool is_folder(const char *name, void *user)
     return folder;
 }
 
-/* The images of a class; with `divide` those of the split's tenths. */
+/* Adds the images of a class, or with `divide` the split's tenths of them. */
 static clt_status add_class(images *m, const char *folder, int32_t label, bool divide, bool test)
 {
     clt_listing list;
@@ -425,7 +428,7 @@ static clt_status add_class(images *m, const char *folder, int32_t label, bool d
     return status;
 }
 
-/* Every folder of `root` must be one of the classes. */
+/* Checks that every folder of `root` is one of the classes. */
 static clt_status check_names(const char *root, const clt_listing *found,
                               const clt_listing *classes)
 {
@@ -440,7 +443,7 @@ static clt_status check_names(const char *root, const clt_listing *found,
     return CLT_OK;
 }
 
-/* Finds the classes, in the training images' folder, and the files of the split. */
+/* Finds the classes in the folder of the training images, and the files of the split. */
 static clt_status find_files(images *m, const clt_data_request *r, clt_listing *classes)
 {
     clt_str train = {0}, root = {0};
@@ -471,7 +474,7 @@ static clt_status find_files(images *m, const clt_data_request *r, clt_listing *
     for (int c = 0; status == CLT_OK && c < classes->count; c++) {
         clt_str folder = {0};
         clt_str_add(&folder, "%s/%s", at, classes->names[c]);
-        /* A class may be without tests. */
+        /* A class may have no test images. */
         if (folder.failed)
             status = CLT_OUT_OF_MEMORY;
         else if (!r->test || is_folder(classes->names[c], (void *)at))
@@ -486,7 +489,7 @@ static clt_status find_files(images *m, const clt_data_request *r, clt_listing *
     return status;
 }
 
-/* Takes `m`. */
+/* Makes the data set. Takes ownership of `m`. */
 static clt_status make(images *m, const clt_data_request *r, const clt_listing *classes,
                        clt_dataset **out)
 {
@@ -508,7 +511,7 @@ static clt_status make(images *m, const clt_data_request *r, const clt_listing *
         status = clt_dataset_set_classes(d, 1, classes->count);
     if (status == CLT_OK)
         status = clt_dataset_name_classes(d, 1, (const char *const *)classes->names);
-    /* Names and classes; folders may move. */
+    /* Hash file names and labels, but no paths: folders may move. */
     for (int i = 0; i < m->n_files; i++) {
         const char *name = strrchr(m->files[i].path, '/');
         d->content =

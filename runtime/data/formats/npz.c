@@ -1,5 +1,4 @@
-/* NPZ files: zip archives of arrays in numpy's NPY format, stored or deflated. libzip reads the
- * archive. */
+/* Reads NPZ files with libzip: zip archives of arrays in numpy's NPY format, stored or deflated. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,7 +15,7 @@
 #include "base/str.h"
 #include "data/formats/listing.h"
 
-/* Deflate cannot compress by more than 1032 (a 258-byte match in 2 bits). */
+/* Deflate's best compression ratio is 1032: a match of 258 bytes in 2 bits. */
 enum { HEAD_ROOM = 4096, DEFLATE_MOST = 1032 };
 
 static int64_t number(const unsigned char *p, int bytes)
@@ -50,8 +49,8 @@ static clt_status bad_member(const char *path, const char *name, zip_error_t *er
                     zip_error_strerror(error));
 }
 
-/* Reads up to `wanted` bytes of a member, and its end if `whole`: libzip compares the checksum
- * there. */
+/* Reads `wanted` bytes of a member. With `whole` it reads on to the member's end, where libzip
+ * compares the checksum. */
 static bool read_bytes(zip_file_t *from, unsigned char *to, int64_t wanted, bool whole)
 {
     unsigned char after;
@@ -68,7 +67,7 @@ static bool read_bytes(zip_file_t *from, unsigned char *to, int64_t wanted, bool
     return !whole || zip_fread(from, &after, 1) == 0;
 }
 
-/* Gives the first `room` bytes of member `index`, or all *size bytes of it if `room` is more. */
+/* Reads the first `room` bytes of member `index`, or all *size bytes if `room` is larger. */
 static clt_status unpack(const clt_array_file *file, const char *name, int64_t index,
                          unsigned char *to, int64_t room, int64_t *size)
 {
@@ -98,7 +97,7 @@ static clt_status unpack(const clt_array_file *file, const char *name, int64_t i
 
 /* --- NPY -------------------------------------------------------------------------------------- */
 
-/* What stands behind a key of the header's dictionary. */
+/* Returns the text after a key of the header's dictionary. */
 static const char *value_of(const char *text, const char *key)
 {
     const char *at = strstr(text, key);
@@ -129,7 +128,8 @@ static clt_status read_shape(const char *path, clt_array *a, const char *at)
     return CLT_OK;
 }
 
-/* From the first bytes of a member. `dtype` gets the name of the type. */
+/* Reads an NPY header from the first bytes of a member. *data gets the offset of the elements,
+ * `dtype` the name of the type. */
 static clt_status read_head(const char *path, const unsigned char *head, int64_t got, clt_array *a,
                             int64_t *data, char dtype[16])
 {
@@ -154,13 +154,13 @@ static clt_status read_head(const char *path, const unsigned char *head, int64_t
                         "%s: array '%s': in Fortran's order; numpy.ascontiguousarray makes one in "
                         "C's",
                         path, a->name);
-    /* Numbers of one byte have no order; bool is one of 0 and 1. */
+    /* Big-endian types ('>') are not read. numpy's bool is read as u1: its bytes are 0 and 1. */
     a->type = dtype[0] == '>' ? 'x' : dtype[1] == 'b' ? 'u' : dtype[1];
     a->bytes = atoi(dtype + 2);
     return read_shape(path, a, value_of(text, "'shape'"));
 }
 
-/* All elements, after the header. */
+/* Reads all elements of an array. */
 static clt_status read_array(const clt_array_file *file, const clt_array *a, void **raw)
 {
     zip_stat_t m;
@@ -207,7 +207,7 @@ static clt_status add_member(clt_array_file *file, int64_t index)
     return CLT_OK;
 }
 
-/* libzip owns `fd` when it has opened the archive. */
+/* Opens an archive. libzip owns `fd` after success. */
 static clt_status open_archive(const char *path, zip_t **zip)
 {
     int fd = -1, code = 0;

@@ -1,4 +1,4 @@
-/* From a SPEC of the command line to a data set. */
+/* Opens the data set that a SPEC of the command line names. */
 #include "data/formats/open_dataset.h"
 
 #include <string.h>
@@ -18,11 +18,11 @@ static const named_set named_sets[] = {
     {"fashion-mnist", "fashion-mnist", "dataset-fashion-mnist", 10},
 };
 
-/* Every KIND of the notation. */
+/* A KIND of the notation. */
 typedef struct data_kind {
     const char *name;
     clt_status (*open)(const clt_data_request *request, clt_dataset **out);
-    bool text, decodes; /* which options it takes */
+    bool text, decodes; /* whether it takes options for texts, for images */
 } data_kind;
 
 static const data_kind kinds[] = {
@@ -32,7 +32,6 @@ static const data_kind kinds[] = {
     {"npz", clt_open_npz, false, false},           {"hdf5", clt_open_hdf5, false, false},
 };
 
-/* For messages. */
 #define THERE_ARE                                                                                  \
     "there are: fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, tokens:PATH, text:PATH, "       \
     "images:DIR, npz:PATH, hdf5:FILE"
@@ -63,7 +62,7 @@ static clt_status unknown(clt_status status, const char *spec, const char *word,
     return clt_fail(status, "data '%s': unknown %s '%s'; " THERE_ARE, spec, what, word);
 }
 
-/* What was asked for and is not for this kind (NULL: a data set by its name) is a mistake. */
+/* Refuses options that this kind does not take. `kind` is NULL for a data set by its name. */
 static clt_status check_for_kind(const char *spec, const clt_dataset_options *options,
                                  const data_kind *kind)
 {

@@ -3,7 +3,7 @@
 
 #include <cltrain/data.h>
 
-/* clt_dataset_open with another folder in the place of /usr/share/datasets, for tests. */
+/* Opens a data set as clt_dataset_open, but with `root` for /usr/share/datasets. For tests. */
 clt_status clt_dataset_open_below(const char *root, const char *spec,
                                   const clt_dataset_options *options, clt_dataset **out);
 

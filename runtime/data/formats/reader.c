@@ -10,18 +10,18 @@
 #include "base/error.h"
 #include "base/file.h"
 
-/* Output of one call of inflate: small enough to stop soon, large enough that its copy of the last
- * 32 KiB at the end of each call does not count. */
+/* Output of one call of inflate. Small enough to stop soon. Large enough to make inflate's copy of
+ * the last 32 KiB at the end of each call negligible. */
 enum { INPUT_BYTES = 256 * 1024, OUTPUT_BYTES = 4 * 1024 * 1024 };
 
-/* Deflate cannot compress by more than 1032 (a 258-byte match in 2 bits). */
+/* Deflate's best compression ratio is 1032: a match of 258 bytes in 2 bits. */
 enum { DEFLATE_MOST = 1032 };
 
 struct clt_reader {
     char *path;
     int fd;
     bool gzip;
-    bool member_ended; /* gzip: the present member's checksum was right */
+    bool member_ended; /* gzip: the current member has ended and its checksum was right */
     int64_t file_bytes, done;
     z_stream stream;
     unsigned char input[INPUT_BYTES];
@@ -45,7 +45,7 @@ static clt_status read_some(clt_reader *r, void *to, size_t bytes, size_t *got)
     return CLT_OK;
 }
 
-/* Makes input available; *end if there is none left. */
+/* Makes input available. *end: there is none left. */
 static clt_status refill(clt_reader *r, bool *end)
 {
     size_t got = r->stream.avail_in;
@@ -96,7 +96,7 @@ clt_status clt_reader_open(const char *path, clt_reader **out)
     return CLT_OK;
 }
 
-/* Decompresses up to `bytes`; less only where the data end. */
+/* Decompresses `bytes`, or fewer at the end of the data. */
 static clt_status inflate_some(clt_reader *r, unsigned char *to, size_t bytes, size_t *got)
 {
     r->stream.next_out = to;

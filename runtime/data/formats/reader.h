@@ -1,5 +1,4 @@
-/* Reads a file from its beginning, decompressing gzip (RFC 1952, several members too) as it goes.
- */
+/* Reads a file sequentially and decompresses gzip (RFC 1952, also several members). */
 #ifndef CLT_DATA_FORMATS_READER_H
 #define CLT_DATA_FORMATS_READER_H
 
@@ -11,23 +10,24 @@
 
 typedef struct clt_reader clt_reader;
 
-/* A file whose name ends in ".gz" must be gzip, any other one is read as it is. */
+/* Opens a file. If the name ends in ".gz", the file must be gzip. Other files are read as they
+ * are. */
 clt_status clt_reader_open(const char *path, clt_reader **out);
 
-/* Reads exactly `bytes`. FORMAT when the file ends before (`what` says what was to be read) or its
- * gzip data are corrupt; ABORTED soon after `stop` (may be NULL) became true. */
+/* Reads exactly `bytes`. FORMAT if the file ends before or its gzip data are corrupt; `what` names
+ * the missing part in the message. ABORTED soon after `stop` (may be NULL) became true. */
 clt_status clt_reader_read(clt_reader *reader, void *to, int64_t bytes, const char *what,
                            const _Atomic bool *stop);
 
-/* Checks that nothing follows what was read, and gzip's checksum. */
+/* Checks that the file ends here, and gzip's checksum. */
 clt_status clt_reader_end(clt_reader *reader);
 
-/* An upper limit of the bytes that the whole file can hold, decompressed. */
+/* Returns an upper limit of the file's decompressed bytes. */
 int64_t clt_reader_most_bytes(const clt_reader *reader);
 
 const char *clt_reader_path(const clt_reader *reader);
 
-/* Takes NULL. */
+/* Closes the reader. NULL is allowed. */
 void clt_reader_close(clt_reader *reader);
 
 #endif

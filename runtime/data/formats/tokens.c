@@ -1,6 +1,6 @@
 /*
- * Data sets of tokens: a sample is a window of `length` tokens and the same window one token
- * later. Fixed windows begin at multiples of `length` in their file.
+ * Data sets of tokens. A sample is a window of `length` tokens, and the same window one token later
+ * as its targets. Fixed windows begin at multiples of `length` in their file.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,10 +13,10 @@
 
 enum { DEFAULT_LENGTH = 1024, BYTE_VALUES = 256, HASHED = 1 << 16 };
 
-/* Tokens that are read at once: of a sample, on the stack, and of whole files. */
+/* Tokens to read at once: of a sample, on the stack, and of whole files. */
 enum { PART = 4096, SCANNED = 1 << 17 };
 
-/* Files of more are not read before they are needed. */
+/* If files have more bytes together, their tokens are checked only when they are used. */
 static const int64_t MOST_CHECKED = 1 << 30;
 
 static void tokens_free(void *payload)
@@ -40,7 +40,7 @@ static clt_status out_of_vocabulary(const clt_tokens *t, const clt_shard *s, int
 static int64_t largest_in(const unsigned char *raw, int width, int64_t n)
 {
     int64_t largest = 0;
-    if (width == 2) { /* the usual case, in a loop that the compiler makes vectors of */
+    if (width == 2) { /* the usual case, in a loop that the compiler vectorises */
         uint16_t most = 0, token;
         for (int64_t i = 0; i < n; i++) {
             memcpy(&token, raw + 2 * i, 2);
@@ -55,8 +55,8 @@ static int64_t largest_in(const unsigned char *raw, int width, int64_t n)
     return largest;
 }
 
-/* Raises *largest to the file's largest token. Stops at the first token of at least `limit`, which
- * *largest then is; *position is its place, -1 where there is none. */
+/* Raises *largest to the file's largest token. Stops at the first token of at least `limit`:
+ * *largest is then this token and *position its place. Otherwise *position is -1. */
 static clt_status scan_file(const clt_shard *s, int64_t limit, unsigned char *raw, int64_t *largest,
                             int64_t *position)
 {
@@ -87,7 +87,7 @@ static clt_status largest_token(const clt_tokens *t, unsigned char *raw, int64_t
     return CLT_OK;
 }
 
-/* Before training, where reading all does not take long. */
+/* Checks all tokens before training if reading them does not take long. */
 static clt_status check_tokens(const clt_tokens *t, unsigned char *raw)
 {
     int64_t bytes = 0;
@@ -102,7 +102,7 @@ static clt_status check_tokens(const clt_tokens *t, unsigned char *raw)
     return CLT_OK;
 }
 
-/* With `raw` for SCANNED tokens. */
+/* Finds or checks the vocabulary. `raw` has room for SCANNED tokens. */
 static clt_status scan_files(clt_tokens *t, const clt_data_request *r, unsigned char *raw)
 {
     if (t->vocabulary)
@@ -144,7 +144,7 @@ static clt_status find_vocabulary(clt_tokens *t, const clt_data_request *r)
 
 /* --- samples ---------------------------------------------------------------------------------- */
 
-/* The shard of a sample's number, or of a place in all of them. */
+/* Finds the shard of a sample number, or of a start of random windows (`place`). */
 static const clt_shard *shard_of(const clt_tokens *t, int64_t number, bool place)
 {
     int low = 0, high = t->n_used - 1;
@@ -159,7 +159,7 @@ static const clt_shard *shard_of(const clt_tokens *t, int64_t number, bool place
     return &t->shards[low];
 }
 
-/* Number number `block` of an epoch, below `n`. */
+/* Draws random number `block` of an epoch, below `n`. */
 static int64_t draw(const clt_sample_key *key, uint32_t sub, int64_t block, int64_t n)
 {
     uint32_t bits[4];
@@ -168,7 +168,8 @@ static int64_t draw(const clt_sample_key *key, uint32_t sub, int64_t block, int6
     return (int64_t)((wide)((uint64_t)bits[0] << 32 | bits[1]) * (uint64_t)n >> 64);
 }
 
-/* Where a sample begins, and in which file; whether the one `rows` before it ends there. */
+/* Returns the file of a sample, and in *begin the sample's first token. *continues: the sample
+ * `rows` before it ends there. */
 static const clt_shard *place_window(const clt_tokens *t, const clt_sample_key *key, int64_t index,
                                      int64_t *begin, bool *continues)
 {
@@ -188,7 +189,8 @@ static const clt_shard *place_window(const clt_tokens *t, const clt_sample_key *
     *begin = s->begin + (index - s->first) * t->length;
     if (t->windows == CLT_WINDOWS_SHIFTED) {
         *begin += draw(key, SHIFT, s - t->shards, t->length);
-        /* The last one may have no room any more: it takes what the shift left out. */
+        /* The last window may have no room after the shift. It then takes the tokens at the start
+         * that the shift left out. */
         if (*begin + t->length >= s->end)
             *begin = s->begin;
     }
@@ -222,7 +224,7 @@ static clt_status fetch(clt_dataset *dataset, const clt_sample_key *key, int64_t
     return CLT_OK;
 }
 
-/* Of the file that is divided, the split's part is as many whole windows. */
+/* Limits the file to the windows of the split. */
 static clt_status divide(clt_tokens *t, const clt_data_request *r, int64_t *count)
 {
     clt_shard *s = &t->shards[0];
@@ -242,7 +244,7 @@ static clt_status count_samples(clt_tokens *t, const clt_data_request *r, bool d
     for (int i = 0; i < t->n_shards; i++) {
         clt_shard s = t->shards[i];
         all += s.count;
-        if (s.count <= t->length) /* without samples */
+        if (s.count <= t->length) /* too few tokens for a sample */
             continue;
         s.first = total;
         s.end = s.count;
@@ -261,7 +263,7 @@ static clt_status count_samples(clt_tokens *t, const clt_data_request *r, bool d
     return divided ? divide(t, r, count) : CLT_OK;
 }
 
-/* As many windows as whole batches have. */
+/* Divides the windows among the rows of a batch. Windows that fill no whole batch are left out. */
 static clt_status divide_rows(clt_tokens *t, const clt_data_request *r, int64_t *count)
 {
     t->rows = r->options->rows;
@@ -275,7 +277,7 @@ static clt_status divide_rows(clt_tokens *t, const clt_data_request *r, int64_t 
     return CLT_OK;
 }
 
-/* By which a resumed run finds that its data are the same. */
+/* Adds a file to the content hash, by which a resumed run notices other data. */
 static clt_status add_content(clt_dataset *d, const clt_shard *s)
 {
     const int64_t bytes = s->bytes < HASHED ? s->bytes : HASHED;

@@ -1,5 +1,5 @@
-/* Files of tokens. Their samples are read when they are asked for: a file may be larger than memory
- * and may change, so that it is neither loaded nor mapped. */
+/* Files of tokens. Samples are read on request: a file may be larger than memory and may change, so
+ * it is neither loaded nor mapped. */
 #ifndef CLT_DATA_FORMATS_TOKENS_H
 #define CLT_DATA_FORMATS_TOKENS_H
 
@@ -11,41 +11,40 @@
 typedef struct clt_shard {
     char *path;
     int fd;       /* -1: opened for each read */
-    dev_t device; /* with inode and time of change: which file it is */
+    dev_t device; /* device, inode and time of change identify the file */
     ino_t inode;
     struct timespec changed;
-    int64_t bytes, header;  /* of the file; before the tokens */
+    int64_t bytes, header;  /* of the file; of the header before the tokens */
     int width;              /* bytes of a token: 1, 2 or 4 */
     int64_t count;          /* tokens */
-    int64_t begin, end;     /* those of the split */
-    int64_t first, windows; /* number of its first sample, and how many it has */
-    int64_t places;         /* where windows may begin, of it and all before it */
+    int64_t begin, end;     /* the tokens of the split */
+    int64_t first, windows; /* number of its first sample, and its number of samples */
+    int64_t places;         /* starts of random windows in this file and all files before it */
 } clt_shard;
 
 typedef struct clt_tokens {
-    clt_shard *shards; /* behind those with samples, those without */
+    clt_shard *shards; /* files with samples come first, files without samples last */
     int n_shards, room, n_used;
-    bool text; /* bytes */
+    bool text; /* every byte is a token */
     clt_windows windows;
-    bool tells;         /* whether samples continue */
-    int64_t rows, each; /* CLT_WINDOWS_CONTINUED: of a batch, and windows of one */
-    char way[64];       /* in which samples differ */
+    bool tells;         /* the field "continues" exists */
+    int64_t rows, each; /* CLT_WINDOWS_CONTINUED: rows of a batch, and windows of a row */
+    char way[64];       /* text: how samples differ */
     int64_t length, vocabulary;
 } clt_tokens;
 
-/* Opens the files of the split that `r` names: a file, a folder or a pattern. *divided: a file,
- * whose parts are the splits. Errors name the file. */
+/* Opens the files of the split that `r` names: a file, a folder or a pattern. *divided: it is one
+ * file, whose parts are the splits. Errors name the file. */
 clt_status clt_tokens_add_files(clt_tokens *t, const clt_data_request *r, bool *divided);
 
-/* "vocab_size" of NAME.json beside NAME.bin; 0 where there is none. */
+/* Reads "vocab_size" of NAME.json beside NAME.bin. *size is 0 if there is no such file. */
 clt_status clt_tokens_read_vocabulary(const clt_shard *shard, int64_t *size);
 
-/* Closes and frees the files. */
+/* Closes the files and frees their list. */
 void clt_tokens_drop_files(clt_tokens *t);
 
-/* Reads `bytes` at `offset` of the file. IO if they are not there any more. Safe on several
- * threads.
- */
+/* Reads `bytes` at `offset` of the file. IO if the file has become shorter. Several threads may
+ * call it at once. */
 clt_status clt_shard_read(const clt_shard *shard, int64_t offset, void *to, int64_t bytes);
 
 static inline int64_t clt_token_at(const unsigned char *raw, int width, int64_t i)

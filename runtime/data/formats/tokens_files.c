@@ -1,6 +1,6 @@
 /*
- * Which files tokens come from, and where they lie in them: 16-bit numbers as nanoGPT and llm.c
- * write them, llm.c's of 32 bits, or the bytes of a text.
+ * Finds the files of tokens, and where the tokens lie in them. Files hold 16-bit numbers as nanoGPT
+ * and llm.c write them, llm.c's 32-bit numbers, or the bytes of a text.
  */
 #include <errno.h>
 #include <glob.h>
@@ -15,16 +15,17 @@
 #include "data/formats/listing.h"
 #include "data/formats/tokens.h"
 
-/* llm.c's header: 256 numbers of 32 bits, of which the first three mean something. */
+/* llm.c's header has 256 numbers of 32 bits. Only the first three are used. */
 enum { HEADER_BYTES = 1024, HEADER_NUMBERS = 3 };
 
-/* Files that stay open; further ones are opened for each read. Processes may have 1024. */
+/* This many files stay open. Further files are opened for each read, because a process may have a
+ * limit of 1024. */
 enum { HELD_FILES = 256 };
 
-/* Of NAME.json. */
+/* Upper limit of the bytes of NAME.json. */
 enum { MOST_NOTE_BYTES = 1 << 20 };
 
-/* What the header says: GPT-2's tokens, and Llama 3's. */
+/* The headers of llm.c: for GPT-2's tokens, and for Llama 3's. */
 typedef struct header_kind {
     int64_t magic, version;
     int width;
@@ -44,8 +45,8 @@ void clt_tokens_drop_files(clt_tokens *t)
     t->n_shards = 0;
 }
 
-/* The number of an inode is given again once its file is gone: the time of the last change tells
- * such a file apart. */
+/* Whether the file is still the same. The system reuses an inode's number after its file was
+ * deleted, so the time of change is compared too. */
 static bool is_same(const clt_shard *s, const struct stat *info)
 {
     return info->st_dev == s->device && info->st_ino == s->inode &&
@@ -89,7 +90,7 @@ static clt_status check_header(const clt_shard *s, const header_kind *kind, cons
     return CLT_OK;
 }
 
-/* Where the tokens lie in a file of numbers. */
+/* Finds where the tokens lie in a file of numbers. */
 static clt_status read_header(clt_shard *s)
 {
     unsigned char raw[4 * HEADER_NUMBERS] = {0};
@@ -124,7 +125,8 @@ static clt_status open_file(clt_shard *s)
     return CLT_OK;
 }
 
-/* Takes `path`. A file with fewer tokens than a sample and one more has no samples. */
+/* Adds a file. Takes ownership of `path`. A file with no more tokens than a sample's length has no
+ * samples. */
 static clt_status add_shard(clt_tokens *t, char *path)
 {
     const clt_status pushed =
@@ -154,7 +156,7 @@ typedef struct name_rule {
     bool test;
 } name_rule;
 
-/* Whether `word` is in the name, and no letter beside it. */
+/* Whether `word` is in the name without letters next to it. */
 static bool has_word(const char *name, const char *word)
 {
     const size_t length = strlen(word);
@@ -206,7 +208,7 @@ static clt_status add_folder(clt_tokens *t, const clt_data_request *r, const cha
     return status;
 }
 
-/* Of the files that a shell's pattern matches, by name, those of the split. */
+/* Adds the files of the split that a shell's pattern matches, sorted by name. */
 static clt_status add_pattern(clt_tokens *t, const clt_data_request *r, const char *ending)
 {
     glob_t found = {0};

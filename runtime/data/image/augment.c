@@ -8,7 +8,8 @@
 #include "base/error.h"
 #include "base/philox.h"
 
-/* As usual for CIFAR; images from files are cropped from their resized size. */
+/* The usual padding for CIFAR. Image files have none by default: they are cropped from their
+ * resized size. */
 enum { ARRAY_PADDING = 4 };
 
 void clt_augment_init(clt_augment *augment)
@@ -133,7 +134,7 @@ void clt_augment_planes(const clt_data_field *f, const clt_sample_key *key, int6
     const int64_t height = f->shape[f->rank - 2], width = f->shape[f->rank - 1];
     const size_t bytes = (size_t)clt_dtype_size(f->dtype);
     const bool flips = clt_augment_flips(a, key, index);
-    int64_t down = 0, right = 0; /* how far the window lies from the sample's corner */
+    int64_t down = 0, right = 0; /* the window's offset from the sample's corner */
     if (a->crop) {
         const int64_t places = 2 * a->padding + 1;
         down = clt_augment_below(clt_augment_bits(key, index, CLT_DRAW_PLACE, 0), places);

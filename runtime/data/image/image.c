@@ -9,7 +9,7 @@
 #include <turbojpeg.h>
 #endif
 
-/* An image of more is damaged, or made to exhaust memory. */
+/* A larger image is damaged, or was made to exhaust memory. */
 static const long MOST_PIXELS = 1L << 28;
 
 clt_status clt_image_check_size(const char *path, long width, long height)
@@ -23,7 +23,8 @@ clt_status clt_image_check_size(const char *path, long width, long height)
 clt_status clt_image_resize_room(clt_image *image, const char *path, long width, long height)
 {
     CLT_TRY(clt_image_check_size(path, width, height));
-    /* Four bytes a pixel: decoders may need one more. Resampling reads behind them. */
+    /* Four bytes a pixel: decoding CMYK needs the fourth. Resampling reads a few bytes after the
+     * last pixel. */
     const size_t bytes = (size_t)(width * height) * 4 + CLT_IMAGE_BEHIND;
     if (bytes > image->room) {
         clt_free(image->rgb);
@@ -56,14 +57,15 @@ clt_status clt_image_decode(clt_image *image, const char *path, const unsigned c
                             size_t count, clt_image_plan plan, void *user)
 {
     CLT_TRY(decode(image, path, bytes, count, plan, user));
-    /* Read, and multiplied by 0. */
+    /* Resampling reads these bytes and multiplies them by 0. Clear them, so that they are
+     * initialised. */
     memset(image->rgb + (size_t)image->width * (size_t)image->height * 3, 0, CLT_IMAGE_BEHIND);
     return CLT_OK;
 }
 
 #ifdef CLT_HAVE_TURBOJPEG
 
-/* Adobe writes these inverted: 255 is no ink. */
+/* Adobe writes CMYK inverted: 255 is no ink. */
 static void multiply_cmyk(clt_image *image)
 {
     const size_t pixels = (size_t)image->width * (size_t)image->height;
@@ -77,8 +79,8 @@ static void multiply_cmyk(clt_image *image)
     }
 }
 
-/* Whether what libjpeg said is a warning: files of cameras have stray bytes and the like. Of an
- * error after a warning turbojpeg says that it is one too, but has the error's text. */
+/* Whether libjpeg's message is a warning. Files of cameras have stray bytes and the like. For an
+ * error after a warning, turbojpeg reports a warning with the error's text, so the text decides. */
 static bool is_warning(const char *text)
 {
     static const char *const warnings[] = {"Corrupt JPEG data: ", "Unknown Adobe color transform",
@@ -90,8 +92,8 @@ static bool is_warning(const char *text)
     return false;
 }
 
-/* Whether the marker of the end stands behind the last scan's: only the first warning is told,
- * which need not be that the file is cut short. */
+/* Whether an end marker follows the last scan. Turbojpeg tells the first warning only, which may
+ * hide that the file is cut short. */
 static bool ends(const unsigned char *bytes, size_t count)
 {
     enum { MARKER = 0xFF, SCAN = 0xDA, END = 0xD9 };
@@ -112,7 +114,7 @@ static clt_status decode_jpeg(clt_image *image, const char *path, const unsigned
     if (width < 1 || height < 1 || (failed && !is_warning(tjGetErrorStr2(image->jpeg))))
         return clt_fail(CLT_FORMAT, "%s: damaged JPEG: %s", path,
                         failed ? tjGetErrorStr2(image->jpeg) : "it ends before its size");
-    /* The file's own size is limited too. */
+    /* Check the size in the file too, not only the scaled size. */
     CLT_TRY(clt_image_check_size(path, width, height));
     image->shrunk = plan ? plan(user, width, height) : 1;
     const tjscalingfactor scale = {1, image->shrunk};
@@ -135,7 +137,7 @@ clt_status clt_image_decode_jpeg(clt_image *image, const char *path, const unsig
                                  size_t count, clt_image_plan plan, void *user)
 {
     const clt_status status = decode_jpeg(image, path, bytes, count, plan, user);
-    if (status != CLT_OK && image->jpeg) { /* in which something of this file may be left */
+    if (status != CLT_OK && image->jpeg) { /* its state may come from this file */
         tjDestroy(image->jpeg);
         image->jpeg = NULL;
     }

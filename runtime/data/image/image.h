@@ -1,4 +1,4 @@
-/* Images of files: decoding, and resampling as Pillow does. */
+/* Decodes image files, and resamples images as Pillow does. */
 #ifndef CLT_DATA_IMAGE_IMAGE_H
 #define CLT_DATA_IMAGE_IMAGE_H
 
@@ -7,36 +7,43 @@
 
 #include <cltrain/status.h>
 
-/* Bytes that may be read behind the last colour. */
+/* Resampling may read this many bytes after the last colour. */
 enum { CLT_IMAGE_BEHIND = 8 };
 
-/* Bytes of red, green and blue, row by row. Start with {0}; memory is kept from image to image. */
+/* A decoded image: bytes of red, green and blue, row by row. Start with {0}. The memory is reused
+ * from image to image. */
 typedef struct clt_image {
     unsigned char *rgb;
     int width, height;
-    int shrunk; /* the file's are so many times as large, or up to that less 1 pixel more: 1 to 8 */
+    int shrunk; /* the file's width and height are up to this many times as large: 1 to 8 */
     size_t room;
     void *jpeg; /* turbojpeg's decompressor */
 } clt_image;
 
-/* Told an image's size before it is decoded, returns what may be left of it: all (1), or 1/2, 1/4
- * or 1/8 (2, 4, 8) of its width and height. */
+/* Gets an image's size before it is decoded. Returns the scale at which to decode: 1 for full width
+ * and height, or 2, 4 or 8 for 1/2, 1/4 or 1/8 of them. */
 typedef int (*clt_image_plan)(void *user, int width, int height);
 
 /*
- * Decodes a JPEG or PNG, which its first bytes tell, whatever its name. JPEGs are decoded at what
- * `plan` (may be NULL) returns, by libjpeg's scaled transforms, as Pillow's draft does. Grey and
- * palettes become colours, an alpha channel is dropped, 16 bits become their upper 8; Adobe's CMYK
- * is multiplied out. FORMAT, with `path`, for what is neither, damaged or cut short.
+ * Decodes a JPEG or PNG file. The first bytes tell the format, whatever the file's name. JPEGs are
+ * decoded at the scale that `plan` (may be NULL) returns, by libjpeg's scaled transforms, as
+ * Pillow's draft does.
+ *
+ * - Grey values and palettes become red, green and blue.
+ * - An alpha channel is dropped.
+ * - Of 16 bits the upper 8 are kept.
+ * - Adobe's CMYK is multiplied out.
+ *
+ * Fails with FORMAT, naming `path`, for other formats and for files that are damaged or cut short.
  */
 clt_status clt_image_decode(clt_image *image, const char *path, const unsigned char *bytes,
                             size_t count, clt_image_plan plan, void *user);
 void clt_image_free(clt_image *image);
 
-/* Fails for an image of too many pixels, or none. */
+/* Fails with FORMAT if the image has no pixels or too many. */
 clt_status clt_image_check_size(const char *path, long width, long height);
 
-/* Makes room for width * height colours, which are then the image's size. */
+/* Sets the image's size, and allocates room for width * height colours. */
 clt_status clt_image_resize_room(clt_image *image, const char *path, long width, long height);
 
 clt_status clt_image_decode_png(clt_image *image, const char *path, const unsigned char *bytes,
@@ -44,26 +51,27 @@ clt_status clt_image_decode_png(clt_image *image, const char *path, const unsign
 clt_status clt_image_decode_jpeg(clt_image *image, const char *path, const unsigned char *bytes,
                                  size_t count, clt_image_plan plan, void *user);
 
-/* Part of an image, resized. */
+/* A part of an image, and the size to which it is resized. */
 typedef struct clt_resample {
-    int x, y, width, height;      /* the part of the image, which lies in it */
-    double inset_x, inset_y;      /* of that part, what lies from here on, */
-    double span_x, span_y;        /* so wide and high, is resized; 0: all of it */
-    int to_width, to_height;      /* what it is resized to; of that, */
-    int left, top, columns, rows; /* this window, which lies in it, is computed */
+    int x, y, width, height;
+    double inset_x, inset_y;      /* resize only what begins here within the part */
+    double span_x, span_y;        /* and has this size; 0: all of the part */
+    int to_width, to_height;      /* size of the result */
+    int left, top, columns, rows; /* the window of the result to compute */
 } clt_resample;
 
-/* Memory of resampling; start with {0}. */
+/* Scratch memory of resampling. Start with {0}. */
 typedef struct clt_resample_work {
     void *memory;
     size_t room;
 } clt_resample_work;
 
 /*
- * Bilinear with antialiasing: a triangle as wide as the scale, whose weights are rounded to 22
- * bits, first along rows, rounded to 8 bits, then along columns. These are Pillow's bits
- * (Image.resize with BILINEAR, its box the part that is resized), which torchvision uses for images
- * that are not tensors. `out`: rows, each of `columns` reds, then as many greens and blues.
+ * Resamples bilinearly with antialiasing. The filter is a triangle as wide as the scale. Its
+ * weights are rounded to 22 bits. Rows are filtered first and rounded to 8 bits, then columns. The
+ * result has the same bits as Pillow's Image.resize with BILINEAR and the part as its box, which
+ * torchvision uses for images that are not tensors. `out` gets rows, each with `columns` reds, then
+ * as many greens and blues.
  */
 clt_status clt_image_resample(const clt_image *image, const clt_resample *r,
                               clt_resample_work *work, unsigned char *out);

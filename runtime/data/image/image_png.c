@@ -36,7 +36,7 @@ static void on_warning(png_structp png, png_const_charp text)
     (void)png, (void)text;
 }
 
-/* Has libpng make 8 bits of red, green and blue of whatever is there. */
+/* Makes libpng convert every pixel format to 8 bits of red, green and blue. */
 static void ask_for_rgb(png_structp png, png_infop info)
 {
     png_set_expand(png);
@@ -47,8 +47,8 @@ static void ask_for_rgb(png_structp png, png_infop info)
     png_read_update_info(png, info);
 }
 
-/* What libpng's errors leave by longjmp. Nothing here changes between setjmp and there but what
- * pointers lead to. */
+/* libpng reports errors by longjmp to here. No local variable is read after that, so none can have
+ * a stale value. */
 static clt_status decode(png_structp png, png_infop info, clt_image *image, const char *path)
 {
     if (setjmp(png_jmpbuf(png)))

@@ -8,14 +8,16 @@ enum { BITS = CLT_RESAMPLE_BITS, COLOURS = 3 };
 
 typedef clt_resample_axis axis;
 
-/* Most inputs of an output, and perhaps one more: loops take two at a time. */
+/* Upper bound of the inputs of an output. Loops take two inputs at a time, so there is room for one
+ * more. */
 static int taps_of(int from, int to)
 {
     const double scale = (double)from / to;
     return 2 * (int)ceil(scale > 1 ? scale : 1) + 2;
 }
 
-/* Outputs [first, first + n) of the `to` that `span` (0: all) of `from` inputs are resized to. */
+/* Computes the weights of outputs [first, first + n). `to` is the number of all outputs, `span` the
+ * part of the `from` inputs that is resized (0: all). */
 static void weigh(axis *a, int from, double inset, double span, int to, int first, int n)
 {
     const double scale = (span > 0 ? span : from) / to, width = scale > 1 ? scale : 1;
@@ -42,7 +44,7 @@ static void weigh(axis *a, int from, double inset, double span, int to, int firs
     }
 }
 
-/* A piece of the work's memory; what all pieces need is known after a pass with NULL. */
+/* Takes a piece of the work's memory. A pass with NULL finds how many bytes all pieces need. */
 static void *take(char *memory, size_t *used, size_t bytes)
 {
     void *piece = memory ? memory + *used : NULL;
@@ -80,7 +82,7 @@ clt_status clt_image_resample(const clt_image *image, const clt_resample *r,
     }
     weigh(&across, r->width, r->inset_x, r->span_x, r->to_width, r->left, r->columns);
     weigh(&down, r->height, r->inset_y, r->span_y, r->to_height, r->top, r->rows);
-    /* Rows that the window needs. */
+    /* Filter only the rows that the window needs. */
     const int first = down.begin[0], last = down.begin[r->rows - 1] + down.count[r->rows - 1];
     for (int y = first; y < last; y++)
         way->along_row(image->rgb +

@@ -59,7 +59,7 @@ static const clt_resample_way portable = {"portable", along_row, along_columns};
 
 #ifdef HAS_AVX2
 
-/* Two pixels at a time, a colour in each 32 bits; the fourth and eighth hold nothing. */
+/* Takes two pixels at a time, with a colour in each 32 bits. The fourth and eighth hold nothing. */
 __attribute__((target("avx2"))) static void along_row_avx2(const unsigned char *from,
                                                            const clt_resample_axis *a, int columns,
                                                            unsigned char *to)

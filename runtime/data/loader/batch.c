@@ -131,7 +131,7 @@ clt_status clt_gather_set_labels(clt_gather *gather, int output, const int64_t *
     return CLT_OK;
 }
 
-/* Not by the data set's own reader. */
+/* Whether a field is augmented here, not by the data set's own reader. */
 static bool is_augmented_here(const clt_dataset *d, const clt_data_field *f)
 {
     return f->augmented && !d->augments;
@@ -175,8 +175,8 @@ void clt_scratch_free(clt_scratch *scratch)
     }
 }
 
-/* One sample. The loops are simple enough for the compiler to vectorise all but the look-up, which
- * costs one load an element and gives the bits of a division. */
+/* Converts one sample. The compiler vectorises all loops but the table look-up. The look-up costs
+ * one load an element and gives the same bits as a division. */
 static void convert(const clt_data_output *o, const clt_data_field *f, const void *restrict from,
                     void *restrict to)
 {
@@ -239,8 +239,8 @@ static clt_status check_labels(const clt_gather *g, const clt_data_output *o, co
     return CLT_OK;
 }
 
-/* Has the callback write the samples: fields that are copied straight to their place, others to
- * the scratch. *from gets where each field is. */
+/* Makes the callback write the samples. Fields that are only copied go straight to their place,
+ * others to the scratch memory. from[f] gets the place of field f. */
 static clt_status call_back(const clt_gather *g, const clt_sample_key *key, const int64_t *indices,
                             int64_t count, void *const *to, const clt_scratch *scratch,
                             void *from[CLT_DATA_MAX_FIELDS])

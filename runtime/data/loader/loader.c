@@ -1,4 +1,4 @@
-/* A loader's making and unmaking; loader_run.c has what happens between. */
+/* Creates and frees loaders; loader_run.c has the running loader. */
 #include "data/loader/loader.h"
 
 #include <string.h>
@@ -79,7 +79,7 @@ static clt_status make(clt_loader *l, const clt_loader_desc *desc)
     }
     l->epoch = desc->epoch;
     l->offset = desc->offset;
-    if (clt_loader_epoch_ends(l, l->offset)) { /* of a run that had a partial batch there */
+    if (clt_loader_epoch_ends(l, l->offset)) { /* saved without drop_last */
         l->epoch++;
         l->offset = 0;
     }
@@ -170,7 +170,7 @@ int64_t clt_loader_capacity(const clt_loader *loader, int local_part)
     return loader->capacity[loader->desc.first_part + local_part];
 }
 
-/* Index of a place in `memory`, -1 if there is none. */
+/* Returns the index of a place in `memory`, -1 if there is none. */
 static int place_of(const clt_loader *l, int slot, int local_part, int output)
 {
     if (slot < 0 || slot >= l->desc.slots || local_part < 0 || local_part >= l->desc.local_parts ||
@@ -212,8 +212,8 @@ void *clt_loader_memory(const clt_loader *loader, int slot, int local_part, int 
     return place < 0 || !loader->memory ? NULL : loader->memory[place];
 }
 
-/* Tasks are large enough that taking one does not count, and small enough for all threads to share
- * the batch that the consumer waits for. */
+/* Tasks are large enough to make the cost of taking one negligible. They are small enough for all
+ * threads to work on the batch that the consumer waits for. */
 static int64_t chunk_of(const clt_loader *l)
 {
     enum { LEAST_BYTES = 64 * 1024, MOST_BYTES = 1024 * 1024 };
@@ -273,7 +273,7 @@ static clt_status make_memory(clt_loader *l)
 clt_status clt_loader_start(clt_loader *loader)
 {
     CLT_TRY(not_started(loader));
-    /* A start that failed half-way is not tried again: free the loader. */
+    /* A loader whose start failed cannot be started again, only freed. */
     loader->started = true;
     loader->chunk = chunk_of(loader);
     clt_tuner_init(&loader->tuner, loader->desc.min_threads, loader->desc.max_threads);

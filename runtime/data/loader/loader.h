@@ -1,4 +1,4 @@
-/* Inside of a loader. */
+/* Internals of a loader. */
 #ifndef CLT_DATA_LOADER_LOADER_H
 #define CLT_DATA_LOADER_LOADER_H
 
@@ -8,22 +8,22 @@
 
 typedef enum clt_slot_state {
     CLT_SLOT_FREE = 0,
-    CLT_SLOT_FILLING, /* threads assemble it, task by task */
+    CLT_SLOT_FILLING, /* threads are gathering its samples */
     CLT_SLOT_READY,
-    CLT_SLOT_TAKEN /* the caller has it */
+    CLT_SLOT_TAKEN /* the caller reads it */
 } clt_slot_state;
 
 typedef struct clt_slot {
     clt_slot_state state;
     int64_t number, epoch, begin, count; /* of the batch */
-    int64_t from, to;                    /* positions in the batch that this process looks at */
+    int64_t from, to;                    /* positions in the batch that this process reads */
     int64_t tasks, started, finished;    /* pieces of [from, to) */
     clt_order order;
     int64_t weight;
     int64_t *offsets;      /* parts + 1 */
     int64_t *part_weights; /* local_parts */
-    int64_t *indices;      /* of [from, to) */
-    clt_status status;     /* of the first task in order that failed */
+    int64_t *indices;      /* sample numbers of [from, to) */
+    clt_status status;     /* of the failed task with the lowest number */
     int64_t failed_task;
     char message[512];
 } clt_slot;
@@ -33,31 +33,31 @@ typedef struct clt_worker {
     int id;
     pthread_t thread;
     clt_scratch scratch;
-    int64_t *weights; /* of one task: local_parts, then all other parts together */
+    int64_t *weights; /* of one task: one for each local part, then one for all other parts */
 } clt_worker;
 
 struct clt_loader {
     clt_gather gather;
-    clt_loader_desc desc; /* weights: our copy */
+    clt_loader_desc desc; /* desc.weights points to `weights` */
     double *weights;
     int64_t *capacity; /* of all parts */
     int64_t chunk;     /* samples of a task */
     void **memory;     /* [slot][local part][output] */
-    void **owned;      /* the same, those that are ours */
-    int places;        /* of both */
+    void **owned;      /* the same places; NULL where the caller gave the memory */
+    int places;        /* entries of `memory` and of `owned` */
     clt_slot *slots;
     clt_worker *workers;
-    int worker_count; /* threads that run */
+    int worker_count; /* threads that were started */
     bool started;
 
-    /* All below is guarded by `lock`. */
+    /* `lock` guards everything below. */
     pthread_mutex_t lock;
     pthread_cond_t work;  /* a slot was freed, the number of threads changed, or stop */
     pthread_cond_t ready; /* a batch is complete, or stop */
     bool stop, failed;
-    int64_t epoch, offset; /* of the next batch to begin */
+    int64_t epoch, offset; /* position of the next batch to begin */
     int64_t fill, take;    /* numbers of the next batch to begin, and to hand over */
-    clt_status source;     /* failure of the data set itself */
+    clt_status source;     /* error of the data set itself */
     char message[512];
 
     clt_tuner tuner;
@@ -65,18 +65,18 @@ struct clt_loader {
     int64_t wait, busy, window_wait, window_busy;
 };
 
-/* Whether no batch begins at this position of an epoch: it is the end, or with drop_last near it.
- */
+/* Whether the epoch ends at this position: no samples are left, or with drop_last too few for a
+ * batch. */
 static inline bool clt_loader_epoch_ends(const clt_loader *l, int64_t position)
 {
     const int64_t left = l->gather.dataset->count - position;
     return left == 0 || (l->desc.drop_last && left < l->desc.batch);
 }
 
-/* Entry of the threads that assemble. */
+/* Entry function of the loader's threads. */
 void *clt_loader_work(void *worker);
 
-/* Nanoseconds of a clock that does not jump. */
+/* Returns the nanoseconds of a monotonic clock. */
 int64_t clt_loader_now(void);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * A loader at work. Batches are begun in order, each in the next slot of the ring once that is
- * free; a batch is cut in tasks, and threads take tasks in order, so that all of them work on the
+ * The running loader. Batches begin in order, each in the next slot of the ring as soon as the slot
+ * is free. A batch is cut into tasks. Threads take tasks in order, so that all of them work on the
  * batch that is needed first.
  */
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "data/loader/loader.h"
 
-/* A tuning window is this many batches, and this long. */
+/* A tuning window has at least this many batches and lasts at least this long. */
 enum { WINDOW_BATCHES = 8, WINDOW_NANOSECONDS = 20 * 1000 * 1000 };
 
 int64_t clt_loader_now(void)
@@ -60,7 +60,7 @@ static void begin_batch(clt_loader *l, clt_slot *s)
         pthread_cond_broadcast(&l->ready);
 }
 
-/* The slot whose next task is to be done, NULL if there is none now. */
+/* Finds the slot whose next task is to be run; NULL if there is none now. */
 static clt_slot *find_task(clt_loader *l)
 {
     for (;;) {
@@ -76,7 +76,8 @@ static clt_slot *find_task(clt_loader *l)
     }
 }
 
-/* One task: its samples part by part. Weights go to the worker's own counters. */
+/* Runs one task: gathers its samples part by part. Weights are added to the worker's own
+ * counters. */
 static clt_status run_task(clt_loader *l, clt_worker *w, const clt_slot *s, int64_t task)
 {
     const clt_loader_desc *d = &l->desc;
@@ -107,7 +108,7 @@ static clt_status run_task(clt_loader *l, clt_worker *w, const clt_slot *s, int6
     return CLT_OK;
 }
 
-/* Books a finished task; the lock is held. */
+/* Adds up a finished task. The caller holds the lock. */
 static void finish_task(clt_loader *l, const clt_worker *w, clt_slot *s, int64_t task,
                         clt_status status)
 {
@@ -115,7 +116,8 @@ static void finish_task(clt_loader *l, const clt_worker *w, clt_slot *s, int64_t
         s->part_weights[p] += w->weights[p];
     for (int p = 0; p <= l->desc.local_parts; p++)
         s->weight += w->weights[p];
-    /* Of several failures the first in the batch is reported, whichever was found first. */
+    /* Of several failures, report the one with the lowest task number: it does not depend on
+     * timing. */
     if (status != CLT_OK && (s->status == CLT_OK || task < s->failed_task)) {
         s->status = status;
         s->failed_task = task;
@@ -199,7 +201,7 @@ static void describe(const clt_loader *l, const clt_slot *s, clt_batch *out)
     };
 }
 
-/* Waits until the next batch is ready and hands it over; the lock is held. */
+/* Waits until the next batch is ready and hands it over. The caller holds the lock. */
 static clt_status take_batch(clt_loader *l, clt_batch *out)
 {
     clt_slot *s = slot_of(l, l->take);
@@ -244,7 +246,8 @@ clt_status clt_loader_next(clt_loader *loader, clt_batch *out)
     int64_t now = clt_loader_now();
     if (status == CLT_OK && out->slot >= 0) {
         if (out->number == 0) {
-            /* The wait for the first batch says nothing about the pace. */
+            /* The wait for the first batch says nothing about the loader's speed: do not count
+             * it. */
             loader->window_start = now;
             loader->window_busy = 0;
         } else {

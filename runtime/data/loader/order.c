@@ -18,7 +18,7 @@ void clt_order_init(clt_order *order, int64_t total, int64_t seed, int64_t epoch
     *order = (clt_order){.total = n, .a = a, .b = (n + a - 1) / a, .shuffle = shuffle};
     if (!shuffle)
         return;
-    /* Epochs beyond 32 bits move into the sub-stream, so that none repeats another. */
+    /* The upper 32 bits of the epoch select the sub-stream, so that no epoch repeats another. */
     uint32_t sub = (uint32_t)((uint64_t)epoch >> 32), step = (uint32_t)epoch;
     for (int i = 0; i < CLT_ORDER_ROUNDS; i += 2) {
         uint32_t r[4];
@@ -28,8 +28,8 @@ void clt_order_init(clt_order *order, int64_t total, int64_t seed, int64_t epoch
     }
 }
 
-/* Hash of a half and a round's key, scaled to [0, range). The finaliser is Stafford's variant 13
- * of MurmurHash3's. */
+/* Hashes a half and a round's key to a number in [0, range). The finaliser is variant 13 of
+ * MurmurHash3's by Stafford. */
 static uint64_t round_value(uint64_t half, uint64_t key, uint64_t range)
 {
     uint64_t z = half * 0x9E3779B97F4A7C15u + key;
@@ -40,8 +40,8 @@ static uint64_t round_value(uint64_t half, uint64_t key, uint64_t range)
     return (uint64_t)(((wide)z * range) >> 64);
 }
 
-/* Encrypts LANES numbers side by side, so that the processor overlaps their chains of multiplies.
- */
+/* Encrypts LANES numbers at once, so that the processor overlaps their chains of
+ * multiplications. */
 enum { LANES = 4 };
 
 static void encrypt(const clt_order *order, uint64_t x[LANES])

@@ -1,12 +1,12 @@
 /*
- * The order of samples in an epoch: a keyed bijection of [0, n), so that no table of n numbers is
- * kept, every thread computes just the positions it needs, and a run resumes anywhere at no cost.
+ * The order of samples in an epoch is a keyed bijection of [0, n). No table of n numbers is kept,
+ * every thread computes just the positions it needs, and a run resumes anywhere at no cost.
  *
  * Method: the generalised Feistel cipher of Black and Rogaway, "Ciphers with arbitrary finite
- * domains", CT-RSA 2002: a number below a * b, where a = ceil(sqrt(n)) and b = ceil(n / a), is a
- * pair (x mod a, x / a); each round adds a keyed hash of one half to the other. Results of n or
- * more are encrypted again until they fall below n (few: a * b - n < a). Round keys are Philox
- * numbers of (seed, CLT_STREAM_SHUFFLE, epoch).
+ * domains", CT-RSA 2002. Let a = ceil(sqrt(n)) and b = ceil(n / a). A number x below a * b is the
+ * pair (x mod a, x / a). Each round adds a keyed hash of one half to the other. Results of n or
+ * more are encrypted again until they are below n; there are few, since a * b - n < a. The round
+ * keys are Philox numbers of (seed, CLT_STREAM_SHUFFLE, epoch).
  */
 #ifndef CLT_DATA_LOADER_ORDER_H
 #define CLT_DATA_LOADER_ORDER_H
@@ -22,10 +22,10 @@ typedef struct clt_order {
     uint64_t keys[CLT_ORDER_ROUNDS];
 } clt_order;
 
-/* Sets up the order of one epoch; cheap, no allocation. `total` is at least 1. */
+/* Sets up the order of one epoch. Cheap, and allocates nothing. `total` is at least 1. */
 void clt_order_init(clt_order *order, int64_t total, int64_t seed, int64_t epoch, bool shuffle);
 
-/* Sample numbers of positions [begin, begin + count), all below `total`. */
+/* Writes the sample numbers of positions [begin, begin + count), all below `total`. */
 void clt_order_fill(const clt_order *order, int64_t begin, int64_t count, int64_t *indices);
 
 #endif

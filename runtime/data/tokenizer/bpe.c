@@ -1,7 +1,7 @@
 /*
- * Byte-pair encoding of a piece: of all pairs of neighbours the one whose merge has the lowest rank
- * is merged, the leftmost of equals, until no pair is in the list of merges. A heap of pairs over a
- * linked list of tokens, so that a piece of n bytes takes n log n steps.
+ * Byte-pair encoding of a piece of text. Among all pairs of neighbours, the pair whose merge has
+ * the lowest rank is merged, and the leftmost of equal ones. This repeats until no pair has a
+ * merge. A heap of pairs over a linked list of tokens makes it n log n steps for n bytes.
  */
 #include <string.h>
 
@@ -14,7 +14,8 @@ struct bpe_link {
     int prev, next;
 };
 
-/* Merge `rank` of the tokens at link `at` and its right neighbour, if they are still these. */
+/* Merge `rank` of the tokens at link `at` and its right neighbour. Skipped if they are no longer
+ * the tokens `left` and `right`. */
 struct bpe_pair {
     int32_t rank;
     int at;
@@ -35,7 +36,7 @@ static clt_status make_room(clt_bpe_work *work, int bytes)
     const int room = bytes < 64 ? 64 : bytes * 2;
     clt_bpe_work_free(work);
     work->links = clt_calloc((size_t)room, sizeof *work->links);
-    /* A pair for each neighbourhood of the beginning, and two more for each merge. */
+    /* One pair for each two neighbours at the start, and at most two more for each merge. */
     work->heap = clt_calloc((size_t)room * 3, sizeof *work->heap);
     if (!work->links || !work->heap)
         return CLT_OUT_OF_MEMORY;

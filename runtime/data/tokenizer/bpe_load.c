@@ -1,4 +1,4 @@
-/* vocab.json and merges.txt of a GPT-2 tokenizer. */
+/* Reads vocab.json and merges.txt of a GPT-2 tokenizer. */
 #include <jansson.h>
 #include <string.h>
 
@@ -8,16 +8,16 @@
 #include "base/str.h"
 #include "data/tokenizer/tokenizer.h"
 
-/* Most tokens: the numbers and their pairs stay far from 31 bits. */
+/* More tokens are refused, so that token numbers and sizes of tables stay far below 31 bits. */
 enum { MOST_TOKENS = 1 << 24, CODE_POINTS = 0x200 };
 
-/* Of vocab.json and merges.txt. */
+/* Upper limit for vocab.json and for merges.txt. */
 static const int64_t MOST_BYTES = 1 << 30;
 
 static const char END_OF_TEXT[] = "<|endoftext|>";
 
-/* GPT-2's printable characters: bytes that Latin-1 prints are themselves, the others follow at
- * U+0100 in their order. */
+/* GPT-2 writes each byte as a printable character. Bytes that Latin-1 prints stand for themselves.
+ * The others are numbered from U+0100 on. */
 static void number_bytes(int of_code_point[CODE_POINTS])
 {
     int next = 0x100;
@@ -29,7 +29,8 @@ static void number_bytes(int of_code_point[CODE_POINTS])
     }
 }
 
-/* The bytes of a token from its characters; those that stand for no byte are kept as they are. */
+/* Converts a token's characters to its bytes. Characters that stand for no byte are kept as they
+ * are. */
 static size_t to_bytes(const int of_code_point[CODE_POINTS], const char *key, char *to)
 {
     const unsigned char *p = (const unsigned char *)key;
@@ -49,7 +50,7 @@ static size_t to_bytes(const int of_code_point[CODE_POINTS], const char *key, ch
     return n;
 }
 
-/* Puts each token's key at its number. */
+/* Sorts the tokens' keys by token number. */
 static clt_status sort_keys(const char *path, json_t *root, const char **keys, int64_t count)
 {
     const char *key;
@@ -126,7 +127,7 @@ static void insert(clt_tokenizer *t, const clt_merge *merge)
     t->merges[at] = *merge;
 }
 
-/* More merges than tokens cannot be: each makes another one. */
+/* Each merge makes another token, so there are fewer merges than tokens. */
 static clt_status make_table(clt_tokenizer *t)
 {
     uint32_t room = 16;

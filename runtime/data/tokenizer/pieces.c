@@ -1,4 +1,4 @@
-/* GPT-2's cutting of text into pieces, by its published pattern. */
+/* Cuts text into pieces by GPT-2's published pattern. */
 #include <limits.h>
 
 #include "base/error.h"
@@ -9,7 +9,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-/* Unicode's White_Space, which is what \s means in the pattern; PCRE2's has U+180E too. */
+/* Unicode's White_Space, the meaning of \s in GPT-2's pattern. PCRE2's \s has U+180E too. */
 #define SPACES                                                                                     \
     "\\x{09}-\\x{0d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"  \
     "\\x{205f}\\x{3000}"
@@ -29,7 +29,7 @@ clt_status clt_pieces_compile(clt_tokenizer *t)
         return clt_fail(CLT_UNSUPPORTED, "tokenizer '%s': PCRE2 does not take GPT-2's pattern: %s",
                         t->spec, (char *)text);
     }
-    /* Where it cannot, it interprets. */
+    /* An error is ignored: without its compiler, PCRE2 interprets the pattern. */
     pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
     t->pattern = code;
     return CLT_OK;
@@ -49,7 +49,7 @@ clt_status clt_pieces_begin(const clt_tokenizer *t, void **match)
 clt_status clt_pieces_next(const clt_tokenizer *t, void *match, const char *text, size_t bytes,
                            size_t begin, size_t *end)
 {
-    /* Every character begins a match of one of the alternatives. */
+    /* PCRE2_ANCHORED never skips text: every character begins a match of an alternative. */
     const int found =
         pcre2_match(t->pattern, (PCRE2_SPTR)text, bytes, begin,
                     PCRE2_ANCHORED | PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, match, NULL);

@@ -57,8 +57,8 @@ int64_t clt_tokenizer_end_of_text(const clt_tokenizer *t)
     return t->end_of_text;
 }
 
-/* Bytes of the character at `p`, of which `left` bytes are there; 0: it is none (Unicode 15, table
- * 3-7). */
+/* Returns the bytes of the UTF-8 character at `p`, of which `left` bytes may be read; 0 if it is
+ * invalid (Unicode 15, table 3-7). */
 static size_t character_bytes(const unsigned char *p, size_t left)
 {
     const unsigned char first = p[0];
@@ -90,7 +90,7 @@ static clt_status check_utf8(const clt_tokenizer *t, const char *text, size_t by
     return CLT_OK;
 }
 
-/* Makes room for `more` numbers behind `count`. */
+/* Makes room for `more` numbers after the first `count`. */
 static clt_status grow(int32_t **ids, int64_t count, int64_t *room, size_t more)
 {
     if (count + (int64_t)more <= *room)

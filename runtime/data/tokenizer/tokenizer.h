@@ -1,4 +1,4 @@
-/* Inside of a tokenizer. */
+/* Internals of a tokenizer. */
 #ifndef CLT_DATA_TOKENIZER_TOKENIZER_H
 #define CLT_DATA_TOKENIZER_TOKENIZER_H
 
@@ -6,7 +6,7 @@
 
 #include <cltrain/tokenizer.h>
 
-/* Merging two neighbours; in a hash table, `left` -1 where it is empty. */
+/* A merge of two neighbouring tokens. In an empty place of the hash table `left` is -1. */
 typedef struct clt_merge {
     int32_t left, right;
     int32_t rank, merged;
@@ -15,18 +15,18 @@ typedef struct clt_merge {
 struct clt_tokenizer {
     char *spec;
     int64_t vocabulary, end_of_text;
-    bool bpe; /* else bytes */
+    bool bpe; /* else every byte is a token */
 
     /* Token i is text[starts[i]] to text[starts[i + 1]]. */
     char *text;
     int64_t *starts;
-    int32_t of_byte[256]; /* -1: no token is this byte alone */
-    clt_merge *merges;    /* hash table of a power of two */
+    int32_t of_byte[256]; /* the token for a single byte; -1: none */
+    clt_merge *merges;    /* hash table; its size is a power of two */
     uint32_t merge_mask;
-    void *pattern; /* PCRE2's */
+    void *pattern; /* compiled by PCRE2 */
 };
 
-/* The merges of one piece after the other; start with {0}. */
+/* Scratch memory for the merges of pieces. Start with {0}. */
 typedef struct clt_bpe_work {
     struct bpe_link *links;
     struct bpe_pair *heap;
@@ -35,19 +35,19 @@ typedef struct clt_bpe_work {
 
 void clt_bpe_work_free(clt_bpe_work *work);
 
-/* Writes the tokens of a piece of `bytes` (at least 1) bytes to `ids`, which has room for as many.
- */
+/* Writes the tokens of a piece of `bytes` (at least 1) bytes to `ids`, which has room for `bytes`
+ * tokens. */
 clt_status clt_bpe_encode(const clt_tokenizer *t, const char *piece, int bytes, clt_bpe_work *work,
                           int32_t *ids, int *count);
 
-/* The merge of two neighbours, NULL if there is none. */
+/* Returns the merge of two neighbouring tokens, NULL if there is none. */
 const clt_merge *clt_bpe_find(const clt_tokenizer *t, int32_t left, int32_t right);
 
-/* Reads vocab.json and merges.txt. */
+/* Reads vocab.json and merges.txt in `folder`. */
 clt_status clt_bpe_load(clt_tokenizer *t, const char *folder);
 
-/* The pattern's compilation, and the end of the piece that begins at `begin`; `match` is made by
- * _begin, one a thread. */
+/* Cuts text into pieces. _compile compiles the pattern of a tokenizer. _begin makes `match`, one a
+ * thread. _next finds the end of the piece that begins at `begin`. */
 clt_status clt_pieces_compile(clt_tokenizer *t);
 void clt_pieces_free(clt_tokenizer *t);
 clt_status clt_pieces_begin(const clt_tokenizer *t, void **match);
