@@ -13,7 +13,7 @@ ORDER = {
     "runtime/data": ("core", "image", "formats", "tokenizer", "loader"),
     "runtime/ops": ("core", "shape", "elementwise", "matmul", "reduce", "conv", "norm", "pool", "loss",
                     "attention", "recurrent", "index", "collective"),
-    "runtime/train": ("program", "store", "core", "ranks", "planner", "step", "setup", "fit"),
+    "runtime/train": ("program", "store", "ranks", "core", "planner", "step", "setup", "fit"),
     "comm": ("core", "mpi", "ranks", "communicator", "kinds", "transports"),
     "tools/cltrain": ("text", "options", "output", "devices", "ranks", "job", "bench", "commands"),
 }

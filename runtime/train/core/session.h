@@ -8,7 +8,7 @@
 
 #include "exec/collective.h"
 #include "exec/exec.h"
-#include "train/core/division.h"
+#include "train/ranks/shares.h"
 #include "train/store/store.h"
 #include <cltrain/train.h>
 

@@ -10,6 +10,7 @@
 #include "train/core/session.h"
 #include "train/core/device_threads.h"
 #include "train/core/heartbeat.h"
+#include "train/ranks/shares.h"
 
 /* What is known of a step before its results are read. */
 typedef struct clt_step_record {
@@ -26,7 +27,6 @@ typedef struct clt_trainer_device {
     cl_mem means;                     /* of states, one behind the other; NULL: none is needed */
     const cl_mem *gradients[2];       /* of the first and of further micro-batches, by bucket */
     clt_collective_result *reduced;   /* by bucket: what its last reduction measured */
-    int32_t *counts;                  /* by participant, its samples of a step: clt_reduce_shares */
     int votes;                        /* of the last step */
     int64_t begun, done;    /* steps whose updates are enqueued on it, in part and whole */
     double began, busy;     /* rebalance: of the last step, until its gradients were there */
@@ -45,14 +45,9 @@ struct clt_trainer {
     int64_t predictions;
     int64_t bad_step, bad_sample; /* what clt_trainer_diagnose found last; no sample: -1 */
     clt_trainer_device *devices;
-    int n_devices;
-    int rank, ranks;
-    int total, first; /* participants over all ranks, and this rank's first */
-    int *begins;      /* by rank, and one more: its first participant */
-    char *
-        identities; /* several ranks: by participant, CLT_SPLIT_IDENTITY bytes (planner/frozen.h) */
-    int64_t lanes;  /* the most of a device of any rank */
-    char **labels;  /* by bucket, for messages */
+    clt_participants all; /* ranks/world.c */
+    clt_shares shares;    /* ranks/shares.c */
+    char **labels;        /* by bucket, for messages */
     /* By bucket: the participant that updates it and gives its parameters to the others. NULL: all
      * devices are of one kind, and each updates its own replica to the same bits. */
     int *owners;
@@ -62,8 +57,6 @@ struct clt_trainer {
     clt_heartbeat *beat;                 /* NULL: none */
     struct clt_states *states;           /* states.c */
     struct clt_programs *programs;       /* step/programs.c */
-    int64_t per_device;                  /* samples of a plan's largest run */
-    int max_micros;                      /* of such runs in a step */
     clt_tuning_record *tuning;           /* room for one a device */
     const clt_tuning_record **tuning_of; /* by device: those of one kind share a record */
     int tune_classes, tune_left;         /* see clt_trainer_tuning */
@@ -82,10 +75,6 @@ struct clt_trainer {
     const clt_feed *given;  /* gradients brought to backward */
     int n_given;
     clt_session *session;
-    int64_t *offsets;                  /* by device, and one more */
-    bool counted;                      /* `counts` are this batch's */
-    int rounds;                        /* see clt_segments_rounds */
-    double *shares;                    /* options.weights, by participant; NULL: equal */
     struct clt_split_history *history; /* planner/balance.h; NULL: no change yet */
     double *loss_weights;
     bool weights_known;
@@ -120,13 +109,6 @@ bool clt_lost_one_of_several(const clt_trainer *trainer);
 /* broadcast.c: all replicas become that of a participant (-1: parameters and states stay), but the
  * optimizer's slots of bucket b that of slot_roots[b], where that is not NULL. Collective. */
 clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant, const int *slot_roots);
-
-/* A share of `count` samples: it has as many micro-batches as asked for, more if the plan is
- * smaller, none without samples. */
-clt_share clt_step_share_of(const clt_trainer *trainer, int64_t count);
-
-/* A device's share of the batch under way. */
-clt_share clt_step_share(const clt_trainer *trainer, int device);
 
 /* Whether the guard stopped at the ring entry's step, whose word is there. */
 bool clt_step_stopped(const clt_trainer *trainer, int entry);
@@ -166,9 +148,6 @@ clt_status clt_trainer_read_floats(const clt_replica *replica, clt_view from, cl
  * node. That sample is then trainer->bad_sample, of the step trainer->bad_step. */
 clt_status clt_trainer_diagnose(clt_trainer *trainer, int64_t step);
 
-/* Most devices of a process: the communicator's. */
-enum { CLT_MOST_DEVICES = 64 };
-
 /* Bits of a vote: stop after this step; drop this step, since a rank could not read its samples. */
 enum { CLT_VOTE_STOP = 1, CLT_VOTE_DROP = 2 };
 
@@ -176,9 +155,5 @@ enum { CLT_VOTE_STOP = 1, CLT_VOTE_DROP = 2 };
  * calls it. */
 void clt_profile_reduction(struct clt_profile *profile, int device, const char *label,
                            bool backward, int64_t bytes, const clt_collective_result *result);
-
-/* Fills the table of collectives with those of a communicator over the store's devices. */
-clt_status clt_trainer_connect(clt_trainer *trainer);
-void clt_trainer_disconnect(clt_trainer *trainer);
 
 #endif

@@ -135,8 +135,8 @@ clt_status clt_source_create(const clt_trainer *trainer, clt_session *session, c
     clt_source *s = CLT_NEW(clt_source);
     if (!s)
         return CLT_OUT_OF_MEMORY;
-    s->n_devices = trainer->n_devices;
-    s->first = trainer->first;
+    s->n_devices = trainer->all.own;
+    s->first = trainer->all.first;
     s->on_devices = clt_dataset_kind(dataset) == CLT_DATA_DEVICE;
     s->session = session;
     clt_gather_init(&s->gather, dataset);
@@ -150,11 +150,11 @@ clt_status clt_source_create(const clt_trainer *trainer, clt_session *session, c
     desc.epoch = start.epoch;
     desc.offset = start.sample;
     desc.end_epoch = end_epoch;
-    desc.parts = trainer->total;
+    desc.parts = trainer->all.total;
     desc.first_part = s->first;
     desc.local_parts = s->n_devices;
-    desc.weights = trainer->options.weights;
-    desc.quantum = trainer->options.quantum;
+    desc.weights = trainer->shares.weights;
+    desc.quantum = trainer->shares.quantum;
     desc.slots = SLOTS;
     if (s->on_devices)
         desc.max_threads = 1; /* there are only numbers to find */

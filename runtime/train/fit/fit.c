@@ -38,7 +38,7 @@ static clt_status check(const clt_fit_options *o, const clt_trainer *t)
 static clt_status drop(clt_fit_run *f, clt_status failure)
 {
     f->dropped = true;
-    const clt_status status = clt_world_agree(f->trainer, failure);
+    const clt_status status = clt_world_agree(&f->trainer->all, failure);
     return status == CLT_OK ? CLT_ABORTED : status;
 }
 
@@ -49,7 +49,7 @@ static clt_status drop_step(clt_fit_run *f, clt_status failure)
     clt_trainer *t = f->trainer;
     clt_step_batch none;
     char message[1024];
-    if (t->ranks == 1 || t->steps == f->first_step) /* alone, or there is nothing to save */
+    if (t->all.ranks == 1 || t->steps == f->first_step) /* alone, or there is nothing to save */
         return failure;
     snprintf(message, sizeof message, "%s", clt_error_message());
     clt_source_none(f->source, f->batch, &none);
@@ -169,7 +169,7 @@ static clt_status recover(clt_fit_run *f, clt_status failure)
     }
     /* Ranks that were ahead evaluate once more, with those that have it before them. */
     int64_t due = f->epoch_due;
-    CLT_TRY(clt_world_largest(t, &due));
+    CLT_TRY(clt_world_largest(&t->all, &due));
     f->epoch_again = f->epoch_due < 0 && due >= 0;
     f->epoch_due = due;
     return clt_fit_make_source(f);
@@ -182,7 +182,7 @@ static bool stops(const clt_fit_run *f)
     clt_trainer *t = f->trainer;
     const clt_fit_options *o = f->options;
     const bool now_stop = o->should_stop && o->should_stop(o->user);
-    if (t->ranks == 1)
+    if (t->all.ranks == 1)
         return now_stop;
     t->vote = now_stop ? CLT_VOTE_STOP : 0;
     return (t->votes & CLT_VOTE_STOP) != 0;
@@ -191,7 +191,7 @@ static bool stops(const clt_fit_run *f)
 static clt_status stop(clt_fit_run *f)
 {
     CLT_TRY(clt_fit_finish_last(f));
-    CLT_TRY(clt_world_agree(f->trainer, clt_fit_save(f)));
+    CLT_TRY(clt_world_agree(&f->trainer->all, clt_fit_save(f)));
     return clt_fail(CLT_STOPPED, "stopped after step %lld", (long long)f->trainer->steps);
 }
 
@@ -231,14 +231,15 @@ static void after_failure(clt_fit_run *f, clt_status status)
     strncpy(message, clt_error_message(), sizeof message - 1);
     message[sizeof message - 1] = '\0';
     /* The other ranks wait for this one's gradients; where all stop together they do not. */
-    if (f->trainer->ranks > 1 && status != CLT_NONFINITE && status != CLT_STOPPED && !f->dropped)
+    if (f->trainer->all.ranks > 1 && status != CLT_NONFINITE && status != CLT_STOPPED &&
+        !f->dropped)
         f->trainer->collectives.stop(f->trainer->collectives.self, status, message);
     if (status != CLT_STOPPED)
         clt_heartbeat_failed(f->trainer->beat, status, message);
     const bool idle = clt_trainer_wait(f->trainer) == CLT_OK;
     /* In an evaluation all ranks have the last step's weights; owners would exchange their slots.
      */
-    const bool alone = f->trainer->ranks == 1 || (f->evaluating && !f->trainer->owners);
+    const bool alone = f->trainer->all.ranks == 1 || (f->evaluating && !f->trainer->owners);
     const bool read = f->between && alone && f->trainer->steps > f->first_step;
     bool good = idle && (read || f->dropped);
     if (good && clt_fit_finish_last(f) != CLT_OK)
@@ -250,7 +251,7 @@ static void after_failure(clt_fit_run *f, clt_status status)
     }
     clt_status saved = good ? clt_fit_save(f) : CLT_OK;
     if (f->dropped)
-        saved = clt_world_agree(f->trainer, saved);
+        saved = clt_world_agree(&f->trainer->all, saved);
     if (saved != CLT_OK)
         clt_log(CLT_LOG_WARN, "the last good step is not saved: %s", clt_error_message());
     clt_error_restore(message);
@@ -307,7 +308,7 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
     status = run(&f);
     /* At the end, and after a failure that left the weights of the last good step. */
     if (status == CLT_OK)
-        status = clt_world_agree(trainer, clt_fit_save(&f));
+        status = clt_world_agree(&trainer->all, clt_fit_save(&f));
     if (status == CLT_NONFINITE)
         name_sample(&f);
     if (status != CLT_OK)

@@ -22,7 +22,7 @@ clt_status clt_fit_make_balance(clt_fit_run *f)
     clt_balance_free(f->balance);
     f->balance = NULL;
     f->rebalance = false;
-    f->split = t->shares != NULL;
+    f->split = t->shares.weights != NULL;
     /* Of fewer samples than a batch all steps are as short. */
     const int64_t count = clt_dataset_count(f->train);
     return t->options.rebalance && !f->options->splits
@@ -55,7 +55,7 @@ static void describe_data(clt_trainer *t, const clt_dataset *train, const clt_fi
 static clt_status resume(clt_fit_run *f)
 {
     const clt_fit_options *o = f->options;
-    if (!o->resume || !o->checkpoint_dir || f->trainer->rank)
+    if (!o->resume || !o->checkpoint_dir || f->trainer->all.rank)
         return CLT_OK;
     int64_t seed;
     clt_status status = clt_trainer_restore(
@@ -104,16 +104,16 @@ static clt_status compare_data(clt_fit_run *f, clt_dataset *train)
     clt_status status = clt_dataset_digest(train, &trained);
     if (status == CLT_OK && f->test)
         status = clt_dataset_digest(f->test, &tested);
-    CLT_TRY(clt_world_agree(f->trainer, status));
-    CLT_TRY(clt_world_compare(f->trainer, trained, "content of the training data"));
-    return clt_world_compare(f->trainer, tested, "content of the test data");
+    CLT_TRY(clt_world_agree(&f->trainer->all, status));
+    CLT_TRY(clt_ranks_compare(f->trainer->all.world, trained, "content of the training data"));
+    return clt_ranks_compare(f->trainer->all.world, tested, "content of the test data");
 }
 
 /* Before the folder is read: the newest checkpoint there stays the newest. */
 static clt_status lock(clt_fit_run *f)
 {
     const clt_fit_options *o = f->options;
-    return o->checkpoint_dir && !o->lock && !f->trainer->rank
+    return o->checkpoint_dir && !o->lock && !f->trainer->all.rank
                ? clt_folder_lock_take(o->checkpoint_dir, &f->lock)
                : CLT_OK;
 }
@@ -129,8 +129,8 @@ static clt_status begin_together(clt_fit_run *f, clt_dataset *train)
 {
     clt_trainer *t = f->trainer;
     const clt_fit_options *o = f->options;
-    CLT_TRY(clt_world_agree(t, lock_and_resume(f)));
-    if (t->ranks == 1)
+    CLT_TRY(clt_world_agree(&t->all, lock_and_resume(f)));
+    if (t->all.ranks == 1)
         return CLT_OK;
     uint64_t hash = clt_hash_text(t->reads, 0);
     hash = add_number(hash, clt_dataset_count(train));
@@ -142,15 +142,15 @@ static clt_status begin_together(clt_fit_run *f, clt_dataset *train)
     hash = add_number(hash, o->checkpoint_dir ? o->checkpoint_every : 0);
     for (int i = 0; i < o->n_splits; i++) {
         hash = add_number(add_number(hash, o->splits[i].step), o->splits[i].quantum);
-        hash = clt_hash(o->splits[i].weights, (size_t)t->total * sizeof(double), hash);
+        hash = clt_hash(o->splits[i].weights, (size_t)t->all.total * sizeof(double), hash);
     }
-    CLT_TRY(clt_world_compare(
-        t, hash,
+    CLT_TRY(clt_ranks_compare(
+        t->all.world, hash,
         "run (number of samples, shuffling, normalisation, batch, length, seed or "
         "changes of the split)"));
     CLT_TRY(compare_data(f, train));
     int64_t begin[] = {f->position.epoch, f->position.sample, f->seed, f->resumed};
-    CLT_TRY(clt_world_tell(t, 0, begin, sizeof begin));
+    CLT_TRY(clt_world_tell(&t->all, 0, begin, sizeof begin));
     f->position = (clt_position){begin[0], begin[1]};
     f->seed = begin[2];
     f->resumed = begin[3] != 0;
@@ -171,5 +171,5 @@ clt_status clt_fit_begin(clt_fit_run *f, clt_dataset *train)
     CLT_TRY(begin_together(f, train));
     f->total_steps = find_end(f, samples);
     CLT_TRY(clt_fit_make_balance(f));
-    return clt_world_agree(t, clt_fit_make_source(f));
+    return clt_world_agree(&t->all, clt_fit_make_source(f));
 }

@@ -17,7 +17,7 @@ static void report(clt_fit_run *f, const clt_fit_pending *p, const clt_step_resu
 {
     const double at = clt_clock();
     const clt_trainer *t = f->trainer;
-    const double *split = p->split ? t->shares : NULL;
+    const double *split = p->split ? t->shares.weights : NULL;
     if (isfinite(result->loss)) {
         f->epoch_loss += result->loss * (double)result->samples;
         f->epoch_samples += result->samples;
@@ -37,8 +37,8 @@ static void report(clt_fit_run *f, const clt_fit_pending *p, const clt_step_resu
                                    .test_loss = NAN,
                                    .test_metric = NAN,
                                    .split = split,
-                                   .n_split = split ? t->total : 0,
-                                   .quantum = split ? t->options.quantum : 0,
+                                   .n_split = split ? t->all.total : 0,
+                                   .quantum = split ? t->shares.quantum : 0,
                                    .bucket_bytes = split ? t->store->bucket_bytes : 0};
     f->reported = at;
     f->loss_scale = result->loss_scale;
@@ -101,7 +101,7 @@ static void wait_for_transfers(clt_trainer *trainer)
 {
     char message[1024];
     snprintf(message, sizeof message, "%s", clt_error_message());
-    for (int d = 0; d < trainer->n_devices; d++)
+    for (int d = 0; d < trainer->all.own; d++)
         clt_device_finish(trainer->store->replicas[d].device);
     clt_error_restore(message);
 }

@@ -72,7 +72,8 @@ static clt_status run_outside(clt_trainer *t, const char *name, bool reads)
     t->phase = 0;
     t->parity = 0;
     snprintf(what, sizeof what, "%s after step %lld", name, (long long)t->steps);
-    return clt_programs_run(t, CLT_PROGRAM_OUTSIDE, what, (reads && t->ranks > 1) || t->rounds);
+    return clt_programs_run(t, CLT_PROGRAM_OUTSIDE, what,
+                            (reads && t->all.ranks > 1) || t->shares.rounds);
 }
 
 clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, double *sums,
@@ -90,10 +91,11 @@ static clt_status make_prediction(clt_trainer *t)
 {
     if (t->prediction)
         return CLT_OK;
-    clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_PREDICT, t->per_device);
-    options.several = t->total > 1;
-    CLT_TRY(clt_session_create(t->graph, t->store, &options, t->tuning_of, t->max_micros, false,
-                               &t->prediction));
+    clt_plan_options options =
+        clt_capacity_options(&t->options, CLT_PLAN_PREDICT, t->shares.per_run);
+    options.several = t->all.total > 1;
+    CLT_TRY(clt_session_create(t->graph, t->store, &options, t->tuning_of, t->shares.max_micros,
+                               false, &t->prediction));
     CLT_TRY(clt_segments_check(t->prediction));
     return clt_programs_predict(t);
 }

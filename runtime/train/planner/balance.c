@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "train/planner/clock.h"
+#include "train/ranks/connect.h"
 #include "train/ranks/shares.h"
 #include <cltrain/data.h>
 
@@ -22,7 +23,7 @@ clt_status clt_balance_begin(clt_trainer *t, int d)
 
 clt_status clt_balance_end(clt_trainer *t, int d)
 {
-    if (!t->options.rebalance || t->total == 1)
+    if (!t->options.rebalance || t->all.total == 1)
         return CLT_OK;
     CLT_TRY(clt_device_finish(t->store->replicas[d].device));
     t->devices[d].busy = clt_clock() - t->devices[d].began - t->devices[d].waited;
@@ -112,8 +113,8 @@ clt_status clt_balance_create(const clt_trainer *t, int64_t batch, clt_balance *
     clt_balance *b = CLT_NEW(clt_balance);
     if (!b)
         return CLT_OUT_OF_MEMORY;
-    const size_t n = (size_t)t->total, own = (size_t)t->n_devices;
-    b->n = t->total;
+    const size_t n = (size_t)t->all.total, own = (size_t)t->all.own;
+    b->n = t->all.total;
     b->batch = batch;
     b->seconds = clt_calloc(own * CLT_BALANCE_WINDOW, sizeof *b->seconds);
     b->middle = clt_calloc(n, sizeof *b->middle);
@@ -145,7 +146,7 @@ void clt_balance_free(clt_balance *b)
 /* Whole lanes, where there are some for each device. */
 static int64_t quantum_of(const clt_trainer *t, int64_t batch)
 {
-    return batch >= 4 * t->lanes * t->total * t->options.accumulate ? t->lanes : 1;
+    return batch >= 4 * t->all.lanes * t->all.total * t->shares.accumulate ? t->all.lanes : 1;
 }
 
 /* The middle times of this rank's devices become known to all: through the communicator, whose
@@ -154,9 +155,9 @@ static clt_status tell(clt_balance *b, clt_trainer *t)
 {
     clt_collective_request request[CLT_MOST_DEVICES];
     clt_collective_result result;
-    for (int d = 0; t->ranks > 1 && d < t->n_devices; d++) {
+    for (int d = 0; t->all.ranks > 1 && d < t->all.own; d++) {
         float *told = b->told + (size_t)d * (size_t)b->n;
-        told[t->first + d] = (float)b->middle[t->first + d];
+        told[t->all.first + d] = (float)b->middle[t->all.first + d];
         const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_GATHER,
                                      .host = told,
                                      .count = 1,
@@ -164,9 +165,9 @@ static clt_status tell(clt_balance *b, clt_trainer *t)
                                      .label = "times of the devices"};
         CLT_TRY(t->collectives.start(t->collectives.self, d, &what, 0, NULL, &request[d]));
     }
-    for (int d = 0; t->ranks > 1 && d < t->n_devices; d++)
+    for (int d = 0; t->all.ranks > 1 && d < t->all.own; d++)
         CLT_TRY(t->collectives.complete(t->collectives.self, d, &request[d], &result));
-    for (int p = 0; t->ranks > 1 && p < b->n; p++)
+    for (int p = 0; t->all.ranks > 1 && p < b->n; p++)
         b->middle[p] = b->told[p];
     return CLT_OK;
 }
@@ -174,12 +175,13 @@ static clt_status tell(clt_balance *b, clt_trainer *t)
 /* The division of the largest batch. */
 static clt_status check_room(const clt_trainer *t, const double *weights, int64_t quantum)
 {
-    int64_t *capacity = clt_calloc((size_t)t->total, sizeof *capacity);
+    int64_t *capacity = clt_calloc((size_t)t->all.total, sizeof *capacity);
     if (!capacity)
         return CLT_OUT_OF_MEMORY;
-    const int64_t most = t->per_device * t->max_micros;
-    clt_status status = clt_split_capacity(t->options.batch, t->total, weights, quantum, capacity);
-    for (int p = 0; status == CLT_OK && p < t->total; p++)
+    const int64_t most = t->shares.per_run * t->shares.max_micros;
+    clt_status status =
+        clt_split_capacity(t->options.batch, t->all.total, weights, quantum, capacity);
+    for (int p = 0; status == CLT_OK && p < t->all.total; p++)
         if (capacity[p] > most)
             status = clt_fail(CLT_INVALID_ARGUMENT,
                               "the weights give device %d (of those of all ranks) %lld samples; "
@@ -194,21 +196,21 @@ clt_status clt_balance_step(clt_balance *b, clt_trainer *t, bool *change)
     *change = false;
     if (t->current.total != b->batch) /* the last one of an epoch */
         return CLT_OK;
-    for (int d = 0; d < t->n_devices; d++)
+    for (int d = 0; d < t->all.own; d++)
         b->seconds[d * CLT_BALANCE_WINDOW + b->steps] = t->devices[d].busy;
     if (++b->steps < CLT_BALANCE_WINDOW)
         return CLT_OK;
     b->steps = 0;
-    for (int d = 0; d < t->n_devices; d++)
-        b->middle[t->first + d] =
+    for (int d = 0; d < t->all.own; d++)
+        b->middle[t->all.first + d] =
             clt_clock_median(b->seconds + d * CLT_BALANCE_WINDOW, CLT_BALANCE_WINDOW);
     CLT_TRY(tell(b, t));
-    CLT_TRY(clt_split(b->batch, b->n, t->shares, t->options.quantum, b->offsets));
+    CLT_TRY(clt_split(b->batch, b->n, t->shares.weights, t->shares.quantum, b->offsets));
     for (int p = 0; p < b->n; p++)
         b->shares[p] = b->offsets[p + 1] - b->offsets[p];
     b->quantum = quantum_of(t, b->batch);
     /* Where the trainer's batch is larger than the run's, there must be room for that too. */
-    const int64_t most = t->per_device * t->max_micros * b->batch / t->options.batch;
+    const int64_t most = t->shares.per_run * t->shares.max_micros * b->batch / t->options.batch;
     *change = clt_balance_find(b->shares, b->middle, b->n, b->batch, b->quantum, most, b->offsets,
                                b->weights) &&
               check_room(t, b->weights, b->quantum) == CLT_OK;
@@ -270,8 +272,8 @@ clt_status clt_trainer_set_weights(clt_trainer *t, const double *weights, int64_
     if (t->phase)
         return clt_fail(CLT_STATE, "the division cannot change within a step");
     CLT_TRY(check_room(t, weights, quantum));
-    CLT_TRY(clt_split_history_add(&t->history, t->total, t->steps, weights, quantum));
-    memcpy(t->shares, weights, (size_t)t->total * sizeof *weights);
-    t->options.quantum = quantum;
+    CLT_TRY(clt_split_history_add(&t->history, t->all.total, t->steps, weights, quantum));
+    memcpy(t->shares.weights, weights, (size_t)t->all.total * sizeof *weights);
+    t->shares.quantum = quantum;
     return CLT_OK;
 }

@@ -23,34 +23,34 @@ void clt_split_identify(clt_device *const *devices, int count, char *identities)
 }
 
 /* The k-th device of every rank that has so many. */
-static clt_status tell_identity(clt_trainer *t, int k)
+static clt_status tell_identity(clt_participants *all, const clt_store *store, int k)
 {
     char own[CLT_SPLIT_IDENTITY] = "";
-    void *all;
-    if (k < t->n_devices)
-        identify(t->store->replicas[k].device, own);
-    CLT_TRY(clt_ranks_gather(t->options.world, own, sizeof own, &all));
-    for (int r = 0; r < t->ranks; r++)
-        if (t->begins[r] + k < t->begins[r + 1])
-            memcpy(t->identities + (size_t)(t->begins[r] + k) * sizeof own,
-                   (const char *)all + (size_t)r * sizeof own, sizeof own);
-    clt_free(all);
+    void *told;
+    if (k < all->own)
+        identify(store->replicas[k].device, own);
+    CLT_TRY(clt_ranks_gather(all->world, own, sizeof own, &told));
+    for (int r = 0; r < all->ranks; r++)
+        if (all->begins[r] + k < all->begins[r + 1])
+            memcpy(all->identities + (size_t)(all->begins[r] + k) * sizeof own,
+                   (const char *)told + (size_t)r * sizeof own, sizeof own);
+    clt_free(told);
     return CLT_OK;
 }
 
-clt_status clt_split_identities(clt_trainer *t)
+clt_status clt_split_identities(clt_participants *all, const clt_store *store)
 {
     int widest = 0;
-    if (t->ranks == 1)
+    if (all->ranks == 1)
         return CLT_OK;
-    t->identities = clt_calloc((size_t)t->total, CLT_SPLIT_IDENTITY);
-    CLT_TRY(clt_world_agree(t, t->identities ? CLT_OK : CLT_OUT_OF_MEMORY));
-    for (int r = 0; r < t->ranks; r++) {
-        const int wide = t->begins[r + 1] - t->begins[r];
+    all->identities = clt_calloc((size_t)all->total, CLT_SPLIT_IDENTITY);
+    CLT_TRY(clt_world_agree(all, all->identities ? CLT_OK : CLT_OUT_OF_MEMORY));
+    for (int r = 0; r < all->ranks; r++) {
+        const int wide = all->begins[r + 1] - all->begins[r];
         widest = wide > widest ? wide : widest;
     }
     for (int k = 0; k < widest; k++)
-        CLT_TRY(tell_identity(t, k));
+        CLT_TRY(tell_identity(all, store, k));
     return CLT_OK;
 }
 

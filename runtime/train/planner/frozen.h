@@ -10,8 +10,9 @@
 enum { CLT_SPLIT_IDENTITY = 512 };
 void clt_split_identify(clt_device *const *devices, int count, char *identities);
 
-/* trainer->identities: of the devices of all ranks, where there are several. Collective. */
-clt_status clt_split_identities(clt_trainer *trainer);
+/* Fills all->identities if there are several ranks. `store` has this process' devices.
+ * Collective. */
+clt_status clt_split_identities(clt_participants *all, const clt_store *store);
 
 /* A division, for the section CLT_SECTION_SPLIT. */
 typedef struct clt_division {

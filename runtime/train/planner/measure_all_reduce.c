@@ -11,7 +11,6 @@
 #include "device/core/device.h"
 #include "exec/timed_kernel.h"
 #include "train/core/device_threads.h"
-#include "train/core/trainer.h"
 #include "train/planner/clock.h"
 #include "train/planner/host_sum.h"
 #include "train/ranks/connect.h"

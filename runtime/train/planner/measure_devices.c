@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "train/core/trainer.h"
 #include "train/planner/clock.h"
 #include "train/planner/loading.h"
 #include "train/planner/reduction_cost.h"
@@ -152,8 +153,8 @@ static clt_status run_bench(bench *b)
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.total = (int64_t)b->samples;
-    batch.count = batch.total / t->total * t->n_devices;
-    batch.first = batch.total / t->total * t->first;
+    batch.count = batch.total / t->all.total * t->all.own;
+    batch.first = batch.total / t->all.total * t->all.first;
     batch.feeds = b->feeds;
     batch.n_feeds = b->n_feeds;
     /* As data sets tell it, who know the labels; else forward would run twice on several devices.

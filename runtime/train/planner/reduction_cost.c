@@ -2,7 +2,6 @@
 #include "train/planner/reduction_cost.h"
 
 #include "base/alloc.h"
-#include "train/core/trainer.h"
 #include "train/planner/clock.h"
 #include "train/ranks/connect.h"
 #include "train/ranks/world.h"

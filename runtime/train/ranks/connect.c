@@ -6,7 +6,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/vec.h"
-#include "train/core/trainer.h"
 #include "train/ranks/world.h"
 #include <cltrain/comm.h>
 
@@ -305,31 +304,4 @@ void clt_collectives_close(clt_collectives *table)
     if (table->close)
         table->close(table->self);
     *table = (clt_collectives){0};
-}
-
-/* --- a trainer's ----------------------------------------------------------------------------- */
-
-clt_status clt_trainer_connect(clt_trainer *t)
-{
-    clt_device *devices[CLT_MOST_DEVICES];
-    for (int d = 0; d < t->n_devices; d++)
-        devices[d] = t->store->replicas[d].device;
-    CLT_TRY(clt_collectives_open(devices, t->n_devices, t->options.world, t->options.comm_timeout,
-                                 CLT_CONNECT_AUTO, &t->collectives));
-    if (t->collectives.progress)
-        clt_crew_while_waiting(t->crew, t->collectives.progress, t->collectives.self);
-    return CLT_OK;
-}
-
-clt_status clt_trainer_finish(clt_trainer *t)
-{
-    if (t->ranks < 2 || !t->collectives.self)
-        return CLT_OK;
-    CLT_TRY(clt_trainer_wait(t));
-    return t->collectives.finish(t->collectives.self);
-}
-
-void clt_trainer_disconnect(clt_trainer *t)
-{
-    clt_collectives_close(&t->collectives);
 }

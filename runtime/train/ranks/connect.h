@@ -6,6 +6,9 @@
 #include "exec/collective.h"
 #include <cltrain/world.h>
 
+/* Most devices of a process: the communicator's. */
+enum { CLT_MOST_DEVICES = 64 };
+
 typedef enum clt_connect_path {
     CLT_CONNECT_AUTO, /* what training uses */
     CLT_CONNECT_STAGED,

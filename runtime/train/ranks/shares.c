@@ -1,47 +1,106 @@
-#include "base/error.h"
 #include "train/ranks/shares.h"
 
-static int64_t share_of(const clt_trainer *t, int d)
+#include "base/alloc.h"
+#include "train/ranks/connect.h"
+#include <cltrain/data.h>
+
+int64_t clt_share_begin(const clt_share *s, int micro)
 {
-    return t->offsets[d + 1] - t->offsets[d];
+    const int64_t quantum = s->quantum, each = (s->count + s->micros - 1) / s->micros;
+    const int64_t whole = (each + quantum - 1) / quantum * quantum;
+    if (quantum > 1 && whole <= s->per_run && whole * (s->micros - 1) < s->count)
+        return micro < s->micros ? micro * whole : s->count;
+    return s->count * micro / s->micros;
 }
 
-clt_status clt_reduce_shares(clt_trainer *t)
+clt_part clt_share_part(const clt_share *s, int micro)
+{
+    if (micro >= s->micros)
+        return (clt_part){s->begin + s->count, 0, s->begin, micro};
+    const int64_t begin = clt_share_begin(s, micro);
+    return (clt_part){s->begin + begin, clt_share_begin(s, micro + 1) - begin, s->begin, micro};
+}
+
+clt_status clt_shares_create(const clt_participants *all, clt_shares *s)
+{
+    s->offsets = clt_calloc((size_t)all->own + 1, sizeof *s->offsets);
+    s->counts = clt_calloc((size_t)all->own * (size_t)all->total, sizeof *s->counts);
+    return s->offsets && s->counts ? CLT_OK : CLT_OUT_OF_MEMORY;
+}
+
+void clt_shares_free(clt_shares *s)
+{
+    clt_free(s->offsets);
+    clt_free(s->counts);
+    clt_free(s->weights);
+    s->offsets = NULL;
+    s->counts = NULL;
+    s->weights = NULL;
+}
+
+clt_status clt_shares_split(clt_shares *s, const clt_participants *all, int64_t count)
+{
+    const double *weights = s->weights ? s->weights + all->first : NULL;
+    double sum = 0;
+    for (int d = 0; weights && d < all->own; d++)
+        sum += weights[d];
+    return clt_split(count, all->own, sum > 0 ? weights : NULL, s->quantum, s->offsets);
+}
+
+clt_share clt_share_of(const clt_shares *s, int64_t count)
+{
+    const int64_t needed = (count + s->per_run - 1) / s->per_run;
+    const int64_t micros = needed > s->accumulate ? needed : s->accumulate;
+    clt_share share = {.count = count, .per_run = s->per_run, .quantum = s->quantum};
+    share.micros = share.rounds = (int)(count < micros ? count : micros);
+    return share;
+}
+
+clt_share clt_shares_device(const clt_shares *s, int d)
+{
+    clt_share share = clt_share_of(s, s->offsets[d + 1] - s->offsets[d]);
+    share.begin = s->offsets[d];
+    share.rounds = s->rounds ? s->rounds : share.rounds;
+    return share;
+}
+
+clt_status clt_shares_count(clt_shares *s, const clt_participants *all, const clt_collectives *c)
 {
     clt_collective_request request[CLT_MOST_DEVICES];
     clt_collective_result result;
-    if (t->counted)
+    if (s->counted)
         return CLT_OK;
-    for (int d = 0; d < t->n_devices; d++)
-        for (int own = 0; own < t->n_devices; own++)
-            t->devices[d].counts[t->first + own] = (int32_t)share_of(t, own);
-    for (int d = 0; t->ranks > 1 && d < t->n_devices; d++) {
+    for (int d = 0; d < all->own; d++)
+        for (int own = 0; own < all->own; own++)
+            s->counts[d * all->total + all->first + own] =
+                (int32_t)(s->offsets[own + 1] - s->offsets[own]);
+    for (int d = 0; all->ranks > 1 && d < all->own; d++) {
         const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_GATHER,
-                                     .host = t->devices[d].counts,
+                                     .host = s->counts + d * all->total,
                                      .count = 1,
                                      .dtype = CLT_I32,
                                      .label = "samples of the ranks"};
-        CLT_TRY(t->collectives.start(t->collectives.self, d, &what, 0, NULL, &request[d]));
+        CLT_TRY(c->start(c->self, d, &what, 0, NULL, &request[d]));
     }
-    for (int d = 0; t->ranks > 1 && d < t->n_devices; d++)
-        CLT_TRY(t->collectives.complete(t->collectives.self, d, &request[d], &result));
-    t->counted = true;
+    for (int d = 0; all->ranks > 1 && d < all->own; d++)
+        CLT_TRY(c->complete(c->self, d, &request[d], &result));
+    s->counted = true;
     return CLT_OK;
 }
 
-/* Where this rank's samples lie in the global batch, and how many it has. */
-clt_status clt_reduce_counts(clt_trainer *t)
+clt_status clt_shares_place(clt_shares *s, const clt_participants *all, const clt_collectives *c,
+                            clt_step_batch *batch)
 {
-    if (t->ranks == 1)
-        t->current.total = t->current.count;
-    if (t->ranks == 1 || t->current.total > 0)
+    if (all->ranks == 1)
+        batch->total = batch->count;
+    if (all->ranks == 1 || batch->total > 0)
         return CLT_OK;
-    CLT_TRY(clt_reduce_shares(t));
-    t->current.first = 0;
-    for (int p = 0; p < t->total; p++) {
-        if (p == t->first)
-            t->current.first = t->current.total;
-        t->current.total += t->devices[0].counts[p];
+    CLT_TRY(clt_shares_count(s, all, c));
+    batch->first = 0;
+    for (int p = 0; p < all->total; p++) {
+        if (p == all->first)
+            batch->first = batch->total;
+        batch->total += s->counts[p];
     }
     return CLT_OK;
 }

@@ -52,7 +52,7 @@ typedef struct word {
     int32_t status;
     int32_t devices;
     uint64_t identity; /* of all devices; 0: they differ */
-    int64_t told;      /* by clt_ranks_agree; by clt_world_meet, the most lanes of a device */
+    int64_t told; /* by clt_ranks_agree; by clt_participants_meet, the most lanes of a device */
     clt_rescue rescue;
     int32_t rescues; /* `rescue` holds, and `status` is the failure that it is to mend */
     char text[TEXT];
@@ -136,27 +136,27 @@ clt_status clt_world_count(const clt_world *world, int devices, int *first, int 
     return CLT_OK;
 }
 
-clt_status clt_world_agree(const clt_trainer *t, clt_status status)
+clt_status clt_world_agree(const clt_participants *all, clt_status status)
 {
-    return clt_ranks_agree(t->options.world, status, NULL);
+    return clt_ranks_agree(all->world, status, NULL);
 }
 
 /* The message that this thread has is the failure's. */
-clt_status clt_world_rescue(const clt_trainer *t, const clt_rescue *mine, clt_rescue *all)
+clt_status clt_world_rescue(const clt_participants *all, const clt_rescue *mine, clt_rescue *said)
 {
-    all[t->rank] = *mine;
-    if (t->ranks == 1)
+    said[all->rank] = *mine;
+    if (all->ranks == 1)
         return CLT_OK;
-    /* The same words as those of clt_world_agree, in which a rank may be that has no step left. */
+    /* The same words as those of clt_ranks_agree, in which a rank may be that has no step left. */
     word own = word_of(CLT_DEVICE_LOST);
     own.rescue = *mine;
     own.rescues = 1;
     void *gathered;
-    CLT_TRY(clt_ranks_gather(t->options.world, &own, sizeof own, &gathered));
+    CLT_TRY(clt_ranks_gather(all->world, &own, sizeof own, &gathered));
     const word *words = gathered;
     clt_status status = CLT_OK;
-    for (int r = 0; r < t->ranks && status == CLT_OK; r++) {
-        all[r] = words[r].rescue;
+    for (int r = 0; r < all->ranks && status == CLT_OK; r++) {
+        said[r] = words[r].rescue;
         if (!words[r].rescues)
             status = words[r].status == CLT_OK
                          ? clt_fail(CLT_ABORTED, "rank %d had no step left: %s", r, own.text)
@@ -166,16 +166,16 @@ clt_status clt_world_rescue(const clt_trainer *t, const clt_rescue *mine, clt_re
     return status;
 }
 
-clt_status clt_world_largest(const clt_trainer *t, int64_t *number)
+clt_status clt_world_largest(const clt_participants *all, int64_t *number)
 {
-    if (t->ranks == 1)
+    if (all->ranks == 1)
         return CLT_OK;
-    void *all;
-    CLT_TRY(clt_ranks_gather(t->options.world, number, sizeof *number, &all));
-    for (int r = 0; r < t->ranks; r++)
-        if (((const int64_t *)all)[r] > *number)
-            *number = ((const int64_t *)all)[r];
-    clt_free(all);
+    void *numbers;
+    CLT_TRY(clt_ranks_gather(all->world, number, sizeof *number, &numbers));
+    for (int r = 0; r < all->ranks; r++)
+        if (((const int64_t *)numbers)[r] > *number)
+            *number = ((const int64_t *)numbers)[r];
+    clt_free(numbers);
     return CLT_OK;
 }
 
@@ -198,54 +198,54 @@ static int64_t lanes_of(const clt_store *store)
     return lanes;
 }
 
-clt_status clt_world_meet(clt_trainer *t, clt_status status, bool *alike)
+clt_status clt_participants_meet(clt_participants *all, const clt_store *store, clt_status status,
+                                 bool *alike)
 {
-    t->total = t->n_devices;
-    t->lanes = lanes_of(t->store);
-    word mine = word_of(status);
-    mine.devices = t->n_devices;
-    mine.identity = identity_of(t->store);
-    mine.told = t->lanes;
+    all->total = all->own;
+    all->lanes = lanes_of(store);
+    all->begins = clt_calloc((size_t)all->ranks + 1, sizeof *all->begins);
+    word mine = word_of(status == CLT_OK && !all->begins ? CLT_OUT_OF_MEMORY : status);
+    mine.devices = all->own;
+    mine.identity = identity_of(store);
+    mine.told = all->lanes;
     *alike = mine.identity != 0;
-    if (t->begins) /* else allocation failed, and all will learn of it */
-        t->begins[t->ranks] = t->n_devices;
-    if (t->ranks == 1)
-        return status;
-    void *all;
-    CLT_TRY(clt_ranks_gather(t->options.world, &mine, sizeof mine, &all));
-    const word *words = all;
-    t->total = 0;
-    for (int r = 0; r < t->ranks; r++) {
-        t->first = r == t->rank ? t->total : t->first;
-        if (t->begins)
-            t->begins[r + 1] = t->total + words[r].devices;
-        t->total += words[r].devices;
-        t->lanes = words[r].told > t->lanes ? words[r].told : t->lanes;
+    if (all->begins)
+        all->begins[all->ranks] = all->own;
+    if (all->ranks == 1)
+        return (clt_status)mine.status;
+    void *gathered;
+    CLT_TRY(clt_ranks_gather(all->world, &mine, sizeof mine, &gathered));
+    const word *words = gathered;
+    all->total = 0;
+    for (int r = 0; r < all->ranks; r++) {
+        all->first = r == all->rank ? all->total : all->first;
+        if (all->begins) /* else all will learn of it */
+            all->begins[r + 1] = all->total + words[r].devices;
+        all->total += words[r].devices;
+        all->lanes = words[r].told > all->lanes ? words[r].told : all->lanes;
         *alike = *alike && words[r].identity == mine.identity;
     }
-    status = verdict(t->options.world, words);
-    clt_free(all);
+    status = verdict(all->world, words);
+    clt_free(gathered);
     return status;
 }
 
-clt_status clt_world_in_turns(clt_trainer *t, clt_status (*local)(void *arg), void *arg)
+void clt_participants_part(clt_participants *all)
 {
-    return clt_ranks_in_turns(t->options.world, local, arg);
+    clt_free(all->begins);
+    clt_free(all->identities);
+    all->begins = NULL;
+    all->identities = NULL;
 }
 
-clt_status clt_world_compare(const clt_trainer *t, uint64_t hash, const char *what)
+clt_status clt_world_tell(const clt_participants *all, int root, void *data, int64_t bytes)
 {
-    return clt_ranks_compare(t->options.world, hash, what);
-}
-
-clt_status clt_world_tell(const clt_trainer *t, int root, void *data, int64_t bytes)
-{
-    if (t->ranks == 1)
+    if (all->ranks == 1)
         return CLT_OK;
-    void *all;
-    CLT_TRY(clt_ranks_gather(t->options.world, data, (size_t)bytes, &all));
-    memcpy(data, (const char *)all + root * bytes, (size_t)bytes);
-    clt_free(all);
+    void *told;
+    CLT_TRY(clt_ranks_gather(all->world, data, (size_t)bytes, &told));
+    memcpy(data, (const char *)told + root * bytes, (size_t)bytes);
+    clt_free(told);
     return CLT_OK;
 }
 
@@ -327,49 +327,51 @@ static clt_status differs(int rank, const setting *its, const setting *first)
                     rank, its->name, values);
 }
 
-static clt_status compare_settings(const clt_trainer *t)
+static clt_status compare_settings(const clt_participants *all, const clt_trainer_options *options)
 {
     setting mine[SETTINGS];
     struct {
         double numbers[SETTINGS];
         int64_t counts[SETTINGS];
-    } own, *all;
+    } own, *its_own;
     void *gathered;
-    list_settings(&t->options, t->total, mine);
+    list_settings(options, all->total, mine);
     for (int i = 0; i < SETTINGS; i++) {
         own.numbers[i] = mine[i].number;
         own.counts[i] = mine[i].count;
     }
-    CLT_TRY(clt_ranks_gather(t->options.world, &own, sizeof own, &gathered));
-    all = gathered;
+    CLT_TRY(clt_ranks_gather(all->world, &own, sizeof own, &gathered));
+    its_own = gathered;
     clt_status status = CLT_OK;
-    for (int r = 1; r < t->ranks && status == CLT_OK; r++)
+    for (int r = 1; r < all->ranks && status == CLT_OK; r++)
         for (int i = 0; i < SETTINGS && status == CLT_OK; i++)
-            if (memcmp(&all[r].numbers[i], &all[0].numbers[i], sizeof(double)) ||
-                all[r].counts[i] != all[0].counts[i]) {
-                const setting its = {mine[i].name, mine[i].kind, all[r].numbers[i],
-                                     all[r].counts[i]},
-                              first = {mine[i].name, mine[i].kind, all[0].numbers[i],
-                                       all[0].counts[i]};
+            if (memcmp(&its_own[r].numbers[i], &its_own[0].numbers[i], sizeof(double)) ||
+                its_own[r].counts[i] != its_own[0].counts[i]) {
+                const setting its = {mine[i].name, mine[i].kind, its_own[r].numbers[i],
+                                     its_own[r].counts[i]},
+                              first = {mine[i].name, mine[i].kind, its_own[0].numbers[i],
+                                       its_own[0].counts[i]};
                 status = differs(r, &its, &first);
             }
     clt_free(gathered);
     return status;
 }
 
-clt_status clt_world_compare_plans(const clt_trainer *t)
+clt_status clt_world_compare_plans(const clt_participants *all, const clt_graph *graph,
+                                   const clt_store *store, const clt_trainer_options *options)
 {
-    if (t->ranks == 1)
+    if (all->ranks == 1)
         return CLT_OK;
     clt_str text = {0};
-    clt_graph_dump(t->graph, &text);
+    clt_graph_dump(graph, &text);
     const uint64_t model = text.failed ? 0 : clt_hash_text(text.text, 0);
     clt_str_free(&text);
-    CLT_TRY(clt_world_compare(t, model, "model"));
-    clt_store_groups_text(t->store, &text);
+    CLT_TRY(clt_ranks_compare(all->world, model, "model"));
+    clt_store_groups_text(store, &text);
     const uint64_t groups = text.failed ? 0 : clt_hash_text(clt_str_text(&text), 0);
     clt_str_free(&text);
-    CLT_TRY(clt_world_compare(t, groups, "set of frozen parameters or parameter groups"));
-    CLT_TRY(clt_world_compare(t, clt_buckets_hash(&t->store->layout), "layout of parameters"));
-    return compare_settings(t);
+    CLT_TRY(clt_ranks_compare(all->world, groups, "set of frozen parameters or parameter groups"));
+    CLT_TRY(
+        clt_ranks_compare(all->world, clt_buckets_hash(&store->layout), "layout of parameters"));
+    return compare_settings(all, options);
 }

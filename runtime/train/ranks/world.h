@@ -3,35 +3,50 @@
 #ifndef CLT_TRAIN_RANKS_WORLD_H
 #define CLT_TRAIN_RANKS_WORLD_H
 
-#include "train/core/trainer.h"
+#include "train/store/store.h"
+#include <cltrain/train.h>
+#include <cltrain/world.h>
 
 /* --- before there is a trainer; a world NULL is one of one rank ------------------------------ */
 
 /* What all ranks have, `bytes` bytes each, in their order; free with clt_free. */
 clt_status clt_ranks_gather(const clt_world *world, const void *mine, size_t bytes, void **all);
 
-/* As clt_world_agree. *told (may be NULL) becomes rank 0's. Nobody goes on before all are here. */
+/* OK if all ranks give OK; else this rank's failure, or the message of the first that failed. *told
+ * (may be NULL) becomes rank 0's. Nobody goes on before all are here. */
 clt_status clt_ranks_agree(const clt_world *world, clt_status status, int64_t *told);
 
-/* As clt_world_compare. */
+/* MISMATCH naming the first rank whose `hash` differs from rank 0's; `what` as "the model". */
 clt_status clt_ranks_compare(const clt_world *world, uint64_t hash, const char *what);
 
-/* As clt_world_in_turns. */
+/* Runs `local` on the first rank of each node, then on the others, so that one compiles and the
+ * others find the results in the cache. All fail if one does. */
 clt_status clt_ranks_in_turns(const clt_world *world, clt_status (*local)(void *arg), void *arg);
 
 /* --- a trainer's ----------------------------------------------------------------------------- */
 
-/* Finds the number of participants, this process' first, and whether all devices are of one kind,
- * so that the same program gives the same bits on all. `status` says whether this rank failed
+/* The devices of all ranks. Those of rank 0 come first. */
+typedef struct clt_participants {
+    const clt_world *world; /* NULL: one rank */
+    int rank, ranks;
+    int own;          /* devices of this process */
+    int first, total; /* this process' first, and all */
+    int *begins;      /* by rank, and one more: its first participant */
+    char *identities; /* several ranks: CLT_SPLIT_IDENTITY bytes each (planner/frozen.h) */
+    int64_t lanes;    /* the most of a device */
+} clt_participants;
+
+/* Finds the participants, and whether all are of one kind, so that the same program gives the same
+ * bits on all. `world`, `rank`, `ranks` and `own` are there. `status` says whether this rank failed
  * before: then all fail. */
-clt_status clt_world_meet(clt_trainer *trainer, clt_status status, bool *alike);
+clt_status clt_participants_meet(clt_participants *all, const clt_store *store, clt_status status,
+                                 bool *alike);
 
-/* Runs `local` on the first rank of each node, then on the others, so that one compiles and the
- * others find the results in the cache. All fail if one does. */
-clt_status clt_world_in_turns(clt_trainer *trainer, clt_status (*local)(void *arg), void *arg);
+/* Keeps the world and this process' number of devices. */
+void clt_participants_part(clt_participants *all);
 
-/* OK if all ranks give OK; else this rank's failure, or the message of the first that failed. */
-clt_status clt_world_agree(const clt_trainer *trainer, clt_status status);
+/* As clt_ranks_agree. */
+clt_status clt_world_agree(const clt_participants *all, clt_status status);
 
 /* What a rank says after a device was lost, of its own. */
 typedef struct clt_rescue {
@@ -42,20 +57,18 @@ typedef struct clt_rescue {
     int64_t least, done, begun;
 } clt_rescue;
 
-/* All ranks' words, in their order, to `all`, of which there are as many. One rank gets its own.
- * Fails on all where one does something else, as in clt_world_agree. */
-clt_status clt_world_rescue(const clt_trainer *trainer, const clt_rescue *mine, clt_rescue *all);
+/* All ranks' words, in their order, to `words`, of which there are as many. One rank gets its own.
+ * Fails on all where one does something else, as in clt_ranks_agree. */
+clt_status clt_world_rescue(const clt_participants *all, const clt_rescue *mine, clt_rescue *words);
 
 /* The largest of the ranks' numbers. */
-clt_status clt_world_largest(const clt_trainer *trainer, int64_t *number);
-
-/* MISMATCH naming the first rank whose `hash` differs from rank 0's; `what` as "the model". */
-clt_status clt_world_compare(const clt_trainer *trainer, uint64_t hash, const char *what);
+clt_status clt_world_largest(const clt_participants *all, int64_t *number);
 
 /* Rank `root`'s `bytes` bytes replace those of the others. */
-clt_status clt_world_tell(const clt_trainer *trainer, int root, void *data, int64_t bytes);
+clt_status clt_world_tell(const clt_participants *all, int root, void *data, int64_t bytes);
 
 /* MISMATCH if the ranks' models or training options differ. */
-clt_status clt_world_compare_plans(const clt_trainer *trainer);
+clt_status clt_world_compare_plans(const clt_participants *all, const clt_graph *graph,
+                                   const clt_store *store, const clt_trainer_options *options);
 
 #endif

@@ -12,7 +12,7 @@
 #include "train/step/states.h"
 #include "train/step/programs.h"
 #include "train/step/verify.h"
-#include "train/ranks/world.h"
+#include "train/ranks/connect.h"
 
 /* How much each device takes, and by which kernels: before gradients and the optimizer's tensors
  * are there, since measuring has parameters and gradients of its own. */
@@ -27,26 +27,27 @@ static clt_status choose(clt_trainer *t, const clt_graph *graph)
             "f16 scales losses, and gradients that are given (clt_output_gradient) would "
             "not fit: train in bf16 or f32");
     clt_status status =
-        clt_capacity_check(graph, t->store, &t->options, t->total, t->options.batch);
-    CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->total));
-    CLT_TRY(clt_capacity_share(t->total, &t->options, t->options.batch, &t->per_device));
-    if (t->options.per_device * t->max_micros >= t->per_device * t->options.accumulate)
-        t->per_device = t->options.per_device;
+        clt_capacity_check(graph, t->store, &t->options, t->all.total, t->options.batch);
+    CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->all.total));
+    CLT_TRY(clt_capacity_share(t->all.total, &t->options, t->options.batch, &t->shares.per_run));
+    if (t->options.per_device * t->shares.max_micros >= t->shares.per_run * t->options.accumulate)
+        t->shares.per_run = t->options.per_device;
     return clt_choices_make(t, graph);
 }
 
 static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
 {
-    clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
-    options.several = t->total > 1;
-    const clt_status status = clt_capacity_limit(graph, t->store, &t->options, t->total, &options);
-    CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->total));
-    const bool shared = t->ranks > 1;
-    CLT_TRY(clt_session_create(graph, t->store, &options, t->tuning_of, t->max_micros, shared,
-                               &t->training));
-    options = clt_capacity_options(&t->options, CLT_PLAN_EVALUATE, t->per_device);
-    options.several = t->total > 1;
-    return clt_session_create(graph, t->store, &options, t->tuning_of, t->max_micros, shared,
+    clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->shares.per_run);
+    options.several = t->all.total > 1;
+    const clt_status status =
+        clt_capacity_limit(graph, t->store, &t->options, t->all.total, &options);
+    CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->all.total));
+    const bool shared = t->all.ranks > 1;
+    CLT_TRY(clt_session_create(graph, t->store, &options, t->tuning_of, t->shares.max_micros,
+                               shared, &t->training));
+    options = clt_capacity_options(&t->options, CLT_PLAN_EVALUATE, t->shares.per_run);
+    options.several = t->all.total > 1;
+    return clt_session_create(graph, t->store, &options, t->tuning_of, t->shares.max_micros, shared,
                               &t->evaluation);
 }
 
@@ -73,8 +74,7 @@ static clt_status make_device(clt_trainer *t, int index)
     d->reduced = clt_calloc(n_buckets, sizeof *d->reduced);
     d->word = clt_calloc(CLT_WORD * CLT_RESULT_RING, sizeof *d->word);
     d->scaling = clt_scaling_begin();
-    d->counts = clt_calloc((size_t)t->total, sizeof *d->counts);
-    if (!d->reduced || !d->word || !d->counts)
+    if (!d->reduced || !d->word)
         return CLT_OUT_OF_MEMORY;
     for (size_t b = 0; b < n_buckets; b++)
         d->reduced[b].finite = true;
@@ -83,19 +83,23 @@ static clt_status make_device(clt_trainer *t, int index)
     return clt_verify_create(t, index);
 }
 
-/* The trainer's own copy of the weights. */
-static clt_status copy_weights(clt_trainer *t)
+/* The weights are the trainer's own copy. */
+static clt_status make_shares(clt_trainer *t)
 {
-    const size_t n = (size_t)t->total;
-    t->options.rebalance = t->options.rebalance && t->total > 1;
+    const size_t n = (size_t)t->all.total;
+    t->shares.max_micros = clt_capacity_micros(&t->options);
+    t->shares.accumulate = t->options.accumulate;
+    t->shares.quantum = t->options.quantum;
+    CLT_TRY(clt_shares_create(&t->all, &t->shares));
+    t->options.rebalance = t->options.rebalance && t->all.total > 1;
     if (!t->options.weights && !t->options.rebalance)
         return CLT_OK;
-    t->shares = clt_calloc(n, sizeof *t->shares);
-    if (!t->shares)
+    t->shares.weights = clt_calloc(n, sizeof *t->shares.weights);
+    if (!t->shares.weights)
         return CLT_OUT_OF_MEMORY;
     for (size_t i = 0; i < n; i++)
-        t->shares[i] = t->options.weights ? t->options.weights[i] : 1;
-    t->options.weights = t->shares;
+        t->shares.weights[i] = t->options.weights ? t->options.weights[i] : 1;
+    t->options.weights = t->shares.weights;
     return CLT_OK;
 }
 
@@ -122,15 +126,13 @@ static clt_status make_labels(clt_trainer *t)
 
 static clt_status allocate(clt_trainer *t)
 {
-    const size_t n = (size_t)t->n_devices;
+    const size_t n = (size_t)t->all.own;
     t->devices = clt_calloc(n, sizeof *t->devices);
-    t->begins = clt_calloc((size_t)t->ranks + 1, sizeof *t->begins);
-    t->offsets = clt_calloc(n + 1, sizeof *t->offsets);
-    if (!t->devices || !t->begins || !t->offsets)
+    if (!t->devices)
         return CLT_OUT_OF_MEMORY;
     CLT_TRY(make_labels(t));
     return t->options.heartbeat && !t->beat
-               ? clt_heartbeat_open(t->options.heartbeat, t->rank, t->ranks, t->labels,
+               ? clt_heartbeat_open(t->options.heartbeat, t->all.rank, t->all.ranks, t->labels,
                                     t->store->layout.n_buckets, &t->beat)
                : CLT_OK;
 }
@@ -139,14 +141,13 @@ static clt_status allocate(clt_trainer *t)
 static clt_status build(void *arg)
 {
     clt_trainer *t = arg;
-    CLT_TRY(copy_weights(t));
-    t->max_micros = clt_capacity_micros(&t->options);
+    CLT_TRY(make_shares(t));
     CLT_TRY(choose(t, t->graph));
-    for (int i = 0; i < t->n_devices; i++)
+    for (int i = 0; i < t->all.own; i++)
         CLT_TRY(make_device(t, i));
     CLT_TRY(clt_states_create(t));
     CLT_TRY(make_sessions(t, t->graph));
-    for (int i = 0; i < t->n_devices; i++)
+    for (int i = 0; i < t->all.own; i++)
         clt_update_only(t->devices[i].update,
                         (const clt_value *const *)t->training->devices[i].plan->gradients);
     CLT_TRY(clt_segments_prepare(t));
@@ -156,7 +157,7 @@ static clt_status build(void *arg)
     t->loss_weights = clt_calloc(means, sizeof *t->loss_weights);
     if (!t->sums || !t->weights || !t->loss_weights)
         return CLT_OUT_OF_MEMORY;
-    return clt_crew_create(t->n_devices, &t->crew);
+    return clt_crew_create(t->all.own, &t->crew);
 }
 
 bool clt_trainer_streams(const clt_trainer_options *options)
@@ -164,26 +165,38 @@ bool clt_trainer_streams(const clt_trainer_options *options)
     return !options->guard && options->clip_norm == 0 && options->precision != CLT_F16;
 }
 
+static clt_status connect(clt_trainer *t)
+{
+    clt_device *devices[CLT_MOST_DEVICES];
+    for (int d = 0; d < t->all.own; d++)
+        devices[d] = t->store->replicas[d].device;
+    CLT_TRY(clt_collectives_open(devices, t->all.own, t->all.world, t->options.comm_timeout,
+                                 CLT_CONNECT_AUTO, &t->collectives));
+    if (t->collectives.progress)
+        clt_crew_while_waiting(t->crew, t->collectives.progress, t->collectives.self);
+    return CLT_OK;
+}
+
 clt_status clt_trainer_build(clt_trainer *t)
 {
     bool alike;
-    CLT_TRY(clt_world_meet(t, allocate(t), &alike));
-    CLT_TRY(clt_world_agree(t, clt_owners_create(t, alike)));
-    CLT_TRY(clt_world_compare_plans(t));
-    CLT_TRY(clt_split_identities(t));
-    CLT_TRY(clt_world_in_turns(t, build, t));
+    CLT_TRY(clt_participants_meet(&t->all, t->store, allocate(t), &alike));
+    CLT_TRY(clt_world_agree(&t->all, clt_owners_create(t, alike)));
+    CLT_TRY(clt_world_compare_plans(&t->all, t->graph, t->store, &t->options));
+    CLT_TRY(clt_split_identities(&t->all, t->store));
+    CLT_TRY(clt_ranks_in_turns(t->all.world, build, t));
     CLT_TRY(clt_segments_agree(t));
-    t->streams = t->total > 1 && clt_trainer_streams(&t->options);
+    t->streams = t->all.total > 1 && clt_trainer_streams(&t->options);
     CLT_TRY(clt_programs_create(t));
-    if (t->total == 1)
+    if (t->all.total == 1)
         return CLT_OK;
-    CLT_TRY(clt_trainer_connect(t));
+    CLT_TRY(connect(t));
     return clt_segments_reserve(t);
 }
 
 static void free_devices(clt_trainer *t)
 {
-    for (int i = 0; t->devices && i < t->n_devices; i++) {
+    for (int i = 0; t->devices && i < t->all.own; i++) {
         clt_trainer_device *d = &t->devices[i];
         clt_update_destroy(d->update);
         clt_checksum_destroy(d->checksum);
@@ -191,7 +204,6 @@ static void free_devices(clt_trainer *t)
         clt_free(d->reduced);
         clt_free(d->checksums);
         clt_free(d->word);
-        clt_free(d->counts);
     }
     clt_free(t->devices);
     t->devices = NULL;
@@ -199,9 +211,9 @@ static void free_devices(clt_trainer *t)
 
 void clt_trainer_unbuild(clt_trainer *t)
 {
-    for (int i = 0; i < t->n_devices; i++)
+    for (int i = 0; i < t->all.own; i++)
         clt_device_finish(t->store->replicas[i].device);
-    clt_trainer_disconnect(t);
+    clt_collectives_close(&t->collectives);
     clt_crew_destroy(t->crew);
     clt_session_destroy(t->training);
     clt_session_destroy(t->evaluation);
@@ -211,18 +223,17 @@ void clt_trainer_unbuild(clt_trainer *t)
     free_devices(t);
     for (int b = 0; t->labels && b < t->store->layout.n_buckets; b++)
         clt_free(t->labels[b]);
-    void *const arrays[] = {t->labels,  t->owners, t->begins,  t->identities,  t->shares,
-                            t->offsets, t->sums,   t->weights, t->loss_weights};
+    void *const arrays[] = {t->labels, t->owners, t->sums, t->weights, t->loss_weights};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         clt_free(arrays[i]);
+    clt_shares_free(&t->shares);
+    clt_participants_part(&t->all);
     clt_choices_free(t);
     t->crew = NULL;
     t->training = t->evaluation = t->prediction = t->session = NULL;
     t->labels = NULL;
-    t->owners = t->begins = NULL;
-    t->identities = NULL;
-    t->shares = t->sums = t->weights = t->loss_weights = NULL;
-    t->offsets = NULL;
+    t->owners = NULL;
+    t->sums = t->weights = t->loss_weights = NULL;
     t->phase = 0;
     for (int i = 0; i < CLT_RESULT_RING; i++)
         t->records[i].step = -1;

@@ -46,7 +46,7 @@ static clt_status measuring_fits(const clt_trainer *t, const clt_graph *graph,
 static clt_status measure(clt_trainer *t, const clt_graph *graph, clt_device *device,
                           clt_tuning_record *record)
 {
-    clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->per_device);
+    clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->shares.per_run);
     clt_tune_report report;
     bool fits;
     const clt_tune_limits limits = {.seconds = t->options.tune_seconds,
@@ -105,11 +105,11 @@ static clt_status make_record(clt_trainer *t, const clt_graph *graph, clt_device
 
 clt_status clt_choices_make(clt_trainer *t, const clt_graph *graph)
 {
-    t->tuning = clt_calloc((size_t)t->n_devices, sizeof *t->tuning);
-    t->tuning_of = clt_calloc((size_t)t->n_devices, sizeof *t->tuning_of);
+    t->tuning = clt_calloc((size_t)t->all.own, sizeof *t->tuning);
+    t->tuning_of = clt_calloc((size_t)t->all.own, sizeof *t->tuning_of);
     if (!t->tuning || !t->tuning_of)
         return CLT_OUT_OF_MEMORY;
-    for (int i = 0; i < t->n_devices; i++) {
+    for (int i = 0; i < t->all.own; i++) {
         clt_device *device = t->store->replicas[i].device;
         t->tuning_of[i] = &t->tuning[i];
         for (int j = 0; j < i; j++)
@@ -129,7 +129,7 @@ void clt_trainer_tuning(const clt_trainer *t, int *classes, int *left)
 
 void clt_choices_free(clt_trainer *t)
 {
-    for (int i = 0; t->tuning && i < t->n_devices; i++)
+    for (int i = 0; t->tuning && i < t->all.own; i++)
         clt_tuning_free(&t->tuning[i]);
     clt_free(t->tuning);
     clt_free(t->tuning_of);
@@ -147,12 +147,12 @@ static clt_status add_plan(const clt_plan *plan, clt_tuning_record *used)
 
 clt_status clt_choices_to_json(const clt_trainer *t, char **text)
 {
-    clt_tuning_record *used = clt_calloc((size_t)t->n_devices, sizeof *used);
+    clt_tuning_record *used = clt_calloc((size_t)t->all.own, sizeof *used);
     if (!used)
         return CLT_OUT_OF_MEMORY;
     int count = 0;
     clt_status status = CLT_OK;
-    for (int i = 0; status == CLT_OK && i < t->n_devices; i++) {
+    for (int i = 0; status == CLT_OK && i < t->all.own; i++) {
         if (t->tuning_of[i] != &t->tuning[i])
             continue;
         clt_tuning_record *record = &used[count++];

@@ -26,7 +26,7 @@ clt_status clt_lost_note(clt_trainer *t, int device, clt_status status)
 /* Only the ranks of a node hear of each other's failures at once. */
 static bool one_node(const clt_trainer *t)
 {
-    return t->ranks == 1 || t->options.world->node_ranks == t->ranks;
+    return t->all.ranks == 1 || t->all.world->node_ranks == t->all.ranks;
 }
 
 clt_status clt_lost_reason(const clt_trainer *t, clt_status status)
@@ -40,7 +40,7 @@ clt_status clt_lost_reason(const clt_trainer *t, clt_status status)
 static bool stopped_for_lost(const clt_trainer *t)
 {
     const clt_collectives *c = &t->collectives;
-    return t->ranks > 1 && c->self && c->status(c->self) == CLT_DEVICE_LOST;
+    return t->all.ranks > 1 && c->self && c->status(c->self) == CLT_DEVICE_LOST;
 }
 
 bool clt_lost_one_of_several(const clt_trainer *t)
@@ -48,7 +48,7 @@ bool clt_lost_one_of_several(const clt_trainer *t)
     if (t->streams || !one_node(t))
         return false;
     if (atomic_load(&t->lost) >= 0)
-        return t->n_devices > 1;
+        return t->all.own > 1;
     return stopped_for_lost(t);
 }
 
@@ -73,7 +73,7 @@ static void recovery_free(recovery *r)
 static clt_rescue rescue_of(const clt_trainer *t, int lost)
 {
     clt_rescue word = {.lost = lost, .least = INT64_MAX, .done = -1};
-    for (int d = 0; d < t->n_devices; d++) {
+    for (int d = 0; d < t->all.own; d++) {
         const clt_trainer_device *td = &t->devices[d];
         if (d == lost)
             continue;
@@ -91,8 +91,8 @@ static clt_rescue rescue_of(const clt_trainer *t, int lost)
 
 static bool is_lost(const clt_trainer *t, const recovery *r, int participant)
 {
-    for (int k = 0; k < t->ranks; k++)
-        if (r->words[k].lost >= 0 && t->begins[k] + r->words[k].lost == participant)
+    for (int k = 0; k < t->all.ranks; k++)
+        if (r->words[k].lost >= 0 && t->all.begins[k] + r->words[k].lost == participant)
             return true;
     return false;
 }
@@ -112,14 +112,14 @@ static void find_source(const clt_trainer *t, recovery *r)
 {
     int64_t least = INT64_MAX;
     r->steps = -1;
-    for (int k = 0, first = 0; k < t->ranks; k++) {
+    for (int k = 0, first = 0; k < t->all.ranks; k++) {
         const clt_rescue *word = &r->words[k];
         if (word->done > r->steps) {
             r->steps = word->done;
             r->source = first + word->device;
         }
         least = word->least < least ? word->least : least;
-        first += t->begins[k + 1] - t->begins[k] - (word->lost >= 0);
+        first += t->all.begins[k + 1] - t->all.begins[k] - (word->lost >= 0);
     }
     if (least == r->steps)
         r->source = -1;
@@ -132,7 +132,7 @@ static clt_status find_owners(const clt_trainer *t, recovery *r)
     const clt_buckets *layout = &t->store->layout;
     if (!t->owners)
         return CLT_OK;
-    for (int k = 0; k < t->ranks; k++)
+    for (int k = 0; k < t->all.ranks; k++)
         if (r->words[k].begun > r->steps)
             return clt_fail(CLT_STATE,
                             "a device was lost while owners updated their buckets in step %lld: go "
@@ -158,17 +158,19 @@ static clt_status find_owners(const clt_trainer *t, recovery *r)
 static clt_status find_weights(clt_trainer *t, recovery *r)
 {
     double sum = 0;
-    if (!t->shares)
+    if (!t->shares.weights)
         return CLT_OK;
-    CLT_TRY(clt_world_tell(t, 0, t->shares, (int64_t)((size_t)t->total * sizeof *t->shares)));
-    CLT_TRY(clt_world_tell(t, 0, &t->options.quantum, sizeof t->options.quantum));
-    r->weights = clt_calloc((size_t)t->total, sizeof *r->weights);
+    CLT_TRY(clt_world_tell(&t->all, 0, t->shares.weights,
+                           (int64_t)((size_t)t->all.total * sizeof *t->shares.weights)));
+    CLT_TRY(clt_world_tell(&t->all, 0, &t->shares.quantum, sizeof t->shares.quantum));
+    t->options.quantum = t->shares.quantum;
+    r->weights = clt_calloc((size_t)t->all.total, sizeof *r->weights);
     if (!r->weights)
         return CLT_OUT_OF_MEMORY;
-    for (int p = 0, at = 0; p < t->total; p++)
+    for (int p = 0, at = 0; p < t->all.total; p++)
         if (!is_lost(t, r, p)) {
-            sum += t->shares[p];
-            r->weights[at++] = t->shares[p];
+            sum += t->shares.weights[p];
+            r->weights[at++] = t->shares.weights[p];
         }
     if (!(sum > 0)) { /* all that are left had no samples */
         clt_free(r->weights);
@@ -182,12 +184,12 @@ static clt_status find_scaling(const clt_trainer *t, int lost, recovery *r)
 {
     int source = 0;
     r->scaling = clt_scaling_begin();
-    for (int d = 0; d < t->n_devices; d++)
+    for (int d = 0; d < t->all.own; d++)
         if (d != lost && t->devices[d].done == r->steps)
             r->scaling = t->devices[d].scaling;
     while (r->words[source].done != r->steps)
         source++;
-    return clt_world_tell(t, source, &r->scaling, sizeof r->scaling);
+    return clt_world_tell(&t->all, source, &r->scaling, sizeof r->scaling);
 }
 
 static clt_status make_recovery(clt_trainer *t, int lost, recovery *r)
@@ -195,10 +197,10 @@ static clt_status make_recovery(clt_trainer *t, int lost, recovery *r)
     char message[1024];
     snprintf(message, sizeof message, "%s", clt_error_message());
     const clt_rescue mine = rescue_of(t, lost);
-    r->words = clt_calloc((size_t)t->ranks, sizeof *r->words);
+    r->words = clt_calloc((size_t)t->all.ranks, sizeof *r->words);
     if (!r->words)
         return CLT_OUT_OF_MEMORY;
-    CLT_TRY(clt_world_rescue(t, &mine, r->words));
+    CLT_TRY(clt_world_rescue(&t->all, &mine, r->words));
     find_source(t, r);
     CLT_TRY(find_owners(t, r));
     CLT_TRY(find_weights(t, r));
@@ -231,7 +233,7 @@ static clt_status rebuild(clt_trainer *t, const recovery *r)
             return status;
         char message[1024];
         snprintf(message, sizeof message, "%s", clt_error_message());
-        CLT_TRY(clt_world_largest(t, &small));
+        CLT_TRY(clt_world_largest(&t->all, &small));
         clt_error_restore(message);
         if (!small || t->options.accumulate >= t->options.batch)
             return status;
@@ -245,8 +247,8 @@ static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
     if (lost >= 0)
         clt_log(CLT_LOG_WARN,
                 "%s has failed, training goes on with %d device%s after step %lld: %s",
-                t->store->replicas[lost].device->label, t->n_devices - 1,
-                t->n_devices == 2 ? "" : "s", (long long)r->steps, clt_error_message());
+                t->store->replicas[lost].device->label, t->all.own - 1, t->all.own == 2 ? "" : "s",
+                (long long)r->steps, clt_error_message());
     /* Plans for the larger parts; earlier divisions were among other devices. */
     t->options.per_device = 0;
     clt_split_history_free(t->history);
@@ -254,7 +256,7 @@ static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
     clt_trainer_unbuild(t);
     if (lost >= 0) {
         drop_from_store(t->store, lost);
-        t->n_devices--;
+        t->all.own--;
     }
     atomic_store(&t->lost, -1);
     CLT_TRY(rebuild(t, r));
@@ -262,7 +264,7 @@ static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
     t->vote = t->votes = 0;
     CLT_TRY(clt_trainer_copy_replica(t, r->source, r->slot_roots));
     CLT_TRY(clt_trainer_set_scaling(t, &r->scaling));
-    for (int d = 0; d < t->n_devices; d++)
+    for (int d = 0; d < t->all.own; d++)
         t->devices[d].begun = t->devices[d].done = t->steps;
     return CLT_OK;
 }
@@ -272,11 +274,11 @@ static clt_status check(const clt_trainer *t, int lost)
     const bool heard = stopped_for_lost(t);
     if (lost < 0 && !heard)
         return clt_fail(CLT_STATE, "no device has failed");
-    if (lost >= 0 && t->n_devices == 1)
+    if (lost >= 0 && t->all.own == 1)
         return clt_fail(CLT_STATE,
                         "training cannot go on without %s, which failed: rank %d of %d "
                         "has no other device",
-                        t->store->replicas[0].device->label, t->rank, t->ranks);
+                        t->store->replicas[0].device->label, t->all.rank, t->all.ranks);
     if (!one_node(t))
         return clt_fail(CLT_STATE, "a device has failed, and ranks on several nodes cannot go on "
                                    "without it: go on from the last checkpoint");
@@ -291,7 +293,7 @@ static clt_status check(const clt_trainer *t, int lost)
 clt_status clt_lost_explain(const clt_trainer *t, clt_status failure, const char *message)
 {
     const int lost = atomic_load(&t->lost);
-    if (lost < 0 || t->n_devices == 1 || check(t, lost) == CLT_OK) {
+    if (lost < 0 || t->all.own == 1 || check(t, lost) == CLT_OK) {
         clt_error_restore(message);
         return failure;
     }
@@ -307,7 +309,7 @@ clt_status clt_trainer_recover(clt_trainer *t, int *redo)
     snprintf(message, sizeof message, "%s", clt_error_message());
     CLT_TRY(check(t, lost));
     clt_error_restore(message);
-    if (t->ranks > 1)
+    if (t->all.ranks > 1)
         t->collectives.stop(t->collectives.self, CLT_DEVICE_LOST, message);
     recovery r = {0};
     const int64_t before = t->steps;
@@ -315,7 +317,7 @@ clt_status clt_trainer_recover(clt_trainer *t, int *redo)
     if (status == CLT_OK)
         status = go_on(t, lost, &r);
     *redo = before == r.steps;
-    t->options.weights = t->shares;
+    t->options.weights = t->shares.weights;
     recovery_free(&r);
     return status;
 }

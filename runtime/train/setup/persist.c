@@ -142,25 +142,25 @@ clt_status clt_store_save(clt_store *store, const char *path)
 
 static clt_status split_to_json(const clt_trainer *t, char **text)
 {
-    clt_division division = {.identities = t->identities,
-                             .count = t->total,
-                             .begins = t->ranks > 1 ? t->begins : NULL,
-                             .ranks = t->ranks,
-                             .weights = t->options.weights,
-                             .quantum = t->options.quantum,
+    clt_division division = {.identities = t->all.identities,
+                             .count = t->all.total,
+                             .begins = t->all.ranks > 1 ? t->all.begins : NULL,
+                             .ranks = t->all.ranks,
+                             .weights = t->shares.weights,
+                             .quantum = t->shares.quantum,
                              .bucket_bytes = t->store->bucket_bytes,
-                             .per_device = t->per_device,
+                             .per_device = t->shares.per_run,
                              .history = t->history};
-    if (t->ranks > 1)
+    if (t->all.ranks > 1)
         return clt_split_to_json(&division, text);
-    const size_t n = (size_t)t->n_devices;
+    const size_t n = (size_t)t->all.own;
     clt_device **devices = clt_calloc(n, sizeof(clt_device *));
     char *identities = clt_calloc(n, CLT_SPLIT_IDENTITY);
     division.identities = identities;
     for (size_t d = 0; devices && d < n; d++)
         devices[d] = t->store->replicas[d].device;
     if (devices && identities)
-        clt_split_identify(devices, t->n_devices, identities);
+        clt_split_identify(devices, t->all.own, identities);
     const clt_status status =
         devices && identities ? clt_split_to_json(&division, text) : CLT_OUT_OF_MEMORY;
     clt_free(devices);
@@ -182,7 +182,7 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
                             int64_t seed, int64_t keep, const char *model)
 {
     CLT_TRY(clt_owners_share_slots(t));
-    if (t->rank) /* rank 0's replica is everyone's */
+    if (t->all.rank) /* rank 0's replica is everyone's */
         return CLT_OK;
     tensor_list values = {0}, slots = {0};
     reader r = {
@@ -506,7 +506,8 @@ static clt_status read_history(const clt_trainer *t, const clt_checkpoint *check
 {
     const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_SPLIT);
     *history = NULL;
-    return section ? clt_split_read_history(section->text, t->ranks, t->total, history) : CLT_OK;
+    return section ? clt_split_read_history(section->text, t->all.ranks, t->all.total, history)
+                   : CLT_OK;
 }
 
 clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *position,

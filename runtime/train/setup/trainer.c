@@ -141,11 +141,12 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
         return CLT_OUT_OF_MEMORY;
     t->store = store;
     t->options = *options;
-    t->n_devices = store->n_devices;
-    t->rank = options->world ? options->world->rank : 0;
-    t->ranks = options->world ? options->world->ranks : 1;
-    if (options->world)
-        clt_slow_rank(t->rank);
+    t->all = (clt_participants){.world = options->world, .ranks = 1, .own = store->n_devices};
+    if (options->world) {
+        t->all.rank = options->world->rank;
+        t->all.ranks = options->world->ranks;
+        clt_slow_rank(t->all.rank);
+    }
     t->lost = -1;
     for (int i = 0; i < CLT_RESULT_RING; i++)
         t->records[i].step = -1;
@@ -154,7 +155,7 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
         status = join_store(t);
     if (status == CLT_OK)
         status = clt_graph_copy(graph, &t->graph);
-    status = clt_world_agree(t, status);
+    status = clt_world_agree(&t->all, status);
     if (status == CLT_OK)
         status = clt_trainer_build(t);
     if (status != CLT_OK) {
@@ -195,7 +196,7 @@ int64_t clt_trainer_steps(const clt_trainer *t)
 void clt_trainer_set_steps(clt_trainer *t, int64_t steps)
 {
     t->steps = steps;
-    for (int d = 0; d < t->n_devices; d++)
+    for (int d = 0; d < t->all.own; d++)
         t->devices[d].begun = t->devices[d].done = steps;
 }
 
@@ -234,7 +235,7 @@ clt_status clt_trainer_slot_set(clt_trainer *t, int slot, const char *name, cons
 {
     const clt_slot *where;
     CLT_TRY(find_slot(t, slot, name, bytes, &where));
-    for (int i = 0; i < t->n_devices; i++) {
+    for (int i = 0; i < t->all.own; i++) {
         const clt_replica *r = &t->store->replicas[i];
         CLT_TRY(
             clt_replica_write(r, r->slots[slot][where->bucket], where->offset, where->bytes, data));
@@ -297,12 +298,12 @@ clt_status clt_trainer_gradient(clt_trainer *t, int device, const char *name, vo
 {
     const clt_slot *where;
     CLT_TRY(clt_store_slot(t->store, name, &where));
-    if (device < 0 || device >= t->n_devices || where->state || (int64_t)bytes != where->bytes)
+    if (device < 0 || device >= t->all.own || where->state || (int64_t)bytes != where->bytes)
         return clt_fail(CLT_INVALID_ARGUMENT, "device %d has no gradient %s of %zu bytes", device,
                         name, bytes);
     if (t->owners && t->phase != 2) { /* once reduced, the owner has it */
-        device = t->owners[where->bucket] - t->first;
-        if (device < 0 || device >= t->n_devices)
+        device = t->owners[where->bucket] - t->all.first;
+        if (device < 0 || device >= t->all.own)
             return clt_fail(CLT_UNSUPPORTED,
                             "the devices are of several kinds, so only the owner of %s has its "
                             "whole gradient: a device of another rank",
@@ -313,7 +314,7 @@ clt_status clt_trainer_gradient(clt_trainer *t, int device, const char *name, vo
 
 clt_status clt_trainer_set_scaling(clt_trainer *t, const clt_scaling *scaling)
 {
-    for (int d = 0; d < t->n_devices; d++) {
+    for (int d = 0; d < t->all.own; d++) {
         t->devices[d].scaling = *scaling;
         CLT_TRY(clt_update_set_scaling(t->devices[d].update, scaling));
     }
@@ -322,7 +323,15 @@ clt_status clt_trainer_set_scaling(clt_trainer *t, const clt_scaling *scaling)
 
 clt_status clt_trainer_wait(clt_trainer *t)
 {
-    for (int i = 0; i < t->n_devices; i++)
+    for (int i = 0; i < t->all.own; i++)
         CLT_TRY(clt_device_finish(t->store->replicas[i].device));
     return CLT_OK;
+}
+
+clt_status clt_trainer_finish(clt_trainer *t)
+{
+    if (t->all.ranks < 2 || !t->collectives.self)
+        return CLT_OK;
+    CLT_TRY(clt_trainer_wait(t));
+    return t->collectives.finish(t->collectives.self);
 }

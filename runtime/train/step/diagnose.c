@@ -199,7 +199,7 @@ clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)
 {
     search s = {.bad_sample = -1};
     clt_status status = clt_trainer_wait(t);
-    for (int d = 0; status == CLT_OK && !*s.where && d < t->n_devices; d++) {
+    for (int d = 0; status == CLT_OK && !*s.where && d < t->all.own; d++) {
         s.replica = &t->store->replicas[d];
         status = clt_programs_diagnose(t, d, step, &s);
     }

@@ -43,8 +43,10 @@ static uint64_t hash_order(const clt_session *s)
 
 static clt_status compare_ranks(clt_trainer *t)
 {
-    CLT_TRY(clt_world_compare(t, hash_order(t->training), "order of all-reduces in training"));
-    return clt_world_compare(t, hash_order(t->evaluation), "order of all-reduces in evaluation");
+    CLT_TRY(clt_ranks_compare(t->all.world, hash_order(t->training),
+                              "order of all-reduces in training"));
+    return clt_ranks_compare(t->all.world, hash_order(t->evaluation),
+                             "order of all-reduces in evaluation");
 }
 
 clt_status clt_segments_prepare(clt_trainer *t)
@@ -55,7 +57,7 @@ clt_status clt_segments_prepare(clt_trainer *t)
     for (int i = 0; i < t->graph->n_nodes; i++)
         in_graph += t->graph->nodes[i]->op->collective;
     room = in_graph > room ? in_graph : room; /* those outside training have no more */
-    for (int d = 0; d < t->n_devices; d++)
+    for (int d = 0; d < t->all.own; d++)
         CLT_TRY(clt_exchange_create(t, d, room));
     return CLT_OK;
 }
@@ -71,7 +73,7 @@ clt_status clt_segments_agree(clt_trainer *t)
     bool any = false;
     for (int i = 0; i < t->graph->n_nodes; i++)
         any = any || t->graph->nodes[i]->op->collective;
-    return any && t->ranks > 1 ? compare_ranks(t) : CLT_OK;
+    return any && t->all.ranks > 1 ? compare_ranks(t) : CLT_OK;
 }
 
 /* --- what it needs --------------------------------------------------------------------------- */
@@ -95,7 +97,7 @@ static int most_at_once(const clt_plan *plan)
 
 static clt_status reserve(clt_trainer *t)
 {
-    for (int d = 0; d < t->n_devices; d++) {
+    for (int d = 0; d < t->all.own; d++) {
         const clt_plan *plans[] = {t->training->devices[d].plan, t->evaluation->devices[d].plan};
         int64_t largest = 0;
         int most = 0;
@@ -116,22 +118,22 @@ static clt_status reserve(clt_trainer *t)
 clt_status clt_segments_reserve(clt_trainer *t)
 {
     const bool any = has_collectives(t->training) || has_collectives(t->evaluation);
-    return any ? clt_world_agree(t, reserve(t)) : CLT_OK;
+    return any ? clt_world_agree(&t->all, reserve(t)) : CLT_OK;
 }
 
 clt_status clt_segments_rounds(clt_trainer *t)
 {
-    t->rounds = 0;
+    t->shares.rounds = 0;
     if (!has_collectives(t->session))
         return CLT_OK;
-    t->rounds = 1;
-    if (t->max_micros == 1)
+    t->shares.rounds = 1;
+    if (t->shares.max_micros == 1)
         return CLT_OK;
-    CLT_TRY(clt_reduce_shares(t));
+    CLT_TRY(clt_shares_count(&t->shares, &t->all, &t->collectives));
     /* At least once, as where numbers of samples are not told. */
-    for (int p = 0; p < t->total; p++) {
-        const int micros = clt_step_share_of(t, t->devices[0].counts[p]).micros;
-        t->rounds = micros > t->rounds ? micros : t->rounds;
+    for (int p = 0; p < t->all.total; p++) {
+        const int micros = clt_share_of(&t->shares, t->shares.counts[p]).micros;
+        t->shares.rounds = micros > t->shares.rounds ? micros : t->shares.rounds;
     }
     return CLT_OK;
 }

@@ -22,7 +22,7 @@ clt_status clt_owners_create(clt_trainer *t, bool alike)
     if (!t->owners)
         return CLT_OUT_OF_MEMORY;
     for (int b = 0; b < layout->n_buckets; b++)
-        t->owners[b] = clt_owner_of(b, t->total);
+        t->owners[b] = clt_owner_of(b, t->all.total);
     return CLT_OK;
 }
 

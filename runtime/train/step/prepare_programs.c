@@ -16,8 +16,8 @@ clt_step_program_input clt_programs_input(const clt_trainer *t, const clt_partic
                                           const clt_outline *outline)
 {
     return (clt_step_program_input){.plan = outline,
-                                    .participants = t->total,
-                                    .ranks = t->ranks,
+                                    .participants = t->all.total,
+                                    .ranks = t->all.ranks,
                                     .self = (int)(of - t->programs->all),
                                     .n_buckets = t->store->layout.n_buckets,
                                     .n_slots = t->store->replicas[0].n_slots,
@@ -37,8 +37,8 @@ clt_step_program_input clt_programs_input(const clt_trainer *t, const clt_partic
 
 static clt_status outline_own(clt_trainer *t)
 {
-    for (int d = 0; d < t->n_devices; d++) {
-        clt_participant *p = &t->programs->all[t->first + d];
+    for (int d = 0; d < t->all.own; d++) {
+        clt_participant *p = &t->programs->all[t->all.first + d];
         CLT_TRY(clt_outline_create(t->training->devices[d].plan, &p->training));
         CLT_TRY(clt_outline_create(t->evaluation->devices[d].plan, &p->evaluation));
         p->apart = clt_balance_apart(&t->options, &t->store->replicas[d].device->caps,
@@ -50,8 +50,8 @@ static clt_status outline_own(clt_trainer *t)
 static clt_status pack_own(const clt_trainer *t, int64_t **numbers, int *count)
 {
     int room = 0;
-    for (int d = 0; d < t->n_devices; d++) {
-        const clt_participant *p = &t->programs->all[t->first + d];
+    for (int d = 0; d < t->all.own; d++) {
+        const clt_participant *p = &t->programs->all[t->all.first + d];
         CLT_TRY(CLT_PUSH(*numbers, *count, room, (int64_t)p->apart));
         CLT_TRY(clt_outline_pack(&p->training, numbers, count, &room));
         CLT_TRY(clt_outline_pack(&p->evaluation, numbers, count, &room));
@@ -62,7 +62,7 @@ static clt_status pack_own(const clt_trainer *t, int64_t **numbers, int *count)
 static clt_status unpack_rank(clt_trainer *t, int rank, const int64_t *numbers, int count)
 {
     int at = 0;
-    for (int p = t->begins[rank]; p < t->begins[rank + 1]; p++) {
+    for (int p = t->all.begins[rank]; p < t->all.begins[rank + 1]; p++) {
         clt_participant *of = &t->programs->all[p];
         if (at >= count)
             return clt_fail(CLT_FORMAT, "rank %d sent too few outlines", rank);
@@ -78,28 +78,28 @@ static clt_status tell_outlines(clt_trainer *t, const int64_t *own, int count)
 {
     const int64_t head[] = {count, (int64_t)clt_hash(own, (size_t)count * sizeof *own, 0)};
     void *heads, *all = NULL;
-    CLT_TRY(clt_ranks_gather(t->options.world, head, sizeof head, &heads));
+    CLT_TRY(clt_ranks_gather(t->all.world, head, sizeof head, &heads));
     const int64_t(*of)[2] = heads;
     int64_t most = 0;
     bool alike = true;
-    for (int r = 0; r < t->ranks; r++) {
+    for (int r = 0; r < t->all.ranks; r++) {
         most = of[r][0] > most ? of[r][0] : most;
         alike = alike && !memcmp(of[r], head, sizeof head);
     }
     int64_t *mine = clt_calloc((size_t)most + 1, sizeof *mine);
-    clt_status status = clt_world_agree(t, mine ? CLT_OK : CLT_OUT_OF_MEMORY);
+    clt_status status = clt_world_agree(&t->all, mine ? CLT_OK : CLT_OUT_OF_MEMORY);
     if (status == CLT_OK)
         memcpy(mine, own, (size_t)count * sizeof *own);
     if (status == CLT_OK && !alike)
-        status = clt_ranks_gather(t->options.world, mine, (size_t)most * sizeof *mine, &all);
-    for (int r = 0; status == CLT_OK && r < t->ranks; r++)
-        if (r != t->rank)
+        status = clt_ranks_gather(t->all.world, mine, (size_t)most * sizeof *mine, &all);
+    for (int r = 0; status == CLT_OK && r < t->all.ranks; r++)
+        if (r != t->all.rank)
             status =
                 unpack_rank(t, r, alike ? own : (const int64_t *)all + r * most, (int)of[r][0]);
     clt_free(all);
     clt_free(mine);
     clt_free(heads);
-    return clt_world_agree(t, status);
+    return clt_world_agree(&t->all, status);
 }
 
 static clt_status exchange_outlines(clt_trainer *t)
@@ -109,8 +109,8 @@ static clt_status exchange_outlines(clt_trainer *t)
     clt_status status = outline_own(t);
     if (status == CLT_OK)
         status = pack_own(t, &own, &count);
-    status = clt_world_agree(t, status);
-    if (status == CLT_OK && t->ranks > 1)
+    status = clt_world_agree(&t->all, status);
+    if (status == CLT_OK && t->all.ranks > 1)
         status = tell_outlines(t, own, count);
     clt_free(own);
     return status;
@@ -140,20 +140,21 @@ enum { OF_TRAINING = sizeof of_training / sizeof *of_training };
 clt_status clt_programs_outside(const clt_trainer *t, int d, const clt_outline *outline,
                                 bool shared, clt_plan_programs *p)
 {
-    clt_step_program_input input = clt_programs_input(t, &t->programs->all[t->first + d], outline);
+    clt_step_program_input input =
+        clt_programs_input(t, &t->programs->all[t->all.first + d], outline);
     input.shared = shared;
     return generate_all(&input, CLT_PROGRAM_OUTSIDE, p);
 }
 
 static clt_status generate_own(clt_trainer *t)
 {
-    for (int d = 0; d < t->n_devices; d++) {
-        const clt_participant *of = &t->programs->all[t->first + d];
+    for (int d = 0; d < t->all.own; d++) {
+        const clt_participant *of = &t->programs->all[t->all.first + d];
         const clt_step_program_input input = clt_programs_input(t, of, &of->training);
         for (int k = 0; k < OF_TRAINING; k++)
             CLT_TRY(generate_all(&input, of_training[k], &t->programs->training[d]));
-        CLT_TRY(
-            clt_programs_outside(t, d, &of->evaluation, t->ranks > 1, &t->programs->evaluation[d]));
+        CLT_TRY(clt_programs_outside(t, d, &of->evaluation, t->all.ranks > 1,
+                                     &t->programs->evaluation[d]));
     }
     return CLT_OK;
 }
@@ -162,16 +163,16 @@ static clt_status generate_own(clt_trainer *t)
 
 static clt_status check_all(const clt_trainer *t)
 {
-    const size_t n = (size_t)t->total;
+    const size_t n = (size_t)t->all.total;
     clt_step_program_input *training = clt_calloc(n, sizeof *training),
                            *evaluation = clt_calloc(n, sizeof *evaluation);
     for (size_t p = 0; training && evaluation && p < n; p++) {
         const clt_participant *of = &t->programs->all[p];
         training[p] = clt_programs_input(t, of, &of->training);
         evaluation[p] = clt_programs_input(t, of, &of->evaluation);
-        training[p].shared = evaluation[p].shared = t->ranks > 1;
+        training[p].shared = evaluation[p].shared = t->all.ranks > 1;
     }
-    const clt_check_world world = {t->total, training, evaluation, t->max_micros};
+    const clt_check_world world = {t->all.total, training, evaluation, t->shares.max_micros};
     const clt_status status =
         training && evaluation ? clt_step_programs_check_all(&world) : CLT_OUT_OF_MEMORY;
     clt_free(training);
@@ -184,13 +185,13 @@ static clt_status check_all(const clt_trainer *t)
 static clt_status allocate(clt_trainer *t)
 {
     const clt_buckets *layout = &t->store->layout;
-    const size_t n = (size_t)t->n_devices, buckets = (size_t)layout->n_buckets + 1;
+    const size_t n = (size_t)t->all.own, buckets = (size_t)layout->n_buckets + 1;
     struct clt_programs *p = t->programs = CLT_NEW(struct clt_programs);
     if (!p)
         return CLT_OUT_OF_MEMORY;
-    p->n_devices = t->n_devices;
-    p->n_all = t->total;
-    p->all = clt_calloc((size_t)t->total, sizeof *p->all);
+    p->n_devices = t->all.own;
+    p->n_all = t->all.total;
+    p->all = clt_calloc((size_t)t->all.total, sizeof *p->all);
     p->training = clt_calloc(n, sizeof *p->training);
     p->evaluation = clt_calloc(n, sizeof *p->evaluation);
     p->states = clt_calloc(buckets, sizeof *p->states);
@@ -204,12 +205,12 @@ static clt_status allocate(clt_trainer *t)
 
 clt_status clt_programs_create(clt_trainer *t)
 {
-    CLT_TRY(clt_world_agree(t, allocate(t)));
+    CLT_TRY(clt_world_agree(&t->all, allocate(t)));
     CLT_TRY(exchange_outlines(t));
-    for (int p = 0; p < t->total; p++)
+    for (int p = 0; p < t->all.total; p++)
         clt_outline_places(&t->programs->all[p].training, t->programs->after);
     clt_status status = generate_own(t);
     if (status == CLT_OK)
         status = check_all(t);
-    return clt_world_agree(t, status);
+    return clt_world_agree(&t->all, status);
 }

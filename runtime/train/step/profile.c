@@ -44,8 +44,8 @@ double clt_trainer_flops(const clt_trainer *t)
     double flops = 0;
     for (int i = 0; i < plan->n_nodes; i++)
         if (!plan->nodes[i].node->op->view)
-            flops += clt_node_flops(plan->nodes[i].node, t->per_device);
-    return flops / (double)t->per_device;
+            flops += clt_node_flops(plan->nodes[i].node, t->shares.per_run);
+    return flops / (double)t->shares.per_run;
 }
 
 double clt_trainer_update_bytes(const clt_trainer *t)
@@ -65,12 +65,12 @@ clt_status clt_profile_start(clt_trainer *t, clt_profile **out)
     if (!p)
         return CLT_OUT_OF_MEMORY;
     p->trainer = t;
-    p->n_devices = t->n_devices;
-    p->recorders = clt_calloc((size_t)t->n_devices, sizeof(clt_recorder *));
-    p->reductions = clt_calloc((size_t)t->n_devices, sizeof *p->reductions);
+    p->n_devices = t->all.own;
+    p->recorders = clt_calloc((size_t)t->all.own, sizeof(clt_recorder *));
+    p->reductions = clt_calloc((size_t)t->all.own, sizeof *p->reductions);
     p->began = now();
     clt_status status = p->recorders && p->reductions ? CLT_OK : CLT_OUT_OF_MEMORY;
-    for (int i = 0; status == CLT_OK && i < t->n_devices; i++)
+    for (int i = 0; status == CLT_OK && i < t->all.own; i++)
         status = clt_recorder_create(t->store->replicas[i].device, &t->steps, &p->recorders[i]);
     if (status != CLT_OK) {
         clt_profile_stop(p);
@@ -137,7 +137,7 @@ static clt_profile_record describe(const clt_profile *p, int device, const clt_r
     record.backward = pn->node->backward;
     if (!r->command.launch) {
         /* A smaller share or micro-batch computes less: the figures are of a whole one. */
-        const int64_t batch = p->trainer->per_device;
+        const int64_t batch = p->trainer->shares.per_run;
         record.flops = clt_node_flops(pn->node, batch);
         record.bytes = clt_node_bytes(pn->node, batch);
     }

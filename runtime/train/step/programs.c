@@ -8,10 +8,10 @@ clt_status clt_programs_predict(clt_trainer *t)
 {
     struct clt_programs *p = t->programs;
     clt_outline outline;
-    p->prediction = clt_calloc((size_t)t->n_devices, sizeof *p->prediction);
+    p->prediction = clt_calloc((size_t)t->all.own, sizeof *p->prediction);
     if (!p->prediction)
         return CLT_OUT_OF_MEMORY;
-    for (int d = 0; d < t->n_devices; d++) {
+    for (int d = 0; d < t->all.own; d++) {
         CLT_TRY(clt_outline_create(t->prediction->devices[d].plan, &outline));
         const clt_status status =
             clt_programs_outside(t, d, &outline, t->prediction->shared, &p->prediction[d]);
@@ -62,7 +62,7 @@ static const clt_step_program *selected(const clt_trainer *t, int d)
         of = t->session == t->evaluation ? &p->evaluation[d] : &p->prediction[d];
     if (p->kind == CLT_PROGRAM_VERIFY) /* needs no batch */
         return &of->lists[p->kind][0][0];
-    const clt_share share = clt_step_share(t, d);
+    const clt_share share = clt_shares_device(&t->shares, d);
     return &of->lists[p->kind][t->weights_known][clt_load_of(share.rounds, share.micros)];
 }
 
@@ -75,8 +75,8 @@ static clt_bound bind(clt_trainer *t, int d)
                        .seed = t->options.seed,
                        .trainer = t,
                        .own = &t->devices[d],
-                       .participants = t->total,
-                       .self = t->first + d,
+                       .participants = t->all.total,
+                       .self = t->all.first + d,
                        .owners = t->owners};
 }
 
@@ -90,7 +90,7 @@ static clt_bound bind_call(clt_trainer *t, int d)
     bound.batch = &t->current;
     bound.given = t->given;
     bound.n_given = t->n_given;
-    bound.share = clt_step_share(t, d);
+    bound.share = clt_shares_device(&t->shares, d);
     bound.first = t->current.first;
     bound.loss_weights = t->loss_weights;
     bound.entry = t->entry;
@@ -125,11 +125,11 @@ clt_status clt_programs_run(clt_trainer *t, clt_step_program_kind kind, const ch
 
 clt_status clt_programs_copy(clt_trainer *t, int root, const int *slot_roots)
 {
-    clt_step_program *copies = clt_calloc((size_t)t->n_devices, sizeof *copies);
+    clt_step_program *copies = clt_calloc((size_t)t->all.own, sizeof *copies);
     clt_status status = copies ? CLT_OK : CLT_OUT_OF_MEMORY;
-    for (int d = 0; status == CLT_OK && d < t->n_devices; d++) {
-        clt_step_program_input input = clt_programs_input(t, &t->programs->all[t->first + d],
-                                                          &t->programs->all[t->first + d].training);
+    for (int d = 0; status == CLT_OK && d < t->all.own; d++) {
+        clt_step_program_input input = clt_programs_input(
+            t, &t->programs->all[t->all.first + d], &t->programs->all[t->all.first + d].training);
         input.root = root;
         input.slot_roots = slot_roots;
         status = clt_step_program_generate(&input, CLT_PROGRAM_COPY, CLT_LOAD_NONE, &copies[d]);
@@ -138,7 +138,7 @@ clt_status clt_programs_copy(clt_trainer *t, int root, const int *slot_roots)
         t->programs->copies = copies;
         status = clt_programs_run(t, CLT_PROGRAM_COPY, NULL, false);
     }
-    for (int d = 0; copies && d < t->n_devices; d++)
+    for (int d = 0; copies && d < t->all.own; d++)
         clt_step_program_free(&copies[d]);
     clt_free(copies);
     return status;
@@ -147,7 +147,7 @@ clt_status clt_programs_copy(clt_trainer *t, int root, const int *slot_roots)
 clt_status clt_programs_diagnose(clt_trainer *t, int d, int64_t step,
                                  struct clt_diagnosis *diagnosis)
 {
-    const clt_participant *of = &t->programs->all[t->first + d];
+    const clt_participant *of = &t->programs->all[t->all.first + d];
     const clt_session_device *sd = &t->training->devices[d];
     const clt_step_program_input input = clt_programs_input(t, of, &of->training);
     clt_bound bound = bind(t, d);
@@ -155,7 +155,7 @@ clt_status clt_programs_diagnose(clt_trainer *t, int d, int64_t step,
     bound.step = step;
     bound.entry = (int)(step % CLT_RESULT_RING);
     bound.parity = (int)(step & 1);
-    bound.share = clt_step_share_of(t, sd->shares[bound.entry]);
+    bound.share = clt_share_of(&t->shares, sd->shares[bound.entry]);
     bound.share.micros = bound.share.rounds = sd->micros[bound.entry];
     bound.first = sd->firsts[bound.entry];
     bound.diagnosis = diagnosis;

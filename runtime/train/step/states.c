@@ -66,7 +66,7 @@ static void find_dependences(const clt_graph *graph, dependence *depends)
 
 static bool one_run(const clt_trainer *t)
 {
-    return t->total == 1 && t->max_micros == 1;
+    return t->all.total == 1 && t->shares.max_micros == 1;
 }
 
 /* Rows are no statistic, which has a mean: each is its own sample's. So all must be in one place,
@@ -84,7 +84,8 @@ static clt_status check_rows(const clt_trainer *t, const clt_assignment *assign,
                     "state %s takes what %s made of rows that each of %d devices and micro-batches "
                     "replaced: assign the result of one clt_batch_rows_put itself, or train on "
                     "one device without accumulation",
-                    assign->state->name, put->name, t->total > 1 ? t->total : t->max_micros);
+                    assign->state->name, put->name,
+                    t->all.total > 1 ? t->all.total : t->shares.max_micros);
 }
 
 /* One device and micro-batch needs no mean; `one`: that is all there is. */
@@ -103,11 +104,11 @@ static clt_status place(clt_trainer *t, const clt_assignment *assign, batch_stat
         return clt_fail(CLT_UNSUPPORTED,
                         "state %s has %lld bytes: one that steps assign has a multiple of 4",
                         assign->state->name, (long long)bytes);
-    if (item->depends != NOTHING && type->dtype != CLT_F32 && t->total > 1)
+    if (item->depends != NOTHING && type->dtype != CLT_F32 && t->all.total > 1)
         return clt_fail(CLT_UNSUPPORTED,
                         "state %s takes a value of %s that depends on the batch: the copies of %d "
                         "devices would differ, and only f32 has a mean. Train on one device",
-                        assign->state->name, clt_dtype_name(type->dtype), t->total);
+                        assign->state->name, clt_dtype_name(type->dtype), t->all.total);
     if (!takes_mean(item->depends, type, one_run(t)))
         return CLT_OK;
     if (!s->floats)
@@ -154,14 +155,14 @@ clt_status clt_states_create(clt_trainer *t)
     clt_status status =
         depends && t->states && t->states->items ? list(t, depends) : CLT_OUT_OF_MEMORY;
     clt_free(depends);
-    for (int d = 0; status == CLT_OK && t->states->floats && d < t->n_devices; d++)
+    for (int d = 0; status == CLT_OK && t->states->floats && d < t->all.own; d++)
         status = make_means(t, d);
     return status;
 }
 
 void clt_states_destroy(clt_trainer *t)
 {
-    for (int d = 0; t->devices && d < t->n_devices; d++) {
+    for (int d = 0; t->devices && d < t->all.own; d++) {
         clt_release_buffer(t->devices[d].means);
         t->devices[d].means = NULL;
     }
@@ -177,10 +178,10 @@ void clt_states_destroy(clt_trainer *t)
 static int64_t count_all(const clt_trainer *t, int micro)
 {
     int64_t count = 0;
-    if (t->rounds == 1)
+    if (t->shares.rounds == 1)
         return t->current.total;
-    for (int p = 0; p < t->total; p++) {
-        const clt_share share = clt_step_share_of(t, t->devices[0].counts[p]);
+    for (int p = 0; p < t->all.total; p++) {
+        const clt_share share = clt_share_of(&t->shares, t->shares.counts[p]);
         count += clt_share_part(&share, micro).count;
     }
     return count;
@@ -189,11 +190,11 @@ static int64_t count_all(const clt_trainer *t, int micro)
 /* The part of the mean that this device's value of a micro-batch is. */
 static double weight_of(const clt_trainer *t, int d, dependence depends, int micro)
 {
-    const clt_share share = clt_step_share(t, d);
+    const clt_share share = clt_shares_device(&t->shares, d);
     int64_t count = clt_share_part(&share, micro).count;
-    if (!t->current.total || (depends == ALIKE && t->total > 1 && t->first + d > 0))
+    if (!t->current.total || (depends == ALIKE && t->all.total > 1 && t->all.first + d > 0))
         return 0;
-    if (depends == ALIKE && t->total > 1)
+    if (depends == ALIKE && t->all.total > 1)
         count = count_all(t, micro);
     return (double)count / (double)t->current.total;
 }
@@ -201,7 +202,7 @@ static double weight_of(const clt_trainer *t, int d, dependence depends, int mic
 /* Where the global batch begins, by position: at 0 where ranks divide it. */
 static int64_t begin_of_batch(const clt_trainer *t)
 {
-    return t->ranks > 1 ? 0 : t->current.first;
+    return t->all.ranks > 1 ? 0 : t->current.first;
 }
 
 /* Rows [begin, end) as far as there are such. */
@@ -224,11 +225,11 @@ static clt_status add_rows(const clt_trainer *t, int d, int micro, const batch_s
                            const clt_type *type, const clt_run *run, clt_view from)
 {
     const int64_t rows = type->dims[0], begin = begin_of_batch(t);
-    if (micro == 0 && t->total > 1)
+    if (micro == 0 && t->all.total > 1)
         CLT_TRY(clt_enqueue_fill(t->store->replicas[d].device,
                                  (clt_view){t->devices[d].means, item->at}, -0.0f,
                                  rows * item->row));
-    if (micro == 0 && t->first + d == 0) {
+    if (micro == 0 && t->all.first + d == 0) {
         CLT_TRY(copy_rows(t, d, item, rows, from, 0, begin));
         CLT_TRY(copy_rows(t, d, item, rows, from, begin + t->current.total, rows));
     }
@@ -250,7 +251,7 @@ clt_status clt_states_check_batch(const clt_trainer *t, int64_t batch)
 clt_status clt_states_check(const clt_trainer *t)
 {
     const clt_step_batch *batch = &t->current;
-    for (int i = 0; t->ranks > 1 && i < t->states->n; i++)
+    for (int i = 0; t->all.ranks > 1 && i < t->states->n; i++)
         if (t->states->items[i].depends == ROWS && batch->count &&
             (batch->first < 0 || batch->first + batch->count > batch->total))
             return clt_fail(CLT_INVALID_ARGUMENT,

@@ -12,24 +12,7 @@
 
 static int64_t share_of(const clt_trainer *t, int d)
 {
-    return t->offsets[d + 1] - t->offsets[d];
-}
-
-clt_share clt_step_share_of(const clt_trainer *t, int64_t count)
-{
-    const int64_t needed = (count + t->per_device - 1) / t->per_device;
-    const int64_t micros = needed > t->options.accumulate ? needed : t->options.accumulate;
-    clt_share share = {.count = count, .per_run = t->per_device, .quantum = t->options.quantum};
-    share.micros = share.rounds = (int)(count < micros ? count : micros);
-    return share;
-}
-
-clt_share clt_step_share(const clt_trainer *t, int d)
-{
-    clt_share share = clt_step_share_of(t, share_of(t, d));
-    share.begin = t->offsets[d];
-    share.rounds = t->rounds ? t->rounds : share.rounds;
-    return share;
+    return t->shares.offsets[d + 1] - t->shares.offsets[d];
 }
 
 /* --- one step -------------------------------------------------------------------------------- */
@@ -37,20 +20,10 @@ clt_share clt_step_share(const clt_trainer *t, int d)
 static clt_status check_feeds(const clt_trainer *t, const clt_session *session,
                               const clt_feed *feeds, int n_feeds, bool given)
 {
-    for (int d = 0; d < t->n_devices; d++)
+    for (int d = 0; d < t->all.own; d++)
         if (share_of(t, d))
-            CLT_TRY(clt_session_check_feeds(session, d, t->offsets, feeds, n_feeds, given));
+            CLT_TRY(clt_session_check_feeds(session, d, t->shares.offsets, feeds, n_feeds, given));
     return CLT_OK;
-}
-
-/* By the weights of this rank's devices; equally, where they have none. */
-static clt_status split_own(const clt_trainer *t, int64_t count)
-{
-    const double *weights = t->shares ? t->shares + t->first : NULL;
-    double sum = 0;
-    for (int d = 0; weights && d < t->n_devices; d++)
-        sum += weights[d];
-    return clt_split(count, t->n_devices, sum > 0 ? weights : NULL, t->options.quantum, t->offsets);
 }
 
 clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step_batch *batch)
@@ -62,33 +35,33 @@ clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step
             CLT_INVALID_ARGUMENT, "a batch of %lld of %lld; the trainer was made for 0 to %lld",
             (long long)batch->count, (long long)(batch->total > 0 ? batch->total : batch->count),
             (long long)t->options.batch);
-    if (batch->n_wait && t->n_devices > 1)
-        return clt_fail(CLT_INVALID_ARGUMENT, "a wait list is for one device, not %d",
-                        t->n_devices);
+    if (batch->n_wait && t->all.own > 1)
+        return clt_fail(CLT_INVALID_ARGUMENT, "a wait list is for one device, not %d", t->all.own);
     if (batch->offsets) {
-        memcpy(t->offsets, batch->offsets, ((size_t)t->n_devices + 1) * sizeof *t->offsets);
-        if (t->offsets[0] != 0 || t->offsets[t->n_devices] != batch->count)
+        memcpy(t->shares.offsets, batch->offsets,
+               ((size_t)t->all.own + 1) * sizeof *t->shares.offsets);
+        if (t->shares.offsets[0] != 0 || t->shares.offsets[t->all.own] != batch->count)
             return clt_fail(CLT_INVALID_ARGUMENT,
                             "the batch's offsets do not cover its %lld "
                             "samples",
                             (long long)batch->count);
     } else {
-        CLT_TRY(split_own(t, batch->count));
+        CLT_TRY(clt_shares_split(&t->shares, &t->all, batch->count));
     }
-    for (int d = 0; d < t->n_devices; d++)
-        if (share_of(t, d) < 0 || share_of(t, d) > t->per_device * t->max_micros)
-            return clt_fail(CLT_INVALID_ARGUMENT,
-                            "device %d gets %lld samples; the plan holds %lld", d,
-                            (long long)share_of(t, d), (long long)(t->per_device * t->max_micros));
-    CLT_TRY(clt_session_check_fetches(session, batch, t->offsets));
+    for (int d = 0; d < t->all.own; d++)
+        if (share_of(t, d) < 0 || share_of(t, d) > t->shares.per_run * t->shares.max_micros)
+            return clt_fail(
+                CLT_INVALID_ARGUMENT, "device %d gets %lld samples; the plan holds %lld", d,
+                (long long)share_of(t, d), (long long)(t->shares.per_run * t->shares.max_micros));
+    CLT_TRY(clt_session_check_fetches(session, batch, t->shares.offsets));
     CLT_TRY(check_feeds(t, session, batch->feeds, batch->n_feeds, false));
     t->current = *batch;
     t->given = NULL;
     t->n_given = 0;
     t->session = session;
     t->weights_known = false;
-    t->counted = false;
-    t->rounds = 0;
+    t->shares.counted = false;
+    t->shares.rounds = 0;
     return CLT_OK;
 }
 
@@ -122,7 +95,7 @@ static clt_status find_weights(clt_trainer *t)
         given || clt_session_static_weights(t->session, t->current.total, t->loss_weights);
     if (given)
         memcpy(t->loss_weights, given, (size_t)t->session->n_losses * sizeof *given);
-    if (t->weights_known || (t->total == 1 && t->max_micros == 1))
+    if (t->weights_known || (t->all.total == 1 && t->shares.max_micros == 1))
         return CLT_OK;
     return weights_from_forward(t);
 }
@@ -141,7 +114,7 @@ static clt_status throttle(clt_trainer *t)
         const int64_t step = t->steps - back;
         if (step < 0 || t->records[step % CLT_RESULT_RING].step != step)
             continue;
-        for (int d = 0; d < t->n_devices; d++)
+        for (int d = 0; d < t->all.own; d++)
             CLT_TRY(clt_lost_note(t, d,
                                   clt_session_wait(t->training, d, (int)(step % CLT_RESULT_RING))));
         if (clt_step_stopped(t, (int)(step % CLT_RESULT_RING)))
@@ -164,16 +137,16 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
     t->entry = (int)(t->steps % CLT_RESULT_RING);
     t->parity = (int)(t->steps & 1);
     clt_heartbeat_step(t->beat, t->steps + 1);
-    CLT_TRY(clt_reduce_counts(t));
+    CLT_TRY(clt_shares_place(&t->shares, &t->all, &t->collectives, &t->current));
     CLT_TRY(clt_states_check(t));
     CLT_TRY(clt_segments_rounds(t));
     t->records[t->entry] =
         (clt_step_record){.step = t->steps,
                           .samples = t->current.total,
                           .lr = clt_schedule_rate(&t->options.schedule, t->options.lr, t->steps)};
-    for (int d = 0; d < t->n_devices; d++) {
+    for (int d = 0; d < t->all.own; d++) {
         t->training->devices[d].shares[t->entry] = share_of(t, d);
-        t->training->devices[d].firsts[t->entry] = t->current.first + t->offsets[d];
+        t->training->devices[d].firsts[t->entry] = t->current.first + t->shares.offsets[d];
     }
     return find_weights(t);
 }
@@ -187,7 +160,7 @@ clt_status clt_step_event(const clt_session *session, int entry, struct _cl_even
 
 clt_status clt_step_check_event(const clt_trainer *t, struct _cl_event *const *event)
 {
-    return !event || t->n_devices == 1
+    return !event || t->all.own == 1
                ? CLT_OK
                : clt_fail(CLT_INVALID_ARGUMENT, "several devices have no common event");
 }
@@ -220,7 +193,7 @@ static clt_status need_phase(const clt_trainer *t, int phase, const char *call, 
 
 clt_status clt_trainer_forward(clt_trainer *t, const clt_step_batch *batch)
 {
-    if (t->max_micros > 1)
+    if (t->shares.max_micros > 1)
         return clt_fail(CLT_STATE,
                         "the parts of a step work without micro-batches; this trainer "
                         "was made with accumulate %d%s",

@@ -73,7 +73,7 @@ static clt_collective of_gradient(const clt_trainer *t, int d, int bucket, int o
                             .count = t->store->layout.buckets[bucket].bytes / 4,
                             .dtype = t->training->devices[d].plan->options.precision,
                             .whole = true,
-                            .empty = t->offsets[d] == t->offsets[d + 1],
+                            .empty = t->shares.offsets[d] == t->shares.offsets[d + 1],
                             .measure = true,
                             .vote = t->vote,
                             .label = t->labels[bucket]};
@@ -96,7 +96,8 @@ static clt_status describe(const clt_trainer *t, int d, const clt_instruction *i
     const clt_replica *replica = &t->store->replicas[d];
     switch (i->on) {
     case CLT_ON_RESULTS:
-        return clt_session_share(t->session, d, t->entry, clt_step_share(t, d).micros, what);
+        return clt_session_share(t->session, d, t->entry, clt_shares_device(&t->shares, d).micros,
+                                 what);
     case CLT_ON_MEANS:
         *what = clt_states_means(t, d);
         return CLT_OK;

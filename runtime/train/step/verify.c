@@ -15,9 +15,9 @@ clt_status clt_verify_create(clt_trainer *t, int d)
 {
     clt_trainer_device *td = &t->devices[d];
     const size_t n = (size_t)t->store->layout.n_slots;
-    if (t->total == 1)
+    if (t->all.total == 1)
         return CLT_OK;
-    td->checksums = clt_calloc((size_t)t->total * n + 1, sizeof *td->checksums);
+    td->checksums = clt_calloc((size_t)t->all.total * n + 1, sizeof *td->checksums);
     if (!td->checksums)
         return CLT_OUT_OF_MEMORY;
     return clt_checksum_create(&t->store->replicas[d], &td->checksum);
@@ -26,11 +26,11 @@ clt_status clt_verify_create(clt_trainer *t, int d)
 static void name_participant(const clt_trainer *t, int participant, char *text, size_t bytes)
 {
     int rank = 0;
-    while (participant >= t->begins[rank + 1])
+    while (participant >= t->all.begins[rank + 1])
         rank++;
-    const int device = participant - t->begins[rank];
-    const char *label = rank == t->rank ? t->store->replicas[device].device->label : NULL;
-    if (t->ranks == 1)
+    const int device = participant - t->all.begins[rank];
+    const char *label = rank == t->all.rank ? t->store->replicas[device].device->label : NULL;
+    if (t->all.ranks == 1)
         snprintf(text, bytes, "%s", label);
     else
         snprintf(text, bytes, "rank %d, device %d%s%s%s", rank, device, label ? " (" : "",
@@ -41,20 +41,20 @@ static void name_participant(const clt_trainer *t, int participant, char *text, 
 static int odd_one(const clt_trainer *t, const uint64_t *sums, int n, int slot)
 {
     int as_first = 0, other = -1;
-    for (int p = 0; p < t->total; p++) {
+    for (int p = 0; p < t->all.total; p++) {
         const bool same = sums[(int64_t)p * n + slot] == sums[slot];
         as_first += same;
         if (!same && other < 0)
             other = p;
     }
-    return other >= 0 && 2 * as_first < t->total ? 0 : other;
+    return other >= 0 && 2 * as_first < t->all.total ? 0 : other;
 }
 
 clt_status clt_verify_sum(clt_trainer *t, int d)
 {
     clt_trainer_device *td = &t->devices[d];
     const int n = t->store->layout.n_slots;
-    return clt_checksum_run(td->checksum, td->checksums + (int64_t)(t->first + d) * n);
+    return clt_checksum_run(td->checksum, td->checksums + (int64_t)(t->all.first + d) * n);
 }
 
 clt_collective clt_verify_gather(const clt_trainer *t, int d)
@@ -90,7 +90,7 @@ clt_status clt_verify_compare(const clt_trainer *t, int d)
 
 clt_status clt_verify_step(clt_trainer *t, const char *what)
 {
-    if (t->total == 1 || !t->options.check_every || (t->steps + 1) % t->options.check_every)
+    if (t->all.total == 1 || !t->options.check_every || (t->steps + 1) % t->options.check_every)
         return CLT_OK;
     return clt_programs_run(t, CLT_PROGRAM_VERIFY, what, true);
 }
@@ -98,7 +98,7 @@ clt_status clt_verify_step(clt_trainer *t, const char *what)
 /* Every rank finds the same mismatch by itself, so nobody waits for one that failed. */
 clt_status clt_verify_start(clt_trainer *t)
 {
-    if (t->total > 1 && !t->verified)
+    if (t->all.total > 1 && !t->verified)
         CLT_TRY(clt_programs_run(t, CLT_PROGRAM_VERIFY, NULL, false));
     t->verified = true;
     return CLT_OK;

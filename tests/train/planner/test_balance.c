@@ -93,19 +93,16 @@ static void test_room(void **state)
         double shares[3] = {1, 1, 1};
         int begins[2] = {0, 3};
         clt_trainer t = {.devices = devices,
-                         .n_devices = 3,
-                         .total = 3,
-                         .ranks = 1,
-                         .begins = begins,
-                         .shares = shares,
-                         .lanes = 16,
-                         .max_micros = 2};
+                         .all = {.own = 3, .total = 3, .ranks = 1, .begins = begins, .lanes = 16},
+                         .shares = {.weights = shares,
+                                    .max_micros = 2,
+                                    .accumulate = 1,
+                                    .quantum = 1,
+                                    .per_run = (batches[k][0] + 2) / 3}};
         clt_balance *b;
         bool change = false;
         t.options.batch = batches[k][0];
-        t.options.accumulate = t.options.rebalance = 1;
-        t.options.quantum = 1;
-        t.per_device = (batches[k][0] + 2) / 3;
+        t.options.rebalance = 1;
         t.current.total = batches[k][1];
         ok(clt_balance_create(&t, batches[k][1], &b));
         for (int s = 0; s < CLT_BALANCE_WINDOW; s++)

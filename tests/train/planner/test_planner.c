@@ -90,7 +90,7 @@ static void test_weights(void **state)
                          loss, want);
             ok(clt_store_check(l.store));
             ok(clt_split(BATCH - 100, 2, splits[i], quantum, offsets));
-            assert_memory_equal(l.trainer->offsets, offsets, sizeof offsets);
+            assert_memory_equal(l.trainer->shares.offsets, offsets, sizeof offsets);
             lab_close(&l);
         }
 }

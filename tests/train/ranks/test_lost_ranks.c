@@ -83,7 +83,7 @@ static void run_rank(rank *self)
     lab l = {0};
     if (HOLDS(self, open_rank(&l, c->devices, &self->world) == CLT_OK) &&
         HOLDS(self, fit(&l, c) == CLT_OK)) {
-        HOLDS(self, l.trainer->n_devices == c->needs);
+        HOLDS(self, l.trainer->all.own == c->needs);
         HOLDS(self, clt_trainer_steps(l.trainer) == STEPS);
         HOLDS(self, clt_store_check(l.store) == CLT_OK);
         HOLDS(self, clt_store_get(l.store, "a.weight", c->ended, sizeof c->ended) == CLT_OK);
@@ -176,7 +176,7 @@ static void fail_behind(rank *self, lab *l, const clt_step_batch *batch)
         return;
     HOLDS(self, redo == self->number);
     HOLDS(self, clt_trainer_steps(t) == 3);
-    HOLDS(self, t->n_devices == (self->number ? 2 : 1));
+    HOLDS(self, t->all.own == (self->number ? 2 : 1));
     HOLDS(self, clt_store_get(l->store, "a.weight", have, sizeof have) == CLT_OK);
     HOLDS(self, !memcmp(want, have, sizeof want));
     HOLDS(self, clt_store_check(l->store) == CLT_OK);

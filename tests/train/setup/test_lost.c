@@ -132,7 +132,7 @@ static void an_updated_replica_becomes_all(void **state)
     ok(clt_trainer_recover(t, &redo));
     assert_int_equal(redo, 0);
     assert_int_equal(clt_trainer_steps(t), 3);
-    assert_int_equal(t->n_devices, 2);
+    assert_int_equal(t->all.own, 2);
     ok(clt_store_check(l.store));
     ok(clt_store_get(l.store, "a.weight", have, sizeof have));
     assert_memory_equal(have, want, sizeof have);
@@ -172,16 +172,16 @@ static void the_others_run_micro_batches(void **state)
     clt_trainer *t = l.trainer;
     atomic_store(&t->lost, 0);
     ok(clt_trainer_recover(t, &redo));
-    assert_int_equal(t->n_devices, 2);
+    assert_int_equal(t->all.own, 2);
     assert_true(t->options.accumulate > 1);
-    assert_true(t->shares[0] == 3 && t->shares[1] == 3);
+    assert_true(t->shares.weights[0] == 3 && t->shares.weights[1] == 3);
     clt_step_batch_init(&batch);
     batch.count = MANY;
     batch.feeds = feeds;
     batch.n_feeds = 2;
     ok(clt_trainer_step(t, &batch, NULL));
     ok(clt_trainer_wait(t));
-    assert_int_equal(t->offsets[1], MANY / 2);
+    assert_int_equal(t->shares.offsets[1], MANY / 2);
     ok(clt_store_check(l.store));
     lab_close(&l);
 }
