@@ -184,11 +184,6 @@ struct clt_op {
     /* What evaluation computes instead of the node (dropout: its operand). NULL: itself. */
     clt_value *(*evaluate)(const clt_node *node);
 
-    /* Writes to `tile` (CLT_TILE_TEXT bytes) what a tuner may try as target->tile with a variant,
-     * for index 0, 1, ..; false past the last. NULL: nothing but the variants' own choices. */
-    bool (*tiles)(const clt_node *node, const struct clt_variant *variant,
-                  const struct clt_target *target, int index, char *tile);
-
     const struct clt_variant *variants; /* ends with a row whose name is NULL; see ops/variant.h */
 };
 

@@ -73,9 +73,9 @@ static bool goes_to_lanes(const layout_pass *p, const clt_node *node)
     for (int i = 0; i < node->n_out; i++)
         if (!fits_blocks(p, node->out[i]))
             return false;
-    /* A variant that was asked for decides: those on lanes are named so. */
+    /* A variant that was asked for decides. */
     const clt_variant *wanted = clt_variant_wanted(node->op, p->target->variants);
-    if (wanted && strncmp(wanted->name, "lanes", 5))
+    if (wanted && !(wanted->traits & CLT_BATCH_BLOCKED))
         return false;
     if (answer == CLT_BATCH_BLOCKED_WANT && (wanted || !leaves_lanes_empty(p->target)))
         return true;

@@ -58,7 +58,7 @@ static bool takes_blas(const clt_plan *plan, const clt_node *node)
     const clt_variant *wanted = clt_variant_wanted(node->op, plan->options.variants);
     char why[CLT_WHY];
     for (const clt_variant *v = node->op->view ? NULL : node->op->variants; v && v->name; v++)
-        if (!strcmp(v->name, CLT_BLAS_OP))
+        if (v->traits & CLT_CLBLAST)
             return (!wanted || wanted == v) && v->accepts(node, &target, why);
     return false;
 }

@@ -55,9 +55,8 @@ static bool in_16_bits(const clt_node *node)
 bool clt_reference_exists(const clt_node *node, const clt_lab *lab)
 {
     const clt_variant *last = last_variant(node->op);
-    /* By name: a variant in batch blocks tells only from values that lie in batch blocks. */
     return last && last->name && !in_16_bits(node) &&
-           (is_pooled(node) || strncmp(last->name, "lanes", 5) != 0) &&
+           (is_pooled(node) || !(last->traits & CLT_BATCH_BLOCKED)) &&
            node->n_in <= (int)(sizeof((scene *)0)->inputs / sizeof(clt_view)) && lab->plan;
 }
 

@@ -110,8 +110,7 @@ static clt_status list_candidates(const tuner *t, const clt_plan_node *pn, candi
             continue;
         candidate c = {v, ""};
         CLT_TRY(CLT_PUSH(*list, *count, room, c));
-        for (int i = 0; pn->node->op->tiles && pn->node->op->tiles(pn->node, v, &target, i, c.tile);
-             i++)
+        for (int i = 0; v->tiles && v->tiles(pn->node, &target, i, c.tile); i++)
             CLT_TRY(CLT_PUSH(*list, *count, room, c));
         *reference = v != pn->node->op->variants && !v[1].name;
         *count -= *reference;

@@ -1,5 +1,6 @@
 """A guest in its host program: the library does not print, exit, change the environment or allocate
-past base/alloc.h; and no marker of unfinished work is left anywhere."""
+past base/alloc.h; what code asks of a kernel variant is a column of its row, not its name; and no marker
+of unfinished work is left anywhere."""
 import re
 import sys
 
@@ -12,6 +13,10 @@ BANNED = {
     "allocates past base/alloc.h":
         r"\b(?:malloc|calloc|realloc|strdup|strndup|aligned_alloc|posix_memalign|v?asprintf)\s*\(",
 }
+# Folders that see variants: no name there is compared with a word.
+VARIANTS = ("runtime/ops/", "runtime/passes/", "runtime/plan/", "runtime/exec/", "runtime/tune/", "runtime/train/")
+BY_NAME = re.compile(r"\bstr(?:n?cmp|n?casecmp|str)\s*\("
+                     r"(?:[^;,\"]*(?:->|\.)name\s*,\s*\"|\s*\"[^\"]*\"\s*,[^;,\"]*(?:->|\.)name\b)")
 MARKER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
 
 
@@ -30,6 +35,11 @@ def check_file(path, text):
             for match in re.finditer(pattern, code):
                 problems.append(f"{path}:{source.line_of(code, match.start())}: "
                                 f"{match.group(0)}: {what}")
+    if path.startswith(VARIANTS):
+        code = source.uncomment(text)
+        for match in BY_NAME.finditer(code):
+            problems.append(f"{path}:{source.line_of(code, match.start())}: {match.group(0)}..: "
+                            "asks for a name: make a column of the table")
     for match in MARKER.finditer(text):
         problems.append(f"{path}:{source.line_of(text, match.start())}: {match.group(0)}: "
                         "finish it, or open an issue")

@@ -46,6 +46,9 @@ CASES = [
     (manners, "runtime/base/a.c", "void *a(void) { return malloc(1); }\n", 1),
     (manners, "runtime/base/alloc.c", "void *a(void) { return malloc(1); }\n", 0),
     (manners, "runtime/base/a.c", "/* exit(1) */ void *a(void) { return clt_alloc(1); }\n", 0),
+    (manners, "runtime/ops/a.c", 'int a(void) { return !strcmp(v->name, "direct"); }\n', 1),
+    (manners, "runtime/plan/a.c", 'int a(void) { return !strncmp("dir", v->name, 3); }\n', 1),
+    (manners, "runtime/ops/a.c", 'int a(void) { return strcmp(a->name, b->name); } /* v->name, "x" */\n', 0),
     (manners, "tests/base/a.c", "/* TO" "DO later */\n", 1),
     (manners, "tests/base/a.c", 'void a(void) { printf("fine"); }\n', 0),
 ]

@@ -65,8 +65,8 @@ static void print_plan(const clt_plan *plan, const clt_graph *graph, const clt_b
                                        .max_batch = plan->options.max_batch};
             clt_tuning_entry *e = &record.entries[record.count];
             char text[CLT_TILE_TEXT];
-            if (!pn->variant || !pn->node->op->tiles ||
-                !pn->node->op->tiles(pn->node, pn->variant, &target, tile, text))
+            if (!pn->variant || !pn->variant->tiles ||
+                !pn->variant->tiles(pn->node, &target, tile, text))
                 continue;
             found = 1;
             record.count++;

@@ -34,11 +34,11 @@ static inline bool op_retile(const clt_graph *graph, const clt_buckets *buckets,
         const clt_target target = {
             .caps = &old->caps, .lanes = old->options.lanes, .max_batch = old->options.max_batch};
         char text[CLT_TILE_TEXT];
-        if (!pn->variant || !pn->node->op->tiles)
+        if (!pn->variant || !pn->variant->tiles)
             continue;
         if (says)
             snprintf(text, sizeof text, "%s", says);
-        else if (!pn->node->op->tiles(pn->node, pn->variant, &target, index, text))
+        else if (!pn->variant->tiles(pn->node, &target, index, text))
             continue;
         clt_tuning_entry *e = &entries[record.count++];
         snprintf(e->op, sizeof e->op, "%s", pn->node->op->name);

@@ -240,28 +240,14 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_range_items(program, target, clt_extent_elements(&node->out[0]->type));
 }
 
-static bool tiles(const clt_node *node, const clt_variant *variant, const clt_target *target,
-                  int index, char *text)
-{
-    const clt_conv2d_shape s = clt_conv2d_shape_of(node);
-    if (!strcmp(variant->name, "implicit_gemm"))
-        return clt_gpu_tiles(target, index, text);
-    if (!strcmp(variant->name, "depthwise"))
-        return clt_depthwise_gpu_tiles(node, target, index, text);
-    if (!strcmp(variant->name, "implicit_gemm_cpu"))
-        return clt_conv2d_cpu_tiles(node, target, index, text);
-    if (!strcmp(variant->name, "lanes_winograd"))
-        return clt_conv2d_winograd_tiles(target, index, text);
-    return !strcmp(variant->name, "lanes") &&
-           clt_conv2d_batch_blocked_tiles(&s, 0, target, index, text);
-}
-
 static const clt_variant variants[] = {
-    {"lanes_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd},
-    {"lanes", clt_accepts_batch_blocked, clt_conv2d_batch_blocked},
-    {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_gpu},
-    {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_gpu},
-    {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_cpu},
+    {"lanes_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd, clt_conv2d_winograd_tiles,
+     CLT_BATCH_BLOCKED},
+    {"lanes", clt_accepts_batch_blocked, clt_conv2d_batch_blocked, clt_conv2d_batch_blocked_tiles,
+     CLT_BATCH_BLOCKED},
+    {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_gpu, clt_depthwise_gpu_tiles},
+    {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_gpu, clt_gpu_tiles},
+    {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_cpu, clt_conv2d_cpu_tiles},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
@@ -298,7 +284,6 @@ const clt_op clt_op_conv2d = {
     .half = half,
     .batch_blocked = wants_batch_blocked,
     .absorb = absorb,
-    .tiles = tiles,
     .variants = variants,
 };
 
@@ -383,27 +368,14 @@ static void emit_data_grad_portable(const clt_node *node, const clt_target *targ
     clt_range_items(program, target, clt_extent_elements(&node->out[0]->type));
 }
 
-static bool data_grad_tiles(const clt_node *node, const clt_variant *variant,
-                            const clt_target *target, int index, char *text)
-{
-    const clt_conv2d_shape s = clt_conv2d_shape_of(node);
-    if (!strcmp(variant->name, "implicit_gemm"))
-        return clt_gpu_tiles(target, index, text);
-    if (!strcmp(variant->name, "depthwise"))
-        return clt_depthwise_gpu_tiles(node, target, index, text);
-    if (!strcmp(variant->name, "implicit_gemm_cpu"))
-        return clt_conv2d_cpu_tiles(node, target, index, text);
-    if (!strcmp(variant->name, "lanes_winograd"))
-        return clt_conv2d_winograd_tiles(target, index, text);
-    return !strcmp(variant->name, "lanes") && clt_conv2d_data_grad_tiles(&s, target, index, text);
-}
-
 static const clt_variant data_grad_variants[] = {
-    {"lanes_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd},
-    {"lanes", clt_accepts_batch_blocked, clt_conv2d_data_grad_batch_blocked},
-    {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_data_grad_gpu},
-    {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_data_grad_gpu},
-    {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_data_grad_cpu},
+    {"lanes_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd, clt_conv2d_winograd_tiles,
+     CLT_BATCH_BLOCKED},
+    {"lanes", clt_accepts_batch_blocked, clt_conv2d_data_grad_batch_blocked,
+     clt_conv2d_data_grad_tiles, CLT_BATCH_BLOCKED},
+    {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_data_grad_gpu, clt_depthwise_gpu_tiles},
+    {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_data_grad_gpu, clt_gpu_tiles},
+    {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_data_grad_cpu, clt_conv2d_cpu_tiles},
     {"portable", clt_accepts_plain, emit_data_grad_portable},
     {0},
 };
@@ -420,7 +392,6 @@ const clt_op clt_op_conv2d_data_grad = {
     .flops = flops,
     .half = half,
     .batch_blocked = wants_batch_blocked,
-    .tiles = data_grad_tiles,
     .variants = data_grad_variants,
 };
 
@@ -481,24 +452,14 @@ static void emit_weight_grad_portable(const clt_node *node, const clt_target *ta
     clt_range_items(program, target, clt_fixed(sums));
 }
 
-static bool weight_grad_tiles(const clt_node *node, const clt_variant *variant,
-                              const clt_target *target, int index, char *text)
-{
-    const clt_conv2d_shape s = clt_conv2d_shape_of(node);
-    if (!strcmp(variant->name, "implicit_gemm"))
-        return clt_gpu_tiles(target, index, text);
-    if (!strcmp(variant->name, "depthwise"))
-        return clt_depthwise_gpu_tiles(node, target, index, text);
-    if (!strcmp(variant->name, "lanes_winograd"))
-        return clt_conv2d_winograd_weight_tiles(target, index, text);
-    return !strcmp(variant->name, "lanes") && clt_conv2d_weight_grad_tiles(&s, target, index, text);
-}
-
 static const clt_variant weight_grad_variants[] = {
-    {"lanes_winograd", clt_conv2d_winograd_weight_accepts, clt_conv2d_winograd_weight},
-    {"lanes", clt_accepts_batch_blocked, clt_conv2d_weight_grad_batch_blocked},
-    {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_weight_grad_gpu},
-    {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_weight_grad_gpu},
+    {"lanes_winograd", clt_conv2d_winograd_weight_accepts, clt_conv2d_winograd_weight,
+     clt_conv2d_winograd_weight_tiles, CLT_BATCH_BLOCKED},
+    {"lanes", clt_accepts_batch_blocked, clt_conv2d_weight_grad_batch_blocked,
+     clt_conv2d_weight_grad_tiles, CLT_BATCH_BLOCKED},
+    {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_weight_grad_gpu,
+     clt_depthwise_gpu_tiles},
+    {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_weight_grad_gpu, clt_gpu_tiles},
     {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_weight_grad_cpu},
     {"portable", clt_accepts_plain, emit_weight_grad_portable},
     {0},
@@ -515,6 +476,5 @@ const clt_op clt_op_conv2d_weight_grad = {
     .flops = flops,
     .half = half_weight_grad,
     .batch_blocked = wants_batch_blocked,
-    .tiles = weight_grad_tiles,
     .variants = weight_grad_variants,
 };

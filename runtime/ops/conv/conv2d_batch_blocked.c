@@ -75,8 +75,8 @@ static int list_tiles(int width, int channels, int registers, int step, tile *li
     return count;
 }
 
-bool clt_conv2d_batch_blocked_tiles(const clt_conv2d_shape *s, int pool, const clt_target *target,
-                                    int index, char *text)
+bool clt_conv2d_batch_blocked_choices(const clt_conv2d_shape *s, int pool, const clt_target *target,
+                                      int index, char *text)
 {
     tile list[MOST_TILES];
     const int width = pool ? s->out_width / 2 * 2 : s->out_width;
@@ -86,6 +86,13 @@ bool clt_conv2d_batch_blocked_tiles(const clt_conv2d_shape *s, int pool, const c
         return false;
     snprintf(text, CLT_TILE_TEXT, "TX=%d,TC=%d", list[index].columns, list[index].channels);
     return true;
+}
+
+bool clt_conv2d_batch_blocked_tiles(const clt_node *node, const clt_target *target, int index,
+                                    char *text)
+{
+    const clt_conv2d_shape s = clt_conv2d_shape_of(node);
+    return clt_conv2d_batch_blocked_choices(&s, 0, target, index, text);
 }
 
 static int ceil_div(int a, int b)
@@ -196,9 +203,10 @@ static tile scatter_tile(const clt_target *target, const clt_conv2d_shape *s, in
     return best;
 }
 
-bool clt_conv2d_data_grad_tiles(const clt_conv2d_shape *s, const clt_target *target, int index,
+bool clt_conv2d_data_grad_tiles(const clt_node *node, const clt_target *target, int index,
                                 char *text)
 {
+    const clt_conv2d_shape shape = clt_conv2d_shape_of(node), *s = &shape;
     int found = 0;
     const int registers = target->caps->vector_registers;
     if (s->stride[1] != 1 || s->dilation[1] != 1 || s->kernel[1] > 15)
@@ -213,8 +221,8 @@ bool clt_conv2d_data_grad_tiles(const clt_conv2d_shape *s, const clt_target *tar
     return false;
 }
 
-bool clt_conv2d_weight_grad_tiles(const clt_conv2d_shape *s, const clt_target *target, int index,
-                                  char *text)
+bool clt_conv2d_weight_grad_choices(const clt_conv2d_shape *s, const clt_target *target, int index,
+                                    char *text)
 {
     static const int choices[][2] = {{8, 1}, {6, 1}, {5, 1}, {4, 1},
                                      {4, 2}, {2, 4}, {3, 2}, {2, 2}};
@@ -234,6 +242,13 @@ bool clt_conv2d_weight_grad_tiles(const clt_conv2d_shape *s, const clt_target *t
         return true;
     }
     return false;
+}
+
+bool clt_conv2d_weight_grad_tiles(const clt_node *node, const clt_target *target, int index,
+                                  char *text)
+{
+    const clt_conv2d_shape s = clt_conv2d_shape_of(node);
+    return clt_conv2d_weight_grad_choices(&s, target, index, text);
 }
 
 void clt_conv2d_data_grad_batch_blocked(const clt_node *node, const clt_target *target,

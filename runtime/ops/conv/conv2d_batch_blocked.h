@@ -14,13 +14,17 @@ void clt_conv2d_emit_weight_grad_batch_blocked(const clt_node *node, const clt_c
                                                bool bias, int pool, const clt_target *target,
                                                clt_program *program);
 
-/* What a tuner may try, as clt_op.tiles. */
-bool clt_conv2d_batch_blocked_tiles(const clt_conv2d_shape *shape, int pool,
-                                    const clt_target *target, int index, char *text);
-bool clt_conv2d_data_grad_tiles(const clt_conv2d_shape *shape, const clt_target *target, int index,
+/* What a tuner may try, for clt_variant.tiles. */
+bool clt_conv2d_batch_blocked_choices(const clt_conv2d_shape *shape, int pool,
+                                      const clt_target *target, int index, char *text);
+bool clt_conv2d_weight_grad_choices(const clt_conv2d_shape *shape, const clt_target *target,
+                                    int index, char *text);
+bool clt_conv2d_batch_blocked_tiles(const clt_node *node, const clt_target *target, int index,
+                                    char *text);
+bool clt_conv2d_data_grad_tiles(const clt_node *node, const clt_target *target, int index,
                                 char *text);
-bool clt_conv2d_weight_grad_tiles(const clt_conv2d_shape *shape, const clt_target *target,
-                                  int index, char *text);
+bool clt_conv2d_weight_grad_tiles(const clt_node *node, const clt_target *target, int index,
+                                  char *text);
 
 void clt_conv2d_batch_blocked(const clt_node *node, const clt_target *target, clt_program *program);
 void clt_conv2d_data_grad_batch_blocked(const clt_node *node, const clt_target *target,

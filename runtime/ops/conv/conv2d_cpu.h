@@ -16,7 +16,7 @@ void clt_conv2d_weight_grad_cpu(const clt_node *node, const clt_target *target,
 void clt_conv2d_cpu_convolve(const clt_node *node, const clt_target *target,
                              const clt_epilogue *epilogue, clt_program *program);
 
-/* What a tuner may try, as clt_op.tiles. */
+/* What a tuner may try, as clt_variant.tiles. */
 bool clt_conv2d_cpu_tiles(const clt_node *node, const clt_target *target, int index, char *text);
 
 #endif

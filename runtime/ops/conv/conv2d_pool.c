@@ -79,15 +79,14 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *pr
     clt_conv2d_emit_batch_blocked(node, &s, &attr->conv.epilogue, (int)attr->pool, target, program);
 }
 
-static bool tiles(const clt_node *node, const clt_variant *variant, const clt_target *target,
-                  int index, char *text)
+static bool tiles(const clt_node *node, const clt_target *target, int index, char *text)
 {
     const clt_conv2d_shape s = shape_of(node, &node->in[1]->type);
-    (void)variant;
-    return clt_conv2d_batch_blocked_tiles(&s, 1, target, index, text);
+    return clt_conv2d_batch_blocked_choices(&s, 1, target, index, text);
 }
 
-static const clt_variant variants[] = {{"lanes", clt_accepts_batch_blocked, emit}, {0}};
+static const clt_variant variants[] = {
+    {"lanes", clt_accepts_batch_blocked, emit, tiles, CLT_BATCH_BLOCKED}, {0}};
 
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
 {
@@ -116,7 +115,6 @@ const clt_op clt_op_conv2d_pool = {
     .flops = flops,
     .half = half,
     .batch_blocked = batch_blocked_only,
-    .tiles = tiles,
     .variants = variants,
 };
 
@@ -145,8 +143,8 @@ static void emit_unpool(const clt_node *node, const clt_target *target, clt_prog
     clt_range1(program, (clt_extent){z->dims[1], 1, target->lanes, 0}, 1);
 }
 
-static const clt_variant unpool_variants[] = {{"lanes", clt_accepts_batch_blocked, emit_unpool},
-                                              {0}};
+static const clt_variant unpool_variants[] = {
+    {"lanes", clt_accepts_batch_blocked, emit_unpool, NULL, CLT_BATCH_BLOCKED}, {0}};
 
 const clt_op clt_op_unpool2d = {
     .name = "unpool2d",
@@ -190,16 +188,15 @@ static void emit_weight_grad(const clt_node *node, const clt_target *target, clt
                                               program);
 }
 
-static bool weight_grad_tiles(const clt_node *node, const clt_variant *variant,
-                              const clt_target *target, int index, char *text)
+static bool weight_grad_tiles(const clt_node *node, const clt_target *target, int index, char *text)
 {
     const clt_conv2d_shape s = shape_of(node, &node->out[0]->type);
-    (void)variant;
-    return clt_conv2d_weight_grad_tiles(&s, target, index, text);
+    return clt_conv2d_weight_grad_choices(&s, target, index, text);
 }
 
 static const clt_variant weight_grad_variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_weight_grad}, {0}};
+    {"lanes", clt_accepts_batch_blocked, emit_weight_grad, weight_grad_tiles, CLT_BATCH_BLOCKED},
+    {0}};
 
 const clt_op clt_op_conv2d_pool_weight_grad = {
     .name = "conv2d_pool_weight_grad",
@@ -212,6 +209,5 @@ const clt_op clt_op_conv2d_pool_weight_grad = {
     .flops = flops_weight_grad,
     .half = half_weight_grad,
     .batch_blocked = batch_blocked_only,
-    .tiles = weight_grad_tiles,
     .variants = weight_grad_variants,
 };

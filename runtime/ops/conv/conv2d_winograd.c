@@ -39,8 +39,10 @@ static bool is_wide(const clt_target *target)
     return target->caps->vector_registers >= 32;
 }
 
-bool clt_conv2d_winograd_tiles(const clt_target *target, int index, char *text)
+bool clt_conv2d_winograd_tiles(const clt_node *node, const clt_target *target, int index,
+                               char *text)
 {
+    (void)node;
     const tile *list = is_wide(target) ? wide_tiles : narrow_tiles;
     const int count = is_wide(target) ? sizeof wide_tiles / sizeof *wide_tiles
                                       : sizeof narrow_tiles / sizeof *narrow_tiles;

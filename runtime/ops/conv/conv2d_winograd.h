@@ -19,8 +19,10 @@ bool clt_conv2d_winograd_weight_fits(const clt_node *node, const clt_target *tar
 void clt_conv2d_winograd_weight(const clt_node *node, const clt_target *target,
                                 clt_program *program);
 
-/* What a tuner may try, as clt_op.tiles. */
-bool clt_conv2d_winograd_tiles(const clt_target *target, int index, char *text);
-bool clt_conv2d_winograd_weight_tiles(const clt_target *target, int index, char *text);
+/* What a tuner may try, as clt_variant.tiles. */
+bool clt_conv2d_winograd_tiles(const clt_node *node, const clt_target *target, int index,
+                               char *text);
+bool clt_conv2d_winograd_weight_tiles(const clt_node *node, const clt_target *target, int index,
+                                      char *text);
 
 #endif

@@ -119,8 +119,10 @@ static division divide(const clt_conv2d_shape *s, const clt_target *target)
     return found;
 }
 
-bool clt_conv2d_winograd_weight_tiles(const clt_target *target, int index, char *text)
+bool clt_conv2d_winograd_weight_tiles(const clt_node *node, const clt_target *target, int index,
+                                      char *text)
 {
+    (void)node;
     const tile *list = target->caps->vector_registers >= 32 ? wide_tiles : narrow_tiles;
     if (index >= 2 * TILES_TO_TRY)
         return false;

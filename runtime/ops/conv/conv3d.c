@@ -208,13 +208,6 @@ static bool absorb(clt_node *node, const clt_node *next)
     return true;
 }
 
-static bool tiles(const clt_node *node, const clt_variant *variant, const clt_target *target,
-                  int index, char *text)
-{
-    return !strcmp(variant->name, "implicit_gemm_cpu") &&
-           clt_conv2d_cpu_tiles(node, target, index, text);
-}
-
 /* The arguments CLT_SHAPE of clkernels/conv/portable/conv3d.cl. */
 static void arg_shape(clt_program *p, const clt_conv3d_shape *s)
 {
@@ -252,7 +245,7 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
 
 static const clt_variant variants[] = {
     {"planes_gpu", clt_conv3d_gpu_accepts, clt_conv3d_gpu},
-    {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, emit_cpu},
+    {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, emit_cpu, clt_conv2d_cpu_tiles},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
@@ -268,7 +261,6 @@ const clt_op clt_op_conv3d = {
     .describe = describe,
     .flops = flops,
     .absorb = absorb,
-    .tiles = tiles,
     .variants = variants,
 };
 
@@ -325,7 +317,7 @@ static void emit_data_grad_portable(const clt_node *node, const clt_target *targ
 
 static const clt_variant data_grad_variants[] = {
     {"planes_gpu", clt_conv3d_gpu_accepts, clt_conv3d_data_grad_gpu},
-    {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_data_grad_cpu},
+    {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_data_grad_cpu, clt_conv2d_cpu_tiles},
     {"portable", clt_accepts_plain, emit_data_grad_portable},
     {0},
 };
@@ -339,7 +331,6 @@ const clt_op clt_op_conv3d_data_grad = {
     .infer = infer_data_grad,
     .describe = describe,
     .flops = flops,
-    .tiles = tiles,
     .variants = data_grad_variants,
 };
 

@@ -178,7 +178,19 @@ typedef struct clt_variant {
 
     /* Writes the launches. Failures go to program->status. */
     void (*emit)(const clt_node *node, const clt_target *target, clt_program *program);
+
+    /* Writes to `tile` (CLT_TILE_TEXT bytes) what a tuner may try as target->tile, for index 0, 1,
+     * ..; false past the last. NULL: nothing but the variant's own choice. */
+    bool (*tiles)(const clt_node *node, const clt_target *target, int index, char *tile);
+
+    unsigned traits; /* CLT_BATCH_BLOCKED, .. */
 } clt_variant;
+
+/* Traits of variants. */
+enum {
+    CLT_BATCH_BLOCKED = 1, /* takes values in batch blocks only */
+    CLT_CLBLAST = 2        /* its product is CLBlast's, whose parameters are tuned apart */
+};
 
 enum { CLT_WHY = 128, CLT_TILE_TEXT = 96 };
 

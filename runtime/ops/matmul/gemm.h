@@ -31,9 +31,12 @@ void clt_gemm_portable(const clt_gemm *gemm, const clt_target *target, clt_progr
 
 /* clkernels/matmul/cpu/gemm.cl, for CPUs. */
 bool clt_gemm_cpu_accepts(const clt_node *node, const clt_target *target, char *why);
-/* clt_op.tiles of the operators that use it. */
-bool clt_gemm_tiles(const clt_node *node, const clt_variant *variant, const clt_target *target,
-                    int index, char *text);
+
+/* clt_variant.tiles of the variants below, and of this one. */
+bool clt_gemm_cpu_choices(const clt_node *node, const clt_target *target, int index, char *text);
+bool clt_gemm_split_tiles(const clt_node *node, const clt_target *target, int index, char *text);
+bool clt_gemm_dot_tiles(const clt_node *node, const clt_target *target, int index, char *text);
+bool clt_gemm_clblast_tiles(const clt_node *node, const clt_target *target, int index, char *text);
 
 void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *program);
 
@@ -57,7 +60,6 @@ void clt_gemm_gpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
 bool clt_gemm_clblast_sets(const clt_target *target, clt_blas_set sets[CLT_BLAS_KERNELS]);
 
 bool clt_gemm_clblast_accepts(const clt_node *node, const clt_target *target, char *why);
-bool clt_gemm_clblast_tiles(int index, char *text);
 void clt_gemm_clblast(const clt_gemm *gemm, const clt_target *target, clt_program *program);
 
 /* As clt_column_sums_portable, for GPUs; for CPUs, in reduce_cpu.c. */

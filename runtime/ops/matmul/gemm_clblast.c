@@ -40,8 +40,10 @@ bool clt_gemm_clblast_accepts(const clt_node *node, const clt_target *target, ch
     return true;
 }
 
-bool clt_gemm_clblast_tiles(int index, char *text)
+bool clt_gemm_clblast_tiles(const clt_node *node, const clt_target *target, int index, char *text)
 {
+    (void)node;
+    (void)target;
     if (index > 1)
         return false;
     snprintf(text, CLT_TILE_TEXT, "PACKED=%d", index);

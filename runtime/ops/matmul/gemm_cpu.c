@@ -53,8 +53,7 @@ bool clt_gemm_cpu_accepts(const clt_node *node, const clt_target *target, char *
 }
 
 /* Other tiles, depths and ways to read; work-groups are divided anew for each. */
-bool clt_gemm_tiles(const clt_node *node, const clt_variant *variant, const clt_target *target,
-                    int index, char *text)
+bool clt_gemm_cpu_choices(const clt_node *node, const clt_target *target, int index, char *text)
 {
     static const char *const choices[] = {"KB=256,TILE=0,TM=512,TN=768",
                                           "TILE=0",
@@ -74,15 +73,8 @@ bool clt_gemm_tiles(const clt_node *node, const clt_variant *variant, const clt_
                                           "KB=256",
                                           "KB=256,TILE=1"};
     (void)node;
-    if (!strcmp(variant->name, "gemm_gpu"))
-        return clt_gpu_tiles(target, index, text);
-    if (!strcmp(variant->name, "clblast"))
-        return clt_gemm_clblast_tiles(index, text);
-    if (!strcmp(variant->name, "gemm_split"))
-        return clt_gemm_split_tiles(index, text);
-    if (!strcmp(variant->name, "gemm_dot"))
-        return clt_gemm_dot_tiles(target, index, text);
-    if (strcmp(variant->name, "gemm_cpu") || index >= (int)(sizeof choices / sizeof *choices))
+    (void)target;
+    if (index >= (int)(sizeof choices / sizeof *choices))
         return false;
     snprintf(text, CLT_TILE_TEXT, "%s", choices[index]);
     return true;

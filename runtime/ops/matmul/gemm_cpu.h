@@ -74,7 +74,4 @@ void clt_gemm_sum(const clt_gemm *gemm, const clt_target *target, int64_t slices
 /* The cheapest of gemm_cpu and gemm_split. */
 double clt_gemm_tiled_cost(const clt_gemm *gemm, const clt_target *target);
 
-bool clt_gemm_split_tiles(int index, char *text);
-bool clt_gemm_dot_tiles(const clt_target *target, int index, char *text);
-
 #endif

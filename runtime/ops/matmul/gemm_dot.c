@@ -198,8 +198,9 @@ bool clt_gemm_dot_accepts(const clt_gemm *gemm, const clt_node *node, const clt_
     return true;
 }
 
-bool clt_gemm_dot_tiles(const clt_target *target, int index, char *text)
+bool clt_gemm_dot_tiles(const clt_node *node, const clt_target *target, int index, char *text)
 {
+    (void)node;
     enum { SPLITS = 4 };
     int count;
     dot_tiles(target, &count);

@@ -101,8 +101,9 @@ clt_gpu_choice clt_gpu_choose(int64_t m, int64_t n, int64_t k, int64_t batches, 
     return best;
 }
 
-bool clt_gpu_tiles(const clt_target *target, int index, char *text)
+bool clt_gpu_tiles(const clt_node *node, const clt_target *target, int index, char *text)
 {
+    (void)node;
     static const int slices[] = {1, 4, 16};
     int fitting = 0;
     for (int i = 0; i < TILES; i++) {

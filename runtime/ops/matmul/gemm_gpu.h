@@ -27,8 +27,8 @@ bool clt_gpu_accepts(const clt_node *node, const clt_target *target, char *why);
 clt_gpu_choice clt_gpu_choose(int64_t m, int64_t n, int64_t k, int64_t batches, bool taps,
                               const clt_target *target);
 
-/* clt_op.tiles: number `index` of the alternatives. */
-bool clt_gpu_tiles(const clt_target *target, int index, char *text);
+/* clt_variant.tiles: number `index` of the alternatives. */
+bool clt_gpu_tiles(const clt_node *node, const clt_target *target, int index, char *text);
 
 /* out[m, n] = activation(sum over the slices of a scratch block + bias), operand or -1. Block -1:
  * of out itself, which is f32 then. */

@@ -74,11 +74,13 @@ bool clt_gemm_split_accepts(const clt_gemm *gemm, const clt_node *node, const cl
     return true;
 }
 
-bool clt_gemm_split_tiles(int index, char *text)
+bool clt_gemm_split_tiles(const clt_node *node, const clt_target *target, int index, char *text)
 {
     static const char *const choices[] = {"S=2",        "S=4",        "S=8",        "S=16",
                                           "S=2,TILE=1", "S=2,TILE=2", "S=4,TILE=2", "S=2,TILE=4",
                                           "S=4,TILE=4", "S=4,PB=1"};
+    (void)node;
+    (void)target;
     if (index >= (int)(sizeof choices / sizeof *choices))
         return false;
     snprintf(text, CLT_TILE_TEXT, "%s", choices[index]);

@@ -166,12 +166,12 @@ static bool absorb(clt_node *node, const clt_node *next)
 }
 
 static const clt_variant variants[] = {
-    {"lanes", clt_accepts_batch_blocked, clt_linear_emit_batch_blocked},
-    {"gemm_dot", accepts_dot, emit_dot},
-    {"gemm_split", accepts_split, emit_split},
-    {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu},
-    {"gemm_gpu", clt_gpu_accepts, emit_gpu},
-    {"clblast", clt_gemm_clblast_accepts, emit_clblast},
+    {"lanes", clt_accepts_batch_blocked, clt_linear_emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+    {"gemm_dot", accepts_dot, emit_dot, clt_gemm_dot_tiles},
+    {"gemm_split", accepts_split, emit_split, clt_gemm_split_tiles},
+    {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu, clt_gemm_cpu_choices},
+    {"gemm_gpu", clt_gpu_accepts, emit_gpu, clt_gpu_tiles},
+    {"clblast", clt_gemm_clblast_accepts, emit_clblast, clt_gemm_clblast_tiles, CLT_CLBLAST},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
@@ -197,7 +197,6 @@ const clt_op clt_op_linear = {
     .batch_blocked = clt_linear_batch_blocked,
     .half = half,
     .absorb = absorb,
-    .tiles = clt_gemm_tiles,
     .variants = variants,
 };
 
@@ -314,12 +313,14 @@ static void emit_weight_grad_clblast(const clt_node *node, const clt_target *tar
 }
 
 static const clt_variant weight_grad_variants[] = {
-    {"lanes", clt_accepts_batch_blocked, clt_linear_weight_grad_emit_batch_blocked},
-    {"gemm_dot", accepts_weight_grad_dot, emit_weight_grad_dot},
-    {"gemm_split", accepts_weight_grad_split, emit_weight_grad_split},
-    {"gemm_cpu", clt_gemm_cpu_accepts, emit_weight_grad_cpu},
-    {"gemm_gpu", clt_gpu_accepts, emit_weight_grad_gpu},
-    {"clblast", clt_gemm_clblast_accepts, emit_weight_grad_clblast},
+    {"lanes", clt_accepts_batch_blocked, clt_linear_weight_grad_emit_batch_blocked, NULL,
+     CLT_BATCH_BLOCKED},
+    {"gemm_dot", accepts_weight_grad_dot, emit_weight_grad_dot, clt_gemm_dot_tiles},
+    {"gemm_split", accepts_weight_grad_split, emit_weight_grad_split, clt_gemm_split_tiles},
+    {"gemm_cpu", clt_gemm_cpu_accepts, emit_weight_grad_cpu, clt_gemm_cpu_choices},
+    {"gemm_gpu", clt_gpu_accepts, emit_weight_grad_gpu, clt_gpu_tiles},
+    {"clblast", clt_gemm_clblast_accepts, emit_weight_grad_clblast, clt_gemm_clblast_tiles,
+     CLT_CLBLAST},
     {"portable", clt_accepts_plain, emit_weight_grad_portable},
     {0},
 };
@@ -343,6 +344,5 @@ const clt_op clt_op_linear_weight_grad = {
     .flops = flops_weight_grad,
     .batch_blocked = clt_linear_weight_grad_batch_blocked,
     .half = half_weight_grad,
-    .tiles = clt_gemm_tiles,
     .variants = weight_grad_variants,
 };

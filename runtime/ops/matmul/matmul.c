@@ -199,12 +199,12 @@ static bool accepts_batch_blocked(const clt_node *node, const clt_target *target
 }
 
 static const clt_variant variants[] = {
-    {"lanes", accepts_batch_blocked, clt_matmul_emit_batch_blocked},
-    {"gemm_dot", accepts_dot, emit_dot},
-    {"gemm_split", accepts_split, emit_split},
-    {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu},
-    {"gemm_gpu", clt_gpu_accepts, emit_gpu},
-    {"clblast", clt_gemm_clblast_accepts, emit_clblast},
+    {"lanes", accepts_batch_blocked, clt_matmul_emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+    {"gemm_dot", accepts_dot, emit_dot, clt_gemm_dot_tiles},
+    {"gemm_split", accepts_split, emit_split, clt_gemm_split_tiles},
+    {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu, clt_gemm_cpu_choices},
+    {"gemm_gpu", clt_gpu_accepts, emit_gpu, clt_gpu_tiles},
+    {"clblast", clt_gemm_clblast_accepts, emit_clblast, clt_gemm_clblast_tiles, CLT_CLBLAST},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
@@ -228,7 +228,6 @@ const clt_op clt_op_matmul = {
     .flops = flops,
     .batch_blocked = clt_matmul_batch_blocked,
     .half = half,
-    .tiles = clt_gemm_tiles,
     .variants = variants,
 };
 

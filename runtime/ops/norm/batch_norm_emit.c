@@ -230,7 +230,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 }
 
 const clt_variant clt_batch_norm_variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked},
+    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
     {"runs_cpu", clt_accepts_cpu_vectors, emit_runs_cpu},
     {"channels_gpu", accepts_gpu, emit_gpu},
     {"portable", clt_accepts_plain, emit_portable},

@@ -43,7 +43,7 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p)
                clt_fixed(1), 1, 1, 1);
 }
 
-static const clt_variant variants[] = {{"lanes", NULL, emit}, {0}};
+static const clt_variant variants[] = {{"lanes", NULL, emit, NULL, CLT_BATCH_BLOCKED}, {0}};
 
 const clt_op clt_op_layout = {
     .name = "layout",
