@@ -1,6 +1,6 @@
 /*
- * Host memory. All of the library's allocations go through here, so that tests can count them
- * ("no allocation within a step") and make them fail.
+ * Host memory. The library allocates only through these functions, so that tests can count
+ * allocations ("no allocation within a step") and make them fail.
  */
 #ifndef CLT_BASE_ALLOC_H
 #define CLT_BASE_ALLOC_H
@@ -8,27 +8,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* NULL when memory does not suffice (the message is set) or `bytes` is 0. Free with clt_free. */
+/* Allocates memory. Returns NULL if there is not enough (the message is set) or `bytes` is 0. Free
+ * it with clt_free. */
 void *clt_alloc(size_t bytes);
 
-/* Zeroed array; NULL also when count * size overflows. */
+/* Allocates a zeroed array. Returns NULL also if count * size overflows. */
 void *clt_calloc(size_t count, size_t size);
 
-/* As realloc; on failure the old block stays valid and NULL is returned. */
+/* Resizes a block as realloc does. On failure it returns NULL and the old block stays valid. */
 void *clt_realloc(void *block, size_t bytes);
 
-/* Page-aligned, for transfers and for buffers wrapped with CL_MEM_USE_HOST_PTR. */
+/* Allocates page-aligned memory, for transfers and for buffers wrapped with CL_MEM_USE_HOST_PTR. */
 void *clt_alloc_pages(size_t bytes);
 
 char *clt_strdup(const char *text);
 
-/* Takes NULL. Frees what any function above returned. */
+/* Frees memory from any function above. NULL is allowed. */
 void clt_free(void *block);
 
-/* Number of allocations by this process so far. */
+/* Returns the number of allocations by this process so far. */
 int64_t clt_alloc_count(void);
 
-/* Zeroed object of a type, as `clt_node *n = CLT_NEW(clt_node)`. */
+/* Allocates a zeroed object: `clt_node *n = CLT_NEW(clt_node)`. */
 #define CLT_NEW(type) ((type *)clt_calloc(1, sizeof(type)))
 
 #endif

@@ -13,8 +13,8 @@ static const char *const packed_names[] = {"GEMMK", "KREG",  "KWG",   "KWI", "MD
 static const char *const direct_names[] = {"KWID", "MDIMAD", "MDIMCD", "NDIMBD", "NDIMCD",
                                            "PADA", "PADB",   "VWMD",   "VWND",   "WGD"};
 
-/* From tiles that suit most GPUs to those for large local memories, for small ones, without local
- * memory, and the kernel that keeps two dimensions in registers. */
+/* Tiles for most GPUs come first. Then follow tiles for large local memories, for small ones,
+ * without local memory, and the kernel that keeps two dimensions in registers. */
 static const clt_blas_set packed_sets[] = {
     {{0, 1, 32, 2, 16, 16, 64, 8, 8, 64, 1, 1, 0, 0, 4, 4}},
     {{0, 1, 16, 2, 16, 16, 64, 16, 8, 128, 1, 1, 1, 0, 4, 8}},
@@ -44,7 +44,7 @@ int clt_blas_parameters(clt_blas_kernel kernel, const char *const **names)
                                            : sizeof direct_names / sizeof *direct_names);
 }
 
-/* A power of two up to `most`. */
+/* Whether `value` is a power of two up to `most`. */
 static bool power(int value, int most)
 {
     return value >= 1 && value <= most && !(value & (value - 1));

@@ -6,8 +6,8 @@
 
 #include <cltrain/text.h>
 
-/* Long enough for a compiler's first error lines; a static buffer, so that reporting out-of-memory
- * needs no memory. */
+/* Long enough for a compiler's first error lines. The buffer is static, because reporting
+ * OUT_OF_MEMORY must not allocate. */
 enum { MESSAGE_BYTES = 4096 };
 
 static _Thread_local char message[MESSAGE_BYTES];
@@ -48,13 +48,13 @@ clt_status clt_error_set(clt_status status, const char *text)
 
 clt_status clt_fail(clt_status status, const char *format, ...)
 {
-    /* The arguments may point into the present message. */
+    /* The arguments may point into the current message, so format into another buffer. */
     char text[MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    /* Names and text of files may be anything. */
+    /* Names and content of files may have control characters. */
     clt_printable(text, message, sizeof message);
     return status;
 }

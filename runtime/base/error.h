@@ -1,4 +1,5 @@
-/* Reporting failures: the first detector stores the message, callers may prefix it. */
+/* Reports errors. The function that detects an error stores the message; its callers may add a
+ * prefix. */
 #ifndef CLT_BASE_ERROR_H
 #define CLT_BASE_ERROR_H
 
@@ -12,13 +13,13 @@ clt_status clt_fail(clt_status status, const char *format, ...) CLT_PRINTF(2, 3)
 /* Puts text before the stored message ("node conv1: ...") and returns `status`. */
 clt_status clt_fail_prefix(clt_status status, const char *format, ...) CLT_PRINTF(2, 3);
 
-/* Fails unless a struct of the caller's has the size that this library knows. All public structs
- * that may grow begin with struct_size, which TYPE_init sets: INVALID_ARGUMENT says which. */
+/* Fails with INVALID_ARGUMENT unless a caller's struct has the size that this library knows. All
+ * public structs that may grow begin with struct_size, which TYPE_init sets. */
 #define CLT_CHECK_STRUCT(pointer, type)                                                            \
     clt_check_struct((long long)(pointer)->struct_size, sizeof(type), #type)
 clt_status clt_check_struct(long long given, size_t own, const char *type);
 
-/* Carries a message from the thread that failed to the one that reports. */
+/* Sets the message of this thread, to carry one over from the thread that failed. */
 void clt_error_restore(const char *message);
 
 /* Returns the status of `expression` from the calling function unless it is CLT_OK. */
@@ -29,7 +30,7 @@ void clt_error_restore(const char *message);
             return try_status_;                                                                    \
     } while (0)
 
-/* Same, but jumps to `label` with the status stored in `variable`. */
+/* Like CLT_TRY, but stores the status in `variable` and jumps to `label`. */
 #define CLT_TRY_GOTO(variable, expression, label)                                                  \
     do {                                                                                           \
         (variable) = (expression);                                                                 \

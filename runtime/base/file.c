@@ -10,8 +10,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* Opening a named pipe would wait for its other end. With CLT_TESTING_PIPES it does: tests have
- * ranks that never end opening their data. */
+/* O_NONBLOCK keeps open from waiting for the other end of a named pipe. Tests set CLT_TESTING_PIPES
+ * to make it wait: they need ranks that never finish opening their data. */
 static int open_flags(void)
 {
     const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY;
@@ -88,7 +88,8 @@ clt_status clt_text_open(const char *path, int *fd)
         close(file);
         return not_regular(path, info.st_mode);
     }
-    /* The descriptor is a new one of the same pipe: reading it may wait for the writer. */
+    /* Reading may wait for the writer of a pipe. The flag is cleared only here: this descriptor is
+     * a new one for the same pipe. */
     const int flags = fcntl(file, F_GETFL);
     if (flags < 0 || fcntl(file, F_SETFL, flags & ~O_NONBLOCK) != 0) {
         const int error = errno;

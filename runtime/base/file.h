@@ -1,9 +1,10 @@
 /*
- * Opening and reading files of users. All of the library's readers come here. No file is mapped:
- * another process may shorten it meanwhile, and then a mapping raises SIGBUS.
+ * Opens and reads the users' files. All of the library's readers use these functions. No file is
+ * mapped: another process may shorten it meanwhile, and then a mapping raises SIGBUS.
  *
- * Data sets, tensors, checkpoints and vocabularies must be regular files: they are measured before
- * they are read. clt_text_open (<cltrain/text.h>) also takes pipes that the process holds already.
+ * Data sets, tensors, checkpoints and vocabularies must be regular files, because their size is
+ * needed first. clt_text_open (<cltrain/text.h>) also accepts pipes that the process already has
+ * open.
  */
 #ifndef CLT_BASE_FILE_H
 #define CLT_BASE_FILE_H
@@ -13,12 +14,12 @@
 
 #include <cltrain/text.h>
 
-/* Opens a regular file for reading, without waiting. *bytes is its size. Errors: NOT_FOUND, IO; the
- * message begins with the path. */
+/* Opens a regular file for reading and never waits for another process. *bytes is its size. Errors:
+ * NOT_FOUND, IO; the message begins with the path. */
 clt_status clt_file_open(const char *path, int *fd, int64_t *bytes);
 
-/* Reads exactly `bytes` at `offset`. IO if the file ends before, since it was longer when it was
- * opened. Safe on several threads. */
+/* Reads exactly `bytes` at `offset`. IO if the file has become shorter. Several threads may call it
+ * at once. */
 clt_status clt_file_read_at(int fd, const char *path, int64_t offset, void *to, int64_t bytes);
 
 /* Reads a whole regular file of at most `most` bytes; a 0 byte follows the content. Free *text with

@@ -3,7 +3,7 @@
 
 #include <cltrain/log.h>
 
-/* Hands one formatted line to the host's callback, if it wants this level. */
+/* Passes one formatted line to the host program's callback, if it wants messages of this level. */
 void clt_log(clt_log_level level, const char *format, ...) CLT_PRINTF(2, 3);
 
 #endif

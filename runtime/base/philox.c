@@ -23,7 +23,8 @@ void clt_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4
 void clt_random4(uint64_t seed, clt_stream stream, uint32_t sub, uint32_t step, uint64_t block,
                  uint32_t out[4])
 {
-    /* 40 bits of block, 24 bits of sub: 2^42 elements a tensor, 16 million streams of a kind. */
+    /* 40 bits of block and 24 bits of sub allow 2^42 elements a tensor and 16 million
+     * sub-streams. */
     const uint32_t counter[4] = {(uint32_t)block, (uint32_t)((block >> 32) & 0xFFu) | (sub << 8),
                                  step, (uint32_t)stream};
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};

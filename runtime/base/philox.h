@@ -1,36 +1,36 @@
 /*
- * Philox4x32-10, a counter-based random number generator: the numbers are a pure function of a
+ * Philox4x32-10, a counter-based random number generator. The numbers are a pure function of a
  * 128-bit counter and a 64-bit key, so any thread or device computes its own part. Source: Salmon,
- * Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The OpenCL version is
- * clkernels/core/philox.clh; a test holds the two together.
+ * Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. A test compares it
+ * with the OpenCL version, clkernels/core/philox.clh.
  */
 #ifndef CLT_BASE_PHILOX_H
 #define CLT_BASE_PHILOX_H
 
 #include <stdint.h>
 
-/* What a stream of numbers is for. Part of the counter, so that streams never overlap. */
+/* The purpose of a stream of numbers. It is part of the counter, so that streams never overlap. */
 typedef enum clt_stream {
     CLT_STREAM_INIT = 1,    /* initial values; sub = index of the parameter */
     CLT_STREAM_SHUFFLE = 2, /* permutation of the data; step = epoch */
     CLT_STREAM_DROPOUT = 3, /* sub = node's stream number */
     CLT_STREAM_AUGMENT = 4,
-    CLT_STREAM_WINDOWS = 5 /* of text; step = epoch */
+    CLT_STREAM_WINDOWS = 5 /* windows of text; step = epoch */
 } clt_stream;
 
 /* Four 32-bit numbers for one counter value and key. */
 void clt_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
-/* Number in [0, 1) with 24 bits, as the kernels compute it. */
+/* Returns a number in [0, 1) with 24 bits, as the kernels compute it. */
 static inline float clt_philox_unit(uint32_t bits)
 {
     return (float)(bits >> 8) * (1.0f / 16777216.0f);
 }
 
 /*
- * The project's one use of the counter: key = seed; counter = (element low, element high + sub
- * mixed in, step, stream). Elements are numbered over the whole batch or tensor, whatever the
- * split. Writes four numbers: those of elements 4 * block .. 4 * block + 3.
+ * Computes random numbers as the whole project does: key = seed; counter = (element low, element
+ * high with `sub` mixed in, step, stream). Elements are numbered over the whole batch or tensor,
+ * however it is divided. Writes the numbers of elements 4 * block .. 4 * block + 3.
  */
 void clt_random4(uint64_t seed, clt_stream stream, uint32_t sub, uint32_t step, uint64_t block,
                  uint32_t out[4]);

@@ -1,11 +1,12 @@
-/* Text of others, made fit for a terminal. */
+/* Makes text from outside fit for a terminal. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <cltrain/text.h>
 
-/* Bytes of the UTF-8 character at `p`, and its number; 0: there is none (RFC 3629). */
+/* Decodes the UTF-8 character at `p`. Returns its bytes, 0 if it is invalid (RFC 3629). *code gets
+ * its number. */
 static int decode(const unsigned char *p, unsigned *code)
 {
     static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -17,7 +18,7 @@ static int decode(const unsigned char *p, unsigned *code)
     if (!bytes)
         return 0;
     unsigned number = bytes == 1 ? p[0] : p[0] & (0xffu >> (bytes + 1));
-    for (int i = 1; i < bytes; i++) { /* the text's last 0 byte ends this too */
+    for (int i = 1; i < bytes; i++) { /* the text's final 0 byte ends this loop too */
         if ((p[i] & 0xc0) != 0x80)
             return 0;
         number = number << 6 | (p[i] & 0x3fu);
@@ -37,14 +38,14 @@ static bool is_shown(unsigned code)
     return !control && !separates && !turns;
 }
 
-/* The end of the result, which may lie beyond the room. */
+/* The state of the output. `length` may exceed `room`. */
 typedef struct writing {
     char *out;
     int64_t room, length;
     bool full;
 } writing;
 
-/* All of a character or nothing, so that a cut leaves whole ones. */
+/* Writes all bytes of a character or none, so that a cut text has only whole characters. */
 static void put(writing *w, const char *bytes, int count)
 {
     w->full = w->full || w->length + count >= w->room;

@@ -57,8 +57,8 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
-/* Optimal string alignment (Levenshtein's distance, where swapped neighbours count once) with three
- * rows of the table. */
+/* Computes the optimal string alignment distance: Levenshtein's distance in which swapped
+ * neighbours count once. Three rows of the table suffice. */
 static int edit_distance(const char *a, const char *b)
 {
     int rows[3][NEAREST_MAX + 1];

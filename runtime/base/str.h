@@ -18,7 +18,7 @@ typedef struct clt_str {
 /* Appends formatted text. A failed allocation is remembered in `failed`. */
 void clt_str_add(clt_str *s, const char *format, ...) CLT_PRINTF(2, 3);
 
-/* The text, "" if empty; valid until the next change. */
+/* Returns the text, "" if empty. It is valid until the next change. */
 const char *clt_str_text(const clt_str *s);
 
 /* Empties the string, keeping its memory. */

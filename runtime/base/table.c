@@ -13,7 +13,8 @@ static void put(const clt_table *table, int entry)
     table->places[at] = entry + 1;
 }
 
-/* Entries are put in the order in which they were added: equal hashes are found in that order. */
+/* Puts entries in the order in which they were added, so that equal hashes are found in that
+ * order. */
 static clt_status grow(clt_table *table)
 {
     const int larger = table->n_places ? 2 * table->n_places : 64;

@@ -1,6 +1,6 @@
 /*
- * A hash table from keys to items of an array that the caller owns. The table stores hashes and
- * positions only: the caller hashes the key, and compares the items that the table proposes.
+ * A hash table from keys to items of an array that the caller owns. The table stores only hashes
+ * and positions: the caller hashes keys and compares items.
  */
 #ifndef CLT_BASE_TABLE_H
 #define CLT_BASE_TABLE_H
@@ -19,14 +19,16 @@ typedef struct clt_table_entry {
 typedef struct clt_table {
     clt_table_entry *entries; /* in the order of clt_table_add */
     int count, room;
-    int *places;  /* by hash: the entry's number plus one; 0: free */
+    int *places;  /* by hash: number of an entry plus one; 0: free */
     int n_places; /* 0 or a power of two, at least twice `count` */
 } clt_table;
 
-/* Adds an item; several may have one hash. OUT_OF_MEMORY leaves the table as it was. */
+/* Adds an item. Several items may have the same hash. After OUT_OF_MEMORY the table is
+ * unchanged. */
 clt_status clt_table_add(clt_table *table, uint64_t hash, int item);
 
-/* Find the item of that hash that was added first and that `matches` accepts; -1: none. */
+/* Finds the item with this hash that `matches` accepts, the first added if there are several; -1 if
+ * there is none. */
 int clt_table_find(const clt_table *table, uint64_t hash, bool (*matches)(const void *, int),
                    const void *context);
 

@@ -77,8 +77,8 @@ clt_status clt_folder_list(const char *path, clt_step_name **items, int *count)
     return CLT_OK;
 }
 
-/* Makes one folder; a new one's entry is synced too, or a power cut could lose all that it holds.
- */
+/* Makes one folder, and syncs its parent. Otherwise a power cut could lose the new folder with its
+ * content. */
 static bool make_one(char *path)
 {
     struct stat info;
@@ -108,7 +108,8 @@ clt_status clt_folder_make(const char *path)
             continue;
         *at = '\0';
         struct stat info;
-        /* Folders above may be there but closed to us. */
+        /* A parent may exist without permission to make entries there, so try only to make missing
+         * ones. */
         if (stat(copy, &info) != 0)
             made = make_one(copy);
         error = errno;
@@ -125,7 +126,7 @@ clt_status clt_folder_make(const char *path)
                     strerror(error == EEXIST ? ENOTDIR : error));
 }
 
-/* Calls `unlinkat` for the entries of a folder that begin with `prefix`, or `remove_entry`. */
+/* Calls `remove_entry` for the entries of a folder whose names begin with `prefix`. */
 static bool for_entries(int folder_fd, const char *prefix, bool (*remove_entry)(int, const char *))
 {
     int fd = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -155,7 +156,7 @@ static bool remove_file(int folder_fd, const char *name)
 
 bool clt_folder_remove(int folder_fd, const char *name)
 {
-    /* A link is removed, not followed. */
+    /* O_NOFOLLOW: remove a link, not its target. */
     int fd = openat(folder_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return remove_file(folder_fd, name);

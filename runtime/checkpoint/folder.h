@@ -7,9 +7,9 @@
 
 #include <cltrain/status.h>
 
-/* Names: "step-00000012" is a checkpoint; ".old-step-00000012" too, displaced by one of the same
- * step where two folders cannot be exchanged at once; ".tmp-..." is never anything that anyone
- * needs. */
+/* A checkpoint's name, such as "step-00000012". ".old-step-00000012" is a checkpoint too: a newer
+ * one of the same step took its place on a file system that cannot exchange two folders at once.
+ * Folders ".tmp-..." are leftovers and never needed. */
 typedef struct clt_step_name {
     int64_t step;
     char text[48];
@@ -19,26 +19,26 @@ typedef struct clt_step_name {
 #define CLT_TMP_PREFIX ".tmp-"
 #define CLT_OLD_PREFIX ".old-"
 
-/* Whoever saves in the folder holds a lock on this file. */
+/* A run that saves in the folder holds a lock on this file. */
 #define CLT_LOCK_FILE ".lock"
 
 clt_step_name clt_step_name_of(int64_t step);
 
-/* False if the name is not that of a checkpoint. */
+/* Parses a name; false if it is not the name of a checkpoint. */
 bool clt_step_name_parse(const char *text, clt_step_name *out);
 
-/* The checkpoints in a folder, highest step first, displaced ones after others of their step.
- * `*items` is freed with clt_free. */
+/* Lists the checkpoints in a folder, highest step first. Displaced ones follow the others of their
+ * step. Free `*items` with clt_free. */
 clt_status clt_folder_list(const char *path, clt_step_name **items, int *count);
 
-/* Makes the folder and those above it. */
+/* Makes the folder and its parents. */
 clt_status clt_folder_make(const char *path);
 
-/* Removes what has this name in the folder: a file, or a folder of files. False if something stays.
- * Something that is not there counts as removed. */
+/* Removes the entry `name` of a folder: a file, or a folder of files. False if something is left. A
+ * missing entry counts as removed. */
 bool clt_folder_remove(int folder_fd, const char *name);
 
-/* Removes everything whose name begins with `prefix`. False if something stays. */
+/* Removes all entries whose names begin with `prefix`. False if something is left. */
 bool clt_folder_clean(int folder_fd, const char *prefix);
 
 #endif

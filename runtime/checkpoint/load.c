@@ -1,4 +1,4 @@
-/* Loading: a checkpoint is opened only after every byte of it was found to be as saved. */
+/* Loads checkpoints. A checkpoint is opened only if sizes and hashes of all its files are right. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/state.h"
 
-/* Sections are small; anything near this is not a state.json. */
+/* Sections are small: a larger file is no state.json. */
 enum { MOST_STATE_BYTES = 256 << 20 };
 
 struct clt_checkpoint {
@@ -23,7 +23,7 @@ struct clt_checkpoint {
     clt_tensors *parts[CLT_PARTS];
 };
 
-/* `folder`/`name`, to be freed with clt_free. */
+/* Returns `folder`/`name`. Free it with clt_free. */
 static char *join(const char *folder, const char *name)
 {
     size_t length = strlen(folder), bytes = length + strlen(name) + 2;
@@ -46,7 +46,7 @@ static clt_status load_state(clt_checkpoint *c)
     clt_free(path);
     if (status == CLT_NOT_FOUND)
         return clt_fail(CLT_FORMAT, CLT_STATE_FILE ": it is missing");
-    if (status != CLT_OK) /* a pipe or folder of that name is damage, as wrong content is */
+    if (status != CLT_OK) /* a pipe or folder of this name counts as damage */
         return other ? CLT_FORMAT : status;
     status = clt_state_decode(text, bytes, &c->state);
     clt_free(text);
@@ -93,7 +93,7 @@ static clt_status load_part(clt_checkpoint *c, int index)
     return status;
 }
 
-/* Opens exactly this step folder. */
+/* Opens this step's folder, and no other instead. */
 static clt_status load_step(const char *path, clt_checkpoint **out)
 {
     clt_checkpoint *c = CLT_NEW(clt_checkpoint);
@@ -113,7 +113,7 @@ static clt_status load_step(const char *path, clt_checkpoint **out)
     return CLT_OK;
 }
 
-/* Adds to the present message which checkpoint before `bad` could be used. */
+/* Adds to the current message which checkpoint before `path` could be used instead. */
 static clt_status refuse(clt_status status, const char *dir, const char *path, int64_t step)
 {
     if (status == CLT_OUT_OF_MEMORY)
@@ -148,9 +148,8 @@ static clt_status refuse(clt_status status, const char *dir, const char *path, i
     return status;
 }
 
-/* *gone: the newest checkpoint was removed while it was read, as a run that keeps the last ones
- * does.
- */
+/* Opens the newest checkpoint. *gone: it was removed while it was read. A run that keeps only its
+ * last checkpoints does so. */
 static clt_status try_newest(const char *dir, bool *gone, clt_checkpoint **out)
 {
     clt_step_name *items;

@@ -1,6 +1,7 @@
 /*
- * A folder of checkpoints has one writer. The lock is the kernel's (flock on a file in the folder):
- * it ends with its process, however that ends. The file's text only says who holds the lock.
+ * Locks a folder of checkpoints, so that it has one writer. The lock is flock on a file in the
+ * folder, which the kernel releases whenever the process ends. The file's text only tells who holds
+ * the lock.
  */
 #include <cltrain/checkpoint.h>
 
@@ -22,7 +23,7 @@ struct clt_folder_lock {
     int folder, file;
 };
 
-/* "process 123 on node7 since 2026-01-31 12:00:00 UTC" */
+/* Writes "process 123 on node7 since 2026-01-31 12:00:00 UTC". */
 static void write_holder(int file)
 {
     char text[400], host[256] = "", when[32] = "";
@@ -33,7 +34,7 @@ static void write_holder(int file)
         strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &parts);
     const int length = snprintf(text, sizeof text, "process %lld on %s since %s UTC\n",
                                 (long long)getpid(), host, when);
-    /* A full disk costs the name in a message, not the lock. */
+    /* On a full disk the lock still works, but messages cannot name its holder. */
     if (ftruncate(file, 0) != 0 || pwrite(file, text, (size_t)length, 0) != length)
         clt_log(CLT_LOG_WARN, "cannot write to the lock file %s who holds it: %s", CLT_LOCK_FILE,
                 strerror(errno));
@@ -45,7 +46,7 @@ static clt_status busy(int file, const char *dir)
     const ssize_t length = pread(file, text, sizeof text - 1, 0);
     text[length > 0 ? length : 0] = '\0';
     text[strcspn(text, "\n")] = '\0';
-    for (char *at = text; *at; at++) /* anyone may have written it */
+    for (char *at = text; *at; at++) /* any process may have written the text */
         if (*at < ' ' || *at > '~')
             *at = '?';
     return clt_fail(CLT_BUSY,
@@ -55,7 +56,8 @@ static clt_status busy(int file, const char *dir)
                     CLT_LOCK_FILE);
 }
 
-/* Some network file systems have no locks; training there must stay possible. */
+/* Goes on without a lock: some network file systems have none, and training must stay possible
+ * there. */
 static clt_status without_locks(const char *dir)
 {
     clt_log(CLT_LOG_WARN,
@@ -73,7 +75,8 @@ static bool is_named(int folder, int file)
            own.st_dev == named.st_dev && own.st_ino == named.st_ino;
 }
 
-/* OK with *file -1: whoever held the lock has just removed the file. */
+/* Opens and locks the file. Returns OK with *file -1 if the former holder has just removed the
+ * file: try again. */
 static clt_status try_file(int folder, const char *dir, int *file)
 {
     struct stat info;
@@ -123,8 +126,8 @@ void clt_folder_lock_release(clt_folder_lock *lock)
 {
     if (!lock)
         return;
-    /* While it is locked: whoever opened it meanwhile finds another file under the name, or none.
-     */
+    /* Remove the file while it is locked. Another process that has opened it by now finds another
+     * file under the name, or none, and tries again. */
     if (is_named(lock->folder, lock->file))
         unlinkat(lock->folder, CLT_LOCK_FILE, 0);
     close(lock->file);

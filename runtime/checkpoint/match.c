@@ -1,4 +1,4 @@
-/* Whether a file holds the tensors that a model has. */
+/* Checks that a file holds the tensors of a model. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ static int compare_pointers(const void *a, const void *b)
     return strcmp((*(const clt_tensor *const *)a)->name, (*(const clt_tensor *const *)b)->name);
 }
 
-/* Names a tensor of the file that nobody expects. */
+/* Fails if the file has a tensor that the model does not have. */
 static clt_status find_extra(const clt_tensors *t, const clt_tensor *expected, int count)
 {
     const clt_tensor **sorted = count ? clt_calloc((size_t)count, sizeof *sorted) : NULL;
@@ -85,7 +85,7 @@ clt_status clt_tensors_check_tied(const clt_tensors *tensors, const clt_tensor *
                                   const char *name)
 {
     const clt_tensor *own = clt_tensors_lookup(tensors, name);
-    if (!own) /* which is reported as missing */
+    if (!own) /* clt_tensors_match reports it as missing */
         return CLT_OK;
     clt_label label, a, b;
     clt_label_of(&label, copy->name);

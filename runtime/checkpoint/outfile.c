@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* Hashed and written piece by piece, so that the second of the two finds it in the cache. */
+/* Data are hashed and written in pieces of this size, so that write finds them in the cache. */
 enum { PIECE_BYTES = 1 << 20 };
 
 struct clt_outfile {
@@ -79,7 +79,7 @@ clt_status clt_outfile_finish(clt_outfile *file, int64_t *bytes, uint64_t *hash)
         status = clt_fail(CLT_IO, "cannot bring %s to the disk: %s", file->name, strerror(errno));
     int fd = file->fd;
     file->fd = -1;
-    /* Linux releases the descriptor even then: it must not be closed twice. */
+    /* Linux releases the descriptor even if close fails, so it must not be closed twice. */
     if (close(fd) != 0 && status == CLT_OK && errno != EINTR)
         status = clt_fail(CLT_IO, "cannot close %s: %s", file->name, strerror(errno));
     if (status == CLT_OK && bytes)
@@ -104,7 +104,7 @@ void clt_outfile_abandon(clt_outfile *file)
 
 clt_status clt_sync_fd(int folder_fd, const char *name)
 {
-    /* Some file systems cannot sync folders and say so: nothing to wait for then. */
+    /* Some file systems cannot sync folders and report it. That is no error. */
     if (fsync(folder_fd) == 0 || errno == EINVAL || errno == ENOTSUP)
         return CLT_OK;
     return clt_fail(CLT_IO, "cannot bring the folder %s to the disk: %s", name, strerror(errno));

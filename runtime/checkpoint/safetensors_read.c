@@ -1,4 +1,4 @@
-/* The reader trusts nothing: every number of the header is checked before it is used. */
+/* Reads safetensors files. The reader checks every number of the header before it is used. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,17 +15,17 @@
 
 struct clt_tensors {
     char *path;
-    int fd;               /* while it is opened; -1 afterwards */
+    int fd;               /* while the file is opened; -1 afterwards */
     int64_t size;         /* of the file */
-    unsigned char *bytes; /* all of it */
-    unsigned char *head;  /* while it is opened: length and header */
+    unsigned char *bytes; /* the whole file */
+    unsigned char *head;  /* while the file is opened: length and header */
     int64_t head_bytes;
     json_t *header; /* owns the names and the metadata */
     json_t *metadata;
     clt_tensor *items; /* in the order of the data */
     const clt_tensor **by_name;
     int count;
-    unsigned char *copies; /* tensors that the file holds at unaligned places */
+    unsigned char *copies; /* copies of tensors that are not aligned in the file */
 };
 
 /* A tensor and its place, while the header is read. */
@@ -45,8 +45,9 @@ static clt_status open_file(clt_tensors *t)
     return CLT_OK;
 }
 
-/* PyTorch's torch.save writes a zip archive whose first file is FOLDER/data.pkl; before 1.6 it
- * wrote pickles. Neither is read: to read a pickle is to run what it says. */
+/* Whether the file was written by PyTorch's torch.save: a zip archive whose first file is
+ * FOLDER/data.pkl, or pickles before version 1.6. Such files are refused, because reading a pickle
+ * executes it. */
 static bool is_pytorch(const unsigned char *m, size_t bytes)
 {
     enum { NAME_LENGTH = 26, NAME = 30 };
@@ -61,7 +62,7 @@ static bool is_pytorch(const unsigned char *m, size_t bytes)
 
 static clt_status refuse_pytorch(const clt_tensors *t)
 {
-    /* In a shell's quotes, if it can stand there. */
+    /* The message shows the path in a shell's quotes. Other paths are replaced by FILE.pth. */
     bool plain = true;
     for (const char *c = t->path; *c; c++)
         plain = plain && (unsigned char)*c >= ' ' && *c != '\'' && *c != 127;
@@ -95,7 +96,7 @@ static clt_status check_header_length(const clt_tensors *t, uint64_t length)
 
 static clt_status parse_header(clt_tensors *t)
 {
-    unsigned char first[512]; /* also the first name in an archive */
+    unsigned char first[512]; /* long enough for the first name in a zip archive */
     const size_t n = t->size < (int64_t)sizeof first ? (size_t)t->size : sizeof first;
     uint64_t length = 0;
     CLT_TRY(clt_file_read_at(t->fd, t->path, 0, first, (int64_t)n));
@@ -127,8 +128,8 @@ static clt_status parse_header(clt_tensors *t)
     return CLT_OK;
 }
 
-/* The whole file in memory: it may be changed or shortened while the tensors are in use. The header
- * is the one that was checked. */
+/* Reads the whole file into memory, because it may be changed or shortened while the tensors are in
+ * use. The header is copied: only that copy was checked. */
 static clt_status read_data(clt_tensors *t)
 {
     t->bytes = clt_alloc_pages((size_t)t->size);
@@ -162,7 +163,7 @@ static bool is_count(const json_t *value)
     return json_is_integer(value) && json_integer_value(value) >= 0;
 }
 
-/* Fills all but `data`. */
+/* Parses a tensor's entry. Sets everything but `data`. */
 static clt_status parse_tensor(const char *name, json_t *entry, int64_t data_bytes, placed *out)
 {
     clt_label label;
@@ -221,7 +222,7 @@ static int compare_places(const void *a, const void *b)
     return strcmp(x->tensor.name, y->tensor.name);
 }
 
-/* The format wants the data covered exactly: what a header does not mention cannot be checked. */
+/* Checks that tensors cover the data exactly, as the format demands. */
 static clt_status check_coverage(const placed *places, int count, int64_t data_bytes)
 {
     int64_t covered = 0;
@@ -247,7 +248,8 @@ static bool aligned(const clt_tensor *tensor)
     return (uintptr_t)tensor->data % (uintptr_t)clt_file_dtype_size(tensor->dtype) == 0;
 }
 
-/* Other writers may leave tensors at odd places; reading floats there is undefined behaviour. */
+/* Copies unaligned tensors, which other writers may produce. Reading floats there would be
+ * undefined behaviour. */
 static clt_status copy_unaligned(clt_tensors *t)
 {
     size_t total = 0;
@@ -331,7 +333,7 @@ static clt_status index_tensors(clt_tensors *t)
     return copy_unaligned(t);
 }
 
-/* What only opening needs. */
+/* Frees what is only needed while opening. */
 static void end_opening(clt_tensors *t)
 {
     if (t->fd >= 0)

@@ -14,7 +14,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor.h"
 
-/* Where the data begins: a cache line, so that a mapped file serves vector loads. */
+/* The data begin at a cache line, so that vector loads work on a mapped file. */
 enum { DATA_ALIGN = 64 };
 
 void clt_tensors_desc_init(clt_tensors_desc *desc)
@@ -57,15 +57,15 @@ static clt_status add_tensor(json_t *header, const clt_tensor *tensor, int64_t *
         json_array_append_new(shape, json_integer(tensor->dims[i]));
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", clt_file_dtype_name(tensor->dtype),
                               "shape", shape, "data_offsets", (json_int_t)*offset, (json_int_t)end);
-    /* What is left to go wrong, memory aside, is the name's encoding. */
+    /* Apart from memory, only the name's encoding can fail here. */
     if (!entry || json_object_set_new(header, tensor->name, entry) != 0)
         return clt_fail(CLT_INVALID_ARGUMENT, "tensor %s: the name is not UTF-8", label.text);
     *offset = end;
     return CLT_OK;
 }
 
-/* Larger elements first, so that every tensor lies aligned without the gaps the format forbids;
- * otherwise the order of the list. */
+/* Sorts tensors by element size, larger ones first, otherwise in the order of the list. So every
+ * tensor is aligned without gaps, which the format forbids. */
 static const clt_tensor **file_order(const clt_tensors_desc *desc)
 {
     const clt_tensor **order = clt_calloc((size_t)desc->count, sizeof *order);
@@ -145,7 +145,7 @@ clt_status clt_tensors_write(clt_outfile *file, const clt_tensors_desc *desc)
         status = write_header(file, header);
     for (int64_t i = 0; status == CLT_OK && i < desc->count; i++)
         status = write_data(file, desc, order[i]);
-    free(header); /* jansson's */
+    free(header); /* allocated by jansson */
     clt_free(order);
     return status;
 }

@@ -1,6 +1,6 @@
 /*
- * Saving: everything is written to a folder beside, synced, and only then renamed. At any instant
- * at which the process may be killed, the checkpoints that were there are there.
+ * Saves checkpoints. All files are written to a temporary folder and synced, and only then is the
+ * folder renamed. The process may be killed at any moment without loss of an earlier checkpoint.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -98,7 +98,8 @@ static clt_status write_all(int dir_fd, const char *tmp, const clt_checkpoint_de
     return status;
 }
 
-/* Gives the finished folder its name. What had the name ends up under a name that is removed. */
+/* Gives the finished folder its name. A folder that had the name gets a name that is removed
+ * later. */
 static clt_status put_in_place(int dir_fd, const char *tmp, const char *name)
 {
     if (renameat(dir_fd, tmp, dir_fd, name) == 0)
@@ -106,7 +107,8 @@ static clt_status put_in_place(int dir_fd, const char *tmp, const char *name)
     if (errno == EEXIST || errno == ENOTEMPTY) {
         if (renameat2(dir_fd, tmp, dir_fd, name, RENAME_EXCHANGE) == 0)
             return CLT_OK;
-        /* File systems without an exchange: between the two renames the old one is still found. */
+        /* On file systems without an exchange, the old checkpoint can be found between the two
+         * renames. */
         char old[64];
         snprintf(old, sizeof old, CLT_OLD_PREFIX "%s", name);
         if (clt_folder_remove(dir_fd, old) && renameat(dir_fd, name, dir_fd, old) == 0) {
@@ -120,7 +122,8 @@ static clt_status put_in_place(int dir_fd, const char *tmp, const char *name)
     return clt_fail(CLT_IO, "cannot rename %s to %s: %s", tmp, name, strerror(errno));
 }
 
-/* Deletes by way of a name that nobody takes for a checkpoint, in case we are killed meanwhile. */
+/* Renames a checkpoint before deleting it, because the process may be killed meanwhile. Nobody
+ * takes the new name for a checkpoint. */
 static bool delete_step(int dir_fd, const char *name)
 {
     char doomed[64];
@@ -170,7 +173,7 @@ static clt_status save_into(const char *dir, const clt_checkpoint_desc *desc)
         status = clt_sync_fd(fd, dir);
         if (status == CLT_OK) {
             delete_older(dir, fd, desc);
-            /* What was exchanged for a checkpoint of the same step. */
+            /* The older checkpoint of the same step, if the two were exchanged. */
             clt_folder_remove(fd, tmp);
         }
     } else {

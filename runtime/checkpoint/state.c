@@ -11,7 +11,7 @@
 
 #define FORMAT_NAME "cltrain checkpoint"
 
-/* Raised when an older reader could misunderstand the file; new sections do not count. */
+/* Raise it when an older reader could misunderstand the file. New sections need no new version. */
 enum { VERSION = 1 };
 
 const char *const clt_part_files[CLT_PARTS] = {"model.safetensors", "optimizer.safetensors"};
@@ -32,7 +32,7 @@ static void hash_text(uint64_t hash, char *text)
     snprintf(text, HASH_TEXT, "%016llx", (unsigned long long)hash);
 }
 
-/* Hash of the values, whatever the spacing and the order of keys. */
+/* Hashes the values. Spacing and the order of keys do not matter. */
 static clt_status hash_values(const json_t *root, char *text)
 {
     char *dump = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
@@ -112,7 +112,7 @@ clt_status clt_state_encode(const clt_checkpoint_desc *desc, const clt_part *par
     return CLT_OK;
 }
 
-/* Format, version and the hash of all values; the hash leaves the object. */
+/* Checks format, version and the hash of all values. Removes the hash from the object. */
 static clt_status check_identity(json_t *root)
 {
     const char *format = json_string_value(json_object_get(root, "format"));
@@ -214,7 +214,7 @@ void clt_state_free(clt_state *state)
 {
     for (int i = 0; i < state->section_count; i++)
         if (state->sections[i].is_json)
-            free((char *)(uintptr_t)state->sections[i].text); /* jansson's */
+            free((char *)(uintptr_t)state->sections[i].text); /* allocated by jansson */
     clt_free(state->sections);
     json_decref(state->root);
     *state = (clt_state){0};

@@ -1,4 +1,4 @@
-/* state.json: where the run stands, what the other files must be, and the sections. */
+/* state.json: the position of the run, sizes and hashes of the other files, and the sections. */
 #ifndef CLT_CHECKPOINT_STATE_H
 #define CLT_CHECKPOINT_STATE_H
 
@@ -10,10 +10,9 @@ enum { CLT_PART_MODEL, CLT_PART_OPTIMIZER, CLT_PARTS };
 
 #define CLT_STATE_FILE "state.json"
 
-/* The file names of the parts. */
 extern const char *const clt_part_files[CLT_PARTS];
 
-/* What a part's file must be. */
+/* Size and hash that a part's file must have. */
 typedef struct clt_part {
     int64_t bytes;
     uint64_t hash; /* XXH3-64 */
@@ -27,10 +26,12 @@ typedef struct clt_state {
     json_t *root; /* owns the names and texts of string sections */
 } clt_state;
 
-/* The content of state.json, to be freed with free() (jansson's). Errors: INVALID_ARGUMENT. */
+/* Makes the content of state.json. Free it with free(), since it is jansson's. Errors:
+ * INVALID_ARGUMENT, OUT_OF_MEMORY. */
 clt_status clt_state_encode(const clt_checkpoint_desc *desc, const clt_part *parts, char **text);
 
-/* Errors: FORMAT, UNSUPPORTED for a newer version; the state is then empty. */
+/* Parses state.json. Errors: FORMAT, UNSUPPORTED for another version, OUT_OF_MEMORY; the state is
+ * then empty. */
 clt_status clt_state_decode(const char *text, size_t bytes, clt_state *out);
 
 void clt_state_free(clt_state *state);

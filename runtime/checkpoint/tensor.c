@@ -95,7 +95,7 @@ const char *clt_label_of(clt_label *label, const char *text)
     size_t i = 0;
     for (; text[i] && i + 4 < sizeof label->text; i++)
         label->text[i] = (unsigned char)text[i] < 32 || text[i] == 127 ? '?' : text[i];
-    /* Not in the middle of a character. */
+    /* Do not cut within a UTF-8 character. */
     while (text[i] && i > 0 && ((unsigned char)text[i] & 0xc0) == 0x80)
         i--;
     snprintf(label->text + i, 4, "%s", text[i] ? "..." : "");
@@ -114,7 +114,7 @@ const char *clt_label_shape(clt_label *label, const clt_tensor *tensor)
     return label->text;
 }
 
-/* IEEE half to single: exact. */
+/* Converts an IEEE half to single precision, exactly. */
 static float half_to_float(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
