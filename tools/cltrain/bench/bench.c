@@ -1,4 +1,4 @@
-/* `cltrain bench`: which subject, and what the subjects share. */
+/* `cltrain bench`: selects the subject. Also has the functions that subjects share. */
 #include "bench/bench.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ typedef struct subject_row {
     const char *name;
     unsigned bit;
     int (*run)(const settings *s);
-    int least, most; /* further arguments */
+    int least, most; /* number of further arguments */
     int64_t most_blocks;
     const char *arguments;
 } subject_row;
@@ -38,7 +38,7 @@ int bench_subject(int index, subject_text *out)
     return 1;
 }
 
-/* What can be said of the options before any work. */
+/* Checks the options before any work is done. */
 static int check_options(const settings *s, const subject_row *row)
 {
     char name[32];
@@ -115,7 +115,7 @@ clt_measure_options bench_options(const settings *s, int training, int64_t batch
     options.training = training;
     options.batch = batch;
     options.variants = s->variant;
-    /* run_bench has seen that these can be read. */
+    /* run_bench has checked that this option can be read. */
     read_tune(s->tune, 0, &options.tune_seconds);
     if (s->blocks > 0)
         options.blocks = (int)s->blocks;
@@ -160,7 +160,8 @@ double bench_share(const clt_limits *limits, double flops, double bytes, double 
     return (arithmetic > copying ? arithmetic : copying) / seconds;
 }
 
-/* The longest names: a row is printed before the next is measured. */
+/* Width for the longest names. A row is printed before the next one is measured, so the width must
+ * be known before. */
 enum { VARIANT_WIDTH = 18 };
 
 /* --- reports --------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* What the benchmarks share. */
+/* Functions that all benchmarks share. */
 #ifndef CLTRAIN_COMMAND_BENCH_BENCH_H
 #define CLTRAIN_COMMAND_BENCH_BENCH_H
 
@@ -8,7 +8,7 @@
 
 #include "options/options.h"
 
-/* The subjects of `cltrain bench`; each returns an exit code, after a message. */
+/* The subjects of `cltrain bench`. Each returns an exit code, after a message. */
 int bench_train(const settings *s);
 int bench_gemm(const settings *s);
 int bench_conv(const settings *s);
@@ -16,7 +16,7 @@ int bench_op(const settings *s);
 int bench_scaling(const settings *s);
 int bench_allreduce(const settings *s);
 
-/* A device opened for measuring, with its limits. */
+/* An opened device and its measured limits. */
 typedef struct bench_device {
     clt_runtime *runtime;
     clt_device **devices;
@@ -25,26 +25,27 @@ typedef struct bench_device {
     clt_limits limits;
 } bench_device;
 
-/* Opens --devices, of which all but `bench scaling` and `bench allreduce` measure the first:
- * bench_limits measures its limits, and says so if there are more. They return exit codes.
- * bench_device_close always. */
+/* bench_device_open opens --devices. bench_limits measures the limits of the first device, and
+ * reports if --devices names more: only `bench scaling` and `bench allreduce` use all. Both return
+ * exit codes. Call bench_device_close in any case. */
 int bench_device_open(bench_device *d, const settings *s, int profiling);
 int bench_limits(bench_device *d);
 void bench_device_close(bench_device *d);
 
-/* The graph's nodes measured as --blocks and --variant say; *times is the caller's. */
+/* Measures the nodes of a graph as --blocks and --variant say. The caller frees *times. */
 int bench_graph(const bench_device *d, const settings *s, const clt_graph *graph, int training,
                 int64_t batch, clt_node_time **times, int *count);
 
-/* clt_measure_options as the settings say; without a meter. */
+/* Returns the options of measurements as the settings say, without a meter. */
 clt_measure_options bench_options(const settings *s, int training, int64_t batch);
 
-/* Says which variants of --variant none of the command's graphs takes, and why; each graph has
- * options of its own. bench_graph does not. */
+/* Prints which variants of --variant no graph uses, and why. Each graph has its own options.
+ * bench_graph does not print this. */
 clt_status bench_say_declined(const clt_device *device, const clt_graph *const *graphs,
                               const clt_measure_options *options, int count);
 
-/* Graphs of one kernel class; status as clt_graph_status. In `conv` x is NCHW, w is O, KH, KW. */
+/* Shape of a convolution: x is NCHW, w is O, KH, KW. The two functions below make a graph for a
+ * single kernel class, and return the status of clt_graph_status. */
 typedef struct bench_conv_shape {
     int64_t x[4], w[3];
     int stride, padding, dilation, groups;
@@ -53,23 +54,23 @@ typedef struct bench_conv_shape {
 clt_status bench_gemm_graph(const int64_t size[3], const char *trans, clt_graph **graph);
 clt_status bench_conv_graph(const bench_conv_shape *shape, clt_graph **graph);
 
-/* A case of `bench op` by name; `training`: its gradients are measured too. */
+/* Makes a case of `bench op` by name. Sets `training` if its gradients are measured too. */
 clt_status bench_op_graph(const char *name, clt_graph **graph, int *training, int64_t *batch);
 
-/* A report: lines of a table, or objects of a JSON array, a row a measurement. */
+/* A report with one row a measurement: a table, or a JSON array of objects. */
 typedef struct bench_report {
     const settings *settings;
     const bench_device *device;
-    const char *other; /* what each row is compared with; NULL: nothing */
-    json_t *rows;      /* --json */
+    const char *other; /* what rows are compared with; may be NULL */
+    json_t *rows;      /* with --json */
 } bench_report;
 
 void bench_report_begin(bench_report *r, const bench_device *d, const settings *s,
                         const char *other);
 
-/* The bound is the limit that the work could reach: arithmetic or copying, whichever is lower. */
+/* Adds a row. The limit of the row is arithmetic or copying, whichever allows less. */
 void bench_report_row(bench_report *r, const char *name, const clt_node_time *time);
-/* With what `other` took for the same, and the ratio of its times to ours, block by block. */
+/* Times of `other` for the same work. `ratio` is its time divided by ours, taken block by block. */
 typedef struct bench_comparison {
     double other_seconds, ratio;
 } bench_comparison;
@@ -78,11 +79,12 @@ void bench_report_compared(bench_report *r, const char *name, const clt_node_tim
                            const bench_comparison *with);
 int bench_report_end(bench_report *r);
 
-/* The share of the device's limit that doing this in `seconds` is: arithmetic or copying, whichever
- * is larger. */
+/* Returns the share of the device's limit that this work reaches in `seconds`: of arithmetic or of
+ * copying, whichever is larger. */
 double bench_share(const clt_limits *limits, double flops, double bytes, double seconds);
 
-/* Sorts; the median of an even number is the mean of the middle two. */
+/* Returns the median, and sorts `values`. The median of an even number of values is the mean of the
+ * middle two. */
 double bench_median(double *values, int count);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * `cltrain bench allreduce`: sums between --devices, of buffers of 1 KB to 256 MB, against two
- * threads of C that read two arrays and write two; between the ranks of a node with --compare
- * against MPI_Allreduce, and what that allows.
+ * `cltrain bench allreduce`: measures all-reduces of 1 KB to 256 MB between --devices. The
+ * reference is two C threads that read two arrays and write two. With --compare and several ranks,
+ * the reference is MPI_Allreduce.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ typedef struct sizes {
     int count;
 } sizes;
 
-/* A whole number, and KB, MB or GB of 1024 each. */
+/* Reads a whole number with an optional KB, MB or GB, of 1024 each. */
 static int read_size(const char *text, int64_t *bytes)
 {
     static const char *const units[] = {"", "KB", "MB", "GB"};
@@ -79,9 +79,9 @@ typedef struct report {
 } report;
 
 /*
- * What a sum between ranks may take beside MPI_Allreduce of host memory: from 1 MB as long, from
- * 32 MB two thirds of that; below, devices cost three launches more, to say that the data are
- * there, to have them back, and to read them.
+ * Returns how long an all-reduce between ranks may take, compared with MPI_Allreduce of host
+ * memory. From 1 MB on it may take as long, from 32 MB on two thirds. Below 1 MB a device needs
+ * three more launches: to signal its data, to get them back, and to read them.
  */
 static double allowed(const clt_all_reduce_time *t)
 {
@@ -184,7 +184,7 @@ static void mpi_sum(void *user, const float *from, float *to, int64_t count)
 #endif
 }
 
-/* This rank's among those that the list opened; all where they are not dealt. */
+/* Finds this rank's part of the devices. Without a division this is all of them. */
 static void own_devices(const bench_device *d, const rank_set *ranks, int *first, int *count)
 {
     *first = ranks->count ? ranks->first : 0;

@@ -39,15 +39,15 @@ clt_status bench_gemm_graph(const int64_t size[3], const char *trans, clt_graph 
     return clt_graph_status(*graph);
 }
 
-/* OpenBLAS on the same product, a block of it before each of ours. */
+/* OpenBLAS on the same product. A block of its runs precedes each block of ours. */
 typedef struct rival {
     openblas blas;
     const int64_t *size;
     const char *trans;
     float *a, *b, *c;
-    int runs;                     /* in a block; 0: not known yet */
-    double times[99], ratios[99]; /* of blocks: its seconds a run, and over ours */
-    int count;                    /* of its blocks */
+    int runs;                     /* runs in a block; 0 if not known yet */
+    double times[99], ratios[99]; /* by block: seconds a run, and their ratio to ours */
+    int count;                    /* number of blocks so far */
 } rival;
 
 static double now(void)
@@ -65,8 +65,8 @@ static double time_rival(const rival *o, int runs)
     return now() - began;
 }
 
-/* Its threads spin for 2^28 cycles after the last call: ours begin when they have gone to sleep.
- * Both are warmed with a block that is not timed. */
+/* Runs a block of OpenBLAS before each block of ours. Its threads spin for 2^28 cycles after the
+ * last call, so ours wait until they sleep. A block that is not timed warms up either library. */
 static int before_block(void *user, int runs)
 {
     rival *o = user;
@@ -114,8 +114,8 @@ static int rival_prepare(rival *o, const int64_t size[3], const char *trans)
     return o->a && o->b && o->c ? 0 : failure("memory does not suffice");
 }
 
-/* Whether the device's memory suffices for the product, and for OpenBLAS' beside it; which takes as
- * many threads as the device has compute units. */
+/* Checks that the device's memory suffices for the product, and for OpenBLAS' product with
+ * --compare. Gives OpenBLAS as many threads as the device has compute units. */
 static int check_fit(const rival *o, const bench_device *d, const int64_t size[3])
 {
     clt_device_info info;
@@ -129,7 +129,7 @@ static int check_fit(const rival *o, const bench_device *d, const int64_t size[3
     if (o)
         o->blas.set_threads(info.compute_units);
     const char *what = o ? "--compare" : "bench gemm";
-    /* Before the host fills its own three matrices, which lie in the same memory. */
+    /* The host fills its own three matrices later, in the same memory. */
     double elements = 0;
     for (int i = 0; i < 3; i++) {
         const double matrix = (double)size[i] * (double)size[(i + 1) % 3];
@@ -155,7 +155,8 @@ static void rival_close(rival *o)
     free(o->c);
 }
 
-/* The graph's one node, with the rival (or NULL) by turns. `say`: which variants are not taken. */
+/* Times the only node of the graph, in turns with `other` (may be NULL). `say`: print which
+ * variants are not used. */
 static int time_gemm(const bench_report *r, const clt_graph *graph, rival *other, int say,
                      clt_node_time **times, int *count)
 {
@@ -243,7 +244,7 @@ int bench_gemm(const settings *s)
 
 /* --- conv ------------------------------------------------------------------------------------ */
 
-/* Numbers with an x between them. */
+/* Reads numbers that are separated by x. */
 static int read_sizes(const char *text, int count, int64_t *sizes)
 {
     const char *at = text;
@@ -260,7 +261,7 @@ static int read_sizes(const char *text, int count, int64_t *sizes)
     return 0;
 }
 
-/* The input is a product, so that the gradient by it is wanted too. */
+/* Makes the input a product, so that its gradient is computed too. */
 clt_status bench_conv_graph(const bench_conv_shape *shape, clt_graph **graph)
 {
     clt_conv2d_options options;
@@ -293,7 +294,7 @@ static int read_option(const char *name, int64_t given, int otherwise, int *out)
     return 0;
 }
 
-/* The library says whether they fit each other. */
+/* Reads the shape. The library checks whether the sizes fit each other. */
 static int read_shape(const settings *s, bench_conv_shape *shape)
 {
     int code = read_sizes(s->names[1], 4, shape->x);

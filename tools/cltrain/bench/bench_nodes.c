@@ -33,7 +33,8 @@ static line *find_line(line *lines, int *count, const clt_profile_record *r)
     return &lines[(*count)++];
 }
 
-/* Updates write what they have read: their limit is not a copy's. */
+/* Returns the share of the limits that a line reaches. Updates write to what they have read, so
+ * their limit is not that of a copy. */
 static double share_of(const line *l, const clt_limits *limits)
 {
     static const char *const moves[] = {"upload", "download", "copy", "fill"};
@@ -52,7 +53,7 @@ static int longest_first(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Null and '-' where a figure is not known. */
+/* Unknown values are null in JSON and '-' in the table. */
 static json_t *known(double value)
 {
     return value > 0 ? json_real(value) : json_null();
@@ -141,7 +142,8 @@ int print_by_node(const clt_profile_record *records, int count, int64_t from, in
 
 /* --- trace ----------------------------------------------------------------------------------- */
 
-/* Each device has a row of commands; below them come those of reductions. */
+/* Makes an event of the trace. Each device has a row of commands, and a row of reductions below all
+ * of those. */
 static json_t *event_of(const clt_profile_record *r, int n_devices, int rank)
 {
     const double seconds = r->end - r->start;
@@ -195,7 +197,7 @@ int write_trace(const char *path, const clt_profile_record *records, int count,
     for (int i = 0; done && i < count; i++)
         done = add(file, event_of(&records[i], n_devices, rank), before);
     done = done && fprintf(file, "\n]}\n") > 0;
-    /* What was buffered may not fit either. */
+    /* Buffered data may not fit on the disk either. */
     if (fclose(file) != 0 || !done)
         return failure("cannot write the profile %s: %s", path, strerror(errno ? errno : EIO));
     return EXIT_DONE;

@@ -1,12 +1,12 @@
-/* What a profile says: a table by node, and a trace for viewers. */
+/* Prints a profile as a table of nodes, or writes it as a trace for viewers. */
 #ifndef CLTRAIN_COMMAND_BENCH_BENCH_NODES_H
 #define CLTRAIN_COMMAND_BENCH_BENCH_NODES_H
 
 #include <cltrain/unstable.h>
 
-/* Prints where the time of steps [from, to) goes on device 0, a line (`json`: an object) a node,
- * most time first, with its share of the limits of that device, whose name is given. What is not
- * known is '-' (null). Returns an exit code. */
+/* Prints where device 0 spends the time of steps [from, to): a line (or a JSON object) for each
+ * node, the longest first. Rows have the share of the device's limits. Unknown values are '-'
+ * (null). `device` is the device's name. Returns an exit code. */
 int print_by_node(const clt_profile_record *records, int count, int64_t from, int64_t to,
                   const clt_limits *limits, const char *device, int json);
 

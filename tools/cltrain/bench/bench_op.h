@@ -1,4 +1,4 @@
-/* `cltrain bench op`: its cases. */
+/* The cases of `cltrain bench op`. */
 #ifndef CLTRAIN_COMMAND_BENCH_BENCH_OP_H
 #define CLTRAIN_COMMAND_BENCH_BENCH_OP_H
 
@@ -8,9 +8,9 @@ enum { ROWS = 16384, COLUMNS = 1024 }; /* 64 MiB of f32 */
 
 typedef struct case_row {
     const char *name;
-    clt_value *(*build)(clt_graph *g); /* the result; NULL if it declared a loss */
+    clt_value *(*build)(clt_graph *g); /* returns the result, or NULL if it declared a loss */
     int training;
-    clt_optimizer optimizer; /* of an update; build is NULL then */
+    clt_optimizer optimizer; /* for a case that measures an update; build is then NULL */
 } case_row;
 
 extern const case_row bench_op_cases[];

@@ -1,7 +1,8 @@
 /*
- * `cltrain bench scaling`: kernels on all of --devices at once, each fed by a thread of its own,
- * against the first device alone. With pocl/2 on two cores: both cores against one. The same batch
- * is shared out, as in training, so that caches hold as much of it in both cases.
+ * `cltrain bench scaling`: compares kernels on all of --devices at once with the first device
+ * alone. Each device has a thread of its own. For example, pocl/2 on two cores compares two cores
+ * with one. The devices share one batch, as in training, so caches hold the same part of it in both
+ * cases.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -33,7 +34,7 @@ static void meeting_close(meeting *m)
     pthread_mutex_destroy(&m->lock);
 }
 
-/* With the lock. */
+/* Starts the next round. The caller holds the lock. */
 static void go_on(meeting *m)
 {
     m->runs = m->next_runs;
@@ -42,7 +43,7 @@ static void go_on(meeting *m)
     pthread_cond_broadcast(&m->changed);
 }
 
-/* Waits for all members. All make as many runs as the one that asks for most. */
+/* Waits for all members. Every member then makes as many runs as the largest number asked for. */
 static int meet(void *user, int runs)
 {
     meeting *m = user;
@@ -59,7 +60,7 @@ static int meet(void *user, int runs)
     return runs;
 }
 
-/* A member that is done, or failed, is not waited for. */
+/* Removes a member that is done or that failed. */
 static void leave(meeting *m)
 {
     pthread_mutex_lock(&m->lock);
@@ -74,12 +75,12 @@ static void leave(meeting *m)
 
 typedef struct class_row {
     const char *name;
-    const char *op; /* a case of bench op; NULL: gemm or a convolution */
+    const char *op; /* a case of bench op; NULL for gemm or a convolution */
     int64_t gemm[3];
     bench_conv_shape conv;
 } class_row;
 
-/* Sizes that a half of a small CPU is busy with for a while. */
+/* Sizes that keep half of a small CPU busy for a while. */
 static const class_row classes[] = {
     {"gemm", NULL, {512, 512, 512}, {{0}, {0}, 0, 0, 0, 0}},
     {"conv5x5", NULL, {0}, {{256, 20, 12, 12}, {50, 5, 5}, 1, 0, 1, 1}},
@@ -91,7 +92,7 @@ static const class_row classes[] = {
 };
 enum { CLASSES = sizeof classes / sizeof *classes };
 
-/* The batch, or the rows of the product, divided by `parts`. */
+/* Builds the graph with a `parts`-th of the batch, or of the rows of the product. */
 static clt_status build(const class_row *row, int parts, clt_graph **graph, int *training,
                         int64_t *batch)
 {
@@ -114,10 +115,10 @@ static clt_status build(const class_row *row, int parts, clt_graph **graph, int 
 
 typedef struct worker {
     const settings *settings;
-    const class_row *row; /* NULL: the device's limits */
+    const class_row *row; /* NULL to measure the device's limits */
     clt_device *device;
-    meeting *meeting; /* NULL: alone */
-    int parts;        /* that do the work together */
+    meeting *meeting; /* NULL for a single device */
+    int parts;        /* devices that share the work */
     pthread_t thread;
     clt_limits limits;
     clt_node_time *times;
@@ -159,7 +160,7 @@ static void *work(void *user)
     return NULL;
 }
 
-/* The first device alone, or all at once. */
+/* Measures the first device alone, or all devices at once. */
 static int measure_on(const bench_device *d, const settings *s, const class_row *row, int count,
                       worker *workers)
 {
@@ -193,7 +194,7 @@ typedef struct report {
     json_t *rows; /* --json */
 } report;
 
-/* Rates a second. */
+/* Prints a row. `alone` and `together` are rates a second. */
 static void print_row(report *r, const char *name, const char *variant, const char *unit,
                       double alone, double together)
 {
@@ -211,7 +212,7 @@ static void report_node(report *r, const class_row *row, const worker *first, co
                         const worker *all, int count, int node)
 {
     const clt_node_time *t = &first->times[node];
-    /* Work a second in what the node is limited by on most devices. */
+    /* The rate counts the work that limits this node on most devices. */
     const int arithmetic = t->flops > 8 * t->bytes;
     double together = 0;
     char name[128];
@@ -239,7 +240,7 @@ static void report_limits(report *r, const worker *first, const worker *again, c
               0.5 * (first->limits.copy_bytes + again->limits.copy_bytes), bytes);
 }
 
-/* The first device alone before and after all of them. */
+/* Measures all devices together, and the first device alone before and after. */
 static int measure_class(report *r, const bench_device *d, const class_row *row)
 {
     worker first = {0}, again = {0}, *all = calloc((size_t)d->count, sizeof *all);
@@ -309,7 +310,7 @@ static int run(const bench_device *d, const settings *s, const int *chosen)
                         JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 }
 
-/* Of all graphs together, before any is measured. */
+/* Prints the variants that no graph uses, before any graph is measured. */
 static int say_declined(const bench_device *d, const settings *s, const int *chosen)
 {
     clt_graph *graphs[CLASSES] = {NULL};

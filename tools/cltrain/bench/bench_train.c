@@ -1,4 +1,4 @@
-/* `cltrain bench train`: the time of training steps, data loading included. */
+/* `cltrain bench train`: times training steps, with data loading. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +17,15 @@
 typedef struct bench {
     const settings *settings;
     job job;
-    int64_t steps, warmup; /* of a block; before the first */
+    int64_t steps, warmup; /* steps of a block, and steps before the first block */
     int blocks;
-    double began; /* when the last block ended */
+    double began; /* when the previous block ended */
     int64_t samples;
-    double *rates;   /* samples a second, by block */
-    double *times;   /* seconds a step, by block */
-    double *exposed; /* of them, waiting for reductions, on device 0 */
+    double *rates;   /* samples a second of each block */
+    double *times;   /* seconds a step of each block */
+    double *exposed; /* of these seconds, those that device 0 waited for reductions */
     double limit;    /* FLOP/s of all participants, measured one after the other */
-    double memory;   /* likewise: bytes that updates can move a second */
+    double memory;   /* bytes a second that updates can move, measured likewise */
 } bench;
 
 static double now(void)
@@ -67,7 +67,7 @@ static int participants(const bench *b)
     return b->job.n_devices * (ranks > 1 ? ranks : 1);
 }
 
-/* Of a sample, where samples are text; else 0. */
+/* Returns the tokens of a sample of text, or 0 for other samples. */
 static int64_t tokens_of(const bench *b)
 {
     int64_t shape[CLT_DATA_MAX_RANK];
@@ -78,14 +78,14 @@ static int64_t tokens_of(const bench *b)
     return rank == 1 && !strcmp(name, "tokens") ? shape[0] : 0;
 }
 
-/* FLOP/s at that rate, as our kernels execute them. */
+/* Returns the FLOP/s of our kernels at this rate. */
 static double flops_at(const bench *b, double rate)
 {
     return rate * clt_trainer_flops(b->job.trainer);
 }
 
-/* After the steps, when nothing else runs. Of other ranks the devices are taken to be like these.
- */
+/* Measures limits after the steps, when nothing else runs. Other ranks' devices are assumed to be
+ * like these. */
 static clt_status measure_limit(bench *b)
 {
     const int ranks = b->job.ranks.world.ranks;
@@ -100,7 +100,8 @@ static clt_status measure_limit(bench *b)
     return CLT_OK;
 }
 
-/* Seconds that a step takes at least: its arithmetic, then the update of every participant. */
+/* Returns the shortest possible time of a step in seconds: its arithmetic, then the update of every
+ * participant. */
 static double least_step(const bench *b)
 {
     const double flops = clt_trainer_flops(b->job.trainer) * (double)b->job.options.batch;
@@ -182,7 +183,7 @@ static int print_table(const bench *b)
     return EXIT_DONE;
 }
 
-/* With times of every command, which slow the whole down: the rates are not reported. */
+/* Measures each command of the steps. This slows the steps down, so rates are not reported. */
 static int measure_nodes(bench *b, clt_fit_options *fit)
 {
     clt_limits limits;

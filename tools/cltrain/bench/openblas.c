@@ -18,7 +18,8 @@ int openblas_open(openblas *o)
 
 #else
 
-/* dlsym gives data pointers; ISO C has no conversion to functions. */
+/* Looks up a function. dlsym returns a data pointer, and ISO C cannot convert this to a function
+ * pointer. */
 static int find(const openblas *o, const char *name, void *function)
 {
     void *symbol = dlsym(o->handle, name);
@@ -28,7 +29,7 @@ static int find(const openblas *o, const char *name, void *function)
     return 0;
 }
 
-/* The best kernels for f32 that the processor can run. */
+/* Selects the best f32 kernels that the processor can run. */
 static void set_core_type(void)
 {
 #if defined(__x86_64__)
@@ -57,7 +58,7 @@ int openblas_open(openblas *o)
         code = find(o, "openblas_get_config", &config);
     if (code)
         return code;
-    /* "OpenBLAS 0.3.21 NO_LAPACKE ..." */
+    /* The text is such as "OpenBLAS 0.3.21 NO_LAPACKE ...". */
     const char *text = config();
     const char *end = strchr(text, ' ');
     end = end ? strchr(end + 1, ' ') : NULL;

@@ -1,4 +1,4 @@
-/* `cltrain devices`: what was found on this machine. */
+/* `cltrain devices`: lists the devices of this machine. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static const char *kind_of(const clt_device_info *d)
     return d->kind >= 0 && d->kind < 3 ? kinds[d->kind] : "?";
 }
 
-/* Text of a driver may not be UTF-8, which JSON needs. */
+/* Makes a JSON string. A driver's text need not be UTF-8, which JSON requires. */
 static json_t *text_of(const char *text)
 {
     json_t *value = json_string(text);

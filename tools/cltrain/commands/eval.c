@@ -1,4 +1,4 @@
-/* `cltrain eval`: losses and metrics of saved parameters on the test samples. */
+/* `cltrain eval`: computes losses and metrics of saved parameters on the test samples. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,15 +13,15 @@
 #include "job/saved.h"
 #include "job/label_names.h"
 
-/* Of the labels, or tokens of the vocabulary; -1: not known. */
+/* Returns the number of labels, or of tokens in the vocabulary. Returns -1 if it is not known. */
 static int64_t known_classes(const job *j, int text)
 {
     const clt_model_field *field = use_field(j, text ? "tokens" : "label");
     return field && field->classes > 0 ? field->classes : -1;
 }
 
-/* What the run was trained on, where the command does not say otherwise: how images were read, how
- * long the samples of text were, and the classes, of which the test samples need not have all. */
+/* Sets options that the command does not set from the checkpoint's training run: image size, length
+ * of text samples, and number of classes. The test samples need not have all classes. */
 static int read_use(job *j, settings *s, const saved *c)
 {
     const int code = c->use ? use_read(j, s, c->use, c->file) : 0;
@@ -74,7 +74,7 @@ static int print(const job *j, const settings *s, double loss, const double *sum
     return EXIT_DONE;
 }
 
-/* The objective's value: losses with their coefficients. */
+/* Returns the objective: the sum of the losses times their coefficients. */
 static double total_loss(const clt_graph *graph, const double *sums, const double *weights)
 {
     double loss = 0;

@@ -1,4 +1,4 @@
-/* `cltrain inspect`: the layers of a model as a table. */
+/* `cltrain inspect`: prints the layers of a model as a table. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "job/job.h"
 #include "text/message.h"
 
-/* "Bx64x8x8". */
+/* Writes a shape, such as "Bx64x8x8". */
 static void shape_text(const clt_node_info *n, char text[160])
 {
     int used = snprintf(text, 160, "%s", n->rank ? "" : "one number");
@@ -24,7 +24,7 @@ static void shape_text(const clt_node_info *n, char text[160])
     }
 }
 
-/* "12.3 M". */
+/* Writes a rounded count, such as "12.3 M". */
 static void count_text(double value, char text[32])
 {
     static const char *const units[] = {"", " k", " M", " G", " T"};
@@ -93,7 +93,7 @@ int run_inspect(const settings *s)
     job j = {0};
     int code = s->model ? 0 : usage_error("--model is missing; `cltrain models` lists them");
     clt_trainer_options_init(&j.options);
-    /* A file that gives the shapes needs no data. */
+    /* A model file with shapes needs no data. */
     if (!code && (s->data || !clt_model_is_file(s->model)))
         code = job_data(&j, s, DATA_TRAIN | DATA_SYNTHETIC);
     if (!code)

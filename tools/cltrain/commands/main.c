@@ -1,4 +1,4 @@
-/* The command `cltrain`: finds the subcommand, reads its options, runs it. */
+/* The command `cltrain`: finds the subcommand, reads its options and runs it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -106,7 +106,8 @@ static int help(const char *name)
     return EXIT_DONE;
 }
 
-/* As ranks compare it: "bench train", "train --help". Returns whether several may begin it. */
+/* Writes the command as ranks compare it, such as "bench train" or "train --help". Returns whether
+ * several ranks may start it. */
 static int name_command(const command_row *row, const char *name, const settings *s, char text[64])
 {
     static const char *const alone[] = {"gemm", "conv", "op", "scaling"};
@@ -134,7 +135,7 @@ static int run_plain(const char *name, int argc, char **argv)
     return help(argc > 2 ? argv[2] : NULL);
 }
 
-/* Whether the command has no options, and no row. */
+/* Returns whether the command takes no options and has no row in the table. */
 static int is_plain(const char *name)
 {
     static const char *const names[] = {"--version", "models", "help", "--help", "-h"};
@@ -174,7 +175,7 @@ int main(int argc, char **argv)
         code = usage_error("which command? `cltrain help` lists them");
     else if (!is_plain(name))
         code = unknown(name);
-    if (row && row->bit == FOR_TRAIN) /* before MPI's threads */
+    if (row && row->bit == FOR_TRAIN) /* before MPI starts threads */
         hold_notice();
     const int several = name_command(row, name, &s, command);
     code = ranks_meet(command, &s, several, code);
@@ -184,7 +185,7 @@ int main(int argc, char **argv)
     if (*held_usage()) /* of a mistake that was found before the ranks met */
         say("%s", held_usage());
     settings_free(&s);
-    /* What was printed may not have arrived: a full disk, a closed pipe. */
+    /* Printed text may not have arrived, for example because of a full disk or a closed pipe. */
     if (fflush(stdout) != 0 && !code)
         code = failure("cannot write standard output");
     return code;

@@ -1,4 +1,5 @@
-/* `cltrain plan`: what a training would run, the memory it needs, and what its steps would take. */
+/* `cltrain plan`: prints what a training run would execute, its memory, and its predicted step
+ * time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -20,7 +21,8 @@ static void print_head(const job *j, const settings *s)
         show("device %d: %s\n", i, clt_device_label(j->devices[i]));
 }
 
-/* A few steps are measured. Where that fails, as for want of memory, the plan is still of use. */
+/* Measures a few steps for the prediction. A failure, for example for lack of memory, leaves the
+ * plan usable. */
 static clt_status measure(job *j, const settings *s, clt_planner **planner)
 {
     clt_planner_options options;
@@ -39,10 +41,10 @@ static clt_status measure(job *j, const settings *s, clt_planner **planner)
 static int make_plan(const job *j, const settings *s, char **text)
 {
     const clt_status status = clt_trainer_plan(j->graph, j->store, &j->options, s->explain, text);
-    return status == CLT_OK ? 0 : name_failure(status); /* --variant names an operator */
+    return status == CLT_OK ? 0 : name_failure(status); /* --variant may name an unknown operator */
 }
 
-/* With the buckets that a training would have. */
+/* Plans again with the bucket size that a training run would have. */
 static int plan_again(job *j, const settings *s, int64_t bucket_bytes, char **text)
 {
     if (!bucket_bytes || bucket_bytes == clt_store_bucket_bytes(j->store))

@@ -1,4 +1,4 @@
-/* `cltrain plot`: curves of files of --metrics, drawn by gnuplot into one picture. */
+/* `cltrain plot`: draws the curves of --metrics files into one picture with gnuplot. */
 #include <errno.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -14,8 +14,8 @@
 
 extern char **environ;
 
-/* Reads the script from `script`; what it says goes to `errors`. Returns gnuplot's exit status, or
- * -1 after a message. */
+/* Runs gnuplot on `script`, with its output in `errors`. Returns gnuplot's exit status, or -1 after
+ * a message. */
 static int start_gnuplot(FILE *script, FILE *errors)
 {
     posix_spawn_file_actions_t actions;
@@ -44,7 +44,7 @@ static int start_gnuplot(FILE *script, FILE *errors)
     return status;
 }
 
-/* The first line of what gnuplot said, without the place in the script before it. */
+/* Prints gnuplot's first error message, without its place in the script. */
 static int gnuplot_failure(FILE *errors, int status)
 {
     char line[300] = "", text[300] = "";
@@ -71,7 +71,7 @@ static int draw(FILE *script, FILE *errors)
     return status ? gnuplot_failure(errors, status) : EXIT_DONE;
 }
 
-/* gnuplot draws into a file beside the picture, which takes its place when all went well. */
+/* Draws into a temporary file beside the picture, which replaces the picture after success. */
 static int draw_into(const char *output, const curves *list, int count)
 {
     FILE *script = tmpfile(), *errors = tmpfile();
@@ -91,7 +91,7 @@ static int draw_into(const char *output, const curves *list, int count)
     code = draw(script, errors);
     if (!code && lseek(fd, 0, SEEK_END) == 0)
         code = failure("gnuplot drew nothing into %s", output);
-    /* mkstemp's files are for their owner alone; a picture is as public as the umask says. */
+    /* mkstemp makes a private file. The picture gets the permissions that the umask allows. */
     const mode_t mask = umask(0);
     umask(mask);
     if (!code && (fchmod(fd, 0666 & ~mask) != 0 || rename(beside, output) != 0))

@@ -20,8 +20,8 @@ enum { MOST_OUTPUTS = 64, MOST_INPUTS = 16, BATCH = 64, GROUP = 256 };
 
 typedef struct output {
     npz_array array; /* of all samples */
-    int64_t bytes;   /* of one; 0: it does not depend on the batch */
-    int is_softmax;  /* probabilities, not logits */
+    int64_t bytes;   /* bytes of a sample; 0 if the output does not depend on the batch */
+    int is_softmax;  /* probabilities instead of logits */
 } output;
 
 typedef struct prediction {
@@ -33,13 +33,13 @@ typedef struct prediction {
     output outputs[MOST_OUTPUTS];
     int n_outputs;
     json_t *records; /* --json */
-    int bad;         /* files that could not be used */
+    int bad;         /* number of files that could not be used */
 } prediction;
 
 /* --- the model ------------------------------------------------------------------------------- */
 
-/* Beside a checkpoint that says what its model takes, options may say the same, and how images get
- * their size. */
+/* Checks options against the checkpoint, which describes the model's data. Options may repeat what
+ * the checkpoint says, and may set how images are resized. */
 static int check_use(const prediction *p)
 {
     const settings *s = p->settings;
@@ -59,7 +59,7 @@ static int check_use(const prediction *p)
     return 0;
 }
 
-/* What the model was built for: what the checkpoint says, or --data. */
+/* Reads the fields that the model was built for, from the checkpoint or from --data. */
 static int read_fields(prediction *p)
 {
     const settings *s = p->settings;
@@ -79,7 +79,7 @@ static int read_fields(prediction *p)
     return job_data(&p->job, s, DATA_TEST);
 }
 
-/* Whether the node of that name is a softmax. */
+/* Returns whether the node of that name is a softmax. */
 static int is_softmax(const clt_graph *graph, const char *name)
 {
     clt_node_info node;
@@ -143,7 +143,8 @@ static void dims_text(int rank, const int64_t *dims, char *text, size_t room)
         snprintf(text + used, room - used, "]");
 }
 
-/* The field of the data that an input of the graph takes must be there and fit. */
+/* Checks that the data have the field that an input of the graph needs, with the same type and
+ * shape. */
 static int check_input(const prediction *p, const clt_dataset *data, int index, int *field)
 {
     const char *name;
@@ -179,7 +180,8 @@ static int check_input(const prediction *p, const clt_dataset *data, int index, 
     return 0;
 }
 
-/* As evaluation reads them: bytes are divided by 255, f32 inputs normalised. */
+/* Makes a loader that preprocesses samples exactly as evaluation does: bytes are divided by 255,
+ * and f32 inputs are normalised. */
 static int open_loader(const prediction *p, clt_dataset *data, clt_loader **out, int *places)
 {
     clt_loader_desc desc;
@@ -242,7 +244,7 @@ static clt_status run_batch(const prediction *p, const clt_loader *loader, const
     return status == CLT_OK ? clt_predictor_wait(p->predictor) : status;
 }
 
-/* All outputs of all samples, into p->outputs. */
+/* Computes all outputs of all samples into p->outputs. */
 static int run_all(prediction *p, clt_dataset *data)
 {
     const int64_t count = clt_dataset_count(data);
@@ -276,7 +278,8 @@ static int run_all(prediction *p, clt_dataset *data)
     return status == CLT_OK ? 0 : library_failure(status);
 }
 
-/* They are written as they are, but a file does not show what it holds. */
+/* Warns about values that are not finite. They are written unchanged, and the file does not show
+ * them. */
 static void warn_not_finite(const npz_array *a)
 {
     int64_t size = 1, samples = 0;
@@ -308,21 +311,22 @@ static int save_outputs(const prediction *p, const char *path)
     return code;
 }
 
-/* Of the labels that the model was trained with; 0: none. */
+/* Returns the number of classes of the labels that the model was trained with, or 0. */
 static int64_t label_classes(const job *j)
 {
     const clt_model_field *label = use_field(j, "label");
     return label ? label->classes : 0;
 }
 
-/* The same of text: a token out of the vocabulary has no embedding. */
+/* Returns the size of the vocabulary of text, or 0. A token outside the vocabulary has no
+ * embedding. */
 static int64_t token_classes(const job *j)
 {
     const clt_model_field *tokens = use_field(j, "tokens");
     return tokens ? tokens->classes : 0;
 }
 
-/* npz:FILE has all its samples predicted, --data its test samples. */
+/* Predicts all samples of npz:FILE, or the test samples of --data. */
 static int predict_arrays(prediction *p)
 {
     const settings *s = p->settings;
@@ -352,7 +356,7 @@ static int predict_arrays(prediction *p)
 
 /* --- classes --------------------------------------------------------------------------------- */
 
-/* The output of which the largest number is the class: logits, else their softmax. */
+/* Finds the output whose largest number is the class: the logits, or else their softmax. */
 static const output *find_logits(const prediction *p, int64_t *classes)
 {
     const output *found = NULL;
@@ -391,7 +395,8 @@ static int print_record(prediction *p, const char *file, const int64_t *order,
                : 0;
 }
 
-/* Softmax in double, where the model has not done that, and the most probable classes. */
+/* Prints the most probable classes. Computes the softmax in double unless the model has computed
+ * it. */
 static int print_classes(prediction *p, const char *file, const float *logits, int64_t classes,
                          int is_softmax)
 {
@@ -435,7 +440,7 @@ static int print_classes(prediction *p, const char *file, const float *logits, i
     return code;
 }
 
-/* Images of the files that can be read, up to GROUP of them; p->bad counts the others. */
+/* Reads up to GROUP images. Skips files that cannot be read, and adds their number to p->bad. */
 static int64_t read_images(prediction *p, const char *const *files, int count,
                            const clt_image_form *form, unsigned char *bytes, const char **read)
 {
@@ -475,7 +480,7 @@ static int predict_group(prediction *p, const char *const *files, int count,
     return code;
 }
 
-/* Images as the model's field "image" is made from files. */
+/* Finds the form in which the model's field "image" was read from files. */
 static int find_form(const prediction *p, clt_image_form *form)
 {
     const settings *s = p->settings;

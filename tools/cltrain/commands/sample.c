@@ -1,4 +1,4 @@
-/* `cltrain sample`: text, token by token. */
+/* `cltrain sample`: generates text token by token. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,34 +16,35 @@
 #include "text/text.h"
 #include "text/utf8.h"
 
-/* Tokens that a text begins with are read so many at a time, but few of them one by one. */
+/* The prompt is read in chunks of CHUNK tokens. At most FEW tokens are read one by one. */
 enum { CHUNK = 64, FEW = 16, TOKENS = 200 };
 
-/* The cache has `positions` tokens of each text, those from `begin` on; where it is full, the last
- * half of them is read again. */
+/* The cache has `positions` tokens of each text, from `begin` on. When the cache is full, the last
+ * half of its tokens is read again. */
 typedef struct sampler {
     job job;
     saved saved;
     clt_tokenizer *tokenizer;
-    clt_decoder decoder; /* for one token */
+    clt_decoder decoder; /* for one token at a time */
     clt_predictor *one, *many;
-    int64_t chunk;       /* of `many` */
-    int grows;           /* a cache that gets full; else a state */
-    int64_t begin, end;  /* of the texts, what has been read */
-    int64_t count, room; /* tokens of each text */
+    int64_t chunk;       /* tokens that `many` reads at a time */
+    int grows;           /* 1 for a cache, which gets full; 0 for a state of fixed size */
+    int64_t begin, end;  /* first token in the cache, and the end of the tokens read so far */
+    int64_t count, room; /* tokens of each text, and room for them */
     int32_t *texts;      /* [samples][room] */
     int32_t *tokens, *places;
     float *logits;
     draw draw;
-    int *ended; /* by text: the count at its end token; 0: it goes on */
+    int *ended; /* for each text the count at its end token, or 0 if it goes on */
     utf8 out;
-    int raw, ids;   /* how tokens are printed; else as text whose control characters are escaped */
-    int64_t listed; /* --ids: of the line */
+    int raw, ids;   /* how tokens are printed; by default control characters are escaped */
+    int64_t listed; /* --ids: tokens printed in this line */
 } sampler;
 
 /* --- what to begin with ---------------------------------------------------------------------- */
 
-/* Tokens of the prompt; where there is none, the token between texts, or a line's end. */
+/* Encodes the prompt. Without a prompt a text begins with the token between texts, or with a
+ * newline. */
 static int encode(const sampler *p, const settings *s, int32_t **ids, int64_t *count)
 {
     const int64_t between = clt_tokenizer_end_of_text(p->tokenizer);
@@ -93,7 +94,8 @@ static int begin_texts(sampler *p, const settings *s)
 
 /* --- the model ------------------------------------------------------------------------------- */
 
-/* Rows and columns of the file's embedding tell the vocabulary, and of gpt2 the positions. */
+/* Reads the vocabulary from the shape of the embedding. For gpt2, reads the number of positions
+ * too. */
 static int read_shapes(sampler *p)
 {
     static const char *const words[] = {"wte.weight", "transformer.wte.weight", "embedding.weight"};
@@ -131,7 +133,7 @@ static int open_tokenizer(sampler *p, const settings *s)
         return s->tokenizer && strchr(s->tokenizer, ':') ? library_failure(status)
                                                          : name_failure(status);
     p->draw.count = clt_tokenizer_vocabulary(p->tokenizer);
-    /* Some models have a few words more than are used, for speed. */
+    /* A model may have more words than tokens, for speed. */
     return p->draw.count <= words
                ? 0
                : failure("--tokenizer %s has %lld tokens, %s only %lld", s->tokenizer,
@@ -164,8 +166,8 @@ static int make_predictor(sampler *p, const settings *s, int64_t length, clt_pre
     return status == CLT_OK ? 0 : library_failure(status);
 }
 
-/* Reads `length` tokens of each text from place `from` on; those behind p->count are anything. The
- * logits are those behind the last one that counts. */
+/* Reads `length` tokens of each text from place `from` on. Tokens behind p->count are padding. The
+ * logits are those behind the last real token. */
 static int read_tokens(sampler *p, clt_predictor *predictor, int64_t from, int64_t length)
 {
     const int64_t n = p->decoder.samples;
@@ -193,7 +195,7 @@ static int read_tokens(sampler *p, clt_predictor *predictor, int64_t from, int64
     return status == CLT_OK ? 0 : library_failure(status);
 }
 
-/* Reads what has not been read of the texts. */
+/* Reads all tokens that have not been read yet. */
 static int catch_up(sampler *p, const settings *s)
 {
     int code = 0;
@@ -206,7 +208,7 @@ static int catch_up(sampler *p, const settings *s)
         code = make_predictor(p, s, p->chunk, &p->many);
     while (!code && chunks && p->end < p->count) {
         int64_t from = p->end;
-        /* The last one reads some tokens again. */
+        /* The last chunk reads some tokens again, to be full. */
         if (from + p->chunk > p->count)
             from = p->count - p->chunk > p->begin ? p->count - p->chunk : p->begin;
         code = read_tokens(p, p->many, from, p->chunk);
@@ -284,7 +286,7 @@ static int make_text(sampler *p, const settings *s, int64_t *made)
         utf8_end(&p->out);
     for (int64_t b = 0; !code && n > 1 && b < n; b++)
         code = print_text(p, b);
-    if (!code && !p->raw) /* which prints nothing of its own */
+    if (!code && !p->raw) /* with --raw only the text is printed */
         printf("\n");
     return code;
 }
@@ -296,7 +298,7 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The prompt is read before the clock starts. */
+/* Generates the text. Reads the prompt before the clock starts. */
 static int run(sampler *p, const settings *s)
 {
     int64_t made = 0;

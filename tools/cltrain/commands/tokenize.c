@@ -1,4 +1,5 @@
-/* `cltrain data tokenize`: files of text to one file of 16-bit tokens, as tokens:FILE reads it. */
+/* `cltrain data tokenize`: converts text files to one file of 16-bit tokens, as tokens:FILE reads
+ * it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 
 enum { MOST_VALUES = 1 << 16, BLOCK = 1 << 15 };
 
-/* Little-endian, whatever the machine. */
+/* Writes tokens as little-endian numbers on every machine. */
 static int write_ids(FILE *file, const int32_t *ids, int64_t count)
 {
     unsigned char block[2 * BLOCK];
@@ -50,7 +51,7 @@ static int add_file(const clt_tokenizer *t, const char *path, const char *output
     return code;
 }
 
-/* NAME.json beside NAME.bin. */
+/* Writes NAME.json beside NAME.bin. */
 static int write_sidecar(const settings *s, const clt_tokenizer *t, int64_t total)
 {
     const size_t length = strlen(s->output);
@@ -71,7 +72,7 @@ static int write_sidecar(const settings *s, const clt_tokenizer *t, int64_t tota
     return code;
 }
 
-/* To the file `beside`, which takes the output's place when all went well: what was there before
+/* Writes the tokens to the file `beside`, which replaces the output after success. The old output
  * may be one of the texts, or hard to make again. */
 static int write_all(const settings *s, const clt_tokenizer *t, const char *beside)
 {

@@ -30,13 +30,13 @@ static void on_signal(int number)
     stopped_by = number;
 }
 
-/* Signals that are kept back and asked for: compilers in OpenCL drivers (LLVM) and MPI's transports
- * take handlers away. SIGUSR1 is how schedulers announce that a job's time ends; SIGHUP comes when
- * the terminal is gone, unless the command was told to ignore it (nohup). */
+/* Blocked signals, which are polled. Handlers would not be reliable: compilers in OpenCL drivers
+ * (LLVM) and MPI's transports replace handlers. Schedulers send SIGUSR1 when the time of a job
+ * ends. SIGHUP comes when the terminal is closed, unless nohup ignores it. */
 static sigset_t notices;
 
-/* What the command was told to ignore, read before the initialisers of its libraries run: UCX's
- * takes SIGHUP. */
+/* Whether the command was started with these signals ignored. Read before the initialisers of
+ * libraries run, since UCX's initialiser takes SIGHUP. */
 static int ignores_hangup, ignores_pipe;
 
 static int is_ignored(int number)
@@ -65,7 +65,7 @@ void hold_notice(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
-/* The second signal of a kind finds the default action again. */
+/* The handlers act once. A second signal of the same kind has the default action. */
 static void catch_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
@@ -74,10 +74,11 @@ static void catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
-/* In the place of a signal: nothing else will end this rank. */
+/* Stands in for a signal number when the process manager has ended: nothing else would end this
+ * rank. */
 enum { NO_MANAGER = 1000 };
 
-/* The signal that ends the run; 0: none. */
+/* Returns the signal that ends the run, or 0. */
 static int stop_signal(void)
 {
     const struct timespec none = {0, 0};
@@ -86,13 +87,13 @@ static int stop_signal(void)
         stopped_by = noticed;
     else if (!stopped_by && manager_ended())
         stopped_by = NO_MANAGER;
-    else if (!stopped_by && !ignores_pipe && ferror(stdout)) /* nobody reads it any more */
+    else if (!stopped_by && !ignores_pipe && ferror(stdout)) /* its reader has ended */
         stopped_by = SIGPIPE;
     return stopped_by;
 }
 
-/* What a shell says of a process that SIGTERM ended is also the code of a run that was told to end
- * in another way. */
+/* Returns the exit code of a stopped run. Every signal but SIGINT gives 128 + SIGTERM, as a shell
+ * reports for a process that SIGTERM ended. */
 static int stop_code(void)
 {
     return stopped_by == SIGINT ? 128 + SIGINT : 128 + SIGTERM;
@@ -113,14 +114,14 @@ static const char *signal_name(void)
 typedef struct run {
     const settings *settings;
     job job;
-    clt_folder_lock *lock; /* on --checkpoint-dir */
+    clt_folder_lock *lock; /* lock of --checkpoint-dir */
     metrics *metrics;
     progress progress;
     int metrics_failed;
     int measuring;
-    int quiet; /* also on ranks but the first */
+    int quiet; /* set on all ranks but the first, too */
     int64_t skipped;
-    double loss_scale; /* f16: of the last step */
+    double loss_scale; /* with f16: of the last step */
 } run;
 
 static void on_step(void *user, const clt_progress *step)
@@ -143,7 +144,7 @@ static void on_epoch(void *user, const clt_progress *epoch)
     progress_epoch(&r->progress, r->job.graph, epoch);
 }
 
-/* What a resumed run goes on from is on record, whatever happens to this one. */
+/* Flushes the metrics, so that a resumed run finds all records up to its checkpoint. */
 static void on_checkpoint(void *user)
 {
     run *r = user;
@@ -151,8 +152,7 @@ static void on_checkpoint(void *user)
         r->metrics_failed = 1;
 }
 
-/* Asked while kernels are measured, which happens until all shapes that a device has not seen are.
- */
+/* Called while kernels of new shapes are measured. Returns whether to stop. */
 static int on_tune(void *user)
 {
     run *r = user;
@@ -213,7 +213,7 @@ static int cannot_write(const char *dir)
     return failure("cannot write to the checkpoint folder %s: %s", dir, strerror(errno));
 }
 
-/* Makes the folder and those above it. */
+/* Makes the folder and its parent folders. */
 static int make_folders(const char *dir)
 {
     char *path = strdup(dir);
@@ -245,17 +245,18 @@ static int holds_checkpoint(const char *dir)
     return found;
 }
 
-/* The exit code of a signal that has come before there is anything to save; 0: none. */
+/* Returns the exit code of a signal that came before there is anything to save, or 0. */
 static int asked_to_end(void)
 {
     return stop_signal() ? stop_code() : 0;
 }
 
-/* Seconds that a resumed run waits for the one before it to end. */
+/* Seconds that a resumed run waits for the previous run to end. */
 static const double ENDING = 30;
 
-/* Before the newest checkpoint is looked for: a run that still saves would add another. A folder
- * that is not there yet is made later, when nothing else in the command is wrong. */
+/* Locks the checkpoint folder, before the newest checkpoint is searched: a run that still saves
+ * would add another one. A missing folder is made later, when nothing else in the command is
+ * wrong. */
 static int lock_folder(run *r)
 {
     const char *dir = r->settings->checkpoint_dir;
@@ -267,7 +268,8 @@ static int lock_folder(run *r)
     return hold_folder(dir, &p, &r->lock);
 }
 
-/* A new run does not mix its checkpoints with another's. */
+/* Makes and locks the checkpoint folder. A new run must not mix its checkpoints with another
+ * run's. */
 static int check_folder(run *r)
 {
     const char *dir = r->settings->checkpoint_dir;
@@ -341,7 +343,8 @@ static int set_up(run *r, clt_fit_options *fit)
     r->job.silent = r->quiet;
     r->job.options.tune_stop = on_tune;
     r->job.options.tune_user = r;
-    /* Before the data: the threads that decode would disturb the probe of parts. */
+    /* The threads that decode data would disturb the measurement of devices, so devices come
+     * first. */
     if (!code)
         code = job_devices(&r->job, s);
     if (!code)
@@ -358,7 +361,7 @@ static int set_up(run *r, clt_fit_options *fit)
         code = open_metrics(r);
     fit->lock = r->lock;
     code = job_trainer(&r->job, s, end_early(code));
-    if (code) /* perhaps of a wait that a signal has ended */
+    if (code) /* a signal may have ended a wait */
         return stop_signal() ? stop_code() : code;
     code = ranks_agree(&r->job.ranks, end_early(0));
     ranks_interrupt(NULL);
@@ -394,7 +397,8 @@ static void print_start(const run *r)
     fflush(stdout);
 }
 
-/* Without a signal here it is the metrics file, which metrics_close reports, or another rank. */
+/* Reports why the run stopped. Without a signal on this rank the cause is the metrics file, which
+ * metrics_close reports, or another rank. */
 static int stopped(const run *r)
 {
     const char *dir = r->settings->checkpoint_dir;
@@ -421,10 +425,11 @@ static void print_end(const run *r)
         printf(
             "f16: %lld steps skipped, whose gradients were not finite; loss scale %g at the end\n",
             (long long)r->skipped, r->loss_scale);
-    fflush(stdout); /* closing may take a moment: compiled kernels are stored */
+    fflush(stdout); /* closing may take a moment, since compiled kernels are stored */
 }
 
-/* Also of a run that stopped or failed; the message of its end is kept. */
+/* Writes the profile, also after a run that stopped or failed. Keeps the error message of the
+ * run. */
 static int save_profile(const run *r, clt_profile *profile)
 {
     char message[1024];
@@ -433,7 +438,7 @@ static int save_profile(const run *r, clt_profile *profile)
     int count;
     const clt_status status = clt_profile_read(profile, &records, &count);
     const int rank = r->job.ranks.world.rank;
-    /* A file a rank; the trace viewers read several together. */
+    /* Each rank writes its own file. Trace viewers can load several. */
     char path[4096];
     snprintf(path, sizeof path, rank ? "%s.rank%d" : "%s", r->settings->profile, rank);
     const int code = status == CLT_OK

@@ -1,4 +1,5 @@
-/* `cltrain tune`: measures kernels for the shapes of models, into the devices' tuning records. */
+/* `cltrain tune`: measures kernels for the shapes of models and adds them to the devices' tuning
+ * records. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -18,7 +19,8 @@
 
 static const double BUDGET = 60;
 
-/* By the device's label; without what is shipped. */
+/* Adds the device's tuning record under the device's label. Leaves out the records that are
+ * shipped. */
 static int add_record(json_t *records, const clt_device *device)
 {
     char *text = NULL;
@@ -59,7 +61,8 @@ static int tune_model(const settings *s, double seconds, json_t *records)
     return job_close(&j, code);
 }
 
-/* Each class of shapes once: what is taken without a record, and what with it. */
+/* Prints each class of shapes once, with the times of the default variant and of the chosen
+ * variant. */
 static void print_table(json_t *records)
 {
     size_t i;
@@ -84,8 +87,7 @@ static void print_table(json_t *records)
     }
 }
 
-/* A file beside the one that is meant, which stays as it is until a whole record takes its place.
- */
+/* Opens a temporary file beside `path`, which stays unchanged until a whole record replaces it. */
 static FILE *open_beside(const char *path, char beside[PATH_MAX])
 {
     const int length = snprintf(beside, PATH_MAX, "%s.new-XXXXXX", path);
@@ -97,7 +99,7 @@ static FILE *open_beside(const char *path, char beside[PATH_MAX])
     return file >= 0 ? fdopen(file, "w") : NULL;
 }
 
-/* Before the time is spent. */
+/* Checks that --export can be written, before time is spent on measuring. */
 static int check_export(const char *path)
 {
     char beside[PATH_MAX];
@@ -112,12 +114,12 @@ static int check_export(const char *path)
     return 0;
 }
 
-/* tune_model has seen that they are of one device. */
+/* Writes the only record: tune_model has checked that all devices are of one kind. */
 static int export_record(const char *path, json_t *records)
 {
     char beside[PATH_MAX];
     json_t *only = json_object_iter_value(json_object_iter(records));
-    /* Readable by whom a new file is for, unlike mkstemp's. */
+    /* mkstemp makes a private file. The record gets the permissions that the umask allows. */
     const mode_t mask = umask(0);
     umask(mask);
     FILE *file = open_beside(path, beside);
