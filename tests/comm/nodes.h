@@ -29,6 +29,7 @@ typedef struct cable {
     network *network;
     int node;
     _Atomic uint64_t missing;
+    _Atomic int64_t sent; /* bytes of data for other nodes */
 } cable;
 
 static inline void post(cable *c, bool notice, int to, const void *data, int64_t bytes)
@@ -36,6 +37,8 @@ static inline void post(cable *c, bool notice, int to, const void *data, int64_t
     parcel *p = malloc(sizeof *p + (size_t)bytes);
     *p = (parcel){NULL, bytes};
     memcpy(p->data, data, (size_t)bytes);
+    if (!notice && to != c->node)
+        atomic_fetch_add(&c->sent, bytes);
     pthread_mutex_lock(&c->network->lock);
     parcel **at = notice ? &c->network->notices[c->node][to] : &c->network->parcels[c->node][to];
     while (*at)

@@ -43,6 +43,20 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         endforeach()
     endif()
 
+    # clt_comm_counts against intercepted calls of MPI: RANKSxDEVICES:ranks a node:level. A testing hook
+    # makes the nodes.
+    clt_mpi_program(counts)
+    if(CLT_TESTING)
+        foreach(case 2x2:1:multiple 3x1:1:single 4x1:2:multiple)
+            string(REGEX MATCH "^([0-9])x([0-9]):([0-9]):([a-z]+)$" matched ${case})
+            set(name counts_${CMAKE_MATCH_1}x${CMAKE_MATCH_2}_by_${CMAKE_MATCH_3}_${CMAKE_MATCH_4})
+            set(ranks_a_node ${CMAKE_MATCH_3})
+            clt_mpi_test(${name} ${CMAKE_MATCH_1} counts ${CMAKE_MATCH_2} ${CMAKE_MATCH_4})
+            set_tests_properties(mpi.${name} PROPERTIES
+                ENVIRONMENT "CLT_TESTING_NODE_RANKS=${ranks_a_node}")
+        endforeach()
+    endif()
+
     # One rank ends; RANKS:ranks a node:level.
     clt_mpi_program(ends)
     foreach(what fails aborts finalizes differs is-late)
