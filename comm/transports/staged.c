@@ -395,13 +395,31 @@ static clt_status run_groups(clt_comm *comm, clt_comm_request *r, bool *stopped)
     return CLT_OK;
 }
 
+/* The downloads of devices that wait in vain for their peers. complete has given back staging of
+ * requests before, which uploads may still read: their order was fixed when this one started. */
+static clt_status download_late(clt_comm *comm, clt_comm_side *side)
+{
+    const clt_comm_member *m = &comm->members[side->device];
+    const clt_comm_part *first = &side->parts[0];
+    cl_event uploaded;
+    CLT_TRY(clt_comm_check_call(comm, side->device, first, "ordering",
+                                clEnqueueMarkerWithWaitList(m->up, 0, NULL, &uploaded)));
+    clt_object_created(CLT_OBJECT_EVENT);
+    cl_int error = clFlush(m->up);
+    if (error == CL_SUCCESS)
+        error = clEnqueueMarkerWithWaitList(m->down, 1, &uploaded, NULL);
+    clt_release_event(uploaded);
+    CLT_TRY(clt_comm_check_call(comm, side->device, first, "ordering", error));
+    return download_side(comm, side);
+}
+
 /* In one process, chunk by chunk as they arrive; between ranks a request is exchanged as a whole.
  */
 static clt_status run(clt_comm *comm, clt_comm_request *r)
 {
     bool stopped = false;
     for (int i = 0; i < comm->count && comm->peers; i++)
-        CLT_TRY(download_side(comm, &r->sides[i]));
+        CLT_TRY(download_late(comm, &r->sides[i]));
     if (!comm->piped)
         return clt_comm_do_whole(comm, r);
     if (comm->between)

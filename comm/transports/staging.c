@@ -2,8 +2,8 @@
  * Pinned host memory, per device since it is pinned per context. Pieces are kept for the life of
  * the communicator. A piece may be taken again as soon as complete gave it back: its upload may
  * still be under way, but the next host write to it waits for an event that comes only after that
- * upload: the same in-order queue reaches it then, or (transports/staged.c) the member's queue was
- * ordered behind.
+ * upload: the same in-order queue reaches it then, or (transports/staged.c) the member's queue or,
+ * where a request begins late, the queue of its downloads was ordered behind.
  */
 #include "base/error.h"
 #include "base/vec.h"

@@ -136,6 +136,78 @@ static void requests_follow_each_other(void **state)
     set_chunk(0);
 }
 
+#ifdef CLT_TESTING
+enum { SUMS = 4 };
+
+/* Sums and a barrier, which goes through the host and takes the sums with it. */
+static void start_group(clt_comm *comm, int device, const cl_mem *mem, const int64_t *counts,
+                        clt_comm_request **request)
+{
+    clt_comm_op ops[SUMS + 1];
+    for (int i = 0; i <= SUMS; i++) {
+        clt_comm_op_init(&ops[i]);
+        ops[i].next = i < SUMS ? &ops[i + 1] : NULL;
+        ops[i].mem = i < SUMS ? mem[i] : NULL;
+        ops[i].count = i < SUMS ? counts[i] : 0;
+    }
+    ops[SUMS].kind = CLT_COMM_BARRIER;
+    ok(clt_comm_start(comm, device, -1, ops, 0, NULL, request));
+}
+
+/* Device 0 starts a second request before the first is complete. The second one's first download
+ * comes into the staging of that size, which the first one's last upload reads. */
+static void downloads_wait_for_uploads_from_the_same_staging(void **state)
+{
+    enum { N = 1 << 20, BYTES = 4 * N };
+    static const int64_t counts[2][SUMS] = {{N, N, N, N / 4}, {N / 4, 1, 1, 1}};
+    static float x[N];
+    fixture f;
+    clt_comm *comm;
+    clt_comm_options options;
+    clt_comm_request *requests[2][2];
+    cl_mem mem[2][2][SUMS]; /* by request and device */
+    (void)state;
+    set_chunk(2 * SUMS * BYTES);
+    clt_comm_options_init(&options);
+    options.path = CLT_COMM_PATH_PEER;
+    fixture_open(&f, 2, true, false);
+    ok(fixture_comm(&f, &options, &comm));
+    for (int r = 0; r < 2; r++)
+        for (int d = 0; d < 2; d++)
+            for (int i = 0; i < SUMS; i++) {
+                const float value = r ? 50 : 1;
+                mem[r][d][i] = fixture_buffer(&f, d, BYTES);
+                FIXTURE_CL(clEnqueueFillBuffer(f.queues[d], mem[r][d][i], &value, 4, 0, BYTES, 0,
+                                               NULL, NULL));
+            }
+    for (int round = 1; round <= 20; round++) {
+        for (int d = 0; d < 2; d++)
+            start_group(comm, d, mem[0][d], counts[0], &requests[0][d]);
+        start_group(comm, 0, mem[1][0], counts[1], &requests[1][0]);
+        for (int d = 0; d < 2; d++)
+            ok(clt_comm_complete(requests[0][d], d, NULL, NULL));
+        start_group(comm, 1, mem[1][1], counts[1], &requests[1][1]);
+        for (int d = 0; d < 2; d++)
+            ok(clt_comm_complete(requests[1][d], d, NULL, NULL));
+        for (int i = 0; i < 2 * SUMS; i++) {
+            FIXTURE_CL(clEnqueueReadBuffer(f.queues[i % 2], mem[0][i % 2][i / 2], CL_TRUE, 0, BYTES,
+                                           x, 0, NULL, NULL));
+            for (int k = 0; k < counts[0][i / 2]; k++)
+                if (x[k] != (float)(1 << round))
+                    fail_msg("round %d, device %d, sum %d, element %d is %g", round, i % 2, i / 2,
+                             k, (double)x[k]);
+        }
+    }
+    clt_comm_destroy(comm);
+    for (int r = 0; r < 2; r++)
+        for (int d = 0; d < 2; d++)
+            for (int i = 0; i < SUMS; i++)
+                clReleaseMemObject(mem[r][d][i]);
+    fixture_close(&f);
+    set_chunk(0);
+}
+#endif
+
 static void destroyed_with_exchanges_under_way(void **state)
 {
     (void)state;
@@ -394,6 +466,7 @@ int main(void)
         cmocka_unit_test(destroyed_with_exchanges_under_way),
         cmocka_unit_test(what_cannot_be_is_refused),
 #ifdef CLT_TESTING
+        cmocka_unit_test(downloads_wait_for_uploads_from_the_same_staging),
         cmocka_unit_test(a_failed_exchange_aborts_with_its_device),
         cmocka_unit_test(the_extension_gives_the_same_bits),
         cmocka_unit_test(wrong_copies_are_refused),
