@@ -1,4 +1,4 @@
-/* What stands behind a model's name: NAME=NUMBER,... and words, as in gpt2:nano,dropout=0.1. */
+/* Arguments behind a model's name: words and NAME=NUMBER, such as gpt2:nano,dropout=0.1. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

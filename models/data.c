@@ -1,5 +1,5 @@
-/* The data that a model is built for: its fields, the inputs that they feed, and what classifiers
- * of images make of them. */
+/* The data that a model is built for: its fields, the inputs that they feed, and the losses of
+ * classifiers, language models and regression. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -80,7 +80,7 @@ clt_status clt_model_classify(const char *model, clt_classifier_fn *build,
                                 "for images [C,H,W] with labels, fields image and label");
     clt_value *x = clt_model_input_of(graph, image), *y = clt_model_input_of(graph, label);
     clt_value *built = build(graph, x, label->classes, arguments);
-    if (!built) /* the graph's failure, or the arguments' */
+    if (!built) /* either the graph failed or the arguments were wrong */
         return clt_graph_status(graph) != CLT_OK ? clt_graph_status(graph) : CLT_INVALID_ARGUMENT;
     clt_value *logits = clt_output(built, "logits"), *sum, *weight;
     clt_cross_entropy_options options;

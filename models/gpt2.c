@@ -1,9 +1,9 @@
 /*
  * GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019) with the
- * names and layouts of Hugging Face's GPT2Model: weights of c_attn, c_proj and c_fc lie input by
- * output, and the embedding is also the output's weight. Initialisation as there: normal with 0.02,
- * the projections into the residual stream divided by the square root of twice the number of
- * layers.
+ * names, layouts and initialisation of Hugging Face's GPT2Model. The weights of c_attn, c_proj and
+ * c_fc are [in, out], and the embedding is also the weight of the output layer. Weights are normal
+ * with deviation 0.02. Projections into the residual stream are divided by the square root of twice
+ * the number of layers.
  */
 #include <math.h>
 #include <stdio.h>
@@ -15,9 +15,9 @@ typedef struct network {
     int64_t width;
     int layers, heads;
     double dropout;
-    int64_t samples, positions; /* of a cache; 0: there is none */
-    clt_value *places;          /* with a cache: of the tokens, i32 [T] */
-    clt_value *past;            /* likewise: how many come before them, i32 [1] */
+    int64_t samples, positions; /* of the cache; 0 without a cache */
+    clt_value *places;          /* with a cache: the tokens' places, i32 [T] */
+    clt_value *past;            /* with a cache: number of earlier tokens, i32 [1] */
 } network;
 
 typedef struct size_row {
@@ -47,7 +47,7 @@ static clt_value *norm(const network *net, clt_value *x, const char *block, cons
     return clt_layer_layer_norm(net->graph, x, name, CLT_NORM_EPS);
 }
 
-/* Hugging Face's Conv1D: x weight + bias. */
+/* Hugging Face's Conv1D: x times weight plus bias. */
 static clt_value *product(const network *net, clt_value *x, const char *block, const char *part,
                           int64_t out, double deviation)
 {
@@ -69,7 +69,7 @@ static clt_value *drop(const network *net, clt_value *x)
     return net->dropout > 0 ? clt_dropout(x, net->dropout) : x;
 }
 
-/* The part of x's last axis, of which there are three. */
+/* Returns one of the three parts (query, key, value) of x's last axis. */
 static clt_value *third(const network *net, clt_value *x, int part)
 {
     const int64_t start[] = {0, 0, part * net->width};
@@ -77,7 +77,7 @@ static clt_value *third(const network *net, clt_value *x, int part)
     return clt_slice(x, start, stop, NULL);
 }
 
-/* Keys or values: those of all positions up to now. */
+/* Adds keys or values to the cache. Returns those of all positions so far. */
 static clt_value *remember(const network *net, clt_value *rows, const char *block, const char *part)
 {
     char name[64];
@@ -119,7 +119,7 @@ static clt_value *block(const network *net, clt_value *x, int number)
     return clt_add(x, drop(net, y));
 }
 
-/* The first rows of the positions' embedding. */
+/* Returns the first `length` rows of the embedding of positions. */
 static clt_value *places(const network *net, int64_t positions, int64_t length)
 {
     const int64_t dims[] = {positions, net->width}, start[] = {0, 0}, stop[] = {length, CLT_TO_END};
@@ -160,9 +160,9 @@ static clt_status read_arguments(const char *arguments, network *net, int64_t *p
     return CLT_OK;
 }
 
-/* Files of Hugging Face: GPT2LMHeadModel has its parameters in "transformer.", and older releases
- * saved each layer's causal mask and what stood for -infinity. Some writers save the output layer's
- * weight too, which is the embedding's. */
+/* Lets the graph read files of Hugging Face. GPT2LMHeadModel puts "transformer." before the names.
+ * Older releases also saved each layer's causal mask and its replacement for -infinity. Some
+ * writers save the weight of the output layer, which is the embedding. */
 static void name_files(clt_graph *graph)
 {
     clt_file_names(graph, "transformer.",
@@ -199,7 +199,7 @@ clt_status clt_model_gpt2(const char *model, const clt_model_input *in, const ch
                                     in->ignore_index);
 }
 
-/* The tokens' rows of the positions' embedding. */
+/* Returns the rows of the embedding of positions for the tokens' places. */
 static clt_value *places_at(const network *net)
 {
     const int64_t dims[] = {net->positions, net->width};

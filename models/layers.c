@@ -1,5 +1,5 @@
-/* Layers with PyTorch's parameter names and default initialisation: uniform within
- * 1 / sqrt(fan in), for weight and bias (torch.nn.Linear and the convolutions of torch.nn). */
+/* Layers with the parameter names and default initialisation of torch.nn.Linear and torch.nn's
+ * convolutions. Weight and bias are uniform within 1 / sqrt(fan in). */
 #include <math.h>
 #include <stdio.h>
 
@@ -76,7 +76,8 @@ clt_value *clt_layer_conv1d(clt_graph *graph, clt_value *x, const char *name, in
     return clt_conv1d(x, weight, bias, options);
 }
 
-/* PyTorch takes a transposed weight's second dimension for the number of inputs. */
+/* For the fan in, PyTorch takes the second dimension of a transposed weight as the number of
+ * inputs. */
 clt_value *clt_layer_conv_transpose2d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
                                       int kernel, const clt_conv_transpose2d_options *options)
 {
@@ -103,7 +104,7 @@ clt_value *clt_layer_conv3d(clt_graph *graph, clt_value *x, const char *name, in
     return clt_conv3d(x, weight, bias, options);
 }
 
-/* A vector of one number a channel, or with `state` a state. */
+/* Returns a parameter with one number a channel, or a state if `state` is set. */
 static clt_value *per_channel(clt_graph *graph, const char *layer, const char *kind, int state,
                               int64_t channels, clt_init init)
 {

@@ -1,5 +1,5 @@
-/* The LeNet of "Dive into Deep Learning" (d2l.ai) in its MXNet tutorial form: 129,068 parameters
- * for 28 x 28 images of one channel and 10 classes. */
+/* LeNet as in the MXNet tutorial of "Dive into Deep Learning" (d2l.ai): 129,068 parameters for 28 x
+ * 28 images of one channel and 10 classes. */
 #include "builders.h"
 
 clt_value *clt_model_lenet(clt_graph *graph, clt_value *image, int64_t classes,

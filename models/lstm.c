@@ -1,8 +1,9 @@
 /*
- * Recurrent models on torch.nn.LSTM's layer "lstm" and a linear layer "fc". What they do follows
- * from the data: with tokens, a language model (with an embedding "embedding"), whose states go on
- * where the text does; with images, a
- * classifier whose time steps are the rows; with arrays x [T, I] and y, a regressor.
+ * Models of a layer "lstm" (torch.nn.LSTM) and a linear layer "fc". The data select the model:
+ * - tokens: a language model with an embedding "embedding". Its states continue where the text
+ *   does.
+ * - images: a classifier whose time steps are the rows of the image.
+ * - arrays x [T, I] and y: a regressor.
  */
 #include <stdio.h>
 #include <string.h>
@@ -24,8 +25,8 @@ static clt_value *recurrent(clt_graph *graph, clt_value *x, const clt_model_argu
     return clt_layer_lstm(graph, x, "lstm", &layer);
 }
 
-/* One of the states that are carried from batch to batch; *first: what the layer begins with, zeros
- * where the samples do not continue. */
+/* Makes a state that is carried from batch to batch. *first is the initial state of the layer, with
+ * zeros for samples that do not continue. */
 static clt_value *carried_state(clt_graph *graph, char kind, int level, const int64_t dims[2],
                                 clt_value *continues, clt_value **first)
 {
@@ -37,7 +38,8 @@ static clt_value *carried_state(clt_graph *graph, char kind, int level, const in
     return all;
 }
 
-/* Truncated back-propagation through time. */
+/* Truncated back-propagation through time: states continue from the previous batch, gradients do
+ * not. */
 static clt_value *recurrent_carrying(clt_graph *graph, clt_value *x, const clt_model_field *field,
                                      int64_t batch, const clt_model_argument *list)
 {
@@ -57,7 +59,7 @@ static clt_value *recurrent_carrying(clt_graph *graph, clt_value *x, const clt_m
     return x;
 }
 
-/* Of the states that training carried, files have more than the graph. */
+/* Lets the graph read files of training runs that carried states, which this graph lacks. */
 static clt_status pass_over_carried(clt_graph *graph)
 {
     return clt_file_names(graph, NULL, "carried.*");
@@ -73,7 +75,7 @@ static clt_status read_arguments(const char *model, const char *text, clt_model_
     return clt_model_arguments(model, text, list, ARGUMENTS);
 }
 
-/* Of y [B, T, H] the last step: [B, H]. */
+/* Returns the last step of y [B, T, H]: [B, H]. */
 static clt_value *last_step(clt_value *y)
 {
     if (!y)
@@ -99,7 +101,7 @@ static clt_status language(const char *model, const clt_model_input *in,
                                 "for text that continues from batch to batch (field continues, f32 "
                                 "[]) in batches of known size");
     const int64_t dims[] = {text.vocabulary, (int64_t)list[HIDDEN].value};
-    const clt_init normal = {CLT_INIT_NORMAL, 0, 1}; /* torch.nn.Embedding's */
+    const clt_init normal = {CLT_INIT_NORMAL, 0, 1}; /* as torch.nn.Embedding */
     clt_value *weight = clt_parameter(graph, "embedding.weight", 2, dims, normal);
     clt_value *x = clt_embedding(clt_model_input_of(graph, text.tokens), weight, CLT_NO_PADDING);
     x = continues ? recurrent_carrying(graph, x, continues, in->batch, list)
@@ -108,7 +110,7 @@ static clt_status language(const char *model, const clt_model_input *in,
     return clt_model_predict_tokens(graph, x, &text, in->ignore_index);
 }
 
-/* [B, C, H, W] to H steps of C W numbers, and those to logits. */
+/* Reads images [B, C, H, W] as H steps of C * W numbers and returns logits. */
 static clt_value *rows_of_image(clt_graph *graph, clt_value *image, int64_t classes,
                                 const char *arguments)
 {
@@ -132,7 +134,7 @@ clt_status clt_model_lstm(const char *model, const clt_model_input *in, const ch
     return status == CLT_OK ? language(model, in, list, graph) : status;
 }
 
-/* y [..] after the last step, or y [T, ..] after each. */
+/* Predicts y [..] after the last step, or y [T, ..] after each step. */
 clt_status clt_model_lstm_regressor(const char *model, const clt_model_input *in,
                                     const char *arguments, clt_graph *graph)
 {
@@ -157,7 +159,7 @@ clt_status clt_model_lstm_regressor(const char *model, const clt_model_input *in
     return clt_model_regress(graph, h, y);
 }
 
-/* torch.nn.LSTM's states are carried from token to token. */
+/* Carries the states of torch.nn.LSTM from token to token. */
 clt_status clt_decoder_lstm(const char *model, const clt_decoder *d, const char *arguments,
                             clt_graph *graph)
 {

@@ -13,8 +13,8 @@ clt_value *clt_model_softmax(clt_graph *graph, clt_value *image, int64_t classes
     return clt_layer_linear(graph, clt_flatten(image), "fc", classes);
 }
 
-/* "256" or "4096,4096": the widths of the hidden layers. Returns their number; 0: not such a list.
- */
+/* Reads the widths of the hidden layers, such as "256" or "4096,4096". Returns their number, or 0
+ * if the text is no such list. */
 static int read_widths(const char *text, int64_t widths[MOST_LAYERS])
 {
     int count = 0;

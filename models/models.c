@@ -6,9 +6,9 @@
 
 typedef struct model_row {
     const char *name, *text;
-    clt_classifier_fn *classifier; /* or */
+    clt_classifier_fn *classifier; /* either this or `other` is set */
     clt_model_fn *other;
-    int takes; /* CLT_MODEL_IMAGES and the like */
+    int takes; /* CLT_MODEL_IMAGES, _TEXT or _ARRAYS */
     int takes_arguments;
 } model_row;
 
@@ -92,7 +92,7 @@ static clt_status unknown(const char *name)
         used += snprintf(text + used, sizeof text - (size_t)used, "%s%s", i ? ", " : "", names[i]);
     }
     used += snprintf(text + used, sizeof text - (size_t)used, ", nor a .json file");
-    /* Arguments are behind a colon, and keep their place in what is meant. */
+    /* Only the name before the colon is corrected. The arguments are repeated in the suggestion. */
     const size_t length = strcspn(name, ":");
     char plain[100];
     snprintf(plain, sizeof plain, "%.*s", (int)(length < 99 ? length : 99), name);

@@ -1,13 +1,14 @@
-/* Layers of torch.nn.LSTM and torch.nn.GRU (batch_first): parameter names, order of the gates and
- * initialisation, which is uniform within 1 / sqrt(H) for all of them. */
+/* Layers with the parameter names, order of gates and initialisation of torch.nn.LSTM and
+ * torch.nn.GRU (batch_first). All parameters are uniform within 1 / sqrt(H). */
 #include <cltrain/models.h>
 
 #include <math.h>
 #include <stdio.h>
 
-enum { LSTM = 4, GRU = 3 }; /* gates */
+enum { LSTM = 4, GRU = 3 }; /* number of gates */
 
-/* "NAME.weight_ih_l0_reverse"; without a name, as of a module that is nothing else. */
+/* Makes a parameter such as "NAME.weight_ih_l0_reverse". Without a name the prefix is left out, as
+ * in a module that is only this layer. */
 static clt_value *parameter(clt_graph *graph, const char *name, const char *kind, int level,
                             int reverse, int rank, const int64_t *dims, int64_t hidden)
 {
@@ -19,7 +20,7 @@ static clt_value *parameter(clt_graph *graph, const char *name, const char *kind
     return clt_parameter(graph, full, rank, dims, init);
 }
 
-/* One layer in one direction. */
+/* Adds one layer in one direction. */
 static clt_value *pass(clt_graph *graph, clt_value *x, const char *name, int gates, int level,
                        int reverse, clt_layer_recurrent *layer)
 {

@@ -1,9 +1,9 @@
 /*
- * Residual networks (He et al., "Deep Residual Learning for Image Recognition", 2015) as
- * torchvision has them: its names, and stride 2 in the 3x3 convolution of a bottleneck. Images of
- * less than 64 pixels get the paper's stem for CIFAR, one 3x3 convolution, instead of a 7x7 one
- * with stride 2 and a pooling. "resnet18:width=W": the channels of the first stage instead of 64;
- * all others are in proportion. "blocks=N": as many in each of the four stages.
+ * Residual networks (He et al., "Deep Residual Learning for Image Recognition", 2015) with
+ * torchvision's names. As in torchvision, the 3x3 convolution of a bottleneck has stride 2. Images
+ * of less than 64 pixels get the paper's stem for CIFAR: one 3x3 convolution instead of a 7x7
+ * convolution with stride 2 and a pooling. "resnet18:width=W" sets the channels of the first stage
+ * (64), and the others in proportion. "blocks=N" sets the blocks of each of the four stages.
  */
 #include <math.h>
 #include <stdio.h>
@@ -15,19 +15,20 @@ enum { SMALL_IMAGE = 64, STAGES = 4 };
 
 typedef struct network {
     clt_graph *graph;
-    int64_t width;    /* of the first stage */
-    int bottleneck;   /* blocks of 1x1, 3x3, 1x1; else of two 3x3 */
-    int synchronised; /* batch norm over all devices */
+    int64_t width;    /* channels of the first stage */
+    int bottleneck;   /* blocks are 1x1, 3x3, 1x1 instead of two 3x3 */
+    int synchronised; /* batch norm takes means over all devices */
 } network;
 
-/* "layer1.0" and "conv1" to "layer1.0.conv1". */
+/* Joins "layer1.0" and "conv1" to "layer1.0.conv1". */
 static const char *join(char text[96], const char *block, const char *part)
 {
     snprintf(text, 96, "%s%s%s", block, *block ? "." : "", part);
     return text;
 }
 
-/* Without bias; He et al.'s initialisation for the outputs, as torchvision's. */
+/* Adds a convolution without bias. The initialisation is He et al.'s for the number of outputs, as
+ * in torchvision. */
 static clt_value *convolution(const network *net, clt_value *x, const char *name, int64_t out,
                               int kernel, int stride)
 {
@@ -53,7 +54,7 @@ static clt_value *norm(const network *net, clt_value *x, const char *name)
     return clt_layer_batch_norm(net->graph, x, name, &o);
 }
 
-/* Convolution "PREFIX.convN" and batch norm "PREFIX.bnN". */
+/* Adds the convolution "PREFIX.convN" and the batch norm "PREFIX.bnN". */
 static clt_value *convolve(const network *net, clt_value *x, const char *prefix, int number,
                            int64_t out, int kernel, int stride)
 {

@@ -1,8 +1,8 @@
 /*
- * One feature extractor with two heads that are trained together: a classifier over its features,
- * and a decoder that draws the image again from them. Both losses' gradients add up in the
- * extractor. "two-branch:weight=W" is the second loss' weight (1), "width=C" the channels of
- * the first convolution (16), with which all other layers grow.
+ * A feature extractor with two heads that are trained together: a classifier, and a decoder that
+ * reconstructs the image. The gradients of both losses add up in the extractor.
+ * "two-branch:weight=W" sets the weight of the second loss (1). "width=C" sets the channels of the
+ * first convolution (16), and all other layers grow in proportion.
  */
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /*
  * U-Net (Ronneberger et al., 2015) from fields x [C, H, W] to y [D, H, W], with batch norm and
- * transposed convolutions, and the names of the widely used Pytorch-UNet: inc, down1.., up1..,
- * outc. Height and width are multiples of 2 to the number of levels. "unet:sync" synchronises batch
- * norm over all devices.
+ * transposed convolutions. The names are those of the widely used Pytorch-UNet: inc, down1..,
+ * up1.., outc. Height and width must be multiples of 2 to the number of levels. "unet:sync"
+ * synchronises batch norm over all devices.
  */
 #include <stdio.h>
 
@@ -16,7 +16,7 @@ typedef struct network {
     int64_t width;
 } network;
 
-/* Twice a 3x3 convolution without bias, batch norm and ReLU. */
+/* Adds two 3x3 convolutions without bias, each with batch norm and ReLU. */
 static clt_value *twice(const network *net, clt_value *x, const char *name, int64_t out)
 {
     static const int kernel[] = {3, 3};

@@ -1,7 +1,7 @@
 /*
  * Vision transformer (Dosovitskiy et al., "An Image is Worth 16x16 Words", 2020) of the tiny size
- * (Touvron et al., DeiT, 2020), with timm's names for VisionTransformer(class_token=False,
- * global_pool="avg"). Patches of 16 pixels, of 4 where an image has less than 128.
+ * (Touvron et al., DeiT, 2020). The names are timm's for VisionTransformer(class_token=False,
+ * global_pool="avg"). Patches have 16 pixels, or 4 in images of less than 128 pixels.
  */
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 enum { LARGE_IMAGE = 128, LARGE_PATCH = 16, SMALL_PATCH = 4 };
 
-static const double eps = 1e-6; /* timm's */
+static const double eps = 1e-6; /* as in timm */
 
 typedef struct network {
     clt_graph *graph;
@@ -18,7 +18,8 @@ typedef struct network {
     int layers, heads, patch;
 } network;
 
-/* timm's initialisation: normal with 0.02, no bias. */
+/* Adds a linear layer with timm's initialisation: normal with deviation 0.02, and zero for the
+ * bias. */
 static clt_value *linear(const network *net, clt_value *x, const char *name, int64_t out)
 {
     char text[96];
@@ -50,7 +51,7 @@ static clt_value *block(const network *net, clt_value *x, int number)
     return clt_add(x, linear(net, y, name, net->width));
 }
 
-/* [B, C, H, W] to [B, patches, width]. */
+/* Divides images into patches: [B, C, H, W] -> [B, patches, width]. */
 static clt_value *patches(const network *net, clt_value *image)
 {
     static const int order[] = {0, 2, 1};

@@ -1,9 +1,9 @@
 /*
- * An all-reduce between two devices: [1, 1] and [2, 2] give [3, 3] on both.
+ * An all-reduce between two devices: [1, 1] and [2, 2] become [3, 3] on both.
  *
- * Takes the first two devices of the first platform; with a single one, two queues on it in a
- * context each stand for two devices. comm needs nothing else of the library: buffers, queues and
- * contexts are the program's own.
+ * The program takes the first two devices of the first platform. With a single device it makes two
+ * contexts with a queue each, which stand for two devices. The program creates all buffers, queues
+ * and contexts itself, and uses only <cltrain/comm.h> of the library.
  */
 #define CL_TARGET_OPENCL_VERSION 120
 
@@ -58,7 +58,8 @@ int main(void)
     clt_comm *comm;
     must(clt_comm_create(devices, 2, NULL, &comm));
 
-    /* start does not block, so that one thread can serve both devices: first all starts... */
+    /* clt_comm_start does not block, so one thread can serve both devices. Start on both devices
+     * first. */
     clt_comm_request *requests[2];
     for (int i = 0; i < 2; i++) {
         clt_comm_op op;
@@ -70,7 +71,7 @@ int main(void)
         op.count = 2;
         must(clt_comm_start(comm, i, -1, &op, 0, NULL, &requests[i]));
     }
-    /* ... then all completes. The queues are in order: no event is needed to read afterwards. */
+    /* Then complete both. The queues are in order, so reading needs no event. */
     for (int i = 0; i < 2; i++) {
         float sum[2];
         must(clt_comm_complete(requests[i], i, NULL, NULL));

@@ -1,7 +1,7 @@
 /*
- * A training loop of one's own on replicas of a model, as with TensorFlow's MirroredStrategy: each
- * step runs forward and backward on every replica, reduces the gradients, and applies them, each by
- * its own call. Between them the program looks at gradients and decides the learning rate.
+ * A custom training loop on replicas of a model, as with TensorFlow's MirroredStrategy. Each
+ * step runs forward and backward on every replica, reduces the gradients, and applies them, with a
+ * call for each. Between these calls the program looks at gradients and sets the learning rate.
  *
  *     custom_loop [DEVICES]
  *
@@ -32,7 +32,7 @@ static clt_value *layer(clt_graph *graph, clt_value *x, const char *weight, cons
                       clt_parameter(graph, bias, 1, dims, init));
 }
 
-/* A network with a hidden layer that learns a function of two numbers. */
+/* Builds a network with a hidden layer that learns a function of two numbers. */
 static clt_graph *build(void)
 {
     const int64_t two[] = {CLT_BATCH, 2}, one[] = {CLT_BATCH, 1};
@@ -46,7 +46,7 @@ static clt_graph *build(void)
     clt_output(y, "y");
     clt_mse(y, target, &sum, &weight);
     clt_loss(graph, "error", sum, weight, 1);
-    /* Failures so far were kept: one check suffices. */
+    /* The graph keeps the first failure, so one check is enough. */
     must(clt_graph_status(graph));
     return graph;
 }
@@ -62,7 +62,8 @@ static void make_batch(int step, float *x, float *target)
         target[i] = sinf(3 * x[2 * i]) * x[2 * i + 1];
 }
 
-/* The largest difference between the reduced gradient and the sum over the replicas. */
+/* Reduces the gradients. Returns the largest difference between a reduced gradient and the sum over
+ * the replicas. */
 static double reduce_and_compare(clt_trainer *trainer, int replicas, const char *name, int elements,
                                  double *largest)
 {
@@ -114,14 +115,13 @@ int main(int argc, char **argv)
     batch.feeds = feeds;
     batch.n_feeds = 2;
 
-    /* The learning rate is halved whenever the mean loss over 50 steps has not fallen by a tenth.
-     */
+    /* Halve the learning rate whenever the mean loss over 50 steps has not fallen by a tenth. */
     double lr = 0.2, mean = 0, before = INFINITY;
     for (int step = 0; step < STEPS; step++) {
         double largest, difference;
         clt_step_result result;
         clt_step_result_init(&result);
-        must(clt_trainer_wait(trainer)); /* x and target are ours again */
+        must(clt_trainer_wait(trainer)); /* now x and target may be written again */
         make_batch(step, x, target);
 
         must(clt_trainer_set_lr(trainer, lr));
@@ -147,7 +147,7 @@ int main(int argc, char **argv)
             mean = 0;
         }
     }
-    /* All replicas hold the same bits. */
+    /* Check that all replicas have the same bits. */
     must(clt_store_check(store));
     printf("%d replicas are identical\n", replicas);
 
@@ -156,6 +156,6 @@ int main(int argc, char **argv)
     clt_graph_destroy(graph);
     clt_devices_close(devices, replicas);
     clt_runtime_destroy(runtime);
-    /* The target's own mean square is 0.17. */
+    /* A model that predicts 0 has an error of 0.17. */
     return before < 0.05 ? 0 : 1;
 }

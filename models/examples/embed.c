@@ -1,10 +1,10 @@
 /*
- * The library as a guest in a program that owns its OpenCL objects. The program's kernel writes
- * each batch into its cl_mem; two trainers learn from it there; what they compute stays in the
- * program's cl_mem, where another kernel of the program reads it. Nothing of it passes over the
- * host, and no call waits for the device. At the end every object's reference count is what it was.
+ * Training inside a program that owns its OpenCL objects. The program's kernel writes each batch
+ * into its cl_mem, and two trainers learn from it there. Their predictions go to another cl_mem of
+ * the program, where a second kernel reads them. No data pass through the host, and no call waits
+ * for the device. At the end every object has its initial reference count.
  *
- *     embed [PLATFORM]      a number, 0 if not given; the platform's first device is taken
+ *     embed [PLATFORM]      a number, 0 by default; the first device of the platform is used
  */
 #define CL_TARGET_OPENCL_VERSION 120
 
@@ -19,7 +19,7 @@
 
 enum { BATCH = 128, STEPS = 400, HIDDEN = 32, BEFORE = 64 };
 
-/* Points of the square (-1, 1) x (-1, 1). Label 1: inside a ring. */
+/* Points of the square (-1, 1) x (-1, 1). Points inside a ring have label 1. */
 static const char *const source =
     "uint hash(uint x) { x ^= x >> 16; x *= 0x7feb352du; x ^= x >> 15; x *= 0x846ca68bu;\n"
     "                    return x ^ x >> 16; }\n"
@@ -57,16 +57,16 @@ static void must(clt_status status)
     exit(1);
 }
 
-/* All that is the host program's. */
+/* The OpenCL objects of the program. */
 typedef struct host {
     cl_device_id device;
     cl_context context;
     cl_command_queue queue;    /* lent to the library */
-    cl_command_queue producer; /* the program's own */
+    cl_command_queue producer; /* not known to the library */
     cl_program program;
     cl_kernel make_batch, count_right;
-    cl_mem points[2], labels[2]; /* in turn */
-    cl_mem logits;               /* BEFORE floats of the program's, then the outputs */
+    cl_mem points[2], labels[2]; /* used in turn */
+    cl_mem logits;               /* BEFORE floats of the program, then the predictions */
     cl_mem right;
 } host;
 
@@ -123,8 +123,8 @@ static void host_close(host *h)
     clReleaseContext(h->context);
 }
 
-/* Every reference count of the host's. PoCL's buffers keep the last event that wrote them, and that
- * its queue: so the program itself writes to all of them, on its own queue, before it counts. */
+/* Reads all reference counts. A PoCL buffer keeps the last event that wrote it, and that event's
+ * queue. So the program first writes to all buffers on its own queue. */
 enum { COUNTS = 12 };
 
 static void reference_counts(const host *h, cl_uint *counts)
@@ -151,7 +151,7 @@ static void reference_counts(const host *h, cl_uint *counts)
         check(clGetMemObjectInfo(mems[i], CL_MEM_REFERENCE_COUNT, size, next++, NULL), "asking");
 }
 
-/* The program's kernel writes batch number `step`, once the event (NULL: at once) has come. */
+/* Writes the batch of a step, after `free_since` (NULL: at once). */
 static cl_event produce(const host *h, int step, cl_event free_since)
 {
     const size_t global = BATCH;
@@ -164,11 +164,11 @@ static cl_event produce(const host *h, int step, cl_event free_since)
     check(clEnqueueNDRangeKernel(h->producer, h->make_batch, 1, NULL, &global, NULL,
                                  free_since ? 1 : 0, free_since ? &free_since : NULL, &event),
           "make_batch");
-    check(clFlush(h->producer), "flushing"); /* another queue waits for it */
+    check(clFlush(h->producer), "flushing"); /* another queue waits for this event */
     return event;
 }
 
-/* How many of the batch the logits have right: again a kernel of the program, on its own queue. */
+/* Counts the correct logits of the batch, with a kernel of the program on its own queue. */
 static int count_right(const host *h, int step, cl_event predicted)
 {
     const size_t one = 1;
@@ -198,7 +198,7 @@ static clt_value *layer(clt_graph *graph, clt_value *x, const char *weight, cons
                       clt_parameter(graph, bias, 1, dims, init));
 }
 
-/* One model with its parameters and trainer. */
+/* A model with its parameters and trainer. */
 typedef struct learner {
     clt_store *store;
     clt_trainer *trainer;
@@ -241,7 +241,7 @@ static void forget(learner *l)
     clt_store_destroy(l->store);
 }
 
-/* One step of a learner on the batch in the host's buffers, behind the events of the wait list. */
+/* Runs one step on the batch in the program's buffers, after the events of the wait list. */
 static cl_event step_on(learner *l, const host *h, int step, const cl_event *wait, int n_wait)
 {
     const clt_feed feeds[] = {{"point", 0, NULL, h->points[step & 1], 0, 0},
@@ -258,7 +258,7 @@ static cl_event step_on(learner *l, const host *h, int step, const cl_event *wai
     return done;
 }
 
-/* The logits of the batch, into the host's buffer behind its own first floats. */
+/* Writes the logits of the batch into the program's buffer, behind the program's own floats. */
 static cl_event predict(learner *l, const host *h, int step, cl_event wait)
 {
     const clt_feed point = {"point", 0, NULL, h->points[step & 1], 0, 0};
@@ -277,7 +277,7 @@ static cl_event predict(learner *l, const host *h, int step, cl_event wait)
     return done;
 }
 
-/* A step returns at once even if what it waits for has not come. */
+/* Checks that a step returns at once, before the events that it waits for. */
 static void check_that_steps_do_not_wait(learner *l, const host *h, int step, cl_event written)
 {
     cl_int error, status = -1;
@@ -310,7 +310,7 @@ int main(int argc, char **argv)
     must(clt_device_adopt(runtime, h.context, h.device, h.queue, NULL, &device));
     printf("device %s\n", clt_device_label(device));
 
-    /* Two trainers in one process, on one queue, learning from the same buffers. */
+    /* Two trainers use one queue, and learn from the same buffers. */
     learner deep = learn(device, 2, CLT_ADAM, 0.01), line = learn(device, 0, CLT_SGD, 0.1);
     cl_event last[2] = {NULL, NULL}; /* of the last step that read the buffers */
     for (int step = 0; step < STEPS; step++) {
@@ -345,7 +345,7 @@ int main(int argc, char **argv)
     clt_device_close(device);
     clt_runtime_destroy(runtime);
 
-    /* PoCL's threads drop theirs a moment after a command has ended. */
+    /* PoCL's threads release their references a moment after a command has ended. */
     const struct timespec moment = {0, 10000000};
     for (int i = 0; i < 200; i++) {
         reference_counts(&h, after);

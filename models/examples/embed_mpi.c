@@ -1,11 +1,10 @@
 /*
- * Training within an MPI program that has its own ranks, data and ways. The program calls plain
- * MPI_Init, keeps its last rank (of three or more) for itself, and lends the library a communicator
- * of the others, in an order of its own. Each of those learns from arrays of its own, of which the
- * ranks have unlike numbers of samples: the gradient is that of all samples of a step, however many
- * each rank brings, and replicas stay the same to the bit.
+ * Training inside an MPI program that has its own ranks and data. The program calls MPI_Init itself
+ * and keeps its last rank (of three or more) for other work. It gives the library a communicator of
+ * the other ranks, in its own order. The ranks have different numbers of samples. The gradient of a
+ * step is that of the samples of all ranks, and all replicas stay equal to the bit.
  *
- *     mpiexec -n 3 embed_mpi [DEVICES]      a list that each rank opens for itself
+ *     mpiexec -n 3 embed_mpi [DEVICES]      each rank opens the list for itself
  */
 #define CL_TARGET_OPENCL_VERSION 120
 
@@ -18,7 +17,7 @@
 
 enum { SHARE = 32, EPOCHS = 60, HIDDEN = 32 };
 
-/* One rank's failure ends the program: the others would wait for it. */
+/* Ends the whole program after a failure, since the other ranks would wait for this one. */
 static void must(clt_status status)
 {
     if (status == CLT_OK)
@@ -51,7 +50,7 @@ static clt_graph *build(void)
     return graph;
 }
 
-/* The samples of one rank: a part of the plane of its own. */
+/* The samples of one rank: a part of the plane. */
 typedef struct arrays {
     int64_t count;
     float *x, *target;
@@ -80,8 +79,8 @@ static arrays make_arrays(int rank, int ranks)
     return a;
 }
 
-/* One pass over everybody's samples. A rank that has none left still takes part, with none.
- * Returns the mean loss. */
+/* Runs one pass over the samples of all ranks. A rank without samples left still takes part in each
+ * step. Returns the mean loss. */
 static double run_epoch(clt_trainer *trainer, const arrays *a, MPI_Comm team)
 {
     long long own = (long long)(a->count + SHARE - 1) / SHARE, steps = 0;
@@ -93,7 +92,7 @@ static double run_epoch(clt_trainer *trainer, const arrays *a, MPI_Comm team)
         const clt_feed feeds[] = {{"x", -1, a->x + 2 * begin, NULL, 0, 0},
                                   {"target", -1, a->target + begin, NULL, 0, 0}};
         clt_step_batch batch;
-        clt_step_batch_init(&batch); /* `total` stays 0: the ranks tell each other */
+        clt_step_batch_init(&batch); /* `total` stays 0: the ranks tell each other their counts */
         batch.count = left < SHARE ? left : SHARE;
         batch.feeds = feeds;
         batch.n_feeds = 2;
@@ -103,7 +102,8 @@ static double run_epoch(clt_trainer *trainer, const arrays *a, MPI_Comm team)
         clt_step_result_init(&result);
         must(clt_trainer_result(trainer, clt_trainer_steps(trainer) - 1, &result));
         long long mine = (long long)batch.count, all = 0;
-        MPI_Allreduce(&mine, &all, 1, MPI_LONG_LONG, MPI_SUM, team); /* MPI stays the program's */
+        /* The program may still use MPI itself. */
+        MPI_Allreduce(&mine, &all, 1, MPI_LONG_LONG, MPI_SUM, team);
         if (all != (long long)result.samples) {
             fprintf(stderr, "embed_mpi: a step of %lld samples counts %lld\n", all,
                     (long long)result.samples);
@@ -115,7 +115,7 @@ static double run_epoch(clt_trainer *trainer, const arrays *a, MPI_Comm team)
     return loss / samples;
 }
 
-/* Whether all ranks of the team hold the same bits. */
+/* Returns whether all ranks of the team have the same bits. */
 static int identical(clt_store *store, MPI_Comm team)
 {
     unsigned bits[2 * HIDDEN], least[2 * HIDDEN], most[2 * HIDDEN];
@@ -128,7 +128,7 @@ static int identical(clt_store *store, MPI_Comm team)
     return same;
 }
 
-/* What the ranks of the team do; the mean loss of the last epoch. */
+/* Trains on the ranks of the team. Returns the mean loss of the last epoch. */
 static double train(MPI_Comm team, const char *list)
 {
     clt_world world;
@@ -146,7 +146,7 @@ static double train(MPI_Comm team, const char *list)
     clt_trainer_options_init(&options);
     options.optimizer = CLT_ADAM;
     options.lr = 0.01;
-    options.batch = (int64_t)SHARE * world.ranks; /* at most, of all ranks together */
+    options.batch = (int64_t)SHARE * world.ranks; /* the largest batch, of all ranks together */
     options.world = &world;
     options.comm_timeout = 60;
     must(clt_store_create(graph, devices, count, 7, &store));
@@ -166,7 +166,8 @@ static double train(MPI_Comm team, const char *list)
     if (world.rank == 0)
         printf("%d ranks hold the same parameters\n", world.ranks);
 
-    must(clt_trainer_finish(trainer)); /* all are here: nothing of MPI's is kept */
+    /* All ranks must call this. Then the library can free its MPI objects. */
+    must(clt_trainer_finish(trainer));
     clt_trainer_destroy(trainer);
     clt_store_destroy(store);
     clt_graph_destroy(graph);
@@ -192,12 +193,12 @@ int main(int argc, char **argv)
         loss = train(team, argc > 1 ? argv[1] : NULL);
         MPI_Comm_free(&team);
     }
-    /* The rank that does other things learns of it by the program's own messages. */
+    /* The program tells its last rank the loss with a message of its own. */
     double worst = 0;
     MPI_Allreduce(&loss, &worst, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     if (rank == ranks - 1)
         printf("rank %d of %d knows the loss too: %.5f\n", rank, ranks, worst);
     MPI_Finalize();
-    /* The target's own mean square is 0.17. */
+    /* A model that predicts 0 has an error of 0.17. */
     return worst < 0.01 ? 0 : 1;
 }

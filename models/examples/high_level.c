@@ -1,10 +1,11 @@
 /*
- * The high-level API: a data set, a model, clt_fit, an evaluation, a file that PyTorch loads.
+ * The high-level API: a data set, a model, clt_fit, an evaluation, and a file that PyTorch loads.
  *
  *     high_level [DATA [DEVICES [FILE]]]
  *
- * DATA is a data set's name (fashion-mnist) or SPEC (idx:DIR). Without it, or with "arrays", the
- * samples are arrays in memory made here: a bright square, whose place is the class, on noise.
+ * DATA is the name of a data set (fashion-mnist) or a SPEC (idx:DIR). Without DATA, or with
+ * "arrays", the program makes the samples in memory: noise with a bright square, whose place is the
+ * class.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@ static void must(clt_status status)
     exit(1);
 }
 
-/* Arrays as a data set. It keeps copies, so that ours may go. */
+/* Makes a data set of arrays. The data set copies them, so they are freed here. */
 static clt_dataset *make_squares(const char *name, int count, unsigned random)
 {
     const int64_t shape[] = {1, SIDE, SIDE};
@@ -61,7 +62,8 @@ static void on_epoch(void *user, const clt_progress *p)
            p->loss, p->test_loss, p->test_metric);
 }
 
-/* The accuracy of what the file holds: in a store of its own, as another program would. */
+/* Returns the accuracy of the saved parameters, which a new store loads as another program
+ * would. */
 static double accuracy_of_file(const clt_graph *graph, clt_device **devices, int count,
                                const clt_trainer_options *options, const char *file,
                                clt_dataset *test)
@@ -140,6 +142,6 @@ int main(int argc, char **argv)
     clt_runtime_destroy(runtime);
     clt_dataset_free(train);
     clt_dataset_free(test);
-    /* The squares are easy. */
+    /* The squares are easy to learn. */
     return data || accuracy > 0.95 ? 0 : 1;
 }
