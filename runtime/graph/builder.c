@@ -1,4 +1,5 @@
-/* The public builders of values that no operator computes: inputs, parameters, losses, ... */
+/* The public builders of values without an operator: inputs, constants, parameters, states, losses
+ * and metrics. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

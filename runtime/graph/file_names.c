@@ -1,4 +1,5 @@
-/* What files of other programs may call a model's tensors, and hold beside them. */
+/* Sets the prefix that files of other programs put before tensors' names, and the tensors to skip
+ * in them. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "graph/graph.h"

@@ -1,4 +1,4 @@
-/* Creation, lookup and destruction of graphs, values and nodes. */
+/* Creates and destroys graphs, values and nodes. */
 #include "graph/graph.h"
 
 #include <stdarg.h>
@@ -131,7 +131,8 @@ void clt_graph_set_origin(clt_graph *graph, const clt_node *origin)
     graph->origin = origin;
 }
 
-/* Forward nodes are "relu_3" until renamed; backward ones "relu_3.grad" after their origin. */
+/* Names a node: forward nodes "relu_3" until they are renamed, backward nodes "relu_3.relu_grad"
+ * after their origin. */
 static char *node_name(const clt_graph *graph, const clt_op *op)
 {
     char text[160];
@@ -168,7 +169,7 @@ static clt_status node_fill(clt_node *node, clt_value *const *in, int n_in, cons
     return CLT_OK;
 }
 
-/* `model`: whose outputs' types to take; NULL: what the operator infers. */
+/* Adds a node. The outputs have the types of `model`'s outputs; NULL: the operator infers them. */
 static clt_node *add_node(clt_graph *graph, const clt_op *op, clt_value *const *in, int n_in,
                           const void *attr, const clt_node *model)
 {

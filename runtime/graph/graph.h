@@ -1,4 +1,4 @@
-/* The graph as passes and the plan see it. The public part is <cltrain/graph.h>. */
+/* The graph as passes and plans see it. <cltrain/graph.h> has the public part. */
 #ifndef CLT_GRAPH_GRAPH_H
 #define CLT_GRAPH_GRAPH_H
 
@@ -24,8 +24,9 @@ typedef enum clt_value_kind {
 } clt_value_kind;
 
 /*
- * How a value with a leading batch dimension lies in memory. PLAIN: row-major. LANES: the images of
- * a group of L fill the lanes of a vector, [ceil(B / L)][rest...][L]; L is the plan's lane count.
+ * The layout of a value with a leading batch dimension. PLAIN: row-major. BATCH_BLOCKED: the images
+ * of a group of L fill the lanes of a vector, [ceil(B / L)][rest...][L]. L is the plan's number of
+ * vector lanes.
  */
 typedef enum clt_layout { CLT_LAYOUT_PLAIN, CLT_LAYOUT_BATCH_BLOCKED } clt_layout;
 
@@ -44,16 +45,16 @@ struct clt_value {
     clt_layout layout;
     char *name; /* NULL for most intermediates */
     bool output;
-    bool kept;          /* a parameter's gradient: passes neither merge nor remove it */
-    bool given;         /* INPUT: the gradient of an output, see clt_output_gradient */
+    bool kept;          /* a parameter's gradient, which passes neither merge nor remove */
+    bool given;         /* INPUT: an output's gradient from the caller, see clt_output_gradient */
     clt_node *producer; /* NULL unless INTERMEDIATE */
-    int slot;           /* which of the producer's outputs */
+    int slot;           /* index among the producer's outputs */
     clt_init init;      /* PARAMETER, STATE */
-    bool frozen;        /* PARAMETER: it gets no gradient */
-    bool carried;       /* STATE: from one run of a predictor to the next; see clt_carried */
+    bool frozen;        /* PARAMETER: gets no gradient */
+    bool carried;       /* STATE: a predictor keeps it from run to run; see clt_carried */
     int group;          /* PARAMETER: number of its group, 0: none; see clt_param_group */
-    double rate, decay; /* PARAMETER: what the group says */
-    void *data;         /* CONSTANT: its bytes */
+    double rate, decay; /* PARAMETER: the group's learning rate factor and weight decay */
+    void *data;         /* CONSTANT: the elements */
 };
 
 struct clt_node {
@@ -67,8 +68,8 @@ struct clt_node {
     clt_value *out[CLT_MAX_OUTPUTS];
     void *attr;             /* op->attr_bytes bytes, NULL if 0 */
     bool backward;          /* added by autodiff, or a copy that backward needs */
-    bool again;             /* a copy, of `origin`: see passes/recompute_graph.c */
-    const clt_node *origin; /* the forward node that a backward node belongs to; NULL else */
+    bool again;             /* recomputes `origin`, see passes/recompute_graph.c */
+    const clt_node *origin; /* the forward node of a backward node; otherwise NULL */
 };
 
 typedef struct clt_assignment {
@@ -83,7 +84,7 @@ typedef struct clt_mean {
     clt_value *upstream; /* losses in a training graph: scalar input, coefficient / global weight */
 } clt_mean;
 
-/* An output whose gradient the caller gives. */
+/* An output and its gradient, which comes from the caller. */
 typedef struct clt_seed {
     clt_value *output, *gradient;
 } clt_seed;
@@ -99,89 +100,90 @@ struct clt_graph {
     int n_losses, room_losses;
     clt_mean *metrics;
     int n_metrics, room_metrics;
-    clt_seed *seeds; /* not in graphs of plans: autodiff has used them */
+    clt_seed *seeds; /* empty in graphs of plans, where autodiff has used them */
     int n_seeds, room_seeds;
     const clt_node *origin;           /* see clt_graph_set_origin */
-    int groups;                       /* numbers of groups that clt_param_group gave so far */
+    int groups;                       /* group numbers used so far, see clt_param_group */
     int streams;                      /* random streams handed out so far (dropout) */
     char *file_prefix, *file_ignored; /* see clt_file_names; NULL: nothing */
-    clt_table names;                  /* of values, by their names; see graph/names.c */
-    bool names_moved;                 /* `names` lacks some of them */
+    clt_table names;                  /* index of values by name; see graph/names.c */
+    bool names_moved;                 /* `names` is incomplete */
     clt_status status;
-    char *message; /* of the first failure */
+    char *message; /* message of the first failure */
 };
 
-/* See passes/precision.c. Sums, statistics and losses are not to be rounded. */
+/* Which outputs passes/precision.c may round to 16 bits. Sums, statistics and losses must not be
+ * rounded. */
 typedef enum clt_rounding {
-    CLT_ROUNDS_FIRST, /* output 0, if it is a layer's values or their gradient */
+    CLT_ROUNDS_FIRST, /* output 0, if it holds a layer's values or their gradient */
     CLT_ROUNDS_NONE,
-    CLT_ROUNDS_MOVES, /* bits are moved: all outputs, if all operands lie in 16 bits */
+    CLT_ROUNDS_MOVES, /* elements are only moved: all outputs, if all operands are in 16 bits */
     CLT_ROUNDS_ALL
 } clt_rounding;
 
-/* What ops/ tells the graph about an operator. Static and constant. */
+/* An operator as ops/ describes it. Static and constant. */
 struct clt_op {
     const char *name;
-    int min_in, max_in; /* operands; those from min_in on may be NULL */
+    int min_in, max_in; /* number of operands; those from min_in on may be NULL */
     int n_out;
     size_t attr_bytes;
 
-    /* Checks operands and attributes; sets out[0 .. n_out). Messages name both operands. */
+    /* Checks operands and attributes, and sets out[0 .. n_out). Messages name both operands. */
     clt_status (*infer)(const clt_node *node, clt_type *out);
 
     /*
-     * Emits nodes that compute the gradients of the operands. dy[o] is the gradient of output o, or
-     * NULL where nothing depends on it; wanted[i] tells whether dx[i] (NULL at call) is needed; a
-     * rule may leave dx[i] NULL for "zero". NULL: the operator has no gradient, which is an error
-     * if one is wanted.
+     * Adds nodes that compute the gradients of the operands. dy[o] is the gradient of output o;
+     * NULL if nothing depends on output o. wanted[i] says that dx[i] is needed. All dx[i] are NULL
+     * at the call, and a rule may leave one NULL for a zero gradient. `gradient` NULL: the operator
+     * has no gradient, which is an error if a gradient is wanted.
      */
     clt_status (*gradient)(const clt_node *node, clt_value *const *dy, const bool *wanted,
                            clt_value **dx);
 
-    /* Appends the attributes as text ("stride 2x2, pad 1x1"); NULL: none to tell. */
+    /* Appends the attributes as text ("stride 2x2, pad 1x1"). NULL: there are none to show. */
     void (*describe)(const clt_node *node, clt_str *text);
 
-    /* Floating-point operations for a batch of n; NULL: one an output element. */
+    /* Returns the floating-point operations for a batch of n. NULL: one for each output element. */
     double (*flops)(const clt_node *node, int64_t n);
 
-    /* Losses and metrics: what one image adds to the weight that the node computes, where that does
-     * not depend on the data; NULL or 0: it does. */
+    /* Losses and metrics: returns what one image adds to the weight that the node computes. NULL or
+     * 0: the weight depends on the data. */
     double (*weight)(const clt_node *node);
 
-    /* Whether the operator works on values in the batch-blocked layout; see clt_lanes. NULL: never.
-     */
+    /* Whether the operator works on values in the batch-blocked layout, as one of the answers
+     * below. NULL: never. */
     int (*batch_blocked)(const clt_node *node);
 
-    /* Output 0 is operand 0's bytes under another shape: no kernel runs. */
+    /* Output 0 has operand 0's bytes with another shape: no kernel runs. */
     bool view;
 
-    /* Output 0 is made of operand 0 by the host, which acts between the plan's segments, from what
-     * all devices have: no kernel runs, and there are no variants. One device: operand 0 itself. */
+    /* The host computes output 0 from operand 0 of all devices, between the plan's segments. No
+     * kernel runs, and there are no variants. With one device, output 0 is operand 0 itself. */
     bool collective;
 
-    /* Bit i: output 0 may overwrite operand i, since every output element depends on no element of
-     * that operand but the one of the same index, or on those of its row, which all kernels have
-     * read before they write there. Not where the same bytes are an operand without its bit, too.
-     */
+    /* Bit i: output 0 may overwrite operand i. Every output element depends only on the element of
+     * operand i with the same index, or only on its row if all kernels read the row before they
+     * write there. Not allowed if another operand without this bit has the same bytes. */
     unsigned in_place;
 
-    /* Not 0: output 0 is this operand (zeros where it is absent) plus what the others give:
-     * autodiff lets such a node add to a gradient that is already there. */
+    /* Not 0: output 0 is the sum of this operand (zeros if absent) and a value made from the
+     * others. Autodiff lets such a node add to an existing gradient. */
     int base;
 
     /* Which outputs the precision pass may keep in 16 bits. */
     clt_rounding rounding;
 
-    /* Whether the kernels for the target read operand `index` (`output`: write output `index`) in
-     * 16 bits by themselves, in whatever type the value has, and compute in f32. NULL: none does;
-     * conversions then stand around the node. */
+    /* Whether the target's kernels read operand `index` (`output`: write output `index`) in 16 bits
+     * themselves, whatever the value's type, and compute in f32. NULL: no kernel does, so
+     * conversions are put around the node. */
     bool (*half)(const clt_node *node, const struct clt_target *target, int index, bool output);
 
     /* Fusion: takes over the computation of `next`, the only user of output 0 (an activation, a
-     * pooling), so that output 0 becomes next's; false: cannot. NULL: never. */
+     * pooling). Output 0 then becomes next's. False: not possible. NULL: never. */
     bool (*absorb)(clt_node *node, const clt_node *next);
 
-    /* What evaluation computes instead of the node (dropout: its operand). NULL: itself. */
+    /* Returns the value that replaces output 0 outside training (dropout: its operand). NULL:
+     * output 0 stays. */
     clt_value *(*evaluate)(const clt_node *node);
 
     const struct clt_variant *variants; /* ends with a row whose name is NULL; see ops/variant.h */
@@ -190,67 +192,68 @@ struct clt_op {
 /* Answers of clt_op.batch_blocked. */
 enum {
     CLT_LANES_NO = 0,             /* plain operands only */
-    CLT_BATCH_BLOCKED_FOLLOW = 1, /* works on lanes, if an operand already lies so */
-    CLT_BATCH_BLOCKED_WANT = 2    /* is faster on lanes: worth a conversion */
+    CLT_BATCH_BLOCKED_FOLLOW = 1, /* accepts the layout, if an operand already has it */
+    CLT_BATCH_BLOCKED_WANT = 2    /* faster in the layout, so worth a conversion */
 };
 
 /* --- building ------------------------------------------------------------------------------- */
 
-/* Adds a node with operands `in` (NULL for an absent optional one) and a copy of `attr`; the new
- * values are node->out. Returns NULL and sets the graph's status on failure. */
+/* Adds a node with operands `in` (NULL for an absent optional one) and a copy of `attr`. The new
+ * values are node->out. On failure returns NULL and sets the graph's status. */
 clt_node *clt_graph_add(clt_graph *graph, const clt_op *op, clt_value *const *in, int n_in,
                         const void *attr);
 
-/* The same with operator, attributes and result types of `model`, of another graph. They are not
- * checked: passes leave nodes that no builder makes. */
+/* Adds a node with the operator, attributes and result types of `model`. They are not checked
+ * again, because passes leave nodes that no builder makes. */
 clt_node *clt_graph_add_twin(clt_graph *graph, const clt_node *model, clt_value *const *in);
 
-/* Adds a node of one output and returns that. Finds the graph from the first operand that is not
- * NULL; NULL if a required operand is NULL. */
+/* Adds a node with one output and returns the output. The graph is found from the first operand
+ * that is not NULL. Returns NULL if a required operand is NULL. */
 clt_value *clt_emit1(const clt_op *op, const void *attr, int n_in, ...);
 
-/* Stores the thread's present message as the graph's failure, unless it has one. */
+/* Stores the thread's current message as the graph's failure, unless the graph has one already. */
 void clt_graph_failed(clt_graph *graph, clt_status status);
 
-/* A value that is not the output of a node. */
+/* Adds a value that is not the output of a node. */
 clt_value *clt_graph_value(clt_graph *graph, clt_value_kind kind, const clt_type *type,
                            const char *name);
 
-/* Enters the value under its name, by which clt_graph_find will find it. */
+/* Adds the value to the index of names, where clt_graph_find looks. */
 clt_status clt_graph_index_name(clt_graph *graph, const clt_value *value);
 
-/* Enters all values that have names, and no others. */
+/* Builds the index of names anew. */
 clt_status clt_graph_index_names(clt_graph *graph);
 
-/* `to` becomes the output of the graph that `from` was, under its name. */
+/* Makes `to` the graph's output instead of `from`, with the same name. */
 void clt_graph_move_output(clt_value *from, clt_value *to);
 
-/* By value id: the first node that reads the value; n_nodes: none does. */
+/* Writes for each value id the number of the first node that reads the value; n_nodes if there is
+ * none. */
 void clt_graph_first_readers(const clt_graph *graph, int *first);
 
-/* A deep copy: values and nodes keep their ids. */
+/* Makes a deep copy. Values and nodes keep their ids. */
 clt_status clt_graph_copy(const clt_graph *graph, clt_graph **copy);
 
-/* A parameter that is not frozen. */
+/* Whether the value is a parameter that is not frozen. */
 static inline bool clt_value_trained(const clt_value *value)
 {
     return value->kind == CLT_VALUE_PARAMETER && !value->frozen;
 }
 
-/* Takes losses and metrics away. */
+/* Removes all losses and metrics. */
 void clt_graph_forget_means(clt_graph *graph);
 
 /*
- * Values that others take the place of. A pass visits nodes in order, settles the operands of each
- * with clt_replacements_settle_node, and may then enter what replaces the node's outputs: one of
- * its operands, an output of an earlier node, or a value that it has added.
- * clt_replacements_settle_graph settles all operands, assignments, losses and metrics at the end.
- * So a pass takes time in proportion to the graph, whatever it replaces.
+ * Replacements of values. A pass visits nodes in order and updates the operands of each with
+ * clt_replacements_settle_node. Then it may replace the node's outputs: by one of its operands, by
+ * an output of an earlier node, or by a value that the pass has added. At the end
+ * clt_replacements_settle_graph updates all operands, assignments, losses and metrics. So a pass
+ * takes time in proportion to the graph, however much it replaces.
  */
 typedef struct clt_replacements {
     clt_graph *graph;
     int n_values;       /* entries of `values` */
-    clt_value **values; /* by id; NULL: itself */
+    clt_value **values; /* the replacement by value id; NULL: none */
 } clt_replacements;
 
 clt_status clt_replacements_begin(clt_graph *graph, clt_replacements *replacements);
@@ -260,17 +263,17 @@ clt_status clt_replacements_add(clt_replacements *replacements, const clt_value 
 void clt_replacements_settle_graph(const clt_replacements *replacements);
 void clt_replacements_free(clt_replacements *replacements);
 
-/* Puts nodes and values in topological order, drops nodes on which no output, loss, metric,
- * assignment or node of `keep` depends, and numbers ids anew. */
+/* Sorts nodes and values topologically, drops nodes on which no output, loss, metric, assignment or
+ * value of `keep` depends, and assigns new ids. */
 clt_status clt_graph_clean(clt_graph *graph, clt_value *const *keep, int n_keep);
 
-/* While set, nodes added belong to the backward of `origin` and take their names from it; NULL:
- * forward nodes again. */
+/* Makes nodes that are added from now on backward nodes of `origin`, with names made from its name.
+ * NULL: forward nodes again. */
 void clt_graph_set_origin(clt_graph *graph, const clt_node *origin);
 
 /* --- shapes --------------------------------------------------------------------------------- */
 
-/* The dimension's size for a batch of n. */
+/* Returns the dimension's size for a batch of n. */
 static inline int64_t clt_dim(int64_t dim, int64_t n)
 {
     return dim < 0 ? -dim * n : dim;
@@ -278,29 +281,31 @@ static inline int64_t clt_dim(int64_t dim, int64_t n)
 
 bool clt_type_has_batch(const clt_type *type);
 
-/* Elements for a batch of n. */
+/* Returns the number of elements for a batch of n. */
 int64_t clt_type_elements(const clt_type *type, int64_t n);
 
-/* Elements of one image: all dimensions but a leading batch dimension's factor of the batch.
- * elements(n) == coefficient * (has_batch ? n : 1). */
+/* Returns the elements of one image, so that elements(n) == coefficient * (has_batch ? n : 1). */
 int64_t clt_type_coefficient(const clt_type *type);
 
 bool clt_type_equal(const clt_type *a, const clt_type *b);
 
-/* "f32[Bx3x28x28]" into `text` of at least CLT_TYPE_TEXT bytes; returns `text`. */
+/* Writes a type as "f32[Bx3x28x28]" to `text` of at least CLT_TYPE_TEXT bytes, and returns
+ * `text`. */
 enum { CLT_TYPE_TEXT = 256 };
 const char *clt_type_text(const clt_type *type, char *text);
 
-/* True if the value's first dimension is exactly the batch: it can lie in LANES. */
+/* Whether the value's first dimension is exactly the batch, so that the value can be
+ * batch-blocked. */
 bool clt_value_leads_with_batch(const clt_value *value);
 
-/* The value whose bytes `value` is: itself, or what it is a view of, view behind view. */
+/* Returns the value that owns the bytes of `value`: itself, or through all views the value that it
+ * is a view of. */
 const clt_value *clt_value_root(const clt_value *value);
 
-/* Elements that the value occupies in its layout for a batch of n. */
+/* Returns the elements that the value occupies in its layout for a batch of n. */
 int64_t clt_value_stored(const clt_value *value, int64_t n, int lanes);
 
-/* A readable listing: a line a node. */
+/* Appends a readable listing, one line for each node. */
 void clt_graph_dump(const clt_graph *graph, clt_str *text);
 
 #endif

@@ -7,7 +7,8 @@
 #include "base/error.h"
 #include "graph/graph.h"
 
-/* Whether one of the patterns, which this parts, matches. */
+/* Whether one of the patterns matches. `patterns` is separated by '|', changed during the call, and
+ * restored. */
 static bool matches(char *patterns, const clt_value *value)
 {
     bool found = false;
@@ -24,7 +25,7 @@ static bool matches(char *patterns, const clt_value *value)
     return found;
 }
 
-/* The parameters that match, ended by NULL; NOT_FOUND if none does. */
+/* Finds the parameters that match, ended by NULL. NOT_FOUND if there are none. */
 static clt_status find(const clt_graph *graph, const char *pattern, clt_value ***out, int *count)
 {
     int n = 0;
@@ -58,7 +59,8 @@ clt_status clt_freeze(clt_graph *graph, const char *pattern, int *count)
     return CLT_OK;
 }
 
-/* The group of those matched parameters before number `end` that have the same fields; 0: none. */
+/* Returns the group of the first matched parameter before number `end` with the same fields; 0 if
+ * there is none. */
 static int group_like(clt_value *const *found, int end, const clt_value *value)
 {
     for (int i = 0; i < end; i++)
@@ -79,7 +81,7 @@ clt_status clt_param_group(clt_graph *graph, const char *pattern, double lr, dou
                         "least 0",
                         pattern ? pattern : "", lr, weight_decay);
     CLT_TRY(find(graph, pattern, &found, count));
-    /* What matched different groups before stays apart where its fields differ. */
+    /* Parameters of different groups with different fields stay in different groups. */
     for (int i = 0; found[i]; i++) {
         clt_value *value = found[i];
         const bool grouped = value->group != 0;

@@ -1,4 +1,4 @@
-/* What `cltrain inspect` prints: nodes with their shapes, parameters and operations. */
+/* The data that `cltrain inspect` prints: nodes with shapes, parameters and operations. */
 #include <string.h>
 
 #include "graph/graph.h"
@@ -9,7 +9,7 @@ int clt_graph_node_count(const clt_graph *graph)
     return graph->n_nodes;
 }
 
-/* Parameters belong to the first node that uses them. */
+/* Whether the parameter was counted before: it is counted for the first node that uses it. */
 static bool used_before(const clt_graph *graph, const clt_node *node, int operand)
 {
     const clt_value *value = node->in[operand];

@@ -1,4 +1,4 @@
-/* Values by their names. */
+/* Finds values by their names. */
 #include <string.h>
 
 #include "base/error.h"
@@ -10,7 +10,7 @@ typedef struct wanted {
     const char *name;
 } wanted;
 
-/* Values may have got other names, or lost theirs, since they were entered. */
+/* The index may be outdated: values may have been renamed since they were added to it. */
 static bool has_name(const void *context, int item)
 {
     const wanted *w = context;
@@ -18,7 +18,7 @@ static bool has_name(const void *context, int item)
     return name && !strcmp(name, w->name);
 }
 
-/* Graphs are searched on several threads at once: a search changes nothing. */
+/* Several threads may search a graph at once, so a search must not change it. */
 clt_value *clt_graph_find(clt_graph *graph, const char *name)
 {
     const wanted w = {graph, name};

@@ -1,4 +1,4 @@
-/* Values that take the place of others in a whole graph. */
+/* Replaces values in a whole graph. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "graph/graph.h"
@@ -10,7 +10,7 @@ clt_status clt_replacements_begin(clt_graph *graph, clt_replacements *replacemen
     return replacements->values ? CLT_OK : CLT_OUT_OF_MEMORY;
 }
 
-/* What takes the place of a value may have been replaced, too, since it was entered. */
+/* Follows replacements to their end, since a replacement may have been replaced later. */
 static void settle(const clt_replacements *replacements, clt_value **value)
 {
     while (*value && (*value)->id < replacements->n_values && replacements->values[(*value)->id])

@@ -1,4 +1,4 @@
-/* What passes do to a graph: copy, replace values, drop what is dead. */
+/* Operations of passes on a graph: copy it, and drop dead nodes and values. */
 #include <string.h>
 
 #include "base/vec.h"
@@ -134,13 +134,14 @@ void clt_graph_forget_means(clt_graph *graph)
 
 typedef struct walk {
     const clt_graph *graph;
-    char *live; /* by value id; 1: wanted */
-    char *done; /* by node id; 1: on the path, 2: in `order` */
+    char *live; /* by value id; 1: needed */
+    char *done; /* by node id; 1: on the current path, 2: in `order` */
     clt_node **order;
     int n_order;
 } walk;
 
-/* Depth first; recursion is as deep as the graph's longest chain, so use an explicit stack. */
+/* Visits nodes depth first. Uses an explicit stack, because the depth is that of the graph's
+ * longest chain. */
 static clt_status visit(walk *w, clt_node *root)
 {
     struct frame {
@@ -205,8 +206,9 @@ static clt_status visit_roots(walk *w, clt_value *const *keep, int n_keep)
     return CLT_OK;
 }
 
-/* The builder's order, but a producer that a pass appended comes just before its first user: keeps
- * schedules close to how the model was written, and gradients in reverse order of the layers. */
+/* Restores the builder's order, except that a producer added by a pass comes just before its first
+ * user. So schedules stay close to the model's text, and gradients come in reverse order of the
+ * layers. */
 static clt_status settle_order(walk *w)
 {
     bool *live = clt_calloc((size_t)w->graph->n_nodes + 1, sizeof *live);
@@ -217,7 +219,7 @@ static clt_status settle_order(walk *w)
     memset(w->done, 0, (size_t)w->graph->n_nodes);
     w->n_order = 0;
     clt_status status = CLT_OK;
-    /* Forward first, so that it can run by itself. */
+    /* All forward nodes come first, so that the forward pass can run alone. */
     for (int i = 0; status == CLT_OK && i < 2 * w->graph->n_nodes; i++) {
         clt_node *node = w->graph->nodes[i % w->graph->n_nodes];
         if (live[node->id] && node->backward == (i >= w->graph->n_nodes))

@@ -7,12 +7,12 @@
 #include "passes/passes.h"
 #include <cltrain/ops.h>
 
-/* State of one differentiation; arrays by the ids that values had when it began. */
+/* State of one differentiation. Arrays are indexed by the ids of values at its start. */
 typedef struct diff {
     clt_graph *graph;
     int n_values;
-    bool *wanted;     /* a wanted value depends on ... reaches this value */
-    clt_value **grad; /* gradient collected so far */
+    bool *wanted;     /* the value depends on a wanted value */
+    clt_value **grad; /* gradient summed so far */
 } diff;
 
 static void mark_wanted(diff *d, clt_value *const *wanted, int n_wanted)
@@ -31,7 +31,8 @@ static void mark_wanted(diff *d, clt_value *const *wanted, int n_wanted)
 
 static clt_value *sum_of(clt_value *before, clt_value *term);
 
-/* The sum's node again, with `more` in its base; NULL: it can have none. */
+/* Adds a copy of the sum's node that also adds `more`, by its base operand. NULL if the operator
+ * has no base. */
 static clt_value *added_to(clt_value *sum, clt_value *more)
 {
     enum { MOST = 4 };
@@ -46,8 +47,9 @@ static clt_value *added_to(clt_value *sum, clt_value *more)
     return twin ? twin->out[0] : NULL;
 }
 
-/* Gradients of a value that several nodes use. A sum over few rows of a large tensor goes on from
- * the others', which a node of its own would read and write as a whole. */
+/* Adds two gradients of a value that several nodes use. If one is a sum over few rows of a large
+ * tensor, that sum continues from the other gradient. A separate addition would read and write the
+ * whole tensor. */
 static clt_value *sum_of(clt_value *before, clt_value *term)
 {
     clt_value *sum = added_to(term, before);
@@ -126,8 +128,8 @@ done:
     return status;
 }
 
-/* A bucket holds each gradient at one place: it must be a node's own, unshared output. One
- * that is kept already is another parameter's. */
+/* Returns a gradient that a bucket can hold: a node's own output that nothing else shares. A
+ * gradient that is `kept` already belongs to another parameter, so it is copied. */
 static clt_value *own_value(clt_value *gradient)
 {
     if (gradient->producer && !gradient->producer->op->view &&

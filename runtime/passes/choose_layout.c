@@ -1,8 +1,9 @@
 /*
- * Which values lie in LANES. Nodes that gain (WANT) pull their operands over by conversions; nodes
- * that can (FOLLOW) stay where their operands are; all others get plain operands. Conversions are
- * ordinary nodes, made once a value. Where a batch would leave most lanes empty, no node gains: all
- * values lie PLAIN then, so that no network pays for conversions in its middle.
+ * Chooses which values are batch-blocked. Nodes that gain from the layout (WANT) get their operands
+ * converted. Nodes that accept it (FOLLOW) use it if an operand has it. All others get plain
+ * operands. Conversions are ordinary nodes, one for each value. If a batch would leave most vector
+ * lanes empty, no node gains and all values stay plain. So no network pays for conversions in its
+ * middle.
  */
 #include <string.h>
 
@@ -11,17 +12,17 @@
 #include "ops/shape/convert_layout.h"
 #include "passes/passes.h"
 
-/* One in so many lanes, and one more, must hold an image. Measured with 16 lanes, steps of LeNet:
- * PLAIN takes 0.45 of the time of LANES for one image and 0.66 for two, about the same for four
- * and 1.4 times it for eight. */
+/* More than one in so many lanes must hold an image. Measured with 16 lanes on steps of LeNet,
+ * plain against batch-blocked: 0.45 of the time for one image, 0.66 for two, about the same for
+ * four, and 1.4 times for eight. */
 enum { LEAST_FILLED = 4 };
 
 typedef struct layout_pass {
     clt_graph *graph;
     const clt_target *target;
-    int n_before;      /* values before the pass */
-    clt_value **other; /* by id: the value in the other layout, NULL if not made yet */
-    bool *fixed;       /* by id: stays plain */
+    int n_before;      /* number of values before the pass */
+    clt_value **other; /* by id: the value in the other layout; NULL: not made yet */
+    bool *fixed;       /* by id: must stay plain */
 } layout_pass;
 
 static clt_value *converted(layout_pass *p, clt_value *value, clt_layout layout)
@@ -49,14 +50,15 @@ static bool lanes_outputs(const layout_pass *p, const clt_node *node)
     return true;
 }
 
-/* Kernels count the elements of a block, as many images as there are lanes, in an int. */
+/* Whether a block fits: kernels count its elements, those of as many images as there are lanes, in
+ * an int. */
 static bool fits_blocks(const layout_pass *p, const clt_value *value)
 {
     return !value || !clt_value_leads_with_batch(value) ||
            clt_type_elements(&value->type, 1) <= INT32_MAX / p->target->lanes;
 }
 
-/* The vectors of LANES would be empty but for a part, and values take as much more memory. */
+/* Whether most lanes would be empty. Values would take that much more memory, too. */
 static bool leaves_lanes_empty(const clt_target *target)
 {
     return !target->lanes_always && LEAST_FILLED * target->max_batch <= target->lanes;
@@ -73,7 +75,7 @@ static bool goes_to_lanes(const layout_pass *p, const clt_node *node)
     for (int i = 0; i < node->n_out; i++)
         if (!fits_blocks(p, node->out[i]))
             return false;
-    /* A variant that was asked for decides. */
+    /* A variant that the caller asked for decides whether the node is batch-blocked. */
     const clt_variant *wanted = clt_variant_wanted(node->op, p->target->variants);
     if (wanted && !(wanted->traits & CLT_BATCH_BLOCKED))
         return false;
@@ -92,7 +94,7 @@ static clt_status visit(layout_pass *p, clt_node *node)
         clt_value *in = node->in[i];
         if (!in)
             continue;
-        /* Operands without a batch, and integers (labels), are plain everywhere. */
+        /* Operands without a batch and integers (labels) are always plain. */
         const bool image = clt_value_leads_with_batch(in) && in->type.dtype == CLT_F32;
         node->in[i] =
             converted(p, in, lanes && image ? CLT_LAYOUT_BATCH_BLOCKED : CLT_LAYOUT_PLAIN);
@@ -105,7 +107,7 @@ static clt_status visit(layout_pass *p, clt_node *node)
     return CLT_OK;
 }
 
-/* Outputs are plain for the reader; a twin takes the name. */
+/* Converts batch-blocked outputs of the graph to plain ones, which take over their names. */
 static clt_status plain_outputs(layout_pass *p)
 {
     for (int i = 0; i < p->n_before; i++) {

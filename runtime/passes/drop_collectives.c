@@ -2,7 +2,7 @@
 #include "passes/passes.h"
 #include <cltrain/ops.h>
 
-/* An output is memory of its own, under its name. */
+/* Copies the operand, because an output has memory of its own, under its own name. */
 static clt_status keep_output(clt_graph *graph, clt_value *output, clt_value *operand)
 {
     clt_value *copy = clt_copy(operand);

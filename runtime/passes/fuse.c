@@ -2,8 +2,8 @@
 #include "base/error.h"
 #include "passes/passes.h"
 
-/* What reads a value. `sum` adds up the numbers of the nodes that do, one for each operand: of a
- * single reader, it is that node's number. */
+/* The readers of a value. `sum` adds the numbers of the nodes that read it, once for each operand.
+ * If there is one reader, `sum` is its number. */
 typedef struct readers {
     int count;
     int64_t sum;
@@ -12,7 +12,7 @@ typedef struct readers {
 typedef struct fuse_pass {
     clt_graph *graph;
     readers *readers; /* by value id */
-    bool *needed;     /* by value id: must exist for another reason */
+    bool *needed;     /* by value id: the value must exist for another reason */
 } fuse_pass;
 
 static void count_operands(fuse_pass *p, const clt_node *node, int by)
@@ -39,8 +39,8 @@ static void count_readers(fuse_pass *p)
     }
 }
 
-/* The only node that uses `value`, or NULL if there is none, there are more, or the value must
- * exist for another reason. */
+/* Returns the only node that uses `value`. NULL if there is none, there are several, or the value
+ * must exist for another reason. */
 static clt_node *only_user(const fuse_pass *p, const clt_value *value)
 {
     const readers *r = &p->readers[value->id];
@@ -60,18 +60,19 @@ static bool fuse_node(fuse_pass *p, clt_node *node)
     if (!node->op->absorb)
         return false;
     clt_node *next = only_user(p, node->out[0]);
-    /* Forward stays forward: it also runs without the backward. */
+    /* Do not fuse forward with backward nodes: the forward pass also runs alone. */
     if (!next || next->n_out != 1 || next->in[0] != node->out[0] ||
         next->backward != node->backward || !absorb(p, node, next))
         return false;
-    /* The node now computes next's output: it takes over that value, and the old one dies. */
+    /* The node now computes next's output and takes over that value. The old output dies with
+     * `next`. */
     clt_value *old = node->out[0], *result = next->out[0];
     node->out[0] = result;
     result->producer = node;
     next->out[0] = old;
     old->producer = next;
     count_operands(p, next, -1);
-    next->n_in = 0; /* dead: it uses nothing any more */
+    next->n_in = 0; /* `next` is dead: it must not count as a user */
     return true;
 }
 

@@ -1,8 +1,8 @@
 /*
- * Convolution + ReLU + 2 x 2 pooling in one kernel, where all three lie in LANES (after the layout
- * pass). In training graphs the convolution's result is also an operand of the ReLU's gradient: the
- * fused kernel keeps a mask of the windows instead, and the backward reads the pooled gradient
- * through it:
+ * Fuses convolution, ReLU and 2 x 2 pooling into one kernel if all three are batch-blocked (so it
+ * runs after the layout pass). In training graphs the gradient of ReLU also reads the convolution's
+ * result. The fused kernel keeps a mask of the windows instead, through which the backward pass
+ * reads the pooled gradient:
  *
  *   forward:  r = relu(conv2d(x, w, b)); p = pool(r)
  *   backward: dz = relu_grad(pool_grad(dp), r); dw = conv2d_weight_grad(x, dz);
@@ -10,8 +10,8 @@
  *   becomes:  p, mask = conv2d_pool(x, w, b)
  *             dz = unpool2d(dp, mask), or conv2d_pool_weight_grad(x, dp, mask) if there is no dx
  *
- * That last kernel has two rows of dz at a time on its stack, for each of some channels: of wide
- * images they would be larger than stacks are.
+ * conv2d_pool_weight_grad has two rows of dz at a time on its stack, for each of some channels. For
+ * wide images the rows would not fit on a stack.
  */
 #include <string.h>
 
@@ -20,16 +20,16 @@
 #include "ops/core/ops.h"
 #include "passes/passes.h"
 
-/* COLUMNS: of dz, of up to 1 KiB each on a stack. */
+/* COLUMNS: of dz; each takes up to 1 KiB on the stack. */
 enum { MOST_USERS = 4, MOST_COLUMNS = 2048 };
 
-/* The nodes of one occurrence. */
+/* The nodes of one match. */
 typedef struct pattern {
     clt_node *conv, *pool;
     clt_node *pool_grad, *relu_grad, *weight_grad, *data_grad; /* NULL outside training */
 } pattern;
 
-/* One that once read a value; `next` is the number of the next one plus one. */
+/* A node that read a value when it was listed. `next` is the number of the next reader plus one. */
 typedef struct reader {
     clt_node *node;
     int next;
@@ -39,8 +39,9 @@ typedef struct pool_pass {
     clt_graph *graph;
     reader *readers;
     int n_readers, room;
-    int *first, *last; /* by value id: numbers of readers, in the order of the nodes, plus one */
-    int n_values;      /* that have such lists: those before the pass, which alone are asked for */
+    int *first, *last; /* by value id: number of the first and last reader plus one, in the order of
+                          nodes */
+    int n_values;      /* number of values with such lists: those before the pass */
 } pool_pass;
 
 static clt_status add_reader(pool_pass *p, clt_node *node)
@@ -67,7 +68,7 @@ static bool reads(const clt_node *node, const clt_value *value)
     return false;
 }
 
-/* The nodes that use `value`; -1 if there are more than MOST_USERS. */
+/* Finds the nodes that use `value`. Returns -1 if there are more than MOST_USERS. */
 static int users_of(const pool_pass *p, const clt_value *value, clt_node **users)
 {
     int count = 0;
@@ -124,7 +125,7 @@ static bool find(const pool_pass *pass, clt_node *pool, pattern *p)
     return count == 1 || (count > 0 && p->relu_grad && find_backward(pass, p));
 }
 
-/* `fresh` takes the place of `old`: its outputs become old's values. */
+/* Makes `fresh` the producer of old's first `count` outputs. */
 static void take_outputs(clt_node *fresh, clt_node *old, int count)
 {
     for (int i = 0; i < count; i++) {

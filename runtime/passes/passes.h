@@ -1,58 +1,61 @@
-/* Graph to graph. Each pass keeps the meaning of every output, loss and gradient. */
+/* Passes over graphs. Each keeps the meaning of every output, loss and gradient. */
 #ifndef CLT_PASSES_PASSES_H
 #define CLT_PASSES_PASSES_H
 
 #include "ops/core/launch.h"
 
 /*
- * Reverse-mode differentiation: adds nodes that compute, for each i, gradients[i] = the gradient of
- * sum over k of <seeds[k], outputs[k]> with respect to wanted[i] (reverse accumulation; see
- * Griewank and Walther, "Evaluating Derivatives", 2nd ed., chapter 3). A gradient that is zero
- * because nothing connects the two is NULL. wanted[] are parameters, inputs or states.
+ * Adds nodes that compute gradients by reverse accumulation (Griewank and Walther, "Evaluating
+ * Derivatives", 2nd ed., chapter 3). gradients[i] is the gradient of the sum over k of <seeds[k],
+ * outputs[k]> with respect to wanted[i]. gradients[i] is NULL, for zero, if no path connects the
+ * two. wanted[] are parameters, inputs or states.
  */
 clt_status clt_autodiff(clt_graph *graph, clt_value *const *outputs, clt_value *const *seeds,
                         int n_outputs, clt_value *const *wanted, int n_wanted,
                         clt_value **gradients);
 
-/* Makes of a graph with losses a training graph: gives each loss its upstream input (scalar, named
- * "<loss>.upstream") and adds the gradients of all parameters. gradients[] has room for one value a
- * parameter, in the order of graph->values; each is written by a node of its own, so that it can be
- * placed in a bucket, or NULL if zero. */
+/* Makes a training graph from a graph with losses. Each loss gets its upstream input (a scalar
+ * named "<loss>.upstream"), and the gradients of all parameters are added. gradients[] has room for
+ * one value a parameter, in the order of graph->values. A node of its own writes each gradient, so
+ * that the gradient can be placed in a bucket. NULL: the gradient is zero. */
 clt_status clt_pass_train(clt_graph *graph, clt_value **gradients);
 
-/* Makes collectives what they are for one device alone: their operands. */
+/* Replaces collectives by their operands, for a plan without collectives on one device. */
 clt_status clt_pass_drop_collectives(clt_graph *graph);
 
-/* Turns nodes into what they are outside training (dropout into nothing). */
+/* Replaces nodes for evaluation: dropout disappears. */
 clt_status clt_pass_evaluate(clt_graph *graph);
 
-/* Removes reshapes and transposes without effect and computes equal nodes once. */
+/* Removes reshapes and transposes without effect, and computes equal nodes only once. */
 clt_status clt_pass_simplify(clt_graph *graph);
 
-/* Lets nodes absorb their only users where the operators allow it. */
+/* Fuses nodes with their only users where the operators allow it. */
 clt_status clt_pass_fuse(clt_graph *graph);
 
-/* Chooses the layout of every value for the target, adding conversions at the borders; `fixed`
+/* Chooses the layout of every value for the target, and adds conversions between layouts. `fixed`
  * values (gradients) stay plain. */
 clt_status clt_pass_layout(clt_graph *graph, const clt_target *target, clt_value **fixed,
                            int n_fixed);
 
-/* The last pass: keeps layers' values and their gradients in `precision` (CLT_F16 or CLT_BF16);
- * everything is still computed in f32. */
+/* Stores layers' values and their gradients in `precision` (CLT_F16 or CLT_BF16). Kernels still
+ * compute in f32. Runs after all other passes but clt_pass_round_gradients and
+ * clt_pass_recompute. */
 clt_status clt_pass_precision(clt_graph *graph, const clt_target *target, clt_dtype precision);
 
-/* After it: the parameters' gradients, which it leaves in f32, become values in `precision`,
- * rounded once. NULL entries of gradients[] stay. */
+/* Stores the parameters' gradients in `precision`, rounded once. clt_pass_precision leaves them in
+ * f32 and runs before. NULL entries of gradients[] stay NULL. */
 clt_status clt_pass_round_gradients(clt_graph *graph, const clt_target *target, clt_dtype precision,
                                     clt_value **gradients, int n_gradients);
 
-/* After the layout pass: convolution, ReLU and 2 x 2 pooling in LANES become one node. */
+/* Fuses convolution, ReLU and 2 x 2 pooling in the batch-blocked layout into one node. Runs after
+ * clt_pass_layout. */
 clt_status clt_pass_fuse_pool(clt_graph *graph);
 
-/* The very last: backward computes the forward values for which again[] (by value id) is true once
- * more, instead of reading what forward computed; clt_graph_clean must follow. Values that are
- * outputs, assigned, of collectives or made from no other value must not be among them; a view must
- * be where its operand is. */
+/* Makes the backward pass recompute the forward values for which again[] (by value id) is true,
+ * instead of reading them. Runs last; clt_graph_clean must follow. again[] must be false for
+ * outputs, for assigned values, for operands and results of collectives, and for values made from
+ * no other value. It must be true for a view if it is true for the view's operand, and only
+ * then. */
 clt_status clt_pass_recompute(clt_graph *graph, const bool *again);
 
 #endif

@@ -1,10 +1,11 @@
 /*
- * Storage in 16 bits. The last pass: operators, fusions and layouts are chosen, and only the types
- * of values change. What a layer computes from its images, and the gradients of that, are rounded
- * once, where they are made, and every reader sees the rounded value; kernels compute in f32.
- * Operators whose kernels cannot read or write 16 bits (clt_op.half) get conversions around them,
- * whose f32 side lives for a moment only. Everything else stays f32: parameters and their
- * gradients, states, sums over images, statistics, losses, inputs and outputs, and gradients that
+ * Stores values in 16 bits. Operators, fusions and layouts were chosen before; this pass only
+ * changes types of values. A layer's values for its images and their gradients are rounded once, by
+ * the node that makes them, and all readers see the rounded value. Kernels compute in f32.
+ *
+ * Operators whose kernels cannot read or write 16 bits (clt_op.half) get conversions around them.
+ * The f32 side of a conversion is short-lived. Everything else stays f32: parameters and their
+ * gradients, states, sums over images, statistics, losses, inputs, outputs, and gradients that
  * overwrite outputs. Compare Micikevicius et al., "Mixed precision training", ICLR 2018.
  */
 #include <string.h>
@@ -14,29 +15,31 @@
 #include "passes/passes.h"
 #include <cltrain/ops.h>
 
-/* Values with fewer elements an image are not worth it: counts, norms and weights of samples. */
+/* Values with fewer elements an image stay f32, for little is gained: counts, norms and weights of
+ * samples. */
 enum { LEAST_ELEMENTS = 16 };
 
-/* A conversion serves those readers that follow within so many nodes. */
+/* One conversion serves all readers within this many nodes. */
 enum { NEAR = 4 };
 
 typedef struct widened {
-    bool half;        /* the pass has put the value in 16 bits; the caller's own stay as they are */
-    clt_value *value; /* the f32 twin; NULL: none yet */
-    int position;     /* of the last node that reads it */
+    bool half; /* this pass stores the value in 16 bits; false for the caller's own 16-bit values */
+    clt_value *value; /* the value converted to f32; NULL: not made yet */
+    int position;     /* of the last node that reads the converted value */
 } widened;
 
 typedef struct precision_pass {
     clt_graph *graph;
     const clt_target *target;
     clt_dtype precision;
-    bool *exact;      /* by id: stays f32 */
+    bool *exact;      /* by id: must stay f32 */
     widened *wide;    /* by id */
-    int room_values;  /* of the two */
-    int *last_reader; /* by id, of values before the pass: the last node that reads it or a view */
+    int room_values;  /* entries of `exact` and `wide` */
+    int *last_reader; /* by id, for values before the pass: the last node that reads the value or a
+                         view of it */
     clt_replacements
-        replacements;  /* what is read where 16 bits come from a conversion; by later nodes alone */
-    clt_node **order;  /* all nodes, conversions beside those that they serve */
+        replacements;  /* values in f32 to their conversions to 16 bits, which later nodes read */
+    clt_node **order;  /* all nodes, with conversions next to the nodes that need them */
     int n_order, room; /* room: entries allocated */
 } precision_pass;
 
@@ -51,14 +54,15 @@ static void list_exact(const precision_pass *p)
     }
     for (int i = 0; i < g->n_assigns; i++)
         p->exact[g->assigns[i].value->id] = true;
-    /* What the host acts on, and what it makes. */
+    /* Operands and results of collectives, on which the host works. */
     for (int i = 0; i < g->n_nodes; i++)
         if (g->nodes[i]->op->collective)
             p->exact[g->nodes[i]->in[0]->id] = p->exact[g->nodes[i]->out[0]->id] = true;
 }
 
-/* Nodes are in order: what views of a value are read by is known before the value. The pass adds no
- * reader of a value that replaces_output asks about: conversions read what it rounds. */
+/* Finds the last readers of all values. Going backwards, readers of a view are known before those
+ * of its operand. Nodes that this pass adds need no entry: conversions only read values that the
+ * pass rounds, and replaces_output never asks for those. */
 static void find_last_readers(const precision_pass *p)
 {
     const clt_graph *g = p->graph;
@@ -73,9 +77,10 @@ static void find_last_readers(const precision_pass *p)
     }
 }
 
-/* Whether the gradient may overwrite an output of the graph, as that of the logits does. That is
- * f32 and ends here, so that f32 in its place takes no memory, and 16 bits half as much again: for
- * a text model, the most of all. */
+/* Whether the gradient may overwrite an output of the graph, as the gradient of the logits does.
+ * The output is f32 and not needed later, so an f32 gradient in its place takes no memory. In 16
+ * bits the gradient would take half the output's memory on top, which for a text model is the
+ * largest value of all. */
 static bool replaces_output(const precision_pass *p, const clt_node *node, int index)
 {
     for (int i = 0; node->backward && index == 0 && i < node->n_in && i < 32; i++) {
@@ -88,7 +93,7 @@ static bool replaces_output(const precision_pass *p, const clt_node *node, int i
     return false;
 }
 
-/* Whether output `index` of the node is to lie in 16 bits. */
+/* Whether output `index` of the node is stored in 16 bits. */
 static bool rounds(const precision_pass *p, const clt_node *node, int index)
 {
     const clt_value *out = node->out[index];
@@ -112,7 +117,7 @@ static void make_half(precision_pass *p, clt_value *value)
     p->wide[value->id].half = true;
 }
 
-/* A conversion of `value` that belongs to `node`. */
+/* Makes a conversion of `value` for `node`. */
 static clt_value *convert(precision_pass *p, const clt_node *node, clt_value *value, clt_dtype to)
 {
     clt_graph_set_origin(p->graph, node->origin);
@@ -125,7 +130,7 @@ static clt_value *convert(precision_pass *p, const clt_node *node, clt_value *va
     return twin;
 }
 
-/* Room for a node with a conversion of each operand and output. */
+/* Makes room in `order` for the node and a conversion of each operand and output. */
 static clt_status make_room(precision_pass *p, const clt_node *node)
 {
     const int needed = p->n_order + 1 + node->n_in + node->n_out;
@@ -157,7 +162,7 @@ static clt_status widen(precision_pass *p, clt_node *node, int operand)
     return CLT_OK;
 }
 
-/* Readers see `half` instead of what the node computes. */
+/* Converts an output to 16 bits. Later nodes read the converted value. */
 static clt_status narrow(precision_pass *p, clt_node *node, int index)
 {
     clt_value *out = node->out[index];
@@ -173,7 +178,7 @@ static bool reads(const precision_pass *p, const clt_node *node, int index, bool
     return node->op->half && node->op->half(node, p->target, index, output);
 }
 
-/* A view is its operand's bytes: both have one type. */
+/* A view has its operand's bytes, so both have the same type. */
 static clt_status visit_view(precision_pass *p, clt_node *node)
 {
     clt_value *out = node->out[0];
@@ -185,7 +190,8 @@ static clt_status visit_view(precision_pass *p, clt_node *node)
     return CLT_OK;
 }
 
-/* What is moved keeps its bits: all operands and outputs have one type. */
+/* Operators that only move elements keep their bits, so all operands and outputs have the same
+ * type. */
 static clt_status visit_move(precision_pass *p, clt_node *node)
 {
     bool all = !node->op->half || node->op->half(node, p->target, 0, false);
@@ -228,7 +234,7 @@ static clt_status visit(precision_pass *p, clt_node *node)
     return CLT_OK;
 }
 
-/* The arrays by id get entries for the values that conversions have added. */
+/* Extends the arrays by id for the values of added conversions. */
 static clt_status add_values(precision_pass *p, int before)
 {
     const int n = p->graph->n_values;

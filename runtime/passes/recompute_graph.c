@@ -1,9 +1,9 @@
 /*
- * Activations that backward computes again instead of keeping them (Chen et al., "Training deep
- * nets with sublinear memory cost", 2016): copies of forward nodes, which clt_graph_clean places
- * just before the first backward node that needs them. A copy runs the same kernel on the same
- * operands, random numbers included, so that no bit of the results changes. Which values these are
- * is chosen in plan/recompute.c.
+ * Makes the backward pass recompute activations instead of keeping them (Chen et al., "Training
+ * deep nets with sublinear memory cost", 2016). Forward nodes are copied, and clt_graph_clean
+ * places each copy just before the first backward node that needs it. A copy runs the same kernel
+ * on the same operands, random numbers included, so no bit of the results changes. plan/recompute.c
+ * chooses the values.
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,9 +15,9 @@
 typedef struct recompute {
     clt_graph *graph;
     const bool *again; /* by value id */
-    bool *needed;      /* by node id: a copy of it is needed */
-    clt_value **twins; /* by value id; NULL: none */
-    int n_nodes;       /* before copies were added */
+    bool *needed;      /* by node id: the node must be copied */
+    clt_value **twins; /* the copies by value id; NULL: none */
+    int n_nodes;       /* number of nodes before copies were added */
 } recompute;
 
 static bool wanted(const recompute *r, const clt_value *value)
@@ -25,7 +25,8 @@ static bool wanted(const recompute *r, const clt_value *value)
     return value && value->producer && !value->producer->backward && r->again[value->id];
 }
 
-/* Nodes are in order: those that copies need come before them. */
+/* Marks the nodes to copy. Going backwards also finds nodes that only copies need, because nodes
+ * are in topological order. */
 static void mark_needed(recompute *r)
 {
     for (int i = r->n_nodes - 1; i >= 0; i--) {

@@ -1,15 +1,15 @@
 /*
- * Gradients of parameters in 16 bits, in which they lie in their buckets and travel between
- * devices. They are rounded once, after all that is added to them has been added in f32: a node
- * whose kernels cannot write 16 bits, or whose result others read, leaves f32 for a conversion
- * right behind it.
+ * Rounds the gradients of parameters to 16 bits, in which buckets hold them and devices exchange
+ * them. A gradient is rounded once, after everything was added in f32. If a node's kernels cannot
+ * write 16 bits, or others read its result, the node writes f32 and a conversion follows it.
  *
- * Of a parameter that several nodes use (a table of words that is the last layer's weight, too), a
- * sum over few of its rows goes on from what the others gave (clt_op.base). That lies in 16 bits as
- * well, in the bucket: in f32 it would be a second tensor of the parameter's size, the largest of
- * the whole step. So it is rounded once for each of the uses, by 2^-9 of itself in bf16, which is
- * what frameworks that add up such gradients in 16 bits do; rows that a sum does not touch keep
- * their bits. Of more than MOST_PARTS uses nothing is rounded before all is added.
+ * Several nodes may use one parameter, such as a table of words that is also the last layer's
+ * weight. Then a sum over few of its rows continues from the other nodes' gradient (clt_op.base).
+ * That gradient is stored in 16 bits in the bucket too. In f32 it would be a second tensor of the
+ * parameter's size, the largest of the whole step. So it is rounded once for each use, by up to
+ * 2^-9 of itself in bf16, as in frameworks that add such gradients in 16 bits. Rows that a sum does
+ * not touch keep their bits. With more than MOST_PARTS uses, nothing is rounded until everything is
+ * added.
  */
 #include <string.h>
 
@@ -18,17 +18,17 @@
 #include "passes/passes.h"
 #include <cltrain/ops.h>
 
-/* How many sums of a gradient are rounded, with the last one. */
+/* The most sums of a gradient that are rounded, the last one included. */
 enum { MOST_PARTS = 4 };
 
 typedef struct gradients_pass {
     clt_graph *graph;
     const clt_target *target;
     clt_dtype precision;
-    int n_nodes;       /* before conversions were added */
-    int *readers;      /* by value id, of values before that: how many operands it is */
-    clt_node **behind; /* by node id: the conversion that was added last of those of its outputs */
-    clt_node **previous; /* by the number of the conversion: the one added before for that node */
+    int n_nodes;  /* number of nodes before conversions were added */
+    int *readers; /* by value id, for values before the pass: how often the value is an operand */
+    clt_node **behind;   /* by node id: the last conversion added for its outputs */
+    clt_node **previous; /* by number of the conversion: the one added before for the same node */
 } gradients_pass;
 
 static void count_readers(const gradients_pass *p)
@@ -48,13 +48,13 @@ static int output_index(const clt_value *value)
     return index;
 }
 
-/* Whether kernels read, or write (`output`), the value in 16 bits. */
+/* Whether kernels read (`output`: write) the value in 16 bits. */
 static bool takes(const clt_node *node, const clt_target *target, int index, bool output)
 {
     return node->op->half && node->op->half(node, target, index, output);
 }
 
-/* What the value's node adds to, if that may lie in 16 bits; NULL: it stays what it is. */
+/* Returns the value to which the node adds, if it may be stored in 16 bits; otherwise NULL. */
 static clt_value *part_of(const gradients_pass *p, const clt_value *value)
 {
     const clt_node *node = value->producer;
@@ -66,8 +66,8 @@ static clt_value *part_of(const gradients_pass *p, const clt_value *value)
     return part;
 }
 
-/* Makes a gradient, and the sums that it goes on from, values in 16 bits; false: it must stay f32.
- */
+/* Stores a gradient, and the sums from which it continues, in 16 bits. False if it must stay
+ * f32. */
 static bool round_where_made(const gradients_pass *p, clt_value *gradient)
 {
     clt_value *parts[MOST_PARTS];
@@ -105,7 +105,8 @@ static clt_status convert(const gradients_pass *p, clt_value **gradient)
     return CLT_OK;
 }
 
-/* Conversions go right behind the nodes that make their operands, the last of each node first. */
+/* Puts conversions right after the nodes that make their operands. Those of one node come in
+ * reverse order of adding. */
 static clt_status order_nodes(const gradients_pass *p)
 {
     clt_graph *g = p->graph;

@@ -15,7 +15,7 @@ static clt_status evaluate_node(clt_replacements *replacements, const clt_node *
     if (value == output)
         return CLT_OK;
     if (output->output) {
-        /* An output is memory of its own. */
+        /* An output has memory of its own: copy inputs and named values. */
         if (value->kind != CLT_VALUE_INTERMEDIATE || value->name)
             value = clt_copy(value);
         if (!value)
@@ -41,8 +41,8 @@ clt_status clt_pass_evaluate(clt_graph *graph)
     return status;
 }
 
-/* Equal operators on equal operands give equal values, unless the operator draws random numbers:
- * those differ in an attribute (their stream). */
+/* Whether two nodes compute equal values: the same operator on the same operands. Operators that
+ * draw random numbers differ in an attribute, their stream. */
 static bool same_node(const clt_node *a, const clt_node *b)
 {
     if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out)
@@ -61,7 +61,7 @@ static bool named(const clt_node *node)
     return false;
 }
 
-/* True if the node returns its operand unchanged. */
+/* Whether the node returns its operand unchanged. */
 static bool without_effect(const clt_node *node)
 {
     return node->op->view && node->in[0]->kind == CLT_VALUE_INTERMEDIATE &&
@@ -71,9 +71,9 @@ static bool without_effect(const clt_node *node)
 typedef struct simplify {
     clt_graph *graph;
     clt_replacements replacements;
-    clt_table nodes; /* those visited so far, by what they compute */
-    /* By value id: the sum or weight of a loss or metric. These are memory of their own, also where
-     * two are equal. */
+    clt_table nodes; /* nodes visited so far, by what they compute */
+    /* By value id: the sum or weight of a loss or metric. Each has memory of its own, even if two
+     * are equal. */
     bool *result;
 } simplify;
 
@@ -116,7 +116,7 @@ static clt_status replace(simplify *s, clt_node *node, clt_value *const *by, int
             s->result[by[i]->id] = true;
         CLT_TRY(clt_replacements_add(&s->replacements, node->out[i], by[i]));
     }
-    node->n_in = 0; /* dead: it uses nothing any more */
+    node->n_in = 0; /* the node is dead: it must not count as a user */
     return CLT_OK;
 }
 
@@ -125,7 +125,7 @@ static clt_status visit(simplify *s, clt_node *node)
     clt_replacements_settle_node(&s->replacements, node);
     if (named(node))
         return clt_table_add(&s->nodes, hash_node(node), node->id);
-    /* A view of a view is a view of the first. */
+    /* Read through a view of the same kind: only the outer shape matters. */
     if (node->op->view && node->in[0]->producer && node->in[0]->producer->op == node->op)
         node->in[0] = node->in[0]->producer->in[0];
     if (without_effect(node))
