@@ -4,13 +4,10 @@
 
 #include <stdatomic.h>
 
-#include "exec/checksum.h"
-#include "exec/collective.h"
-#include "exec/update.h"
-#include "train/core/session.h"
 #include "train/core/device_threads.h"
-#include "train/core/heartbeat.h"
-#include "train/ranks/shares.h"
+#include "train/core/exchange.h"
+#include "train/core/session.h"
+#include "train/core/updates.h"
 
 /* What is known of a step before its results are read. */
 typedef struct clt_step_record {
@@ -18,23 +15,6 @@ typedef struct clt_step_record {
     int64_t samples;
     double lr;
 } clt_step_record;
-
-typedef struct clt_trainer_device {
-    clt_update *update;
-    float *word;         /* the last steps' words on the host: CLT_WORD floats by ring entry */
-    clt_scaling scaling; /* several devices: after the last step that is done whole */
-    clt_collective_request *requests; /* under way; step/step_exchange.c says which */
-    cl_mem means;                     /* of states, one behind the other; NULL: none is needed */
-    const cl_mem *gradients[2];       /* of the first and of further micro-batches, by bucket */
-    clt_collective_result *reduced;   /* by bucket: what its last reduction measured */
-    int votes;                        /* of the last step */
-    int64_t begun, done;    /* steps whose updates are enqueued on it, in part and whole */
-    double began, busy;     /* rebalance: of the last step, until its gradients were there */
-    double exposed;         /* seconds that it waited for reductions, of all steps */
-    double waited;          /* likewise for collectives between its nodes, of the last step */
-    clt_checksum *checksum; /* NULL: replicas are not compared */
-    uint64_t *checksums;    /* by participant and slot */
-} clt_trainer_device;
 
 struct clt_trainer {
     clt_store *store;
@@ -44,27 +24,25 @@ struct clt_trainer {
     clt_session *prediction; /* NULL until first used */
     int64_t predictions;
     int64_t bad_step, bad_sample; /* what clt_trainer_diagnose found last; no sample: -1 */
-    clt_trainer_device *devices;
-    clt_participants all; /* ranks/world.c */
-    clt_shares shares;    /* ranks/shares.c */
-    char **labels;        /* by bucket, for messages */
+    clt_updates *devices;         /* by device: the optimizer */
+    clt_participants all;         /* ranks/world.c */
+    clt_shares shares;            /* ranks/shares.c */
+    clt_exchange exchange;        /* core/exchange.c */
     /* By bucket: the participant that updates it and gives its parameters to the others. NULL: all
      * devices are of one kind, and each updates its own replica to the same bits. */
     int *owners;
     /* Updates begin as their bucket's reduction ends. Else (commit) they wait for the step's word,
      * which guard and clipping need, and so does giving a step again. */
     bool streams;
-    clt_heartbeat *beat;                 /* NULL: none */
-    struct clt_states *states;           /* states.c */
-    struct clt_programs *programs;       /* step/programs.c */
-    clt_tuning_record *tuning;           /* room for one a device */
-    const clt_tuning_record **tuning_of; /* by device: those of one kind share a record */
-    int tune_classes, tune_left;         /* see clt_trainer_tuning */
+    struct clt_states *states;             /* step/states.c */
+    struct clt_verification *verification; /* step/verify.c; NULL: one participant */
+    struct clt_programs *programs;         /* step/programs.c */
+    clt_tuning_record *tuning;             /* room for one a device */
+    const clt_tuning_record **tuning_of;   /* by device: those of one kind share a record */
+    int tune_classes, tune_left;           /* see clt_trainer_tuning */
     clt_crew *crew;
-    clt_collectives collectives; /* of several devices */
-    char reads[256];             /* what clt_fit trains on, for checkpoints; "": unknown */
-    char *use;                   /* see clt_trainer_set_use */
-    struct clt_profile *profile; /* NULL: none is recorded */
+    char reads[256]; /* what clt_fit trains on, for checkpoints; "": unknown */
+    char *use;       /* see clt_trainer_set_use */
     int64_t steps;
     clt_step_record records[CLT_RESULT_RING];
     double *sums, *weights; /* scratch, by mean */
@@ -81,10 +59,7 @@ struct clt_trainer {
     int entry;       /* of the result ring */
     atomic_int lost; /* the device that failed; -1: none */
     int phase;       /* parts: 1 after forward, 2 after backward, 3 after reduce */
-    bool verified;   /* the replicas were equal at the start */
-    int vote;        /* what this rank says in its next steps; votes: what all said in the last */
-    int votes;
-    bool keeps; /* one of store->keepers */
+    bool keeps;      /* one of store->keepers */
 };
 
 /* build.c: all that depends on which devices the store has; and the opposite, after which the
@@ -106,8 +81,9 @@ clt_status clt_lost_explain(const clt_trainer *trainer, clt_status failure, cons
 /* lost.c: whether clt_trainer_recover can go on, after a device of this or another rank failed. */
 bool clt_lost_one_of_several(const clt_trainer *trainer);
 
-/* broadcast.c: all replicas become that of a participant (-1: parameters and states stay), but the
- * optimizer's slots of bucket b that of slot_roots[b], where that is not NULL. Collective. */
+/* share_parameters.c: all replicas become that of a participant (-1: parameters and states stay),
+ * but the optimizer's slots of bucket b that of slot_roots[b], where that is not NULL. Collective.
+ */
 clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant, const int *slot_roots);
 
 /* Whether the guard stopped at the ring entry's step, whose word is there. */
@@ -117,15 +93,9 @@ bool clt_step_stopped(const clt_trainer *trainer, int entry);
 clt_status clt_step_prepare(clt_trainer *trainer, clt_session *session,
                             const clt_step_batch *batch);
 
-/* owner.c: the participant that owns a bucket, if buckets have owners. */
-int clt_owner_of(int bucket, int participants);
-
-/* owner.c: gives buckets owners, if `alike` is false. */
-clt_status clt_owners_create(clt_trainer *trainer, bool alike);
-
-/* owner.c: all devices' optimizer slots become their owners', for reading. Collective; nothing
- * without owners. */
-clt_status clt_owners_share_slots(clt_trainer *trainer);
+/* share_parameters.c: all devices' optimizer slots become their owners', for reading. Collective;
+ * nothing without owners. */
+clt_status clt_trainer_share_slots(clt_trainer *trainer);
 
 /* build.c: whether several devices' updates stream, under these options. */
 bool clt_trainer_streams(const clt_trainer_options *options);
@@ -147,13 +117,5 @@ clt_status clt_trainer_read_floats(const clt_replica *replica, clt_view from, cl
  * of its samples not finite, the first of them, by running the ring entry's step again node by
  * node. That sample is then trainer->bad_sample, of the step trainer->bad_step. */
 clt_status clt_trainer_diagnose(clt_trainer *trainer, int64_t step);
-
-/* Bits of a vote: stop after this step; drop this step, since a rank could not read its samples. */
-enum { CLT_VOTE_STOP = 1, CLT_VOTE_DROP = 2 };
-
-/* profile.c: records a reduction of a device, of `bytes` bytes, of a bucket or node; its thread
- * calls it. */
-void clt_profile_reduction(struct clt_profile *profile, int device, const char *label,
-                           bool backward, int64_t bytes, const clt_collective_result *result);
 
 #endif

@@ -53,10 +53,10 @@ static clt_status drop_step(clt_fit_run *f, clt_status failure)
         return failure;
     snprintf(message, sizeof message, "%s", clt_error_message());
     clt_source_none(f->source, f->batch, &none);
-    t->vote |= CLT_VOTE_DROP;
+    t->exchange.vote |= CLT_VOTE_DROP;
     clt_trainer_step(t, &none, NULL);
     clt_error_restore(message);
-    return t->votes & CLT_VOTE_DROP ? drop(f, failure) : failure;
+    return t->exchange.votes & CLT_VOTE_DROP ? drop(f, failure) : failure;
 }
 
 /* One step: enqueue it, then report the one before. */
@@ -75,7 +75,7 @@ static clt_status one_step(clt_fit_run *f)
     f->after = (clt_position){batch.next_epoch, batch.next_sample};
     f->tried_due = batch.last_of_epoch ? batch.epoch : -1;
     const clt_status stepped = clt_trainer_step(f->trainer, &batch.step, NULL);
-    if (stepped == CLT_ABORTED && f->trainer->votes & CLT_VOTE_DROP)
+    if (stepped == CLT_ABORTED && f->trainer->exchange.votes & CLT_VOTE_DROP)
         return drop(f, CLT_OK);
     CLT_TRY(stepped);
     f->split = false;
@@ -184,8 +184,8 @@ static bool stops(const clt_fit_run *f)
     const bool now_stop = o->should_stop && o->should_stop(o->user);
     if (t->all.ranks == 1)
         return now_stop;
-    t->vote = now_stop ? CLT_VOTE_STOP : 0;
-    return (t->votes & CLT_VOTE_STOP) != 0;
+    t->exchange.vote = now_stop ? CLT_VOTE_STOP : 0;
+    return (t->exchange.votes & CLT_VOTE_STOP) != 0;
 }
 
 static clt_status stop(clt_fit_run *f)
@@ -233,9 +233,10 @@ static void after_failure(clt_fit_run *f, clt_status status)
     /* The other ranks wait for this one's gradients; where all stop together they do not. */
     if (f->trainer->all.ranks > 1 && status != CLT_NONFINITE && status != CLT_STOPPED &&
         !f->dropped)
-        f->trainer->collectives.stop(f->trainer->collectives.self, status, message);
+        f->trainer->exchange.collectives.stop(f->trainer->exchange.collectives.self, status,
+                                              message);
     if (status != CLT_STOPPED)
-        clt_heartbeat_failed(f->trainer->beat, status, message);
+        clt_heartbeat_failed(f->trainer->exchange.beat, status, message);
     const bool idle = clt_trainer_wait(f->trainer) == CLT_OK;
     /* In an evaluation all ranks have the last step's weights; owners would exchange their slots.
      */
@@ -300,7 +301,7 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                      .reported = clt_clock()};
     clt_status status = clt_fit_begin(&f, train);
     if (status != CLT_OK) {
-        clt_heartbeat_failed(trainer->beat, status, clt_error_message());
+        clt_heartbeat_failed(trainer->exchange.beat, status, clt_error_message());
         end(&f);
         return status;
     }

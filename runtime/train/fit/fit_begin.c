@@ -154,7 +154,7 @@ static clt_status begin_together(clt_fit_run *f, clt_dataset *train)
     f->position = (clt_position){begin[0], begin[1]};
     f->seed = begin[2];
     f->resumed = begin[3] != 0;
-    t->vote = t->votes = 0;
+    t->exchange.vote = t->exchange.votes = 0;
     /* The others need not have the checkpoint that rank 0 goes on from. */
     if (!f->resumed)
         CLT_TRY(clt_verify_start(t));
@@ -166,7 +166,7 @@ clt_status clt_fit_begin(clt_fit_run *f, clt_dataset *train)
     clt_trainer *t = f->trainer;
     const clt_fit_options *o = f->options;
     const int64_t samples = clt_dataset_count(train);
-    CLT_TRY(clt_states_check_batch(t, samples < f->batch ? samples : f->batch));
+    CLT_TRY(clt_states_check_batch(t->states, samples < f->batch ? samples : f->batch));
     describe_data(t, train, o);
     CLT_TRY(begin_together(f, train));
     f->total_steps = find_end(f, samples);

@@ -81,7 +81,7 @@ void clt_fit_report_unknown(clt_fit_run *f, const clt_fit_pending *p)
 clt_status clt_fit_save(clt_fit_run *f)
 {
     const clt_fit_options *o = f->options;
-    clt_heartbeat_state_is(f->trainer->beat, CLT_HEARTBEAT_SAVING);
+    clt_heartbeat_state_is(f->trainer->exchange.beat, CLT_HEARTBEAT_SAVING);
     if (o->checkpoint_dir && o->on_checkpoint)
         o->on_checkpoint(o->user);
     return o->checkpoint_dir ? clt_trainer_save(f->trainer, o->checkpoint_dir, f->position,
@@ -127,7 +127,7 @@ static clt_status evaluate(clt_trainer *trainer, clt_dataset *dataset,
         *waited += clt_clock() - asked;
         if (batch.slot < 0)
             break;
-        clt_heartbeat_state_is(trainer->beat, CLT_HEARTBEAT_EVALUATING);
+        clt_heartbeat_state_is(trainer->exchange.beat, CLT_HEARTBEAT_EVALUATING);
         CLT_TRY_GOTO(status, clt_trainer_evaluate(trainer, &batch.step, sums, weights), done);
         CLT_TRY_GOTO(status, clt_source_release(source, batch.slot), done);
     }

@@ -237,8 +237,7 @@ static clt_status run_device(clt_predictor *p, int d, const clt_step_batch *batc
                        .first = batch->first,
                        .entry = entry,
                        .parity = entry,
-                       .step = p->runs,
-                       .participants = 1};
+                       .step = p->runs};
     return clt_step_program_run(&bound, &p->programs[2 * d + rounds]);
 }
 

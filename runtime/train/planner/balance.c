@@ -13,20 +13,16 @@ static const double WORTH = 0.1;
 
 /* --- times ----------------------------------------------------------------------------------- */
 
-clt_status clt_balance_begin(clt_trainer *t, int d)
+void clt_balance_begin(clt_exchange_device *own)
 {
-    t->devices[d].waited = 0;
-    if (t->options.rebalance)
-        t->devices[d].began = clt_clock();
-    return CLT_OK;
+    own->waited = 0;
+    own->began = clt_clock();
 }
 
-clt_status clt_balance_end(clt_trainer *t, int d)
+clt_status clt_balance_end(clt_device *device, clt_exchange_device *own)
 {
-    if (!t->options.rebalance || t->all.total == 1)
-        return CLT_OK;
-    CLT_TRY(clt_device_finish(t->store->replicas[d].device));
-    t->devices[d].busy = clt_clock() - t->devices[d].began - t->devices[d].waited;
+    CLT_TRY(clt_device_finish(device));
+    own->busy = clt_clock() - own->began - own->waited;
     return CLT_OK;
 }
 
@@ -163,10 +159,12 @@ static clt_status tell(clt_balance *b, clt_trainer *t)
                                      .count = 1,
                                      .dtype = CLT_F32,
                                      .label = "times of the devices"};
-        CLT_TRY(t->collectives.start(t->collectives.self, d, &what, 0, NULL, &request[d]));
+        CLT_TRY(t->exchange.collectives.start(t->exchange.collectives.self, d, &what, 0, NULL,
+                                              &request[d]));
     }
     for (int d = 0; t->all.ranks > 1 && d < t->all.own; d++)
-        CLT_TRY(t->collectives.complete(t->collectives.self, d, &request[d], &result));
+        CLT_TRY(t->exchange.collectives.complete(t->exchange.collectives.self, d, &request[d],
+                                                 &result));
     for (int p = 0; t->all.ranks > 1 && p < b->n; p++)
         b->middle[p] = b->told[p];
     return CLT_OK;
@@ -197,7 +195,7 @@ clt_status clt_balance_step(clt_balance *b, clt_trainer *t, bool *change)
     if (t->current.total != b->batch) /* the last one of an epoch */
         return CLT_OK;
     for (int d = 0; d < t->all.own; d++)
-        b->seconds[d * CLT_BALANCE_WINDOW + b->steps] = t->devices[d].busy;
+        b->seconds[d * CLT_BALANCE_WINDOW + b->steps] = t->exchange.devices[d].busy;
     if (++b->steps < CLT_BALANCE_WINDOW)
         return CLT_OK;
     b->steps = 0;

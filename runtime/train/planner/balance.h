@@ -5,9 +5,9 @@
 #include "train/core/trainer.h"
 
 /* Around a device's forward and backward, on its thread: notes what they took, up to its own last
- * gradient. It would wait for the others' next. Nothing without options.rebalance. */
-clt_status clt_balance_begin(clt_trainer *trainer, int device);
-clt_status clt_balance_end(clt_trainer *trainer, int device);
+ * gradient. It would wait for the others' next. */
+void clt_balance_begin(clt_exchange_device *own);
+clt_status clt_balance_end(clt_device *device, clt_exchange_device *own);
 
 /* Whether the device's reductions begin after its backward only: a CPU's may run in its queue, and
  * wait there for the others, whose time would seem to be its own. Nothing is hidden on CPUs anyway,

@@ -9,6 +9,7 @@
 #include "train/setup/choices.h"
 #include "train/planner/frozen.h"
 #include "train/step/graph_collectives.h"
+#include "train/step/owner.h"
 #include "train/step/states.h"
 #include "train/step/programs.h"
 #include "train/step/verify.h"
@@ -53,9 +54,8 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
 
 static clt_status make_device(clt_trainer *t, int index)
 {
-    clt_trainer_device *d = &t->devices[index];
+    clt_updates *d = &t->devices[index];
     clt_replica *replica = &t->store->replicas[index];
-    const size_t n_buckets = (size_t)t->store->layout.n_buckets + 1;
     CLT_TRY(clt_replica_for_training(replica, t->options.precision,
                                      clt_optimizer_find(t->options.optimizer)->n_slots));
     if (clt_capacity_micros(&t->options) > 1)
@@ -71,16 +71,13 @@ static clt_status make_device(clt_trainer *t, int index)
                                        .guard = t->options.guard != 0,
                                        .precision = t->options.precision};
     CLT_TRY(clt_update_create(replica, &update, &d->update));
-    d->reduced = clt_calloc(n_buckets, sizeof *d->reduced);
     d->word = clt_calloc(CLT_WORD * CLT_RESULT_RING, sizeof *d->word);
     d->scaling = clt_scaling_begin();
-    if (!d->reduced || !d->word)
+    if (!d->word)
         return CLT_OUT_OF_MEMORY;
-    for (size_t b = 0; b < n_buckets; b++)
-        d->reduced[b].finite = true;
     d->gradients[0] = clt_replica_gradients(replica, t->options.precision);
     d->gradients[1] = replica->micro_gradients;
-    return clt_verify_create(t, index);
+    return CLT_OK;
 }
 
 /* The weights are the trainer's own copy. */
@@ -103,37 +100,15 @@ static clt_status make_shares(clt_trainer *t)
     return CLT_OK;
 }
 
-/* "bucket 3 (fc1.weight and 2 more)". */
-static clt_status make_labels(clt_trainer *t)
-{
-    const clt_buckets *layout = &t->store->layout;
-    t->labels = clt_calloc((size_t)layout->n_buckets + 1, sizeof *t->labels);
-    if (!t->labels)
-        return CLT_OUT_OF_MEMORY;
-    for (int b = 0; b < layout->n_buckets; b++) {
-        const clt_bucket *bucket = &layout->buckets[b];
-        char text[256], more[32] = "";
-        if (bucket->end - bucket->first > 1)
-            snprintf(more, sizeof more, " and %d more", bucket->end - bucket->first - 1);
-        snprintf(text, sizeof text, "bucket %d (%.180s%s)", b, layout->slots[bucket->first].name,
-                 more);
-        t->labels[b] = clt_strdup(text);
-        if (!t->labels[b])
-            return CLT_OUT_OF_MEMORY;
-    }
-    return CLT_OK;
-}
-
 static clt_status allocate(clt_trainer *t)
 {
-    const size_t n = (size_t)t->all.own;
-    t->devices = clt_calloc(n, sizeof *t->devices);
+    t->devices = clt_calloc((size_t)t->all.own, sizeof *t->devices);
     if (!t->devices)
         return CLT_OUT_OF_MEMORY;
-    CLT_TRY(make_labels(t));
-    return t->options.heartbeat && !t->beat
-               ? clt_heartbeat_open(t->options.heartbeat, t->all.rank, t->all.ranks, t->labels,
-                                    t->store->layout.n_buckets, &t->beat)
+    CLT_TRY(clt_exchange_create(&t->store->layout, t->all.own, &t->exchange));
+    return t->options.heartbeat && !t->exchange.beat
+               ? clt_heartbeat_open(t->options.heartbeat, t->all.rank, t->all.ranks,
+                                    t->exchange.labels, t->exchange.n_buckets, &t->exchange.beat)
                : CLT_OK;
 }
 
@@ -145,7 +120,8 @@ static clt_status build(void *arg)
     CLT_TRY(choose(t, t->graph));
     for (int i = 0; i < t->all.own; i++)
         CLT_TRY(make_device(t, i));
-    CLT_TRY(clt_states_create(t));
+    CLT_TRY(clt_verification_create(t->store, &t->all, &t->verification));
+    CLT_TRY(clt_states_create(t->graph, t->store, &t->all, &t->shares, &t->states));
     CLT_TRY(make_sessions(t, t->graph));
     for (int i = 0; i < t->all.own; i++)
         clt_update_only(t->devices[i].update,
@@ -171,9 +147,10 @@ static clt_status connect(clt_trainer *t)
     for (int d = 0; d < t->all.own; d++)
         devices[d] = t->store->replicas[d].device;
     CLT_TRY(clt_collectives_open(devices, t->all.own, t->all.world, t->options.comm_timeout,
-                                 CLT_CONNECT_AUTO, &t->collectives));
-    if (t->collectives.progress)
-        clt_crew_while_waiting(t->crew, t->collectives.progress, t->collectives.self);
+                                 CLT_CONNECT_AUTO, &t->exchange.collectives));
+    if (t->exchange.collectives.progress)
+        clt_crew_while_waiting(t->crew, t->exchange.collectives.progress,
+                               t->exchange.collectives.self);
     return CLT_OK;
 }
 
@@ -181,7 +158,8 @@ clt_status clt_trainer_build(clt_trainer *t)
 {
     bool alike;
     CLT_TRY(clt_participants_meet(&t->all, t->store, allocate(t), &alike));
-    CLT_TRY(clt_world_agree(&t->all, clt_owners_create(t, alike)));
+    CLT_TRY(clt_world_agree(
+        &t->all, alike ? CLT_OK : clt_owners_create(&t->store->layout, t->all.total, &t->owners)));
     CLT_TRY(clt_world_compare_plans(&t->all, t->graph, t->store, &t->options));
     CLT_TRY(clt_split_identities(&t->all, t->store));
     CLT_TRY(clt_ranks_in_turns(t->all.world, build, t));
@@ -197,13 +175,8 @@ clt_status clt_trainer_build(clt_trainer *t)
 static void free_devices(clt_trainer *t)
 {
     for (int i = 0; t->devices && i < t->all.own; i++) {
-        clt_trainer_device *d = &t->devices[i];
-        clt_update_destroy(d->update);
-        clt_checksum_destroy(d->checksum);
-        clt_free(d->requests);
-        clt_free(d->reduced);
-        clt_free(d->checksums);
-        clt_free(d->word);
+        clt_update_destroy(t->devices[i].update);
+        clt_free(t->devices[i].word);
     }
     clt_free(t->devices);
     t->devices = NULL;
@@ -213,17 +186,16 @@ void clt_trainer_unbuild(clt_trainer *t)
 {
     for (int i = 0; i < t->all.own; i++)
         clt_device_finish(t->store->replicas[i].device);
-    clt_collectives_close(&t->collectives);
+    clt_exchange_free(&t->exchange);
     clt_crew_destroy(t->crew);
     clt_session_destroy(t->training);
     clt_session_destroy(t->evaluation);
     clt_session_destroy(t->prediction);
     clt_programs_destroy(t);
-    clt_states_destroy(t);
+    clt_states_destroy(t->states);
+    clt_verification_destroy(t->verification);
     free_devices(t);
-    for (int b = 0; t->labels && b < t->store->layout.n_buckets; b++)
-        clt_free(t->labels[b]);
-    void *const arrays[] = {t->labels, t->owners, t->sums, t->weights, t->loss_weights};
+    void *const arrays[] = {t->owners, t->sums, t->weights, t->loss_weights};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         clt_free(arrays[i]);
     clt_shares_free(&t->shares);
@@ -231,7 +203,8 @@ void clt_trainer_unbuild(clt_trainer *t)
     clt_choices_free(t);
     t->crew = NULL;
     t->training = t->evaluation = t->prediction = t->session = NULL;
-    t->labels = NULL;
+    t->states = NULL;
+    t->verification = NULL;
     t->owners = NULL;
     t->sums = t->weights = t->loss_weights = NULL;
     t->phase = 0;

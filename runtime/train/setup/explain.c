@@ -3,9 +3,8 @@
 #include "base/alloc.h"
 #include "train/setup/capacity.h"
 #include "train/planner/balance.h"
-#include "train/core/session.h"
 #include "train/step/states.h"
-#include "train/core/trainer.h"
+#include "train/step/owner.h"
 
 /* Arrays by bucket. */
 typedef struct arrays {

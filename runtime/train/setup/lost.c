@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "train/planner/balance.h"
 #include "train/core/trainer.h"
+#include "train/step/verify.h"
 #include "train/ranks/world.h"
 
 clt_status clt_lost_note(clt_trainer *t, int device, clt_status status)
@@ -39,7 +40,7 @@ clt_status clt_lost_reason(const clt_trainer *t, clt_status status)
 /* Another rank's device is. */
 static bool stopped_for_lost(const clt_trainer *t)
 {
-    const clt_collectives *c = &t->collectives;
+    const clt_collectives *c = &t->exchange.collectives;
     return t->all.ranks > 1 && c->self && c->status(c->self) == CLT_DEVICE_LOST;
 }
 
@@ -74,7 +75,7 @@ static clt_rescue rescue_of(const clt_trainer *t, int lost)
 {
     clt_rescue word = {.lost = lost, .least = INT64_MAX, .done = -1};
     for (int d = 0; d < t->all.own; d++) {
-        const clt_trainer_device *td = &t->devices[d];
+        const clt_updates *td = &t->devices[d];
         if (d == lost)
             continue;
         if (td->done > word.done) {
@@ -147,7 +148,7 @@ static clt_status find_owners(const clt_trainer *t, recovery *r)
             return clt_fail(CLT_STATE,
                             "the optimizer's state of %s went with the device that failed: go on "
                             "from the last checkpoint",
-                            t->labels[b]);
+                            t->exchange.labels[b]);
         r->slot_roots[b] = renumbered(t, r, t->owners[b]);
     }
     return CLT_OK;
@@ -261,9 +262,10 @@ static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
     atomic_store(&t->lost, -1);
     CLT_TRY(rebuild(t, r));
     t->steps = r->steps;
-    t->vote = t->votes = 0;
+    t->exchange.vote = t->exchange.votes = 0;
     CLT_TRY(clt_trainer_copy_replica(t, r->source, r->slot_roots));
     CLT_TRY(clt_trainer_set_scaling(t, &r->scaling));
+    clt_verification_skip(t->verification);
     for (int d = 0; d < t->all.own; d++)
         t->devices[d].begun = t->devices[d].done = t->steps;
     return CLT_OK;
@@ -310,7 +312,7 @@ clt_status clt_trainer_recover(clt_trainer *t, int *redo)
     CLT_TRY(check(t, lost));
     clt_error_restore(message);
     if (t->all.ranks > 1)
-        t->collectives.stop(t->collectives.self, CLT_DEVICE_LOST, message);
+        t->exchange.collectives.stop(t->exchange.collectives.self, CLT_DEVICE_LOST, message);
     recovery r = {0};
     const int64_t before = t->steps;
     clt_status status = make_recovery(t, lost, &r);

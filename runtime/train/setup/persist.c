@@ -181,7 +181,7 @@ clt_status clt_trainer_set_use(clt_trainer *t, const char *json)
 clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position position, int64_t batch,
                             int64_t seed, int64_t keep, const char *model)
 {
-    CLT_TRY(clt_owners_share_slots(t));
+    CLT_TRY(clt_trainer_share_slots(t));
     if (t->all.rank) /* rank 0's replica is everyone's */
         return CLT_OK;
     tensor_list values = {0}, slots = {0};

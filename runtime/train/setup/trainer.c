@@ -159,7 +159,7 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
     if (status == CLT_OK)
         status = clt_trainer_build(t);
     if (status != CLT_OK) {
-        clt_heartbeat_failed(t->beat, status, clt_error_message());
+        clt_heartbeat_failed(t->exchange.beat, status, clt_error_message());
         clt_trainer_destroy(t);
         return status;
     }
@@ -173,7 +173,7 @@ void clt_trainer_destroy(clt_trainer *t)
         return;
     clt_trainer_unbuild(t);
     leave_store(t);
-    clt_heartbeat_close(t->beat);
+    clt_heartbeat_close(t->exchange.beat);
     clt_free(t->use);
     clt_split_history_free(t->history);
     clt_graph_destroy(t->graph);
@@ -225,7 +225,7 @@ clt_status clt_trainer_slot_get(clt_trainer *t, int slot, const char *name, void
 {
     const clt_slot *where;
     CLT_TRY(find_slot(t, slot, name, bytes, &where));
-    CLT_TRY(clt_owners_share_slots(t));
+    CLT_TRY(clt_trainer_share_slots(t));
     const clt_replica *r = &t->store->replicas[0];
     return clt_replica_read(r, r->slots[slot][where->bucket], where->offset, where->bytes, data);
 }
@@ -330,8 +330,8 @@ clt_status clt_trainer_wait(clt_trainer *t)
 
 clt_status clt_trainer_finish(clt_trainer *t)
 {
-    if (t->all.ranks < 2 || !t->collectives.self)
+    if (t->all.ranks < 2 || !t->exchange.collectives.self)
         return CLT_OK;
     CLT_TRY(clt_trainer_wait(t));
-    return t->collectives.finish(t->collectives.self);
+    return t->exchange.collectives.finish(t->exchange.collectives.self);
 }

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "ops/index/index.h"
 #include "ops/core/ops.h"
+#include "train/core/trainer.h"
 #include "train/step/programs.h"
 
 struct clt_diagnosis {

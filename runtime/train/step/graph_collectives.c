@@ -57,9 +57,7 @@ clt_status clt_segments_prepare(clt_trainer *t)
     for (int i = 0; i < t->graph->n_nodes; i++)
         in_graph += t->graph->nodes[i]->op->collective;
     room = in_graph > room ? in_graph : room; /* those outside training have no more */
-    for (int d = 0; d < t->all.own; d++)
-        CLT_TRY(clt_exchange_create(t, d, room));
-    return CLT_OK;
+    return clt_exchange_reserve(&t->exchange, room);
 }
 
 static bool has_collectives(const clt_session *s)
@@ -109,8 +107,8 @@ static clt_status reserve(clt_trainer *t)
                     largest = count_of(plans[p], k);
         }
         if (most)
-            CLT_TRY(t->collectives.reserve(t->collectives.self, d, largest * (int64_t)sizeof(float),
-                                           most));
+            CLT_TRY(t->exchange.collectives.reserve(t->exchange.collectives.self, d,
+                                                    largest * (int64_t)sizeof(float), most));
     }
     return CLT_OK;
 }
@@ -129,7 +127,7 @@ clt_status clt_segments_rounds(clt_trainer *t)
     t->shares.rounds = 1;
     if (t->shares.max_micros == 1)
         return CLT_OK;
-    CLT_TRY(clt_shares_count(&t->shares, &t->all, &t->collectives));
+    CLT_TRY(clt_shares_count(&t->shares, &t->all, &t->exchange.collectives));
     /* At least once, as where numbers of samples are not told. */
     for (int p = 0; p < t->all.total; p++) {
         const int micros = clt_share_of(&t->shares, t->shares.counts[p]).micros;

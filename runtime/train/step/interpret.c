@@ -9,9 +9,9 @@
 
 /* The instruction's micro-batch and run; each instruction has its own. */
 typedef struct context {
-    clt_bound *b;
+    const clt_bound *b;
     clt_session_device *sd;
-    clt_trainer_device *td;
+    clt_updates *u;
     const clt_instruction *i;
     int micro;
     clt_part part;
@@ -24,7 +24,7 @@ static clt_status upstream_scaled(context *c)
     const clt_session *s = c->b->session;
     const double *weights = c->b->loss_weights;
     for (int l = 0; l < s->n_losses; l++)
-        CLT_TRY(clt_update_scale_upstream(c->td->update, c->sd->upstream, l,
+        CLT_TRY(clt_update_scale_upstream(c->u->update, c->sd->upstream, l,
                                           weights[l] > 0 ? s->coefficients[l] / weights[l] : 0));
     return CLT_OK;
 }
@@ -35,7 +35,7 @@ static clt_status upstream_device(context *c)
     for (int l = 0; l < graph->n_losses; l++) {
         clt_view weight;
         CLT_TRY(clt_exec_locate(c->sd->exec, &c->run, graph->losses[l].weight, &weight));
-        CLT_TRY(clt_update_upstream(c->td->update, weight, c->sd->upstream, l,
+        CLT_TRY(clt_update_upstream(c->u->update, weight, c->sd->upstream, l,
                                     graph->losses[l].coefficient));
         c->sd->known[l] = NAN;
     }
@@ -64,17 +64,17 @@ static clt_status clear(context *c)
 static void count_votes(context *c)
 {
     const clt_buckets *layout = c->b->replica->layout;
-    c->td->votes = 0;
+    c->u->votes = 0;
     for (int b = 0; b < layout->n_buckets; b++)
         if (!layout->buckets[b].state)
-            c->td->votes |= c->td->reduced[b].votes;
+            c->u->votes |= c->b->exchange->devices[c->b->device].reduced[b].votes;
 }
 
 /* Known before anything of the step is applied, and alike on all devices and ranks. */
 static clt_status leave(context *c)
 {
     count_votes(c);
-    c->left = (c->td->votes & CLT_VOTE_DROP) != 0;
+    c->left = (c->u->votes & CLT_VOTE_DROP) != 0;
     return c->left ? clt_device_flush(c->b->replica->device) : CLT_OK;
 }
 
@@ -84,41 +84,42 @@ static clt_status status_of_step(context *c)
     const clt_buckets *layout = c->b->replica->layout;
     bool finite = true;
     double squares = 0;
-    if (c->b->participants == 1)
-        return clt_update_word(c->td->update);
+    if (c->b->all->total == 1)
+        return clt_update_word(c->u->update);
     count_votes(c);
     for (int b = 0; b < layout->n_buckets; b++) {
         if (layout->buckets[b].state)
             continue;
-        squares += c->td->reduced[b].sum_squares;
-        finite = finite && c->td->reduced[b].finite;
+        squares += c->b->exchange->devices[c->b->device].reduced[b].sum_squares;
+        finite = finite && c->b->exchange->devices[c->b->device].reduced[b].finite;
     }
-    return clt_update_set_word(c->td->update, squares, finite);
+    return clt_update_set_word(c->u->update, squares, finite);
 }
 
 static clt_status update(context *c)
 {
     const clt_bound *b = c->b;
-    if (c->i->item >= 0 && c->td->reduced[c->i->item].votes & CLT_VOTE_DROP)
+    if (c->i->item >= 0 &&
+        c->b->exchange->devices[c->b->device].reduced[c->i->item].votes & CLT_VOTE_DROP)
         return CLT_OK;
     if (c->i->item >= 0)
-        return clt_update_bucket(c->td->update, c->i->item, b->lr, b->step);
-    return clt_update_apply(c->td->update, b->lr, b->step, b->owners, b->self);
+        return clt_update_bucket(c->u->update, c->i->item, b->lr, b->step);
+    return clt_update_apply(c->u->update, b->lr, b->step, b->owners, b->all->first + b->device);
 }
 
 static clt_status read_status(context *c)
 {
     return clt_enqueue_download(
-        c->b->replica->device, (clt_view){clt_update_word_buffer(c->td->update), 0},
-        c->td->word + CLT_WORD * c->b->entry, CLT_WORD * sizeof *c->td->word, NULL);
+        c->b->replica->device, (clt_view){clt_update_word_buffer(c->u->update), 0},
+        c->u->word + CLT_WORD * c->b->entry, CLT_WORD * sizeof *c->u->word, NULL);
 }
 
 /* Several devices know the loss scale without waiting. */
 static clt_status committed(context *c)
 {
-    if (c->b->participants > 1)
-        CLT_TRY(clt_update_scaling(c->td->update, &c->td->scaling));
-    c->td->done = c->b->step + 1;
+    if (c->b->all->total > 1)
+        CLT_TRY(clt_update_scaling(c->u->update, &c->u->scaling));
+    c->u->done = c->b->step + 1;
     return CLT_OK;
 }
 
@@ -127,24 +128,24 @@ static clt_status add(context *c)
 {
     if (!c->part.count)
         return CLT_OK;
-    return c->i->kind == CLT_DO_ADD ? clt_update_add_micro(c->td->update)
-                                    : clt_update_sum_half(c->td->update, c->micro == 0);
+    return c->i->kind == CLT_DO_ADD ? clt_update_add_micro(c->u->update)
+                                    : clt_update_sum_half(c->u->update, c->micro == 0);
 }
 
 static clt_status execute(context *c)
 {
-    clt_bound *b = c->b;
+    const clt_bound *b = c->b;
     clt_session *s = b->session;
-    clt_trainer *t = b->trainer;
     const int d = b->device;
     switch (c->i->kind) {
     case CLT_DO_WAIT: /* an earlier call may still use the entry */
         CLT_TRY(clt_session_wait(s, d, b->entry));
         return clt_enqueue_wait(c->sd->device, b->batch->n_wait, b->batch->wait);
     case CLT_DO_MEASURE:
-        return clt_balance_begin(t, d);
+        clt_balance_begin(&b->exchange->devices[d]);
+        return CLT_OK;
     case CLT_DO_MEASURED:
-        return clt_balance_end(t, d);
+        return clt_balance_end(b->replica->device, &b->exchange->devices[d]);
     case CLT_DO_POISON:
         return clt_arena_poison(b->arena);
     case CLT_DO_FEED:
@@ -166,7 +167,7 @@ static clt_status execute(context *c)
     case CLT_DO_CLEAR:
         return clear(c);
     case CLT_DO_ZERO:
-        return clt_update_zero(c->td->update);
+        return clt_update_zero(c->u->update);
     case CLT_DO_RUN:
         return clt_exec_enqueue(c->sd->exec, &c->run, c->i->first, c->i->end, 0, NULL);
     case CLT_DO_STAND_IN:
@@ -174,29 +175,29 @@ static clt_status execute(context *c)
     case CLT_DO_INSPECT:
         return clt_diagnosis_inspect(b->diagnosis, c->sd, &c->run, c->i, &c->left);
     case CLT_DO_MEAN:
-        return clt_states_add(t, d, c->micro, &c->run);
+        return clt_states_add(b, c->micro, &c->run);
     case CLT_DO_FETCH:
         return c->part.count ? clt_session_fetch(s, d, b->batch, c->part, &c->run) : CLT_OK;
     case CLT_DO_ADD:
     case CLT_DO_ADD_HALF:
         return add(c);
     case CLT_DO_ROUND:
-        return clt_update_round_sum(c->td->update);
+        return clt_update_round_sum(c->u->update);
     case CLT_DO_START:
-        return clt_exchange_start(t, d, c->i, &c->run);
+        return clt_exchange_start(b, c->i, &c->run);
     case CLT_DO_COMPLETE:
-        return clt_exchange_complete(t, d, c->i);
+        return clt_exchange_complete(b, c->i);
     case CLT_DO_LEAVE:
         return leave(c);
     case CLT_DO_STATUS:
         return status_of_step(c);
     case CLT_DO_COMMIT:
-        c->td->begun = b->step + 1;
+        c->u->begun = b->step + 1;
         return CLT_OK;
     case CLT_DO_UPDATE:
         return update(c);
     case CLT_DO_ASSIGN:
-        return clt_states_assign(t, d, &c->run);
+        return clt_states_assign(b, &c->run);
     case CLT_DO_CARRY:
         return clt_session_carry(s, d, &c->run);
     case CLT_DO_READ_STATUS:
@@ -208,9 +209,9 @@ static clt_status execute(context *c)
     case CLT_DO_COMMITTED:
         return committed(c);
     case CLT_DO_CHECKSUM:
-        return clt_verify_sum(t, d);
+        return clt_verify_sum(b->verification, d);
     case CLT_DO_COMPARE:
-        return clt_verify_compare(t, d);
+        return clt_verify_compare(b->verification, d);
     case CLT_DO_FINISH:
         return clt_device_finish(b->replica->device);
     case CLT_INSTRUCTION_KIND_COUNT:
@@ -240,7 +241,7 @@ static clt_status execute_range(context *c, const clt_step_program *p, int first
                                .step = (uint32_t)b->step,
                                .sample = b->first + c->part.begin,
                                .inputs = c->sd->views,
-                               .gradients = c->td ? c->td->gradients[c->i->set] : NULL,
+                               .gradients = c->u ? c->u->gradients[c->i->set] : NULL,
                                .results =
                                    clt_session_results(b->session, b->device, b->entry, c->micro)};
         }
@@ -249,9 +250,9 @@ static clt_status execute_range(context *c, const clt_step_program *p, int first
     return CLT_OK;
 }
 
-clt_status clt_step_program_run(clt_bound *bound, const clt_step_program *p)
+clt_status clt_step_program_run(const clt_bound *bound, const clt_step_program *p)
 {
-    context c = {.b = bound, .td = bound->own};
+    context c = {.b = bound, .u = bound->updates};
     /* Copies of replicas and checksums need no plan. */
     c.sd = bound->session ? &bound->session->devices[bound->device] : NULL;
     CLT_TRY(execute_range(&c, p, 0, p->loop_first, 0));

@@ -26,7 +26,7 @@ clt_step_program_input clt_programs_input(const clt_trainer *t, const clt_partic
                                     .after = t->programs->after,
                                     .half = t->options.precision != CLT_F32,
                                     .streams = t->streams,
-                                    .means = clt_states_have_means(t),
+                                    .means = clt_states_have_means(t->states),
                                     .scaled = t->options.precision == CLT_F16,
                                     .measures = t->options.rebalance != 0,
                                     .apart = of->apart,

@@ -33,8 +33,8 @@ static double now(void)
 
 double clt_trainer_exposed(clt_trainer *t, int device)
 {
-    const double exposed = t->devices[device].exposed;
-    t->devices[device].exposed = 0;
+    const double exposed = t->exchange.devices[device].exposed;
+    t->exchange.devices[device].exposed = 0;
     return exposed;
 }
 
@@ -76,7 +76,7 @@ clt_status clt_profile_start(clt_trainer *t, clt_profile **out)
         clt_profile_stop(p);
         return status;
     }
-    t->profile = p;
+    t->exchange.profile = p;
     *out = p;
     return CLT_OK;
 }
@@ -85,7 +85,7 @@ void clt_profile_stop(clt_profile *p)
 {
     if (!p)
         return;
-    p->trainer->profile = NULL;
+    p->trainer->exchange.profile = NULL;
     for (int i = 0; p->recorders && i < p->n_devices; i++)
         clt_recorder_destroy(p->recorders[i]);
     for (int i = 0; p->reductions && i < p->n_devices; i++)

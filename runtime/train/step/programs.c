@@ -73,11 +73,12 @@ static clt_bound bind(clt_trainer *t, int d)
                        .replica = &t->store->replicas[d],
                        .arena = &t->store->arenas[d],
                        .seed = t->options.seed,
-                       .trainer = t,
-                       .own = &t->devices[d],
-                       .participants = t->all.total,
-                       .self = t->all.first + d,
-                       .owners = t->owners};
+                       .all = &t->all,
+                       .owners = t->owners,
+                       .updates = &t->devices[d],
+                       .exchange = &t->exchange,
+                       .states = t->states,
+                       .verification = t->verification};
 }
 
 static clt_bound bind_call(clt_trainer *t, int d)
@@ -109,8 +110,9 @@ static clt_status run_device(void *arg, int d)
     clt_lost_note(t, d, status);
     if (t->programs->what)
         clt_fail_prefix(status, "%s: ", t->programs->what);
-    if (t->programs->awaited && t->collectives.stop && status != CLT_ABORTED)
-        t->collectives.stop(t->collectives.self, clt_lost_reason(t, status), clt_error_message());
+    if (t->programs->awaited && t->exchange.collectives.stop && status != CLT_ABORTED)
+        t->exchange.collectives.stop(t->exchange.collectives.self, clt_lost_reason(t, status),
+                                     clt_error_message());
     return status;
 }
 

@@ -2,6 +2,7 @@
 #ifndef CLT_TRAIN_STEP_PROGRAMS_INTERNAL_H
 #define CLT_TRAIN_STEP_PROGRAMS_INTERNAL_H
 
+#include "train/core/trainer.h"
 #include "train/step/programs.h"
 
 /* What is known of a device of any rank. */

@@ -26,6 +26,11 @@ struct clt_states {
     batch_state *items;
     int64_t floats; /* of the means; 0: there are none */
     char label[160];
+    cl_mem *means; /* by device of this process: of all states, one behind the other */
+    const clt_graph *graph;
+    const clt_store *store;
+    const clt_participants *all;
+    const clt_shares *shares;
 };
 
 /* Means begin where vectors do. */
@@ -64,28 +69,28 @@ static void find_dependences(const clt_graph *graph, dependence *depends)
     }
 }
 
-static bool one_run(const clt_trainer *t)
+static bool one_run(const struct clt_states *s)
 {
-    return t->all.total == 1 && t->shares.max_micros == 1;
+    return s->all->total == 1 && s->shares->max_micros == 1;
 }
 
 /* Rows are no statistic, which has a mean: each is its own sample's. So all must be in one place,
  * where all but the rows of the batch are what every device and micro-batch has. */
-static clt_status check_rows(const clt_trainer *t, const clt_assignment *assign,
+static clt_status check_rows(const struct clt_states *s, const clt_assignment *assign,
                              const dependence *depends)
 {
     const clt_value *value = assign->value;
     while (value->producer && value->producer->op == &clt_op_detach)
         value = value->producer->in[0];
     const clt_node *put = value->producer;
-    if (one_run(t) || (put->op == &clt_op_batch_rows_put && depends[put->in[0]->id] < OWN))
+    if (one_run(s) || (put->op == &clt_op_batch_rows_put && depends[put->in[0]->id] < OWN))
         return CLT_OK;
     return clt_fail(CLT_UNSUPPORTED,
                     "state %s takes what %s made of rows that each of %d devices and micro-batches "
                     "replaced: assign the result of one clt_batch_rows_put itself, or train on "
                     "one device without accumulation",
                     assign->state->name, put->name,
-                    t->all.total > 1 ? t->all.total : t->shares.max_micros);
+                    s->all->total > 1 ? s->all->total : s->shares->max_micros);
 }
 
 /* One device and micro-batch needs no mean; `one`: that is all there is. */
@@ -94,9 +99,8 @@ static bool takes_mean(dependence depends, const clt_type *type, bool one)
     return depends != NOTHING && !one && type->dtype == CLT_F32;
 }
 
-static clt_status place(clt_trainer *t, const clt_assignment *assign, batch_state *item)
+static clt_status place(struct clt_states *s, const clt_assignment *assign, batch_state *item)
 {
-    struct clt_states *s = t->states;
     const clt_type *type = &assign->value->type;
     const int64_t bytes = clt_type_elements(type, 0) * clt_dtype_size(type->dtype);
     item->at = -1;
@@ -104,12 +108,12 @@ static clt_status place(clt_trainer *t, const clt_assignment *assign, batch_stat
         return clt_fail(CLT_UNSUPPORTED,
                         "state %s has %lld bytes: one that steps assign has a multiple of 4",
                         assign->state->name, (long long)bytes);
-    if (item->depends != NOTHING && type->dtype != CLT_F32 && t->all.total > 1)
+    if (item->depends != NOTHING && type->dtype != CLT_F32 && s->all->total > 1)
         return clt_fail(CLT_UNSUPPORTED,
                         "state %s takes a value of %s that depends on the batch: the copies of %d "
                         "devices would differ, and only f32 has a mean. Train on one device",
-                        assign->state->name, clt_dtype_name(type->dtype), t->all.total);
-    if (!takes_mean(item->depends, type, one_run(t)))
+                        assign->state->name, clt_dtype_name(type->dtype), s->all->total);
+    if (!takes_mean(item->depends, type, one_run(s)))
         return CLT_OK;
     if (!s->floats)
         snprintf(s->label, sizeof s->label, "%s of states (%.100s, ..)",
@@ -121,126 +125,124 @@ static clt_status place(clt_trainer *t, const clt_assignment *assign, batch_stat
     return CLT_OK;
 }
 
-static clt_status list(clt_trainer *t, dependence *depends)
+static clt_status list(struct clt_states *s, dependence *depends)
 {
-    const clt_graph *graph = t->graph;
+    const clt_graph *graph = s->graph;
     find_dependences(graph, depends);
     for (int i = 0; i < graph->n_assigns; i++) {
         const clt_assignment *assign = &graph->assigns[i];
-        t->states->items[i].depends = depends[assign->value->id];
-        if (t->states->items[i].depends == ROWS)
-            CLT_TRY(check_rows(t, assign, depends));
-        CLT_TRY(place(t, assign, &t->states->items[i]));
+        s->items[i].depends = depends[assign->value->id];
+        if (s->items[i].depends == ROWS)
+            CLT_TRY(check_rows(s, assign, depends));
+        CLT_TRY(place(s, assign, &s->items[i]));
     }
-    t->states->n = graph->n_assigns;
+    s->n = graph->n_assigns;
     return CLT_OK;
 }
 
 /* What lies between the means is added up with them. */
-static clt_status make_means(clt_trainer *t, int d)
+static clt_status make_means(struct clt_states *s, int d)
 {
-    clt_device *device = t->store->replicas[d].device;
-    const int64_t bytes = t->states->floats * (int64_t)sizeof(float);
+    clt_device *device = s->store->replicas[d].device;
+    const int64_t bytes = s->floats * (int64_t)sizeof(float);
     CLT_TRY(clt_device_buffer_create(device, bytes, CL_MEM_READ_WRITE, "means of states",
-                                     &t->devices[d].means));
-    return clt_enqueue_zeros(device, (clt_view){t->devices[d].means, 0}, bytes);
+                                     &s->means[d]));
+    return clt_enqueue_zeros(device, (clt_view){s->means[d], 0}, bytes);
 }
 
-clt_status clt_states_create(clt_trainer *t)
+clt_status clt_states_create(const clt_graph *graph, const clt_store *store,
+                             const clt_participants *all, const clt_shares *shares,
+                             struct clt_states **states)
 {
-    dependence *depends = clt_calloc((size_t)t->graph->n_values + 1, sizeof *depends);
-    t->states = CLT_NEW(struct clt_states);
-    if (t->states)
-        t->states->items = clt_calloc((size_t)t->graph->n_assigns + 1, sizeof *t->states->items);
-    clt_status status =
-        depends && t->states && t->states->items ? list(t, depends) : CLT_OUT_OF_MEMORY;
+    dependence *depends = clt_calloc((size_t)graph->n_values + 1, sizeof *depends);
+    struct clt_states *s = *states = CLT_NEW(struct clt_states);
+    if (s) {
+        *s = (struct clt_states){.graph = graph, .store = store, .all = all, .shares = shares};
+        s->items = clt_calloc((size_t)graph->n_assigns + 1, sizeof *s->items);
+        s->means = clt_calloc((size_t)all->own, sizeof *s->means);
+    }
+    clt_status status = depends && s && s->items && s->means ? list(s, depends) : CLT_OUT_OF_MEMORY;
     clt_free(depends);
-    for (int d = 0; status == CLT_OK && t->states->floats && d < t->all.own; d++)
-        status = make_means(t, d);
+    for (int d = 0; status == CLT_OK && s->floats && d < all->own; d++)
+        status = make_means(s, d);
     return status;
 }
 
-void clt_states_destroy(clt_trainer *t)
+void clt_states_destroy(struct clt_states *s)
 {
-    for (int d = 0; t->devices && d < t->all.own; d++) {
-        clt_release_buffer(t->devices[d].means);
-        t->devices[d].means = NULL;
-    }
-    if (t->states)
-        clt_free(t->states->items);
-    clt_free(t->states);
-    t->states = NULL;
+    if (!s)
+        return;
+    for (int d = 0; s->means && d < s->all->own; d++)
+        clt_release_buffer(s->means[d]);
+    clt_free(s->means);
+    clt_free(s->items);
+    clt_free(s);
 }
 
 /* --- steps ----------------------------------------------------------------------------------- */
 
 /* Images of all devices in micro-batch number `micro`. */
-static int64_t count_all(const clt_trainer *t, int micro)
+static int64_t count_all(const struct clt_states *s, int64_t total, int micro)
 {
     int64_t count = 0;
-    if (t->shares.rounds == 1)
-        return t->current.total;
-    for (int p = 0; p < t->all.total; p++) {
-        const clt_share share = clt_share_of(&t->shares, t->shares.counts[p]);
+    if (s->shares->rounds == 1)
+        return total;
+    for (int p = 0; p < s->all->total; p++) {
+        const clt_share share = clt_share_of(s->shares, s->shares->counts[p]);
         count += clt_share_part(&share, micro).count;
     }
     return count;
 }
 
 /* The part of the mean that this device's value of a micro-batch is. */
-static double weight_of(const clt_trainer *t, int d, dependence depends, int micro)
+static double weight_of(const clt_bound *b, dependence depends, int micro)
 {
-    const clt_share share = clt_shares_device(&t->shares, d);
-    int64_t count = clt_share_part(&share, micro).count;
-    if (!t->current.total || (depends == ALIKE && t->all.total > 1 && t->all.first + d > 0))
+    const int64_t total = b->batch->total;
+    int64_t count = clt_share_part(&b->share, micro).count;
+    if (!total || (depends == ALIKE && b->all->total > 1 && b->all->first + b->device > 0))
         return 0;
-    if (depends == ALIKE && t->all.total > 1)
-        count = count_all(t, micro);
-    return (double)count / (double)t->current.total;
-}
-
-/* Where the global batch begins, by position: at 0 where ranks divide it. */
-static int64_t begin_of_batch(const clt_trainer *t)
-{
-    return t->all.ranks > 1 ? 0 : t->current.first;
+    if (depends == ALIKE && b->all->total > 1)
+        count = count_all(b->states, total, micro);
+    return (double)count / (double)total;
 }
 
 /* Rows [begin, end) as far as there are such. */
-static clt_status copy_rows(const clt_trainer *t, int d, const batch_state *item, int64_t rows,
+static clt_status copy_rows(const clt_bound *b, const batch_state *item, int64_t rows,
                             clt_view from, int64_t begin, int64_t end)
 {
-    const clt_view means = {t->devices[d].means, item->at};
     begin = begin < 0 ? 0 : begin;
     end = end > rows ? rows : end;
     if (begin >= end)
         return CLT_OK;
-    return clt_enqueue_copy(
-        t->store->replicas[d].device, (clt_view){from.buffer, from.offset + begin * item->row},
-        (clt_view){means.buffer, means.offset + begin * item->row}, (end - begin) * item->row);
+    return clt_enqueue_copy(b->replica->device,
+                            (clt_view){from.buffer, from.offset + begin * item->row},
+                            (clt_view){b->states->means[b->device], item->at + begin * item->row},
+                            (end - begin) * item->row);
 }
 
 /* A row is its device's number, and of all others' -0, which changes no number that it is added
  * to; the first device has those of no sample. */
-static clt_status add_rows(const clt_trainer *t, int d, int micro, const batch_state *item,
+static clt_status add_rows(const clt_bound *b, int micro, const batch_state *item,
                            const clt_type *type, const clt_run *run, clt_view from)
 {
-    const int64_t rows = type->dims[0], begin = begin_of_batch(t);
-    if (micro == 0 && t->all.total > 1)
-        CLT_TRY(clt_enqueue_fill(t->store->replicas[d].device,
-                                 (clt_view){t->devices[d].means, item->at}, -0.0f,
+    /* Where the global batch begins, by position: at 0 where ranks divide it. */
+    const int64_t rows = type->dims[0], begin = b->all->ranks > 1 ? 0 : b->first;
+    if (micro == 0 && b->all->total > 1)
+        CLT_TRY(clt_enqueue_fill(b->replica->device,
+                                 (clt_view){b->states->means[b->device], item->at}, -0.0f,
                                  rows * item->row));
-    if (micro == 0 && t->all.first + d == 0) {
-        CLT_TRY(copy_rows(t, d, item, rows, from, 0, begin));
-        CLT_TRY(copy_rows(t, d, item, rows, from, begin + t->current.total, rows));
+    if (micro == 0 && b->all->first + b->device == 0) {
+        CLT_TRY(copy_rows(b, item, rows, from, 0, begin));
+        CLT_TRY(copy_rows(b, item, rows, from, begin + b->batch->total, rows));
     }
-    return copy_rows(t, d, item, rows, from, run->sample, run->sample + run->count);
+    return copy_rows(b, item, rows, from, run->sample, run->sample + run->count);
 }
 
-clt_status clt_states_check_batch(const clt_trainer *t, int64_t batch)
+clt_status clt_states_check_batch(const struct clt_states *s, int64_t batch)
 {
-    for (int i = 0; i < t->states->n; i++) {
-        const clt_value *state = t->graph->assigns[i].state;
-        if (t->states->items[i].depends == ROWS && state->type.dims[0] < batch)
+    for (int i = 0; i < s->n; i++) {
+        const clt_value *state = s->graph->assigns[i].state;
+        if (s->items[i].depends == ROWS && state->type.dims[0] < batch)
             return clt_fail(CLT_INVALID_ARGUMENT,
                             "state %s has rows for %lld samples, a batch has %lld", state->name,
                             (long long)state->type.dims[0], (long long)batch);
@@ -248,38 +250,38 @@ clt_status clt_states_check_batch(const clt_trainer *t, int64_t batch)
     return CLT_OK;
 }
 
-clt_status clt_states_check(const clt_trainer *t)
+clt_status clt_states_check(const struct clt_states *s, const clt_step_batch *batch)
 {
-    const clt_step_batch *batch = &t->current;
-    for (int i = 0; t->all.ranks > 1 && i < t->states->n; i++)
-        if (t->states->items[i].depends == ROWS && batch->count &&
+    for (int i = 0; s->all->ranks > 1 && i < s->n; i++)
+        if (s->items[i].depends == ROWS && batch->count &&
             (batch->first < 0 || batch->first + batch->count > batch->total))
             return clt_fail(CLT_INVALID_ARGUMENT,
                             "state %s needs the places of samples within the batch of all ranks: "
                             "%lld from %lld on are not within its %lld",
-                            t->graph->assigns[i].state->name, (long long)batch->count,
+                            s->graph->assigns[i].state->name, (long long)batch->count,
                             (long long)batch->first, (long long)batch->total);
     return CLT_OK;
 }
 
-clt_status clt_states_add(clt_trainer *t, int d, int micro, const clt_run *run)
+clt_status clt_states_add(const clt_bound *b, int micro, const clt_run *run)
 {
-    const clt_session_device *sd = &t->training->devices[d];
+    const struct clt_states *s = b->states;
+    const clt_session_device *sd = &b->session->devices[b->device];
     const clt_graph *graph = sd->plan->graph;
     for (int i = 0; i < graph->n_assigns; i++) {
-        const batch_state *item = &t->states->items[i];
+        const batch_state *item = &s->items[i];
         const clt_value *value = graph->assigns[i].value;
         clt_view from;
         if (item->at < 0)
             continue;
         CLT_TRY(clt_exec_locate(sd->exec, run, value, &from));
         if (item->depends == ROWS) {
-            CLT_TRY(add_rows(t, d, micro, item, &value->type, run, from));
+            CLT_TRY(add_rows(b, micro, item, &value->type, run, from));
             continue;
         }
-        CLT_TRY(clt_update_mean(
-            t->devices[d].update, from, (clt_view){t->devices[d].means, item->at},
-            clt_type_elements(&value->type, 0), weight_of(t, d, item->depends, micro), micro == 0));
+        CLT_TRY(clt_update_mean(b->updates->update, from, (clt_view){s->means[b->device], item->at},
+                                clt_type_elements(&value->type, 0),
+                                weight_of(b, item->depends, micro), micro == 0));
     }
     return CLT_OK;
 }
@@ -297,42 +299,35 @@ bool clt_states_need_means(const clt_graph *graph, bool one)
     return any;
 }
 
-bool clt_states_have_means(const clt_trainer *t)
+bool clt_states_have_means(const struct clt_states *s)
 {
-    return t->states->floats > 0;
+    return s->floats > 0;
 }
 
-clt_collective clt_states_means(const clt_trainer *t, int d)
+clt_collective clt_states_means(const struct clt_states *s, int d)
 {
     return (clt_collective){.kind = CLT_COLLECTIVE_ALL_REDUCE,
-                            .buffer = t->devices[d].means,
-                            .count = t->states->floats,
+                            .buffer = s->means[d],
+                            .count = s->floats,
                             .dtype = CLT_F32,
                             .whole = true,
-                            .label = t->states->label};
+                            .label = s->label};
 }
 
-void clt_states_reduced(clt_trainer *t, int d, const clt_collective_result *result)
+clt_status clt_states_assign(const clt_bound *b, const clt_run *run)
 {
-    if (t->profile)
-        clt_profile_reduction(t->profile, d, t->states->label, false,
-                              t->states->floats * (int64_t)sizeof(float), result);
-}
-
-clt_status clt_states_assign(clt_trainer *t, int d, const clt_run *run)
-{
-    const clt_session_device *sd = &t->training->devices[d];
+    const clt_session_device *sd = &b->session->devices[b->device];
     const clt_graph *graph = sd->plan->graph;
     for (int i = 0; i < graph->n_assigns; i++) {
         const clt_value *state = graph->assigns[i].state;
-        const batch_state *item = &t->states->items[i];
-        clt_view from = {t->devices[d].means, item->at}, to;
-        if (item->depends != NOTHING && !t->current.total)
+        const batch_state *item = &b->states->items[i];
+        clt_view from = {b->states->means[b->device], item->at}, to;
+        if (item->depends != NOTHING && !b->batch->total)
             continue;
         if (item->at < 0)
             CLT_TRY(clt_exec_locate(sd->exec, run, graph->assigns[i].value, &from));
         CLT_TRY(clt_exec_locate(sd->exec, run, state, &to));
-        CLT_TRY(clt_update_assign(t->devices[d].update, from, to,
+        CLT_TRY(clt_update_assign(b->updates->update, from, to,
                                   clt_type_elements(&state->type, 0) *
                                       clt_dtype_size(state->type.dtype)));
     }

@@ -11,33 +11,35 @@
 #ifndef CLT_TRAIN_STEP_STATES_H
 #define CLT_TRAIN_STEP_STATES_H
 
-#include "train/core/trainer.h"
+#include "train/step/bound.h"
 
-/* When the trainer is made: which states there are of each kind, and what a device needs for them.
- * UNSUPPORTED, naming the state, if several devices cannot agree on it. */
-clt_status clt_states_create(clt_trainer *trainer);
-void clt_states_destroy(clt_trainer *trainer);
+/* When the trainer is made: which states of the graph there are of each kind, and what the store's
+ * devices need for them. Borrows all arguments. UNSUPPORTED, naming the state, if several devices
+ * cannot agree on it. */
+clt_status clt_states_create(const clt_graph *graph, const clt_store *store,
+                             const clt_participants *all, const clt_shares *shares,
+                             struct clt_states **states);
+void clt_states_destroy(struct clt_states *states);
 
 /* Fails where a state that takes rows has fewer than a batch has samples. */
-clt_status clt_states_check_batch(const clt_trainer *trainer, int64_t batch);
+clt_status clt_states_check_batch(const struct clt_states *states, int64_t batch);
 
 /* Once a batch's place among the ranks' is known: fails where it cannot be. */
-clt_status clt_states_check(const clt_trainer *trainer);
+clt_status clt_states_check(const struct clt_states *states, const clt_step_batch *batch);
 
 /* Whether some states take means over devices or micro-batches. */
-bool clt_states_have_means(const clt_trainer *trainer);
+bool clt_states_have_means(const struct clt_states *states);
 
 /* The same of a graph; `one_run`: one device and one micro-batch a step. False without memory. */
 bool clt_states_need_means(const clt_graph *graph, bool one_run);
 
 /* Behind forward of a micro-batch: its part in the means. */
-clt_status clt_states_add(clt_trainer *trainer, int device, int micro, const clt_run *run);
+clt_status clt_states_add(const clt_bound *bound, int micro, const clt_run *run);
 
-/* The all-reduce that adds the means of all devices up; and the profile's note of it. */
-clt_collective clt_states_means(const clt_trainer *trainer, int device);
-void clt_states_reduced(clt_trainer *trainer, int device, const clt_collective_result *result);
+/* The all-reduce that adds the means of all devices up. */
+clt_collective clt_states_means(const struct clt_states *states, int device);
 
 /* In the commit: the states' assignments. `run`: of the last micro-batch. */
-clt_status clt_states_assign(clt_trainer *trainer, int device, const clt_run *run);
+clt_status clt_states_assign(const clt_bound *bound, const clt_run *run);
 
 #endif

@@ -136,9 +136,9 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
         CLT_TRY(check_feeds(t, t->training, batch->feeds, batch->n_feeds, true));
     t->entry = (int)(t->steps % CLT_RESULT_RING);
     t->parity = (int)(t->steps & 1);
-    clt_heartbeat_step(t->beat, t->steps + 1);
-    CLT_TRY(clt_shares_place(&t->shares, &t->all, &t->collectives, &t->current));
-    CLT_TRY(clt_states_check(t));
+    clt_heartbeat_step(t->exchange.beat, t->steps + 1);
+    CLT_TRY(clt_shares_place(&t->shares, &t->all, &t->exchange.collectives, &t->current));
+    CLT_TRY(clt_states_check(t->states, &t->current));
     CLT_TRY(clt_segments_rounds(t));
     t->records[t->entry] =
         (clt_step_record){.step = t->steps,
@@ -168,8 +168,8 @@ clt_status clt_step_check_event(const clt_trainer *t, struct _cl_event *const *e
 static clt_status end_step(clt_trainer *t, struct _cl_event **event)
 {
     t->phase = 0;
-    t->votes = t->devices[0].votes;
-    if (t->votes & CLT_VOTE_DROP) {
+    t->exchange.votes = t->devices[0].votes;
+    if (t->exchange.votes & CLT_VOTE_DROP) {
         t->records[t->entry].step = -1;
         return clt_fail(CLT_ABORTED, "step %lld: a rank could not read its samples",
                         (long long)t->steps + 1);

@@ -8,29 +8,54 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "train/core/trainer.h"
 #include "train/step/programs.h"
 #include "train/step/verify.h"
 
-clt_status clt_verify_create(clt_trainer *t, int d)
+clt_status clt_verification_create(const clt_store *store, const clt_participants *all,
+                                   clt_verification **out)
 {
-    clt_trainer_device *td = &t->devices[d];
-    const size_t n = (size_t)t->store->layout.n_slots;
-    if (t->all.total == 1)
+    const size_t own = (size_t)all->own, n = (size_t)store->layout.n_slots;
+    if (all->total == 1)
         return CLT_OK;
-    td->checksums = clt_calloc((size_t)t->all.total * n + 1, sizeof *td->checksums);
-    if (!td->checksums)
+    clt_verification *v = *out = CLT_NEW(clt_verification);
+    if (!v)
         return CLT_OUT_OF_MEMORY;
-    return clt_checksum_create(&t->store->replicas[d], &td->checksum);
+    *v = (clt_verification){.store = store, .all = all};
+    v->checksums = clt_calloc(own, sizeof(clt_checksum *));
+    v->sums = clt_calloc(own * (size_t)all->total * n + 1, sizeof *v->sums);
+    if (!v->checksums || !v->sums)
+        return CLT_OUT_OF_MEMORY;
+    for (size_t d = 0; d < own; d++)
+        CLT_TRY(clt_checksum_create(&store->replicas[d], &v->checksums[d]));
+    return CLT_OK;
 }
 
-static void name_participant(const clt_trainer *t, int participant, char *text, size_t bytes)
+void clt_verification_destroy(clt_verification *v)
+{
+    if (!v)
+        return;
+    for (int d = 0; v->checksums && d < v->all->own; d++)
+        clt_checksum_destroy(v->checksums[d]);
+    clt_free(v->checksums);
+    clt_free(v->sums);
+    clt_free(v);
+}
+
+void clt_verification_skip(clt_verification *v)
+{
+    if (v)
+        v->verified = true;
+}
+
+static void name_participant(const clt_verification *v, int participant, char *text, size_t bytes)
 {
     int rank = 0;
-    while (participant >= t->all.begins[rank + 1])
+    while (participant >= v->all->begins[rank + 1])
         rank++;
-    const int device = participant - t->all.begins[rank];
-    const char *label = rank == t->all.rank ? t->store->replicas[device].device->label : NULL;
-    if (t->all.ranks == 1)
+    const int device = participant - v->all->begins[rank];
+    const char *label = rank == v->all->rank ? v->store->replicas[device].device->label : NULL;
+    if (v->all->ranks == 1)
         snprintf(text, bytes, "%s", label);
     else
         snprintf(text, bytes, "rank %d, device %d%s%s%s", rank, device, label ? " (" : "",
@@ -38,48 +63,51 @@ static void name_participant(const clt_trainer *t, int participant, char *text, 
 }
 
 /* The participant whose checksum of a tensor is not that of most; -1: all are equal. */
-static int odd_one(const clt_trainer *t, const uint64_t *sums, int n, int slot)
+static int odd_one(const clt_verification *v, const uint64_t *sums, int n, int slot)
 {
     int as_first = 0, other = -1;
-    for (int p = 0; p < t->all.total; p++) {
+    for (int p = 0; p < v->all->total; p++) {
         const bool same = sums[(int64_t)p * n + slot] == sums[slot];
         as_first += same;
         if (!same && other < 0)
             other = p;
     }
-    return other >= 0 && 2 * as_first < t->all.total ? 0 : other;
+    return other >= 0 && 2 * as_first < v->all->total ? 0 : other;
 }
 
-clt_status clt_verify_sum(clt_trainer *t, int d)
+static uint64_t *sums_of(const clt_verification *v, int d)
 {
-    clt_trainer_device *td = &t->devices[d];
-    const int n = t->store->layout.n_slots;
-    return clt_checksum_run(td->checksum, td->checksums + (int64_t)(t->all.first + d) * n);
+    return v->sums + (int64_t)d * v->all->total * v->store->layout.n_slots;
 }
 
-clt_collective clt_verify_gather(const clt_trainer *t, int d)
+clt_status clt_verify_sum(const clt_verification *v, int d)
+{
+    return clt_checksum_run(v->checksums[d], sums_of(v, d) + (int64_t)(v->all->first + d) *
+                                                                 v->store->layout.n_slots);
+}
+
+clt_collective clt_verify_gather(const clt_verification *v, int d)
 {
     return (clt_collective){.kind = CLT_COLLECTIVE_ALL_GATHER,
-                            .host = t->devices[d].checksums,
-                            .count = 2 * (int64_t)t->store->layout.n_slots,
+                            .host = sums_of(v, d),
+                            .count = 2 * (int64_t)v->store->layout.n_slots,
                             .dtype = CLT_I32,
                             .label = "checksums of the parameters"};
 }
 
-clt_status clt_verify_compare(const clt_trainer *t, int d)
+clt_status clt_verify_compare(const clt_verification *v, int d)
 {
-    const clt_trainer_device *td = &t->devices[d];
-    const int n = t->store->layout.n_slots;
+    const int n = v->store->layout.n_slots;
     for (int i = 0; i < n; i++) {
-        const int odd = odd_one(t, td->checksums, n, i);
+        const int odd = odd_one(v, sums_of(v, d), n, i);
         char name[300];
         if (odd < 0)
             continue;
-        name_participant(t, odd, name, sizeof name);
+        name_participant(v, odd, name, sizeof name);
         return clt_fail(
             CLT_MISMATCH, "%s has other bits on %s than on the other devices%s",
-            t->store->layout.slots[i].name, name,
-            t->verified
+            v->store->layout.slots[i].name, name,
+            v->verified
                 ? ": something wrote into one replica, or a device computes wrongly. Go on from a "
                   "checkpoint before this step"
                 : " before the first step: make all stores with the same seed, load the same "
@@ -90,7 +118,7 @@ clt_status clt_verify_compare(const clt_trainer *t, int d)
 
 clt_status clt_verify_step(clt_trainer *t, const char *what)
 {
-    if (t->all.total == 1 || !t->options.check_every || (t->steps + 1) % t->options.check_every)
+    if (!t->verification || !t->options.check_every || (t->steps + 1) % t->options.check_every)
         return CLT_OK;
     return clt_programs_run(t, CLT_PROGRAM_VERIFY, what, true);
 }
@@ -98,8 +126,9 @@ clt_status clt_verify_step(clt_trainer *t, const char *what)
 /* Every rank finds the same mismatch by itself, so nobody waits for one that failed. */
 clt_status clt_verify_start(clt_trainer *t)
 {
-    if (t->all.total > 1 && !t->verified)
-        CLT_TRY(clt_programs_run(t, CLT_PROGRAM_VERIFY, NULL, false));
-    t->verified = true;
+    if (!t->verification || t->verification->verified)
+        return CLT_OK;
+    CLT_TRY(clt_programs_run(t, CLT_PROGRAM_VERIFY, NULL, false));
+    t->verification->verified = true;
     return CLT_OK;
 }

@@ -89,10 +89,10 @@ static void test_room(void **state)
     static const int64_t batches[][2] = {{256, 64}, {194, 194}, {256, 256}};
     (void)state;
     for (int k = 0; k < 3; k++) {
-        clt_trainer_device devices[3] = {{.busy = 0.1}, {.busy = 0.1}, {.busy = 0.004}};
+        clt_exchange_device devices[3] = {{.busy = 0.1}, {.busy = 0.1}, {.busy = 0.004}};
         double shares[3] = {1, 1, 1};
         int begins[2] = {0, 3};
-        clt_trainer t = {.devices = devices,
+        clt_trainer t = {.exchange = {.devices = devices},
                          .all = {.own = 3, .total = 3, .ranks = 1, .begins = begins, .lanes = 16},
                          .shares = {.weights = shares,
                                     .max_micros = 2,

@@ -1,0 +1,66 @@
+#include "train/core/exchange.h"
+
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "base/str.h"
+#include "train/ranks/connect.h"
+
+/* "bucket 3 (fc1.weight and 2 more)". */
+static char *label_of(const clt_buckets *layout, int b)
+{
+    const clt_bucket *bucket = &layout->buckets[b];
+    char text[256], more[32] = "";
+    if (bucket->end - bucket->first > 1)
+        snprintf(more, sizeof more, " and %d more", bucket->end - bucket->first - 1);
+    snprintf(text, sizeof text, "bucket %d (%.180s%s)", b, layout->slots[bucket->first].name, more);
+    return clt_strdup(text);
+}
+
+clt_status clt_exchange_create(const clt_buckets *layout, int n_devices, clt_exchange *e)
+{
+    const size_t n = (size_t)layout->n_buckets + 1;
+    e->n_devices = n_devices;
+    e->n_buckets = layout->n_buckets;
+    e->devices = clt_calloc((size_t)n_devices, sizeof *e->devices);
+    e->labels = clt_calloc(n, sizeof *e->labels);
+    if (!e->devices || !e->labels)
+        return CLT_OUT_OF_MEMORY;
+    for (int b = 0; b < layout->n_buckets; b++)
+        if (!(e->labels[b] = label_of(layout, b)))
+            return CLT_OUT_OF_MEMORY;
+    for (int d = 0; d < n_devices; d++) {
+        clt_collective_result *reduced = clt_calloc(n, sizeof *reduced);
+        e->devices[d].reduced = reduced;
+        if (!reduced)
+            return CLT_OUT_OF_MEMORY;
+        for (size_t b = 0; b < n; b++)
+            reduced[b].finite = true;
+    }
+    return CLT_OK;
+}
+
+clt_status clt_exchange_reserve(clt_exchange *e, int nodes)
+{
+    /* Results, means, checksums; a gradient and a broadcast of each bucket; those of nodes. */
+    const size_t n = 3 + 2 * (size_t)e->n_buckets + (size_t)nodes;
+    for (int d = 0; d < e->n_devices; d++)
+        if (!(e->devices[d].requests = clt_calloc(n + 1, sizeof *e->devices[d].requests)))
+            return CLT_OUT_OF_MEMORY;
+    return CLT_OK;
+}
+
+void clt_exchange_free(clt_exchange *e)
+{
+    clt_collectives_close(&e->collectives);
+    for (int d = 0; e->devices && d < e->n_devices; d++) {
+        clt_free(e->devices[d].requests);
+        clt_free(e->devices[d].reduced);
+    }
+    for (int b = 0; e->labels && b < e->n_buckets; b++)
+        clt_free(e->labels[b]);
+    clt_free(e->devices);
+    clt_free(e->labels);
+    e->devices = NULL;
+    e->labels = NULL;
+}

@@ -1,0 +1,13 @@
+/* What profiles record of reductions. */
+#ifndef CLT_TRAIN_STEP_PROFILE_H
+#define CLT_TRAIN_STEP_PROFILE_H
+
+#include "exec/collective.h"
+#include <cltrain/unstable.h>
+
+/* Records a reduction of a device, of `bytes` bytes, of a bucket or node. On the device's thread.
+ */
+void clt_profile_reduction(clt_profile *profile, int device, const char *label, bool backward,
+                           int64_t bytes, const clt_collective_result *result);
+
+#endif
