@@ -1,4 +1,4 @@
-/* What the tests of readers ask of data sets and of messages. */
+/* Checks of data sets and of error messages, for the tests of readers. */
 #ifndef CLT_TESTS_DATA_EXPECT_H
 #define CLT_TESTS_DATA_EXPECT_H
 
@@ -11,7 +11,7 @@
 
 #include <cltrain/data.h>
 
-/* The message of the last failure is one line that holds every word given. */
+/* Checks that the last error message is one line and contains all words. */
 static inline void expect_words(const char *const *words)
 {
     for (; *words; words++)
@@ -25,7 +25,7 @@ static inline void expect_words(const char *const *words)
         expect_words((const char *const[]){__VA_ARGS__, NULL});                                    \
     } while (0)
 
-/* Number of a field that is to have this type and, given as text ("[3,32,32]"), this shape. */
+/* Checks that a field has this type and shape ("[3,32,32]"). Returns the number of the field. */
 static inline int expect_field(const clt_dataset *d, const char *name, clt_dtype want,
                                const char *shape)
 {
@@ -44,7 +44,7 @@ static inline int expect_field(const clt_dataset *d, const char *name, clt_dtype
     return field;
 }
 
-/* Opens what has to open; `split` "train" or "test". */
+/* Opens a data set that must be valid. `split` is "train" or "test". */
 static inline clt_dataset *expect_open(const char *spec, const char *split,
                                        clt_dataset_options *options)
 {

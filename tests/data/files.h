@@ -1,4 +1,4 @@
-/* Small IDX files in a folder of their own, for the tests of data/. */
+/* Small IDX files in a temporary folder, for the tests of data/. */
 #ifndef CLT_TESTS_DATA_FILES_H
 #define CLT_TESTS_DATA_FILES_H
 
@@ -44,17 +44,18 @@ static inline int remove_folder(void **state)
     return rmdir(folder);
 }
 
-/* Writes bytes to a file as they are, whatever its name. */
+/* Writes bytes to a file unchanged, whatever its name. */
 static inline void spill(const char *name, const void *bytes, size_t count)
 {
-    /* Not overwritten: some file systems sync a file that is truncated and written anew. */
+    /* The file is removed first, since some file systems sync a file that is truncated and
+     * rewritten. */
     unlink(path_of(name));
     FILE *f = fopen(path_of(name), "wb");
     if (!f || fwrite(bytes, 1, count, f) != count || fclose(f))
         abort();
 }
 
-/* Writes bytes plainly, or through gzip where the name ends in .gz. */
+/* Writes bytes to a file, through gzip if the name ends in .gz. */
 static inline void write_file(const char *name, const void *bytes, size_t count)
 {
     size_t length = strlen(name);
@@ -68,7 +69,7 @@ static inline void write_file(const char *name, const void *bytes, size_t count)
     spill(name, bytes, count);
 }
 
-/* Bytes of a file as it lies on disk; free the result. */
+/* Reads the bytes of a file without decompressing them. The caller frees the result. */
 static inline unsigned char *slurp(const char *name, size_t *count)
 {
     FILE *f = fopen(path_of(name), "rb");
@@ -98,7 +99,7 @@ static inline unsigned char pixel(int sample, int i)
     return (unsigned char)(sample * 31 + i * 7);
 }
 
-/* A pair of `count` samples; label of sample s is s % 10. */
+/* Writes a pair of files with `count` samples. The label of sample s is s % 10. */
 static inline void write_pair(const char *images, const char *labels, int count)
 {
     unsigned char *bytes = malloc(16 + (size_t)count * PIXELS);

@@ -1,2 +1,2 @@
-# Without HDF5 there is nothing to write its files with.
+# Without HDF5 the test cannot write its files, and is skipped.
 set_tests_properties(data.hdf5 PROPERTIES SKIP_RETURN_CODE 77)

@@ -1,4 +1,4 @@
-/* NPZ and HDF5 files that numpy and h5py wrote (goldens/make_arrays.py), good and bad. */
+/* Valid and invalid NPZ and HDF5 files, written by numpy and h5py (goldens/make_arrays.py). */
 #include "data/expect.h"
 #include "data/files.h"
 #include "goldens/goldens.h"
@@ -23,7 +23,7 @@ static const void *data_of(clt_dataset *d, const char *name, clt_dtype dtype, co
     return data;
 }
 
-/* Samples [first, first + count) of the script's arrays. */
+/* Checks samples [first, first + count) of the script's arrays. */
 static void expect_arrays(clt_dataset *d, int first, int count, clt_dtype label)
 {
     int field;
@@ -133,8 +133,8 @@ static void wrong_arrays_are_named(void **state)
     fails("npz", "wide.h5", CLT_FORMAT, "zip archive, or none", "");
 }
 
-/* Every byte of a file flipped, and every length: a message, never a crash, and never other
- * samples. */
+/* Flips every byte of a file, and cuts the file at every length. Each result must be an error
+ * message or the same samples, never a crash. */
 static void damage_is_found(void **state)
 {
     (void)state;
@@ -159,7 +159,7 @@ static void damage_is_found(void **state)
             tried++;
             const clt_status status = clt_dataset_open(own, NULL, &d);
             if (status == CLT_OK)
-                clt_dataset_free(d); /* a date, a flag: nothing that is read */
+                clt_dataset_free(d); /* a date or a flag that nothing reads */
             else
                 expect_words((const char *const[]){"damaged.npz", NULL});
             refused += status != CLT_OK;

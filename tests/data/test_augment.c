@@ -1,5 +1,5 @@
-/* Random crops and flips: what they do, that they are spread evenly, and that nothing but seed,
- * epoch and sample decides. */
+/* Random crops and flips: what they compute, that they are uniform, and that only seed, epoch and
+ * sample select them. */
 #include "data/expect.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ static clt_dataset *make(const char *text, int as_float)
     return d;
 }
 
-/* One epoch's samples as floats, by number, whatever the threads, batches and parts. */
+/* Returns an epoch's samples as floats, ordered by sample number. */
 static float *read_epoch(clt_dataset *d, int64_t seed, int64_t epoch, int64_t batch, int threads,
                          int parts)
 {
@@ -78,7 +78,7 @@ static float *read_epoch(clt_dataset *d, int64_t seed, int64_t epoch, int64_t ba
     return all;
 }
 
-/* Which of the windows and flips this is, -1: none of them. */
+/* Returns which of the windows and flips this is, or -1. */
 static int find_change(const float *got, int sample, int padding)
 {
     const unsigned char *from = samples + sample * BYTES;
@@ -98,7 +98,7 @@ static int find_change(const float *got, int sample, int padding)
     return -1;
 }
 
-/* Every window and flip comes equally often: chi squared stays below its 0.9999 quantile, about. */
+/* Every window and flip comes equally often: chi-squared is below its quantile of about 0.9999. */
 static void all_windows_and_flips_come_equally_often(void **state)
 {
     (void)state;
@@ -117,7 +117,7 @@ static void all_windows_and_flips_come_equally_often(void **state)
         const double want = 10.0 * N / (2 * PLACES), k = 2 * PLACES - 1;
         for (int i = 0; i < 2 * PLACES; i++)
             chi += (counts[i] - want) * (counts[i] - want) / want;
-        /* Wilson and Hilferty's approximation of the quantile at 3.7 standard deviations. */
+        /* Wilson and Hilferty's approximation of the quantile, at 3.7 standard deviations. */
         const double z = 1 - 2 / (9 * k) + 3.7 * sqrt(2 / (9 * k));
         assert_true(chi < k * z * z * z);
         clt_dataset_free(d);
@@ -142,7 +142,7 @@ static void seed_epoch_and_sample_decide_alone(void **state)
     assert_memory_not_equal(other_epoch, first, N * BYTES * sizeof *first);
     assert_memory_not_equal(other_seed, first, N * BYTES * sizeof *first);
     for (int s = 0; s < N; s++)
-        assert_true(find_change(first + s * BYTES, s, 4) >= 0); /* the default padding */
+        assert_true(find_change(first + s * BYTES, s, 4) >= 0); /* 4 is the default padding */
     free(other_epoch);
     free(other_seed);
     free(first);
@@ -167,8 +167,8 @@ static void a_padding_beyond_the_sample_gives_zeros_too(void **state)
     clt_dataset_free(d);
 }
 
-/* Samples that a callback writes, straight into an output of the same type where nothing changes.
- */
+/* Writes samples in a callback. They go directly into an output of the same type that is not
+ * augmented. */
 static clt_status fill(void *user, const int64_t *indices, int64_t count, void *const *fields)
 {
     (void)user;
@@ -194,7 +194,7 @@ static void samples_of_callbacks_are_changed_too(void **state)
     free(got);
     clt_dataset_free(plain);
     clt_dataset_free(d);
-    /* u8 stays u8. */
+    /* An output of u8 keeps its type. */
     clt_loader_desc desc;
     clt_loader *loader;
     d = make("flip", 0);

@@ -1,4 +1,4 @@
-/* CIFAR's binary files, good and bad. */
+/* Valid and invalid binary files of CIFAR. */
 #include "data/expect.h"
 #include "data/files.h"
 
@@ -26,7 +26,7 @@ static int end(void **state)
     return remove_folder(state);
 }
 
-/* Byte i of record r of file f. */
+/* Returns byte i of record r of file f. */
 static unsigned char byte_of(int f, int r, int i, int labels)
 {
     if (i < labels)
@@ -48,7 +48,7 @@ static void write_records(int f, int labels, int count, int extra)
     free(data);
 }
 
-/* Sample s of `d` is record r of file f. */
+/* Checks that sample s of `d` is record r of file f. */
 static void expect_record(clt_dataset *d, int s, int f, int r, int labels)
 {
     const void *images, *label, *coarse;

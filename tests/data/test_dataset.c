@@ -88,7 +88,7 @@ static void bad_fields_are_refused_by_name(void **state)
     assert_non_null(strstr(clt_error_message(), "did you mean 'value'?"));
     assert_int_equal(clt_dataset_set_classes(d, 0, 10), CLT_INVALID_ARGUMENT);
     assert_int_equal(clt_dataset_set_classes(d, 1, 10), CLT_INVALID_ARGUMENT);
-    /* Once a loader knows the set, its fields stand. */
+    /* Fields cannot change once a loader uses the data set. */
     clt_loader_desc desc;
     clt_loader *loader;
     clt_loader_desc_init(&desc);
@@ -164,7 +164,8 @@ static uint64_t digest_of(const char *name, const void *x, int64_t elements, con
     return digest;
 }
 
-/* Every bit of what is small; of what is large some, with both ends. */
+/* Digests depend on every bit of small arrays. Of large arrays they depend on some bits, at both
+ * ends too. */
 static void digests_tell_samples_apart(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* HDF5 files that reach out of themselves or are damaged: refused by name, whatever they hold. */
+/* HDF5 files that refer to other files or are damaged. They must be refused with a message that
+ * names them. */
 #include "data/expect.h"
 #include "data/files.h"
 
@@ -25,7 +26,7 @@ static hid_t make_file(const char *name)
     return file;
 }
 
-/* Makes an array "x" of the given type and way of storing; takes `plist`. */
+/* Makes an array "x" of this type and storage layout. Closes `plist`. */
 static void add_x(hid_t file, hid_t type, hid_t plist)
 {
     const hsize_t dims[] = {SAMPLES, EACH};
@@ -102,19 +103,19 @@ static void links_out_of_the_file_are_refused(void **state)
     H5Lcreate_external(path_of("other.h5"), "/x", file, "x", H5P_DEFAULT, H5P_DEFAULT);
     H5Fclose(file);
     refused("a.h5", CLT_UNSUPPORTED, "'x'", "a link into another file");
-    file = make_file("a.h5"); /* through a soft link, which stays in the file at first */
+    file = make_file("a.h5"); /* through a soft link, whose first part stays in the file */
     const hid_t group = H5Gcreate2(file, "g", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     H5Lcreate_external(path_of("other.h5"), "/", group, "out", H5P_DEFAULT, H5P_DEFAULT);
     H5Lcreate_soft("/g/out/x", file, "x", H5P_DEFAULT, H5P_DEFAULT);
     H5Gclose(group);
     H5Fclose(file);
     refused("a.h5", CLT_FORMAT, "'x'", "cannot be opened");
-    file = make_file("a.h5"); /* the splits themselves */
+    file = make_file("a.h5"); /* links as the splits */
     H5Lcreate_external(path_of("other.h5"), "/", file, "train", H5P_DEFAULT, H5P_DEFAULT);
     H5Gclose(H5Gcreate2(file, "test", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
     H5Fclose(file);
     refused("a.h5", CLT_UNSUPPORTED, "'train'", "a link into another file");
-    file = make_file("a.h5"); /* within the file it is fine */
+    file = make_file("a.h5"); /* a link within the file is allowed */
     add_x(file, H5T_IEEE_F32LE, H5Pcreate(H5P_DATASET_CREATE));
     H5Lmove(file, "x", file, "y", H5P_DEFAULT, H5P_DEFAULT);
     H5Lcreate_soft("/y", file, "x", H5P_DEFAULT, H5P_DEFAULT);
@@ -147,8 +148,8 @@ static void filters_and_types_are_checked_before_reading(void **state)
     refused("a.h5", CLT_UNSUPPORTED, "'x'", "f4, unusual bits");
 }
 
-/* All orders of filters, chunks that do not divide the array, and chunks that were never written.
- */
+/* All combinations of filters, chunks that do not divide the array, and chunks that were never
+ * written. */
 static void chunks_are_decoded(void **state)
 {
     (void)state;
@@ -195,7 +196,7 @@ static void chunks_are_decoded(void **state)
     clt_dataset_free(d);
 }
 
-/* Deflated data that end early: libhdf5 would copy a whole chunk from them. */
+/* Deflated data that end early. libhdf5 would still copy a whole chunk from them. */
 static void chunks_of_another_size_are_refused(void **state)
 {
     (void)state;
@@ -232,8 +233,8 @@ static void a_file_that_ends_early_says_how_long_it_should_be(void **state)
     refused("a.h5", CLT_FORMAT, "is no HDF5 file", "");
 }
 
-/* One to four places of a golden file changed: bytes, addresses near 2^64, copies of other places.
- */
+/* Changes one to four places of a golden file: to random bytes, to addresses near 2^64, or to
+ * copies of other places. */
 static size_t damage(uint64_t seed, unsigned char *bytes, size_t count)
 {
     uint32_t draw[4];
@@ -255,8 +256,8 @@ static size_t damage(uint64_t seed, unsigned char *bytes, size_t count)
     return draw[3] % 16 ? count : count / 2 + draw[2] % (count / 2);
 }
 
-/* Damaged files are refused or read; none ends the process, and none keeps it. libhdf5's usual
- * driver crashes for some of these, among others where addresses lie near 2^64. */
+/* Damaged files are refused or read. None may end the process or keep it busy. libhdf5's usual
+ * driver crashes on some of these files, for example on addresses near 2^64. */
 static void damage_does_not_end_the_process(void **state)
 {
     (void)state;
@@ -277,7 +278,7 @@ static void damage_does_not_end_the_process(void **state)
         if (child == 0) {
             clt_dataset *d;
             setrlimit(RLIMIT_CPU, &(struct rlimit){20, 20});
-            signal(SIGSEGV, SIG_DFL); /* cmocka's handler would go on */
+            signal(SIGSEGV, SIG_DFL); /* cmocka's handler would continue */
             _exit(clt_dataset_open(spec, NULL, &d) != CLT_OK);
         }
         int code;

@@ -1,4 +1,4 @@
-/* IDX files, good and bad, and the notation that names data sets. */
+/* Valid and invalid IDX files, and the notation that names data sets. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@ static clt_status open_idx(const char *split, int64_t classes, int background, c
     return clt_dataset_open(spec, &options, out);
 }
 
-/* Opening must fail with this status and a message that holds every word given. */
+/* Checks that opening fails with this status and a message with all words. */
 static void fails(const char *split, int64_t classes, clt_status want, const char *const *words)
 {
     clt_dataset *d = NULL;
@@ -79,7 +79,7 @@ static void reads_plain_and_gzip_in_the_foreground_and_background(void **state)
         check_pair(train, 101);
         clt_dataset_free(train);
         clt_dataset_free(test);
-        /* Freed without a wait. */
+        /* Freed without a wait for the background thread. */
         assert_int_equal(open_idx("train", 0, background, &train), CLT_OK);
         clt_dataset_free(train);
     }
@@ -214,7 +214,7 @@ static void corrupt_and_trailing_bytes_are_refused(void **state)
     memcpy(bytes + count, "x", 2);
     spill(gz, bytes, count + 1);
     FAILS("train", 0, CLT_FORMAT, gz, "trailing bytes");
-    /* In the background, the same failure comes with every wait. */
+    /* In the background every wait returns the same failure. */
     assert_int_equal(open_idx("train", 0, 1, &d), CLT_OK);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(clt_dataset_wait(d), CLT_FORMAT);
@@ -225,7 +225,7 @@ static void corrupt_and_trailing_bytes_are_refused(void **state)
     bytes = slurp(plain, &count);
     spill(plain, bytes, count + 3);
     FAILS("test", 0, CLT_FORMAT, plain, "trailing bytes");
-    /* More inside the gzip data than the header announces. */
+    /* The gzip data hold more than the header announces. */
     write_file(gz, bytes, count + 3);
     FAILS("train", 0, CLT_FORMAT, gz, "trailing bytes");
     spill(gz, bytes, count);
@@ -276,7 +276,7 @@ static void fashion_mnist_is_found_where_it_is_installed(void **state)
     assert_int_equal(clt_dataset_count(test), 10000);
     assert_int_equal(clt_dataset_wait(train), CLT_OK);
     assert_int_equal(clt_dataset_wait(test), CLT_OK);
-    /* Each class is there equally often. */
+    /* Every class has the same number of samples. */
     const void *data;
     int per_class[10] = {0};
     assert_int_equal(clt_dataset_field_data(train, 1, &data), CLT_OK);

@@ -1,5 +1,5 @@
-/* Images of files: decoded and resampled to Pillow's bits (goldens/make_images.py), folders of
- * classes, crops, and files that are no images. */
+/* Image files, which must give Pillow's bits when decoded and resampled (goldens/make_images.py).
+ * Also folders of classes, crops, and files that are no images. */
 #include "data/expect.h"
 #include "data/files.h"
 #include "data/image/image.h"
@@ -56,7 +56,8 @@ static unsigned char *read_golden(const char *name, size_t *count)
     return bytes;
 }
 
-/* Puts a golden into the folder under another name, cut to `count` bytes if that is not 0. */
+/* Copies a golden file into the folder under another name. Cuts it to `count` bytes unless that is
+ * 0. */
 static void put(const char *golden, const char *name, size_t count)
 {
     size_t all;
@@ -86,7 +87,7 @@ static void every_kind_of_file_has_pillows_colours(void **state)
             fail_msg("%s", clt_error_message());
         assert_int_equal(image.width, WIDTH);
         assert_int_equal(image.height, HEIGHT);
-        /* Pillow multiplies inks otherwise rounded. */
+        /* Pillow rounds the product of inks differently. */
         const int most = strcmp(names[i], "cmyk.jpg") ? 0 : 1;
         for (int k = 0; k < WIDTH * HEIGHT * COLOURS; k++)
             if (abs(image.rgb[k] - want[k]) > most)
@@ -96,7 +97,7 @@ static void every_kind_of_file_has_pillows_colours(void **state)
     clt_image_free(&image);
 }
 
-/* The window is that of `want`, whose colours stand beside each other. */
+/* Checks that the window is the same part of `want`, whose colours are interleaved. */
 static void expect_window(const unsigned char *have, const clt_resample *r, const uint8_t *want)
 {
     for (int y = 0; y < r->rows; y++)
@@ -123,7 +124,7 @@ static void expect_resampled(const clt_image *image, clt_resample r, const char 
         r.rows = r.to_height;
         assert_int_equal(clt_image_resample(image, &r, &work, out), CLT_OK);
         expect_window(out, &r, want);
-        /* A window is that part of the whole. */
+        /* A window must equal that part of the whole image. */
         r.left = r.to_width / 3;
         r.top = r.to_height / 4;
         r.columns = r.to_width - r.left - r.to_width / 5;
@@ -174,7 +175,7 @@ static clt_dataset_options small(int64_t size, int64_t resize)
     return options;
 }
 
-/* One epoch in order; NULL after a failure. */
+/* Returns one epoch in order, or NULL after a failure. */
 static unsigned char *read_epoch(clt_dataset *d, int64_t epoch, int threads, int parts,
                                  clt_status *status)
 {
@@ -211,7 +212,7 @@ static unsigned char *read_epoch(clt_dataset *d, int64_t epoch, int threads, int
     return all;
 }
 
-/* Whether planes hold the window of `want` (interleaved, `wide` columns) at (left, top). */
+/* Returns whether planes hold the window of `want` (interleaved, `wide` columns) at (left, top). */
 static int is_window(const unsigned char *planes, int size, const uint8_t *want, int wide, int left,
                      int top, int flips)
 {
@@ -224,8 +225,8 @@ static int is_window(const unsigned char *planes, int size, const uint8_t *want,
     return 1;
 }
 
-/* Of 101 x 77 pixels a quarter is 25.25 x 19.25: as Pillow's draft and resize of its box, bit for
- * bit, and nowhere far from what the whole image gives. */
+/* A quarter of 101 x 77 pixels is 25.25 x 19.25. The result must equal Pillow's draft and resize of
+ * this box bit for bit. It must also be close to the result from the whole image. */
 static void expect_odd_photograph(void)
 {
     enum { SIZE = 8, MOST = 8 };
@@ -249,7 +250,7 @@ static void expect_odd_photograph(void)
     clt_dataset_free(d);
 }
 
-/* As Pillow's draft and resize, bit for bit. */
+/* The result must equal Pillow's draft and resize bit for bit. */
 static void large_photographs_are_decoded_at_a_part_of_their_size(void **state)
 {
     (void)state;
@@ -269,7 +270,7 @@ static void large_photographs_are_decoded_at_a_part_of_their_size(void **state)
     MAKE_FOLDERS("a");
     put("large.jpg", "a/1.jpg", 0);
     put("large.jpg", "a/2.jpg", 0);
-    /* Part of it: the whole would be decoded at less. */
+    /* A crop takes a part of the image. The whole image would be decoded at a smaller size. */
     clt_augment augment;
     assert_int_equal(clt_augment_parse("resized-crop:0.05,flip", &augment), CLT_OK);
     unsigned char *one = NULL;
@@ -293,7 +294,7 @@ static void folders_are_classes_and_splits(void **state)
     MAKE_FOLDERS("train", "val", "train/b", "train/a", "train/.hidden", "val/b");
     put("rgb.png", "train/a/2.png", 0);
     put("rgb.jpg", "train/a/1.JPEG", 0);
-    put("grey.png", "train/a/wrong_ending.jpg", 0); /* what it is, its bytes say */
+    put("grey.png", "train/a/wrong_ending.jpg", 0); /* the bytes decide, not the ending */
     put("grey.png", "train/b/1.png", 0);
     put("grey.png", "train/b/notes.txt", 0);
     put("rgb.jpg", "val/b/1.jpg", 0);
@@ -307,7 +308,7 @@ static void folders_are_classes_and_splits(void **state)
     assert_string_equal(clt_dataset_class_name(d, 1, 1), "b");
     assert_int_equal(clt_dataset_set_classes(d, 1, 2), CLT_OK);
     assert_string_equal(clt_dataset_class_name(d, 1, 1), "b");
-    /* Names are of as many classes as there were. */
+    /* Names are known only for the original number of classes. */
     assert_int_equal(clt_dataset_set_classes(d, 1, 1000), CLT_OK);
     assert_null(clt_dataset_class_name(d, 1, 1));
     assert_null(clt_dataset_class_name(d, 1, 999));
@@ -324,7 +325,7 @@ static void folders_are_classes_and_splits(void **state)
     assert_int_equal(clt_dataset_count(d), 1);
     assert_int_equal(clt_dataset_classes(d, 1), 2);
     clt_dataset_free(d);
-    /* The default is 224, from 256. */
+    /* The default is 224 pixels, cut from 256. */
     d = expect_open(spec, "test", NULL);
     expect_field(d, "image", CLT_U8, "[3,224,224]");
     clt_dataset_free(d);
@@ -355,8 +356,8 @@ static void augment(clt_dataset *d, const char *text)
     assert_int_equal(clt_dataset_augment(d, "image", &a), CLT_OK);
 }
 
-/* Every crop is a window of the resized image, all of them occur, and threads and parts do not
- * matter. */
+/* Every crop is a window of the resized image, every window occurs, and threads and parts do not
+ * change the crops. */
 static void crops_are_windows_whoever_makes_them(void **state)
 {
     (void)state;
@@ -405,8 +406,8 @@ static void crops_are_windows_whoever_makes_them(void **state)
     assert_true(kinds > (HEIGHT - SIZE + 1) * (WIDTH - SIZE + 1) * 2 * 8 / 10);
 }
 
-/* A resized crop of the whole area and nearly square images: what it is for sure. Others differ
- * from epoch to epoch and do not depend on threads. */
+/* The crop of the whole area of a nearly square image is known exactly. Other crops differ between
+ * epochs and do not depend on the number of threads. */
 static void resized_crops_are_the_same_for_any_threads(void **state)
 {
     (void)state;
@@ -477,7 +478,7 @@ static void files_that_are_no_images_are_named(void **state)
     free(bytes);
 }
 
-/* Cut anywhere, a JPEG is refused, and the decoder goes on with the next file. */
+/* A JPEG that is cut anywhere is refused, and the decoder can read the next file. */
 static void jpegs_are_cut_anywhere(void **state)
 {
     (void)state;

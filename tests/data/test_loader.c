@@ -1,4 +1,4 @@
-/* The loader: what batches hold, for any division and any number of threads. */
+/* The loader: contents of batches, for any division and any number of threads. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,7 +76,7 @@ static clt_loader_desc describe(clt_dataset *d, int64_t batch)
     return desc;
 }
 
-/* Outputs: 0 image f32, 1 label i32, 2 image as it is. */
+/* Makes a loader with outputs 0 image f32, 1 label i32, 2 image u8. */
 static clt_loader *make_loader(const clt_loader_desc *desc, const int64_t *ignore)
 {
     clt_loader *l;
@@ -103,7 +103,7 @@ static clt_batch next(clt_loader *l)
     return b;
 }
 
-/* Every sample of a batch's local parts is the one that the order says. */
+/* Checks that each sample of a batch's local parts is the sample that the order names. */
 static void check_batch(clt_loader *l, const clt_batch *b, const clt_loader_desc *desc)
 {
     int64_t order[COUNT], weight = 0;
@@ -136,8 +136,8 @@ static void check_batch(clt_loader *l, const clt_batch *b, const clt_loader_desc
     assert_int_equal(b->weight, weight);
 }
 
-/* All divisions and numbers of threads deliver the same epochs, last partial batches and batches
- * smaller than the number of parts included. */
+/* All divisions and numbers of threads deliver the same epochs. Batches include partial last ones,
+ * and ones with fewer samples than parts. */
 static void batches_hold_what_the_order_says(void **state)
 {
     (void)state;
@@ -195,8 +195,8 @@ static void ranks_see_their_parts_and_the_weight_of_all(void **state)
                 assert_int_equal(clt_loader_release(l, b.slot), CLT_OK);
             }
             clt_loader_free(l);
-            /* A callback is not asked for samples of other ranks, so their weight is not known;
-             * without an ignored label it is. */
+            /* A callback is not asked for samples of other ranks, so the loader does not know their
+             * weight. It knows the weight if no label is ignored. */
             desc.dataset = called;
             l = start(&desc, &ignore);
             clt_batch b = next(l);
@@ -235,7 +235,7 @@ static void a_resumed_loader_repeats_the_interrupted_one(void **state)
     clt_dataset_free(d);
 }
 
-/* As PyTorch's drop_last: 103 samples are ten batches of 10 an epoch, in the same order. */
+/* As PyTorch's drop_last: 103 samples make ten batches of 10 in each epoch, in the same order. */
 static void a_partial_last_batch_may_be_left_out(void **state)
 {
     (void)state;
@@ -260,7 +260,7 @@ static void a_partial_last_batch_may_be_left_out(void **state)
     }
     assert_int_equal(number, 20);
     clt_loader_free(l);
-    /* A run that had the partial batch was stopped before it. */
+    /* A run with the partial batch was stopped just before this batch. */
     desc.offset = 100;
     l = start(&desc, &ignore);
     clt_batch b = next(l);

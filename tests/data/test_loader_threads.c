@@ -1,4 +1,4 @@
-/* The loader's threads: failures, shutdown at any time, and how many of them work. */
+/* The loader's threads: failures, shutdown at any time, and the number of active threads. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,9 +17,9 @@ enum { COUNT = 1000 };
 
 typedef struct source {
     _Atomic int inside, most, calls;
-    int64_t bad; /* the sample that fails; -1: none */
+    int64_t bad; /* the sample that fails; -1 for none */
     int64_t wrong_label;
-    long nanoseconds; /* that a call takes */
+    long nanoseconds; /* duration of a call */
 } source;
 
 static void sleep_ns(long nanoseconds)
@@ -93,7 +93,7 @@ static void serial_callbacks_run_alone(void **state)
     clt_dataset_free(d);
 }
 
-/* The batches before a failure arrive; the failure comes in its place, and stays. */
+/* Batches before a failure arrive, then the failure, which every later call repeats. */
 static void failures_come_in_order(void **state)
 {
     (void)state;
@@ -149,7 +149,7 @@ static void a_decode_that_fails_is_reported_by_next(void **state)
     free(bytes);
 }
 
-/* Freed in every phase, with slots taken, ready and being filled. */
+/* The loader is freed in every phase, with slots that are in use, ready or being filled. */
 static void a_loader_can_be_freed_at_any_time(void **state)
 {
     (void)state;
@@ -168,7 +168,7 @@ static void a_loader_can_be_freed_at_any_time(void **state)
         clt_loader_free(l);
         clt_dataset_free(d);
     }
-    /* Before its start, too. */
+    /* Also before it is started. */
     source s = {.bad = -1, .wrong_label = -1};
     clt_dataset *d = make_set(&s, 0);
     clt_loader_desc desc;
@@ -238,8 +238,8 @@ static void slots_are_released_by_other_threads(void **state)
     clt_dataset_free(d);
 }
 
-/* A model of a machine: assembly of a batch takes `work`, the consumer's step `step`, and at most
- * `useful` threads help. */
+/* Simulates a machine: assembling a batch takes `work`, a step of the consumer takes `step`, and at
+ * most `useful` threads help. */
 static int settle(clt_tuner *t, double work, double step, int useful, int windows)
 {
     for (int i = 0; i < windows; i++) {
@@ -256,13 +256,13 @@ static void as_many_threads_work_as_are_needed(void **state)
     clt_tuner t;
     clt_tuner_init(&t, 1, 8);
     assert_int_equal(t.active, 8);
-    assert_int_equal(settle(&t, 0.1, 1.0, 8, 50), 1); /* light work: one thread */
-    int threads = settle(&t, 3.5, 1.0, 8, 200);       /* heavy: four keep up */
+    assert_int_equal(settle(&t, 0.1, 1.0, 8, 50), 1); /* one thread is enough for light work */
+    int threads = settle(&t, 3.5, 1.0, 8, 200);       /* four threads are enough for heavy work */
     assert_in_range((uintmax_t)threads, 4, 7);
     clt_tuner_init(&t, 2, 6);
-    assert_int_equal(settle(&t, 0.01, 1.0, 8, 50), 2); /* never below the least */
-    assert_int_equal(settle(&t, 50.0, 1.0, 8, 50), 6); /* nor above the most */
-    /* Only one thread gets in: more do not help, and are given back. */
+    assert_int_equal(settle(&t, 0.01, 1.0, 8, 50), 2); /* never below the minimum */
+    assert_int_equal(settle(&t, 50.0, 1.0, 8, 50), 6); /* never above the maximum */
+    /* Only one thread can work at a time, so further threads do not help and are stopped again. */
     clt_tuner_init(&t, 1, 8);
     t.active = 1;
     int more = 0;
@@ -271,7 +271,7 @@ static void as_many_threads_work_as_are_needed(void **state)
     assert_true(more < 15);
 }
 
-/* With a callback that takes long and sleeps, more than one thread must come to work. */
+/* More than one thread must become active if the callback takes long and sleeps. */
 static void threads_are_added_while_running(void **state)
 {
     (void)state;

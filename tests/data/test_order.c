@@ -1,4 +1,4 @@
-/* Order of an epoch and division of a batch. */
+/* The order of an epoch and the division of a batch. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,7 +50,7 @@ static void order_depends_on_seed_and_epoch_alone(void **state)
         int same = 0;
         for (int j = 0; j < N; j++)
             same += whole[j] == other[j];
-        assert_true(same < 10); /* 1 is expected of two independent permutations */
+        assert_true(same < 10); /* two independent permutations share 1 place on average */
     }
     assert_int_equal(clt_data_order(N, 1, 3, 0, 10, 5, other), CLT_OK);
     for (int j = 0; j < 5; j++)
@@ -59,7 +59,8 @@ static void order_depends_on_seed_and_epoch_alone(void **state)
     assert_int_equal(clt_data_order(N, 1, -1, 1, 0, 5, other), CLT_INVALID_ARGUMENT);
 }
 
-/* Chi-square of where each sample lands, and of neighbours' distance, over many epochs. */
+/* Chi-squared tests of the place of each sample, and of the distance of neighbours, over many
+ * epochs. */
 static void order_is_uniform(void **state)
 {
     (void)state;
@@ -88,7 +89,8 @@ static void order_is_uniform(void **state)
                 else
                     assert_int_equal(after[i][j], 0);
             }
-        /* (n-1)^2 degrees of freedom, about n(n-1) for pairs; five standard deviations. */
+        /* (n-1)^2 degrees of freedom for places, about n(n-1) for pairs. The limit is five standard
+         * deviations. */
         double free_at = (n - 1.0) * (n - 1.0), free_after = n * (n - 1.0);
         assert_true(fabs(chi - free_at) < 5 * sqrt(2 * free_at) + 1);
         assert_true(fabs(chi_after - free_after) < 5 * sqrt(2 * free_after) + n);
@@ -127,8 +129,8 @@ static void split_refuses_bad_arguments(void **state)
     assert_int_equal(clt_split(1, 2, nan_weight, 1, o), CLT_INVALID_ARGUMENT);
 }
 
-/* Over many totals and weights: complete, within capacity, zero weights empty, multiples of the
- * quantum, and no other division is faster on its slowest part. */
+/* For many totals and weights a split is complete and within capacity, in multiples of the quantum.
+ * Parts with weight zero are empty. No other division makes the slowest part faster. */
 static void split_is_complete_and_balanced(void **state)
 {
     (void)state;
@@ -156,7 +158,7 @@ static void split_is_complete_and_balanced(void **state)
                     if (units && (double)units / sets[s][p] > slowest)
                         slowest = (double)units / sets[s][p];
                 }
-                /* A lower limit of the slowest part would leave units without a place. */
+                /* With a lower limit for the slowest part, some units would have no place. */
                 int64_t units = (total + quantum - 1) / quantum, places = 0;
                 for (int p = 0; p < 4; p++)
                     places += (int64_t)floor(slowest * (1 - 1e-9) * sets[s][p]);

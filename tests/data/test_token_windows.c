@@ -1,11 +1,12 @@
-/* Where the windows of samples begin in tokens: shifted, random and continued. */
+/* Where the windows of samples begin in the tokens: shifted, random and continued windows. */
 #include "data/token_files.h"
 
 /* --- windows ---------------------------------------------------------------------------------- */
 
 enum { SEED = 5, LONG_COUNT = 20 * T + 4, SHORT_COUNT = 3 * T };
 
-/* Where the samples of an epoch begin: files hold rising numbers, so that their tokens tell. */
+/* Finds where the samples of an epoch begin. Files hold rising numbers, so tokens tell their
+ * place. */
 static void read_begins(clt_windows windows, int64_t epoch, int threads, int parts, int64_t n,
                         int64_t *begin)
 {
@@ -49,7 +50,7 @@ static void read_begins(clt_windows windows, int64_t epoch, int threads, int par
     clt_dataset_free(d);
 }
 
-/* The first file holds 0, 1 and so on, the second goes on from 1000. */
+/* Writes two files. The first holds 0, 1 and so on, the second continues from 1000. */
 static int64_t write_rising(void)
 {
     uint16_t numbers[LONG_COUNT];
@@ -87,7 +88,7 @@ static void shifted_windows_see_every_token_about_once(void **state)
             assert_memory_equal(begin, again, (size_t)n * sizeof *begin);
         }
     }
-    for (int i = 0; i < T; i++) /* expected: 8.6 */
+    for (int i = 0; i < T; i++) /* 8.6 samples are expected */
         assert_true(shifts[0][i] && shifts[1][i]);
 }
 
@@ -115,11 +116,11 @@ static void random_windows_lie_anywhere(void **state)
         assert_true(seen[i]);
         squares += ((double)seen[i] - each) * ((double)seen[i] - each) / each;
     }
-    /* Chi-squared: mean PLACES - 1, deviation sqrt(2 (PLACES - 1)), about 17. */
+    /* Chi-squared has the mean PLACES - 1 and the deviation sqrt(2 (PLACES - 1)), about 17. */
     assert_true(squares > PLACES - 100 && squares < PLACES + 100);
 }
 
-/* Those for training do not reach into the last tenth, and tests stay as they are. */
+/* Training windows do not reach into the last tenth, and test windows do not change. */
 static void windows_of_a_split_stay_in_it(void **state)
 {
     (void)state;
@@ -158,7 +159,8 @@ static void windows_of_a_split_stay_in_it(void **state)
         }
 }
 
-/* As many parts of the text as a batch has samples, side by side; a file's begin is none's end. */
+/* The text has as many parts as a batch has samples, side by side. A window never spans two
+ * files. */
 static void continued_windows_go_on_in_the_next_batch(void **state)
 {
     (void)state;
@@ -190,7 +192,7 @@ static void continued_windows_go_on_in_the_next_batch(void **state)
         assert_true(continues == (i >= BESIDE && window != IN_FIRST));
     }
     clt_dataset_free(d);
-    /* Of a file with both splits. */
+    /* The same for a file that holds both splits. */
     write_tokens("one.bin", 5, 21 * T + 1, 0, 0);
     options.classes = VOCABULARY;
     for (int test = 0; test < 2; test++) {

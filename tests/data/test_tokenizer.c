@@ -1,4 +1,5 @@
-/* Tokenizers against PyPI's tokenizers and tiktoken (goldens/make_tokenizer.py), and bad files. */
+/* Tokenizers, compared with PyPI's tokenizers and tiktoken (goldens/make_tokenizer.py), and invalid
+ * files. */
 #include "data/expect.h"
 #include "data/files.h"
 #include "goldens/goldens.h"
@@ -76,7 +77,7 @@ static void texts_have_the_tokens_of_other_libraries(void **state)
     json_decref(cases);
 }
 
-/* The token between texts is decoded, and tokens may be parts of characters. */
+/* Decodes the token between texts, and tokens that are parts of characters. */
 static void any_tokens_are_decoded(void **state)
 {
     (void)state;
@@ -90,7 +91,7 @@ static void any_tokens_are_decoded(void **state)
     assert_string_equal(text, "<|endoftext|>");
     free(text);
     assert_int_equal(clt_tokenizer_decode(t, ids, 256, &text, &bytes), CLT_OK);
-    assert_int_equal(bytes, 256); /* the bytes come first, each once */
+    assert_int_equal(bytes, 256); /* the first 256 tokens are the bytes, each once */
     int seen[256] = {0};
     for (int i = 0; i < 256; i++)
         seen[(unsigned char)text[i]] = 1;
@@ -133,7 +134,7 @@ static void what_is_not_utf8_is_said_with_its_place(void **state)
     clt_tokenizer_free(t);
 }
 
-/* A long run without spaces is one piece: it must not take the square of its length. */
+/* A long text without spaces is a single piece. Merging must not take quadratic time. */
 static void a_long_piece_is_merged_as_its_parts(void **state)
 {
     (void)state;
@@ -157,7 +158,7 @@ static void a_long_piece_is_merged_as_its_parts(void **state)
     clt_tokenizer_free(t);
 }
 
-/* Opening what these files hold must fail with this message. */
+/* Checks that opening these files fails with this message. */
 static void fails(const char *vocabulary, const char *merges, clt_status status, const char *a,
                   const char *b)
 {

@@ -1,5 +1,4 @@
-/* Files of tokens and text as data sets: splits, vocabularies, and what is wrong with
- * them. */
+/* Data sets of token files and text files: splits, vocabularies, and invalid files. */
 #include "data/token_files.h"
 
 static void folders_have_a_file_or_several_of_each_split(void **state)
@@ -7,13 +6,13 @@ static void folders_have_a_file_or_several_of_each_split(void **state)
     (void)state;
     const int file[] = {1, 1, 2}, single[] = {3};
     const int64_t begin[] = {0, T, 0}, first[] = {0};
-    /* 2 windows and 6 tokens more; 1 window and nothing more; too few for any: it lacks a target.
-     */
+    /* The first file has 2 windows and 6 more tokens. The second has exactly 1 window. The third
+     * has too few tokens: the last target is missing. */
     write_tokens("a_train_0.bin", 1, 2 * T + 7, 1, 2 * T + 7);
     write_tokens("a_train_1.bin", 2, T + 1, 0, 0);
     write_tokens("train.bin", 4, T, 0, 0);
     write_tokens("a_val.bin", 3, T + 2, 1, T + 2);
-    write_tokens("training.bin", 9, 100, 0, 0); /* not the word */
+    write_tokens("training.bin", 9, 100, 0, 0); /* not the word "train" */
     clt_dataset *d = open_tokens("tokens", "", "train", T, VOCABULARY);
     assert_int_equal(clt_dataset_count(d), 3);
     const int field = expect_field(d, "tokens", CLT_I32, "[7]");
@@ -55,7 +54,8 @@ static void the_last_tenth_of_a_file_is_for_tests(void **state)
     clt_dataset_free(d);
 }
 
-/* Whole samples are divided, the tests' share rounded up: one of two, and two of eleven. */
+/* Whole samples are divided, and the number of test samples is rounded up: one of two, two of
+ * eleven. */
 static void tenths_are_of_whole_samples(void **state)
 {
     (void)state;
@@ -67,7 +67,7 @@ static void tenths_are_of_whole_samples(void **state)
             file[w] = 6;
             begin[w] = w * T;
         }
-        /* What fills no sample is at the file's end, so no test has it either. */
+        /* Tokens that do not fill a sample are at the end of the file, and belong to no split. */
         write_tokens("one.bin", 6, windows[i] * T + T, 0, 0);
         clt_dataset *d = open_tokens("tokens", "one.bin", "train", T, VOCABULARY);
         assert_int_equal(clt_dataset_count(d), windows[i] - tests[i]);
@@ -142,8 +142,8 @@ static clt_status fetch_one(clt_dataset *d, int64_t index)
     return d->fetch(d, &(clt_sample_key){0}, index, (void *const[]){inputs, targets, NULL});
 }
 
-/* Files that are shortened or replaced while they are in use: a message, where a mapping would
- * raise SIGBUS. Of many files only some stay open. */
+/* Files that are shortened or replaced while in use give an error message. A mapping would raise
+ * SIGBUS. Only some of many files stay open. */
 static void files_may_change_while_they_are_open(void **state)
 {
     (void)state;
@@ -216,7 +216,7 @@ static void what_is_wrong_is_said_with_its_file(void **state)
     fails("", T, CLT_NOT_FOUND, "word train", ".bin");
 }
 
-/* In the files of a folder, vocabularies must agree. */
+/* The files of a folder must have the same vocabulary. */
 static void vocabularies_agree(void **state)
 {
     (void)state;
@@ -227,7 +227,7 @@ static void vocabularies_agree(void **state)
     fails("", T, CLT_FORMAT, "a_train_1.bin: vocabulary of 5001", "5000");
 }
 
-/* Before the first sample is read; also in the other split of a folder. */
+/* The token is found before the first sample is read, also in the other split of a folder. */
 static void a_token_out_of_the_vocabulary_is_found(void **state)
 {
     (void)state;
@@ -247,7 +247,7 @@ static void a_token_out_of_the_vocabulary_is_found(void **state)
     assert_null(d);
 }
 
-/* Numbers of 32 bits behind llm.c's header for Llama 3. */
+/* Tokens of 32 bits behind llm.c's header for Llama 3. */
 static void wide_tokens(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Files of tokens for tests: tokens that tell their file and place. */
+/* Token files for tests. Each token tells its file and place. */
 #ifndef CLT_TESTS_DATA_TOKEN_FILES_H
 #define CLT_TESTS_DATA_TOKEN_FILES_H
 
@@ -33,7 +33,8 @@ static inline int token(int file, int64_t i)
     return (int)((i * i * 31 + file * 977 + i * 13) % VOCABULARY);
 }
 
-/* With llm.c's header, which may announce another number, or without one. */
+/* Writes a token file, with or without llm.c's header. The header may announce another number of
+ * tokens. */
 static inline void write_tokens(const char *name, int file, int count, int header, int announced)
 {
     unsigned char *bytes = calloc(1, HEADER + 2 * (size_t)count + 1), *p = bytes;
@@ -60,7 +61,8 @@ static inline clt_dataset *open_tokens(const char *kind, const char *name, const
     return expect_open(spec_of(kind, name), split, &options);
 }
 
-/* The batches of one pass in order; sample s must be the window at `begin[s]` of its file. */
+/* Checks the batches of one pass in order. Sample s must be the window at `begin[s]` of its
+ * file. */
 static inline void expect_windows(clt_dataset *d, int64_t t, const int *file, const int64_t *begin)
 {
     clt_loader_desc desc;

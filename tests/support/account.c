@@ -1,7 +1,8 @@
 /*
- * account FILE NAME PROGRAM ARGUMENT...: runs the program and ends as it does; appends a line to
- * FILE: the name, seconds by the clock, and core-seconds of the program and all that it waited for.
- * Every test runs so; tools/test adds them up.
+ * account FILE NAME PROGRAM ARGUMENT...: runs the program, and exits with its status. Appends a
+ * line to FILE: the name, the wall-clock seconds, and the core-seconds of the program and of the
+ * processes that it waited for. Every test runs under this program, and tools/test adds up the
+ * lines.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -45,7 +46,8 @@ int main(int count, char **words)
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
     getrusage(RUSAGE_CHILDREN, &used);
-    /* Opened for appending and written at once: tests that end together do not mix their lines. */
+    /* The file is opened for appending and written at once, so lines of tests that end together do
+     * not mix. */
     FILE *file = fopen(words[1], "a");
     if (file) {
         fprintf(file, "%s\t%.3f\t%.3f\n", words[2], now() - begin,

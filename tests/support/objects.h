@@ -1,5 +1,6 @@
-/* Counts the OpenCL objects other than events that this program makes, whoever makes them: these
- * definitions stand before those of the OpenCL loader. Include it in one file of a program. */
+/* Counts all OpenCL objects of this program, except events. These definitions replace those of the
+ * OpenCL loader, so calls of the library are counted too. Include this header in one file of a
+ * program. */
 #ifndef CLT_TESTS_SUPPORT_OBJECTS_H
 #define CLT_TESTS_SUPPORT_OBJECTS_H
 
@@ -13,13 +14,14 @@
 
 static atomic_llong objects_created, buffers_and_kernels;
 
-/* Made so far. */
+/* Returns the number of objects made so far. */
 static inline int64_t objects_made(void)
 {
     return atomic_load(&objects_created);
 }
 
-/* Buffers and kernels, made and not released; exact while nobody retains one. */
+/* Returns the number of buffers and kernels that are not released. The number is exact unless an
+ * object is retained. */
 static inline int64_t objects_live(void)
 {
     return atomic_load(&buffers_and_kernels);

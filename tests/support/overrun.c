@@ -1,5 +1,5 @@
-/* Seeds of what the Oclgrind gate must find: writes 16 numbers into a buffer of 16 (argument 16) or
- * fewer; with "race", every work-item writes the same place. */
+/* Deliberate errors that the Oclgrind gate must find. Writes 16 numbers into a buffer of 16 numbers
+ * (argument 16) or fewer. With the argument "race" all work-items write the same place. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* For tests of plans, which need no device. Include it after cmocka's header. */
+/* Helpers for tests of plans, which need no device. Include this after cmocka's header. */
 #ifndef CLT_TESTS_SUPPORT_PLANS_H
 #define CLT_TESTS_SUPPORT_PLANS_H
 

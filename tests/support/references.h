@@ -1,4 +1,4 @@
-/* The reference counts of OpenCL buffers. */
+/* Reference counts of OpenCL buffers. */
 #ifndef CLT_TESTS_SUPPORT_REFERENCES_H
 #define CLT_TESTS_SUPPORT_REFERENCES_H
 
@@ -6,7 +6,7 @@
 
 #include <CL/cl.h>
 
-/* 0: the driver does not say. */
+/* Returns the reference count, or 0 if the driver does not report it. */
 static inline cl_uint references(cl_mem buffer)
 {
     cl_uint count = 0;
@@ -14,8 +14,8 @@ static inline cl_uint references(cl_mem buffer)
                                                                                           : count;
 }
 
-/* PoCL drops those of a command a moment after the queue has finished; 5 s is long enough for a
- * moment, also where the machine is busy. */
+/* Waits until the count is 1, and returns it. PoCL releases the references of a command a moment
+ * after the queue has finished. 5 s is long enough on a busy machine. */
 static inline cl_uint references_left(cl_mem buffer)
 {
     for (int i = 0; i < 5000 && references(buffer) > 1; i++)
