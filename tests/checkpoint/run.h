@@ -1,4 +1,4 @@
-/* A small run whose tensors follow from its step, so that any checkpoint of it can be checked. */
+/* A small run whose tensors depend only on its step, so any checkpoint of it can be checked. */
 #ifndef TESTS_CHECKPOINT_RUN_H
 #define TESTS_CHECKPOINT_RUN_H
 
@@ -47,7 +47,7 @@ static inline void run_save(const char *dir, int64_t step, int64_t keep)
     assert_int_equal(clt_checkpoint_save(dir, &desc), CLT_OK);
 }
 
-/* The checkpoint is the one of this step, in every element. */
+/* Checks that the checkpoint is that of this step, in every element. */
 static inline void run_check(const clt_checkpoint *c, int64_t step)
 {
     const clt_tensor *tensor;
@@ -66,7 +66,7 @@ static inline int run_compare(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The names in a folder, sorted, a space after each. Valid until the next call. */
+/* Returns the sorted names in a folder, with a space after each. Valid until the next call. */
 static inline const char *run_list(const char *dir)
 {
     static char text[2048];

@@ -1,4 +1,5 @@
-/* A folder for one test program's files, and files made by hand. Include after cmocka.h. */
+/* A temporary folder for the files of a test program, and helpers that write and read files.
+ * Include this after cmocka.h. */
 #ifndef TESTS_CHECKPOINT_SCRATCH_H
 #define TESTS_CHECKPOINT_SCRATCH_H
 
@@ -14,7 +15,7 @@
 
 static char scratch[256];
 
-/* A cmocka group set-up. */
+/* Makes the folder. A cmocka group set-up. */
 static inline int scratch_make(void **state)
 {
     (void)state;
@@ -42,7 +43,7 @@ static inline void scratch_remove_tree(const char *path)
     }
 }
 
-/* A cmocka group tear-down. */
+/* Removes the folder. A cmocka group tear-down. */
 static inline int scratch_remove(void **state)
 {
     (void)state;
@@ -50,7 +51,7 @@ static inline int scratch_remove(void **state)
     return 0;
 }
 
-/* The path of a file in the folder; the last 8 results stay valid. */
+/* Returns the path of a file in the folder. The last 8 results stay valid. */
 static inline const char *in_scratch(const char *name)
 {
     static char paths[8][1024];
@@ -62,7 +63,8 @@ static inline const char *in_scratch(const char *name)
 
 static inline void put_file(const char *path, const void *data, size_t bytes)
 {
-    /* Some file systems wait for the disk when a file is emptied and written again. */
+    /* The file is removed first, since some file systems sync a file that is truncated and
+     * rewritten. */
     unlink(path);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
@@ -70,7 +72,7 @@ static inline void put_file(const char *path, const void *data, size_t bytes)
     assert_int_equal(fclose(file), 0);
 }
 
-/* The content, to be freed. */
+/* Returns the content of a file, which the caller frees. */
 static inline unsigned char *get_file(const char *path, size_t *bytes)
 {
     FILE *file = fopen(path, "rb");
@@ -86,7 +88,7 @@ static inline unsigned char *get_file(const char *path, size_t *bytes)
     return data;
 }
 
-/* A file made of a header and `data_bytes` bytes 0, 1, 2, ... */
+/* Makes a file of a header and `data_bytes` bytes 0, 1, 2, ... Returns its path. */
 static inline const char *put_tensors(const char *header, size_t data_bytes)
 {
     const char *path = in_scratch("made.safetensors");

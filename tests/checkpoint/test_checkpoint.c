@@ -1,4 +1,5 @@
-/* Checkpoint folders: the round trip, which ones are kept, and what is said of damaged ones. */
+/* Checkpoint folders: the round trip, which checkpoints are kept, and the messages about damaged
+ * ones. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -77,7 +78,8 @@ static void the_highest_step_is_found(void **state)
     assert_int_equal(clt_checkpoint_open(slashes, &c), CLT_OK);
     run_check(c, 9);
     clt_checkpoint_close(c);
-    /* A copy under another name is a checkpoint too; one under another step's name is not. */
+    /* A checkpoint under a free name is valid. A checkpoint under the name of another step is
+     * not. */
     assert_int_equal(rename(want, in_scratch("best")), 0);
     assert_int_equal(clt_checkpoint_open(in_scratch("best"), &c), CLT_OK);
     run_check(c, 100000000);
@@ -98,14 +100,15 @@ static void only_older_ones_are_deleted(void **state)
     for (int step = 1; step <= 6; step++)
         run_save(dir, step * 10, 3);
     assert_string_equal(run_list(dir), "step-00000040 step-00000050 step-00000060 ");
-    /* Back to an earlier step, as after --resume from it: the later ones may be wanted. */
+    /* Return to an earlier step, as after --resume from there. Later checkpoints are kept, since
+     * they may be wanted. */
     run_save(dir, 45, 2);
     assert_string_equal(run_list(dir), "step-00000040 step-00000045 step-00000050 step-00000060 ");
     run_save(dir, 55, 1);
     assert_string_equal(run_list(dir), "step-00000055 step-00000060 ");
     run_save(dir, 70, 0);
     assert_string_equal(run_list(dir), "step-00000055 step-00000060 step-00000070 ");
-    /* Again the same step: replaced. */
+    /* The same step again replaces its checkpoint. */
     clt_checkpoint_desc desc;
     run_describe(&desc, 70);
     desc.run.seed = 5;
@@ -157,7 +160,7 @@ static void one_displaced_by_a_killed_save_is_found(void **state)
     assert_string_equal(run_list(dir), "step-00000001 step-00000003 ");
 }
 
-/* Replaces the first `from` in a file by `to` of the same length. */
+/* Replaces the first `from` in a file by `to`, which has the same length. */
 static void edit(const char *path, const char *from, const char *to)
 {
     size_t bytes;
@@ -169,7 +172,7 @@ static void edit(const char *path, const char *from, const char *to)
     free(data);
 }
 
-/* Opening the pipe would wait for its writer. */
+/* Opening a pipe would wait for its writer. */
 static void a_pipe_in_place_of_a_file_is_damage(void **state)
 {
     (void)state;
@@ -195,7 +198,8 @@ static void damage_is_refused_by_name_and_an_intact_one_offered(void **state)
 {
     (void)state;
     static const struct {
-        const char *file, *from, *to; /* no `from`: the last byte is cut off; no `to`: removed */
+        const char *file, *from,
+            *to; /* `from` NULL: cut off the last byte; `to` NULL: remove the file */
         clt_status status;
         const char *message;
     } cases[] = {
@@ -248,7 +252,7 @@ static void damage_is_refused_by_name_and_an_intact_one_offered(void **state)
             assert_message_has("the newest intact one before it is ");
             assert_message_has("damage/step-00000020");
         }
-        /* A newer version's is no damage: it is not passed over. */
+        /* A newer version is not damage, so the search does not skip it. */
         char found[700], wanted[700];
         snprintf(wanted, sizeof wanted, "%s/step-000000%d", dir, cases[i].status ? 20 : 30);
         const int passes = cases[i].status != CLT_UNSUPPORTED;
@@ -257,7 +261,7 @@ static void damage_is_refused_by_name_and_an_intact_one_offered(void **state)
         if (passes)
             assert_string_equal(found, wanted);
     }
-    /* Step 20 damaged as well: 10 is offered; then none. */
+    /* If step 20 is damaged too, step 10 is offered. If that is damaged, there is none. */
     snprintf(path, sizeof path, "%s/step-00000020/state.json", dir);
     put_file(path, "{}", 2);
     clt_checkpoint *c;
@@ -276,7 +280,7 @@ static void damage_is_refused_by_name_and_an_intact_one_offered(void **state)
     assert_int_equal(clt_checkpoint_find_intact(scratch, 3, path), CLT_NOT_FOUND);
 }
 
-/* Every single bit of every file counts. */
+/* A change of any single bit of any file is noticed. */
 static void every_flipped_bit_is_noticed(void **state)
 {
     (void)state;
@@ -295,7 +299,7 @@ static void every_flipped_bit_is_noticed(void **state)
             clt_checkpoint *c;
             clt_status status = clt_checkpoint_open(dir, &c);
             if (status == CLT_OK) {
-                /* Spaces of state.json: another kind of space says the same. */
+                /* In state.json one kind of space may replace another. */
                 assert_int_equal(i, 2);
                 run_check(c, 1);
                 clt_checkpoint_close(c);
@@ -323,7 +327,8 @@ static void a_full_disk_keeps_what_was_there(void **state)
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     clt_checkpoint_desc desc;
     run_describe(&desc, 2);
-    /* The note makes state.json the largest file, so that each of the three fails at some limit. */
+    /* The note makes state.json the largest file, so each of the three files fails at some
+     * limit. */
     char note[8192];
     memset(note, 'x', sizeof note - 1);
     note[sizeof note - 1] = '\0';

@@ -1,6 +1,6 @@
 /*
- * A save in which each system call in turn fails, or is the last before the process is killed. The
- * program's own definitions of the calls stand in for the C library's.
+ * Saves in which each system call in turn fails, or is the last one before the process is killed.
+ * The program's definitions of these calls replace those of the C library.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -16,11 +16,11 @@
 #include "checkpoint/run.h"
 #include "checkpoint/scratch.h"
 
-static int calls_left;   /* until the fault; 0: none is planned */
-static int fault_error;  /* what the call fails with; 0: the process is killed before the call */
-static bool no_exchange; /* as on file systems that cannot exchange two names */
+static int calls_left;   /* calls until the fault; 0 for no fault */
+static int fault_error;  /* errno of the failing call; 0: the process is killed before the call */
+static bool no_exchange; /* simulates file systems that cannot exchange two names */
 static const char *faulty_call;
-static char trace[256]; /* first letters of the calls that decide what a power cut leaves */
+static char trace[256]; /* first letters of the calls whose order matters for a power cut */
 
 static bool fault(const char *name)
 {
@@ -41,7 +41,7 @@ ssize_t write(int fd, const void *data, size_t bytes)
     return fault("write") ? -1 : (ssize_t)syscall(SYS_write, fd, data, bytes);
 }
 
-/* No power cut comes, so nothing is synced: this makes the test fast. */
+/* Syncs nothing, since no power cut comes. This makes the test fast. */
 int fsync(int fd)
 {
     return fault("fsync") || fd < 0 ? -1 : 0;
@@ -82,7 +82,7 @@ int renameat(int from_fd, const char *from, int to_fd, const char *to)
     return fault("renameat") ? -1 : (int)syscall(SYS_renameat2, from_fd, from, to_fd, to, 0);
 }
 
-/* The step in the folder, checked in every element, and its seed. */
+/* Checks every element of the newest checkpoint. Returns its step and seed. */
 static int64_t newest(const char *dir, int64_t *seed)
 {
     clt_checkpoint *c;
@@ -104,8 +104,8 @@ static clt_status save(const char *dir, int64_t step, int64_t seed)
     return clt_checkpoint_save(dir, &desc);
 }
 
-/* Starts from a folder with step 1, seed 1, and lets a save of `step`, seed 2, suffer a fault at
- * its `at`-th call. False if it has fewer calls. */
+/* Starts with step 1, seed 1 in the folder. Then saves `step`, seed 2, with a fault at call number
+ * `at`. Returns false if the save has fewer calls. */
 static bool suffer(const char *dir, int64_t step, int at, int error, int *refused)
 {
     int64_t seed;
@@ -137,7 +137,7 @@ static bool suffer(const char *dir, int64_t step, int at, int error, int *refuse
     }
     int64_t found = newest(dir, &seed);
     if (status == CLT_OK) {
-        /* What fails while old folders are deleted is no failure of the save. */
+        /* A failure to delete old folders is no failure of the save. */
         assert_int_equal(found, step);
         assert_int_equal(seed, 2);
     } else {
@@ -146,7 +146,7 @@ static bool suffer(const char *dir, int64_t step, int at, int error, int *refuse
         if (error) {
             assert_message_has(strerror(error));
             assert_message_has("was not saved");
-            /* Only what may not have reached the disk is there in spite of the failure. */
+            /* The new checkpoint may be there only if it may not have reached the disk. */
             assert_true(seed == 1 || strcmp(faulty_call, "fsync") == 0);
         }
     }
@@ -162,12 +162,12 @@ static void every_call_in_turn(int error)
     char dir[512];
     snprintf(dir, sizeof dir, "%s/faults", scratch);
     for (int mode = 0; mode < 4; mode++) {
-        int64_t step = mode % 2 ? 1 : 2; /* one replaced, or one before */
+        int64_t step = mode % 2 ? 1 : 2; /* replaces a checkpoint, or adds one */
         no_exchange = mode >= 2;
         int at = 1, refused = 0;
         while (suffer(dir, step, at, error, &refused))
             at++;
-        /* Headers, data, spaces, syncs, closes, names: that many calls must have been seen. */
+        /* The calls for headers, data, spaces, syncs, closes and names. */
         print_message("%s, step %d%s: %d calls, %d of them lost the save\n",
                       error ? strerror(error) : "killed", (int)step,
                       no_exchange ? ", no exchange" : "", at - 1, refused);
@@ -190,7 +190,7 @@ static void a_kill_at_any_call_loses_nothing(void **state)
     every_call_in_turn(0);
 }
 
-/* No test can cut the power; that leaves the order of the calls. */
+/* A test cannot cut the power, but it can check the order of the calls. */
 static void all_is_synced_before_the_rename_and_the_rename_before_deleting(void **state)
 {
     (void)state;
@@ -199,7 +199,8 @@ static void all_is_synced_before_the_rename_and_the_rename_before_deleting(void 
     assert_int_equal(save(dir, 1, 1), CLT_OK);
     memset(trace, 0, sizeof trace);
     assert_int_equal(save(dir, 2, 1), CLT_OK);
-    /* Folder made; three files and the folder synced; renamed; synced; the old one renamed away. */
+    /* The folder is made, three files and the folder are synced, and the folder is renamed. Its
+     * parent is synced, and the old folder is renamed away. */
     assert_string_equal(trace, "mffffrfr");
 }
 

@@ -1,4 +1,5 @@
-/* A process that is killed with SIGKILL while it saves: what it had finished is there. */
+/* A process that is killed with SIGKILL while it saves must leave its last finished checkpoint
+ * intact. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -12,12 +13,12 @@
 #include "checkpoint/run.h"
 #include "checkpoint/scratch.h"
 
-/* In the child: saves step after step, and tells the step after each. Never returns. */
+/* In the child: saves step after step, and reports each step. Never returns. */
 static void save_until_killed(const char *dir, int64_t first, int tell)
 {
     for (int64_t step = first;; step++) {
         clt_checkpoint_desc desc;
-        /* Each step twice, so that a replacement is interrupted as well. */
+        /* Each step is saved twice, so that replacements are interrupted too. */
         for (int again = 0; again < 2; again++) {
             run_describe(&desc, step);
             desc.keep = 2;
@@ -29,7 +30,8 @@ static void save_until_killed(const char *dir, int64_t first, int tell)
     }
 }
 
-/* Lets a child save for some microseconds, kills it and returns the last step that it told. */
+/* Lets a child save for some microseconds, then kills it. Returns the last step that it
+ * reported. */
 static int64_t save_and_kill(const char *dir, int64_t first, int64_t microseconds)
 {
     int ends[2];
@@ -60,7 +62,7 @@ static void finished_checkpoints_survive(void **state)
     enum { KILLS = 300 };
     char dir[512];
     snprintf(dir, sizeof dir, "%s/kill", scratch);
-    /* Up to a few saves' time before the kill, however fast the disk is. */
+    /* The time before a kill is at most a few saves' time, however fast the disk is. */
     struct timespec begin, end;
     clock_gettime(CLOCK_MONOTONIC, &begin);
     for (int i = 0; i < 8; i++)
@@ -80,7 +82,8 @@ static void finished_checkpoints_survive(void **state)
         if (status != CLT_OK)
             fail_msg("kill %u: %s", i, clt_error_message());
         int64_t step = clt_checkpoint_run(c)->step;
-        /* One more than was told may be there: killed between the rename and the telling. */
+        /* The child may be killed between the rename and the report, so one step more may be
+         * there. */
         assert_in_range(step - told, 0, 1);
         run_check(c, step);
         clt_checkpoint_close(c);

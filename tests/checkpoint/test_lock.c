@@ -1,5 +1,5 @@
-/* The lock of a folder of checkpoints: one holder, who is named, until the process ends in any way.
- */
+/* The lock of a checkpoint folder has one holder, whom messages name, until that process ends in
+ * any way. */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -38,7 +38,7 @@ static void one_holder(void **state)
     clt_folder_lock_release(NULL);
 }
 
-/* A child that holds the lock until it is killed. */
+/* Starts a child that holds the lock until it is killed. */
 static pid_t start_holder(const char *dir)
 {
     int ready[2];
@@ -67,15 +67,15 @@ static void a_killed_holder_leaves_no_lock(void **state)
     expect_busy(dir, (long)child);
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, NULL, 0), child);
-    assert_int_equal(access(in_scratch("killed/.lock"), F_OK), 0); /* its file is there still */
+    assert_int_equal(access(in_scratch("killed/.lock"), F_OK), 0); /* the lock's file remains */
     clt_folder_lock *lock;
     assert_int_equal(clt_folder_lock_take(dir, &lock), CLT_OK);
     expect_busy(dir, (long)getpid());
     clt_folder_lock_release(lock);
 }
 
-/* Whoever removes the file takes the lock's name away; the old holder must not remove the new one.
- */
+/* A removed file frees the name of the lock. The old holder must not remove the new holder's
+ * file. */
 static void a_removed_file(void **state)
 {
     (void)state;
@@ -104,7 +104,7 @@ static void what_is_no_file(void **state)
     assert_int_equal(access(in_scratch("odd/elsewhere"), F_OK), -1);
 }
 
-/* Its text is printed: nothing in it reaches a terminal as a command. */
+/* Messages print the text of the file. Characters that a terminal would obey must be escaped. */
 static void text_of_others(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* safetensors files: what is written is read again. */
+/* safetensors files: written files are read again unchanged. */
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -108,7 +108,7 @@ static void scalars_empty_tensors_and_empty_files_are_legal(void **state)
     clt_tensors_close(file);
 }
 
-/* What torch.save writes, now and before PyTorch 1.6. */
+/* Files as torch.save writes them now, and as it did before PyTorch 1.6. */
 static void files_of_pytorch_are_told_how_to_be_converted(void **state)
 {
     (void)state;
@@ -130,13 +130,13 @@ static void files_of_pytorch_are_told_how_to_be_converted(void **state)
     put_file(path, other, sizeof other - 1);
     assert_int_equal(clt_tensors_open(path, &file), CLT_FORMAT);
     assert_null(strstr(clt_error_message(), "PyTorch"));
-    path = in_scratch("it's.pth"); /* not for a shell's quotes */
+    path = in_scratch("it's.pth"); /* a name that shell quotes cannot hold */
     put_file(path, zip, sizeof zip - 1);
     assert_int_equal(clt_tensors_open(path, &file), CLT_FORMAT);
     assert_non_null(strstr(clt_error_message(), "'FILE.pth' 'FILE.safetensors'"));
 }
 
-/* Written by safetensors 0.8.0 (Python). */
+/* Files written by safetensors 0.8.0 (Python). */
 static void files_of_the_reference_implementation_are_read(void **state)
 {
     (void)state;
@@ -256,7 +256,7 @@ static void data_can_be_fetched_tensor_by_tensor(void **state)
     desc.fetch_user = "b";
     assert_int_equal(clt_tensors_save(path, &desc), CLT_DEVICE_LOST);
     assert_message_has("tensor b: ");
-    /* The file in place is the old one and still open. */
+    /* The old file is still in place and open. */
     assert_int_equal(((const int32_t *)found->data)[3], 'b' * 10 + 3);
     clt_tensors_close(file);
     assert_int_equal(clt_tensors_open(path, &file), CLT_OK);

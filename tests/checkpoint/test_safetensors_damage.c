@@ -1,4 +1,4 @@
-/* safetensors files that are wrong: refused by name, whatever the damage. */
+/* Damaged safetensors files are refused with a message that names them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -97,8 +97,8 @@ static void files_that_are_none_are_refused(void **state)
     assert_int_equal(clt_tensors_open(in_scratch("none"), &file), CLT_NOT_FOUND);
 }
 
-/* A named pipe is refused without waiting for its writer, and a file that is shortened while it is
- * open stays as it was read: a mapping would raise SIGBUS here. */
+/* A named pipe is refused without waiting for its writer. A file that is shortened while open keeps
+ * the content that was read. A mapping would raise SIGBUS. */
 static void pipes_and_shortened_files_do_no_harm(void **state)
 {
     (void)state;
@@ -125,7 +125,7 @@ static void pipes_and_shortened_files_do_no_harm(void **state)
     clt_tensors_close(file);
 }
 
-/* Random damage never leads to more than a refusal; what is accepted can be read in full. */
+/* Random damage leads to a refusal at most. An accepted file can be read in full. */
 static void damaged_headers_never_crash(void **state)
 {
     (void)state;
@@ -188,7 +188,7 @@ static void damaged_headers_never_crash(void **state)
         assert_true(sum < 256 * 64);
         clt_tensors_close(file);
     }
-    /* Renamed tensors and the like are valid; nearly all other damage must be noticed. */
+    /* Renamed tensors and the like are valid. Nearly all other damage must be noticed. */
     assert_in_range(accepted, ROUNDS / 200, ROUNDS / 2);
 }
 

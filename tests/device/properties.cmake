@@ -1,4 +1,5 @@
-# Skipped without CLBlast, and on PoCL, which takes a minute to compile each program of CLBlast's.
+# Skipped without CLBlast. Skipped on PoCL too, which takes a minute to compile each CLBlast
+# program.
 set_tests_properties(device.clblast PROPERTIES LABELS op SKIP_RETURN_CODE 77)
 clt_test_on_vendor(device.clblast intel)
 set_tests_properties(vendor.device.clblast PROPERTIES TIMEOUT 1200 SKIP_RETURN_CODE 77)

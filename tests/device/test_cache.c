@@ -1,4 +1,5 @@
-/* The cache folder: programs, tuning records, damaged files, unwritable folders, processes. */
+/* The cache folder: programs, tuning records, damaged files, folders that cannot be written, and
+ * several processes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +36,7 @@ static clt_device **devices;
 static clt_runtime *runtime;
 static int count;
 
-/* Programs are written when they are built here, on every platform. */
+/* Opens a device that stores programs when they are built, on every platform. */
 static clt_device *open_device(const char *cache_dir)
 {
     clt_runtime_options settings;
@@ -56,7 +57,7 @@ static void close_device(void)
     runtime = NULL;
 }
 
-/* Runs the kernel on 0, 1, 2, ...; false if any number is wrong. */
+/* Runs the kernel on 0, 1, 2, ... Returns false if any number is wrong. */
 static bool kernel_works(clt_device *device)
 {
     enum { COUNT = 64 };
@@ -83,7 +84,7 @@ static bool kernel_works(clt_device *device)
     return ok;
 }
 
-/* Number of files in a part of the folder; the name of one of them. */
+/* Returns the number of files in a part of the folder, and the path of one of them. */
 static int list_files(const char *part, char *name)
 {
     char path[600];
@@ -130,7 +131,7 @@ static int tear_down(void **state)
 
 static bool can_load(clt_device *device)
 {
-    /* As clt_device_kernel_from_text makes them. */
+    /* Builds the same key as clt_device_kernel_from_text. */
     char source[sizeof text + 64], all[64];
     snprintf(source, sizeof source, "#line 1 \"twice\"\n%s", text);
     snprintf(all, sizeof all, "%s%s %s", CLT_COMMON_OPTIONS,
@@ -171,8 +172,8 @@ static void count_warning(void *user, clt_log_level level, const char *line)
     }
 }
 
-/* Whoever can write to the folder could have this process run their code: then kernels are
- * compiled, which a line in the log says once. */
+/* Anyone who can write to the folder could make this process run their code. Such a folder is not
+ * used: kernels are compiled, and the log has one warning. */
 static void a_folder_that_others_may_write_is_not_trusted(void **state)
 {
     (void)state;
@@ -195,7 +196,7 @@ static void a_folder_that_others_may_write_is_not_trusted(void **state)
         if (cases[i].warns) {
             assert_non_null(strstr(clt_error_message(), cases[i].path));
             assert_false(can_load(device));
-            assert_int_equal(list_files("programs", NULL), 1); /* nor is it removed */
+            assert_int_equal(list_files("programs", NULL), 1); /* the file is not removed either */
             assert_true(kernel_works(device));
         } else {
             char *data;
@@ -207,7 +208,7 @@ static void a_folder_that_others_may_write_is_not_trusted(void **state)
     }
     assert_int_equal(warnings, 1);
     assert_non_null(strstr(warning, "others may write to it"));
-    /* A link is as good as the folder that it leads to. */
+    /* A link is trusted as much as the folder that it leads to. */
     char aside[320];
     snprintf(aside, sizeof aside, "%s.aside", programs);
     assert_true(rename(programs, aside) == 0 && symlink(aside, programs) == 0);
@@ -260,7 +261,7 @@ static void damaged_programs_are_compiled_again(void **state)
         }
     }
     assert_int_equal(list_files("programs", NULL), 1);
-    /* Something that is no file. */
+    /* A folder in place of the file. */
     assert_int_equal(remove(name), 0);
     assert_int_equal(mkdir(name, 0700), 0);
     clt_device *device = open_device(folder);
@@ -271,7 +272,7 @@ static void damaged_programs_are_compiled_again(void **state)
     assert_int_equal(remove(name), 0);
 }
 
-/* Without those that are shipped for the device at hand. */
+/* Counts the entries that are not shipped with the library. */
 static int own_entries(const clt_tuning_record *record)
 {
     int own = 0;
@@ -383,7 +384,7 @@ static void tuning_records_are_read_back(void **state)
     assert_int_equal(clt_tuning_save(device, &record), CLT_OK);
     clt_tuning_free(&record);
     clt_tuning_load(device, &again);
-    assert_int_equal(own_entries(&again), 2); /* those of other kernels are left out */
+    assert_int_equal(own_entries(&again), 2); /* entries of other kernels are left out */
     const clt_tuning_entry *found = clt_tuning_find(&again, "matmul", "m256n128k800t01");
     assert_non_null(found);
     assert_string_equal(found->variant, "tile");
@@ -415,7 +416,7 @@ typedef struct tuner {
     clt_status status;
 } tuner;
 
-/* As a process does that measures shapes of its own: it has read the record before. */
+/* Acts as a process that read the record before, and then measures its own shapes. */
 static void *tune_own_shapes(void *user)
 {
     tuner *t = user;
@@ -511,7 +512,8 @@ static void late_compilers_write_when_closed(void **state)
     }
 }
 
-/* What closing writes costs compiling once more: a fiftieth of the run, 3 seconds at most. */
+/* Writing programs on closing may take a fiftieth of the run, and at most 3 seconds. Without them
+ * the next run compiles again. */
 static void closing_takes_a_small_share(void **state)
 {
     (void)state;
@@ -551,7 +553,7 @@ static void old_files_are_removed_first(void **state)
     clt_cache_trim(folder, "none", 0);
 }
 
-/* A limit for files stands for it. */
+/* A limit for file sizes simulates a full disk. */
 static void a_full_disk_leaves_nothing_behind(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Products by CLBlast with the parameters that they say, whoever else uses the device. */
+/* CLBlast products use the parameters that they ask for, even if others use the device too. */
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -19,7 +19,7 @@ enum { M = 67, N = 130, K = 41, LARGE = 3 };
 static clt_runtime *runtime;
 static clt_device **devices;
 static int count;
-static clt_caps gpu; /* the device's, as if it were a GPU's */
+static clt_caps gpu; /* the device's limits, as those of a GPU */
 
 static void ok(clt_status status)
 {
@@ -49,7 +49,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* One product, A[m, K] B[K, N], its operands behind others in their buffers. */
+/* A product A[m, K] B[K, N]. Each operand lies behind other data in its buffer. */
 typedef struct product {
     clt_device *device;
     clt_clblast_gemm gemm;
@@ -112,7 +112,7 @@ static void close_product(product *p)
     free(p->c);
 }
 
-/* Against sums in double; what lies before the result is as it was. */
+/* Compares with sums in double. Data before the result must not change. */
 static void check(product *p)
 {
     const size_t floats = (size_t)p->gemm.m * N;
@@ -146,14 +146,14 @@ static void every_set_is_right(void **state)
         for (; clt_blas_set_choice(kernel, index, &gpu, &p.gemm.sets[kernel]); index++)
             check(&p);
         assert_true(index > 3);
-        /* And back to what was set before. */
+        /* The previous parameters work again. */
         assert_true(clt_blas_set_choice(kernel, 0, &gpu, &p.gemm.sets[kernel]));
         check(&p);
         close_product(&p);
     }
 }
 
-/* Large products packed and small ones direct, then the other way around. */
+/* Large products are packed and small ones direct, then the other way round. */
 static void products_alternate(void **state)
 {
     (void)state;
@@ -179,7 +179,8 @@ static void *run(void *user)
     return NULL;
 }
 
-/* Two threads with a clt_device each of the same OpenCL device, that want different kernels. */
+/* Two threads use different kernels at the same time. Each has its own clt_device of one OpenCL
+ * device. */
 static void others_do_not_disturb(void **state)
 {
     (void)state;
@@ -205,14 +206,16 @@ static void others_do_not_disturb(void **state)
     clt_devices_close(more, n_more);
 }
 
-/* A set with larger work-groups than the device has: said, and forgotten. */
+/* A set with work-groups that are too large for the device is an error, and later products are not
+ * affected. */
 static void a_refused_set_is_an_error(void **state)
 {
     (void)state;
     product p;
     open_product(&p, devices[0], M, false);
     const clt_blas_set right = p.gemm.sets[CLT_BLAS_DIRECT];
-    /* CLBlast looks at the work-group before it compiles, but at no number that is none of its. */
+    /* CLBlast checks the work-group before it compiles, but does not reject numbers that are not
+     * its own. */
     if (devices[0]->caps.max_work_group < 128 * 128) {
         p.gemm.sets[CLT_BLAS_DIRECT] = (clt_blas_set){{2, 128, 128, 128, 128, 1, 1, 1, 1, 128}};
         assert_false(clt_blas_set_fits(CLT_BLAS_DIRECT, &p.gemm.sets[CLT_BLAS_DIRECT], &gpu));

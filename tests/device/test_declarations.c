@@ -1,5 +1,5 @@
-/* Kernels are built with the declarations of clkernels/core/builtins.clh where the driver's header
- * is long, and with the header where those are not enough. */
+/* Kernels are built with the declarations of clkernels/core/builtins.clh if the driver's header is
+ * long. They are built with the header if these declarations do not suffice. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,7 +70,8 @@ static void the_hash_is_that_of_the_source(void **state)
     assert_true(own == header);
 }
 
-/* What the operators' tests do not build; op_teardown of tests/ops/harness.h sees to their own. */
+/* The kernels that the operators' tests do not build. op_teardown of tests/ops/harness.h checks
+ * those. */
 static void they_are_enough_for_all_kernels(void **state)
 {
     static const char *const files[][2] = {
@@ -107,7 +108,7 @@ static void what_is_not_declared_takes_the_header(void **state)
     assert_int_equal(warnings, 1);
 }
 
-/* An error of the kernel's own is reported, and does not cost the declarations. */
+/* A mistake in a kernel is reported as an error. The declarations stay in use. */
 static void an_error_stays_an_error(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Opening lists of devices: parts, shared contexts, failures. */
+/* Opening of device lists: parts of devices, shared contexts, failures. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 static const char *self;
 static clt_runtime *runtime;
-static int split_row = -1; /* a CPU that can be split */
+static int split_row = -1; /* row of a CPU that can be split */
 
 static int set_up(void **state)
 {

@@ -1,4 +1,4 @@
-/* Opening, adopting, building kernels and making buffers on the devices of this machine. */
+/* Opens and adopts devices of this machine, builds kernels and makes buffers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -123,7 +123,7 @@ static void a_build_failure_names_device_file_and_line(void **state)
         assert_int_equal(
             clt_device_kernel_from_text(device, "broken.cl", text, NULL, "broken", &kernel),
             CLT_BUILD);
-        /* Oclgrind does not heed #line. */
+        /* Oclgrind ignores #line. */
         assert_non_null(strstr(clt_error_message(),
                                strstr(device->caps.platform, "Oclgrind") ? ":4:" : "broken.cl:3"));
         assert_non_null(strstr(clt_error_message(), "unknown_name"));

@@ -1,4 +1,4 @@
-/* Building many programs ahead, on several threads. */
+/* Builds many programs in advance, on several threads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

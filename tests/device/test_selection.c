@@ -55,7 +55,7 @@ static int set_up(void **state)
     return 0;
 }
 
-/* "row", "row@cores" by blanks. */
+/* Compares the selected units with "row" or "row@cores", separated by spaces. */
 static void expect_units(const clt_device_info *table, int count, const char *list,
                          const char *want)
 {
@@ -80,20 +80,20 @@ static void every_item_of_the_notation_is_understood(void **state)
     static const struct {
         const char *list, *want;
     } cases[] = {
-        {NULL, "2 3"},           /* two of 100 units beat one of 120 */
-        {"", "2 3"},             /* as if not given */
-        {"all", "0 2 3 4"},      /* duplicates and unusable ones left out */
+        {NULL, "2 3"},           /* two devices of 100 units together beat one of 120 */
+        {"", "2 3"},             /* same as no list */
+        {"all", "0 2 3 4"},      /* without duplicates and unusable devices */
         {"gpu", "2 3 4"},        /**/
         {"GPU", "2 3 4"},        /**/
         {"cpu", "0"},            /**/
-        {"pocl", "0 5"},         /* explicit: not merged */
+        {"pocl", "0 5"},         /* an explicit name does not merge duplicates */
         {"pocl:0", "0"},         /**/
         {"pocl:1", "5"},         /**/
         {"PoCL:0", "0"},         /**/
         {"intel", "1"},          /**/
         {"nvidia", "2 3"},       /* part of the name */
         {"Advanced Micro", "4"}, /* part of the vendor */
-        {"a", "0 1 2 3 4 5"},    /* part of many; the broken one is left out */
+        {"a", "0 1 2 3 4 5"},    /* part of many names; the broken device is left out */
         {"1", "1"},
         {"5,0", "5 0"},
         {" pocl:0 , nv:1 ", "0 3"},
@@ -130,7 +130,7 @@ static void parts_get_disjoint_cores_while_there_are_enough(void **state)
         clt_selection_parse(rows, ROWS, "", "pocl:0@3,intel@2,pocl:0@3,pocl:0/4,pocl:0@5", &s),
         CLT_OK);
     assert_int_equal(s.count, 8);
-    /* Groups of row 0: {3, 3, 2}, {2, 2, 2}, {5}; the part on row 1 counts apart. */
+    /* Groups of row 0 are {3, 3, 2}, {2, 2, 2} and {5}. The part of row 1 is counted separately. */
     static const clt_unit want[] = {{0, 3, 0, 0, 0}, {1, 2, 0, 0, 0}, {0, 3, 0, 1, 1},
                                     {0, 2, 0, 2, 2}, {0, 2, 1, 0, 3}, {0, 2, 1, 1, 4},
                                     {0, 2, 1, 2, 5}, {0, 5, 2, 0, 6}};

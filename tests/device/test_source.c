@@ -1,4 +1,5 @@
-/* Includes put in place, compilers' messages, and the device's copy of the random numbers. */
+/* Insertion of included files, compiler messages, and the device's copy of the random number
+ * generator. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Staging memory: aligned, usable for transfers, given back. */
+/* Staging memory is aligned, usable for transfers, and freed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* The vectors that a driver compiles for, where it reports those of the host: PoCL told to compile
- * for a processor without AVX-512. */
+/* The vector width that a driver compiles for, if it reports the width of the host. PoCL is told to
+ * compile for a processor without AVX-512. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

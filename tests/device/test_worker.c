@@ -101,7 +101,7 @@ static void destroying_runs_what_was_posted(void **state)
 
 static clt_status add_one(void *argument)
 {
-    ++*(int64_t *)argument; /* on the worker's thread alone */
+    ++*(int64_t *)argument; /* only the worker's thread calls this */
     return CLT_OK;
 }
 
