@@ -5,7 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A number from a one-number file as cgroups have; -1 if there is none or it says "max". */
+/* Reads a file with one number, as control groups have. Returns -1 if there is none or it says
+ * "max". */
 static int64_t read_number(const char *path)
 {
     long long value = -1;
@@ -18,7 +19,7 @@ static int64_t read_number(const char *path)
     return value;
 }
 
-/* Memory that the system would give without swapping. */
+/* Returns the memory that the system can give without swapping. */
 static int64_t system_available(void)
 {
     char line[256];
@@ -33,7 +34,8 @@ static int64_t system_available(void)
     return kib < 0 ? -1 : (int64_t)kib * 1024;
 }
 
-/* What the control group of a container leaves, versions 2 and 1. */
+/* Returns the memory that a container's control group (version 2 or 1) leaves; -1 if there is no
+ * limit. */
 static int64_t group_available(void)
 {
     int64_t limit = read_number("/sys/fs/cgroup/memory.max");
@@ -70,7 +72,7 @@ static clt_status too_large(const clt_device *device, int64_t bytes, const char 
         (double)device->caps.max_alloc_bytes * mib);
 }
 
-/* Codes by which drivers say that an allocation, made late or at once, did not succeed. */
+/* Whether a code means that an allocation failed, at once or later. */
 static bool means_full(cl_int code)
 {
     return code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES ||
@@ -85,8 +87,8 @@ clt_status clt_device_buffer_create_raw(clt_device *device, int64_t bytes, cl_me
                         (long long)bytes);
     if (bytes > device->caps.max_alloc_bytes)
         return too_large(device, bytes, what);
-    /* In host memory a driver's allocation succeeds whatever its size, and using it ends the
-     * process. */
+    /* In host memory a driver accepts allocations of any size. Using one that is too large would
+     * end the process. */
     if (device->caps.host_memory && bytes > clt_device_memory_available(device))
         return too_large(device, bytes, what);
     cl_int code = CL_SUCCESS;
@@ -105,7 +107,7 @@ clt_status clt_device_buffer_create(clt_device *device, int64_t bytes, cl_mem_fl
 {
     cl_mem buffer = NULL;
     CLT_TRY(clt_device_buffer_create_raw(device, bytes, flags, what, &buffer));
-    /* A pattern must divide the size: one byte for odd sizes. */
+    /* The pattern's size must divide the buffer's size, so use one byte for odd sizes. */
     const cl_uint zero = 0;
     size_t pattern = bytes % 4 == 0 ? 4 : 1;
     cl_int code =

@@ -2,8 +2,8 @@
 
 #include <stdatomic.h>
 
-/* One row a code: name without CL_, value. From Khronos' cl.h, cl_ext.h, and what drivers return.
- */
+/* One row for each code: name without CL_, value. From Khronos' cl.h and cl_ext.h, and codes that
+ * drivers return. */
 #define CODE_LIST(X)                                                                               \
     X(SUCCESS, 0)                                                                                  \
     X(DEVICE_NOT_FOUND, -1)                                                                        \

@@ -1,4 +1,5 @@
-/* OpenCL calls: texts of failures, and counts of the objects that the library creates. */
+/* Helpers for OpenCL calls: messages of errors, and counts of the objects that the library
+ * creates. */
 #ifndef CLT_DEVICE_CORE_CL_H
 #define CLT_DEVICE_CORE_CL_H
 
@@ -9,11 +10,10 @@
 #include "base/error.h"
 #include <cltrain/device.h>
 
-/* "CL_OUT_OF_RESOURCES"; "unknown code" for codes outside the table. */
+/* Returns a code's name, as "CL_OUT_OF_RESOURCES"; "unknown code" for codes outside the table. */
 const char *clt_cl_code_name(cl_int code);
 
-/* The status that a code stands for: OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY, DEVICE_LOST, BUILD,
- * OPENCL. */
+/* Returns the status of a code: OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY, DEVICE_LOST, BUILD, OPENCL. */
 clt_status clt_cl_status(cl_int code);
 
 /* Stores "CALL failed on DEVICE: NAME (code)" and returns the status. `device` may be NULL. */
@@ -27,8 +27,9 @@ clt_status clt_cl_fail(cl_int code, const char *call, const clt_device *device);
             return clt_cl_fail(cl_code_, call, device);                                            \
     } while (0)
 
-/* OpenCL objects that the library made. Whoever creates or releases one outside device/ calls
- * clt_object_created and clt_object_released: a test holds that a step creates none but events. */
+/* Kinds of OpenCL objects. Code outside device/ that creates or releases an object calls
+ * clt_object_created and clt_object_released. A test checks with these counts that a step creates
+ * only events. */
 typedef enum clt_object {
     CLT_OBJECT_CONTEXT = 0,
     CLT_OBJECT_QUEUE = 1,
@@ -43,13 +44,14 @@ typedef enum clt_object {
 void clt_object_created(clt_object kind);
 void clt_object_released(clt_object kind);
 
-/* Created so far by this process, of one kind or of all (CLT_OBJECT_KINDS). Thread-safe. */
+/* Returns how many objects of a kind, or of all kinds (CLT_OBJECT_KINDS), this process has created
+ * so far. Thread-safe. */
 int64_t clt_device_object_count(clt_object kind);
 
-/* Created and not yet released. Thread-safe. */
+/* Returns how many of them are not yet released. Thread-safe. */
 int64_t clt_device_object_live(clt_object kind);
 
-/* Each takes NULL, releases and counts. */
+/* Release an object and count it. NULL is allowed. */
 void clt_release_event(cl_event event);
 void clt_release_kernel(cl_kernel kernel);
 void clt_release_buffer(cl_mem buffer);

@@ -15,128 +15,134 @@
 #include <cltrain/device.h>
 #include <cltrain/opencl.h>
 
-/* What drivers do differently, as bits; device/discover/quirks.c has the table. */
+/* Peculiarities of drivers, as bits. device/discover/quirks.c has the table. */
 typedef enum clt_quirk {
-    CLT_QUIRK_NO_BINARIES = 1,   /* programs are always compiled from source */
-    CLT_QUIRK_LATE_COMPILE = 2,  /* compiles at a kernel's first enqueue, per local size */
-    CLT_QUIRK_HOST_WORKS = 4,    /* the host thread computes while it waits inside OpenCL */
-    CLT_QUIRK_WAIT_SPINS = 8,    /* waits burn a core: sleep and ask instead */
+    CLT_QUIRK_NO_BINARIES = 1,  /* programs are always compiled from source */
+    CLT_QUIRK_LATE_COMPILE = 2, /* compiles at a kernel's first enqueue, once for each local size */
+    CLT_QUIRK_HOST_WORKS = 4,   /* a host thread that waits inside OpenCL computes */
+    CLT_QUIRK_WAIT_SPINS = 8,   /* waits keep a core busy: sleep and poll instead */
     CLT_QUIRK_SERIAL_BUILD = 16, /* one build at a time */
-    CLT_QUIRK_HOST_WIDTH = 32,   /* reports the host's vectors, whatever it compiles for */
-    CLT_QUIRK_BUILTINS = 64,     /* its compiler has the __builtin functions of clang */
-    CLT_QUIRK_KEEP_PARTS = 128,  /* uses sub-devices after their last release */
+    CLT_QUIRK_HOST_WIDTH = 32,   /* reports the host's vector width, also for other targets */
+    CLT_QUIRK_BUILTINS = 64,     /* the compiler has clang's __builtin functions */
+    CLT_QUIRK_KEEP_PARTS = 128,  /* the driver uses sub-devices after their last release */
     CLT_QUIRK_OWN_DECLARATIONS =
-        256 /* reads a long header that clkernels/core/builtins.clh can replace */
+        256 /* the driver's long header can be replaced by clkernels/core/builtins.clh */
 } clt_quirk;
 
 struct clt_program_table;
 struct clt_plan_node;
 
-/* A command that was enqueued. */
+/* An enqueued command. */
 typedef struct clt_command {
     const char *name;                 /* of the kernel, or "upload", "download", "copy", "fill" */
-    const struct clt_plan_node *node; /* NULL: not a node's */
-    int launch;                       /* of the node */
-    int64_t bytes;                    /* that a transfer moves */
+    const struct clt_plan_node *node; /* NULL: the command belongs to no node */
+    int launch;                       /* number of the launch within the node */
+    int64_t bytes;                    /* bytes that a transfer moves */
 } clt_command;
 
-/* Is told of every command of a step; the event is its own to release. */
+/* Called for every command of a step. The callback must release the event. */
 typedef void (*clt_watcher)(void *user, const clt_command *command, cl_event event);
 
 struct clt_device {
-    char label[192]; /* how messages name it */
-    int row;         /* in the runtime it came from; -1: adopted and not listed there */
+    char label[192]; /* the device's name in messages */
+    int row;         /* row in the runtime; -1: adopted and not listed there */
     cl_platform_id platform;
     cl_device_id id;   /* the device or sub-device */
-    cl_device_id root; /* the device that `id` is a part of; the same as `id` if it is whole */
+    cl_device_id root; /* the device that `id` is a part of; equal to `id` for a whole device */
     cl_context context;
     cl_command_queue queue;    /* compute, in-order */
-    cl_command_queue transfer; /* GPUs: a second in-order queue; otherwise the same as `queue` */
-    clt_caps caps;             /* of the part, where it is one */
-    clt_device_info info;      /* as caps */
+    cl_command_queue transfer; /* GPUs: a second in-order queue; otherwise equal to `queue` */
+    clt_caps caps;             /* of the part, if the device is a part */
+    clt_device_info info;      /* of the part, too */
     _Atomic int quirks;        /* bits of clt_quirk */
     bool profiling, sleep_poll, adopted;
-    bool made_context, made_queues; /* by the library: counted */
+    bool made_context, made_queues; /* made by the library, and so counted */
     uint64_t identity;              /* hash of platform, device name and driver: equal devices */
     char *cache_dir;                /* NULL: no cache */
     struct clt_program_table *programs; /* device/program/program.c */
-    clt_watcher watcher;                /* NULL: none, and commands make no events for it */
+    clt_watcher watcher;                /* NULL: none, and commands create no events for it */
     void *watcher_user;
-    struct clt_clblast_state *clblast; /* device/discover/clblast.c; NULL: not used so far */
+    struct clt_clblast_state *clblast; /* see device/discover/clblast.c; NULL: not used so far */
 };
 
 #define CLT_COMMON_OPTIONS "-cl-std=CL1.2 -w"
-/* Of a program that names its own standard: some compilers fail if there are two. */
+/* For a program with its own standard option, because some compilers reject two. */
 #define CLT_STANDARD_OPTION "-cl-std="
 #define CLT_OTHER_COMMON_OPTIONS "-w"
 #define CLT_BUILTINS_OPTION "-DCLT_BUILTINS"
-/* PoCL's other headers need no more than uintptr_t of the one that the first macro leaves out. */
+/* The first macro leaves a header of PoCL out. Of that header, its other headers need only
+ * uintptr_t. */
 #define CLT_OWN_DECLARATIONS_OPTIONS "-D_OPENCL_H_ -Duintptr_t=__UINTPTR_TYPE__"
 
 /*
- * A fresh kernel object, so that its arguments are the caller's alone; release it with
- * clt_release_kernel. `file` names an embedded source ("matmul/cpu/gemm.cl"); `options` are
- * compiler options as "-DTILE=8" (NULL: none); CLT_COMMON_OPTIONS are added, or
- * CLT_OTHER_COMMON_OPTIONS, and CLT_BUILTINS_OPTION where CLT_QUIRK_BUILTINS is set. The program is
- * built at the first call for (file, options) and shared by later ones; files that use CLT_HAS
- * (core/one_kernel.clh) have a program for each kernel. Errors: NOT_FOUND (no such file, include or
- * kernel), BUILD (the message has the compiler's first error lines, the log callback gets the whole
- * log), OPENCL.
+ * Creates a kernel object whose arguments belong to the caller alone. Release it with
+ * clt_release_kernel.
+ *
+ * `file` names an embedded source ("matmul/cpu/gemm.cl"). `options` are compiler options such as
+ * "-DTILE=8" (NULL: none). CLT_COMMON_OPTIONS or CLT_OTHER_COMMON_OPTIONS are added, and
+ * CLT_BUILTINS_OPTION if CLT_QUIRK_BUILTINS is set. The first call for (file, options) builds the
+ * program, and later calls share it. Files that use CLT_HAS (core/one_kernel.clh) have one program
+ * for each kernel.
+ *
+ * Errors: NOT_FOUND (no such file, include or kernel), BUILD (the message has the compiler's first
+ * error lines, the log callback gets the whole log), OPENCL.
  */
 clt_status clt_device_kernel(clt_device *device, const char *file, const char *options,
                              const char *kernel, cl_kernel *out);
 
-/* As above for a text that is not embedded (probes, and kernels of a host program); `name` stands
- * for the file in messages and identifies it together with the text. */
+/* Creates a kernel object from a text that is not embedded, such as a probe or a host program's
+ * kernel. `name` stands for the file in messages. `name` and the text together identify the
+ * program. */
 clt_status clt_device_kernel_from_text(clt_device *device, const char *name, const char *text,
                                        const char *options, const char *kernel, cl_kernel *out);
 
 typedef struct clt_program_key {
     const char *file, *options;
-    const char *kernel; /* that is wanted of it; NULL: all */
+    const char *kernel; /* the kernel that will be used; NULL: all */
 } clt_program_key;
 
-/* Builds programs ahead on several host threads. The first failure in the list's order is reported.
- */
+/* Builds programs in advance on several host threads. Returns the first failure in the order of the
+ * list. */
 clt_status clt_device_prepare(clt_device *device, const clt_program_key *keys, int count);
 
-/* Hash of what was compiled for (file, options), for replicas and resumed runs that compare
- * programs. */
+/* Gets the hash of the source and options compiled for (file, options). Replicas and resumed runs
+ * compare it. */
 clt_status clt_device_program_hash(clt_device *device, const char *file, const char *options,
                                    uint64_t *hash);
 
 /*
- * A buffer of `bytes`, zeroed by a command on the compute queue, since drivers allocate lazily and
- * a failure must show here: where memory is the device's own, the call waits for that command.
- * `what` names the buffer in messages, as "arena slab 0". Release with clt_release_buffer. Errors:
- * OUT_OF_DEVICE_MEMORY (says what was needed and what there is), INVALID_ARGUMENT (bytes <= 0),
- * OPENCL.
+ * Creates a buffer of `bytes`, zeroed by a command on the compute queue. Drivers allocate lazily,
+ * and the command makes a failure appear here. If the device has memory of its own, the call waits
+ * for the command. `what` names the buffer in messages, as "arena slab 0". Release the buffer with
+ * clt_release_buffer. Errors: OUT_OF_DEVICE_MEMORY (says how much was needed and available),
+ * INVALID_ARGUMENT (bytes <= 0), OPENCL.
  */
 clt_status clt_device_buffer_create(clt_device *device, int64_t bytes, cl_mem_flags flags,
                                     const char *what, cl_mem *out);
 
-/* As above without the fill: its content is unspecified, and a failure may show at the first use.
- */
+/* Creates a buffer without zeroing it. The content is unspecified, and a failure may appear at the
+ * first use. */
 clt_status clt_device_buffer_create_raw(clt_device *device, int64_t bytes, cl_mem_flags flags,
                                         const char *what, cl_mem *out);
 
-/* The context and size of a buffer of the caller's; false: it is none. */
+/* Gets the context and size of the caller's buffer; false if it is not a buffer. */
 bool clt_buffer_facts(cl_mem buffer, cl_context *context, int64_t *bytes);
 
-/* Bytes that could still be allocated as far as the host can tell: for devices in host memory what
- * the system and the process' limits leave, otherwise the device's size. */
+/* Returns the bytes that could still be allocated, as far as the host can tell. For devices in host
+ * memory the system and the control group limit them. For other devices this is the device's memory
+ * size. */
 int64_t clt_device_memory_available(const clt_device *device);
 
-/* Blocks until the events are complete, by clWaitForEvents or by sleeping and asking. A command
- * that failed gives its code. */
+/* Blocks until the events are complete, by clWaitForEvents or by sleeping and polling. Returns the
+ * error of a failed command. */
 clt_status clt_device_wait(clt_device *device, int count, const cl_event *events);
 
-/* Around an enqueue that makes no event for anybody else: the place for one, NULL if nobody
- * watches; then what was enqueued, unless it failed. */
+/* Report a command to the watcher. clt_watch_event returns the event argument for the enqueue, NULL
+ * if there is no watcher. clt_watch passes the command on if the enqueue has set the event. */
 cl_event *clt_watch_event(const clt_device *device, cl_event *event);
 void clt_watch(const clt_device *device, const clt_command *command, cl_event event);
 
-/* clFinish on both queues. */
+/* Finishes both queues. */
 clt_status clt_device_finish(clt_device *device);
 
 #endif

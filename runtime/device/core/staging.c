@@ -5,7 +5,8 @@
 
 enum { PAGE_BYTES = 4096 };
 
-/* One object of the driver's choosing (pinned on GPUs), mapped as long as it lives. */
+/* Creates an object in memory of the driver's choice (pinned on GPUs) and maps it for its whole
+ * life. */
 static bool map_pinned(clt_device *device, size_t bytes, clt_staging *s)
 {
     cl_int code = CL_SUCCESS;
@@ -36,7 +37,7 @@ clt_status clt_staging_create(clt_device *device, int64_t bytes, const char *wha
         return clt_fail(CLT_INVALID_ARGUMENT, "%s: %lld bytes of staging were asked for", what,
                         (long long)bytes);
     clt_staging s = {.bytes = bytes, .queue = device->transfer};
-    /* Devices in host memory read any pointer alike: nothing to pin. */
+    /* Devices in host memory read all pointers alike, so pinning is useless. */
     if (device->caps.host_memory || !map_pinned(device, (size_t)bytes, &s)) {
         s.data = clt_alloc_pages((size_t)bytes);
         if (!s.data)

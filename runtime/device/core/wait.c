@@ -2,7 +2,7 @@
 
 #include <time.h>
 
-/* Doubles from 20 us to 1 ms: short waits stay short, long ones cost no core. */
+/* Pauses double from 20 us to 1 ms: short waits end quickly, long ones need no core. */
 enum { FIRST_SLEEP_NS = 20000, LAST_SLEEP_NS = 1000000 };
 
 static clt_status sleep_until_done(clt_device *device, cl_event event)
@@ -39,7 +39,7 @@ clt_status clt_device_wait(clt_device *device, int count, const cl_event *events
         CLT_CL(code, "clWaitForEvents", device);
         return CLT_OK;
     }
-    /* Which command failed, and how. */
+    /* Find the command that failed, and its error. */
     for (int i = 0; i < count; i++) {
         cl_int state = CL_COMPLETE;
         clGetEventInfo(events[i], CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);

@@ -1,4 +1,4 @@
-/* Telling a watcher what is enqueued: profiles are made from that. */
+/* Reports enqueued commands to a watcher, which makes profiles from them. */
 #include "device/core/device.h"
 
 cl_event *clt_watch_event(const clt_device *device, cl_event *event)

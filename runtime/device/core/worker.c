@@ -18,7 +18,7 @@ typedef struct call {
 struct clt_worker {
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t posted; /* a call was added, or the end was asked for */
+    pthread_cond_t posted; /* a call was added, or `stop` was set */
     pthread_cond_t taken;  /* a call was started: there is room */
     pthread_cond_t idle;   /* all calls have run */
     call ring[CLT_WORKER_ROOM];
@@ -66,7 +66,7 @@ clt_status clt_worker_create(const char *name, clt_worker **out)
     pthread_cond_init(&w->posted, NULL);
     pthread_cond_init(&w->taken, NULL);
     pthread_cond_init(&w->idle, NULL);
-    /* Signals are the host program's business: none is handled on this thread. */
+    /* Block all signals on this thread: they belong to the host program. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

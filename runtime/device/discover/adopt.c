@@ -45,8 +45,8 @@ static clt_status check_queue(cl_command_queue queue, cl_context context, cl_dev
     return CLT_OK;
 }
 
-/* The row of the device, or of the device that it is a part of; a description made here if
- * discovery did not list it. */
+/* Finds the row of the device, or of the device that it is a part of. Makes a description if
+ * discovery did not list the device. */
 static clt_status find_row(const clt_runtime *runtime, cl_device_id device, clt_device_row *row)
 {
     cl_device_id root = device, parent = NULL;

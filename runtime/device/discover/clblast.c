@@ -9,7 +9,7 @@
 
 #define SONAME "libclblast.so.1"
 
-/* Of clblast_c.h, which a build without CLBlast lacks. */
+/* From clblast_c.h, which a build without CLBlast does not have. */
 enum { ROW_MAJOR = 101, AS_IS = 111, TRANSPOSED = 112, PRECISION_SINGLE = 32 };
 
 typedef int (*sgemm_function)(int layout, int trans_a, int trans_b, size_t m, size_t n, size_t k,
@@ -32,7 +32,8 @@ static struct {
 } library;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* dlsym gives data pointers; ISO C has no conversion to functions. */
+/* Finds a function. memcpy, because dlsym returns a data pointer and ISO C has no conversion to a
+ * function. */
 static bool find(void *handle, const char *name, void *function)
 {
     void *symbol = dlsym(handle, name);
@@ -59,7 +60,7 @@ bool clt_clblast_found(void)
     return library.found;
 }
 
-/* Codes above -1000 are OpenCL's own; CLBlast adds some below. */
+/* Codes above -1000 are OpenCL's own; CLBlast adds lower ones. */
 static clt_status fail(int code, const char *call, const clt_device *device)
 {
     if (code > -1000)
@@ -67,15 +68,16 @@ static clt_status fail(int code, const char *call, const clt_device *device)
     return clt_fail(CLT_OPENCL, "%s failed on %s: status %d of CLBlast", call, device->label, code);
 }
 
-/* What CLBlast has for one OpenCL device, whichever clt_devices are made of it. Kept as long as the
- * process, as CLBlast keeps its own. */
+/* The parameters that CLBlast has for one OpenCL device, which several clt_devices may share. Kept
+ * until the process ends, as CLBlast keeps its own. */
 typedef struct clt_clblast_state {
     cl_device_id id;
-    pthread_mutex_t mutex; /* from setting parameters until the product that needs them is queued */
-    bool known;            /* the rest is what CLBlast has */
+    pthread_mutex_t mutex; /* held from setting parameters to queueing the product */
+    bool known;            /* the fields below are CLBlast's state */
     clt_blas_set sets[CLT_BLAS_KERNELS];
-    /* Products of m n k below the cube of this go to the direct kernel. Since the last time that no
-     * size parted them: the largest of those, and the smallest of the others. */
+    /* Products with m n k below limit^3 go to the direct kernel. `most_direct` is the largest
+     * product sent there and `least_packed` the smallest other one, since they were last forgotten
+     * because no limit separated them. */
     size_t limit;
     double most_direct, least_packed;
     struct clt_clblast_state *next;
@@ -130,8 +132,9 @@ static bool goes_direct(double products, size_t limit)
     return products < (double)limit * (double)limit * (double)limit;
 }
 
-/* The limit by which a product goes where it is to go, and those before it went where they went: as
- * seldom another one as possible and few in all, since each takes time to set and is a program. */
+/* Chooses a limit that sends this product and all earlier ones to the kernels they need. The limit
+ * should change rarely and have few values, because each change takes time and each value needs
+ * another program. */
 static size_t limit_for(clt_clblast_state *s, double products, bool packed)
 {
     static const size_t always = (size_t)1 << 20, never = 0, between[] = {128, 512};
@@ -151,7 +154,7 @@ static size_t limit_for(clt_clblast_state *s, double products, bool packed)
     return packed ? never : always;
 }
 
-/* Has CLBlast know what the product is to run with. */
+/* Sets CLBlast's parameters for the product, where they differ. */
 static clt_status prepare(clt_device *device, clt_clblast_state *s, const clt_clblast_gemm *g)
 {
     if (!s->known) {
@@ -161,7 +164,7 @@ static clt_status prepare(clt_device *device, clt_clblast_state *s, const clt_cl
     const double products = (double)g->m * (double)g->n * (double)g->k;
     const size_t limit = limit_for(s, products, g->packed);
     const bool known = s->known, same = known && limit == s->limit;
-    s->known = false; /* unless all of it succeeds */
+    s->known = false; /* until all calls have succeeded */
     for (clt_blas_kernel kernel = 0; kernel < CLT_BLAS_KERNELS; kernel++)
         if (!known || memcmp(&s->sets[kernel], &g->sets[kernel], sizeof *s->sets) != 0)
             CLT_TRY(set_tiles(device, kernel, &g->sets[kernel]));
@@ -200,7 +203,7 @@ static clt_status enqueue_one(clt_device *device, const clt_clblast_gemm *g, cl_
                       (size_t)g->lda, g->b, (size_t)g->b_offset, (size_t)g->ldb, 0, g->c,
                       (size_t)g->c_offset, (size_t)g->n, &device->queue, event, packing);
     if (packing)
-        clReleaseMemObject(packing); /* the commands hold it until they have run */
+        clReleaseMemObject(packing); /* enqueued commands retain it until they have run */
     return code ? fail(code, "CLBlastSgemm", device) : CLT_OK;
 }
 

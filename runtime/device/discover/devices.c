@@ -1,4 +1,4 @@
-/* Opening what a list names. */
+/* Opens the devices that a list names. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,8 +10,8 @@ typedef struct opening {
     clt_runtime *runtime;
     const clt_device_options *options;
     clt_selection selection;
-    cl_device_id *ids;    /* one a unit; parts hold a reference until the devices have theirs */
-    cl_context *contexts; /* one a unit where shared, otherwise NULL; a reference each */
+    cl_device_id *ids; /* one for each unit; parts keep a reference until their devices have one */
+    cl_context *contexts; /* one for each unit if shared, otherwise NULL; a reference each */
     clt_device **devices;
 } opening;
 
@@ -47,7 +47,7 @@ static clt_status find_ids(opening *o)
     return CLT_OK;
 }
 
-/* One context a platform, of all its selected devices. */
+/* Makes one context for each platform, with all its selected devices. */
 static clt_status share_contexts(opening *o)
 {
     const clt_selection *s = &o->selection;
@@ -114,8 +114,8 @@ static clt_status open_unit(opening *o, int i)
     return unit->cores ? clt_split_check(o->devices[i]) : CLT_OK;
 }
 
-/* Drops what only opening needed. A context that is shared counts as released here, since its
- * devices did not make it. */
+/* Releases references that only opening needed. A shared context counts as released here, because
+ * its devices did not make it. */
 static void drop_references(opening *o)
 {
     for (int i = 0; i < o->selection.count; i++) {

@@ -10,7 +10,7 @@
 
 #include <CL/cl_ext.h>
 
-/* Vendors' ways to name the slot a device sits in; not in all versions of cl_ext.h. */
+/* Queries for the slot that a device sits in. Not all versions of cl_ext.h have them. */
 enum { NV_PCI_BUS_ID = 0x4008, NV_PCI_SLOT_ID = 0x4009, NV_PCI_DOMAIN_ID = 0x400A };
 enum { AMD_TOPOLOGY = 0x4037, KHR_PCI_BUS_INFO = 0x410F, KHR_UUID = 0x106A };
 
@@ -24,7 +24,7 @@ static void trim(char *text)
         text[--length] = '\0';
 }
 
-/* Long values are cut, not lost. */
+/* Reads a text. Long texts are cut. */
 static void platform_text(cl_platform_id platform, cl_platform_info what, char *out, size_t bytes)
 {
     char text[8192] = "";
@@ -62,7 +62,7 @@ static int64_t as_int64(cl_ulong value)
     return value > INT64_MAX ? INT64_MAX : (int64_t)value;
 }
 
-/* One name of a blank-separated list, not a part of one. */
+/* Whether a list separated by blanks has this whole word. */
 static bool has_word(const char *list, const char *word)
 {
     size_t length = strlen(word);
@@ -86,7 +86,8 @@ static void find_identity(cl_device_id id, clt_device_info *info, const char *ex
                  pci[2], pci[3]);
     } else if (has_word(extensions, "cl_nv_device_attribute_query") &&
                clGetDeviceInfo(id, NV_PCI_BUS_ID, sizeof pci[1], &pci[1], NULL) == CL_SUCCESS) {
-        /* NVIDIA's slot holds the device in its upper five bits and the function below. */
+        /* NVIDIA's slot holds the device in its upper five bits and the function in the lower
+         * three. */
         cl_uint slot = device_uint(id, NV_PCI_SLOT_ID);
         snprintf(info->identity, sizeof info->identity, "pci:%04x:%02x:%02x.%x",
                  device_uint(id, NV_PCI_DOMAIN_ID), pci[1], slot >> 3, slot & 7);
@@ -153,7 +154,7 @@ static bool can_partition(cl_device_id id)
     return false;
 }
 
-/* The same facts in the form that operators and plans read. */
+/* Writes the same facts in the form that operators and plans read. */
 static void fill_caps(cl_device_id id, clt_device_row *row)
 {
     const clt_device_info *info = &row->info;
@@ -227,7 +228,8 @@ void clt_mark_duplicates(clt_device_row *rows, int count)
         info->duplicate_of = -1;
         for (int j = 0; j < i && info->usable && info->identity[0]; j++) {
             const clt_device_info *earlier = &rows[j].info;
-            /* Two of one platform are two devices even if the driver names one slot for both. */
+            /* Two rows of one platform are two devices, even if the driver reports the same slot
+             * for both. */
             if (earlier->usable && earlier->duplicate_of < 0 &&
                 rows[j].platform != rows[i].platform &&
                 !strcmp(earlier->identity, info->identity)) {
@@ -284,7 +286,7 @@ clt_status clt_discover(clt_runtime *runtime)
     clt_status status = CLT_OK;
     code = clGetPlatformIDs(count, platforms, NULL);
     for (cl_uint i = 0; i < count && code == CL_SUCCESS && status == CLT_OK; i++) {
-        /* Two .icd files may name one driver. */
+        /* Two .icd files may name the same driver. */
         bool known = false;
         for (cl_uint j = 0; j < i && !known; j++)
             known = platforms[j] == platforms[i];

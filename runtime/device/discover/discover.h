@@ -1,4 +1,4 @@
-/* Finding devices, and what each can do. */
+/* Finds devices and their capabilities. */
 #ifndef CLT_DEVICE_DISCOVER_DISCOVER_H
 #define CLT_DEVICE_DISCOVER_DISCOVER_H
 
@@ -21,19 +21,19 @@ struct clt_runtime {
     char *cache_dir; /* NULL: no cache */
 };
 
-/* Held while devices are listed or split: PoCL fails when two threads do so at once. */
+/* Held while devices are listed or split: PoCL fails if two threads do so at once. */
 extern pthread_mutex_t clt_discovery_lock;
 
 /* Appends a row for each device of each platform. */
 clt_status clt_discover(clt_runtime *runtime);
 
-/* Fills info, caps and quirks of one device; info.index and duplicate_of are the caller's. */
+/* Fills info, caps and quirks of one device. The caller sets info.index and duplicate_of. */
 void clt_describe_device(cl_platform_id platform, cl_device_id id, clt_device_row *row);
 
-/* Sets duplicate_of in rows that are the same physical device as an earlier usable one. */
+/* Sets duplicate_of in rows of the same physical device as an earlier usable row. */
 void clt_mark_duplicates(clt_device_row *rows, int count);
 
-/* Bits of clt_quirk, and a text for people. */
+/* Returns bits of clt_quirk. `text` gets a description for people. */
 int clt_find_quirks(const clt_device_info *info, char *text, size_t bytes);
 
 #endif

@@ -87,7 +87,7 @@ static clt_status take_queues(clt_device *device, cl_command_queue given)
     return CLT_OK;
 }
 
-/* The part's own number of cores; the rest is as in the whole device. */
+/* Sets a part's own number of cores. Everything else is as in the whole device. */
 static void describe_part(clt_device *device)
 {
     cl_uint units = 0;
@@ -102,8 +102,8 @@ static void describe_part(clt_device *device)
         device->caps.compute_units = device->info.compute_units = (int)units;
 }
 
-/* Programs compiled for a CPU use its instructions, and a home folder may be shared by machines
- * whose processors only share a name. */
+/* Hashes the processor's instruction sets, which compiled programs use. Machines that share a home
+ * folder may have processors of the same name with other instructions. */
 static uint64_t hash_instructions(uint64_t hash)
 {
     char line[8192];

@@ -1,4 +1,4 @@
-/* Making a clt_device of OpenCL ids. */
+/* Makes a clt_device from OpenCL objects. */
 #ifndef CLT_DEVICE_DISCOVER_OPEN_H
 #define CLT_DEVICE_DISCOVER_OPEN_H
 
@@ -9,12 +9,12 @@ typedef struct clt_open_parts {
     const char *cache_dir;     /* copied; NULL: no cache */
     const char *label;         /* copied */
     cl_device_id id;           /* retained */
-    cl_context context;        /* retained; NULL: one is made for this device alone */
-    cl_command_queue queue;    /* retained; NULL: made */
+    cl_context context;        /* retained; NULL: a context is made for this device only */
+    cl_command_queue queue;    /* retained; NULL: a queue is made */
     bool adopted;
 } clt_open_parts;
 
-/* `options` may be NULL. */
+/* Opens a device. `options` may be NULL. */
 clt_status clt_device_make(const clt_open_parts *parts, const clt_device_options *options,
                            clt_device **out);
 

@@ -16,7 +16,7 @@ static const char half_text[] = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n
 
 enum { COUNT = 4 };
 
-/* The last sum, 2 * 1024 + 0.25, is rounded: half has 11 bits. */
+/* The last result, 2 * 1024 + 0.25, is rounded, because half has 11 bits. */
 static const float given[COUNT] = {1.5f, -0.125f, 0.0f, 1024.0f};
 static const float wanted[COUNT] = {3.25f, 0.0f, 0.25f, 2048.0f};
 
@@ -34,7 +34,7 @@ static clt_status run(clt_device *device, cl_kernel kernel, cl_mem buffer, float
     return CLT_OK;
 }
 
-/* The compiler's own macros decide which kernel there is; nothing has to run. */
+/* The compiler's own macros choose the kernel's name, so nothing has to run. */
 static const char width_text[] = "#if defined(__AVX512F__)\n"
                                  "#define NAME width_16\n"
                                  "#elif defined(__AVX__)\n"
@@ -53,7 +53,7 @@ void clt_probe_width(clt_device *device)
 {
     if (!(device->quirks & CLT_QUIRK_HOST_WIDTH) || !clt_caps_is_cpu(&device->caps))
         return;
-    /* Without this setting PoCL compiles for the host, and there is nothing to find out. */
+    /* Without this setting PoCL compiles for the host, and the reported width is right. */
     if (!getenv("POCL_LLVM_CPU_NAME"))
         return;
     cl_program program;

@@ -5,7 +5,7 @@
 
 typedef struct quirk_row {
     const char *platform; /* part of the platform's name */
-    const char *driver;   /* the beginning of the driver's version; "": any */
+    const char *driver;   /* the start of the driver's version; "": any */
     int kind;             /* -1: any */
     int bits;
     const char *text;
@@ -18,9 +18,9 @@ enum {
 #define POCL "Portable Computing Language"
 #define POCL_TEXT "compiles at a kernel's first use; keeps compiled kernels in a cache of its own"
 
-/* Measured, or from the vendors' documentation. First match wins. core/builtins.clh replaces a
- * header of PoCL 3; other versions may name the functions differently, and link kernels only at
- * first use, too late for another try. */
+/* Measured, or from the vendors' documentation. The first match counts. core/builtins.clh replaces
+ * a header of PoCL 3 only: other versions may name the functions differently, and they link kernels
+ * at first use, too late to fall back. */
 static const quirk_row rows[] = {
     {POCL, "3.", CLT_KIND_CPU, POCL_CPU | CLT_QUIRK_OWN_DECLARATIONS, POCL_TEXT},
     {POCL, "", CLT_KIND_CPU, POCL_CPU, POCL_TEXT},

@@ -22,7 +22,7 @@ void clt_device_options_init(clt_device_options *options)
     *options = (clt_device_options){.struct_size = sizeof *options};
 }
 
-/* NULL in *out: no cache. */
+/* Chooses the cache folder. *out is NULL if there is none. */
 static clt_status choose_cache_dir(const char *asked, char **out)
 {
     *out = NULL;

@@ -21,11 +21,11 @@ typedef struct table {
 } table;
 
 typedef struct item {
-    const char *text;    /* as the user wrote it, for messages */
+    const char *text;    /* as the user wrote the item, for messages */
     char name[MAX_ITEM]; /* without suffixes */
     int index;           /* after a colon; -1 if none */
-    int parts;           /* /N; 0 if none */
-    int cores;           /* @C; 0 if none */
+    int parts;           /* N of /N; 0 if none */
+    int cores;           /* C of @C; 0 if none */
 } item;
 
 static bool all_digits(const char *text)
@@ -34,7 +34,7 @@ static bool all_digits(const char *text)
     return length > 0 && text[length] == '\0';
 }
 
-/* A number of at most six digits; -1 otherwise. */
+/* Reads a number of at most six digits; -1 for other texts. */
 static int small_number(const char *text)
 {
     return all_digits(text) && strlen(text) <= 6 ? atoi(text) : -1;
@@ -45,7 +45,7 @@ static bool contains(const char *text, const char *part)
     return strcasestr(text, part) != NULL;
 }
 
-/* Counted by all, cpu, gpu and the default. */
+/* Whether all, cpu, gpu and the default include the row. */
 static bool counts_once(const clt_device_info *row)
 {
     return row->usable && row->duplicate_of < 0;
@@ -59,7 +59,7 @@ static bool is_gpu(const clt_device_info *row)
 static clt_status parse_item(const char *text, item *out)
 {
     *out = (item){.text = text, .index = -1};
-    memcpy(out->name, text, strlen(text) + 1); /* add_list bounds its length */
+    memcpy(out->name, text, strlen(text) + 1); /* add_list limits its length */
     char *mark = strpbrk(out->name, "/@");
     if (mark) {
         char kind = *mark;
@@ -86,8 +86,7 @@ static clt_status parse_item(const char *text, item *out)
     return CLT_OK;
 }
 
-/* Bits of a row are set in `chosen` where it matches the platform's name. True if any platform
- * does. */
+/* Sets chosen[i] for rows that match the platform's name. Returns whether any row does. */
 static bool match_platform(const table *t, const char *name, bool *chosen)
 {
     bool any = false;
@@ -142,7 +141,7 @@ static clt_status none_usable(const table *t, const item *it, const bool *named)
                     it->text, t->count);
 }
 
-/* Which rows an item means, without its /N or @C. */
+/* Finds the rows that an item means, without its /N or @C. */
 static clt_status choose_rows(const table *t, const item *it, bool *chosen)
 {
     bool all = !strcasecmp(it->name, "all"), cpu = !strcasecmp(it->name, "cpu");
@@ -185,7 +184,7 @@ static clt_status choose_rows(const table *t, const item *it, bool *chosen)
     return status;
 }
 
-/* A part goes to the first group of its row that still has enough free cores. */
+/* Puts a part in the first group of its row with enough free cores. */
 static void place_part(const clt_device_info *rows, const clt_selection *s, clt_unit *unit)
 {
     for (unit->group = 0;; unit->group++) {
@@ -213,7 +212,8 @@ static clt_status add_unit(const table *t, clt_selection *s, int row, int cores)
     return CLT_PUSH(s->units, s->count, s->room, unit);
 }
 
-/* A driver of a CPU may count the cores that a process is kept to. */
+/* Describes a restriction of the process to fewer cores, because a CPU's driver may count only
+ * these. */
 static void describe_binding(const clt_device_info *row, char text[80])
 {
     cpu_set_t own;
@@ -265,7 +265,8 @@ static clt_status add_item(const table *t, const char *text, clt_selection *s)
     return status;
 }
 
-/* All GPUs of the platform with most compute units in GPUs, else the first CPU, whole. */
+/* Adds the default: all GPUs of the platform whose GPUs have the most compute units, or the first
+ * CPU, whole, if there are none. */
 static clt_status add_default(const table *t, clt_selection *s)
 {
     int best = -1, best_units = 0;

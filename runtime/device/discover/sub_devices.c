@@ -37,7 +37,7 @@ static clt_status create_parts(const clt_device_row *row, const int *cores, int 
         list[0] = CL_DEVICE_PARTITION_EQUALLY;
         list[1] = cores[0];
     }
-    /* Equal parts come as many as fit: those that nobody asked for are released. */
+    /* CL_DEVICE_PARTITION_EQUALLY makes as many parts as fit. Release those that are not needed. */
     const cl_uint room = by_counts ? (cl_uint)count : (cl_uint)(row->info.compute_units / cores[0]);
     cl_device_id *made = clt_calloc(room, sizeof *made);
     cl_uint number = 0;
@@ -53,8 +53,8 @@ static clt_status create_parts(const clt_device_row *row, const int *cores, int 
                                      "device %d (%s): ", row->info.index, row->info.name);
     }
     for (cl_uint i = 0; status == CLT_OK && i < number && i < room; i++) {
-        /* PoCL 3.1's thread still reads the part of a command that ended, after everything that
-         * held the part was released: it keeps a reference for ever. */
+        /* PoCL 3.1's thread still reads the part after a command ended and everything released the
+         * part. Keep a reference for ever. */
         if (row->quirks & CLT_QUIRK_KEEP_PARTS)
             clRetainDevice(made[i]);
         if (i < (cl_uint)count)

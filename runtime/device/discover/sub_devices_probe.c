@@ -32,11 +32,11 @@ typedef struct probe {
     int groups, steps;
     thread_time before[MAX_THREADS], after[MAX_THREADS];
     int count_before, count_after;
-    long busy[MAX_THREADS]; /* threads that compute something else */
+    long busy[MAX_THREADS]; /* threads that compute for the host program */
     int busy_count;
 } probe;
 
-/* -1 where the system does not tell. */
+/* Reads the processor time of all threads; -1 if the system does not provide it. */
 static int read_threads(thread_time *out)
 {
     int count = 0;
@@ -76,8 +76,8 @@ static bool is_busy(const probe *p, long id)
     return false;
 }
 
-/* Number of threads that shared the work, (sum t)^2 / sum t^2: unlike processor time over wall time
- * it does not depend on what else the machine computes. */
+/* Returns the number of threads that shared the work, (sum t)^2 / sum t^2. Unlike processor time
+ * over wall time, it does not depend on the machine's other work. */
 static double effective_threads(const probe *p, double *total)
 {
     double sum = 0, squares = 0;
@@ -97,7 +97,7 @@ static double seconds(clockid_t clock)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* One run of the kernel: cores used and processor time spent. */
+/* Runs the kernel once. Measures the cores used and the processor time spent. */
 static clt_status run_busy(probe *p, double *cores, double *spent)
 {
     clt_device *part = p->part;
@@ -121,9 +121,9 @@ static clt_status run_busy(probe *p, double *cores, double *spent)
     return CLT_OK;
 }
 
-/* Threads of the host program (ours that decode data, too) that compute while nothing runs on the
- * part; `milliseconds` is how long to watch. A driver's threads spin for some time after their
- * work: they are given time to fall asleep. On a loaded machine a thread may wait longer for a core
+/* Finds threads of the process that compute while nothing runs on the part, such as threads that
+ * decode data. `milliseconds` is the time to watch. A driver's threads may spin after their work,
+ * so this waits first until they sleep. On a loaded machine a thread may wait longer for a core
  * than a short watch lasts. */
 static void find_busy_threads(probe *p, int milliseconds)
 {
@@ -139,7 +139,7 @@ static void find_busy_threads(probe *p, int milliseconds)
     }
 }
 
-/* The most that any of several runs used. */
+/* Returns the most cores that any of several runs used. */
 static clt_status run_tries(probe *p, double *cores)
 {
     const double enough = 8e-3 * p->part->caps.compute_units;
@@ -158,13 +158,13 @@ static clt_status run_tries(probe *p, double *cores)
     return CLT_OK;
 }
 
-/* Halfway, nearer to what was asked, between the part and the whole device. */
+/* Returns the limit between the part and the whole device, a little nearer to the part. */
 static double most_allowed(int asked, int whole)
 {
     return asked + 0.35 * (whole - asked);
 }
 
-/* Cores that a part really uses. */
+/* Measures the cores that a part really uses. */
 static clt_status measure_cores(clt_device *part, int whole, double *cores)
 {
     probe *p = CLT_NEW(probe);
@@ -179,13 +179,13 @@ static clt_status measure_cores(clt_device *part, int whole, double *cores)
     if (status == CLT_OK)
         status =
             clt_device_kernel_from_text(part, "split probe", busy_text, NULL, "busy", &p->kernel);
-    if (status == CLT_OK) /* compiles here */
+    if (status == CLT_OK) /* the first run compiles */
         status = run_busy(p, &used, &spent);
     p->steps = 16384;
     if (status == CLT_OK)
         status = run_tries(p, &used);
-    /* Refusing a part stops a run, so it takes several rounds: a driver that does not keep its
-     * parts fails each. What is measured beside busy threads counts only if they never rest: the
+    /* Measure several rounds, because refusing a part stops a run. A driver that does not keep its
+     * parts fails each round. A round beside busy threads counts only if all rounds have them: the
      * driver's threads may not have got a core. */
     const double allowed = most_allowed(part->caps.compute_units, whole);
     bool sure = used <= allowed;
@@ -204,7 +204,7 @@ static clt_status measure_cores(clt_device *part, int whole, double *cores)
 
 typedef struct split_answer {
     cl_device_id root;
-    double cores; /* that a part of `asked` cores used */
+    double cores; /* cores that a part of `asked` cores used */
     int asked, whole;
 } split_answer;
 

@@ -1,4 +1,4 @@
-/* Building several programs at once. */
+/* Builds several programs at once. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -16,8 +16,8 @@ typedef struct build_list {
     _Atomic int next;
 } build_list;
 
-/* Failures are kept in the program table, where clt_device_prepare finds them in the list's order.
- */
+/* The program table keeps failures, where clt_device_prepare finds them in the order of the
+ * list. */
 static void *build_some(void *argument)
 {
     build_list *list = argument;
@@ -33,7 +33,7 @@ clt_status clt_device_prepare(clt_device *device, const clt_program_key *keys, i
     pthread_t threads[MAX_BUILDERS];
     int started = 0;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    /* Where threads cannot be had, this one builds all. */
+    /* If threads cannot be created, this thread builds all programs. */
     while (started < count - 1 && started < cores - 1 && started < MAX_BUILDERS &&
            pthread_create(&threads[started], NULL, build_some, &list) == 0)
         started++;

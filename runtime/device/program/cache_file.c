@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "base/vec.h"
 
-/* Programs have some hundred KB; more than this is not a file of ours. */
+/* Programs have some hundred KB: a larger file is not ours. */
 #define MOST_BYTES ((off_t)256 << 20)
 
 static bool make_path(char *out, const char *folder, const char *part, const char *name)
@@ -27,7 +27,7 @@ static bool make_path(char *out, const char *folder, const char *part, const cha
     return length > 0 && length < PATH_MAX;
 }
 
-/* All of it or nothing. */
+/* Reads all bytes, or fails. */
 static bool read_all(int file, char *data, size_t bytes)
 {
     for (size_t done = 0; done < bytes;) {
@@ -56,7 +56,8 @@ static bool write_all(int file, const char *data, size_t bytes)
     return true;
 }
 
-/* Owned by this user or root, and nobody else may write. The mode's group bits also bound ACLs. */
+/* Whether the file belongs to this user or root, and nobody else may write to it. The mode's group
+ * bits also limit ACLs. */
 static bool is_private(int file)
 {
     struct stat info;
@@ -73,8 +74,8 @@ static clt_status distrust(const char *path)
                     path);
 }
 
-/* Opens folder/part where both are private. *part_fd is -1 where they do not exist. Descriptors, so
- * that nobody can exchange what was checked. */
+/* Opens folder/part if both are private. *part_fd is -1 if they do not exist. Works on descriptors,
+ * so that nobody can exchange a folder after its check. */
 static clt_status open_private(const char *folder, const char *part, int *part_fd)
 {
     const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
@@ -103,7 +104,7 @@ clt_status clt_cache_check(const char *folder, const char *part)
     return status;
 }
 
-/* Takes the descriptor. */
+/* Reads a file and closes the descriptor. */
 static bool read_content(int file, char **data, size_t *bytes)
 {
     struct stat info;
@@ -145,12 +146,12 @@ bool clt_cache_read(const char *folder, const char *part, const char *name, char
     char path[PATH_MAX];
     if (!make_path(path, folder, part, name))
         return false;
-    /* Not blocking: the name may be a pipe's. */
+    /* O_NONBLOCK, because the name may be that of a pipe. */
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     return file >= 0 && read_content(file, data, bytes);
 }
 
-/* mkdir -p; what exists already is fine. */
+/* Makes all missing folders, like mkdir -p. */
 static bool make_folders(const char *folder, const char *part)
 {
     char path[PATH_MAX];
@@ -177,7 +178,7 @@ bool clt_cache_write(const char *folder, const char *part, const char *name, con
         clt_log(CLT_LOG_DEBUG, "cache folder %s/%s: %s", folder, part, strerror(errno));
         return false;
     }
-    /* Not synced: a file that a crash damages is found out by its hash. */
+    /* No sync is needed: the hash reveals a file that a crash has damaged. */
     bool ok = write_all(file, head, head_bytes) && write_all(file, data, bytes);
     int error = errno;
     if (close(file) != 0 && ok) {
@@ -197,8 +198,8 @@ int clt_cache_lock(const char *folder, const char *part)
     char path[PATH_MAX];
     if (!make_path(path, folder, part, "") || !make_folders(folder, part))
         return -1;
-    /* The folder itself, so that no file is left; the kernel gives the lock back with the process.
-     */
+    /* Lock the folder itself, so that no lock file is left. The kernel releases the lock with the
+     * process. */
     const int lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int code = -1;
     while (lock >= 0 && (code = flock(lock, LOCK_EX)) != 0 && errno == EINTR)

@@ -13,25 +13,26 @@
 #include "base/vec.h"
 #include "device/program/program_cache.h"
 
-/* One row a program. `name` and `options` identify it, for texts of the caller also their hash. */
+/* One row for each program, identified by `name` and `options`, and by the text's hash if the
+ * caller gave a text. */
 typedef struct program_row {
     char *name, *options;
-    uint64_t text_hash; /* 0: embedded */
-    bool building;      /* by some thread: wait for `changed` */
+    uint64_t text_hash; /* 0: embedded file */
+    bool building;      /* a thread builds it: wait for `changed` */
     clt_status status;
-    char *message; /* of a failed build, which is not tried again */
+    char *message; /* message of a failed build, which is not tried again */
     cl_program program;
     clt_cache_key key;
-    uint64_t hash;  /* of source, options and device, with and without own declarations the same */
-    bool store;     /* not in the cache folder yet */
-    char **kernels; /* names of those that were taken of it */
+    uint64_t hash;  /* of source, options and device; equal with and without own declarations */
+    bool store;     /* still to be written to the cache folder */
+    char **kernels; /* names of the kernels that were created from it */
     int n_kernels, kernel_room;
 } program_row;
 
 struct clt_program_table {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    double created;     /* by now() */
+    double created;     /* time of now() */
     program_row **rows; /* pointers, since the array moves while rows are built */
     int count, room;
 };
@@ -138,7 +139,7 @@ static clt_status compile(clt_device *device, program_row *row, const char *sour
     return status;
 }
 
-/* Whether the program is built with core/builtins.clh in place of the driver's header. */
+/* Whether to build the program with core/builtins.clh in place of the driver's header. */
 static bool has_own_declarations(const clt_device *device, const program_row *row, const char *text)
 {
     return device->quirks & CLT_QUIRK_OWN_DECLARATIONS && !text &&
@@ -192,8 +193,9 @@ static clt_status build_text(clt_device *device, program_row *row, const char *t
     return status;
 }
 
-/* Without the table's lock: several threads build different rows. A driver whose header is another
- * than the one that core/builtins.clh was written for gets its own header back. */
+/* Builds a program. The table is not locked, so several threads build different rows. If the
+ * driver's header is not the one for which core/builtins.clh was written, the program is built with
+ * the driver's header. */
 static clt_status build_row(clt_device *device, program_row *row, const char *text)
 {
     if (!has_own_declarations(device, row, text))
@@ -257,7 +259,7 @@ clt_status clt_program_get(clt_device *device, const char *name, const char *tex
     return status;
 }
 
-/* Notes that the kernel was taken of the program, for clt_device_kernel_count. */
+/* Remembers the kernel's name for clt_device_kernel_count. */
 static clt_status note_kernel(clt_program_table *table, cl_program program, const char *kernel)
 {
     clt_status status = CLT_OK;
@@ -307,7 +309,7 @@ clt_status clt_program_get_for(clt_device *device, const clt_program_key *key, c
     return status;
 }
 
-/* A kernel object of the program; `name` and `options` are for messages. */
+/* Creates a kernel object of the program. `name` and `options` are for messages. */
 static clt_status take_kernel(clt_device *device, cl_program program, const char *name,
                               const char *options, const char *kernel, cl_kernel *out)
 {

@@ -5,46 +5,45 @@
 #include "base/str.h"
 #include "device/core/device.h"
 
-/* The embedded text of `file`; NULL if there is none. */
+/* Returns the embedded text of `file`; NULL if there is none. */
 const char *clt_source_find(const char *file);
 
-/* Appends the text with its includes put in place, each file once, with #line marks so that the
- * compiler's messages name file and line. `text` NULL: the embedded file `name`. Errors: NOT_FOUND.
- */
+/* Appends the text with its includes resolved, each file once. #line marks make the compiler's
+ * messages name file and line. `text` NULL: the embedded file `name`. Errors: NOT_FOUND. */
 clt_status clt_source_resolve(const char *name, const char *text, clt_str *out);
 
 typedef struct clt_program_table clt_program_table;
 
 clt_status clt_program_table_create(clt_program_table **out);
 
-/* How long programs may be written when a device is closed that was open for so many seconds:
- * writing them must not slow short runs down. Later runs write the rest. */
+/* Returns how many seconds closing a device may spend on writing programs, if the device was open
+ * for `open` seconds. Writing must not slow down short runs; later runs write the rest. */
 double clt_program_store_seconds(double open);
 
-/* Writes programs to the cache folder that were not written when they were built; begins no more
- * after so many seconds. */
+/* Writes programs to the cache folder that were not written when they were built. Starts no further
+ * one after `seconds`. */
 void clt_program_table_store(clt_device *device, double seconds);
 
-/* Since the table was created. */
+/* Returns the seconds since the table was created. */
 double clt_program_table_seconds(const clt_program_table *table);
 
-/* Takes NULL. */
+/* Destroys the table and its programs. NULL is allowed. */
 void clt_program_table_destroy(clt_program_table *table);
 
-/* The built program of (name, text, options), and the hash of its source, options and device. The
- * table keeps it. `text` NULL: an embedded file. */
+/* Gets the program of (name, text, options), built if necessary, and the hash of its source,
+ * options and device. The table owns it. `text` NULL: an embedded file. */
 clt_status clt_program_get(clt_device *device, const char *name, const char *text,
                            const char *options, cl_program *program, uint64_t *hash);
 
-/* Builds, or finds, the program of an embedded file that has the kernel: where the file uses
- * CLT_HAS, one with that kernel alone. */
+/* Gets the program of an embedded file that has the kernel. If the file uses CLT_HAS, the program
+ * has only this kernel. */
 clt_status clt_program_get_for(clt_device *device, const clt_program_key *key, cl_program *program);
 
-/* Compiles resolved source. The message of a failure has the compiler's first error lines. */
+/* Compiles resolved source. An error's message has the compiler's first error lines. */
 clt_status clt_program_build(clt_device *device, const char *name, const char *source,
                              const char *options, cl_program *out);
 
-/* The first error lines of a build log as one line. */
+/* Appends the first error lines of a build log as one line. */
 void clt_program_log_summary(const char *log, clt_str *out);
 
 #endif

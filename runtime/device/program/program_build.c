@@ -33,7 +33,7 @@ void clt_program_log_summary(const char *log, clt_str *out)
         clt_str_add(out, "the compiler gave no log");
 }
 
-/* A line of the log each, since a callback gets single lines. */
+/* Logs line by line, because a callback gets single lines. */
 static void log_lines(const char *name, const char *device, const char *text)
 {
     enum { MOST_LINES = 200 };

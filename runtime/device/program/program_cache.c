@@ -18,14 +18,14 @@ static const char folder_part[] = "programs";
 typedef struct file_head {
     char magic[8];
     uint64_t key[2];
-    uint64_t bytes, hash; /* of what follows */
+    uint64_t bytes, hash; /* of the content after this head */
 } file_head;
 
 static const char magic[8] = "CLTPRG1";
 
 enum { NAME_BYTES = 48 };
 
-/* Of all programs together. */
+/* Upper limit for all programs together. */
 #define MOST_BYTES ((int64_t)256 << 20)
 
 clt_cache_key clt_cache_key_make(const clt_device *device, const char *options, const char *source)
@@ -38,7 +38,8 @@ clt_cache_key clt_cache_key_make(const clt_device *device, const char *options, 
     return key;
 }
 
-/* Whoever can write to the folder can have this process run their code. Said once. */
+/* Whether programs in the folder may be run: a user who can write there could make this process run
+ * any code. Warns once. */
 static bool is_trusted(const clt_device *device)
 {
     static _Atomic bool said;
@@ -115,8 +116,8 @@ bool clt_program_cache_load(clt_device *device, const clt_cache_key *key, const 
     return ok;
 }
 
-/* This device's binary of a program that may have been made for several. PoCL names a part's root.
- */
+/* Gets this device's binary of a program that may have been made for several devices. PoCL names
+ * the root of a part. */
 static unsigned char *get_binary(clt_device *device, cl_program program, size_t *bytes)
 {
     enum { MOST = 64 };
@@ -141,7 +142,8 @@ static unsigned char *get_binary(clt_device *device, cl_program program, size_t 
     return wanted;
 }
 
-/* Once, not for each program. A folder that is not to be written to is nobody's mistake. */
+/* Warns once, not for each program. A folder without permission to write is no mistake and gives no
+ * warning. */
 static void warn_of_full_disk(const clt_device *device, int error)
 {
     static _Atomic bool said;
@@ -158,7 +160,7 @@ void clt_program_cache_store(clt_device *device, const clt_cache_key *key, cl_pr
     size_t bytes = 0;
     char name[NAME_BYTES];
     make_name(key, name);
-    /* Another device or process may have written it meanwhile. */
+    /* Another device or process may have written the file meanwhile. */
     if (clt_cache_exists(device->cache_dir, folder_part, name))
         return;
     unsigned char *binary = get_binary(device, program, &bytes);

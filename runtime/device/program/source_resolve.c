@@ -8,7 +8,7 @@
 enum { MAX_DEPTH = 16 };
 
 typedef struct resolver {
-    const char **seen; /* names of files that are in `out` already */
+    const char **seen; /* files that were added to `out` */
     int count, room;
     clt_str *out;
 } resolver;
@@ -31,8 +31,8 @@ static const clt_kernel_source *find_row(const char *name)
     return NULL;
 }
 
-/* Includes are looked up beside the including file first, then from the root, as a compiler would
- * with the root on its search path. */
+/* Finds an include beside the including file first, then from the root, as a compiler would with
+ * the root on its search path. */
 static const clt_kernel_source *find_include(const char *from, const char *name, size_t length)
 {
     char path[256];
@@ -47,7 +47,7 @@ static const clt_kernel_source *find_include(const char *from, const char *name,
     return found ? found : find_row(path + folder);
 }
 
-/* Start and length of the name if the line is #include "name". */
+/* Returns start and length of the name if the line is #include "name". */
 static const char *include_name(const char *line, const char *end, size_t *length)
 {
     const char *at = line;
@@ -111,7 +111,7 @@ clt_status clt_source_resolve(const char *name, const char *text, clt_str *out)
         const clt_kernel_source *row = find_row(name);
         if (!row)
             return clt_fail(CLT_NOT_FOUND, "kernel file %s is not part of this library", name);
-        /* The table's pointer, so that a file that includes itself is found in `seen`. */
+        /* Use the table's pointer, so that a file that includes itself is found in `seen`. */
         name = row->name;
         text = row->text;
         CLT_TRY(CLT_PUSH(r.seen, r.count, r.room, name));

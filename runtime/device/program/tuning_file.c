@@ -71,7 +71,7 @@ static json_t *pack(const clt_tuning_record *record)
     return root;
 }
 
-/* Takes `root`. */
+/* Converts JSON to text. Takes ownership of `root`. */
 static clt_status dump(json_t *root, const char *device, char **text)
 {
     char *dumped = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
@@ -105,7 +105,7 @@ clt_status clt_tunings_to_json(const clt_tuning_record *records, int count, char
                 text);
 }
 
-/* A text that fits its field. */
+/* Reads a text; false if it is missing or too long for its field. */
 static bool take_text(const json_t *object, const char *key, char *out, size_t room)
 {
     const char *text = json_string_value(json_object_get(object, key));
@@ -199,7 +199,7 @@ clt_status clt_tunings_find(const char *text, const clt_device *device, clt_tuni
     return status;
 }
 
-/* A part of a device has measurements of its own, since the best choice depends on its cores. */
+/* A part of a device has its own file, because the best choices depend on the number of cores. */
 static void make_name(const clt_device *device, char name[NAME_BYTES])
 {
     snprintf(name, NAME_BYTES, "%016" PRIx64 "-%d.json", device->identity,
@@ -214,7 +214,7 @@ uint64_t clt_tuning_source(const char *files)
         const size_t length = strcspn(files, ",");
         clt_str text = {0};
         snprintf(name, sizeof name, "%.*s", (int)length, files);
-        /* Of a file that is no more: 0. */
+        /* A file was removed from the library. */
         if (!clt_source_find(name) || clt_source_resolve(name, NULL, &text) != CLT_OK) {
             clt_str_free(&text);
             return 0;
@@ -232,20 +232,20 @@ static bool of_device(const clt_tuning_record *record, const clt_device *device)
            !strcmp(record->driver, device->caps.driver);
 }
 
-/* Takes the entries of `from` whose kernels are this library's, and that `to` has none for. */
+/* Adds the entries of `from` whose kernels are unchanged and that `to` lacks. */
 static void merge(const clt_tuning_record *from, bool shipped, clt_tuning_record *to)
 {
     for (int i = 0; i < from->count; i++) {
         clt_tuning_entry e = from->entries[i];
         e.shipped = shipped;
-        /* Without memory for it, it is measured again. */
+        /* Without memory the remaining entries are lost and measured again. */
         if (e.source == clt_tuning_source(e.files) && !clt_tuning_find(to, e.op, e.shape_class) &&
             clt_tuning_put(to, &e) != CLT_OK)
             return;
     }
 }
 
-/* A shipped record holds for one number of compute units, as a file of the cache folder does. */
+/* Adds a shipped record if it is for this device and its number of compute units. */
 static void add_shipped(const clt_device *device, const char *name, const char *text,
                         clt_tuning_record *to)
 {
@@ -299,7 +299,7 @@ void clt_tuning_load(const clt_device *device, clt_tuning_record *out)
             add_shipped(device, s->name, s->text, out);
 }
 
-/* The entries that were not shipped; `to` may have others. */
+/* Adds the entries that were not shipped. `to` may have others. */
 static clt_status add_own(const clt_tuning_record *record, clt_tuning_record *to)
 {
     for (int i = 0; i < record->count; i++)
@@ -308,7 +308,7 @@ static clt_status add_own(const clt_tuning_record *record, clt_tuning_record *to
     return CLT_OK;
 }
 
-/* The file as it would be: what is in it now, and the record's own. */
+/* Makes the new content of the file: its current entries and the record's own. */
 static clt_status join(const clt_device *device, const clt_tuning_record *record, char **text)
 {
     clt_tuning_record all;
