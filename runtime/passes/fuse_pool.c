@@ -39,8 +39,7 @@ typedef struct pool_pass {
     clt_graph *graph;
     reader *readers;
     int n_readers, room;
-    int *first, *last; /* by value id: number of the first and last reader plus one, in the order of
-                          nodes */
+    int *first, *last; /* by value id: number of the first, last reader plus one, in node order */
     int n_values;      /* number of values with such lists: those before the pass */
 } pool_pass;
 

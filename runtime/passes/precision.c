@@ -35,8 +35,7 @@ typedef struct precision_pass {
     bool *exact;      /* by id: must stay f32 */
     widened *wide;    /* by id */
     int room_values;  /* entries of `exact` and `wide` */
-    int *last_reader; /* by id, for values before the pass: the last node that reads the value or a
-                         view of it */
+    int *last_reader; /* by id, for values before the pass: last node that reads it or a view */
     clt_replacements
         replacements;  /* values in f32 to their conversions to 16 bits, which later nodes read */
     clt_node **order;  /* all nodes, with conversions next to the nodes that need them */

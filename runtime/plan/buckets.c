@@ -6,8 +6,8 @@
 #include "base/hash.h"
 #include "base/vec.h"
 
-/* Kernels count the elements of a bucket with an int, and those of the last work-group go beyond.
- */
+/* Kernels count the elements of a bucket in an int, and the last work-group's counts go beyond the
+ * end. */
 static const int64_t MOST_BYTES = ((int64_t)1 << 33) - (1 << 18);
 
 static clt_status add_slot(clt_buckets *b, const clt_value *value, int stream)
@@ -32,13 +32,13 @@ static clt_status add_slot(clt_buckets *b, const clt_value *value, int stream)
     return status;
 }
 
-/* A parameter that is trained. */
+/* A trained parameter. */
 typedef struct trained {
-    int use; /* the first node that uses it: parameters of later layers come later */
-    int at;  /* its number among the graph's values */
+    int use; /* the first node that uses it, larger for later layers */
+    int at;  /* its number in graph->values */
 } trained;
 
-/* By falling first use (ties: falling position). */
+/* Sorts by first use, the last first; ties by position, the last first. */
 static int compare_uses(const void *a, const void *b)
 {
     const trained *x = a, *y = b;
@@ -46,10 +46,10 @@ static int compare_uses(const void *a, const void *b)
                             : (x->at < y->at) - (x->at > y->at);
 }
 
-/* What collect_slots works with. */
+/* Data of collect_slots. */
 typedef struct order {
     int *first;      /* by value id: the first node that reads it */
-    int *parameters; /* by value id: how many parameters come before it, whichever these are */
+    int *parameters; /* by value id: number of parameters before it, trained or not */
     trained *trained;
     int n_trained;
 } order;
@@ -74,7 +74,7 @@ static clt_status find_order(const clt_graph *graph, order *o)
     return CLT_OK;
 }
 
-/* What is trained, then frozen parameters and states in graph order. */
+/* Collects the slots: trained parameters, then frozen parameters and states in graph order. */
 static clt_status collect_slots(const clt_graph *graph, clt_buckets *b)
 {
     order o = {0};
@@ -105,7 +105,8 @@ bool clt_bucket_closes(const clt_bucket_sizes *sizes, int n_buckets, int64_t las
     return n_buckets == 0 || last_bytes + padded > limit;
 }
 
-/* Slots of one group keep their order: while they are sorted, `bucket` holds their positions. */
+/* Sorts by group. Within a group slots keep their order, for which `bucket` holds their positions
+ * during the sort. */
 static int compare_groups(const void *a, const void *b)
 {
     const clt_slot *x = a, *y = b;
@@ -113,8 +114,8 @@ static int compare_groups(const void *a, const void *b)
                                 : (x->bucket > y->bucket) - (x->bucket < y->bucket);
 }
 
-/* Brings the slots of a bucket into the order of their groups, which an update then passes in one
- * launch each, and gives them their places. */
+/* Sorts the slots of a bucket by group, so that an update needs one launch for each group, and sets
+ * their offsets. */
 static void arrange(clt_buckets *b, int index)
 {
     const clt_bucket *bucket = &b->buckets[index];

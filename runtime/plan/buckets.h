@@ -1,10 +1,9 @@
 /*
- * The canonical layout of parameters, gradients and optimizer slots: the same on every device and
- * in every plan of a store. Parameters stand in the order in which backward finishes their
- * gradients (last layer first), at multiples of 256 bytes with zero padding, in buckets that are
- * one buffer object each; within a bucket, by parameter group. Gradients in 16 bits stand alike, at
- * half the offsets. Frozen parameters and states stand
- * likewise in buckets of their own, the last.
+ * The canonical layout of parameters, gradients and optimizer slots, the same on every device and
+ * in every plan of a store. Parameters are ordered as the backward pass finishes their gradients
+ * (last layer first), at multiples of 256 bytes with zero padding. Each bucket is one buffer
+ * object. Within a bucket parameters are ordered by parameter group. Gradients in 16 bits have the
+ * same order at half the offsets. Frozen parameters and states come last, in buckets of their own.
  */
 #ifndef CLT_PLAN_BUCKETS_H
 #define CLT_PLAN_BUCKETS_H
@@ -17,18 +16,18 @@ typedef struct clt_slot {
     char *name;
     clt_type type;
     clt_init init;
-    int stream; /* number of the parameter in the graph: its random stream */
+    int stream; /* number of the parameter in the graph; selects its random stream */
     int bucket;
     int64_t offset;     /* bytes from the bucket's start */
     int64_t bytes;      /* without padding */
-    bool state;         /* without gradient: a state, or frozen */
-    bool frozen;        /* a parameter */
-    bool carried;       /* a state that is in no file; see clt_carried */
-    int group;          /* of parameters; tensors of one are neighbours within a bucket */
-    double rate, decay; /* the group's; see clt_param_group */
+    bool state;         /* has no gradient: a state, or frozen */
+    bool frozen;        /* a frozen parameter */
+    bool carried;       /* a state that is never written to a file; see clt_carried */
+    int group;          /* of parameters; tensors of one group are neighbours within a bucket */
+    double rate, decay; /* of the group; see clt_param_group */
 } clt_slot;
 
-/* With padding. */
+/* Returns the slot's bytes with padding. */
 static inline int64_t clt_slot_padded(const clt_slot *slot)
 {
     return (slot->bytes + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
@@ -40,7 +39,8 @@ typedef struct clt_bucket {
     bool state;
 } clt_bucket;
 
-/* Of the bucket's gradients in f32, f16 or bf16: they stand as the parameters do. */
+/* Returns the bytes of the bucket's gradients in f32, f16 or bf16. They are laid out like the
+ * parameters. */
 static inline int64_t clt_bucket_gradient_bytes(const clt_bucket *bucket, clt_dtype precision)
 {
     return bucket->bytes / (int64_t)sizeof(float) * clt_dtype_size(precision);
@@ -51,10 +51,11 @@ typedef struct clt_buckets {
     int n_slots, room_slots;
     clt_bucket *buckets;
     int n_buckets, room_buckets;
-    clt_table names; /* of slots */
+    clt_table names; /* index of slots by name */
 } clt_buckets;
 
-/* Sizes at which a bucket is closed: the first is small, so that its reduction starts early. */
+/* Sizes at which a bucket is closed. The first bucket is small, so that its reduction starts
+ * early. */
 typedef struct clt_bucket_sizes {
     int64_t first_bytes, other_bytes;
     int64_t max_bytes; /* the smallest CL_DEVICE_MAX_MEM_ALLOC_SIZE of the devices */
@@ -68,8 +69,8 @@ static inline clt_bucket_sizes clt_bucket_sizes_default(void)
     return (clt_bucket_sizes){CLT_BUCKET_FIRST, CLT_BUCKET_BYTES, INT64_MAX};
 }
 
-/* Whether a tensor of `padded` bytes begins a new bucket, behind `n_buckets` of which the last has
- * `last_bytes` of tensors of its kind. */
+/* Whether a tensor of `padded` bytes begins a new bucket. There are `n_buckets` so far, and the
+ * last has `last_bytes` of tensors of its kind. */
 bool clt_bucket_closes(const clt_bucket_sizes *sizes, int n_buckets, int64_t last_bytes,
                        int64_t padded);
 
@@ -79,13 +80,13 @@ clt_status clt_buckets_create(const clt_graph *graph, const clt_bucket_sizes *si
 
 void clt_buckets_free(clt_buckets *buckets);
 
-/* A deep copy. */
+/* Makes a deep copy. */
 clt_status clt_buckets_copy(const clt_buckets *buckets, clt_buckets *copy);
 
-/* The slot of that name; NULL if there is none. */
+/* Finds a slot by name; NULL if there is none. */
 const clt_slot *clt_buckets_find(const clt_buckets *buckets, const char *name);
 
-/* Identity of the layout (names, types, places): equal hashes, equal layout. */
+/* Returns a hash of the layout (names, types, places). Equal hashes mean equal layouts. */
 uint64_t clt_buckets_hash(const clt_buckets *buckets);
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * Places for intermediates. Blocks (a value with its views and in-place successors, or a scratch
- * block) have a lifetime in node numbers; one after the other is placed where it meets no block
- * that lives at the same time, the largest first ("greedy by size", Pisarchyk and Lee, "Efficient
- * memory management for deep neural net inference", 2020). Where that takes more than the most
- * bytes that are alive at one node, other orders and gaps are tried, and the tightest is kept.
+ * Finds places for intermediates. A block is a value with its views and in-place successors, or a
+ * scratch block. Blocks have a lifetime in node numbers. They are placed one by one, the largest
+ * first, where no other block lives at the same time ("greedy by size", Pisarchyk and Lee,
+ * "Efficient memory management for deep neural net inference", 2020). If the result is larger than
+ * the most bytes alive at one node, other orders and gaps are tried, and the smallest result is
+ * kept.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ typedef struct memory {
     clt_block *blocks;
     int n_blocks, room_blocks, room_slabs;
     int *block_of; /* by value id; -1: not in the arena */
-    int *last_use; /* by value id: last node that reads it; n_nodes if it outlives the run */
+    int *last_use; /* by value id: the last node that reads it; n_nodes if it outlives the run */
 } memory;
 
 static int64_t stored_bytes(const memory *m, const clt_value *value)
@@ -46,14 +47,14 @@ static void find_last_uses(memory *m)
         }
     for (int i = 0; i < plan->graph->n_assigns; i++)
         m->last_use[plan->graph->assigns[i].value->id] = plan->n_nodes;
-    /* Nodes run while a collective is under way: none of them may overwrite its operand. */
+    /* Nodes run during a collective: none may overwrite its operand. */
     for (int i = 0; i < plan->n_collectives; i++) {
         const clt_plan_collective *c = &plan->collectives[i];
         const clt_value *in = plan->nodes[c->node].node->in[0];
         if (c->needed > c->node + 1 && m->last_use[in->id] < c->needed)
             m->last_use[in->id] = c->needed;
     }
-    /* A view keeps its operand's memory: nodes are in order, so one sweep backwards suffices. */
+    /* A view keeps its operand's memory. Nodes are in order, so one sweep backwards suffices. */
     for (int i = plan->n_nodes - 1; i >= 0; i--) {
         const clt_node *node = plan->nodes[i].node;
         if (node->op->view && m->last_use[node->in[0]->id] < m->last_use[node->out[0]->id])
@@ -61,7 +62,7 @@ static void find_last_uses(memory *m)
     }
 }
 
-/* Outputs that live outside the arena: gradients and the results. */
+/* Places values outside the arena: gradients, inputs, constants, parameters and states. */
 static void place_fixed(memory *m)
 {
     clt_plan *plan = m->plan;
@@ -86,9 +87,9 @@ static void place_fixed(memory *m)
     }
 }
 
-/* Whether the node may overwrite operand `index`. Not where the same bytes are also an operand of
- * which it needs other elements than those that it writes there, as the source of a sum over rows
- * is: the gradient of x + index_select(x) is added to the very gradient that it is made of. */
+/* Whether the node may overwrite operand `index`. It may not if the same bytes are also an operand
+ * of which it reads other elements than it writes, such as the source of a sum over rows. For
+ * example, the gradient of x + index_select(x) is added to the gradient that it reads. */
 static bool may_overwrite(const clt_node *node, int index)
 {
     const clt_value *root = clt_value_root(node->in[index]);
@@ -99,8 +100,8 @@ static bool may_overwrite(const clt_node *node, int index)
     return true;
 }
 
-/* An operand that the node may overwrite: it lives in the arena, in as many bytes, and neither it
- * nor a view of it is read afterwards. */
+/* Returns the block of an operand that the node may overwrite: in the arena, of the same size, and
+ * with no later reader of the operand or a view of it; -1 if there is none. */
 static int overwritten_block(const memory *m, const clt_node *node)
 {
     for (int i = 0; i < node->n_in && i < 32; i++) {
@@ -118,8 +119,9 @@ static int overwritten_block(const memory *m, const clt_node *node)
     return -1;
 }
 
-/* An operand that a node overwrites goes where the result does, if that is a gradient's place: what
- * is added to a gradient is then added in its bucket. Later nodes first, so that chains follow. */
+/* Places an operand that a node overwrites where the result is, if the result is a gradient in a
+ * bucket. So sums of gradients are added in the bucket. Later nodes come first, so that chains of
+ * sums work too. */
 static void place_under_gradients(memory *m)
 {
     clt_plan *plan = m->plan;
@@ -141,8 +143,9 @@ static void place_under_gradients(memory *m)
     }
 }
 
-/* Whether the node may write its result where the state is: it overwrites that operand, and nothing
- * reads the state behind it, or reads it through a view, whose readers come later. */
+/* Whether the node may write its result in the state's place. The node must overwrite this operand.
+ * No later node may read the state. No other node may make a view of the state, because the readers
+ * of a view come later. */
 static bool updates_state(const memory *m, const clt_node *node, const clt_value *state)
 {
     const clt_plan *plan = m->plan;
@@ -157,8 +160,8 @@ static bool updates_state(const memory *m, const clt_node *node, const clt_value
     return operand && !plan->options.separate && !plan->options.repeatable;
 }
 
-/* What a carried state becomes is made in its place where that is possible, as the new rows of a
- * cache are; else it is copied there after the run. */
+/* Places a carried state's new value in the state's own place if possible, as the new rows of a
+ * cache. Otherwise the value is copied there after the run. */
 static clt_status place_carried(memory *m)
 {
     clt_plan *plan = m->plan;
@@ -202,7 +205,7 @@ static clt_status collect_blocks(memory *m, int **scratch_blocks)
             if (plan->places[out->id].kind != CLT_PLACE_NONE)
                 continue;
             if (node->op->view) {
-                /* A view of a parameter, input, ... shares that place. */
+                /* A view of a parameter, input, ... has the same place. */
                 m->block_of[out->id] = m->block_of[node->in[0]->id];
                 if (m->block_of[out->id] < 0)
                     plan->places[out->id] = plan->places[node->in[0]->id];
@@ -227,7 +230,7 @@ static clt_status collect_blocks(memory *m, int **scratch_blocks)
     return CLT_OK;
 }
 
-/* How blocks are placed: in which order, and whether in the lowest gap or in the tightest. */
+/* A way to place blocks: the order, and the tightest or the lowest gap. */
 typedef struct packing {
     int (*order)(const void *, const void *);
     bool tightest;
@@ -260,7 +263,7 @@ static int by_area(const void *a, const void *b)
     return ax != ay ? (ax < ay) - (ax > ay) : by_birth(x, y);
 }
 
-/* As a stack would: what was made in forward is used in backward in the opposite order. */
+/* Orders blocks as a stack: the backward pass uses values in the opposite order of their making. */
 static int by_first(const void *a, const void *b)
 {
     const clt_block *x = *(clt_block *const *)a, *y = *(clt_block *const *)b;
@@ -279,7 +282,7 @@ static clt_status check_size(const memory *m, const clt_block *b)
                     m->target->caps->name, (long long)limit);
 }
 
-/* Places blocks one after the other. `occupied` NULL: each has a slab of its own. */
+/* Places blocks one by one. `occupied` NULL: each block has its own slab. */
 static clt_status place_in_slabs(memory *m, clt_block **sorted, clt_occupied *occupied,
                                  bool tightest)
 {
@@ -330,7 +333,7 @@ static clt_status pack(memory *m, clt_block **sorted, clt_occupied *occupied, co
     return place_in_slabs(m, sorted, occupied, how->tightest);
 }
 
-/* Keeps the packing that takes the least, unless one is near what nothing can be below. */
+/* Tries all packings and keeps the smallest. Stops early near the lower bound. */
 static clt_status pack_best(memory *m, clt_block **sorted, clt_occupied *occupied)
 {
     static const packing packings[] = {{by_size, false},     {by_area, false},  {by_size, true},

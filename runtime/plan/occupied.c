@@ -17,27 +17,27 @@ typedef struct intervals {
 } intervals;
 
 typedef struct vertex {
-    intervals through; /* taken by blocks that were entered here: they live in the whole range */
-    intervals within;  /* taken by those and by blocks that were entered below */
+    intervals through; /* bytes of blocks entered here, which live in the whole range */
+    intervals within;  /* these, and bytes of blocks entered below */
 } vertex;
 
-/* An ordered list that a search passes. */
+/* The position of a search in an ordered list. */
 typedef struct cursor {
     const interval *at, *end;
 } cursor;
 
-/* Two a level of the tree. */
+/* Two for each level of the tree. */
 enum { MOST_VERTICES = 64 };
 
 typedef struct vertices {
-    int whole[MOST_VERTICES]; /* the fewest whose ranges make up a block's life */
-    int above[MOST_VERTICES]; /* those on the paths from them to the root */
+    int whole[MOST_VERTICES]; /* the fewest vertices whose ranges make up a block's life */
+    int above[MOST_VERTICES]; /* the vertices on the paths from them to the root */
     int n_whole, n_above;
 } vertices;
 
 struct clt_occupied {
     int64_t limit;
-    int leaves;   /* a power of two: of nodes that the tree stands for */
+    int leaves;   /* number of nodes, rounded up to a power of two */
     vertex *tree; /* vertex 1 is the root; 2v and 2v + 1 are below v */
 };
 
@@ -77,7 +77,7 @@ void clt_occupied_clear(clt_occupied *o)
         o->tree[v].through.count = o->tree[v].within.count = 0;
 }
 
-/* Whether the interval ends before the place, not touching it. */
+/* Whether the interval ends before the place without touching it. */
 static bool ends_before(const interval *i, int slab, int64_t at)
 {
     return i->slab != slab ? i->slab < slab : i->end < at;
@@ -88,10 +88,10 @@ static bool begins_behind(const interval *i, int slab, int64_t at)
     return i->slab != slab ? i->slab > slab : i->begin > at;
 }
 
-/* Joins the interval with those that it meets or touches. */
+/* Merges the interval with all intervals that it meets or touches. */
 static clt_status join(intervals *s, interval added)
 {
-    int low = 0, high = s->count; /* the first that does not end before it */
+    int low = 0, high = s->count; /* finds the first that does not end before it */
     while (low < high) {
         const int middle = low + (high - low) / 2;
         if (ends_before(&s->list[middle], added.slab, added.begin))
@@ -118,7 +118,7 @@ static clt_status join(intervals *s, interval added)
     return CLT_OK;
 }
 
-/* Finds the vertices that the block's life is made of, and those above them. */
+/* Finds the vertices that make up the block's life, and the vertices above them. */
 static void find_vertices(const clt_occupied *o, const clt_block *b, vertices *found)
 {
     *found = (vertices){.n_whole = 0};
@@ -154,8 +154,8 @@ static clt_status take(clt_occupied *o, const clt_block *b, const vertices *wher
     return CLT_OK;
 }
 
-/* Moves *offset behind all intervals of the slab that hold it or end before it; sets *next to where
- * the first interval behind it begins. False: there is none in this slab. */
+/* Moves *offset past all intervals of the slab that contain it or end before it. *next gets the
+ * start of the first interval after it. False if there is none in this slab. */
 static bool skip(cursor *cursors, int count, int slab, int64_t *offset, int64_t *next)
 {
     bool any = false;
@@ -180,8 +180,8 @@ static bool skip(cursor *cursors, int count, int slab, int64_t *offset, int64_t 
     return any;
 }
 
-/* Where the block fits in the slab: in the lowest or tightest gap, or behind all. False: nowhere.
- */
+/* Finds a place for the block in the slab: the lowest or tightest gap, or after all intervals.
+ * False if there is none. */
 static bool find_gap(const clt_occupied *o, cursor *cursors, int count, bool tightest, int slab,
                      clt_block *block)
 {

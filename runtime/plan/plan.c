@@ -44,7 +44,7 @@ static clt_status lay_out(clt_plan *plan, const clt_target *target, clt_value **
     return clt_graph_clean(graph, gradients, n_gradients);
 }
 
-/* Leaves the assignments that a run outside training ends with. */
+/* Keeps only the assignments of a run outside training: those of carried states. */
 static void keep_carried(clt_graph *graph, bool carries)
 {
     int kept = 0;
@@ -65,8 +65,8 @@ static clt_status refuse_carried(const clt_graph *graph)
     return CLT_OK;
 }
 
-/* States take what values are in the step: of a state or a parameter as it is, which the step's end
- * may change before, a copy. */
+/* Copies states and parameters that are assigned to a state as they are. The assignment runs at the
+ * end of the step, which may change them before. */
 static clt_status copy_assigned(clt_graph *graph)
 {
     for (int i = 0; i < graph->n_assigns; i++) {
@@ -91,7 +91,7 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
             *n_gradients += clt_value_trained(graph->values[i]);
         CLT_TRY(copy_assigned(graph));
         CLT_TRY(clt_pass_train(graph, gradients));
-        /* Gradients have collectives of their own (batch norm's). */
+        /* Gradients add collectives (batch norm's). */
         if (!plan->options.several)
             CLT_TRY(clt_pass_drop_collectives(graph));
     } else {
@@ -117,7 +117,7 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
     return clt_graph_clean(graph, gradients, *n_gradients);
 }
 
-/* gradients[] is in the order of the graph's parameters; the plan keeps them by slot. */
+/* Stores the gradients by slot. gradients[] is in the order of the graph's parameters. */
 static clt_status assign_gradients(clt_plan *plan, clt_value **gradients)
 {
     plan->gradients = clt_calloc((size_t)plan->buckets.n_slots + 1, sizeof *plan->gradients);
@@ -151,7 +151,7 @@ static clt_status list_values(clt_plan *plan)
     return CLT_OK;
 }
 
-/* The sums and weights of losses and metrics are read once a step: they stand together. */
+/* Places the sums and weights of losses and metrics together, because they are read once a step. */
 static clt_status place_results(clt_plan *plan)
 {
     const clt_graph *g = plan->graph;
@@ -187,7 +187,7 @@ static clt_status list_nodes(clt_plan *plan)
     return CLT_OK;
 }
 
-/* What must agree between devices and ranks that train together. */
+/* Hashes everything that must be equal on devices and ranks that train together. */
 static uint64_t hash_plan(const clt_plan *plan)
 {
     clt_str text = {0};
@@ -235,7 +235,7 @@ clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, c
     if (!plan)
         return CLT_OUT_OF_MEMORY;
     plan->options = *options;
-    plan->options.variants = NULL; /* the caller's */
+    plan->options.variants = NULL; /* belongs to the caller */
     plan->caps = *caps;
     if (!plan->options.lanes)
         plan->options.lanes = caps->vector_width < 4 ? 4 : caps->vector_width;

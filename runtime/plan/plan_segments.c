@@ -4,8 +4,9 @@
 #include "base/error.h"
 #include "plan/plan.h"
 
-/* `first`: the first node that reads the collective's output, or takes a view of it. Forward also
- * runs by itself, so that what begins in it ends in it. */
+/* Returns the node before which a collective must be complete. `first` is the first node that reads
+ * its output or a view of it. Forward also runs alone, so a collective that begins in forward ends
+ * in forward. */
 static int needed_by(const clt_plan *plan, int node, int first)
 {
     const int end = node < plan->n_forward ? plan->n_forward : plan->n_nodes;
@@ -48,18 +49,18 @@ clt_status clt_plan_collectives(clt_plan *plan)
     return status;
 }
 
-/* What the host does behind a node. */
+/* The host's actions after a node. */
 typedef struct stop {
     bool meets; /* a collective begins or ends */
-    int begins; /* which begins; -1: none */
-    int ready;  /* the first bucket that is ready, plus one; 0: none */
+    int begins; /* the collective that begins; -1: none */
+    int ready;  /* number of the first ready bucket plus one; 0: none */
 } stop;
 
-/* For each bucket the last node that writes or reads a gradient of it or of one before it; -1 if
- * none does. Buckets are reduced in their own order on every device, also where another kind of
- * device has its nodes in another: parameters lie in the order in which backward comes to them. A
- * reduction overwrites the device's own gradients, which other nodes may still read: the gradient
- * of batch norm reads those of its weight and bias. */
+/* Finds for each bucket the last node that writes or reads a gradient of this bucket or an earlier
+ * one; -1 if there is none. All devices reduce buckets in bucket order, even if another kind of
+ * device runs its nodes in another order. Parameters are ordered as the backward pass reaches them.
+ * A reduction overwrites the device's own gradients, which other nodes may still read: the gradient
+ * of batch norm reads the gradients of its weight and bias. */
 static void find_last_users(const clt_plan *plan, int *last)
 {
     const int n = plan->buckets.n_buckets;
@@ -78,9 +79,9 @@ static void find_last_users(const clt_plan *plan, int *last)
             last[b] = last[b - 1];
 }
 
-/* A bucket is ready behind its last user. Buckets without one count as ready at the start of
- * backward: their gradient is zero on every device, yet all take part. `next`: by bucket, the next
- * one that is ready behind the same node, plus one. */
+/* Finds the node after which each bucket is ready: its last user. Buckets without a user are ready
+ * at the start of backward. Their gradient is zero on every device, yet all devices take part.
+ * `next` gets for each bucket the next bucket that is ready after the same node, plus one. */
 static void find_ready(const clt_plan *plan, stop *stops, int *next)
 {
     find_last_users(plan, next);
@@ -106,7 +107,7 @@ static void find_stops(const clt_plan *plan, stop *stops, int *next)
         find_ready(plan, stops, next);
 }
 
-/* Node ids are positions in plan->nodes. */
+/* Cuts the schedule into segments. Node ids are positions in plan->nodes. */
 static void cut(clt_plan *plan, const stop *stops, const int *next)
 {
     clt_segment segment = {0};
@@ -116,7 +117,7 @@ static void cut(clt_plan *plan, const stop *stops, const int *next)
         segment.end_ready = plan->n_ready;
         segment.end = i + 1;
         segment.begins = stops[i].begins;
-        /* Forward is a segment of its own, so that it can run by itself. */
+        /* Cut after forward, so that it can run alone. */
         if (stops[i].meets || segment.end_ready > segment.first_ready || i + 1 == plan->n_forward ||
             i + 1 == plan->n_nodes) {
             plan->segments[plan->n_segments++] = segment;

@@ -1,4 +1,4 @@
-/* The plan as a table for people. */
+/* Prints a plan as a table for people. */
 #include <stdio.h>
 #include <string.h>
 
@@ -84,7 +84,7 @@ static double flops_of(const clt_plan *plan, const clt_node *node)
                : (double)clt_type_elements(&node->out[0]->type, plan->options.max_batch);
 }
 
-/* What recomputation saves and costs. A copy whose origin is gone only moved. */
+/* Prints what recomputation saves and costs. A copy whose origin is gone was only moved. */
 static void print_again(const clt_plan *plan, clt_str *text)
 {
     int copies = 0;

@@ -1,9 +1,9 @@
 /*
- * Which forward values backward computes again. Every choice is judged by the bytes alive at each
- * node of the schedule that it gives: from the choice that stands, the value is taken next that
- * lowers most what exceeds a target, for the time that its copies take. Without a limit the target
- * goes down step by step until nothing more is gained. A node is computed at most once more, so
- * backward takes at most a forward pass longer.
+ * Chooses the forward values that the backward pass recomputes. A choice is judged by the bytes
+ * alive at each node of its schedule. Starting from the current choice, the value is added that
+ * most reduces the excess over a target, relative to the time of its copies. Without a limit, the
+ * target is lowered step by step until nothing more is gained. A node is recomputed at most once,
+ * so the backward pass takes at most one forward pass longer.
  */
 #include <string.h>
 
@@ -11,49 +11,49 @@
 #include "base/error.h"
 #include "plan/recompute.h"
 
-/* What arithmetic, memory and a launch take, for comparing nodes: a processor's orders of
- * magnitude. */
+/* Speeds of arithmetic and memory, and the time of a launch, for comparing nodes. These are a
+ * processor's orders of magnitude. */
 static const double FLOPS_A_SECOND = 4e11, BYTES_A_SECOND = 2e10, LAUNCH_SECONDS = 3e-6;
 
 typedef struct item {
     int node;
-    bool again; /* the copy */
+    bool again; /* the node's copy, which recomputes */
 } item;
 
 typedef struct visit {
-    int node, next; /* the operand to look at */
+    int node, next; /* `next`: the operand to visit next */
 } visit;
 
-/* What a choice gives. */
+/* The result of a choice. */
 typedef struct outcome {
     int64_t peak;   /* bytes */
-    double excess;  /* over the target, summed over the schedule */
-    double seconds; /* of the copies */
+    double excess;  /* bytes over the target, summed over the schedule */
+    double seconds; /* time of the copies */
 } outcome;
 
 struct clt_recompute {
     const clt_plan *plan;
     int n_values, n_nodes;
-    int *root;         /* by value: the value whose memory it is; -1: not in the arena */
+    int *root;         /* by value: the value that owns its memory; -1: not in the arena */
     int64_t *bytes;    /* by value, of roots */
-    bool *lasting;     /* by value, of roots: lives to the end anyway */
-    bool *fetched;     /* likewise: lives to the end of forward */
+    bool *lasting;     /* by value, of roots: lives to the end of the step anyway */
+    bool *fetched;     /* by value, of roots: lives to the end of forward anyway */
     int64_t *scratch;  /* by node */
     double *seconds;   /* by node */
-    bool *fixed;       /* by node: not to be computed again */
-    bool *candidate;   /* by node: backward reads what it makes */
-    bool *again;       /* by node: the choice */
-    bool *value_again; /* by value: the same, for the pass */
-    double *gains;     /* by node: as last looked at */
-    int *looked;       /* by node: at which version of the choice */
-    bool *best;        /* by node: a choice to go back to */
+    bool *fixed;       /* by node: cannot be recomputed */
+    bool *candidate;   /* by node: the backward pass reads its results */
+    bool *again;       /* by node: the choice: recompute it */
+    bool *value_again; /* by value: the choice, for the pass */
+    double *gains;     /* by node: the gain when last evaluated */
+    int *looked;       /* by node: version of the choice when last evaluated */
+    bool *best;        /* by node: the best choice so far */
     item *order;       /* the schedule of the choice */
     int n_order;
     visit *stack;
     bool *made;    /* by node: its copy is in `order` */
-    int *last;     /* by instance (value, or n_values + value of a copy): last use */
-    int *block;    /* by instance: the instance whose block it took over */
-    int *died;     /* by instance: when the block dies */
+    int *last;     /* by instance (value, or n_values + value for its copy): last use */
+    int *block;    /* by instance: the instance whose block it overwrites */
+    int *died;     /* by instance: when its block dies */
     int64_t *live; /* by place in `order` */
 };
 
@@ -62,7 +62,7 @@ static bool is_root(const clt_recompute *r, const clt_value *value)
     return r->root[value->id] == value->id;
 }
 
-/* Whether backward, and copies, read a copy of the value. */
+/* Whether the backward pass and copies read a copy of the value. */
 static bool copied(const clt_recompute *r, const clt_value *value)
 {
     const int root = r->root[value->id];
@@ -72,9 +72,9 @@ static bool copied(const clt_recompute *r, const clt_value *value)
     return !producer->backward && r->again[producer->id];
 }
 
-/* The copies that the node needs, and those that they need, as clt_graph_clean orders them: just
- * before the first node that reads them. Chains may be as long as the graph: the stack is our own.
- */
+/* Adds the copies that the node needs to the schedule, and the copies that these need. The order is
+ * that of clt_graph_clean: just before the first node that reads them. Chains may be as long as the
+ * graph, so this uses its own stack. */
 static void schedule_operands(clt_recompute *r, int node)
 {
     int depth = 0;
@@ -108,7 +108,8 @@ static void schedule(clt_recompute *r)
     }
 }
 
-/* The memory that the value is in, where `from` reads or writes it; -1: none of the arena. */
+/* Returns the instance of the value that `from` reads or writes; -1 if the value is not in the
+ * arena. */
 static int instance(const clt_recompute *r, item from, const clt_value *value)
 {
     const int root = r->root[value->id];
@@ -137,7 +138,8 @@ static void find_last_uses(clt_recompute *r)
     }
 }
 
-/* The block that output 0 takes over from an operand, as plan/memory.c lets it; -1: none. */
+/* Returns the block that output 0 overwrites, by the rules of plan/memory.c; -1 if there is
+ * none. */
 static int taken_over(const clt_recompute *r, item it, int place)
 {
     const clt_node *node = r->plan->nodes[it.node].node;
@@ -195,7 +197,7 @@ static outcome evaluate(clt_recompute *r, double target)
     return o;
 }
 
-/* The candidate that gains most as it was last seen; -1: none gains. */
+/* Returns the candidate with the highest last gain; -1 if none gains. */
 static int most_promising(const clt_recompute *r)
 {
     int best = -1;
@@ -217,8 +219,9 @@ static void look(clt_recompute *r, int node, double target, const outcome *now, 
     r->looked[node] = version;
 }
 
-/* Adds to the choice until the peak is at most `target`; returns whether it is. What was seen
- * before of a candidate holds until it is looked at again, which the next to be taken always is. */
+/* Adds nodes to the choice until the peak is at most `target`. Returns whether this succeeded. A
+ * candidate's last gain counts until the candidate is evaluated again, which always happens before
+ * it is added. */
 static bool descend(clt_recompute *r, double target, int *version, outcome *now)
 {
     *now = evaluate(r, target);
@@ -262,7 +265,7 @@ static void choose_nothing(clt_recompute *r)
     }
 }
 
-/* Takes back what the peak does not need, dear nodes first. */
+/* Removes nodes from the choice that the peak does not need, slow nodes first. */
 static void prune(clt_recompute *r, double target)
 {
     double below = 1e300;
@@ -293,7 +296,7 @@ static void keep_if_lower(clt_recompute *r, const outcome *now, double *least)
     }
 }
 
-/* From the choice that stands, a little lower each time, until nothing more is gained. */
+/* Lowers the peak in small steps from the current choice, until nothing more is gained. */
 static void go_down(clt_recompute *r, double *least)
 {
     enum { MOST_STEPS = 64 };
@@ -311,8 +314,9 @@ static void go_down(clt_recompute *r, double *least)
     }
 }
 
-/* A choice made for a far target is another than one made step by step, and which of them is lower
- * depends on the model: looks for the lowest target that can be reached, and goes down from all. */
+/* Finds the choice with the least memory. A choice for a low target differs from a choice made step
+ * by step, and the better one depends on the model. So this searches for the lowest target that can
+ * be reached, and lowers the best choice further. */
 static double choose_least(clt_recompute *r)
 {
     enum { TRIES = 10 };
@@ -340,9 +344,9 @@ static double choose_least(clt_recompute *r)
 
 /* --- large graphs --------------------------------------------------------------------------- */
 
-/* The search above takes time in proportion to more than the square of the graph. Beyond so many
- * candidates times nodes, forward is parted into segments instead, of which backward keeps what the
- * next ones read (Chen et al., "Training deep nets with sublinear memory cost", 2016). */
+/* The search above takes more than quadratic time. With more candidates times nodes than this, the
+ * forward pass is divided into segments instead, of which the backward pass keeps only values that
+ * later segments read (Chen et al., "Training deep nets with sublinear memory cost", 2016). */
 static const double MOST_WORK = 1 << 20;
 
 static bool is_large(const clt_recompute *r)
@@ -353,8 +357,8 @@ static bool is_large(const clt_recompute *r)
     return candidates * r->n_nodes > MOST_WORK;
 }
 
-/* Numbers the segments of forward's nodes in r->looked, so that each has about as many bytes of
- * candidates. */
+/* Writes the segment number of each forward node to r->looked. All segments have about as many
+ * bytes of candidates. */
 static void number_segments(clt_recompute *r, int segments)
 {
     double total = 1, before = 0;
@@ -370,10 +374,11 @@ static void number_segments(clt_recompute *r, int segments)
         }
 }
 
-/* Backward computes the first `again` of the segments again, but for what later ones read. */
+/* Chooses to recompute the first `again` of the segments, except for values that later segments
+ * read. */
 static outcome choose_segments(clt_recompute *r, int segments, int again)
 {
-    bool *kept = r->made; /* evaluate needs it later */
+    bool *kept = r->made; /* `made` is free until evaluate uses it */
     number_segments(r, segments);
     memset(kept, 0, (size_t)r->n_nodes * sizeof *kept);
     for (int i = 0; i < r->plan->n_forward; i++) {
@@ -391,7 +396,7 @@ static outcome choose_segments(clt_recompute *r, int segments, int again)
     return evaluate(r, 0);
 }
 
-/* The number of segments that takes the least memory; *least: its bytes. */
+/* Returns the number of segments with the least memory. *least gets its bytes. */
 static int best_segments(clt_recompute *r, int64_t *least)
 {
     int best = 1;
@@ -406,7 +411,7 @@ static int best_segments(clt_recompute *r, int64_t *least)
     return best;
 }
 
-/* As few segments as bring the peak to at most `bytes`, which all of them do. */
+/* Chooses the fewest segments that bring the peak to at most `bytes`. All segments together do. */
 static void choose_fewest(clt_recompute *r, int segments, int64_t bytes)
 {
     int low = 0, high = segments;
@@ -420,7 +425,8 @@ static void choose_fewest(clt_recompute *r, int segments, int64_t bytes)
     choose_segments(r, segments, high);
 }
 
-/* False: no choice that was found takes at most `bytes`. 0: the least. */
+/* Chooses segments for at most `bytes` (0: for the least memory). False if no choice is small
+ * enough. */
 static bool choose_large(clt_recompute *r, int64_t bytes)
 {
     int64_t least;
@@ -524,7 +530,7 @@ static void read_nodes(clt_recompute *r, const clt_target *target)
             r->scratch[i] += clt_extent_at(pn->program.scratch[j], plan->options.max_batch);
         for (int j = 0; j < node->n_out; j++)
             any = any || r->root[node->out[j]->id] >= 0;
-        /* What no kernel of this device makes, and what lies elsewhere, as results do. */
+        /* No kernel of this device makes collectives. Results lie outside the arena. */
         r->fixed[i] = node->op->collective || !any;
         r->seconds[i] = node_seconds(r, pn, target);
         for (int j = 0; node->backward && j < node->n_in; j++) {

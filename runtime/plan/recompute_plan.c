@@ -1,11 +1,11 @@
-/* A plan in which backward computes values again: made from the one that keeps them, and judged by
- * the places that it really gives. */
+/* Makes a plan in which the backward pass recomputes values, from a plan that keeps them. The new
+ * plan is judged by its real memory layout. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "passes/passes.h"
 #include "plan/recompute.h"
 
-/* The plain plan's graph with copies, laid out anew. */
+/* Makes a plan from the plain plan's graph with copies. */
 static clt_status make(const clt_plan *plain, const clt_target *target, const bool *again,
                        clt_plan **out)
 {
@@ -39,8 +39,8 @@ static clt_status make(const clt_plan *plain, const clt_target *target, const bo
     return CLT_OK;
 }
 
-/* What is alive at one node does not always fit into as many bytes: aims lower where it did not.
- * *out NULL: not found. */
+/* Makes a plan within the limit. The bytes alive at one node may not fit in an arena of the same
+ * size, so the target is lowered if the plan is too large. *out NULL: not found. */
 static clt_status make_within(const clt_plan *plain, const clt_target *target, clt_recompute *r,
                               clt_plan **out)
 {
@@ -83,7 +83,7 @@ static clt_status choose(const clt_plan *plain, const clt_target *target, clt_re
                         (double)(bytes < plain_bytes ? bytes : plain_bytes) / 1048576,
                         (double)limit / 1048576);
     }
-    /* Buffers of their own are for checking what kernels do: more of them are welcome. */
+    /* `separate` is for checking kernels: there, use the copies even if memory grows. */
     if (bytes < plain_bytes || plain->options.separate)
         *out = plan;
     else

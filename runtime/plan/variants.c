@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "plan/plan.h"
 
-/* The variant asked for, if it accepts. */
+/* Returns the variant that the caller asked for, if it accepts. */
 static const clt_variant *wanted(const clt_node *node, const clt_target *target, clt_str *declined)
 {
     const clt_variant *v = clt_variant_wanted(node->op, target->variants);
@@ -41,7 +41,7 @@ static int64_t round_batch(int64_t batch)
     return rounded;
 }
 
-/* A readable beginning and, since names have limits, a hash of everything. */
+/* Writes a readable beginning and a hash of everything, because the text has a limited length. */
 void clt_plan_class(const clt_node *node, int64_t max_batch, char text[64])
 {
     enum { READABLE = 44 };
@@ -67,8 +67,8 @@ void clt_plan_class(const clt_node *node, int64_t max_batch, char text[64])
     clt_str_free(&s);
 }
 
-/* The variant that a measurement found best; NULL if there is none, or it does not hold here. Those
- * before it in the list decline for reasons of their own, or were slower. */
+/* Returns the variant that a measurement found best; NULL if there is none or it does not accept
+ * here. Earlier variants in the list decline for their own reasons, or were measured slower. */
 static const clt_variant *measured(clt_plan *plan, int index, const clt_target *target,
                                    clt_str *declined)
 {
