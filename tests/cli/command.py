@@ -1,4 +1,5 @@
-"""Running the command, and small data sets for it. The command is the program's first argument."""
+"""Runs the command, and makes small data sets for it. The program's first argument is the path of the
+command."""
 import array
 import gzip
 import json
@@ -17,12 +18,12 @@ TRAIN, TEST, ROWS, COLUMNS, CLASSES = 70, 20, 6, 5, 4
 
 
 def idx(dims, data, kind=8):
-    """The bytes of an IDX file of u8."""
+    """Returns the bytes of an IDX file of u8."""
     return struct.pack(f">HBB{len(dims)}I", 0, kind, len(dims), *dims) + bytes(data)
 
 
 def images(labels, rows, columns, rng):
-    """Noise with one bright row that tells the label."""
+    """Returns noise images, each with one bright row whose number is the label."""
     data = bytearray()
     for label in labels:
         pixels = bytearray(rng.randrange(64) for _ in range(rows * columns))
@@ -32,7 +33,7 @@ def images(labels, rows, columns, rng):
 
 
 def write_data(folder, train=TRAIN, test=TEST, rows=ROWS, columns=COLUMNS, packed=False):
-    """The four files of an idx: data set."""
+    """Writes the four files of an idx: data set."""
     rng = random.Random(1)
     os.makedirs(folder, exist_ok=True)
     for prefix, count in (("train", train), ("t10k", test)):
@@ -57,7 +58,7 @@ def get(path):
 
 
 def tree(folder):
-    """Every file below a folder with its bytes."""
+    """Returns every file below a folder with its bytes."""
     found = {}
     for base, folders, names in os.walk(folder):
         for name in names:
@@ -68,7 +69,7 @@ def tree(folder):
 
 
 def tensors(path):
-    """The tensors of a safetensors file as lists of floats."""
+    """Returns the tensors of a safetensors file as lists of floats."""
     data = get(path)
     length, = struct.unpack("<Q", data[:8])
     header = json.loads(data[8:8 + length])
@@ -81,7 +82,7 @@ def tensors(path):
 
 
 def records(path):
-    """The objects of a metrics file: of steps, of epochs."""
+    """Returns the objects of a metrics file: those of steps, then those of epochs."""
     lines = [json.loads(line) for line in get(path).decode().splitlines()]
     return [r for r in lines if "step" in r], [r for r in lines if "step" not in r]
 
@@ -122,14 +123,14 @@ class CommandTest(unittest.TestCase):
         return child
 
     def assert_message(self, text, *parts):
-        """One line on standard error that says these things."""
+        """Checks that standard error has a single line with all these parts."""
         self.assertTrue(text.startswith("cltrain: "), text)
         self.assertEqual(text.count("\n"), 1, text)
         for part in parts:
             self.assertIn(part, text)
 
     def assert_bad(self, *args, code, says=(), **options):
-        """Fails with a line, and leaves every file of the test as it was."""
+        """Checks that the command fails with one line and changes no file of the test."""
         before = tree(self.folder)
         done = self.run_command(*args, code=code, **options)
         self.assert_message(done.stderr, *says)
@@ -138,7 +139,7 @@ class CommandTest(unittest.TestCase):
 
 
 def cores():
-    """Compute units of the device that tests use; 0 where there is none."""
+    """Returns the compute units of the device that tests use, or 0 if there is none."""
     done = subprocess.run([COMMAND, "devices", "--json"], capture_output=True, text=True,
                           timeout=120, check=True)
     units = [d["compute_units"] for d in json.loads(done.stdout)["devices"]

@@ -1,4 +1,5 @@
-"""Data that are not what they should be: one line that names the file and the place, exit 1 or 2, no crash."""
+"""Invalid data: the command prints one line with the file and the place, exits with 1 or 2, and does not
+crash."""
 import json
 import os
 import shutil
@@ -27,7 +28,7 @@ def png(width, height, depth=8, colours=2, rows=b"", extra=b"", interlace=0):
 
 
 def jpeg_of_size(width, height):
-    """The same file with another size in its header."""
+    """Returns the JPEG with another size in its header."""
     at = JPEG.index(b"\xff\xc0")
     return JPEG[:at + 5] + struct.pack(">HH", height, width) + JPEG[at + 9:]
 
@@ -43,7 +44,7 @@ def floats(*values):
 
 
 class Images(CommandTest):
-    """A folder of good images, in which one file or folder is wrong."""
+    """A folder of valid images with one wrong file or folder."""
 
     def setUp(self):
         super().setUp()
@@ -108,7 +109,7 @@ class Images(CommandTest):
         self.assertIn("b/2.jpg: an image of 1 x 999999 is too narrow to be resized to 16000", done.stdout)
 
     def test_many_are_broken(self):
-        """All of a class, and more than are named."""
+        """All images of a class are broken, and more than the message lists."""
         for i in range(6):
             put(os.path.join(self.images, "a", f"{i}.jpg"), b"")
         for i in range(20):
@@ -132,7 +133,7 @@ class Images(CommandTest):
                           self.run_command("data", "inspect", self.spec, *SMALL, code=1).stdout)
 
     def test_found_while_training(self):
-        """The line, after whole records of the steps before."""
+        """The message comes after whole records of the steps before."""
         put(os.path.join(self.images, "b", "0.jpg"), JPEG[:200])
         for devices in ("pocl", "pocl/2"):
             with self.subTest(devices=devices):
@@ -143,7 +144,7 @@ class Images(CommandTest):
                 records(self.path("m.jsonl"))
 
     def test_nothing_is_lost(self):
-        """What was trained until a sample cannot be read, also one of the tests, is in a checkpoint to go on from."""
+        """A sample that cannot be read, in training or in tests, leaves a checkpoint to resume from."""
         for part in ("train", "val"):
             shutil.copytree(self.images, self.path("parts", part))
         self.spec = "images:" + self.path("parts")
@@ -209,7 +210,7 @@ class Images(CommandTest):
         done = self.run_command("data", "inspect", self.spec, *SMALL, code=1)
         self.assert_message(done.stderr, os.path.join("val", "z") + ": is not a class of the training images")
         os.rename(os.path.join(self.images, "val", "z"), os.path.join(self.images, "val", "b"))
-        self.run_command("data", "inspect", self.spec, *SMALL) # tests without c
+        self.run_command("data", "inspect", self.spec, *SMALL) # class c has no test images
         self.spec = "images:" + self.path("none")
         inspect((self.path("none"), "No such file"))
         self.spec = "images:" + self.path("file")
@@ -255,7 +256,7 @@ class Tokens(CommandTest):
             self.assert_bad("data", "inspect", "tokens:" + self.path(path), code=1, says=(self.path(path) + ": ",))
 
     def test_before_training(self):
-        """A token of the tests that the training text does not have; and the vocabulary of the model."""
+        """A token of the tests that the training text lacks, and a token outside the model's vocabulary."""
         os.mkdir(self.path("text"))
         put(self.path("text", "train.bin"), self.GOOD)
         put(self.path("text", "val.bin"), self.GOOD[:600] + b"\xc8\0" + self.GOOD[602:])
@@ -269,7 +270,7 @@ class Tokens(CommandTest):
         self.assert_bad(*train, "--classes", "201", "--normalize", "0,1", code=2, says=("--normalize is for images",))
 
     def test_windows(self):
-        """Runs repeat; ways differ; --shuffle off keeps samples where they are."""
+        """Runs repeat, each kind of windows gives other losses, and --shuffle off keeps samples in place."""
         put(self.path("all.bin"), self.GOOD)
         losses = {}
         for way in ("shifted", "random", "fixed", None, "again"):
@@ -295,7 +296,7 @@ class Arrays(CommandTest):
         return path
 
     def test_indices(self):
-        """Tokens beyond an embedding's rows are named, not only what becomes NaN by them."""
+        """Indices beyond the rows of an embedding are reported, not only the NaN that they cause."""
         tokens = [i % 7 for i in range(60)]
         tokens[31] = -3
         for kind, numbers, says in (("last", [*range(6)] * 10, None), ("negative", tokens, "index -3 in input x"),
@@ -313,7 +314,7 @@ class Arrays(CommandTest):
                     self.assert_bad(*command, code=1, says=("step 1", "table", says, "out of 0 to"))
                 else:
                     self.run_command(*command)
-        # Of the last tenth, which is for tests.
+        # Now the wrong index is in the last tenth, which is used for tests.
         self.write(x=npy("<i4", (20, 3), struct.pack("<60i", *[0] * 59, 7)), y=self.Y)
         said = self.run_command("train", "--model", model, "--data", "npz:" + data, "--batch", "9", "--epochs", "1",
                                 "--tune", "off", "--devices", "pocl").stdout
@@ -345,7 +346,8 @@ class Arrays(CommandTest):
                 self.assert_message(done.stderr, f"{path}: {says}")
 
     def test_splits_differ(self):
-        """Found before the first step, not where the first epoch's end would be."""
+        """A difference between the splits is found before the first step, not at the end of the first epoch.
+        """
         label = npy("<i4", (20,), struct.pack("<20i", *(i % 3 for i in range(20))))
         image, wide = npy("|u1", (20, 1, 4, 4), bytes(320)), npy("|u1", (20, 1, 4, 5), bytes(400))
         scaled = npy("<f4", (20, 1, 4, 4), bytes(1280))
@@ -361,12 +363,12 @@ class Arrays(CommandTest):
                                        says=(says, f"{path} (test)"))
                 self.assertNotIn("step", done.stdout)
                 self.assertFalse(os.path.exists(self.path("m.jsonl")) and get(self.path("m.jsonl")))
-        # What the model does not use may be missing, and labels may have another type.
+        # Fields that the model does not use may be missing, and labels may have another type.
         path = self.write(image_train=image, label_train=label, more_train=label, image_test=image,
                           label_test=npy("|u1", (20,), bytes(20)))
         self.run_command("train", "--model", "softmax", "--data", "npz:" + path, "--batch", "20", "--devices", "pocl",
                          "--tune", "off", "--quiet")
-        self.assertNotIn("--normalize", self.run_command("data", "inspect", "npz:" + path).stdout)  # all black
+        self.assertNotIn("--normalize", self.run_command("data", "inspect", "npz:" + path).stdout)  # all images are black
         self.assert_bad("train", "--model", "softmax", "--data", "npz:" + path, "--windows", "random", code=2,
                         says=("--windows is for tokens:PATH",))
 
@@ -411,7 +413,7 @@ class Arrays(CommandTest):
             wide = get(path)
             self.assertIn(b"PK\6\6", wide)
             self.assertEqual(self.run_command("data", "inspect", "npz:" + path).stdout, said)
-            # The same with nothing but ones in the end record of 32 bits.
+            # The same file, with only ones in the end record of 32 bits.
             end = wide[:-14] + b"\xff\xff" * 2 + b"\xff" * 8 + wide[-2:]
             put(path, end)
             self.assertEqual(self.run_command("data", "inspect", "npz:" + path).stdout, said)
@@ -424,7 +426,7 @@ class Arrays(CommandTest):
                 self.assert_bad("data", "inspect", "npz:" + path, code=1, says=(path,))
 
     def test_models(self):
-        """What the model needs and the data do not have; and numbers that are none."""
+        """Data that lack a field that the model needs, and values that are not finite."""
         def train(code, *says, **arrays):
             done = self.run_command("train", "--model", "lstm-regressor:hidden=4", "--data", "npz:" + self.write(**arrays),
                                     "--devices", "pocl", "--batch", "4", "--steps", "2", "--tune", "off", "--quiet", code=code)
@@ -489,7 +491,8 @@ class Others(CommandTest):
         return self.bpe
 
     def test_models(self):
-        """What tests/cli/test_models.py does not have: texts that are hardly JSON, huge and deep."""
+        """Model files that tests/cli/test_models.py lacks: texts that are hardly JSON, huge texts, deep ones.
+        """
         for text in (b"", b"\0\0", bytes(range(256)), b"5", b"null", b"{}", b"[" * 100000, b'{"a":' * 5000,
                      b'{"nodes": [], "nodes": []}', b'{"nodes": [{"op": "relu", "in": [' + b'"a",' * 99999 + b'"a"]}]}',
                      b'{"nodes": [{"op": "linear", "out": 99999999999999999999}]}', b'{"nodes": {}, "losses": {}}'):

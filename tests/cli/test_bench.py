@@ -1,4 +1,4 @@
-"""What bench measures and reports."""
+"""The measurements and reports of `cltrain bench`."""
 import json
 import os
 import re
@@ -18,7 +18,7 @@ class Bench(CommandTest):
         self.assertTrue(0 < step["min"] <= step["median"] <= step["max"])
         self.assertEqual((found["blocks"], found["steps_per_block"]), (3, 4))
         self.assertEqual(len(found["devices"]), 1)
-        # Forward and the weights' gradients, at least.
+        # At least the forward pass and the gradients of the weights.
         self.assertGreater(found["flops_per_sample"], 2 * 2 * 30 * 4)
         self.assertAlmostEqual(found["flops_per_s"], found["flops_per_sample"] * rate["median"],
                                delta=1e-3 * found["flops_per_s"])
@@ -40,7 +40,7 @@ class Bench(CommandTest):
             self.assertIn(part, done.stdout)
         self.assertRegex(done.stdout, r"pocl.*limits of this device: [\d.]+ GFLOP/s in registers, "
                                       r"[\d.]+ GB/s copying")
-        # An update has no figure of arithmetic, and one of memory.
+        # An update has no figure for arithmetic, but one for memory.
         self.assertRegex(done.stdout, r"\nsgd .*% +- +[\d.]+ +[\d.]+\n")
         found = json.loads(self.run_command("bench", "train", "--model", "mlp", "--data",
                                             "idx:" + self.data, "--batch", "16", "--steps", "4",
@@ -58,13 +58,13 @@ class Bench(CommandTest):
         self.assertEqual(times, sorted(times, reverse=True))
 
     def assert_rows(self, found, names):
-        """The report's rows: of those names, and consistent with each other."""
+        """Checks that the report has rows of these names, and that their figures are consistent."""
         self.assertGreater(found["limit_flops_per_s"], 1e8)
         self.assertGreater(found["limit_copy_bytes_per_s"], 1e8)
         self.assertEqual([row["name"] for row in found["rows"]], names)
         for row in found["rows"]:
             self.assertTrue(0 < row["min_seconds"] <= row["median_seconds"] <= row["max_seconds"])
-            # One block: its share is that of the limit measured beside it.
+            # With one block, the share is that of the limit measured beside it.
             share = row["flops_per_s" if row["bound"] == "flops" else "bytes_per_s"] / row["limit_per_s"]
             self.assertAlmostEqual(row["of_limit"], share, delta=1e-4 * share)
             self.assertGreater(row["limit_per_s"], 1e6)
@@ -90,7 +90,7 @@ class Bench(CommandTest):
         done = self.run_command("bench", "conv", "2x3x9x9", "4x3x3", "--dilation", 2, "--blocks", "1", "--variant",
                                 "conv2d=portable,linear=portable", "--devices", "pocl")
         self.assertEqual(done.stderr, "cltrain: linear=portable: asked for, but no node of the plan is linear\n")
-        # Of several graphs, those that lack the operator say nothing.
+        # With several graphs, only an operator that all of them lack is reported.
         done = self.run_command("bench", "op", "relu", "max_rows", "--blocks", "1", "--variant",
                                 "max=portable,linear=portable", "--devices", "pocl")
         self.assertEqual(done.stderr,
@@ -111,7 +111,7 @@ class Bench(CommandTest):
                                2 * 4 * 5 * 81 * 27, delta=10)
 
     def test_bench_compare(self):
-        """OpenBLAS beside our product; or, in a build without it, what to install."""
+        """Compares OpenBLAS with our product. A build without OpenBLAS says what to install."""
         arguments = ("bench", "gemm", 96, 64, 80, "--blocks", "1", "--json", "--compare", "--devices",
                      "pocl")
         if not int(os.environ["CLT_TEST_OPENBLAS"]):
@@ -159,7 +159,7 @@ class Bench(CommandTest):
             self.assertEqual(len(found["devices"]), 2)
             self.assertEqual([row["bytes"] for row in found["rows"]], [4096, 102400])
             for row in found["rows"]:
-                # Each device's result of each call: two blocks and one to warm up.
+                # The result of each device in each call: two blocks and one to warm up.
                 self.assertEqual(row["verified"], 2 * (2 * 24 + 1))
                 self.assertLessEqual(row["min_seconds"], row["median_seconds"])
                 self.assertGreater(row["limit_seconds"], 0)

@@ -1,4 +1,5 @@
-"""Text in windows that continue, with the states of lstm: on devices, in micro-batches, across a resume."""
+"""Text in windows that continue, with carried states of lstm: on several devices, in micro-batches, and in a
+resumed run."""
 import json
 import os
 import shutil
@@ -9,7 +10,8 @@ BATCH, STEPS, LENGTH = 8, 400, 4
 
 
 def bruijn(letters):
-    """A text in which two letters tell the next one, and one alone never does: all pairs are in it once."""
+    """Returns a text in which every pair of letters occurs once. Two letters determine the next letter, one
+    letter does not."""
     seen, text = set(), [0, 0]
     while True:
         fresh = [c for c in reversed(range(letters)) if (text[-1], c) not in seen]
@@ -46,7 +48,7 @@ class Carried(CommandTest):
         return tensors(os.path.join(run, sorted(os.listdir(run))[-1], "model.safetensors"))
 
     def test_learns_what_was_before(self):
-        """Windows by themselves leave a guess, one of five: at their first letter."""
+        """Without carried states, a window's first letter is a guess: one of five letters."""
         model = "lstm:hidden=32"
         carried = self.losses("carried", "--windows", "continued", "--checkpoint-dir", self.path("run"), model=model)
         fixed = self.losses("fixed", "--windows", "fixed", model=model)
@@ -55,13 +57,13 @@ class Carried(CommandTest):
         use = "--checkpoint", self.path("run"), "--devices", DEVICE
         made = self.run_command("sample", *use, "--greedy", "--prompt", TEXT[:12], "--tokens", "28", "--quiet").stdout
         self.assertEqual(made, TEXT[:40] + "\n")
-        # Windows by themselves, of the same parameters.
+        # The same parameters on separate windows.
         done = self.run_command("eval", *use, "--model", model, "--data", "text:" + self.path("text.txt"), "--seq-len",
                                 LENGTH, "--json")
         self.assertGreater(json.loads(done.stdout)["test_loss"], 0.35)
 
     def test_devices(self):
-        """Losses and states of two devices, of uneven shares and of micro-batches are those of one."""
+        """Two devices, uneven shares and micro-batches give the losses and states of one device."""
         if cores() < 2:
             self.skipTest("one core")
         runs = {"one": ("pocl@1",), "two": ("pocl/2",), "uneven": ("pocl/2", "--split", "1,3"),
@@ -79,7 +81,7 @@ class Carried(CommandTest):
                 self.assert_near(states[name][state], states["one"][state], 1e-3, f"{name}, {state}")
 
     def test_resume(self):
-        """In the middle of an epoch, on another number of devices."""
+        """The run resumes in the middle of an epoch, on another number of devices."""
         if cores() < 2:
             self.skipTest("one core")
         want = self.losses("straight", "--windows", "continued", "--checkpoint-dir", self.path("straight"), steps=24,
@@ -103,10 +105,10 @@ class Carried(CommandTest):
         done = self.text(*options, steps=1, batch=5000, code=1)
         self.assert_message(done.stderr, "fewer than a batch of 5000")
         self.text(*options, "--checkpoint-dir", self.path("run"), steps=2)
-        # Rows of another batch: neither the states nor the order of the text fit.
+        # With another batch, neither the states nor the order of the text fit.
         done = self.text(*options, "--checkpoint-dir", self.path("run"), "--resume", steps=4, batch=4, code=1)
         self.assert_message(done.stderr, "carried.")
-        # Other models take the order, and have no states.
+        # Other models accept the order, and have no states.
         self.text(*options, steps=2, model="gpt2:layers=1,heads=2,width=32")
 
 

@@ -1,4 +1,4 @@
-"""The commands that work on a run or on a model: eval, plot, devices, plan."""
+"""The commands that use a run or a model: eval, plot, devices, plan."""
 import json
 import os
 import re
@@ -27,7 +27,7 @@ class Eval(CommandTest):
         self.assertIn("test accuracy", self.run_command(*arguments[:-2], "--checkpoint", run).stdout)
 
     def test_init(self):
-        """A file's parameters are where training starts."""
+        """Training starts with the parameters of a file."""
         run, path = self.path("run"), self.path("m.jsonl")
         self.train("--epochs", "4", "--lr", "0.2", "--checkpoint-dir", run)
         model = os.path.join(run, "step-00000020", "model.safetensors")
@@ -59,10 +59,10 @@ class Plot(CommandTest):
         one = self.path("one.png")
         self.run_command("plot", self.files[0], "-o", one)
         self.assertNotEqual(get(one), data)
-        # A run that was killed left half a line.
+        # A killed run may leave half a line.
         put(self.path("cut.jsonl"), get(self.files[0]) + b'{"step":1')
         self.run_command("plot", self.path("cut.jsonl"), "-o", self.path("cut.png"))
-        # A model without an accuracy has one picture, of the loss; so has a run without tests.
+        # The picture has only the loss if the model has no accuracy, or the run has no tests.
         steps = b"".join(b'{"step":%d,"epoch":1,"loss":%d}\n' % (i, 9 - i) for i in (1, 2, 3))
         for name, more in (("mse", b'{"epoch":1,"test_loss":0.5,"test_mse":0.5}\n'),
                            ("diverged", b'{"step":4,"epoch":1,"loss":null}\n'
@@ -72,7 +72,7 @@ class Plot(CommandTest):
             self.assertEqual(struct.unpack(">II", get(picture)[16:24]), (600, 600))
 
     def script(self, *lines):
-        """What gnuplot is told for a metrics file."""
+        """Returns the script that gnuplot gets for a metrics file."""
         put(self.path("m.jsonl"), "".join(json.dumps(line) + "\n" for line in lines).encode())
         put(self.path("data", "gnuplot"), b"#!/bin/sh\ncat >\"$TO\"\n")
         os.chmod(self.path("data", "gnuplot"), 0o755)
@@ -84,7 +84,8 @@ class Plot(CommandTest):
         return data, dict(re.findall(r"\$data_0_(\d) with .*?lc rgb \"(#\w+)\"", text))
 
     def test_partial_last_batch(self):
-        """It does not spike: it is drawn as one with the step before, and counts by its samples in the epoch's mean."""
+        """A partial last batch makes no spike: it is drawn as one point with the step before. The mean of the
+        epoch weights it by its samples."""
         lines = []
         for epoch in (1, 2):
             for step in range(4):
@@ -142,7 +143,7 @@ class Plan(CommandTest):
         done = self.run_command("plan", "--model", "lenet", "--batch", "32")
         for part in ("Training", "Evaluation", "conv2.weight", "Memory"):
             self.assertIn(part, done.stdout)
-        # Reasons come between the lines of the plan.
+        # --explain adds lines between those of the plan.
         explained = self.run_command("plan", "--model", "lenet", "--batch", "32", "--explain")
         lines = [set(run.stdout.split("Prediction")[0].splitlines()) for run in (done, explained)]
         self.assertLessEqual(*lines)
@@ -163,7 +164,7 @@ class Plan(CommandTest):
         self.assertEqual(tree(self.folder), before)
 
     def test_plan_between_ranks(self):
-        """More ranks do more samples a second, and none of them more than one alone."""
+        """More ranks train more samples a second, but fewer for each rank."""
         done = self.run_command("plan", "--model", "mlp", "--devices", "pocl", "--simulate",
                                 "1,8,64,4096", "--link", "10Gbit/s,20us")
         rows = re.findall(r"^ +(\d+) +([\d.]+) ms +[\d.]+ ms +[\d.]+ ms +(\d+) +([\d.]+) +(-|\d+ MB)  ?"
@@ -177,7 +178,7 @@ class Plan(CommandTest):
             self.assertGreaterEqual(float(before[3]), float(after[3]))
 
     def test_plan_of_too_much(self):
-        """The largest batch that fits does not depend on the one asked for."""
+        """The largest batch that fits does not depend on --batch."""
         def largest(text):
             return int(re.search(r"argest batch that fits(?::| is) about (\d+)", text)[1])
 

@@ -1,4 +1,4 @@
-"""`cltrain data`: inspect what a data set holds, and text to tokens and back to samples."""
+"""`cltrain data`: describes data sets, and converts text to tokens and back to samples."""
 import array
 import json
 import os
@@ -76,7 +76,7 @@ class Tokenize(CommandTest):
         self.assertEqual(field["name"], "targets")
         self.assertEqual([row["count"] for row in field["classes"]],
                          [test.count(token) for token in range(256)])
-        # What was there stays where another run fails, and may be read by one that does not.
+        # A failed run leaves the old output. The output may be one of the inputs.
         self.assert_bad("data", "tokenize", "--tokenizer", "bytes", "-o", out, self.path("a.txt"), self.path("gone.txt"),
                         code=1, says=("gone.txt",))
         self.assertEqual(array.array("H", get(out)), tokens)
@@ -115,7 +115,7 @@ class Normalize(CommandTest):
              "losses": [{"op": "cross_entropy", "in": ["fc", "label"]}]}
 
     def write(self, change):
-        """Images of two channels, other numbers, and labels."""
+        """Writes images of two channels, another array, and labels."""
         rng = random.Random(3)
         image, x = ([rng.randrange(8) / 8 for _ in range(40 * n)] for n in (8, 3))
         image = [change(value, i // 4 % 2) for i, value in enumerate(image)]
@@ -134,7 +134,7 @@ class Normalize(CommandTest):
         return [row["loss"] for row in records(self.path("m"))[0]]
 
     def test_images_alone(self):
-        """As if the images had been written so; the other input stays as it is."""
+        """--normalize acts as if the images had been written normalised. The other input does not change."""
         self.write(lambda value, channel: (value - (0.5, 0.25)[channel]) / (0.25, 0.5)[channel])
         expected = self.losses()
         self.write(lambda value, channel: value)
@@ -147,7 +147,7 @@ class Normalize(CommandTest):
 
 
 class Augment(CommandTest):
-    """Random changes of training samples are the run's seed's, and only theirs."""
+    """Random changes of training samples depend on the seed of the run only."""
 
     def losses(self, *args, **options):
         path = self.path("metrics.jsonl")
@@ -183,7 +183,7 @@ class Augment(CommandTest):
                      "0.5,0.5,0.5,0.25,0.25,0.25", "--tune", "off", "--metrics", path)
         self.run_command(*arguments, "--devices", "pocl")
         epochs = records(path)[1]
-        self.assertGreater(epochs[-1]["test_accuracy"], 0.9) # colours and greys
+        self.assertGreater(epochs[-1]["test_accuracy"], 0.9) # colour and grey images
         put(self.path("images", "b", "00.png"), b"not an image")
         self.run_command("data", "inspect", spec, code=1)
         done = self.run_command(*arguments, "--devices", "pocl", code=1)

@@ -1,4 +1,4 @@
-"""Files that are missing, damaged or of something else: one line that names them, exit 1."""
+"""Files that are missing, damaged or of another kind: one line that names the file, exit 1."""
 import gzip
 import json
 import os
@@ -61,7 +61,7 @@ class Data(CommandTest):
         self.assert_refused("t10k-labels", str(CLASSES))
 
     def test_label_without_neighbours(self):
-        """Training labels say how many classes there are, unless one is missing."""
+        """Training labels determine the number of classes, unless a label is far from all others."""
         path = os.path.join(self.data, LABELS)
         good = get(path)
         put(path, good[:-1] + bytes([255]))
@@ -144,12 +144,13 @@ class Tensors(CommandTest):
                     self.assert_bad(*self.arguments("--checkpoint-dir", run, "--resume", "--steps",
                                                     "6"), code=1, says=(name, "step-00000002"))
             put(path, good)
-        # The one that the message offers is good.
+        # The checkpoint that the message offers is valid.
         self.run_command("eval", "--model", "mlp", "--data", "idx:" + self.data, "--checkpoint",
                          os.path.join(run, "step-00000002"))
 
     def test_resume_intact(self):
-        """Goes on from the newest that is intact, as a run that had no break; and saves over the other."""
+        """Resumes from the newest intact checkpoint, with the bits of a run without a break. Later saves
+        replace the damaged checkpoint."""
         run, whole = self.path("run"), self.path("whole")
         self.train("--checkpoint-dir", run, "--checkpoint-every", "2", "--steps", "4")
         put(os.path.join(run, "step-00000004", "model.safetensors"), b"")
@@ -161,7 +162,7 @@ class Tensors(CommandTest):
         for step in (4, 6):
             for name in ("model.safetensors", "optimizer.safetensors"):
                 self.assertEqual(*(get(os.path.join(r, f"step-{step:08}", name)) for r in (run, whole)))
-        # Without damage it is --resume, also where there is nothing.
+        # Without damage the option acts as --resume, also without a checkpoint.
         done = self.train("--checkpoint-dir", run, "--resume-intact", "--steps", "8")
         self.assertIn("resumed after step 6", done.stdout)
         self.train("--checkpoint-dir", self.path("new"), "--resume-intact", "--steps", "2")
@@ -174,7 +175,7 @@ class Tensors(CommandTest):
 
 class Places(CommandTest):
     def test_unwritable(self):
-        """Found before the first step: no line about training but its head."""
+        """Found before the first step, and before anything is printed."""
         put(self.path("file"), b"x")
         for arguments in (("--checkpoint-dir", self.path("file", "run")),
                           ("--metrics", self.path("none", "m.jsonl")),
@@ -201,7 +202,8 @@ class Places(CommandTest):
         self.assertTrue(found["remark"])
 
     def test_full_disk_of_drivers_cache(self):
-        """PoCL, or LLVM in it, ends the process where it cannot write what it compiles: a line says so before."""
+        """PoCL, or LLVM in it, ends the process if it cannot write compiled kernels. A warning comes first.
+        """
         cache = self.path("pocl")
         os.mkdir(cache)
         environment = dict(os.environ, POCL_CACHE_DIR=cache)

@@ -1,4 +1,4 @@
-"""--freeze and --param-group: what they train, what they refuse, and going on with them."""
+"""--freeze and --param-group: which parameters they train, what they refuse, and resumed runs."""
 import os
 
 from command import CommandTest, get, main, tensors
@@ -28,7 +28,7 @@ class Groups(CommandTest):
         self.assertEqual({name.rsplit(".", 1)[0] for name in moments}, set(late) - set(frozen))
 
     def test_groups_twice(self):
-        """Given twice, both count; without decay and with rate 1 nothing changes."""
+        """An option given twice counts twice. Groups with no decay and rate 1 change nothing."""
         decay = ("--optimizer", "adamw", "--weight-decay", "0.1")
         plain = self.values(self.model("plain", "--optimizer", "adamw"))
         two = self.values(self.model("two", *decay, "--param-group", "1d:decay=0", "--param-group",
@@ -41,7 +41,7 @@ class Groups(CommandTest):
         self.assertEqual(still["fc1.bias"], first["fc1.bias"])
 
     def test_fields_are_merged(self):
-        """What two groups match gets the rate of one and the decay of the other."""
+        """A parameter in two groups gets the rate of one group and the decay of the other."""
         decay = ("--optimizer", "adamw", "--weight-decay", "0.1", "--lr", "0.1")
         merged = self.values(self.model("merged", *decay, "--param-group", "1d:decay=0",
                                         "--param-group", "fc1.*:lr=0.5"))

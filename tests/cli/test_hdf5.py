@@ -1,4 +1,4 @@
-"""hdf5:FILE: a helper process reads it first, so that a crash within libhdf5 is one line."""
+"""hdf5:FILE: a helper process reads the file first, so a crash in libhdf5 becomes one line."""
 import os
 import random
 import subprocess
@@ -22,7 +22,7 @@ class Hdf5(CommandTest):
                               timeout=120, env={**os.environ, **environment})
 
     def test_crash(self):
-        """The hook lets the helper crash where libhdf5 would."""
+        """A test hook crashes the helper where libhdf5 would crash."""
         path = os.path.join(ARRAYS, "split.h5")
         done = self.inspect(path, CLT_TESTING_TRIAL="crash")
         if done.returncode == 0:
@@ -39,7 +39,7 @@ class Hdf5(CommandTest):
         self.assert_message(done.stderr, "split.h5: is damaged: libhdf5 does not end reading it within 1 s")
 
     def test_damage(self):
-        """Whatever is damaged: read, or one line. CLT_TEST_ALL=1 tries some thousand files."""
+        """Any damaged file is read or refused with one line. CLT_TEST_ALL=1 tries some thousand files."""
         cases = 4000 if os.environ.get("CLT_TEST_ALL") == "1" else 40
         names = ("wide.h5", "narrow.h5", "split.h5", "counts.h5", "text.h5")
         for seed in range(cases):

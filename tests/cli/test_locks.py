@@ -11,7 +11,7 @@ from command import COMMAND, CommandTest, get, main, put, records
 
 class Locks(CommandTest):
     def running(self, *args):
-        """A run that has written a checkpoint or a record, and goes on."""
+        """Starts a run and waits until it has written a checkpoint or a record."""
         child = self.start("--steps", "100000000", *args, "--quiet")
         end = time.monotonic() + 240
         while not self.written():
@@ -36,7 +36,7 @@ class Locks(CommandTest):
         said = self.refused("--steps", "3", "--checkpoint-dir", run)
         self.assertIn(f"the checkpoint folder {run} is in use: process {child.pid} on {os.uname().nodename} since ",
                       said)
-        # Readers need no lock.
+        # Reading needs no lock.
         self.run_command("eval", "--data", "idx:" + self.data, "--devices", "pocl", "--checkpoint", run)
         child.send_signal(signal.SIGTERM)
         child.communicate(timeout=60)
@@ -44,7 +44,7 @@ class Locks(CommandTest):
         self.assertNotIn(".lock", os.listdir(run))
 
     def test_resumed_after_a_kill(self):
-        """The killed process may not have ended yet: here it is stopped, and is killed 2 s later."""
+        """The killed process may not have ended yet. This test stops it, and kills it 2 s later."""
         run = self.path("run")
         child = self.running("--checkpoint-dir", run, "--checkpoint-every", "1")
         child.send_signal(signal.SIGSTOP)
@@ -81,7 +81,7 @@ class Locks(CommandTest):
         self.assertEqual([r["step"] for r in records(path)[0]], [1, 2, 3])
 
     def test_metrics_that_are_no_file(self):
-        """A pipe, standard output and a device are not locked; several runs may share them."""
+        """Pipes, standard output and devices are not locked, so several runs may share them."""
         pipe = self.path("pipe")
         os.mkfifo(pipe)
         reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True)
@@ -98,7 +98,7 @@ class Locks(CommandTest):
         self.assertEqual([r["step"] for r in records(log)[0]], [1, 2, 3])
 
     def test_nothing_is_left(self):
-        """Of a command that is wrong, in a folder that is there."""
+        """A wrong command leaves nothing behind in a folder that exists."""
         os.mkdir(self.path("run"))
         put(self.path("m.jsonl"), b"old\n")
         self.assert_bad("train", "--model", "mlp", "--data", "idx:" + self.data, "--devices", "pocl", "--batch", "0",

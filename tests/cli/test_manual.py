@@ -7,7 +7,7 @@ import unittest
 
 from command import COMMAND, CommandTest, main, put
 
-# Completes the words of a line as bash does when the cursor is behind it. COMP_WORDBREAKS is bash's.
+# Completes a line as bash does with the cursor at its end. COMP_WORDBREAKS has bash's default.
 COMPLETE = r'''
 source "$1"
 compopt() { :; }
@@ -46,7 +46,7 @@ class Manual(CommandTest):
             self.assertIn(f"cltrain\\-{command} (1)", self.page())
 
     def test_examples(self):
-        """The examples of the pages use options that the command knows."""
+        """The examples of the pages use existing options."""
         for command in self.commands():
             text = self.page(command).replace("\\-", "-")
             lines = re.findall(r"^\\fBcltrain (.*)\\fR$", text, re.M)
@@ -89,7 +89,7 @@ class Manual(CommandTest):
         self.assertEqual(self.complete("cltrain train --precision b"), ["bf16"])
 
     def test_values_are_accepted(self):
-        """What completion offers is what the command takes."""
+        """The command accepts every value that completion offers."""
         wanted = {"--precision": (), "--schedule": ("step:", "cosine,warmup:"), "--shuffle": (), "--split": (),
                   "--tune": (), "--optimizer": (), "--checkpoint-every": (), "--devices": ("gpu",)}
         for option, unfinished in wanted.items():
@@ -109,7 +109,7 @@ class Manual(CommandTest):
         self.assertEqual(self.complete("cltrain predict --checkpoint r"), ["run"])
         self.assertEqual(self.complete("cltrain predict --checkpoint run ph"), ["photo.png"])
         self.assertEqual(self.complete("cltrain train --data id"), ["idx:"])
-        # Bash keeps what stands before the colon.
+        # Bash keeps the text before the colon.
         self.assertEqual(self.complete("cltrain train --data idx:da"), ["data"])
         self.assertEqual(self.complete("cltrain data inspect idx:da"), ["data"])
         self.assertEqual(self.complete("cltrain plot -o ph"), ["photo.png"])

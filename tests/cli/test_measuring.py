@@ -1,4 +1,4 @@
-"""What a run measures: tuning, cold starts, profiles."""
+"""Measurements of a run: tuning, cold starts, profiles."""
 import json
 import os
 import re
@@ -10,7 +10,7 @@ CORES = cores()
 
 class Measuring(CommandTest):
     def test_tune(self):
-        """Fills the record of the cache folder, once; train uses it."""
+        """Fills the record in the cache folder once. Training uses this record."""
         cache = self.path("cache")
         arguments = ("tune", "--model", "lenet", "--batch", "16", "--devices", "pocl", "--budget",
                      "2", "--cache-dir", cache)
@@ -20,7 +20,7 @@ class Measuring(CommandTest):
         explained = self.run_command("plan", "--model", "lenet", "--batch", "16", "--explain",
                                      "--devices", "pocl", "--cache-dir", cache).stdout
         self.assertIn("measured best: lanes", explained)
-        # A choice other than the plain one was measured faster.
+        # A variant other than the default was measured to be faster.
         exported = self.path("record.json")
         records = json.loads(self.run_command(*arguments, "--json", "--export", exported).stdout)
         record, = records.values()
@@ -31,21 +31,21 @@ class Measuring(CommandTest):
             self.assertGreater(entry["seconds"], 0)
             if entry["seconds"] != entry["plain_seconds"]:
                 self.assertLess(entry["seconds"], 0.97 * entry["plain_seconds"])
-        # What cannot be kept is not measured, and the file stays as it was.
+        # Nothing is measured if the record cannot be saved, and the file does not change.
         self.assert_bad("tune", "--model", "softmax", "--devices", "pocl", "--budget", "600", "--cache-dir",
                         exported, "--export", exported, code=1, says=("tuning record", exported))
         self.assertEqual(record, json.loads(get(exported)))
         self.assertEqual([name for name in os.listdir(self.folder) if ".new-" in name], [])
 
     def test_measuring_goes_on(self):
-        """What the time did not suffice for is said."""
+        """Tells how many shapes were not measured in the time."""
         done = self.train("--steps", "1", "--tune", "0.001", "--cache-dir", self.path("unmeasured"))
         self.assertIn("measuring kernels for new shapes (", done.stdout)
         left = re.search(r"kernels of (\d+) of (\d+) new classes of shapes are left", done.stdout)
         self.assertTrue(0 < int(left[1]) <= int(left[2]))
 
     def test_cold_start(self):
-        """Few kernels are compiled before the first step of LeNet, where none is measured."""
+        """Few kernels are compiled before the first step of LeNet if none is measured."""
         found = json.loads(self.run_command(
             "bench", "train", "--model", "lenet", "--data", "synthetic", "--batch", "16", "--steps",
             "1", "--warmup", "1", "--blocks", "1", "--tune", "off", "--devices", "pocl",
@@ -55,7 +55,7 @@ class Measuring(CommandTest):
         self.assertRegex(self.train("--steps", "1").stdout, r"\d+ kernels of \d+ programs")
 
     def test_profile(self):
-        """Every kernel of every step, by node and device, in the order of time."""
+        """The profile has every kernel of every step, by node and device, in the order of time."""
         path = self.path("trace.json")
         for devices in ("pocl", "pocl/2")[:CORES]:
             with self.subTest(devices=devices):
@@ -65,7 +65,7 @@ class Measuring(CommandTest):
                 names = [e for e in trace if e["ph"] == "M"]
                 events = [e for e in trace if e["ph"] == "X"]
                 count = int(devices[5:] or 1)
-                # Several devices also have a row of reductions each.
+                # With several devices, each also has a row of reductions.
                 self.assertEqual(len(names), count if count == 1 else 2 * count)
                 for tid in range(count, len(names)):
                     own = [e for e in events if e["tid"] == tid]

@@ -1,4 +1,4 @@
-"""Memory: --recompute and --memory, what plan tells of them, and what they refuse."""
+"""--recompute and --memory: what plan prints about them, and what they refuse."""
 import os
 import re
 
@@ -34,7 +34,7 @@ class Memory(CommandTest):
         self.assertIn(".again ", least)
         total_least, intermediates_least = self.all_memory(least)
         self.assertLess(intermediates_least, 0.7 * intermediates)
-        # Between the two: as little again as it takes.
+        # A limit between the two: recompute only as much as needed.
         limit = (total + total_least) / 2
         within = self.plan("--memory", f"{limit}MiB").stdout
         self.assertLessEqual(self.all_memory(within)[0], limit)
@@ -42,7 +42,7 @@ class Memory(CommandTest):
         fits = int(re.search(r"Largest batch that fits: about (\d+)\n", within)[1])
         self.assertGreaterEqual(fits, 4096)
         self.assertLess(fits, 1.6 * 4096)
-        # Too little: the plan is shown all the same, and says so.
+        # A limit that is too low: the plan is still printed, with a warning.
         least_of_all = self.plan("--memory", f"{total_least / 3}MiB").stdout
         self.assertRegex(least_of_all, r"This batch does not fit: a batch of 4096 needs at least ")
 
@@ -58,7 +58,7 @@ class Memory(CommandTest):
             files[name] = (steps, get(os.path.join(folder, last, "model.safetensors")))
         self.assertEqual(files["plain"], files["again"])
         self.assertEqual(files["plain"], files["limit"])
-        # A run that kept everything is gone on with by one that does not.
+        # A run without recomputation is resumed with it, and the other way round.
         for name, more in {"plain": (), "again": ("--recompute",)}.items():
             metrics = self.path(name + ".jsonl")
             self.train("--steps", "11", "--optimizer", "adam", "--tune", "off", "--metrics", metrics,

@@ -1,4 +1,4 @@
-"""Models by name and in files: what they are built of, and mistakes in files with their lines."""
+"""Built-in models and model files: their layers, and mistakes in files with their lines."""
 import copy
 import io
 import json
@@ -26,7 +26,7 @@ SMALL = {
 
 
 def npz(arrays):
-    """Of lists of lists: integers as i4, others as f4."""
+    """Returns an NPZ file of nested lists: integers as i4, other numbers as f4."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as file:
         for name, values in arrays.items():
@@ -73,7 +73,7 @@ class Models(CommandTest):
                         says=("synthetic:CxHxW",))
 
     def test_example(self):
-        """The first one of docs/models.md means what it says."""
+        """The first example of docs/models.md has the model that the page describes."""
         with open(os.path.join(EXAMPLES, "..", "..", "docs", "models.md"), encoding="utf-8") as file:
             lines = file.read().splitlines()
         begin = lines.index("    {")
@@ -82,7 +82,8 @@ class Models(CommandTest):
                          (ROWS * COLUMNS + 1) * 64 + 65 * CLASSES)
 
     def test_classes(self):
-        """Those of the labels, also where the data have others beside them (CIFAR-100's coarse ones)."""
+        """"classes" are those of the labels, even if the data have other labels too (CIFAR-100's coarse
+        ones)."""
         for name in ("train.bin", "test.bin"):
             put(self.path(name), b"".join(bytes([i, i]) + bytes(3072) for i in range(20)))
         data = "--data", "cifar100:" + self.path("")
@@ -96,7 +97,7 @@ class Models(CommandTest):
         self.assertEqual(self.inspect(self.write(json.dumps({**file, "inputs": fields})), *data)["parameters"], 3073 * 20)
 
     def test_inspect_text(self):
-        """Models of text need no data to be listed, as those of images do not."""
+        """Models of text can be listed without data, as models of images can."""
         found = self.inspect("gpt2:124M")
         self.assertEqual(found["parameters"], 124439808)
         rows = {row["name"]: row for row in self.inspect("gpt2:layers=1,heads=2,width=8", "--data", "synthetic",
@@ -113,7 +114,7 @@ class Models(CommandTest):
             self.assert_bad("inspect", "--model", name, code=2, says=(says,))
 
     def test_same_as_built_in(self):
-        """The same parameters, and the same bits of training."""
+        """A model file gives the parameters and the training bits of the built-in model."""
         self.assertEqual(self.inspect(LENET, "--data", "synthetic"), self.inspect("lenet"))
         mlp = self.changed(inputs=[{"name": "image"}, {"name": "label"}],
                            nodes=[{"op": "flatten"}, {"name": "fc1", "op": "linear", "out": 256},
@@ -131,7 +132,7 @@ class Models(CommandTest):
         self.assertEqual(len(outcomes[0][0]), 4)
 
     def test_attention(self):
-        """A position bias that is learnt, with dropout: one device and two give the same."""
+        """A learnt position bias with dropout gives the same on one device and on two."""
         model = self.changed(
             inputs=[{"name": "image"}, {"name": "label"}],
             parameters=[{"name": "bias", "shape": [2, 6, 6]}],
@@ -152,7 +153,7 @@ class Models(CommandTest):
             self.assertAlmostEqual(one, two, places=5)
 
     def test_branches(self):
-        """Two losses with weights, shared and explicit parameters, several inputs to a node."""
+        """Two losses with weights, shared and explicit parameters, and nodes with several inputs."""
         model = copy.deepcopy(SMALL)
         model["inputs"] = [{"name": "image"}, {"name": "label"}]
         model["parameters"] = [{"name": "gain", "shape": [1], "init": 2.0}]
@@ -180,7 +181,7 @@ class Models(CommandTest):
         self.assertRegex(out, r"test class \d.* test image_loss \d.* test accuracy \d")
 
     def test_equal_losses(self):
-        """A loss that is a metric too, and one that is there twice."""
+        """A loss that is a metric too, and a loss that occurs twice."""
         model = copy.deepcopy(SMALL)
         model["inputs"] = [{"name": "x"}, {"name": "y"}]
         model["nodes"] = [{"name": "out", "op": "linear", "out": 1}]
@@ -201,7 +202,7 @@ class Models(CommandTest):
             self.assertAlmostEqual(once, twice, places=5)
 
     def test_numbers(self):
-        """What operators of numbers, masks and parts give, against Python's."""
+        """Results of operators on numbers, masks and parts, compared with Python."""
         rows = [[0.5, -1.5, 2.0, 0.25], [-0.125, 3.0, -2.0, 1.0], [1.5, 1.5, -0.75, -4.0]]
         put(self.path("x.npz"), npz({"x": rows, "y": [[0.0]] * 3}))
         nodes = {
@@ -244,7 +245,7 @@ class Models(CommandTest):
                     self.assertAlmostEqual(a, b, delta=1e-5 * max(1, abs(b)))
 
     def test_layers(self):
-        """Layers of one, two and three dimensions: their shapes, parameters, and that they train."""
+        """Layers of one, two and three dimensions: their shapes and parameters, and that they train."""
         model = self.changed(nodes=[
             {"name": "up", "op": "conv_transpose2d", "out": 4, "kernel": [3, 2], "stride": 2, "output_padding": [1, 0]},
             {"name": "groups", "op": "group_norm", "groups": 2},
@@ -285,7 +286,8 @@ class Models(CommandTest):
         self.assertNotIn("line.bias", sizes)
 
     def assert_file(self, model, where, *says):
-        """One line that begins with the file and the line on which `where` first stands."""
+        """Checks that the message is one line that begins with the file and the line where `where` first
+        occurs."""
         path = self.write(model)
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -318,7 +320,7 @@ class Models(CommandTest):
         self.assert_file(self.with_node(name="n", op="conv2d", out=4, kernel=[3, -1]), '"kernel": [', "n (conv2d)")
         self.assert_file(self.with_node(name="n", op="linear"), '{\n   "name": "n"', "give 'out'")
         self.assert_file(self.with_node(name="n", op="linear", out=0), '"out": 0', "1 to 2147483647")
-        # Numbers that are 0 or 1 in 32 bits.
+        # Numbers that would be 0 or 1 in 32 bits.
         for op, key in (("conv2d", "groups"), ("attention", "heads"), ("lstm", "layers")):
             self.assert_file(self.with_node(op=op, **{key: 4294967296}), f'"{key}"', "1 to 2147483647")
         self.assert_file(self.with_node(op="softmax", axis=4294967297), '"axis"', "32 bits")
@@ -364,7 +366,8 @@ class Models(CommandTest):
         self.assert_file(model, '"out": "classes"', "no labels")
 
     def assert_unused(self):
-        """What would be passed over: attributes beside what says the same, and names that two have."""
+        """Attributes and names that would be ignored are refused: those that repeat another attribute, and
+        duplicate names."""
         given = [{"name": "p", "shape": [4, 1, 3, 3]}]
         for name, node in (("out", {"op": "conv2d", "in": ["image", "p"], "out": 7}),
                            ("kernel", {"op": "conv2d", "in": ["image", "p"], "kernel": 5}),

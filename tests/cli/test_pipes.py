@@ -1,4 +1,5 @@
-"""Files of strangers: named pipes, names that a terminal would obey, a cache folder that others may write."""
+"""Files of other users: named pipes, names that a terminal would obey, a cache folder that others may write.
+"""
 import json
 import os
 import subprocess
@@ -12,7 +13,7 @@ NET = json.dumps({"nodes": [{"op": "flatten", "in": ["image"], "name": "flat"},
 
 
 class Pipes(CommandTest):
-    """A pipe in the file system has no writer: whoever opens it waits for ever."""
+    """A named pipe has no writer, so whoever opens it would wait for ever."""
 
     def refused(self, *args, code=1):
         done = subprocess.run([COMMAND, *map(str, args)], capture_output=True, text=True, timeout=60)
@@ -54,7 +55,7 @@ class Pipes(CommandTest):
                 self.assert_message(done.stderr, "is not a regular file")
 
     def test_pipes_of_the_shell(self):
-        """A pipe that the process holds has a writer: text may come from it."""
+        """An open pipe of the process has a writer, so text may come from it."""
         put(self.path("t.txt"), b"some text")
         out = self.path("o.bin")
         shell = 'exec "$0" data tokenize --tokenizer bytes -o "$1" <(cat "$2"; echo more) /dev/stdin'
@@ -66,12 +67,12 @@ class Pipes(CommandTest):
 
 
 class Terminal(CommandTest):
-    """What is printed holds no control character but newlines, whatever names and files hold."""
+    """Output has no control character but newlines, whatever names and files contain."""
 
     BAD = "\x1b]0;owned\x07\x1b[31m\u009b\u202e"
 
     def clean(self, *args):
-        """Both outputs of a command, which need not succeed."""
+        """Checks both outputs of a command, which may fail."""
         done = subprocess.run([COMMAND, *map(str, args)], capture_output=True, text=True, timeout=240)
         for text in (done.stdout, done.stderr):
             for letter in text:
@@ -108,7 +109,7 @@ class Terminal(CommandTest):
 
 
 class Folder(CommandTest):
-    """PoCL runs what it finds in the command's cache folder."""
+    """PoCL executes code from the command's cache folder."""
 
     def test_others_may_write(self):
         cache = self.path("cache")

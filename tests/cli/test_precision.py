@@ -1,11 +1,11 @@
-"""--precision: gradients in 16 bits, loss scaling and skipped steps, in metrics, checkpoints, plans."""
+"""--precision: 16-bit gradients, loss scaling and skipped steps, in metrics, checkpoints and plans."""
 import json
 import os
 import re
 
 from command import CommandTest, cores, get, main, records
 
-# Pixels of up to 1000 give gradients that f16 does not hold at the first scale.
+# Pixels of up to 1000 make gradients that overflow f16 at the first scale.
 LARGE = ("--normalize", "0,0.001", "--lr", "1e-7")
 
 
@@ -19,7 +19,7 @@ class Precision(CommandTest):
         return os.path.join(run, sorted(os.listdir(run))[-1])
 
     def test_close_to_f32(self):
-        """Values and gradients keep 8 or 11 digits: losses of a few steps stay close."""
+        """Values and gradients have 8 or 11 bits, so the losses of a few steps stay close."""
         want, _ = self.losses("--steps", "8", "--lr", "0.2")
         for precision, near in (("bf16", 2**-8), ("f16", 2**-11)):
             for more, options in (((), {}), (("--accumulate", "3"), {}),
@@ -46,14 +46,14 @@ class Precision(CommandTest):
             skipped = steps[-1]["skipped"]
             self.assertEqual(scales[0], 65536)
             self.assertTrue(2 < skipped < 12, skipped)
-            for r in steps: # all at the beginning, each of which halved the scale
+            for r in steps: # all skips are at the beginning, and each halved the scale
                 self.assertEqual(r["skipped"], min(r["step"], skipped))
                 self.assertEqual(r["loss_scale"], 65536 / 2**min(r["step"] - 1, skipped))
             self.assertIn(f"f16: {skipped} steps skipped", out)
             self.assertIn(f"loss scale {scales[-1]:g} at the end", out)
 
     def test_resume(self):
-        """In the middle of the skipped steps, to the same bits."""
+        """Resumes between skipped steps with the same bits."""
         straight, broken = self.path("straight"), self.path("broken")
         args = ("--precision", "f16", "--optimizer", "adamw", *LARGE)
         want, _ = self.losses("--steps", "12", "--checkpoint-dir", straight, *args)
@@ -69,7 +69,7 @@ class Precision(CommandTest):
                              get(os.path.join(self.last(broken), name)))
 
     def test_another_precision(self):
-        """It may go on, and says so."""
+        """A run may resume in another precision, with a warning."""
         run = self.path("run")
         self.train("--steps", "3", "--checkpoint-dir", run)
         done = self.train("--steps", "6", "--checkpoint-dir", run, "--resume", "--precision",

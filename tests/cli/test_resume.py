@@ -1,4 +1,4 @@
-"""Interrupted runs: what a signal, a kill, a full disk or a bad step leaves, and going on from it."""
+"""Interrupted runs: the files after a signal, a kill, a full disk or a bad step, and resuming from them."""
 import json
 import os
 import re
@@ -18,7 +18,8 @@ class Resume(CommandTest):
         return os.path.join(run, sorted(os.listdir(run))[-1])
 
     def straight_and_broken(self, devices, then, *more):
-        """12 steps in one run, and 7 (the middle of the second epoch) and 5 in another."""
+        """Trains 12 steps in one run. Another run trains 7 steps, to the middle of the second epoch, and
+        resumes for 5."""
         straight, broken = self.path("straight"), self.path("broken")
         for folder in (straight, broken):
             shutil.rmtree(folder, ignore_errors=True)
@@ -50,7 +51,8 @@ class Resume(CommandTest):
                 self.assert_same_bits("pocl", *more)
 
     def test_drop_last(self):
-        """Seventy samples are four batches of 16 an epoch, and six are left out; also in resumed runs."""
+        """Seventy samples make four batches of 16 in an epoch, without the last six. Resumed runs do the
+        same."""
         straight, broken = self.path("straight"), self.path("broken")
         arguments = "--epochs", "3", "--drop-last"
         done = self.train(*arguments, "--checkpoint-dir", straight, "--metrics", straight + ".jsonl")
@@ -64,7 +66,7 @@ class Resume(CommandTest):
             self.assertEqual([r["epoch"] for r in epochs], [1, 2, 3])
         for name in "model.safetensors", "optimizer.safetensors":
             self.assertEqual(get(os.path.join(self.last(straight), name)), get(os.path.join(self.last(broken), name)))
-        done = self.train("--epochs", "4", "--checkpoint-dir", broken, "--resume", code=1)  # reads other samples
+        done = self.train("--epochs", "4", "--checkpoint-dir", broken, "--resume", code=1)  # would read other samples
         self.assert_message(done.stderr, "partial last batch")
         self.assert_bad(*self.arguments("--drop-last", batch=71), code=2, says=("--batch is 71", "70 samples"))
 
@@ -75,7 +77,7 @@ class Resume(CommandTest):
         self.assert_same_bits("pocl/2", "--clip-norm", "0.1", "--split", "equal")
 
     def test_split(self):
-        """A resumed run divides batches as its checkpoint says, and measures on other devices."""
+        """A resumed run divides batches as its checkpoint says. On other devices it measures."""
         if CORES < 2:
             self.skipTest("one core")
         straight, broken = self.path("straight"), self.path("broken")
@@ -92,7 +94,7 @@ class Resume(CommandTest):
         self.assertIn("predicted", done.stdout)
 
     def test_replay(self):
-        """A run whose division may have changed is repeated by what its metrics say."""
+        """--replay repeats a run with the divisions of batches from its metrics."""
         if CORES < 2:
             self.skipTest("one core")
         path, first, second = (self.path(name) for name in ("m.jsonl", "first", "second"))
@@ -121,8 +123,8 @@ class Resume(CommandTest):
         self.assert_message(done.stderr, "without --rebalance")
 
     def test_buckets(self):
-        """Clipped gradients depend on the buckets of the norm: their size is in metrics and
-        checkpoints, and replayed and resumed runs have it."""
+        """Clipped gradients depend on the buckets that the norm is computed in. Metrics and checkpoints have
+        the bucket size, and replayed and resumed runs use it."""
         if CORES < 2:
             self.skipTest("one core")
         path, edited = self.path("m.jsonl"), self.path("edited.jsonl")
@@ -148,7 +150,7 @@ class Resume(CommandTest):
             self.assertEqual(*files)
             models[size] = files[0]
         self.assertEqual(len(models), 2)
-        # Of a version that did not say it.
+        # Metrics of a version without the bucket size.
         put(edited, re.sub(rb',"bucket_bytes":\d+', b"", get(path)))
         self.train("--steps", "9", "--replay", edited, "--checkpoint-dir", self.path("old"), *more,
                    devices="pocl/2")
@@ -159,7 +161,7 @@ class Resume(CommandTest):
         self.assert_message(done.stderr, "line 1: no size of buckets")
 
     def test_seed(self):
-        """A resumed run keeps its order, and says so when asked for another."""
+        """A resumed run keeps its seed, and refuses another."""
         run = self.path("run")
         self.train("--steps", "7", "--checkpoint-dir", run, "--seed", "5")
         before = tree(run)
@@ -170,7 +172,7 @@ class Resume(CommandTest):
         self.train("--steps", "9", "--checkpoint-dir", run, "--resume")
 
     def test_other_data(self):
-        """Going on in the middle of an epoch of something else is refused."""
+        """Resuming in the middle of an epoch with other data is refused."""
         run = self.path("run")
         self.train("--steps", "7", "--checkpoint-dir", run)
         before = tree(run)
@@ -194,7 +196,7 @@ class Resume(CommandTest):
                 self.assertLess(max(abs(x - y) for x, y in zip(values, b[name])), 1e-5 * largest)
 
     def test_metrics_after_the_checkpoint_go(self):
-        """A killed run's records go further than its last checkpoint: they are written once."""
+        """A killed run may have records beyond its last checkpoint. The resumed run replaces them."""
         run, path = self.path("run"), self.path("m.jsonl")
         self.train("--steps", "9", "--checkpoint-dir", run, "--checkpoint-every", "4", "--keep",
                    "0", "--metrics", path)
@@ -217,7 +219,7 @@ class Resume(CommandTest):
         self.assertEqual(get(os.path.join(self.last(run), "model.safetensors")), before)
 
     def test_other_batch(self):
-        """Epochs are counted, however many steps those before had; schedules end with the run."""
+        """--epochs counts epochs, however many steps the earlier ones had. Schedules end with the run."""
         for before, then, steps in (("16", "8", 10 + 9), ("8", "16", 18 + 5)):
             run, metrics = self.path("run" + then), self.path(then + ".jsonl")
             self.train("--epochs", "2", "--batch", before, "--checkpoint-dir", run, "--metrics", metrics)
@@ -239,7 +241,7 @@ class Resume(CommandTest):
 
 class Stopped(CommandTest):
     def begin(self, *args, **options):
-        """A long run, once it has done some steps."""
+        """Starts a long run and waits until it has done some steps."""
         self.metrics = self.path("m.jsonl")
         child = self.start("--steps", "100000000", "--metrics", self.metrics, *args, **options)
         deadline = time.monotonic() + 60
@@ -267,7 +269,7 @@ class Stopped(CommandTest):
         self.assert_stops(signal.SIGTERM, "pocl/2" if CORES > 1 else "pocl")
 
     def test_hangup(self):
-        """The terminal is gone; nohup says that it does not matter."""
+        """SIGHUP ends a run when the terminal is closed, but not under nohup."""
         self.assert_stops(signal.SIGHUP, "pocl")
         child = self.begin(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         child.send_signal(signal.SIGHUP)
@@ -280,7 +282,7 @@ class Stopped(CommandTest):
         child.kill()
 
     def test_nobody_reads(self):
-        """As `cltrain train | head -1`: saved, then ended."""
+        """Saves and ends when the reader of its output has ended, as in `cltrain train | head -1`."""
         run = self.path("run")
         child = self.begin("--checkpoint-dir", run)
         child.stdout.close()
@@ -298,11 +300,11 @@ class Stopped(CommandTest):
         self.assert_message(message, "nothing saved")
 
     def test_second_signal(self):
-        """The second signal does not wait for the step to end: a long one is cut short."""
+        """The second signal does not wait for the end of a long step."""
         write_data(self.data, train=20000, rows=28, columns=28)
         child = self.start("--epochs", "1000", batch=20000)
         child.stdout.readline()
-        # Into a step: the first takes a while, the message of a stop comes after it.
+        # Wait until a step runs. The first step takes a while, and a stop is reported only after it.
         time.sleep(1)
         child.send_signal(signal.SIGINT)
         time.sleep(0.02)
@@ -311,7 +313,7 @@ class Stopped(CommandTest):
         self.assertIn(child.returncode, (-signal.SIGINT, 128 + signal.SIGINT))
 
     def test_killed_while_saving(self):
-        """kill -9 whenever a save is under way: there is always a whole checkpoint."""
+        """kill -9 at any time in a save leaves a whole checkpoint."""
         run = self.path("run")
         hits = 0
         for _ in range(6):
@@ -333,7 +335,7 @@ class Stopped(CommandTest):
         self.assertFalse([n for n in os.listdir(run) if n.startswith(".tmp-")])
 
     def test_stopped_while_measuring(self):
-        """A signal ends the measuring of kernels too."""
+        """A signal also ends the measuring of kernels."""
         write_data(self.data, rows=28, columns=28)
         child = self.start("--steps", "5", "--tune", "600", "--cache-dir", self.path("cache"),
                            "--checkpoint-dir", self.path("run"), model="lenet")
@@ -345,8 +347,8 @@ class Stopped(CommandTest):
         self.assert_message(output, "before the first step")
 
     def test_killed_metrics(self):
-        """What a run wrote half a second before it is killed is in the file."""
-        child = self.begin("--quiet") # nobody reads what it prints: a full pipe would stop it
+        """Records that were written half a second before a kill are in the file."""
+        child = self.begin("--quiet") # nobody reads the output, and a full pipe would block the run
         time.sleep(1)
         before = get(self.metrics).count(b"\n")
         time.sleep(1)
@@ -360,8 +362,8 @@ class Stopped(CommandTest):
 
 class Failed(CommandTest):
     def limited(self, size, *args):
-        """A full disk: files end at `size` bytes. Kernels are compiled before, from source and from our
-        own files: LLVM ends a process that cannot write what it compiles."""
+        """Simulates a full disk: files end at `size` bytes. Kernels are compiled before, from source and from
+        our cache, since LLVM ends a process that cannot write compiled code."""
         for i in range(3):
             self.train("--steps", "6", "--checkpoint-dir", self.path(f"warm{i}"), "--resume")
             shutil.rmtree(self.path(f"warm{i}"))
@@ -377,7 +379,7 @@ class Failed(CommandTest):
         return done.stderr
 
     def test_full_disk(self):
-        """Training goes on after a save that failed; only the last one decides."""
+        """Training continues after a failed save. Only a failure of the last save is an error."""
         run = self.path("run")
         self.train("--steps", "4", "--checkpoint-dir", run)
         before = tree(run)
@@ -403,7 +405,7 @@ class Failed(CommandTest):
         self.run_command("eval", "--model", "mlp", "--data", "idx:" + self.data, "--checkpoint", run)
 
     def test_not_finite(self):
-        """Stops naming step and tensor; the weights are those of the last good step."""
+        """The message names the step and the tensor. The weights are those of the last good step."""
         for devices in ("pocl", "pocl/2")[:CORES]:
             with self.subTest(devices=devices):
                 run, path, good = self.path("run"), self.path("m.jsonl"), self.path("good")

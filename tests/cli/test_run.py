@@ -1,4 +1,4 @@
-"""What a run prints and writes."""
+"""The output and the files of a run."""
 import math
 import os
 import pty
@@ -30,12 +30,12 @@ class Metrics(CommandTest):
             self.assertTrue(0 <= r["test_accuracy"] <= 1 and r["test_loss"] > 0)
             self.assertTrue(0 <= r["wait"] <= 1)
         self.assertTrue(0 < epochs[0]["seconds"] < epochs[1]["seconds"] < epochs[2]["seconds"])
-        # The samples are easy: it learns them.
+        # The samples are easy, so the model learns them.
         self.assertLess(steps[-1]["loss"], 0.8 * steps[0]["loss"])
         self.assertGreater(epochs[-1]["test_accuracy"], 0.9)
 
     def test_repeatable(self):
-        """The same seed gives the same losses; another seed, or order, does not."""
+        """The same seed gives the same losses. Another seed or order gives others."""
         losses = {}
         for name, more in {"a": (), "b": (), "seed": ("--seed", "7"),
                            "order": ("--shuffle", "off")}.items():
@@ -54,7 +54,7 @@ class Metrics(CommandTest):
         self.assertIsNone(losses[-1])
 
     def test_options_reach_the_run(self):
-        """Each changes what is learned, and none breaks it."""
+        """Each option changes the result, and none breaks the run."""
         seen = set()
         for more in ((), ("--optimizer", "momentum"), ("--optimizer", "nesterov"),
                      ("--optimizer", "adamw"), ("--weight-decay", "0.1"), ("--clip-norm", "0.01"),
@@ -68,7 +68,7 @@ class Metrics(CommandTest):
             seen.add(losses)
 
     def test_same_numbers(self):
-        """Micro-batches and a cache folder change nothing but rounding."""
+        """Micro-batches and a cache folder change only the rounding."""
         losses = []
         for more in ((), ("--accumulate", "4"), ("--cache-dir", self.path("cache"))):
             path = self.path("m.jsonl")
@@ -79,7 +79,7 @@ class Metrics(CommandTest):
                 self.assertAlmostEqual(a, b, delta=1e-5 * abs(a))
 
     def test_small_batches(self):
-        """Fewer samples than devices, and a batch of more than there are."""
+        """A batch with fewer samples than devices, and one with more than the data have."""
         self.train("--steps", "3", "--tune", "off", batch=1, devices="pocl@1,pocl@1,pocl@1")
         self.train("--steps", "3", "--tune", "off", batch=1000)
 

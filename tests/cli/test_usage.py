@@ -1,4 +1,4 @@
-"""Mistakes in the command line: one line that says what is wrong, exit 2, nothing written."""
+"""Mistakes in the command line: one line that says what is wrong, exit 2, and nothing is written."""
 import errno
 import os
 
@@ -64,7 +64,7 @@ class Usage(CommandTest):
                 with self.subTest(option=option, value=value):
                     self.assert_train(option, value)
         self.assert_train("--epochs", "1", "--steps", "2", says=("not both",))
-        # What would have no use is not passed over.
+        # An option without effect is refused.
         self.assert_train("--optimizer", "nesterov", "--momentum", "1", says=("below 1",))
         for optimizer in ("sgd", "adam", "adamw"):
             self.assert_train("--optimizer", optimizer, "--momentum", "0.5", says=("--momentum 0.5", f"not {optimizer}"))
@@ -107,7 +107,7 @@ class Usage(CommandTest):
         self.assert_train(says=("holds checkpoints already", "--resume"))
 
     def assert_early(self, *args, says):
-        """A usage error before anything is printed."""
+        """Checks for a usage error before anything is printed."""
         with self.subTest(args=args):
             done = self.assert_bad("bench", *args, code=2, says=says)
             self.assertEqual(done.stdout, "")

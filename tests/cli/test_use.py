@@ -1,4 +1,4 @@
-"""After training: classes of image files, outputs of arrays, and text."""
+"""After training: classes of image files, outputs of arrays, and generated text."""
 import array
 import io
 import json
@@ -18,7 +18,7 @@ TINY = "gpt2:layers=1,heads=2,width=32"
 
 
 def png(width, height, rows, colours=1):
-    """The bytes of a PNG, 8 bits a colour."""
+    """Returns the bytes of a PNG with 8 bits a colour."""
     def chunk(kind, data):
         return (struct.pack(">I", len(data)) + kind + data +
                 struct.pack(">I", zlib.crc32(kind + data)))
@@ -30,7 +30,7 @@ def png(width, height, rows, colours=1):
 
 
 def npz(path, **arrays):
-    """Arrays as (type, shape, numbers)."""
+    """Writes arrays, given as (type, shape, numbers)."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for name, (kind, shape, numbers) in arrays.items():
             head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {tuple(shape)}, }}"
@@ -40,7 +40,7 @@ def npz(path, **arrays):
 
 
 def read_npz(path):
-    """name -> (shape, numbers)."""
+    """Returns name -> (shape, numbers)."""
     found = {}
     with zipfile.ZipFile(path) as file:
         assert file.testzip() is None
@@ -86,7 +86,7 @@ class Predict(CommandTest):
         return "--checkpoint", self.path("run")
 
     def test_samples(self):
-        """Test images as a data set, as files and as arrays: the same numbers as evaluation's."""
+        """Test images as a data set, as files and as arrays give the outputs that evaluation has."""
         self.images_needed()
         use = self.trained("--normalize", "0.25,0.5")
         pixels = get(os.path.join(self.data, "t10k-images-idx3-ubyte"))[16:]
@@ -104,7 +104,7 @@ class Predict(CommandTest):
                                             "--normalize", "0.25,0.5", "--devices", DEVICE).stdout)
         self.assertAlmostEqual(known["test_accuracy"], right)
         evaluate = ("eval", "--data", "idx:" + self.data, "--json", *use, "--devices", DEVICE)
-        self.assertEqual(json.loads(self.run_command(*evaluate).stdout), known)  # as the run was normalised
+        self.assertEqual(json.loads(self.run_command(*evaluate).stdout), known)  # normalised as in the run
         other = json.loads(self.run_command(*evaluate, "--normalize", "0,1").stdout)
         self.assertNotEqual(other["test_loss"], known["test_loss"])
         self.assertGreater(right, 0.6)
@@ -112,7 +112,7 @@ class Predict(CommandTest):
         for i, image in enumerate(images):
             lines = [image[r * COLUMNS:(r + 1) * COLUMNS] for r in range(ROWS)]
             files.append(self.path(f"{i}.png"))
-            if i % 2:  # in colours that are grey
+            if i % 2:  # grey as colours
                 put(files[-1], png(COLUMNS, ROWS, [[x for x in line for _ in range(3)] for line in lines], 3))
             else:
                 put(files[-1], png(COLUMNS, ROWS, lines))
@@ -126,7 +126,7 @@ class Predict(CommandTest):
                 self.assertAlmostEqual(c["probability"], chances[c["class"]], places=5)
         said = self.predict(*use, files[0], "--top", "2").stdout
         self.assertRegex(said, rf"^{files[0]}  {best[0]} 0\.\d{{4}}  \d 0\.\d{{4}}\n$")
-        # Bytes and numbers: what is u8 is divided by 255.
+        # Bytes and floats: u8 is divided by 255.
         dims = (TEST, 1, ROWS, COLUMNS)
         npz(self.path("bytes.npz"), image=("|u1", dims, pixels), other=("<i4", (TEST,), range(TEST)))
         npz(self.path("floats.npz"), image=("<f8", dims, [x / 255 for x in pixels]))
@@ -138,7 +138,7 @@ class Predict(CommandTest):
                 self.assertAlmostEqual(a, b, places=4)
 
     def test_probabilities(self):
-        """Where the model computes them itself, no softmax is taken of them; logits are preferred."""
+        """If the model has a softmax, no second one is computed. Logits are preferred."""
         self.images_needed()
         put(self.path("a.png"), png(COLUMNS, ROWS, [[255 * (r == 2)] * COLUMNS for r in range(ROWS)]))
         file = {"inputs": [{"name": "image"}, {"name": "label"}],
@@ -160,7 +160,7 @@ class Predict(CommandTest):
         self.assertGreater(said[2][0]["probability"], 0.5)
 
     def test_files_that_fail(self):
-        """Each bad file is named, the others are done."""
+        """Each bad file is named, and the other files are predicted."""
         self.images_needed()
         use = self.trained("--epochs", "1")
         put(self.path("large.png"), png(40, 30, [[7 * r % 256] * 40 for r in range(30)]))
@@ -195,7 +195,7 @@ class Predict(CommandTest):
         self.bad(*use, "npz:" + self.path("in.npz"), "-o", self.path("no", "out.npz"), says=("out.npz", "written"))
 
     def test_arrays_by_split(self):
-        """What a file of training has is not guessed at: the message says what predicts."""
+        """A training file with both splits is refused. The message says which option predicts its samples."""
         use = self.trained("--epochs", "1")
         dims = (1, ROWS, COLUMNS)
         pixels = [0.5] * (2 * ROWS * COLUMNS)
@@ -208,7 +208,7 @@ class Predict(CommandTest):
         self.assertEqual(read_npz(self.path("out.npz"))["logits"][0], (2, CLASSES))
 
     def test_outputs_that_are_not_finite(self):
-        """They are written, and counted in a warning."""
+        """Outputs that are not finite are written, and counted in a warning."""
         use = self.trained("--epochs", "1")
         numbers = [0.5] * (3 * ROWS * COLUMNS)
         numbers[ROWS * COLUMNS] = math.nan
@@ -232,7 +232,7 @@ class Predict(CommandTest):
         self.bad(*use, "--model", "lenet", "x.png", says=("conv2d",))
         self.bad(*use, "--model", "mlp:7", "x.png", says=("fc1.weight",))
         self.bad("--checkpoint", self.path("none"), "x.png", says=("none",))
-        # A file alone: the data say the rest.
+        # A .safetensors file needs --data for the rest.
         put(self.path("a.png"), png(COLUMNS, ROWS, [[9] * COLUMNS] * ROWS))
         self.assertEqual(self.predict(*file, "--model", "mlp", "--data", "idx:" + self.data, self.path("a.png")).stdout,
                          self.predict(*use, self.path("a.png")).stdout)
@@ -241,7 +241,7 @@ class Predict(CommandTest):
             self.assertIn(word, text)
 
     def test_names_that_are_not_utf8(self):
-        """Folders of classes may be called anything."""
+        """Folders of classes may have any name."""
         self.images_needed()
         for name in (b"caf\xe9", b"th\xe9"):
             os.makedirs(os.path.join(os.fsencode(self.path("images")), name))
@@ -258,7 +258,7 @@ class Predict(CommandTest):
         self.assertEqual({c["name"] for c in json.loads(said)["predictions"][0]["classes"]}, {"caf?", "th?"})
 
     def test_folders_of_images(self):
-        """Classes have the folders' names, and files are cut as evaluation cuts them."""
+        """Classes have the folders' names, and files are resized and cut as in evaluation."""
         self.images_needed()
         for split in "train", "val":
             for label, name in enumerate(("dark", "light")):
@@ -283,7 +283,7 @@ class Predict(CommandTest):
             for c in record["classes"]:
                 self.assertAlmostEqual(c["probability"], chances[c["class"]], places=5)
                 self.assertEqual(c["name"], ("dark", "light")[c["class"]])
-        # Of options beside the checkpoint's, none is passed over.
+        # Options override the checkpoint, and none is ignored.
         self.predict(*use, "--resize", "20", "--image-size", "12", "--data", "images:" + self.path("images"), "-o",
                      self.path("out.npz"))
         other = read_npz(self.path("out.npz"))["logits"][1]
@@ -310,14 +310,14 @@ class Sample(CommandTest):
         return "--checkpoint", self.path("run")
 
     def test_gpt2(self):
-        """What was learned, also where the text is longer than the context; drawing and its seeds."""
+        """Continues the learned text, beyond the length of the context too. Also sampling and its seeds."""
         use = self.trained(TINY)
         want = (TEXT * 20)[:70]
         self.assertEqual(self.sample(*use, "--greedy", "--prompt", "abc", "--tokens", "67").stdout, want + "\n")
         self.assertEqual(self.sample(*use, "--top-k", "1", "--prompt", "abc", "--tokens", "67").stdout, want + "\n")
         self.assertEqual(self.sample(*use, "--temperature", "0", "--prompt", "abc", "--tokens", "67").stdout,
                          want + "\n")
-        # A prompt longer than the context, and than what is read one by one.
+        # A prompt that is longer than the context, and than the limit for reading token by token.
         put(self.path("prompt"), (TEXT * 20)[:60].encode())
         self.assertEqual(self.sample(*use, "--greedy", "--prompt-file", self.path("prompt"), "--tokens", "10").stdout,
                          want + "\n")
@@ -328,7 +328,7 @@ class Sample(CommandTest):
         self.assertEqual(texts[0], texts[1])
         self.assertNotEqual(texts[0], texts[2])
         self.assertNotEqual(texts[0][:40], want[:40])
-        # The first of several texts is the one that is made alone.
+        # The first of several texts is the same as a single one.
         both = self.sample(*use, *hot, "--seed", "3", "--samples", "2", encoding="utf-8").stdout
         self.assertTrue(both.startswith(texts[0] + "---\n"))
         self.assertNotEqual(both[len(texts[0]) + 4:], texts[0])
@@ -336,7 +336,8 @@ class Sample(CommandTest):
         self.assertEqual(sure, want[:43] + "\n")
 
     def test_what_is_printed(self):
-        """Control characters could do anything to a terminal: they are escaped, unless bytes or numbers are wanted."""
+        """Control characters could do anything to a terminal. They are escaped, unless bytes or numbers are
+        requested."""
         use = self.trained(TINY, steps="1")
         put(self.path("prompt"), b"a\x1b[31m\r\0\x7f\t\xc3\xa9\xc2\x85\n\xff|")
         arguments = *use, "--prompt-file", self.path("prompt"), "--tokens", "3", "--greedy"
@@ -363,7 +364,7 @@ class Sample(CommandTest):
                                      "lstm:hidden=24").stdout, (TEXT * 20)[:50] + "\n")
 
     def test_length_of_samples(self):
-        """Evaluation and outputs of text are those of the run's length, unless another one is given."""
+        """Evaluation and outputs of text use the run's sequence length, unless an option sets another."""
         use = *self.trained("lstm:hidden=8", steps="2"), "--data", "text:" + self.path("text.txt"), "--devices", DEVICE
         evaluate = "eval", "--json", *use
         known = json.loads(self.run_command(*evaluate, "--seq-len", "16").stdout)
@@ -373,7 +374,8 @@ class Sample(CommandTest):
         self.assertEqual(read_npz(self.path("out.npz"))["logits"][0][1:], (16, 256))
 
     def test_vocabulary(self):
-        """That of the run, where the file of tokens does not tell it and the test samples have not all."""
+        """The vocabulary is that of the run. The token file does not have it, and the test samples lack some
+        tokens."""
         def tokens(name, ids):
             put(self.path(name), struct.pack(f"<{len(ids)}H", *ids))
             return "tokens:" + self.path(name)
