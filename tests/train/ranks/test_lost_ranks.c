@@ -167,7 +167,8 @@ static void fail_behind(rank *self, lab *l, const clt_step_batch *batch)
         t->steps = 2;
         t->devices[0].done = t->devices[0].begun = 2;
         atomic_store(&t->lost, 1);
-        t->exchange.collectives.stop(t->exchange.collectives.self, CLT_DEVICE_LOST, "as if it had failed");
+        t->exchange.collectives.stop(t->exchange.collectives.self, CLT_DEVICE_LOST,
+                                     "as if it had failed");
     } else {
         HOLDS(self, clt_trainer_step(t, batch, NULL) == CLT_ABORTED);
         HOLDS(self, strstr(clt_error_message(), "as if it had failed") != NULL);
