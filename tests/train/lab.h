@@ -1,4 +1,4 @@
-/* What tests of the trainer share: a graph with its devices, store and trainer. */
+/* Helpers for tests of the trainer: a graph with its devices, store and trainer. */
 #ifndef TESTS_TRAIN_LAB_H
 #define TESTS_TRAIN_LAB_H
 
@@ -37,7 +37,7 @@ static inline void ok(clt_status status)
         fail_msg("%s: %s", clt_status_name(status), clt_error_message());
 }
 
-/* What is not there yet is NULL. */
+/* Members that are not made yet are NULL. */
 typedef struct lab {
     clt_device **devices;
     int n;
@@ -46,7 +46,7 @@ typedef struct lab {
     clt_trainer *trainer;
 } lab;
 
-/* Devices alone; options may be NULL. */
+/* Opens devices only. `options` may be NULL. */
 static inline lab lab_on(const char *list, const clt_device_options *options)
 {
     lab l = {0};
@@ -54,7 +54,7 @@ static inline lab lab_on(const char *list, const clt_device_options *options)
     return l;
 }
 
-/* Takes the graph, and makes a store of its parameters. */
+/* Takes ownership of the graph, and makes a store of its parameters. */
 static inline void lab_store(lab *l, clt_graph *graph, uint64_t seed)
 {
     l->graph = graph;
@@ -74,7 +74,7 @@ static inline void lab_close(lab *l)
     clt_devices_close(l->devices, l->n);
 }
 
-/* A linear layer with PyTorch's initialisation. */
+/* Adds a linear layer with PyTorch's initialisation. */
 static inline clt_value *layer(clt_graph *graph, clt_value *x, const char *weight, const char *bias,
                                int64_t in, int64_t out)
 {
@@ -84,10 +84,9 @@ static inline clt_value *layer(clt_graph *graph, clt_value *x, const char *weigh
                       clt_parameter(graph, bias, 1, dims, init));
 }
 
-/* A classifier of one hidden layer: inputs "x" and "label", loss and accuracy. Asserts nothing,
- * since ranks that are threads call it too; NULL or a graph that has failed where memory does not
- * suffice.
- */
+/* Builds a classifier with one hidden layer: inputs "x" and "label", loss and accuracy. Ranks that
+ * are threads call this too, so it asserts nothing. Returns NULL or a graph that has failed if
+ * memory does not suffice. */
 static inline clt_graph *classifier(int64_t in, int64_t hidden, int64_t classes)
 {
     const int64_t dims[] = {CLT_BATCH, in}, one[] = {CLT_BATCH};
@@ -106,7 +105,7 @@ static inline clt_graph *classifier(int64_t in, int64_t hidden, int64_t classes)
     return graph;
 }
 
-/* Made-up samples of `in` numbers each, and their classes. */
+/* Makes samples of `in` numbers each, and their classes. */
 static inline void make_samples(float *xs, int32_t *labels, int count, int in, int classes)
 {
     for (int i = 0; i < count * in; i++)

@@ -1,7 +1,7 @@
 /*
- * A small network that all devices' images go into: its middle layer is brought near mean 0 by
- * statistics of the whole (micro-)batch, through clt_all_reduce. And what its loss is in double
- * precision, of which differences are the gradient.
+ * A small network whose middle layer is normalised with statistics of the whole (micro-)batch of
+ * all devices, through clt_all_reduce. Also the loss in double precision, and its gradient by
+ * differences.
  */
 #ifndef TESTS_TRAIN_NORMALISED_H
 #define TESTS_TRAIN_NORMALISED_H
@@ -10,7 +10,7 @@
 
 enum { NET_IN = 6, NET_WIDE = 5, NET_CLASSES = 3, NET_MOST = 24 };
 
-/* Parameters, one behind the other in this order. */
+/* Sizes of the parameters, which are stored in this order. */
 enum {
     NET_A = NET_WIDE * NET_IN,
     NET_A_BIAS = NET_WIDE,
@@ -31,14 +31,14 @@ static int32_t net_labels[NET_MOST];
 static const clt_feed net_feeds[] = {{"x", -1, net_xs, NULL, 0, 0},
                                      {"label", -1, net_labels, NULL, 0, 0}};
 
-/* Entry `which` of several of a [3 * NET_WIDE] value. */
+/* Returns part `which` of a [3 * NET_WIDE] value. */
 static inline clt_value *net_part(clt_value *all, int which)
 {
     const int64_t start[] = {which * NET_WIDE}, stop[] = {(which + 1) * NET_WIDE};
     return clt_slice(all, start, stop, NULL);
 }
 
-/* state = 0.75 state + 0.25 mean. */
+/* Assigns state = 0.75 state + 0.25 mean. */
 static inline void net_follow(clt_graph *graph, const char *name, clt_value *mean)
 {
     const int64_t dims[] = {NET_WIDE};
@@ -46,8 +46,9 @@ static inline void net_follow(clt_graph *graph, const char *name, clt_value *mea
     clt_assign(graph, state, clt_add(clt_scale(state, 0.75), clt_scale(mean, 0.25)));
 }
 
-/* (h - mean) / (1 + variance), of all devices' images: mean and variance by sums, which are one
- * all-reduce. State "running" follows that mean, "own" the means of the devices. */
+/* Returns (h - mean) / (1 + variance) over the samples of all devices. Mean and variance come from
+ * sums in a single all-reduce. State "running" follows the mean, and "own" the means of single
+ * devices. */
 static inline clt_value *net_normalise(clt_graph *graph, clt_value *h)
 {
     const int axis = 0;
@@ -63,7 +64,7 @@ static inline clt_value *net_normalise(clt_graph *graph, clt_value *h)
     return clt_div(clt_sub(h, mean), clt_add_scalar(variance, 1));
 }
 
-/* Asserts nothing, since ranks that are threads call it too. */
+/* Ranks that are threads call this too, so it asserts nothing. */
 static inline clt_graph *net_graph(void)
 {
     const int64_t dims[] = {CLT_BATCH, NET_IN}, one[] = {CLT_BATCH};
@@ -102,7 +103,7 @@ static inline clt_step_batch net_batch(int64_t count, const int64_t *offsets)
 
 /* --- the reference --------------------------------------------------------------------------- */
 
-/* Sum of the losses of the samples of one group, those with group[i] == which. */
+/* Returns the sum of the losses of the samples with group[i] == which. */
 static inline double net_group_loss(const double *p, const int *group, int count, int which,
                                     double (*logits)[NET_CLASSES])
 {
@@ -136,7 +137,7 @@ static inline double net_group_loss(const double *p, const int *group, int count
     return loss;
 }
 
-/* The mean loss; group[i]: which samples are normalised together (NULL: all). */
+/* Returns the mean loss. Samples with the same group[i] are normalised together (NULL: all). */
 static inline double net_loss(const double *p, const int *group, int count,
                               double (*logits)[NET_CLASSES])
 {
@@ -147,7 +148,7 @@ static inline double net_loss(const double *p, const int *group, int count,
     return count ? loss / count : 0;
 }
 
-/* Mean of the middle layer over the samples. */
+/* Computes the mean of the middle layer over the samples. */
 static inline void net_mean(const double *p, int count, double *mean)
 {
     for (int j = 0; j < NET_WIDE; j++) {
@@ -160,7 +161,7 @@ static inline void net_mean(const double *p, int count, double *mean)
     }
 }
 
-/* Its gradient, by central differences. */
+/* Computes the gradient of net_loss by central differences. */
 static inline void net_gradient(const double *p, const int *group, int count, double *gradient)
 {
     const double step = 1e-5;
@@ -186,7 +187,8 @@ static inline clt_status net_read(clt_store *store, float *values)
     return CLT_OK;
 }
 
-/* How far a device's gradient is from the reference, as a part of the whole's length. */
+/* Computes the distance of a device's gradient from the reference, relative to the reference's
+ * length. */
 static inline clt_status net_error(clt_trainer *trainer, int device, const double *want,
                                    double *error)
 {

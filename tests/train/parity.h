@@ -1,5 +1,5 @@
-/* LeNet against PyTorch's goldens (tests/goldens/README.md): gradients at snapshots of a run, and
- * trajectories; on the devices of one process, or of several ranks. */
+/* LeNet, compared with PyTorch's goldens (tests/goldens/README.md): gradients at snapshots of a
+ * run, and trajectories. Runs on the devices of one process or of several ranks. */
 #ifndef TESTS_TRAIN_PARITY_H
 #define TESTS_TRAIN_PARITY_H
 
@@ -12,13 +12,14 @@
 
 enum { IMAGE = 28 * 28, MOST = 257 };
 
-/* The ranks that train together; NULL: this process alone. All have as many devices. */
+/* The ranks that train together, with the same number of devices each. NULL for this process
+ * only. */
 static const clt_world *parity_world;
 
-/* How batches are divided among the devices of all ranks; NULL: equally. */
+/* The weights of the devices of all ranks. NULL for equal shares. */
 static const double *parity_weights;
 
-/* LeNet on some devices, with the weights of a snapshot. */
+/* Opens LeNet with the weights of a snapshot. */
 static lab lab_open(const char *devices, const clt_trainer_options *options,
                     const clt_tensors *weights)
 {
@@ -42,7 +43,7 @@ static lab lab_open(const char *devices, const clt_trainer_options *options,
     return l;
 }
 
-/* One step on a global batch, of which this rank feeds its own part. */
+/* Runs one step on a global batch. This rank feeds its own part. */
 static double step_loss(lab *l, const float *images, const int32_t *labels, int64_t count,
                         double weight)
 {
@@ -63,7 +64,7 @@ static double step_loss(lab *l, const float *images, const int32_t *labels, int6
                               {"label", -1, labels + batch.first, NULL, 0, 0}};
     batch.feeds = feeds;
     batch.n_feeds = 2;
-    /* A negative weight: the trainer finds it on the devices. */
+    /* With a negative weight the trainer computes the weight on the devices. */
     batch.loss_weights = weight < 0 ? NULL : &weight;
     ok(clt_trainer_step(l->trainer, &batch, NULL));
     clt_step_result result;
@@ -178,7 +179,7 @@ static clt_trainer_options options_of(const char *optimizer, const double *hyper
     return options;
 }
 
-/* A whole run; `after` (may be NULL) is given what it ended with. */
+/* Trains a whole run and compares its losses. Calls `after` (may be NULL) at the end. */
 static void follow(const char *devices, const char *optimizer, const char *kind, int accumulate,
                    void (*after)(lab *l), double *worst)
 {
@@ -189,8 +190,9 @@ static void follow(const char *devices, const char *optimizer, const char *kind,
     const int32_t *shape = golden_i32(golden, run, "batch", 3);
     const int64_t batch = shape[1], steps = golden_count(golden_find(golden, run, "loss"));
     const double *loss = golden_f64(golden, run, "loss", steps);
-    /* Of PyTorch's f32 runs, with two sets of convolution kernels: runs with the same kernels round
-     * alike, and stray from each other far less than from any other program. */
+    /* The envelope comes from PyTorch's f32 runs with two sets of convolution kernels. Runs with
+     * equal kernels round alike, and differ far less from each other than from any other
+     * program. */
     const double *envelope = golden_f64(golden, run, "kernel_envelope", steps);
     clt_trainer_options options = options_of(optimizer, golden_f64(golden, run, "hyper", 6), batch);
     options.accumulate = accumulate;

@@ -1,4 +1,4 @@
-# On the second platform alone, and across both platforms in one run.
+# Tests on the second platform only, and on both platforms together.
 foreach(subject contract optimizer parts)
     clt_test_on_vendor(train.${subject} intel)
     clt_add_test(vendor.train.${subject}.mixed test_train_${subject})
@@ -29,7 +29,7 @@ set_tests_properties(train.recompute vendor.train.recompute PROPERTIES TIMEOUT 1
 clt_test_on_oclgrind(train.checksum)
 clt_test_on_oclgrind(train.recompute)
 clt_test_on_oclgrind(train.device_data)
-# Oclgrind's check for uninitialised values does not know an instruction that the optimiser makes.
+# Oclgrind's check for uninitialised values does not know one of the instructions that the optimiser makes.
 if(TEST oclgrind.train.device_data)
     set_tests_properties(oclgrind.train.device_data oclgrind.train.predictor PROPERTIES TIMEOUT 1200)
     set_property(TEST oclgrind.train.checksum oclgrind.train.device_data oclgrind.train.predictor
@@ -40,12 +40,12 @@ endif()
 clt_add_test(vendor.train.parity.mixed test_train_parity)
 set_tests_properties(vendor.train.parity.mixed PROPERTIES LABELS vendor TIMEOUT 1200
     ENVIRONMENT "CLT_TEST_DEVICES=pocl@1,intel")
-# Skipped without CLBlast, and on PoCL, which takes a minute to compile each program of CLBlast's.
+# Skipped without CLBlast. Skipped on PoCL too, which takes a minute to compile each CLBlast program.
 set_tests_properties(train.blas_choices PROPERTIES SKIP_RETURN_CODE 77)
 clt_test_on_vendor(train.blas_choices intel)
 set_tests_properties(vendor.train.blas_choices PROPERTIES TIMEOUT 1200 SKIP_RETURN_CODE 77)
 
-# They find by measuring which of two devices is slow: another test beside them would be in the way.
+# These tests measure which of two devices is slow. Another test at the same time would disturb them.
 set_tests_properties(train.planner train.planner_ranks train.balance PROPERTIES PROCESSORS 2)
 clt_test_on_vendor(train.half_gradients intel)
 clt_test_on_vendor(train.loss_scaling intel)

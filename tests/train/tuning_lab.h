@@ -1,4 +1,4 @@
-/* Trainers that measure kernels into a folder of their own. */
+/* Helpers for trainers that measure kernels into a temporary folder. */
 #ifndef CLT_TESTS_TRAIN_TUNING_LAB_H
 #define CLT_TESTS_TRAIN_TUNING_LAB_H
 
@@ -23,7 +23,7 @@
 
 enum { BATCH = 24, SIZE = 12, CHANNELS = 9, CLASSES = 7 };
 
-/* What is shipped for the machine that the tests run on would take the measuring's place. */
+/* Records shipped for this machine would replace the measurements. */
 #define NOTHING_SHIPPED "{\"version\": 0}"
 
 static char folder[] = "/tmp/cltrain-choices-XXXXXX";
@@ -42,7 +42,7 @@ static inline clt_value *parameter(clt_graph *g, const char *name, int rank, con
     return clt_parameter(g, name, rank, dims, (clt_init){CLT_INIT_UNIFORM, 0.3, 0});
 }
 
-/* What the next lab trains. */
+/* Builds the graph of the next lab. */
 static clt_graph *(*build_graph)(void);
 
 typedef struct lab {

@@ -1,7 +1,7 @@
 /*
- * A linear layer of whole numbers, whose gradient in f32 is exact whatever the order of its sum:
- * what each device must round, the micro-batches' sum in f32 and the sum over devices, each rounded
- * once, is computed here in double, to be compared bit by bit.
+ * A linear layer of whole numbers, whose f32 gradient is exact for every order of summation. The
+ * expected gradient is computed in double and compared bit by bit. Each micro-batch's gradient is
+ * rounded, then the f32 sum over micro-batches, then the sum over devices.
  */
 #ifndef TESTS_TRAIN_WHOLE_NUMBERS_H
 #define TESTS_TRAIN_WHOLE_NUMBERS_H
@@ -14,7 +14,7 @@ enum { BATCH = 8, IN = 70, OUT = 16, WEIGHTS = OUT * IN, SKIPS_MOST = 30 };
 
 static float xs[BATCH * IN], ts[BATCH * OUT];
 
-/* Devices get the kernels that a GPU would. */
+/* Devices use the kernels for GPUs. */
 static bool as_gpu;
 
 static inline clt_graph *build(void)
@@ -33,7 +33,8 @@ static inline clt_graph *build(void)
     return graph;
 }
 
-/* At weights of 0 the gradient of output o is 2 (0 - t) / (BATCH OUT): a power of two. */
+/* Makes the data. With weights 0, the gradient of output o is 2 (0 - t) / (BATCH OUT), a power of
+ * two. */
 static inline void make_data(float scale)
 {
     for (int i = 0; i < BATCH * IN; i++)
@@ -44,7 +45,7 @@ static inline void make_data(float scale)
 
 /* --- what must come out ----------------------------------------------------------------------- */
 
-/* To the nearest number of so many binary digits, ties to even; infinite beyond the type. */
+/* Rounds to the type's number of binary digits, ties to even. Returns infinity beyond the type. */
 static inline double rounded(double v, clt_dtype dtype)
 {
     const int digits = dtype == CLT_F16 ? 11 : 8, least = dtype == CLT_F16 ? -14 : -126;
@@ -57,7 +58,7 @@ static inline double rounded(double v, clt_dtype dtype)
     return dtype == CLT_F16 && fabs(r) > 65504 ? copysign(INFINITY, r) : r;
 }
 
-/* Element i of w's gradient over samples [begin, end) of BATCH. */
+/* Returns element i of w's gradient over samples [begin, end) of BATCH. */
 static inline double exact(int i, int begin, int end)
 {
     double sum = 0;
@@ -66,7 +67,8 @@ static inline double exact(int i, int begin, int end)
     return sum;
 }
 
-/* As `devices` that divide the batch in `micros` each make it, without the scale. */
+/* Returns the gradient of `devices` that divide the batch, each in `micros` micro-batches, without
+ * the scale. */
 static inline double expected(int i, clt_dtype dtype, int devices, int micros, double scale)
 {
     double total = 0;
@@ -168,7 +170,7 @@ static inline double expected_norm(clt_dtype dtype, int devices, int micros, dou
     double sum = 0, bias;
     for (int i = 0; i < WEIGHTS; i++)
         sum += pow(expected(i, dtype, devices, micros, scale), 2);
-    for (int o = 0; o < OUT; o++) { /* few digits: no rounding */
+    for (int o = 0; o < OUT; o++) { /* few digits, so no rounding */
         bias = 0;
         for (int s = 0; s < BATCH; s++)
             bias += -2.0 * ts[s * OUT + o] / (BATCH * OUT);

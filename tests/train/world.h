@@ -1,5 +1,4 @@
-/* Ranks that are threads of the test: a world without MPI, for what does not depend on processes.
- */
+/* Ranks that are threads of the test: a world without MPI, for tests that do not need processes. */
 #ifndef TESTS_TRAIN_WORLD_H
 #define TESTS_TRAIN_WORLD_H
 
@@ -19,7 +18,7 @@ typedef struct meeting {
     pthread_barrier_t barrier;
     char told[RANKS_MOST][GATHER_MOST];
     int devices[RANKS_MOST];
-    void *shared; /* of the communicator; made anew for each */
+    void *shared; /* of the communicator; new for each communicator */
 } meeting;
 
 typedef struct rank {
@@ -29,9 +28,9 @@ typedef struct rank {
     pthread_t thread;
     void (*run)(struct rank *self);
     void *argument;
-    /* Assertions belong to the test's thread: a rank keeps its first failure. */
+    /* Only the test's thread may assert, so a rank stores its first failure. */
     char failed[600];
-    char message[600]; /* of the library, where a test expects one */
+    char message[600]; /* the library's message, if a test expects a failure */
     clt_status status;
     double numbers[8]; /* results */
 } rank;
@@ -81,7 +80,7 @@ static inline void *rank_main(void *argument)
     return NULL;
 }
 
-/* Keeps the first failure; false then. */
+/* Stores the first failure. Returns `condition`. */
 static inline bool holds(rank *self, bool condition, const char *what)
 {
     if (!condition && !*self->failed)
@@ -91,8 +90,8 @@ static inline bool holds(rank *self, bool condition, const char *what)
 }
 #define HOLDS(self, condition) holds(self, condition, #condition)
 
-/* Runs `run` as so many ranks, each with its element of `arguments` (of `size` bytes; may be NULL),
- * and fails the test if one failed. */
+/* Runs `run` as `count` ranks, each with its element of `arguments` (`size` bytes each; may be
+ * NULL). Fails the test if a rank failed. */
 static inline void run_ranks(rank *ranks, int count, void (*run)(rank *self), void *arguments,
                              size_t size)
 {

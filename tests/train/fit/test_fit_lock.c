@@ -42,12 +42,12 @@ static void refused_and_lent(void **state)
     assert_int_equal(clt_fit(l.trainer, set, NULL, &fit), CLT_BUSY);
     assert_non_null(strstr(clt_error_message(), dir));
     assert_int_equal(clt_trainer_steps(l.trainer), 0);
-    fit.lock = lock; /* it is the caller's own */
+    fit.lock = lock; /* a lock that the caller holds */
     ok(clt_fit(l.trainer, set, NULL, &fit));
     assert_int_equal(clt_trainer_steps(l.trainer), 1);
     assert_int_equal(clt_folder_lock_take(dir, &after), CLT_BUSY);
     clt_folder_lock_release(lock);
-    /* clt_fit's own ends with it, also where it fails. */
+    /* clt_fit releases its own lock when it returns, also after a failure. */
     fit.lock = NULL;
     fit.steps = 2;
     ok(clt_fit(l.trainer, set, NULL, &fit));

@@ -1,5 +1,6 @@
-/* Predictors, and states that they carry: text of gpt2 with its cache against transformers' logits
- * and generated tokens (tests/goldens/make_decoder.py), lstm against its own forward. */
+/* Predictors and the states that they carry. Text of gpt2 with its cache is compared with
+ * transformers' logits and generated tokens (tests/goldens/make_decoder.py), and lstm with its own
+ * forward pass. */
 #include "goldens/goldens.h"
 
 #include <unistd.h>
@@ -43,8 +44,8 @@ static lab lab_gpt2(void)
     return l;
 }
 
-/* Reads tokens[b][from .. from + length) of each text of `stride` tokens, and gives the logits
- * behind row `last` of them. */
+/* Reads tokens[b][from .. from + length) of each text of `stride` tokens. Returns the logits behind
+ * row `last`. */
 static void read_tokens(clt_predictor *p, const int32_t *tokens, int stride, int from, int length,
                         int last, float logits[TEXTS * WORDS])
 {
@@ -69,7 +70,7 @@ static void read_tokens(clt_predictor *p, const int32_t *tokens, int stride, int
     ok(clt_predictor_wait(p));
 }
 
-/* Of the tokens behind position `at`. */
+/* Compares logits behind position `at`. */
 static void compare(const float *logits, const double *want, int at, const char *what)
 {
     for (int b = 0; b < TEXTS; b++)
@@ -82,8 +83,8 @@ static void compare(const float *logits, const double *want, int at, const char 
         }
 }
 
-/* Every position by the cache, one token at a time and after chunks; a text begins anew in a cache
- * that holds another, and what was padded behind it is not seen. */
+/* Reads every position with the cache, one token at a time and after chunks. A new text in a used
+ * cache must not see the old text, nor the padding behind its own tokens. */
 static void test_cache(void **state)
 {
     static const int chunks[] = {1, 2, 7, 19};
@@ -109,12 +110,12 @@ static void test_cache(void **state)
         clt_predictor *many = predictor_of(longer, l.store, &kinds[k / 4]);
         read_tokens(many, tokens, LENGTH, 0, chunk, chunk > 2 ? 2 : 0, logits);
         compare(logits, want, chunk > 2 ? 2 : 0, what);
-        /* Positions behind 2 hold what was read already, or another text's. */
+        /* Positions behind 2 hold tokens that were read before, or those of another text. */
         for (int at = chunk > 2 ? 3 : 1; at < (clt_test_oclgrind() ? 5 : LENGTH); at++) {
             read_tokens(one, tokens, LENGTH, at, 1, 0, logits);
             compare(logits, want, at, what);
         }
-        /* The last chunk begins again within what is there, and reaches the end. */
+        /* The last chunk reads some tokens again, and reaches the end. */
         read_tokens(many, tokens, LENGTH, LENGTH - chunk, chunk, chunk - 1, logits);
         if (!clt_test_oclgrind())
             compare(logits, want, LENGTH - 1, what);
@@ -126,7 +127,7 @@ static void test_cache(void **state)
     clt_tensors_close(golden);
 }
 
-/* transformers' generate(do_sample=False). */
+/* Compares with transformers' generate(do_sample=False). */
 static void test_greedy(void **state)
 {
     clt_tensors *golden = golden_open("decoder.safetensors");
@@ -152,7 +153,7 @@ static void test_greedy(void **state)
     clt_tensors_close(golden);
 }
 
-/* The whole text at once, as the model that is trained computes it, with the same parameters. */
+/* Computes the logits of the whole text at once, with the trained model on the same store. */
 static void forward(const char *model, clt_store *store, const int32_t *tokens, double *logits)
 {
     clt_model_field fields[] = {{"tokens", CLT_I32, 1, {LENGTH}, WORDS},
@@ -185,7 +186,7 @@ static void forward(const char *model, clt_store *store, const int32_t *tokens, 
     clt_graph_destroy(graph);
 }
 
-/* What is trained and what continues text are the same model, with the same store. */
+/* The trained model and its decoder give the same logits on one store. */
 static void test_same_as_trained(void **state)
 {
     clt_tensors *golden = golden_open("decoder.safetensors");
@@ -229,8 +230,8 @@ static void refused(clt_status status, clt_status want, const char *part)
                  part);
 }
 
-/* The output layer's weight may be there a second time, as Hugging Face names it, if it is the
- * embedding's; also where the other names have the prefix. */
+/* The weight of the output layer may be there too, under Hugging Face's name, if it equals the
+ * embedding. The other names may have the prefix or not. */
 static void expect_tied(const lab *l, clt_tensor *tensors, int n, const char *path)
 {
     char names[64][64];
@@ -267,7 +268,7 @@ static void expect_tied(const lab *l, clt_tensor *tensors, int n, const char *pa
     free(other);
 }
 
-/* Masks may be missing, and names without prefix; nothing else may differ. */
+/* Masks and the prefix of names may be missing. Any other difference is an error. */
 static void test_files(void **state)
 {
     enum { MOST = 64 };
@@ -309,7 +310,7 @@ static void test_files(void **state)
     ok(clt_tensors_save(own, &desc));
     refused(clt_store_load(l.store, own), CLT_MISMATCH, tensors[n - 1].name);
     expect_tied(&l, tensors, n, own);
-    /* What is carried is not saved. */
+    /* Carried states are not saved. */
     clt_tensors *saved;
     ok(clt_store_save(l.store, own));
     ok(clt_tensors_open(own, &saved));
@@ -320,7 +321,7 @@ static void test_files(void **state)
     lab_close(&l);
 }
 
-/* sum[k] += x, as a copy behind the run, and read by the output before. */
+/* sum[k] += x: the new state is copied behind the run, and the output reads the old one. */
 static void test_copied(void **state)
 {
     const int64_t three = 3;
@@ -361,7 +362,7 @@ static void test_copied(void **state)
     batch.count = 1;
     batch.n_feeds = 0;
     refused(clt_predictor_run(p, &batch, NULL), CLT_INVALID_ARGUMENT, "no feed for input numbers");
-    /* Of all feeds, not the first that is near enough. */
+    /* The nearest of all feeds is suggested, not the first that is near. */
     const clt_feed *const own = batch.feeds;
     const clt_feed others[] = {{"nombors", -1, x, NULL, 0, 0}, {"number", -1, x, NULL, 0, 0}};
     batch.feeds = others;
@@ -412,7 +413,7 @@ static void test_errors(void **state)
     lab_close(&l);
 }
 
-/* Without samples there is an event all the same. */
+/* A run without samples also returns an event. */
 static void test_nothing(void **state)
 {
     static const float xs[3] = {1, 2, 3};
@@ -440,7 +441,7 @@ static void test_nothing(void **state)
     lab_close(&l);
 }
 
-/* Outputs that need what other devices have. */
+/* Outputs that need data of other devices are refused. */
 static void test_sums_over_devices(void **state)
 {
     static const int axes[] = {0};

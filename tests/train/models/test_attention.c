@@ -1,6 +1,6 @@
-/* Training with dropout of attention's weights and a position bias that is learnt: the same steps
- * on one device and on several, in parts, in 16 bits and computed again; and what evaluation does.
- */
+/* Training with dropout of attention weights and a learnt position bias. Steps are the same on one
+ * device and on several, in micro-batches, in 16 bits and with recomputation. Evaluation drops
+ * nothing. */
 #include "train/lab.h"
 
 enum { BATCH = 7, STEPS = 3, T = 12, HEADS = 2, SIZE = 16, WIDTH = HEADS * SIZE };
@@ -31,7 +31,7 @@ static clt_graph *build(double dropout)
 
 typedef struct outcome {
     double losses[STEPS], evaluated; /* before the first step */
-    float numbers[ALL];              /* of the parameters, after all steps */
+    float numbers[ALL];              /* the parameters after all steps */
 } outcome;
 
 static outcome run(const char *list, double dropout, const clt_trainer_options *given)
@@ -94,7 +94,7 @@ static int make_data(void **state)
     return open_runtime(state);
 }
 
-/* What is dropped depends on the sample alone, wherever it is computed. */
+/* Dropout depends only on the sample, on whatever device it is computed. */
 static void test_devices(void **state)
 {
     (void)state;

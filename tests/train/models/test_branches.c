@@ -1,6 +1,6 @@
-/* A network of two inputs, two heads and two weighted losses on label inputs of their own, one with
- * labels that are ignored: losses, gradients, evaluation and prediction against a reference in
- * double, on one device, on two, and in micro-batches. */
+/* A network with two inputs, two heads and two weighted losses with labels of their own, some of
+ * which are ignored. Losses, gradients, evaluation and prediction are compared with a reference in
+ * double: on one device, on two, and in micro-batches. */
 #include "train/lab.h"
 
 enum { LEFT = 4, RIGHT = 3, WIDTH = 6, CLASSES = 5, TARGETS = 2, MOST = 13, IGNORED = -100 };
@@ -162,7 +162,7 @@ static lab lab_of(const char *list, int accumulate, double *p)
     return l;
 }
 
-/* By central differences of the reference. */
+/* Computes gradients by central differences of the reference. */
 static void gradient_of(double *p, int count, double *gradient)
 {
     const double step = 1e-5;
@@ -213,7 +213,7 @@ static void test_steps(void **state)
         step_on("pocl", 3, MOST);
         step_on("pocl/2", 1, MOST);
         step_on("pocl/2", 2, MOST - 2);
-        step_on("pocl/2", 1, 1); /* no label that counts, and a device without samples */
+        step_on("pocl/2", 1, 1); /* the only label is ignored, and a device has no samples */
     }
 }
 
@@ -231,7 +231,7 @@ static void evaluate_on(const char *list)
     lab_close(&l);
 }
 
-/* Both outputs, without labels; and one of them. */
+/* Predicts both outputs without labels, then one of them. */
 static void predict_on(const char *list)
 {
     double p[ALL];
@@ -267,7 +267,7 @@ static void test_without_training(void **state)
     predict_on("pocl/2");
 }
 
-/* Weights that the caller gives count for the loss that they are of. */
+/* A weight that the caller passes applies to its own loss only. */
 static void test_given_weights(void **state)
 {
     const double given[] = {4, 50};
@@ -287,14 +287,14 @@ static void test_given_weights(void **state)
         ok(clt_trainer_wait(l.trainer));
         ok(clt_store_get(l.store, "head.weight", after, sizeof after));
         change[run] = (double)after[3] - (double)before[3];
-        if (run) /* of the first loss alone */
+        if (run) /* parameters of the first loss */
             near(change[1], change[0] * natural[0] / given[0], 1e-6, "the change");
         assert_true(change[run] != 0);
         lab_close(&l);
     }
 }
 
-/* What is missing is named. */
+/* Messages name missing feeds. */
 static void test_missing(void **state)
 {
     double p[ALL];
@@ -308,7 +308,7 @@ static void test_missing(void **state)
     lab_close(&l);
 }
 
-/* Losses and constants that no training could use are errors where they are declared. */
+/* Losses and constants that no training could use are refused when they are declared. */
 static void test_refused(void **state)
 {
     const double bad[] = {NAN, INFINITY};
@@ -328,7 +328,7 @@ static void test_refused(void **state)
     }
 }
 
-/* A constant has no name that a message could say. */
+/* A constant has no name, so the message cannot name it. */
 static void test_constant_of_the_batch(void **state)
 {
     (void)state;

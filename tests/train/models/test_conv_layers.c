@@ -1,5 +1,6 @@
-/* The convolutional layers of models/layers.c: PyTorch's parameter names, layouts and bounds of the
- * uniform initialisation (of a transposed one, fan in is counted from the second dimension). */
+/* The convolutional layers of models/layers.c have PyTorch's parameter names, layouts and bounds of
+ * the uniform initialisation. For a transposed convolution, fan in is counted from the second
+ * dimension. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,7 +64,7 @@ static void test_layers(void **state)
     check(g, "up.bias", 1, (int64_t[]){6}, 3 * 4);
     check(g, "three.weight", 5, (int64_t[]){6, 2, 3, 3, 3}, 2 * 27);
     check(g, "three.bias", 1, (int64_t[]){6}, 2 * 27);
-    /* Without options, one group. */
+    /* Without options there is one group. */
     assert_non_null(clt_layer_conv_transpose2d(g, image, "plain", 6, 3, NULL));
     check(g, "plain.weight", 4, (int64_t[]){4, 6, 3, 3}, 6 * 9);
     clt_graph_destroy(g);

@@ -1,7 +1,7 @@
-/* The models of models/ against PyTorch's goldens (tests/goldens/README.md): names and shapes of
- * what they have; at snapshots of a run losses of training and evaluation, gradients and running
- * statistics; and whole runs with the optimizers and parameter groups that are usual for them.
- */
+/* The models of models/, compared with PyTorch's goldens (tests/goldens/README.md).
+ * - Names and shapes of parameters and states.
+ * - At snapshots of a run: losses of training and evaluation, gradients and running statistics.
+ * - Whole runs with the optimizers and parameter groups that are usual for the models. */
 #include "goldens/goldens.h"
 
 #include <jansson.h>
@@ -17,7 +17,7 @@ typedef struct subject {
     json_t *about;
     clt_model_field fields[FIELDS];
     clt_feed feeds[FIELDS];
-    float *floats[FIELDS]; /* where the field is of floats */
+    float *floats[FIELDS]; /* values of an f32 field */
     int64_t elements[FIELDS], batch;
 } subject;
 
@@ -76,7 +76,7 @@ static void subject_close(subject *s)
     clt_tensors_close(s->golden);
 }
 
-/* What make_models.py calls hashed: a number in [-1, 1) with 16 bits. */
+/* Returns make_models.py's `hashed`: a number in [-1, 1) with 16 bits. */
 static double hashed(uint32_t salt, uint32_t index)
 {
     uint32_t x = index + 0x9E3779B9u * (salt + 1);
@@ -85,7 +85,7 @@ static double hashed(uint32_t salt, uint32_t index)
     return (double)((x ^ x >> 16) >> 16) / 32768 - 1;
 }
 
-/* The inputs of batch `index`: first those of the run, then one of each snapshot. */
+/* Returns batch `index`: first the batches of the run, then one for each snapshot. */
 static clt_step_batch batch_of(subject *s, int64_t index)
 {
     const uint32_t seed = (uint32_t)json_integer_value(entry(s, "seeds", index));
@@ -124,7 +124,7 @@ static bool is_parameter(const subject *s, const char *name)
     return false;
 }
 
-/* The store's entry of that name is as PyTorch's. */
+/* Checks that the store's entry of this name is as in PyTorch. */
 static void check_entry(const subject *s, clt_store *store, const json_t *row)
 {
     const char *name = json_string_value(json_array_get(row, 0)), *own;
@@ -145,7 +145,8 @@ static void check_entry(const subject *s, clt_store *store, const json_t *row)
     fail_msg("%s: the model has no %s, which PyTorch's has", s->name, name);
 }
 
-/* All names are different, so equally many that are all found are the same set. */
+/* All names are different. So the sets are the same if every name is found and the numbers are
+ * equal. */
 static void check_entries(const subject *s, clt_store *store)
 {
     const json_t *rows = json_object_get(s->about, "tensors");
@@ -157,7 +158,7 @@ static void check_entries(const subject *s, clt_store *store)
                  clt_store_count(store), count);
 }
 
-/* Of half precision; no golden has infinities. */
+/* Converts a number of half precision. No golden has infinities. */
 static double from_half(uint16_t bits)
 {
     const int exponent = bits >> 10 & 31, fraction = bits & 1023;
@@ -165,7 +166,8 @@ static double from_half(uint16_t bits)
     return bits >> 15 ? -size : size;
 }
 
-/* The parameters and states of a snapshot; step 0: the initial ones, which are not stored. */
+/* Loads the parameters and states of a snapshot. Step 0 has the initial ones, which are not
+ * stored. */
 static void load(const subject *s, clt_store *store, int64_t step)
 {
     const json_t *rows = json_object_get(s->about, "tensors");
@@ -243,7 +245,7 @@ static void check_gradients(const subject *s, lab *l, int nth, const char *prefi
     assert_int_equal(want - first, golden_count(golden_find(s->golden, prefix, "grad")));
 }
 
-/* Running means and variances, and the number of batches, after a step. */
+/* Checks running means and variances, and the number of batches, after a step. */
 static void check_states(const subject *s, lab *l, const char *prefix, double *worst)
 {
     const json_t *rows = json_object_get(s->about, "tensors");
@@ -358,7 +360,7 @@ static void check_run(subject *s, lab *l, double *worst)
     ok(clt_store_check(l->store));
 }
 
-/* model NULL: as the golden has it. */
+/* `model` NULL stands for the model that the golden names. */
 static void check_model(const char *name, const char *model, const char *devices)
 {
     subject s = subject_open(name);
@@ -384,8 +386,8 @@ static void check_model(const char *name, const char *model, const char *devices
     subject_close(&s);
 }
 
-/* On two devices too, as `synchronised`: the model where batch norm has to see the whole batch;
- * NULL: the same. */
+/* Checks the model on one device and on two. `synchronised` is the model for two devices if batch
+ * norm needs the whole batch; NULL stands for the same model. */
 static void check_on_all(const char *name, const char *synchronised)
 {
     check_model(name, NULL, clt_test_devices("pocl@1"));

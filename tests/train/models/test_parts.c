@@ -1,4 +1,4 @@
-/* The parts of a step, gradients that the caller gives, outputs in the caller's memory, prediction,
+/* The parts of a step, gradients from the caller, outputs in the caller's memory, and prediction:
  * on one device and on two. */
 #include "train/lab.h"
 #include "train/core/trainer.h"
@@ -65,7 +65,7 @@ static clt_step_batch batch_of(int64_t count, int n_feeds, const clt_fetch *fetc
     return batch;
 }
 
-/* Of the mean cross entropy, in double. */
+/* Computes the gradient of the mean cross entropy in double. */
 static void logits_gradient(const float *logits, int64_t count, float *gradient)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -87,7 +87,7 @@ static const struct {
                   {"o.weight", CLASSES *HIDDEN},
                   {"o.bias", CLASSES}};
 
-/* Every device's gradients of b are `factor` times those of a's first device. */
+/* Checks that the gradients of each device of b are `factor` times those of a's first device. */
 static void same_gradients(lab *a, lab *b, float factor)
 {
     float x[HIDDEN * IN], y[HIDDEN * IN];
@@ -131,7 +131,7 @@ static void given_on(const char *list, int64_t count)
     ok(clt_trainer_reduce(bare.trainer));
     same_gradients(&loss, &bare, 1);
 
-    /* The loss's gradient and the same again, given. */
+    /* The gradient of the loss, plus the same gradient from the caller. */
     ok(clt_trainer_forward(both.trainer, &with_labels));
     ok(clt_trainer_backward_from(both.trainer, &given, 1));
     ok(clt_trainer_reduce(both.trainer));
@@ -148,7 +148,7 @@ static void given_on(const char *list, int64_t count)
     assert_true(a.loss > 0 && b.loss == 0 && b.finite);
     ok(clt_store_check(bare.store));
 
-    /* A whole step takes the gradient with its batch. */
+    /* In a whole step the gradient is fed with the batch. */
     const clt_feed whole[] = {feeds[0], given};
     clt_step_batch step = batch_of(count, 2, &fetch, 1);
     step.feeds = whole;
@@ -173,7 +173,7 @@ static void test_given_gradient(void **state)
     given_on(clt_test_devices("pocl/2"), 1);
 }
 
-/* The gradient of the reference objective <given, logits> by differences of predictions. */
+/* The gradient of <given, logits>, compared with differences of predictions. */
 static void test_given_by_differences(void **state)
 {
     (void)state;
@@ -190,7 +190,7 @@ static void test_given_by_differences(void **state)
     ok(clt_trainer_reduce(l.trainer));
     ok(clt_trainer_gradient(l.trainer, 0, "o.weight", gradient, sizeof gradient));
     ok(clt_store_get(l.store, "o.weight", weight, sizeof weight));
-    /* The objective is linear in these weights: a step of 1 is as good as a small one. */
+    /* The objective is linear in these weights, so a large step is as good as a small one. */
     for (int w = 0; w < CLASSES * HIDDEN; w += 7) {
         for (int side = 0; side < 2; side++) {
             const clt_fetch fetch = {"logits", -1, logits[side], NULL, 0, 0};
@@ -210,7 +210,7 @@ static void test_given_by_differences(void **state)
     lab_close(&l);
 }
 
-/* Prediction, evaluation and training give the same logits, wherever they go. */
+/* Prediction, evaluation and training write the same logits to every place. */
 static void outputs_on(const char *list, int64_t count, int accumulate)
 {
     float by[4][MOST * CLASSES + 2];
@@ -259,14 +259,14 @@ static void test_outputs(void **state)
     outputs_on(clt_test_devices("pocl"), 0, 1);
 }
 
-/* An output in a buffer of the host program, behind an event that it waits for. */
+/* Writes an output to a buffer of the program, after an event that the program triggers. */
 static void test_output_in_buffer(void **state)
 {
     (void)state;
     enum { COUNT = 13 };
     float by_host[COUNT * CLASSES], by_buffer[COUNT * CLASSES];
     lab l = lab_open(clt_test_devices("pocl"), WITH_LOSS, 2);
-    if (l.n > 1) { /* wait lists and events are for one device */
+    if (l.n > 1) { /* wait lists and events need a single device */
         lab_close(&l);
         skip();
     }
@@ -330,7 +330,7 @@ static void test_parts_are_the_step(void **state)
     }
 }
 
-/* A step is whole whatever was given up before it; without guard and clipping, several devices
+/* A step is complete whatever was abandoned before it. Without guard and clipping, several devices
  * update while they reduce. */
 static void given_up_on(const char *list, int guard)
 {
@@ -370,7 +370,7 @@ static void test_parts_given_up(void **state)
     }
 }
 
-/* All of a trainer's plans take the variants that its options name. */
+/* All plans of a trainer use the variants that its options name. */
 static void test_variants_of_predictions(void **state)
 {
     enum { ROWS = 64, SIZE = 16 };
@@ -438,8 +438,8 @@ static void test_refusals(void **state)
     clt_graph_destroy(graph);
 }
 
-/* Memory that is too small, of another context, or no memory of OpenCL's is refused before anything
- * is enqueued; what was made for another version of the library too. */
+/* Memory that is too small, that is of another context or that is not OpenCL's is refused before
+ * anything is enqueued. So are structures of another version of the library. */
 static void test_sizes(void **state)
 {
     (void)state;
@@ -452,7 +452,7 @@ static void test_sizes(void **state)
     clt_step_result result;
     clt_step_result_init(&result);
     cl_mem small, large;
-    if (l.n > 1) { /* each has a context of its own */
+    if (l.n > 1) { /* each device has its own context */
         lab_close(&l);
         skip();
     }
@@ -470,7 +470,7 @@ static void test_sizes(void **state)
     own[0].offset = 0;
     fetch.bytes = FETCHED - 4;
     fails(clt_trainer_predict(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT, "fetch logits: has");
-    fetch.bytes = 0; /* not said: the caller answers for it */
+    fetch.bytes = 0; /* the size is not checked, the caller is responsible */
     ok(clt_trainer_predict(l.trainer, &batch, NULL));
 
     ok(clt_device_buffer_create(l.devices[0], FED - 4, CL_MEM_READ_WRITE, "small", &small));
@@ -487,7 +487,7 @@ static void test_sizes(void **state)
     fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT, "is of device 1");
     clt_release_buffer(small);
 
-    /* A device of another context. */
+    /* A buffer of another context. */
     clt_device **others;
     int count;
     ok(clt_devices_open(runtime, clt_test_devices("pocl"), NULL, &others, &count));

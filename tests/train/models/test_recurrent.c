@@ -1,7 +1,7 @@
 /*
- * The layers of models/recurrent.c: against PyTorch's nn.LSTM and nn.GRU (tests/goldens/README.md),
- * training on one device and several, and state that is carried from batch to batch (on several
- * devices: test_carried.c).
+ * The layers of models/recurrent.c: compared with PyTorch's nn.LSTM and nn.GRU
+ * (tests/goldens/README.md), trained on one device and several, and with states that are carried
+ * from batch to batch. test_carried.c carries states on several devices.
  */
 #include "goldens/goldens.h"
 #include "train/lab.h"
@@ -34,7 +34,8 @@ static void compare(const char *prefix, const char *name, const float *have, con
         fail_msg("%s: %s is off by %.3g of its size", prefix, name, sqrt(difference / size));
 }
 
-/* Everything whose gradient is compared is a parameter, the sequences and the states too. */
+/* Makes a parameter. Sequences and states are parameters too, so that their gradients can be
+ * compared. */
 static clt_value *leaf(clt_graph *graph, const char *name, int k, int rank, const int64_t *dims)
 {
     char full[32];
@@ -85,7 +86,7 @@ static void check_gradient(lab *l, const char *prefix, const char *name, const d
     free(have);
 }
 
-/* Calls `each` with the store's names and the golden's numbers. */
+/* Calls `each` with the names of the store and the numbers of the golden. */
 static void each_leaf(lab *l, const clt_tensors *golden, const char *prefix, bool lstm,
                       int directions, bool gradients)
 {
@@ -187,7 +188,7 @@ static void test_goldens(void **state)
 
 enum { SEQUENCES = 32, STEPS = 10, UNITS = 16 };
 
-/* Whether the sum of a sequence of numbers is above zero: each step matters. */
+/* Builds a classifier of sequences: is the sum of the numbers above zero? Each step matters. */
 static clt_graph *sums(bool lstm)
 {
     const int64_t x[] = {CLT_BATCH, STEPS, 1}, one = CLT_BATCH;
@@ -264,7 +265,7 @@ static void test_training(void **state)
 
 /* --- carried state --------------------------------------------------------------------------- */
 
-/* Sequences that go on in the next batch; `steps` of them at a time. */
+/* Builds a model whose sequences continue in the next batch, with `steps` of them at a time. */
 static clt_graph *carrying(int steps, bool carry)
 {
     const int64_t x[] = {CLT_BATCH, steps, 2}, all[] = {SEQUENCES, UNITS};
@@ -318,8 +319,8 @@ static void run(lab *l, const float *x, const float *target, int64_t first, int6
     ok(clt_trainer_wait(l->trainer));
 }
 
-/* Two steps of half of the sequences each give what one step of all gives; the state stays where a
- * later batch has no sample. */
+/* Two steps of half of each sequence give the same as one step of whole sequences. A state stays
+ * unchanged if a later batch lacks its sample. */
 static void test_carried(void **state)
 {
     enum { HALF = 4, WHOLE = 2 * HALF, FIRST = 7, FEW = 5 };

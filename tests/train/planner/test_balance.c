@@ -1,4 +1,5 @@
-/* Divisions of the batch that change while a trainer runs: found, repeated, resumed. */
+/* Divisions of the batch that change while a trainer runs: how they are found, repeated and
+ * resumed. */
 #include "train/lab.h"
 
 #include "exec/lose.h"
@@ -64,16 +65,16 @@ static void test_find(void **state)
     assert_false(clt_balance_find(shares, equal, 2, 256, 16, 256, offsets, w));
     assert_true(clt_balance_find(shares, slow, 2, 256, 16, 256, offsets, w));
     assert_true(fabs(w[0] - 2.0 / 3) < 1e-5 && fabs(w[1] - 1.0 / 3) < 1e-5);
-    /* Room for 160 samples; and a quantum for one that is hardly there. */
+    /* With room for 160 samples. A very slow device still gets one quantum. */
     assert_true(clt_balance_find(shares, slow, 2, 256, 16, 160, offsets, w));
     assert_true(fabs(w[0] - 160.0 / 256) < 1e-5);
     assert_true(clt_balance_find(shares, late, 2, 256, 16, 256, offsets, w));
     assert_true(fabs(w[1] - 16.0 / 256) < 1e-5);
-    /* It has become as fast as the other. */
+    /* The slow device has become as fast as the other. */
     assert_true(clt_balance_find(skewed, back, 2, 256, 16, 256, offsets, w));
     assert_true(fabs(w[0] - 0.5) < 0.01);
     assert_false(clt_balance_find(none, slow, 2, 256, 16, 256, offsets, w));
-    /* One that was left out stays so. */
+    /* A device that was left out stays out. */
     const int64_t idle[] = {128, 128, 0};
     const double times[] = {1, 2, 0.1};
     int64_t three[4];
@@ -82,8 +83,8 @@ static void test_find(void **state)
     assert_true(more[2] == 0 && three[3] == three[2] && fabs(more[0] - 2.0 / 3) < 1e-5);
 }
 
-/* Where the trainer's batch is larger than the run's, as of few samples, and where shares are whole
- * quanta: what is found always has room. */
+/* Every division that is found has room. The trainer's batch may be larger than the run's, and
+ * shares may be whole quanta. */
 static void test_room(void **state)
 {
     static const int64_t batches[][2] = {{256, 64}, {194, 194}, {256, 256}};
@@ -154,8 +155,8 @@ static double run(const change *changes, int n, float *weights)
     return result.loss;
 }
 
-/* Shares beyond the plan's batch run as further micro-batches; the same changes give the same
- * bits, and what equal shares give to rounding. */
+/* Shares beyond the plan's batch run as additional micro-batches. The same changes give the same
+ * bits, and equal shares give the same up to rounding. */
 static void test_changes(void **state)
 {
     (void)state;
@@ -186,7 +187,7 @@ static void test_refused(void **state)
     l = open_lab(&options);
     assert_int_equal(clt_trainer_set_weights(l.trainer, even, 1), CLT_STATE);
     lab_close(&l);
-    /* Twice the largest share, and no more. */
+    /* Twice the largest share fits, and no more. */
     static const double third[] = {1, 1, 1}, all[] = {1, 0, 0};
     options.rebalance = 1;
     l = lab_on("pocl@1,pocl@1,pocl@1", NULL);
@@ -211,7 +212,7 @@ static void on_step(void *user, const clt_progress *p)
     record *r = user;
     if (!p->split)
         return;
-    if (p->n_split != 2) /* one is left */
+    if (p->n_split != 2) /* one device is left */
         return;
     assert_true(r->count < MOST);
     memcpy(r->weights[r->count], p->split, sizeof r->weights[0]);
@@ -236,7 +237,7 @@ typedef struct fit_case {
     const clt_split_change *splits;
     int n_splits, resume;
     const char *dir;
-    int64_t every, count; /* steps between checkpoints; samples, 0: all */
+    int64_t every, count; /* steps between checkpoints; number of samples, 0 for all */
 } fit_case;
 
 static record fit(const fit_case *c, float *weights)
@@ -267,7 +268,7 @@ static record fit(const fit_case *c, float *weights)
     return r;
 }
 
-/* Goes on from where another run stopped, with what its checkpoint says. */
+/* Resumes another run with the division of its checkpoint. */
 static void resume(const char *dir, int64_t steps, int n_changes, float *weights)
 {
     clt_checkpoint *checkpoint;
@@ -286,12 +287,12 @@ static void resume(const char *dir, int64_t steps, int n_changes, float *weights
     assert_int_equal(changes, n_changes);
     clt_checkpoint_close(checkpoint);
     lab_close(&l);
-    c.splits = (const clt_split_change[]){{0, NULL, 0}}; /* none, and none is looked for */
+    c.splits = (const clt_split_change[]){{0, NULL, 0}}; /* no changes, and none are searched */
     fit(&c, weights);
 }
 
-/* Across the ends of epochs, with batches that are not whole: a repeated run and one in two parts
- * give the same bits. */
+/* A repeated run and a run in two parts give the same bits, across the ends of epochs and with
+ * partial batches. */
 static void test_repeat(void **state)
 {
     (void)state;
@@ -317,7 +318,7 @@ static void test_repeat(void **state)
 }
 
 #ifdef CLT_TESTING
-/* A device becomes slow: its share falls; the changes repeat the run bit by bit. */
+/* A device becomes slow, so its share falls. Replaying the changes gives the same bits. */
 static void test_straggler(void **state)
 {
     (void)state;
@@ -337,8 +338,8 @@ static void test_straggler(void **state)
     assert_memory_equal(once, again, sizeof once);
 }
 
-/* Also where each step is followed by a checkpoint, or is an epoch: fewer samples than a batch has.
- */
+/* The share also falls if each step is followed by a checkpoint, or if each step is an epoch with
+ * fewer samples than a batch. */
 static void test_straggler_meets_ends(void **state)
 {
     (void)state;
@@ -355,7 +356,7 @@ static void test_straggler_meets_ends(void **state)
     assert_int_equal(system(command), 0);
 }
 
-/* After a device is lost the division is among the others. */
+/* After a device is lost, the batch is divided among the others. */
 static void test_lost(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The parameters of CLBlast's kernels: measured, recorded, the same in all products of a plan;
- * wrong sets rejected. A CPU plays the GPU. */
+/* The parameters of CLBlast's kernels are measured, recorded, and the same in all products of a
+ * plan. Wrong sets are rejected. The test treats a CPU as a GPU. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ static void ok(clt_status status)
         fail_msg("%s: %s", clt_status_name(status), clt_error_message());
 }
 
-/* Two products of different classes. */
+/* Builds two products of different classes. */
 static clt_graph *build(void)
 {
     clt_graph *g;
@@ -99,7 +99,7 @@ static void sets_are_recorded_and_taken(void **state)
             assert_null(strstr(e->options, "WGD=8"));
         }
     }
-    /* Through a file's text. */
+    /* The record passes through the text of a file. */
     char *text;
     clt_tuning_record again;
     ok(clt_tuning_to_json(&record, &text));
@@ -119,7 +119,7 @@ static void sets_are_recorded_and_taken(void **state)
 }
 #endif
 
-/* Time for one set of each kernel: the next run goes on behind it. */
+/* The time suffices for one set of each kernel. The next run continues behind this set. */
 static void what_is_left_is_gone_on_with(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void what_is_left_is_gone_on_with(void **state)
     clt_graph_destroy(g);
 }
 
-/* A record's set that the device cannot run is not taken, nor one that is no set. */
+/* A record's set is ignored if the device cannot run it or if it is not valid. */
 static void unfit_sets_are_not_taken(void **state)
 {
     static const char *const texts[] = {
@@ -158,7 +158,7 @@ static void unfit_sets_are_not_taken(void **state)
         assert_memory_equal(&product_of(plan, 0)->sets[CLT_BLAS_DIRECT], &first, sizeof first);
         clt_plan_destroy(plan);
     }
-    /* All that are tried are written and read as they are, and devices without room decline. */
+    /* All sets that are tried can be written and read. Devices without enough resources decline. */
     for (clt_blas_kernel kernel = 0; kernel < CLT_BLAS_KERNELS; kernel++)
         for (int i = 0; clt_blas_set_choice(kernel, i, &devices[0]->caps, &first); i++) {
             char text[CLT_BLAS_TEXT];

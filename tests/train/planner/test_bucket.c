@@ -1,6 +1,6 @@
 /*
- * The size of buckets of gradients: what the cost model lays out is what stores have, the choice
- * for links that are made up against a queue followed by hand, and training with any size.
+ * The size of gradient buckets. Stores have the layout of the cost model. The choice for made-up
+ * links is compared with a simulated queue. Training works with any size.
  */
 #include "train/lab.h"
 
@@ -14,7 +14,7 @@ enum { MEGABYTE = 1 << 20, GRADIENTS = 128 };
 
 /* --- layout ---------------------------------------------------------------------------------- */
 
-/* Biases of made-up lengths; the last is the first to have its gradient. */
+/* Builds biases of made-up lengths. The last one gets its gradient first. */
 static clt_graph *build_chain(const int64_t *lengths, int count)
 {
     const int64_t in[] = {CLT_BATCH, 1};
@@ -65,7 +65,7 @@ static void test_layout(void **state)
 
 static const double STEP = 0.01;
 
-/* 128 gradients of a megabyte, written evenly over the second half of 10 ms; two devices. */
+/* Two devices with 128 gradients of a megabyte, written evenly in the second half of 10 ms. */
 typedef struct setup {
     clt_speed speeds[2];
     clt_gradient_cost list[GRADIENTS];
@@ -90,8 +90,8 @@ static void make_setup(setup *s, double latency, double byte)
 
 static const double both[] = {10, 10};
 
-/* What is left after the 10 ms of a queue of such buckets, each of which takes `latency` and
- * `each` a gradient. */
+/* Simulates a queue of buckets, each of which takes `latency` plus `each` for a gradient. Returns
+ * the time that is left after the 10 ms. */
 static double follow(int first, int others, double latency, double each)
 {
     double free_at = 0;
@@ -120,9 +120,9 @@ static void near(double value, double want)
 static void test_choice(void **state)
 {
     (void)state;
-    /* Latency and seconds of a gradient; the size. Slow and without latency: the smallest, whose
-     * last bucket is the smallest too. Fast and late: the largest. In between, in between. 0: of
-     * sizes that are as good to half a percent of the step, the largest. */
+    /* Latency, seconds of a gradient, and the chosen size. A slow link without latency needs the
+     * smallest size, since the last bucket is then smallest too. A fast link with latency needs the
+     * largest. 0 stands for the largest of all sizes that are within half a percent of the step. */
     static const struct {
         double latency, each;
         int64_t megabytes;
@@ -153,8 +153,8 @@ static void test_choice(void **state)
     }
 }
 
-/* Where nothing is hidden or all are equal the buckets are few, and of equal layouts the size is
- * the largest. */
+/* If nothing can be hidden or all sizes are equal, there are few buckets. The largest of sizes with
+ * the same layout is chosen. */
 static void test_fewest(void **state)
 {
     (void)state;
@@ -178,7 +178,7 @@ static void test_fewest(void **state)
     clt_str_free(&text);
 }
 
-/* One device reduces nothing, unless there are other ranks: then by their network. */
+/* One device alone reduces nothing. With other ranks it reduces through their network. */
 static void test_network(void **state)
 {
     (void)state;
@@ -245,7 +245,7 @@ static double train(int64_t bucket_bytes, double clip_norm, int *n_buckets, floa
     return result.norm;
 }
 
-/* Without clipping the same bits with any size; with it, those of the same size. */
+/* Without clipping every size gives the same bits. With clipping only the same size does. */
 static void test_bits(void **state)
 {
     (void)state;
@@ -286,7 +286,7 @@ static void test_refused(void **state)
 
 /* --- checkpoints ----------------------------------------------------------------------------- */
 
-/* A checkpoint has the size; one of an older version, which does not say it, had 25 MB. */
+/* A checkpoint has the bucket size. An older version without it used 25 MB. */
 static void test_checkpoint(void **state)
 {
     (void)state;
@@ -318,7 +318,8 @@ static void test_checkpoint(void **state)
 
 /* --- measuring ------------------------------------------------------------------------------- */
 
-/* Gradients in the order of the layout, each later than the one before, the last at the end. */
+/* Gradients are written in the order of the layout, each later than the one before. The last is
+ * written at the end. */
 static void test_measured(void **state)
 {
     (void)state;
@@ -327,7 +328,7 @@ static void test_measured(void **state)
     lab l = lab_on(clt_test_devices("pocl@1,pocl@1"), NULL);
     clt_buckets layout;
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
-    /* So much work that a part of it takes longer than noise. */
+    /* Enough work that a part of it takes longer than the noise. */
     enum { SAMPLES = 1024, WIDE = 1024 };
     l.graph = classifier(IN, WIDE, CLASSES);
     clt_trainer_options_init(&trainer);
@@ -350,7 +351,7 @@ static void test_measured(void **state)
     lab_close(&l);
 }
 
-/* Kernels count the elements of a bucket with an int. */
+/* Kernels count the elements of a bucket in an int. */
 static void test_most_elements(void **state)
 {
     const clt_bucket_sizes sizes = {(int64_t)1 << 40, (int64_t)1 << 40, INT64_MAX};
@@ -381,7 +382,7 @@ static void test_most_elements(void **state)
 
 /* --- readers --------------------------------------------------------------------------------- */
 
-/* x [B, 4, 3, 3], normalised twice, to a loss. */
+/* Builds x [B, 4, 3, 3] with two normalisations and a loss. */
 static clt_graph *build_normalised(void)
 {
     enum { CHANNELS = 4 };
@@ -416,8 +417,8 @@ static bool touches(const clt_plan *plan, const clt_value *value, int bucket)
            plan->places[value->id].index == bucket;
 }
 
-/* A bucket is reduced in place: no node may read or write its gradients after that has begun. The
- * gradient of batch norm reads those of its weight and bias. */
+/* A bucket is reduced in place, so no node may read or write its gradients after the reduction
+ * began. The gradient of batch norm reads those of its weight and bias. */
 static void test_readers(void **state)
 {
     (void)state;

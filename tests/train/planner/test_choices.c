@@ -1,8 +1,8 @@
-/* Measured choices of kernels: recorded, found again, frozen; wrong candidates rejected; variants
- * by name. */
+/* Measured choices of kernels are recorded, found again and frozen. Wrong candidates are rejected.
+ * Variants are selected by name. */
 #include "train/tuning_lab.h"
 
-/* A convolution, which has tiles to try, and a linear layer. */
+/* Builds a convolution, which has tiles to try, and a linear layer. */
 static clt_graph *build(void)
 {
     const int64_t in[] = {CLT_BATCH, 3, SIZE, SIZE}, one[] = {CLT_BATCH};
@@ -21,8 +21,8 @@ static clt_graph *build(void)
 }
 
 #ifdef CLT_TESTING
-/* Two convolutions with pooling, of which the second one's input has a gradient, and its odd result
- * a row and a column that the pooling drops. */
+/* Builds two convolutions with pooling. The input of the second has a gradient. Its result has odd
+ * sides, and the pooling drops a row and a column. */
 static clt_graph *build_pooled(void)
 {
     const int64_t in[] = {CLT_BATCH, 3, SIZE, SIZE}, one[] = {CLT_BATCH};
@@ -60,15 +60,15 @@ static void test_recorded_and_found(void **state)
     assert_string_equal(node->tuned->rejected, "");
     clt_tuning_record record;
     clt_tuning_load(devices[0], &record);
-    assert_true(record.count >= 2); /* forward and a gradient at least */
+    assert_true(record.count >= 2); /* forward and at least one gradient */
     assert_non_null(clt_tuning_find(&record, "conv2d", node->shape_class));
-    /* A second trainer measures nothing: what it finds is what was written. */
+    /* A second trainer measures nothing and finds the changed record. */
     for (int i = 0; i < record.count; i++)
         record.entries[i].seconds = 1234;
     ok(clt_tuning_save(devices[0], &record));
     lab second = lab_open(&options);
     assert_true(node_of(&second, "conv2d")->tuned->seconds == 1234);
-    /* Without time for it a record is used all the same. */
+    /* A record is used even without time for measuring. */
     options.tune_seconds = 0;
     lab third = lab_open(&options);
     assert_true(node_of(&third, "conv2d")->tuned->seconds == 1234);
@@ -79,7 +79,7 @@ static void test_recorded_and_found(void **state)
 }
 
 #ifdef CLT_TESTING
-/* Every candidate but the plan's own choice computes something wrong. */
+/* Every candidate but the default choice computes wrong results. */
 static void test_wrong_candidates(void **state)
 {
     (void)state;
@@ -95,8 +95,8 @@ static void test_wrong_candidates(void **state)
     lab_close(&l);
 }
 
-/* A candidate that does not write all of its outputs is wrong, though the memory still holds what
- * the plan's own choice wrote there. */
+/* A candidate that skips some of its outputs is wrong, even though the memory still holds the
+ * results of the default choice. */
 static void test_candidates_that_skip(void **state)
 {
     (void)state;
@@ -112,8 +112,8 @@ static void test_candidates_that_skip(void **state)
     lab_close(&l);
 }
 
-/* A plan's own choice that differs from the portable kernels is not taken, whatever its speed,
- * where another agrees with them. */
+/* The default choice differs from the portable kernels. It is not used, however fast, if another
+ * candidate agrees with them. */
 static void test_wrong_own_choice(void **state)
 {
     (void)state;
@@ -127,7 +127,7 @@ static void test_wrong_own_choice(void **state)
     assert_string_not_equal(e->options, "");
     assert_non_null(strstr(e->rejected, "lanes "));
     assert_true(e->seconds > 0 && e->plain_seconds > 0);
-    /* What was not spoilt agrees. */
+    /* All other choices agree. */
     clt_tuning_record record;
     clt_tuning_load(devices[0], &record);
     assert_true(record.count >= 2);
@@ -138,8 +138,8 @@ static void test_wrong_own_choice(void **state)
     lab_close(&l);
 }
 
-/* What exists in batch blocks only has a reference too: wrong own choices are found out, recorded,
- * and not taken where others agree with the reference. */
+/* Kernels that exist only for batch-blocked layouts have a reference too. Wrong default choices are
+ * found, recorded, and replaced by candidates that agree with the reference. */
 static void test_wrong_in_lanes(void **state)
 {
     static const char *const ops[] = {"conv2d_pool", "conv2d_pool_weight_grad", "unpool2d"};
@@ -156,7 +156,7 @@ static void test_wrong_in_lanes(void **state)
         assert_non_null(e);
         assert_true(e->seconds > 0 && e->plain_seconds > 0);
         assert_int_equal(strncmp(e->rejected, "lanes ", strlen("lanes ")), 0);
-        /* The own choice alone. The last one has no other. */
+        /* Only the default choice is wrong. The last operator has no other candidate. */
         assert_null(strchr(e->rejected, '='));
         if (i < 2)
             assert_string_not_equal(e->options, "");
@@ -164,7 +164,7 @@ static void test_wrong_in_lanes(void **state)
     lab_close(&l);
 }
 
-/* Wrong candidates beside own choices that agree with their references. */
+/* The candidates are wrong, and the default choices agree with their references. */
 static void test_wrong_candidates_in_lanes(void **state)
 {
     static const char *const ops[] = {"conv2d_pool", "conv2d_pool_weight_grad"};
@@ -182,14 +182,14 @@ static void test_wrong_candidates_in_lanes(void **state)
         assert_string_equal(e->options, "");
         const char *tile = strchr(e->rejected, '=');
         assert_non_null(tile);
-        /* No rejection before the first tile's. */
+        /* The default choice is not rejected: no entry comes before the first tile. */
         assert_true(!strchr(e->rejected, ';') || strchr(e->rejected, ';') > tile);
     }
     assert_string_equal(node_of(&l, "unpool2d")->tuned->rejected, "");
     lab_close(&l);
 }
 
-/* Candidates that do not build are passed over, and said so. */
+/* Candidates that do not build are skipped, and the record names them. */
 static void test_broken_candidates(void **state)
 {
     (void)state;
@@ -206,7 +206,7 @@ static void test_broken_candidates(void **state)
     lab_close(&l);
 }
 
-/* A candidate that was lucky once is measured again, beside the plan's own choice. */
+/* A candidate that was fast by chance is measured again, beside the default choice. */
 static void test_lucky_candidates(void **state)
 {
     (void)state;
@@ -221,7 +221,7 @@ static void test_lucky_candidates(void **state)
     for (int i = 0; i < record.count; i++) {
         const clt_tuning_entry *e = &record.entries[i];
         assert_true(e->plain_seconds > 0);
-        if (e->seconds != e->plain_seconds) /* another than the plan's own */
+        if (e->seconds != e->plain_seconds) /* another candidate than the default choice */
             assert_true(e->seconds < e->plain_seconds && e->seconds > e->plain_seconds / 50);
         assert_true(*e->files && e->source == clt_tuning_source(e->files));
     }
@@ -229,7 +229,7 @@ static void test_lucky_candidates(void **state)
     lab_close(&l);
 }
 
-/* Candidates tried so far; a class that is done counts for many. */
+/* Counts the candidates tried so far. A finished class counts as many. */
 static int progress_of(int *unfinished)
 {
     clt_tuning_record record;
@@ -244,7 +244,8 @@ static int progress_of(int *unfinished)
     return sum;
 }
 
-/* What time was too short for is gone on with by the next run, until all were tried. */
+/* Measurements that the time did not suffice for are continued by the next run, until all
+ * candidates were tried. */
 static void test_unfinished(void **state)
 {
     (void)state;
@@ -266,7 +267,7 @@ static void test_unfinished(void **state)
     lab_close(&l);
 }
 
-/* An operator whose variant was asked for has no choice to measure. */
+/* An operator with a variant from the options is not measured. */
 static void test_asked_for_is_not_measured(void **state)
 {
     (void)state;
@@ -283,8 +284,8 @@ static void test_asked_for_is_not_measured(void **state)
     lab_close(&l);
 }
 
-/* A shipped record is used where there is none of the cache folder, which wins; it is not copied
- * there, and measuring anew passes over it. */
+/* A shipped record is used if the cache folder has none. The record of the cache folder takes
+ * precedence. A shipped record is not copied to the folder, and a new measurement ignores it. */
 static void test_shipped(void **state)
 {
     (void)state;
@@ -314,7 +315,7 @@ static void test_shipped(void **state)
     lab again = lab_open(&options);
     assert_false(node_of(&again, "conv2d")->tuned->shipped);
 
-    /* Of another number of cores, or of kernels that have changed since: not for this device. */
+    /* A record for another number of cores, or for kernels that have changed since, is not used. */
     remove_record();
     options.tune_seconds = 0;
     char *units = strstr(text, "\"compute_units\": ");
@@ -330,7 +331,7 @@ static void test_shipped(void **state)
     lab stale = lab_open(&options);
     assert_null(node_of(&stale, "conv2d")->tuned);
 
-    /* Measured before there were other variants: measured again. */
+    /* Measured before other variants existed, so measured again. */
     options.tune_seconds = 60;
     clt_tuning_testing_shipped = NOTHING_SHIPPED;
     lab filled = lab_open(&options);
@@ -379,7 +380,7 @@ static void train_steps(lab *l, float *result, size_t bytes)
     ok(clt_store_get(l->store, "conv", result, bytes));
 }
 
-/* What a checkpoint froze is repeated, whatever the record says meanwhile. */
+/* The choices of a checkpoint are repeated, whatever the record says now. */
 static void test_frozen(void **state)
 {
     (void)state;
@@ -407,7 +408,7 @@ static void test_frozen(void **state)
     assert_string_equal(node_of(&again, "conv2d")->tuned->options, tile);
     train_steps(&again, after, sizeof after);
     assert_memory_equal(before, after, sizeof before);
-    /* Of another device: chosen anew. */
+    /* Choices of another device are not used. */
     char *name = strstr(frozen, devices[0]->caps.name);
     assert_non_null(name);
     name[0] = name[0] == 'x' ? 'y' : 'x';

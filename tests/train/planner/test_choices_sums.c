@@ -1,9 +1,9 @@
-/* Measured kernels whose sums cancel: right ones are taken for right, wrong ones rejected. */
+/* Measured kernels whose sums cancel. Right kernels must be accepted and wrong ones rejected. */
 #include "train/tuning_lab.h"
 
 #ifdef CLT_TESTING
-/* A convolution whose bias has no influence, since batch norm is behind it. The running statistics
- * are those of no batch. */
+/* Builds a convolution whose bias has no influence, because batch norm follows. The running
+ * statistics are zero. */
 static clt_graph *build_normed(void)
 {
     const int64_t in[] = {CLT_BATCH, 3, SIZE, SIZE}, one[] = {CLT_BATCH};
@@ -25,9 +25,9 @@ static clt_graph *build_normed(void)
     return g;
 }
 
-/* The gradient of the bias before batch norm is zero but for rounding. Right kernels compute other
- * errors there and are taken for right, batch norm in batch blocks too; wrong candidates are not.
- */
+/* The gradient of the bias before batch norm is zero up to rounding. Right kernels compute other
+ * rounding errors and are accepted, including batch norm in batch-blocked layouts. Wrong candidates
+ * are rejected. */
 static void test_before_batch_norm(void **state)
 {
     (void)state;
@@ -54,7 +54,7 @@ static void test_before_batch_norm(void **state)
     const clt_tuning_entry *e = node_of(&wrong, "conv2d_weight_grad")->tuned;
     assert_non_null(e);
     assert_string_equal(e->options, "");
-    /* Candidates, not the own choice, which would come first. */
+    /* Candidates are rejected, and the default choice is not: it would come first. */
     const char *tile = strchr(e->rejected, '=');
     assert_non_null(tile);
     assert_true(!strchr(e->rejected, ';') || strchr(e->rejected, ';') > tile);
@@ -70,6 +70,6 @@ int main(void)
     build_graph = build_normed;
     return cmocka_run_group_tests(tests, set_up, tear_down);
 #else
-    return 77; /* wrong candidates are seeded by the tests' hooks */
+    return 77; /* only a build with the tests' hooks can make wrong candidates */
 #endif
 }

@@ -1,4 +1,5 @@
-/* The planner's cost model: division, choice of devices, networks, noise. Numbers alone. */
+/* The planner's cost model: division of batches, choice of devices, networks and noise. These tests
+ * use made-up numbers only. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +13,7 @@
 
 enum { DEVICES = 3 };
 
-/* Devices that take `fixed` and `each` a sample; one bucket of a megabyte. */
+/* Devices that take `fixed` plus `each` for a sample, and one bucket of a megabyte. */
 typedef struct world {
     clt_cost cost;
     clt_speed speeds[DEVICES];
@@ -50,7 +51,8 @@ static void near(double value, double want)
         fail_msg("%.12g, not %.12g", value, want);
 }
 
-/* In proportion to speed, so that all end together; also with a cost that no sample has. */
+/* Shares are in proportion to speed, so all devices end together. A cost that does not depend on
+ * samples counts too. */
 static void test_divide(void **state)
 {
     (void)state;
@@ -72,7 +74,7 @@ static void test_divide(void **state)
     near(samples[0] + samples[1], 240);
 }
 
-/* A device that needs longer for one sample than the others for all of them gets none. */
+/* A device gets no samples if one sample takes longer than all samples on the other devices. */
 static void test_divide_hopeless(void **state)
 {
     (void)state;
@@ -101,18 +103,18 @@ static void test_step(void **state)
     near(step.reduction, 5e-3 + 2 * 1e6 * 1e-9);
     near(step.exposed, step.reduction);
     near(step.seconds, 0.16 + 1e-4 + 5e-3 + 2e-3);
-    /* One device reduces nothing, and the other is not in its way. */
+    /* One device reduces nothing, and the other does not slow it down. */
     w.speeds[0].alone = 0.5;
     clt_cost_step(cost_of(&w), one, &step);
     near(step.seconds, 0.12 + 1e-4);
-    /* Micro-batches cost what does not depend on samples once each. */
+    /* Each micro-batch has the cost that does not depend on samples. */
     w = make_world(1, each, 0.01, 0);
     w.cost.accumulate = 4;
     clt_cost_step(cost_of(&w), one, &step);
     near(step.compute, 4 * 0.01 + 240 * 1e-3);
 }
 
-/* On devices of their own a bucket is reduced while backward goes on. */
+/* Devices other than the host's CPU reduce a bucket while backward continues. */
 static void test_overlap(void **state)
 {
     (void)state;
@@ -126,13 +128,13 @@ static void test_overlap(void **state)
     clt_cost_step(cost_of(&w), samples, &step);
     near(step.reduction, 0.02);
     near(step.exposed, 0.01);
-    /* One so long that the second waits for it. */
+    /* The first bucket takes so long that the second waits. */
     w.cost.reduction.latency = 0.08;
     clt_cost_step(cost_of(&w), samples, &step);
     near(step.exposed, 0.06 + 0.08 + 0.08 - 0.12);
 }
 
-/* A tenth of the speed is not worth a reduction that costs more. */
+/* A device with a tenth of the speed is left out if its reduction costs more than it saves. */
 static void test_choose(void **state)
 {
     (void)state;
@@ -145,14 +147,14 @@ static void test_choose(void **state)
     w = make_world(3, equal, 0, 5e-3);
     assert_int_equal(clt_cost_choose(cost_of(&w), 0.05, use), CLT_OK);
     assert_true(use[0] && use[1] && use[2]);
-    /* Where reductions cost more than a device saves, one is left. */
+    /* One device is left if reductions cost more than a device saves. */
     w = make_world(3, equal, 0, 0.2);
     assert_int_equal(clt_cost_choose(cost_of(&w), 0.05, use), CLT_OK);
     assert_int_equal(use[0] + use[1] + use[2], 1);
 }
 
-/* A rank without samples still takes part in reductions, unless it is not of the job at all; its
- * other devices do not. */
+/* A rank without samples still takes part in reductions, unless it is not in the job. Its other
+ * devices do not take part. */
 static void test_idle_rank(void **state)
 {
     (void)state;
@@ -171,7 +173,8 @@ static void test_idle_rank(void **state)
         clt_cost_step(cost_of(&w), both, &step);
         near(step.reduction, 0.05 + 2 * 1e6 * 1e-9);
     }
-    /* The reduction costs more than the other rank saves, if one could do without it. */
+    /* The reduction costs more than the other rank saves, but only if that rank could be left
+     * out. */
     w = make_world(2, each, 0, 0.13);
     w.cost.rank_of = rank_of;
     assert_int_equal(clt_cost_choose(cost_of(&w), 0, use), CLT_OK);
@@ -181,7 +184,7 @@ static void test_idle_rank(void **state)
     assert_true(use[0] && use[1]);
 }
 
-/* Where devices leave a core free, batches are assembled beside them. */
+/* Batches are assembled on cores that the devices leave free. */
 static void test_loading(void **state)
 {
     (void)state;
@@ -207,18 +210,18 @@ static void test_network(void **state)
     (void)state;
     const clt_network slow = {1e9, 1e-6}, late = {1e9, 1e-3};
     clt_network_way way;
-    /* Two ranks send each other a half, twice. */
+    /* Two ranks send each other half of the data, twice. */
     near(clt_network_reduce(&slow, 2, 1e6, &way), 2e-6 + 1e-3);
     assert_int_equal(way, CLT_WAY_RING);
     near(clt_network_reduce(&late, 64, 1e6, &way), 2 * 6 * 1e-3 + 2 * 63.0 / 64 * 1e-3);
     assert_int_equal(way, CLT_WAY_HALVING);
-    /* No power of two: those beyond 32 send and get the whole, which a ring spares. */
+    /* Not a power of two: ranks beyond 32 send all data and get all results. A ring avoids this. */
     near(clt_network_reduce(&late, 48, 1e6, &way), 2 * 6 * 1e-3 + 2 * 31.0 / 32 * 1e-3 + 2e-3);
     near(clt_network_reduce(&slow, 48, 1e9, &way), 94e-6 + 2 * 47.0 / 48);
     assert_int_equal(way, CLT_WAY_RING);
 }
 
-/* More ranks never make a step shorter, and the device's own part stays. */
+/* More ranks never make a step shorter, and the device's own part does not change. */
 static void test_ranks(void **state)
 {
     (void)state;
@@ -238,7 +241,7 @@ static void test_ranks(void **state)
     }
 }
 
-/* Slow in every round: another device. Slow in some: noise. */
+/* A device that is slow in every round is different. One that is slow in some rounds is noise. */
 static void test_equal(void **state)
 {
     (void)state;

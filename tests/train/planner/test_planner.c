@@ -1,4 +1,4 @@
-/* The planner on real devices, and trainers whose devices have unequal shares. */
+/* The planner on real devices, and trainers with unequal shares. */
 #include "train/lab.h"
 
 #include "exec/slow.h"
@@ -38,7 +38,7 @@ static clt_trainer_options options_of(const double *weights, int64_t quantum)
     return options;
 }
 
-/* Two parts of the CPU of one core each, or what the list of tests says. */
+/* Opens two parts of the CPU with a core each, or the test's devices. */
 static lab open_lab(const double *weights, int64_t quantum)
 {
     lab l = lab_on(clt_test_devices("pocl@1,pocl@1"), NULL);
@@ -72,7 +72,7 @@ static double train(lab *l, int steps)
     return result.loss;
 }
 
-/* Any division gives what equal parts give, to rounding; an empty part too. */
+/* Every division gives the result of equal parts up to rounding, also with an empty part. */
 static void test_weights(void **state)
 {
     (void)state;
@@ -129,7 +129,7 @@ static char *section_of(clt_device *const *devices, int count, const double *wei
     return text;
 }
 
-/* A checkpoint has the division, and says whether it is of these devices. */
+/* A checkpoint has the division, and tells whether it is for these devices. */
 static void test_frozen(void **state)
 {
     (void)state;
@@ -143,7 +143,7 @@ static void test_frozen(void **state)
     ok(clt_split_frozen(text, NULL, l.devices, 2, use, read, &quantum, &per_device, &uneven));
     assert_memory_equal(read, weights, sizeof weights);
     assert_true(use[0] && use[1] && uneven && quantum == 16);
-    /* Fewer devices than it names, and devices that it does not name. */
+    /* Fewer devices than the checkpoint names, and devices that it does not name. */
     assert_int_equal(
         clt_split_frozen(text, NULL, l.devices, 1, use, read, &quantum, &per_device, &uneven),
         CLT_MISMATCH);
@@ -225,7 +225,7 @@ static answer ask(int choose)
     return a;
 }
 
-/* What it says holds together, whatever the devices' speed. */
+/* The predictions are consistent, whatever the speed of the devices. */
 static void test_prediction(void **state)
 {
     (void)state;
@@ -251,7 +251,7 @@ static void test_network(void **state)
     const clt_trainer_options trainer = options_of(NULL, 1);
     clt_prediction_init(&one);
     clt_prediction_init(&many);
-    ok(clt_link_parse("1MB/s,20us", &link)); /* no backward hides that */
+    ok(clt_link_parse("1MB/s,20us", &link)); /* too slow to be hidden by backward */
     ok(clt_planner_create(graph, l.devices, 1, &trainer, NULL, &planner));
     ok(clt_planner_simulate(planner, 1, &link, &one));
     ok(clt_planner_simulate(planner, 64, &link, &many));
@@ -265,11 +265,11 @@ static void test_network(void **state)
 }
 
 #ifdef CLT_TESTING
-/* What disturbs a measurement on a busy machine, a slow device multiplies: then it is made again.
- */
+/* A slow device multiplies disturbances of measurements on a busy machine. Such a measurement is
+ * repeated. */
 enum { ATTEMPTS = 5 };
 
-/* The share of a device that takes ten times as long is a fraction of the other's. */
+/* A device that takes ten times as long gets a fraction of the other's share. */
 static void test_slow(void **state)
 {
     (void)state;
@@ -284,8 +284,8 @@ static void test_slow(void **state)
     assert_true(a.own.step < a.even.step);
 }
 
-/* One that takes ten times as long saves less than a twentieth, since it must be met: it is left
- * out, unless it is asked for. */
+/* A device that takes ten times as long saves less than a twentieth, since devices must wait for
+ * each other. It is left out, unless the user named it. */
 static void test_left_out(void **state)
 {
     (void)state;
@@ -301,7 +301,7 @@ static void test_left_out(void **state)
     assert_true(forced.weights[1] >= forced.weights[0]);
 }
 
-/* However slow, one that is asked for has samples. */
+/* A device that the user named gets samples, however slow it is. */
 static void test_named(void **state)
 {
     (void)state;

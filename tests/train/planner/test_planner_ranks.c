@@ -1,6 +1,6 @@
 /*
- * Ranks that plan together, as threads of this program (tests/mpi has processes): all come to the
- * same division, which changes on all of them after the same step, and is repeated bit by bit.
+ * Ranks that plan together, as threads of this program (tests/mpi uses processes). All ranks find
+ * the same division. It changes on all ranks after the same step, and can be repeated bit by bit.
  */
 #include "train/planner/frozen.h"
 #include "train/world.h"
@@ -51,12 +51,12 @@ typedef struct answer {
     int64_t quantum, bucket_bytes;
     clt_prediction own, even, one;
     char text[1200];
-    double loss; /* of a run with that division */
+    double loss; /* of a run with this division */
 } answer;
 
 static const char *const one_core = "pocl@1";
 
-/* Keeps the devices that the planner uses. */
+/* Closes the devices that the planner does not use. */
 static void keep(lab *l, const clt_planner *planner)
 {
     int kept = 0;
@@ -83,7 +83,7 @@ static void train_planned(rank *self, lab *l, clt_trainer_options *options)
     HOLDS(self, clt_store_create(l->graph, l->devices, l->n, 3, &l->store) == CLT_OK);
     if (HOLDS(self, clt_trainer_create(l->graph, l->store, options, &l->trainer) == CLT_OK)) {
         clt_fit_options_init(&fit);
-        fit.steps = 8; /* the sixth is the epoch's last */
+        fit.steps = 8; /* the sixth step is the last one of the epoch */
         fit.on_step = on_step;
         fit.user = a;
         HOLDS(self, clt_fit(l->trainer, data, NULL, &fit) == CLT_OK);
@@ -92,7 +92,7 @@ static void train_planned(rank *self, lab *l, clt_trainer_options *options)
     clt_dataset_free(data);
 }
 
-/* A batch whose samples cost more than what a step costs without them, also on a busy machine. */
+/* Samples of this batch cost more than the constant part of a step, even on a busy machine. */
 enum { LARGE = 1024 };
 
 static int at_once(void *user)
@@ -149,7 +149,7 @@ static void expect_alike(const answer *answers, int ranks)
     }
 }
 
-/* The numbers hold together, and so does a training by them. */
+/* The predictions are consistent, and training follows them. */
 static void test_together(void **state)
 {
     answer answers[3] = {{.devices = one_core}, {.devices = one_core}, {.devices = one_core}};
@@ -169,10 +169,10 @@ static void test_together(void **state)
             assert_true(a->own.reduction > 0 && a->own.exposed > 0);
             assert_true(fabs(a->own.step - a->own.compute - a->own.update - a->own.exposed) < 1e-9);
             assert_true(a->own.step <= a->even.step * (1 + 1e-9));
-            /* The other ranks' gradients are still reduced. */
+            /* The gradients of other ranks are still reduced. */
             assert_true(a->one.reduction > 0);
             assert_non_null(strstr(a->text, "rank 1, "));
-            /* The cores that compute reduce too. */
+            /* The reduction runs on the cores that compute. */
             assert_int_equal(a->bucket_bytes, 32 << 20);
             assert_non_null(strstr(a->text, "gradients in 1 bucket, of whatever size\n"));
             if (!(fabs(a->loss - alone[0].loss) <= 1e-5 * alone[0].loss))
@@ -199,7 +199,7 @@ static void test_unlike(void **state)
     assert_non_null(strstr(ranks[0].message, "rank 1 failed: "));
 }
 
-/* One of them, which ends measuring on all. */
+/* One rank stops, which ends measuring on all ranks. */
 static void test_stopped(void **state)
 {
     answer answers[2] = {{.devices = one_core}, {.devices = one_core, .stops = 1}};
@@ -212,8 +212,8 @@ static void test_stopped(void **state)
 }
 
 #ifdef CLT_TESTING
-/* Two ranks. What disturbs a measurement on a busy machine, a slow rank multiplies: then it is made
- * again. */
+/* Plans on two ranks. A slow rank multiplies disturbances of measurements on a busy machine. Such a
+ * measurement is repeated. */
 static void run_until_uneven(rank *ranks, answer *answers)
 {
     enum { ATTEMPTS = 6 };
@@ -221,7 +221,7 @@ static void run_until_uneven(rank *ranks, answer *answers)
         run_ranks(ranks, 2, plan_rank, answers, sizeof *answers);
 }
 
-/* A rank that takes ten times as long has a fraction of the other's share. */
+/* A rank that takes ten times as long gets a fraction of the other's share. */
 static void test_slow(void **state)
 {
     answer answers[2] = {{.devices = one_core, .batch = LARGE},
@@ -239,8 +239,8 @@ static void test_slow(void **state)
     expect_alike(answers, 2);
 }
 
-/* One that is hopeless gets no samples, but stays; unless one of the ranks names its devices. Of
- * its devices one is kept. */
+/* A very slow rank gets no samples, but stays in the job. It keeps one of its devices. If a rank
+ * names its devices, all of them get samples. */
 static void test_idle(void **state)
 {
     answer answers[2] = {{.devices = one_core, .choose = 1},
@@ -272,14 +272,14 @@ static void test_idle(void **state)
 
 /* --- whole runs ------------------------------------------------------------------------------ */
 
-/* What a rank is given, and what it saw. */
+/* The settings of a rank's run, and what the run saw. */
 typedef struct course {
     int64_t steps;
     const double *weights; /* at the beginning */
     const clt_split_change *splits;
     int n_splits, resume;
     const char *dir;
-    int64_t bucket_bytes; /* of the store; resumed, what the checkpoint has */
+    int64_t bucket_bytes; /* of the store; a resumed run takes the checkpoint's */
     double clip_norm;
     clt_split_change changes[MOST];
     double seen[MOST][2];
@@ -301,7 +301,7 @@ static clt_status read_division(rank *self, lab *l, clt_trainer_options *options
     course *c = self->argument;
     int use[1], uneven;
     clt_checkpoint *checkpoint = NULL;
-    /* The other ranks need not have the file. */
+    /* The other ranks may lack the file. */
     if (self->number == 0 && clt_checkpoint_open(c->dir, &checkpoint) != CLT_OK)
         return CLT_IO;
     const clt_section *section =
@@ -354,7 +354,7 @@ static void run_course(rank *self)
     clt_dataset_free(data);
 }
 
-/* As two ranks, whose replicas and changes are the same. */
+/* Runs two ranks, and checks that their replicas and changes are the same. */
 static void run_two(const course *given, course *both)
 {
     rank ranks[2];
@@ -365,8 +365,8 @@ static void run_two(const course *given, course *both)
     assert_memory_equal(both[0].seen, both[1].seen, sizeof both[0].seen);
 }
 
-/* Across ends of epochs: a run given the same changes, and one in two parts, end with the same
- * bits; what they compute is what equal shares give, to rounding. */
+/* A run with the same changes and a run in two parts end with the same bits, across the ends of
+ * epochs. Equal shares give the same results up to rounding. */
 static void test_repeat(void **state)
 {
     static const double first[] = {0.75, 0.25}, second[] = {0, 1};
@@ -394,7 +394,7 @@ static void test_repeat(void **state)
     assert_int_equal(system(command), 0);
 }
 
-/* Clipped gradients: their norm depends on the buckets, which a checkpoint therefore has. */
+/* The norm of clipped gradients depends on the buckets, so a checkpoint has their size. */
 static void test_repeat_buckets(void **state)
 {
     static course once[2], parts[2];
@@ -466,7 +466,7 @@ static void test_other_section(void **state)
     run_ranks(ranks, 2, read_rank, NULL, 0);
 }
 
-/* Three ranks of two devices, of which the checkpoint had one each. */
+/* Three ranks of two devices resume a checkpoint of three ranks of one device. */
 static void read_fewer(rank *self)
 {
     char identities[2][CLT_SPLIT_IDENTITY], text[4 * CLT_SPLIT_IDENTITY];
@@ -483,7 +483,7 @@ static void read_fewer(rank *self)
     HOLDS(self, clt_split_frozen(text, &self->world, l.devices, l.n, use, weights, &quantum,
                                  &per_device, &uneven) == CLT_OK);
     HOLDS(self, use[0] == 1 && use[1] == 0 && quantum == 4 && uneven == 1);
-    /* Nothing is written, or read, of devices that the checkpoint does not have. */
+    /* Weights of devices that the checkpoint lacks are neither written nor read. */
     for (int i = 0; i < 6; i++)
         HOLDS(self, weights[i] == (i < 3 ? i + 1 : 7));
     strcpy(strstr(text, "[1,1,1]"), "[1,1,0],\"weights\":[1,2,3],\"quantum\":4}");
@@ -503,8 +503,8 @@ static void test_more_devices(void **state)
 }
 
 #ifdef CLT_TESTING
-/* A rank becomes slow: its share falls, on all ranks after the same step; the changes repeat the
- * run bit by bit. */
+/* A rank becomes slow, so its share falls on all ranks after the same step. Replaying the changes
+ * gives the same bits. */
 static void test_straggler(void **state)
 {
     static course found[2], repeated[2];

@@ -1,6 +1,7 @@
 /*
- * The programs of steps: the checker accepts what the generators write, for one and several
- * devices, and each instruction that is dropped, swapped or doubled is refused or changes nothing.
+ * The programs of steps. The checker accepts what the generators write, for one device and for
+ * several. If an instruction is dropped, swapped or doubled, the checker refuses the program, or
+ * the result does not change.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +15,7 @@
 #include "base/alloc.h"
 #include "train/program/check.h"
 
-/* Devices of a case; the third one's share of the batch is that of all behind it. */
+/* The third device's number of samples is also that of all further devices. */
 enum { BUCKETS = 4, SHARES = 3, THOUSANDS = 4096 };
 
 static void ok(clt_status status)
@@ -25,8 +26,8 @@ static void ok(clt_status status)
 
 /* --- a plan ---------------------------------------------------------------------------------- */
 
-/* Ten nodes, six of them forward; buckets 0 to 2 become ready one after the other, bucket 3 has
- * states. Node 2 may be a collective, needed by node 4, and node 7 one, needed by node 9. */
+/* Ten nodes, six of them forward. Buckets 0 to 2 become ready one after the other, and bucket 3 has
+ * states. Optional collectives are node 2, which node 4 needs, and node 7, which node 9 needs. */
 static clt_segment cut[] = {
     {0, 6, -1, 0, 0}, {6, 8, -1, 0, 1}, {8, 9, -1, 1, 2}, {9, 10, -1, 2, 3}};
 static clt_segment cut_more[] = {{0, 3, 0, 0, 0}, {3, 4, -1, 0, 0}, {4, 6, -1, 0, 0},
@@ -177,8 +178,8 @@ static void test_accepted(void **state)
 
 typedef enum mutation { DROP, SWAP, DOUBLE, MUTATIONS } mutation;
 
-/* A copy of a program with one instruction dropped, put behind the next one, or there twice. The
- * loop keeps its bounds around the same instructions. */
+/* Copies a program and drops an instruction, swaps it with the next one, or doubles it. The loop
+ * keeps its bounds around the same instructions. */
 static clt_step_program mutate(const clt_step_program *p, mutation how, int at)
 {
     clt_step_program q = *p;
@@ -201,39 +202,39 @@ static clt_step_program mutate(const clt_step_program *p, mutation how, int at)
     return q;
 }
 
-/* An instruction that may be dropped: what terms do not show is one of these. A device without
- * samples gives a collective nothing, whatever its gradients hold. */
+/* Returns whether an instruction may be dropped. A change that terms do not show must be one of
+ * these. A device without samples adds nothing to a collective, whatever its gradients hold. */
 static bool may_be_dropped(const program_case *c, const clt_instruction *i, int device, int rounds)
 {
     const int micros = micros_of(c, device);
     switch (i->kind) {
-    case CLT_DO_POISON: /* only tests fill the arena */
+    case CLT_DO_POISON: /* only tests fill the memory */
         return true;
-    case CLT_DO_UPSTREAM: /* every micro-batch, and the part before, sets the same numbers */
+    case CLT_DO_UPSTREAM: /* every micro-batch, and the previous part, sets the same numbers */
         return i->micro != 0 || c->kind == CLT_PROGRAM_FORWARD || c->kind == CLT_PROGRAM_BACKWARD;
-    case CLT_DO_RUN: /* the last one: nothing that follows needs it */
+    case CLT_DO_RUN: /* the last run: nothing needs it */
     case CLT_DO_ZERO:
     case CLT_DO_CLEAR:
         return micros == 0;
     case CLT_DO_FETCH:
         return micros < rounds;
-    case CLT_DO_UPDATE: /* there are more devices than buckets: it owns none */
+    case CLT_DO_UPDATE: /* with more devices than buckets, this device owns none */
         return c->owners && device >= BUCKETS - 1;
-    case CLT_DO_ASSIGN: /* the owner ships its states */
+    case CLT_DO_ASSIGN: /* the owner sends its states */
         return c->owners && owners[BUCKETS - 1] != device;
     default:
         return false;
     }
 }
 
-/* The loop has turns from three rounds on. */
+/* The loop is executed only if there are at least three rounds. */
 static bool never_runs(const made *m, int d, int at)
 {
     return m->devices[d].rounds < 3 && at >= m->programs[d].loop_first &&
            at < m->programs[d].loop_end;
 }
 
-/* All mutations of one device's program. */
+/* Tries all mutations of one device's program. */
 static void try_device(const program_case *c, made *m, int d, uint64_t right, int tried[MUTATIONS],
                        int refused[MUTATIONS])
 {
@@ -259,7 +260,7 @@ static void try_device(const program_case *c, made *m, int d, uint64_t right, in
         }
 }
 
-/* Of thousands of devices the first one, which may be an owner, and one in the middle. */
+/* Tries the first of thousands of devices, which may be an owner, and one in the middle. */
 static void try_all(const program_case *c, int tried[MUTATIONS], int refused[MUTATIONS])
 {
     made m;
@@ -307,7 +308,7 @@ static void test_waits_for_ever(void **state)
     made m;
     (void)state;
     make(&cases[3], &m);
-    m.programs[1].n = 5; /* it never comes to its reductions */
+    m.programs[1].n = 5; /* it never reaches its reductions */
     assert_int_equal(clt_step_programs_check(CLT_PROGRAM_STEP, m.devices, 2, NULL), CLT_INTERNAL);
     assert_non_null(strstr(clt_error_message(), "waits for ever"));
     release(&cases[3], &m);
@@ -315,8 +316,8 @@ static void test_waits_for_ever(void **state)
 
 /* --- thousands of devices -------------------------------------------------------------------- */
 
-/* A plan as large as those of ResNet-18: as many segments as buckets, and a collective of the graph
- * behind every fourth segment of forward. */
+/* A plan as large as ResNet-18's: as many segments as buckets, and a collective of the graph behind
+ * every fourth segment of forward. */
 enum { MANY_BUCKETS = 64, MANY_NODES = 4 * MANY_BUCKETS, MANY_SUMS = 8 };
 
 typedef struct large {
@@ -359,7 +360,7 @@ static double cpu_seconds(void)
     return (double)clock() / CLOCKS_PER_SEC;
 }
 
-/* Half of the devices are of another kind, with a plan of its own, and reduce behind their work. */
+/* Half of the devices are of another kind with another plan, and reduce after their work. */
 static double check_large(int devices, bool owned, bool collectives, int max_micros)
 {
     static large plans[2];
@@ -398,7 +399,8 @@ static void test_cost(void **state)
                       check_large(devices, true, false, 1), check_large(devices, false, true, 4));
 }
 
-/* Equal devices are executed once: an owner each, those without samples, and all others. */
+/* Equal devices are executed only once. The groups are: each owner, devices without samples, and
+ * all others. */
 static void test_groups(void **state)
 {
     (void)state;

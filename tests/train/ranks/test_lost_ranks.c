@@ -1,4 +1,5 @@
-/* A device of one rank that fails: all ranks go on with the others, as if it had never been. */
+/* A device of one rank fails, and all ranks continue without it. The result is that of a run
+ * without this device. */
 #include "train/world.h"
 
 #include "exec/lose.h"
@@ -12,10 +13,10 @@ enum { IN = 12, CLASSES = 4, MOST = 40, WIDE = 16, EPOCHS = 3, BATCH = 9, STEPS 
 static float xs[MOST * IN];
 static int32_t labels[MOST];
 
-/* A rank's devices, and what became of its run. */
+/* A rank's devices, and the results of its run. */
 typedef struct course {
     const char *devices;
-    int needs; /* how many of its run are left at the end */
+    int needs; /* devices of this rank that must be left at the end */
     double losses[STEPS];
     int steps, unknown, epochs;
     float ended[WIDE * IN];
@@ -44,7 +45,7 @@ static void on_step(void *user, const clt_progress *p)
     if (c->steps < STEPS)
         c->losses[c->steps] = p->loss;
     c->unknown += isnan(p->loss);
-    c->steps += p->step == c->steps + 1; /* each once, in order */
+    c->steps += p->step == c->steps + 1; /* each step once, in order */
 }
 
 static void on_epoch(void *user, const clt_progress *p)
@@ -99,7 +100,7 @@ typedef struct run {
 
 static void the_others_go_on(void **state)
 {
-    /* The last part of one rank's devices, of the other's, of both at once. */
+    /* The last part of one rank's devices, of the other rank's, or of both at once. */
     static const run runs[] = {{{"cpu", "cpu/2"}, "#1", {1, 1}},
                                {{"cpu/2", "cpu@1"}, "#1", {1, 1}},
                                {{"cpu/2", "cpu/2"}, "#1", {1, 1}}};
@@ -112,7 +113,7 @@ static void the_others_go_on(void **state)
     lab_close(&l);
     assert_int_equal(alone.steps, STEPS);
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
-        for (int step = 0; step < 7; step++) { /* 5: in the evaluation after the first epoch */
+        for (int step = 0; step < 7; step++) { /* 5 is the evaluation after the first epoch */
             course courses[2] = {{.devices = runs[i].devices[0], .needs = runs[i].needs[0]},
                                  {.devices = runs[i].devices[1], .needs = runs[i].needs[1]}};
             rank ranks[2];
@@ -134,7 +135,7 @@ static void the_others_go_on(void **state)
         }
 }
 
-/* Rank 0 has so many of the first samples, rank 1 the others. */
+/* Gives rank 0 the samples before `middle`, and rank 1 the others. */
 static clt_step_batch batch_of(const rank *self, int64_t middle, clt_feed feeds[2])
 {
     clt_step_batch batch;
@@ -150,8 +151,8 @@ static clt_step_batch batch_of(const rank *self, int64_t middle, clt_feed feeds[
     return batch;
 }
 
-/* Rank 0 failed in step 3, between the updates of its devices; rank 1 had done that step and was
- * in the next one. */
+/* Rank 0 failed in step 3, between the updates of its devices. Rank 1 had finished that step and
+ * was in the next one. */
 static void fail_behind(rank *self, lab *l, const clt_step_batch *batch)
 {
     float zeros[WIDE * IN] = {0}, want[WIDE * IN], have[WIDE * IN];
@@ -209,7 +210,7 @@ static void what_one_rank_updated_becomes_all(void **state)
     run_ranks(ranks, 2, behind_rank, NULL, 0);
 }
 
-/* Nothing is left of rank 1: then all fail, and say of which. */
+/* Rank 1 has no device left, so all ranks fail and name rank 1. */
 static void only_rank(rank *self)
 {
     lab l = {0};
@@ -247,6 +248,6 @@ int main(void)
 #else
 int main(void)
 {
-    return 0; /* without the hooks of tests no device fails */
+    return 0; /* without the tests' hooks no device fails */
 }
 #endif

@@ -1,4 +1,4 @@
-/* LeNet against PyTorch: gradients at five snapshots of a run, and nine trajectories
+/* LeNet, compared with PyTorch: gradients at five snapshots of a run, and nine trajectories
  * (tests/goldens/README.md). */
 #include "train/parity.h"
 

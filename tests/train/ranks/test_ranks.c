@@ -1,7 +1,6 @@
 /*
- * Ranks that train together, as threads of this program (tests/mpi has processes): what they
- * compute is what one process computes with the whole batch, and what is wrong on one rank is said
- * on all.
+ * Ranks that train together, as threads of this program (tests/mpi uses processes). Their results
+ * are those of one process with the whole batch. All ranks report a mistake on one rank.
  */
 #include "train/world.h"
 
@@ -14,20 +13,20 @@ enum { IN = 12, CLASSES = 4, MOST = 40, STEPS = 6, WIDE = 16 };
 static float xs[MOST * IN];
 static int32_t labels[MOST];
 
-/* What a rank is given. */
+/* The settings of a rank. */
 typedef struct plan {
     const char *devices;
     int64_t count;  /* samples of each of its batches */
-    int64_t first;  /* and where they lie */
-    int64_t room;   /* the largest global batch; 0: MOST */
+    int64_t first;  /* its first sample */
+    int64_t room;   /* largest global batch; 0 for MOST */
     int tell_total; /* whether the caller knows the global batch */
     double lr;
     int64_t hidden;
     uint64_t seed;
     int64_t check_every;
-    const char *frozen; /* a pattern; NULL: nothing */
-    const char *slow;   /* of a group with half the rate; NULL: none */
-    int spoil;          /* writes into its replica before this step; 0: never */
+    const char *frozen; /* pattern of frozen parameters; NULL for none */
+    const char *slow;   /* pattern of a group with half the rate; NULL for none */
+    int spoil;          /* step before which the rank changes its replica; 0: never */
 } plan;
 
 static const plan usual = {.devices = "cpu", .lr = 0.2, .hidden = WIDE, .seed = 3};
@@ -45,8 +44,8 @@ static clt_trainer_options options_of(const plan *p)
     return o;
 }
 
-/* The devices, store and trainer of a rank; without assertions, since this is not the test's
- * thread. */
+/* Opens devices, store and trainer of a rank. This is not the test's thread, so nothing is
+ * asserted. */
 static clt_status open_rank(lab *l, const plan *p, const clt_world *world)
 {
     clt_trainer_options options = options_of(p);
@@ -101,7 +100,7 @@ static clt_status train_steps(lab *l, const plan *p, double *loss)
     return CLT_OK;
 }
 
-/* Trains; numbers: the last loss, accuracy, and three weights. */
+/* Trains. Sets `numbers` to the last loss, the accuracy, and three weights. */
 static void train_rank(rank *self)
 {
     const plan *p = self->argument;
@@ -157,7 +156,7 @@ static void give_parts(plan *plans, int count, const int64_t *sizes)
         plans[r] = usual;
         plans[r].count = sizes[r];
         plans[r].first = first;
-        plans[r].room = 80; /* the largest part on any device, times the devices */
+        plans[r].room = 80; /* the largest part of any device, times the number of devices */
         first += sizes[r];
     }
     assert_int_equal(first, MOST);
@@ -185,7 +184,7 @@ static void ranks_give_what_one_process_gives(void **state)
     if (getenv("CLT_TEST_DEVICES"))
         return;
     give_parts(plans, 3, uneven);
-    plans[1].devices = "cpu/2"; /* as many devices as a rank has */
+    plans[1].devices = "cpu/2"; /* rank 1 has two devices */
     run_ranks(ranks, 3, train_rank, plans, sizeof *plans);
     expect_equal(ranks, 3, want);
 }
@@ -235,7 +234,7 @@ static void a_divergence_is_named(void **state)
     run_ranks(ranks, 3, train_rank, plans, sizeof *plans);
     for (int r = 0; r < 3; r++)
         assert_int_equal(ranks[r].status, CLT_OK);
-    /* Whose replica differs from the others' is named also where it is the first. */
+    /* The message names the replica that differs, even if it is the first one. */
     for (int who = 0; who < 3; who++) {
         char words[64];
         for (int r = 0; r < 3; r++)
@@ -248,7 +247,7 @@ static void a_divergence_is_named(void **state)
     }
 }
 
-/* Without check_every too: stores of another seed, or that were written to. */
+/* Stores with other seeds or changed values are found, also without check_every. */
 static void unequal_starts_are_named(void **state)
 {
     static const int64_t parts[] = {14, 13, 13};
@@ -268,7 +267,7 @@ static void unequal_starts_are_named(void **state)
 
 /* --- parameters and whole runs --------------------------------------------------------------- */
 
-/* Another seed on each rank, until rank 1's parameters are everyone's. */
+/* Each rank has another seed, until all get the parameters of rank 1. */
 static void broadcast_rank(rank *self)
 {
     plan p = usual;
@@ -296,7 +295,7 @@ static void parameters_are_broadcast(void **state)
         assert_memory_equal(ranks[r].numbers, ranks[1].numbers, sizeof ranks[1].numbers);
 }
 
-/* A run over a data set, which one of the ranks is told to stop. */
+/* A run over a data set. One rank may be told to stop. */
 typedef struct fitting {
     rank *self;
     int64_t seen;
@@ -335,7 +334,7 @@ static void fit_rank(rank *self)
     if (HOLDS(self, open_rank(&l, &p, &self->world) == CLT_OK)) {
         clt_fit_options_init(&fit);
         fit.epochs = 3;
-        fit.batch = 9; /* the last one of an epoch has 4 */
+        fit.batch = 9; /* the last batch of an epoch has 4 samples */
         fit.on_step = on_step;
         fit.should_stop = should_stop;
         fit.user = &f;
@@ -384,6 +383,6 @@ int main(void)
     };
     make_samples(xs, labels, MOST, IN, CLASSES);
     for (int i = 0; i < MOST; i += 5)
-        labels[i] = -100; /* so that only the labels tell the loss' weight */
+        labels[i] = -100; /* now only the labels determine the loss' weight */
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

@@ -1,6 +1,6 @@
 /*
- * Data sets of OpenCL buffers: clt_fit and clt_evaluate give what they give for the same samples as
- * arrays, bit for bit, and what was borrowed is given back.
+ * Data sets of OpenCL buffers. clt_fit and clt_evaluate give the same bits as with arrays of the
+ * same samples. Buffers are released.
  */
 #include "base/alloc.h"
 #include "device/core/cl.h"
@@ -14,7 +14,7 @@
 
 enum { COUNT = 43, BATCH = 8, CLASSES = 4, MOST_STEPS = 16 };
 enum { BYTES = 16, INTS = 10, FLOATS = 8, INPUTS = 3 };
-enum { AT_INTS = 1000, AT_FLOATS = 3008 }; /* where they begin in the one buffer of all numbers */
+enum { AT_INTS = 1000, AT_FLOATS = 3008 }; /* offsets in the buffer of all numbers */
 
 typedef struct samples {
     unsigned char bytes[COUNT * BYTES], small[COUNT];
@@ -27,7 +27,7 @@ static bool as_gpu;
 
 static const int64_t byte_shape[] = {2, 2, 4}, int_shape[] = {2, 5}, float_shape[] = {2, 4};
 
-/* Two channels in every input, so that all can be normalised. */
+/* Builds a model whose inputs all have two channels, so all can be normalised. */
 static clt_graph *build(void)
 {
     static const char *const names[INPUTS] = {"bytes", "ints", "floats"};
@@ -71,7 +71,7 @@ static lab lab_open(const char *list, int accumulate)
     lab l = lab_on(clt_test_devices(list), &device_options);
     lab_store(&l, build(), 5);
     lab_trainer(&l, &options);
-    /* The plan is a CPU's still, which is faster; the data come behind it. */
+    /* The plan is that of a CPU, which is faster. Only the kernels of the data are a GPU's. */
     for (int d = 0; as_gpu && d < l.n; d++)
         l.devices[d]->caps.kind = CLT_KIND_GPU;
     return l;
@@ -81,12 +81,12 @@ static lab lab_open(const char *list, int accumulate)
 
 typedef enum set_kind { ARRAYS, BUFFERS } set_kind;
 
-/* How labels are kept and whether they are declared. */
+/* Type of the labels, and whether they are declared. */
 typedef enum label_kind { INTS_PLAIN, BYTES_DECLARED } label_kind;
 
 typedef struct set {
     clt_dataset *dataset;
-    cl_mem numbers, labels; /* buffers alone */
+    cl_mem numbers, labels; /* only for BUFFERS */
 } set;
 
 static cl_mem make_buffer(cl_context context, size_t bytes)
@@ -104,7 +104,7 @@ static void write_buffer(const lab *l, cl_mem buffer, size_t at, const void *fro
                      CL_SUCCESS);
 }
 
-/* All numbers but the last, which normalisation leaves as they are. */
+/* Declares all numbers but the last as images. Normalisation leaves the last unchanged. */
 static void declare_images(clt_dataset *d)
 {
     for (int field = 0; field < 2; field++)
@@ -128,7 +128,8 @@ static clt_dataset *arrays(int64_t count, label_kind labels)
     return d;
 }
 
-/* The same in buffers: all numbers in one, at offsets, and the labels in another. */
+/* Makes the same data set of buffers: all numbers in one buffer at offsets, the labels in
+ * another. */
 static set buffers(const lab *l, int64_t count, label_kind labels)
 {
     const bool bytes = labels == BYTES_DECLARED;
@@ -200,8 +201,8 @@ static void on_epoch(void *user, const clt_progress *p)
 
 static const double mean[] = {0.3, -0.2}, deviation[] = {0.7, 1.9};
 
-/* Oclgrind is slow, and the second epoch launches what the first did; so do later batches, but for
- * the last one, which has fewer samples. */
+/* Oclgrind is slow, and the second epoch launches the same kernels as the first. Later batches do
+ * too, except the last one, which has fewer samples. */
 static int64_t epochs(void)
 {
     return clt_test_oclgrind() ? 1 : 2;
@@ -280,7 +281,7 @@ static void test_as_arrays(void **state)
     }
 }
 
-/* Without normalisation, in order, and with labels that do not count. */
+/* Without normalisation, in order, and with ignored labels. */
 static void test_plain(void **state)
 {
     (void)state;
@@ -294,7 +295,7 @@ static void test_plain(void **state)
     same("plain", &a, &b);
 }
 
-/* With the kernels that GPUs take: of vectors, and of what those do not fit. */
+/* With the kernels for GPUs: those with vectors, and those for sizes that do not fit vectors. */
 static void test_as_gpu(void **state)
 {
     as_gpu = true;
@@ -312,7 +313,7 @@ static void test_micro_batches(void **state)
     same("micro-batches", &a, &b);
 }
 
-/* Two parts of a device in one context; the last batch leaves some without samples. */
+/* Two parts of a device in one context. The last batch leaves some devices without samples. */
 static void test_two_devices(void **state)
 {
     (void)state;
@@ -339,7 +340,7 @@ static void run_to(int64_t steps, int resume, const char *folder, set_kind kind,
     lab_close(&l);
 }
 
-/* From the middle of an epoch, with buffers or with what arrays began. */
+/* A run resumes in the middle of an epoch with buffers, whether arrays or buffers began it. */
 static void test_resume(void **state)
 {
     (void)state;
@@ -469,7 +470,7 @@ static void test_wrong_context(void **state)
     assert_int_equal(objects_live(), 0);
 }
 
-/* The guard names the step and the input, though the next batch was gathered meanwhile. */
+/* The guard names the step and the input, although the next batch was gathered meanwhile. */
 static void guard(const char *list, int accumulate, const char *want)
 {
     lab l = lab_open(list, accumulate);
@@ -479,7 +480,7 @@ static void guard(const char *list, int accumulate, const char *want)
     options.on_step = NULL;
     fails(clt_fit(l.trainer, data.dataset, NULL, &options), CLT_NONFINITE, want);
     set_close(&data);
-    /* The step after it was enqueued too; its inputs went with the run. */
+    /* The next step was enqueued too, and its inputs are released with the run. */
     clt_step_result result;
     clt_step_result_init(&result);
     const int64_t next = clt_trainer_steps(l.trainer) + 1;
@@ -541,7 +542,7 @@ int main(void)
         cmocka_unit_test(test_two_devices),   cmocka_unit_test(test_resume),
         cmocka_unit_test(test_counts),        cmocka_unit_test(test_add),
         cmocka_unit_test(test_wrong_context), cmocka_unit_test(test_guard)};
-    /* What launches kernels that no other test launches. */
+    /* Only tests with kernels that no other test launches. */
     const struct CMUnitTest simulated[] = {
         cmocka_unit_test(test_as_arrays), cmocka_unit_test(test_plain),
         cmocka_unit_test(test_as_gpu), cmocka_unit_test(test_micro_batches),

@@ -1,5 +1,5 @@
-/* Devices that fail in the middle of a run: the others go on, as if they had been alone with the
- * batch from that step on. */
+/* Devices that fail in the middle of a run. The other devices continue as if they had been alone
+ * from this step on. */
 #include "exec/lose.h"
 #include "train/setup/capacity.h"
 #include "train/lab.h"
@@ -50,7 +50,7 @@ static void on_epoch(void *user, const clt_progress *p)
     assert_true(isfinite(p->loss));
 }
 
-/* A whole run; the parameters that it ended with. */
+/* Trains a whole run. Writes its final parameters to `ended`. */
 static course run_fit(const char *devices, const double *weights, const char *lose, float *ended)
 {
     const int64_t shape[] = {IN};
@@ -86,7 +86,7 @@ static void the_others_go_on(void **state)
     float alone[WIDE * IN], ended[WIDE * IN];
     (void)state;
     const course want = run_fit("cpu@1", NULL, NULL, alone);
-    /* The last step of an epoch is number 4, the evaluation behind it has 5. */
+    /* The last step of an epoch has number 4, the evaluation after it 5. */
     for (int list = 0; list < 2; list++)
         for (int step = 0; step < 7; step++)
             for (int device = 0; device < 2; device++) {
@@ -104,7 +104,7 @@ static void the_others_go_on(void **state)
             }
 }
 
-/* The others had updated when the device failed, but one of them not yet. */
+/* A device failed after all other devices but one had updated. */
 static void an_updated_replica_becomes_all(void **state)
 {
     float want[WIDE * IN], have[WIDE * IN], zeros[WIDE * IN] = {0};
@@ -126,7 +126,7 @@ static void an_updated_replica_becomes_all(void **state)
     const clt_slot *slot = clt_buckets_find(&l.store->layout, "a.weight");
     ok(clt_replica_write(&l.store->replicas[2], l.store->replicas[2].values[slot->bucket],
                          slot->offset, slot->bytes, zeros));
-    t->steps = 2; /* as where step 3 failed between the updates of its devices */
+    t->steps = 2; /* as if step 3 failed between the updates of its devices */
     t->devices[2].done = 2;
     atomic_store(&t->lost, 0);
     ok(clt_trainer_recover(t, &redo));
@@ -139,7 +139,7 @@ static void an_updated_replica_becomes_all(void **state)
     ok(clt_trainer_step(t, &batch, NULL));
     ok(clt_trainer_wait(t));
     ok(clt_store_check(l.store));
-    /* The last one is not given up. */
+    /* The last device is kept. */
     atomic_store(&t->lost, 1);
     ok(clt_trainer_recover(t, &redo));
     assert_int_equal(redo, 1);
@@ -148,7 +148,7 @@ static void an_updated_replica_becomes_all(void **state)
     lab_close(&l);
 }
 
-/* Where the others' memory asks for more micro-batches, they keep their weights. */
+/* The other devices keep their weights, also if their memory needs more micro-batches. */
 static void the_others_run_micro_batches(void **state)
 {
     enum { MANY = 4096 };
@@ -186,7 +186,8 @@ static void the_others_run_micro_batches(void **state)
     lab_close(&l);
 }
 
-/* In an evaluation: the others have still to read the batch, whose memory stays until they have. */
+/* A device fails in an evaluation. The others have yet to read the batch, whose memory must stay
+ * until then. */
 static void evaluation_waits_for_the_others(void **state)
 {
     enum { MANY = 4096, LARGE = 512, MICROS = 16 };
@@ -212,7 +213,7 @@ static void evaluation_waits_for_the_others(void **state)
     clt_exec_testing_lose = "#0=0";
     assert_int_equal(clt_evaluate(l.trainer, set, &fit, sums, weights), CLT_DEVICE_LOST);
     clt_exec_testing_lose = NULL;
-    cl_int ended = CL_QUEUED; /* of what the other one was given last */
+    cl_int ended = CL_QUEUED; /* of the other device's last command */
     const cl_event last = l.trainer->evaluation->devices[1].read[0];
     clGetEventInfo(last, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof ended, &ended, NULL);
     assert_int_equal(ended, CL_COMPLETE);
@@ -221,7 +222,7 @@ static void evaluation_waits_for_the_others(void **state)
     clt_dataset_free(set);
 }
 
-/* Devices of different kinds: a bucket's owner alone has the optimizer's state of it. */
+/* Opens devices of different kinds. Only the owner of a bucket has its optimizer state. */
 static lab lab_with_owners(clt_optimizer optimizer)
 {
     clt_trainer_options options;
@@ -267,7 +268,7 @@ static void owners_share_what_is_left(void **state)
             assert_non_null(strstr(clt_error_message(), "optimizer's state of bucket 0 ("));
         } else if (lost == 1) {
             lose(&l, &batch, 1);
-            /* The one that is left has no part in this bucket's slots so far. */
+            /* The remaining device had no slots of this bucket so far. */
             ok(clt_trainer_recover(l.trainer, &redo));
             assert_int_equal(redo, 1);
         }
@@ -281,7 +282,7 @@ static void owners_share_what_is_left(void **state)
     }
     for (int i = 0; i < WIDE * IN; i++)
         assert_true(fabsf(want[i] - have[i]) < 1e-5f);
-    /* Without such state any may go. */
+    /* Without optimizer state any device may be lost. */
     lab l = lab_with_owners(CLT_SGD);
     int redo = -1;
     ok(clt_trainer_step(l.trainer, &batch, NULL));
@@ -289,7 +290,7 @@ static void owners_share_what_is_left(void **state)
     ok(clt_trainer_recover(l.trainer, &redo));
     ok(clt_trainer_step(l.trainer, &batch, NULL));
     ok(clt_store_check(l.store));
-    /* Owners had begun a step that none has whole. */
+    /* Owners began a step that no device has completely. */
     l.trainer->devices[1].begun = clt_trainer_steps(l.trainer) + 1;
     atomic_store(&l.trainer->lost, 0);
     if (l.trainer->owners) {
@@ -314,6 +315,6 @@ int main(void)
 #else
 int main(void)
 {
-    return 0; /* without the hooks of tests no device fails */
+    return 0; /* without the tests' hooks no device fails */
 }
 #endif

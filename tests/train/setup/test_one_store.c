@@ -1,5 +1,5 @@
-/* What one store goes through: graphs of several losses, one trainer after another, files of other
- * types, and a checkpoint that brings back what the guard stopped. */
+/* Several uses of one store: graphs with different losses, one trainer after another, files of
+ * other types, and checkpoints after the guard stopped a run. */
 #include "train/lab.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/fit.h>
@@ -49,7 +49,7 @@ static clt_trainer_options options_of(clt_optimizer optimizer)
 
 enum { LOSS_A = 1, LOSS_B = 2 };
 
-/* One hidden layer, and two layers behind it, of which each has a loss. */
+/* Builds one hidden layer with two heads. `losses` selects the losses of the heads. */
 static clt_graph *heads(int losses)
 {
     const int64_t in[] = {CLT_BATCH, IN};
@@ -72,8 +72,9 @@ static clt_graph *heads(int losses)
     return graph;
 }
 
-/* A step of one loss moves nothing that only the other depends on, whatever that left behind: of
- * gradients, momentum or averages. Nor does decay, as with PyTorch's grad None. */
+/* A step of one loss must not change parameters that only the other loss depends on, whatever
+ * gradients, momentum or averages the other loss left. Weight decay must not change them either, as
+ * with PyTorch's grad None. */
 static void losses_by_turns_on(const char *list, clt_dtype precision, int accumulate,
                                clt_optimizer optimizer)
 {
@@ -118,7 +119,8 @@ static void losses_by_turns(void **state)
 
 /* --- one trainer after another ---------------------------------------------------------------- */
 
-/* The second one's optimizer begins anew, and its checkpoints have its own tensors alone. */
+/* The second trainer's optimizer starts from zero, and its checkpoints have only its own
+ * tensors. */
 static void another_optimizer(void **state)
 {
     clt_trainer_options options = options_of(CLT_ADAM);
@@ -135,7 +137,7 @@ static void another_optimizer(void **state)
     options.optimizer = CLT_MOMENTUM;
     fails(clt_trainer_create(l.graph, l.store, &options, &none), CLT_UNSUPPORTED,
           "keeps exp_avg for each parameter, where momentum would keep momentum_buffer");
-    options.optimizer = CLT_SGD; /* keeps nothing */
+    options.optimizer = CLT_SGD; /* has no state */
     ok(clt_trainer_create(l.graph, l.store, &options, &none));
     char dir[300];
     snprintf(dir, sizeof dir, "%s/sgd", scratch);
@@ -207,7 +209,7 @@ static void restored_after_the_guard(void **state)
     restored_on("pocl", CLT_BF16);
 }
 
-/* A division that is none is found before anything changes. */
+/* An invalid division is found before anything changes. */
 static void damaged_divisions(void **state)
 {
     clt_trainer_options options = options_of(CLT_SGD);
@@ -234,7 +236,7 @@ static void damaged_divisions(void **state)
 
 /* --- files of other types --------------------------------------------------------------------- */
 
-/* Only what becomes f32 or i32 is converted. */
+/* Only types that become f32 or i32 are converted. */
 static void types_of_states(void **state)
 {
     enum { COUNT = 4 };
@@ -277,7 +279,7 @@ static void types_of_states(void **state)
     lab_close(&l);
 }
 
-/* Steps assign words of 4 bytes: said when the trainer is made. */
+/* Steps assign words of 4 bytes, so other sizes are refused when the trainer is made. */
 static void sizes_of_states(void **state)
 {
     const int64_t in[] = {CLT_BATCH, IN}, dims[] = {3};

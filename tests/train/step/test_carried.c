@@ -1,7 +1,7 @@
 /*
- * State that goes from batch to batch for each sample, as truncated back-propagation through time
- * needs it, on several devices, in micro-batches and on ranks: whatever the division, all devices
- * have the rows that one device with the whole batch computes.
+ * States that each sample carries from batch to batch, as truncated back-propagation through time
+ * needs them: on several devices, in micro-batches and on ranks. With every division, all devices
+ * have the rows that one device computes from the whole batch.
  */
 #include "exec/lose.h"
 #include "train/world.h"
@@ -14,7 +14,8 @@ enum { ROWS = 13, TIME = 4, IN = 3, UNITS = 6, CLASSES = 3, STEPS = 7 };
 static float xs[STEPS][ROWS * TIME * IN];
 static int32_t labels[STEPS][ROWS];
 
-/* An LSTM and a GRU behind it, whose three states go on. Asserts nothing: ranks call it. */
+/* Builds an LSTM and a GRU whose three states are carried. Ranks call this, so it asserts
+ * nothing. */
 static clt_graph *network(void)
 {
     const int64_t x[] = {CLT_BATCH, TIME, IN}, one[] = {CLT_BATCH}, all[] = {ROWS, UNITS};
@@ -52,17 +53,17 @@ typedef struct outcome {
     float states[STATES][ROWS * UNITS], fc[CLASSES * UNITS];
 } outcome;
 
-/* Samples of each step and where they begin; the last ones are a part of the rows. */
+/* Samples of each step, and the first one. The last steps have only a part of the rows. */
 static const int64_t counts[STEPS] = {ROWS, ROWS, ROWS, ROWS, 8, 5, ROWS};
 static const int64_t firsts[STEPS] = {0, 0, 0, 0, 0, 4, 0};
 
 typedef struct setting {
     const char *devices;
-    const int64_t (*offsets)[3]; /* by step, of two devices; NULL: as the weights say */
+    const int64_t (*offsets)[3]; /* by step, for two devices; NULL: as the weights say */
     const double *weights;
-    int accumulate; /* 0: 1 */
+    int accumulate; /* 0 means 1 */
     clt_dtype precision;
-    int64_t quantum; /* 0: 1 */
+    int64_t quantum; /* 0 means 1 */
 } setting;
 
 static lab open_lab(const setting *s)
@@ -154,7 +155,7 @@ static void compare(const char *what, const outcome *have, const outcome *want, 
         near("fc.weight", i, (double)have->fc[i], (double)want->fc[i], most);
 }
 
-/* The first of the test's devices. */
+/* Returns the first of the test's devices. */
 static const char *one_device(void)
 {
     static char first[64];
@@ -163,13 +164,13 @@ static const char *one_device(void)
     return first;
 }
 
-/* The test's devices may be one. */
+/* Returns the test's devices, which may be a single one. */
 static const char *two_devices(void)
 {
     return clt_test_devices("cpu/2");
 }
 
-/* Divisions that change from step to step, a device that has none, and micro-batches. */
+/* Divisions that change from step to step, a device without samples, and micro-batches. */
 static void test_divisions(void **state)
 {
     static const int64_t changing[STEPS][3] = {
@@ -203,7 +204,7 @@ static void test_divisions(void **state)
     compare("bf16", &have, &whole, 0.02);
 }
 
-/* The rows of the batch are what its devices computed, bit for bit; all others stay. */
+/* The rows of the batch are those that its devices computed, bit for bit. All other rows stay. */
 static void test_rows(void **state)
 {
     static float c_n[ROWS * UNITS], before[ROWS * UNITS], after[ROWS * UNITS];
@@ -234,7 +235,7 @@ static void test_rows(void **state)
     lab_close(&l);
 }
 
-/* A step that the guard stops leaves the rows as they were. */
+/* The guard stops a step, and the rows do not change. */
 static void test_guard(void **state)
 {
     static float before[ROWS * UNITS], after[ROWS * UNITS], bad[ROWS * TIME * IN];
@@ -257,7 +258,7 @@ static void test_guard(void **state)
     lab_close(&l);
 }
 
-/* A checkpoint has the rows of the whole batch: it goes on, on any number of devices. */
+/* A checkpoint has the rows of the whole batch, so any number of devices can resume. */
 static void test_resume(void **state)
 {
     static const double weights[] = {2, 5};
@@ -292,7 +293,7 @@ static void test_resume(void **state)
         }
 }
 
-/* The division of later steps is another: rows are where they are needed. */
+/* The division changes in later steps, and each device has the rows that it needs. */
 static void test_rebalance(void **state)
 {
     static const int64_t any[STEPS][3] = {{0}};
@@ -317,7 +318,7 @@ static void test_rebalance(void **state)
 }
 
 #ifdef CLT_TESTING
-/* A device that is lost takes no rows with it. */
+/* No rows are lost with a device. */
 static void test_lost(void **state)
 {
     const setting alone = {.devices = one_device()}, s = {.devices = "cpu/2"};
@@ -349,7 +350,7 @@ static void test_lost(void **state)
 
 /* --- ranks ----------------------------------------------------------------------------------- */
 
-/* What a rank is given, and what it ends with. */
+/* A rank's settings and results. */
 typedef struct share {
     const char *devices;
     int64_t count; /* samples of each batch */
@@ -394,7 +395,7 @@ static void train_rank(rank *self)
     options.batch = ROWS;
     options.check_every = 1;
     options.comm_timeout = 60;
-    options.rebalance = 1; /* room for other shares than equal ones */
+    options.rebalance = 1; /* room for unequal shares */
     options.poison = 1;
     options.world = &self->world;
     l.graph = network();
@@ -439,7 +440,7 @@ static void test_ranks(void **state)
             assert_memory_equal(shares[r].o.states, shares[0].o.states, sizeof want.states);
         }
     }
-    /* A place that no batch has, on all ranks: each says so before its devices begin. */
+    /* Rows that no batch has, on all ranks. Each rank reports this before its devices begin. */
     static share wrong[2];
     rank ranks[2];
     for (int r = 0; r < 2; r++)
@@ -455,7 +456,7 @@ static void test_ranks(void **state)
 
 enum { DECAYED, FEW, TWICE, DERIVED, REFUSED };
 
-/* Assignments that have no row for each sample. */
+/* Builds assignments that have no row for each sample. */
 static clt_graph *refused(int which)
 {
     const int64_t x[] = {CLT_BATCH, UNITS}, all[] = {which == FEW ? ROWS - 1 : ROWS, UNITS};
@@ -484,7 +485,7 @@ static clt_graph *refused(int which)
     return g;
 }
 
-/* Before the first step. */
+/* Refused before the first step. */
 static void expect_too_few(clt_trainer *trainer)
 {
     static const float y[ROWS * 2];

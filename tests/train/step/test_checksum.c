@@ -1,5 +1,5 @@
-/* Checksums of a replica's tensors, with the kernel of CPUs and that of GPUs, against the sums
- * written out here. */
+/* Checksums of a replica's tensors, with the kernels for CPUs and for GPUs, compared with sums in
+ * this file. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #include "support/devices.h"
 #include <cltrain/cltrain.h>
 
-/* Vectors and what is left of one, more elements than work-items, and fewer. */
+/* Whole vectors and remainders, with more elements than work-items and with fewer. */
 static const int64_t sizes[] = {1, 3, 64, 67, 4096 * 4 + 2, 40001};
 enum { TENSORS = sizeof sizes / sizeof *sizes, MOST = 40001 };
 

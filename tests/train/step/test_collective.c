@@ -40,7 +40,8 @@ static void read_parameters(const lab *l, double *p)
 
 /* --- gradients ------------------------------------------------------------------------------- */
 
-/* Which micro-batch each sample is in: the k-th ones of all devices are normalised together. */
+/* Finds the micro-batch of each sample. The k-th micro-batches of all devices are normalised
+ * together. */
 static void find_groups(const lab *l, int *group)
 {
     const clt_trainer *t = l->trainer;
@@ -52,7 +53,7 @@ static void find_groups(const lab *l, int *group)
     }
 }
 
-/* Both are means over images, whatever the division. */
+/* Reads both states, which are means over samples for every division. */
 static void read_states(const lab *l, float *running, float *own)
 {
     ok(clt_store_get(l->store, "running", running, NET_WIDE * sizeof *running));
@@ -107,8 +108,8 @@ static bool alike(const lab *l)
     return !l->trainer->owners;
 }
 
-/* Batches of every size, also less than one sample a device, and divisions that leave devices
- * without. */
+/* Batches of every size, including fewer samples than devices, and divisions that leave devices
+ * without samples. */
 static void gradients_are_those_of_the_whole_batch(void **state)
 {
     static const int64_t counts[] = {NET_MOST, 23, 17, 3, 2, 1, 0, 5, NET_MOST};
@@ -178,7 +179,8 @@ static void train(const clt_trainer_options *options, int share_context, int ste
     lab_close(&l);
 }
 
-/* Also where updates begin as their bucket is reduced, and where both devices share a context. */
+/* Also if updates begin right after the reduction of their bucket, and if both devices share a
+ * context. */
 static void runs_repeat(void **state)
 {
     float first[NET_PARAMETERS + STATES], again[NET_PARAMETERS + STATES];
@@ -264,7 +266,7 @@ static void plans_and_profiles_name_it(void **state)
     clt_trainer_options options = default_options();
     clt_device_options device_options;
     clt_step_batch batch = net_batch(NET_MOST, NULL);
-    const double weight = NET_MOST; /* told, so that forward need not run by itself first */
+    const double weight = NET_MOST; /* set, so forward need not run first by itself */
     batch.loss_weights = &weight;
     const clt_profile_record *records;
     clt_profile *profile;
@@ -306,7 +308,8 @@ static void plans_and_profiles_name_it(void **state)
 
 /* --- failures -------------------------------------------------------------------------------- */
 
-/* Of any device's images; the others look at their own parts and find nothing. */
+/* The values may be in the samples of any device. The other devices check their own parts and find
+ * nothing. */
 static void what_is_not_finite_is_named(void **state)
 {
     static const int samples[] = {0, NET_MOST - 1};
@@ -333,8 +336,8 @@ static void what_is_not_finite_is_named(void **state)
 }
 
 #ifdef CLT_TESTING
-/* Before, between and behind the collectives of step 3: it is given again, and the run ends as one
- * device's does. */
+/* The device fails before, between or after the collectives of step 3. The step is repeated, and
+ * the run ends like that of one device. */
 static void a_lost_device_is_left_behind(void **state)
 {
     const clt_step_batch batch = net_batch(NET_MOST - 1, NULL);

@@ -1,4 +1,4 @@
-/* Collectives of the graph on ranks that are threads of this program; tests/mpi has processes. */
+/* Collectives of the graph on ranks that are threads of this program. tests/mpi uses processes. */
 #include "train/world.h"
 
 #include "train/normalised.h"
@@ -6,13 +6,13 @@
 
 enum { STEPS = 5 };
 
-/* What a rank is given. */
+/* The settings of a rank. */
 typedef struct plan {
     const char *devices;
     int64_t first, count; /* its samples */
     int accumulate;
     int tell_total; /* whether the caller knows the global batch */
-    int late;       /* does not come to the first step */
+    int late;       /* the rank does not come to the first step */
     int evaluate;
 } plan;
 
@@ -51,7 +51,7 @@ static clt_step_batch batch_of(const plan *p, clt_feed feeds[2])
     return batch;
 }
 
-/* Which micro-batch each sample of the whole batch is in. */
+/* Finds the micro-batch of each sample of the whole batch. */
 static void find_groups(const clt_trainer *t, int *group)
 {
     int at = 0;
@@ -119,7 +119,8 @@ static void train_rank(rank *self)
     if (HOLDS(self, open_rank(&l, p, &self->world) == CLT_OK)) {
         for (int s = 0; s < STEPS && !*self->failed; s++)
             check_step(self, &l, &batch);
-        /* Of micro-batches only the largest has all devices' images: the same divisions. */
+        /* check_outside expects that all samples are normalised together, which micro-batches do
+         * not do. */
         if (p->accumulate == 1 && !*self->failed)
             check_outside(self, &l, p, &batch);
         HOLDS(self, net_read(l.store, values) == CLT_OK);
@@ -142,7 +143,7 @@ static void give_parts(plan *plans, int count, const int64_t *sizes, const char 
     assert_int_equal(first, NET_MOST);
 }
 
-/* Even, uneven and empty parts; the second time with the same bits. */
+/* Even, uneven and empty parts. A second run gives the same bits. */
 static void ranks_give_what_one_process_gives(void **state)
 {
     static const int64_t parts[][2] = {{12, 12}, {5, 19}, {0, 24}, {23, 1}};
@@ -178,11 +179,11 @@ static void late_rank(rank *self)
         self->status = clt_trainer_step(l.trainer, &batch, NULL);
         snprintf(self->message, sizeof self->message, "%s", clt_error_message());
     }
-    pthread_barrier_wait(&self->meeting->barrier); /* the late one stays until then */
+    pthread_barrier_wait(&self->meeting->barrier); /* the late rank stays until then */
     lab_close(&l);
 }
 
-/* The first collective that a rank waits for is named, with the step. */
+/* The message names the first collective that a rank waits for, and its step. */
 static void who_is_late_is_named(void **state)
 {
     static const int64_t halves[] = {12, 12};

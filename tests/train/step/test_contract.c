@@ -1,6 +1,6 @@
 /*
- * The execution contract of steps: what they may create, how long events live, and that every
- * split of a batch, every repetition and every replica gives what it should.
+ * The execution contract of steps: which objects they may create, and how long events live. Every
+ * division of a batch, every repetition and every replica must give the expected result.
  */
 #include "base/alloc.h"
 #include "device/core/cl.h"
@@ -14,7 +14,7 @@ enum { IN = 24, CLASSES = 5, MOST = 48 };
 static float xs[MOST * IN];
 static int32_t labels[MOST];
 
-/* A classifier; with a wide hidden layer it has several buckets. */
+/* Builds a classifier. A wide hidden layer makes several buckets. */
 static clt_graph *build(int64_t hidden)
 {
     const int64_t in[] = {CLT_BATCH, IN}, one[] = {CLT_BATCH};
@@ -83,7 +83,7 @@ static double loss_of_last(lab *l)
     return result.loss;
 }
 
-/* All parameters and states, one after the other. */
+/* Returns all parameters and states, one after the other. */
 static float *values_of(lab *l, size_t *bytes)
 {
     const int count = clt_store_count(l->store);
@@ -114,7 +114,7 @@ static void check_counts(const char *list, int64_t hidden, int accumulate, int l
     for (int b = 0; b < l.store->layout.n_buckets; b++)
         buckets += !l.store->layout.buckets[b].state;
     assert_true(buckets >= least_buckets);
-    assert_true(objects_made() > 0 && objects_live() > 0); /* they are counted at all */
+    assert_true(objects_made() > 0 && objects_live() > 0); /* check that they are counted */
     const int64_t limit = (3 * buckets + 4) * (int64_t)l.n;
     const int64_t live = clt_device_object_live(CLT_OBJECT_EVENT);
     step(&l, MOST);
@@ -129,7 +129,7 @@ static void check_counts(const char *list, int64_t hidden, int accumulate, int l
         assert_int_equal(objects_made(), made);
         assert_int_equal(clt_alloc_count(), allocations);
         assert_true(new_events <= limit);
-        /* This step's and, while it may still run, the one's before it. */
+        /* The events of this step, and of the previous step while it may still run. */
         assert_true(clt_device_object_live(CLT_OBJECT_EVENT) - live <= 2 * limit);
         assert_true(clt_device_object_live(CLT_OBJECT_EVENT) - live <= 2 * l.n);
     }
@@ -170,8 +170,9 @@ static void same_gradient(lab *a, lab *b, int64_t count)
         }
 }
 
-/* Batches of every size, to none, on two devices with micro-batches or without, against one device
- * at once. Labels alone tell the weight in the second round. */
+/* Batches of every size, including none, on two devices with and without micro-batches. The
+ * reference is one device with the whole batch. In the second round only the labels determine the
+ * weight. */
 static void test_splits(void **state)
 {
     (void)state;
@@ -212,8 +213,8 @@ static float *train(const char *list, int share_context, int64_t hidden, size_t 
     return values;
 }
 
-/* Updates that begin as their bucket is reduced give what those give that wait for the step's word;
- * a wide layer makes several buckets. */
+/* Updates that begin right after the reduction of their bucket give the bits of updates that wait
+ * for the step status. A wide layer makes several buckets. */
 static void test_streaming(void **state)
 {
     size_t bytes, same;
@@ -228,7 +229,7 @@ static void test_streaming(void **state)
     free(streamed);
 }
 
-/* The same run twice gives the same bits; so does one context for both devices. */
+/* The same run gives the same bits twice, also with one context for both devices. */
 static void test_repeats(void **state)
 {
     (void)state;
@@ -281,7 +282,7 @@ static void plans_on(const char *list)
     assert_memory_equal(a, b, bytes);
     free(a);
     free(b);
-    /* Another plan in between takes the intermediates away. */
+    /* Another plan in between overwrites the intermediates. */
     const clt_step_batch batch = batch_of(9);
     double sums[2] = {0}, weights[2] = {0};
     if (mixed.n == 1) {
@@ -305,7 +306,7 @@ static void test_plans_on_one_store(void **state)
     plans_on("pocl/2");
 }
 
-/* Of all tensors, not the first that is near enough. */
+/* The nearest of all tensors is suggested, not the first that is near. */
 static void test_nearest_name(void **state)
 {
     (void)state;
@@ -346,9 +347,9 @@ static void guard_on(const char *list, int accumulate, int sample, int late)
              sample);
     if (!strstr(clt_error_message(), named))
         fail_msg("%s, sample %d, late %d: %s", list, sample, late, clt_error_message());
-    /* Options of the command tell a library's user nothing. */
+    /* Command-line options do not help a user of the library. */
     assert_null(strstr(clt_error_message(), "--"));
-    /* Nothing trains on. */
+    /* No further step trains. */
     clt_status later = CLT_OK;
     for (int s = 0; s < 3 && later == CLT_OK; s++) {
         const clt_step_batch batch = batch_of(MOST);
@@ -380,8 +381,8 @@ static void test_guard(void **state)
 
 /* --- state ----------------------------------------------------------------------------------- */
 
-/* mean = 0.75 mean + 0.25 (mean of the batch), steps = steps + 1; `whole`: seen = whether the batch
- * has an x[0] above 0, an integer. */
+/* Builds mean = 0.75 mean + 0.25 (mean of the batch) and steps = steps + 1. With `whole`, an
+ * integer `seen`: whether an x[0] of the batch is above 0. */
 static clt_graph *build_with_state(int with_mean, int whole)
 {
     const int64_t in[] = {CLT_BATCH, IN}, mean_dims[] = {IN}, one[] = {1};
@@ -416,8 +417,8 @@ static clt_step_batch inputs_of(int64_t count)
     return batch;
 }
 
-/* Statistics of the whole batch, whatever its division; steps count on where there are no samples,
- * and neither evaluation nor a step that is not committed changes a state. */
+/* Statistics are those of the whole batch for every division. The steps count even without samples.
+ * Neither an evaluation nor a step that is not committed changes a state. */
 static void state_on(const char *list, int accumulate)
 {
     static const int64_t counts[] = {MOST, MOST - 3, 0, 17, 1, 2, MOST};
@@ -467,8 +468,7 @@ static void test_state(void **state)
     }
 }
 
-/* A state that does not depend on the batch is reduced with no other device; one of integers has no
- * mean. */
+/* A state that does not depend on the batch is not reduced. An integer state has no mean. */
 static void test_state_without_mean(void **state)
 {
     clt_trainer_options options = default_options();
@@ -497,8 +497,8 @@ static void test_state_without_mean(void **state)
     lab_close(&l);
 }
 
-/* States take what others, and parameters, were in the step, in whatever order they are assigned; a
- * view of one, too. */
+/* States get the values that other states and parameters had in the step, in any order of
+ * assignment. So does a view of a state. */
 static void test_states_of_states(void **state)
 {
     const int64_t in[] = {CLT_BATCH, IN}, one[] = {1}, wide[] = {IN}, row[] = {1, IN};
@@ -541,7 +541,7 @@ static void test_states_of_states(void **state)
     lab_close(&l);
 }
 
-/* A device without samples has inputs that have no batch dimension, or zeros in their place. */
+/* A device without samples has the inputs without a batch dimension, or zeros in their place. */
 static void test_inputs_without_batch(void **state)
 {
     const int64_t in[] = {CLT_BATCH, IN}, one[] = {1};

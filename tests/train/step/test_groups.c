@@ -1,4 +1,4 @@
-/* Frozen parameters and parameter groups: what a step does to each, where they lie, checkpoints. */
+/* Frozen parameters and parameter groups: updates, layout in buckets, and checkpoints. */
 #include "device/core/device.h"
 #include "train/lab.h"
 #include "train/store/store.h"
@@ -69,7 +69,7 @@ static clt_trainer_options options_of(clt_optimizer optimizer)
 
 /* --- updates ---------------------------------------------------------------------------------- */
 
-/* Factor and decay of each parameter, in the order of `parameters`. */
+/* Rate factor and decay of each parameter, in the order of `parameters`. */
 static const double rates[] = {1, 3, 0.5, 3}, decays[] = {0.2, 0, 0.7, 0};
 
 static clt_graph *grouped(void)
@@ -78,12 +78,12 @@ static clt_graph *grouped(void)
     clt_graph *graph = classifier(IN, HIDDEN, CLASSES);
     ok(clt_param_group(graph, "b.*", 0.5, 0.7, &count));
     assert_int_equal(count, 2);
-    ok(clt_param_group(graph, "1d", 3, 0, &count)); /* b.bias moves on to this one */
+    ok(clt_param_group(graph, "1d", 3, 0, &count)); /* b.bias moves to this group */
     assert_int_equal(count, 2);
     return graph;
 }
 
-/* Each field comes from the last call that gives it, and each other one from an earlier call. */
+/* Each value comes from the last call that sets it. */
 static void test_merge(void **state)
 {
     const clt_value *value[4];
@@ -105,7 +105,7 @@ static void test_merge(void **state)
     clt_graph_destroy(graph);
 }
 
-/* The first update of SGD with L2, and of AdamW, whose moments are those of one gradient. */
+/* Returns the first update of SGD with L2, or of AdamW, whose moments are those of one gradient. */
 static double updated(clt_optimizer optimizer, double w, double g, double lr, double decay)
 {
     if (optimizer == CLT_SGD)
@@ -158,7 +158,7 @@ static void test_updates(void **state)
     }
 }
 
-/* Groups that say what the options say change no bit. */
+/* Groups that repeat the options change no bit. */
 static void test_neutral(void **state)
 {
     static float plain[LARGEST], with[LARGEST];
@@ -180,7 +180,7 @@ static void test_neutral(void **state)
     assert_memory_equal(plain, with, sizeof plain);
 }
 
-/* Tensors of a group are neighbours in their bucket, which is as full as without groups. */
+/* Tensors of a group are neighbours in their bucket. Buckets are as full as without groups. */
 static void test_layout(void **state)
 {
     (void)state;
@@ -219,8 +219,8 @@ static clt_graph *frozen(const char *pattern)
     return graph;
 }
 
-/* The others' gradients, also of what lies behind a frozen one, are those of a run without; what is
- * frozen keeps its bits, its initial value and its place in the store's order. */
+/* The gradients of all other parameters are those of a run without freezing, also behind a frozen
+ * one. A frozen parameter keeps its bits, its initial value and its place in the store's order. */
 static void frozen_on(const char *list)
 {
     static float start[LARGEST], end[LARGEST], whole[LARGEST], part[LARGEST];
@@ -263,7 +263,7 @@ static void frozen_on(const char *list)
         assert_string_equal(name, same);
         assert_false(is_state);
     }
-    /* No memory for gradients and moments. */
+    /* Frozen buckets have no gradients and moments. */
     const clt_replica *r = &some.store->replicas[0];
     for (int b = 0; b < some.store->layout.n_buckets; b++) {
         const bool still = some.store->layout.buckets[b].state;
@@ -334,7 +334,7 @@ static void test_errors(void **state)
     clt_trainer *trainer;
     (void)state;
     fails(clt_freeze(graph, "c.*", NULL), CLT_NOT_FOUND, "no parameter matches \"c.*\"");
-    fails(clt_freeze(graph, "x", NULL), CLT_NOT_FOUND, "\"x\""); /* an input */
+    fails(clt_freeze(graph, "x", NULL), CLT_NOT_FOUND, "\"x\""); /* x is an input */
     fails(clt_param_group(graph, "a.*", -2, 0, NULL), CLT_INVALID_ARGUMENT, "lr -2");
     fails(clt_param_group(graph, "a.*", 1, NAN, NULL), CLT_INVALID_ARGUMENT, "weight decay");
     ok(clt_graph_status(graph));

@@ -1,9 +1,9 @@
-/* Gradients in 16 bits: what is rounded, where they lie, and between ranks. */
+/* Gradients in 16 bits: their rounding, their memory, and their exchange between ranks. */
 #include "train/whole_numbers.h"
 
 #include <CL/cl.h>
 
-/* bf16: the step is applied, and rounding is what it must be. */
+/* bf16: the step is applied, and gradients are rounded as expected. */
 static void bf16_on(const char *list, int micros)
 {
     make_data(1);
@@ -17,8 +17,8 @@ static void bf16_on(const char *list, int micros)
     lab_close(&l);
 }
 
-/* f16: the first scale is too large for these gradients. Steps are skipped and the scale halved
- * until they fit, and then training goes on. */
+/* f16: the first scale is too large for these gradients. Steps are skipped and the scale is halved
+ * until the gradients fit. Then training continues. */
 static void f16_on(const char *list, int micros)
 {
     make_data(1);
@@ -70,7 +70,7 @@ static void rounded_once_on_two_devices(void **state)
     f16_on(two, 2);
 }
 
-/* Parts of a step, and a gradient read before the word is known. */
+/* The parts of a step, and a gradient that is read before the step status is known. */
 static void in_parts(void **state)
 {
     (void)state;
@@ -102,8 +102,8 @@ static size_t bytes_of(cl_mem buffer)
     return bytes;
 }
 
-/* Buckets of gradients take half of the parameters' bytes, and what a plan reckons with does too.
- */
+/* Buckets of gradients take half of the parameters' bytes, in memory and in the plan's
+ * prediction. */
 static void half_the_bytes(void **state)
 {
     (void)state;
@@ -126,7 +126,7 @@ static void half_the_bytes(void **state)
     assert_int_equal(planned[1], planned[0] / 4 * 3 + planned[0] / 8);
 }
 
-/* Two trainers of different precision on one store do not disturb each other's gradients. */
+/* Two trainers of different precision on one store do not change each other's gradients. */
 static void two_on_one_store(void **state)
 {
     (void)state;
@@ -159,7 +159,8 @@ typedef struct rank_plan {
     int first, count;
 } rank_plan;
 
-/* numbers: whether w is minus the gradient of two devices, steps skipped, the scale. */
+/* Sets `numbers`: whether w is minus the gradient of two devices, the skipped steps, and the
+ * scale. */
 static void train_rank(rank *self)
 {
     const rank_plan *p = self->argument;
@@ -238,10 +239,11 @@ enum { FEATURES = 12, CLASSES = 20, SAMPLES = 24 };
 static float features[SAMPLES * FEATURES];
 static int32_t classes[SAMPLES];
 
-/* Softmax regression: the gradient of its weight w [CLASSES, FEATURES] in double, and how far
- * roundings of relative size `eps` may move it, to first order: each logit by eps of itself, which
- * moves a probability p by at most 2 p eps max|logit|; the logits' gradient by eps of itself, and
- * the sum at the end; twice that, for the second order and f32's own errors. */
+/* Softmax regression in double: the gradient of its weight w [CLASSES, FEATURES]. Also a
+ * first-order bound for roundings of relative size `eps`:
+ * - each logit moves by eps of itself, which moves a probability p by at most 2 p eps max|logit|,
+ * - the gradient of the logits moves by eps of itself, and so does the final sum,
+ * - the total is doubled for the second order and for f32's own errors. */
 static void reference(const float *w, const float *b, double eps, double *gradient, double *bound)
 {
     memset(gradient, 0, CLASSES * FEATURES * sizeof *gradient);
@@ -269,7 +271,7 @@ static void reference(const float *w, const float *b, double eps, double *gradie
         bound[i] += 2 * eps * fabs(gradient[i]) + 1e-7;
 }
 
-/* f16's gradients below 2^-14 / scale lose digits; none of these is that small. */
+/* f16's gradients below 2^-14 / scale lose digits. No gradient here is so small. */
 static void classifier_on(const char *list, clt_dtype precision, int micros)
 {
     const int64_t in[] = {CLT_BATCH, FEATURES}, one[] = {CLT_BATCH};
@@ -296,7 +298,7 @@ static void classifier_on(const char *list, clt_dtype precision, int micros)
     batch.feeds = fed;
     ok(clt_trainer_step(l.trainer, &batch, NULL));
     ok(clt_trainer_gradient(l.trainer, 0, "w", g, sizeof g));
-    /* Roundings of the sum: micro-batches', the device's, all devices'. */
+    /* Roundings of the sums of micro-batches, of the device, and of all devices. */
     const double eps = precision == CLT_F16 ? 0x1p-11 : 0x1p-8 / 2;
     reference(w, b, eps * (micros > 1 ? 3 : l.n > 1 ? 2 : 1), want, bound);
     bool differs = false;
@@ -306,7 +308,7 @@ static void classifier_on(const char *list, clt_dtype precision, int micros)
             fail_msg("%s, %s, %d micro-batches, element %d: %.9g, not %.9g +- %.3g", list,
                      clt_dtype_name(precision), micros, i, g[i], want[i], bound[i]);
     }
-    assert_true(differs); /* or nothing was rounded */
+    assert_true(differs); /* otherwise nothing was rounded */
     if (l.n > 1)
         ok(clt_store_check(l.store));
     lab_close(&l);
@@ -324,7 +326,7 @@ static void within_bounds_of_double(void **state)
     }
 }
 
-/* Both types, as far as a simulator comes in a minute. */
+/* Both types, as much as a simulator computes in a minute. */
 static void once_each(void **state)
 {
     (void)state;

@@ -1,13 +1,13 @@
-/* Loss scaling, which f16 has: steps that are skipped, the scale, checkpoints. */
+/* Loss scaling of f16: skipped steps, the scale, checkpoints. */
 #include "train/whole_numbers.h"
 
 #include <cltrain/fit.h>
 
 /* --- optimizers ------------------------------------------------------------------------------- */
 
-/* Steps that are skipped change neither slots nor Adam's bias correction: the first one that is
- * applied moves each weight by lr, as Adam's first step does. With clipping: of the gradient
- * without the scale, so that momentum's first step is as long as the clipped gradient. */
+/* Skipped steps change neither slots nor Adam's bias correction. So the first applied step moves
+ * each weight by lr, as Adam's first step does. Clipping uses the gradient without the scale, so
+ * momentum's first step is as long as the clipped gradient. */
 static void optimizers_on(const char *list)
 {
     make_data(1);
@@ -52,7 +52,7 @@ static void skipped_steps_change_nothing(void **state)
 
 /* --- the scale -------------------------------------------------------------------------------- */
 
-/* Twice as large after 2000 good steps; a run that no scale helps stops at the least one. */
+/* The scale doubles after 2000 good steps. A run that no scale helps stops at the smallest one. */
 static void scale_on(const char *list)
 {
     make_data(0x1p-20F);
@@ -79,7 +79,7 @@ static void scale_on(const char *list)
     assert_non_null(strstr(clt_error_message(), "step 2: "));
     assert_non_null(strstr(clt_error_message(), "2^-14"));
     expect_zero_weights(&l);
-    /* What a checkpoint of before the step that stopped has, whatever was queued behind it. */
+    /* Each device has the scaling from before the stopped step, whatever was queued after it. */
     ok(clt_trainer_wait(l.trainer));
     for (int d = 0; d < l.n; d++) {
         clt_scaling now;
@@ -96,7 +96,7 @@ static void the_scale_follows(void **state)
     scale_on(clt_test_devices("pocl/2"));
 }
 
-/* Without the guard steps are skipped all the same, and nothing ends the run. */
+/* Without the guard, steps are skipped too, but nothing ends the run. */
 static void without_guard(void **state)
 {
     (void)state;
@@ -121,8 +121,8 @@ static void run_steps(lab *l, int steps, clt_step_result *last)
         *last = run_step(l);
 }
 
-/* A run that goes on is bit by bit the one that was never interrupted, its scale too; in another
- * precision it begins with the first scale. */
+/* A resumed run is bit by bit the uninterrupted one, including the scale. In another precision it
+ * begins with the first scale. */
 static void resumed_on(const char *list)
 {
     char dir[] = "/tmp/cltrain-half-XXXXXX", command[64];
@@ -168,7 +168,7 @@ static void resumed(void **state)
     resumed_on(clt_test_devices("pocl/2"));
 }
 
-/* What losses are not there to be scaled is said. */
+/* Gradients from the caller are refused, since no loss of theirs can be scaled. */
 static void given_gradients_in_f16(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Optimizers and clipping against PyTorch's (tests/goldens/ops/optimizers.safetensors). The given
- * gradients reach the buckets through clt_output_gradient on copies of the parameters. */
+/* Optimizers and clipping, compared with PyTorch (tests/goldens/ops/optimizers.safetensors).
+ * Gradients reach the buckets through clt_output_gradient on copies of the parameters. */
 #include "goldens/goldens.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ enum { PARAMETERS = 3, UPDATES = 6, MOST = 64 };
 
 static clt_runtime *runtime;
 
-/* Devices get the kernels that a GPU would. */
+/* Devices use the kernels for GPUs. */
 static bool as_gpu;
 
 static void ok(clt_status status)
@@ -97,7 +97,7 @@ static void lab_close(lab *l)
     clt_devices_close(l->devices, l->n);
 }
 
-/* Update number u; each of n devices brings an n-th of the gradient (n is a power of two). */
+/* Runs update number u. Each of n devices feeds an n-th of the gradient (n is a power of two). */
 static void update(lab *l, const clt_tensors *golden, const char *prefix, int u)
 {
     float gradients[PARAMETERS][MOST];
@@ -123,7 +123,7 @@ static void update(lab *l, const clt_tensors *golden, const char *prefix, int u)
         fail_msg("%s: norm %.9g of update %d, PyTorch's is %.9g", prefix, result.norm, u, norm);
 }
 
-/* The largest error of the parameters after update u, in units of the distance gone so far. */
+/* Returns the largest error of the parameters after update u, in units of the distance so far. */
 static double error_after(lab *l, const clt_tensors *golden, const char *prefix, int u)
 {
     double worst = 0;
@@ -136,7 +136,7 @@ static double error_after(lab *l, const clt_tensors *golden, const char *prefix,
         ok(clt_store_get(l->store, names[p], have, (size_t)l->elements[p] * sizeof *have));
         for (int64_t i = 0; i < l->elements[p]; i++) {
             const double expected = want[u * l->elements[p] + i];
-            /* Rounding of the parameter itself, and of the update. */
+            /* Rounding errors of the parameter and of the update. */
             const double allowed =
                 1.2e-7 * fabs(expected) * (u + 1) + 4e-6 * fabs(expected - start[i]) + 1e-9;
             const double error = fabs((double)have[i] - expected) / allowed;
@@ -196,7 +196,8 @@ static void test_two_devices(void **state)
     check_on(clt_test_devices("pocl/2"));
 }
 
-/* Parameters, slots and step count moved to another trainer after three updates: the same bits. */
+/* Parameters, slots and step count move to another trainer after three updates. The bits stay the
+ * same. */
 static void test_slots_move(void **state)
 {
     (void)state;
@@ -247,7 +248,7 @@ static void test_slots_move(void **state)
     clt_tensors_close(golden);
 }
 
-/* Decoupled decay of sgd: the weight shrinks by lr * decay before the update. */
+/* Decoupled decay of sgd shrinks the weight by lr * decay before the update. */
 static void test_decoupled(void **state)
 {
     (void)state;
@@ -272,7 +273,7 @@ static void test_decoupled(void **state)
     clt_tensors_close(golden);
 }
 
-/* The norm of a gradient that several work-groups of a GPU sum up. */
+/* The norm of a gradient that several work-groups of a GPU sum. */
 static void test_long_norm(void **state)
 {
     enum { LONG = 9001 };

@@ -1,5 +1,5 @@
-/* Activations that backward computes again: no bit of any result changes, memory falls, and as
- * little is computed again as a limit asks for. */
+/* Recomputed activations: results do not change by a bit, memory falls, and a limit recomputes only
+ * as much as needed. */
 #include "train/lab.h"
 
 #include "train/setup/capacity.h"
@@ -11,10 +11,10 @@ enum { STEPS = 3, T = 12, WORDS = 40, CLASSES = 10, MOST_BATCH = 24, MOST_ELEMEN
 static float images[MOST_BATCH * MOST_ELEMENTS], logits[MOST_BATCH * T * WORDS];
 static int32_t numbers[2][MOST_BATCH * T];
 
-/* A model with data of one kind: images of so many channels and sides, or text. */
+/* A model with one kind of data: images of `channels` and `side`, or text. */
 typedef struct kind {
     const char *model;
-    int channels, side; /* 0: text */
+    int channels, side; /* 0 for text */
     int tokens;         /* of a sample of text */
     int batch;
 } kind;
@@ -46,12 +46,12 @@ static void make_data(void)
     }
 }
 
-/* What a run gave: losses, the outputs of a step, and everything in the store. */
+/* The results of a run: losses, the outputs of a step, and everything in the store. */
 typedef struct outcome {
     double losses[STEPS];
     unsigned char *bytes;
     size_t n_bytes;
-    int64_t arena, plain; /* of device 0's plan; plain 0: nothing is computed again */
+    int64_t arena, plain; /* of device 0's plan; plain 0: nothing is recomputed */
 } outcome;
 
 static void append(outcome *o, const void *bytes, size_t count)
@@ -147,7 +147,7 @@ static void same(const kind *k, const char *list, const char *how, const outcome
         fail_msg("%s on %s, %s: outputs, parameters or states differ", k->model, list, how);
 }
 
-/* The same bits, whatever is computed again. */
+/* Results have the same bits, whatever is recomputed. */
 static void compare(const kind *k, const char *list)
 {
     clt_trainer_options options;
@@ -161,7 +161,7 @@ static void compare(const kind *k, const char *list)
         set_up(&options, k);
         options.recompute = how != 2 && how != 3;
         options.separate = options.separate || how >= 3;
-        if (how == 2) { /* half of what can be saved */
+        if (how == 2) { /* half of the possible saving */
             lab l = lab_on(list, NULL);
             clt_plan_options limit =
                 clt_capacity_options(&options, CLT_PLAN_TRAIN, (k->batch + l.n - 1) / l.n);
@@ -205,7 +205,7 @@ static void test_bits(void **state)
         compare(&kinds[i], clt_test_devices("cpu@1"));
 }
 
-/* Several devices: statistics that all-reduces of the graph made are kept. */
+/* On several devices, statistics from all-reduces of the graph are kept. */
 static void test_several(void **state)
 {
     static const kind kinds[] = {{"mlp:40,36,32,28,24", 1, 8, 0, MOST_BATCH},
@@ -236,8 +236,9 @@ static void test_micro_batches(void **state)
     free(again.bytes);
 }
 
-/* Of a training plan, outputs last until forward ends: the gradient of the loss overwrites logits.
- * Kernels of CPUs and the portable ones give the same bits as with buffers apart. */
+/* Outputs of a training plan live until the end of forward, then the gradient of the loss
+ * overwrites the logits. With separate buffers, CPU kernels and portable ones give the same
+ * bits. */
 static void test_in_place(void **state)
 {
     const kind k = {"mlp:40,36", 1, 8, 0, MOST_BATCH};
@@ -287,8 +288,8 @@ static clt_status plan_of(const kind *k, bool recompute, int64_t limit, clt_plan
     return status;
 }
 
-/* Copies come in backward, before the nodes that read them; no collective and nothing that is
- * assigned is among what reads differ; no node is computed more than twice. */
+/* Copies are in backward, before the nodes that read them. Differing reads include no collective
+ * and no assigned value. No node is computed more than twice. */
 static void check_copies(const clt_plan *plan)
 {
     bool *copied = calloc((size_t)plan->n_nodes, sizeof *copied);
@@ -314,7 +315,7 @@ static void check_copies(const clt_plan *plan)
     free(copied);
 }
 
-/* The plan's own numbers. `least`: intermediates fall at least to this part. */
+/* Compares numbers of the plans. `least`: intermediates fall at least to this part. */
 static void test_memory(void **state)
 {
     static const struct {
@@ -344,7 +345,7 @@ static void test_memory(void **state)
         for (int j = 0; j < 3; j++) {
             const clt_plan *plan = j == 0 ? plain : j == 1 ? least : within;
             check_copies(plan);
-            /* Places are little worse than what is alive at once. */
+            /* The arena is little larger than the most bytes that are alive at once. */
             if ((double)clt_plan_arena_bytes(plan) > 1.05 * (double)plan->alive_bytes)
                 fail_msg("%s: %lld bytes for %lld alive", k->model,
                          (long long)clt_plan_arena_bytes(plan), (long long)plan->alive_bytes);
@@ -355,8 +356,8 @@ static void test_memory(void **state)
     }
 }
 
-/* A limit that nothing meets is an error that tells the least; one that all meets changes nothing.
- */
+/* A limit that no plan meets is an error with the smallest possible memory. A limit that every plan
+ * meets changes nothing. */
 static void test_limits(void **state)
 {
     const kind k = {"gpt2:nano", 0, 0, 64, 8};
@@ -379,7 +380,7 @@ static void test_limits(void **state)
     clt_plan_destroy(plain);
 }
 
-/* Gradients and the optimizer's tensors count before they are there. */
+/* Gradients and optimizer tensors count before they are allocated. */
 static void test_store_counts(void **state)
 {
     enum { IN = 256, OUT = 4096 }; /* 4 MiB of parameters */
@@ -388,7 +389,7 @@ static void test_store_counts(void **state)
     clt_trainer_options options;
     clt_graph *graph;
     (void)state;
-    /* Its device's memory is not the host's: the parameters, too, would count. */
+    /* The memory of Oclgrind's device is not the host's, so parameters would count too. */
     if (clt_test_oclgrind())
         skip();
     clt_trainer_options_init(&options);
@@ -401,14 +402,14 @@ static void test_store_counts(void **state)
     clt_loss(graph, "loss", sum, weight, 1);
     lab l = lab_on(clt_test_devices("cpu@1"), NULL);
     lab_store(&l, graph, 3);
-    l.devices[0]->caps.memory_bytes = (int64_t)11 << 20; /* beside the parameters */
+    l.devices[0]->caps.memory_bytes = (int64_t)11 << 20; /* without the parameters */
     assert_int_equal(clt_capacity_check(l.graph, l.store, &options, l.n, 1),
                      CLT_OUT_OF_DEVICE_MEMORY);
     assert_int_equal(clt_capacity_largest(l.graph, l.store, &options, l.n), 0);
     l.devices[0]->caps.memory_bytes = (int64_t)16 << 20;
     ok(clt_capacity_check(l.graph, l.store, &options, l.n, 1));
     lab_trainer(&l, &options);
-    l.devices[0]->caps.memory_bytes = (int64_t)2 << 20; /* all but a batch is there */
+    l.devices[0]->caps.memory_bytes = (int64_t)2 << 20; /* only a batch needs more */
     ok(clt_capacity_check(l.graph, l.store, &options, l.n, 1));
     lab_close(&l);
 }
@@ -419,7 +420,8 @@ static void says(const char *text)
         fail_msg("\"%s\" does not say \"%s\"", clt_error_message(), text);
 }
 
-/* All memory of a device: the largest batch is found, and what does not fit says what would. */
+/* Finds the largest batch for all memory of a device. The error for a larger batch names this
+ * size. */
 static void test_budget(void **state)
 {
     const kind k = {"gpt2:layers=2,heads=2,width=32", 0, 0, T, 16};

@@ -1,4 +1,4 @@
-/* Learning-rate schedules against their formulas, and the texts that name them. */
+/* Learning-rate schedules, compared with their formulas, and the texts that name them. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +33,7 @@ static void test_constant(void **state)
     const int64_t steps[] = {0, 1, 99, 100, 12345678};
     for (int i = 0; i < 5; i++) {
         near(clt_schedule_rate(&s, 0.2, steps[i]), 0.2);
-        near(clt_schedule_rate(&zero, 0.2, steps[i]), 0.2); /* what options start with */
+        near(clt_schedule_rate(&zero, 0.2, steps[i]), 0.2); /* the initial value of options */
     }
 }
 
@@ -61,7 +61,7 @@ static void test_cosine(void **state)
     }
     near(clt_schedule_rate(&s, 0.4, 40), 0.2);
     near(clt_schedule_rate(&s, 0.4, 80), 0);
-    near(clt_schedule_rate(&m, 0.4, 1000), 0.01); /* it stays there */
+    near(clt_schedule_rate(&m, 0.4, 1000), 0.01); /* the rate stays at the minimum */
 }
 
 static void test_warmup(void **state)
@@ -72,7 +72,7 @@ static void test_warmup(void **state)
     for (int64_t t = 0; t < 10; t++)
         near(clt_schedule_rate(&c, 0.3, t), 0.3 * (double)(t + 1) / 10);
     near(clt_schedule_rate(&c, 0.3, 10), 0.3);
-    /* The cosine runs over what is left. */
+    /* The cosine covers the steps after the warm-up. */
     const clt_schedule s = parse("cosine:0.05,warmup:20", 100);
     for (int64_t t = 0; t < 20; t++)
         near(clt_schedule_rate(&s, 0.3, t), 0.3 * (double)(t + 1) / 20);
@@ -83,17 +83,17 @@ static void test_warmup(void **state)
     near(clt_schedule_rate(&e, 1, 0), 0.25);
     near(clt_schedule_rate(&e, 1, 3), 1);
     near(clt_schedule_rate(&e, 1, 8), 0.5);
-    /* A minimum is where the cosine ends; warm-up begins below it. */
+    /* The cosine ends at the minimum, and the warm-up begins below it. */
     const clt_schedule m = parse("cosine:0.2,warmup:10", 50);
     near(clt_schedule_rate(&m, 0.3, 0), 0.03);
     near(clt_schedule_rate(&m, 0.3, 10), 0.3);
     near(clt_schedule_rate(&m, 0.3, 50), 0.2);
-    /* Steps of STEP count from 0, those of warm-up included. */
+    /* step:N counts from step 0, with the steps of the warm-up. */
     const clt_schedule i = parse("step:4:0.5,warmup:8", 100);
     near(clt_schedule_rate(&i, 1, 3), 0.5);
     near(clt_schedule_rate(&i, 1, 4), 0.3125);
     near(clt_schedule_rate(&i, 1, 8), 0.25);
-    /* Nothing is left: no division by zero. */
+    /* The warm-up takes all steps, so a division by zero must be avoided. */
     const clt_schedule all = parse("cosine,warmup:100", 100);
     assert_true(isfinite(clt_schedule_rate(&all, 1, 100)));
 }

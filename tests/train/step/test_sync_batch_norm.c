@@ -1,5 +1,6 @@
-/* Synchronised batch norm: several devices, with any division of the batch, do what one does with
- * the whole batch. Without it, their running statistics are means over the devices. */
+/* Synchronised batch norm: several devices with any division of the batch give what one device
+ * gives with the whole batch. Without synchronisation, running statistics are means over the
+ * devices. */
 #include "train/lab.h"
 
 enum { CHANNELS = 3, SIDE = 5, IN = CHANNELS * SIDE * SIDE, CLASSES = 4, MOST = 24, STEPS = 4 };
@@ -21,7 +22,7 @@ static clt_graph *network(int synchronised)
     ok(clt_graph_create(&g));
     clt_value *x = clt_input(g, "x", CLT_F32, 4, dims),
               *label = clt_input(g, "label", CLT_I32, 1, one);
-    /* What is normalised has a parameter before it: the gradient goes through the statistics. */
+    /* A parameter comes before batch norm, so its gradient passes through the statistics. */
     x = clt_conv2d(x, clt_parameter(g, "mix.weight", 4, mix, uniform), NULL, NULL);
     x = clt_relu(clt_batch_norm(x, clt_parameter(g, "bn.weight", 1, &channels, unit),
                                 clt_parameter(g, "bn.bias", 1, &channels, zero),
@@ -45,7 +46,7 @@ typedef struct outcome {
 
 static double lr = 0.1;
 
-/* `offsets` by step; NULL: evenly. */
+/* `offsets` is by step; NULL: evenly. */
 static outcome train(const char *list, int synchronised, int64_t count, const int64_t (*offsets)[3],
                      int accumulate)
 {
@@ -53,7 +54,7 @@ static outcome train(const char *list, int synchronised, int64_t count, const in
     clt_trainer_options options;
     lab l = lab_on(clt_test_devices(list), NULL);
     clt_trainer_options_init(&options);
-    options.batch = 2 * MOST; /* one device has room for all of them */
+    options.batch = 2 * MOST; /* one device has room for all samples */
     options.lr = lr;
     options.accumulate = accumulate;
     options.rebalance = offsets != NULL;
@@ -128,7 +129,7 @@ static void devices_do_what_one_does(void **state)
     }
 }
 
-/* By the same bits, with micro-batches too. */
+/* A repeated run has the same bits, also with micro-batches. */
 static void repeats(void **state)
 {
     (void)state;
@@ -141,8 +142,8 @@ static void repeats(void **state)
     }
 }
 
-/* The mean over the images is the same; the variances of the parts are smaller on the whole. The
- * parameters stay, since other statistics would move the ones before them to other places. */
+/* The mean over the images is the same, but variances of parts are smaller on the whole. lr is 0,
+ * since other statistics would change the parameters. */
 static void unsynchronised_statistics_are_means(void **state)
 {
     (void)state;
@@ -159,7 +160,7 @@ static void unsynchronised_statistics_are_means(void **state)
 static int set_up(void **state)
 {
     make_samples(xs, labels, MOST, IN, CLASSES);
-    for (int i = 0; i < MOST * IN; i++) /* channels of other means and scales */
+    for (int i = 0; i < MOST * IN; i++) /* channels with different means and scales */
         xs[i] = xs[i] * (float)(1 + i / (SIDE * SIDE) % CHANNELS) +
                 (float)(i / (SIDE * SIDE) % CHANNELS);
     return open_runtime(state);

@@ -1,6 +1,6 @@
-/* One parameter that several nodes use: the rows of two embeddings and the weight of the last
- * linear layer. Gradients against a reference in double, on one device and on two; and where they
- * lie. */
+/* A parameter that several nodes use: the rows of two embeddings and the weight of the last linear
+ * layer. Gradients are compared with a reference in double on one device and on two. The gradients
+ * must lie in the bucket. */
 #include "plan/plan.h"
 #include "train/lab.h"
 #include "train/store/store.h"
@@ -9,7 +9,7 @@ enum { WORDS = 11, WIDTH = 6, LENGTH = 3, MOST = 7, TOKENS = MOST * LENGTH };
 
 static int32_t words[TOKENS], kinds[TOKENS], labels[TOKENS];
 
-/* `late`: the embeddings come behind the product in the graph. */
+/* `late`: the embeddings follow the product in the graph. */
 static clt_graph *build(int late)
 {
     const int64_t tokens[] = {CLT_BATCH, LENGTH}, rows[] = {-LENGTH, WORDS}, row[] = {-LENGTH};
@@ -30,7 +30,7 @@ static clt_graph *build(int late)
             h = late ? clt_linear(clt_linear(w, a, NULL), w, NULL) : NULL;
     x = clt_add(x, clt_embedding(kind, w, 2));
     clt_value *logits = clt_linear(clt_tanh(clt_linear(x, a, NULL)), w, NULL);
-    if (h) /* W A^T W^T: a product in front of the embeddings */
+    if (h) /* W A^T W^T: a product before the embeddings */
         logits = clt_add(logits, clt_reduce_mean(h, (int[]){0}, 1, 0));
     clt_cross_entropy(clt_reshape(logits, 2, rows), clt_reshape(label, 1, row), NULL, &sum,
                       &weight);
@@ -46,7 +46,8 @@ static const double *word_row(const double *w, int32_t at)
     return w + (int64_t)at * WIDTH;
 }
 
-/* x (of WIDTH), tanh(A x), and the logits of a token; with `late`, what all tokens share too. */
+/* Computes x [WIDTH], tanh(A x) and the logits of a token. With `late`, adds the part that all
+ * tokens share. */
 static void run_token(const double *w, const double *a, int token, int late, double *x, double *h,
                       double *logits)
 {
@@ -82,8 +83,8 @@ static double loss_of(const double *w, const double *a, int count, int late)
     return loss / (count * LENGTH);
 }
 
-/* By central differences of the loss in double: nothing of ours has a part in it. The word of
- * padding gets nothing from `kinds`: that part is taken out by hand. */
+/* Computes gradients by central differences of the loss in double, without any code of the library.
+ * `kinds` gives the padding word no gradient, so that part is taken out by hand. */
 static void reference(const double *w0, const double *a0, int count, int late, double *dw,
                       double *da)
 {
@@ -109,7 +110,7 @@ static void make_tokens(int padding)
 {
     for (int i = 0; i < TOKENS; i++) {
         words[i] = (i * 5 + i / 4) % WORDS;
-        kinds[i] = i % 5 + (padding ? 0 : 3); /* 2, the padding, only if asked for */
+        kinds[i] = i % 5 + (padding ? 0 : 3); /* 2, the padding, only on request */
         labels[i] = (i * 7 + 3) % WORDS;
     }
 }
@@ -118,9 +119,9 @@ static const clt_feed feeds[] = {{"word", -1, words, NULL, 0, 0},
                                  {"kind", -1, kinds, NULL, 0, 0},
                                  {"label", -1, labels, NULL, 0, 0}};
 
-/* How far a gradient may be off: f32's errors; or, in 16 bits, those of the values, some of which
- * are rounded a dozen times on the way, and of the sums that are rounded where they are added to.
- */
+/* Returns the allowed error of a gradient. For f32 this is its own error. In 16 bits these are the
+ * errors of values, some of which are rounded a dozen times, and of sums that are rounded after
+ * each addition. */
 static double allowed(clt_dtype precision, const double *want, int count)
 {
     double most = 0;
@@ -180,11 +181,11 @@ static void test_gradients(void **state)
     for (int i = 0; i < 6; i++) {
         gradient_on("cpu@1", i % 2, MOST, types[i / 2]);
         gradient_on("cpu/2", i % 2, MOST, types[i / 2]);
-        gradient_on("cpu/2", i % 2, 1, types[i / 2]); /* one of them has nothing */
+        gradient_on("cpu/2", i % 2, 1, types[i / 2]); /* one device has no samples */
     }
 }
 
-/* The same steps give the same bits, on two devices. */
+/* The same steps give the same bits on two devices. */
 static void test_bits(void **state)
 {
     float first[WORDS * WIDTH], again[WORDS * WIDTH];
@@ -216,8 +217,8 @@ static void test_bits(void **state)
     }
 }
 
-/* All of the tied weight's gradients are added up in its bucket: no node but the sums of rows adds
- * to it, and none has a tensor of its size elsewhere. */
+/* All gradients of the tied weight are added up in its bucket. Only the sums of rows add to it, and
+ * no node has another tensor of its size. */
 static void test_places(void **state)
 {
     (void)state;
@@ -244,7 +245,7 @@ static void test_places(void **state)
     }
 }
 
-/* A word out of the vocabulary stops the step, and the message names the node. */
+/* A word outside the vocabulary stops the step, and the message names the node. */
 static void test_no_word(void **state)
 {
     clt_trainer_options options;
