@@ -33,6 +33,13 @@ def headings(text):
     return {re.sub(r"[^\w -]", "", name.lower()).replace(" ", "-") for name in found}
 
 
+def example_files(root):
+    """What the worked examples of CONTRIBUTING.md would add to the tree: see examples.py."""
+    folder = os.path.join(root, "tests/check/examples")
+    patches = [source.read(folder, name) for name in sorted(os.listdir(folder))]
+    return {path for patch in patches for path in re.findall(r"^\+\+\+ b/(.*)$", patch, re.M)}
+
+
 def exists(root, tree, path):
     return path in tree or path.rstrip("/") in tree or bool(fnmatch.filter(tree, path))
 
@@ -102,13 +109,22 @@ def check_readme(root):
     return problems
 
 
+def check_installed(root):
+    """Links of all pages below a folder."""
+    found = [os.path.relpath(os.path.join(base, name), root)
+             for base, _, names in os.walk(root) for name in names if name.endswith(".md")]
+    problems = [problem for page in found for problem in check_links(root, page, source.read(root, page))]
+    problems += [] if "README.md" in found else [f"{root}: no README.md"]
+    return source.report("docs", problems, f"the links of {len(found)} installed pages lead somewhere")
+
+
 def main(root, command):
     tree = set()
     for folder in FOLDERS:
         for base, folders, names in os.walk(os.path.join(root, folder)):
             folders[:] = [f for f in folders if not f.startswith((".", "__"))]
             tree |= {os.path.relpath(os.path.join(base, name), root) for name in folders + names}
-    tree |= {folder.rstrip("/") for folder in FOLDERS}
+    tree |= {folder.rstrip("/") for folder in FOLDERS} | example_files(root)
     options = command_options(command)
     problems = check_readme(root)
     checked = pages(root)
@@ -121,4 +137,4 @@ def main(root, command):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2]))
+    sys.exit(check_installed(sys.argv[2]) if sys.argv[1] == "--installed" else main(sys.argv[1], sys.argv[2]))

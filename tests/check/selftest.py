@@ -3,6 +3,7 @@ import sys
 
 import compiler_warnings
 import docs
+import examples
 import folders
 import includes
 import manners
@@ -72,6 +73,10 @@ def main():
     text = "`docs/a.md` `docs/b.md`\n\n    cltrain train --model x --modle y   not --this\n    cltrain trian\n"
     if len(docs.check_paths(".", tree, "a.md", text) + docs.check_commands("a.md", text, options)) != 3:
         problems.append("docs: a path, an option and a subcommand that do not exist are not found")
+    page = "1. `a.c`: b\n2. `c.c`: d\n\n```c\nx;\ny;\n```\n\n    make\n"
+    found = examples.check_page("a.patch", page, "+++ b/a.c\n+x;\n+++ b/e.c\n+z;\n")
+    if len(found) != 3 or examples.commands(page) != ["make"]:
+        problems.append(f"examples: {found}")
     circle = {"runtime/a/x.h": '#include "b/y.h"\n', "runtime/b/y.h": '#include "c/z.h"\n',
               "runtime/c/z.h": '#include "a/x.h"\n', "runtime/d/w.h": '#include "a/x.h"\n'}
     if len(folders.circles(folders.graph_of(circle))) != 3:
