@@ -32,7 +32,13 @@ if(TARGET cltrain-models)
     install(DIRECTORY models/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h")
 endif()
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# The pages and the example programs lie as in the tree, so that the pages' links work.
+install(FILES LICENSE README.md CHANGELOG.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING
+    PATTERN "*.md" PATTERN "*.png")
+install(DIRECTORY models/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}/models)
+install(FILES tools/peers/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/tools/peers)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/cltrain)
 install(EXPORT cltrainTargets NAMESPACE cltrain:: DESTINATION ${package})

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs the build to a folder of its own, moves that folder, and builds programs against it: with
-# find_package, with pkg-config, and the example programs.
+# find_package, with pkg-config, and the installed example programs. Links of the installed pages lead somewhere.
 set -eu
-root=$1 build=$2 cmake=$3 cc=$4 generator=$5 mpiexec=$6
+root=$1 build=$2 cmake=$3 cc=$4 generator=$5 python=$6 mpiexec=$7
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 
@@ -53,12 +53,14 @@ if [ -x "$prefix/bin/cltrain-launch" ]; then
     echo "the launcher runs from the prefix"
 fi
 
-set -- "$root"/models/examples/*.c
-if [ ! -e "$1" ]; then
-    echo "no example programs yet"
-    exit 0
-fi
-build_with_cmake "$root/models/examples" "$work/examples"
+doc=$(dirname "$(find "$prefix" -name README.md -path '*/cltrain/README.md')")
+"$python" -B "$root/tests/check/docs.py" --installed "$doc"
+examples=$doc/models/examples
+for source in "$root"/models/examples/*; do
+    cmp "$source" "$examples/$(basename "$source")"
+done
+build_with_cmake "$examples" "$work/examples"
+set -- "$examples"/*.c
 for source in "$@"; do
     name=$(basename "$source" .c)
     package=cltrain start=
