@@ -1,4 +1,4 @@
-/* Devices for the tests: parts of one device in one context or in a context each. */
+/* Devices for the tests: parts of one device, in one context or with a context each. */
 #ifndef TESTS_COMM_FIXTURE_H
 #define TESTS_COMM_FIXTURE_H
 
@@ -15,7 +15,7 @@ typedef struct fixture {
     int count;
     bool one_context;
     cl_device_id devices[FIXTURE_MAX];
-    bool split; /* they are sub-devices */
+    bool split; /* the devices are sub-devices */
     cl_context contexts[FIXTURE_MAX];
     cl_command_queue queues[FIXTURE_MAX], transfers[FIXTURE_MAX];
 } fixture;
@@ -31,16 +31,16 @@ typedef struct fixture {
 
 enum { FIXTURE_PLATFORMS = 2, FIXTURE_UNITS = 256 };
 
-/* A device and its parts of one core each, made once for the process: PoCL's worker threads still
- * touch a sub-device for a moment after its last command has ended, and crash where it was
- * released. */
+/* A device and its parts of one core each. They are made once for the process and never released:
+ * PoCL's worker threads use a sub-device a moment after its last command has ended, and would
+ * crash. */
 typedef struct fixture_root {
     cl_device_id id;
     cl_device_id parts[FIXTURE_UNITS];
-    int units; /* 0: it cannot be split */
+    int units; /* 0 if it cannot be split */
 } fixture_root;
 
-/* The first platform, or the one whose vendor has this name: "pocl", "intel". */
+/* Returns the first platform, or the one whose vendor has this name ("pocl", "intel"). */
 static inline cl_platform_id fixture_platform(const char *name)
 {
     cl_platform_id platforms[16];
@@ -56,8 +56,8 @@ static inline cl_platform_id fixture_platform(const char *name)
     abort();
 }
 
-/* The devices that participants are taken from by turns: CLT_TEST_DEVICES names their platforms by
- * comma; unset: that of the first platform. */
+/* Returns the devices that participants take in turn. CLT_TEST_DEVICES names their platforms,
+ * separated by commas. The default is the device of the first platform. */
 static inline fixture_root *fixture_roots(int *count)
 {
     static fixture_root roots[FIXTURE_PLATFORMS];
@@ -81,8 +81,8 @@ static inline fixture_root *fixture_roots(int *count)
     return roots;
 }
 
-/* `count` participants: sub-devices of one core of a CPU where it can be split that often, else the
- * whole device several times (its contexts and queues are distinct all the same). Devices of
+/* Opens `count` participants. They are sub-devices of one core each if the CPU can be split so
+ * often. Otherwise they share the whole device, with different contexts and queues. Devices of
  * several platforms have a context each. */
 static inline void fixture_open(fixture *f, int count, bool one_context, bool transfer_queues)
 {

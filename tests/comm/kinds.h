@@ -1,9 +1,10 @@
 /*
- * Every kind of collective with every reduction, element type, several counts and places, compared
- * with a reference in long double that knows nothing of the library, and clt_comm_counts compared
- * with its formulas after each. For test_kinds.c and tests/mpi/counts.c.
+ * Every kind of collective with every reduction and element type, and several counts and places.
+ * Results are compared with a reference in long double that uses no code of the library. After each
+ * collective, clt_comm_counts is compared with its formulas. Used by test_kinds.c and
+ * tests/mpi/counts.c.
  *
- * Values are random and differ everywhere, so an element that lands in a wrong place is found.
+ * Values are random and differ everywhere, so an element in a wrong place is found.
  */
 #ifndef TESTS_COMM_KINDS_H
 #define TESTS_COMM_KINDS_H
@@ -25,7 +26,7 @@
 enum { KINDS = CLT_COMM_BARRIER + 1, TYPES = CLT_F64 + 1, KIND_MOST = 5, KIND_COUNT = 1031 };
 enum { KIND_ROOM = (KIND_COUNT + 8) * KIND_MOST, KIND_BYTES = KIND_ROOM * 8 };
 
-/* One collective, as all participants know it. */
+/* A collective as all participants know it. */
 typedef struct kind_case {
     int number;
     clt_comm_kind kind;
@@ -33,11 +34,11 @@ typedef struct kind_case {
     clt_comm_reduction reduction;
     int64_t count, offset, out_offset;
     int root;
-    uint32_t empty; /* a bit a participant */
+    uint32_t empty; /* one bit for each participant */
     bool apart, host, measure, nan;
 } kind_case;
 
-/* One participant's memory on the host, before and after. */
+/* The memory of a participant on the host, before and after. */
 typedef struct kind_data {
     char *mem, *out, *mem_after, *out_after;
 } kind_data;
@@ -102,7 +103,8 @@ static inline uint32_t kind_random(uint32_t *state)
     return x ^ x >> 16;
 }
 
-/* Random finite elements: floating ones of size 2^-4 to 2^4, integers of all sizes. */
+/* Fills an array with random finite elements: floating-point ones of size 2^-4 to 2^4, integers of
+ * all sizes. */
 static inline void kind_fill(const kind_case *c, int participant, int array, char *x)
 {
     uint32_t state = (uint32_t)(c->number * 64 + participant * 2 + array) * 2654435761u;
@@ -146,14 +148,15 @@ static inline int64_t kind_whole(const kind_case *c, int total)
     return c->count * (kind_has_blocks(c->kind) ? total : 1);
 }
 
-/* The first element that it reads; the number of them. */
+/* Returns the first element that a participant reads, and sets the number of elements. */
 static inline int64_t kind_reads(const kind_case *c, int total, int who, int64_t *count)
 {
     *count = c->kind == CLT_COMM_REDUCE_SCATTER ? kind_whole(c, total) : c->count;
     return c->offset + (c->kind == CLT_COMM_ALL_GATHER && !c->apart ? who * c->count : 0);
 }
 
-/* The first element that it writes, of `out` if the case is apart; *first: of the whole result. */
+/* Returns the first element that a participant writes, in `out` if the case is `apart`. *first is
+ * its place in the whole result. */
 static inline int64_t kind_writes(const kind_case *c, int total, int who, int64_t *count,
                                   int64_t *first)
 {
@@ -167,7 +170,7 @@ static inline int64_t kind_writes(const kind_case *c, int total, int who, int64_
 
 /* --- the reference ---------------------------------------------------------------------------- */
 
-/* Element i of the result; *slack: by how much it may differ; *whole: the integer that it is. */
+/* Returns element i of the result. *slack is the allowed difference, *whole the exact integer. */
 static inline long double kind_reduced(const kind_case *c, const kind_data *all, int total,
                                        int64_t i, long double *slack, uint32_t *whole)
 {
@@ -224,7 +227,7 @@ static inline void kind_check_reduced(const kind_case *c, const kind_data *all, 
                  c->dtype == CLT_I32 ? (long double)(int32_t)whole : want, slack);
 }
 
-/* What a participant copied: element i of its result. */
+/* Returns element i of a copied result. */
 static inline const char *kind_copied(const kind_case *c, const kind_data *all, int total,
                                       int64_t i)
 {
@@ -235,8 +238,8 @@ static inline const char *kind_copied(const kind_case *c, const kind_data *all, 
     return all[from].mem + at * clt_dtype_size(c->dtype);
 }
 
-/* Compares the memory of a participant of this process after a collective; adds the squares of
- * what it got to *squares, unless another participant has the same. */
+/* Compares the memory of a participant of this process after a collective. Adds the squares of its
+ * result to *squares, unless another participant has the same result. */
 static inline void kind_check(const kind_case *c, const kind_data *all, int total, int who,
                               double *squares, bool *finite)
 {
@@ -285,8 +288,8 @@ static inline void kind_vary(kind_case *c, int total)
     }
 }
 
-/* The next case after *c, whose number is -1 at first; false: there is none. `rounds` times all
- * kinds with all their types and reductions. Sends and receives are not here. */
+/* Sets the case after *c, whose number is -1 at first. Returns false behind the last case. All
+ * kinds come `rounds` times with all types and reductions, except sends and receives. */
 static inline bool kind_next(kind_case *c, int total, int rounds)
 {
     for (int number = c->number + 1; number < rounds * KINDS * TYPES * 4; number++) {
@@ -322,7 +325,7 @@ static inline void kind_op(const kind_case *c, int who, clt_comm_op *op)
     op->vote = 1 << who;
 }
 
-/* What all participants hold before; those of other processes too. */
+/* Fills the inputs of all participants, including those of other processes. */
 static inline void kind_inputs(const kind_case *c, kind_data *all, int total)
 {
     for (int p = 0; p < total; p++) {
@@ -373,13 +376,14 @@ static inline void kind_counts_read(clt_comm *comm, kind_counts *counts)
         }
 }
 
-/* What a transport should have counted. */
+/* The expected counts of a transport. */
 typedef struct kind_expected {
     int64_t calls, payload;
     double sent;
 } kind_expected;
 
-/* By the formulas of the header: n bytes in the whole tensor, g participants of the transport. */
+/* Returns the counts of the header's formulas: n bytes in the whole tensor, and g participants of
+ * the transport. */
 static inline kind_expected kind_formula(const kind_case *c, int total, int g)
 {
     const int passes = c->kind == CLT_COMM_ALL_REDUCE ? 2 : c->kind == CLT_COMM_BARRIER ? 0 : 1;
@@ -387,7 +391,7 @@ static inline kind_expected kind_formula(const kind_case *c, int total, int g)
     return (kind_expected){1, n, (double)passes * (g - 1) / g * (double)n};
 }
 
-/* By how much a kind's count over a transport grew. */
+/* Returns by how much a kind's count over a transport grew. */
 static inline kind_expected kind_grown(const kind_counts *before, const kind_counts *after,
                                        int kind, int t)
 {
@@ -404,9 +408,9 @@ static inline void kind_expect(int number, const char *where, kind_expected got,
                  (long long)want.calls, (long long)want.payload, want.sent);
 }
 
-/* One call of a kind over one transport within the process of `devices`; over shared memory with
- * several ranks on the node; over MPI with several nodes, where this process sent `wired` bytes.
- * Everything else stays. */
+/* Checks the counts after a collective. Each transport counts one call of the kind: the process of
+ * `devices`, shared memory if the node has several ranks, and MPI if there are several nodes, where
+ * this process sent `wired` bytes. No other count changes. */
 static inline void kind_check_counts(const kind_case *c, const kind_counts *before,
                                      const kind_counts *after, int total, int devices,
                                      int node_ranks, int nodes, double wired)

@@ -1,5 +1,5 @@
-/* Ranks of several nodes: ranks are threads of this program, nodes groups of them, and a bridge of
- * threads stands for a network (tests/mpi has MPI's). */
+/* Ranks of several nodes. Ranks are threads of this program, nodes are groups of them, and a bridge
+ * between threads replaces the network. tests/mpi uses MPI's bridge. */
 #ifndef TESTS_COMM_NODES_H
 #define TESTS_COMM_NODES_H
 
@@ -10,15 +10,15 @@
 
 enum { NODES_MOST = 4 };
 
-/* A message under way. */
+/* A message that was sent and not yet received. */
 typedef struct parcel {
     struct parcel *next;
     int64_t bytes;
     char data[];
 } parcel;
 
-/* What the first ranks of the nodes have in common: messages from each to each, data and notices.
- */
+/* The network between the first ranks of the nodes: messages from each to each, for data and for
+ * notices. */
 typedef struct network {
     int nodes;
     pthread_mutex_t lock;
@@ -64,7 +64,7 @@ static inline bool fetch(cable *c, bool notice, int from, void *data, int64_t by
     return true;
 }
 
-/* Bytes of each node that is to send. */
+/* Receives `bytes` from each node in `senders`. */
 static inline clt_status receive(cable *c, uint64_t senders, char *received, int64_t bytes,
                                  int (*cancelled)(void *arg), void *arg)
 {
@@ -169,7 +169,7 @@ static inline void network_close(network *net)
     pthread_mutex_destroy(&net->lock);
 }
 
-/* Gives its time to a communicator that only its own thread may work for. */
+/* A thread that works for a communicator which only this thread may use. */
 typedef struct owner {
     pthread_t thread;
     clt_comm_device devices[FIXTURE_MAX];
@@ -195,7 +195,7 @@ static inline void *own(void *arg)
     return NULL;
 }
 
-/* Makes the communicators, calls `work` with them, and ends them. */
+/* Makes the communicators, calls `work` with them, and destroys them. */
 static inline void with_nodes(int nodes, int ranks_a_node, int devices_a_rank, int main_thread,
                               int timeout_ms,
                               void (*work)(const fixture *f, owner *owners, int devices,

@@ -1,7 +1,7 @@
 /*
- * Random collectives of random kinds, types, reductions, sizes and places, alone and in groups,
- * several in flight, one thread a device. Data are small integers, so that every result is exact
- * and is compared in full. For test_random.c and tests/mpi.
+ * Random collectives of random kinds, types, reductions, sizes and places. They run alone and in
+ * groups, with several in flight and a thread for each device. Data are small integers, so every
+ * result is exact and compared in full. Used by test_random.c and tests/mpi.
  */
 #ifndef TESTS_COMM_RANDOM_H
 #define TESTS_COMM_RANDOM_H
@@ -31,14 +31,14 @@ enum {
     PERIOD = 11
 };
 
-/* What the devices agree on in operation `o` of collective `k`. */
+/* Operation `o` of collective `k`, as all devices know it. */
 typedef struct plan {
     clt_comm_kind kind;
     clt_dtype dtype;
     clt_comm_reduction reduction;
     int64_t count, offset;
     int root;
-    uint32_t empty; /* a bit a device */
+    uint32_t empty; /* one bit for each device */
     bool apart, exclusive;
 } plan;
 
@@ -50,7 +50,7 @@ static inline void draw(uint32_t seed, int a, int b, int c, uint32_t r[4])
 
 static const clt_dtype dtypes[] = {CLT_F32, CLT_F64, CLT_F16, CLT_BF16, CLT_I32};
 
-/* Whether collective k is sends and receives. */
+/* Returns whether collective k consists of sends and receives. */
 static inline bool exchanges(uint32_t seed, int k)
 {
 
@@ -72,7 +72,7 @@ static inline bool reduces(clt_comm_kind kind)
            kind == CLT_COMM_REDUCE_SCATTER;
 }
 
-/* Elements of the longer one of input and output, in counts. */
+/* Returns the elements of the longer one of input and output, as a multiple of count. */
 static inline int blocks(clt_comm_kind kind, int devices)
 {
     return kind == CLT_COMM_REDUCE_SCATTER || kind == CLT_COMM_ALL_GATHER ? devices : 1;
@@ -106,7 +106,8 @@ static inline plan plan_of(uint32_t seed, int k, int o, int devices)
     return p;
 }
 
-/* Sums of four are exact in bf16, and means of up to four are integers. */
+/* Returns an input element. Sums of four are exact in bf16, and means of up to four are
+ * integers. */
 static inline int value(int k, int o, int device, int64_t i)
 {
     return 12 * ((int)((i * 13 + device * 977 + k * 101 + o * 7) % PERIOD) - 5);
@@ -121,7 +122,7 @@ static inline uint16_t half_of(double v)
     if (v == 0)
         return 0;
     int exponent;
-    const double m = frexp(fabs(v), &exponent); /* exact: few bits */
+    const double m = frexp(fabs(v), &exponent); /* exact, since v has few bits */
     return (uint16_t)((v < 0 ? 0x8000 : 0) | (exponent + 14) << 10 | ((int)(m * 2048) & 0x3ff));
 }
 
@@ -155,8 +156,8 @@ static inline void put(clt_dtype dtype, void *x, int64_t i, double v)
 
 /* --- what is expected ------------------------------------------------------------------------- */
 
-/* What lies in a buffer repeats after PERIOD elements: computing each on its own took most of a
- * test's time. */
+/* Fills elements [first, end) with a cycle of PERIOD values. Computing each element separately took
+ * most of a test's time. */
 static inline void put_cycle(clt_dtype dtype, void *x, int64_t first, int64_t end,
                              const double cycle[PERIOD], int64_t phase)
 {
@@ -183,7 +184,7 @@ static inline void values_of(int k, int o, int device, double cycle[PERIOD])
         cycle[i] = value(k, o, device, i);
 }
 
-/* Element i of the reduction over the devices. */
+/* Returns element i of the reduction over the devices. */
 static inline double reduced(const plan *p, int k, int o, int devices, int64_t i)
 {
     int n = 0;
@@ -208,7 +209,8 @@ static inline void sums_of(const plan *p, int k, int o, int devices, double cycl
         cycle[i] = reduced(p, k, o, devices, i);
 }
 
-/* The device's input, in a buffer of -7. An all-gather in place has it in its own block. */
+/* Writes the device's input into a buffer of -7. For an all-gather in place, the input is the
+ * device's own block. */
 static inline void put_input(const plan *p, int k, int o, int device, void *x)
 {
     const int64_t room = BYTES / clt_dtype_size(p->dtype);
@@ -220,7 +222,7 @@ static inline void put_input(const plan *p, int k, int o, int device, void *x)
     put_cycle(p->dtype, x, first, block ? first + p->count : room, cycle, 0);
 }
 
-/* What the operation writes on the device, over what the buffer held. */
+/* Writes the operation's result on the device over the old content of the buffer. */
 static inline void put_result(const plan *p, int k, int o, int devices, int device, void *x)
 {
     const int64_t count = p->count, first = p->offset, skip = device * count;
@@ -254,7 +256,7 @@ static inline void put_result(const plan *p, int k, int o, int devices, int devi
     }
 }
 
-/* Of all that a reduction gives. */
+/* Returns the sum of squares of all elements that a reduction produces. */
 static inline double squares_of(const plan *p, int k, int o, int devices)
 {
     const int64_t count = p->count * blocks(p->kind, devices);
@@ -273,11 +275,11 @@ static inline double squares_of(const plan *p, int k, int o, int devices)
 typedef struct driver {
     const fixture *f;
     clt_comm *comm;
-    int device;  /* participant */
+    int device;  /* number of the participant */
     int first;   /* participant of the communicator's device 0 */
     int base;    /* participant of the fixture's device 0 */
-    int total;   /* participants */
-    bool queued; /* nobody waits for the host's part */
+    int total;   /* number of participants */
+    bool queued; /* results for the host are not waited for */
     int errors;
     uint32_t seed;
     cl_mem mem[SLOTS][GROUP], out[SLOTS][GROUP];
@@ -322,12 +324,12 @@ static inline void fill_op(const driver *v, int k, int o, clt_comm_op *op)
                 (v->queued ? CLT_COMM_QUEUED : 0);
 }
 
-/* Message j of a to b: which elements of an f32 buffer's region for it. */
+/* Returns the number of elements of message j from a to b. */
 static inline int64_t message_count(uint32_t seed, int k, int a, int b, int j)
 {
     uint32_t r[4];
     draw(seed, k, 100 + a * 8 + b, j, r);
-    return r[0] % 3 ? (int64_t)(r[1] % REGION) : -1; /* -1: there is none */
+    return r[0] % 3 ? (int64_t)(r[1] % REGION) : -1; /* -1: there is no message */
 }
 
 static inline int64_t region(int peer, int j, bool received)
@@ -335,7 +337,7 @@ static inline int64_t region(int peer, int j, bool received)
     return ((received ? FIXTURE_MAX * MESSAGES : 0) + peer * MESSAGES + j) * REGION;
 }
 
-/* The device's sends and receives as a list; their number. */
+/* Lists the device's sends and receives. Returns their number. */
 static inline int fill_exchange(const driver *v, int k, clt_comm_op *ops)
 {
     int n = 0;
@@ -379,7 +381,8 @@ static inline int check_exchange(const driver *v, int k)
     return differs(v, v->mem[k % SLOTS][0]);
 }
 
-/* Adds the sum of squares; a result that is not finite makes it infinite. */
+/* Checks operation `o`. Adds the sum of squares to *squares, which becomes infinite if a result is
+ * not finite. */
 static inline int check_op(const driver *v, int k, int o, double *squares)
 {
     const plan p = plan_of(v->seed, k, o, v->total);
@@ -432,11 +435,11 @@ static inline clt_status end(driver *v, int k, clt_comm_request *request)
     else
         for (int o = 0; o < operations(v->seed, k); o++)
             errors += check_op(v, k, o, &squares);
-    if (v->queued) { /* what the host learns is not waited for */
+    if (v->queued) { /* results for the host are not waited for */
         result.sum_squares = squares;
         result.finite = isfinite(squares);
     }
-    /* Squares of the least integer are above 2^53. */
+    /* The square of the least integer is above 2^53. */
     const bool exact = squares < 0x1p53;
     errors += exact ? result.sum_squares != squares || !result.finite
                     : isfinite(squares) && fabs(result.sum_squares - squares) > 1e-12 * squares;
@@ -454,7 +457,7 @@ static inline void *drive(void *arg)
     int started = 0;
     clt_status status = CLT_OK;
     for (int k = 0; k < COLLECTIVES && status == CLT_OK; k++) {
-        /* How far a device runs ahead differs by device and changes. */
+        /* How far a device runs ahead depends on the device and changes. */
         int ahead = 1 + (k / 7 + v->device * 3) % SLOTS;
         for (; started < COLLECTIVES && started < k + ahead && status == CLT_OK; started++)
             status = begin(v, started, &requests[started % SLOTS]);

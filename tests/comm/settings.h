@@ -1,5 +1,5 @@
-/* Collectives of every kind that are run on two communicators over the same devices, and must give
- * the same bits. */
+/* Collectives of every kind that run on two communicators over the same devices, and must give the
+ * same bits. */
 #ifndef TESTS_COMM_SETTINGS_H
 #define TESTS_COMM_SETTINGS_H
 
@@ -24,7 +24,7 @@ static inline void ok(clt_status status)
         fail_msg("%s: %s", clt_status_name(status), clt_error_message());
 }
 
-/* 0: as in use. */
+/* Sets the chunk size. 0 is the library's default. */
 static inline void set_chunk(long long bytes)
 {
 #ifdef CLT_TESTING
@@ -42,7 +42,7 @@ typedef struct setting {
     clt_dtype dtype;
     clt_comm_reduction reduction;
     int64_t count, offset, out_offset; /* out_offset -1: in place */
-    int empty;                         /* a device; -1: none */
+    int empty;                         /* a device without data; -1 for none */
     int root;
 } setting;
 
@@ -79,7 +79,8 @@ static inline void close_bench(bench *b)
     fixture_close(&b->f);
 }
 
-/* Bits of any kind, without NaN: their sums depend on the order. */
+/* Fills a buffer with random bits but without NaN, since the sum of two NaN depends on the
+ * order. */
 static inline void fill(const bench *b, const setting *s, int d, cl_mem mem, uint32_t random)
 {
     static char x[ROOM * 8];
@@ -93,7 +94,7 @@ static inline void fill(const bench *b, const setting *s, int d, cl_mem mem, uin
         else if (s->dtype == CLT_I32)
             ((uint32_t *)x)[i] = random;
         else
-            ((uint16_t *)x)[i] = (uint16_t)(random >> 16 & 0xbbff); /* finite and less than 2 */
+            ((uint16_t *)x)[i] = (uint16_t)(random >> 16 & 0xbbff); /* finite and below 2 */
     }
     FIXTURE_CL(clEnqueueWriteBuffer(b->f.queues[d], mem, CL_TRUE, 0, sizeof x, x, 0, NULL, NULL));
 }
@@ -161,8 +162,8 @@ static const setting settings[] = {
     {CLT_COMM_BROADCAST, CLT_F64, CLT_COMM_SUM, 100003, 13, 1, -1, 2},
 };
 
-/* Runs all of them on both, the second one with chunks of so many bytes (0: now large, now small).
- */
+/* Runs all settings on both communicators, and compares the bits. The second one uses chunks of
+ * `chunk` bytes (0: two sizes in turn). */
 static inline void compare(const bench *a, const bench *b, long long chunk)
 {
     static outcome first, second;

@@ -1,4 +1,4 @@
-/* All-reduce and broadcast between devices of a process: values, bits, order, other options. */
+/* All-reduce and broadcast between devices of a process: values, bits, order and options. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@ static void ok(clt_status status)
         fail_msg("%s: %s", clt_status_name(status), clt_error_message());
 }
 
-/* A value for element i of device d in round r; few bits, so that sums are exact. */
+/* Returns element i of device d in round r. It has few bits, so sums are exact. */
 static int value(int r, int d, int64_t i)
 {
     return (int)((i * 7 + d * 1003 + r * 31) % 2001) - 1000;
@@ -39,9 +39,9 @@ typedef struct setting {
     clt_comm_path path;
     int threads;
     clt_dtype dtype;
-    int64_t count, offset; /* elements; the buffer is larger when the offset is not 0 */
-    int empty;             /* this device has no data; -1: none */
-    bool apart;            /* the result goes to a buffer of its own */
+    int64_t count, offset; /* elements; with an offset the buffer is larger */
+    int empty;             /* this device has no data; -1 for none */
+    bool apart;            /* the result has its own buffer */
 } setting;
 
 static void fill(const fixture *f, const setting *s, int r, int d, cl_mem mem, size_t elements)
@@ -51,7 +51,7 @@ static void fill(const fixture *f, const setting *s, int r, int d, cl_mem mem, s
     assert_non_null(x);
     for (int64_t i = 0; i < (int64_t)elements; i++)
         put(s->dtype, x, i, value(r, d, i - s->offset));
-    /* An empty device's buffer holds signalling NaN: it must not be read. */
+    /* The buffer of an empty device has signalling NaN, since it must not be read. */
     if (d == s->empty)
         memset(x, 0x7f, elements * size);
     FIXTURE_CL(
@@ -210,8 +210,8 @@ static void no_elements_are_legal(void **state)
     run_setting(&s);
 }
 
-/* Real numbers whose sum depends on the order: all devices, paths, thread numbers and runs must
- * give the bits of ((x0 + x1) + x2), and the same sum of squares. */
+/* Real numbers whose sum depends on the order. All devices, paths, thread counts and runs must give
+ * the bits of ((x0 + x1) + x2) and the same sum of squares. */
 static void bits_depend_on_nothing_but_the_data(void **state)
 {
     (void)state;
@@ -243,7 +243,7 @@ static void bits_depend_on_nothing_but_the_data(void **state)
         ok(fixture_comm(&f, &options, &comm));
         clt_comm_request *requests[DEVICES];
         for (int k = 0; k < DEVICES; k++) {
-            int d = (k + run) % DEVICES; /* the order of arrival differs */
+            int d = (k + run) % DEVICES; /* devices arrive in different orders */
             FIXTURE_CL(clEnqueueWriteBuffer(f.queues[d], mem[d], CL_TRUE, 0, N * sizeof(float),
                                             x[d], 0, NULL, NULL));
             clt_comm_op op;
@@ -335,7 +335,7 @@ static void non_finite_sums_are_reported(void **state)
     assert_false(finite);
     one_value(CLT_F32, 3e38, &finite, &squares);
     assert_true(finite);
-    one_value(CLT_F64, 1e300, &finite, &squares); /* finite, though its square is not */
+    one_value(CLT_F64, 1e300, &finite, &squares); /* finite, although its square is not */
     assert_true(finite);
     one_value(CLT_F64, NAN, &finite, &squares);
     assert_false(finite);
@@ -344,7 +344,7 @@ static void non_finite_sums_are_reported(void **state)
 static void broadcast_copies_the_root(void **state)
 {
     (void)state;
-    enum { N = 70003 }; /* of u8: more than a piece, odd */
+    enum { N = 70003 }; /* bytes; odd, and more than one piece */
     for (int root = 0; root < 3; root++) {
         fixture f;
         clt_comm *comm;

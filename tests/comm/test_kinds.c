@@ -1,11 +1,12 @@
-/* All kinds of collectives on one to five devices, between ranks and between nodes that are threads
- * of this program, against a reference (kinds.h); and what clt_comm_counts tells of each. */
+/* All kinds of collectives on one to five devices, and between ranks and nodes that are threads of
+ * this program. Results are compared with a reference (kinds.h), and clt_comm_counts is checked
+ * after each. */
 #include "comm/nodes.h"
 #include "comm/kinds.h"
 
-/* How participants lie on ranks and nodes. */
+/* How participants are placed on ranks and nodes. */
 typedef struct shape {
-    int nodes, node_ranks; /* ranks of a node */
+    int nodes, node_ranks; /* ranks of each node */
     int devices[FIXTURE_MAX];
     clt_comm_path path;
     int threads;
@@ -13,7 +14,7 @@ typedef struct shape {
     int rounds;
 } shape;
 
-/* Communicators of all ranks, used by this thread alone. */
+/* The communicators of all ranks. Only this thread uses them. */
 typedef struct stage {
     shape s;
     int ranks, total;
@@ -26,7 +27,7 @@ typedef struct stage {
     cl_mem mem[FIXTURE_MAX], out[FIXTURE_MAX];
     kind_data data[FIXTURE_MAX];
     kind_counts before[FIXTURE_MAX], after[FIXTURE_MAX]; /* by rank */
-    int64_t sent[NODES_MOST];                            /* by the bridges, before */
+    int64_t sent[NODES_MOST];                            /* bytes sent by the bridges before */
 } stage;
 
 static void check(clt_status status)
@@ -117,7 +118,7 @@ static void transfer(const stage *st, int p, cl_mem mem, char *host, bool write)
             clEnqueueReadBuffer(st->f.queues[p], mem, CL_TRUE, 0, KIND_BYTES, host, 0, NULL, NULL));
 }
 
-/* What a rank has given to its bridge for other nodes since. */
+/* Returns the bytes that a rank gave its bridge for other nodes since then. */
 static double wired(const stage *st, int rank)
 {
     const int node = rank / st->s.node_ranks;
@@ -125,7 +126,7 @@ static double wired(const stage *st, int rank)
                                    : (double)(atomic_load(&st->cables[node].sent) - st->sent[node]);
 }
 
-/* Starts and completes what all participants bring, with the counts before and after. */
+/* Starts and completes the operations of all participants. Reads the counts before and after. */
 static void exchange_ops(stage *st, clt_comm_op (*ops)[2], int count, clt_comm_result *results)
 {
     clt_comm_request *requests[FIXTURE_MAX];
@@ -198,7 +199,7 @@ static void try_case(stage *st, const kind_case *c)
                           st->s.node_ranks, st->s.nodes, wired(st, r));
 }
 
-/* Each participant's words go to the next one. */
+/* Sends each participant's elements to the next participant. */
 static void pass_on(stage *st, clt_dtype dtype, int64_t count, int number)
 {
     const kind_case c = {.number = number, .dtype = dtype, .kind = CLT_COMM_SEND, .count = count};

@@ -1,7 +1,7 @@
-/* Sums of 16 bits between the ranks of several nodes, of more elements than ranks share at once. */
+/* 16-bit sums between the ranks of several nodes, with more elements than ranks share at once. */
 #include "comm/nodes.h"
 
-/* A rank's part of a sum that takes several chunks of what ranks share. */
+/* A rank's part of a sum that takes several chunks of shared memory. */
 typedef struct long_sum {
     pthread_t thread;
     clt_comm *comm;
@@ -47,7 +47,7 @@ static void *take_long_sum(void *arg)
     return NULL;
 }
 
-/* Short types lie as f32 where ranks add them up, and as they are before and behind. */
+/* 16-bit types are f32 where ranks add them up, and 16-bit before and after. */
 static void add_long(const fixture *f, owner *owners, int devices, int devices_a_rank,
                      uint32_t seed)
 {

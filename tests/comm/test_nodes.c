@@ -1,4 +1,4 @@
-/* Random collectives between the ranks of several nodes, and what ranks are told of each other. */
+/* Random collectives between the ranks of several nodes, and the messages about other ranks. */
 #include "comm/nodes.h"
 
 static void exchange_all(const fixture *f, owner *owners, int devices, int devices_a_rank,
@@ -27,7 +27,7 @@ static void run(int nodes, int ranks_a_node, int devices_a_rank, int main_thread
     with_nodes(nodes, ranks_a_node, devices_a_rank, main_thread, 0, exchange_all, seed);
 }
 
-/* What a rank does for one collective. */
+/* A rank's part in one collective. */
 typedef struct step {
     pthread_t thread;
     clt_comm *comm;
@@ -57,7 +57,7 @@ static void *take_step(void *arg)
     return NULL;
 }
 
-/* A step of each rank whose bit is set, at once, but for rank `odd`, which brings another kind. */
+/* Runs a step at once on each rank whose bit in `who` is set. Rank `odd` starts another kind. */
 static void take_steps(step *steps, owner *owners, int ranks, unsigned who, int odd,
                        clt_comm_kind kind)
 {
@@ -77,8 +77,8 @@ static void expect_message(const char *message, const char *part)
         fail_msg("\"%s\" lacks \"%s\"", message, part);
 }
 
-/* Rank 3 is the second one of its node: its end is told to its first rank, and by that one to the
- * other node, whose ranks wait without a deadline. */
+/* Rank 3 is the second rank of its node. Its first rank learns of the end, and informs the other
+ * node, whose ranks wait without a deadline. */
 static void abort_one(const fixture *f, owner *owners, int devices, int devices_a_rank,
                       uint32_t seed)
 {
@@ -97,7 +97,7 @@ static void abort_one(const fixture *f, owner *owners, int devices, int devices_
     }
 }
 
-/* Rank 0 leads its node; the others are in a collective, some not yet. */
+/* Rank 0 leads its node and ends. Some of the others are in a collective already. */
 static void destroy_one(const fixture *f, owner *owners, int devices, int devices_a_rank,
                         uint32_t seed)
 {
@@ -116,8 +116,8 @@ static void destroy_one(const fixture *f, owner *owners, int devices, int device
     }
 }
 
-/* All ranks that came say who did not; `seed` is the rank. The deadline is long enough for its
- * grace, a fourth, to cover how unequally the ranks' threads begin on a busy machine. */
+/* All ranks that came name the missing rank, `seed`. The deadline is long: its grace period, a
+ * fourth, must cover the different start times of threads on a busy machine. */
 static void miss_one(const fixture *f, owner *owners, int devices, int devices_a_rank,
                      uint32_t seed)
 {
@@ -135,7 +135,7 @@ static void miss_one(const fixture *f, owner *owners, int devices, int devices_a
         }
 }
 
-/* Rank 1 brings what its communicator takes for another kind of request; `seed` is the kind. */
+/* Rank 1 starts a request of another kind, `seed`. */
 static void differ(const fixture *f, owner *owners, int devices, int devices_a_rank, uint32_t seed)
 {
     step steps[4];
@@ -150,7 +150,8 @@ static void differ(const fixture *f, owner *owners, int devices, int devices_a_r
     }
 }
 
-/* Ranks end as soon as they have the last result, without finalizing: nobody is disturbed. */
+/* Ranks end as soon as they have the last result, without clt_comm_finalize. No other rank
+ * fails. */
 static void end_at_once(const fixture *f, owner *owners, int devices, int devices_a_rank,
                         uint32_t seed)
 {
@@ -255,7 +256,7 @@ static void impossible_nodes_are_refused(void **state)
     ranks.node_ranks = 1;
     ranks.bridge = &bridge;
     clt_comm_bridge_init(&bridge);
-    bridge.nodes = 2; /* and no functions */
+    bridge.nodes = 2; /* without functions */
     assert_int_equal(clt_comm_create_between(&device, 1, NULL, &ranks, &comm),
                      CLT_INVALID_ARGUMENT);
     network net = {.nodes = 2};

@@ -1,7 +1,7 @@
 /*
- * Exchanges without the host: bits, what is refused and why, failures. On devices of one context by
- * OpenCL's copies; between contexts by a function of the test's own that stands for
- * clEnqueueCopyBufferP2PAMD, which no device here has.
+ * Exchanges without the host: bits, refusals and their reasons, failures. Devices of one context
+ * use OpenCL's copies. Between contexts a function of this test replaces clEnqueueCopyBufferP2PAMD,
+ * which no device here has.
  */
 #include <time.h>
 
@@ -61,12 +61,12 @@ static void peers_give_the_same_bits(void **state)
         for (int r = 0; r < CLT_PEER_REDUCTIONS; r++)
             assert_int_equal(peers.comm->peers->reduces[t][r], t != CLT_U8);
     compare(&plain, &peers, 0);
-    compare(&plain, &peers, 65536); /* in several rounds */
+    compare(&plain, &peers, 65536); /* several rounds */
     close_bench(&plain);
     close_bench(&peers);
 }
 
-/* One participant's data lies in the host's memory: then everything goes through it. */
+/* If the data of one participant are in host memory, all data go through the host. */
 static void data_on_the_host_goes_through_it(void **state)
 {
     (void)state;
@@ -98,7 +98,7 @@ static void data_on_the_host_goes_through_it(void **state)
     set_chunk(0);
 }
 
-/* Several in flight, completed in the reverse order, over the same scratch. */
+/* Several requests in flight share the scratch memory, and are completed in reverse order. */
 static void requests_follow_each_other(void **state)
 {
     (void)state;
@@ -139,7 +139,7 @@ static void requests_follow_each_other(void **state)
 #ifdef CLT_TESTING
 enum { SUMS = 4 };
 
-/* Sums and a barrier, which goes through the host and takes the sums with it. */
+/* Starts sums and a barrier in a group. The barrier goes through the host, so the sums do too. */
 static void start_group(clt_comm *comm, int device, const cl_mem *mem, const int64_t *counts,
                         clt_comm_request **request)
 {
@@ -155,7 +155,7 @@ static void start_group(clt_comm *comm, int device, const cl_mem *mem, const int
 }
 
 /* Device 0 starts a second request before the first is complete. The second one's first download
- * comes into the staging of that size, which the first one's last upload reads. */
+ * uses the staging memory of that size. The first one's last upload still reads this memory. */
 static void downloads_wait_for_uploads_from_the_same_staging(void **state)
 {
     enum { N = 1 << 20, BYTES = 4 * N };
@@ -226,7 +226,7 @@ static void destroyed_with_exchanges_under_way(void **state)
 }
 
 #ifdef CLT_TESTING
-/* A device's failure is heard of when the next exchange begins. */
+/* The next exchange reports a device's failure. */
 static void a_failed_exchange_aborts_with_its_device(void **state)
 {
     (void)state;
@@ -284,8 +284,9 @@ static int behaviour;
 static int calls;
 static cl_int failure = CL_INVALID_OPERATION;
 
-/* The extension's contract: a queue of either context, contexts that differ. Reads the source by a
- * queue of its own context, since no driver here copies between two. */
+/* Replaces the extension, whose contract is: a queue of either context, and different contexts.
+ * Reads the source with a queue of its own context, since no driver here copies between two
+ * contexts. */
 static cl_int CL_API_CALL copy_between(cl_command_queue queue, cl_mem from, cl_mem to,
                                        size_t from_offset, size_t to_offset, size_t bytes,
                                        cl_uint wait_count, const cl_event *wait_list,
@@ -361,7 +362,7 @@ static void wrong_copies_are_refused(void **state)
     fixture_close(&f);
 }
 
-/* A function that fails later on: after the probe. */
+/* The copy function fails after the probe. */
 static void a_copy_that_fails_aborts(void **state)
 {
     (void)state;
@@ -381,7 +382,7 @@ static void a_copy_that_fails_aborts(void **state)
     clt_peer_testing_copy = NULL;
 }
 
-/* An event that fails while the reducer waits for it. */
+/* An event fails while the reducer waits for it. */
 static void a_device_that_fails_between_contexts_aborts(void **state)
 {
     (void)state;
@@ -426,7 +427,7 @@ static void choose(int does, bool peers, const char *why)
     assert_int_equal(b.comm->peers != NULL, peers);
     if (!peers && !strstr(log_lines, why))
         fail_msg("'%s' is not in the log", why);
-    /* Whichever it is, it adds up. */
+    /* Either method gives the right sum. */
     fill_ones(&b);
     start_sums(&b, 50001, false, NULL, requests);
     for (int d = 0; d < DEVICES; d++)

@@ -1,5 +1,5 @@
-/* Buffers copied in chunks: bits, failures and aborts between two chunks, requests that overtake
- * each other. CPUs take this way where the path is CLT_COMM_PATH_STAGED. */
+/* Buffers that are copied in chunks: bits, failures and aborts between two chunks, requests that
+ * overtake each other. With CLT_COMM_PATH_STAGED, CPUs use this transport too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static void chunks_give_the_same_bits(void **state)
     }
 }
 
-/* A result that overlaps its input elsewhere in the same buffer. */
+/* A result that overlaps its input in the same buffer. */
 static void a_result_may_overlap_its_input(void **state)
 {
     (void)state;
@@ -74,7 +74,7 @@ static void start_sums(const bench *b, int64_t count, clt_comm_request **request
 }
 
 #ifdef CLT_TESTING
-/* Whichever chunk of whichever device it is that cannot be had. */
+/* Fails at each chunk of each device. */
 static void a_failed_chunk_aborts_with_its_device(void **state)
 {
     (void)state;
@@ -139,7 +139,7 @@ static void destroyed_with_chunks_under_way(void **state)
 /* --- several -----------------------------------------------------------------------------------
  */
 
-/* Requests of two communicators over the same queues, completed in the reverse order. */
+/* Requests of two communicators over the same queues are completed in reverse order. */
 static void devices_may_be_in_two_communicators(void **state)
 {
     (void)state;
@@ -185,7 +185,7 @@ static void devices_may_be_in_two_communicators(void **state)
     set_chunk(0);
 }
 
-/* complete's event, and what comes behind it in the queue, stand behind the last upload. */
+/* The event of clt_comm_complete and later commands in the queue wait for the last upload. */
 static void what_follows_sees_the_result(void **state)
 {
     (void)state;

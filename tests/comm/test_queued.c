@@ -1,4 +1,4 @@
-/* CLT_COMM_QUEUED: devices that wait in their queues, and what ends their waiting. */
+/* CLT_COMM_QUEUED: devices that wait in their queues, and how the waiting ends. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,8 +61,8 @@ static clt_status enqueue(const pair *p, int device)
     return clt_comm_complete(request, device, NULL, NULL);
 }
 
-/* Whether this machine's devices wait in their queues: then complete returns before the other
- * device has started. Elsewhere it would not return. */
+/* Returns whether the devices of this machine wait in their queues. If so, clt_comm_complete
+ * returns before the other device has started. Otherwise it would block. */
 static bool waits_in_queues(void)
 {
     pair p;
@@ -94,7 +94,7 @@ static void expect_sum(const pair *p, int device, float value)
                      (double)value);
 }
 
-/* One thread enqueues everything, and waits once. */
+/* One thread enqueues everything, then waits once. */
 static void sums_follow_each_other_in_the_queues(void **state)
 {
     (void)state;
@@ -172,7 +172,7 @@ static void a_device_cannot_run_ahead_without_end(void **state)
     pair_open(&p, 2, 0);
     while (ahead < 100 && enqueue(&p, 0) == CLT_OK)
         ahead++;
-    assert_int_equal(ahead, 4); /* twice as many as may be in flight */
+    assert_int_equal(ahead, 4); /* twice the number that may be in flight */
     assert_non_null(strstr(clt_error_message(), "ahead"));
     ok(clt_comm_status(p.comm));
     for (int k = 0; k < ahead; k++)
@@ -181,7 +181,7 @@ static void a_device_cannot_run_ahead_without_end(void **state)
     pair_close(&p);
 }
 
-/* Who asks for what the host learns waits for it. */
+/* A caller that asks for results on the host waits for them. */
 static void a_result_is_waited_for(void **state)
 {
     (void)state;

@@ -3,8 +3,7 @@
 
 #include "comm/communicator/internal.h"
 
-/* A communicator of each rank, all ranks in this process: rank r has its share of the devices, in
- * order. */
+/* Makes a communicator for each rank in this process. Ranks share the devices in order. */
 static void connect_ranks(const fixture *f, int ranks, const clt_comm_options *options,
                           void *shared, clt_comm **comms, driver *drivers)
 {
@@ -36,7 +35,8 @@ static void connect_ranks(const fixture *f, int ranks, const clt_comm_options *o
 
 static clt_comm_path path;
 
-/* threads 0: the devices' own, where their driver allows it; else the communicator's. */
+/* Runs all collectives. `threads` 0: devices use their own threads if the driver allows this, else
+ * the communicator's. */
 static void run_all(int devices, int ranks, bool one_context, bool transfer_queues, bool queued,
                     int threads, uint32_t seed)
 {
@@ -137,7 +137,7 @@ static void two_devices_of_one_context_queued(void **state)
     run_all(2, 1, true, true, true, 0, 14);
 }
 
-/* Nothing is queued by devices that may share threads. */
+/* Devices that may share threads queue nothing. */
 static void queued_changes_nothing_elsewhere(void **state)
 {
     (void)state;
@@ -145,7 +145,7 @@ static void queued_changes_nothing_elsewhere(void **state)
 }
 
 #ifdef CLT_TESTING
-/* Buffers of twelve chunks, of four pieces each. */
+/* Buffers have twelve chunks of four pieces each. */
 static void in_chunks(int devices, int ranks, bool one_context, bool transfer_queues, uint32_t seed)
 {
     atomic_store(&clt_comm_testing_chunk_bytes, BYTES / 12);
@@ -169,7 +169,7 @@ static void three_devices_in_chunks(void **state)
     in_chunks(3, 1, false, false, 17);
 }
 
-/* In several rounds. Sends and receives go through staging. */
+/* Exchanges in several rounds without the host. Sends and receives go through staging. */
 static void by_peers(int devices, bool transfer_queues, uint32_t seed)
 {
     atomic_store(&clt_comm_testing_chunk_bytes, BYTES / 6);

@@ -1,4 +1,4 @@
-/* What ranks are told where others do not come. The ranks are in this process. */
+/* Messages about ranks that do not come. The ranks are in this process. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -68,7 +68,8 @@ static clt_comm_request *start(const ranks *r, int rank)
     return request;
 }
 
-/* All of them, by those that came; one of these aborts the others in the same words. */
+/* The ranks that came name all missing ranks. One of them aborts the others with the same
+ * message. */
 static void a_deadline_names_all_that_are_missing(void **state)
 {
     ranks r;
@@ -88,7 +89,7 @@ static void a_deadline_names_all_that_are_missing(void **state)
     ranks_close(&r);
 }
 
-/* What a rank says of its end is passed on with the collective and the rank named once. */
+/* A message about a rank's end is forwarded, and names the collective and the rank only once. */
 static void a_forwarded_message_repeats_nothing(void **state)
 {
     static const char *const texts[][2] = {
@@ -110,7 +111,7 @@ static void a_forwarded_message_repeats_nothing(void **state)
     }
 }
 
-/* Who ends takes the others along, without a deadline. */
+/* A rank that ends aborts the others, even without a deadline. */
 static void the_end_of_a_rank_is_told(void **state)
 {
     ranks r;

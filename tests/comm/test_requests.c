@@ -1,4 +1,4 @@
-/* Requests in flight, abort, deadlines, bad use, and what a steady state allocates. */
+/* Requests in flight, abort, deadlines, wrong use, and allocations in a steady state. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,7 +45,7 @@ typedef struct driver {
     int device, steps;
     cl_mem mem[BUCKETS];
     uint64_t errors;
-    int64_t allocations; /* during the later half */
+    int64_t allocations; /* in the second half */
     char message[256];
 } driver;
 
@@ -113,7 +113,7 @@ static void stress(int devices, bool one_context, clt_comm_path path, int thread
     options.path = path;
     options.threads = threads;
     options.wait_poll_us = poll_us;
-    options.max_in_flight = BUCKETS; /* the ring wraps, and the limit is met exactly */
+    options.max_in_flight = BUCKETS; /* the ring wraps, and the limit is reached exactly */
     fixture_open(&f, devices, one_context, false);
     ok(fixture_comm(&f, &options, &comm));
     pthread_t ids[FIXTURE_MAX];
@@ -242,8 +242,8 @@ static void abort_wakes_a_blocked_complete(void **state)
     }
 }
 
-/* A user event holds back the transfers. Here only, since it is the way to have one under way for
- * as long as the test needs. */
+/* A user event holds back the transfers, so that they are under way for as long as the test
+ * needs. */
 static void abort_while_transfers_are_under_way(void **state)
 {
     (void)state;
@@ -314,7 +314,7 @@ static void destroy_with_requests_in_flight(void **state)
         ok(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &b.request));
         ok(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &unused));
         op.mem = p.mem[1];
-        if (path == CLT_COMM_PATH_STAGED) /* the first is done, the second is not */
+        if (path == CLT_COMM_PATH_STAGED) /* the first request is done, the second is not */
             ok(clt_comm_start(p.comm, 1, -1, &op, 0, NULL, &unused));
         else
             op.mem = NULL;
@@ -387,7 +387,7 @@ static void bad_arguments_change_nothing(void **state)
     op.dtype = CLT_U8;
     expect(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &r), CLT_UNSUPPORTED, "u8");
     op = op_of(p.mem[0], 1024);
-    op.kind = CLT_COMM_ALL_GATHER; /* the result of two devices has twice as many */
+    op.kind = CLT_COMM_ALL_GATHER; /* the result of two devices has twice as many elements */
     expect(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &r), CLT_INVALID_ARGUMENT, "0 to 2048");
     op.flags = CLT_COMM_EMPTY;
     expect(clt_comm_start(p.comm, 0, -1, &op, 0, NULL, &r), CLT_INVALID_ARGUMENT, "all-gather");
@@ -415,7 +415,7 @@ static void bad_arguments_change_nothing(void **state)
     }
     expect(clt_comm_finalize(p.comm), CLT_STATE, "collective 0");
     expect(clt_comm_reserve(p.comm, 0, 4096, 1), CLT_STATE, "in flight");
-    ok(clt_comm_complete(second[1], 1, NULL, NULL)); /* any order */
+    ok(clt_comm_complete(second[1], 1, NULL, NULL)); /* in any order */
     ok(clt_comm_complete(first[1], 1, NULL, NULL));
     expect(clt_comm_complete(first[1], 1, NULL, NULL), CLT_STATE, "before");
     ok(clt_comm_complete(first[0], 0, NULL, NULL));

@@ -1,7 +1,7 @@
 /*
- * Collectives of the graph over MPI ranks, run by mpiexec: `collective DEVICES MICRO-BATCHES`, a
- * list that each rank opens for itself. The gradient is the whole batch's, replicas and states have
- * the same bits on all ranks, and a run twice ends with the same bits.
+ * Collectives of the graph over MPI ranks, run by mpiexec: `collective DEVICES MICRO-BATCHES`. Each
+ * rank opens the list DEVICES for itself. The gradient is that of the whole batch. Replicas and
+ * states have the same bits on all ranks, and a repeated run ends with the same bits.
  */
 #include <mpi.h>
 
@@ -15,7 +15,8 @@ static clt_world world;
 static const char *devices;
 static int accumulate;
 
-/* Uneven parts of the samples; one rank has none in some steps. */
+/* Returns this rank's part of the samples. Parts are uneven, and one rank has none in some
+ * steps. */
 static clt_step_batch part_of(int step, clt_feed feeds[2])
 {
     int64_t first = 0, count = 0, left = NET_MOST;

@@ -1,6 +1,6 @@
 /*
- * Random collectives between MPI ranks, run by mpiexec: `collectives [DEVICES [LEVEL]]` with that
- * many devices a rank (1), and MPI initialised for a level of thread support (single, as plain
+ * Random collectives between MPI ranks, run by mpiexec: `collectives [DEVICES [LEVEL]]`. DEVICES is
+ * the number of devices a rank (1). LEVEL is the level of MPI's thread support (single, as plain
  * MPI_Init). Exit code 1 if anything differs.
  */
 #include "comm/random.h"
@@ -10,7 +10,7 @@
 
 #include <cltrain/mpi.h>
 
-/* Collectives of all devices; the number that went wrong. */
+/* Runs the collectives of all devices. Returns the number of devices that failed. */
 static int exchange_all(clt_comm *comm, const fixture *f, int rank, int ranks, int devices)
 {
     static driver drivers[FIXTURE_MAX];
@@ -24,7 +24,7 @@ static int exchange_all(clt_comm *comm, const fixture *f, int rank, int ranks, i
     }
     for (int d = 0; d < devices; d++)
         pthread_create(&ids[d], NULL, drive, &drivers[d]);
-    /* Between nodes MPI may be this thread's alone. */
+    /* Between nodes, only this thread may call MPI. */
     for (int d = 0; d < devices; d++)
         while (pthread_tryjoin_np(ids[d], NULL) == EBUSY) {
             const struct timespec pause = {0, 20000};

@@ -1,8 +1,8 @@
 /*
- * What clt_comm_counts tells of MPI, run by mpiexec: `counts DEVICES LEVEL`, as collectives.c.
- * MPI's own functions are intercepted (PMPI) and their bytes added up, without asking the library:
- * after every collective both must have grown by the same, whatever its kind, and the results must
- * be right. What MPI moves otherwise, by a function that is not counted here, fails too.
+ * clt_comm_counts over MPI, run by mpiexec: `counts DEVICES LEVEL`, as collectives.c. This program
+ * intercepts MPI's functions (PMPI) and adds up their bytes without the library. After every
+ * collective both must have grown equally, and the results must be right. A call of a function that
+ * moves data and is not counted here is a failure too.
  */
 #include <mpi.h>
 #include <stdatomic.h>
@@ -12,12 +12,12 @@
 
 #include <cltrain/mpi.h>
 
-/* Seen by the libraries, before MPI's. */
+/* Replaces MPI's function for the libraries. */
 #define COUNTED __attribute__((visibility("default")))
 
-static atomic_llong wired;   /* bytes for other processes */
-static atomic_int uncounted; /* calls that move data in ways that nobody adds up */
-static atomic_int watching;  /* this program's own calls are not meant */
+static atomic_llong wired;   /* bytes sent to other processes */
+static atomic_int uncounted; /* calls of functions that move data and are not counted */
+static atomic_int watching;  /* 0 for this program's own calls */
 
 static long long bytes_of(int count, MPI_Datatype type)
 {
@@ -36,7 +36,7 @@ COUNTED int MPI_Isend(const void *from, int count, MPI_Datatype type, int to, in
     return PMPI_Isend(from, count, type, to, tag, comm, request);
 }
 
-/* Its root gives the bytes to each other process. */
+/* The root sends the bytes to each other process. */
 COUNTED int MPI_Ibcast(void *data, int count, MPI_Datatype type, int root, MPI_Comm comm,
                        MPI_Request *request)
 {
@@ -121,7 +121,7 @@ static void bring(const kind_case *c, int d, clt_comm_op *op)
     op->out = c->apart ? st.out[d] : NULL;
 }
 
-/* Bytes that MPI was given, while all own devices did it. */
+/* Runs a collective on all devices of this rank. Returns the bytes that were given to MPI. */
 static double exchange(const clt_comm_op *ops, clt_comm_result *result)
 {
     clt_comm_request *requests[FIXTURE_MAX];
@@ -152,14 +152,14 @@ static void check_measured(const kind_case *c, const clt_comm_result *result, do
         assert_true(fabs(result->sum_squares - squares) <= 1e-13 * squares);
 }
 
-/* What the nodes sent together must be what the header's formula says, but for the words by which
- * they agree and what makes blocks equal. */
+/* Checks the bytes of all nodes together against the header's formula. Messages by which nodes
+ * agree, and padding to equal blocks, may be added. */
 static void check_formula(const kind_case *c, double sent)
 {
-    /* What a node alone wants is brought to all of them. */
+    /* A result for a single node is sent to all nodes. */
     const bool twice = c->kind == CLT_COMM_REDUCE || c->kind == CLT_COMM_REDUCE_SCATTER;
     const double want = kind_formula(c, st.total, st.nodes).sent * st.nodes * (twice ? 2 : 1);
-    const bool rounded = c->dtype == CLT_F16 || c->dtype == CLT_BF16; /* go as f32 */
+    const bool rounded = c->dtype == CLT_F16 || c->dtype == CLT_BF16; /* these go as f32 */
     const double words = 1000.0 * st.nodes * st.total;
     double all;
     PMPI_Allreduce(&sent, &all, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
@@ -204,7 +204,7 @@ static void every_kind(void **state)
         try_case(&c);
 }
 
-/* Each participant's elements go to the next one. */
+/* Sends each participant's elements to the next participant. */
 static void messages(void **state)
 {
     const kind_case c = {.kind = CLT_COMM_SEND, .dtype = CLT_F32, .count = 1000};
@@ -236,7 +236,7 @@ static void messages(void **state)
     assert_true(st.nodes > 1 || sent == 0);
 }
 
-/* Ranks meet at the end; what they tell each other then counts as a barrier's. */
+/* Ranks meet at the end. Their messages count as a barrier. */
 static void the_end(void **state)
 {
     const long long sent = wired;

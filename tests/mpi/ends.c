@@ -1,14 +1,14 @@
 /*
  * One rank ends before the others expect it, run by mpiexec: `ends CASE LEVEL`. The last rank
  *
- *     fails       is refused its first collective, and destroys
- *     aborts      has had enough
- *     finalizes   while the others are at a collective; alone on its node, or with a deadline
- *     differs     brings another kind
- *     is-late     comes when the others' deadline has passed
+ *     fails       its first collective is refused, and it destroys its communicator
+ *     aborts      aborts its communicator
+ *     finalizes   while the others are in a collective; alone on its node, or with a deadline
+ *     differs     starts another kind of collective
+ *     is-late     comes after the others' deadline
  *
- * All get to know why; nobody hangs, neither in clt_comm_destroy nor in MPI_Finalize. Exit code 1
- * if a rank is told anything else.
+ * All ranks get the reason. None hangs, neither in clt_comm_destroy nor in MPI_Finalize. Exit code
+ * 1 if a rank gets any other message.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static clt_status take_part(clt_comm *comm, cl_mem mem, int last, const char *wh
     return status == CLT_OK ? clt_comm_complete(request, 0, NULL, NULL) : status;
 }
 
-/* What every rank but the last, or each, is told; `nodes`: the ranks are on several. */
+/* Checks the message of a rank. `nodes`: the ranks are on several nodes. */
 static int told_rightly(const char *what, clt_status status, int last, int ranks, int nodes)
 {
     char part[128];
@@ -65,10 +65,10 @@ static int told_rightly(const char *what, clt_status status, int last, int ranks
         return status == CLT_INVALID_ARGUMENT;
     if (last && !strcmp(what, "aborts"))
         return status == CLT_ABORTED;
-    /* In a node's shared memory a barrier and a collective wait for each other. */
+    /* In a node's shared memory, a barrier and a collective wait for each other. */
     if (!strcmp(what, "finalizes") && !nodes)
         return strstr(message, "waited 1.5 s for rank") != NULL;
-    /* A late rank hears it from whoever noticed. */
+    /* A late rank gets the message of the rank that noticed. */
     if (last && !strcmp(what, "is-late"))
         return status == CLT_ABORTED && strstr(message, "waited 1.5 s for rank") != NULL;
     snprintf(part, sizeof part, format, ranks - 1);
@@ -93,7 +93,7 @@ int main(int argc, char **argv)
     fixture_device(&f, 0, &device);
     cl_mem mem = fixture_buffer(&f, 0, COUNT * sizeof(float));
     clt_comm_options_init(&options);
-    /* Only where nobody else says it. */
+    /* A deadline only for cases in which no other rank reports the end. */
     options.timeout_ms =
         !strcmp(what, "is-late") || (!strcmp(what, "finalizes") && !nodes) ? DEADLINE_MS : 0;
     if (clt_comm_create_mpi(MPI_COMM_WORLD, &device, 1, &options, &comm) != CLT_OK) {
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     clt_status status = take_part(comm, mem, rank == ranks - 1, what);
-    if (status == CLT_OK) /* all that it needed was there */
+    if (status == CLT_OK) /* no more data are needed */
         status = clt_comm_finalize(comm);
     const int right = told_rightly(what, status, rank == ranks - 1, ranks, nodes);
     if (!right)

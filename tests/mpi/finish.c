@@ -1,12 +1,11 @@
 /*
- * What trainers and the planner hold of MPI's, run by mpiexec: `finish LEVEL CASE`.
+ * The MPI objects that trainers and the planner hold, run by mpiexec: `finish LEVEL CASE`.
  *
- *     all   all ranks pass clt_trainer_finish: no communicator stays
- *     one   the last rank destroys its trainer without it: the others are told so, and end
- * In both cases the world is opened twice: the first time one rank fails, so that all do and
- * nothing stays.
+ *     all   all ranks pass clt_trainer_finish, and no communicator is left
+ *     one   the last rank destroys its trainer without it: the others learn this and end
  *
- * MPI's own functions are counted on their way.
+ * In both cases the world is opened twice. The first time one rank fails, so all fail and nothing
+ * is left. This program intercepts MPI's functions and counts communicators.
  */
 #include <mpi.h>
 #include <unistd.h>
@@ -14,10 +13,10 @@
 #include "train/lab.h"
 #include <cltrain/mpi.h>
 
-static int alive;   /* communicators that this rank has made and not freed */
-static int refuses; /* this rank's next split fails, after it has taken part */
+static int alive;   /* communicators that this rank made and did not free */
+static int refuses; /* let this rank's next split fail, after it took part */
 
-/* Seen by the libraries, before MPI's. */
+/* Replaces MPI's function for the libraries. */
 #define COUNTED __attribute__((visibility("default")))
 
 static int refused(int result, MPI_Comm *comm)
@@ -82,7 +81,7 @@ static void step(clt_trainer *trainer)
     batch.feeds = feeds;
     batch.n_feeds = 2;
     ok(clt_trainer_step(trainer, &batch, NULL));
-    ok(clt_trainer_wait(trainer)); /* the samples end here */
+    ok(clt_trainer_wait(trainer)); /* the samples are valid until here */
 }
 
 static void ends(void **state)
@@ -105,7 +104,7 @@ static void ends(void **state)
         assert_non_null(strstr(clt_error_message(), "destroyed its communicator"));
     }
     lab_close(&l);
-    /* Between nodes their first ranks have one, which then stays until MPI_Finalize. */
+    /* The first ranks of several nodes have a communicator, which then stays until MPI_Finalize. */
     assert_int_equal(alive - before, !everybody && nodes > 1 && world.node_rank == 0);
 }
 
@@ -123,7 +122,7 @@ static void planner(void **state)
     assert_int_equal(alive, before);
 }
 
-/* The last rank cannot find its place. */
+/* Checks that no world is opened: MPI_Comm_split fails on the last rank. */
 static void expect_no_world(void)
 {
     int rank = 0, ranks = 0;

@@ -1,17 +1,17 @@
-"""Jobs under cltrain-launch whose program may be a script before the command."""
+"""Jobs under cltrain-launch. Their program may be a script that starts the command."""
 import os
 import shutil
 import sys
 
 from ranks import COMMAND, LAUNCHER, MPIEXEC, RankTest, launch
 
-# Ranks' own deadlines, which come first where others wait, are not what is tested here.
+# No deadlines of the ranks, which would come first: these tests are about the launcher's deadline.
 PATIENT = ("--comm-timeout", "0", "--setup-timeout", "0")
 
 
 class LaunchTest(RankTest):
     def program(self, *lines):
-        """The command behind a script: $PMI_RANK is the rank, also where MPI is not MPICH."""
+        """Makes a script that starts the command. $rank is the rank, with MPICH and Open MPI."""
         path = self.path("program")
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join(["#!/bin/sh", "rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}", *lines, ""]))
@@ -35,7 +35,7 @@ class LaunchTest(RankTest):
         self.until(lambda: not self.processes(), seconds=120)
 
     def hanging(self, number):
-        """A program whose rank of this number never ends opening its data."""
+        """Makes a program whose rank `number` hangs when it opens its data."""
         other = self.path("other")
         shutil.copytree(self.data, other)
         os.remove(os.path.join(other, "train-images-idx3-ubyte"))

@@ -1,8 +1,8 @@
 /*
- * LeNet's parity with PyTorch over MPI ranks, run by mpiexec: `parity DEVICES [WEIGHTS]`, a list
- * that each rank opens for itself, and how batches are divided among the devices of all ranks
- * (equally). Replicas have the same bits on all ranks after each run, and a run twice ends with the
- * same bits.
+ * LeNet's parity with PyTorch over MPI ranks, run by mpiexec: `parity DEVICES [WEIGHTS]`. Each rank
+ * opens the list DEVICES for itself. WEIGHTS divide batches among the devices of all ranks (equally
+ * by default). After each run, replicas have the same bits on all ranks. A repeated run ends with
+ * the same bits.
  */
 #include <mpi.h>
 
@@ -20,7 +20,7 @@ static uint64_t add(uint64_t hash, const unsigned char *bytes, size_t count)
     return hash;
 }
 
-/* All ranks hold the same bits. */
+/* Checks that all ranks have the same bits. */
 static void compare_ranks(lab *l)
 {
     static float values[200000];

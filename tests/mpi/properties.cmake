@@ -1,6 +1,6 @@
-# Programs run by mpiexec, where MPI was found.
+# Programs that mpiexec runs, if MPI was found.
 if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
-    # mpi_NAME, from NAME.c, beside the shared libraries.
+    # Builds mpi_NAME from NAME.c beside the shared libraries.
     function(clt_mpi_program name)
         add_executable(mpi_${name} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/${name}.c ${ARGN})
         target_include_directories(mpi_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}
@@ -9,8 +9,8 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         target_compile_definitions(mpi_${name} PRIVATE _GNU_SOURCE CL_TARGET_OPENCL_VERSION=120)
     endfunction()
 
-    # mpi.NAME: RANKS ranks of a program, with arguments. Ranks that compute take two cores. Ranks that
-    # mostly wait, for each other's deadlines or for MPI to begin and end, share one core.
+    # Adds mpi.NAME: a program with arguments on RANKS ranks. Ranks that compute take two cores. Ranks that
+    # mostly wait share one core.
     function(clt_mpi_test name ranks program)
         clt_add_test(mpi.${name}
             ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
@@ -21,7 +21,7 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         endif()
     endfunction()
 
-    # Internals are hidden: what the program needs of the base folder comes along.
+    # The library hides its internals, so this program compiles the file of runtime/base that it needs.
     clt_mpi_program(collectives ${PROJECT_SOURCE_DIR}/runtime/base/philox.c)
     foreach(case 2x1 3x1 4x1 2x2)
         string(REPLACE "x" ";" numbers ${case})
@@ -30,8 +30,8 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         clt_mpi_test(collectives_${case} ${ranks} collectives ${devices})
     endforeach()
 
-    # Several nodes, made of this one's ranks by a testing hook of libcltrain-mpi, at every level of
-    # MPI's thread support: RANKSxDEVICES, ranks a node, level.
+    # Several nodes, which a testing hook of libcltrain-mpi makes of this node's ranks, at every level of
+    # MPI's thread support. RANKSxDEVICES:ranks a node:level.
     if(CLT_TESTING)
         foreach(case 2x1:1:single 2x1:1:multiple 3x1:1:serialized 4x1:2:funneled 3x1:2:multiple 2x2:1:single)
             string(REGEX MATCH "^([0-9])x([0-9]):([0-9]):([a-z]+)$" matched ${case})
@@ -43,8 +43,8 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         endforeach()
     endif()
 
-    # clt_comm_counts against intercepted calls of MPI: RANKSxDEVICES:ranks a node:level. A testing hook
-    # makes the nodes.
+    # clt_comm_counts against intercepted MPI calls. RANKSxDEVICES:ranks a node:level. A testing hook makes
+    # the nodes.
     clt_mpi_program(counts)
     if(CLT_TESTING)
         foreach(case 2x2:1:multiple 3x1:1:single 4x1:2:multiple)
@@ -57,7 +57,7 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         endforeach()
     endif()
 
-    # One rank ends; RANKS:ranks a node:level.
+    # One rank ends. RANKS:ranks a node:level.
     clt_mpi_program(ends)
     foreach(what fails aborts finalizes differs is-late)
         clt_mpi_test(${what}_2 2 ends ${what} single)
@@ -78,7 +78,7 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         endif()
     endforeach()
 
-    # What is held of MPI's; RANKS:ranks a node (0: one node):level.
+    # MPI objects that are held. RANKS:ranks a node (0: one node):level.
     clt_mpi_program(finish)
     foreach(case 2:0:single 2:1:single 2:1:multiple 4:2:single)
         string(REPLACE ":" ";" numbers ${case})
@@ -98,7 +98,7 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         endforeach()
     endforeach()
 
-    # RANKS ranks of DEVICES, with micro-batches.
+    # Collectives of the graph on RANKS ranks, with DEVICES and micro-batches.
     clt_mpi_program(collective)
     clt_mpi_test(collective_2x1 2 collective pocl@1 1)
     clt_mpi_test(collective_2x2 2 collective pocl/2 1)
@@ -117,7 +117,7 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
     clt_mpi_test(parity_2x1 2 parity pocl@1)
     clt_mpi_test(parity_4x1 4 parity pocl@1)
     clt_mpi_test(parity_2x2 2 parity pocl/2)
-    # Uneven divisions; also a rank without samples.
+    # Uneven divisions, and a rank without samples.
     clt_mpi_test(parity_2x1_uneven 2 parity pocl@1 3,1)
     clt_mpi_test(parity_2x1_idle 2 parity pocl@1 0,1)
     clt_mpi_test(parity_2x2_uneven 2 parity pocl/2 1,5,0,2)
@@ -130,7 +130,7 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
             ENVIRONMENT "CLT_TESTING_NODE_RANKS=1")
     endif()
 
-    # The example program of <cltrain/mpi.h>; check.package builds it out of tree.
+    # The example program of <cltrain/mpi.h>. check.package builds it out of tree.
     add_executable(mpi_embed ${PROJECT_SOURCE_DIR}/models/examples/embed_mpi.c)
     target_link_libraries(mpi_embed PRIVATE cltrain-mpi m)
     clt_mpi_test(embed_1 1 embed)
@@ -145,7 +145,7 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
                     ${PROJECT_SOURCE_DIR}/tools/cltrain-launch)
             set_tests_properties(mpi.${subject} PROPERTIES LABELS mpi TIMEOUT 600 SKIP_RETURN_CODE 77)
         endforeach()
-        # It finds by measuring which of two ranks is slow.
+        # This test measures which of two ranks is slow.
         set_tests_properties(mpi.division PROPERTIES PROCESSORS 2)
     endif()
 endif()

@@ -1,4 +1,4 @@
-"""The command on several ranks: arguments are the command, mpiexec, and the launcher."""
+"""Runs the command on several ranks. The program's arguments are the command, mpiexec, and the launcher."""
 import importlib.machinery
 import importlib.util
 import os
@@ -20,13 +20,13 @@ loader = importlib.machinery.SourceFileLoader("launch", LAUNCHER)
 launch = importlib.util.module_from_spec(importlib.util.spec_from_loader("launch", loader))
 loader.exec_module(launch)
 
-from cltrain_ranks import read # where the launcher finds it
+from cltrain_ranks import read # the launcher sets its path
 
 ENDLESS = ("--steps", "100000000")
 
 
 def two_cores():
-    """In a child before it runs: the machine has two cores."""
+    """Limits a child to two cores, before it runs."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
 
 
@@ -49,7 +49,7 @@ class RankTest(CommandTest):
         return child
 
     def end(self, child):
-        """Nothing is left of a test that failed."""
+        """Ends all processes of a test, also after a failure."""
         for number in range(8):
             rank = self.rank(number)
             if rank and rank.process_state():
@@ -60,7 +60,7 @@ class RankTest(CommandTest):
         child.stderr.close()
 
     def ranks(self, count, *args, **names):
-        """Starts so many ranks."""
+        """Starts `count` ranks."""
         return self.begin([MPIEXEC, "-n", count, *self.words(*args, **names)])
 
     def each(self, *lists):
@@ -71,7 +71,7 @@ class RankTest(CommandTest):
         return self.begin(command)
 
     def wait(self, child, code, seconds=120):
-        """Its two outputs; `code` may be several that are right."""
+        """Returns both outputs. `code` may be a tuple of allowed exit codes."""
         out, err = child.communicate(timeout=seconds)
         self.assertIn(child.returncode, code if isinstance(code, tuple) else (code,), out + err)
         return out, err
@@ -86,7 +86,7 @@ class RankTest(CommandTest):
             return None
 
     def until(self, condition, child=None, seconds=240):
-        """Waits for a condition, whose value it returns."""
+        """Waits for a condition and returns its value."""
         end = time.monotonic() + seconds
         while True:
             value = condition()
@@ -98,7 +98,7 @@ class RankTest(CommandTest):
             time.sleep(0.01)
 
     def at_step(self, number, step, child, than=0):
-        """What a rank says once it is beyond a step, in another process than `than`."""
+        """Waits until a rank is beyond a step, in another process than `than`. Returns the rank."""
         def there():
             rank = self.rank(number)
             return rank if rank and rank.step > step and rank.pid != than else None

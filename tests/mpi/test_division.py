@@ -1,4 +1,5 @@
-"""How the command divides a node's cores and a batch among ranks: measured, given, while training, again."""
+"""How the command divides a node's cores and a batch among ranks: measured, set by options, changed while
+training, and after a resume."""
 import json
 import os
 import re
@@ -8,11 +9,11 @@ from ranks import COMMAND, MPIEXEC, TRAIN, RankTest, records, run
 
 class Division(RankTest):
     def splits(self, metrics):
-        """By step: the division that begins with it."""
+        """Returns the divisions, by their first step."""
         return {r["step"]: (r["split"], r["quantum"]) for r in records(metrics)[0] if "split" in r}
 
     def slow(self, text):
-        """For a run in which a device is slow."""
+        """Makes a device slow in the next run."""
         os.environ["CLT_TESTING_SLOW"] = text
         self.addCleanup(os.environ.pop, "CLT_TESTING_SLOW", None)
 
@@ -20,7 +21,7 @@ class Division(RankTest):
         return os.path.join(folder, f"step-{number:08}")
 
     def test_measured(self):
-        """What was decided is said once, with what is predicted."""
+        """The division is printed once, with the predicted step time."""
         out, err = self.run_ranks(2, "--steps", "4", batch=64)
         self.assertEqual(err, "")
         self.assertEqual(out.count("measuring steps on 2 devices of 2 ranks"), 1)
@@ -49,7 +50,7 @@ class Division(RankTest):
                 self.assertIs(row["met"], row["median_seconds"] <= row["allowed_seconds"])
 
     def test_given(self):
-        """Uneven parts train to what equal ones do; a rank may have none; one run is like the other."""
+        """Uneven parts give the losses of equal parts. A rank may have no samples. Runs repeat."""
         losses = {}
         for split in ("equal", "3,1", "0,1", "3,1 again"):
             metrics = self.path(split)
@@ -69,7 +70,8 @@ class Division(RankTest):
         self.assertIn("rank 1 has another option --split", err)
 
     def test_resumed(self):
-        """On as many ranks with the division of before, to the same bits; on another number, anew."""
+        """With the same number of ranks, a run resumes with its division and the same bits. With another
+        number it measures."""
         straight, broken = self.path("straight"), self.path("broken")
         options = ("--optimizer", "momentum", "--checkpoint-dir")
         self.run_ranks(2, "--steps", "9", "--split", "3,1", *options, straight, batch=64)
@@ -83,7 +85,8 @@ class Division(RankTest):
         self.assertIn("measuring steps on 2 devices\n", out)
 
     def test_drop_last(self):
-        """All ranks leave out an epoch's partial last batch; a run that goes on repeats the one that was not stopped."""
+        """All ranks drop the partial last batch of an epoch. A resumed run repeats the run that was not
+        stopped."""
         straight, broken = self.path("straight"), self.path("broken")
         options = "--drop-last", "--split", "3,1", "--checkpoint-dir"
         for folder, lengths in ((straight, (("--epochs", "2"),)), (broken, (("--steps", "6"), ("--epochs", "2")))):
@@ -97,8 +100,8 @@ class Division(RankTest):
         self.assert_same_bits(self.steps(straight, 2 * each), self.steps(broken, 2 * each))
 
     def test_rebalance(self):
-        """A rank becomes slow, and its share falls; the metrics repeat the run, bit for bit, and a run
-        that goes on from a checkpoint has the division of before."""
+        """A rank becomes slow, so its share falls. Replaying the metrics gives the same bits, and a resumed
+        run has the checkpoint's division."""
         metrics, again = self.path("metrics"), self.path("again")
         options = ("--steps", "120", "--model", "mlp:256", "--tune", "off", "--checkpoint-dir")
         self.slow("rank1:=8@20")
@@ -118,7 +121,7 @@ class Division(RankTest):
         self.assertIn("the run had 2 devices, not 1", err)
 
     def test_predicted(self):
-        """Of a step among the ranks, by rank 0."""
+        """Rank 0 prints the prediction of a step among the ranks."""
         words = [MPIEXEC, "-n", "2", self.words()[0], "bench", "train", "--model", "mlp:16", "--data",
                  "synthetic", "--devices", "pocl", "--batch", "64", "--tune", "off", "--blocks", "1",
                  "--steps", "5", "--predict"]

@@ -1,4 +1,4 @@
-"""Ranks that are stopped, killed, told to end, or not alike."""
+"""Ranks that are stopped, killed, told to end, or started with different arguments."""
 import os
 import re
 import resource
@@ -11,11 +11,11 @@ import zlib
 from launches import LaunchTest
 from ranks import COMMAND, DEVICE, ENDLESS, MPIEXEC, RankTest, get, put, records, run, two_cores, write_data
 
-from cltrain_ranks import find_helpers_of # where the launcher finds it
+from cltrain_ranks import find_helpers_of # the launcher sets its path
 
 
 def grey(size, level):
-    """A PNG of one level."""
+    """Returns a PNG of one grey level."""
     def chunk(name, data):
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
     rows = (b"\0" + bytes([level % 256] * size)) * size
@@ -25,7 +25,7 @@ def grey(size, level):
 
 class Lost(LaunchTest):
     def test_stopped_rank(self):
-        """A rank that stands still: the others say within the deadline whom they wait for."""
+        """One rank stands still. The others name it within the deadline."""
         for number in (0, 1):
             with self.subTest(rank=number):
                 child = self.ranks(2, *ENDLESS, "--comm-timeout", "2")
@@ -41,7 +41,7 @@ class Lost(LaunchTest):
                 self.assertLessEqual(abs(int(found[1]) - self.rank(number).step), 1)
 
     def test_killed_rank(self):
-        """The job ends, and what was saved last is whole."""
+        """The job ends, and the last checkpoint is whole."""
         for number in (0, 1):
             with self.subTest(rank=number):
                 saved = self.path(f"run{number}")
@@ -59,7 +59,7 @@ class Lost(LaunchTest):
                     self.assertEqual(self.saved(folder)[-1], f"step-{last + 3:08}")
 
     def proxy(self, child):
-        """MPICH's process that began the ranks; nobody else ends them."""
+        """Returns MPICH's process that started the ranks. Nothing else would end this process."""
         helpers = find_helpers_of([self.rank(r).pid for r in (0, 1)])
         if not helpers:
             child.kill()
@@ -67,7 +67,8 @@ class Lost(LaunchTest):
         return helpers[0]
 
     def test_orphaned(self):
-        """mpiexec's helper is killed: all save after the same step and end, also behind a script."""
+        """mpiexec's helper is killed. All ranks save after the same step and end, also if a script started
+        them."""
         for script in ((), ("sh", "-c", '"$0" "$@"; true')):
             with self.subTest(script=script):
                 saved, said = self.path(f"run{len(script)}"), self.path("said")
@@ -80,7 +81,7 @@ class Lost(LaunchTest):
                 steps = {re.fullmatch(r"cltrain, rank [01]: the process manager that started this rank has ended: "
                                       rf"stopped after step (\d+); saved in {saved}, --resume goes on", x)[1]
                          for x in lines}
-                # A rank that learns of the stop from the other one, before it notices itself, says nothing.
+                # A rank may learn of the stop from the other rank first. Then it says nothing.
                 self.assertIn(len(lines), (1, 2), lines)
                 self.assertEqual(len(steps), 1, lines)
                 self.assertEqual(self.saved(saved), [f"step-{int(steps.pop()):08}"])
@@ -88,7 +89,7 @@ class Lost(LaunchTest):
                 child.kill()
 
     def test_orphaned_and_hanging(self):
-        """What cannot save ends after three times --comm-timeout."""
+        """A rank that cannot save ends after three times --comm-timeout."""
         said = self.path("said")
         program = self.hanging(1)
         child = self.begin([MPIEXEC, "-n", 2, "sh", "-c", f'exec "$0" "$@" 2>>{said}', program,
@@ -96,7 +97,7 @@ class Lost(LaunchTest):
         found = self.until(lambda: [p for p in self.processes().values() if p.rank == 1], child)[0]
         self.until(lambda: self.rank(0) or len(os.listdir(f"/proc/{found.pid}/task")) > 1, child)
         helper = self.until(lambda: find_helpers_of([found.pid]), child)[0]
-        time.sleep(10) # MPI is there
+        time.sleep(10) # MPI has started by then
         os.kill(helper.pid, signal.SIGKILL)
         self.until(lambda: not self.processes(), seconds=60)
         self.assertIn("cltrain, rank 1: the process manager that started this rank has ended, and the rank could not "
@@ -104,8 +105,8 @@ class Lost(LaunchTest):
         child.kill()
 
     def test_told_to_end(self):
-        """SIGTERM or a scheduler's notice to one rank: all stop after the same step, and go on from it
-        as if nothing had been."""
+        """SIGTERM or a scheduler's signal to one rank. All ranks stop after the same step, and resume with
+        the same bits."""
         for number, name in ((0, "SIGTERM"), (1, "SIGTERM"), (0, "SIGUSR1"), (1, "SIGUSR1")):
             with self.subTest(rank=number, signal=name):
                 saved, whole, metrics = (self.path(f"{x}-{name}-{number}") for x in
@@ -127,7 +128,8 @@ class Lost(LaunchTest):
 
 
     def test_lost_device(self):
-        """One of a rank's devices fails: all go on without it. A rank's only one: all end."""
+        """One of a rank's devices fails, and all ranks go on without it. If it is the rank's only device, all
+        ranks end."""
         words = self.words("--steps", "30", "--oversubscribe", "--split", "equal", devices=DEVICE + "/2")
         files = {n: self.path(f"{n}.jsonl") for n in ("whole", "less")}
         self.wait(self.each(*2 * [[*words, "--metrics", files["whole"]]]), 0)
@@ -144,7 +146,7 @@ class Lost(LaunchTest):
                 self.assertEqual([r["step"] for r in less], list(range(1, 31)))
                 for a, b in zip(whole, less):
                     self.assertAlmostEqual(a["loss"], b["loss"], delta=1e-3)
-        alone = self.words("--steps", "30", "--split", "equal") # else it fails while it is measured
+        alone = self.words("--steps", "30", "--split", "equal") # with --split measured it would fail while it is measured
         err = self.wait(self.each(alone, ["env", "CLT_TESTING_LOSE=(=7", *alone]), 1)[1]
         for number in (0, 1):
             self.assertTrue(any(x.startswith(f"cltrain, rank {number}: ") and "step 8: " in x and
@@ -152,7 +154,7 @@ class Lost(LaunchTest):
 
 
 class Unlike(RankTest):
-    """Ranks that were not started alike end together, with a message."""
+    """Ranks that were started with different arguments or data end together with a message."""
 
     def assert_ends(self, code, first, second, *says):
         err = self.wait(self.each(first, second), code, 60)[1]
@@ -190,7 +192,7 @@ class Unlike(RankTest):
                     self.assert_ends(1, a, b, f"rank 1 has another content of the {what} data than rank 0")
 
     def test_damage_found_on_the_way(self):
-        """One rank's samples turn out to be damaged when they are read."""
+        """The samples of one rank are found to be damaged when they are read."""
         other = self.path("other")
         write_data(other, packed=True)
         words = self.words("--steps", "100000")
@@ -203,7 +205,8 @@ class Unlike(RankTest):
                          "cltrain, rank 1: ", name)
 
     def test_unreadable_sample(self):
-        """In the middle of training, of either rank's part: all ranks save, name the file and end."""
+        """A sample of either rank cannot be read in the middle of training. All ranks save, name the file and
+        end."""
         images, files = self.path("images"), [f"train/{name}/{n}.png" for name in "ab" for n in range(10)]
         for file in [*files, "val/a/0.png", "val/b/0.png"]:
             os.makedirs(os.path.dirname(os.path.join(images, file)), exist_ok=True)
@@ -267,7 +270,8 @@ class Unlike(RankTest):
 
 class FullDisk(RankTest):
     def test_full_disk(self):
-        """Rank 0 cannot save any more: training goes on, and the last checkpoint's failure is all ranks'."""
+        """Rank 0 cannot save any more. Training continues, and only the failure of the last checkpoint ends
+        all ranks with an error."""
         saved = self.path("run")
 
         def ignore():
@@ -279,7 +283,8 @@ class FullDisk(RankTest):
                                         "--checkpoint-every", "150", "-q", model="mlp:1024,512")],
                            prepare=ignore, restore_signals=False)
         rank = self.at_step(0, 10, child)
-        # Less than a checkpoint, more than any compiled kernel: PoCL ends the process where it cannot write one.
+        # Less than a checkpoint, but more than any compiled kernel: PoCL ends the process if it cannot write
+        # a kernel.
         resource.prlimit(rank.pid, resource.RLIMIT_FSIZE, (1000000, 1000000))
         begun = self.rank(0).step
         self.assertLess(begun, 870)

@@ -1,4 +1,4 @@
-"""cltrain-launch, and the files by which it knows where ranks are."""
+"""cltrain-launch, and the heartbeat files that tell it where ranks are."""
 import contextlib
 import os
 import re
@@ -22,13 +22,13 @@ class Launch(RankTest):
                            MPIEXEC, "--heartbeat", self.beats, *own, "--", *words])
 
     def line(self, err):
-        """What the launcher says, in one line."""
+        """Returns the launcher's only line."""
         lines = [x for x in err.splitlines() if x.startswith("cltrain-launch: ")]
         self.assertEqual(len(lines), 1, err)
         return lines[0]
 
     def assert_gone(self, *ranks):
-        for rank in ranks: # what is killed may take a moment to end
+        for rank in ranks: # a killed process may take a moment to end
             self.until(lambda: rank.process_state() in ("", "Z", "X"), seconds=20)
 
     def test_done(self):
@@ -56,14 +56,14 @@ class Launch(RankTest):
         child = self.launch(2, (), *ENDLESS)
         rank = self.at_step(1, 10, child)
         with contextlib.suppress(ProcessLookupError):
-            for _ in range(2): # LLVM's handler, in OpenCL drivers, takes the first
+            for _ in range(2): # LLVM's handler in OpenCL drivers takes the first
                 os.kill(rank.pid, signal.SIGABRT)
                 time.sleep(0.3)
         self.assertIn(f"rank 1 (process {rank.pid} on {rank.host}) was killed by signal 6, ",
                       self.line(self.wait(child, 1, 30)[1]))
 
     def test_stopped(self):
-        """Also where ranks wait for each other without end."""
+        """A stopped rank is found even if ranks have no deadline."""
         child = self.launch(2, ("--deadline", "2"), *ENDLESS, "--comm-timeout", "0")
         both = [self.at_step(r, 10, child) for r in (1, 0)]
         os.kill(both[0].pid, signal.SIGSTOP)
@@ -74,7 +74,7 @@ class Launch(RankTest):
         self.assert_gone(*both)
 
     def test_failure(self):
-        """What the ranks report themselves is not tried again."""
+        """A failure that the ranks report themselves does not lead to a restart."""
         folder = self.path("run")
         child = self.launch(2, ("--restarts", "2"), "--steps", "50", "--lr", "1e30", "--checkpoint-dir",
                             folder)
@@ -82,7 +82,7 @@ class Launch(RankTest):
                          r"rank 0 .* failed, .*step \d+: .* is not finite")
 
     def test_restart(self):
-        """A killed job goes on by itself, to the same bits as one that was not."""
+        """A killed job restarts by itself, and ends with the bits of a run without a break."""
         folder, whole, metrics = self.path("run"), self.path("whole"), self.path("metrics")
         options = ("--steps", "3000", "--checkpoint-every", "100", "--optimizer", "adam", "--split", "equal")
         child = self.launch(2, ("--restarts", "1"), *options, "--checkpoint-dir", folder, "--metrics",
@@ -99,7 +99,7 @@ class Launch(RankTest):
         self.assert_same_bits(*(os.path.join(x, "step-00003000") for x in (folder, whole)))
 
     def test_fewer_ranks(self):
-        """With as many ranks once more, then with one less; and no more often than allowed."""
+        """Restarts once with the same number of ranks, then with fewer, and not more often than allowed."""
         folder = self.path("run")
         child = self.launch(2, ("--restarts", "3", "--min-ranks", "1"), *ENDLESS, "--checkpoint-dir", folder,
                             "-q")
@@ -128,7 +128,8 @@ class Launch(RankTest):
         self.assertIn(f"resumed after step {step}", self.wait(child, 0)[0])
 
     def test_told_to_end_early(self):
-        """Before the ranks can take a signal: they get it as soon as they can, a step or two later at times."""
+        """A signal before the ranks can take one. They get it as soon as they can, sometimes a step or two
+        later."""
         folder = self.path("run")
         child = self.launch(2, (), *ENDLESS, "--checkpoint-dir", folder)
         self.until(lambda: get(f"/proc/{child.pid}/task/{child.pid}/children"), child)
@@ -141,7 +142,7 @@ class Launch(RankTest):
         self.assertEqual(self.saved(folder), [f"step-{int(stopped[1]):08}"] if stopped else [])
 
     def test_told_to_end_at_once(self):
-        """The second signal does not wait for anybody."""
+        """The second signal ends the job at once."""
         child = self.launch(2, (), *ENDLESS)
         both = [self.at_step(r, 10, child) for r in (0, 1)]
         os.kill(both[0].pid, signal.SIGSTOP)
@@ -166,8 +167,8 @@ class Launch(RankTest):
         self.assertEqual(err, "cltrain, rank 0: --steps 0: must be a whole number of at least 1\n")
 
     def test_batch_script(self):
-        """The example for Slurm, with its variables and its programs played: it saves before the time is up,
-        and asks to be queued again; then it goes on."""
+        """The example for Slurm, with simulated variables and programs. It saves before the time is up, asks
+        to be queued again, and resumes."""
         bin_folder, asked = self.path("bin"), self.path("asked")
         os.mkdir(bin_folder)
         for name, text in (("cltrain-launch", f'exec {sys.executable} -B {LAUNCHER} --program {COMMAND} '
@@ -194,7 +195,7 @@ class Launch(RankTest):
 
 class Beats(RankTest):
     def test_layout(self):
-        """The file's bytes, as the header counts them, of a run of one process on two devices."""
+        """The bytes of the file, at the header's offsets, for a process with two devices."""
         self.wait(self.begin(self.words("--steps", "6", devices="pocl/2")), 0)
         data = get(os.path.join(self.beats, "rank-0"))
         self.assertEqual(data[:8], b"cltbeat\0")
@@ -210,7 +211,7 @@ class Beats(RankTest):
         self.assertEqual(len(data), 856)
 
     def test_cannot_write(self):
-        """A folder that is not there is a failure before training."""
+        """A missing folder is a failure before training."""
         shutil.rmtree(self.beats)
         done = subprocess.run(self.words("--steps", "6"), capture_output=True, text=True, timeout=120,
                               preexec_fn=two_cores, check=False)

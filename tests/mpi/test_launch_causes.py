@@ -1,4 +1,4 @@
-"""cltrain-launch: what it says of ends that no rank reports, and which of them it tries again."""
+"""cltrain-launch: messages about ends that no rank reports, and which of them lead to a restart."""
 import os
 import re
 import signal
@@ -13,7 +13,7 @@ AGAIN = r"cltrain-launch: starts again from the (beginning|newest intact checkpo
 
 class SetUp(LaunchTest):
     def once(self, *lines):
-        """A program whose rank 1 does this in the first attempt."""
+        """Makes a program whose rank 1 runs these lines in the first attempt."""
         return self.program(f'if [ "$rank" = 1 ] && mkdir {self.path("once")} 2>/dev/null; then', *lines, "fi",
                             f'exec {COMMAND} "$@"')
 
@@ -24,24 +24,25 @@ class SetUp(LaunchTest):
     def test_killed_before_its_file(self):
         child = self.again(program=self.once(f"exec {sys.executable} -c 'import time; time.sleep(1000)' \"$@\""))
         found = self.until(lambda: [p for p in self.processes().values() if p.rank == 1], child)[0]
-        time.sleep(3) # for the launcher to see it too
+        time.sleep(3) # the launcher needs time to see the process
         os.kill(found.pid, signal.SIGKILL)
         out, err = self.wait(child, 0)
         self.assertIn("done: 6 steps", out)
-        # Hydra reports another rank at times, which it killed itself after this one.
+        # Hydra sometimes reports another rank, which it killed itself after this one.
         self.assertRegex(err, rf"cltrain-launch: rank 1 \(process {found.pid} on \S+\) (was killed by signal 9|ended "
                          r"first), before its heartbeat file was there(; then rank 0 \(process \d+ on \S+\) was "
                          rf"killed by signal 9)?\n{AGAIN}")
 
     def test_killed_at_once(self):
-        """Whose number the launcher may never have seen."""
+        """The launcher may not have seen the number of this rank."""
         out, err = self.wait(self.again(program=self.once("kill -KILL $$")), 0)
         self.assertIn("done: 6 steps", out)
         self.assertRegex(err, r"cltrain-launch: (rank \d|a rank) \(process \d+( on \S+)?\) (was killed by signal "
                          rf"9|ended first), before its heartbeat file was there.*\n{AGAIN}")
 
     def test_killed_before_the_first_step(self):
-        """With a file: stopped as soon as that is there, so that the first step does not come."""
+        """The rank has a heartbeat file. It is stopped as soon as the file exists, so it does not reach the
+        first step."""
         child = self.again(program=COMMAND)
         rank = self.until(lambda: self.rank(1), child)
         os.kill(rank.pid, signal.SIGSTOP)
@@ -52,12 +53,12 @@ class SetUp(LaunchTest):
                          (f"in step {step}, .*" if step else "before the first step") + f"\n{AGAIN}")
 
     def test_told_to_end(self):
-        """A rank that is asked to end before it can take the signal is not started again."""
+        """A rank that is told to end before it can take the signal is not restarted."""
         child = self.again(program=self.once("kill -TERM $$"))
         self.assertRegex(self.line(self.wait(child, 1)[1]), "was killed by signal 15")
 
     def test_own_failure(self):
-        """Data that cannot be read are a rank's own report."""
+        """A rank reports data that cannot be read itself."""
         with open(os.path.join(self.data, "train-images-idx3-ubyte"), "wb") as file:
             file.write(b"abc")
         err = self.wait(self.again(program=COMMAND), 1)[1]
@@ -65,7 +66,8 @@ class SetUp(LaunchTest):
         self.assertIn("train-images-idx3-ubyte", err)
 
     def test_ended_by_itself(self):
-        """Before MPI_Init, with either code; mpiexec says nothing, and the other rank waits."""
+        """A rank ends before MPI_Init, with either exit code. mpiexec says nothing, and the other rank waits.
+        """
         for line in ("exit 7", "sleep 3; exit 0"):
             with self.subTest(line=line):
                 out, err = self.wait(self.again(program=self.once(line)), 0)
@@ -80,10 +82,10 @@ class SetUp(LaunchTest):
 
 
 class Helper(LaunchTest):
-    """What is mpiexec's own."""
+    """mpiexec's own processes."""
 
     def began(self, own, *args):
-        """A job, its ranks, and the processes of mpiexec: itself, its helper."""
+        """Starts a job. Returns it with its ranks, mpiexec, and mpiexec's helper."""
         child = self.launch(2, own, *args)
         ranks = [self.at_step(r, 10, child) for r in (0, 1)]
         with open(f"/proc/{child.pid}/task/{child.pid}/children", encoding="ascii") as file:
@@ -95,8 +97,8 @@ class Helper(LaunchTest):
         return child, ranks, mpiexec[0], helpers[0]
 
     def test_helper_killed(self):
-        """The ranks save and end, and the next attempt goes on from there. One that is stopped for a while
-        shows that they are there without the helper; without it they end so soon that mpiexec tells."""
+        """The ranks save and end, and the next attempt resumes. A rank that is stopped for a while remains
+        without the helper. Otherwise ranks end so soon that mpiexec reports it."""
         for pause in (6, 0):
             with self.subTest(pause=pause):
                 run = self.path(f"run{pause}")
@@ -138,10 +140,10 @@ class Helper(LaunchTest):
         self.until(lambda: not helper.here(), seconds=60)
 
     def test_helper_stopped_and_mpiexec_gone(self):
-        """Before whatever ends what the launcher leaves can ask mpiexec for its helper."""
+        """mpiexec is gone before it can be asked for its helper."""
         child, _, mpiexec, helper = self.began((), *ENDLESS)
         os.kill(helper.pid, signal.SIGSTOP)
-        child.send_signal(signal.SIGSTOP) # for it not to see that mpiexec has ended
+        child.send_signal(signal.SIGSTOP) # the launcher must not see that mpiexec has ended
         os.kill(mpiexec, signal.SIGKILL)
         self.until(lambda: not launch.belongs(mpiexec, self.beats), seconds=60)
         child.kill()

@@ -1,4 +1,4 @@
-"""cltrain-launch: ranks that never begin, the ends of the launcher itself, and damaged checkpoints."""
+"""cltrain-launch: ranks that never begin, ends of the launcher itself, and damaged checkpoints."""
 import os
 import re
 import shutil
@@ -12,7 +12,7 @@ from ranks import COMMAND, ENDLESS, get, launch, read, run
 
 class Unready(LaunchTest):
     def test_stopped_before_its_file(self):
-        """Also where it is the only one: nobody else could tell."""
+        """Also if it is the only rank, so no other rank could report it."""
         for ranks, number in ((1, 0), (2, 1)):
             with self.subTest(ranks=ranks, number=number):
                 program = self.program(f'[ "$rank" = {number} ] && kill -STOP $$', f'exec {COMMAND} "$@"')
@@ -23,7 +23,7 @@ class Unready(LaunchTest):
                 self.assert_gone()
 
     def test_stopped_before_the_first_step(self):
-        """With a file, while kernels are compiled."""
+        """The rank has a heartbeat file, and kernels are being compiled."""
         child = self.launch(2, ("--deadline", "2"), *ENDLESS, *PATIENT)
         rank = self.until(lambda: self.rank(1), child)
         os.kill(rank.pid, signal.SIGSTOP)
@@ -45,7 +45,7 @@ class Unready(LaunchTest):
                 shutil.rmtree(self.path("other"))
 
     def test_restart(self):
-        """What stood still may go the next time."""
+        """A rank that stood still may run in the next attempt."""
         program = self.program(f'mkdir {self.path("once")} 2>/dev/null && kill -STOP $$', f'exec {COMMAND} "$@"')
         out, err = self.wait(self.launch(1, ("--deadline", "1", "--restarts", "1"), "--steps", "3",
                                          "--checkpoint-dir", self.path("run"), program=program), 0)
@@ -55,7 +55,7 @@ class Unready(LaunchTest):
 
 class Ends(LaunchTest):
     def test_hang_up(self):
-        """A terminal that goes: twice, from the shell and from the system."""
+        """A closed terminal sends SIGHUP twice, from the shell and from the system."""
         folder = self.path("run")
         child = self.launch(2, ("--restarts", "1"), *ENDLESS, "--checkpoint-dir", folder)
         self.at_step(1, 10, child)
@@ -67,7 +67,7 @@ class Ends(LaunchTest):
         self.assert_gone()
 
     def test_nobody_reads(self):
-        """With the terminal the outputs are gone; the run is saved all the same."""
+        """The outputs are closed with the terminal, and the run is still saved."""
         folder = self.path("run")
         child = self.launch(2, (), *ENDLESS, "--checkpoint-dir", folder)
         self.at_step(1, 10, child)
@@ -86,7 +86,7 @@ class Ends(LaunchTest):
         self.wait(child, 130, 60)
 
     def test_told_to_end(self):
-        """Before a rank has a file: it gets the signal after a while, and is killed where it does not hear."""
+        """A rank without a heartbeat file gets the signal after a while, and is killed if it ignores this."""
         deaf = "import os, signal, time; [signal.signal(n, signal.SIG_IGN) for n in (2, 15)]; time.sleep(1000)"
         for number, program in ((signal.SIGTERM, self.program(f"exec {sys.executable} -c '{deaf}' \"$@\"")),
                                 (signal.SIGHUP, None)):
@@ -104,7 +104,7 @@ class Ends(LaunchTest):
                 shutil.rmtree(self.path("other"), ignore_errors=True)
 
     def test_killed(self):
-        """SIGKILL leaves nothing behind: no rank, be it stopped, no mpiexec, no folder."""
+        """SIGKILL leaves nothing behind: no rank, even if it is stopped, no mpiexec, no folder."""
         for stop in (False, True):
             with self.subTest(stop=stop):
                 folder = self.path("tmp")
@@ -132,7 +132,7 @@ class Ends(LaunchTest):
 
 class Damaged(LaunchTest):
     def wreck(self, folder):
-        """A program that damages the newest checkpoint once there is a file that asks for it."""
+        """Makes a program that damages the newest checkpoint as soon as a certain file exists."""
         return self.program(f'ask={self.path("ask")}',
                             f'if [ "$rank" = 0 ] && rm "$ask" 2>/dev/null; then for last in {folder}/step-*; do :; done',
                             f': >"$last/model.safetensors"; echo "$last" >{self.path("wrecked")}; fi',
@@ -147,7 +147,7 @@ class Damaged(LaunchTest):
         return int(get(self.path("wrecked")).decode().strip()[-8:])
 
     def test_same_bits(self):
-        """A restart goes on from the checkpoint before it, to the same bits as a run without a break."""
+        """A restart resumes from the previous checkpoint, with the bits of a run without a break."""
         folder, whole = self.path("run"), self.path("whole")
         options = ("--steps", "3000", "--checkpoint-every", "100", "--optimizer", "adam", "--split", "equal")
         with open(self.path("ask"), "w", encoding="ascii"):
@@ -170,7 +170,8 @@ class Damaged(LaunchTest):
         program = self.wreck(folder)
         child = self.launch(2, ("--restarts", "3", "--min-ranks", "1"), "--steps", "10000000", "--checkpoint-every",
                             "4000", "--checkpoint-dir", folder, "-q", program=program)
-        # Two checkpoints, then two attempts in vain, the newest damaged before the fourth.
+        # Two checkpoints are saved, then two attempts fail, then the newest checkpoint is damaged before the
+        # fourth.
         self.until(lambda: len(self.saved(folder)) > 1, child)
         first = self.kill(child, 0, 0)
         newest = self.saved(folder)[-1]

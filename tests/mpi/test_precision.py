@@ -1,15 +1,15 @@
-"""Gradients in 16 bits between ranks: the same skipped steps on all, to the same bits after a restart."""
+"""16-bit gradients between ranks: all ranks skip the same steps, and a restart gives the same bits."""
 import os
 
 from ranks import RankTest, get, records, run
 
-# Pixels of up to 1000 give gradients that f16 does not hold at the first scale.
+# Pixels of up to 1000 make gradients that overflow f16 at the first scale.
 ARGS = ("--precision", "f16", "--optimizer", "adamw", "--normalize", "0,0.001", "--lr", "1e-7",
         "--split", "equal", "--check-every", "1")
 
 
 class Precision(RankTest):
-    # Two fresh runs are compared: nothing may be measured between them, by other tests either.
+    # Two new runs are compared, so neither these runs nor other tests may measure kernels between them.
     def train_ranks(self, name, steps, *more):
         folder, metrics = self.path(name), self.path(name + ".jsonl")
         more = ("--tune", "off", "--cache-dir", self.path("cache"), *more)

@@ -1,4 +1,4 @@
-"""How ranks begin: alike, in time, or not at all."""
+"""How ranks begin: with different arguments, late, or not at all."""
 import os
 import re
 import shutil
@@ -9,7 +9,7 @@ from ranks import COMMAND, ENDLESS, MPIEXEC, RankTest, launch, run
 
 class Alike(RankTest):
     def assert_differs(self, first, second, what):
-        """One line by rank 0, and the code of wrong use, whichever rank is the other one."""
+        """Rank 0 prints one line, with the exit code for wrong use, whichever rank differs."""
         for a, b in ((first, second), (second, first)):
             err = self.wait(self.each(a, b), 2, 60)[1]
             self.assertEqual(err.count("\n"), 1, err)
@@ -28,14 +28,14 @@ class Alike(RankTest):
         self.assert_differs([*bench, "1024"], [*bench, "2048"], "list of arguments ")
 
     def test_options_that_may_differ(self):
-        """Where a rank's files are, and what it prints."""
+        """Options for paths and output may differ."""
         words, other = self.words("--steps", "2", "--metrics", self.path("a")), self.path("other")
         shutil.copytree(self.data, other)
         others = [w.replace(self.data, other).replace(self.path("a"), self.path("b")) for w in words]
         self.wait(self.each(words, [*others, "--quiet", "--tune", "off"]), 0)
 
     def test_initial_parameters(self):
-        """Files of one name with other parameters: each rank would train a model of its own."""
+        """Files of the same name with other parameters: each rank would train another model."""
         folders = [self.path(name) for name in ("first", "second")]
         for seed, folder in enumerate(folders):
             self.train("--steps", "1", "--seed", seed, "--checkpoint-dir", folder)
@@ -51,7 +51,7 @@ class Alike(RankTest):
         for other in (["eval", "--model", "mlp"], ["train", "--help"], ["devices"], ["--version"],
                       ["bench", "train", "--model", "mlp"], ["bench", "allreduce"]):
             with self.subTest(other=other):
-                if other == ["devices"]: # found to be wrong by itself
+                if other == ["devices"]: # this command is wrong by itself
                     err = self.wait(self.each(words, [COMMAND, *other]), 2, 60)[1]
                     self.assertEqual(err, "cltrain, rank 1: devices is for one process, and mpiexec started "
                                      "2: start it without\n")
@@ -59,7 +59,7 @@ class Alike(RankTest):
                     self.assert_differs(words, [COMMAND, *other], r"command than rank 0 \(.*\)")
 
     def test_for_one_process(self):
-        """Commands that know nothing of ranks refuse, once; texts are printed once."""
+        """Commands that do not support ranks refuse with one line, and texts are printed once."""
         for words in (["devices"], ["plan", "--model", "mlp"], ["bench", "gemm", "8", "8", "8"],
                       ["bench", "op"], ["tune"], ["plot", "x", "-o", "y"]):
             with self.subTest(words=words):
@@ -74,7 +74,7 @@ class Alike(RankTest):
         self.assertIn("platform", out)
 
     def test_early_mistakes(self):
-        """Found before a command would begin with its ranks."""
+        """Mistakes that are found before a command begins with its ranks."""
         for words, text in ((["bench", "allreduce", "0"], "bench allreduce 0: not a size"),
                             (["bench", "train", "--model", "mlp", "--steps", "2000000000"], "--steps and"),
                             (["bench", "nosuch"], "bench measures what?"), (["trian"], "did you mean train?")):
@@ -87,11 +87,11 @@ class Alike(RankTest):
 
 class Missing(RankTest):
     def stopping(self, words):
-        """A rank that stops before it begins."""
+        """Returns words for a rank that stops before it begins."""
         return ["sh", "-c", 'kill -STOP $$; exec "$@"', "sh", *words]
 
     def hanging(self, words):
-        """A rank that never ends opening its data."""
+        """Returns words for a rank that hangs when it opens its data."""
         other = self.path("other")
         if not os.path.isdir(other):
             shutil.copytree(self.data, other)
@@ -108,7 +108,7 @@ class Missing(RankTest):
         words = self.words(*ENDLESS, "--comm-timeout", "2")
         for number in (0, 1):
             with self.subTest(rank=number):
-                # mpiexec ends the stopped one with SIGKILL, and takes the code of either
+                # mpiexec ends the stopped rank with SIGKILL, and exits with the code of either rank
                 err = self.wait(self.pair(number, words, self.stopping(words)), (1, 9), 60)[1]
                 self.assertRegex(err, rf"(?m)^cltrain: MPI_Init has not returned for 2 s: rank {number} "
                                  r"\(process \d+\) is stopped$")
@@ -117,7 +117,7 @@ class Missing(RankTest):
         self.assertIn("MPI_Init has not returned for 4 s: another rank was not started", err)
 
     def test_stopped(self):
-        """While kernels are measured and compiled."""
+        """A rank is stopped while kernels are measured and compiled."""
         for number in (0, 1):
             with self.subTest(rank=number):
                 child = self.ranks(2, *ENDLESS, "--split", "equal", "--comm-timeout", "2")
@@ -138,7 +138,7 @@ class Missing(RankTest):
                                  rf"{number} \(process \d+ on \S+\), for the data and the model to be read: ")
 
     def test_told_to_end(self):
-        """SIGTERM to a rank that waits for one that never comes."""
+        """SIGTERM to a rank that waits for a rank that never comes."""
         words = self.words(*ENDLESS)
         for number, name in ((0, "SIGTERM"), (1, "SIGUSR1")):
             with self.subTest(rank=number, signal=name):
@@ -157,7 +157,7 @@ class Missing(RankTest):
                                  rf"rank {1 - number} ")
 
     def threads(self, pid):
-        """Whether a process has come to its data, beyond its OpenCL driver's beginning."""
+        """Returns whether a process has loaded its OpenCL driver, so it is at its data."""
         folder = f"/proc/{pid}/fd"
         try:
             names = [os.readlink(os.path.join(folder, name)) for name in os.listdir(folder)]

@@ -1,6 +1,6 @@
 /*
- * Programs of ranks that do not agree, run by mpiexec on two ranks: the second has another setting,
- * model or run. All ranks are told so, before the first step.
+ * Programs whose ranks do not agree, run by mpiexec on two ranks: the second rank has another
+ * setting, model or run. All ranks learn this before the first step.
  */
 #include <mpi.h>
 
@@ -65,7 +65,8 @@ static void models(void **state)
     assert_refused(world.rank == 1 ? 17 : 16, &options, "model");
 }
 
-/* A run of `steps` on `count` samples, of which one feature is `value`. */
+/* Checks that a run is refused: `steps` steps on `count` samples, of which one feature is
+ * `value`. */
 static void assert_run_refused(int64_t steps, int64_t count, float value, const char *what)
 {
     static float x[SAMPLES * FEATURES];
