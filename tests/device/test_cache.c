@@ -1,5 +1,4 @@
-/* The cache folder: programs, tuning records, damaged files, folders that cannot be written, and
- * several processes. */
+/* The cache folder: programs, tuning records, damaged files, read-only folders, processes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -512,8 +511,7 @@ static void late_compilers_write_when_closed(void **state)
     }
 }
 
-/* Writing programs on closing may take a fiftieth of the run, and at most 3 seconds. Without them
- * the next run compiles again. */
+/* Writing programs on closing may take a fiftieth of the run, and at most 3 seconds. */
 static void closing_takes_a_small_share(void **state)
 {
     (void)state;
