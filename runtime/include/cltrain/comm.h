@@ -1,35 +1,33 @@
 /*
- * Collectives on OpenCL buffers: all-reduce, broadcast and their relatives between the devices of
- * this process (and, through a communicator made elsewhere, of other processes). Usable without the
- * rest of the library by any OpenCL program; this header needs <CL/cl.h>, cltrain.h does not
- * include it.
+ * Collectives on OpenCL buffers: all-reduce, broadcast and others, between the devices of this
+ * process and of other processes. Any OpenCL program may use them without the rest of the library.
+ * This header needs <CL/cl.h>. cltrain.h does not include it.
  *
- * A collective is two calls, made once per participating device:
+ * A collective is two calls for each participating device:
  *
  *     clt_comm_start(comm, device, -1, &op, 1, &written, &request);      enqueues a download or map
  *     ... enqueue whatever does not need the result, start further collectives ...
- *     clt_comm_complete(request, device, NULL, &arrived);                enqueues an upload or
- * unmap
+ *     clt_comm_complete(request, device, NULL, &arrived);                enqueues the way back
  *
- * - Every device starts the same collectives in the same order: the k-th start of one device joins
- *   the k-th start of every other. There is no other matching, and no matching by time of arrival.
- * - start never blocks. complete blocks until the host's part of that request is done, never for
- *   the device: its upload is only enqueued. So one thread may serve all devices of a communicator
- *   (start on all of them, then complete on all of them), or each device may have a thread.
- * - The calls for one device come from one thread at a time. Different devices may be used by
- *   different threads at once. clt_comm_abort, clt_comm_status and clt_comm_test may be called by
- *   any thread at any time.
- * - Between the wait list of start and the event of complete the caller's commands leave the
- *   operation's buffers alone. Commands on other buffers may have to wait there: CPUs whose drivers
- *   run host functions in a queue do the host's part with the devices' own threads, which wait for
- *   the other ranks.
- * - The result's bits depend on the data, the count and the order of the devices in the
- *   communicator, never on timing or on the number of threads; all devices get the same bits.
- * - Events in a wait list belong to the device's own context (OpenCL's rule). Do not put a user
- *   event there: drivers stall a queue for it.
- * - After the first use of each size, or clt_comm_reserve, neither memory nor any OpenCL object but
- *   events is created: at most two for each device and operation, and one for each megabyte that is
- *   copied in chunks.
+ * - Every device starts the same collectives in the same order. The k-th start of one device joins
+ *   the k-th start of every other device. Time of arrival does not matter.
+ * - start never blocks. complete blocks until the host's part of the request is done. It does not
+ *   wait for the device, whose upload is only enqueued. So one thread may serve all devices of a
+ *   communicator (start on all of them, then complete on all of them), or each device may have a
+ *   thread.
+ * - One thread at a time makes the calls for a device. Different devices may have different threads
+ *   at once. Any thread may call clt_comm_abort, clt_comm_status and clt_comm_test at any time.
+ * - Between the wait list of start and the event of complete, the caller's commands must not touch
+ *   the buffers of the operation. Commands on other buffers may be delayed: on CPUs whose drivers
+ * run host functions in a queue, the devices' own threads do the host's part, and wait for other
+ * ranks.
+ * - The bits of the result depend on the data, the count and the order of the devices in the
+ *   communicator, never on timing or the number of threads. All devices get the same bits.
+ * - Events in a wait list belong to the device's own context (OpenCL's rule). Do not use a user
+ *   event: drivers stall a queue for it.
+ * - After the first use of each size, or clt_comm_reserve, a collective allocates nothing and
+ * creates no OpenCL object but events: at most two for each device and operation, and one for each
+ * megabyte that is copied in chunks.
  */
 #ifndef CLTRAIN_COMM_H
 #define CLTRAIN_COMM_H
@@ -47,7 +45,7 @@ CLT_BEGIN_DECLS
 /* A group of devices that take part in collectives together. */
 typedef struct clt_comm clt_comm;
 
-/* One collective under way; shared by the devices that take part in it. */
+/* A collective under way. The devices that take part share it. */
 typedef struct clt_comm_request clt_comm_request;
 
 /* One device of this process that takes part. */
@@ -59,42 +57,46 @@ typedef struct clt_comm_device {
     cl_command_queue transfer; /* in order; NULL: transfers go to `compute` too */
 } clt_comm_device;
 
-/* How the data of one device reaches the host. */
+/*
+ * How the data of a device travels.
+ *
+ * - AUTO: MAPPED if device and operation allow it, else STAGED. Devices with memory of their own
+ *   use PEER if a probe of each pair finds copies correct and faster.
+ * - MAPPED: buffers are mapped in place. For devices that share the host's memory.
+ * - STAGED: non-blocking copies through pinned host memory, in chunks, on queues of the
+ *   communicator.
+ * - PEER: devices copy each other's buffers and sum without the host, to the same bits (but those
+ *   of a NaN). Only between devices of one process that share a context, or that have a context
+ *   each and AMD's cl_amd_copy_buffer_p2p. Sends, receives and data in host memory are staged.
+ */
 typedef enum clt_comm_path {
-    CLT_COMM_PATH_AUTO = 0, /* mapped where device and operation allow it, else staged; for devices
-                               with memory of their own `peer`, where a probe of each pair finds
-                               copies correct and faster */
-    CLT_COMM_PATH_MAPPED = 1, /* mapped in place: devices that share the host's memory */
-    CLT_COMM_PATH_STAGED = 2, /* non-blocking copies through pinned host memory, in chunks on queues
-                                 of the communicator's: what devices with memory of their own have
-                                 anyway */
-    CLT_COMM_PATH_PEER = 3 /* without the host: devices copy each other's buffers and sum on their
-                              own, to the same bits (but a NaN's). Only between devices of one
-                              process that share a context, or have AMD's cl_amd_copy_buffer_p2p
-                              and a context each; sends, receives and data in the host's memory
-                              go through staging all the same */
+    CLT_COMM_PATH_AUTO = 0,
+    CLT_COMM_PATH_MAPPED = 1,
+    CLT_COMM_PATH_STAGED = 2,
+    CLT_COMM_PATH_PEER = 3
 } clt_comm_path;
 
 typedef struct clt_comm_options {
     int64_t struct_size; /* set by clt_comm_options_init */
     clt_comm_path path;
-    int threads;       /* host threads that sum; 0: the devices' own, where the drivers of all are
-                          for CPUs and run host functions in a queue, else one */
-    int max_in_flight; /* requests that one device may have started and not completed; 0: 256 */
+    int threads;       /* host threads that sum. 0: the devices' own threads, if all are CPUs whose
+                          drivers run host functions in a queue, else one */
+    int max_in_flight; /* most requests that a device has started and not completed; 0: 256 */
     int timeout_ms;    /* a complete that waits longer aborts the communicator; 0: never */
-    int wait_poll_us;  /* 0: block in clWaitForEvents; else sleep this long between looks, for
+    int wait_poll_us;  /* 0: block in clWaitForEvents; else poll and sleep this long in between, for
                           drivers whose wait spins */
 } clt_comm_options;
 
 /*
- * In place (`out` is NULL), the two kinds that move blocks use one range of count x participants
- * elements from `offset` on, in which block i belongs to participant i: reduce-scatter reads all of
- * it and writes the own block, all-gather reads the own block and writes all of it.
+ * The kinds of collectives.
  *
- * Sends and receives are matched within the requests of the same number: the j-th send of a to b
- * goes to the j-th receive of b from a. A participant may bring any number of them as a group, with
- * no other kind among them; one that has none brings a barrier. Participants do not send to
- * themselves.
+ * Reduce-scatter and all-gather in place (`out` is NULL) use one range of count x participants
+ * elements from `offset` on. Block i belongs to participant i. Reduce-scatter reads the whole range
+ * and writes the own block; all-gather reads the own block and writes the whole range.
+ *
+ * Sends and receives match within requests of the same number: the j-th send of a to b goes to the
+ * j-th receive of b from a. A participant may bring any number of sends and receives as a group,
+ * without other kinds. A participant without any brings a barrier. None sends to itself.
  */
 typedef enum clt_comm_kind {
     CLT_COMM_ALL_REDUCE = 0,     /* all get the reduction of all */
@@ -108,10 +110,10 @@ typedef enum clt_comm_kind {
 } clt_comm_kind;
 
 /*
- * Of f32, f64, f16, bf16 and i32, in the order of the participants. f16 and bf16 are added in f32
- * and rounded once, to the nearest, at the end; integers wrap. A NaN makes a minimum or maximum
- * NaN. Where all participants are empty, a sum and a mean are 0, a minimum is the largest value of
- * the type (infinity), a maximum the least.
+ * The reductions of f32, f64, f16, bf16 and i32, in the order of the participants. f16 and bf16 are
+ * added in f32 and rounded to the nearest once, at the end. Integers wrap. A NaN makes a minimum or
+ * maximum NaN. If all participants are empty, sum and mean are 0, a minimum is the largest value of
+ * the type (infinity), and a maximum the least.
  */
 typedef enum clt_comm_reduction {
     CLT_COMM_SUM = 0,
@@ -123,29 +125,28 @@ typedef enum clt_comm_reduction {
 
 /* Flags of an operation; add them up. */
 enum {
-    /* Reductions only. This device has no data: its buffer is not read and nothing is added for
-     * it, but it gets the result. May differ from device to device. */
+    /* Reductions only. This device has no data: its buffer is not read, but it gets the result.
+     * Devices may differ. */
     CLT_COMM_EMPTY = 1,
     /* Reductions only: compute clt_comm_result's sum of squares and finite flag. The same on all
      * devices. */
     CLT_COMM_MEASURE = 2,
-    /* No other command uses any part of the buffer object, not only of the range, between the wait
-     * list and complete's event; so a part of the object may be mapped. An operation over a whole
-     * object need not say so. */
-    CLT_COMM_EXCLUSIVE = 4,
-    /* complete without a result need not wait for the host's part: where devices are CPUs whose
-     * drivers run host functions in a queue, what it enqueues waits in the queue itself. So nobody
-     * is woken between the devices' kernels before and after the collective; a failure shows in
-     * clt_comm_status and in later calls. For devices that compute at the same time and threads
-     * that do not wait for a queue before all devices have started the request: else they wait for
-     * each other for ever. Elsewhere it changes nothing. Of a group, the first operation's counts.
+    /* No other command uses any part of the buffer object between the wait list and the event of
+     * complete. So a part of the object may be mapped. Operations over a whole object need no flag.
      */
+    CLT_COMM_EXCLUSIVE = 4,
+    /* complete without a result does not wait for the host's part, on CPUs whose drivers run host
+     * functions in a queue: the queue itself waits. So no thread is woken between the kernels
+     * before and after the collective. A failure shows in clt_comm_status and in later calls. Use
+     * it only if devices compute at the same time, and if no thread waits for a queue before all
+     * devices have started the request: otherwise they wait for each other for ever. Other devices
+     * ignore it. In a group, the flag of the first operation counts. */
     CLT_COMM_QUEUED = 8
 };
 
-/* What one device brings to a collective. kind, dtype, count, reduction, root and MEASURE are the
- * same on all devices (but for sends and receives), and so is the number of operations of a group.
- * Fill with clt_comm_op_init, then set what differs. */
+/* The part of one device in a collective. Fill it with clt_comm_op_init, then set what differs.
+ * kind, dtype, count, reduction, root and MEASURE are the same on all devices, except for sends and
+ * receives. The number of operations in a group is the same too. */
 typedef struct clt_comm_op {
     int64_t struct_size; /* set by clt_comm_op_init */
     clt_comm_kind kind;
@@ -160,31 +161,32 @@ typedef struct clt_comm_op {
     int64_t offset; /* in elements */
     cl_mem out;     /* output; NULL: in place. Distinct devices use distinct buffers */
     int64_t out_offset;
-    const char *label;              /* for messages, as "bucket 3 (fc1.weight)"; NULL: none.
-                                       Stays valid until complete */
+    const char *label;              /* for messages, such as "bucket 3 (fc1.weight)"; NULL: none.
+                                       Must be valid until complete */
     const struct clt_comm_op *next; /* further operations of the same request (a group), on other
                                        elements. Read by start only */
-    void *host; /* data in the host's memory, instead of `mem` and `out`: in place, from `offset`
-                   elements on. The host's part may touch it from start to complete */
-    int vote;   /* bits of this device's, read in a group's first operation; see clt_comm_result */
+    void *host; /* data in host memory instead of `mem` and `out`: in place, from `offset` elements
+                   on. The host's part may use it from start to complete */
+    int vote;   /* bits of this device, read in the first operation of a group; see
+                   clt_comm_result */
 } clt_comm_op;
 
-/* What the host learned about the result while it was there. */
+/* What the host knows about a result. */
 typedef struct clt_comm_result {
     int64_t struct_size; /* set by clt_comm_result_init */
-    double sum_squares;  /* of the elements of all results in the group, added in a fixed order: the
-                            same bits for all participants. 0 without CLT_COMM_MEASURE */
-    int finite;          /* 1: no element of them is NaN or infinite; 1 without MEASURE */
-    int contributors;    /* participants that were not empty (of a group: in its first operation) */
+    double sum_squares;  /* of all elements of the group's results, in a fixed order: all
+                            participants get the same bits. 0 without CLT_COMM_MEASURE */
+    int finite;          /* 1: all these elements are finite; 1 without MEASURE */
+    int contributors;    /* participants that were not empty, in a group's first operation */
     int votes;           /* the bitwise or of all participants' `vote` */
-    /* Seconds of CLOCK_MONOTONIC: when this device's data were seen on the host, and when the
-     * result was there. */
+    /* Seconds of CLOCK_MONOTONIC: when this device's data had reached the host, and when the result
+     * was ready. */
     double ready, done;
 } clt_comm_result;
 
 /*
- * How data moves, in the order of preference. A collective passes one of the first four, between
- * the devices of this process, and one of the last two if there are several ranks.
+ * The transports, in the order of preference. A collective uses one of the first four between the
+ * devices of this process, and one of the last two between ranks.
  */
 typedef enum clt_comm_transport {
     CLT_COMM_PEER = 0,          /* devices copy each other's buffers and reduce them */
@@ -196,11 +198,11 @@ typedef enum clt_comm_transport {
     CLT_COMM_TRANSPORTS = 6
 } clt_comm_transport;
 
-/* What has passed a transport; see clt_comm_counts. */
+/* Counts of a transport; see clt_comm_counts. */
 typedef struct clt_comm_count {
     int64_t struct_size; /* set by clt_comm_count_init */
-    int64_t calls;       /* operations, once for all devices; each send and receive on its own */
-    int64_t payload;     /* bytes of their whole tensors, once for all devices */
+    int64_t calls;       /* operations, once for all devices; every send and receive counts */
+    int64_t payload;     /* bytes of the whole tensors, once for all devices */
     double sent;         /* bytes that each participant of the transport sends, on average */
 } clt_comm_count;
 
@@ -211,125 +213,144 @@ CLT_API void clt_comm_op_init(clt_comm_op *op);
 CLT_API void clt_comm_result_init(clt_comm_result *result);
 CLT_API void clt_comm_count_init(clt_comm_count *count);
 
-/* The name of a kind, "all-reduce", or transport, "in-queue"; NULL: there is none of that number.
+/* Return the name of a kind ("all-reduce") or transport ("in-queue"); NULL for another number.
  * Thread-safe. */
 CLT_API const char *clt_comm_kind_name(clt_comm_kind kind);
 CLT_API const char *clt_comm_transport_name(clt_comm_transport transport);
 
 /*
- * A communicator over `count` devices of this process; participant i is devices[i], and sums are
- * formed in this order. Devices may share a context or have one each, and may be of different
- * platforms; a device may be in several communicators. The array is copied. Contexts and queues
- * stay the caller's: they are retained until clt_comm_destroy. Devices whose data is copied in
- * chunks get two queues of the communicator's own, so that what is on the caller's queues waits for
- * no transfer but by complete. One thread of the library's own is started, and `threads` - 1
- * helpers, unless the devices' own threads sum. `options` NULL: defaults. Errors: INVALID_ARGUMENT,
- * OUT_OF_MEMORY, OPENCL; UNSUPPORTED where a queue is out of order or a path is asked for that a
- * device does not have.
+ * Creates a communicator of `count` devices of this process. Participant i is devices[i], and sums
+ * are formed in this order. `options` NULL: defaults.
+ *
+ * - Devices may share a context or have one each, and may be of different platforms. A device may
+ *   be in several communicators.
+ * - The array is copied. Contexts and queues stay the caller's; they are retained until
+ *   clt_comm_destroy.
+ * - Devices whose data is copied in chunks get two queues of the communicator. So commands in the
+ *   caller's queues wait for no transfer before complete.
+ * - The library starts one thread, and `threads` - 1 helpers, unless the devices' own threads sum.
+ *
+ * Errors: INVALID_ARGUMENT, OUT_OF_MEMORY, OPENCL; UNSUPPORTED if a queue is out of order or a
+ * device lacks the wanted path.
  */
 CLT_API clt_status clt_comm_create(const clt_comm_device *devices, int count,
                                    const clt_comm_options *options, clt_comm **comm);
 
 /*
- * How the first ranks of several nodes reach each other. All make the same calls of gather,
- * exchange and broadcast in the same order, one at a time. These may wait, and ask `cancelled(arg)`
- * now and then: where it is not CLT_OK they return that, and are not called again. What they return
- * well from has left this node. They work with host memory. All functions are there; the others do
- * not wait, and may be called while one of these waits.
+ * How the first ranks of several nodes reach each other. All functions must be set. They work with
+ * host memory.
+ *
+ * - gather, exchange and broadcast may wait. All first ranks call them in the same order, one at a
+ *   time. While they wait they call `cancelled(arg)` now and then. If it does not return CLT_OK,
+ *   they return its status and are not called again. If they return CLT_OK, the data have left this
+ *   node.
+ * - The other functions do not wait. They may be called while one of the first three waits.
  */
 typedef struct clt_comm_bridge {
     int64_t struct_size; /* set by clt_comm_bridge_init */
     int node, nodes;     /* at most 64 */
-    int main_thread;     /* 1: only the thread that makes the communicator may call them: it does so
-                            while it is in clt_comm_complete or clt_comm_progress */
-    /* All nodes' `bytes` bytes, in the order of the nodes. */
+    int main_thread; /* 1: only the thread that makes the communicator may call the functions. It
+                        does so while it is in clt_comm_complete or clt_comm_progress */
+    /* Gathers `bytes` bytes of each node, in the order of the nodes. */
     clt_status (*gather)(void *user, const void *mine, int64_t bytes, void *all,
                          int (*cancelled)(void *arg), void *arg);
-    /* Block i of `bytes` bytes goes to node i; block i of what is received is from node i. */
+    /* Sends block i of `bytes` bytes to node i. Block i of `received` comes from node i. */
     clt_status (*exchange)(void *user, const void *blocks, int64_t bytes, void *received,
                            int (*cancelled)(void *arg), void *arg);
-    /* `bytes` bytes of node `root` to all. */
+    /* Sends `bytes` bytes of node `root` to all nodes. */
     clt_status (*broadcast)(void *user, int root, void *data, int64_t bytes,
                             int (*cancelled)(void *arg), void *arg);
-    /* Bit n: the call under way, or that was cancelled, waits for node n. Any thread. */
+    /* Returns a set of nodes. Bit n: the call under way, or the cancelled one, waits for node n.
+     * Any thread. */
     uint64_t (*missing)(void *user);
-    /* Whether memory that was given to a call that was cancelled may still be read or written; it
-     * is never freed then. */
+    /* Returns 1 if a cancelled call may still read or write the memory that it was given. Such
+     * memory is never freed. */
     int (*busy)(void *user);
-    /* Sends a notice of at most 512 bytes, as long on all nodes, to all other nodes: once, at an
-     * abort or a destroy, unless all ranks passed clt_comm_finalize. */
+    /* Sends a notice of at most 512 bytes, of one length on all nodes, to all other nodes. Called
+     * once, at an abort or a destroy, unless all ranks passed clt_comm_finalize. */
     void (*tell)(void *user, const void *notice, int64_t bytes);
-    /* 1: a notice from another node, of so many bytes; 0: there is none now. */
+    /* Returns 1 if it received a notice of `bytes` bytes from another node, 0 if there is none. */
     int (*hear)(void *user, void *notice, int64_t bytes);
-    const int *first_ranks; /* of each node, among all ranks; read on first ranks, copied */
+    const int *first_ranks; /* number of each node's first rank; read on first ranks, copied */
     void *user;
 } clt_comm_bridge;
 
+/* Sets struct_size and the defaults. */
 CLT_API void clt_comm_bridge_init(clt_comm_bridge *bridge);
 
 /*
- * The processes ("ranks") of one machine, or of several nodes, between which a communicator is
- * made, all with the same numbers. `shared` is memory that they share (MPI_Win_allocate_shared,
- * mmap before fork), of clt_comm_shared_bytes(ranks) bytes, at the beginning of a page, zero before
- * the first rank creates its communicator; it belongs to the communicators from then on and lives
- * as long as the last of them. <cltrain/mpi.h> does this for an MPI_Comm.
+ * The processes ("ranks") of one machine or of several nodes that share a communicator. All give
+ * the same numbers. <cltrain/mpi.h> does this for an MPI_Comm.
+ *
+ * `shared` is memory that the ranks share (MPI_Win_allocate_shared, mmap before fork):
+ * clt_comm_shared_bytes(ranks) bytes from the beginning of a page, which are zero before the first
+ * rank creates its communicator. The communicators own it then, and it must live as long as the
+ * last of them.
  */
 typedef struct clt_comm_ranks {
     int64_t struct_size; /* set by clt_comm_ranks_init */
     int rank, ranks;
-    const int *devices; /* by rank: its number of devices */
+    const int *devices; /* number of devices of each rank */
     void *shared;       /* NULL with one rank */
     int64_t shared_bytes;
-    void (*release)(void *user, int aborted); /* called at the end of clt_comm_destroy; `aborted`:
-                                                 this rank has not passed clt_comm_finalize, and
-                                                 others may not come; may be NULL */
+    void (*release)(void *user, int aborted); /* called at the end of clt_comm_destroy; may be NULL.
+                                                 `aborted`: this rank has not passed
+                                                 clt_comm_finalize, and others may not come */
     void *user;
-    /* Several nodes; NULL: one. Then `shared` belongs to the ranks of each node, and has room for
-     * node_ranks. The bridge is copied. */
+    /* Several nodes; NULL: one. With a bridge, the ranks of each node have a `shared` of their own,
+     * with room for node_ranks. The bridge is copied. */
     const clt_comm_bridge *bridge;
-    int node_rank, node_ranks; /* this rank's number among those of its node, and how many */
-    int processes; /* 1: no two ranks share a process, so that devices' threads may wait for other
+    int node_rank, node_ranks; /* number of this rank on its node, and of ranks there */
+    int processes; /* 1: each rank is a process of its own, so devices' threads may wait for other
                       ranks */
 } clt_comm_ranks;
 
+/* Sets struct_size and the defaults. */
 CLT_API void clt_comm_ranks_init(clt_comm_ranks *ranks);
+
+/* Returns the bytes of shared memory that so many ranks of a node need. Thread-safe. */
 CLT_API int64_t clt_comm_shared_bytes(int ranks);
 
 /*
- * As clt_comm_create, between the devices of several ranks: those of rank 0 are the first
- * participants, then come those of rank 1. Each rank calls it with its own devices; nobody waits.
- * Results' bits depend on the number of ranks and devices too: the devices of each rank are added
- * first, then the ranks in their order. A rank that fails or destroys its communicator aborts the
- * others', on all nodes: what waits for it ends, with its message. (Between nodes the first ranks
- * pass it on while they are in a call of the communicator; where the communicator may call MPI from
- * a thread of its own, at once.) `ranks` NULL: one process. Further errors: INVALID_ARGUMENT
- * (numbers that do not fit), UNSUPPORTED (more than 64 ranks).
+ * Creates a communicator between the devices of several ranks, as clt_comm_create. Each rank calls
+ * it with its own devices, without waiting. `ranks` NULL: one process.
+ *
+ * - The devices of rank 0 are the first participants, then those of rank 1 follow.
+ * - The devices of each rank are added first, then the ranks in their order. So the bits of results
+ *   depend on the number of ranks and devices too.
+ * - A rank that fails or destroys its communicator aborts those of all other ranks, on all nodes.
+ *   Calls that wait for it end with its message. Between nodes the first ranks pass the abort on:
+ *   at once if the communicator may call MPI from a thread of its own, else while they are in one
+ *   of its calls.
+ *
+ * Errors also: INVALID_ARGUMENT (numbers that do not fit), UNSUPPORTED (more than 64 ranks).
  */
 CLT_API clt_status clt_comm_create_between(const clt_comm_device *devices, int count,
                                            const clt_comm_options *options,
                                            const clt_comm_ranks *ranks, clt_comm **comm);
 
 /*
- * Frees the communicator; takes NULL. Safe with requests in flight and with threads blocked in
- * complete: it aborts, waits until they have returned and until the transfers already enqueued have
- * ended, and unmaps what is mapped. No other call may begin once this one has.
+ * Frees the communicator. Takes NULL. Requests may be in flight and threads may be blocked in
+ * complete: it aborts, waits until the threads have returned and the enqueued transfers have ended,
+ * and unmaps the buffers. No other call may begin after this one.
  */
 CLT_API void clt_comm_destroy(clt_comm *comm);
 
-/* Participants in all processes; those of this process; the number, among all participants, of this
- * process' device. -1 for a device that does not exist. Thread-safe. */
+/* Return the number of participants of all processes, the number of devices of this process, and
+ * the participant that a device of this process is (-1 for a device that does not exist).
+ * Thread-safe. */
 CLT_API int clt_comm_size(const clt_comm *comm);
 CLT_API int clt_comm_device_count(const clt_comm *comm);
 CLT_API int clt_comm_participant(const clt_comm *comm, int device);
 
-/* How data gets from device to device, for people to read: "devices exchange by copies within their
+/* Returns a sentence about the transport between devices: "devices exchange by copies within their
  * context: 8 MiB in 1.20 ms, through the host in 2.90 ms", or why they do not. Valid as long as the
  * communicator. Thread-safe. */
 CLT_API const char *clt_comm_way(const clt_comm *comm);
 
 /*
- * Whether this communicator has an implementation of the operation for this device: CLT_OK or
- * CLT_UNSUPPORTED with the reason in clt_error_message. Buffers are not looked at. Thread-safe.
+ * Tells whether this communicator implements the operation for this device. Does not look at
+ * buffers. Errors: UNSUPPORTED with the reason. Thread-safe.
  */
 CLT_API clt_status clt_comm_supports(const clt_comm *comm, int device, const clt_comm_op *op);
 
@@ -364,83 +385,84 @@ CLT_API clt_status clt_comm_counts(clt_comm *comm, clt_comm_kind kind, clt_comm_
                                    clt_comm_count *count);
 
 /*
- * Allocates now the staging that `requests` requests of `bytes` bytes, in flight at once, need on
- * this device; otherwise it is allocated when first used. Not while a request of this device is in
- * flight. Errors: STATE, OUT_OF_MEMORY, OPENCL.
+ * Allocates the staging memory of a device for `requests` requests of `bytes` bytes in flight at
+ * once. Without this call the first use allocates it. No request of the device may be in flight.
+ * Errors: STATE, OUT_OF_MEMORY, OPENCL.
  */
 CLT_API clt_status clt_comm_reserve(clt_comm *comm, int device, int64_t bytes, int requests);
 
 /*
- * Joins this device's next collective: enqueues the download or map of `op` behind the wait list
- * and flushes the queue. Does not block (but for the device's earlier commands where staging of a
- * new size is allocated: see clt_comm_reserve).
+ * Joins the next collective of a device. Enqueues the download or map of `op` behind the wait list
+ * and flushes the queue. Does not block, except for earlier commands of the device if staging
+ * memory of a new size is allocated (see clt_comm_reserve).
  *
  * device      index into this process' devices
- * sequence    the collective's number, counted from 0, to have the order checked; -1: the next one
- * wait_count  events (of this device's context) after which the data is ready and the buffers may
- *             be used; 0 where the transfers' queue already orders it. Flush their queue before,
- *             unless it is `compute`
- * request     for clt_comm_complete with this device; belongs to the communicator
+ * sequence    number of the collective, from 0, to check the order; -1: the next one
+ * wait_count  events of this device's context after which the buffers may be used; 0 if the queue
+ * of transfers orders them already. Flush the events' queue before, unless it is `compute` request
+ * for clt_comm_complete with this device; belongs to the communicator
  *
- * Errors. INVALID_ARGUMENT, UNSUPPORTED, STATE (too many in flight, finalized): nothing happened.
- * Any other aborts the communicator, since the others would wait for this device for ever: MISMATCH
- * (out of order, or devices that disagree on the operation), OUT_OF_MEMORY, OPENCL. ABORTED: the
- * communicator was aborted before.
+ * Errors: INVALID_ARGUMENT, UNSUPPORTED, STATE (too many in flight, finalized); nothing happened.
+ * ABORTED: the communicator was aborted before. Any other error aborts the communicator, because
+ * the other devices would wait for ever: MISMATCH (wrong order, or devices disagree on the
+ * operation), OUT_OF_MEMORY, OPENCL.
  */
 CLT_API clt_status clt_comm_start(clt_comm *comm, int device, int64_t sequence,
                                   const clt_comm_op *op, int wait_count, const cl_event *wait_list,
                                   clt_comm_request **request);
 
 /*
- * Blocks until the host's part of the request is done, enqueues the upload or unmap for this device
- * and flushes. To be called by the thread that owns the device's queues, once for each start, in
- * the order of the starts or another.
+ * Completes a request on a device. Blocks until the host's part is done, enqueues the upload or
+ * unmap and flushes. The thread that owns the device's queues calls it once for each start, in any
+ * order.
  *
- * result   may be NULL
- * event    of the upload or unmap, in this device's context: the result is in the buffer when it is
- *          complete; the caller releases it. NULL: none is made (enough where the queue orders it)
+ * result   may be NULL event    of the upload or unmap, in this device's context. Once it is
+ * complete, the result is in
+ *          the buffer. The caller releases it. NULL: no event, if the queue orders later commands
  *
- * Errors. INVALID_ARGUMENT, STATE (this device did not start the request, or completed it before).
- * ABORTED with the message of the abort: the outputs' content is unspecified, nothing stays mapped.
- * TIMEOUT: the deadline passed; the communicator is aborted and the message names what is missing.
- * Between nodes whoever waits for a rank that itself waits gives it a quarter of the time more, at
- * most a second, twice: the one that knows which rank is missing says so first.
- * OPENCL: the communicator is aborted.
+ * Errors:
+ *
+ * - INVALID_ARGUMENT, STATE (this device did not start the request, or completed it before).
+ * - ABORTED, with the message of the abort. The content of outputs is unspecified, and nothing
+ *   stays mapped.
+ * - TIMEOUT: the deadline passed. The communicator is aborted, and the message names who is
+ *   missing. Between nodes, a rank that waits for a waiting rank gives it a quarter of the time
+ *   more, at most a second, twice. So the rank that knows who is missing reports first.
+ * - OPENCL: the communicator is aborted.
  */
 CLT_API clt_status clt_comm_complete(clt_comm_request *request, int device, clt_comm_result *result,
                                      cl_event *event);
 
-/* Whether complete would return without blocking: *done is 1 or 0. Thread-safe while the request is
- * not completed on this device. */
+/* Tells whether complete would return without blocking: *done is 1 or 0. Thread-safe until the
+ * request is completed on this device. */
 CLT_API clt_status clt_comm_test(clt_comm_request *request, int device, int *done);
 
 /*
- * Ends all work of the communicator: every complete that is blocked, and every later start and
- * complete, returns CLT_ABORTED with this message. The first abort's status and message stay.
- * `status` says why and is what clt_comm_status returns; OK counts as ABORTED. Any thread, driver
- * callbacks too; does not block.
+ * Ends all work of the communicator. Every blocked complete, and every later start and complete,
+ * returns CLT_ABORTED with this message. `status` is the reason, which clt_comm_status returns; OK
+ * counts as ABORTED. The status and message of the first abort stay. Any thread may call it, and
+ * callbacks of drivers too. Does not block.
  */
 CLT_API void clt_comm_abort(clt_comm *comm, clt_status status, const char *message);
 
-/* CLT_OK, or the status of the abort with its message in clt_error_message; where another rank
- * aborted, that rank's. Thread-safe. */
+/* Returns CLT_OK, or the status of the abort, also of another rank, with its message in
+ * clt_error_message. Thread-safe. */
 CLT_API clt_status clt_comm_status(clt_comm *comm);
 
-/* Whether the communicator needs the thread that made it: 1 between nodes where only that thread
- * may call MPI. It works on that thread while it is in clt_comm_complete, or calls
+/* Returns 1 if the communicator needs the thread that made it, because only that thread may call
+ * MPI between nodes. The communicator works while that thread is in clt_comm_complete or in
  * clt_comm_progress. Thread-safe. */
 CLT_API int clt_comm_needs_progress(const clt_comm *comm);
 
-/* Lets the communicator work on the calling thread; takes as long as that work does. Nothing where
+/* Lets the communicator work on the calling thread, for as long as the work takes. Does nothing if
  * clt_comm_needs_progress is 0. */
 CLT_API clt_status clt_comm_progress(clt_comm *comm);
 
 /*
- * Ends the orderly use: later starts return CLT_STATE. Between processes it waits until all have
- * called it. STATE if a request is not completed on all devices of this process; then nothing
- * changes. ABORTED if the communicator was aborted. Between processes a failure to wait aborts it:
- * TIMEOUT (the message names who did not come), MISMATCH (between nodes: others are at a
- * collective), MPI.
+ * Ends the use of the communicator. Later starts return STATE. Waits until all processes have
+ * called it. Errors: STATE if a request is not completed on all devices of this process, which
+ * changes nothing; ABORTED if the communicator was aborted. These abort the communicator: TIMEOUT
+ * (the message names who did not come), MISMATCH (other nodes are at a collective), MPI.
  */
 CLT_API clt_status clt_comm_finalize(clt_comm *comm);
 

@@ -13,11 +13,11 @@
 
 CLT_BEGIN_DECLS
 
-/* What one step or one epoch gave. */
+/* A report of a step or of an epoch. */
 typedef struct clt_progress {
     int64_t step;    /* 1 is the first */
     int64_t epoch;   /* 1 is the first */
-    int64_t samples; /* of the step; of the epoch so far in an epoch's report */
+    int64_t samples; /* of the step; in an epoch's report, of the epoch so far */
     int64_t total_steps;
     double loss; /* the step's; the epoch's mean */
     double norm; /* of the gradient */
@@ -25,133 +25,143 @@ typedef struct clt_progress {
     double loss_scale; /* see clt_step_result; of an epoch: of its last step */
     int64_t skipped;
     double seconds;      /* since the run began */
-    double step_seconds; /* since the report before: with `samples`, the rate */
+    double step_seconds; /* since the report before; `samples` / step_seconds is the rate */
     double wait_seconds; /* that the devices waited for data so far */
     double test_loss;    /* epoch reports with a test set; else NaN */
     double test_metric;  /* the first metric over the test set; else NaN */
     /* Epoch reports with a test set: each loss, then each metric, in the graph's order
-     * (clt_graph_loss_name, clt_graph_metric_name); NaN where no weight counted. Until the report
-     * returns. Else NULL. */
+     * (clt_graph_loss_name, clt_graph_metric_name); NaN if the weight is 0. Valid until the report
+     * returns. Other reports: NULL. */
     const double *test_means;
     int n_test_means;
-    /* Of a step with another division of the batch than the step before, and of a run's first one
-     * if its devices have weights: those, of the n_split devices of all ranks, the quantum, and the
-     * size of the store's buckets. Else NULL. */
+    /* The weights of the n_split devices of all ranks, the quantum, and the size of the store's
+     * buckets. Reports of steps that divide the batch otherwise than the step before have them, and
+     * the first report if the devices have weights. Other reports: NULL. */
     const double *split;
     int n_split;
     int64_t quantum, bucket_bytes;
 } clt_progress;
 
-/* From step `step` on (1 is the first) batches are divided by `weights`, one for each device of all
- * ranks. */
+/* A change of the division: from step `step` on (1 is the first) batches are divided by `weights`,
+ * which has a number for each device of all ranks. */
 typedef struct clt_split_change {
     int64_t step;
     const double *weights;
     int64_t quantum;
 } clt_split_change;
 
+/* How to run. Set up by clt_fit_options_init, with the defaults that stand at the members. */
 typedef struct clt_fit_options {
     size_t struct_size; /* set by clt_fit_options_init */
     int64_t epochs;     /* 1 */
-    int64_t steps;      /* 0: by epochs; else stop after this many in all */
+    int64_t steps;      /* 0: as many as `epochs` has; else the number of steps in all */
     int64_t batch;      /* global batch; 0: the trainer's */
-    int64_t seed;       /* of the order; -1: 0, or on resume the checkpoint's. Another than
-                           the checkpoint's is refused */
+    int64_t seed;       /* of the order; -1: 0, or on resume the checkpoint's. On resume any other
+                           seed is refused */
     int shuffle;        /* 1 */
-    int drop_last;      /* 0; 1: an epoch's last batch is left out if it has fewer samples than the
-                           others, in training, not in evaluations */
-    int channels;       /* normalisation of the f32 inputs that fields of images feed
-                           (clt_dataset_set_image): channels of mean and std, 0: none */
+    int drop_last; /* 0; 1: training leaves out the last batch of an epoch if it is smaller than
+                      the others */
+    int channels;  /* entries of mean and std, which normalise the f32 inputs that fields of
+                      images feed (clt_dataset_set_image); 0: none */
     const double *mean, *std;
     int64_t ignore_index; /* label that does not count; INT64_MIN: none */
 
     const char *checkpoint_dir; /* NULL: none */
     int64_t checkpoint_every;   /* steps; 0: at the end and when stopped only; -1: each epoch */
     int64_t keep;               /* 3; 0: all */
-    int resume;                 /* 1: from the newest checkpoint in checkpoint_dir, if there is
-                                   one */
-    const char *resume_from;    /* with resume: this step's folder instead; NULL: the newest */
+    int resume;                 /* 1: go on from the newest checkpoint in checkpoint_dir, if there
+                                   is one */
+    const char *resume_from;    /* with resume: the folder of a step instead; NULL: the newest */
     const char *model;          /* name to record in the checkpoint; may be NULL */
 
-    /* Not NULL: n_splits (0 or more) changes of the division, by step, to repeat those of another
-     * run instead of finding them by measuring. They need clt_trainer_options.rebalance too. */
+    /* Changes of the division, by step, which repeat those of another run. NULL: the run finds them
+     * by measuring. Both need clt_trainer_options.rebalance. */
     const clt_split_change *splits;
     int n_splits;
 
-    /* Reports; may be NULL. A step is reported when the next one is enqueued. */
+    /* Receive reports; may be NULL. A step is reported when the next step is enqueued. */
     void (*on_step)(void *user, const clt_progress *progress);
     void (*on_epoch)(void *user, const clt_progress *progress);
-    /* Called before a checkpoint is written: what was reported so far belongs to it. May be NULL.
+    /* Called before a checkpoint is written, which contains all steps reported so far. May be NULL.
      */
     void (*on_checkpoint)(void *user);
-    /* Asked after each step: not 0 stops the run, after a checkpoint. */
+    /* Called after each step; a result other than 0 ends the run after a checkpoint. May be NULL.
+     */
     int (*should_stop)(void *user);
     void *user;
 
-    /* The caller's lock on checkpoint_dir, of rank 0. NULL: clt_fit takes the lock first of all and
-     * keeps it until it returns. */
+    /* Rank 0: the caller's lock on checkpoint_dir. NULL: clt_fit takes the lock first and keeps it
+     * until it returns. */
     const clt_folder_lock *lock;
 } clt_fit_options;
 
+/* Sets struct_size and the defaults. */
 CLT_API void clt_fit_options_init(clt_fit_options *options);
 
 /*
- * Trains `trainer` on `train`, evaluating on `test` (may be NULL) after each epoch. The graph's
- * parameters are in `store` afterwards. Errors: STOPPED (should_stop, after saving), NONFINITE (the
- * guard stopped; parameters, steps and a checkpoint, where asked for, are those of the last good
- * step), those of data (the last step is saved before; not by ranks whose devices differ, where a
- * test sample cannot be read), devices and checkpoints, BUSY (another run saves in checkpoint_dir;
- * nothing was trained). A checkpoint on the way that cannot be written is logged as a warning and
- * training goes on; the last one's failure is the call's, and leaves the training state as it is:
- * clt_trainer_save can save it elsewhere.
+ * Trains on `train`, and evaluates on `test` (may be NULL) after each epoch. The parameters are in
+ * the trainer's store afterwards.
  *
- * With several ranks, all call it with the same options and data: MISMATCH where arrays differ, of
- * which up to 64 MiB of each field are compared, or where parameters do, unless the run is resumed.
- * Rank 0 reads and writes the checkpoints, and the parameters of the one that a run is resumed from
- * become those of all. Where should_stop tells one rank to stop, all stop after the same step.
- * Reports are the same on all ranks.
+ * Errors:
+ *
+ * - STOPPED: should_stop ended the run, after a checkpoint.
+ * - NONFINITE: the guard ended the run. Parameters, steps and the checkpoint are those of the last
+ *   good step.
+ * - BUSY: another run saves in checkpoint_dir. Nothing was trained.
+ * - Those of data. The last step is saved before. Ranks whose devices differ do not save if a test
+ *   sample cannot be read.
+ * - Those of devices and checkpoints. If a checkpoint during the run cannot be written, a warning
+ *   is logged and training goes on. If the last one cannot be written, the call fails, and
+ *   clt_trainer_save can save the state elsewhere.
+ *
+ * With several ranks, all call it with the same options and data. MISMATCH tells that arrays differ
+ * (up to 64 MiB of each field are compared), or parameters, unless the run is resumed. Rank 0 reads
+ * and writes the checkpoints, and all ranks take its parameters on resume. If should_stop ends one
+ * rank, all stop after the same step. Reports are the same on all ranks.
  */
 CLT_API clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                            const clt_fit_options *options);
 
-/* Sums and weights of all losses and metrics over a data set, as clt_trainer_evaluate. Only the
- * options about data count. */
+/* Evaluates a data set: sums and weights of all losses, then of all metrics, as for
+ * clt_trainer_evaluate. Of the options only those about data count. */
 CLT_API clt_status clt_evaluate(clt_trainer *trainer, clt_dataset *dataset,
                                 const clt_fit_options *options, double *sums, double *weights);
 
-/* JSON that checkpoints of this trainer get as section "use" of their state.json, for those who use
- * the model later: what its inputs are, sizes, names of classes. It is copied; NULL: none. Errors:
- * OUT_OF_MEMORY. */
+/* Sets the section "use" in state.json of this trainer's checkpoints: JSON that tells later users
+ * of the model about its inputs, sizes and names of classes. The text is copied; NULL: none.
+ * Errors: OUT_OF_MEMORY. */
 CLT_API clt_status clt_trainer_set_use(clt_trainer *trainer, const char *json);
 
-/* Saves the trainer's state in a new folder below `dir`; `position` is where training goes on. Of
- * several ranks, only rank 0 writes. */
+/* A position in the data, as of clt_data_order: both from 0. */
 typedef struct clt_position {
     int64_t epoch, sample;
 } clt_position;
 
+/* Saves the trainer's state in a new folder below `dir`. Training goes on at `position`. Of several
+ * ranks, only rank 0 writes. Errors: those of clt_checkpoint_save. */
 CLT_API clt_status clt_trainer_save(clt_trainer *trainer, const char *dir, clt_position position,
                                     int64_t batch, int64_t seed, int64_t keep, const char *model);
 
-/* Restores what clt_trainer_save wrote, from a run's folder (the newest) or a step's; with several
- * ranks, on one of them, before clt_trainer_broadcast. Training goes on also after the guard
- * stopped it. On failure nothing is changed but, after a device failed, parameters. MISMATCH: a
- * checkpoint of another model. */
+/* Restores a checkpoint from the folder of a step, or the newest one from the folder of a run. With
+ * several ranks, call it on one of them, before clt_trainer_broadcast. Training can go on
+ * afterwards even if the guard had ended it. Errors: those of clt_checkpoint_open; MISMATCH for a
+ * checkpoint of another model. A failure changes nothing, unless a device failed. */
 CLT_API clt_status clt_trainer_restore(clt_trainer *trainer, const char *path,
                                        clt_position *position, int64_t *seed);
 
-/* Loads parameters and states from a safetensors file (16-bit and f64 tensors are converted to f32,
- * and I64 to an I32 state, as PyTorch's num_batches_tracked, if it fits; MISMATCH if not, and where
- * the file lacks a tensor, has it in another shape or, for a state of another type than f32 and
- * i32, in another type, or has one that the store does not have and clt_file_names does not let
- * pass). Carried states stay as they are. */
+/* Loads parameters and states from a safetensors file. Tensors of 16 bits and f64 are converted to
+ * f32, and I64 to an I32 state (PyTorch's num_batches_tracked). Carried states stay as they are.
+ * Errors: those of clt_tensors_open; MISMATCH if the file lacks a tensor, has another shape or
+ * type, a value that does not fit, or a tensor that the store lacks and clt_file_names does not
+ * ignore. */
 CLT_API clt_status clt_store_load(clt_store *store, const char *path);
 
-/* Does the same with the tensors of a file that is open, as those of clt_checkpoint_model. They
- * stay the caller's, and are not needed afterwards. */
+/* Loads from an open file, such as clt_checkpoint_model gives. `tensors` stays the caller's and may
+ * be closed afterwards. Errors: as clt_store_load. */
 CLT_API clt_status clt_store_load_tensors(clt_store *store, const clt_tensors *tensors);
 
-/* Saves parameters and states as a safetensors file that PyTorch loads. */
+/* Saves parameters and states as a safetensors file that PyTorch loads. Errors: those of
+ * clt_tensors_save and of devices. */
 CLT_API clt_status clt_store_save(clt_store *store, const char *path);
 
 CLT_END_DECLS

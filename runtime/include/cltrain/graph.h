@@ -43,160 +43,165 @@ typedef struct clt_init {
     double a, b;
 } clt_init;
 
-/* A new empty graph; *graph is set on CLT_OK. Free with clt_graph_destroy. */
+/* Creates an empty graph. Free *graph with clt_graph_destroy. Errors: OUT_OF_MEMORY. */
 CLT_API clt_status clt_graph_create(clt_graph **graph);
 
-/* Frees the graph, its values and nodes. NULL is allowed. */
+/* Frees the graph with its values and nodes. Takes NULL. */
 CLT_API void clt_graph_destroy(clt_graph *graph);
 
-/* CLT_OK, or the status of the first builder that failed; the message becomes the thread's. */
+/* Returns CLT_OK, or the status of the first builder that failed, and sets its message. */
 CLT_API clt_status clt_graph_status(const clt_graph *graph);
 
-/* A value that the caller provides at each run. The first dimension may be CLT_BATCH. Names of
+/* Adds a value that the caller provides at each run. The first dimension may be CLT_BATCH. Names of
  * inputs, parameters and states are unique within a graph. */
 CLT_API clt_value *clt_input(clt_graph *graph, const char *name, clt_dtype dtype, int rank,
                              const int64_t *dims);
 
-/* A trainable f32 tensor of constant dimensions. `name` and layout are those of the checkpoint. */
+/* Adds a trainable f32 tensor of constant dimensions. Checkpoints have its name and layout. */
 CLT_API clt_value *clt_parameter(clt_graph *graph, const char *name, int rank, const int64_t *dims,
                                  clt_init init);
 
 /*
- * Freezes the parameters that match `pattern`, as requires_grad = False does: they get no gradient,
- * no memory for one or for the optimizer, are not reduced between devices nor updated, and stay in
- * stores and checkpoints. The gradients of other parameters pass through them.
+ * Freezes the parameters that match `pattern`, as requires_grad = False does. They have no gradient
+ * and no memory for the optimizer, and are neither reduced nor updated. They stay in stores and
+ * checkpoints. Gradients of other parameters pass through them. Call it before a store is made of
+ * the graph, whose layout depends on it.
  *
- * A pattern is one or several of fnmatch(3), parted by '|', on names ('*' matches dots too); "1d"
- * stands for all parameters of at most one dimension: biases, and weights and biases of norms.
+ * A pattern is one or several patterns of fnmatch(3), separated by '|', for names. '*' matches dots
+ * too. "1d" matches all parameters of at most one dimension: biases, and weights and biases of
+ * norms.
  *
- * Before a store is made of the graph: the store's layout depends on it. *count (may be NULL): how
- * many parameters match. Errors: NOT_FOUND (none does), OUT_OF_MEMORY.
+ * *count (may be NULL) is the number of parameters that match. Errors: NOT_FOUND (none matches),
+ * OUT_OF_MEMORY.
  */
 CLT_API clt_status clt_freeze(clt_graph *graph, const char *pattern, int *count);
 
-/* An lr and a weight_decay of clt_param_group: as an earlier call says, else 1 and what the
- * trainer's options say. */
+/* For lr and weight_decay of clt_param_group: keep the value of an earlier call, else 1 and the
+ * decay of the trainer's options. */
 #define CLT_COMMON_RATE (-1.0)
 #define CLT_COMMON_DECAY (-1.0)
 
 /*
- * A parameter group, as PyTorch's optimizers have them: the parameters that match `pattern` are
- * updated with `lr` times the rate of the step (of the schedule, too) and with their own weight
- * decay. Where several calls match a parameter, the last that gives the rate and the last that
- * gives the decay count. The usual recipe of GPT-2 (no decay on biases and norms) is
+ * Makes a parameter group, as PyTorch's optimizers have them. Parameters that match `pattern` learn
+ * at `lr` times the rate of the step, with their own weight decay. If several calls match a
+ * parameter, the last call that gives the rate and the last call that gives the decay count. GPT-2
+ * is usually trained without decay on biases and norms:
  *
  *     clt_param_group(graph, "1d", CLT_COMMON_RATE, 0, NULL);
  *
- * Before a store is made of the graph. *count, patterns and errors: as clt_freeze; INVALID_ARGUMENT
- * (lr or weight_decay negative or not finite).
+ * Call it before a store is made of the graph. *count and patterns are as for clt_freeze. Errors:
+ * as clt_freeze; INVALID_ARGUMENT (lr or weight_decay negative or not finite).
  */
 CLT_API clt_status clt_param_group(clt_graph *graph, const char *pattern, double lr,
                                    double weight_decay, int *count);
 
-/* A tensor that persists between steps and changes only through clt_assign. Constant dimensions:
- * equal on all replicas and part of checkpoints. */
+/* Adds a tensor of constant dimensions that persists between steps and changes only by clt_assign.
+ * All replicas are equal. Checkpoints contain it. */
 CLT_API clt_value *clt_state(clt_graph *graph, const char *name, clt_dtype dtype, int rank,
                              const int64_t *dims, clt_init init);
 
 /*
- * A state that is carried from one run of a predictor (<cltrain/predict.h>) to the next, as a
- * key-value cache or what a recurrent layer remembers: zero when the store is made, no part of
- * files and checkpoints, written by clt_store_set. After every run it takes the value of
- * clt_assign. Where that is clt_index_copy into the state, and nothing later reads what the state
- * was, only the new rows are written, in the store's memory. Training and evaluation refuse a graph
- * that uses one.
+ * Adds a state that a predictor (<cltrain/predict.h>) carries from one run to the next, such as a
+ * key-value cache or the state of a recurrent layer. It is zero when the store is made, and
+ * clt_store_set writes it. Files and checkpoints do not contain it. After every run it takes the
+ * value of clt_assign. If that value is clt_index_copy into the state, and no later node reads the
+ * old state, only the new rows are written. Training and evaluation refuse a graph that uses such a
+ * state.
  */
 CLT_API clt_value *clt_carried(clt_graph *graph, const char *name, clt_dtype dtype, int rank,
                                const int64_t *dims);
 
 /*
- * For files that other programs wrote: each tensor may have `prefix` before its name, and tensors
- * that match `ignored` and are none of the graph's are passed over (buffers, as masks; fnmatch(3)
- * patterns, parted by '|', on names without the prefix). An item COPY=NAME of `ignored` names a
- * tensor that is tied to the graph's NAME: it is passed over, with the prefix or without, where it
- * equals NAME bit for bit, and refused where not. Either may be NULL. Before a store is made of the
- * graph: clt_store_load of that store then accepts such files; anything else that does not fit is
- * an error as before. Errors: OUT_OF_MEMORY.
+ * Lets clt_store_load accept files that other programs wrote. Call it before a store is made of the
+ * graph. Either argument may be NULL.
+ *
+ * - `prefix`: each tensor may have it before its name.
+ * - `ignored`: patterns of fnmatch(3), separated by '|', for names without the prefix. Matching
+ *   tensors that the graph lacks, such as buffers with masks, are ignored.
+ * - An item COPY=NAME in `ignored` names a tensor that is tied to NAME of the graph. It is ignored,
+ *   with or without the prefix, if it equals NAME bit for bit, and refused otherwise.
+ *
+ * Errors: OUT_OF_MEMORY.
  */
 CLT_API clt_status clt_file_names(clt_graph *graph, const char *prefix, const char *ignored);
 
-/* A constant; `data` (row-major, clt_dtype_size bytes an element) is copied. */
+/* Adds a constant. `data` (row-major, clt_dtype_size bytes an element) is copied. */
 CLT_API clt_value *clt_constant(clt_graph *graph, clt_dtype dtype, int rank, const int64_t *dims,
                                 const void *data);
 
 /*
- * At the end of a training step that is committed, `state` takes the value of `value` (same dtype
- * and dimensions) as it was in the step: of a parameter, before the update. Evaluation plans ignore
- * it. Replicas keep the same bits:
+ * Assigns `value` (same dtype and dimensions) to `state` at the end of each training step that is
+ * committed. The value is that of the step; of a parameter, that before the update. Evaluation
+ * ignores it. Replicas keep the same bits:
  *
- * - A value that does not depend on the batch is computed on every device, and costs no
- *   communication.
- * - A value that depends on a device's own images is the mean over the devices of all ranks and
- *   their micro-batches, each weighted by its number of images: running means of activations are
- *   those of the whole batch, running variances leave out what the parts' means differ by.
- *   (PyTorch's DistributedDataParallel keeps what rank 0 has of its own images, and updates with
- *   every micro-batch.) One all-reduce a step, of all such states together.
- * - A value that depends on images through clt_all_reduce alone is the same on all devices, and is
- *   taken as it is: the mean over micro-batches, from the first device, in the same all-reduce.
- * - The result of clt_batch_rows_put has each row from the device and micro-batch of its sample, in
- *   the same all-reduce; see <cltrain/ops_recurrent.h>.
+ * - A value that does not depend on the batch is computed on every device, without communication.
+ * - A value that depends on a device's own samples becomes the mean over the devices of all ranks
+ *   and their micro-batches, weighted by their numbers of samples. One all-reduce a step does this
+ *   for all such states. Running means of activations are then those of the whole batch. Running
+ *   variances lack the differences between the means of the parts. (PyTorch's
+ *   DistributedDataParallel takes the value of rank 0, and updates with every micro-batch.)
+ * - A value that depends on samples through clt_all_reduce alone is equal on all devices. Its mean
+ *   over micro-batches is taken from the first device, in the same all-reduce.
+ * - The result of clt_batch_rows_put takes each row from the device and micro-batch of its sample,
+ *   in the same all-reduce; see <cltrain/ops_recurrent.h>.
  * - In a step without samples, states whose value depends on the batch stay as they are.
- * - Other element types than f32 have no mean: of several micro-batches the last one's value is
- *   taken, and a trainer on several devices refuses such a state where its value depends on the
- *   batch (UNSUPPORTED).
- * - States of training have a multiple of 4 bytes: a trainer refuses others (UNSUPPORTED).
+ * - Element types other than f32 have no mean. Of several micro-batches the last value is taken. A
+ *   trainer on several devices refuses such a state if its value depends on the batch
+ *   (UNSUPPORTED).
+ * - States of training need a multiple of 4 bytes (UNSUPPORTED otherwise, by the trainer).
  */
 CLT_API clt_status clt_assign(clt_graph *graph, clt_value *state, clt_value *value);
 
-/* Gives a value a name, under which plans report and return it. */
+/* Names a value. Plans report and return it under this name. Returns the value. */
 CLT_API clt_value *clt_name(clt_value *value, const char *name);
 
-/* Calls the node that computes a value by a name, in messages, profiles and listings; names need
- * not be unique. The value gets no name: unlike one of clt_name, it may be fused away. */
+/* Labels the node that computes a value, for messages, profiles and listings. Labels need not be
+ * unique. Unlike a value of clt_name, the value has no name and may be fused away. Returns the
+ * value. */
 CLT_API clt_value *clt_label(clt_value *value, const char *label);
 
-/* Marks a value as a result that plans keep: readable after a run under its name. */
+/* Marks a value as an output. It can be read under its name after a run. Returns the value. */
 CLT_API clt_value *clt_output(clt_value *value, const char *name);
 
 /*
- * Declares that the caller gives the gradient of an output: of a loss that is computed elsewhere,
- * by a kernel of the host program or by another graph. Returns a new input `name` of the output's
- * type (f32). Training then adds <that input, output>, summed over all samples, to the objective:
- * what the caller gives for a mean over the global batch has its 1 / batch in it. The input is fed
- * with a training batch, or to clt_trainer_backward_from; evaluation and prediction do not use it.
+ * Declares that the caller gives the gradient of an output. Use it for a loss that the host program
+ * or another graph computes. Returns a new input `name` of the output's type (f32). Training adds
+ * the inner product of that input and the output, summed over all samples, to the objective. So the
+ * gradient of a mean over the global batch contains the factor 1 / batch. Feed the input with a
+ * training batch, or in clt_trainer_backward_from. Evaluation and prediction do not use it.
  */
 CLT_API clt_value *clt_output_gradient(clt_value *output, const char *name);
 
-/* Declares a loss: `sum` and `weight` are scalars, as clt_cross_entropy returns them, and the
- * training objective is the sum over all losses of coefficient * sum / weight, where sum and weight
- * run over the whole global batch. Errors: SHAPE (not one f32 each), INVALID_ARGUMENT (a
- * coefficient that is not finite). */
+/* Declares a loss. `sum` and `weight` are scalars, as clt_cross_entropy returns them, and are added
+ * over the whole global batch. The training objective is the sum over all losses of coefficient *
+ * sum / weight. Errors: SHAPE (not one f32 each), INVALID_ARGUMENT (a coefficient that is not
+ * finite). */
 CLT_API clt_status clt_loss(clt_graph *graph, const char *name, clt_value *sum, clt_value *weight,
                             double coefficient);
 
-/* Declares a metric: reported as sum / weight over the global batch or epoch (accuracy, top-k). */
+/* Declares a metric, such as accuracy. It is reported as sum / weight over the global batch or
+ * epoch. Errors: SHAPE. */
 CLT_API clt_status clt_metric(clt_graph *graph, const char *name, clt_value *sum,
                               clt_value *weight);
 
-/* Losses and metrics declared so far, and their names in that order; NULL for an index that is
- * none.
- */
+/* Return the number of losses and metrics declared so far, and their names in this order; NULL for
+ * another index. */
 CLT_API int clt_graph_loss_count(const clt_graph *graph);
 CLT_API const char *clt_graph_loss_name(const clt_graph *graph, int index);
-/* What clt_loss gave for it; 0 for an index that is none. */
+/* Returns the coefficient of a loss; 0 for another index. */
 CLT_API double clt_graph_loss_coefficient(const clt_graph *graph, int index);
 CLT_API int clt_graph_metric_count(const clt_graph *graph);
 CLT_API const char *clt_graph_metric_name(const clt_graph *graph, int index);
 
-/* Rank, dimensions (negative: times the batch) and element type of a value. */
+/* Return the rank, a dimension (negative: times the batch) and the element type of a value. */
 CLT_API int clt_value_rank(const clt_value *value);
 CLT_API int64_t clt_value_dim(const clt_value *value, int axis);
 CLT_API clt_dtype clt_value_dtype(const clt_value *value);
 
-/* The name, or NULL. */
+/* Returns the name of a value, or NULL. */
 CLT_API const char *clt_value_name(const clt_value *value);
 
-/* An input, parameter, state or output by name; NULL if there is none. */
+/* Returns the input, parameter, state or output of this name; NULL if there is none. */
 CLT_API clt_value *clt_graph_find(clt_graph *graph, const char *name);
 
 CLT_END_DECLS
