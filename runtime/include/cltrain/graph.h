@@ -1,16 +1,16 @@
 /*
- * The graph: operators on values of known shape. It is built once, by the functions here and in
- * ops.h, and compiled to plans; it holds no numbers but constants.
+ * The graph: operators on values of known shape. Functions here and in ops.h build it once.
+ * Trainers and predictors compile it to plans. It holds no numbers but constants.
  *
  * Builder functions return the new value, or NULL on failure. A graph keeps its first failure
- * (clt_graph_status), and every builder given NULL returns NULL without touching it, so a model can
- * be written without a check a line and be checked once at its end.
+ * (clt_graph_status). A builder that gets NULL returns NULL and keeps that failure. So a model
+ * needs one check at its end, not one a line.
  *
- * Dimensions are int64. A positive one is constant; a negative one, -c, is c times the batch, which
- * is known only when a plan runs. CLT_BATCH is one times the batch. Only the first dimension of an
- * input can depend on the batch.
+ * Dimensions are int64. A positive dimension is constant. A negative one, -c, is c times the batch,
+ * which is known when a plan runs. CLT_BATCH is one times the batch. Only the first dimension of an
+ * input may depend on the batch.
  *
- * A graph is not thread-safe. Values and nodes belong to their graph.
+ * One thread at a time uses a graph. Values and nodes belong to their graph.
  */
 #ifndef CLTRAIN_GRAPH_H
 #define CLTRAIN_GRAPH_H
@@ -29,8 +29,8 @@ typedef struct clt_value clt_value;
 
 #define CLT_BATCH ((int64_t)-1)
 
-/* How a parameter or state starts. UNIFORM: in [-bound, bound). All are a pure function of the
- * store's seed and the parameter's position in the graph. */
+/* The initial value of a parameter or state. UNIFORM: in [-bound, bound). Random numbers depend on
+ * the store's seed and the parameter's position in the graph only. */
 typedef enum clt_init_kind {
     CLT_INIT_ZERO = 0,
     CLT_INIT_CONSTANT = 1, /* a: the value */

@@ -1,4 +1,4 @@
-/* Where the library's remarks go. The library never prints; without a callback remarks are lost. */
+/* The log. The library never prints. It gives its remarks to a callback, if there is one. */
 #ifndef CLTRAIN_LOG_H
 #define CLTRAIN_LOG_H
 
@@ -13,11 +13,11 @@ typedef enum clt_log_level {
     CLT_LOG_DEBUG = 3
 } clt_log_level;
 
-/* Receives one line without a newline. May be called from any thread, several at once. */
+/* Receives one line without a newline. Several threads may call it at once. */
 typedef void (*clt_log_fn)(void *user, clt_log_level level, const char *line);
 
-/* Sets the process-wide callback and the most detailed level it gets. NULL: none. Not thread-safe
- * against running library calls: set it first. */
+/* Sets the callback of the process, and the most detailed level that it gets. NULL: none. Call it
+ * before all other functions of the library: it is not thread-safe. */
 CLT_API void clt_log_set(clt_log_fn fn, void *user, clt_log_level max_level);
 
 CLT_END_DECLS
