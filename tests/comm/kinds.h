@@ -141,7 +141,7 @@ static inline void kind_put_nan(clt_dtype dtype, char *x, int64_t i)
         memcpy(x + 2 * i, dtype == CLT_F16 ? &half : &bfloat, 2);
 }
 
-/* --- where a participant's elements are ------------------------------------------------------- */
+/* --- ranges of a participant ------------------------------------------------------------------ */
 
 static inline int64_t kind_whole(const kind_case *c, int total)
 {

@@ -154,7 +154,7 @@ static inline void put(clt_dtype dtype, void *x, int64_t i, double v)
     }
 }
 
-/* --- what is expected ------------------------------------------------------------------------- */
+/* --- expected results ------------------------------------------------------------------------- */
 
 /* Fills elements [first, end) with a cycle of PERIOD values. Computing each element separately took
  * most of a test's time. */

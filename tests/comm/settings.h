@@ -34,8 +34,7 @@ static inline void set_chunk(long long bytes)
 #endif
 }
 
-/* --- the same bits as without chunks -----------------------------------------------------------
- */
+/* --- comparing two communicators -------------------------------------------------------------- */
 
 typedef struct setting {
     clt_comm_kind kind;

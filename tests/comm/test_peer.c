@@ -45,8 +45,7 @@ static void expect(const bench *b, int device, int64_t count, float value)
             fail_msg("element %d of device %d is %g", (int)i, device, (double)x[i]);
 }
 
-/* --- where devices share a context -------------------------------------------------------------
- */
+/* --- devices of one context ------------------------------------------------------------------- */
 
 static void peers_give_the_same_bits(void **state)
 {
@@ -248,8 +247,7 @@ static void a_failed_exchange_aborts_with_its_device(void **state)
 }
 #endif
 
-/* --- what is refused ---------------------------------------------------------------------------
- */
+/* --- refusals --------------------------------------------------------------------------------- */
 
 static void refuse(const fixture *f, const char *why)
 {
@@ -276,8 +274,7 @@ static void what_cannot_be_is_refused(void **state)
 }
 
 #ifdef CLT_TESTING
-/* --- between contexts, by what stands for AMD's extension --------------------------------------
- */
+/* --- different contexts, with a replacement of AMD's extension -------------------------------- */
 
 enum { RIGHT, WRONG, STALE, FAILING, SLOW };
 static int behaviour;
@@ -403,8 +400,7 @@ static void a_device_that_fails_between_contexts_aborts(void **state)
     clt_peer_testing_copy = NULL;
 }
 
-/* --- the choice, as devices with memory of their own have it -----------------------------------
- */
+/* --- choosing a transport for devices with their own memory ----------------------------------- */
 
 static char log_lines[8192];
 

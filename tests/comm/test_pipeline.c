@@ -58,8 +58,7 @@ static void a_result_may_overlap_its_input(void **state)
     set_chunk(0);
 }
 
-/* --- in the middle -----------------------------------------------------------------------------
- */
+/* --- aborts between chunks -------------------------------------------------------------------- */
 
 static void start_sums(const bench *b, int64_t count, clt_comm_request **requests)
 {
@@ -136,8 +135,7 @@ static void destroyed_with_chunks_under_way(void **state)
     set_chunk(0);
 }
 
-/* --- several -----------------------------------------------------------------------------------
- */
+/* --- several requests ------------------------------------------------------------------------- */
 
 /* Requests of two communicators over the same queues are completed in reverse order. */
 static void devices_may_be_in_two_communicators(void **state)

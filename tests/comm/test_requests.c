@@ -348,7 +348,7 @@ static void a_deadline_names_what_is_missing(void **state)
     pair_close(&p);
 }
 
-/* --- bad use --- */
+/* --- wrong use --- */
 
 static void expect(clt_status got, clt_status want, const char *part)
 {

@@ -438,7 +438,7 @@ static void resized_crops_are_the_same_for_any_threads(void **state)
         free(runs[run]);
 }
 
-/* --- what is wrong ---------------------------------------------------------------------------- */
+/* --- invalid files ---------------------------------------------------------------------------- */
 
 static void fails_to_load(const char *file, const char *what)
 {

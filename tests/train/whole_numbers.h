@@ -43,7 +43,7 @@ static inline void make_data(float scale)
         ts[i] = (i * 31 / 7) % 3 ? 0.5F : -0.5F;
 }
 
-/* --- what must come out ----------------------------------------------------------------------- */
+/* --- expected gradients ----------------------------------------------------------------------- */
 
 /* Rounds to the type's number of binary digits, ties to even. Returns infinity beyond the type. */
 static inline double rounded(double v, clt_dtype dtype)

@@ -116,7 +116,7 @@ static void test_room(void **state)
     }
 }
 
-/* --- changes by hand ------------------------------------------------------------------------- */
+/* --- changes by the caller -------------------------------------------------------------------- */
 
 static clt_step_batch batch_of(int64_t count)
 {

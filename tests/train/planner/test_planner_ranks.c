@@ -438,7 +438,7 @@ static void test_unlike_buckets(void **state)
     }
 }
 
-/* --- a section that is another's ------------------------------------------------------------- */
+/* --- divisions of other devices --------------------------------------------------------------- */
 
 static void read_rank(rank *self)
 {

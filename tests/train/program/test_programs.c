@@ -285,7 +285,7 @@ static void test_mutations(void **state)
     assert_true(refused[DROP] * 10 > tried[DROP] * 8);
 }
 
-/* --- devices that do not fit together -------------------------------------------------------- */
+/* --- devices with incompatible programs ------------------------------------------------------- */
 
 static void test_unlike_devices(void **state)
 {

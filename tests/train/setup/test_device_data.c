@@ -356,7 +356,7 @@ static void test_resume(void **state)
     }
 }
 
-/* --- what a step may create ------------------------------------------------------------------ */
+/* --- objects created in a step ---------------------------------------------------------------- */
 
 static struct counted {
     int64_t objects, made, allocations, steps;

@@ -165,7 +165,7 @@ static void another_optimizer(void **state)
     lab_close(&l);
 }
 
-/* --- after the guard -------------------------------------------------------------------------- */
+/* --- restoring after the guard ---------------------------------------------------------------- */
 
 static void restored_on(const char *list, clt_dtype precision)
 {

@@ -230,7 +230,7 @@ static void a_resumed_run_repeats(void **state)
     assert_int_equal(system(command), 0);
 }
 
-/* --- outside training ------------------------------------------------------------------------ */
+/* --- evaluation and prediction ---------------------------------------------------------------- */
 
 static void evaluation_and_prediction_take_part(void **state)
 {

@@ -260,7 +260,7 @@ static void test_in_place(void **state)
     }
 }
 
-/* --- plans alone ----------------------------------------------------------------------------- */
+/* --- plans without devices -------------------------------------------------------------------- */
 
 static const clt_caps cpu = {.name = "cpu",
                              .kind = CLT_KIND_CPU,

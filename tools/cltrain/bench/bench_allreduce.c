@@ -70,7 +70,7 @@ static const char *size_text(int64_t bytes, char text[32])
     return text;
 }
 
-/* --- what is printed -------------------------------------------------------------------------- */
+/* --- printing --------------------------------------------------------------------------------- */
 
 typedef struct report {
     const settings *settings;

@@ -70,8 +70,7 @@ static void leave(meeting *m)
     pthread_mutex_unlock(&m->lock);
 }
 
-/* --- classes of kernels ------------------------------------------------------------------------
- */
+/* --- classes of kernels ----------------------------------------------------------------------- */
 
 typedef struct class_row {
     const char *name;
@@ -110,8 +109,7 @@ static clt_status build(const class_row *row, int parts, clt_graph **graph, int 
     return bench_conv_graph(&row->conv, graph);
 }
 
-/* --- measuring ---------------------------------------------------------------------------------
- */
+/* --- measuring -------------------------------------------------------------------------------- */
 
 typedef struct worker {
     const settings *settings;

@@ -41,7 +41,7 @@ typedef struct sampler {
     int64_t listed; /* --ids: tokens printed in this line */
 } sampler;
 
-/* --- what to begin with ---------------------------------------------------------------------- */
+/* --- the prompt ------------------------------------------------------------------------------- */
 
 /* Encodes the prompt. Without a prompt a text begins with the token between texts, or with a
  * newline. */

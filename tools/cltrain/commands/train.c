@@ -206,7 +206,7 @@ static int read_fit(const run *r, clt_fit_options *fit)
     return 0;
 }
 
-/* --- where a run writes, before it begins ---------------------------------------------------- */
+/* --- checking output paths -------------------------------------------------------------------- */
 
 static int cannot_write(const char *dir)
 {

@@ -1,5 +1,4 @@
-/* `cltrain --print-completion`: a bash script that completes subcommands, options and their values.
- */
+/* `cltrain --print-completion`: a bash script that completes subcommands, options and values. */
 #include <stdio.h>
 #include <string.h>
 

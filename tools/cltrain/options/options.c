@@ -438,7 +438,7 @@ void settings_help(unsigned command)
     }
 }
 
-/* --- what ranks compare ---------------------------------------------------------------------- */
+/* --- option hashes of ranks ------------------------------------------------------------------- */
 
 static int one_of(const char *name, const char *const *names, size_t count)
 {

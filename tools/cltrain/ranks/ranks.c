@@ -149,7 +149,7 @@ int ranks_agree(const rank_set *r, int code)
     return code;
 }
 
-/* --- the beginning ---------------------------------------------------------------------------- */
+/* --- start-up --------------------------------------------------------------------------------- */
 
 static int differs(int rank, const char *what, const char *its, const char *first)
 {
