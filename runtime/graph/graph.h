@@ -68,7 +68,7 @@ struct clt_node {
     clt_value *out[CLT_MAX_OUTPUTS];
     void *attr;             /* op->attr_bytes bytes, NULL if 0 */
     bool backward;          /* added by autodiff, or a copy that backward needs */
-    bool again;             /* recomputes `origin`, see passes/recompute_graph.c */
+    bool recomputed;        /* recomputes `origin`, see passes/recompute_graph.c */
     const clt_node *origin; /* the forward node of a backward node; otherwise NULL */
 };
 

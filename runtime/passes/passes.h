@@ -51,11 +51,11 @@ clt_status clt_pass_round_gradients(clt_graph *graph, const clt_target *target, 
  * clt_pass_layout. */
 clt_status clt_pass_fuse_pool(clt_graph *graph);
 
-/* Makes the backward pass recompute the forward values for which again[] (by value id) is true,
- * instead of reading them. Runs last; clt_graph_clean must follow. again[] must be false for
- * outputs, for assigned values, for operands and results of collectives, and for values made from
- * no other value. It must be true for a view if it is true for the view's operand, and only
+/* Makes the backward pass recompute the forward values for which recomputed[] (by value id) is
+ * true, instead of reading them. Runs last; clt_graph_clean must follow. recomputed[] must be false
+ * for outputs, for assigned values, for operands and results of collectives, and for values made
+ * from no other value. It must be true for a view if it is true for the view's operand, and only
  * then. */
-clt_status clt_pass_recompute(clt_graph *graph, const bool *again);
+clt_status clt_pass_recompute(clt_graph *graph, const bool *recomputed);
 
 #endif

@@ -14,15 +14,15 @@
 
 typedef struct recompute {
     clt_graph *graph;
-    const bool *again; /* by value id */
-    bool *needed;      /* by node id: the node must be copied */
-    clt_value **twins; /* the copies by value id; NULL: none */
-    int n_nodes;       /* number of nodes before copies were added */
+    const bool *recomputed; /* by value id */
+    bool *needed;           /* by node id: the node must be copied */
+    clt_value **twins;      /* the copies by value id; NULL: none */
+    int n_nodes;            /* number of nodes before copies were added */
 } recompute;
 
 static bool wanted(const recompute *r, const clt_value *value)
 {
-    return value && value->producer && !value->producer->backward && r->again[value->id];
+    return value && value->producer && !value->producer->backward && r->recomputed[value->id];
 }
 
 /* Marks the nodes to copy. Going backwards also finds nodes that only copies need, because nodes
@@ -58,8 +58,8 @@ static clt_status copy_node(recompute *r, const clt_node *node)
     clt_free(in);
     if (!twin)
         return clt_graph_status(r->graph);
-    twin->again = true;
-    snprintf(name, sizeof name, "%s.again", node->name);
+    twin->recomputed = true;
+    snprintf(name, sizeof name, "%s.recomputed", node->name);
     char *own = clt_strdup(name);
     if (!own)
         return CLT_OUT_OF_MEMORY;
@@ -86,9 +86,9 @@ static clt_status rewrite(recompute *r)
     return CLT_OK;
 }
 
-clt_status clt_pass_recompute(clt_graph *graph, const bool *again)
+clt_status clt_pass_recompute(clt_graph *graph, const bool *recomputed)
 {
-    recompute r = {.graph = graph, .again = again, .n_nodes = graph->n_nodes};
+    recompute r = {.graph = graph, .recomputed = recomputed, .n_nodes = graph->n_nodes};
     r.needed = clt_calloc((size_t)graph->n_nodes + 1, sizeof *r.needed);
     r.twins = clt_calloc((size_t)graph->n_values + 1, sizeof *r.twins);
     const clt_status status = r.needed && r.twins ? rewrite(&r) : CLT_OUT_OF_MEMORY;

@@ -251,7 +251,7 @@ clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, c
     if (status == CLT_OK)
         status = compile(plan, &target);
     if (status == CLT_OK && options->mode == CLT_PLAN_TRAIN)
-        status = clt_plan_again(&plan, &target);
+        status = clt_plan_recompute(&plan, &target);
     if (status == CLT_OK)
         status = clt_plan_segments(plan);
     if (status == CLT_OK)

@@ -157,7 +157,7 @@ clt_status clt_plan_memory(clt_plan *plan, const clt_target *target);
 clt_status clt_plan_lay_out(clt_plan *plan, const clt_target *target);
 
 /* plan/recompute_plan.c: replaces *plan by a plan that recomputes values, as its options say. */
-clt_status clt_plan_again(clt_plan **plan, const clt_target *target);
+clt_status clt_plan_recompute(clt_plan **plan, const clt_target *target);
 
 /* plan/plan_segments.c: lists the collectives, and when they begin and end. */
 clt_status clt_plan_collectives(clt_plan *plan);

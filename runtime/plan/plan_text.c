@@ -85,26 +85,27 @@ static double flops_of(const clt_plan *plan, const clt_node *node)
 }
 
 /* Prints what recomputation saves and costs. A copy whose origin is gone was only moved. */
-static void print_again(const clt_plan *plan, clt_str *text)
+static void print_recomputed(const clt_plan *plan, clt_str *text)
 {
     int copies = 0;
-    double forward = 0, again = 0;
+    double forward = 0, recomputed = 0;
     char saved[32], of[32];
     if (!plan->plain_bytes)
         return;
     for (int i = 0; i < plan->n_nodes; i++) {
         const clt_node *node = plan->nodes[i].node;
-        const bool copy = node->again && node->origin;
+        const bool copy = node->recomputed && node->origin;
         copies += copy && !node->op->view;
-        again += copy ? flops_of(plan, node) : 0;
-        forward += !node->backward || (node->again && !copy) ? flops_of(plan, node) : 0;
+        recomputed += copy ? flops_of(plan, node) : 0;
+        forward += !node->backward || (node->recomputed && !copy) ? flops_of(plan, node) : 0;
     }
     bytes_text(plan->plain_bytes - clt_plan_arena_bytes(plan), saved, sizeof saved);
     bytes_text(plan->plain_bytes, of, sizeof of);
-    clt_str_add(text,
-                "\nBackward computes %d nodes again (*.again): %s of %s of intermediates less, for "
-                "%.1f %% of forward's arithmetic\n",
-                copies, saved, of, forward > 0 ? 100 * again / forward : 0);
+    clt_str_add(
+        text,
+        "\nBackward recomputes %d nodes (*.recomputed): %s of %s of intermediates less, for "
+        "%.1f %% of forward's arithmetic\n",
+        copies, saved, of, forward > 0 ? 100 * recomputed / forward : 0);
 }
 
 static int64_t gradient_bytes(const clt_plan *plan)
@@ -129,7 +130,7 @@ void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text)
             clt_str_add(text, "      -- backward --\n");
         print_node(plan, i, explain, text);
     }
-    print_again(plan, text);
+    print_recomputed(plan, text);
     print_buckets(plan, text);
     print_segments(plan, text);
     bytes_text(clt_plan_arena_bytes(plan), size, sizeof size);

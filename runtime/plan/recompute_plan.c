@@ -6,7 +6,7 @@
 #include "plan/recompute.h"
 
 /* Makes a plan from the plain plan's graph with copies. */
-static clt_status make(const clt_plan *plain, const clt_target *target, const bool *again,
+static clt_status make(const clt_plan *plain, const clt_target *target, const bool *recomputed,
                        clt_plan **out)
 {
     const int n_slots = plain->buckets.n_slots;
@@ -25,7 +25,7 @@ static clt_status make(const clt_plan *plain, const clt_target *target, const bo
         if (plain->gradients[s])
             plan->gradients[s] = plan->graph->values[plain->gradients[s]->id];
     if (status == CLT_OK)
-        status = clt_pass_recompute(plan->graph, again);
+        status = clt_pass_recompute(plan->graph, recomputed);
     if (status == CLT_OK)
         status = clt_graph_clean(plan->graph, plan->gradients, n_slots);
     if (status == CLT_OK)
@@ -49,10 +49,10 @@ static clt_status make_within(const clt_plan *plain, const clt_target *target, c
     int64_t aim = limit;
     for (int i = 0; i < TRIES && aim > 0; i++) {
         clt_plan *plan;
-        const bool *again = clt_recompute_within(r, aim);
-        if (!again)
+        const bool *recomputed = clt_recompute_within(r, aim);
+        if (!recomputed)
             return CLT_OK;
-        CLT_TRY(make(plain, target, again, &plan));
+        CLT_TRY(make(plain, target, recomputed, &plan));
         const int64_t beyond = clt_plan_arena_bytes(plan) - limit;
         if (beyond <= 0) {
             *out = plan;
@@ -78,7 +78,7 @@ static clt_status choose(const clt_plan *plain, const clt_target *target, clt_re
         clt_plan_destroy(plan);
         return clt_fail(CLT_OUT_OF_DEVICE_MEMORY,
                         "the intermediates of a batch of %lld need at least %.1f MiB, also where "
-                        "backward computes them again; there are %.1f MiB for them",
+                        "backward recomputes them; there are %.1f MiB for them",
                         (long long)plain->options.max_batch,
                         (double)(bytes < plain_bytes ? bytes : plain_bytes) / 1048576,
                         (double)limit / 1048576);
@@ -91,7 +91,7 @@ static clt_status choose(const clt_plan *plain, const clt_target *target, clt_re
     return CLT_OK;
 }
 
-clt_status clt_plan_again(clt_plan **plan, const clt_target *target)
+clt_status clt_plan_recompute(clt_plan **plan, const clt_target *target)
 {
     const clt_plan *plain = *plan;
     const int64_t limit = plain->options.arena_limit;

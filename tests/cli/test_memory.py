@@ -27,18 +27,18 @@ class Memory(CommandTest):
         largest = re.search(r"Largest batch that fits: about (\d+); where backward computes again "
                             r"\(recompute\): about (\d+)\n", plain)
         self.assertLess(int(largest[1]), int(largest[2]))
-        self.assertNotIn(".again ", plain)
+        self.assertNotIn(".recomputed ", plain)
         least = self.plan("--recompute").stdout
-        self.assertRegex(least, r"Backward computes \d+ nodes again .* of [\d.]+ [KM]iB of "
+        self.assertRegex(least, r"Backward recomputes \d+ nodes .* of [\d.]+ [KM]iB of "
                                 r"intermediates less, for [\d.]+ % of forward's arithmetic\n")
-        self.assertIn(".again ", least)
+        self.assertIn(".recomputed ", least)
         total_least, intermediates_least = self.all_memory(least)
         self.assertLess(intermediates_least, 0.7 * intermediates)
         # A limit between the two: recompute only as much as needed.
         limit = (total + total_least) / 2
         within = self.plan("--memory", f"{limit}MiB").stdout
         self.assertLessEqual(self.all_memory(within)[0], limit)
-        self.assertLess(within.count(".again "), least.count(".again "))
+        self.assertLess(within.count(".recomputed "), least.count(".recomputed "))
         fits = int(re.search(r"Largest batch that fits: about (\d+)\n", within)[1])
         self.assertGreaterEqual(fits, 4096)
         self.assertLess(fits, 1.6 * 4096)

@@ -299,7 +299,7 @@ static void check_copies(const clt_plan *plan)
         for (int j = 0; j < node->n_in; j++)
             if (node->in[j] && node->in[j]->producer)
                 assert_true(node->in[j]->producer->id < i);
-        if (!node->again)
+        if (!node->recomputed)
             continue;
         assert_true(node->backward && i >= plan->n_forward && !node->op->collective);
         if (!node->origin)
@@ -310,7 +310,7 @@ static void check_copies(const clt_plan *plan)
     }
     for (int i = 0; i < plan->graph->n_assigns; i++) {
         const clt_node *from = plan->graph->assigns[i].value->producer;
-        assert_false(from && from->again);
+        assert_false(from && from->recomputed);
     }
     free(copied);
 }
