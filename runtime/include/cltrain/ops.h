@@ -1,7 +1,8 @@
 /*
- * The operators. Each builder checks shapes at the call and returns the new value, or NULL (the
- * graph keeps the failure: see graph.h). Operands and results are f32 unless stated. Names, layouts
- * and attributes mean what they mean in PyTorch. "B" is the batch, a first dimension of CLT_BATCH.
+ * The operators. A builder checks shapes at the call and returns the new value. On failure it
+ * returns NULL, and the graph keeps the failure (see graph.h). Operands and results are f32 unless
+ * stated. Names, layouts and attributes are PyTorch's. "B" is the batch, a first dimension of
+ * CLT_BATCH. The graph owns all values. One thread at a time uses a graph.
  */
 #ifndef CLTRAIN_OPS_H
 #define CLTRAIN_OPS_H

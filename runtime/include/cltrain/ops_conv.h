@@ -1,6 +1,5 @@
-/* Convolutions and resampling beyond conv2d and its poolings (ops_nn.h): transposed, 1-D and 3-D
- * convolution, adaptive pooling, upsampling. See ops.h for the conventions. Options structs are set
- * up by their init function, then changed; NULL stands for what that sets. */
+/* More convolutions and resampling than in ops_nn.h: transposed, 1-D and 3-D convolution, adaptive
+ * pooling, upsampling. See ops.h for the conventions, and ops_nn.h for options. */
 #ifndef CLTRAIN_OPS_CONV_H
 #define CLTRAIN_OPS_CONV_H
 
@@ -11,16 +10,16 @@ CLT_BEGIN_DECLS
 /* --- resampling of images -------------------------------------------------------------------- */
 
 /*
- * Means over windows that divide x [B, C, H, W] evenly into `height` x `width`: [B, C, height,
- * width]. Row i of the result is the mean of rows floor(i H / height) to ceil((i + 1) H / height) -
- * 1, columns likewise, as torch.nn.AdaptiveAvgPool2d: windows may overlap, and `height` may be more
+ * Computes the means over windows that divide x [B, C, H, W] evenly: [B, C, height, width]
+ * (torch.nn.AdaptiveAvgPool2d). Row i of the result is the mean of rows floor(i H / height) to
+ * ceil((i + 1) H / height) - 1; columns likewise. Windows may overlap, and `height` may be larger
  * than H. 1 x 1 is global pooling.
  */
 CLT_API clt_value *clt_adaptive_avg_pool2d(clt_value *x, int height, int width);
 
 typedef enum clt_upsample_mode {
     CLT_UPSAMPLE_NEAREST, /* element floor(i * in / out) of each axis, computed in f32 as PyTorch */
-    CLT_UPSAMPLE_BILINEAR /* between the two nearest elements of each axis, linearly */
+    CLT_UPSAMPLE_BILINEAR /* linear between the two nearest elements of each axis */
 } clt_upsample_mode;
 
 typedef struct clt_upsample2d_options {
@@ -28,17 +27,17 @@ typedef struct clt_upsample2d_options {
     clt_upsample_mode mode;
     int size[2];       /* height and width of the result; 0: floor(in * scale) */
     double scale[2];   /* 2; where `size` is 0 */
-    int align_corners; /* 0; bilinear: not 0: the first and last elements stay where they are */
+    int align_corners; /* 0; not 0, bilinear: first and last elements keep their places */
 } clt_upsample2d_options;
 
 CLT_API void clt_upsample2d_options_init(clt_upsample2d_options *options);
 
 /*
- * x [B, C, H, W] at another size: [B, C, OH, OW], smaller or larger. Positions are those of
- * torch.nn.Upsample and torch.nn.functional.interpolate: element i of the result lies at
- * (i + 0.5) r - 0.5 of x's (not before the first), where r = H / OH, or 1 / scale where a scale is
- * given; with align_corners at i (H - 1) / (OH - 1). An axis whose size stays is copied, whatever
- * the scale. The gradient adds up in a fixed order.
+ * Resizes x [B, C, H, W] to [B, C, OH, OW], smaller or larger. Positions are those of
+ * torch.nn.Upsample and torch.nn.functional.interpolate: element i of the result lies at (i + 0.5)
+ * r - 0.5 of x, but not before the first element. r is H / OH, or 1 / scale if a scale is given.
+ * With align_corners it lies at i (H - 1) / (OH - 1). An axis whose size stays is copied, whatever
+ * the scale. The gradient is added in a fixed order.
  */
 CLT_API clt_value *clt_upsample2d(clt_value *x, const clt_upsample2d_options *options);
 
@@ -56,10 +55,10 @@ typedef struct clt_conv_transpose2d_options {
 CLT_API void clt_conv_transpose2d_options_init(clt_conv_transpose2d_options *options);
 
 /*
- * The gradient of conv2d with the same weight and options with respect to its operand, as a layer:
- * x [B, C, H, W], weight [C, O / groups, KH, KW], bias [O] or NULL; the result is [B, O, OH, OW]
+ * Computes a transposed convolution: the gradient of conv2d, with the same weight and options, for
+ * its operand. x [B, C, H, W], weight [C, O / groups, KH, KW], bias [O] or NULL to [B, O, OH, OW],
  * with OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1. PyTorch also takes
- * an output_padding from the stride up to the dilation; that is declined.
+ * an output_padding from the stride up to the dilation, which is refused here.
  */
 CLT_API clt_value *clt_conv_transpose2d(clt_value *x, clt_value *weight, clt_value *bias,
                                         const clt_conv_transpose2d_options *options);
@@ -77,7 +76,7 @@ typedef struct clt_conv1d_options {
 
 CLT_API void clt_conv1d_options_init(clt_conv1d_options *options);
 
-/* Convolution: weight [O, C / groups, K], bias [O] or NULL; the result is [B, O, OL]. */
+/* Computes a convolution: weight [O, C / groups, K], bias [O] or NULL to [B, O, OL]. */
 CLT_API clt_value *clt_conv1d(clt_value *x, clt_value *weight, clt_value *bias,
                               const clt_conv1d_options *options);
 
@@ -92,8 +91,8 @@ typedef struct clt_conv_transpose1d_options {
 
 CLT_API void clt_conv_transpose1d_options_init(clt_conv_transpose1d_options *options);
 
-/* As clt_conv_transpose2d: weight [C, O / groups, K], bias [O] or NULL; the result is [B, O, OL].
- */
+/* Computes a transposed convolution, as clt_conv_transpose2d: weight [C, O / groups, K], bias [O]
+ * or NULL to [B, O, OL]. */
 CLT_API clt_value *clt_conv_transpose1d(clt_value *x, clt_value *weight, clt_value *bias,
                                         const clt_conv_transpose1d_options *options);
 
@@ -103,17 +102,18 @@ typedef struct clt_pool1d_options {
     int stride;            /* 0: the kernel's size */
     int padding;           /* 0; at most half of the kernel */
     int dilation;          /* 1; max_pool1d only */
-    int ceil_mode;         /* 0; not 0: a window may hang over the end */
+    int ceil_mode;         /* 0; not 0: windows may reach beyond the end */
     int count_include_pad; /* 1; 0: means over input elements only */
 } clt_pool1d_options;
 
 CLT_API void clt_pool1d_options_init(clt_pool1d_options *options);
 
-/* Means and maxima over windows of x [B, C, L]: [B, C, OL]; as clt_avg_pool2d, clt_max_pool2d. */
+/* Compute means and maxima over windows of x [B, C, L]: [B, C, OL], as clt_avg_pool2d and
+ * clt_max_pool2d. */
 CLT_API clt_value *clt_avg_pool1d(clt_value *x, const clt_pool1d_options *options);
 CLT_API clt_value *clt_max_pool1d(clt_value *x, const clt_pool1d_options *options);
 
-/* As clt_adaptive_avg_pool2d: [B, C, length]. */
+/* Computes means over `length` windows, as clt_adaptive_avg_pool2d: [B, C, length]. */
 CLT_API clt_value *clt_adaptive_avg_pool1d(clt_value *x, int length);
 
 /* --- three dimensions ------------------------------------------------------------------------ */
@@ -128,8 +128,8 @@ typedef struct clt_conv3d_options {
 
 CLT_API void clt_conv3d_options_init(clt_conv3d_options *options);
 
-/* Convolution: x [B, C, D, H, W], weight [O, C / groups, KD, KH, KW], bias [O] or NULL; the result
- * is [B, O, OD, OH, OW]. */
+/* Computes a convolution: x [B, C, D, H, W], weight [O, C / groups, KD, KH, KW], bias [O] or NULL
+ * to [B, O, OD, OH, OW]. */
 CLT_API clt_value *clt_conv3d(clt_value *x, clt_value *weight, clt_value *bias,
                               const clt_conv3d_options *options);
 

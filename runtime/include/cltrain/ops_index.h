@@ -1,10 +1,10 @@
-/* Operators that pick elements by i32 indices and their reverse, sums into picked places. See ops.h
+/* Operators that pick elements by i32 indices, and the reverse: sums into picked places. See ops.h
  * for the conventions.
  *
- * Indices are data, so they are checked where they are used: nothing outside of an array is read or
- * written. An index outside of 0 .. size - 1 picks NaN; where values are added, it adds NaN to the
- * axis' element 0. The trainer's guard then stops the step and names the node. Negative indices are
- * outside too. Sums have a fixed order (that of the positions) on every device. */
+ * Indices are data. Kernels check them and never read or write outside of an array. An index
+ * outside of 0 .. size - 1, such as a negative one, picks NaN. If values are added, it adds NaN to
+ * element 0 of the axis. The trainer's guard then stops the step and names the node. Sums have the
+ * order of the positions on every device. */
 #ifndef CLTRAIN_OPS_INDEX_H
 #define CLTRAIN_OPS_INDEX_H
 
@@ -12,42 +12,43 @@
 
 CLT_BEGIN_DECLS
 
-/* A padding_idx of clt_embedding: no row is one of padding. */
+/* A padding_idx of clt_embedding: no row is padding. */
 #define CLT_NO_PADDING INT64_MIN
 
 /*
- * Rows of weight [V, D] by i32 indices [..]: [.., D] (torch.nn.functional.embedding). The row
- * `padding_idx` (negative: counted from the end), whatever is in it, gets no gradient. The gradient
- * of `weight` is dense. A weight that other nodes use too, as the linear layer of a language model
- * with tied output does, gets the sum of all gradients: that of the rows is added into the others'
- * memory. Errors: SHAPE (weight is not [V, D] of constant size), INVALID_ARGUMENT (element types;
- * padding_idx names no row).
+ * Picks rows of weight [V, D] by i32 indices [..]: [.., D] (torch.nn.functional.embedding). The row
+ * `padding_idx` gets no gradient; a negative number counts from the end. The gradient of `weight`
+ * is dense. If other nodes use the weight too, such as the tied output layer of a language model,
+ * it gets the sum of all gradients. Errors: SHAPE (weight is not [V, D] of constant size),
+ * INVALID_ARGUMENT (element types; padding_idx names no row).
  */
 CLT_API clt_value *clt_embedding(clt_value *indices, clt_value *weight, int64_t padding_idx);
 
-/* x's elements index[0], index[1], .. along `axis` (negative: from the end; not the batch's): as x,
- * with index's size on that axis. index: i32 of one dimension (torch.index_select). Only one of the
- * index and x's other axes may depend on the batch. */
+/* Picks the elements index[0], index[1], .. of x along `axis` (torch.index_select). A negative axis
+ * counts from the end; it may not be the batch. index is i32 of one dimension. The result has the
+ * size of index on this axis. Either index or another axis of x may depend on the batch, not
+ * both. */
 CLT_API clt_value *clt_index_select(clt_value *x, int axis, clt_value *index);
 
-/* x with source's elements m added at index[m] along `axis`: source is as x, with index's size on
- * that axis (torch.index_add with alpha 1). */
+/* Adds element m of source to element index[m] of x, along `axis` (torch.index_add with alpha 1).
+ * The shape of source is that of x, with the size of index on this axis. */
 CLT_API clt_value *clt_index_add(clt_value *x, int axis, clt_value *index, clt_value *source);
 
-/* x with source's elements m in place of those at index[m] along `axis`: source as for
- * clt_index_add (torch.index_copy). Where an index comes twice, the last one's elements stay; an
- * index outside of the axis puts NaN at its element 0. A cache that gets new rows is one: as a
- * state that is carried (clt_carried), only the rows that are new are written. */
+/* Replaces element index[m] of x by element m of source, along `axis` (torch.index_copy). source is
+ * as for clt_index_add. If an index occurs twice, the last one counts. An index outside of the axis
+ * puts NaN at element 0. Use it for a cache that gets new rows: in a state of clt_carried only the
+ * new rows are written. */
 CLT_API clt_value *clt_index_copy(clt_value *x, int axis, clt_value *index, clt_value *source);
 
-/* An element of x for each index: the result is as index, and its element [i, j, k] is
- * x[index[i, j, k], j, k] for axis 0, and so on (torch.gather). index: i32, of x's rank; on the
- * other axes it is not longer than x, and as long where x depends on the batch. */
+/* Picks an element of x for each index (torch.gather). The result has the shape of index. For axis
+ * 0 its element [i, j, k] is x[index[i, j, k], j, k]; other axes likewise. index is i32 and has the
+ * rank of x. On the other axes it is not longer than x, and equally long if x depends on the
+ * batch. */
 CLT_API clt_value *clt_gather(clt_value *x, int axis, clt_value *index);
 
-/* x with each element [i, j, k] of source added at [index[i, j, k], j, k] for axis 0, and so on
- * (torch.scatter_add). index: i32, of x's rank and on the other axes x's size; source is not
- * shorter than index on any axis. */
+/* Adds elements of source to x (torch.scatter_add). For axis 0 element [i, j, k] of source is added
+ * at [index[i, j, k], j, k]; other axes likewise. index is i32, has the rank of x, and on the other
+ * axes its size. source is not shorter than index on any axis. */
 CLT_API clt_value *clt_scatter_add(clt_value *x, int axis, clt_value *index, clt_value *source);
 
 CLT_END_DECLS
