@@ -3,6 +3,7 @@
 A mutant is {id, kind, file, line, before, after, context}: `before` and `after` are the line without its
 indentation, `context` the two lines before and after it, by which it is found again in other trees.
 """
+import functools
 import os
 import random
 import re
@@ -181,13 +182,21 @@ def draw(tree, count, accept):
     return mutants
 
 
+@functools.lru_cache
+def stripped(tree, what):
+    """[(path, its lines without the spaces around them)]."""
+    found = []
+    for path in sources(tree, what):
+        with open(os.path.join(tree, path), encoding="utf-8") as file:
+            found.append((path, [s.strip() for s in file.read().split("\n")]))
+    return found
+
+
 def find(mutant, tree):
     """(path, index of the line) in a tree that may have been edited or moved since, or None."""
     what = "kernel" if mutant["id"][0] == "k" else "host"
     best, place = 0, None
-    for path in sources(tree, what):
-        with open(os.path.join(tree, path), encoding="utf-8") as file:
-            lines = [s.strip() for s in file.read().split("\n")]
+    for path, lines in stripped(tree, what):
         for i, line in enumerate(lines):
             if line != mutant["before"]:
                 continue

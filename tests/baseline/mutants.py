@@ -6,12 +6,19 @@
                                                  BUILD: a build of the tree with --coverage (see README.md)
     mutants.py run [--sample N --commit HASH | --changed FILE... | ID...] [--out FILE]
                                                  plants mutants and runs the tests until one fails
+    mutants.py check BUILD                       as the test baseline.mutants: few mutants, first with the test that killed them
     mutants.py report                            what is recorded
 
-`run` goes on where it ended: mutants that have a result are left out (--again: not). It writes to mutants.json
-or, with --out, to FILE. It exits with 1 if a mutant survives that mutants.json says was killed.
+`run` and `check` plant in the build folder BUILD (plant.py), whose tests are built. `run` goes on where it ended:
+mutants that have a result are left out (--again: not). It writes to mutants.json or, with --out, to FILE. Both exit
+with 1 if a mutant survives that mutants.json says was killed.
+
+The first `check` in a build folder takes 20 of the killed mutants, chosen by a hash of the commit and their names. Later
+ones take those in files that have changed since. Where the test passes that killed a mutant on another machine, the
+others that reach it run, the cheapest first, for 60 core-seconds. No mutant begins after 120 core-seconds in all.
 """
 import argparse
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -23,12 +30,14 @@ import threading
 import time
 
 import draw
+import plant
 import suite
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 LIST, COVER = os.path.join(HERE, "mutants.json"), os.path.join(HERE, "cover.json")
 EXCLUDED = ("check.", "gpu.", "vendor.", "oclgrind.", "ops.variants_walked", "ops.pocl_locals", "ops.mutations")
+CHECK_SECONDS = 120  # of all cores, after which `check` begins no mutant
 lock = threading.Lock()
 
 
@@ -158,7 +167,7 @@ def cover_test(test, build, places, preload, limit):
         programs = os.path.join(folder, "programs")
         # Oclgrind and MPI's helpers see the library too; it does nothing there.
         outcome, wall, core, output = suite.run(test, dict(
-            private(build), GCOV_PREFIX=os.path.join(folder, "gcda"), LD_PRELOAD=preload, CLT_PROGRAMS=programs), limit)  # fmt: skip
+            plant.private(os.path.dirname(os.path.abspath(build))), GCOV_PREFIX=os.path.join(folder, "gcda"), LD_PRELOAD=preload, CLT_PROGRAMS=programs), limit)  # fmt: skip
         files = set()
         if os.path.exists(programs):
             with open(programs, encoding="utf-8") as file:
@@ -169,32 +178,21 @@ def cover_test(test, build, places, preload, limit):
             "mutants": sorted(reached)}, output  # fmt: skip
 
 
-def private(build):
-    """Folders for compiled kernels that are not the user's; mutants share what is unchanged."""
-    cache = os.path.join(os.path.dirname(os.path.abspath(build)), "kernels")
-    os.makedirs(os.path.join(cache, "pocl"), exist_ok=True)
-    return {"XDG_CACHE_HOME": cache, "POCL_CACHE_DIR": os.path.join(cache, "pocl"),
-            "CLT_GOLDENS": os.path.join(ROOT, "tests/goldens")}  # fmt: skip
-
-
 def workers(count, items, work):
-    waiting = queue.Queue()
-    for item in items:
-        waiting.put(item)
+    """work(number of the worker, item) of all items; raises what the first of them raised."""
+    numbers = queue.Queue()
+    for number in range(count):
+        numbers.put(number)
 
-    def loop(number):
-        while True:
-            try:
-                item = waiting.get_nowait()
-            except queue.Empty:
-                return
+    def one(item):
+        number = numbers.get()
+        try:
             work(number, item)
+        finally:
+            numbers.put(number)
 
-    threads = [threading.Thread(target=loop, args=(n,)) for n in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        list(pool.map(one, items))
 
 
 def command_cover(options):
@@ -228,42 +226,6 @@ def command_cover(options):
 # --- run ----------------------------------------------------------------------------------------
 
 
-class Workplace:
-    """A copy of the tree with a build of its own, in which one mutant at a time is planted."""
-
-    def __init__(self, folder, vendor):
-        self.tree, self.build = os.path.join(folder, "tree"), os.path.join(folder, "tree/build")
-        os.makedirs(self.tree, exist_ok=True)
-        suite.copy_tree(ROOT, self.tree)
-        environment = self.environment()
-        subprocess.run(["cmake", "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DCLT_BUILD_TESTS=ON",
-                        "-DCLT_TESTING=ON", "-DCLT_WERROR=ON", f"-DCLT_VENDOR_RUNTIME={vendor}",
-                        "-DCMAKE_C_COMPILER_LAUNCHER=" + os.path.join(self.tree, "tests/baseline/compile.sh")],
-                       check=True, stdout=subprocess.DEVNULL, env=environment)  # fmt: skip
-        self.known = suite.known_targets(self.build)
-        # CTest tells the command of a test only if its first word is there.
-        first = ["account"] if "account" in self.known else []
-        subprocess.run(["ninja", "-C", self.build, *first], check=True, stdout=subprocess.DEVNULL, env=environment)
-        self.tests = suite.load(self.build)
-
-    def environment(self):
-        base = os.environ.get("CCACHE_BASEDIR", os.path.dirname(self.tree))
-        return dict(os.environ, CCACHE_BASEDIR=base, CCACHE_NOHASHDIR="1")
-
-    def make(self, test):
-        """Builds what a test runs; the compiler's output if that fails."""
-        wanted = suite.targets(self.build, test, self.known)
-        if not wanted:
-            return None
-        done = subprocess.run(["ninja", "-C", self.build, *wanted], capture_output=True, text=True,
-                              env=self.environment())  # fmt: skip
-        return done.stdout[-2000:] if done.returncode else None
-
-    def put(self, path, text):
-        with open(os.path.join(self.tree, path), "w", encoding="utf-8") as file:
-            file.write(text)
-
-
 def reason(output):
     """The line of a test's output that says why it failed."""
     lines = [s.strip() for s in output.splitlines() if s.strip()]
@@ -288,15 +250,11 @@ def order(mutant, cover, tests, gates):
 
 def kills(place, name, cover):
     """(outcome, core-seconds, why) of one test on the planted mutant."""
-    test = place.tests[name]
-    broken = place.make(test)
-    if broken:
-        return "does not compile", 0, reason(broken)
-    limit = 60 + 8 * cover.get(test.base(), {}).get("seconds", 60)
-    outcome, _, core, output = suite.run(test, private(os.path.dirname(place.tree)), limit)
+    limit = 60 + 8 * cover.get(place.tests[name].base(), {}).get("seconds", 60)
+    outcome, _, core, output = place.run(name, limit)
     # Tests of deadlines may fail on a busy machine: such a kill must happen twice.
     if outcome in ("fail", "timeout") and name.startswith(("mpi.", "train.planner", "train.balance", "cli.")):
-        outcome, _, more, output = suite.run(test, private(os.path.dirname(place.tree)), limit)
+        outcome, _, more, output = place.run(name, limit)
         core += more
     if outcome == "fail" and "does not build" in output and "error:" in output:
         outcome = "does not compile"
@@ -309,23 +267,21 @@ def try_mutant(place, mutant, cover, options, before):
         return {"state": "gone"}
     passed, spent = list(before.get("passed", [])), before.get("core", 0)
     names = [n for n in order(mutant, cover, place.tests, tuple(options.gates)) if n not in passed]
-    with open(os.path.join(ROOT, where[0]), encoding="utf-8") as file:
-        sound = file.read()
-    place.put(where[0], planted(ROOT, mutant, where))
     try:
-        for i, name in enumerate(names):
-            if options.budget and spent > options.budget:
-                return {"state": "open", "passed": passed, "core": round(spent), "left": names[i:]}
-            outcome, core, why = kills(place, name, cover)
-            spent += core
-            if outcome == "does not compile":
-                return {"state": outcome, "why": why}
-            if outcome in ("fail", "timeout"):
-                return {"state": "killed", "by": name, "tests": len(passed) + 1, "core": round(spent),
-                        "why": "timeout" if outcome == "timeout" else why}  # fmt: skip
-            passed.append(name)
-    finally:
-        place.put(where[0], sound)
+        place.put(where[0], planted(ROOT, mutant, where))
+    except plant.Broken as message:
+        return {"state": "does not compile", "why": reason(str(message))}
+    for i, name in enumerate(names):
+        if options.budget and spent > options.budget:
+            return {"state": "open", "passed": passed, "core": round(spent), "left": names[i:]}
+        outcome, core, why = kills(place, name, cover)
+        spent += core
+        if outcome == "does not compile":
+            return {"state": outcome, "why": why}
+        if outcome in ("fail", "timeout"):
+            return {"state": "killed", "by": name, "tests": len(passed) + 1, "core": round(spent),
+                    "why": "timeout" if outcome == "timeout" else why}  # fmt: skip
+        passed.append(name)
     if any(n not in cover for n in eligible(place.tests)):
         return {"state": "open", "passed": passed, "core": round(spent), "left": ["what cover.json does not know yet"]}
     return {"state": "survived" if passed else "not reached", "tests": len(passed), "core": round(spent)}
@@ -336,8 +292,58 @@ def chosen(mutants, options):
         return [m for m in mutants if m["id"] in options.ids]
     if options.changed:
         return [m for m in mutants if (draw.find(m, ROOT) or [""])[0] in options.changed]
-    rank = lambda m: hashlib.sha256(f"{options.commit} {m['id']}".encode()).hexdigest()  # noqa: E731
-    return sorted(mutants, key=rank)[:options.sample or len(mutants)]
+    return sample(mutants, options.commit, options.sample or len(mutants))
+
+
+def sample(mutants, commit, count):
+    return sorted(mutants, key=lambda m: hashlib.sha256(f"{commit} {m['id']}".encode()).hexdigest())[:count]
+
+
+# --- check --------------------------------------------------------------------------------------
+
+
+def file_hash(path):
+    with open(os.path.join(ROOT, path), "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def command_check(options):
+    recorded, cover = read(LIST)["mutants"], read(COVER)["tests"]
+    killed = [m for m in recorded if m.get("result", {}).get("state") == "killed"]
+    places = {m["id"]: draw.find(m, ROOT) for m in killed}
+    hashes = {path: file_hash(path) for path in sorted({p[0] for p in places.values() if p})}
+    state = os.path.join(options.build, "mutants", "checked.json")
+    there = [m for m in killed if places[m["id"]]]
+    if os.path.exists(state):
+        before = read(state)["files"]
+        wanted = [m for m in there if before.get(places[m["id"]][0]) != hashes[places[m["id"]][0]]]
+        why = "in files that have changed"
+    else:
+        commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+        wanted, why = sample(there, commit, 20), f"by the hash of commit {commit[:12] or 'unknown'}"
+    jobs = max(1, min(os.cpu_count(), len(wanted)))
+    plants = [plant.Plant(ROOT, options.build, os.path.join(options.build, "mutants", f"w{n}")) for n in range(jobs)] \
+        if wanted else []
+    done, lost, left, spent = [], [], [], [0]
+
+    def work(number, mutant):
+        if spent[0] > CHECK_SECONDS:
+            left.append(mutant["id"])
+            return
+        result = try_mutant(plants[number], mutant, cover, options, {})
+        with lock:
+            spent[0] += result.get("core", 0)
+            (done if result["state"] == "killed" else lost).append(mutant["id"])
+            print(mutant["id"], places[mutant["id"]][0], json.dumps(result)[:200], flush=True)
+
+    workers(jobs, wanted, work)
+    print(f"mutants: {len(wanted)} of {len(there)} {why}; {len(done)} killed as before, "
+          f"{len(left)} left out, {len(killed) - len(there)} are in no file any more; {spent[0]:.0f} core-seconds")
+    if lost:
+        print(f"mutants: not killed, as they were before: {' '.join(lost)}")
+        sys.exit(1)
+    os.makedirs(os.path.dirname(state), exist_ok=True)
+    write(state, {"files": hashes})
 
 
 def command_run(options):
@@ -349,8 +355,8 @@ def command_run(options):
         old = {} if options.again else (results.get(m["id"]) if options.out else m.get("result")) or {}
         if not old or old["state"] == "open" and not 0 < options.budget < old["core"]:
             waiting.append((m, old))
-    work_folder = os.path.abspath(options.work)
-    places = [Workplace(os.path.join(work_folder, f"w{n}"), options.vendor) for n in range(options.jobs)]
+    places = [plant.Plant(ROOT, options.build, os.path.join(options.build, "mutants", f"w{n}"))
+              for n in range(options.jobs)]  # fmt: skip
     lost = []
 
     def work(number, item):
@@ -408,8 +414,10 @@ def main():
     one.add_argument("--jobs", type=int, default=2)
     one.add_argument("--budget", type=float, default=0, help="core-seconds for each mutant (0: no limit)")
     one.add_argument("--gates", nargs="*", default=[], help="prefixes of further tests: oclgrind. vendor.")
-    one.add_argument("--vendor", default="", help="as -DCLT_VENDOR_RUNTIME")
-    one.add_argument("--work", default=os.path.join(ROOT, "build/mutants"))
+    one.add_argument("--build", default=os.path.join(ROOT, "build-test"), help="whose tests are built")
+    one = commands.add_parser("check")
+    one.add_argument("build")
+    one.set_defaults(budget=60, gates=[])
     commands.add_parser("report")
     options = parser.parse_args()
     globals()["command_" + options.command](options)

@@ -69,7 +69,7 @@ def run(test, environment, limit):
     begin = time.monotonic()
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(test.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=test.folder,
-                                 env=dict(os.environ, **test.environment, **environment), preexec_fn=lower)  # fmt: skip
+                                 env={**os.environ, **test.environment, **environment}, preexec_fn=lower)  # fmt: skip
         late, status = False, 0
         while True:
             pid, status, used = os.wait4(child.pid, os.WNOHANG)
@@ -91,30 +91,3 @@ def run(test, environment, limit):
     if code < 0:
         output += f"\nended by signal {-code}"
     return outcome, time.monotonic() - begin, used.ru_utime + used.ru_stime, output
-
-
-def copy_tree(source, to):
-    """Files of a git checkout that are tracked or new, to another folder; unchanged ones keep their time."""
-    out = subprocess.run(["git", "-C", source, "ls-files", "-coz", "--exclude-standard"], check=True,
-                         capture_output=True).stdout  # fmt: skip
-    names = [n for n in out.decode().split("\0") if n and os.path.isfile(os.path.join(source, n))]
-    for name in names:
-        a, b = os.path.join(source, name), os.path.join(to, name)
-        os.makedirs(os.path.dirname(b), exist_ok=True)
-        with open(a, "rb") as file:
-            data = file.read()
-        if os.path.isfile(b):
-            with open(b, "rb") as file:
-                if file.read() == data:
-                    continue
-        with open(b, "wb") as file:
-            file.write(data)
-        os.chmod(b, os.stat(a).st_mode & 0o777)
-    keep = set(names)
-    for base, folders, files in os.walk(to):
-        if base == to and "build" in folders:
-            folders.remove("build")
-        for leaf in files:
-            path = os.path.join(base, leaf)
-            if os.path.relpath(path, to) not in keep:
-                os.remove(path)

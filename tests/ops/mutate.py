@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Mutation check: plants one bug at a time in a copy of the kernel sources, links the operators' tests
-with it, and fails if a test passes.
+"""Mutation check: plants one bug at a time in the kernels of a build (baseline/plant.py), and fails if a test passes.
 
     mutate.py SOURCE BUILD [WORD]
     mutate.py --texts SOURCE        only whether the kernels still have the texts that it replaces
@@ -13,10 +12,10 @@ An unchanged copy must pass.
 
 import os
 import pathlib
-import shutil
-import subprocess
 import sys
-import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "baseline"))
+import plant  # noqa: E402
 
 # What is wrong, file, text, its replacement, the test that must fail (of tests/ops, or FOLDER/TEST);
 # "outside": seen by Oclgrind only.
@@ -261,72 +260,29 @@ BUGS = [
 ]  # fmt: skip
 
 
-def program_of(test):
-    return "test_" + (test.replace("/", "_") if "/" in test else f"ops_{test}")
+def test_of(bug):
+    """The name of the test that must fail."""
+    name = bug[4].replace("/", ".") if "/" in bug[4] else "ops." + bug[4]
+    return "oclgrind." + name if len(bug) > 5 else name
 
 
-def link_command(build, test):
-    """The command that links a test, from the build: (words before the output, after it)."""
-    out = subprocess.run(["ninja", "-C", build, "-t", "commands", program_of(test)],
-                         check=True, capture_output=True, text=True).stdout  # fmt: skip
-    line = out.strip().splitlines()[-1]
-    words = [w for w in line.split() if w not in (":", "&&")]
-    at = words.index("-o")
-    return words[:at], words[at + 2:]
-
-
-def embed(source, kernels, folder):
-    """Compiles the kernel sources in `kernels` as the build does."""
-    files = sorted(str(p) for p in kernels.rglob("*.cl*"))
-    table = folder / "embedded_kernels.c"
-    subprocess.run(["cmake", f"-DOUT={table}", f"-DROOT={kernels}", "-DFILES=" + ";".join(files),
-                    "-P", str(source / "clkernels/embed.cmake")], check=True)  # fmt: skip
-    subprocess.run([os.environ.get("CC", "cc"), "-c", "-I", str(source / "runtime"), str(table), "-o",
-                    str(folder / "embedded_kernels.o")], check=True)  # fmt: skip
-
-
-def run(source, build, test, folder, outside):
-    """Links the test with the copy and runs it; its exit status."""
-    before, after = link_command(build, test)
-    program = folder / program_of(test)
-    subprocess.run(before + [str(folder / "embedded_kernels.o"), "-o", str(program)] + after, check=True, cwd=build)
-    environment = dict(os.environ, CLT_GOLDENS=str(source / "tests/goldens"))
-    command = [str(program)]
-    if outside:
-        command.insert(0, str(source / "tools/oclgrind.sh"))
-        environment.update(CLT_TEST_OCLGRIND="1", CLT_TEST_DEVICES="0",
-                           OCLGRIND_BUILD_OPTIONS="-cl-opt-disable")  # fmt: skip
-    else:
-        environment.update(XDG_CACHE_HOME=str(folder / "cache"), POCL_CACHE_DIR=str(folder / "cache/pocl"))
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
-
-
-def plant(source, build, bug):
+def missed(place, bug):
     """None if the bug was caught, else what went wrong."""
-    what, file, text, replacement, test = bug[:5]
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        kernels = folder / "clkernels"
-        shutil.copytree(source / "clkernels", kernels)
-        path = kernels / file
-        sound = path.read_text()
-        if text not in sound:
-            return f"{file} has no \"{text}\""
-        path.write_text(sound.replace(text, replacement))
-        (folder / "cache/pocl").mkdir(parents=True)
-        embed(source, kernels, folder)
-        try:
-            result = run(source, build, test, folder, len(bug) > 5)
-        except subprocess.TimeoutExpired:
-            return "ran out of time"
-        if what == NONE:
-            return None if result.returncode == 0 else f"test {test} fails without a bug: {result.stdout}"
-        if result.returncode == 0:
-            return f"test {test} passes"
-        reason = [line for line in (result.stdout + result.stderr).splitlines() if line.startswith("ERROR: ") or "nvalid" in line]
-        if not reason and result.returncode > 0:
-            return "fails for another reason: " + (result.stderr.strip().splitlines() or ["?"])[-1]
-        print(f"caught by {test}: {what}\n    {(reason or ['crashed'])[0].strip()[:150]}", flush=True)
+    what, file, text, replacement, name = *bug[:4], test_of(bug)
+    path = os.path.join(place.root, "clkernels", file)
+    sound = pathlib.Path(path).read_text(encoding="utf-8")
+    if text not in sound:
+        return f"{file} has no \"{text}\""
+    place.put(os.path.join("clkernels", file), sound.replace(text, replacement))
+    outcome, _, _, output = place.run(name, 600)
+    if what == NONE:
+        return None if outcome == "pass" else f"{name} fails without a bug: {output}"
+    if outcome != "fail":
+        return f"{name}: {outcome}"
+    reason = [s for s in output.splitlines() if s.startswith(("ERROR: ", "ended by signal")) or "nvalid" in s]
+    if not reason:
+        return "fails for another reason: " + (output.strip().splitlines() or ["?"])[-1]
+    print(f"caught by {name}: {what}\n    {reason[0].strip()[:150]}", flush=True)
     return None
 
 
@@ -342,22 +298,23 @@ def check_texts(source):
 def main():
     if sys.argv[1] == "--texts":
         check_texts(pathlib.Path(sys.argv[2]))
-    source, build = (pathlib.Path(p).resolve() for p in sys.argv[1:3])
+    source, build = map(os.path.abspath, sys.argv[1:3])
+    place = plant.Plant(source, build, os.path.join(build, "mutants", "bugs"))
     word = sys.argv[3] if len(sys.argv) > 3 else ""
-    missed = caught = 0
+    lost = caught = 0
     for bug in BUGS:
         if word not in bug[0] and bug[0] != NONE:
             continue
-        if len(bug) > 5 and not shutil.which("oclgrind"):
-            print(f"left out without Oclgrind: {bug[0]}")
+        if test_of(bug) not in place.tests:
+            print(f"left out, {test_of(bug)} is not in this build: {bug[0]}")
             continue
-        problem = plant(source, build, bug)
+        problem = missed(place, bug)
         caught += problem is None and bug[0] != NONE
-        missed += problem is not None
+        lost += problem is not None
         if problem:
             print(f"MISSED: {bug[0]}: {problem}", flush=True)
-    print(f"{caught} bugs caught, {missed} missed")
-    sys.exit(1 if missed or not caught else 0)
+    print(f"{caught} bugs caught, {lost} missed")
+    sys.exit(1 if lost or not caught else 0)
 
 
 main()

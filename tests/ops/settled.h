@@ -32,7 +32,8 @@ static struct op_settled {
 
 static inline const char *op_settled_path(void)
 {
-    return getenv("CLT_TEST_ALL") ? NULL : getenv("CLT_TEST_SETTLED");
+    const char *path = getenv("CLT_TEST_SETTLED");
+    return getenv("CLT_TEST_ALL") || !path || !*path ? NULL : path;
 }
 
 /* Owned by the caller; NULL: there is no such file. */
