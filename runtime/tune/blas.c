@@ -12,9 +12,10 @@
 
 enum { BLOCKS = 5 };
 static const double BLOCK_SECONDS = 0.004;
-/* Another set than the first must be that much faster: measurements have noise. */
+/* Another set replaces the first only if its time is below this share of the first one's:
+ * measurements have noise. */
 static const double GAIN = 0.97;
-/* Operations of a product from which on packing its operands may be worth it. */
+/* From this number of operations of a product on, packing its operands may be worth it. */
 static const double LARGE = 2.0 * 512 * 512 * 512;
 
 typedef struct blas_tuner {
@@ -23,8 +24,8 @@ typedef struct blas_tuner {
     const clt_plan_options *options;
     clt_blas_kernel kernel;
     int node;
-    clt_tuning_entry product; /* has the node's class take CLBlast */
-    clt_outcome right;        /* what the plan's own choice computes there */
+    clt_tuning_entry product; /* makes the node's class use CLBlast */
+    clt_outcome right;        /* the outputs that the plan's own choice computes for the node */
 } blas_tuner;
 
 void clt_tune_blas_copy(const clt_tuning_record *record, clt_tuning_record *to)
@@ -63,7 +64,8 @@ static bool takes_blas(const clt_plan *plan, const clt_node *node)
     return false;
 }
 
-/* The product to measure at, -1 if there is none. */
+/* Returns the node to measure, or -1. Packed kernels get the largest product, direct kernels the
+ * largest product that is not large. */
 static int find_product(const clt_plan *plan, clt_blas_kernel kernel)
 {
     int best = -1;
@@ -93,7 +95,7 @@ static clt_tuning_entry entry_of(clt_blas_kernel kernel, const clt_blas_set *set
     return e;
 }
 
-/* Runs the product with the set. Not right: why. */
+/* Runs the product with the set: compares its result and, if the result is right, measures it. */
 static clt_status try(blas_tuner *t, const clt_tuning_entry *set, bool *right, double *seconds)
 {
     clt_tuning_entry entries[] = {t->product, *set};
@@ -128,8 +130,9 @@ static void reject(const blas_tuner *t, const clt_tuning_entry *set, int index, 
             clt_device_label(t->lab->device), set->shape_class, set->options, why);
 }
 
-/* The sets from number known->tried on, and known's own before them; NULL: all. *best becomes the
- * fastest; its `tried` is where the time was over, or 0; *found: there is one. */
+/* Tries the sets that follow. With `known`, starts with its own set and goes on at number
+ * known->tried; otherwise tries all. *best becomes the fastest. Its `tried` is the number of the
+ * set at which time ran out, or 0. *found says whether there is a best set. */
 static clt_status try_all(blas_tuner *t, const clt_tuning_entry *known,
                           const clt_tune_limits *limits, double deadline, clt_tune_report *report,
                           clt_tuning_entry *best, bool *found)

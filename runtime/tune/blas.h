@@ -1,4 +1,4 @@
-/* The sets of parameters that CLBlast's kernels run with on a device. */
+/* Measures the sets of parameters for CLBlast's kernels on a device. */
 #ifndef CLT_TUNE_BLAS_H
 #define CLT_TUNE_BLAS_H
 
@@ -6,18 +6,18 @@
 #include "tune/tune.h"
 
 /*
- * Measures the sets at the products of the graph's plan that take CLBlast, for the kernels whose
- * sets `record` lacks: those over packed operands at the largest product, the direct ones at the
- * largest that is not large. The best become entries of `record`, and counts are added to `report`.
- * Ends at `deadline` (CLOCK_MONOTONIC), to be gone on with by the next run, or where limits->stop
- * says so. A set that CLBlast refuses, or that makes a product wrong, is rejected and logged. The
- * lab's plan is another one afterwards. Errors: those of plans and devices.
+ * Measures sets of CLBlast's parameters at products of the graph's plan that may use CLBlast, for
+ * the kernels whose sets `record` lacks. Kernels over packed operands are measured at the largest
+ * product, direct kernels at the largest product that is not large. The best sets become entries of
+ * `record`, and counts are added to `report`. Ends at `deadline` (CLOCK_MONOTONIC) or when
+ * limits->stop says so; the next run continues. A set that CLBlast refuses, or that gives a wrong
+ * product, is rejected and logged. Replaces the lab's plan. Errors: those of plans and devices.
  */
 clt_status clt_tune_blas(clt_lab *lab, const clt_graph *graph, const clt_plan_options *options,
                          const clt_tune_limits *limits, double deadline, clt_tuning_record *record,
                          clt_tune_report *report);
 
-/* Adds to `to`, which has room, the sets that `record` has. */
+/* Adds the sets in `record` to `to`, which must have room for them. */
 void clt_tune_blas_copy(const clt_tuning_record *record, clt_tuning_record *to);
 
 #endif

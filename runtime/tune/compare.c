@@ -5,14 +5,14 @@
 
 #include "base/alloc.h"
 
-/* Largest difference of a right result, relative to its largest element: other orders of the same
- * sums. */
+/* Largest difference of a right result, relative to its largest element. Variants add the same
+ * terms in other orders. */
 static const double TOLERANCE = 1e-4;
 
-/* Elements a changed one in a mask. */
+/* Of so many elements of a mask, one may differ. */
 enum { MASK_ROUNDING = 1000 };
 
-/* What is in an output before it is written: a signalling NaN, which no arithmetic gives. */
+/* Outputs hold this before they are written: a signalling NaN, which no arithmetic gives. */
 static const cl_uint UNWRITTEN = 0x7fa00000u;
 static const cl_uchar UNWRITTEN_BYTE = 0xa7;
 
@@ -25,12 +25,12 @@ void clt_outcome_drop(clt_outcome *outcome)
 
 /* --- arrays ---------------------------------------------------------------------------------- */
 
-/* The largest magnitude and difference of values of which neither is special. */
+/* The largest magnitude and the largest difference of the pairs in which both values are finite. */
 typedef struct spread {
     double largest, difference;
 } spread;
 
-/* False: they differ in what rounding does not explain. */
+/* Returns false if the pair differs in a way that rounding does not explain. */
 static bool add_pair(spread *s, double a, double b, bool same_bits, bool unwritten)
 {
     if (!isfinite(a) || !isfinite(b))
@@ -40,7 +40,7 @@ static bool add_pair(spread *s, double a, double b, bool same_bits, bool unwritt
     return true;
 }
 
-/* Whether rounding in the sum that element i is explains the difference. */
+/* Whether rounding in the sum of element i explains the difference. */
 static bool explained(const char *magnitudes, int64_t i, double share, double difference)
 {
     float magnitude;

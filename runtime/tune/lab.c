@@ -8,7 +8,8 @@
 #include "ops/loss/loss.h"
 #include "ops/core/ops.h"
 
-/* Uniform in [-1, 1): products keep their size, and nothing is zero or denormal. */
+/* Fills with numbers uniform in [-1, 1), so that products keep their size and nothing is zero or
+ * denormal. */
 static void random_floats(float *values, int64_t count, uint32_t stream)
 {
     for (int64_t i = 0; i < count; i += 4) {
@@ -19,9 +20,9 @@ static void random_floats(float *values, int64_t count, uint32_t stream)
     }
 }
 
-/* As large as lets a layer's outputs have about the size of its inputs: where logits are large, the
- * gradient of a right label is denormal, and so is all that backward makes of it: LeNet's data
- * gradient then took thirteen times as long. */
+/* Scales parameters so that a layer's outputs have about the size of its inputs. With large logits
+ * the gradient of a right label is denormal, and so are all gradients computed from it: LeNet's
+ * data gradient then took thirteen times as long. */
 static void scale_parameters(const clt_buckets *layout, int bucket, float *values)
 {
     for (int i = layout->buckets[bucket].first; i < layout->buckets[bucket].end; i++) {
@@ -52,14 +53,14 @@ static clt_status fill_bucket(clt_device *device, cl_mem buffer, const clt_bucke
 
 /* --- inputs ---------------------------------------------------------------------------------- */
 
-/* What an integer input may hold: [0, classes), and `ignored` where has_ignored. */
+/* Values of an integer input: [0, classes), and also `ignored` if has_ignored. */
 typedef struct range {
     int classes, ignored;
     bool has_ignored;
 } range;
 
-/* As the operators that take the input for labels allow; integers that only move may be anything.
- */
+/* Returns the range that all operators accept that use the input as labels. Integers that are only
+ * moved may have any value. */
 static range range_of(const clt_plan *plan, const clt_value *input)
 {
     enum { ANY = 8 };
@@ -81,7 +82,7 @@ static range range_of(const clt_plan *plan, const clt_value *input)
     return r;
 }
 
-/* One label in thirteen is one that losses leave out. */
+/* One label in thirteen is the ignored one. */
 static void make_integers(const clt_plan *plan, const clt_value *input, int64_t count, char *to)
 {
     const range r = range_of(plan, input);
@@ -95,7 +96,7 @@ static void make_integers(const clt_plan *plan, const clt_value *input, int64_t 
     }
 }
 
-/* Numbers between a quarter and one, of either sign, in the bits of half-sized types. */
+/* Makes numbers between a quarter and one, of either sign, in 16 bits. */
 static void make_halves(clt_dtype dtype, const float *from, int64_t count, char *to)
 {
     for (int64_t i = 0; i < count; i++) {

@@ -1,5 +1,5 @@
-/* A plan with everything that running it takes, filled with random numbers, and labels of several
- * classes, some of them to be ignored: for measurements. */
+/* A plan with all buffers that running it takes, for measurements. The buffers hold random numbers,
+ * and labels of several classes, some of them ignored. */
 #ifndef CLT_TUNE_LAB_H
 #define CLT_TUNE_LAB_H
 
@@ -18,18 +18,18 @@ typedef struct clt_lab {
     clt_run run;
 } clt_lab;
 
-/* Parameters, gradients and inputs of the graph's plans; clt_lab_plan makes one. The lab is to be
- * closed after a failure too. */
+/* Makes the parameters, gradients and inputs of the graph's plans. clt_lab_plan then makes a plan.
+ * The caller closes the lab after a failure too. */
 clt_status clt_lab_open(clt_lab *lab, clt_device *device, const clt_graph *graph, bool training);
 
-/* Makes a plan (the one before is destroyed) and all that running it takes. */
+/* Makes a plan in place of the one before, and everything that running it takes. */
 clt_status clt_lab_plan(clt_lab *lab, const clt_graph *graph, const clt_plan_options *options,
                         const clt_tuning_record *tuning);
 
 /*
- * Enqueues the plan's nodes from number `first` to before `end`. Values share memory: what a node
- * reads is there when all nodes before it have run and none behind it has. It may then run again
- * and again, if the plan's options have `repeatable`.
+ * Enqueues the plan's nodes from number `first` to before `end`. Values share memory, so a node
+ * finds its operands only after all nodes before it have run and before any later node runs. It may
+ * then run repeatedly if the plan's options have `repeatable`.
  */
 clt_status clt_lab_run(clt_lab *lab, int first, int end);
 

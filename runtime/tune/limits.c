@@ -1,4 +1,4 @@
-/* What a device reaches at most, measured by kernels that do nothing else. */
+/* Measures the highest rates of a device, with kernels that do nothing else. */
 #include <stdio.h>
 
 #include <cltrain/unstable.h>
@@ -8,7 +8,7 @@
 
 enum { COPY_BYTES = 64 << 20, BLOCKS = 9, AHEAD = 512 };
 
-/* A kernel that is run for a limit; `work`: operations, or bytes moved, of a launch. */
+/* A kernel that measures a limit. `work` counts the operations, or the bytes moved, of a launch. */
 typedef struct clt_limit_kernel {
     clt_device *device;
     cl_kernel kernel;
@@ -20,7 +20,7 @@ struct clt_meter {
     clt_device *device;
     cl_mem from, to;
     clt_limit_kernel kernels[CLT_LIMIT_KINDS];
-    clt_limits limits; /* at best */
+    clt_limits limits; /* the best that were measured */
 };
 
 static clt_status enqueue(void *user)
@@ -32,7 +32,8 @@ static clt_status enqueue(void *user)
     return CLT_OK;
 }
 
-/* The best of several blocks: a limit taken in a disturbed moment flatters all kernels. */
+/* Takes the best of several blocks. A limit measured in a disturbed moment would flatter all
+ * kernels. */
 static clt_status measure_best(clt_limit_kernel *k, double *rate)
 {
     clt_timing timing;
@@ -41,7 +42,8 @@ static clt_status measure_best(clt_limit_kernel *k, double *rate)
     return CLT_OK;
 }
 
-/* Chains enough to hide the latency of a fused multiply-add, few enough to stay in registers. */
+/* The number of chains is large enough to hide the latency of a fused multiply-add, and small
+ * enough to stay in registers. */
 static clt_status make_fma(clt_device *device, cl_mem buffer, clt_limit_kernel *k)
 {
     const bool cpu = clt_caps_is_cpu(&device->caps);
@@ -59,7 +61,7 @@ static clt_status make_fma(clt_device *device, cl_mem buffer, clt_limit_kernel *
     return CLT_OK;
 }
 
-/* Copying (or exchanging) that fetches `ahead` floats ahead. */
+/* Makes a kernel that copies (or exchanges) and prefetches `ahead` floats ahead. */
 static clt_status make_copy(const clt_meter *m, clt_limit_kind kind, int ahead, clt_limit_kernel *k)
 {
     clt_device *device = m->device;
@@ -70,7 +72,7 @@ static clt_status make_copy(const clt_meter *m, clt_limit_kind kind, int ahead, 
     k->local = cpu ? 1 : 256;
     k->global = cpu ? (size_t)device->caps.compute_units * 16 : vectors / 4;
     k->work = (kind == CLT_LIMIT_COPY ? 2.0 : 4.0) * COPY_BYTES;
-    /* Chunks of equal size that cover all. */
+    /* Chunks of equal size must cover everything. */
     while (vectors % k->global)
         k->global--;
     const cl_int chunk = (cl_int)(vectors / k->global);
@@ -91,8 +93,8 @@ static void release(clt_limit_kernel *k)
     *k = (clt_limit_kernel){0};
 }
 
-/* Where memory is slow to answer, a processor's own prefetching reaches half of its rate: the
- * faster of the two kernels is the meter's. */
+/* Keeps the faster of two kernels, with and without prefetching. Where memory has a high latency, a
+ * processor's own prefetching reaches only half of its rate. */
 static clt_status measure_memory(clt_meter *m, clt_limit_kind kind, double *best)
 {
     clt_limit_kernel *kept = &m->kernels[kind], other = {0};
@@ -114,7 +116,7 @@ static clt_status measure_memory(clt_meter *m, clt_limit_kind kind, double *best
     return status;
 }
 
-/* Memory that was never written may be one page of zeros, or none at all. */
+/* Writes the buffer: the driver may otherwise back it with one page of zeros, or with none. */
 static clt_status touch(clt_device *device, cl_mem buffer)
 {
     const cl_float one = 1;

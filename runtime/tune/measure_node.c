@@ -1,4 +1,4 @@
-/* Measures the nodes of a graph's plan, one by one, where they lie in it. */
+/* Measures the nodes of a graph's plan one by one, in their places in the plan. */
 #include "tune/measure_node.h"
 
 #include <stdio.h>
@@ -18,18 +18,18 @@ void clt_measure_options_init(clt_measure_options *options)
         .struct_size = sizeof *options, .batch = 1, .blocks = 9, .seconds = 0.1};
 }
 
-enum { MOST_SHARES = 99 }; /* as many as blocks */
+enum { MOST_SHARES = 99 }; /* the most blocks */
 
 typedef struct bench {
     const clt_measure_options *options;
     clt_lab lab;
-    int node; /* being measured */
-    /* With a meter: of this node. */
+    int node; /* the node that is measured */
+    /* With a meter: the limit that bounds this node. */
     clt_limit_kind bound;
-    double work; /* of the bound's kind */
-    double rate; /* of the bound, before a block */
+    double work; /* operations or bytes of the node, as the bound says */
+    double rate; /* the rate of the bound before a block */
     double shares[MOST_SHARES], limits[MOST_SHARES];
-    int blocks; /* so far */
+    int blocks; /* number of blocks so far */
 } bench;
 
 static clt_status enqueue_node(void *user)
@@ -84,7 +84,7 @@ static double median(double *values, int count)
     return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
 }
 
-/* The limit that the node would need longer at. */
+/* Chooses the limit at which the node would need longer. */
 static void choose_bound(bench *b, double flops, double bytes)
 {
     b->blocks = 0;
@@ -136,7 +136,8 @@ static clt_status make_plan(bench *b, const clt_graph *graph, clt_device *device
     clt_plan_options plan =
         clt_plan_options_default(o->training ? CLT_PLAN_TRAIN : CLT_PLAN_PREDICT, o->batch);
     plan.variants = o->variants;
-    /* Else a product by a number below 1, run again and again, ends in slow denormal numbers. */
+    /* Otherwise a product by a number below 1 that runs repeatedly ends in slow denormal
+     * numbers. */
     plan.repeatable = true;
     if (o->tune_seconds > 0) {
         const clt_tune_limits limits = {.seconds = o->tune_seconds};
@@ -145,7 +146,7 @@ static clt_status make_plan(bench *b, const clt_graph *graph, clt_device *device
     }
     CLT_TRY(clt_lab_open(&b->lab, device, graph, o->training != 0));
     CLT_TRY(clt_lab_plan(&b->lab, graph, &plan, record));
-    /* So that kernels are compiled, and memory is there. */
+    /* The first run compiles kernels and makes drivers allocate memory. */
     return clt_lab_run(&b->lab, 0, b->lab.plan->n_nodes);
 }
 
@@ -159,7 +160,7 @@ clt_status clt_measure_graph(const clt_graph *graph, clt_device *device,
     clt_tuning_record record = {0};
     clt_status status = make_plan(&b, graph, device, &record);
     if (status == CLT_OK) {
-        /* malloc's, as the header says. */
+        /* The caller frees it with free(), as the header says. */
         all = clt_calloc((size_t)b.lab.plan->n_nodes + 1, sizeof *all);
         status = all ? CLT_OK : CLT_OUT_OF_MEMORY;
     }

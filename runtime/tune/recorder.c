@@ -7,7 +7,7 @@
 typedef struct pending {
     clt_command command;
     int64_t tag;
-    double enqueued; /* on the host's clock */
+    double enqueued; /* time of the host's clock */
     cl_event event;
 } pending;
 
@@ -15,12 +15,12 @@ struct clt_recorder {
     clt_device *device;
     const int64_t *tag;
     double began;
-    /* Host time minus device time: the least difference between a command's return from its
-     * enqueue and when the device says that it was queued. */
+    /* Host time minus device time: the least difference between the return from enqueueing a
+     * command and the time at which the device says the command was queued. */
     double offset;
     bool offset_known;
     pending *pending;
-    int n_pending, room_pending, first; /* those before `first` were read */
+    int n_pending, room_pending, first; /* entries before `first` were read */
     clt_recorded *records;
     int n_records, room_records;
     clt_status status;
@@ -66,7 +66,7 @@ static bool complete(cl_event event)
            state == CL_COMPLETE;
 }
 
-/* Reads what has run, so that events do not pile up. */
+/* Reads the times of commands that have run, so that events do not pile up. */
 static void drain(clt_recorder *r)
 {
     while (r->first < r->n_pending && complete(r->pending[r->first].event)) {

@@ -10,10 +10,11 @@
 #include "ops/core/ops.h"
 #include "tune/measure_node.h"
 
-/* Floating-point operations that portable kernels are asked for, if less is enough. */
+/* The batch is halved until a portable kernel needs at most this many floating-point operations. */
 static const double ENOUGH = 6e7;
 
-/* The node alone: its operands are inputs, its outputs are a plan's. */
+/* A graph of the node without others: its operands are inputs, its outputs are outputs of a
+ * plan. */
 typedef struct scene {
     clt_graph *graph;
     clt_buckets buckets;
@@ -33,7 +34,8 @@ static const clt_variant *last_variant(const clt_op *op)
     return v;
 }
 
-/* Those that a pass makes of a convolution and its pooling, in batch blocks only. */
+/* Whether a pass made the node from a convolution and its pooling. Such nodes exist in
+ * batch-blocked layout only. */
 static bool is_pooled(const clt_node *node)
 {
     return node->op == &clt_op_conv2d_pool || node->op == &clt_op_conv2d_pool_weight_grad ||
@@ -45,7 +47,7 @@ bool clt_reference_is(const clt_node *node, const clt_variant *variant)
     return variant == last_variant(node->op) && !is_pooled(node);
 }
 
-/* Convolutions' portable kernels, and their builders, know f32 alone. */
+/* The portable kernels of convolutions, and their builders, support f32 only. */
 static bool in_16_bits(const clt_node *node)
 {
     char why[CLT_WHY];
@@ -70,7 +72,7 @@ int64_t clt_reference_count(const clt_node *node, const clt_lab *lab)
 
 /* --- convolutions with pooling ---------------------------------------------------------------- */
 
-/* The value's elements as they lie in the lab, row-major; the caller's to free, on failure too. */
+/* Reads the value from the lab in row-major order. The caller frees *out, on failure too. */
 static clt_status read_plain(clt_lab *lab, const clt_value *value, char **out)
 {
     const int bytes = clt_dtype_size(value->type.dtype), lanes = lab->plan->options.lanes;
@@ -94,8 +96,8 @@ static clt_status read_plain(clt_lab *lab, const clt_value *value, char **out)
     return CLT_OK;
 }
 
-/* The gradient of [planes][oh][ow] before pooling, from what comes behind it: zero where the mask
- * does not say otherwise, and in a last row or column that the pooling drops. */
+/* Computes the gradient of [planes][oh][ow] before pooling from the gradient behind it. The
+ * gradient is zero where the mask says so, and in a last row or column that the pooling drops. */
 static void spread(const clt_conv2d_pool_attr *attr, const float *dy, const unsigned char *mask,
                    int64_t planes, int oh, int ow, float *dz)
 {
@@ -111,7 +113,7 @@ static void spread(const clt_conv2d_pool_attr *attr, const float *dy, const unsi
             }
 }
 
-/* Of operands `first`, the gradient, and the next one, the mask. */
+/* Does this for operand `first`, the gradient, and the next operand, the mask. */
 static clt_status unpool(clt_lab *lab, const clt_node *node, int first, int oh, int ow, char **dz,
                          int64_t *count)
 {
@@ -132,7 +134,8 @@ static clt_status unpool(clt_lab *lab, const clt_node *node, int first, int oh, 
     return status;
 }
 
-/* Through which elements of its window z, after the activation, the gradient flows. */
+/* Marks the elements of each window through which the gradient flows. z holds the values after the
+ * activation. */
 static void make_mask(const clt_conv2d_pool_attr *attr, const float *z, int64_t planes,
                       unsigned char *mask)
 {
@@ -152,7 +155,8 @@ static void make_mask(const clt_conv2d_pool_attr *attr, const float *z, int64_t 
         }
 }
 
-/* conv2d_pool: the pooled values, and those before, of which the mask is made. */
+/* Builds the reference of a pooled node. For conv2d_pool the second result is the values before
+ * pooling, from which the mask is made. */
 static clt_status build_pooled(scene *s, const clt_node *node, clt_value *const *in)
 {
     const clt_conv2d_pool_attr *attr = node->attr;
@@ -176,9 +180,10 @@ static clt_status build_pooled(scene *s, const clt_node *node, clt_value *const 
     return clt_graph_status(s->graph);
 }
 
-/* --- the scene -------------------------------------------------------------------------------- */
+/* --- the graph of the node -------------------------------------------------------------------- */
 
-/* Of conv2d_pool_weight_grad, operand 1 is the gradient before pooling, and there is no mask. */
+/* For conv2d_pool_weight_grad, operand 1 becomes the gradient before pooling, and there is no
+ * mask. */
 static clt_type operand_type(const clt_node *node, int operand)
 {
     clt_type type = node->in[operand]->type;
@@ -214,7 +219,7 @@ static clt_status build(scene *s, const clt_node *node)
     return clt_graph_status(s->graph);
 }
 
-/* Copies an operand as it lies in the lab, row-major. */
+/* Copies an operand from the lab, in row-major order. */
 static clt_status copy_operand(const scene *s, clt_lab *lab, const clt_node *node, int operand,
                                int64_t bytes, cl_mem to)
 {
@@ -239,7 +244,7 @@ static clt_status run(scene *s, clt_lab *lab, const clt_node *node)
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
     options.portable = true;
     options.fuse = false;
-    /* The node is one of training: batch norm by the moments it is given, not by running ones. */
+    /* The node belongs to training, so batch norm uses the given moments, not the running ones. */
     options.as_in_training = true;
     options.lanes = lab->plan->options.lanes;
     CLT_TRY(clt_buckets_create(s->graph, &sizes, &s->buckets));
@@ -279,7 +284,7 @@ static clt_status read_result(scene *s, clt_lab *lab, int output, char **values,
                : CLT_OUT_OF_MEMORY;
 }
 
-/* Those that the lab's plan reads. */
+/* Reads the outputs that the lab's plan reads. */
 static clt_status read_outputs(scene *s, clt_lab *lab, const clt_node *node, clt_outcome *outcome)
 {
     for (int o = 0; o < node->n_out; o++) {

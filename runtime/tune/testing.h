@@ -13,14 +13,14 @@ static const char *const clt_tuning_testing_skips = NULL;
 static const char *const clt_tuning_testing_spoils_own = NULL;
 #endif
 
-/* Whether a test names this candidate, by a text in its options. */
+/* Whether a test names this candidate. Tests name a text in the candidate's options. */
 bool clt_testing_chose(const char *text, const clt_tuning_entry *entry);
 
 /* Makes one element of the last output wrong. */
 void clt_testing_spoil(clt_outcome *own);
 
-/* Leaves out half of the work-groups of the last launch, in the dimension that has most; `count`:
- * the samples of a run. */
+/* Leaves out half of the work-groups of the last launch, in the dimension with the most groups.
+ * `count` is the number of samples of a run. */
 void clt_testing_skip_half(clt_program *program, int64_t count);
 
 #endif

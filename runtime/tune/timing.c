@@ -18,7 +18,7 @@ static clt_status run(clt_device *device, clt_status (*enqueue)(void *user), voi
     const double began = now();
     for (int i = 0; i < calls; i++) {
         CLT_TRY(enqueue(user));
-        /* Drivers keep what is queued in memory of theirs. */
+        /* Drivers keep queued commands in memory of their own. */
         if (i % QUEUED == QUEUED - 1)
             CLT_CL(clFlush(device->queue), "clFlush", device);
     }
@@ -41,7 +41,7 @@ clt_status clt_time_blocks(clt_device *device, clt_status (*enqueue)(void *user)
     int calls = 1;
     if (blocks < 1 || blocks > MOST_BLOCKS)
         return clt_fail(CLT_INVALID_ARGUMENT, "%d blocks; at most %d", blocks, (int)MOST_BLOCKS);
-    /* Drivers compile at the first run; it also warms caches. */
+    /* Drivers compile at the first run, which also warms caches. */
     CLT_TRY(run(device, enqueue, user, 1, &spent));
     for (;;) {
         CLT_TRY(run(device, enqueue, user, calls, &spent));

@@ -16,7 +16,8 @@
 #include "tune/reference.h"
 #include "tune/testing.h"
 
-/* A candidate must be that much faster than the plan's own choice: measurements have noise. */
+/* A candidate replaces the plan's own choice only if its time is below this share: measurements
+ * have noise. */
 static const double GAIN = 0.97;
 
 enum { BLOCKS = 5, CONFIRMATIONS = 3 };
@@ -30,12 +31,12 @@ typedef struct tuner {
     clt_tune_report *report;
     const clt_tune_limits *limits;
     double deadline;
-    int node;                                         /* being measured */
+    int node;                                         /* the node that is measured */
     char files[sizeof((clt_tuning_entry *)0)->files]; /* kernel files of its candidates so far */
 } tuner;
 
-/* One class of shapes: the first node of it, and the time it takes now. Without a choice, the one
- * candidate is only compared with the reference. */
+/* One class of shapes: its first node, and that node's present time. If `choice` is false, the only
+ * candidate is just compared with the reference. */
 typedef struct job {
     int node;
     bool choice;
@@ -68,8 +69,8 @@ static clt_status time_node(tuner *t, double *seconds)
     return CLT_OK;
 }
 
-/* Plans with one candidate, or with none, and with the sets of parameters that CLBlast runs with,
- * and runs what comes before the node. */
+/* Makes a plan with one candidate (NULL: none) and the sets of CLBlast's parameters in the record.
+ * Runs the nodes before the node. */
 static clt_status plan_with(tuner *t, const clt_tuning_entry *entry)
 {
     clt_tuning_entry entries[1 + CLT_BLAS_KERNELS];
@@ -95,9 +96,9 @@ static clt_target target_of(const tuner *t)
                         .max_batch = t->options.max_batch};
 }
 
-/* Variants that accept the node as it lies, each with its own choice and with its tiles. The last
- * variant is the reference, which nobody tries beside a better one: *reference, behind the others.
- */
+/* Lists the variants that accept the node: each with its own choice of a tile, then with its tiles.
+ * The last variant is the reference. Nobody tries it beside better ones, so it stands behind the
+ * counted candidates, and *reference says whether it is there. */
 static clt_status list_candidates(const tuner *t, const clt_plan_node *pn, candidate **list,
                                   int *count, bool *reference)
 {
@@ -129,7 +130,7 @@ static clt_tuning_entry entry_of(const tuner *t, const clt_plan_node *pn, const 
     return entry;
 }
 
-/* Adds the kernel files of the node as it is planned now to those of its class. */
+/* Adds the kernel files of the node in the present plan to the files of its class. */
 static void note_files(tuner *t)
 {
     const clt_program *program = &t->lab.plan->nodes[t->node].program;
@@ -138,40 +139,42 @@ static void note_files(tuner *t)
         const size_t used = strlen(t->files);
         if (program->launches[i].blas)
             continue;
-        /* A list that is cut short names fewer files than can make the measurement stale. */
+        /* A list without room leaves files out. Changes of those files do not make the measurement
+         * stale. */
         if (!strstr(t->files, file) && used + strlen(file) + 2 < sizeof t->files)
             snprintf(t->files + used, sizeof t->files - used, "%s%s", used ? "," : "", file);
     }
 }
 
-/* What became of a candidate. */
+/* The result of trying a candidate. */
 typedef enum tune_verdict {
     TIMED,
-    WRONG,  /* its result */
-    FAILED, /* to compile or to run; clt_error_message says why */
-    SAME    /* the kernels of one before */
+    WRONG,  /* its output is wrong */
+    FAILED, /* it failed to compile or to run; clt_error_message says why */
+    SAME    /* it has the kernels of an earlier candidate */
 } tune_verdict;
 
-/* What measuring a class keeps from candidate to candidate. */
+/* State of measuring a class, kept from candidate to candidate. */
 typedef struct class_trial {
-    clt_outcome right;       /* what the plan's own choice computes, of the whole batch */
-    clt_outcome reference;   /* what portable kernels compute, of a part of it; empty: not known */
-    int64_t of_reference;    /* images */
-    clt_outcome magnitudes;  /* of the reference's sums; empty: it has none */
-    double share, all_share; /* of magnitudes: the largest difference, of the part and of all */
-    bool own_is_wrong;       /* then candidates are compared with the reference */
-    uint64_t *programs;      /* of the candidates so far */
+    clt_outcome right;       /* outputs of the plan's own choice for the whole batch */
+    clt_outcome reference;   /* outputs of portable kernels for part of the batch; empty: unknown */
+    int64_t of_reference;    /* number of images of the reference */
+    clt_outcome magnitudes;  /* magnitudes of the reference's sums; empty: it has none */
+    double share, all_share; /* largest difference as a share of magnitudes, for the part and for
+                                the whole batch */
+    bool own_is_wrong;       /* candidates are compared with the reference if true */
+    uint64_t *programs;      /* hashes of the programs of candidates so far */
     int count, room;
 } class_trial;
 
-/* Failures of one candidate; others are the whole run's. */
+/* Whether the failure concerns one candidate. Other failures end the whole run. */
 static bool is_candidates(clt_status status)
 {
     return status == CLT_BUILD || status == CLT_OPENCL || status == CLT_UNSUPPORTED ||
            status == CLT_OUT_OF_DEVICE_MEMORY;
 }
 
-/* Whether the node's program, as it is planned now, is new. */
+/* Sets *new to whether no earlier candidate had the node's present program. */
 static clt_status note_program(tuner *t, class_trial *trial, bool *new)
 {
     const uint64_t hash = clt_program_hash(&t->lab.plan->nodes[t->node].program);
@@ -181,8 +184,8 @@ static clt_status note_program(tuner *t, class_trial *trial, bool *new)
     return *new ? CLT_PUSH(trial->programs, trial->count, trial->room, hash) : CLT_OK;
 }
 
-/* Whether what the node computes as it is planned now is what trial->reference has. `spoilt`: by a
- * test. */
+/* Sets *right to whether the node in the present plan computes trial->reference. `spoilt`: a test
+ * damages the output first. */
 static clt_status agrees(tuner *t, const class_trial *trial, bool spoilt, bool *right)
 {
     const int64_t all = t->lab.run.count;
@@ -232,7 +235,7 @@ static clt_status judge(tuner *t, const clt_tuning_entry *entry, class_trial *tr
     return CLT_OK;
 }
 
-/* Plans with the candidate for the node's class, and gives what became of it. */
+/* Makes a plan with the candidate for the node's class, and judges it. */
 static clt_status try(tuner *t, clt_tuning_entry *entry, class_trial *trial, double *seconds,
                       tune_verdict *verdict)
 {
@@ -262,8 +265,8 @@ static clt_status time_entry(tuner *t, clt_tuning_entry *entry, double *least)
     return CLT_OK;
 }
 
-/* Of many measurements the best is also the luckiest: it and the plan's own choice are measured
- * again, by turns, and it is taken only if it is faster once more. */
+/* Measures the best candidate and the plan's own choice again by turns. The best of many
+ * measurements is also the luckiest, so it is kept only if it is faster again. */
 static clt_status confirm(tuner *t, clt_tuning_entry *own, clt_tuning_entry *best)
 {
     double plain = INFINITY, chosen = INFINITY;
@@ -283,7 +286,7 @@ static clt_status confirm(tuner *t, clt_tuning_entry *own, clt_tuning_entry *bes
 static void reject(const tuner *t, const clt_tuning_entry *e, tune_verdict verdict, char *list,
                    size_t room)
 {
-    /* As many as there is room for. */
+    /* Entries are added while there is room. */
     char text[sizeof e->variant + sizeof e->options + 4];
     snprintf(text, sizeof text, "%s%s %s", *list ? "; " : "", e->variant, e->options);
     if (!strstr(list, text) && strlen(list) + strlen(text) < room)
@@ -297,7 +300,7 @@ static void reject(const tuner *t, const clt_tuning_entry *e, tune_verdict verdi
                 e->variant, e->options, e->op, e->shape_class, clt_error_message());
 }
 
-/* Tries one candidate; *best becomes it if it is faster. */
+/* Tries one candidate, which replaces *best if it is faster. */
 static clt_status contest(tuner *t, clt_tuning_entry *entry, class_trial *trial,
                           clt_tuning_entry *best)
 {
@@ -318,12 +321,14 @@ static clt_status contest(tuner *t, clt_tuning_entry *entry, class_trial *trial,
     return CLT_OK;
 }
 
-/* Compares the plan's own choice, which every candidate is compared with, with portable kernels,
- * where there are some and they take no longer than what is left of the time. */
+/* Compares the plan's own choice with portable kernels, because every candidate is compared with
+ * this choice. Does nothing if there are no portable kernels, or if they would take longer than the
+ * time left. */
 static clt_status check_own(tuner *t, const clt_tuning_entry *plain, class_trial *trial, char *list,
                             size_t room)
 {
-    static const double SLOWEST = 1e9; /* floating-point operations a second of portable kernels */
+    static const double SLOWEST =
+        1e9; /* floating-point operations a second that portable kernels reach at least */
     const clt_node *node = t->lab.plan->nodes[t->node].node;
     const char *label = clt_device_label(t->lab.device);
     bool right;
@@ -365,9 +370,9 @@ static clt_status check_own(tuner *t, const clt_tuning_entry *plain, class_trial
     return CLT_OK;
 }
 
-/* The candidates of the list in turn, the first of which is the plan's own choice, until time is
- * over; behind them the reference, if there is one, for where that choice is wrong. `known`: what
- * an earlier run found that came as far as known->tried; NULL: none. */
+/* Tries the candidates of the list in turn until time is over. The first is the plan's own choice.
+ * The reference, if there is one, stands behind the list and is tried if that choice is wrong.
+ * `known`: the result of an earlier run that came as far as known->tried; NULL: there is none. */
 static clt_status try_all(tuner *t, const candidate *list, int count, bool reference,
                           const clt_tuning_entry *known, class_trial *trial,
                           clt_tuning_entry *plain, clt_tuning_entry *best)
@@ -397,7 +402,7 @@ static clt_status try_all(tuner *t, const candidate *list, int count, bool refer
         CLT_TRY(contest(t, &entry, trial, best));
     }
     for (bool first = true; i < count && (first || !over(t)); i++, first = false) {
-        /* The plan may have been made anew: its nodes are the same. */
+        /* The plan may have been made anew, with the same nodes. */
         clt_tuning_entry entry = entry_of(t, &t->lab.plan->nodes[t->node], &list[i]);
         CLT_TRY(contest(t, &entry, trial, best));
     }
@@ -405,7 +410,7 @@ static clt_status try_all(tuner *t, const candidate *list, int count, bool refer
     return CLT_OK;
 }
 
-/* What an earlier run, whose time was over, found for the class. */
+/* Finds the entry of an earlier run that ran out of time in this class. */
 static const clt_tuning_entry *unfinished(const tuner *t, const clt_plan_node *pn)
 {
     const clt_target target = target_of(t);
@@ -413,7 +418,8 @@ static const clt_tuning_entry *unfinished(const tuner *t, const clt_plan_node *p
     return e && e->tried && e->variants == clt_variants_hash(pn->node, &target) ? e : NULL;
 }
 
-/* Tries the class of `node`. The record gets the best, or the plan's own choice. */
+/* Measures the class of the job's node. The record gets the best candidate, or the plan's own
+ * choice. */
 static clt_status tune_class(tuner *t, const job *j)
 {
     candidate *list = NULL;
@@ -469,7 +475,7 @@ static bool listed(const tuner *t, const job *jobs, int count, const clt_plan_no
         if (other->node->op == pn->node->op && !strcmp(other->shape_class, pn->shape_class))
             return true;
     }
-    /* What --variant asks for is no choice, and would be measured for every candidate. */
+    /* A variant that --variant names leaves no choice: it would be measured for every candidate. */
     if (clt_variant_wanted(pn->node->op, t->options.variants))
         return true;
     const clt_target target = target_of(t);
@@ -487,7 +493,7 @@ static int longest_first(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Whether the node is the first of a class to be measured, or only compared (not *choice). */
+/* Whether the node is the first of a class that is measured (*choice) or only compared. */
 static clt_status is_job(const tuner *t, const job *jobs, int count, const clt_plan_node *pn,
                          bool *is, bool *choice)
 {
@@ -506,8 +512,8 @@ static clt_status is_job(const tuner *t, const job *jobs, int count, const clt_p
     return status;
 }
 
-/* Classes that were not measured, those of most time first; behind those that offer a choice, what
- * is only compared. Nodes run in order, so that each finds its operands. */
+/* Lists classes that were not measured: first the classes with a choice, then those that are only
+ * compared, each by falling time. Nodes run in order, so that each finds its operands. */
 static clt_status list_jobs(tuner *t, job **jobs, int *count)
 {
     int room = 0;
@@ -539,7 +545,7 @@ clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
     job *jobs = NULL;
     int count = 0;
     *report = (clt_tune_report){0};
-    /* Then no value overwrites an operand that a candidate is to read again. */
+    /* Without this, a value may overwrite an operand that a candidate must read again. */
     t.options.repeatable = true;
     clt_status status = clt_lab_open(&t.lab, device, graph, options->mode == CLT_PLAN_TRAIN);
     if (status == CLT_OK)
@@ -547,9 +553,10 @@ clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
     if (status == CLT_OK)
         status = list_jobs(&t, &jobs, &count);
     report->classes += count;
-    /* The plan's own kernels had to be compiled anyway. */
+    /* The time to compile the plan's own kernels does not count: they are needed anyway. */
     t.deadline = now() + limits->seconds;
-    /* First: classes are measured with them. Each set is a program for CLBlast to compile. */
+    /* CLBlast's sets come first, because the classes are measured with them. Each set is a program
+     * that CLBlast compiles. */
     if (status == CLT_OK && device->caps.clblast)
         status = clt_tune_blas(&t.lab, graph, &t.options, limits,
                                t.deadline - 0.75 * limits->seconds, record, report);
