@@ -1,4 +1,4 @@
-/* Scratch memory of a device, shared by all plans that run there one after the other. */
+/* Scratch memory of a device, shared by all plans that run on it one after the other. */
 #ifndef CLT_EXEC_ARENA_H
 #define CLT_EXEC_ARENA_H
 
@@ -10,16 +10,17 @@ typedef struct clt_arena {
     cl_mem *slabs;
     int64_t *bytes;
     int n_slabs;
-    const void *owner; /* the exec whose intermediates are in it */
+    const void *owner; /* the exec whose intermediates the arena holds */
 } clt_arena;
 
 void clt_arena_init(clt_arena *arena, clt_device *device);
 
-/* Makes every slab at least as large as the plan needs. A grown slab loses its content. On failure
- * the message says what the plan needs at its batch and what there is. */
+/* Makes every slab at least as large as the plan needs. A slab that grows loses its content. On
+ * failure the message says how much the plan needs at its batch and how much the device has. */
 clt_status clt_arena_fit(clt_arena *arena, const clt_plan *plan);
 
-/* Fills all slabs with signalling NaNs (tests: nothing may read what it did not write). */
+/* Fills all slabs with signalling NaNs, for tests that nothing reads values that it did not
+ * write. */
 clt_status clt_arena_poison(clt_arena *arena);
 
 void clt_arena_destroy(clt_arena *arena);

@@ -37,7 +37,7 @@ clt_status clt_buffer_borrow(cl_mem buffer, int64_t offset, int64_t bytes)
 
 void clt_buffer_return(cl_mem buffer)
 {
-    /* Not clt_release_buffer: the library did not make it. */
+    /* The library did not create the object, so clt_release_buffer must not count it. */
     clReleaseMemObject(buffer);
 }
 
@@ -58,17 +58,17 @@ enum { TURNS = 2, ITEMS = 256, MOST_ACROSS = 64 };
 typedef struct gather_field {
     cl_kernel kernel;
     const char *kernel_name;
-    cl_mem table; /* NULL: none */
+    cl_mem table; /* NULL: there is no table */
     cl_mem out[TURNS];
-    int per_channel, channels, width; /* width: elements of a work-item */
-    size_t across, down;              /* of a work-group: work-items, samples */
+    int per_channel, channels, width; /* width: elements per work-item */
+    size_t across, down;              /* work-items and samples of a work-group */
 } gather_field;
 
 struct clt_device_gather {
     clt_device *device;
     int64_t samples;
     clt_staging staging; /* [turn][samples] sample numbers */
-    cl_mem numbers;      /* the same on the device */
+    cl_mem numbers;      /* a copy of the numbers on the device */
     int n_fields;
     gather_field *fields;
 };
@@ -110,7 +110,7 @@ static clt_status make_kernel(clt_device_gather *g, gather_field *f, const clt_g
                              cpu ? type : options, f->kernel_name, &f->kernel);
 }
 
-/* Uploads what the kernel scales by: its table, or pairs of scale and shift. */
+/* Uploads the numbers that the kernel scales by: its table, or pairs of scale and shift. */
 static clt_status make_table(clt_device_gather *g, gather_field *f, const clt_gather_field *from)
 {
     const int64_t each = from->table ? 256 : 2;
@@ -130,14 +130,14 @@ static clt_status make_table(clt_device_gather *g, gather_field *f, const clt_ga
                                                  "the normalisation", &f->table);
     if (status == CLT_OK)
         status = clt_enqueue_upload(g->device, (clt_view){f->table, 0}, table, bytes);
-    /* Once, when a data set is opened: `table` goes. */
+    /* `table` is freed below. This wait happens only once, when a data set is opened. */
     if (status == CLT_OK)
         status = clt_device_finish(g->device);
     clt_free(table);
     return status;
 }
 
-/* Arguments that no batch changes. */
+/* Sets arguments that are the same for all batches. */
 static clt_status set_fixed(const clt_device_gather *g, gather_field *f, const clt_gather_field *of)
 {
     const cl_long offset = of->from.offset / clt_dtype_size(of->from_dtype);
@@ -154,11 +154,11 @@ static clt_status set_fixed(const clt_device_gather *g, gather_field *f, const c
     return code == CL_SUCCESS ? CLT_OK : clt_cl_fail(code, "clSetKernelArg", g->device);
 }
 
-/* On GPUs, vectors of 16 bytes at most, or of bytes that become those, where they fit channels and
- * samples. */
+/* Returns the number of elements per work-item. On GPUs these are vectors of 16 bytes at most, or
+ * of bytes that become such vectors, if channels and samples are multiples of them. */
 static int width_of(const clt_device *device, const gather_field *f, const clt_gather_field *from)
 {
-    /* Labels: a sample has one, or few. */
+    /* Labels: a sample has one or a few. */
     if (from->dtype == CLT_I32 && from->from_dtype == CLT_U8)
         return 1;
     const int bytes = clt_dtype_size(from->from_dtype), width = bytes == 8 ? 2 : 4;
@@ -166,7 +166,8 @@ static int width_of(const clt_device *device, const gather_field *f, const clt_g
     return fits && !clt_caps_is_cpu(&device->caps) ? width : 1;
 }
 
-/* Work-groups across the elements of a channel, and down the samples where those are few. */
+/* Shapes work-groups: across the elements of a channel, and down the samples if the elements are
+ * few. */
 static void shape_groups(const clt_device *device, gather_field *f)
 {
     size_t items = 1;

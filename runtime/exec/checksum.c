@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "exec/commands.h"
 
-/* Work-items that share a tensor: on CPUs few, so that each reads in a stream. */
+/* Work-items that share a tensor. CPUs have few, so that each reads a contiguous stream. */
 enum { CPU_ITEMS = 8, GPU_ITEMS = 4096, GPU_GROUP = 64 };
 
 struct clt_checksum {

@@ -12,8 +12,8 @@ clt_status clt_checksum_create(const clt_replica *replica, clt_checksum **checks
 /* Takes NULL. */
 void clt_checksum_destroy(clt_checksum *checksum);
 
-/* Waits for all that was enqueued; sums[slot] becomes the checksum of a slot of the layout: equal
- * for equal bits, on any device. */
+/* Waits for all enqueued commands. sums[slot] becomes the checksum of a slot of the layout. Equal
+ * bits have equal checksums on any device. */
 clt_status clt_checksum_run(clt_checksum *checksum, uint64_t *sums);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * How training and graphs exchange data between devices, without knowing the communicator: a table
- * of functions that train/ranks/connect.c fills. start and complete mean what clt_comm_start and
- * clt_comm_complete mean in <cltrain/comm.h>.
+ * The table of functions through which training and graphs exchange data between devices. It hides
+ * the communicator: train/ranks/connect.c fills it. start and complete mean the same as
+ * clt_comm_start and clt_comm_complete in <cltrain/comm.h>.
  */
 #ifndef CLT_EXEC_COLLECTIVE_H
 #define CLT_EXEC_COLLECTIVE_H
@@ -13,18 +13,18 @@
 
 typedef enum clt_collective_kind {
     CLT_COLLECTIVE_ALL_REDUCE,
-    CLT_COLLECTIVE_REDUCE,         /* for `root` alone */
-    CLT_COLLECTIVE_REDUCE_SCATTER, /* `count` elements for each participant, from `count` x
-                                      participants */
-    CLT_COLLECTIVE_ALL_GATHER,     /* `count` elements of each participant */
+    CLT_COLLECTIVE_REDUCE,         /* only `root` gets the result */
+    CLT_COLLECTIVE_REDUCE_SCATTER, /* each participant gets `count` elements of the result, from
+                                      `count` x participants */
+    CLT_COLLECTIVE_ALL_GATHER,     /* from `count` elements of each participant */
     CLT_COLLECTIVE_BROADCAST,      /* from `root` */
-    CLT_COLLECTIVE_SEND,    /* to `peer`. A participant that neither sends nor receives brings
-                               a barrier */
+    CLT_COLLECTIVE_SEND,    /* to `peer`. A participant that neither sends nor receives starts a
+                               barrier */
     CLT_COLLECTIVE_RECEIVE, /* from `peer` */
     CLT_COLLECTIVE_BARRIER
 } clt_collective_kind;
 
-/* Of the kinds that reduce. */
+/* For the kinds that reduce. */
 typedef enum clt_collective_reduction {
     CLT_COLLECTIVE_SUM,
     CLT_COLLECTIVE_MIN,
@@ -35,9 +35,9 @@ typedef enum clt_collective_reduction {
 typedef struct clt_collective {
     clt_collective_kind kind;
     clt_collective_reduction reduction;
-    int group; /* 0: all devices of all ranks. Others: see `split` */
+    int group; /* 0: all devices of all ranks. Other numbers come from `split` */
     cl_mem buffer;
-    void *host;            /* instead of `buffer`: the host's memory */
+    void *host;            /* memory of the host, used instead of `buffer` */
     int64_t offset, count; /* elements */
     cl_mem out;            /* the result; NULL: in place */
     int64_t out_offset;
@@ -45,27 +45,28 @@ typedef struct clt_collective {
     int root, peer;    /* participants, numbered within the group */
     bool whole;        /* no other command uses the buffer object meanwhile */
     bool empty;        /* this device has no data to add in this step */
-    bool measure;      /* want the sum of squares and finite flag of the result */
-    int vote;          /* bits of this device's */
+    bool measure;      /* compute the sum of squares and the finite flag of the result */
+    int vote;          /* this device's bits of the vote */
     const char *label; /* for messages; valid until completed */
 } clt_collective;
 
-/* What the host learned of the result: identical on all participants. */
+/* Facts about the result that the host learns, identical on all participants. */
 typedef struct clt_collective_result {
     double sum_squares;
     bool finite;
-    int votes; /* the bitwise or over all participants */
-    /* Seconds of CLOCK_MONOTONIC: this device's data were on the host; the result was there. */
+    int votes; /* the bitwise OR over all participants */
+    /* Seconds of CLOCK_MONOTONIC: when this device's data were on the host, and when the result
+     * was. */
     double ready, done;
 } clt_collective_result;
 
-/* What is under way on a device, between start and complete. */
+/* A collective of a device between start and complete. */
 typedef struct clt_collective_request {
     void *request;
     int group;
 } clt_collective_request;
 
-/* Zero: one device, which has nobody to exchange with. */
+/* All zero: there is one device, without anyone to exchange with. */
 typedef struct clt_collectives {
     void *self;
 
@@ -77,32 +78,34 @@ typedef struct clt_collectives {
     clt_status (*complete)(void *self, int device, const clt_collective_request *request,
                            clt_collective_result *result);
 
-    /* Allocates what `requests` requests of `bytes` bytes need at once on a device, none of which
-     * is in flight. */
+    /* Allocates memory for `requests` requests of `bytes` bytes at once on a device. No request may
+     * be in flight on it. */
     clt_status (*reserve)(void *self, int device, int64_t bytes, int requests);
 
     /*
-     * Divides the participants: those of one colour (by participant of group 0, not negative) form
-     * a group of their own. Afterwards `group` stands on each device for the one it is in. Members
-     * of a group start its collectives in the same order, whatever other groups do. Collective over
-     * all ranks. UNSUPPORTED: a colour has devices of several ranks, but not of all.
+     * Divides the participants into groups. Participants of group 0 with the same colour (not
+     * negative) form a group. group[device] becomes the number of the device's group. Members of a
+     * group start its collectives in the same order, independently of other groups. All ranks must
+     * call it. Error: UNSUPPORTED if a colour has devices of several ranks, but not of all.
      */
     clt_status (*split)(void *self, const int *colours, int *group);
 
-    /* Makes every device's blocked complete return ABORTED. Any thread. */
+    /* Makes every blocked complete of all devices return ABORTED. Any thread may call it. */
     void (*stop)(void *self, clt_status status, const char *message);
 
-    /* OK, or why it was stopped, here or by another rank. Any thread. */
+    /* Returns OK, or why the communicator was stopped, here or by another rank. Any thread may call
+     * it. */
     clt_status (*status)(void *self);
 
-    /* NULL, or what the thread that made the table calls while the devices' threads work. */
+    /* NULL, or a function that the thread that made the table calls while the device threads
+     * work. */
     void (*progress)(void *self);
 
-    /* Waits until all ranks have called it; nothing is started afterwards. */
+    /* Waits until all ranks have called it. Nothing may be started afterwards. */
     clt_status (*finish)(void *self);
 
-    /* One line a transport: what takes a collective like this one on the first device, and why the
-     * others do not. */
+    /* Writes one line for each transport: which one takes such a collective on the first device,
+     * and why the others do not. */
     void (*explain)(void *self, const clt_collective *what, clt_str *text);
 
     void (*close)(void *self);

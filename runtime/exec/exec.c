@@ -17,9 +17,9 @@ struct clt_exec {
     clt_replica *replica;
     clt_arena *arena;
     cl_mem *constants;
-    clt_slow slow;          /* of tests */
-    bound_launch *launches; /* in order */
-    int *first_launch;      /* by plan node, and one more */
+    clt_slow slow;          /* for tests */
+    bound_launch *launches; /* of all nodes in order */
+    int *first_launch;      /* by plan node; the last entry is the number of launches */
 };
 
 static clt_status make_constants(clt_exec *exec)
@@ -120,7 +120,7 @@ void clt_exec_destroy(clt_exec *exec)
         return;
     if (exec->arena->owner == exec)
         exec->arena->owner = NULL;
-    /* The last first: PoCL looks for a kernel in a list that begins with the newest. */
+    /* Releases the last kernel first, because PoCL searches a list that begins with the newest. */
     if (exec->first_launch)
         for (int i = exec->first_launch[exec->plan->n_nodes] - 1; i >= 0; i--)
             clt_release_kernel(exec->launches[i].kernel);
@@ -168,7 +168,7 @@ clt_status clt_exec_locate(const clt_exec *exec, const clt_run *run, const clt_v
                                    value->name ? value->name : "(unnamed)");
 }
 
-/* The two arguments of a buffer: object and offset in elements. */
+/* Sets the two arguments of a buffer: object and offset in elements. */
 static cl_int set_view(cl_kernel kernel, cl_uint *at, clt_view view, int element_bytes)
 {
     const cl_long offset = view.offset / element_bytes;
@@ -301,9 +301,9 @@ static clt_status enqueue_blas(clt_exec *exec, const clt_run *run, const bound_l
     return CLT_OK;
 }
 
-/* Halves the work-groups that a launch asks for until the device can do them: those of portable
- * kernels are powers of two, and may have any size. Kernels that need theirs have it in their
- * source, and their variants do not accept such devices. */
+/* Halves the work-groups of a launch until the device supports them. Portable kernels have powers
+ * of two, and work with any size. Kernels that need a fixed size have it in their source, and their
+ * variants decline such devices. */
 static void fit_group(const clt_exec *exec, size_t *local, int work_dim)
 {
     const size_t most = (size_t)exec->device->caps.max_work_group;

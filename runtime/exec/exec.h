@@ -1,8 +1,8 @@
 /*
- * One plan on one device: kernels made once, arguments set at each enqueue (so that batch counts,
- * inputs and gradient buffers may change from run to run).
+ * One plan on one device. Kernels are made once. Arguments are set at each enqueue, so batch
+ * counts, inputs and gradient buffers may change from run to run.
  *
- * An exec is used by the thread that enqueues on its device.
+ * Only the thread that enqueues on the device may use its exec.
  */
 #ifndef CLT_EXEC_EXEC_H
 #define CLT_EXEC_EXEC_H
@@ -13,7 +13,7 @@
 
 typedef struct clt_exec clt_exec;
 
-/* What differs between runs. */
+/* Values that differ between runs. */
 typedef struct clt_run {
     int64_t count; /* images; 0 to the plan's max_batch */
     uint64_t seed;
@@ -33,13 +33,13 @@ void clt_exec_destroy(clt_exec *exec);
 
 const clt_plan *clt_exec_plan(const clt_exec *exec);
 
-/* Enqueues nodes [first, end) on the compute queue; the first waits for the events given. Does not
- * flush. A run that starts behind node 0 needs the intermediates of the one before: STATE if
- * another plan used the arena in between. */
+/* Enqueues nodes [first, end) on the compute queue, without a flush. The first launch waits for the
+ * given events. Error: STATE if `first` is not 0 and another plan used the arena since the run
+ * before, because its intermediates are then lost. */
 clt_status clt_exec_enqueue(clt_exec *exec, const clt_run *run, int first, int end, cl_uint n_wait,
                             const cl_event *wait);
 
-/* Where a value is in this run: an output's buffer, to read or to lend. */
+/* Finds the place of a value in this run, for example of an output that the caller reads. */
 clt_status clt_exec_locate(const clt_exec *exec, const clt_run *run, const clt_value *value,
                            clt_view *view);
 

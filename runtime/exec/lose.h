@@ -1,5 +1,5 @@
 /*
- * A device that fails, for tests (CLT_TESTING): from a step on, enqueueing a plan's nodes fails on
+ * Makes a device fail, for tests (CLT_TESTING). From a step on, enqueueing a plan's nodes fails on
  * it as on a device that is gone.
  */
 #ifndef CLT_EXEC_LOSE_H
@@ -8,12 +8,12 @@
 #include "device/core/device.h"
 
 #ifdef CLT_TESTING
-/* "PART=STEP[:NODE]": the device whose label contains PART fails from STEP (0, 1, ...) on, where
- * the plan's nodes from NODE on (0) are enqueued. NULL: what the environment variable
- * CLT_TESTING_LOSE says. */
+/* "PART=STEP[:NODE]": the device whose label contains PART fails from STEP (0, 1, ...) on, when
+ * nodes of the plan from NODE (default 0) on are enqueued. NULL: the environment variable
+ * CLT_TESTING_LOSE is used. */
 extern const char *clt_exec_testing_lose;
 
-/* DEVICE_LOST where the device has failed. */
+/* Returns DEVICE_LOST if the device has failed. */
 clt_status clt_lose(const clt_device *device, uint32_t step, int node);
 #else
 static inline clt_status clt_lose(const clt_device *device, uint32_t step, int node)

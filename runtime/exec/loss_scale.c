@@ -2,10 +2,10 @@
 
 #include <math.h>
 
-/* PyTorch's torch.amp.GradScaler: init_scale 65536, growth_factor 2, backoff_factor 0.5,
- * growth_interval 2000. Scales are powers of two, which change no digit; a least one, at which
- * training has failed, and a greatest, so that its inverse is no denormal. The kernels of
- * clkernels/train/update.clh count likewise. */
+/* Values of PyTorch's torch.amp.GradScaler: init_scale 65536, growth_factor 2, backoff_factor 0.5,
+ * growth_interval 2000. Scales are powers of two, which change no digit. At the least scale
+ * training has failed. The greatest scale has an inverse that is not denormal. The kernels of
+ * clkernels/train/update.clh count in the same way. */
 static const float FIRST = 0x1p16f, LEAST = 0x1p-14f, MOST = 0x1p60f;
 enum { GOOD_STEPS = 2000 };
 

@@ -7,12 +7,12 @@
 
 typedef struct clt_optimizer_row {
     const char *name;
-    const char *kernel; /* of train/portable/update.cl and train/gpu/update.cl */
-    int n_slots;        /* tensors that it keeps for each parameter */
-    const char *slots[CLT_MAX_OPTIMIZER_SLOTS]; /* PyTorch's names of them */
+    const char *kernel; /* in train/portable/update.cl and train/gpu/update.cl */
+    int n_slots;        /* tensors kept for each parameter */
+    const char *slots[CLT_MAX_OPTIMIZER_SLOTS]; /* PyTorch's names of these tensors */
 } clt_optimizer_row;
 
-/* The optimizer's row; NULL if there is no such optimizer. */
+/* Returns the optimizer's row, or NULL if there is no such optimizer. */
 const clt_optimizer_row *clt_optimizer_find(clt_optimizer optimizer);
 
 #endif

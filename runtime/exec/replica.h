@@ -1,6 +1,6 @@
 /*
  * One device's copy of a store: parameters and states, and for training gradients and optimizer
- * slots, all in the store's bucket layout, a buffer object each.
+ * slots. All have the store's bucket layout, with a buffer object for each bucket.
  */
 #ifndef CLT_EXEC_REPLICA_H
 #define CLT_EXEC_REPLICA_H
@@ -14,28 +14,29 @@ typedef struct clt_replica {
     clt_device *device;
     const clt_buckets *layout; /* borrowed */
     cl_mem *values;            /* by bucket */
-    cl_mem *gradients;         /* by bucket; NULL entries for buckets of states; in f32 */
-    cl_mem *half_gradients;  /* in f16 or bf16: half as large; NULL until needed, as `gradients` */
-    cl_mem *micro_gradients; /* a second set in f32 for micro-batches; NULL until needed */
+    cl_mem *gradients;         /* by bucket, in f32; NULL entries for buckets of states */
+    cl_mem *half_gradients; /* in f16 or bf16, half as large; NULL until needed, like `gradients` */
+    cl_mem *micro_gradients; /* a second set in f32, for micro-batches; NULL until needed */
     cl_mem *slots[CLT_MAX_OPTIMIZER_SLOTS];
     int n_slots;
 } clt_replica;
 
-/* Zeroed parameters and states. */
+/* Makes zeroed parameters and states. */
 clt_status clt_replica_create(clt_device *device, const clt_buckets *layout, clt_replica *replica);
 
 /* Adds gradients in `precision` (F32, F16 or BF16) and `n_slots` optimizer slots, zeroed.
  * Idempotent. */
 clt_status clt_replica_for_training(clt_replica *replica, clt_dtype precision, int n_slots);
 
-/* Drops the optimizer's slots: the next trainer begins with zeros. The device must be finished. */
+/* Drops the optimizer's slots, so that the next trainer begins with zeros. The device must be
+ * finished. */
 void clt_replica_forget_slots(clt_replica *replica);
 
-/* The gradients in that precision, by bucket; NULL before clt_replica_for_training. */
+/* Returns the gradients of a precision, by bucket; NULL before clt_replica_for_training. */
 cl_mem *clt_replica_gradients(const clt_replica *replica, clt_dtype precision);
 
-/* Adds the second set of gradients: of further micro-batches, or, where gradients are kept in 16
- * bits, the sum of all in f32. Idempotent. */
+/* Adds the second set of gradients. It holds gradients of further micro-batches or, if gradients
+ * have 16 bits, the sum of all micro-batches in f32. Idempotent. */
 clt_status clt_replica_for_micro_batches(clt_replica *replica);
 
 void clt_replica_destroy(clt_replica *replica);

@@ -30,7 +30,7 @@ static bool contains(const char *label, const char *text, size_t length)
     return false;
 }
 
-/* Behind an item's rank; NULL if it is another's. */
+/* Skips an item's prefix "rankN:". Returns NULL if the item is for another rank. */
 static const char *skip_rank(const char *item)
 {
     char *end;
@@ -42,7 +42,7 @@ static const char *skip_rank(const char *item)
     return rank == binding_rank ? end + 1 : NULL;
 }
 
-/* What the list says of the device, "" if nothing. */
+/* Finds the factor for the device in the list; "" if there is none. */
 static const char *find_item(const char *list, const char *label)
 {
     while (list && *list) {

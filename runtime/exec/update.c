@@ -5,8 +5,9 @@
 
 #include "base/alloc.h"
 
-/* Of clkernels/train/portable/update.cl: floats of a work-item, most partial norms of a bucket; and
- * of clkernels/train/gpu/update.cl: work-items of a group, floats and least rounds of each. */
+/* Constants of clkernels/train/portable/update.cl: floats of a work-item, most partial norms of a
+ * bucket. Constants of clkernels/train/gpu/update.cl: work-items of a group, floats and least
+ * rounds of each work-item, most partial norms. */
 enum { CHUNK = 64, SHARES = 64, GPU_GROUP = 256, GPU_CHUNK = 4, GPU_ROUNDS = 4, GPU_SHARES = 512 };
 
 typedef enum kernel_index {
@@ -14,7 +15,7 @@ typedef enum kernel_index {
     K_WORD,
     K_UPSTREAM,
     K_SCALE_UPSTREAM,
-    K_ADD, /* of micro-batches: in f32, of gradients in 16 bits */
+    K_ADD, /* adds micro-batches: in f32, or for gradients in 16 bits */
     K_ROUND,
     K_MEAN,
     K_ASSIGN,
@@ -26,15 +27,17 @@ struct clt_update {
     clt_replica *replica;
     clt_update_options options;
     const clt_optimizer_row *optimizer;
-    bool gpu; /* the kernels of clkernels/train/gpu/update.cl */
+    bool gpu; /* uses the kernels of clkernels/train/gpu/update.cl */
     cl_kernel kernels[N_KERNELS];
     cl_mem word, partials;
-    int n_partials;            /* shares of all buckets together */
-    float host_word[CLT_WORD]; /* what the next fill writes; fills copy it at the call */
+    int n_partials;            /* number of shares of all buckets together */
+    float host_word[CLT_WORD]; /* values that the next fill writes; fills copy them at the call */
     bool stopped;
-    clt_scaling scaling; /* where losses are scaled; the device's word knows better after it did */
-    bool on_device;      /* it did */
-    const clt_value *const *gradients; /* by slot of the layout, borrowed; NULL: all have one */
+    clt_scaling scaling; /* state of loss scaling; out of date if on_device */
+    bool on_device;      /* the device computed the last step status, so the device has the newest
+                            scaling */
+    const clt_value *const
+        *gradients; /* by slot of the layout, borrowed; NULL: all slots have a gradient */
 };
 
 static bool is_half(const clt_update *u)
@@ -133,7 +136,7 @@ cl_mem clt_update_word_buffer(const clt_update *u)
     return u->word;
 }
 
-/* Sets arguments one after the other and enqueues; `code` keeps the first failure. */
+/* Sets arguments one after the other and enqueues the kernel. `code` keeps the first failure. */
 typedef struct call {
     clt_update *update;
     cl_kernel kernel;
@@ -175,7 +178,7 @@ static void arg_float(call *c, double value)
     arg(c, sizeof v, &v);
 }
 
-/* `bytes`: that the kernel reads and writes, for profiles. */
+/* `bytes` is the number of bytes that the kernel reads and writes, for profiles. */
 static clt_status run(call *c, int64_t items, size_t local, const char *name, int64_t bytes)
 {
     const clt_device *device = c->update->replica->device;
@@ -194,8 +197,9 @@ static clt_status run(call *c, int64_t items, size_t local, const char *name, in
     return CLT_OK;
 }
 
-/* Over the elements of a bucket, of each of which `floats` are read and written, and the gradient
- * if `gradient`; on CPUs, enough groups for all compute units, few enough to cost little. */
+/* Runs a kernel over a bucket's elements. `floats`: reads and writes of floats per element;
+ * `gradient`: the gradient is read too. On CPUs there are enough groups for all compute units, but
+ * few enough to cost little. */
 static clt_status run_bucket(call *c, int64_t count, const char *name, int floats, bool gradient)
 {
     const int64_t each = gradient ? clt_dtype_size(c->update->options.precision) : 0;
@@ -229,7 +233,8 @@ clt_status clt_update_scale_upstream(clt_update *u, cl_mem upstream, int index, 
     return run(&c, 1, 1, "scale_upstream", 8);
 }
 
-/* All buckets of gradients and their sums. `first`: add_half's last argument, or -1. */
+/* Runs a kernel over all buckets of gradients and their sums. `first`: add_half's last argument, or
+ * -1. */
 static clt_status each_sum(clt_update *u, kernel_index kernel, const char *name, bool sum_is_first,
                            int first, int passes)
 {
@@ -329,7 +334,7 @@ clt_status clt_update_set_word(clt_update *u, double sum_squares, bool finite)
     const bool fatal = scales(u) ? !clt_scaling_step(&after, finite) : !finite;
     if (u->options.guard && fatal)
         u->stopped = true;
-    if (!u->stopped) /* else neither this step nor a later one counts */
+    if (!u->stopped) /* after a stop no step counts */
         u->scaling = after;
     u->host_word[CLT_WORD_OK] = u->stopped || (scales(u) && !finite) ? 0 : 1;
     u->host_word[CLT_WORD_FACTOR] = (clip > 0 ? fminf(1, clip / (norm + 1e-6f)) : 1) / scale;
@@ -397,7 +402,7 @@ static void optimizer_args(call *c, int bucket, int64_t step)
     }
 }
 
-/* The slots [first, end) of a bucket, which are of one parameter group. */
+/* Updates the slots [first, end) of a bucket, which belong to one parameter group. */
 static clt_status update_group(clt_update *u, int bucket, int first, int end, double lr,
                                int64_t step)
 {
@@ -415,7 +420,7 @@ static clt_status update_group(clt_update *u, int bucket, int first, int end, do
     arg_float(&c, slot->decay == CLT_COMMON_DECAY ? u->options.weight_decay : slot->decay);
     arg_int(&c, decoupled);
     optimizer_args(&c, bucket, step);
-    /* Value and slots read and written, the gradient read. */
+    /* The value and the slots are read and written, the gradient is read. */
     return run_bucket(&c, count, u->optimizer->name, 2 + 2 * u->optimizer->n_slots, true);
 }
 
@@ -453,7 +458,7 @@ clt_status clt_update_apply(clt_update *u, double lr, int64_t step, const int *o
     return CLT_OK;
 }
 
-/* Work-items of a group for elements one by one. */
+/* Returns the work-items of a group for kernels over single elements. */
 static size_t group_of(const clt_update *u, int64_t count)
 {
     return u->gpu ? GPU_GROUP : count >= CHUNK ? CHUNK : 1;

@@ -1,6 +1,6 @@
 /*
- * The end of a step on one device: the step's word, and the optimizer over all buckets. The kernels
- * are clkernels/train/portable/update.cl, on GPUs train/gpu/update.cl.
+ * The end of a step on one device: the step status, and the optimizer over all buckets. The kernels
+ * are in clkernels/train/portable/update.cl, for GPUs in train/gpu/update.cl.
  */
 #ifndef CLT_EXEC_UPDATE_H
 #define CLT_EXEC_UPDATE_H
@@ -17,83 +17,86 @@ typedef struct clt_update_options {
     bool decoupled; /* decay acts on the weight itself, not on the gradient */
     double clip_norm;
     bool guard;
-    clt_dtype precision; /* of gradients: F32, F16 or BF16; with F16 losses are scaled */
+    clt_dtype precision; /* of gradients: F32, F16 or BF16. With F16, losses are scaled */
 } clt_update_options;
 
-/* The step's word: floats, of which the kernels say what they are. */
+/* Floats of the step status. The kernels read and write them. */
 enum {
     CLT_WORD_OK,      /* 1: the step is committed */
-    CLT_WORD_FACTOR,  /* on the gradient */
-    CLT_WORD_NORM,    /* of the gradient without the loss scale, before clipping */
-    CLT_WORD_STOPPED, /* loss scaling: no step is committed any more */
-    CLT_WORD_SCALE,   /* of losses, in the next step; 1 without loss scaling */
+    CLT_WORD_FACTOR,  /* multiplies the gradient */
+    CLT_WORD_NORM,    /* norm of the gradient without the loss scale, before clipping */
+    CLT_WORD_STOPPED, /* by the guard: no step is committed any more */
+    CLT_WORD_SCALE,   /* scale of losses in the next step; 1 without loss scaling */
     CLT_WORD_GOOD,    /* steps since the scale changed */
-    CLT_WORD_SKIPPED, /* steps, in all */
-    CLT_WORD_USED,    /* the scale in this step */
-    CLT_WORD          /* floats */
+    CLT_WORD_SKIPPED, /* skipped steps of the whole run */
+    CLT_WORD_USED,    /* scale of losses in this step */
+    CLT_WORD          /* number of floats */
 };
 
-/* Makes kernels, the word and its scratch. The replica must be ready for training. */
+/* Makes the kernels, the step status and its scratch. The replica must be ready for training. */
 clt_status clt_update_create(clt_replica *replica, const clt_update_options *options,
                              clt_update **update);
 
 void clt_update_destroy(clt_update *update);
 
-/* upstream[index] = coefficient / weight, times the loss scale, on the device. */
+/* Sets upstream[index] = coefficient / weight, times the loss scale, on the device. */
 clt_status clt_update_upstream(clt_update *update, clt_view weight, cl_mem upstream, int index,
                                double coefficient);
 
-/* upstream[index] = value, times the loss scale. */
+/* Sets upstream[index] = value, times the loss scale. */
 clt_status clt_update_scale_upstream(clt_update *update, cl_mem upstream, int index, double value);
 
-/* gradients += micro_gradients, all buckets; in f32. */
+/* Adds micro_gradients to gradients in all buckets, in f32. */
 clt_status clt_update_add_micro(clt_update *update);
 
-/* Gradients in 16 bits: micro_gradients, in f32, take those of the `first` micro-batch, or add
- * them; and, once all are there, are rounded into the gradients. */
+/* For gradients in 16 bits: sum_half copies the gradients of the `first` micro-batch to
+ * micro_gradients, which are in f32, or adds later ones. round_sum rounds the complete sum into the
+ * gradients. */
 clt_status clt_update_sum_half(clt_update *update, bool first);
 clt_status clt_update_round_sum(clt_update *update);
 
-/* gradients = 0, all buckets. */
+/* Sets the gradients of all buckets to zero. */
 clt_status clt_update_zero(clt_update *update);
 
-/* The word, computed on the device from its gradients (a single device). */
+/* Computes the step status on the device from its gradients. For a single device. */
 clt_status clt_update_word(clt_update *update);
 
-/* The word from what the reducers learned (several devices): without waiting for the device. */
+/* Sets the step status from the reducers' results, without waiting for the device. For several
+ * devices. */
 clt_status clt_update_set_word(clt_update *update, double sum_squares, bool finite);
 
-/* The optimizer's step number `step` (0, 1, ...) with learning rate `lr`, on the buckets for which
- * owners[bucket] is `self`; `owners` NULL: on all. */
+/* Runs step number `step` (0, 1, ...) of the optimizer with learning rate `lr`, on buckets for
+ * which owners[bucket] is `self`. `owners` NULL: on all buckets. */
 clt_status clt_update_apply(clt_update *update, double lr, int64_t step, const int *owners,
                             int self);
 
-/* Parameters for which gradients[slot of the layout] is NULL stay as they are, and what the
- * optimizer keeps of them, as those with grad None do in PyTorch. The array is kept. */
+/* Excludes parameters from updates for which gradients[slot of the layout] is NULL. They and their
+ * optimizer tensors stay as they are, like parameters with grad None in PyTorch. The array is
+ * borrowed. */
 void clt_update_only(clt_update *update, const clt_value *const *gradients);
 
-/* The same for one bucket of parameters. */
+/* Like clt_update_apply, for one bucket of parameters. */
 clt_status clt_update_bucket(clt_update *update, int bucket, double lr, int64_t step);
 
-/* mean = weight * value (`first`), or mean += weight * value; f32. With weight 0 nothing of the
- * value is taken, whatever it is. */
+/* Sets mean = weight * value (`first`), or adds weight * value to the mean; f32. With weight 0 the
+ * value is not read, so it may be anything. */
 clt_status clt_update_mean(clt_update *update, clt_view value, clt_view mean, int64_t count,
                            double weight, bool first);
 
-/* `state` takes `value`'s bytes if the step is committed. */
+/* Copies `value`'s bytes to `state` if the step is committed. */
 clt_status clt_update_assign(clt_update *update, clt_view value, clt_view state, int64_t bytes);
 
-/* Lifts the guard's stop; the loss scale stays. With clt_update_word, waits for the device. */
+/* Lifts the guard's stop and keeps the loss scale. Waits for the device after clt_update_word. */
 clt_status clt_update_reset(clt_update *update);
 
-/* Where loss scaling stands; clt_scaling_begin() without it. After clt_update_word it waits for the
- * device, after clt_update_set_word it does not. */
+/* Reads the state of loss scaling; clt_scaling_begin() without loss scaling. Waits for the device
+ * after clt_update_word, but not after clt_update_set_word. */
 clt_status clt_update_scaling(clt_update *update, clt_scaling *scaling);
 
-/* Sets it, where losses are scaled, and lifts the guard's stop. */
+/* Sets the state of loss scaling if losses are scaled, and lifts the guard's stop. */
 clt_status clt_update_set_scaling(clt_update *update, const clt_scaling *scaling);
 
-/* The word's buffer: CLT_WORD floats. */
+/* Returns the buffer of the step status: CLT_WORD floats. */
 cl_mem clt_update_word_buffer(const clt_update *update);
 
 #endif
