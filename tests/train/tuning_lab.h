@@ -16,6 +16,7 @@
 
 #include "device/program/tuning_file.h"
 #include "support/devices.h"
+#include "train/core/trainer.h"
 #include "train/setup/choices.h"
 #include "tune/tune.h"
 #include <cltrain/cltrain.h>

@@ -37,9 +37,7 @@ struct clt_trainer {
     struct clt_states *states;             /* step/states.c */
     struct clt_verification *verification; /* step/verify.c; NULL: one participant */
     struct clt_programs *programs;         /* step/programs.c */
-    clt_tuning_record *tuning;             /* room for one a device */
-    const clt_tuning_record **tuning_of;   /* by device: those of one kind share a record */
-    int tune_classes, tune_left;           /* see clt_trainer_tuning */
+    struct clt_choices *choices;           /* setup/choices.c */
     clt_crew *crew;
     char reads[256]; /* what clt_fit trains on, for checkpoints; "": unknown */
     char *use;       /* see clt_trainer_set_use */
@@ -81,7 +79,7 @@ clt_status clt_lost_explain(const clt_trainer *trainer, clt_status failure, cons
 /* lost.c: whether clt_trainer_recover can go on, after a device of this or another rank failed. */
 bool clt_lost_one_of_several(const clt_trainer *trainer);
 
-/* share_parameters.c: all replicas become that of a participant (-1: parameters and states stay),
+/* replicas.c: all replicas become that of a participant (-1: parameters and states stay),
  * but the optimizer's slots of bucket b that of slot_roots[b], where that is not NULL. Collective.
  */
 clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant, const int *slot_roots);
@@ -93,12 +91,9 @@ bool clt_step_stopped(const clt_trainer *trainer, int entry);
 clt_status clt_step_prepare(clt_trainer *trainer, clt_session *session,
                             const clt_step_batch *batch);
 
-/* share_parameters.c: all devices' optimizer slots become their owners', for reading. Collective;
+/* replicas.c: all devices' optimizer slots become their owners', for reading. Collective;
  * nothing without owners. */
 clt_status clt_trainer_share_slots(clt_trainer *trainer);
-
-/* build.c: whether several devices' updates stream, under these options. */
-bool clt_trainer_streams(const clt_trainer_options *options);
 
 /* Fails if the caller wants an event of several devices. */
 clt_status clt_step_check_event(const clt_trainer *trainer, struct _cl_event *const *event);
@@ -108,10 +103,6 @@ clt_status clt_step_event(const clt_session *session, int entry, struct _cl_even
 
 /* Sets where loss scaling stands, on all of this rank's devices. */
 clt_status clt_trainer_set_scaling(clt_trainer *trainer, const clt_scaling *scaling);
-
-/* Reads `count` elements of F32, F16 or BF16 from a device's buffer; waits. */
-clt_status clt_trainer_read_floats(const clt_replica *replica, clt_view from, clt_dtype dtype,
-                                   int64_t count, float *data);
 
 /* Fails with NONFINITE naming the step, the first tensor that is not finite and, where it has some
  * of its samples not finite, the first of them, by running the ring entry's step again node by

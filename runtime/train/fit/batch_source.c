@@ -4,7 +4,6 @@
 
 #include "base/alloc.h"
 #include "train/core/buffers.h"
-#include "train/core/trainer.h"
 
 /* Two steps may be queued; two more batches are assembled meanwhile. Devices gather into two places
  * in turn, of which a slot's number tells one as long as there are an even number of slots. */
@@ -128,15 +127,16 @@ static clt_status make_gathers(clt_source *s)
     return CLT_OK;
 }
 
-clt_status clt_source_create(const clt_trainer *trainer, clt_session *session, clt_dataset *dataset,
+clt_status clt_source_create(const clt_participants *all, const clt_shares *shares,
+                             clt_session *session, clt_dataset *dataset,
                              const clt_fit_options *options, int64_t batch, int64_t seed,
                              clt_position start, int64_t end_epoch, clt_source **out)
 {
     clt_source *s = CLT_NEW(clt_source);
     if (!s)
         return CLT_OUT_OF_MEMORY;
-    s->n_devices = trainer->all.own;
-    s->first = trainer->all.first;
+    s->n_devices = all->own;
+    s->first = all->first;
     s->on_devices = clt_dataset_kind(dataset) == CLT_DATA_DEVICE;
     s->session = session;
     clt_gather_init(&s->gather, dataset);
@@ -150,11 +150,11 @@ clt_status clt_source_create(const clt_trainer *trainer, clt_session *session, c
     desc.epoch = start.epoch;
     desc.offset = start.sample;
     desc.end_epoch = end_epoch;
-    desc.parts = trainer->all.total;
+    desc.parts = all->total;
     desc.first_part = s->first;
     desc.local_parts = s->n_devices;
-    desc.weights = trainer->shares.weights;
-    desc.quantum = trainer->shares.quantum;
+    desc.weights = shares->weights;
+    desc.quantum = shares->quantum;
     desc.slots = SLOTS;
     if (s->on_devices)
         desc.max_threads = 1; /* there are only numbers to find */

@@ -16,7 +16,8 @@ typedef struct clt_source_batch {
 
 /* Feeds the session's inputs from the data set's fields of the same names. `end_epoch` 0: never
  * ends. */
-clt_status clt_source_create(const clt_trainer *trainer, clt_session *session, clt_dataset *dataset,
+clt_status clt_source_create(const clt_participants *all, const clt_shares *shares,
+                             clt_session *session, clt_dataset *dataset,
                              const clt_fit_options *options, int64_t batch, int64_t seed,
                              clt_position start, int64_t end_epoch, clt_source **source);
 

@@ -86,7 +86,9 @@ static clt_status one_step(clt_fit_run *f)
     if (status == CLT_NONFINITE) /* the guard stopped there */
         f->last = before;
     if (status == CLT_OK && f->balance) /* before an evaluation takes times of its own */
-        return clt_balance_step(f->balance, f->trainer, &f->rebalance);
+        return clt_balance_step(f->balance, &f->trainer->all, &f->trainer->shares,
+                                &f->trainer->exchange, f->trainer->options.batch,
+                                f->trainer->current.total, &f->rebalance);
     return status;
 }
 

@@ -12,8 +12,8 @@
 
 clt_status clt_fit_make_source(clt_fit_run *f)
 {
-    return clt_source_create(f->trainer, f->trainer->training, f->train, f->options, f->batch,
-                             f->seed, f->position, 0, &f->source);
+    return clt_source_create(&f->trainer->all, &f->trainer->shares, f->trainer->training, f->train,
+                             f->options, f->batch, f->seed, f->position, 0, &f->source);
 }
 
 clt_status clt_fit_make_balance(clt_fit_run *f)
@@ -26,7 +26,7 @@ clt_status clt_fit_make_balance(clt_fit_run *f)
     /* Of fewer samples than a batch all steps are as short. */
     const int64_t count = clt_dataset_count(f->train);
     return t->options.rebalance && !f->options->splits
-               ? clt_balance_create(t, count < f->batch ? count : f->batch, &f->balance)
+               ? clt_balance_create(&t->all, count < f->batch ? count : f->batch, &f->balance)
                : CLT_OK;
 }
 

@@ -114,8 +114,8 @@ static clt_status evaluate(clt_trainer *trainer, clt_dataset *dataset,
     clt_fit_options own = *options;
     own.shuffle = own.drop_last = 0;
     clt_source *source;
-    CLT_TRY(clt_source_create(trainer, trainer->evaluation, dataset, &own, trainer->options.batch,
-                              0, (clt_position){0, 0}, 1, &source));
+    CLT_TRY(clt_source_create(&trainer->all, &trainer->shares, trainer->evaluation, dataset, &own,
+                              trainer->options.batch, 0, (clt_position){0, 0}, 1, &source));
     clt_status status = CLT_OK;
     const size_t bytes = (size_t)trainer->evaluation->n_means * sizeof *sums;
     memset(sums, 0, bytes);

@@ -2,7 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "train/core/trainer.h"
 #include "train/setup/capacity.h"
+#include "train/setup/choices.h"
 #include "train/step/graph_collectives.h"
 #include "train/step/programs.h"
 
@@ -80,7 +82,7 @@ clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, dou
                                 double *weights)
 {
     CLT_TRY(clt_step_prepare(t, t->evaluation, batch));
-    CLT_TRY(clt_segments_rounds(t));
+    CLT_TRY(clt_segments_rounds(t->session, &t->all, &t->exchange, &t->shares));
     t->entry = 0;
     CLT_TRY(run_outside(t, "evaluation", true));
     const clt_status status = clt_session_collect(t->evaluation, 0, sums, weights);
@@ -94,7 +96,7 @@ static clt_status make_prediction(clt_trainer *t)
     clt_plan_options options =
         clt_capacity_options(&t->options, CLT_PLAN_PREDICT, t->shares.per_run);
     options.several = t->all.total > 1;
-    CLT_TRY(clt_session_create(t->graph, t->store, &options, t->tuning_of, t->shares.max_micros,
+    CLT_TRY(clt_session_create(t->graph, t->store, &options, t->choices->of, t->shares.max_micros,
                                false, &t->prediction));
     CLT_TRY(clt_segments_check(t->prediction));
     return clt_programs_predict(t);
@@ -106,7 +108,7 @@ clt_status clt_trainer_predict(clt_trainer *t, const clt_step_batch *batch,
     CLT_TRY(clt_step_check_event(t, event));
     CLT_TRY(make_prediction(t));
     CLT_TRY(clt_step_prepare(t, t->prediction, batch));
-    CLT_TRY(clt_segments_rounds(t));
+    CLT_TRY(clt_segments_rounds(t->session, &t->all, &t->exchange, &t->shares));
     t->entry = (int)(t->predictions % CLT_RESULT_RING);
     CLT_TRY(run_outside(t, "prediction", false));
     t->predictions++;

@@ -104,13 +104,13 @@ bool clt_balance_find(const int64_t *shares, const double *seconds, int n, int64
     return next < longest * (1 - WORTH);
 }
 
-clt_status clt_balance_create(const clt_trainer *t, int64_t batch, clt_balance **out)
+clt_status clt_balance_create(const clt_participants *all, int64_t batch, clt_balance **out)
 {
     clt_balance *b = CLT_NEW(clt_balance);
     if (!b)
         return CLT_OUT_OF_MEMORY;
-    const size_t n = (size_t)t->all.total, own = (size_t)t->all.own;
-    b->n = t->all.total;
+    const size_t n = (size_t)all->total, own = (size_t)all->own;
+    b->n = all->total;
     b->batch = batch;
     b->seconds = clt_calloc(own * CLT_BALANCE_WINDOW, sizeof *b->seconds);
     b->middle = clt_calloc(n, sizeof *b->middle);
@@ -140,46 +140,44 @@ void clt_balance_free(clt_balance *b)
 }
 
 /* Whole lanes, where there are some for each device. */
-static int64_t quantum_of(const clt_trainer *t, int64_t batch)
+static int64_t quantum_of(const clt_participants *all, const clt_shares *shares, int64_t batch)
 {
-    return batch >= 4 * t->all.lanes * t->all.total * t->shares.accumulate ? t->all.lanes : 1;
+    return batch >= 4 * all->lanes * all->total * shares->accumulate ? all->lanes : 1;
 }
 
 /* The middle times of this rank's devices become known to all: through the communicator, whose
  * deadline holds. */
-static clt_status tell(clt_balance *b, clt_trainer *t)
+static clt_status tell(clt_balance *b, const clt_participants *all, const clt_collectives *c)
 {
     clt_collective_request request[CLT_MOST_DEVICES];
     clt_collective_result result;
-    for (int d = 0; t->all.ranks > 1 && d < t->all.own; d++) {
+    for (int d = 0; all->ranks > 1 && d < all->own; d++) {
         float *told = b->told + (size_t)d * (size_t)b->n;
-        told[t->all.first + d] = (float)b->middle[t->all.first + d];
+        told[all->first + d] = (float)b->middle[all->first + d];
         const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_GATHER,
                                      .host = told,
                                      .count = 1,
                                      .dtype = CLT_F32,
                                      .label = "times of the devices"};
-        CLT_TRY(t->exchange.collectives.start(t->exchange.collectives.self, d, &what, 0, NULL,
-                                              &request[d]));
+        CLT_TRY(c->start(c->self, d, &what, 0, NULL, &request[d]));
     }
-    for (int d = 0; t->all.ranks > 1 && d < t->all.own; d++)
-        CLT_TRY(t->exchange.collectives.complete(t->exchange.collectives.self, d, &request[d],
-                                                 &result));
-    for (int p = 0; t->all.ranks > 1 && p < b->n; p++)
+    for (int d = 0; all->ranks > 1 && d < all->own; d++)
+        CLT_TRY(c->complete(c->self, d, &request[d], &result));
+    for (int p = 0; all->ranks > 1 && p < b->n; p++)
         b->middle[p] = b->told[p];
     return CLT_OK;
 }
 
 /* The division of the largest batch. */
-static clt_status check_room(const clt_trainer *t, const double *weights, int64_t quantum)
+clt_status clt_balance_check_room(const clt_participants *all, const clt_shares *shares,
+                                  int64_t batch, const double *weights, int64_t quantum)
 {
-    int64_t *capacity = clt_calloc((size_t)t->all.total, sizeof *capacity);
+    int64_t *capacity = clt_calloc((size_t)all->total, sizeof *capacity);
     if (!capacity)
         return CLT_OUT_OF_MEMORY;
-    const int64_t most = t->shares.per_run * t->shares.max_micros;
-    clt_status status =
-        clt_split_capacity(t->options.batch, t->all.total, weights, quantum, capacity);
-    for (int p = 0; status == CLT_OK && p < t->all.total; p++)
+    const int64_t most = shares->per_run * shares->max_micros;
+    clt_status status = clt_split_capacity(batch, all->total, weights, quantum, capacity);
+    for (int p = 0; status == CLT_OK && p < all->total; p++)
         if (capacity[p] > most)
             status = clt_fail(CLT_INVALID_ARGUMENT,
                               "the weights give device %d (of those of all ranks) %lld samples; "
@@ -189,29 +187,31 @@ static clt_status check_room(const clt_trainer *t, const double *weights, int64_
     return status;
 }
 
-clt_status clt_balance_step(clt_balance *b, clt_trainer *t, bool *change)
+clt_status clt_balance_step(clt_balance *b, const clt_participants *all, const clt_shares *shares,
+                            const clt_exchange *exchange, int64_t largest, int64_t total,
+                            bool *change)
 {
     *change = false;
-    if (t->current.total != b->batch) /* the last one of an epoch */
+    if (total != b->batch) /* the last one of an epoch */
         return CLT_OK;
-    for (int d = 0; d < t->all.own; d++)
-        b->seconds[d * CLT_BALANCE_WINDOW + b->steps] = t->exchange.devices[d].busy;
+    for (int d = 0; d < all->own; d++)
+        b->seconds[d * CLT_BALANCE_WINDOW + b->steps] = exchange->devices[d].busy;
     if (++b->steps < CLT_BALANCE_WINDOW)
         return CLT_OK;
     b->steps = 0;
-    for (int d = 0; d < t->all.own; d++)
-        b->middle[t->all.first + d] =
+    for (int d = 0; d < all->own; d++)
+        b->middle[all->first + d] =
             clt_clock_median(b->seconds + d * CLT_BALANCE_WINDOW, CLT_BALANCE_WINDOW);
-    CLT_TRY(tell(b, t));
-    CLT_TRY(clt_split(b->batch, b->n, t->shares.weights, t->shares.quantum, b->offsets));
+    CLT_TRY(tell(b, all, &exchange->collectives));
+    CLT_TRY(clt_split(b->batch, b->n, shares->weights, shares->quantum, b->offsets));
     for (int p = 0; p < b->n; p++)
         b->shares[p] = b->offsets[p + 1] - b->offsets[p];
-    b->quantum = quantum_of(t, b->batch);
+    b->quantum = quantum_of(all, shares, b->batch);
     /* Where the trainer's batch is larger than the run's, there must be room for that too. */
-    const int64_t most = t->shares.per_run * t->shares.max_micros * b->batch / t->options.batch;
+    const int64_t most = shares->per_run * shares->max_micros * b->batch / largest;
     *change = clt_balance_find(b->shares, b->middle, b->n, b->batch, b->quantum, most, b->offsets,
                                b->weights) &&
-              check_room(t, b->weights, b->quantum) == CLT_OK;
+              clt_balance_check_room(all, shares, largest, b->weights, b->quantum) == CLT_OK;
     return CLT_OK;
 }
 
@@ -259,19 +259,4 @@ void clt_split_history_free(clt_split_history *h)
     clt_free(h->quanta);
     clt_free(h->weights);
     clt_free(h);
-}
-
-/* --- the trainer ----------------------------------------------------------------------------- */
-
-clt_status clt_trainer_set_weights(clt_trainer *t, const double *weights, int64_t quantum)
-{
-    if (!t->options.rebalance)
-        return clt_fail(CLT_STATE, "this trainer was made without rebalance: its division stays");
-    if (t->phase)
-        return clt_fail(CLT_STATE, "the division cannot change within a step");
-    CLT_TRY(check_room(t, weights, quantum));
-    CLT_TRY(clt_split_history_add(&t->history, t->all.total, t->steps, weights, quantum));
-    memcpy(t->shares.weights, weights, (size_t)t->all.total * sizeof *weights);
-    t->shares.quantum = quantum;
-    return CLT_OK;
 }

@@ -2,7 +2,8 @@
 #ifndef CLT_TRAIN_PLANNER_BALANCE_H
 #define CLT_TRAIN_PLANNER_BALANCE_H
 
-#include "train/core/trainer.h"
+#include "train/core/exchange.h"
+#include "train/ranks/shares.h"
 
 /* Around a device's forward and backward, on its thread: notes what they took, up to its own last
  * gradient. It would wait for the others' next. */
@@ -33,12 +34,19 @@ typedef struct clt_balance {
     int64_t quantum;
 } clt_balance;
 
-clt_status clt_balance_create(const clt_trainer *trainer, int64_t batch, clt_balance **balance);
+clt_status clt_balance_create(const clt_participants *all, int64_t batch, clt_balance **balance);
 void clt_balance_free(clt_balance *balance);
 
-/* After a step. *change: balance->weights and ->quantum divide whole batches better. Collective:
- * all ranks find the same, from what they tell each other once a window. */
-clt_status clt_balance_step(clt_balance *balance, clt_trainer *trainer, bool *change);
+/* After a step of `total` samples; the trainer's batch is `largest`. *change: balance->weights and
+ * ->quantum divide whole batches better. Collective: all ranks find the same, from what they tell
+ * each other once a window. */
+clt_status clt_balance_step(clt_balance *balance, const clt_participants *all,
+                            const clt_shares *shares, const clt_exchange *exchange, int64_t largest,
+                            int64_t total, bool *change);
+
+/* INVALID_ARGUMENT if a device had no room for its share of a batch. */
+clt_status clt_balance_check_room(const clt_participants *all, const clt_shares *shares,
+                                  int64_t batch, const double *weights, int64_t quantum);
 
 /*
  * From devices that took seconds[d] for shares[d]: weights of a division of `batch` in which each

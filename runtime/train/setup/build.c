@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/str.h"
+#include "train/core/trainer.h"
 #include "train/setup/capacity.h"
 #include "train/setup/choices.h"
 #include "train/planner/frozen.h"
@@ -33,7 +34,7 @@ static clt_status choose(clt_trainer *t, const clt_graph *graph)
     CLT_TRY(clt_capacity_share(t->all.total, &t->options, t->options.batch, &t->shares.per_run));
     if (t->options.per_device * t->shares.max_micros >= t->shares.per_run * t->options.accumulate)
         t->shares.per_run = t->options.per_device;
-    return clt_choices_make(t, graph);
+    return clt_choices_make(graph, t->store, &t->options, t->shares.per_run, &t->choices);
 }
 
 static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
@@ -44,12 +45,12 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
         clt_capacity_limit(graph, t->store, &t->options, t->all.total, &options);
     CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->all.total));
     const bool shared = t->all.ranks > 1;
-    CLT_TRY(clt_session_create(graph, t->store, &options, t->tuning_of, t->shares.max_micros,
+    CLT_TRY(clt_session_create(graph, t->store, &options, t->choices->of, t->shares.max_micros,
                                shared, &t->training));
     options = clt_capacity_options(&t->options, CLT_PLAN_EVALUATE, t->shares.per_run);
     options.several = t->all.total > 1;
-    return clt_session_create(graph, t->store, &options, t->tuning_of, t->shares.max_micros, shared,
-                              &t->evaluation);
+    return clt_session_create(graph, t->store, &options, t->choices->of, t->shares.max_micros,
+                              shared, &t->evaluation);
 }
 
 static clt_status make_device(clt_trainer *t, int index)
@@ -126,7 +127,7 @@ static clt_status build(void *arg)
     for (int i = 0; i < t->all.own; i++)
         clt_update_only(t->devices[i].update,
                         (const clt_value *const *)t->training->devices[i].plan->gradients);
-    CLT_TRY(clt_segments_prepare(t));
+    CLT_TRY(clt_segments_prepare(t->graph, t->training, t->evaluation, &t->exchange));
     const size_t means = (size_t)t->training->n_means + 1;
     t->sums = clt_calloc(means, sizeof *t->sums);
     t->weights = clt_calloc(means, sizeof *t->weights);
@@ -163,13 +164,13 @@ clt_status clt_trainer_build(clt_trainer *t)
     CLT_TRY(clt_world_compare_plans(&t->all, t->graph, t->store, &t->options));
     CLT_TRY(clt_split_identities(&t->all, t->store));
     CLT_TRY(clt_ranks_in_turns(t->all.world, build, t));
-    CLT_TRY(clt_segments_agree(t));
+    CLT_TRY(clt_segments_agree(t->graph, t->training, t->evaluation, &t->all));
     t->streams = t->all.total > 1 && clt_trainer_streams(&t->options);
     CLT_TRY(clt_programs_create(t));
     if (t->all.total == 1)
         return CLT_OK;
     CLT_TRY(connect(t));
-    return clt_segments_reserve(t);
+    return clt_segments_reserve(t->training, t->evaluation, &t->all, &t->exchange);
 }
 
 static void free_devices(clt_trainer *t)
@@ -200,11 +201,12 @@ void clt_trainer_unbuild(clt_trainer *t)
         clt_free(arrays[i]);
     clt_shares_free(&t->shares);
     clt_participants_part(&t->all);
-    clt_choices_free(t);
+    clt_choices_free(t->choices);
     t->crew = NULL;
     t->training = t->evaluation = t->prediction = t->session = NULL;
     t->states = NULL;
     t->verification = NULL;
+    t->choices = NULL;
     t->owners = NULL;
     t->sums = t->weights = t->loss_weights = NULL;
     t->phase = 0;

@@ -9,7 +9,6 @@
 #include "device/program/tuning_file.h"
 #include "exec/update.h"
 #include "train/setup/explain.h"
-#include "train/core/trainer.h"
 #include <cltrain/data.h>
 
 /* Batches beyond this are not looked for. */

@@ -40,4 +40,7 @@ clt_status clt_capacity_explain(clt_status status, const clt_graph *graph, const
 /* trainer.c: INVALID_ARGUMENT, naming the option. */
 clt_status clt_trainer_check_options(const clt_trainer_options *options);
 
+/* build.c: whether several devices' updates stream, under these options. */
+bool clt_trainer_streams(const clt_trainer_options *options);
+
 #endif

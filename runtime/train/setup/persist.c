@@ -7,9 +7,10 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "checkpoint/safetensors.h"
+#include "train/core/trainer.h"
 #include "train/setup/choices.h"
 #include "train/planner/frozen.h"
-#include "train/step/loss_scaling.h"
+#include "train/setup/loss_scaling.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/fit.h>
 
@@ -197,12 +198,13 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
     char dropout_seed[24], *choices = NULL, *split = NULL;
     snprintf(dropout_seed, sizeof dropout_seed, "%llu", (unsigned long long)t->options.seed);
     if (status == CLT_OK)
-        status = clt_choices_to_json(t, &choices);
+        status = clt_choices_to_json(t->choices, t->training, t->evaluation, &choices);
     if (status == CLT_OK)
         status = split_to_json(t, &split);
     char scaling[96];
     if (status == CLT_OK)
-        status = clt_scaling_to_json(t, scaling, sizeof scaling);
+        status = clt_scaling_to_json(t->devices[0].update, t->options.precision, scaling,
+                                     sizeof scaling);
     clt_str groups = {0};
     clt_store_groups_text(t->store, &groups);
     if (status == CLT_OK && groups.failed)
@@ -519,7 +521,7 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
     clt_split_history *history = NULL;
     clt_status status = match_all(t, checkpoint);
     if (status == CLT_OK)
-        status = clt_scaling_read(t, checkpoint, &scaling);
+        status = clt_scaling_read(t->options.precision, checkpoint, &scaling);
     if (status == CLT_OK)
         status = read_history(t, checkpoint, &history);
     if (status == CLT_OK)

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "exec/slow.h"
 #include "train/planner/balance.h"
+#include "train/setup/choices.h"
 #include "train/ranks/world.h"
 #include <cltrain/checkpoint.h>
 
@@ -257,25 +258,6 @@ static clt_status find_loss_scale(const clt_trainer *t, int device, float *scale
     return CLT_OK;
 }
 
-clt_status clt_trainer_read_floats(const clt_replica *replica, clt_view from, clt_dtype dtype,
-                                   int64_t count, float *data)
-{
-    const int64_t bytes = count * clt_dtype_size(dtype);
-    if (dtype == CLT_F32)
-        return clt_replica_read(replica, from.buffer, from.offset, bytes, data);
-    clt_tensor tensor;
-    void *half = clt_alloc((size_t)bytes + 1);
-    clt_status status = half ? CLT_OK : CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK)
-        status = clt_replica_read(replica, from.buffer, from.offset, bytes, half);
-    if (status == CLT_OK)
-        status = clt_tensor_init(&tensor, "a value", (clt_file_dtype)dtype, 1, &count, half);
-    if (status == CLT_OK)
-        status = clt_tensor_to_f32(&tensor, count, data);
-    clt_free(half);
-    return status;
-}
-
 static clt_status read_gradient(const clt_trainer *t, int device, const clt_slot *where,
                                 float *data)
 {
@@ -285,7 +267,7 @@ static clt_status read_gradient(const clt_trainer *t, int device, const clt_slot
     const int64_t count = where->bytes / 4;
     float scale;
     CLT_TRY(find_loss_scale(t, device, &scale));
-    CLT_TRY(clt_trainer_read_floats(
+    CLT_TRY(clt_replica_read_floats(
         r, (clt_view){buffer, where->offset / 4 * clt_dtype_size(precision)}, precision, count,
         data));
     for (int64_t i = 0; scale != 1 && i < count; i++)
@@ -334,4 +316,23 @@ clt_status clt_trainer_finish(clt_trainer *t)
         return CLT_OK;
     CLT_TRY(clt_trainer_wait(t));
     return t->exchange.collectives.finish(t->exchange.collectives.self);
+}
+
+void clt_trainer_tuning(const clt_trainer *t, int *classes, int *left)
+{
+    *classes = t->choices->classes;
+    *left = t->choices->left;
+}
+
+clt_status clt_trainer_set_weights(clt_trainer *t, const double *weights, int64_t quantum)
+{
+    if (!t->options.rebalance)
+        return clt_fail(CLT_STATE, "this trainer was made without rebalance: its division stays");
+    if (t->phase)
+        return clt_fail(CLT_STATE, "the division cannot change within a step");
+    CLT_TRY(clt_balance_check_room(&t->all, &t->shares, t->options.batch, weights, quantum));
+    CLT_TRY(clt_split_history_add(&t->history, t->all.total, t->steps, weights, quantum));
+    memcpy(t->shares.weights, weights, (size_t)t->all.total * sizeof *weights);
+    t->shares.quantum = quantum;
+    return CLT_OK;
 }

@@ -89,7 +89,7 @@ static clt_status read_value(search *s, const clt_exec *exec, const clt_run *run
         s->room = count;
     }
     CLT_TRY(clt_exec_locate(exec, run, v, &view));
-    CLT_TRY(clt_trainer_read_floats(s->replica, view, v->type.dtype, count, s->host));
+    CLT_TRY(clt_replica_read_floats(s->replica, view, v->type.dtype, count, s->host));
     *finite = finite_value(s, run, v, plan->options.lanes);
     return CLT_OK;
 }

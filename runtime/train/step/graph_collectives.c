@@ -4,9 +4,6 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "train/ranks/shares.h"
-#include "train/step/interpret.h"
-#include "train/ranks/world.h"
 
 /* --- the order ------------------------------------------------------------------------------- */
 
@@ -41,23 +38,22 @@ static uint64_t hash_order(const clt_session *s)
     return hash;
 }
 
-static clt_status compare_ranks(clt_trainer *t)
+static int count_collectives(const clt_graph *graph)
 {
-    CLT_TRY(clt_ranks_compare(t->all.world, hash_order(t->training),
-                              "order of all-reduces in training"));
-    return clt_ranks_compare(t->all.world, hash_order(t->evaluation),
-                             "order of all-reduces in evaluation");
+    int count = 0;
+    for (int i = 0; i < graph->n_nodes; i++)
+        count += graph->nodes[i]->op->collective;
+    return count;
 }
 
-clt_status clt_segments_prepare(clt_trainer *t)
+clt_status clt_segments_prepare(const clt_graph *graph, const clt_session *training,
+                                const clt_session *evaluation, clt_exchange *exchange)
 {
-    CLT_TRY(clt_segments_check(t->training));
-    CLT_TRY(clt_segments_check(t->evaluation));
-    int room = t->training->devices[0].plan->n_collectives, in_graph = 0;
-    for (int i = 0; i < t->graph->n_nodes; i++)
-        in_graph += t->graph->nodes[i]->op->collective;
-    room = in_graph > room ? in_graph : room; /* those outside training have no more */
-    return clt_exchange_reserve(&t->exchange, room);
+    CLT_TRY(clt_segments_check(training));
+    CLT_TRY(clt_segments_check(evaluation));
+    /* Plans outside training have no more than the graph. */
+    const int planned = training->devices[0].plan->n_collectives, all = count_collectives(graph);
+    return clt_exchange_reserve(exchange, all > planned ? all : planned);
 }
 
 static bool has_collectives(const clt_session *s)
@@ -65,13 +61,16 @@ static bool has_collectives(const clt_session *s)
     return s->devices[0].plan->n_collectives > 0;
 }
 
-clt_status clt_segments_agree(clt_trainer *t)
+/* The graph's own nodes tell, so that all ranks come to the same calls. */
+clt_status clt_segments_agree(const clt_graph *graph, const clt_session *training,
+                              const clt_session *evaluation, const clt_participants *all)
 {
-    /* Of the graph's own nodes, so that all ranks come to the same calls. */
-    bool any = false;
-    for (int i = 0; i < t->graph->n_nodes; i++)
-        any = any || t->graph->nodes[i]->op->collective;
-    return any && t->all.ranks > 1 ? compare_ranks(t) : CLT_OK;
+    if (all->ranks == 1 || !count_collectives(graph))
+        return CLT_OK;
+    CLT_TRY(
+        clt_ranks_compare(all->world, hash_order(training), "order of all-reduces in training"));
+    return clt_ranks_compare(all->world, hash_order(evaluation),
+                             "order of all-reduces in evaluation");
 }
 
 /* --- what it needs --------------------------------------------------------------------------- */
@@ -93,10 +92,11 @@ static int most_at_once(const clt_plan *plan)
     return most;
 }
 
-static clt_status reserve(clt_trainer *t)
+static clt_status reserve(const clt_session *training, const clt_session *evaluation,
+                          const clt_collectives *c)
 {
-    for (int d = 0; d < t->all.own; d++) {
-        const clt_plan *plans[] = {t->training->devices[d].plan, t->evaluation->devices[d].plan};
+    for (int d = 0; d < training->n_devices; d++) {
+        const clt_plan *plans[] = {training->devices[d].plan, evaluation->devices[d].plan};
         int64_t largest = 0;
         int most = 0;
         for (int p = 0; p < 2; p++) {
@@ -107,31 +107,33 @@ static clt_status reserve(clt_trainer *t)
                     largest = count_of(plans[p], k);
         }
         if (most)
-            CLT_TRY(t->exchange.collectives.reserve(t->exchange.collectives.self, d,
-                                                    largest * (int64_t)sizeof(float), most));
+            CLT_TRY(c->reserve(c->self, d, largest * (int64_t)sizeof(float), most));
     }
     return CLT_OK;
 }
 
-clt_status clt_segments_reserve(clt_trainer *t)
+clt_status clt_segments_reserve(const clt_session *training, const clt_session *evaluation,
+                                const clt_participants *all, const clt_exchange *exchange)
 {
-    const bool any = has_collectives(t->training) || has_collectives(t->evaluation);
-    return any ? clt_world_agree(&t->all, reserve(t)) : CLT_OK;
+    const bool any = has_collectives(training) || has_collectives(evaluation);
+    return any ? clt_world_agree(all, reserve(training, evaluation, &exchange->collectives))
+               : CLT_OK;
 }
 
-clt_status clt_segments_rounds(clt_trainer *t)
+clt_status clt_segments_rounds(const clt_session *session, const clt_participants *all,
+                               const clt_exchange *exchange, clt_shares *shares)
 {
-    t->shares.rounds = 0;
-    if (!has_collectives(t->session))
+    shares->rounds = 0;
+    if (!has_collectives(session))
         return CLT_OK;
-    t->shares.rounds = 1;
-    if (t->shares.max_micros == 1)
+    shares->rounds = 1;
+    if (shares->max_micros == 1)
         return CLT_OK;
-    CLT_TRY(clt_shares_count(&t->shares, &t->all, &t->exchange.collectives));
+    CLT_TRY(clt_shares_count(shares, all, &exchange->collectives));
     /* At least once, as where numbers of samples are not told. */
-    for (int p = 0; p < t->all.total; p++) {
-        const int micros = clt_share_of(&t->shares, t->shares.counts[p]).micros;
-        t->shares.rounds = micros > t->shares.rounds ? micros : t->shares.rounds;
+    for (int p = 0; p < all->total; p++) {
+        const int micros = clt_share_of(shares, shares->counts[p]).micros;
+        shares->rounds = micros > shares->rounds ? micros : shares->rounds;
     }
     return CLT_OK;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "train/core/trainer.h"
 #include "train/ranks/shares.h"
 #include "train/step/graph_collectives.h"
 #include "train/step/states.h"
@@ -139,7 +140,7 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
     clt_heartbeat_step(t->exchange.beat, t->steps + 1);
     CLT_TRY(clt_shares_place(&t->shares, &t->all, &t->exchange.collectives, &t->current));
     CLT_TRY(clt_states_check(t->states, &t->current));
-    CLT_TRY(clt_segments_rounds(t));
+    CLT_TRY(clt_segments_rounds(t->session, &t->all, &t->exchange, &t->shares));
     t->records[t->entry] =
         (clt_step_record){.step = t->steps,
                           .samples = t->current.total,

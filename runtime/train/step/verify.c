@@ -8,8 +8,6 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "train/core/trainer.h"
-#include "train/step/programs.h"
 #include "train/step/verify.h"
 
 clt_status clt_verification_create(const clt_store *store, const clt_participants *all,
@@ -113,22 +111,5 @@ clt_status clt_verify_compare(const clt_verification *v, int d)
                 : " before the first step: make all stores with the same seed, load the same "
                   "file, or call clt_trainer_broadcast");
     }
-    return CLT_OK;
-}
-
-clt_status clt_verify_step(clt_trainer *t, const char *what)
-{
-    if (!t->verification || !t->options.check_every || (t->steps + 1) % t->options.check_every)
-        return CLT_OK;
-    return clt_programs_run(t, CLT_PROGRAM_VERIFY, what, true);
-}
-
-/* Every rank finds the same mismatch by itself, so nobody waits for one that failed. */
-clt_status clt_verify_start(clt_trainer *t)
-{
-    if (!t->verification || t->verification->verified)
-        return CLT_OK;
-    CLT_TRY(clt_programs_run(t, CLT_PROGRAM_VERIFY, NULL, false));
-    t->verification->verified = true;
     return CLT_OK;
 }

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/str.h"
 #include "train/store/init.h"
+#include <cltrain/checkpoint.h>
 
 /* Slots in the order of their streams are parameters in graph order, then states. */
 static clt_status make_order(clt_store *store)
@@ -247,4 +248,23 @@ clt_status clt_store_check(clt_store *store)
         CLT_TRY(status);
     }
     return CLT_OK;
+}
+
+clt_status clt_replica_read_floats(const clt_replica *replica, clt_view from, clt_dtype dtype,
+                                   int64_t count, float *data)
+{
+    const int64_t bytes = count * clt_dtype_size(dtype);
+    if (dtype == CLT_F32)
+        return clt_replica_read(replica, from.buffer, from.offset, bytes, data);
+    clt_tensor tensor;
+    void *half = clt_alloc((size_t)bytes + 1);
+    clt_status status = half ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK)
+        status = clt_replica_read(replica, from.buffer, from.offset, bytes, half);
+    if (status == CLT_OK)
+        status = clt_tensor_init(&tensor, "a value", (clt_file_dtype)dtype, 1, &count, half);
+    if (status == CLT_OK)
+        status = clt_tensor_to_f32(&tensor, count, data);
+    clt_free(half);
+    return status;
 }

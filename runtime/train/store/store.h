@@ -3,6 +3,7 @@
 #define CLT_TRAIN_STORE_STORE_H
 
 #include "exec/arena.h"
+#include "exec/commands.h"
 #include "exec/replica.h"
 #include <cltrain/store.h>
 
@@ -24,5 +25,9 @@ clt_status clt_store_slot(const clt_store *store, const char *name, const clt_sl
 /* What clt_freeze and clt_param_group said of the store's parameters: a line each, of those that
  * they said something of, in the graph's order. */
 void clt_store_groups_text(const clt_store *store, clt_str *text);
+
+/* Reads `count` elements of F32, F16 or BF16 from a device's buffer; waits. */
+clt_status clt_replica_read_floats(const clt_replica *replica, clt_view from, clt_dtype dtype,
+                                   int64_t count, float *data);
 
 #endif

@@ -390,7 +390,8 @@ static void test_frozen(void **state)
     clt_trainer_options options = options_of(60);
     lab first = lab_open(&options);
     train_steps(&first, before, sizeof before);
-    ok(clt_choices_to_json(first.trainer, &frozen));
+    ok(clt_choices_to_json(first.trainer->choices, first.trainer->training,
+                           first.trainer->evaluation, &frozen));
     const clt_plan_node *node = node_of(&first, "conv2d");
     char tile[128];
     snprintf(tile, sizeof tile, "%s", node->tuned->options);

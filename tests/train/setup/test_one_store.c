@@ -5,6 +5,7 @@
 #include <cltrain/fit.h>
 
 #include "checkpoint/scratch.h"
+#include "train/core/trainer.h"
 #include "train/planner/balance.h"
 
 enum { IN = 5, HIDDEN = 19, CLASSES = 3, MOST = 37, WEIGHTS = HIDDEN * IN };

@@ -1,4 +1,5 @@
-/* Making all ranks' replicas equal to one rank's. */
+/* Keeping the replicas of a trainer's devices equal: comparing them, and making all equal to one
+ * rank's. */
 #include "train/core/trainer.h"
 #include "train/step/programs.h"
 #include "train/step/verify.h"
@@ -30,5 +31,22 @@ clt_status clt_trainer_broadcast(clt_trainer *t, int root)
     CLT_TRY(clt_trainer_set_scaling(t, &scaling));
     CLT_TRY(clt_trainer_copy_replica(t, (int)numbers[2], NULL));
     clt_verification_skip(t->verification);
+    return CLT_OK;
+}
+
+clt_status clt_verify_step(clt_trainer *t, const char *what)
+{
+    if (!t->verification || !t->options.check_every || (t->steps + 1) % t->options.check_every)
+        return CLT_OK;
+    return clt_programs_run(t, CLT_PROGRAM_VERIFY, what, true);
+}
+
+/* Every rank finds the same mismatch by itself, so nobody waits for one that failed. */
+clt_status clt_verify_start(clt_trainer *t)
+{
+    if (!t->verification || t->verification->verified)
+        return CLT_OK;
+    CLT_TRY(clt_programs_run(t, CLT_PROGRAM_VERIFY, NULL, false));
+    t->verification->verified = true;
     return CLT_OK;
 }

@@ -1,4 +1,4 @@
-#include "train/step/loss_scaling.h"
+#include "train/setup/loss_scaling.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,11 +8,11 @@
 #include "base/error.h"
 #include "base/log.h"
 
-clt_status clt_scaling_to_json(const clt_trainer *t, char *text, size_t bytes)
+clt_status clt_scaling_to_json(clt_update *update, clt_dtype precision, char *text, size_t bytes)
 {
     clt_scaling s;
-    CLT_TRY(clt_update_scaling(t->devices[0].update, &s));
-    if (t->options.precision == CLT_F16)
+    CLT_TRY(clt_update_scaling(update, &s));
+    if (precision == CLT_F16)
         snprintf(text, bytes, "{\"scale\": %.17g, \"good\": %d, \"skipped\": %d}", (double)s.scale,
                  (int)s.good, (int)s.skipped);
     else
@@ -21,18 +21,17 @@ clt_status clt_scaling_to_json(const clt_trainer *t, char *text, size_t bytes)
 }
 
 /* A checkpoint without the section was written before there were others than f32. */
-static void compare_precision(const clt_trainer *t, const clt_checkpoint *checkpoint)
+static void compare_precision(clt_dtype precision, const clt_checkpoint *checkpoint)
 {
     const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_PRECISION);
     const char *before = section ? section->text : clt_dtype_name(CLT_F32);
-    const char *now = clt_dtype_name(t->options.precision);
+    const char *now = clt_dtype_name(precision);
     if (strcmp(before, now))
         clt_log(CLT_LOG_WARN, "%s was written by a run in %s, this run goes on in %s",
                 clt_checkpoint_path(checkpoint), before, now);
 }
 
-clt_status clt_scaling_read(const clt_trainer *t, const clt_checkpoint *checkpoint,
-                            clt_scaling *out)
+clt_status clt_scaling_read(clt_dtype precision, const clt_checkpoint *checkpoint, clt_scaling *out)
 {
     const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_SCALING);
     clt_scaling s = clt_scaling_begin();
@@ -46,7 +45,7 @@ clt_status clt_scaling_read(const clt_trainer *t, const clt_checkpoint *checkpoi
     if (!clt_scaling_valid(&s))
         return clt_fail(CLT_FORMAT, "%s: its loss scaling, %.200s, is none",
                         clt_checkpoint_path(checkpoint), section->text);
-    compare_precision(t, checkpoint);
+    compare_precision(precision, checkpoint);
     *out = s;
     return CLT_OK;
 }
