@@ -4,17 +4,10 @@
 
 #include <stdatomic.h>
 
+#include "train/core/call.h"
 #include "train/core/device_threads.h"
 #include "train/core/exchange.h"
-#include "train/core/session.h"
 #include "train/core/updates.h"
-
-/* What is known of a step before its results are read. */
-typedef struct clt_step_record {
-    int64_t step; /* -1: none */
-    int64_t samples;
-    double lr;
-} clt_step_record;
 
 struct clt_trainer {
     clt_store *store;
@@ -42,22 +35,12 @@ struct clt_trainer {
     char reads[256]; /* what clt_fit trains on, for checkpoints; "": unknown */
     char *use;       /* see clt_trainer_set_use */
     int64_t steps;
-    clt_step_record records[CLT_RESULT_RING];
-    double *sums, *weights; /* scratch, by mean */
-
-    /* The step being enqueued, for the device threads. */
-    clt_step_batch current; /* without what its pointers point to, once parts return */
-    int parity;             /* which of the two sets of input buffers it uses */
-    const clt_feed *given;  /* gradients brought to backward */
-    int n_given;
-    clt_session *session;
+    clt_call call;                     /* step/step.c: for the device threads */
+    clt_results results;               /* fit/results.c */
     struct clt_split_history *history; /* planner/balance.h; NULL: no change yet */
-    double *loss_weights;
-    bool weights_known;
-    int entry;       /* of the result ring */
-    atomic_int lost; /* the device that failed; -1: none */
-    int phase;       /* parts: 1 after forward, 2 after backward, 3 after reduce */
-    bool keeps;      /* one of store->keepers */
+    atomic_int lost;                   /* the device that failed; -1: none */
+    int phase;  /* parts: 1 after forward, 2 after backward, 3 after reduce */
+    bool keeps; /* one of store->keepers */
 };
 
 /* build.c: all that depends on which devices the store has; and the opposite, after which the

@@ -88,7 +88,7 @@ static clt_status one_step(clt_fit_run *f)
     if (status == CLT_OK && f->balance) /* before an evaluation takes times of its own */
         return clt_balance_step(f->balance, &f->trainer->all, &f->trainer->shares,
                                 &f->trainer->exchange, f->trainer->options.batch,
-                                f->trainer->current.total, &f->rebalance);
+                                f->trainer->call.batch.total, &f->rebalance);
     return status;
 }
 

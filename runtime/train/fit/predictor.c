@@ -219,25 +219,20 @@ static clt_status divide(clt_predictor *p, const clt_step_batch *batch)
     return clt_session_check_fetches(p->session, batch, p->offsets);
 }
 
-static clt_status run_device(clt_predictor *p, int d, const clt_step_batch *batch)
+static clt_status run_device(clt_predictor *p, int d, const clt_call *call)
 {
     const int64_t count = p->offsets[d + 1] - p->offsets[d];
-    const int rounds = count > 0, entry = (int)(p->runs % 2);
-    clt_bound bound = {.device = d,
-                       .replica = &p->store->replicas[d],
-                       .arena = &p->store->arenas[d],
-                       .session = p->session,
-                       .batch = batch,
-                       .share = {.begin = p->offsets[d],
-                                 .count = count,
-                                 .per_run = p->per_device,
-                                 .quantum = 1,
-                                 .micros = rounds,
-                                 .rounds = rounds},
-                       .first = batch->first,
-                       .entry = entry,
-                       .parity = entry,
-                       .step = p->runs};
+    const int rounds = count > 0;
+    const clt_bound bound = {.device = d,
+                             .replica = &p->store->replicas[d],
+                             .arena = &p->store->arenas[d],
+                             .call = call,
+                             .share = {.begin = p->offsets[d],
+                                       .count = count,
+                                       .per_run = p->per_device,
+                                       .quantum = 1,
+                                       .micros = rounds,
+                                       .rounds = rounds}};
     return clt_step_program_run(&bound, &p->programs[2 * d + rounds]);
 }
 
@@ -247,12 +242,15 @@ clt_status clt_predictor_run(clt_predictor *p, const clt_step_batch *batch,
     if (event && p->store->n_devices > 1)
         return clt_fail(CLT_INVALID_ARGUMENT, "several devices have no common event");
     CLT_TRY(divide(p, batch));
+    const int entry = (int)(p->runs % 2);
+    const clt_call call = {
+        .session = p->session, .batch = *batch, .entry = entry, .parity = entry, .step = p->runs};
     for (int d = 0; d < p->store->n_devices; d++) {
-        const clt_status status = run_device(p, d, batch);
+        const clt_status status = run_device(p, d, &call);
         if (status != CLT_OK)
             return clt_fail_prefix(status, "prediction: ");
     }
-    const int entry = (int)(p->runs++ % 2);
+    p->runs++;
     const clt_session_device *first = &p->session->devices[0];
     return event ? clt_event_share(first->device, first->read[entry], event) : CLT_OK;
 }

@@ -13,7 +13,7 @@ static clt_status find_record(clt_trainer *t, int64_t step, int *entry)
     *entry = step < 0 ? 0 : (int)(step % CLT_RESULT_RING);
     /* A step that failed before it ran has left a record. */
     const bool begun = step < t->steps || (step == t->steps && t->phase > 0);
-    if (step < 0 || !begun || t->records[*entry].step != step)
+    if (step < 0 || !begun || t->results.records[*entry].step != step)
         return clt_fail(CLT_NOT_FOUND,
                         "the results of step %lld are not kept; the last step was "
                         "%lld",
@@ -23,10 +23,11 @@ static clt_status find_record(clt_trainer *t, int64_t step, int *entry)
 
 static clt_status collect(clt_trainer *t, clt_session *session, int entry)
 {
-    const size_t bytes = (size_t)session->n_means * sizeof *t->sums;
-    memset(t->sums, 0, bytes);
-    memset(t->weights, 0, bytes);
-    const clt_status status = clt_session_collect(session, entry, t->sums, t->weights);
+    const size_t bytes = (size_t)session->n_means * sizeof *t->results.sums;
+    memset(t->results.sums, 0, bytes);
+    memset(t->results.weights, 0, bytes);
+    const clt_status status =
+        clt_session_collect(session, entry, t->results.sums, t->results.weights);
     return clt_lost_note(t, session->failed, status);
 }
 
@@ -43,11 +44,11 @@ clt_status clt_trainer_result(clt_trainer *t, int64_t step, clt_step_result *res
                          .finite = word[CLT_WORD_OK] == 1.0f,
                          .loss_scale = t->options.precision == CLT_F16 ? word[CLT_WORD_USED] : 1,
                          .skipped = (int64_t)word[CLT_WORD_SKIPPED],
-                         .lr = t->records[entry].lr,
-                         .samples = t->records[entry].samples};
+                         .lr = t->results.records[entry].lr,
+                         .samples = t->results.records[entry].samples};
     for (int l = 0; l < t->training->n_losses; l++)
-        if (t->weights[l] > 0)
-            r.loss += t->training->coefficients[l] * t->sums[l] / t->weights[l];
+        if (t->results.weights[l] > 0)
+            r.loss += t->training->coefficients[l] * t->results.sums[l] / t->results.weights[l];
     if (clt_step_stopped(t, entry))
         return clt_trainer_diagnose(t, step);
     *result = r;
@@ -61,8 +62,8 @@ clt_status clt_trainer_metric(clt_trainer *t, int64_t step, int index, double *s
     if (index < 0 || index >= t->training->n_means - t->training->n_losses)
         return clt_fail(CLT_INVALID_ARGUMENT, "the graph has no metric %d", index);
     CLT_TRY(collect(t, t->training, entry));
-    *sum = t->sums[t->training->n_losses + index];
-    *weight = t->weights[t->training->n_losses + index];
+    *sum = t->results.sums[t->training->n_losses + index];
+    *weight = t->results.weights[t->training->n_losses + index];
     return CLT_OK;
 }
 
@@ -72,7 +73,7 @@ static clt_status run_outside(clt_trainer *t, const char *name, bool reads)
 {
     char what[64];
     t->phase = 0;
-    t->parity = 0;
+    t->call.parity = 0;
     snprintf(what, sizeof what, "%s after step %lld", name, (long long)t->steps);
     return clt_programs_run(t, CLT_PROGRAM_OUTSIDE, what,
                             (reads && t->all.ranks > 1) || t->shares.rounds);
@@ -82,8 +83,8 @@ clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, dou
                                 double *weights)
 {
     CLT_TRY(clt_step_prepare(t, t->evaluation, batch));
-    CLT_TRY(clt_segments_rounds(t->session, &t->all, &t->exchange, &t->shares));
-    t->entry = 0;
+    CLT_TRY(clt_segments_rounds(t->call.session, &t->all, &t->exchange, &t->shares));
+    t->call.entry = 0;
     CLT_TRY(run_outside(t, "evaluation", true));
     const clt_status status = clt_session_collect(t->evaluation, 0, sums, weights);
     return clt_lost_note(t, t->evaluation->failed, status);
@@ -108,9 +109,9 @@ clt_status clt_trainer_predict(clt_trainer *t, const clt_step_batch *batch,
     CLT_TRY(clt_step_check_event(t, event));
     CLT_TRY(make_prediction(t));
     CLT_TRY(clt_step_prepare(t, t->prediction, batch));
-    CLT_TRY(clt_segments_rounds(t->session, &t->all, &t->exchange, &t->shares));
-    t->entry = (int)(t->predictions % CLT_RESULT_RING);
+    CLT_TRY(clt_segments_rounds(t->call.session, &t->all, &t->exchange, &t->shares));
+    t->call.entry = (int)(t->predictions % CLT_RESULT_RING);
     CLT_TRY(run_outside(t, "prediction", false));
     t->predictions++;
-    return clt_step_event(t->prediction, t->entry, event);
+    return clt_step_event(t->prediction, t->call.entry, event);
 }

@@ -129,10 +129,10 @@ static clt_status build(void *arg)
                         (const clt_value *const *)t->training->devices[i].plan->gradients);
     CLT_TRY(clt_segments_prepare(t->graph, t->training, t->evaluation, &t->exchange));
     const size_t means = (size_t)t->training->n_means + 1;
-    t->sums = clt_calloc(means, sizeof *t->sums);
-    t->weights = clt_calloc(means, sizeof *t->weights);
-    t->loss_weights = clt_calloc(means, sizeof *t->loss_weights);
-    if (!t->sums || !t->weights || !t->loss_weights)
+    t->results.sums = clt_calloc(means, sizeof *t->results.sums);
+    t->results.weights = clt_calloc(means, sizeof *t->results.weights);
+    t->call.loss_weights = clt_calloc(means, sizeof *t->call.loss_weights);
+    if (!t->results.sums || !t->results.weights || !t->call.loss_weights)
         return CLT_OUT_OF_MEMORY;
     return clt_crew_create(t->all.own, &t->crew);
 }
@@ -196,20 +196,20 @@ void clt_trainer_unbuild(clt_trainer *t)
     clt_states_destroy(t->states);
     clt_verification_destroy(t->verification);
     free_devices(t);
-    void *const arrays[] = {t->owners, t->sums, t->weights, t->loss_weights};
+    void *const arrays[] = {t->owners, t->results.sums, t->results.weights, t->call.loss_weights};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         clt_free(arrays[i]);
     clt_shares_free(&t->shares);
     clt_participants_part(&t->all);
     clt_choices_free(t->choices);
     t->crew = NULL;
-    t->training = t->evaluation = t->prediction = t->session = NULL;
+    t->training = t->evaluation = t->prediction = t->call.session = NULL;
     t->states = NULL;
     t->verification = NULL;
     t->choices = NULL;
     t->owners = NULL;
-    t->sums = t->weights = t->loss_weights = NULL;
+    t->results.sums = t->results.weights = t->call.loss_weights = NULL;
     t->phase = 0;
     for (int i = 0; i < CLT_RESULT_RING; i++)
-        t->records[i].step = -1;
+        t->results.records[i].step = -1;
 }

@@ -538,7 +538,7 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
         t->history = history;
         history = NULL;
         for (int i = 0; i < CLT_RESULT_RING; i++) /* of steps that are not this run's any more */
-            t->records[i].step = -1;
+            t->results.records[i].step = -1;
         status = clt_trainer_set_scaling(t, &scaling);
         position->epoch = run->epoch;
         position->sample = run->sample;

@@ -11,6 +11,7 @@
 #include "train/setup/choices.h"
 #include "train/ranks/world.h"
 #include <cltrain/checkpoint.h>
+#include <cltrain/unstable.h>
 
 void clt_trainer_options_init(clt_trainer_options *options)
 {
@@ -150,7 +151,7 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
     }
     t->lost = -1;
     for (int i = 0; i < CLT_RESULT_RING; i++)
-        t->records[i].step = -1;
+        t->results.records[i].step = -1;
     clt_status status = clt_graph_status(graph);
     if (status == CLT_OK)
         status = join_store(t);

@@ -11,23 +11,8 @@
 #include "base/alloc.h"
 #include "ops/index/index.h"
 #include "ops/core/ops.h"
-#include "train/core/trainer.h"
-#include "train/step/programs.h"
 
-struct clt_diagnosis {
-    const clt_replica *replica;
-    float *host; /* room for the largest value */
-    int64_t room;
-    char where[256];
-    int64_t bad, samples; /* of the value looked at: those that are not finite, and all; 0: it has
-                             none */
-    int64_t first;        /* of the bad ones, in the micro-batch */
-    int64_t bad_sample;   /* of the batch, and to blame; -1: none */
-    char sample[96];      /* names it; else empty */
-    char index[320];      /* of what was found: which of its indices is out of range; else empty */
-};
-
-typedef struct clt_diagnosis search;
+typedef clt_diagnosis search;
 
 /* Where element i of a value is in its memory. */
 static int64_t stored_at(const clt_value *v, int lanes, int64_t i)
@@ -196,31 +181,21 @@ clt_status clt_diagnosis_inspect(search *s, const clt_session_device *sd, const 
     return CLT_OK;
 }
 
-clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)
+clt_status clt_diagnosis_fail(const search *s, int64_t step, clt_dtype precision)
 {
-    search s = {.bad_sample = -1};
-    clt_status status = clt_trainer_wait(t);
-    for (int d = 0; status == CLT_OK && !*s.where && d < t->all.own; d++) {
-        s.replica = &t->store->replicas[d];
-        status = clt_programs_diagnose(t, d, step, &s);
-    }
-    t->bad_step = step;
-    t->bad_sample = s.bad_sample;
-    clt_free(s.host);
-    CLT_TRY(status);
     /* Messages count steps from 1, as reports do. */
-    const char *where = *s.where ? s.where : "the gradient of the whole batch";
-    if (*s.index)
+    const char *where = *s->where ? s->where : "the gradient of the whole batch";
+    if (*s->index)
         return clt_fail(CLT_NONFINITE,
                         "step %lld: %s is not finite%s: %s; the weights are those before this step",
-                        (long long)step + 1, where, s.sample, s.index);
-    if (t->options.precision == CLT_F16)
+                        (long long)step + 1, where, s->sample, s->index);
+    if (precision == CLT_F16)
         return clt_fail(
             CLT_NONFINITE,
             "step %lld: %s is not finite%s, and no smaller scale of the losses is left to "
             "try (2^-14); the weights are those before this step. bf16 has the range of f32",
-            (long long)step + 1, where, s.sample);
+            (long long)step + 1, where, s->sample);
     return clt_fail(CLT_NONFINITE,
                     "step %lld: %s is not finite%s; the weights are those before this step",
-                    (long long)step + 1, where, s.sample);
+                    (long long)step + 1, where, s->sample);
 }

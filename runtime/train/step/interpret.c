@@ -21,8 +21,8 @@ typedef struct context {
 
 static clt_status upstream_scaled(context *c)
 {
-    const clt_session *s = c->b->session;
-    const double *weights = c->b->loss_weights;
+    const clt_session *s = c->b->call->session;
+    const double *weights = c->b->call->loss_weights;
     for (int l = 0; l < s->n_losses; l++)
         CLT_TRY(clt_update_scale_upstream(c->u->update, c->sd->upstream, l,
                                           weights[l] > 0 ? s->coefficients[l] / weights[l] : 0));
@@ -103,15 +103,16 @@ static clt_status update(context *c)
         c->b->exchange->devices[c->b->device].reduced[c->i->item].votes & CLT_VOTE_DROP)
         return CLT_OK;
     if (c->i->item >= 0)
-        return clt_update_bucket(c->u->update, c->i->item, b->lr, b->step);
-    return clt_update_apply(c->u->update, b->lr, b->step, b->owners, b->all->first + b->device);
+        return clt_update_bucket(c->u->update, c->i->item, b->call->lr, b->call->step);
+    return clt_update_apply(c->u->update, b->call->lr, b->call->step, b->owners,
+                            b->all->first + b->device);
 }
 
 static clt_status read_status(context *c)
 {
     return clt_enqueue_download(
         c->b->replica->device, (clt_view){clt_update_word_buffer(c->u->update), 0},
-        c->u->word + CLT_WORD * c->b->entry, CLT_WORD * sizeof *c->u->word, NULL);
+        c->u->word + CLT_WORD * c->b->call->entry, CLT_WORD * sizeof *c->u->word, NULL);
 }
 
 /* Several devices know the loss scale without waiting. */
@@ -119,7 +120,7 @@ static clt_status committed(context *c)
 {
     if (c->b->all->total > 1)
         CLT_TRY(clt_update_scaling(c->u->update, &c->u->scaling));
-    c->u->done = c->b->step + 1;
+    c->u->done = c->b->call->step + 1;
     return CLT_OK;
 }
 
@@ -135,12 +136,13 @@ static clt_status add(context *c)
 static clt_status execute(context *c)
 {
     const clt_bound *b = c->b;
-    clt_session *s = b->session;
+    const clt_call *call = b->call;
+    clt_session *s = call->session;
     const int d = b->device;
     switch (c->i->kind) {
     case CLT_DO_WAIT: /* an earlier call may still use the entry */
-        CLT_TRY(clt_session_wait(s, d, b->entry));
-        return clt_enqueue_wait(c->sd->device, b->batch->n_wait, b->batch->wait);
+        CLT_TRY(clt_session_wait(s, d, call->entry));
+        return clt_enqueue_wait(c->sd->device, call->batch.n_wait, call->batch.wait);
     case CLT_DO_MEASURE:
         clt_balance_begin(&b->exchange->devices[d]);
         return CLT_OK;
@@ -149,17 +151,17 @@ static clt_status execute(context *c)
     case CLT_DO_POISON:
         return clt_arena_poison(b->arena);
     case CLT_DO_FEED:
-        return clt_session_feed(s, d, b->batch, c->part, b->parity);
+        return clt_session_feed(s, d, &call->batch, c->part, call->parity);
     case CLT_DO_REFEED:
-        c->left =
-            !clt_session_refeed(c->sd, b->parity, c->micro, c->part.begin - c->part.device_begin);
+        c->left = !clt_session_refeed(c->sd, call->parity, c->micro,
+                                      c->part.begin - c->part.device_begin);
         return CLT_OK;
     case CLT_DO_FEED_GIVEN:
         return c->part.count
-                   ? clt_session_feed_given(s, d, b->given, b->n_given, c->part, b->parity)
+                   ? clt_session_feed_given(s, d, call->given, call->n_given, c->part, call->parity)
                    : CLT_OK;
     case CLT_DO_UPSTREAM:
-        return clt_session_upstream(s, d, b->loss_weights);
+        return clt_session_upstream(s, d, call->loss_weights);
     case CLT_DO_UPSTREAM_SCALED:
         return upstream_scaled(c);
     case CLT_DO_UPSTREAM_DEVICE:
@@ -177,7 +179,7 @@ static clt_status execute(context *c)
     case CLT_DO_MEAN:
         return clt_states_add(b, c->micro, &c->run);
     case CLT_DO_FETCH:
-        return c->part.count ? clt_session_fetch(s, d, b->batch, c->part, &c->run) : CLT_OK;
+        return c->part.count ? clt_session_fetch(s, d, &call->batch, c->part, &c->run) : CLT_OK;
     case CLT_DO_ADD:
     case CLT_DO_ADD_HALF:
         return add(c);
@@ -192,7 +194,7 @@ static clt_status execute(context *c)
     case CLT_DO_STATUS:
         return status_of_step(c);
     case CLT_DO_COMMIT:
-        c->u->begun = b->step + 1;
+        c->u->begun = call->step + 1;
         return CLT_OK;
     case CLT_DO_UPDATE:
         return update(c);
@@ -203,7 +205,7 @@ static clt_status execute(context *c)
     case CLT_DO_READ_STATUS:
         return read_status(c);
     case CLT_DO_READ_RESULTS:
-        return clt_session_read(s, d, b->entry, b->share.micros);
+        return clt_session_read(s, d, call->entry, b->share.micros);
     case CLT_DO_FLUSH:
         return clt_device_flush(c->sd->device);
     case CLT_DO_COMMITTED:
@@ -231,19 +233,20 @@ static int micro_of(int micro, int loop, int rounds)
 static clt_status execute_range(context *c, const clt_step_program *p, int first, int end, int loop)
 {
     const clt_bound *b = c->b;
+    const clt_call *call = b->call;
     for (int n = first; n < end && !c->left; n++) {
         c->i = &p->code[n];
         c->micro = micro_of(c->i->micro, loop, b->share.rounds);
-        if (b->session) {
+        if (call->session) {
             c->part = clt_share_part(&b->share, c->micro);
-            c->run = (clt_run){.count = c->part.count,
-                               .seed = b->seed,
-                               .step = (uint32_t)b->step,
-                               .sample = b->first + c->part.begin,
-                               .inputs = c->sd->views,
-                               .gradients = c->u ? c->u->gradients[c->i->set] : NULL,
-                               .results =
-                                   clt_session_results(b->session, b->device, b->entry, c->micro)};
+            c->run = (clt_run){
+                .count = c->part.count,
+                .seed = call->seed,
+                .step = (uint32_t)call->step,
+                .sample = call->batch.first + c->part.begin,
+                .inputs = c->sd->views,
+                .gradients = c->u ? c->u->gradients[c->i->set] : NULL,
+                .results = clt_session_results(call->session, b->device, call->entry, c->micro)};
         }
         CLT_TRY(execute(c));
     }
@@ -254,7 +257,7 @@ clt_status clt_step_program_run(const clt_bound *bound, const clt_step_program *
 {
     context c = {.b = bound, .u = bound->updates};
     /* Copies of replicas and checksums need no plan. */
-    c.sd = bound->session ? &bound->session->devices[bound->device] : NULL;
+    c.sd = bound->call->session ? &bound->call->session->devices[bound->device] : NULL;
     CLT_TRY(execute_range(&c, p, 0, p->loop_first, 0));
     for (int m = 1; m < bound->share.rounds - 1; m++)
         CLT_TRY(execute_range(&c, p, p->loop_first, p->loop_end, m));

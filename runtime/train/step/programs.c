@@ -1,6 +1,7 @@
 #include "train/step/programs_internal.h"
 
 #include "base/alloc.h"
+#include "train/step/diagnose.h"
 
 /* --- making ---------------------------------------------------------------------------------- */
 
@@ -59,20 +60,20 @@ static const clt_step_program *selected(const clt_trainer *t, int d)
         return &p->copies[d];
     const clt_plan_programs *of = &p->training[d];
     if (p->kind == CLT_PROGRAM_OUTSIDE)
-        of = t->session == t->evaluation ? &p->evaluation[d] : &p->prediction[d];
+        of = t->call.session == t->evaluation ? &p->evaluation[d] : &p->prediction[d];
     if (p->kind == CLT_PROGRAM_VERIFY) /* needs no batch */
         return &of->lists[p->kind][0][0];
     const clt_share share = clt_shares_device(&t->shares, d);
-    return &of->lists[p->kind][t->weights_known][clt_load_of(share.rounds, share.micros)];
+    return &of->lists[p->kind][t->call.weights_known][clt_load_of(share.rounds, share.micros)];
 }
 
-/* What the instructions of any program work on. */
-static clt_bound bind(clt_trainer *t, int d)
+/* What the instructions of a call's program work on. */
+static clt_bound bind(clt_trainer *t, int d, const clt_call *call)
 {
     return (clt_bound){.device = d,
                        .replica = &t->store->replicas[d],
                        .arena = &t->store->arenas[d],
-                       .seed = t->options.seed,
+                       .call = call,
                        .all = &t->all,
                        .owners = t->owners,
                        .updates = &t->devices[d],
@@ -81,29 +82,12 @@ static clt_bound bind(clt_trainer *t, int d)
                        .verification = t->verification};
 }
 
-static clt_bound bind_call(clt_trainer *t, int d)
-{
-    clt_bound bound = bind(t, d);
-    bound.step = t->steps;
-    if (!t->session)
-        return bound;
-    bound.session = t->session;
-    bound.batch = &t->current;
-    bound.given = t->given;
-    bound.n_given = t->n_given;
-    bound.share = clt_shares_device(&t->shares, d);
-    bound.first = t->current.first;
-    bound.loss_weights = t->loss_weights;
-    bound.entry = t->entry;
-    bound.parity = t->parity;
-    bound.lr = t->records[t->entry].lr;
-    return bound;
-}
-
 static clt_status run_device(void *arg, int d)
 {
     clt_trainer *t = arg;
-    clt_bound bound = bind_call(t, d);
+    clt_bound bound = bind(t, d, &t->call);
+    if (t->call.session)
+        bound.share = clt_shares_device(&t->shares, d);
     const clt_status status = clt_step_program_run(&bound, selected(t, d));
     if (status == CLT_OK)
         return CLT_OK;
@@ -122,6 +106,9 @@ clt_status clt_programs_run(clt_trainer *t, clt_step_program_kind kind, const ch
     t->programs->kind = kind;
     t->programs->what = what;
     t->programs->awaited = awaited;
+    t->call.step = t->steps;
+    t->call.seed = t->options.seed;
+    t->call.lr = t->results.records[t->call.entry].lr;
     return clt_crew_run(t->crew, run_device, t);
 }
 
@@ -146,20 +133,25 @@ clt_status clt_programs_copy(clt_trainer *t, int root, const int *slot_roots)
     return status;
 }
 
-clt_status clt_programs_diagnose(clt_trainer *t, int d, int64_t step,
-                                 struct clt_diagnosis *diagnosis)
+/* --- the diagnosis --------------------------------------------------------------------------- */
+
+/* Runs an earlier step, whose inputs are still there, again on one device, until a value is found
+ * that is not finite. On the caller's thread. */
+static clt_status diagnose_device(clt_trainer *t, int d, int64_t step, clt_diagnosis *diagnosis)
 {
     const clt_participant *of = &t->programs->all[t->all.first + d];
     const clt_session_device *sd = &t->training->devices[d];
     const clt_step_program_input input = clt_programs_input(t, of, &of->training);
-    clt_bound bound = bind(t, d);
-    bound.session = t->training;
-    bound.step = step;
-    bound.entry = (int)(step % CLT_RESULT_RING);
-    bound.parity = (int)(step & 1);
-    bound.share = clt_share_of(&t->shares, sd->shares[bound.entry]);
-    bound.share.micros = bound.share.rounds = sd->micros[bound.entry];
-    bound.first = sd->firsts[bound.entry];
+    const int entry = (int)(step % CLT_RESULT_RING);
+    const clt_call call = {.session = t->training,
+                           .batch = {.first = sd->firsts[entry]},
+                           .entry = entry,
+                           .parity = (int)(step & 1),
+                           .step = step,
+                           .seed = t->options.seed};
+    clt_bound bound = bind(t, d, &call);
+    bound.share = clt_share_of(&t->shares, sd->shares[entry]);
+    bound.share.micros = bound.share.rounds = sd->micros[entry];
     bound.diagnosis = diagnosis;
     clt_step_program program = {0};
     clt_status status =
@@ -169,4 +161,19 @@ clt_status clt_programs_diagnose(clt_trainer *t, int d, int64_t step,
         status = clt_step_program_run(&bound, &program);
     clt_step_program_free(&program);
     return status;
+}
+
+clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)
+{
+    clt_diagnosis found = {.bad_sample = -1};
+    clt_status status = clt_trainer_wait(t);
+    for (int d = 0; status == CLT_OK && !*found.where && d < t->all.own; d++) {
+        found.replica = &t->store->replicas[d];
+        status = diagnose_device(t, d, step, &found);
+    }
+    t->bad_step = step;
+    t->bad_sample = found.bad_sample;
+    clt_free(found.host);
+    CLT_TRY(status);
+    return clt_diagnosis_fail(&found, step, t->options.precision);
 }

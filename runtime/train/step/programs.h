@@ -22,9 +22,4 @@ clt_status clt_programs_run(clt_trainer *trainer, clt_step_program_kind kind, co
  * b of slot_roots[b] where that is not NULL, that of all devices. Collective. */
 clt_status clt_programs_copy(clt_trainer *trainer, int root, const int *slot_roots);
 
-/* Runs an earlier step, whose inputs are still there, again on one device, until `diagnosis` has
- * found a value that is not finite. On the caller's thread. */
-clt_status clt_programs_diagnose(clt_trainer *trainer, int device, int64_t step,
-                                 struct clt_diagnosis *diagnosis);
-
 #endif

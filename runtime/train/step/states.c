@@ -197,7 +197,7 @@ static int64_t count_all(const struct clt_states *s, int64_t total, int micro)
 /* The part of the mean that this device's value of a micro-batch is. */
 static double weight_of(const clt_bound *b, dependence depends, int micro)
 {
-    const int64_t total = b->batch->total;
+    const int64_t total = b->call->batch.total;
     int64_t count = clt_share_part(&b->share, micro).count;
     if (!total || (depends == ALIKE && b->all->total > 1 && b->all->first + b->device > 0))
         return 0;
@@ -226,14 +226,14 @@ static clt_status add_rows(const clt_bound *b, int micro, const batch_state *ite
                            const clt_type *type, const clt_run *run, clt_view from)
 {
     /* Where the global batch begins, by position: at 0 where ranks divide it. */
-    const int64_t rows = type->dims[0], begin = b->all->ranks > 1 ? 0 : b->first;
+    const int64_t rows = type->dims[0], begin = b->all->ranks > 1 ? 0 : b->call->batch.first;
     if (micro == 0 && b->all->total > 1)
         CLT_TRY(clt_enqueue_fill(b->replica->device,
                                  (clt_view){b->states->means[b->device], item->at}, -0.0f,
                                  rows * item->row));
     if (micro == 0 && b->all->first + b->device == 0) {
         CLT_TRY(copy_rows(b, item, rows, from, 0, begin));
-        CLT_TRY(copy_rows(b, item, rows, from, begin + b->batch->total, rows));
+        CLT_TRY(copy_rows(b, item, rows, from, begin + b->call->batch.total, rows));
     }
     return copy_rows(b, item, rows, from, run->sample, run->sample + run->count);
 }
@@ -266,7 +266,7 @@ clt_status clt_states_check(const struct clt_states *s, const clt_step_batch *ba
 clt_status clt_states_add(const clt_bound *b, int micro, const clt_run *run)
 {
     const struct clt_states *s = b->states;
-    const clt_session_device *sd = &b->session->devices[b->device];
+    const clt_session_device *sd = &b->call->session->devices[b->device];
     const clt_graph *graph = sd->plan->graph;
     for (int i = 0; i < graph->n_assigns; i++) {
         const batch_state *item = &s->items[i];
@@ -316,13 +316,13 @@ clt_collective clt_states_means(const struct clt_states *s, int d)
 
 clt_status clt_states_assign(const clt_bound *b, const clt_run *run)
 {
-    const clt_session_device *sd = &b->session->devices[b->device];
+    const clt_session_device *sd = &b->call->session->devices[b->device];
     const clt_graph *graph = sd->plan->graph;
     for (int i = 0; i < graph->n_assigns; i++) {
         const clt_value *state = graph->assigns[i].state;
         const batch_state *item = &b->states->items[i];
         clt_view from = {b->states->means[b->device], item->at}, to;
-        if (item->depends != NOTHING && !b->batch->total)
+        if (item->depends != NOTHING && !b->call->batch.total)
             continue;
         if (item->at < 0)
             CLT_TRY(clt_exec_locate(sd->exec, run, graph->assigns[i].value, &from));

@@ -56,11 +56,11 @@ clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step
                 (long long)share_of(t, d), (long long)(t->shares.per_run * t->shares.max_micros));
     CLT_TRY(clt_session_check_fetches(session, batch, t->shares.offsets));
     CLT_TRY(check_feeds(t, session, batch->feeds, batch->n_feeds, false));
-    t->current = *batch;
-    t->given = NULL;
-    t->n_given = 0;
-    t->session = session;
-    t->weights_known = false;
+    t->call.batch = *batch;
+    t->call.given = NULL;
+    t->call.n_given = 0;
+    t->call.session = session;
+    t->call.weights_known = false;
     t->shares.counted = false;
     t->shares.rounds = 0;
     return CLT_OK;
@@ -79,24 +79,27 @@ static clt_status run(clt_trainer *t, clt_step_program_kind kind)
  * micro-batches: forward runs first. */
 static clt_status weights_from_forward(clt_trainer *t)
 {
-    memset(t->sums, 0, (size_t)t->session->n_means * sizeof *t->sums);
-    memset(t->weights, 0, (size_t)t->session->n_means * sizeof *t->weights);
+    memset(t->results.sums, 0, (size_t)t->call.session->n_means * sizeof *t->results.sums);
+    memset(t->results.weights, 0, (size_t)t->call.session->n_means * sizeof *t->results.weights);
     CLT_TRY(run(t, CLT_PROGRAM_WEIGHTS));
-    const clt_status status = clt_session_collect(t->session, t->entry, t->sums, t->weights);
-    CLT_TRY(clt_lost_note(t, t->session->failed, status));
-    memcpy(t->loss_weights, t->weights, (size_t)t->session->n_losses * sizeof *t->weights);
-    t->weights_known = true;
+    const clt_status status =
+        clt_session_collect(t->call.session, t->call.entry, t->results.sums, t->results.weights);
+    CLT_TRY(clt_lost_note(t, t->call.session->failed, status));
+    memcpy(t->call.loss_weights, t->results.weights,
+           (size_t)t->call.session->n_losses * sizeof *t->results.weights);
+    t->call.weights_known = true;
     return CLT_OK;
 }
 
 static clt_status find_weights(clt_trainer *t)
 {
-    const double *given = t->current.loss_weights;
-    t->weights_known =
-        given || clt_session_static_weights(t->session, t->current.total, t->loss_weights);
+    const double *given = t->call.batch.loss_weights;
+    t->call.weights_known =
+        given ||
+        clt_session_static_weights(t->call.session, t->call.batch.total, t->call.loss_weights);
     if (given)
-        memcpy(t->loss_weights, given, (size_t)t->session->n_losses * sizeof *given);
-    if (t->weights_known || (t->all.total == 1 && t->shares.max_micros == 1))
+        memcpy(t->call.loss_weights, given, (size_t)t->call.session->n_losses * sizeof *given);
+    if (t->call.weights_known || (t->all.total == 1 && t->shares.max_micros == 1))
         return CLT_OK;
     return weights_from_forward(t);
 }
@@ -113,7 +116,7 @@ static clt_status throttle(clt_trainer *t)
 {
     for (int back = 2; back <= CLT_RESULT_RING; back++) {
         const int64_t step = t->steps - back;
-        if (step < 0 || t->records[step % CLT_RESULT_RING].step != step)
+        if (step < 0 || t->results.records[step % CLT_RESULT_RING].step != step)
             continue;
         for (int d = 0; d < t->all.own; d++)
             CLT_TRY(clt_lost_note(t, d,
@@ -135,19 +138,19 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
     CLT_TRY(clt_step_prepare(t, t->training, batch));
     if (whole) /* all that backward needs comes with the batch */
         CLT_TRY(check_feeds(t, t->training, batch->feeds, batch->n_feeds, true));
-    t->entry = (int)(t->steps % CLT_RESULT_RING);
-    t->parity = (int)(t->steps & 1);
+    t->call.entry = (int)(t->steps % CLT_RESULT_RING);
+    t->call.parity = (int)(t->steps & 1);
     clt_heartbeat_step(t->exchange.beat, t->steps + 1);
-    CLT_TRY(clt_shares_place(&t->shares, &t->all, &t->exchange.collectives, &t->current));
-    CLT_TRY(clt_states_check(t->states, &t->current));
-    CLT_TRY(clt_segments_rounds(t->session, &t->all, &t->exchange, &t->shares));
-    t->records[t->entry] =
+    CLT_TRY(clt_shares_place(&t->shares, &t->all, &t->exchange.collectives, &t->call.batch));
+    CLT_TRY(clt_states_check(t->states, &t->call.batch));
+    CLT_TRY(clt_segments_rounds(t->call.session, &t->all, &t->exchange, &t->shares));
+    t->results.records[t->call.entry] =
         (clt_step_record){.step = t->steps,
-                          .samples = t->current.total,
+                          .samples = t->call.batch.total,
                           .lr = clt_schedule_rate(&t->options.schedule, t->options.lr, t->steps)};
     for (int d = 0; d < t->all.own; d++) {
-        t->training->devices[d].shares[t->entry] = share_of(t, d);
-        t->training->devices[d].firsts[t->entry] = t->current.first + t->shares.offsets[d];
+        t->training->devices[d].shares[t->call.entry] = share_of(t, d);
+        t->training->devices[d].firsts[t->call.entry] = t->call.batch.first + t->shares.offsets[d];
     }
     return find_weights(t);
 }
@@ -171,12 +174,12 @@ static clt_status end_step(clt_trainer *t, struct _cl_event **event)
     t->phase = 0;
     t->exchange.votes = t->devices[0].votes;
     if (t->exchange.votes & CLT_VOTE_DROP) {
-        t->records[t->entry].step = -1;
+        t->results.records[t->call.entry].step = -1;
         return clt_fail(CLT_ABORTED, "step %lld: a rank could not read its samples",
                         (long long)t->steps + 1);
     }
     t->steps++;
-    return clt_step_event(t->training, t->entry, event);
+    return clt_step_event(t->training, t->call.entry, event);
 }
 
 clt_status clt_trainer_step(clt_trainer *t, const clt_step_batch *batch, struct _cl_event **event)
@@ -214,8 +217,8 @@ clt_status clt_trainer_backward_from(clt_trainer *t, const clt_feed *gradients, 
 {
     CLT_TRY(need_phase(t, 1, "clt_trainer_backward", "clt_trainer_forward"));
     CLT_TRY(check_feeds(t, t->training, gradients, n_gradients, true));
-    t->given = gradients;
-    t->n_given = n_gradients;
+    t->call.given = gradients;
+    t->call.n_given = n_gradients;
     CLT_TRY(run(t, CLT_PROGRAM_BACKWARD));
     t->phase = 2;
     return CLT_OK;

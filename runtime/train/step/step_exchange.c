@@ -38,7 +38,7 @@ static int64_t node_count(const clt_plan *plan, int k)
 
 static clt_status of_node(const clt_bound *b, int k, const clt_run *run, clt_collective *what)
 {
-    const clt_session_device *sd = &b->session->devices[b->device];
+    const clt_session_device *sd = &b->call->session->devices[b->device];
     const clt_plan_collective *c = &sd->plan->collectives[k];
     const clt_node *node = sd->plan->nodes[c->node].node;
     clt_view in, out;
@@ -63,7 +63,7 @@ static clt_collective of_gradient(const clt_bound *b, int bucket, int owner)
                             .root = owner >= 0 ? owner : 0,
                             .buffer = b->updates->gradients[0][bucket],
                             .count = b->replica->layout->buckets[bucket].bytes / 4,
-                            .dtype = b->session->devices[b->device].plan->options.precision,
+                            .dtype = b->call->session->devices[b->device].plan->options.precision,
                             .whole = true,
                             .empty = !b->share.count,
                             .measure = true,
@@ -87,7 +87,8 @@ static clt_status describe(const clt_bound *b, const clt_instruction *i, const c
 {
     switch (i->on) {
     case CLT_ON_RESULTS:
-        return clt_session_share(b->session, b->device, b->entry, b->share.micros, what);
+        return clt_session_share(b->call->session, b->device, b->call->entry, b->share.micros,
+                                 what);
     case CLT_ON_MEANS:
         *what = clt_states_means(b->states, b->device);
         return CLT_OK;
@@ -131,7 +132,7 @@ static void note_profile(const clt_bound *b, const char *label, bool backward, i
 
 static void note_gradient(const clt_bound *b, int bucket, const clt_collective_result *result)
 {
-    const clt_plan *plan = b->session->devices[b->device].plan;
+    const clt_plan *plan = b->call->session->devices[b->device].plan;
     clt_exchange_device *own = &b->exchange->devices[b->device];
     clt_heartbeat_complete(b->device == 0 ? b->exchange->beat : NULL, bucket);
     own->reduced[bucket] = *result;
@@ -144,7 +145,7 @@ static void note_gradient(const clt_bound *b, int bucket, const clt_collective_r
 
 static void note_node(const clt_bound *b, int k, const clt_collective_result *result)
 {
-    const clt_plan *plan = b->session->devices[b->device].plan;
+    const clt_plan *plan = b->call->session->devices[b->device].plan;
     const clt_node *node = plan->nodes[plan->collectives[k].node].node;
     clt_exchange_device *own = &b->exchange->devices[b->device];
     own->exposed += result->done - result->ready;

@@ -104,11 +104,11 @@ static void test_room(void **state)
         bool change = false;
         t.options.batch = batches[k][0];
         t.options.rebalance = 1;
-        t.current.total = batches[k][1];
+        t.call.batch.total = batches[k][1];
         ok(clt_balance_create(&t.all, batches[k][1], &b));
         for (int s = 0; s < CLT_BALANCE_WINDOW; s++)
-            ok(clt_balance_step(b, &t.all, &t.shares, &t.exchange, t.options.batch, t.current.total,
-                                &change));
+            ok(clt_balance_step(b, &t.all, &t.shares, &t.exchange, t.options.batch,
+                                t.call.batch.total, &change));
         if (change)
             ok(clt_trainer_set_weights(&t, b->weights, b->quantum));
         assert_true(change);
