@@ -1,6 +1,7 @@
-"""Each public header compiles alone, as C11 and as C++11, without a warning, and <cltrain/cltrain.h> has
-all but those that need other headers."""
+"""Each public header compiles alone, as C11 and as C++11, without a warning, and documents every function.
+<cltrain/cltrain.h> has all but those that need other headers."""
 import os
+import re
 import subprocess
 import sys
 
@@ -30,6 +31,13 @@ def missing_from_all(root):
             for name in sorted(subjects - APART) if f"<cltrain/{name}.h>" not in text]
 
 
+def undocumented(text):
+    """Functions without a comment: that of the first one counts for those behind it without a blank line."""
+    paragraphs = re.split(r"\n\n(?! \*)", text)
+    return [name for paragraph in paragraphs if "/*" not in paragraph
+            for name in re.findall(r"^(?:CLT_API )?(?!typedef)\w[\w *]*?\b(clt_\w+)\(", paragraph, re.M)]
+
+
 def main(root, opencl, c_compiler, cxx_compiler=""):
     roots = [os.path.join(root, folder) for folder in ("runtime/include", "models/include")]
     include_dirs = [(folder, False) for folder in roots if os.path.isdir(folder)] + [(opencl, True)]
@@ -42,6 +50,9 @@ def main(root, opencl, c_compiler, cxx_compiler=""):
     if cxx_compiler:
         compilers.append(("C++", [cxx_compiler], ["-std=c++11", "-x", "c++"]))
     problems = missing_from_all(root)
+    problems += [f"{path}: {name} has no comment" for path in source.files(root, ".h")
+                 if path.startswith(("runtime/include/", "models/include/"))
+                 for name in undocumented(source.read(root, path))]
     for name in names:
         if name == "cltrain/mpi.h":
             continue  # needs MPI's header; the tests of comm/mpi compile it

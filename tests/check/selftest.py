@@ -5,6 +5,7 @@ import compiler_warnings
 import docs
 import examples
 import folders
+import headers
 import includes
 import manners
 import sizes
@@ -77,6 +78,9 @@ def main():
     found = examples.check_page("a.patch", page, "+++ b/a.c\n+x;\n+++ b/e.c\n+z;\n")
     if len(found) != 3 or examples.commands(page) != ["make"]:
         problems.append(f"examples: {found}")
+    text = "/* A. */\nCLT_API int clt_a(int b);\nCLT_API clt_value *clt_b(\n    int c);\n\nCLT_API void clt_c(void);\n"
+    if headers.undocumented(text) != ["clt_c"]:
+        problems.append(f"headers: {headers.undocumented(text)}")
     circle = {"runtime/a/x.h": '#include "b/y.h"\n', "runtime/b/y.h": '#include "c/z.h"\n',
               "runtime/c/z.h": '#include "a/x.h"\n', "runtime/d/w.h": '#include "a/x.h"\n'}
     if len(folders.circles(folders.graph_of(circle))) != 3:

@@ -1,10 +1,9 @@
 /*
  * Tensors in safetensors files, and checkpoints of a run.
  *
- * The files are those that PyTorch's safetensors package reads and writes. A checkpoint is a folder
- * DIR/step-00001234 that holds model.safetensors, optimizer.safetensors and state.json. Everything
- * here works on host memory and needs no device; nothing in a checkpoint depends on the number or
- * kind of devices.
+ * PyTorch's safetensors package reads and writes these files. A checkpoint is a folder
+ * DIR/step-00001234 with model.safetensors, optimizer.safetensors and state.json. It does not
+ * depend on the number or kind of devices. All functions work on host memory and need no device.
  */
 #ifndef CLTRAIN_CHECKPOINT_H
 #define CLTRAIN_CHECKPOINT_H
@@ -17,8 +16,8 @@
 
 CLT_BEGIN_DECLS
 
-/* One row an element type that a file may hold: name in the file, value, bytes. The first six have
- * the values of clt_dtype. Those after I64 are opaque: they can be listed and written, but
+/* The element types of files, a row each: name in the file, value, bytes. The first six have the
+ * values of clt_dtype. Types after I64 are opaque: they can be listed and written, but
  * clt_tensors_find refuses them. */
 #define CLT_FILE_DTYPE_LIST(X)                                                                     \
     X(F32, 0, 4)                                                                                   \
@@ -49,7 +48,7 @@ typedef struct clt_tensor {
     clt_file_dtype dtype;
     int rank; /* 0 to CLT_MAX_RANK */
     int64_t dims[CLT_MAX_RANK];
-    const void *data; /* little-endian elements; where tensors are only described, not used */
+    const void *data; /* little-endian elements; not used in descriptions */
 } clt_tensor;
 
 /* Fills a description. `dims` has `rank` entries; `name` and `data` are borrowed. Errors:
@@ -57,41 +56,42 @@ typedef struct clt_tensor {
 CLT_API clt_status clt_tensor_init(clt_tensor *tensor, const char *name, clt_file_dtype dtype,
                                    int rank, const int64_t *dims, const void *data);
 
-/* Bytes of a tensor's elements; -1 if its type, rank or dimensions are out of range or the product
- * does not fit in 63 bits. Thread-safe. */
+/* Returns the bytes of a tensor's elements; -1 if its type, rank or dimensions are out of range or
+ * the product does not fit in 63 bits. Thread-safe. */
 CLT_API int64_t clt_tensor_bytes(const clt_tensor *tensor);
 
-/* "F32" and so on, as in the file; "?" for an unknown type. A constant string. Thread-safe. */
+/* Returns the name of a type in files, such as "F32"; "?" for an unknown type. Thread-safe. */
 CLT_API const char *clt_file_dtype_name(clt_file_dtype dtype);
 
-/* An open file. Reading it from several threads at once is safe; closing is not. */
+/* An open file. Several threads may read it at once. One thread closes it. */
 typedef struct clt_tensors clt_tensors;
 
 /* Opens and checks a file: header, names, types, shapes, and that the tensors cover the data
- * exactly, without overlap. The whole file is read into memory, so that it may change afterwards.
- * It must be a regular file. Errors: NOT_FOUND, IO, OUT_OF_MEMORY, and FORMAT with what is wrong
- * with which tensor. */
+ * exactly, without overlap. It must be a regular file. The whole file is read into memory, so it
+ * may change afterwards. Errors: NOT_FOUND, IO, OUT_OF_MEMORY, FORMAT (names the tensor and the
+ * mistake). Close *out with clt_tensors_close. */
 CLT_API clt_status clt_tensors_open(const char *path, clt_tensors **out);
 
-/* Takes NULL. All pointers that came from the file end here. */
+/* Closes the file. Takes NULL. Pointers from the file are invalid afterwards. */
 CLT_API void clt_tensors_close(clt_tensors *tensors);
 
-/* Number of tensors. */
+/* Returns the number of tensors. */
 CLT_API int clt_tensors_count(const clt_tensors *tensors);
 
-/* The tensor at `index`, in the order of the data, of whatever type; NULL if out of range. Valid
+/* Returns the tensor at `index`, in the order of the data, of any type; NULL if out of range. Valid
  * until the file is closed. `data` is aligned for the element type. */
 CLT_API const clt_tensor *clt_tensors_at(const clt_tensors *tensors, int index);
 
-/* The tensor of that name, valid until the file is closed; `data` is aligned for the element type.
- * Errors: NOT_FOUND, with the nearest name; UNSUPPORTED if its type is opaque. */
+/* Finds the tensor of a name. Valid until the file is closed. `data` is aligned for the element
+ * type. Errors: NOT_FOUND, with the nearest name; UNSUPPORTED if the type is opaque. */
 CLT_API clt_status clt_tensors_find(const clt_tensors *tensors, const char *name,
                                     const clt_tensor **out);
 
-/* A string of the file's `__metadata__`; NULL if there is none of that key. Valid until closed. */
+/* Returns a string of the file's `__metadata__`; NULL for an unknown key. Valid until the file is
+ * closed. */
 CLT_API const char *clt_tensors_metadata(const clt_tensors *tensors, const char *key);
 
-/* What clt_tensors_match lets pass. */
+/* What clt_tensors_match accepts. */
 enum {
     CLT_MATCH_EXACT = 0,
     CLT_MATCH_EXTRA = 1,   /* tensors in the file that are not expected */
@@ -100,10 +100,10 @@ enum {
                               clt_tensor_to_i32 */
 };
 
-/* Compares names, shapes and types in the file with `count` expected descriptions (their `data` is
- * not used). `flags` is a sum of CLT_MATCH_*. Errors: MISMATCH naming the first tensor, in the
- * order of `expected`, that differs or is missing, with both shapes, or one that was not expected,
- * or the first with a value that does not fit (CLT_MATCH_INTEGERS), with the value. */
+/* Compares names, shapes and types in the file with `count` expected descriptions. `flags` is a sum
+ * of CLT_MATCH_*. Errors: MISMATCH names the first tensor, in the order of `expected`, that differs
+ * or is missing, with both shapes; or a tensor that was not expected; or the first value that does
+ * not fit (CLT_MATCH_INTEGERS). */
 CLT_API clt_status clt_tensors_match(const clt_tensors *tensors, const clt_tensor *expected,
                                      int count, int flags);
 
@@ -116,13 +116,13 @@ CLT_API clt_status clt_tensor_to_f32(const clt_tensor *tensor, int64_t count, fl
  * Thread-safe. */
 CLT_API clt_status clt_tensor_to_i32(const clt_tensor *tensor, int64_t count, int32_t *out);
 
-/* Gives the data of a tensor whose `data` is NULL, as when it must be fetched from a device. What
- * it returns has to stay valid until the next call for the same file only, so that one staging area
- * serves all. Tensors are asked for once each, in the order of the file, which is not that of the
- * list. A status other than CLT_OK ends the write with that status and the message set. */
+/* Gives the data of a tensor whose `data` is NULL, for example from a device. *data must stay valid
+ * until the next call for the same file, so one staging area serves all tensors. Each tensor is
+ * requested once, in the order of the file, which differs from that of the list. A status other
+ * than CLT_OK ends the write with this status and its message. */
 typedef clt_status (*clt_tensor_fetch_fn)(void *user, const clt_tensor *tensor, const void **data);
 
-/* What to write. Initialise with clt_tensors_desc_init. All pointers are borrowed. */
+/* What to write. Set up by clt_tensors_desc_init. All pointers are borrowed. */
 typedef struct clt_tensors_desc {
     int64_t struct_size;
     const clt_tensor *tensors;
@@ -133,39 +133,40 @@ typedef struct clt_tensors_desc {
     void *fetch_user;
 } clt_tensors_desc;
 
+/* Sets struct_size; everything else is 0. */
 CLT_API void clt_tensors_desc_init(clt_tensors_desc *desc);
 
-/* Writes a file beside `path`, syncs it to the disk and renames it, so that `path` is either the
- * old file or the whole new one. One writer at a time for a path. Errors: INVALID_ARGUMENT (names
- * that are not UTF-8 or occur twice, shapes out of range), IO with the system's reason, what
- * `fetch` returned. */
+/* Writes a file. It is written beside `path`, synced to the disk and renamed. So `path` is either
+ * the old file or the whole new one. One writer at a time for a path. Errors: INVALID_ARGUMENT
+ * (names that are not UTF-8 or occur twice, shapes out of range), IO with the system's reason,
+ * those of `fetch`. */
 CLT_API clt_status clt_tensors_save(const char *path, const clt_tensors_desc *desc);
 
-/* Where a run stands. The generators are counter based, so the seed and the position are the whole
- * state of the random numbers. */
+/* The position of a run. Random numbers depend on the seed and the position only, so these are
+ * their whole state. */
 typedef struct clt_run_state {
-    int64_t step;   /* updates made, from the start of the run */
+    int64_t step;   /* updates since the start of the run */
     int64_t epoch;  /* the epoch in progress, from 0 */
-    int64_t batch;  /* batches of that epoch already used */
-    int64_t sample; /* samples of that epoch already used: the position in its permutation */
+    int64_t batch;  /* batches of this epoch that were used */
+    int64_t sample; /* samples of this epoch that were used: the position in its permutation */
     int64_t seed;   /* any 64 bits */
 } clt_run_state;
 
-/* A named piece of state.json, for what is not in clt_run_state: readers that do not know a name
- * leave it alone. */
+/* A named part of state.json with data that clt_run_state lacks. Readers ignore names that they do
+ * not know. */
 typedef struct clt_section {
     const char *name; /* UTF-8 */
     const char *text; /* UTF-8 text, or one JSON value of any kind */
-    int is_json;      /* 1: `text` is JSON; the same value comes back, spaces aside. A JSON string
-                         comes back as text. */
+    int is_json;      /* 1: `text` is JSON. Reading gives the same value, perhaps with other spaces;
+                         a JSON string is read as text */
 } clt_section;
 
-/* The sections for choices that a resumed run repeats: kernel variants; split of the batch and size
- * of the buckets of gradients. */
+/* The sections with choices that a resumed run repeats: kernel variants; the division of the batch
+ * and the size of buckets. */
 #define CLT_SECTION_FROZEN "frozen"
 #define CLT_SECTION_SPLIT "split"
 
-/* What to save. Initialise with clt_checkpoint_desc_init. All pointers are borrowed. */
+/* What to save. Set up by clt_checkpoint_desc_init. All pointers are borrowed. */
 typedef struct clt_checkpoint_desc {
     int64_t struct_size;
     clt_run_state run;       /* nothing negative but the seed */
@@ -175,21 +176,26 @@ typedef struct clt_checkpoint_desc {
     int64_t optimizer_count;
     const clt_section *sections;
     int64_t section_count;
-    clt_tensor_fetch_fn fetch; /* needed if a tensor has no `data`; the model's come first */
+    clt_tensor_fetch_fn fetch; /* needed if a tensor has no `data`; the model is written first */
     void *fetch_user;
-    int64_t keep; /* how many checkpoints to keep, this one included; 0: all */
+    int64_t keep; /* number of checkpoints to keep, with this one; 0: all */
 } clt_checkpoint_desc;
 
-/* Nothing to save, seed 0, keep all. */
+/* Sets struct_size and the defaults: nothing to save, seed 0, keep all. */
 CLT_API void clt_checkpoint_desc_init(clt_checkpoint_desc *desc);
 
-/* Saves `dir`/step-N, creating `dir` and the folders above it where needed. It is written beside,
- * synced to the disk and renamed, so that it is there whole or not at all; one of the same step is
- * replaced. Leftovers of a save that was killed are removed. Then those older than the `keep` - 1
- * newest before it are deleted; ones of later steps are left alone. One process and thread saves to
- * a `dir` at a time: clt_folder_lock_take sees to it, this call does not. On failure every
- * checkpoint that was there still is. A deletion that fails is logged as a warning only. Errors:
- * INVALID_ARGUMENT, IO with the system's reason, what `fetch` returned. */
+/*
+ * Saves the checkpoint `dir`/step-N. Creates `dir` and the folders above it.
+ *
+ * - The checkpoint is written beside, synced to the disk and renamed. So it is there whole or not
+ *   at all. It replaces one of the same step. Leftovers of a killed save are removed.
+ * - Then older checkpoints are deleted, except the `keep` - 1 newest ones. Checkpoints of later
+ *   steps stay. A deletion that fails is logged as a warning.
+ * - A failure leaves all earlier checkpoints as they are.
+ * - One process and thread at a time may save to `dir`. Take clt_folder_lock_take for that.
+ *
+ * Errors: INVALID_ARGUMENT, IO with the system's reason, those of `fetch`.
+ */
 CLT_API clt_status clt_checkpoint_save(const char *dir, const clt_checkpoint_desc *desc);
 
 /*
@@ -205,45 +211,46 @@ CLT_API clt_status clt_checkpoint_save(const char *dir, const clt_checkpoint_des
  */
 typedef struct clt_folder_lock clt_folder_lock;
 
-/* Takes the lock without waiting; creates `dir` and the folders above it where needed. A file
- * system without locks is logged as a warning, and the call succeeds. Errors: BUSY if another
- * process, or another lock of this process, holds it: the message says who; IO; OUT_OF_MEMORY.
- * Thread-safe. */
+/* Takes the lock without waiting. Creates `dir` and the folders above it. On a file system without
+ * locks it logs a warning and succeeds. Errors: BUSY if another process, or another lock of this
+ * process, holds it (the message says who); IO; OUT_OF_MEMORY. Thread-safe. Free *out with
+ * clt_folder_lock_release. */
 CLT_API clt_status clt_folder_lock_take(const char *dir, clt_folder_lock **out);
 
 /* Releases the lock and removes its file. Takes NULL. */
 CLT_API void clt_folder_lock_release(clt_folder_lock *lock);
 
-/* An open checkpoint. Reading it from several threads at once is safe; closing is not. */
+/* An open checkpoint. Several threads may read it at once. One thread closes it. */
 typedef struct clt_checkpoint clt_checkpoint;
 
-/* Opens a step folder, or the one of the highest step in the folder `path`, and checks it: each
- * file is there, its hash is right and its content valid. The files are kept in memory until
- * closed. Errors: NOT_FOUND if there is no checkpoint; FORMAT if it is damaged, naming the file,
- * what is wrong with it and the newest intact one before it (which is not opened in its place);
- * UNSUPPORTED if a newer version wrote it; IO. */
+/* Opens the folder of a step, or the highest step in the folder `path`, and checks that each file
+ * is there, has the right hash and valid content. The files stay in memory until the checkpoint is
+ * closed. Errors: NOT_FOUND if there is no checkpoint; FORMAT if it is damaged (names the file, the
+ * damage and the newest intact checkpoint before it, which is not opened); UNSUPPORTED if a newer
+ * version wrote it; IO. Close *out with clt_checkpoint_close. */
 CLT_API clt_status clt_checkpoint_open(const char *path, clt_checkpoint **out);
 
-/* Takes NULL. All pointers that came from the checkpoint end here. */
+/* Closes the checkpoint. Takes NULL. Pointers from the checkpoint are invalid afterwards. */
 CLT_API void clt_checkpoint_close(clt_checkpoint *checkpoint);
 
-/* Writes to `found` (of `room` bytes, ended by 0) the path of the step folder that
- * clt_checkpoint_open(path) would open, after the same checks. Errors: the same, and
- * INVALID_ARGUMENT if `room` is too small. */
+/* Finds the folder that clt_checkpoint_open(path) would open, after the same checks. Writes its
+ * path to `found`, which has `room` bytes, with a 0 byte at the end. Errors: as
+ * clt_checkpoint_open; INVALID_ARGUMENT if `room` is too small. */
 CLT_API clt_status clt_checkpoint_find(const char *path, int64_t room, char *found);
 
-/* The same of the newest step folder in `dir` that is intact: those after it are damaged, or lack a
- * file. Errors: NOT_FOUND if there is no step folder; FORMAT if none is intact; UNSUPPORTED and IO,
- * which say nothing of damage, of the first that has them; INVALID_ARGUMENT. */
+/* Finds the newest intact step folder in `dir`, and passes over folders that are damaged or lack a
+ * file. Errors: NOT_FOUND if there is no step folder; FORMAT if none is intact; INVALID_ARGUMENT;
+ * UNSUPPORTED or IO of the first folder with such an error, since these do not tell of damage. */
 CLT_API clt_status clt_checkpoint_find_intact(const char *dir, int64_t room, char *found);
 
-/* The parts of an open checkpoint, valid until it is closed. */
+/* Return the parts of an open checkpoint, valid until it is closed. */
 CLT_API const char *clt_checkpoint_path(const clt_checkpoint *checkpoint); /* the step folder */
 CLT_API const clt_run_state *clt_checkpoint_run(const clt_checkpoint *checkpoint);
 CLT_API const clt_tensors *clt_checkpoint_model(const clt_checkpoint *checkpoint);
 CLT_API const clt_tensors *clt_checkpoint_optimizer(const clt_checkpoint *checkpoint);
 
-/* The section of that name, or at that index in the order of saving; NULL if there is none. */
+/* Return the section of a name, or at an index in the order of saving; NULL if there is none. Valid
+ * until the checkpoint is closed. */
 CLT_API const clt_section *clt_checkpoint_section(const clt_checkpoint *checkpoint,
                                                   const char *name);
 CLT_API const clt_section *clt_checkpoint_section_at(const clt_checkpoint *checkpoint, int index);

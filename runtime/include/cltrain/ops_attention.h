@@ -55,6 +55,7 @@ typedef struct clt_attention_options {
     double dropout;
 } clt_attention_options;
 
+/* Sets struct_size and the defaults. */
 CLT_API void clt_attention_options_init(clt_attention_options *options);
 
 /* Computes PyTorch's scaled_dot_product_attention, with enable_gqa. Errors: SHAPE for ranks other
@@ -82,6 +83,7 @@ typedef struct clt_rotary_options {
     int64_t heads;     /* how many parts of D elements are turned, from the first on; 0: all */
 } clt_rotary_options;
 
+/* Sets struct_size and the defaults. */
 CLT_API void clt_rotary_options_init(clt_rotary_options *options);
 
 /*

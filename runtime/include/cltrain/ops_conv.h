@@ -30,6 +30,7 @@ typedef struct clt_upsample2d_options {
     int align_corners; /* 0; not 0, bilinear: first and last elements keep their places */
 } clt_upsample2d_options;
 
+/* Sets struct_size and the defaults. */
 CLT_API void clt_upsample2d_options_init(clt_upsample2d_options *options);
 
 /*
@@ -52,6 +53,7 @@ typedef struct clt_conv_transpose2d_options {
     int groups;            /* 1; divides both numbers of channels */
 } clt_conv_transpose2d_options;
 
+/* Sets struct_size and the defaults. */
 CLT_API void clt_conv_transpose2d_options_init(clt_conv_transpose2d_options *options);
 
 /*
@@ -74,6 +76,7 @@ typedef struct clt_conv1d_options {
     int groups;   /* 1; divides both numbers of channels */
 } clt_conv1d_options;
 
+/* Sets struct_size and the defaults. */
 CLT_API void clt_conv1d_options_init(clt_conv1d_options *options);
 
 /* Computes a convolution: weight [O, C / groups, K], bias [O] or NULL to [B, O, OL]. */
@@ -89,6 +92,7 @@ typedef struct clt_conv_transpose1d_options {
     int groups;         /* 1; divides both numbers of channels */
 } clt_conv_transpose1d_options;
 
+/* Sets struct_size and the defaults. */
 CLT_API void clt_conv_transpose1d_options_init(clt_conv_transpose1d_options *options);
 
 /* Computes a transposed convolution, as clt_conv_transpose2d: weight [C, O / groups, K], bias [O]
@@ -106,6 +110,7 @@ typedef struct clt_pool1d_options {
     int count_include_pad; /* 1; 0: means over input elements only */
 } clt_pool1d_options;
 
+/* Sets struct_size and the defaults. */
 CLT_API void clt_pool1d_options_init(clt_pool1d_options *options);
 
 /* Compute means and maxima over windows of x [B, C, L]: [B, C, OL], as clt_avg_pool2d and
@@ -126,6 +131,7 @@ typedef struct clt_conv3d_options {
     int groups;      /* 1; divides both numbers of channels */
 } clt_conv3d_options;
 
+/* Sets struct_size and the defaults. */
 CLT_API void clt_conv3d_options_init(clt_conv3d_options *options);
 
 /* Computes a convolution: x [B, C, D, H, W], weight [O, C / groups, KD, KH, KW], bias [O] or NULL

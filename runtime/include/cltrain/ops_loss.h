@@ -41,6 +41,7 @@ typedef struct clt_kl_div_options {
                        divergence of an example) instead of the number of elements */
 } clt_kl_div_options;
 
+/* Sets struct_size and the defaults. */
 CLT_API void clt_kl_div_options_init(clt_kl_div_options *options);
 
 /* Computes the Kullback-Leibler divergence of a target distribution from the distribution with the

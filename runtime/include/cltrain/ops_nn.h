@@ -31,6 +31,7 @@ typedef struct clt_conv2d_options {
     int groups;      /* 1; divides both numbers of channels */
 } clt_conv2d_options;
 
+/* Sets struct_size and the defaults. */
 CLT_API void clt_conv2d_options_init(clt_conv2d_options *options);
 
 /* Computes a convolution: x [B, C, H, W], weight [O, C / groups, KH, KW], bias [O] or NULL to [B,
@@ -48,6 +49,7 @@ typedef struct clt_pool2d_options {
     int count_include_pad; /* 1; 0: means over input elements only */
 } clt_pool2d_options;
 
+/* Sets struct_size and the defaults. */
 CLT_API void clt_pool2d_options_init(clt_pool2d_options *options);
 
 /* Computes the means over windows of x [B, C, H, W]: [B, C, OH, OW]. In ceil mode the last window
@@ -69,6 +71,7 @@ typedef struct clt_cross_entropy_options {
     int ignore_index;       /* -100: positions with this label count neither in sum nor in weight */
 } clt_cross_entropy_options;
 
+/* Sets struct_size and the defaults. */
 CLT_API void clt_cross_entropy_options_init(clt_cross_entropy_options *options);
 
 /*

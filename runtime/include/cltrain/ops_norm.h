@@ -35,6 +35,7 @@ typedef struct clt_batch_norm_options {
                          the whole (micro-)batch would (torch.nn.SyncBatchNorm) */
 } clt_batch_norm_options;
 
+/* Sets struct_size and the defaults. */
 CLT_API void clt_batch_norm_options_init(clt_batch_norm_options *options);
 
 /*

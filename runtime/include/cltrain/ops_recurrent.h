@@ -24,6 +24,7 @@ typedef struct clt_recurrent_options {
     clt_value *lengths; /* i32 [B]; all T */
 } clt_recurrent_options;
 
+/* Sets struct_size and the defaults. */
 CLT_API void clt_recurrent_options_init(clt_recurrent_options *options);
 
 /*

@@ -35,7 +35,6 @@ typedef struct clt_store_options {
 } clt_store_options;
 
 /* Sets struct_size and the defaults. */
-
 CLT_API void clt_store_options_init(clt_store_options *options);
 
 /* Creates a store as clt_store_create, with options. Errors also: INVALID_ARGUMENT (a negative
