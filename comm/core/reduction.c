@@ -1,7 +1,8 @@
 /*
- * One pass over all arrays, LANES elements at a time. Squares are added in LANES separate sums,
- * element i to lane i % LANES, and the lanes in order at the end: a fixed order that is the same
- * for every width of vectors; this file is compiled without contraction to fused multiply-adds.
+ * Reduces all arrays in one pass, LANES elements at a time. Squares are added in LANES separate
+ * sums: element i belongs to vector lane i % LANES. At the end the lanes are added in order. This
+ * order is the same for every vector width. This file is compiled without contraction to fused
+ * multiply-adds.
  */
 #include "comm/core/reduction.h"
 
@@ -11,8 +12,8 @@
 
 enum { LANES = CLT_REDUCE_LANES, CLT_REDUCE_MOST = CLT_COMM_MAX_DEVICES };
 
-/* Bytes that are fetched ahead: on server processors with large caches, a fifth faster at 16 MB and
- * a third at 64 MB than what the processor fetches by itself. */
+/* Bytes that are prefetched ahead. On server processors with large caches this is a fifth faster at
+ * 16 MB, and a third at 64 MB, than the processor's own prefetching. */
 enum { AHEAD = 2048, LINE = 64 };
 
 #ifdef __clang__
@@ -29,10 +30,10 @@ static double batch_blocked_sum(const double *lane)
     return sum;
 }
 
-/* --- short floating-point types as vectors of 32 bits ---------------------------------------- */
+/* --- 16-bit floating-point types as vectors of 32 bits --------------------------------------- */
 
-/* With U: unsigned lanes of 32 bits, S: of 16 bits, F: float. 65504 is the largest f16; what is
- * below 2^-14 is rounded by adding 0.5, whose last bit is the least f16. */
+/* U: a vector of unsigned 32-bit integers, S: of 16-bit integers, F: of floats. 65504 is the
+ * largest f16. Values below 2^-14 are rounded by adding 0.5, whose last bit is the least f16. */
 #define FROM_F16(U, F, v)                                                                          \
     ({                                                                                             \
         const U half_ = __builtin_convertvector(v, U);                                             \
@@ -69,7 +70,7 @@ static double batch_blocked_sum(const double *lane)
 #define LOAD_BF16(v) FROM_BF16(MASKS, ARITHS, v)
 #define SAVE_BF16(v) TO_BF16(MASKS, RESULTS, ARITHS, v)
 
-/* Vectors of 16 bytes, which every processor this runs on has. */
+/* Vectors of 16 bytes, which all supported processors have. */
 #define TARGET
 #define WIDE_UNIT 2
 #define SHORT_UNIT 4

@@ -1,14 +1,18 @@
 /*
- * The reductions of one element type for one instruction set; reduction.c includes this once for
- * each pair. Defined there: TYPE, RESULT (the type that is written), ARITH (in which values are
- * combined; integers are unsigned, so that they wrap), ORDER (in which they are compared), LOAD
- * (vectors of TYPE to vectors of ARITH), SAVE and RELOAD (to vectors of RESULT and back), LEAST and
- * MOST (of the type), OVERFLOWS (the square of a finite value may be infinite, so that whether all
- * are finite needs a sum of its own), UNIT (doubles of a native vector), TARGET (an attribute),
- * NAME.
+ * The reductions of one element type for one instruction set. reduction.c includes this file once
+ * for each pair. The includer defines:
  *
- * Vectors are the compilers' own: GCC's -O2 does not vectorise loops of unknown length, and keeps
- * the running sums of squares in memory.
+ * TYPE, RESULT: the types that are read and written;
+ * ARITH: the type of the arithmetic (integers are unsigned, so that they wrap);
+ * ORDER: the type of comparisons;
+ * LOAD: converts vectors of TYPE to vectors of ARITH;
+ * SAVE, RELOAD: convert to vectors of RESULT and back;
+ * LEAST, MOST: the extreme values of the type;
+ * OVERFLOWS: the square of a finite value may be infinite, so the finite flag needs its own sum;
+ * UNIT: doubles of a native vector; TARGET: an attribute; NAME.
+ *
+ * Vectors are the compilers' own, because GCC's -O2 does not vectorise loops of unknown length, and
+ * keeps the running sums of squares in memory.
  */
 #define PASTE2(a, b) a##_##b
 #define PASTE(a, b) PASTE2(a, b)
@@ -35,7 +39,7 @@ INLINE ARITHS COMBINE(ARITHS a, ARITHS b, clt_comm_reduction reduction)
 {
     if (reduction == CLT_COMM_SUM || reduction == CLT_COMM_MEAN)
         return a + b;
-    /* Values that are neither less nor not less have a NaN among them, and so has their sum. */
+    /* If neither a < b nor a >= b holds, one of them is NaN, and so is their sum. */
     const ORDERS x = (ORDERS)a, y = (ORDERS)b;
     const MASKS less = (MASKS)(x < y), ordered = less | (MASKS)(x >= y);
     const MASKS first = reduction == CLT_COMM_MIN ? less : ~less;
@@ -43,7 +47,7 @@ INLINE ARITHS COMBINE(ARITHS a, ARITHS b, clt_comm_reduction reduction)
     return (ARITHS)((picked & ordered) | ((MASKS)(a + b) & ~ordered));
 }
 
-/* LANES elements from `at` on. */
+/* Reduces LANES elements from `at` on. */
 INLINE void BLOCK(const void *const *in, int in_count, void *const *out, int out_count, int64_t at,
                   clt_comm_reduction reduction, int divisor, WIDE *square, WIDE *odd)
 {
@@ -93,7 +97,7 @@ INLINE void BODY(const void *const *in, int in_count, void *const *out, int out_
     memset(odd, 0, sizeof odd);
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        /* By number: what lies behind the arrays is no part of them. */
+        /* The address is computed as a number, because it may lie behind the array. */
         for (int k = 0; k < in_count; k++)
             for (size_t line = 0; line < LANES * sizeof(TYPE); line += LINE)
                 __builtin_prefetch(
@@ -101,7 +105,7 @@ INLINE void BODY(const void *const *in, int in_count, void *const *out, int out_
         BLOCK(in, in_count, out, out_count, i, reduction, divisor, squares ? square : NULL, odd);
     }
     if (i < n) {
-        /* The rest as a block of its own, with zeros behind it. */
+        /* The rest is copied to a block of its own, padded with zeros. */
         TYPE rest[CLT_REDUCE_MOST][LANES];
         RESULT result[LANES];
         const void *from[CLT_REDUCE_MOST];
@@ -128,7 +132,8 @@ INLINE void BODY(const void *const *in, int in_count, void *const *out, int out_
     }
 }
 
-/* The sum of two for one or both of them is the usual case and has its pointers in registers. */
+/* The usual case is the sum of two arrays, written to one or both. It keeps its pointers in
+ * registers. */
 TARGET static void NAME(const void *const *in, int in_count, void *const *out, int out_count,
                         int64_t n, clt_comm_reduction reduction, int divisor, double *squares,
                         bool *finite)

@@ -1,7 +1,7 @@
 /*
- * All reductions for one instruction set: reduction.c includes this with TARGET (an attribute),
- * WIDE_UNIT and SHORT_UNIT (see reduction_body.h; for types of 32 and of 16 bits), and SUFFIX
- * defined. NAME_from_to reduces `from` and writes `to`.
+ * All reductions for one instruction set. reduction.c includes this file with TARGET (an
+ * attribute), SUFFIX, WIDE_UNIT and SHORT_UNIT defined. The last two are UNIT of reduction_body.h
+ * for types of 32 and of 16 bits. NAME_from_to reduces `from` and writes `to`.
  */
 #define SUFFIXED2(name, suffix) name##suffix
 #define SUFFIXED1(name, suffix) SUFFIXED2(name, suffix)

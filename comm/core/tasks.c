@@ -6,7 +6,8 @@
 #include "base/vec.h"
 #include "comm/core/reduction.h"
 
-/* Of f32, 64 KB from each device fit the second-level cache. A task has at most so many pieces. */
+/* A piece has 64 KB of f32 from each device, which fit the second-level cache. A task has at most
+ * MOST_PIECES pieces. */
 enum { PIECE_ELEMENTS = 16384, PIECE_BYTES = 65536, MOST_PIECES = 8192 };
 
 void clt_tasks_clear(clt_task_list *list)
@@ -91,7 +92,7 @@ clt_status clt_tasks_cut(clt_task_list *list)
     return CLT_OK;
 }
 
-/* The task that a piece belongs to: the last one that begins at it or before. */
+/* Finds the task of a piece: the last task that begins at it or before. */
 static const clt_task *task_of(const clt_task_list *list, int64_t piece)
 {
     int low = 0, high = list->count - 1;

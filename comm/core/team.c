@@ -8,14 +8,14 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* Below this many pieces waking a helper costs more than it saves. */
+/* With fewer pieces than MIN_PIECES, waking a helper costs more than it saves. */
 enum { MIN_PIECES = 4, MOST_PARTS = 16, LINE = 64, LOOKS = 2000 };
 
-/* Neighbouring pieces, of which the next one to do is `next`. */
+/* A range of pieces. `next` is the next one to do. */
 typedef struct part {
     _Atomic int64_t next;
     int64_t end;
-    char pad[LINE - 2 * sizeof(int64_t)]; /* a cache line each */
+    char pad[LINE - 2 * sizeof(int64_t)]; /* gives each part a cache line of its own */
 } part;
 
 struct clt_team {
@@ -24,7 +24,7 @@ struct clt_team {
     pthread_t *threads;
     int helpers;
     bool stop;
-    int64_t job; /* counts the jobs; a helper works on each once */
+    int64_t job; /* number of the present job; a helper works on each job once */
     int begun;   /* helpers that have begun the present job */
     int working; /* helpers that have not finished it */
     clt_team_fn fn;
@@ -36,8 +36,8 @@ struct clt_team {
     atomic_int arrived; /* guests of this job so far */
 };
 
-/* Own part first, then what is left of the others': a thread that goes through memory in order is
- * faster than threads that take turns. */
+/* Takes pieces of the thread's own part first, then of the other parts. A thread that reads memory
+ * in order is faster than threads that take turns. */
 static void take_pieces(clt_team *t, int thread)
 {
     for (int k = 0; k < t->part_count; k++) {
@@ -159,7 +159,7 @@ void clt_team_open(clt_team *t, clt_team_fn fn, void *arg, int64_t pieces, int g
 void clt_team_finish(clt_team *t)
 {
     take_pieces(t, 0);
-    /* A guest that comes now sees that the job is closed; others are within their last piece. */
+    /* A guest that comes now sees that the job is closed. Other guests work on their last piece. */
     atomic_store(&t->open, false);
     for (int i = 1; atomic_load(&t->guests); i++)
         if (i % LOOKS == 0)

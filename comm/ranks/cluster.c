@@ -8,27 +8,27 @@
 #include "comm/core/reduction.h"
 #include "comm/ranks/link.h"
 
-/* Bytes that a node reduces at once for the others: a few of them stay in a second-level cache. */
+/* Bytes that a node reduces at once for the others. A few blocks stay in a second-level cache. */
 enum { BLOCK = 256 * 1024 };
 
-/* So many tasks' inputs come with the head: most requests need no further words. */
+/* The head has the input counts of so many tasks, so most requests need no further message. */
 enum { HEAD_TASKS = 24 };
 
-/* What a request does between nodes. */
+/* The purpose of a request between nodes. */
 enum { RUN = 1, SHARE, BARRIER };
 
-/* What nodes tell each other before anything else of a request, whatever it is; so all have the
- * same length, and nothing of another request is taken for this one's. */
+/* The first message of any request between nodes. It has the same length for all requests, so that
+ * data of another request are never taken for this one's. */
 typedef struct head {
     uint64_t signature;
     int32_t purpose;
     int32_t contributors, votes;
-    int32_t tasks; /* RUN: their inputs follow, as far as there is room */
-    int64_t bytes; /* SHARE: of the node's words */
+    int32_t tasks; /* RUN: number of tasks; their inputs follow, as many as fit */
+    int64_t bytes; /* SHARE: bytes of the node's messages */
     int32_t inputs[HEAD_TASKS];
 } head;
 
-/* What all ranks learn of a request, beside its data. */
+/* Facts about a request that all ranks learn, besides its data. */
 typedef struct words {
     clt_ranks_sum sum;
     double sum_squares;
@@ -37,25 +37,25 @@ typedef struct words {
 
 struct clt_cluster {
     clt_ranks *node;
-    clt_link *link; /* of the first rank */
+    clt_link *link; /* on the first rank of a node */
     int nodes, rank;
     clt_status (*call)(void *user, clt_cluster_fn fn, void *arg);
     void *user;
     clt_task_list list;
-    /* Of the first rank: room for all tasks' data, blocks of all nodes, heads of all nodes and,
-     * after them, the inputs that have no room there. */
+    /* On the first rank of a node: memory for all tasks' data, blocks of all nodes, and heads of
+     * all nodes. */
     char *scratch, *blocks, *heads;
     int64_t scratch_room, blocks_room, heads_room;
-    /* Of the request under way. */
+    /* The request under way. */
     clt_ranks_job job;
     const clt_task_list *tasks;
-    int64_t *places; /* by task: its data in scratch */
-    int32_t *inputs; /* by task: of this node; of all nodes */
+    int64_t *places; /* by task: offset of its data in scratch */
+    int32_t *inputs; /* by task: number of inputs of this node; of all nodes */
     int32_t *all;
-    int room; /* tasks that the three hold */
+    int room; /* number of tasks for which the three arrays have room */
     words said;
-    int64_t shared;     /* bytes of a node's words, as clt_cluster_share lays them out */
-    atomic_bool abroad; /* between nodes */
+    int64_t shared;     /* bytes of a node's messages, laid out by clt_cluster_share */
+    atomic_bool abroad; /* a call between nodes is under way, or failed */
 };
 
 clt_status clt_cluster_open(clt_ranks *node, int rank, bool leads, const clt_comm_bridge *bridge,
@@ -82,7 +82,7 @@ void clt_cluster_close(clt_cluster *c)
 {
     if (!c)
         return;
-    /* What the network may still read or write lives as long as the process. */
+    /* Memory that the network may still read or write is never freed. */
     if (!c->link || !clt_link_busy(c->link)) {
         clt_free(c->scratch);
         clt_free(c->blocks);
@@ -137,8 +137,9 @@ static clt_status listen(void *arg)
     return clt_link_listen(c->link, &c->job);
 }
 
-/* Who sees a rank missing says so at the deadline; the first ranks of other nodes a grace later,
- * and those that wait for their own first rank two, so that nobody blames one who waits. */
+/* Sets the deadlines of a request. A first rank that sees a rank missing reports it at the
+ * deadline. First ranks of other nodes wait one grace period longer, and ranks that wait for their
+ * own first rank wait two. So nobody blames a rank that waits itself. */
 static void begin(clt_cluster *c, const clt_ranks_job *job)
 {
     c->job = *job;
@@ -179,7 +180,7 @@ static void run_piece(void *arg, int64_t piece)
     clt_tasks_do(arg, piece);
 }
 
-/* The list by the ranks of the node; alone, by this one's threads. */
+/* Runs the list by the ranks of the node; if there is no other rank, by this rank's threads. */
 static clt_status run_node(clt_cluster *c, clt_task_list *list, double *sum_squares, bool *finite,
                            clt_ranks_sum *sum)
 {
@@ -193,7 +194,7 @@ static clt_status run_node(clt_cluster *c, clt_task_list *list, double *sum_squa
     return CLT_OK;
 }
 
-/* Short types are added in f32, and rounded once, at the end. */
+/* 16-bit types are added in f32 and rounded once, at the end. */
 static clt_dtype sum_type(const clt_task *t)
 {
     return t->from == CLT_F16 || t->from == CLT_BF16 ? CLT_F32 : t->from;
@@ -229,7 +230,7 @@ static clt_status lay_out(clt_cluster *c, const clt_task_list *tasks)
     return c->link ? make_room(&c->scratch, &c->scratch_room, bytes + 64) : CLT_OK;
 }
 
-/* Brings the node's data of all tasks, and how many inputs they had, to its first rank. */
+/* Collects the node's data of all tasks, and their numbers of inputs, on the node's first rank. */
 static clt_status collect(clt_cluster *c, const clt_task_list *tasks)
 {
     double squares = 0;
@@ -260,7 +261,7 @@ static clt_status collect(clt_cluster *c, const clt_task_list *tasks)
 
 /* --- between nodes ---------------------------------------------------------------------------- */
 
-/* Own's to all nodes, and theirs; all must be at the same request. */
+/* Exchanges the heads of all nodes, and checks that all nodes are at the same request. */
 static clt_status meet(clt_cluster *c, head *own, const head **heads)
 {
     const int64_t size = (int64_t)sizeof *own;
@@ -281,7 +282,7 @@ static clt_status meet(clt_cluster *c, head *own, const head **heads)
     return CLT_OK;
 }
 
-/* What the nodes say of a request of tasks; its inputs come to `all`. */
+/* Exchanges the heads of a request of tasks. The numbers of inputs go to `all`. */
 static clt_status meet_tasks(clt_cluster *c)
 {
     const int count = c->tasks->count, first = count < HEAD_TASKS ? count : HEAD_TASKS;
@@ -311,7 +312,7 @@ static int inputs_of(const clt_cluster *c, int node, int task)
                         : c->all[c->nodes * first + node * (count - first) + task - first];
 }
 
-/* The bytes of the only node that has them. */
+/* Copies the bytes from the only node that has them to all nodes. */
 static clt_status copy_task(const clt_cluster *c, int task)
 {
     const clt_task *t = &c->tasks->tasks[task];
@@ -323,7 +324,7 @@ static clt_status copy_task(const clt_cluster *c, int task)
     return clt_link_broadcast(c->link, root, c->scratch + c->places[task], t->count);
 }
 
-/* One round: each node reduces a block of up to BLOCK bytes for all. */
+/* Reduces one round of data: each node reduces a block of up to BLOCK bytes for all nodes. */
 static clt_status reduce_round(clt_cluster *c, const clt_task *t, char *data, int64_t count,
                                int divisor)
 {
@@ -361,7 +362,7 @@ static clt_status reduce_task(clt_cluster *c, int task)
     return CLT_OK;
 }
 
-/* On every first rank alike, so that all nodes have the same bits. */
+/* Measures the result. Every first rank does the same, so all nodes get the same bits. */
 static clt_status measure(clt_cluster *c)
 {
     bool finite = true;
@@ -404,9 +405,9 @@ static clt_status call(clt_cluster *c, clt_cluster_fn fn)
     return status;
 }
 
-/* --- the whole -------------------------------------------------------------------------------- */
+/* --- whole requests -------------------------------------------------------------------------- */
 
-/* Gives the results to the ranks of the node, and what all nodes say together. */
+/* Gives the results, and the facts about the request, to the ranks of the node. */
 static clt_status hand_out(clt_cluster *c, const clt_task_list *tasks)
 {
     words said = c->said;
@@ -457,12 +458,13 @@ clt_status clt_cluster_run(clt_cluster *c, const clt_ranks_job *job, const clt_t
     return CLT_OK;
 }
 
-/* --- small words ------------------------------------------------------------------------------ */
+/* --- small messages --------------------------------------------------------------------------- */
 
-/* A node's words lie one behind the other, each behind its size, up to a size of -1. */
+/* A node's messages are stored one behind the other, each behind its size. A size of -1 ends
+ * them. */
 static const int64_t END_OF_WORDS = -1;
 
-/* The longest of all ranks of a node. */
+/* The most bytes of messages of all ranks of a node. */
 static const int64_t MOST_WORDS = CLT_RANKS_MOST * (int64_t)(CLT_RANKS_SHARE + 16) + 8;
 
 static int64_t padded(int64_t bytes)
@@ -470,7 +472,7 @@ static int64_t padded(int64_t bytes)
     return (bytes + 7) / 8 * 8;
 }
 
-/* Keeps a rank's words on the first one of its node. */
+/* Keeps a rank's message on the first rank of its node. */
 static clt_status keep(void *user, const void *from, size_t bytes)
 {
     clt_cluster *c = user;
@@ -483,7 +485,7 @@ static clt_status keep(void *user, const void *from, size_t bytes)
     return CLT_OK;
 }
 
-/* Every node's words, in blocks of the size of the largest. */
+/* Gathers every node's messages, in blocks of the size of the largest. */
 static clt_status share_nodes(void *arg)
 {
     clt_cluster *c = arg;
@@ -503,7 +505,7 @@ static clt_status share_nodes(void *arg)
     return clt_link_gather(c->link, c->scratch, c->shared, c->blocks);
 }
 
-/* The first rank's bytes to all of the node. */
+/* Copies the first rank's bytes to all ranks of the node. */
 static clt_status spread(clt_cluster *c, void *data, int64_t bytes)
 {
     const clt_task task = {.copy = true, .count = bytes};

@@ -1,8 +1,8 @@
 /*
- * Collectives between the ranks of several nodes, on top of those of each node (node.h): the ranks
- * of a node add up their data for their first rank, the first ranks of all nodes reduce what they
- * have (each a part of it, in the order of the nodes, then all gather the parts), and the ranks of
- * a node take the result. Results' bits depend on how ranks lie on nodes.
+ * Collectives between the ranks of several nodes, on top of the collectives of each node (node.h).
+ * The ranks of a node reduce their data for their first rank. Each first rank reduces a part of the
+ * data of all nodes, in the order of the nodes, and all gather the parts. The ranks of a node then
+ * take the result. Bits of the result depend on how the ranks are placed on nodes.
  */
 #ifndef CLT_COMM_CLUSTER_H
 #define CLT_COMM_CLUSTER_H
@@ -12,20 +12,20 @@
 typedef struct clt_cluster clt_cluster;
 
 /*
- * `node` is NULL where the node has one rank; `rank`: this one's number among all; `leads`: it is
- * its node's first. `bridge` is copied; only
- * first ranks use its functions, through `call`, which runs fn(arg) where they may be called (NULL:
- * on the calling thread) and gives its status. Errors: OUT_OF_MEMORY.
+ * Opens a rank's part. `node` is NULL if the node has one rank. `rank` is this rank's number among
+ * all ranks. `leads`: this rank is the first of its node. `bridge` is copied. Only first ranks use
+ * its functions. They use them through `call`, which runs fn(arg) on a thread that may call them
+ * and returns its status; NULL: on the calling thread. Errors: OUT_OF_MEMORY.
  */
 typedef clt_status (*clt_cluster_fn)(void *arg);
 clt_status clt_cluster_open(clt_ranks *node, int rank, bool leads, const clt_comm_bridge *bridge,
                             clt_status (*call)(void *user, clt_cluster_fn fn, void *arg),
                             void *user, clt_cluster **cluster);
 
-/* Takes NULL. */
+/* Frees the rank's part. Takes NULL. */
 void clt_cluster_close(clt_cluster *cluster);
 
-/* As clt_ranks_run, clt_ranks_share and clt_ranks_barrier, over all nodes. */
+/* Do the same as clt_ranks_run, clt_ranks_share and clt_ranks_barrier, over all nodes. */
 clt_status clt_cluster_run(clt_cluster *cluster, const clt_ranks_job *job,
                            const clt_task_list *tasks, double *sum_squares, bool *finite,
                            clt_ranks_sum *sum);
@@ -35,22 +35,26 @@ clt_status clt_cluster_share(clt_cluster *cluster, const clt_ranks_job *job, con
                              void *user);
 clt_status clt_cluster_barrier(clt_cluster *cluster, const clt_ranks_job *job);
 
-/* Of a first rank, from a thread that may use the bridge: ABORTED with a message where a rank of
- * another node has ended what this one waits for; and telling the other nodes of an abort or of an
- * orderly end, once. */
+/* For first ranks, on a thread that may use the bridge. clt_cluster_listen returns ABORTED, with a
+ * message, if a rank of another node has ended a collective that this rank waits for.
+ * clt_cluster_tell tells the other nodes of an abort or of an orderly end, once. */
 clt_status clt_cluster_listen(clt_cluster *cluster);
 void clt_cluster_tell(clt_cluster *cluster, const clt_ranks_notice *notice, bool aborted);
 
-/* Whether a rank of another node ended something here; its notice. Any thread. */
+/* Whether a rank of another node ended a collective here, and its notice. Any thread may call
+ * it. */
 bool clt_cluster_heard(clt_cluster *cluster, clt_ranks_notice *notice);
 
-/* TIMEOUT: names the ranks that are waited for; OK: none are. Any thread. */
+/* Returns TIMEOUT with a message that names the missing ranks, or OK if none are missing. Any
+ * thread may call it. */
 clt_status clt_cluster_late(const clt_cluster *cluster, const clt_ranks_job *job);
 
-/* Bytes that this rank gave to the bridge for other nodes, of a kind. Any thread. */
+/* Returns the bytes of a kind that this rank gave to the bridge for other nodes. Any thread may
+ * call it. */
 int64_t clt_cluster_sent(const clt_cluster *cluster, clt_comm_kind kind);
 
-/* Those who wait for one who waits do so longer, by once or twice this. */
+/* Returns the grace period. Ranks that wait for a waiting rank wait one or two such periods
+ * longer. */
 int clt_cluster_grace_ms(int timeout_ms);
 
 #endif

@@ -8,10 +8,10 @@
 #include <unistd.h>
 #endif
 
-/* Pauses between two calls of the system: virtual machines stop a processor that pauses longer. */
+/* Pauses between two system calls. Virtual machines stop a processor that pauses longer. */
 enum { PAUSES = 16, SLEEP_MS = 5 };
 
-/* Not FUTEX_PRIVATE: the memory is that of several processes. */
+/* FUTEX_PRIVATE would be wrong, because several processes share the memory. */
 static void sleep_while(clt_flag *flag, uint32_t seen)
 {
     const struct timespec most = {0, SLEEP_MS * 1000000L};
@@ -37,8 +37,8 @@ void clt_flag_wake(clt_flag *flag)
 
 void clt_flag_raise(clt_flag *flag, uint32_t value)
 {
-    /* In this order for all: a sleeper that this load misses sees the new value and does not sleep.
-     */
+    /* All threads use this order: a sleeper that this load misses sees the new value and does not
+     * sleep. */
     atomic_store(&flag->value, value);
     if (atomic_load(&flag->sleepers))
         clt_flag_wake(flag);

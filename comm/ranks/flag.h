@@ -1,7 +1,7 @@
 /*
- * A counter in memory that processes share: one raises it, others wait until it has reached a
- * value. It wraps; values less than 2^31 apart are compared rightly. A waiter looks for a
- * while, giving way to other threads, and then sleeps in the kernel.
+ * A counter in memory that processes share. One process raises it, others wait until it has reached
+ * a value. It wraps, and values less than 2^31 apart are compared correctly. A waiter first polls
+ * for a while, yielding to other threads, and then sleeps in the kernel.
  */
 #ifndef CLT_COMM_FLAG_H
 #define CLT_COMM_FLAG_H
@@ -21,19 +21,20 @@ static inline bool clt_flag_reached(const clt_flag *flag, uint32_t value)
     return (int32_t)(atomic_load_explicit(&flag->value, memory_order_acquire) - value) >= 0;
 }
 
-/* Sets the value, which is larger than before, and wakes who waits for it. */
+/* Sets the value, which must be larger than before, and wakes all waiters. */
 void clt_flag_raise(clt_flag *flag, uint32_t value);
 
-/* Wakes all without a change. */
+/* Wakes all waiters without a change of the value. */
 void clt_flag_wake(clt_flag *flag);
 
-/* Looks that often, a tenth of a microsecond each or more; whether the value was reached. */
+/* Polls `looks` times, each a tenth of a microsecond or more. Returns whether the value was
+ * reached. */
 bool clt_flag_spin(const clt_flag *flag, uint32_t value, int looks);
 
-/* Sleeps until it may have been reached, some milliseconds at most. */
+/* Sleeps for some milliseconds at most; ends early if the value may have been reached. */
 void clt_flag_wait(const clt_flag *flag, uint32_t value);
 
-/* A point in time; none for 0 ms. */
+/* A point in time. With 0 ms there is none. */
 typedef struct clt_deadline {
     bool set;
     struct timespec at;

@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "comm/ranks/flag.h"
 
-/* What one first rank sends another when a rank ends. */
+/* The message that a first rank sends to the others when a rank ends. */
 typedef struct wire {
-    int64_t calls; /* of the bridge, in which it took part to the end; -1: an abort */
+    int64_t calls; /* calls of the bridge that it took part in; -1: an abort */
     clt_ranks_notice notice;
 } wire;
 
@@ -18,18 +18,18 @@ struct clt_link {
     clt_comm_bridge bridge;
     clt_ranks *node;
     int rank;
-    int first[CLT_RANKS_MOST]; /* by node */
+    int first[CLT_RANKS_MOST]; /* number of the first rank, by node */
     const clt_ranks_job *job;
     clt_deadline deadline;
-    int64_t calls; /* begun */
+    int64_t calls; /* calls of the bridge begun */
     clt_comm_kind kind;
     _Atomic int64_t sent[CLT_COMM_BARRIER + 1]; /* bytes, by kind */
-    _Atomic int64_t needs; /* of them, those that what is under way cannot do without */
+    _Atomic int64_t needs; /* number of the last call that the present request needs */
     atomic_bool failed, told;
-    pthread_mutex_t hearing; /* guards what follows, and the bridge's `hear` */
-    bool aborted, closed;    /* another rank has; */
-    wire abort, close;       /* the first that did */
-    atomic_bool heard;       /* one of them ended something here: `notice` */
+    pthread_mutex_t hearing; /* guards the fields below and the bridge's `hear` */
+    bool aborted, closed;    /* another rank did so */
+    wire abort, close;       /* the first notice of each */
+    atomic_bool heard;       /* one of them ended a request here; see `notice` */
     clt_ranks_notice notice;
 };
 
@@ -91,7 +91,8 @@ static void take(clt_link *l, const wire *w)
     }
 }
 
-/* Who took part in all that this node needs may have ended since. */
+/* Whether another rank has ended the present request. A rank that took part in all calls that this
+ * node needs may have ended since without harm. */
 static bool ended(clt_link *l, clt_ranks_notice *notice)
 {
     wire w;
@@ -112,7 +113,7 @@ bool clt_link_heard(clt_link *l, clt_ranks_notice *notice)
 {
     if (!atomic_load(&l->heard))
         return false;
-    *notice = l->notice; /* not written again */
+    *notice = l->notice; /* it is never written again */
     return true;
 }
 
@@ -138,7 +139,7 @@ void clt_link_tell(clt_link *l, const clt_ranks_notice *notice, bool aborted)
 
 /* --- calls ------------------------------------------------------------------------------------ */
 
-/* Asked by the bridge's functions while they wait: 0, or the status to end with. */
+/* The bridge's functions call this while they wait. Returns 0, or the status to end with. */
 static int cancelled(void *arg)
 {
     clt_link *l = arg;
@@ -184,7 +185,7 @@ int64_t clt_link_sent(const clt_link *l, clt_comm_kind kind)
     return atomic_load(&l->sent[kind]);
 }
 
-/* `bytes`: to each other node. */
+/* `bytes` go to each other node. */
 static void *begin_call(clt_link *l, int64_t bytes)
 {
     atomic_store(&l->needs, ++l->calls);

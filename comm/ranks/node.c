@@ -12,25 +12,26 @@
 /* A few chunks of every rank stay in the second-level caches. */
 enum { SLOTS = 4, CHUNK = 128 * 1024, LINE = 64, PAGE = 4096 };
 
-/* Looks at a flag before sleeping: some milliseconds; a tenth of one; one pause, where the rank
- * that is waited for may need this one's core. */
+/* Polls of a flag before sleeping. LONG takes some milliseconds, SHORT a tenth of one. CROWDED is
+ * one pause, because the awaited rank may need this rank's core. */
 enum { LONG = 20000, SHORT = 1000, CROWDED = 16 };
 
-/* What a rank says of a chunk of its own. */
+/* The facts that a rank publishes with its chunk. */
 typedef struct head {
     uint64_t signature;
     int contributors; /* devices of the rank that are not empty, in the request's first operation */
     int votes;
-    int inputs; /* devices that added to this chunk; bytes of clt_ranks_share */
+    int inputs; /* devices that added to this chunk; for clt_ranks_share: bytes */
 } head;
 
 /* One rank's part of the shared memory. */
 typedef struct lane {
-    _Alignas(LINE) clt_flag posted;  /* chunks that it has written */
-    _Alignas(LINE) clt_flag taken;   /* chunks of all ranks that it has read */
-    _Alignas(LINE) clt_flag arrived; /* barriers */
+    _Alignas(LINE) clt_flag posted;  /* chunks that the rank has written */
+    _Alignas(LINE) clt_flag taken;   /* chunks of all ranks that the rank has read */
+    _Alignas(LINE) clt_flag arrived; /* barriers that the rank has reached */
     _Alignas(LINE) atomic_int state; /* RUNNING, ABORTED, CLOSED */
-    atomic_int number; /* among the ranks of all nodes, and 1; 0: it has not come yet */
+    atomic_int number; /* 1 + the rank's number among the ranks of all nodes; 0: the rank has not
+                          come yet */
     head heads[SLOTS];
     clt_ranks_notice notice; /* written before `state` */
     _Alignas(PAGE) char data[SLOTS][CLT_RANKS_SHARE];
@@ -41,19 +42,19 @@ enum { RUNNING, ABORTED, CLOSED };
 struct clt_ranks {
     lane *lanes;
     int rank, ranks;
-    bool crowded;      /* more ranks than processors */
+    bool crowded;      /* there are more ranks than processors */
     uint32_t step;     /* chunks so far */
-    uint32_t barriers; /* so far */
-    atomic_flag said;  /* the end was published */
-    atomic_int ended;  /* the rank that ended a run, and 1 */
+    uint32_t barriers; /* barriers so far */
+    atomic_flag said;  /* this rank's end was published */
+    atomic_int ended;  /* 1 + the rank that ended a run */
     _Atomic uint64_t missing;
-    clt_task_list work; /* the part of a chunk that is being done */
+    clt_task_list work; /* the tasks of the present chunk */
 };
 
-/* A chunk of a task, or of no task. */
+/* A part of a task, or no data. */
 typedef struct chunk {
     const clt_task *task;
-    int64_t first, count; /* elements, bytes of a copy */
+    int64_t first, count; /* elements; bytes of a copy */
 } chunk;
 
 size_t clt_ranks_bytes(int ranks)
@@ -75,14 +76,14 @@ clt_status clt_ranks_open(void *memory, int rank, int ranks, int number, clt_ran
     node->crowded = ranks > sysconf(_SC_NPROCESSORS_ONLN);
     atomic_flag_clear(&node->said);
     node->step = node->barriers = 0;
-    /* The pages of a rank's slots come to lie near its processor. */
+    /* The first write places the pages of a rank's slots near its processor. */
     memset(node->lanes[rank].data, 0, sizeof node->lanes[rank].data);
     atomic_store(&node->lanes[rank].number, number + 1);
     *out = node;
     return CLT_OK;
 }
 
-/* How messages call a rank of the node. */
+/* Returns the number by which messages call a rank of the node. */
 static int number_of(const clt_ranks *node, int rank)
 {
     const int number = atomic_load(&node->lanes[rank].number);
@@ -128,15 +129,15 @@ bool clt_ranks_heard(const clt_ranks *node, clt_ranks_notice *notice)
     return found > 0;
 }
 
-/* `text` without `start`, if it begins so. */
+/* Returns `text` without `start`, if it begins with `start`. */
 static const char *behind(const char *text, const char *start)
 {
     const size_t length = strlen(start);
     return strncmp(text, start, length) ? text : text + length;
 }
 
-/* The other rank's message may begin as this one does: with the collective, and with its own number
- * where it waited in vain. */
+/* The other rank's message may begin in the same way: with the collective, and with that rank's
+ * number if it timed out. */
 clt_status clt_ranks_ended(const clt_ranks_job *job, const clt_ranks_notice *notice)
 {
     char place[160], rank[24];
@@ -156,7 +157,7 @@ uint64_t clt_ranks_missing(const clt_ranks *node)
 
 /* --- waiting ---------------------------------------------------------------------------------- */
 
-/* Looks at a lane's flag; `offset` within the lane. */
+/* Returns a rank's flag at `offset` in its lane. */
 static clt_flag *flag_of(clt_ranks *node, int rank, size_t offset)
 {
     return (clt_flag *)((char *)&node->lanes[rank] + offset);
@@ -199,7 +200,7 @@ clt_status clt_ranks_late(const clt_ranks *node, const clt_ranks_job *job, uint6
     return clt_ranks_waited(job, numbers[node->rank], numbers, missing);
 }
 
-/* Whether to go on waiting for a rank's flag. */
+/* Checks whether to go on waiting for a rank's flag. */
 static clt_status look(clt_ranks *node, const clt_ranks_job *job, int rank, size_t offset,
                        uint32_t value)
 {
@@ -207,7 +208,7 @@ static clt_status look(clt_ranks *node, const clt_ranks_job *job, int rank, size
     if (job->aborted && atomic_load(job->aborted))
         return clt_fail(CLT_ABORTED, "comm: the communicator was aborted");
     const int state = atomic_load(&node->lanes[rank].state);
-    /* It may have come, done its part and ended since the flag was looked at. */
+    /* The rank may have come, done its part and ended since the flag was read. */
     if (clt_flag_reached(flag_of(node, rank, offset), value))
         return CLT_OK;
     int none = 0;
@@ -218,7 +219,7 @@ static clt_status look(clt_ranks *node, const clt_ranks_job *job, int rank, size
     return job->listen ? job->listen(job->listener) : CLT_OK;
 }
 
-/* Until the flag of every rank has reached the value. */
+/* Waits until the flag of every rank has reached the value. */
 static clt_status await(clt_ranks *node, const clt_ranks_job *job, size_t offset, uint32_t value)
 {
     const int looks = node->crowded ? CROWDED : job->patient ? LONG : SHORT;
@@ -253,7 +254,7 @@ clt_status clt_ranks_barrier(clt_ranks *node, const clt_ranks_job *job)
 
 /* --- a chunk ---------------------------------------------------------------------------------- */
 
-/* In the slots, short types lie as f32, so that they are rounded once. */
+/* Slots hold 16-bit types as f32, so that they are rounded once. */
 static clt_dtype slot_type(const clt_task *t)
 {
     return t->from == CLT_F16 || t->from == CLT_BF16 ? CLT_F32 : t->from;
@@ -264,7 +265,8 @@ static int64_t chunk_elements(const clt_task *t)
     return t->copy ? CHUNK : CHUNK / clt_dtype_size(slot_type(t));
 }
 
-/* The next chunk behind *at, which counts tasks and elements; false: there is none. */
+/* Finds the next chunk from the position (*task, *element), and advances it. Returns false if there
+ * is none. */
 static bool next_chunk(const clt_task_list *tasks, int *task, int64_t *element, chunk *c)
 {
     while (*task < tasks->count && *element >= tasks->tasks[*task].count) {
@@ -302,13 +304,14 @@ static clt_status do_work(clt_ranks *node, const clt_ranks_job *job)
     return CLT_OK;
 }
 
-/* Whether what a rank brings to a task are one device's data as they lie there. */
+/* Whether a rank's data for a task are one device's data without a conversion. */
 static bool as_they_are(const clt_task *t)
 {
     return t->in_count == 1 && slot_type(t) == t->from;
 }
 
-/* Of pointer number `pointer`: inputs, then outputs, which may be of another type. */
+/* Returns a chunk's data of pointer number `pointer`. Inputs come first, then outputs, which may
+ * have another type. */
 static char *data_of(const clt_task_list *tasks, const chunk *c, int pointer)
 {
     const clt_task *t = c->task;
@@ -316,7 +319,7 @@ static char *data_of(const clt_task_list *tasks, const chunk *c, int pointer)
            bytes_at(t, pointer < t->in_count ? t->from : t->to, c->first);
 }
 
-/* Brings this rank's data of a chunk into its slot. */
+/* Reduces this rank's data of a chunk into its slot. */
 static clt_status fill(clt_ranks *node, const clt_ranks_job *job, const clt_task_list *tasks,
                        const chunk *c, uint32_t step)
 {
@@ -344,7 +347,7 @@ static clt_status fill(clt_ranks *node, const clt_ranks_job *job, const clt_task
     return CLT_OK;
 }
 
-/* Whether all ranks are at the same operations, and what they say together. */
+/* Checks that all ranks are at the same operations, and adds up their heads. */
 static clt_status compare(const clt_ranks *node, const clt_ranks_job *job, uint32_t step,
                           clt_ranks_sum *all)
 {
@@ -363,7 +366,7 @@ static clt_status compare(const clt_ranks *node, const clt_ranks_job *job, uint3
     return CLT_OK;
 }
 
-/* Takes the result of a chunk from the slots of all ranks. */
+/* Reduces the slots of all ranks, and writes the result of a chunk. */
 static clt_status drain(clt_ranks *node, const clt_ranks_job *job, const clt_task_list *tasks,
                         const chunk *c, uint32_t step, double *sum_squares, bool *finite)
 {
@@ -422,9 +425,9 @@ clt_status clt_ranks_run(clt_ranks *node, const clt_ranks_job *job, const clt_ta
     int64_t element = 0;
     const uint32_t first = node->step;
     uint32_t ended = first;
-    /* Without any chunk the ranks meet once all the same. */
+    /* Ranks meet once even if there is no chunk. */
     for (bool more = true;;) {
-        /* As many chunks are filled ahead as there are slots, so that ranks rarely wait. */
+        /* Chunks are filled ahead into all slots, so that ranks rarely wait. */
         while (node->step - ended < SLOTS && more) {
             const uint32_t step = node->step;
             more = next_chunk(tasks, &task, &element, &chunks[step % SLOTS]);
