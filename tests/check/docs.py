@@ -1,4 +1,5 @@
-"""What README and docs/ name exists: files, links, headings, subcommands, options. README's program is the example's."""
+"""What README and docs/ name exists: files, links, headings, subcommands, options, functions and settings. README's
+program is the example's."""
 import fnmatch
 import os
 import re
@@ -51,7 +52,18 @@ def check_paths(root, tree, page, text):
     for path in re.findall(r"`([\w./*-]+)`", text) + re.findall(r"(?<![\w/.~-])(?:[\w.*-]+/)+[\w.*-]*", code):
         if path.startswith(FOLDERS) and not PLACES.search(path) and not exists(root, tree, path):
             problems.append(f"{page}: {path} is not in the tree")
-    return problems
+    endings = {"/".join(parts[i:]) for parts in (path.split("/") for path in tree) for i in range(len(parts))}
+    return problems + [f"{page}: no file of the tree is {path}"
+                       for path in re.findall(r"`([\w/]+\.(?:c|h|clh?|py))`", text) if path not in endings]
+
+
+def words_of(text):
+    """Names of C, CMake and the environment that begin with clt_ or CLT_; not the beginnings of names."""
+    return set(re.findall(r"\b(?:clt|CLT)_\w*[a-zA-Z0-9]\b(?![<*])", text))
+
+
+def check_words(page, text, known):
+    return [f"{page}: there is no {word}" for word in sorted(words_of(text) - known)]
 
 
 def check_links(root, page, text):
@@ -128,10 +140,13 @@ def main(root, command):
     options = command_options(command)
     problems = check_readme(root)
     checked = pages(root)
+    sources = source.files(root, ".c", ".h", ".cl", ".clh", ".cmake", ".txt", ".patch", ".sh") + ["CMakeLists.txt"]
+    known = set().union(*(words_of(source.read(root, path)) for path in sources))
     for page in checked:
         text = source.read(root, page)
         problems += check_paths(root, tree, page, text)
         problems += check_links(root, page, text)
+        problems += check_words(page, text, known)
         problems += check_commands(page, text, options)
     return source.report("docs", problems, f"{len(checked)} pages name what is there")
 
