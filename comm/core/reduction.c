@@ -30,7 +30,7 @@ static double batch_blocked_sum(const double *lane)
     return sum;
 }
 
-/* --- 16-bit floating-point types as vectors of 32 bits --------------------------------------- */
+/* --- 16-bit floating-point types as vectors of 32 bits ---------------------------------------- */
 
 /* U: a vector of unsigned 32-bit integers, S: of 16-bit integers, F: of floats. 65504 is the
  * largest f16. Values below 2^-14 are rounded by adding 0.5, whose last bit is the least f16. */

@@ -1,4 +1,4 @@
-/* All-gather between the participants: participant i's elements become block i for all. */
+/* All-gather: the elements of participant i become block i of every participant's result. */
 #include "base/error.h"
 #include "comm/communicator/internal.h"
 

@@ -1,4 +1,4 @@
-/* Barrier: no data; all have joined when it is done. */
+/* Barrier: moves no data, and ends when all participants have joined. */
 #include "base/error.h"
 #include "comm/communicator/internal.h"
 

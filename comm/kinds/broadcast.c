@@ -18,7 +18,7 @@ static void ranges(const clt_comm *comm, int device, const clt_comm_op *op, clt_
     const bool root = comm->first + device == op->root;
     if (root)
         *in = (clt_comm_range){op->offset, op->count};
-    /* In place, the root has it already. */
+    /* The root of an operation in place has the data already. */
     if (!root || op->out)
         *out = (clt_comm_range){op->out ? op->out_offset : op->offset, op->count};
 }

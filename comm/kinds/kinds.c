@@ -1,4 +1,4 @@
-/* The kinds of collectives: a new one is a file and a row here. */
+/* The table of the kinds of collectives. A new kind is a file and a row here. */
 #include "base/error.h"
 #include "comm/communicator/internal.h"
 
@@ -67,7 +67,7 @@ clt_status clt_comm_list_tasks(clt_comm *comm, const clt_comm_request *request,
 {
     const clt_comm_side *side = &request->sides[0];
     clt_tasks_clear(&comm->tasks);
-    /* Where this process has only barriers, others may send to each other. */
+    /* Also if this process has only barriers, other processes may send to each other. */
     if (clt_comm_may_exchange(side))
         CLT_TRY(clt_comm_exchange_tasks(comm, request, job));
     else

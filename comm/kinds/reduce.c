@@ -1,4 +1,4 @@
-/* Reduce: as all-reduce, with the result for the root alone. */
+/* Reduce: like all-reduce, but only the root gets the result. */
 #include "base/error.h"
 #include "comm/communicator/internal.h"
 

@@ -1,4 +1,4 @@
-/* What the kinds that reduce share. */
+/* Functions that all reducing kinds use. */
 #include "base/error.h"
 #include "comm/communicator/internal.h"
 #include "comm/core/reduction.h"

@@ -1,6 +1,6 @@
 /*
- * Send and receive: the j-th send of a to b in a request goes to the j-th receive of b from a in
- * the same request. A participant that has none of either joins with a barrier.
+ * Send and receive. Within a request, the j-th send of a to b belongs to the j-th receive of b from
+ * a. A participant that neither sends nor receives joins with a barrier.
  */
 #include <string.h>
 
@@ -57,7 +57,7 @@ static clt_status add_own(clt_comm *comm, const clt_comm_request *request)
     return CLT_OK;
 }
 
-/* Adds a rank's messages, without its pointers. */
+/* Adds a rank's messages to the list, without the rank's pointers. */
 static clt_status take(void *user, const void *from, size_t bytes)
 {
     clt_comm *comm = user;
@@ -87,7 +87,7 @@ static clt_status tell_ranks(clt_comm *comm, const clt_ranks_job *job)
     return clt_ranks_share(comm->node, job, comm->messages, bytes, take, comm);
 }
 
-/* The j-th message of that kind from one participant to another, or NULL. */
+/* Returns the j-th message of a kind from one participant to another, or NULL. */
 static const clt_message *find(const clt_comm *comm, int kind, int from, int to, int j)
 {
     for (int i = 0; i < comm->message_count; i++) {
@@ -134,7 +134,7 @@ clt_status clt_comm_exchange_tasks(clt_comm *comm, const clt_comm_request *reque
     CLT_TRY(add_own(comm, request));
     if (comm->node || comm->cluster)
         CLT_TRY(tell_ranks(comm, job));
-    /* In an order that is the same for all ranks. */
+    /* The order of the tasks must be the same on all ranks. */
     for (int pair = 0; pair < comm->total * comm->total && comm->message_count; pair++) {
         const int from = pair / comm->total, to = pair % comm->total;
         for (int j = 0;; j++) {

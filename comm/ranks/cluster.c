@@ -405,7 +405,7 @@ static clt_status call(clt_cluster *c, clt_cluster_fn fn)
     return status;
 }
 
-/* --- whole requests -------------------------------------------------------------------------- */
+/* --- whole requests --------------------------------------------------------------------------- */
 
 /* Gives the results, and the facts about the request, to the ranks of the node. */
 static clt_status hand_out(clt_cluster *c, const clt_task_list *tasks)

@@ -1,11 +1,11 @@
 /*
- * The host's part of a request, done by the threads of the devices themselves: drivers for CPUs run
- * host functions in a queue ("native kernels"). Behind a side's transfers such a function says that
- * this device's data are there. The last one to come does the host's part, and the others, who wait
- * for a moment, help. So nobody is woken between the end of a device's kernel and the sum, and sums
- * run on as many cores as there are devices. Nobody waits without end, but for CLT_COMM_QUEUED:
- * whoever has waited enough leaves, and the device goes on with what is queued; the last one does
- * not depend on others.
+ * Threads of the devices do the host's part of a request. Drivers for CPUs can run host functions
+ * in a queue ("native kernels"). Behind a side's transfers, such a function reports that this
+ * device's data are there. The last device to come does the host's part. The others wait for a
+ * moment and help. So nobody is woken between the end of a device's kernel and the sum, and sums
+ * run on as many cores as there are devices. The waiting is limited, except with CLT_COMM_QUEUED: a
+ * device that has waited long enough goes on with its queue, and the last device does not need the
+ * others.
  */
 #include <sched.h>
 #include <time.h>
@@ -15,20 +15,20 @@
 #include "comm/ranks/flag.h"
 #include "device/core/cl.h"
 
-/* How long a device waits for the others: what waking one of its threads may cost. One that is to
- * wait to the end naps after a while. */
+/* A device waits for the others about as long as waking one of its threads may take. A device that
+ * must wait to the end sleeps in short naps after AWAKE_NS. */
 enum { PATIENCE_NS = 100000, AWAKE_NS = 2000000, NAP_NS = 20000 };
 
-/* Looks between two calls of the system: virtual machines stop a processor that pauses longer. */
+/* Polls between two system calls. Virtual machines stop a processor that polls longer. */
 enum { LOOKS = 16 };
 
-/* Sums of so many pieces are worth waking a thread for; so many take as long as waking it. */
+/* Sums of WORTH_WAKING pieces justify waking a thread. Waking it takes as long as WAKING pieces. */
 enum { WORTH_WAKING = 16, WAKING = 8 };
 
 bool clt_in_queue_possible(const clt_comm *comm, char *why)
 {
-    /* Ranks that are threads may share what runs their devices, which one would wait in. Between
-     * nodes the caller's thread may be needed. */
+    /* Ranks that are threads may share the driver's threads, and one rank would block them. Between
+     * nodes, the caller's thread may be needed. */
     if (comm->cluster)
         return clt_declines(why, "the ranks are on several nodes");
     if (comm->node && !comm->processes)
@@ -91,8 +91,8 @@ static bool is_over(clt_comm *comm, int64_t sequence)
     return atomic_load(&comm->ended) > sequence || atomic_load(&comm->aborted);
 }
 
-/* Helps with this request, or with what is under way before it, until it has ended; for so long at
- * most. */
+/* Helps with this request, or with an earlier one that is under way, until the request has ended;
+ * at most for `ns`. */
 static void help(clt_comm *comm, int64_t sequence, int64_t ns)
 {
     const int64_t until = now_ns() + ns;
@@ -102,14 +102,14 @@ static void help(clt_comm *comm, int64_t sequence, int64_t ns)
         pause_a_little();
         if (i % LOOKS)
             continue;
-        /* On its processor may be the thread that is to enqueue the other device's part. */
+        /* The thread that enqueues the other device's part may need this processor. */
         sched_yield();
         if (now_ns() > until)
             return;
     }
 }
 
-/* To the end, or to the deadline, which aborts the communicator. */
+/* Helps until the request has ended. The deadline aborts the communicator. */
 static void help_to_the_end(clt_comm *comm, int64_t sequence, int device, int timeout_ms)
 {
     const struct timespec nap = {0, NAP_NS};
@@ -145,8 +145,8 @@ static void do_piece(void *arg, int64_t piece)
     clt_tasks_do(&comm->tasks, piece);
 }
 
-/* The threads in complete are woken a little before the end, so that they are there when it comes;
- * at the beginning where other devices are not there to help. */
+/* Sums the pieces. The threads in complete are woken a little before the end, so that they are
+ * awake when it comes. They are woken at the beginning if other devices do not help. */
 void clt_in_queue_sum(clt_comm *comm)
 {
     const int64_t pieces = comm->tasks.pieces, own = pieces / comm->count;
@@ -164,12 +164,12 @@ bool clt_in_queue_wait_locked(clt_comm *comm, clt_comm_request *r)
     pthread_mutex_unlock(&comm->lock);
     help(comm, sequence, PATIENCE_NS);
     pthread_mutex_lock(&comm->lock);
-    /* An abort may have come meanwhile, which wakes nobody twice. */
+    /* An abort may have come meanwhile. It wakes waiters only once. */
     return r->done || comm->abort_status != CLT_OK;
 }
 
-/* The thread that waits for this device's request is about to give it work: that is there sooner if
- * the device does not fall asleep. */
+/* Keeps the device's thread awake for a moment. The thread that waits for this device's request is
+ * about to enqueue more work, which then starts sooner. */
 static void linger(const clt_comm_side *side)
 {
     const int64_t until = now_ns() + PATIENCE_NS;
@@ -183,7 +183,8 @@ static void linger(const clt_comm_side *side)
     }
 }
 
-/* Of the transfers that have events of their own: behind the last one of each device this runs. */
+/* Checks the transfers that have their own events. All of them have ended: this runs behind each
+ * device's last transfer. */
 static clt_status check_transfers(const clt_comm_request *r)
 {
     for (int i = 0; i < r->comm->count; i++) {
@@ -198,15 +199,16 @@ static clt_status check_transfers(const clt_comm_request *r)
     return CLT_OK;
 }
 
-/* On the device's thread. */
+/* Runs on the device's thread. */
 static void CL_CALLBACK visit(void *args)
 {
     clt_comm_side *side = *(clt_comm_side **)args;
-    /* After all that start wrote: which locks drivers hold is their own affair. */
+    /* This load makes everything visible that start wrote. Locks of the driver do not guarantee
+     * this. */
     atomic_load(&side->sent);
     clt_comm_request *r = side->request;
     clt_comm *comm = r->comm;
-    /* Read now: afterwards the side may be another request's. */
+    /* These are read now, because the side may later belong to another request. */
     const int64_t sequence = r->sequence;
     const bool queued = side->queued;
     const int device = side->device, timeout_ms = clt_comm_timeout_ms(comm, &side->parts[0].op);
@@ -230,8 +232,8 @@ static void CL_CALLBACK visit(void *args)
     atomic_fetch_sub(&comm->visits, 1);
 }
 
-/* Enqueues behind a side's transfers what does the host's part; *event is complete when it has
- * returned. */
+/* Enqueues the function that does the host's part behind a side's transfers. *event is complete
+ * when the function has returned. */
 static clt_status call_back(const clt_comm *comm, clt_comm_side *side, cl_event *event)
 {
     const clt_comm_member *m = &comm->members[side->device];
@@ -252,7 +254,7 @@ static clt_status begin(clt_comm *comm, clt_comm_side *side, int wait_count,
     const clt_comm_member *m = &comm->members[side->device];
     const int last = side->part_count - 1;
     side->queued = comm->apart && (side->parts[0].op.flags & CLT_COMM_QUEUED);
-    /* The call back has the event; where nobody waits, nobody looks at the others'. */
+    /* The function has the event. Nobody looks at the events of other transfers if nobody waits. */
     for (int k = 0; k <= last; k++)
         side->parts[k].silent = side->queued || k == last;
     for (int k = 0; k <= last; k++)

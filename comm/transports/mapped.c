@@ -1,5 +1,5 @@
-/* Buffers of devices that share the host's memory, mapped in place: nothing is copied. Data that
- * the caller has in the host's memory needs no mapping. */
+/* Maps buffers of devices that share the host's memory, so that nothing is copied. Data in the
+ * host's memory need no mapping. */
 #include "base/error.h"
 #include "comm/communicator/internal.h"
 

@@ -1,4 +1,4 @@
-/* A device's data to the host and back on the device's own queue: mapped in place, or copied
+/* Moves a device's data to the host and back on the device's own queue: mapped in place, or copied
  * through staging. */
 #include <time.h>
 
@@ -6,7 +6,7 @@
 #include "comm/communicator/internal.h"
 #include "device/core/cl.h"
 
-/* Of an operation in place: the elements that the host reads or writes. */
+/* Returns the elements of an operation in place that the host reads or writes. */
 static clt_comm_range together(const clt_comm_part *part)
 {
     const clt_comm_range in = part->in, out = part->out;
@@ -30,7 +30,7 @@ bool clt_comm_maps(const clt_comm *comm, int device, const clt_comm_part *part, 
         return clt_declines(why, "the operation is not in place");
     if (op->flags & CLT_COMM_EXCLUSIVE)
         return true;
-    /* While a part is mapped, kernels may not write the rest. */
+    /* Kernels may not write the rest of a buffer while a part of it is mapped. */
     const clt_comm_range all = together(part);
     size_t bytes;
     if (all.first == 0 &&
@@ -76,8 +76,8 @@ static clt_status map(clt_comm *comm, int device, clt_comm_part *part, cl_uint w
     return CLT_OK;
 }
 
-/* Where the host's parts lie within a piece of staging, which has *room bytes. In place, and where
- * the host reads and writes as many elements, they are the same memory. */
+/* Lays the host's input and output out within a piece of staging of *room bytes. They share memory
+ * if the operation is in place, or if the host reads and writes equally many elements. */
 static void lay_out(clt_comm_part *part, size_t *in, size_t *out, size_t *room)
 {
     enum { ALIGN = 64 };
@@ -125,14 +125,14 @@ static clt_status stage(clt_comm *comm, int device, clt_comm_part *part, cl_uint
                                     clt_comm_bytes_of(part, part->in.first),
                                     clt_comm_bytes_of(part, part->in.count), part->host_in, waits,
                                     wait_list, part->silent ? NULL : &part->ready);
-    } else { /* the staging's last upload, and the buffer's users, before the host writes */
+    } else { /* the staging's last upload and the buffer's users end before the host writes */
         error = clEnqueueMarkerWithWaitList(m->queue, waits, wait_list,
                                             part->silent ? NULL : &part->ready);
     }
     return clt_comm_check_call(comm, device, part, "reading", error);
 }
 
-/* Data in the host's memory: only what the caller waits for comes before. */
+/* For data in the host's memory, only the caller's wait list comes before. */
 static clt_status begin_on_host(clt_comm *comm, int device, clt_comm_part *part, cl_uint waits,
                                 const cl_event *wait_list)
 {
@@ -187,7 +187,7 @@ clt_status clt_comm_transfer_end(clt_comm *comm, int device, clt_comm_part *part
     if (part->staging >= 0)
         clt_staging_give(m, part->staging);
     part->staging = -1;
-    part->mapped = NULL; /* where the host reads and writes may be needed still: CLT_COMM_QUEUED */
+    part->mapped = NULL; /* host_in and host_out stay: CLT_COMM_QUEUED may still need them */
     CLT_TRY(clt_comm_check_call(comm, device, part, "writing back", error));
     if ((error = clFlush(m->queue)) != CL_SUCCESS) {
         if (event)
@@ -207,7 +207,7 @@ clt_status clt_on_queue_begin(clt_comm *comm, clt_comm_side *side, int wait_coun
     return clt_comm_check_call(comm, side->device, &side->parts[0], "flushing", clFlush(m->queue));
 }
 
-/* The event is the last operation's: the queue is in order. */
+/* The queue is in order, so the event belongs to the last operation. */
 clt_status clt_on_queue_end(clt_comm *comm, clt_comm_side *side, bool undo, cl_event *event)
 {
     clt_status status = CLT_OK;

@@ -1,4 +1,5 @@
-/* Between nodes: MPI, through a clt_comm_bridge; ranks of a node share memory (ranks/cluster.h). */
+/* Exchanges between nodes: MPI, through a clt_comm_bridge. The ranks of a node share memory
+ * (ranks/cluster.h). */
 #include "base/error.h"
 #include "comm/communicator/internal.h"
 

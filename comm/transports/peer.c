@@ -1,10 +1,10 @@
 /*
- * Exchanges without the host. In rounds, for blocks that fit the scratch: each device copies its
- * block of the others' data to scratch of its own and reduces it with its own data in the order of
- * the participants (or copies what it alone has); then each device fetches the results it is to
- * get. Between the two, and before results are overwritten, all devices wait for each other: within
- * a context by events, else the reducer waits on the host. A device's part goes to its `up` queue,
- * which is in order.
+ * Exchanges between devices without the host, in rounds of blocks that fit the scratch. First each
+ * device copies its block of the others' data to its own scratch, and reduces it with its own data
+ * in the order of the participants. If there is nothing to reduce, it copies its own data. Then
+ * each device fetches the results that it needs. All devices wait for each other between the two
+ * parts, and before results are overwritten: within a context by events, otherwise the reducer
+ * waits on the host. A device's part goes to its `up` queue, which is in order.
  */
 #include <string.h>
 
@@ -14,7 +14,8 @@
 #include "comm/transports/peer.h"
 #include "device/core/cl.h"
 
-/* Scratch of a device is as much for each participant at most: a whole bucket of 32 MB on four. */
+/* The most scratch of a device for each participant. For four devices, a whole bucket of 32 MB
+ * fits. */
 enum { ROUND_BYTES = 8 << 20 };
 
 static int64_t round_bytes(void)
@@ -27,8 +28,8 @@ static int64_t round_bytes(void)
     return ROUND_BYTES;
 }
 
-/* Elements of a kind's result, counted over all participants; of block d device d has the result
- * first. */
+/* Elements of a kind's result, counted over all participants. Device d first makes block d of the
+ * result. */
 typedef struct block {
     int64_t first, count;
 } block;
@@ -36,10 +37,11 @@ typedef struct block {
 typedef struct exchange {
     clt_comm *comm;
     clt_comm_request *request;
-    bool stopped;     /* aborted meanwhile */
-    int k;            /* operation */
-    int64_t piece;    /* elements that are measured together */
-    int64_t at, room; /* of each block, elements: the round's first, and how many */
+    bool stopped;  /* the communicator was aborted meanwhile */
+    int k;         /* number of the operation */
+    int64_t piece; /* elements measured together */
+    int64_t at,
+        room; /* elements of each block: the first one of this round, and how many fit a round */
     block blocks[CLT_COMM_MAX_DEVICES]; /* by device */
     cl_event reduced[CLT_COMM_MAX_DEVICES];
 } exchange;
@@ -77,11 +79,10 @@ static bool accepts(const clt_comm *comm, int device, const clt_comm_part *part,
            clt_declines(why, "the result goes elsewhere in the same buffer");
 }
 
-/* --- events ------------------------------------------------------------------------------------
- */
+/* --- events ----------------------------------------------------------------------------------- */
 
-/* What is enqueued on any device from now on comes behind these events. The reducer, where it waits
- * itself, does so outside the request's memory: an abort is not to wait for devices. */
+/* Makes commands enqueued later on any device wait for the events. If the reducer waits itself, it
+ * first gives up the request's memory, so that an abort does not wait for devices. */
 static clt_status order(exchange *x, const cl_event *events, int count)
 {
     clt_comm *comm = x->comm;
@@ -120,7 +121,7 @@ static clt_status order_behind_gates(exchange *x)
     return order(x, gates, x->comm->count);
 }
 
-/* Nobody reads the last round's results any more; a device that failed then is heard of here. */
+/* Waits until nobody reads the results of the last round. Reports a device that failed in it. */
 static clt_status order_behind_done(exchange *x)
 {
     cl_event done[CLT_COMM_MAX_DEVICES];
@@ -137,10 +138,9 @@ static clt_status order_behind_done(exchange *x)
     return order(x, done, count);
 }
 
-/* --- what moves --------------------------------------------------------------------------------
- */
+/* --- data ------------------------------------------------------------------------------------- */
 
-/* The blocks of the operation: whole pieces, where it is measured. */
+/* Divides the operation into blocks. If it is measured, blocks consist of whole pieces. */
 static void divide(exchange *x)
 {
     const clt_comm_op *op = &part_of(x, 0)->op;
@@ -163,7 +163,7 @@ static void divide(exchange *x)
     x->room = most > x->piece ? most : x->piece;
 }
 
-/* The part of a device's block that this round is about. */
+/* Returns the part of a device's block that belongs to this round. */
 static block slice(const exchange *x, int device)
 {
     const block b = x->blocks[device];
@@ -189,7 +189,7 @@ static clt_status reserve(exchange *x)
     return CLT_OK;
 }
 
-/* Element i of the kind's result lies there in a device's input or output. */
+/* Return the position of element i of the kind's result in a device's input or output. */
 static int64_t input_at(const exchange *x, int device, int64_t i)
 {
     const clt_comm_part *part = part_of(x, device);
@@ -246,7 +246,7 @@ static clt_status measure(exchange *x, int d, block b)
     return CLT_OK;
 }
 
-/* Each device makes its block's result. */
+/* Makes each device compute its block of the result. */
 static clt_status produce(exchange *x)
 {
     clt_comm *comm = x->comm;
@@ -276,7 +276,7 @@ static clt_status produce(exchange *x)
     return CLT_OK;
 }
 
-/* Each device fetches what it is to get. */
+/* Makes each device fetch the blocks that it needs. */
 static clt_status consume(exchange *x)
 {
     clt_comm *comm = x->comm;
@@ -319,10 +319,9 @@ static bool is_over(const exchange *x)
     return true;
 }
 
-/* --- sums of squares ---------------------------------------------------------------------------
- */
+/* --- sums of squares -------------------------------------------------------------------------- */
 
-/* Room for the partial sums of all operations. */
+/* Reserves memory for the partial sums of all operations. */
 static clt_status reserve_partials(exchange *x)
 {
     clt_comm *comm = x->comm;
@@ -348,7 +347,8 @@ static clt_status reserve_partials(exchange *x)
     return CLT_OK;
 }
 
-/* Behind everything else, since a copy to memory that is not pinned may block. */
+/* Reads the partial sums after everything else, because a copy to memory that is not pinned may
+ * block. */
 static clt_status fetch_partials(exchange *x)
 {
     clt_comm *comm = x->comm;
@@ -378,8 +378,7 @@ static clt_status fetch_partials(exchange *x)
     return CLT_OK;
 }
 
-/* --- a request ---------------------------------------------------------------------------------
- */
+/* --- a request -------------------------------------------------------------------------------- */
 
 static clt_status exchange_all(exchange *x)
 {
@@ -398,7 +397,7 @@ static clt_status exchange_all(exchange *x)
     return CLT_OK;
 }
 
-/* complete's events: behind everything that each device does for the request. */
+/* Makes the events that complete returns, behind all commands of each device for the request. */
 static clt_status mark_arrived(exchange *x)
 {
     for (int d = 0; d < x->comm->count; d++)

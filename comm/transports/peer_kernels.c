@@ -1,4 +1,4 @@
-/* The kernels that sum on devices, and their memory. */
+/* The kernels that reduce on devices, and their memory. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,8 @@
 #include "device/core/cl.h"
 #include "device/program/program.h"
 
-/* So many work-items keep any device busy; on CPUs each has a range of its own. */
+/* Numbers of work-items that keep any device busy. On CPUs each work-item has a contiguous
+ * range. */
 enum { ITEMS = 65536, CPU_ITEMS = 64 };
 
 clt_status clt_peer_check(const clt_comm *comm, int device, const char *what, cl_int error)
@@ -22,7 +23,7 @@ clt_status clt_peer_check(const clt_comm *comm, int device, const char *what, cl
                     comm->members[device].name, clt_cl_code_name(error), error);
 }
 
-/* The program of a device before this one that is like it and in the same context, or NULL. */
+/* Returns the program of an earlier device of the same kind in the same context, or NULL. */
 static cl_program program_of_alike(const clt_comm *comm, int device)
 {
     const clt_peer_member *p = &comm->peers->members[device];
@@ -35,7 +36,7 @@ static cl_program program_of_alike(const clt_comm *comm, int device)
     return NULL;
 }
 
-/* For this device and those behind it that will use the same program. */
+/* Builds the program for this device and the later devices that will use it. */
 static clt_status build(clt_comm *comm, int device)
 {
     const clt_comm_member *m = &comm->members[device];
@@ -190,7 +191,7 @@ clt_status clt_peer_reduce(clt_comm *comm, int device, const clt_peer_sum *sum)
     const cl_int before = sum->before, has_own = sum->has_own, after = sum->after;
     const cl_int reduction = (cl_int)sum->reduction, divisor = arrays ? arrays : 1;
     const cl_long own_first = sum->own_first, stride = sum->stride, count = sum->count;
-    /* What is not read needs a buffer all the same. */
+    /* A buffer argument that is not read needs a valid buffer too. */
     const cl_mem own = sum->has_own ? sum->own : p->result.mem;
     const cl_mem others = p->others.mem ? p->others.mem : p->result.mem;
     const argument arguments[] = {ARGUMENT(own),           ARGUMENT(own_first), ARGUMENT(others),

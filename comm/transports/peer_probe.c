@@ -1,7 +1,8 @@
 /*
- * Whether devices may exchange without the host: copies of patterns between each pair and sums of
- * each type are compared, bit by bit; then all-reduces are timed against those through the host,
- * since a fast copy between two devices is not all of it. What fails is logged with its reason.
+ * Probes whether devices may exchange without the host. Copies of patterns between each pair of
+ * devices, and reductions of each type, are compared bit by bit. Then all-reduces are timed against
+ * all-reduces through the host, because a fast copy between two devices does not make the whole
+ * fast. Failures are logged with their reasons.
  */
 #include <stdio.h>
 #include <string.h>
@@ -19,10 +20,11 @@
 #define CL_DEVICE_P2P_DEVICES_AMD 0x4089
 #endif
 
-/* Copies of so many bytes are timed, each so often: long against what a call takes. */
+/* Bytes and numbers of timed copies. Copies are long compared with the cost of a call. */
 enum { TIMED_BYTES = 4 << 20, RACED_BYTES = 8 << 20, TIMES = 3 };
 
-/* Elements that are summed, of so many arrays: pieces and rests of blocks of the host's. */
+/* Elements per array, and arrays, that are reduced. Blocks of the host get whole pieces and
+ * rests. */
 enum { SUMMED = 1237, ARRAYS = 3, PIECE = 256 };
 
 #ifdef CLT_TESTING
@@ -37,8 +39,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* --- whether there is a way --------------------------------------------------------------------
- */
+/* --- whether devices can copy ----------------------------------------------------------------- */
 
 static bool has_neighbour(cl_device_id device, cl_device_id other)
 {
@@ -54,7 +55,7 @@ static bool has_neighbour(cl_device_id device, cl_device_id other)
     return false;
 }
 
-/* AMD's function for copies between two devices' contexts, or NULL. */
+/* Returns AMD's function for copies between two devices' contexts, or NULL. */
 static clt_peer_copy_fn find_copy(const clt_comm_member *a, const clt_comm_member *b)
 {
     char extensions[8192] = "";
@@ -95,14 +96,13 @@ static clt_status find_ways(clt_comm *comm)
     return CLT_OK;
 }
 
-/* --- copies ------------------------------------------------------------------------------------
- */
+/* --- copies ----------------------------------------------------------------------------------- */
 
 typedef struct pair {
     clt_comm *comm;
     int from, to;
     cl_mem source, target;
-    unsigned char *host; /* of pinned memory of each, where there is some */
+    unsigned char *host; /* host memory for patterns */
 } pair;
 
 static clt_status finish(const pair *p, int device)
@@ -119,8 +119,8 @@ static clt_status write_pattern(const pair *p, int device, cl_mem mem, size_t by
                                                p->host, 0, NULL, NULL));
 }
 
-/* Copies a part at odd places; again with other content, which a driver that keeps copies of its
- * own may miss. */
+/* Copies a part at odd offsets. Repeats this with other content, because a driver that keeps its
+ * own copies may miss the change. */
 static clt_status check_copies(const pair *p)
 {
     enum { BYTES = 70001, FROM = 13, TO = 5, COPIED = 65543 };
@@ -160,8 +160,8 @@ static clt_status time_copy(const pair *p, double *seconds)
     return CLT_OK;
 }
 
-/* Through the host: down to one device's staging, up from the other's; a sum in between is left
- * out. */
+/* Times the transfer through the host: down to one device's staging, up from the other's. A sum in
+ * between is left out. */
 static clt_status time_staging(const pair *p, double *seconds)
 {
     clt_comm_member *a = &p->comm->members[p->from], *b = &p->comm->members[p->to];
@@ -227,11 +227,9 @@ static clt_status probe_pairs(clt_comm *comm)
     return status;
 }
 
-/* --- sums --------------------------------------------------------------------------------------
- */
+/* --- sums ------------------------------------------------------------------------------------- */
 
-/* Any bits but NaN, whose sums may have other bits; small values of integers, whose squares are
- * exact. */
+/* Draws random bits, but no NaN, because sums of NaNs may have other bits. */
 static void draw(clt_dtype dtype, unsigned char *x)
 {
     const size_t size = (size_t)clt_dtype_size(dtype);
@@ -242,10 +240,10 @@ static void draw(clt_dtype dtype, unsigned char *x)
             seed = seed * 1664525u + 1013904223u;
             element[k] = (unsigned char)(seed >> 24);
         }
-        /* The topmost exponent, infinity's and NaN's, becomes another. */
+        /* Changes the topmost exponent, which infinities and NaNs have. */
         if (dtype != CLT_I32)
             element[size - 1] &= 0xbf;
-        /* And many small ones, so that what is below the normal range is met. */
+        /* Makes many values small, so that some are below the normal range. */
         if (dtype != CLT_I32 && i % 5 == 0)
             element[size - 1] &= 0x80;
         if (dtype == CLT_F32 && i % 5 == 0)
@@ -270,7 +268,7 @@ static clt_status write_arrays(const sums *s, int device, size_t bytes)
                                                0, bytes * ARRAYS, s->x, 0, NULL, NULL));
 }
 
-/* Whether one kind of sum has the host's bits, and the squares of its result. */
+/* Compares a reduction, and the squares of its result, with the host's bits. */
 static clt_status check_sum(const sums *s, int device, clt_dtype dtype,
                             clt_comm_reduction reduction, bool *right, bool *measured)
 {
@@ -359,8 +357,7 @@ static clt_status probe_sums(clt_comm *comm)
     return status;
 }
 
-/* --- the race ----------------------------------------------------------------------------------
- */
+/* --- all-reduces timed ------------------------------------------------------------------------ */
 
 static clt_status reduce_once(clt_comm *trial, const cl_mem *mem)
 {
@@ -419,7 +416,7 @@ static clt_status race(clt_comm *comm, clt_comm *trial, double *staged, double *
     return status;
 }
 
-/* Real all-reduces, both ways, by a communicator made for it. */
+/* Times real all-reduces, staged and by peers, with a communicator made for this. */
 static clt_status compare_speeds(clt_comm *comm, double *staged, double *peers)
 {
     clt_comm_device devices[CLT_COMM_MAX_DEVICES];
@@ -438,7 +435,7 @@ static clt_status compare_speeds(clt_comm *comm, double *staged, double *peers)
     }
     CLT_TRY(clt_comm_create(devices, comm->count, &options, &trial));
     const clt_status status = race(comm, trial, staged, peers);
-    /* What failed may have left requests to the reducer. */
+    /* A failed trial may have left requests to the reducer. */
     clt_comm_abort(trial, CLT_STOPPED, "the trial is over");
     clt_comm_destroy(trial);
     for (int d = 0; d < comm->count; d++) {
@@ -448,8 +445,7 @@ static clt_status compare_speeds(clt_comm *comm, double *staged, double *peers)
     return status;
 }
 
-/* --- all ---------------------------------------------------------------------------------------
- */
+/* --- the probe -------------------------------------------------------------------------------- */
 
 static clt_status open_all(clt_comm *comm, bool forced)
 {

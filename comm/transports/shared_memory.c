@@ -1,4 +1,4 @@
-/* Between the ranks of one node: memory that they share (ranks/node.h). */
+/* Exchanges between the ranks of one node through shared memory (ranks/node.h). */
 #include "base/error.h"
 #include "comm/communicator/internal.h"
 

@@ -1,11 +1,11 @@
 /*
- * Buffers of devices with memory of their own, copied in chunks through staging: while chunk i
- * comes to the host, i - 1 is summed and i - 2 goes back. start enqueues all downloads on a queue
- * of the communicator's; the reducer sums pieces as soon as what they read is there and enqueues
- * the uploads on another, so that devices that copy both ways at once do so, and kernels that are
- * enqueued meanwhile on the caller's queues wait for neither. complete orders those queues behind
- * the last upload. Pieces and their order are those of a request that is summed as a whole, and so
- * are the results' bits.
+ * Copies buffers of devices with their own memory through staging, in chunks. While chunk i comes
+ * to the host, chunk i - 1 is summed and chunk i - 2 goes back. start enqueues all downloads on one
+ * queue of the communicator. The reducer sums pieces as soon as their inputs are there, and
+ * enqueues the uploads on another queue. So devices that can copy both ways at once do so, and
+ * kernels that callers enqueue on their own queues meanwhile wait for neither. complete makes the
+ * callers' queues wait for the last upload. Pieces, their order, and so the results' bits are the
+ * same as for a request that is summed as a whole.
  */
 #include <time.h>
 
@@ -15,10 +15,10 @@
 #include "device/core/cl.h"
 
 /*
- * A chunk of a megabyte takes 40 to 100 us on a link of 10 to 25 GB/s and about as long to sum: ten
- * times what enqueueing and waiting for one costs. What is not overlapped is the first chunk's
- * download and the last one's upload: a thirtieth of a bucket of 32 MB each. Larger buffers have
- * larger chunks, so that their number stays small.
+ * A chunk of a megabyte takes 40 to 100 us on a link of 10 to 25 GB/s, and about as long to sum.
+ * This is ten times the cost of enqueueing and waiting for a chunk. Only the first chunk's download
+ * and the last chunk's upload do not overlap: each is a thirtieth of a bucket of 32 MB. Larger
+ * buffers have larger chunks, so that the number of chunks stays small.
  */
 enum { CHUNK_BYTES = 1 << 20, MOST_CHUNKS = 256, ALIGN = 64 };
 
@@ -117,7 +117,7 @@ static clt_status download(clt_comm *comm, clt_comm_side *side, clt_comm_part *p
     return CLT_OK;
 }
 
-/* Nothing comes to the host, which is to write: not before the buffer's users have ended. */
+/* Marks a part without input. The host may write to it only after the buffer's users have ended. */
 static clt_status mark(clt_comm *comm, clt_comm_side *side, clt_comm_part *part, cl_event *gate)
 {
     const clt_comm_member *m = &comm->members[side->device];
@@ -161,7 +161,8 @@ clt_status clt_comm_pipe_gate(clt_comm *comm, clt_comm_side *side, int wait_coun
     return clt_comm_check_call(comm, side->device, first, "flushing", clFlush(m->queue));
 }
 
-/* Where there are peers, devices learn only when all have joined whether data comes to the host. */
+/* Begins a side. If there are peers, the downloads start later: only when all devices have joined
+ * is it known whether data come to the host. */
 static clt_status begin(clt_comm *comm, clt_comm_side *side, int wait_count,
                         const cl_event *wait_list)
 {
@@ -175,7 +176,7 @@ clt_status clt_comm_pipe_end(clt_comm *comm, clt_comm_side *side, bool undo, cl_
 {
     clt_comm_member *m = &comm->members[side->device];
     clt_comm_part *last = &side->parts[side->part_count - 1];
-    /* The reducer may still look at the side; no request will need the staging. */
+    /* The reducer may still look at the side. No later request will need the staging. */
     if (undo)
         return CLT_OK;
     for (int k = 0; k < side->part_count; k++) {
@@ -196,8 +197,7 @@ clt_status clt_comm_pipe_end(clt_comm *comm, clt_comm_side *side, bool undo, cl_
     return clt_comm_check_call(comm, side->device, last, "flushing", error);
 }
 
-/* --- the host's part: on the reducer's thread --------------------------------------------------
- */
+/* --- the host's part: on the reducer's thread ------------------------------------------------- */
 
 static double now(void)
 {
@@ -206,8 +206,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Waits for the first `bytes` bytes of what the host reads of a part; at least for the side's turn.
- */
+/* Waits for the first `bytes` bytes of a part's input; at least until the side's buffer is free. */
 static clt_status wait_for(clt_comm *comm, clt_comm_request *r, int device, clt_comm_part *part,
                            size_t bytes)
 {
@@ -227,7 +226,7 @@ static clt_status wait_for(clt_comm *comm, clt_comm_request *r, int device, clt_
     return CLT_OK;
 }
 
-/* The part of a piped member whose memory on the host this is, or NULL. */
+/* Finds the part of a piped member to which this host memory belongs, or NULL. */
 static clt_comm_part *owner_of(const clt_comm *comm, clt_comm_request *r, const void *host,
                                bool out, int *device)
 {
@@ -247,7 +246,7 @@ static clt_comm_part *owner_of(const clt_comm *comm, clt_comm_request *r, const 
     return NULL;
 }
 
-/* Waits for what the pieces [first, end) read. */
+/* Waits for the inputs of the pieces [first, end). */
 static clt_status wait_for_inputs(clt_comm *comm, clt_comm_request *r, int64_t first, int64_t end)
 {
     for (int64_t piece = first; piece < end;) {
@@ -264,7 +263,7 @@ static clt_status wait_for_inputs(clt_comm *comm, clt_comm_request *r, int64_t f
     return CLT_OK;
 }
 
-/* Notes what the pieces have written. Tasks write each part from its beginning to its end. */
+/* Notes the outputs of the pieces. Tasks write each part from its beginning to its end. */
 static void note_outputs(clt_comm *comm, clt_comm_request *r, int64_t first, int64_t end)
 {
     for (int64_t piece = first; piece < end;) {
@@ -311,8 +310,8 @@ static clt_status upload_side(clt_comm *comm, clt_comm_side *side, bool whole)
                 : CLT_OK;
 }
 
-/* Enqueues the uploads of all that the host wrote for piped members and is not yet sent. `whole`:
- * it wrote everything. */
+/* Enqueues the uploads of everything that the host wrote for piped members and has not sent.
+ * `whole`: the host has written everything. */
 static clt_status upload(clt_comm *comm, clt_comm_request *r, bool whole)
 {
     for (int i = 0; i < comm->count; i++)
@@ -321,8 +320,8 @@ static clt_status upload(clt_comm *comm, clt_comm_request *r, bool whole)
     return CLT_OK;
 }
 
-/* Where an operation's result overlaps its input elsewhere in the same buffer, all is read before
- * anything is written. */
+/* Whether reading and writing may overlap. They may not if an operation's result overlaps its input
+ * elsewhere in the same buffer: then everything is read before anything is written. */
 static bool can_overlap(const clt_comm *comm, const clt_comm_request *r)
 {
     for (int i = 0; i < comm->count; i++)
@@ -354,7 +353,7 @@ static void do_piece(void *arg, int64_t piece)
     clt_tasks_do(&g->comm->tasks, g->first + piece);
 }
 
-/* Every side's turn has come: nobody uses its buffers; then all of those that are not piped. */
+/* Waits until the buffers of all sides are free, and for all data of sides that are not piped. */
 static clt_status wait_for_turns(clt_comm *comm, clt_comm_request *r)
 {
     for (int i = 0; i < comm->count; i++) {
@@ -366,7 +365,7 @@ static clt_status wait_for_turns(clt_comm *comm, clt_comm_request *r)
     return CLT_OK;
 }
 
-/* What waits does so before it is `busy`: an abort is not to wait for transfers. */
+/* Waits happen before the request is `busy`, so that an abort does not wait for transfers. */
 static clt_status run_groups(clt_comm *comm, clt_comm_request *r, bool *stopped)
 {
     const clt_ranks_job job = clt_comm_job_of(comm, r);
@@ -395,8 +394,10 @@ static clt_status run_groups(clt_comm *comm, clt_comm_request *r, bool *stopped)
     return CLT_OK;
 }
 
-/* The downloads of devices that wait in vain for their peers. complete has given back staging of
- * requests before, which uploads may still read: their order was fixed when this one started. */
+/* Starts the downloads of a request that the peers do not take. They wait for earlier uploads:
+ * complete has given back staging of earlier requests, and their uploads may still read it. The
+ * order of the queues alone does not ensure this, because it was fixed when this request
+ * started. */
 static clt_status download_late(clt_comm *comm, clt_comm_side *side)
 {
     const clt_comm_member *m = &comm->members[side->device];
@@ -413,8 +414,8 @@ static clt_status download_late(clt_comm *comm, clt_comm_side *side)
     return download_side(comm, side);
 }
 
-/* In one process, chunk by chunk as they arrive; between ranks a request is exchanged as a whole.
- */
+/* Runs the host's part. In one process it runs chunk by chunk as data arrive. Between ranks a
+ * request is exchanged as a whole. */
 static clt_status run(clt_comm *comm, clt_comm_request *r)
 {
     bool stopped = false;

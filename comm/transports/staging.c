@@ -1,18 +1,19 @@
 /*
- * Pinned host memory, per device since it is pinned per context. Pieces are kept for the life of
- * the communicator. A piece may be taken again as soon as complete gave it back: its upload may
- * still be under way, but the next host write to it waits for an event that comes only after that
- * upload: the same in-order queue reaches it then, or (transports/staged.c) the member's queue or,
- * where a request begins late, the queue of its downloads was ordered behind.
+ * Pinned host memory, per device because it is pinned per context. Pieces live as long as the
+ * communicator. A piece may be taken again as soon as complete gave it back, even if its upload is
+ * still under way: the next host write to the piece waits for an event that comes after this
+ * upload. The same in-order queue reaches that event after the upload. In transports/staged.c the
+ * member's queue was ordered behind the upload or, for a request that begins late, the queue of its
+ * downloads.
  */
 #include "base/error.h"
 #include "base/vec.h"
 #include "comm/communicator/internal.h"
 
-/* Sizes are rounded up, so that nearly equal buckets share pieces. */
+/* Sizes are rounded up to this, so that nearly equal buckets share pieces. */
 enum { ROUND = 65536 };
 
-/* Where nothing waits for the device's kernels, as long as there is such a queue. */
+/* Returns a queue for mapping. It prefers a queue that does not wait for the device's kernels. */
 static cl_command_queue queue_of(const clt_comm_member *m)
 {
     return m->piped ? m->up : m->queue;
@@ -93,7 +94,7 @@ void clt_staging_free(clt_comm_member *m)
         clEnqueueUnmapMemObject(queue_of(m), m->staging[i].mem, m->staging[i].host, 0, NULL, NULL);
         clReleaseMemObject(m->staging[i].mem);
     }
-    /* PoCL crashes where the caller then releases the device while it still runs a command. */
+    /* PoCL crashes if the caller releases the device while a command runs. */
     if (m->staging_count)
         clFinish(queue_of(m));
     clt_free(m->staging);

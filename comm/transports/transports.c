@@ -1,4 +1,5 @@
-/* The transports in the order in which they are asked: a new one is a file and a row here. */
+/* The table of transports, in the order in which they are asked. A new one is a file and a row
+ * here. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -45,7 +46,8 @@ clt_status clt_transport_of(const clt_comm *comm, const clt_comm_side *side, int
             *transport = i;
             return CLT_OK;
         }
-    /* Only where a path is asked for that is not there: what devices that can map buffers say. */
+    /* This happens only if the caller asked for a path that is not available. The reason is that of
+     * the mapped transport. */
     takes_all(clt_transports[CLT_COMM_MAPPED], comm, side, why);
     return clt_fail(CLT_UNSUPPORTED,
                     "comm: device %d (%s) cannot map this operation's buffer: %s; set the path to "
