@@ -1,4 +1,4 @@
-/* A communicator's life: create, abort, status, finalize, destroy. */
+/* A communicator from its creation to its end: create, abort, status, finalize, destroy. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 enum { DEFAULT_IN_FLIGHT = 256, MAX_IN_FLIGHT = 65536, MAX_THREADS = 64 };
 
-/* One thread leaves the other cores to the devices that compute meanwhile. */
+/* One thread leaves the other cores to devices that compute meanwhile. */
 enum { DEFAULT_THREADS = 1 };
 
 void clt_comm_device_init(clt_comm_device *device)
@@ -43,7 +43,7 @@ void clt_comm_abort_locked(clt_comm *comm, clt_status status, const char *messag
                  message && *message ? message : "comm: aborted without a message");
         *own = (clt_ranks_notice){status == CLT_OK ? CLT_ABORTED : status, comm->rank, ""};
         snprintf(own->text, sizeof own->text, "%.255s", comm->abort_message);
-        /* A run that another rank ended gives ABORTED: the reason is that rank's. */
+        /* A run that another rank ended fails with ABORTED. The reason is in that rank's notice. */
         if (own->status == CLT_ABORTED && !(comm->cluster && clt_cluster_heard(comm->cluster, own)))
             (void)(comm->node && clt_ranks_heard(comm->node, own));
         comm->abort_status = own->status;
@@ -194,7 +194,7 @@ static const char *why_no_probe(const clt_comm *comm)
                                                       : "devices share the host's memory";
 }
 
-/* Devices with memory of their own may exchange without the host. */
+/* Probes whether devices with memory of their own can exchange without the host. */
 static clt_status open_peers(clt_comm *comm)
 {
     const bool forced = comm->options.path == CLT_COMM_PATH_PEER;
@@ -247,7 +247,8 @@ static clt_status build(clt_comm *comm, const clt_comm_device *devices)
             comm->ring[i].sides[d].device = d;
         }
     }
-    /* Room for one operation, which is what most requests have: no step allocates it. */
+    /* Reserves room for one operation per side, which most requests have, so that no step allocates
+     * it. */
     for (int i = 0; i < comm->ring_size * comm->count; i++)
         CLT_TRY(CLT_RESERVE(comm->sides[i].parts, 0, comm->sides[i].part_room, 1));
     for (int i = 0; i < comm->count; i++) {
@@ -361,7 +362,8 @@ clt_status clt_comm_create_between(const clt_comm_device *devices, int count,
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    /* Devices come at the same time, and held it is for less than a thread takes to wake. */
+    /* Devices take this lock at the same time, and hold it for less time than waking a thread
+     * takes. */
     pthread_mutexattr_t adaptive;
     pthread_mutexattr_init(&adaptive);
     pthread_mutexattr_settype(&adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
@@ -385,7 +387,7 @@ clt_status clt_comm_create_between(const clt_comm_device *devices, int count,
     return CLT_OK;
 }
 
-/* Ends what a side has under way; only destroy's thread is left. */
+/* Ends everything of a side that is under way. Only destroy's thread is left. */
 static void clear_side(clt_comm *comm, clt_comm_request *r, int device)
 {
     clt_comm_side *side = &r->sides[device];
@@ -433,7 +435,7 @@ void clt_comm_destroy(clt_comm *comm)
         for (int d = 0; d < comm->count && comm->ring[i].sequence >= 0; d++)
             clear_side(comm, &comm->ring[i], d);
     }
-    /* Uploads and unmaps still use the staging. */
+    /* Uploads and unmaps may still use the staging. */
     for (int i = 0; comm->members && i < comm->count; i++) {
         if (comm->members[i].compute)
             clFinish(comm->members[i].queue);
@@ -553,7 +555,7 @@ clt_status clt_comm_finalize(clt_comm *comm)
                               "requests before finalizing",
                               i, (long long)m->oldest);
     }
-    /* What was only enqueued ends soon, since all have started it. */
+    /* Requests that are only enqueued end soon, because all devices have started them. */
     while (status == CLT_OK && comm->on_devices &&
            atomic_load(&comm->ended) < comm->members[0].next) {
         if (comm->abort_status != CLT_OK)
@@ -572,7 +574,7 @@ clt_status clt_comm_finalize(clt_comm *comm)
                                    .aborted = &comm->aborted};
         status = comm->cluster ? clt_cluster_barrier(comm->cluster, &job)
                                : clt_ranks_barrier(comm->node, &job);
-        /* Whoever passed knows that all came, and had nothing left to do. */
+        /* A rank that passed the barrier knows that all ranks came and had nothing left to do. */
         comm->orderly = status == CLT_OK;
         if (status != CLT_OK)
             clt_comm_abort(comm, status, clt_error_message());

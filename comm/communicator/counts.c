@@ -1,4 +1,4 @@
-/* What clt_comm_counts tells: of requests that are done, by kind and transport. */
+/* Counts requests that are done, by kind and transport, for clt_comm_counts. */
 #include "base/error.h"
 #include "comm/communicator/internal.h"
 
@@ -8,7 +8,7 @@ static double bytes_of(const clt_comm *comm, const clt_comm_op *op)
     return clt_comm_kinds[op->kind]->blocks ? bytes * comm->total : bytes;
 }
 
-/* Among g participants of the transport. */
+/* Counts an operation among g participants of the transport. */
 static void add(clt_comm *comm, clt_comm_transport transport, const clt_comm_op *op, int g)
 {
     clt_count *c = &comm->counts[op->kind][transport];
@@ -18,7 +18,7 @@ static void add(clt_comm *comm, clt_comm_transport transport, const clt_comm_op 
     c->sent += clt_comm_kinds[op->kind]->passes * (g - 1) * bytes / g;
 }
 
-/* Its sender alone has the bytes of a message to send: within the process, or to another. */
+/* Counts a message: only its sender sends the bytes, within the process or to another process. */
 static void add_message(clt_comm *comm, clt_comm_transport transport, const clt_comm_op *op,
                         bool within)
 {
@@ -41,7 +41,7 @@ static void add_part(clt_comm *comm, const clt_comm_request *r, const clt_comm_o
         add_message(comm, CLT_COMM_SHARED_MEMORY, op, false);
     else if (comm->node)
         add(comm, CLT_COMM_SHARED_MEMORY, op, comm->node_ranks);
-    /* What is sent is counted where it is: ranks/link.c. */
+    /* Bytes sent between nodes are counted in ranks/link.c. */
     if (comm->cluster) {
         clt_count *c = &comm->counts[op->kind][CLT_COMM_MPI];
         c->calls++;
@@ -54,8 +54,8 @@ void clt_counts_add_locked(clt_comm *comm, const clt_comm_request *r)
     for (int d = 0; d < comm->count; d++)
         for (int k = 0; k < r->sides[d].part_count; k++) {
             const clt_comm_op *op = &r->sides[d].parts[k].op;
-            /* Devices bring messages of their own, and everything else together. A device without
-             * messages brings a barrier. */
+            /* Each device brings its own messages. All other operations are common to the devices
+             * and counted once. A device without messages brings a barrier. */
             if (clt_comm_kinds[op->kind]->message || d == 0)
                 add_part(comm, r, op);
         }

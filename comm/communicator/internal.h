@@ -1,9 +1,11 @@
 /*
- * The communicator's inside: a ring of request slots, joined by sequence number.
+ * The inside of a communicator: a ring of request slots, in which a request's place follows from
+ * its sequence number.
  *
- * Who writes what: a slot's side belongs to the thread of its device from start to complete, but
- * the reducer reads it (buffers, `ready`, `host`) from the moment all devices have joined until the
- * slot is `done`. Everything else in a slot and in the communicator that changes is under `lock`.
+ * Who writes what: a slot's side belongs to the thread of its device from start to complete. The
+ * reducer reads the side (buffers, `ready`, `host_in`, `host_out`) from the moment when all devices
+ * have joined until the slot is `done`. All other fields that change, of slots and communicator,
+ * are protected by `lock`.
  */
 #ifndef CLT_COMM_INTERNAL_H
 #define CLT_COMM_INTERNAL_H
@@ -26,9 +28,9 @@ struct clt_peers; /* transports/peer.h */
 
 enum { CLT_COMM_KINDS = CLT_COMM_BARRIER + 1, CLT_REASON = 240 };
 
-/* A piece of pinned host memory of one device. */
+/* A piece of a device's pinned host memory. */
 typedef struct clt_staging {
-    cl_mem mem; /* only ever a host pointer, never an argument of a copy or kernel */
+    cl_mem mem; /* only for its host pointer, never an argument of a copy or kernel */
     char *host;
     size_t bytes;
     bool used;
@@ -40,19 +42,19 @@ typedef struct clt_comm_member {
     cl_device_id device;
     cl_command_queue compute;
     cl_command_queue queue;    /* for transfers; may be `compute` */
-    cl_command_queue down, up; /* the communicator's own, of a member that is `piped` */
+    cl_command_queue down, up; /* queues of the communicator, if the member is `piped` */
     bool piped;                /* its buffers are copied in chunks: transports/staged.c */
     bool can_map;              /* shares the host's memory */
-    bool wait_inside;          /* its threads compute only while the host blocks inside OpenCL */
+    bool wait_inside; /* its threads compute only while the host blocks in an OpenCL call */
     char name[64];
-    pthread_mutex_t staging_lock; /* of the device's thread, and the reducer */
+    pthread_mutex_t staging_lock; /* guards the staging */
     clt_staging *staging;
     int staging_count, staging_room;
-    int64_t next;   /* sequence number of its next start */
-    int64_t oldest; /* all before this one are completed */
+    int64_t next;   /* sequence number of the next start */
+    int64_t oldest; /* all requests before this one are completed */
 } clt_comm_member;
 
-/* Elements of a buffer. */
+/* A range of elements of a buffer. */
 typedef struct clt_comm_range {
     int64_t first, count;
 } clt_comm_range;
@@ -60,114 +62,118 @@ typedef struct clt_comm_range {
 /* One operation of a device's request. */
 typedef struct clt_comm_part {
     clt_comm_op op;
-    clt_comm_range in;  /* of `mem`, what the host reads */
-    clt_comm_range out; /* of `out` or `mem`, what the host writes */
+    clt_comm_range in;  /* elements of `mem` that the host reads */
+    clt_comm_range out; /* elements of `out` or `mem` that the host writes */
     bool maps;          /* the buffer can be mapped in place */
-    cl_event ready; /* of the download, map or marker, or of what on_devices enqueues after the last
-                       part's; released by complete or destroy */
-    bool silent;    /* the download, map or marker makes none */
-    char *host_in, *host_out; /* where the host reads and writes; NULL: nowhere */
+    cl_event ready; /* event of the download, map or marker; with on_devices, event of the native
+                       kernel behind the last part. Released by complete or destroy */
+    bool silent;    /* the download, map or marker makes no event */
+    char *host_in, *host_out; /* host memory that is read and written; NULL: none */
     void *mapped;             /* the buffer itself; NULL: the host works in staging */
-    int staging;              /* index, or -1 */
-    /* Of a piped member: its downloads, and what the reducer has seen and sent, in bytes. */
-    int first_chunk, chunk_count, chunks_seen; /* in the side's `chunks`; the last one's is ready */
+    int staging;              /* index of the staging, or -1 */
+    /* For piped members: the downloads, and the bytes that the reducer has seen and sent. */
+    int first_chunk, chunk_count, chunks_seen; /* in `chunks`; the last one's event is `ready` */
     size_t chunk_bytes, written, uploaded;
 } clt_comm_part;
 
-/* What one device brings to a request. */
+/* One device's part of a request. */
 typedef struct clt_comm_side {
     clt_comm_request *request;
     int device;
-    bool brought;  /* `parts` can be compared with those of others */
-    int transport; /* the first that accepts all parts */
+    bool brought;  /* `parts` can be compared with the parts of other sides */
+    int transport; /* the first transport that accepts all parts */
     bool joined, completed;
-    bool queued;          /* the device waits in its queue, nobody in complete */
-    atomic_int sent;      /* written before the device's thread is told of the side */
-    atomic_bool waits;    /* a thread is in complete, and has not enqueued the upload or unmap */
+    bool queued;          /* the device waits in its queue, and no thread in complete */
+    atomic_int sent;      /* written before the device's thread learns of the side */
+    atomic_bool waits;    /* a thread is in complete and has not enqueued the upload or unmap yet */
     clt_comm_part *parts; /* kept from request to request */
     int part_count, part_room;
-    cl_event *chunks; /* kept likewise: of the downloads of a piped member */
+    cl_event *chunks; /* kept from request to request: events of the downloads of a piped member */
     int chunk_count, chunk_room;
-    cl_event gate;    /* of a piped member: its buffers may be used; until what waits for it */
-    cl_event arrived; /* of a piped member, set by the reducer: all uploads have ended */
-    double ready_at;  /* seconds of CLOCK_MONOTONIC: its data were seen on the host */
+    cl_event gate;    /* for piped members: from this event on their buffers may be used */
+    cl_event arrived; /* for piped members, set by the reducer: all uploads have ended */
+    double ready_at;  /* when its data were on the host, in seconds of CLOCK_MONOTONIC */
 } clt_comm_side;
 
 struct clt_comm_request {
     clt_comm *comm;
     int64_t sequence; /* -1: the slot is free */
-    int transport;    /* that runs it: the last one of its sides' */
+    int transport;    /* the transport that runs it: the last one of its sides' transports */
     int joined, completed;
-    bool busy; /* the reducer touches host memory of this request */
+    bool busy; /* a thread reads or writes host memory of this request */
     bool done;
-    atomic_int ready; /* devices whose data the host may touch; where `on_devices` */
+    atomic_int ready; /* with `on_devices`: number of devices whose data the host may use */
     double sum_squares;
     bool finite;
     int contributors, votes;
     double done_at;
-    clt_comm_side *sides; /* one a device */
+    clt_comm_side *sides; /* one for each device */
 };
 
 /*
- * A kind of collective, one file each in comm/kinds. `ranges` says what of a device's buffers the
- * host reads and writes. Where an operation is in place and moves blocks of several participants,
- * block i belongs to participant i. `tasks` lists what the host does for operation k of a request,
- * once all have joined. NULL: nothing, or see kinds/send_receive.c.
+ * A kind of collective. Each has a file in comm/kinds. `ranges` gives the ranges of a device's
+ * buffers that the host reads and writes. If an operation is in place and moves blocks of several
+ * participants, block i belongs to participant i. `tasks` lists the host's tasks for operation k of
+ * a request, after all devices have joined. NULL: there are none, or kinds/send_receive.c lists
+ * them.
  */
 typedef struct clt_comm_algorithm {
     const char *name;
-    /* OK, or UNSUPPORTED or INVALID_ARGUMENT with the reason. */
+    /* Returns OK, or UNSUPPORTED or INVALID_ARGUMENT with the reason. */
     clt_status (*accepts)(const clt_comm *comm, int device, const clt_comm_op *op);
     void (*ranges)(const clt_comm *comm, int device, const clt_comm_op *op, clt_comm_range *in,
                    clt_comm_range *out);
     clt_status (*tasks)(const clt_comm *comm, const clt_comm_request *request, int k,
                         clt_task_list *tasks);
-    /* For clt_comm_counts. g participants send passes x (g - 1) x payload together. */
+    /* For clt_comm_counts: g participants together send passes x (g - 1) x payload bytes. */
     int passes;
     bool blocks;  /* the whole tensor has `count` elements of each participant */
-    bool message; /* its participant alone sends or receives */
+    bool message; /* only its own participant sends or receives */
 } clt_comm_algorithm;
 
-/* By kind: kinds/kinds.c. */
+/* The kinds, by clt_comm_kind; see kinds/kinds.c. */
 extern const clt_comm_algorithm *const clt_comm_kinds[CLT_COMM_KINDS];
 
 /*
- * A transport, one file each in comm/transports. A collective passes one that works within this
- * process and, among several ranks, one between them. The first one of the table that accepts all
- * operations of a device's request takes that device's part of the request: clt_transport_of. A
- * request in which devices chose differently is run by the last one of theirs.
+ * A transport. Each has a file in comm/transports. A collective uses one transport within this
+ * process and, if there are several ranks, one between them. A device's part of a request is taken
+ * by the first transport of the table that accepts all its operations (clt_transport_of). If
+ * devices chose differently, the last of their transports runs the request.
  */
 typedef struct clt_transport {
     const char *name;
-    bool between; /* ranks */
-    /* Whether it takes an operation of a device or, without `part`, any operation of this
-     * communicator. If not and `why` is not NULL, writes the reason there: CLT_REASON bytes. */
+    bool between; /* works between ranks */
+    /* Whether the transport takes a device's operation or, without `part`, any operation of this
+     * communicator. If not, and `why` is not NULL, writes the reason there (CLT_REASON bytes). */
     bool (*accepts)(const clt_comm *comm, int device, const clt_comm_part *part, char *why);
-    /* In start, on the device's thread: enqueues what brings the data. Does not block. */
+    /* Called in start, on the device's thread: enqueues the transfers of the data. Does not
+     * block. */
     clt_status (*begin)(clt_comm *comm, clt_comm_side *side, int wait_count,
                         const cl_event *wait_list);
-    /* Once all devices of this process have joined: moves and reduces the data, and sets what the
-     * request has learned. ABORTED: the communicator was aborted meanwhile. Whether the request is
-     * `busy` when it returns does not matter: the caller marks it as done. */
+    /* Called after all devices of this process have joined: moves and reduces the data, and sets
+     * the request's results. Returns ABORTED if the communicator was aborted meanwhile. The request
+     * may be `busy` or not on return, because the caller marks it as done. */
     clt_status (*run)(clt_comm *comm, clt_comm_request *request);
-    /* In complete, on the device's thread: enqueues what takes the result back. `undo`: the request
-     * was aborted, nothing is written. `event` may be NULL. */
+    /* Called in complete, on the device's thread: enqueues the transfers of the result. `undo`: the
+     * request was aborted, and nothing is written. `event` may be NULL. */
     clt_status (*end)(clt_comm *comm, clt_comm_side *side, bool undo, cl_event *event);
 } clt_transport;
 
-/* By clt_comm_transport, in the order of preference: transports/transports.c. */
+/* The transports, by clt_comm_transport, in the order of preference; see
+ * transports/transports.c. */
 extern const clt_transport *const clt_transports[CLT_COMM_TRANSPORTS];
 
-/* The transport within the process for all parts of a side, or UNSUPPORTED with the reason. */
+/* Finds the transport within the process for all parts of a side. Fails with UNSUPPORTED and the
+ * reason. */
 clt_status clt_transport_of(const clt_comm *comm, const clt_comm_side *side, int *transport);
 
-/* The one between ranks; NULL: there is one rank. */
+/* Returns the transport between ranks; NULL: there is one rank. */
 const clt_transport *clt_transport_between(const clt_comm *comm);
 
-/* Writes a reason, if `why` is not NULL; false. */
+/* Writes a reason, if `why` is not NULL. Returns false. */
 bool clt_declines(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Of a kind and transport. */
+/* The counts of a kind and transport. */
 typedef struct clt_count {
     int64_t calls, payload;
     double sent;
@@ -177,7 +183,7 @@ typedef struct clt_count {
 typedef struct clt_message {
     int32_t kind, from, to, dtype;
     int64_t count;
-    char *host; /* NULL: another process' */
+    char *host; /* NULL: in another process */
 } clt_message;
 
 struct clt_comm {
@@ -187,12 +193,12 @@ struct clt_comm {
     int total; /* participants in all processes */
     int first; /* number of this process' first participant */
     int rank, ranks;
-    bool processes;               /* the ranks are */
-    bool leads;                   /* calls the bridge, if there is one */
-    int node_ranks;               /* of this process' node */
+    bool processes;               /* each rank is a process of its own */
+    bool leads;                   /* this rank calls the bridge, if there is one */
+    int node_ranks;               /* ranks of this process' node */
     clt_ranks *node;              /* NULL: one process on this node */
     clt_cluster *cluster;         /* NULL: one node */
-    const clt_transport *between; /* ranks; NULL: there is one */
+    const clt_transport *between; /* the transport between ranks; NULL: there is one rank */
     void (*release)(void *user, int aborted);
     void *release_user;
     clt_comm_request *ring;
@@ -200,17 +206,18 @@ struct clt_comm {
     clt_comm_side *sides; /* ring_size x count */
 
     pthread_mutex_t lock;
-    pthread_cond_t work; /* the reducer waits: a request is complete, abort, stop */
-    pthread_cond_t done; /* callers wait: a request is done, abort; destroy: nobody inside */
+    pthread_cond_t work; /* the reducer waits here for a complete request, an abort or the stop */
+    pthread_cond_t done; /* callers wait here for a done request or an abort; destroy waits until no
+                            thread is inside */
     int inside;          /* threads within start, complete, reserve */
     bool stop, finalized;
-    bool orderly;            /* all ranks have finalized: none is missed any more */
+    bool orderly;            /* all ranks have finalized, so a rank that ends is not missed */
     clt_status abort_status; /* OK: not aborted */
     char abort_message[512];
-    clt_ranks_notice notice; /* the abort's, of the rank where it began */
-    atomic_bool aborted;     /* the same, for loops that do not hold the lock */
+    clt_ranks_notice notice; /* the notice of the abort, from the rank where it began */
+    atomic_bool aborted;     /* like abort_status, for loops that do not hold the lock */
 
-    /* What the reducer asks the thread that made the communicator to do, and how it ended. */
+    /* A task that the reducer gives to the thread that made the communicator, and its result. */
     pthread_t owner;
     bool needs_owner;
     clt_cluster_fn errand;
@@ -219,112 +226,112 @@ struct clt_comm {
     clt_status errand_status;
     char errand_message[512];
 
-    bool piped;                /* some members are */
+    bool piped;                /* some members are piped */
     struct clt_peers *peers;   /* NULL: data goes through the host */
-    char no_peers[CLT_REASON]; /* why */
-    bool peers_lent;           /* another communicator's */
-    char way[CLT_REASON];      /* clt_comm_way */
-    bool on_devices;           /* the devices' own threads do the host's part: in_queue.c */
-    bool apart;                /* they are different devices, which may wait for each other */
-    int64_t wake_at;           /* piece */
-    atomic_int helpers;        /* of them that wait to help */
-    atomic_int visits;         /* of them that are within the communicator */
-    _Atomic int64_t ended;     /* requests that are done: their host's parts end in order */
+    char no_peers[CLT_REASON]; /* why `peers` is NULL */
+    bool peers_lent;           /* `peers` belongs to another communicator */
+    char way[CLT_REASON];      /* the text of clt_comm_way */
+    bool on_devices;           /* the devices' own threads do the host's part: see in_queue.c */
+    bool apart;            /* all members are different devices, which may wait for each other */
+    int64_t wake_at;       /* the piece at which waiting threads are woken */
+    atomic_int helpers;    /* devices' threads that wait to help */
+    atomic_int visits;     /* devices' threads that are within the communicator */
+    _Atomic int64_t ended; /* number of requests that are done; their host's parts end in order */
     pthread_t reducer;
     bool reducer_started;
     clt_team *team;
-    /* Of the request that the reducer works on. */
+    /* For the request that the reducer works on. */
     clt_task_list tasks;
     clt_message *messages;
     int message_count, message_room;
 
-    clt_count counts[CLT_COMM_KINDS][CLT_COMM_TRANSPORTS]; /* of requests that are done */
+    clt_count counts[CLT_COMM_KINDS][CLT_COMM_TRANSPORTS]; /* counts of requests that are done */
 };
 
-/* The device of this process that is a participant, or -1. */
+/* Returns the device of this process that is the participant, or -1. */
 static inline int clt_comm_device_of(const clt_comm *comm, int participant)
 {
     const int device = participant - comm->first;
     return device >= 0 && device < comm->count ? device : -1;
 }
 
-/* How long an operation may take; 0: without end. */
+/* Returns the time-out of an operation; 0: there is none. */
 static inline int clt_comm_timeout_ms(const clt_comm *comm, const clt_comm_op *op)
 {
     const int ms = op->timeout_ms ? op->timeout_ms : comm->options.timeout_ms;
     return ms > 0 ? ms : 0;
 }
 
-/* --- comm.c --- */
+/* --- communicator/comm.c ---------------------------------------------------------------------- */
 
-/* Stores the abort (first one wins) and wakes everybody; the lock is held. */
+/* Stores the abort, of which the first one counts, and wakes all threads. The lock is held. */
 void clt_comm_abort_locked(clt_comm *comm, clt_status status, const char *message);
 
-/* Sets the abort's message for this thread and returns CLT_ABORTED; the lock is held. */
+/* Sets the abort's message for this thread and returns CLT_ABORTED. The lock is held. */
 clt_status clt_comm_aborted_locked(const clt_comm *comm);
 
-/* Registers the calling thread as being inside; leave again with clt_comm_leave. */
+/* Registers the calling thread as inside, until clt_comm_leave. */
 void clt_comm_enter(clt_comm *comm);
 void clt_comm_leave(clt_comm *comm);
 
 /* --- communicator/counts.c --- */
 
-/* Counts a request that is done; the lock is held. */
+/* Counts a request that is done. The lock is held. */
 void clt_counts_add_locked(clt_comm *comm, const clt_comm_request *request);
 
 /* --- communicator/main_thread.c --- */
 
-/* Runs fn(arg) on the thread that made the communicator, when that thread is in it next. */
+/* Runs fn(arg) on the thread that made the communicator, the next time that thread waits in it. */
 clt_status clt_comm_errand(void *comm, clt_cluster_fn fn, void *arg);
 
-/* Does what was asked for, if this is the thread; the lock is held. */
+/* Runs the waiting task, if this is the right thread. The lock is held. */
 void clt_comm_errand_locked(clt_comm *comm);
 
-/* Between nodes, for threads that may call the bridge; the lock is held: aborts where a rank of
- * another node has, and tells other nodes of an abort here. Elsewhere nothing. */
+/* Aborts if a rank of another node has, and tells other nodes of an abort here. Does nothing
+ * without nodes, or on threads that may not call the bridge. The lock is held. */
 void clt_comm_listen_locked(clt_comm *comm);
 
-/* Whether this thread should listen now and then while it waits in the communicator. */
+/* Whether this thread must listen now and then while it waits in the communicator. */
 bool clt_comm_listens(const clt_comm *comm);
 
-/* In destroy: tells other nodes of this end. */
+/* Called by destroy: tells other nodes that this rank ends. */
 void clt_comm_part_nodes(clt_comm *comm);
 
-/* How often: waits until then at most. */
+/* Returns the time until which a listening thread may wait. */
 struct timespec clt_comm_next_look(void);
 
-/* --- request.c --- */
+/* --- communicator/request.c ------------------------------------------------------------------- */
 
-/* A request that is done and completed by all makes room for another; the lock is held. */
+/* Frees the slot of a request that is done and completed by all devices. The lock is held. */
 void clt_comm_free_slot_locked(const clt_comm *comm, clt_comm_request *request);
 
-/* Gives back the buffers that start retained. */
+/* Releases the buffers that start retained. */
 void clt_comm_release_buffers(const clt_comm_side *side);
 
-/* Releases the events of a piped member's side but for the parts' `ready`. */
+/* Releases all events of a piped member's side except the parts' `ready`. */
 void clt_comm_release_chunks(clt_comm_side *side);
 
-/* Copies an operation into a part, checked, with its ranges. */
+/* Checks an operation, copies it into a part, and sets the part's ranges. */
 clt_status clt_comm_read_part(const clt_comm *comm, int device, const clt_comm_op *op,
                               clt_comm_part *part);
 
 /* --- kinds/kinds.c --- */
 
-/* Whether this is a send or a receive: their requests are matched by peers, not by position. */
+/* Whether the kind is send or receive. Requests of these are matched by peers, not by position. */
 bool clt_comm_is_exchange(clt_comm_kind kind);
 
-/* What the kinds that copy accept: OK, or the reason. */
+/* Returns OK if kinds that copy accept the operation; otherwise fails with the reason. */
 clt_status clt_comm_accepts_copies(const clt_comm_op *op);
 
-/* The algorithm that takes the operation, or UNSUPPORTED with the reason. */
+/* Finds the algorithm that takes the operation. Fails with UNSUPPORTED and the reason. */
 clt_status clt_comm_choose(const clt_comm *comm, int device, const clt_comm_op *op,
                            const clt_comm_algorithm **algorithm);
 
-/* Whether these operations may be part of an exchange: sends and receives, or a barrier alone. */
+/* Whether the operations may be part of an exchange: sends and receives, or a single barrier. */
 bool clt_comm_may_exchange(const clt_comm_side *side);
 
-/* Lists in comm->tasks what the host does for a request that all have joined; for exchanges the
- * ranks tell each other what they have. */
+/* Lists the host's tasks for a request that all devices have joined in comm->tasks. For exchanges,
+ * the ranks tell each other their messages. */
 clt_status clt_comm_list_tasks(clt_comm *comm, const clt_comm_request *request,
                                const clt_ranks_job *job);
 
@@ -334,159 +341,163 @@ clt_status clt_comm_list_tasks(clt_comm *comm, const clt_comm_request *request,
 clt_status clt_comm_exchange_tasks(clt_comm *comm, const clt_comm_request *request,
                                    const clt_ranks_job *job);
 
-/* --- kinds/reducing.c: what the kinds that reduce share --- */
+/* --- kinds/reducing.c: functions of all kinds that reduce ------------------------------------- */
 
-/* OK, or UNSUPPORTED with the reason. */
+/* Returns OK, or UNSUPPORTED with the reason. */
 clt_status clt_comm_accepts_reduction(const clt_comm_op *op);
 
-/* A task that reduces elements [first, first + count) of what the host reads from each device of
- * this process, and writes the result where `to` (by device; NULL: nowhere) says. */
+/* Adds a task that reduces elements [first, first + count) of the host's input from each device of
+ * this process. The result is written to `to[device]`; NULL: it is not written. */
 clt_status clt_comm_reduction_task(const clt_comm *comm, const clt_comm_request *request, int k,
                                    int64_t first, int64_t count, char *const *to,
                                    clt_task_list *tasks);
 
 /* --- communicator/reducer.c --- */
 
-/* The thread's function; the argument is the communicator. */
+/* The function of the communicator's thread. The argument is the communicator. */
 void *clt_comm_reducer(void *comm);
 
-/* The host's part of a request whose transfers have ended: lists its tasks and does them, with
- * other ranks where there are some. Leaves the request `busy`. ABORTED: the communicator was. */
+/* Does the host's part of a request whose transfers have ended: lists its tasks and does them, with
+ * other ranks if there are any. Leaves the request `busy`. Returns ABORTED if the communicator was
+ * aborted. */
 clt_status clt_comm_do(clt_comm *comm, clt_comm_request *request);
 
-/* As clt_transport's run where the host does a request as a whole: waits for all transfers. */
+/* A transport's `run` for requests that the host does as a whole: waits for all transfers first. */
 clt_status clt_comm_do_whole(clt_comm *comm, clt_comm_request *request);
 
-/* For host's parts that are done bit by bit: begins to touch the request's memory, false once the
- * communicator is aborted; and stops touching it. */
+/* For transports that do the host's part in steps. busy_begin marks that the request's memory is in
+ * use; it returns false if the communicator was aborted. busy_end ends the use. */
 bool clt_comm_busy_begin(clt_comm *comm, clt_comm_request *request);
 void clt_comm_busy_end(clt_comm *comm, clt_comm_request *request);
 
-/* Marks the request as done and wakes who waits for it, or aborts the communicator: false. */
+/* Marks the request as done and wakes waiting threads. If `status` is an error, aborts the
+ * communicator and returns false. */
 bool clt_comm_done(clt_comm *comm, clt_comm_request *request, clt_status status);
 
-/* What ranks tell each other of a request; its contributors and votes alone are this process'. */
+/* Returns the facts about a request that ranks exchange. Contributors and votes are those of this
+ * process only. */
 clt_ranks_job clt_comm_job_of(clt_comm *comm, const clt_comm_request *request);
 
 /* Waits for all transfers of one device. */
 clt_status clt_comm_wait_for_side(clt_comm *comm, clt_comm_request *request, int device);
 
-/* Puts before the message which device's transfer has failed. */
+/* Puts the name of the device whose transfer failed before the message. */
 clt_status clt_comm_transfer_failed(clt_status status, const clt_comm_request *request, int device,
                                     const clt_comm_part *part);
 
 /* --- transports/peer_probe.c --- */
 
 /* Sets up and probes exchanges between all devices of the communicator: whether each pair copies
- * and each device sums correctly, and, unless `forced`, whether an all-reduce is faster than
- * through the host. Sets comm->peers and comm->way. UNSUPPORTED with the reason if it cannot be, or
- * would be slower; then nothing is set. */
+ * and each device reduces correctly and, unless `forced`, whether an all-reduce is faster than
+ * through the host. Sets comm->peers and comm->way. Fails with UNSUPPORTED and the reason if
+ * exchanges are impossible or slower; nothing is set then. */
 clt_status clt_peers_open(clt_comm *comm, bool forced);
 void clt_peers_close(clt_comm *comm);
 
 #ifdef CLT_TESTING
-/* 1: devices that share the host's memory are probed as others are. */
+/* 1: devices that share the host's memory are probed like others. */
 extern int clt_peer_testing_probe_all;
 #endif
 
 /* --- transports/in_queue.c --- */
 
-/* Whether the devices' own threads can do the host's part, else why not; and, if so, whether they
- * can wait for each other. */
+/* Whether the devices' own threads can do the host's part; otherwise writes the reason.
+ * clt_in_queue_apart says whether the devices can wait for each other. */
 bool clt_in_queue_possible(const clt_comm *comm, char *why);
 bool clt_in_queue_apart(const clt_comm *comm);
 
-/* Does all pieces of comm->tasks, with the threads of the devices that wait and, where it
- * is worth it, those that wait in complete. */
+/* Does all pieces of comm->tasks with the devices' threads that wait and, if it is worth it,
+ * threads that wait in complete. */
 void clt_in_queue_sum(clt_comm *comm);
 
-/* In complete, with the lock: helps with what is under way or gives it a moment to end; false: it
- * is time to sleep, and nothing has changed. */
+/* Called in complete with the lock: helps with the work under way, or gives it a moment to end.
+ * Returns false if it is time to sleep and nothing has changed. */
 bool clt_in_queue_wait_locked(clt_comm *comm, clt_comm_request *request);
 
 /* --- transports/staged.c --- */
 
-/* Makes and releases the queues of a piped member. */
+/* Make and release the queues of a piped member. */
 clt_status clt_comm_pipe_open(clt_comm_member *member);
 void clt_comm_pipe_close(clt_comm_member *member);
 
-/* In start: marks when the buffers of a piped member may be used. */
+/* Called in start: marks the point from which the buffers of a piped member may be used. */
 clt_status clt_comm_pipe_gate(clt_comm *comm, clt_comm_side *side, int wait_count,
                               const cl_event *wait_list);
 
-/* In complete: orders the member's queue behind the uploads. */
+/* Called in complete: makes the member's queue wait for the uploads. */
 clt_status clt_comm_pipe_end(clt_comm *comm, clt_comm_side *side, bool undo, cl_event *event);
 
 #ifdef CLT_TESTING
-/* Bytes of a chunk; 0: as in use. */
+/* Bytes of a chunk; 0: the default. */
 extern atomic_llong clt_comm_testing_chunk_bytes;
 
-/* So many groups of pieces are summed, then the communicator is aborted. Negative: it is not. */
+/* The communicator is aborted after this number of groups of pieces. Negative: never. */
 extern atomic_int clt_comm_testing_groups_until_abort;
 #endif
 
-/* --- transports/on_queue.c: data that comes on the device's own queue --- */
+/* --- transports/on_queue.c: transfers on the device's own queue ------------------------------- */
 
-/* As clt_transport's begin and end. */
+/* A transport's begin and end. */
 clt_status clt_on_queue_begin(clt_comm *comm, clt_comm_side *side, int wait_count,
                               const cl_event *wait_list);
 clt_status clt_on_queue_end(clt_comm *comm, clt_comm_side *side, bool undo, cl_event *event);
 
-/* Bytes of so many elements of a part. */
+/* Returns the bytes of `elements` elements of a part. */
 static inline size_t clt_comm_bytes_of(const clt_comm_part *part, int64_t elements)
 {
     return (size_t)elements * (size_t)clt_dtype_size(part->op.dtype);
 }
 
-/* Whether the host neither reads nor writes anything. */
+/* Whether the host reads and writes nothing. */
 static inline bool clt_comm_is_nothing(const clt_comm_part *part)
 {
     return !part->in.count && !part->out.count;
 }
 
-/* Where the host reads and writes a part that is neither mapped nor nothing: the caller's memory,
- * or staging. */
+/* Sets the host memory of a part that is not mapped and not empty: the caller's memory, or
+ * staging. */
 clt_status clt_comm_place_on_host(clt_comm *comm, int device, clt_comm_part *part);
 
-/* OK, or the message of a call that failed. */
+/* Returns OK, or fails with a message if the call failed. */
 clt_status clt_comm_check_call(const clt_comm *comm, int device, const clt_comm_part *part,
                                const char *what, cl_int error);
 
-/* Whether this operation's buffer can be mapped on this device, else why not. */
+/* Whether this operation's buffer can be mapped on this device; otherwise writes the reason. */
 bool clt_comm_maps(const clt_comm *comm, int device, const clt_comm_part *part, char *why);
 
-/* Enqueues the download or map of one part; sets ready, host_in, host_out, mapped, staging. Flush
- * the member's queue afterwards. */
+/* Enqueues the download or map of one part. Sets ready, host_in, host_out, mapped and staging. The
+ * caller flushes the member's queue. */
 clt_status clt_comm_transfer_begin(clt_comm *comm, int device, clt_comm_part *part, int wait_count,
                                    const cl_event *wait_list);
 
-/* Enqueues the upload or unmap and flushes. With `undo` nothing is written, only unmapped. `event`
- * may be NULL. */
+/* Enqueues the upload or unmap of one part, and flushes. With `undo` nothing is written, only
+ * unmapped. `event` may be NULL. */
 clt_status clt_comm_transfer_end(clt_comm *comm, int device, clt_comm_part *part, bool undo,
                                  cl_event *event);
 
-/* Blocks until the event is complete, polling where the options say so. CLT_ABORTED when polling
- * and the communicator is aborted. */
+/* Blocks until the event is complete; polls if the options say so. Returns CLT_ABORTED if the
+ * communicator is aborted while polling. */
 clt_status clt_comm_wait_event(clt_comm *comm, cl_event event);
 
 /* The same for an event that has ended, or NULL. */
 clt_status clt_comm_ended_event(cl_event event);
 
 #ifdef CLT_TESTING
-/* A fault for tests: so many waits succeed, then one fails. Negative: none does. */
+/* A fault for tests: this number of waits succeed, then one fails. Negative: none fails. */
 extern atomic_int clt_comm_testing_waits_until_fault;
 #endif
 
 /* --- transports/staging.c --- */
 
-/* A free piece of at least `bytes`, allocated if need be; *index into the member's pieces. */
+/* Takes a free piece of at least `bytes`, and allocates one if there is none. Sets *index to its
+ * number among the member's pieces. */
 clt_status clt_staging_take(clt_comm_member *member, size_t bytes, int *index, char **host);
 void clt_staging_give(clt_comm_member *member, int index);
 
 /* Makes sure that `requests` pieces of at least `bytes` exist and are free. */
 clt_status clt_staging_reserve(clt_comm_member *member, size_t bytes, int requests);
 
-/* Frees all pieces; no transfer may be under way. */
+/* Frees all pieces. No transfer may be under way. */
 void clt_staging_free(clt_comm_member *member);
 
 #endif

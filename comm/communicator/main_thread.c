@@ -1,5 +1,6 @@
-/* Calls that only one thread may make: MPI's, where the program initialised it for one thread. The
- * reducer asks; the thread looks whenever it waits in the communicator or gives it its time. */
+/* Calls that only one thread may make: MPI's, if the program initialised MPI for one thread. The
+ * reducer asks that thread, which does the call when it waits in the communicator or in
+ * clt_comm_progress. */
 #include <stdio.h>
 
 #include "base/error.h"
@@ -20,7 +21,7 @@ clt_status clt_comm_errand(void *self, clt_cluster_fn fn, void *arg)
     pthread_cond_broadcast(&comm->done);
     while (!comm->errand_done && comm->abort_status == CLT_OK && !comm->stop)
         pthread_cond_wait(&comm->work, &comm->lock);
-    /* One that is under way looks at `aborted` itself. */
+    /* A task that is under way checks `aborted` itself. */
     while (!comm->errand_done && !comm->errand)
         pthread_cond_wait(&comm->work, &comm->lock);
     comm->errand = NULL;

@@ -1,5 +1,5 @@
-/* The communicator's one thread: it takes the requests in the order of their numbers, waits for
- * their transfers and does the host's part. */
+/* The communicator's thread: takes the requests in the order of their numbers, waits for their
+ * transfers and does the host's part. */
 #include <errno.h>
 #include <time.h>
 
@@ -56,7 +56,7 @@ static uint64_t add_number(uint64_t hash, int64_t number)
     return clt_hash(&number, sizeof number, hash);
 }
 
-/* Of everything in which the ranks must agree. */
+/* Hashes everything in which the ranks must agree. */
 static uint64_t signature_of(const clt_comm_request *r)
 {
     uint64_t hash = add_number(0, r->sequence);
@@ -154,7 +154,7 @@ clt_status clt_comm_do_whole(clt_comm *comm, clt_comm_request *request)
     return clt_comm_do(comm, request);
 }
 
-/* For a request, or the end; between nodes it may come from another one. */
+/* Waits for a request or the end. Between nodes, the end may come from another node. */
 static void await_work_locked(clt_comm *comm)
 {
     const struct timespec look = clt_comm_next_look();

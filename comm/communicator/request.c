@@ -1,4 +1,4 @@
-/* start, complete, test: a device's way through a request. */
+/* The calls of a device for a request: start, complete, test. */
 #include <stdio.h>
 #include <string.h>
 
@@ -77,8 +77,8 @@ clt_status clt_comm_read_part(const clt_comm *comm, int device, const clt_comm_o
     return CLT_OK;
 }
 
-/* Copies the list of operations into parts, checked, and chooses their transport. The parts belong
- * to the device's thread until the side is marked as brought. */
+/* Checks the operations, copies them into parts and chooses their transport. The parts belong to
+ * the device's thread until the side is marked as brought. */
 static clt_status read_parts(const clt_comm *comm, int device, const clt_comm_op *list,
                              clt_comm_side *side)
 {
@@ -117,7 +117,7 @@ static bool same_operation(const clt_comm_op *a, const clt_comm_op *b)
            !((a->flags ^ b->flags) & CLT_COMM_MEASURE);
 }
 
-/* The number of the first operation in which two sides differ; -1: none. */
+/* Returns the number of the first operation in which two sides differ; -1: there is none. */
 static int difference(const clt_comm_side *a, const clt_comm_side *b)
 {
     const bool exchanges =
@@ -158,8 +158,8 @@ static void open_slot(clt_comm *comm, clt_comm_request *r, int64_t sequence)
         r->sides[i].brought = r->sides[i].joined = r->sides[i].completed = false;
 }
 
-/* Finds or opens the slot of this device's next collective; the lock is held. Nothing changes on
- * failure but, for a mismatch, the abort. */
+/* Finds or opens the slot of the device's next collective. The lock is held. On failure nothing
+ * changes, except that a mismatch aborts. */
 static clt_status join_locked(clt_comm *comm, int device, int64_t sequence, const clt_comm_op *op,
                               clt_comm_request **joined)
 {
@@ -173,8 +173,9 @@ static clt_status join_locked(clt_comm *comm, int device, int64_t sequence, cons
                         "comm: %s: device %d has %d requests in flight; complete one, or raise "
                         "max_in_flight",
                         label_of(op), device, comm->options.max_in_flight);
-    /* No device is more than max_in_flight ahead of its own oldest, nor that one further ahead of
-     * another's: with twice as many slots this one is free or the same collective's. */
+    /* A device is at most max_in_flight requests ahead of its oldest request, and its oldest is at
+     * most as far ahead of another device's. So with twice as many slots, this slot is free or
+     * belongs to the same collective. */
     clt_comm_request *r = &comm->ring[m->next % comm->ring_size];
     if (r->sequence >= 0 && r->sequence != m->next)
         return clt_fail(CLT_STATE,
@@ -253,7 +254,7 @@ static clt_status start(clt_comm *comm, int device, int64_t sequence, const clt_
     status = clt_transports[side->transport]->begin(comm, side, wait_count, wait_list);
 
     pthread_mutex_lock(&comm->lock);
-    side->joined = true; /* on failure too: destroy cleans up */
+    side->joined = true; /* also on failure, so that destroy cleans up */
     r->joined++;
     if (status != CLT_OK)
         clt_comm_abort_locked(comm, status, clt_error_message());
@@ -280,7 +281,7 @@ clt_status clt_comm_start(clt_comm *comm, int device, int64_t sequence, const cl
     return status;
 }
 
-/* Names what a request still waits for; the lock is held. */
+/* Names everything that a request still waits for. The lock is held. */
 static clt_status timed_out(const clt_comm *comm, const clt_comm_request *r, int device)
 {
     const clt_comm_op *op = &r->sides[device].parts[0].op;
@@ -307,7 +308,7 @@ static clt_status timed_out(const clt_comm *comm, const clt_comm_request *r, int
     return clt_ranks_timeout(&job, own, used ? missing : "transfers, which all devices have begun");
 }
 
-/* Until something may have changed; whether the deadline has passed. */
+/* Waits until something may have changed. Returns whether the deadline has passed. */
 static bool wait_locked(clt_comm *comm, const clt_deadline *deadline)
 {
     const struct timespec look = clt_comm_next_look();
@@ -322,7 +323,7 @@ static bool wait_locked(clt_comm *comm, const clt_deadline *deadline)
     return clt_deadline_passed(deadline);
 }
 
-/* Blocks until the request is done or the communicator aborted; the lock is held. */
+/* Blocks until the request is done or the communicator aborted. The lock is held. */
 static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
 {
     clt_comm_side *side = &r->sides[device];
@@ -346,7 +347,7 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
         if (!wait_locked(comm, &deadline) || r->done || comm->abort_status != CLT_OK)
             continue;
         if (comm->cluster && r->joined == comm->count && !late) {
-            /* The reducer has deadlines of its own, and knows what is missing. */
+            /* The reducer has its own deadlines, and knows better what is missing. */
             late = true;
             deadline = clt_deadline_in(3 * clt_cluster_grace_ms(timeout_ms));
             continue;
@@ -356,8 +357,8 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
     }
     if (comm->abort_status != CLT_OK && clt_comm_listens(comm))
         clt_comm_listen_locked(comm);
-    /* The reducer is at work in the mapped memory: a moment, since an abort ends its waiting for
-     * other ranks. */
+    /* The reducer works in the mapped memory. This takes only a moment, because an abort ends its
+     * waiting for other ranks. */
     while (r->busy)
         pthread_cond_wait(&comm->done, &comm->lock);
     if (timeout != CLT_OK)
@@ -440,7 +441,7 @@ clt_status clt_comm_complete(clt_comm_request *r, int device, clt_comm_result *r
     pthread_mutex_lock(&comm->lock);
     if (!undo && status != CLT_OK)
         clt_comm_abort_locked(comm, status, clt_error_message());
-    /* After an abort the reducer may still be waiting for this event: destroy releases it. */
+    /* After an abort the reducer may still wait for this event, so destroy releases it. */
     for (int k = 0; k < side->part_count && !undo; k++) {
         if (!side->parts[k].ready)
             continue;
@@ -449,7 +450,7 @@ clt_status clt_comm_complete(clt_comm_request *r, int device, clt_comm_result *r
     }
     if (!undo)
         clt_comm_release_chunks(side);
-    /* After an abort slots are not used again; keeping them keeps their events. */
+    /* After an abort slots are not used again. Kept slots keep their events. */
     if (undo)
         side->completed = true;
     else

@@ -10,22 +10,22 @@
 enum { DATA = 1, NOTICE = 2, NOTICE_BYTES = 512, MOST_DRAINED = 4096 };
 
 struct clt_mpi_bridge {
-    MPI_Comm leaders; /* MPI_COMM_NULL on other ranks */
+    MPI_Comm leaders; /* the first ranks of all nodes; MPI_COMM_NULL on other ranks */
     int node, nodes;
-    int *first;            /* by node: the rank of its leader */
-    MPI_Request *requests; /* by node, of what comes from it; then of what goes to it */
-    int *ended;            /* numbers of requests, and their statuses */
+    int *first;            /* by node: rank number of its leader */
+    MPI_Request *requests; /* by node: receives, then sends */
+    int *ended;            /* numbers of ended requests, and their statuses */
     MPI_Status *statuses;
-    bool collective; /* they are of one of MPI's collectives, which cannot be cancelled */
+    bool collective; /* the requests belong to a collective of MPI, which cannot be cancelled */
     _Atomic uint64_t missing;
     atomic_bool busy;
-    /* Of the notice that was sent. */
-    MPI_Request *told, *hears; /* by node; and of those that may come */
+    /* Notices, by node: sends of this node's, and receives of the others'. */
+    MPI_Request *told, *hears;
     char *heard;
     char notice[NOTICE_BYTES];
 };
 
-/* Not MPI_Wait, which might wait for one that never comes. */
+/* Cancels or ends a request. MPI_Wait might wait for a message that never comes. */
 static int withdraw(MPI_Request *request, bool receives)
 {
     enum { LOOKS = 1000 };
@@ -38,7 +38,7 @@ static int withdraw(MPI_Request *request, bool receives)
     return done;
 }
 
-/* After a failure: what was not there yet shall not be written to the caller's memory later. */
+/* Called after a failure: messages that come later must not be written to the caller's memory. */
 static void withdraw_all(clt_mpi_bridge *b)
 {
     for (int i = 0; i < 2 * b->nodes; i++)
@@ -58,7 +58,8 @@ static clt_status test_all(clt_mpi_bridge *b, int *left, uint64_t *missing)
     return CLT_OK;
 }
 
-/* MPI's own waiting keeps a core busy: look at once for some microseconds, then less often. */
+/* Waits for all requests. MPI's own waiting keeps a core busy, so this polls fast for some
+ * microseconds and then less often. */
 static clt_status finish(clt_mpi_bridge *b, int (*cancelled)(void *arg), void *arg)
 {
     enum { LOOKS = 2000 };
@@ -94,7 +95,7 @@ static clt_status check_size(int64_t bytes)
                               (long long)bytes);
 }
 
-/* One message from each node, to `received`, and one to each. */
+/* Sends one message to each node, and receives one from each in `received`. */
 static clt_status swap(clt_mpi_bridge *b, const char *send, int64_t stride, int64_t bytes,
                        char *received, int (*cancelled)(void *arg), void *arg)
 {
@@ -108,7 +109,7 @@ static clt_status swap(clt_mpi_bridge *b, const char *send, int64_t stride, int6
             status = clt_mpi_check(MPI_Irecv(received + n * bytes, (int)bytes, MPI_BYTE, n, DATA,
                                              b->leaders, &b->requests[n]),
                                    "MPI_Irecv");
-    /* Each begins with another one. */
+    /* Each node begins with another node. */
     for (int i = 1; i < b->nodes && status == CLT_OK; i++) {
         const int n = (b->node + i) % b->nodes;
         status = clt_mpi_check(MPI_Isend(send + n * stride, (int)bytes, MPI_BYTE, n, DATA,
@@ -135,7 +136,7 @@ static clt_status exchange(void *user, const void *blocks, int64_t bytes, void *
     return swap(user, blocks, bytes, bytes, received, cancelled, arg);
 }
 
-/* A collective of MPI, whose way need not be from the root to all. */
+/* Uses a collective of MPI, whose messages need not go from the root to all. */
 static clt_status broadcast(void *user, int root, void *data, int64_t bytes,
                             int (*cancelled)(void *arg), void *arg)
 {
@@ -146,7 +147,7 @@ static clt_status broadcast(void *user, int root, void *data, int64_t bytes,
         b->requests[i] = MPI_REQUEST_NULL;
     for (int64_t at = 0; at < bytes; at += PIECE) {
         const int count = bytes - at < PIECE ? (int)(bytes - at) : PIECE;
-        /* In the root's place, so that it is what is missing elsewhere. */
+        /* The request is at the root's place, so that `missing` names the root on other nodes. */
         CLT_MPI_TRY(clt_mpi_check(MPI_Ibcast((char *)data + at, count, MPI_BYTE, root, b->leaders,
                                              &b->requests[root == b->node ? b->nodes : root]),
                                   "MPI_Ibcast"));
@@ -165,7 +166,7 @@ static int busy(void *user)
     return atomic_load(&((clt_mpi_bridge *)user)->busy);
 }
 
-/* Small enough to leave at once, and never awaited. */
+/* Notices are small enough to be sent at once, and nobody waits for them. */
 static void tell(void *user, const void *notice, int64_t bytes)
 {
     clt_mpi_bridge *b = user;
@@ -187,8 +188,8 @@ static int hear(void *user, void *notice, int64_t bytes)
     return 1;
 }
 
-/* Each node tells once, unless all finalize. A receive that is there keeps MPI from finding, at its
- * end, messages that nobody wanted. */
+/* Each node sends one notice, unless all finalize. A posted receive prevents MPI from finding
+ * unwanted messages at its end. */
 static clt_status expect_notices(clt_mpi_bridge *b)
 {
     for (int n = 0; n < b->nodes; n++)
@@ -199,7 +200,7 @@ static clt_status expect_notices(clt_mpi_bridge *b)
     return CLT_OK;
 }
 
-/* Takes what has come of calls that this node did not make. */
+/* Receives messages of calls that this node did not make. */
 static void drain(clt_mpi_bridge *b)
 {
     MPI_Status of;
@@ -219,7 +220,7 @@ clt_status clt_mpi_split_node(MPI_Comm ranks, MPI_Comm *node)
     int rank = 0;
     CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(ranks, &rank), "MPI_Comm_rank"));
 #ifdef CLT_TESTING
-    /* Tests make nodes of so many ranks on one machine. */
+    /* Tests make nodes of this number of ranks on one machine. */
     const char *text = getenv("CLT_TESTING_NODE_RANKS");
     if (text && atoi(text) > 0)
         return clt_mpi_check(MPI_Comm_split(ranks, rank / atoi(text), rank, node),
@@ -230,7 +231,7 @@ clt_status clt_mpi_split_node(MPI_Comm ranks, MPI_Comm *node)
         "MPI_Comm_split_type");
 }
 
-/* The first rank of a node learns its place among the nodes, and tells the others. */
+/* Finds the node's place among the nodes on its first rank, and broadcasts it to the node. */
 static clt_status find_nodes(clt_mpi_bridge *b, MPI_Comm ranks, MPI_Comm node)
 {
     int rank = 0, node_rank = 0, place[2] = {0, 1};
@@ -309,8 +310,8 @@ static void free_bridge(clt_mpi_bridge *b)
     free(b);
 }
 
-/* At the beginning of MPI_Finalize, for a communicator that not all finalized: MPI complains of
- * receives and messages that are left. So it waits a moment for what others still tell. */
+/* Runs at the beginning of MPI_Finalize, if not all ranks finalized the communicator. MPI complains
+ * of receives and messages that are left, so this waits a moment for notices of the others. */
 static int settle(MPI_Comm self, int key, void *value, void *extra)
 {
     enum { LOOKS = 200 };
@@ -340,7 +341,7 @@ static bool settle_at_end(clt_mpi_bridge *b)
     if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, settle, &key, NULL) != MPI_SUCCESS)
         return false;
     const bool set = MPI_Comm_set_attr(MPI_COMM_SELF, key, b) == MPI_SUCCESS;
-    MPI_Comm_free_keyval(&key); /* the attribute keeps it */
+    MPI_Comm_free_keyval(&key); /* the attribute keeps the key */
     return set;
 }
 

@@ -11,7 +11,7 @@
 
 enum { NAME = 64 };
 
-/* A name that nobody else has. */
+/* Makes an object with a new name. */
 static int make(char *name)
 {
     int file;
@@ -24,8 +24,8 @@ static int make(char *name)
     return file;
 }
 
-/* Asks for this rank's share of the pages, which come to lie near its processor; memory that is
- * not there would end the program when it is first written. */
+/* Reserves this rank's share of the pages, which are then placed near its processor. Memory that
+ * the system lacks would otherwise end the program at the first write. */
 static int reserve(int file, size_t bytes, int rank, int ranks)
 {
     const size_t first = bytes / (size_t)ranks * (size_t)rank;
@@ -37,7 +37,7 @@ static int reserve(int file, size_t bytes, int rank, int ranks)
     return error;
 }
 
-/* 0, or the system's error. */
+/* Reserves and maps the memory. Returns 0, or the system's error. */
 static int map(int file, size_t bytes, int rank, int ranks, void **memory)
 {
     const int error = reserve(file, bytes, rank, ranks);
@@ -71,7 +71,7 @@ clt_status clt_mpi_memory_open(MPI_Comm node, size_t bytes, void **out)
         error = map(file, bytes, rank, ranks, &memory);
     if (file >= 0)
         close(file);
-    /* Nobody needs the name any more: the memory goes with the last rank that has it. */
+    /* The name is not needed any more. The memory is freed with the last rank that maps it. */
     if (status == CLT_OK)
         status = clt_mpi_check(MPI_Allreduce(&error, &worst, 1, MPI_INT, MPI_MAX, node),
                                "MPI_Allreduce");

@@ -1,4 +1,4 @@
-/* Memory that the ranks of a node share: freed by each for itself, whatever the others do. */
+/* Memory that the ranks of a node share. Each rank unmaps it independently of the others. */
 #ifndef CLT_COMM_MPI_MEMORY_H
 #define CLT_COMM_MPI_MEMORY_H
 
@@ -6,11 +6,11 @@
 
 #include "comm/mpi/status.h"
 
-/* Collective over `node`, whose every rank gets `bytes` bytes of zeros, at the beginning of a page.
- * Errors, on all of them: OUT_OF_MEMORY; MPI (a call failed). */
+/* Makes `bytes` bytes of zeros for all ranks of `node`, at the beginning of a page. Collective.
+ * Errors, on all ranks: OUT_OF_MEMORY; MPI (a call failed). */
 clt_status clt_mpi_memory_open(MPI_Comm node, size_t bytes, void **memory);
 
-/* Takes NULL. */
+/* Unmaps the memory. Takes NULL. */
 void clt_mpi_memory_close(void *memory, size_t bytes);
 
 #endif

@@ -1,12 +1,12 @@
-/* Communicators between MPI processes: what they share is set up here. */
+/* Creates communicators between MPI processes: sets up the memory and messages that they share. */
 #include <stdlib.h>
 
 #include "comm/mpi/bridge.h"
 #include "comm/mpi/memory.h"
 
-/* What a communicator is made with, and holds. */
+/* Everything that a communicator between processes is made of. */
 typedef struct clt_mpi {
-    MPI_Comm ranks, node; /* given back once it is made: destroying it may not wait for others */
+    MPI_Comm ranks, node; /* freed after creation, since destroying may not wait */
     void *memory;
     size_t bytes;
     int *devices;           /* by rank */
@@ -58,7 +58,7 @@ static clt_status create(clt_mpi *m, MPI_Comm ranks, const clt_comm_device *devi
     of.release = release;
     of.user = m;
     clt_status status = clt_comm_create_between(devices, count, options, &of, comm);
-    /* All or none. */
+    /* All ranks create the communicator, or none. */
     int any = 0, who = status != CLT_OK ? of.rank : of.ranks;
     const clt_status agreed =
         clt_mpi_check(MPI_Allreduce(&who, &any, 1, MPI_INT, MPI_MIN, m->ranks), "MPI_Allreduce");
@@ -71,7 +71,7 @@ static clt_status create(clt_mpi *m, MPI_Comm ranks, const clt_comm_device *devi
     if (status != CLT_OK)
         return status;
     clt_comm_abort(*comm, CLT_ABORTED, "comm: another rank could not create the communicator");
-    clt_comm_destroy(*comm); /* and `m` with it, as the pointer says that is left */
+    clt_comm_destroy(*comm); /* this frees `m` too */
     if (agreed != CLT_OK)
         return agreed;
     return clt_mpi_fail(CLT_ABORTED, "comm: rank %d could not create the communicator", any);

@@ -1,12 +1,12 @@
-/* Whether another rank's process lives: Linux says so without its help, at any level of MPI's
- * thread support, also while it compiles for minutes. */
+/* Finds out whether another rank's process lives. Linux tells so without help of that process, at
+ * any level of MPI's thread support, and also while it compiles for minutes. */
 #include "comm/mpi/process.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-/* The state's letter and the start time of a process; 0 where there is none. */
+/* Returns the letter of a process' state and its start time; 0 if there is no such process. */
 static char read_stat(int64_t pid, int64_t *start)
 {
     char path[48], text[1024], state = 0;

@@ -1,5 +1,5 @@
-/* What the files of libcltrain-mpi share: failures, and calls of MPI that return. This is a library
- * apart, so it reports through the public functions. */
+/* Failures, and calls of MPI that return, for all files of libcltrain-mpi. This is a separate
+ * library, so it reports through public functions. */
 #ifndef CLT_COMM_MPI_STATUS_H
 #define CLT_COMM_MPI_STATUS_H
 
@@ -7,13 +7,13 @@
 
 clt_status clt_mpi_fail(clt_status status, const char *format, ...) CLT_PRINTF(2, 3);
 
-/* OK, or MPI with the call's name and MPI's message. */
+/* Returns OK, or fails with MPI, the call's name and MPI's message. */
 clt_status clt_mpi_check(int code, const char *call);
 
-/* STATE, naming the function, unless MPI is between MPI_Init and MPI_Finalize. */
+/* Fails with STATE, naming the function, unless MPI is between MPI_Init and MPI_Finalize. */
 clt_status clt_mpi_running(const char *function);
 
-/* A duplicate whose failed calls return instead of ending the program. */
+/* Duplicates a communicator. Failed calls of the duplicate return instead of ending the program. */
 clt_status clt_mpi_duplicate(MPI_Comm from, MPI_Comm *to);
 
 #define CLT_MPI_TRY(expression)                                                                    \

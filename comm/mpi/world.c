@@ -1,9 +1,9 @@
-/* A trainer's world of MPI ranks: small words between steps; the bulk goes through communicators.
+/* A trainer's world of MPI ranks, for small messages between steps. Large data go through
+ * communicators.
  *
- * What ranks tell each other is gathered by rank 0, so that it knows who is missing; that it is
- * there itself it says as it begins. No call of MPI blocks here, since a rank that is stopped or
- * hangs would keep the others in it.
- */
+ * Rank 0 gathers the ranks' messages, so that it knows which rank is missing. It first says that it
+ * is there itself. No call of MPI blocks here, because a stopped or hanging rank would keep the
+ * others in such a call. */
 #include "comm/mpi/bridge.h"
 #include "comm/mpi/process.h"
 
@@ -16,26 +16,26 @@
 
 enum { HERE = 1, WORD = 2 }; /* tags */
 
-/* Rank 0's own deadline may end a little after another's. */
+/* Rank 0's own deadline may end a little later than another rank's. */
 static const double GRACE = 5;
 
-/* What one call has under way. MPI may use its memory until the requests have ended, so that after
- * a failure it is kept. */
+/* The state of one call. MPI may use its memory until the requests have ended, so the memory is
+ * kept after a failure. */
 typedef struct round {
-    MPI_Request *requests; /* rank 0: of words, by rank; others: HERE */
-    MPI_Request *sends;    /* rank 0: of HERE, by rank; others: WORD */
+    MPI_Request *requests; /* rank 0: receives of messages, by rank; others: of HERE */
+    MPI_Request *sends;    /* rank 0: sends of HERE, by rank; others: of the message */
     MPI_Request answer;
     int answering;
     char *mine, *all, here;
     int bytes;
-    double began, met; /* seconds; met: since rank 0 is here */
+    double began, met; /* seconds; met: when rank 0's HERE came */
 } round_state;
 
 typedef struct world {
     MPI_Comm ranks;
     int rank, count;
     clt_world_deadlines deadlines;
-    clt_mpi_process *processes; /* of all ranks; NULL: not known */
+    clt_mpi_process *processes; /* of all ranks; NULL: unknown */
     clt_status failed;
     char message[512];
 } world;
@@ -52,7 +52,7 @@ void clt_world_deadlines_init(clt_world_deadlines *deadlines)
     *deadlines = (clt_world_deadlines){.struct_size = sizeof *deadlines};
 }
 
-/* --- who is missing -------------------------------------------------------------------------- */
+/* --- missing ranks ---------------------------------------------------------------------------- */
 
 static int missing(const world *w, const round_state *r, int rank)
 {
@@ -67,7 +67,7 @@ static const char *what(const world *w)
     return text ? text : "the other ranks";
 }
 
-/* "rank 1 (process 7 on host), rank 3 (...)" of those that are missing. */
+/* Writes "rank 1 (process 7 on host), rank 3 (...)" for the missing ranks. */
 static void name_missing(const world *w, const round_state *r, char *text, size_t room)
 {
     size_t used = 0;
@@ -92,8 +92,9 @@ static void name_missing(const world *w, const round_state *r, char *text, size_
         snprintf(text, room, "a rank, which is not known, to pass on what rank 0 said");
 }
 
-/* OK, or why one will not come: on this node a rank that is stopped for too long, or has ended.
- * Also one whose word has come: it may have to pass on what rank 0 says. */
+/* Returns OK, or fails because a rank will not come: a rank on this node that is stopped for too
+ * long, or has ended. This includes ranks whose message has come, because they may have to pass on
+ * rank 0's answer. */
 static clt_status look_after(world *w, double at)
 {
     for (int k = 0; w->processes && w->deadlines.stopped > 0 && k < w->count; k++) {
@@ -124,7 +125,7 @@ static clt_status give_up(world *w, const round_state *r, double at)
         return clt_mpi_fail(CLT_STOPPED, "told to end while rank %d waited for %s, for %s", w->rank,
                             text, what(w));
     }
-    /* Who is missing, rank 0 says: its deadline is the first. */
+    /* Rank 0's deadline comes first, because rank 0 knows which rank is missing. */
     if (late > 0 && at - since > late + (w->rank && r->met > 0 ? GRACE : 0)) {
         name_missing(w, r, text, sizeof text);
         return clt_mpi_fail(CLT_TIMEOUT,
@@ -135,7 +136,7 @@ static clt_status give_up(world *w, const round_state *r, double at)
     return look_after(w, at);
 }
 
-/* --- telling each other ---------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------- */
 
 static clt_status take_word(const world *w, round_state *r, int from)
 {
@@ -157,7 +158,7 @@ static clt_status take_word(const world *w, round_state *r, int from)
     return CLT_OK;
 }
 
-/* Whether all is done. */
+/* Makes progress. Sets *done to whether everything is done. */
 static clt_status advance(const world *w, round_state *r, int *done)
 {
     int left = 0, sent = 1;
@@ -185,8 +186,8 @@ static clt_status advance(const world *w, round_state *r, int *done)
     return CLT_OK;
 }
 
-/* MPI's own waiting keeps a core busy, which on CPUs is one that another rank computes on: look
- * less and less often, from 10 us to 2 ms. */
+/* Waits until the call is done. MPI's own waiting keeps a core busy, which another rank may compute
+ * on. So this polls less and less often, from every 10 us to every 2 ms. */
 static clt_status wait_for(world *w, round_state *r)
 {
     long pause = 10000;
@@ -255,7 +256,7 @@ static round_state *make_round(const world *w, const void *mine, int bytes)
         r->requests[k] = r->sends[k] = MPI_REQUEST_NULL;
     r->answer = MPI_REQUEST_NULL;
     memcpy(r->mine, mine, size);
-    memcpy(r->all, mine, size); /* rank 0's */
+    memcpy(r->all, mine, size); /* rank 0's own message */
     return r;
 }
 
@@ -289,7 +290,7 @@ static clt_status connect_ranks(void *user, const clt_comm_device *devices, int 
                                 const clt_comm_options *options, clt_comm **comm)
 {
     world *w = user;
-    /* What follows has calls of MPI that block: not before all are here. */
+    /* The calls of MPI that follow block, so all ranks must be here first. */
     char mine = 0, *all = malloc((size_t)w->count);
     const clt_status status =
         all ? gather(w, &mine, 1, all) : clt_mpi_fail(CLT_OUT_OF_MEMORY, "memory does not suffice");
@@ -303,7 +304,7 @@ static void release(void *user)
     world *w = user;
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (!finalized && w->failed == CLT_OK) /* collective */
+    if (!finalized && w->failed == CLT_OK) /* this call is collective */
         MPI_Comm_free(&w->ranks);
     free(w->processes);
     free(w);
@@ -351,8 +352,8 @@ static clt_status find_place(world *w, clt_world *out)
     return status == CLT_OK ? freed : status;
 }
 
-/* Freeing a communicator is collective: all ranks keep it, or all free it. It stays where MPI can
- * not even tell the ranks that. */
+/* Frees the communicator on all ranks if one of them failed, because freeing is collective. It is
+ * kept if MPI cannot even tell the ranks so. */
 static clt_status agree_or_free(MPI_Comm *ranks, clt_status status)
 {
     int mine = status == CLT_OK, all = 0;
@@ -371,7 +372,8 @@ clt_status clt_world_open_mpi(MPI_Comm ranks, clt_world *out)
     clt_world found;
     clt_world_init(&found);
     CLT_MPI_TRY(clt_mpi_duplicate(ranks, &own.ranks));
-    /* After the communicator: a rank without memory takes part until all agree. */
+    /* Memory is allocated after the communicator, because a rank without memory takes part until
+     * all agree. */
     world *w = calloc(1, sizeof *w);
     clt_status status = find_place(&own, &found);
     if (status == CLT_OK && !w)

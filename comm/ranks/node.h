@@ -48,9 +48,8 @@ typedef struct clt_ranks_job {
     int votes;          /* bits of this rank's devices */
     atomic_bool *aborted; /* ends the waiting when set */
     clt_team *team;
-    bool
-        patient; /* the waiting thread keeps no other work from its core, so it may poll for long */
-    int guests;  /* threads that may join the team; 0: the team has its own threads */
+    bool patient; /* may poll for long: no other work needs the core */
+    int guests;   /* threads that may join the team; 0: the team has its own threads */
     /* Called now and then while the run waits; a failure ends the run. May be NULL. */
     clt_status (*listen)(void *user);
     void *listener;

@@ -37,11 +37,10 @@ typedef struct block {
 typedef struct exchange {
     clt_comm *comm;
     clt_comm_request *request;
-    bool stopped;  /* the communicator was aborted meanwhile */
-    int k;         /* number of the operation */
-    int64_t piece; /* elements measured together */
-    int64_t at,
-        room; /* elements of each block: the first one of this round, and how many fit a round */
+    bool stopped;     /* the communicator was aborted meanwhile */
+    int k;            /* number of the operation */
+    int64_t piece;    /* elements measured together */
+    int64_t at, room; /* of each block: the round's first element, elements of a round */
     block blocks[CLT_COMM_MAX_DEVICES]; /* by device */
     cl_event reduced[CLT_COMM_MAX_DEVICES];
 } exchange;

@@ -36,8 +36,7 @@ struct clt_update {
     clt_scaling scaling; /* state of loss scaling; out of date if on_device */
     bool on_device;      /* the device computed the last step status, so the device has the newest
                             scaling */
-    const clt_value *const
-        *gradients; /* by slot of the layout, borrowed; NULL: all slots have a gradient */
+    const clt_value *const *gradients; /* by slot, borrowed; NULL: all have one */
 };
 
 static bool is_half(const clt_update *u)
