@@ -1,6 +1,7 @@
 """The other compiler's opinion: every file of the build through clang's front end, warnings as
-errors, with the flags that it is built with, and once more without the tests' hooks. The build itself has
-warnings as errors: tools/test builds as Release does, whose optimiser finds what lesser builds do not.
+errors, with the flags that it is built with. Files that mention the tests' hooks are compiled once more without
+the hooks. The build itself has warnings as errors: tools/test builds as Release does, whose optimiser finds what
+lesser builds do not.
 
 Files without a warning are remembered in ~/.cache/cltrain/compiler-warnings under a hash of what
 clang reads: its version, the flags, and the texts of the file and of all that it includes, without
@@ -70,7 +71,7 @@ class Memory:
         self.folder = pathlib.Path(home) / "cltrain" / "compiler-warnings"
         self.build, self.known = build, dependencies(build)
         self.version = subprocess.run([clang, "--version"], capture_output=True, text=True, check=True).stdout
-        self.texts, self.hits = {}, 0
+        self.texts, self.words, self.asked, self.hits = {}, {}, 0, 0
 
     def text(self, path, root):
         """What stands for the file: of the project, a hash of its text. Of the system, size and time, which
@@ -86,6 +87,14 @@ class Memory:
                 self.texts[path] = time.time()  # of no earlier run
         return self.texts[path]
 
+    def mentions(self, word, file):
+        """Whether the file, or one of the project that it includes, has the word; True where that is not known."""
+        for path in self.known.get(file, ()):
+            if path not in self.words:
+                with open(path, encoding="utf-8", errors="replace") as text:
+                    self.words[path] = not path.startswith("/usr") and word in text.read()
+        return file not in self.known or any(self.words[path] for path in self.known[file])
+
     def place(self, words, file, root):
         """The file that exists if these words had no warning; None: what they read is not known."""
         if file not in self.known:
@@ -96,6 +105,7 @@ class Memory:
 
     def has(self, place):
         """Also keeps it for as long as tests run with it."""
+        self.asked += 1
         try:
             os.utime(place)
         except (OSError, TypeError):
@@ -125,7 +135,8 @@ def main(build, clang):
 
     def check(entry):
         command = clang_command(clang, entry)
-        for words in [command] + [[w for w in command if w != HOOKS]] * (HOOKS in command):
+        twice = HOOKS in command and memory.mentions(HOOKS[2:], entry["file"])
+        for words in [command] + [[w for w in command if w != HOOKS]] * twice:
             place = memory.place(words, entry["file"], root)
             if memory.has(place):
                 continue
@@ -140,7 +151,7 @@ def main(build, clang):
         problems = [message for message in pool.map(check, entries.values()) if message]
     memory.trim()
     return source.report("clang", problems, f"{len(entries)} files without a warning, "
-                         f"{memory.hits} of {2 * len(entries)} checks known from earlier runs")
+                         f"{memory.hits} of {memory.asked} checks known from earlier runs")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 /*
- * LeNet's parity with PyTorch over MPI ranks, run by mpiexec: `parity DEVICES [WEIGHTS]`. Each rank
- * opens the list DEVICES for itself. WEIGHTS divide batches among the devices of all ranks (equally
- * by default). After each run, replicas have the same bits on all ranks. A repeated run ends with
- * the same bits.
+ * LeNet's parity with PyTorch over MPI ranks, run by mpiexec: `parity DEVICES [STEPS [WEIGHTS]]`.
+ * Each rank opens the list DEVICES for itself. A run has at most STEPS steps (0: all). WEIGHTS
+ * divide batches among the devices of all ranks (equally by default). After each run, replicas have
+ * the same bits on all ranks. A repeated run ends with the same bits.
  */
 #include <mpi.h>
 
@@ -83,8 +83,9 @@ int main(int argc, char **argv)
     clt_world world;
     MPI_Init(&argc, &argv);
     devices = argc > 1 ? argv[1] : "cpu";
-    if (argc > 2)
-        read_weights(argv[2]);
+    parity_steps = argc > 2 && !getenv("CLT_TEST_ALL") ? atoi(argv[2]) : 0;
+    if (argc > 3)
+        read_weights(argv[3]);
     if (clt_world_open_mpi(MPI_COMM_WORLD, &world) != CLT_OK) {
         fprintf(stderr, "%s\n", clt_error_message());
         MPI_Abort(MPI_COMM_WORLD, 1);

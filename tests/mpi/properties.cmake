@@ -115,15 +115,16 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
     clt_mpi_program(parity)
     target_link_libraries(mpi_parity PRIVATE test_models)
     clt_mpi_test(parity_2x1 2 parity pocl@1)
-    clt_mpi_test(parity_4x1 4 parity pocl@1)
     clt_mpi_test(parity_2x2 2 parity pocl/2)
+    # Twelve steps of each run; all of them with tools/test --all.
+    clt_mpi_test(parity_4x1 4 parity pocl@1 12)
     # Uneven divisions, and a rank without samples.
-    clt_mpi_test(parity_2x1_uneven 2 parity pocl@1 3,1)
-    clt_mpi_test(parity_2x1_idle 2 parity pocl@1 0,1)
-    clt_mpi_test(parity_2x2_uneven 2 parity pocl/2 1,5,0,2)
+    clt_mpi_test(parity_2x1_uneven 2 parity pocl@1 12 3,1)
+    clt_mpi_test(parity_2x1_idle 2 parity pocl@1 12 0,1)
+    clt_mpi_test(parity_2x2_uneven 2 parity pocl/2 12 1,5,0,2)
     if(CLT_TESTING)
-        clt_mpi_test(parity_nodes_4x1_by_2 4 parity pocl@1)
-        clt_mpi_test(parity_nodes_2x2_by_1 2 parity pocl/2)
+        clt_mpi_test(parity_nodes_4x1_by_2 4 parity pocl@1 12)
+        clt_mpi_test(parity_nodes_2x2_by_1 2 parity pocl/2 12)
         set_tests_properties(mpi.parity_nodes_4x1_by_2 PROPERTIES
             ENVIRONMENT "CLT_TESTING_NODE_RANKS=2")
         set_tests_properties(mpi.parity_nodes_2x2_by_1 PROPERTIES

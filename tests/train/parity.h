@@ -179,7 +179,10 @@ static clt_trainer_options options_of(const char *optimizer, const double *hyper
     return options;
 }
 
-/* Trains a whole run and compares its losses. Calls `after` (may be NULL) at the end. */
+/* The most steps of a run; 0: all of the golden's. */
+static int64_t parity_steps;
+
+/* Trains a run and compares its losses. Calls `after` (may be NULL) at the end. */
 static void follow(const char *devices, const char *optimizer, const char *kind, int accumulate,
                    void (*after)(lab *l), double *worst)
 {
@@ -188,12 +191,13 @@ static void follow(const char *devices, const char *optimizer, const char *kind,
     char run[64];
     snprintf(run, sizeof run, "%s.%s", optimizer, kind);
     const int32_t *shape = golden_i32(golden, run, "batch", 3);
-    const int64_t batch = shape[1], steps = golden_count(golden_find(golden, run, "loss"));
-    const double *loss = golden_f64(golden, run, "loss", steps);
+    const int64_t batch = shape[1], all = golden_count(golden_find(golden, run, "loss"));
+    const int64_t steps = parity_steps && parity_steps < all ? parity_steps : all;
+    const double *loss = golden_f64(golden, run, "loss", all);
     /* The envelope comes from PyTorch's f32 runs with two sets of convolution kernels. Runs with
      * equal kernels round alike, and differ far less from each other than from any other
      * program. */
-    const double *envelope = golden_f64(golden, run, "kernel_envelope", steps);
+    const double *envelope = golden_f64(golden, run, "kernel_envelope", all);
     clt_trainer_options options = options_of(optimizer, golden_f64(golden, run, "hyper", 6), batch);
     options.accumulate = accumulate;
     lab l = lab_open(devices, &options, start);
