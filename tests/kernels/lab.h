@@ -1,6 +1,6 @@
 /*
- * Kernels of clkernels/ on the first CPU device (else any device) by plain OpenCL calls, without
- * the runtime: building, arguments, launches, timing, and values in the batch-blocked layout.
+ * Runs kernels of clkernels/ on the first CPU device (otherwise any device) by plain OpenCL calls,
+ * without the runtime: building, arguments, launches, timing, and values in batch-blocked layout.
  */
 #ifndef CLT_TESTS_KERNELS_LAB_H
 #define CLT_TESTS_KERNELS_LAB_H
@@ -30,10 +30,11 @@ typedef struct lab {
     char *keys[LAB_MAX_PROGRAMS];
     int count;
     int lanes;
-    int n; /* images of the batch */
+    int n; /* images in the batch */
 } lab;
 
-/* A device buffer between two guards of signalling NaN; its offset is LAB_GUARD elements. */
+/* A device buffer between two guards of signalling NaNs. Kernels get the offset LAB_GUARD
+ * elements. */
 typedef struct lab_buffer {
     cl_mem mem;
     long count; /* 4-byte elements, or bytes if `size` is 1 */
@@ -85,7 +86,8 @@ static inline void lab_close(lab *l)
     clReleaseContext(l->context);
 }
 
-/* The kernel of `file` built with the printf-like options; kept and shared by equal requests. */
+/* Returns the kernel of `file`, built with the printf-like options. Equal requests share a
+ * kernel. */
 static inline cl_kernel lab_kernel(lab *l, const char *file, const char *kernel,
                                    const char *options, ...)
 {
@@ -123,7 +125,7 @@ static inline cl_kernel lab_kernel(lab *l, const char *file, const char *kernel,
     return made;
 }
 
-/* `size` 4: floats or ints, everything signalling NaN. `size` 1: bytes of 0xa5. */
+/* Makes a buffer. `size` 4: floats or ints, all signalling NaN. `size` 1: bytes of 0xa5. */
 static inline lab_buffer lab_make(lab *l, long count, size_t size)
 {
     const size_t bytes = (size_t)(count + 2 * LAB_GUARD) * size;
@@ -156,7 +158,7 @@ static inline void lab_write(lab *l, const lab_buffer *b, const void *from)
                                    (size_t)b->count * b->size, from, 0, NULL, NULL));
 }
 
-/* Reads all elements, after checking that nothing wrote into the guards. */
+/* Reads all elements, after a check that nothing wrote into the guards. */
 static inline void lab_read(lab *l, const lab_buffer *b, void *to)
 {
     const size_t guard = LAB_GUARD * b->size, bytes = (size_t)b->count * b->size;
@@ -173,13 +175,13 @@ static inline void lab_read(lab *l, const lab_buffer *b, void *to)
     free(all);
 }
 
-/* Elements of a value of `each` elements an image, in batch blocks. */
+/* Returns the elements of a batch-blocked value with `each` elements per image. */
 static inline long lab_lanes_count(const lab *l, long each)
 {
     return (l->n + l->lanes - 1) / l->lanes * (long)l->lanes * each;
 }
 
-/* A value [n][each] in batch blocks on the device; lanes beyond n are signalling NaN. */
+/* Makes a batch-blocked value from [n][each]. Vector lanes beyond n are signalling NaN. */
 static inline lab_buffer lab_put(lab *l, const float *plain, long each)
 {
     const long count = lab_lanes_count(l, each);
@@ -198,7 +200,7 @@ static inline lab_buffer lab_put(lab *l, const float *plain, long each)
     return b;
 }
 
-/* The same for bytes; lanes beyond n are 0xa5. */
+/* The same for bytes. Vector lanes beyond n are 0xa5. */
 static inline lab_buffer lab_put_bytes(lab *l, const unsigned char *plain, long each)
 {
     const long count = lab_lanes_count(l, each);
@@ -215,7 +217,7 @@ static inline lab_buffer lab_put_bytes(lab *l, const unsigned char *plain, long 
     return b;
 }
 
-/* The value [n][each] that `b` holds in batch blocks. */
+/* Reads a batch-blocked value as [n][each]. */
 static inline void lab_get(lab *l, const lab_buffer *b, float *plain, long each)
 {
     float *packed = malloc((size_t)(b->count ? b->count : 1) * 4);
@@ -239,7 +241,7 @@ static inline void lab_get_bytes(lab *l, const lab_buffer *b, unsigned char *pla
     free(packed);
 }
 
-/* A value without a batch dimension. */
+/* Makes a value without a batch dimension. */
 static inline lab_buffer lab_put_plain(lab *l, const void *values, long count, size_t size)
 {
     lab_buffer b = lab_make(l, count, size);
@@ -248,8 +250,9 @@ static inline lab_buffer lab_put_plain(lab *l, const void *values, long count, s
     return b;
 }
 
-/* Sets the arguments, b: const lab_buffer * (two arguments), i: int, f: float, l: long, and
- * enqueues the kernel with work-groups of one item. A range with a 0 is not launched. */
+/* Sets the arguments and enqueues the kernel with work-groups of one item. Kinds of arguments: b:
+ * const lab_buffer * (two arguments), i: int, f: float, l: long. A range with a 0 is not
+ * launched. */
 static inline void lab_run(lab *l, cl_kernel kernel, size_t gx, size_t gy, size_t gz,
                            const char *kinds, ...)
 {
@@ -287,14 +290,16 @@ static inline float lab_random(uint64_t *state)
 
 static inline float *lab_randoms(long count, uint64_t seed)
 {
-    /* Never a single element: where gcc 12 finds a path with count 0, it warns of every index. */
+    /* Never allocates a single element: gcc 12 warns of every index if it finds a path with count
+     * 0. */
     float *values = malloc(((size_t)count + 16) * sizeof *values);
     for (long i = 0; i < count; i++)
         values[i] = lab_random(&seed);
     return values;
 }
 
-/* The worst |error| / (8 eps sqrt(terms) sum|terms|) of `count` values; fails if above 1. */
+/* Returns the largest |error| / (8 eps sqrt(terms) sum|terms|) of `count` values. Fails if it is
+ * above 1. */
 static inline double lab_compare(const char *what, const float *got, const double *want,
                                  const double *sum, long count, long terms)
 {

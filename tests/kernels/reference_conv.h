@@ -5,12 +5,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Channels are those of all groups; square or not, each of y then x. */
+/* Channels count all groups. Pairs are y, then x. */
 typedef struct conv_case {
     int n, groups, ci, ih, iw, co;
     int k[2], s[2], p[2], d[2];
-    int tx, tc, gx, gc, rows;           /* tiles: forward, data gradient */
-    int to, ti, tr, tk, ci_block, band; /* weight gradient; tr 0: 1 */
+    int tx, tc, gx, gc, rows;           /* tiles of forward and data gradient */
+    int to, ti, tr, tk, ci_block, band; /* tiles of the weight gradient; tr 0: 1 */
     int pool, act, bias, edges;
 } conv_case;
 
@@ -20,8 +20,8 @@ static inline int conv_out(const conv_case *c, int axis)
     return (size + 2 * c->p[axis] - c->d[axis] * (c->k[axis] - 1) - 1) / c->s[axis] + 1;
 }
 
-/* Calls `body` for each (image, output channel, output pixel, tap, input channel of the group) that
- * lies inside the image, with the indices of x, w and y. */
+/* Calls `body` with the indices of x, w and y for each (image, output channel, output pixel, tap,
+ * input channel of the group) inside the image. */
 typedef void conv_body(void *context, long x, long w, long y);
 
 static inline void conv_each(const conv_case *c, conv_body *body, void *context)
@@ -47,7 +47,7 @@ static inline void conv_each(const conv_case *c, conv_body *body, void *context)
                             }
 }
 
-/* Two factors and the result with its magnitudes; `which` says which index is the result's. */
+/* Two factors, and the result with its magnitudes. `which` selects the index of the result. */
 typedef struct conv_sums {
     const float *a, *b;
     double *sum, *magnitude;
@@ -64,7 +64,7 @@ static inline void conv_add(void *context, long x, long w, long y)
     s->magnitude[out] += fabs(term);
 }
 
-/* Tiles that fit and tiles with tails, padding, strides, dilation, groups, sizes of 1. */
+/* Cases: tiles that fit, tiles with tails, padding, strides, dilation, groups, sizes of 1. */
 static const conv_case conv_cases[] = {
     {.n = 5,
      .groups = 1,

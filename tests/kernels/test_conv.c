@@ -17,8 +17,8 @@ static const char *options_of(const conv_case *c)
     return text;
 }
 
-/* Applies activation and pooling to the sums in place; the number of elements of a plane left.
- * Fills the mask; 255: too near a kink to say. */
+/* Applies activation and pooling to the sums in place, and fills the mask. An element of the mask
+ * is 255 if its value is too near a kink. */
 static void epilogue(const conv_case *c, double *sum, double *magnitude, unsigned char *mask)
 {
     const int oh = conv_out(c, 0), ow = conv_out(c, 1), ph = oh / 2, pw = ow / 2;

@@ -4,7 +4,7 @@
 
 static lab l;
 
-/* Build options of the gradients, which tile differently. */
+/* Build options of the gradients, which have other tiles. */
 static const char *grad_options_of(const conv_case *c)
 {
     static char text[512];
@@ -46,7 +46,7 @@ static void data_grad_case(const conv_case *c, int general)
     free(g), free(w), free(got), free(sum), free(magnitude);
 }
 
-/* The gradient of the pooled output spread over the windows as `mask` says. */
+/* Spreads the gradient of the pooled output over the windows, as `mask` says. */
 static void spread(const conv_case *c, const float *pooled, const unsigned char *mask, float *g)
 {
     const int oh = conv_out(c, 0), ow = conv_out(c, 1), ph = oh / 2, pw = ow / 2;
@@ -61,7 +61,8 @@ static void spread(const conv_case *c, const float *pooled, const unsigned char 
     }
 }
 
-/* With `chunk` blocks a chunk; reads the pooled gradient if the case pools. */
+/* Tests the weight gradient with `chunk` blocks per chunk. Reads the pooled gradient if the case
+ * pools. */
 static void weight_grad_case(const conv_case *c, int chunk)
 {
     l.n = c->n;

@@ -1,7 +1,7 @@
 /*
- * A training step of LeNet as a chain of the kernels in clkernels/lanes/. The test: the gradients
- * of a batch are the sum of those of its parts. With --bench [images]: microseconds and GFLOP/s of
- * each kernel and of the step, many calls queued back to back, median of 9.
+ * A training step of LeNet as a chain of batch-blocked kernels. The test: the gradients of a batch
+ * are the sums of the gradients of its parts. --bench [images] prints microseconds and GFLOP/s of
+ * each kernel and of the step: many calls queued back to back, median of 9.
  */
 #include "kernels/lab.h"
 
@@ -31,7 +31,7 @@ static size_t up(int value, int by)
     return (size_t)((value + by - 1) / by);
 }
 
-/* Adds the launch whose arguments lab_run just set. */
+/* Adds the launch for which lab_run just set the arguments. */
 static void add(step *s, const char *name, cl_kernel kernel, size_t gx, size_t gy, size_t gz,
                 double flops)
 {
@@ -62,7 +62,7 @@ static lab_buffer parameter(long count, float scale, uint64_t seed)
     return b;
 }
 
-/* Buffers for images first .. first + n - 1 of a fixed series. */
+/* Makes buffers for images first .. first + n - 1 of a fixed series. */
 static void make_buffers(step *s, int first, int n)
 {
     l.n = n;
@@ -180,8 +180,8 @@ static void make_backward(step *s, int n)
         1, 1, 1, 0, "bbiii", &s->part1b, &s->db1, 20, CHUNK1, n);
 }
 
-/* The kernels are shared by equal options, so arguments are set anew right before each launch:
- * every launch here has options, or arguments, of its own. */
+/* Requests with equal options share a kernel, so arguments would have to be set right before each
+ * launch. Every launch here has its own options or arguments. */
 static void make_step(step *s, int first, int n)
 {
     *s = (step){0};
@@ -196,7 +196,7 @@ static void enqueue(const launch *k)
     LAB_CHECK(clEnqueueNDRangeKernel(l.queue, k->kernel, 3, NULL, k->global, one, 0, NULL, NULL));
 }
 
-/* All gradients of images first .. first + n - 1, one after the other, and the loss. */
+/* Writes all gradients of images first .. first + n - 1 one after the other. Returns the loss. */
 static double gradients(int first, int n, float *out)
 {
     step s;
@@ -238,8 +238,8 @@ static void test_parts(void **state)
     free(whole), free(left), free(right);
 }
 
-/* Median seconds of `count` launches from `k`, a call, in wall time and in the process's CPU time
- * a compute unit, which other programs on the machine disturb less. */
+/* Returns the median seconds per call of `count` launches from `k`: wall time, and the process' CPU
+ * time per compute unit, which other programs disturb less. */
 static double time_launches(const launch *k, int count, double *cpu)
 {
     double wall[9], busy[9];

@@ -57,7 +57,7 @@ static void forward_case(const linear_case *c)
     free(x), free(w), free(bias), free(got), free(sum), free(magnitude);
 }
 
-/* Both gradients; with relu, of the ReLU whose output is y too. */
+/* Tests both gradients. With relu, also the gradient of the ReLU whose output is y. */
 static void gradients_case(const linear_case *c)
 {
     l.n = c->n;

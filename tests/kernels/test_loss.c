@@ -5,7 +5,7 @@ enum { IGNORE = -100, PARTS = 3 };
 
 static lab l;
 
-/* Loss and gradient of one sample. */
+/* Computes loss and gradient of one sample. */
 static double sample(const float *x, int classes, int label, double smoothing, double *grad)
 {
     double largest = -INFINITY, exps = 0.0, all = 0.0;

@@ -10,11 +10,11 @@ typedef struct pool_case {
 static const pool_case cases[] = {
     {10, 3, 8, 8, 4, 4, {2, 2}, {2, 2}, {0, 0}, {1, 1}, 1},
     {3, 2, 7, 9, 4, 5, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 0},
-    {9, 1, 6, 5, 4, 3, {3, 2}, {2, 2}, {1, 0}, {1, 1}, 1}, /* as in ceil mode */
+    {9, 1, 6, 5, 4, 3, {3, 2}, {2, 2}, {1, 0}, {1, 1}, 1}, /* like ceil mode */
     {1, 1, 1, 1, 1, 1, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1},
 };
 
-/* The factor of the sum of the window at (y0, x0) in its mean. */
+/* Returns the factor of the window's sum in its mean; the window begins at (y0, x0). */
 static double factor(const pool_case *c, int y0, int x0)
 {
     const int y1 = y0 + c->k[0] < c->ih + c->p[0] ? y0 + c->k[0] : c->ih + c->p[0];
@@ -26,7 +26,7 @@ static double factor(const pool_case *c, int y0, int x0)
     return 1.0 / (c->count_pad ? (y1 - y0) * (x1 - x0) : inside);
 }
 
-/* The pooled values, and dx for the gradient g of them. */
+/* Computes the pooled values, and dx for their gradient g. */
 static void reference(const pool_case *c, int max, const float *x, const float *g, double *y,
                       double *dx)
 {

@@ -10,8 +10,8 @@ typedef struct winograd_case {
     int bias, act;
 } winograd_case;
 
-/* Whole tiles and tails in both directions, one tile a strip and strips of several images, more
- * work-groups than strips, channels beyond a block and beyond the first-level cache's. */
+/* Cases: whole tiles and tails in both directions, one tile per strip and strips of several images,
+ * more work-groups than strips, channels beyond a block and beyond the first-level cache. */
 static const winograd_case cases[] = {
     {.n = 5,
      .ci = 16,
@@ -69,14 +69,14 @@ static const winograd_case cases[] = {
     {.n = 2, .ci = 18, .ih = 7, .iw = 6, .co = 16, .p = {0, 0}, .tx = 5, .tc = 5, .groups = 1},
 };
 
-/* Floats of a work-group's scratch memory: AREA of the kernel file. */
+/* Returns the floats of a work-group's scratch memory: AREA in the kernel file. */
 static long area_of(int from, int to, int tx, int tc)
 {
     const long in = (long)up(from, 8) * ((8 * tx) | 1), out = (long)up(to, tc) * ((tc * tx) | 1);
     return 36 * (in + out) * l.lanes;
 }
 
-/* The result of `from` channels `x` of ih x iw in `to` channels of oh x ow. */
+/* Computes `to` channels of oh x ow from the `from` channels `x` of ih x iw. */
 static void run(const winograd_case *c, int flip, const lab_buffer *x, const lab_buffer *w,
                 const lab_buffer *bias, const lab_buffer *y, int oh, int ow)
 {
@@ -94,7 +94,7 @@ static void run(const winograd_case *c, int flip, const lab_buffer *x, const lab
                    !flip && c->act, c->tx, c->tc, to % c->tc);
     lab_run(&l, k, (size_t)c->groups, 1, 1, "bbbbbiiiiiii", x, &u, bias, y, &area, c->n, from,
             flip ? oh : c->ih, flip ? ow : c->iw, to, flip ? c->ih : oh, flip ? c->iw : ow);
-    /* The guards. */
+    /* Check the guards. */
     lab_read(&l, &u, all);
     lab_read(&l, &area, all);
     lab_free(&u), lab_free(&area);

@@ -6,12 +6,12 @@ static lab l;
 
 typedef struct weight_case {
     int n, ci, ih, iw, co, p[2];
-    int tc, to, tiles, block, groups; /* register tile, of a strip, vectors, work-groups */
+    int tc, to, tiles, block, groups; /* register tile, tiles of a strip, vectors, work-groups */
     int bias;
 } weight_case;
 
-/* Whole tiles and tails in all directions, strips of several images, some of them with less than a
- * vector's images, more work-groups than strips, several blocks of output channels. */
+/* Cases: whole tiles and tails in all directions, strips of several images, some of them with fewer
+ * images than a vector, more work-groups than strips, several blocks of output channels. */
 static const weight_case cases[] = {
     {.n = 8,
      .ci = 12,
@@ -97,7 +97,7 @@ static const weight_case cases[] = {
      .groups = 3},
 };
 
-/* Floats of a work-group's scratch memory: AREA of the kernel file. */
+/* Returns the floats of a work-group's scratch memory: AREA in the kernel file. */
 static long area_of(const weight_case *c)
 {
     const long blocks = c->block / c->to, c_blocks = (long)up(c->ci, c->tc);
@@ -155,7 +155,7 @@ static void check(const weight_case *c)
                                      c->n ? (long)c->n * oh * ow : 1);
     print_message("Winograd weight gradient %dx%dx%d to %d: %.3f of the limit\n", c->ci, c->ih,
                   c->iw, c->co, worst);
-    /* The guards. */
+    /* Check the guards. */
     const long room = area.count > parts.count ? area.count : parts.count;
     float *all = malloc((size_t)room * sizeof *all);
     lab_read(&l, &area, all);

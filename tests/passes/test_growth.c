@@ -1,7 +1,7 @@
 /*
- * What a plan costs grows in proportion to the graph: processor time of graphs of N and 4 N nodes,
- * of which the quotient is about 4. A step that compares all pairs of nodes, values or parameters
- * makes it 16. Plans only: no device.
+ * The cost of making a plan grows in proportion to the graph. The test compares processor times for
+ * graphs of N and 4 N nodes, whose quotient must be about 4. A step that compares all pairs of
+ * nodes, values or parameters makes it 16. Plans only: no device.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 
 enum { NODES = 1500, WIDTH = 16, REPEATS = 3 };
 
-/* Between what is linear and what is quadratic. */
+/* A limit between linear and quadratic growth. */
 static const double MOST = 9;
 
 typedef clt_value *layer(clt_graph *graph, clt_value *x, clt_value *shared, int index);
@@ -36,7 +36,7 @@ static clt_value *elementwise(clt_graph *g, clt_value *x, clt_value *shared, int
     return index % 3 ? clt_tanh(x) : clt_softmax(x, 1);
 }
 
-/* Each with a parameter of its own. */
+/* Adds a layer with a parameter of its own. */
 static clt_value *linear(clt_graph *g, clt_value *x, clt_value *shared, int index)
 {
     char name[32];
@@ -45,7 +45,7 @@ static clt_value *linear(clt_graph *g, clt_value *x, clt_value *shared, int inde
     return clt_linear(x, weight(g, name), NULL);
 }
 
-/* One parameter and values that live long, and are equal in part. */
+/* Adds a layer with the common parameter. Its values live long, and some of them are equal. */
 static clt_value *tied(clt_graph *g, clt_value *x, clt_value *shared, int index)
 {
     (void)g;
@@ -53,7 +53,7 @@ static clt_value *tied(clt_graph *g, clt_value *x, clt_value *shared, int index)
     return clt_add(clt_linear(clt_relu(x), shared, NULL), x);
 }
 
-/* What the host acts on, between nodes. */
+/* Adds a collective, for which the host acts between nodes. */
 static clt_value *collective(clt_graph *g, clt_value *x, clt_value *shared, int index)
 {
     const int axis = 0;
@@ -94,7 +94,7 @@ static double seconds_of(layer *add, int n, const clt_plan_options *options)
     return (double)(ended.tv_sec - began.tv_sec) + 1e-9 * (double)(ended.tv_nsec - began.tv_nsec);
 }
 
-/* The least of a few: what else the machine does only adds. */
+/* Returns the least of a few times: other work of the machine only adds to them. */
 static double least_of(layer *add, int n, const clt_plan_options *options)
 {
     double least = 1e9;

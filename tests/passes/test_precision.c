@@ -1,6 +1,6 @@
 /*
- * Storage in 16 bits: which values of a plan are rounded and which stay f32, that every node reads
- * what lies there, and how much memory is left. Plans only: no device.
+ * Storage in 16 bits: which values of a plan are rounded and which stay f32, whether nodes read the
+ * types that are stored, and how much memory is saved. Plans only: no device.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,7 +39,7 @@ static void add_loss(clt_graph *g, clt_value *logits)
     OK(clt_metric(g, "accuracy", hits, of));
 }
 
-/* Rows through norms, activations and sums, which all read and write 16 bits. */
+/* A graph of rows through norms, activations and sums, which all read and write 16 bits. */
 static clt_graph *rows_graph(void)
 {
     clt_graph *g;
@@ -57,7 +57,7 @@ static clt_graph *rows_graph(void)
     return g;
 }
 
-/* Images through batch norm, pooling and a linear layer, in batch blocks. */
+/* A graph of images through batch norm, pooling and a linear layer, in batch-blocked layout. */
 static clt_graph *images_graph(void)
 {
     clt_graph *g;
@@ -90,7 +90,7 @@ static clt_plan *plan_of(const clt_graph *g, clt_dtype precision, clt_buckets *b
     return plan;
 }
 
-/* Whether the value is what a sum goes on from. */
+/* Whether a later sum adds to the value. */
 static bool is_part(const clt_graph *g, const clt_value *value)
 {
     for (int i = 0; i < g->n_nodes; i++)
@@ -99,7 +99,7 @@ static bool is_part(const clt_graph *g, const clt_value *value)
     return false;
 }
 
-/* What holds of every plan. */
+/* Checks properties of every plan. */
 static void check_plan(const clt_plan *plan, clt_dtype precision)
 {
     const clt_graph *g = plan->graph;
@@ -111,7 +111,7 @@ static void check_plan(const clt_plan *plan, clt_dtype precision)
             continue;
         assert_int_equal(v->type.dtype, precision);
         assert_int_equal(v->kind, CLT_VALUE_INTERMEDIATE);
-        /* Kept: a parameter's gradient; or a sum that one goes on from. */
+        /* Kept values are a parameter's gradient, or a sum to which another one is added. */
         assert_true(v->kept || clt_type_has_batch(&v->type) || is_part(g, v));
         assert_false(v->output);
     }
@@ -133,7 +133,7 @@ static void check_plan(const clt_plan *plan, clt_dtype precision)
             if (!in)
                 continue;
             assert_true(!in->producer || in->producer->id < i);
-            /* A node reads 16 bits only where its kernels do. */
+            /* A node reads 16 bits only if its kernels do. */
             const clt_target target = {.caps = &plan->caps, .lanes = 16, .max_batch = BATCH};
             const bool moves = node->op->view || node->op->rounding == CLT_ROUNDS_MOVES;
             if (is_half(in) && !moves && strcmp(node->op->name, "cast"))
@@ -169,7 +169,7 @@ static void test_rows(void **state)
         check_plan(half, precisions[i]);
         for (int v = 0; v < full->graph->n_values; v++)
             assert_false(is_half(full->graph->values[v]));
-        /* The output is f32; all else is in 16 bits from end to end. */
+        /* The output is f32. All other values have 16 bits from end to end. */
         assert_true(casts(half) <= 1);
         assert_int_equal(clt_graph_find(half->graph, "flat")->type.dtype, CLT_F32);
         const double share =
@@ -205,7 +205,8 @@ static void test_images(void **state)
 
 enum { WORDS = 500, LENGTH = 4 };
 
-/* Words of a table, which is the last layer's weight, too; `uses` of them are added up. */
+/* A graph of words of a table. `tied`: the table is also the last layer's weight. `uses` lookups
+ * are added up. */
 static clt_graph *words_graph(int uses, bool tied)
 {
     const int64_t tokens[] = {CLT_BATCH, LENGTH}, rows[] = {-LENGTH, WORDS}, row[] = {-LENGTH};
@@ -232,7 +233,7 @@ static clt_graph *words_graph(int uses, bool tied)
     return g;
 }
 
-/* Values of the table's size in f32, which no bucket holds. */
+/* Counts f32 values of the table's size that are in no bucket. */
 static int tables_in_f32(const clt_plan *plan)
 {
     int count = 0;
@@ -246,9 +247,9 @@ static int tables_in_f32(const clt_plan *plan)
     return count;
 }
 
-/* The gradient of a table is made in 16 bits, in its bucket, also where it is a layer's weight,
- * too: in f32 the largest tensor of a step would lie beside it. Of many uses it is added up in f32.
- */
+/* The gradient of a table is computed in 16 bits in its bucket, also if the table is a layer's
+ * weight too. In f32, the largest tensor of a step would be stored beside it. Gradients of many
+ * uses are added up in f32. */
 static void test_words(void **state)
 {
     enum { MOST_PARTS = 4 };
@@ -279,8 +280,8 @@ static void test_words(void **state)
         }
 }
 
-/* The gradient of the logits, an output in f32, takes their place: in 16 bits it would lie beside
- * them. */
+/* The gradient of the logits, an output in f32, takes their place. In 16 bits it would be stored
+ * beside them. */
 static void test_logits(void **state)
 {
     clt_graph *g = words_graph(1, true);
@@ -305,7 +306,7 @@ static void test_logits(void **state)
     clt_graph_destroy(g);
 }
 
-/* Values in 16 bits that are the caller's keep their type: what moves them moves those bits. */
+/* The caller's own values in 16 bits keep their type: operators that move them move their bits. */
 static void test_own_halves(void **state)
 {
     (void)state;

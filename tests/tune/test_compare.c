@@ -1,4 +1,4 @@
-/* What a tuner takes for equal results. */
+/* Which results a tuner takes for equal. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -46,10 +46,10 @@ static void test_not_finite(void **state)
     assert_false(floats_equal(INFINITY, NAN));
     assert_false(floats_equal(NAN, 3));
     assert_false(floats_equal(INFINITY, FLT_MAX));
-    /* One that is equal does not excuse the others. */
+    /* An equal element does not excuse the others. */
     const float a[] = {INFINITY, 1, 2}, b[] = {INFINITY, 1, 7};
     assert_false(clt_values_equal(CLT_F32, a, b, 3));
-    /* What was there before is no result, though a NaN. */
+    /* The bits before writing are no result, although they are a NaN. */
     assert_false(floats_equal(NAN, unwritten));
     const double c[] = {INFINITY, 1}, d[] = {-INFINITY, 1}, e[] = {INFINITY, 1.00001};
     assert_false(clt_values_equal(CLT_F64, c, d, 2));
@@ -93,7 +93,7 @@ static void test_lanes(void **state)
             assert_int_equal(plain[n * 3 + i], 10 * n + i);
 }
 
-/* Sums whose true value is zero: no difference is small beside their largest. */
+/* Sums whose true value is zero: every difference is large compared with the largest value. */
 static void test_cancelled_sums(void **state)
 {
     (void)state;
@@ -103,7 +103,7 @@ static void test_cancelled_sums(void **state)
     assert_true(clt_sums_equal(a, b, magnitudes, 1e-6, 3));
     assert_false(clt_sums_equal(a, b, magnitudes, 1e-8, 3));
     assert_false(clt_sums_equal(a, b, none, 1e-6, 3));
-    /* A wrong element beside right ones, and one that nobody wrote. */
+    /* A wrong element among right ones, and an element that nothing wrote. */
     float wrong[] = {-1e-6f, 1e-3f, 2e-6f};
     assert_false(clt_sums_equal(a, wrong, magnitudes, 1e-6, 3));
     const uint32_t unwritten = 0x7fa00000u;
