@@ -146,15 +146,16 @@ static char *node_name(const clt_graph *graph, const clt_op *op)
 static clt_status node_fill(clt_node *node, clt_value *const *in, int n_in, const void *attr)
 {
     const clt_op *op = node->op;
-    if (n_in < op->min_in || n_in > op->max_in)
-        return clt_fail(CLT_INVALID_ARGUMENT, "%s takes %d to %d operands, not %d", op->name,
-                        op->min_in, op->max_in, n_in);
+    const int least = clt_op_least(op), most = clt_op_most(op);
+    if (n_in < least || n_in > most)
+        return clt_fail(CLT_INVALID_ARGUMENT, "%s takes %d to %d operands, not %d", op->name, least,
+                        most, n_in);
     node->n_in = n_in;
     node->in = clt_calloc((size_t)(n_in ? n_in : 1), sizeof *node->in);
     if (!node->in || !(node->name = node_name(node->graph, op)))
         return CLT_OUT_OF_MEMORY;
     for (int i = 0; i < n_in; i++) {
-        if (!in[i] && i < op->min_in)
+        if (!in[i] && i < least)
             return clt_fail(CLT_INVALID_ARGUMENT, "%s: operand %d is missing", op->name, i);
         if (in[i] && in[i]->graph != node->graph)
             return clt_fail(CLT_INVALID_ARGUMENT, "%s: operand %d is of another graph", op->name,
@@ -166,7 +167,7 @@ static clt_status node_fill(clt_node *node, clt_value *const *in, int n_in, cons
             return CLT_OUT_OF_MEMORY;
         memcpy(node->attr, attr, op->attr_bytes);
     }
-    return CLT_OK;
+    return clt_attributes_check(op, attr);
 }
 
 /* Adds a node. The outputs have the types of `model`'s outputs; NULL: the operator infers them. */
@@ -185,13 +186,13 @@ static clt_node *add_node(clt_graph *graph, const clt_op *op, clt_value *const *
     node->graph = graph;
     node->op = op;
     node->id = graph->n_nodes;
-    node->n_out = op->n_out;
+    node->n_out = clt_op_results(op);
     node->origin = graph->origin;
     node->backward = graph->origin != NULL;
     CLT_TRY_GOTO(status, node_fill(node, in, n_in, attr), fail);
     if (!model)
         CLT_TRY_GOTO(status, op->infer(node, types), fail);
-    for (int i = 0; i < op->n_out; i++) {
+    for (int i = 0; i < node->n_out; i++) {
         node->out[i] = value_new(graph, CLT_VALUE_INTERMEDIATE, &types[i], NULL);
         if (!node->out[i]) {
             status = graph->status;
@@ -232,7 +233,7 @@ clt_value *clt_emit1(const clt_op *op, const void *attr, int n_in, ...)
             graph = in[i]->graph;
     }
     va_end(args);
-    for (int i = 0; i < n_in && i < op->min_in; i++)
+    for (int i = 0; i < n_in && i < clt_op_least(op); i++)
         if (!in[i])
             return NULL;
     clt_node *node = clt_graph_add(graph, op, in, n_in, attr);

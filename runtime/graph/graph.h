@@ -7,13 +7,15 @@
 #include "base/table.h"
 #include "base/str.h"
 #include <cltrain/graph.h>
+#include <cltrain/operators.h>
 
 typedef struct clt_node clt_node;
 typedef struct clt_op clt_op;
+struct clt_node_dims;
 struct clt_variant;
 struct clt_target;
 
-enum { CLT_MAX_OUTPUTS = 4 };
+enum { CLT_MAX_OUTPUTS = CLT_MAX_RESULTS };
 
 typedef enum clt_value_kind {
     CLT_VALUE_INPUT,
@@ -121,14 +123,42 @@ typedef enum clt_rounding {
     CLT_ROUNDS_ALL
 } clt_rounding;
 
-/* An operator as ops/ describes it. Static and constant. */
+/* For clt_op.build: operands (NULL where one is absent) and attr_bytes bytes, from which it sets
+ * the results. */
+typedef struct clt_op_call {
+    const clt_op *op;
+    clt_value *const *in;
+    int n_in;
+    const void *attr;
+    clt_value **out;
+} clt_op_call;
+
+/* An operator as ops/ describes it. Static and constant. A callable operator that is no node has
+ * `build`, and nothing from `infer` on. */
 struct clt_op {
     const char *name;
-    int min_in, max_in; /* number of operands; those from min_in on may be NULL */
-    int n_out;
     size_t attr_bytes;
 
-    /* Checks operands and attributes, and sets out[0 .. n_out). Messages name both operands. */
+    /*
+     * The schema: see <cltrain/operators.h>. Operands and results are texts, "x *k, bias o?!, n 1
+     * i32": name, dimensions, flags (? optional, ! once, + repeated), and the type if it is not
+     * f32. Those that must be given come first.
+     */
+    const char *doc, *operands, *results;
+    const clt_attribute *attributes; /* in node->attr; end with a row without a name. NULL: none */
+    const char *whole, *halo, *scan; /* letters of dimensions that behave so; NULL: none */
+
+    /* How the dimensions of a node behave where its attributes or ranks decide: changes what the
+     * letters say. NULL: as the letters say. */
+    void (*dims)(const clt_node *node, struct clt_node_dims *dims);
+
+    /* Callable: programs may add it by name, with `build`. NULL: as a node, with its attributes as
+     * they are. */
+    bool callable;
+    void (*build)(const clt_op_call *call);
+
+    /* Checks operands and attributes, and sets a type for each result. Messages name both operands.
+     */
     clt_status (*infer)(const clt_node *node, clt_type *out);
 
     /*
@@ -188,6 +218,28 @@ struct clt_op {
 
     const struct clt_variant *variants; /* ends with a row whose name is NULL; see ops/variant.h */
 };
+
+/* An item of clt_op.operands or results; false: there is none of that index. */
+bool clt_operand_at(const char *list, int index, clt_operand_schema *out);
+
+/* Operands that must be given, operands at most, and results. */
+int clt_op_least(const clt_op *op);
+int clt_op_most(const clt_op *op);
+int clt_op_results(const clt_op *op);
+
+/* Begins a row of clt_attribute: what it is called, where it lies, and its line. */
+#define CLT_ATTRIBUTE(KIND, NAME, STRUCT, FIELD, DOC)                                              \
+    .name = NAME, .doc = DOC, .kind = CLT_ATTRIBUTE_##KIND, .offset = offsetof(STRUCT, FIELD),     \
+    .bytes = sizeof(((STRUCT *)0)->FIELD)
+
+/* Writes the defaults of all attributes into `attr`, whose other bytes become 0. */
+void clt_attributes_init(const clt_op *op, void *attr);
+
+/* Fails unless all attributes are in their ranges. */
+clt_status clt_attributes_check(const clt_op *op, const void *attr);
+
+/* Sets one attribute; fails unless the setting fits it. */
+clt_status clt_attribute_set(const clt_op *op, const clt_setting *setting, void *attr);
 
 /* Answers of clt_op.batch_blocked. */
 enum {

@@ -13,6 +13,7 @@
 #include <cltrain/graph.h>
 #include <cltrain/heartbeat.h>
 #include <cltrain/log.h>
+#include <cltrain/operators.h>
 #include <cltrain/ops.h>
 #include <cltrain/ops_conv.h>
 #include <cltrain/ops_collective.h>

@@ -2,6 +2,7 @@
  */
 #include "ops/attention/attention.h"
 
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -184,12 +185,6 @@ static clt_status infer(const clt_node *node, clt_type *out)
     const clt_attention_attr *attr = node->attr;
     const clt_value *first = node->in[0];
     CLT_TRY(check_operands(node));
-    if (attr->past < 0 || attr->past > INT_MAX / 2 || !isfinite(attr->scale))
-        return clt_fail(CLT_INVALID_ARGUMENT, "attention: past %lld, scale %g are not valid",
-                        (long long)attr->past, attr->scale);
-    if (!(attr->dropout >= 0 && attr->dropout <= 1))
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "attention: the probability of dropout %g is not in 0 to 1", attr->dropout);
     out[0] = first->type;
     /* The shape's views need the result's type, which is q's, but for the packed form's width. */
     clt_value value = {.type = out[0]};
@@ -206,7 +201,7 @@ static clt_status infer(const clt_node *node, clt_type *out)
 
 static clt_status infer_grad(const clt_node *node, clt_type *out)
 {
-    for (int i = 0; i < node->op->n_out; i++)
+    for (int i = 0; i < node->n_out; i++)
         out[i] = node->in[BEFORE_Q + i]->type;
     return CLT_OK;
 }
@@ -230,7 +225,7 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     if (wanted[Q] || wanted[K] || wanted[V]) {
         const clt_op *op = packed ? &clt_op_attention_packed_grad : &clt_op_attention_grad;
         const clt_node *grad = clt_graph_add(node->graph, op, in, BEFORE_Q + OPERANDS, attr);
-        for (int i = 0; grad && i < op->n_out; i++)
+        for (int i = 0; grad && i < grad->n_out; i++)
             if (wanted[i])
                 dx[i] = grad->out[i];
     }
@@ -350,11 +345,69 @@ static const clt_variant grad_variants[] = {
     {0},
 };
 
+static const char *const forms[] = {"heads", "rows", "packed", NULL};
+
+static const clt_attribute attributes[] = {
+    {CLT_ATTRIBUTE(REAL, "scale", clt_attention_attr, scale, "Of the scores; 0: 1 / sqrt(D)."),
+     .least = -DBL_MAX, .most = DBL_MAX},
+    {CLT_ATTRIBUTE(FLAG, "causal", clt_attention_attr, is_causal,
+                   "Row t sees keys 0 to past + t.")},
+    {CLT_ATTRIBUTE(INT, "past", clt_attention_attr, past, "Keys before the first row."),
+     .most = INT_MAX / 2},
+    {CLT_ATTRIBUTE(REAL, "dropout", clt_attention_attr, dropout,
+                   "In training, the probability of a weight of 0."),
+     .most = 1},
+    {CLT_ATTRIBUTE(INT, "heads", clt_attention_attr, heads, "Heads of q."), .most = INT_MAX,
+     .internal = 1},
+    {CLT_ATTRIBUTE(INT, "kv_heads", clt_attention_attr, kv_heads, "Heads of k and v."),
+     .most = INT_MAX, .internal = 1},
+    {CLT_ATTRIBUTE(CHOICE, "form", clt_attention_attr, form, "How heads lie."), .choices = forms,
+     .internal = 1},
+    {CLT_ATTRIBUTE(INT, "stream", clt_attention_attr, stream,
+                   "The number of the random node in the graph."),
+     .internal = 1},
+    {0},
+};
+
+/* Images are computed alone, and in the form of heads those, where k and v have as many. */
+static void dims_of(const clt_node *node, clt_node_dims *dims)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const clt_attention_attr *attr = node->attr;
+    const int before = is_forward(node) ? 0 : BEFORE_Q, mask = before + ATTN_MASK;
+    const bool heads = attr->form == CLT_ATTENTION_HEADS && s.heads == s.kv_heads;
+    clt_dims_clear(dims);
+    dims->behaviour[0] = CLT_DIM_PARALLEL;
+    dims->behaviour[1] = heads && !attr->dropout ? CLT_DIM_PARALLEL : CLT_DIM_WHOLE;
+    for (int i = 0; i < node->n_in && i < mask && i < CLT_DIM_OPERANDS; i++) {
+        dims->in[i][0] = 0;
+        dims->in[i][1] = heads || i == LOG_SUM + (is_forward(node) ? OPERANDS : 0) ? 1 : -1;
+    }
+    for (int i = 0; i < node->n_out && i < CLT_MAX_OUTPUTS; i++) {
+        dims->out[i][0] = 0;
+        dims->out[i][1] = heads ? 1 : -1;
+    }
+    for (int i = 0; mask < node->n_in && node->in[mask] && i < 2; i++) {
+        const clt_type *type = &node->in[mask]->type;
+        const int at = type->rank - 4 + i;
+        if (at >= 0 && type->dims[at] != 1)
+            dims->in[mask][at] = (signed char)i;
+        else if (node->op == &clt_op_attention_mask_grad)
+            dims->behaviour[i] =
+                dims->behaviour[i] == CLT_DIM_PARALLEL ? CLT_DIM_SUMMED : CLT_DIM_WHOLE;
+    }
+    if (node->op == &clt_op_attention_mask_grad)
+        memcpy(dims->out[0], dims->in[mask], sizeof dims->out[0]);
+}
+
 const clt_op clt_op_attention = {
     .name = "attention",
-    .min_in = 1,
-    .max_in = OPERANDS,
-    .n_out = 2,
+    .doc = "Weighted sums of v, by the softmax of the products of q and k.",
+    .operands = "q b*, k b*?, v b*?, mask *?, past_value 1? i32",
+    .results = "y b*, log_sum bht",
+    .whole = "*ht",
+    .dims = dims_of,
+    .attributes = attributes,
     .attr_bytes = sizeof(clt_attention_attr),
     .infer = infer,
     .gradient = gradient,
@@ -365,12 +418,20 @@ const clt_op clt_op_attention = {
     .variants = variants,
 };
 
-#define GRAD_OP(NAME, N_OUT, INFER, ROUNDS, VARIANTS)                                              \
+static const char in_grad[] =
+    "dy b*, y b*, log_sum bht, q b*, k b*?, v b*?, mask *?, past_value 1? i32",
+                  out_qkv[] = "dq b*, dk b*, dv b*", out_packed[] = "dqkv b*",
+                  out_mask[] = "dmask *";
+
+#define GRAD_OP(NAME, DOC, RESULTS, INFER, ROUNDS, VARIANTS)                                       \
     const clt_op clt_op_##NAME = {                                                                 \
         .name = #NAME,                                                                             \
-        .min_in = BEFORE_Q + 1,                                                                    \
-        .max_in = BEFORE_Q + OPERANDS,                                                             \
-        .n_out = N_OUT,                                                                            \
+        .doc = DOC,                                                                                \
+        .operands = in_grad,                                                                       \
+        .results = RESULTS,                                                                        \
+        .whole = "*ht",                                                                            \
+        .dims = dims_of,                                                                           \
+        .attributes = attributes,                                                                  \
         .attr_bytes = sizeof(clt_attention_attr),                                                  \
         .infer = INFER,                                                                            \
         .describe = describe,                                                                      \
@@ -380,9 +441,12 @@ const clt_op clt_op_attention = {
         .variants = VARIANTS,                                                                      \
     }
 
-GRAD_OP(attention_grad, 3, infer_grad, CLT_ROUNDS_ALL, grad_variants);
-GRAD_OP(attention_packed_grad, 1, infer_grad, CLT_ROUNDS_ALL, grad_variants);
-GRAD_OP(attention_mask_grad, 1, infer_mask_grad, CLT_ROUNDS_NONE, clt_attention_mask_variants);
+GRAD_OP(attention_grad, "The gradients of attention for q, k and v.", out_qkv, infer_grad,
+        CLT_ROUNDS_ALL, grad_variants);
+GRAD_OP(attention_packed_grad, "The gradient of attention for packed q, k and v.", out_packed,
+        infer_grad, CLT_ROUNDS_ALL, grad_variants);
+GRAD_OP(attention_mask_grad, "The gradient of attention for the mask.", out_mask, infer_mask_grad,
+        CLT_ROUNDS_NONE, clt_attention_mask_variants);
 
 /* --- builders -------------------------------------------------------------------------------- */
 
@@ -437,3 +501,76 @@ clt_value *clt_attention_packed(clt_value *qkv, int heads, int kv_heads,
                                       .kv_heads = kv_heads ? kv_heads : heads},
                  options);
 }
+
+/* What the forms of attention take: `heads` and `kv_heads` the last two, `scale` and the others
+ * all. */
+typedef struct attention_call {
+    clt_attention_options options;
+    int heads, kv_heads;
+} attention_call;
+
+static const clt_attribute call_attributes[] = {
+    {CLT_ATTRIBUTE(INT, "heads", attention_call, heads, "Heads of q."), .least = 1, .most = INT_MAX,
+     .required = 1, .otherwise = 1},
+    {CLT_ATTRIBUTE(INT, "kv_heads", attention_call, kv_heads,
+                   "Packed rows: heads of k and v; 0: as many."),
+     .most = INT_MAX},
+    {CLT_ATTRIBUTE(REAL, "scale", attention_call, options.scale, "Of the scores; 0: 1 / sqrt(D)."),
+     .least = -DBL_MAX, .most = DBL_MAX},
+    {CLT_ATTRIBUTE(FLAG, "causal", attention_call, options.is_causal,
+                   "Row t sees keys 0 to past + t.")},
+    {CLT_ATTRIBUTE(INT, "past", attention_call, options.past, "Keys before the first row."),
+     .most = INT_MAX / 2},
+    {CLT_ATTRIBUTE(REAL, "dropout", attention_call, options.dropout,
+                   "In training, the probability of a weight of 0."),
+     .most = 1},
+    {0},
+};
+
+static const clt_attention_options *call_options(attention_call *call, clt_value *mask,
+                                                 clt_value *past)
+{
+    call->options.struct_size = sizeof call->options;
+    call->options.attn_mask = mask;
+    call->options.past_value = past;
+    return &call->options;
+}
+
+static void call_attention(const clt_op_call *c)
+{
+    attention_call call = *(const attention_call *)c->attr;
+    const clt_attention_options *options = call_options(&call, c->in[ATTN_MASK], c->in[PAST_VALUE]);
+    c->out[0] = c->in[K] ? clt_attention(c->in[Q], c->in[K], c->in[V] ? c->in[V] : c->in[K],
+                                         call.heads, options)
+                         : clt_attention_packed(c->in[Q], call.heads, call.kv_heads, options);
+}
+
+const clt_op clt_call_attention = {
+    .name = "attention",
+    .doc = "Attention of rows of heads, [T, heads * D]: q, k and v, or one operand with all three "
+           "packed.",
+    .operands = "q btw, k bsv?, v bsv?, mask *?, past_value 1? i32",
+    .results = "y btw",
+    .attributes = call_attributes,
+    .whole = "tsvw*",
+    .attr_bytes = sizeof(attention_call),
+    .callable = true,
+    .build = call_attention};
+
+static void call_scaled_dot_product_attention(const clt_op_call *c)
+{
+    attention_call call = *(const attention_call *)c->attr;
+    const clt_attention_options *options = call_options(&call, c->in[ATTN_MASK], c->in[PAST_VALUE]);
+    c->out[0] = clt_scaled_dot_product_attention(c->in[Q], c->in[K], c->in[V], options);
+}
+
+const clt_op clt_call_scaled_dot_product_attention = {
+    .name = "scaled_dot_product_attention",
+    .doc = "Attention of heads, [heads, T, D].",
+    .operands = "q bhtd, k bgsd, v bgsd, mask *?, past_value 1? i32",
+    .results = "y bhtd",
+    .attributes = call_attributes + 2,
+    .whole = "hgtsd*",
+    .attr_bytes = sizeof(attention_call),
+    .callable = true,
+    .build = call_scaled_dot_product_attention};

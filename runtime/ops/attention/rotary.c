@@ -1,5 +1,6 @@
 /* rotary: turns pairs of elements by angles that grow with the row; its gradient turns them back.
  */
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <string.h>
@@ -32,10 +33,6 @@ static clt_status infer(const clt_node *node, clt_type *out)
         return clt_fail(CLT_SHAPE,
                         "rotary: %s has no %lld parts of %lld elements, an even number, in a row",
                         text, (long long)attr->heads, (long long)attr->size);
-    if (!(attr->base > 0) || !isfinite(attr->base) || attr->offset < 0 ||
-        attr->offset > INT_MAX / 2)
-        return clt_fail(CLT_INVALID_ARGUMENT, "rotary: base %g, offset %lld are not valid",
-                        attr->base, (long long)attr->offset);
     if (node->n_in > 1 && node->in[1]) {
         const clt_type *position = &node->in[1]->type;
         if (position->dtype != CLT_I32 || clt_type_has_batch(position) ||
@@ -168,11 +165,45 @@ static const clt_variant variants[] = {
     {0},
 };
 
+static void build(const clt_op_call *c)
+{
+    const rotary_attr *given = c->attr;
+    clt_rotary_options o;
+    clt_rotary_options_init(&o);
+    o.base = given->base;
+    o.offset = given->offset;
+    o.offset_value = c->in[1];
+    o.halves = given->halves;
+    o.size = given->size;
+    o.heads = given->heads;
+    c->out[0] = clt_rotary(c->in[0], &o);
+}
+
 const clt_op clt_op_rotary = {
     .name = "rotary",
-    .min_in = 1,
-    .max_in = 2,
-    .n_out = 1,
+    .doc = "Turns pairs of elements of each row by angles that grow with the row.",
+    .operands = "x *tw, offset_value 1? i32",
+    .results = "y *tw",
+    .whole = "tw",
+    .callable = true,
+    .build = build,
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(REAL, "base", rotary_attr, base, "Of the angles."), .most = DBL_MAX,
+             .above = 1, .otherwise = 10000},
+            {CLT_ATTRIBUTE(INT, "offset", rotary_attr, offset, "The position of row 0."),
+             .most = INT_MAX / 2},
+            {CLT_ATTRIBUTE(FLAG, "halves", rotary_attr, halves,
+                           "Pairs are half a part apart, not neighbours.")},
+            {CLT_ATTRIBUTE(INT, "size", rotary_attr, size,
+                           "Elements of a part, even; 0: the last dimension."),
+             .most = INT_MAX},
+            {CLT_ATTRIBUTE(INT, "heads", rotary_attr, heads, "How many parts are turned; 0: all."),
+             .most = INT_MAX},
+            {CLT_ATTRIBUTE(FLAG, "back", rotary_attr, back, "By the negative angles."),
+             .internal = 1},
+            {0},
+        },
     .attr_bytes = sizeof(rotary_attr),
     .infer = infer,
     .gradient = gradient,

@@ -35,9 +35,10 @@ static double no_flops(const clt_node *node, int64_t n)
 }
 
 const clt_op clt_op_all_reduce = {.name = "all_reduce",
-                                  .min_in = 1,
-                                  .max_in = 1,
-                                  .n_out = 1,
+                                  .doc = "The sum of x over all devices.",
+                                  .operands = "x *",
+                                  .results = "y *",
+                                  .callable = true,
                                   .infer = infer,
                                   .gradient = gradient,
                                   .flops = no_flops,

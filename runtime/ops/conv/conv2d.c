@@ -57,20 +57,6 @@ static bool is_result(const clt_conv2d_shape *s)
     return true;
 }
 
-static clt_status check_attr(const clt_conv2d_attr *attr)
-{
-    for (int i = 0; i < 2; i++)
-        if (attr->stride[i] < 1 || attr->dilation[i] < 1 || attr->padding[i] < 0)
-            return clt_fail(CLT_INVALID_ARGUMENT,
-                            "conv2d: stride %dx%d and dilation %dx%d must be at least 1, padding "
-                            "%dx%d at least 0",
-                            attr->stride[0], attr->stride[1], attr->dilation[0], attr->dilation[1],
-                            attr->padding[0], attr->padding[1]);
-    if (attr->groups < 1)
-        return clt_fail(CLT_INVALID_ARGUMENT, "conv2d: groups is %d, not at least 1", attr->groups);
-    return CLT_OK;
-}
-
 /* Kernels compute positions in the padded image in int. */
 static clt_status check_padded(const clt_conv2d_attr *attr, const clt_type *x, const char *text)
 {
@@ -87,7 +73,6 @@ static clt_status infer_conv2d(const clt_node *node, clt_type *out)
     const clt_conv2d_attr *attr = node->attr;
     const clt_type *x = &node->in[0]->type, *w = &node->in[1]->type;
     char tx[CLT_TYPE_TEXT], tw[CLT_TYPE_TEXT], tb[CLT_TYPE_TEXT];
-    CLT_TRY(check_attr(attr));
     CLT_TRY(clt_check_f32(node, 0));
     CLT_TRY(clt_check_f32(node, 1));
     clt_operand_text(node, 0, tx);
@@ -271,11 +256,51 @@ static bool half_weight_grad(const clt_node *node, const clt_target *target, int
            !clt_conv2d_winograd_weight_fits(node, target, why);
 }
 
+static const clt_attribute attributes[] = {
+    {CLT_ATTRIBUTE(INT, "stride", clt_conv2d_attr, stride, "Steps of the window."), .count = 2,
+     .least = 1, .most = INT_MAX, .otherwise = 1},
+    {CLT_ATTRIBUTE(INT, "padding", clt_conv2d_attr, padding, "Zeros on each side."), .count = 2,
+     .most = INT_MAX},
+    {CLT_ATTRIBUTE(INT, "dilation", clt_conv2d_attr, dilation,
+                   "Steps between the elements of the kernel."),
+     .count = 2, .least = 1, .most = INT_MAX, .otherwise = 1},
+    {CLT_ATTRIBUTE(INT, "groups", clt_conv2d_attr, groups,
+                   "Groups of channels that are computed alone."),
+     .least = 1, .most = INT_MAX, .otherwise = 1},
+    {CLT_ATTRIBUTE(CHOICE, "activation", clt_conv2d_attr, epilogue.activation,
+                   "What is applied to the result; fusion sets it."),
+     .choices = clt_activation_names, .internal = 1},
+    {CLT_ATTRIBUTE(REAL, "slope", clt_conv2d_attr, epilogue.slope, "Of a fused leaky_relu."),
+     .internal = 1},
+    {CLT_ATTRIBUTE(INT, "in", clt_conv2d_attr, in, "data_grad: size of its result."), .count = 2,
+     .internal = 1},
+    {CLT_ATTRIBUTE(INT, "kernel", clt_conv2d_attr, kernel, "weight_grad: size of the kernel."),
+     .count = 2, .internal = 1},
+    {CLT_ATTRIBUTE(FLAG, "bias", clt_conv2d_attr, bias, "weight_grad: whether dbias is wanted."),
+     .internal = 1},
+    {0},
+};
+
+/* Groups share no channels: channels stay together, as they do before an activation. */
+static void dims_of(const clt_node *node, clt_node_dims *dims)
+{
+    const clt_conv2d_attr *attr = node->attr;
+    if (attr->groups > 1)
+        dims->behaviour['c' - 'a'] = dims->behaviour['o' - 'a'] = CLT_DIM_WHOLE;
+    if (attr->epilogue.activation != CLT_ACTIVATION_NONE)
+        clt_dims_not_summed(dims);
+}
+
 const clt_op clt_op_conv2d = {
     .name = "conv2d",
-    .min_in = 2,
-    .max_in = 3,
-    .n_out = 1,
+    .doc = "Convolution of x with the kernels of the weight.",
+    .operands = "x bchw, weight ocij, bias o?!",
+    .results = "y bohw",
+    .halo = "hw",
+    .whole = "ij",
+    .dims = dims_of,
+    .callable = true,
+    .attributes = attributes,
     .attr_bytes = sizeof(clt_conv2d_attr),
     .infer = infer_conv2d,
     .gradient = gradient,
@@ -382,9 +407,13 @@ static const clt_variant data_grad_variants[] = {
 
 const clt_op clt_op_conv2d_data_grad = {
     .name = "conv2d_data_grad",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
+    .doc = "The gradient of conv2d for x; transposed convolution.",
+    .operands = "dy bohw, weight ocij",
+    .results = "dx bchw",
+    .halo = "hw",
+    .whole = "ij",
+    .dims = dims_of,
+    .attributes = attributes,
     .attr_bytes = sizeof(clt_conv2d_attr),
     .infer = infer_data_grad,
     .gradient = data_grad_gradient,
@@ -467,9 +496,13 @@ static const clt_variant weight_grad_variants[] = {
 
 const clt_op clt_op_conv2d_weight_grad = {
     .name = "conv2d_weight_grad",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 2,
+    .doc = "The gradients of conv2d for weight and bias.",
+    .operands = "x bchw, dy bohw",
+    .results = "dweight ocij, dbias o",
+    .halo = "hw",
+    .whole = "ij",
+    .dims = dims_of,
+    .attributes = attributes,
     .attr_bytes = sizeof(clt_conv2d_attr),
     .infer = infer_weight_grad,
     .describe = describe,

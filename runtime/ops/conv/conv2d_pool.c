@@ -104,11 +104,41 @@ static bool half_weight_grad(const clt_node *node, const clt_target *target, int
     return !output && index < 2;
 }
 
+static const char *const pools[] = {"none", "average", "maximum", NULL};
+
+static const clt_attribute attributes[] = {
+    {CLT_ATTRIBUTE(INT, "stride", clt_conv2d_pool_attr, conv.stride, "As of conv2d."), .count = 2,
+     .internal = 1},
+    {CLT_ATTRIBUTE(INT, "padding", clt_conv2d_pool_attr, conv.padding, "As of conv2d."), .count = 2,
+     .internal = 1},
+    {CLT_ATTRIBUTE(INT, "dilation", clt_conv2d_pool_attr, conv.dilation, "As of conv2d."),
+     .count = 2, .internal = 1},
+    {CLT_ATTRIBUTE(INT, "groups", clt_conv2d_pool_attr, conv.groups, "As of conv2d."),
+     .internal = 1},
+    {CLT_ATTRIBUTE(CHOICE, "activation", clt_conv2d_pool_attr, conv.epilogue.activation,
+                   "What is applied before the pooling."),
+     .choices = clt_activation_names, .internal = 1},
+    {CLT_ATTRIBUTE(REAL, "slope", clt_conv2d_pool_attr, conv.epilogue.slope, "Of leaky_relu."),
+     .internal = 1},
+    {CLT_ATTRIBUTE(INT, "kernel", clt_conv2d_pool_attr, conv.kernel, "Size of the kernel."),
+     .count = 2, .internal = 1},
+    {CLT_ATTRIBUTE(FLAG, "bias", clt_conv2d_pool_attr, conv.bias, "Whether there is a bias."),
+     .internal = 1},
+    {CLT_ATTRIBUTE(CHOICE, "pool", clt_conv2d_pool_attr, pool, "The pooling."), .choices = pools,
+     .internal = 1},
+    {CLT_ATTRIBUTE(INT, "out", clt_conv2d_pool_attr, out, "Size before the pooling."), .count = 2,
+     .internal = 1},
+    {0},
+};
+
 const clt_op clt_op_conv2d_pool = {
     .name = "conv2d_pool",
-    .min_in = 2,
-    .max_in = 3,
-    .n_out = 2,
+    .doc = "A convolution, its activation and a pooling of 2 x 2 as one: fusion makes it.",
+    .operands = "x bchw, weight ocij, bias o?",
+    .results = "y bohw, mask bohw u8",
+    .halo = "hw",
+    .whole = "cij",
+    .attributes = attributes,
     .attr_bytes = sizeof(clt_conv2d_pool_attr),
     .infer = infer,
     .describe = describe,
@@ -148,9 +178,11 @@ static const clt_variant unpool_variants[] = {
 
 const clt_op clt_op_unpool2d = {
     .name = "unpool2d",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
+    .doc = "The gradient of the pooling of conv2d_pool.",
+    .operands = "dy bchw, mask bchw u8",
+    .results = "dx bchw",
+    .halo = "hw",
+    .attributes = attributes,
     .attr_bytes = sizeof(clt_conv2d_pool_attr),
     .infer = infer_unpool,
     .describe = describe,
@@ -200,9 +232,12 @@ static const clt_variant weight_grad_variants[] = {
 
 const clt_op clt_op_conv2d_pool_weight_grad = {
     .name = "conv2d_pool_weight_grad",
-    .min_in = 3,
-    .max_in = 3,
-    .n_out = 2,
+    .doc = "The gradients of conv2d_pool for weight and bias.",
+    .operands = "x bchw, dy bohw, mask bohw u8",
+    .results = "dweight ocij, dbias o",
+    .halo = "hw",
+    .whole = "cij",
+    .attributes = attributes,
     .attr_bytes = sizeof(clt_conv2d_pool_attr),
     .infer = infer_weight_grad,
     .describe = describe,

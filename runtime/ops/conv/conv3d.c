@@ -69,21 +69,6 @@ clt_conv2d_shape clt_conv3d_planes(const clt_node *node)
 /* --- conv3d ------------------------------------------------------------------------------------
  */
 
-static clt_status check_attr(const clt_conv3d_attr *a)
-{
-    for (int i = 0; i < 3; i++)
-        if (a->stride[i] < 1 || a->dilation[i] < 1 || a->padding[i] < 0)
-            return clt_fail(CLT_INVALID_ARGUMENT,
-                            "conv3d: stride %dx%dx%d and dilation %dx%dx%d must be at least 1, "
-                            "padding %dx%dx%d at least 0",
-                            a->stride[0], a->stride[1], a->stride[2], a->dilation[0],
-                            a->dilation[1], a->dilation[2], a->padding[0], a->padding[1],
-                            a->padding[2]);
-    if (a->groups < 1)
-        return clt_fail(CLT_INVALID_ARGUMENT, "conv3d: groups is %d, not at least 1", a->groups);
-    return CLT_OK;
-}
-
 /* Kernels compute positions in the padded volume in int. */
 static clt_status check_padded(const clt_conv3d_attr *a, const clt_type *x, const char *text)
 {
@@ -100,7 +85,6 @@ static clt_status infer(const clt_node *node, clt_type *out)
     const clt_conv3d_attr *attr = node->attr;
     const clt_type *x = &node->in[0]->type, *w = &node->in[1]->type;
     char tx[CLT_TYPE_TEXT], tw[CLT_TYPE_TEXT], tb[CLT_TYPE_TEXT];
-    CLT_TRY(check_attr(attr));
     CLT_TRY(clt_check_f32(node, 0));
     CLT_TRY(clt_check_f32(node, 1));
     clt_operand_text(node, 0, tx);
@@ -250,11 +234,51 @@ static const clt_variant variants[] = {
     {0},
 };
 
+static const clt_attribute attributes[] = {
+    {CLT_ATTRIBUTE(INT, "stride", clt_conv3d_attr, stride, "Steps of the window."), .count = 3,
+     .least = 1, .most = INT_MAX, .otherwise = 1},
+    {CLT_ATTRIBUTE(INT, "padding", clt_conv3d_attr, padding, "Zeros on each side."), .count = 3,
+     .most = INT_MAX},
+    {CLT_ATTRIBUTE(INT, "dilation", clt_conv3d_attr, dilation,
+                   "Steps between the elements of the kernel."),
+     .count = 3, .least = 1, .most = INT_MAX, .otherwise = 1},
+    {CLT_ATTRIBUTE(INT, "groups", clt_conv3d_attr, groups,
+                   "Groups of channels that are computed alone."),
+     .least = 1, .most = INT_MAX, .otherwise = 1},
+    {CLT_ATTRIBUTE(CHOICE, "activation", clt_conv3d_attr, epilogue.activation,
+                   "What is applied to the result; fusion sets it."),
+     .choices = clt_activation_names, .internal = 1},
+    {CLT_ATTRIBUTE(REAL, "slope", clt_conv3d_attr, epilogue.slope, "Of a fused leaky_relu."),
+     .internal = 1},
+    {CLT_ATTRIBUTE(INT, "in", clt_conv3d_attr, in, "data_grad: size of its result."), .count = 3,
+     .internal = 1},
+    {CLT_ATTRIBUTE(INT, "kernel", clt_conv3d_attr, kernel, "weight_grad: size of the kernel."),
+     .count = 3, .internal = 1},
+    {CLT_ATTRIBUTE(FLAG, "bias", clt_conv3d_attr, bias, "weight_grad: whether dbias is wanted."),
+     .internal = 1},
+    {0},
+};
+
+/* Groups share no channels: channels stay together, as they do before an activation. */
+static void dims_of(const clt_node *node, clt_node_dims *dims)
+{
+    const clt_conv3d_attr *attr = node->attr;
+    if (attr->groups > 1)
+        dims->behaviour['c' - 'a'] = dims->behaviour['o' - 'a'] = CLT_DIM_WHOLE;
+    if (attr->epilogue.activation != CLT_ACTIVATION_NONE)
+        clt_dims_not_summed(dims);
+}
+
 const clt_op clt_op_conv3d = {
     .name = "conv3d",
-    .min_in = 2,
-    .max_in = 3,
-    .n_out = 1,
+    .doc = "Convolution of x with the kernels of the weight.",
+    .operands = "x bcdhw, weight ocijk, bias o?!",
+    .results = "y bodhw",
+    .halo = "dhw",
+    .whole = "ijk",
+    .dims = dims_of,
+    .callable = true,
+    .attributes = attributes,
     .attr_bytes = sizeof(clt_conv3d_attr),
     .infer = infer,
     .gradient = gradient,
@@ -324,9 +348,13 @@ static const clt_variant data_grad_variants[] = {
 
 const clt_op clt_op_conv3d_data_grad = {
     .name = "conv3d_data_grad",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
+    .doc = "The gradient of conv3d for x; transposed convolution.",
+    .operands = "dy bodhw, weight ocijk",
+    .results = "dx bcdhw",
+    .halo = "dhw",
+    .whole = "ijk",
+    .dims = dims_of,
+    .attributes = attributes,
     .attr_bytes = sizeof(clt_conv3d_attr),
     .infer = infer_data_grad,
     .describe = describe,
@@ -391,9 +419,13 @@ static const clt_variant weight_grad_variants[] = {
 
 const clt_op clt_op_conv3d_weight_grad = {
     .name = "conv3d_weight_grad",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 2,
+    .doc = "The gradients of conv3d for weight and bias.",
+    .operands = "x bcdhw, dy bodhw",
+    .results = "dweight ocijk, dbias o",
+    .halo = "dhw",
+    .whole = "ijk",
+    .dims = dims_of,
+    .attributes = attributes,
     .attr_bytes = sizeof(clt_conv3d_attr),
     .infer = infer_weight_grad,
     .describe = describe,

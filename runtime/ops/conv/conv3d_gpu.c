@@ -53,7 +53,6 @@ static void planes_of(const clt_node *node, plane_node *p)
                                         : &clt_op_conv2d,
                          .n_in = data || weight ? 2 : 3,
                          .in = p->in,
-                         .n_out = weight ? 2 : 1,
                          .out = {data     ? x
                                  : weight ? w
                                           : y,

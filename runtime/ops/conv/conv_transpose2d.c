@@ -129,3 +129,40 @@ clt_value *clt_conv_transpose2d(clt_value *x, clt_value *weight, clt_value *bias
     const int64_t channels[4] = {1, bias->type.dims[0], 1, 1};
     return clt_add(y, clt_reshape(bias, 4, channels));
 }
+
+static void call_conv_transpose2d(const clt_op_call *c)
+{
+    clt_conv_transpose2d_options o = *(const clt_conv_transpose2d_options *)c->attr;
+    o.struct_size = sizeof o;
+    c->out[0] = clt_conv_transpose2d(c->in[0], c->in[1], c->in[2], &o);
+}
+
+const clt_op clt_call_conv_transpose2d = {
+    .name = "conv_transpose2d",
+    .doc = "Transposed convolution.",
+    .operands = "x bchw, weight coij, bias o?!",
+    .results = "y bohw",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "stride", clt_conv_transpose2d_options, stride,
+                           "Steps of the window."),
+             .count = 2, .least = 1, .most = INT_MAX, .otherwise = 1},
+            {CLT_ATTRIBUTE(INT, "padding", clt_conv_transpose2d_options, padding,
+                           "Taken off each side."),
+             .count = 2, .most = INT_MAX},
+            {CLT_ATTRIBUTE(INT, "output_padding", clt_conv_transpose2d_options, output_padding,
+                           "Added to one side; below the stride."),
+             .count = 2, .most = INT_MAX},
+            {CLT_ATTRIBUTE(INT, "dilation", clt_conv_transpose2d_options, dilation,
+                           "Steps between the elements of the kernel."),
+             .count = 2, .least = 1, .most = INT_MAX, .otherwise = 1},
+            {CLT_ATTRIBUTE(INT, "groups", clt_conv_transpose2d_options, groups,
+                           "Groups of channels that are computed alone."),
+             .least = 1, .most = INT_MAX, .otherwise = 1},
+            {0},
+        },
+    .whole = "ij",
+    .halo = "hw",
+    .attr_bytes = sizeof(clt_conv_transpose2d_options),
+    .callable = true,
+    .build = call_conv_transpose2d};

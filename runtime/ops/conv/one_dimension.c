@@ -135,3 +135,150 @@ clt_value *clt_adaptive_avg_pool1d(clt_value *x, int length)
     clt_value *image = x ? as_image("adaptive_avg_pool1d", "operand", x) : NULL;
     return as_row(image ? clt_adaptive_avg_pool2d(image, 1, length) : NULL);
 }
+
+static void call_conv1d(const clt_op_call *c)
+{
+    clt_conv1d_options o = *(const clt_conv1d_options *)c->attr;
+    o.struct_size = sizeof o;
+    c->out[0] = clt_conv1d(c->in[0], c->in[1], c->in[2], &o);
+}
+
+const clt_op clt_call_conv1d = {
+    .name = "conv1d",
+    .doc = "Convolution of x with the kernels of the weight.",
+    .operands = "x bcl, weight ock, bias o?!",
+    .results = "y bol",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "stride", clt_conv1d_options, stride, "Steps of the window."),
+             .least = 1, .most = INT_MAX, .otherwise = 1},
+            {CLT_ATTRIBUTE(INT, "padding", clt_conv1d_options, padding, "Zeros on each side."),
+             .most = INT_MAX},
+            {CLT_ATTRIBUTE(INT, "dilation", clt_conv1d_options, dilation,
+                           "Steps between the elements of the kernel."),
+             .least = 1, .most = INT_MAX, .otherwise = 1},
+            {CLT_ATTRIBUTE(INT, "groups", clt_conv1d_options, groups,
+                           "Groups of channels that are computed alone."),
+             .least = 1, .most = INT_MAX, .otherwise = 1},
+            {0},
+        },
+    .whole = "k",
+    .halo = "l",
+    .attr_bytes = sizeof(clt_conv1d_options),
+    .callable = true,
+    .build = call_conv1d};
+
+static void call_conv_transpose1d(const clt_op_call *c)
+{
+    clt_conv_transpose1d_options o = *(const clt_conv_transpose1d_options *)c->attr;
+    o.struct_size = sizeof o;
+    c->out[0] = clt_conv_transpose1d(c->in[0], c->in[1], c->in[2], &o);
+}
+
+const clt_op clt_call_conv_transpose1d = {
+    .name = "conv_transpose1d",
+    .doc = "Transposed convolution.",
+    .operands = "x bcl, weight cok, bias o?!",
+    .results = "y bol",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "stride", clt_conv_transpose1d_options, stride,
+                           "Steps of the window."),
+             .least = 1, .most = INT_MAX, .otherwise = 1},
+            {CLT_ATTRIBUTE(INT, "padding", clt_conv_transpose1d_options, padding,
+                           "Taken off each side."),
+             .most = INT_MAX},
+            {CLT_ATTRIBUTE(INT, "output_padding", clt_conv_transpose1d_options, output_padding,
+                           "Added to one side; below the stride."),
+             .most = INT_MAX},
+            {CLT_ATTRIBUTE(INT, "dilation", clt_conv_transpose1d_options, dilation,
+                           "Steps between the elements of the kernel."),
+             .least = 1, .most = INT_MAX, .otherwise = 1},
+            {CLT_ATTRIBUTE(INT, "groups", clt_conv_transpose1d_options, groups,
+                           "Groups of channels that are computed alone."),
+             .least = 1, .most = INT_MAX, .otherwise = 1},
+            {0},
+        },
+    .whole = "k",
+    .halo = "l",
+    .attr_bytes = sizeof(clt_conv_transpose1d_options),
+    .callable = true,
+    .build = call_conv_transpose1d};
+
+static const clt_attribute pool_attributes[] = {
+    {CLT_ATTRIBUTE(INT, "kernel", clt_pool1d_options, kernel, "Size of the window."), .least = 1,
+     .most = INT_MAX, .otherwise = 2},
+    {CLT_ATTRIBUTE(INT, "stride", clt_pool1d_options, stride, "Steps of the window; 0: its size."),
+     .most = INT_MAX},
+    {CLT_ATTRIBUTE(INT, "padding", clt_pool1d_options, padding,
+                   "What is added on each side, at most half of the window."),
+     .most = INT_MAX},
+    {CLT_ATTRIBUTE(INT, "dilation", clt_pool1d_options, dilation,
+                   "Steps between the elements of a window; max_pool1d only."),
+     .least = 1, .most = INT_MAX, .otherwise = 1},
+    {CLT_ATTRIBUTE(FLAG, "ceil_mode", clt_pool1d_options, ceil_mode,
+                   "A window may hang over the end.")},
+    {CLT_ATTRIBUTE(FLAG, "count_include_pad", clt_pool1d_options, count_include_pad,
+                   "Means count the padding; avg_pool1d only."),
+     .otherwise = 1},
+    {0},
+};
+
+static void call_avg_pool1d(const clt_op_call *c)
+{
+    clt_pool1d_options o = *(const clt_pool1d_options *)c->attr;
+    o.struct_size = sizeof o;
+    c->out[0] = clt_avg_pool1d(c->in[0], &o);
+}
+
+const clt_op clt_call_avg_pool1d = {.name = "avg_pool1d",
+                                    .doc = "Means over windows.",
+                                    .operands = "x bcl",
+                                    .results = "y bcl",
+                                    .attributes = pool_attributes,
+                                    .halo = "l",
+                                    .attr_bytes = sizeof(clt_pool1d_options),
+                                    .callable = true,
+                                    .build = call_avg_pool1d};
+
+static void call_max_pool1d(const clt_op_call *c)
+{
+    clt_pool1d_options o = *(const clt_pool1d_options *)c->attr;
+    o.struct_size = sizeof o;
+    c->out[0] = clt_max_pool1d(c->in[0], &o);
+}
+
+const clt_op clt_call_max_pool1d = {.name = "max_pool1d",
+                                    .doc = "Maxima over windows, of which padding is no part.",
+                                    .operands = "x bcl",
+                                    .results = "y bcl",
+                                    .attributes = pool_attributes,
+                                    .halo = "l",
+                                    .attr_bytes = sizeof(clt_pool1d_options),
+                                    .callable = true,
+                                    .build = call_max_pool1d};
+
+typedef struct size_call {
+    int size;
+} size_call;
+
+static void call_adaptive_avg_pool1d(const clt_op_call *c)
+{
+    c->out[0] = clt_adaptive_avg_pool1d(c->in[0], ((const size_call *)c->attr)->size);
+}
+
+const clt_op clt_call_adaptive_avg_pool1d = {
+    .name = "adaptive_avg_pool1d",
+    .doc = "Means over windows that divide x evenly.",
+    .operands = "x bcl",
+    .results = "y bck",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "size", size_call, size, "Size of the result."), .least = 1,
+             .most = 1 << 24, .otherwise = 1},
+            {0},
+        },
+    .whole = "kl",
+    .attr_bytes = sizeof(size_call),
+    .callable = true,
+    .build = call_adaptive_avg_pool1d};

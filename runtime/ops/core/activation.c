@@ -1,18 +1,22 @@
 #include "ops/core/activation.h"
 
+#include <stddef.h>
+
+const char *const clt_activation_names[] = {
+    [CLT_ACTIVATION_NONE] = "none",
+    [CLT_ACTIVATION_RELU] = "relu",
+    [CLT_ACTIVATION_LEAKY_RELU] = "leaky relu",
+    [CLT_ACTIVATION_SIGMOID] = "sigmoid",
+    [CLT_ACTIVATION_TANH] = "tanh",
+    [CLT_ACTIVATION_GELU_EXACT] = "gelu",
+    [CLT_ACTIVATION_GELU_TANH] = "gelu (tanh)",
+    NULL,
+};
+
 const char *clt_activation_name(clt_activation activation)
 {
-    static const char *const names[] = {
-        [CLT_ACTIVATION_NONE] = "none",
-        [CLT_ACTIVATION_RELU] = "relu",
-        [CLT_ACTIVATION_LEAKY_RELU] = "leaky relu",
-        [CLT_ACTIVATION_SIGMOID] = "sigmoid",
-        [CLT_ACTIVATION_TANH] = "tanh",
-        [CLT_ACTIVATION_GELU_EXACT] = "gelu",
-        [CLT_ACTIVATION_GELU_TANH] = "gelu (tanh)",
-    };
     const int index = (int)activation;
-    return index >= 0 && index < (int)(sizeof names / sizeof *names) ? names[index] : "?";
+    return index >= 0 && index <= CLT_ACTIVATION_GELU_TANH ? clt_activation_names[index] : "?";
 }
 
 bool clt_activation_fusible(clt_epilogue epilogue)

@@ -23,6 +23,9 @@ typedef struct clt_epilogue {
     double slope;
 } clt_epilogue;
 
+/* The names of all, in order, then NULL. */
+extern const char *const clt_activation_names[];
+
 /* "relu", "leaky relu", ...; "none". */
 const char *clt_activation_name(clt_activation activation);
 

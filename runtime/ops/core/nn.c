@@ -21,6 +21,19 @@ clt_status clt_options_read(const char *op, void *own, size_t own_bytes, const v
     return CLT_OK;
 }
 
+bool clt_entries(const clt_op *op, const clt_value *x, const char *name, int64_t *list, int count,
+                 int64_t otherwise)
+{
+    const int rank = x->type.rank;
+    for (int i = count; count == 0 && i < rank; i++)
+        list[i] = otherwise;
+    if (count != 0 && count != rank)
+        clt_graph_failed(x->graph,
+                         clt_fail(CLT_SHAPE, "%s: '%s' has %d entries, and x has %d dimensions",
+                                  op->name, name, count, rank));
+    return count == 0 || count == rank;
+}
+
 const char *clt_operand_text(const clt_node *node, int operand, char *text)
 {
     if (operand >= node->n_in || !node->in[operand])

@@ -96,6 +96,11 @@ typedef struct clt_correct_attr {
 /* Copies a caller's options, which begin with size_t struct_size, over the defaults in `own`. */
 clt_status clt_options_read(const char *op, void *own, size_t own_bytes, const void *given);
 
+/* Of an attribute with an entry for each dimension of x: `otherwise` for all, where none is given;
+ * false, and the graph fails, where there are more or fewer. */
+bool clt_entries(const clt_op *op, const clt_value *x, const char *name, int64_t *list, int count,
+                 int64_t otherwise);
+
 /* Fails unless the operand is f32. */
 clt_status clt_check_f32(const clt_node *node, int operand);
 

@@ -46,18 +46,37 @@ static void describe_slope(const clt_node *node, clt_str *text)
     clt_str_add(text, "slope %g", (double)((const clt_elementwise_attr *)node->attr)->p[0]);
 }
 
-CLT_ELEMENTWISE_OP(relu, 1, relu_gradient, NULL);
-CLT_ELEMENTWISE_OP(relu_grad, 2, NULL, NULL);
-CLT_ELEMENTWISE_OP(leaky_relu, 1, leaky_relu_gradient, describe_slope);
-CLT_ELEMENTWISE_OP(leaky_relu_grad, 2, NULL, describe_slope);
-CLT_ELEMENTWISE_OP(sigmoid, 1, sigmoid_gradient, NULL);
-CLT_ELEMENTWISE_OP(sigmoid_grad, 2, NULL, NULL);
-CLT_ELEMENTWISE_OP(tanh, 1, tanh_gradient, NULL);
-CLT_ELEMENTWISE_OP(tanh_grad, 2, NULL, NULL);
-CLT_ELEMENTWISE_OP(gelu, 1, gelu_gradient, NULL);
-CLT_ELEMENTWISE_OP(gelu_grad, 2, NULL, NULL);
-CLT_ELEMENTWISE_OP(gelu_tanh, 1, gelu_tanh_gradient, NULL);
-CLT_ELEMENTWISE_OP(gelu_tanh_grad, 2, NULL, NULL);
+static const clt_attribute slope_attribute[] = {
+    {CLT_ATTRIBUTE(REAL, "slope", clt_elementwise_attr, p[0], "The factor of negative numbers."),
+     .otherwise = 0.01},
+    {0},
+};
+
+CLT_ELEMENTWISE_OP(relu, "max(x, 0)", "x *", .infer = clt_elementwise_infer, .callable = true,
+                   .gradient = relu_gradient);
+CLT_ELEMENTWISE_OP(relu_grad, "The gradient of relu.", "dy *, y *", .infer = clt_elementwise_infer);
+CLT_ELEMENTWISE_OP(leaky_relu, "x where it is above 0, else slope * x", "x *",
+                   .infer = clt_elementwise_infer, .callable = true,
+                   .gradient = leaky_relu_gradient, .attributes = slope_attribute,
+                   .describe = describe_slope);
+CLT_ELEMENTWISE_OP(leaky_relu_grad, "The gradient of leaky_relu.", "dy *, y *",
+                   .attributes = slope_attribute, .infer = clt_elementwise_infer,
+                   .describe = describe_slope);
+CLT_ELEMENTWISE_OP(sigmoid, "1 / (1 + exp(-x))", "x *", .infer = clt_elementwise_infer,
+                   .callable = true, .gradient = sigmoid_gradient);
+CLT_ELEMENTWISE_OP(sigmoid_grad, "The gradient of sigmoid.", "dy *, y *",
+                   .infer = clt_elementwise_infer);
+CLT_ELEMENTWISE_OP(tanh, "The hyperbolic tangent.", "x *", .infer = clt_elementwise_infer,
+                   .callable = true, .gradient = tanh_gradient);
+CLT_ELEMENTWISE_OP(tanh_grad, "The gradient of tanh.", "dy *, y *", .infer = clt_elementwise_infer);
+CLT_ELEMENTWISE_OP(gelu, "x times the probability of a normal number below x.", "x *",
+                   .infer = clt_elementwise_infer, .callable = true, .gradient = gelu_gradient);
+CLT_ELEMENTWISE_OP(gelu_grad, "The gradient of gelu.", "dy *, x *", .infer = clt_elementwise_infer);
+CLT_ELEMENTWISE_OP(gelu_tanh, "gelu by its approximation with tanh.", "x *",
+                   .infer = clt_elementwise_infer, .callable = true,
+                   .gradient = gelu_tanh_gradient);
+CLT_ELEMENTWISE_OP(gelu_tanh_grad, "The gradient of gelu_tanh.", "dy *, x *",
+                   .infer = clt_elementwise_infer);
 
 static const clt_elementwise_attr no_numbers;
 

@@ -63,11 +63,24 @@ static void describe_scale(const clt_node *node, clt_str *text)
     clt_str_add(text, "x * %g + %g", (double)attr->p[0], (double)attr->p[1]);
 }
 
-CLT_ELEMENTWISE_OP(add, 2, add_gradient, NULL);
-CLT_ELEMENTWISE_OP(sub, 2, sub_gradient, NULL);
-CLT_ELEMENTWISE_OP(mul, 2, mul_gradient, NULL);
-CLT_ELEMENTWISE_OP(div, 2, div_gradient, NULL);
-CLT_ELEMENTWISE_OP(scale, 1, scale_gradient, describe_scale);
+CLT_ELEMENTWISE_OP(add, "a + b", "a *, b *", .infer = clt_elementwise_infer, .callable = true,
+                   .gradient = add_gradient);
+CLT_ELEMENTWISE_OP(sub, "a - b", "a *, b *", .infer = clt_elementwise_infer, .callable = true,
+                   .gradient = sub_gradient);
+CLT_ELEMENTWISE_OP(mul, "a * b", "a *, b *", .infer = clt_elementwise_infer, .callable = true,
+                   .gradient = mul_gradient);
+CLT_ELEMENTWISE_OP(div, "a / b", "a *, b *", .infer = clt_elementwise_infer, .callable = true,
+                   .gradient = div_gradient);
+CLT_ELEMENTWISE_OP(
+    scale, "x * factor + term", "x *", .infer = clt_elementwise_infer, .callable = true,
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(REAL, "factor", clt_elementwise_attr, p[0], "What x is multiplied by."),
+             .otherwise = 1},
+            {CLT_ATTRIBUTE(REAL, "term", clt_elementwise_attr, p[1], "What is added then.")},
+            {0},
+        },
+    .gradient = scale_gradient, .describe = describe_scale);
 
 clt_value *clt_add(clt_value *a, clt_value *b)
 {
@@ -163,9 +176,10 @@ static const clt_variant variants_copy[] = {
 };
 
 const clt_op clt_op_copy = {.name = "copy",
-                            .min_in = 1,
-                            .max_in = 1,
-                            .n_out = 1,
+                            .doc = "The same numbers in memory of their own.",
+                            .operands = "x * any",
+                            .results = "y * any",
+                            .callable = true,
                             .attr_bytes = sizeof(clt_elementwise_attr),
                             .infer = infer_copy,
                             .gradient = copy_gradient,
@@ -208,11 +222,23 @@ static clt_status expand_gradient(const clt_node *node, clt_value *const *dy, co
     return CLT_OK;
 }
 
-#define EXPAND_OP(NAME, GRADIENT)                                                                  \
+static const clt_attribute to_attributes[] = {
+    {CLT_ATTRIBUTE(TYPE, "to", expand_attr, to, "The type of the result."), .internal = 1},
+    {CLT_ATTRIBUTE(REAL, "fixed", expand_attr, numbers.p[0],
+                   "mean_grad: divided by this and what the batch adds."),
+     .internal = 1},
+    {CLT_ATTRIBUTE(REAL, "per_image", expand_attr, numbers.p[1],
+                   "mean_grad: what each sample adds to it."),
+     .internal = 1},
+    {0},
+};
+
+#define EXPAND_OP(NAME, DOC, OPERANDS, GRADIENT)                                                   \
     const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
-                                  .min_in = 1,                                                     \
-                                  .max_in = 1,                                                     \
-                                  .n_out = 1,                                                      \
+                                  .doc = DOC,                                                      \
+                                  .operands = OPERANDS,                                            \
+                                  .results = "y *",                                                \
+                                  .attributes = to_attributes,                                     \
                                   .attr_bytes = sizeof(expand_attr),                               \
                                   .infer = infer_expand,                                           \
                                   .gradient = GRADIENT,                                            \
@@ -221,8 +247,8 @@ static clt_status expand_gradient(const clt_node *node, clt_value *const *dy, co
                                   .absorb = clt_elementwise_absorb,                                \
                                   .variants = clt_elementwise_variants}
 
-EXPAND_OP(expand, expand_gradient);
-EXPAND_OP(mean_grad, NULL);
+EXPAND_OP(expand, "x repeated to a type that it broadcasts to.", "x *", expand_gradient);
+EXPAND_OP(mean_grad, "The gradient of mean.", "dy *", NULL);
 
 clt_value *clt_expand_to(clt_value *x, const clt_type *to)
 {
@@ -237,3 +263,23 @@ clt_value *clt_mean_grad(clt_value *dy, const clt_type *to, double fixed, double
     attr.to = *to;
     return clt_emit1(&clt_op_mean_grad, &attr, 1, dy);
 }
+
+static void call_add_scalar(const clt_op_call *c)
+{
+    c->out[0] = clt_add_scalar(c->in[0], (double)((const clt_elementwise_attr *)c->attr)->p[0]);
+}
+
+const clt_op clt_call_add_scalar = {
+    .name = "add_scalar",
+    .doc = "x + term",
+    .operands = "x *",
+    .results = "y *",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(REAL, "term", clt_elementwise_attr, p[0], "What is added."),
+             .required = 1},
+            {0},
+        },
+    .attr_bytes = sizeof(clt_elementwise_attr),
+    .callable = true,
+    .build = call_add_scalar};

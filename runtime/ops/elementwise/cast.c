@@ -134,15 +134,25 @@ static const clt_variant variants[] = {
     {0},
 };
 
-const clt_op clt_op_cast = {.name = "cast",
-                            .min_in = 1,
-                            .max_in = 1,
-                            .n_out = 1,
-                            .attr_bytes = sizeof(cast_attr),
-                            .infer = infer,
-                            .gradient = gradient,
-                            .flops = no_flops,
-                            .variants = variants};
+static const char *const types[] = {"f32", "f16", "bf16", "i32", "u8", "f64", NULL};
+
+const clt_op clt_op_cast = {
+    .name = "cast",
+    .doc = "x as another element type.",
+    .operands = "x * any",
+    .results = "y * any",
+    .callable = true,
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(CHOICE, "to", cast_attr, to, "The element type."), .choices = types,
+             .required = 1},
+            {0},
+        },
+    .attr_bytes = sizeof(cast_attr),
+    .infer = infer,
+    .gradient = gradient,
+    .flops = no_flops,
+    .variants = variants};
 
 clt_value *clt_cast(clt_value *x, clt_dtype to)
 {

@@ -17,13 +17,9 @@ typedef struct dropout_attr {
 
 static clt_status infer(const clt_node *node, clt_type *out)
 {
-    const dropout_attr *attr = node->attr;
     const clt_type *in = &node->in[0]->type;
     char text[CLT_TYPE_TEXT];
     CLT_TRY(clt_check_f32(node, 0));
-    if (!(attr->p >= 0 && attr->p <= 1))
-        return clt_fail(CLT_INVALID_ARGUMENT, "dropout: the probability %g is not in 0 to 1",
-                        attr->p);
     for (int k = 1; k < in->rank; k++)
         if (in->dims[k] < 0)
             return clt_fail(CLT_UNSUPPORTED, "dropout: the batch must be the first dimension of %s",
@@ -151,19 +147,36 @@ static const clt_variant variants[] = {
     {0},
 };
 
-const clt_op clt_op_dropout = {.name = "dropout",
-                               .min_in = 1,
-                               .max_in = 1,
-                               .n_out = 1,
-                               .attr_bytes = sizeof(dropout_attr),
-                               .infer = infer,
-                               .gradient = gradient,
-                               .describe = describe,
-                               .batch_blocked = wants_batch_blocked,
-                               .in_place = 1,
-                               .evaluate = evaluate,
-                               .half = clt_half_all,
-                               .variants = variants};
+static void build(const clt_op_call *c)
+{
+    c->out[0] = clt_dropout(c->in[0], ((const dropout_attr *)c->attr)->p);
+}
+
+const clt_op clt_op_dropout = {
+    .name = "dropout",
+    .doc = "In training, zeroes elements with probability p and scales the others by 1 / (1 - p).",
+    .operands = "x *",
+    .results = "y *",
+    .callable = true,
+    .build = build,
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(REAL, "p", dropout_attr, p, "The probability of 0."), .most = 1,
+             .otherwise = 0.5},
+            {CLT_ATTRIBUTE(INT, "stream", dropout_attr, stream,
+                           "The number of the random node in the graph."),
+             .internal = 1},
+            {0},
+        },
+    .attr_bytes = sizeof(dropout_attr),
+    .infer = infer,
+    .gradient = gradient,
+    .describe = describe,
+    .batch_blocked = wants_batch_blocked,
+    .in_place = 1,
+    .evaluate = evaluate,
+    .half = clt_half_all,
+    .variants = variants};
 
 clt_value *clt_dropout(clt_value *x, double p)
 {

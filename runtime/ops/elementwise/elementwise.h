@@ -60,23 +60,18 @@ bool clt_elementwise_absorb(clt_node *node, const clt_node *next);
 /* The epilogue that does what an activation's node does; false: the node is none. */
 bool clt_activation_of(const clt_node *node, clt_epilogue *epilogue);
 
-/* An operator of the table with N operands and the attribute clt_elementwise_attr. */
-#define CLT_ELEMENTWISE_OP(NAME, N, GRADIENT, DESCRIBE)                                            \
-    CLT_ELEMENTWISE_OP_OF(NAME, N, clt_elementwise_infer, GRADIENT, DESCRIBE)
-
-#define CLT_ELEMENTWISE_OP_OF(NAME, N, INFER, GRADIENT, DESCRIBE)                                  \
+/* An operator of the table with the attribute clt_elementwise_attr; further fields follow. */
+#define CLT_ELEMENTWISE_OP(NAME, DOC, OPERANDS, ...)                                               \
     const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
-                                  .min_in = N,                                                     \
-                                  .max_in = N,                                                     \
-                                  .n_out = 1,                                                      \
+                                  .doc = DOC,                                                      \
+                                  .operands = OPERANDS,                                            \
+                                  .results = "y *",                                                \
                                   .attr_bytes = sizeof(clt_elementwise_attr),                      \
-                                  .infer = INFER,                                                  \
-                                  .gradient = GRADIENT,                                            \
-                                  .describe = DESCRIBE,                                            \
                                   .batch_blocked = clt_elementwise_batch_blocked,                  \
                                   .in_place = 15,                                                  \
                                   .half = clt_half_all,                                            \
                                   .absorb = clt_elementwise_absorb,                                \
-                                  .variants = clt_elementwise_variants}
+                                  .variants = clt_elementwise_variants,                            \
+                                  __VA_ARGS__}
 
 #endif

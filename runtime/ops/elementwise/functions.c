@@ -1,5 +1,6 @@
 /* Functions of one number, element by element, powers and gates, with their gradients. Rules keep
  * what a chain computes as the first operand, where fusion finds it. */
+#include <float.h>
 #include <math.h>
 
 #include "base/error.h"
@@ -12,7 +13,7 @@ static const clt_elementwise_attr no_numbers;
 
 /* A function of one operand, whose rule is the expression DX of dy, the operand x and the result y.
  */
-#define FUNCTION(NAME, DX)                                                                         \
+#define FUNCTION(NAME, DOC, CALLABLE, DX)                                                          \
     static clt_status NAME##_gradient(const clt_node *node, clt_value *const *grad,                \
                                       const bool *wanted, clt_value **dx)                          \
     {                                                                                              \
@@ -23,24 +24,25 @@ static const clt_elementwise_attr no_numbers;
         dx[0] = DX;                                                                                \
         return CLT_OK;                                                                             \
     }                                                                                              \
-    CLT_ELEMENTWISE_OP(NAME, 1, NAME##_gradient, NULL)
+    CLT_ELEMENTWISE_OP(NAME, DOC, "x *", .callable = CALLABLE, .infer = clt_elementwise_infer,     \
+                       .gradient = NAME##_gradient)
 
 static clt_value *apply(const clt_op *op, clt_value *x)
 {
     return clt_emit1(op, &no_numbers, 1, x);
 }
 
-FUNCTION(exp, clt_mul(y, dy));
-FUNCTION(log, clt_div(dy, x));
-FUNCTION(sqrt, clt_scale(clt_div(dy, y), 0.5));
-FUNCTION(rsqrt, clt_scale(clt_mul(apply(&clt_op_cube, y), dy), -0.5));
-FUNCTION(abs, clt_emit1(&clt_op_abs_grad, &no_numbers, 2, dy, x));
-FUNCTION(square, clt_scale(clt_mul(dy, x), 2));
-FUNCTION(cube, clt_scale(clt_mul(apply(&clt_op_square, x), dy), 3));
-FUNCTION(reciprocal, clt_scale(clt_mul(apply(&clt_op_square, y), dy), -1));
-FUNCTION(silu, clt_emit1(&clt_op_silu_grad, &no_numbers, 2, dy, x));
-CLT_ELEMENTWISE_OP(abs_grad, 2, NULL, NULL);
-CLT_ELEMENTWISE_OP(silu_grad, 2, NULL, NULL);
+FUNCTION(exp, "e to the power of x", true, clt_mul(y, dy));
+FUNCTION(log, "The natural logarithm.", true, clt_div(dy, x));
+FUNCTION(sqrt, "The square root.", true, clt_scale(clt_div(dy, y), 0.5));
+FUNCTION(rsqrt, "1 / sqrt(x)", true, clt_scale(clt_mul(apply(&clt_op_cube, y), dy), -0.5));
+FUNCTION(abs, "The absolute value.", true, clt_emit1(&clt_op_abs_grad, &no_numbers, 2, dy, x));
+FUNCTION(square, "x * x", false, clt_scale(clt_mul(dy, x), 2));
+FUNCTION(cube, "x * x * x", false, clt_scale(clt_mul(apply(&clt_op_square, x), dy), 3));
+FUNCTION(reciprocal, "1 / x", false, clt_scale(clt_mul(apply(&clt_op_square, y), dy), -1));
+FUNCTION(silu, "x * sigmoid(x)", true, clt_emit1(&clt_op_silu_grad, &no_numbers, 2, dy, x));
+CLT_ELEMENTWISE_OP(abs_grad, "The gradient of abs.", "dy *, x *", .infer = clt_elementwise_infer);
+CLT_ELEMENTWISE_OP(silu_grad, "The gradient of silu.", "dy *, x *", .infer = clt_elementwise_infer);
 
 clt_value *clt_exp(clt_value *x)
 {
@@ -85,8 +87,10 @@ static clt_status swiglu_gradient(const clt_node *node, clt_value *const *dy, co
     return CLT_OK;
 }
 
-CLT_ELEMENTWISE_OP(swiglu, 2, swiglu_gradient, NULL);
-CLT_ELEMENTWISE_OP(swiglu_grad, 3, NULL, NULL);
+CLT_ELEMENTWISE_OP(swiglu, "silu(a) * b", "a *, b *", .infer = clt_elementwise_infer,
+                   .callable = true, .gradient = swiglu_gradient);
+CLT_ELEMENTWISE_OP(swiglu_grad, "The gradient of swiglu for a.", "dy *, a *, b *",
+                   .infer = clt_elementwise_infer);
 
 clt_value *clt_swiglu(clt_value *a, clt_value *b)
 {
@@ -94,15 +98,6 @@ clt_value *clt_swiglu(clt_value *a, clt_value *b)
 }
 
 /* --- powers --------------------------------------------------------------------------------- */
-
-static clt_status infer_power(const clt_node *node, clt_type *out)
-{
-    const double exponent = (double)((const clt_elementwise_attr *)node->attr)->p[0];
-    if (!isfinite(exponent))
-        return clt_fail(CLT_INVALID_ARGUMENT, "pow_scalar: the exponent %g is not a finite f32",
-                        exponent);
-    return clt_elementwise_infer(node, out);
-}
 
 /* Exponent 0 has no gradient, not even of 0 * infinity. */
 static clt_status power_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
@@ -120,7 +115,16 @@ static void describe_power(const clt_node *node, clt_str *text)
     clt_str_add(text, "exponent %g", (double)((const clt_elementwise_attr *)node->attr)->p[0]);
 }
 
-CLT_ELEMENTWISE_OP_OF(pow_scalar, 1, infer_power, power_gradient, describe_power);
+CLT_ELEMENTWISE_OP(pow_scalar, "x to the power of a number.", "x *", .infer = clt_elementwise_infer,
+                   .callable = true,
+                   .attributes =
+                       (const clt_attribute[]){
+                           {CLT_ATTRIBUTE(REAL, "exponent", clt_elementwise_attr, p[0],
+                                          "The exponent."),
+                            .least = -FLT_MAX, .most = FLT_MAX, .required = 1, .otherwise = 1},
+                           {0},
+                       },
+                   .gradient = power_gradient, .describe = describe_power);
 
 clt_value *clt_pow_scalar(clt_value *x, double exponent)
 {
@@ -151,9 +155,12 @@ static clt_status pow_gradient(const clt_node *node, clt_value *const *dy, const
     return CLT_OK;
 }
 
-CLT_ELEMENTWISE_OP(pow, 2, pow_gradient, NULL);
-CLT_ELEMENTWISE_OP(pow_grad, 3, NULL, NULL);
-CLT_ELEMENTWISE_OP(pow_exponent_grad, 4, NULL, NULL);
+CLT_ELEMENTWISE_OP(pow, "a to the power of b.", "a *, b *", .infer = clt_elementwise_infer,
+                   .callable = true, .gradient = pow_gradient);
+CLT_ELEMENTWISE_OP(pow_grad, "The gradient of pow for a.", "dy *, a *, b *",
+                   .infer = clt_elementwise_infer);
+CLT_ELEMENTWISE_OP(pow_exponent_grad, "The gradient of pow for b.", "dy *, a *, b *, y *",
+                   .infer = clt_elementwise_infer);
 
 clt_value *clt_pow(clt_value *x, clt_value *exponent)
 {
@@ -185,8 +192,19 @@ static void describe_clamp(const clt_node *node, clt_str *text)
     clt_str_add(text, "%g to %g", (double)p[0], (double)p[1]);
 }
 
-CLT_ELEMENTWISE_OP_OF(clamp, 1, infer_clamp, clamp_gradient, describe_clamp);
-CLT_ELEMENTWISE_OP(clamp_grad, 2, NULL, describe_clamp);
+static const clt_attribute bounds[] = {
+    {CLT_ATTRIBUTE(REAL, "min", clt_elementwise_attr, p[0], "The least."), .least = -INFINITY,
+     .most = INFINITY, .otherwise = -INFINITY},
+    {CLT_ATTRIBUTE(REAL, "max", clt_elementwise_attr, p[1], "The most; not below min."),
+     .least = -INFINITY, .most = INFINITY, .otherwise = INFINITY},
+    {0},
+};
+
+CLT_ELEMENTWISE_OP(clamp, "x held to the range min to max.", "x *", .attributes = bounds,
+                   .infer = infer_clamp, .callable = true, .gradient = clamp_gradient,
+                   .describe = describe_clamp);
+CLT_ELEMENTWISE_OP(clamp_grad, "The gradient of clamp.", "dy *, x *", .attributes = bounds,
+                   .infer = clt_elementwise_infer, .describe = describe_clamp);
 
 clt_value *clt_clamp(clt_value *x, double least, double most)
 {

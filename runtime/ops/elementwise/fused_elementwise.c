@@ -66,19 +66,27 @@ static const clt_variant variants[] = {
     {0},
 };
 
-const clt_op clt_op_map = {.name = "map",
-                           .min_in = 1,
-                           .max_in = CLT_ELEMENTWISE_IN,
-                           .n_out = 1,
-                           .attr_bytes = sizeof(map_attr),
-                           .infer = clt_elementwise_infer,
-                           .describe = describe,
-                           .flops = flops,
-                           .batch_blocked = clt_elementwise_batch_blocked,
-                           .in_place = 15,
-                           .half = clt_half_all,
-                           .absorb = clt_elementwise_absorb,
-                           .variants = variants};
+const clt_op clt_op_map = {
+    .name = "map",
+    .doc = "Several elementwise operators as one: fusion makes it.",
+    .operands = "x *+ any",
+    .results = "y * any",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(REAL, "numbers", map_attr, numbers.p, "The numbers of all."),
+             .count = CLT_ELEMENTWISE_NUMBERS, .internal = 1},
+            {CLT_ATTRIBUTE(TEXT, "body", map_attr, text, "What it computes."), .internal = 1},
+            {0},
+        },
+    .attr_bytes = sizeof(map_attr),
+    .infer = clt_elementwise_infer,
+    .describe = describe,
+    .flops = flops,
+    .batch_blocked = clt_elementwise_batch_blocked,
+    .in_place = 15,
+    .half = clt_half_all,
+    .absorb = clt_elementwise_absorb,
+    .variants = variants};
 
 /* A chain that grows. */
 typedef struct chain {

@@ -55,31 +55,36 @@ static clt_status no_gradient(const clt_node *node, clt_value *const *dy, const 
     return CLT_OK;
 }
 
-#define COMPARISON(NAME)                                                                           \
-    CLT_ELEMENTWISE_OP_OF(NAME, 2, infer_comparison, no_gradient, NULL);                           \
+static const char masks[] = "a * u8, b * u8";
+
+#define COMPARISON(NAME, DOC)                                                                      \
+    CLT_ELEMENTWISE_OP(NAME, DOC, "a *, b *", .infer = infer_comparison, .callable = true,         \
+                       .gradient = no_gradient);                                                   \
     clt_value *clt_##NAME(clt_value *a, clt_value *b)                                              \
     {                                                                                              \
         return clt_emit1(&clt_op_##NAME, &no_numbers, 2, a, b);                                    \
     }
 
-#define LOGIC(NAME)                                                                                \
-    CLT_ELEMENTWISE_OP_OF(NAME, 2, infer_logic, no_gradient, NULL);                                \
+#define LOGIC(NAME, DOC)                                                                           \
+    CLT_ELEMENTWISE_OP(NAME, DOC, masks, .infer = infer_logic, .callable = true,                   \
+                       .gradient = no_gradient);                                                   \
     clt_value *clt_##NAME(clt_value *a, clt_value *b)                                              \
     {                                                                                              \
         return clt_emit1(&clt_op_##NAME, &no_numbers, 2, a, b);                                    \
     }
 
-COMPARISON(eq)
-COMPARISON(ne)
-COMPARISON(lt)
-COMPARISON(le)
-COMPARISON(gt)
-COMPARISON(ge)
-LOGIC(logical_and)
-LOGIC(logical_or)
-LOGIC(logical_xor)
+COMPARISON(eq, "The mask of a == b.")
+COMPARISON(ne, "The mask of a != b.")
+COMPARISON(lt, "The mask of a < b.")
+COMPARISON(le, "The mask of a <= b.")
+COMPARISON(gt, "The mask of a > b.")
+COMPARISON(ge, "The mask of a >= b.")
+LOGIC(logical_and, "The mask of a and b.")
+LOGIC(logical_or, "The mask of a or b.")
+LOGIC(logical_xor, "The mask of a or b, not both.")
 
-CLT_ELEMENTWISE_OP_OF(logical_not, 1, infer_logic, no_gradient, NULL);
+CLT_ELEMENTWISE_OP(logical_not, "The mask of what is false in a.", "a * u8", .infer = infer_logic,
+                   .callable = true, .gradient = no_gradient);
 
 clt_value *clt_logical_not(clt_value *a)
 {
@@ -110,9 +115,12 @@ static clt_status where_gradient(const clt_node *node, clt_value *const *dy, con
     return CLT_OK;
 }
 
-CLT_ELEMENTWISE_OP_OF(where, 3, infer_where, where_gradient, NULL);
-CLT_ELEMENTWISE_OP_OF(where_grad, 2, infer_where, NULL, NULL);
-CLT_ELEMENTWISE_OP_OF(where_other_grad, 2, infer_where, NULL, NULL);
+CLT_ELEMENTWISE_OP(where, "a where the mask is true, else b.", "mask * u8, a *, b *",
+                   .infer = infer_where, .callable = true, .gradient = where_gradient);
+CLT_ELEMENTWISE_OP(where_grad, "dy where the mask is true, else 0.", "mask * u8, dy *",
+                   .infer = infer_where);
+CLT_ELEMENTWISE_OP(where_other_grad, "dy where the mask is false, else 0.", "mask * u8, dy *",
+                   .infer = infer_where);
 
 clt_value *clt_where(clt_value *mask, clt_value *a, clt_value *b)
 {

@@ -67,18 +67,23 @@ static const clt_variant variants[] = {
     {0},
 };
 
-const clt_op clt_op_batch_rows = {.name = "batch_rows",
-                                  .min_in = 1,
-                                  .max_in = 1,
-                                  .n_out = 1,
-                                  .infer = infer,
-                                  .flops = no_flops,
-                                  .variants = variants};
+const clt_op clt_op_batch_rows = {
+    .name = "batch_rows",
+    .doc = "Rows of the samples of the batch, by their position in the global batch.",
+    .operands = "all n*",
+    .results = "rows b*",
+    .whole = "nb",
+    .callable = true,
+    .infer = infer,
+    .flops = no_flops,
+    .variants = variants};
 
 const clt_op clt_op_batch_rows_put = {.name = "batch_rows_put",
-                                      .min_in = 2,
-                                      .max_in = 2,
-                                      .n_out = 1,
+                                      .doc = "Those rows replaced.",
+                                      .operands = "all n*, rows b*",
+                                      .results = "y n*",
+                                      .whole = "nb",
+                                      .callable = true,
                                       .infer = infer_put,
                                       .flops = no_flops,
                                       .in_place = 1,

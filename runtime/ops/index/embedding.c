@@ -137,9 +137,11 @@ static clt_status infer_embedding(const clt_node *node, clt_type *out)
 }
 
 const clt_op clt_op_embedding = {.name = "embedding",
-                                 .min_in = 2,
-                                 .max_in = 2,
-                                 .n_out = 1,
+                                 .doc = "Rows of a weight by indices.",
+                                 .operands = "indices * i32, weight vd",
+                                 .results = "y *d",
+                                 .dims = clt_index_dims,
+                                 .attributes = clt_index_attributes,
                                  .attr_bytes = sizeof(clt_index_attr),
                                  .infer = infer_embedding,
                                  .gradient = gradient,
@@ -149,9 +151,11 @@ const clt_op clt_op_embedding = {.name = "embedding",
                                  .variants = variants};
 
 const clt_op clt_op_index_select = {.name = "index_select",
-                                    .min_in = 2,
-                                    .max_in = 2,
-                                    .n_out = 1,
+                                    .doc = "Elements of an axis by indices.",
+                                    .operands = "index i i32, x *",
+                                    .results = "y *",
+                                    .dims = clt_index_dims,
+                                    .attributes = clt_index_attributes,
                                     .attr_bytes = sizeof(clt_index_attr),
                                     .infer = infer,
                                     .gradient = gradient,
@@ -345,9 +349,11 @@ static const clt_variant add_variants[] = {
 };
 
 const clt_op clt_op_index_add = {.name = "index_add",
-                                 .min_in = 2,
-                                 .max_in = 3,
-                                 .n_out = 1,
+                                 .doc = "Slices of a source added at indices of an axis.",
+                                 .operands = "index i i32, source *, base *?!",
+                                 .results = "y *",
+                                 .dims = clt_index_dims,
+                                 .attributes = clt_index_attributes,
                                  .attr_bytes = sizeof(clt_index_attr),
                                  .infer = infer_add,
                                  .gradient = gradient_add,
@@ -365,3 +371,61 @@ clt_value *clt_index_add(clt_value *x, int axis, clt_value *index, clt_value *so
         return NULL;
     return clt_emit1(&clt_op_index_add, &attr, 3, index, source, x);
 }
+
+static void call_index_select(const clt_op_call *c)
+{
+    c->out[0] = clt_index_select(c->in[0], ((const clt_index_call *)c->attr)->axis, c->in[1]);
+}
+
+const clt_op clt_call_index_select = {.name = "index_select",
+                                      .doc = "Elements of an axis of x by indices.",
+                                      .operands = "x *, index i i32",
+                                      .results = "y *",
+                                      .attributes = clt_index_call_attributes,
+                                      .whole = "*",
+                                      .attr_bytes = sizeof(clt_index_call),
+                                      .callable = true,
+                                      .build = call_index_select};
+
+static void call_index_add(const clt_op_call *c)
+{
+    c->out[0] =
+        clt_index_add(c->in[0], ((const clt_index_call *)c->attr)->axis, c->in[1], c->in[2]);
+}
+
+const clt_op clt_call_index_add = {.name = "index_add",
+                                   .doc = "x with slices of a source added at indices of an axis.",
+                                   .operands = "x *, index i i32, source *",
+                                   .results = "y *",
+                                   .attributes = clt_index_call_attributes,
+                                   .whole = "*",
+                                   .attr_bytes = sizeof(clt_index_call),
+                                   .callable = true,
+                                   .build = call_index_add};
+
+typedef struct embedding_call {
+    int64_t padding_idx;
+} embedding_call;
+
+static void call_embedding(const clt_op_call *c)
+{
+    c->out[0] = clt_embedding(c->in[0], c->in[1], ((const embedding_call *)c->attr)->padding_idx);
+}
+
+const clt_op clt_call_embedding = {
+    .name = "embedding",
+    .doc = "Rows of a weight by indices.",
+    .operands = "indices * i32, weight vd",
+    .results = "y *d",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(
+                 INT, "padding_idx", embedding_call, padding_idx,
+                 "The row that gets no gradient; negative ones count from the end. Default: none."),
+             .least = (double)INT64_MIN, .most = INT_MAX, .otherwise = (double)CLT_NO_PADDING},
+            {0},
+        },
+    .whole = "v",
+    .attr_bytes = sizeof(embedding_call),
+    .callable = true,
+    .build = call_embedding};

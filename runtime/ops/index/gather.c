@@ -105,9 +105,11 @@ static const clt_variant variants[] = {
 };
 
 const clt_op clt_op_gather = {.name = "gather",
-                              .min_in = 2,
-                              .max_in = 2,
-                              .n_out = 1,
+                              .doc = "An element of x for each index.",
+                              .operands = "index * i32, x *",
+                              .results = "y *",
+                              .dims = clt_index_dims,
+                              .attributes = clt_index_attributes,
                               .attr_bytes = sizeof(clt_index_attr),
                               .infer = infer,
                               .gradient = gradient,
@@ -230,9 +232,11 @@ static const clt_variant scatter_variants[] = {
 };
 
 const clt_op clt_op_scatter_add = {.name = "scatter_add",
-                                   .min_in = 2,
-                                   .max_in = 3,
-                                   .n_out = 1,
+                                   .doc = "Elements of a source added at indices.",
+                                   .operands = "index * i32, source *, base *?!",
+                                   .results = "y *",
+                                   .dims = clt_index_dims,
+                                   .attributes = clt_index_attributes,
                                    .attr_bytes = sizeof(clt_index_attr),
                                    .infer = infer_scatter,
                                    .gradient = gradient_scatter,
@@ -287,3 +291,34 @@ clt_value *clt_scatter_add(clt_value *x, int axis, clt_value *index, clt_value *
         return NULL;
     return clt_emit1(&clt_op_scatter_add, &attr, 3, index, cut(source, -1, index), x);
 }
+
+static void call_gather(const clt_op_call *c)
+{
+    c->out[0] = clt_gather(c->in[0], ((const clt_index_call *)c->attr)->axis, c->in[1]);
+}
+
+const clt_op clt_call_gather = {.name = "gather",
+                                .doc = "An element of x for each index.",
+                                .operands = "x *, index * i32",
+                                .results = "y *",
+                                .attributes = clt_index_call_attributes,
+                                .whole = "*",
+                                .attr_bytes = sizeof(clt_index_call),
+                                .callable = true,
+                                .build = call_gather};
+
+static void call_scatter_add(const clt_op_call *c)
+{
+    c->out[0] =
+        clt_scatter_add(c->in[0], ((const clt_index_call *)c->attr)->axis, c->in[1], c->in[2]);
+}
+
+const clt_op clt_call_scatter_add = {.name = "scatter_add",
+                                     .doc = "x with elements of a source added at indices.",
+                                     .operands = "x *, index * i32, source *",
+                                     .results = "y *",
+                                     .attributes = clt_index_call_attributes,
+                                     .whole = "*",
+                                     .attr_bytes = sizeof(clt_index_call),
+                                     .callable = true,
+                                     .build = call_scatter_add};

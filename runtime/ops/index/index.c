@@ -1,5 +1,6 @@
 /* What the operators on indices share. */
 #include "ops/index/index.h"
+#include "ops/core/ops.h"
 
 #include "base/error.h"
 #include "ops/core/group_gpu.h"
@@ -155,4 +156,86 @@ void clt_index_begin_gpu(const clt_node *node, const clt_target *target, clt_pro
     clt_arg_out(p, 0);
     clt_arg_int(p, count);
     clt_range1(p, clt_extent_ceil(count, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP), CLT_GPU_GROUP);
+}
+
+const clt_attribute clt_index_call_attributes[] = {
+    {CLT_ATTRIBUTE(INT, "axis", clt_index_call, axis,
+                   "The axis that indices count on; negative ones count from the end."),
+     .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1},
+    {0},
+};
+
+const clt_attribute clt_index_attributes[] = {
+    {CLT_ATTRIBUTE(INT, "axis", clt_index_attr, axis, "The axis that indices count on."),
+     .internal = 1},
+    {CLT_ATTRIBUTE(INT, "padding", clt_index_attr, padding,
+                   "The index left out of sums; -1: none."),
+     .internal = 1},
+    {CLT_ATTRIBUTE(TYPE, "to", clt_index_attr, type, "The type of the result of a sum."),
+     .internal = 1},
+    {0},
+};
+
+/* Labels: of the array that is picked from or added to, by place; of the indices, from PICKS on. */
+enum { PICKS = CLT_DIM_STAR };
+
+static void place_array(const clt_type *type, signed char *labels)
+{
+    for (int k = 0; k < type->rank; k++)
+        labels[k] = (signed char)k;
+}
+
+/* The array with the indices' dimensions in the axis' place. */
+static void place_picked(const clt_type *picked, int axis, int index_rank, signed char *labels)
+{
+    for (int k = 0; k < picked->rank; k++)
+        labels[k] = (signed char)(k < axis                ? k
+                                  : k < axis + index_rank ? PICKS + k - axis
+                                                          : k - index_rank + 1);
+}
+
+/* Every element has an index of its own: all arrays have one rank. */
+static void place_each(const clt_node *node, int axis, bool adds, clt_node_dims *dims)
+{
+    const clt_type *index = &node->in[0]->type,
+                   *array = adds ? &node->out[0]->type : &node->in[1]->type;
+    for (int k = 0; k < index->rank; k++) {
+        const signed char label = (signed char)(k == axis ? PICKS : k);
+        dims->in[0][k] = label;
+        (adds ? dims->in[1] : dims->out[0])[k] = label;
+        (adds ? dims->out[0] : dims->in[1])[k] = (signed char)k;
+        if (adds)
+            dims->in[2][k] = (signed char)k;
+        dims->behaviour[k] =
+            k != axis && index->dims[k] == array->dims[k] ? CLT_DIM_PARALLEL : CLT_DIM_WHOLE;
+    }
+    dims->behaviour[PICKS] = adds ? CLT_DIM_SUMMED : CLT_DIM_PARALLEL;
+}
+
+void clt_index_dims(const clt_node *node, clt_node_dims *dims)
+{
+    const clt_index_attr *attr = node->attr;
+    const bool adds = node->op->base != 0, copies = node->op == &clt_op_index_copy;
+    const int index_rank = node->in[0]->type.rank;
+    clt_dims_clear(dims);
+    if (node->op == &clt_op_gather || node->op == &clt_op_scatter_add) {
+        place_each(node, attr->axis, adds, dims);
+        return;
+    }
+    for (int l = 0; l < CLT_DIM_LABELS; l++)
+        dims->behaviour[l] = l == attr->axis                  ? CLT_DIM_WHOLE
+                             : l < PICKS || !(adds || copies) ? CLT_DIM_PARALLEL
+                             : adds                           ? CLT_DIM_SUMMED
+                                                              : CLT_DIM_WHOLE;
+    for (int k = 0; k < index_rank; k++)
+        dims->in[0][k] = (signed char)(PICKS + k);
+    if (!adds && !copies) {
+        place_array(&node->in[1]->type, dims->in[1]);
+        place_picked(&node->out[0]->type, attr->axis, index_rank, dims->out[0]);
+        return;
+    }
+    if (node->in[1])
+        place_picked(&node->in[1]->type, attr->axis, index_rank, dims->in[1]);
+    place_array(&node->out[0]->type, dims->in[2]);
+    place_array(&node->out[0]->type, dims->out[0]);
 }

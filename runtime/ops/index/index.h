@@ -44,6 +44,17 @@ bool clt_index_attr_of(const char *op, clt_value *x, int axis, const clt_value *
                        clt_index_attr *attr);
 
 /* Fails unless operand 0 is i32 and operand `x` f32 with a constant axis. */
+/* What the callable operators take beside operands. */
+typedef struct clt_index_call {
+    int axis;
+} clt_index_call;
+extern const clt_attribute clt_index_call_attributes[];
+
+/* Of all operators; and how the dimensions of each of them behave. */
+extern const clt_attribute clt_index_attributes[];
+struct clt_node_dims;
+void clt_index_dims(const clt_node *node, struct clt_node_dims *dims);
+
 clt_status clt_index_check(const clt_node *node, int x);
 
 /* Fails unless at most one of the indices and the other axes depends on the batch. */

@@ -115,9 +115,12 @@ static const clt_variant variants[] = {
 };
 
 const clt_op clt_op_index_copy = {.name = "index_copy",
-                                  .min_in = 1,
-                                  .max_in = 3,
-                                  .n_out = 1,
+                                  .doc =
+                                      "Slices of a source in place of those at indices of an axis.",
+                                  .operands = "index i i32, source *?, base *",
+                                  .results = "y *",
+                                  .dims = clt_index_dims,
+                                  .attributes = clt_index_attributes,
                                   .attr_bytes = sizeof(clt_index_attr),
                                   .infer = infer,
                                   .gradient = gradient,
@@ -133,3 +136,20 @@ clt_value *clt_index_copy(clt_value *x, int axis, clt_value *index, clt_value *s
         return NULL;
     return clt_emit1(&clt_op_index_copy, &attr, 3, index, source, x);
 }
+
+static void call_index_copy(const clt_op_call *c)
+{
+    c->out[0] =
+        clt_index_copy(c->in[0], ((const clt_index_call *)c->attr)->axis, c->in[1], c->in[2]);
+}
+
+const clt_op clt_call_index_copy = {
+    .name = "index_copy",
+    .doc = "x with slices of a source in place of those at indices of an axis.",
+    .operands = "x *, index i i32, source *",
+    .results = "y *",
+    .attributes = clt_index_call_attributes,
+    .whole = "*i",
+    .attr_bytes = sizeof(clt_index_call),
+    .callable = true,
+    .build = call_index_copy};

@@ -99,9 +99,20 @@ static const clt_variant variants[] = {
 
 const clt_op clt_op_correct = {
     .name = "correct",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 2,
+    .doc = "Labels among the k largest logits: their number, and that of labels that count.",
+    .operands = "logits pc*, labels p* i32",
+    .results = "sum 1, weight 1",
+    .whole = "c",
+    .callable = true,
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "k", clt_correct_attr, k, "How many of the largest."), .least = 1,
+             .most = INT_MAX, .otherwise = 1},
+            {CLT_ATTRIBUTE(INT, "ignore_index", clt_correct_attr, ignore_index,
+                           "Positions of this label do not count."),
+             .least = INT_MIN, .most = INT_MAX, .otherwise = -100},
+            {0},
+        },
     .attr_bytes = sizeof(clt_correct_attr),
     .infer = infer,
     .describe = describe,

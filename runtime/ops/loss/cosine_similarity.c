@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "graph/graph.h"
+#include "ops/core/ops.h"
 #include <cltrain/ops.h>
 
 static clt_status check(const clt_value *a, const clt_value *b, int axis, double eps)
@@ -45,3 +46,33 @@ clt_value *clt_cosine_similarity(clt_value *a, clt_value *b, int axis, double ep
     clt_value *dot = clt_reduce_sum(clt_mul(a, b), &last, 1, 0);
     return clt_mul(clt_mul(inverse_length(a, last, eps), inverse_length(b, last, eps)), dot);
 }
+
+typedef struct cosine_call {
+    int axis;
+    double eps;
+} cosine_call;
+
+static void call_cosine_similarity(const clt_op_call *c)
+{
+    const cosine_call *call = c->attr;
+    c->out[0] = clt_cosine_similarity(c->in[0], c->in[1], call->axis, call->eps);
+}
+
+const clt_op clt_call_cosine_similarity = {
+    .name = "cosine_similarity",
+    .doc = "The cosine of the angle between vectors along an axis.",
+    .operands = "a *, b *",
+    .results = "y *",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "axis", cosine_call, axis,
+                           "The axis; negative ones count from the end."),
+             .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1},
+            {CLT_ATTRIBUTE(REAL, "eps", cosine_call, eps, "The least length that counts."),
+             .least = 1e-15, .most = 1e15, .otherwise = 1e-8},
+            {0},
+        },
+    .whole = "*",
+    .attr_bytes = sizeof(cosine_call),
+    .callable = true,
+    .build = call_cosine_similarity};

@@ -7,12 +7,7 @@
 
 static clt_status infer(const clt_node *node, clt_type *out)
 {
-    const clt_cross_entropy_attr *attr = node->attr;
     CLT_TRY(clt_check_labels(node, 0, 1));
-    if (!(attr->label_smoothing >= 0 && attr->label_smoothing <= 1))
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "cross_entropy: label_smoothing is %g, not between 0 and 1",
-                        attr->label_smoothing);
     out[0] = out[1] = clt_scalar_type();
     return CLT_OK;
 }
@@ -177,11 +172,25 @@ static const clt_variant variants[] = {
     {0},
 };
 
+static const clt_attribute attributes[] = {
+    {CLT_ATTRIBUTE(REAL, "label_smoothing", clt_cross_entropy_attr, label_smoothing,
+                   "The share that all classes get."),
+     .most = 1},
+    {CLT_ATTRIBUTE(INT, "ignore_index", clt_cross_entropy_attr, ignore_index,
+                   "Positions of this label do not count."),
+     .least = INT_MIN, .most = INT_MAX, .otherwise = -100},
+    {0},
+};
+
 const clt_op clt_op_cross_entropy = {
     .name = "cross_entropy",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 2,
+    .doc =
+        "Cross entropy of softmax(logits) over axis 1 and labels: sum, and positions that count.",
+    .operands = "logits pc*, labels p* i32",
+    .results = "sum 1, weight 1",
+    .whole = "c",
+    .callable = true,
+    .attributes = attributes,
     .attr_bytes = sizeof(clt_cross_entropy_attr),
     .infer = infer,
     .gradient = gradient,
@@ -296,9 +305,11 @@ static const clt_variant grad_variants[] = {
 
 const clt_op clt_op_cross_entropy_grad = {
     .name = "cross_entropy_grad",
-    .min_in = 3,
-    .max_in = 3,
-    .n_out = 1,
+    .doc = "The gradient of cross_entropy.",
+    .operands = "logits pc*, labels p* i32, upstream 1",
+    .results = "dlogits pc*",
+    .whole = "c",
+    .attributes = attributes,
     .attr_bytes = sizeof(clt_cross_entropy_attr),
     .infer = infer_grad,
     .describe = describe,

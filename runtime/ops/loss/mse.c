@@ -135,9 +135,10 @@ static const clt_variant variants[] = {
 
 const clt_op clt_op_mse = {
     .name = "mse",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 2,
+    .doc = "Squared distances: their sum, and the number of elements.",
+    .operands = "x *, target *",
+    .results = "sum 1, weight 1",
+    .callable = true,
     .infer = infer,
     .gradient = gradient,
     .flops = flops,
@@ -205,9 +206,9 @@ static const clt_variant grad_variants[] = {
 
 const clt_op clt_op_mse_grad = {
     .name = "mse_grad",
-    .min_in = 3,
-    .max_in = 3,
-    .n_out = 1,
+    .doc = "The gradient of mse.",
+    .operands = "x *, target *, upstream 1",
+    .results = "dx *",
     .infer = infer_grad,
     .flops = flops,
     .in_place = 1u,

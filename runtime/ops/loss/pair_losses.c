@@ -29,10 +29,31 @@ static clt_status bce_gradient(const clt_node *node, clt_value *const *dy, const
     return CLT_OK;
 }
 
-CLT_TERMS_OP(bce_with_logits, 3, bce_gradient, NULL);
-CLT_ELEMENTWISE_OP(bce_with_logits_grad, 3, NULL, NULL);
-CLT_ELEMENTWISE_OP(bce_with_logits_weighted_grad, 4, NULL, NULL);
-CLT_ELEMENTWISE_OP(bce_with_logits_target_grad, 3, NULL, NULL);
+static const clt_attribute no_number_attributes[] = {
+    {CLT_ATTRIBUTE(FLAG, "per_row", clt_terms_attr, per_row,
+                   "The weight is the size of dimension 0."),
+     .internal = 1},
+    {0},
+};
+
+static const char in_bce[] = "logits *, target *, pos_weight *?", in_pair[] = "x *, target *";
+
+static void build_bce(const clt_op_call *c)
+{
+    clt_bce_with_logits(c->in[0], c->in[1], c->in[2], &c->out[0], &c->out[1]);
+}
+
+CLT_TERMS_OP(bce_with_logits,
+             "Binary cross entropy of sigmoid(logits): sum, and number of elements.", in_bce,
+             bce_gradient, NULL, .callable = true, .build = build_bce,
+             .attributes = no_number_attributes);
+CLT_ELEMENTWISE_OP(bce_with_logits_grad, "The gradient of bce_with_logits for the logits.",
+                   "x *, target *, upstream *", .infer = clt_elementwise_infer);
+CLT_ELEMENTWISE_OP(bce_with_logits_weighted_grad, "The same with pos_weight.",
+                   "x *, target *, upstream *, pos_weight *", .infer = clt_elementwise_infer);
+CLT_ELEMENTWISE_OP(bce_with_logits_target_grad,
+                   "The gradient of bce_with_logits with pos_weight for the target.",
+                   "x *, upstream *, pos_weight *", .infer = clt_elementwise_infer);
 
 clt_status clt_bce_with_logits(clt_value *logits, clt_value *target, clt_value *pos_weight,
                                clt_value **sum, clt_value **weight)
@@ -61,8 +82,23 @@ static void describe_huber(const clt_node *node, clt_str *text)
     clt_str_add(text, "%g d^2 below %g, slope %g", (double)p[1], (double)p[0], (double)p[2]);
 }
 
-CLT_TERMS_OP(huber, 2, huber_gradient, describe_huber);
-CLT_ELEMENTWISE_OP(huber_grad, 3, NULL, describe_huber);
+static const clt_attribute huber_attributes[] = {
+    {CLT_ATTRIBUTE(FLAG, "per_row", clt_terms_attr, per_row,
+                   "The weight is the size of dimension 0."),
+     .internal = 1},
+    {CLT_ATTRIBUTE(REAL, "end", clt_terms_attr, numbers.p[0], "Where the square ends."),
+     .internal = 1},
+    {CLT_ATTRIBUTE(REAL, "factor", clt_terms_attr, numbers.p[1], "Of the square."), .internal = 1},
+    {CLT_ATTRIBUTE(REAL, "slope", clt_terms_attr, numbers.p[2], "Beyond it."), .internal = 1},
+    {0},
+};
+
+CLT_TERMS_OP(huber,
+             "Squares of small distances and the size of large ones: sum, and number of elements.",
+             in_pair, huber_gradient, describe_huber, .attributes = huber_attributes);
+CLT_ELEMENTWISE_OP(huber_grad, "The gradient of huber for x.", "x *, target *, upstream *",
+                   .attributes = huber_attributes + 1, .infer = clt_elementwise_infer,
+                   .describe = describe_huber);
 
 static clt_status fail_number(clt_value *x, const char *what, double number, clt_value **sum,
                               clt_value **weight)
@@ -121,10 +157,15 @@ static void describe_kl(const clt_node *node, clt_str *text)
         clt_str_add(text, "batchmean");
 }
 
-CLT_TERMS_OP(kl_div, 2, kl_gradient, describe_kl);
-CLT_TERMS_OP(kl_div_log, 2, kl_gradient, describe_kl);
-CLT_ELEMENTWISE_OP(kl_div_target_grad, 3, NULL, NULL);
-CLT_ELEMENTWISE_OP(kl_div_log_target_grad, 3, NULL, NULL);
+CLT_TERMS_OP(kl_div, "Kullback-Leibler divergence of a target from logarithms x: sum, and weight.",
+             in_pair, kl_gradient, describe_kl, .attributes = no_number_attributes,
+             .dims = clt_terms_dims);
+CLT_TERMS_OP(kl_div_log, "kl_div of a target that is given as logarithms.", in_pair, kl_gradient,
+             describe_kl, .attributes = no_number_attributes, .dims = clt_terms_dims);
+CLT_ELEMENTWISE_OP(kl_div_target_grad, "The gradient of kl_div for the target.",
+                   "x *, target *, upstream *", .infer = clt_elementwise_infer);
+CLT_ELEMENTWISE_OP(kl_div_log_target_grad, "The gradient of kl_div_log for the target.",
+                   "x *, target *, upstream *", .infer = clt_elementwise_infer);
 
 void clt_kl_div_options_init(clt_kl_div_options *options)
 {
@@ -149,3 +190,72 @@ clt_status clt_kl_div(clt_value *x, clt_value *target, const clt_kl_div_options 
     return clt_terms_emit(own.log_target ? &clt_op_kl_div_log : &clt_op_kl_div, &attr, x, target,
                           NULL, sum, weight);
 }
+
+typedef struct huber_call {
+    double bound;
+} huber_call;
+
+static void call_huber(const clt_op_call *c)
+{
+    clt_huber(c->in[0], c->in[1], ((const huber_call *)c->attr)->bound, &c->out[0], &c->out[1]);
+}
+
+const clt_op clt_call_huber = {
+    .name = "huber",
+    .doc = "d^2 / 2 of distances below delta, else delta (|d| - delta / 2): sum, and number of "
+           "elements.",
+    .operands = "x *, target *",
+    .results = "sum 1, weight 1",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(REAL, "delta", huber_call, bound, "Where the square ends."),
+             .most = FLT_MAX, .above = 1, .otherwise = 1},
+            {0},
+        },
+    .attr_bytes = sizeof(huber_call),
+    .callable = true,
+    .build = call_huber};
+
+static void call_smooth_l1(const clt_op_call *c)
+{
+    clt_smooth_l1(c->in[0], c->in[1], ((const huber_call *)c->attr)->bound, &c->out[0], &c->out[1]);
+}
+
+const clt_op clt_call_smooth_l1 = {
+    .name = "smooth_l1",
+    .doc = "huber divided by its bound, beta: sum, and number of elements.",
+    .operands = "x *, target *",
+    .results = "sum 1, weight 1",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(REAL, "beta", huber_call, bound, "Where the square ends."),
+             .most = FLT_MAX, .otherwise = 1},
+            {0},
+        },
+    .attr_bytes = sizeof(huber_call),
+    .callable = true,
+    .build = call_smooth_l1};
+
+static void call_kl_div(const clt_op_call *c)
+{
+    clt_kl_div_options o = *(const clt_kl_div_options *)c->attr;
+    o.struct_size = sizeof o;
+    clt_kl_div(c->in[0], c->in[1], &o, &c->out[0], &c->out[1]);
+}
+
+const clt_op clt_call_kl_div = {
+    .name = "kl_div",
+    .doc = "Kullback-Leibler divergence of a target from logarithms x: sum, and weight.",
+    .operands = "x *, target *",
+    .results = "sum 1, weight 1",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(FLAG, "log_target", clt_kl_div_options, log_target,
+                           "The target is given as logarithms.")},
+            {CLT_ATTRIBUTE(FLAG, "batchmean", clt_kl_div_options, batchmean,
+                           "The weight is the size of dimension 0, not the number of elements.")},
+            {0},
+        },
+    .attr_bytes = sizeof(clt_kl_div_options),
+    .callable = true,
+    .build = call_kl_div};

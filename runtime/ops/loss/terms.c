@@ -260,3 +260,10 @@ clt_status clt_terms_emit(const clt_op *op, const clt_terms_attr *attr, clt_valu
     *weight = node->out[1];
     return CLT_OK;
 }
+
+void clt_terms_dims(const clt_node *node, clt_node_dims *dims)
+{
+    if (((const clt_terms_attr *)node->attr)->per_row)
+        for (int k = 1; k < node->in[0]->type.rank; k++)
+            dims->behaviour[CLT_DIM_STAR + node->in[0]->type.rank - 1 - k] = CLT_DIM_WHOLE;
+}

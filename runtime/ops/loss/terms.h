@@ -22,21 +22,25 @@ double clt_terms_weight(const clt_node *node);
 
 extern const clt_variant clt_terms_variants[];
 
+/* clt_op.dims: with per_row, the weight is that of dimension 0 alone. */
+void clt_terms_dims(const clt_node *node, struct clt_node_dims *dims);
+
 /* Adds the node and hands out its two values; see clt_cross_entropy. `third` may be NULL. */
 clt_status clt_terms_emit(const clt_op *op, const clt_terms_attr *attr, clt_value *a, clt_value *b,
                           clt_value *third, clt_value **sum, clt_value **weight);
 
-#define CLT_TERMS_OP(NAME, MOST_IN, GRADIENT, DESCRIBE)                                            \
+#define CLT_TERMS_OP(NAME, DOC, OPERANDS, GRADIENT, DESCRIBE, ...)                                 \
     const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
-                                  .min_in = 2,                                                     \
-                                  .max_in = MOST_IN,                                               \
-                                  .n_out = 2,                                                      \
+                                  .doc = DOC,                                                      \
+                                  .operands = OPERANDS,                                            \
+                                  .results = "sum 1, weight 1",                                    \
                                   .attr_bytes = sizeof(clt_terms_attr),                            \
                                   .infer = clt_terms_infer,                                        \
                                   .gradient = GRADIENT,                                            \
                                   .describe = DESCRIBE,                                            \
                                   .flops = clt_terms_flops,                                        \
                                   .weight = clt_terms_weight,                                      \
-                                  .variants = clt_terms_variants}
+                                  .variants = clt_terms_variants,                                  \
+                                  __VA_ARGS__}
 
 #endif

@@ -184,11 +184,29 @@ static bool half(const clt_node *node, const clt_target *target, int index, bool
     return output || index == 0;
 }
 
+static void dims_of(const clt_node *node, clt_node_dims *dims)
+{
+    if (((const clt_linear_attr *)node->attr)->epilogue.activation != CLT_ACTIVATION_NONE)
+        clt_dims_not_summed(dims);
+}
+
 const clt_op clt_op_linear = {
     .name = "linear",
-    .min_in = 2,
-    .max_in = 3,
-    .n_out = 1,
+    .doc = "x weight^T + bias",
+    .operands = "x *k, weight ok, bias o?!",
+    .results = "y *o",
+    .dims = dims_of,
+    .callable = true,
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(CHOICE, "activation", clt_linear_attr, epilogue.activation,
+                           "What is applied to the result; fusion sets it."),
+             .choices = clt_activation_names, .internal = 1},
+            {CLT_ATTRIBUTE(REAL, "slope", clt_linear_attr, epilogue.slope,
+                           "Of a fused leaky_relu."),
+             .internal = 1},
+            {0},
+        },
     .attr_bytes = sizeof(clt_linear_attr),
     .infer = infer_linear,
     .gradient = gradient,
@@ -335,9 +353,15 @@ static bool half_weight_grad(const clt_node *node, const clt_target *target, int
 
 const clt_op clt_op_linear_weight_grad = {
     .name = "linear_weight_grad",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 2,
+    .doc = "The gradients of linear for weight and bias.",
+    .operands = "x *k, dy *o",
+    .results = "dweight ok, dbias o",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(FLAG, "bias", clt_linear_weight_grad_attr, bias,
+                           "Whether dbias is wanted.")},
+            {0},
+        },
     .attr_bytes = sizeof(clt_linear_weight_grad_attr),
     .infer = infer_weight_grad,
     .describe = describe_weight_grad,

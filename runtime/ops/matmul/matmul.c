@@ -7,6 +7,7 @@
 #include "ops/matmul/gemm_gpu.h"
 #include "ops/matmul/linear_batch_blocked.h"
 #include "ops/core/nn.h"
+#include "ops/core/ops.h"
 
 /* Sizes of the product C[M, N] = sum over K; dimensions may be negative (times the batch). */
 typedef struct product {
@@ -216,11 +217,53 @@ static bool half(const clt_node *node, const clt_target *target, int index, bool
     return output || node->in[index]->layout == node->in[0]->layout;
 }
 
+/* Labels: 0, 1, 2 are M, N and K; leading dimensions by their place. With `flatten`, those of both
+ * operands belong to K. */
+static void dims_of(const clt_node *node, clt_node_dims *dims)
+{
+    enum { M, N, K };
+    const clt_matmul_attr *attr = node->attr;
+    const int a = node->in[0]->type.rank, b = node->in[1]->type.rank;
+    const int y = node->out[0]->type.rank;
+    const bool summed = attr->flatten && y == 2 && (a > 2 || b > 2);
+    clt_dims_clear(dims);
+    for (int k = 0; k < CLT_MAX_RANK; k++) {
+        const signed char label = (signed char)(CLT_DIM_STAR + k);
+        dims->behaviour[label] =
+            summed ? (a == b ? CLT_DIM_SUMMED : CLT_DIM_WHOLE) : CLT_DIM_PARALLEL;
+        if (k < a - 2)
+            dims->in[0][k] = label;
+        if (k < b - 2)
+            dims->in[1][k] = label;
+        if (k < y - 2)
+            dims->out[0][k] = label;
+    }
+    dims->in[0][a - 2] = attr->trans_a ? K : M;
+    dims->in[0][a - 1] = attr->trans_a ? M : K;
+    dims->in[1][b - 2] = attr->trans_b ? N : K;
+    dims->in[1][b - 1] = attr->trans_b ? K : N;
+    dims->out[0][y - 2] = M;
+    dims->out[0][y - 1] = N;
+    dims->behaviour[M] = dims->behaviour[N] = CLT_DIM_PARALLEL;
+    dims->behaviour[K] = CLT_DIM_SUMMED;
+}
+
 const clt_op clt_op_matmul = {
     .name = "matmul",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
+    .doc = "The product of matrices, of leading dimensions too.",
+    .operands = "a *mk, b kn",
+    .results = "y *mn",
+    .dims = dims_of,
+    .callable = true,
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(FLAG, "trans_a", clt_matmul_attr, trans_a, "a is given transposed.")},
+            {CLT_ATTRIBUTE(FLAG, "trans_b", clt_matmul_attr, trans_b, "b is given transposed.")},
+            {CLT_ATTRIBUTE(FLAG, "flatten", clt_matmul_attr, flatten,
+                           "Leading dimensions count as rows."),
+             .internal = 1},
+            {0},
+        },
     .attr_bytes = sizeof(clt_matmul_attr),
     .infer = infer,
     .gradient = gradient,

@@ -49,14 +49,9 @@ static clt_status infer_moments(const clt_node *node, clt_type *out)
 
 static clt_status infer(const clt_node *node, clt_type *out)
 {
-    const clt_batch_norm_attr *attr = node->attr;
     CLT_TRY(check_images(node));
     const clt_type *x = &node->in[CLT_BN_X]->type;
     const clt_type channels = channels_type(x->dims[1]), moments = moments_type(x->dims[1]);
-    if (!(attr->eps >= 0) || !(attr->momentum >= 0 && attr->momentum <= 1))
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "batch_norm: eps %g must not be negative, and momentum %g in 0 to 1",
-                        attr->eps, attr->momentum);
     CLT_TRY(check_type(node, CLT_BN_MOMENTS, &moments, "moments"));
     CLT_TRY(check_type(node, CLT_BN_WEIGHT, &channels, "weight"));
     CLT_TRY(check_type(node, CLT_BN_BIAS, &channels, "bias"));
@@ -240,38 +235,76 @@ static bool half(const clt_node *node, const clt_target *target, int index, bool
     return node->op == &clt_op_batch_norm ? index == CLT_BN_ADDEND : index == CLT_BNG_DY;
 }
 
-#define BATCH_NORM_OP(NAME, LEAST, MOST, OUT, ...)                                                 \
+static const clt_attribute attributes[] = {
+    {CLT_ATTRIBUTE(REAL, "eps", clt_batch_norm_attr, eps, "Added to the variance."),
+     .most = INFINITY, .otherwise = CLT_NORM_EPS},
+    {CLT_ATTRIBUTE(REAL, "momentum", clt_batch_norm_attr, momentum,
+                   "The share of a new batch in the running statistics."),
+     .most = 1, .otherwise = 0.1},
+    {CLT_ATTRIBUTE(FLAG, "synchronised", clt_batch_norm_attr, synchronised,
+                   "Over the samples of all devices and ranks.")},
+    {CLT_ATTRIBUTE(FLAG, "relu", clt_batch_norm_attr, relu, "A ReLU follows; fusion sets it."),
+     .internal = 1},
+    {0},
+};
+
+#define BATCH_NORM_OP(NAME, DOC, OPERANDS, RESULTS, ...)                                           \
     const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
-                                  .min_in = LEAST,                                                 \
-                                  .max_in = MOST,                                                  \
-                                  .n_out = OUT,                                                    \
+                                  .doc = DOC,                                                      \
+                                  .operands = OPERANDS,                                            \
+                                  .results = RESULTS,                                              \
+                                  .attributes = attributes,                                        \
                                   .attr_bytes = sizeof(clt_batch_norm_attr),                       \
                                   __VA_ARGS__}
 
-BATCH_NORM_OP(batch_norm_moments, 1, 1, 1, .infer = infer_moments, .flops = flops_moments,
+static const char
+    in_moments[] = "x bc*",
+    out_moments[] = "moments mc",
+    in_norm[] =
+        "x bc*, moments mc, weight c?, bias c?, addend bc*?, running_mean c?, running_var c?",
+    out_y[] = "y bc*", in_sums[] = "x bc*, dy bc*, moments mc, weight c?, bias c?",
+    out_sums[] = "dbias c, dweight c",
+    in_grad[] = "x bc*, dy bc*, moments mc, weight c?, bias c?, dbias c?, dweight c?",
+    out_dx[] = "dx bc*", in_running[] = "moments mc, running_mean c, running_var c",
+    out_running[] = "running_mean c, running_var c", in_recall[] = "running_mean c, running_var c",
+    in_tracked[] = "num_batches_tracked * i32", out_tracked[] = "num_batches_tracked * i32";
+
+BATCH_NORM_OP(batch_norm_moments,
+              "Mean, squared distances and number of the values of each channel.", in_moments,
+              out_moments, .infer = infer_moments, .whole = "bm*", .flops = flops_moments,
               .batch_blocked = wants_batch_blocked, .rounding = CLT_ROUNDS_NONE, .half = half,
               .variants = clt_batch_norm_variants);
-BATCH_NORM_OP(batch_norm, 2, CLT_BN_IN, 1, .infer = infer, .gradient = gradient,
+BATCH_NORM_OP(batch_norm, "(x - mean) / sqrt(variance + eps) * weight + bias of each channel.",
+              in_norm, out_y, .infer = infer, .whole = "m", .gradient = gradient,
               .describe = describe, .flops = flops, .batch_blocked = wants_batch_blocked,
               .in_place = 1u << CLT_BN_X, .absorb = absorb, .evaluate = evaluate, .half = half,
               .variants = clt_batch_norm_variants);
-BATCH_NORM_OP(batch_norm_grad_sums, 3, CLT_BNG_DBIAS, 2, .infer = infer_grad_sums,
-              .describe = describe, .flops = flops_grad, .batch_blocked = wants_batch_blocked,
-              .rounding = CLT_ROUNDS_NONE, .half = half, .variants = clt_batch_norm_variants);
-BATCH_NORM_OP(batch_norm_grad, 3, CLT_BNG_IN, 1, .infer = infer_grad, .describe = describe,
+BATCH_NORM_OP(batch_norm_grad_sums, "The gradients of batch_norm for bias and weight.", in_sums,
+              out_sums, .infer = infer_grad_sums, .whole = "m", .describe = describe,
               .flops = flops_grad, .batch_blocked = wants_batch_blocked,
-              .in_place = 1u << CLT_BNG_X | 1u << CLT_BNG_DY, .half = half,
-              .variants = clt_batch_norm_variants);
-BATCH_NORM_OP(batch_norm_running, 3, 3, 2, .infer = infer_running, .describe = describe_running,
+              .rounding = CLT_ROUNDS_NONE, .half = half, .variants = clt_batch_norm_variants);
+BATCH_NORM_OP(batch_norm_grad, "The gradient of batch_norm for x.", in_grad, out_dx,
+              .infer = infer_grad, .whole = "m", .describe = describe, .flops = flops_grad,
+              .batch_blocked = wants_batch_blocked, .in_place = 1u << CLT_BNG_X | 1u << CLT_BNG_DY,
+              .half = half, .variants = clt_batch_norm_variants);
+BATCH_NORM_OP(batch_norm_running, "The running statistics after a batch.", in_running, out_running,
+              .infer = infer_running, .whole = "m", .describe = describe_running,
               .variants = clt_batch_norm_channel_variants);
 
 /* Without an attribute. */
-#define BATCH_NORM_PLAIN_OP(NAME, N, INFER, VARIANTS)                                              \
-    const clt_op clt_op_##NAME = {                                                                 \
-        .name = #NAME, .min_in = N, .max_in = N, .n_out = 1, .infer = INFER, .variants = VARIANTS}
+#define BATCH_NORM_PLAIN_OP(NAME, DOC, OPERANDS, RESULTS, INFER, VARIANTS)                         \
+    const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
+                                  .doc = DOC,                                                      \
+                                  .operands = OPERANDS,                                            \
+                                  .results = RESULTS,                                              \
+                                  .whole = "m",                                                    \
+                                  .infer = INFER,                                                  \
+                                  .variants = VARIANTS}
 
-BATCH_NORM_PLAIN_OP(batch_norm_recall, 2, infer_recall, clt_batch_norm_channel_variants);
-BATCH_NORM_PLAIN_OP(batch_norm_tracked, 1, infer_tracked, clt_batch_norm_tracked_variants);
+BATCH_NORM_PLAIN_OP(batch_norm_recall, "The running statistics as moments, for evaluation.",
+                    in_recall, out_moments, infer_recall, clt_batch_norm_channel_variants);
+BATCH_NORM_PLAIN_OP(batch_norm_tracked, "The number of batches, and one more.", in_tracked,
+                    out_tracked, infer_tracked, clt_batch_norm_tracked_variants);
 
 /* --- the builder ---------------------------------------------------------------------------- */
 
@@ -293,6 +326,7 @@ static clt_status read_options(const clt_value *mean, const clt_value *var,
     clt_batch_norm_options own;
     clt_batch_norm_options_init(&own);
     CLT_TRY(clt_options_read("batch_norm", &own, sizeof own, given));
+    CLT_TRY(clt_attributes_check(&clt_call_batch_norm, &own));
     if (!mean != !var || (tracked && !mean))
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "batch_norm: running_mean and running_var are given together or not at "
@@ -342,3 +376,32 @@ clt_value *clt_batch_norm(clt_value *x, clt_value *weight, clt_value *bias, clt_
                        (clt_value *const[]){running_mean, running_var, num_batches_tracked}, &attr);
     return clt_graph_status(x->graph) == CLT_OK ? y : NULL;
 }
+
+static void call_batch_norm(const clt_op_call *c)
+{
+    clt_batch_norm_options o = *(const clt_batch_norm_options *)c->attr;
+    o.struct_size = sizeof o;
+    c->out[0] = clt_batch_norm(c->in[0], c->in[1], c->in[2], c->in[3], c->in[4], c->in[5], &o);
+}
+
+const clt_op clt_call_batch_norm = {
+    .name = "batch_norm",
+    .doc = "(x - mean) / sqrt(variance + eps) * weight + bias over each channel of the batch.",
+    .operands =
+        "x bc*, weight c?, bias c?, running_mean c?, running_var c?, num_batches_tracked 1? i32",
+    .results = "y bc*",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(REAL, "eps", clt_batch_norm_options, eps, "Added to the variance."),
+             .most = INFINITY, .otherwise = CLT_NORM_EPS},
+            {CLT_ATTRIBUTE(REAL, "momentum", clt_batch_norm_options, momentum,
+                           "The share of a new batch in the running statistics."),
+             .most = 1, .otherwise = 0.1},
+            {CLT_ATTRIBUTE(FLAG, "synchronised", clt_batch_norm_options, synchronised,
+                           "Over the samples of all devices and ranks.")},
+            {0},
+        },
+    .whole = "b*",
+    .attr_bytes = sizeof(clt_batch_norm_options),
+    .callable = true,
+    .build = call_batch_norm};

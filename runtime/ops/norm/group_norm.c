@@ -1,6 +1,7 @@
 /* Group norm: a group's elements lie side by side, so that it is layer norm of another shape. */
 #include "base/error.h"
 #include "graph/graph.h"
+#include "ops/core/ops.h"
 #include <cltrain/ops_norm.h>
 #include <cltrain/ops_tensor.h>
 
@@ -69,3 +70,54 @@ clt_value *clt_instance_norm(clt_value *x, clt_value *weight, clt_value *bias, d
     return build("instance_norm", x, x && x->type.rank > 1 ? x->type.dims[1] : 1, weight, bias,
                  eps);
 }
+
+typedef struct norm_call {
+    int groups;
+    double eps;
+} norm_call;
+
+static void call_group_norm(const clt_op_call *c)
+{
+    const norm_call *call = c->attr;
+    c->out[0] = clt_group_norm(c->in[0], call->groups, c->in[1], c->in[2], call->eps);
+}
+
+const clt_op clt_call_group_norm = {
+    .name = "group_norm",
+    .doc = "(x - mean) / sqrt(variance + eps) * weight + bias over groups of channels.",
+    .operands = "x bc*, weight c?, bias c?",
+    .results = "y bc*",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "groups", norm_call, groups, "Groups of channels."), .least = 1,
+             .most = INT_MAX, .required = 1, .otherwise = 1},
+            {CLT_ATTRIBUTE(REAL, "eps", norm_call, eps, "Added to the variance."), .most = INFINITY,
+             .otherwise = CLT_NORM_EPS},
+            {0},
+        },
+    .whole = "c*",
+    .attr_bytes = sizeof(norm_call),
+    .callable = true,
+    .build = call_group_norm};
+
+static void call_instance_norm(const clt_op_call *c)
+{
+    const norm_call *call = c->attr;
+    c->out[0] = clt_instance_norm(c->in[0], c->in[1], c->in[2], call->eps);
+}
+
+const clt_op clt_call_instance_norm = {
+    .name = "instance_norm",
+    .doc = "The same over each channel.",
+    .operands = "x bc*, weight c?, bias c?",
+    .results = "y bc*",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(REAL, "eps", norm_call, eps, "Added to the variance."), .most = INFINITY,
+             .otherwise = CLT_NORM_EPS},
+            {0},
+        },
+    .whole = "*",
+    .attr_bytes = sizeof(norm_call),
+    .callable = true,
+    .build = call_instance_norm};

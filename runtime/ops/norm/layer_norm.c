@@ -9,11 +9,22 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     return clt_norm_rows_gradient(node, &clt_op_layer_norm_grad, dy, wanted, dx);
 }
 
+static const clt_attribute attributes[] = {
+    {CLT_ATTRIBUTE(INT, "axes", clt_norm_rows_attr, axes, "How many of the last axes."), .least = 1,
+     .most = CLT_MAX_RANK, .otherwise = 1},
+    {CLT_ATTRIBUTE(REAL, "eps", clt_norm_rows_attr, eps, "Added to the variance."),
+     .most = INFINITY, .otherwise = CLT_NORM_EPS},
+    {0},
+};
+
 const clt_op clt_op_layer_norm = {
     .name = "layer_norm",
-    .min_in = 1,
-    .max_in = 3,
-    .n_out = 3,
+    .doc = "(x - mean) / sqrt(variance + eps) * weight + bias over the last axes.",
+    .operands = "x *, weight *?, bias *?",
+    .results = "y *, rstd *, mean *",
+    .dims = clt_norm_rows_dims,
+    .callable = true,
+    .attributes = attributes,
     .attr_bytes = sizeof(clt_norm_rows_attr),
     .infer = clt_norm_rows_infer,
     .gradient = gradient,
@@ -25,9 +36,11 @@ const clt_op clt_op_layer_norm = {
 
 const clt_op clt_op_layer_norm_grad = {
     .name = "layer_norm_grad",
-    .min_in = 4,
-    .max_in = 5,
-    .n_out = 3,
+    .doc = "The gradient of layer_norm.",
+    .operands = "x *, dy *, rstd *, mean *, weight *?",
+    .results = "dx *, dweight *, dbias *",
+    .dims = clt_norm_rows_dims,
+    .attributes = clt_norm_rows_grad_attributes,
     .attr_bytes = sizeof(clt_norm_rows_attr),
     .infer = clt_norm_rows_infer_grad,
     .describe = clt_norm_rows_describe,

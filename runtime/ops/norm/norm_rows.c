@@ -85,8 +85,6 @@ clt_status clt_norm_rows_infer(const clt_node *node, clt_type *out)
     if (attr->axes < 1 || attr->axes > x->rank)
         return clt_fail(CLT_INVALID_ARGUMENT, "%s: %s has no last %d axes", node->op->name,
                         clt_type_text(x, text), attr->axes);
-    if (!(attr->eps >= 0))
-        return clt_fail(CLT_INVALID_ARGUMENT, "%s: eps %g is negative", node->op->name, attr->eps);
     CLT_TRY(clt_check_image(node, 0, first_axis(node)));
     if (columns_of(node) < 1)
         return clt_fail(CLT_SHAPE, "%s: %s has no elements to normalise", node->op->name,
@@ -380,3 +378,41 @@ const clt_variant clt_norm_rows_grad_variants[] = {
     {"portable", NULL, emit_grad_portable},
     {0},
 };
+
+const clt_attribute clt_norm_rows_grad_attributes[] = {
+    {CLT_ATTRIBUTE(INT, "axes", clt_norm_rows_attr, axes, "How many of the last axes."), .least = 1,
+     .most = CLT_MAX_RANK, .otherwise = 1},
+    {CLT_ATTRIBUTE(REAL, "eps", clt_norm_rows_attr, eps, "As the forward has it."),
+     .most = INFINITY},
+    {CLT_ATTRIBUTE(FLAG, "weight", clt_norm_rows_attr, weight, "Whether dweight is wanted.")},
+    {CLT_ATTRIBUTE(FLAG, "bias", clt_norm_rows_attr, bias, "Whether dbias is wanted.")},
+    {0},
+};
+
+/* The statistics have the axes before the rows; the parameters those of a row. */
+void clt_norm_rows_dims(const clt_node *node, clt_node_dims *dims)
+{
+    const int rank = node->in[X]->type.rank, first = first_axis(node);
+    const bool gradient = node->n_in > 3;
+    clt_dims_clear(dims);
+    for (int k = 0; k < rank; k++) {
+        const signed char label = (signed char)k;
+        dims->behaviour[k] = k < first ? CLT_DIM_PARALLEL : CLT_DIM_WHOLE;
+        dims->in[X][k] = dims->out[0][k] = label;
+        for (int i = 1; i < node->n_in; i++) {
+            const bool like_x = gradient && i == DY, statistic = gradient && (i == 2 || i == 3);
+            if (!node->in[i])
+                continue;
+            if (like_x || (statistic && k < first))
+                dims->in[i][k] = label;
+            else if (!statistic && k >= first)
+                dims->in[i][k - first] = label;
+        }
+        for (int i = 1; i < node->n_out; i++) {
+            if (!gradient && k < first)
+                dims->out[i][k] = label;
+            else if (gradient && k >= first && node->out[i]->type.rank == rank - first)
+                dims->out[i][k - first] = label;
+        }
+    }
+}

@@ -32,6 +32,11 @@ clt_status clt_norm_rows_infer_grad(const clt_node *node, clt_type *out);
 clt_status clt_norm_rows_gradient(const clt_node *node, const clt_op *op, clt_value *const *dy,
                                   const bool *wanted, clt_value **dx);
 
+/* clt_op.dims, and the attributes of the gradients. */
+struct clt_node_dims;
+void clt_norm_rows_dims(const clt_node *node, struct clt_node_dims *dims);
+extern const clt_attribute clt_norm_rows_grad_attributes[];
+
 void clt_norm_rows_describe(const clt_node *node, clt_str *text);
 double clt_norm_rows_flops(const clt_node *node, int64_t n);
 

@@ -9,11 +9,22 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     return clt_norm_rows_gradient(node, &clt_op_rms_norm_grad, dy, wanted, dx);
 }
 
+static const clt_attribute attributes[] = {
+    {CLT_ATTRIBUTE(INT, "axes", clt_norm_rows_attr, axes, "How many of the last axes."), .least = 1,
+     .most = CLT_MAX_RANK, .otherwise = 1},
+    {CLT_ATTRIBUTE(REAL, "eps", clt_norm_rows_attr, eps, "Added to the mean square."),
+     .most = INFINITY, .otherwise = CLT_RMS_NORM_EPS},
+    {0},
+};
+
 const clt_op clt_op_rms_norm = {
     .name = "rms_norm",
-    .min_in = 1,
-    .max_in = 2,
-    .n_out = 2,
+    .doc = "x / sqrt(mean of squares + eps) * weight over the last axes.",
+    .operands = "x *, weight *?",
+    .results = "y *, rstd *",
+    .dims = clt_norm_rows_dims,
+    .callable = true,
+    .attributes = attributes,
     .attr_bytes = sizeof(clt_norm_rows_attr),
     .infer = clt_norm_rows_infer,
     .gradient = gradient,
@@ -25,9 +36,11 @@ const clt_op clt_op_rms_norm = {
 
 const clt_op clt_op_rms_norm_grad = {
     .name = "rms_norm_grad",
-    .min_in = 3,
-    .max_in = 5,
-    .n_out = 2,
+    .doc = "The gradient of rms_norm.",
+    .operands = "x *, dy *, rstd *, mean *?, weight *?",
+    .results = "dx *, dweight *",
+    .dims = clt_norm_rows_dims,
+    .attributes = clt_norm_rows_grad_attributes,
     .attr_bytes = sizeof(clt_norm_rows_attr),
     .infer = clt_norm_rows_infer_grad,
     .describe = clt_norm_rows_describe,

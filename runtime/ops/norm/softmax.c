@@ -7,6 +7,7 @@
 #include "ops/core/ops.h"
 #include "ops/reduce/rows_cpu.h"
 #include "ops/reduce/rows_gpu.h"
+#include "ops/elementwise/elementwise.h"
 
 static clt_status infer(const clt_node *node, clt_type *out)
 {
@@ -185,12 +186,36 @@ static const clt_variant variants[] = {
     {0},
 };
 
-#define SOFTMAX_OP(NAME, N, GRADIENT, ROUNDING)                                                    \
+static clt_value *build(const clt_op *op, clt_value *x, int axis)
+{
+    const clt_softmax_attr attr = {x && axis < 0 ? axis + x->type.rank : axis};
+    return clt_emit1(op, &attr, 1, x);
+}
+
+static void apply(const clt_op_call *c)
+{
+    c->out[0] = build(c->op, c->in[0], ((const clt_softmax_attr *)c->attr)->axis);
+}
+
+static const clt_attribute attributes[] = {
+    {CLT_ATTRIBUTE(INT, "axis", clt_softmax_attr, axis,
+                   "The axis; negative ones count from the end."),
+     .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = -1},
+    {0},
+};
+static const char in_x[] = "x *", in_y_dy[] = "y *, dy *";
+
+#define SOFTMAX_OP(NAME, DOC, OPERANDS, RESULT, CALLABLE, GRADIENT, ROUNDING)                      \
     const clt_op clt_op_##NAME = {                                                                 \
         .name = #NAME,                                                                             \
-        .min_in = N,                                                                               \
-        .max_in = N,                                                                               \
-        .n_out = 1,                                                                                \
+        .doc = DOC,                                                                                \
+        .operands = OPERANDS,                                                                      \
+        .results = RESULT,                                                                         \
+        .attributes = attributes,                                                                  \
+        .dims = clt_dims_axis,                                                                     \
+        .callable = CALLABLE,                                                                      \
+        .build = CALLABLE ? apply : NULL,                                                          \
+                                                                                                   \
         .attr_bytes = sizeof(clt_softmax_attr),                                                    \
         .infer = infer,                                                                            \
         .gradient = GRADIENT,                                                                      \
@@ -201,16 +226,12 @@ static const clt_variant variants[] = {
         .variants = variants,                                                                      \
     }
 
-SOFTMAX_OP(softmax, 1, gradient, CLT_ROUNDS_FIRST);
-SOFTMAX_OP(softmax_grad, 2, NULL, CLT_ROUNDS_FIRST);
-SOFTMAX_OP(log_softmax, 1, gradient, CLT_ROUNDS_NONE);
-SOFTMAX_OP(log_softmax_grad, 2, NULL, CLT_ROUNDS_FIRST);
-
-static clt_value *build(const clt_op *op, clt_value *x, int axis)
-{
-    const clt_softmax_attr attr = {x && axis < 0 ? axis + x->type.rank : axis};
-    return clt_emit1(op, &attr, 1, x);
-}
+SOFTMAX_OP(softmax, "exp(x) / the sum of exp(x) over an axis.", in_x, "y *", true, gradient,
+           CLT_ROUNDS_FIRST);
+SOFTMAX_OP(softmax_grad, "The gradient of softmax.", in_y_dy, "y *", false, NULL, CLT_ROUNDS_FIRST);
+SOFTMAX_OP(log_softmax, "The logarithm of softmax.", in_x, "y *", true, gradient, CLT_ROUNDS_NONE);
+SOFTMAX_OP(log_softmax_grad, "The gradient of log_softmax.", in_y_dy, "y *", false, NULL,
+           CLT_ROUNDS_FIRST);
 
 clt_value *clt_softmax(clt_value *x, int axis)
 {

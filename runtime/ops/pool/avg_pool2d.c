@@ -11,11 +11,21 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     return clt_graph_status(node->graph);
 }
 
+static void build(const clt_op_call *c)
+{
+    const clt_pool2d_options options = clt_pool2d_options_of(c->attr);
+    c->out[0] = clt_avg_pool2d(c->in[0], &options);
+}
+
 const clt_op clt_op_avg_pool2d = {
     .name = "avg_pool2d",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    .doc = "Means over windows.",
+    .operands = "x bchw",
+    .results = "y bchw",
+    .halo = "hw",
+    .callable = true,
+    .build = build,
+    .attributes = clt_pool2d_attributes,
     .attr_bytes = sizeof(clt_pool2d_attr),
     .infer = clt_pool2d_infer,
     .gradient = gradient,
@@ -44,9 +54,11 @@ clt_value *clt_avg_pool2d(clt_value *x, const clt_pool2d_options *options)
 
 const clt_op clt_op_avg_pool2d_grad = {
     .name = "avg_pool2d_grad",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    .doc = "The gradient of avg_pool2d.",
+    .operands = "dy bchw",
+    .results = "dx bchw",
+    .halo = "hw",
+    .attributes = clt_pool2d_attributes,
     .attr_bytes = sizeof(clt_pool2d_attr),
     .infer = clt_pool2d_infer_grad,
     .describe = clt_pool2d_describe,

@@ -143,9 +143,15 @@ static const clt_variant variants[] = {
 
 const clt_op clt_op_global_avg_pool2d = {
     .name = "global_avg_pool2d",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    .doc = "Means of whole images.",
+    .operands = "x bchw",
+    .results = "y bc11",
+    .whole = "hw",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "in", global_attr, in, "Size of x."), .count = 2, .internal = 1},
+            {0},
+        },
     .attr_bytes = sizeof(global_attr),
     .infer = infer,
     .gradient = gradient,
@@ -222,9 +228,15 @@ static const clt_variant grad_variants[] = {
 
 const clt_op clt_op_global_avg_pool2d_grad = {
     .name = "global_avg_pool2d_grad",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    .doc = "The gradient of global_avg_pool2d.",
+    .operands = "dy bc11",
+    .results = "dx bchw",
+    .whole = "hw",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "in", global_attr, in, "Size of x."), .count = 2, .internal = 1},
+            {0},
+        },
     .attr_bytes = sizeof(global_attr),
     .infer = infer_grad,
     .describe = describe,

@@ -11,11 +11,21 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     return clt_graph_status(node->graph);
 }
 
+static void build(const clt_op_call *c)
+{
+    const clt_pool2d_options options = clt_pool2d_options_of(c->attr);
+    c->out[0] = clt_max_pool2d(c->in[0], &options);
+}
+
 const clt_op clt_op_max_pool2d = {
     .name = "max_pool2d",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    .doc = "Maxima over windows, of which padding is no part.",
+    .operands = "x bchw",
+    .results = "y bchw",
+    .halo = "hw",
+    .callable = true,
+    .build = build,
+    .attributes = clt_pool2d_attributes,
     .attr_bytes = sizeof(clt_pool2d_attr),
     .infer = clt_pool2d_infer,
     .gradient = gradient,
@@ -49,9 +59,11 @@ static clt_status infer_grad(const clt_node *node, clt_type *out)
 
 const clt_op clt_op_max_pool2d_grad = {
     .name = "max_pool2d_grad",
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
+    .doc = "The gradient of max_pool2d.",
+    .operands = "x bchw, dy bchw",
+    .results = "dx bchw",
+    .halo = "hw",
+    .attributes = clt_pool2d_attributes,
     .attr_bytes = sizeof(clt_pool2d_attr),
     .infer = infer_grad,
     .describe = clt_pool2d_describe,

@@ -283,3 +283,38 @@ const clt_variant clt_pool2d_variants[] = {
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
+
+const clt_attribute clt_pool2d_attributes[] = {
+    {CLT_ATTRIBUTE(INT, "kernel", clt_pool2d_attr, kernel, "Size of the window."), .count = 2,
+     .least = 1, .most = INT_MAX, .otherwise = 2},
+    {CLT_ATTRIBUTE(INT, "stride", clt_pool2d_attr, stride, "Steps of the window; 0: its size."),
+     .count = 2, .most = INT_MAX},
+    {CLT_ATTRIBUTE(INT, "padding", clt_pool2d_attr, padding,
+                   "What is added on each side, at most half of the window."),
+     .count = 2, .most = INT_MAX},
+    {CLT_ATTRIBUTE(INT, "dilation", clt_pool2d_attr, dilation,
+                   "Steps between the elements of a window; max_pool2d only."),
+     .count = 2, .least = 1, .most = INT_MAX, .otherwise = 1},
+    {CLT_ATTRIBUTE(FLAG, "ceil_mode", clt_pool2d_attr, ceil_mode,
+                   "A window may hang over the right and lower edge.")},
+    {CLT_ATTRIBUTE(FLAG, "count_include_pad", clt_pool2d_attr, count_include_pad,
+                   "Means count the padding; avg_pool2d only."),
+     .otherwise = 1},
+    {CLT_ATTRIBUTE(INT, "in", clt_pool2d_attr, in, "Size of x."), .count = 2, .internal = 1},
+    {0},
+};
+
+clt_pool2d_options clt_pool2d_options_of(const clt_pool2d_attr *attr)
+{
+    clt_pool2d_options options;
+    clt_pool2d_options_init(&options);
+    for (int i = 0; i < 2; i++) {
+        options.kernel[i] = attr->kernel[i];
+        options.stride[i] = attr->stride[i];
+        options.padding[i] = attr->padding[i];
+        options.dilation[i] = attr->dilation[i];
+    }
+    options.ceil_mode = attr->ceil_mode;
+    options.count_include_pad = attr->count_include_pad;
+    return options;
+}

@@ -9,6 +9,10 @@ bool clt_pool2d_attr_from(const char *op, const clt_value *x, const clt_pool2d_o
                           clt_pool2d_attr *attr);
 
 /* Types of the forward's result, from x, and of the gradient, from dy: its last operand. */
+clt_pool2d_options clt_pool2d_options_of(const clt_pool2d_attr *attr);
+
+extern const clt_attribute clt_pool2d_attributes[];
+
 clt_status clt_pool2d_infer(const clt_node *node, clt_type *out);
 clt_status clt_pool2d_infer_grad(const clt_node *node, clt_type *out);
 

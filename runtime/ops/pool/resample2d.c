@@ -251,11 +251,31 @@ static const clt_variant variants[] = {
     {0},
 };
 
+static const char *const kinds[] = {"adaptive_avg", "nearest", "bilinear", NULL};
+
 const clt_op clt_op_resample2d = {
     .name = "resample2d",
-    .min_in = 3,
-    .max_in = 3,
-    .n_out = 1,
+    .doc = "Weighted sums of neighbours along each axis, by tables: adaptive means, upsampling, "
+           "their gradients.",
+    .operands = "x bchw, places n i32, weights m",
+    .results = "y bcij",
+    .whole = "hwnmij",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "in", clt_resample2d_attr, in, "Size of x."), .count = 2,
+             .internal = 1},
+            {CLT_ATTRIBUTE(INT, "out", clt_resample2d_attr, out, "Size of the result."), .count = 2,
+             .internal = 1},
+            {CLT_ATTRIBUTE(INT, "taps", clt_resample2d_attr, taps,
+                           "The most elements that a sum has, of each axis."),
+             .count = 2, .internal = 1},
+            {CLT_ATTRIBUTE(CHOICE, "kind", clt_resample2d_attr, kind, "What the tables do."),
+             .choices = kinds, .internal = 1},
+            {CLT_ATTRIBUTE(FLAG, "gradient", clt_resample2d_attr, gradient,
+                           "They are those of its gradient."),
+             .internal = 1},
+            {0},
+        },
     .attr_bytes = sizeof(clt_resample2d_attr),
     .infer = infer,
     .gradient = gradient,

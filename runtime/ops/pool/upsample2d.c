@@ -189,3 +189,60 @@ clt_value *clt_upsample2d(clt_value *x, const clt_upsample2d_options *options)
         clt_resample_axis_free(&axes[i]);
     return y;
 }
+
+typedef struct size_call {
+    int size[2];
+} size_call;
+
+static void call_adaptive_avg_pool2d(const clt_op_call *c)
+{
+    const size_call *call = c->attr;
+    c->out[0] = clt_adaptive_avg_pool2d(c->in[0], call->size[0], call->size[1]);
+}
+
+const clt_op clt_call_adaptive_avg_pool2d = {
+    .name = "adaptive_avg_pool2d",
+    .doc = "Means over windows that divide x evenly.",
+    .operands = "x bchw",
+    .results = "y bcij",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "size", size_call, size, "Size of the result."), .count = 2,
+             .least = 1, .most = MOST_SIZE, .otherwise = 1},
+            {0},
+        },
+    .whole = "hwij",
+    .attr_bytes = sizeof(size_call),
+    .callable = true,
+    .build = call_adaptive_avg_pool2d};
+
+static void call_upsample2d(const clt_op_call *c)
+{
+    clt_upsample2d_options o = *(const clt_upsample2d_options *)c->attr;
+    o.struct_size = sizeof o;
+    c->out[0] = clt_upsample2d(c->in[0], &o);
+}
+
+const clt_op clt_call_upsample2d = {
+    .name = "upsample2d",
+    .doc = "x at another size.",
+    .operands = "x bchw",
+    .results = "y bcij",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "size", clt_upsample2d_options, size,
+                           "Size of the result; 0: by the scale."),
+             .count = 2, .most = MOST_SIZE},
+            {CLT_ATTRIBUTE(REAL, "scale", clt_upsample2d_options, scale,
+                           "What the size is multiplied by."),
+             .count = 2, .most = MOST_SIZE, .above = 1, .otherwise = 2},
+            {CLT_ATTRIBUTE(FLAG, "bilinear", clt_upsample2d_options, mode,
+                           "Between neighbours, not the nearest of them.")},
+            {CLT_ATTRIBUTE(FLAG, "align_corners", clt_upsample2d_options, align_corners,
+                           "The first and last elements stay where they are; bilinear only.")},
+            {0},
+        },
+    .whole = "hwij",
+    .attr_bytes = sizeof(clt_upsample2d_options),
+    .callable = true,
+    .build = call_upsample2d};

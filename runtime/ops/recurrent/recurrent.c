@@ -320,29 +320,49 @@ static const clt_variant grad_variants[] = {
     {0},
 };
 
-#define RECURRENT(NAME)                                                                            \
-    const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
-                                  .min_in = 2,                                                     \
-                                  .max_in = 6,                                                     \
-                                  .n_out = 4,                                                      \
-                                  .attr_bytes = sizeof(clt_recurrent_attr),                        \
-                                  .infer = infer,                                                  \
-                                  .gradient = gradient,                                            \
-                                  .describe = describe,                                            \
-                                  .flops = flops,                                                  \
-                                  .variants = variants};                                           \
+static const clt_attribute attributes[] = {
+    {CLT_ATTRIBUTE(FLAG, "reverse", clt_recurrent_attr, reverse,
+                   "From the last step to the first.")},
+    {0},
+};
+
+#define RECURRENT(NAME, DOC, RESULTS, GRADIENTS)                                                   \
+    const clt_op clt_op_##NAME = {                                                                 \
+        .name = #NAME,                                                                             \
+        .doc = DOC,                                                                                \
+        .attributes = attributes,                                                                  \
+        .whole = "ghis",                                                                           \
+        .scan = "t",                                                                               \
+        .operands = "gates btg, weight_hh gh, bias_hh g?, h0 bh?, c0 bh?, lengths b? i32",         \
+        .results = RESULTS,                                                                        \
+        .attr_bytes = sizeof(clt_recurrent_attr),                                                  \
+        .infer = infer,                                                                            \
+        .gradient = gradient,                                                                      \
+        .describe = describe,                                                                      \
+        .flops = flops,                                                                            \
+        .variants = variants};                                                                     \
     const clt_op clt_op_##NAME##_grad = {.name = #NAME "_grad",                                    \
-                                         .min_in = 3,                                              \
-                                         .max_in = 9,                                              \
-                                         .n_out = 4,                                               \
+                                         .doc = "The gradient of " #NAME ".",                      \
+                                         .attributes = attributes,                                 \
+                                         .whole = "ghis",                                          \
+                                         .scan = "t",                                              \
+                                         .operands =                                               \
+                                             "weight_hh gh, saved bts, y bth, dy bth?, dh_n bh?, " \
+                                             "dc_n bh?, h0 bh?, c0 bh?, lengths b? i32",           \
+                                         .results = GRADIENTS,                                     \
                                          .attr_bytes = sizeof(clt_recurrent_attr),                 \
                                          .infer = infer_grad,                                      \
                                          .describe = describe,                                     \
                                          .flops = flops,                                           \
                                          .variants = grad_variants}
 
-RECURRENT(lstm);
-RECURRENT(gru);
+static const char out_lstm[] = "y bth, h_n bh, c_n bh, saved bts",
+                  out_gru[] = "y bth, h_n bh, unused 1, saved bts",
+                  out_lstm_grad[] = "dgates btg, dh0 bh, dc0 bh, before bth",
+                  out_gru_grad[] = "dgates btg, dh0 bh, dproduct btg, before bth";
+
+RECURRENT(lstm, "Long short-term memory, from the gates' input on.", out_lstm, out_lstm_grad);
+RECURRENT(gru, "Gated recurrent unit, from the gates' input on.", out_gru, out_gru_grad);
 
 /* --- builders -------------------------------------------------------------------------------- */
 
@@ -445,3 +465,50 @@ clt_status clt_gru(clt_value *x, clt_value *weight_ih, clt_value *weight_hh, clt
         *h_n = node ? node->out[CLT_RNN_H_N] : NULL;
     return status;
 }
+
+static void call_lstm(const clt_op_call *c)
+{
+    clt_recurrent_options o;
+    clt_recurrent_options_init(&o);
+    o.reverse = ((const clt_recurrent_attr *)c->attr)->reverse;
+    o.h0 = c->in[5];
+    o.c0 = c->in[6];
+    o.lengths = c->in[7];
+    clt_lstm(c->in[0], c->in[1], c->in[2], c->in[3], c->in[4], &o, &c->out[0], &c->out[1],
+             &c->out[2]);
+}
+
+const clt_op clt_call_lstm = {
+    .name = "lstm",
+    .doc = "Long short-term memory over whole sequences.",
+    .operands =
+        "x bti, weight_ih gi, weight_hh gh, bias_ih g?, bias_hh g?, h0 bh?, c0 bh?, lengths b? i32",
+    .results = "y bth, h_n bh, c_n bh",
+    .attributes = attributes,
+    .whole = "ghi",
+    .scan = "t",
+    .attr_bytes = sizeof(clt_recurrent_attr),
+    .callable = true,
+    .build = call_lstm};
+
+static void call_gru(const clt_op_call *c)
+{
+    clt_recurrent_options o;
+    clt_recurrent_options_init(&o);
+    o.reverse = ((const clt_recurrent_attr *)c->attr)->reverse;
+    o.h0 = c->in[5];
+    o.lengths = c->in[6];
+    clt_gru(c->in[0], c->in[1], c->in[2], c->in[3], c->in[4], &o, &c->out[0], &c->out[1]);
+}
+
+const clt_op clt_call_gru = {
+    .name = "gru",
+    .doc = "Gated recurrent unit over whole sequences.",
+    .operands = "x bti, weight_ih gi, weight_hh gh, bias_ih g?, bias_hh g?, h0 bh?, lengths b? i32",
+    .results = "y bth, h_n bh",
+    .attributes = attributes,
+    .whole = "ghi",
+    .scan = "t",
+    .attr_bytes = sizeof(clt_recurrent_attr),
+    .callable = true,
+    .build = call_gru};

@@ -207,7 +207,8 @@ static clt_status max_gradient(const clt_node *node, clt_value *const *dy, const
     return CLT_OK;
 }
 
-CLT_ELEMENTWISE_OP(max_grad, 4, NULL, NULL);
+CLT_ELEMENTWISE_OP(max_grad, "The gradient of max: equal maxima share it.",
+                   "dy *, x *, y *, count *", .infer = clt_elementwise_infer);
 
 #define CPU_VARIANTS                                                                               \
     {"rows_cpu", clt_reduce_cpu_rows_accepts, clt_reduce_cpu_rows},                                \
@@ -250,11 +251,47 @@ static bool half(const clt_node *node, const clt_target *target, int index, bool
     return !output && index == 0;
 }
 
-#define REDUCTION(NAME, N, GRADIENT)                                                               \
+static const clt_attribute attributes[] = {
+    {CLT_ATTRIBUTE(INT, "axes", clt_reduce_attr, axes, "Bit k: axis k is reduced."), .internal = 1},
+    {CLT_ATTRIBUTE(TYPE, "to", clt_reduce_attr, type, "The type of the result."), .internal = 1},
+    {0},
+};
+
+/* Kept axes are parallel; over reduced ones, sums and counts add up, other results do not. The
+ * result has the kept axes, and ones wherever its type says so. */
+static void dims_of(const clt_node *node, clt_node_dims *dims)
+{
+    const clt_reduce_attr *attr = node->attr;
+    const clt_type *x = &node->in[0]->type, *y = &node->out[0]->type;
+    const bool adds = node->op == &clt_op_sum || node->op == &clt_op_max_count;
+    int kept = 0, at = y->rank;
+    for (int k = 0; k < x->rank; k++) {
+        const bool reduced = attr->axes >> k & 1;
+        dims->in[0][k] = (signed char)k;
+        dims->behaviour[k] = !reduced ? CLT_DIM_PARALLEL : adds ? CLT_DIM_SUMMED : CLT_DIM_WHOLE;
+        kept += !reduced;
+    }
+    for (int i = 0; i < y->rank; i++)
+        dims->out[0][i] = -1;
+    for (int k = x->rank - 1; k >= 0; k--) {
+        if (!(attr->axes >> k & 1)) {
+            dims->out[0][--at] = (signed char)k;
+            kept--;
+        } else if (at > kept) {
+            at--;
+        }
+    }
+    if (node->n_in > 1)
+        memcpy(dims->in[1], dims->out[0], sizeof dims->in[1]);
+}
+
+#define REDUCTION(NAME, DOC, OPERANDS, GRADIENT)                                                   \
     const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
-                                  .min_in = N,                                                     \
-                                  .max_in = N,                                                     \
-                                  .n_out = 1,                                                      \
+                                  .doc = DOC,                                                      \
+                                  .operands = OPERANDS,                                            \
+                                  .results = "y *",                                                \
+                                  .attributes = attributes,                                        \
+                                  .dims = dims_of,                                                 \
                                   .attr_bytes = sizeof(clt_reduce_attr),                           \
                                   .infer = infer,                                                  \
                                   .gradient = GRADIENT,                                            \
@@ -264,10 +301,10 @@ static bool half(const clt_node *node, const clt_target *target, int index, bool
                                   .half = half,                                                    \
                                   .variants = variants_##NAME}
 
-REDUCTION(sum, 1, sum_gradient);
-REDUCTION(mean, 1, mean_gradient);
-REDUCTION(max, 1, max_gradient);
-REDUCTION(max_count, 2, NULL);
+REDUCTION(sum, "The sum over axes.", "x *", sum_gradient);
+REDUCTION(mean, "The mean over axes.", "x *", mean_gradient);
+REDUCTION(max, "The maximum over axes.", "x *", max_gradient);
+REDUCTION(max_count, "How many elements of x are the maximum.", "x *, y *", NULL);
 
 /* --- builders -------------------------------------------------------------------------------- */
 
@@ -333,3 +370,54 @@ clt_value *clt_sum_to(clt_value *x, const clt_type *to)
             attr.axes |= 1u << k;
     return clt_emit1(&clt_op_sum, &attr, 1, x);
 }
+
+typedef struct reduce_call {
+    int axes[CLT_MAX_RANK], n_axes, keepdims;
+} reduce_call;
+
+static const clt_attribute call_attributes[] = {
+    {CLT_ATTRIBUTE(INT, "axes", reduce_call, axes,
+                   "The axes; negative ones count from the end. None: all."),
+     .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .count = CLT_MAX_RANK, .list = 1,
+     .length = offsetof(reduce_call, n_axes)},
+    {CLT_ATTRIBUTE(FLAG, "keepdims", reduce_call, keepdims, "Reduced axes stay, with size 1.")},
+    {0},
+};
+
+static void call(const clt_op_call *c)
+{
+    const reduce_call *call = c->attr;
+    const clt_op *node = c->op == &clt_call_reduce_sum    ? &clt_op_sum
+                         : c->op == &clt_call_reduce_mean ? &clt_op_mean
+                                                          : &clt_op_max;
+    c->out[0] = reduce(node, c->in[0], call->axes, call->n_axes, call->keepdims);
+}
+
+const clt_op clt_call_reduce_sum = {.name = "reduce_sum",
+                                    .doc = "The sum over axes.",
+                                    .operands = "x *",
+                                    .results = "y *",
+                                    .attributes = call_attributes,
+                                    .attr_bytes = sizeof(reduce_call),
+                                    .callable = true,
+                                    .build = call};
+
+const clt_op clt_call_reduce_mean = {.name = "reduce_mean",
+                                     .doc = "The mean over axes.",
+                                     .operands = "x *",
+                                     .results = "y *",
+                                     .attributes = call_attributes,
+                                     .whole = "*",
+                                     .attr_bytes = sizeof(reduce_call),
+                                     .callable = true,
+                                     .build = call};
+
+const clt_op clt_call_reduce_max = {.name = "reduce_max",
+                                    .doc = "The maximum over axes.",
+                                    .operands = "x *",
+                                    .results = "y *",
+                                    .attributes = call_attributes,
+                                    .whole = "*",
+                                    .attr_bytes = sizeof(reduce_call),
+                                    .callable = true,
+                                    .build = call};

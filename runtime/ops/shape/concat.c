@@ -128,17 +128,33 @@ static const clt_variant variants[] = {
     {0},
 };
 
-const clt_op clt_op_concat = {.name = "concat",
-                              .min_in = 1,
-                              .max_in = MOST,
-                              .n_out = 1,
-                              .attr_bytes = sizeof(concat_attr),
-                              .infer = infer,
-                              .gradient = gradient,
-                              .describe = describe,
-                              .flops = no_flops,
-                              .rounding = CLT_ROUNDS_MOVES,
-                              .variants = variants};
+static void build(const clt_op_call *c)
+{
+    c->out[0] = clt_concat(c->in, c->n_in, ((const concat_attr *)c->attr)->axis);
+}
+
+const clt_op clt_op_concat = {
+    .name = "concat",
+    .doc = "Tensors one behind the other along an axis.",
+    .operands = "x *+ any",
+    .results = "y * any",
+    .dims = clt_dims_by_place,
+    .callable = true,
+    .build = build,
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "axis", concat_attr, axis,
+                           "The axis; negative ones count from the end."),
+             .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1},
+            {0},
+        },
+    .attr_bytes = sizeof(concat_attr),
+    .infer = infer,
+    .gradient = gradient,
+    .describe = describe,
+    .flops = no_flops,
+    .rounding = CLT_ROUNDS_MOVES,
+    .variants = variants};
 
 static clt_status infer_part(const clt_node *node, clt_type *out)
 {
@@ -189,16 +205,26 @@ static const clt_variant variants_part[] = {
     {0},
 };
 
-const clt_op clt_op_concat_part = {.name = "concat_part",
-                                   .min_in = 1,
-                                   .max_in = 1,
-                                   .n_out = 1,
-                                   .attr_bytes = sizeof(part_attr),
-                                   .infer = infer_part,
-                                   .describe = describe_part,
-                                   .flops = no_flops,
-                                   .rounding = CLT_ROUNDS_MOVES,
-                                   .variants = variants_part};
+const clt_op clt_op_concat_part = {
+    .name = "concat_part",
+    .doc = "The part of a gradient that belongs to an operand of concat.",
+    .operands = "dy * any",
+    .results = "dx * any",
+    .dims = clt_dims_by_place,
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "axis", part_attr, axis, "The axis."), .internal = 1},
+            {CLT_ATTRIBUTE(INT, "start", part_attr, start, "Where the part begins."),
+             .internal = 1},
+            {CLT_ATTRIBUTE(TYPE, "to", part_attr, type, "The type of the result."), .internal = 1},
+            {0},
+        },
+    .attr_bytes = sizeof(part_attr),
+    .infer = infer_part,
+    .describe = describe_part,
+    .flops = no_flops,
+    .rounding = CLT_ROUNDS_MOVES,
+    .variants = variants_part};
 
 clt_value *clt_concat(clt_value *const *values, int count, int axis)
 {

@@ -45,11 +45,19 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p)
 
 static const clt_variant variants[] = {{"lanes", NULL, emit, NULL, CLT_BATCH_BLOCKED}, {0}};
 
+static const char *const layouts[] = {"plain", "batch_blocked", NULL};
+
 const clt_op clt_op_layout = {
     .name = "layout",
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    .doc = "x in another layout of memory; passes put it in.",
+    .operands = "x * any",
+    .results = "y * any",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(CHOICE, "to", layout_attr, to, "The layout of the result."),
+             .choices = layouts, .internal = 1},
+            {0},
+        },
     .attr_bytes = sizeof(layout_attr),
     .infer = infer,
     .describe = describe,

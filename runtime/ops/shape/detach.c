@@ -31,9 +31,10 @@ static double no_flops(const clt_node *node, int64_t n)
 }
 
 const clt_op clt_op_detach = {.name = "detach",
-                              .min_in = 1,
-                              .max_in = 1,
-                              .n_out = 1,
+                              .doc = "x, through which no gradient goes.",
+                              .operands = "x * any",
+                              .results = "y * any",
+                              .callable = true,
                               .infer = infer,
                               .gradient = gradient,
                               .flops = no_flops,

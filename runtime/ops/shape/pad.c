@@ -5,6 +5,7 @@
 #include "ops/shape/move_gpu.h"
 #include "ops/core/ops.h"
 #include "ops/core/tensor.h"
+#include "ops/core/nn.h"
 #include <cltrain/ops.h>
 
 typedef struct pad_attr {
@@ -127,18 +128,29 @@ static const clt_variant variants[] = {
     {0},
 };
 
-const clt_op clt_op_pad = {.name = "pad",
-                           .min_in = 1,
-                           .max_in = 1,
-                           .n_out = 1,
-                           .attr_bytes = sizeof(pad_attr),
-                           .infer = infer,
-                           .gradient = gradient,
-                           .describe = describe,
-                           .flops = no_flops,
-                           .rounding = CLT_ROUNDS_MOVES,
-                           .half = half,
-                           .variants = variants};
+const clt_op clt_op_pad = {
+    .name = "pad",
+    .doc = "A constant around x.",
+    .operands = "x * any",
+    .results = "y * any",
+    .dims = clt_dims_by_place,
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "before", pad_attr, before, "Elements before each axis."),
+             .count = CLT_MAX_RANK, .internal = 1},
+            {CLT_ATTRIBUTE(INT, "after", pad_attr, after, "Elements behind each axis."),
+             .count = CLT_MAX_RANK, .internal = 1},
+            {CLT_ATTRIBUTE(REAL, "value", pad_attr, value, "Their value.")},
+            {0},
+        },
+    .attr_bytes = sizeof(pad_attr),
+    .infer = infer,
+    .gradient = gradient,
+    .describe = describe,
+    .flops = no_flops,
+    .rounding = CLT_ROUNDS_MOVES,
+    .half = half,
+    .variants = variants};
 
 clt_value *clt_pad(clt_value *x, const int64_t *before, const int64_t *after, double value)
 {
@@ -151,3 +163,39 @@ clt_value *clt_pad(clt_value *x, const int64_t *before, const int64_t *after, do
     attr.value = value;
     return clt_emit1(&clt_op_pad, &attr, 1, x);
 }
+
+typedef struct pad_call {
+    pad_attr pad;
+    int n_before, n_after;
+} pad_call;
+
+static void call_pad(const clt_op_call *c)
+{
+    pad_call call = *(const pad_call *)c->attr;
+    if (clt_entries(c->op, c->in[0], "before", call.pad.before, call.n_before, 0) &&
+        clt_entries(c->op, c->in[0], "after", call.pad.after, call.n_after, 0))
+        c->out[0] = clt_pad(c->in[0], call.pad.before, call.pad.after, call.pad.value);
+}
+
+const clt_op clt_call_pad = {
+    .name = "pad",
+    .doc = "A constant around x.",
+    .operands = "x * any",
+    .results = "y * any",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "before", pad_call, pad.before,
+                           "Elements before each axis. Default: 0."),
+             .count = CLT_MAX_RANK, .list = 1, .length = offsetof(pad_call, n_before),
+             .most = INT_MAX},
+            {CLT_ATTRIBUTE(INT, "after", pad_call, pad.after,
+                           "Elements behind each axis. Default: 0."),
+             .count = CLT_MAX_RANK, .list = 1, .length = offsetof(pad_call, n_after),
+             .most = INT_MAX},
+            {CLT_ATTRIBUTE(REAL, "value", pad_call, pad.value, "Their value.")},
+            {0},
+        },
+    .whole = "*",
+    .attr_bytes = sizeof(pad_call),
+    .callable = true,
+    .build = call_pad};

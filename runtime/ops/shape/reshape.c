@@ -50,10 +50,47 @@ static double no_flops(const clt_node *node, int64_t n)
     return 0;
 }
 
+/* Dimensions that both shapes begin or end with stay what they are. */
+static void dims_of(const clt_node *node, clt_node_dims *dims)
+{
+    const clt_type *x = &node->in[0]->type, *y = &node->out[0]->type;
+    int before = 0, after = 0;
+    while (before < x->rank && before < y->rank && x->dims[before] == y->dims[before])
+        before++;
+    while (before + after < x->rank && before + after < y->rank &&
+           x->dims[x->rank - 1 - after] == y->dims[y->rank - 1 - after])
+        after++;
+    clt_dims_clear(dims);
+    for (int k = 0; k < before; k++)
+        dims->in[0][k] = dims->out[0][k] = (signed char)k;
+    for (int k = 1; k <= after; k++)
+        dims->in[0][x->rank - k] = dims->out[0][y->rank - k] = (signed char)(before + k - 1);
+    for (int k = before + after, label = k; k < x->rank; k++, label++) {
+        dims->in[0][k - after] = (signed char)label;
+        dims->behaviour[label] = CLT_DIM_WHOLE;
+    }
+    for (int k = before + after, label = CLT_DIM_STAR; k < y->rank; k++, label++) {
+        dims->out[0][k - after] = (signed char)label;
+        dims->behaviour[label] = CLT_DIM_WHOLE;
+    }
+    for (int k = 0; k < before + after; k++)
+        dims->behaviour[k] = CLT_DIM_PARALLEL;
+}
+
 const clt_op clt_op_reshape = {.name = "reshape",
-                               .min_in = 1,
-                               .max_in = 1,
-                               .n_out = 1,
+                               .doc = "The same elements in row-major order under another shape.",
+                               .operands = "x * any",
+                               .results = "y * any",
+                               .dims = dims_of,
+                               .callable = true,
+                               .attributes =
+                                   (const clt_attribute[]){
+                                       {CLT_ATTRIBUTE(INT, "shape", reshape_attr, dims,
+                                                      "The dimensions; negative: times the batch."),
+                                        .count = CLT_MAX_RANK, .list = 1,
+                                        .length = offsetof(reshape_attr, rank), .required = 1},
+                                       {0},
+                                   },
                                .attr_bytes = sizeof(reshape_attr),
                                .infer = infer,
                                .gradient = gradient,
@@ -91,3 +128,16 @@ clt_value *clt_flatten(clt_value *x)
     const int64_t dims[2] = {x->type.dims[0], rest};
     return clt_reshape(x, 2, dims);
 }
+
+static void call_flatten(const clt_op_call *c)
+{
+    c->out[0] = clt_flatten(c->in[0]);
+}
+
+const clt_op clt_call_flatten = {.name = "flatten",
+                                 .doc = "All dimensions but the first become one.",
+                                 .operands = "x b* any",
+                                 .results = "y bk any",
+                                 .whole = "*k",
+                                 .callable = true,
+                                 .build = call_flatten};

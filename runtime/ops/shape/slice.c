@@ -5,6 +5,7 @@
 #include "ops/shape/move_gpu.h"
 #include "ops/core/ops.h"
 #include "ops/core/tensor.h"
+#include "ops/core/nn.h"
 #include <cltrain/ops.h>
 
 static clt_status infer(const clt_node *node, clt_type *out)
@@ -133,10 +134,21 @@ static const clt_variant variants_grad[] = {
     {0},
 };
 
+static const clt_attribute attributes[] = {
+    {CLT_ATTRIBUTE(INT, "start", clt_slice_attr, start, "The first element, of each axis."),
+     .count = CLT_MAX_RANK, .internal = 1},
+    {CLT_ATTRIBUTE(INT, "step", clt_slice_attr, step, "From one to the next, of each axis."),
+     .count = CLT_MAX_RANK, .internal = 1},
+    {CLT_ATTRIBUTE(TYPE, "to", clt_slice_attr, type, "The type of the result."), .internal = 1},
+    {0},
+};
+
 const clt_op clt_op_slice = {.name = "slice",
-                             .min_in = 1,
-                             .max_in = 1,
-                             .n_out = 1,
+                             .doc = "Elements of each axis in even steps.",
+                             .operands = "x * any",
+                             .results = "y * any",
+                             .dims = clt_dims_by_place,
+                             .attributes = attributes,
                              .attr_bytes = sizeof(clt_slice_attr),
                              .infer = infer,
                              .gradient = gradient,
@@ -146,9 +158,12 @@ const clt_op clt_op_slice = {.name = "slice",
                              .variants = variants};
 
 const clt_op clt_op_slice_grad = {.name = "slice_grad",
-                                  .min_in = 1,
-                                  .max_in = 1,
-                                  .n_out = 1,
+                                  .doc =
+                                      "The gradient of slice: dy in its places, zeros elsewhere.",
+                                  .operands = "dy * any",
+                                  .results = "dx * any",
+                                  .dims = clt_dims_by_place,
+                                  .attributes = attributes,
                                   .attr_bytes = sizeof(clt_slice_attr),
                                   .infer = infer,
                                   .gradient = slice_grad_gradient,
@@ -198,3 +213,41 @@ clt_value *clt_slice(clt_value *x, const int64_t *start, const int64_t *stop, co
     }
     return clt_slice_of(x, from, by, size);
 }
+
+typedef struct slice_call {
+    int64_t start[CLT_MAX_RANK], stop[CLT_MAX_RANK], step[CLT_MAX_RANK];
+    int n_start, n_stop, n_step;
+} slice_call;
+
+static void call_slice(const clt_op_call *c)
+{
+    slice_call call = *(const slice_call *)c->attr;
+    if (clt_entries(c->op, c->in[0], "start", call.start, call.n_start, 0) &&
+        clt_entries(c->op, c->in[0], "stop", call.stop, call.n_stop, CLT_TO_END) &&
+        clt_entries(c->op, c->in[0], "step", call.step, call.n_step, 1))
+        c->out[0] = clt_slice(c->in[0], call.start, call.stop, call.step);
+}
+
+const clt_op clt_call_slice = {
+    .name = "slice",
+    .doc = "Elements start, start + step, .. below stop of each axis.",
+    .operands = "x * any",
+    .results = "y * any",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(
+                 INT, "start", slice_call, start,
+                 "The first element of each axis; negative ones count from the end. Default: 0."),
+             .count = CLT_MAX_RANK, .list = 1, .length = offsetof(slice_call, n_start)},
+            {CLT_ATTRIBUTE(INT, "stop", slice_call, stop,
+                           "The end of each axis, which is not taken. Default: the axis' own."),
+             .count = CLT_MAX_RANK, .list = 1, .length = offsetof(slice_call, n_stop)},
+            {CLT_ATTRIBUTE(INT, "step", slice_call, step, "From one to the next. Default: 1."),
+             .count = CLT_MAX_RANK, .list = 1, .length = offsetof(slice_call, n_step), .least = 1,
+             .most = INT_MAX},
+            {0},
+        },
+    .whole = "*",
+    .attr_bytes = sizeof(slice_call),
+    .callable = true,
+    .build = call_slice};

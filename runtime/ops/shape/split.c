@@ -127,17 +127,27 @@ static const clt_variant variants[] = {
     {0},
 };
 
-const clt_op clt_op_split = {.name = "split",
-                             .min_in = 1,
-                             .max_in = 1,
-                             .n_out = PARTS,
-                             .attr_bytes = sizeof(split_attr),
-                             .infer = infer,
-                             .gradient = gradient,
-                             .describe = describe,
-                             .flops = no_flops,
-                             .rounding = CLT_ROUNDS_MOVES,
-                             .variants = variants};
+const clt_op clt_op_split = {
+    .name = "split",
+    .doc = "Up to four parts of x along an axis.",
+    .operands = "x * any",
+    .results = "part * any, part2 * any, part3 * any, part4 * any",
+    .dims = clt_dims_by_place,
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "axis", split_attr, axis, "The axis."), .internal = 1},
+            {CLT_ATTRIBUTE(INT, "count", split_attr, count, "How many parts."), .internal = 1},
+            {CLT_ATTRIBUTE(INT, "sizes", split_attr, sizes, "Their sizes."), .count = PARTS,
+             .internal = 1},
+            {0},
+        },
+    .attr_bytes = sizeof(split_attr),
+    .infer = infer,
+    .gradient = gradient,
+    .describe = describe,
+    .flops = no_flops,
+    .rounding = CLT_ROUNDS_MOVES,
+    .variants = variants};
 
 /* The size of part i: sizes[i], or an equal part. */
 static int64_t size_of(const int64_t *sizes, int count, int64_t dim, int i)
@@ -285,3 +295,29 @@ clt_value *clt_stack(clt_value *const *values, int count, int axis)
         rows[i] = clt_reshape(values[i], rank, dims);
     return join(rows, count, at);
 }
+
+typedef struct stack_call {
+    int axis;
+} stack_call;
+
+static void call_stack(const clt_op_call *c)
+{
+    c->out[0] = clt_stack(c->in, c->n_in, ((const stack_call *)c->attr)->axis);
+}
+
+const clt_op clt_call_stack = {
+    .name = "stack",
+    .doc = "Tensors of one shape along a new axis.",
+    .operands = "x *+ any",
+    .results = "y * any",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "axis", stack_call, axis,
+                           "The axis of the result; negative ones count from its end."),
+             .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1},
+            {0},
+        },
+    .whole = "*",
+    .attr_bytes = sizeof(stack_call),
+    .callable = true,
+    .build = call_stack};

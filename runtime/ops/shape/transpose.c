@@ -5,6 +5,7 @@
 #include "ops/core/group_gpu.h"
 #include "ops/shape/move_gpu.h"
 #include "ops/core/ops.h"
+#include "ops/core/nn.h"
 #include <cltrain/ops.h>
 
 typedef struct transpose_attr {
@@ -176,17 +177,36 @@ static const clt_variant variants[] = {
     {0},
 };
 
-const clt_op clt_op_transpose = {.name = "transpose",
-                                 .min_in = 1,
-                                 .max_in = 1,
-                                 .n_out = 1,
-                                 .attr_bytes = sizeof(transpose_attr),
-                                 .infer = infer,
-                                 .gradient = gradient,
-                                 .describe = describe,
-                                 .flops = no_flops,
-                                 .rounding = CLT_ROUNDS_MOVES,
-                                 .variants = variants};
+static void dims_of(const clt_node *node, clt_node_dims *dims)
+{
+    const transpose_attr *attr = node->attr;
+    for (int k = 0; k < node->in[0]->type.rank && k < CLT_MAX_RANK; k++) {
+        dims->in[0][k] = (signed char)k;
+        dims->out[0][k] = (signed char)attr->permutation[k];
+        dims->behaviour[k] = CLT_DIM_PARALLEL;
+    }
+}
+
+const clt_op clt_op_transpose = {
+    .name = "transpose",
+    .doc = "Axes in another order.",
+    .operands = "x * any",
+    .results = "y * any",
+    .dims = dims_of,
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "permutation", transpose_attr, permutation,
+                           "Of each axis of the result, which of x it is."),
+             .count = CLT_MAX_RANK, .internal = 1},
+            {0},
+        },
+    .attr_bytes = sizeof(transpose_attr),
+    .infer = infer,
+    .gradient = gradient,
+    .describe = describe,
+    .flops = no_flops,
+    .rounding = CLT_ROUNDS_MOVES,
+    .variants = variants};
 
 clt_value *clt_transpose(clt_value *x, const int *permutation)
 {
@@ -197,3 +217,36 @@ clt_value *clt_transpose(clt_value *x, const int *permutation)
         attr.permutation[k] = permutation[k] < 0 ? permutation[k] + x->type.rank : permutation[k];
     return clt_emit1(&clt_op_transpose, &attr, 1, x);
 }
+
+typedef struct transpose_call {
+    int64_t permutation[CLT_MAX_RANK];
+    int count;
+} transpose_call;
+
+static void call_transpose(const clt_op_call *c)
+{
+    transpose_call call = *(const transpose_call *)c->attr;
+    int permutation[CLT_MAX_RANK];
+    if (!clt_entries(c->op, c->in[0], "permutation", call.permutation, call.count, 0))
+        return;
+    for (int k = 0; k < CLT_MAX_RANK; k++)
+        permutation[k] = (int)call.permutation[k];
+    c->out[0] = clt_transpose(c->in[0], permutation);
+}
+
+const clt_op clt_call_transpose = {
+    .name = "transpose",
+    .doc = "Axes in another order.",
+    .operands = "x * any",
+    .results = "y * any",
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "permutation", transpose_call, permutation,
+                           "Of each axis of the result, which of x it is."),
+             .count = CLT_MAX_RANK, .list = 1, .length = offsetof(transpose_call, count),
+             .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .required = 1},
+            {0},
+        },
+    .attr_bytes = sizeof(transpose_call),
+    .callable = true,
+    .build = call_transpose};

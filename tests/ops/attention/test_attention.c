@@ -108,11 +108,12 @@ static void test_errors(void **state)
            clt_attention_packed(INPUT("x", 3, B, 5, 24), 4, 0, &o)));
     o.past_value = NULL;
     o.dropout = 1.5;
-    FAILS(CLT_INVALID_ARGUMENT, "dropout 1.5",
+    FAILS(CLT_INVALID_ARGUMENT, "dropout is 1.5; it must be a number of 0 to 1",
           clt_attention_packed(INPUT("x", 3, B, 5, 24), 4, 0, &o));
     o.dropout = 0;
     o.past = -1;
-    FAILS(CLT_INVALID_ARGUMENT, "past -1", clt_attention_packed(INPUT("x", 3, B, 5, 24), 4, 0, &o));
+    FAILS(CLT_INVALID_ARGUMENT, "past is -1",
+          clt_attention_packed(INPUT("x", 3, B, 5, 24), 4, 0, &o));
 }
 
 /* Of heads of 241 elements in vectors of four, the last vector overlaps the one before, and no

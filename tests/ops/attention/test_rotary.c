@@ -121,10 +121,10 @@ static void test_errors(void **state)
     fails(&o, CLT_F32, 3, dims, CLT_SHAPE, "no 4 parts of 8");
     o.heads = 0;
     o.base = 0;
-    fails(&o, CLT_F32, 3, dims, CLT_INVALID_ARGUMENT, "base 0");
+    fails(&o, CLT_F32, 3, dims, CLT_INVALID_ARGUMENT, "base is 0; it must be a number above 0");
     o.base = 10;
     o.offset = -1;
-    fails(&o, CLT_F32, 3, dims, CLT_INVALID_ARGUMENT, "offset -1");
+    fails(&o, CLT_F32, 3, dims, CLT_INVALID_ARGUMENT, "offset is -1");
 }
 
 int main(void)

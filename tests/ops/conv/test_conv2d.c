@@ -109,7 +109,7 @@ static void test_errors(void **state)
     refuse((int64_t[]){2, 3, 3, 3}, 1, 1, 0, "f32[2x3x3x3] does not fit the operand f32[Bx4x5x5]");
     refuse((int64_t[]){3, 2, 3, 3}, 1, 2, 0, "2 groups");
     refuse((int64_t[]){2, 4, 6, 3}, 1, 1, 0, "is larger than f32[Bx4x5x5]");
-    refuse((int64_t[]){2, 4, 3, 3}, 0, 1, 0, "stride 1x0");
+    refuse((int64_t[]){2, 4, 3, 3}, 0, 1, 0, "stride[1] is 0; it must be");
     refuse((int64_t[]){2, 4, 3, 3}, 1, 0, 0, "groups is 0");
     refuse((int64_t[]){2, 4, 3, 3}, 1, 1, INT_MAX, "padding 2147483647x0 is larger than");
     refuse((int64_t[]){2, 4, 3, 3}, 1, 1, 1 << 30, "padding 1073741824x0 is larger than");

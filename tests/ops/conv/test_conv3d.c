@@ -75,7 +75,7 @@ static void test_errors(void **state)
     refuse(5, fits, 6, o, "2 groups");
     o = defaults;
     o.stride[2] = 0;
-    refuse(5, fits, 6, o, "stride 1x1x0");
+    refuse(5, fits, 6, o, "stride[2] is 0; it must be");
     o = defaults;
     o.padding[0] = INT_MAX;
     refuse(5, fits, 6, o, "in a dimension");

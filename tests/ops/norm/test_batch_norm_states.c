@@ -290,8 +290,8 @@ static void test_errors(void **state)
     refuse(no_state, CLT_INVALID_ARGUMENT, "must be states");
     refuse(one_alone, CLT_INVALID_ARGUMENT, "given together");
     refuse(wrong_tracked, CLT_SHAPE, "must be one i32 element, not f32[3]");
-    refuse(wrong_eps, CLT_INVALID_ARGUMENT, "eps -1");
-    refuse(wrong_momentum, CLT_INVALID_ARGUMENT, "momentum 1.5");
+    refuse(wrong_eps, CLT_INVALID_ARGUMENT, "batch_norm: eps is -1; it must be");
+    refuse(wrong_momentum, CLT_INVALID_ARGUMENT, "momentum is 1.5; it must be a number of 0 to 1");
     refuse(wrong_size, CLT_INVALID_ARGUMENT, "struct_size");
 }
 

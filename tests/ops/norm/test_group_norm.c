@@ -167,7 +167,7 @@ static void test_errors(void **state)
     refuse(3, 2, 5, 1e-5, CLT_SHAPE, "group_norm: the bias f32[5] does not have the 6 channels");
     refuse(3, 0, 5, 1e-5, CLT_SHAPE, "instance_norm: the weight f32[5]");
     refuse(1, 0, 6, 1e-5, CLT_SHAPE, "f32[B] must be [B, C, d..]");
-    refuse(3, 2, 6, -1, CLT_INVALID_ARGUMENT, "eps -1 is negative");
+    refuse(3, 2, 6, -1, CLT_INVALID_ARGUMENT, "eps is -1; it must be a number of at least 0");
 }
 
 int main(void)

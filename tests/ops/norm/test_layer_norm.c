@@ -45,13 +45,13 @@ static void test_errors(void **state)
 {
     clt_graph *g;
     (void)state;
-    refuse(0, 4, 4, 1e-5, CLT_INVALID_ARGUMENT, "f32[Bx3x4] has no last 0 axes");
+    refuse(0, 4, 4, 1e-5, CLT_INVALID_ARGUMENT, "axes is 0; it must be an integer of 1 to 8");
     refuse(4, 4, 4, 1e-5, CLT_INVALID_ARGUMENT, "no last 4 axes");
     refuse(3, 4, 4, 1e-5, CLT_SHAPE, "may depend on the batch");
     refuse(1, 5, 4, 1e-5, CLT_SHAPE, "the weight f32[5] does not fit f32[Bx3x4]: f32[4]");
     refuse(1, 4, 3, 1e-5, CLT_SHAPE, "the bias f32[3]");
     refuse(2, 4, 4, 1e-5, CLT_SHAPE, "f32[3x4] is needed");
-    refuse(1, 4, 4, -1, CLT_INVALID_ARGUMENT, "eps -1 is negative");
+    refuse(1, 4, 4, -1, CLT_INVALID_ARGUMENT, "eps is -1; it must be a number of at least 0");
     refuse(1, 4, 4, (double)NAN, CLT_INVALID_ARGUMENT, "eps");
     OP_OK(clt_graph_create(&g));
     clt_value *labels = clt_input(g, "labels", CLT_I32, 2, (int64_t[]){CLT_BATCH, 3});

@@ -1,0 +1,200 @@
+/* clt_apply: adds an operator by its name, from settings or text. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "ops/core/ops.h"
+
+enum { SETTINGS = 32, TEXT = 64 };
+
+static clt_status fail_operator(const char *name)
+{
+    enum { NAMES = 256 };
+    const char *names[NAMES];
+    int count = 0;
+    for (int i = 0; i < clt_operator_count() && count < NAMES; i++)
+        if (clt_operator_at(i)->callable)
+            names[count++] = clt_operator_at(i)->name;
+    const char *near = clt_nearest(name, names, count);
+    return clt_fail(CLT_NOT_FOUND, "there is no operator '%s'%s%s%s", name,
+                    near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+/* Pads the operands up to the most that the operator takes, with NULL. */
+static clt_status read_operands(const clt_op *op, clt_value *const *in, int n_in, clt_value **all)
+{
+    const int least = clt_op_least(op), most = clt_op_most(op);
+    clt_operand_schema one;
+    if (n_in < least || n_in > most)
+        return clt_fail(CLT_INVALID_ARGUMENT, "%s takes %d to %d operands, not %d", op->name, least,
+                        most, n_in);
+    for (int i = 0; i < CLT_MAX_OPERANDS; i++)
+        all[i] = i < n_in ? in[i] : NULL;
+    for (int i = 0; i < n_in; i++)
+        if (!in[i] && clt_operand_at(op->operands, i, &one) && !one.optional)
+            return clt_fail(CLT_INVALID_ARGUMENT, "%s: the operand %s is missing", op->name,
+                            one.name);
+    return CLT_OK;
+}
+
+static clt_status read_settings(const clt_op *op, const clt_setting *settings, int count,
+                                void *attr)
+{
+    clt_attributes_init(op, attr);
+    for (int i = 0; i < count; i++) {
+        for (int k = 0; k < i; k++)
+            if (!strcmp(settings[i].name, settings[k].name))
+                return clt_fail(CLT_INVALID_ARGUMENT, "%s: %s is given twice", op->name,
+                                settings[i].name);
+        CLT_TRY(clt_attribute_set(op, &settings[i], attr));
+    }
+    for (const clt_attribute *a = op->attributes; a && a->name; a++) {
+        bool given = !a->required;
+        for (int i = 0; i < count; i++)
+            given = given || !strcmp(settings[i].name, a->name);
+        if (!given)
+            return clt_fail(CLT_INVALID_ARGUMENT, "%s: '%s' is missing", op->name, a->name);
+    }
+    return CLT_OK;
+}
+
+static clt_status add(clt_graph *graph, const clt_op *op, clt_value *const *in, int n_in,
+                      const void *attr, clt_value **results)
+{
+    if (op->build) {
+        op->build(&(clt_op_call){op, in, n_in, attr, results});
+    } else {
+        const int most = clt_op_most(op);
+        const clt_node *node =
+            clt_graph_add(graph, op, in, most == CLT_MAX_OPERANDS ? n_in : most, attr);
+        for (int i = 0; node && i < node->n_out; i++)
+            results[i] = node->out[i];
+    }
+    return clt_graph_status(graph);
+}
+
+clt_status clt_apply(clt_graph *graph, const char *name, clt_value *const *in, int n_in,
+                     const clt_setting *settings, int n_settings, clt_value **results)
+{
+    clt_value *all[CLT_MAX_OPERANDS];
+    for (int i = 0; i < CLT_MAX_RESULTS; i++)
+        results[i] = NULL;
+    CLT_TRY(clt_graph_status(graph));
+    const clt_op *op = clt_operator_find(name);
+    if (!op) {
+        clt_graph_failed(graph, fail_operator(name));
+        return clt_graph_status(graph);
+    }
+    void *attr = clt_alloc(op->attr_bytes ? op->attr_bytes : 1);
+    clt_status status = attr ? read_operands(op, in, n_in, all) : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK)
+        status = read_settings(op, settings, n_settings, attr);
+    if (status == CLT_OK)
+        status = add(graph, op, all, n_in, attr, results);
+    if (status != CLT_OK) {
+        clt_graph_failed(graph, status);
+        for (int i = 0; i < CLT_MAX_RESULTS; i++)
+            results[i] = NULL;
+    }
+    clt_free(attr);
+    return status;
+}
+
+/* --- text ------------------------------------------------------------------------------------ */
+
+typedef struct parsed {
+    char name[TEXT];
+    int64_t integers[CLT_MAX_NUMBERS];
+    double reals[CLT_MAX_NUMBERS];
+} parsed;
+
+static const clt_attribute *find(const clt_op *op, const char *name)
+{
+    const clt_attribute *a = op ? op->attributes : NULL;
+    while (a && a->name && strcmp(a->name, name))
+        a++;
+    return a && a->name ? a : NULL;
+}
+
+/* A number, true, false or a choice; false: none. */
+static bool read_one(const clt_attribute *a, const char *text, int64_t *integer, double *real)
+{
+    char *end;
+    for (int i = 0; a && a->choices && a->choices[i]; i++)
+        if (!strcmp(a->choices[i], text)) {
+            *integer = i;
+            return true;
+        }
+    *integer = !strcmp(text, "true") ? 1 : 0;
+    if (*integer || !strcmp(text, "false"))
+        return true;
+    if (a && a->kind == CLT_ATTRIBUTE_REAL)
+        *real = strtod(text, &end);
+    else
+        *integer = strtoll(text, &end, 10);
+    return *text && !*end;
+}
+
+/* NAME=VALUE,VALUE.. of `length` bytes. */
+static clt_status read_item(const clt_op *op, const char *item, size_t length, parsed *p,
+                            clt_setting *s)
+{
+    const char *equals = memchr(item, '=', length), *end = item + length;
+    const size_t name = equals ? (size_t)(equals - item) : 0;
+    if (!name || name >= TEXT)
+        return clt_fail(CLT_INVALID_ARGUMENT, "%s: '%.*s' is not NAME=VALUE", op->name, (int)length,
+                        item);
+    memcpy(p->name, item, name);
+    p->name[name] = '\0';
+    const clt_attribute *a = find(op, p->name);
+    const bool real = a && a->kind == CLT_ATTRIBUTE_REAL;
+    *s = (clt_setting){.name = p->name};
+    for (const char *at = equals + 1; at <= end;) {
+        const char *comma = memchr(at, ',', (size_t)(end - at));
+        const size_t bytes = (size_t)((comma ? comma : end) - at);
+        char one[TEXT] = "";
+        if (bytes < TEXT)
+            memcpy(one, at, bytes);
+        if (s->count == CLT_MAX_NUMBERS ||
+            !read_one(a, one, &p->integers[s->count], &p->reals[s->count])) {
+            char wanted[160] = "a number";
+            if (a)
+                clt_attribute_text(a, wanted, sizeof wanted);
+            return clt_fail(CLT_INVALID_ARGUMENT, "%s: %s is %.*s; it must be %s", op->name,
+                            p->name, (int)(end - equals - 1), equals + 1, wanted);
+        }
+        s->count++;
+        at = comma ? comma + 1 : end + 1;
+    }
+    s->reals = real ? p->reals : NULL;
+    s->integers = real ? NULL : p->integers;
+    return CLT_OK;
+}
+
+clt_status clt_apply_text(clt_graph *graph, const char *name, clt_value *const *in, int n_in,
+                          const char *attributes, clt_value **results)
+{
+    const clt_op *op = clt_operator_find(name);
+    clt_setting settings[SETTINGS];
+    parsed *all = op ? clt_calloc(SETTINGS, sizeof *all) : NULL;
+    clt_status status = !op || all ? CLT_OK : CLT_OUT_OF_MEMORY;
+    int count = 0;
+    for (const char *at = op && attributes ? attributes : ""; status == CLT_OK && *at;) {
+        const size_t length = strcspn(at, " ");
+        if (length && count == SETTINGS)
+            status = clt_fail(CLT_INVALID_ARGUMENT, "%s: too many attributes", name);
+        else if (length)
+            status = read_item(op, at, length, &all[count], &settings[count]);
+        count += length > 0;
+        at += length + (at[length] == ' ');
+    }
+    if (status == CLT_OK) {
+        status = clt_apply(graph, name, in, n_in, settings, count, results);
+    } else {
+        clt_graph_failed(graph, status);
+        for (int i = 0; i < CLT_MAX_RESULTS; i++)
+            results[i] = NULL;
+    }
+    clt_free(all);
+    return status;
+}
