@@ -2,11 +2,11 @@
 """The bits of 20 training steps of five models on one device, two devices and two ranks.
 
     bits.py --command BUILD/bin/cltrain --out FILE [--models LIST] [--places LIST]
-    bits.py --compare OLD NEW          lists what differs; exit 1 if anything does
+    bits.py --compare OLD NEW          lists the differences; exit 1 if there are any
 
-All choices are frozen: no tuning, equal parts of a batch, an own cache folder, one seed, generated data.
-The bits hold for one kind of machine and driver, so both files must come from the machine at hand:
-tests/baseline/compare.sh builds two commits and compares them.
+All choices are frozen: no tuning, equal parts of a batch, its own cache folder, one seed,
+generated data. The bits hold for one kind of machine and driver, so both files must come from
+this machine: tests/baseline/compare.sh builds two commits and compares them.
 """
 import argparse
 import hashlib
@@ -22,7 +22,8 @@ import tempfile
 STEPS = 20
 IMAGES = ("--data", "idx:DATA", "--batch", "30", "--lr", "0.05")
 TEXT = ("--data", "text:DATA/text.txt", "--seq-len", "32", "--batch", "6")
-# What covers convolution and pooling; batch norm; attention and embeddings; recurrence; several losses.
+# Together these models cover convolution and pooling; batch norm; attention and embeddings;
+# recurrence; several losses.
 MODELS = {
     "lenet": IMAGES,
     "resnet18:small,width=16": (*IMAGES, "--optimizer", "nesterov", "--weight-decay", "5e-4", "--augment", "crop,flip"),
@@ -35,13 +36,13 @@ PLACES = {"one": ("pocl",), "two": ("pocl/2",), "ranks": ("pocl",)}
 
 
 def stream(name, count):
-    """Bytes that are the same with every version of Python."""
+    """Returns bytes that are the same with every version of Python."""
     data = b"".join(hashlib.sha256(f"{name} {i}".encode()).digest() for i in range(count // 32 + 1))
     return data[:count]
 
 
 def write_data(folder):
-    """Images of 28 x 28 with a bright row that tells the label, and text."""
+    """Writes text, and images of 28 x 28 whose label is the place of a bright row."""
     for prefix, count in (("train", 240), ("t10k", 40)):
         labels = bytes(b % 10 for b in stream(prefix + " labels", count))
         pixels = bytearray(b // 4 for b in stream(prefix + " pixels", count * 784))
@@ -58,7 +59,7 @@ def write_data(folder):
 
 
 def tensors(path):
-    """{name: hash of type, shape and bytes} of a safetensors file."""
+    """Returns {name: hash of type, shape and bytes} of a safetensors file."""
     with open(path, "rb") as file:
         data = file.read()
     length, = struct.unpack("<Q", data[:8])
@@ -72,7 +73,7 @@ def tensors(path):
 
 
 def train(command, mpiexec, model, place, folder):
-    """The losses of all steps, and hashes of the tensors of the checkpoint after the last."""
+    """Returns the losses of all steps, and hashes of the tensors of the last checkpoint."""
     data, run = os.path.join(folder, "data"), os.path.join(folder, "run")
     shutil.rmtree(run, ignore_errors=True)
     words = [w.replace("DATA", data) for w in MODELS[model]]
@@ -112,7 +113,7 @@ def machine(command):
 
 
 def brief(run):
-    """One hash for each file of a checkpoint instead of one for each tensor."""
+    """Returns one hash for each file of a checkpoint instead of one for each tensor."""
     files = {}
     for name, value in sorted(run["tensors"].items()):
         files.setdefault("/".join(name.split("/")[:2]), []).append(f"{name.split('/', 2)[-1]} {value}")

@@ -14,13 +14,14 @@ if command -v ccache >/dev/null; then
     export CCACHE_BASEDIR="$PWD/build-baseline" CCACHE_NOHASHDIR=1
 fi
 
-# build TREE OUT: the command with the usual settings, without tests.
+# build TREE OUT: builds the command with the usual settings, without tests.
 build() {
     cmake -S "$1" -B "$2" -G Ninja -DCLT_BUILD_TESTS=OFF $launcher >"$2.log"
     cmake --build "$2" --target cltrain_command >>"$2.log"
 }
 
-# bits_of COMMIT: sets `bits` to its file. A commit's bits are made once; other machines need other folders.
+# bits_of COMMIT: sets `bits` to the commit's file. A commit's bits are computed once, so other
+# machines need other folders.
 bits_of() {
     if [ -z "$1" ]; then
         mkdir -p build-baseline

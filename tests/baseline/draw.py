@@ -1,7 +1,8 @@
 """Draws mutants: small seeded changes of one line of a kernel or of host code.
 
-A mutant is {id, kind, file, line, before, after, context}: `before` and `after` are the line without its
-indentation, `context` the two lines before and after it, by which it is found again in other trees.
+A mutant is {id, kind, file, line, before, after, context}. `before` and `after` are the line
+without its indentation. `context` has the two lines before and after it, by which it is found again
+in other trees.
 """
 import functools
 import os
@@ -11,7 +12,7 @@ import re
 SEED = 21
 KINDS = ("operator", "bound", "statement", "constant", "condition", "index")
 SKIP_FILES = ("clkernels/core/builtins.clh", "clkernels/tuning/", "clkernels/bench/")
-# A mutant must not send signals to other processes or remove files of others.
+# A mutant must not send signals to other processes or remove their files.
 DANGEROUS = re.compile(r"\b(kill|unlink|unlinkat|rmdir|remove|rename|renameat|shm_unlink|ftruncate|system|exec\w*)\s*\(")
 TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
 SWAPS = {" + ": " - ", " - ": " + ", " * ": " + ", " / ": " * ", " % ": " / ", " && ": " || ", " || ": " && ",
@@ -25,7 +26,8 @@ DECLARATION = re.compile(r"^(return|break|continue|goto|const|static|typedef|els
 
 
 def blank(text):
-    """The text with comments and string contents as \\x01, so that no change falls into them."""
+    """Returns the text with \\x01 in place of comments and strings' contents, so that no change
+    hits them."""
     return TOKEN.sub(lambda m: re.sub(r"[^\n]", "\x01", m.group(0)), text)
 
 
@@ -34,7 +36,7 @@ def replaced(line, at, length, text):
 
 
 def places(clear, table):
-    """(position, text, replacement) of every text of a table."""
+    """Yields (position, text, replacement) for each occurrence of a text of the table."""
     for text, other in table.items():
         at = clear.find(text)
         while at >= 0:
@@ -95,7 +97,7 @@ def conditions(line, clear, _):
 
 
 def siblings(name, names):
-    """Names nearby that an author may write for this one."""
+    """Returns names of the file that an author could confuse with this one."""
     found = [b if name == a else a for a, b in PAIRS if name in (a, b)]
     if len(name) > 1:
         for i, c in enumerate(name):
@@ -119,10 +121,10 @@ MAKERS = dict(zip(KINDS, (operators, bounds, statements, constants, conditions, 
 
 
 def candidates(path, text):
-    """{kind: [(line number, [changed lines])]} of a file."""
+    """Returns {kind: [(line number, [changed lines])]} of a file."""
     lines, clear = text.split("\n"), blank(text).split("\n")
     found = {kind: [] for kind in KINDS}
-    inside = False  # of a function or macro: definitions of types and tables are left out
+    inside = False  # within a function or macro; definitions of types and tables are left out
     for i, line in enumerate(lines):
         if line.startswith("{"):
             inside = True
@@ -154,7 +156,8 @@ def sources(tree, kind):
 
 
 def draw(tree, count, accept):
-    """`count` mutants of kernels and as many of host code; accept(mutant) may refuse one."""
+    """Draws `count` mutants of kernels and as many of host code. accept(mutant) may refuse a
+    mutant."""
     rng = random.Random(SEED)
     mutants = []
     for what in ("kernel", "host"):
@@ -184,7 +187,7 @@ def draw(tree, count, accept):
 
 @functools.lru_cache
 def stripped(tree, what):
-    """[(path, its lines without the spaces around them)]."""
+    """Returns [(path, lines without the spaces around them)]."""
     found = []
     for path in sources(tree, what):
         with open(os.path.join(tree, path), encoding="utf-8") as file:
@@ -193,7 +196,8 @@ def stripped(tree, what):
 
 
 def find(mutant, tree):
-    """(path, index of the line) in a tree that may have been edited or moved since, or None."""
+    """Returns (path, index of the line) in a tree that may have been edited or moved since, or
+    None."""
     what = "kernel" if mutant["id"][0] == "k" else "host"
     best, place = 0, None
     for path, lines in stripped(tree, what):

@@ -6,16 +6,17 @@
                                                  BUILD: a build of the tree with --coverage (see README.md)
     mutants.py run [--sample N --commit HASH | --changed FILE... | ID...] [--out FILE]
                                                  plants mutants and runs the tests until one fails
-    mutants.py check BUILD                       as the test baseline.mutants: few mutants, first with the test that killed them
-    mutants.py report                            what is recorded
+    mutants.py check BUILD                       the test baseline.mutants: few mutants, first with the test that killed them
+    mutants.py report                            prints the recorded results
 
-`run` and `check` plant in the build folder BUILD (plant.py), whose tests are built. `run` goes on where it ended:
-mutants that have a result are left out (--again: not). It writes to mutants.json or, with --out, to FILE. Both exit
-with 1 if a mutant survives that mutants.json says was killed.
+`run` and `check` plant in the build folder BUILD (plant.py), whose tests must be built. `run` continues where it
+ended: it leaves out mutants that have a result, unless --again is given. It writes to mutants.json or, with --out,
+to FILE. Both exit with 1 if a mutant survives that was killed according to mutants.json.
 
-The first `check` in a build folder takes 20 of the killed mutants, chosen by a hash of the commit and their names. Later
-ones take those in files that have changed since. Where the test passes that killed a mutant on another machine, the
-others that reach it run, the cheapest first, for 60 core-seconds. No mutant begins after 120 core-seconds in all.
+The first `check` in a build folder takes 20 of the killed mutants, chosen by a hash of the commit and their names.
+Later ones take mutants in files that have changed since. If the test that killed a mutant on another machine passes,
+the other tests that reach the mutant run for 60 core-seconds, the cheapest first. No mutant begins after 120
+core-seconds in all.
 """
 import argparse
 import concurrent.futures
@@ -37,7 +38,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 LIST, COVER = os.path.join(HERE, "mutants.json"), os.path.join(HERE, "cover.json")
 EXCLUDED = ("check.", "gpu.", "vendor.", "oclgrind.", "ops.variants_walked", "ops.pocl_locals", "ops.mutations")
-CHECK_SECONDS = 120  # of all cores, after which `check` begins no mutant
+CHECK_SECONDS = 120  # core-seconds after which `check` begins no mutant
 lock = threading.Lock()
 
 
@@ -47,7 +48,7 @@ def read(path):
 
 
 def write(path, what):
-    """A line for each entry of the lists and tables in `what`, so that differences can be read."""
+    """Writes a line for each entry of the lists and tables, so that differences are readable."""
     parts = []
     for key, value in what.items():
         if isinstance(value, list):
@@ -67,7 +68,7 @@ def write(path, what):
 
 
 def compiled(commands, tree, path, text):
-    """Hash of the object that a changed host file gives; None if it does not compile."""
+    """Returns a hash of the object of a changed host file; None if it does not compile."""
     row = commands[path]
     with tempfile.TemporaryDirectory() as folder:
         source, out = os.path.join(folder, "mutant.c"), os.path.join(folder, "mutant.o")
@@ -122,7 +123,7 @@ def command_draw(options):
 
 
 def lines_run(gcda, gcno):
-    """{source file: {line: count}} of one object."""
+    """Returns {source file: {line: count}} of one object."""
     link = gcda[:-len(".gcda")] + ".gcno"
     if not os.path.exists(link):
         os.symlink(gcno, link)
@@ -138,7 +139,8 @@ def lines_run(gcda, gcno):
 
 
 def host_reached(folder, build, places):
-    """Ids of the host mutants whose line was executed; places: {id: (path, line from 0)}."""
+    """Returns the ids of the host mutants whose line was executed. places: {id: (path, line from
+    0)}."""
     wanted = {}
     for name, (path, line) in places.items():
         wanted.setdefault(os.path.basename(path) + ".gcda", []).append((name, path, line + 1))
@@ -155,7 +157,8 @@ def host_reached(folder, build, places):
                 for name, path, line in wanted[leaf]:
                     if not source.endswith(path):
                         continue
-                    # A statement of several lines is counted at its first, a macro's where it is used.
+                    # A statement of several lines is counted at its first line, a macro where it is
+                    # used.
                     at = max((n for n in counts if n <= line), default=None)
                     if at is not None and (counts[at] or line - at > 3 and any(counts.values())):
                         reached.add(name)
@@ -165,7 +168,7 @@ def host_reached(folder, build, places):
 def cover_test(test, build, places, preload, limit):
     with tempfile.TemporaryDirectory() as folder:
         programs = os.path.join(folder, "programs")
-        # Oclgrind and MPI's helpers see the library too; it does nothing there.
+        # Oclgrind and MPI's helpers load the library too. It does nothing there.
         outcome, wall, core, output = suite.run(test, dict(
             plant.private(os.path.dirname(os.path.abspath(build))), GCOV_PREFIX=os.path.join(folder, "gcda"), LD_PRELOAD=preload, CLT_PROGRAMS=programs), limit)  # fmt: skip
         files = set()
@@ -179,7 +182,7 @@ def cover_test(test, build, places, preload, limit):
 
 
 def workers(count, items, work):
-    """work(number of the worker, item) of all items; raises what the first of them raised."""
+    """Calls work(number of the worker, item) for all items. Raises the first exception."""
     numbers = queue.Queue()
     for number in range(count):
         numbers.put(number)
@@ -227,19 +230,21 @@ def command_cover(options):
 
 
 def reason(output):
-    """The line of a test's output that says why it failed."""
+    """Returns the line of a test's output that says why it failed."""
     lines = [s.strip() for s in output.splitlines() if s.strip()]
     told = [s for s in lines if "ERROR" in s or "Error:" in s or s.startswith("ended by signal")]
     return (told or lines or ["?"])[0][:160]
 
 
 def eligible(tests):
-    """The tests that cover.json is to know: on PoCL, not those of text, of GPU compilers or slow ones."""
+    """Returns the tests that cover.json must know: tests on PoCL, except slow ones and tests of
+    texts and of GPU compilers."""
     return {n: t for n, t in tests.items() if not n.startswith(EXCLUDED) and "slow" not in t.labels}
 
 
 def order(mutant, cover, tests, gates):
-    """Names of the tests to run: what killed it before, then by core-seconds; the gates' tests last."""
+    """Returns the tests to run: first the one that killed the mutant before, then by core-seconds;
+    the gates' tests last."""
     reached = {n: r for n, r in cover.items() if mutant["id"] in r["mutants"] and r["outcome"] == "pass"}
     names = sorted((n for n in reached if n in tests), key=lambda n: reached[n]["core"])
     if gates and mutant["id"][0] == "k":
@@ -249,10 +254,10 @@ def order(mutant, cover, tests, gates):
 
 
 def kills(place, name, cover):
-    """(outcome, core-seconds, why) of one test on the planted mutant."""
+    """Returns (outcome, core-seconds, reason) of one test on the planted mutant."""
     limit = 60 + 8 * cover.get(place.tests[name].base(), {}).get("seconds", 60)
     outcome, _, core, output = place.run(name, limit)
-    # Tests of deadlines may fail on a busy machine: such a kill must happen twice.
+    # Tests of deadlines may fail on a busy machine, so such a kill must happen twice.
     if outcome in ("fail", "timeout") and name.startswith(("mpi.", "train.planner", "train.balance", "cli.")):
         outcome, _, more, output = place.run(name, limit)
         core += more

@@ -1,8 +1,8 @@
-"""Plants a change of one file, for the tests of a build, which stays as it is.
+"""Plants a change of one file for the tests of a build, without a change of the build.
 
-The changed file is compiled into a folder of its own. A test program that links the static library is linked once more
-with that object in front of the library. Other programs find shared libraries that have the object through
-LD_LIBRARY_PATH.
+The changed file is compiled into its own folder. A test program that links the static library is
+linked again with the changed object before the library. Other programs find shared libraries with
+the object through LD_LIBRARY_PATH.
 """
 import copy
 import json
@@ -17,11 +17,11 @@ import suite
 
 
 class Broken(Exception):
-    """The change does not compile."""
+    """Raised if the change does not compile."""
 
 
 def embedded(folder, changed, text):
-    """What clkernels/embed.cmake writes, with the text of one file changed."""
+    """Returns the file that clkernels/embed.cmake writes, with the text of one file changed."""
     parts, rows = ['#include "device/program/kernel_source.h"\n'], []
     for i, path in enumerate(sorted(p for p in folder.rglob("*") if p.suffix in (".cl", ".clh"))):
         data = text.encode() if path == changed else path.read_bytes()
@@ -31,7 +31,8 @@ def embedded(folder, changed, text):
 
 
 class Plant:
-    """One change at a time. Its programs run with compiled kernels of their own: a change must not harm the user's."""
+    """Plants one change at a time. Its programs have their own cache of compiled kernels, so that a
+    change cannot harm the user's."""
 
     def __init__(self, root, build, folder):
         self.root, self.build, self.folder = root, os.path.abspath(build), os.path.abspath(folder)
@@ -46,7 +47,8 @@ class Plant:
         private(os.path.dirname(self.folder))
 
     def put(self, path, text):
-        """Compiles the file as if it had this text; raises Broken. Host files are those of the library."""
+        """Compiles the file as if it had this text; raises Broken. Host files must belong to the
+        library."""
         source = os.path.join(self.folder, os.path.basename(path) + ".c")
         row = self.rows[os.path.join(self.root, path) if path.endswith(".c") else
                         os.path.join(self.build, "embedded_kernels.c")]
@@ -64,7 +66,8 @@ class Plant:
             raise Broken(done.stderr)
 
     def link(self, target):
-        """The path of the target with the change; None if the object is not linked into it."""
+        """Links the target with the change. Returns its path, or None if the object is not linked
+        into it."""
         if target not in self.links:
             lines = subprocess.run(["ninja", "-C", self.build, "-t", "commands", target], check=True,
                                    capture_output=True, text=True).stdout.splitlines()  # fmt: skip
@@ -87,7 +90,7 @@ class Plant:
         return self.made[target]
 
     def run(self, name, limit):
-        """What suite.run says of the test with the change."""
+        """Runs the test with the change. Returns the result of suite.run."""
         test = copy.copy(self.tests[name])
         environment = private(os.path.dirname(self.folder))
         targets = suite.targets(self.build, test, self.known)
@@ -108,7 +111,8 @@ class Plant:
 
 
 def private(folder):
-    """An environment with compiled kernels that begin as a copy of the user's; and with no plan settled."""
+    """Returns an environment whose cache of compiled kernels begins as a copy of the user's, and in
+    which no plan is settled."""
     cache = os.path.join(folder, "kernels")
     if not os.path.exists(cache):
         home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -117,7 +121,7 @@ def private(folder):
                        (os.environ.get("POCL_CACHE_DIR") or os.path.join(home, "pocl", "kcache"), "pocl")):  # fmt: skip
             try:
                 shutil.copytree(at, os.path.join(cache, to), dirs_exist_ok=True)
-            except (FileNotFoundError, shutil.Error):  # none there; files that others removed meanwhile
+            except (FileNotFoundError, shutil.Error):  # no cache, or files that others removed meanwhile
                 pass
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return {"XDG_CACHE_HOME": cache, "POCL_CACHE_DIR": os.path.join(cache, "pocl"), "CLT_TEST_SETTLED": "",

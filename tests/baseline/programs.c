@@ -1,7 +1,7 @@
 /*
- * Preloaded into a test: appends to the file CLT_PROGRAMS the names of all kernel files that the
- * test gives to an OpenCL compiler. The library marks where each file begins in a program with
- * #line. cc -shared -fPIC -o programs.so programs.c -ldl
+ * A library to preload into a test. It appends the names of all kernel files that the test gives to
+ * an OpenCL compiler to the file CLT_PROGRAMS. The library under test marks with #line where each
+ * file begins in a program. cc -shared -fPIC -o programs.so programs.c -ldl
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

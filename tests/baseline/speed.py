@@ -35,7 +35,7 @@ def samples_per_s(command, model, folder):
 
 
 def first_step(command, model, folder, cache):
-    """Seconds from the start of the process until it has written its first line of metrics."""
+    """Returns the seconds from the start of the process to its first line of metrics."""
     data, metrics = os.path.join(folder, "data"), os.path.join(folder, "metrics.jsonl")
     batch, more = MODELS[model]
     what = "text:" + os.path.join(data, "text.txt") if model.startswith("gpt2") else "idx:" + data
@@ -68,7 +68,7 @@ def summary(logarithms):
 
 
 def measure(commands, model, folder, pairs):
-    """{what: [(A, B) of each pair]}; larger is faster."""
+    """Returns {what: [(A, B) of each pair]}. Larger is faster."""
     found = {"samples/s": [], "first step, cold": [], "first step, warm": []}
     for pair in range(pairs):
         got = {}

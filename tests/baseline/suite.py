@@ -1,4 +1,5 @@
-"""The tests of a build folder, as CTest knows them, run one at a time with limits and an account of cores."""
+"""Runs the tests of a build folder, as CTest knows them, one at a time, with limits and an account
+of core-seconds."""
 import json
 import os
 import re
@@ -26,13 +27,13 @@ class Test:
         self.folder = properties.get("WORKING_DIRECTORY")
 
     def base(self):
-        """The name of the test that runs the same program on PoCL."""
+        """Returns the name of the test that runs the same program on PoCL."""
         name = re.sub(r"^(vendor|oclgrind)\.", "", self.name)
         return re.sub(r"\.mixed$", "", name)
 
 
 def load(build):
-    """{name: Test} of all tests that are not disabled."""
+    """Returns {name: Test} of all tests that are not disabled."""
     out = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], check=True, capture_output=True,
                          text=True).stdout  # fmt: skip
     tests = [Test(row) for row in json.loads(out)["tests"]]
@@ -40,7 +41,7 @@ def load(build):
 
 
 def targets(build, test, known):
-    """What ninja has to build for a test; `known` is known_targets(build)."""
+    """Returns the targets that ninja must build for a test. `known` is known_targets(build)."""
     inside = [os.path.relpath(word, build) for word in test.command if word.startswith(build + os.sep)]
     return [t for t in inside if t in known]
 
@@ -65,7 +66,7 @@ def end_group(pid):
 
 
 def run(test, environment, limit):
-    """(pass | fail | skip | timeout, seconds by the clock, core-seconds, output)."""
+    """Returns (pass | fail | skip | timeout, wall-clock seconds, core-seconds, output)."""
     begin = time.monotonic()
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(test.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=test.folder,

@@ -1,11 +1,11 @@
-"""The other compiler's opinion: every file of the build through clang's front end, warnings as
-errors, with the flags that it is built with. Files that mention the tests' hooks are compiled once more without
-the hooks. The build itself has warnings as errors: tools/test builds as Release does, whose optimiser finds what
-lesser builds do not.
+"""Compiles every file of the build with clang's front end. Warnings are errors. The flags are those
+of the build, and a file that mentions the tests' hooks is compiled again without them. The build
+itself has warnings as errors: tools/test builds in Release, whose optimiser finds more than others.
 
-Files without a warning are remembered in ~/.cache/cltrain/compiler-warnings under a hash of what
-clang reads: its version, the flags, and the texts of the file and of all that it includes, without
-comments. Ninja knows what a file includes. Builds by other generators remember nothing."""
+Files without a warning are remembered in ~/.cache/cltrain/compiler-warnings under a hash of
+everything that clang reads: its version, the flags, and the texts of the file and of its includes,
+without comments. Ninja knows the includes of a file. Builds by other generators remember
+nothing."""
 import concurrent.futures
 import hashlib
 import json
@@ -23,12 +23,12 @@ DROP_NEXT = ("-o", "-MF", "-MT", "-MQ")
 HOOKS = "-DCLT_TESTING"
 DROP = ("-c", "-MD", "-MMD")
 KEPT_DAYS = 30
-# Strings first: they may hold what looks like a comment.
+# Strings come first, because they may contain comment marks.
 COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*.*?\*/|//[^\n]*', re.S)
 
 
 def without_comments(text):
-    """Nor empty lines, nor spaces that do not matter."""
+    """Removes comments, empty lines and insignificant spaces."""
     text = COMMENT.sub(lambda found: found[0] if found[0][0] in "\"'" else " ", text)
     return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
@@ -48,7 +48,7 @@ def clang_command(clang, entry):
 
 
 def dependencies(build):
-    """{source: the files that its object was made of}, as far as Ninja knows."""
+    """Returns {source: the files that its object was made of}, as far as Ninja knows."""
     try:
         run = subprocess.run(["ninja", "-t", "deps"], cwd=build, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -58,13 +58,13 @@ def dependencies(build):
         head, *lines = block.split("\n")
         if "(VALID)" in head and lines:
             paths = [os.path.join(build, line.strip()) for line in lines if line.strip()]
-            # A file that several targets compile may include other files in each.
+            # A file that several targets compile may have other includes in each.
             found.setdefault(paths[0], set()).update(paths)
     return found
 
 
 class Memory:
-    """Of files that had no warning."""
+    """Remembers files that had no warning."""
 
     def __init__(self, build, clang):
         home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
@@ -74,8 +74,8 @@ class Memory:
         self.texts, self.words, self.asked, self.hits = {}, {}, 0, 0
 
     def text(self, path, root):
-        """What stands for the file: of the project, a hash of its text. Of the system, size and time, which
-        packages keep."""
+        """Returns the file's identity: for files of the project a hash of the text, for files of
+        the system size and time, which packages keep."""
         if path not in self.texts:
             try:
                 stat = os.stat(path)
@@ -84,11 +84,12 @@ class Memory:
                     text = without_comments(pathlib.Path(path).read_text(encoding="utf-8"))
                     self.texts[path] = hashlib.sha256(text.encode()).hexdigest()
             except OSError:
-                self.texts[path] = time.time()  # of no earlier run
+                self.texts[path] = time.time()  # a time that no earlier run had
         return self.texts[path]
 
     def mentions(self, word, file):
-        """Whether the file, or one of the project that it includes, has the word; True where that is not known."""
+        """Whether the file, or a file of the project that it includes, has the word. True if the
+        includes are unknown."""
         for path in self.known.get(file, ()):
             if path not in self.words:
                 with open(path, encoding="utf-8", errors="replace") as text:
@@ -96,7 +97,8 @@ class Memory:
         return file not in self.known or any(self.words[path] for path in self.known[file])
 
     def place(self, words, file, root):
-        """The file that exists if these words had no warning; None: what they read is not known."""
+        """Returns the path that exists if these words had no warning; None if the includes are
+        unknown."""
         if file not in self.known:
             return None
         relative = [word.replace(self.build, "BUILD").replace(root, "ROOT") for word in words]
@@ -104,7 +106,7 @@ class Memory:
         return self.folder / hashlib.sha256(json.dumps([self.version, relative, read]).encode()).hexdigest()
 
     def has(self, place):
-        """Also keeps it for as long as tests run with it."""
+        """Whether the path exists. Also marks it as used, so that trim keeps it."""
         self.asked += 1
         try:
             os.utime(place)
@@ -118,7 +120,7 @@ class Memory:
             self.folder.mkdir(parents=True, exist_ok=True)
             place.touch()
         except (OSError, AttributeError):
-            pass  # the next run compiles it again
+            pass  # the next run compiles the file again
 
     def trim(self):
         for path in self.folder.glob("*"):
@@ -141,7 +143,7 @@ def main(build, clang):
             if memory.has(place):
                 continue
             run = subprocess.run(words, cwd=entry["directory"], capture_output=True, text=True)
-            # Messages of #pragma are warnings that -Werror leaves alone.
+            # -Werror does not turn messages of #pragma into errors.
             if run.returncode or run.stderr:
                 return run.stderr.strip()
             memory.keep(place)

@@ -1,5 +1,5 @@
-"""What README and docs/ name exists: files, links, headings, subcommands, options, functions and settings. README's
-program is the example's."""
+"""Checks that the things which README and docs/ name exist: files, links, headings, subcommands,
+options, functions and settings. Also checks that README's program is the example's."""
 import fnmatch
 import os
 import re
@@ -11,31 +11,32 @@ import source
 README_LINES = 130
 PROGRAM = "models/examples/first.c"
 FOLDERS = ("runtime/", "clkernels/", "comm/", "models/", "tests/", "tools/", "docs/", "cmake/")
-# Words of a path that stand for something else.
+# Words of a path that are placeholders.
 PLACES = re.compile(r"<\w+>|\b(FAMILY|DEVICE|NAME|OP|N)\b|\.\.\.")
 
 
 def pages(root):
-    """Every page, but for reports of measurements, which name files as they were."""
+    """Returns every page except reports of measurements, which keep old names of files."""
     found = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tools/peers/README.md", "tests/baseline/README.md"]
     found += [f"docs/{name}" for name in sorted(os.listdir(os.path.join(root, "docs"))) if name.endswith(".md")]
     return [page for page in found if os.path.exists(os.path.join(root, page))]
 
 
 def blocks(text):
-    """The lines of blocks of code, those that end in a backslash joined with the next."""
+    """Returns the lines of code blocks. A line that ends in a backslash is joined with the next."""
     lines = [line[4:] for line in text.split("\n") if line.startswith("    ")]
     return re.sub(r"\\\n\s*", " ", "\n".join(lines)).split("\n")
 
 
 def headings(text):
-    """As GitHub makes anchors of them."""
+    """Returns the anchors that GitHub makes of the headings."""
     found = re.findall(r"^#+ (.*)$", text, re.M)
     return {re.sub(r"[^\w -]", "", name.lower()).replace(" ", "-") for name in found}
 
 
 def example_files(root):
-    """What the worked examples of CONTRIBUTING.md would add to the tree: see examples.py."""
+    """Returns the paths that the worked examples of CONTRIBUTING.md would add to the tree; see
+    examples.py."""
     folder = os.path.join(root, "tests/check/examples")
     patches = [source.read(folder, name) for name in sorted(os.listdir(folder))]
     return {path for patch in patches for path in re.findall(r"^\+\+\+ b/(.*)$", patch, re.M)}
@@ -46,7 +47,7 @@ def exists(root, tree, path):
 
 
 def check_paths(root, tree, page, text):
-    """Paths of the tree in backticks and in blocks of code."""
+    """Checks paths of the tree in backticks and in code blocks."""
     problems = []
     code = "\n".join(blocks(text))
     for path in re.findall(r"`([\w./*-]+)`", text) + re.findall(r"(?<![\w/.~-])(?:[\w.*-]+/)+[\w.*-]*", code):
@@ -58,7 +59,8 @@ def check_paths(root, tree, page, text):
 
 
 def words_of(text):
-    """Names of C, CMake and the environment that begin with clt_ or CLT_; not the beginnings of names."""
+    """Returns names of C, CMake and the environment that begin with clt_ or CLT_, without
+    unfinished names."""
     return set(re.findall(r"\b(?:clt|CLT)_\w*[a-zA-Z0-9]\b(?![<*])", text))
 
 
@@ -81,7 +83,7 @@ def check_links(root, page, text):
 
 
 def command_options(command):
-    """{subcommand: options} from the command itself."""
+    """Returns {subcommand: options}, read from the command's --help."""
     def help_of(*words):
         return subprocess.run([command, *words, "--help"], capture_output=True, text=True, check=True).stdout
     found = {"models": {"--help"}, "help": set()}
@@ -92,10 +94,10 @@ def command_options(command):
 
 
 def check_commands(page, text, options):
-    """Lines that run the command."""
+    """Checks lines that run the command."""
     problems = []
     for line in blocks(text):
-        # Behind two spaces or more stands what the line does.
+        # Two spaces or more separate the command from its explanation.
         line = re.split(r"\s+# |(?<=\S)\s{3,}(?=[a-z])", line.strip())[0]
         found = re.search(r"(?:^|\s)(?:\S*/)?cltrain ([a-z]+)(.*)|cltrain-launch .*? -- (train)(.*)", line)
         if not found or line.startswith(("cc ", "#", "tests/", "make")):
@@ -122,7 +124,7 @@ def check_readme(root):
 
 
 def check_installed(root):
-    """Links of all pages below a folder."""
+    """Checks the links of all pages below a folder."""
     found = [os.path.relpath(os.path.join(base, name), root)
              for base, _, names in os.walk(root) for name in names if name.endswith(".md")]
     problems = [problem for page in found for problem in check_links(root, page, source.read(root, page))]

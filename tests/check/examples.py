@@ -1,5 +1,6 @@
-"""The worked examples of CONTRIBUTING.md are the patches in tests/check/examples. In a copy of the tree each patch must
-apply and touch what the page's list names; the page's lines must stand in the patch, and its commands must pass."""
+"""Checks the worked examples of CONTRIBUTING.md, which are the patches in tests/check/examples. In
+a copy of the tree, each patch must apply and touch the files of the page's list. The page's lines
+must be in the patch, and its commands must pass."""
 import os
 import re
 import shutil
@@ -11,11 +12,11 @@ import source
 PATCHES = "tests/check/examples"
 COPIED = ("CMakeLists.txt", "LICENSE", ".clang-format", "clkernels", "cmake", "comm", "docs", "models", "runtime",
           "tests", "tools")
-CHECKS = ("includes", "folders", "sizes", "manners")  # that need nothing but the tree
+CHECKS = ("includes", "folders", "sizes", "manners")  # checks that need only the tree
 
 
 def sections(text):
-    """{patch: section of the page}: a section names its patch."""
+    """Returns {patch: section of the page}. A section names its patch."""
     found = {}
     for section in re.split(r"^(?=## )", text, flags=re.M):
         for name in re.findall(rf"{PATCHES}/([\w.]+\.patch)", section):
@@ -24,7 +25,7 @@ def sections(text):
 
 
 def listed(section):
-    """The files of the section's numbered list."""
+    """Returns the files of the section's numbered list."""
     return {path for item in re.findall(r"^\d+\. (.*)$", section, re.M) for path in re.findall(r"^`([\w./]+)`", item)}
 
 
@@ -42,7 +43,7 @@ def added(patch):
 
 
 def check_page(name, section, patch):
-    """What the page says against what the patch does."""
+    """Compares the page with the patch."""
     problems = []
     for path in sorted(listed(section) ^ touched(patch)):
         where = "the patch does not touch it" if path in listed(section) else "the page does not list it"
@@ -57,7 +58,7 @@ def check_page(name, section, patch):
 
 
 def run(command, copy, env):
-    """What failed; its output."""
+    """Runs a command. Returns an empty list, or its failure with the output."""
     result = subprocess.run(command, cwd=copy, env=env, shell=isinstance(command, str), stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT, text=True, errors="replace")
     if result.returncode == 0:
@@ -90,7 +91,7 @@ def main(root, build):
     page = sections(source.read(root, "CONTRIBUTING.md"))
     names = sorted(os.listdir(os.path.join(root, PATCHES)))
     problems = [f"CONTRIBUTING.md: no section names {name}" for name in names if name not in page]
-    names = [name for name in page if name in names]  # in the page's order: patches apply one after the other
+    names = [name for name in page if name in names]  # in the page's order, because patches apply one after the other
     for name in names:
         patch = source.read(root, f"{PATCHES}/{name}")
         problems += check_page(name, page[name], patch)

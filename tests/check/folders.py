@@ -1,5 +1,6 @@
-"""The folders of the library and of the command, and which of them include which: no two include each other, be it
-through others, subfolders include only those that ORDER places below them, and docs/architecture.md shows them all. `folders.py ROOT --write` brings the page up to date."""
+"""Checks which folders of the library and of the command include which. No two folders may include
+each other, directly or through others. Subfolders may include only those that ORDER places below
+them. docs/architecture.md must show all of them; `folders.py ROOT --write` updates the page."""
 import collections
 import os
 import re
@@ -7,7 +8,8 @@ import sys
 
 import source
 
-# The subfolders of a folder, lowest first: each may include those before it. A new subfolder takes its place here.
+# The subfolders of a folder, lowest first. Each may include those before it. New subfolders are
+# added here.
 ORDER = {
     "runtime/device": ("core", "program", "discover"),
     "runtime/data": ("core", "image", "formats", "tokenizer", "loader"),
@@ -19,12 +21,12 @@ ORDER = {
 }
 PAGE, BEGIN, END = "docs/architecture.md", "<!-- folders:begin -->\n", "<!-- folders:end -->"
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
-# What names in include lines are relative to.
+# Names in include lines are relative to these.
 ROOTS = ("runtime/", "", "tools/cltrain/")
 
 
 def graph_of(texts):
-    """{folder: {folder that it includes: the first such line}}; texts: {path: text}."""
+    """Returns {folder: {included folder: the first such line}}. texts: {path: text}."""
     edges = collections.defaultdict(dict)
     for path, text in sorted(texts.items()):
         folder = os.path.dirname(path)
@@ -52,7 +54,8 @@ def circles(edges):
 
 
 def upward(edges):
-    """Includes that go from a subfolder to one that ORDER places above it, and folders without a place."""
+    """Returns includes from a subfolder to one that ORDER places above it, and folders that ORDER
+    lacks."""
     problems = []
     for folder in sorted(edges):
         parent, _, name = folder.rpartition("/")
@@ -70,7 +73,8 @@ def upward(edges):
 
 
 def layers(edges):
-    """{folder: its layer}: one above the highest that it includes. Without circles only."""
+    """Returns {folder: layer}. A layer is one above the highest that the folder includes. There
+    must be no circles."""
     found = {}
 
     def layer(folder):
@@ -84,7 +88,8 @@ def layers(edges):
 
 
 def drawing(edges):
-    """The top layer first; each folder with what it includes, but for what those include themselves."""
+    """Draws the top layer first. Each folder is listed with its includes, without those that they
+    include themselves."""
     level = layers(edges)
     lines = []
     for folder in sorted(level, key=lambda f: (-level[f], f)):

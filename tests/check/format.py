@@ -1,4 +1,5 @@
-"""Every .c and .h file is as clang-format writes it. (OpenCL C it does not know well enough.)"""
+"""Checks that clang-format would not change any .c and .h file. It does not know OpenCL C well
+enough."""
 import subprocess
 import sys
 

@@ -1,5 +1,6 @@
-"""Each public header compiles alone, as C11 and as C++11, without a warning, and documents every function.
-<cltrain/cltrain.h> has all but those that need other headers."""
+"""Checks that each public header compiles by itself, as C11 and as C++11, without a warning, and
+documents every function. <cltrain/cltrain.h> includes all headers except those that need other
+libraries' headers."""
 import os
 import re
 import subprocess
@@ -32,7 +33,8 @@ def missing_from_all(root):
 
 
 def undocumented(text):
-    """Functions without a comment: that of the first one counts for those behind it without a blank line."""
+    """Returns functions without a comment. A comment counts for all functions up to the next blank
+    line."""
     paragraphs = re.split(r"\n\n(?! \*)", text)
     return [name for paragraph in paragraphs if "/*" not in paragraph
             for name in re.findall(r"^(?:CLT_API )?(?!typedef)\w[\w *]*?\b(clt_\w+)\(", paragraph, re.M)]

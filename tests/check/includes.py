@@ -1,10 +1,10 @@
-"""Include directions, and where OpenCL and MPI may be called: the layout's rules as a script."""
+"""Checks include directions, and where OpenCL and MPI may be called."""
 import re
 import sys
 
 import source
 
-# Folder of the library -> folders whose internal headers it may include besides its own.
+# Folder of the library -> other folders whose internal headers it may include.
 MAY = {
     "base": (),
     "device": ("base",),
@@ -20,10 +20,10 @@ MAY = {
     "train": ("base", "graph", "ops", "passes", "plan", "device", "exec", "tune", "data",
               "checkpoint", "comm"),
 }
-# Folders of the command, tools/cltrain/.
+# Folders of the command, in tools/cltrain/.
 COMMAND = ("text", "options", "devices", "ranks", "job", "output", "bench", "commands")
-# Folders whose files may include <cltrain/unstable.h>: those that define a part of it, and the command.
-# Models and their examples show what users write, so they keep to the stable API.
+# Folders whose files may include <cltrain/unstable.h>: those that define a part of it, and the
+# command. Models and their examples show what users write, so they use the stable API only.
 UNSTABLE = ("graph", "ops", "plan", "device", "tune", "train", "tools")
 OPENCL_FOLDERS = ("device", "exec", "tune", "comm")
 OPENCL_HEADERS = ("cltrain/opencl.h", "cltrain/comm.h")
@@ -35,7 +35,8 @@ MPI_INIT = re.compile(r"\bMPI_Init(_thread)?\b")
 
 
 def folder_of(path):
-    """'ops' for runtime/ops/..., 'public' for the public headers, else the top-level folder."""
+    """Returns 'ops' for runtime/ops/..., 'public' for public headers, otherwise the top-level
+    folder."""
     parts = path.split("/")
     if path.startswith(("runtime/include/", "models/include/")):
         return "public"
@@ -45,7 +46,7 @@ def folder_of(path):
 
 
 def check_include(path, quote, name):
-    """The complaint about one include line, or None."""
+    """Returns the problem of an include line, or None."""
     folder = folder_of(path)
     top = name.split("/")[0]
     if name == "cltrain/unstable.h" and folder in (*MAY, "models", "public") and folder not in UNSTABLE:
@@ -72,7 +73,8 @@ def check_include(path, quote, name):
         return None
     if folder not in MAY:
         return None
-    # train makes the communicator; the header's types are OpenCL's, but it calls nothing of it.
+    # train makes the communicator. It needs OpenCL's types in the header, but calls nothing of
+    # OpenCL.
     connects = folder == "train" and name == "cltrain/comm.h"
     if opencl and folder not in OPENCL_FOLDERS and not connects:
         return f"OpenCL belongs to {', '.join(OPENCL_FOLDERS)}"

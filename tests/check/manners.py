@@ -1,6 +1,6 @@
-"""A guest in its host program: the library does not print, exit, change the environment or allocate
-past base/alloc.h; what code asks of a kernel variant is a column of its row, not its name; and no marker
-of unfinished work is left anywhere."""
+"""Checks that the library is a good guest in its host program: it does not print, exit, change the
+environment, or allocate past base/alloc.h. Code that depends on a kernel variant must use a column
+of its row, not its name. No marker of unfinished work may be left anywhere."""
 import re
 import sys
 
@@ -13,7 +13,7 @@ BANNED = {
     "allocates past base/alloc.h":
         r"\b(?:malloc|calloc|realloc|strdup|strndup|aligned_alloc|posix_memalign|v?asprintf)\s*\(",
 }
-# Folders that see variants: no name there is compared with a word.
+# Folders that see variants. They must not compare a variant's name with a string.
 VARIANTS = ("runtime/ops/", "runtime/passes/", "runtime/plan/", "runtime/exec/", "runtime/tune/", "runtime/train/")
 BY_NAME = re.compile(r"\bstr(?:n?cmp|n?casecmp|str)\s*\("
                      r"(?:[^;,\"]*(?:->|\.)name\s*,\s*\"|\s*\"[^\"]*\"\s*,[^;,\"]*(?:->|\.)name\b)")
@@ -29,7 +29,7 @@ def check_file(path, text):
     if path.endswith((".c", ".h")) and library(path):
         code = source.blank(text)
         for what, pattern in BANNED.items():
-            # comm/mpi is a library of its own, which sees none of the other's internals.
+            # comm/mpi is a separate library, which cannot use the other library's internals.
             if "allocates" in what and (path == "runtime/base/alloc.c" or path.startswith("comm/mpi/")):
                 continue
             for match in re.finditer(pattern, code):

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs the build to a folder of its own, moves that folder, and builds programs against it: with
-# find_package, with pkg-config, and the installed example programs. Links of the installed pages lead somewhere.
+# Installs the build to a folder of its own and moves that folder. Then builds programs against it:
+# with find_package, with pkg-config, and the installed example programs. Checks the links of the
+# installed pages.
 set -eu
 root=$1 build=$2 cmake=$3 cc=$4 generator=$5 python=$6 mpiexec=$7
 work=$(mktemp -d)

@@ -1,4 +1,4 @@
-"""The check scripts find what they are for: each is shown a violation and something legal."""
+"""Tests the check scripts: each is shown a violation and a legal text."""
 import sys
 
 import compiler_warnings

@@ -1,4 +1,4 @@
-"""No source file over 600 lines, no function over 100."""
+"""Checks that no source file has over 600 lines, and no function over 100."""
 import sys
 
 import source
@@ -8,8 +8,8 @@ FUNCTION_LINES = 100
 
 
 def functions(text):
-    """(first line, lines) of each function body. The format puts a function's braces alone in the
-    first column, and nobody else's opening one."""
+    """Yields (first line, lines) of each function body. The format puts only a function's braces
+    alone in the first column."""
     start = 0
     for number, line in enumerate(text.split("\n"), 1):
         if line.rstrip() == "{":

@@ -1,4 +1,5 @@
-"""What the check scripts share: the tree's files, and C text without comments and strings."""
+"""Functions that the check scripts share: the tree's files, and C text without comments and
+strings."""
 import os
 import re
 
@@ -9,7 +10,7 @@ TOKEN = re.compile(
 
 
 def files(root, *suffixes):
-    """Paths relative to root of the files with one of the suffixes, sorted."""
+    """Returns the files with one of the suffixes, relative to root and sorted."""
     found = []
     for folder in FOLDERS:
         for base, names, leaves in os.walk(os.path.join(root, folder)):
@@ -26,7 +27,8 @@ def read(root, path):
 
 
 def blank(text):
-    """The text with comments and string contents replaced by spaces; lines stay where they are."""
+    """Returns the text with spaces in place of comments and strings' contents. Lines keep their
+    numbers."""
     def replace(match):
         token = match.group(0)
         spaces = re.sub(r"[^\n]", " ", token)
@@ -35,7 +37,7 @@ def blank(text):
 
 
 def uncomment(text):
-    """The text with comments alone replaced by spaces."""
+    """Returns the text with spaces in place of comments."""
     def replace(match):
         token = match.group(0)
         return re.sub(r"[^\n]", " ", token) if token[0] == "/" else token
@@ -47,7 +49,7 @@ def line_of(text, offset):
 
 
 def report(subject, problems, passed):
-    """Prints the outcome; returns the exit status."""
+    """Prints the outcome. Returns the exit status."""
     for problem in problems:
         print(problem)
     if problems:

@@ -1,4 +1,5 @@
-"""What the shared library exports is what the public headers declare, no less and no more."""
+"""Checks that the shared library exports exactly the functions and variables that the public
+headers declare."""
 import re
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-/* A program outside the tree: uses the installed library, nothing else. */
+/* A program outside the tree, which uses only the installed library. */
 #include <stdio.h>
 #include <string.h>
 
