@@ -1,7 +1,7 @@
 /* Attention and rotary embedding. */
 #include "gpu/plans.h"
 
-/* A step of training: with dropout of the weights, and a position bias that is learnt. */
+/* A training step with dropout of the weights and a learnt position bias. */
 static void plan_training(const clt_caps *caps, int64_t size, double dropout)
 {
     clt_graph *g;
@@ -19,7 +19,8 @@ static void plan_training(const clt_caps *caps, int64_t size, double dropout)
     plan_graph(g, caps, CLT_PLAN_TRAIN, 64);
 }
 
-/* Heads that the tiles are made for, in rows that float4 fits, and one that they are not. */
+/* Heads of sizes for which there are tiles, in rows that float4 fits, and a head of another
+ * size. */
 void plan_attention(const clt_caps *caps)
 {
     static const int64_t sizes[] = {64, 128, 32, 96};

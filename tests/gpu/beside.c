@@ -1,10 +1,10 @@
-/* Kernels that no plan has. */
+/* Kernels that are in no plan. */
 #include <stdio.h>
 #include <string.h>
 
 #include "gpu/plans.h"
 
-/* With gradients in f32, or as `half` says. */
+/* Prints the update kernels, for gradients in f32 or as `half` says. */
 static void print_updates(const char *fp64, const char *half)
 {
     static const char *const updates[] = {
@@ -23,8 +23,8 @@ static void print_updates(const char *fp64, const char *half)
     }
 }
 
-/* What runs beside plans: exec/update.c, checksum.c and gather.c, and measurements in tune and
- * comm. */
+/* Prints kernels that run beside plans: of exec/update.c, checksum.c and batch_gather.c, and of
+ * measurements in tune and comm. */
 void print_beside(const clt_caps *caps)
 {
     static const char *const types[] = {"uchar", "ushort", "uint", "ulong"};
@@ -68,7 +68,7 @@ void print_beside(const clt_caps *caps)
                "fallback");
 }
 
-/* Sums between devices, of comm/transports/peer_kernels.c. */
+/* Prints the kernels of sums between devices, of comm/transports/peer_kernels.c. */
 void print_sums(const clt_caps *caps)
 {
     static const char *const types[] = {"f32", "i32", "f16", "bf16", "f64"};

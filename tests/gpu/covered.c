@@ -13,8 +13,8 @@ typedef struct row {
     const clt_variant *variant; /* NULL: a view, which launches nothing */
     bool compiled, tried;
     bool cpu;  /* accepts a node on a CPU */
-    bool gpu;  /* accepts one on a GPU, that is in no plan for one */
-    bool more; /* accepts one on a GPU that has everything */
+    bool gpu;  /* accepts a node on a GPU, but is in no plan for one */
+    bool more; /* accepts a node on a GPU that has all features */
 } row;
 
 static row rows[MOST];
@@ -29,7 +29,7 @@ static row *find(const clt_op *op, const clt_variant *variant)
     exit(1);
 }
 
-/* All rows of all operators' tables. */
+/* Lists all rows of all operators' tables. */
 static void list(void)
 {
     int count;
@@ -37,7 +37,7 @@ static void list(void)
     if (n_rows)
         return;
     for (int i = 0; i < count; i++) {
-        if (ops[i]->collective) /* the host's: nothing is compiled */
+        if (ops[i]->collective) /* the host does these: nothing is compiled */
             continue;
         const clt_variant *v = ops[i]->view ? NULL : ops[i]->variants;
         do {
@@ -62,7 +62,7 @@ static bool accepts(const clt_plan *plan, int node, const clt_variant *v, const 
     return !v->accepts || v->accepts(pn->node, &target, why);
 }
 
-/* A GPU that lacks nothing. */
+/* Returns a GPU with all features. */
 static clt_caps complete(const clt_caps *caps)
 {
     clt_caps more = *caps;
@@ -112,7 +112,7 @@ void covered_on_cpu(const clt_plan *plan, const clt_caps *gpu)
              v++) {
             row *r = find(pn->node->op, v);
             r->cpu = r->cpu || accepts(plan, i, v, &plan->caps);
-            /* Plans for GPUs have no values in batch blocks: passes/choose_layout.c. */
+            /* Plans for GPUs have no batch-blocked values: passes/choose_layout.c. */
             r->gpu = r->gpu || (plain && accepts(plan, i, v, &more));
         }
     }

@@ -1,7 +1,7 @@
-/* What moves, converts, pools and computes elements one by one. */
+/* Operators that move, convert, pool and compute single elements. */
 #include "gpu/plans.h"
 
-/* Pooling of LeNet, ResNet and Inception, with rows that float4 fits and does not. */
+/* Pooling of LeNet, ResNet and Inception, with rows that float4 fits or not. */
 void plan_pooling(const clt_caps *caps)
 {
     static const int shapes[][4] = {{24, 2, 2, 0}, {112, 3, 2, 1}, {35, 3, 2, 0}};
@@ -20,7 +20,7 @@ void plan_pooling(const clt_caps *caps)
         }
 }
 
-/* Transpositions, and chains with operands that repeat. */
+/* Transpositions, and chains with broadcast operands. */
 void plan_moves(const clt_caps *caps)
 {
     for (int odd = 0; odd < 1 + with_tiles; odd++) {
@@ -37,7 +37,7 @@ void plan_moves(const clt_caps *caps)
     }
 }
 
-/* A tensor of images of `width` columns. */
+/* Begins a graph with images of `width` columns. */
 static clt_graph *begin(clt_value **x, clt_dtype dtype, int64_t width)
 {
     clt_graph *g;
@@ -46,8 +46,8 @@ static clt_graph *begin(clt_value **x, clt_dtype dtype, int64_t width)
     return g;
 }
 
-/* What places elements: of heads before and behind attention, of two branches, of a part and of a
- * border, with rows that 16 bytes fit and do not. */
+/* Operators that place elements: of heads before and behind attention, of two branches, of a part
+ * and of a border, with rows that 16 bytes fit or not. */
 void plan_places(const clt_caps *caps)
 {
     for (int odd = 0; odd < 2; odd++) {
@@ -121,7 +121,8 @@ static clt_value *leaky(clt_value *x)
     return clt_leaky_relu(x, 0.1);
 }
 
-/* Each by itself, with its gradient: chains of them are one kernel. */
+/* Each activation in a graph of its own, with its gradient, because a chain of them becomes one
+ * kernel. */
 void plan_activations(const clt_caps *caps)
 {
     static clt_value *(*const all[])(clt_value *) = {

@@ -1,4 +1,5 @@
-"""The gate of gpu-compile finds what is seeded: gate.py MAIN COMPILERS. Exit 77 where there is no compiler."""
+"""Tests that gpu-compile finds seeded problems. Usage: gate.py MAIN COMPILERS. Exit 77 if there is
+no compiler."""
 import pathlib
 import subprocess
 import sys

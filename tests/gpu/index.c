@@ -1,4 +1,4 @@
-/* What picks by indices, and adds to what they pick. */
+/* Operators that pick elements by indices, and that add to such elements. */
 #include "gpu/plans.h"
 
 static clt_value *numbers(clt_graph *g, int rank, int64_t first, int64_t second)
@@ -6,7 +6,7 @@ static clt_value *numbers(clt_graph *g, int rank, int64_t first, int64_t second)
     return clt_input(g, "index", CLT_I32, rank, (int64_t[]){first, second});
 }
 
-/* A table of rows whose gradient lies in 16 bits, and which is a linear layer's weight, too. */
+/* A table of rows whose gradient has 16 bits. `tied`: the table is a linear layer's weight too. */
 static void plan_table(int64_t width, bool tied, const clt_caps *caps)
 {
     const clt_init zero = {.kind = CLT_INIT_ZERO};
@@ -21,7 +21,7 @@ static void plan_table(int64_t width, bool tied, const clt_caps *caps)
     plan_graph(g, caps, CLT_PLAN_TRAIN, 64);
 }
 
-/* GPT-2's tokens, slices and single elements, of sizes that float4 fits and does not. */
+/* GPT-2's tokens, slices and single elements, of sizes that float4 fits or not. */
 void plan_indices(const clt_caps *caps)
 {
     for (int i = 0; i < 8; i++) {

@@ -1,11 +1,12 @@
 /*
- * Prints the kernels that plans for GPUs would launch, for tools/gpu-compile: a line each of file,
- * build options, kernel, work-group size and why (chosen: a plan's own choice; fallback: of a
- * variant that another stands before, which declines groups of 256 or 2^30 elements), parted by
- * tabs. Fails if a variant that a GPU may run is in none of the plans (covered.h), whose layers are
- * in the other files here, by subject. Opens no device.
+ * Prints the kernels that plans for GPUs would launch, for tools/gpu-compile. A line has file,
+ * build options, kernel, work-group size and role, separated by tabs. The role is `chosen` (a
+ * plan's own choice) or `fallback` (a variant that is listed behind another one, which declines
+ * groups of 256 or 2^30 elements). Fails if a variant that a GPU may run is in none of the plans
+ * (covered.h). The layers of the plans are in the other files of this folder, by subject. Opens no
+ * device.
  *
- *     gpu_launches amd | nvidia | intel [tiles]     tiles: more shapes, and what a tuner would try
+ *     gpu_launches amd | nvidia | intel [tiles]     tiles: more shapes, and a tuner's tiles
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 #include "gpu/plans.h"
 #include <cltrain/models.h>
 
-/* What the vendors' drivers report of a GPU in the middle of their range. */
+/* Properties that the vendors' drivers report of a GPU in the middle of their range. */
 static const clt_caps devices[] = {
     {.name = "amd",
      .vendor = "Advanced Micro Devices, Inc.",
@@ -57,7 +58,7 @@ static const clt_caps devices[] = {
      .subgroups = true},
 };
 
-/* `text`: tokens are among the data, which the LSTM then takes. */
+/* `text`: the data include tokens, which the LSTM then takes. */
 static void plan_model(const char *name, int text, const clt_caps *caps)
 {
     clt_model_field fields[] = {{.name = ""},

@@ -3,7 +3,7 @@
 #include "ops/norm/batch_norm.h"
 #include <cltrain/ops_norm.h>
 
-/* Rows that are kept in registers and that are not, that float4 fits and does not. */
+/* Rows that fit registers or not, and that float4 fits or not. */
 static void plan_row_norm(const clt_caps *caps, int64_t columns, bool rms)
 {
     clt_graph *g;
@@ -18,8 +18,8 @@ static void plan_row_norm(const clt_caps *caps, int64_t columns, bool rms)
                x, rms ? 2 : 3, caps);
 }
 
-/* Of a convolution's result; before a ReLU, and an addition of x2 before that. `side` 1: channels
- * lie side by side. */
+/* Batch norm of a convolution's result, before a ReLU and, with `add`, an addition of x2. `side` 1:
+ * channels are contiguous. */
 static void plan_batch_norm(const clt_caps *caps, int64_t side, bool add)
 {
     const int64_t channels = 64, dims[] = {CLT_BATCH, channels, side, side};
@@ -36,7 +36,7 @@ static void plan_batch_norm(const clt_caps *caps, int64_t side, bool add)
     plan_layer(g, clt_relu(add ? clt_add(y, x[2]) : y), x, add ? 3 : 2, caps);
 }
 
-/* In a whole network: with running statistics, in training and evaluation. */
+/* Batch norm in a whole network: with running statistics, in training and evaluation. */
 static void plan_running(const clt_caps *caps, clt_plan_mode mode)
 {
     const int64_t channels = 64, dims[] = {CLT_BATCH, channels, 1024};

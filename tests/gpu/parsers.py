@@ -1,5 +1,5 @@
-"""What gpu-compile reads out of compilers' output, by excerpts of what clang 16 and ptxas 12 wrote, and what its cache
-tells apart: parsers.py FOLDER, the folder of gpu-compile's modules."""
+"""Tests gpu-compile's parsers with excerpts of output of clang 16 and ptxas 12, and the keys of its
+cache. Usage: parsers.py FOLDER, the folder of gpu-compile's modules."""
 import pathlib
 import sys
 import tempfile
@@ -23,7 +23,7 @@ k.cl:2:1: remark:     VGPRs Spill: 5 [-Rpass-analysis=kernel-resource-usage]
 k.cl:2:1: remark:     LDS Size [bytes/block]: 1024 [-Rpass-analysis=kernel-resource-usage]
 """
 
-# A vector before a loop of single floats.
+# A vector load before a loop of single floats.
 AMD = """prologue:                               ; @prologue
 	s_load_dwordx4 s[0:3], s[6:7], 0x0
 	global_load_dwordx4 v[2:5], v[2:3], off
@@ -84,7 +84,7 @@ class Reading(unittest.TestCase):
     def test_nvidia(self):
         f = targets.read_nvidia(PTXAS, PTX, "sm_80", {"prologue": 256})["prologue"]
         self.assertEqual((f.registers, f.spills, f.scratch, f.local), (14, 16, 8, 2048))
-        # 2048 warps' registers would fit; 64 warps are 8 groups of 8.
+        # The registers would allow 2048 warps; 64 warps are 8 groups of 8.
         self.assertEqual((f.occupancy, f.waves), (1, 16))
         self.assertEqual((f.inner.fma, f.inner.all), (1, 5))
 
@@ -137,7 +137,7 @@ class Loads(unittest.TestCase):
         self.assertEqual(assembly.loops(assembly.bodies(out, "nvidia")["prologue"]), [])
 
     def test_what_stands_behind_the_end_is_no_loop(self):
-        # As clang places what seldom runs of a conversion: behind ret, with a branch back.
+        # clang places rarely executed parts of a conversion behind ret, with a branch back.
         behind = PTX.replace("\tret;\n", "\tret;\n$L__BB0_4:\n\tmov.f32 \t%f13, 0f00000000;\n\tbra.uni \t$L__BB0_3;\n")
         straight = behind.replace("@%p2 bra \t$L__BB0_2", "@%p2 bra \t$L__BB0_4")
         self.assertEqual(assembly.loops(assembly.bodies(straight, "nvidia")["prologue"]), [])
@@ -145,7 +145,7 @@ class Loads(unittest.TestCase):
         self.assertEqual(narrow(behind.replace("@%p1 bra \t$L__BB0_3", "@%p1 bra \t$L__BB0_4"), "nvidia"), "a loop")
 
     def test_a_loop_has_what_stands_behind_it(self):
-        # The loop's second half stands behind ret.
+        # The loop's second half is behind ret.
         text = PTX.replace("\tadd.s32 \t%r8, %r8, 256;\n", "\tbra.uni \t$L__BB0_4;\n$L__BB0_5:\n").replace(
             "\tret;\n", "\tret;\n$L__BB0_4:\n\tfma.rn.f32 \t%f14, %f13, %f11, %f11;\n\tbra.uni \t$L__BB0_5;\n")
         inner = assembly.Inner(assembly.bodies(text, "nvidia")["prologue"], "nvidia")
@@ -172,7 +172,7 @@ class Loads(unittest.TestCase):
 
 class Cached(unittest.TestCase):
     def key(self, kernel="x", header="y", library="z", target="gfx906"):
-        """Of a kernel in a folder of its own, with compilers there."""
+        """Returns the key of a kernel in a new folder, with compilers there."""
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             texts = {"clkernels/gpu/k.cl": '#include "gpu/h.clh"\n' + kernel, "clkernels/gpu/h.clh": header,
@@ -185,7 +185,8 @@ class Cached(unittest.TestCase):
             return cache.Cache(compilers, root).path(target, "gpu/k.cl", "-DTM=1", {"k": 64})
 
     def test_key(self):
-        """Every folder and every comment gives the same key; every text, target and compiler another."""
+        """Any folder and any comment gives the same key; another text, target or compiler gives
+        another key."""
         same = [self.key(kernel="/* why */x"), self.key(kernel="/* why */x"), self.key(kernel="/* because */x")]
         other = [self.key(kernel="w"), self.key(header="w"), self.key(library="longer"), self.key(target="sm_80")]
         self.assertEqual(len(set(same)), 1)

@@ -12,7 +12,7 @@ bool with_tiles;
 clt_dtype kept_in = CLT_F32;
 const char *asked;
 
-/* One that plans have everything for that is not for GPUs. */
+/* A CPU with all features that plans ask for. */
 static const clt_caps cpu = {.name = "cpu",
                              .vendor = "GenuineIntel",
                              .kind = CLT_KIND_CPU,
@@ -44,7 +44,7 @@ static void print_launches(const clt_plan *plan, const char *role)
         for (int j = 0; j < plan->nodes[i].program.n_launches; j++) {
             const clt_launch *l = &plan->nodes[i].program.launches[j];
             const int64_t items = l->local[0] * (l->work_dim > 1 ? l->local[1] * l->local[2] : 1);
-            /* A library's product is no kernel of ours. */
+            /* CLBlast's products have no kernel of ours. */
             if (!l->blas)
                 print_line(l->file, l->options, l->kernel, items, role);
         }
@@ -53,7 +53,7 @@ static void print_launches(const clt_plan *plan, const char *role)
 static void print_plan(const clt_plan *plan, const clt_graph *graph, const clt_buckets *buckets)
 {
     print_launches(plan, asked ? "fallback" : "chosen");
-    /* The alternatives that a tuner would try. */
+    /* The tiles that a tuner would try. */
     for (int tile = 0, found = with_tiles; found; tile++) {
         clt_tuning_record record = {0};
         record.entries = calloc((size_t)plan->n_nodes + 1, sizeof *record.entries);
@@ -85,7 +85,8 @@ static void print_plan(const clt_plan *plan, const clt_graph *graph, const clt_b
     }
 }
 
-/* Variants that the plan's own ones stand before: one plan each, the first time. */
+/* Makes a plan for each variant that the plan's own choices hide, the first time the variant is
+ * found. */
 static void plan_others(const clt_plan *plan, const clt_graph *graph, const clt_buckets *buckets)
 {
     char name[128];
@@ -125,7 +126,7 @@ void plan_graph(clt_graph *graph, const clt_caps *caps, clt_plan_mode mode, int6
     if (!asked)
         plan_others(plan, graph, &buckets);
     clt_plan_destroy(plan);
-    for (int small = 0; small < 2; small++) { /* values of one image lie PLAIN */
+    for (int small = 0; small < 2; small++) { /* values of one image have the layout PLAIN */
         options.max_batch = small ? 1 : batch;
         OK(clt_plan_create(graph, &buckets, &cpu, NULL, &options, &plan));
         covered_on_cpu(plan, caps);
@@ -135,7 +136,7 @@ void plan_graph(clt_graph *graph, const clt_caps *caps, clt_plan_mode mode, int6
     clt_graph_destroy(graph);
 }
 
-/* One layer and its gradients: `y` of a graph of inputs x0, x1, x2. */
+/* Plans one layer and its gradients: `y` in a graph of the inputs x0, x1, x2. */
 void plan_layer(clt_graph *graph, clt_value *y, clt_value **x, int n, const clt_caps *caps)
 {
     clt_value *got[3] = {NULL};
@@ -147,7 +148,7 @@ void plan_layer(clt_graph *graph, clt_value *y, clt_value **x, int n, const clt_
         OK(clt_autodiff(graph, &y, &dy, 1, x, n, got));
     for (int i = 0; i < n; i++) {
         static const char *const names[] = {"dx0", "dx1", "dx2"};
-        /* One that is dy itself, or another operand's too. */
+        /* The gradient may be dy itself, or another operand's gradient too. */
         if (got[i]->kind != CLT_VALUE_INTERMEDIATE || got[i]->name)
             got[i] = clt_copy(got[i]);
         clt_output(got[i], names[i]);

@@ -1,5 +1,5 @@
 /*
- * Plans for GPUs, whose launches are printed. What fails ends the program with a message.
+ * Makes plans for GPUs and prints their launches. A failure ends the program with a message.
  */
 #ifndef TESTS_GPU_PLANS_H
 #define TESTS_GPU_PLANS_H
@@ -15,25 +15,25 @@
             stop(#expression);                                                                     \
     } while (0)
 
-extern bool with_tiles;   /* more shapes, and what a tuner would try */
-extern clt_dtype kept_in; /* what layers' values are kept in */
+extern bool with_tiles;   /* more shapes, and a tuner's tiles */
+extern clt_dtype kept_in; /* storage type of layers' values */
 extern const char *asked; /* OP=NAME,...: variants instead of a plan's own choice */
 
-/* Ends the program; `what` failed for the reason of the last error. */
+/* Ends the program. `what` failed for the reason of the last error. */
 void stop(const char *what);
 
-/* One kernel, of work-groups of `items`; role: chosen or fallback (launches.c). */
+/* Prints a kernel with work-groups of `items` work-items. role: chosen or fallback (launches.c). */
 void print_line(const char *file, const char *options, const char *kernel, int64_t items,
                 const char *role);
 
-/* The plan of a graph, which this destroys, what a tuner would try, and the variants that others
- * stand before. */
+/* Plans a graph and destroys it. Also plans the tiles that a tuner would try, and the variants that
+ * the plan's choices hide. */
 void plan_graph(clt_graph *graph, const clt_caps *caps, clt_plan_mode mode, int64_t batch);
 
-/* One layer and its gradients: `y` of a graph of inputs x0, x1, x2. */
+/* Plans one layer and its gradients: `y` in a graph of the inputs x0, x1, x2. */
 void plan_layer(clt_graph *graph, clt_value *y, clt_value **x, int n, const clt_caps *caps);
 
-/* Layers by subject, each in a file here. */
+/* Layers by subject. Each subject has a file here. */
 void plan_products(const clt_caps *caps);
 void plan_long_products(const clt_caps *caps);
 void plan_convolutions(const clt_caps *caps);

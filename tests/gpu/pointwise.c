@@ -1,11 +1,11 @@
-/* Functions, masks, gates, what is split and stacked, and losses that are sums of functions. */
+/* Functions, masks, gates, split and stacked values, and losses that are sums of functions. */
 #include <stdio.h>
 
 #include "gpu/plans.h"
 
 enum { MOST = 3 };
 
-/* Images of `width` columns, as operands x0, x1, x2. */
+/* Begins a graph with images of `width` columns, the operands x0, x1, x2. */
 static clt_graph *begin(clt_value **x, int count, int64_t width)
 {
     clt_graph *g;
@@ -48,7 +48,7 @@ static clt_value *negated(clt_value *x)
     return clt_logical_not(clt_cast(x, CLT_U8));
 }
 
-/* Each by itself, with its gradient. */
+/* Each function in a graph of its own, with its gradient. */
 void plan_functions(const clt_caps *caps)
 {
     static clt_value *(*const all[])(clt_value *) = {clt_silu,  clt_exp, clt_ln,  clt_sqrt,
@@ -59,7 +59,7 @@ void plan_functions(const clt_caps *caps)
         clt_graph *g = begin(x, 1, 64);
         plan_layer(g, all[i](x[0]), x, 1, caps);
     }
-    clt_graph *g = begin(x, 1, 64); /* alone, not in a chain of a gradient */
+    clt_graph *g = begin(x, 1, 64); /* without a gradient, so not in a chain */
     plan_layer(g, cubed(x[0]), x, 0, caps);
     g = begin(x, 1, 64);
     plan_layer(g, squared(x[0]), x, 0, caps);
@@ -69,7 +69,7 @@ void plan_functions(const clt_caps *caps)
     plan_layer(g, clt_pow(x[0], x[1]), x, 2, caps);
 }
 
-/* Bytes that vectors fit and do not, and chains from floats to bytes and back. */
+/* Bytes that vectors fit or not, and chains from floats to bytes and back. */
 void plan_masks(const clt_caps *caps)
 {
     static clt_value *(*const comparisons[])(clt_value *, clt_value *) = {clt_eq, clt_ne, clt_lt,
@@ -107,7 +107,7 @@ void plan_parts(const clt_caps *caps)
     }
 }
 
-/* With images that float4 fits and does not; weights of columns and of channels. */
+/* With images that float4 fits or not; weights for columns and for channels. */
 void plan_pair_losses(const clt_caps *caps)
 {
     clt_kl_div_options o;

@@ -1,7 +1,7 @@
 /* Products of matrices and convolutions. */
 #include "gpu/plans.h"
 
-/* Products large and small, with rows that float4 fits and does not. */
+/* Products large and small, with rows that float4 fits or not. */
 void plan_products(const clt_caps *caps)
 {
     enum { ALL = 8, FEW = 2 };
@@ -32,8 +32,8 @@ void plan_products(const clt_caps *caps)
     }
 }
 
-/* Products along a long K with few results: of a vector, and gradients of weights of few outputs.
- */
+/* Products along a long K with few results: of a vector, and gradients of weights with few
+ * outputs. */
 void plan_long_products(const clt_caps *caps)
 {
     clt_graph *g;
@@ -50,7 +50,7 @@ void plan_long_products(const clt_caps *caps)
     }
 }
 
-enum { ONE = 6 }; /* the shape of which there is one image, so that its sums are parted */
+enum { ONE = 6 }; /* this shape has one image, so that its sums are divided */
 
 /* Layers of LeNet, ResNet, MobileNet and ConvNeXt: channels, size, output channels, kernel, stride,
  * groups. */

@@ -4,8 +4,9 @@ add_executable(gpu_launches ${CLT_GPU_PLANS})
 target_include_directories(gpu_launches PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_link_libraries(gpu_launches PRIVATE cltrain_static test_models m)
 if(CLT_PYTHON3)
-    # compile: what plans choose, for one GPU of each vendor; targets: for all GPUs; tiles: also what a
-    # tuner would try, for one of each vendor (tools/gpu-compile BUILD --tiles: for all).
+    # compile: plans' choices, for one GPU of each vendor. targets: the same for all GPUs. tiles:
+    # also the tiles that a tuner would try, for one GPU of each vendor (tools/gpu-compile BUILD
+    # --tiles: for all).
     foreach(name compile targets tiles)
         set(more gfx906 sm_80 dg2)
         if(name STREQUAL tiles)
@@ -19,7 +20,7 @@ if(CLT_PYTHON3)
         set_tests_properties(gpu.${name} PROPERTIES LABELS op TIMEOUT 3600 SKIP_RETURN_CODE 77)
     endforeach()
     set_tests_properties(gpu.targets gpu.tiles PROPERTIES LABELS "op;slow")
-    # They keep all cores busy.
+    # These tests keep all cores busy.
     set_tests_properties(gpu.compile gpu.targets gpu.tiles PROPERTIES PROCESSORS 2)
     clt_add_test(gpu.gate ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/gpu/gate.py
         ${PROJECT_SOURCE_DIR}/tools/gpu_compile/main.py ${PROJECT_BINARY_DIR}/gpu-compilers)

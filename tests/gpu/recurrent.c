@@ -1,7 +1,7 @@
-/* Recurrent layers, and the state that they carry from batch to batch. */
+/* Recurrent layers, and the state that is carried from batch to batch. */
 #include "gpu/plans.h"
 
-/* Of many units, and of a number that float4 does not fit. */
+/* With many units, and with a number of units that float4 does not fit. */
 void plan_recurrent(const clt_caps *caps)
 {
     for (int gates = 3; gates <= 4; gates++)

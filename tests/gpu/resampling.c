@@ -1,5 +1,5 @@
-/* Adaptive pooling, upsampling, transposed and three-dimensional convolutions, as of ResNet's head
- * and of U-Nets. */
+/* Adaptive pooling, upsampling, transposed and three-dimensional convolutions, as in ResNet's head
+ * and in U-Nets. */
 #include "gpu/plans.h"
 
 static clt_value *images(clt_graph **g, int64_t channels, int64_t size)
@@ -11,7 +11,7 @@ static clt_value *images(clt_graph **g, int64_t channels, int64_t size)
 void plan_resampling(const clt_caps *caps)
 {
     clt_graph *g;
-    /* Planes that float4 fits and does not. */
+    /* Planes that float4 fits or not. */
     for (int i = 0; i < 1 + with_tiles; i++) {
         clt_value *x = images(&g, 512, i ? 7 : 8);
         plan_layer(g, clt_adaptive_avg_pool2d(x, 1, 1), &x, 1, caps);

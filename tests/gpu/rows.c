@@ -1,7 +1,7 @@
 /* Sums, maxima, softmax and losses. */
 #include "gpu/plans.h"
 
-/* Sums over rows, columns, images and everything, that float4 fits and does not. */
+/* Sums over rows, columns, images and everything, of sizes that float4 fits or not. */
 void plan_reductions(const clt_caps *caps)
 {
     static const struct {
@@ -23,8 +23,8 @@ void plan_reductions(const clt_caps *caps)
         }
 }
 
-/* Maxima and sums of everything by the portable kernels, whose partial results another one joins.
- */
+/* Maxima and sums of everything by the portable kernels. Another kernel reduces their partial
+ * results. */
 void plan_portable_parts(const clt_caps *caps)
 {
     for (int sum = 0; sum < 2; sum++) {
@@ -37,7 +37,7 @@ void plan_portable_parts(const clt_caps *caps)
     }
 }
 
-/* Softmax, cross entropy and the metric over rows that are short, long, and not contiguous. */
+/* Softmax, cross entropy and the metric, over rows that are short, long, and not contiguous. */
 void plan_rows(const clt_caps *caps)
 {
     static const int64_t shapes[][3] = {
@@ -68,7 +68,7 @@ void plan_rows(const clt_caps *caps)
     }
 }
 
-/* The variants that need sub-groups, which drivers of the vendor may not have. */
+/* The variants that need sub-groups, which the vendor's drivers may not have. */
 void plan_subgroups(const clt_caps *caps)
 {
     if (!caps->subgroups)
