@@ -87,22 +87,12 @@ static clt_status refuse_collectives(const clt_predictor *p)
 /* A device runs by itself: its programs are those of one device alone. */
 static clt_status make_programs(clt_predictor *p, int d)
 {
-    const clt_buckets *layout = &p->store->layout;
-    const size_t n = (size_t)layout->n_buckets + 1;
-    clt_outline outline = {0};
-    bool *states = clt_calloc(n, sizeof *states);
-    int *after = clt_calloc(n, sizeof *after);
-    clt_status status = states && after ? CLT_OK : CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK)
-        status = clt_outline_create(p->session->devices[d].plan, &outline);
-    for (int b = 0; status == CLT_OK && b < layout->n_buckets; b++)
-        states[b] = layout->buckets[b].state;
+    clt_outline outline;
+    clt_status status = clt_outline_create(p->session->devices[d].plan, &outline);
     const clt_step_program_input input = {.plan = &outline,
                                           .participants = 1,
                                           .ranks = 1,
-                                          .n_buckets = layout->n_buckets,
-                                          .states = states,
-                                          .after = after,
+                                          .layout = &p->store->layout,
                                           .carries = true,
                                           .poison = p->poison};
     for (int rounds = 0; status == CLT_OK && rounds < 2; rounds++) {
@@ -114,8 +104,6 @@ static clt_status make_programs(clt_predictor *p, int d)
             status = clt_step_programs_check(CLT_PROGRAM_OUTSIDE, &device, 1, NULL);
     }
     clt_outline_free(&outline);
-    clt_free(states);
-    clt_free(after);
     return status;
 }
 

@@ -51,12 +51,13 @@ static uint64_t hash_plan(const clt_outline *o)
 
 uint64_t clt_check_key(const clt_step_program_input *in)
 {
-    const int numbers[] = {in->participants, in->ranks,    in->n_buckets, in->n_slots,
-                           in->half,         in->streams,  in->means,     in->host_weights,
-                           in->scaled,       in->measures, in->apart,     in->shared,
+    const int numbers[] = {in->participants, in->ranks,        in->layout->n_buckets,
+                           in->n_slots,      in->half,         in->streams,
+                           in->means,        in->host_weights, in->scaled,
+                           in->measures,     in->apart,        in->shared,
                            in->poison,       in->carries};
     const uint64_t hash = clt_hash(numbers, sizeof numbers, hash_plan(in->plan));
-    return add_roles(in->owners, in->n_buckets, in->self, hash);
+    return add_roles(in->owners, in->layout->n_buckets, in->self, hash);
 }
 
 static uint64_t hash_program(const clt_step_program *p)
@@ -256,7 +257,7 @@ static clt_status check_end(const check *c)
         if (c->runners[g].state.n_requests != c->runners[0].state.n_requests)
             return refuse(c, g, "not all devices start as many collectives");
         const clt_symbolic_device *s = &c->runners[g].state, *first = &c->runners[0].state;
-        for (int b = 0; c->kind != CLT_PROGRAM_REDUCE && b < s->in->n_buckets; b++)
+        for (int b = 0; c->kind != CLT_PROGRAM_REDUCE && b < s->in->layout->n_buckets; b++)
             if (s->values[b].term != first->values[b].term &&
                 (c->kind != CLT_PROGRAM_COPY || s->in->root >= 0))
                 return refuse(c, g, "its replica is not that of device 0");

@@ -18,7 +18,7 @@ typedef struct clt_check_effect {
 } clt_check_effect;
 
 /* A hash of all that a generator reads but the device's number, which counts by the buckets that it
- * owns alone. Of devices with the same `states` and `after`, equal keys give equal programs of all
+ * owns alone. Of devices with the same layout and `after`, equal keys give equal programs of all
  * kinds but COPY. */
 uint64_t clt_check_key(const clt_step_program_input *input);
 

@@ -285,15 +285,15 @@ static void status(writer *w, bool streams, bool leaves)
 /* States are shipped too if steps change them: kernels of other devices round differently. */
 static bool ships(const clt_step_program_input *in, int bucket)
 {
-    return in->owners && (!in->states[bucket] || in->plan->n_assigns > 0);
+    return in->owners && (!in->layout->buckets[bucket].state || in->plan->n_assigns > 0);
 }
 
 static void ship(writer *w)
 {
-    for (int b = 0; b < w->in->n_buckets; b++)
+    for (int b = 0; b < w->in->layout->n_buckets; b++)
         if (ships(w->in, b))
             collective(w, CLT_DO_START, CLT_ON_VALUES, b, 0, CLT_VERSION_NEW, w->in->owners[b]);
-    for (int b = 0; b < w->in->n_buckets; b++)
+    for (int b = 0; b < w->in->layout->n_buckets; b++)
         if (ships(w->in, b))
             collective(w, CLT_DO_COMPLETE, CLT_ON_VALUES, b, 0, CLT_VERSION_NEW, w->in->owners[b]);
 }
@@ -451,11 +451,11 @@ static void copy_one(writer *w, clt_operand on, int bucket, int slot, int peer)
 static void copy(writer *w)
 {
     const clt_step_program_input *in = w->in;
-    for (int b = 0; in->root >= 0 && b < in->n_buckets; b++)
+    for (int b = 0; in->root >= 0 && b < in->layout->n_buckets; b++)
         copy_one(w, CLT_ON_VALUES, b, 0, in->root);
     for (int k = 0; k < in->n_slots; k++)
-        for (int b = 0; b < in->n_buckets; b++)
-            if (!in->states[b])
+        for (int b = 0; b < in->layout->n_buckets; b++)
+            if (!in->layout->buckets[b].state)
                 copy_one(w, CLT_ON_SLOT, b, k, in->slot_roots ? in->slot_roots[b] : in->root);
     plain(w, CLT_DO_FINISH, 0, CLT_VERSION_ANY);
 }

@@ -152,8 +152,8 @@ clt_load clt_load_of(int rounds, int micros);
 typedef struct clt_step_program_input {
     const clt_outline *plan;
     int participants, ranks, self; /* devices of all ranks; this device among them */
-    int n_buckets, n_slots;        /* n_slots: of the optimizer */
-    const bool *states;            /* by bucket: of states, not parameters */
+    const clt_buckets *layout;     /* the store's, alike on all ranks */
+    int n_slots;                   /* of the optimizer */
     const int *owners;             /* by bucket: a participant; NULL: every device updates all */
     const int *after;  /* by bucket: how many of the plan's collectives start before its own */
     bool half;         /* gradients are in 16 bits */

@@ -25,7 +25,7 @@ int clt_symbolic_last(const clt_symbolic_device *s)
 uint64_t clt_symbolic_parameters(const clt_symbolic_device *s)
 {
     uint64_t term = 0;
-    for (int b = 0; b < s->in->n_buckets; b++)
+    for (int b = 0; b < s->in->layout->n_buckets; b++)
         term = clt_term(PARAMETER, term, s->values[b].term);
     return term;
 }
@@ -66,7 +66,7 @@ static bool trains(clt_step_program_kind kind)
 static bool is_root(const clt_step_program_input *in)
 {
     bool root = in->root == in->self;
-    for (int b = 0; in->root < 0 && in->slot_roots && b < in->n_buckets; b++)
+    for (int b = 0; in->root < 0 && in->slot_roots && b < in->layout->n_buckets; b++)
         root = root || in->slot_roots[b] == in->self;
     return root;
 }
@@ -77,11 +77,11 @@ static void begin_replica(clt_symbolic_device *s)
     const clt_step_program_input *in = s->in;
     const uint64_t own =
         s->kind == CLT_PROGRAM_COPY ? 1 + (uint64_t)(is_root(in) ? in->self : in->participants) : 0;
-    for (int b = 0; b < in->n_buckets; b++) {
+    for (int b = 0; b < in->layout->n_buckets; b++) {
         s->values[b] = clt_symbolic_written(clt_term(PARAMETER, (uint64_t)b, own), CLT_VERSION_OLD);
         for (int k = 0; k < in->n_slots; k++)
-            s->slots[k * in->n_buckets + b] = clt_symbolic_written(
-                clt_term(SLOT, (uint64_t)(k * in->n_buckets + b), own), CLT_VERSION_OLD);
+            s->slots[k * in->layout->n_buckets + b] = clt_symbolic_written(
+                clt_term(SLOT, (uint64_t)(k * in->layout->n_buckets + b), own), CLT_VERSION_OLD);
     }
 }
 
@@ -104,7 +104,8 @@ static void begin_part(clt_symbolic_device *s)
             s->exchanged[k] = in->plan->collectives[k].node < s->next ? 2 : 0;
     }
     const bool reduced = s->kind == CLT_PROGRAM_APPLY && in->participants > 1;
-    for (int b = 0; trains(s->kind) && s->kind != CLT_PROGRAM_STEP && b < in->n_buckets; b++)
+    for (int b = 0; trains(s->kind) && s->kind != CLT_PROGRAM_STEP && b < in->layout->n_buckets;
+         b++)
         s->gradients[0][b] = clt_symbolic_written(
             clt_term(GRADIENT, reduced ? 0 : clt_symbolic_computed(s, s->in->plan->n_forward),
                      (uint64_t)b),
@@ -123,7 +124,7 @@ static void begin_part(clt_symbolic_device *s)
 clt_status clt_symbolic_create(const clt_step_program_input *in, clt_step_program_kind kind,
                                int rounds, int micros, clt_symbolic_device *s)
 {
-    const size_t n = (size_t)in->n_buckets + 1;
+    const size_t n = (size_t)in->layout->n_buckets + 1;
     *s = (clt_symbolic_device){.in = in,
                                .kind = kind,
                                .rounds = rounds,
@@ -167,8 +168,9 @@ const char *clt_symbolic_missing(const clt_symbolic_device *s)
     for (int r = 0; r < s->n_requests; r++)
         if (s->requests[r].open)
             return "a collective was started and is not complete";
-    for (int b = 0; applies && b < in->n_buckets; b++)
-        if (s->values[b].version != CLT_VERSION_NEW && (!in->states[b] || in->plan->n_assigns))
+    for (int b = 0; applies && b < in->layout->n_buckets; b++)
+        if (s->values[b].version != CLT_VERSION_NEW &&
+            (!in->layout->buckets[b].state || in->plan->n_assigns))
             return "a bucket was not updated";
     for (int m = 0; fetches && m < s->micros; m++)
         if (!s->fetched[m])
@@ -190,8 +192,9 @@ const char *clt_symbolic_missing(const clt_symbolic_device *s)
         return "the device's part in the means of states is missing";
     if (step && in->measures && !s->was_measured)
         return "the device's work was not measured";
-    for (int b = 0; s->kind == CLT_PROGRAM_BACKWARD && b < in->n_buckets; b++)
-        if (!in->states[b] && (!s->gradients[0][b].valid || !clt_symbolic_is_cleared(s, 0, 0)))
+    for (int b = 0; s->kind == CLT_PROGRAM_BACKWARD && b < in->layout->n_buckets; b++)
+        if (!in->layout->buckets[b].state &&
+            (!s->gradients[0][b].valid || !clt_symbolic_is_cleared(s, 0, 0)))
             return "a bucket has no gradient";
     if (s->kind == CLT_PROGRAM_VERIFY && !s->compared)
         return "checksums were not compared";
@@ -207,11 +210,11 @@ const char *clt_symbolic_missing(const clt_symbolic_device *s)
 uint64_t clt_symbolic_final(const clt_symbolic_device *s)
 {
     uint64_t term = clt_term(FINAL, s->status, s->read_results);
-    for (int b = 0; b < s->in->n_buckets; b++) {
+    for (int b = 0; b < s->in->layout->n_buckets; b++) {
         term = clt_term(FINAL, term, s->values[b].term);
         term = clt_term(FINAL, term, s->gradients[0][b].term);
         for (int k = 0; k < s->in->n_slots; k++)
-            term = clt_term(FINAL, term, s->slots[k * s->in->n_buckets + b].term);
+            term = clt_term(FINAL, term, s->slots[k * s->in->layout->n_buckets + b].term);
     }
     for (int m = 0; m < s->micros; m++) /* of rounds without samples nothing is fetched */
         term = clt_term(FINAL, term, s->fetched[m]);

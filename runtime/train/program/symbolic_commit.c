@@ -8,9 +8,9 @@ static const char *set_status(clt_symbolic_device *s, const clt_instruction *i)
         return "the step has a status";
     if (s->in->ranks > 1 && s->kind == CLT_PROGRAM_STEP && !s->may_leave)
         return "a rank may have dropped the step";
-    for (int b = 0; b < s->in->n_buckets; b++) {
+    for (int b = 0; b < s->in->layout->n_buckets; b++) {
         const clt_symbol *g = &s->gradients[0][b];
-        if (s->in->states[b])
+        if (s->in->layout->buckets[b].state)
             continue;
         if (i->version == CLT_VERSION_REDUCED ? !s->measured[b]
                                               : !g->valid || g->part || g->version != i->version)
@@ -26,8 +26,8 @@ static const char *set_status(clt_symbolic_device *s, const clt_instruction *i)
 
 static const char *leave(clt_symbolic_device *s)
 {
-    for (int b = 0; b < s->in->n_buckets; b++)
-        if (!s->in->states[b] && !s->measured[b])
+    for (int b = 0; b < s->in->layout->n_buckets; b++)
+        if (!s->in->layout->buckets[b].state && !s->measured[b])
             return "the votes of all ranks are not there";
     s->may_leave = true;
     return s->commits ? "the step is being committed" : NULL;
@@ -44,7 +44,7 @@ static const char *update_bucket(clt_symbolic_device *s, const clt_instruction *
     const uint64_t by = clt_term(UPDATED, g->term, i->item < 0 ? s->status : 0);
     *v = clt_symbolic_written(clt_term(UPDATED, v->term, by), CLT_VERSION_NEW);
     for (int k = 0; k < s->in->n_slots; k++) {
-        clt_symbol *slot = &s->slots[k * s->in->n_buckets + b];
+        clt_symbol *slot = &s->slots[k * s->in->layout->n_buckets + b];
         *slot = clt_symbolic_written(clt_term(UPDATED, slot->term, by), CLT_VERSION_NEW);
     }
     return NULL;
@@ -56,9 +56,9 @@ static const char *update(clt_symbolic_device *s, const clt_instruction *i)
         return update_bucket(s, i, i->item);
     if (!s->status || !s->commits)
         return "the step has no status, or has not begun to commit";
-    for (int b = 0; b < s->in->n_buckets; b++) {
+    for (int b = 0; b < s->in->layout->n_buckets; b++) {
         const char *why = NULL;
-        if (!s->in->states[b] && (!s->in->owners || s->in->owners[b] == s->in->self))
+        if (!s->in->layout->buckets[b].state && (!s->in->owners || s->in->owners[b] == s->in->self))
             why = update_bucket(s, i, b);
         if (why)
             return why;
@@ -74,8 +74,8 @@ static const char *assign(clt_symbolic_device *s, const clt_instruction *i)
         return "the means of states are not added up";
     if (s->next < s->in->plan->n_forward)
         return "forward has not run";
-    for (int b = 0; b < s->in->n_buckets; b++) {
-        if (!s->in->states[b])
+    for (int b = 0; b < s->in->layout->n_buckets; b++) {
+        if (!s->in->layout->buckets[b].state)
             continue;
         if (s->values[b].flight || s->values[b].version != CLT_VERSION_OLD)
             return "states have their next values";
@@ -94,8 +94,8 @@ static const char *carry(clt_symbolic_device *s, const clt_instruction *i)
     if (s->carried)
         return "states have their next values";
     s->carried = true;
-    for (int b = 0; b < s->in->n_buckets; b++)
-        if (s->in->states[b])
+    for (int b = 0; b < s->in->layout->n_buckets; b++)
+        if (s->in->layout->buckets[b].state)
             s->values[b] = clt_symbolic_written(
                 clt_term(ASSIGNED, s->values[b].term, clt_symbolic_computed(s, s->next)),
                 CLT_VERSION_NEW);
@@ -133,7 +133,7 @@ static const char *measured(clt_symbolic_device *s)
 
 static const char *checksum(clt_symbolic_device *s)
 {
-    for (int b = 0; b < s->in->n_buckets; b++)
+    for (int b = 0; b < s->in->layout->n_buckets; b++)
         if (s->values[b].flight)
             return "parameters are under way";
     s->checksum = clt_term(CHECKSUM, clt_symbolic_parameters(s), 1);
@@ -142,8 +142,8 @@ static const char *checksum(clt_symbolic_device *s)
 
 static const char *committed(clt_symbolic_device *s)
 {
-    for (int b = 0; b < s->in->n_buckets; b++)
-        if (!s->in->states[b] && s->values[b].version != CLT_VERSION_NEW)
+    for (int b = 0; b < s->in->layout->n_buckets; b++)
+        if (!s->in->layout->buckets[b].state && s->values[b].version != CLT_VERSION_NEW)
             return "a bucket was not updated";
     if (!s->commits)
         return "the step has not begun to commit";

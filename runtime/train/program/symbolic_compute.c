@@ -3,7 +3,7 @@
 
 static const char *clear(clt_symbolic_device *s, const clt_instruction *i)
 {
-    for (int b = 0; b < s->in->n_buckets; b++)
+    for (int b = 0; b < s->in->layout->n_buckets; b++)
         if (s->gradients[i->set][b].flight)
             return "a gradient would be written while it is reduced";
     s->cleared[i->set] = i->micro;
@@ -67,7 +67,7 @@ static const char *run_order(clt_symbolic_device *s, const clt_instruction *i)
 static const char *run(clt_symbolic_device *s, const clt_instruction *i)
 {
     const clt_outline *plan = s->in->plan;
-    for (int b = 0; b < s->in->n_buckets; b++)
+    for (int b = 0; b < s->in->layout->n_buckets; b++)
         if (s->values[b].version != i->version || s->values[b].flight)
             return "the parameters are not those of before the update";
     const char *why = run_order(s, i);
@@ -147,9 +147,9 @@ static const char *mean(clt_symbolic_device *s, const clt_instruction *i)
 /* Whether all gradients of a set are of this micro-batch and may be read. */
 static bool whole(const clt_symbolic_device *s, int set, int micro)
 {
-    for (int b = 0; b < s->in->n_buckets; b++) {
+    for (int b = 0; b < s->in->layout->n_buckets; b++) {
         const clt_symbol *g = &s->gradients[set][b];
-        if (!s->in->states[b] && (!g->valid || g->flight || g->version != micro))
+        if (!s->in->layout->buckets[b].state && (!g->valid || g->flight || g->version != micro))
             return false;
     }
     return true;
@@ -161,10 +161,10 @@ static const char *add(clt_symbolic_device *s, const clt_instruction *i)
     const int set = half ? 0 : 1;
     if (!whole(s, set, i->micro) || !clt_symbolic_is_cleared(s, set, i->micro))
         return "the gradients of its micro-batch are not whole";
-    for (int b = 0; b < s->in->n_buckets; b++) {
+    for (int b = 0; b < s->in->layout->n_buckets; b++) {
         clt_symbol *to = half ? &s->sums[b] : &s->gradients[0][b];
         const clt_symbol *from = &s->gradients[set][b];
-        if (s->in->states[b])
+        if (s->in->layout->buckets[b].state)
             continue;
         if (half && i->micro == 0)
             *to = (clt_symbol){.valid = true, .version = -1};
@@ -179,8 +179,8 @@ static const char *add(clt_symbolic_device *s, const clt_instruction *i)
 
 static const char *round_sum(clt_symbolic_device *s, const clt_instruction *i)
 {
-    for (int b = 0; b < s->in->n_buckets; b++) {
-        if (s->in->states[b])
+    for (int b = 0; b < s->in->layout->n_buckets; b++) {
+        if (s->in->layout->buckets[b].state)
             continue;
         if (!s->sums[b].valid || s->sums[b].version != i->version)
             return "the sum of all micro-batches is not there";
@@ -194,8 +194,8 @@ static const char *round_sum(clt_symbolic_device *s, const clt_instruction *i)
 
 static const char *zero(clt_symbolic_device *s)
 {
-    for (int b = 0; b < s->in->n_buckets; b++) {
-        if (s->in->states[b])
+    for (int b = 0; b < s->in->layout->n_buckets; b++) {
+        if (s->in->layout->buckets[b].state)
             continue;
         if (s->gradients[0][b].flight)
             return "a gradient would be written while it is reduced";

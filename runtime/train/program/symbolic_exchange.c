@@ -15,7 +15,7 @@ static clt_symbol *operand_of(clt_symbolic_device *s, clt_operand on, int item, 
     case CLT_ON_VALUES:
         return &s->values[item];
     case CLT_ON_SLOT:
-        return &s->slots[slot * s->in->n_buckets + item];
+        return &s->slots[slot * s->in->layout->n_buckets + item];
     default:
         return NULL;
     }

@@ -8,17 +8,15 @@
 
 /* Arrays by bucket. */
 typedef struct arrays {
-    bool *states;
     int *owners, *after;
 } arrays;
 
 static clt_status allocate(const clt_buckets *layout, arrays *a)
 {
     const size_t n = (size_t)layout->n_buckets + 1;
-    a->states = clt_calloc(n, sizeof *a->states);
     a->owners = clt_calloc(n, sizeof *a->owners);
     a->after = clt_calloc(n, sizeof *a->after);
-    return a->states && a->owners && a->after ? CLT_OK : CLT_OUT_OF_MEMORY;
+    return a->owners && a->after ? CLT_OK : CLT_OUT_OF_MEMORY;
 }
 
 static bool are_alike(const clt_store *store)
@@ -31,10 +29,8 @@ static bool are_alike(const clt_store *store)
 
 static void fill(const clt_outline *plan, const clt_buckets *layout, int participants, arrays *a)
 {
-    for (int b = 0; b < layout->n_buckets; b++) {
-        a->states[b] = layout->buckets[b].state;
+    for (int b = 0; b < layout->n_buckets; b++)
         a->owners[b] = clt_owner_of(b, participants);
-    }
     clt_outline_places(plan, a->after);
 }
 
@@ -49,9 +45,8 @@ static clt_status explain(const clt_plan *plan, const clt_store *store,
         .plan = outline,
         .participants = participants,
         .ranks = options->world ? options->world->ranks : 1,
-        .n_buckets = store->layout.n_buckets,
+        .layout = &store->layout,
         .n_slots = clt_optimizer_find(options->optimizer)->n_slots,
-        .states = a->states,
         .owners = are_alike(store) ? NULL : a->owners,
         .after = a->after,
         .half = options->precision != CLT_F32,
@@ -88,7 +83,6 @@ clt_status clt_step_program_explain(const clt_plan *plan, const clt_store *store
         status = explain(plan, store, options, participants, &outline, &a, text);
     }
     clt_outline_free(&outline);
-    clt_free(a.states);
     clt_free(a.owners);
     clt_free(a.after);
     return status;

@@ -1,4 +1,5 @@
 #include "train/step/interpret.h"
+
 #include <math.h>
 
 #include "base/error.h"

@@ -19,9 +19,8 @@ clt_step_program_input clt_programs_input(const clt_trainer *t, const clt_partic
                                     .participants = t->all.total,
                                     .ranks = t->all.ranks,
                                     .self = (int)(of - t->programs->all),
-                                    .n_buckets = t->store->layout.n_buckets,
+                                    .layout = &t->store->layout,
                                     .n_slots = t->store->replicas[0].n_slots,
-                                    .states = t->programs->states,
                                     .owners = t->owners,
                                     .after = t->programs->after,
                                     .half = t->options.precision != CLT_F32,
@@ -194,12 +193,9 @@ static clt_status allocate(clt_trainer *t)
     p->all = clt_calloc((size_t)t->all.total, sizeof *p->all);
     p->training = clt_calloc(n, sizeof *p->training);
     p->evaluation = clt_calloc(n, sizeof *p->evaluation);
-    p->states = clt_calloc(buckets, sizeof *p->states);
     p->after = clt_calloc(buckets, sizeof *p->after);
-    if (!p->all || !p->training || !p->evaluation || !p->states || !p->after)
+    if (!p->all || !p->training || !p->evaluation || !p->after)
         return CLT_OUT_OF_MEMORY;
-    for (int b = 0; b < layout->n_buckets; b++)
-        p->states[b] = layout->buckets[b].state;
     return CLT_OK;
 }
 

@@ -45,7 +45,6 @@ void clt_programs_destroy(clt_trainer *t)
         clt_outline_free(&p->all[i].evaluation);
     }
     clt_free(p->all);
-    clt_free(p->states);
     clt_free(p->after);
     clt_free(p);
     t->programs = NULL;

@@ -21,7 +21,6 @@ struct clt_programs {
     int n_devices, n_all;
     clt_participant *all;                                  /* by participant */
     clt_plan_programs *training, *evaluation, *prediction; /* by device of this process */
-    bool *states;                                          /* by bucket */
     int *after; /* by bucket: how many of the plan's collectives start before its own */
     /* Of the run under way. */
     clt_step_program_kind kind;

@@ -34,7 +34,8 @@ static clt_segment cut_more[] = {{0, 3, 0, 0, 0}, {3, 4, -1, 0, 0}, {4, 6, -1, 0
                                  {6, 8, 1, 0, 1}, {8, 9, -1, 1, 2}, {9, 10, -1, 2, 3}};
 static int ready[] = {0, 1, 2};
 static clt_outline_collective sums[] = {{2, 4, 8, 11}, {7, 9, 8, 12}};
-static const bool states[BUCKETS] = {false, false, false, true};
+static clt_bucket buckets[BUCKETS] = {[BUCKETS - 1] = {.state = true}};
+static const clt_buckets layout = {.n_buckets = BUCKETS, .buckets = buckets};
 static const int owners[BUCKETS] = {0, 1, 2, 0}, none_after[BUCKETS] = {0, 0, 0, 0},
                  some_after[BUCKETS] = {2, 2, 2, 0};
 
@@ -127,9 +128,8 @@ static void make(const program_case *c, made *m)
                                                 .participants = c->devices,
                                                 .ranks = c->ranks,
                                                 .self = d,
-                                                .n_buckets = BUCKETS,
+                                                .layout = &layout,
                                                 .n_slots = 2,
-                                                .states = states,
                                                 .owners = c->owners ? owners : NULL,
                                                 .after = c->collectives ? some_after : none_after,
                                                 .half = c->half,
@@ -323,14 +323,16 @@ enum { MANY_BUCKETS = 64, MANY_NODES = 4 * MANY_BUCKETS, MANY_SUMS = 8 };
 typedef struct large {
     clt_segment segments[MANY_NODES];
     int ready[MANY_BUCKETS], after[MANY_BUCKETS], owners[MANY_BUCKETS];
-    bool states[MANY_BUCKETS];
+    clt_bucket buckets[MANY_BUCKETS]; /* of parameters */
+    clt_buckets layout;
     clt_outline_collective sums[MANY_SUMS];
     clt_outline plan;
 } large;
 
 static void make_large(large *l, int devices, bool collectives)
 {
-    *l = (large){.plan = {.n_nodes = MANY_NODES,
+    *l = (large){.layout = {.n_buckets = MANY_BUCKETS, .buckets = l->buckets},
+                 .plan = {.n_nodes = MANY_NODES,
                           .n_forward = MANY_NODES / 2,
                           .n_ready = MANY_BUCKETS,
                           .n_collectives = collectives ? MANY_SUMS : 0,
@@ -374,9 +376,8 @@ static double check_large(int devices, bool owned, bool collectives, int max_mic
                                              .participants = devices,
                                              .ranks = (devices + 7) / 8,
                                              .self = d,
-                                             .n_buckets = MANY_BUCKETS,
+                                             .layout = &plans[0].layout,
                                              .n_slots = 2,
-                                             .states = plans[0].states,
                                              .owners = owned ? plans[0].owners : NULL,
                                              .after = plans[0].after,
                                              .apart = !collectives && d % 2,
